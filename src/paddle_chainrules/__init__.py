@@ -1,0 +1,25 @@
+"""PaddlePaddle nets as pure, differentiable functions."""
+
+from importlib.metadata import version as _version
+
+from ._activations import ACTIVATIONS
+from ._autodiff import Pullback, value_and_grad, vjp
+from ._fcnet import FCNet
+from ._net import Net, NetPullback
+from ._params import ParamSpec
+from ._stateless import StatelessLayer, stateless
+
+__version__ = _version("paddle-chainrules")
+
+__all__ = [
+    "ACTIVATIONS",
+    "FCNet",
+    "Net",
+    "NetPullback",
+    "ParamSpec",
+    "Pullback",
+    "StatelessLayer",
+    "stateless",
+    "value_and_grad",
+    "vjp",
+]

@@ -1,0 +1,56 @@
+"""The built-in activations, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import paddle
+import paddle.nn.functional as F
+from paddle import Tensor
+
+Activation = Callable[[Tensor], Tensor]
+
+
+def identity(x: Tensor) -> Tensor:
+    """x itself: a net of such layers is affine."""
+    return x
+
+
+ACTIVATIONS: dict[str, Activation] = {
+    "identity": identity,
+    "sigmoid": F.sigmoid,
+    "tanh": paddle.tanh,
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "silu": F.silu,
+    "softplus": F.softplus,
+    "elu": F.elu,
+    "leaky_relu": F.leaky_relu,
+    "sin": paddle.sin,
+}
+"""Name to elementwise function, with Paddle's default constants: elu's alpha 1,
+leaky_relu's slope 0.01, the exact (erf) gelu."""
+
+
+def resolve(activation: str | Activation) -> Activation:
+    """The function behind a name; a callable is its own answer.
+
+    Raises:
+        ValueError: an unknown name.
+        TypeError: neither a name nor a callable.
+    """
+    if isinstance(activation, str):
+        try:
+            return ACTIVATIONS[activation]
+        except KeyError:
+            raise ValueError(
+                f"unknown activation {activation!r}; the built-in ones are "
+                f"{sorted(ACTIVATIONS)}, and any differentiable callable of a tensor "
+                "may be passed instead of a name"
+            ) from None
+    if callable(activation):
+        return activation
+    raise TypeError(
+        "activation must be a name or a callable of a tensor, got "
+        f"{type(activation).__name__}; the names are {sorted(ACTIVATIONS)}"
+    )

@@ -1,0 +1,135 @@
+"""The stateless fully connected net."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import paddle
+import paddle.nn.functional as F
+from paddle import Tensor
+
+from ._activations import Activation, resolve
+from ._net import Net, check_tensor
+from ._params import DTYPES, Params, ParamSpec
+
+
+@dataclass(frozen=True)
+class FCNet(Net):
+    """A fully connected net as a pure function of ``(params, x)``.
+
+    ``y = W_L' a(... a(W_1' x + b_1) ...) + b_L``, row by row; no activation after the
+    last layer. Parameters are ``"0.weight"`` of shape ``[sizes[0], sizes[1]]``,
+    ``"0.bias"`` of shape ``[sizes[1]]``, ``"1.weight"``, ... (Paddle's Linear).
+
+    Unlike a ``paddle.nn.Layer`` it holds no parameters: it is a frozen value, equal to
+    another of the same sizes, activation and dtype.
+
+    Args:
+        sizes: features in, hidden widths, features out; at least two, all positive.
+        activation: a name of the built-in ones, or any differentiable callable of a
+            tensor.
+        dtype: "float32", "float64", "float16" or "bfloat16". Paddle's CPU build has no
+            matrix product for the last two.
+
+    ``x`` has shape ``[n, sizes[0]]`` and ``y`` ``[n, sizes[-1]]``. One sample without
+    batch dimension, further leading dimensions, and n = 0 work.
+
+    Example:
+        >>> import paddle
+        >>> from paddle_chainrules import FCNet
+        >>> net = FCNet((3, 16, 2), activation="tanh")
+        >>> params = net.init(seed=0)
+        >>> net.forward(params, paddle.ones([5, 3])).shape
+        paddle.Size([5, 2])
+    """
+
+    sizes: tuple[int, ...]
+    activation: str | Activation = "sigmoid"
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        try:
+            sizes = tuple(self.sizes)
+        except TypeError:
+            sizes = ()
+        if len(sizes) < 2 or not all(
+            isinstance(n, int | np.integer) and not isinstance(n, bool) and n > 0
+            for n in sizes
+        ):
+            raise ValueError(
+                "sizes needs at least two positive integers, features in to features "
+                f"out, for example (2, 16, 1); got {self.sizes!r}"
+            )
+        object.__setattr__(self, "sizes", tuple(int(n) for n in sizes))
+        resolve(self.activation)
+        if self.dtype not in DTYPES:
+            raise ValueError(
+                f"unsupported dtype {self.dtype!r}; use one of {list(DTYPES)}"
+            )
+
+    @cached_property
+    def spec(self) -> ParamSpec:
+        names: list[str] = []
+        shapes: list[tuple[int, ...]] = []
+        for i, (n_in, n_out) in enumerate(
+            zip(self.sizes[:-1], self.sizes[1:], strict=True)
+        ):
+            names += [f"{i}.weight", f"{i}.bias"]
+            shapes += [(n_in, n_out), (n_out,)]
+        return ParamSpec(tuple(names), tuple(shapes), (self.dtype,) * len(names))
+
+    @cached_property
+    def _act(self) -> Callable[[Tensor], Tensor]:
+        return resolve(self.activation)
+
+    def init(self, seed: int) -> dict[str, Tensor]:
+        """Fresh parameters: Xavier-uniform weights, zero biases.
+
+        The same seed gives the same numbers everywhere; no global random state is
+        read or changed. On Paddle's current device.
+
+        Source: Glorot and Bengio, "Understanding the difficulty of training deep
+        feedforward neural networks", AISTATS 2010, eq. 16.
+        """
+        rng = np.random.default_rng(seed)
+        params = {}
+        for name, shape in zip(self.spec.names, self.spec.shapes, strict=True):
+            if len(shape) == 2:
+                bound = np.sqrt(6.0 / sum(shape))
+                value = rng.uniform(-bound, bound, shape)
+            else:
+                value = np.zeros(shape)
+            params[name] = paddle.to_tensor(value).astype(self.dtype)
+        return params
+
+    def _check(self, params: Params, args: tuple[Any, ...]) -> None:
+        if len(args) != 1:
+            raise TypeError(f"an FCNet takes one input x, got {len(args)} arguments")
+        (x,) = args
+        first = params if isinstance(params, Tensor) else None
+        if first is None and isinstance(params, dict) and params:
+            first = next(iter(params.values()))
+        place = first.place if isinstance(first, Tensor) else None
+        check_tensor("x", x, self.dtype, place)
+        if x.ndim == 0 or x.shape[-1] != self.sizes[0]:
+            raise ValueError(
+                f"x has shape {list(x.shape)}, the net needs [n, {self.sizes[0]}]: "
+                f"{self.sizes[0]} features in the last dimension, the batch before it"
+            )
+        if self.dtype in ("float16", "bfloat16") and x.place.is_cpu_place():
+            raise TypeError(
+                f"the net computes in {self.dtype}, for which Paddle's CPU build has "
+                "no matrix product; use dtype='float32', or a GPU"
+            )
+
+    def _apply(self, params: dict[str, Tensor], x: Tensor) -> Tensor:
+        act, last = self._act, len(self.sizes) - 2
+        for i in range(last + 1):
+            x = F.linear(x, params[f"{i}.weight"], params[f"{i}.bias"])
+            if i < last:
+                x = act(x)
+        return x

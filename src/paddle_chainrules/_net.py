@@ -1,0 +1,210 @@
+"""What every stateless net can do: forward, vjp, pullback, flatten."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import paddle
+from paddle import Tensor
+
+from ._autodiff import Pullback, Tree, flatten_tree, own_memory, records_graph, vjp
+from ._params import Params, ParamSpec, dtype_name
+
+WRT = ("params", "args")
+
+
+class NetPullback:
+    """Cotangent of a net's output to the gradients of its parameters and arguments."""
+
+    def __init__(self, pullback: Pullback) -> None:
+        self._pullback = pullback
+
+    def __call__(
+        self, cotangent: Tree, *, wrt: str | tuple[str, ...] = WRT
+    ) -> tuple[Tree, Tree]:
+        """``(grad_params, grad_args)``, nested as the inputs; callable repeatedly.
+
+        Args:
+            cotangent: nested as the output, with its shapes and dtypes.
+            wrt: ``"params"``, ``"args"`` or both. What is not asked for is not
+                computed and comes back as None.
+
+        Raises:
+            ValueError: an unknown name in wrt, or a cotangent of another structure or
+                shape.
+            TypeError: a cotangent of another dtype.
+        """
+        names = (wrt,) if isinstance(wrt, str) else tuple(wrt)
+        if unknown := [name for name in names if name not in WRT]:
+            raise ValueError(f"wrt may name {list(WRT)}, got {unknown}")
+        positions = [i for i, name in enumerate(WRT) if name in names]
+        grad_params, grad_args = self._pullback(cotangent, wrt=positions)
+        return grad_params, grad_args
+
+
+class Net(abc.ABC):
+    """A net without state: parameters come in with every call.
+
+    ``params`` is a dict ``{name: tensor}`` in forward order, or the flat vector theta;
+    gradients come back in the form that came in. A call records a graph on the
+    caller's tensors only where one of them asks for it (``stop_gradient=False``, with
+    gradients on), and changes none of them.
+    """
+
+    @property
+    @abc.abstractmethod
+    def spec(self) -> ParamSpec:
+        """Names, shapes and dtypes of the parameters."""
+
+    @abc.abstractmethod
+    def _apply(self, params: dict[str, Tensor], *args: Any, **kwargs: Any) -> Tree:
+        """The net's formula on checked parameters."""
+
+    def _check(self, params: Params, args: tuple[Any, ...]) -> None:  # noqa: B027
+        """Refuse bad arguments in the caller's own terms."""
+
+    def flatten(self, params: Mapping[str, Tensor]) -> Tensor:
+        """The flat 1-D theta of a parameter dict; see :meth:`unflatten`."""
+        return self.spec.flatten(params)
+
+    def unflatten(self, theta: Tensor) -> dict[str, Tensor]:
+        """The parameter dict of a flat 1-D theta; inverse of :meth:`flatten`."""
+        return self.spec.unflatten(theta)
+
+    def forward(self, params: Params, *args: Any, **kwargs: Any) -> Tree:
+        """The output at ``args`` with the given parameters.
+
+        Raises:
+            TypeError: a wrong type or dtype.
+            ValueError: a wrong name, shape or device.
+        """
+        self._check(params, args)
+        leaves, _ = flatten_tree((params, args, kwargs))
+        with paddle.set_grad_enabled(records_graph(leaves)):
+            output = self._apply(self.spec.as_dict(params), *args, **kwargs)
+            outputs, spec = flatten_tree(output)
+            return spec.unflatten(own_memory(outputs, leaves))
+
+    def pullback(
+        self, params: Params, *args: Any, **kwargs: Any
+    ) -> tuple[Tree, NetPullback]:
+        """``(output, pullback)``: one forward, then any number of pullbacks.
+
+        Keyword arguments are passed on and held constant.
+        """
+        self._check(params, args)
+        output, pullback = vjp(self._bind(kwargs), params, args)
+        return output, NetPullback(pullback)
+
+    def vjp(
+        self, params: Params, args: Tree, cotangent: Tree, **kwargs: Any
+    ) -> tuple[Tree, Tree]:
+        """Vector-Jacobian product: ``(grad_params, grad_args)``, nested as the inputs.
+
+        Args:
+            params: dict or theta.
+            args: the tuple of positional arguments, or the one argument itself.
+            cotangent: nested as the output, with its shapes and dtypes.
+
+        Example:
+            >>> import paddle
+            >>> from paddle_chainrules import FCNet
+            >>> net = FCNet((3, 5, 2), "tanh")
+            >>> params, x = net.init(0), paddle.ones([4, 3])
+            >>> grad_params, grad_x = net.vjp(params, x, paddle.ones([4, 2]))
+            >>> list(grad_params), list(grad_x.shape)
+            (['0.weight', '0.bias', '1.weight', '1.bias'], [4, 3])
+        """
+        single = not isinstance(args, tuple)
+        _, pullback = self.pullback(params, *((args,) if single else args), **kwargs)
+        grad_params, grad_args = pullback(cotangent)
+        return grad_params, grad_args[0] if single else grad_args
+
+    def _bind(
+        self, kwargs: dict[str, Any]
+    ) -> Callable[[Params, tuple[Any, ...]], Tree]:
+        """The net as a plain function of ``(params, args)``."""
+
+        def call(params: Params, args: tuple[Any, ...]) -> Tree:
+            return self._apply(self.spec.as_dict(params), *args, **kwargs)
+
+        return call
+
+    def from_state_dict(self, state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Parameters from a layer's ``state_dict()``, copied.
+
+        Taken by name where all names are there; otherwise by position, for a state
+        dict of as many tensors as the net has parameters (``"2.weight"`` of a
+        Sequential is ``"1.weight"`` of an FCNet).
+
+        Raises:
+            ValueError: names and number both differ, or a shape does.
+            TypeError: a dtype differs.
+        """
+        names = self.spec.names
+        if all(name in state_dict for name in names):
+            picked = {name: state_dict[name] for name in names}
+        elif len(state_dict) == len(names):
+            picked = dict(zip(names, state_dict.values(), strict=True))
+        else:
+            raise ValueError(
+                f"the state dict has {len(state_dict)} tensors {list(state_dict)}, the "
+                f"net {len(names)} parameters {list(names)}; names or number must agree"
+            )
+        copies = {name: value.detach().clone() for name, value in picked.items()}
+        return self.spec.as_dict(copies)
+
+    def to_state_dict(
+        self, params: Params, like: Mapping[str, Tensor] | paddle.nn.Layer | None = None
+    ) -> dict[str, Tensor]:
+        """A state dict that ``layer.set_state_dict`` takes, copied.
+
+        Args:
+            params: dict or theta.
+            like: a layer or its state dict whose names to use, by position; the net's
+                own names when None.
+
+        Raises:
+            ValueError: ``like`` has another number of tensors, or another shape.
+        """
+        values = [
+            value.detach().clone() for value in self.spec.as_dict(params).values()
+        ]
+        if like is None:
+            return dict(zip(self.spec.names, values, strict=True))
+        target = like.state_dict() if isinstance(like, paddle.nn.Layer) else like
+        shapes = [tuple(value.shape) for value in target.values()]
+        if shapes != list(self.spec.shapes):
+            raise ValueError(
+                f"the net's parameters have shapes {list(self.spec.shapes)}, the state "
+                f"dict to fill has {shapes}; they must agree in order"
+            )
+        return dict(zip(target, values, strict=True))
+
+
+def check_tensor(name: str, value: Any, dtype: str, place: Any = None) -> None:
+    """Refuse what is no tensor, or of another dtype or device."""
+    if not isinstance(value, Tensor):
+        raise TypeError(
+            f"{name} must be a paddle.Tensor, got {type(value).__name__}; convert it "
+            f"with paddle.to_tensor({name}, dtype={dtype!r})"
+        )
+    if dtype_name(value.dtype) != dtype:
+        raise TypeError(
+            f"{name} is {dtype_name(value.dtype)}, the net computes in {dtype}; "
+            f"convert it with {name}.astype({dtype!r}), or make the net with "
+            f"dtype={dtype_name(value.dtype)!r}"
+        )
+    if place is not None:
+        check_place(name, value.place, place)
+
+
+def check_place(name: str, place: Any, expected: Any) -> None:
+    """Refuse a tensor on another device than the parameters."""
+    if str(place) != str(expected):
+        raise ValueError(
+            f"{name} is on {place}, the parameters are on {expected}; move one of "
+            f"them, for example {name}.to({str(expected)!r})"
+        )

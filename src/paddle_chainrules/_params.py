@@ -1,0 +1,148 @@
+"""Parameters that live outside a net: a dict in forward order, or one vector theta."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias, Union
+
+import paddle
+from paddle import Tensor
+
+Params: TypeAlias = Union[Mapping[str, Tensor], Tensor]  # noqa: UP007
+"""What every net takes as ``params``: ``{name: tensor}``, or the flat 1-D ``theta``."""
+
+DTYPES = {
+    "float16": paddle.float16,
+    "bfloat16": paddle.bfloat16,
+    "float32": paddle.float32,
+    "float64": paddle.float64,
+}
+
+
+def dtype_name(dtype: paddle.dtype) -> str:
+    """``paddle.float32`` as ``"float32"``."""
+    return str(dtype).removeprefix("paddle.")
+
+
+@dataclass(frozen=True)
+class ParamSpec:
+    """Names, shapes and dtypes of a net's parameters, in forward order.
+
+    One order serves both forms: ``theta`` is the concatenation of the parameters,
+    each raveled row-major, in the order of ``names``.
+    """
+
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, params: Mapping[str, Tensor]) -> ParamSpec:
+        """The spec of existing parameters."""
+        return cls(
+            tuple(params),
+            tuple(tuple(p.shape) for p in params.values()),
+            tuple(dtype_name(p.dtype) for p in params.values()),
+        )
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Number of elements of each parameter."""
+        return tuple(math.prod(shape) for shape in self.shapes)
+
+    @property
+    def size(self) -> int:
+        """Number of elements of all parameters together, the length of theta."""
+        return sum(self.sizes)
+
+    def as_dict(self, params: Params) -> dict[str, Tensor]:
+        """Either form as a checked dict in forward order.
+
+        Raises:
+            TypeError: neither a mapping nor a tensor, or a dtype that differs.
+            ValueError: a name missing or unknown, a shape or a length that differs.
+        """
+        if isinstance(params, Tensor):
+            return self.unflatten(params)
+        if not isinstance(params, Mapping):
+            raise TypeError(
+                "params must be a dict of tensors or one flat tensor theta, got "
+                f"{type(params).__name__}; get a valid dict from net.init(seed) or "
+                "from stateless(layer)"
+            )
+        if len(params) != len(self.names) or any(n not in params for n in self.names):
+            missing = [n for n in self.names if n not in params]
+            unknown = [n for n in params if n not in self.names]
+            raise ValueError(
+                f"params must have exactly the names {list(self.names)}; "
+                f"missing: {missing}, unknown: {unknown}. "
+                "net.spec.names lists them in order"
+            )
+        for name, shape, dtype in zip(
+            self.names, self.shapes, self.dtypes, strict=True
+        ):
+            value = params[name]
+            if not isinstance(value, Tensor):
+                raise TypeError(
+                    f"params[{name!r}] must be a paddle.Tensor, got "
+                    f"{type(value).__name__}; convert it with paddle.to_tensor"
+                )
+            if tuple(value.shape) != shape:
+                raise ValueError(
+                    f"params[{name!r}] has shape {list(value.shape)}, the net needs "
+                    f"{list(shape)}; a Paddle weight is [in, out], so a transposed "
+                    "one needs .T"
+                )
+            if dtype_name(value.dtype) != dtype:
+                raise TypeError(
+                    f"params[{name!r}] is {dtype_name(value.dtype)}, the net needs "
+                    f"{dtype}; convert it with .astype({dtype!r})"
+                )
+        return {name: params[name] for name in self.names}
+
+    def flat_dtype(self) -> str:
+        """The one dtype that all parameters share, which theta has too."""
+        kinds = sorted(set(self.dtypes))
+        if len(kinds) > 1:
+            raise TypeError(
+                f"a flat theta needs parameters of one dtype, this net has {kinds}; "
+                "pass params as a dict"
+            )
+        return kinds[0] if kinds else "float32"
+
+    def flatten(self, params: Mapping[str, Tensor]) -> Tensor:
+        """All parameters in one 1-D tensor, differentiably."""
+        dtype = self.flat_dtype()
+        values = self.as_dict(params).values()
+        if not self.names:
+            return paddle.zeros([0], dtype=dtype)
+        return paddle.concat([paddle.reshape(value, [-1]) for value in values])
+
+    def unflatten(self, theta: Tensor) -> dict[str, Tensor]:
+        """The inverse of :meth:`flatten`, differentiably.
+
+        Raises:
+            ValueError: theta is not 1-D or has the wrong length.
+            TypeError: theta has another dtype than the parameters.
+        """
+        dtype = self.flat_dtype()
+        if list(theta.shape) != [self.size]:
+            raise ValueError(
+                f"theta has shape {list(theta.shape)}, the net needs [{self.size}], "
+                f"the lengths {list(self.sizes)} of {list(self.names)} in a row; "
+                "net.flatten(params) makes it"
+            )
+        if dtype_name(theta.dtype) != dtype:
+            raise TypeError(
+                f"theta is {dtype_name(theta.dtype)}, the net needs {dtype}; "
+                f"convert it with .astype({dtype!r})"
+            )
+        if not self.names:
+            return {}
+        pieces = paddle.split(theta, list(self.sizes))
+        return {
+            name: paddle.reshape(piece, list(shape))
+            for name, piece, shape in zip(self.names, pieces, self.shapes, strict=True)
+        }

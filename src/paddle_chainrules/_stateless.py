@@ -1,0 +1,269 @@
+"""Any paddle.nn.Layer as a stateless net."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Iterator, Mapping, MutableMapping, MutableSequence
+from types import MappingProxyType
+from typing import Any
+
+import paddle
+from paddle import Tensor
+
+from ._autodiff import Tree, vjp
+from ._net import Net, NetPullback
+from ._params import Params, ParamSpec
+
+Slot = tuple[Any, Any]
+"""A container and the key or index under which it holds a tensor."""
+
+
+def stateless(
+    layer: paddle.nn.Layer,
+) -> tuple[StatelessLayer, dict[str, Tensor], dict[str, Tensor]]:
+    """``(net, params, buffers)``: the layer as a pure function of its parameters.
+
+    The layer is copied in structure once (its tensors are not) and never touched again:
+    not its parameters, buffers, ``.grad``, ``stop_gradient``, hooks nor mode. The net
+    keeps the mode, train or eval, that the layer has now.
+
+    Like ``torch.func.functional_call``, with the bookkeeping done once.
+
+    Returns:
+        net: a :class:`StatelessLayer`.
+        params: copies of the parameters, by the names and in the order of
+            ``layer.named_parameters()``; a tied parameter comes once.
+        buffers: copies of what the layer holds but does not train: its buffers, and
+            the parameters with ``stop_gradient=True``, which are frozen weights and,
+            in Paddle, BatchNorm's running statistics.
+
+    Raises:
+        TypeError: not a ``paddle.nn.Layer``, or one with state that can't be copied.
+
+    Example:
+        >>> import paddle
+        >>> from paddle_chainrules import stateless
+        >>> net, params, buffers = stateless(paddle.nn.Linear(3, 2))
+        >>> net.forward(params, paddle.ones([4, 3])).shape
+        paddle.Size([4, 2])
+    """
+    net = StatelessLayer(layer)
+    named = dict(layer.named_parameters())
+    params = {name: named[name].detach().clone() for name in net.spec.names}
+    return net, params, {name: value.clone() for name, value in net.buffers.items()}
+
+
+class StatelessLayer(Net):
+    """What :func:`stateless` returns: ``forward(params, *args)`` of a layer.
+
+    Arguments and keyword arguments go to the layer's ``forward``. With ``buffers=`` the
+    buffers come in explicitly and their new values (BatchNorm's running statistics in
+    training mode) come back; without it those of :func:`stateless` are used, and
+    updates are dropped.
+
+    Calls from several threads take turns.
+    """
+
+    def __init__(self, layer: paddle.nn.Layer) -> None:
+        if not isinstance(layer, paddle.nn.Layer):
+            raise TypeError(
+                "stateless needs a paddle.nn.Layer instance, got "
+                f"{layer.__name__ if isinstance(layer, type) else type(layer).__name__}"
+                "; for a plain function of tensors use vjp(fn, *primals)"
+            )
+        named = dict(layer.named_parameters())
+        params = {n: p for n, p in named.items() if not p.stop_gradient}
+        buffers = {n: p for n, p in named.items() if p.stop_gradient}
+        buffers |= {n: b for n, b in layer.named_buffers() if b._is_initialized()}
+        self._spec = ParamSpec.of(params)
+        self._buffers = {n: b.detach().clone() for n, b in buffers.items()}
+        self._aliases = _aliases(layer, params, buffers)
+        self._shell = _copy_structure(layer, [*params.values(), *buffers.values()])
+        self._param_slots = _slots(self._shell, params)
+        self._buffer_slots = _slots(self._shell, buffers)
+        self._release()
+        self._lock = threading.RLock()
+
+    @property
+    def spec(self) -> ParamSpec:
+        return self._spec
+
+    @property
+    def training(self) -> bool:
+        """The mode that the layer had: dropout and BatchNorm behave accordingly."""
+        return bool(self._shell.training)
+
+    def __repr__(self) -> str:
+        return (
+            f"StatelessLayer({type(self._shell).__name__}, {len(self._spec.names)} "
+            f"parameters of {self._spec.size} elements)"
+        )
+
+    @property
+    def buffers(self) -> Mapping[str, Tensor]:
+        """The buffers used where none are given; read-only."""
+        return MappingProxyType(self._buffers)
+
+    def forward(
+        self,
+        params: Params,
+        *args: Any,
+        buffers: Mapping[str, Tensor] | None = None,
+        **kwargs: Any,
+    ) -> Tree:
+        """The layer's output; ``(output, new_buffers)`` where buffers are given."""
+        if buffers is None:
+            return super().forward(params, *args, **kwargs)
+        given = self._check_buffers(buffers)
+        return super().forward(params, *args, _buffers=given, **kwargs)
+
+    def pullback(
+        self,
+        params: Params,
+        *args: Any,
+        buffers: Mapping[str, Tensor] | None = None,
+        **kwargs: Any,
+    ) -> tuple[Any, ...]:
+        """``(output, pullback)``; with buffers given, their new values as a third."""
+        if buffers is None:
+            return super().pullback(params, *args, **kwargs)
+        self._check(params, args)
+        call = self._bind({**kwargs, "_buffers": self._check_buffers(buffers)})
+        output, pullback, new = vjp(call, params, args, has_aux=True)
+        return output, NetPullback(pullback), new
+
+    def to_state_dict(
+        self,
+        params: Params,
+        like: Mapping[str, Tensor] | paddle.nn.Layer | None = None,
+        buffers: Mapping[str, Tensor] | None = None,
+    ) -> dict[str, Tensor]:
+        """As :meth:`Net.to_state_dict`, with tied names, and buffers where given."""
+        if like is not None:
+            return super().to_state_dict(params, like)
+        values = {**super().to_state_dict(params)}
+        if buffers is not None:
+            values |= {
+                n: b.detach().clone() for n, b in self._check_buffers(buffers).items()
+            }
+        return {
+            alias: values[name]
+            for alias, name in self._aliases.items()
+            if name in values
+        }
+
+    def _check_buffers(self, buffers: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return ParamSpec.of(self._buffers).as_dict(buffers)
+
+    def _apply(
+        self,
+        params: dict[str, Tensor],
+        *args: Any,
+        _buffers: dict[str, Tensor] | None = None,
+        **kwargs: Any,
+    ) -> Tree:
+        buffers = self._buffers if _buffers is None else _buffers
+        with self._lock:
+            try:
+                for name, value in params.items():
+                    _fill(self._param_slots[name], value)
+                for name, value in buffers.items():
+                    _fill(self._buffer_slots[name], value.detach().clone())
+                output = self._shell(*args, **kwargs)
+                if _buffers is None:
+                    return output
+                new = {}
+                for name, slots in self._buffer_slots.items():
+                    container, key = slots[0]
+                    new[name] = container[key].detach()
+                return output, new
+            finally:
+                self._release()
+
+    def _release(self) -> None:
+        """Leave no tensor of a caller in the shell."""
+        for slots in (*self._param_slots.values(), *self._buffer_slots.values()):
+            _fill(slots, None)
+
+
+def _fill(slots: list[Slot], value: Tensor | None) -> None:
+    for container, key in slots:
+        container[key] = value
+
+
+def _aliases(
+    layer: paddle.nn.Layer, params: dict[str, Tensor], buffers: dict[str, Tensor]
+) -> dict[str, str]:
+    """Every name in the layer's state dict, to the one name used here."""
+    first = {id(value): name for name, value in {**params, **buffers}.items()}
+    return {
+        alias: first[id(value)]
+        for alias, value in layer.state_dict().items()
+        if id(value) in first
+    }
+
+
+def _copy_structure(layer: paddle.nn.Layer, shared: list[Tensor]) -> paddle.nn.Layer:
+    """A deep copy that shares the given tensors and copies every other one."""
+    memo: dict[int, Any] = {id(value): value for value in shared}
+    for owner in layer.sublayers(include_self=True):
+        for value in _tensors_in(vars(owner)):
+            if value._is_initialized():
+                memo.setdefault(id(value), value.detach().clone())
+    try:
+        return copy.deepcopy(layer, memo)
+    except Exception as error:
+        raise TypeError(
+            f"stateless copies a layer's structure, and {type(layer).__name__} holds "
+            f"something that can't be copied ({error}); keep such state outside the "
+            "layer, or give its class a __deepcopy__"
+        ) from error
+
+
+def _tensors_in(tree: Any) -> Iterator[Tensor]:
+    if isinstance(tree, Tensor):
+        yield tree
+    elif isinstance(tree, Mapping):
+        for value in tree.values():
+            yield from _tensors_in(value)
+    elif isinstance(tree, list | tuple | set):
+        for value in tree:
+            yield from _tensors_in(value)
+
+
+def _slots(
+    shell: paddle.nn.Layer, tensors: Mapping[str, Tensor]
+) -> dict[str, list[Slot]]:
+    """Where each tensor is held: in a layer's registry, or a list or dict of its own.
+
+    LSTM shows why the registries are not enough: its kernel reads a plain list of the
+    parameters, and its cells register them a second time.
+    """
+    found: dict[int, list[Slot]] = {id(tensor): [] for tensor in tensors.values()}
+    seen: set[int] = set()
+
+    def visit(container: Any) -> None:
+        if id(container) in seen:
+            return
+        seen.add(id(container))
+        entries = (
+            container.items()
+            if isinstance(container, Mapping)
+            else enumerate(container)
+        )
+        for key, value in entries:
+            if id(value) in found:
+                if not isinstance(container, MutableMapping | MutableSequence):
+                    raise TypeError(
+                        f"{type(shell).__name__} holds a parameter or buffer in a "
+                        f"{type(container).__name__}, where stateless can't replace "
+                        "it; keep it in a list or dict instead"
+                    )
+                found[id(value)].append((container, key))
+            elif isinstance(value, Mapping | list | tuple):
+                visit(value)
+
+    for owner in shell.sublayers(include_self=True):
+        visit(vars(owner))
+    return {name: found[id(tensor)] for name, tensor in tensors.items()}
