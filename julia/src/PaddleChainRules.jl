@@ -1,0 +1,30 @@
+"""
+PaddlePaddle nets as differentiable Julia functions.
+
+A Julia array of size `(d, n)` is the Paddle tensor of shape `[n, d]`, the same bytes: see
+[`share`](@ref PaddleChainRules.share) for the layout law. [`PaddleModuleWrapper`](@ref) wraps
+any `paddle.nn.Layer`, [`PaddleFCNet`](@ref) makes a fully connected net, and
+[`PaddleNet`](@ref) is the stateless form `net(x, ps)`.
+"""
+module PaddleChainRules
+
+include("paddle.jl")
+export paddle
+
+include("exchange.jl")
+
+include("net.jl")
+export PaddleFCNet, PaddleModuleWrapper, PaddleNet
+
+include("rules.jl")
+
+"""
+The names under which scripts of the earlier package find them:
+`using PaddleChainRules.Paddle: paddle, PaddleModuleWrapper, PaddleFCNet`.
+"""
+module Paddle
+using ..PaddleChainRules: PaddleFCNet, PaddleModuleWrapper, PaddleNet, paddle
+export PaddleFCNet, PaddleModuleWrapper, PaddleNet, paddle
+end
+
+end

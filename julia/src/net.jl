@@ -1,0 +1,338 @@
+# Nets: a handle on the Python side, parameters on the Julia side.
+
+using Functors: Functors, @functor, @leaf
+using Random: Random
+
+"""
+    PaddleHandle
+
+The Python side of a net. Opaque: a leaf for Functors, shared and not copied by `deepcopy`.
+"""
+struct PaddleHandle
+    forward::Py
+    pullback::Py
+end
+
+PaddleHandle(handle::Py) = PaddleHandle(handle.forward, handle.pullback)
+
+@leaf PaddleHandle
+Base.deepcopy_internal(handle::PaddleHandle, ::IdDict) = handle
+Base.show(io::IO, ::PaddleHandle) = print(io, "PaddleHandle(...)")
+
+"""
+    PaddleNet(layer)
+    PaddleNet(wrapper::PaddleModuleWrapper)
+
+A net without parameters of its own: `net(x, ps)`.
+
+`x` is an array with the batch last, of size `(features, batch)` for a fully connected net;
+a tuple of arrays where the layer takes several. `ps` is one of
+
+- a flat vector, the parameters in order, each as `vec` of the Julia array;
+- a named tuple with the names `net.names`, for example `ps.var"0.weight"`;
+- a tuple in that order, such as `wrapper.params`.
+
+The gradient with respect to `ps` has the form of `ps`. Outputs are plain arrays, in tuples
+and named tuples where the layer returns several.
+
+Throws a `DimensionMismatch` for a wrong size, an `ArgumentError` for a wrong name, element
+type or kind of array, and Python's own exception for what Paddle refuses.
+"""
+struct PaddleNet
+    handle::PaddleHandle
+    label::String
+    names::Vector{Symbol}
+    sizes::Vector{Dims}
+    eltypes::Vector{DataType}
+    features::Int # of the input's first dimension; 0 where only the layer knows
+end
+
+@leaf PaddleNet
+Base.deepcopy_internal(net::PaddleNet, ::IdDict) = net
+
+function PaddleNet(handle::Py)
+    shapes = PythonCall.pyconvert(Vector{Vector{Int}}, handle.shapes)
+    dtypes = PythonCall.pyconvert(Vector{String}, handle.dtypes)
+    return PaddleNet(
+        PaddleHandle(handle),
+        PythonCall.pyconvert(String, handle.label),
+        Symbol.(PythonCall.pyconvert(Vector{String}, handle.names)),
+        Dims[Tuple(reverse(shape)) for shape in shapes],
+        DataType[float_type(dtype) for dtype in dtypes],
+        PythonCall.pyconvert(Int, handle.features),
+    )
+end
+
+const FLOATS = Dict("float16" => Float16, "float32" => Float32, "float64" => Float64)
+
+float_type(dtype::String) = get(FLOATS, dtype) do
+    throw(
+        ArgumentError(
+            "parameters of dtype $dtype have no Julia counterpart here; convert the layer, " *
+            "for example layer.astype(\"float32\")",
+        ),
+    )
+end
+
+nparams(net::PaddleNet) = sum(prod, net.sizes; init = 0)
+
+function Base.show(io::IO, net::PaddleNet)
+    return print(io, "PaddleNet(", net.label, ", ", nparams(net), " parameters)")
+end
+
+"""
+    PaddleModuleWrapper(layer)
+
+A `paddle.nn.Layer` with its parameters as Julia arrays, as a callable: `wrapper(x)`.
+
+`wrapper.params` is a tuple of arrays, in the order of `layer.named_parameters()` (what the
+layer trains; frozen parameters and running statistics stay as they are now). They are
+copies: the layer is never changed. `Zygote.gradient(m -> loss(m, x, y), wrapper)` gives
+`grad.params[i]`; Functors, Optimisers and `destructure` see the parameters and nothing
+else. Several arguments `wrapper(x, y)` go to the layer as such.
+
+Throws an `ArgumentError` where `layer` is no `paddle.nn.Layer`.
+
+```julia
+layer = paddle.nn.Sequential(
+    paddle.nn.Linear(3, 16), paddle.nn.Sigmoid(), paddle.nn.Linear(16, 2))
+wrapper = PaddleModuleWrapper(layer)
+wrapper(rand(Float32, 3, 32)) # 2×32
+```
+"""
+struct PaddleModuleWrapper{P<:Tuple}
+    net::PaddleNet
+    params::P
+
+    PaddleModuleWrapper(net::PaddleNet, params::P) where {P<:Tuple} = new{P}(net, params)
+end
+
+@functor PaddleModuleWrapper (params,)
+
+function PaddleModuleWrapper(layer)
+    python = bridge()
+    object = Py(layer)
+    if !PythonCall.pyisinstance(object, paddle.nn.Layer)
+        throw(
+            ArgumentError(
+                "PaddleModuleWrapper needs a paddle.nn.Layer, got " *
+                "$(pytype_name(object)); build one, for example paddle.nn.Linear(3, 2)",
+            ),
+        )
+    end
+    return wrapper(python.layer(object))
+end
+
+pytype_name(object::Py) = string(PythonCall.pytype(object).__name__)
+
+function wrapper(made::Py)
+    handle, initial = made
+    params = Tuple(unshare!(capsule) for capsule in initial)
+    return PaddleModuleWrapper(PaddleNet(handle), params)
+end
+
+PaddleNet(w::PaddleModuleWrapper) = w.net
+PaddleNet(layer) = PaddleModuleWrapper(layer).net
+
+function Base.show(io::IO, w::PaddleModuleWrapper)
+    return print(io, "PaddleModuleWrapper(", w.net.label, ", ", nparams(w.net), " parameters)")
+end
+
+"""
+    PaddleFCNet(dim_in, dim_out, num_layers, hidden; dtype="float32", activation="sigmoid", seed)
+
+A fully connected net with fresh parameters, as a [`PaddleModuleWrapper`](@ref).
+
+`num_layers` counts the affine maps: 1 goes from input to output directly, `n` has `n - 1`
+hidden layers of width `hidden`, each followed by the activation. `activation` is a name
+(`"identity"`, `"sigmoid"`, `"tanh"`, `"relu"`, `"gelu"`, `"silu"`, `"softplus"`, `"elu"`,
+`"leaky_relu"`, `"sin"`) or a Python callable of a tensor. `dtype` is `"float32"`,
+`"float64"` or `"float16"` (which Paddle computes on a GPU only). The parameters depend on
+the integer `seed` alone, drawn from Julia's default generator where not given.
+
+```julia
+wrapper = PaddleFCNet(3, 2, 2, 16; activation = "tanh")
+wrapper(rand(Float32, 3, 32)) # 2×32
+```
+"""
+function PaddleFCNet(
+    dim_in::Integer,
+    dim_out::Integer,
+    num_layers::Integer,
+    hidden::Integer;
+    dtype::AbstractString = "float32",
+    activation = "sigmoid",
+    seed::Integer = rand(Random.default_rng(), UInt32),
+)
+    num_layers >= 1 || throw(
+        ArgumentError("num_layers counts the affine maps and must be at least 1, got $num_layers"),
+    )
+    for (name, value) in (("dim_in", dim_in), ("dim_out", dim_out), ("hidden", hidden))
+        value >= 1 || throw(ArgumentError("$name must be at least 1, got $value"))
+    end
+    haskey(FLOATS, dtype) || throw(
+        ArgumentError("unsupported dtype $(repr(dtype)); use one of $(sort!(collect(keys(FLOATS))))"),
+    )
+    python = bridge()
+    sizes = (dim_in, ntuple(Returns(hidden), num_layers - 1)..., dim_out)
+    return wrapper(python.fcnet(sizes, python_activation(activation), dtype, seed))
+end
+
+function python_activation(name::Union{AbstractString,Symbol})
+    known = PythonCall.pyconvert(Vector{String}, sort_keys(pyimport("paddle_chainrules").ACTIVATIONS))
+    string(name) in known ||
+        throw(ArgumentError("unknown activation $(repr(name)); the built-in ones are $known"))
+    return string(name)
+end
+python_activation(f::Py) = f
+python_activation(f) = throw(
+    ArgumentError(
+        "activation must be a name or a Python callable of a tensor, got a $(typeof(f)); " *
+        "a Julia function can't run inside Paddle",
+    ),
+)
+sort_keys(dict::Py) = PythonCall.pybuiltins.sorted(dict)
+
+(net::PaddleNet)(x, ps) = forward(net, inputs(x), ps)
+(w::PaddleModuleWrapper)(xs...) = forward(w.net, xs, w.params)
+
+inputs(x::AbstractArray) = (x,)
+inputs(xs::Tuple) = xs
+
+"""
+    is_flat(ps)
+
+Whether parameters of this form cross as one vector.
+"""
+is_flat(::AbstractVector) = true
+is_flat(::Union{Tuple,NamedTuple}) = false
+
+"""
+    param_arrays(net, ps)
+
+The parameters as dense arrays in forward order, or as the one flat vector, checked.
+"""
+function param_arrays(net::PaddleNet, ps::AbstractVector)
+    types = unique(net.eltypes)
+    length(types) <= 1 || throw(
+        ArgumentError(
+            "a flat vector needs parameters of one element type, this net has $types; pass " *
+            "a named tuple",
+        ),
+    )
+    length(ps) == nparams(net) || throw(
+        DimensionMismatch(
+            "the flat parameters have length $(length(ps)), the net needs $(nparams(net)), " *
+            "the sizes $(net.sizes) of $(net.names) in a row",
+        ),
+    )
+    T = isempty(types) ? eltype(ps) : only(types)
+    check_eltype("the flat parameter vector", eltype(ps), T)
+    return (dense(ps),)
+end
+
+function param_arrays(net::PaddleNet, ps::NamedTuple)
+    if length(ps) != length(net.names) || !all(in(keys(ps)), net.names)
+        throw(
+            ArgumentError(
+                "parameters must have exactly the names $(net.names); missing: " *
+                "$(setdiff(net.names, keys(ps))), unknown: $(setdiff(keys(ps), net.names))",
+            ),
+        )
+    end
+    return param_arrays(net, Tuple(ps[name] for name in net.names))
+end
+
+function param_arrays(net::PaddleNet, ps::Tuple)
+    length(ps) == length(net.names) || throw(
+        ArgumentError(
+            "got $(length(ps)) parameter arrays, the net has $(length(net.names)): $(net.names)",
+        ),
+    )
+    for (name, p, dims, T) in zip(net.names, ps, net.sizes, net.eltypes)
+        p isa AbstractArray || throw(
+            ArgumentError("parameter $name must be an array, got a $(typeof(p))"),
+        )
+        size(p) == dims || throw(
+            DimensionMismatch(
+                "parameter $name has size $(size(p)), the net needs $dims; a Paddle weight " *
+                "[in, out] is a Julia matrix (out, in)",
+            ),
+        )
+        check_eltype("parameter $name", eltype(p), T)
+    end
+    return map(dense, ps)
+end
+
+function check_eltype(what, found::Type, wanted::Type)
+    found == wanted || throw(
+        ArgumentError(
+            "$what has element type $found, the net needs $wanted; convert it with " *
+            "$wanted.(...), or make the net with dtype=\"$(lowercase(string(found)))\"",
+        ),
+    )
+    return nothing
+end
+
+"""
+    input_arrays(net, xs)
+
+The inputs as dense arrays, checked as far as the net knows them.
+"""
+function input_arrays(net::PaddleNet, xs::Tuple)
+    for x in xs
+        x isa AbstractArray || throw(
+            ArgumentError("a net takes arrays, got a $(typeof(x)); wrap a number as [x]"),
+        )
+        wanted = unique(net.eltypes)
+        if eltype(x) <: AbstractFloat && length(wanted) == 1
+            check_eltype("the input", eltype(x), only(wanted))
+        end
+    end
+    if net.features > 0
+        x = only(xs)
+        eltype(x) == first(net.eltypes) || check_eltype("the input", eltype(x), first(net.eltypes))
+        (ndims(x) > 0 && size(x, 1) == net.features) || throw(
+            DimensionMismatch(
+                "the input has size $(size(x)), the net needs ($(net.features), n): " *
+                "$(net.features) features first, the batch last",
+            ),
+        )
+    end
+    return map(dense, xs)
+end
+
+function forward(net::PaddleNet, xs::Tuple, ps)
+    bridge()
+    arrays = (param_arrays(net, ps)..., input_arrays(net, xs)...)
+    with_shared(arrays) do capsules
+        unpack!(net.handle.forward(is_flat(ps), capsules...))
+    end
+end
+
+"""
+    unpack!(packed)
+
+The arrays of a tuple `(structure, capsule, ...)` from Python, nested as the structure says.
+"""
+function unpack!(packed::Py)
+    arrays = [unshare!(packed[i]) for i in 1:(length(packed)-1)]
+    structure = packed[0]
+    out = PythonCall.pyis(structure, PythonCall.pybuiltins.None) ? only(arrays) :
+          nest(structure, Iterators.Stateful(arrays))
+    PythonCall.pydel!(packed)
+    return out
+end
+
+function nest(structure::Py, arrays)
+    if PythonCall.pyis(structure, PythonCall.pybuiltins.None)
+        return popfirst!(arrays)
+    elseif PythonCall.pyisinstance(structure, PythonCall.pybuiltins.dict)
+        names = sort!(PythonCall.pyconvert(Vector{String}, PythonCall.pylist(structure)))
+        return NamedTuple{Tuple(Symbol.(names))}(Tuple(nest(structure[n], arrays) for n in names))
+    elseif PythonCall.pyhasattr(structure, "_fields")
+        names = PythonCall.pyconvert(Vector{String}, PythonCall.pylist(structure._fields))
+        return NamedTuple{Tuple(Symbol.(names))}(Tuple(nest(part, arrays) for part in structure))
+    end
+    return Tuple(nest(part, arrays) for part in structure)
+end

@@ -1,0 +1,192 @@
+# Starting Paddle inside Julia: which Python, and whose signal handlers.
+
+using Libdl: Libdl
+using PythonCall: PythonCall, Py, PyException, pyimport
+
+# Signals whose handlers `import paddle` replaces. Julia needs its own: the garbage
+# collector stops other threads by SIGSEGV at a safepoint. Numbers of `signal.h`.
+const SIGNALS = (
+    Cint(Sys.isapple() ? 10 : 7), # SIGBUS
+    Cint(4),  # SIGILL
+    Cint(6),  # SIGABRT
+    Cint(8),  # SIGFPE
+    Cint(11), # SIGSEGV
+    Cint(15), # SIGTERM
+)
+const SIGSEGV = Cint(11)
+
+# Larger than `struct sigaction` on every platform; its first word is the handler.
+const SigAction = NTuple{64,UInt64}
+
+function sigaction(signal::Cint)
+    action = Ref{SigAction}()
+    ccall(:sigaction, Cint, (Cint, Ptr{Cvoid}, Ref{SigAction}), signal, C_NULL, action)
+    return action[]
+end
+
+function sigaction!(signal::Cint, action::SigAction)
+    ccall(:sigaction, Cint, (Cint, Ref{SigAction}, Ptr{Cvoid}), signal, action, C_NULL)
+    return nothing
+end
+
+"""
+    keep_signal_handlers(f)
+
+Run `f()` and put the handlers of the six signals of `import paddle` back as they were.
+"""
+function keep_signal_handlers(f)
+    Sys.isunix() || return f()
+    saved = map(sigaction, SIGNALS)
+    try
+        return f()
+    finally
+        foreach(sigaction!, SIGNALS, saved)
+    end
+end
+
+struct DlInfo
+    fname::Cstring
+    fbase::Ptr{Cvoid}
+    sname::Cstring
+    saddr::Ptr{Cvoid}
+end
+
+"""
+    julia_handles_segv()
+
+Whether Julia's own handler of SIGSEGV is in place, which threaded garbage collection needs.
+"""
+function julia_handles_segv()
+    Sys.isunix() || return true
+    handler = Ptr{Cvoid}(first(sigaction(SIGSEGV)))
+    info = Ref(DlInfo(C_NULL, C_NULL, C_NULL, C_NULL))
+    found = ccall(:dladdr, Cint, (Ptr{Cvoid}, Ref{DlInfo}), handler, info)
+    (found == 0 || info[].fname == C_NULL) && return false
+    return occursin("libjulia", basename(unsafe_string(info[].fname)))
+end
+
+struct PythonFunctions
+    capsule_new::Ptr{Cvoid}
+    capsule_pointer::Ptr{Cvoid}
+    capsule_valid::Ptr{Cvoid}
+    holds_gil::Ptr{Cvoid}
+end
+
+# Filled by the first use of Paddle, in `start_paddle`.
+const PADDLE = PythonCall.pynew()
+const BRIDGE = PythonCall.pynew()
+const PYTHON = Ref(PythonFunctions(C_NULL, C_NULL, C_NULL, C_NULL))
+
+"""
+    bridge()
+
+The Python module `paddle_chainrules.bridge`; the first call imports Paddle.
+
+Throws a `ConcurrencyViolationError` on a thread that does not hold Python's lock, and an
+`ErrorException` naming the command to run where Paddle or `paddle_chainrules` is missing.
+"""
+function bridge()
+    PythonCall.pyisnull(BRIDGE) && start_paddle()
+    ccall(PYTHON[].holds_gil, Cint, ()) == 1 || throw(
+        ConcurrencyViolationError(
+            "Paddle was called on Julia thread $(Threads.threadid()), which does not hold " *
+            "Python's lock. Call it from the main thread, or wrap the call in " *
+            "`PythonCall.GIL.@lock` while the main thread is inside " *
+            "`PythonCall.GIL.@unlock`.",
+        ),
+    )
+    return BRIDGE
+end
+
+function start_paddle()
+    lib = PythonCall.python_library_handle()
+    PYTHON[] = PythonFunctions(
+        Libdl.dlsym(lib, :PyCapsule_New),
+        Libdl.dlsym(lib, :PyCapsule_GetPointer),
+        Libdl.dlsym(lib, :PyCapsule_IsValid),
+        Libdl.dlsym(lib, :PyGILState_Check),
+    )
+    ccall(PYTHON[].holds_gil, Cint, ()) == 1 || throw(
+        ConcurrencyViolationError(
+            "Paddle must be started on the thread that holds Python's lock, the main one; " *
+            "this is Julia thread $(Threads.threadid()).",
+        ),
+    )
+    keep_signal_handlers() do
+        python_import("paddle")
+        python_import("paddle_chainrules")
+        PythonCall.pycopy!(BRIDGE, pyimport("paddle_chainrules.bridge"))
+        PythonCall.pycopy!(PADDLE, pyimport("paddle"))
+    end
+    if Threads.maxthreadid() > 1 && !julia_handles_segv()
+        PythonCall.pycopy!(BRIDGE, PythonCall.PyNULL)
+        error(
+            "Julia runs $(Threads.maxthreadid()) threads, but its handler of SIGSEGV is not " *
+            "in place, so the next threaded garbage collection would kill the process. " *
+            "Either Paddle was imported before PaddleChainRules could save the handlers: " *
+            "make PaddleChainRules the first to import it. Or Python started Julia without " *
+            "them: start it with `import paddle_chainrules.julia`, or set " *
+            "PYTHON_JULIACALL_HANDLE_SIGNALS=yes before importing juliacall, or " *
+            "PYTHON_JULIACALL_THREADS=1.",
+        )
+    end
+    return nothing
+end
+
+function python_import(name::String)
+    try
+        return pyimport(name)
+    catch err
+        err isa PyException && PythonCall.pyissubclass(err.t, PythonCall.pybuiltins.ModuleNotFoundError) ||
+            rethrow()
+        missing_name = string(err.v.name)
+        missing_name == name || rethrow()
+        error(missing_message(name))
+    end
+end
+
+"""
+    missing_message(name)
+
+What to do when the Python that PythonCall runs lacks the package `name`.
+"""
+function missing_message(name::String)
+    exe = PythonCall.python_executable_path()
+    source = dirname(dirname(@__DIR__))
+    wanted = if name == "paddle"
+        "'paddlepaddle>=3.3'"
+    elseif isfile(joinpath(source, "pyproject.toml"))
+        source
+    else
+        "paddle-chainrules"
+    end
+    message = "The Python package `$name` is missing from $exe, the Python that PythonCall " *
+              "runs. Install it there:\n\n    $exe -m pip install $wanted\n\n" *
+              "or restart Julia with JULIA_PYTHONCALL_EXE set to a Python that has it."
+    venv = get(ENV, "VIRTUAL_ENV", "")
+    if !isempty(venv) && !startswith(abspath(exe), abspath(venv))
+        message *= "\nA virtual environment is active; to use it:\n\n" *
+                   "    JULIA_PYTHONCALL_EXE=$(joinpath(venv, "bin", "python")) julia"
+    end
+    return message
+end
+
+struct PaddleModule end
+
+"""
+    paddle
+
+The Python module `paddle`, imported on first use: `paddle.nn.Linear(3, 2)`.
+"""
+const paddle = PaddleModule()
+
+function paddle_module()
+    bridge()
+    return PADDLE
+end
+
+Base.getproperty(::PaddleModule, name::Symbol) = getproperty(paddle_module(), name)
+Base.propertynames(::PaddleModule, private::Bool = false) = propertynames(paddle_module(), private)
+Base.show(io::IO, ::PaddleModule) = print(io, "the Python module paddle, imported on first use")
+PythonCall.ispy(::PaddleModule) = true
+PythonCall.Py(::PaddleModule) = paddle_module()
