@@ -1,4 +1,5 @@
-# Print the path of a Julia environment in which this checkout of PaddleChainRules loads.
+# Print the path of a Julia environment in which this checkout of PaddleChainRules loads, and
+# on a second line its version of PythonCall, which juliacall's must equal.
 #
 #     julia [--project=...] environment.jl [Package ...]
 #
@@ -96,6 +97,7 @@ function main(extra)
         end
     end
     println(target)
+    println(only(deps["PythonCall"])["version"])
     return nothing
 end
 

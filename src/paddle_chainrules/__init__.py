@@ -2,6 +2,11 @@
 
 from importlib.metadata import version as _version
 
+from ._signals import julia_handlers_kept as _julia_handlers_kept
+
+with _julia_handlers_kept():
+    import paddle as _paddle  # noqa: F401
+
 from ._activations import ACTIVATIONS
 from ._autodiff import Pullback, value_and_grad, vjp
 from ._fcnet import FCNet

@@ -1,0 +1,151 @@
+"""Julia from Python: start it safely beside Paddle and load PaddleChainRules.jl.
+
+Needs the extra ``paddle-chainrules[julia]``. Nothing else in this package imports Julia.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ._signals import julia_handlers_kept
+
+SOURCE = Path(__file__).resolve().with_name("_julia").resolve()
+"""The Julia package, which travels with this one."""
+
+
+def start(threads: int | str | None = None) -> Any:
+    """Start Julia, or join it where it runs, and give the module PaddleChainRules.
+
+    Which Julia: that of ``PYTHON_JULIACALL_EXE`` and ``PYTHON_JULIACALL_PROJECT`` where
+    set; else the ``julia`` on the PATH where its environment has the packages, and
+    PythonCall in juliacall's version; else the one that juliapkg finds or installs.
+
+    Julia's garbage collector needs its own signal handlers as soon as it has more than
+    one thread, so then ``PYTHON_JULIACALL_HANDLE_SIGNALS=yes`` is set. The price: Ctrl-C
+    no longer raises KeyboardInterrupt.
+
+    Args:
+        threads: number of Julia threads, or "auto"; what ``PYTHON_JULIACALL_THREADS``
+            or ``JULIA_NUM_THREADS`` says when None, else 1. Of no effect where Julia
+            runs already.
+
+    Returns:
+        The Julia module; ``juliacall.Main`` is Julia's Main.
+
+    Raises:
+        ModuleNotFoundError: juliacall is missing.
+        RuntimeError: Julia's threads and signal handlers are in a combination that
+            would kill the process, or PaddleChainRules.jl can't be loaded.
+
+    Example:
+        ``start().PaddleFCNet(3, 2, 2, 16)`` is a Julia callable on arrays.
+    """
+    if find_spec("juliacall") is None:
+        raise ModuleNotFoundError(
+            "paddle_chainrules.julia needs juliacall; install it with "
+            "pip install 'paddle-chainrules[julia]'",
+            name="juliacall",
+        )
+    if "juliacall" not in sys.modules:
+        _prepare(threads)
+    try:
+        import juliacall
+    except subprocess.CalledProcessError as error:
+        raise RuntimeError(
+            "juliapkg could not install the Julia packages; to use the Julia on the PATH "
+            f"instead, give it the packages and run: pip install {requirement()}"
+        ) from error
+
+    with julia_handlers_kept():
+        try:
+            module = juliacall.Main.seval("import PaddleChainRules; PaddleChainRules")
+        except juliacall.JuliaError as error:
+            raise RuntimeError(
+                "Julia runs, but its project lacks the package PaddleChainRules; add it "
+                f"with Pkg.develop(path={str(SOURCE)!r}), or let start() be "
+                "the first to start Julia"
+            ) from error
+        try:
+            module.start_paddle()
+        except juliacall.JuliaError as error:
+            raise RuntimeError(str(error)) from error
+    return module
+
+
+def _prepare(threads: int | str | None) -> None:
+    """Set what juliacall reads when it is imported."""
+    env = os.environ
+    if threads is not None:
+        env["PYTHON_JULIACALL_THREADS"] = str(threads)
+    count = env.get("PYTHON_JULIACALL_THREADS", env.get("JULIA_NUM_THREADS", "1"))
+    if count != "1":
+        if env.get("PYTHON_JULIACALL_HANDLE_SIGNALS", "yes") != "yes":
+            raise RuntimeError(
+                f"Julia with {count} threads needs PYTHON_JULIACALL_HANDLE_SIGNALS=yes: "
+                "without its handler of SIGSEGV a threaded garbage collection kills the "
+                "process. Set it, or use start(threads=1)"
+            )
+        env["PYTHON_JULIACALL_HANDLE_SIGNALS"] = "yes"
+    if "PYTHON_JULIACALL_EXE" in env or "PYTHON_JULIACALL_PROJECT" in env:
+        return
+    try:
+        found = environment()
+    except FileNotFoundError:
+        return  # juliapkg finds or installs Julia, by juliapkg.json
+    if found.pythoncall == version("juliacall"):
+        env["PYTHON_JULIACALL_EXE"] = str(found.julia)
+        env["PYTHON_JULIACALL_PROJECT"] = str(found.project)
+
+
+class Environment(NamedTuple):
+    """A Julia and a project in which PaddleChainRules loads."""
+
+    julia: Path
+    project: Path
+    pythoncall: str
+    """Version of PythonCall.jl there; juliacall must have the same."""
+
+
+def environment(*packages: str) -> Environment:
+    """The ``julia`` on the PATH, and a project in which PaddleChainRules loads with it.
+
+    The project is Julia's active environment with this package added by path; nothing
+    is downloaded and nothing of the user's is changed.
+
+    Args:
+        *packages: names of further Julia packages that must be there.
+
+    Raises:
+        FileNotFoundError: no julia, or packages missing; the message says which and
+            how to get them.
+    """
+    julia = shutil.which("julia")
+    if julia is None:
+        raise FileNotFoundError(
+            "no julia on the PATH; install Julia 1.10 or newer from julialang.org"
+        )
+    done = subprocess.run(
+        [julia, "--startup-file=no", str(SOURCE / "environment.jl"), *packages],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise FileNotFoundError(done.stderr.strip())
+    project, pythoncall = done.stdout.splitlines()
+    return Environment(Path(julia), Path(project), pythoncall)
+
+
+def requirement() -> str:
+    """The juliacall to install: that of the local Julia's PythonCall, or any."""
+    try:
+        return f"juliacall=={environment().pythoncall}"
+    except FileNotFoundError:
+        return "juliacall"

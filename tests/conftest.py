@@ -1,0 +1,116 @@
+"""Oracles and comparisons shared by the tests."""
+
+from __future__ import annotations
+
+import numpy as np
+import optree
+import paddle
+import pytest
+
+
+def assert_same(found, expected, *, rtol=0.0, atol=0.0):
+    """Trees equal in structure, shape and dtype, and element by element in value."""
+    found_leaves, found_spec = optree.tree_flatten(found, none_is_leaf=True)
+    expected_leaves, expected_spec = optree.tree_flatten(expected, none_is_leaf=True)
+    assert found_spec == expected_spec
+    for a, b in zip(found_leaves, expected_leaves, strict=True):
+        if b is None:
+            assert a is None
+            continue
+        assert a is not None
+        assert list(a.shape) == list(b.shape)
+        assert a.dtype == b.dtype
+        np.testing.assert_allclose(
+            a.detach().numpy(), b.detach().numpy(), rtol=rtol, atol=atol
+        )
+
+
+def randn(shape, dtype="float32", seed=0):
+    """A standard normal tensor from numpy, so that Paddle's generator stays put."""
+    value = np.random.default_rng(seed).standard_normal(shape)
+    return paddle.to_tensor(value).astype(dtype)
+
+
+def random_like(tree, seed=1):
+    """A cotangent for each floating tensor of a tree, None for the rest."""
+    rng = np.random.default_rng(seed)
+
+    def one(leaf):
+        if not isinstance(leaf, paddle.Tensor) or not leaf.is_floating_point():
+            return None
+        return paddle.to_tensor(rng.standard_normal(leaf.shape)).astype(leaf.dtype)
+
+    return optree.tree_map(one, tree, none_is_leaf=True)
+
+
+def native(layer, args, cotangent, kwargs=None):
+    """Output and gradients of the layer itself by ``paddle.grad``: the oracle.
+
+    The gradients are ``({name: grad}, (grad per argument, ...))``.
+    """
+    leaves = []
+    for arg in args:
+        if isinstance(arg, paddle.Tensor) and arg.is_floating_point():
+            arg = arg.detach().clone()
+            arg.stop_gradient = False
+        leaves.append(arg)
+    output = layer(*leaves, **(kwargs or {}))
+    outs, _ = optree.tree_flatten(output, none_is_leaf=True)
+    seeds, _ = optree.tree_flatten(cotangent, none_is_leaf=True)
+    pairs = [(o, s) for o, s in zip(outs, seeds, strict=True) if s is not None]
+    params = {n: p for n, p in layer.named_parameters() if not p.stop_gradient}
+    inputs = [a for a in leaves if isinstance(a, paddle.Tensor) and not a.stop_gradient]
+    grads = paddle.grad(
+        [o for o, _ in pairs],
+        [*params.values(), *inputs],
+        [s for _, s in pairs],
+        allow_unused=True,
+    )
+    by_name = dict(zip(params, grads[: len(params)], strict=True))
+    rest = iter(grads[len(params) :])
+    by_arg = tuple(
+        next(rest) if isinstance(a, paddle.Tensor) and not a.stop_gradient else None
+        for a in leaves
+    )
+    return output, (by_name, by_arg)
+
+
+def snapshot(layer):
+    """Everything of a layer that no call may change."""
+    return {
+        "tensors": {
+            name: (id(value), value.numpy().copy(), value.stop_gradient)
+            for name, value in (*layer.named_parameters(), *layer.named_buffers())
+            if value._is_initialized()
+        },
+        "grads": {
+            name: None if p.grad is None else p.grad.numpy().copy()
+            for name, p in layer.named_parameters()
+        },
+        "modes": [sub.training for sub in layer.sublayers(include_self=True)],
+        "hooks": [
+            (len(sub._forward_pre_hooks), len(sub._forward_post_hooks))
+            for sub in layer.sublayers(include_self=True)
+        ],
+    }
+
+
+def assert_unchanged(layer, before):
+    after = snapshot(layer)
+    assert after["modes"] == before["modes"]
+    assert after["hooks"] == before["hooks"]
+    assert after["tensors"].keys() == before["tensors"].keys()
+    for name, (identity, value, stop) in before["tensors"].items():
+        assert after["tensors"][name][0] == identity
+        assert after["tensors"][name][2] == stop
+        np.testing.assert_array_equal(after["tensors"][name][1], value)
+    for name, grad in before["grads"].items():
+        if grad is None:
+            assert after["grads"][name] is None
+        else:
+            np.testing.assert_array_equal(after["grads"][name], grad)
+
+
+@pytest.fixture(autouse=True)
+def _seeded():
+    paddle.seed(20)

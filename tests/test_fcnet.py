@@ -1,0 +1,453 @@
+"""FCNet against the same net built from paddle.nn."""
+
+import dataclasses
+
+import numpy as np
+import paddle
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from conftest import assert_same, native, randn
+from paddle_chainrules import ACTIVATIONS, FCNet
+
+RTOL = {"float32": 1e-5, "float64": 1e-12}
+
+NATIVE_ACTIVATIONS = {
+    "identity": paddle.nn.Identity,
+    "sigmoid": paddle.nn.Sigmoid,
+    "tanh": paddle.nn.Tanh,
+    "relu": paddle.nn.ReLU,
+    "gelu": paddle.nn.GELU,
+    "silu": paddle.nn.Silu,
+    "softplus": paddle.nn.Softplus,
+    "elu": paddle.nn.ELU,
+    "leaky_relu": paddle.nn.LeakyReLU,
+}
+
+
+class Sin(paddle.nn.Layer):
+    def forward(self, x):
+        return paddle.sin(x)
+
+
+def sequential(net, params):
+    """The net as a paddle.nn.Sequential with the given parameters."""
+    act = {**NATIVE_ACTIVATIONS, "sin": Sin}[net.activation]
+    layers = []
+    for i, (n_in, n_out) in enumerate(zip(net.sizes[:-1], net.sizes[1:], strict=True)):
+        if i:
+            layers.append(act())
+        linear = paddle.nn.Linear(n_in, n_out)
+        linear.to(dtype=net.dtype)
+        linear.weight.set_value(params[f"{i}.weight"])
+        linear.bias.set_value(params[f"{i}.bias"])
+        layers.append(linear)
+    return paddle.nn.Sequential(*layers)
+
+
+def random_params(net, seed=3):
+    rng = np.random.default_rng(seed)
+    return {
+        name: paddle.to_tensor(rng.standard_normal(shape)).astype(net.dtype)
+        for name, shape in zip(net.spec.names, net.spec.shapes, strict=True)
+    }
+
+
+def check_against_native(net, n, seed=3):
+    params = random_params(net, seed)
+    layer = sequential(net, params)
+    x = randn([n, net.sizes[0]], net.dtype, seed + 1)
+    cotangent = randn([n, net.sizes[-1]], net.dtype, seed + 2)
+    y, (grad_params, grad_args) = native(layer, (x,), cotangent)
+    tolerance = {"rtol": RTOL[net.dtype], "atol": RTOL[net.dtype]}
+    assert_same(net.forward(params, x), y, **tolerance)
+    found, pullback = net.pullback(params, x)
+    assert_same(found, y, **tolerance)
+    got_params, got_args = pullback(cotangent)
+    renamed = dict(zip(net.spec.names, grad_params.values(), strict=True))
+    assert_same(got_params, renamed, **tolerance)
+    assert_same(got_args, grad_args, **tolerance)
+
+
+def test_the_table_of_activations_is_covered():
+    assert set(ACTIVATIONS) == {*NATIVE_ACTIVATIONS, "sin"}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("activation", sorted(ACTIVATIONS))
+def test_value_and_gradients_equal_native(activation, dtype):
+    check_against_native(FCNet((3, 7, 5, 2), activation, dtype), n=4)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    sizes=st.lists(st.integers(1, 9), min_size=2, max_size=6, unique=True),
+    activation=st.sampled_from(sorted(ACTIVATIONS)),
+    n=st.integers(1, 11),
+    seed=st.integers(0, 2**16),
+)
+def test_random_nets_equal_native(sizes, activation, n, seed):
+    check_against_native(FCNet(tuple(sizes), activation, "float64"), n, seed)
+
+
+def test_gradients_equal_finite_differences():
+    net = FCNet((2, 5, 3), "gelu", "float64")
+    params, x = random_params(net), randn([4, 2], "float64", 5)
+    cotangent = randn([4, 3], "float64", 6)
+    theta = net.flatten(params)
+    grad, grad_x = net.vjp(theta, x, cotangent)
+
+    def value(theta, x):
+        return float((net.forward(theta, x) * cotangent).sum())
+
+    step = 1e-6
+    for position in range(theta.shape[0]):
+        shift = paddle.zeros_like(theta)
+        shift[position] = step
+        slope = (value(theta + shift, x) - value(theta - shift, x)) / (2 * step)
+        assert slope == pytest.approx(float(grad[position]), rel=1e-7, abs=1e-8)
+    for i in range(4):
+        for j in range(2):
+            shift = paddle.zeros_like(x)
+            shift[i, j] = step
+            slope = (value(theta, x + shift) - value(theta, x - shift)) / (2 * step)
+            assert slope == pytest.approx(float(grad_x[i, j]), rel=1e-7, abs=1e-8)
+
+
+def test_a_callable_is_an_activation():
+    net = FCNet((3, 6, 2), lambda x: paddle.square(paddle.tanh(x)), "float64")
+    params, x = random_params(net), randn([5, 3], "float64")
+    weights = [params[name].clone() for name in net.spec.names]
+    leaves = [*weights, x.clone()]
+    for leaf in leaves:
+        leaf.stop_gradient = False
+    hidden = paddle.tanh(leaves[4] @ leaves[0] + leaves[1])
+    y = hidden**2 @ leaves[2] + leaves[3]
+    cotangent = randn([5, 2], "float64", 7)
+    expected = paddle.grad([y], leaves, [cotangent])
+    grad_params, grad_x = net.vjp(params, x, cotangent)
+    assert_same([*grad_params.values(), grad_x], list(expected), rtol=1e-12, atol=1e-13)
+
+
+def test_one_layer_maps_input_to_output_directly():
+    net = FCNet((3, 2), "relu", "float64")
+    assert net.spec.names == ("0.weight", "0.bias")
+    params, x = random_params(net), randn([4, 3], "float64")
+    y = x @ params["0.weight"] + params["0.bias"]
+    assert_same(net.forward(params, x), y, rtol=1e-14)
+    assert float(y.min()) < 0  # no activation after the last layer
+
+
+def test_empty_batch():
+    net = FCNet((3, 5, 2))
+    params, x = net.init(0), paddle.zeros([0, 3])
+    y, pullback = net.pullback(params, x)
+    assert list(y.shape) == [0, 2]
+    grad_params, (grad_x,) = pullback(paddle.zeros([0, 2]))
+    assert list(grad_x.shape) == [0, 3]
+    for name, shape in zip(net.spec.names, net.spec.shapes, strict=True):
+        assert_same(grad_params[name], paddle.zeros(list(shape)))
+
+
+def test_one_sample_without_batch_dimension():
+    net = FCNet((3, 5, 2), "tanh", "float64")
+    params, x, cotangent = (
+        random_params(net),
+        randn([3], "float64"),
+        randn([2], "float64"),
+    )
+    y, pullback = net.pullback(params, x)
+    batched, batched_pullback = net.pullback(params, x.reshape([1, 3]))
+    assert_same(y, batched[0], rtol=1e-14)
+    grad_params, (grad_x,) = pullback(cotangent)
+    expected_params, (expected_x,) = batched_pullback(cotangent.reshape([1, 2]))
+    assert_same(grad_params, expected_params, rtol=1e-13, atol=1e-14)
+    assert_same(grad_x, expected_x[0], rtol=1e-13, atol=1e-14)
+
+
+def test_further_leading_dimensions():
+    net = FCNet((3, 5, 2), "tanh", "float64")
+    params, x = random_params(net), randn([4, 6, 3], "float64")
+    y = net.forward(params, x.reshape([24, 3])).reshape([4, 6, 2])
+    assert_same(net.forward(params, x), y, rtol=1e-13)
+
+
+def test_theta_form_gives_a_flat_gradient():
+    net = FCNet((3, 5, 2), "silu", "float64")
+    params, x, cotangent = (
+        random_params(net),
+        randn([4, 3], "float64"),
+        randn([4, 2], "float64"),
+    )
+    theta = net.flatten(params)
+    assert_same(net.unflatten(theta), params)
+    assert_same(net.forward(theta, x), net.forward(params, x))
+    grad, grad_x = net.vjp(theta, x, cotangent)
+    grad_params, expected_x = net.vjp(params, x, cotangent)
+    assert_same(grad, net.flatten(grad_params), rtol=1e-14)
+    assert_same(grad_x, expected_x, rtol=1e-14)
+
+
+def test_params_are_taken_by_name_not_by_position():
+    net = FCNet((3, 5, 2), "tanh", "float64")
+    params, x, cotangent = (
+        random_params(net),
+        randn([4, 3], "float64"),
+        randn([4, 2], "float64"),
+    )
+    shuffled = {name: params[name] for name in reversed(net.spec.names)}
+    assert_same(net.forward(shuffled, x), net.forward(params, x))
+    grad, _ = net.vjp(shuffled, x, cotangent)
+    expected, _ = net.vjp(params, x, cotangent)
+    assert list(grad) == list(shuffled)
+    assert_same({name: grad[name] for name in expected}, expected)
+
+
+def test_several_pullbacks_from_one_forward():
+    net = FCNet((3, 5, 2), "tanh", "float64")
+    params, x = random_params(net), randn([4, 3], "float64")
+    _, pullback = net.pullback(params, x)
+    first, second = randn([4, 2], "float64", 1), randn([4, 2], "float64", 2)
+    one, two, both = pullback(first), pullback(second), pullback(first + second)
+    assert_same(pullback(first), one)
+    for name in net.spec.names:
+        assert_same(both[0][name], one[0][name] + two[0][name], rtol=1e-12, atol=1e-13)
+    assert_same(both[1][0], one[1][0] + two[1][0], rtol=1e-12, atol=1e-13)
+
+
+def test_wrt_computes_what_is_asked():
+    net = FCNet((3, 5, 2), "tanh", "float64")
+    params, x, cotangent = (
+        random_params(net),
+        randn([4, 3], "float64"),
+        randn([4, 2], "float64"),
+    )
+    _, pullback = net.pullback(params, x)
+    both = pullback(cotangent)
+    assert_same(pullback(cotangent, wrt="params"), (both[0], None))
+    assert_same(pullback(cotangent, wrt="args"), (None, both[1]))
+    assert_same(pullback(cotangent, wrt=("args", "params")), both)
+    with pytest.raises(ValueError, match=r"wrt may name .*'params', 'args'.*'weights'"):
+        pullback(cotangent, wrt="weights")
+
+
+def test_no_graph_unless_asked():
+    net = FCNet((3, 5, 2), "tanh", "float64")
+    params, x = random_params(net), randn([4, 3], "float64")
+    assert net.forward(params, x).stop_gradient
+    y, pullback = net.pullback(params, x)
+    assert y.stop_gradient
+    assert all(g.stop_gradient for g in pullback(paddle.ones_like(y))[0].values())
+    for value in params.values():
+        assert value.stop_gradient
+        assert value.grad is None
+
+    params["0.weight"].stop_gradient = False
+    y = net.forward(params, x)
+    assert not y.stop_gradient
+    y.sum().backward()
+    expected, _ = net.vjp(params, x, paddle.ones_like(y))
+    assert_same(params["0.weight"].grad, expected["0.weight"], rtol=1e-13)
+    with paddle.no_grad():
+        assert net.forward(params, x).stop_gradient
+
+
+def test_gradients_are_differentiable_where_the_inputs_ask():
+    net = FCNet((2, 6, 1), "tanh", "float64")
+    params, x = random_params(net), randn([5, 2], "float64")
+    x.stop_gradient = False
+    y, pullback = net.pullback(params, x)
+    _, (grad_x,) = pullback(paddle.ones_like(y), wrt="args")
+    (second,) = paddle.grad([grad_x[:, 0].sum()], [x])
+    step = 1e-5
+    shift = paddle.to_tensor([[step, 0.0]], dtype="float64")
+
+    def slope(x):
+        return net.vjp(params, x.detach(), paddle.ones([5, 1], "float64"))[1]
+
+    expected = (slope(x + shift) - slope(x - shift)) / (2 * step)
+    assert_same(second, expected, rtol=1e-6, atol=1e-7)
+
+
+def test_init_depends_on_the_seed_alone():
+    net = FCNet((3, 5, 2))
+    paddle.seed(1)
+    drawn = paddle.rand([3])
+    paddle.seed(1)
+    first = net.init(4)
+    assert_same(paddle.rand([3]), drawn)
+    paddle.seed(2)
+    assert_same(net.init(4), first)
+    assert not paddle.equal_all(net.init(5)["0.weight"], first["0.weight"])
+    assert float(first["0.weight"].abs().max()) <= np.sqrt(6 / 8)
+    assert_same(first["0.bias"], paddle.zeros([5]))
+
+
+def test_frozen_and_equal_by_value():
+    net = FCNet([3, 5, 2], "tanh")
+    assert net == FCNet((3, 5, 2), "tanh")
+    assert hash(net) == hash(FCNet((3, 5, 2), "tanh"))
+    assert net != FCNet((3, 5, 2), "relu")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        net.sizes = (1, 2)
+
+
+def test_state_dict_round_trip_with_a_sequential():
+    net = FCNet((3, 5, 2), "relu")
+    params = net.init(7)
+    layer = paddle.nn.Sequential(
+        paddle.nn.Linear(3, 5), paddle.nn.ReLU(), paddle.nn.Linear(5, 2)
+    )
+    layer.set_state_dict(net.to_state_dict(params, like=layer))
+    x = randn([4, 3])
+    assert_same(layer(x), net.forward(params, x), rtol=1e-6, atol=1e-7)
+    back = net.from_state_dict(layer.state_dict())
+    assert_same(back, params)
+    back["0.weight"][0, 0] = 99.0  # copies: the layer doesn't see it
+    assert float(layer[0].weight[0, 0]) != 99.0
+    assert_same(net.from_state_dict(net.to_state_dict(params)), params)
+
+
+def test_half_precision_says_what_the_cpu_lacks():
+    for dtype in ("float16", "bfloat16"):
+        net = FCNet((3, 2), dtype=dtype)
+        params = net.init(0)
+        with pytest.raises(TypeError, match=f"{dtype}.*no matrix product.*float32"):
+            net.forward(params, paddle.ones([4, 3], dtype))
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: FCNet((3,)), ValueError, r"at least two positive integers.*\(3,\)"),
+        (lambda: FCNet((3, 0)), ValueError, r"positive integers.*\(3, 0\)"),
+        (lambda: FCNet((3, 2.5)), ValueError, r"positive integers.*2\.5"),
+        (lambda: FCNet(3), ValueError, "at least two positive integers.*got 3"),
+        (lambda: FCNet((3, 2), "swoosh"), ValueError, "'swoosh'.*'tanh'.*callable"),
+        (lambda: FCNet((3, 2), 7), TypeError, "name or a callable.*int"),
+        (lambda: FCNet((3, 2), dtype="int8"), ValueError, "'int8'.*'float32'"),
+    ],
+)
+def test_bad_nets(make, error, message):
+    with pytest.raises(error, match=message):
+        make()
+
+
+def bad_calls():
+    net = FCNet((3, 5, 2))
+    params = net.init(0)
+    x = paddle.ones([4, 3])
+    ones = paddle.ones([4, 2])
+    without = {n: p for n, p in params.items() if n != "1.bias"}
+    return [
+        (
+            lambda: net.forward(params, paddle.ones([4, 5])),
+            ValueError,
+            r"\[4, 5\].*\[n, 3\].*3 features in the last dimension",
+        ),
+        (
+            lambda: net.forward(params, paddle.to_tensor(1.0)),
+            ValueError,
+            r"\[\].*\[n, 3\]",
+        ),
+        (
+            lambda: net.forward(params, x.astype("float64")),
+            TypeError,
+            r"x is float64.*float32.*astype",
+        ),
+        (
+            lambda: net.forward(params, np.ones([4, 3], "float32")),
+            TypeError,
+            "paddle.Tensor.*ndarray.*to_tensor",
+        ),
+        (lambda: net.forward(params, x, x), TypeError, "one input x, got 2"),
+        (lambda: net.forward(params, x, scale=2.0), TypeError, "scale"),
+        (lambda: net.pullback(params, x, scale=2.0), TypeError, "scale"),
+        (lambda: net.forward(without, x), ValueError, r"missing: \['1.bias'\]"),
+        (
+            lambda: net.forward({**params, "2.bias": ones}, x),
+            ValueError,
+            r"unknown: \['2.bias'\]",
+        ),
+        (
+            lambda: net.forward({**params, "0.weight": ones}, x),
+            ValueError,
+            r"'0.weight'.*\[4, 2\].*\[3, 5\]",
+        ),
+        (
+            lambda: net.forward(
+                {**params, "0.bias": ones[0, :1].expand([5]).astype("float64")}, x
+            ),
+            TypeError,
+            r"'0.bias'.*float64.*float32.*astype",
+        ),
+        (
+            lambda: net.forward({**params, "0.bias": [0.0] * 5}, x),
+            TypeError,
+            "'0.bias'.*paddle.Tensor.*list",
+        ),
+        (
+            lambda: net.forward([1, 2], x),
+            TypeError,
+            "dict of tensors or one flat.*list",
+        ),
+        (
+            lambda: net.forward(paddle.ones([33]), x),
+            ValueError,
+            r"theta.*\[33\].*\[32\]",
+        ),
+        (
+            lambda: net.forward(paddle.ones([32, 1]), x),
+            ValueError,
+            r"theta.*\[32, 1\].*\[32\]",
+        ),
+        (
+            lambda: net.forward(paddle.ones([32], "float64"), x),
+            TypeError,
+            "theta is float64.*float32",
+        ),
+        (
+            lambda: net.vjp(params, x, paddle.ones([2, 4])),
+            ValueError,
+            r"cotangent.*\[2, 4\].*\[4, 2\]",
+        ),
+        (
+            lambda: net.vjp(params, x, ones.astype("float64")),
+            TypeError,
+            "cotangent.*float64.*float32.*astype",
+        ),
+        (
+            lambda: net.vjp(params, x, np.ones([4, 2], "float32")),
+            TypeError,
+            "cotangent.*paddle.Tensor.*ndarray",
+        ),
+        (lambda: net.vjp(params, x, (ones, ones)), ValueError, "nested as"),
+        (
+            lambda: net.from_state_dict({"a": ones}),
+            ValueError,
+            "1 tensors.*4 parameters",
+        ),
+        (
+            lambda: net.to_state_dict(params, {"a": ones}),
+            ValueError,
+            "must agree in order",
+        ),
+    ]
+
+
+@pytest.mark.parametrize("case", range(len(bad_calls())))
+def test_bad_calls(case):
+    call, error, message = bad_calls()[case]
+    with pytest.raises(error, match=message):
+        call()
+
+
+def test_a_tensor_on_another_device_is_refused():
+    from paddle_chainrules._net import check_place
+
+    check_place("x", paddle.CPUPlace(), paddle.CPUPlace())
+    with pytest.raises(
+        ValueError, match=r"x is on Place\(gpu:0\).*Place\(cpu\).*x\.to\("
+    ):
+        check_place("x", "Place(gpu:0)", paddle.CPUPlace())

@@ -1,0 +1,410 @@
+"""stateless(layer) against the untouched layer, for every kind of layer."""
+
+import gc
+import threading
+import weakref
+
+import paddle
+import pytest
+from paddle import nn
+
+from conftest import (
+    assert_same,
+    assert_unchanged,
+    native,
+    randn,
+    random_like,
+    snapshot,
+)
+from paddle_chainrules import stateless
+
+TOLERANCE = {"rtol": 1e-5, "atol": 1e-6}
+
+
+class Tied(nn.Layer):
+    """One weight in two places, and one layer object used twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.encode = nn.Linear(3, 5)
+        self.decode = nn.Linear(5, 3)
+        self.decode.weight = self.encode.weight
+        self.again = self.encode
+
+    def forward(self, x):
+        hidden = paddle.tanh(self.encode(x))
+        return (
+            paddle.nn.functional.linear(hidden, self.decode.weight.T, self.decode.bias)
+            + self.again(x).sum()
+        )
+
+
+class Nested(nn.Layer):
+    """Containers in containers, and a plain list that repeats a parameter."""
+
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.LayerList(
+            [nn.Sequential(nn.Linear(3, 3), nn.GELU()) for _ in range(2)]
+        )
+        self.heads = nn.LayerDict({"a": nn.Linear(3, 2), "b": nn.Linear(3, 4)})
+        self.scale = self.create_parameter([1])
+        self.plain = [self.scale]
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x) * self.plain[0]
+        return {"a": self.heads["a"](x), "b": (self.heads["b"](x), x)}
+
+
+class Unused(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.used, self.idle = nn.Linear(3, 2), nn.Linear(3, 4)
+
+    def forward(self, x, y):
+        return self.used(x)
+
+
+def frozen():
+    layer = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2))
+    layer[0].weight.stop_gradient = True
+    return layer
+
+
+def evaluated(layer):
+    layer.eval()
+    return layer
+
+
+IMAGE = [2, 3, 6, 7]
+CASES = {
+    "Linear": lambda: (nn.Linear(3, 2), [randn([4, 3])]),
+    "Linear without bias": lambda: (nn.Linear(3, 2, bias_attr=False), [randn([4, 3])]),
+    "without parameters": lambda: (nn.Softmax(), [randn([4, 3])]),
+    "Identity": lambda: (nn.Identity(), [randn([4, 3])]),
+    "Flatten, a view": lambda: (nn.Flatten(), [randn([4, 3, 2])]),
+    "Sequential": lambda: (
+        nn.Sequential(nn.Linear(3, 16), nn.Sigmoid(), nn.Linear(16, 2)),
+        [randn([5, 3])],
+    ),
+    "tied": lambda: (Tied(), [randn([4, 3])]),
+    "nested containers": lambda: (Nested(), [randn([4, 3])]),
+    "unused parameters and input": lambda: (Unused(), [randn([4, 3]), randn([4, 3])]),
+    "frozen parameter": lambda: (frozen(), [randn([4, 3])]),
+    "Conv2D": lambda: (nn.Conv2D(3, 4, (2, 3), padding=1, stride=2), [randn(IMAGE)]),
+    "Conv2DTranspose": lambda: (nn.Conv2DTranspose(3, 2, 3), [randn(IMAGE)]),
+    "BatchNorm1D, training": lambda: (nn.BatchNorm1D(3), [randn([7, 3])]),
+    "BatchNorm2D, evaluation": lambda: (evaluated(nn.BatchNorm2D(3)), [randn(IMAGE)]),
+    "LayerNorm": lambda: (nn.LayerNorm(5), [randn([4, 5])]),
+    "GroupNorm": lambda: (nn.GroupNorm(2, 4), [randn([2, 4, 3, 5])]),
+    "Embedding": lambda: (
+        nn.Embedding(6, 3),
+        [paddle.to_tensor([[1, 4, 1], [0, 5, 2]])],
+    ),
+    "Bilinear": lambda: (nn.Bilinear(3, 4, 2), [randn([5, 3]), randn([5, 4], seed=2)]),
+    "LSTM": lambda: (nn.LSTM(3, 5), [randn([2, 4, 3])]),
+    "LSTM, two layers both ways": lambda: (
+        nn.LSTM(3, 5, num_layers=2, direction="bidirect"),
+        [randn([2, 4, 3])],
+    ),
+    "GRU with initial state": lambda: (
+        nn.GRU(3, 5),
+        [randn([2, 4, 3]), randn([1, 2, 5], seed=3)],
+    ),
+    "SimpleRNN": lambda: (nn.SimpleRNN(3, 5), [randn([2, 4, 3])]),
+    "MultiHeadAttention": lambda: (
+        nn.MultiHeadAttention(6, 2),
+        [randn([2, 3, 6]), randn([2, 5, 6], seed=1), randn([2, 5, 6], seed=2)],
+    ),
+    "TransformerEncoderLayer": lambda: (
+        evaluated(nn.TransformerEncoderLayer(6, 2, 10)),
+        [randn([2, 3, 6])],
+    ),
+    "Dropout, evaluation": lambda: (
+        evaluated(nn.Sequential(nn.Linear(3, 8), nn.Dropout(0.5), nn.Linear(8, 2))),
+        [randn([4, 3])],
+    ),
+    "weight_norm": lambda: (nn.utils.weight_norm(nn.Linear(3, 4)), [randn([5, 3])]),
+    "PReLU": lambda: (nn.PReLU(3), [randn([4, 3])]),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_value_and_gradients_equal_native(case):
+    layer, args = CASES[case]()
+    net, params, _ = stateless(layer)
+    cotangent = random_like(_native_output(layer, args))
+    before = snapshot(layer)
+    y, pullback = net.pullback(params, *args)
+    grad_params, grad_args = pullback(cotangent)
+    again = pullback(cotangent)
+    value = net.forward(params, *args)
+    assert_unchanged(layer, before)
+
+    expected, (by_name, by_arg) = native(layer, args, cotangent)
+    assert_same(y, expected, **TOLERANCE)
+    assert_same(value, expected, **TOLERANCE)
+    assert list(params) == list(by_name)
+    assert_same(grad_params, by_name, **TOLERANCE)
+    assert_same(grad_args, by_arg, **TOLERANCE)
+    assert_same(again, (grad_params, grad_args))
+    assert_same(net.vjp(params, tuple(args), cotangent), again, **TOLERANCE)
+
+
+def _native_output(layer, args):
+    """The output's structure, without the statistics moving on."""
+    saved = {k: v.clone() for k, v in layer.state_dict().items() if v._is_initialized()}
+    output = layer(*args)
+    layer.set_state_dict(saved)
+    return output
+
+
+@pytest.mark.parametrize("case", ["Sequential", "LSTM", "Conv2D", "tied"])
+def test_theta_form(case):
+    layer, args = CASES[case]()
+    net, params, _ = stateless(layer)
+    cotangent = random_like(layer(*args))
+    theta = net.flatten(params)
+    assert_same(net.unflatten(theta), params)
+    assert_same(net.forward(theta, *args), net.forward(params, *args))
+    grad, grad_args = net.vjp(theta, tuple(args), cotangent)
+    by_name, by_arg = net.vjp(params, tuple(args), cotangent)
+    assert_same(grad, net.flatten(by_name), **TOLERANCE)
+    assert_same(grad_args, by_arg, **TOLERANCE)
+
+
+@pytest.mark.parametrize("case", ["Sequential", "LSTM", "MultiHeadAttention", "tied"])
+def test_other_parameters_than_the_layers_own(case):
+    """What comes in is what is used, everywhere that the layer holds it."""
+    layer, args = CASES[case]()
+    net, params, _ = stateless(layer)
+    other = {n: randn(p.shape, seed=i) for i, (n, p) in enumerate(params.items())}
+    cotangent = random_like(layer(*args))
+    found = net.pullback(other, *args)
+    layer.set_state_dict(net.to_state_dict(other))
+    expected, grads = native(layer, args, cotangent)
+    assert_same(found[0], expected, **TOLERANCE)
+    assert_same(found[1](cotangent), grads, rtol=1e-4, atol=1e-5)
+
+
+def test_params_are_copies_and_the_layer_may_go():
+    layer = nn.Linear(3, 2)
+    net, params, _ = stateless(layer)
+    value = layer.weight.numpy().copy()
+    params["weight"][0, 0] = 99.0
+    assert (layer.weight.numpy() == value).all()
+    gone = weakref.ref(layer.weight)
+    del layer
+    gc.collect()
+    assert gone() is None  # the net keeps no parameter of the layer alive
+    assert list(net.forward(params, paddle.ones([4, 3])).shape) == [4, 2]
+
+
+def test_batch_norm_buffers_come_back_and_the_layers_stay():
+    layer = nn.BatchNorm2D(3, momentum=0.8)
+    net, params, buffers = stateless(layer)
+    assert list(params) == ["weight", "bias"]
+    assert sorted(buffers) == ["_mean", "_variance"]
+    x, cotangent = randn(IMAGE), randn(IMAGE, seed=1)
+    before = snapshot(layer)
+    given = {name: value.clone() for name, value in buffers.items()}
+    y, new = net.forward(params, x, buffers=given)
+    y2, pullback, new2 = net.pullback(params, x, buffers=given)
+    second = net.forward(params, x, buffers=new)[1]
+    net.forward(params, x)
+    assert_unchanged(layer, before)
+    assert_same(given, buffers)  # what was handed in stays too
+    assert_same(dict(net.buffers), buffers)
+
+    expected, grads = native(layer, [x], cotangent)
+    assert_same(y, expected, **TOLERANCE)
+    assert_same(y2, expected, **TOLERANCE)
+    assert_same(pullback(cotangent), grads, **TOLERANCE)
+    assert_same(new["_mean"], layer._mean.detach(), **TOLERANCE)
+    assert_same(new["_variance"], layer._variance.detach(), **TOLERANCE)
+    assert_same(new2, new)
+    layer(x)
+    assert_same(second["_mean"], layer._mean.detach(), **TOLERANCE)
+    assert all(value.stop_gradient for value in new.values())
+    with pytest.raises(ValueError, match=r"missing: \['_variance'\]"):
+        net.forward(params, x, buffers={"_mean": given["_mean"]})
+
+
+def test_spectral_norm_has_its_power_iteration_in_the_buffers():
+    layer = nn.utils.spectral_norm(nn.Linear(3, 4))
+    net, params, buffers = stateless(layer)
+    before = snapshot(layer)
+    y, new = net.forward(params, randn([5, 3]), buffers=buffers)
+    assert_unchanged(layer, before)
+    assert_same(y, layer(randn([5, 3])), **TOLERANCE)
+    assert_same(new["weight_u"], layer.weight_u.detach(), **TOLERANCE)
+
+
+def test_dropout_in_training_mode_agrees_between_value_and_gradient():
+    layer = nn.Dropout(0.5)
+    net, params, _ = stateless(layer)
+    assert net.training
+    x = randn([40, 30])
+    y, pullback = net.pullback(params, x)
+    kept = (y != 0).astype("float32")
+    assert 0.3 < float(kept.mean()) < 0.7
+    assert_same(y, x * kept * 2, rtol=1e-6)
+    _, (grad,) = pullback(paddle.ones_like(x))
+    assert_same(grad, kept * 2)
+    paddle.seed(5)
+    drawn = net.forward(params, x)
+    paddle.seed(5)
+    assert_same(net.forward(params, x), drawn)
+    layer.eval()  # the net keeps the mode it was made in
+    assert not paddle.equal_all(net.forward(params, x), x)
+
+
+def test_frozen_parameters_are_buffers():
+    layer, args = CASES["frozen parameter"]()
+    net, params, buffers = stateless(layer)
+    assert "0.weight" not in params
+    assert_same(buffers["0.weight"], layer[0].weight.detach())
+    changed = {**buffers, "0.weight": buffers["0.weight"] * 2}
+    y, _ = net.forward(params, *args, buffers=changed)
+    layer[0].weight.set_value(changed["0.weight"])
+    assert_same(y, layer(*args).detach(), **TOLERANCE)
+
+
+def test_keyword_arguments_reach_the_layer():
+    class Scaled(nn.Layer):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(3, 2)
+
+        def forward(self, x, *, scale, shift=None):
+            y = self.linear(x) * scale
+            return y if shift is None else y + shift
+
+    layer = Scaled()
+    net, params, _ = stateless(layer)
+    x, shift, cotangent = randn([4, 3]), randn([4, 2], seed=1), randn([4, 2], seed=2)
+    y, pullback = net.pullback(params, x, scale=3.0, shift=shift)
+    expected, grads = native(layer, [x], cotangent, {"scale": 3.0, "shift": shift})
+    assert_same(y, expected, **TOLERANCE)
+    assert_same(pullback(cotangent), grads, **TOLERANCE)
+    with pytest.raises(TypeError, match="scale"):
+        net.forward(params, x)
+    with pytest.raises(TypeError, match="gain"):
+        net.forward(params, x, scale=1.0, gain=2.0)
+
+
+def test_results_never_show_a_later_change_of_the_inputs():
+    for layer in (nn.Identity(), nn.Flatten()):
+        net, params, _ = stateless(layer)
+        x = randn([4, 3])
+        value, (y, pullback) = net.forward(params, x), net.pullback(params, x)
+        cotangent = paddle.ones([4, 3])
+        _, (grad,) = pullback(cotangent)
+        kept = x.clone()
+        x[0, 0] = 99.0
+        cotangent[0, 0] = 99.0
+        assert_same(value, kept)
+        assert_same(y, kept)
+        assert float(grad[0, 0]) == 1.0
+
+
+def test_hooks_of_the_layer_run_and_stay():
+    layer = nn.Linear(3, 2)
+    layer.register_forward_post_hook(lambda layer, inputs, output: output * 2)
+    net, params, _ = stateless(layer)
+    before = snapshot(layer)
+    x = randn([4, 3])
+    assert_same(net.forward(params, x), layer(x).detach(), **TOLERANCE)
+    assert_unchanged(layer, before)
+
+
+def test_an_exception_in_the_layer_leaves_everything_usable():
+    class Moody(nn.Layer):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(3, 2)
+
+        def forward(self, x):
+            y = self.linear(x)
+            if float(x.sum()) > 100:
+                raise RuntimeError("moody")
+            return y
+
+    layer = Moody()
+    net, params, _ = stateless(layer)
+    before = snapshot(layer)
+    with pytest.raises(RuntimeError, match="moody"):
+        net.pullback(params, paddle.full([4, 3], 100.0))
+    assert_unchanged(layer, before)
+    assert_same(net.forward(params, randn([4, 3])), layer(randn([4, 3])).detach())
+
+
+def test_threads_take_turns():
+    layer = nn.Sequential(nn.Linear(3, 50), nn.Tanh(), nn.Linear(50, 2))
+    net, params, _ = stateless(layer)
+    x = randn([64, 3])
+    scaled = [{n: p * k for n, p in params.items()} for k in range(1, 5)]
+    expected = [net.forward(p, x) for p in scaled]
+    failures = []
+
+    def work(k):
+        for _ in range(100):
+            if not paddle.equal_all(net.forward(scaled[k], x), expected[k]):
+                failures.append(k)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+def test_state_dict_round_trip_with_tied_names():
+    layer = nn.LSTM(3, 5)
+    net, params, buffers = stateless(layer)
+    exported = net.to_state_dict({n: p * 2 for n, p in params.items()}, buffers=buffers)
+    wanted = {n for n, v in layer.state_dict().items() if v._is_initialized()}
+    assert set(exported) == wanted
+    assert_same(net.from_state_dict(exported), {n: p * 2 for n, p in params.items()})
+
+
+@pytest.mark.parametrize("wrong", [nn.Linear, lambda x: x, 3, None])
+def test_not_a_layer(wrong):
+    with pytest.raises(TypeError, match=r"paddle\.nn\.Layer instance, got \w+.*vjp"):
+        stateless(wrong)
+
+
+def test_what_cannot_be_copied_is_named():
+    class Locked(nn.Layer):
+        def __init__(self):
+            super().__init__()
+            self.lock = threading.Lock()
+
+    with pytest.raises(TypeError, match="Locked holds something that can't be copied"):
+        stateless(Locked())
+
+
+def test_a_parameter_in_a_tuple_is_refused():
+    class Pair(nn.Layer):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(3, 2)
+            self.pair = (self.linear.weight, 1)
+
+    with pytest.raises(TypeError, match="Pair holds a parameter or buffer in a tuple"):
+        stateless(Pair())
+
+
+def test_bad_params_and_cotangents():
+    net, params, _ = stateless(nn.Linear(3, 2))
+    x = randn([4, 3])
+    with pytest.raises(ValueError, match=r"missing: \['bias'\]"):
+        net.forward({"weight": params["weight"]}, x)
+    with pytest.raises(ValueError, match=r"'weight'.*\[2, 3\].*\[3, 2\].*\.T"):
+        net.forward({**params, "weight": params["weight"].T}, x)
+    with pytest.raises(ValueError, match=r"theta has shape \[7\].*\[8\]"):
+        net.forward(paddle.ones([7]), x)
+    with pytest.raises(ValueError, match=r"cotangent has shape \[2\].*\[4, 2\]"):
+        net.vjp(params, x, paddle.ones([2]))
