@@ -97,6 +97,13 @@ dense(x::AnyGPUArray) = throw(
 device(::Array) = CPU
 
 """
+    address(x)
+
+Where the first element of a dense array lies, in its device's memory.
+"""
+address(x::Array) = Ptr{Cvoid}(pointer(x))
+
+"""
     synchronize(x)
 
 Wait until the device of `x` has written it; the host needs no waiting.
@@ -126,7 +133,7 @@ function share(x::AbstractArray{T,N}) where {T,N}
     for i in 1:N
         unsafe_store!(shape, size(x, N + 1 - i), i)
     end
-    tensor = DLTensor(pointer(x), device(x), N, code, shape, C_NULL, 0)
+    tensor = DLTensor(address(x), device(x), N, code, shape, C_NULL, 0)
     managed = DLManagedTensor(tensor, block, cglobal(:free))
     unsafe_store!(Ptr{DLManagedTensor}(block), managed)
     capsule = ccall(

@@ -50,7 +50,7 @@ end
 @leaf PaddleNet
 Base.deepcopy_internal(net::PaddleNet, ::IdDict) = net
 
-function PaddleNet(handle::Py)
+function net_of(handle::Py)
     shapes = PythonCall.pyconvert(Vector{Vector{Int}}, handle.shapes)
     dtypes = PythonCall.pyconvert(Vector{String}, handle.dtypes)
     return PaddleNet(
@@ -128,7 +128,7 @@ pytype_name(object::Py) = string(PythonCall.pytype(object).__name__)
 function wrapper(made::Py)
     handle, initial = made
     params = Tuple(unshare!(capsule) for capsule in initial)
-    return PaddleModuleWrapper(PaddleNet(handle), params)
+    return PaddleModuleWrapper(net_of(handle), params)
 end
 
 PaddleNet(w::PaddleModuleWrapper) = w.net

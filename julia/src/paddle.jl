@@ -19,7 +19,7 @@ const SIGSEGV = Cint(11)
 const SigAction = NTuple{64,UInt64}
 
 function sigaction(signal::Cint)
-    action = Ref{SigAction}()
+    action = Ref(ntuple(Returns(UInt64(0)), Val(64)))
     ccall(:sigaction, Cint, (Cint, Ptr{Cvoid}, Ref{SigAction}), signal, C_NULL, action)
     return action[]
 end
@@ -121,7 +121,7 @@ function start_paddle()
     if Threads.maxthreadid() > 1 && !julia_handles_segv()
         PythonCall.pycopy!(BRIDGE, PythonCall.PyNULL)
         error(
-            "Julia runs $(Threads.maxthreadid()) threads, but its handler of SIGSEGV is not " *
+            "Julia has $(Threads.maxthreadid()) threads, but its handler of SIGSEGV is not " *
             "in place, so the next threaded garbage collection would kill the process. " *
             "Either Paddle was imported before PaddleChainRules could save the handlers: " *
             "make PaddleChainRules the first to import it. Or Python started Julia without " *
@@ -137,10 +137,9 @@ function python_import(name::String)
     try
         return pyimport(name)
     catch err
-        err isa PyException && PythonCall.pyissubclass(err.t, PythonCall.pybuiltins.ModuleNotFoundError) ||
-            rethrow()
-        missing_name = string(err.v.name)
-        missing_name == name || rethrow()
+        err isa PyException || rethrow()
+        is_missing = PythonCall.pyisinstance(err.v, pyimport("builtins").ModuleNotFoundError)
+        is_missing && string(err.v.name) == name || rethrow()
         error(missing_message(name))
     end
 end

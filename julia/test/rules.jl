@@ -1,0 +1,198 @@
+using ChainRulesCore: NoTangent, Tangent, ZeroTangent, rrule, unthunk, @thunk
+using ChainRulesTestUtils: ChainRulesTestUtils, test_rrule
+using FillArrays: Fill
+using FiniteDifferences: FiniteDifferences, central_fdm, grad
+using LinearAlgebra: Diagonal
+using PaddleChainRules: PaddleFCNet, PaddleModuleWrapper, PaddleNet, paddle
+using PythonCall
+using Random: Random, Xoshiro
+using Zygote: Zygote
+
+include("oracle.jl")
+
+# A cotangent for each output that counts, and the same numbers as a loss.
+weights(ys; seed = 9) = map(y -> randn(Xoshiro(seed + length(y)), eltype(y), size(y)), ys)
+
+flat(y::AbstractArray) = (y,)
+flat(y::Tuple) = mapreduce(flat, (a, b) -> (a..., b...), y)
+
+conv_net() = paddle.nn.Sequential(
+    paddle.nn.Conv2D(2, 3, (2, 3), stride = 2, padding = 1), paddle.nn.ReLU(),
+    paddle.nn.Flatten(), paddle.nn.Linear(3 * 4 * 3, 5),
+)
+
+const LAYERS = [
+    ("Sequential", sequential, (randn(Xoshiro(1), Float32, 3, 5),), y -> (y,)),
+    ("Sequential, one sample", sequential, (randn(Xoshiro(1), Float32, 3, 1),), y -> (y,)),
+    ("Conv2D net", conv_net, (randn(Xoshiro(2), Float32, 5, 6, 2, 4),), y -> (y,)),
+    ("LSTM", () -> paddle.nn.LSTM(3, 5), (randn(Xoshiro(3), Float32, 3, 7, 2),),
+        y -> (y[0], y[1][0], y[1][1])),
+    ("Bilinear", () -> paddle.nn.Bilinear(3, 4, 2),
+        (randn(Xoshiro(4), Float32, 3, 6), randn(Xoshiro(5), Float32, 4, 6)), y -> (y,)),
+    ("MultiHeadAttention", () -> paddle.nn.MultiHeadAttention(6, 2),
+        (randn(Xoshiro(6), Float32, 6, 3, 2),), y -> (y,)),
+]
+
+@testset "gradients equal paddle.grad on the untouched layer: $name" for (name, make, xs, pick) in
+                                                                         LAYERS
+    layer = make()
+    wrapper = PaddleModuleWrapper(layer)
+    ys = flat(wrapper(xs...))
+    cs = weights(ys)
+    expected, param_grads, input_grads = native(layer, xs, cs; outputs = pick)
+    @test length(ys) == length(expected)
+    @test all(map(same, ys, expected))
+
+    loss(m, xs...) = sum(map((y, c) -> sum(y .* c), flat(m(xs...)), cs))
+    grads = Zygote.gradient(loss, wrapper, xs...)
+    @test length(grads[1].params) == length(param_grads)
+    @test all(map(same, grads[1].params, Tuple(param_grads)))
+    @test all(map(same, grads[2:end], Tuple(input_grads)))
+    @test grads[1].net === nothing
+
+    theta = reduce(vcat, vec.(wrapper.params))
+    net = PaddleNet(wrapper)
+    inputs = length(xs) == 1 ? only(xs) : xs
+    gtheta, = Zygote.gradient(theta) do theta
+        sum(map((y, c) -> sum(y .* c), flat(net(inputs, theta)), cs))
+    end
+    @test same(gtheta, reduce(vcat, vec.(param_grads)))
+    for p in layer.parameters()
+        @test pyis(p.grad, pybuiltins.None)
+    end
+end
+
+@testset "embedding: gradient of the table, none of the indices" begin
+    layer = paddle.nn.Embedding(6, 3)
+    wrapper = PaddleModuleWrapper(layer)
+    ids = [0 4; 5 1; 4 2]
+    c = randn(Xoshiro(1), Float32, 3, 3, 2)
+    y, back = rrule(wrapper, ids)
+    w̄, x̄ = back(c)
+    @test x̄ isa NoTangent
+    expected = zeros(Float32, 3, 6)
+    for k in CartesianIndices(ids)
+        expected[:, ids[k]+1] .+= c[:, k]
+    end
+    @test same(w̄.params[1], expected)
+end
+
+# Finite differences walk a wrapper's parameters; its net is no number.
+FiniteDifferences.to_vec(net::PaddleNet) = (Bool[], _ -> net)
+ChainRulesTestUtils.rand_tangent(::Random.AbstractRNG, ::PaddleNet) = NoTangent()
+Base.zero(::PaddleNet) = NoTangent()
+ChainRulesTestUtils.test_approx(::NoTangent, ::PaddleNet, msg = ""; kwargs...) = nothing
+
+reverse_names(nt) = NamedTuple{reverse(keys(nt))}(nt)
+
+@testset "test_rrule, $layers layers, $activation" for layers in (1, 3),
+    activation in ("tanh", "gelu", "sin")
+
+    Random.seed!(2)
+    wrapper = PaddleFCNet(3, 2, layers, 4; dtype = "float64", activation, seed = 5)
+    net, x = PaddleNet(wrapper), randn(Xoshiro(1), 3, 5)
+    theta = reduce(vcat, vec.(wrapper.params))
+    named = NamedTuple{Tuple(net.names)}(wrapper.params)
+    test_rrule(net, x, theta; check_inferred = false)
+    test_rrule(net, x, named; check_inferred = false)
+    test_rrule(net, x, reverse_names(named); check_inferred = false)
+    test_rrule(net, x, wrapper.params; check_inferred = false)
+    test_rrule(net, x[:, 1], theta; check_inferred = false)
+    test_rrule(wrapper, x; check_inferred = false)
+end
+
+@testset "test_rrule of several inputs" begin
+    layer = paddle.nn.Bilinear(3, 4, 2)
+    layer.to(dtype = "float64")
+    wrapper = PaddleModuleWrapper(layer)
+    a, b = randn(Xoshiro(1), 3, 6), randn(Xoshiro(2), 4, 6)
+    test_rrule(wrapper, a, b; check_inferred = false)
+    test_rrule(PaddleNet(wrapper), (a, b), wrapper.params; check_inferred = false)
+end
+
+@testset "finite differences" begin
+    wrapper = PaddleFCNet(3, 2, 3, 4; dtype = "float64", activation = "silu", seed = 5)
+    net, x = PaddleNet(wrapper), randn(Xoshiro(1), 3, 5)
+    theta = reduce(vcat, vec.(wrapper.params))
+    c = randn(Xoshiro(2), 2, 5)
+    loss(x, theta) = sum(c .* net(x, theta))
+    gx, gtheta = Zygote.gradient(loss, x, theta)
+    fx, ftheta = grad(central_fdm(5, 1), loss, x, theta)
+    @test same(gx, fx; rtol = 1e-9, atol = 1e-10)
+    @test same(gtheta, ftheta; rtol = 1e-9, atol = 1e-10)
+end
+
+@testset "a pullback again and again, after everything else is gone" begin
+    y, back, x, c = let
+        wrapper = PaddleFCNet(3, 2, 3, 4; dtype = "float64", seed = 5)
+        x = randn(Xoshiro(1), 3, 5)
+        y, back = rrule(wrapper, x)
+        y, back, x, randn(Xoshiro(2), 2, 5)
+    end
+    w1, x1 = back(c)
+    GC.gc()
+    pyimport("gc").collect()
+    w2, x2 = back(2c)
+    @test all(map((a, b) -> same(b, 2a; rtol = 1e-14), Tuple(w1.params), Tuple(w2.params)))
+    @test same(x2, 2x1; rtol = 1e-14)
+    @test back(c)[2] == x1
+end
+
+@testset "cotangents of every kind" begin
+    wrapper = PaddleFCNet(3, 2, 2, 4; seed = 5)
+    x = randn(Xoshiro(1), Float32, 3, 2)
+    y, back = rrule(wrapper, x)
+    c = randn(Xoshiro(2), Float32, 2, 2)
+    for ȳ in (Fill(2.0f0, 2, 2), c', transpose(c), view([c c], :, 2:3), Diagonal(c[1, :]),
+        reshape(view(c, :), 2, 2), Float64.(c), @thunk(2c))
+        plain = Float32.(Array(unthunk(ȳ)))
+        @test back(ȳ)[2] == back(plain)[2]
+        @test all(map(==, Tuple(back(ȳ)[1].params), Tuple(back(plain)[1].params)))
+    end
+    w̄, x̄ = back(ZeroTangent())
+    @test x̄ == ZeroTangent()
+    @test w̄.params == ZeroTangent()
+    err = @test_throws DimensionMismatch back(randn(Float32, 2, 3))
+    @test occursin("(2, 3)", err.value.msg) && occursin("(2, 2)", err.value.msg)
+    err = @test_throws ArgumentError back("a string")
+    @test occursin("must be an array", err.value.msg)
+end
+
+@testset "parts of a tuple may be missing from the cotangent" begin
+    wrapper = PaddleModuleWrapper(paddle.nn.LSTM(3, 5))
+    x = randn(Xoshiro(3), Float32, 3, 7, 2)
+    (y, (h, c)), back = rrule(wrapper, x)
+    k = randn(Xoshiro(4), Float32, size(h))
+    whole = back((zero(y), (k, zero(c))))[2]
+    tangent = Tangent{Any}(ZeroTangent(), Tangent{Any}(k, NoTangent()))
+    for ȳ in ((nothing, (k, nothing)), (ZeroTangent(), (k, ZeroTangent())), tangent)
+        @test same(back(ȳ)[2], whole)
+    end
+    none = back((nothing, nothing))
+    @test none[2] isa NoTangent
+    @test_throws DimensionMismatch back((y,))
+end
+
+@testset "tangents have the kind of their primal" begin
+    wrapper = PaddleFCNet(3, 2, 2, 4; dtype = "float64", seed = 5)
+    net = PaddleNet(wrapper)
+    x = randn(Xoshiro(1), 5, 3)
+    theta = reduce(vcat, vec.(wrapper.params))
+    gx, gtheta = Zygote.gradient((x, t) -> sum(abs2, net(x, t)), x', view(theta, :))
+    expected = Zygote.gradient((x, t) -> sum(abs2, net(x, t)), Array(x'), theta)
+    @test gx ≈ expected[1]
+    @test gtheta ≈ expected[2]
+    D = Diagonal([1.0, 2.0, 3.0])
+    @test Zygote.gradient(x -> sum(abs2, net(x, theta)), D)[1] isa Diagonal
+end
+
+@testset "a Paddle net between Julia functions" begin
+    wrapper = PaddleFCNet(3, 2, 2, 4; dtype = "float64", seed = 5)
+    A, B = randn(Xoshiro(1), 3, 4), randn(Xoshiro(2), 2, 2)
+    x = randn(Xoshiro(3), 4, 5)
+    loss(A, B) = sum(abs2, B * wrapper(tanh.(A * x)))
+    found = Zygote.gradient(loss, A, B)
+    expected = grad(central_fdm(5, 1), loss, A, B)
+    @test same(found[1], expected[1]; rtol = 1e-8, atol = 1e-9)
+    @test same(found[2], expected[2]; rtol = 1e-8, atol = 1e-9)
+end

@@ -1,0 +1,7 @@
+using Test
+
+@testset "PaddleChainRules" begin
+    @testset "$name" for name in ("paddle", "exchange", "net", "rules", "training", "quality")
+        include("$name.jl")
+    end
+end
