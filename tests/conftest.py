@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import optree
 import paddle
@@ -114,3 +116,26 @@ def assert_unchanged(layer, before):
 @pytest.fixture(autouse=True)
 def _seeded():
     paddle.seed(20)
+
+
+JULIA_SUMMARY = pytest.StashKey[str]()
+
+
+@pytest.fixture
+def record_julia(request):
+    """Keep the summary of Julia's own tests for the end of the run."""
+
+    def record(text):
+        request.config.stash[JULIA_SUMMARY] = text
+
+    return record
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    text = config.stash.get(JULIA_SUMMARY, "")
+    if text:
+        terminalreporter.section("Julia's own tests")
+        for line in text.rstrip().splitlines():
+            name, bar, counts = line.partition("|")
+            if name.startswith(("Test", "Paddle")) or re.match(r"  \w", name):
+                terminalreporter.write_line(f"{name.rstrip()[:60]:60} {bar}{counts}")

@@ -38,7 +38,7 @@ class Handle:
         self.dtypes = net.spec.dtypes
 
     def forward(self, flat: bool, *capsules: Any) -> Packed:
-        """The output at parameters (theta if flat, else one capsule each) and inputs."""
+        """The output; parameters are theta if flat, else one capsule each."""
         params, args = self._receive(flat, capsules)
         return _pack(self.net.forward(params, *args))
 

@@ -1,6 +1,6 @@
 """Julia from Python: start it safely beside Paddle and load PaddleChainRules.jl.
 
-Needs the extra ``paddle-chainrules[julia]``. Nothing else in this package imports Julia.
+Needs the extra ``paddle-chainrules[julia]``. Nothing else in this package imports it.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def start(threads: int | str | None = None) -> Any:
     PythonCall in juliacall's version; else the one that juliapkg finds or installs.
 
     Julia's garbage collector needs its own signal handlers as soon as it has more than
-    one thread, so then ``PYTHON_JULIACALL_HANDLE_SIGNALS=yes`` is set. The price: Ctrl-C
-    no longer raises KeyboardInterrupt.
+    one thread, so then ``PYTHON_JULIACALL_HANDLE_SIGNALS=yes`` is set. The price:
+    Ctrl-C no longer raises KeyboardInterrupt.
 
     Args:
         threads: number of Julia threads, or "auto"; what ``PYTHON_JULIACALL_THREADS``
@@ -59,8 +59,8 @@ def start(threads: int | str | None = None) -> Any:
         import juliacall
     except subprocess.CalledProcessError as error:
         raise RuntimeError(
-            "juliapkg could not install the Julia packages; to use the Julia on the PATH "
-            f"instead, give it the packages and run: pip install {requirement()}"
+            "juliapkg could not install the Julia packages; to use the Julia on the "
+            f"PATH, give it the packages and run: pip install {requirement()}"
         ) from error
 
     with julia_handlers_kept():
@@ -68,8 +68,8 @@ def start(threads: int | str | None = None) -> Any:
             module = juliacall.Main.seval("import PaddleChainRules; PaddleChainRules")
         except juliacall.JuliaError as error:
             raise RuntimeError(
-                "Julia runs, but its project lacks the package PaddleChainRules; add it "
-                f"with Pkg.develop(path={str(SOURCE)!r}), or let start() be "
+                "Julia runs, but its project lacks the package PaddleChainRules; add "
+                f"it with Pkg.develop(path={str(SOURCE)!r}), or let start() be "
                 "the first to start Julia"
             ) from error
         try:
@@ -88,9 +88,9 @@ def _prepare(threads: int | str | None) -> None:
     if count != "1":
         if env.get("PYTHON_JULIACALL_HANDLE_SIGNALS", "yes") != "yes":
             raise RuntimeError(
-                f"Julia with {count} threads needs PYTHON_JULIACALL_HANDLE_SIGNALS=yes: "
-                "without its handler of SIGSEGV a threaded garbage collection kills the "
-                "process. Set it, or use start(threads=1)"
+                f"Julia with {count} threads needs PYTHON_JULIACALL_HANDLE_SIGNALS=yes:"
+                " without its handler of SIGSEGV a threaded garbage collection kills "
+                "the process. Set it, or use start(threads=1)"
             )
         env["PYTHON_JULIACALL_HANDLE_SIGNALS"] = "yes"
     if "PYTHON_JULIACALL_EXE" in env or "PYTHON_JULIACALL_PROJECT" in env:

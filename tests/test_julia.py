@@ -1,0 +1,181 @@
+"""Julia's own tests, and Julia started from Python, as part of the same run."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from paddle_chainrules import julia
+
+REQUIRED = os.environ.get("JULIA", "") == "required"
+TEST_PACKAGES = (
+    "Aqua",
+    "ChainRulesTestUtils",
+    "ExplicitImports",
+    "FillArrays",
+    "FiniteDifferences",
+    "Optimisers",
+    "Zygote",
+)
+
+try:
+    ENVIRONMENT, WHY = julia.environment(*TEST_PACKAGES), ""
+except FileNotFoundError as error:
+    ENVIRONMENT, WHY = None, str(error)
+
+needs_julia = pytest.mark.skipif(
+    ENVIRONMENT is None and not REQUIRED, reason=f"no Julia: {WHY}"
+)
+
+
+def environ(**more):
+    """This environment, with this Python for PythonCall and no stray settings."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON_JULIA")}
+    kept.pop("JULIA_NUM_THREADS", None)
+    return {
+        **kept,
+        "JULIA_PYTHONCALL_EXE": sys.executable,
+        "JULIA_CONDAPKG_BACKEND": "Null",
+        "PYTHONWARNINGS": "ignore::UserWarning",
+        **more,
+    }
+
+
+@needs_julia
+def test_the_julia_package_passes_its_own_tests(record_julia):
+    assert ENVIRONMENT is not None, WHY
+    done = subprocess.run(
+        [
+            str(ENVIRONMENT.julia),
+            "--startup-file=no",
+            f"--project={ENVIRONMENT.project}",
+            str(julia.SOURCE / "test" / "runtests.jl"),
+        ],
+        env=environ(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    summary = re.search(r"^PaddleChainRules +\|.*$", done.stdout, re.MULTILINE)
+    assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-5_000:]
+    assert summary is not None
+    record_julia(done.stdout[done.stdout.index("Test Summary:") :])
+    passed = int(summary.group().split("|")[1].split()[0])
+    assert passed > 2000
+
+
+START = """
+import sys
+order, threads = sys.argv[1:]
+if order == "paddle first":
+    import paddle
+    from paddle_chainrules.julia import start
+elif order == "julia first":
+    import juliacall
+    assert "paddle" not in sys.modules
+    from paddle_chainrules.julia import start
+else:
+    from paddle_chainrules.julia import start
+module = start(threads) if order != "julia first" else start()
+import juliacall
+import numpy as np
+jl = juliacall.Main
+assert str(jl.Threads.nthreads()) == threads
+jl.seval('''
+function storm()
+    Threads.@threads for i in 1:64
+        for k in 1:3000
+            v = rand(100)
+            k % 500 == 0 && GC.gc(false)
+        end
+    end
+    GC.gc()
+end
+''')
+net = module.PaddleFCNet(3, 2, 2, 16)
+x = jl.rand(jl.Float32, 3, 4)
+y = np.asarray(net(x)).copy()
+for _ in range(3):
+    jl.storm()
+    assert (np.asarray(net(x)) == y).all()
+assert start() == module
+print("lives")
+"""
+
+
+@pytest.fixture
+def by_juliacall():
+    """Settings that make juliacall itself start the Julia at hand."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    assert ENVIRONMENT is not None, WHY
+    try:
+        found = version("juliacall")
+    except PackageNotFoundError:
+        found = None
+    if found != ENVIRONMENT.pythoncall:
+        reason = f"juliacall is {found}, PythonCall is {ENVIRONMENT.pythoncall}"
+        assert not REQUIRED, reason
+        pytest.skip(reason)
+    return {
+        "PYTHON_JULIACALL_EXE": str(ENVIRONMENT.julia),
+        "PYTHON_JULIACALL_PROJECT": str(ENVIRONMENT.project),
+    }
+
+
+def start(order, threads, **env):
+    return subprocess.run(
+        [sys.executable, "-c", START, order, threads],
+        env=environ(**env),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+
+@needs_julia
+@pytest.mark.parametrize("threads", ["1", "4"])
+@pytest.mark.parametrize("order", ["paddle first", "julia first", "start alone"])
+def test_both_import_orders_survive_threaded_collection(order, threads, by_juliacall):
+    env = {}
+    if order == "julia first":
+        env = {**by_juliacall, "PYTHON_JULIACALL_THREADS": threads}
+        if threads != "1":
+            env["PYTHON_JULIACALL_HANDLE_SIGNALS"] = "yes"
+    done = start(order, threads, **env)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.endswith("lives\n")
+
+
+@needs_julia
+def test_the_deadly_combination_is_refused(by_juliacall):
+    done = start("start alone", "4", PYTHON_JULIACALL_HANDLE_SIGNALS="no")
+    assert "needs PYTHON_JULIACALL_HANDLE_SIGNALS=yes" in done.stderr
+    done = start("julia first", "4", **by_juliacall, PYTHON_JULIACALL_THREADS="4")
+    assert "its handler of SIGSEGV is not in place" in done.stderr
+    assert done.returncode == 1
+
+
+def test_no_julia_on_the_path_says_so(monkeypatch):
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(FileNotFoundError, match=r"no julia on the PATH.*julialang"):
+        julia.environment()
+    assert julia.requirement() == "juliacall"
+
+
+@needs_julia
+def test_missing_julia_packages_are_named():
+    with pytest.raises(
+        FileNotFoundError, match=r"(?s)lacks NoSuchPackage.*Pkg\.add"
+    ) as info:
+        julia.environment("NoSuchPackage")
+    assert "Zygote" not in str(info.value)
+
+
+def test_missing_juliacall_is_named(monkeypatch):
+    monkeypatch.setattr(julia, "find_spec", lambda name: None)
+    with pytest.raises(ModuleNotFoundError, match=r"paddle-chainrules\[julia\]"):
+        julia.start()
