@@ -53,7 +53,7 @@ const LAYERS = [
     theta = reduce(vcat, vec.(wrapper.params))
     net = PaddleNet(wrapper)
     inputs = length(xs) == 1 ? only(xs) : xs
-    gtheta, = Zygote.gradient(theta) do theta
+    (gtheta,) = Zygote.gradient(theta) do theta
         sum(map((y, c) -> sum(y .* c), flat(net(inputs, theta)), cs))
     end
     @test same(gtheta, reduce(vcat, vec.(param_grads)))

@@ -1,0 +1,37 @@
+# make demo    train on real digits from Python and Julia, compare, draw (output/)
+# make test    all tests, Python and Julia; JULIA=required makes a missing Julia a failure
+# make lint    ruff, mypy, and a parse check of every Julia file
+# make clean   remove what these made
+
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin/python
+export JULIA ?=
+
+# Paddle's and BLAS's threads: one, so that figures compare.
+ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
+
+.PHONY: demo test lint clean
+
+demo: $(VENV)/installed
+	$(ONE_THREAD) $(RUN) -W "ignore:No ccache" examples/demo.py
+
+test: $(VENV)/installed
+	$(RUN) -m pytest
+
+lint: $(VENV)/installed
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+	$(RUN) -m mypy
+	$(RUN) tests/parse_julia.py
+
+clean:
+	rm -rf $(VENV) output dist .pytest_cache .ruff_cache .mypy_cache .hypothesis
+
+# juliacall must have the version of the PythonCall in the Julia at hand, where there is one.
+$(VENV)/installed: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(RUN) -m pip install --quiet --editable '.[demo,dev]'
+	$(RUN) -W ignore -c 'from paddle_chainrules import julia; print(julia.requirement())' \
+		| xargs $(RUN) -m pip install --quiet
+	touch $@
