@@ -58,16 +58,17 @@ def draw(path, losses, losses_julia, examples, predicted):
     )
     axes.grid(alpha=0.3)
     axes.legend()
-    right.suptitle("Digits not seen: predicted (true where they differ)")
+    wrong = sum(predicted != examples[1])
+    right.suptitle(f"Digits not seen; the {wrong} wrong ones first: predicted (true)")
     for cell, image, label, guess in zip(
         right.subplots(4, 6).flat, *examples, predicted, strict=True
     ):
         cell.imshow(image.reshape(8, 8), cmap="gray_r")
         cell.set_axis_off()
-        wrong = guess != label
+        right_guess = guess == label
         cell.set_title(
-            f"{guess} ({label})" if wrong else f"{guess}",
-            color="C3" if wrong else "black",
+            f"{guess}" if right_guess else f"{guess} ({label})",
+            color="black" if right_guess else "C3",
             fontsize=11,
         )
     path.parent.mkdir(exist_ok=True)

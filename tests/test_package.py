@@ -48,21 +48,18 @@ def test_the_wheel_holds_what_users_need(wheel):
 
 
 def test_the_wheel_installs_and_imports_in_a_clean_environment(wheel, tmp_path):
-    """A new environment; only the dependencies' files are lent, to save a download."""
     home = tmp_path / "env"
     venv.create(home, with_pip=True)
     python = home / "bin" / "python"
-    run(python, "-m", "pip", "install", "--no-deps", "--no-index", str(wheel))
-    site = Path(importlib.import_module("numpy").__file__).parents[1]
+    run(python, "-m", "pip", "install", "--quiet", str(wheel))
     code = (
-        "import sys; sys.path.append(sys.argv[1])\n"
-        "import paddle_chainrules as p\n"
+        "import sys, paddle, paddle_chainrules as p\n"
         "assert p.__file__.startswith(sys.prefix), p.__file__\n"
-        "net = p.FCNet((3, 5, 2)); import paddle\n"
+        "net = p.FCNet((3, 5, 2))\n"
         "y = net.forward(net.init(0), paddle.ones([4, 3]))\n"
         "print(p.__version__, list(y.shape))"
     )
-    out = run(python, "-W", "ignore", "-c", code, str(site), cwd=tmp_path)
+    out = run(python, "-W", "ignore", "-c", code, cwd=tmp_path)
     assert out == "0.1.0 [4, 2]\n"
 
 

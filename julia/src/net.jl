@@ -290,8 +290,10 @@ function input_arrays(net::PaddleNet, xs::Tuple)
         end
     end
     if net.features > 0
+        length(xs) == 1 ||
+            throw(ArgumentError("a fully connected net takes one input, got $(length(xs))"))
         x = only(xs)
-        eltype(x) == first(net.eltypes) || check_eltype("the input", eltype(x), first(net.eltypes))
+        check_eltype("the input", eltype(x), first(net.eltypes))
         (ndims(x) > 0 && size(x, 1) == net.features) || throw(
             DimensionMismatch(
                 "the input has size $(size(x)), the net needs ($(net.features), n): " *

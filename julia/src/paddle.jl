@@ -145,12 +145,11 @@ function python_import(name::String)
 end
 
 """
-    missing_message(name)
+    missing_message(name, exe)
 
-What to do when the Python that PythonCall runs lacks the package `name`.
+What to do when `exe`, the Python that PythonCall runs, lacks the package `name`.
 """
-function missing_message(name::String)
-    exe = PythonCall.python_executable_path()
+function missing_message(name::String, exe = PythonCall.python_executable_path())
     source = dirname(dirname(@__DIR__))
     wanted = if name == "paddle"
         "'paddlepaddle>=3.3'"
@@ -159,8 +158,15 @@ function missing_message(name::String)
     else
         "paddle-chainrules"
     end
+    install = if occursin(".CondaPkg", exe) && !isdir(wanted)
+        spec = split(strip(wanted, '\''), ">=")
+        version = length(spec) == 2 ? "; version = \">=$(spec[2])\"" : ""
+        "julia> using CondaPkg; CondaPkg.add_pip(\"$(spec[1])\"$version)"
+    else
+        "$exe -m pip install $wanted"
+    end
     message = "The Python package `$name` is missing from $exe, the Python that PythonCall " *
-              "runs. Install it there:\n\n    $exe -m pip install $wanted\n\n" *
+              "runs. Install it there:\n\n    $install\n\n" *
               "or restart Julia with JULIA_PYTHONCALL_EXE set to a Python that has it."
     venv = get(ENV, "VIRTUAL_ENV", "")
     if !isempty(venv) && !startswith(abspath(exe), abspath(venv))

@@ -235,6 +235,7 @@ Base.size(x::ElsewhereArray) = size(x.host)
         (() -> wrapper(rand(3, 4)), ArgumentError, ("Float64", "Float32", "dtype=")),
         (() -> wrapper([1 2; 3 4; 5 6]), ArgumentError, ("Int64", "Float32")),
         (() -> wrapper(ElsewhereArray(x)), ArgumentError, ("ElsewhereArray", "Array(x)")),
+        (() -> wrapper(x, x), ArgumentError, ("one input", "2")),
         (() -> wrapper(1.0f0), ArgumentError, ("takes arrays", "Float32")),
         (() -> net(x, theta[2:end]), DimensionMismatch, ("length 31", "32")),
         (() -> net(x, Float64.(theta)), ArgumentError, ("Float64", "Float32")),

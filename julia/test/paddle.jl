@@ -124,4 +124,6 @@ end
     message = PaddleChainRules.missing_message("paddle_chainrules")
     @test occursin("-m pip install", message)
     @test occursin(PythonCall.python_executable_path(), message)
+    message = PaddleChainRules.missing_message("paddle", "/depot/.CondaPkg/bin/python")
+    @test occursin("CondaPkg.add_pip(\"paddlepaddle\"; version = \">=3.3\")", message)
 end

@@ -1,6 +1,6 @@
 using Test
 
-@testset "PaddleChainRules" begin
+@testset verbose = true "PaddleChainRules" begin
     @testset "$name" for name in ("paddle", "exchange", "net", "rules", "training", "quality")
         include("$name.jl")
     end
