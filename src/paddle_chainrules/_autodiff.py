@@ -39,13 +39,13 @@ def own_memory(outputs: Sequence[Any], inputs: Iterable[Any]) -> list[Any]:
     the one must not show in the other.
     """
     spans = [
-        (leaf.data_ptr(), leaf.data_ptr() + leaf.element_size() * leaf.numel().item())
+        (leaf.data_ptr(), leaf.data_ptr() + leaf.element_size() * leaf.size)
         for leaf in inputs
-        if isinstance(leaf, Tensor) and leaf.numel().item()
+        if isinstance(leaf, Tensor) and leaf.size
     ]
 
     def owned(leaf: Any) -> Any:
-        if not isinstance(leaf, Tensor) or not leaf.numel().item():
+        if not isinstance(leaf, Tensor) or not leaf.size:
             return leaf
         address = leaf.data_ptr()
         return leaf.clone() if any(a <= address < b for a, b in spans) else leaf
@@ -130,27 +130,32 @@ class Pullback:
         for output, leaf in zip(self._outputs, leaves, strict=True):
             if leaf is None or not isinstance(output, Tensor):
                 continue
-            if not isinstance(leaf, Tensor):
-                raise TypeError(
-                    f"the cotangent must be a paddle.Tensor, got {type(leaf).__name__}"
-                    "; convert it with paddle.to_tensor"
-                )
-            if list(leaf.shape) != list(output.shape):
-                raise ValueError(
-                    f"the cotangent has shape {list(leaf.shape)}, the output "
-                    f"{list(output.shape)}; they must be equal (no broadcasting)"
-                )
-            if leaf.dtype != output.dtype:
-                raise TypeError(
-                    f"the cotangent is {leaf.dtype}, the output {output.dtype}; "
-                    "convert it with cotangent.astype(output.dtype)"
-                )
+            check_cotangent(leaf, output.shape, output.dtype)
             if output.stop_gradient:
                 continue
             if id(output) in seeds:
                 leaf = seeds[id(output)][1] + leaf
             seeds[id(output)] = (output, leaf)
         return list(seeds.values())
+
+
+def check_cotangent(leaf: Any, shape: Sequence[int], dtype: paddle.dtype) -> None:
+    """Refuse a cotangent that is no tensor of the output's shape and dtype."""
+    if not isinstance(leaf, Tensor):
+        raise TypeError(
+            f"the cotangent must be a paddle.Tensor, got {type(leaf).__name__}; "
+            "convert it with paddle.to_tensor, or nest it as the output"
+        )
+    if leaf.shape != tuple(shape):
+        raise ValueError(
+            f"the cotangent has shape {list(leaf.shape)}, the output {list(shape)}; "
+            "they must be equal (no broadcasting)"
+        )
+    if leaf.dtype != dtype:
+        raise TypeError(
+            f"the cotangent is {leaf.dtype}, the output {dtype}; convert it with "
+            "cotangent.astype(output.dtype)"
+        )
 
 
 def vjp(
@@ -286,7 +291,7 @@ def value_and_grad(
                 f"{loss.dtype if isinstance(loss, Tensor) else type(loss).__name__}; "
                 "use vjp for other outputs"
             )
-        if loss.numel().item() != 1:
+        if loss.size != 1:
             raise ValueError(
                 f"value_and_grad needs a loss of one element, got shape "
                 f"{list(loss.shape)}; reduce it with .sum() or .mean(), or use vjp"

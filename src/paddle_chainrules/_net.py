@@ -10,9 +10,17 @@ import paddle
 from paddle import Tensor
 
 from ._autodiff import Pullback, Tree, flatten_tree, own_memory, records_graph, vjp
-from ._params import Params, ParamSpec, dtype_name
+from ._params import DTYPES, Params, ParamSpec, dtype_name
 
 WRT = ("params", "args")
+
+
+def asked_for(wrt: str | tuple[str, ...]) -> tuple[str, ...]:
+    """The names in ``wrt``, which may be one name, checked."""
+    names = (wrt,) if isinstance(wrt, str) else tuple(wrt)
+    if unknown := [name for name in names if name not in WRT]:
+        raise ValueError(f"wrt may name {list(WRT)}, got {unknown}")
+    return names
 
 
 class NetPullback:
@@ -36,10 +44,8 @@ class NetPullback:
                 shape.
             TypeError: a cotangent of another dtype.
         """
-        names = (wrt,) if isinstance(wrt, str) else tuple(wrt)
-        if unknown := [name for name in names if name not in WRT]:
-            raise ValueError(f"wrt may name {list(WRT)}, got {unknown}")
-        positions = [i for i, name in enumerate(WRT) if name in names]
+        asked = asked_for(wrt)
+        positions = [i for i, name in enumerate(WRT) if name in asked]
         grad_params, grad_args = self._pullback(cotangent, wrt=positions)
         return grad_params, grad_args
 
@@ -184,21 +190,19 @@ class Net(abc.ABC):
         return dict(zip(target, values, strict=True))
 
 
-def check_tensor(name: str, value: Any, dtype: str, place: Any = None) -> None:
-    """Refuse what is no tensor, or of another dtype or device."""
+def check_tensor(name: str, value: Any, dtype: str) -> None:
+    """Refuse what is no tensor, or of another dtype."""
     if not isinstance(value, Tensor):
         raise TypeError(
             f"{name} must be a paddle.Tensor, got {type(value).__name__}; convert it "
             f"with paddle.to_tensor({name}, dtype={dtype!r})"
         )
-    if dtype_name(value.dtype) != dtype:
+    if value.dtype != DTYPES[dtype]:
         raise TypeError(
             f"{name} is {dtype_name(value.dtype)}, the net computes in {dtype}; "
             f"convert it with {name}.astype({dtype!r}), or make the net with "
             f"dtype={dtype_name(value.dtype)!r}"
         )
-    if place is not None:
-        check_place(name, value.place, place)
 
 
 def check_place(name: str, place: Any, expected: Any) -> None:

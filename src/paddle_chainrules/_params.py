@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeAlias, Union
 
 import paddle
@@ -47,12 +48,17 @@ class ParamSpec:
             tuple(dtype_name(p.dtype) for p in params.values()),
         )
 
-    @property
+    @cached_property
+    def _wanted(self) -> tuple[tuple[str, tuple[int, ...], paddle.dtype], ...]:
+        dtypes = [getattr(paddle, dtype) for dtype in self.dtypes]
+        return tuple(zip(self.names, self.shapes, dtypes, strict=True))
+
+    @cached_property
     def sizes(self) -> tuple[int, ...]:
         """Number of elements of each parameter."""
         return tuple(math.prod(shape) for shape in self.shapes)
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Number of elements of all parameters together, the length of theta."""
         return sum(self.sizes)
@@ -80,28 +86,28 @@ class ParamSpec:
                 f"missing: {missing}, unknown: {unknown}. "
                 "net.spec.names lists them in order"
             )
-        for name, shape, dtype in zip(
-            self.names, self.shapes, self.dtypes, strict=True
-        ):
+        for name, shape, dtype in self._wanted:
             value = params[name]
             if not isinstance(value, Tensor):
                 raise TypeError(
                     f"params[{name!r}] must be a paddle.Tensor, got "
                     f"{type(value).__name__}; convert it with paddle.to_tensor"
                 )
-            if tuple(value.shape) != shape:
+            if value.shape != shape:
                 raise ValueError(
                     f"params[{name!r}] has shape {list(value.shape)}, the net needs "
                     f"{list(shape)}; a Paddle weight is [in, out], so a transposed "
                     "one needs .T"
                 )
-            if dtype_name(value.dtype) != dtype:
+            if value.dtype != dtype:
                 raise TypeError(
                     f"params[{name!r}] is {dtype_name(value.dtype)}, the net needs "
-                    f"{dtype}; convert it with .astype({dtype!r})"
+                    f"{dtype_name(dtype)}; convert it with "
+                    f".astype({dtype_name(dtype)!r})"
                 )
         return {name: params[name] for name in self.names}
 
+    @cached_property
     def flat_dtype(self) -> str:
         """The one dtype that all parameters share, which theta has too."""
         kinds = sorted(set(self.dtypes))
@@ -114,7 +120,7 @@ class ParamSpec:
 
     def flatten(self, params: Mapping[str, Tensor]) -> Tensor:
         """All parameters in one 1-D tensor, differentiably."""
-        dtype = self.flat_dtype()
+        dtype = self.flat_dtype
         values = self.as_dict(params).values()
         if not self.names:
             return paddle.zeros([0], dtype=dtype)
@@ -127,7 +133,7 @@ class ParamSpec:
             ValueError: theta is not 1-D or has the wrong length.
             TypeError: theta has another dtype than the parameters.
         """
-        dtype = self.flat_dtype()
+        dtype = self.flat_dtype
         if list(theta.shape) != [self.size]:
             raise ValueError(
                 f"theta has shape {list(theta.shape)}, the net needs [{self.size}], "
