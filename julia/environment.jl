@@ -96,8 +96,7 @@ function main(extra)
             mv(part, joinpath(target, name); force = true)
         end
     end
-    println(target)
-    println(only(deps["PythonCall"])["version"])
+    print(target * "\n" * only(deps["PythonCall"])["version"] * "\n") # at once, for a pipe
     return nothing
 end
 

@@ -30,10 +30,33 @@ struct DLManagedTensor
     deleter::Ptr{Cvoid}
 end
 
+# The same since version 1.0.
+struct DLManagedTensorVersioned
+    major::UInt32
+    minor::UInt32
+    manager_ctx::Ptr{Cvoid}
+    deleter::Ptr{Cvoid}
+    flags::UInt64
+    tensor::DLTensor
+end
+
+# `DLPackExchangeAPI` of version 1.3: a framework's own functions, free of Python calls.
+struct ExchangeTable
+    major::UInt32
+    minor::UInt32
+    prev::Ptr{Cvoid}
+    allocator::Ptr{Cvoid}
+    managed_from_object::Ptr{Cvoid}
+    object_from_managed::Ptr{Cvoid}
+    view_of_object::Ptr{Cvoid}
+    current_stream::Ptr{Cvoid}
+end
+
 const CPU = DLDevice(1, 0)
 
-# A capsule keeps the pointer to its name: a constant, which lives as long as the process.
+# A capsule keeps the pointer to its name: constants, which live as long as the process.
 const CAPSULE_NAME = "dltensor"
+const TABLE_NAME = "dlpack_exchange_api"
 
 const PyPtr = typeof(PythonCall.getptr(PythonCall.PyNULL))
 
@@ -110,103 +133,224 @@ Wait until the device of `x` has written it; the host needs no waiting.
 """
 synchronize(::Array) = nothing
 
-"""
-    share(x) -> Py
+# Filled by `start_exchange`; the table is null where the framework exports none.
+const TABLE = Ref{ExchangeTable}()
+const HAS_TABLE = Ref(false)
+const FROM_DLPACK = PythonCall.pynew()
+const TO_DLPACK = PythonCall.pynew()
+const TUPLE = PythonCall.pynew()
+const NONE = PythonCall.pynew()
 
-`x` as a DLPack capsule on the same memory, which `release!` must be called on.
+function start_exchange()
+    dlpack = pyimport("paddle.utils.dlpack")
+    PythonCall.pycopy!(FROM_DLPACK, dlpack.from_dlpack)
+    PythonCall.pycopy!(TO_DLPACK, dlpack.to_dlpack)
+    PythonCall.pycopy!(TUPLE, PythonCall.pybuiltins.tuple)
+    PythonCall.pycopy!(NONE, PythonCall.pybuiltins.None)
+    HAS_TABLE[] = load_table!(PADDLE.Tensor)
+    return nothing
+end
+
+"""
+    load_table!(tensor_type) -> Bool
+
+Read the exchange table that a framework's tensor type exports, if it does and it is of a
+version that we know.
+"""
+function load_table!(tensor_type::Py)
+    PythonCall.pyhasattr(tensor_type, "__dlpack_c_exchange_api__") || return false
+    capsule = tensor_type.__dlpack_c_exchange_api__
+    table = ccall(
+        PYTHON[].capsule_pointer, Ptr{ExchangeTable}, (PyPtr, Cstring),
+        PythonCall.getptr(capsule), TABLE_NAME,
+    )
+    table == C_NULL && PythonCall.Core.pythrow()
+    TABLE[] = unsafe_load(table)
+    return TABLE[].major == 1
+end
+
+"""
+    without_table(f)
+
+Run `f()` on capsules, the way of frameworks that export no exchange table.
+"""
+function without_table(f)
+    had = HAS_TABLE[]
+    HAS_TABLE[] = false
+    try
+        return f()
+    finally
+        HAS_TABLE[] = had
+    end
+end
+
+# Raw references: owned ones are released by `drop`, never left to Julia's garbage
+# collector, which does not see the memory behind them.
+drop(object::PyPtr) = ccall(PYTHON[].decref, Cvoid, (PyPtr,), object)
+keep(object::PyPtr) = ccall(PYTHON[].incref, Cvoid, (PyPtr,), object)
+none() = PythonCall.getptr(NONE)
+
+tuple_length(object::PyPtr) = ccall(PYTHON[].tuple_size, Cssize_t, (PyPtr,), object)
+tuple_item(object::PyPtr, i) = ccall(PYTHON[].tuple_item, PyPtr, (PyPtr, Cssize_t), object, i)
+is_tuple(object::PyPtr) =
+    ccall(PYTHON[].is_instance, Cint, (PyPtr, PyPtr), object, PythonCall.getptr(TUPLE)) == 1
+
+"""
+    call(f, args) -> PyPtr
+
+Call a Python object on a tuple or vector of borrowed references; the result is owned.
+Python's error passes as a `PyException`.
+"""
+function call(f::Py, args::NTuple{N,PyPtr}) where {N}
+    result = GC.@preserve f ccall(
+        PYTHON[].vectorcall, PyPtr, (PyPtr, Ref{NTuple{N,PyPtr}}, Csize_t, Ptr{Cvoid}),
+        PythonCall.getptr(f), args, N, C_NULL,
+    )
+    result == PyPtr(0) && PythonCall.Core.pythrow()
+    return result
+end
+
+function call(f::Py, args::Vector{PyPtr})
+    result = GC.@preserve f ccall(
+        PYTHON[].vectorcall, PyPtr, (PyPtr, Ptr{PyPtr}, Csize_t, Ptr{Cvoid}),
+        PythonCall.getptr(f), args, length(args), C_NULL,
+    )
+    result == PyPtr(0) && PythonCall.Core.pythrow()
+    return result
+end
+
+"""
+    lend(x) -> PyPtr
+
+A `paddle.Tensor` on the memory of a dense array, as an owned reference.
 
 The layout law: a Julia array of size `(d, n)` IS the Paddle tensor of shape `[n, d]`, the
 same bytes with the dimensions reversed. Julia stores the first index contiguously, Paddle
 the last, so nothing is permuted. The batch is last in Julia and first in Paddle; a Paddle
 `Linear` weight `[in, out]` is a Julia matrix `(out, in)`.
 
-One block from C's `malloc` holds the struct with its shape, and its deleter is C's `free`:
-no Julia code runs when Paddle drops the tensor, on whatever thread. The caller keeps `x`
-alive (`GC.@preserve`) for as long as the tensor is used.
+One block from C's `malloc` holds the managed struct with shape and strides, and its deleter
+is C's `free`: no Julia code runs when Paddle drops the tensor, on whatever thread. The
+caller keeps `x` alive (`GC.@preserve`) for as long as the tensor is used.
 """
-function share(x::AbstractArray{T,N}) where {T,N}
+function lend(x::AbstractArray{T,N}) where {T,N}
     code = dlpack_type(T)
     synchronize(x)
-    block = Libc.malloc(sizeof(DLManagedTensor) + N * sizeof(Int64))
+    head = max(sizeof(DLManagedTensorVersioned), sizeof(DLManagedTensor))
+    block = Libc.malloc(head + 2N * sizeof(Int64))
     block == C_NULL && throw(OutOfMemoryError())
-    shape = Ptr{Int64}(block + sizeof(DLManagedTensor))
+    shape = Ptr{Int64}(block + head)
+    strides = shape + N * sizeof(Int64)
+    step = 1
     for i in 1:N
-        unsafe_store!(shape, size(x, N + 1 - i), i)
+        unsafe_store!(shape, size(x, i), N + 1 - i)
+        unsafe_store!(strides, step, N + 1 - i)
+        step *= size(x, i)
     end
-    tensor = DLTensor(address(x), device(x), N, code, shape, C_NULL, 0)
+    tensor = DLTensor(address(x), device(x), N, code, shape, strides, 0)
+    return HAS_TABLE[] ? lend_by_table(block, tensor) : lend_by_capsule(block, tensor)
+end
+
+function lend_by_table(block::Ptr{Cvoid}, tensor::DLTensor)
+    managed = DLManagedTensorVersioned(1, 1, block, cglobal(:free), 0, tensor)
+    unsafe_store!(Ptr{DLManagedTensorVersioned}(block), managed)
+    out = Ref(PyPtr(0))
+    status = ccall(TABLE[].object_from_managed, Cint, (Ptr{Cvoid}, Ref{PyPtr}), block, out)
+    status == 0 || PythonCall.Core.pythrow()
+    return out[]
+end
+
+function lend_by_capsule(block::Ptr{Cvoid}, tensor::DLTensor)
     managed = DLManagedTensor(tensor, block, cglobal(:free))
     unsafe_store!(Ptr{DLManagedTensor}(block), managed)
     capsule = ccall(
         PYTHON[].capsule_new, PyPtr, (Ptr{Cvoid}, Cstring, Ptr{Cvoid}),
         block, CAPSULE_NAME, C_NULL,
     )
-    if capsule == PyPtr(0)
-        Libc.free(block)
-        throw(OutOfMemoryError())
-    end
-    return PythonCall.pynew(capsule)
-end
-
-is_unused(capsule::Py) =
-    ccall(
-        PYTHON[].capsule_valid, Cint, (PyPtr, Cstring),
-        PythonCall.getptr(capsule), CAPSULE_NAME,
-    ) == 1
-
-managed_pointer(capsule::Py) = Ptr{DLManagedTensor}(
-    ccall(
-        PYTHON[].capsule_pointer, Ptr{Cvoid}, (PyPtr, Cstring),
-        PythonCall.getptr(capsule), CAPSULE_NAME,
-    ),
-)
-
-"""
-    release!(capsule)
-
-Drop a capsule of [`share`](@ref), and its block where nobody took it over.
-"""
-function release!(capsule::Py)
-    is_unused(capsule) && Libc.free(managed_pointer(capsule))
-    PythonCall.pydel!(capsule)
-    return nothing
-end
-
-"""
-    with_shared(f, arrays)
-
-`f(capsules)` with the arrays as capsules, in memory that stays valid until `f` returns.
-"""
-function with_shared(f, arrays)
-    capsules = Py[]
-    GC.@preserve arrays try
-        for x in arrays
-            push!(capsules, share(x))
-        end
-        return f(capsules)
+    capsule == PyPtr(0) && PythonCall.Core.pythrow()
+    try
+        return call(FROM_DLPACK, (capsule,))
     finally
-        foreach(release!, capsules)
+        drop(capsule)
     end
 end
 
 """
-    unshare!(capsule) -> Array
+    receive(tensor::PyPtr) -> Array
 
-A copy of a tensor that came as a capsule, which is dropped with the tensor's memory.
+A copy of a contiguous tensor, as an array of Julia's own; the reference stays the caller's.
 """
-function unshare!(capsule::Py)
-    pointer = managed_pointer(capsule)
-    pointer == C_NULL && error("expected an unused DLPack capsule, got $capsule")
-    tensor = unsafe_load(pointer).tensor
-    dims = ntuple(i -> Int(unsafe_load(tensor.shape, tensor.ndim + 1 - i)), tensor.ndim)
-    out = copy_out(julia_type(tensor.dtype), dims, tensor)
-    PythonCall.pydel!(capsule)
-    return out
+receive(tensor::Union{Py,PyPtr}) = viewed(tensor) do view
+    T = julia_type(view.dtype)
+    dims = ntuple(i -> Int(unsafe_load(view.shape, view.ndim + 1 - i)), Int(view.ndim))
+    return copy_out(T, dims, view)
 end
 
-function copy_out(::Type{T}, dims::Dims, tensor::DLTensor) where {T}
-    source = Ptr{T}(tensor.data + tensor.byte_offset)
-    tensor.device.device_type == CPU.device_type ||
-        return copy_from_device(Val(Int(tensor.device.device_type)), source, dims, tensor.device)
+"""
+    receive_as(Array{T,N}, tensor::PyPtr) -> Array{T,N}
+
+As [`receive`](@ref), where the type is known and so need not be looked up.
+"""
+function receive_as(::Type{Array{T,N}}, tensor::Union{Py,PyPtr}) where {T,N}
+    return viewed(tensor) do view
+        (view.dtype === dlpack_type(T) && view.ndim == N) ||
+            error("expected a tensor for an Array{$T,$N}, got $(view.dtype), $(view.ndim)-d")
+        dims = ntuple(i -> Int(unsafe_load(view.shape, N + 1 - i)), Val(N))
+        copy_out(T, dims, view)
+    end::Array{T,N}
+end
+
+"""
+    receive_into!(out::Vector, start, tensor::PyPtr) -> next
+
+Copy a contiguous tensor of the host to `out[start:next-1]`.
+"""
+function receive_into!(out::Vector{T}, start::Int, tensor::Union{Py,PyPtr}) where {T}
+    return viewed(tensor) do view
+        n = 1
+        for i in 1:Int(view.ndim)
+            n *= Int(unsafe_load(view.shape, i))
+        end
+        view.dtype === dlpack_type(T) && start + n - 1 <= length(out) ||
+            error("a tensor of $n elements does not fit at $start of $(length(out))")
+        source = Ptr{T}(view.data + view.byte_offset)
+        GC.@preserve out unsafe_copyto!(pointer(out, start), source, n)
+        start + n
+    end
+end
+
+"""
+    viewed(f, tensor::PyPtr)
+
+`f(view)` with the tensor's `DLTensor`, which is valid until `f` returns.
+"""
+viewed(f::F, tensor::Py) where {F} =
+    GC.@preserve tensor viewed(f, PythonCall.getptr(tensor))
+function viewed(f::F, tensor::PyPtr) where {F}
+    if HAS_TABLE[]
+        view = Ref{DLTensor}()
+        status =
+            ccall(TABLE[].view_of_object, Cint, (PyPtr, Ref{DLTensor}), tensor, view)
+        status == 0 || PythonCall.Core.pythrow()
+        return f(view[])
+    end
+    capsule = call(TO_DLPACK, (tensor,))
+    try
+        managed = ccall(
+            PYTHON[].capsule_pointer, Ptr{DLManagedTensor}, (PyPtr, Cstring),
+            capsule, CAPSULE_NAME,
+        )
+        managed == C_NULL && PythonCall.Core.pythrow()
+        return f(unsafe_load(managed).tensor)
+    finally
+        drop(capsule)
+    end
+end
+
+function copy_out(::Type{T}, dims::Dims, view::DLTensor) where {T}
+    source = Ptr{T}(view.data + view.byte_offset)
+    view.device.device_type == CPU.device_type ||
+        return copy_from_device(Val(Int(view.device.device_type)), source, dims, view.device)
     out = Array{T}(undef, dims)
     GC.@preserve out unsafe_copyto!(pointer(out), source, length(out))
     return out

@@ -7,17 +7,61 @@ using Random: Random
     PaddleHandle
 
 The Python side of a net. Opaque: a leaf for Functors, shared and not copied by `deepcopy`.
+
+It remembers the parameter arrays of the last call by identity: those are shared with Paddle
+already, and a change in place is seen. The memory is weak, it keeps no array alive.
 """
-struct PaddleHandle
+mutable struct PaddleHandle
+    const bind_and::Py
+    const closed::Bool # whether the way back is in closed form, not a recorded graph
+    const arrays::Vector{WeakRef}
+    const addresses::Vector{Ptr{Cvoid}}
+    flat::Bool
     forward::Py
     pullback::Py
 end
 
-PaddleHandle(handle::Py) = PaddleHandle(handle.forward, handle.pullback)
+PaddleHandle(handle::Py) = PaddleHandle(
+    handle.bind_and, PythonCall.pyconvert(Bool, handle.closed), WeakRef[], Ptr{Cvoid}[], false,
+    PythonCall.pynew(), PythonCall.pynew(),
+)
 
 @leaf PaddleHandle
 Base.deepcopy_internal(handle::PaddleHandle, ::IdDict) = handle
 Base.show(io::IO, ::PaddleHandle) = print(io, "PaddleHandle(...)")
+
+"""
+    is_bound(handle, arrays, flat)
+
+Whether Paddle shares exactly these parameter arrays since an earlier call.
+"""
+function is_bound(handle::PaddleHandle, arrays::Tuple, flat::Bool)
+    PythonCall.pyisnull(handle.forward) && return false
+    handle.flat == flat && length(handle.arrays) == length(arrays) || return false
+    return all_bound(handle, 1, arrays...)
+end
+
+# Unrolled over the tuple, whose arrays differ in type.
+all_bound(::PaddleHandle, ::Int) = true
+function all_bound(handle::PaddleHandle, i::Int, array, rest...)
+    return handle.arrays[i].value === array &&
+           handle.addresses[i] == address(array) &&
+           all_bound(handle, i + 1, rest...)
+end
+
+function bind!(handle::PaddleHandle, arrays::Tuple, flat::Bool, forward::Py, pullback::Py)
+    for old in (handle.forward, handle.pullback)
+        PythonCall.pyisnull(old) || PythonCall.pydel!(old)
+    end
+    handle.flat, handle.forward, handle.pullback = flat, forward, pullback
+    empty!(handle.arrays)
+    empty!(handle.addresses)
+    for array in arrays
+        push!(handle.arrays, WeakRef(array))
+        push!(handle.addresses, address(array))
+    end
+    return handle
+end
 
 """
     PaddleNet(layer)
@@ -127,7 +171,7 @@ pytype_name(object::Py) = string(PythonCall.pytype(object).__name__)
 
 function wrapper(made::Py)
     handle, initial = made
-    params = Tuple(unshare!(capsule) for capsule in initial)
+    params = Tuple(receive(tensor) for tensor in initial)
     return PaddleModuleWrapper(net_of(handle), params)
 end
 
@@ -304,26 +348,67 @@ function input_arrays(net::PaddleNet, xs::Tuple)
     return map(dense, xs)
 end
 
+"""
+    enter(net, entry, params, inputs, flat) -> PyPtr
+
+Call `forward` or `pullback` of the Python side on dense arrays, in one crossing; the result
+is owned. The caller keeps the arrays alive.
+"""
+function enter(net::PaddleNet, entry::Symbol, params::Tuple, inputs::Tuple, flat::Bool)
+    handle = net.handle
+    if is_bound(handle, params, flat)
+        lent = map(lend, inputs)
+        try
+            return call(entry === :forward ? handle.forward : handle.pullback, lent)
+        finally
+            foreach(drop, lent)
+        end
+    end
+    names = (Py(string(entry)), Py(flat))
+    lent = PyPtr[]
+    for array in (params..., inputs...)
+        push!(lent, lend(array))
+    end
+    try
+        made = GC.@preserve names call(
+            handle.bind_and, [map(PythonCall.getptr, names)...; lent],
+        )
+        forward, pullback, result = ntuple(i -> tuple_item(made, i - 1), Val(3))
+        foreach(keep, (forward, pullback, result))
+        bind!(handle, params, flat, PythonCall.pynew(forward), PythonCall.pynew(pullback))
+        drop(made)
+        return result
+    finally
+        foreach(drop, lent)
+    end
+end
+
 function forward(net::PaddleNet, xs::Tuple, ps)
     bridge()
-    arrays = (param_arrays(net, ps)..., input_arrays(net, xs)...)
-    with_shared(arrays) do capsules
-        unpack!(net.handle.forward(is_flat(ps), capsules...))
+    params, inputs = param_arrays(net, ps), input_arrays(net, xs)
+    GC.@preserve params inputs begin
+        result = enter(net, :forward, params, inputs, is_flat(ps))
+        try
+            return unpack(net, result, inputs)
+        finally
+            drop(result)
+        end
     end
 end
 
 """
-    unpack!(packed)
+    unpack(net, packed, inputs)
 
-The arrays of a tuple `(structure, capsule, ...)` from Python, nested as the structure says.
+The output of a net as arrays: one tensor, or a tuple `(structure, tensor, ...)` nested as the
+structure says. A fully connected net gives the kind of array that it takes.
 """
-function unpack!(packed::Py)
-    arrays = [unshare!(packed[i]) for i in 1:(length(packed)-1)]
-    structure = packed[0]
-    out = PythonCall.pyis(structure, PythonCall.pybuiltins.None) ? only(arrays) :
-          nest(structure, Iterators.Stateful(arrays))
-    PythonCall.pydel!(packed)
-    return out
+function unpack(net::PaddleNet, packed::PyPtr, inputs::Tuple)
+    net.features > 0 && only(inputs) isa Array && return receive_as(typeof(only(inputs)), packed)
+    is_tuple(packed) || return receive(packed)
+    arrays = [receive(tuple_item(packed, i)) for i in 1:(tuple_length(packed)-1)]
+    structure = tuple_item(packed, 0)
+    keep(structure)
+    return nest(PythonCall.pynew(structure), Iterators.Stateful(arrays))
 end
 
 function nest(structure::Py, arrays)

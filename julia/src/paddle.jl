@@ -65,17 +65,28 @@ function julia_handles_segv()
     return occursin("libjulia", basename(unsafe_string(info[].fname)))
 end
 
+# Entry points of libpython, and objects that live as long as Python does.
 struct PythonFunctions
     capsule_new::Ptr{Cvoid}
     capsule_pointer::Ptr{Cvoid}
-    capsule_valid::Ptr{Cvoid}
+    vectorcall::Ptr{Cvoid}
+    tuple_size::Ptr{Cvoid}
+    tuple_item::Ptr{Cvoid}
+    is_instance::Ptr{Cvoid}
+    incref::Ptr{Cvoid}
+    decref::Ptr{Cvoid}
     holds_gil::Ptr{Cvoid}
 end
+
+const FUNCTION_NAMES = (
+    :PyCapsule_New, :PyCapsule_GetPointer, :PyObject_Vectorcall, :PyTuple_Size,
+    :PyTuple_GetItem, :PyObject_IsInstance, :Py_IncRef, :Py_DecRef, :PyGILState_Check,
+)
 
 # Filled by the first use of Paddle, in `start_paddle`.
 const PADDLE = PythonCall.pynew()
 const BRIDGE = PythonCall.pynew()
-const PYTHON = Ref(PythonFunctions(C_NULL, C_NULL, C_NULL, C_NULL))
+const PYTHON = Ref(PythonFunctions(ntuple(Returns(C_NULL), length(FUNCTION_NAMES))...))
 
 """
     bridge()
@@ -100,12 +111,7 @@ end
 
 function start_paddle()
     lib = PythonCall.python_library_handle()
-    PYTHON[] = PythonFunctions(
-        Libdl.dlsym(lib, :PyCapsule_New),
-        Libdl.dlsym(lib, :PyCapsule_GetPointer),
-        Libdl.dlsym(lib, :PyCapsule_IsValid),
-        Libdl.dlsym(lib, :PyGILState_Check),
-    )
+    PYTHON[] = PythonFunctions(map(name -> Libdl.dlsym(lib, name), FUNCTION_NAMES)...)
     ccall(PYTHON[].holds_gil, Cint, ()) == 1 || throw(
         ConcurrencyViolationError(
             "Paddle must be started on the thread that holds Python's lock, the main one; " *
@@ -118,6 +124,7 @@ function start_paddle()
         PythonCall.pycopy!(BRIDGE, pyimport("paddle_chainrules.bridge"))
         PythonCall.pycopy!(PADDLE, pyimport("paddle"))
     end
+    start_exchange()
     if Threads.maxthreadid() > 1 && !julia_handles_segv()
         PythonCall.pycopy!(BRIDGE, PythonCall.PyNULL)
         error(

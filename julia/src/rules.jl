@@ -3,40 +3,111 @@
 using ChainRulesCore:
     ChainRulesCore, AbstractZero, NoTangent, ProjectTo, Tangent, ZeroTangent, unthunk
 
+ChainRulesCore.ProjectTo(::Union{PaddleNet,PaddleHandle}) = ProjectTo{NoTangent}()
+
 """
     pullback(net, xs, ps) -> y, gradients
 
-One crossing for the value; `gradients(ȳ)` is one more, giving plain arrays or `nothing`,
-first for each parameter array, then for each input. `ȳ` is nested as `y`.
+One crossing for the value; `gradients(ȳ)` is one more and gives `(param_grads, input_grads)`:
+plain arrays or `nothing`, the parameters' as one vector where `ps` is flat. `ȳ` is nested as
+`y`.
 """
 function pullback(net::PaddleNet, xs::Tuple, ps)
     bridge()
     # What Paddle saves for the way back aliases these arrays, so the closure keeps them.
-    arrays = (param_arrays(net, ps)..., input_arrays(net, xs)...)
-    packed, back = with_shared(arrays) do capsules
-        net.handle.pullback(is_flat(ps), capsules...)
+    params, inputs = param_arrays(net, ps), input_arrays(net, xs)
+    flat = is_flat(ps)
+    y, back = GC.@preserve params inputs begin
+        made = enter(net, :pullback, params, inputs, flat)
+        try
+            keep(tuple_item(made, 1))
+            unpack(net, tuple_item(made, 0), inputs), PythonCall.pynew(tuple_item(made, 1))
+        finally
+            drop(made)
+        end
     end
-    y = unpack!(packed)
     shape = outline(y)
+    held = HeldBack(back, 0)
     function gradients(ȳ)
         bridge()
-        cotangents = Any[]
-        collect_cotangents!(cotangents, ȳ, shape)
-        present = [c for c in cotangents if c !== nothing]
-        return GC.@preserve arrays with_shared(present) do capsules
-            rest = Iterators.Stateful(capsules)
-            arguments = (c === nothing ? nothing : popfirst!(rest) for c in cotangents)
-            found = back(arguments...)
-            grads = Any[receive_gradient!(g) for g in found]
-            PythonCall.pydel!(found)
-            grads
+        cotangents = collect_cotangents!(Any[], ȳ, shape)
+        GC.@preserve params inputs cotangents begin
+            lent = PyPtr[c === nothing ? none() : lend(c) for c in cotangents]
+            found = try
+                back = use!(held, net, params, inputs, flat)
+                call(back, lent)
+            finally
+                foreach(((c, p),) -> c === nothing || drop(p), zip(cotangents, lent))
+                release!(held, net)
+            end
+            try
+                return receive_gradients(found, params, inputs, flat)
+            finally
+                drop(found)
+            end
         end
     end
     return y, gradients
 end
 
-receive_gradient!(g::Py) =
-    PythonCall.pyis(g, PythonCall.pybuiltins.None) ? nothing : unshare!(g)
+"""
+    HeldBack
+
+What Paddle keeps for the way back, and how often it was used.
+
+Most pullbacks are used once and then wait for Julia's garbage collector, which does not see
+the memory behind them. So in closed form, which gives the same again, the first use lets go
+of it, and a second one makes it anew and keeps it. A recorded graph is kept: dropout would
+fall otherwise the second time.
+"""
+mutable struct HeldBack
+    back::Py
+    uses::Int
+end
+
+function use!(held::HeldBack, net::PaddleNet, params, inputs, flat::Bool)
+    held.uses += 1
+    if PythonCall.pyisnull(held.back)
+        made = enter(net, :pullback, params, inputs, flat)
+        keep(tuple_item(made, 1))
+        held.back = PythonCall.pynew(tuple_item(made, 1))
+        drop(made)
+    end
+    return held.back
+end
+
+function release!(held::HeldBack, net::PaddleNet)
+    net.handle.closed && held.uses == 1 && PythonCall.pydel!(held.back)
+    return nothing
+end
+
+function receive_gradients(found::PyPtr, params::Tuple, inputs::Tuple, flat::Bool)
+    n = Int(tuple_length(found)) - length(inputs)
+    input_grads =
+        ntuple(i -> receive_gradient(inputs[i], tuple_item(found, n + i - 1)), length(inputs))
+    flat || return ntuple(i -> receive_gradient(params[i], tuple_item(found, i - 1)), n),
+        input_grads
+    theta = only(params)
+    # A device's vector comes whole; the host's is put together from its parts.
+    (n == 1 || !(theta isa Vector)) &&
+        return (receive_flat(theta, found, n),), input_grads
+    grad = similar(theta)
+    next = 1
+    for i in 1:n
+        item = tuple_item(found, i - 1)
+        item == none() && return (nothing,), input_grads
+        next = receive_into!(grad, next, item)
+    end
+    return (grad,), input_grads
+end
+
+receive_flat(theta, found::PyPtr, n::Int) =
+    n == 1 ? receive_gradient(theta, tuple_item(found, 0)) :
+    reduce(vcat, [vec(receive(tuple_item(found, i - 1))) for i in 1:n])
+
+receive_gradient(::A, tensor::PyPtr) where {A<:Array} =
+    tensor == none() ? nothing : receive_as(A, tensor)
+receive_gradient(_, tensor::PyPtr) = tensor == none() ? nothing : receive(tensor)
 
 struct Leaf
     eltype::DataType
@@ -107,14 +178,14 @@ params_projector(ps::AbstractVector) =
 
 function params_projector(ps::P) where {P<:Tuple}
     projects = map(ProjectTo, ps)
-    return grads -> Tangent{P}(map(array_tangent, projects, Tuple(grads))...)
+    return grads -> Tangent{P}(map(array_tangent, projects, grads)...)
 end
 
 # Python's order is that of `names`, which need not be that of the named tuple.
 function params_projector(ps::P, names) where {P<:NamedTuple}
     projects = map(ProjectTo, ps)
     return function (grads)
-        found = NamedTuple{Tuple(names)}(Tuple(grads))
+        found = NamedTuple{Tuple(names)}(grads)
         return Tangent{P}(; map(array_tangent, projects, NamedTuple{keys(ps)}(found))...)
     end
 end
@@ -122,7 +193,7 @@ params_projector(ps, names) = params_projector(ps)
 
 inputs_projector(xs::Tuple) =
     let projects = map(ProjectTo, xs)
-        grads -> map(array_tangent, projects, Tuple(grads))
+        grads -> map(array_tangent, projects, grads)
     end
 
 """
@@ -134,12 +205,11 @@ function rule(net::PaddleNet, xs::Tuple, ps)
     y, gradients = pullback(net, xs, ps)
     project_ps = params_projector(ps, net.names)
     project_xs = inputs_projector(xs)
-    n = is_flat(ps) ? 1 : length(net.names)
     function back(ȳ)
         Δ = unthunk(ȳ)
         Δ isa AbstractZero && return map(Returns(ZeroTangent()), xs), ZeroTangent()
-        grads = gradients(Δ)
-        return project_xs(grads[(n+1):end]), project_ps(grads[1:n])
+        param_grads, input_grads = gradients(Δ)
+        return project_xs(input_grads), project_ps(param_grads)
     end
     return y, back
 end

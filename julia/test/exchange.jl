@@ -1,17 +1,37 @@
 using FillArrays: Fill
 using GPUArraysCore: AbstractGPUArray
 using LinearAlgebra: Diagonal
-using PaddleChainRules: PaddleChainRules, dense, share, release!, unshare!, with_shared
+using PaddleChainRules:
+    PaddleChainRules, call, dense, drop, lend, receive, receive_as, receive_into!, without_table
 using PythonCall
 
 include("oracle.jl")
 
 PaddleChainRules.bridge()
-const DLPACK = pyimport("paddle.utils.dlpack")
 
-tensor_of(x) = DLPACK.from_dlpack(share(x))
+"A tensor on the memory of an array, as an object of PythonCall's."
+tensor_of(x) = PythonCall.pynew(lend(x))
 
-@testset "the layout law" begin
+"Bytes that C's malloc has given out and not got back (glibc's mallinfo2, fields uordblks, hblkhd)."
+function in_use()
+    info = ccall(:mallinfo2, NTuple{10,Csize_t}, ())
+    return Int(info[8] + info[5])
+end
+
+@testset "Paddle exports the exchange table" begin
+    @test PaddleChainRules.HAS_TABLE[]
+    without_table() do
+        @test !PaddleChainRules.HAS_TABLE[]
+    end
+    @test PaddleChainRules.HAS_TABLE[]
+    @test !PaddleChainRules.load_table!(pybuiltins.int)
+end
+
+# Every test below on both ways: the exchange table, and capsules.
+for (way, run) in (("table", f -> f()), ("capsules", without_table))
+
+run() do
+@testset "the layout law, $way" begin
     x = reshape(Float32.(1:24), 2, 3, 4)
     t = tensor_of(x)
     @test pyconvert(Vector{Int}, pylist(t.shape)) == [4, 3, 2]
@@ -19,7 +39,7 @@ tensor_of(x) = DLPACK.from_dlpack(share(x))
     @test same(from_numpy(t), x; rtol = 0, atol = 0)
 end
 
-@testset "memory is shared: change one side, read the other" begin
+@testset "memory is shared: change one side, read the other, $way" begin
     x = rand(3, 5)
     t = tensor_of(x)
     x[2, 4] = 42.0
@@ -29,20 +49,22 @@ end
     @test pyconvert(UInt, t.data_ptr()) == UInt(pointer(x))
 end
 
-@testset "both ways for $T" for T in first.(PaddleChainRules.ELTYPES)
+@testset "both ways for $T, $way" for T in first.(PaddleChainRules.ELTYPES)
     for dims in ((), (1,), (5,), (2, 3), (1, 4, 1, 3), (0,), (3, 0))
         numbers = rand(Xoshiro(1), T === Bool ? (false, true) : 1:100, prod(dims))
         x = reshape(Vector{T}(numbers), dims)
-        back = unshare!(DLPACK.to_dlpack(tensor_of(x)))
-        @test back isa Array{T,length(dims)}
-        @test back == x
-        @test isempty(x) || pointer(back) != pointer(x)
+        y = receive(tensor_of(x))
+        @test y isa Array{T,length(dims)}
+        @test y == x
+        @test isempty(x) || pointer(y) != pointer(x)
+        z = receive_as(typeof(x), tensor_of(x))
+        @test z isa typeof(x) && z == x
     end
 end
 
-@testset "the arrays that come out are Julia's own" begin
+@testset "the arrays that come out are Julia's own, $way" begin
     t = paddle.arange(6, dtype = "float32").reshape(pylist((2, 3)))
-    x = unshare!(DLPACK.to_dlpack(t))
+    x = receive(t)
     @test x == Float32[0 3; 1 4; 2 5]
     x[1, 2] = 9
     @test pyconvert(Float32, t[1, 0].item()) == 3
@@ -50,6 +72,48 @@ end
     GC.gc()
     pyimport("gc").collect()
     @test x == Float32[0 9; 1 4; 2 5]
+end
+
+@testset "parts of a vector, $way" begin
+    out = zeros(7)
+    a, b = tensor_of([1.0 2.0; 3.0 4.0]), tensor_of([5.0])
+    next = receive_into!(out, 2, a)
+    @test next == 6
+    @test receive_into!(out, next, b) == 7
+    @test out == [0, 1, 3, 2, 4, 5, 0]
+    @test_throws ErrorException receive_into!(out, 6, a)
+    @test_throws ErrorException receive_into!(zeros(Float32, 9), 1, a)
+    @test_throws ErrorException receive_as(Vector{Float64}, a)
+    @test_throws ErrorException receive_as(Matrix{Float32}, a)
+end
+
+@testset "nothing is left behind, $way" begin
+    x = rand(Float32, 300)
+    function cycle(n)
+        for _ in 1:n
+            tensor = lend(x)
+            receive(tensor)
+            drop(tensor)
+        end
+    end
+    cycle(1000)
+    GC.gc()
+    before = in_use()
+    cycle(100_000) # a leaked block would make 20 MB
+    GC.gc()
+    @test in_use() - before < 1_000_000
+end
+
+end # run
+end # way
+
+@testset "Python's errors pass through a call" begin
+    len = pybuiltins.len
+    for args in ((PythonCall.getptr(Py(3)),), [PythonCall.getptr(Py(3))])
+        err = @test_throws PyException call(len, args)
+        @test occursin("has no len()", sprint(showerror, err.value))
+    end
+    @test !pytruth(pyeval("__import__('sys').exc_info()[0] is not None", @__MODULE__))
 end
 
 @testset "dense" begin
@@ -63,22 +127,6 @@ end
     end
 end
 
-@testset "capsules that nobody takes leave nothing behind" begin
-    x = rand(Float32, 3)
-    for _ in 1:1000
-        capsule = share(x)
-        @test PaddleChainRules.is_unused(capsule)
-        release!(capsule)
-    end
-    @test_throws ErrorException with_shared(_ -> error("inside"), (x, x))
-    before = parse(Int, split(read("/proc/self/statm", String))[2])
-    for _ in 1:50_000
-        release!(share(x))
-    end
-    after = parse(Int, split(read("/proc/self/statm", String))[2])
-    @test (after - before) * 4096 < 4_000_000
-end
-
 struct DeviceArray{T,N} <: AbstractGPUArray{T,N}
     host::Array{T,N}
 end
@@ -87,7 +135,7 @@ Base.getindex(::DeviceArray, i::Int) = error("scalar indexing of a device array"
 
 @testset "refusals" begin
     for T in (UInt16, BigFloat, Rational{Int}, Any)
-        err = @test_throws ArgumentError share(Array{T}(undef, 2))
+        err = @test_throws ArgumentError lend(Array{T}(undef, 2))
         @test occursin("arrays of $T have no Paddle counterpart", err.value.msg)
         @test occursin("Float32", err.value.msg)
     end
@@ -98,7 +146,7 @@ Base.getindex(::DeviceArray, i::Int) = error("scalar indexing of a device array"
         @test occursin("Array(x)", err.value.msg)
     end
     bfloat16 = paddle.ones(2).astype("bfloat16")
-    err = @test_throws ArgumentError unshare!(DLPACK.to_dlpack(bfloat16))
+    err = @test_throws ArgumentError receive(bfloat16)
     @test occursin(".astype(\"float32\")", err.value.msg)
     err = @test_throws ArgumentError PaddleChainRules.copy_from_device(Val(2), C_NULL, (), nothing)
     @test occursin("load CUDA", err.value.msg)

@@ -181,19 +181,51 @@ end
         wrapper = PaddleFCNet(3, 2, layers, 4; seed = 1)
         theta = reduce(vcat, vec.(wrapper.params))
         x = rand(Float32, 3, 5)
-        for call in (() -> wrapper(x), () -> wrapper.net(x, theta))
-            call()
+        # New parameters and known ones; then as they change in place, and as others come.
+        named = NamedTuple{Tuple(wrapper.net.names)}(wrapper.params)
+        for ps in (theta, theta, wrapper.params, named, theta)
             start()
-            call()
-            @test pyconvert(Vector{String}, stop()) == ["forward"]
+            wrapper.net(x, ps)
+            @test length(pyconvert(Vector{String}, stop())) == 1
         end
-        y, gradients = PaddleChainRules.pullback(wrapper.net, (x,), wrapper.params)
-        start()
-        PaddleChainRules.pullback(wrapper.net, (x,), wrapper.params)
-        @test pyconvert(Vector{String}, stop()) == ["pullback"]
-        start()
-        gradients(y)
-        @test pyconvert(Vector{String}, stop()) == ["__call__"]
+        for ps in (copy(theta), deepcopy(wrapper.params))
+            start()
+            y, gradients = PaddleChainRules.pullback(wrapper.net, (x,), ps)
+            @test length(pyconvert(Vector{String}, stop())) == 1
+            start()
+            gradients(y)
+            @test pyconvert(Vector{String}, stop()) == ["back"]
+        end
+    end
+end
+
+@testset "parameters are found again by identity" begin
+    wrapper = PaddleFCNet(3, 2, 3, 4; dtype = "float64", seed = 1)
+    net, x = wrapper.net, randn(Xoshiro(1), 3, 5)
+    theta = reduce(vcat, vec.(wrapper.params))
+    y = net(x, theta)
+    forward = pyint(pyimport("builtins").id(net.handle.forward))
+    @test net(x, theta) == y
+    @test pytruth(pyimport("builtins").id(net.handle.forward) == forward)
+    theta .*= 2 # seen, though the array is the same
+    @test net(x, theta) == net(x, copy(theta)) != y
+    theta[3] = 7
+    @test net(x, theta) == net(x, copy(theta))
+    resized = copy(theta)
+    net(x, resized)
+    append!(resized, zeros(10^6)) # moves to other memory
+    resize!(resized, length(theta))
+    resized .= 0
+    @test net(x, resized) == zeros(2, 5)
+    view_of = view(theta, :)
+    y = net(x, view_of)
+    theta .= 0 # a view is copied at every call, so that its changes are seen too
+    @test net(x, view_of) == zeros(2, 5) != y
+    for _ in 1:200 # arrays that come and go may lie at the address of an earlier one
+        fresh = randn(length(theta))
+        a, b, c = net(x, fresh), net(x, fresh), net(x, copy(fresh))
+        @test a == b == c
+        rand() < 0.2 && GC.gc(false)
     end
 end
 

@@ -1,7 +1,7 @@
-using ChainRulesCore: NoTangent, Tangent, ZeroTangent, rrule, unthunk, @thunk
-using ChainRulesTestUtils: ChainRulesTestUtils, test_rrule
+using ChainRulesCore: NoTangent, ProjectTo, Tangent, ZeroTangent, rrule, unthunk, @thunk
+using ChainRulesTestUtils: ⊢, test_rrule
 using FillArrays: Fill
-using FiniteDifferences: FiniteDifferences, central_fdm, grad
+using FiniteDifferences: central_fdm, grad
 using LinearAlgebra: Diagonal
 using PaddleChainRules: PaddleFCNet, PaddleModuleWrapper, PaddleNet, paddle
 using PythonCall
@@ -92,7 +92,7 @@ end
 
 function test_wrapper_rrule(wrapper, xs...)
     return test_rrule(
-        Rewrap(wrapper.net), wrapper.params, xs...;
+        Rewrap(wrapper.net) ⊢ NoTangent(), wrapper.params, xs...;
         rrule_f = (config, f, args...) -> wrapper_rule(f, args...), check_inferred = false,
     )
 end
@@ -107,11 +107,11 @@ reverse_names(nt) = NamedTuple{reverse(keys(nt))}(nt)
     net, x = PaddleNet(wrapper), randn(Xoshiro(1), 3, 5)
     theta = reduce(vcat, vec.(wrapper.params))
     named = NamedTuple{Tuple(net.names)}(wrapper.params)
-    test_rrule(net, x, theta; check_inferred = false)
-    test_rrule(net, x, named; check_inferred = false)
-    test_rrule(net, x, reverse_names(named); check_inferred = false)
-    test_rrule(net, x, wrapper.params; check_inferred = false)
-    test_rrule(net, x[:, 1], theta; check_inferred = false)
+    test_rrule(net ⊢ NoTangent(), x, theta; check_inferred = false)
+    test_rrule(net ⊢ NoTangent(), x, named; check_inferred = false)
+    test_rrule(net ⊢ NoTangent(), x, reverse_names(named); check_inferred = false)
+    test_rrule(net ⊢ NoTangent(), x, wrapper.params; check_inferred = false)
+    test_rrule(net ⊢ NoTangent(), x[:, 1], theta; check_inferred = false)
     test_wrapper_rrule(wrapper, x)
 end
 
@@ -121,7 +121,7 @@ end
     wrapper = PaddleModuleWrapper(layer)
     a, b = randn(Xoshiro(1), 3, 6), randn(Xoshiro(2), 4, 6)
     test_wrapper_rrule(wrapper, a, b)
-    test_rrule(PaddleNet(wrapper), (a, b), wrapper.params; check_inferred = false)
+    test_rrule(PaddleNet(wrapper) ⊢ NoTangent(), (a, b), wrapper.params; check_inferred = false)
 end
 
 @testset "finite differences" begin
@@ -185,6 +185,12 @@ end
     none = back((nothing, nothing))
     @test none[2] isa NoTangent
     @test_throws DimensionMismatch back((y,))
+end
+
+@testset "a net has no tangent" begin
+    net = PaddleNet(sequential())
+    @test ProjectTo(net)(1.0) isa NoTangent
+    @test ProjectTo(net.handle)(1.0) isa NoTangent
 end
 
 @testset "tangents have the kind of their primal" begin

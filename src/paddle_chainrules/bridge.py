@@ -1,9 +1,11 @@
 """The one module that Julia calls: a handle per net, one call per crossing.
 
-Tensors cross as DLPack capsules. The layout law makes that safe: a Julia array of size
-``(d, n)`` and the tensor of shape ``[n, d]`` are the same bytes, so shapes are reversed
-and nothing is permuted. What Julia sends must stay alive in Julia until the call
-returns, and for as long as a pullback made from it.
+Julia hands over tensors on its own memory and takes tensors back. The layout law makes
+that safe: a Julia array of size ``(d, n)`` and the tensor of shape ``[n, d]`` are the
+same bytes, so shapes are reversed and nothing is permuted. What Julia lends must stay
+alive in Julia until the call returns, and for as long as a pullback made from it.
+
+Arguments are checked on the Julia side, in Julia's terms.
 """
 
 from __future__ import annotations
@@ -13,21 +15,25 @@ from typing import Any
 
 import paddle
 from paddle import Tensor
-from paddle.utils.dlpack import from_dlpack, to_dlpack
 
 from ._activations import Activation
 from ._autodiff import flatten_tree
+from ._closed_form import Raw, Weights, forward, reverse, value
 from ._fcnet import FCNet
-from ._net import Net, NetPullback
+from ._net import Net
 from ._params import Params
 from ._stateless import stateless
 
-Packed = tuple[Any, ...]
-"""``(structure, capsule, ...)``: the leaves, and None or the tree they came from."""
+Packed = Any
+"""An output for Julia: a tensor, or ``(structure, leaf, ...)`` for a tree of them."""
+
+Back = Callable[..., tuple[Any, ...]]
+"""``back(cotangent or None, ...)``, one per output leaf: gradients of the parameters in
+order (one for theta) and of the inputs, None where there is none."""
 
 
 class Handle:
-    """A net as Julia holds it: what it needs to know, and two entry points."""
+    """A net as Julia holds it: what it needs to know, and its entry points."""
 
     def __init__(self, net: Net, label: str, features: int) -> None:
         self.net = net
@@ -36,66 +42,114 @@ class Handle:
         self.names = net.spec.names
         self.shapes = net.spec.shapes
         self.dtypes = net.spec.dtypes
+        self._raw = net.raw if isinstance(net, FCNet) else None
+        self.closed = self._raw is not None
 
-    def forward(self, flat: bool, *capsules: Any) -> Packed:
-        """The output; parameters are theta if flat, else one capsule each."""
-        params, args = self._receive(flat, capsules)
-        return _pack(self.net.forward(params, *args))
+    def bind(self, flat: bool, tensors: tuple[Tensor, ...]) -> Bound:
+        """The net at parameters: theta if flat, else one tensor each.
 
-    def pullback(
-        self, flat: bool, *capsules: Any
-    ) -> tuple[Packed, Callable[..., tuple[Any, ...]]]:
-        """The output, and the map from cotangent capsules to gradient capsules.
-
-        The map takes one capsule or None per output leaf and gives one capsule or None
-        per parameter array and input, in the order they came.
+        The tensors are kept, not copied: a change in their memory is seen.
         """
-        params, args = self._receive(flat, capsules)
-        output, pullback = self.net.pullback(params, *args)
-        return _pack(output), _PullbackHandle(pullback, output)
-
-    def _receive(
-        self, flat: bool, capsules: tuple[Any, ...]
-    ) -> tuple[Params, list[Tensor]]:
-        tensors = [from_dlpack(capsule) for capsule in capsules]
+        if self._raw is not None:
+            parts = self._views(tensors[0]) if flat else list(tensors)
+            return Closed(self._raw, list(zip(parts[::2], parts[1::2], strict=True)))
         if flat:
-            return tensors[0], tensors[1:]
-        count = len(self.names)
-        params = dict(zip(self.names, tensors[:count], strict=True))
-        return params, tensors[count:]
+            return Recorded(self.net, tensors[0])
+        return Recorded(self.net, dict(zip(self.names, tensors, strict=True)))
+
+    def bind_and(self, entry: str, flat: bool, *tensors: Tensor) -> tuple[Any, ...]:
+        """``(forward, pullback, result of the one named entry)`` in one crossing."""
+        count = 1 if flat else len(self.names)
+        bound = self.bind(flat, tensors[:count])
+        result = getattr(bound, entry)(*tensors[count:])
+        return bound.forward, bound.pullback, result
+
+    def _views(self, theta: Tensor) -> list[Tensor]:
+        """The parameters within theta, on its memory."""
+        views, start = [], 0
+        for shape, size in zip(self.shapes, self.net.spec.sizes, strict=True):
+            views.append(theta[start : start + size].reshape(shape))
+            start += size
+        return views
 
 
-class _PullbackHandle:
-    def __init__(self, pullback: NetPullback, output: Any) -> None:
-        self._pullback = pullback
-        _, self._spec = flatten_tree(output)
+class Bound:
+    """A net at parameters that Julia shares."""
 
-    def __call__(self, *cotangents: Any) -> tuple[Any, ...]:
-        tensors = [None if c is None else from_dlpack(c) for c in cotangents]
-        params, args = self._pullback(self._spec.unflatten(tensors))
-        grads = (*(params.values() if isinstance(params, dict) else [params]), *args)
-        return tuple(None if grad is None else _export(grad) for grad in grads)
+    forward: Callable[..., Packed]
+    pullback: Callable[..., tuple[Packed, Back]]
+
+
+class Recorded(Bound):
+    """Any net, by the graph that Paddle records."""
+
+    def __init__(self, net: Net, params: Params) -> None:
+        self._net = net
+        self._params = params
+
+    def forward(self, *args: Tensor) -> Packed:
+        return _pack(self._net.forward(self._params, *args))
+
+    def pullback(self, *args: Tensor) -> tuple[Packed, Back]:
+        output, pullback = self._net.pullback(self._params, *args)
+        _, spec = flatten_tree(output)
+
+        def back(*cotangents: Tensor | None) -> tuple[Any, ...]:
+            params, inputs = pullback(spec.unflatten(cotangents))
+            grads = params.values() if isinstance(params, dict) else [params]
+            return tuple(_plain(grad) for grad in (*grads, *inputs))
+
+        return _pack(output), back
+
+
+class Closed(Bound):
+    """A fully connected net in closed form."""
+
+    def __init__(self, raw: Raw, weights: Weights) -> None:
+        self._raw = raw
+        self._weights = weights
+        self._activate = raw.value
+
+    def forward(self, x: Tensor) -> Packed:
+        return value(self._activate, self._weights, x)
+
+    def pullback(self, x: Tensor) -> tuple[Packed, Back]:
+        raw, weights, shape = self._raw, self._weights, x.shape
+        rows = len(shape) == 2
+        y, tape = forward(raw, weights, x if rows else x.reshape([-1, shape[-1]]))
+
+        def back(cotangent: Tensor | None) -> tuple[Any, ...]:
+            if cotangent is None:
+                return (None,) * (2 * len(weights) + 1)
+            d = cotangent if rows else cotangent.reshape(y.shape)
+            grads, x_bar = reverse(raw, weights, tape, d, True, True)
+            assert grads is not None
+            assert x_bar is not None
+            return (*grads, x_bar if rows else x_bar.reshape(shape))
+
+        return y if rows else y.reshape([*shape[:-1], y.shape[-1]]), back
 
 
 def fcnet(
     sizes: tuple[int, ...], activation: str | Activation, dtype: str, seed: int
-) -> tuple[Handle, tuple[Any, ...]]:
-    """A handle of an :class:`FCNet`, and its initial parameters as capsules."""
+) -> tuple[Handle, tuple[Tensor, ...]]:
+    """A handle of an :class:`FCNet`, and its initial parameters."""
     net = FCNet(sizes, activation, dtype)
     name = activation if isinstance(activation, str) else "custom activation"
     widths = " => ".join(str(n) for n in net.sizes)
     handle = Handle(net, f"FCNet({widths}, {name}, {dtype})", net.sizes[0])
-    return handle, tuple(_export(value) for value in net.init(seed).values())
+    return handle, tuple(net.init(seed).values())
 
 
-def layer(module: paddle.nn.Layer) -> tuple[Handle, tuple[Any, ...]]:
-    """A handle of any layer, and copies of its parameters as capsules."""
+def layer(module: paddle.nn.Layer) -> tuple[Handle, tuple[Tensor, ...]]:
+    """A handle of any layer, and copies of its parameters."""
     net, params, _ = stateless(module)
-    handle = Handle(net, type(module).__name__, 0)
-    return handle, tuple(_export(value) for value in params.values())
+    return Handle(net, type(module).__name__, 0), tuple(params.values())
 
 
 def _pack(output: Any) -> Packed:
+    if isinstance(output, Tensor):
+        return _plain(output)
     leaves, spec = flatten_tree(output)
     for leaf in leaves:
         if not isinstance(leaf, Tensor):
@@ -103,10 +157,12 @@ def _pack(output: Any) -> Packed:
                 "a net called from Julia must return tensors, or tuples, lists and "
                 f"dicts of them; this one returns a {type(leaf).__name__}"
             )
-    structure = None if spec.is_leaf() else spec.unflatten([None] * len(leaves))
-    return (structure, *(_export(leaf) for leaf in leaves))
+    return (spec.unflatten([None] * len(leaves)), *map(_plain, leaves))
 
 
-def _export(tensor: Tensor) -> Any:
+def _plain(tensor: Tensor | None) -> Tensor | None:
+    """Off the graph and contiguous, as Julia reads it."""
+    if tensor is None:
+        return None
     tensor = tensor.detach()
-    return to_dlpack(tensor if tensor.is_contiguous() else tensor.contiguous())
+    return tensor if tensor.is_contiguous() else tensor.contiguous()
