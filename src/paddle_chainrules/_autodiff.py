@@ -13,11 +13,18 @@ Tree = Any
 """A tensor, or tuples, lists, dicts and named tuples of them; other leaves pass."""
 
 
+_DIFFERENTIABLE = frozenset(
+    int(getattr(paddle, name))
+    for name in (
+        *("float16", "bfloat16", "float32", "float64"),
+        *("complex64", "complex128"),
+    )
+)
+
+
 def is_differentiable(leaf: Any) -> bool:
     """Whether a gradient with respect to the leaf exists: floating or complex."""
-    return isinstance(leaf, Tensor) and (
-        leaf.is_floating_point() or paddle.is_complex(leaf)
-    )
+    return isinstance(leaf, Tensor) and leaf.dtype.__int__() in _DIFFERENTIABLE
 
 
 def records_graph(leaves: Iterable[Any]) -> bool:
@@ -38,19 +45,19 @@ def own_memory(outputs: Sequence[Any], inputs: Iterable[Any]) -> list[Any]:
     A function may hand back its input or a view of it; the caller's later changes to
     the one must not show in the other.
     """
-    spans = [
-        (leaf.data_ptr(), leaf.data_ptr() + leaf.element_size() * leaf.size)
-        for leaf in inputs
-        if isinstance(leaf, Tensor) and leaf.size
-    ]
+    held = [leaf for leaf in inputs if isinstance(leaf, Tensor) and _has_memory(leaf)]
 
     def owned(leaf: Any) -> Any:
-        if not isinstance(leaf, Tensor) or not leaf.size:
+        if not isinstance(leaf, Tensor) or not _has_memory(leaf):
             return leaf
-        address = leaf.data_ptr()
-        return leaf.clone() if any(a <= address < b for a, b in spans) else leaf
+        shares = leaf._is_shared_buffer_with
+        return leaf.clone() if any(map(shares, held)) else leaf
 
     return [owned(leaf) for leaf in outputs]
+
+
+def _has_memory(leaf: Tensor) -> bool:
+    return bool(leaf._is_initialized()) and 0 not in leaf.shape
 
 
 class Pullback:
@@ -73,6 +80,15 @@ class Pullback:
         self._outputs = outputs
         self._out_spec = out_spec
         self._connected = connected
+        # Positions in `tracked` of what can be differentiated, primal by primal.
+        self._wanted: list[list[int]] = []
+        start = 0
+        for child in in_spec.children():
+            stop = start + child.num_leaves
+            self._wanted.append(
+                [i for i in range(start, stop) if is_differentiable(tracked[i])]
+            )
+            start = stop
 
     def __call__(
         self, cotangent: Tree, *, wrt: Sequence[int] | None = None
@@ -90,17 +106,8 @@ class Pullback:
             TypeError: a cotangent that is not a tensor or has another dtype.
         """
         seeds = self._seeds(cotangent)
-        primals = self._in_spec.children()
-        asked = range(len(primals)) if wrt is None else wrt
-        wanted: list[int] = []
-        start = 0
-        for position, child in enumerate(primals):
-            stop = start + child.num_leaves
-            if position in asked:
-                wanted += [
-                    i for i in range(start, stop) if is_differentiable(self._tracked[i])
-                ]
-            start = stop
+        asked = range(len(self._wanted)) if wrt is None else wrt
+        wanted = [i for position in asked for i in self._wanted[position]]
         grads: list[Tensor | None] = [None] * len(self._tracked)
         if seeds and wanted:
             found = paddle.grad(
