@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import compress
 from typing import Any
 
 import optree
@@ -45,19 +46,14 @@ def own_memory(outputs: Sequence[Any], inputs: Iterable[Any]) -> list[Any]:
     A function may hand back its input or a view of it; the caller's later changes to
     the one must not show in the other.
     """
-    held = [leaf for leaf in inputs if isinstance(leaf, Tensor) and _has_memory(leaf)]
+    held = [leaf for leaf in inputs if isinstance(leaf, Tensor)]
 
     def owned(leaf: Any) -> Any:
-        if not isinstance(leaf, Tensor) or not _has_memory(leaf):
+        if not isinstance(leaf, Tensor) or not leaf._is_initialized():
             return leaf
-        shares = leaf._is_shared_buffer_with
-        return leaf.clone() if any(map(shares, held)) else leaf
+        return leaf.clone() if any(map(leaf._is_shared_buffer_with, held)) else leaf
 
     return [owned(leaf) for leaf in outputs]
-
-
-def _has_memory(leaf: Tensor) -> bool:
-    return bool(leaf._is_initialized()) and 0 not in leaf.shape
 
 
 class Pullback:
@@ -70,6 +66,7 @@ class Pullback:
     def __init__(
         self,
         tracked: Sequence[Any],
+        differentiable: Sequence[bool],
         in_spec: optree.PyTreeSpec,
         outputs: Sequence[Any],
         out_spec: optree.PyTreeSpec,
@@ -85,9 +82,7 @@ class Pullback:
         start = 0
         for child in in_spec.children():
             stop = start + child.num_leaves
-            self._wanted.append(
-                [i for i in range(start, stop) if is_differentiable(tracked[i])]
-            )
+            self._wanted.append([i for i in range(start, stop) if differentiable[i]])
             start = stop
 
     def __call__(
@@ -200,14 +195,18 @@ def vjp(
     """
     leaves, in_spec = flatten_tree(primals)
     connected = records_graph(leaves)
+    differentiable = [is_differentiable(leaf) for leaf in leaves]
     with paddle.set_grad_enabled(True):
-        tracked = [_track(leaf, connected) for leaf in leaves]
+        tracked = [
+            _track(leaf, connected) if wanted else leaf
+            for leaf, wanted in zip(leaves, differentiable, strict=True)
+        ]
         output = fn(*in_spec.unflatten(tracked))
         aux = None
         if has_aux:
             output, aux = output
         outputs, out_spec = flatten_tree(output)
-        inputs = {id(leaf) for leaf in tracked if is_differentiable(leaf)}
+        inputs = set(map(id, compress(tracked, differentiable)))
         outputs = [
             paddle.assign(leaf)
             if id(leaf) in inputs and is_differentiable(leaf)
@@ -215,7 +214,7 @@ def vjp(
             for leaf in outputs
         ]
     values = outputs if connected else _cut(outputs, leaves)
-    pullback = Pullback(tracked, in_spec, outputs, out_spec, connected)
+    pullback = Pullback(tracked, differentiable, in_spec, outputs, out_spec, connected)
     value = out_spec.unflatten(values)
     if not has_aux:
         return value, pullback
@@ -223,10 +222,8 @@ def vjp(
     return value, pullback, aux_spec.unflatten(_cut(aux_leaves, leaves))
 
 
-def _track(leaf: Any, connected: bool) -> Any:
+def _track(leaf: Tensor, connected: bool) -> Tensor:
     """A stand-in for a primal that paddle.grad can differentiate with respect to."""
-    if not is_differentiable(leaf):
-        return leaf
     if connected and not leaf.stop_gradient:
         return paddle.assign(leaf)
     stand_in = leaf.detach()

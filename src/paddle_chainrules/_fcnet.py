@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,16 +13,12 @@ import paddle.nn.functional as F
 from paddle import Tensor
 
 from ._activations import Activation, resolve
-from ._autodiff import check_cotangent, records_graph
-from ._closed_form import Raw, Tape, forward, raw, reverse, value
-from ._net import WRT, Net, NetPullback, asked_for, check_place, check_tensor
+from ._chain import Chain
+from ._closed_form import raw
+from ._net import Net, check_place, check_tensor, tensors_of
 from ._params import DTYPES, Params, ParamSpec
 
 MANY_DEVICES = paddle.is_compiled_with_cuda() or paddle.is_compiled_with_xpu()
-
-
-def _tensors(params: Params) -> Iterable[Tensor]:
-    return (params,) if isinstance(params, Tensor) else params.values()
 
 
 @dataclass(frozen=True)
@@ -125,7 +121,7 @@ class FCNet(Net):
                 f"{self.sizes[0]} features in the last dimension, the batch before it"
             )
         if MANY_DEVICES:
-            for part in _tensors(params):
+            for part in tensors_of(params):
                 check_place("x", x.place, part.place)
         if self.dtype in ("float16", "bfloat16") and x.place.is_cpu_place():
             raise TypeError(
@@ -134,21 +130,17 @@ class FCNet(Net):
             )
 
     @cached_property
-    def raw(self) -> Raw | None:
-        """The activation on raw operators, where it has them."""
-        return raw(self.activation) if isinstance(self.activation, str) else None
-
-    def weights(self, params: Params) -> list[tuple[Tensor, Tensor]]:
-        """``(weight, bias)`` of each layer, of checked parameters."""
-        values = list(self.spec.as_dict(params).values())
-        return list(zip(values[::2], values[1::2], strict=True))
+    def chain(self) -> Chain | None:
+        """The closed form, for the built-in activations."""
+        pair = raw(self.activation) if isinstance(self.activation, str) else None
+        return None if pair is None else Chain(self.spec, pair)
 
     def _apply(self, params: Params, x: Tensor) -> Tensor:
-        weights = self.weights(params)
-        if self.raw is not None:
-            return value(self.raw.value, weights, x)
-        *hidden, (weight, bias) = weights
-        for w, b in hidden:
+        values = list(self.spec.as_dict(params).values())
+        if self.chain is not None:
+            return self.chain.value(values, x)
+        *hidden, weight, bias = values
+        for w, b in zip(hidden[::2], hidden[1::2], strict=True):
             x = self._act(F.linear(x, w, b))
         return F.linear(x, weight, bias)
 
@@ -156,73 +148,3 @@ class FCNet(Net):
         """The output at ``x`` of shape [n, sizes[0]], of shape [n, sizes[-1]]."""
         self._check(params, args)
         return self._apply(params, *args, **kwargs)
-
-    def pullback(
-        self, params: Params, *args: Any, **kwargs: Any
-    ) -> tuple[Tensor, NetPullback]:
-        """As :meth:`Net.pullback`, in closed form for the built-in activations.
-
-        Where gradients are to be differentiated once more (a tensor with
-        ``stop_gradient=False`` while gradients are on), ``paddle.grad`` does it.
-        """
-        self._check(params, args)
-        (x,) = args
-        asking = records_graph((x, *_tensors(params)))
-        if self.raw is None or kwargs or asking:
-            return super().pullback(params, x, **kwargs)
-        weights = self.weights(params)
-        rows = x if x.ndim == 2 else x.reshape([-1, self.sizes[0]])
-        y, tape = forward(self.raw, weights, rows)
-        shape = (*x.shape[:-1], self.sizes[-1])
-        names = None if isinstance(params, Tensor) else tuple(params)
-        pullback = ClosedPullback(self, weights, tape, x, shape, names)
-        return y if x.ndim == 2 else y.reshape(shape), pullback
-
-
-class ClosedPullback(NetPullback):
-    """The pullback of an :class:`FCNet` without a recorded graph."""
-
-    def __init__(
-        self,
-        net: FCNet,
-        weights: list[tuple[Tensor, Tensor]],
-        tape: Tape,
-        x: Tensor,
-        shape: tuple[int, ...],
-        names: tuple[str, ...] | None,
-    ) -> None:
-        self._net = net
-        self._weights = weights
-        self._tape = tape
-        self._x = x
-        self._shape = shape
-        self._names = names
-
-    def __call__(
-        self, cotangent: Tensor, *, wrt: str | tuple[str, ...] = WRT
-    ) -> tuple[Any, Any]:
-        """``(grad_params, (grad_x,))``, None where not asked for; repeatable."""
-        asked = asked_for(wrt)
-        check_cotangent(cotangent, self._shape, self._x.dtype)
-        grads, x_bar = self.reverse(cotangent, "params" in asked, "args" in asked)
-        grad_params: Any = None
-        if grads is not None:
-            grad_params = dict(zip(self._net.spec.names, grads, strict=True))
-            if self._names is None:
-                grad_params = self._net.flatten(grad_params)
-            elif self._names != self._net.spec.names:
-                grad_params = {name: grad_params[name] for name in self._names}
-        return grad_params, None if x_bar is None else (x_bar,)
-
-    def reverse(
-        self, cotangent: Tensor, params: bool, args: bool
-    ) -> tuple[list[Tensor] | None, Tensor | None]:
-        """Gradients in the order of ``spec.names``, and of x; unchecked."""
-        rows = self._x.ndim == 2
-        d = cotangent if rows else cotangent.reshape([-1, self._net.sizes[-1]])
-        raw = self._net.raw
-        assert raw is not None
-        grads, x_bar = reverse(raw, self._weights, self._tape, d, params, args)
-        if x_bar is not None and not rows:
-            x_bar = x_bar.reshape(self._x.shape)
-        return grads, x_bar

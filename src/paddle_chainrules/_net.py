@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import paddle
 from paddle import Tensor
@@ -12,7 +12,11 @@ from paddle import Tensor
 from ._autodiff import Pullback, Tree, flatten_tree, own_memory, records_graph, vjp
 from ._params import DTYPES, Params, ParamSpec, dtype_name
 
+if TYPE_CHECKING:
+    from ._chain import Chain
+
 WRT = ("params", "args")
+NO_CAST = paddle.base.core.AmpLevel.O0
 
 
 def asked_for(wrt: str | tuple[str, ...]) -> tuple[str, ...]:
@@ -21,6 +25,16 @@ def asked_for(wrt: str | tuple[str, ...]) -> tuple[str, ...]:
     if unknown := [name for name in names if name not in WRT]:
         raise ValueError(f"wrt may name {list(WRT)}, got {unknown}")
     return names
+
+
+def tensors_of(params: Params) -> Iterable[Any]:
+    """The tensors of either form of parameters."""
+    return params.values() if isinstance(params, Mapping) else (params,)
+
+
+def casts_automatically() -> bool:
+    """Whether ``paddle.amp.auto_cast`` is on."""
+    return bool(paddle.base.framework._dygraph_tracer()._amp_level != NO_CAST)
 
 
 class NetPullback:
@@ -93,16 +107,42 @@ class Net(abc.ABC):
             outputs, spec = flatten_tree(output)
             return spec.unflatten(own_memory(outputs, leaves))
 
+    @property
+    def chain(self) -> Chain | None:
+        """The net's closed form, where it has one."""
+        return None
+
     def pullback(
         self, params: Params, *args: Any, **kwargs: Any
     ) -> tuple[Tree, NetPullback]:
         """``(output, pullback)``: one forward, then any number of pullbacks.
 
         Keyword arguments are passed on and held constant.
+
+        Chains of Linear layers go in closed form, everything else and every gradient
+        that is to be differentiated once more (a tensor with ``stop_gradient=False``
+        while gradients are on) by ``paddle.grad``.
         """
         self._check(params, args)
+        if self.chain is not None and self._is_plain(params, args, kwargs):
+            names = None if isinstance(params, Tensor) else tuple(params)
+            values = list(self.spec.as_dict(params).values())
+            return self.chain.pullback(values, args[0], names)
         output, pullback = vjp(self._bind(kwargs), params, args)
         return output, NetPullback(pullback)
+
+    def _is_plain(
+        self, params: Params, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> bool:
+        """One tensor in, no graph asked for, no automatic casting."""
+        return (
+            len(args) == 1
+            and not kwargs
+            and isinstance(args[0], Tensor)
+            and args[0].ndim > 0
+            and not records_graph((args[0], *tensors_of(params)))
+            and not casts_automatically()
+        )
 
     def vjp(
         self, params: Params, args: Tree, cotangent: Tree, **kwargs: Any

@@ -12,6 +12,7 @@ import paddle
 from paddle import Tensor
 
 from ._autodiff import Tree, vjp
+from ._chain import Chain, chain_of
 from ._net import Net, NetPullback
 from ._params import Params, ParamSpec
 
@@ -84,10 +85,15 @@ class StatelessLayer(Net):
         self._buffer_slots = _slots(self._shell, buffers)
         self._release()
         self._lock = threading.RLock()
+        self._chain = None if buffers else chain_of(layer, self._spec)
 
     @property
     def spec(self) -> ParamSpec:
         return self._spec
+
+    @property
+    def chain(self) -> Chain | None:
+        return self._chain
 
     @property
     def training(self) -> bool:
@@ -114,6 +120,9 @@ class StatelessLayer(Net):
     ) -> Tree:
         """The layer's output; ``(output, new_buffers)`` where buffers are given."""
         if buffers is None:
+            if self._chain is not None and self._is_plain(params, args, kwargs):
+                values = list(self._spec.as_dict(params).values())
+                return self._chain.value(values, args[0])
             return super().forward(params, *args, **kwargs)
         given = self._check_buffers(buffers)
         return super().forward(params, *args, _buffers=given, **kwargs)

@@ -18,7 +18,7 @@ from paddle import Tensor
 
 from ._activations import Activation
 from ._autodiff import flatten_tree
-from ._closed_form import Raw, Weights, forward, reverse, value
+from ._chain import Chain
 from ._fcnet import FCNet
 from ._net import Net
 from ._params import Params
@@ -42,17 +42,16 @@ class Handle:
         self.names = net.spec.names
         self.shapes = net.spec.shapes
         self.dtypes = net.spec.dtypes
-        self._raw = net.raw if isinstance(net, FCNet) else None
-        self.closed = self._raw is not None
+        self.closed = net.chain is not None
 
     def bind(self, flat: bool, tensors: tuple[Tensor, ...]) -> Bound:
         """The net at parameters: theta if flat, else one tensor each.
 
         The tensors are kept, not copied: a change in their memory is seen.
         """
-        if self._raw is not None:
+        if self.net.chain is not None:
             parts = self._views(tensors[0]) if flat else list(tensors)
-            return Closed(self._raw, list(zip(parts[::2], parts[1::2], strict=True)))
+            return Closed(self.net.chain, parts)
         if flat:
             return Recorded(self.net, tensors[0])
         return Recorded(self.net, dict(zip(self.names, tensors, strict=True)))
@@ -103,31 +102,25 @@ class Recorded(Bound):
 
 
 class Closed(Bound):
-    """A fully connected net in closed form."""
+    """A chain of affine maps, in closed form."""
 
-    def __init__(self, raw: Raw, weights: Weights) -> None:
-        self._raw = raw
-        self._weights = weights
-        self._activate = raw.value
+    def __init__(self, chain: Chain, values: list[Tensor]) -> None:
+        self._chain = chain
+        self._values = values
 
     def forward(self, x: Tensor) -> Packed:
-        return value(self._activate, self._weights, x)
+        return self._chain.value(self._values, x)
 
     def pullback(self, x: Tensor) -> tuple[Packed, Back]:
-        raw, weights, shape = self._raw, self._weights, x.shape
-        rows = len(shape) == 2
-        y, tape = forward(raw, weights, x if rows else x.reshape([-1, shape[-1]]))
+        y, pullback = self._chain.pullback(self._values, x, None)
 
         def back(cotangent: Tensor | None) -> tuple[Any, ...]:
             if cotangent is None:
-                return (None,) * (2 * len(weights) + 1)
-            d = cotangent if rows else cotangent.reshape(y.shape)
-            grads, x_bar = reverse(raw, weights, tape, d, True, True)
-            assert grads is not None
-            assert x_bar is not None
-            return (*grads, x_bar if rows else x_bar.reshape(shape))
+                return (None,) * (len(self._values) + 1)
+            grads, x_bar = pullback.reverse(cotangent)
+            return (*(grads or ()), x_bar)
 
-        return y if rows else y.reshape([*shape[:-1], y.shape[-1]]), back
+        return y, back
 
 
 def fcnet(
@@ -144,7 +137,8 @@ def fcnet(
 def layer(module: paddle.nn.Layer) -> tuple[Handle, tuple[Tensor, ...]]:
     """A handle of any layer, and copies of its parameters."""
     net, params, _ = stateless(module)
-    return Handle(net, type(module).__name__, 0), tuple(params.values())
+    features = 0 if net.chain is None else net.spec.shapes[0][0]
+    return Handle(net, type(module).__name__, features), tuple(params.values())
 
 
 def _pack(output: Any) -> Packed:

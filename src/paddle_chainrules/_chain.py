@@ -1,0 +1,159 @@
+"""Chains of affine maps with one activation between, differentiated in closed form.
+
+What :class:`FCNet` is, and what a ``paddle.nn.Sequential`` of Linear layers often is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from paddle import Tensor, nn
+
+from ._autodiff import check_cotangent
+from ._closed_form import Raw, Tape, Weights, forward, raw, reverse, value
+from ._net import WRT, NetPullback, asked_for
+from ._params import ParamSpec
+
+# The layers that are built-in activations, as what they have to be for that.
+ACTIVATION_LAYERS: dict[type, tuple[str, dict[str, Any]]] = {
+    nn.Sigmoid: ("sigmoid", {}),
+    nn.Tanh: ("tanh", {}),
+    nn.ReLU: ("relu", {}),
+    nn.GELU: ("gelu", {"_approximate": False}),
+    nn.Silu: ("silu", {"_inplace": False}),
+    nn.Softplus: ("softplus", {"_beta": 1, "_threshold": 20}),
+    nn.ELU: ("elu", {"_alpha": 1.0}),
+    nn.LeakyReLU: ("leaky_relu", {"_negative_slope": 0.01}),
+}
+
+
+@dataclass(frozen=True)
+class Chain:
+    """The closed form of a net whose parameters are weight, bias, weight, bias, ..."""
+
+    spec: ParamSpec
+    raw: Raw
+
+    def weights(self, values: Sequence[Tensor]) -> Weights:
+        """``(weight, bias)`` of each layer, from parameters in order."""
+        return list(zip(values[::2], values[1::2], strict=True))
+
+    def value(self, values: Sequence[Tensor], x: Tensor) -> Tensor:
+        """The output at ``x`` of shape [..., in], of shape [..., out]."""
+        return value(self.raw.value, self.weights(values), x)
+
+    def pullback(
+        self, values: Sequence[Tensor], x: Tensor, names: tuple[str, ...] | None
+    ) -> tuple[Tensor, ChainPullback]:
+        """Output and pullback; gradients come under ``names``, or as one theta."""
+        weights = self.weights(values)
+        shape = x.shape
+        rows = len(shape) == 2
+        y, tape = forward(self.raw, weights, x if rows else _rows(x))
+        if not rows:
+            y = y.reshape([*shape[:-1], y.shape[-1]])
+        return y, ChainPullback(self, weights, tape, x, tuple(y.shape), names)
+
+
+class ChainPullback(NetPullback):
+    """The pullback of a chain, without a recorded graph."""
+
+    def __init__(
+        self,
+        chain: Chain,
+        weights: Weights,
+        tape: Tape,
+        x: Tensor,
+        shape: tuple[int, ...],
+        names: tuple[str, ...] | None,
+    ) -> None:
+        self._chain = chain
+        self._weights = weights
+        self._tape = tape
+        self._x = x
+        self._shape = shape
+        self._names = names
+
+    def __call__(
+        self, cotangent: Tensor, *, wrt: str | tuple[str, ...] = WRT
+    ) -> tuple[Any, Any]:
+        """``(grad_params, (grad_x,))``, None where not asked for; repeatable."""
+        asked = asked_for(wrt)
+        check_cotangent(cotangent, self._shape, self._x.dtype)
+        grads, x_bar = self.reverse(cotangent, "params" in asked, "args" in asked)
+        grad_params: Any = None
+        if grads is not None:
+            spec = self._chain.spec
+            grad_params = dict(zip(spec.names, grads, strict=True))
+            if self._names is None:
+                grad_params = spec.flatten(grad_params)
+            elif self._names != spec.names:
+                grad_params = {name: grad_params[name] for name in self._names}
+        return grad_params, None if x_bar is None else (x_bar,)
+
+    def reverse(
+        self, cotangent: Tensor, params: bool = True, args: bool = True
+    ) -> tuple[list[Tensor] | None, Tensor | None]:
+        """Gradients in the order of the parameters, and of x; unchecked."""
+        rows = len(self._shape) == 2
+        d = cotangent if rows else _rows(cotangent)
+        grads, x_bar = reverse(
+            self._chain.raw, self._weights, self._tape, d, params, args
+        )
+        if x_bar is not None and not rows:
+            x_bar = x_bar.reshape(self._x.shape)
+        return grads, x_bar
+
+
+def _rows(x: Tensor) -> Tensor:
+    """All leading dimensions as one, which no sample may be in yet."""
+    n = 1
+    for length in x.shape[:-1]:
+        n *= length
+    return x.reshape([n, x.shape[-1]])
+
+
+def chain_of(layer: nn.Layer, spec: ParamSpec) -> Chain | None:
+    """The chain that a layer is, or None where it is anything else.
+
+    It is one when it is a Linear, or a Sequential of Linear layers with the same
+    activation between every two, all of them Paddle's own classes with their default
+    constants, without hooks, and with biases and distinct trained parameters.
+    """
+    parts = list(layer) if type(layer) is nn.Sequential else [layer]
+    if any(map(_is_hooked, (layer, *parts))):
+        return None
+    linears, activations = parts[::2], parts[1::2]
+    if len(parts) % 2 == 0 or any(type(part) is not nn.Linear for part in linears):
+        return None
+    kinds = {_activation(part) for part in activations} or {"identity"}
+    names = [
+        f"{prefix}{name}"
+        for prefix in ([""] if parts == [layer] else _prefixes(layer))
+        for name in ("weight", "bias")
+    ]
+    if len(kinds) > 1 or list(spec.names) != names or len(set(spec.dtypes)) != 1:
+        return None
+    (kind,) = kinds
+    pair = None if kind is None else raw(kind)
+    return None if pair is None else Chain(spec, pair)
+
+
+def _prefixes(layer: nn.Layer) -> list[str]:
+    return [f"{name}." for name, _ in list(layer.named_children())[::2]]
+
+
+def _is_hooked(layer: nn.Layer) -> bool:
+    return bool(
+        layer._forward_pre_hooks
+        or layer._forward_post_hooks
+        or "forward" in vars(layer)
+    )
+
+
+def _activation(layer: nn.Layer) -> str | None:
+    name, constants = ACTIVATION_LAYERS.get(type(layer), (None, {}))
+    same = all(getattr(layer, k, None) == v for k, v in constants.items())
+    return name if same else None
