@@ -188,6 +188,72 @@ def test_other_parameters_than_the_layers_own(case):
     assert_same(found[1](cotangent), grads, rtol=1e-4, atol=1e-5)
 
 
+CHAINS = {
+    "one layer": (lambda: nn.Linear(3, 2), True),
+    "relu": (lambda: nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 2)), True),
+    "gelu": (lambda: nn.Sequential(nn.Linear(3, 5), nn.GELU(), nn.Linear(5, 2)), True),
+    "other constant": (
+        lambda: nn.Sequential(nn.Linear(3, 5), nn.GELU(True), nn.Linear(5, 2)),
+        False,
+    ),
+    "other slope": (
+        lambda: nn.Sequential(nn.Linear(3, 5), nn.LeakyReLU(0.2), nn.Linear(5, 2)),
+        False,
+    ),
+    "two activations": (
+        lambda: nn.Sequential(
+            nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 2)
+        ),
+        False,
+    ),
+    "activation last": (lambda: nn.Sequential(nn.Linear(3, 2), nn.ReLU()), False),
+    "no bias": (
+        lambda: nn.Sequential(
+            nn.Linear(3, 5, bias_attr=False), nn.ReLU(), nn.Linear(5, 2)
+        ),
+        False,
+    ),
+    "frozen": (frozen, False),
+    "dropout": (
+        lambda: nn.Sequential(nn.Linear(3, 5), nn.Dropout(), nn.Linear(5, 2)),
+        False,
+    ),
+    "a subclass": (lambda: type("Mine", (nn.Linear,), {})(3, 2), False),
+    "a hook": (lambda: hooked(nn.Linear(3, 2)), False),
+    "tied": (lambda: same_twice(nn.Linear(3, 3)), False),
+}
+
+
+def hooked(layer):
+    layer.register_forward_post_hook(lambda layer, inputs, output: output * 2)
+    return layer
+
+
+def same_twice(layer):
+    return nn.Sequential(layer, nn.Tanh(), layer)
+
+
+@pytest.mark.parametrize("case", CHAINS)
+def test_what_goes_in_closed_form(case):
+    make, closed = CHAINS[case]
+    layer = make()
+    net, params, _ = stateless(layer)
+    assert (net.chain is not None) == closed
+    if case == "dropout":
+        return
+    for shape in ([4, 3], [3], [2, 4, 3], [0, 3]):
+        x = randn(shape)
+        cotangent = random_like(layer(x))
+        before = snapshot(layer)
+        y, pullback = net.pullback(params, x)
+        found = pullback(cotangent)
+        assert_unchanged(layer, before)
+        expected, grads = native(layer, [x], cotangent)
+        assert_same(y, expected, **TOLERANCE)
+        assert_same(net.forward(params, x), expected, **TOLERANCE)
+        assert_same(found, grads, **TOLERANCE)
+
+
 def test_params_are_copies_and_the_layer_may_go():
     layer = nn.Linear(3, 2)
     net, params, _ = stateless(layer)

@@ -12,10 +12,10 @@ It remembers the parameter arrays of the last call by identity: those are shared
 already, and a change in place is seen. The memory is weak, it keeps no array alive.
 """
 mutable struct PaddleHandle
-    const bind_and::Py
-    const closed::Bool # whether the way back is in closed form, not a recorded graph
-    const arrays::Vector{WeakRef}
-    const addresses::Vector{Ptr{Cvoid}}
+    bind_and::Py
+    closed::Bool # whether the way back is in closed form, not a recorded graph
+    arrays::Vector{WeakRef}
+    addresses::Vector{Ptr{Cvoid}}
     flat::Bool
     forward::Py
     pullback::Py

@@ -135,6 +135,8 @@ class Pullback:
             check_cotangent(leaf, output.shape, output.dtype)
             if output.stop_gradient:
                 continue
+            if 0 in output.shape:  # paddle.grad refuses one without memory
+                leaf = paddle.zeros_like(output)
             if id(output) in seeds:
                 leaf = seeds[id(output)][1] + leaf
             seeds[id(output)] = (output, leaf)

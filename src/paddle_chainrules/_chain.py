@@ -9,9 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import paddle.nn.functional as F
 from paddle import Tensor, nn
 
-from ._autodiff import check_cotangent
+from ._activations import ACTIVATIONS
+from ._autodiff import check_cotangent, records_graph, vjp
 from ._closed_form import Raw, Tape, Weights, forward, raw, reverse, value
 from ._net import WRT, NetPullback, asked_for
 from ._params import ParamSpec
@@ -34,7 +36,16 @@ class Chain:
     """The closed form of a net whose parameters are weight, bias, weight, bias, ..."""
 
     spec: ParamSpec
+    activation: str
     raw: Raw
+
+    def recorded(self, values: Sequence[Tensor], x: Tensor) -> Tensor:
+        """The output by public functions, as a graph can record it."""
+        act = ACTIVATIONS[self.activation]
+        *hidden, (weight, bias) = self.weights(values)
+        for w, b in hidden:
+            x = act(F.linear(x, w, b))
+        return F.linear(x, weight, bias)
 
     def weights(self, values: Sequence[Tensor]) -> Weights:
         """``(weight, bias)`` of each layer, from parameters in order."""
@@ -42,19 +53,21 @@ class Chain:
 
     def value(self, values: Sequence[Tensor], x: Tensor) -> Tensor:
         """The output at ``x`` of shape [..., in], of shape [..., out]."""
-        return value(self.raw.value, self.weights(values), x)
+        shape = x.shape
+        rows = len(shape) == 2
+        y = value(self.raw.value, self.weights(values), x if rows else _rows(x))
+        return y if rows else y.reshape([*shape[:-1], y.shape[-1]])
 
     def pullback(
         self, values: Sequence[Tensor], x: Tensor, names: tuple[str, ...] | None
     ) -> tuple[Tensor, ChainPullback]:
         """Output and pullback; gradients come under ``names``, or as one theta."""
-        weights = self.weights(values)
         shape = x.shape
         rows = len(shape) == 2
-        y, tape = forward(self.raw, weights, x if rows else _rows(x))
+        y, tape = forward(self.raw, self.weights(values), x if rows else _rows(x))
         if not rows:
             y = y.reshape([*shape[:-1], y.shape[-1]])
-        return y, ChainPullback(self, weights, tape, x, tuple(y.shape), names)
+        return y, ChainPullback(self, values, tape, x, tuple(y.shape), names)
 
 
 class ChainPullback(NetPullback):
@@ -63,14 +76,14 @@ class ChainPullback(NetPullback):
     def __init__(
         self,
         chain: Chain,
-        weights: Weights,
+        values: Sequence[Tensor],
         tape: Tape,
         x: Tensor,
         shape: tuple[int, ...],
         names: tuple[str, ...] | None,
     ) -> None:
         self._chain = chain
-        self._weights = weights
+        self._values = values
         self._tape = tape
         self._x = x
         self._shape = shape
@@ -82,7 +95,13 @@ class ChainPullback(NetPullback):
         """``(grad_params, (grad_x,))``, None where not asked for; repeatable."""
         asked = asked_for(wrt)
         check_cotangent(cotangent, self._shape, self._x.dtype)
-        grads, x_bar = self.reverse(cotangent, "params" in asked, "args" in asked)
+        grads: Sequence[Tensor] | None
+        if records_graph((cotangent,)):
+            _, pullback = vjp(self._chain.recorded, self._values, self._x)
+            positions = [i for i, name in enumerate(WRT) if name in asked]
+            grads, x_bar = pullback(cotangent, wrt=positions)
+        else:
+            grads, x_bar = self.reverse(cotangent, "params" in asked, "args" in asked)
         grad_params: Any = None
         if grads is not None:
             spec = self._chain.spec
@@ -100,7 +119,12 @@ class ChainPullback(NetPullback):
         rows = len(self._shape) == 2
         d = cotangent if rows else _rows(cotangent)
         grads, x_bar = reverse(
-            self._chain.raw, self._weights, self._tape, d, params, args
+            self._chain.raw,
+            self._chain.weights(self._values),
+            self._tape,
+            d,
+            params,
+            args,
         )
         if x_bar is not None and not rows:
             x_bar = x_bar.reshape(self._x.shape)
@@ -138,11 +162,11 @@ def chain_of(layer: nn.Layer, spec: ParamSpec) -> Chain | None:
         return None
     (kind,) = kinds
     pair = None if kind is None else raw(kind)
-    return None if pair is None else Chain(spec, pair)
+    return None if kind is None or pair is None else Chain(spec, kind, pair)
 
 
 def _prefixes(layer: nn.Layer) -> list[str]:
-    return [f"{name}." for name, _ in list(layer.named_children())[::2]]
+    return [f"{name}." for name in list(layer._sub_layers)[::2]]
 
 
 def _is_hooked(layer: nn.Layer) -> bool:

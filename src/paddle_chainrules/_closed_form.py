@@ -102,24 +102,25 @@ Tape = list[tuple[Tensor, Any]]
 
 
 def value(act: Callable[[Tensor], Tensor], weights: Weights, x: Tensor) -> Tensor:
-    """The net's output; ``x`` may have any leading dimensions."""
+    """The net's output at ``x`` of shape [n, in]; not for recording a graph."""
     *hidden, (weight, bias) = weights
+    affine = ops.addmm
     for w, b in hidden:
-        x = act(ops.linear(x, w, b))
-    return ops.linear(x, weight, bias)
+        x = act(affine(b, x, w, 1.0, 1.0))
+    return affine(bias, x, weight, 1.0, 1.0)
 
 
 def forward(act: Raw, weights: Weights, x: Tensor) -> tuple[Tensor, Tape]:
     """The output at ``x`` of shape [n, in], and what the reverse pass needs."""
     tape: Tape = []
     *hidden, (weight, bias) = weights
-    activate = act.value
+    activate, affine = act.value, ops.addmm
     for w, b in hidden:
-        z = ops.linear(x, w, b)
+        z = affine(b, x, w, 1.0, 1.0)
         tape.append((x, z))
         x = activate(z)
     tape.append((x, None))
-    return ops.linear(x, weight, bias), tape
+    return affine(bias, x, weight, 1.0, 1.0), tape
 
 
 def reverse(
@@ -130,17 +131,26 @@ def reverse(
     With ``z = h W + b`` and ``d`` the cotangent of ``z``: ``W̄ = h' d``, ``b̄`` the sum
     of the rows of ``d``, ``h̄ = d W'``, and the cotangent of the layer below follows
     by its activation's reverse. Source: Griewank and Walther, "Evaluating Derivatives",
-    2nd edition, SIAM 2008, chapter 3. What is not asked for is not computed.
+    2nd edition, SIAM 2008, chapter 3. What is not asked for is not computed. Not for
+    recording a graph: the derivative of ``addmm`` crashes Paddle 3.3.
     """
     grads: list[Tensor] = []
     matmul, back = ops.matmul, act.reverse
+    h_bar = None
     for i in range(len(weights) - 1, -1, -1):
-        h, _ = tape[i]
-        if params:
-            grads.append(ops.sum(d, [0], None, False))
-            grads.append(matmul(h, d, True, False))
+        (w, b), (h, _) = weights[i], tape[i]
+        if params and (i or args):
+            b_bar, h_bar, w_bar = ops.addmm_grad(b, h, w, d, 1.0, 1.0)
+            grads += (w_bar, b_bar)
+        else:
+            if params:
+                grads += (matmul(h, d, True, False), ops.sum(d, [0], None, False))
+            if i or args:
+                h_bar = matmul(d, w, False, True)
         if i:
-            d = back(tape[i - 1][1], h, matmul(d, weights[i][0], False, True))
-    grads.reverse()
-    x_bar = matmul(d, weights[0][0], False, True) if args else None
-    return grads if params else None, x_bar
+            d = back(tape[i - 1][1], h, h_bar)
+    if not params:
+        return None, h_bar
+    # Pairs were collected from the last layer to the first.
+    ordered = [g for i in range(len(grads) - 2, -1, -2) for g in grads[i : i + 2]]
+    return ordered, h_bar if args else None

@@ -132,19 +132,13 @@ class FCNet(Net):
     @cached_property
     def chain(self) -> Chain | None:
         """The closed form, for the built-in activations."""
-        pair = raw(self.activation) if isinstance(self.activation, str) else None
-        return None if pair is None else Chain(self.spec, pair)
+        if not isinstance(self.activation, str):
+            return None
+        pair = raw(self.activation)
+        return None if pair is None else Chain(self.spec, self.activation, pair)
 
-    def _apply(self, params: Params, x: Tensor) -> Tensor:
-        values = list(self.spec.as_dict(params).values())
-        if self.chain is not None:
-            return self.chain.value(values, x)
-        *hidden, weight, bias = values
+    def _apply(self, params: dict[str, Tensor], x: Tensor) -> Tensor:
+        *hidden, weight, bias = params.values()
         for w, b in zip(hidden[::2], hidden[1::2], strict=True):
             x = self._act(F.linear(x, w, b))
         return F.linear(x, weight, bias)
-
-    def forward(self, params: Params, *args: Any, **kwargs: Any) -> Tensor:
-        """The output at ``x`` of shape [n, sizes[0]], of shape [n, sizes[-1]]."""
-        self._check(params, args)
-        return self._apply(params, *args, **kwargs)

@@ -101,6 +101,9 @@ class Net(abc.ABC):
             ValueError: a wrong name, shape or device.
         """
         self._check(params, args)
+        if self.chain is not None and self._is_plain(params, args, kwargs):
+            values = list(self.spec.as_dict(params).values())
+            return self.chain.value(values, args[0])
         leaves, _ = flatten_tree((params, args, kwargs))
         with paddle.set_grad_enabled(records_graph(leaves)):
             output = self._apply(self.spec.as_dict(params), *args, **kwargs)

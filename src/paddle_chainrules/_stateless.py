@@ -120,9 +120,6 @@ class StatelessLayer(Net):
     ) -> Tree:
         """The layer's output; ``(output, new_buffers)`` where buffers are given."""
         if buffers is None:
-            if self._chain is not None and self._is_plain(params, args, kwargs):
-                values = list(self._spec.as_dict(params).values())
-                return self._chain.value(values, args[0])
             return super().forward(params, *args, **kwargs)
         given = self._check_buffers(buffers)
         return super().forward(params, *args, _buffers=given, **kwargs)
