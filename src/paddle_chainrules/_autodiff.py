@@ -103,6 +103,9 @@ class Pullback:
         seeds = self._seeds(cotangent)
         asked = range(len(self._wanted)) if wrt is None else wrt
         wanted = [i for position in asked for i in self._wanted[position]]
+        if any(isinstance(x, Tensor) and 0 in x.shape for x in self._tracked):
+            # Paddle 3.3 fails on an empty batch where only weights are asked for.
+            wanted = [i for positions in self._wanted for i in positions]
         grads: list[Tensor | None] = [None] * len(self._tracked)
         if seeds and wanted:
             found = paddle.grad(
