@@ -1,5 +1,6 @@
 # make demo    train on real digits from Python and Julia, compare, draw (output/)
 # make test    all tests, Python and Julia; JULIA=required makes a missing Julia a failure
+# make bench   compare with native Paddle and others (output/); QUICK=1 for a minute's worth
 # make lint    ruff, mypy, and a parse check of every Julia file
 # make clean   remove what these made
 
@@ -11,13 +12,16 @@ export JULIA ?=
 # Paddle's and BLAS's threads: one, so that figures compare.
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
-.PHONY: demo test lint clean
+.PHONY: demo test bench lint clean
 
 demo: $(VENV)/installed
 	$(ONE_THREAD) $(RUN) -W "ignore:No ccache" examples/demo.py
 
 test: $(VENV)/installed
 	$(RUN) -m pytest
+
+bench: $(VENV)/installed
+	$(ONE_THREAD) $(RUN) -W "ignore:No ccache" benchmarks/run.py
 
 lint: $(VENV)/installed
 	$(RUN) -m ruff check .

@@ -15,7 +15,6 @@ import matplotlib as mpl
 import numpy as np
 
 import digits
-import timings
 from paddle_chainrules import julia
 
 mpl.use("Agg")
@@ -85,7 +84,7 @@ def main():
     print(f"accuracy on {len(guess)} digits not seen: {accuracy:.1%}\n")
     assert accuracy > 0.95
 
-    from_julia = rows = None
+    from_julia = None
     try:
         julia.environment("Optimisers", "Zygote", "ChainRulesCore")
     except FileNotFoundError as why:
@@ -101,11 +100,14 @@ def main():
             f"{difference[:FIRST_STEPS].max():.1e}\n"
         )
         assert difference[:FIRST_STEPS].max() < 1e-5
-        print("Timing all sides in turn, one thread each")
-        rows = run_julia("timings.jl")
-    rows = rows or timings.measure()
-    print("microseconds a call, minimum (mean):\n")
-    print(timings.table(rows))
+
+    print("Timing all sides in turn, one thread each")
+    benchmark = HERE.parent / "benchmarks" / "run.py"
+    subprocess.run(
+        [sys.executable, "-W", "ignore", benchmark],
+        env={**os.environ, "QUICK": "1"},
+        check=True,
+    )
 
     shown = np.concatenate(
         [np.flatnonzero(guess != data.labels_test), np.arange(len(guess))]
@@ -118,7 +120,7 @@ def main():
         (data.x_test[shown], data.labels_test[shown]),
         guess[shown],
     )
-    print(f"\npicture: {path}")
+    print(f"picture: {path}")
 
 
 if __name__ == "__main__":

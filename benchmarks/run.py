@@ -1,0 +1,276 @@
+"""Compare native Paddle, this package, and what else is installed: make bench.
+
+One run, all sides in turn, one thread each. Hosted by Julia where Julia and its
+packages are there (julia_sides.jl), by Python alone otherwise. Prints Markdown; leaves
+JSON and pictures in output/.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import date
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from tqdm import tqdm
+
+from paddle_chainrules import julia
+from sides import FORWARD, GENERAL, PULLBACK, TASKS, Case, general_timers, interleave
+
+mpl.use("Agg")
+import matplotlib.pyplot as plt
+
+HERE = Path(__file__).resolve().parent
+OUTPUT = HERE.parent / "output"
+SMALL = (8, 64, 4)
+BATCHES = (1, 8, 16, 32, 64)
+PACKAGES = ("paddlepaddle", "numpy", "torch", "jax", "juliacall")
+OPTIONAL = {
+    "from Julia": "Julia with PaddleChainRules",
+    "PyTorch": "pip install torch",
+    "JAX jit": "pip install jax",
+}
+
+SCALES = {
+    "width": [((n, n, n), 64) for n in (8, 32, 128, 512, 2048)],
+    "depth": [((64,) * (n + 1), 64) for n in (1, 2, 4, 8, 16)],
+    "batch": [((8, 64, 4), n) for n in (1, 16, 256, 4096, 65536)],
+}
+
+
+def measure(
+    quick: bool, julia_timers: Callable[..., Any] | None, crossing: Any
+) -> dict:
+    """All tables, as rows of microseconds per side."""
+    rounds, calls = (10, 20) if quick else (60, 50)
+    scales = {} if quick else SCALES
+    steps = len(BATCHES) * len(TASKS) + len(GENERAL) * len(TASKS)
+    steps += sum(map(len, scales.values())) * len(TASKS) + (crossing is not None)
+    with tqdm(total=steps, desc="measuring", unit="row") as bar:
+
+        def row(key: dict, timers: dict, rounds: int, calls: int) -> dict:
+            gc.collect()
+            bar.set_postfix_str(" ".join(str(value) for value in key.values()))
+            found = {**key, "us": interleave(timers, rounds, calls)}
+            bar.update()
+            return found
+
+        def sides(case: Case, task: str, peers: bool) -> dict:
+            timers = case.timers(task, peers)
+            if julia_timers is not None:
+                timers |= dict(julia_timers(case, task))
+            return timers
+
+        report = [
+            row({"task": t, "batch": n}, sides(Case(SMALL, n), t, True), rounds, calls)
+            for n in BATCHES
+            for t in TASKS
+        ]
+        general = [
+            row({"task": t, "layer": name}, general_timers(name, t), rounds, calls // 5)
+            for name in GENERAL
+            for t in TASKS
+        ]
+        exchange = None
+        if crossing is not None:
+            exchange = row({"tensor": "8 x 64"}, dict(crossing), rounds, 200)
+        scaling = []
+        for what, cases in scales.items():
+            for sizes, batch in cases:
+                case = Case(sizes, batch)
+                few = max(1, min(50, int(2e8 / (case.flops + 1e6))))
+                for t in TASKS:
+                    key = {"task": t, "sweep": what, "sizes": sizes, "batch": batch}
+                    key |= {"flops": case.flops * (1 if t == FORWARD else 3)}
+                    key |= {"parameters": case.net.spec.size}
+                    scaling.append(row(key, sides(case, t, False), 7, few))
+    return {
+        "report": report,
+        "general": general,
+        "crossing": exchange,
+        "scaling": scaling,
+    }
+
+
+def machine(julia_version: str | None) -> dict:
+    """What ran where."""
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = None
+    cpu = [
+        line.split(":")[1].strip()
+        for line in Path("/proc/cpuinfo").read_text().splitlines()
+        if line.startswith("model name")
+    ]
+    return {
+        "date": date.today().isoformat(),
+        "cpu": cpu[0] if cpu else platform.processor(),
+        "cores": os.cpu_count(),
+        "threads": 1,
+        "python": platform.python_version(),
+        "julia": julia_version,
+        **found,
+    }
+
+
+def table(rows: list[dict], keys: tuple[str, ...]) -> str:
+    """Markdown: microseconds a call, minimum (mean), and the ratio to native."""
+    sides = list(dict.fromkeys(side for row in rows for side in row["us"]))
+    head = [*keys, *sides]
+    lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    for row in rows:
+        cells = [str(row[key]) for key in keys]
+        native = row["us"].get("native Paddle")
+        for side in sides:
+            us = row["us"].get(side)
+            if us is None:
+                cells.append("")
+                continue
+            cell = f"{us['min']:.1f} ({us['mean']:.1f})"
+            if native and side != "native Paddle":
+                cell += f" **{us['min'] / native['min']:.2f}**"
+            cells.append(cell)
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def text(results: dict) -> str:
+    """The whole report in Markdown."""
+    about, tables = results["machine"], results["tables"]
+    facts = ", ".join(f"{k} {v}" for k, v in about.items() if v is not None)
+    sides = {side for row in tables["report"] for side in row["us"]}
+    missing = [f"{s} ({how})" for s, how in OPTIONAL.items() if s not in sides]
+    net = "-".join(map(str, SMALL))
+    parts = [
+        "Microseconds a call, minimum (mean), **ratio of the minima to native**. "
+        f"{facts}.",
+        f"Missing columns: {', '.join(missing)}." if missing else "",
+        f"Net {net}, ReLU, float32; gradients of parameters and input:",
+    ]
+    for task in TASKS:
+        rows = [row for row in tables["report"] if row["task"] == task]
+        parts.append(table(rows, ("task", "batch")))
+    parts += ["Any layer:", table(tables["general"], ("layer", "task"))]
+    if tables["crossing"]:
+        us = tables["crossing"]["us"]
+        lines = ["| one tensor of 8 x 64, float32 | us |", "|---|---|"]
+        lines += [f"| {k} | {v['min']:.2f} ({v['mean']:.2f}) |" for k, v in us.items()]
+        parts += ["The crossing alone:", "\n".join(lines)]
+    return "\n\n".join(part for part in parts if part)
+
+
+STYLE = {
+    "native Paddle": ("C7", "o"),
+    "stateless": ("C0", "s"),
+    "from Julia": ("C1", "D"),
+    "from Julia, Zygote": ("C4", "d"),
+    "pure Julia": ("C2", "^"),
+    "PyTorch": ("C3", "v"),
+    "torch.func": ("C5", "<"),
+    "JAX jit": ("C6", ">"),
+}
+
+
+def draw_report(rows: list[dict], path: Path) -> None:
+    """Time against batch size, one panel a task."""
+    figure, panels = plt.subplots(1, 2, figsize=(11, 4.4), layout="constrained")
+    for axes, task in zip(panels, TASKS, strict=True):
+        mine = [row for row in rows if row["task"] == task]
+        for side in mine[0]["us"]:
+            color, marker = STYLE[side]
+            axes.plot(
+                [row["batch"] for row in mine],
+                [row["us"][side]["min"] for row in mine],
+                color=color,
+                marker=marker,
+                linewidth=2.4 if side in ("stateless", "from Julia") else 1.3,
+                label=side,
+            )
+        axes.set(title=f"Net 8-64-4, {task}", xlabel="batch size")
+        axes.set_ylabel("microseconds a call (less is better)")
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(BATCHES, [str(n) for n in BATCHES])
+        axes.set_ylim(bottom=0)
+        axes.grid(alpha=0.3)
+    panels[1].legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def draw_scaling(rows: list[dict], path: Path) -> None:
+    """Time relative to native against the work, where overhead ends."""
+    figure, panels = plt.subplots(1, 3, figsize=(13, 4.2), layout="constrained")
+    for axes, sweep in zip(panels, SCALES, strict=True):
+        mine = [r for r in rows if r["sweep"] == sweep and r["task"] == PULLBACK]
+        for side in mine[0]["us"]:
+            color, marker = STYLE[side]
+            axes.loglog(
+                [row["flops"] for row in mine],
+                [row["us"][side]["min"] for row in mine],
+                color=color,
+                marker=marker,
+                label=side,
+            )
+        axes.set(title=f"Growing {sweep}: forward and gradients", xlabel="flops")
+        axes.grid(alpha=0.3)
+    panels[0].set_ylabel("microseconds a call (less is better)")
+    panels[0].legend()
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def main(
+    args: Any,
+    julia_timers: Callable[..., Any] | None = None,
+    crossing: Any = None,
+    julia_version: str | None = None,
+) -> None:
+    """Measure and write the JSON file that args name; ``quick`` as second argument."""
+    out, *rest = [str(arg) for arg in args]
+    results = {
+        "machine": machine(julia_version),
+        "tables": measure("quick" in rest, julia_timers, crossing),
+    }
+    Path(out).write_text(json.dumps(results, indent=1) + "\n")
+
+
+def run(quick: bool) -> dict:
+    """The results, hosted by Julia where that can be."""
+    OUTPUT.mkdir(exist_ok=True)
+    out = OUTPUT / "bench.json"
+    args = [str(out), *(["quick"] if quick else [])]
+    try:
+        found = julia.environment("ChainRulesCore", "Zygote")
+    except FileNotFoundError as why:
+        print(f"Without Julia: {why}")
+        main(args)
+    else:
+        env = {
+            **os.environ,
+            "JULIA_PYTHONCALL_EXE": sys.executable,
+            "JULIA_CONDAPKG_BACKEND": "Null",
+            "PYTHONWARNINGS": "ignore::UserWarning",
+        }
+        command = [found.julia, "--startup-file=no", f"--project={found.project}"]
+        subprocess.run([*command, HERE / "julia_sides.jl", *args], env=env, check=True)
+    return json.loads(out.read_text())
+
+
+if __name__ == "__main__":
+    results = run(quick=bool(os.environ.get("QUICK")))
+    print(text(results))
+    draw_report(results["tables"]["report"], OUTPUT / "bench.png")
+    if results["tables"]["scaling"]:
+        draw_scaling(results["tables"]["scaling"], OUTPUT / "bench-scaling.png")
+    print(f"\nJSON and pictures: {OUTPUT}/bench*")

@@ -1,0 +1,194 @@
+"""The Python sides of the comparison: one net, one task, one callable a side."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from importlib.util import find_spec
+
+import numpy as np
+import paddle
+from paddle import nn
+
+from paddle_chainrules import FCNet, stateless
+
+FORWARD, PULLBACK = "forward", "forward and gradients"
+TASKS = (FORWARD, PULLBACK)
+
+Timer = Callable[[int], float]
+"""Seconds that a number of calls take."""
+
+
+def timer(call: Callable[[], object]) -> Timer:
+    """A timer of a Python callable, the loop in Python."""
+
+    def seconds(calls: int) -> float:
+        start = time.perf_counter()
+        for _ in range(calls):
+            call()
+        return time.perf_counter() - start
+
+    return seconds
+
+
+def interleave(
+    timers: dict[str, Timer], rounds: int, calls: int
+) -> dict[str, dict[str, float]]:
+    """Microseconds a call, side by side in turns, so that noise hits all alike.
+
+    Returns:
+        Per side the minimum and the mean over the rounds; the first is not counted.
+    """
+    times: dict[str, list[float]] = {name: [] for name in timers}
+    for _ in range(rounds + 1):
+        for name, seconds in timers.items():
+            times[name].append(1e6 * float(seconds(calls)) / calls)
+    return {
+        name: {"min": min(values[1:]), "mean": sum(values[1:]) / rounds}
+        for name, values in times.items()
+    }
+
+
+class Case:
+    """A fully connected ReLU net with parameters, input and cotangent for all sides."""
+
+    def __init__(self, sizes: Iterable[int], batch: int) -> None:
+        self.sizes, self.batch = tuple(int(n) for n in sizes), int(batch)
+        self.net = FCNet(self.sizes, "relu")
+        self.params = self.net.init(0)
+        rng = np.random.default_rng(1)
+        self.x = rng.standard_normal((batch, self.sizes[0])).astype("float32")
+        self.cotangent = np.ones((batch, self.sizes[-1]), "float32")
+
+    @property
+    def flops(self) -> int:
+        """Multiply-adds of one forward call, twice."""
+        pairs = zip(self.sizes[:-1], self.sizes[1:], strict=True)
+        return 2 * self.batch * sum(a * b for a, b in pairs)
+
+    def timers(self, task: str, peers: bool = True) -> dict[str, Timer]:
+        """The sides that are installed, native Paddle first."""
+        sides = {"native Paddle": self.native, "stateless": self.stateless}
+        if peers and find_spec("torch"):
+            sides |= {"PyTorch": self.torch, "torch.func": self.torch_func}
+        if peers and find_spec("jax"):
+            sides |= {"JAX jit": self.jax}
+        return {name: timer(make(task)) for name, make in sides.items()}
+
+    def native(self, task: str) -> Callable[[], object]:
+        """Paddle's own eager way: layers, and paddle.grad."""
+        layers: list[nn.Layer] = []
+        for n_in, n_out in zip(self.sizes[:-1], self.sizes[1:], strict=True):
+            layers += [nn.Linear(n_in, n_out), nn.ReLU()]
+        layer = nn.Sequential(*layers[:-1])
+        layer.set_state_dict(self.net.to_state_dict(self.params, like=layer))
+        x, cotangent = paddle.to_tensor(self.x), paddle.to_tensor(self.cotangent)
+        if task == FORWARD:
+            return lambda: layer(x)
+        x.stop_gradient = False
+        leaves = [*layer.parameters(), x]
+        return lambda: paddle.grad([layer(x)], leaves, [cotangent])
+
+    def stateless(self, task: str) -> Callable[[], object]:
+        """This package from Python."""
+        net, params = self.net, self.params
+        x, cotangent = paddle.to_tensor(self.x), paddle.to_tensor(self.cotangent)
+        if task == FORWARD:
+            return lambda: net.forward(params, x)
+        return lambda: net.pullback(params, x)[1](cotangent)
+
+    def torch(self, task: str) -> Callable[[], object]:
+        """PyTorch's eager way: modules, and torch.autograd.grad."""
+        import torch
+
+        layers: list[torch.nn.Module] = []
+        for n_in, n_out in zip(self.sizes[:-1], self.sizes[1:], strict=True):
+            layers += [torch.nn.Linear(n_in, n_out), torch.nn.ReLU()]
+        module = torch.nn.Sequential(*layers[:-1])
+        x, cotangent = torch.from_numpy(self.x), torch.from_numpy(self.cotangent)
+        if task == FORWARD:
+            return lambda: module(x)
+        x.requires_grad_()
+        leaves = [*module.parameters(), x]
+        return lambda: torch.autograd.grad(module(x), leaves, cotangent)
+
+    def torch_func(self, task: str) -> Callable[[], object]:
+        """PyTorch's functional way: functional_call, and torch.func.vjp."""
+        import torch
+
+        layers: list[torch.nn.Module] = []
+        for n_in, n_out in zip(self.sizes[:-1], self.sizes[1:], strict=True):
+            layers += [torch.nn.Linear(n_in, n_out), torch.nn.ReLU()]
+        module = torch.nn.Sequential(*layers[:-1])
+        params = {n: p.detach() for n, p in module.named_parameters()}
+        x, cotangent = torch.from_numpy(self.x), torch.from_numpy(self.cotangent)
+
+        def call(params, x):
+            return torch.func.functional_call(module, params, (x,))
+
+        if task == FORWARD:
+            return lambda: call(params, x)
+        return lambda: torch.func.vjp(call, params, x)[1](cotangent)
+
+    def jax(self, task: str) -> Callable[[], object]:
+        """JAX, the whole task compiled."""
+        import jax
+
+        params = [jax.numpy.asarray(p.numpy()) for p in self.params.values()]
+        x, cotangent = jax.numpy.asarray(self.x), jax.numpy.asarray(self.cotangent)
+
+        def net(params, x):
+            *hidden, weight, bias = params
+            for w, b in zip(hidden[::2], hidden[1::2], strict=True):
+                x = jax.nn.relu(x @ w + b)
+            return x @ weight + bias
+
+        if task == FORWARD:
+            forward = jax.jit(net)
+            return lambda: forward(params, x).block_until_ready()
+        grads = jax.jit(lambda p, x, c: jax.vjp(net, p, x)[1](c))
+        return lambda: jax.block_until_ready(grads(params, x, cotangent))
+
+
+GENERAL = {
+    "perceptron, dropout in evaluation": lambda: (
+        nn.Sequential(
+            *(nn.Linear(8, 64), nn.ReLU(), nn.Dropout()),
+            *(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 4)),
+        ),
+        [64, 8],
+    ),
+    "small convolutional net": lambda: (
+        nn.Sequential(
+            *(nn.Conv2D(3, 8, 3), nn.ReLU(), nn.MaxPool2D(2)),
+            *(nn.Conv2D(8, 16, 3), nn.ReLU(), nn.Flatten(), nn.Linear(256, 10)),
+        ),
+        [16, 3, 14, 14],
+    ),
+    "Transformer encoder layer": lambda: (
+        nn.TransformerEncoderLayer(32, 4, 64),
+        [8, 10, 32],
+    ),
+}
+
+
+def general_timers(name: str, task: str) -> dict[str, Timer]:
+    """Any layer: native against stateless(layer)."""
+    paddle.seed(0)
+    layer, shape = GENERAL[name]()
+    layer.eval()
+    net, params, _ = stateless(layer)
+    x = paddle.rand(shape)
+    if task == FORWARD:
+        return {
+            "native Paddle": timer(lambda: layer(x)),
+            "stateless": timer(lambda: net.forward(params, x)),
+        }
+    cotangent = paddle.ones_like(layer(x))
+    leaf = x.clone()
+    leaf.stop_gradient = False
+    leaves = [*layer.parameters(), leaf]
+    return {
+        "native Paddle": timer(lambda: paddle.grad([layer(leaf)], leaves, [cotangent])),
+        "stateless": timer(lambda: net.pullback(params, x)[1](cotangent)),
+    }
