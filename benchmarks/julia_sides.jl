@@ -42,13 +42,13 @@ function julia_timers(case, task)
     ps = wrapper.params
     if pyconvert(String, task) == "forward"
         return pydict(Dict(
-            "from Julia" => timer(() -> net(x, theta)),
+            "ours, Julia" => timer(() -> net(x, theta)),
             "pure Julia" => timer(() -> pure(ps, x)),
         ))
     end
     return pydict(Dict(
-        "from Julia" => timer(() -> rrule(net, x, theta)[2](c)),
-        "from Julia, Zygote" => timer(() -> Zygote.gradient((x, t) -> sum(net(x, t)), x, theta)),
+        "ours, Julia" => timer(() -> rrule(net, x, theta)[2](c)),
+        "ours, Zygote" => timer(() -> Zygote.gradient((x, t) -> sum(net(x, t)), x, theta)),
         "pure Julia" => timer(() -> Zygote.pullback(pure, ps, x)[2](c)),
     ))
 end

@@ -25,6 +25,10 @@ from tqdm import tqdm
 from paddle_chainrules import julia
 from sides import FORWARD, GENERAL, PULLBACK, TASKS, Case, general_timers, interleave
 
+# One thread on every side: OMP_NUM_THREADS and the like come from the Makefile.
+os.environ.setdefault(
+    "XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+)
 mpl.use("Agg")
 import matplotlib.pyplot as plt
 
@@ -34,7 +38,7 @@ SMALL = (8, 64, 4)
 BATCHES = (1, 8, 16, 32, 64)
 PACKAGES = ("paddlepaddle", "numpy", "torch", "jax", "juliacall")
 OPTIONAL = {
-    "from Julia": "Julia with PaddleChainRules",
+    "ours, Julia": "Julia with PaddleChainRules",
     "PyTorch": "pip install torch",
     "JAX jit": "pip install jax",
 }
@@ -172,9 +176,9 @@ def text(results: dict) -> str:
 
 STYLE = {
     "native Paddle": ("C7", "o"),
-    "stateless": ("C0", "s"),
-    "from Julia": ("C1", "D"),
-    "from Julia, Zygote": ("C4", "d"),
+    "ours, Python": ("C0", "s"),
+    "ours, Julia": ("C1", "D"),
+    "ours, Zygote": ("C4", "d"),
     "pure Julia": ("C2", "^"),
     "PyTorch": ("C3", "v"),
     "torch.func": ("C5", "<"),
@@ -194,7 +198,7 @@ def draw_report(rows: list[dict], path: Path) -> None:
                 [row["us"][side]["min"] for row in mine],
                 color=color,
                 marker=marker,
-                linewidth=2.4 if side in ("stateless", "from Julia") else 1.3,
+                linewidth=2.4 if side.startswith("ours") else 1.3,
                 label=side,
             )
         axes.set(title=f"Net 8-64-4, {task}", xlabel="batch size")
@@ -209,20 +213,32 @@ def draw_report(rows: list[dict], path: Path) -> None:
 
 
 def draw_scaling(rows: list[dict], path: Path) -> None:
-    """Time relative to native against the work, where overhead ends."""
+    """Time against the size of the net, where overhead ends."""
     figure, panels = plt.subplots(1, 3, figsize=(13, 4.2), layout="constrained")
+    fixed = {
+        "width": "2 layers, batch 64",
+        "depth": "width 64, batch 64",
+        "batch": "net 8-64-4",
+    }
     for axes, sweep in zip(panels, SCALES, strict=True):
         mine = [r for r in rows if r["sweep"] == sweep and r["task"] == PULLBACK]
+        swept = {
+            "width": [row["sizes"][0] for row in mine],
+            "depth": [len(row["sizes"]) - 1 for row in mine],
+            "batch": [row["batch"] for row in mine],
+        }[sweep]
         for side in mine[0]["us"]:
             color, marker = STYLE[side]
             axes.loglog(
-                [row["flops"] for row in mine],
+                swept,
                 [row["us"][side]["min"] for row in mine],
                 color=color,
                 marker=marker,
                 label=side,
             )
-        axes.set(title=f"Growing {sweep}: forward and gradients", xlabel="flops")
+        axes.set_xticks(swept, [str(n) for n in swept])
+        axes.minorticks_off()
+        axes.set(title=f"Forward and gradients, {fixed[sweep]}", xlabel=sweep)
         axes.grid(alpha=0.3)
     panels[0].set_ylabel("microseconds a call (less is better)")
     panels[0].legend()

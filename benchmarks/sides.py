@@ -68,7 +68,7 @@ class Case:
 
     def timers(self, task: str, peers: bool = True) -> dict[str, Timer]:
         """The sides that are installed, native Paddle first."""
-        sides = {"native Paddle": self.native, "stateless": self.stateless}
+        sides = {"native Paddle": self.native, "ours, Python": self.stateless}
         if peers and find_spec("torch"):
             sides |= {"PyTorch": self.torch, "torch.func": self.torch_func}
         if peers and find_spec("jax"):
@@ -182,7 +182,7 @@ def general_timers(name: str, task: str) -> dict[str, Timer]:
     if task == FORWARD:
         return {
             "native Paddle": timer(lambda: layer(x)),
-            "stateless": timer(lambda: net.forward(params, x)),
+            "ours, Python": timer(lambda: net.forward(params, x)),
         }
     cotangent = paddle.ones_like(layer(x))
     leaf = x.clone()
@@ -190,5 +190,5 @@ def general_timers(name: str, task: str) -> dict[str, Timer]:
     leaves = [*layer.parameters(), leaf]
     return {
         "native Paddle": timer(lambda: paddle.grad([layer(leaf)], leaves, [cotangent])),
-        "stateless": timer(lambda: net.pullback(params, x)[1](cotangent)),
+        "ours, Python": timer(lambda: net.pullback(params, x)[1](cotangent)),
     }
