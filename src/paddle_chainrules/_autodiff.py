@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from itertools import compress
 from typing import Any
 
@@ -47,13 +48,14 @@ def own_memory(outputs: Sequence[Any], inputs: Iterable[Any]) -> list[Any]:
     the one must not show in the other.
     """
     held = [leaf for leaf in inputs if isinstance(leaf, Tensor)]
-
-    def owned(leaf: Any) -> Any:
-        if not isinstance(leaf, Tensor) or not leaf._is_initialized():
-            return leaf
-        return leaf.clone() if any(map(leaf._is_shared_buffer_with, held)) else leaf
-
-    return [owned(leaf) for leaf in outputs]
+    return [
+        leaf.clone()
+        if isinstance(leaf, Tensor)
+        and leaf._is_initialized()
+        and any(map(leaf._is_shared_buffer_with, held))
+        else leaf
+        for leaf in outputs
+    ]
 
 
 class Pullback:
@@ -158,7 +160,7 @@ def check_cotangent(leaf: Any, shape: Sequence[int], dtype: paddle.dtype) -> Non
             f"the cotangent has shape {list(leaf.shape)}, the output {list(shape)}; "
             "they must be equal (no broadcasting)"
         )
-    if leaf.dtype != dtype:
+    if leaf.dtype.__int__() != dtype.__int__():
         raise TypeError(
             f"the cotangent is {leaf.dtype}, the output {dtype}; convert it with "
             "cotangent.astype(output.dtype)"
@@ -201,7 +203,7 @@ def vjp(
     leaves, in_spec = flatten_tree(primals)
     connected = records_graph(leaves)
     differentiable = [is_differentiable(leaf) for leaf in leaves]
-    with paddle.set_grad_enabled(True):
+    with nullcontext() if paddle.is_grad_enabled() else paddle.enable_grad():
         tracked = [
             _track(leaf, connected) if wanted else leaf
             for leaf, wanted in zip(leaves, differentiable, strict=True)

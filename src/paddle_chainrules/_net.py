@@ -240,7 +240,7 @@ def check_tensor(name: str, value: Any, dtype: str) -> None:
             f"{name} must be a paddle.Tensor, got {type(value).__name__}; convert it "
             f"with paddle.to_tensor({name}, dtype={dtype!r})"
         )
-    if value.dtype != DTYPES[dtype]:
+    if value.dtype.__int__() != DTYPES[dtype].__int__():
         raise TypeError(
             f"{name} is {dtype_name(value.dtype)}, the net computes in {dtype}; "
             f"convert it with {name}.astype({dtype!r}), or make the net with "

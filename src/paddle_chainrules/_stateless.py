@@ -83,6 +83,8 @@ class StatelessLayer(Net):
         self._shell = _copy_structure(layer, [*params.values(), *buffers.values()])
         self._param_slots = _slots(self._shell, params)
         self._buffer_slots = _slots(self._shell, buffers)
+        named_slots = (*self._param_slots.values(), *self._buffer_slots.values())
+        self._slots = [slot for slots in named_slots for slot in slots]
         self._release()
         self._lock = threading.RLock()
         self._chain = None if buffers else chain_of(layer, self._spec)
@@ -173,9 +175,12 @@ class StatelessLayer(Net):
         with self._lock:
             try:
                 for name, value in params.items():
-                    _fill(self._param_slots[name], value)
+                    for container, key in self._param_slots[name]:
+                        container[key] = value
                 for name, value in buffers.items():
-                    _fill(self._buffer_slots[name], value.detach().clone())
+                    fresh = value.detach().clone()
+                    for container, key in self._buffer_slots[name]:
+                        container[key] = fresh
                 output = self._shell(*args, **kwargs)
                 if _buffers is None:
                     return output
@@ -189,13 +194,8 @@ class StatelessLayer(Net):
 
     def _release(self) -> None:
         """Leave no tensor of a caller in the shell."""
-        for slots in (*self._param_slots.values(), *self._buffer_slots.values()):
-            _fill(slots, None)
-
-
-def _fill(slots: list[Slot], value: Tensor | None) -> None:
-    for container, key in slots:
-        container[key] = value
+        for container, key in self._slots:
+            container[key] = None
 
 
 def _aliases(
