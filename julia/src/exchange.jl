@@ -192,6 +192,11 @@ none() = PythonCall.getptr(NONE)
 
 tuple_length(object::PyPtr) = ccall(PYTHON[].tuple_size, Cssize_t, (PyPtr,), object)
 tuple_item(object::PyPtr, i) = ccall(PYTHON[].tuple_item, PyPtr, (PyPtr, Cssize_t), object, i)
+function owned_item(object::PyPtr, i)
+    item = tuple_item(object, i)
+    keep(item)
+    return PythonCall.pynew(item)
+end
 is_tuple(object::PyPtr) =
     ccall(PYTHON[].is_instance, Cint, (PyPtr, PyPtr), object, PythonCall.getptr(TUPLE)) == 1
 

@@ -328,6 +328,7 @@ function input_arrays(net::PaddleNet, xs::Tuple)
         x isa AbstractArray || throw(
             ArgumentError("a net takes arrays, got a $(typeof(x)); wrap a number as [x]"),
         )
+        dlpack_type(eltype(x)) # refuses here what can't cross, before anything is lent
         wanted = unique(net.eltypes)
         if eltype(x) <: AbstractFloat && length(wanted) == 1
             check_eltype("the input", eltype(x), only(wanted))
@@ -373,9 +374,9 @@ function enter(net::PaddleNet, entry::Symbol, params::Tuple, inputs::Tuple, flat
         made = GC.@preserve names call(
             handle.bind_and, [map(PythonCall.getptr, names)...; lent],
         )
-        forward, pullback, result = ntuple(i -> tuple_item(made, i - 1), Val(3))
-        foreach(keep, (forward, pullback, result))
-        bind!(handle, params, flat, PythonCall.pynew(forward), PythonCall.pynew(pullback))
+        bind!(handle, params, flat, owned_item(made, 0), owned_item(made, 1))
+        result = tuple_item(made, 2)
+        keep(result)
         drop(made)
         return result
     finally
@@ -406,9 +407,7 @@ function unpack(net::PaddleNet, packed::PyPtr, inputs::Tuple)
     net.features > 0 && only(inputs) isa Array && return receive_as(typeof(only(inputs)), packed)
     is_tuple(packed) || return receive(packed)
     arrays = [receive(tuple_item(packed, i)) for i in 1:(tuple_length(packed)-1)]
-    structure = tuple_item(packed, 0)
-    keep(structure)
-    return nest(PythonCall.pynew(structure), Iterators.Stateful(arrays))
+    return nest(owned_item(packed, 0), Iterators.Stateful(arrays))
 end
 
 function nest(structure::Py, arrays)

@@ -20,8 +20,8 @@ function pullback(net::PaddleNet, xs::Tuple, ps)
     y, back = GC.@preserve params inputs begin
         made = enter(net, :pullback, params, inputs, flat)
         try
-            keep(tuple_item(made, 1))
-            unpack(net, tuple_item(made, 0), inputs), PythonCall.pynew(tuple_item(made, 1))
+            back = owned_item(made, 1)
+            unpack(net, tuple_item(made, 0), inputs), back
         finally
             drop(made)
         end
@@ -58,7 +58,7 @@ What Paddle keeps for the way back, and how often it was used.
 Most pullbacks are used once and then wait for Julia's garbage collector, which does not see
 the memory behind them. So in closed form, which gives the same again, the first use lets go
 of it, and a second one makes it anew and keeps it. A recorded graph is kept: dropout would
-fall otherwise the second time.
+fall otherwise the second time. As with any pullback, arrays must not change in between.
 """
 mutable struct HeldBack
     back::Py
@@ -69,8 +69,7 @@ function use!(held::HeldBack, net::PaddleNet, params, inputs, flat::Bool)
     held.uses += 1
     if PythonCall.pyisnull(held.back)
         made = enter(net, :pullback, params, inputs, flat)
-        keep(tuple_item(made, 1))
-        held.back = PythonCall.pynew(tuple_item(made, 1))
+        held.back = owned_item(made, 1)
         drop(made)
     end
     return held.back

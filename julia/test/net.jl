@@ -267,6 +267,8 @@ Base.size(x::ElsewhereArray) = size(x.host)
         (() -> wrapper(rand(3, 4)), ArgumentError, ("Float64", "Float32", "dtype=")),
         (() -> wrapper([1 2; 3 4; 5 6]), ArgumentError, ("Int64", "Float32")),
         (() -> wrapper(ElsewhereArray(x)), ArgumentError, ("ElsewhereArray", "Array(x)")),
+        (() -> PaddleModuleWrapper(paddle.nn.Embedding(6, 3))(UInt16[1 2]), ArgumentError,
+            ("UInt16", "no Paddle counterpart")),
         (() -> wrapper(x, x), ArgumentError, ("one input", "2")),
         (() -> wrapper(1.0f0), ArgumentError, ("takes arrays", "Float32")),
         (() -> net(x, theta[2:end]), DimensionMismatch, ("length 31", "32")),

@@ -16,11 +16,12 @@ if TYPE_CHECKING:
     from ._chain import Chain
 
 WRT = ("params", "args")
-NO_CAST = paddle.base.core.AmpLevel.O0
 
 
 def asked_for(wrt: str | tuple[str, ...]) -> tuple[str, ...]:
     """The names in ``wrt``, which may be one name, checked."""
+    if wrt is WRT:
+        return WRT
     names = (wrt,) if isinstance(wrt, str) else tuple(wrt)
     if unknown := [name for name in names if name not in WRT]:
         raise ValueError(f"wrt may name {list(WRT)}, got {unknown}")
@@ -33,8 +34,12 @@ def tensors_of(params: Params) -> Iterable[Any]:
 
 
 def casts_automatically() -> bool:
-    """Whether ``paddle.amp.auto_cast`` is on."""
-    return bool(paddle.base.framework._dygraph_tracer()._amp_level != NO_CAST)
+    """Whether ``paddle.amp.auto_cast`` is on, or may be: Paddle has no public way."""
+    try:
+        level = paddle.base.framework._dygraph_tracer()._amp_level.__int__()
+    except AttributeError:
+        return True
+    return bool(level != 0)
 
 
 class NetPullback:
@@ -101,8 +106,8 @@ class Net(abc.ABC):
             ValueError: a wrong name, shape or device.
         """
         self._check(params, args)
-        if self.chain is not None and self._is_plain(params, args, kwargs):
-            values = list(self.spec.as_dict(params).values())
+        if (values := self._closed_values(params, args, kwargs)) is not None:
+            assert self.chain is not None
             return self.chain.value(values, args[0])
         leaves, _ = flatten_tree((params, args, kwargs))
         with paddle.set_grad_enabled(records_graph(leaves)):
@@ -127,25 +132,31 @@ class Net(abc.ABC):
         while gradients are on) by ``paddle.grad``.
         """
         self._check(params, args)
-        if self.chain is not None and self._is_plain(params, args, kwargs):
+        if (values := self._closed_values(params, args, kwargs)) is not None:
+            assert self.chain is not None
             names = None if isinstance(params, Tensor) else tuple(params)
-            values = list(self.spec.as_dict(params).values())
             return self.chain.pullback(values, args[0], names)
         output, pullback = vjp(self._bind(kwargs), params, args)
         return output, NetPullback(pullback)
 
-    def _is_plain(
+    def _closed_values(
         self, params: Params, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> bool:
-        """One tensor in, no graph asked for, no automatic casting."""
-        return (
-            len(args) == 1
-            and not kwargs
-            and isinstance(args[0], Tensor)
-            and args[0].ndim > 0
-            and not records_graph((args[0], *tensors_of(params)))
-            and not casts_automatically()
-        )
+    ) -> list[Tensor] | None:
+        """Checked parameters in order, where the closed form serves this call.
+
+        It does for one tensor in, no graph asked for, and no automatic casting.
+        """
+        if self.chain is None or len(args) != 1 or kwargs or casts_automatically():
+            return None
+        (x,) = args
+        if not isinstance(x, Tensor) or x.ndim == 0:
+            return None
+        values = list(self.spec.as_dict(params).values())
+        if paddle.is_grad_enabled():
+            for value in (x, *values):
+                if not value.stop_gradient:
+                    return None
+        return values
 
     def vjp(
         self, params: Params, args: Tree, cotangent: Tree, **kwargs: Any

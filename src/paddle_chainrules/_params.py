@@ -49,6 +49,10 @@ class ParamSpec:
         )
 
     @cached_property
+    def _names(self) -> frozenset[str]:
+        return frozenset(self.names)
+
+    @cached_property
     def _wanted(self) -> tuple[tuple[str, tuple[int, ...], str, int], ...]:
         # Numbers of dtypes compare five times faster than dtypes.
         codes = [int(getattr(paddle, dtype)) for dtype in self.dtypes]
@@ -73,13 +77,13 @@ class ParamSpec:
         """
         if isinstance(params, Tensor):
             return self.unflatten(params)
-        if not isinstance(params, Mapping):
+        if not isinstance(params, dict | Mapping):
             raise TypeError(
                 "params must be a dict of tensors or one flat tensor theta, got "
                 f"{type(params).__name__}; get a valid dict from net.init(seed) or "
                 "from stateless(layer)"
             )
-        if len(params) != len(self.names) or any(n not in params for n in self.names):
+        if set(params) != self._names:
             missing = [n for n in self.names if n not in params]
             unknown = [n for n in params if n not in self.names]
             raise ValueError(
