@@ -139,6 +139,13 @@ const HAS_TABLE = Ref(false)
 const FROM_DLPACK = PythonCall.pynew()
 const TO_DLPACK = PythonCall.pynew()
 const TUPLE = PythonCall.pynew()
+
+# The one block that describes an array while it is lent: both structs, shape, strides. It is
+# never freed, since Paddle reads the (null) deleter in it when it drops a tensor.
+const MAX_DIMS = 64
+const BLOCK_HEAD = sizeof(DLManagedTensorVersioned) + sizeof(DLManagedTensor)
+const BLOCK = Ref{Ptr{Cvoid}}(C_NULL)
+
 const NONE = PythonCall.pynew()
 
 function start_exchange()
@@ -147,6 +154,8 @@ function start_exchange()
     PythonCall.pycopy!(TO_DLPACK, dlpack.to_dlpack)
     PythonCall.pycopy!(TUPLE, PythonCall.pybuiltins.tuple)
     PythonCall.pycopy!(NONE, PythonCall.pybuiltins.None)
+    BLOCK[] == C_NULL && (BLOCK[] = Libc.calloc(BLOCK_HEAD + 2MAX_DIMS * sizeof(Int64), 1))
+    BLOCK[] == C_NULL && throw(OutOfMemoryError())
     HAS_TABLE[] = load_table!(PADDLE.Tensor)
     return nothing
 end
@@ -234,18 +243,17 @@ same bytes with the dimensions reversed. Julia stores the first index contiguous
 the last, so nothing is permuted. The batch is last in Julia and first in Paddle; a Paddle
 `Linear` weight `[in, out]` is a Julia matrix `(out, in)`.
 
-One block from C's `malloc` holds the managed struct with shape and strides, and its deleter
-is C's `free`: no Julia code runs when Paddle drops the tensor, on whatever thread. The
-caller keeps `x` alive (`GC.@preserve`) for as long as the tensor is used.
+The tensor owns nothing: the caller keeps `x` alive (`GC.@preserve`) for as long as it is used,
+and no code runs when Paddle drops it, on whatever thread. (Paddle 3.3 finds deleters by data
+pointer and so loses all but one of those of tensors on the same memory.) What describes the
+array is one block for all calls: Paddle copies it, and whoever holds Python's lock is alone.
 """
 function lend(x::AbstractArray{T,N}) where {T,N}
     code = dlpack_type(T)
+    N <= MAX_DIMS || throw(ArgumentError("an array of $N dimensions; at most $MAX_DIMS can be lent"))
     synchronize(x)
-    head = max(sizeof(DLManagedTensorVersioned), sizeof(DLManagedTensor))
-    block = Libc.malloc(head + 2N * sizeof(Int64))
-    block == C_NULL && throw(OutOfMemoryError())
-    shape = Ptr{Int64}(block + head)
-    strides = shape + N * sizeof(Int64)
+    shape = Ptr{Int64}(BLOCK[] + BLOCK_HEAD)
+    strides = shape + MAX_DIMS * sizeof(Int64)
     step = 1
     for i in 1:N
         unsafe_store!(shape, size(x, i), N + 1 - i)
@@ -253,21 +261,22 @@ function lend(x::AbstractArray{T,N}) where {T,N}
         step *= size(x, i)
     end
     tensor = DLTensor(address(x), device(x), N, code, shape, strides, 0)
-    return HAS_TABLE[] ? lend_by_table(block, tensor) : lend_by_capsule(block, tensor)
+    return HAS_TABLE[] ? lend_by_table(tensor) : lend_by_capsule(tensor)
 end
 
-function lend_by_table(block::Ptr{Cvoid}, tensor::DLTensor)
-    managed = DLManagedTensorVersioned(1, 1, block, cglobal(:free), 0, tensor)
-    unsafe_store!(Ptr{DLManagedTensorVersioned}(block), managed)
+function lend_by_table(tensor::DLTensor)
+    managed = DLManagedTensorVersioned(1, 1, C_NULL, C_NULL, 0, tensor)
+    unsafe_store!(Ptr{DLManagedTensorVersioned}(BLOCK[]), managed)
     out = Ref(PyPtr(0))
-    status = ccall(TABLE[].object_from_managed, Cint, (Ptr{Cvoid}, Ref{PyPtr}), block, out)
+    status = ccall(TABLE[].object_from_managed, Cint, (Ptr{Cvoid}, Ref{PyPtr}), BLOCK[], out)
     status == 0 || PythonCall.Core.pythrow()
     return out[]
 end
 
-function lend_by_capsule(block::Ptr{Cvoid}, tensor::DLTensor)
-    managed = DLManagedTensor(tensor, block, cglobal(:free))
-    unsafe_store!(Ptr{DLManagedTensor}(block), managed)
+function lend_by_capsule(tensor::DLTensor)
+    # Behind the other struct, whose deleter may still be read: it stays null.
+    block = BLOCK[] + sizeof(DLManagedTensorVersioned)
+    unsafe_store!(Ptr{DLManagedTensor}(block), DLManagedTensor(tensor, C_NULL, C_NULL))
     capsule = ccall(
         PYTHON[].capsule_new, PyPtr, (Ptr{Cvoid}, Cstring, Ptr{Cvoid}),
         block, CAPSULE_NAME, C_NULL,

@@ -33,14 +33,22 @@ end
     keep_signal_handlers(f)
 
 Run `f()` and put the handlers of the six signals of `import paddle` back as they were.
+
+Until they are back no garbage is collected, or other threads would stop by a SIGSEGV that is
+not handled by Julia.
 """
 function keep_signal_handlers(f)
     Sys.isunix() || return f()
+    collects = GC.enable(false)
+    # A collection that another thread has begun ends before the handlers change.
+    Libc.systemsleep(0.002)
+    GC.safepoint()
     saved = map(sigaction, SIGNALS)
     try
         return f()
     finally
         foreach(sigaction!, SIGNALS, saved)
+        GC.enable(collects)
     end
 end
 

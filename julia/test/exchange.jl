@@ -12,7 +12,7 @@ PaddleChainRules.bridge()
 "A tensor on the memory of an array, as an object of PythonCall's."
 tensor_of(x) = PythonCall.pynew(lend(x))
 
-"Bytes that C's malloc has given out and not got back (glibc's mallinfo2, fields uordblks, hblkhd)."
+"Bytes that C's malloc has given out and not got back: glibc's uordblks and hblkhd."
 function in_use()
     info = ccall(:mallinfo2, NTuple{10,Csize_t}, ())
     return Int(info[8] + info[5])
@@ -102,6 +102,29 @@ end
     cycle(100_000) # a leaked block would make 20 MB
     GC.gc()
     @test in_use() - before < 1_000_000
+    # Many on the same memory at once, dropped by the garbage collector.
+    for _ in 1:4
+        foreach(_ -> tensor_of(x), 1:5_000)
+        GC.gc()
+    end
+    before = in_use()
+    for _ in 1:10
+        foreach(_ -> tensor_of(x), 1:5_000)
+        GC.gc()
+    end
+    @test in_use() - before < 1_000_000
+end
+
+@testset "several tensors at once keep their own shape, $way" begin
+    xs = [rand(3, 4), rand(7), rand(2, 1, 5), fill(1.5), rand(0, 6)]
+    lent = map(tensor_of, xs)
+    @test map(receive, lent) == xs
+    deleteat!(xs, 2)
+    deleteat!(lent, 2)
+    GC.gc()
+    @test map(receive, lent) == xs
+    err = @test_throws ArgumentError lend(zeros(ntuple(Returns(1), 65)))
+    @test occursin("65 dimensions", err.value.msg)
 end
 
 end # run

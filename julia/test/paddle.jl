@@ -62,6 +62,33 @@ const COLLECT = """
     @test out == "calls and collections passed on 4 threads"
 end
 
+@testset "four threads collect garbage while Paddle is imported" begin
+    code = """
+        using PaddleChainRules
+        done = Threads.Atomic{Bool}(false)
+        collections = Threads.Atomic{Int}(0)
+        tasks = map(1:3) do _
+            Threads.@spawn while !done[]
+                v = [rand(100) for _ in 1:100]
+                GC.gc(false)
+                Threads.atomic_add!(collections, 1)
+            end
+        end
+        wrapper = PaddleFCNet(3, 2, 2, 16; dtype = "float64")
+        x = rand(3, 4)
+        y = wrapper(x)
+        for i in 1:200
+            wrapper(x) == y || exit(7)
+        end
+        done[] = true
+        foreach(wait, tasks)
+        print(collections[] > 100 ? "passed" : "too few collections")
+        """
+    code, signal, out, err = run_julia(code)
+    @test (code, signal) == (0, 0)
+    @test out == "passed"
+end
+
 @testset "Paddle imported first, by someone else, is refused with threads" begin
     code = """
         using PythonCall

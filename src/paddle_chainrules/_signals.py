@@ -23,10 +23,16 @@ SIGNALS = tuple(
 
 @contextmanager
 def julia_handlers_kept() -> Iterator[None]:
-    """Put the handlers back as they were, where Julia runs in this process."""
-    if "juliacall" not in sys.modules or sys.platform == "win32":
+    """Put the handlers back as they were, where Julia runs in this process.
+
+    Until they are back Julia collects no garbage.
+    """
+    main = getattr(sys.modules.get("juliacall"), "Main", None)
+    if main is None or sys.platform == "win32":
         yield
         return
+    collects = main.GC.enable(False)
+    main.Libc.systemsleep(0.002)  # a collection that has begun ends first
     sigaction = ctypes.CDLL(None).sigaction
     saved = {}
     for number in SIGNALS:
@@ -37,3 +43,4 @@ def julia_handlers_kept() -> Iterator[None]:
     finally:
         for number, action in saved.items():
             sigaction(int(number), action, None)
+        main.GC.enable(collects)
