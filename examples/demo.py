@@ -76,6 +76,7 @@ def draw(path, losses, losses_julia, examples, predicted):
 
 
 def main():
+    sys.stdout.reconfigure(line_buffering=True)  # in step with the programs it starts
     data = digits.load()
     print("Training in Python, through the stateless API")
     params, losses = digits.train(data)
