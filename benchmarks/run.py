@@ -12,7 +12,6 @@ import json
 import os
 import platform
 import subprocess
-import sys
 from collections.abc import Callable
 from datetime import date
 from importlib.metadata import PackageNotFoundError, version
@@ -272,14 +271,8 @@ def run(quick: bool) -> dict:
         print(f"Without Julia: {why}")
         main(args)
     else:
-        env = {
-            **os.environ,
-            "JULIA_PYTHONCALL_EXE": sys.executable,
-            "JULIA_CONDAPKG_BACKEND": "Null",
-            "PYTHONWARNINGS": "ignore::UserWarning",
-        }
-        command = [found.julia, "--startup-file=no", f"--project={found.project}"]
-        subprocess.run([*command, HERE / "julia_sides.jl", *args], env=env, check=True)
+        command = found.command(HERE / "julia_sides.jl", *args)
+        subprocess.run(command, env=found.variables(), check=True)
     return json.loads(out.read_text())
 
 

@@ -24,19 +24,12 @@ HERE = Path(__file__).resolve().parent
 FIRST_STEPS = 50
 
 
-def run_julia(script: str):
-    """What a Julia script leaves as JSON, in the environment at hand."""
-    found = julia.environment("Optimisers", "Zygote", "ChainRulesCore")
-    env = {
-        **os.environ,
-        "JULIA_PYTHONCALL_EXE": sys.executable,
-        "JULIA_CONDAPKG_BACKEND": "Null",
-        "PYTHONWARNINGS": "ignore::UserWarning",
-    }
+def run_julia(found: julia.Environment, script: str):
+    """What a Julia script leaves as JSON."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out.json"
-        command = [found.julia, "--startup-file=no", f"--project={found.project}"]
-        subprocess.run([*command, HERE / script, out], env=env, check=True)
+        command = found.command(HERE / script, out)
+        subprocess.run(command, env=found.variables(), check=True)
         return json.loads(out.read_text())
 
 
@@ -87,13 +80,13 @@ def main():
 
     from_julia = None
     try:
-        julia.environment("Optimisers", "Zygote", "ChainRulesCore")
+        found = julia.environment("Optimisers", "Zygote")
     except FileNotFoundError as why:
         print(f"The Julia part is left out: {why}")
         print("Then run make demo again.\n")
     else:
         print("Training from Julia, with Zygote and Optimisers")
-        from_julia = run_julia("digits.jl")
+        from_julia = run_julia(found, "digits.jl")
         ours, theirs = np.array(losses), np.array(from_julia["losses"])
         difference = np.abs(theirs - ours) / ours
         print(

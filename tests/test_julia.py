@@ -31,28 +31,19 @@ needs_julia = pytest.mark.skipif(
 
 
 def environ(**more):
-    """This environment, with this Python for PythonCall and no stray settings."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON_JULIA")}
+    """The environment variables for Julia, without stray settings."""
+    assert ENVIRONMENT is not None, WHY
+    variables = ENVIRONMENT.variables().items()
+    kept = {k: v for k, v in variables if not k.startswith("PYTHON_JULIA")}
     kept.pop("JULIA_NUM_THREADS", None)
-    return {
-        **kept,
-        "JULIA_PYTHONCALL_EXE": sys.executable,
-        "JULIA_CONDAPKG_BACKEND": "Null",
-        "PYTHONWARNINGS": "ignore::UserWarning",
-        **more,
-    }
+    return {**kept, **more}
 
 
 @needs_julia
 def test_the_julia_package_passes_its_own_tests(record_julia):
     assert ENVIRONMENT is not None, WHY
     done = subprocess.run(
-        [
-            str(ENVIRONMENT.julia),
-            "--startup-file=no",
-            f"--project={ENVIRONMENT.project}",
-            str(julia.SOURCE / "test" / "runtests.jl"),
-        ],
+        ENVIRONMENT.command(julia.SOURCE / "test" / "runtests.jl"),
         env=environ(),
         capture_output=True,
         text=True,

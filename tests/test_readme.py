@@ -37,7 +37,7 @@ def test_the_python_example(tmp_path):
 @needs_julia
 def test_the_julia_example(tmp_path):
     code, expected = example("julia")
-    command = [ENVIRONMENT.julia, f"--project={ENVIRONMENT.project}", "-e", code]
+    command = ENVIRONMENT.command("-e", code)
     assert output(command, cwd=tmp_path, env=environ()) == expected
 
 

@@ -139,14 +139,13 @@ const HAS_TABLE = Ref(false)
 const FROM_DLPACK = PythonCall.pynew()
 const TO_DLPACK = PythonCall.pynew()
 const TUPLE = PythonCall.pynew()
+const NONE = PythonCall.pynew()
 
 # The one block that describes an array while it is lent: both structs, shape, strides. It is
 # never freed, since Paddle reads the (null) deleter in it when it drops a tensor.
 const MAX_DIMS = 64
 const BLOCK_HEAD = sizeof(DLManagedTensorVersioned) + sizeof(DLManagedTensor)
 const BLOCK = Ref{Ptr{Cvoid}}(C_NULL)
-
-const NONE = PythonCall.pynew()
 
 function start_exchange()
     dlpack = pyimport("paddle.utils.dlpack")

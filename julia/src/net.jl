@@ -88,6 +88,8 @@ struct PaddleNet
     names::Vector{Symbol}
     sizes::Vector{Dims}
     eltypes::Vector{DataType}
+    eltype::Union{DataType,Nothing} # the one of all; nothing where they differ or are none
+    nparams::Int
     features::Int # of the input's first dimension; 0 where only the layer knows
 end
 
@@ -97,12 +99,16 @@ Base.deepcopy_internal(net::PaddleNet, ::IdDict) = net
 function net_of(handle::Py)
     shapes = PythonCall.pyconvert(Vector{Vector{Int}}, handle.shapes)
     dtypes = PythonCall.pyconvert(Vector{String}, handle.dtypes)
+    sizes = Dims[Tuple(reverse(shape)) for shape in shapes]
+    eltypes = DataType[float_type(dtype) for dtype in dtypes]
     return PaddleNet(
         PaddleHandle(handle),
         PythonCall.pyconvert(String, handle.label),
         Symbol.(PythonCall.pyconvert(Vector{String}, handle.names)),
-        Dims[Tuple(reverse(shape)) for shape in shapes],
-        DataType[float_type(dtype) for dtype in dtypes],
+        sizes,
+        eltypes,
+        length(unique(eltypes)) == 1 ? first(eltypes) : nothing,
+        sum(prod, sizes; init = 0),
         PythonCall.pyconvert(Int, handle.features),
     )
 end
@@ -118,10 +124,8 @@ float_type(dtype::String) = get(FLOATS, dtype) do
     )
 end
 
-nparams(net::PaddleNet) = sum(prod, net.sizes; init = 0)
-
 function Base.show(io::IO, net::PaddleNet)
-    return print(io, "PaddleNet(", net.label, ", ", nparams(net), " parameters)")
+    return print(io, "PaddleNet(", net.label, ", ", net.nparams, " parameters)")
 end
 
 """
@@ -179,7 +183,7 @@ PaddleNet(w::PaddleModuleWrapper) = w.net
 PaddleNet(layer) = PaddleModuleWrapper(layer).net
 
 function Base.show(io::IO, w::PaddleModuleWrapper)
-    return print(io, "PaddleModuleWrapper(", w.net.label, ", ", nparams(w.net), " parameters)")
+    return print(io, "PaddleModuleWrapper(", w.net.label, ", ", w.net.nparams, " parameters)")
 end
 
 """
@@ -257,21 +261,19 @@ is_flat(::Union{Tuple,NamedTuple}) = false
 The parameters as dense arrays in forward order, or as the one flat vector, checked.
 """
 function param_arrays(net::PaddleNet, ps::AbstractVector)
-    types = unique(net.eltypes)
-    length(types) <= 1 || throw(
+    (net.eltype === nothing && !isempty(net.eltypes)) && throw(
         ArgumentError(
-            "a flat vector needs parameters of one element type, this net has $types; pass " *
-            "a named tuple",
+            "a flat vector needs parameters of one element type, this net has " *
+            "$(unique(net.eltypes)); pass a named tuple",
         ),
     )
-    length(ps) == nparams(net) || throw(
+    length(ps) == net.nparams || throw(
         DimensionMismatch(
-            "the flat parameters have length $(length(ps)), the net needs $(nparams(net)), " *
+            "the flat parameters have length $(length(ps)), the net needs $(net.nparams), " *
             "the sizes $(net.sizes) of $(net.names) in a row",
         ),
     )
-    T = isempty(types) ? eltype(ps) : only(types)
-    check_eltype("the flat parameter vector", eltype(ps), T)
+    net.eltype === nothing || check_eltype("the flat parameter vector", eltype(ps), net.eltype)
     return (dense(ps),)
 end
 
@@ -329,9 +331,8 @@ function input_arrays(net::PaddleNet, xs::Tuple)
             ArgumentError("a net takes arrays, got a $(typeof(x)); wrap a number as [x]"),
         )
         dlpack_type(eltype(x)) # refuses here what can't cross, before anything is lent
-        wanted = unique(net.eltypes)
-        if eltype(x) <: AbstractFloat && length(wanted) == 1
-            check_eltype("the input", eltype(x), only(wanted))
+        if eltype(x) <: AbstractFloat && net.eltype !== nothing
+            check_eltype("the input", eltype(x), net.eltype)
         end
     end
     if net.features > 0

@@ -140,7 +140,7 @@ function start_paddle()
             "in place, so the next threaded garbage collection would kill the process. " *
             "Either Paddle was imported before PaddleChainRules could save the handlers: " *
             "make PaddleChainRules the first to import it. Or Python started Julia without " *
-            "them: start it with `import paddle_chainrules.julia`, or set " *
+            "them: start it with `paddle_chainrules.julia.start()`, or set " *
             "PYTHON_JULIACALL_HANDLE_SIGNALS=yes before importing juliacall, or " *
             "PYTHON_JULIACALL_THREADS=1.",
         )

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import paddle.nn.functional as F
 from paddle import Tensor, nn
 
-from ._activations import ACTIVATIONS
+from ._activations import ACTIVATIONS, Activation
 from ._autodiff import check_cotangent, records_graph, vjp
 from ._closed_form import Raw, Tape, Weights, forward, raw, reverse, value
 from ._net import WRT, NetPullback, asked_for
@@ -31,6 +32,19 @@ ACTIVATION_LAYERS: dict[type, tuple[str, dict[str, Any]]] = {
 }
 
 
+def weights_of(values: Sequence[Tensor]) -> Weights:
+    """``(weight, bias)`` of each layer, from parameters in order."""
+    return list(zip(values[::2], values[1::2], strict=True))
+
+
+def recorded(act: Activation, values: Sequence[Tensor], x: Tensor) -> Tensor:
+    """The output by public functions, as a graph can record it."""
+    *hidden, (weight, bias) = weights_of(values)
+    for w, b in hidden:
+        x = act(F.linear(x, w, b))
+    return F.linear(x, weight, bias)
+
+
 @dataclass(frozen=True)
 class Chain:
     """The closed form of a net whose parameters are weight, bias, weight, bias, ..."""
@@ -39,23 +53,11 @@ class Chain:
     activation: str
     raw: Raw
 
-    def recorded(self, values: Sequence[Tensor], x: Tensor) -> Tensor:
-        """The output by public functions, as a graph can record it."""
-        act = ACTIVATIONS[self.activation]
-        *hidden, (weight, bias) = self.weights(values)
-        for w, b in hidden:
-            x = act(F.linear(x, w, b))
-        return F.linear(x, weight, bias)
-
-    def weights(self, values: Sequence[Tensor]) -> Weights:
-        """``(weight, bias)`` of each layer, from parameters in order."""
-        return list(zip(values[::2], values[1::2], strict=True))
-
     def value(self, values: Sequence[Tensor], x: Tensor) -> Tensor:
         """The output at ``x`` of shape [..., in], of shape [..., out]."""
         shape = x.shape
         rows = len(shape) == 2
-        y = value(self.raw.value, self.weights(values), x if rows else _rows(x))
+        y = value(self.raw.value, weights_of(values), x if rows else _rows(x))
         return y if rows else y.reshape([*shape[:-1], y.shape[-1]])
 
     def pullback(
@@ -64,7 +66,7 @@ class Chain:
         """Output and pullback; gradients come under ``names``, or as one theta."""
         shape = x.shape
         rows = len(shape) == 2
-        y, tape = forward(self.raw, self.weights(values), x if rows else _rows(x))
+        y, tape = forward(self.raw, weights_of(values), x if rows else _rows(x))
         if not rows:
             y = y.reshape([*shape[:-1], y.shape[-1]])
         return y, ChainPullback(self, values, tape, x, tuple(y.shape), names)
@@ -97,7 +99,8 @@ class ChainPullback(NetPullback):
         check_cotangent(cotangent, self._shape, self._x.dtype)
         grads: Sequence[Tensor] | None
         if records_graph((cotangent,)):
-            _, pullback = vjp(self._chain.recorded, self._values, self._x)
+            call = partial(recorded, ACTIVATIONS[self._chain.activation])
+            _, pullback = vjp(call, self._values, self._x)
             positions = [i for i, name in enumerate(WRT) if name in asked]
             grads, x_bar = pullback(cotangent, wrt=positions)
         else:
@@ -120,7 +123,7 @@ class ChainPullback(NetPullback):
         d = cotangent if rows else _rows(cotangent)
         grads, x_bar = reverse(
             self._chain.raw,
-            self._chain.weights(self._values),
+            weights_of(self._values),
             self._tape,
             d,
             params,

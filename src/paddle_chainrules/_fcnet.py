@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import paddle
-import paddle.nn.functional as F
 from paddle import Tensor
 
 from ._activations import Activation, resolve
-from ._chain import Chain
+from ._chain import Chain, recorded
 from ._closed_form import raw
-from ._net import Net, check_place, check_tensor, tensors_of
+from ._net import Net, check_place, check_tensor
 from ._params import DTYPES, Params, ParamSpec
 
 MANY_DEVICES = paddle.is_compiled_with_cuda() or paddle.is_compiled_with_xpu()
@@ -121,8 +120,10 @@ class FCNet(Net):
                 f"{self.sizes[0]} features in the last dimension, the batch before it"
             )
         if MANY_DEVICES:
-            for part in tensors_of(params):
-                check_place("x", x.place, part.place)
+            parts = params.values() if isinstance(params, Mapping) else (params,)
+            for part in parts:
+                if isinstance(part, Tensor):
+                    check_place("x", x.place, part.place)
         if self.dtype in ("float16", "bfloat16") and x.place.is_cpu_place():
             raise TypeError(
                 f"the net computes in {self.dtype}, for which Paddle's CPU build has "
@@ -138,7 +139,4 @@ class FCNet(Net):
         return None if pair is None else Chain(self.spec, self.activation, pair)
 
     def _apply(self, params: dict[str, Tensor], x: Tensor) -> Tensor:
-        *hidden, weight, bias = params.values()
-        for w, b in zip(hidden[::2], hidden[1::2], strict=True):
-            x = self._act(F.linear(x, w, b))
-        return F.linear(x, weight, bias)
+        return recorded(self._act, list(params.values()), x)

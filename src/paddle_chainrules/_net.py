@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import paddle
@@ -26,11 +26,6 @@ def asked_for(wrt: str | tuple[str, ...]) -> tuple[str, ...]:
     if unknown := [name for name in names if name not in WRT]:
         raise ValueError(f"wrt may name {list(WRT)}, got {unknown}")
     return names
-
-
-def tensors_of(params: Params) -> Iterable[Any]:
-    """The tensors of either form of parameters."""
-    return params.values() if isinstance(params, Mapping) else (params,)
 
 
 def casts_automatically() -> bool:

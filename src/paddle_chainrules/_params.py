@@ -77,7 +77,7 @@ class ParamSpec:
         """
         if isinstance(params, Tensor):
             return self.unflatten(params)
-        if not isinstance(params, dict | Mapping):
+        if not isinstance(params, (dict, Mapping)):
             raise TypeError(
                 "params must be a dict of tensors or one flat tensor theta, got "
                 f"{type(params).__name__}; get a valid dict from net.init(seed) or "

@@ -14,8 +14,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ._signals import julia_handlers_kept
-
 SOURCE = Path(__file__).resolve().with_name("_julia").resolve()
 """The Julia package, which travels with this one."""
 
@@ -63,19 +61,18 @@ def start(threads: int | str | None = None) -> Any:
             f"PATH, give it the packages and run: pip install {requirement()}"
         ) from error
 
-    with julia_handlers_kept():
-        try:
-            module = juliacall.Main.seval("import PaddleChainRules; PaddleChainRules")
-        except juliacall.JuliaError as error:
-            raise RuntimeError(
-                "Julia runs, but its project lacks the package PaddleChainRules; add "
-                f"it with Pkg.develop(path={str(SOURCE)!r}), or let start() be "
-                "the first to start Julia"
-            ) from error
-        try:
-            module.start_paddle()
-        except juliacall.JuliaError as error:
-            raise RuntimeError(str(error)) from error
+    try:
+        module = juliacall.Main.seval("import PaddleChainRules; PaddleChainRules")
+    except juliacall.JuliaError as error:
+        raise RuntimeError(
+            "Julia runs, but its project lacks the package PaddleChainRules; add "
+            f"it with Pkg.develop(path={str(SOURCE)!r}), or let start() be "
+            "the first to start Julia"
+        ) from error
+    try:
+        module.bridge()
+    except juliacall.JuliaError as error:
+        raise RuntimeError(str(error)) from error
     return module
 
 
@@ -111,6 +108,20 @@ class Environment(NamedTuple):
     project: Path
     pythoncall: str
     """Version of PythonCall.jl there; juliacall must have the same."""
+
+    def command(self, *args: str | Path) -> list[str]:
+        """The command line that runs Julia there."""
+        options = ["--startup-file=no", f"--project={self.project}"]
+        return [str(self.julia), *options, *map(str, args)]
+
+    def variables(self) -> dict[str, str]:
+        """This process's environment variables, for a Julia that uses this Python."""
+        return {
+            **os.environ,
+            "JULIA_PYTHONCALL_EXE": sys.executable,
+            "JULIA_CONDAPKG_BACKEND": "Null",
+            "PYTHONWARNINGS": "ignore::UserWarning",
+        }
 
 
 def environment(*packages: str) -> Environment:
