@@ -1,6 +1,6 @@
 # make demo    train on real digits from Python and Julia, compare, draw (output/)
 # make test    all tests, Python and Julia; JULIA=required makes a missing Julia a failure
-# make bench   compare with native Paddle and others (output/); QUICK=1 for a minute's worth
+# make bench   compare with native Paddle and others (output/); QUICK=1 for less
 # make lint    ruff, mypy, and a parse check of every Julia file
 # make clean   remove what these made
 

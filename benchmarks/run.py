@@ -53,7 +53,8 @@ def measure(
     quick: bool, julia_timers: Callable[..., Any] | None, crossing: Any
 ) -> dict:
     """All tables, as rows of microseconds per side."""
-    rounds, calls = (10, 20) if quick else (60, 50)
+    # Enough rounds that a garbage collection does not fall into every one of a side.
+    rounds, calls = (40, 20) if quick else (60, 50)
     scales = {} if quick else SCALES
     steps = len(BATCHES) * len(TASKS) + len(GENERAL) * len(TASKS)
     steps += sum(map(len, scales.values())) * len(TASKS) + (crossing is not None)
