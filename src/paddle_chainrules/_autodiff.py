@@ -2,60 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
-from itertools import compress
+from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Any
 
 import optree
 import paddle
 from paddle import Tensor
 
+from ._recording import Recording, cut, is_differentiable, record
+
 Tree = Any
 """A tensor, or tuples, lists, dicts and named tuples of them; other leaves pass."""
 
-
-_DIFFERENTIABLE = frozenset(
-    int(getattr(paddle, name))
-    for name in (
-        *("float16", "bfloat16", "float32", "float64"),
-        *("complex64", "complex128"),
-    )
-)
-
-
-def is_differentiable(leaf: Any) -> bool:
-    """Whether a gradient with respect to the leaf exists: floating or complex."""
-    return isinstance(leaf, Tensor) and leaf.dtype.__int__() in _DIFFERENTIABLE
-
-
-def records_graph(leaves: Iterable[Any]) -> bool:
-    """Paddle's own rule: gradients are on and some tensor requires them."""
-    return paddle.is_grad_enabled() and any(
-        isinstance(leaf, Tensor) and not leaf.stop_gradient for leaf in leaves
-    )
+_ONE_LEAF = optree.treespec_leaf(none_is_leaf=True)
 
 
 def flatten_tree(tree: Tree) -> tuple[list[Any], optree.PyTreeSpec]:
     """Leaves and structure; None is a leaf, so that it keeps its place."""
+    if isinstance(tree, Tensor):
+        return [tree], _ONE_LEAF
     return optree.tree_flatten(tree, none_is_leaf=True)
 
 
-def own_memory(outputs: Sequence[Any], inputs: Iterable[Any]) -> list[Any]:
-    """The outputs, cloned where they share memory with an input.
+def cotangent_leaves(cotangent: Tree, spec: optree.PyTreeSpec) -> list[Any]:
+    """The leaves of a cotangent, which is nested as the output.
 
-    A function may hand back its input or a view of it; the caller's later changes to
-    the one must not show in the other.
+    Raises:
+        ValueError: it is nested otherwise.
     """
-    held = [leaf for leaf in inputs if isinstance(leaf, Tensor)]
-    return [
-        leaf.clone()
-        if isinstance(leaf, Tensor)
-        and leaf._is_initialized()
-        and any(map(leaf._is_shared_buffer_with, held))
-        else leaf
-        for leaf in outputs
-    ]
+    leaves, found = flatten_tree(cotangent)
+    if found is not spec and found != spec:
+        raise ValueError(
+            f"the cotangent is nested as {found}, the output as {spec}; "
+            "give one tensor, or None for zero, per output"
+        )
+    return leaves
 
 
 class Pullback:
@@ -67,25 +49,13 @@ class Pullback:
 
     def __init__(
         self,
-        tracked: Sequence[Any],
-        differentiable: Sequence[bool],
+        recording: Recording,
         in_spec: optree.PyTreeSpec,
-        outputs: Sequence[Any],
         out_spec: optree.PyTreeSpec,
-        connected: bool,
     ) -> None:
-        self._tracked = tracked
+        self._recording = recording
         self._in_spec = in_spec
-        self._outputs = outputs
         self._out_spec = out_spec
-        self._connected = connected
-        # Positions in `tracked` of what can be differentiated, primal by primal.
-        self._wanted: list[list[int]] = []
-        start = 0
-        for child in in_spec.children():
-            stop = start + child.num_leaves
-            self._wanted.append([i for i in range(start, stop) if differentiable[i]])
-            start = stop
 
     def __call__(
         self, cotangent: Tree, *, wrt: Sequence[int] | None = None
@@ -102,69 +72,20 @@ class Pullback:
             ValueError: a structure or a shape that differs from the output's.
             TypeError: a cotangent that is not a tensor or has another dtype.
         """
-        seeds = self._seeds(cotangent)
-        asked = range(len(self._wanted)) if wrt is None else wrt
-        wanted = [i for position in asked for i in self._wanted[position]]
-        if any(isinstance(x, Tensor) and 0 in x.shape for x in self._tracked):
-            # Paddle 3.3 fails on an empty batch where only weights are asked for.
-            wanted = [i for positions in self._wanted for i in positions]
-        grads: list[Tensor | None] = [None] * len(self._tracked)
-        if seeds and wanted:
-            found = paddle.grad(
-                [output for output, _ in seeds],
-                [self._tracked[i] for i in wanted],
-                [seed for _, seed in seeds],
-                retain_graph=True,
-                create_graph=self._connected or records_graph(s for _, s in seeds),
-                allow_unused=True,
-            )
-            for i, grad in zip(
-                wanted, own_memory(found, [seed for _, seed in seeds]), strict=True
-            ):
-                grads[i] = grad
-        tree = self._in_spec.unflatten(grads)
-        return tuple(part if i in asked else None for i, part in enumerate(tree))
+        leaves = cotangent_leaves(cotangent, self._out_spec)
+        asked = None if wrt is None else self._leaves_of(wrt)
+        tree = self._in_spec.unflatten(self._recording.gradients(leaves, asked))
+        if wrt is None:
+            return tuple(tree)
+        return tuple(part if i in wrt else None for i, part in enumerate(tree))
 
-    def _seeds(self, cotangent: Tree) -> list[tuple[Tensor, Tensor]]:
-        """Each output on the graph once, with its cotangent."""
-        leaves, spec = flatten_tree(cotangent)
-        if spec != self._out_spec:
-            raise ValueError(
-                f"the cotangent is nested as {spec}, the output as {self._out_spec}; "
-                "give one tensor, or None for zero, per output"
-            )
-        seeds: dict[int, tuple[Tensor, Tensor]] = {}
-        for output, leaf in zip(self._outputs, leaves, strict=True):
-            if leaf is None or not isinstance(output, Tensor):
-                continue
-            check_cotangent(leaf, output.shape, output.dtype)
-            if output.stop_gradient:
-                continue
-            if 0 in output.shape:  # paddle.grad refuses one without memory
-                leaf = paddle.zeros_like(output)
-            if id(output) in seeds:
-                leaf = seeds[id(output)][1] + leaf
-            seeds[id(output)] = (output, leaf)
-        return list(seeds.values())
-
-
-def check_cotangent(leaf: Any, shape: Sequence[int], dtype: paddle.dtype) -> None:
-    """Refuse a cotangent that is no tensor of the output's shape and dtype."""
-    if not isinstance(leaf, Tensor):
-        raise TypeError(
-            f"the cotangent must be a paddle.Tensor, got {type(leaf).__name__}; "
-            "convert it with paddle.to_tensor, or nest it as the output"
-        )
-    if leaf.shape != tuple(shape):
-        raise ValueError(
-            f"the cotangent has shape {list(leaf.shape)}, the output {list(shape)}; "
-            "they must be equal (no broadcasting)"
-        )
-    if leaf.dtype.__int__() != dtype.__int__():
-        raise TypeError(
-            f"the cotangent is {leaf.dtype}, the output {dtype}; convert it with "
-            "cotangent.astype(output.dtype)"
-        )
+    def _leaves_of(self, wrt: Sequence[int]) -> set[int]:
+        """Positions of the leaves of some primals."""
+        stops = [*accumulate(child.num_leaves for child in self._in_spec.children())]
+        asked: set[int] = set()
+        for primal in wrt:
+            asked.update(range(stops[primal - 1] if primal else 0, stops[primal]))
+        return asked
 
 
 def vjp(
@@ -201,47 +122,23 @@ def vjp(
         [2.0, 40.0]
     """
     leaves, in_spec = flatten_tree(primals)
-    connected = records_graph(leaves)
-    differentiable = [is_differentiable(leaf) for leaf in leaves]
-    with nullcontext() if paddle.is_grad_enabled() else paddle.enable_grad():
-        tracked = [
-            _track(leaf, connected) if wanted else leaf
-            for leaf, wanted in zip(leaves, differentiable, strict=True)
-        ]
-        output = fn(*in_spec.unflatten(tracked))
-        aux = None
+    out_spec, aux = _ONE_LEAF, None
+
+    def flat(stand_ins: list[Any]) -> list[Any]:
+        nonlocal out_spec, aux
+        output = fn(*in_spec.unflatten(stand_ins))
         if has_aux:
             output, aux = output
         outputs, out_spec = flatten_tree(output)
-        inputs = set(map(id, compress(tracked, differentiable)))
-        outputs = [
-            paddle.assign(leaf)
-            if id(leaf) in inputs and is_differentiable(leaf)
-            else leaf
-            for leaf in outputs
-        ]
-    values = outputs if connected else _cut(outputs, leaves)
-    pullback = Pullback(tracked, differentiable, in_spec, outputs, out_spec, connected)
+        return outputs
+
+    values, recording = record(flat, leaves)
     value = out_spec.unflatten(values)
+    pullback = Pullback(recording, in_spec, out_spec)
     if not has_aux:
         return value, pullback
     aux_leaves, aux_spec = flatten_tree(aux)
-    return value, pullback, aux_spec.unflatten(_cut(aux_leaves, leaves))
-
-
-def _track(leaf: Tensor, connected: bool) -> Tensor:
-    """A stand-in for a primal that paddle.grad can differentiate with respect to."""
-    if connected and not leaf.stop_gradient:
-        return paddle.assign(leaf)
-    stand_in = leaf.detach()
-    stand_in.stop_gradient = False
-    return stand_in
-
-
-def _cut(outputs: Sequence[Any], inputs: Iterable[Any]) -> list[Any]:
-    """The outputs off the graph and in memory of their own."""
-    detached = [leaf.detach() if isinstance(leaf, Tensor) else leaf for leaf in outputs]
-    return own_memory(detached, inputs)
+    return value, pullback, aux_spec.unflatten(cut(aux_leaves, leaves))
 
 
 def value_and_grad(

@@ -14,10 +14,11 @@ import paddle.nn.functional as F
 from paddle import Tensor, nn
 
 from ._activations import ACTIVATIONS, Activation
-from ._autodiff import check_cotangent, records_graph, vjp
+from ._autodiff import vjp
 from ._closed_form import Raw, Tape, Weights, forward, raw, reverse, value
 from ._net import WRT, NetPullback, asked_for
 from ._params import ParamSpec
+from ._recording import check_cotangent, records_graph
 
 # The layers that are built-in activations, as what they have to be for that.
 ACTIVATION_LAYERS: dict[type, tuple[str, dict[str, Any]]] = {
@@ -61,15 +62,15 @@ class Chain:
         return y if rows else y.reshape([*shape[:-1], y.shape[-1]])
 
     def pullback(
-        self, values: Sequence[Tensor], x: Tensor, names: tuple[str, ...] | None
+        self, values: Sequence[Tensor], x: Tensor, order: tuple[str, ...] | None
     ) -> tuple[Tensor, ChainPullback]:
-        """Output and pullback; gradients come under ``names``, or as one theta."""
+        """Output and pullback; gradients come in ``order``, or as one theta."""
         shape = x.shape
         rows = len(shape) == 2
         y, tape = forward(self.raw, weights_of(values), x if rows else _rows(x))
         if not rows:
             y = y.reshape([*shape[:-1], y.shape[-1]])
-        return y, ChainPullback(self, values, tape, x, tuple(y.shape), names)
+        return y, ChainPullback(self, values, tape, x, tuple(y.shape), order)
 
 
 class ChainPullback(NetPullback):
@@ -82,14 +83,14 @@ class ChainPullback(NetPullback):
         tape: Tape,
         x: Tensor,
         shape: tuple[int, ...],
-        names: tuple[str, ...] | None,
+        order: tuple[str, ...] | None,
     ) -> None:
         self._chain = chain
         self._values = values
         self._tape = tape
         self._x = x
         self._shape = shape
-        self._names = names
+        self._order = order
 
     def __call__(
         self, cotangent: Tensor, *, wrt: str | tuple[str, ...] = WRT
@@ -108,11 +109,9 @@ class ChainPullback(NetPullback):
         grad_params: Any = None
         if grads is not None:
             spec = self._chain.spec
-            grad_params = dict(zip(spec.names, grads, strict=True))
-            if self._names is None:
+            grad_params = spec.named(grads, self._order)
+            if self._order is None:
                 grad_params = spec.flatten(grad_params)
-            elif self._names != spec.names:
-                grad_params = {name: grad_params[name] for name in self._names}
         return grad_params, None if x_bar is None else (x_bar,)
 
     def reverse(
@@ -147,19 +146,22 @@ def chain_of(layer: nn.Layer, spec: ParamSpec) -> Chain | None:
 
     It is one when it is a Linear, or a Sequential of Linear layers with the same
     activation between every two, all of them Paddle's own classes with their default
-    constants, without hooks, and with biases and distinct trained parameters.
+    constants, without hooks, and with biases and distinct trained parameters. Layers
+    that do nothing, such as dropout in evaluation, may stand in between.
     """
-    parts = list(layer) if type(layer) is nn.Sequential else [layer]
-    if any(map(_is_hooked, (layer, *parts))):
+    named = {"": layer}
+    if type(layer) is nn.Sequential:
+        named = {f"{name}.": part for name, part in layer._sub_layers.items()}
+    if any(map(_is_hooked, (layer, *named.values()))):
         return None
+    named = {name: part for name, part in named.items() if not _is_idle(part)}
+    parts = list(named.values())
     linears, activations = parts[::2], parts[1::2]
     if len(parts) % 2 == 0 or any(type(part) is not nn.Linear for part in linears):
         return None
     kinds = {_activation(part) for part in activations} or {"identity"}
     names = [
-        f"{prefix}{name}"
-        for prefix in ([""] if parts == [layer] else _prefixes(layer))
-        for name in ("weight", "bias")
+        f"{prefix}{name}" for prefix in list(named)[::2] for name in ("weight", "bias")
     ]
     if len(kinds) > 1 or list(spec.names) != names or len(set(spec.dtypes)) != 1:
         return None
@@ -168,16 +170,19 @@ def chain_of(layer: nn.Layer, spec: ParamSpec) -> Chain | None:
     return None if kind is None or pair is None else Chain(spec, kind, pair)
 
 
-def _prefixes(layer: nn.Layer) -> list[str]:
-    return [f"{name}." for name in list(layer._sub_layers)[::2]]
-
-
 def _is_hooked(layer: nn.Layer) -> bool:
     return bool(
         layer._forward_pre_hooks
         or layer._forward_post_hooks
         or "forward" in vars(layer)
     )
+
+
+def _is_idle(layer: nn.Layer) -> bool:
+    """Whether a layer gives back what it gets, as it is now."""
+    if type(layer) is nn.Dropout:
+        return not layer.training and layer.mode == "upscale_in_train"
+    return type(layer) is nn.Identity
 
 
 def _activation(layer: nn.Layer) -> str | None:

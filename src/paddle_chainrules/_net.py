@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import paddle
 from paddle import Tensor
 
-from ._autodiff import Pullback, Tree, flatten_tree, own_memory, records_graph, vjp
-from ._params import DTYPES, Params, ParamSpec, dtype_name
+from ._autodiff import Tree, cotangent_leaves, flatten_tree
+from ._params import DTYPES, Params, ParamSpec, dtype_name, same_dtype
+from ._recording import Recording, cut, own_memory, record, records_graph
 
 if TYPE_CHECKING:
     from ._chain import Chain
@@ -37,12 +38,10 @@ def casts_automatically() -> bool:
     return bool(level != 0)
 
 
-class NetPullback:
+class NetPullback(abc.ABC):
     """Cotangent of a net's output to the gradients of its parameters and arguments."""
 
-    def __init__(self, pullback: Pullback) -> None:
-        self._pullback = pullback
-
+    @abc.abstractmethod
     def __call__(
         self, cotangent: Tree, *, wrt: str | tuple[str, ...] = WRT
     ) -> tuple[Tree, Tree]:
@@ -58,9 +57,47 @@ class NetPullback:
                 shape.
             TypeError: a cotangent of another dtype.
         """
-        asked = asked_for(wrt)
-        positions = [i for i, name in enumerate(WRT) if name in asked]
-        grad_params, grad_args = self._pullback(cotangent, wrt=positions)
+
+
+class RecordedPullback(NetPullback):
+    """The pullback of any net, by the graph that Paddle records."""
+
+    def __init__(
+        self,
+        recording: Recording,
+        spec: ParamSpec,
+        order: tuple[str, ...] | None,
+        args_spec: Any,
+        out_spec: Any,
+    ) -> None:
+        self._recording = recording
+        self._spec = spec
+        self._order = order  # of the caller's parameters; None for one theta
+        self._args_spec = args_spec
+        self._out_spec = out_spec
+
+    def __call__(
+        self, cotangent: Tree, *, wrt: str | tuple[str, ...] = WRT
+    ) -> tuple[Tree, Tree]:
+        names = asked_for(wrt)
+        leaves = cotangent_leaves(cotangent, self._out_spec)
+        count = 1 if self._order is None else len(self._order)
+        asked = None
+        if names is not WRT:
+            start = 0 if "params" in names else count
+            stop = count + (self._args_spec.num_leaves if "args" in names else 0)
+            asked = range(start, stop)
+        grads = self._recording.gradients(leaves, asked)
+        grad_params: Tree = None
+        if "params" in names:
+            grad_params = (
+                grads[0]
+                if self._order is None
+                else self._spec.named(grads[:count], self._order)
+            )
+        grad_args = (
+            self._args_spec.unflatten(grads[count:]) if "args" in names else None
+        )
         return grad_params, grad_args
 
 
@@ -131,8 +168,47 @@ class Net(abc.ABC):
             assert self.chain is not None
             names = None if isinstance(params, Tensor) else tuple(params)
             return self.chain.pullback(values, args[0], names)
-        output, pullback = vjp(self._bind(kwargs), params, args)
-        return output, NetPullback(pullback)
+        output, pullback, _ = self._record(params, args, kwargs)
+        return output, pullback
+
+    def _record(
+        self,
+        params: Params,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        has_aux: bool = False,
+    ) -> tuple[Tree, RecordedPullback, Tree]:
+        """Output, pullback, and what else the formula gives where it has_aux."""
+        spec = self.spec
+        if isinstance(params, Tensor):
+            order, given = None, [params]
+        else:
+            order, given = tuple(params), list(spec.as_dict(params).values())
+        count = len(given)
+        arg_leaves, args_spec = flatten_tree(args)
+        out_spec, aux = args_spec, None
+
+        def flat(stand_ins: list[Any]) -> list[Any]:
+            nonlocal out_spec, aux
+            if order is None:
+                values = spec.unflatten(stand_ins[0])
+            else:
+                values = spec.named(stand_ins[:count])
+            output = self._apply(
+                values, *args_spec.unflatten(stand_ins[count:]), **kwargs
+            )
+            if has_aux:
+                output, aux = output
+            outputs, out_spec = flatten_tree(output)
+            return outputs
+
+        leaves = [*given, *arg_leaves]
+        values, recording = record(flat, leaves)
+        pullback = RecordedPullback(recording, spec, order, args_spec, out_spec)
+        if has_aux:
+            aux_leaves, aux_spec = flatten_tree(aux)
+            aux = aux_spec.unflatten(cut(aux_leaves, leaves))
+        return out_spec.unflatten(values), pullback, aux
 
     def _closed_values(
         self, params: Params, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -176,16 +252,6 @@ class Net(abc.ABC):
         _, pullback = self.pullback(params, *((args,) if single else args), **kwargs)
         grad_params, grad_args = pullback(cotangent)
         return grad_params, grad_args[0] if single else grad_args
-
-    def _bind(
-        self, kwargs: dict[str, Any]
-    ) -> Callable[[Params, tuple[Any, ...]], Tree]:
-        """The net as a plain function of ``(params, args)``."""
-
-        def call(params: Params, args: tuple[Any, ...]) -> Tree:
-            return self._apply(self.spec.as_dict(params), *args, **kwargs)
-
-        return call
 
     def from_state_dict(self, state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Parameters from a layer's ``state_dict()``, copied.
@@ -246,7 +312,7 @@ def check_tensor(name: str, value: Any, dtype: str) -> None:
             f"{name} must be a paddle.Tensor, got {type(value).__name__}; convert it "
             f"with paddle.to_tensor({name}, dtype={dtype!r})"
         )
-    if value.dtype.__int__() != DTYPES[dtype].__int__():
+    if not same_dtype(value.dtype, DTYPES[dtype]):
         raise TypeError(
             f"{name} is {dtype_name(value.dtype)}, the net computes in {dtype}; "
             f"convert it with {name}.astype({dtype!r}), or make the net with "

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import KeysView, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeAlias, Union
+from typing import Any, TypeAlias, Union
 
 import paddle
 from paddle import Tensor
@@ -25,6 +25,11 @@ DTYPES = {
 def dtype_name(dtype: paddle.dtype) -> str:
     """``paddle.float32`` as ``"float32"``."""
     return str(dtype).removeprefix("paddle.")
+
+
+def same_dtype(a: paddle.dtype, b: paddle.dtype) -> bool:
+    """Whether two dtypes are one; the identity, which mostly decides, is faster."""
+    return a is b or bool(a == b)
 
 
 @dataclass(frozen=True)
@@ -49,14 +54,13 @@ class ParamSpec:
         )
 
     @cached_property
-    def _names(self) -> frozenset[str]:
-        return frozenset(self.names)
+    def _names(self) -> KeysView[str]:
+        return dict.fromkeys(self.names).keys()
 
     @cached_property
-    def _wanted(self) -> tuple[tuple[str, tuple[int, ...], str, int], ...]:
-        # Numbers of dtypes compare five times faster than dtypes.
-        codes = [int(getattr(paddle, dtype)) for dtype in self.dtypes]
-        return tuple(zip(self.names, self.shapes, self.dtypes, codes, strict=True))
+    def _wanted(self) -> tuple[tuple[str, tuple[int, ...], paddle.dtype], ...]:
+        dtypes = [getattr(paddle, dtype) for dtype in self.dtypes]
+        return tuple(zip(self.names, self.shapes, dtypes, strict=True))
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
@@ -83,7 +87,7 @@ class ParamSpec:
                 f"{type(params).__name__}; get a valid dict from net.init(seed) or "
                 "from stateless(layer)"
             )
-        if set(params) != self._names:
+        if params.keys() != self._names:
             missing = [n for n in self.names if n not in params]
             unknown = [n for n in params if n not in self.names]
             raise ValueError(
@@ -91,8 +95,9 @@ class ParamSpec:
                 f"missing: {missing}, unknown: {unknown}. "
                 "net.spec.names lists them in order"
             )
-        for name, shape, dtype, code in self._wanted:
-            value = params[name]
+        checked = {}
+        for name, shape, dtype in self._wanted:
+            checked[name] = value = params[name]
             if not isinstance(value, Tensor):
                 raise TypeError(
                     f"params[{name!r}] must be a paddle.Tensor, got "
@@ -104,12 +109,22 @@ class ParamSpec:
                     f"{list(shape)}; a Paddle weight is [in, out], so a transposed "
                     "one needs .T"
                 )
-            if value.dtype.__int__() != code:
+            if not same_dtype(value.dtype, dtype):
                 raise TypeError(
                     f"params[{name!r}] is {dtype_name(value.dtype)}, the net needs "
-                    f"{dtype}; convert it with .astype({dtype!r})"
+                    f"{dtype_name(dtype)}; convert it with "
+                    f".astype({dtype_name(dtype)!r})"
                 )
-        return {name: params[name] for name in self.names}
+        return checked
+
+    def named(
+        self, values: Sequence[Any], order: tuple[str, ...] | None = None
+    ) -> dict[str, Any]:
+        """A dict of values in forward order, its keys in that order or another."""
+        found = dict(zip(self.names, values, strict=True))
+        if order is None or order == self.names:
+            return found
+        return {name: found[name] for name in order}
 
     @cached_property
     def flat_dtype(self) -> str:

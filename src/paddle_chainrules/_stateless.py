@@ -11,9 +11,9 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from ._autodiff import Tree, vjp
+from ._autodiff import Tree
 from ._chain import Chain, chain_of
-from ._net import Net, NetPullback
+from ._net import Net
 from ._params import Params, ParamSpec
 
 Slot = tuple[Any, Any]
@@ -137,9 +137,8 @@ class StatelessLayer(Net):
         if buffers is None:
             return super().pullback(params, *args, **kwargs)
         self._check(params, args)
-        call = self._bind({**kwargs, "_buffers": self._check_buffers(buffers)})
-        output, pullback, new = vjp(call, params, args, has_aux=True)
-        return output, NetPullback(pullback), new
+        given = {**kwargs, "_buffers": self._check_buffers(buffers)}
+        return self._record(params, args, given, has_aux=True)
 
     def to_state_dict(
         self,

@@ -1,0 +1,192 @@
+"""A graph that Paddle records, from stand-ins of some leaves to a function's outputs.
+
+On plain lists: what is nested is taken apart above, in :mod:`._autodiff` and
+:mod:`._net`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import paddle
+from paddle import Tensor
+
+from ._params import same_dtype
+
+# The common ones first, which are found by identity.
+_DIFFERENTIABLE = (
+    *(paddle.float32, paddle.float64, paddle.float16, paddle.bfloat16),
+    *(paddle.complex64, paddle.complex128),
+)
+
+
+def is_differentiable(leaf: Any) -> bool:
+    """Whether a gradient with respect to the leaf exists: floating or complex."""
+    return isinstance(leaf, Tensor) and leaf.dtype in _DIFFERENTIABLE
+
+
+def records_graph(leaves: Iterable[Any]) -> bool:
+    """Paddle's own rule: gradients are on and some tensor requires them."""
+    return paddle.is_grad_enabled() and any(
+        isinstance(leaf, Tensor) and not leaf.stop_gradient for leaf in leaves
+    )
+
+
+def own_memory(outputs: Sequence[Any], inputs: Iterable[Any]) -> list[Any]:
+    """The outputs, cloned where they share memory with an input.
+
+    A function may hand back its input or a view of it; the caller's later changes to
+    the one must not show in the other.
+    """
+    held = [leaf for leaf in inputs if isinstance(leaf, Tensor)]
+    return [
+        leaf.clone()
+        if isinstance(leaf, Tensor)
+        and leaf._is_initialized()
+        and any(map(leaf._is_shared_buffer_with, held))
+        else leaf
+        for leaf in outputs
+    ]
+
+
+def cut(outputs: Sequence[Any], inputs: Iterable[Any]) -> list[Any]:
+    """The outputs off the graph and in memory of their own."""
+    detached = [leaf.detach() if isinstance(leaf, Tensor) else leaf for leaf in outputs]
+    return own_memory(detached, inputs)
+
+
+def record(
+    fn: Callable[[list[Any]], Sequence[Any]], leaves: Sequence[Any]
+) -> tuple[list[Any], Recording]:
+    """``fn(leaves)``, a list of outputs, and what it takes to differentiate it.
+
+    The outputs are cut off from the caller's graph unless gradients are on and a leaf
+    requires them; then they stay differentiable.
+    """
+    connected = records_graph(leaves)
+    with nullcontext() if paddle.is_grad_enabled() else paddle.enable_grad():
+        stand_ins = [
+            _stand_in(leaf, connected) if is_differentiable(leaf) else leaf
+            for leaf in leaves
+        ]
+        inputs = set(map(id, stand_ins))
+        outputs = [
+            paddle.assign(leaf)
+            if id(leaf) in inputs and is_differentiable(leaf)
+            else leaf
+            for leaf in fn(stand_ins)
+        ]
+    differentiable = [
+        i
+        for i, (leaf, stand_in) in enumerate(zip(leaves, stand_ins, strict=True))
+        if stand_in is not leaf
+    ]
+    recording = Recording(stand_ins, differentiable, outputs, connected)
+    return outputs if connected else cut(outputs, leaves), recording
+
+
+def _stand_in(leaf: Tensor, connected: bool) -> Tensor:
+    """What paddle.grad can differentiate with respect to, in place of a leaf."""
+    if connected and not leaf.stop_gradient:
+        return paddle.assign(leaf)
+    stand_in = leaf.detach()
+    stand_in.stop_gradient = False
+    return stand_in
+
+
+class Recording:
+    """The graph of :func:`record`, kept alive for any number of pullbacks."""
+
+    def __init__(
+        self,
+        stand_ins: Sequence[Any],
+        differentiable: Sequence[int],
+        outputs: Sequence[Any],
+        connected: bool,
+    ) -> None:
+        self._stand_ins = stand_ins
+        self._differentiable = differentiable
+        self._outputs = outputs
+        self._connected = connected
+
+    def gradients(
+        self,
+        cotangents: Sequence[Tensor | None],
+        asked: Collection[int] | None = None,
+    ) -> list[Tensor | None]:
+        """Gradients, one per leaf, None where nothing is differentiable.
+
+        Args:
+            cotangents: one per output, of its shape and dtype, or None for zero.
+            asked: positions of the leaves to differentiate; all when None. The others
+                cost nothing and come back as None.
+
+        Raises:
+            ValueError: a cotangent of another shape.
+            TypeError: one that is no tensor, or of another dtype.
+        """
+        outputs, seeds = self._seeds(cotangents)
+        wanted = self._differentiable
+        if asked is not None and not self._has_empty():
+            wanted = [i for i in wanted if i in asked]
+        grads: list[Tensor | None] = [None] * len(self._stand_ins)
+        if seeds and wanted:
+            found = paddle.grad(
+                outputs,
+                [self._stand_ins[i] for i in wanted],
+                seeds,
+                retain_graph=True,
+                create_graph=self._connected or records_graph(seeds),
+                allow_unused=True,
+            )
+            for i, grad in zip(wanted, own_memory(found, seeds), strict=True):
+                if asked is None or i in asked:
+                    grads[i] = grad
+        return grads
+
+    def _has_empty(self) -> bool:
+        """Paddle 3.3 fails on an empty batch where only weights are asked for."""
+        return any(isinstance(x, Tensor) and 0 in x.shape for x in self._stand_ins)
+
+    def _seeds(
+        self, cotangents: Sequence[Tensor | None]
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """Each output on the graph once, and the cotangents of these."""
+        seeds: dict[int, Tensor] = {}
+        outputs: list[Tensor] = []
+        for output, leaf in zip(self._outputs, cotangents, strict=True):
+            if leaf is None or not isinstance(output, Tensor):
+                continue
+            shape = output.shape
+            check_cotangent(leaf, shape, output.dtype)
+            if output.stop_gradient:
+                continue
+            if 0 in shape:  # paddle.grad refuses one without memory
+                leaf = paddle.zeros_like(output)
+            if id(output) in seeds:
+                seeds[id(output)] = seeds[id(output)] + leaf
+            else:
+                seeds[id(output)] = leaf
+                outputs.append(output)
+        return outputs, list(seeds.values())
+
+
+def check_cotangent(leaf: Any, shape: Sequence[int], dtype: paddle.dtype) -> None:
+    """Refuse a cotangent that is no tensor of the output's shape and dtype."""
+    if not isinstance(leaf, Tensor):
+        raise TypeError(
+            f"the cotangent must be a paddle.Tensor, got {type(leaf).__name__}; "
+            "convert it with paddle.to_tensor, or nest it as the output"
+        )
+    if leaf.shape != shape:
+        raise ValueError(
+            f"the cotangent has shape {list(leaf.shape)}, the output {list(shape)}; "
+            "they must be equal (no broadcasting)"
+        )
+    if not same_dtype(leaf.dtype, dtype):
+        raise TypeError(
+            f"the cotangent is {leaf.dtype}, the output {dtype}; convert it with "
+            "cotangent.astype(output.dtype)"
+        )
