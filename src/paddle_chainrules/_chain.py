@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import paddle.nn.functional as F
@@ -33,14 +34,9 @@ ACTIVATION_LAYERS: dict[type, tuple[str, dict[str, Any]]] = {
 }
 
 
-def weights_of(values: Sequence[Tensor]) -> Weights:
-    """``(weight, bias)`` of each layer, from parameters in order."""
-    return list(zip(values[::2], values[1::2], strict=True))
-
-
-def recorded(act: Activation, values: Sequence[Tensor], x: Tensor) -> Tensor:
+def recorded(act: Activation, weights: Weights, x: Tensor) -> Tensor:
     """The output by public functions, as a graph can record it."""
-    *hidden, (weight, bias) = weights_of(values)
+    *hidden, (weight, bias) = weights
     for w, b in hidden:
         x = act(F.linear(x, w, b))
     return F.linear(x, weight, bias)
@@ -54,23 +50,23 @@ class Chain:
     activation: str
     raw: Raw
 
-    def value(self, values: Sequence[Tensor], x: Tensor) -> Tensor:
+    def value(self, weights: Weights, x: Tensor) -> Tensor:
         """The output at ``x`` of shape [..., in], of shape [..., out]."""
         shape = x.shape
         rows = len(shape) == 2
-        y = value(self.raw.value, weights_of(values), x if rows else _rows(x))
+        y = value(self.raw.value, weights, x if rows else _rows(x))
         return y if rows else y.reshape([*shape[:-1], y.shape[-1]])
 
     def pullback(
-        self, values: Sequence[Tensor], x: Tensor, order: tuple[str, ...] | None
+        self, weights: Weights, x: Tensor, order: tuple[str, ...] | None
     ) -> tuple[Tensor, ChainPullback]:
         """Output and pullback; gradients come in ``order``, or as one theta."""
         shape = x.shape
         rows = len(shape) == 2
-        y, tape = forward(self.raw, weights_of(values), x if rows else _rows(x))
+        y, tape = forward(self.raw, weights, x if rows else _rows(x))
         if not rows:
             y = y.reshape([*shape[:-1], y.shape[-1]])
-        return y, ChainPullback(self, values, tape, x, tuple(y.shape), order)
+        return y, ChainPullback(self, weights, tape, x, y.shape, order)
 
 
 class ChainPullback(NetPullback):
@@ -79,14 +75,14 @@ class ChainPullback(NetPullback):
     def __init__(
         self,
         chain: Chain,
-        values: Sequence[Tensor],
+        weights: Weights,
         tape: Tape,
         x: Tensor,
-        shape: tuple[int, ...],
+        shape: Sequence[int],
         order: tuple[str, ...] | None,
     ) -> None:
         self._chain = chain
-        self._values = values
+        self._weights = weights
         self._tape = tape
         self._x = x
         self._shape = shape
@@ -101,9 +97,10 @@ class ChainPullback(NetPullback):
         grads: Sequence[Tensor] | None
         if records_graph((cotangent,)):
             call = partial(recorded, ACTIVATIONS[self._chain.activation])
-            _, pullback = vjp(call, self._values, self._x)
+            _, pullback = vjp(call, self._weights, self._x)
             positions = [i for i, name in enumerate(WRT) if name in asked]
-            grads, x_bar = pullback(cotangent, wrt=positions)
+            pairs, x_bar = pullback(cotangent, wrt=positions)
+            grads = None if pairs is None else list(chain.from_iterable(pairs))
         else:
             grads, x_bar = self.reverse(cotangent, "params" in asked, "args" in asked)
         grad_params: Any = None
@@ -122,7 +119,7 @@ class ChainPullback(NetPullback):
         d = cotangent if rows else _rows(cotangent)
         grads, x_bar = reverse(
             self._chain.raw,
-            weights_of(self._values),
+            self._weights,
             self._tape,
             d,
             params,

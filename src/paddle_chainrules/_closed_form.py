@@ -97,6 +97,12 @@ def _agrees(activation: str, pair: Raw) -> bool:
 Weights = Sequence[tuple[Tensor, Tensor]]
 """``(weight [in, out], bias [out])`` of each layer."""
 
+
+def weights_of(values: Sequence[Tensor]) -> Weights:
+    """``(weight, bias)`` of each layer, from parameters in order."""
+    return list(zip(values[::2], values[1::2], strict=True))
+
+
 Tape = list[tuple[Tensor, Any]]
 """Per layer its input, and what its activation was applied to (None for the last)."""
 

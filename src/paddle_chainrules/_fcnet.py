@@ -13,7 +13,7 @@ from paddle import Tensor
 
 from ._activations import Activation, resolve
 from ._chain import Chain, recorded
-from ._closed_form import raw
+from ._closed_form import raw, weights_of
 from ._net import Net, check_place, check_tensor
 from ._params import DTYPES, Params, ParamSpec
 
@@ -139,4 +139,4 @@ class FCNet(Net):
         return None if pair is None else Chain(self.spec, self.activation, pair)
 
     def _apply(self, params: dict[str, Tensor], x: Tensor) -> Tensor:
-        return recorded(self._act, list(params.values()), x)
+        return recorded(self._act, weights_of(list(params.values())), x)

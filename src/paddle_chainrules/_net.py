@@ -10,6 +10,7 @@ import paddle
 from paddle import Tensor
 
 from ._autodiff import Tree, cotangent_leaves, flatten_tree
+from ._closed_form import Weights, weights_of
 from ._params import DTYPES, Params, ParamSpec, dtype_name, same_dtype
 from ._recording import Recording, cut, own_memory, record, records_graph
 
@@ -30,11 +31,11 @@ def asked_for(wrt: str | tuple[str, ...]) -> tuple[str, ...]:
 
 
 def casts_automatically() -> bool:
-    """Whether ``paddle.amp.auto_cast`` is on, or may be: Paddle has no public way."""
+    """Whether ``paddle.amp.auto_cast`` is on: a faster paddle.is_autocast_enabled."""
     try:
-        level = paddle.base.framework._dygraph_tracer()._amp_level.__int__()
+        level = paddle.base.framework._dygraph_tracer()._amp_level.value
     except AttributeError:
-        return True
+        return bool(paddle.is_autocast_enabled())
     return bool(level != 0)
 
 
@@ -138,9 +139,9 @@ class Net(abc.ABC):
             ValueError: a wrong name, shape or device.
         """
         self._check(params, args)
-        if (values := self._closed_values(params, args, kwargs)) is not None:
+        if (weights := self._closed_weights(params, args, kwargs)) is not None:
             assert self.chain is not None
-            return self.chain.value(values, args[0])
+            return self.chain.value(weights, args[0])
         leaves, _ = flatten_tree((params, args, kwargs))
         with paddle.set_grad_enabled(records_graph(leaves)):
             output = self._apply(self.spec.as_dict(params), *args, **kwargs)
@@ -164,10 +165,10 @@ class Net(abc.ABC):
         while gradients are on) by ``paddle.grad``.
         """
         self._check(params, args)
-        if (values := self._closed_values(params, args, kwargs)) is not None:
+        if (weights := self._closed_weights(params, args, kwargs)) is not None:
             assert self.chain is not None
-            names = None if isinstance(params, Tensor) else tuple(params)
-            return self.chain.pullback(values, args[0], names)
+            order = None if isinstance(params, Tensor) else tuple(params)
+            return self.chain.pullback(weights, args[0], order)
         output, pullback, _ = self._record(params, args, kwargs)
         return output, pullback
 
@@ -210,10 +211,10 @@ class Net(abc.ABC):
             aux = aux_spec.unflatten(cut(aux_leaves, leaves))
         return out_spec.unflatten(values), pullback, aux
 
-    def _closed_values(
+    def _closed_weights(
         self, params: Params, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> list[Tensor] | None:
-        """Checked parameters in order, where the closed form serves this call.
+    ) -> Weights | None:
+        """Checked parameters in pairs, where the closed form serves this call.
 
         It does for one tensor in, no graph asked for, and no automatic casting.
         """
@@ -227,7 +228,7 @@ class Net(abc.ABC):
             for value in (x, *values):
                 if not value.stop_gradient:
                     return None
-        return values
+        return weights_of(values)
 
     def vjp(
         self, params: Params, args: Tree, cotangent: Tree, **kwargs: Any

@@ -109,7 +109,7 @@ class ParamSpec:
                     f"{list(shape)}; a Paddle weight is [in, out], so a transposed "
                     "one needs .T"
                 )
-            if not same_dtype(value.dtype, dtype):
+            if value.dtype is not dtype and value.dtype != dtype:
                 raise TypeError(
                     f"params[{name!r}] is {dtype_name(value.dtype)}, the net needs "
                     f"{dtype_name(dtype)}; convert it with "

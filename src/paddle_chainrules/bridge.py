@@ -19,6 +19,7 @@ from paddle import Tensor
 from ._activations import Activation
 from ._autodiff import flatten_tree
 from ._chain import Chain
+from ._closed_form import Weights, weights_of
 from ._fcnet import FCNet
 from ._net import Net
 from ._params import Params
@@ -50,8 +51,8 @@ class Handle:
         The tensors are kept, not copied: a change in their memory is seen.
         """
         if self.net.chain is not None:
-            parts = self._views(tensors[0]) if flat else list(tensors)
-            return Closed(self.net.chain, parts)
+            parts = self._views(tensors[0]) if flat else tensors
+            return Closed(self.net.chain, weights_of(parts))
         if flat:
             return Recorded(self.net, tensors[0])
         return Recorded(self.net, dict(zip(self.names, tensors, strict=True)))
@@ -104,19 +105,19 @@ class Recorded(Bound):
 class Closed(Bound):
     """A chain of affine maps, in closed form."""
 
-    def __init__(self, chain: Chain, values: list[Tensor]) -> None:
+    def __init__(self, chain: Chain, weights: Weights) -> None:
         self._chain = chain
-        self._values = values
+        self._weights = weights
 
     def forward(self, x: Tensor) -> Packed:
-        return self._chain.value(self._values, x)
+        return self._chain.value(self._weights, x)
 
     def pullback(self, x: Tensor) -> tuple[Packed, Back]:
-        y, pullback = self._chain.pullback(self._values, x, None)
+        y, pullback = self._chain.pullback(self._weights, x, None)
 
         def back(cotangent: Tensor | None) -> tuple[Any, ...]:
             if cotangent is None:
-                return (None,) * (len(self._values) + 1)
+                return (None,) * (2 * len(self._weights) + 1)
             grads, x_bar = pullback.reverse(cotangent)
             return (*(grads or ()), x_bar)
 
