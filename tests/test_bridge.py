@@ -25,8 +25,31 @@ def test_forward_and_pullback_with_one_tensor_per_parameter():
     y, back = pullback(x)
     assert_same(y, expected, rtol=1e-6, atol=1e-6)
     for _ in range(2):
-        grads = list(back(cotangent))
+        grads = list(back(True, True, cotangent))
         assert_same(grads, [*by_name.values(), by_x], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("flat", [True, False])
+@pytest.mark.parametrize("shape", [[4, 3], [0, 3]])
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2)),
+        nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2), nn.Softsign()),
+    ],
+    ids=["closed", "recorded"],
+)
+def test_back_gives_what_is_asked(layer, shape, flat):
+    handle, params = bridge.layer(layer)
+    named = dict(zip(handle.names, params, strict=True))
+    tensors = [handle.net.flatten(named)] if flat else params
+    _, _, (y, back) = handle.bind_and("pullback", flat, *tensors, randn(shape))
+    cotangent = randn(list(y.shape), seed=1)
+    *by_params, by_x = back(True, True, cotangent)
+    none = [None] * len(by_params)
+    assert_same(list(back(True, False, cotangent)), [*by_params, None], rtol=1e-6)
+    assert_same(list(back(False, True, cotangent)), [*none, by_x], rtol=1e-6)
+    assert list(back(False, False, cotangent)) == [*none, None]
 
 
 def test_gradients_come_in_the_order_of_the_names_beyond_ten_layers():
@@ -39,7 +62,9 @@ def test_gradients_come_in_the_order_of_the_names_beyond_ten_layers():
         x, cotangent = randn([3, 2], "float64"), randn([3, 14], "float64", 1)
         _, _, (_, back) = handle.bind_and("pullback", False, *params, x)
         expected, by_x = net.vjp(net.init(3), x, cotangent)
-        assert_same(list(back(cotangent)), [*expected.values(), by_x], rtol=1e-12)
+        assert_same(
+            list(back(True, True, cotangent)), [*expected.values(), by_x], rtol=1e-12
+        )
 
 
 @pytest.mark.parametrize("activation", sorted(ACTIVATIONS))
@@ -53,11 +78,11 @@ def test_flat_parameters(activation, shape):
     forward, _, (y, back) = handle.bind_and("pullback", True, theta, x)
     assert_same(y, handle.net.forward(named, x), rtol=1e-14)
     assert_same(forward(x), y, rtol=1e-14)
-    *grads, grad_x = back(cotangent)
+    *grads, grad_x = back(True, True, cotangent)
     expected, expected_x = handle.net.vjp(named, x, cotangent)
     assert_same(grads, list(expected.values()), rtol=1e-13, atol=1e-14)
     assert_same(grad_x, expected_x, rtol=1e-13, atol=1e-14)
-    assert back(None) == (None,) * 5
+    assert back(True, True, None) == (None,) * 5
 
 
 @pytest.mark.parametrize("flat", [True, False])
@@ -87,9 +112,9 @@ def test_structures_and_missing_cotangents():
     _, _, (packed, back) = handle.bind_and("pullback", False, *params, x)
     assert packed[0] == (None, (None, None))
     assert len(packed) == 4
-    grads = back(None, randn([1, 2, 5]), None)
+    grads = back(True, True, None, randn([1, 2, 5]), None)
     assert [list(g.shape) for g in grads] == [[20, 3], [20, 5], [20], [20], [2, 4, 3]]
-    assert back(None, None, None) == (None,) * 5
+    assert back(True, True, None, None, None) == (None,) * 5
 
 
 def test_views_leave_as_contiguous_memory():

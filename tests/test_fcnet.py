@@ -282,6 +282,31 @@ def test_wrt_computes_what_is_asked():
         pullback(cotangent, wrt="weights")
 
 
+def test_what_is_not_asked_for_costs_nothing(monkeypatch):
+    """By the operators called: a reverse step, or the two products that it is of."""
+    called: list[str] = []
+
+    class Operators:
+        def __getattr__(self, name):
+            op = getattr(paddle._C_ops, name)
+            return lambda *args: (called.append(name), op(*args))[1]
+
+    net = FCNet((3, 5, 4, 2), "tanh")
+    _, pullback = net.pullback(net.init(0), randn([6, 3]))
+    monkeypatch.setattr(_closed_form, "ops", Operators())
+    counts = {}
+    for wrt in (("params", "args"), "params", "args"):
+        called.clear()
+        pullback(randn([6, 2]), wrt=wrt)
+        counts[wrt] = {name: called.count(name) for name in sorted(set(called))}
+    assert counts == {
+        ("params", "args"): {"addmm_grad": 3, "tanh_grad": 2},
+        # Not the input's product in the first layer.
+        "params": {"addmm_grad": 2, "matmul": 1, "sum": 1, "tanh_grad": 2},
+        "args": {"matmul": 3, "tanh_grad": 2},
+    }
+
+
 def test_no_graph_unless_asked():
     net = FCNet((3, 5, 2), "tanh", "float64")
     params, x = random_params(net), randn([4, 3], "float64")

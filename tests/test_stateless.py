@@ -4,6 +4,7 @@ import gc
 import threading
 import weakref
 
+import optree
 import paddle
 import pytest
 from paddle import nn
@@ -267,6 +268,24 @@ def test_what_goes_in_closed_form(case):
         assert_same(y, expected, **TOLERANCE)
         assert_same(net.forward(params, x), expected, **TOLERANCE)
         assert_same(found, grads, **TOLERANCE)
+
+
+@pytest.mark.parametrize("make", [nn.LSTM, nn.GRU, nn.SimpleRNN])
+def test_part_of_the_gradients_where_paddle_gives_only_all(make):
+    """Paddle's recurrent kernels fail where the input's gradient alone is asked for."""
+    layer = make(3, 5)
+    x, cotangent = randn([2, 4, 3]), randn([2, 4, 5], seed=1)
+    net, params, _ = stateless(layer)
+    (_, state), pullback = net.pullback(params, x)
+    seed = (cotangent, optree.tree_map(lambda _: None, state))
+    both = pullback(seed)
+    leaf = x.clone()
+    leaf.stop_gradient = False
+    leaves = [leaf, *layer.parameters()]
+    expected = paddle.grad([layer(leaf)[0]], leaves, [cotangent], allow_unused=True)
+    assert_same(list(both[0].values()), list(expected[1:]), **TOLERANCE)
+    assert_same(pullback(seed, wrt="params"), (both[0], None), **TOLERANCE)
+    assert_same(pullback(seed, wrt="args"), (None, (expected[0],)), **TOLERANCE)
 
 
 def test_params_are_copies_and_the_layer_may_go():

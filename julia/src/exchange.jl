@@ -140,6 +140,8 @@ const FROM_DLPACK = PythonCall.pynew()
 const TO_DLPACK = PythonCall.pynew()
 const TUPLE = PythonCall.pynew()
 const NONE = PythonCall.pynew()
+const TRUE = PythonCall.pynew()
+const FALSE = PythonCall.pynew()
 
 # The one block that describes an array while it is lent: both structs, shape, strides. It is
 # never freed, since Paddle reads the (null) deleter in it when it drops a tensor.
@@ -153,6 +155,8 @@ function start_exchange()
     PythonCall.pycopy!(TO_DLPACK, dlpack.to_dlpack)
     PythonCall.pycopy!(TUPLE, PythonCall.pybuiltins.tuple)
     PythonCall.pycopy!(NONE, PythonCall.pybuiltins.None)
+    PythonCall.pycopy!(TRUE, PythonCall.pybuiltins.True)
+    PythonCall.pycopy!(FALSE, PythonCall.pybuiltins.False)
     BLOCK[] == C_NULL && (BLOCK[] = Libc.calloc(BLOCK_HEAD + 2MAX_DIMS * sizeof(Int64), 1))
     BLOCK[] == C_NULL && throw(OutOfMemoryError())
     HAS_TABLE[] = load_table!(PADDLE.Tensor)
@@ -197,6 +201,7 @@ end
 drop(object::PyPtr) = ccall(PYTHON[].decref, Cvoid, (PyPtr,), object)
 keep(object::PyPtr) = ccall(PYTHON[].incref, Cvoid, (PyPtr,), object)
 none() = PythonCall.getptr(NONE)
+boolean(x::Bool) = PythonCall.getptr(x ? TRUE : FALSE)
 
 tuple_length(object::PyPtr) = ccall(PYTHON[].tuple_size, Cssize_t, (PyPtr,), object)
 tuple_item(object::PyPtr, i) = ccall(PYTHON[].tuple_item, PyPtr, (PyPtr, Cssize_t), object, i)

@@ -1,16 +1,29 @@
 # ChainRules: reverse rules of nets, on the pullback of the Python side.
 
 using ChainRulesCore:
-    ChainRulesCore, AbstractZero, NoTangent, ProjectTo, Tangent, ZeroTangent, unthunk
+    ChainRulesCore, AbstractZero, NoTangent, ProjectTo, Tangent, Thunk, ZeroTangent, unthunk
 
 ChainRulesCore.ProjectTo(::Union{PaddleNet,PaddleHandle}) = ProjectTo{NoTangent}()
 
 """
-    pullback(net, xs, ps) -> y, gradients
+    Asked(params, inputs)
 
-One crossing for the value; `gradients(ȳ)` is one more and gives `(param_grads, input_grads)`:
-plain arrays or `nothing`, the parameters' as one vector where `ps` is flat. `ȳ` is nested as
-`y`.
+Which gradients are wanted.
+"""
+struct Asked
+    params::Bool
+    inputs::Bool
+end
+
+const ALL = Asked(true, true)
+
+"""
+    pullback(net, xs, ps) -> y, collected, gradients
+
+One crossing for the value; `gradients(collected(ȳ), asked)` is one more and gives
+`(param_grads, input_grads)`: plain arrays, `nothing` where there is none or it is not asked
+for, the parameters' as one vector where `ps` is flat. `ȳ` is nested as `y`; `collected`
+checks it, so that errors come at once though gradients may come late.
 """
 function pullback(net::PaddleNet, xs::Tuple, ps)
     bridge()
@@ -27,18 +40,18 @@ function pullback(net::PaddleNet, xs::Tuple, ps)
         end
     end
     shape = outline(y)
-    held = HeldBack(back, 0)
-    function gradients(ȳ)
+    collected(ȳ) = collect_cotangents!(Any[], ȳ, shape)
+    held = HeldBack(back, ALL, false)
+    function gradients(cotangents, asked::Asked)
         bridge()
-        cotangents = collect_cotangents!(Any[], ȳ, shape)
         GC.@preserve params inputs cotangents begin
             lent = PyPtr[c === nothing ? none() : lend(c) for c in cotangents]
             found = try
                 back = use!(held, net, params, inputs, flat)
-                call(back, lent)
+                call(back, [boolean(asked.params); boolean(asked.inputs); lent])
             finally
                 foreach(((c, p),) -> c === nothing || drop(p), zip(cotangents, lent))
-                release!(held, net)
+                release!(held, asked, net)
             end
             try
                 return receive_gradients(found, params, inputs, flat)
@@ -47,36 +60,41 @@ function pullback(net::PaddleNet, xs::Tuple, ps)
             end
         end
     end
-    return y, gradients
+    return y, collected, gradients
 end
 
 """
     HeldBack
 
-What Paddle keeps for the way back, and how often it was used.
+What Paddle keeps for the way back, and which gradients have not been asked for yet.
 
 Most pullbacks are used once and then wait for Julia's garbage collector, which does not see
-the memory behind them. So in closed form, which gives the same again, the first use lets go
-of it, and a second one makes it anew and keeps it. A recorded graph is kept: dropout would
-fall otherwise the second time. As with any pullback, arrays must not change in between.
+the memory behind them. So in closed form, which gives the same again, Paddle's part is let go
+of once all gradients were asked for; a further use makes it anew and keeps it. A recorded
+graph is kept: dropout would fall otherwise the second time. As with any pullback, arrays must
+not change in between.
 """
 mutable struct HeldBack
     back::Py
-    uses::Int
+    left::Asked
+    again::Bool
 end
 
 function use!(held::HeldBack, net::PaddleNet, params, inputs, flat::Bool)
-    held.uses += 1
     if PythonCall.pyisnull(held.back)
         made = enter(net, :pullback, params, inputs, flat)
         held.back = owned_item(made, 1)
+        held.again = true
         drop(made)
     end
     return held.back
 end
 
-function release!(held::HeldBack, net::PaddleNet)
-    net.handle.closed && held.uses == 1 && PythonCall.pydel!(held.back)
+function release!(held::HeldBack, asked::Asked, net::PaddleNet)
+    left = held.left
+    held.left = left = Asked(left.params && !asked.params, left.inputs && !asked.inputs)
+    done = !(left.params || left.inputs)
+    net.handle.closed && done && !held.again && PythonCall.pydel!(held.back)
     return nothing
 end
 
@@ -113,6 +131,8 @@ struct Leaf
     size::Dims
 end
 
+is_differentiable(T::Type) = T <: Union{AbstractFloat,Complex}
+
 """
     outline(y)
 
@@ -128,7 +148,7 @@ Append one dense array, or `nothing` for zero, per leaf of `shape`, in order.
 """
 function collect_cotangents!(out, ȳ, leaf::Leaf)
     ȳ = unthunk(ȳ)
-    if ȳ isa Union{AbstractZero,Nothing} || !(leaf.eltype <: Union{AbstractFloat,Complex})
+    if ȳ isa Union{AbstractZero,Nothing} || !is_differentiable(leaf.eltype)
         push!(out, nothing)
         return out
     end
@@ -190,31 +210,64 @@ function params_projector(ps::P, names) where {P<:NamedTuple}
 end
 params_projector(ps, names) = params_projector(ps)
 
-inputs_projector(xs::Tuple) =
-    let projects = map(ProjectTo, xs)
-        grads -> map(array_tangent, projects, grads)
-    end
+# How a pullback gives its tangents: as thunks, each of which crosses for itself and computes
+# nothing else, or all at once in one crossing, for those who force every thunk anyway.
+struct Lazy end
+struct Eager end
 
 """
-    rule(net, xs, ps) -> y, back
+    ask(how, gradients, cotangents) -> params, inputs, deferred
+
+Functions that give the gradients, and the one that makes a tangent of a function.
+"""
+ask(::Lazy, gradients, cotangents) = (
+    once(() -> gradients(cotangents, Asked(true, false))[1]),
+    once(() -> gradients(cotangents, Asked(false, true))[2]),
+    Thunk,
+)
+
+function ask(::Eager, gradients, cotangents)
+    param_grads, input_grads = gradients(cotangents, ALL)
+    return Returns(param_grads), Returns(input_grads), f -> f()
+end
+
+"""
+    once(f)
+
+`f`, but a second call gives what the first one gave: several inputs share a crossing.
+"""
+function once(f)
+    found = Ref{Any}(nothing)
+    return function ()
+        found[] === nothing && (found[] = f())
+        return found[]
+    end
+end
+
+"""
+    rule(how, net, xs, ps) -> y, back
 
 `back(ȳ)` gives the tangents of the inputs, a tuple, and that of the parameters.
 """
-function rule(net::PaddleNet, xs::Tuple, ps)
-    y, gradients = pullback(net, xs, ps)
+function rule(how, net::PaddleNet, xs::Tuple, ps)
+    y, collected, gradients = pullback(net, xs, ps)
     project_ps = params_projector(ps, net.names)
-    project_xs = inputs_projector(xs)
+    project_xs = map(ProjectTo, xs)
     function back(ȳ)
         Δ = unthunk(ȳ)
         Δ isa AbstractZero && return map(Returns(ZeroTangent()), xs), ZeroTangent()
-        param_grads, input_grads = gradients(Δ)
-        return project_xs(input_grads), project_ps(param_grads)
+        params, inputs, deferred = ask(how, gradients, collected(Δ))
+        x̄s = ntuple(length(xs)) do i
+            is_differentiable(eltype(xs[i])) || return NoTangent()
+            return deferred(() -> array_tangent(project_xs[i], inputs()[i]))
+        end
+        return x̄s, deferred(() -> project_ps(params()))
     end
     return y, back
 end
 
-function ChainRulesCore.rrule(net::PaddleNet, x::AbstractArray, ps)
-    y, back = rule(net, (x,), ps)
+function net_rule(how, net::PaddleNet, x::AbstractArray, ps)
+    y, back = rule(how, net, (x,), ps)
     function paddle_net_pullback(ȳ)
         (x̄,), p̄s = back(ȳ)
         return NoTangent(), x̄, p̄s
@@ -222,8 +275,8 @@ function ChainRulesCore.rrule(net::PaddleNet, x::AbstractArray, ps)
     return y, paddle_net_pullback
 end
 
-function ChainRulesCore.rrule(net::PaddleNet, xs::X, ps) where {X<:Tuple}
-    y, back = rule(net, xs, ps)
+function net_rule(how, net::PaddleNet, xs::X, ps) where {X<:Tuple}
+    y, back = rule(how, net, xs, ps)
     function paddle_net_pullback(ȳ)
         x̄s, p̄s = back(ȳ)
         return NoTangent(), Tangent{X}(x̄s...), p̄s
@@ -231,11 +284,16 @@ function ChainRulesCore.rrule(net::PaddleNet, xs::X, ps) where {X<:Tuple}
     return y, paddle_net_pullback
 end
 
-function ChainRulesCore.rrule(w::W, xs...) where {W<:PaddleModuleWrapper}
-    y, back = rule(w.net, xs, w.params)
+function wrapper_rule(how, w::W, xs...) where {W<:PaddleModuleWrapper}
+    y, back = rule(how, w.net, xs, w.params)
     function paddle_module_wrapper_pullback(ȳ)
         x̄s, p̄s = back(ȳ)
         return Tangent{W}(; net = NoTangent(), params = p̄s), x̄s...
     end
     return y, paddle_module_wrapper_pullback
 end
+
+const Inputs = Union{AbstractArray,Tuple}
+
+ChainRulesCore.rrule(net::PaddleNet, x::Inputs, ps) = net_rule(Lazy(), net, x, ps)
+ChainRulesCore.rrule(w::PaddleModuleWrapper, xs...) = wrapper_rule(Lazy(), w, xs...)

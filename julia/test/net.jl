@@ -3,6 +3,7 @@ using Functors: Functors
 using GPUArraysCore: AbstractGPUArray
 using PaddleChainRules: PaddleChainRules, PaddleFCNet, PaddleModuleWrapper, PaddleNet, paddle
 using PythonCall
+using Zygote: Zygote
 using Random: Random, Xoshiro
 
 include("oracle.jl")
@@ -190,11 +191,14 @@ end
         end
         for ps in (copy(theta), deepcopy(wrapper.params))
             start()
-            y, gradients = PaddleChainRules.pullback(wrapper.net, (x,), ps)
+            y, collected, gradients = PaddleChainRules.pullback(wrapper.net, (x,), ps)
             @test length(pyconvert(Vector{String}, stop())) == 1
             start()
-            gradients(y)
+            gradients(collected(y), PaddleChainRules.ALL)
             @test pyconvert(Vector{String}, stop()) == ["back"]
+            start()
+            Zygote.gradient((x, ps) -> sum(wrapper.net(x, ps)), x, ps)
+            @test pyconvert(Vector{String}, stop())[2:end] == ["back"]
         end
     end
 end

@@ -1,4 +1,4 @@
-using ChainRulesCore: NoTangent, ProjectTo, Tangent, ZeroTangent, rrule, unthunk, @thunk
+using ChainRulesCore: NoTangent, ProjectTo, Tangent, Thunk, ZeroTangent, rrule, unthunk, @thunk
 using ChainRulesTestUtils: ⊢, test_rrule
 using FillArrays: Fill
 using FiniteDifferences: central_fdm, grad
@@ -74,7 +74,7 @@ end
     for k in CartesianIndices(ids)
         expected[:, ids[k]+1] .+= c[:, k]
     end
-    @test same(w̄.params[1], expected)
+    @test same(unthunk(w̄.params)[1], expected)
 end
 
 # The rule of a wrapper, as one of its parameters and inputs, which are what can be perturbed.
@@ -86,7 +86,7 @@ function wrapper_rule(f::Rewrap, params, xs...)
     y, back = rrule(PaddleModuleWrapper(f.net, params), xs...)
     return y, function (ȳ)
         w̄, x̄s... = back(ȳ)
-        return NoTangent(), w̄.params, x̄s...
+        return NoTangent(), unthunk(w̄.params), x̄s...
     end
 end
 
@@ -143,13 +143,59 @@ end
         y, back = rrule(wrapper, x)
         y, back, x, randn(Xoshiro(2), 2, 5)
     end
-    w1, x1 = back(c)
+    once, twice = back(c), back(2c)
     GC.gc()
     pyimport("gc").collect()
-    w2, x2 = back(2c)
-    @test all(map((a, b) -> same(b, 2a; rtol = 1e-14), Tuple(w1.params), Tuple(w2.params)))
+    x1, x2 = unthunk(once[2]), unthunk(twice[2])
+    w1, w2 = unthunk(once[1].params), unthunk(twice[1].params)
+    @test all(map((a, b) -> same(b, 2a; rtol = 1e-14), Tuple(w1), Tuple(w2)))
     @test same(x2, 2x1; rtol = 1e-14)
-    @test back(c)[2] == x1
+    GC.gc()
+    @test unthunk(back(c)[2]) == x1
+end
+
+@testset "thunks compute what they are asked for, $name" for (name, make, dims) in [
+    ("closed form", () -> PaddleFCNet(3, 2, 3, 4; dtype = "float64", seed = 5), ((3, 5),)),
+    ("recorded", () -> PaddleModuleWrapper(sequential()), ((3, 5),)),
+    ("two inputs", () -> PaddleModuleWrapper(paddle.nn.Bilinear(3, 4, 2)), ((3, 6), (4, 6))),
+]
+    wrapper = make()
+    net = PaddleNet(wrapper)
+    xs = map(dims -> randn(Xoshiro(1), eltype(wrapper.params[1]), dims), dims)
+    back() = rrule(wrapper, xs...)[2](ones(eltype(xs[1]), size(wrapper(xs...))))
+    w̄, x̄s... = back()
+    @test all(x̄ -> x̄ isa Thunk, x̄s)
+    # Either order, alone, and again.
+    expected_w, expected_x = unthunk(w̄.params), map(unthunk, x̄s)
+    w̄, x̄s... = back()
+    @test map(unthunk, x̄s) == expected_x
+    @test unthunk(w̄.params) == expected_w
+    @test unthunk(last(back())) == last(expected_x)
+    @test unthunk(first(back()).params) == expected_w
+    zygote = Zygote.gradient((w, xs...) -> sum(w(xs...)), wrapper, xs...)
+    @test all(map((a, b) -> same(a, b), zygote[1].params, Tuple(expected_w)))
+    @test all(map((a, b) -> same(a, b), zygote[2:end], expected_x))
+
+    # What the other side is asked to compute.
+    asked = pyeval("[]", Main)
+    bound = pyeval(
+        """lambda pullback, asked: lambda *args: (lambda made: (
+            made[0], lambda *a: asked.append(a[:2]) or made[1](*a)))(pullback(*args))""", Main,
+    )
+    net.handle.pullback = bound(net.handle.pullback, asked)
+    w̄, x̄s... = back()
+    @test isempty(asked)
+    foreach(unthunk, x̄s)
+    @test pyconvert(Vector{Tuple{Bool,Bool}}, asked) == [(false, true)]
+    unthunk(w̄.params)
+    @test pyconvert(Vector{Tuple{Bool,Bool}}, asked)[2:end] == [(true, false)]
+    Zygote.gradient((w, xs...) -> sum(w(xs...)), wrapper, xs...)
+    @test pyconvert(Vector{Tuple{Bool,Bool}}, asked)[3:end] == [(true, true)]
+end
+
+@testset "a wrong cotangent is refused before anything is asked for" begin
+    _, back = rrule(PaddleFCNet(3, 2, 2, 4; seed = 5), ones(Float32, 3, 2))
+    @test_throws DimensionMismatch back(ones(Float32, 3, 2))
 end
 
 @testset "cotangents of every kind" begin
@@ -160,8 +206,8 @@ end
     for ȳ in (Fill(2.0f0, 2, 2), c', transpose(c), view([c c], :, 2:3), Diagonal(c[1, :]),
         reshape(view(c, :), 2, 2), Float64.(c), @thunk(2c))
         plain = Float32.(Array(unthunk(ȳ)))
-        @test back(ȳ)[2] == back(plain)[2]
-        @test all(map(==, Tuple(back(ȳ)[1].params), Tuple(back(plain)[1].params)))
+        @test unthunk(back(ȳ)[2]) == unthunk(back(plain)[2])
+        @test Tuple(unthunk(back(ȳ)[1].params)) == Tuple(unthunk(back(plain)[1].params))
     end
     w̄, x̄ = back(ZeroTangent())
     @test x̄ == ZeroTangent()
@@ -177,13 +223,13 @@ end
     x = randn(Xoshiro(3), Float32, 3, 7, 2)
     (y, (h, c)), back = rrule(wrapper, x)
     k = randn(Xoshiro(4), Float32, size(h))
-    whole = back((zero(y), (k, zero(c))))[2]
+    whole = unthunk(back((zero(y), (k, zero(c))))[2])
     tangent = Tangent{Any}(ZeroTangent(), Tangent{Any}(k, NoTangent()))
     for ȳ in ((nothing, (k, nothing)), (ZeroTangent(), (k, ZeroTangent())), tangent)
-        @test same(back(ȳ)[2], whole)
+        @test same(unthunk(back(ȳ)[2]), whole)
     end
     none = back((nothing, nothing))
-    @test none[2] isa NoTangent
+    @test unthunk(none[2]) isa NoTangent
     @test_throws DimensionMismatch back((y,))
 end
 

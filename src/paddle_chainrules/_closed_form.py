@@ -140,6 +140,8 @@ def reverse(
     2nd edition, SIAM 2008, chapter 3. What is not asked for is not computed. Not for
     recording a graph: the derivative of ``addmm`` crashes Paddle 3.3.
     """
+    if not (params or args):
+        return None, None
     grads: list[Tensor] = []
     matmul, back = ops.matmul, act.reverse
     h_bar = None

@@ -129,26 +129,36 @@ class Recording:
         """
         outputs, seeds = self._seeds(cotangents)
         wanted = self._differentiable
-        if asked is not None and not self._has_empty():
+        if asked is not None:
             wanted = [i for i in wanted if i in asked]
         grads: list[Tensor | None] = [None] * len(self._stand_ins)
-        if seeds and wanted:
-            found = paddle.grad(
-                outputs,
-                [self._stand_ins[i] for i in wanted],
-                seeds,
-                retain_graph=True,
-                create_graph=self._connected or records_graph(seeds),
-                allow_unused=True,
-            )
-            for i, grad in zip(wanted, own_memory(found, seeds), strict=True):
-                if asked is None or i in asked:
-                    grads[i] = grad
+        if not (seeds and wanted):
+            return grads
+        try:
+            found = self._grad(outputs, seeds, wanted)
+        except ValueError as error:
+            # Some of Paddle's kernels fail where not all gradients are asked for.
+            if len(wanted) == len(self._differentiable) or "nullptr" not in str(error):
+                raise
+            every = self._grad(outputs, seeds, self._differentiable)
+            by_leaf = dict(zip(self._differentiable, every, strict=True))
+            found = [by_leaf[i] for i in wanted]
+        for i, grad in zip(wanted, own_memory(found, seeds), strict=True):
+            grads[i] = grad
         return grads
 
-    def _has_empty(self) -> bool:
-        """Paddle 3.3 fails on an empty batch where only weights are asked for."""
-        return any(isinstance(x, Tensor) and 0 in x.shape for x in self._stand_ins)
+    def _grad(
+        self, outputs: list[Tensor], seeds: list[Tensor], wanted: Sequence[int]
+    ) -> list[Tensor | None]:
+        found: list[Tensor | None] = paddle.grad(
+            outputs,
+            [self._stand_ins[i] for i in wanted],
+            seeds,
+            retain_graph=True,
+            create_graph=self._connected or records_graph(seeds),
+            allow_unused=True,
+        )
+        return found
 
     def _seeds(
         self, cotangents: Sequence[Tensor | None]

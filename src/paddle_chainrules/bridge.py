@@ -11,6 +11,7 @@ Arguments are checked on the Julia side, in Julia's terms.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import compress
 from typing import Any
 
 import paddle
@@ -21,7 +22,7 @@ from ._autodiff import flatten_tree
 from ._chain import Chain
 from ._closed_form import Weights, weights_of
 from ._fcnet import FCNet
-from ._net import Net
+from ._net import WRT, Net
 from ._params import Params
 from ._stateless import stateless
 
@@ -29,8 +30,9 @@ Packed = Any
 """An output for Julia: a tensor, or ``(structure, leaf, ...)`` for a tree of them."""
 
 Back = Callable[..., tuple[Any, ...]]
-"""``back(cotangent or None, ...)``, one per output leaf: gradients of the parameters in
-order (one for theta) and of the inputs, None where there is none."""
+"""``back(params, args, cotangent or None, ...)``, one cotangent per output leaf:
+gradients of the parameters in order (one for theta) and of the inputs, None where there
+is none or where the Booleans ``params`` and ``args`` do not ask for it."""
 
 
 class Handle:
@@ -93,11 +95,18 @@ class Recorded(Bound):
     def pullback(self, *args: Tensor) -> tuple[Packed, Back]:
         output, pullback = self._net.pullback(self._params, *args)
         _, spec = flatten_tree(output)
+        nothing = (None,) * len(args)
 
-        def back(*cotangents: Tensor | None) -> tuple[Any, ...]:
-            params, inputs = pullback(spec.unflatten(cotangents))
-            grads = params.values() if isinstance(params, dict) else [params]
-            return tuple(_plain(grad) for grad in (*grads, *inputs))
+        def back(
+            params: bool, args: bool, *cotangents: Tensor | None
+        ) -> tuple[Any, ...]:
+            wrt = WRT if params and args else tuple(compress(WRT, (params, args)))
+            by_params, by_args = pullback(spec.unflatten(cotangents), wrt=wrt)
+            if isinstance(self._params, Tensor):
+                by_params = [by_params]
+            else:
+                by_params = (by_params or dict.fromkeys(self._params)).values()
+            return tuple(map(_plain, (*by_params, *(by_args or nothing))))
 
         return _pack(output), back
 
@@ -114,12 +123,13 @@ class Closed(Bound):
 
     def pullback(self, x: Tensor) -> tuple[Packed, Back]:
         y, pullback = self._chain.pullback(self._weights, x, None)
+        nothing = (None,) * (2 * len(self._weights))
 
-        def back(cotangent: Tensor | None) -> tuple[Any, ...]:
+        def back(params: bool, args: bool, cotangent: Tensor | None) -> tuple[Any, ...]:
             if cotangent is None:
-                return (None,) * (2 * len(self._weights) + 1)
-            grads, x_bar = pullback.reverse(cotangent)
-            return (*(grads or ()), x_bar)
+                return (*nothing, None)
+            grads, x_bar = pullback.reverse(cotangent, params, args)
+            return (*(grads or nothing), x_bar)
 
         return y, back
 
