@@ -127,15 +127,40 @@ Where the first element of a dense array lies, in its device's memory.
 address(x::Array) = Ptr{Cvoid}(pointer(x))
 
 """
-    synchronize(x)
+    in_turn(f, x)
 
-Wait until the device of `x` has written it; the host needs no waiting.
+`f()`, in which Paddle works on arrays of the device of `x`, after what Julia has queued there,
+and before what Julia will queue. The host queues nothing.
 """
-synchronize(::Array) = nothing
+in_turn(f::F, ::Array) where {F} = f()
+in_turn(f::F, arrays::Tuple) where {F} = in_turn(f, first(arrays))
+in_turn(f::F, ::Tuple{}) where {F} = f()
+
+"""
+    check_device(arrays)
+
+Refuse arrays on different devices.
+"""
+check_device(::Tuple{Vararg{Array}}) = nothing
+function check_device(arrays::Tuple)
+    devices = map(device, arrays)
+    allequal(devices) || throw(
+        ArgumentError(
+            "parameters, inputs and cotangents must be on one device, got arrays on " *
+            join(unique(devices), " and ") * "; move them, for example with cu(x) or Array(x)",
+        ),
+    )
+    return nothing
+end
+
+Base.print(io::IO, device::DLDevice) =
+    device == CPU ? print(io, "the host") :
+    print(io, device.device_type == 2 ? "GPU " : "device ", device.device_id)
 
 # Filled by `start_exchange`; the table is null where the framework exports none.
 const TABLE = Ref{ExchangeTable}()
 const HAS_TABLE = Ref(false)
+const IS_GPU_BUILD = Ref(false)
 const FROM_DLPACK = PythonCall.pynew()
 const TO_DLPACK = PythonCall.pynew()
 const TUPLE = PythonCall.pynew()
@@ -159,6 +184,7 @@ function start_exchange()
     PythonCall.pycopy!(FALSE, PythonCall.pybuiltins.False)
     BLOCK[] == C_NULL && (BLOCK[] = Libc.calloc(BLOCK_HEAD + 2MAX_DIMS * sizeof(Int64), 1))
     BLOCK[] == C_NULL && throw(OutOfMemoryError())
+    IS_GPU_BUILD[] = PythonCall.pyconvert(Bool, PADDLE.is_compiled_with_cuda())
     HAS_TABLE[] = load_table!(PADDLE.Tensor)
     return nothing
 end
@@ -179,6 +205,35 @@ function load_table!(tensor_type::Py)
     table == C_NULL && PythonCall.Core.pythrow()
     TABLE[] = unsafe_load(table)
     return TABLE[].major == 1
+end
+
+"""
+    require_gpu_build()
+
+Refuse GPU arrays where Paddle is built without CUDA: it would take them, and crash later.
+"""
+require_gpu_build() = IS_GPU_BUILD[] || throw(
+    ArgumentError(
+        "the Paddle at hand is a build without CUDA and can't work on GPU arrays. Install " *
+        "paddlepaddle-gpu in its place, or move the arrays to the host with Array(x).",
+    ),
+)
+
+"""
+    current_stream(device) -> Union{Ptr{Cvoid},Nothing}
+
+The stream on which Paddle computes on a GPU, `nothing` without an exchange table.
+"""
+function current_stream(device::DLDevice)
+    require_gpu_build() # others crash when asked for a stream
+    (HAS_TABLE[] && TABLE[].current_stream != C_NULL) || return nothing
+    stream = Ref{Ptr{Cvoid}}(C_NULL)
+    status = ccall(
+        TABLE[].current_stream, Cint, (Cint, Int32, Ref{Ptr{Cvoid}}),
+        device.device_type, device.device_id, stream,
+    )
+    status == 0 || PythonCall.Core.pythrow()
+    return stream[]
 end
 
 """
@@ -255,7 +310,6 @@ array is one block for all calls: Paddle copies it, and whoever holds Python's l
 function lend(x::AbstractArray{T,N}) where {T,N}
     code = dlpack_type(T)
     N <= MAX_DIMS || throw(ArgumentError("an array of $N dimensions; at most $MAX_DIMS can be lent"))
-    synchronize(x)
     shape = Ptr{Int64}(BLOCK[] + BLOCK_HEAD)
     strides = shape + MAX_DIMS * sizeof(Int64)
     step = 1

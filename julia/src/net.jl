@@ -387,8 +387,8 @@ end
 
 function forward(net::PaddleNet, xs::Tuple, ps)
     bridge()
-    params, inputs = param_arrays(net, ps), input_arrays(net, xs)
-    GC.@preserve params inputs begin
+    params, inputs = arrays(net, xs, ps)
+    GC.@preserve params inputs in_turn((params..., inputs...)) do
         result = enter(net, :forward, params, inputs, is_flat(ps))
         try
             return unpack(net, result, inputs)
@@ -396,6 +396,17 @@ function forward(net::PaddleNet, xs::Tuple, ps)
             drop(result)
         end
     end
+end
+
+"""
+    arrays(net, xs, ps) -> params, inputs
+
+Both as dense arrays on one device, checked.
+"""
+function arrays(net::PaddleNet, xs::Tuple, ps)
+    params, inputs = param_arrays(net, ps), input_arrays(net, xs)
+    check_device((params..., inputs...))
+    return params, inputs
 end
 
 """

@@ -28,9 +28,9 @@ checks it, so that errors come at once though gradients may come late.
 function pullback(net::PaddleNet, xs::Tuple, ps)
     bridge()
     # What Paddle saves for the way back aliases these arrays, so the closure keeps them.
-    params, inputs = param_arrays(net, ps), input_arrays(net, xs)
+    params, inputs = arrays(net, xs, ps)
     flat = is_flat(ps)
-    y, back = GC.@preserve params inputs begin
+    y, back = GC.@preserve params inputs in_turn((params..., inputs...)) do
         made = enter(net, :pullback, params, inputs, flat)
         try
             back = owned_item(made, 1)
@@ -40,11 +40,15 @@ function pullback(net::PaddleNet, xs::Tuple, ps)
         end
     end
     shape = outline(y)
-    collected(ȳ) = collect_cotangents!(Any[], ȳ, shape)
+    function collected(ȳ)
+        cotangents = collect_cotangents!(Any[], ȳ, shape)
+        check_device((inputs..., filter(!isnothing, cotangents)...))
+        return cotangents
+    end
     held = HeldBack(back, ALL, false)
     function gradients(cotangents, asked::Asked)
         bridge()
-        GC.@preserve params inputs cotangents begin
+        GC.@preserve params inputs cotangents in_turn((params..., inputs...)) do
             lent = PyPtr[c === nothing ? none() : lend(c) for c in cotangents]
             found = try
                 back = use!(held, net, params, inputs, flat)

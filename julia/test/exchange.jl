@@ -1,3 +1,4 @@
+using ChainRulesCore: rrule
 using FillArrays: Fill
 using GPUArraysCore: AbstractGPUArray
 using LinearAlgebra: Diagonal
@@ -155,6 +156,65 @@ struct DeviceArray{T,N} <: AbstractGPUArray{T,N}
 end
 Base.size(x::DeviceArray) = size(x.host)
 Base.getindex(::DeviceArray, i::Int) = error("scalar indexing of a device array")
+
+# What the extension for CUDA says of a CuArray, of an array on the host.
+struct OnGPU{T,N} <: AbstractGPUArray{T,N}
+    host::Array{T,N}
+    id::Int
+end
+Base.size(x::OnGPU) = size(x.host)
+PaddleChainRules.dense(x::OnGPU) = x
+PaddleChainRules.device(x::OnGPU) = PaddleChainRules.DLDevice(2, x.id)
+PaddleChainRules.address(x::OnGPU) = PaddleChainRules.address(x.host)
+
+@testset "GPU arrays on a build without CUDA" begin
+    x = OnGPU(rand(Float32, 3, 4), 3)
+    for run in (f -> f(), without_table)
+        # Paddle reads the struct it is given: device, address, shape, type.
+        t = run(() -> tensor_of(x))
+        @test pyconvert(String, pystr(t.place)) == "Place(gpu:3)"
+        @test pyconvert(UInt, t.data_ptr()) == UInt(pointer(x.host))
+        @test pyconvert(Vector{Int}, pylist(t.shape)) == [4, 3]
+        @test pyconvert(Vector{Int}, pylist(t.strides)) == [3, 1]
+        @test pyconvert(String, pystr(t.dtype)) == "paddle.float32"
+        @test_throws PyException run(() -> receive(t)) # Paddle's own refusal
+    end
+    for refused in (
+        PaddleChainRules.require_gpu_build,
+        () -> PaddleChainRules.current_stream(PaddleChainRules.device(x)),
+    )
+        err = @test_throws ArgumentError refused()
+        @test occursin("paddlepaddle-gpu", err.value.msg)
+    end
+end
+
+@testset "arrays on different devices" begin
+    host, a, b = rand(2), OnGPU(rand(2), 0), OnGPU(rand(3), 3)
+    check_device = PaddleChainRules.check_device
+    @test check_device((host, host)) === check_device((a, a)) === check_device(()) === nothing
+    for (arrays, devices) in (((host, b), "the host and GPU 3"), ((a, b), "GPU 0 and GPU 3"))
+        err = @test_throws ArgumentError check_device(arrays)
+        @test occursin("got arrays on $devices;", err.value.msg)
+    end
+    wrapper = PaddleChainRules.PaddleFCNet(3, 2, 2, 4; seed = 1)
+    x = OnGPU(rand(Float32, 3, 5), 0)
+    for refused in (() -> wrapper(x), () -> rrule(wrapper, x))
+        err = @test_throws ArgumentError refused()
+        @test occursin("got arrays on the host and GPU 0;", err.value.msg)
+    end
+    _, back = rrule(wrapper, x.host)
+    err = @test_throws ArgumentError back(OnGPU(rand(Float32, 2, 5), 0))
+    @test occursin("got arrays on the host and GPU 0;", err.value.msg)
+end
+
+@testset "device work is put in order round a call" begin
+    events = Symbol[]
+    PaddleChainRules.in_turn(f, ::OnGPU) = (push!(events, :before); y = f(); push!(events, :after); y)
+    x = OnGPU(rand(2), 0)
+    @test PaddleChainRules.in_turn(() -> push!(events, :call), (x, x)) === events
+    @test events == [:before, :call, :after]
+    @test PaddleChainRules.in_turn(() -> 1, (rand(2),)) == PaddleChainRules.in_turn(() -> 1, ()) == 1
+end
 
 @testset "refusals" begin
     for T in (UInt16, BigFloat, Rational{Int}, Any)
