@@ -29,6 +29,17 @@ def test_forward_and_pullback_with_one_tensor_per_parameter():
         assert_same(grads, [*by_name.values(), by_x], rtol=1e-5, atol=1e-6)
 
 
+def test_facts_are_one_string():
+    handle, _ = bridge.fcnet((3, 5, 2), "tanh", "float64", 0)
+    label, features, closed, *params = handle.facts.split("\x1f")
+    assert (label, features, closed) == ("FCNet(3 => 5 => 2, tanh, float64)", "3", "1")
+    assert params[:6] == ["0.weight", "float64", "3,5", "0.bias", "float64", "5"]
+    assert params[1::3] == ["float64"] * 4
+    handle, _ = bridge.layer(nn.ReLU())
+    assert handle.facts.split("\x1f") == ["ReLU", "0", "0"]
+    assert bridge.activations().split(",") == sorted(ACTIVATIONS)
+
+
 @pytest.mark.parametrize("flat", [True, False])
 @pytest.mark.parametrize("shape", [[4, 3], [0, 3]])
 @pytest.mark.parametrize(

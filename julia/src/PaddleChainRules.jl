@@ -16,7 +16,11 @@ include("exchange.jl")
 include("net.jl")
 export PaddleFCNet, PaddleModuleWrapper, PaddleNet
 
+include("pullback.jl")
+
 include("rules.jl")
+
+include("precompile.jl")
 
 """
 The names under which scripts of the earlier package find them:

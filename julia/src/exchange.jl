@@ -184,7 +184,7 @@ function start_exchange()
     PythonCall.pycopy!(FALSE, PythonCall.pybuiltins.False)
     BLOCK[] == C_NULL && (BLOCK[] = Libc.calloc(BLOCK_HEAD + 2MAX_DIMS * sizeof(Int64), 1))
     BLOCK[] == C_NULL && throw(OutOfMemoryError())
-    IS_GPU_BUILD[] = PythonCall.pyconvert(Bool, PADDLE.is_compiled_with_cuda())
+    IS_GPU_BUILD[] = PythonCall.pytruth(PADDLE.is_compiled_with_cuda())
     HAS_TABLE[] = load_table!(PADDLE.Tensor)
     return nothing
 end
@@ -267,6 +267,19 @@ function owned_item(object::PyPtr, i)
 end
 is_tuple(object::PyPtr) =
     ccall(PYTHON[].is_instance, Cint, (PyPtr, PyPtr), object, PythonCall.getptr(TUPLE)) == 1
+
+"""
+    text(string::Py) -> String
+
+A Python string. (The first `pyconvert` of a session compiles for half a second.)
+"""
+function text(string::Py)
+    GC.@preserve string begin
+        bytes = ccall(PYTHON[].utf8, Cstring, (PyPtr,), PythonCall.getptr(string))
+        bytes == C_NULL && PythonCall.Core.pythrow()
+        return unsafe_string(bytes)
+    end
+end
 
 """
     call(f, args) -> PyPtr

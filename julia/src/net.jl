@@ -21,8 +21,8 @@ mutable struct PaddleHandle
     pullback::Py
 end
 
-PaddleHandle(handle::Py) = PaddleHandle(
-    handle.bind_and, PythonCall.pyconvert(Bool, handle.closed), WeakRef[], Ptr{Cvoid}[], false,
+PaddleHandle(handle::Py, closed::Bool) = PaddleHandle(
+    handle.bind_and, closed, WeakRef[], Ptr{Cvoid}[], false,
     PythonCall.pynew(), PythonCall.pynew(),
 )
 
@@ -97,25 +97,25 @@ end
 Base.deepcopy_internal(net::PaddleNet, ::IdDict) = net
 
 function net_of(handle::Py)
-    shapes = PythonCall.pyconvert(Vector{Vector{Int}}, handle.shapes)
-    dtypes = PythonCall.pyconvert(Vector{String}, handle.dtypes)
+    label, features, closed, params... = split(text(handle.facts), '\x1f')
+    shapes = [parse.(Int, split(shape, ','; keepempty = false)) for shape in params[3:3:end]]
     sizes = Dims[Tuple(reverse(shape)) for shape in shapes]
-    eltypes = DataType[float_type(dtype) for dtype in dtypes]
+    eltypes = DataType[float_type(dtype) for dtype in params[2:3:end]]
     return PaddleNet(
-        PaddleHandle(handle),
-        PythonCall.pyconvert(String, handle.label),
-        Symbol.(PythonCall.pyconvert(Vector{String}, handle.names)),
+        PaddleHandle(handle, closed == "1"),
+        label,
+        Symbol.(params[1:3:end]),
         sizes,
         eltypes,
         length(unique(eltypes)) == 1 ? first(eltypes) : nothing,
-        sum(prod, sizes; init = 0),
-        PythonCall.pyconvert(Int, handle.features),
+        sum(prod, shapes; init = 0),
+        parse(Int, features),
     )
 end
 
 const FLOATS = Dict("float16" => Float16, "float32" => Float32, "float64" => Float64)
 
-float_type(dtype::String) = get(FLOATS, dtype) do
+float_type(dtype::AbstractString) = get(FLOATS, dtype) do
     throw(
         ArgumentError(
             "parameters of dtype $dtype have no Julia counterpart here; convert the layer, " *
@@ -174,9 +174,12 @@ end
 pytype_name(object::Py) = string(PythonCall.pytype(object).__name__)
 
 function wrapper(made::Py)
-    handle, initial = made
-    params = Tuple(receive(tensor) for tensor in initial)
-    return PaddleModuleWrapper(net_of(handle), params)
+    handle, initial = made[0], made[1]
+    params = Any[]
+    GC.@preserve initial for i in 1:tuple_length(PythonCall.getptr(initial))
+        push!(params, receive(tuple_item(PythonCall.getptr(initial), i - 1)))
+    end
+    return PaddleModuleWrapper(net_of(handle), Tuple(params))
 end
 
 PaddleNet(w::PaddleModuleWrapper) = w.net
@@ -222,15 +225,16 @@ function PaddleFCNet(
         ArgumentError("unsupported dtype $(repr(dtype)); use one of $(sort!(collect(keys(FLOATS))))"),
     )
     python = bridge()
-    sizes = (dim_in, ntuple(Returns(hidden), num_layers - 1)..., dim_out)
-    return wrapper(python.fcnet(sizes, python_activation(activation), dtype, seed))
+    sizes = Int[dim_in; fill(hidden, num_layers - 1); dim_out]
+    args = (pytuple(sizes), python_activation(activation), Py(String(dtype)), Py(seed))
+    return wrapper(python.fcnet(args...))
 end
 
 function python_activation(name::Union{AbstractString,Symbol})
-    known = PythonCall.pyconvert(Vector{String}, sort_keys(pyimport("paddle_chainrules").ACTIVATIONS))
+    known = split(text(bridge().activations()), ',')
     string(name) in known ||
         throw(ArgumentError("unknown activation $(repr(name)); the built-in ones are $known"))
-    return string(name)
+    return Py(string(name))
 end
 python_activation(f::Py) = f
 python_activation(f) = throw(
@@ -239,8 +243,6 @@ python_activation(f) = throw(
         "a Julia function can't run inside Paddle",
     ),
 )
-sort_keys(dict::Py) = PythonCall.pybuiltins.sorted(dict)
-
 (net::PaddleNet)(x, ps) = forward(net, inputs(x), ps)
 (w::PaddleModuleWrapper)(xs...) = forward(w.net, xs, w.params)
 

@@ -1,7 +1,7 @@
 # Starting Paddle inside Julia: which Python, and whose signal handlers.
 
 using Libdl: Libdl
-using PythonCall: PythonCall, Py, PyException, pyimport
+using PythonCall: PythonCall, Py, PyException, pyimport, pytuple
 
 # Signals whose handlers `import paddle` replaces. Julia needs its own: the garbage
 # collector stops other threads by SIGSEGV at a safepoint. Numbers of `signal.h`.
@@ -84,11 +84,13 @@ struct PythonFunctions
     incref::Ptr{Cvoid}
     decref::Ptr{Cvoid}
     holds_gil::Ptr{Cvoid}
+    utf8::Ptr{Cvoid}
 end
 
 const FUNCTION_NAMES = (
     :PyCapsule_New, :PyCapsule_GetPointer, :PyObject_Vectorcall, :PyTuple_Size,
     :PyTuple_GetItem, :PyObject_IsInstance, :Py_IncRef, :Py_DecRef, :PyGILState_Check,
+    :PyUnicode_AsUTF8,
 )
 
 # Filled by the first use of Paddle, in `start_paddle`.

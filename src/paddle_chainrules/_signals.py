@@ -25,10 +25,11 @@ SIGNALS = tuple(
 def julia_handlers_kept() -> Iterator[None]:
     """Put the handlers back as they were, where Julia runs in this process.
 
-    Until they are back Julia collects no garbage.
+    Until they are back Julia collects no garbage. Where Paddle is imported already
+    nothing is at stake, and a second of compilation on Julia's side is spared.
     """
     main = getattr(sys.modules.get("juliacall"), "Main", None)
-    if main is None or sys.platform == "win32":
+    if main is None or "paddle" in sys.modules or sys.platform == "win32":
         yield
         return
     collects = main.GC.enable(False)

@@ -17,7 +17,7 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from ._activations import Activation
+from ._activations import ACTIVATIONS, Activation
 from ._autodiff import flatten_tree
 from ._chain import Chain
 from ._closed_form import Weights, weights_of
@@ -46,6 +46,20 @@ class Handle:
         self.shapes = net.spec.shapes
         self.dtypes = net.spec.dtypes
         self.closed = net.chain is not None
+
+    @property
+    def facts(self) -> str:
+        """All of that as one string, which costs Julia no conversion to compile.
+
+        Label, features, closed, then name, dtype and shape of each parameter, with
+        U+001F between.
+        """
+        facts = [self.label, str(self.features), str(int(self.closed))]
+        for name, dtype, shape in zip(
+            self.names, self.dtypes, self.shapes, strict=True
+        ):
+            facts += [name, dtype, ",".join(map(str, shape))]
+        return "\x1f".join(facts)
 
     def bind(self, flat: bool, tensors: tuple[Tensor, ...]) -> Bound:
         """The net at parameters: theta if flat, else one tensor each.
@@ -132,6 +146,11 @@ class Closed(Bound):
             return (*(grads or nothing), x_bar)
 
         return y, back
+
+
+def activations() -> str:
+    """Names of the built-in activations, with commas between."""
+    return ",".join(sorted(ACTIVATIONS))
 
 
 def fcnet(
