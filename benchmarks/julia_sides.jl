@@ -2,7 +2,7 @@
 #
 #     julia --project=$(julia julia/environment.jl | head -1) benchmarks/julia_sides.jl out.json [quick]
 
-using ChainRulesCore: rrule
+using ChainRulesCore: rrule, unthunk
 using LinearAlgebra: BLAS
 using PaddleChainRules
 using PaddleChainRules: drop, lend, receive_as, without_table
@@ -11,6 +11,9 @@ using Zygote
 
 const HAS_DLPACK = Base.find_package("DLPack") !== nothing
 HAS_DLPACK && @eval import DLPack
+
+# As Zygote calls a rule: for all gradients at once.
+const AS_ZYGOTE = Zygote.ZygoteRuleConfig()
 
 BLAS.set_num_threads(1)
 pyimport("sys").path.insert(0, @__DIR__)
@@ -47,10 +50,50 @@ function julia_timers(case, task)
         ))
     end
     return pydict(Dict(
-        "ours, Julia" => timer(() -> rrule(net, x, theta)[2](c)),
+        "ours, Julia" => timer(() -> rrule(AS_ZYGOTE, net, x, theta)[2](c)),
+        "ours, thunks" => timer(() -> foreach(unthunk, rrule(net, x, theta)[2](c))),
         "ours, Zygote" => timer(() -> Zygote.gradient((x, t) -> sum(net(x, t)), x, theta)),
         "pure Julia" => timer(() -> Zygote.pullback(pure, ps, x)[2](c)),
     ))
+end
+
+"The same for a layer of sides.py, on its own input and cotangent."
+function general_timers(layer, x, cotangent, task)
+    wrapper = PaddleModuleWrapper(Py(layer))
+    # PythonCall hands over arrays of Python's shape.
+    x, c = (permutedims(array, ndims(array):-1:1) for array in (x, cotangent))
+    if pyconvert(String, task) == "forward"
+        return pydict(Dict("ours, Julia" => timer(() -> wrapper(x))))
+    end
+    return pydict(Dict("ours, Julia" => timer(() -> rrule(AS_ZYGOTE, wrapper, x)[2](c))))
+end
+
+resident() = parse(Int, match(r"VmRSS:\s+(\d+)", read("/proc/self/status", String))[1]) / 1024
+
+"""
+Microseconds of single calls of net 8-64-4 at batch 64, and megabytes that the process grows by
+over many more, once it has grown to its working size.
+"""
+function steady(timed, grown)
+    timed, grown = pyconvert(Int, timed), pyconvert(Int, grown)
+    wrapper = PaddleFCNet(8, 4, 2, 64; activation = "relu", seed = 0)
+    net, theta = PaddleNet(wrapper), reduce(vcat, vec.(wrapper.params))
+    x, c = randn(Float32, 8, 64), randn(Float32, 4, 64)
+    calls = (
+        "forward" => () -> net(x, theta),
+        "rrule and pullback" => () -> rrule(AS_ZYGOTE, net, x, theta)[2](c),
+        "Zygote" => () -> Zygote.gradient((x, t) -> sum(net(x, t)), x, theta),
+    )
+    return pydict(Dict(name => steady(f, timed, grown) for (name, f) in calls))
+end
+
+function steady(f::Function, timed::Int, grown::Int)
+    seconds(f, grown ÷ 2)
+    before = resident()
+    seconds(f, grown)
+    growth = resident() - before
+    us = [1e6 * seconds(f, 1) for _ in 1:timed]
+    return pydict(Dict("min" => minimum(us), "mean" => sum(us) / timed, "growth" => growth))
 end
 
 "Microseconds for one tensor each way, by every way there is."
@@ -76,4 +119,6 @@ function crossing_timers()
     return pydict(timers)
 end
 
-program.main(pylist(ARGS), julia_timers, crossing_timers(), string(VERSION))
+program.main(
+    pylist(ARGS), julia_timers, general_timers, crossing_timers(), steady, string(VERSION),
+)

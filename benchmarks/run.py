@@ -50,14 +50,19 @@ SCALES = {
 
 
 def measure(
-    quick: bool, julia_timers: Callable[..., Any] | None, crossing: Any
+    quick: bool,
+    julia_timers: Callable[..., Any] | None,
+    julia_general: Callable[..., Any] | None,
+    crossing: Any,
+    steady: Callable[..., Any] | None,
 ) -> dict:
     """All tables, as rows of microseconds per side."""
     # Enough rounds that a garbage collection does not fall into every one of a side.
     rounds, calls = (40, 20) if quick else (60, 50)
     scales = {} if quick else SCALES
     steps = len(BATCHES) * len(TASKS) + len(GENERAL) * len(TASKS)
-    steps += sum(map(len, scales.values())) * len(TASKS) + (crossing is not None)
+    steps += sum(map(len, scales.values())) * len(TASKS)
+    steps += (crossing is not None) + (steady is not None)
     with tqdm(total=steps, desc="measuring", unit="row") as bar:
 
         def row(key: dict, timers: dict, rounds: int, calls: int) -> dict:
@@ -79,10 +84,22 @@ def measure(
             for t in TASKS
         ]
         general = [
-            row({"task": t, "layer": name}, general_timers(name, t), rounds, calls // 5)
+            row(
+                {"task": t, "layer": name},
+                general_timers(name, t, julia_general),
+                rounds,
+                calls // 5,
+            )
             for name in GENERAL
             for t in TASKS
         ]
+        again = None
+        if steady is not None:
+            bar.set_postfix_str("again and again")
+            timed, grown = (2_000, 10_000) if quick else (10_000, 100_000)
+            found = {k: dict(v) for k, v in dict(steady(timed, grown)).items()}
+            again = {"timed": timed, "calls": grown, "sides": found}
+            bar.update()
         exchange = None
         if crossing is not None:
             exchange = row({"tensor": "8 x 64"}, dict(crossing), rounds, 200)
@@ -100,6 +117,7 @@ def measure(
         "report": report,
         "general": general,
         "crossing": exchange,
+        "steady": again,
         "scaling": scaling,
     }
 
@@ -171,6 +189,22 @@ def text(results: dict) -> str:
         lines = ["| one tensor of 8 x 64, float32 | us |", "|---|---|"]
         lines += [f"| {k} | {v['min']:.2f} ({v['mean']:.2f}) |" for k, v in us.items()]
         parts += ["The crossing alone:", "\n".join(lines)]
+    if again := tables["steady"]:
+        lines = [
+            f"| net 8-64-4, batch 64, from Julia | us, min of {again['timed']} calls "
+            f"| mean | mean / min | MB grown in {again['calls']} calls |",
+            "|---" * 5 + "|",
+        ]
+        lines += [
+            f"| {name} | {v['min']:.1f} | {v['mean']:.1f} | {v['mean'] / v['min']:.2f} "
+            f"| {v['growth']:.1f} |"
+            for name, v in again["sides"].items()
+        ]
+        parts += ["Again and again:", "\n".join(lines)]
+    if first := tables.get("first"):
+        lines = ["| in a fresh process, from Julia | seconds |", "|---|---|"]
+        lines += [f"| {step} | {seconds:.2f} |" for step, seconds in first.items()]
+        parts += ["The first gradient:", "\n".join(lines)]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -179,6 +213,7 @@ STYLE = {
     "ours, Python": ("C0", "s"),
     "ours, Julia": ("C1", "D"),
     "ours, Zygote": ("C4", "d"),
+    "ours, thunks": ("C8", "p"),
     "pure Julia": ("C2", "^"),
     "PyTorch": ("C3", "v"),
     "torch.func": ("C5", "<"),
@@ -249,16 +284,36 @@ def draw_scaling(rows: list[dict], path: Path) -> None:
 def main(
     args: Any,
     julia_timers: Callable[..., Any] | None = None,
+    julia_general: Callable[..., Any] | None = None,
     crossing: Any = None,
+    steady: Callable[..., Any] | None = None,
     julia_version: str | None = None,
 ) -> None:
     """Measure and write the JSON file that args name; ``quick`` as second argument."""
     out, *rest = [str(arg) for arg in args]
     results = {
         "machine": machine(julia_version),
-        "tables": measure("quick" in rest, julia_timers, crossing),
+        "tables": measure(
+            "quick" in rest, julia_timers, julia_general, crossing, steady
+        ),
     }
     Path(out).write_text(json.dumps(results, indent=1) + "\n")
+
+
+def first_gradient(found: julia.Environment, times: int) -> dict[str, float]:
+    """Seconds of each step to the first gradient, the least of several processes."""
+    runs = []
+    for _ in tqdm(range(times), desc="first gradient", unit="process"):
+        done = subprocess.run(
+            found.command(HERE / "first_gradient.jl"),
+            env=found.variables(),
+            check=True,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        lines = [line.split("\t") for line in done.stdout.splitlines()]
+        runs.append({step: float(seconds) for step, seconds in lines})
+    return {step: min(each[step] for each in runs) for step in runs[0]}
 
 
 def run(quick: bool) -> dict:
@@ -274,6 +329,9 @@ def run(quick: bool) -> dict:
     else:
         command = found.command(HERE / "julia_sides.jl", *args)
         subprocess.run(command, env=found.variables(), check=True)
+        results = json.loads(out.read_text())
+        results["tables"]["first"] = first_gradient(found, 1 if quick else 3)
+        out.write_text(json.dumps(results, indent=1) + "\n")
     return json.loads(out.read_text())
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from importlib.util import find_spec
+from typing import Any
 
 import numpy as np
 import paddle
@@ -158,6 +159,13 @@ GENERAL = {
         ),
         [64, 8],
     ),
+    "perceptron, layer normalization": lambda: (
+        nn.Sequential(
+            *(nn.Linear(8, 64), nn.LayerNorm(64), nn.ReLU()),
+            *(nn.Linear(64, 64), nn.LayerNorm(64), nn.ReLU(), nn.Linear(64, 4)),
+        ),
+        [64, 8],
+    ),
     "small convolutional net": lambda: (
         nn.Sequential(
             *(nn.Conv2D(3, 8, 3), nn.ReLU(), nn.MaxPool2D(2)),
@@ -172,23 +180,28 @@ GENERAL = {
 }
 
 
-def general_timers(name: str, task: str) -> dict[str, Timer]:
-    """Any layer: native against stateless(layer)."""
+def general_timers(
+    name: str, task: str, julia_timers: Callable[..., Any] | None
+) -> dict[str, Timer]:
+    """Any layer: native against stateless(layer), and the wrapper in Julia."""
     paddle.seed(0)
     layer, shape = GENERAL[name]()
     layer.eval()
     net, params, _ = stateless(layer)
     x = paddle.rand(shape)
+    cotangent = paddle.ones_like(layer(x)).detach()
+    in_julia = {} if julia_timers is None else julia_timers(layer, x, cotangent, task)
     if task == FORWARD:
         return {
             "native Paddle": timer(lambda: layer(x)),
             "ours, Python": timer(lambda: net.forward(params, x)),
+            **in_julia,
         }
-    cotangent = paddle.ones_like(layer(x))
     leaf = x.clone()
     leaf.stop_gradient = False
     leaves = [*layer.parameters(), leaf]
     return {
         "native Paddle": timer(lambda: paddle.grad([layer(leaf)], leaves, [cotangent])),
         "ours, Python": timer(lambda: net.pullback(params, x)[1](cotangent)),
+        **in_julia,
     }
