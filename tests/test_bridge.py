@@ -8,6 +8,7 @@ from paddle import nn
 
 from conftest import assert_same, native, randn
 from paddle_chainrules import ACTIVATIONS, FCNet, bridge
+from paddle_chainrules._recording import Recording
 
 
 def test_forward_and_pullback_with_one_tensor_per_parameter():
@@ -25,7 +26,7 @@ def test_forward_and_pullback_with_one_tensor_per_parameter():
     y, back = pullback(x)
     assert_same(y, expected, rtol=1e-6, atol=1e-6)
     for _ in range(2):
-        grads = list(back(True, True, cotangent))
+        grads = list(back(True, True, False, cotangent))
         assert_same(grads, [*by_name.values(), by_x], rtol=1e-5, atol=1e-6)
 
 
@@ -56,11 +57,40 @@ def test_back_gives_what_is_asked(layer, shape, flat):
     tensors = [handle.net.flatten(named)] if flat else params
     _, _, (y, back) = handle.bind_and("pullback", flat, *tensors, randn(shape))
     cotangent = randn(list(y.shape), seed=1)
-    *by_params, by_x = back(True, True, cotangent)
+    *by_params, by_x = back(True, True, False, cotangent)
     none = [None] * len(by_params)
-    assert_same(list(back(True, False, cotangent)), [*by_params, None], rtol=1e-6)
-    assert_same(list(back(False, True, cotangent)), [*none, by_x], rtol=1e-6)
-    assert list(back(False, False, cotangent)) == [*none, None]
+    assert_same(
+        list(back(True, False, False, cotangent)), [*by_params, None], rtol=1e-6
+    )
+    assert_same(list(back(False, True, False, cotangent)), [*none, by_x], rtol=1e-6)
+    assert list(back(False, False, False, cotangent)) == [*none, None]
+
+
+def test_the_last_use_lets_go_of_the_graph_and_another_makes_it_anew():
+    layer = nn.Sequential(nn.Linear(3, 50), nn.Dropout(0.5), nn.LayerNorm(50))
+    handle, params = bridge.layer(layer)
+    x, cotangent = randn([4, 3]), randn([4, 50], seed=1)
+    forward, pullback, _ = handle.bind_and("forward", False, *params, x)
+    paddle.seed(1)
+    for _ in range(3):
+        _, back = pullback(x)
+        first = list(back(True, True, False, cotangent))
+        assert count_recordings() == 1
+        assert_same(list(back(True, True, True, cotangent)), first)
+        assert count_recordings() == 0
+        # The same mask again, and no random number of the program's used up.
+        state = paddle.get_rng_state()
+        assert_same(list(back(False, True, False, cotangent))[-1], first[-1])
+        after = forward(x)
+        paddle.set_rng_state(state)
+        assert_same(forward(x), after)
+        assert_same(list(back(True, True, False, cotangent)), first)
+        del back
+
+
+def count_recordings():
+    gc.collect()
+    return sum(isinstance(found, Recording) for found in gc.get_objects())
 
 
 def test_gradients_come_in_the_order_of_the_names_beyond_ten_layers():
@@ -74,7 +104,9 @@ def test_gradients_come_in_the_order_of_the_names_beyond_ten_layers():
         _, _, (_, back) = handle.bind_and("pullback", False, *params, x)
         expected, by_x = net.vjp(net.init(3), x, cotangent)
         assert_same(
-            list(back(True, True, cotangent)), [*expected.values(), by_x], rtol=1e-12
+            list(back(True, True, False, cotangent)),
+            [*expected.values(), by_x],
+            rtol=1e-12,
         )
 
 
@@ -89,11 +121,11 @@ def test_flat_parameters(activation, shape):
     forward, _, (y, back) = handle.bind_and("pullback", True, theta, x)
     assert_same(y, handle.net.forward(named, x), rtol=1e-14)
     assert_same(forward(x), y, rtol=1e-14)
-    *grads, grad_x = back(True, True, cotangent)
+    *grads, grad_x = back(True, True, False, cotangent)
     expected, expected_x = handle.net.vjp(named, x, cotangent)
     assert_same(grads, list(expected.values()), rtol=1e-13, atol=1e-14)
     assert_same(grad_x, expected_x, rtol=1e-13, atol=1e-14)
-    assert back(True, True, None) == (None,) * 5
+    assert back(True, True, False, None) == (None,) * 5
 
 
 @pytest.mark.parametrize("flat", [True, False])
@@ -123,9 +155,9 @@ def test_structures_and_missing_cotangents():
     _, _, (packed, back) = handle.bind_and("pullback", False, *params, x)
     assert packed[0] == (None, (None, None))
     assert len(packed) == 4
-    grads = back(True, True, None, randn([1, 2, 5]), None)
+    grads = back(True, True, False, None, randn([1, 2, 5]), None)
     assert [list(g.shape) for g in grads] == [[20, 3], [20, 5], [20], [20], [2, 4, 3]]
-    assert back(True, True, None, None, None) == (None,) * 5
+    assert back(True, True, False, None, None, None) == (None,) * 5
 
 
 def test_views_leave_as_contiguous_memory():

@@ -81,10 +81,9 @@ The way back of one call of a net: what Paddle keeps for it, `back`, and the arr
 aliases.
 
 Most are used once and then wait for Julia's garbage collector, which does not see the memory
-behind them. So in closed form, which gives the same again, Paddle's part is let go of once all
-gradients were asked for (what is `left` is none); a further use makes it anew and keeps it. A
-recorded graph is kept: dropout would fall otherwise the second time. As with any pullback,
-arrays must not change in between.
+behind them. So Paddle's part is let go of once all gradients were asked for (what is `left` is
+none); a further use makes it anew, with the random numbers of the first time, and keeps it. As
+with any pullback, arrays must not change in between.
 """
 mutable struct Reverse{P<:Tuple,I<:Tuple}
     net::PaddleNet
@@ -94,7 +93,6 @@ mutable struct Reverse{P<:Tuple,I<:Tuple}
     shape::Union{Leaf,Tuple,NamedTuple}
     back::Py
     left::Asked
-    again::Bool
 end
 
 """
@@ -115,7 +113,7 @@ function pullback(net::PaddleNet, xs::Tuple, ps)
             drop(made)
         end
     end
-    return y, Reverse(net, params, inputs, flat, outline(y), back, ALL, false)
+    return y, Reverse(net, params, inputs, flat, outline(y), back, ALL)
 end
 
 """
@@ -139,12 +137,15 @@ function gradients(reverse::Reverse, cotangents::Vector, asked::Asked = ALL)
     bridge()
     params, inputs = reverse.params, reverse.inputs
     GC.@preserve params inputs cotangents in_turn((params..., inputs...)) do
+        last = is_last!(reverse, asked)
         lent = PyPtr[c === nothing ? none() : lend(c) for c in cotangents]
+        flags = map(boolean, (asked.params, asked.inputs, last))
         found = try
-            call(use!(reverse), [boolean(asked.params); boolean(asked.inputs); lent])
+            call(back!(reverse), PyPtr[flags...; lent])
         finally
             foreach(((c, p),) -> c === nothing || drop(p), zip(cotangents, lent))
-            release!(reverse, asked)
+            # In closed form what Paddle keeps is the object itself.
+            last && reverse.net.handle.closed && PythonCall.pydel!(reverse.back)
         end
         try
             return receive_gradients(reverse, found)
@@ -154,22 +155,25 @@ function gradients(reverse::Reverse, cotangents::Vector, asked::Asked = ALL)
     end
 end
 
-function use!(reverse::Reverse)
+"""
+    is_last!(reverse, asked)
+
+Whether no gradient is left to be asked for the first time after this.
+"""
+function is_last!(reverse::Reverse, asked::Asked)
+    left = reverse.left
+    now = Asked(left.params && !asked.params, left.inputs && !asked.inputs)
+    reverse.left = now
+    return left != now && !(now.params || now.inputs)
+end
+
+function back!(reverse::Reverse)
     if PythonCall.pyisnull(reverse.back)
         made = enter(reverse.net, :pullback, reverse.params, reverse.inputs, reverse.flat)
         reverse.back = owned_item(made, 1)
-        reverse.again = true
         drop(made)
     end
     return reverse.back
-end
-
-function release!(reverse::Reverse, asked::Asked)
-    left = reverse.left
-    reverse.left = left = Asked(left.params && !asked.params, left.inputs && !asked.inputs)
-    done = !(left.params || left.inputs)
-    reverse.net.handle.closed && done && !reverse.again && PythonCall.pydel!(reverse.back)
-    return nothing
 end
 
 function receive_gradients(reverse::Reverse, found::PyPtr)

@@ -180,17 +180,38 @@ end
     asked = pyeval("[]", Main)
     bound = pyeval(
         """lambda pullback, asked: lambda *args: (lambda made: (
-            made[0], lambda *a: asked.append(a[:2]) or made[1](*a)))(pullback(*args))""", Main,
+            made[0], lambda *a: asked.append(a[:3]) or made[1](*a)))(pullback(*args))""", Main,
     )
     net.handle.pullback = bound(net.handle.pullback, asked)
     w̄, x̄s... = back()
     @test isempty(asked)
     foreach(unthunk, x̄s)
-    @test pyconvert(Vector{Tuple{Bool,Bool}}, asked) == [(false, true)]
+    @test pyconvert(Vector{Tuple{Bool,Bool,Bool}}, asked) == [(false, true, false)]
     unthunk(w̄.params)
-    @test pyconvert(Vector{Tuple{Bool,Bool}}, asked)[2:end] == [(true, false)]
+    @test pyconvert(Vector{Tuple{Bool,Bool,Bool}}, asked)[2:end] == [(true, false, true)]
     Zygote.gradient((w, xs...) -> sum(w(xs...)), wrapper, xs...)
-    @test pyconvert(Vector{Tuple{Bool,Bool}}, asked)[3:end] == [(true, true)]
+    @test pyconvert(Vector{Tuple{Bool,Bool,Bool}}, asked)[3:end] == [(true, true, true)]
+end
+
+@testset "dropout falls once, however often its pullback is used" begin
+    paddle.seed(3)
+    layer = paddle.nn.Sequential(paddle.nn.Linear(3, 40), paddle.nn.Dropout(0.5))
+    wrapper = PaddleModuleWrapper(layer)
+    x, c = randn(Xoshiro(1), Float32, 3, 5), randn(Xoshiro(2), Float32, 40, 5)
+    for config in ((), (Zygote.ZygoteRuleConfig(),))
+        y, back = rrule(config..., wrapper, x)
+        dropped = y .== 0
+        @test 0.3 < sum(dropped) / length(y) < 0.7
+        # By hand: the mask of the output, and 1 / (1 - p) where it is kept.
+        masked = 2 .* c .* .!dropped
+        for factor in (1, 2, 3)
+            w̄, x̄ = back(Float32(factor) .* c)
+            GC.gc()
+            @test same(unthunk(x̄), factor .* (wrapper.params[1]' * masked))
+            @test same(unthunk(w̄.params)[1], factor .* (masked * x'))
+            @test wrapper(x) != y
+        end
+    end
 end
 
 @testset "a wrong cotangent is refused before anything is asked for" begin

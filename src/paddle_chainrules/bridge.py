@@ -22,7 +22,7 @@ from ._autodiff import flatten_tree
 from ._chain import Chain
 from ._closed_form import Weights, weights_of
 from ._fcnet import FCNet
-from ._net import WRT, Net
+from ._net import WRT, Net, NetPullback
 from ._params import Params
 from ._stateless import stateless
 
@@ -30,9 +30,10 @@ Packed = Any
 """An output for Julia: a tensor, or ``(structure, leaf, ...)`` for a tree of them."""
 
 Back = Callable[..., tuple[Any, ...]]
-"""``back(params, args, cotangent or None, ...)``, one cotangent per output leaf:
+"""``back(params, args, last, cotangent or None, ...)``, one cotangent per output leaf:
 gradients of the parameters in order (one for theta) and of the inputs, None where there
-is none or where the Booleans ``params`` and ``args`` do not ask for it."""
+is none or where the Booleans ``params`` and ``args`` do not ask for it. With ``last``
+what is kept for the way back is let go of; a later call makes it anew."""
 
 
 class Handle:
@@ -107,14 +108,19 @@ class Recorded(Bound):
         return _pack(self._net.forward(self._params, *args))
 
     def pullback(self, *args: Tensor) -> tuple[Packed, Back]:
-        output, pullback = self._net.pullback(self._params, *args)
+        state = paddle.get_rng_state()
+        kept: NetPullback | None
+        output, kept = self._net.pullback(self._params, *args)
         _, spec = flatten_tree(output)
         nothing = (None,) * len(args)
 
         def back(
-            params: bool, args: bool, *cotangents: Tensor | None
+            params: bool, inputs: bool, last: bool, *cotangents: Tensor | None
         ) -> tuple[Any, ...]:
-            wrt = WRT if params and args else tuple(compress(WRT, (params, args)))
+            nonlocal kept
+            pullback = kept or self._replay(state, args)
+            kept = None if last else pullback
+            wrt = WRT if params and inputs else tuple(compress(WRT, (params, inputs)))
             by_params, by_args = pullback(spec.unflatten(cotangents), wrt=wrt)
             if isinstance(self._params, Tensor):
                 by_params = [by_params]
@@ -124,9 +130,22 @@ class Recorded(Bound):
 
         return _pack(output), back
 
+    def _replay(self, state: Any, args: tuple[Tensor, ...]) -> NetPullback:
+        """The pullback once more, with the random numbers of the first time."""
+        now = paddle.get_rng_state()
+        paddle.set_rng_state(state)
+        try:
+            _, pullback = self._net.pullback(self._params, *args)
+        finally:
+            paddle.set_rng_state(now)
+        return pullback
+
 
 class Closed(Bound):
-    """A chain of affine maps, in closed form."""
+    """A chain of affine maps, in closed form.
+
+    What is kept for the way back is the function itself: Julia lets go of it.
+    """
 
     def __init__(self, chain: Chain, weights: Weights) -> None:
         self._chain = chain
@@ -139,10 +158,12 @@ class Closed(Bound):
         y, pullback = self._chain.pullback(self._weights, x, None)
         nothing = (None,) * (2 * len(self._weights))
 
-        def back(params: bool, args: bool, cotangent: Tensor | None) -> tuple[Any, ...]:
+        def back(
+            params: bool, inputs: bool, last: bool, cotangent: Tensor | None
+        ) -> tuple[Any, ...]:
             if cotangent is None:
                 return (*nothing, None)
-            grads, x_bar = pullback.reverse(cotangent, params, args)
+            grads, x_bar = pullback.reverse(cotangent, params, inputs)
             return (*(grads or nothing), x_bar)
 
         return y, back
