@@ -28,6 +28,28 @@ end
     @test !PaddleChainRules.load_table!(pybuiltins.int)
 end
 
+@testset "another framework's table" begin
+    # Nothing in the exchange is Paddle's: whoever exports the table can take its place.
+    if pytruth(pyimport("importlib.util").find_spec("torch") == pybuiltins.None)
+        @info "skipped: PyTorch, which exports the same table, is not installed"
+        @test_skip "PyTorch's exchange table"
+    else
+        torch = pyimport("torch")
+        try
+            @test PaddleChainRules.load_table!(torch.Tensor)
+            x = rand(Float32, 3, 4)
+            t = tensor_of(x)
+            @test pyisinstance(t, torch.Tensor)
+            x[2, 3] = 42
+            @test pyconvert(Float32, t[2, 1].item()) == 42
+            @test receive(t * 2) == 2x
+        finally
+            PaddleChainRules.load_table!(paddle.Tensor)
+        end
+        @test pyisinstance(tensor_of([1.0]), paddle.Tensor)
+    end
+end
+
 # Every test below on both ways: the exchange table, and capsules.
 for (way, run) in (("table", f -> f()), ("capsules", without_table))
 
