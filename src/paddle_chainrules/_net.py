@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import paddle
@@ -74,6 +74,7 @@ class RecordedPullback(NetPullback):
         self._recording = recording
         self._spec = spec
         self._order = order  # of the caller's parameters; None for one theta
+        self._count = 1 if order is None else len(order)
         self._args_spec = args_spec
         self._out_spec = out_spec
 
@@ -81,25 +82,30 @@ class RecordedPullback(NetPullback):
         self, cotangent: Tree, *, wrt: str | tuple[str, ...] = WRT
     ) -> tuple[Tree, Tree]:
         names = asked_for(wrt)
+        by_params, by_args = "params" in names, "args" in names
         leaves = cotangent_leaves(cotangent, self._out_spec)
-        count = 1 if self._order is None else len(self._order)
-        asked = None
-        if names is not WRT:
-            start = 0 if "params" in names else count
-            stop = count + (self._args_spec.num_leaves if "args" in names else 0)
-            asked = range(start, stop)
-        grads = self._recording.gradients(leaves, asked)
+        grads = self.leaves(leaves, by_params, by_args)
         grad_params: Tree = None
-        if "params" in names:
+        if by_params:
             grad_params = (
                 grads[0]
                 if self._order is None
-                else self._spec.named(grads[:count], self._order)
+                else self._spec.named(grads[: self._count], self._order)
             )
-        grad_args = (
-            self._args_spec.unflatten(grads[count:]) if "args" in names else None
-        )
-        return grad_params, grad_args
+        rest = grads[self._count :]
+        return grad_params, self._args_spec.unflatten(rest) if by_args else None
+
+    def leaves(
+        self, cotangents: Sequence[Tensor | None], params: bool, args: bool
+    ) -> list[Tensor | None]:
+        """Gradients in a row: of the parameters in forward order, then of the args."""
+        asked = None
+        if not (params and args):
+            start = 0 if params else self._count
+            asked = range(
+                start, self._count + (self._args_spec.num_leaves if args else 0)
+            )
+        return self._recording.gradients(cotangents, asked)
 
 
 class Net(abc.ABC):
@@ -169,17 +175,20 @@ class Net(abc.ABC):
             assert self.chain is not None
             order = None if isinstance(params, Tensor) else tuple(params)
             return self.chain.pullback(weights, args[0], order)
-        output, pullback, _ = self._record(params, args, kwargs)
+        output, pullback, _ = self.recorded(params, args, kwargs)
         return output, pullback
 
-    def _record(
+    def recorded(
         self,
         params: Params,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         has_aux: bool = False,
     ) -> tuple[Tree, RecordedPullback, Tree]:
-        """Output, pullback, and what else the formula gives where it has_aux."""
+        """Output, pullback on a recorded graph, and aux where the formula has_aux.
+
+        Arguments are not checked.
+        """
         spec = self.spec
         if isinstance(params, Tensor):
             order, given = None, [params]

@@ -138,7 +138,7 @@ class StatelessLayer(Net):
             return super().pullback(params, *args, **kwargs)
         self._check(params, args)
         given = {**kwargs, "_buffers": self._check_buffers(buffers)}
-        return self._record(params, args, given, has_aux=True)
+        return self.recorded(params, args, given, has_aux=True)
 
     def to_state_dict(
         self,

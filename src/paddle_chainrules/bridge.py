@@ -11,7 +11,6 @@ Arguments are checked on the Julia side, in Julia's terms.
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import compress
 from typing import Any
 
 import paddle
@@ -22,7 +21,7 @@ from ._autodiff import flatten_tree
 from ._chain import Chain
 from ._closed_form import Weights, weights_of
 from ._fcnet import FCNet
-from ._net import WRT, Net, NetPullback
+from ._net import Net, RecordedPullback
 from ._params import Params
 from ._stateless import stateless
 
@@ -109,10 +108,8 @@ class Recorded(Bound):
 
     def pullback(self, *args: Tensor) -> tuple[Packed, Back]:
         state = paddle.get_rng_state()
-        kept: NetPullback | None
-        output, kept = self._net.pullback(self._params, *args)
-        _, spec = flatten_tree(output)
-        nothing = (None,) * len(args)
+        kept: RecordedPullback | None
+        output, kept, _ = self._net.recorded(self._params, args, {})
 
         def back(
             params: bool, inputs: bool, last: bool, *cotangents: Tensor | None
@@ -120,25 +117,18 @@ class Recorded(Bound):
             nonlocal kept
             pullback = kept or self._replay(state, args)
             kept = None if last else pullback
-            wrt = WRT if params and inputs else tuple(compress(WRT, (params, inputs)))
-            by_params, by_args = pullback(spec.unflatten(cotangents), wrt=wrt)
-            if isinstance(self._params, Tensor):
-                by_params = [by_params]
-            else:
-                by_params = (by_params or dict.fromkeys(self._params)).values()
-            return tuple(map(_plain, (*by_params, *(by_args or nothing))))
+            return tuple(map(_plain, pullback.leaves(cotangents, params, inputs)))
 
         return _pack(output), back
 
-    def _replay(self, state: Any, args: tuple[Tensor, ...]) -> NetPullback:
+    def _replay(self, state: Any, args: tuple[Tensor, ...]) -> RecordedPullback:
         """The pullback once more, with the random numbers of the first time."""
         now = paddle.get_rng_state()
         paddle.set_rng_state(state)
         try:
-            _, pullback = self._net.pullback(self._params, *args)
+            return self._net.recorded(self._params, args, {})[1]
         finally:
             paddle.set_rng_state(now)
-        return pullback
 
 
 class Closed(Bound):
@@ -209,5 +199,6 @@ def _plain(tensor: Tensor | None) -> Tensor | None:
     """Off the graph and contiguous, as Julia reads it."""
     if tensor is None:
         return None
-    tensor = tensor.detach()
+    if not tensor.stop_gradient:
+        tensor = tensor.detach()
     return tensor if tensor.is_contiguous() else tensor.contiguous()
