@@ -213,7 +213,6 @@ STYLE = {
     "ours, Python": ("C0", "s"),
     "ours, Julia": ("C1", "D"),
     "ours, Zygote": ("C4", "d"),
-    "ours, thunks": ("C8", "p"),
     "pure Julia": ("C2", "^"),
     "PyTorch": ("C3", "v"),
     "torch.func": ("C5", "<"),
@@ -221,12 +220,17 @@ STYLE = {
 }
 
 
+def drawn(rows: list[dict]) -> list[str]:
+    """The sides that have a style, the others stand in the tables only."""
+    return [side for side in STYLE if side in rows[0]["us"]]
+
+
 def draw_report(rows: list[dict], path: Path) -> None:
     """Time against batch size, one panel a task."""
     figure, panels = plt.subplots(1, 2, figsize=(11, 4.4), layout="constrained")
     for axes, task in zip(panels, TASKS, strict=True):
         mine = [row for row in rows if row["task"] == task]
-        for side in mine[0]["us"]:
+        for side in drawn(mine):
             color, marker = STYLE[side]
             axes.plot(
                 [row["batch"] for row in mine],
@@ -248,8 +252,9 @@ def draw_report(rows: list[dict], path: Path) -> None:
 
 
 def draw_scaling(rows: list[dict], path: Path) -> None:
-    """Time against the size of the net, where overhead ends."""
-    figure, panels = plt.subplots(1, 3, figsize=(13, 4.2), layout="constrained")
+    """Time against the size of the net, and against flops, where overhead ends."""
+    figure, grid = plt.subplots(2, 2, figsize=(11, 8), layout="constrained")
+    *panels, last = grid.flat
     fixed = {
         "width": "2 layers, batch 64",
         "depth": "width 64, batch 64",
@@ -262,7 +267,7 @@ def draw_scaling(rows: list[dict], path: Path) -> None:
             "depth": [len(row["sizes"]) - 1 for row in mine],
             "batch": [row["batch"] for row in mine],
         }[sweep]
-        for side in mine[0]["us"]:
+        for side in drawn(mine):
             color, marker = STYLE[side]
             axes.loglog(
                 swept,
@@ -275,8 +280,26 @@ def draw_scaling(rows: list[dict], path: Path) -> None:
         axes.minorticks_off()
         axes.set(title=f"Forward and gradients, {fixed[sweep]}", xlabel=sweep)
         axes.grid(alpha=0.3)
-    panels[0].set_ylabel("microseconds a call (less is better)")
+        axes.set_ylabel("microseconds a call (less is better)")
     panels[0].legend()
+    mine = [r for r in rows if r["task"] == PULLBACK]
+    for side in drawn(mine)[1:]:
+        color, marker = STYLE[side]
+        last.semilogx(
+            [r["flops"] for r in mine],
+            [r["us"][side]["min"] / r["us"]["native Paddle"]["min"] for r in mine],
+            linestyle="",
+            color=color,
+            marker=marker,
+        )
+    last.axhline(1, color=STYLE["native Paddle"][0])
+    last.set(
+        title="All of these: where overhead ends",
+        xlabel="floating-point operations a call",
+        ylabel="time, native Paddle = 1",
+        ylim=(0, None),
+    )
+    last.grid(alpha=0.3)
     figure.savefig(path, dpi=110)
     plt.close(figure)
 
