@@ -17,7 +17,7 @@ from conftest import (
     random_like,
     snapshot,
 )
-from paddle_chainrules import stateless
+from paddle_chainrules import stateless, vjp
 
 TOLERANCE = {"rtol": 1e-5, "atol": 1e-6}
 
@@ -271,7 +271,7 @@ def test_what_goes_in_closed_form(case):
 
 
 @pytest.mark.parametrize("make", [nn.LSTM, nn.GRU, nn.SimpleRNN])
-def test_part_of_the_gradients_where_paddle_gives_only_all(make):
+def test_part_of_the_gradients_where_paddle_gives_only_all(make, capfd):
     """Paddle's recurrent kernels fail where the input's gradient alone is asked for."""
     layer = make(3, 5)
     x, cotangent = randn([2, 4, 3]), randn([2, 4, 5], seed=1)
@@ -286,6 +286,13 @@ def test_part_of_the_gradients_where_paddle_gives_only_all(make):
     assert_same(list(both[0].values()), list(expected[1:]), **TOLERANCE)
     assert_same(pullback(seed, wrt="params"), (both[0], None), **TOLERANCE)
     assert_same(pullback(seed, wrt="args"), (None, (expected[0],)), **TOLERANCE)
+    assert capfd.readouterr().err == ""
+    # Where it isn't known of the function beforehand, Paddle complains, and we go on.
+    weights, inputs = vjp(net.forward, params, x)[1](seed)
+    _, pullback = vjp(net.forward, params, x)
+    assert_same(pullback(seed, wrt=[1]), (None, inputs), **TOLERANCE)
+    assert "RnnGradNode" in capfd.readouterr().err
+    assert_same(pullback(seed, wrt=[0]), (weights, None), **TOLERANCE)
 
 
 def test_params_are_copies_and_the_layer_may_go():

@@ -159,6 +159,9 @@ class Net(abc.ABC):
         """The net's closed form, where it has one."""
         return None
 
+    _indivisible = False
+    """Whether Paddle gives all gradients of this net or none."""
+
     def pullback(
         self, params: Params, *args: Any, **kwargs: Any
     ) -> tuple[Tree, NetPullback]:
@@ -213,7 +216,7 @@ class Net(abc.ABC):
             return outputs
 
         leaves = [*given, *arg_leaves]
-        values, recording = record(flat, leaves)
+        values, recording = record(flat, leaves, self._indivisible)
         pullback = RecordedPullback(recording, spec, order, args_spec, out_spec)
         if has_aux:
             aux_leaves, aux_spec = flatten_tree(aux)

@@ -58,12 +58,15 @@ def cut(outputs: Sequence[Any], inputs: Iterable[Any]) -> list[Any]:
 
 
 def record(
-    fn: Callable[[list[Any]], Sequence[Any]], leaves: Sequence[Any]
+    fn: Callable[[list[Any]], Sequence[Any]],
+    leaves: Sequence[Any],
+    indivisible: bool = False,
 ) -> tuple[list[Any], Recording]:
     """``fn(leaves)``, a list of outputs, and what it takes to differentiate it.
 
     The outputs are cut off from the caller's graph unless gradients are on and a leaf
-    requires them; then they stay differentiable.
+    requires them; then they stay differentiable. Of an indivisible function only all
+    gradients can be had.
     """
     connected = records_graph(leaves)
     with nullcontext() if paddle.is_grad_enabled() else paddle.enable_grad():
@@ -83,7 +86,7 @@ def record(
         for i, (leaf, stand_in) in enumerate(zip(leaves, stand_ins, strict=True))
         if stand_in is not leaf
     ]
-    recording = Recording(stand_ins, differentiable, outputs, connected)
+    recording = Recording(stand_ins, differentiable, outputs, connected, indivisible)
     return outputs if connected else cut(outputs, leaves), recording
 
 
@@ -105,11 +108,13 @@ class Recording:
         differentiable: Sequence[int],
         outputs: Sequence[Any],
         connected: bool,
+        indivisible: bool,
     ) -> None:
         self._stand_ins = stand_ins
         self._differentiable = differentiable
         self._outputs = outputs
         self._connected = connected
+        self._indivisible = indivisible
 
     def gradients(
         self,
@@ -134,18 +139,28 @@ class Recording:
         grads: list[Tensor | None] = [None] * len(self._stand_ins)
         if not (seeds and wanted):
             return grads
-        try:
-            found = self._grad(outputs, seeds, wanted)
-        except ValueError as error:
-            # Some of Paddle's kernels fail where not all gradients are asked for.
-            if len(wanted) == len(self._differentiable) or "nullptr" not in str(error):
-                raise
-            every = self._grad(outputs, seeds, self._differentiable)
-            by_leaf = dict(zip(self._differentiable, every, strict=True))
-            found = [by_leaf[i] for i in wanted]
+        found = self._divided(outputs, seeds, wanted)
         for i, grad in zip(wanted, own_memory(found, seeds), strict=True):
             grads[i] = grad
         return grads
+
+    def _divided(
+        self, outputs: list[Tensor], seeds: list[Tensor], wanted: Sequence[int]
+    ) -> Sequence[Tensor | None]:
+        """The wanted gradients alone, or picked from all of them."""
+        every = self._differentiable
+        if len(wanted) < len(every):
+            if not self._indivisible:
+                try:
+                    return self._grad(outputs, seeds, wanted)
+                except ValueError as error:
+                    # Some of Paddle's kernels fail where not all are asked for.
+                    if "nullptr" not in str(error):
+                        raise
+                    self._indivisible = True
+            found = self._grad(outputs, seeds, every)
+            return [grad for i, grad in zip(every, found, strict=True) if i in wanted]
+        return self._grad(outputs, seeds, every)
 
     def _grad(
         self, outputs: list[Tensor], seeds: list[Tensor], wanted: Sequence[int]

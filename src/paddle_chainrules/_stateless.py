@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 import paddle
-from paddle import Tensor
+from paddle import Tensor, nn
 
 from ._autodiff import Tree
 from ._chain import Chain, chain_of
@@ -88,6 +88,10 @@ class StatelessLayer(Net):
         self._release()
         self._lock = threading.RLock()
         self._chain = None if buffers else chain_of(layer, self._spec)
+        self._indivisible = any(
+            isinstance(part, nn.LSTM | nn.GRU | nn.SimpleRNN)
+            for part in layer.sublayers(include_self=True)
+        )
 
     @property
     def spec(self) -> ParamSpec:
