@@ -10,9 +10,11 @@ with _julia_handlers_kept():
 from ._activations import ACTIVATIONS
 from ._autodiff import Pullback, value_and_grad, vjp
 from ._fcnet import FCNet
+from ._laplacian import laplacian
 from ._net import Net, NetPullback
 from ._params import ParamSpec
 from ._stateless import StatelessLayer, stateless
+from ._taylor import derivative, taylor
 
 __version__ = _version("paddle-chainrules")
 
@@ -24,7 +26,10 @@ __all__ = [
     "ParamSpec",
     "Pullback",
     "StatelessLayer",
+    "derivative",
+    "laplacian",
     "stateless",
+    "taylor",
     "value_and_grad",
     "vjp",
 ]

@@ -1,0 +1,223 @@
+"""Derivatives of fully connected nets with respect to their input, for PDEs."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import paddle
+from paddle import Tensor
+
+from ._closed_form import weights_of
+from ._derivatives import DERIVATIVES, MAX_ORDER, Derivatives
+from ._fcnet import FCNet
+from ._jets import Jet, MultiIndex, indices_up_to, propagate
+from ._net import Net, check_tensor
+from ._params import Params, dtype_name
+from ._recording import records_graph
+
+
+def taylor(
+    net: Net, params: Params, x: Tensor, directions: Tensor, order: int
+) -> tuple[Tensor, ...]:
+    """Value and directional derivatives of a fully connected net, in one pass.
+
+    Like ``jax.experimental.jet``, for any number of directions at once. Exact for the
+    built-in activations, where nested ``paddle.grad`` finds no kernels; differentiable
+    once more with respect to parameters, ``x`` and ``directions``.
+
+    Args:
+        net: an :class:`FCNet` with a built-in activation, or ``stateless`` of a
+            ``Sequential`` of Linear layers with one of them between.
+        params: dict or theta.
+        x: shape [n, d], or [..., d].
+        directions: shape [d] for one, [k, d] for k of them, the same at all points.
+        order: 0 to 4.
+
+    Returns:
+        ``(y, d1, ..., d_order)``: y of shape [n, out], and the derivatives ``d^j/dt^j
+        net(x + t v)`` at t = 0 of shape [n, out], or [k, n, out] for k directions.
+
+    Raises:
+        TypeError: a net without closed form, a tensor of another dtype than the net's,
+            an order that is no integer.
+        ValueError: an order out of range, a direction of another length.
+
+    Example:
+        >>> import paddle
+        >>> from paddle_chainrules import FCNet, taylor
+        >>> net = FCNet((2, 8, 1), "tanh", "float64")
+        >>> x = paddle.rand([5, 2], dtype="float64")
+        >>> along_x = paddle.to_tensor([1.0, 0.0], dtype="float64")
+        >>> u, u_x, u_xx = taylor(net, net.init(0), x, along_x, order=2)
+        >>> u_xx.shape
+        paddle.Size([5, 1])
+    """
+    degree = _integer("order", order)
+    if not 0 <= degree <= MAX_ORDER:
+        raise ValueError(f"order must be 0 to {MAX_ORDER}, got {degree}; {BEYOND}")
+    width = check_input(net, params, x)
+    check_tensor("directions", directions, dtype_name(x.dtype))
+    if directions.ndim not in (1, 2) or directions.shape[-1] != width:
+        raise ValueError(
+            f"directions have shape {list(directions.shape)}, x {list(x.shape)}; a "
+            f"direction has one entry per input: [{width}], or [k, {width}] for k"
+        )
+    lead = list(directions.shape[:-1])
+    indices = [(j,) for j in range(degree + 1)]
+    with recording(params, x, directions):
+        seeds: dict[MultiIndex, Tensor] = {(1,): directions.reshape([*lead, 1, width])}
+        jet = _jet(net, params, x, seeds, indices)
+        return tuple(
+            _value(jet, index, x, lead if any(index) else []) for index in indices
+        )
+
+
+def derivative(
+    net: Net, params: Params, x: Tensor, multi_index: Sequence[int]
+) -> Tensor:
+    """One partial derivative of a fully connected net, in one pass: u_x, u_xy, ...
+
+    Args:
+        net: as for :func:`taylor`.
+        params: dict or theta.
+        x: shape [n, d], or [..., d].
+        multi_index: how often to differentiate by each of the d inputs, at most four
+            times together: ``(2, 0)`` is u_xx, ``(1, 1)`` is u_xy.
+
+    Returns:
+        The derivative of every output, shape [n, out]; differentiable once more with
+        respect to parameters and ``x``.
+
+    Raises:
+        TypeError: a net without closed form, a tensor of another dtype than the net's,
+            an index of something else than integers.
+        ValueError: an index of another length, negative, or of too high an order.
+
+    Example:
+        >>> import paddle
+        >>> from paddle_chainrules import FCNet, derivative
+        >>> net = FCNet((2, 8, 1), "tanh", "float64")
+        >>> x = paddle.rand([5, 2], dtype="float64")
+        >>> u_xy = derivative(net, net.init(0), x, (1, 1))
+        >>> u_xy.shape
+        paddle.Size([5, 1])
+    """
+    width = check_input(net, params, x)
+    index = check_multi_index(multi_index, width)
+    used = [i for i, m in enumerate(index) if m]
+    top = tuple(index[i] for i in used)
+    with recording(params, x):
+        seeds: dict[MultiIndex, Tensor] = {}
+        for position, i in enumerate(used):
+            seed = paddle.zeros([1, width], x.dtype)
+            seed[0, i] = 1.0
+            seeds[tuple(int(j == position) for j in range(len(used)))] = seed
+        jet = _jet(net, params, x, seeds, indices_up_to(top))
+        return _value(jet, top, x, [])
+
+
+BEYOND = (
+    "differentiate a lower derivative with respect to x once more, by vjp or "
+    "paddle.grad, for the order above"
+)
+
+
+def check_multi_index(multi_index: Sequence[int], width: int) -> MultiIndex:
+    """The multi-index as a tuple of ints, refused where it is none of a net's input."""
+    example = (2, *(0,) * (width - 1))
+    try:
+        index = tuple(_integer("a multi-index entry", m) for m in multi_index)
+    except TypeError as error:
+        raise TypeError(
+            f"multi_index must be a sequence of {width} integers, such as {example}, "
+            f"got {multi_index!r}"
+        ) from error
+    if len(index) != width or min(index) < 0:
+        raise ValueError(
+            f"multi_index {index} must have one entry per input, {width}, and none "
+            f"negative; {example} is the second derivative by the first"
+        )
+    if sum(index) > MAX_ORDER:
+        raise ValueError(
+            f"multi_index {index} is of order {sum(index)}, the highest is "
+            f"{MAX_ORDER}; {BEYOND}"
+        )
+    return index
+
+
+def derivatives_of(net: Any) -> Derivatives:
+    """The derivatives of a net's activation.
+
+    Raises:
+        TypeError: it has none in closed form.
+    """
+    if isinstance(net, FCNet) and isinstance(net.activation, str):
+        return DERIVATIVES[net.activation]
+    if isinstance(net, Net) and net.chain is not None:
+        return DERIVATIVES[net.chain.activation]
+    kind = (
+        f"an FCNet with the activation {net.activation!r}"
+        if isinstance(net, FCNet)
+        else repr(net)
+    )
+    raise TypeError(
+        "derivatives in closed form need an FCNet, or stateless of a Sequential of "
+        f"Linear layers, with one of the activations {sorted(DERIVATIVES)}; got "
+        f"{kind}. For anything else use jvp, hvp or hessian, which nest paddle.grad"
+    )
+
+
+def _integer(name: str, value: Any) -> int:
+    if isinstance(value, bool):
+        raise TypeError(f"{name} must be an integer, got {value!r}")
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be an integer, got {value!r}") from None
+
+
+def check_input(net: Net, params: Params, x: Any) -> int:
+    """The number of inputs, with the arguments refused in the net's own terms."""
+    derivatives_of(net)
+    check_tensor("x", x, net.spec.dtypes[0])
+    net._check(params, (x,))
+    width = net.spec.shapes[0][0]
+    if x.shape[-1:] != (width,):
+        raise ValueError(
+            f"x has shape {list(x.shape)}, the net needs [n, {width}]: {width} "
+            "features in the last dimension, the batch before it"
+        )
+    return width
+
+
+def recording(params: Params, *tensors: Tensor) -> Any:
+    """The mode that records a graph where a tensor asks for it."""
+    given = [params] if isinstance(params, Tensor) else params.values()
+    return paddle.set_grad_enabled(records_graph([*tensors, *given]))
+
+
+def _jet(
+    net: Net,
+    params: Params,
+    x: Tensor,
+    seeds: dict[MultiIndex, Tensor],
+    indices: Sequence[MultiIndex],
+) -> Jet:
+    weights = weights_of(list(net.spec.as_dict(params).values()))
+    rows = x.reshape([-1, x.shape[-1]]) if x.ndim != 2 else x
+    return propagate(derivatives_of(net), weights, rows, seeds, indices)
+
+
+def _value(jet: Jet, index: MultiIndex, x: Tensor, lead: list[int]) -> Tensor:
+    """A derivative at every point: [*lead, ..., out] for x of shape [..., d]."""
+    value = jet[(0,) * len(index)]
+    assert value is not None
+    n, width = value.shape
+    found = jet[index]
+    if found is None:
+        found = paddle.zeros([1, width], value.dtype)
+    if found.shape[-2] != n or found.ndim != len(lead) + 2:
+        found = found.expand([*lead, n, width])
+    return found if x.ndim == 2 else found.reshape([*lead, *x.shape[:-1], width])

@@ -1,0 +1,472 @@
+"""Derivatives with respect to the input, against mpmath's at sixty digits.
+
+mpmath differentiates the formula of the net by differences of high precision: nothing
+of it is shared with the package.
+"""
+
+import itertools
+
+import numpy as np
+import paddle
+import pytest
+from mpmath import mp, mpf
+from paddle import nn
+
+from conftest import assert_same, randn
+from paddle_chainrules import (
+    ACTIVATIONS,
+    FCNet,
+    derivative,
+    laplacian,
+    stateless,
+    taylor,
+    value_and_grad,
+    vjp,
+)
+from paddle_chainrules._derivatives import DERIVATIVES
+from paddle_chainrules._jets import partitions
+
+EXACT = {
+    "identity": lambda z: z,
+    "sigmoid": lambda z: 1 / (1 + mp.exp(-z)),
+    "tanh": mp.tanh,
+    "relu": lambda z: max(z, mpf(0)),
+    "gelu": lambda z: z * (1 + mp.erf(z / mp.sqrt(2))) / 2,
+    "silu": lambda z: z / (1 + mp.exp(-z)),
+    "softplus": lambda z: mp.log(1 + mp.exp(z)),
+    "elu": lambda z: z if z > 0 else mp.exp(z) - 1,
+    "leaky_relu": lambda z: z if z > 0 else z / 100,
+    "sin": mp.sin,
+}
+KINKED = ("relu", "leaky_relu", "elu")
+
+
+@pytest.fixture(autouse=True)
+def _sixty_digits():
+    with mp.workdps(60):
+        yield
+
+
+def exact_net(activation, values):
+    """The net as a function of mpmath numbers, with numpy parameters."""
+    layers = [
+        (
+            [[mpf(float(entry)) for entry in row] for row in weight],
+            [mpf(float(entry)) for entry in bias],
+        )
+        for weight, bias in zip(values[::2], values[1::2], strict=True)
+    ]
+    act = EXACT[activation]
+
+    def net(x):
+        for i, (weight, bias) in enumerate(layers):
+            x = [
+                sum((xi * row[j] for xi, row in zip(x, weight, strict=True)), bias[j])
+                for j in range(len(bias))
+            ]
+            if i < len(layers) - 1:
+                x = [act(z) for z in x]
+        return x
+
+    return net
+
+
+def case(activation, sizes=(2, 4, 3, 2), n=3, seed=1):
+    """A net with random parameters, its points, and the same in mpmath."""
+    net = FCNet(sizes, activation, "float64")
+    rng = np.random.default_rng(seed)
+    params = {
+        name: paddle.to_tensor(rng.standard_normal(shape))
+        for name, shape in zip(net.spec.names, net.spec.shapes, strict=True)
+    }
+    x = randn([n, sizes[0]], "float64", seed + 1)
+    values = [p.numpy() for p in params.values()]
+    return net, params, x, exact_net(activation, values)
+
+
+def assert_exact(found, expected):
+    """Within 1e-12 of the largest entry."""
+    expected = np.array(expected, dtype=object)
+    assert list(found.shape) == list(expected.shape)
+    scale = max(abs(e) for e in expected.flat)
+    error = max(
+        abs(mpf(float(f)) - e)
+        for f, e in zip(found.numpy().flat, expected.flat, strict=True)
+    )
+    assert error <= 1e-12 * scale
+
+
+@pytest.mark.parametrize("activation", sorted(ACTIVATIONS))
+def test_the_table_equals_mpmath(activation):
+    points = np.linspace(-6.3, 6.1, 25)
+    found = DERIVATIVES[activation](paddle.to_tensor(points), 4)
+    for order in range(5):
+        expected = [mp.diff(EXACT[activation], mpf(float(z)), order) for z in points]
+        given = found[order]
+        if isinstance(given, float):
+            given = paddle.full([len(points)], given, "float64")
+        error = [
+            abs(mpf(float(f)) - e) for f, e in zip(given.numpy(), expected, strict=True)
+        ]
+        assert max(error) < 1e-14 * max(1, *map(abs, expected)), order
+    for order in range(4):
+        assert (
+            len(DERIVATIVES[activation](paddle.to_tensor(points), order)) == order + 1
+        )
+
+
+@pytest.mark.parametrize("activation", sorted(ACTIVATIONS))
+def test_directional_derivatives_equal_mpmath(activation):
+    net, params, x, exact = case(activation)
+    directions = randn([3, 2], "float64", 7)
+    found = taylor(net, params, x, directions, 4)
+    assert len(found) == 5
+    assert_same(found[0], net.forward(params, x), rtol=1e-14)
+    for order in range(1, 5):
+        expected = [
+            [
+                [
+                    mp.diff(
+                        lambda t, p=p, v=v, j=j: exact(
+                            [mpf(float(p[i])) + t * mpf(float(v[i])) for i in range(2)]
+                        )[j],
+                        0,
+                        order,
+                    )
+                    for j in range(2)
+                ]
+                for p in x.numpy()
+            ]
+            for v in directions.numpy()
+        ]
+        if activation == "identity" and order > 1:
+            assert not found[order].any()
+        else:
+            assert_exact_or_zero(found[order], expected)
+    for k, direction in enumerate(directions):
+        for one, all_of_them in zip(
+            taylor(net, params, x, direction, 3)[1:], found[1:], strict=False
+        ):
+            assert_same(one, all_of_them[k], rtol=1e-13, atol=1e-13)
+
+
+def assert_exact_or_zero(found, expected):
+    if max(abs(e) for e in np.array(expected, dtype=object).flat) < 1e-20:
+        assert not found.any()
+    else:
+        assert_exact(found, expected)
+
+
+INDICES = [i for i in itertools.product(range(5), repeat=2) if sum(i) <= 4]
+
+
+@pytest.mark.parametrize("activation", sorted(ACTIVATIONS))
+def test_partial_derivatives_equal_mpmath(activation):
+    net, params, x, exact = case(activation, n=2)
+    for index in INDICES:
+        expected = [
+            [
+                mp.diff(
+                    lambda a, b, j=j: exact([a, b])[j],
+                    tuple(mpf(float(c)) for c in point),
+                    index,
+                )
+                if any(index)
+                else exact([mpf(float(c)) for c in point])[j]
+                for j in range(2)
+            ]
+            for point in x.numpy()
+        ]
+        assert_exact_or_zero(derivative(net, params, x, index), expected)
+
+
+@pytest.mark.parametrize("activation", sorted(ACTIVATIONS))
+def test_gradients_of_derivatives_equal_mpmath(activation):
+    """By every parameter and by the point, of a derivative of order two and three."""
+    net, params, x, _ = case(activation, sizes=(2, 3, 1), n=1)
+    theta = net.flatten(params)
+    flat = [mpf(float(t)) for t in theta.numpy()]
+    point = [mpf(float(c)) for c in x.numpy()[0]]
+
+    def exact(parameters, at):
+        values, start = [], 0
+        for shape in net.spec.shapes:
+            size = int(np.prod(shape))
+            part = np.array(parameters[start : start + size], dtype=object)
+            values.append(part.reshape(shape))
+            start += size
+        hidden = [
+            EXACT[activation](
+                sum(c * values[0][i][j] for i, c in enumerate(at)) + values[1][j]
+            )
+            for j in range(3)
+        ]
+        return sum(h * values[2][j][0] for j, h in enumerate(hidden)) + values[3][0]
+
+    def partial(parameters, at, index):
+        return mp.diff(lambda a, b: exact(parameters, [a, b]), tuple(at), index)
+
+    def slopes(values, of):
+        return [
+            mp.diff(
+                lambda t, i=i: of([*values[:i], values[i] + t, *values[i + 1 :]]), 0
+            )
+            for i in range(len(values))
+        ]
+
+    for index in ((1, 1), (2, 0), (1, 2)):
+
+        def function(theta, x, index=index):
+            return derivative(net, theta, x, index)
+
+        y, pullback = vjp(function, theta, x)
+        by_theta, by_x = pullback(paddle.ones_like(y))
+        if by_theta is None:  # of a derivative that vanishes everywhere
+            by_theta = paddle.zeros_like(theta)
+        if by_x is None:
+            by_x = paddle.zeros_like(x)
+        assert_exact_or_zero(
+            by_theta, slopes(flat, lambda v, index=index: partial(v, point, index))
+        )
+        assert_exact_or_zero(
+            by_x, [slopes(point, lambda v, index=index: partial(flat, v, index))]
+        )
+
+
+def nested(net, params, x, index):
+    """The derivative by nested paddle.grad: exact where Paddle has the kernels."""
+    x = x.detach()
+    x.stop_gradient = False
+    y = net.forward(params, x)
+    columns = []
+    for j in range(y.shape[1]):
+        d = y[:, j].sum()
+        for i in [i for i, m in enumerate(index) for _ in range(m)]:
+            (g,) = paddle.grad(d, x, create_graph=True)
+            part = g[:, i]
+            d = part.sum()
+        columns.append(part)
+    return paddle.stack(columns, axis=1)
+
+
+@pytest.mark.parametrize("activation", ["tanh", "silu"])
+@pytest.mark.parametrize("index", [(2, 0), (1, 1), (0, 3)])
+def test_derivatives_equal_nested_paddle_grad(activation, index):
+    net, params, x, _ = case(activation, n=5)
+    leaves = {name: p.detach() for name, p in params.items()}
+    for leaf in leaves.values():
+        leaf.stop_gradient = False
+    expected = nested(net, leaves, x, index)
+    found = derivative(net, params, x, index)
+    assert_same(found, expected, rtol=1e-12, atol=1e-12)
+    cotangent = randn([5, 2], "float64", 4)
+    grads = paddle.grad([expected], [*leaves.values()], [cotangent], allow_unused=True)
+    _, pullback = vjp(lambda p: derivative(net, p, x, index), params)
+    (by_name,) = pullback(cotangent)
+    assert by_name["2.bias"] is None
+    for name, grad in zip(leaves, grads, strict=True):
+        if grad is not None:
+            assert_same(by_name[name], grad, rtol=1e-11, atol=1e-11)
+
+
+def test_partitions_count_as_faa_di_bruno():
+    assert partitions((4,)) == (
+        (1, ((1,), (1,), (1,), (1,))),
+        (6, ((1,), (1,), (2,))),
+        (4, ((1,), (3,))),
+        (3, ((2,), (2,))),
+        (1, ((4,),)),
+    )
+    for index in INDICES:
+        bell = (1, 1, 2, 5, 15)[sum(index)]
+        assert sum(count for count, _ in partitions(index)) == bell
+
+
+@pytest.mark.parametrize("shape", [[4, 2], [1, 2], [2], [3, 4, 2], [0, 2]])
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+@pytest.mark.parametrize("sizes", [(2, 1), (2, 5, 3)])
+def test_shapes(shape, activation, sizes):
+    net = FCNet(sizes, activation, "float64")
+    params, x = net.init(0), randn(shape, "float64")
+    theta = net.flatten(params)
+    out = [*shape[:-1], sizes[-1]]
+    for given in (params, theta):
+        assert derivative(net, given, x, (1, 1)).shape == out
+        assert laplacian(net, given, x).shape == out
+        one = taylor(net, given, x, paddle.ones([2], "float64"), 2)
+        assert [list(t.shape) for t in one] == [out] * 3
+        five = taylor(net, given, x, randn([5, 2], "float64"), 2)
+        assert [list(t.shape) for t in five] == [out, [5, *out], [5, *out]]
+        assert [t.stop_gradient for t in five] == [True] * 3
+
+
+def test_any_chain_and_float32():
+    layer = nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 2))
+    net, params, _ = stateless(layer)
+    same = FCNet((3, 5, 2), "tanh")
+    x = randn([4, 3])
+    expected = derivative(same, same.from_state_dict(layer.state_dict()), x, (1, 0, 1))
+    assert_same(derivative(net, params, x, (1, 0, 1)), expected, rtol=1e-6, atol=1e-7)
+
+
+def test_a_graph_only_where_it_is_asked_for():
+    net = FCNet((2, 4, 1), "tanh", "float64")
+    params, x = net.init(0), randn([3, 2], "float64")
+    before = {name: p.numpy().copy() for name, p in params.items()}
+    assert derivative(net, params, x, (2, 0)).stop_gradient
+    x.stop_gradient = False
+    assert not derivative(net, params, x, (2, 0)).stop_gradient
+    with paddle.no_grad():
+        assert derivative(net, params, x, (2, 0)).stop_gradient
+    assert x.grad is None
+    for name, p in params.items():
+        assert p.stop_gradient
+        np.testing.assert_array_equal(p.numpy(), before[name])
+
+
+def test_bad_input():
+    net = FCNet((2, 4, 1), "tanh", "float64")
+    params, x = net.init(0), randn([3, 2], "float64")
+    v = paddle.ones([2], "float64")
+    with pytest.raises(ValueError, match="order must be 0 to 4, got 5"):
+        taylor(net, params, x, v, 5)
+    with pytest.raises(TypeError, match=r"order must be an integer, got 1\.5"):
+        taylor(net, params, x, v, 1.5)
+    with pytest.raises(ValueError, match=r"shape \[3\].*one entry per input: \[2\]"):
+        taylor(net, params, x, paddle.ones([3], "float64"), 2)
+    with pytest.raises(TypeError, match="directions is float32"):
+        taylor(net, params, x, paddle.ones([2]), 2)
+    with pytest.raises(TypeError, match=r"x is int64, the net computes in float64"):
+        derivative(net, params, paddle.ones([3, 2], "int64"), (1, 0))
+    with pytest.raises(ValueError, match=r"\[3, 5\].*\[n, 2\]"):
+        laplacian(net, params, randn([3, 5], "float64"))
+    for index in ((1,), (1, 0, 0), (-1, 1)):
+        with pytest.raises(
+            ValueError, match="one entry per input, 2, and none negative"
+        ):
+            derivative(net, params, x, index)
+    for index in ("xy", (0.5, 1), 2, (True, False)):
+        with pytest.raises(TypeError, match="must be a sequence of 2 integers"):
+            derivative(net, params, x, index)
+    with pytest.raises(ValueError, match="is of order 5, the highest is 4"):
+        derivative(net, params, x, (3, 2))
+    custom = FCNet((2, 4, 1), paddle.tanh, "float64")
+    layer_norm, weights, _ = stateless(nn.LayerNorm(2))
+    for other, given in ((custom, params), (layer_norm, weights)):
+        for call in (
+            lambda o=other, g=given: laplacian(o, g, x),
+            lambda o=other, g=given: derivative(o, g, x, (2, 0)),
+            lambda o=other, g=given: taylor(o, g, x, v, 2),
+        ):
+            with pytest.raises(TypeError, match=r"closed form need.*use jvp"):
+                call()
+    with pytest.raises(TypeError, match="closed form need"):
+        laplacian(nn.Linear(2, 1), params, x)
+
+
+@pytest.mark.parametrize("activation", sorted(ACTIVATIONS))
+@pytest.mark.parametrize("sizes", [(3, 2), (3, 4, 2), (3, 5, 4, 2), (1, 4, 3, 5, 1)])
+def test_the_laplacian_and_its_gradients(activation, sizes):
+    """Against the sum of second derivatives, which the tests above compare."""
+    net = FCNet(sizes, activation, "float64")
+    params = {
+        name: randn(shape, "float64", i)
+        for i, (name, shape) in enumerate(
+            zip(net.spec.names, net.spec.shapes, strict=True)
+        )
+    }
+    x, d = randn([4, sizes[0]], "float64", 9), sizes[0]
+
+    def by_parts(p, x):
+        twice = [tuple(2 * int(i == j) for j in range(d)) for i in range(d)]
+        return sum(derivative(net, p, x, index) for index in twice)
+
+    expected, expected_pullback = vjp(by_parts, params, x)
+    found, pullback = vjp(lambda p, x: laplacian(net, p, x), params, x)
+    tolerance = {"rtol": 1e-12, "atol": 1e-12 * float(1 + expected.abs().max())}
+    assert_same(laplacian(net, params, x), expected, **tolerance)
+    assert_same(found, expected, **tolerance)
+    cotangent = randn(list(found.shape), "float64", 8)
+    for one, other in zip(
+        pullback(cotangent), expected_pullback(cotangent), strict=True
+    ):
+        names = one if isinstance(one, dict) else {"x": one}
+        for name in names:
+            a = one[name] if isinstance(one, dict) else one
+            b = other[name] if isinstance(other, dict) else other
+            scale = 1.0 if b is None else float(1 + b.abs().max())
+            zero = paddle.zeros_like(a if a is not None else x)
+            assert_same(
+                zero if a is None else a,
+                zero if b is None else b,
+                rtol=1e-11,
+                atol=1e-11 * scale,
+            )
+
+
+def test_the_laplacian_may_be_differentiated_twice():
+    """Second-order optimisers: the gradient of a gradient."""
+    net = FCNet((2, 4, 1), "tanh", "float64")
+    params, x = net.init(0), randn([5, 2], "float64")
+
+    def carried(p):
+        return laplacian(net, p, x)
+
+    def by_parts(p):
+        return derivative(net, p, x, (2, 0)) + derivative(net, p, x, (0, 2))
+
+    def sharpness(kind):
+        def gradient(p):
+            _, grad = value_and_grad(lambda p: (kind(p) ** 2).sum())(p)
+            return (grad["0.weight"] ** 2).sum()
+
+        return value_and_grad(gradient)(params)
+
+    found, expected = sharpness(carried), sharpness(by_parts)
+    assert_same(found[0], expected[0], rtol=1e-12)
+    assert_same(found[1]["0.weight"], expected[1]["0.weight"], rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore:To copy construct from a tensor:UserWarning")
+@pytest.mark.parametrize("optimizer", ["Adam", "SGD", "LBFGS"])
+def test_training_on_second_derivatives(optimizer):
+    """-u'' = pi^2 sin(pi x) on [0, 1], with zero at both ends, in dynamic graph."""
+    net = FCNet((1, 12, 12, 1), "tanh", "float64")
+    params = {
+        name: paddle.create_parameter(
+            list(value.shape),
+            "float64",
+            default_initializer=nn.initializer.Assign(value),
+        )
+        for name, value in net.init(3).items()
+    }
+    x = paddle.linspace(0, 1, 21, dtype="float64").reshape([21, 1])
+    ends = paddle.to_tensor([[0.0], [1.0]], dtype="float64")
+    source = np.pi**2 * paddle.sin(np.pi * x)
+
+    def loss():
+        inside = ((laplacian(net, params, x) + source) ** 2).mean()
+        return inside + 50 * (net.forward(params, ends) ** 2).mean()
+
+    start = float(loss())
+    if optimizer == "LBFGS":
+        opt = paddle.optimizer.LBFGS(
+            0.5, max_iter=40, line_search_fn="strong_wolfe", parameters=params.values()
+        )
+
+        def closure():
+            opt.clear_grad()
+            value = loss()
+            value.backward()
+            return value
+
+        opt.step(closure)
+    else:
+        rate = {"Adam": 0.01, "SGD": 1e-4}[optimizer]
+        opt = getattr(paddle.optimizer, optimizer)(rate, parameters=params.values())
+        for _ in range(150):
+            value = loss()
+            value.backward()
+            opt.step()
+            opt.clear_grad()
+    assert float(loss()) < {"LBFGS": 0.1, "Adam": 0.3, "SGD": 0.99}[optimizer] * start
