@@ -3,12 +3,17 @@ module PaddleChainRulesZygoteExt
 
 using ChainRulesCore: ChainRulesCore
 using PaddleChainRules:
-    Eager, Inputs, PaddleModuleWrapper, PaddleNet, net_rule, wrapper_rule
+    Eager, Inputs, PaddleModuleWrapper, PaddleNet, derivative, derivative_rule, laplacian,
+    laplacian_rule, net_rule, wrapper_rule
 using Zygote: ZygoteRuleConfig
 
 ChainRulesCore.rrule(::ZygoteRuleConfig, net::PaddleNet, x::Inputs, ps) =
     net_rule(Eager(), net, x, ps)
 ChainRulesCore.rrule(::ZygoteRuleConfig, w::PaddleModuleWrapper, xs...) =
     wrapper_rule(Eager(), w, xs...)
+ChainRulesCore.rrule(::ZygoteRuleConfig, ::typeof(laplacian), net::PaddleNet, x, ps) =
+    laplacian_rule(Eager(), net, x, ps)
+ChainRulesCore.rrule(::ZygoteRuleConfig, ::typeof(derivative), net::PaddleNet, x, ps, index) =
+    derivative_rule(Eager(), net, x, ps, index)
 
 end

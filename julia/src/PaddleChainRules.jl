@@ -16,6 +16,9 @@ include("exchange.jl")
 include("net.jl")
 export PaddleFCNet, PaddleModuleWrapper, PaddleNet
 
+include("derivatives.jl")
+export derivative, laplacian
+
 include("pullback.jl")
 
 include("rules.jl")

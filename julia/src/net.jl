@@ -19,11 +19,13 @@ mutable struct PaddleHandle
     flat::Bool
     forward::Py
     pullback::Py
+    operator::Py
+    operators::Dict{Any,Any} # nets of derivatives by the input, made on first use
 end
 
 PaddleHandle(handle::Py, closed::Bool) = PaddleHandle(
     handle.bind_and, closed, WeakRef[], Ptr{Cvoid}[], false,
-    PythonCall.pynew(), PythonCall.pynew(),
+    PythonCall.pynew(), PythonCall.pynew(), handle.operator, Dict{Any,Any}(),
 )
 
 @leaf PaddleHandle

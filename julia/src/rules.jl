@@ -115,3 +115,22 @@ const Inputs = Union{AbstractArray,Tuple}
 
 ChainRulesCore.rrule(net::PaddleNet, x::Inputs, ps) = net_rule(Lazy(), net, x, ps)
 ChainRulesCore.rrule(w::PaddleModuleWrapper, xs...) = wrapper_rule(Lazy(), w, xs...)
+
+# Derivatives by the input are nets too, with the arguments of the net they are of.
+function operator_rule(how, net::PaddleNet, x, ps, constants)
+    y, back = net_rule(how, net, x, ps)
+    function operator_pullback(ȳ)
+        _, x̄, p̄s = back(ȳ)
+        return NoTangent(), NoTangent(), x̄, p̄s, map(Returns(NoTangent()), constants)...
+    end
+    return y, operator_pullback
+end
+
+laplacian_rule(how, net, x, ps) = operator_rule(how, applied(net, nothing), x, ps, ())
+derivative_rule(how, net, x, ps, index) =
+    operator_rule(how, applied(net, checked_index(net, index)), x, ps, (index,))
+
+ChainRulesCore.rrule(::typeof(laplacian), net::PaddleNet, x, ps) =
+    laplacian_rule(Lazy(), net, x, ps)
+ChainRulesCore.rrule(::typeof(derivative), net::PaddleNet, x, ps, index) =
+    derivative_rule(Lazy(), net, x, ps, index)

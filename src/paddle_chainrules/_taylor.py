@@ -9,7 +9,7 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from ._closed_form import weights_of
+from ._closed_form import Weights, weights_of
 from ._derivatives import DERIVATIVES, MAX_ORDER, Derivatives
 from ._fcnet import FCNet
 from ._jets import Jet, MultiIndex, indices_up_to, propagate
@@ -67,8 +67,9 @@ def taylor(
     lead = list(directions.shape[:-1])
     indices = [(j,) for j in range(degree + 1)]
     with recording(params, x, directions):
+        weights = weights_of(list(net.spec.as_dict(params).values()))
         seeds: dict[MultiIndex, Tensor] = {(1,): directions.reshape([*lead, 1, width])}
-        jet = _jet(net, params, x, seeds, indices)
+        jet = propagate(derivatives_of(net), weights, _rows(x), seeds, indices)
         return tuple(
             _value(jet, index, x, lead if any(index) else []) for index in indices
         )
@@ -106,16 +107,23 @@ def derivative(
     """
     width = check_input(net, params, x)
     index = check_multi_index(multi_index, width)
+    with recording(params, x):
+        weights = weights_of(list(net.spec.as_dict(params).values()))
+        return partial(derivatives_of(net), weights, x, index)
+
+
+def partial(
+    derivatives: Derivatives, weights: Weights, x: Tensor, index: MultiIndex
+) -> Tensor:
+    """The formula of :func:`derivative`, unchecked."""
     used = [i for i, m in enumerate(index) if m]
     top = tuple(index[i] for i in used)
-    with recording(params, x):
-        seeds: dict[MultiIndex, Tensor] = {}
-        for position, i in enumerate(used):
-            seed = paddle.zeros([1, width], x.dtype)
-            seed[0, i] = 1.0
-            seeds[tuple(int(j == position) for j in range(len(used)))] = seed
-        jet = _jet(net, params, x, seeds, indices_up_to(top))
-        return _value(jet, top, x, [])
+    units = paddle.eye(len(index), dtype=x.dtype)
+    seeds: dict[MultiIndex, Tensor] = {
+        tuple(int(j == i) for j in used): units[i : i + 1] for i in used
+    }
+    jet = propagate(derivatives, weights, _rows(x), seeds, indices_up_to(top))
+    return _value(jet, top, x, [])
 
 
 BEYOND = (
@@ -198,16 +206,8 @@ def recording(params: Params, *tensors: Tensor) -> Any:
     return paddle.set_grad_enabled(records_graph([*tensors, *given]))
 
 
-def _jet(
-    net: Net,
-    params: Params,
-    x: Tensor,
-    seeds: dict[MultiIndex, Tensor],
-    indices: Sequence[MultiIndex],
-) -> Jet:
-    weights = weights_of(list(net.spec.as_dict(params).values()))
-    rows = x.reshape([-1, x.shape[-1]]) if x.ndim != 2 else x
-    return propagate(derivatives_of(net), weights, rows, seeds, indices)
+def _rows(x: Tensor) -> Tensor:
+    return x if x.ndim == 2 else x.reshape([-1, x.shape[-1]])
 
 
 def _value(jet: Jet, index: MultiIndex, x: Tensor, lead: list[int]) -> Tensor:

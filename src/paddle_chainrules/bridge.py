@@ -11,6 +11,7 @@ Arguments are checked on the Julia side, in Julia's terms.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import chain
 from typing import Any
 
 import paddle
@@ -20,10 +21,15 @@ from ._activations import ACTIVATIONS, Activation
 from ._autodiff import flatten_tree
 from ._chain import Chain
 from ._closed_form import Weights, weights_of
+from ._derivatives import Derivatives
 from ._fcnet import FCNet
+from ._laplacian import forward as laplacian_forward
+from ._laplacian import laplacian_pullback
 from ._net import Net, RecordedPullback
 from ._params import Params
+from ._recording import record
 from ._stateless import stateless
+from ._taylor import derivatives_of, partial
 
 Packed = Any
 """An output for Julia: a tensor, or ``(structure, leaf, ...)`` for a tree of them."""
@@ -80,6 +86,10 @@ class Handle:
         result = getattr(bound, entry)(*tensors[count:])
         return bound.forward, bound.pullback, result
 
+    def operator(self, index: tuple[int, ...] | None) -> Operator:
+        """A handle of a derivative by the input: the Laplacian, or a partial one."""
+        return Operator(self, index)
+
     def _views(self, theta: Tensor) -> list[Tensor]:
         """The parameters within theta, on its memory."""
         views, start = [], 0
@@ -87,6 +97,22 @@ class Handle:
             views.append(theta[start : start + size].reshape(shape))
             start += size
         return views
+
+
+class Operator(Handle):
+    """A derivative of a net by its input, which Julia holds as a net of its own."""
+
+    def __init__(self, of: Handle, index: tuple[int, ...] | None) -> None:
+        name = "laplacian" if index is None else f"derivative {index}"
+        super().__init__(of.net, f"{name} of {of.label}", of.features)
+        self.derivatives = derivatives_of(of.net)
+        self.index = index
+
+    def bind(self, flat: bool, tensors: tuple[Tensor, ...]) -> Bound:
+        weights = weights_of(self._views(tensors[0]) if flat else tensors)
+        if self.index is None:
+            return Laplacian(self.derivatives, weights)
+        return Partial(self.derivatives, weights, self.index)
 
 
 class Bound:
@@ -157,6 +183,83 @@ class Closed(Bound):
             return (*(grads or nothing), x_bar)
 
         return y, back
+
+
+class Laplacian(Bound):
+    """The Laplacian of a chain, in closed form."""
+
+    def __init__(self, derivatives: Derivatives, weights: Weights) -> None:
+        self._derivatives = derivatives
+        self._weights = weights
+
+    def forward(self, x: Tensor) -> Packed:
+        value, _ = laplacian_forward(self._derivatives, self._weights, _rows(x), 2)
+        return _like(value, x)
+
+    def pullback(self, x: Tensor) -> tuple[Packed, Back]:
+        rows = _rows(x)
+        value, reverse = laplacian_pullback(self._derivatives, self._weights, rows)
+        *_, (_, bias) = self._weights
+
+        def back(
+            params: bool, inputs: bool, last: bool, cotangent: Tensor | None
+        ) -> tuple[Any, ...]:
+            if cotangent is None:
+                return (None,) * (2 * len(self._weights) + 1)
+            (*grads, _), x_bar = reverse(_rows(cotangent))
+            return (
+                *(grads if params else [None] * len(grads)),
+                paddle.zeros_like(bias) if params else None,
+                x_bar.reshape(x.shape) if inputs else None,
+            )
+
+        return _like(value, x), back
+
+
+class Partial(Bound):
+    """A partial derivative of a chain, by jets and the graph that they record."""
+
+    def __init__(
+        self, derivatives: Derivatives, weights: Weights, index: tuple[int, ...]
+    ) -> None:
+        self._derivatives = derivatives
+        self._weights = weights
+        self._index = index
+
+    def forward(self, x: Tensor) -> Packed:
+        return partial(self._derivatives, self._weights, x, self._index)
+
+    def pullback(self, x: Tensor) -> tuple[Packed, Back]:
+        def formula(leaves: list[Tensor]) -> list[Tensor]:
+            *values, x = leaves
+            return [partial(self._derivatives, weights_of(values), x, self._index)]
+
+        leaves = [*chain.from_iterable(self._weights), x]
+        (value,), recording = record(formula, leaves)
+
+        def back(
+            params: bool, inputs: bool, last: bool, cotangent: Tensor | None
+        ) -> tuple[Any, ...]:
+            if cotangent is None:
+                return (None,) * len(leaves)
+            stop = len(leaves) - 1
+            asked = range(0 if params else stop, stop + 1 if inputs else stop)
+            grads = recording.gradients([cotangent], asked)
+            return tuple(
+                paddle.zeros_like(leaf) if grad is None and i in asked else grad
+                for i, (leaf, grad) in enumerate(zip(leaves, grads, strict=True))
+            )
+
+        return value, back
+
+
+def _rows(x: Tensor) -> Tensor:
+    return x if x.ndim == 2 else x.reshape([-1, x.shape[-1]])
+
+
+def _like(value: Tensor, x: Tensor) -> Tensor:
+    """Rows with the leading dimensions of x."""
+    return value if x.ndim == 2 else value.reshape([*x.shape[:-1], value.shape[-1]])
 
 
 def activations() -> str:

@@ -1,0 +1,86 @@
+# Derivatives of fully connected nets by their input, for differential equations.
+
+"""
+    laplacian(net, x, ps)
+    laplacian(wrapper, x)
+
+The sum of the second derivatives of a fully connected net by each of its inputs, at every
+point: `(out, n)` for `x` of size `(d, n)`.
+
+Exact and in one pass, for a [`PaddleFCNet`](@ref) with a built-in activation, or a `Sequential`
+of Linear layers with one of them between; differentiable with respect to `ps` and `x`, in
+closed form. The arguments are those of `net(x, ps)`; a wrapper may stand for its net.
+
+Throws an `ArgumentError` for another kind of net, and what `net(x, ps)` throws.
+
+```julia
+wrapper = PaddleFCNet(2, 1, 3, 16; dtype = "float64", activation = "tanh")
+x = rand(2, 100)
+loss(w) = sum(abs2, laplacian(w, x) .+ 1)
+Zygote.gradient(loss, wrapper)
+```
+"""
+laplacian(net::PaddleNet, x, ps) = applied(net, nothing)(x, ps)
+laplacian(w::PaddleModuleWrapper, x, ps) = laplacian(w.net, x, ps)
+laplacian(w::PaddleModuleWrapper, x) = laplacian(w.net, x, w.params)
+
+"""
+    derivative(net, x, ps, multi_index)
+    derivative(wrapper, x, multi_index)
+
+One partial derivative of a fully connected net by its inputs, at every point: `(2, 0)` is u_xx,
+`(1, 1)` is u_xy, for at most four differentiations together.
+
+As [`laplacian`](@ref): exact, `(out, n)` for `x` of size `(d, n)`, differentiable with respect
+to `ps` and `x`.
+
+Throws an `ArgumentError` for another kind of net, an order above four, or an index that is
+negative, and a `DimensionMismatch` for one of another length than the inputs.
+"""
+derivative(net::PaddleNet, x, ps, multi_index) = applied(net, checked_index(net, multi_index))(x, ps)
+derivative(w::PaddleModuleWrapper, x, ps, multi_index) = derivative(w.net, x, ps, multi_index)
+derivative(w::PaddleModuleWrapper, x, multi_index) = derivative(w.net, x, w.params, multi_index)
+
+const MAX_ORDER = 4
+
+function checked_index(net::PaddleNet, multi_index)
+    all(m -> m isa Integer && !(m isa Bool), multi_index) || throw(
+        ArgumentError("multi_index must hold integers such as (2, 0), got $(repr(multi_index))"),
+    )
+    index = Tuple(Int.(Tuple(multi_index)))
+    net.features > 0 && length(index) != net.features && throw(
+        DimensionMismatch(
+            "multi_index $index has $(length(index)) entries, the net has $(net.features) " *
+            "inputs; give one for each",
+        ),
+    )
+    all(>=(0), index) ||
+        throw(ArgumentError("the entries of multi_index must not be negative, got $index"))
+    sum(index) <= MAX_ORDER || throw(
+        ArgumentError(
+            "multi_index $index is of order $(sum(index)), the highest is $MAX_ORDER; " *
+            "differentiate a lower derivative with respect to x for the order above",
+        ),
+    )
+    return index
+end
+
+"""
+    applied(net, index)
+
+The derivative of a net by its input, as a net with the same parameters; `index` is nothing for
+the Laplacian.
+"""
+function applied(net::PaddleNet, index)
+    return get!(net.handle.operators, index) do
+        net.handle.closed || throw(
+            ArgumentError(
+                "derivatives by the input in closed form need a fully connected net with one " *
+                "of the built-in activations, or a Sequential of Linear layers with one of " *
+                "them between; got $net",
+            ),
+        )
+        bridge()
+        net_of(net.handle.operator(index === nothing ? nothing : pytuple(index)))
+    end::PaddleNet
+end
