@@ -1,0 +1,138 @@
+using ChainRulesCore: NoTangent, Thunk, rrule, unthunk
+using ChainRulesTestUtils: ⊢, test_rrule
+using FiniteDifferences: central_fdm, grad
+using PaddleChainRules:
+    PaddleFCNet, PaddleModuleWrapper, PaddleNet, derivative, laplacian, paddle
+using PythonCall
+using Random: Random, Xoshiro
+using Zygote: Zygote
+
+include("oracle.jl")
+
+# The net by hand, and its partial derivatives by nested finite differences in BigFloat, which
+# share nothing with the package.
+const FUNCTIONS = Dict(
+    "tanh" => tanh, "sigmoid" => z -> 1 / (1 + exp(-z)), "sin" => sin,
+    "silu" => z -> z / (1 + exp(-z)), "softplus" => z -> log1p(exp(z)), "identity" => identity,
+)
+
+function by_hand(ps, activation, x)
+    f, layers = FUNCTIONS[activation], length(ps) ÷ 2
+    for i in 1:layers
+        x = ps[2i-1] * x + ps[2i]
+        i < layers && (x = f.(x))
+    end
+    return x
+end
+
+function partial_by_hand(ps, activation, x, index)
+    i = findfirst(>(0), index)
+    i === nothing && return by_hand(ps, activation, x)
+    lower = Base.setindex(index, index[i] - 1, i)
+    h = big"1e-12"
+    step = [j == i ? h : big(0) for j in eachindex(index)]
+    plus = partial_by_hand(ps, activation, x + step, lower)
+    return (plus - partial_by_hand(ps, activation, x - step, lower)) / 2h
+end
+
+exactly(ps, activation, x, index) =
+    reduce(hcat, (partial_by_hand(map(p -> big.(p), ps), activation, big.(c), index) for c in eachcol(x)))
+
+@testset "derivatives equal differences in BigFloat, $activation" for activation in
+                                                                      sort!(collect(keys(FUNCTIONS)))
+    setprecision(BigFloat, 300) do
+        wrapper = PaddleFCNet(2, 3, 3, 4; dtype = "float64", activation, seed = 3)
+        x = randn(Xoshiro(1), 2, 5)
+        for index in ((0, 0), (1, 0), (0, 2), (1, 1), (2, 1), (2, 2), (0, 4))
+            expected = exactly(wrapper.params, activation, x, index)
+            found = derivative(wrapper, x, index)
+            @test size(found) == (3, 5)
+            @test same(found, Float64.(expected); rtol = 1e-12, atol = 1e-12)
+        end
+        expected = sum(exactly(wrapper.params, activation, x, i) for i in ((2, 0), (0, 2)))
+        @test same(laplacian(wrapper, x), Float64.(expected); rtol = 1e-12, atol = 1e-12)
+    end
+end
+
+@testset "rules, $activation" for activation in ("tanh", "gelu", "sigmoid", "elu")
+    Random.seed!(4)
+    wrapper = PaddleFCNet(3, 2, 3, 4; dtype = "float64", activation, seed = 5)
+    net, x = PaddleNet(wrapper), randn(Xoshiro(1), 3, 4)
+    theta = reduce(vcat, vec.(wrapper.params))
+    named = NamedTuple{Tuple(net.names)}(wrapper.params)
+    for ps in (theta, named, wrapper.params)
+        test_rrule(laplacian, net ⊢ NoTangent(), x, ps; check_inferred = false)
+        for index in ((1, 0, 1), (0, 2, 0))
+            test_rrule(
+                derivative, net ⊢ NoTangent(), x, ps, index ⊢ NoTangent(); check_inferred = false,
+            )
+        end
+    end
+    test_rrule(laplacian, net ⊢ NoTangent(), x[:, 1], theta; check_inferred = false)
+    _, back = rrule(laplacian, net, x, theta)
+    @test back(ones(2, 4))[3] isa Thunk
+end
+
+@testset "a loss of a differential equation, through Zygote" begin
+    wrapper = PaddleFCNet(2, 1, 3, 5; dtype = "float64", activation = "tanh", seed = 5)
+    net, x = PaddleNet(wrapper), rand(Xoshiro(1), 2, 6)
+    theta = reduce(vcat, vec.(wrapper.params))
+    function residual(f, x, ps)
+        u, u_x, u_t = f(x, ps), derivative(f, x, ps, (1, 0)), derivative(f, x, ps, (0, 1))
+        return sum(abs2, u_t .+ u .* u_x .- 0.1 .* laplacian(f, x, ps))
+    end
+    found = Zygote.gradient((x, t) -> residual(net, x, t), x, theta)
+    expected = grad(central_fdm(5, 1), (x, t) -> residual(net, x, t), x, theta)
+    @test same(found[1], expected[1]; rtol = 1e-8, atol = 1e-9)
+    @test same(found[2], expected[2]; rtol = 1e-8, atol = 1e-9)
+    # The same by the wrapper, whose parameters are its own.
+    loss(w) = sum(abs2, laplacian(w, x)) + sum(abs2, derivative(w, x, (1, 1)))
+    by_wrapper = Zygote.gradient(loss, wrapper)[1]
+    by_theta, = Zygote.gradient(theta) do t
+        sum(abs2, laplacian(wrapper, x, t)) + sum(abs2, derivative(wrapper, x, t, (1, 1)))
+    end
+    @test by_wrapper.net === nothing
+    @test same(reduce(vcat, vec.(by_wrapper.params)), by_theta; rtol = 1e-13, atol = 1e-13)
+end
+
+@testset "any chain, shapes, and parameters changed in place" begin
+    layer = paddle.nn.Sequential(paddle.nn.Linear(3, 5), paddle.nn.Tanh(), paddle.nn.Linear(5, 2))
+    wrapper = PaddleModuleWrapper(layer)
+    for dims in ((3, 4), (3,), (3, 1), (3, 2, 4), (3, 0))
+        x = randn(Xoshiro(1), Float32, dims)
+        @test size(laplacian(wrapper, x)) == size(derivative(wrapper, x, (1, 1, 0))) == (2, dims[2:end]...)
+    end
+    x = randn(Xoshiro(1), Float32, 3, 4)
+    before = laplacian(wrapper, x)
+    wrapper.params[end-1] .*= 2
+    @test same(laplacian(wrapper, x), 2before)
+    @test same(laplacian(PaddleModuleWrapper(layer), x), before)
+end
+
+@testset "refusals" begin
+    wrapper = PaddleFCNet(2, 1, 2, 4; seed = 1)
+    x = rand(Float32, 2, 3)
+    for (index, kind, words) in (
+        ((1,), DimensionMismatch, "has 1 entries, the net has 2"),
+        ((1, 0, 0), DimensionMismatch, "has 3 entries, the net has 2"),
+        ((3, 2), ArgumentError, "order 5, the highest is 4"),
+        ((-1, 1), ArgumentError, "must not be negative"),
+        ((0.5, 1), ArgumentError, "must hold integers"),
+        ((true, false), ArgumentError, "must hold integers"),
+        ("xy", ArgumentError, "must hold integers"),
+    )
+        err = @test_throws kind derivative(wrapper, x, index)
+        @test occursin(words, err.value.msg)
+    end
+    for other in (
+        PaddleModuleWrapper(paddle.nn.LayerNorm(2)),
+        PaddleFCNet(2, 1, 2, 4; activation = paddle.tanh, seed = 1),
+    )
+        for call in (laplacian, (w, x) -> derivative(w, x, (1, 1)))
+            err = @test_throws ArgumentError call(other, x)
+            @test occursin("need a fully connected net", err.value.msg)
+        end
+    end
+    @test_throws DimensionMismatch laplacian(wrapper, rand(Float32, 3, 3))
+    @test_throws ArgumentError laplacian(wrapper, rand(2, 3))
+end
