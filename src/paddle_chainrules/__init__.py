@@ -11,6 +11,7 @@ from ._activations import ACTIVATIONS
 from ._autodiff import Pullback, value_and_grad, vjp
 from ._fcnet import FCNet
 from ._laplacian import laplacian
+from ._nested import Jacobian, hessian, hvp, jacobian, jvp
 from ._net import Net, NetPullback
 from ._params import ParamSpec
 from ._stateless import StatelessLayer, stateless
@@ -21,12 +22,17 @@ __version__ = _version("paddle-chainrules")
 __all__ = [
     "ACTIVATIONS",
     "FCNet",
+    "Jacobian",
     "Net",
     "NetPullback",
     "ParamSpec",
     "Pullback",
     "StatelessLayer",
     "derivative",
+    "hessian",
+    "hvp",
+    "jacobian",
+    "jvp",
     "laplacian",
     "stateless",
     "taylor",

@@ -198,20 +198,26 @@ class Recording:
         return outputs, list(seeds.values())
 
 
-def check_cotangent(leaf: Any, shape: Sequence[int], dtype: paddle.dtype) -> None:
+def check_cotangent(
+    leaf: Any,
+    shape: Sequence[int],
+    dtype: paddle.dtype,
+    what: str = "cotangent",
+    of: str = "output",
+) -> None:
     """Refuse a cotangent that is no tensor of the output's shape and dtype."""
     if not isinstance(leaf, Tensor):
         raise TypeError(
-            f"the cotangent must be a paddle.Tensor, got {type(leaf).__name__}; "
-            "convert it with paddle.to_tensor, or nest it as the output"
+            f"the {what} must be a paddle.Tensor, got {type(leaf).__name__}; "
+            f"convert it with paddle.to_tensor, or nest it as the {of}"
         )
     if leaf.shape != shape:
         raise ValueError(
-            f"the cotangent has shape {list(leaf.shape)}, the output {list(shape)}; "
+            f"the {what} has shape {list(leaf.shape)}, the {of} {list(shape)}; "
             "they must be equal (no broadcasting)"
         )
     if not same_dtype(leaf.dtype, dtype):
         raise TypeError(
-            f"the cotangent is {leaf.dtype}, the output {dtype}; convert it with "
-            "cotangent.astype(output.dtype)"
+            f"the {what} is {leaf.dtype}, the {of} {dtype}; convert it with "
+            f"{what}.astype({of}.dtype)"
         )
