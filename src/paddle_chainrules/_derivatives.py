@@ -36,9 +36,10 @@ def _sigmoid(z: Tensor, order: int) -> list[Tensor | float]:
     """
     found: list[Tensor | float] = [f := F.sigmoid(z)]
     if order >= 1:
-        found.append(f1 := f * (1 - f))
+        rest = 1 - f
+        found.append(f1 := f * rest)
     if order >= 2:
-        found.append(f2 := f1 * (1 - 2 * f))
+        found.append(f2 := f1 * (rest - f))
     if order >= 3:
         found.append(f1 * (1 - 6 * f1))
     if order >= 4:

@@ -1,8 +1,8 @@
 """The Laplacian of a fully connected net, carried directly, with its reverse pass.
 
 Beside the value ``h`` go its gradient ``g`` with respect to the d inputs and its
-Laplacian ``l``. An affine map acts on each alone, so they stand in one stack; an
-activation f of ``z`` gives, with the sum ``s`` of the squares of ``g``,
+Laplacian ``l``. An affine map acts on each alone; an activation f of ``z`` gives, with
+the sum ``s`` of the squares of ``g``,
 
     h = f(z),    g = f'(z) g_z,    l = f''(z) s + f'(z) l_z.
 
@@ -35,10 +35,10 @@ class Step(NamedTuple):
     f1: Tensor  # derivatives of the activation at z, [n, width]
     f2: Tensor
     f3: Tensor | None
-    g: Tensor  # gradient of z by the inputs, [d, n or 1, width]
-    s: Tensor  # the sum of its squares, [n or 1, width]
+    g: list[Tensor]  # derivative of z by each input, [n, width], [1, width] at first
+    s: Tensor  # the sum of their squares
     l: Tensor | None  # Laplacian of z, None in the first layer  # noqa: E741
-    stack: Tensor  # what the activation gives: h, g, l in [d + 2, n, width]
+    after: list[Tensor]  # what the activation gives: h, the derivatives, the Laplacian
 
 
 def forward(
@@ -50,68 +50,80 @@ def forward(
     where the reverse pass follows.
     """
     n, d = x.shape
-    (w, b), *_ = weights
-    z, g, l = paddle.addmm(b, x, w), w.unsqueeze(1), None  # noqa: E741
+    w, b = weights[0]
+    z, g, l = paddle.addmm(b, x, w), paddle.split(w, d), None  # noqa: E741
     steps: list[Step] = []
     for i, (w, b) in enumerate(weights[1:], start=2):
         f, f1, f2, *f3 = (
             value if isinstance(value, Tensor) else paddle.full_like(z, value)
             for value in derivatives(z, order)
         )
-        s = (g * g).sum(0)
+        s = g[0] * g[0]
+        for by_input in g[1:]:
+            s = s + by_input * by_input
         new = f2 * s if l is None else f2 * s + f1 * l
-        stack = paddle.concat([f.unsqueeze(0), f1 * g, new.unsqueeze(0)])
-        steps.append(Step(f1, f2, f3[0] if f3 else None, g, s, l, stack))
-        if i == len(weights):
+        last = i == len(weights)
+        after = [new] if last else [f, *(f1 * by_input for by_input in g), new]
+        steps.append(Step(f1, f2, f3[0] if f3 else None, g, s, l, after))
+        if last:
             return new @ w, steps
-        z, g, l = paddle.split(stack @ w, [1, d, 1])  # noqa: E741
-        z, l = z[0] + b, l[0]  # noqa: E741
+        z, g, l = (  # noqa: E741
+            paddle.addmm(b, f, w),
+            [by_input @ w for by_input in after[1:-1]],
+            new @ w,
+        )
     return paddle.zeros([n, b.shape[0]], x.dtype), steps
 
 
 def reverse(
-    weights: Weights, x: Tensor, steps: list[Step], cotangent: Tensor
-) -> tuple[list[Tensor | None], Tensor]:
+    weights: Weights, x: Tensor, steps: list[Step], cotangent: Tensor, args: bool = True
+) -> tuple[list[Tensor | None], Tensor | None]:
     """Gradients of weights and biases in forward order and of ``x``.
 
-    None for the last bias, which takes no part.
+    None for the last bias, which takes no part, and for x where args is false.
     """
+    first, last = weights[0][0], weights[-1][0]
     if not steps:
-        return [*map(paddle.zeros_like, weights[0][:1]), None], paddle.zeros_like(x)
-    d = x.shape[1]
-    last = weights[-1][0]
+        return [paddle.zeros_like(first), None], paddle.zeros_like(x)
     grads: list[tuple[Tensor, Tensor | None]] = [
-        (paddle.matmul(steps[-1].stack[-1], cotangent, transpose_x=True), None)
+        (_outer(steps[-1].after, [cotangent]), None)
     ]
     l_bar = paddle.matmul(cotangent, last, transpose_y=True)
-    h_bar = g_bar = None
+    bars: list[Tensor] = []
     for i in range(len(steps) - 1, -1, -1):
         f1, f2, f3, g, s, l, _ = steps[i]  # noqa: E741
         assert f3 is not None
-        inner = f3 * s if l is None else f3 * s + f2 * l
-        z_bar = inner * l_bar
-        gz_bar = (2 * f2 * l_bar) * g
-        if g_bar is not None:
-            z_bar = z_bar + f1 * h_bar + f2 * (g * g_bar).sum(0)
-            gz_bar = gz_bar + f1 * g_bar
+        z_bar = (f3 * s if l is None else f3 * s + f2 * l) * l_bar
+        by_square = 2 * f2 * l_bar
+        g_bars = [by_square * by_input for by_input in g]
+        if bars:
+            h_bar, *rest = bars
+            z_bar = z_bar + f1 * h_bar
+            for k, (by_input, bar) in enumerate(zip(g, rest, strict=True)):
+                z_bar = z_bar + f2 * (by_input * bar)
+                g_bars[k] = g_bars[k] + f1 * bar
+        w, _ = weights[i]
         if i == 0:
-            w_bar = paddle.matmul(x, z_bar, transpose_x=True) + gz_bar.sum(1)
-            grads.append((w_bar, z_bar.sum(0)))
+            by_value = paddle.matmul(x, z_bar, transpose_x=True)
+            by_slope = paddle.stack([bar.sum(0) for bar in g_bars])
+            grads.append((by_value + by_slope, z_bar.sum(0)))
             break
-        bars = paddle.concat([z_bar.unsqueeze(0), gz_bar, (f1 * l_bar).unsqueeze(0)])
-        before = steps[i - 1].stack
-        w_bar = paddle.matmul(
-            before.reshape([-1, before.shape[-1]]),
-            bars.reshape([-1, bars.shape[-1]]),
-            transpose_x=True,
-        )
-        grads.append((w_bar, z_bar.sum(0)))
-        h_bar, g_bar, l_bar = paddle.split(
-            paddle.matmul(bars, weights[i][0], transpose_y=True), [1, d, 1]
-        )
-        h_bar, l_bar = h_bar[0], l_bar[0]
-    x_bar = paddle.matmul(z_bar, weights[0][0], transpose_y=True)
+        z_bars = [z_bar, *g_bars, f1 * l_bar]
+        grads.append((_outer(steps[i - 1].after, z_bars), z_bar.sum(0)))
+        *bars, l_bar = (paddle.matmul(bar, w, transpose_y=True) for bar in z_bars)
+    x_bar = paddle.matmul(z_bar, first, transpose_y=True) if args else None
     return [*chain.from_iterable(reversed(grads))], x_bar
+
+
+def _outer(rows: list[Tensor], bars: list[Tensor]) -> Tensor:
+    """The cotangent of a weight that took each of ``rows`` to one of ``bars``."""
+    total, *rest = (
+        paddle.matmul(row, bar, transpose_x=True)
+        for row, bar in zip(rows, bars, strict=True)
+    )
+    for product in rest:
+        total = total + product
+    return total
 
 
 class _Laplacian(PyLayer):  # type: ignore[misc]
@@ -133,7 +145,7 @@ class _Laplacian(PyLayer):  # type: ignore[misc]
         steps = ctx.steps
         if paddle.is_grad_enabled():  # to be differentiated once more
             _, steps = forward(ctx.derivatives, weights, x, 3)
-        grads, x_bar = reverse(weights, x, steps, cotangent)
+        grads, x_bar = reverse(weights, x, steps, cotangent, not x.stop_gradient)
         return tuple(
             None if given.stop_gradient else grad
             for given, grad in zip((x, *values), (x_bar, *grads[:-1]), strict=True)
@@ -143,7 +155,7 @@ class _Laplacian(PyLayer):  # type: ignore[misc]
 def laplacian(net: Net, params: Params, x: Tensor) -> Tensor:
     """The sum of the second derivatives of a fully connected net by each of its inputs.
 
-    Exact, in one pass with one matrix product a layer; differentiable with respect to
+    Exact and in one pass; differentiable with respect to
     parameters and ``x``, where its reverse pass is in closed form too, and twice.
 
     Args:
@@ -179,7 +191,8 @@ def laplacian(net: Net, params: Params, x: Tensor) -> Tensor:
         return value if x.ndim == 2 else value.reshape([*x.shape[:-1], -1])
 
 
-Back = Callable[[Tensor], tuple[list[Tensor | None], Tensor]]
+Back = Callable[[Tensor, bool], tuple[list[Tensor | None], Tensor | None]]
+"""``back(cotangent, args)``, as :func:`reverse`."""
 
 
 def laplacian_pullback(
@@ -187,4 +200,4 @@ def laplacian_pullback(
 ) -> tuple[Tensor, Back]:
     """Value and pullback at ``x`` of shape [n, d], without a graph; unchecked."""
     value, steps = forward(derivatives, weights, x, 3)
-    return value, lambda cotangent: reverse(weights, x, steps, cotangent)
+    return value, lambda cotangent, args: reverse(weights, x, steps, cotangent, args)

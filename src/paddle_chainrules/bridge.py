@@ -206,11 +206,11 @@ class Laplacian(Bound):
         ) -> tuple[Any, ...]:
             if cotangent is None:
                 return (None,) * (2 * len(self._weights) + 1)
-            (*grads, _), x_bar = reverse(_rows(cotangent))
+            (*grads, _), x_bar = reverse(_rows(cotangent), inputs)
             return (
                 *(grads if params else [None] * len(grads)),
                 paddle.zeros_like(bias) if params else None,
-                x_bar.reshape(x.shape) if inputs else None,
+                None if x_bar is None or not inputs else x_bar.reshape(x.shape),
             )
 
         return _like(value, x), back
