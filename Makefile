@@ -1,4 +1,5 @@
 # make demo    train on real digits from Python and Julia, compare, draw (output/)
+# make examples  the differential equations of examples/, pictures in output/
 # make test    all tests, Python and Julia; JULIA=required makes a missing Julia a failure
 # make bench   compare with native Paddle and others (output/); QUICK=1 for less
 # make lint    ruff, mypy, and a parse check of every Julia file
@@ -12,10 +13,13 @@ export JULIA ?=
 # Paddle's and BLAS's threads: one, so that figures compare.
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
-.PHONY: demo test bench lint clean
+.PHONY: demo examples test bench lint clean
 
 demo: $(VENV)/installed
 	$(ONE_THREAD) $(RUN) -W "ignore:No ccache" examples/demo.py
+
+examples: $(VENV)/installed
+	$(ONE_THREAD) $(RUN) -W "ignore:No ccache" examples/run.py
 
 test: $(VENV)/installed
 	$(RUN) -m pytest

@@ -32,12 +32,13 @@ def test_forward_and_pullback_with_one_tensor_per_parameter():
 
 def test_facts_are_one_string():
     handle, _ = bridge.fcnet((3, 5, 2), "tanh", "float64", 0)
-    label, features, closed, *params = handle.facts.split("\x1f")
-    assert (label, features, closed) == ("FCNet(3 => 5 => 2, tanh, float64)", "3", "1")
+    label, features, activation, *params = handle.facts.split("\x1f")
+    assert label == "FCNet(3 => 5 => 2, tanh, float64)"
+    assert (features, activation) == ("3", "tanh")
     assert params[:6] == ["0.weight", "float64", "3,5", "0.bias", "float64", "5"]
     assert params[1::3] == ["float64"] * 4
     handle, _ = bridge.layer(nn.ReLU())
-    assert handle.facts.split("\x1f") == ["ReLU", "0", "0"]
+    assert handle.facts.split("\x1f") == ["ReLU", "0", ""]
     assert bridge.activations().split(",") == sorted(ACTIVATIONS)
 
 

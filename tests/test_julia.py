@@ -16,7 +16,9 @@ TEST_PACKAGES = (
     "ExplicitImports",
     "FillArrays",
     "FiniteDifferences",
+    "ForwardDiff",
     "Optimisers",
+    "SpecialFunctions",
     "Zygote",
 )
 

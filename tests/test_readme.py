@@ -13,10 +13,11 @@ ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
 
 
-def example(language):
-    """The code block of a language, and the text block after it."""
+def examples(language):
+    """The code blocks of a language, each with the text block after it."""
     pattern = rf"```{language}\n(.*?)```\n\n```text\n(.*?)```"
-    (found,) = re.findall(pattern, README, re.DOTALL)
+    found = re.findall(pattern, README, re.DOTALL)
+    assert len(found) == README.count(f"```{language}\n") > 0
     return found
 
 
@@ -28,15 +29,15 @@ def output(command, **kwargs):
     return done.stdout
 
 
-def test_the_python_example(tmp_path):
-    code, expected = example("python")
+@pytest.mark.parametrize(("code", "expected"), examples("python"))
+def test_the_python_examples(tmp_path, code, expected):
     command = [sys.executable, "-W", "ignore", "-c", code]
     assert output(command, cwd=tmp_path) == expected
 
 
 @needs_julia
-def test_the_julia_example(tmp_path):
-    code, expected = example("julia")
+@pytest.mark.parametrize(("code", "expected"), examples("julia"))
+def test_the_julia_examples(tmp_path, code, expected):
     command = ENVIRONMENT.command("-e", code)
     assert output(command, cwd=tmp_path, env=environ()) == expected
 

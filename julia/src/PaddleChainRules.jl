@@ -19,6 +19,9 @@ export PaddleFCNet, PaddleModuleWrapper, PaddleNet
 include("derivatives.jl")
 export derivative, laplacian
 
+include("lower.jl")
+export lower
+
 include("pullback.jl")
 
 include("rules.jl")

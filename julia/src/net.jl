@@ -13,6 +13,7 @@ already, and a change in place is seen. The memory is weak, it keeps no array al
 """
 mutable struct PaddleHandle
     bind_and::Py
+    activation::String # of a chain of Linear layers, empty for anything else
     closed::Bool # whether the way back is in closed form, not a recorded graph
     arrays::Vector{WeakRef}
     addresses::Vector{Ptr{Cvoid}}
@@ -23,8 +24,8 @@ mutable struct PaddleHandle
     operators::Dict{Any,Any} # nets of derivatives by the input, made on first use
 end
 
-PaddleHandle(handle::Py, closed::Bool) = PaddleHandle(
-    handle.bind_and, closed, WeakRef[], Ptr{Cvoid}[], false,
+PaddleHandle(handle::Py, activation::AbstractString) = PaddleHandle(
+    handle.bind_and, activation, !isempty(activation), WeakRef[], Ptr{Cvoid}[], false,
     PythonCall.pynew(), PythonCall.pynew(), handle.operator, Dict{Any,Any}(),
 )
 
@@ -99,12 +100,12 @@ end
 Base.deepcopy_internal(net::PaddleNet, ::IdDict) = net
 
 function net_of(handle::Py)
-    label, features, closed, params... = split(text(handle.facts), '\x1f')
+    label, features, activation, params... = split(text(handle.facts), '\x1f')
     shapes = [parse.(Int, split(shape, ','; keepempty = false)) for shape in params[3:3:end]]
     sizes = Dims[Tuple(reverse(shape)) for shape in shapes]
     eltypes = DataType[float_type(dtype) for dtype in params[2:3:end]]
     return PaddleNet(
-        PaddleHandle(handle, closed == "1"),
+        PaddleHandle(handle, activation),
         label,
         Symbol.(params[1:3:end]),
         sizes,

@@ -51,16 +51,17 @@ class Handle:
         self.names = net.spec.names
         self.shapes = net.spec.shapes
         self.dtypes = net.spec.dtypes
-        self.closed = net.chain is not None
 
     @property
     def facts(self) -> str:
         """All of that as one string, which costs Julia no conversion to compile.
 
-        Label, features, closed, then name, dtype and shape of each parameter, with
-        U+001F between.
+        Label, features, activation of a chain or nothing, then name, dtype and shape of
+        each parameter, with U+001F between.
         """
-        facts = [self.label, str(self.features), str(int(self.closed))]
+        chain = self.net.chain
+        activation = "" if chain is None else chain.activation
+        facts = [self.label, str(self.features), activation]
         for name, dtype, shape in zip(
             self.names, self.dtypes, self.shapes, strict=True
         ):

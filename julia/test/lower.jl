@@ -1,0 +1,84 @@
+using FiniteDifferences: central_fdm, grad
+using ForwardDiff: ForwardDiff
+using Functors: fmap
+using PaddleChainRules:
+    PaddleChainRules, PaddleFCNet, PaddleModuleWrapper, PaddleNet, derivative, laplacian, lower,
+    paddle
+using PythonCall
+using Random: Xoshiro
+using Zygote: Zygote
+
+include("oracle.jl")
+
+const BUILT_IN =
+    ("identity", "sigmoid", "tanh", "relu", "gelu", "silu", "softplus", "elu", "leaky_relu", "sin")
+
+@testset "gelu needs SpecialFunctions" begin
+    had = pop!(PaddleChainRules.LOWERED, "gelu", nothing)
+    err = @test_throws ArgumentError lower(PaddleFCNet(3, 2, 2, 4; activation = "gelu", seed = 1))
+    @test occursin("using SpecialFunctions", err.value.msg)
+    had === nothing || (PaddleChainRules.LOWERED["gelu"] = had)
+end
+
+using SpecialFunctions: SpecialFunctions
+
+@testset "equal to the Paddle call, $activation" for activation in BUILT_IN
+    for (dtype, rtol) in (("float64", 1e-13), ("float32", 1e-5)), layers in (1, 2, 4)
+        wrapper = PaddleFCNet(3, 2, layers, 5; dtype, activation, seed = 7)
+        net, T = PaddleNet(wrapper), eltype(wrapper.params[1])
+        theta = reduce(vcat, vec.(wrapper.params))
+        named = NamedTuple{Tuple(net.names)}(wrapper.params)
+        for dims in ((3, 4), (3,), (3, 2, 5), (3, 0))
+            x = 3 .* randn(Xoshiro(1), T, dims)
+            expected = wrapper(x)
+            @test same(lower(wrapper)(x), expected; rtol, atol = rtol)
+            for ps in (theta, named, wrapper.params)
+                @test same(lower(net)(x, ps), expected; rtol, atol = rtol)
+            end
+        end
+    end
+end
+
+@testset "gradients equal those of the rules" begin
+    wrapper = PaddleFCNet(3, 2, 3, 5; dtype = "float64", activation = "tanh", seed = 7)
+    net, x = PaddleNet(wrapper), randn(Xoshiro(1), 3, 4)
+    theta, c = reduce(vcat, vec.(wrapper.params)), randn(Xoshiro(2), 2, 4)
+    found = Zygote.gradient((x, t) -> sum(c .* lower(net)(x, t)), x, theta)
+    expected = Zygote.gradient((x, t) -> sum(c .* net(x, t)), x, theta)
+    @test all(map((a, b) -> same(a, b; rtol = 1e-12, atol = 1e-13), found, expected))
+    by_module = Zygote.gradient(m -> sum(c .* m(x)), lower(wrapper))[1]
+    @test same(reduce(vcat, vec.(by_module.params)), expected[2]; rtol = 1e-12, atol = 1e-13)
+end
+
+@testset "ForwardDiff enters" begin
+    wrapper = PaddleFCNet(2, 1, 3, 4; dtype = "float64", activation = "silu", seed = 7)
+    f, x = lower(wrapper), randn(Xoshiro(1), 2)
+    H = ForwardDiff.hessian(x -> only(f(x)), x)
+    @test same([H[1, 1] + H[2, 2]], laplacian(wrapper, x); rtol = 1e-12, atol = 1e-13)
+    @test same([H[1, 2]], derivative(wrapper, x, (1, 1)); rtol = 1e-12, atol = 1e-13)
+    big_x = big.(x)
+    @test f(big_x) ≈ wrapper(x)
+end
+
+@testset "parameters are shared, and mapped" begin
+    wrapper = PaddleFCNet(3, 2, 2, 4; seed = 7)
+    lowered, x = lower(wrapper), randn(Xoshiro(1), Float32, 3, 4)
+    wrapper.params[1] .*= 2
+    @test same(lowered(x), wrapper(x))
+    doubled = fmap(p -> 2p, lowered)
+    @test doubled.params == map(p -> 2p, wrapper.params)
+    @test same(doubled(x), fmap(p -> 2p, wrapper)(x))
+    @test sprint(show, lowered.net) == "Lowered(3 => 4 => 2)"
+    layer = paddle.nn.Sequential(paddle.nn.Linear(3, 5), paddle.nn.Tanh(), paddle.nn.Linear(5, 2))
+    @test same(lower(PaddleModuleWrapper(layer))(x), PaddleModuleWrapper(layer)(x))
+end
+
+@testset "what can't be lowered" begin
+    for other in (
+        PaddleModuleWrapper(paddle.nn.LayerNorm(2)),
+        PaddleFCNet(2, 1, 2, 4; activation = paddle.tanh, seed = 1),
+    )
+        err = @test_throws ArgumentError lower(other)
+        @test occursin("can be lowered", err.value.msg)
+    end
+end
