@@ -17,6 +17,7 @@ TEST_PACKAGES = (
     "FillArrays",
     "FiniteDifferences",
     "ForwardDiff",
+    "LuxCore",
     "Optimisers",
     "SpecialFunctions",
     "Zygote",

@@ -22,6 +22,12 @@ export derivative, laplacian
 include("lower.jl")
 export lower
 
+include("neuralpde.jl")
+export exact_derivative, stencil_derivative
+
+include("lux.jl")
+export luxlayer
+
 include("pullback.jl")
 
 include("rules.jl")

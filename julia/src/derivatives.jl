@@ -81,6 +81,6 @@ function applied(net::PaddleNet, index)
             ),
         )
         bridge()
-        net_of(net.handle.operator(index === nothing ? nothing : pytuple(index)))
+        net_of(net.handle.object.operator(index === nothing ? nothing : pytuple(index)))
     end::PaddleNet
 end

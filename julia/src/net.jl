@@ -20,13 +20,13 @@ mutable struct PaddleHandle
     flat::Bool
     forward::Py
     pullback::Py
-    operator::Py
+    object::Py # the handle of the Python side
     operators::Dict{Any,Any} # nets of derivatives by the input, made on first use
 end
 
 PaddleHandle(handle::Py, activation::AbstractString) = PaddleHandle(
     handle.bind_and, activation, !isempty(activation), WeakRef[], Ptr{Cvoid}[], false,
-    PythonCall.pynew(), PythonCall.pynew(), handle.operator, Dict{Any,Any}(),
+    PythonCall.pynew(), PythonCall.pynew(), handle, Dict{Any,Any}(),
 )
 
 @leaf PaddleHandle
@@ -177,12 +177,26 @@ end
 pytype_name(object::Py) = string(PythonCall.pytype(object).__name__)
 
 function wrapper(made::Py)
-    handle, initial = made[0], made[1]
-    params = Any[]
-    GC.@preserve initial for i in 1:tuple_length(PythonCall.getptr(initial))
-        push!(params, receive(tuple_item(PythonCall.getptr(initial), i - 1)))
+    return PaddleModuleWrapper(net_of(made[0]), receive_all(made[1]))
+end
+
+function receive_all(tensors::Py)
+    arrays = Any[]
+    GC.@preserve tensors for i in 1:tuple_length(PythonCall.getptr(tensors))
+        push!(arrays, receive(tuple_item(PythonCall.getptr(tensors), i - 1)))
     end
-    return PaddleModuleWrapper(net_of(handle), Tuple(params))
+    return Tuple(arrays)
+end
+
+"""
+    fresh_parameters(net, seed)
+
+Parameters as a [`PaddleFCNet`](@ref) of that seed has them, a tuple; nothing for any other net.
+"""
+function fresh_parameters(net::PaddleNet, seed::Integer)
+    bridge()
+    made = net.handle.object.init(Py(seed))
+    return PythonCall.pyis(made, NONE) ? nothing : receive_all(made)
 end
 
 PaddleNet(w::PaddleModuleWrapper) = w.net

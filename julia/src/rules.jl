@@ -134,3 +134,7 @@ ChainRulesCore.rrule(::typeof(laplacian), net::PaddleNet, x, ps) =
     laplacian_rule(Lazy(), net, x, ps)
 ChainRulesCore.rrule(::typeof(derivative), net::PaddleNet, x, ps, index) =
     derivative_rule(Lazy(), net, x, ps, index)
+
+# Which derivative is meant, and at which points, does not depend on values.
+ChainRulesCore.@non_differentiable multi_index(::Any, ::Any, ::Any)
+ChainRulesCore.@non_differentiable stencil(::Any)

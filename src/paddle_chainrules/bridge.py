@@ -87,6 +87,12 @@ class Handle:
         result = getattr(bound, entry)(*tensors[count:])
         return bound.forward, bound.pullback, result
 
+    def init(self, seed: int) -> tuple[Tensor, ...] | None:
+        """Fresh parameters, for a net that draws its own."""
+        if isinstance(self.net, FCNet):
+            return tuple(self.net.init(seed).values())
+        return None
+
     def operator(self, index: tuple[int, ...] | None) -> Operator:
         """A handle of a derivative by the input: the Laplacian, or a partial one."""
         return Operator(self, index)

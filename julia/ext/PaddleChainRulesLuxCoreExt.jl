@@ -1,0 +1,36 @@
+# Nets as layers of Lux.
+module PaddleChainRulesLuxCoreExt
+
+using LuxCore: LuxCore, AbstractLuxLayer
+using PaddleChainRules:
+    PaddleChainRules, PaddleModuleWrapper, PaddleNet, fresh_parameters
+using Random: AbstractRNG
+
+"""
+    PaddleLuxLayer
+
+What `luxlayer` gives: immutable, with the parameters outside.
+"""
+struct PaddleLuxLayer{P<:Tuple} <: AbstractLuxLayer
+    net::PaddleNet
+    params::P # of a layer that does not draw its own
+end
+
+PaddleChainRules.luxlayer(w::PaddleModuleWrapper) = PaddleLuxLayer(w.net, w.params)
+
+named(net::PaddleNet, params) = NamedTuple{Tuple(net.names)}(Tuple(params))
+
+function LuxCore.initialparameters(rng::AbstractRNG, layer::PaddleLuxLayer)
+    drawn = fresh_parameters(layer.net, rand(rng, UInt32))
+    return named(layer.net, drawn === nothing ? map(copy, layer.params) : drawn)
+end
+
+LuxCore.initialstates(::AbstractRNG, ::PaddleLuxLayer) = NamedTuple()
+LuxCore.parameterlength(layer::PaddleLuxLayer) = layer.net.nparams
+LuxCore.statelength(::PaddleLuxLayer) = 0
+
+(layer::PaddleLuxLayer)(x, ps, st::NamedTuple) = (layer.net(x, ps), st)
+
+Base.show(io::IO, layer::PaddleLuxLayer) = print(io, "luxlayer(", layer.net, ")")
+
+end

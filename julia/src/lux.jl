@@ -1,0 +1,21 @@
+# Nets as layers of Lux; the methods are in the extension for LuxCore.
+
+"""
+    luxlayer(wrapper)
+
+A net as a layer of Lux: `layer(x, ps, st)` gives `(y, st)`.
+
+`LuxCore.initialparameters(rng, layer)` gives a named tuple with the names of the parameters:
+fresh ones drawn by `rng` for a [`PaddleFCNet`](@ref), and for any other layer a copy of those
+that it had. States are empty. Needs `using LuxCore` or `using Lux`.
+
+```julia
+using LuxCore, Random
+layer = luxlayer(PaddleFCNet(3, 2, 2, 16; activation = "tanh"))
+ps, st = LuxCore.setup(Xoshiro(0), layer)
+y, st = layer(rand(Float32, 3, 4), ps, st)
+```
+"""
+luxlayer(_) = throw(
+    ArgumentError("luxlayer needs LuxCore; say `using LuxCore` (or `using Lux`) first"),
+)

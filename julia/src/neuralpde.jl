@@ -1,0 +1,89 @@
+# Functions of the shape `derivative(phi, u, x, εs, order, θ)`, which NeuralPDE takes in place of
+# its finite differences. There `x` has a point a column, and each of `εs` is zero but for
+# the input by which it differentiates.
+
+"""
+    exact_derivative(net)
+
+A function `(phi, u, x, εs, order, θ)` that gives the exact partial derivative of a fully
+connected net, for NeuralPDE's `PhysicsInformedNN(chain, strategy; derivative)`.
+
+`phi` and `u` are not called: the net is, at the flat parameters `θ`, with `x` of size `(d, n)`.
+See [`derivative`](@ref) for which nets and orders.
+
+```julia
+wrapper = PaddleFCNet(2, 1, 3, 16; dtype = "float64", activation = "tanh")
+u_xx = exact_derivative(wrapper)
+u_xx(nothing, nothing, rand(2, 5), [[1e-3, 0.0], [1e-3, 0.0]], 2, reduce(vcat, vec.(wrapper.params)))
+```
+"""
+function exact_derivative(net::PaddleNet)
+    function exact(phi, u, x, εs, order, θ)
+        return derivative(net, x, θ, multi_index(εs, order, size(x, 1)))
+    end
+    return exact
+end
+exact_derivative(w::PaddleModuleWrapper) = exact_derivative(w.net)
+
+"""
+    stencil_derivative(phi, u, x, εs, order, θ)
+
+The central differences that NeuralPDE takes by itself, of
+second order in the step, from one call of `u(x, θ, phi)` on all points of the stencil: for nets of
+which the exact derivative is not to be had.
+"""
+function stencil_derivative(phi, u, x, εs, order, θ)
+    terms = stencil(εs[1:order])
+    n = size(x, 2)
+    values = u(reduce(hcat, (x .+ offset for (offset, _) in terms)), θ, phi)
+    return sum(
+        weight .* values[:, ((i-1)*n+1):(i*n)] for (i, (_, weight)) in enumerate(terms)
+    )
+end
+
+function multi_index(εs, order, d)
+    length(εs) >= order ||
+        throw(ArgumentError("$(length(εs)) steps are too few for a derivative of order $order"))
+    index = zeros(Int, d)
+    for ε in εs[1:order]
+        length(ε) == d || throw(
+            DimensionMismatch("a step has $(length(ε)) entries, the points have $d"),
+        )
+        i = findall(!iszero, ε)
+        length(i) == 1 || throw(
+            ArgumentError("a step must differ from zero in one entry, got $ε"),
+        )
+        index[only(i)] += 1
+    end
+    return Tuple(index)
+end
+
+# Offsets in steps and weights of the central difference of each order. Source: Fornberg,
+# "Generation of finite difference formulas", Mathematics of Computation 51, 1988.
+const CENTRAL = (
+    ((-1, -1 / 2), (1, 1 / 2)),
+    ((-1, 1), (0, -2), (1, 1)),
+    ((-2, -1 / 2), (-1, 1), (1, -1), (2, 1 / 2)),
+    ((-2, 1), (-1, -4), (0, 6), (1, -4), (2, 1)),
+)
+
+"""
+    stencil(εs)
+
+`(offset, weight)` of every point of the product of the central differences along the steps.
+"""
+function stencil(εs)
+    T = eltype(first(εs))
+    terms = [(zero(first(εs)), one(T))]
+    for ε in unique(εs)
+        order, step = count(==(ε), εs), only(filter(!iszero, ε))
+        order <= length(CENTRAL) || throw(
+            ArgumentError("differences are of order 4 at most in one direction, got $order"),
+        )
+        terms = [
+            (offset .+ k .* ε, weight * T(w) / step^order) for (offset, weight) in terms for
+            (k, w) in CENTRAL[order]
+        ]
+    end
+    return terms
+end

@@ -1,0 +1,51 @@
+using PaddleChainRules: PaddleChainRules, PaddleFCNet, PaddleNet, derivative, exact_derivative,
+    stencil_derivative
+using Random: Xoshiro
+using Zygote: Zygote
+
+include("oracle.jl")
+
+# As NeuralPDE calls it: u(cord, θ, phi) = phi(cord, θ), and one step per differentiation.
+u(cord, θ, phi) = phi(cord, θ)
+steps(index, h) = [[Float64(j == i) * h for j in 1:length(index)] for i in 1:length(index) for _ in 1:index[i]]
+
+const WRAPPER = PaddleFCNet(2, 1, 3, 5; dtype = "float64", activation = "tanh", seed = 7)
+const NET, X = PaddleNet(WRAPPER), randn(Xoshiro(1), 2, 4)
+const THETA = reduce(vcat, vec.(WRAPPER.params))
+
+@testset "derivatives of the shape that NeuralPDE takes, $index" for index in
+                                                                  ((1, 0), (0, 2), (1, 1), (2, 1), (4, 0), (2, 2))
+    εs = steps(index, 1e-2)
+    expected = derivative(NET, X, THETA, index)
+    exact = exact_derivative(WRAPPER)
+    @test exact(NET, u, X, εs, sum(index), THETA) == expected
+    @test exact(NET, u, X, reverse(εs), sum(index), THETA) == expected
+    @test same(
+        stencil_derivative(NET, u, X, εs, sum(index), THETA), expected; rtol = 1e-2, atol = 1e-2,
+    )
+    # The stencil converges with the square of its step.
+    error(h) = maximum(abs, stencil_derivative(NET, u, X, steps(index, h), sum(index), THETA) - expected)
+    @test 3 < error(0.1) / error(0.05) < 5
+    for f in (exact, stencil_derivative)
+        found = Zygote.gradient(θ -> sum(abs2, f(NET, u, X, εs, sum(index), θ)), THETA)[1]
+        @test same(
+            found, Zygote.gradient(θ -> sum(abs2, derivative(NET, X, θ, index)), THETA)[1];
+            rtol = 5e-2, atol = 5e-2 * maximum(abs, found),
+        )
+    end
+end
+
+@testset "one call for all points of a stencil" begin
+    calls = Int[]
+    counted(cord, θ, phi) = (push!(calls, size(cord, 2)); phi(cord, θ))
+    stencil_derivative(NET, counted, X, steps((2, 2), 1e-2), 4, THETA)
+    @test calls == [9 * 4]
+end
+
+@testset "steps that make no sense" begin
+    exact = exact_derivative(NET)
+    @test_throws ArgumentError exact(NET, u, X, steps((1, 0), 1e-2), 2, THETA)
+    @test_throws ArgumentError exact(NET, u, X, [[1e-2, 1e-2]], 1, THETA)
+    @test_throws DimensionMismatch exact(NET, u, X, [[1e-2]], 1, THETA)
+    @test_throws ArgumentError stencil_derivative(NET, u, X, steps((5, 0), 1e-2), 5, THETA)
+end
