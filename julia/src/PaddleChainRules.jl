@@ -17,7 +17,7 @@ include("net.jl")
 export PaddleFCNet, PaddleModuleWrapper, PaddleNet
 
 include("derivatives.jl")
-export derivative, laplacian
+export derivative, jvp, laplacian
 
 include("lower.jl")
 export lower

@@ -20,7 +20,7 @@ loss(w) = sum(abs2, laplacian(w, x) .+ 1)
 Zygote.gradient(loss, wrapper)
 ```
 """
-laplacian(net::PaddleNet, x, ps) = applied(net, nothing)(x, ps)
+laplacian(net::PaddleNet, x, ps) = applied(net, "laplacian")(x, ps)
 laplacian(w::PaddleModuleWrapper, x, ps) = laplacian(w.net, x, ps)
 laplacian(w::PaddleModuleWrapper, x) = laplacian(w.net, x, w.params)
 
@@ -66,14 +66,42 @@ function checked_index(net::PaddleNet, multi_index)
 end
 
 """
-    applied(net, index)
+    jvp(net, x, ps, v)
+    jvp(wrapper, x, v)
 
-The derivative of a net by its input, as a net with the same parameters; `index` is nothing for
-the Laplacian.
+The derivative of a fully connected net along `v`, of the size of `x` or one vector for all
+points: `(out, n)` for `x` of size `(d, n)`.
+
+As [`laplacian`](@ref): exact, and differentiable with respect to `ps`, `x` and `v`.
+
+Throws an `ArgumentError` for another kind of net, and a `DimensionMismatch` for a direction of
+another size.
 """
-function applied(net::PaddleNet, index)
-    return get!(net.handle.operators, index) do
-        net.handle.closed || throw(
+jvp(net::PaddleNet, x, ps, v) = applied(net, "jvp")(checked_direction(net, x, v), ps)
+jvp(w::PaddleModuleWrapper, x, ps, v) = jvp(w.net, x, ps, v)
+jvp(w::PaddleModuleWrapper, x, v) = jvp(w.net, x, w.params, v)
+
+function checked_direction(net::PaddleNet, x, v)
+    input_arrays(net, (x,))
+    size(v) == size(x) || size(v) == (size(x, 1),) || throw(
+        DimensionMismatch(
+            "the direction has size $(size(v)), x $(size(x)); give one of that size, or " *
+            "($(size(x, 1)),) for all points",
+        ),
+    )
+    check_eltype("the direction", eltype(v), eltype(x))
+    return (x, v)
+end
+
+"""
+    applied(net, what)
+
+A derivative of a net, as a net with the same parameters: `"laplacian"`, `"jvp"`,
+`"pushforward"`, or a multi-index.
+"""
+function applied(net::PaddleNet, what)
+    return get!(net.handle.operators, what) do
+        net.handle.closed || what == "pushforward" || throw(
             ArgumentError(
                 "derivatives by the input in closed form need a fully connected net with one " *
                 "of the built-in activations, or a Sequential of Linear layers with one of " *
@@ -81,6 +109,6 @@ function applied(net::PaddleNet, index)
             ),
         )
         bridge()
-        net_of(net.handle.object.operator(index === nothing ? nothing : pytuple(index)))
+        net_of(net.handle.object.operator(what isa String ? what : pytuple(what)))
     end::PaddleNet
 end

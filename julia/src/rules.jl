@@ -126,7 +126,7 @@ function operator_rule(how, net::PaddleNet, x, ps, constants)
     return y, operator_pullback
 end
 
-laplacian_rule(how, net, x, ps) = operator_rule(how, applied(net, nothing), x, ps, ())
+laplacian_rule(how, net, x, ps) = operator_rule(how, applied(net, "laplacian"), x, ps, ())
 derivative_rule(how, net, x, ps, index) =
     operator_rule(how, applied(net, checked_index(net, index)), x, ps, (index,))
 
@@ -134,6 +134,46 @@ ChainRulesCore.rrule(::typeof(laplacian), net::PaddleNet, x, ps) =
     laplacian_rule(Lazy(), net, x, ps)
 ChainRulesCore.rrule(::typeof(derivative), net::PaddleNet, x, ps, index) =
     derivative_rule(Lazy(), net, x, ps, index)
+
+function jvp_rule(how, net, x, ps, v)
+    y, back = net_rule(how, applied(net, "jvp"), checked_direction(net, x, v), ps)
+    function jvp_pullback(ȳ)
+        _, xs̄, p̄s = back(ȳ)
+        x̄, v̄ = ChainRulesCore.backing(xs̄)
+        return NoTangent(), NoTangent(), x̄, p̄s, v̄
+    end
+    return y, jvp_pullback
+end
+
+ChainRulesCore.rrule(::typeof(jvp), net::PaddleNet, x, ps, v) = jvp_rule(Lazy(), net, x, ps, v)
+
+# Forward mode: value and derivative of any net along tangents, in one crossing.
+function ChainRulesCore.frule((_, ẋ, ṗs)::Tuple, net::PaddleNet, x::AbstractArray, ps)
+    tangents = (dense_tangent(x, ẋ), params_tangent(ps, net, ṗs)...)
+    return applied(net, "pushforward")((x, tangents...), ps)
+end
+
+function ChainRulesCore.frule((ẇ, ẋ)::Tuple, w::PaddleModuleWrapper, x::AbstractArray)
+    ẇ = unthunk(ẇ)
+    ṗs = ẇ isa AbstractZero ? ẇ : ẇ.params
+    return ChainRulesCore.frule((NoTangent(), ẋ, ṗs), w.net, x, w.params)
+end
+
+function dense_tangent(x::AbstractArray, tangent)
+    ẋ = unthunk(tangent)
+    ẋ isa Union{AbstractZero,Nothing} && return zero(dense(x))
+    size(ẋ) == size(x) ||
+        throw(DimensionMismatch("a tangent has size $(size(ẋ)), its primal $(size(x))"))
+    return convert(Array{eltype(x)}, dense(ẋ))
+end
+
+params_tangent(ps::AbstractVector, _, ṗs) = (dense_tangent(ps, ṗs),)
+function params_tangent(ps::Union{Tuple,NamedTuple}, net::PaddleNet, tangent)
+    ṗs = unthunk(tangent)
+    keys_in_order = ps isa Tuple ? keys(ps) : Tuple(net.names)
+    part(key) = ṗs isa Union{AbstractZero,Nothing} ? ṗs : cotangent_part(ṗs, key, ps)
+    return map(key -> dense_tangent(ps[key], part(key)), keys_in_order)
+end
 
 # Which derivative is meant, and at which points, does not depend on values.
 ChainRulesCore.@non_differentiable multi_index(::Any, ::Any, ::Any)

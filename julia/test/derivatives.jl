@@ -1,8 +1,8 @@
-using ChainRulesCore: NoTangent, Thunk, rrule, unthunk
-using ChainRulesTestUtils: ⊢, test_rrule
+using ChainRulesCore: NoTangent, Thunk, ZeroTangent, frule, rrule, unthunk
+using ChainRulesTestUtils: ⊢, test_frule, test_rrule
 using FiniteDifferences: central_fdm, grad
 using PaddleChainRules:
-    PaddleFCNet, PaddleModuleWrapper, PaddleNet, derivative, laplacian, paddle
+    PaddleFCNet, PaddleModuleWrapper, PaddleNet, derivative, jvp, laplacian, paddle
 using PythonCall
 using Random: Random, Xoshiro
 using Zygote: Zygote
@@ -11,6 +11,8 @@ include("oracle.jl")
 
 # The net by hand, and its partial derivatives by nested finite differences in BigFloat, which
 # share nothing with the package.
+f64(layer) = (layer.to(dtype = "float64"); layer)
+
 const FUNCTIONS = Dict(
     "tanh" => tanh, "sigmoid" => z -> 1 / (1 + exp(-z)), "sin" => sin,
     "silu" => z -> z / (1 + exp(-z)), "softplus" => z -> log1p(exp(z)), "identity" => identity,
@@ -71,6 +73,41 @@ end
     test_rrule(laplacian, net ⊢ NoTangent(), x[:, 1], theta; check_inferred = false)
     _, back = rrule(laplacian, net, x, theta)
     @test back(ones(2, 4))[3] isa Thunk
+end
+
+@testset "jvp and frule, $name" for (name, make) in [
+    ("closed form", () -> PaddleFCNet(3, 2, 3, 4; dtype = "float64", activation = "tanh", seed = 5)),
+    ("a layer", () -> PaddleModuleWrapper(f64(paddle.nn.Sequential(
+        paddle.nn.Linear(3, 4), paddle.nn.Silu(), paddle.nn.Linear(4, 2), paddle.nn.Tanh())))),
+]
+    Random.seed!(4)
+    wrapper = make()
+    net, x = PaddleNet(wrapper), randn(Xoshiro(1), 3, 5)
+    theta = reduce(vcat, vec.(wrapper.params))
+    named = NamedTuple{Tuple(net.names)}(wrapper.params)
+    for ps in (theta, named, NamedTuple{reverse(keys(named))}(named), wrapper.params)
+        test_frule(net ⊢ NoTangent(), x, ps; check_inferred = false)
+    end
+    v = randn(Xoshiro(2), 3, 5)
+    _, expected = frule((NoTangent(), v, ZeroTangent()), net, x, theta)
+    h = 1e-5
+    @test same(expected, (wrapper(x + h * v) - wrapper(x - h * v)) / 2h; rtol = 1e-7, atol = 1e-8)
+    @test frule((NoTangent(), v), wrapper, x)[2] == expected
+    @test_throws DimensionMismatch frule((NoTangent(), v[:, 1:2], ZeroTangent()), net, x, theta)
+    net.handle.closed || continue
+    @test same(jvp(net, x, theta, v), expected; rtol = 1e-12, atol = 1e-13)
+    @test same(jvp(wrapper, x, v), expected; rtol = 1e-12, atol = 1e-13)
+    same_for_all = jvp(net, x, theta, v[:, 1])
+    @test same(same_for_all, jvp(net, x, theta, repeat(v[:, 1], 1, 5)); rtol = 1e-12, atol = 1e-13)
+    test_rrule(jvp, net ⊢ NoTangent(), x, theta, v; check_inferred = false)
+    test_rrule(jvp, net ⊢ NoTangent(), x, named, v[:, 1]; check_inferred = false)
+    found = Zygote.gradient((x, t, v) -> sum(abs2, jvp(net, x, t, v)), x, theta, v)
+    _, back = rrule(jvp, net, x, theta, v)
+    for (a, b) in zip(found, back(2 .* jvp(net, x, theta, v))[3:end])
+        @test same(a, unthunk(b); rtol = 1e-12, atol = 1e-13)
+    end
+    @test_throws DimensionMismatch jvp(net, x, theta, v[1:2, :])
+    @test_throws ArgumentError jvp(net, x, theta, Float32.(v))
 end
 
 @testset "a loss of a differential equation, through Zygote" begin

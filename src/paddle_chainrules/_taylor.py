@@ -126,6 +126,17 @@ def partial(
     return _value(jet, top, x, [])
 
 
+def along(
+    derivatives: Derivatives, weights: Weights, x: Tensor, direction: Tensor
+) -> Tensor:
+    """The derivative along one direction for all points, or one for each; unchecked."""
+    seeds: dict[MultiIndex, Tensor] = {
+        (1,): _rows(direction) if direction.ndim > 1 else direction.unsqueeze(0)
+    }
+    jet = propagate(derivatives, weights, _rows(x), seeds, [(0,), (1,)])
+    return _value(jet, (1,), x, [])
+
+
 BEYOND = (
     "differentiate a lower derivative with respect to x once more, by vjp or "
     "paddle.grad, for the order above"

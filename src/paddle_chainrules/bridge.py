@@ -25,11 +25,12 @@ from ._derivatives import Derivatives
 from ._fcnet import FCNet
 from ._laplacian import forward as laplacian_forward
 from ._laplacian import laplacian_pullback
+from ._nested import jvp
 from ._net import Net, RecordedPullback
 from ._params import Params
-from ._recording import record
+from ._recording import is_differentiable, record
 from ._stateless import stateless
-from ._taylor import derivatives_of, partial
+from ._taylor import along, derivatives_of, partial
 
 Packed = Any
 """An output for Julia: a tensor, or ``(structure, leaf, ...)`` for a tree of them."""
@@ -93,9 +94,14 @@ class Handle:
             return tuple(self.net.init(seed).values())
         return None
 
-    def operator(self, index: tuple[int, ...] | None) -> Operator:
-        """A handle of a derivative by the input: the Laplacian, or a partial one."""
-        return Operator(self, index)
+    def operator(self, what: str | tuple[int, ...]) -> Operator:
+        """A handle of a derivative of this net.
+
+        ``"laplacian"``, a multi-index, ``"jvp"`` with the direction as second input, or
+        ``"pushforward"`` with the tangents of input and parameters as further inputs
+        and value and derivative as the result.
+        """
+        return Operator(self, what)
 
     def _views(self, theta: Tensor) -> list[Tensor]:
         """The parameters within theta, on its memory."""
@@ -107,26 +113,38 @@ class Handle:
 
 
 class Operator(Handle):
-    """A derivative of a net by its input, which Julia holds as a net of its own."""
+    """A derivative of a net, which Julia holds as a net of its own."""
 
-    def __init__(self, of: Handle, index: tuple[int, ...] | None) -> None:
-        name = "laplacian" if index is None else f"derivative {index}"
-        super().__init__(of.net, f"{name} of {of.label}", of.features)
-        self.derivatives = derivatives_of(of.net)
-        self.index = index
+    def __init__(self, of: Handle, what: str | tuple[int, ...]) -> None:
+        features = 0 if what in ("jvp", "pushforward") else of.features
+        super().__init__(of.net, f"{what} of {of.label}", features)
+        self.what = what
 
     def bind(self, flat: bool, tensors: tuple[Tensor, ...]) -> Bound:
+        if self.what == "pushforward":
+            names = None if flat else self.names
+            return Pushforward(self.net, names, tensors)
+        derivatives = derivatives_of(self.net)
         weights = weights_of(self._views(tensors[0]) if flat else tensors)
-        if self.index is None:
-            return Laplacian(self.derivatives, weights)
-        return Partial(self.derivatives, weights, self.index)
+        if self.what == "laplacian":
+            return Laplacian(derivatives, weights)
+        if self.what == "jvp":
+            return Formula(lambda w, x, v: along(derivatives, w, x, v), weights)
+        index = self.what
+        assert not isinstance(index, str)
+        return Formula(lambda w, x: partial(derivatives, w, x, index), weights)
 
 
 class Bound:
     """A net at parameters that Julia shares."""
 
-    forward: Callable[..., Packed]
-    pullback: Callable[..., tuple[Packed, Back]]
+    def forward(self, *args: Tensor) -> Packed:
+        """The value."""
+        raise NotImplementedError
+
+    def pullback(self, *args: Tensor) -> tuple[Packed, Back]:
+        """The value, and the way back."""
+        raise NotImplementedError
 
 
 class Recorded(Bound):
@@ -223,25 +241,24 @@ class Laplacian(Bound):
         return _like(value, x), back
 
 
-class Partial(Bound):
-    """A partial derivative of a chain, by jets and the graph that they record."""
+class Formula(Bound):
+    """A derivative of a chain by a formula, differentiated by the graph it records."""
 
-    def __init__(
-        self, derivatives: Derivatives, weights: Weights, index: tuple[int, ...]
-    ) -> None:
-        self._derivatives = derivatives
+    def __init__(self, formula: Callable[..., Tensor], weights: Weights) -> None:
+        self._formula = formula
         self._weights = weights
-        self._index = index
 
-    def forward(self, x: Tensor) -> Packed:
-        return partial(self._derivatives, self._weights, x, self._index)
+    def forward(self, *args: Tensor) -> Packed:
+        return self._formula(self._weights, *args)
 
-    def pullback(self, x: Tensor) -> tuple[Packed, Back]:
+    def pullback(self, *args: Tensor) -> tuple[Packed, Back]:
+        values = [*chain.from_iterable(self._weights)]
+        count = len(values)
+
         def formula(leaves: list[Tensor]) -> list[Tensor]:
-            *values, x = leaves
-            return [partial(self._derivatives, weights_of(values), x, self._index)]
+            return [self._formula(weights_of(leaves[:count]), *leaves[count:])]
 
-        leaves = [*chain.from_iterable(self._weights), x]
+        leaves = [*values, *args]
         (value,), recording = record(formula, leaves)
 
         def back(
@@ -249,8 +266,7 @@ class Partial(Bound):
         ) -> tuple[Any, ...]:
             if cotangent is None:
                 return (None,) * len(leaves)
-            stop = len(leaves) - 1
-            asked = range(0 if params else stop, stop + 1 if inputs else stop)
+            asked = range(0 if params else count, len(leaves) if inputs else count)
             grads = recording.gradients([cotangent], asked)
             return tuple(
                 paddle.zeros_like(leaf) if grad is None and i in asked else grad
@@ -258,6 +274,30 @@ class Partial(Bound):
             )
 
         return value, back
+
+
+class Pushforward(Bound):
+    """Value and derivative of any net along tangents of its input and parameters."""
+
+    def __init__(
+        self, net: Net, names: tuple[str, ...] | None, tensors: tuple[Tensor, ...]
+    ) -> None:
+        self._net = net
+        self._names = names  # None for one theta
+        self._params = self._nested(tensors)
+
+    def _nested(self, tensors: tuple[Tensor, ...]) -> Params:
+        if self._names is None:
+            return tensors[0]
+        return dict(zip(self._names, tensors, strict=True))
+
+    def forward(self, x: Tensor, tangent: Tensor, *tangents: Tensor) -> Packed:
+        y, slope = jvp(
+            self._net.forward,
+            (self._params, x),
+            (self._nested(tangents), tangent if is_differentiable(x) else None),
+        )
+        return _pack((y, slope))
 
 
 def _rows(x: Tensor) -> Tensor:
