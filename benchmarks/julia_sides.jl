@@ -68,6 +68,49 @@ function general_timers(layer, x, cotangent, task)
     return pydict(Dict("ours, Julia" => timer(() -> rrule(AS_ZYGOTE, wrapper, x)[2](c))))
 end
 
+logistic(z) = 1 / (1 + exp(-z))
+
+"A net of two hidden layers by hand, from the flat parameters."
+function pure_deep(theta, x, h)
+    part(at, size...) = reshape(view(theta, at:(at+prod(size)-1)), size...)
+    a = logistic.(part(1, h, 2) * x .+ part(2h + 1, h))
+    b = logistic.(part(3h + 1, h, h) * a .+ part(3h + h^2 + 1, h))
+    return part(4h + h^2 + 1, 1, h) * b .+ part(5h + h^2 + 1, 1)
+end
+
+"""
+One step of a Poisson problem: Laplacian inside, values on the boundary, gradient of the loss by
+the parameters. And the error of the differences' Laplacian, relative to its largest entry.
+"""
+function poisson_timers(case)
+    h = pyconvert(Int, case.width)
+    x, edges, f = (permutedims(pyconvert(Matrix{Float64}, a)) for a in (case.x, case.edges, case.source))
+    wrapper = PaddleFCNet(2, 1, 3, h; dtype = "float64", activation = "sigmoid", seed = 0)
+    net, theta = PaddleNet(wrapper), reduce(vcat, vec.(wrapper.params))
+    step = 1e-4
+    along = ([[step, 0.0], [step, 0.0]], [[0.0, step], [0.0, step]])
+    mean_square(r) = sum(abs2, r) / length(r)
+    u(cord, t, phi) = phi(cord, t)
+    by_stencil(t) = sum(stencil_derivative(net, u, x, εs, 2, t) for εs in along)
+    function by_hand(t)
+        ex, ey = along[1][1], along[2][1]
+        around = pure_deep(t, x .+ ex, h) .+ pure_deep(t, x .- ex, h) .+
+                 pure_deep(t, x .+ ey, h) .+ pure_deep(t, x .- ey, h)
+        return (around .- 4 .* pure_deep(t, x, h)) ./ step^2
+    end
+    gradient(inside, net) = timer() do
+        Zygote.gradient(t -> mean_square(inside(t) .- f) + mean_square(net(edges, t)), theta)
+    end
+    exact = laplacian(net, x, theta)
+    error = maximum(abs, by_hand(theta) - exact) / maximum(abs, exact)
+    timers = pydict(Dict(
+        "ours, Laplacian, Julia" => gradient(t -> laplacian(net, x, t), net),
+        "ours, stencil, Julia" => gradient(by_stencil, net),
+        "pure Julia, differences" => gradient(by_hand, (x, t) -> pure_deep(t, x, h)),
+    ))
+    return timers, error
+end
+
 resident() = parse(Int, match(r"VmRSS:\s+(\d+)", read("/proc/self/status", String))[1]) / 1024
 
 """
@@ -120,5 +163,6 @@ function crossing_timers()
 end
 
 program.main(
-    pylist(ARGS), julia_timers, general_timers, crossing_timers(), steady, string(VERSION),
+    pylist(ARGS), julia_timers, general_timers, crossing_timers(), steady, poisson_timers,
+    string(VERSION),
 )

@@ -22,7 +22,16 @@ import matplotlib as mpl
 from tqdm import tqdm
 
 from paddle_chainrules import julia
-from sides import FORWARD, GENERAL, PULLBACK, TASKS, Case, general_timers, interleave
+from sides import (
+    FORWARD,
+    GENERAL,
+    PULLBACK,
+    TASKS,
+    Case,
+    Poisson,
+    general_timers,
+    interleave,
+)
 
 # One thread on every side: OMP_NUM_THREADS and the like come from the Makefile.
 os.environ.setdefault(
@@ -35,6 +44,7 @@ HERE = Path(__file__).resolve().parent
 OUTPUT = HERE.parent / "output"
 SMALL = (8, 64, 4)
 BATCHES = (1, 8, 16, 32, 64)
+WIDTHS = (8, 16, 32)
 PACKAGES = ("paddlepaddle", "numpy", "torch", "jax", "juliacall")
 OPTIONAL = {
     "ours, Julia": "Julia with PaddleChainRules",
@@ -55,6 +65,7 @@ def measure(
     julia_general: Callable[..., Any] | None,
     crossing: Any,
     steady: Callable[..., Any] | None,
+    julia_poisson: Callable[..., Any] | None,
 ) -> dict:
     """All tables, as rows of microseconds per side."""
     # Enough rounds that a garbage collection does not fall into every one of a side.
@@ -62,7 +73,7 @@ def measure(
     scales = {} if quick else SCALES
     steps = len(BATCHES) * len(TASKS) + len(GENERAL) * len(TASKS)
     steps += sum(map(len, scales.values())) * len(TASKS)
-    steps += (crossing is not None) + (steady is not None)
+    steps += (crossing is not None) + (steady is not None) + len(WIDTHS)
     with tqdm(total=steps, desc="measuring", unit="row") as bar:
 
         def row(key: dict, timers: dict, rounds: int, calls: int) -> dict:
@@ -93,6 +104,15 @@ def measure(
             for name in GENERAL
             for t in TASKS
         ]
+        poisson = []
+        for width in WIDTHS:
+            case = Poisson(width)
+            timers, key = case.timers(), {"width": width}
+            if julia_poisson is not None:
+                in_julia, error = julia_poisson(case)
+                timers |= dict(in_julia)
+                key["error of differences"] = float(error)
+            poisson.append(row(key, timers, rounds, max(5, calls // 5)))
         again = None
         if steady is not None:
             bar.set_postfix_str("again and again")
@@ -118,6 +138,7 @@ def measure(
         "general": general,
         "crossing": exchange,
         "steady": again,
+        "poisson": poisson,
         "scaling": scaling,
     }
 
@@ -146,21 +167,23 @@ def machine(julia_version: str | None) -> dict:
     }
 
 
-def table(rows: list[dict], keys: tuple[str, ...]) -> str:
-    """Markdown: microseconds a call, minimum (mean), and the ratio to native."""
+def table(
+    rows: list[dict], keys: tuple[str, ...], reference: str = "native Paddle"
+) -> str:
+    """Markdown: microseconds a call, minimum (mean), and the ratio to a reference."""
     sides = list(dict.fromkeys(side for row in rows for side in row["us"]))
     head = [*keys, *sides]
     lines = ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     for row in rows:
         cells = [str(row[key]) for key in keys]
-        native = row["us"].get("native Paddle")
+        native = row["us"].get(reference)
         for side in sides:
             us = row["us"].get(side)
             if us is None:
                 cells.append("")
                 continue
             cell = f"{us['min']:.1f} ({us['mean']:.1f})"
-            if native and side != "native Paddle":
+            if native and side != reference:
                 cell += f" **{us['min'] / native['min']:.2f}**"
             cells.append(cell)
         lines.append("| " + " | ".join(cells) + " |")
@@ -184,6 +207,17 @@ def text(results: dict) -> str:
         rows = [row for row in tables["report"] if row["task"] == task]
         parts.append(table(rows, ("task", "batch")))
     parts += ["Any layer:", table(tables["general"], ("layer", "task"))]
+    parts += [
+        "A Poisson step, net 2-h-h-1, sigmoid, float64, 100 points inside and 40 on "
+        "the boundary:",
+        table(tables["poisson"], ("width",), "pure Julia, differences"),
+    ]
+    errors = [r["error of differences"] for r in tables["poisson"] if len(r) > 2]
+    if errors:
+        parts.append(
+            f"Differences miss the Laplacian by {max(errors):.0e} of its largest "
+            "entry, the others by rounding."
+        )
     if tables["crossing"]:
         us = tables["crossing"]["us"]
         lines = ["| one tensor of 8 x 64, float32 | us |", "|---|---|"]
@@ -310,6 +344,7 @@ def main(
     julia_general: Callable[..., Any] | None = None,
     crossing: Any = None,
     steady: Callable[..., Any] | None = None,
+    julia_poisson: Callable[..., Any] | None = None,
     julia_version: str | None = None,
 ) -> None:
     """Measure and write the JSON file that args name; ``quick`` as second argument."""
@@ -317,7 +352,12 @@ def main(
     results = {
         "machine": machine(julia_version),
         "tables": measure(
-            "quick" in rest, julia_timers, julia_general, crossing, steady
+            "quick" in rest,
+            julia_timers,
+            julia_general,
+            crossing,
+            steady,
+            julia_poisson,
         ),
     }
     Path(out).write_text(json.dumps(results, indent=1) + "\n")

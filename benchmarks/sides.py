@@ -11,7 +11,7 @@ import numpy as np
 import paddle
 from paddle import nn
 
-from paddle_chainrules import FCNet, stateless
+from paddle_chainrules import FCNet, laplacian, stateless, value_and_grad
 
 FORWARD, PULLBACK = "forward", "forward and gradients"
 TASKS = (FORWARD, PULLBACK)
@@ -205,3 +205,45 @@ def general_timers(
         "ours, Python": timer(lambda: net.pullback(params, x)[1](cotangent)),
         **in_julia,
     }
+
+
+class Poisson:
+    """Laplacian inside, values on the boundary, gradient of the loss by parameters."""
+
+    def __init__(self, width: int, points: int = 100, edges: int = 40) -> None:
+        self.width = int(width)
+        self.net = FCNet((2, self.width, self.width, 1), "sigmoid", "float64")
+        rng = np.random.default_rng(0)
+        self.x, self.edges = rng.random((points, 2)), rng.random((edges, 2))
+        self.source = -np.sin(np.pi * self.x).prod(axis=1, keepdims=True)
+
+    def timers(self) -> dict[str, Timer]:
+        """Nested paddle.grad, and ours."""
+        params = self.net.init(0)
+        x, edges, f = map(paddle.to_tensor, (self.x, self.edges, self.source))
+        leaves = {name: p.detach() for name, p in params.items()}
+        for leaf in leaves.values():
+            leaf.stop_gradient = False
+        point = x.detach()
+        point.stop_gradient = False
+
+        def nested() -> object:
+            u = self.net.forward(leaves, point)
+            (slope,) = paddle.grad([u], [point], create_graph=True)
+            both = [
+                paddle.grad([slope[:, i]], [point], create_graph=True)[0][:, i]
+                for i in range(2)
+            ]
+            inside = (both[0] + both[1]).unsqueeze(1) - f
+            loss = (inside**2).mean() + (self.net.forward(leaves, edges) ** 2).mean()
+            return paddle.grad([loss], [*leaves.values()])
+
+        def loss(params: dict) -> paddle.Tensor:
+            inside = laplacian(self.net, params, x) - f
+            return (inside**2).mean() + (self.net.forward(params, edges) ** 2).mean()
+
+        ours = value_and_grad(loss)
+        return {
+            "nested paddle.grad": timer(nested),
+            "ours, Laplacian, Python": timer(lambda: ours(params)),
+        }

@@ -33,12 +33,11 @@ second order in the step, from one call of `u(x, θ, phi)` on all points of the 
 which the exact derivative is not to be had.
 """
 function stencil_derivative(phi, u, x, εs, order, θ)
-    terms = stencil(εs[1:order])
-    n = size(x, 2)
-    values = u(reduce(hcat, (x .+ offset for (offset, _) in terms)), θ, phi)
-    return sum(
-        weight .* values[:, ((i-1)*n+1):(i*n)] for (i, (_, weight)) in enumerate(terms)
-    )
+    offsets, weights = stencil(εs[1:order])
+    (d, n), m = size(x), length(weights)
+    points = reshape(reshape(x, d, n, 1) .+ reshape(offsets, d, 1, m), d, n * m)
+    values = u(points, θ, phi)
+    return reshape(reshape(values, :, m) * weights, size(values, 1), n)
 end
 
 function multi_index(εs, order, d)
@@ -68,9 +67,10 @@ const CENTRAL = (
 )
 
 """
-    stencil(εs)
+    stencil(εs) -> offsets, weights
 
-`(offset, weight)` of every point of the product of the central differences along the steps.
+Of all points of the product of the central differences along the steps: a matrix with an offset
+a column, and a vector.
 """
 function stencil(εs)
     T = eltype(first(εs))
@@ -85,5 +85,5 @@ function stencil(εs)
             (k, w) in CENTRAL[order]
         ]
     end
-    return terms
+    return reduce(hcat, first.(terms)), last.(terms)
 end
