@@ -7,7 +7,16 @@ import pytest
 from paddle import nn
 
 from conftest import assert_same, native, randn
-from paddle_chainrules import ACTIVATIONS, FCNet, bridge
+from paddle_chainrules import (
+    ACTIVATIONS,
+    FCNet,
+    bridge,
+    derivative,
+    jvp,
+    laplacian,
+    taylor,
+    vjp,
+)
 from paddle_chainrules._recording import Recording
 
 
@@ -193,3 +202,57 @@ def test_handles_hold_no_tensor_of_a_call():
         if isinstance(t, paddle.Tensor) and t is not x and t._is_initialized()
     ]
     assert all(t.data_ptr() != address for t in alive)
+
+
+@pytest.mark.parametrize("flat", [True, False])
+@pytest.mark.parametrize("shape", [[4, 3], [3], [2, 4, 3]])
+@pytest.mark.parametrize("what", ["laplacian", (1, 0, 1), "jvp"])
+def test_derivatives_of_a_net_are_nets(what, shape, flat):
+    handle, params = bridge.fcnet((3, 5, 4, 2), "tanh", "float64", 0)
+    named = dict(zip(handle.names, params, strict=True))
+    tensors = [handle.net.flatten(named)] if flat else params
+    x, v = randn(shape, "float64"), randn([3], "float64", 2)
+    inputs = [x, v] if what == "jvp" else [x]
+
+    def by_hand(params, x, *direction):
+        if what == "laplacian":
+            return laplacian(handle.net, params, x)
+        if what == "jvp":
+            return taylor(handle.net, params, x, *direction, 1)[1]
+        return derivative(handle.net, params, x, what)
+
+    operator = handle.operator(what)
+    forward, _, (y, back) = operator.bind_and("pullback", flat, *tensors, *inputs)
+    expected, pullback = vjp(by_hand, named, *inputs)
+    assert_same(y, expected, rtol=1e-12, atol=1e-13)
+    assert_same(forward(*inputs), expected, rtol=1e-12, atol=1e-13)
+    cotangent = randn(list(y.shape), "float64", 3)
+    by_name, *by_inputs = pullback(cotangent)
+    by_name["2.bias"] = paddle.zeros([2], "float64")  # takes no part
+    both = [*by_name.values(), *by_inputs]
+    assert_same(list(back(True, True, False, cotangent)), both, rtol=1e-11, atol=1e-12)
+    none = [None] * len(both)
+    some = [*both[:6], *none[6:]]
+    assert_same(list(back(True, False, False, cotangent)), some, rtol=1e-11, atol=1e-12)
+    some = [*none[:6], *both[6:]]
+    assert_same(list(back(False, True, False, cotangent)), some, rtol=1e-11, atol=1e-12)
+    assert list(back(True, True, False, None)) == none
+
+
+def test_pushforward_of_any_net():
+    layer = nn.Sequential(nn.Linear(3, 4), nn.Silu(), nn.Linear(4, 2), nn.Tanh())
+    handle, params = bridge.layer(layer)
+    x, dx = randn([5, 3]), randn([5, 3], seed=1)
+    tangents = [randn(list(p.shape), seed=i) for i, p in enumerate(params)]
+    operator = handle.operator("pushforward")
+    arguments = ("forward", False, *params, x, dx, *tangents)
+    _, _, (_, y, slope) = operator.bind_and(*arguments)
+    named, moved = (dict(zip(handle.names, p, strict=True)) for p in (params, tangents))
+    expected = jvp(handle.net.forward, (named, x), (moved, dx))
+    assert_same((y, slope), expected, rtol=1e-6, atol=1e-7)
+
+
+def test_fresh_parameters():
+    handle, params = bridge.fcnet((3, 5, 2), "tanh", "float64", 7)
+    assert_same(list(handle.init(7)), list(params))
+    assert bridge.layer(nn.Linear(3, 2))[0].init(7) is None
