@@ -162,7 +162,12 @@ function crossing_timers()
     return pydict(timers)
 end
 
-program.main(
-    pylist(ARGS), julia_timers, general_timers, crossing_timers(), steady, poisson_timers,
-    string(VERSION),
-)
+const SIDES = pydict(Dict(
+    "report" => julia_timers,
+    "general" => general_timers,
+    "crossing" => crossing_timers,
+    "steady" => steady,
+    "poisson" => poisson_timers,
+))
+
+program.main(pylist(ARGS), SIDES, string(VERSION))

@@ -12,7 +12,7 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import date
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -59,21 +59,14 @@ SCALES = {
 }
 
 
-def measure(
-    quick: bool,
-    julia_timers: Callable[..., Any] | None,
-    julia_general: Callable[..., Any] | None,
-    crossing: Any,
-    steady: Callable[..., Any] | None,
-    julia_poisson: Callable[..., Any] | None,
-) -> dict:
+def measure(quick: bool, in_julia: Mapping[str, Callable[..., Any]]) -> dict:
     """All tables, as rows of microseconds per side."""
     # Enough rounds that a garbage collection does not fall into every one of a side.
     rounds, calls = (40, 20) if quick else (60, 50)
     scales = {} if quick else SCALES
     steps = len(BATCHES) * len(TASKS) + len(GENERAL) * len(TASKS)
     steps += sum(map(len, scales.values())) * len(TASKS)
-    steps += (crossing is not None) + (steady is not None) + len(WIDTHS)
+    steps += ("crossing" in in_julia) + ("steady" in in_julia) + len(WIDTHS)
     with tqdm(total=steps, desc="measuring", unit="row") as bar:
 
         def row(key: dict, timers: dict, rounds: int, calls: int) -> dict:
@@ -85,8 +78,8 @@ def measure(
 
         def sides(case: Case, task: str, peers: bool) -> dict:
             timers = case.timers(task, peers)
-            if julia_timers is not None:
-                timers |= dict(julia_timers(case, task))
+            if "report" in in_julia:
+                timers |= dict(in_julia["report"](case, task))
             return timers
 
         report = [
@@ -97,7 +90,7 @@ def measure(
         general = [
             row(
                 {"task": t, "layer": name},
-                general_timers(name, t, julia_general),
+                general_timers(name, t, in_julia.get("general")),
                 rounds,
                 calls // 5,
             )
@@ -108,21 +101,24 @@ def measure(
         for width in WIDTHS:
             case = Poisson(width)
             timers, key = case.timers(), {"width": width}
-            if julia_poisson is not None:
-                in_julia, error = julia_poisson(case)
-                timers |= dict(in_julia)
+            if "poisson" in in_julia:
+                found, error = in_julia["poisson"](case)
+                timers |= dict(found)
                 key["error of differences"] = float(error)
             poisson.append(row(key, timers, rounds, max(5, calls // 5)))
         again = None
-        if steady is not None:
+        if "steady" in in_julia:
             bar.set_postfix_str("again and again")
             timed, grown = (2_000, 10_000) if quick else (10_000, 100_000)
-            found = {k: dict(v) for k, v in dict(steady(timed, grown)).items()}
+            found = {
+                k: dict(v) for k, v in dict(in_julia["steady"](timed, grown)).items()
+            }
             again = {"timed": timed, "calls": grown, "sides": found}
             bar.update()
         exchange = None
-        if crossing is not None:
-            exchange = row({"tensor": "8 x 64"}, dict(crossing), rounds, 200)
+        if "crossing" in in_julia:
+            timers = dict(in_julia["crossing"]())
+            exchange = row({"tensor": "8 x 64"}, timers, rounds, 200)
         scaling = []
         for what, cases in scales.items():
             for sizes, batch in cases:
@@ -212,7 +208,11 @@ def text(results: dict) -> str:
         "the boundary:",
         table(tables["poisson"], ("width",), "pure Julia, differences"),
     ]
-    errors = [r["error of differences"] for r in tables["poisson"] if len(r) > 2]
+    errors = [
+        row["error of differences"]
+        for row in tables["poisson"]
+        if "error of differences" in row
+    ]
     if errors:
         parts.append(
             f"Differences miss the Laplacian by {max(errors):.0e} of its largest "
@@ -340,25 +340,18 @@ def draw_scaling(rows: list[dict], path: Path) -> None:
 
 def main(
     args: Any,
-    julia_timers: Callable[..., Any] | None = None,
-    julia_general: Callable[..., Any] | None = None,
-    crossing: Any = None,
-    steady: Callable[..., Any] | None = None,
-    julia_poisson: Callable[..., Any] | None = None,
+    in_julia: Mapping[str, Callable[..., Any]] | None = None,
     julia_version: str | None = None,
 ) -> None:
-    """Measure and write the JSON file that args name; ``quick`` as second argument."""
+    """Measure and write the JSON file that args name; ``quick`` as second argument.
+
+    ``in_julia`` holds Julia's sides, by table: "report", "general", "crossing",
+    "steady" and "poisson".
+    """
     out, *rest = [str(arg) for arg in args]
     results = {
         "machine": machine(julia_version),
-        "tables": measure(
-            "quick" in rest,
-            julia_timers,
-            julia_general,
-            crossing,
-            steady,
-            julia_poisson,
-        ),
+        "tables": measure("quick" in rest, in_julia or {}),
     }
     Path(out).write_text(json.dumps(results, indent=1) + "\n")
 

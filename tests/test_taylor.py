@@ -282,7 +282,7 @@ def test_partitions_count_as_faa_di_bruno():
         assert sum(count for count, _ in partitions(index)) == bell
 
 
-@pytest.mark.parametrize("shape", [[4, 2], [1, 2], [2], [3, 4, 2], [0, 2]])
+@pytest.mark.parametrize("shape", [[4, 2], [1, 2], [2], [3, 4, 2], [0, 2], [3, 0, 2]])
 @pytest.mark.parametrize("activation", ["tanh", "relu"])
 @pytest.mark.parametrize("sizes", [(2, 1), (2, 5, 3)])
 def test_shapes(shape, activation, sizes):

@@ -367,10 +367,9 @@ A copy of a contiguous tensor, as an array of Julia's own; the reference stays t
 
 A copy whatever the size. To wrap large results instead, with a finalizer for their owner, was
 tried and measured (2026-11-20, two cores of an AMD EPYC): calls with results of 4 to 64 MiB
-took 1.1 to 1.6 times as long, since
-Paddle then computes into fresh pages every time instead of the block just freed, and only
-those of about 1 MiB gained, 5 to 10 %. Besides, Julia's garbage collector sees a copy, and
-no later change by a layer shows in it.
+took 1.1 to 1.6 times as long, since Paddle then computes into fresh pages every time instead of
+the block just freed, and only those of about 1 MiB gained, 5 to 10 %. Besides, Julia's garbage
+collector sees a copy, and no later change by a layer shows in it.
 """
 receive(tensor::Union{Py,PyPtr}) = viewed(tensor) do view
     T = julia_type(view.dtype)

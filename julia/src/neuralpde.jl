@@ -28,9 +28,9 @@ exact_derivative(w::PaddleModuleWrapper) = exact_derivative(w.net)
 """
     stencil_derivative(phi, u, x, εs, order, θ)
 
-The central differences that NeuralPDE takes by itself, of
-second order in the step, from one call of `u(x, θ, phi)` on all points of the stencil: for nets of
-which the exact derivative is not to be had.
+The central differences that NeuralPDE takes by itself, of second order in the step, from one
+call of `u(x, θ, phi)` on all points of the stencil: for nets of which the exact derivative is
+not to be had.
 """
 function stencil_derivative(phi, u, x, εs, order, θ)
     offsets, weights = stencil(εs[1:order])

@@ -5,6 +5,7 @@ What :class:`FCNet` is, and what a ``paddle.nn.Sequential`` of Linear layers oft
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -52,20 +53,18 @@ class Chain:
 
     def value(self, weights: Weights, x: Tensor) -> Tensor:
         """The output at ``x`` of shape [..., in], of shape [..., out]."""
-        shape = x.shape
-        rows = len(shape) == 2
-        y = value(self.raw.value, weights, x if rows else _rows(x))
-        return y if rows else y.reshape([*shape[:-1], y.shape[-1]])
+        rows = len(x.shape) == 2
+        y = value(self.raw.value, weights, x if rows else as_rows(x))
+        return y if rows else with_leading_of(x, y)
 
     def pullback(
         self, weights: Weights, x: Tensor, order: tuple[str, ...] | None
     ) -> tuple[Tensor, ChainPullback]:
         """Output and pullback; gradients come in ``order``, or as one theta."""
-        shape = x.shape
-        rows = len(shape) == 2
-        y, tape = forward(self.raw, weights, x if rows else _rows(x))
+        rows = len(x.shape) == 2
+        y, tape = forward(self.raw, weights, x if rows else as_rows(x))
         if not rows:
-            y = y.reshape([*shape[:-1], y.shape[-1]])
+            y = with_leading_of(x, y)
         return y, ChainPullback(self, weights, tape, x, y.shape, order)
 
 
@@ -116,7 +115,7 @@ class ChainPullback(NetPullback):
     ) -> tuple[list[Tensor] | None, Tensor | None]:
         """Gradients in the order of the parameters, and of x; unchecked."""
         rows = len(self._shape) == 2
-        d = cotangent if rows else _rows(cotangent)
+        d = cotangent if rows else as_rows(cotangent)
         grads, x_bar = reverse(
             self._chain.raw,
             self._weights,
@@ -126,16 +125,20 @@ class ChainPullback(NetPullback):
             args,
         )
         if x_bar is not None and not rows:
-            x_bar = x_bar.reshape(self._x.shape)
+            x_bar = with_leading_of(self._x, x_bar)
         return grads, x_bar
 
 
-def _rows(x: Tensor) -> Tensor:
-    """All leading dimensions as one, which no sample may be in yet."""
-    n = 1
-    for length in x.shape[:-1]:
-        n *= length
-    return x.reshape([n, x.shape[-1]])
+def as_rows(x: Tensor) -> Tensor:
+    """All leading dimensions as one, in which there may be no sample."""
+    if x.ndim == 2:
+        return x
+    return x.reshape([math.prod(x.shape[:-1]), x.shape[-1]])
+
+
+def with_leading_of(x: Tensor, rows: Tensor) -> Tensor:
+    """Rows with the leading dimensions of x: the way back from :func:`as_rows`."""
+    return rows if x.ndim == 2 else rows.reshape([*x.shape[:-1], rows.shape[-1]])
 
 
 def chain_of(layer: nn.Layer, spec: ParamSpec) -> Chain | None:

@@ -14,7 +14,7 @@ from paddle import Tensor
 from ._activations import Activation, resolve
 from ._chain import Chain, recorded
 from ._closed_form import raw, weights_of
-from ._net import Net, check_place, check_tensor
+from ._net import Net, check_place, check_tensor, check_width
 from ._params import DTYPES, Params, ParamSpec
 
 MANY_DEVICES = paddle.is_compiled_with_cuda() or paddle.is_compiled_with_xpu()
@@ -114,11 +114,7 @@ class FCNet(Net):
             raise TypeError(f"an FCNet takes one input x, got {len(args)} arguments")
         (x,) = args
         check_tensor("x", x, self.dtype)
-        if x.shape[-1:] != self.sizes[:1]:
-            raise ValueError(
-                f"x has shape {list(x.shape)}, the net needs [n, {self.sizes[0]}]: "
-                f"{self.sizes[0]} features in the last dimension, the batch before it"
-            )
+        check_width(x, self.sizes[0])
         if MANY_DEVICES:
             parts = params.values() if isinstance(params, Mapping) else (params,)
             for part in parts:

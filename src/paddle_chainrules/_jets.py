@@ -72,19 +72,15 @@ def _activate(f: Sequence[Tensor | float], z: Jet) -> Jet:
             continue
         total: Tensor | None = None
         for count, parts in partitions(index):
-            factors = [z[part] for part in parts]
+            factors = [known for part in parts if (known := z[part]) is not None]
             outer = f[len(parts)]
-            if isinstance(outer, float) and outer == 0.0:
+            vanishes = isinstance(outer, float) and outer == 0.0
+            if vanishes or len(factors) < len(parts):
                 continue
             term = outer if count == 1 else count * outer
-            vanishes = False
             for factor in factors:
-                if factor is None:
-                    vanishes = True
-                    break
                 term = term * factor
-            if not vanishes:
-                total = term if total is None else total + term
+            total = term if total is None else total + term
         found[index] = total
     return found
 

@@ -21,12 +21,12 @@ import paddle
 from paddle import Tensor
 from paddle.autograd import PyLayer
 
+from ._chain import as_rows, with_leading_of
 from ._closed_form import Weights, weights_of
 from ._derivatives import Derivatives
 from ._net import Net
 from ._params import Params
-from ._recording import records_graph
-from ._taylor import check_input, derivatives_of, recording
+from ._taylor import check_input, recording
 
 
 class Step(NamedTuple):
@@ -76,18 +76,26 @@ def forward(
 
 
 def reverse(
-    weights: Weights, x: Tensor, steps: list[Step], cotangent: Tensor, args: bool = True
-) -> tuple[list[Tensor | None], Tensor | None]:
-    """Gradients of weights and biases in forward order and of ``x``.
+    weights: Weights,
+    x: Tensor,
+    steps: list[Step],
+    cotangent: Tensor,
+    params: bool,
+    args: bool,
+) -> tuple[list[Tensor] | None, Tensor | None]:
+    """Gradients of weights and biases in forward order, and of ``x``.
 
-    None for the last bias, which takes no part, and for x where args is false.
+    Without the last bias, which takes no part. What is not asked for is not computed.
     """
     first, last = weights[0][0], weights[-1][0]
     if not steps:
-        return [paddle.zeros_like(first), None], paddle.zeros_like(x)
-    grads: list[tuple[Tensor, Tensor | None]] = [
-        (_outer(steps[-1].after, [cotangent]), None)
-    ]
+        return (
+            [paddle.zeros_like(first)] if params else None,
+            paddle.zeros_like(x) if args else None,
+        )
+    grads: list[tuple[Tensor, ...]] = []
+    if params:
+        grads.append((_outer(steps[-1].after, [cotangent]),))
     l_bar = paddle.matmul(cotangent, last, transpose_y=True)
     bars: list[Tensor] = []
     for i in range(len(steps) - 1, -1, -1):
@@ -103,16 +111,18 @@ def reverse(
                 z_bar = z_bar + f2 * (by_input * bar)
                 g_bars[k] = g_bars[k] + f1 * bar
         w, _ = weights[i]
-        if i == 0:
+        if i == 0 and params:
             by_value = paddle.matmul(x, z_bar, transpose_x=True)
             by_slope = paddle.stack([bar.sum(0) for bar in g_bars])
             grads.append((by_value + by_slope, z_bar.sum(0)))
+        if i == 0:
             break
         z_bars = [z_bar, *g_bars, f1 * l_bar]
-        grads.append((_outer(steps[i - 1].after, z_bars), z_bar.sum(0)))
+        if params:
+            grads.append((_outer(steps[i - 1].after, z_bars), z_bar.sum(0)))
         *bars, l_bar = (paddle.matmul(bar, w, transpose_y=True) for bar in z_bars)
     x_bar = paddle.matmul(z_bar, first, transpose_y=True) if args else None
-    return [*chain.from_iterable(reversed(grads))], x_bar
+    return [*chain.from_iterable(reversed(grads))] if params else None, x_bar
 
 
 def _outer(rows: list[Tensor], bars: list[Tensor]) -> Tensor:
@@ -133,7 +143,7 @@ class _Laplacian(PyLayer):  # type: ignore[misc]
     def forward(ctx: Any, derivatives: Derivatives, x: Tensor, *values: Tensor) -> Any:
         # The last bias takes no part.
         weights = weights_of([*values, values[-1][0]])
-        ctx.derivatives, ctx.steps = derivatives, None
+        ctx.derivatives = derivatives
         value, ctx.steps = forward(derivatives, weights, x, 3)
         ctx.save_for_backward(x, *values)
         return value
@@ -145,18 +155,21 @@ class _Laplacian(PyLayer):  # type: ignore[misc]
         steps = ctx.steps
         if paddle.is_grad_enabled():  # to be differentiated once more
             _, steps = forward(ctx.derivatives, weights, x, 3)
-        grads, x_bar = reverse(weights, x, steps, cotangent, not x.stop_gradient)
+        params = any(not value.stop_gradient for value in values)
+        args = not x.stop_gradient
+        grads, x_bar = reverse(weights, x, steps, cotangent, params, args)
+        found = (x_bar, *(grads or [None] * len(values)))
         return tuple(
             None if given.stop_gradient else grad
-            for given, grad in zip((x, *values), (x_bar, *grads[:-1]), strict=True)
+            for given, grad in zip((x, *values), found, strict=True)
         )
 
 
 def laplacian(net: Net, params: Params, x: Tensor) -> Tensor:
     """The sum of the second derivatives of a fully connected net by each of its inputs.
 
-    Exact and in one pass; differentiable with respect to
-    parameters and ``x``, where its reverse pass is in closed form too, and twice.
+    Exact and in one pass; differentiable with respect to parameters and ``x``, where
+    its reverse pass is in closed form too, and twice.
 
     Args:
         net: an :class:`FCNet` with a built-in activation, or ``stateless`` of a
@@ -179,25 +192,37 @@ def laplacian(net: Net, params: Params, x: Tensor) -> Tensor:
         >>> laplacian(net, net.init(0), x).shape
         paddle.Size([5, 1])
     """
-    derivatives = derivatives_of(net)
-    width = check_input(net, params, x)
+    derivatives, _ = check_input(net, params, x)
     with recording(params, x):
         values = list(net.spec.as_dict(params).values())
-        rows = x if x.ndim == 2 else x.reshape([-1, width])
-        if len(values) > 2 and records_graph([x, *values]):
-            value = _Laplacian.apply(derivatives, rows, *values[:-1])
-        else:
-            value, _ = forward(derivatives, weights_of(values), rows, 2)
-        return value if x.ndim == 2 else value.reshape([*x.shape[:-1], -1])
+        if len(values) > 2 and paddle.is_grad_enabled():
+            value = _Laplacian.apply(derivatives, as_rows(x), *values[:-1])
+            return with_leading_of(x, value)
+        return laplacian_value(derivatives, weights_of(values), x)
 
 
-Back = Callable[[Tensor, bool], tuple[list[Tensor | None], Tensor | None]]
-"""``back(cotangent, args)``, as :func:`reverse`."""
+def laplacian_value(derivatives: Derivatives, weights: Weights, x: Tensor) -> Tensor:
+    """The formula of :func:`laplacian`, unchecked."""
+    value, _ = forward(derivatives, weights, as_rows(x), 2)
+    return with_leading_of(x, value)
+
+
+Back = Callable[[Tensor, bool, bool], tuple[list[Tensor] | None, Tensor | None]]
+"""``back(cotangent, params, args)``, as :func:`reverse`."""
 
 
 def laplacian_pullback(
     derivatives: Derivatives, weights: Weights, x: Tensor
 ) -> tuple[Tensor, Back]:
-    """Value and pullback at ``x`` of shape [n, d], without a graph; unchecked."""
-    value, steps = forward(derivatives, weights, x, 3)
-    return value, lambda cotangent, args: reverse(weights, x, steps, cotangent, args)
+    """Value and pullback at ``x`` of shape [..., d], without a graph; unchecked."""
+    rows = as_rows(x)
+    value, steps = forward(derivatives, weights, rows, 3)
+
+    def back(
+        cotangent: Tensor, params: bool, args: bool
+    ) -> tuple[list[Tensor] | None, Tensor | None]:
+        d = as_rows(cotangent)
+        grads, x_bar = reverse(weights, rows, steps, d, params, args)
+        return grads, None if x_bar is None else with_leading_of(x, x_bar)
+
+    return with_leading_of(x, value), back

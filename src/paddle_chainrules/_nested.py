@@ -17,7 +17,13 @@ import paddle
 from paddle import Tensor
 
 from ._autodiff import Tree, flatten_tree, vjp
-from ._recording import check_cotangent, cut, is_differentiable, records_graph
+from ._recording import (
+    check_cotangent,
+    cut,
+    is_differentiable,
+    records_graph,
+    stand_in,
+)
 
 Scalar = Callable[[Tree], Tensor]
 
@@ -123,11 +129,7 @@ def jvp(
 
 def _tracked(leaf: Tensor) -> Tensor:
     """The leaf itself where it is on a graph, else one in its place that is."""
-    if not leaf.stop_gradient:
-        return leaf
-    stand_in = leaf.detach()
-    stand_in.stop_gradient = False
-    return stand_in
+    return stand_in(leaf, False) if leaf.stop_gradient else leaf
 
 
 def _gradient(fn: Scalar) -> Callable[[Tree], Tree]:

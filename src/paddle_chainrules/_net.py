@@ -333,6 +333,15 @@ def check_tensor(name: str, value: Any, dtype: str) -> None:
         )
 
 
+def check_width(x: Tensor, width: int) -> None:
+    """Refuse an input of another number of features."""
+    if x.shape[-1:] != (width,):
+        raise ValueError(
+            f"x has shape {list(x.shape)}, the net needs [n, {width}]: {width} "
+            "features in the last dimension, the batch before it"
+        )
+
+
 def check_place(name: str, place: Any, expected: Any) -> None:
     """Refuse a tensor on another device than the parameters."""
     if str(place) != str(expected):

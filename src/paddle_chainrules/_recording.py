@@ -71,7 +71,7 @@ def record(
     connected = records_graph(leaves)
     with nullcontext() if paddle.is_grad_enabled() else paddle.enable_grad():
         stand_ins = [
-            _stand_in(leaf, connected) if is_differentiable(leaf) else leaf
+            stand_in(leaf, connected) if is_differentiable(leaf) else leaf
             for leaf in leaves
         ]
         inputs = set(map(id, stand_ins))
@@ -83,20 +83,20 @@ def record(
         ]
     differentiable = [
         i
-        for i, (leaf, stand_in) in enumerate(zip(leaves, stand_ins, strict=True))
-        if stand_in is not leaf
+        for i, (leaf, other) in enumerate(zip(leaves, stand_ins, strict=True))
+        if other is not leaf
     ]
     recording = Recording(stand_ins, differentiable, outputs, connected, indivisible)
     return outputs if connected else cut(outputs, leaves), recording
 
 
-def _stand_in(leaf: Tensor, connected: bool) -> Tensor:
+def stand_in(leaf: Tensor, connected: bool) -> Tensor:
     """What paddle.grad can differentiate with respect to, in place of a leaf."""
     if connected and not leaf.stop_gradient:
         return paddle.assign(leaf)
-    stand_in = leaf.detach()
-    stand_in.stop_gradient = False
-    return stand_in
+    detached = leaf.detach()
+    detached.stop_gradient = False
+    return detached
 
 
 class Recording:

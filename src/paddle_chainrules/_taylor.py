@@ -9,11 +9,12 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
+from ._chain import as_rows
 from ._closed_form import Weights, weights_of
 from ._derivatives import DERIVATIVES, MAX_ORDER, Derivatives
 from ._fcnet import FCNet
 from ._jets import Jet, MultiIndex, indices_up_to, propagate
-from ._net import Net, check_tensor
+from ._net import Net, check_tensor, check_width
 from ._params import Params, dtype_name
 from ._recording import records_graph
 
@@ -57,7 +58,7 @@ def taylor(
     degree = _integer("order", order)
     if not 0 <= degree <= MAX_ORDER:
         raise ValueError(f"order must be 0 to {MAX_ORDER}, got {degree}; {BEYOND}")
-    width = check_input(net, params, x)
+    derivatives, width = check_input(net, params, x)
     check_tensor("directions", directions, dtype_name(x.dtype))
     if directions.ndim not in (1, 2) or directions.shape[-1] != width:
         raise ValueError(
@@ -69,7 +70,7 @@ def taylor(
     with recording(params, x, directions):
         weights = weights_of(list(net.spec.as_dict(params).values()))
         seeds: dict[MultiIndex, Tensor] = {(1,): directions.reshape([*lead, 1, width])}
-        jet = propagate(derivatives_of(net), weights, _rows(x), seeds, indices)
+        jet = propagate(derivatives, weights, as_rows(x), seeds, indices)
         return tuple(
             _value(jet, index, x, lead if any(index) else []) for index in indices
         )
@@ -105,14 +106,14 @@ def derivative(
         >>> u_xy.shape
         paddle.Size([5, 1])
     """
-    width = check_input(net, params, x)
+    derivatives, width = check_input(net, params, x)
     index = check_multi_index(multi_index, width)
     with recording(params, x):
         weights = weights_of(list(net.spec.as_dict(params).values()))
-        return partial(derivatives_of(net), weights, x, index)
+        return partial_derivative(derivatives, weights, x, index)
 
 
-def partial(
+def partial_derivative(
     derivatives: Derivatives, weights: Weights, x: Tensor, index: MultiIndex
 ) -> Tensor:
     """The formula of :func:`derivative`, unchecked."""
@@ -122,7 +123,7 @@ def partial(
     seeds: dict[MultiIndex, Tensor] = {
         tuple(int(j == i) for j in used): units[i : i + 1] for i in used
     }
-    jet = propagate(derivatives, weights, _rows(x), seeds, indices_up_to(top))
+    jet = propagate(derivatives, weights, as_rows(x), seeds, indices_up_to(top))
     return _value(jet, top, x, [])
 
 
@@ -131,9 +132,9 @@ def along(
 ) -> Tensor:
     """The derivative along one direction for all points, or one for each; unchecked."""
     seeds: dict[MultiIndex, Tensor] = {
-        (1,): _rows(direction) if direction.ndim > 1 else direction.unsqueeze(0)
+        (1,): as_rows(direction) if direction.ndim > 1 else direction.unsqueeze(0)
     }
-    jet = propagate(derivatives, weights, _rows(x), seeds, [(0,), (1,)])
+    jet = propagate(derivatives, weights, as_rows(x), seeds, [(0,), (1,)])
     return _value(jet, (1,), x, [])
 
 
@@ -197,28 +198,20 @@ def _integer(name: str, value: Any) -> int:
         raise TypeError(f"{name} must be an integer, got {value!r}") from None
 
 
-def check_input(net: Net, params: Params, x: Any) -> int:
-    """The number of inputs, with the arguments refused in the net's own terms."""
-    derivatives_of(net)
+def check_input(net: Net, params: Params, x: Any) -> tuple[Derivatives, int]:
+    """The activation's derivatives and the number of inputs, the arguments checked."""
+    derivatives = derivatives_of(net)
     check_tensor("x", x, net.spec.dtypes[0])
     net._check(params, (x,))
     width = net.spec.shapes[0][0]
-    if x.shape[-1:] != (width,):
-        raise ValueError(
-            f"x has shape {list(x.shape)}, the net needs [n, {width}]: {width} "
-            "features in the last dimension, the batch before it"
-        )
-    return width
+    check_width(x, width)
+    return derivatives, width
 
 
 def recording(params: Params, *tensors: Tensor) -> Any:
     """The mode that records a graph where a tensor asks for it."""
     given = [params] if isinstance(params, Tensor) else params.values()
     return paddle.set_grad_enabled(records_graph([*tensors, *given]))
-
-
-def _rows(x: Tensor) -> Tensor:
-    return x if x.ndim == 2 else x.reshape([-1, x.shape[-1]])
 
 
 def _value(jet: Jet, index: MultiIndex, x: Tensor, lead: list[int]) -> Tensor:

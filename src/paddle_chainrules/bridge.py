@@ -11,6 +11,7 @@ Arguments are checked on the Julia side, in Julia's terms.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -23,14 +24,13 @@ from ._chain import Chain
 from ._closed_form import Weights, weights_of
 from ._derivatives import Derivatives
 from ._fcnet import FCNet
-from ._laplacian import forward as laplacian_forward
-from ._laplacian import laplacian_pullback
+from ._laplacian import laplacian_pullback, laplacian_value
 from ._nested import jvp
 from ._net import Net, RecordedPullback
 from ._params import Params
 from ._recording import is_differentiable, record
 from ._stateless import stateless
-from ._taylor import along, derivatives_of, partial
+from ._taylor import along, derivatives_of, partial_derivative
 
 Packed = Any
 """An output for Julia: a tensor, or ``(structure, leaf, ...)`` for a tree of them."""
@@ -75,11 +75,8 @@ class Handle:
         The tensors are kept, not copied: a change in their memory is seen.
         """
         if self.net.chain is not None:
-            parts = self._views(tensors[0]) if flat else tensors
-            return Closed(self.net.chain, weights_of(parts))
-        if flat:
-            return Recorded(self.net, tensors[0])
-        return Recorded(self.net, dict(zip(self.names, tensors, strict=True)))
+            return Closed(self.net.chain, self._weights(flat, tensors))
+        return Recorded(self.net, self._params(flat, tensors))
 
     def bind_and(self, entry: str, flat: bool, *tensors: Tensor) -> tuple[Any, ...]:
         """``(forward, pullback, result of the one named entry)`` in one crossing."""
@@ -103,13 +100,19 @@ class Handle:
         """
         return Operator(self, what)
 
-    def _views(self, theta: Tensor) -> list[Tensor]:
-        """The parameters within theta, on its memory."""
+    def _params(self, flat: bool, tensors: tuple[Tensor, ...]) -> Params:
+        """What the net takes: theta, or a dict."""
+        return tensors[0] if flat else self.net.spec.named(tensors)
+
+    def _weights(self, flat: bool, tensors: tuple[Tensor, ...]) -> Weights:
+        """The same in pairs, as views within theta."""
+        if not flat:
+            return weights_of(tensors)
         views, start = [], 0
         for shape, size in zip(self.shapes, self.net.spec.sizes, strict=True):
-            views.append(theta[start : start + size].reshape(shape))
+            views.append(tensors[0][start : start + size].reshape(shape))
             start += size
-        return views
+        return weights_of(views)
 
 
 class Operator(Handle):
@@ -122,17 +125,18 @@ class Operator(Handle):
 
     def bind(self, flat: bool, tensors: tuple[Tensor, ...]) -> Bound:
         if self.what == "pushforward":
-            names = None if flat else self.names
-            return Pushforward(self.net, names, tensors)
+            return Pushforward(self.net, partial(self._params, flat), tensors)
         derivatives = derivatives_of(self.net)
-        weights = weights_of(self._views(tensors[0]) if flat else tensors)
+        weights = self._weights(flat, tensors)
         if self.what == "laplacian":
             return Laplacian(derivatives, weights)
         if self.what == "jvp":
             return Formula(lambda w, x, v: along(derivatives, w, x, v), weights)
         index = self.what
         assert not isinstance(index, str)
-        return Formula(lambda w, x: partial(derivatives, w, x, index), weights)
+        return Formula(
+            lambda w, x: partial_derivative(derivatives, w, x, index), weights
+        )
 
 
 class Bound:
@@ -218,27 +222,24 @@ class Laplacian(Bound):
         self._weights = weights
 
     def forward(self, x: Tensor) -> Packed:
-        value, _ = laplacian_forward(self._derivatives, self._weights, _rows(x), 2)
-        return _like(value, x)
+        return laplacian_value(self._derivatives, self._weights, x)
 
     def pullback(self, x: Tensor) -> tuple[Packed, Back]:
-        rows = _rows(x)
-        value, reverse = laplacian_pullback(self._derivatives, self._weights, rows)
-        *_, (_, bias) = self._weights
+        value, reverse = laplacian_pullback(self._derivatives, self._weights, x)
+        nothing = (None,) * (2 * len(self._weights))
+        *_, (_, last_bias) = self._weights
 
         def back(
             params: bool, inputs: bool, last: bool, cotangent: Tensor | None
         ) -> tuple[Any, ...]:
             if cotangent is None:
-                return (None,) * (2 * len(self._weights) + 1)
-            (*grads, _), x_bar = reverse(_rows(cotangent), inputs)
-            return (
-                *(grads if params else [None] * len(grads)),
-                paddle.zeros_like(bias) if params else None,
-                None if x_bar is None or not inputs else x_bar.reshape(x.shape),
-            )
+                return (*nothing, None)
+            grads, x_bar = reverse(cotangent, params, inputs)
+            if grads is None:
+                return (*nothing, x_bar)
+            return (*grads, paddle.zeros_like(last_bias), x_bar)
 
-        return _like(value, x), back
+        return value, back
 
 
 class Formula(Bound):
@@ -249,7 +250,7 @@ class Formula(Bound):
         self._weights = weights
 
     def forward(self, *args: Tensor) -> Packed:
-        return self._formula(self._weights, *args)
+        return _plain(self._formula(self._weights, *args))
 
     def pullback(self, *args: Tensor) -> tuple[Packed, Back]:
         values = [*chain.from_iterable(self._weights)]
@@ -269,27 +270,25 @@ class Formula(Bound):
             asked = range(0 if params else count, len(leaves) if inputs else count)
             grads = recording.gradients([cotangent], asked)
             return tuple(
-                paddle.zeros_like(leaf) if grad is None and i in asked else grad
+                paddle.zeros_like(leaf) if grad is None and i in asked else _plain(grad)
                 for i, (leaf, grad) in enumerate(zip(leaves, grads, strict=True))
             )
 
-        return value, back
+        return _plain(value), back
 
 
 class Pushforward(Bound):
     """Value and derivative of any net along tangents of its input and parameters."""
 
     def __init__(
-        self, net: Net, names: tuple[str, ...] | None, tensors: tuple[Tensor, ...]
+        self,
+        net: Net,
+        params: Callable[[tuple[Tensor, ...]], Params],
+        tensors: tuple[Tensor, ...],
     ) -> None:
         self._net = net
-        self._names = names  # None for one theta
-        self._params = self._nested(tensors)
-
-    def _nested(self, tensors: tuple[Tensor, ...]) -> Params:
-        if self._names is None:
-            return tensors[0]
-        return dict(zip(self._names, tensors, strict=True))
+        self._nested = params
+        self._params = params(tensors)
 
     def forward(self, x: Tensor, tangent: Tensor, *tangents: Tensor) -> Packed:
         y, slope = jvp(
@@ -298,15 +297,6 @@ class Pushforward(Bound):
             (self._nested(tangents), tangent if is_differentiable(x) else None),
         )
         return _pack((y, slope))
-
-
-def _rows(x: Tensor) -> Tensor:
-    return x if x.ndim == 2 else x.reshape([-1, x.shape[-1]])
-
-
-def _like(value: Tensor, x: Tensor) -> Tensor:
-    """Rows with the leading dimensions of x."""
-    return value if x.ndim == 2 else value.reshape([*x.shape[:-1], value.shape[-1]])
 
 
 def activations() -> str:
