@@ -17,6 +17,7 @@ from paddle_chainrules import (
     ACTIVATIONS,
     FCNet,
     derivative,
+    derivatives,
     laplacian,
     stateless,
     taylor,
@@ -292,6 +293,8 @@ def test_shapes(shape, activation, sizes):
     out = [*shape[:-1], sizes[-1]]
     for given in (params, theta):
         assert derivative(net, given, x, (1, 1)).shape == out
+        both = derivatives(net, given, x, [(0, 0), (0, 2)])
+        assert [value.shape for value in both] == [out, out]
         assert laplacian(net, given, x).shape == out
         one = taylor(net, given, x, paddle.ones([2], "float64"), 2)
         assert [list(t.shape) for t in one] == [out] * 3
@@ -350,12 +353,21 @@ def test_bad_input():
             derivative(net, params, x, index)
     with pytest.raises(ValueError, match="is of order 5, the highest is 4"):
         derivative(net, params, x, (3, 2))
+    with pytest.raises(ValueError, match="is of order 5, the highest is 4"):
+        derivatives(net, params, x, [(0, 0), (3, 2)])
+    for indices in ([], [(0, 1), (1, 0), (0, 1)]):
+        with pytest.raises(ValueError, match="one derivative at least, and each once"):
+            derivatives(net, params, x, indices)
+    for indices in ((1, 0), 2):
+        with pytest.raises(TypeError, match="must be a sequence of"):
+            derivatives(net, params, x, indices)
     custom = FCNet((2, 4, 1), paddle.tanh, "float64")
     layer_norm, weights, _ = stateless(nn.LayerNorm(2))
     for other, given in ((custom, params), (layer_norm, weights)):
         for call in (
             lambda o=other, g=given: laplacian(o, g, x),
             lambda o=other, g=given: derivative(o, g, x, (2, 0)),
+            lambda o=other, g=given: derivatives(o, g, x, [(2, 0)]),
             lambda o=other, g=given: taylor(o, g, x, v, 2),
         ):
             with pytest.raises(TypeError, match=r"closed form need.*use jvp"):
@@ -364,44 +376,125 @@ def test_bad_input():
         laplacian(nn.Linear(2, 1), params, x)
 
 
-@pytest.mark.parametrize("activation", sorted(ACTIVATIONS))
-@pytest.mark.parametrize("sizes", [(3, 2), (3, 4, 2), (3, 5, 4, 2), (1, 4, 3, 5, 1)])
-def test_the_laplacian_and_its_gradients(activation, sizes):
-    """Against the sum of second derivatives, which the tests above compare."""
+def by_taylor(net, params, x, index):
+    """A partial derivative from directional ones, which the tests above compare.
+
+    They go by a formula of their own, on the graph that Paddle records.
+    """
+    used = [i for i, m in enumerate(index) for _ in range(m)]
+    units = paddle.eye(len(index), dtype=x.dtype)
+    if len(used) < 2:
+        direction = units[used[0]] if used else units[0]
+        return taylor(net, params, x, direction, 1)[len(used)]
+    i, j = used
+    along = units[i] + units[j]
+    second = taylor(net, params, x, along, 2)[2]
+    if i == j:
+        return second / 4
+    squares = (taylor(net, params, x, units[k], 2)[2] for k in used)
+    return (second - sum(squares)) / 2
+
+
+def random_net(activation, sizes):
     net = FCNet(sizes, activation, "float64")
-    params = {
-        name: randn(shape, "float64", i)
-        for i, (name, shape) in enumerate(
-            zip(net.spec.names, net.spec.shapes, strict=True)
-        )
-    }
-    x, d = randn([4, sizes[0]], "float64", 9), sizes[0]
+    shapes = enumerate(zip(net.spec.names, net.spec.shapes, strict=True))
+    return net, {name: randn(shape, "float64", i) for i, (name, shape) in shapes}
+
+
+def assert_close(found, expected):
+    """Within 1e-11 of the largest entry, None being zero."""
+    for one, other in zip(found, expected, strict=True):
+        if one is None or other is None:
+            given = other if one is None else one
+            assert given is None or not given.any()
+            continue
+        scale = float(1 + other.abs().max()) if other.numel() else 1.0
+        assert_same(one, other, rtol=1e-11, atol=1e-11 * scale)
+
+
+def gradients(function, params, x, cotangent):
+    """Values, then gradients by each parameter and by x."""
+    found, pullback = vjp(function, params, x)
+    by_params, by_x = pullback(cotangent)
+    values = found if isinstance(found, tuple) else [found]
+    return [*values, *by_params.values(), by_x]
+
+
+DEPTHS = [(3, 2), (3, 4, 2), (3, 5, 4, 2), (3, 4, 2, 5, 1)]
+
+
+@pytest.mark.parametrize("activation", sorted(ACTIVATIONS))
+@pytest.mark.parametrize("sizes", DEPTHS)
+def test_the_laplacian_and_its_gradients(activation, sizes):
+    net, params = random_net(activation, sizes)
+    x, cotangent = randn([6, 3], "float64", 9), randn([6, sizes[-1]], "float64", 8)
 
     def by_parts(p, x):
-        twice = [tuple(2 * int(i == j) for j in range(d)) for i in range(d)]
-        return sum(derivative(net, p, x, index) for index in twice)
+        twice = [tuple(2 * int(i == j) for j in range(3)) for i in range(3)]
+        return sum(by_taylor(net, p, x, index) for index in twice)
 
-    expected, expected_pullback = vjp(by_parts, params, x)
-    found, pullback = vjp(lambda p, x: laplacian(net, p, x), params, x)
-    tolerance = {"rtol": 1e-12, "atol": 1e-12 * float(1 + expected.abs().max())}
-    assert_same(laplacian(net, params, x), expected, **tolerance)
-    assert_same(found, expected, **tolerance)
-    cotangent = randn(list(found.shape), "float64", 8)
-    for one, other in zip(
-        pullback(cotangent), expected_pullback(cotangent), strict=True
-    ):
-        names = one if isinstance(one, dict) else {"x": one}
-        for name in names:
-            a = one[name] if isinstance(one, dict) else one
-            b = other[name] if isinstance(other, dict) else other
-            scale = 1.0 if b is None else float(1 + b.abs().max())
-            zero = paddle.zeros_like(a if a is not None else x)
-            assert_same(
-                zero if a is None else a,
-                zero if b is None else b,
-                rtol=1e-11,
-                atol=1e-11 * scale,
-            )
+    assert_close(
+        gradients(lambda p, x: laplacian(net, p, x), params, x, cotangent),
+        gradients(by_parts, params, x, cotangent),
+    )
+    assert_close([laplacian(net, params, x)], [by_parts(params, x)])
+
+
+SEVERAL = [
+    [(0, 0, 0)],
+    [(0, 0, 1)],
+    [(0, 2, 0)],
+    [(1, 0, 1)],
+    [(0, 1, 0), (0, 0, 0)],
+    [(0, 0, 0), (1, 0, 0), (0, 0, 1), (0, 0, 2), (1, 0, 1), (2, 0, 0)],
+]
+
+
+@pytest.mark.parametrize("activation", sorted(ACTIVATIONS))
+@pytest.mark.parametrize("sizes", DEPTHS)
+@pytest.mark.parametrize("indices", SEVERAL, ids=str)
+def test_several_derivatives_and_their_gradients(activation, sizes, indices):
+    net, params = random_net(activation, sizes)
+    x = randn([6, 3], "float64", 9)
+    cotangents = tuple(
+        randn([6, sizes[-1]], "float64", 20 + i) for i in range(len(indices))
+    )
+
+    def one_by_one(p, x):
+        return tuple(by_taylor(net, p, x, index) for index in indices)
+
+    assert_close(
+        gradients(lambda p, x: derivatives(net, p, x, indices), params, x, cotangents),
+        gradients(one_by_one, params, x, cotangents),
+    )
+    assert_close(derivatives(net, params, x, indices), one_by_one(params, x))
+
+
+def test_several_derivatives_of_higher_order():
+    net, params, x, _ = case("tanh")
+    indices = [(0, 0), (1, 2), (0, 1), (4, 0)]
+    found = derivatives(net, params, x, indices)
+    for index, value in zip(indices, found, strict=True):
+        assert_close([value], [derivative(net, params, x, index)])
+
+
+def test_only_what_is_asked_for_is_differentiated():
+    """A gradient of one input or parameter, or none, on Paddle's own graph."""
+    net, params = random_net("silu", (3, 5, 4, 2))
+    x, c = randn([6, 3], "float64", 9), randn([6, 2], "float64", 8)
+    expected = gradients(lambda p, x: laplacian(net, p, x), params, x, c)
+    for i, name in enumerate(net.spec.names[:-1]):
+        leaves = {key: value.detach() for key, value in params.items()}
+        leaves[name].stop_gradient = False
+        (found,) = paddle.grad([laplacian(net, leaves, x)], [leaves[name]], [c])
+        assert_close([found], [expected[1 + i]])
+    leaf = x.detach()
+    leaf.stop_gradient = False
+    (found,) = paddle.grad([laplacian(net, params, leaf)], [leaf], [c])
+    assert_close([found], expected[-1:])
+    leaves = {key: value.detach() for key, value in params.items()}
+    leaves["2.bias"].stop_gradient = False
+    assert laplacian(net, leaves, x).stop_gradient
 
 
 def test_the_laplacian_may_be_differentiated_twice():
@@ -413,7 +506,7 @@ def test_the_laplacian_may_be_differentiated_twice():
         return laplacian(net, p, x)
 
     def by_parts(p):
-        return derivative(net, p, x, (2, 0)) + derivative(net, p, x, (0, 2))
+        return by_taylor(net, p, x, (2, 0)) + by_taylor(net, p, x, (0, 2))
 
     def sharpness(kind):
         def gradient(p):
@@ -425,6 +518,37 @@ def test_the_laplacian_may_be_differentiated_twice():
     found, expected = sharpness(carried), sharpness(by_parts)
     assert_same(found[0], expected[0], rtol=1e-12)
     assert_same(found[1]["0.weight"], expected[1]["0.weight"], rtol=1e-11, atol=1e-12)
+
+
+def test_second_derivatives_differentiated_twice_by_the_input():
+    net, params = random_net("silu", (2, 4, 3, 1))
+    x = randn([5, 2], "float64", 9)
+    x.stop_gradient = False
+    d = derivative(net, params, x, (1, 1))
+    for _ in range(2):
+        (d,) = paddle.grad([d], [x], create_graph=True)
+        d = d[:, 1:]
+    assert_close([d], [derivative(net, params, x.detach(), (1, 3))])
+
+
+@pytest.mark.parametrize("name", ["0.weight", "0.bias", "1.weight", "1.bias"])
+def test_one_gradient_of_a_gradient(name):
+    net, params = random_net("tanh", (3, 4, 2))
+    x = randn([5, 3], "float64", 9)
+
+    def twice(function):
+        leaves = {key: value.detach() for key, value in params.items()}
+        leaf = leaves[name]
+        leaf.stop_gradient = False
+        values = function(leaves, x)
+        loss = sum((value**3).sum() for value in values)
+        (grad,) = paddle.grad([loss], [leaf], create_graph=True)
+        return paddle.grad([(grad**2).sum()], [leaf])
+
+    indices = [(0, 0, 0), (0, 1, 0), (1, 0, 1)]
+    found = twice(lambda p, x: derivatives(net, p, x, indices))
+    expected = twice(lambda p, x: [by_taylor(net, p, x, index) for index in indices])
+    assert_close(found, expected)
 
 
 @pytest.mark.filterwarnings("ignore:To copy construct from a tensor:UserWarning")

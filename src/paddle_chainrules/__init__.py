@@ -10,12 +10,11 @@ with _julia_handlers_kept():
 from ._activations import ACTIVATIONS
 from ._autodiff import Pullback, value_and_grad, vjp
 from ._fcnet import FCNet
-from ._laplacian import laplacian
 from ._nested import Jacobian, hessian, hvp, jacobian, jvp
 from ._net import Net, NetPullback
 from ._params import ParamSpec
 from ._stateless import StatelessLayer, stateless
-from ._taylor import derivative, taylor
+from ._taylor import derivative, derivatives, laplacian, taylor
 
 __version__ = _version("paddle-chainrules")
 
@@ -29,6 +28,7 @@ __all__ = [
     "Pullback",
     "StatelessLayer",
     "derivative",
+    "derivatives",
     "hessian",
     "hvp",
     "jacobian",

@@ -41,9 +41,9 @@ def _sigmoid(z: Tensor, order: int) -> list[Tensor | float]:
     if order >= 2:
         found.append(f2 := f1 * (rest - f))
     if order >= 3:
-        found.append(f1 * (1 - 6 * f1))
+        found.append(f1 * paddle.scale(f1, -6.0, 1.0))
     if order >= 4:
-        found.append(f2 * (1 - 12 * f1))
+        found.append(f2 * paddle.scale(f1, -12.0, 1.0))
     return found
 
 

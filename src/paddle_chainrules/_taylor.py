@@ -9,6 +9,8 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
+from . import _carried as carried
+from ._carried import CARRIED_ORDER, Plan, laplacian_plan, plan_of
 from ._chain import as_rows
 from ._closed_form import Weights, weights_of
 from ._derivatives import DERIVATIVES, MAX_ORDER, Derivatives
@@ -90,7 +92,7 @@ def derivative(
 
     Returns:
         The derivative of every output, shape [n, out]; differentiable once more with
-        respect to parameters and ``x``.
+        respect to parameters and ``x``, in closed form up to order two.
 
     Raises:
         TypeError: a net without closed form, a tensor of another dtype than the net's,
@@ -106,25 +108,114 @@ def derivative(
         >>> u_xy.shape
         paddle.Size([5, 1])
     """
-    derivatives, width = check_input(net, params, x)
-    index = check_multi_index(multi_index, width)
+    table, width = check_input(net, params, x)
+    return _partials(net, params, x, table, (check_multi_index(multi_index, width),))[0]
+
+
+def derivatives(
+    net: Net, params: Params, x: Tensor, multi_indices: Sequence[Sequence[int]]
+) -> tuple[Tensor, ...]:
+    """Several partial derivatives of a fully connected net, in one pass.
+
+    As :func:`derivative`, for all that a differential equation names: they share what
+    they have in common, and cost little more than the highest of them alone.
+
+    Args:
+        net: as for :func:`taylor`.
+        params: dict or theta.
+        x: shape [n, d], or [..., d].
+        multi_indices: one per derivative, each once; ``(0, 0)`` is the value.
+
+    Returns:
+        One tensor of shape [n, out] per index, in their order.
+
+    Raises:
+        TypeError, ValueError: as :func:`derivative`; an index that is given twice.
+
+    Example:
+        >>> import paddle
+        >>> from paddle_chainrules import FCNet, derivatives
+        >>> net = FCNet((2, 8, 1), "tanh", "float64")
+        >>> x = paddle.rand([5, 2], dtype="float64")
+        >>> wanted = (0, 0), (0, 1), (1, 0), (2, 0)
+        >>> u, u_t, u_x, u_xx = derivatives(net, net.init(0), x, wanted)
+        >>> residual = u_t + u * u_x - 0.01 * u_xx
+        >>> residual.shape
+        paddle.Size([5, 1])
+    """
+    table, width = check_input(net, params, x)
+    return tuple(
+        _partials(net, params, x, table, check_multi_indices(multi_indices, width))
+    )
+
+
+def laplacian(net: Net, params: Params, x: Tensor) -> Tensor:
+    """The sum of the second derivatives of a fully connected net by each of its inputs.
+
+    Exact and in one pass; differentiable with respect to parameters and ``x``, where
+    its reverse pass is in closed form too, and twice.
+
+    Args:
+        net: as for :func:`taylor`.
+        params: dict or theta.
+        x: shape [n, d], or [..., d].
+
+    Returns:
+        The Laplacian of every output, shape [n, out].
+
+    Raises:
+        TypeError: a net without closed form, a tensor of another dtype than the net's.
+        ValueError: an x of another width.
+
+    Example:
+        >>> import paddle
+        >>> from paddle_chainrules import FCNet, laplacian
+        >>> net = FCNet((2, 8, 1), "tanh", "float64")
+        >>> x = paddle.rand([5, 2], dtype="float64")
+        >>> laplacian(net, net.init(0), x).shape
+        paddle.Size([5, 1])
+    """
+    table, width = check_input(net, params, x)
+    return _carried_by(laplacian_plan(width), net, params, x, table)[0]
+
+
+def _partials(
+    net: Net,
+    params: Params,
+    x: Tensor,
+    table: Derivatives,
+    indices: tuple[MultiIndex, ...],
+) -> list[Tensor]:
+    if max(map(sum, indices)) <= CARRIED_ORDER:
+        return _carried_by(plan_of(indices), net, params, x, table)
     with recording(params, x):
         weights = weights_of(list(net.spec.as_dict(params).values()))
-        return partial_derivative(derivatives, weights, x, index)
+        return partial_derivatives(table, weights, x, indices)
 
 
-def partial_derivative(
-    derivatives: Derivatives, weights: Weights, x: Tensor, index: MultiIndex
-) -> Tensor:
-    """The formula of :func:`derivative`, unchecked."""
-    used = [i for i, m in enumerate(index) if m]
-    top = tuple(index[i] for i in used)
-    units = paddle.eye(len(index), dtype=x.dtype)
+def _carried_by(
+    plan: Plan, net: Net, params: Params, x: Tensor, table: Derivatives
+) -> list[Tensor]:
+    with recording(params, x):
+        values = list(net.spec.as_dict(params).values())
+        if paddle.is_grad_enabled():
+            return carried.recorded(plan, table, values, x)
+        return carried.value(plan, table, weights_of(values), x)
+
+
+def partial_derivatives(
+    table: Derivatives, weights: Weights, x: Tensor, indices: Sequence[MultiIndex]
+) -> list[Tensor]:
+    """The formula of :func:`derivatives` for any order, unchecked."""
+    used = [i for i, orders in enumerate(zip(*indices, strict=True)) if any(orders)]
+    tops = [tuple(index[i] for i in used) for index in indices]
+    units = paddle.eye(len(indices[0]), dtype=x.dtype)
     seeds: dict[MultiIndex, Tensor] = {
         tuple(int(j == i) for j in used): units[i : i + 1] for i in used
     }
-    jet = propagate(derivatives, weights, as_rows(x), seeds, indices_up_to(top))
-    return _value(jet, top, x, [])
+    below = sorted({i for top in tops for i in indices_up_to(top)}, key=sum)
+    jet = propagate(table, weights, as_rows(x), seeds, below)
+    return [_value(jet, top, x, []) for top in tops]
 
 
 def along(
@@ -142,6 +233,25 @@ BEYOND = (
     "differentiate a lower derivative with respect to x once more, by vjp or "
     "paddle.grad, for the order above"
 )
+
+
+def check_multi_indices(
+    multi_indices: Sequence[Sequence[int]], width: int
+) -> tuple[MultiIndex, ...]:
+    """The same of several, of which each may be there once."""
+    try:
+        given = list(multi_indices)
+    except TypeError as error:
+        raise TypeError(
+            f"multi_indices must be a sequence of multi-indices, got {multi_indices!r}"
+        ) from error
+    indices = tuple(check_multi_index(index, width) for index in given)
+    if not indices or len(set(indices)) < len(indices):
+        raise ValueError(
+            f"multi_indices must name one derivative at least, and each once; got "
+            f"{indices}"
+        )
+    return indices
 
 
 def check_multi_index(multi_index: Sequence[int], width: int) -> MultiIndex:

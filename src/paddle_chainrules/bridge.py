@@ -18,22 +18,26 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
+from . import _carried as carried
 from ._activations import ACTIVATIONS, Activation
 from ._autodiff import flatten_tree
+from ._carried import CARRIED_ORDER, Plan, laplacian_plan, plan_of
 from ._chain import Chain
 from ._closed_form import Weights, weights_of
 from ._derivatives import Derivatives
 from ._fcnet import FCNet
-from ._laplacian import laplacian_pullback, laplacian_value
 from ._nested import jvp
 from ._net import Net, RecordedPullback
 from ._params import Params
 from ._recording import is_differentiable, record
 from ._stateless import stateless
-from ._taylor import along, derivatives_of, partial_derivative
+from ._taylor import along, derivatives_of, partial_derivatives
 
 Packed = Any
 """An output for Julia: a tensor, or ``(structure, leaf, ...)`` for a tree of them."""
+
+What = str | tuple[tuple[int, ...], ...]
+"""A derivative of a net: by name, or partial ones by their multi-indices."""
 
 Back = Callable[..., tuple[Any, ...]]
 """``back(params, args, last, cotangent or None, ...)``, one cotangent per output leaf:
@@ -91,10 +95,10 @@ class Handle:
             return tuple(self.net.init(seed).values())
         return None
 
-    def operator(self, what: str | tuple[int, ...]) -> Operator:
+    def operator(self, what: What) -> Operator:
         """A handle of a derivative of this net.
 
-        ``"laplacian"``, a multi-index, ``"jvp"`` with the direction as second input, or
+        ``"laplacian"``, multi-indices, ``"jvp"`` with the direction as second input, or
         ``"pushforward"`` with the tangents of input and parameters as further inputs
         and value and derivative as the result.
         """
@@ -118,7 +122,7 @@ class Handle:
 class Operator(Handle):
     """A derivative of a net, which Julia holds as a net of its own."""
 
-    def __init__(self, of: Handle, what: str | tuple[int, ...]) -> None:
+    def __init__(self, of: Handle, what: What) -> None:
         features = 0 if what in ("jvp", "pushforward") else of.features
         super().__init__(of.net, f"{what} of {of.label}", features)
         self.what = what
@@ -129,13 +133,15 @@ class Operator(Handle):
         derivatives = derivatives_of(self.net)
         weights = self._weights(flat, tensors)
         if self.what == "laplacian":
-            return Laplacian(derivatives, weights)
+            return Carried(laplacian_plan(weights[0][0].shape[0]), derivatives, weights)
         if self.what == "jvp":
-            return Formula(lambda w, x, v: along(derivatives, w, x, v), weights)
-        index = self.what
-        assert not isinstance(index, str)
+            return Formula(lambda w, x, v: [along(derivatives, w, x, v)], weights)
+        indices = self.what
+        assert not isinstance(indices, str)
+        if max(map(sum, indices)) <= CARRIED_ORDER:
+            return Carried(plan_of(indices), derivatives, weights)
         return Formula(
-            lambda w, x: partial_derivative(derivatives, w, x, index), weights
+            lambda w, x: partial_derivatives(derivatives, w, x, indices), weights
         )
 
 
@@ -214,67 +220,77 @@ class Closed(Bound):
         return y, back
 
 
-class Laplacian(Bound):
-    """The Laplacian of a chain, in closed form."""
+class Carried(Bound):
+    """Derivatives of a chain up to the second order, in closed form."""
 
-    def __init__(self, derivatives: Derivatives, weights: Weights) -> None:
+    def __init__(self, plan: Plan, derivatives: Derivatives, weights: Weights) -> None:
+        self._plan = plan
         self._derivatives = derivatives
         self._weights = weights
 
     def forward(self, x: Tensor) -> Packed:
-        return laplacian_value(self._derivatives, self._weights, x)
+        return _one_or_all(
+            carried.value(self._plan, self._derivatives, self._weights, x)
+        )
 
     def pullback(self, x: Tensor) -> tuple[Packed, Back]:
-        value, reverse = laplacian_pullback(self._derivatives, self._weights, x)
+        found, reverse = carried.pullback(
+            self._plan, self._derivatives, self._weights, x
+        )
         nothing = (None,) * (2 * len(self._weights))
         *_, (_, last_bias) = self._weights
 
         def back(
-            params: bool, inputs: bool, last: bool, cotangent: Tensor | None
+            params: bool, inputs: bool, last: bool, *cotangents: Tensor | None
         ) -> tuple[Any, ...]:
-            if cotangent is None:
+            if not any(cotangent is not None for cotangent in cotangents):
                 return (*nothing, None)
-            grads, x_bar = reverse(cotangent, params, inputs)
+            grads, x_bar = reverse(cotangents, params, inputs)
             if grads is None:
                 return (*nothing, x_bar)
-            return (*grads, paddle.zeros_like(last_bias), x_bar)
+            *rest, bias_bar = grads
+            return (
+                *rest,
+                paddle.zeros_like(last_bias) if bias_bar is None else bias_bar,
+                x_bar,
+            )
 
-        return value, back
+        return _one_or_all(found), back
 
 
 class Formula(Bound):
-    """A derivative of a chain by a formula, differentiated by the graph it records."""
+    """Derivatives of a chain by a formula, differentiated by the graph it records."""
 
-    def __init__(self, formula: Callable[..., Tensor], weights: Weights) -> None:
+    def __init__(self, formula: Callable[..., list[Tensor]], weights: Weights) -> None:
         self._formula = formula
         self._weights = weights
 
     def forward(self, *args: Tensor) -> Packed:
-        return _plain(self._formula(self._weights, *args))
+        return _one_or_all(self._formula(self._weights, *args))
 
     def pullback(self, *args: Tensor) -> tuple[Packed, Back]:
         values = [*chain.from_iterable(self._weights)]
         count = len(values)
 
         def formula(leaves: list[Tensor]) -> list[Tensor]:
-            return [self._formula(weights_of(leaves[:count]), *leaves[count:])]
+            return self._formula(weights_of(leaves[:count]), *leaves[count:])
 
         leaves = [*values, *args]
-        (value,), recording = record(formula, leaves)
+        found, recording = record(formula, leaves)
 
         def back(
-            params: bool, inputs: bool, last: bool, cotangent: Tensor | None
+            params: bool, inputs: bool, last: bool, *cotangents: Tensor | None
         ) -> tuple[Any, ...]:
-            if cotangent is None:
+            if not any(cotangent is not None for cotangent in cotangents):
                 return (None,) * len(leaves)
             asked = range(0 if params else count, len(leaves) if inputs else count)
-            grads = recording.gradients([cotangent], asked)
+            grads = recording.gradients(cotangents, asked)
             return tuple(
                 paddle.zeros_like(leaf) if grad is None and i in asked else _plain(grad)
                 for i, (leaf, grad) in enumerate(zip(leaves, grads, strict=True))
             )
 
-        return _plain(value), back
+        return _one_or_all(found), back
 
 
 class Pushforward(Bound):
@@ -320,6 +336,10 @@ def layer(module: paddle.nn.Layer) -> tuple[Handle, tuple[Tensor, ...]]:
     net, params, _ = stateless(module)
     features = 0 if net.chain is None else net.spec.shapes[0][0]
     return Handle(net, type(module).__name__, features), tuple(params.values())
+
+
+def _one_or_all(found: list[Tensor]) -> Packed:
+    return _plain(found[0]) if len(found) == 1 else _pack(tuple(found))
 
 
 def _pack(output: Any) -> Packed:
