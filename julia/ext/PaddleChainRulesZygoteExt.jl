@@ -3,7 +3,8 @@ module PaddleChainRulesZygoteExt
 
 using ChainRulesCore: ChainRulesCore
 using PaddleChainRules:
-    Eager, Inputs, PaddleModuleWrapper, PaddleNet, derivative, derivative_rule, jvp,
+    Eager, Inputs, PaddleModuleWrapper, PaddleNet, derivative, derivative_rule, derivatives,
+    derivatives_rule, jvp,
     jvp_rule, laplacian, laplacian_rule, net_rule, wrapper_rule
 using Zygote: ZygoteRuleConfig
 
@@ -15,6 +16,8 @@ ChainRulesCore.rrule(::ZygoteRuleConfig, ::typeof(laplacian), net::PaddleNet, x,
     laplacian_rule(Eager(), net, x, ps)
 ChainRulesCore.rrule(::ZygoteRuleConfig, ::typeof(derivative), net::PaddleNet, x, ps, index) =
     derivative_rule(Eager(), net, x, ps, index)
+ChainRulesCore.rrule(::ZygoteRuleConfig, ::typeof(derivatives), net::PaddleNet, x, ps, indices) =
+    derivatives_rule(Eager(), net, x, ps, indices)
 ChainRulesCore.rrule(::ZygoteRuleConfig, ::typeof(jvp), net::PaddleNet, x, ps, v) =
     jvp_rule(Eager(), net, x, ps, v)
 

@@ -17,10 +17,14 @@ include("net.jl")
 export PaddleFCNet, PaddleModuleWrapper, PaddleNet
 
 include("derivatives.jl")
-export derivative, jvp, laplacian
+export derivative, derivatives, jvp, laplacian
+
+include("activations.jl")
 
 include("lower.jl")
 export lower
+
+include("carried.jl")
 
 include("neuralpde.jl")
 export exact_derivative, stencil_derivative

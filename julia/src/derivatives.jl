@@ -41,21 +41,31 @@ derivative(net::PaddleNet, x, ps, multi_index) = applied(net, checked_index(net,
 derivative(w::PaddleModuleWrapper, x, ps, multi_index) = derivative(w.net, x, ps, multi_index)
 derivative(w::PaddleModuleWrapper, x, multi_index) = derivative(w.net, x, w.params, multi_index)
 
+"""
+    derivatives(net, x, ps, multi_indices)
+    derivatives(wrapper, x, multi_indices)
+
+Several partial derivatives of a fully connected net in one pass and one crossing, a tuple: all
+that a differential equation names. They share what they have in common, and cost little more
+than the highest of them alone.
+
+As [`derivative`](@ref); the index of zeros is the value, and each index may be there once.
+
+```julia
+wrapper = PaddleFCNet(2, 1, 3, 16; dtype = "float64", activation = "tanh")
+u, u_t, u_x, u_xx = derivatives(wrapper, rand(2, 100), ((0, 0), (0, 1), (1, 0), (2, 0)))
+residual = u_t .+ u .* u_x .- 0.01 .* u_xx
+```
+"""
+derivatives(net::PaddleNet, x, ps, multi_indices) =
+    applied(net, checked_indices(index -> checked_index(net, index), multi_indices))(x, ps)
+derivatives(w::PaddleModuleWrapper, x, ps, multi_indices) = derivatives(w.net, x, ps, multi_indices)
+derivatives(w::PaddleModuleWrapper, x, multi_indices) = derivatives(w.net, x, w.params, multi_indices)
+
 const MAX_ORDER = 4
 
 function checked_index(net::PaddleNet, multi_index)
-    all(m -> m isa Integer && !(m isa Bool), multi_index) || throw(
-        ArgumentError("multi_index must hold integers such as (2, 0), got $(repr(multi_index))"),
-    )
-    index = Tuple(Int.(Tuple(multi_index)))
-    net.features > 0 && length(index) != net.features && throw(
-        DimensionMismatch(
-            "multi_index $index has $(length(index)) entries, the net has $(net.features) " *
-            "inputs; give one for each",
-        ),
-    )
-    all(>=(0), index) ||
-        throw(ArgumentError("the entries of multi_index must not be negative, got $index"))
+    index = checked_index(net.features, multi_index)
     sum(index) <= MAX_ORDER || throw(
         ArgumentError(
             "multi_index $index is of order $(sum(index)), the highest is $MAX_ORDER; " *
@@ -63,6 +73,37 @@ function checked_index(net::PaddleNet, multi_index)
         ),
     )
     return index
+end
+
+function checked_index(features::Int, multi_index)
+    all(m -> m isa Integer && !(m isa Bool), multi_index) || throw(
+        ArgumentError("multi_index must hold integers such as (2, 0), got $(repr(multi_index))"),
+    )
+    index = Tuple(Int.(Tuple(multi_index)))
+    features > 0 && length(index) != features && throw(
+        DimensionMismatch(
+            "multi_index $index has $(length(index)) entries, the net has $features inputs; " *
+            "give one for each",
+        ),
+    )
+    all(>=(0), index) ||
+        throw(ArgumentError("the entries of multi_index must not be negative, got $index"))
+    return index
+end
+
+function checked_indices(check, multi_indices)
+    all(index -> index isa Union{Tuple,AbstractVector}, multi_indices) || throw(
+        ArgumentError(
+            "multi_indices must hold multi-indices such as (2, 0), got $(repr(multi_indices))",
+        ),
+    )
+    indices = Tuple(map(check, multi_indices))
+    isempty(indices) | !allunique(indices) && throw(
+        ArgumentError(
+            "multi_indices must name one derivative at least, and each once; got $indices",
+        ),
+    )
+    return indices
 end
 
 """
@@ -97,7 +138,7 @@ end
     applied(net, what)
 
 A derivative of a net, as a net with the same parameters: `"laplacian"`, `"jvp"`,
-`"pushforward"`, or a multi-index.
+`"pushforward"`, a multi-index, or a tuple of them.
 """
 function applied(net::PaddleNet, what)
     return get!(net.handle.operators, what) do
@@ -109,6 +150,10 @@ function applied(net::PaddleNet, what)
             ),
         )
         bridge()
-        net_of(net.handle.object.operator(what isa String ? what : pytuple(what)))
+        net_of(net.handle.object.operator(python_name(what)))
     end::PaddleNet
 end
+
+python_name(what::String) = what
+python_name(index::Tuple{Vararg{Int}}) = pytuple(index)
+python_name(indices::Tuple) = pytuple(map(pytuple, indices))

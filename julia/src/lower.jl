@@ -1,17 +1,5 @@
 # Fully connected nets in Julia alone.
 
-const LOWERED = Dict{String,Any}(
-    "identity" => identity,
-    "sigmoid" => z -> 1 / (1 + exp(-z)),
-    "tanh" => tanh,
-    "relu" => z -> max(z, zero(z)),
-    "silu" => z -> z / (1 + exp(-z)),
-    "softplus" => z -> z > 20 ? z : log1p(exp(z)),
-    "elu" => z -> z > 0 ? z : expm1(z),
-    "leaky_relu" => z -> z > 0 ? z : z / 100,
-    "sin" => sin,
-)
-
 """
     Lowered
 
@@ -33,7 +21,9 @@ A fully connected net as a pure Julia function of the same arguments: `lower(net
 
 It calls no Paddle, so that small nets pay no crossing, and what Paddle does not take enters:
 dual numbers of ForwardDiff, other element types. Equal to the Paddle call to rounding, and
-differentiated as any Julia code. The activation `"gelu"` needs `using SpecialFunctions`.
+differentiated as any Julia code. [`laplacian`](@ref), [`derivative`](@ref) and
+[`derivatives`](@ref) take it too, up to the second order, with rules in closed form. The
+activation `"gelu"` needs `using SpecialFunctions`.
 
 Throws an `ArgumentError` for a net that is no chain of Linear layers with one of the built-in
 activations between.
@@ -52,20 +42,22 @@ function lower(net::PaddleNet)
             "of Linear layers with one of them between, can be lowered; got $net",
         ),
     )
-    haskey(LOWERED, activation) || throw(
+    formula = Activation(activation)
+    hasmethod(formula, Tuple{Float64}) || throw(
         ArgumentError("to lower a net with $activation say `using SpecialFunctions` first"),
     )
     stops = cumsum(map(prod, net.sizes))
     ranges = ntuple(i -> (i == 1 ? 1 : stops[i-1] + 1):stops[i], length(stops))
-    return Lowered(LOWERED[activation], net.names, Tuple(net.sizes), ranges)
+    return Lowered(formula, net.names, Tuple(net.sizes), ranges)
 end
 
-(l::Lowered)(x::AbstractArray, ps::Tuple) = through(l.activation, x, ps...)
+(l::Lowered)(x::AbstractArray, ps) = through(l.activation, x, in_order(l, ps)...)
 
-(l::Lowered)(x::AbstractArray, ps::NamedTuple) = l(x, Tuple(ps[name] for name in l.names))
-
-(l::Lowered)(x::AbstractArray, theta::AbstractVector) =
-    l(x, map((range, size) -> reshape(view(theta, range), size), l.ranges, l.sizes))
+"Weights and biases as a tuple, views within a flat vector."
+in_order(::Lowered, ps::Tuple) = ps
+in_order(l::Lowered, ps::NamedTuple) = Tuple(ps[name] for name in l.names)
+in_order(l::Lowered, theta::AbstractVector) =
+    map((range, size) -> reshape(view(theta, range), size), l.ranges, l.sizes)
 
 through(_, h, weight, bias) = affine(weight, bias, h)
 through(activation::F, h, weight, bias, rest...) where {F} =

@@ -435,7 +435,11 @@ The output of a net as arrays: one tensor, or a tuple `(structure, tensor, ...)`
 structure says. A fully connected net gives the kind of array that it takes.
 """
 function unpack(net::PaddleNet, packed::PyPtr, inputs::Tuple)
-    net.features > 0 && only(inputs) isa Array && return receive_as(typeof(only(inputs)), packed)
+    if net.features > 0 && only(inputs) isa Array
+        A = typeof(only(inputs))
+        is_tuple(packed) || return receive_as(A, packed)
+        return ntuple(i -> receive_as(A, tuple_item(packed, i)), Int(tuple_length(packed)) - 1)
+    end
     is_tuple(packed) || return receive(packed)
     arrays = [receive(tuple_item(packed, i)) for i in 1:(tuple_length(packed)-1)]
     return nest(owned_item(packed, 0), Iterators.Stateful(arrays))

@@ -129,11 +129,17 @@ end
 laplacian_rule(how, net, x, ps) = operator_rule(how, applied(net, "laplacian"), x, ps, ())
 derivative_rule(how, net, x, ps, index) =
     operator_rule(how, applied(net, checked_index(net, index)), x, ps, (index,))
+function derivatives_rule(how, net, x, ps, indices)
+    checked = checked_indices(index -> checked_index(net, index), indices)
+    return operator_rule(how, applied(net, checked), x, ps, (indices,))
+end
 
 ChainRulesCore.rrule(::typeof(laplacian), net::PaddleNet, x, ps) =
     laplacian_rule(Lazy(), net, x, ps)
 ChainRulesCore.rrule(::typeof(derivative), net::PaddleNet, x, ps, index) =
     derivative_rule(Lazy(), net, x, ps, index)
+ChainRulesCore.rrule(::typeof(derivatives), net::PaddleNet, x, ps, indices) =
+    derivatives_rule(Lazy(), net, x, ps, indices)
 
 function jvp_rule(how, net, x, ps, v)
     y, back = net_rule(how, applied(net, "jvp"), checked_direction(net, x, v), ps)
@@ -146,6 +152,55 @@ function jvp_rule(how, net, x, ps, v)
 end
 
 ChainRulesCore.rrule(::typeof(jvp), net::PaddleNet, x, ps, v) = jvp_rule(Lazy(), net, x, ps, v)
+
+# Lowered nets, all gradients at once.
+function carried_rule(plan::Plan, l::Lowered, x, ps)
+    weights, at = layers(l, ps), columns_of(x)
+    y, steps = carry(plan, l.activation, weights, at)
+    project_x, project_ps = ProjectTo(x), params_projector(ps, l.names)
+    function carried_pullback(Δ::Tuple)
+        grads, x̄ = carry_back(plan, weights, at, steps, stacked(Δ, y))
+        arrays = collect(Iterators.flatten(grads))
+        found = ps isa AbstractVector ? (reduce(vcat, map(vec, arrays)),) : Tuple(arrays)
+        return project_x(reshape(x̄, size(x))), project_ps(found)
+    end
+    return with_trailing_of(x, y), carried_pullback
+end
+
+"Cotangents, one for each output, as one array; zero ones as zeros."
+function stacked(Δ::Tuple, y)
+    T = promote_type(eltype(y), (eltype(ȳ) for ȳ in Δ if !(ȳ isa AbstractZero))...)
+    ȳs = zeros(T, size(y))
+    for (i, ȳ) in enumerate(Δ)
+        ȳ isa AbstractZero || (part(ȳs, i) .= columns_of(ȳ))
+    end
+    return ȳs
+end
+
+function ChainRulesCore.rrule(::typeof(laplacian), l::Lowered, x, ps)
+    (y,), back = carried_rule(laplacian_plan(checked(l, x)), l, x, ps)
+    function laplacian_pullback(ȳ)
+        return NoTangent(), NoTangent(), back((unthunk(ȳ),))...
+    end
+    return y, laplacian_pullback
+end
+
+function ChainRulesCore.rrule(::typeof(derivatives), l::Lowered, x, ps, indices)
+    plan = plan_of(checked_indices(index -> checked_index(l, x, index), indices))
+    ys, back = carried_rule(plan, l, x, ps)
+    function derivatives_pullback(ȳs)
+        Δ = unthunk(ȳs)
+        parts = ntuple(i -> Δ isa AbstractZero ? Δ : unthunk(Δ[i]), length(ys))
+        return NoTangent(), NoTangent(), back(parts)..., NoTangent()
+    end
+    return ys, derivatives_pullback
+end
+
+function ChainRulesCore.rrule(::typeof(derivative), l::Lowered, x, ps, index)
+    (y,), back = ChainRulesCore.rrule(derivatives, l, x, ps, (index,))
+    derivative_pullback(ȳ) = back((ȳ,))
+    return y, derivative_pullback
+end
 
 # Forward mode: value and derivative of any net along tangents, in one crossing.
 function ChainRulesCore.frule((_, ẋ, ṗs)::Tuple, net::PaddleNet, x::AbstractArray, ps)

@@ -2,7 +2,7 @@ using ChainRulesCore: NoTangent, Thunk, ZeroTangent, frule, rrule, unthunk
 using ChainRulesTestUtils: ⊢, test_frule, test_rrule
 using FiniteDifferences: central_fdm, grad
 using PaddleChainRules:
-    PaddleFCNet, PaddleModuleWrapper, PaddleNet, derivative, jvp, laplacian, paddle
+    PaddleFCNet, PaddleModuleWrapper, PaddleNet, derivative, derivatives, jvp, laplacian, paddle
 using PythonCall
 using Random: Random, Xoshiro
 using Zygote: Zygote
@@ -71,6 +71,11 @@ end
         end
     end
     test_rrule(laplacian, net ⊢ NoTangent(), x[:, 1], theta; check_inferred = false)
+    for indices in (((0, 0, 0), (1, 0, 0), (0, 1, 1), (0, 0, 2)), [(0, 1, 0), (1, 2, 0)], ((1, 0, 0),))
+        test_rrule(
+            derivatives, net ⊢ NoTangent(), x, theta, indices ⊢ NoTangent(); check_inferred = false,
+        )
+    end
     _, back = rrule(laplacian, net, x, theta)
     @test back(ones(2, 4))[3] isa Thunk
 end
@@ -108,6 +113,41 @@ end
     end
     @test_throws DimensionMismatch jvp(net, x, theta, v[1:2, :])
     @test_throws ArgumentError jvp(net, x, theta, Float32.(v))
+end
+
+@testset "several derivatives in one crossing" begin
+    wrapper = PaddleFCNet(2, 1, 3, 5; dtype = "float64", activation = "tanh", seed = 5)
+    net, x = PaddleNet(wrapper), rand(Xoshiro(1), 2, 6)
+    theta = reduce(vcat, vec.(wrapper.params))
+    for indices in ([(0, 0), (2, 0), (0, 1)], [(1, 2), (0, 0)], [(0, 1)])
+        found = derivatives(net, x, theta, indices)
+        @test found isa Tuple && length(found) == length(indices)
+        for (value, index) in zip(found, indices)
+            @test same(value, derivative(net, x, theta, index); rtol = 1e-12, atol = 1e-13)
+        end
+        @test found == derivatives(wrapper, x, indices) == derivatives(wrapper, x, theta, indices)
+    end
+    indices = ((0, 0), (0, 1), (1, 0), (2, 0))
+    residual(u, u_t, u_x, u_xx) = sum(abs2, u_t .+ u .* u_x .- 0.1 .* u_xx)
+    found = Zygote.gradient((x, t) -> residual(derivatives(net, x, t, indices)...), x, theta)
+    expected = Zygote.gradient(x, theta) do x, t
+        residual(net(x, t), map(i -> derivative(net, x, t, i), indices[2:4])...)
+    end
+    @test all(map((a, b) -> same(a, b; rtol = 1e-11, atol = 1e-12), found, expected))
+    # Of one output only, which leaves the others without a cotangent.
+    one(t) = sum(abs2, derivatives(net, x, t, indices)[3])
+    @test same(
+        Zygote.gradient(one, theta)[1],
+        Zygote.gradient(t -> sum(abs2, derivative(net, x, t, (1, 0))), theta)[1];
+        rtol = 1e-11, atol = 1e-12,
+    )
+    for (wrong, words) in (
+        (((1, 0), (1, 0)), "each once"), ((), "one derivative at least"), ((1, 0), "must hold multi-indices"),
+        (((5, 0),), "highest is 4"),
+    )
+        err = @test_throws ArgumentError derivatives(net, x, theta, wrong)
+        @test occursin(words, err.value.msg)
+    end
 end
 
 @testset "a loss of a differential equation, through Zygote" begin

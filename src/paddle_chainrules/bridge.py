@@ -26,6 +26,7 @@ from ._chain import Chain
 from ._closed_form import Weights, weights_of
 from ._derivatives import Derivatives
 from ._fcnet import FCNet
+from ._jets import MultiIndex
 from ._nested import jvp
 from ._net import Net, RecordedPullback
 from ._params import Params
@@ -36,8 +37,8 @@ from ._taylor import along, derivatives_of, partial_derivatives
 Packed = Any
 """An output for Julia: a tensor, or ``(structure, leaf, ...)`` for a tree of them."""
 
-What = str | tuple[tuple[int, ...], ...]
-"""A derivative of a net: by name, or partial ones by their multi-indices."""
+What = str | MultiIndex | tuple[MultiIndex, ...]
+"""A derivative of a net: by name, or a partial one by its multi-index, or several."""
 
 Back = Callable[..., tuple[Any, ...]]
 """``back(params, args, last, cotangent or None, ...)``, one cotangent per output leaf:
@@ -136,12 +137,14 @@ class Operator(Handle):
             return Carried(laplacian_plan(weights[0][0].shape[0]), derivatives, weights)
         if self.what == "jvp":
             return Formula(lambda w, x, v: [along(derivatives, w, x, v)], weights)
-        indices = self.what
-        assert not isinstance(indices, str)
+        several = isinstance(self.what[0], tuple)
+        indices: Any = self.what if several else (self.what,)
         if max(map(sum, indices)) <= CARRIED_ORDER:
-            return Carried(plan_of(indices), derivatives, weights)
+            return Carried(plan_of(indices), derivatives, weights, several)
         return Formula(
-            lambda w, x: partial_derivatives(derivatives, w, x, indices), weights
+            lambda w, x: partial_derivatives(derivatives, w, x, indices),
+            weights,
+            several,
         )
 
 
@@ -223,15 +226,21 @@ class Closed(Bound):
 class Carried(Bound):
     """Derivatives of a chain up to the second order, in closed form."""
 
-    def __init__(self, plan: Plan, derivatives: Derivatives, weights: Weights) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        derivatives: Derivatives,
+        weights: Weights,
+        several: bool = False,
+    ) -> None:
+        self._several = several
         self._plan = plan
         self._derivatives = derivatives
         self._weights = weights
 
     def forward(self, x: Tensor) -> Packed:
-        return _one_or_all(
-            carried.value(self._plan, self._derivatives, self._weights, x)
-        )
+        found = carried.value(self._plan, self._derivatives, self._weights, x)
+        return _one_or_all(found, self._several)
 
     def pullback(self, x: Tensor) -> tuple[Packed, Back]:
         found, reverse = carried.pullback(
@@ -255,18 +264,24 @@ class Carried(Bound):
                 x_bar,
             )
 
-        return _one_or_all(found), back
+        return _one_or_all(found, self._several), back
 
 
 class Formula(Bound):
     """Derivatives of a chain by a formula, differentiated by the graph it records."""
 
-    def __init__(self, formula: Callable[..., list[Tensor]], weights: Weights) -> None:
+    def __init__(
+        self,
+        formula: Callable[..., list[Tensor]],
+        weights: Weights,
+        several: bool = False,
+    ) -> None:
+        self._several = several
         self._formula = formula
         self._weights = weights
 
     def forward(self, *args: Tensor) -> Packed:
-        return _one_or_all(self._formula(self._weights, *args))
+        return _one_or_all(self._formula(self._weights, *args), self._several)
 
     def pullback(self, *args: Tensor) -> tuple[Packed, Back]:
         values = [*chain.from_iterable(self._weights)]
@@ -290,7 +305,7 @@ class Formula(Bound):
                 for i, (leaf, grad) in enumerate(zip(leaves, grads, strict=True))
             )
 
-        return _one_or_all(found), back
+        return _one_or_all(found, self._several), back
 
 
 class Pushforward(Bound):
@@ -338,8 +353,8 @@ def layer(module: paddle.nn.Layer) -> tuple[Handle, tuple[Tensor, ...]]:
     return Handle(net, type(module).__name__, features), tuple(params.values())
 
 
-def _one_or_all(found: list[Tensor]) -> Packed:
-    return _plain(found[0]) if len(found) == 1 else _pack(tuple(found))
+def _one_or_all(found: list[Tensor], several: bool) -> Packed:
+    return _pack(tuple(found)) if several else _plain(found[0])
 
 
 def _pack(output: Any) -> Packed:
