@@ -13,6 +13,7 @@ REQUIRED = os.environ.get("JULIA", "") == "required"
 TEST_PACKAGES = (
     "Aqua",
     "ChainRulesTestUtils",
+    "ComponentArrays",
     "ExplicitImports",
     "FillArrays",
     "FiniteDifferences",

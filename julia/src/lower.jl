@@ -56,8 +56,10 @@ end
 "Weights and biases as a tuple, views within a flat vector."
 in_order(::Lowered, ps::Tuple) = ps
 in_order(l::Lowered, ps::NamedTuple) = Tuple(ps[name] for name in l.names)
-in_order(l::Lowered, theta::AbstractVector) =
-    map((range, size) -> reshape(view(theta, range), size), l.ranges, l.sizes)
+function in_order(l::Lowered, theta::AbstractVector)
+    check_names(l.names, theta)
+    return map((range, size) -> reshape(view(theta, range), size), l.ranges, l.sizes)
+end
 
 through(_, h, weight, bias) = affine(weight, bias, h)
 through(activation::F, h, weight, bias, rest...) where {F} =

@@ -75,7 +75,8 @@ A net without parameters of its own: `net(x, ps)`.
 `x` is an array with the batch last, of size `(features, batch)` for a fully connected net;
 a tuple of arrays where the layer takes several. `ps` is one of
 
-- a flat vector, the parameters in order, each as `vec` of the Julia array;
+- a flat vector, the parameters in order, each as `vec` of the Julia array, or a
+  `ComponentVector` with the names below in that order;
 - a named tuple with the names `net.names`, for example `ps.var"0.weight"`;
 - a tuple in that order, such as `wrapper.params`.
 
@@ -293,8 +294,16 @@ function param_arrays(net::PaddleNet, ps::AbstractVector)
         ),
     )
     net.eltype === nothing || check_eltype("the flat parameter vector", eltype(ps), net.eltype)
+    check_names(net.names, ps)
     return (dense(ps),)
 end
+
+"""
+    check_names(names, ps)
+
+Refuse a flat vector that names its parts otherwise; plain ones do not.
+"""
+check_names(_, ::AbstractVector) = nothing
 
 function param_arrays(net::PaddleNet, ps::NamedTuple)
     if length(ps) != length(net.names) || !all(in(keys(ps)), net.names)

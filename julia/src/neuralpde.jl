@@ -9,7 +9,7 @@ A function `(phi, u, x, εs, order, θ)` that gives the exact partial derivative
 connected net, for NeuralPDE's `PhysicsInformedNN(chain, strategy; derivative)`.
 
 `phi` and `u` are not called: the net is, at the flat parameters `θ`, with `x` of size `(d, n)`.
-See [`derivative`](@ref) for which nets and orders.
+See [`derivative`](@ref) for which nets and orders; a lowered net is faster where it is small.
 
 ```julia
 wrapper = PaddleFCNet(2, 1, 3, 16; dtype = "float64", activation = "tanh")
@@ -17,13 +17,13 @@ u_xx = exact_derivative(wrapper)
 u_xx(nothing, nothing, rand(2, 5), [[1e-3, 0.0], [1e-3, 0.0]], 2, reduce(vcat, vec.(wrapper.params)))
 ```
 """
-function exact_derivative(net::PaddleNet)
+function exact_derivative(net::Union{PaddleNet,Lowered})
     function exact(phi, u, x, εs, order, θ)
         return derivative(net, x, θ, multi_index(εs, order, size(x, 1)))
     end
     return exact
 end
-exact_derivative(w::PaddleModuleWrapper) = exact_derivative(w.net)
+exact_derivative(w::Union{PaddleModuleWrapper,LoweredModule}) = exact_derivative(w.net)
 
 """
     stencil_derivative(phi, u, x, εs, order, θ)

@@ -233,3 +233,4 @@ end
 # Which derivative is meant, and at which points, does not depend on values.
 ChainRulesCore.@non_differentiable multi_index(::Any, ::Any, ::Any)
 ChainRulesCore.@non_differentiable stencil(::Any)
+ChainRulesCore.@non_differentiable check_names(::Any, ::Any)

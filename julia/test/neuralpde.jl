@@ -1,5 +1,5 @@
 using PaddleChainRules: PaddleChainRules, PaddleFCNet, PaddleNet, derivative, exact_derivative,
-    stencil_derivative
+    lower, stencil_derivative
 using Random: Xoshiro
 using Zygote: Zygote
 
@@ -32,6 +32,13 @@ const THETA = reduce(vcat, vec.(WRAPPER.params))
             found, Zygote.gradient(θ -> sum(abs2, derivative(NET, X, θ, index)), THETA)[1];
             rtol = 5e-2, atol = 5e-2 * maximum(abs, found),
         )
+    end
+end
+
+@testset "of a lowered net" begin
+    for index in ((1, 0), (0, 2), (1, 1))
+        found = exact_derivative(lower(WRAPPER))(NET, u, X, steps(index, 1e-2), sum(index), THETA)
+        @test same(found, derivative(NET, X, THETA, index); rtol = 1e-12, atol = 1e-13)
     end
 end
 
