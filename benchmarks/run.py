@@ -21,6 +21,7 @@ from typing import Any
 import matplotlib as mpl
 from tqdm import tqdm
 
+from memory import peak
 from paddle_chainrules import julia
 from sides import (
     FORWARD,
@@ -45,11 +46,13 @@ OUTPUT = HERE.parent / "output"
 SMALL = (8, 64, 4)
 BATCHES = (1, 8, 16, 32, 64)
 WIDTHS = (8, 16, 32)
-PACKAGES = ("paddlepaddle", "numpy", "torch", "jax", "juliacall")
+POINTS = (100, 1_000, 10_000, 100_000, 1_000_000)
+PACKAGES = ("paddlepaddle", "numpy", "torch", "jax", "deepxde", "juliacall")
 OPTIONAL = {
     "ours, Julia": "Julia with PaddleChainRules",
     "PyTorch": "pip install torch",
     "JAX jit": "pip install jax",
+    "DeepXDE": "pip install deepxde",
 }
 
 SCALES = {
@@ -67,6 +70,7 @@ def measure(quick: bool, in_julia: Mapping[str, Callable[..., Any]]) -> dict:
     steps = len(BATCHES) * len(TASKS) + len(GENERAL) * len(TASKS)
     steps += sum(map(len, scales.values())) * len(TASKS)
     steps += ("crossing" in in_julia) + ("steady" in in_julia) + len(WIDTHS)
+    steps += 0 if quick else len(POINTS)
     with tqdm(total=steps, desc="measuring", unit="row") as bar:
 
         def row(key: dict, timers: dict, rounds: int, calls: int) -> dict:
@@ -97,15 +101,31 @@ def measure(quick: bool, in_julia: Mapping[str, Callable[..., Any]]) -> dict:
             for name in GENERAL
             for t in TASKS
         ]
-        poisson = []
-        for width in WIDTHS:
-            case = Poisson(width)
-            timers, key = case.timers(), {"width": width}
+
+        def poisson_sides(case: Poisson, peers: bool) -> tuple[dict, dict]:
+            timers, about = case.timers(peers), {}
             if "poisson" in in_julia:
                 found, error = in_julia["poisson"](case)
                 timers |= dict(found)
-                key["error of differences"] = float(error)
+                about["error of differences"] = float(error)
+            return timers, about
+
+        poisson = []
+        for width in WIDTHS:
+            timers, about = poisson_sides(Poisson(width), True)
+            key = {"width": width, **about}
             poisson.append(row(key, timers, rounds, max(5, calls // 5)))
+        points = []
+        for n in () if quick else POINTS:
+            timers, _ = poisson_sides(Poisson(16, n), False)
+            timers.pop("ours, stencil, Julia", None)
+            few = max(1, 10_000 // n)
+            found = row({"points": n}, timers, 5 if n < 100_000 else 1, few)
+            found["bytes"] = {}
+            for side, seconds in timers.items():
+                in_julia.get("collect", gc.collect)()
+                found["bytes"][side] = peak(lambda seconds=seconds: seconds(1))
+            points.append(found)
         again = None
         if "steady" in in_julia:
             bar.set_postfix_str("again and again")
@@ -135,6 +155,7 @@ def measure(quick: bool, in_julia: Mapping[str, Callable[..., Any]]) -> dict:
         "crossing": exchange,
         "steady": again,
         "poisson": poisson,
+        "points": points,
         "scaling": scaling,
     }
 
@@ -186,11 +207,24 @@ def table(
     return "\n".join(lines)
 
 
+def bytes_table(rows: list[dict]) -> str:
+    """Markdown: bytes a point by side, where there are enough points to tell."""
+    sides = list(rows[0]["bytes"])
+    lines = ["| points | " + " | ".join(sides) + " |", "|---" * (len(sides) + 1) + "|"]
+    for row in rows:
+        n = row["points"]
+        if n >= 10_000:
+            cells = [f"{row['bytes'][side] / n:.0f}" for side in sides]
+            lines.append(f"| {n} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
 def text(results: dict) -> str:
     """The whole report in Markdown."""
     about, tables = results["machine"], results["tables"]
     facts = ", ".join(f"{k} {v}" for k, v in about.items() if v is not None)
-    sides = {side for row in tables["report"] for side in row["us"]}
+    rows = [*tables["report"], *tables["poisson"]]
+    sides = {side for row in rows for side in row["us"]}
     missing = [f"{s} ({how})" for s, how in OPTIONAL.items() if s not in sides]
     net = "-".join(map(str, SMALL))
     parts = [
@@ -218,6 +252,19 @@ def text(results: dict) -> str:
             f"Differences miss the Laplacian by {max(errors):.0e} of its largest "
             "entry, the others by rounding."
         )
+    if all("DeepXDE" in row["us"] for row in tables["poisson"]):
+        parts.append(
+            "The same, **ratio to an iteration of DeepXDE on Paddle**, its step of "
+            "Adam included:"
+        )
+        parts.append(table(tables["poisson"], ("width",), "DeepXDE"))
+    if points := tables["points"]:
+        parts += [
+            "The same at more points, net 2-16-16-1:",
+            table(points, ("points",), "pure Julia, differences"),
+            "Memory of a step, bytes a point:",
+            bytes_table(points),
+        ]
     if tables["crossing"]:
         us = tables["crossing"]["us"]
         lines = ["| one tensor of 8 x 64, float32 | us |", "|---|---|"]
@@ -338,6 +385,33 @@ def draw_scaling(rows: list[dict], path: Path) -> None:
     plt.close(figure)
 
 
+def draw_points(rows: list[dict], path: Path) -> None:
+    """Time and memory of a Poisson step a point, against the number of points."""
+    figure, panels = plt.subplots(1, 2, figsize=(11, 4.4), layout="constrained")
+    for color, side in enumerate(rows[0]["us"]):
+        style = {
+            "color": f"C{color}",
+            "marker": "osD^v<>"[color],
+            "linewidth": 2.4 if side.startswith("ours") else 1.3,
+            "label": side,
+        }
+        n = [row["points"] for row in rows]
+        us = [row["us"][side]["min"] / row["points"] for row in rows]
+        panels[0].loglog(n, us, **style)
+        many = [row for row in rows if row["points"] >= 10_000]
+        size = [row["bytes"][side] / row["points"] / 1e3 for row in many]
+        panels[1].semilogx([row["points"] for row in many], size, **style)
+    panels[0].set_ylabel("microseconds a point (less is better)")
+    panels[1].set_ylabel("kilobytes a point at the peak (less is better)")
+    panels[1].set_ylim(bottom=0)
+    for axes in panels:
+        axes.set(title="Poisson step, net 2-16-16-1, float64", xlabel="points")
+        axes.grid(alpha=0.3)
+    panels[1].legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
 def main(
     args: Any,
     in_julia: Mapping[str, Callable[..., Any]] | None = None,
@@ -397,4 +471,6 @@ if __name__ == "__main__":
     draw_report(results["tables"]["report"], OUTPUT / "bench.png")
     if results["tables"]["scaling"]:
         draw_scaling(results["tables"]["scaling"], OUTPUT / "bench-scaling.png")
+    if results["tables"]["points"]:
+        draw_points(results["tables"]["points"], OUTPUT / "bench-points.png")
     print(f"\nJSON and pictures: {OUTPUT}/bench*")

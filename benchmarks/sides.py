@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable
 from importlib.util import find_spec
@@ -217,8 +218,8 @@ class Poisson:
         self.x, self.edges = rng.random((points, 2)), rng.random((edges, 2))
         self.source = -np.sin(np.pi * self.x).prod(axis=1, keepdims=True)
 
-    def timers(self) -> dict[str, Timer]:
-        """Nested paddle.grad, and ours."""
+    def timers(self, peers: bool = True) -> dict[str, Timer]:
+        """Nested paddle.grad, ours, and DeepXDE where it is installed."""
         params = self.net.init(0)
         x, edges, f = map(paddle.to_tensor, (self.x, self.edges, self.source))
         leaves = {name: p.detach() for name, p in params.items()}
@@ -243,7 +244,36 @@ class Poisson:
             return (inside**2).mean() + (self.net.forward(params, edges) ** 2).mean()
 
         ours = value_and_grad(loss)
-        return {
+        timers = {
             "nested paddle.grad": timer(nested),
             "ours, Laplacian, Python": timer(lambda: ours(params)),
         }
+        if peers and find_spec("deepxde"):
+            timers["DeepXDE"] = timer(self.deepxde())
+        return timers
+
+    def deepxde(self) -> Callable[[], object]:
+        """One iteration of DeepXDE on Paddle, its step of Adam included."""
+        os.environ["DDE_BACKEND"] = "paddle"
+        import deepxde as dde
+
+        dtype = paddle.get_default_dtype()
+        dde.config.set_default_float("float64")
+
+        def residual(x: paddle.Tensor, u: paddle.Tensor) -> paddle.Tensor:
+            second = [dde.grad.hessian(u, x, i=i, j=i) for i in range(2)]
+            waves = paddle.sin(np.pi * x)
+            return second[0] + second[1] + waves[:, :1] * waves[:, 1:]
+
+        square = dde.geometry.Rectangle([0, 0], [1, 1])
+        zero = dde.icbc.DirichletBC(square, lambda x: 0, lambda x, on: on)
+        sizes = {"num_domain": len(self.x), "num_boundary": len(self.edges)}
+        data = dde.data.PDE(square, residual, zero, **sizes)
+        widths = [2, self.width, self.width, 1]
+        model = dde.Model(data, dde.nn.FNN(widths, "sigmoid", "Glorot normal"))
+        model.compile("adam", lr=1e-3, verbose=0)
+        model.train(iterations=1, verbose=0, display_every=1000)
+        state = model.train_state
+        given = state.X_train, state.y_train, state.train_aux_vars
+        paddle.set_default_dtype(dtype)  # which DeepXDE sets for all
+        return lambda: model.train_step(*given)

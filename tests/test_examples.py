@@ -9,9 +9,10 @@ import pytest
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+SCRIPTS = ("burgers_1d.py", "euler_beam.py", "poisson_2d.py")
 
 
-@pytest.mark.parametrize("script", ["euler_beam.py", "poisson_2d.py"])
+@pytest.mark.parametrize("script", SCRIPTS)
 def test_example(script):
     done = subprocess.run(
         [sys.executable, EXAMPLES / script],

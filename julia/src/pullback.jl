@@ -54,24 +54,22 @@ end
 
 function collect_cotangents!(out, ȳ, shape::Union{Tuple,NamedTuple})
     ȳ = unthunk(ȳ)
-    part = ȳ isa Union{AbstractZero,Nothing} ? Returns(ȳ) : key -> cotangent_part(ȳ, key, shape)
+    part = ȳ isa Union{AbstractZero,Nothing} ? Returns(ȳ) : key -> tangent_part(ȳ, key, shape, "cotangent")
     for key in keys(shape)
         collect_cotangents!(out, part(key), shape[key])
     end
     return out
 end
 
-cotangent_part(ȳ::Tangent, key, shape) = getproperty(ȳ, key)
-function cotangent_part(ȳ::Union{Tuple,NamedTuple}, key, shape)
-    length(ȳ) == length(shape) || throw(
-        DimensionMismatch("the cotangent has $(length(ȳ)) parts, the output $(length(shape))"),
+tangent_part(ȳ::Tangent, key, of, kind) = getproperty(ȳ, key)
+function tangent_part(ȳ::Union{Tuple,NamedTuple}, key, of, kind)
+    length(ȳ) == length(of) || throw(
+        DimensionMismatch("the $kind has $(length(ȳ)) parts, its primal $(length(of))"),
     )
     return ȳ[key]
 end
-cotangent_part(ȳ, key, shape) = throw(
-    ArgumentError(
-        "the cotangent of a tuple must be a tuple or a Tangent, got a $(typeof(ȳ))",
-    ),
+tangent_part(ȳ, key, of, kind) = throw(
+    ArgumentError("the $kind of a tuple must be a tuple or a Tangent, got a $(typeof(ȳ))"),
 )
 
 """

@@ -226,7 +226,7 @@ params_tangent(ps::AbstractVector, _, ṗs) = (dense_tangent(ps, ṗs),)
 function params_tangent(ps::Union{Tuple,NamedTuple}, net::PaddleNet, tangent)
     ṗs = unthunk(tangent)
     keys_in_order = ps isa Tuple ? keys(ps) : Tuple(net.names)
-    part(key) = ṗs isa Union{AbstractZero,Nothing} ? ṗs : cotangent_part(ṗs, key, ps)
+    part(key) = ṗs isa Union{AbstractZero,Nothing} ? ṗs : tangent_part(ṗs, key, ps, "tangent")
     return map(key -> dense_tangent(ps[key], part(key)), keys_in_order)
 end
 

@@ -99,6 +99,8 @@ end
     @test same(expected, (wrapper(x + h * v) - wrapper(x - h * v)) / 2h; rtol = 1e-7, atol = 1e-8)
     @test frule((NoTangent(), v), wrapper, x)[2] == expected
     @test_throws DimensionMismatch frule((NoTangent(), v[:, 1:2], ZeroTangent()), net, x, theta)
+    err = @test_throws DimensionMismatch frule((NoTangent(), v, wrapper.params[2:end]), net, x, wrapper.params)
+    @test occursin("the tangent has", err.value.msg)
     net.handle.closed || continue
     @test same(jvp(net, x, theta, v), expected; rtol = 1e-12, atol = 1e-13)
     @test same(jvp(wrapper, x, v), expected; rtol = 1e-12, atol = 1e-13)
