@@ -16,6 +16,7 @@ from conftest import assert_same, randn
 from paddle_chainrules import (
     ACTIVATIONS,
     FCNet,
+    _carried,
     derivative,
     derivatives,
     laplacian,
@@ -24,6 +25,7 @@ from paddle_chainrules import (
     value_and_grad,
     vjp,
 )
+from paddle_chainrules._closed_form import weights_of
 from paddle_chainrules._derivatives import DERIVATIVES
 from paddle_chainrules._jets import partitions
 
@@ -476,6 +478,39 @@ def test_several_derivatives_of_higher_order():
     found = derivatives(net, params, x, indices)
     for index, value in zip(indices, found, strict=True):
         assert_close([value], [derivative(net, params, x, index)])
+
+
+@pytest.mark.parametrize("n", [512, 513, 800])
+def test_many_points_go_in_blocks(n, monkeypatch):
+    net, params = random_net("tanh", (3, 5, 4, 2))
+    x, indices = randn([n, 3], "float64", 9), SEVERAL[-1]
+    cotangents = tuple(randn([n, 2], "float64", 20 + i) for i in range(len(indices)))
+    weights = weights_of(list(params.values()))
+
+    def function(p, x):
+        return derivatives(net, p, x, indices)
+
+    def both():
+        # On Paddle's graph, and as Julia calls it.
+        found = gradients(function, params, x, cotangents)
+        values, back = _carried.pullback(
+            _carried.plan_of(tuple(indices)), DERIVATIVES["tanh"], weights, x
+        )
+        grads, x_bar = back(cotangents, True, True)
+        assert back(cotangents, False, True)[0] is None
+        assert back(cotangents, True, False)[1] is None
+        return [*found, *values, *grads, x_bar, *function(params, x)]
+
+    expected = both()
+    monkeypatch.setattr(_carried, "BLOCK", 0)  # then a block has 256 rows
+    rows = [stop - start for start, stop in _carried._blocks(weights, x)]
+    assert rows == {512: [512], 513: [256, 256, 1], 800: [256, 256, 256, 32]}[n]
+    assert_close(both(), expected)
+    x.stop_gradient = False
+    (slope,) = paddle.grad([function(params, x)[0]], [x], create_graph=True)
+    (curve,) = paddle.grad([slope[:, 0]], [x])
+    sums = derivatives(net, params, x, [(2, 0, 0)])[0].sum(1)
+    assert_close([curve[:, 0]], [sums])
 
 
 def test_only_what_is_asked_for_is_differentiated():

@@ -162,8 +162,46 @@ function activate_back(plan::Plan, step::Step{T}, bars::Array{T,3}) where {T}
     return found
 end
 
+# Entries of the matrices that are worked on at a time: what stays in the cache.
+const BLOCK_ENTRIES = 2^15
+
+"Ranges of columns, one of all where they are few."
+function blocks(weights, x)
+    n, columns = size(x, 2), max(256, BLOCK_ENTRIES ÷ maximum(size(w, 1) for (w, _) in weights))
+    n <= 2columns && return [1:n]
+    return [i:min(i + columns - 1, n) for i in 1:columns:n]
+end
+
+"""
+    carry_blocks(plan, activation, weights, x) -> y, steps
+
+As [`carry`](@ref), but of many points block by block, which is faster, and without steps.
+"""
+function carry_blocks(plan::Plan, activation, weights, x)
+    ranges = blocks(weights, x)
+    length(ranges) == 1 && return carry(plan, activation, weights, x)
+    found = [first(carry(plan, activation, weights, x[:, r])) for r in ranges]
+    return reduce(hcat, found), nothing
+end
+
+"""
+    carry_back_blocks(plan, activation, weights, x, steps, ȳ) -> weights_grads, x̄
+
+As [`carry_back`](@ref), of what [`carry_blocks`](@ref) gave.
+"""
+carry_back_blocks(plan::Plan, _, weights, x, steps, ȳ) = carry_back(plan, weights, x, steps, ȳ)
+function carry_back_blocks(plan::Plan, activation, weights, x, ::Nothing, ȳ)
+    found = map(blocks(weights, x)) do r
+        columns = x[:, r]
+        _, steps = carry(plan, activation, weights, columns)
+        carry_back(plan, weights, columns, steps, ȳ[:, r, :])
+    end
+    grads = reduce((a, b) -> map((p, q) -> p .+ q, a, b), map(first, found))
+    return grads, reduce(hcat, map(last, found))
+end
+
 function carried(plan::Plan, l::Lowered, x, ps)
-    y, _ = carry(plan, l.activation, layers(l, ps), columns_of(x))
+    y, _ = carry_blocks(plan, l.activation, layers(l, ps), columns_of(x))
     return with_trailing_of(x, y)
 end
 

@@ -156,10 +156,10 @@ ChainRulesCore.rrule(::typeof(jvp), net::PaddleNet, x, ps, v) = jvp_rule(Lazy(),
 # Lowered nets, all gradients at once.
 function carried_rule(plan::Plan, l::Lowered, x, ps)
     weights, at = layers(l, ps), columns_of(x)
-    y, steps = carry(plan, l.activation, weights, at)
+    y, steps = carry_blocks(plan, l.activation, weights, at)
     project_x, project_ps = ProjectTo(x), params_projector(ps, l.names)
     function carried_pullback(Δ::Tuple)
-        grads, x̄ = carry_back(plan, weights, at, steps, stacked(Δ, y))
+        grads, x̄ = carry_back_blocks(plan, l.activation, weights, at, steps, stacked(Δ, y))
         arrays = collect(Iterators.flatten(grads))
         found = ps isa AbstractVector ? (reduce(vcat, map(vec, arrays)),) : Tuple(arrays)
         return project_x(reshape(x̄, size(x))), project_ps(found)

@@ -90,6 +90,22 @@ end
     @test !any(any.(!iszero, back(ZeroTangent())[3:4]))
 end
 
+@testset "many points go in blocks" begin
+    wrapper = random_net("tanh", 3)
+    net, x = lower(PaddleNet(wrapper)), randn(Xoshiro(1), 3, 20_001)
+    @test length(PaddleChainRules.blocks(PaddleChainRules.layers(net, wrapper.params), x)) == 4
+    theta, c = reduce(vcat, vec.(wrapper.params)), randn(Xoshiro(2), 2, 20_001)
+    few = [i:min(i + 999, 20_001) for i in 1:1000:20_001]
+    parts(x, t, c) = sum(c .* laplacian(net, x, t) .+ derivative(net, x, t, (1, 0, 0)))
+    found = Zygote.gradient(x -> parts(x, theta, c), x)[1]
+    expected = reduce(hcat, [Zygote.gradient(x -> parts(x, theta, c[:, r]), x[:, r])[1] for r in few])
+    @test same(found, expected; rtol = 1e-11, atol = 1e-11)
+    found = Zygote.gradient(t -> parts(x, t, c), theta)[1]
+    expected = sum(Zygote.gradient(t -> parts(x[:, r], t, c[:, r]), theta)[1] for r in few)
+    @test same(found, expected; rtol = 1e-9, atol = 1e-9 * maximum(abs, expected))
+    @test same(laplacian(net, x, theta)[:, few[9]], laplacian(net, x[:, few[9]], theta); rtol = 1e-11, atol = 1e-11)
+end
+
 @testset "numbers of other kinds" begin
     wrapper = random_net("tanh", 3)
     lowered, x = lower(wrapper), randn(Xoshiro(1), 3, 4)

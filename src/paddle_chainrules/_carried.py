@@ -275,6 +275,68 @@ def _given(tensor: Tensor | None) -> Tensor:
     return tensor
 
 
+BLOCK = 2**15
+"""Entries of the matrices that are worked on at a time: what stays in the cache."""
+
+
+def forward_in_blocks(
+    plan: Plan, derivatives: Derivatives, weights: Weights, x: Tensor, order: int
+) -> tuple[list[Tensor], list[Step] | None]:
+    """As :func:`forward`, but of many points without what the reverse pass needs.
+
+    They go block by block, several times as fast on a CPU as all at once, and without
+    memory for what was met: the reverse pass meets it anew.
+    """
+    blocks = _blocks(weights, x)
+    if len(blocks) == 1:
+        return forward(plan, derivatives, weights, x, order)
+    found = [
+        forward(plan, derivatives, weights, x[start:stop], plan.order)[0]
+        for start, stop in blocks
+    ]
+    return [paddle.concat(parts) for parts in zip(*found, strict=True)], None
+
+
+def reverse_in_blocks(
+    plan: Plan,
+    derivatives: Derivatives,
+    weights: Weights,
+    x: Tensor,
+    steps: list[Step] | None,
+    cotangents: Sequence[Tensor | None],
+    params: bool,
+    args: bool,
+) -> tuple[list[Tensor | None] | None, Tensor | None]:
+    """As :func:`reverse`, of what :func:`forward_in_blocks` gave."""
+    if steps is not None:
+        return reverse(plan, weights, x, steps, cotangents, params, args)
+    totals: list[Tensor | None] | None = None
+    x_bars = []
+    for start, stop in _blocks(weights, x):
+        rows = x[start:stop]
+        bars = [None if bar is None else bar[start:stop] for bar in cotangents]
+        _, steps = forward(plan, derivatives, weights, rows, plan.order + 1)
+        grads, x_bar = reverse(plan, weights, rows, steps, bars, params, args)
+        x_bars.append(x_bar)
+        if totals is None or grads is None:
+            totals = grads
+            continue
+        totals = [
+            None if total is None or grad is None else total + grad
+            for total, grad in zip(totals, grads, strict=True)
+        ]
+    return totals, paddle.concat(x_bars) if args else None
+
+
+def _blocks(weights: Weights, x: Tensor) -> list[tuple[int, int]]:
+    """First and one past the last row of each block."""
+    n = x.shape[0]
+    rows = max(256, BLOCK // max(w.shape[1] for w, _ in weights))
+    if n <= 2 * rows or not x.place.is_cpu_place():
+        return [(0, n)]
+    return [(start, min(start + rows, n)) for start in range(0, n, rows)]
+
+
 class _Operation(PyLayer):  # type: ignore[misc]
     """The closed form as an operation of Paddle's own graph."""
 
@@ -284,20 +346,24 @@ class _Operation(PyLayer):  # type: ignore[misc]
     ) -> Any:
         ctx.plan, ctx.derivatives = plan, derivatives
         weights = _weights_without_last(values)
-        found, ctx.steps = forward(plan, derivatives, weights, x, plan.order + 1)
+        found, ctx.steps = forward_in_blocks(
+            plan, derivatives, weights, x, plan.order + 1
+        )
         ctx.save_for_backward(x, *values)
         return tuple(found) if len(found) > 1 else found[0]
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor) -> Any:
-        plan = ctx.plan
+        plan, derivatives = ctx.plan, ctx.derivatives
         x, *values = ctx.saved_tensor()
         weights, steps = _weights_without_last(values), ctx.steps
         if paddle.is_grad_enabled():  # to be differentiated once more
-            _, steps = forward(plan, ctx.derivatives, weights, x, plan.order + 1)
+            _, steps = forward(plan, derivatives, weights, x, plan.order + 1)
         params = any(not value.stop_gradient for value in values)
         args = not x.stop_gradient
-        grads, x_bar = reverse(plan, weights, x, steps, cotangents, params, args)
+        grads, x_bar = reverse_in_blocks(
+            plan, derivatives, weights, x, steps, cotangents, params, args
+        )
         # None where a gradient is needed would crash Paddle.
         found = (x_bar, *(grads or [None] * len(values)))
         return tuple(
@@ -332,7 +398,7 @@ def value(
     plan: Plan, derivatives: Derivatives, weights: Weights, x: Tensor
 ) -> list[Tensor]:
     """The same without a graph."""
-    found, _ = forward(plan, derivatives, weights, as_rows(x), plan.order)
+    found, _ = forward_in_blocks(plan, derivatives, weights, as_rows(x), plan.order)
     return [with_leading_of(x, part) for part in found]
 
 
@@ -348,13 +414,15 @@ def pullback(
 ) -> tuple[list[Tensor], Back]:
     """Value and pullback at ``x`` of shape [..., d], without a graph."""
     rows = as_rows(x)
-    found, steps = forward(plan, derivatives, weights, rows, plan.order + 1)
+    found, steps = forward_in_blocks(plan, derivatives, weights, rows, plan.order + 1)
 
     def back(
         cotangents: Sequence[Tensor | None], params: bool, args: bool
     ) -> tuple[list[Tensor | None] | None, Tensor | None]:
         bars = [None if bar is None else as_rows(bar) for bar in cotangents]
-        grads, x_bar = reverse(plan, weights, rows, steps, bars, params, args)
+        grads, x_bar = reverse_in_blocks(
+            plan, derivatives, weights, rows, steps, bars, params, args
+        )
         return grads, None if x_bar is None else with_leading_of(x, x_bar)
 
     return [with_leading_of(x, part) for part in found], back
