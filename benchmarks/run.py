@@ -102,30 +102,6 @@ def measure(quick: bool, in_julia: Mapping[str, Callable[..., Any]]) -> dict:
             for t in TASKS
         ]
 
-        def poisson_sides(case: Poisson, peers: bool) -> tuple[dict, dict]:
-            timers, about = case.timers(peers), {}
-            if "poisson" in in_julia:
-                found, error = in_julia["poisson"](case)
-                timers |= dict(found)
-                about["error of differences"] = float(error)
-            return timers, about
-
-        poisson = []
-        for width in WIDTHS:
-            timers, about = poisson_sides(Poisson(width), True)
-            key = {"width": width, **about}
-            poisson.append(row(key, timers, rounds, max(5, calls // 5)))
-        points = []
-        for n in () if quick else POINTS:
-            timers, _ = poisson_sides(Poisson(16, n), False)
-            timers.pop("ours, stencil, Julia", None)
-            few = max(1, 10_000 // n)
-            found = row({"points": n}, timers, 5 if n < 100_000 else 1, few)
-            found["bytes"] = {}
-            for side, seconds in timers.items():
-                in_julia.get("collect", gc.collect)()
-                found["bytes"][side] = peak(lambda seconds=seconds: seconds(1))
-            points.append(found)
         again = None
         if "steady" in in_julia:
             bar.set_postfix_str("again and again")
@@ -139,6 +115,20 @@ def measure(quick: bool, in_julia: Mapping[str, Callable[..., Any]]) -> dict:
         if "crossing" in in_julia:
             timers = dict(in_julia["crossing"]())
             exchange = row({"tensor": "8 x 64"}, timers, rounds, 200)
+
+        def poisson_sides(case: Poisson, peers: bool) -> tuple[dict, dict]:
+            timers, about = case.timers(peers), {}
+            if "poisson" in in_julia:
+                found, error = in_julia["poisson"](case)
+                timers |= dict(found)
+                about["error of differences"] = float(error)
+            return timers, about
+
+        poisson = []
+        for width in WIDTHS:
+            timers, about = poisson_sides(Poisson(width), True)
+            found = row({"width": width}, timers, rounds, max(5, calls // 5))
+            poisson.append(found | about)
         scaling = []
         for what, cases in scales.items():
             for sizes, batch in cases:
@@ -149,6 +139,18 @@ def measure(quick: bool, in_julia: Mapping[str, Callable[..., Any]]) -> dict:
                     key |= {"flops": case.flops * (1 if t == FORWARD else 3)}
                     key |= {"parameters": case.net.spec.size}
                     scaling.append(row(key, sides(case, t, False), 7, few))
+        # Last, since it leaves a large heap.
+        points = []
+        for n in () if quick else POINTS:
+            timers, _ = poisson_sides(Poisson(16, n), False)
+            timers.pop("ours, stencil, Julia", None)
+            few = max(1, 10_000 // n)
+            found = row({"points": n}, timers, 10 if n < 100_000 else 2, few)
+            found["bytes"] = {}
+            for side, seconds in timers.items():
+                in_julia.get("collect", gc.collect)()
+                found["bytes"][side] = peak(lambda seconds=seconds: seconds(1))
+            points.append(found)
     return {
         "report": report,
         "general": general,

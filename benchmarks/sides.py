@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import os
 import time
 from collections.abc import Callable, Iterable
+from contextlib import redirect_stderr, redirect_stdout
 from importlib.util import find_spec
 from typing import Any
 
@@ -249,7 +251,8 @@ class Poisson:
             "ours, Laplacian, Python": timer(lambda: ours(params)),
         }
         if peers and find_spec("deepxde"):
-            timers["DeepXDE"] = timer(self.deepxde())
+            with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+                timers["DeepXDE"] = timer(self.deepxde())
         return timers
 
     def deepxde(self) -> Callable[[], object]:
