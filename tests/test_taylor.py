@@ -16,6 +16,7 @@ from conftest import assert_same, randn
 from paddle_chainrules import (
     ACTIVATIONS,
     FCNet,
+    _blocks,
     _carried,
     derivative,
     derivatives,
@@ -502,9 +503,9 @@ def test_many_points_go_in_blocks(n, monkeypatch):
         return [*found, *values, *grads, x_bar, *function(params, x)]
 
     expected = both()
-    monkeypatch.setattr(_carried, "BLOCK", 0)  # then a block has 256 rows
-    rows = [stop - start for start, stop in _carried._blocks(weights, x)]
-    assert rows == {512: [512], 513: [256, 256, 1], 800: [256, 256, 256, 32]}[n]
+    monkeypatch.setattr(_blocks, "ENTRIES", 0)  # then a block has 256 rows
+    rows = [part.stop - part.start for part in _blocks.blocks(weights, x)]
+    assert rows == {512: [], 513: [256, 256, 1], 800: [256, 256, 256, 32]}[n]
     assert_close(both(), expected)
     x.stop_gradient = False
     (slope,) = paddle.grad([function(params, x)[0]], [x], create_graph=True)

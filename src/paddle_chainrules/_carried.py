@@ -23,6 +23,7 @@ import paddle
 from paddle import Tensor
 from paddle.autograd import PyLayer
 
+from ._blocks import Grads, blocks, gather
 from ._chain import as_rows, with_leading_of
 from ._closed_form import Weights, weights_of
 from ._derivatives import Derivatives
@@ -160,7 +161,7 @@ def reverse(
     cotangents: Sequence[Tensor | None],
     params: bool,
     args: bool,
-) -> tuple[list[Tensor | None] | None, Tensor | None]:
+) -> tuple[Grads, Tensor | None]:
     """Gradients of weights and biases in forward order, and of ``x``.
 
     None for the last bias where no value is asked for. What is not asked for is not
@@ -275,26 +276,17 @@ def _given(tensor: Tensor | None) -> Tensor:
     return tensor
 
 
-BLOCK = 2**15
-"""Entries of the matrices that are worked on at a time: what stays in the cache."""
-
-
 def forward_in_blocks(
     plan: Plan, derivatives: Derivatives, weights: Weights, x: Tensor, order: int
 ) -> tuple[list[Tensor], list[Step] | None]:
-    """As :func:`forward`, but of many points without what the reverse pass needs.
-
-    They go block by block, several times as fast on a CPU as all at once, and without
-    memory for what was met: the reverse pass meets it anew.
-    """
-    blocks = _blocks(weights, x)
-    if len(blocks) == 1:
+    """As :func:`forward`, but of many points without what the reverse pass needs."""
+    parts = blocks(weights, x)
+    if not parts:
         return forward(plan, derivatives, weights, x, order)
     found = [
-        forward(plan, derivatives, weights, x[start:stop], plan.order)[0]
-        for start, stop in blocks
+        forward(plan, derivatives, weights, x[part], plan.order)[0] for part in parts
     ]
-    return [paddle.concat(parts) for parts in zip(*found, strict=True)], None
+    return [paddle.concat(values) for values in zip(*found, strict=True)], None
 
 
 def reverse_in_blocks(
@@ -306,35 +298,18 @@ def reverse_in_blocks(
     cotangents: Sequence[Tensor | None],
     params: bool,
     args: bool,
-) -> tuple[list[Tensor | None] | None, Tensor | None]:
+) -> tuple[Grads, Tensor | None]:
     """As :func:`reverse`, of what :func:`forward_in_blocks` gave."""
     if steps is not None:
         return reverse(plan, weights, x, steps, cotangents, params, args)
-    totals: list[Tensor | None] | None = None
-    x_bars = []
-    for start, stop in _blocks(weights, x):
-        rows = x[start:stop]
-        bars = [None if bar is None else bar[start:stop] for bar in cotangents]
+
+    def of(part: slice) -> tuple[Grads, Tensor | None]:
+        rows = x[part]
         _, steps = forward(plan, derivatives, weights, rows, plan.order + 1)
-        grads, x_bar = reverse(plan, weights, rows, steps, bars, params, args)
-        x_bars.append(x_bar)
-        if totals is None or grads is None:
-            totals = grads
-            continue
-        totals = [
-            None if total is None or grad is None else total + grad
-            for total, grad in zip(totals, grads, strict=True)
-        ]
-    return totals, paddle.concat(x_bars) if args else None
+        bars = [None if bar is None else bar[part] for bar in cotangents]
+        return reverse(plan, weights, rows, steps, bars, params, args)
 
-
-def _blocks(weights: Weights, x: Tensor) -> list[tuple[int, int]]:
-    """First and one past the last row of each block."""
-    n = x.shape[0]
-    rows = max(256, BLOCK // max(w.shape[1] for w, _ in weights))
-    if n <= 2 * rows or not x.place.is_cpu_place():
-        return [(0, n)]
-    return [(start, min(start + rows, n)) for start in range(0, n, rows)]
+    return gather(map(of, blocks(weights, x)))
 
 
 class _Operation(PyLayer):  # type: ignore[misc]
@@ -404,7 +379,7 @@ def value(
 
 Back = Callable[
     [Sequence[Tensor | None], bool, bool],
-    tuple[list[Tensor | None] | None, Tensor | None],
+    tuple[Grads, Tensor | None],
 ]
 """``back(cotangents, params, args)``, as :func:`reverse`."""
 
@@ -418,7 +393,7 @@ def pullback(
 
     def back(
         cotangents: Sequence[Tensor | None], params: bool, args: bool
-    ) -> tuple[list[Tensor | None] | None, Tensor | None]:
+    ) -> tuple[Grads, Tensor | None]:
         bars = [None if bar is None else as_rows(bar) for bar in cotangents]
         grads, x_bar = reverse_in_blocks(
             plan, derivatives, weights, rows, steps, bars, params, args
