@@ -278,7 +278,7 @@ def test_wrt_computes_what_is_asked():
     assert_same(pullback(cotangent, wrt="params"), (both[0], None))
     assert_same(pullback(cotangent, wrt="args"), (None, both[1]))
     assert_same(pullback(cotangent, wrt=("args", "params")), both)
-    with pytest.raises(ValueError, match=r"wrt may name .*'params', 'args'.*'weights'"):
+    with pytest.raises(ValueError, match="wrt names 'weights', but there is no such"):
         pullback(cotangent, wrt="weights")
 
 

@@ -16,11 +16,14 @@ import paddle.nn.functional as F
 from paddle import Tensor, nn
 
 from ._activations import ACTIVATIONS, Activation
-from ._autodiff import vjp
+from ._autodiff import flatten_tree, vjp
 from ._closed_form import Raw, Tape, Weights, forward, raw, reverse, value
-from ._net import WRT, NetPullback, asked_for
+from ._into import Primal
+from ._net import NetPullback, param_labels
 from ._params import ParamSpec
 from ._recording import check_cotangent, records_graph
+
+_, ONE_ARGUMENT = flatten_tree((None,))
 
 # The layers that are built-in activations, as what they have to be for that.
 ACTIVATION_LAYERS: dict[type, tuple[str, dict[str, Any]]] = {
@@ -80,47 +83,61 @@ class ChainPullback(NetPullback):
         shape: Sequence[int],
         order: tuple[str, ...] | None,
     ) -> None:
+        super().__init__(chain.spec, order, ONE_ARGUMENT)
         self._chain = chain
         self._weights = weights
         self._tape = tape
         self._x = x
         self._shape = shape
-        self._order = order
 
-    def __call__(
-        self, cotangent: Tensor, *, wrt: str | tuple[str, ...] = WRT
-    ) -> tuple[Any, Any]:
-        """``(grad_params, (grad_x,))``, None where not asked for; repeatable."""
-        asked = asked_for(wrt)
+    def _gradients(
+        self, cotangent: Tensor, flags: Sequence[bool] | None
+    ) -> Sequence[Tensor | None]:
         check_cotangent(cotangent, self._shape, self._x.dtype)
-        grads: Sequence[Tensor] | None
-        if records_graph((cotangent,)):
-            call = partial(recorded, ACTIVATIONS[self._chain.activation])
-            _, pullback = vjp(call, self._weights, self._x)
-            positions = [i for i, name in enumerate(WRT) if name in asked]
-            pairs, x_bar = pullback(cotangent, wrt=positions)
-            grads = None if pairs is None else list(chain.from_iterable(pairs))
+        count = 2 * len(self._weights)
+        if flags is None:
+            params, args = (True,) * count, True
         else:
-            grads, x_bar = self.reverse(cotangent, "params" in asked, "args" in asked)
-        grad_params: Any = None
-        if grads is not None:
-            spec = self._chain.spec
-            grad_params = spec.named(grads, self._order)
-            if self._order is None:
-                grad_params = spec.flatten(grad_params)
-        return grad_params, None if x_bar is None else (x_bar,)
+            *given, args = flags
+            params = (*given,) if self._order is not None else (*given,) * count
+        if records_graph((cotangent,)):
+            grads, x_bar = self._recorded(cotangent, params, args)
+        else:
+            grads, x_bar = self.reverse(cotangent, params, args)
+        if self._order is None:
+            if not params[0]:
+                return [None, x_bar]
+            return [self._spec.flatten(self._spec.named(grads)), x_bar]
+        return [*grads, x_bar]
+
+    def _recorded(
+        self, cotangent: Tensor, params: Sequence[bool], args: bool
+    ) -> tuple[Sequence[Tensor | None], Tensor | None]:
+        """Gradients that can be differentiated with respect to the cotangent."""
+        call = partial(recorded, ACTIVATIONS[self._chain.activation])
+        _, pullback = vjp(call, self._weights, self._x)
+        pairs, x_bar = pullback(cotangent)
+        grads = chain.from_iterable(pairs)
+        asked = zip(grads, params, strict=True)
+        return [g if flag else None for g, flag in asked], x_bar if args else None
+
+    def _primals(self) -> list[Primal]:
+        labels = [*param_labels(self._spec, self._order), "args[0]"]
+        values = [*chain.from_iterable(self._weights)]
+        if self._order is None:
+            values = [self._spec.flatten(self._spec.named(values))]
+        return [Primal(*pair) for pair in zip(labels, [*values, self._x], strict=True)]
 
     def reverse(
-        self, cotangent: Tensor, params: bool = True, args: bool = True
-    ) -> tuple[list[Tensor] | None, Tensor | None]:
+        self, cotangent: Tensor, params: Sequence[bool], args: bool
+    ) -> tuple[list[Tensor | None], Tensor | None]:
         """Gradients in the order of the parameters, and of x; unchecked."""
         rows = len(self._shape) == 2
-        d = cotangent if rows else as_rows(cotangent)
         grads, x_bar = reverse(
             self._chain.raw,
             self._weights,
             self._tape,
-            d,
+            cotangent if rows else as_rows(cotangent),
             params,
             args,
         )

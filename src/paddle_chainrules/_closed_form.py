@@ -79,7 +79,8 @@ def _agrees(activation: str, pair: Raw) -> bool:
     weights = [(w0, b0), (w1, b1)]
     with paddle.set_grad_enabled(False):
         y, tape = forward(pair, weights, x)
-        found, x_bar = reverse(pair, weights, tape, paddle.ones_like(y), True, True)
+        ones = paddle.ones_like(y)
+        found, x_bar = reverse(pair, weights, tape, ones, [True] * 4, True)
     leaves = [x, w0, b0, w1, b1]
     with paddle.set_grad_enabled(True):
         for leaf in leaves:
@@ -88,9 +89,7 @@ def _agrees(activation: str, pair: Raw) -> bool:
         grads = paddle.grad([expected], leaves, [paddle.ones_like(y)])
     return all(
         a is not None and bool(paddle.allclose(a, b, rtol=1e-5, atol=1e-6))
-        for a, b in zip(
-            [y, x_bar, *(found or [])], [expected.detach(), *grads], strict=True
-        )
+        for a, b in zip([y, x_bar, *found], [expected.detach(), *grads], strict=True)
     )
 
 
@@ -130,35 +129,41 @@ def forward(act: Raw, weights: Weights, x: Tensor) -> tuple[Tensor, Tape]:
 
 
 def reverse(
-    act: Raw, weights: Weights, tape: Tape, d: Tensor, params: bool, args: bool
-) -> tuple[list[Tensor] | None, Tensor | None]:
+    act: Raw,
+    weights: Weights,
+    tape: Tape,
+    d: Tensor,
+    params: Sequence[bool],
+    args: bool,
+) -> tuple[list[Tensor | None], Tensor | None]:
     """Gradients of weights and biases, in forward order, and of the input.
 
     With ``z = h W + b`` and ``d`` the cotangent of ``z``: ``W̄ = h' d``, ``b̄`` the sum
     of the rows of ``d``, ``h̄ = d W'``, and the cotangent of the layer below follows
     by its activation's reverse. Source: Griewank and Walther, "Evaluating Derivatives",
-    2nd edition, SIAM 2008, chapter 3. What is not asked for is not computed. Not for
-    recording a graph: the derivative of ``addmm`` crashes Paddle 3.3.
+    2nd edition, SIAM 2008, chapter 3. What ``params``, one flag each, and ``args`` do
+    not ask for is None and not computed. Not for recording a graph: the derivative of
+    ``addmm`` crashes Paddle 3.3.
     """
-    if not (params or args):
-        return None, None
-    grads: list[Tensor] = []
+    grads: list[Tensor | None] = [None] * len(params)
+    if not (args or any(params)):
+        return grads, None
     matmul, back = ops.matmul, act.reverse
+    last = 0 if args else params.index(True) // 2
     h_bar = None
-    for i in range(len(weights) - 1, -1, -1):
+    for i in range(len(weights) - 1, last - 1, -1):
         (w, b), (h, _) = weights[i], tape[i]
-        if params and (i or args):
+        goes_on = i > last or args
+        if goes_on and params[2 * i] and params[2 * i + 1]:
             b_bar, h_bar, w_bar = ops.addmm_grad(b, h, w, d, 1.0, 1.0)
-            grads += (w_bar, b_bar)
+            grads[2 * i], grads[2 * i + 1] = w_bar, b_bar
         else:
-            if params:
-                grads += (matmul(h, d, True, False), ops.sum(d, [0], None, False))
-            if i or args:
+            if params[2 * i]:
+                grads[2 * i] = matmul(h, d, True, False)
+            if params[2 * i + 1]:
+                grads[2 * i + 1] = ops.sum(d, [0], None, False)
+            if goes_on:
                 h_bar = matmul(d, w, False, True)
-        if i:
+        if i > last:
             d = back(tape[i - 1][1], h, h_bar)
-    if not params:
-        return None, h_bar
-    # Pairs were collected from the last layer to the first.
-    ordered = [g for i in range(len(grads) - 2, -1, -2) for g in grads[i : i + 2]]
-    return ordered, h_bar if args else None
+    return grads, h_bar if args else None

@@ -11,23 +11,13 @@ from paddle import Tensor
 
 from ._autodiff import Tree, cotangent_leaves, flatten_tree
 from ._closed_form import Weights, weights_of
+from ._into import Primal, check_buffers, write
 from ._params import DTYPES, Params, ParamSpec, dtype_name, same_dtype
 from ._recording import Recording, cut, own_memory, record, records_graph
+from ._wrt import WRT, Wrt, asked_for
 
 if TYPE_CHECKING:
     from ._chain import Chain
-
-WRT = ("params", "args")
-
-
-def asked_for(wrt: str | tuple[str, ...]) -> tuple[str, ...]:
-    """The names in ``wrt``, which may be one name, checked."""
-    if wrt is WRT:
-        return WRT
-    names = (wrt,) if isinstance(wrt, str) else tuple(wrt)
-    if unknown := [name for name in names if name not in WRT]:
-        raise ValueError(f"wrt may name {list(WRT)}, got {unknown}")
-    return names
 
 
 def casts_automatically() -> bool:
@@ -42,22 +32,148 @@ def casts_automatically() -> bool:
 class NetPullback(abc.ABC):
     """Cotangent of a net's output to the gradients of its parameters and arguments."""
 
-    @abc.abstractmethod
+    def __init__(
+        self, spec: ParamSpec, order: tuple[str, ...] | None, args_spec: Any
+    ) -> None:
+        self._spec = spec
+        self._order = order  # of the caller's parameters; None for one theta
+        self._count = 1 if order is None else len(order)
+        self._args_spec = args_spec
+
     def __call__(
-        self, cotangent: Tree, *, wrt: str | tuple[str, ...] = WRT
+        self,
+        cotangent: Tree,
+        *,
+        wrt: Wrt = WRT,
+        into: tuple[Tree, Tree] | None = None,
+        accumulate: bool = False,
     ) -> tuple[Tree, Tree]:
         """``(grad_params, grad_args)``, nested as the inputs; callable repeatedly.
 
         Args:
             cotangent: nested as the output, with its shapes and dtypes.
-            wrt: ``"params"``, ``"args"`` or both. What is not asked for is not
-                computed and comes back as None.
+            wrt: what to differentiate by: ``"params"``, ``"args"``, names of
+                parameters or patterns of them such as ``"encoder.*"``, positions of
+                arguments, predicates of names, or several of these. What is not asked
+                for is not computed and comes back as None.
+            into: the same pair of the caller's own tensors, None where a gradient is
+                not wanted; it is written there, and not computed where it is not.
+                Instead of ``wrt``.
+            accumulate: add to what is there instead.
+
+        Returns:
+            New tensors, or those of ``into``.
 
         Raises:
-            ValueError: an unknown name in wrt, or a cotangent of another structure or
-                shape.
-            TypeError: a cotangent of another dtype.
+            ValueError: an unknown name in wrt; a cotangent of another structure or
+                shape; a buffer of another structure, shape or device, or one that
+                overlaps another, a parameter or an argument.
+            TypeError: a cotangent or a buffer of another dtype.
+
+        Nothing is written where something is raised.
         """
+        if into is not None:
+            if wrt is not WRT:
+                raise ValueError(
+                    "wrt and into both say what is wanted; give one of them, with None "
+                    "in into for what is not"
+                )
+            return self._write(cotangent, into, accumulate)
+        if accumulate:
+            raise ValueError("accumulate adds to the tensors of into; give them too")
+        if wrt is WRT:
+            return self._nested(self._gradients(cotangent, None))
+        children = self._args_spec.children()
+        asked = asked_for(wrt, self._spec.names, len(children))
+        by_params, by_args = any(asked.params), any(asked.args)
+        if self._order is None and by_params and not all(asked.params):
+            raise ValueError(
+                "wrt names some parameters, but they came as one theta, which has one "
+                "gradient; pass a dict, or ask for 'params'"
+            )
+        flags = [by_params] if self._order is None else [*asked.params]
+        for child, flag in zip(children, asked.args, strict=True):
+            flags += [flag] * child.num_leaves
+        grads = self._gradients(cotangent, flags)
+        grad_params, grad_args = self._nested(grads)
+        if by_args and not all(asked.args):
+            grad_args = tuple(
+                part if flag else None
+                for part, flag in zip(grad_args, asked.args, strict=True)
+            )
+        return grad_params if by_params else None, grad_args if by_args else None
+
+    def _write(
+        self, cotangent: Tree, into: tuple[Tree, Tree], accumulate: bool
+    ) -> tuple[Tree, Tree]:
+        if not isinstance(into, tuple) or len(into) != 2:
+            raise TypeError(
+                "into must be a pair, of buffers for the parameters and a tuple of "
+                f"buffers for the arguments, got {type(into).__name__}"
+            )
+        for_params, for_args = into
+        buffers = [*self._param_buffers(for_params), *self._arg_buffers(for_args)]
+        check_buffers(buffers, self._primals())
+        flags = [buffer is not None for buffer in buffers]
+        write(buffers, self._gradients(cotangent, flags), accumulate)
+        return into
+
+    def _param_buffers(self, given: Tree) -> list[Any]:
+        if given is None:
+            return [None] * self._count
+        if self._order is None:
+            return [given]
+        if not isinstance(given, Mapping) or given.keys() != set(self._order):
+            found = list(given) if isinstance(given, Mapping) else type(given).__name__
+            raise ValueError(
+                "into for the parameters must be None or a dict with the names "
+                f"{list(self._order)}, None where one is not wanted; got {found}"
+            )
+        return [given[name] for name in self._spec.names]
+
+    def _arg_buffers(self, given: Tree) -> list[Any]:
+        children = self._args_spec.children()
+        if given is None:
+            given = (None,) * len(children)
+        if not isinstance(given, tuple) or len(given) != len(children):
+            raise ValueError(
+                f"into for the arguments must be None or a tuple of {len(children)}, "
+                f"one for each, got {given!r}"
+            )
+        leaves: list[Any] = []
+        for i, (part, child) in enumerate(zip(given, children, strict=True)):
+            if part is None:
+                leaves += [None] * child.num_leaves
+                continue
+            found, structure = flatten_tree(part)
+            if structure != child:
+                raise ValueError(
+                    f"into for argument {i} is nested as {structure}, the argument as "
+                    f"{child}; they must be equal, with None where one is not wanted"
+                )
+            leaves += found
+        return leaves
+
+    def _nested(self, grads: Sequence[Any]) -> tuple[Tree, Tree]:
+        """Gradients in a row, nested as the inputs."""
+        if self._order is None:
+            grad_params = grads[0]
+        else:
+            grad_params = self._spec.named(grads[: self._count], self._order)
+        return grad_params, self._args_spec.unflatten(grads[self._count :])
+
+    @abc.abstractmethod
+    def _gradients(
+        self, cotangent: Tree, flags: Sequence[bool] | None
+    ) -> Sequence[Tensor | None]:
+        """Of the parameters in forward order, or theta, then of the arguments' leaves.
+
+        None where a flag is off, and computed only where it is on; all without flags.
+        """
+
+    @abc.abstractmethod
+    def _primals(self) -> list[Primal]:
+        """What these are with respect to."""
 
 
 class RecordedPullback(NetPullback):
@@ -71,29 +187,24 @@ class RecordedPullback(NetPullback):
         args_spec: Any,
         out_spec: Any,
     ) -> None:
+        super().__init__(spec, order, args_spec)
         self._recording = recording
-        self._spec = spec
-        self._order = order  # of the caller's parameters; None for one theta
-        self._count = 1 if order is None else len(order)
-        self._args_spec = args_spec
         self._out_spec = out_spec
 
-    def __call__(
-        self, cotangent: Tree, *, wrt: str | tuple[str, ...] = WRT
-    ) -> tuple[Tree, Tree]:
-        names = asked_for(wrt)
-        by_params, by_args = "params" in names, "args" in names
+    def _gradients(
+        self, cotangent: Tree, flags: Sequence[bool] | None
+    ) -> Sequence[Tensor | None]:
         leaves = cotangent_leaves(cotangent, self._out_spec)
-        grads = self.leaves(leaves, by_params, by_args)
-        grad_params: Tree = None
-        if by_params:
-            grad_params = (
-                grads[0]
-                if self._order is None
-                else self._spec.named(grads[: self._count], self._order)
-            )
-        rest = grads[self._count :]
-        return grad_params, self._args_spec.unflatten(rest) if by_args else None
+        asked = None
+        if flags is not None:
+            asked = {i for i, flag in enumerate(flags) if flag}
+        return self._recording.gradients(leaves, asked)
+
+    def _primals(self) -> list[Primal]:
+        values = self._recording.leaves
+        names = param_labels(self._spec, self._order)
+        labels = [*names, *(["an argument"] * (len(values) - len(names)))]
+        return [Primal(*pair) for pair in zip(labels, values, strict=True)]
 
     def leaves(
         self, cotangents: Sequence[Tensor | None], params: bool, args: bool
@@ -106,6 +217,13 @@ class RecordedPullback(NetPullback):
                 start, self._count + (self._args_spec.num_leaves if args else 0)
             )
         return self._recording.gradients(cotangents, asked)
+
+
+def param_labels(spec: ParamSpec, order: tuple[str, ...] | None) -> list[str]:
+    """What to call parameters in an error."""
+    if order is None:
+        return ["theta"]
+    return [f"params[{name!r}]" for name in spec.names]
 
 
 class Net(abc.ABC):

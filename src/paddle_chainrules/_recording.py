@@ -116,6 +116,11 @@ class Recording:
         self._connected = connected
         self._indivisible = indivisible
 
+    @property
+    def leaves(self) -> Sequence[Any]:
+        """The stand-ins, on the memory of what they stand for unless that is traced."""
+        return self._stand_ins
+
     def gradients(
         self,
         cotangents: Sequence[Tensor | None],

@@ -210,15 +210,15 @@ class Closed(Bound):
 
     def pullback(self, x: Tensor) -> tuple[Packed, Back]:
         y, pullback = self._chain.pullback(self._weights, x, None)
-        nothing = (None,) * (2 * len(self._weights))
+        count = 2 * len(self._weights)
 
         def back(
             params: bool, inputs: bool, last: bool, cotangent: Tensor | None
         ) -> tuple[Any, ...]:
             if cotangent is None:
-                return (*nothing, None)
-            grads, x_bar = pullback.reverse(cotangent, params, inputs)
-            return (*(grads or nothing), x_bar)
+                return (None,) * (count + 1)
+            grads, x_bar = pullback.reverse(cotangent, (params,) * count, inputs)
+            return (*grads, x_bar)
 
         return y, back
 

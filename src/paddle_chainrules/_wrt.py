@@ -1,0 +1,67 @@
+"""Which gradients are asked for: all of a kind, or by name, position or predicate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from fnmatch import fnmatchcase
+from typing import NamedTuple, TypeAlias, Union
+
+Item: TypeAlias = Union[str, int, Callable[[str], bool]]  # noqa: UP007
+
+Wrt: TypeAlias = Union[Item, Sequence[Item]]  # noqa: UP007
+"""``"params"``, ``"args"``, a parameter's name or a pattern of names such as
+``"encoder.*"``, the position of an argument, a predicate of names, or several."""
+
+WRT = ("params", "args")
+
+
+class Asked(NamedTuple):
+    """Whether each parameter, in forward order, and each positional argument is."""
+
+    params: tuple[bool, ...]
+    args: tuple[bool, ...]
+
+
+def asked_for(wrt: Wrt, names: Sequence[str], count: int) -> Asked:
+    """What ``wrt`` selects of parameters of these names and ``count`` arguments.
+
+    Raises:
+        ValueError: a name or pattern that no parameter has, a position out of range.
+        TypeError: an item of another kind.
+    """
+    items = wrt if isinstance(wrt, list | tuple | set) else (wrt,)
+    by_name, by_position = dict.fromkeys(names, False), [False] * count
+    for item in items:
+        if item == "args":
+            by_position = [True] * count
+        elif isinstance(item, int) and not isinstance(item, bool):
+            if not 0 <= item < count:
+                raise ValueError(
+                    f"wrt asks for argument {item}, but the net was called with "
+                    f"{count} positional arguments (counted from 0)"
+                )
+            by_position[item] = True
+        else:
+            for name in _selected(item, names):
+                by_name[name] = True
+    return Asked(tuple(by_name.values()), tuple(by_position))
+
+
+def _selected(item: Item, names: Sequence[str]) -> Sequence[str]:
+    if item == "params":
+        return names
+    if callable(item):
+        return [name for name in names if item(name)]
+    if not isinstance(item, str):
+        raise TypeError(
+            "wrt takes names, patterns, positions and predicates of names, got "
+            f"{item!r}; for example wrt=('0.weight', 'encoder.*', 0)"
+        )
+    if item in names:
+        return [item]
+    if found := [name for name in names if fnmatchcase(name, item)]:
+        return found
+    raise ValueError(
+        f"wrt names {item!r}, but there is no such parameter; give 'params', 'args', "
+        f"or a name or pattern of {list(names)}"
+    )
