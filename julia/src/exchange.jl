@@ -392,11 +392,11 @@ function receive_as(::Type{Array{T,N}}, tensor::Union{Py,PyPtr}) where {T,N}
 end
 
 """
-    receive_into!(out::Vector, start, tensor::PyPtr) -> next
+    receive_into!(out::Array, start, tensor::PyPtr, add = false) -> next
 
-Copy a contiguous tensor of the host to `out[start:next-1]`.
+Copy a contiguous tensor of the host to `out[start:next-1]`, or add it.
 """
-function receive_into!(out::Vector{T}, start::Int, tensor::Union{Py,PyPtr}) where {T}
+function receive_into!(out::Array{T}, start::Int, tensor::Union{Py,PyPtr}, add::Bool = false) where {T}
     return viewed(tensor) do view
         n = 1
         for i in 1:Int(view.ndim)
@@ -405,7 +405,13 @@ function receive_into!(out::Vector{T}, start::Int, tensor::Union{Py,PyPtr}) wher
         view.dtype === dlpack_type(T) && start + n - 1 <= length(out) ||
             error("a tensor of $n elements does not fit at $start of $(length(out))")
         source = Ptr{T}(view.data + view.byte_offset)
-        GC.@preserve out unsafe_copyto!(pointer(out, start), source, n)
+        if add
+            @inbounds @simd for i in 1:n
+                out[start+i-1] += unsafe_load(source, i)
+            end
+        else
+            GC.@preserve out unsafe_copyto!(pointer(out, start), source, n)
+        end
         start + n
     end
 end

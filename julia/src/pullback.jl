@@ -3,14 +3,17 @@
 using ChainRulesCore: AbstractZero, Tangent, unthunk
 
 """
-    Asked(params, inputs)
+    Asked(params, inputs, some = nothing)
 
-Which gradients are wanted.
+Which gradients are wanted; of the parameters `some`, by a flag for each, where not all.
 """
 struct Asked
     params::Bool
     inputs::Bool
+    some::Union{Nothing,Vector{Bool}}
 end
+
+Asked(params, inputs) = Asked(params, inputs, nothing)
 
 const ALL = Asked(true, true)
 
@@ -94,11 +97,11 @@ mutable struct Reverse{P<:Tuple,I<:Tuple}
 end
 
 """
-    pullback(net, xs, ps) -> y, reverse::Reverse
+    reversible(net, xs, ps) -> y, reverse::Reverse
 
 The value, in one crossing; [`gradients`](@ref) is one more.
 """
-function pullback(net::PaddleNet, xs::Tuple, ps)
+function reversible(net::PaddleNet, xs::Tuple, ps)
     bridge()
     params, inputs = arrays(net, xs, ps)
     flat = is_flat(ps)
@@ -131,22 +134,32 @@ end
 Plain arrays, `nothing` where there is none or it is not asked for, the parameters' as one
 vector where they are flat. One crossing.
 """
-function gradients(reverse::Reverse, cotangents::Vector, asked::Asked = ALL)
+gradients(reverse::Reverse, cotangents::Vector, asked::Asked = ALL) =
+    with_gradients(found -> receive_gradients(reverse, found), reverse, cotangents, asked)
+
+"""
+    with_gradients(f, reverse, cotangents, asked)
+
+`f(found)` with Python's tuple of gradients, parameters first. One crossing.
+"""
+function with_gradients(f::F, reverse::Reverse, cotangents::Vector, asked::Asked) where {F}
     bridge()
     params, inputs = reverse.params, reverse.inputs
     GC.@preserve params inputs cotangents in_turn((params..., inputs...)) do
         last = is_last!(reverse, asked)
         lent = PyPtr[c === nothing ? none() : lend(c) for c in cotangents]
-        flags = map(boolean, (asked.params, asked.inputs, last))
+        some = asked.some === nothing ? NONE : pytuple(asked.some)
+        params_flag = asked.some === nothing ? boolean(asked.params) : PythonCall.getptr(some)
+        flags = (params_flag, boolean(asked.inputs), boolean(last))
         found = try
-            call(back!(reverse), PyPtr[flags...; lent])
+            GC.@preserve some call(back!(reverse), PyPtr[flags...; lent])
         finally
             foreach(((c, p),) -> c === nothing || drop(p), zip(cotangents, lent))
             # In closed form what Paddle keeps is the object itself.
             last && reverse.net.handle.closed && PythonCall.pydel!(reverse.back)
         end
         try
-            return receive_gradients(reverse, found)
+            return f(found)
         finally
             drop(found)
         end
@@ -160,7 +173,8 @@ Whether no gradient is left to be asked for the first time after this.
 """
 function is_last!(reverse::Reverse, asked::Asked)
     left = reverse.left
-    now = Asked(left.params && !asked.params, left.inputs && !asked.inputs)
+    all_params = asked.params && asked.some === nothing
+    now = Asked(left.params && !all_params, left.inputs && !asked.inputs)
     reverse.left = now
     return left != now && !(now.params || now.inputs)
 end
@@ -205,3 +219,149 @@ function concatenate(theta::Vector, found::PyPtr, n::Int)
 end
 concatenate(_, found::PyPtr, n::Int) =
     reduce(vcat, [vec(receive(tuple_item(found, i - 1))) for i in 1:n])
+
+"""
+    PaddleChainRules.pullback(net, x, ps) -> y, back
+    PaddleChainRules.pullback(wrapper, x)
+
+The value, and `back(ȳ; into, accumulate = false) -> p̄s, x̄`, which gives gradients nested as
+`ps` and `x` (a tuple where `x` is one), without automatic differentiation around them. It
+may be called again and again; `nothing` stands where there is no gradient.
+
+`into` is the same pair of arrays of your own, `nothing` where a gradient is not wanted: it is
+written there, or added with `accumulate = true`, without a new array of that size, and it is
+not computed where it is not wanted. Arrays of GPUs and other kinds go by a copy.
+
+Throws a `DimensionMismatch` for a buffer of another size, and an `ArgumentError` for one of
+another element type or nesting, or that overlaps another, a parameter or an input; nothing is
+written then.
+
+```julia
+wrapper = PaddleFCNet(3, 2, 2, 16; seed = 0)
+net, theta = PaddleNet(wrapper), reduce(vcat, vec.(wrapper.params))
+total = zero(theta) # of several batches
+for _ in 1:4
+    y, back = PaddleChainRules.pullback(net, rand(Float32, 3, 8), theta)
+    back(2 .* y; into = (total, nothing), accumulate = true)
+end
+```
+"""
+function pullback(net::PaddleNet, x, ps)
+    y, reverse = reversible(net, inputs(x), ps)
+    nest_inputs(x̄s) = x isa Tuple ? x̄s : only(x̄s)
+    function back(ȳ; into = nothing, accumulate::Bool = false)
+        found = cotangents(reverse, ȳ)
+        if into === nothing
+            accumulate && throw(ArgumentError("accumulate adds to the arrays of into; give them too"))
+            p̄s, x̄s = gradients(reverse, found)
+            return nest_params(p̄s, ps, net.names), nest_inputs(x̄s)
+        end
+        into isa Tuple && length(into) == 2 || throw(
+            ArgumentError("into must be a pair, for the parameters and for the input, got $(typeof(into))"),
+        )
+        p̄s, x̄s = param_buffers(into[1], ps, net.names), input_buffers(into[2], x)
+        check_buffers((p̄s..., x̄s...), (reverse.params..., reverse.inputs...))
+        write_gradients!(p̄s, x̄s, reverse, found, accumulate)
+        return into
+    end
+    return y, back
+end
+pullback(w::PaddleModuleWrapper, x) = pullback(w.net, x, w.params)
+
+nest_params(p̄s, ::AbstractVector, _) = only(p̄s)
+nest_params(p̄s, ::Tuple, _) = p̄s
+nest_params(p̄s, ps::NamedTuple, names) = NamedTuple{keys(ps)}(NamedTuple{Tuple(names)}(p̄s))
+
+"""
+    param_buffers(given, ps, names)
+
+A tuple of arrays or `nothing`, in Python's order, from buffers that are nested as `ps`.
+"""
+param_buffers(given, ::AbstractVector, _) = (given,)
+param_buffers(::Nothing, ::AbstractVector, _) = (nothing,)
+param_buffers(::Nothing, ps::Tuple, _) = map(Returns(nothing), ps)
+param_buffers(::Nothing, ps::NamedTuple, _) = map(Returns(nothing), Tuple(ps))
+function param_buffers(given, ps::Tuple, _)
+    given isa Tuple && length(given) == length(ps) || throw(
+        ArgumentError("into for the parameters must be nothing or a tuple of $(length(ps)), got a $(typeof(given))"),
+    )
+    return given
+end
+function param_buffers(given, ps::NamedTuple, names)
+    given isa NamedTuple && issetequal(keys(given), keys(ps)) || throw(
+        ArgumentError("into for the parameters must be nothing or a named tuple with the names $(keys(ps))"),
+    )
+    return Tuple(given[name] for name in names)
+end
+
+input_buffers(given, _) = (given,)
+input_buffers(::Nothing, xs::Tuple) = map(Returns(nothing), xs)
+function input_buffers(given, xs::Tuple)
+    given isa Tuple && length(given) == length(xs) || throw(
+        ArgumentError("into for the inputs must be nothing or a tuple of $(length(xs)), got a $(typeof(given))"),
+    )
+    return given
+end
+
+function check_buffers(buffers::Tuple, primals::Tuple)
+    for (buffer, primal) in zip(buffers, primals)
+        buffer === nothing && continue
+        buffer isa AbstractArray ||
+            throw(ArgumentError("into must hold arrays or nothing, got a $(typeof(buffer))"))
+        is_differentiable(eltype(primal)) || throw(
+            ArgumentError("an input of $(eltype(primal)) has no gradient; give nothing for it in into"),
+        )
+        size(buffer) == size(primal) || throw(
+            DimensionMismatch("an array of into has size $(size(buffer)), its gradient $(size(primal))"),
+        )
+        eltype(buffer) == eltype(primal) || throw(
+            ArgumentError("an array of into holds $(eltype(buffer)), its gradient $(eltype(primal))"),
+        )
+    end
+    given = filter(!isnothing, collect(Any, buffers))
+    for (i, buffer) in enumerate(given), other in Iterators.flatten((given[i+1:end], primals))
+        Base.mightalias(buffer, other) && throw(
+            ArgumentError(
+                "an array of into overlaps another, a parameter or an input in memory, so that " *
+                "writing the one changes the other; give each gradient an array of its own",
+            ),
+        )
+    end
+    return nothing
+end
+
+function write_gradients!(p̄s::Tuple, x̄s::Tuple, reverse::Reverse, cotangents, accumulate)
+    some = [p̄ !== nothing for p̄ in p̄s]
+    asked = Asked(any(some), any(!isnothing, x̄s), any(some) && !all(some) ? some : nothing)
+    asked.params || asked.inputs || return nothing
+    with_gradients(reverse, cotangents, asked) do found
+        n = Int(tuple_length(found)) - length(x̄s)
+        for (i, x̄) in enumerate(x̄s)
+            store!(x̄, (tuple_item(found, n + i - 1),), accumulate)
+        end
+        if reverse.flat
+            store!(only(p̄s), ntuple(i -> tuple_item(found, i - 1), n), accumulate)
+        else
+            foreach((i, p̄) -> store!(p̄, (tuple_item(found, i - 1),), accumulate), 1:n, p̄s)
+        end
+    end
+    return nothing
+end
+
+"""
+    store!(buffer, tensors, accumulate)
+
+Assign or add tensors in a row, none being zero, to an array.
+"""
+store!(::Nothing, _, _) = nothing
+function store!(buffer::AbstractArray, tensors::Tuple, accumulate::Bool)
+    if any(==(none()), tensors)
+        accumulate || fill!(buffer, 0)
+    elseif buffer isa Array
+        foldl((start, tensor) -> receive_into!(buffer, start, tensor, accumulate), tensors; init = 1)
+    else
+        grad = reshape(reduce(vcat, map(vec ∘ receive, tensors)), size(buffer))
+        accumulate ? (buffer .+= grad) : (buffer .= grad)
+    end
+    return nothing
+end

@@ -1,6 +1,6 @@
 # ChainRules: reverse rules of nets.
 
-using ChainRulesCore: ChainRulesCore, NoTangent, ProjectTo, Thunk, ZeroTangent
+using ChainRulesCore: ChainRulesCore, InplaceableThunk, NoTangent, ProjectTo, Thunk, ZeroTangent
 
 ChainRulesCore.ProjectTo(::Union{PaddleNet,PaddleHandle}) = ProjectTo{NoTangent}()
 
@@ -36,18 +36,38 @@ struct Eager end
 """
     ask(how, reverse, cotangents) -> params, inputs, deferred
 
-Functions that give the gradients, and the one that makes a tangent of a function.
+Functions that give the gradients, and the one that makes a tangent of a function and of one
+that adds the gradient to an array of the caller's.
 """
 ask(::Lazy, reverse, cotangents) = (
     once(() -> gradients(reverse, cotangents, Asked(true, false))[1]),
     once(() -> gradients(reverse, cotangents, Asked(false, true))[2]),
-    Thunk,
+    thunk,
 )
 
 function ask(::Eager, reverse, cotangents)
     param_grads, input_grads = gradients(reverse, cotangents)
-    return Returns(param_grads), Returns(input_grads), f -> f()
+    return Returns(param_grads), Returns(input_grads), (f, _) -> f()
 end
+
+thunk(f, ::Nothing) = Thunk(f)
+thunk(f, add!) = InplaceableThunk(add!, Thunk(f))
+
+"""
+    adder(primal, reverse, cotangents, buffers)
+
+A function that adds a gradient to an array in place, `buffers(array)` being where all
+gradients are to go; nothing where the primal is no plain array.
+"""
+function adder(::Array, reverse, cotangents, buffers)
+    return function (array)
+        p̄s, x̄s = buffers(array)
+        check_buffers((p̄s..., x̄s...), (reverse.params..., reverse.inputs...))
+        write_gradients!(p̄s, x̄s, reverse, cotangents, true)
+        return array
+    end
+end
+adder(_, _, _, _) = nothing
 
 """
     once(f)
@@ -68,18 +88,23 @@ end
 `back(ȳ)` gives the tangents of the inputs, a tuple, and that of the parameters.
 """
 function rule(how, net::PaddleNet, xs::Tuple, ps)
-    y, reverse = pullback(net, xs, ps)
+    y, reverse = reversible(net, xs, ps)
     project_ps = params_projector(ps, net.names)
     project_xs = map(ProjectTo, xs)
     function back(ȳ)
         Δ = unthunk(ȳ)
         Δ isa AbstractZero && return map(Returns(ZeroTangent()), project_xs), ZeroTangent()
-        params, inputs, deferred = ask(how, reverse, cotangents(reverse, Δ))
+        found = cotangents(reverse, Δ)
+        params, inputs, deferred = ask(how, reverse, found)
+        no_params, no_inputs = map(Returns(nothing), reverse.params), map(Returns(nothing), xs)
         x̄s = ntuple(length(project_xs)) do i
             is_differentiable(eltype(reverse.inputs[i])) || return NoTangent()
-            return deferred(() -> array_tangent(project_xs[i], inputs()[i]))
+            to_input(x̄) = no_params, Base.setindex(no_inputs, x̄, i)
+            add! = adder(xs[i], reverse, found, to_input)
+            return deferred(() -> array_tangent(project_xs[i], inputs()[i]), add!)
         end
-        return x̄s, deferred(() -> project_ps(params()))
+        add! = adder(ps, reverse, found, p̄ -> ((p̄,), no_inputs))
+        return x̄s, deferred(() -> project_ps(params()), add!)
     end
     return y, back
 end

@@ -191,7 +191,7 @@ end
         end
         for ps in (copy(theta), deepcopy(wrapper.params))
             start()
-            y, reverse = PaddleChainRules.pullback(wrapper.net, (x,), ps)
+            y, reverse = PaddleChainRules.reversible(wrapper.net, (x,), ps)
             @test length(pyconvert(Vector{String}, stop())) == 1
             start()
             PaddleChainRules.gradients(reverse, PaddleChainRules.cotangents(reverse, y))

@@ -207,15 +207,18 @@ class RecordedPullback(NetPullback):
         return [Primal(*pair) for pair in zip(labels, values, strict=True)]
 
     def leaves(
-        self, cotangents: Sequence[Tensor | None], params: bool, args: bool
+        self,
+        cotangents: Sequence[Tensor | None],
+        params: bool | Sequence[bool],
+        args: bool,
     ) -> list[Tensor | None]:
         """Gradients in a row: of the parameters in forward order, then of the args."""
         asked = None
-        if not (params and args):
-            start = 0 if params else self._count
-            asked = range(
-                start, self._count + (self._args_spec.num_leaves if args else 0)
-            )
+        if not (params is True and args):
+            count = self._count
+            flags = [params] * count if isinstance(params, bool) else params
+            asked = {i for i, flag in enumerate(flags) if flag}
+            asked.update(range(count, count + (self._args_spec.num_leaves * args)))
         return self._recording.gradients(cotangents, asked)
 
 

@@ -40,11 +40,14 @@ Packed = Any
 What = str | MultiIndex | tuple[MultiIndex, ...]
 """A derivative of a net: by name, or a partial one by its multi-index, or several."""
 
+Flags = bool | tuple[bool, ...]
+"""For all parameters, or for each."""
+
 Back = Callable[..., tuple[Any, ...]]
 """``back(params, args, last, cotangent or None, ...)``, one cotangent per output leaf:
 gradients of the parameters in order (one for theta) and of the inputs, None where there
-is none or where the Booleans ``params`` and ``args`` do not ask for it. With ``last``
-what is kept for the way back is let go of; a later call makes it anew."""
+is none or where the flags ``params`` and the Boolean ``args`` do not ask for it. With
+``last`` what is kept for the way back is let go of; a later call makes it anew."""
 
 
 class Handle:
@@ -176,7 +179,7 @@ class Recorded(Bound):
         output, kept, _ = self._net.recorded(self._params, args, {})
 
         def back(
-            params: bool, inputs: bool, last: bool, *cotangents: Tensor | None
+            params: Flags, inputs: bool, last: bool, *cotangents: Tensor | None
         ) -> tuple[Any, ...]:
             nonlocal kept
             pullback = kept or self._replay(state, args)
@@ -213,11 +216,12 @@ class Closed(Bound):
         count = 2 * len(self._weights)
 
         def back(
-            params: bool, inputs: bool, last: bool, cotangent: Tensor | None
+            params: Flags, inputs: bool, last: bool, cotangent: Tensor | None
         ) -> tuple[Any, ...]:
             if cotangent is None:
                 return (None,) * (count + 1)
-            grads, x_bar = pullback.reverse(cotangent, (params,) * count, inputs)
+            flags = params if isinstance(params, tuple) else (params,) * count
+            grads, x_bar = pullback.reverse(cotangent, flags, inputs)
             return (*grads, x_bar)
 
         return y, back
@@ -250,11 +254,11 @@ class Carried(Bound):
         *_, (_, last_bias) = self._weights
 
         def back(
-            params: bool, inputs: bool, last: bool, *cotangents: Tensor | None
+            params: Flags, inputs: bool, last: bool, *cotangents: Tensor | None
         ) -> tuple[Any, ...]:
             if not any(cotangent is not None for cotangent in cotangents):
                 return (*nothing, None)
-            grads, x_bar = reverse(cotangents, params, inputs)
+            grads, x_bar = reverse(cotangents, bool(params), inputs)
             if grads is None:
                 return (*nothing, x_bar)
             *rest, bias_bar = grads
@@ -294,11 +298,13 @@ class Formula(Bound):
         found, recording = record(formula, leaves)
 
         def back(
-            params: bool, inputs: bool, last: bool, *cotangents: Tensor | None
+            params: Flags, inputs: bool, last: bool, *cotangents: Tensor | None
         ) -> tuple[Any, ...]:
             if not any(cotangent is not None for cotangent in cotangents):
                 return (None,) * len(leaves)
-            asked = range(0 if params else count, len(leaves) if inputs else count)
+            flags = params if isinstance(params, tuple) else (params,) * count
+            asked = [i for i, flag in enumerate(flags) if flag]
+            asked += range(count, len(leaves) if inputs else count)
             grads = recording.gradients(cotangents, asked)
             return tuple(
                 paddle.zeros_like(leaf) if grad is None and i in asked else _plain(grad)

@@ -1,0 +1,211 @@
+using ChainRulesCore: AbstractThunk, InplaceableThunk, add!!, rrule, unthunk
+using PaddleChainRules: PaddleChainRules, PaddleFCNet, PaddleModuleWrapper, PaddleNet, laplacian, paddle
+using PythonCall
+using Random: Xoshiro
+
+include("oracle.jl")
+
+const pullback = PaddleChainRules.pullback
+
+"Two inputs, one of them integers, and no closed form."
+function two_inputs()
+    scope = pydict()
+    pyexec("""
+    import paddle
+    class Two(paddle.nn.Layer):
+        def __init__(self):
+            super().__init__()
+            self.table = paddle.nn.Embedding(7, 4)
+            self.linear = paddle.nn.Linear(4, 2)
+        def forward(self, x, index):
+            return self.linear(paddle.tanh(x * self.table(index)))
+    paddle.seed(3)
+    made = Two()
+    """, scope)
+    return scope["made"]
+end
+
+const CASES = (
+    ("closed form", sequential, () -> (randn(Xoshiro(1), Float32, 3, 6),)),
+    ("recorded", two_inputs, () -> (randn(Xoshiro(1), Float32, 4, 6), [0, 6, 2, 2, 1, 5])),
+)
+
+filled(arrays) = map(a -> eltype(a) <: Integer ? nothing : fill!(similar(a), 7), arrays)
+close(a, b) = same(a, b; rtol = 1e-5, atol = 1e-6)
+
+@testset "gradients without automatic differentiation, $name" for (name, make, arguments) in CASES
+    layer, xs = make(), arguments()
+    wrapper = PaddleModuleWrapper(layer)
+    net, c = PaddleNet(wrapper), randn(Xoshiro(2), Float32, 2, 6)
+    _, expected_ps, expected_xs = native(layer, xs, (c,))
+    x = length(xs) == 1 ? only(xs) : xs
+    named = NamedTuple{Tuple(net.names)}(wrapper.params)
+    theta = reduce(vcat, vec.(wrapper.params))
+    reversed = NamedTuple{reverse(keys(named))}(named)
+    for ps in (theta, named, reversed, wrapper.params)
+        y, back = pullback(net, x, ps)
+        @test close(y, wrapper(xs...))
+        for _ in 1:2
+            p̄s, x̄ = back(c)
+            @test close(x isa Tuple ? x̄[1] : x̄, expected_xs[1])
+            x isa Tuple && @test x̄[2] === nothing
+            if ps isa AbstractVector
+                @test close(p̄s, reduce(vcat, vec.(expected_ps)))
+            elseif ps isa Tuple
+                @test all(map(close, p̄s, Tuple(expected_ps)))
+            else
+                @test keys(p̄s) == keys(ps)
+                @test all(close(p̄s[n], g) for (n, g) in zip(net.names, expected_ps))
+            end
+        end
+        # Into arrays of the caller's: assigned, added, assigned again.
+        into = (ps isa AbstractVector ? fill!(similar(ps), 7) : filled(ps), x isa Tuple ? filled(x) : fill!(similar(x), 7))
+        p̄s, x̄ = back(c)
+        flat(part) = part isa AbstractVector{<:Number} ? [part] : filter(!isnothing, collect(Any, part isa AbstractArray ? (part,) : values(part)))
+        for (times, accumulate) in ((1, false), (2, true), (1, false))
+            @test back(c; into, accumulate) === into
+            for (found, one) in zip([flat(into[1]); flat(into[2])], [flat(p̄s); flat(x̄)])
+                @test close(found, Float32(times) .* one)
+            end
+        end
+    end
+    # Of some parameters only; the others are not touched, and neither is the input.
+    for keep in 1:length(wrapper.params)
+        y, back = pullback(net, x, wrapper.params)
+        buffers = ntuple(i -> i == keep ? fill!(similar(wrapper.params[i]), 7) : nothing, length(wrapper.params))
+        back(c; into = (buffers, nothing))
+        @test close(buffers[keep], expected_ps[keep])
+        back(c; into = (buffers, nothing), accumulate = true)
+        @test close(buffers[keep], 2 .* expected_ps[keep])
+    end
+    y, back = pullback(net, x, theta)
+    for ps in (theta, wrapper.params, named)
+        @test pullback(net, x, ps)[2](c; into = (nothing, nothing)) == (nothing, nothing)
+    end
+    if !(x isa Tuple)
+        @test close(pullback(wrapper, x)[2](c)[2], expected_xs[1])
+    end
+end
+
+@testset "no new arrays of that size" begin
+    wrapper = PaddleFCNet(64, 64, 2, 256; seed = 1)
+    net, x, theta = PaddleNet(wrapper), randn(Float32, 64, 8), reduce(vcat, vec.(wrapper.params))
+    y, back = pullback(net, x, theta)
+    into = (zero(theta), zero(x))
+    back(y; into)
+    @test @allocated(back(y; into)) < sizeof(theta) / 10
+    @test @allocated(back(y; into, accumulate = true)) < sizeof(theta) / 10
+    @test @allocated(back(y)) > sizeof(theta)
+end
+
+@testset "work in proportion to what is asked" begin
+    wrapper = PaddleFCNet(3, 2, 3, 4; activation = "tanh", seed = 1)
+    net, x = PaddleNet(wrapper), randn(Float32, 3, 5)
+    y, back = pullback(net, x, wrapper.params)
+    closed = pyimport("paddle_chainrules._closed_form")
+    counter = pydict()
+    pyexec("""
+    class Operators:
+        def __init__(self, ops):
+            self.called = []
+            self._ops = ops
+        def __getattr__(self, name):
+            op = getattr(self._ops, name)
+            return lambda *args: (self.called.append(name), op(*args))[1]
+    """, counter)
+    ops = closed.ops
+    counting = counter["Operators"](ops)
+    closed.ops = counting
+    try
+        last = (nothing, nothing, nothing, nothing, zero(wrapper.params[5]), nothing)
+        back(y; into = (last, nothing))
+        @test pyconvert(Vector{String}, counting.called) == ["matmul"]
+    finally
+        closed.ops = ops
+    end
+end
+
+@testset "micro-batches add up to one batch" begin
+    wrapper = PaddleModuleWrapper(sequential())
+    net, x, c = PaddleNet(wrapper), randn(Xoshiro(1), Float32, 3, 12), randn(Xoshiro(2), Float32, 2, 12)
+    theta = reduce(vcat, vec.(wrapper.params))
+    expected = pullback(net, x, theta)[2](c)[1]
+    total = zero(theta)
+    for r in (1:4, 5:8, 9:12)
+        pullback(net, x[:, r], theta)[2](c[:, r]; into = (total, nothing), accumulate = true)
+    end
+    @test same(total, expected; rtol = 1e-4, atol = 1e-5)
+    # The same by ChainRules, whose thunks add in place.
+    summed = zero(theta)
+    for r in (1:4, 5:8, 9:12)
+        p̄ = rrule(net, x[:, r], theta)[2](c[:, r])[3]
+        @test p̄ isa InplaceableThunk
+        @test add!!(summed, p̄) === summed
+    end
+    @test same(summed, expected; rtol = 1e-4, atol = 1e-5)
+end
+
+@testset "thunks that add in place" begin
+    wrapper = PaddleFCNet(3, 2, 3, 4; dtype = "float64", activation = "tanh", seed = 1)
+    net, x, c = PaddleNet(wrapper), randn(Xoshiro(1), 3, 5), randn(Xoshiro(2), 2, 5)
+    theta = reduce(vcat, vec.(wrapper.params))
+    for back in (rrule(net, x, theta)[2], b -> rrule(laplacian, net, x, theta)[2](b)[2:end])
+        _, x̄, p̄ = back(c)
+        for (thunk, primal) in ((x̄, x), (p̄, theta))
+            @test thunk isa InplaceableThunk
+            start = randn(Xoshiro(3), size(primal))
+            buffer = copy(start)
+            @test add!!(buffer, thunk) === buffer
+            @test same(buffer, start .+ unthunk(thunk); rtol = 1e-12, atol = 1e-13)
+            @test_throws DimensionMismatch add!!(zeros(7, 7, 7), thunk)
+        end
+    end
+    # Structured inputs and parameters as a tuple are projected, so added by value.
+    _, x̄, p̄ = rrule(net, copy(x')', wrapper.params)[2](c)
+    @test x̄ isa AbstractThunk && !(x̄ isa InplaceableThunk)
+    @test p̄ isa AbstractThunk && !(p̄ isa InplaceableThunk)
+end
+
+@testset "bad buffers leave all as it was" begin
+    wrapper = PaddleModuleWrapper(sequential())
+    net, x = PaddleNet(wrapper), randn(Xoshiro(1), Float32, 3, 5)
+    ps = wrapper.params
+    y, back = pullback(net, x, ps)
+    good, memory = filled(ps), zeros(Float32, 100)
+    with(i, buffer) = Base.setindex(good, buffer, i)
+    for (into, kind, words) in (
+        (good, ArgumentError, "must be a pair"),
+        ((collect(good), nothing), ArgumentError, "a tuple of 4"),
+        ((good[1:3], nothing), ArgumentError, "a tuple of 4"),
+        ((with(4, 1.0), nothing), ArgumentError, "must hold arrays or nothing"),
+        ((with(4, zeros(Float32, 3)), nothing), DimensionMismatch, "its gradient (2,)"),
+        ((with(4, zeros(2)), nothing), ArgumentError, "its gradient Float32"),
+        ((with(4, good[2][1:2]), x), ArgumentError, "overlaps another"),
+        ((with(4, ps[4]), nothing), ArgumentError, "overlaps another"),
+        ((with(4, view(good[2], 1:2)), nothing), ArgumentError, "overlaps another"),
+    )
+        err = @test_throws kind back(y; into)
+        @test occursin(words, err.value.msg)
+    end
+    @test_throws DimensionMismatch back(y[:, 1:2]; into = (good, nothing))
+    @test_throws ArgumentError back(y; accumulate = true)
+    @test all(buffer -> all(==(7), buffer), good)
+    named = NamedTuple{Tuple(net.names)}(ps)
+    _, back = pullback(net, x, named)
+    @test_throws ArgumentError back(y; into = (named[(:var"0.weight",)], nothing))
+    _, back = pullback(PaddleModuleWrapper(two_inputs()).net, (randn(Float32, 4, 3), [1, 2, 3]), PaddleModuleWrapper(two_inputs()).params)
+    err = @test_throws ArgumentError back(randn(Float32, 2, 3); into = (nothing, (nothing, [1, 2, 3])))
+    @test occursin("has no gradient", err.value.msg)
+end
+
+@testset "a view as a buffer" begin
+    wrapper = PaddleModuleWrapper(sequential())
+    net, x = PaddleNet(wrapper), randn(Xoshiro(1), Float32, 3, 5)
+    theta = reduce(vcat, vec.(wrapper.params))
+    y, back = pullback(net, x, theta)
+    all_of_them = zeros(Float32, length(theta) + 10)
+    back(y; into = (view(all_of_them, 6:(length(theta)+5)), nothing))
+    back(y; into = (view(all_of_them, 6:(length(theta)+5)), nothing), accumulate = true)
+    @test close(all_of_them[6:end-5], 2 .* back(y)[1])
+    @test all(iszero, all_of_them[[1:5; end-4:end]])
+end
