@@ -395,6 +395,30 @@ def test_frozen_and_equal_by_value():
         net.sizes = (1, 2)
 
 
+def test_describe():
+    net = FCNet((2, 16, 1), "tanh", "float64")
+    assert str(net.describe()).splitlines() == [
+        "FCNet(sizes=(2, 16, 1), activation='tanh', dtype='float64')",
+        "y = W2' tanh(W1' x + b1) + b2",
+        "  name      shape    dtype",
+        "  0.weight  [2, 16]  float64",
+        "  0.bias    [16]     float64",
+        "  1.weight  [16, 1]  float64",
+        "  1.bias    [1]      float64",
+        "65 parameters",
+    ]
+    formulas = {
+        (3, 2): "y = W1' x + b1",
+        (3, 4, 4, 2): "y = W3' relu(W2' relu(W1' x + b1) + b2) + b3",
+        (3, 4, 4, 4, 2): "y = W4' relu(... relu(W1' x + b1) ...) + b4",
+    }
+    for sizes, formula in formulas.items():
+        assert FCNet(sizes, "relu").describe().formula == formula
+    own = FCNet((3, 4, 2), lambda z: z * z).describe()
+    assert own.formula == "y = W2' activation(W1' x + b1) + b2"
+    assert "<td>0.weight</td>" in own._repr_html_()
+
+
 def test_state_dict_round_trip_with_a_sequential():
     net = FCNet((3, 5, 2), "relu")
     params = net.init(7)

@@ -313,9 +313,9 @@ def test_bad_wrt(case):
         (("params", "nothing"), ValueError, "no such parameter"),
         (len(args), ValueError, "asks for argument"),
         (-1, ValueError, "asks for argument -1"),
-        (True, TypeError, "names, patterns, positions"),
-        (1.5, TypeError, "names, patterns, positions"),
-        ((None,), TypeError, "names, patterns, positions"),
+        (True, TypeError, "patterns and predicates of them, and positions"),
+        (1.5, TypeError, "patterns and predicates of them, and positions"),
+        ((None,), TypeError, "patterns and predicates of them, and positions"),
     ):
         with pytest.raises(error, match=words):
             pullback(cotangent, wrt=wrt)

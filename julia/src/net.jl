@@ -132,13 +132,26 @@ function Base.show(io::IO, net::PaddleNet)
     return print(io, "PaddleNet(", net.label, ", ", net.nparams, " parameters)")
 end
 
+# What the REPL and notebooks show: a line, and a table with a row for each parameter.
+Base.show(io::IO, ::MIME"text/plain", net::PaddleNet) = describe(io, net, net)
+function describe(io::IO, shown, net::PaddleNet)
+    show(io, shown)
+    width = maximum(textwidth ∘ string, net.names; init = 0)
+    sizes = map(size -> join(size, '×'), net.sizes)
+    for (name, size, T) in zip(net.names, sizes, net.eltypes)
+        print(io, "\n  ", rpad(name, width), "  ", rpad(size, maximum(textwidth, sizes)), "  ", T)
+    end
+    return nothing
+end
+
 """
-    PaddleModuleWrapper(layer)
+    PaddleModuleWrapper(layer; frozen = ())
 
 A `paddle.nn.Layer` with its parameters as Julia arrays, as a callable: `wrapper(x)`.
 
 `wrapper.params` is a tuple of arrays, in the order of `layer.named_parameters()` (what the
-layer trains; frozen parameters and running statistics stay as they are now). They are
+layer trains; frozen parameters and running statistics stay as they are now; `frozen` names
+more of them, by name or pattern such as `"encoder.*"`, one or several). They are
 copies: the layer is never changed. `Zygote.gradient(m -> loss(m, x, y), wrapper)` gives
 `grad.params[i]`; Functors, Optimisers and `destructure` see the parameters and nothing
 else. Several arguments `wrapper(x, y)` go to the layer as such.
@@ -161,7 +174,7 @@ end
 
 @functor PaddleModuleWrapper (params,)
 
-function PaddleModuleWrapper(layer)
+function PaddleModuleWrapper(layer; frozen = ())
     python = bridge()
     object = Py(layer)
     if !PythonCall.pyisinstance(object, paddle.nn.Layer)
@@ -172,7 +185,11 @@ function PaddleModuleWrapper(layer)
             ),
         )
     end
-    return wrapper(python.layer(object))
+    names = frozen isa AbstractString ? (frozen,) : Tuple(frozen)
+    all(name -> name isa AbstractString, names) || throw(
+        ArgumentError("frozen takes names of parameters and patterns of them, got $(repr(frozen))"),
+    )
+    return wrapper(python.layer(object, pytuple(map(String, names))))
 end
 
 pytype_name(object::Py) = string(PythonCall.pytype(object).__name__)
@@ -206,6 +223,7 @@ PaddleNet(layer) = PaddleModuleWrapper(layer).net
 function Base.show(io::IO, w::PaddleModuleWrapper)
     return print(io, "PaddleModuleWrapper(", w.net.label, ", ", w.net.nparams, " parameters)")
 end
+Base.show(io::IO, ::MIME"text/plain", w::PaddleModuleWrapper) = describe(io, w, w.net)
 
 """
     PaddleFCNet(dim_in, dim_out, num_layers, hidden; dtype="float32", activation="sigmoid", seed)

@@ -308,3 +308,36 @@ end
     @test occursin("Python stacktrace", text)
     @test occursin("paddle_chainrules.bridge", text)
 end
+
+@testset "frozen parameters" begin
+    layer, x = sequential(), randn(Xoshiro(1), Float32, 3, 5)
+    c = randn(Xoshiro(2), Float32, 2, 5)
+    _, by_param, _ = native(layer, (x,), (c,))
+    for (frozen, kept) in (("0.*", [3, 4]), (["*.bias"], [1, 3]), (("2.weight", "0.bias"), [1, 4]), ((), 1:4))
+        wrapper = PaddleModuleWrapper(layer; frozen)
+        @test length(wrapper.params) == length(kept)
+        @test same(wrapper(x), PaddleModuleWrapper(layer)(x))
+        _, reverse = PaddleChainRules.reversible(wrapper.net, (x,), wrapper.params)
+        grads, _ = PaddleChainRules.gradients(reverse, PaddleChainRules.cotangents(reverse, c))
+        @test all(map(same, grads, Tuple(by_param[kept])))
+    end
+    @test_throws ArgumentError PaddleModuleWrapper(layer; frozen = 1:2)
+    err = try PaddleModuleWrapper(layer; frozen = "encoder.*") catch err err end
+    @test occursin("there is no such parameter", sprint(showerror, err))
+end
+
+@testset "a net shows itself" begin
+    wrapper = PaddleFCNet(3, 2, 2, 4; activation = "tanh", seed = 0)
+    @test sprint(show, wrapper) == "PaddleModuleWrapper(FCNet(3 => 4 => 2, tanh, float32), 26 parameters)"
+    text = sprint(show, MIME"text/plain"(), PaddleNet(wrapper))
+    @test split(text, '\n') == [
+        "PaddleNet(FCNet(3 => 4 => 2, tanh, float32), 26 parameters)",
+        "  0.weight  4×3  Float32",
+        "  0.bias    4    Float32",
+        "  1.weight  2×4  Float32",
+        "  1.bias    2    Float32",
+    ]
+    @test startswith(sprint(show, MIME"text/plain"(), wrapper), "PaddleModuleWrapper(")
+    empty = PaddleModuleWrapper(paddle.nn.ReLU())
+    @test sprint(show, MIME"text/plain"(), empty) == "PaddleModuleWrapper(ReLU, 0 parameters)"
+end

@@ -283,3 +283,28 @@ end
     @test same(found[1], expected[1]; rtol = 1e-8, atol = 1e-9)
     @test same(found[2], expected[2]; rtol = 1e-8, atol = 1e-9)
 end
+
+@testset "one thunk alone, where Paddle's kernels give only all" begin
+    for (make, dims) in (
+        (() -> paddle.nn.LayerNorm(3), (3, 5)), (() -> paddle.nn.PReLU(3), (4, 3, 2)),
+        (() -> paddle.nn.BatchNorm1D(3), (3, 5)),
+    )
+        layer = make()
+        for p in layer.parameters()
+            pytruth(p.stop_gradient) || p.set_value(p * 0.3 + 0.4)
+        end
+        wrapper, x = PaddleModuleWrapper(layer), randn(Xoshiro(1), Float32, dims)
+        net, c = PaddleNet(wrapper), randn(Xoshiro(2), Float32, size(wrapper(x)))
+        _, by_param, (by_x,) = native(layer, (x,), (c,))
+        _, x̄, p̄ = rrule(net, x, wrapper.params)[2](c)
+        @test same(unthunk(x̄), by_x; rtol = 1e-4, atol = 1e-5)
+        _, x̄, p̄ = rrule(net, x, wrapper.params)[2](c)
+        @test all(map((a, b) -> same(a, b; rtol = 1e-4, atol = 1e-5), Tuple(unthunk(p̄)), Tuple(by_param)))
+        if length(wrapper.params) > 1
+            _, back = PaddleChainRules.pullback(net, x, wrapper.params)
+            buffer = zero(wrapper.params[1])
+            back(c; into = ((buffer, nothing), nothing))
+            @test same(buffer, by_param[1]; rtol = 1e-4, atol = 1e-5)
+        end
+    end
+end

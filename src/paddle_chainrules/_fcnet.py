@@ -14,6 +14,7 @@ from paddle import Tensor
 from ._activations import Activation, resolve
 from ._chain import Chain, recorded
 from ._closed_form import raw, weights_of
+from ._describe import chain_formula
 from ._net import Net, check_place, check_tensor, check_width
 from ._params import DTYPES, Params, ParamSpec
 
@@ -133,6 +134,10 @@ class FCNet(Net):
             return None
         pair = raw(self.activation)
         return None if pair is None else Chain(self.spec, self.activation, pair)
+
+    def _formula(self) -> str:
+        name = self.activation if isinstance(self.activation, str) else "activation"
+        return chain_formula(name, len(self.sizes) - 1)
 
     def _apply(self, params: dict[str, Tensor], x: Tensor) -> Tensor:
         return recorded(self._act, weights_of(list(params.values())), x)

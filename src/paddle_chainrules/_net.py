@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import paddle
@@ -11,6 +11,7 @@ from paddle import Tensor
 
 from ._autodiff import Tree, cotangent_leaves, flatten_tree
 from ._closed_form import Weights, weights_of
+from ._describe import Description, chain_formula
 from ._into import Primal, check_buffers, write
 from ._params import DTYPES, Params, ParamSpec, dtype_name, same_dtype
 from ._recording import Recording, cut, own_memory, record, records_graph
@@ -195,13 +196,23 @@ class RecordedPullback(NetPullback):
         self, cotangent: Tree, flags: Sequence[bool] | None
     ) -> Sequence[Tensor | None]:
         leaves = cotangent_leaves(cotangent, self._out_spec)
-        asked = None
+        return self._of(leaves, flags)
+
+    def _of(
+        self, cotangents: Sequence[Tensor | None], flags: Sequence[bool] | None
+    ) -> list[Tensor | None]:
+        """Without those of what is held constant, which stands last."""
+        count = self._count + self._args_spec.num_leaves
+        asked: Collection[int] | None = None
         if flags is not None:
             asked = {i for i, flag in enumerate(flags) if flag}
-        return self._recording.gradients(leaves, asked)
+        elif len(self._recording.leaves) > count:
+            asked = range(count)
+        return self._recording.gradients(cotangents, asked)[:count]
 
     def _primals(self) -> list[Primal]:
-        values = self._recording.leaves
+        count = self._count + self._args_spec.num_leaves
+        values = self._recording.leaves[:count]
         names = param_labels(self._spec, self._order)
         labels = [*names, *(["an argument"] * (len(values) - len(names)))]
         return [Primal(*pair) for pair in zip(labels, values, strict=True)]
@@ -213,13 +224,10 @@ class RecordedPullback(NetPullback):
         args: bool,
     ) -> list[Tensor | None]:
         """Gradients in a row: of the parameters in forward order, then of the args."""
-        asked = None
-        if not (params is True and args):
-            count = self._count
-            flags = [params] * count if isinstance(params, bool) else params
-            asked = {i for i, flag in enumerate(flags) if flag}
-            asked.update(range(count, count + (self._args_spec.num_leaves * args)))
-        return self._recording.gradients(cotangents, asked)
+        if params is True and args:
+            return self._of(cotangents, None)
+        flags = [params] * self._count if isinstance(params, bool) else [*params]
+        return self._of(cotangents, flags + [args] * self._args_spec.num_leaves)
 
 
 def param_labels(spec: ParamSpec, order: tuple[str, ...] | None) -> list[str]:
@@ -249,6 +257,21 @@ class Net(abc.ABC):
 
     def _check(self, params: Params, args: tuple[Any, ...]) -> None:  # noqa: B027
         """Refuse bad arguments in the caller's own terms."""
+
+    def describe(self) -> Description:
+        """Formula, and name, shape and dtype of each parameter, as a table to print."""
+        spec = self.spec
+        shapes = [str(list(shape)) for shape in spec.shapes]
+        rows = zip(spec.names, shapes, spec.dtypes, strict=True)
+        return Description(
+            repr(self), self._formula(), tuple(("", *row) for row in rows), spec.size
+        )
+
+    def _formula(self) -> str:
+        """The net in a line."""
+        if self.chain is None:
+            return f"y = {type(self).__name__}(...)"
+        return chain_formula(self.chain.activation, len(self.spec.names) // 2)
 
     def flatten(self, params: Mapping[str, Tensor]) -> Tensor:
         """The flat 1-D theta of a parameter dict; see :meth:`unflatten`."""
@@ -280,8 +303,9 @@ class Net(abc.ABC):
         """The net's closed form, where it has one."""
         return None
 
-    _indivisible = False
-    """Whether Paddle gives all gradients of this net or none."""
+    def _held(self, kwargs: dict[str, Any]) -> dict[str, Tensor]:
+        """What is held constant but has to be differentiated for the others' sake."""
+        return {}
 
     def pullback(
         self, params: Params, *args: Any, **kwargs: Any
@@ -320,6 +344,8 @@ class Net(abc.ABC):
             order, given = tuple(params), list(spec.as_dict(params).values())
         count = len(given)
         arg_leaves, args_spec = flatten_tree(args)
+        stop = count + len(arg_leaves)
+        held = self._held(kwargs)
         out_spec, aux = args_spec, None
 
         def flat(stand_ins: list[Any]) -> list[Any]:
@@ -328,16 +354,17 @@ class Net(abc.ABC):
                 values = spec.unflatten(stand_ins[0])
             else:
                 values = spec.named(stand_ins[:count])
-            output = self._apply(
-                values, *args_spec.unflatten(stand_ins[count:]), **kwargs
-            )
+            given_held = dict(zip(held, stand_ins[stop:], strict=True))
+            more = {"_held": given_held} if held else {}
+            inputs = args_spec.unflatten(stand_ins[count:stop])
+            output = self._apply(values, *inputs, **kwargs, **more)
             if has_aux:
                 output, aux = output
             outputs, out_spec = flatten_tree(output)
             return outputs
 
-        leaves = [*given, *arg_leaves]
-        values, recording = record(flat, leaves, self._indivisible)
+        leaves = [*given, *arg_leaves, *held.values()]
+        values, recording = record(flat, leaves, any_scales=True)
         pullback = RecordedPullback(recording, spec, order, args_spec, out_spec)
         if has_aux:
             aux_leaves, aux_spec = flatten_tree(aux)

@@ -13,6 +13,7 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
+from ._graph import Graph, check_scales, survey
 from ._params import same_dtype
 
 # The common ones first, which are found by identity.
@@ -60,13 +61,13 @@ def cut(outputs: Sequence[Any], inputs: Iterable[Any]) -> list[Any]:
 def record(
     fn: Callable[[list[Any]], Sequence[Any]],
     leaves: Sequence[Any],
-    indivisible: bool = False,
+    any_scales: bool = False,
 ) -> tuple[list[Any], Recording]:
     """``fn(leaves)``, a list of outputs, and what it takes to differentiate it.
 
     The outputs are cut off from the caller's graph unless gradients are on and a leaf
-    requires them; then they stay differentiable. Of an indivisible function only all
-    gradients can be had.
+    requires them; then they stay differentiable. ``any_scales`` says that the caller
+    makes sure that the scale of every LayerNorm is a leaf.
     """
     connected = records_graph(leaves)
     with nullcontext() if paddle.is_grad_enabled() else paddle.enable_grad():
@@ -86,7 +87,7 @@ def record(
         for i, (leaf, other) in enumerate(zip(leaves, stand_ins, strict=True))
         if other is not leaf
     ]
-    recording = Recording(stand_ins, differentiable, outputs, connected, indivisible)
+    recording = Recording(stand_ins, differentiable, outputs, connected, any_scales)
     return outputs if connected else cut(outputs, leaves), recording
 
 
@@ -108,13 +109,14 @@ class Recording:
         differentiable: Sequence[int],
         outputs: Sequence[Any],
         connected: bool,
-        indivisible: bool,
+        any_scales: bool,
     ) -> None:
         self._stand_ins = stand_ins
         self._differentiable = differentiable
         self._outputs = outputs
         self._connected = connected
-        self._indivisible = indivisible
+        self._checked = any_scales
+        self._graph: Graph | None = None
 
     @property
     def leaves(self) -> Sequence[Any]:
@@ -154,18 +156,28 @@ class Recording:
     ) -> Sequence[Tensor | None]:
         """The wanted gradients alone, or picked from all of them."""
         every = self._differentiable
-        if len(wanted) < len(every):
-            if not self._indivisible:
-                try:
-                    return self._grad(outputs, seeds, wanted)
-                except ValueError as error:
-                    # Some of Paddle's kernels fail where not all are asked for.
-                    if "nullptr" not in str(error):
-                        raise
-                    self._indivisible = True
-            found = self._grad(outputs, seeds, every)
-            return [grad for i, grad in zip(every, found, strict=True) if i in wanted]
-        return self._grad(outputs, seeds, every)
+        if not self._checked and outputs[0].place.is_cpu_place():
+            check_scales(self._surveyed(), [self._stand_ins[i] for i in every])
+        self._checked = True
+        if len(wanted) == len(every):
+            return self._grad(outputs, seeds, every)
+        if self._surveyed().divisible:
+            try:
+                return self._grad(outputs, seeds, wanted)
+            except ValueError as error:  # of a matrix product with an empty batch
+                if "nullptr" not in str(error):
+                    raise
+        found = self._grad(outputs, seeds, every)
+        return [grad for i, grad in zip(every, found, strict=True) if i in wanted]
+
+    def _surveyed(self) -> Graph:
+        if self._graph is None:
+            self._graph = survey(
+                output
+                for output in self._outputs
+                if isinstance(output, Tensor) and not output.stop_gradient
+            )
+        return self._graph
 
     def _grad(
         self, outputs: list[Tensor], seeds: list[Tensor], wanted: Sequence[int]

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import threading
 from collections.abc import Iterator, Mapping, MutableMapping, MutableSequence
 from types import MappingProxyType
 from typing import Any
 
 import paddle
-from paddle import Tensor, nn
+from paddle import Tensor
 
 from ._autodiff import Tree
 from ._chain import Chain, chain_of
+from ._describe import Description
 from ._net import Net
 from ._params import Params, ParamSpec
+from ._wrt import Wrt, selected
 
 Slot = tuple[Any, Any]
 """A container and the key or index under which it holds a tensor."""
 
 
 def stateless(
-    layer: paddle.nn.Layer,
+    layer: paddle.nn.Layer, frozen: Wrt = ()
 ) -> tuple[StatelessLayer, dict[str, Tensor], dict[str, Tensor]]:
     """``(net, params, buffers)``: the layer as a pure function of its parameters.
 
@@ -30,6 +33,11 @@ def stateless(
     keeps the mode, train or eval, that the layer has now.
 
     Like ``torch.func.functional_call``, with the bookkeeping done once.
+
+    Args:
+        layer: any layer.
+        frozen: parameters not to train, by name, pattern such as ``"encoder.*"`` or
+            predicate of names, or several of these; they join the buffers.
 
     Returns:
         net: a :class:`StatelessLayer`.
@@ -41,6 +49,7 @@ def stateless(
 
     Raises:
         TypeError: not a ``paddle.nn.Layer``, or one with state that can't be copied.
+        ValueError: a name or pattern in frozen that no parameter has.
 
     Example:
         >>> import paddle
@@ -49,7 +58,7 @@ def stateless(
         >>> net.forward(params, paddle.ones([4, 3])).shape
         paddle.Size([4, 2])
     """
-    net = StatelessLayer(layer)
+    net = StatelessLayer(layer, frozen)
     named = dict(layer.named_parameters())
     params = {name: named[name].detach().clone() for name in net.spec.names}
     return net, params, {name: value.clone() for name, value in net.buffers.items()}
@@ -66,7 +75,7 @@ class StatelessLayer(Net):
     Calls from several threads take turns.
     """
 
-    def __init__(self, layer: paddle.nn.Layer) -> None:
+    def __init__(self, layer: paddle.nn.Layer, frozen: Wrt = ()) -> None:
         if not isinstance(layer, paddle.nn.Layer):
             raise TypeError(
                 "stateless needs a paddle.nn.Layer instance, got "
@@ -74,8 +83,11 @@ class StatelessLayer(Net):
                 "; for a plain function of tensors use vjp(fn, *primals)"
             )
         named = dict(layer.named_parameters())
-        params = {n: p for n, p in named.items() if not p.stop_gradient}
-        buffers = {n: p for n, p in named.items() if p.stop_gradient}
+        trained = [n for n, p in named.items() if not p.stop_gradient]
+        items = frozen if isinstance(frozen, list | tuple | set) else (frozen,)
+        self._frozen = {n for item in items for n in selected(item, trained, "frozen")}
+        params = {n: named[n] for n in trained if n not in self._frozen}
+        buffers = {n: p for n, p in named.items() if n not in params}
         buffers |= {n: b for n, b in layer.named_buffers() if b._is_initialized()}
         self._spec = ParamSpec.of(params)
         self._buffers = {n: b.detach().clone() for n, b in buffers.items()}
@@ -88,10 +100,10 @@ class StatelessLayer(Net):
         self._release()
         self._lock = threading.RLock()
         self._chain = None if buffers else chain_of(layer, self._spec)
-        self._indivisible = any(
-            isinstance(part, nn.LSTM | nn.GRU | nn.SimpleRNN)
-            for part in layer.sublayers(include_self=True)
-        )
+        # Scales and biases of norms: Paddle's kernels need their gradients for others'.
+        held = [n for n, p in named.items() if n in buffers and p.ndim <= 1]
+        statistics = ("_mean", "_variance")
+        self._held_names = [n for n in held if n.split(".")[-1] not in statistics]
 
     @property
     def spec(self) -> ParamSpec:
@@ -111,6 +123,22 @@ class StatelessLayer(Net):
             f"StatelessLayer({type(self._shell).__name__}, {len(self._spec.names)} "
             f"parameters of {self._spec.size} elements)"
         )
+
+    def describe(self) -> Description:
+        found = super().describe()
+        spec = ParamSpec.of(self._buffers)
+        rows = zip(spec.names, map(list, spec.shapes), spec.dtypes, strict=True)
+        buffers = tuple(
+            ("frozen" if n in self._frozen else "buffer", n, str(shape), dtype)
+            for n, shape, dtype in rows
+        )
+        return dataclasses.replace(found, rows=(*found.rows, *buffers))
+
+    def _formula(self) -> str:
+        if self._chain is not None:
+            return super()._formula()
+        mode = "training" if self.training else "evaluation"
+        return f"y = {type(self._shell).__name__}(...) in {mode}"
 
     @property
     def buffers(self) -> Mapping[str, Tensor]:
@@ -164,6 +192,10 @@ class StatelessLayer(Net):
             if name in values
         }
 
+    def _held(self, kwargs: dict[str, Any]) -> dict[str, Tensor]:
+        buffers = kwargs.get("_buffers") or self._buffers
+        return {name: buffers[name] for name in self._held_names}
+
     def _check_buffers(self, buffers: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return ParamSpec.of(self._buffers).as_dict(buffers)
 
@@ -172,6 +204,7 @@ class StatelessLayer(Net):
         params: dict[str, Tensor],
         *args: Any,
         _buffers: dict[str, Tensor] | None = None,
+        _held: Mapping[str, Tensor] = MappingProxyType({}),
         **kwargs: Any,
     ) -> Tree:
         buffers = self._buffers if _buffers is None else _buffers
@@ -181,7 +214,12 @@ class StatelessLayer(Net):
                     for container, key in self._param_slots[name]:
                         container[key] = value
                 for name, value in buffers.items():
-                    fresh = value.detach().clone()
+                    if name in _held:
+                        fresh = _held[name]
+                    elif name in self._frozen:
+                        fresh = value.detach()
+                    else:  # the layer may change it in place
+                        fresh = value.detach().clone()
                     for container, key in self._buffer_slots[name]:
                         container[key] = fresh
                 output = self._shell(*args, **kwargs)

@@ -42,26 +42,29 @@ def asked_for(wrt: Wrt, names: Sequence[str], count: int) -> Asked:
                 )
             by_position[item] = True
         else:
-            for name in _selected(item, names):
+            for name in selected(item, names, "wrt"):
                 by_name[name] = True
     return Asked(tuple(by_name.values()), tuple(by_position))
 
 
-def _selected(item: Item, names: Sequence[str]) -> Sequence[str]:
+def selected(item: Item, names: Sequence[str], what: str) -> Sequence[str]:
+    """The names that an item selects; ``what`` it is an item of, for errors."""
     if item == "params":
         return names
     if callable(item):
         return [name for name in names if item(name)]
     if not isinstance(item, str):
         raise TypeError(
-            "wrt takes names, patterns, positions and predicates of names, got "
-            f"{item!r}; for example wrt=('0.weight', 'encoder.*', 0)"
+            f"{what} takes names of parameters, patterns and predicates of them"
+            f"{', and positions of arguments' if what == 'wrt' else ''}, got {item!r}; "
+            f"for example {what}=('0.weight', 'encoder.*')"
         )
     if item in names:
         return [item]
     if found := [name for name in names if fnmatchcase(name, item)]:
         return found
     raise ValueError(
-        f"wrt names {item!r}, but there is no such parameter; give 'params', 'args', "
-        f"or a name or pattern of {list(names)}"
+        f"{what} names {item!r}, but there is no such parameter; give 'params'"
+        f"{', ' + repr('args') if what == 'wrt' else ''}, or a name or pattern of "
+        f"{list(names)}"
     )

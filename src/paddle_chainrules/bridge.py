@@ -352,9 +352,11 @@ def fcnet(
     return handle, tuple(net.init(seed).values())
 
 
-def layer(module: paddle.nn.Layer) -> tuple[Handle, tuple[Tensor, ...]]:
-    """A handle of any layer, and copies of its parameters."""
-    net, params, _ = stateless(module)
+def layer(
+    module: paddle.nn.Layer, frozen: tuple[str, ...] = ()
+) -> tuple[Handle, tuple[Tensor, ...]]:
+    """A handle of any layer, and copies of its parameters but the frozen ones."""
+    net, params, _ = stateless(module, frozen)
     features = 0 if net.chain is None else net.spec.shapes[0][0]
     return Handle(net, type(module).__name__, features), tuple(params.values())
 

@@ -366,6 +366,7 @@ def _differences(
     leaves = [*side.params.values(), *arg_leaves]
     tensors = [f"params[{name!r}]" for name in names]
     tensors += [f"argument {i}" for i in range(len(arg_leaves))]
+    compared: list[tuple[str, tuple[int, ...], float, float]] = []
     for i, tensor in enumerate(tensors):
         if not is_differentiable(leaves[i]):
             continue
@@ -388,10 +389,13 @@ def _differences(
         grad = found[tensor]
         terms = np.zeros(1) if grad is None else (grad * direction).numpy()
         # Relative to what the terms of the product add up to, not to what is left.
-        scale = max(float(np.abs(terms).sum()), abs(slope), 1e-3)
-        error = abs(float(terms.sum()) - slope) / scale
+        scale = max(float(np.abs(terms).sum()), abs(slope))
+        difference = abs(float(terms.sum()) - slope)
+        compared.append((tensor, tuple(leaves[i].shape), difference, scale))
+    least = LEAST * max((scale for *_, scale in compared), default=0.0)
+    for tensor, shape, difference, scale in compared:
+        error = difference / (max(scale, least) or 1.0)
         about = side.device, side.dtype, "differences", tensor
-        shape = tuple(leaves[i].shape)
         yield Row(*about, shape, error, None, DIFFERENCES)
 
 

@@ -1,0 +1,64 @@
+"""A net described in a short table, for the terminal and for notebooks."""
+
+from __future__ import annotations
+
+import html
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Description:
+    """What ``net.describe()`` gives: printed it is a table, in notebooks too."""
+
+    title: str
+    formula: str
+    rows: tuple[tuple[str, str, str, str], ...]
+    """Kind, name, shape and dtype of each tensor."""
+    size: int
+    """Number of elements of all parameters together."""
+
+    @property
+    def _summary(self) -> str:
+        return f"{self.size:,} parameters"
+
+    def __str__(self) -> str:
+        head = ("", "name", "shape", "dtype")
+        lines = [head, *self.rows]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        table = (
+            "  ".join(
+                cell.ljust(n) for cell, n in zip(line, widths, strict=True)
+            ).rstrip()
+            for line in lines
+        )
+        return "\n".join([self.title, self.formula, *table, self._summary])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        """What Jupyter shows."""
+
+        def row(cells: tuple[str, ...], tag: str) -> str:
+            parts = (f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells)
+            return f"<tr>{''.join(parts)}</tr>"
+
+        body = "".join(row(cells, "td") for cells in self.rows)
+        head = row(("", "name", "shape", "dtype"), "th")
+        return (
+            f"<p><b>{html.escape(self.title)}</b><br>{html.escape(self.formula)}<br>"
+            f"{self._summary}</p><table>{head}{body}</table>"
+        )
+
+
+def chain_formula(activation: str, layers: int) -> str:
+    """Of a chain of affine maps with one activation between."""
+    if layers > 3:
+        return (
+            f"y = W{layers}' {activation}(... {activation}(W1' x + b1) ...) + b{layers}"
+        )
+    inner = "x"
+    for i in range(1, layers + 1):
+        inner = f"W{i}' {inner} + b{i}"
+        if i < layers:
+            inner = f"{activation}({inner})"
+    return f"y = {inner}"

@@ -1,0 +1,157 @@
+"""Part of the gradients, where Paddle's own kernels fail, crash or are wrong.
+
+A LayerNorm whose scale is not differentiated gets an input gradient that is wrong by
+tens of percent; a BatchNorm of which only one of two is, none at all; PReLU crashes.
+"""
+
+import itertools
+
+import paddle
+import paddle.nn.functional as F
+import pytest
+from paddle import nn
+
+from conftest import assert_same, randn
+from paddle_chainrules import stateless, value_and_grad, vjp
+from paddle_chainrules.testing import check_vjp
+
+LAYERS = {
+    "LayerNorm": lambda: (nn.LayerNorm(3), [4, 3]),
+    "BatchNorm1D": lambda: (nn.BatchNorm1D(3), [4, 3]),
+    "BatchNorm2D, evaluation": lambda: (nn.BatchNorm2D(3).eval(), [4, 3, 2, 2]),
+    "InstanceNorm2D": lambda: (nn.InstanceNorm2D(3), [4, 3, 5, 2]),
+    "GroupNorm": lambda: (nn.GroupNorm(2, 4), [3, 4, 2, 2]),
+    "PReLU": lambda: (nn.PReLU(3), [4, 3, 2]),
+    "Conv2D": lambda: (nn.Conv2D(3, 2, 2), [4, 3, 5, 4]),
+    "Bilinear": lambda: (Twice(nn.Bilinear(3, 3, 2)), [4, 3]),
+    "attention": lambda: (Thrice(nn.MultiHeadAttention(4, 2)), [2, 3, 4]),
+    "Transformer": lambda: (nn.TransformerEncoderLayer(4, 2, 6, 0.0), [2, 3, 4]),
+}
+
+
+class Of(nn.Layer):
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+
+class Twice(Of):
+    def forward(self, x):
+        return self.layer(x, x + 1)
+
+
+class Thrice(Of):
+    def forward(self, x):
+        return self.layer(x, 2 * x, x + 1)
+
+
+def made(name):
+    """A layer with parameters unlike those it starts with, its input and cotangent."""
+    layer, shape = LAYERS[name]()
+    layer = layer.to(dtype="float64")
+    for i, p in enumerate(layer.parameters()):
+        if not p.stop_gradient:
+            p.set_value(randn(p.shape, "float64", i).abs() + 0.5)
+    x = randn(shape, "float64", 90)
+    return layer, x, randn(layer(x).shape, "float64", 91)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_any_part_of_the_gradients(name):
+    layer, x, cotangent = made(name)
+    check_vjp(layer, None, (x,), dtypes=["float64"])
+    net, params, _ = stateless(layer)
+    _, pullback = net.pullback(params, x)
+    full, (by_x,) = pullback(cotangent)
+    names = list(params)[:3]
+    for wanted in itertools.chain.from_iterable(
+        itertools.combinations(names, k) for k in range(len(names) + 1)
+    ):
+        found, by_args = pullback(cotangent, wrt=[*wanted, "args"])
+        assert_same(by_args, (by_x,), rtol=1e-10, atol=1e-12)
+        assert found is None or all(found[n] is None for n in params if n not in wanted)
+        if wanted:
+            alone, none = pullback(cotangent, wrt=wanted)
+            assert none is None
+            for n in wanted:
+                assert_same(found[n], full[n], rtol=1e-10, atol=1e-12)
+                assert_same(alone[n], full[n], rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("natively", [False, True])
+def test_frozen_parameters(name, natively):
+    layer, x, cotangent = made(name)
+    net, params, _ = stateless(layer)
+    full, (by_x,) = net.pullback(params, x)[1](cotangent)
+    named = dict(layer.named_parameters())
+    names = list(params)
+    for frozen in ([n] for n in names[:3]) if len(names) > 1 else [names]:
+        for n in frozen:
+            named[n].stop_gradient = natively
+        net, rest, buffers = stateless(layer, () if natively else frozen)
+        assert list(rest) == [n for n in names if n not in frozen]
+        found, (by_input,) = net.pullback(rest, x)[1](cotangent)
+        assert_same(by_input, by_x, rtol=1e-10, atol=1e-12)
+        for n in rest:
+            assert_same(found[n], full[n], rtol=1e-10, atol=1e-12)
+        if not any(n.endswith("_mean") for n in buffers):
+            _, pullback, _ = net.pullback(rest, x, buffers=buffers)
+            assert_same(pullback(cotangent)[1][0], by_x, rtol=1e-10, atol=1e-12)
+        for n in frozen:
+            named[n].stop_gradient = False
+    net, none, _ = stateless(layer, "*")
+    found, (by_input,) = net.pullback(none, x)[1](cotangent)
+    assert found == {}
+    assert_same(by_input, by_x, rtol=1e-10, atol=1e-12)
+
+
+FUNCTIONS = {
+    "cross": (lambda x, a: paddle.cross(x, a, axis=1), [4, 3], [4, 3]),
+    "grid_sample": (lambda x, a: F.grid_sample(x, a / 4), [2, 3, 4, 4], [2, 5, 5, 2]),
+    "prelu": (F.prelu, [4, 3], [1]),
+    "solve": (lambda x, a: paddle.linalg.solve(a, x), [3, 2], [3, 3]),
+    "triangular_solve": (
+        lambda x, a: paddle.linalg.triangular_solve(a, x),
+        [3, 2],
+        [3, 3],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_any_part_of_a_functions_gradients(name):
+    function, *shapes = FUNCTIONS[name]
+    x, a = (randn(shape, "float64", i) for i, shape in enumerate(shapes))
+    if "solve" in name:
+        a = a + 5 * paddle.eye(3, dtype="float64")
+    y, pullback = vjp(function, x, a)
+    cotangent = randn(y.shape, "float64", 7)
+    by_x, by_a = pullback(cotangent)
+    assert_same(pullback(cotangent, wrt=[0]), (by_x, None))
+    assert_same(pullback(cotangent, wrt=[1]), (None, by_a))
+
+
+def test_a_layer_norm_with_a_constant_scale_is_refused():
+    x, scale = randn([4, 3], "float64"), randn([3], "float64", 1)
+    shift = randn([3], "float64", 2)
+    layer = nn.LayerNorm(3).to(dtype="float64")
+
+    def loss(x, scale=scale):
+        return (F.layer_norm(x, [3], scale, shift) ** 3).sum()
+
+    for function in (loss, lambda x: (layer(x) ** 3).sum()):
+        with pytest.raises(NotImplementedError, match="Make the scale an argument"):
+            value_and_grad(function)(x)
+    _, (by_x, by_scale) = value_and_grad(loss, (0, 1))(x, scale)
+    step = 1e-6
+    for primal, grad, args in (
+        (x, by_x, lambda v: (v, scale)),
+        (scale, by_scale, lambda v: (x, v)),
+    ):
+        direction = randn(primal.shape, "float64", 3)
+        slope = loss(*args(primal + step * direction))
+        slope = (slope - loss(*args(primal - step * direction))) / (2 * step)
+        assert_same((grad * direction).sum(), slope, rtol=1e-8)
+    plain = value_and_grad(lambda x: (F.layer_norm(x, [3]) ** 3).sum())
+    assert plain(x)[1].shape == [4, 3]
