@@ -3,7 +3,7 @@ using ChainRulesTestUtils: ⊢, test_rrule
 using FillArrays: Fill
 using FiniteDifferences: central_fdm, grad
 using LinearAlgebra: Diagonal
-using PaddleChainRules: PaddleFCNet, PaddleModuleWrapper, PaddleNet, paddle
+using PaddleChainRules: PaddleChainRules, PaddleFCNet, PaddleModuleWrapper, PaddleNet, paddle
 using PythonCall
 using Random: Random, Xoshiro
 using Zygote: Zygote

@@ -121,6 +121,13 @@ def vjp(
         >>> pullback(paddle.to_tensor([1.0, 10.0]))[0].tolist()
         [2.0, 40.0]
     """
+    return _vjp(fn, primals, has_aux, any_scales=False)
+
+
+def _vjp(
+    fn: Callable[..., Tree], primals: tuple[Tree, ...], has_aux: bool, any_scales: bool
+) -> tuple[Any, ...]:
+    """As :func:`vjp`; ``any_scales`` as for :func:`record`."""
     leaves, in_spec = flatten_tree(primals)
     out_spec, aux = _ONE_LEAF, None
 
@@ -132,7 +139,7 @@ def vjp(
         outputs, out_spec = flatten_tree(output)
         return outputs
 
-    values, recording = record(flat, leaves)
+    values, recording = record(flat, leaves, any_scales)
     value = out_spec.unflatten(values)
     pullback = Pullback(recording, in_spec, out_spec)
     if not has_aux:
@@ -173,10 +180,12 @@ def value_and_grad(
         >>> float(value), grad["a"].tolist()
         (11.0, [3.0, 4.0])
     """
+    checked = False  # the first call is; to read the graph takes as long as a step
     single = isinstance(argnums, int)
     positions = (argnums,) if isinstance(argnums, int) else tuple(argnums)
 
     def value_and_grad_fn(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        nonlocal checked
         for position in positions:
             if not 0 <= position < len(args):
                 raise ValueError(
@@ -190,9 +199,8 @@ def value_and_grad(
                 full[position] = value
             return fn(*full, **kwargs)
 
-        loss, pullback, *aux = vjp(
-            of_selected, *(args[i] for i in positions), has_aux=has_aux
-        )
+        selected = tuple(args[i] for i in positions)
+        loss, pullback, *aux = _vjp(of_selected, selected, has_aux, checked)
         if not is_differentiable(loss):
             raise TypeError(
                 "value_and_grad needs a loss that is a floating-point tensor, got "
@@ -205,6 +213,7 @@ def value_and_grad(
                 f"{list(loss.shape)}; reduce it with .sum() or .mean(), or use vjp"
             )
         grads = pullback(paddle.ones_like(loss))
+        checked = True
         value = (loss, aux[0]) if has_aux else loss
         return value, grads[0] if single else grads
 
