@@ -1,5 +1,5 @@
 # make demo    train on real digits from Python and Julia, compare, draw (output/)
-# make examples  the differential equations of examples/, pictures in output/
+# make examples  differential equations and a GAN, pictures in output/
 # make test    all tests, Python and Julia; JULIA=required makes a missing Julia a failure
 # make bench   compare with native Paddle and others (output/); QUICK=1 for less
 # make lint    ruff, mypy, and a parse check of every Julia file

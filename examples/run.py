@@ -1,4 +1,4 @@
-"""Run the differential equations one after another: make examples."""
+"""Run the longer examples one after another: make examples."""
 
 import subprocess
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 from paddle_chainrules import julia
 
 HERE = Path(__file__).resolve().parent
-SCRIPTS = ("euler_beam.py", "poisson_2d.py", "burgers_1d.py")
+SCRIPTS = ("euler_beam.py", "poisson_2d.py", "burgers_1d.py", "gan_2d.py")
 
 if __name__ == "__main__":
     for script in SCRIPTS:
