@@ -9,6 +9,8 @@ import optree
 import paddle
 import pytest
 
+from paddle_chainrules import _closed_form
+
 
 def assert_same(found, expected, *, rtol=0.0, atol=0.0):
     """Trees equal in structure, shape and dtype, and element by element in value."""
@@ -111,6 +113,19 @@ def assert_unchanged(layer, before):
             assert after["grads"][name] is None
         else:
             np.testing.assert_array_equal(after["grads"][name], grad)
+
+
+def count_operators(monkeypatch):
+    """The names of the raw operators that are called from now on, in a growing list."""
+    called: list[str] = []
+
+    class Operators:
+        def __getattr__(self, name):
+            op = getattr(paddle._C_ops, name)
+            return lambda *args: (called.append(name), op(*args))[1]
+
+    monkeypatch.setattr(_closed_form, "ops", Operators())
+    return called
 
 
 @pytest.fixture(autouse=True)

@@ -197,28 +197,12 @@ function receive_gradients(reverse::Reverse, found::PyPtr)
     theta = only(params)
     n == 1 && return (get(theta, 1),), input_grads
     tuple_item(found, 0) == none() && return (nothing,), input_grads
-    return (concatenate(theta, found, n),), input_grads
+    return (store!(similar(theta), found, 1:n, false),), input_grads
 end
 
 receive_gradient(::A, tensor::PyPtr) where {A<:Array} =
     tensor == none() ? nothing : receive_as(A, tensor)
 receive_gradient(_, tensor::PyPtr) = tensor == none() ? nothing : receive(tensor)
-
-"""
-    concatenate(theta, found, n)
-
-The first `n` tensors of the tuple `found` in a row, as a vector like `theta`.
-"""
-function concatenate(theta::Vector, found::PyPtr, n::Int)
-    out = similar(theta)
-    next = 1
-    for i in 1:n
-        next = receive_into!(out, next, tuple_item(found, i - 1))
-    end
-    return out
-end
-concatenate(_, found::PyPtr, n::Int) =
-    reduce(vcat, [vec(receive(tuple_item(found, i - 1))) for i in 1:n])
 
 """
     PaddleChainRules.pullback(net, x, ps) -> y, back
@@ -260,7 +244,6 @@ function pullback(net::PaddleNet, x, ps)
             ArgumentError("into must be a pair, for the parameters and for the input, got $(typeof(into))"),
         )
         p̄s, x̄s = param_buffers(into[1], ps, net.names), input_buffers(into[2], x)
-        check_buffers((p̄s..., x̄s...), (reverse.params..., reverse.inputs...))
         write_gradients!(p̄s, x̄s, reverse, found, accumulate)
         return into
     end
@@ -330,38 +313,52 @@ function check_buffers(buffers::Tuple, primals::Tuple)
     return nothing
 end
 
+"""
+    write_gradients!(p̄s, x̄s, reverse, cotangents, accumulate)
+
+Assign or add gradients to arrays, `nothing` where one is not wanted; all checked before.
+"""
 function write_gradients!(p̄s::Tuple, x̄s::Tuple, reverse::Reverse, cotangents, accumulate)
+    check_buffers((p̄s..., x̄s...), (reverse.params..., reverse.inputs...))
     some = [p̄ !== nothing for p̄ in p̄s]
     asked = Asked(any(some), any(!isnothing, x̄s), any(some) && !all(some) ? some : nothing)
     asked.params || asked.inputs || return nothing
     with_gradients(reverse, cotangents, asked) do found
         n = Int(tuple_length(found)) - length(x̄s)
         for (i, x̄) in enumerate(x̄s)
-            store!(x̄, (tuple_item(found, n + i - 1),), accumulate)
+            store!(x̄, found, (n+i):(n+i), accumulate)
         end
         if reverse.flat
-            store!(only(p̄s), ntuple(i -> tuple_item(found, i - 1), n), accumulate)
+            store!(only(p̄s), found, 1:n, accumulate)
         else
-            foreach((i, p̄) -> store!(p̄, (tuple_item(found, i - 1),), accumulate), 1:n, p̄s)
+            foreach((i, p̄) -> store!(p̄, found, i:i, accumulate), 1:n, p̄s)
         end
     end
     return nothing
 end
 
 """
-    store!(buffer, tensors, accumulate)
+    store!(buffer, found, items, accumulate) -> buffer
 
-Assign or add tensors in a row, none being zero, to an array.
+Assign or add tensors of the tuple `found` in a row, none being zero, to an array.
 """
-store!(::Nothing, _, _) = nothing
-function store!(buffer::AbstractArray, tensors::Tuple, accumulate::Bool)
-    if any(==(none()), tensors)
-        accumulate || fill!(buffer, 0)
-    elseif buffer isa Array
-        foldl((start, tensor) -> receive_into!(buffer, start, tensor, accumulate), tensors; init = 1)
-    else
-        grad = reshape(reduce(vcat, map(vec ∘ receive, tensors)), size(buffer))
-        accumulate ? (buffer .+= grad) : (buffer .= grad)
+store!(::Nothing, _, _, _) = nothing
+function store!(buffer::Array, found::PyPtr, items, accumulate::Bool)
+    if any(i -> tuple_item(found, i - 1) == none(), items)
+        return accumulate ? buffer : fill!(buffer, 0)
     end
-    return nothing
+    next = 1
+    for i in items
+        next = receive_into!(buffer, next, tuple_item(found, i - 1), accumulate)
+    end
+    return buffer
+end
+
+# Arrays of GPUs and other kinds, by a copy.
+function store!(buffer::AbstractArray, found::PyPtr, items, accumulate::Bool)
+    if any(i -> tuple_item(found, i - 1) == none(), items)
+        return accumulate ? buffer : fill!(buffer, 0)
+    end
+    grad = reshape(reduce(vcat, [vec(receive(tuple_item(found, i - 1))) for i in items]), size(buffer))
+    return accumulate ? (buffer .+= grad) : (buffer .= grad)
 end

@@ -61,9 +61,7 @@ gradients are to go; nothing where the primal is no plain array.
 """
 function adder(::Array, reverse, cotangents, buffers)
     return function (array)
-        p̄s, x̄s = buffers(array)
-        check_buffers((p̄s..., x̄s...), (reverse.params..., reverse.inputs...))
-        write_gradients!(p̄s, x̄s, reverse, cotangents, true)
+        write_gradients!(buffers(array)..., reverse, cotangents, true)
         return array
     end
 end

@@ -116,10 +116,12 @@ class ChainPullback(NetPullback):
         """Gradients that can be differentiated with respect to the cotangent."""
         call = partial(recorded, ACTIVATIONS[self._chain.activation])
         _, pullback = vjp(call, self._weights, self._x)
-        pairs, x_bar = pullback(cotangent)
-        grads = chain.from_iterable(pairs)
-        asked = zip(grads, params, strict=True)
-        return [g if flag else None for g, flag in asked], x_bar if args else None
+        asked = [i for i, flag in enumerate((any(params), args)) if flag]
+        pairs, x_bar = pullback(cotangent, wrt=asked)
+        grads = [None] * len(params) if pairs is None else chain.from_iterable(pairs)
+        return [
+            grad if flag else None for grad, flag in zip(grads, params, strict=True)
+        ], x_bar
 
     def _primals(self) -> list[Primal]:
         labels = [*param_labels(self._spec, self._order), "args[0]"]

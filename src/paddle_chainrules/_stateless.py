@@ -17,7 +17,7 @@ from ._chain import Chain, chain_of
 from ._describe import Description
 from ._net import Net
 from ._params import Params, ParamSpec
-from ._wrt import Wrt, selected
+from ._wrt import Wrt, items_of, selected
 
 Slot = tuple[Any, Any]
 """A container and the key or index under which it holds a tensor."""
@@ -84,8 +84,9 @@ class StatelessLayer(Net):
             )
         named = dict(layer.named_parameters())
         trained = [n for n, p in named.items() if not p.stop_gradient]
-        items = frozen if isinstance(frozen, list | tuple | set) else (frozen,)
-        self._frozen = {n for item in items for n in selected(item, trained, "frozen")}
+        self._frozen = {
+            n for item in items_of(frozen) for n in selected(item, trained, "frozen")
+        }
         params = {n: named[n] for n in trained if n not in self._frozen}
         buffers = {n: p for n, p in named.items() if n not in params}
         buffers |= {n: b for n, b in layer.named_buffers() if b._is_initialized()}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from fnmatch import fnmatchcase
-from typing import NamedTuple, TypeAlias, Union
+from typing import NamedTuple, TypeAlias, Union, cast
 
 Item: TypeAlias = Union[str, int, Callable[[str], bool]]  # noqa: UP007
 
@@ -29,9 +29,8 @@ def asked_for(wrt: Wrt, names: Sequence[str], count: int) -> Asked:
         ValueError: a name or pattern that no parameter has, a position out of range.
         TypeError: an item of another kind.
     """
-    items = wrt if isinstance(wrt, list | tuple | set) else (wrt,)
     by_name, by_position = dict.fromkeys(names, False), [False] * count
-    for item in items:
+    for item in items_of(wrt):
         if item == "args":
             by_position = [True] * count
         elif isinstance(item, int) and not isinstance(item, bool):
@@ -45,6 +44,12 @@ def asked_for(wrt: Wrt, names: Sequence[str], count: int) -> Asked:
             for name in selected(item, names, "wrt"):
                 by_name[name] = True
     return Asked(tuple(by_name.values()), tuple(by_position))
+
+
+def items_of(wrt: Wrt) -> Collection[Item]:
+    """One item, or several."""
+    several = isinstance(wrt, list | tuple | set)
+    return cast("Collection[Item]", wrt if several else (wrt,))
 
 
 def selected(item: Item, names: Sequence[str], what: str) -> Sequence[str]:

@@ -256,7 +256,7 @@ class Carried(Bound):
         def back(
             params: Flags, inputs: bool, last: bool, *cotangents: Tensor | None
         ) -> tuple[Any, ...]:
-            if not any(cotangent is not None for cotangent in cotangents):
+            if all(cotangent is None for cotangent in cotangents):
                 return (*nothing, None)
             grads, x_bar = reverse(cotangents, bool(params), inputs)
             if grads is None:
@@ -300,7 +300,7 @@ class Formula(Bound):
         def back(
             params: Flags, inputs: bool, last: bool, *cotangents: Tensor | None
         ) -> tuple[Any, ...]:
-            if not any(cotangent is not None for cotangent in cotangents):
+            if all(cotangent is None for cotangent in cotangents):
                 return (None,) * len(leaves)
             flags = params if isinstance(params, tuple) else (params,) * count
             asked = [i for i, flag in enumerate(flags) if flag]
