@@ -47,23 +47,30 @@ def random_like(tree, seed=1):
     return optree.tree_map(one, tree, none_is_leaf=True)
 
 
-def native(layer, args, cotangent, kwargs=None):
+def native(layer, args, cotangent, kwargs=None, wrt_kwargs=False):
     """Output and gradients of the layer itself by ``paddle.grad``: the oracle.
 
-    The gradients are ``({name: grad}, (grad per argument, ...))``.
+    The gradients are ``({name: grad}, (grad per argument, ...))``, nested as the
+    arguments are, and those of keyword arguments as a third where asked.
     """
-    leaves = []
-    for arg in args:
-        if isinstance(arg, paddle.Tensor) and arg.is_floating_point():
-            arg = arg.detach().clone()
-            arg.stop_gradient = False
-        leaves.append(arg)
-    output = layer(*leaves, **(kwargs or {}))
+    given, structure = optree.tree_flatten(
+        (tuple(args), kwargs or {}), none_is_leaf=True
+    )
+    leaves = [
+        leaf.detach().clone()
+        if isinstance(leaf, paddle.Tensor) and leaf.is_floating_point()
+        else leaf
+        for leaf in given
+    ]
+    inputs = [a for a, b in zip(leaves, given, strict=True) if a is not b]
+    for leaf in inputs:
+        leaf.stop_gradient = False
+    own_args, own_kwargs = structure.unflatten(leaves)
+    output = layer(*own_args, **own_kwargs)
     outs, _ = optree.tree_flatten(output, none_is_leaf=True)
     seeds, _ = optree.tree_flatten(cotangent, none_is_leaf=True)
     pairs = [(o, s) for o, s in zip(outs, seeds, strict=True) if s is not None]
     params = {n: p for n, p in layer.named_parameters() if not p.stop_gradient}
-    inputs = [a for a in leaves if isinstance(a, paddle.Tensor) and not a.stop_gradient]
     grads = paddle.grad(
         [o for o, _ in pairs],
         [*params.values(), *inputs],
@@ -72,11 +79,12 @@ def native(layer, args, cotangent, kwargs=None):
     )
     by_name = dict(zip(params, grads[: len(params)], strict=True))
     rest = iter(grads[len(params) :])
-    by_arg = tuple(
-        next(rest) if isinstance(a, paddle.Tensor) and not a.stop_gradient else None
-        for a in leaves
-    )
-    return output, (by_name, by_arg)
+    by_leaf = [
+        next(rest) if a is not b else None for a, b in zip(leaves, given, strict=True)
+    ]
+    by_arg, by_kwarg = structure.unflatten(by_leaf)
+    found = (by_name, by_arg, by_kwarg) if wrt_kwargs else (by_name, by_arg)
+    return output, found
 
 
 def snapshot(layer):

@@ -181,14 +181,20 @@ def test_views_leave_as_contiguous_memory():
     assert_same(y, randn([3, 4]).transpose([1, 0]).contiguous())
 
 
-def test_what_is_no_tensor_is_refused():
+def test_what_is_no_tensor_passes():
     class Chatty(nn.Layer):
         def forward(self, x):
-            return x, "done"
+            return x * 2, {"word": "done", "count": 3}
 
     handle, _ = bridge.layer(Chatty())
-    with pytest.raises(TypeError, match="must return tensors.*returns a str"):
-        handle.bind_and("forward", False, randn([3]))
+    x = randn([3])
+    _, _, (packed, back) = handle.bind_and("pullback", False, x)
+    structure, y, *rest = packed
+    assert structure == (None, {"count": None, "word": None})
+    assert_same(y, 2 * x)
+    assert rest == [3, "done"]
+    (grad,) = back(True, True, False, x, None, None)
+    assert_same(grad, 2 * x)
 
 
 def test_handles_hold_no_tensor_of_a_call():

@@ -12,7 +12,7 @@ import pytest
 from paddle import nn
 
 from conftest import assert_same, randn
-from paddle_chainrules import stateless, value_and_grad, vjp
+from paddle_chainrules import hvp, stateless, value_and_grad, vjp
 from paddle_chainrules.testing import check_vjp
 
 LAYERS = {
@@ -141,7 +141,9 @@ def test_a_layer_norm_with_a_constant_scale_is_refused():
         return (F.layer_norm(x, [3], scale, shift) ** 3).sum()
 
     for function in (loss, lambda x: (layer(x) ** 3).sum()):
-        with pytest.raises(NotImplementedError, match="Make the scale an argument"):
+        with pytest.raises(
+            NotImplementedError, match="through LayerNorm where its scale is not an"
+        ):
             value_and_grad(function)(x)
     _, (by_x, by_scale) = value_and_grad(loss, (0, 1))(x, scale)
     step = 1e-6
@@ -155,3 +157,87 @@ def test_a_layer_norm_with_a_constant_scale_is_refused():
         assert_same((grad * direction).sum(), slope, rtol=1e-8)
     plain = value_and_grad(lambda x: (F.layer_norm(x, [3]) ** 3).sum())
     assert plain(x)[1].shape == [4, 3]
+
+
+@pytest.mark.parametrize("kind", ["batch_norm", "instance_norm"])
+def test_half_a_norm_is_refused(kind):
+    x, scale, shift = (
+        randn(s, "float64", i) for i, s in enumerate([[4, 3, 2, 5], [3], [3]])
+    )
+
+    def norm(x, scale, shift):
+        if kind == "instance_norm":
+            return F.instance_norm(x, weight=scale, bias=shift)
+        mean, variance = paddle.zeros([3], "float64"), paddle.ones([3], "float64")
+        return F.batch_norm(x, mean, variance, scale, shift, training=True)
+
+    cotangent = randn(x.shape, "float64", 5)
+    expected = vjp(norm, x, scale, shift)[1](cotangent)
+    _, pullback = vjp(lambda *pair: norm(x, *pair), scale, shift)
+    if kind == "instance_norm":
+        with pytest.raises(NotImplementedError, match="all its inputs or none"):
+            pullback(cotangent)
+    else:
+        assert_same(pullback(cotangent), expected[1:], rtol=1e-12, atol=1e-12)
+    by_x = vjp(lambda x: norm(x, scale, shift), x)[1](cotangent)
+    assert_same(by_x, expected[:1], rtol=1e-12, atol=1e-12)
+    for function, primals in (
+        (lambda scale: norm(x, scale, shift), (scale,)),
+        (lambda x, shift: norm(x, scale, shift), (x, shift)),
+    ):
+        with pytest.raises(NotImplementedError, match="only one of its scale and shi"):
+            vjp(function, *primals)[1](cotangent)
+
+
+SECOND = {
+    "Conv2D": lambda: (nn.Conv2D(3, 2, 2), [4, 3, 5, 4]),
+    "Conv1D": lambda: (nn.Conv1D(3, 2, 2), [4, 3, 5]),
+    "BatchNorm2D": lambda: (nn.BatchNorm2D(3), [4, 3, 5, 2]),
+    "InstanceNorm2D": lambda: (nn.InstanceNorm2D(3), [4, 3, 5, 2]),
+    "Linear": lambda: (nn.Linear(3, 2), [4, 3]),
+}
+
+
+@pytest.mark.parametrize("name", SECOND)
+def test_second_derivatives_are_right_or_refused(name):
+    """By every choice of what is constant, against differences of first gradients."""
+    layer, shape = SECOND[name]()
+    layer = layer.to(dtype="float64")
+    net, params, _ = stateless(layer)
+    params = {n: randn(p.shape, "float64", 5).abs() + 0.5 for n, p in params.items()}
+    x = randn(shape, "float64", 90)
+    cotangent = randn(layer(x).shape, "float64", 91)
+    everything = {**params, "x": x}
+
+    def loss(tree):
+        *given, x = [{**everything, **tree}[name] for name in everything]
+        y = net.forward(dict(zip(params, given, strict=True)), x)
+        return (paddle.tanh(y) * cotangent).sum()
+
+    refused = {}
+    for names in itertools.chain.from_iterable(
+        itertools.combinations(everything, k) for k in range(1, len(everything) + 1)
+    ):
+        point = {n: everything[n] for n in names}
+        vs = {n: randn(v.shape, "float64", 7) for n, v in point.items()}
+        try:
+            found = hvp(loss, point, vs)
+        except NotImplementedError as error:
+            refused[names] = str(error)
+            continue
+        step = 1e-5
+        ends = [
+            value_and_grad(loss)(
+                {**everything, **{n: point[n] + sign * step * vs[n] for n in names}}
+            )[1]
+            for sign in (1, -1)
+        ]
+        for n in names:
+            slope = (ends[0][n] - ends[1][n]) / (2 * step)
+            one = paddle.zeros_like(slope) if found[n] is None else found[n]
+            assert_same(one, slope, rtol=1e-6, atol=1e-7)
+    assert tuple(everything) not in refused
+    assert ("x",) not in refused
+    assert bool(refused) == (name != "Linear")
+    for message in refused.values():
+        assert "wrong gradients through" in message or "all its inputs or" in message

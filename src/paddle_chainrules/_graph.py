@@ -6,7 +6,7 @@ differentiated; docs/paddle-notes.md has the list.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from paddle import Tensor
@@ -26,52 +26,106 @@ DIVISIBLE = frozenset(
 """Operations of several inputs of which any part may be differentiated. All others are
 differentiated whole."""
 
-LAYER_NORM = "LayerNormGradNode"
+
+class Needs(NamedTuple):
+    """What a kernel needs of its inputs, told by which of them are differentiated."""
+
+    rule: str
+    first: Callable[[Sequence[bool]], bool]
+    second: Callable[[Sequence[bool]], bool]
+    """The same where gradients are to be differentiated once more."""
+
+
+NORM = Needs(
+    "only one of its scale and shift is an argument, or, for second derivatives, "
+    "these are and its input does not depend on an argument",
+    first=lambda given: given[1] == given[2],
+    second=lambda given: given[1] == given[2] and given[0],
+)
+NEEDS = {
+    "LayerNormGradNode": Needs(
+        "its scale is not an argument",
+        first=lambda given: len(given) < 2 or given[1],
+        second=lambda given: len(given) < 2 or given[1],
+    ),
+    "BatchNormGradNode": NORM,
+    "InstanceNormGradNode": NORM,
+    "Conv2dGradNodeFinal": Needs(
+        "its input does not depend on an argument, and derivatives are second ones",
+        first=lambda given: True,
+        second=lambda given: given[0],
+    ),
+}
+"""Kernels that give wrong numbers, or none, without a word."""
 
 
 class Graph(NamedTuple):
-    """What was found behind some outputs."""
+    """What was found between some outputs and the leaves they are differentiated by."""
 
     divisible: bool
     """Whether gradients of only some leaves are right."""
-    scales: frozenset[int | None]
-    """Leaves that are a LayerNorm's scale, by address; None for a constant one."""
+    first: str | None
+    """A kernel whose gradients are wrong whatever is asked for."""
+    second: str | None
+    """One that is so where gradients are to be differentiated once more."""
 
 
-def survey(outputs: Iterable[Tensor]) -> Graph:
+def survey(outputs: Iterable[Tensor], leaves: Iterable[Tensor]) -> Graph:
     """Walk the graph behind the outputs once."""
     divisible = True
-    scales: set[int | None] = set()
-    seen: set[int] = set()
+    delicate: list[tuple[str, list[int | None]]] = []
+    seen: dict[int, list[Any]] = {}
     stack: list[Any] = [output.grad_fn for output in outputs]
     while stack:
         node = stack.pop()
         if node is None or (address := node.node_ptr()) in seen:
             continue
-        seen.add(address)
-        edges, name = node.next_functions, node.name()
+        seen[address] = edges = node.next_functions
+        name = node.name()
         if name not in DIVISIBLE and sum(edge is not None for edge in edges) > 1:
             divisible = False
-        if name == LAYER_NORM and len(edges) > 1:
-            scale = edges[1]
-            if scale is None:
-                scales.add(None)
-            elif not scale.next_functions or scale.name() == "GradNodeAccumulation":
-                scales.add(scale.node_ptr())
+        if name in NEEDS:
+            delicate.append((name, [edge and edge.node_ptr() for edge in edges]))
         stack += edges
-    return Graph(divisible, frozenset(scales))
+    if not delicate:
+        return Graph(divisible, None, None)
+    reached = _reached_from([leaf.grad_fn.node_ptr() for leaf in leaves], seen)
+    first = second = None
+    for name, inputs in delicate:
+        given = [address in reached for address in inputs]
+        first = first if NEEDS[name].first(given) else name
+        second = second if NEEDS[name].second(given) else name
+    return Graph(divisible, first, second)
 
 
-def check_scales(graph: Graph, leaves: Sequence[Any]) -> None:
-    """Refuse a LayerNorm whose scale is none of the leaves.
+def _reached_from(leaves: Iterable[int], seen: dict[int, list[Any]]) -> set[int]:
+    """Addresses of the nodes that depend on a leaf."""
+    users: dict[int, list[int]] = {}
+    for address, edges in seen.items():
+        for edge in edges:
+            if edge is not None:
+                users.setdefault(edge.node_ptr(), []).append(address)
+    reached: set[int] = set()
+    stack = [*leaves]
+    while stack:
+        address = stack.pop()
+        if address not in reached:
+            reached.add(address)
+            stack += users.get(address, ())
+    return reached
+
+
+def refuse(kernel: str | None) -> None:
+    """Refuse a graph with such a kernel.
 
     Raises:
         NotImplementedError: there is one.
     """
-    if graph.scales <= {leaf.grad_fn.node_ptr() for leaf in leaves}:
+    if kernel is None:
         return
+    name = kernel.removesuffix("Final").removesuffix("GradNode")
     raise NotImplementedError(
-        "Paddle gives wrong gradients through a LayerNorm (layer_norm_grad, on the "
-        "CPU) where its scale is not differentiated too. Make the scale an argument of "
-        "the function; stateless(layer) does so for all parameters of a layer"
+        f"Paddle gives wrong gradients through {name} where {NEEDS[kernel].rule}. Make "
+        "all of its inputs arguments of the function; net.pullback does so for a net's "
+        "parameters and inputs"
     )

@@ -6,9 +6,7 @@ it. Fully connected nets have :mod:`._taylor`, which needs no such kernels.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,6 +15,7 @@ import paddle
 from paddle import Tensor
 
 from ._autodiff import Tree, flatten_tree, vjp
+from ._kernels import kernels_named
 from ._recording import (
     check_cotangent,
     cut,
@@ -26,25 +25,6 @@ from ._recording import (
 )
 
 Scalar = Callable[[Tree], Tensor]
-
-
-@contextmanager
-def _kernels_named() -> Iterator[None]:
-    """Turn Paddle's error about a missing kernel into one that says what to do."""
-    try:
-        yield
-    except RuntimeError as error:
-        found = re.search(r"The Op (\w+) doesn't have any grad op", str(error))
-        if found is None:
-            raise
-        kernel = found.group(1)
-        name = re.sub(r"(_double|_triple)?_grad$", "", kernel)
-        raise NotImplementedError(
-            f"Paddle can't differentiate {name} once more: its kernel {kernel} has no "
-            "gradient. For a fully connected net with a built-in activation use "
-            "taylor, derivative or laplacian, which need none; else use an activation "
-            "that Paddle differentiates to any order, such as tanh or silu"
-        ) from error
 
 
 def jvp(
@@ -88,7 +68,7 @@ def jvp(
         if tangent is not None and isinstance(leaf, Tensor):
             check_cotangent(tangent, leaf.shape, leaf.dtype, "tangent", "primal")
     connected = records_graph([*leaves, *given])
-    with paddle.enable_grad(), _kernels_named():
+    with paddle.enable_grad(), kernels_named:
         # On a graph in any case, so that the pullback can be differentiated.
         tracked = [
             _tracked(leaf) if is_differentiable(leaf) else leaf for leaf in leaves
@@ -168,7 +148,7 @@ def hvp(fn: Scalar, x: Tree, v: Tree) -> Tree:
         >>> hvp(lambda x: (x**3).sum(), x, v).tolist()
         [6.0, 0.0]
     """
-    with _kernels_named():
+    with kernels_named:
         gradient, pullback = vjp(_gradient(fn), x)
         known = optree.tree_map(
             lambda g, v: None if g is None else v, gradient, v, none_is_leaf=True
@@ -232,7 +212,7 @@ class Jacobian:
         self, fn: Callable[[Tensor], Tensor], x: Tensor, batched: bool
     ) -> None:
         self._fn, self._x = fn, x
-        with _kernels_named():
+        with kernels_named:
             y, self._pullback = vjp(fn, x)
         if not is_differentiable(x) or not is_differentiable(y):
             raise TypeError(
@@ -285,7 +265,7 @@ class Jacobian:
             seed = np.zeros([int(np.prod(self._samples)), self._rows.size])
             seed[:, i] = 1
             cotangent = paddle.to_tensor(seed, dtype=self._y.dtype)
-            with _kernels_named():
+            with kernels_named:
                 (grad,) = self._pullback(cotangent.reshape(self._y.shape))
             self._known[i] = paddle.zeros_like(self._x) if grad is None else grad
         return self._known[i]

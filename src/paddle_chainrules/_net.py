@@ -30,36 +30,47 @@ def casts_automatically() -> bool:
     return bool(level != 0)
 
 
+_NO_KEYWORDS = flatten_tree({})
+
+
 class NetPullback(abc.ABC):
     """Cotangent of a net's output to the gradients of its parameters and arguments."""
 
     def __init__(
-        self, spec: ParamSpec, order: tuple[str, ...] | None, args_spec: Any
+        self,
+        spec: ParamSpec,
+        order: tuple[str, ...] | None,
+        args_spec: Any,
+        kwargs_spec: Any = _NO_KEYWORDS[1],
     ) -> None:
         self._spec = spec
         self._order = order  # of the caller's parameters; None for one theta
         self._count = 1 if order is None else len(order)
         self._args_spec = args_spec
+        self._kwargs_spec = kwargs_spec
 
     def __call__(
         self,
         cotangent: Tree,
         *,
         wrt: Wrt = WRT,
-        into: tuple[Tree, Tree] | None = None,
+        into: tuple[Tree, ...] | None = None,
         accumulate: bool = False,
-    ) -> tuple[Tree, Tree]:
+    ) -> tuple[Tree, ...]:
         """``(grad_params, grad_args)``, nested as the inputs; callable repeatedly.
+
+        A third, ``grad_kwargs``, comes where it is asked for.
 
         Args:
             cotangent: nested as the output, with its shapes and dtypes.
             wrt: what to differentiate by: ``"params"``, ``"args"``, names of
                 parameters or patterns of them such as ``"encoder.*"``, positions of
-                arguments, predicates of names, or several of these. What is not asked
-                for is not computed and comes back as None.
-            into: the same pair of the caller's own tensors, None where a gradient is
-                not wanted; it is written there, and not computed where it is not.
-                Instead of ``wrt``.
+                arguments, predicates of names, ``"kwargs"`` or names of keyword
+                arguments, or several of these. What is not asked for is not computed
+                and comes back as None.
+            into: the same pair, or the three, of the caller's own tensors, None where
+                a gradient is not wanted; it is written there, and not computed where
+                it is not. Instead of ``wrt``.
             accumulate: add to what is there instead.
 
         Returns:
@@ -69,7 +80,8 @@ class NetPullback(abc.ABC):
             ValueError: an unknown name in wrt; a cotangent of another structure or
                 shape; a buffer of another structure, shape or device, or one that
                 overlaps another, a parameter or an argument.
-            TypeError: a cotangent or a buffer of another dtype.
+            TypeError: a cotangent or a buffer of another dtype; a cotangent of an
+                output that has no derivative.
 
         Nothing is written where something is raised.
         """
@@ -84,8 +96,8 @@ class NetPullback(abc.ABC):
             raise ValueError("accumulate adds to the tensors of into; give them too")
         if wrt is WRT:
             return self._nested(self._gradients(cotangent, None))
-        children = self._args_spec.children()
-        asked = asked_for(wrt, self._spec.names, len(children))
+        children, keywords = self._args_spec.children(), self.keywords
+        asked = asked_for(wrt, self._spec.names, len(children), keywords)
         by_params, by_args = any(asked.params), any(asked.args)
         if self._order is None and by_params and not all(asked.params):
             raise ValueError(
@@ -95,26 +107,47 @@ class NetPullback(abc.ABC):
         flags = [by_params] if self._order is None else [*asked.params]
         for child, flag in zip(children, asked.args, strict=True):
             flags += [flag] * child.num_leaves
+        if asked.kwargs is not None:
+            each = zip(self._kwargs_spec.children(), keywords, strict=True)
+            for child, keyword in each:
+                flags += [asked.kwargs[keyword]] * child.num_leaves
         grads = self._gradients(cotangent, flags)
-        grad_params, grad_args = self._nested(grads)
+        grad_params, grad_args, *more = self._nested(grads)
         if by_args and not all(asked.args):
             grad_args = tuple(
                 part if flag else None
                 for part, flag in zip(grad_args, asked.args, strict=True)
             )
-        return grad_params if by_params else None, grad_args if by_args else None
+        if asked.kwargs is not None:
+            more = [
+                {n: g if asked.kwargs[n] else None for n, g in part.items()}
+                for part in more
+            ]
+        return (
+            grad_params if by_params else None,
+            grad_args if by_args else None,
+            *more,
+        )
+
+    @property
+    def keywords(self) -> tuple[str, ...]:
+        """Names of the keyword arguments of the call."""
+        return tuple(self._kwargs_spec.entries())
 
     def _write(
-        self, cotangent: Tree, into: tuple[Tree, Tree], accumulate: bool
-    ) -> tuple[Tree, Tree]:
-        if not isinstance(into, tuple) or len(into) != 2:
+        self, cotangent: Tree, into: tuple[Tree, ...], accumulate: bool
+    ) -> tuple[Tree, ...]:
+        if not isinstance(into, tuple) or len(into) not in (2, 3):
             raise TypeError(
                 "into must be a pair, of buffers for the parameters and a tuple of "
-                f"buffers for the arguments, got {type(into).__name__}"
+                "buffers for the arguments, or these and a dict for the keyword "
+                f"arguments, got {type(into).__name__}"
             )
-        for_params, for_args = into
+        for_params, for_args, *for_kwargs = into
         buffers = [*self._param_buffers(for_params), *self._arg_buffers(for_args)]
-        check_buffers(buffers, self._primals())
+        for given in for_kwargs:
+            buffers += self._kwarg_buffers(given)
+        check_buffers(buffers, self._primals()[: len(buffers)])
         flags = [buffer is not None for buffer in buffers]
         write(buffers, self._gradients(cotangent, flags), accumulate)
         return into
@@ -141,27 +174,39 @@ class NetPullback(abc.ABC):
                 f"into for the arguments must be None or a tuple of {len(children)}, "
                 f"one for each, got {given!r}"
             )
-        leaves: list[Any] = []
-        for i, (part, child) in enumerate(zip(given, children, strict=True)):
-            if part is None:
-                leaves += [None] * child.num_leaves
-                continue
-            found, structure = flatten_tree(part)
-            if structure != child:
-                raise ValueError(
-                    f"into for argument {i} is nested as {structure}, the argument as "
-                    f"{child}; they must be equal, with None where one is not wanted"
-                )
-            leaves += found
-        return leaves
+        return [
+            leaf
+            for i, (part, child) in enumerate(zip(given, children, strict=True))
+            for leaf in _leaves_as(child, part, f"argument {i}")
+        ]
 
-    def _nested(self, grads: Sequence[Any]) -> tuple[Tree, Tree]:
-        """Gradients in a row, nested as the inputs."""
+    def _kwarg_buffers(self, given: Tree) -> list[Any]:
+        keywords = self.keywords
+        if given is None:
+            given = dict.fromkeys(keywords)
+        if not isinstance(given, Mapping) or given.keys() != set(keywords):
+            found = list(given) if isinstance(given, Mapping) else type(given).__name__
+            raise ValueError(
+                "into for the keyword arguments must be None or a dict with the names "
+                f"{list(keywords)}, None where one is not wanted; got {found}"
+            )
+        return [
+            leaf
+            for name, child in zip(keywords, self._kwargs_spec.children(), strict=True)
+            for leaf in _leaves_as(child, given[name], f"argument {name!r}")
+        ]
+
+    def _nested(self, grads: Sequence[Any]) -> tuple[Tree, ...]:
+        """Gradients in a row, nested as the inputs, keyword arguments where given."""
         if self._order is None:
             grad_params = grads[0]
         else:
             grad_params = self._spec.named(grads[: self._count], self._order)
-        return grad_params, self._args_spec.unflatten(grads[self._count :])
+        stop = self._count + self._args_spec.num_leaves
+        grad_args = self._args_spec.unflatten(grads[self._count : stop])
+        if len(grads) == stop:
+            return grad_params, grad_args
+        return grad_params, grad_args, self._kwargs_spec.unflatten(grads[stop:])
 
     @abc.abstractmethod
     def _gradients(
@@ -170,11 +215,25 @@ class NetPullback(abc.ABC):
         """Of the parameters in forward order, or theta, then of the arguments' leaves.
 
         None where a flag is off, and computed only where it is on; all without flags.
+        Flags may go on with those of the keyword arguments' leaves.
         """
 
     @abc.abstractmethod
     def _primals(self) -> list[Primal]:
         """What these are with respect to."""
+
+
+def _leaves_as(structure: Any, part: Tree, what: str) -> list[Any]:
+    """Buffers for one argument in a row, None where none is given."""
+    if part is None:
+        return [None] * int(structure.num_leaves)
+    leaves, found = flatten_tree(part)
+    if found != structure:
+        raise ValueError(
+            f"into for {what} is nested as {found}, the argument as {structure}; they "
+            "must be equal, with None where one is not wanted"
+        )
+    return leaves
 
 
 class RecordedPullback(NetPullback):
@@ -186,9 +245,10 @@ class RecordedPullback(NetPullback):
         spec: ParamSpec,
         order: tuple[str, ...] | None,
         args_spec: Any,
+        kwargs_spec: Any,
         out_spec: Any,
     ) -> None:
-        super().__init__(spec, order, args_spec)
+        super().__init__(spec, order, args_spec, kwargs_spec)
         self._recording = recording
         self._out_spec = out_spec
 
@@ -206,12 +266,14 @@ class RecordedPullback(NetPullback):
         asked: Collection[int] | None = None
         if flags is not None:
             asked = {i for i, flag in enumerate(flags) if flag}
+            count = len(flags)
         elif len(self._recording.leaves) > count:
             asked = range(count)
         return self._recording.gradients(cotangents, asked)[:count]
 
     def _primals(self) -> list[Primal]:
-        count = self._count + self._args_spec.num_leaves
+        args = self._args_spec.num_leaves + self._kwargs_spec.num_leaves
+        count = self._count + args
         values = self._recording.leaves[:count]
         names = param_labels(self._spec, self._order)
         labels = [*names, *(["an argument"] * (len(values) - len(names)))]
@@ -223,11 +285,12 @@ class RecordedPullback(NetPullback):
         params: bool | Sequence[bool],
         args: bool,
     ) -> list[Tensor | None]:
-        """Gradients in a row: of the parameters in forward order, then of the args."""
-        if params is True and args:
+        """Gradients in a row: of the parameters, then of all arguments' leaves."""
+        count = self._args_spec.num_leaves + self._kwargs_spec.num_leaves
+        if params is True and args and count == self._args_spec.num_leaves:
             return self._of(cotangents, None)
         flags = [params] * self._count if isinstance(params, bool) else [*params]
-        return self._of(cotangents, flags + [args] * self._args_spec.num_leaves)
+        return self._of(cotangents, flags + [args] * count)
 
 
 def param_labels(spec: ParamSpec, order: tuple[str, ...] | None) -> list[str]:
@@ -292,9 +355,20 @@ class Net(abc.ABC):
         if (weights := self._closed_weights(params, args, kwargs)) is not None:
             assert self.chain is not None
             return self.chain.value(weights, args[0])
-        leaves, _ = flatten_tree((params, args, kwargs))
+        return self._forward(params, args, kwargs, {})
+
+    def _forward(
+        self,
+        params: Params,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        constants: dict[str, Any],
+    ) -> Tree:
+        leaves, _ = flatten_tree((params, args, kwargs, constants))
         with paddle.set_grad_enabled(records_graph(leaves)):
-            output = self._apply(self.spec.as_dict(params), *args, **kwargs)
+            output = self._apply(
+                self.spec.as_dict(params), *args, **kwargs, **constants
+            )
             outputs, spec = flatten_tree(output)
             return spec.unflatten(own_memory(outputs, leaves))
 
@@ -303,16 +377,11 @@ class Net(abc.ABC):
         """The net's closed form, where it has one."""
         return None
 
-    def _held(self, kwargs: dict[str, Any]) -> dict[str, Tensor]:
-        """What is held constant but has to be differentiated for the others' sake."""
-        return {}
-
-    def pullback(
-        self, params: Params, *args: Any, **kwargs: Any
-    ) -> tuple[Tree, NetPullback]:
+    def pullback(self, params: Params, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """``(output, pullback)``: one forward, then any number of pullbacks.
 
-        Keyword arguments are passed on and held constant.
+        Keyword arguments are passed on; the pullback differentiates by them where it
+        is asked to.
 
         Chains of Linear layers go in closed form, everything else and every gradient
         that is to be differentiated once more (a tensor with ``stop_gradient=False``
@@ -323,29 +392,38 @@ class Net(abc.ABC):
             assert self.chain is not None
             order = None if isinstance(params, Tensor) else tuple(params)
             return self.chain.pullback(weights, args[0], order)
-        output, pullback, _ = self.recorded(params, args, kwargs)
-        return output, pullback
+        return self.recorded(params, args, kwargs)
 
     def recorded(
+        self, params: Params, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Any, ...]:
+        """As :meth:`pullback`, on a recorded graph; arguments are not checked."""
+        return self._recorded(params, args, kwargs, {}, {})
+
+    def _recorded(
         self,
         params: Params,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
+        constants: dict[str, Any],
+        held: dict[str, Tensor],
         has_aux: bool = False,
-    ) -> tuple[Tree, RecordedPullback, Tree]:
-        """Output, pullback on a recorded graph, and aux where the formula has_aux.
+    ) -> tuple[Any, ...]:
+        """The same; ``constants`` are keyword arguments of :meth:`_apply` alone.
 
-        Arguments are not checked.
+        What is ``held`` constant too has to be differentiated for the others' sake.
+        With ``has_aux`` what the formula gives beside the output is the third.
         """
         spec = self.spec
         if isinstance(params, Tensor):
             order, given = None, [params]
         else:
             order, given = tuple(params), list(spec.as_dict(params).values())
-        count = len(given)
+        start = len(given)
         arg_leaves, args_spec = flatten_tree(args)
-        stop = count + len(arg_leaves)
-        held = self._held(kwargs)
+        kwarg_leaves, kwargs_spec = flatten_tree(kwargs) if kwargs else _NO_KEYWORDS
+        middle = start + len(arg_leaves)
+        stop = middle + len(kwarg_leaves)
         out_spec, aux = args_spec, None
 
         def flat(stand_ins: list[Any]) -> list[Any]:
@@ -353,23 +431,29 @@ class Net(abc.ABC):
             if order is None:
                 values = spec.unflatten(stand_ins[0])
             else:
-                values = spec.named(stand_ins[:count])
-            given_held = dict(zip(held, stand_ins[stop:], strict=True))
-            more = {"_held": given_held} if held else {}
-            inputs = args_spec.unflatten(stand_ins[count:stop])
-            output = self._apply(values, *inputs, **kwargs, **more)
+                values = spec.named(stand_ins[:start])
+            inputs = args_spec.unflatten(stand_ins[start:middle])
+            more: Any = {}
+            if kwargs:
+                more = kwargs_spec.unflatten(stand_ins[middle:stop])
+            if held:
+                more["_held"] = dict(zip(held, stand_ins[stop:], strict=True))
+            output = self._apply(values, *inputs, **more, **constants)
             if has_aux:
                 output, aux = output
             outputs, out_spec = flatten_tree(output)
             return outputs
 
-        leaves = [*given, *arg_leaves, *held.values()]
+        leaves = [*given, *arg_leaves, *kwarg_leaves, *held.values()]
         values, recording = record(flat, leaves, any_scales=True)
-        pullback = RecordedPullback(recording, spec, order, args_spec, out_spec)
-        if has_aux:
-            aux_leaves, aux_spec = flatten_tree(aux)
-            aux = aux_spec.unflatten(cut(aux_leaves, leaves))
-        return out_spec.unflatten(values), pullback, aux
+        specs = args_spec, kwargs_spec, out_spec
+        pullback = RecordedPullback(recording, spec, order, *specs)
+        value = out_spec.unflatten(values)
+        if not has_aux:
+            return value, pullback
+        aux_leaves, aux_spec = flatten_tree(aux)
+        given = [*leaves, *flatten_tree(constants)[0]]
+        return value, pullback, aux_spec.unflatten(cut(aux_leaves, given))
 
     def _closed_weights(
         self, params: Params, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -410,7 +494,8 @@ class Net(abc.ABC):
             (['0.weight', '0.bias', '1.weight', '1.bias'], [4, 3])
         """
         single = not isinstance(args, tuple)
-        _, pullback = self.pullback(params, *((args,) if single else args), **kwargs)
+        args = (args,) if single else args
+        _, pullback, *_ = self.pullback(params, *args, **kwargs)
         grad_params, grad_args = pullback(cotangent)
         return grad_params, grad_args[0] if single else grad_args
 

@@ -13,7 +13,8 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from ._graph import Graph, check_scales, survey
+from ._graph import Graph, refuse, survey
+from ._kernels import kernels_named
 from ._params import same_dtype
 
 # The common ones first, which are found by identity.
@@ -137,7 +138,8 @@ class Recording:
 
         Raises:
             ValueError: a cotangent of another shape.
-            TypeError: one that is no tensor, or of another dtype.
+            TypeError: one that is no tensor, or of another dtype, or for an output
+                that has no derivative.
         """
         outputs, seeds = self._seeds(cotangents)
         wanted = self._differentiable
@@ -156,40 +158,50 @@ class Recording:
     ) -> Sequence[Tensor | None]:
         """The wanted gradients alone, or picked from all of them."""
         every = self._differentiable
-        if not self._checked and outputs[0].place.is_cpu_place():
-            check_scales(self._surveyed(), [self._stand_ins[i] for i in every])
+        again = self._connected or records_graph(seeds)
+        if again:
+            refuse(self._surveyed().second)
+        elif not self._checked and outputs[0].place.is_cpu_place():
+            refuse(self._surveyed().first)
         self._checked = True
         if len(wanted) == len(every):
-            return self._grad(outputs, seeds, every)
-        if self._surveyed().divisible:
+            return self._grad(outputs, seeds, every, again)
+        if not again and self._surveyed().divisible:
             try:
-                return self._grad(outputs, seeds, wanted)
-            except ValueError as error:  # of a matrix product with an empty batch
-                if "nullptr" not in str(error):
+                return self._grad(outputs, seeds, wanted, again)
+            except NotImplementedError as error:  # a matrix product of an empty batch
+                if not isinstance(error.__cause__, ValueError):
                     raise
-        found = self._grad(outputs, seeds, every)
+        found = self._grad(outputs, seeds, every, again)
         return [grad for i, grad in zip(every, found, strict=True) if i in wanted]
 
     def _surveyed(self) -> Graph:
         if self._graph is None:
-            self._graph = survey(
+            outputs = (
                 output
                 for output in self._outputs
                 if isinstance(output, Tensor) and not output.stop_gradient
             )
+            leaves = [self._stand_ins[i] for i in self._differentiable]
+            self._graph = survey(outputs, leaves)
         return self._graph
 
     def _grad(
-        self, outputs: list[Tensor], seeds: list[Tensor], wanted: Sequence[int]
+        self,
+        outputs: list[Tensor],
+        seeds: list[Tensor],
+        wanted: Sequence[int],
+        again: bool,
     ) -> list[Tensor | None]:
-        found: list[Tensor | None] = paddle.grad(
-            outputs,
-            [self._stand_ins[i] for i in wanted],
-            seeds,
-            retain_graph=True,
-            create_graph=self._connected or records_graph(seeds),
-            allow_unused=True,
-        )
+        with kernels_named:
+            found: list[Tensor | None] = paddle.grad(
+                outputs,
+                [self._stand_ins[i] for i in wanted],
+                seeds,
+                retain_graph=True,
+                create_graph=again,
+                allow_unused=True,
+            )
         return found
 
     def _seeds(
@@ -198,9 +210,15 @@ class Recording:
         """Each output on the graph once, and the cotangents of these."""
         seeds: dict[int, Tensor] = {}
         outputs: list[Tensor] = []
-        for output, leaf in zip(self._outputs, cotangents, strict=True):
-            if leaf is None or not isinstance(output, Tensor):
+        for i, (output, leaf) in enumerate(zip(self._outputs, cotangents, strict=True)):
+            if leaf is None:
                 continue
+            if not is_differentiable(output):
+                kind = getattr(output, "dtype", type(output).__name__)
+                raise TypeError(
+                    f"output {i} is {kind} and has no derivative; give None for its "
+                    "cotangent"
+                )
             shape = output.shape
             check_cotangent(leaf, shape, output.dtype)
             if output.stop_gradient:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import inspect
 import threading
 from collections.abc import Iterator, Mapping, MutableMapping, MutableSequence
 from types import MappingProxyType
@@ -17,7 +18,11 @@ from ._chain import Chain, chain_of
 from ._describe import Description
 from ._net import Net
 from ._params import Params, ParamSpec
+from ._random import check_seed, drawing_from
 from ._wrt import Wrt, items_of, selected
+
+RESERVED = frozenset({"buffers", "seed"})
+"""Keyword arguments of every stateless net, not passed on to its layer."""
 
 Slot = tuple[Any, Any]
 """A container and the key or index under which it holds a tensor."""
@@ -67,10 +72,15 @@ def stateless(
 class StatelessLayer(Net):
     """What :func:`stateless` returns: ``forward(params, *args)`` of a layer.
 
-    Arguments and keyword arguments go to the layer's ``forward``. With ``buffers=`` the
-    buffers come in explicitly and their new values (BatchNorm's running statistics in
-    training mode) come back; without it those of :func:`stateless` are used, and
-    updates are dropped.
+    Arguments and keyword arguments go to the layer's ``forward``, but for two, which
+    each call may have:
+
+    - ``buffers``: the buffers come in explicitly and their new values (BatchNorm's
+      running statistics in training mode) come back; without it those of
+      :func:`stateless` are used, and updates are dropped.
+    - ``seed``: of the random numbers that the layer draws, from 0 to 2**64 - 1. The
+      same seed gives the same dropout, and the program's own numbers go on as if none
+      had been drawn; without it they are the program's.
 
     Calls from several threads take turns.
     """
@@ -93,18 +103,59 @@ class StatelessLayer(Net):
         self._spec = ParamSpec.of(params)
         self._buffers = {n: b.detach().clone() for n, b in buffers.items()}
         self._aliases = _aliases(layer, params, buffers)
-        self._shell = _copy_structure(layer, [*params.values(), *buffers.values()])
-        self._param_slots = _slots(self._shell, params)
-        self._buffer_slots = _slots(self._shell, buffers)
-        named_slots = (*self._param_slots.values(), *self._buffer_slots.values())
-        self._slots = [slot for slots in named_slots for slot in slots]
-        self._release()
-        self._lock = threading.RLock()
-        self._chain = None if buffers else chain_of(layer, self._spec)
+        tensors = [*params.values(), *buffers.values()]
+        self._adopt(_copy_structure(layer, tensors), params, buffers)
+        taken = inspect.signature(layer.forward).parameters.keys()
+        self._ambiguous = taken & {"buffers", "seed"}
         # Scales and biases of norms: Paddle's kernels need their gradients for others'.
         held = [n for n, p in named.items() if n in buffers and p.ndim <= 1]
         statistics = ("_mean", "_variance")
         self._held_names = [n for n in held if n.split(".")[-1] not in statistics]
+
+    def _adopt(
+        self,
+        shell: paddle.nn.Layer,
+        params: Mapping[str, Tensor],
+        buffers: Mapping[str, Tensor],
+    ) -> None:
+        """Take a layer of this net's own, which holds these tensors."""
+        self._shell = shell
+        self._param_slots = _slots(shell, params)
+        self._buffer_slots = _slots(shell, buffers)
+        named_slots = (*self._param_slots.values(), *self._buffer_slots.values())
+        self._slots = [slot for slots in named_slots for slot in slots]
+        self._release()
+        self._lock = threading.RLock()
+        self._chain = None if buffers else chain_of(shell, self._spec)
+
+    def in_mode(self, training: bool) -> StatelessLayer:
+        """The same net in training or evaluation mode, all of its layers.
+
+        Params and buffers of the one are params and buffers of the other.
+        """
+        with self._lock:
+            layers = self._shell.sublayers(include_self=True)
+            if all(layer.training == training for layer in layers):
+                return self
+            marks = {n: paddle.empty([0]) for n in (*self._spec.names, *self._buffers)}
+            try:
+                for name, slots in (
+                    *self._param_slots.items(),
+                    *self._buffer_slots.items(),
+                ):
+                    for container, key in slots:
+                        container[key] = marks[name]
+                shell = _copy_structure(self._shell, [*marks.values()])
+            finally:
+                self._release()
+        if training:
+            shell.train()
+        else:
+            shell.eval()
+        other = copy.copy(self)
+        params = {name: marks[name] for name in self._spec.names}
+        other._adopt(shell, params, {name: marks[name] for name in self._buffers})
+        return other
 
     @property
     def spec(self) -> ParamSpec:
@@ -146,32 +197,44 @@ class StatelessLayer(Net):
         """The buffers used where none are given; read-only."""
         return MappingProxyType(self._buffers)
 
-    def forward(
-        self,
-        params: Params,
-        *args: Any,
-        buffers: Mapping[str, Tensor] | None = None,
-        **kwargs: Any,
-    ) -> Tree:
+    def forward(self, params: Params, *args: Any, **kwargs: Any) -> Tree:
         """The layer's output; ``(output, new_buffers)`` where buffers are given."""
-        if buffers is None:
+        if not kwargs.keys() & RESERVED:
             return super().forward(params, *args, **kwargs)
-        given = self._check_buffers(buffers)
-        return super().forward(params, *args, _buffers=given, **kwargs)
+        constants, kwargs = self._split(kwargs)
+        return self._forward(params, args, kwargs, constants)
 
-    def pullback(
-        self,
-        params: Params,
-        *args: Any,
-        buffers: Mapping[str, Tensor] | None = None,
-        **kwargs: Any,
-    ) -> tuple[Any, ...]:
+    def pullback(self, params: Params, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """``(output, pullback)``; with buffers given, their new values as a third."""
-        if buffers is None:
-            return super().pullback(params, *args, **kwargs)
-        self._check(params, args)
-        given = {**kwargs, "_buffers": self._check_buffers(buffers)}
-        return self.recorded(params, args, given, has_aux=True)
+        return super().pullback(params, *args, **kwargs)
+
+    def recorded(
+        self, params: Params, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Any, ...]:
+        constants: dict[str, Any] = {}
+        if kwargs:
+            constants, kwargs = self._split(kwargs)
+        given = constants.get("_buffers")
+        buffers = self._buffers if given is None else given
+        held = {name: buffers[name] for name in self._held_names}
+        return self._recorded(
+            params, args, kwargs, constants, held, has_aux=given is not None
+        )
+
+    def _split(self, kwargs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Buffers and seed, checked, as :meth:`_apply` takes them, and the others."""
+        if ambiguous := self._ambiguous & kwargs.keys():
+            raise TypeError(
+                f"{sorted(ambiguous)} are keyword arguments of "
+                f"{type(self._shell).__name__}'s own and of every stateless net's; "
+                "give the layer's own by position"
+            )
+        seed, buffers = kwargs.get("seed"), kwargs.get("buffers")
+        check_seed(seed)
+        constants: dict[str, Any] = {} if seed is None else {"_seed": seed}
+        if buffers is not None:
+            constants["_buffers"] = self._check_buffers(buffers)
+        return constants, {n: v for n, v in kwargs.items() if n not in RESERVED}
 
     def to_state_dict(
         self,
@@ -193,10 +256,6 @@ class StatelessLayer(Net):
             if name in values
         }
 
-    def _held(self, kwargs: dict[str, Any]) -> dict[str, Tensor]:
-        buffers = kwargs.get("_buffers") or self._buffers
-        return {name: buffers[name] for name in self._held_names}
-
     def _check_buffers(self, buffers: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return ParamSpec.of(self._buffers).as_dict(buffers)
 
@@ -206,10 +265,11 @@ class StatelessLayer(Net):
         *args: Any,
         _buffers: dict[str, Tensor] | None = None,
         _held: Mapping[str, Tensor] = MappingProxyType({}),
+        _seed: int | None = None,
         **kwargs: Any,
     ) -> Tree:
         buffers = self._buffers if _buffers is None else _buffers
-        with self._lock:
+        with self._lock, drawing_from(_seed):
             try:
                 for name, value in params.items():
                     for container, key in self._param_slots[name]:

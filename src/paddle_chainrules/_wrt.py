@@ -10,29 +10,49 @@ Item: TypeAlias = Union[str, int, Callable[[str], bool]]  # noqa: UP007
 
 Wrt: TypeAlias = Union[Item, Sequence[Item]]  # noqa: UP007
 """``"params"``, ``"args"``, a parameter's name or a pattern of names such as
-``"encoder.*"``, the position of an argument, a predicate of names, or several."""
+``"encoder.*"``, the position of an argument, a predicate of names, ``"kwargs"``, a
+keyword argument's name, or several."""
 
 WRT = ("params", "args")
 
 
 class Asked(NamedTuple):
-    """Whether each parameter, in forward order, and each positional argument is."""
+    """Whether each parameter, in forward order, and each argument is.
+
+    Without keyword arguments in ``wrt`` the last is None.
+    """
 
     params: tuple[bool, ...]
     args: tuple[bool, ...]
+    kwargs: dict[str, bool] | None
 
 
-def asked_for(wrt: Wrt, names: Sequence[str], count: int) -> Asked:
-    """What ``wrt`` selects of parameters of these names and ``count`` arguments.
+def asked_for(
+    wrt: Wrt, names: Sequence[str], count: int, keywords: Sequence[str] = ()
+) -> Asked:
+    """What ``wrt`` selects of parameters of these names and of a call's arguments.
 
     Raises:
-        ValueError: a name or pattern that no parameter has, a position out of range.
+        ValueError: a name or pattern that no parameter has, a position out of range, a
+            name that is a parameter's and a keyword's, no keywords where one is asked.
         TypeError: an item of another kind.
     """
     by_name, by_position = dict.fromkeys(names, False), [False] * count
+    by_keyword: dict[str, bool] | None = None
     for item in items_of(wrt):
         if item == "args":
             by_position = [True] * count
+        elif item == "kwargs" or (isinstance(item, str) and item in keywords):
+            if not keywords or item in names:
+                raise ValueError(
+                    f"wrt={item!r} is the name of a parameter and of a keyword "
+                    "argument; ask for 'kwargs', or for a pattern of parameters"
+                    if keywords
+                    else "wrt asks for keyword arguments, but the net was called "
+                    "without any"
+                )
+            before = by_keyword or dict.fromkeys(keywords, False)
+            by_keyword = {n: f or item in ("kwargs", n) for n, f in before.items()}
         elif isinstance(item, int) and not isinstance(item, bool):
             if not 0 <= item < count:
                 raise ValueError(
@@ -43,7 +63,7 @@ def asked_for(wrt: Wrt, names: Sequence[str], count: int) -> Asked:
         else:
             for name in selected(item, names, "wrt"):
                 by_name[name] = True
-    return Asked(tuple(by_name.values()), tuple(by_position))
+    return Asked(tuple(by_name.values()), tuple(by_position), by_keyword)
 
 
 def items_of(wrt: Wrt) -> Collection[Item]:

@@ -10,7 +10,7 @@ Arguments are checked on the Julia side, in Julia's terms.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -30,12 +30,15 @@ from ._jets import MultiIndex
 from ._nested import jvp
 from ._net import Net, RecordedPullback
 from ._params import Params
+from ._random import drawing_from, random_state
 from ._recording import is_differentiable, record
-from ._stateless import stateless
+from ._stateless import RESERVED, StatelessLayer, stateless
 from ._taylor import along, derivatives_of, partial_derivatives
+from ._vjp_net import VJP
 
 Packed = Any
-"""An output for Julia: a tensor, or ``(structure, leaf, ...)`` for a tree of them."""
+"""An output for Julia: a tensor, or ``(structure, leaf, ...)`` for anything else, where
+the structure has None for each leaf, and leaves may be no tensors."""
 
 What = str | MultiIndex | tuple[MultiIndex, ...]
 """A derivative of a net: by name, or a partial one by its multi-index, or several."""
@@ -108,6 +111,31 @@ class Handle:
         """
         return Operator(self, what)
 
+    def called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Called:
+        """A handle of this net with nested arguments, whose leaves come in a row.
+
+        Both are nested as the arguments are, with the positions of their leaves.
+        """
+        return Called(self, Nesting(args, kwargs))
+
+    def vjp(self) -> Handle:
+        """A handle of the gradients of this net: :class:`VJP`."""
+        return Handle(VJP(self.net), f"vjp of {self.label}", 0)
+
+    def in_mode(self, training: bool) -> Handle:
+        """A handle of this net in training or evaluation mode."""
+        assert isinstance(self.net, StatelessLayer)
+        return of_layer(self.net.in_mode(training), self.label)
+
+    def buffers(self) -> tuple[str, tuple[Tensor, ...]]:
+        """Names, with U+001F between, and copies of what the net holds."""
+        held = self.net.buffers if isinstance(self.net, StatelessLayer) else {}
+        return "\x1f".join(held), tuple(value.clone() for value in held.values())
+
+    def trains(self) -> bool:
+        """Whether the net is in training mode; one without modes is not."""
+        return isinstance(self.net, StatelessLayer) and self.net.training
+
     def _params(self, flat: bool, tensors: tuple[Tensor, ...]) -> Params:
         """What the net takes: theta, or a dict."""
         return tensors[0] if flat else self.net.spec.named(tensors)
@@ -121,6 +149,17 @@ class Handle:
             views.append(tensors[0][start : start + size].reshape(shape))
             start += size
         return weights_of(views)
+
+
+class Called(Handle):
+    """A net whose arguments are nested, which Julia holds as a net of its own."""
+
+    def __init__(self, of: Handle, nesting: Nesting) -> None:
+        super().__init__(of.net, of.label, 0)
+        self.nesting = nesting
+
+    def bind(self, flat: bool, tensors: tuple[Tensor, ...]) -> Bound:
+        return Recorded(self.net, self._params(flat, tensors), self.nesting)
 
 
 class Operator(Handle):
@@ -163,39 +202,83 @@ class Bound:
         raise NotImplementedError
 
 
+class Nesting:
+    """From leaves in a row to arguments and keyword arguments, and back."""
+
+    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._order, self._spec = flatten_tree((args, kwargs))
+        differentiated = {n: v for n, v in kwargs.items() if n not in RESERVED}
+        self._back, _ = flatten_tree((args, differentiated))
+
+    @property
+    def count(self) -> int:
+        """Of the leaves that have gradients."""
+        return len(self._back)
+
+    def arguments(
+        self, leaves: Sequence[Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        tree: Any = self._spec.unflatten([leaves[i] for i in self._order])
+        args, kwargs = tree
+        return args, kwargs
+
+    def in_a_row(self, grads: Sequence[Tensor | None]) -> list[Tensor | None]:
+        """Gradients of the arguments' leaves, None for buffers and seed."""
+        row: list[Tensor | None] = [None] * len(self._order)
+        for i, grad in zip(self._back, grads, strict=True):
+            row[i] = grad
+        return row
+
+
 class Recorded(Bound):
     """Any net, by the graph that Paddle records."""
 
-    def __init__(self, net: Net, params: Params) -> None:
+    def __init__(
+        self, net: Net, params: Params, nesting: Nesting | None = None
+    ) -> None:
         self._net = net
         self._params = params
+        self._nesting = nesting
 
-    def forward(self, *args: Tensor) -> Packed:
-        return _pack(self._net.forward(self._params, *args))
+    def forward(self, *leaves: Any) -> Packed:
+        args, kwargs = self._arguments(leaves)
+        return _pack(self._net.forward(self._params, *args, **kwargs))
 
-    def pullback(self, *args: Tensor) -> tuple[Packed, Back]:
-        state = paddle.get_rng_state()
+    def pullback(self, *leaves: Any) -> tuple[Packed, Back]:
+        state = random_state()
+        args, kwargs = self._arguments(leaves)
         kept: RecordedPullback | None
-        output, kept, _ = self._net.recorded(self._params, args, {})
+        output, kept, *aux = self._net.recorded(self._params, args, kwargs)
+        outputs = len(flatten_tree(output)[0]) if aux else None
 
         def back(
             params: Flags, inputs: bool, last: bool, *cotangents: Tensor | None
         ) -> tuple[Any, ...]:
             nonlocal kept
-            pullback = kept or self._replay(state, args)
+            pullback = kept or self._replay(state, leaves)
             kept = None if last else pullback
-            return tuple(map(_plain, pullback.leaves(cotangents, params, inputs)))
+            grads = pullback.leaves(cotangents[:outputs], params, inputs)
+            if self._nesting is not None:
+                count = len(grads) - self._nesting.count
+                grads[count:] = self._nesting.in_a_row(grads[count:])
+            return tuple(map(_plain, grads))
 
-        return _pack(output), back
+        return _pack((output, *aux) if aux else output), back
 
-    def _replay(self, state: Any, args: tuple[Tensor, ...]) -> RecordedPullback:
+    def _arguments(
+        self, leaves: tuple[Any, ...]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return (
+            (leaves, {}) if self._nesting is None else self._nesting.arguments(leaves)
+        )
+
+    def _replay(self, state: Any, leaves: tuple[Any, ...]) -> RecordedPullback:
         """The pullback once more, with the random numbers of the first time."""
-        now = paddle.get_rng_state()
-        paddle.set_rng_state(state)
-        try:
-            return self._net.recorded(self._params, args, {})[1]
-        finally:
-            paddle.set_rng_state(now)
+        args, kwargs = self._arguments(leaves)
+        pullback: RecordedPullback
+        with drawing_from(state):
+            _, pullback, *_ = self._net.recorded(self._params, args, kwargs)
+        return pullback
 
 
 class Closed(Bound):
@@ -357,8 +440,13 @@ def layer(
 ) -> tuple[Handle, tuple[Tensor, ...]]:
     """A handle of any layer, and copies of its parameters but the frozen ones."""
     net, params, _ = stateless(module, frozen)
+    return of_layer(net, type(module).__name__), tuple(params.values())
+
+
+def of_layer(net: StatelessLayer, label: str) -> Handle:
+    """A handle of a stateless layer."""
     features = 0 if net.chain is None else net.spec.shapes[0][0]
-    return Handle(net, type(module).__name__, features), tuple(params.values())
+    return Handle(net, label, features)
 
 
 def _one_or_all(found: list[Tensor], several: bool) -> Packed:
@@ -369,13 +457,8 @@ def _pack(output: Any) -> Packed:
     if isinstance(output, Tensor):
         return _plain(output)
     leaves, spec = flatten_tree(output)
-    for leaf in leaves:
-        if not isinstance(leaf, Tensor):
-            raise TypeError(
-                "a net called from Julia must return tensors, or tuples, lists and "
-                f"dicts of them; this one returns a {type(leaf).__name__}"
-            )
-    return (spec.unflatten([None] * len(leaves)), *map(_plain, leaves))
+    packed = (_plain(leaf) if isinstance(leaf, Tensor) else leaf for leaf in leaves)
+    return (spec.unflatten([None] * len(leaves)), *packed)
 
 
 def _plain(tensor: Tensor | None) -> Tensor | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from ._autodiff import Tree, flatten_tree
 from ._fcnet import FCNet
 from ._net import Net
 from ._params import Params
+from ._random import drawing_from
 from ._recording import is_differentiable
 from ._stateless import stateless
 
@@ -190,9 +190,9 @@ def compare(
     rows = []
     for device in devices if devices is not None else _devices():
         moved = [_moved(arg, device) for arg in args]
-        with _same_random_numbers():
+        with drawing_from(0):
             found, structure = flatten_tree(a(*moved))
-        with _same_random_numbers():
+        with drawing_from(0):
             expected, other = flatten_tree(b(*moved))
         assert structure == other, f"nested as {structure} and as {other}"
         for i, (one, two) in enumerate(zip(found, expected, strict=True)):
@@ -230,17 +230,6 @@ def _moved(value: Any, device: str, dtype: str | None = None) -> Any:
     return structure.unflatten(moved)
 
 
-@contextmanager
-def _same_random_numbers() -> Iterator[None]:
-    """The same ones each time, and the program's own go on after."""
-    state = paddle.get_rng_state()
-    paddle.seed(0)
-    try:
-        yield
-    finally:
-        paddle.set_rng_state(state)
-
-
 class _Side:
     """A net in one dtype on one device, with its layer in the same state."""
 
@@ -272,12 +261,12 @@ class _Side:
 
     def outputs(self, params: Mapping[str, Tensor], args: tuple[Any, ...]) -> list[Any]:
         """Leaves of what the net returns."""
-        with _same_random_numbers():
+        with drawing_from(0):
             return flatten_tree(self.net.forward(params, *args))[0]
 
     def gradients(self, cotangents: Sequence[Any]) -> dict[str, Any]:
         """Outputs and gradients by our pullback, by what to call them."""
-        with _same_random_numbers():
+        with drawing_from(0):
             y, pullback = self.net.pullback(self.params, *self.args)
         leaves, structure = flatten_tree(y)
         by_name, by_arg = pullback(structure.unflatten(self._cast(cotangents)))
@@ -297,7 +286,7 @@ class _Side:
         wanted = [*params.values(), *filter(is_differentiable, leaves)]
         for leaf in wanted:
             leaf.stop_gradient = False
-        with _same_random_numbers():
+        with drawing_from(0):
             outputs, _ = flatten_tree(call(*structure.unflatten(leaves)))
         pairs = [
             (output, cotangent)

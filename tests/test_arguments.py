@@ -1,0 +1,413 @@
+"""Arguments and results of every kind: nested, keywords, random, with state.
+
+By Paddle's own gradients of the untouched layer.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import optree
+import paddle
+import pytest
+from paddle import nn
+
+from conftest import (
+    assert_same,
+    assert_unchanged,
+    native,
+    randn,
+    random_like,
+    snapshot,
+)
+from paddle_chainrules import hvp, jvp, stateless, value_and_grad
+from paddle_chainrules._vjp_net import VJP
+
+EXACT = {"rtol": 1e-12, "atol": 1e-13}
+
+
+class Found(NamedTuple):
+    score: paddle.Tensor
+    best: paddle.Tensor
+    label: str
+
+
+class Tangled(nn.Layer):
+    """Nested arguments and results, of every kind there is."""
+
+    def __init__(self):
+        super().__init__()
+        self.encoder = nn.Linear(3, 4)
+        self.decoder = nn.Linear(4, 2)
+
+    def forward(self, pair, options, *, gain, shift=None, twice=False):
+        (x, scales), (index,) = pair
+        hidden = paddle.tanh(self.encoder(x) * scales["a"] + scales["b"])
+        score = self.decoder(hidden[index]) * gain
+        if shift is not None:
+            score = score + shift["by"][0]
+        score = 2 * score if twice else score
+        found = Found(score, score.argmax(1), "found")
+        return found, {"hidden": hidden, "count": len(options)}, [None, (hidden * 3,)]
+
+
+def tangled():
+    paddle.seed(1)
+    layer = Tangled().to(dtype="float64")
+    scales = {"b": randn([5, 1], "float64", 2), "a": randn([4], "float64", 3)}
+    index = paddle.to_tensor([0, 4, 2, 2, 1, 3])
+    args = ((randn([5, 3], "float64", 4), scales), [index]), ("plain", 7)
+    kwargs = {
+        "gain": randn([6, 1], "float64", 5),
+        "shift": {"by": (randn([2], "float64", 6),)},
+        "twice": True,
+    }
+    return layer, args, kwargs
+
+
+def test_nested_arguments_and_results():
+    layer, args, kwargs = tangled()
+    before = snapshot(layer)
+    net, params, _ = stateless(layer)
+    y, pullback = net.pullback(params, *args, **kwargs)
+    assert_same(net.forward(params, *args, **kwargs)[0][:2], y[0][:2])
+    assert isinstance(y[0], Found)
+    assert y[0].label == "found"
+    assert y[1]["count"] == 2
+    cotangent = random_like(y)
+    expected, grads = native(layer, args, cotangent, kwargs, wrt_kwargs=True)
+    assert_same(y[0].score, expected[0].score.detach(), **EXACT)
+    assert_same(y[0].best, expected[0].best)
+    assert_same(y[2], [None, (expected[2][1][0].detach(),)], **EXACT)
+    assert_same(pullback(cotangent), grads[:2], **EXACT)
+    # Parts of the cotangent that are zero.
+    cotangent[1]["hidden"] = cotangent[2][1] = None
+    cotangent[2][1] = (None,)
+    _, grads = native(layer, args, cotangent, kwargs)
+    assert_same(pullback(cotangent), grads, **EXACT)
+    assert_unchanged(layer, before)
+
+
+def test_keyword_arguments_are_differentiated_where_asked():
+    layer, args, kwargs = tangled()
+    before = snapshot(layer)
+    net, params, _ = stateless(layer)
+    y, pullback = net.pullback(params, *args, **kwargs)
+    cotangent = random_like(y)
+    _, (by_name, by_arg, by_kwarg) = native(
+        layer, args, cotangent, kwargs, wrt_kwargs=True
+    )
+    assert len(pullback(cotangent)) == 2
+    everything = pullback(cotangent, wrt=("params", "args", "kwargs"))
+    assert_same(everything, (by_name, by_arg, by_kwarg), **EXACT)
+    none = dict.fromkeys(kwargs)
+    found = pullback(cotangent, wrt="shift")
+    assert found[:2] == (None, None)
+    assert_same(found[2], {**none, "shift": by_kwarg["shift"]}, **EXACT)
+    found = pullback(cotangent, wrt=("gain", "decoder.*"))
+    assert_same(found[2], {**none, "gain": by_kwarg["gain"]}, **EXACT)
+    assert found[0]["encoder.bias"] is None
+    assert_same(found[0]["decoder.bias"], by_name["decoder.bias"], **EXACT)
+
+    gain = paddle.full_like(kwargs["gain"], 7.0)
+    into = None, None, {**none, "gain": gain}
+    assert pullback(cotangent, into=into) is into
+    assert_same(gain, by_kwarg["gain"], **EXACT)
+    shift = {"by": (paddle.full_like(kwargs["shift"]["by"][0], 7.0),)}
+    into = None, None, {**none, "gain": gain, "shift": shift}
+    pullback(cotangent, into=into, accumulate=True)
+    assert_same(gain, 2 * by_kwarg["gain"], **EXACT)
+    assert_same(shift["by"][0], 7 + by_kwarg["shift"]["by"][0], **EXACT)
+    assert_unchanged(layer, before)
+
+
+def test_keyword_arguments_on_the_callers_graph():
+    layer, args, kwargs = tangled()
+    net, params, _ = stateless(layer)
+
+    def loss(gain):
+        found, *_ = net.forward(params, *args, **{**kwargs, "gain": gain})
+        return (found.score**2).sum()
+
+    value, grad = value_and_grad(loss)(kwargs["gain"])
+    gain = kwargs["gain"].clone()
+    gain.stop_gradient = False
+    expected = (layer(*args, **{**kwargs, "gain": gain})[0].score ** 2).sum()
+    assert_same(value, expected.detach(), **EXACT)
+    assert_same(grad, paddle.grad(expected, gain)[0], **EXACT)
+
+
+def test_bad_keyword_arguments():
+    layer, args, kwargs = tangled()
+    net, params, _ = stateless(layer)
+    y, pullback = net.pullback(params, *args, **kwargs)
+    cotangent = random_like(y)
+    with pytest.raises(ValueError, match="wrt names 'loudness', but there is no such"):
+        pullback(cotangent, wrt="loudness")
+    gain = paddle.full_like(kwargs["gain"], 7.0)
+    with pytest.raises(ValueError, match=r"with the names \['gain', 'shift', 'twice'"):
+        pullback(cotangent, into=(None, None, {"gain": gain}))
+    none = dict.fromkeys(kwargs)
+    with pytest.raises(ValueError, match=r"argument 'shift' is nested as.*\(\*,\)"):
+        pullback(cotangent, into=(None, None, {**none, "gain": gain, "shift": gain}))
+    with pytest.raises(TypeError, match="is bool and has no gradient"):
+        pullback(cotangent, into=(None, None, {**none, "gain": gain, "twice": gain}))
+    with pytest.raises(ValueError, match=r"has shape \[6\].*\[6, 1\]"):
+        pullback(cotangent, into=(None, None, {**none, "gain": gain[:, 0]}))
+    assert bool((gain == 7.0).all())  # nothing was written
+    _, pullback = stateless(nn.Linear(3, 2))[0].pullback(
+        dict(nn.Linear(3, 2).named_parameters()), randn([4, 3])
+    )
+    with pytest.raises(ValueError, match="called without any"):
+        pullback(randn([4, 2]), wrt="kwargs")
+
+    class Weighted(nn.Linear):
+        def forward(self, x, weight):
+            return super().forward(x) * weight
+
+    net, params, _ = stateless(Weighted(3, 2))
+    _, pullback = net.pullback(params, randn([4, 3]), weight=randn([4, 1]))
+    with pytest.raises(ValueError, match="'weight' is the name of a parameter and of"):
+        pullback(randn([4, 2]), wrt="weight")
+
+
+def test_what_has_no_derivative_has_no_cotangent():
+    layer, args, kwargs = tangled()
+    net, params, _ = stateless(layer)
+    y, pullback = net.pullback(params, *args, **kwargs)
+    cotangent = random_like(y)
+    wrong = cotangent[0]._replace(best=paddle.ones([6], "int64"))
+    with pytest.raises(TypeError, match=r"is paddle.int64 and has no derivative; give"):
+        pullback((wrong, *cotangent[1:]))
+    wrong = cotangent[0]._replace(label="found")
+    with pytest.raises(TypeError, match="is str and has no derivative"):
+        pullback((wrong, *cotangent[1:]))
+    with pytest.raises(ValueError, match="the cotangent is nested as"):
+        pullback(cotangent[:2])
+
+
+class Noisy(nn.Layer):
+    """Everything random, with statistics."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(3, 40)
+        self.norm = nn.BatchNorm1D(40)
+        self.dropout = nn.Dropout(0.5)
+        self.last = nn.Linear(40, 2)
+
+    def forward(self, x):
+        hidden = self.dropout(paddle.tanh(self.norm(self.first(x))))
+        return self.last(hidden + 0.1 * paddle.randn(hidden.shape, hidden.dtype))
+
+
+def test_a_seed_gives_the_same_numbers():
+    layer = Noisy().to(dtype="float64")
+    net, params, buffers = stateless(layer)
+    x = randn([6, 3], "float64")
+    before = snapshot(layer)
+    state = layer.state_dict()
+    kept = {name: value.clone() for name, value in state.items()}
+    cotangent = randn([6, 2], "float64", 1)
+    paddle.seed(11)
+    expected, grads = native(layer, [x], cotangent)
+    after = layer.state_dict()["norm._mean"].clone()
+    layer.set_state_dict(kept)
+
+    paddle.seed(4)
+    upcoming = paddle.rand([3])
+    paddle.seed(4)
+    y, pullback, new = net.pullback(params, x, seed=11, buffers=buffers)
+    assert_same(net.forward(params, x, seed=11), y)
+    assert_same(net.forward(params, x, seed=11, buffers=buffers), (y, new))
+    assert_same(paddle.rand([3]), upcoming)  # the program's own numbers go on
+    assert_same(y, expected.detach(), **EXACT)
+    assert_same(new["norm._mean"], after)
+    for _ in range(2):
+        assert_same(pullback(cotangent), grads, **EXACT)
+    assert not paddle.allclose(net.forward(params, x, seed=12), y)
+    assert_unchanged(layer, before)
+
+
+def test_a_seed_against_differences():
+    layer = Noisy().to(dtype="float64")
+    net, params, _ = stateless(layer)
+    x, v = randn([6, 3], "float64"), randn([6, 3], "float64", 1)
+    y, pullback = net.pullback(params, x, seed=2**64 - 1)
+    cotangent = randn(y.shape, "float64", 2)
+
+    def at(step):
+        moved = net.forward(params, x + step * v, seed=2**64 - 1)
+        return float((moved * cotangent).sum())
+
+    slope = (at(1e-6) - at(-1e-6)) / 2e-6
+    found = float((pullback(cotangent)[1][0] * v).sum())
+    np.testing.assert_allclose(found, slope, rtol=1e-7)
+
+
+def test_bad_seeds():
+    net, params, _ = stateless(nn.Dropout(0.5))
+    x = randn([3])
+    for wrong in (1.0, True, "3", paddle.to_tensor(3)):
+        with pytest.raises(TypeError, match="seed must be an int, or None"):
+            net.forward(params, x, seed=wrong)
+    for wrong in (-1, 2**64):
+        with pytest.raises(ValueError, match="at least 0 and below"):
+            net.pullback(params, x, seed=wrong)
+
+    class Own(nn.Layer):
+        def forward(self, x, seed=3):
+            return x * seed
+
+    net, params, _ = stateless(Own())
+    assert_same(net.forward(params, x, 2), 2 * x)
+    with pytest.raises(TypeError, match=r"\['seed'\].*Own's own.*by position"):
+        net.forward(params, x, seed=2)
+
+
+def test_the_other_mode():
+    layer = Noisy()
+    net, params, buffers = stateless(layer)
+    before = snapshot(layer)
+    quiet = net.in_mode(False)
+    x, cotangent = randn([6, 3]), randn([6, 2], seed=1)
+    assert net.training
+    assert not quiet.training
+    assert quiet.in_mode(False) is quiet
+    y, new = quiet.forward(params, x, buffers=buffers, seed=3)
+    assert_same(new, buffers)  # statistics stay
+    _, pullback = quiet.pullback(params, x, seed=3)
+    found = pullback(cotangent)
+    again = quiet.in_mode(True)
+    assert_same(again.forward(params, x, seed=3), net.forward(params, x, seed=3))
+    assert_unchanged(layer, before)
+    layer.eval()
+    paddle.seed(3)
+    expected, grads = native(layer, [x], cotangent)
+    assert_same(y, expected.detach(), rtol=1e-6)
+    assert_same(found, grads, rtol=1e-5, atol=1e-6)
+
+    mixed = nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.5), nn.Dropout(0.5))
+    mixed[1].eval()
+    net, params, _ = stateless(mixed)
+    assert net.in_mode(True) is not net  # all of its layers
+    chain = net.in_mode(False)
+    assert (net.chain, chain.chain is not None) == (None, True)
+    mixed.eval()
+    assert_same(chain.forward(params, x), mixed(x).detach(), rtol=1e-6)
+
+
+def test_new_buffers_are_the_callers_own():
+    layer = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1D(4))
+    net, params, buffers = stateless(layer, frozen="0.weight")
+    x = randn([6, 3])
+    kept = buffers["0.weight"].clone()
+    for new in (
+        net.forward(params, x, buffers=buffers)[1],
+        net.pullback(params, x, buffers=buffers)[2],
+    ):
+        new["0.weight"][0, 0] = 99.0
+        assert_same(buffers["0.weight"], kept)
+
+
+def second_order(layer, args, kwargs, cotangent, vectors):
+    """Of <gradients, vectors> by the layer's own graph, by every leaf."""
+    given, structure = optree.tree_flatten((args, kwargs), none_is_leaf=True)
+    leaves = [
+        leaf.detach()
+        if isinstance(leaf, paddle.Tensor) and leaf.is_floating_point()
+        else leaf
+        for leaf in given
+    ]
+    inputs = [a for a, b in zip(leaves, given, strict=True) if a is not b]
+    cotangent = cotangent.clone()
+    params = {n: p for n, p in layer.named_parameters() if not p.stop_gradient}
+    for leaf in (*inputs, cotangent):
+        leaf.stop_gradient = False
+    own_args, own_kwargs = structure.unflatten(leaves)
+    y = layer(*own_args, **own_kwargs)
+    wanted = [*params.values(), *inputs]
+    grads = paddle.grad([y], wanted, [cotangent], create_graph=True, allow_unused=True)
+    total = sum(
+        (g * v).sum() for g, v in zip(grads, vectors, strict=True) if g is not None
+    )
+    return grads, paddle.grad(total, [*wanted, cotangent], allow_unused=True)
+
+
+class Smooth(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2D(2, 3, 3, padding=1)
+        self.norm = nn.BatchNorm2D(3)
+        self.last = nn.Linear(3, 2)
+
+    def forward(self, image, *, scale):
+        hidden = paddle.tanh(self.norm(self.conv(image)))
+        return self.last(hidden.mean([2, 3]) * scale)
+
+
+def test_second_order_of_any_net():
+    layer = Smooth().to(dtype="float64")
+    image, scale = randn([4, 2, 5, 6], "float64"), randn([4, 1], "float64", 1)
+    cotangent = randn([4, 2], "float64", 2)
+    net, params, _ = stateless(layer)
+    before = snapshot(layer)
+    kwargs = {"scale": scale}
+    shapes = [p.shape for p in params.values()] + [image.shape, scale.shape]
+    vectors = [randn(shape, "float64", 3 + i) for i, shape in enumerate(shapes)]
+    state = {n: v.clone() for n, v in layer.state_dict().items()}
+    first, second = second_order(layer, (image,), kwargs, cotangent, vectors)
+    layer.set_state_dict(state)
+
+    (by_params, (by_image,), by_kwargs), pullback = VJP(net).pullback(
+        params, (image,), kwargs, cotangent
+    )
+    assert_same([*by_params, by_image, by_kwargs["scale"]], list(first), **EXACT)
+    *by_params, by_image, by_scale = vectors
+    given = by_params, (by_image,), {"scale": by_scale}
+    by_name, ((by_image,), by_kwargs, by_cotangent) = pullback(given)
+    found = [*by_name.values(), by_image, by_kwargs["scale"], by_cotangent]
+    for one, other in zip(found, second, strict=True):
+        assert_same(one, other, rtol=1e-9, atol=1e-11)
+
+    # The product with a Hessian: of <y, cotangent>, by parameters and input.
+    *by_params, by_image, _ = vectors
+    direction = dict(zip(params, by_params, strict=True)), by_image
+    along = [*vectors[:-1], paddle.zeros_like(scale)]
+    expected = second_order(layer, (image,), kwargs, cotangent, along)[1]
+    layer.set_state_dict(state)
+    found, found_image = hvp(
+        lambda pair: (net.forward(*pair, **kwargs) * cotangent).sum(),
+        (params, image),
+        direction,
+    )
+    for one, other in zip([*found.values(), found_image], expected, strict=False):
+        other = paddle.zeros_like(one) if other is None else other
+        assert_same(one, other, rtol=1e-9, atol=1e-11)
+    with pytest.raises(NotImplementedError, match="through Conv2d where its input"):
+        hvp(
+            lambda params: (net.forward(params, image, **kwargs) * cotangent).sum(),
+            params,
+            direction[0],
+        )
+    assert_unchanged(layer, before)
+
+
+def test_second_order_ends_with_a_sentence():
+    net, params, _ = stateless(nn.LSTM(3, 4))
+    x = randn([2, 5, 3])
+
+    def output(params, x):
+        return net.forward(params, x)[0]
+
+    with pytest.raises(NotImplementedError, match="rnn_grad has no gradient"):
+        jvp(output, (params, x), (params, x))
+    with pytest.raises(NotImplementedError, match="rnn_grad has no gradient"):
+        hvp(lambda tree: output(*tree).sum(), (params, x), (params, x))
+    ones = paddle.ones([2, 5, 4])
+    assert len(VJP(net).forward(params, (x,), {}, (ones, None))[0]) == 4
+    with pytest.raises(NotImplementedError, match="rnn_grad has no gradient"):
+        VJP(net).pullback(params, (x,), {}, (ones, None))
+    with pytest.raises(NotImplementedError, match="all its inputs or none.*too"):
+        jvp(lambda x: output(params, x), (x,), (x,))
