@@ -10,6 +10,8 @@ import paddle
 import pytest
 
 from paddle_chainrules import _closed_form
+from snapshots import assert_unchanged as assert_unchanged
+from snapshots import snapshot as snapshot
 
 
 def assert_same(found, expected, *, rtol=0.0, atol=0.0):
@@ -85,42 +87,6 @@ def native(layer, args, cotangent, kwargs=None, wrt_kwargs=False):
     by_arg, by_kwarg = structure.unflatten(by_leaf)
     found = (by_name, by_arg, by_kwarg) if wrt_kwargs else (by_name, by_arg)
     return output, found
-
-
-def snapshot(layer):
-    """Everything of a layer that no call may change."""
-    return {
-        "tensors": {
-            name: (id(value), value.numpy().copy(), value.stop_gradient)
-            for name, value in (*layer.named_parameters(), *layer.named_buffers())
-            if value._is_initialized()
-        },
-        "grads": {
-            name: None if p.grad is None else p.grad.numpy().copy()
-            for name, p in layer.named_parameters()
-        },
-        "modes": [sub.training for sub in layer.sublayers(include_self=True)],
-        "hooks": [
-            (len(sub._forward_pre_hooks), len(sub._forward_post_hooks))
-            for sub in layer.sublayers(include_self=True)
-        ],
-    }
-
-
-def assert_unchanged(layer, before):
-    after = snapshot(layer)
-    assert after["modes"] == before["modes"]
-    assert after["hooks"] == before["hooks"]
-    assert after["tensors"].keys() == before["tensors"].keys()
-    for name, (identity, value, stop) in before["tensors"].items():
-        assert after["tensors"][name][0] == identity
-        assert after["tensors"][name][2] == stop
-        np.testing.assert_array_equal(after["tensors"][name][1], value)
-    for name, grad in before["grads"].items():
-        if grad is None:
-            assert after["grads"][name] is None
-        else:
-            np.testing.assert_array_equal(after["grads"][name], grad)
 
 
 def count_operators(monkeypatch):

@@ -5,8 +5,6 @@ By Paddle's own gradients of the untouched layer.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import optree
 import paddle
@@ -21,35 +19,11 @@ from conftest import (
     random_like,
     snapshot,
 )
+from layers import Found, Noisy, Smooth, Tangled
 from paddle_chainrules import hvp, jvp, stateless, value_and_grad
 from paddle_chainrules._vjp_net import VJP
 
 EXACT = {"rtol": 1e-12, "atol": 1e-13}
-
-
-class Found(NamedTuple):
-    score: paddle.Tensor
-    best: paddle.Tensor
-    label: str
-
-
-class Tangled(nn.Layer):
-    """Nested arguments and results, of every kind there is."""
-
-    def __init__(self):
-        super().__init__()
-        self.encoder = nn.Linear(3, 4)
-        self.decoder = nn.Linear(4, 2)
-
-    def forward(self, pair, options, *, gain, shift=None, twice=False):
-        (x, scales), (index,) = pair
-        hidden = paddle.tanh(self.encoder(x) * scales["a"] + scales["b"])
-        score = self.decoder(hidden[index]) * gain
-        if shift is not None:
-            score = score + shift["by"][0]
-        score = 2 * score if twice else score
-        found = Found(score, score.argmax(1), "found")
-        return found, {"hidden": hidden, "count": len(options)}, [None, (hidden * 3,)]
 
 
 def tangled():
@@ -187,21 +161,6 @@ def test_what_has_no_derivative_has_no_cotangent():
         pullback(cotangent[:2])
 
 
-class Noisy(nn.Layer):
-    """Everything random, with statistics."""
-
-    def __init__(self):
-        super().__init__()
-        self.first = nn.Linear(3, 40)
-        self.norm = nn.BatchNorm1D(40)
-        self.dropout = nn.Dropout(0.5)
-        self.last = nn.Linear(40, 2)
-
-    def forward(self, x):
-        hidden = self.dropout(paddle.tanh(self.norm(self.first(x))))
-        return self.last(hidden + 0.1 * paddle.randn(hidden.shape, hidden.dtype))
-
-
 def test_a_seed_gives_the_same_numbers():
     layer = Noisy().to(dtype="float64")
     net, params, buffers = stateless(layer)
@@ -335,18 +294,6 @@ def second_order(layer, args, kwargs, cotangent, vectors):
     return grads, paddle.grad(total, [*wanted, cotangent], allow_unused=True)
 
 
-class Smooth(nn.Layer):
-    def __init__(self):
-        super().__init__()
-        self.conv = nn.Conv2D(2, 3, 3, padding=1)
-        self.norm = nn.BatchNorm2D(3)
-        self.last = nn.Linear(3, 2)
-
-    def forward(self, image, *, scale):
-        hidden = paddle.tanh(self.norm(self.conv(image)))
-        return self.last(hidden.mean([2, 3]) * scale)
-
-
 def test_second_order_of_any_net():
     layer = Smooth().to(dtype="float64")
     image, scale = randn([4, 2, 5, 6], "float64"), randn([4, 1], "float64", 1)
@@ -361,12 +308,12 @@ def test_second_order_of_any_net():
     layer.set_state_dict(state)
 
     (by_params, (by_image,), by_kwargs), pullback = VJP(net).pullback(
-        params, (image,), kwargs, cotangent
+        params, (image,), kwargs, (cotangent,)
     )
     assert_same([*by_params, by_image, by_kwargs["scale"]], list(first), **EXACT)
     *by_params, by_image, by_scale = vectors
     given = by_params, (by_image,), {"scale": by_scale}
-    by_name, ((by_image,), by_kwargs, by_cotangent) = pullback(given)
+    by_name, ((by_image,), by_kwargs, (by_cotangent,)) = pullback(given)
     found = [*by_name.values(), by_image, by_kwargs["scale"], by_cotangent]
     for one, other in zip(found, second, strict=True):
         assert_same(one, other, rtol=1e-9, atol=1e-11)
@@ -406,8 +353,8 @@ def test_second_order_ends_with_a_sentence():
     with pytest.raises(NotImplementedError, match="rnn_grad has no gradient"):
         hvp(lambda tree: output(*tree).sum(), (params, x), (params, x))
     ones = paddle.ones([2, 5, 4])
-    assert len(VJP(net).forward(params, (x,), {}, (ones, None))[0]) == 4
+    assert len(VJP(net).forward(params, (x,), {}, (ones, None, None))[0]) == 4
     with pytest.raises(NotImplementedError, match="rnn_grad has no gradient"):
-        VJP(net).pullback(params, (x,), {}, (ones, None))
+        VJP(net).pullback(params, (x,), {}, (ones, None, None))
     with pytest.raises(NotImplementedError, match="all its inputs or none.*too"):
         jvp(lambda x: output(params, x), (x,), (x,))

@@ -3,7 +3,7 @@ module PaddleChainRulesLuxCoreExt
 
 using LuxCore: LuxCore, AbstractLuxLayer
 using PaddleChainRules:
-    PaddleChainRules, PaddleModuleWrapper, PaddleNet, fresh_parameters
+    PaddleChainRules, PaddleModuleWrapper, PaddleNet, fresh_parameters, initial_state
 using Random: AbstractRNG
 
 """
@@ -25,11 +25,11 @@ function LuxCore.initialparameters(rng::AbstractRNG, layer::PaddleLuxLayer)
     return named(layer.net, drawn === nothing ? map(copy, layer.params) : drawn)
 end
 
-LuxCore.initialstates(::AbstractRNG, ::PaddleLuxLayer) = NamedTuple()
+LuxCore.initialstates(rng::AbstractRNG, layer::PaddleLuxLayer) =
+    initial_state(layer.net; seed = rand(rng, UInt64))
 LuxCore.parameterlength(layer::PaddleLuxLayer) = layer.net.nparams
-LuxCore.statelength(::PaddleLuxLayer) = 0
 
-(layer::PaddleLuxLayer)(x, ps, st::NamedTuple) = (layer.net(x, ps), st)
+(layer::PaddleLuxLayer)(x, ps, st::NamedTuple) = layer.net(x, ps, st)
 
 Base.show(io::IO, layer::PaddleLuxLayer) = print(io, "luxlayer(", layer.net, ")")
 

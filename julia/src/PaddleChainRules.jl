@@ -16,8 +16,12 @@ include("exchange.jl")
 include("net.jl")
 export PaddleFCNet, PaddleModuleWrapper, PaddleNet
 
+include("nested.jl")
+
+include("state.jl")
+
 include("derivatives.jl")
-export derivative, derivatives, jvp, laplacian
+export derivative, derivatives, jvp, laplacian, vjp
 
 include("activations.jl")
 
@@ -35,6 +39,8 @@ export luxlayer
 include("pullback.jl")
 
 include("rules.jl")
+
+include("twice.jl")
 
 include("precompile.jl")
 

@@ -141,7 +141,7 @@ A derivative of a net, as a net with the same parameters: `"laplacian"`, `"jvp"`
 `"pushforward"`, a multi-index, or a tuple of them.
 """
 function applied(net::PaddleNet, what)
-    return get!(net.handle.operators, what) do
+    return derived(net, what) do handle
         net.handle.closed || what == "pushforward" || throw(
             ArgumentError(
                 "derivatives by the input in closed form need a fully connected net with one " *
@@ -149,9 +149,8 @@ function applied(net::PaddleNet, what)
                 "them between; got $net",
             ),
         )
-        bridge()
-        net_of(net.handle.object.operator(python_name(what)))
-    end::PaddleNet
+        return handle.operator(python_name(what))
+    end
 end
 
 python_name(what::String) = what

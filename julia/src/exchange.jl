@@ -142,8 +142,8 @@ in_turn(f::F, ::Tuple{}) where {F} = f()
 Refuse arrays on different devices.
 """
 check_device(::Tuple{Vararg{Array}}) = nothing
-function check_device(arrays::Tuple)
-    devices = map(device, arrays)
+function check_device(given::Tuple)
+    devices = [device(x) for x in given if x isa AbstractArray]
     allequal(devices) || throw(
         ArgumentError(
             "parameters, inputs and cotangents must be on one device, got arrays on " *
@@ -164,6 +164,7 @@ const IS_GPU_BUILD = Ref(false)
 const FROM_DLPACK = PythonCall.pynew()
 const TO_DLPACK = PythonCall.pynew()
 const TUPLE = PythonCall.pynew()
+const TENSOR = PythonCall.pynew()
 const NONE = PythonCall.pynew()
 const TRUE = PythonCall.pynew()
 const FALSE = PythonCall.pynew()
@@ -179,6 +180,7 @@ function start_exchange()
     PythonCall.pycopy!(FROM_DLPACK, dlpack.from_dlpack)
     PythonCall.pycopy!(TO_DLPACK, dlpack.to_dlpack)
     PythonCall.pycopy!(TUPLE, PythonCall.pybuiltins.tuple)
+    PythonCall.pycopy!(TENSOR, PADDLE.Tensor)
     PythonCall.pycopy!(NONE, PythonCall.pybuiltins.None)
     PythonCall.pycopy!(TRUE, PythonCall.pybuiltins.True)
     PythonCall.pycopy!(FALSE, PythonCall.pybuiltins.False)
@@ -265,8 +267,9 @@ function owned_item(object::PyPtr, i)
     keep(item)
     return PythonCall.pynew(item)
 end
-is_tuple(object::PyPtr) =
-    ccall(PYTHON[].is_instance, Cint, (PyPtr, PyPtr), object, PythonCall.getptr(TUPLE)) == 1
+is_tuple(object::PyPtr) = is_instance(object, TUPLE)
+is_instance(object::PyPtr, type::Py) =
+    ccall(PYTHON[].is_instance, Cint, (PyPtr, PyPtr), object, PythonCall.getptr(type)) == 1
 
 """
     text(string::Py) -> String

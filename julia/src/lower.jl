@@ -85,7 +85,7 @@ struct LoweredModule{L<:Lowered,P<:Tuple}
     params::P
 end
 
-@functor LoweredModule (params,)
+Functors.@functor LoweredModule (params,)
 @leaf Lowered
 
 lower(w::PaddleModuleWrapper) = LoweredModule(lower(w.net), w.params)

@@ -1,6 +1,6 @@
 # Nets: a handle on the Python side, parameters on the Julia side.
 
-using Functors: Functors, @functor, @leaf
+using Functors: Functors, @leaf
 using Random: Random
 
 """
@@ -72,16 +72,23 @@ end
 
 A net without parameters of its own: `net(x, ps)`.
 
-`x` is an array with the batch last, of size `(features, batch)` for a fully connected net;
-a tuple of arrays where the layer takes several. `ps` is one of
+`x` is an array with the batch last, of size `(features, batch)` for a fully connected net; a
+tuple where the layer takes several arguments, a named tuple where it takes them by keyword.
+These may be nested: arguments are arrays, tuples and named tuples (dicts in Python) of
+arguments, and integers, Booleans, strings, `nothing` and `Py` objects, which have no gradient.
+Keyword arguments of the call go to the layer too, all but `seed`, a whole number that the
+random numbers of the layer are drawn from instead of Paddle's own, and `buffers`, see
+[`initial_state`](@ref PaddleChainRules.initial_state). `ps` is one of
 
 - a flat vector, the parameters in order, each as `vec` of the Julia array, or a
   `ComponentVector` with the names below in that order;
 - a named tuple with the names `net.names`, for example `ps.var"0.weight"`;
 - a tuple in that order, such as `wrapper.params`.
 
-The gradient with respect to `ps` has the form of `ps`. Outputs are plain arrays, in tuples
-and named tuples where the layer returns several.
+The gradient with respect to `ps` has the form of `ps`, that by `x` the form of `x`. Keyword
+arguments of the call are held constant, but differentiated by Zygote; a named tuple `x` is
+differentiated by everything. Outputs are plain arrays, in tuples and named tuples where the
+layer returns several; what is no tensor is passed through.
 
 Throws a `DimensionMismatch` for a wrong size, an `ArgumentError` for a wrong name, element
 type or kind of array, and Python's own exception for what Paddle refuses.
@@ -134,12 +141,13 @@ end
 
 # What the REPL and notebooks show: a line, and a table with a row for each parameter.
 Base.show(io::IO, ::MIME"text/plain", net::PaddleNet) = describe(io, net, net)
-function describe(io::IO, shown, net::PaddleNet)
+function describe(io::IO, shown, net::PaddleNet, flags = nothing)
     show(io, shown)
     width = maximum(textwidth ∘ string, net.names; init = 0)
     sizes = map(size -> join(size, '×'), net.sizes)
-    for (name, size, T) in zip(net.names, sizes, net.eltypes)
+    for (i, (name, size, T)) in enumerate(zip(net.names, sizes, net.eltypes))
         print(io, "\n  ", rpad(name, width), "  ", rpad(size, maximum(textwidth, sizes)), "  ", T)
+        flags === nothing || flags[i] || print(io, "  frozen")
     end
     return nothing
 end
@@ -154,7 +162,8 @@ layer trains; frozen parameters and running statistics stay as they are now; `fr
 more of them, by name or pattern such as `"encoder.*"`, one or several). They are
 copies: the layer is never changed. `Zygote.gradient(m -> loss(m, x, y), wrapper)` gives
 `grad.params[i]`; Functors, Optimisers and `destructure` see the parameters and nothing
-else. Several arguments `wrapper(x, y)` go to the layer as such.
+else. Arguments `wrapper(x, y; z)` go to the layer as such, nested or not, as for a
+[`PaddleNet`](@ref).
 
 Throws an `ArgumentError` where `layer` is no `paddle.nn.Layer`.
 
@@ -165,14 +174,33 @@ wrapper = PaddleModuleWrapper(layer)
 wrapper(rand(Float32, 3, 32)) # 2×32
 ```
 """
-struct PaddleModuleWrapper{P<:Tuple}
+struct PaddleModuleWrapper{P<:Tuple,T}
     net::PaddleNet
     params::P
 
-    PaddleModuleWrapper(net::PaddleNet, params::P) where {P<:Tuple} = new{P}(net, params)
+    # T tells which of them are trained, a flag for each; nothing for all.
+    PaddleModuleWrapper(net::PaddleNet, params::P, T = nothing) where {P<:Tuple} =
+        new{P,T}(net, params)
 end
 
-@functor PaddleModuleWrapper (params,)
+trained(::PaddleModuleWrapper{P,T}) where {P,T} = T
+
+# What is frozen is a child of its own, so that `Optimisers.trainable` can leave it out.
+Functors.functor(::Type{<:PaddleModuleWrapper{P,nothing}}, w) where {P} =
+    (; w.params), children -> PaddleModuleWrapper(w.net, children.params)
+
+function Functors.functor(::Type{<:PaddleModuleWrapper{P,T}}, w) where {P,T}
+    hasproperty(w, :frozen) && return w, identity # children already, of offsets or gradients
+    params = w.params === nothing ? map(Returns(nothing), T) : w.params # a gradient has none
+    children = (params = select(params, T), frozen = select(params, map(!, T)))
+    function rebuild(children)
+        parts = map(Iterators.Stateful, (children.params, children.frozen))
+        return PaddleModuleWrapper(w.net, map(t -> popfirst!(parts[t ? 1 : 2]), T), T)
+    end
+    return children, rebuild
+end
+
+select(params, flags::Tuple) = Tuple(params[i] for i in eachindex(flags) if flags[i])
 
 function PaddleModuleWrapper(layer; frozen = ())
     python = bridge()
@@ -185,11 +213,39 @@ function PaddleModuleWrapper(layer; frozen = ())
             ),
         )
     end
-    names = frozen isa AbstractString ? (frozen,) : Tuple(frozen)
+    return wrapper(python.layer(object, python_names("frozen", frozen)))
+end
+
+function python_names(what, given)
+    names = given isa AbstractString ? (given,) : Tuple(given)
     all(name -> name isa AbstractString, names) || throw(
-        ArgumentError("frozen takes names of parameters and patterns of them, got $(repr(frozen))"),
+        ArgumentError("$what takes names of parameters and patterns of them, got $(repr(given))"),
     )
-    return wrapper(python.layer(object, pytuple(map(String, names))))
+    return pytuple(map(String, names))
+end
+
+"""
+    PaddleChainRules.freeze(wrapper, names)
+
+The same wrapper with some parameters held constant, by name or pattern such as `"encoder.*"`, one
+or several; `freeze(wrapper, ())` has none.
+
+They stay in `wrapper.params`, unlike those that `PaddleModuleWrapper(layer; frozen)` leaves out,
+so that they may be trained later. Their gradients are `NoTangent()` (`nothing` in Zygote)
+and are not computed, and `Optimisers.trainable` leaves them out of `setup`, `update` and
+`destructure`.
+
+```julia
+layer = paddle.nn.Sequential(
+    paddle.nn.Linear(3, 16), paddle.nn.Sigmoid(), paddle.nn.Linear(16, 2))
+head_only = PaddleChainRules.freeze(PaddleModuleWrapper(layer), "0.*")
+```
+"""
+function freeze(w::PaddleModuleWrapper, names)
+    given = pytuple(map(string, w.net.names))
+    found = bridge().chosen(given, python_names("freeze", names))
+    flags = Tuple(!PythonCall.pytruth(is_frozen) for is_frozen in found)
+    return PaddleModuleWrapper(w.net, w.params, all(flags) ? nothing : flags)
 end
 
 pytype_name(object::Py) = string(PythonCall.pytype(object).__name__)
@@ -221,9 +277,15 @@ PaddleNet(w::PaddleModuleWrapper) = w.net
 PaddleNet(layer) = PaddleModuleWrapper(layer).net
 
 function Base.show(io::IO, w::PaddleModuleWrapper)
-    return print(io, "PaddleModuleWrapper(", w.net.label, ", ", w.net.nparams, " parameters)")
+    print(io, "PaddleModuleWrapper(", w.net.label, ", ", w.net.nparams, " parameters")
+    flags = trained(w)
+    if flags !== nothing
+        count = sum(length, select(w.params, map(!, flags)); init = 0)
+        print(io, ", ", count, " of them frozen")
+    end
+    return print(io, ")")
 end
-Base.show(io::IO, ::MIME"text/plain", w::PaddleModuleWrapper) = describe(io, w, w.net)
+Base.show(io::IO, ::MIME"text/plain", w::PaddleModuleWrapper) = describe(io, w, w.net, trained(w))
 
 """
     PaddleFCNet(dim_in, dim_out, num_layers, hidden; dtype="float32", activation="sigmoid", seed)
@@ -279,11 +341,23 @@ python_activation(f) = throw(
         "a Julia function can't run inside Paddle",
     ),
 )
-(net::PaddleNet)(x, ps) = forward(net, inputs(x), ps)
-(w::PaddleModuleWrapper)(xs...) = forward(w.net, xs, w.params)
+(net::PaddleNet)(x, ps; kwargs...) = evaluate(net, x, ps, values(kwargs))
+(w::PaddleModuleWrapper)(xs...; kwargs...) = evaluate(w.net, xs, w.params, values(kwargs))
 
 inputs(x::AbstractArray) = (x,)
 inputs(xs::Tuple) = xs
+
+"""
+    derived(make, net, key) -> PaddleNet
+
+A net with the same parameters, of the Python handle `make(handle)`; made once.
+"""
+function derived(make, net::PaddleNet, key)
+    return get!(net.handle.operators, key) do
+        bridge()
+        return net_of(make(net.handle.object))
+    end::PaddleNet
+end
 
 """
     is_flat(ps)
@@ -373,9 +447,7 @@ The inputs as dense arrays, checked as far as the net knows them.
 """
 function input_arrays(net::PaddleNet, xs::Tuple)
     for x in xs
-        x isa AbstractArray || throw(
-            ArgumentError("a net takes arrays, got a $(typeof(x)); wrap a number as [x]"),
-        )
+        x isa AbstractArray || continue # a constant
         dlpack_type(eltype(x)) # refuses here what can't cross, before anything is lent
         if eltype(x) <: AbstractFloat && net.eltype !== nothing
             check_eltype("the input", eltype(x), net.eltype)
@@ -468,19 +540,6 @@ function unpack(net::PaddleNet, packed::PyPtr, inputs::Tuple)
         return ntuple(i -> receive_as(A, tuple_item(packed, i)), Int(tuple_length(packed)) - 1)
     end
     is_tuple(packed) || return receive(packed)
-    arrays = [receive(tuple_item(packed, i)) for i in 1:(tuple_length(packed)-1)]
-    return nest(owned_item(packed, 0), Iterators.Stateful(arrays))
-end
-
-function nest(structure::Py, arrays)
-    if PythonCall.pyis(structure, PythonCall.pybuiltins.None)
-        return popfirst!(arrays)
-    elseif PythonCall.pyisinstance(structure, PythonCall.pybuiltins.dict)
-        names = sort!(PythonCall.pyconvert(Vector{String}, PythonCall.pylist(structure)))
-        return NamedTuple{Tuple(Symbol.(names))}(Tuple(nest(structure[n], arrays) for n in names))
-    elseif PythonCall.pyhasattr(structure, "_fields")
-        names = PythonCall.pyconvert(Vector{String}, PythonCall.pylist(structure._fields))
-        return NamedTuple{Tuple(Symbol.(names))}(Tuple(nest(part, arrays) for part in structure))
-    end
-    return Tuple(nest(part, arrays) for part in structure)
+    found = Any[receive_any(tuple_item(packed, i)) for i in 1:(tuple_length(packed)-1)]
+    return nest(owned_item(packed, 0), found)
 end

@@ -31,6 +31,14 @@ Sizes and element types of an output, nested as it is, without its arrays.
 """
 outline(y::AbstractArray) = Leaf(eltype(y), size(y))
 outline(y::Union{Tuple,NamedTuple}) = map(outline, y)
+outline(_) = Passed()
+
+"Stands for an output that is no array, and has no derivative."
+struct Passed end
+
+has_derivative(leaf::Leaf) = is_differentiable(leaf.eltype)
+has_derivative(::Passed) = false
+has_derivative(parts::Union{Tuple,NamedTuple}) = any(has_derivative, parts)
 
 """
     collect_cotangents!(out, ȳ, shape)
@@ -54,6 +62,8 @@ function collect_cotangents!(out, ȳ, leaf::Leaf)
     push!(out, eltype(array) == leaf.eltype ? array : convert(Array{leaf.eltype}, array))
     return out
 end
+
+collect_cotangents!(out, _, ::Passed) = push!(out, nothing)
 
 function collect_cotangents!(out, ȳ, shape::Union{Tuple,NamedTuple})
     ȳ = unthunk(ȳ)
@@ -91,17 +101,18 @@ mutable struct Reverse{P<:Tuple,I<:Tuple}
     params::P
     inputs::I
     flat::Bool
-    shape::Union{Leaf,Tuple,NamedTuple}
+    shape::Union{Leaf,Passed,Tuple,NamedTuple}
     back::Py
     left::Asked
+    trained::Union{Nothing,Tuple{Vararg{Bool}}} # which of the parameters, where not all
 end
 
 """
-    reversible(net, xs, ps) -> y, reverse::Reverse
+    reversible(net, xs, ps, trained = nothing) -> y, reverse::Reverse
 
 The value, in one crossing; [`gradients`](@ref) is one more.
 """
-function reversible(net::PaddleNet, xs::Tuple, ps)
+function reversible(net::PaddleNet, xs::Tuple, ps, trained = nothing)
     bridge()
     params, inputs = arrays(net, xs, ps)
     flat = is_flat(ps)
@@ -114,7 +125,7 @@ function reversible(net::PaddleNet, xs::Tuple, ps)
             drop(made)
         end
     end
-    return y, Reverse(net, params, inputs, flat, outline(y), back, ALL)
+    return y, Reverse(net, params, inputs, flat, outline(y), back, ALL, trained)
 end
 
 """
@@ -123,6 +134,12 @@ end
 Dense arrays, or `nothing` for zero, of a cotangent that is nested as the output, checked.
 """
 function cotangents(reverse::Reverse, ȳ)
+    has_derivative(reverse.shape) || throw(
+        ArgumentError(
+            "the net gives nothing that has a derivative, only integers, Booleans and what is " *
+            "no array; so there is no gradient of it",
+        ),
+    )
     found = collect_cotangents!(Any[], ȳ, reverse.shape)
     check_device((reverse.inputs..., filter(!isnothing, found)...))
     return found
@@ -148,11 +165,12 @@ function with_gradients(f::F, reverse::Reverse, cotangents::Vector, asked::Asked
     GC.@preserve params inputs cotangents in_turn((params..., inputs...)) do
         last = is_last!(reverse, asked)
         lent = PyPtr[c === nothing ? none() : lend(c) for c in cotangents]
-        some = asked.some === nothing ? NONE : pytuple(asked.some)
-        params_flag = asked.some === nothing ? boolean(asked.params) : PythonCall.getptr(some)
-        flags = (params_flag, boolean(asked.inputs), boolean(last))
+        flags = asked.some !== nothing ? asked.some : asked.params ? reverse.trained : nothing
+        some = flags === nothing ? NONE : pytuple(flags)
+        params_flag = flags === nothing ? boolean(asked.params) : PythonCall.getptr(some)
+        first_three = (params_flag, boolean(asked.inputs), boolean(last))
         found = try
-            GC.@preserve some call(back!(reverse), PyPtr[flags...; lent])
+            GC.@preserve some call(back!(reverse), PyPtr[first_three...; lent])
         finally
             foreach(((c, p),) -> c === nothing || drop(p), zip(cotangents, lent))
             # In closed form what Paddle keeps is the object itself.
@@ -205,12 +223,13 @@ receive_gradient(::A, tensor::PyPtr) where {A<:Array} =
 receive_gradient(_, tensor::PyPtr) = tensor == none() ? nothing : receive(tensor)
 
 """
-    PaddleChainRules.pullback(net, x, ps) -> y, back
-    PaddleChainRules.pullback(wrapper, x)
+    PaddleChainRules.pullback(net, x, ps; kwargs...) -> y, back
+    PaddleChainRules.pullback(wrapper, x; kwargs...)
 
 The value, and `back(ȳ; into, accumulate = false) -> p̄s, x̄`, which gives gradients nested as
-`ps` and `x` (a tuple where `x` is one), without automatic differentiation around them. It
-may be called again and again; `nothing` stands where there is no gradient.
+`ps` and `x`, without automatic differentiation around them. It may be called again and again;
+`nothing` stands where there is no gradient. Keyword arguments are those of the net, held
+constant.
 
 `into` is the same pair of arrays of your own, `nothing` where a gradient is not wanted: it is
 written there, or added with `accumulate = true`, without a new array of that size, and it is
@@ -230,9 +249,11 @@ for _ in 1:4
 end
 ```
 """
-function pullback(net::PaddleNet, x, ps)
-    y, reverse = reversible(net, inputs(x), ps)
-    nest_inputs(x̄s) = x isa Tuple ? x̄s : only(x̄s)
+function pullback(net::PaddleNet, x, ps; kwargs...)
+    kw = values(kwargs)
+    row, y, reverse = in_a_row(net, x, ps, kw)
+    nest_inputs(x̄s) = x isa AbstractArray ? first(x̄s) :
+                      nested_as((_, x̄) -> x̄, x, Iterators.Stateful(x̄s))
     function back(ȳ; into = nothing, accumulate::Bool = false)
         found = cotangents(reverse, ȳ)
         if into === nothing
@@ -243,13 +264,30 @@ function pullback(net::PaddleNet, x, ps)
         into isa Tuple && length(into) == 2 || throw(
             ArgumentError("into must be a pair, for the parameters and for the input, got $(typeof(into))"),
         )
-        p̄s, x̄s = param_buffers(into[1], ps, net.names), input_buffers(into[2], x)
+        p̄s = param_buffers(into[1], ps, net.names)
+        x̄s = input_buffers(into[2], x)
+        x̄s = (x̄s..., map(Returns(nothing), row[length(x̄s)+1:end])...)
         write_gradients!(p̄s, x̄s, reverse, found, accumulate)
         return into
     end
     return y, back
 end
-pullback(w::PaddleModuleWrapper, x) = pullback(w.net, x, w.params)
+pullback(w::PaddleModuleWrapper, x; kwargs...) = pullback(w.net, x, w.params; kwargs...)
+
+"""
+    in_a_row(net, x, ps, kw) -> leaves, y, reverse
+
+As [`reversible`](@ref), of nested arguments, those of `x` first.
+"""
+function in_a_row(net::PaddleNet, x::Plain, ps, ::NamedTuple{()}, trained = nothing)
+    row = inputs(x)
+    return row, reversible(net, row, ps, trained)...
+end
+function in_a_row(net::PaddleNet, x, ps, kw::NamedTuple, trained = nothing)
+    args, kwargs = arguments(x, kw)
+    row = (leaves(args)..., leaves(kwargs)...)
+    return row, reversible(called(net, args, kwargs), row, ps, trained)...
+end
 
 nest_params(p̄s, ::AbstractVector, _) = only(p̄s)
 nest_params(p̄s, ::Tuple, _) = p̄s
@@ -277,13 +315,19 @@ function param_buffers(given, ps::NamedTuple, names)
     return Tuple(given[name] for name in names)
 end
 
-input_buffers(given, _) = (given,)
-input_buffers(::Nothing, xs::Tuple) = map(Returns(nothing), xs)
-function input_buffers(given, xs::Tuple)
-    given isa Tuple && length(given) == length(xs) || throw(
-        ArgumentError("into for the inputs must be nothing or a tuple of $(length(xs)), got a $(typeof(given))"),
+"Buffers in a row, one or `nothing` for each leaf of `x`."
+function input_buffers(given, x)
+    given === nothing && return map(Returns(nothing), leaves(x))
+    x isa Union{Tuple,NamedTuple} || return (given,)
+    kind = x isa Tuple ? Tuple : NamedTuple
+    given isa kind && issetequal(keys(given), keys(x)) || throw(
+        ArgumentError(
+            "into for the inputs must be nothing or nested as they are, " *
+            (x isa Tuple ? "a tuple of $(length(x))" : "a named tuple of $(keys(x))") *
+            ", got a $(typeof(given))",
+        ),
     )
-    return given
+    return Tuple(Iterators.flatten(input_buffers(given[key], x[key]) for key in keys(x)))
 end
 
 function check_buffers(buffers::Tuple, primals::Tuple)

@@ -85,10 +85,10 @@ end
 
 `back(ȳ)` gives the tangents of the inputs, a tuple, and that of the parameters.
 """
-function rule(how, net::PaddleNet, xs::Tuple, ps)
-    y, reverse = reversible(net, xs, ps)
+function rule(how, net::PaddleNet, xs::Tuple, ps, trained = nothing)
+    y, reverse = reversible(net, xs, ps, trained)
     project_ps = params_projector(ps, net.names)
-    project_xs = map(ProjectTo, xs)
+    project_xs = map(projector, xs)
     function back(ȳ)
         Δ = unthunk(ȳ)
         Δ isa AbstractZero && return map(Returns(ZeroTangent()), project_xs), ZeroTangent()
@@ -107,37 +107,143 @@ function rule(how, net::PaddleNet, xs::Tuple, ps)
     return y, back
 end
 
-function net_rule(how, net::PaddleNet, x::AbstractArray, ps)
-    y, back = rule(how, net, (x,), ps)
+projector(x::AbstractArray) = ProjectTo(x)
+projector(::Constant) = nothing
+
+"""
+    NetPullback
+
+The pullback of a net's rule, which knows what it is of, so that it can be differentiated too.
+"""
+struct NetPullback{F,X,P,K<:NamedTuple}
+    back::F # ȳ to the tangents of x, kw and ps
+    net::PaddleNet
+    x::X
+    ps::P
+    kw::K
+    shape::Union{Leaf,Passed,Tuple,NamedTuple} # of y
+end
+
+function (pullback::NetPullback)(ȳ)
+    x̄, _, p̄s = pullback.back(ȳ)
+    return NoTangent(), x̄, p̄s
+end
+
+"""
+    net_rule(how, net, x, ps, kw = (;), trained = nothing) -> y, pullback::NetPullback
+"""
+function net_rule(how, net::PaddleNet, x::AbstractArray, ps, ::NamedTuple{()} = (;), trained = nothing)
+    y, back = rule(how, net, (x,), ps, trained)
     function paddle_net_pullback(ȳ)
         (x̄,), p̄s = back(ȳ)
-        return NoTangent(), x̄, p̄s
+        return x̄, NoTangent(), p̄s
     end
-    return y, paddle_net_pullback
+    return y, NetPullback(paddle_net_pullback, net, x, ps, (;), outline(y))
 end
 
-function net_rule(how, net::PaddleNet, xs::X, ps) where {X<:Tuple}
-    y, back = rule(how, net, xs, ps)
+function net_rule(how, net::PaddleNet, xs::Tuple{Vararg{AbstractArray}}, ps, ::NamedTuple{()} = (;), trained = nothing)
+    y, back = rule(how, net, xs, ps, trained)
     function paddle_net_pullback(ȳ)
         x̄s, p̄s = back(ȳ)
-        return NoTangent(), Tangent{X}(x̄s...), p̄s
+        return Tangent{typeof(xs)}(x̄s...), NoTangent(), p̄s
     end
-    return y, paddle_net_pullback
+    return y, NetPullback(paddle_net_pullback, net, xs, ps, (;), outline(y))
 end
+
+function net_rule(how, net::PaddleNet, x, ps, kw::NamedTuple = (;), trained = nothing)
+    args, kwargs = arguments(x, kw)
+    row = (leaves(args)..., leaves(kwargs)...)
+    y, back = rule(how, called(net, args, kwargs), row, ps, trained)
+    function paddle_net_pullback(ȳ)
+        x̄s, p̄s = back(ȳ)
+        rest = Iterators.Stateful(x̄s)
+        return nested_tangent(x, rest), nested_tangent(kw, rest), p̄s
+    end
+    return y, NetPullback(paddle_net_pullback, net, x, ps, kw, outline(y))
+end
+
+"Tangents in a row, nested as their primal."
+nested_tangent(::Union{AbstractArray,Constant}, row) = popfirst!(row)
+nested_tangent(xs::Tuple, row) = Tangent{typeof(xs)}(map(x -> nested_tangent(x, row), xs)...)
+nested_tangent(xs::NamedTuple, row) = Tangent{typeof(xs)}(; map(x -> nested_tangent(x, row), xs)...)
+
+"""
+    WrapperPullback
+
+The same of a wrapper's rule.
+"""
+struct WrapperPullback{W<:PaddleModuleWrapper,N<:NetPullback}
+    of::N
+    WrapperPullback{W}(of::N) where {W,N} = new{W,N}(of)
+end
+
+function (pullback::WrapperPullback{W})(ȳ) where {W}
+    x̄s, _, p̄s = pullback.of.back(ȳ)
+    return wrapper_tangent(W, p̄s), parts(x̄s, pullback.of.x)...
+end
+
+wrapper_tangent(::Type{W}, p̄s) where {W} =
+    Tangent{W}(; net = NoTangent(), params = p̄s)
+
+"The tangents of a tuple's items."
+parts(x̄s::Tangent, _) = ChainRulesCore.backing(x̄s)
+parts(x̄s::Tuple, _) = x̄s
+parts(zero::AbstractZero, xs::Tuple) = map(Returns(zero), xs)
 
 function wrapper_rule(how, w::W, xs...) where {W<:PaddleModuleWrapper}
-    y, back = rule(how, w.net, xs, w.params)
-    function paddle_module_wrapper_pullback(ȳ)
-        x̄s, p̄s = back(ȳ)
-        return Tangent{W}(; net = NoTangent(), params = p̄s), x̄s...
-    end
-    return y, paddle_module_wrapper_pullback
+    y, pullback = net_rule(how, w.net, xs, w.params, (;), trained(w))
+    return y, WrapperPullback{W}(pullback)
 end
 
-const Inputs = Union{AbstractArray,Tuple}
+const Inputs = Union{AbstractArray,Tuple,NamedTuple}
 
-ChainRulesCore.rrule(net::PaddleNet, x::Inputs, ps) = net_rule(Lazy(), net, x, ps)
-ChainRulesCore.rrule(w::PaddleModuleWrapper, xs...) = wrapper_rule(Lazy(), w, xs...)
+ChainRulesCore.rrule(net::PaddleNet, x::Inputs, ps; kw...) =
+    net_rule(Lazy(), net, x, ps, values(kw))
+function ChainRulesCore.rrule(w::W, xs...; kw...) where {W<:PaddleModuleWrapper}
+    y, pullback = net_rule(Lazy(), w.net, xs, w.params, values(kw), trained(w))
+    return y, WrapperPullback{W}(pullback)
+end
+
+"""
+    keyword_rule(how, f, xs, kw) -> y, back
+
+`back(ȳ)` gives the tangents of `kw` and of `f`, and those of `xs`, a tuple.
+"""
+function keyword_rule(how, net::PaddleNet, (x, ps)::Tuple{Any,Any}, kw::NamedTuple)
+    y, pullback = net_rule(how, net, x, ps, kw)
+    function keyword_pullback(ȳ)
+        x̄, k̄w, p̄s = pullback.back(ȳ)
+        return k̄w, NoTangent(), (x̄, p̄s)
+    end
+    return y, keyword_pullback
+end
+
+function keyword_rule(how, w::W, xs::Tuple, kw::NamedTuple) where {W<:PaddleModuleWrapper}
+    y, pullback = net_rule(how, w.net, xs, w.params, kw, trained(w))
+    function keyword_pullback(ȳ)
+        x̄s, k̄w, p̄s = pullback.back(ȳ)
+        return k̄w, wrapper_tangent(W, p̄s), parts(x̄s, xs)
+    end
+    return y, keyword_pullback
+end
+
+# With a state, of which nothing is differentiated.
+function state_rule(how, net::PaddleNet, x, ps, st::NamedTuple)
+    moded, kw = used(net, st)
+    y, pullback = net_rule(how, moded, x, ps, kw)
+    function state_pullback(ȳs)
+        Δ = unthunk(ȳs)
+        ȳ = Δ isa AbstractZero ? Δ : isempty(kw) ? Δ[1] : (Δ[1], buffers_part(Δ[2]))
+        return pullback(ȳ)..., NoTangent()
+    end
+    return with_state(y, st, kw), state_pullback
+end
+
+buffers_part(s̄t::Union{AbstractZero,Nothing}) = nothing
+buffers_part(s̄t) = s̄t.buffers # Python refuses one
+
+ChainRulesCore.rrule(net::PaddleNet, x::Inputs, ps, st::NamedTuple) =
+    state_rule(Lazy(), net, x, ps, st)
 
 # Derivatives by the input are nets too, with the arguments of the net they are of.
 function operator_rule(how, net::PaddleNet, x, ps, constants)

@@ -17,15 +17,15 @@ function to_tensor(x::AbstractArray)
 end
 
 """
-    native(layer, xs, cotangents) -> outputs, parameter gradients, input gradients
+    native(layer, xs, cotangents; kwargs = (;)) -> outputs, parameter gradients, input gradients
 
-Of the layer itself, by `paddle.grad`. `outputs(y)` picks the tensors that count.
+Of the layer itself, by `paddle.grad`: those of the floating arrays of `xs` and `kwargs`, which may
+be nested, in a row. `outputs(y)` picks the tensors that count.
 """
-function native(layer, xs::Tuple, cotangents::Tuple; outputs = y -> (y,))
-    tensors = map(to_tensor, xs)
-    floating = [t for t in tensors if pytruth(t.is_floating_point())]
-    foreach(t -> t.stop_gradient = false, floating)
-    ys = outputs(layer(tensors...))
+function native(layer, xs::Tuple, cotangents::Tuple; outputs = y -> (y,), kwargs = (;))
+    floating = Py[]
+    args, named = to_python(xs, floating), to_python(kwargs, floating)
+    ys = outputs(pyimport("functools").partial(layer, args...)(; (Symbol(string(k)) => named[k] for k in named)...))
     params = [p for p in layer.parameters() if !pytruth(p.stop_gradient)]
     found = paddle.grad(
         pylist(ys), pylist([params; floating]), pylist(map(to_tensor, cotangents));
@@ -35,11 +35,58 @@ function native(layer, xs::Tuple, cotangents::Tuple; outputs = y -> (y,))
     return map(from_numpy, ys), grads[1:length(params)], grads[(length(params)+1):end]
 end
 
+"Nested arguments as Python's, the floating tensors among them recorded, and in a row."
+function to_python(x::AbstractArray, floating)
+    tensor = to_tensor(x)
+    if eltype(x) <: AbstractFloat
+        tensor.stop_gradient = false
+        push!(floating, tensor)
+    end
+    return tensor
+end
+to_python(x, _) = Py(x)
+to_python(x::Symbol, _) = Py(string(x))
+to_python(xs::Tuple, floating) = pytuple([to_python(x, floating) for x in xs])
+to_python(xs::NamedTuple, floating) =
+    pydict([string(k) => to_python(x, floating) for (k, x) in pairs(xs)])
+
 "Equal in size and element type, and element by element in value."
 function same(found, expected; rtol = 1e-5, atol = 1e-6)
     size(found) == size(expected) || return false
     eltype(found) == eltype(expected) || return false
     return all(isapprox.(found, expected; rtol, atol))
+end
+
+"A module of Python's tests."
+function python_module(name)
+    sys = pyimport("sys")
+    tests = joinpath(dirname(dirname(@__DIR__)), "tests")
+    pyin(tests, sys.path) || sys.path.insert(0, tests)
+    return pyimport(name)
+end
+
+"""
+    unchanged(f, layer) -> Bool
+
+Whether `f()` leaves the layer as it was: tensors, buffers, gradients, modes, flags, hooks.
+"""
+function unchanged(f, layer)
+    snapshots = python_module("snapshots")
+    before = snapshots.snapshot(layer)
+    f()
+    snapshots.assert_unchanged(layer, before)
+    return true
+end
+
+"""
+    counted(f, names...) -> Vector{Int}
+
+How often `f()` calls each of some functions, `"module:attribute"`.
+"""
+function counted(f, names...)
+    count = python_module("counts").counted(names...)
+    pywith(_ -> f(), count)
+    return pyconvert(Vector{Int}, pylist(count.calls))
 end
 
 sequential() = paddle.nn.Sequential(

@@ -5,8 +5,7 @@ using Zygote: Zygote
 
 include("oracle.jl")
 
-pyimport("sys").path.insert(0, joinpath(dirname(dirname(@__DIR__)), "tests"))
-const NETS = pyimport("real_nets").NETS
+const NETS = python_module("real_nets").NETS
 
 @testset "$name" for name in pyconvert(Vector{String}, pylist(NETS))
     paddle.seed(7)

@@ -1,7 +1,13 @@
 using Test
 
+const FILES = (
+    "paddle", "exchange", "net", "arguments", "state", "frozen", "pullback", "rules", "twice",
+    "mixed", "derivatives", "lower", "carried", "components", "lux", "neuralpde", "realnets",
+    "training", "quality",
+)
+
 @testset verbose = true "PaddleChainRules" begin
-    @testset "$name" for name in ("paddle", "exchange", "net", "pullback", "rules", "derivatives", "lower", "carried", "components", "lux", "neuralpde", "realnets", "training", "quality")
+    @testset "$name" for name in FILES
         include("$name.jl")
     end
 end

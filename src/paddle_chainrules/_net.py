@@ -279,6 +279,10 @@ class RecordedPullback(NetPullback):
         labels = [*names, *(["an argument"] * (len(values) - len(names)))]
         return [Primal(*pair) for pair in zip(labels, values, strict=True)]
 
+    def nested_as_output(self, cotangents: Sequence[Any]) -> Tree:
+        """Cotangents in a row as ``pullback`` takes them; more are left out."""
+        return self._out_spec.unflatten(cotangents[: self._out_spec.num_leaves])
+
     def leaves(
         self,
         cotangents: Sequence[Tensor | None],

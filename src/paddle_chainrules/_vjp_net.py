@@ -12,11 +12,12 @@ from ._params import ParamSpec
 
 
 class VJP(Net):
-    """``forward(params, args, kwargs, cotangent)`` is the vjp of another net.
+    """``forward(params, args, kwargs, cotangents)`` is the vjp of another net.
 
-    It gives the gradients of the parameters in order, of ``args``, and of ``kwargs``
-    (None without any), with None where there is none. Its own vjp is of the second
-    order, and so on, as far as Paddle's kernels go.
+    Cotangents come in a row, one for each leaf of the output. It gives the gradients
+    of the parameters in order, of ``args``, and of ``kwargs`` (None without any), with
+    None where there is none. Its own vjp is of the second order, and so on, as far as
+    Paddle's kernels go.
     """
 
     def __init__(self, net: Net) -> None:
@@ -31,10 +32,11 @@ class VJP(Net):
         params: dict[str, Tensor],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        cotangent: Tree,
+        cotangents: tuple[Any, ...],
     ) -> Tree:
         _, pullback, *_ = self._net.recorded(params, args, kwargs)
         wrt = ("params", "args", "kwargs") if pullback.keywords else ("params", "args")
+        cotangent = pullback.nested_as_output(cotangents)
         grads, by_args, *rest = pullback(cotangent, wrt=wrt)
         by_params = [None] * len(params) if grads is None else [*grads.values()]
         by_args = (None,) * len(args) if by_args is None else by_args

@@ -35,6 +35,7 @@ from ._recording import is_differentiable, record
 from ._stateless import RESERVED, StatelessLayer, stateless
 from ._taylor import along, derivatives_of, partial_derivatives
 from ._vjp_net import VJP
+from ._wrt import selected
 
 Packed = Any
 """An output for Julia: a tensor, or ``(structure, leaf, ...)`` for anything else, where
@@ -56,10 +57,11 @@ is none or where the flags ``params`` and the Boolean ``args`` do not ask for it
 class Handle:
     """A net as Julia holds it: what it needs to know, and its entry points."""
 
-    def __init__(self, net: Net, label: str, features: int) -> None:
+    def __init__(self, net: Net, label: str, features: int = 0) -> None:
         self.net = net
         self.label = label
         self.features = features
+        self.activation = "" if net.chain is None else net.chain.activation
         self.names = net.spec.names
         self.shapes = net.spec.shapes
         self.dtypes = net.spec.dtypes
@@ -71,9 +73,7 @@ class Handle:
         Label, features, activation of a chain or nothing, then name, dtype and shape of
         each parameter, with U+001F between.
         """
-        chain = self.net.chain
-        activation = "" if chain is None else chain.activation
-        facts = [self.label, str(self.features), activation]
+        facts = [self.label, str(self.features), self.activation]
         for name, dtype, shape in zip(
             self.names, self.dtypes, self.shapes, strict=True
         ):
@@ -120,21 +120,25 @@ class Handle:
 
     def vjp(self) -> Handle:
         """A handle of the gradients of this net: :class:`VJP`."""
-        return Handle(VJP(self.net), f"vjp of {self.label}", 0)
+        return Handle(VJP(self.net), f"vjp of {self.label}")
 
     def in_mode(self, training: bool) -> Handle:
         """A handle of this net in training or evaluation mode."""
-        assert isinstance(self.net, StatelessLayer)
-        return of_layer(self.net.in_mode(training), self.label)
+        net = self.net
+        if not isinstance(net, StatelessLayer) or net.training == training:
+            return self
+        return of_layer(net.in_mode(training), self.label)
 
-    def buffers(self) -> tuple[str, tuple[Tensor, ...]]:
-        """Names, with U+001F between, and copies of what the net holds."""
-        held = self.net.buffers if isinstance(self.net, StatelessLayer) else {}
-        return "\x1f".join(held), tuple(value.clone() for value in held.values())
+    def state(self) -> tuple[str, tuple[Tensor, ...], bool] | None:
+        """Names of the buffers, with U+001F between, copies of them, and the mode.
 
-    def trains(self) -> bool:
-        """Whether the net is in training mode; one without modes is not."""
-        return isinstance(self.net, StatelessLayer) and self.net.training
+        None for a net that is no layer.
+        """
+        if not isinstance(self.net, StatelessLayer):
+            return None
+        held = self.net.buffers
+        copies = tuple(value.clone() for value in held.values())
+        return "\x1f".join(held), copies, self.net.training
 
     def _params(self, flat: bool, tensors: tuple[Tensor, ...]) -> Params:
         """What the net takes: theta, or a dict."""
@@ -155,7 +159,8 @@ class Called(Handle):
     """A net whose arguments are nested, which Julia holds as a net of its own."""
 
     def __init__(self, of: Handle, nesting: Nesting) -> None:
-        super().__init__(of.net, of.label, 0)
+        super().__init__(of.net, of.label)
+        self.activation = ""  # not in closed form
         self.nesting = nesting
 
     def bind(self, flat: bool, tensors: tuple[Tensor, ...]) -> Bound:
@@ -255,6 +260,8 @@ class Recorded(Bound):
             params: Flags, inputs: bool, last: bool, *cotangents: Tensor | None
         ) -> tuple[Any, ...]:
             nonlocal kept
+            if outputs is not None and any(c is not None for c in cotangents[outputs:]):
+                raise TypeError("the new buffers of a net have no derivative")
             pullback = kept or self._replay(state, leaves)
             kept = None if last else pullback
             grads = pullback.leaves(cotangents[:outputs], params, inputs)
@@ -417,6 +424,12 @@ class Pushforward(Bound):
             (self._nested(tangents), tangent if is_differentiable(x) else None),
         )
         return _pack((y, slope))
+
+
+def chosen(names: tuple[str, ...], patterns: tuple[str, ...]) -> tuple[bool, ...]:
+    """Which names are meant by names and patterns."""
+    found = {n for pattern in patterns for n in selected(pattern, names, "freeze")}
+    return tuple(name in found for name in names)
 
 
 def activations() -> str:

@@ -1,0 +1,77 @@
+# What a net keeps besides parameters, explicit: `net(x, ps, st)` gives `(y, st)`, as Lux has it.
+
+"""
+    PaddleChainRules.initial_state(net; seed)
+
+The state `st` of `net(x, ps, st)`, which gives `(y, st)` with the state of the next call:
+
+- `buffers`, a named tuple of arrays: what the layer holds but does not train, BatchNorm's
+  running statistics and frozen parameters among them; in training mode the new ones come back;
+- `seed`, of the random numbers of the call, drawn from Julia's default generator where not given:
+  the same state gives the same dropout. Each call returns the next seed;
+- `training`, `Val(true)` or `Val(false)`: the mode, at first the one that the layer had.
+
+Nothing of it has a derivative. A [`PaddleFCNet`](@ref) has none of it: its state is empty.
+
+```julia
+layer = paddle.nn.Sequential(paddle.nn.Linear(3, 16), paddle.nn.BatchNorm1D(16), paddle.nn.Dropout(0.5))
+wrapper = PaddleModuleWrapper(layer)
+net, st = PaddleNet(wrapper), PaddleChainRules.initial_state(PaddleNet(wrapper); seed = 1)
+y, st = net(rand(Float32, 3, 8), wrapper.params, st)
+quiet = merge(st, (; training = Val(false)))
+```
+"""
+function initial_state(net::PaddleNet; seed::Integer = rand(Random.default_rng(), UInt64))
+    bridge()
+    found = net.handle.object.state()
+    PythonCall.pyis(found, NONE) && return NamedTuple()
+    names = Tuple(Symbol.(split(text(found[0]), '\x1f'; keepempty = false)))
+    return (;
+        buffers = NamedTuple{names}(receive_all(found[1])),
+        seed = UInt64(seed),
+        training = Val(PythonCall.pytruth(found[2])),
+    )
+end
+
+"Of the next call: a linear congruential step with Knuth's constants, of period 2^64."
+next_seed(seed::Integer) = UInt64(seed) * 0x5851f42d4c957f2d + 0x14057b7ef767814f
+
+function in_mode(net::PaddleNet, st::NamedTuple)
+    haskey(st, :training) || return net
+    st.training isa Union{Val{true},Val{false}} || throw(
+        ArgumentError("st.training must be Val(true) or Val(false), got $(st.training)"),
+    )
+    return derived(handle -> handle.in_mode(st.training === Val(true)), net, st.training)
+end
+
+"""
+    used(net, st) -> net, kw
+
+The net in the mode of the state, and the keyword arguments that the state stands for; none
+where it has nothing to tell.
+"""
+function used(net::PaddleNet, st::NamedTuple)
+    isempty(st) && return net, (;)
+    keys(st) == (:buffers, :seed, :training) || throw(
+        ArgumentError(
+            "the state must have the names (:buffers, :seed, :training), as " *
+            "PaddleChainRules.initial_state gives it, or be empty; got $(keys(st))",
+        ),
+    )
+    moded = in_mode(net, st)
+    return moded, moded.handle.closed ? (;) : (; st.buffers, st.seed)
+end
+
+"The output and the next state, from what the net gives."
+function with_state(found, st::NamedTuple, kw::NamedTuple)
+    isempty(kw) && return found, advanced(st)
+    y, buffers = found
+    return y, advanced(merge(st, (; buffers)))
+end
+
+advanced(st::NamedTuple) = isempty(st) ? st : merge(st, (; seed = next_seed(st.seed)))
+
+function (net::PaddleNet)(x, ps, st::NamedTuple)
+    moded, kw = used(net, st)
+    return with_state(evaluate(moded, x, ps, kw), st, kw)
+end

@@ -1,0 +1,197 @@
+# Second derivatives of any net: its pullback, and rules of that.
+
+"""
+    vjp(net, x, ps, ȳ; kwargs...) -> p̄s, x̄
+    vjp(wrapper, x, ȳ; kwargs...) -> p̄s, x̄
+
+The gradients of `sum(ȳ .* net(x, ps))`, nested as `ps` and `x`, as a function that may be
+differentiated in its turn: by Zygote and whatever reads the rules of ChainRules. So may
+`Zygote.gradient` within `Zygote.gradient`.
+
+Second derivatives go by Paddle's kernels; where they end, or are known to be wrong, Python's
+`NotImplementedError` names the kernel.
+
+```julia
+wrapper = PaddleModuleWrapper(paddle.nn.Sequential(
+    paddle.nn.Linear(3, 16), paddle.nn.Tanh(), paddle.nn.Linear(16, 1)))
+x, ones_like_y = rand(Float32, 3, 8), ones(Float32, 1, 8)
+slope(w) = sum(abs2, vjp(w, x, ones_like_y)[2]) # a gradient penalty
+Zygote.gradient(slope, wrapper)
+```
+"""
+function vjp(net::PaddleNet, x, ps, ȳ; kwargs...)
+    _, back = pullback(net, x, ps; kwargs...)
+    return back(ȳ)
+end
+vjp(w::PaddleModuleWrapper, x, ȳ; kwargs...) = vjp(w.net, x, w.params, ȳ; kwargs...)
+
+function vjp_rule(how, net::PaddleNet, x, ps, ȳ, kw::NamedTuple)
+    _, of = net_rule(how, net, x, ps, kw)
+    x̄, _, p̄s = map(plain, of.back(ȳ))
+    function vjp_pullback(Δ)
+        Δp̄s, Δx̄ = two_parts(unthunk(Δ))
+        ȳ̄, x̿, p̿s = twice(of, ȳ, Δx̄, Δp̄s)
+        return NoTangent(), NoTangent(), x̿, p̿s, ȳ̄
+    end
+    return (p̄s, x̄), vjp_pullback
+end
+
+two_parts(Δ::AbstractZero) = Δ, Δ
+two_parts(Δ) = content(unthunk(Δ[1])), content(unthunk(Δ[2]))
+
+"A tangent without the wrapping of a tangent of a Tangent, as Zygote within Zygote has it."
+content(Δ) = Δ
+content(Δ::Union{Tangent,NamedTuple}) =
+    propertynames(Δ) == (:backing,) ? content(unthunk(Δ.backing)) : Δ
+
+"A tangent as the arrays it is made of, `nothing` where it is zero."
+plain(x̄) = plain(unthunk(x̄), nothing)
+plain(x̄::AbstractArray, _) = x̄
+plain(::Union{AbstractZero,Nothing}, _) = nothing
+plain(x̄::Tangent, _) = map(plain, ChainRulesCore.backing(x̄))
+
+ChainRulesCore.rrule(::typeof(vjp), net::PaddleNet, x, ps, ȳ; kw...) =
+    vjp_rule(Lazy(), net, x, ps, ȳ, values(kw))
+
+"""
+    twice(pullback, ȳ, Δx̄, Δp̄s)
+
+The tangents of `ȳ`, `x` and `ps` for cotangents of the two gradients that a pullback gives.
+"""
+function twice(of::NetPullback, ȳ, Δx̄, Δp̄s)
+    Δx̄, Δp̄s = content(unthunk(Δx̄)), content(unthunk(Δp̄s))
+    args, kwargs = arguments(of.x, of.kw)
+    ȳs = Tuple(collect_cotangents!(Any[], ȳ, of.shape))
+    gradients_net = derived(handle -> handle.vjp(), of.net, :vjp)
+    found, back = net_rule(Eager(), gradients_net, (args, kwargs, ȳs), of.ps)
+    by_params, _, by_kwargs = found
+    named(key) = haskey(of.x, key) ? part_of(Δx̄, key) : nothing
+    Δ = (
+        params_parts(Δp̄s, of.ps, of.net, by_params),
+        of.x isa AbstractArray ? (Δx̄,) : of.x isa Tuple ? Δx̄ : nothing,
+        by_kwargs === nothing ? nothing :
+        of.x isa NamedTuple ? NamedTuple(key => named(key) for key in keys(by_kwargs)) : nothing,
+    )
+    _, (args̿, kwargs̿, ȳ̄s), p̿s = back(Δ)
+    x̿ = of.x isa AbstractArray ? args̿[1] :
+        of.x isa Tuple ? args̿ :
+        Tangent{typeof(of.x)}(; (key => getproperty(kwargs̿, key) for key in keys(of.x))...)
+    return nested_cotangent(ȳ, of.shape, Iterators.Stateful(ChainRulesCore.backing(ȳ̄s))), x̿, p̿s
+end
+
+part_of(Δ::Union{AbstractZero,Nothing}, _) = nothing
+part_of(Δ, key) = content(unthunk(getproperty(content(Δ), key)))
+
+"""
+    params_parts(Δp̄s, ps, net, gradients)
+
+Cotangents of the gradients of the parameters, one each, `nothing` for zero or where there is no
+gradient.
+"""
+function params_parts(Δp̄s, ps, net::PaddleNet, gradients::Tuple)
+    Δ = Δp̄s
+    Δ isa Union{AbstractZero,Nothing} && return map(Returns(nothing), gradients)
+    given = ps isa AbstractVector ? pieces(Δ, net) :
+            [part_of(Δ, key) for key in (ps isa Tuple ? keys(ps) : net.names)]
+    return Tuple(g === nothing ? nothing : Δ for (g, Δ) in zip(gradients, given))
+end
+
+"The parts of a flat vector, in the sizes of the parameters."
+function pieces(theta::AbstractVector, net::PaddleNet)
+    stops = cumsum(map(prod, net.sizes))
+    return [
+        reshape(theta[stop-prod(size)+1:stop], size) for (stop, size) in zip(stops, net.sizes)
+    ]
+end
+
+"Tangents of cotangents in a row, nested as the cotangent was given."
+nested_cotangent(ȳ, ::Union{Leaf,Passed}, row) = popfirst!(row)
+function nested_cotangent(ȳ::Union{Tuple,NamedTuple}, shape::Union{Tuple,NamedTuple}, row)
+    found = map(keys(shape)) do key
+        key => nested_cotangent(ȳ[key], shape[key], row)
+    end
+    return ȳ isa Tuple ? Tangent{typeof(ȳ)}(map(last, found)...) : Tangent{typeof(ȳ)}(; found...)
+end
+nested_cotangent(ȳ, _, _) = ChainRulesCore.@not_implemented(
+    "second derivatives by a cotangent of type $(typeof(ȳ)); give a tuple or a named tuple"
+)
+
+# Automatic differentiation of automatic differentiation: rules of the rules.
+
+function pullback_rule(of::NetPullback, ȳ)
+    function second_pullback(Δx̄, Δp̄s)
+        ȳ̄, x̿, p̿s = twice(of, ȳ, Δx̄, Δp̄s)
+        return Tangent{typeof(of)}(; x = x̿, ps = p̿s), ȳ̄
+    end
+    return map(unthunk, of.back(ȳ)), second_pullback
+end
+
+function ChainRulesCore.rrule(of::NetPullback, ȳ)
+    (x̄, _, p̄s), second = pullback_rule(of, ȳ)
+    function net_pullback_pullback(Δ)
+        Δ = unthunk(Δ)
+        Δ isa AbstractZero && return ZeroTangent(), ZeroTangent()
+        return second(Δ[2], Δ[3])
+    end
+    return (NoTangent(), x̄, p̄s), net_pullback_pullback
+end
+
+function ChainRulesCore.rrule(wrapped::WrapperPullback{W}, ȳ) where {W}
+    (x̄s, _, p̄s), second = pullback_rule(wrapped.of, ȳ)
+    function wrapper_pullback_pullback(Δ)
+        Δ = unthunk(Δ)
+        Δ isa AbstractZero && return ZeroTangent(), ZeroTangent()
+        Δp̄s = part_of(unthunk(Δ[1]), :params)
+        of, ȳ̄ = second(Tuple(Δ)[2:end], Δp̄s)
+        return Tangent{typeof(wrapped)}(; of), ȳ̄
+    end
+    return (wrapper_tangent(W, p̄s), parts(x̄s, wrapped.of.x)...), wrapper_pullback_pullback
+end
+
+# The tangent of what a rule gives, a value and a pullback: what comes back by either.
+function rule_tangent(of::NetPullback, Δy, Δof)
+    first_order = is_zero(Δy) ? (ZeroTangent(), nothing, ZeroTangent()) : of.back(unthunk(Δy))
+    x̄, _, p̄s = map(unthunk, first_order)
+    is_zero(Δof) && return x̄, p̄s
+    return together(x̄, part_of(Δof, :x)), together(p̄s, part_of(Δof, :ps))
+end
+
+is_zero(Δ) = Δ isa Union{AbstractZero,Nothing}
+
+together(a, b) = together(unthunk(a), unthunk(b), nothing)
+together(a, b, _) = is_zero(a) ? (b === nothing ? ZeroTangent() : b) : is_zero(b) ? a : added(a, b)
+added(a::AbstractArray, b::AbstractArray) = a .+ b
+added(a::Tangent{P,<:Tuple}, b) where {P} = Tangent{P}(map(together, parts(a, nothing), Tuple(b))...)
+added(a::Tangent{P,<:NamedTuple}, b) where {P} =
+    Tangent{P}(; (key => together(getproperty(a, key), part_of(b, key)) for key in propertynames(a))...)
+
+function ChainRulesCore.rrule(::typeof(net_rule), how, net::PaddleNet, x, ps, more...)
+    y, of = net_rule(how, net, x, ps, more...)
+    function net_rule_pullback(Δ)
+        x̄, p̄s = rule_tangent(of, two_parts(unthunk(Δ))...)
+        none = map(Returns(NoTangent()), more)
+        return NoTangent(), NoTangent(), NoTangent(), x̄, p̄s, none...
+    end
+    return (y, of), net_rule_pullback
+end
+
+function ChainRulesCore.rrule(::typeof(wrapper_rule), how, w::W, xs...) where {W}
+    y, wrapped = wrapper_rule(how, w, xs...)
+    function wrapper_rule_pullback(Δ)
+        Δy, Δwrapped = two_parts(unthunk(Δ))
+        Δof = is_zero(Δwrapped) ? Δwrapped : part_of(Δwrapped, :of)
+        x̄s, p̄s = rule_tangent(wrapped.of, Δy, Δof)
+        return NoTangent(), NoTangent(), wrapper_tangent(W, p̄s), parts(x̄s, xs)...
+    end
+    return (y, wrapped), wrapper_rule_pullback
+end
+
+# The rules of the second order are not differentiated again.
+const SECOND_ORDER = Union{typeof(pullback_rule),typeof(vjp_rule)}
+ChainRulesCore.rrule(::SECOND_ORDER, ::Any...) = throw(
+    ArgumentError(
+        "derivatives of nets by ChainRules and Zygote end at the second order. Higher ones " *
+        "by the input of a fully connected net are in `derivatives`; paddle_chainrules in " *
+        "Python has no such end",
+    ),
+)

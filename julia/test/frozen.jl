@@ -1,0 +1,101 @@
+# Parameters held constant: left out, or kept and not trained.
+
+using ChainRulesCore: NoTangent, rrule, unthunk
+using Optimisers: Optimisers
+using PaddleChainRules: PaddleChainRules, PaddleModuleWrapper, PaddleNet, paddle
+using PythonCall
+using Random: Xoshiro
+using Zygote: Zygote
+
+include("oracle.jl")
+
+const freeze = PaddleChainRules.freeze
+
+function chain()
+    paddle.seed(1)
+    return paddle.nn.Sequential(
+        paddle.nn.Linear(3, 5), paddle.nn.Tanh(), paddle.nn.Linear(5, 4), paddle.nn.Tanh(), paddle.nn.Linear(4, 2),
+    )
+end
+
+function convolutions()
+    paddle.seed(1)
+    return paddle.nn.Sequential(
+        paddle.nn.Conv2D(2, 3, 3), paddle.nn.BatchNorm2D(3), paddle.nn.Flatten(), paddle.nn.Linear(12, 2),
+    )
+end
+
+@testset "frozen and kept: $name" for (name, make, sizes) in (
+    ("closed form", chain, (3, 6)), ("recorded", convolutions, (4, 4, 2, 6)),
+)
+    layer, x, c = make(), randn(Xoshiro(1), Float32, sizes...), randn(Xoshiro(2), Float32, 2, 6)
+    w = PaddleModuleWrapper(layer)
+    names = string.(w.net.names)
+    oracle = pyimport("copy").deepcopy(layer)
+    _, by_param, (by_x,) = native(oracle, (x,), (c,))
+    close(a, b) = same(a, b; rtol = 1e-4, atol = 1e-5)
+    @test unchanged(layer) do
+        for (given, kept) in (
+            ("0.*", .!startswith.(names, "0.")),
+            (["*.bias", names[end-1]], .!(endswith.(names, "bias") .| (names .== names[end-1]))),
+            ("*", falses(length(names))),
+        )
+            part = freeze(w, given)
+            @test part.params === w.params
+            @test occursin("of them frozen", sprint(show, part))
+            @test count(==("frozen"), split(sprint(show, MIME("text/plain"), part))) == count(.!kept)
+            ḡ, x̄ = Zygote.gradient((w, x) -> sum(c .* w(x)), part, x)
+            @test close(x̄, by_x)
+            for (i, keep) in enumerate(kept)
+                @test keep ? close(ḡ.params[i], by_param[i]) : ḡ === nothing || ḡ.params[i] === nothing
+            end
+            y, back = rrule(part, x)
+            w̄, _ = back(c)
+            found = unthunk(w̄.params)
+            for (i, keep) in enumerate(kept)
+                @test keep ? close(unthunk(found[i]), by_param[i]) : found[i] isa NoTangent
+            end
+        end
+    end
+    @test typeof(freeze(freeze(w, "*"), ())) == typeof(w)
+    @test sprint(show, freeze(w, ())) == sprint(show, w)
+    err = @test_throws PyException freeze(w, "encoder.*")
+    @test occursin("freeze names 'encoder.*', but there is no such", sprint(showerror, err.value))
+    @test_throws ArgumentError freeze(w, 3)
+end
+
+@testset "the work is that of what is trained" begin
+    w = PaddleModuleWrapper(chain())
+    x, c = randn(Xoshiro(1), Float32, 3, 6), randn(Xoshiro(2), Float32, 2, 6)
+    function products(w)
+        _, back = rrule(w, x)
+        return counted(() -> unthunk(back(c)[1].params), "paddle._C_ops:matmul", "paddle._C_ops:addmm_grad")
+    end
+    @test products(w) == [1, 2] # of a weight alone, of a weight and its input at once
+    @test products(freeze(w, "0.*")) == [1, 1]
+    @test products(freeze(w, ["0.*", "2.*"])) == [1, 0]
+end
+
+@testset "Optimisers leaves them alone" begin
+    w = freeze(PaddleModuleWrapper(chain()), "0.*")
+    x = randn(Xoshiro(1), Float32, 3, 6)
+    theta, rebuild = Optimisers.destructure(w)
+    @test theta == reduce(vcat, vec.(w.params[3:end]))
+    again = rebuild(2 .* theta)
+    @test again.params[1:2] == w.params[1:2] && again.params[3] == 2 .* w.params[3]
+    @test typeof(again) == typeof(w)
+    by_theta = Zygote.gradient(t -> sum(abs2, rebuild(t)(x)), theta)[1]
+    ḡ = Zygote.gradient(w -> sum(abs2, w(x)), w)[1]
+    @test by_theta ≈ reduce(vcat, vec.(ḡ.params[3:end]))
+    state = Optimisers.setup(Optimisers.Adam(0.1), w)
+    state, moved = Optimisers.update(state, w, ḡ)
+    @test moved.params[1:2] == w.params[1:2]
+    @test all(moved.params[i] != w.params[i] for i in 3:6)
+    # A second stage trains all of them, from where the first one ended.
+    whole = freeze(moved, ())
+    ḡ = Zygote.gradient(w -> sum(abs2, w(x)), whole)[1]
+    _, last = Optimisers.update(Optimisers.setup(Optimisers.Descent(0.1f0), whole), whole, ḡ)
+    @test all(last.params[i] ≈ whole.params[i] .- 0.1f0 .* ḡ.params[i] for i in 1:6)
+    # `trainable` of a struct of the user's, with a wrapper in it.
+    @test Optimisers.trainable(PaddleModuleWrapper(chain())) isa NamedTuple{(:params,)}
+end

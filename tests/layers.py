@@ -1,0 +1,62 @@
+"""Layers with arguments and results of every kind: for the tests of both languages."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import paddle
+from paddle import nn
+
+
+class Found(NamedTuple):
+    score: paddle.Tensor
+    best: paddle.Tensor
+    label: str
+
+
+class Tangled(nn.Layer):
+    """Nested arguments and results, of every kind there is."""
+
+    def __init__(self):
+        super().__init__()
+        self.encoder = nn.Linear(3, 4)
+        self.decoder = nn.Linear(4, 2)
+
+    def forward(self, pair, options, *, gain, shift=None, twice=False):
+        (x, scales), (index,) = pair
+        hidden = paddle.tanh(self.encoder(x) * scales["a"] + scales["b"])
+        score = self.decoder(hidden[index]) * gain
+        if shift is not None:
+            score = score + shift["by"][0]
+        score = 2 * score if twice else score
+        found = Found(score, score.argmax(1), "found")
+        return found, {"hidden": hidden, "count": len(options)}, [None, (hidden * 3,)]
+
+
+class Noisy(nn.Layer):
+    """Everything random, with statistics."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(3, 40)
+        self.norm = nn.BatchNorm1D(40)
+        self.dropout = nn.Dropout(0.5)
+        self.last = nn.Linear(40, 2)
+
+    def forward(self, x):
+        hidden = self.dropout(paddle.tanh(self.norm(self.first(x))))
+        return self.last(hidden + 0.1 * paddle.randn(hidden.shape, hidden.dtype))
+
+
+class Smooth(nn.Layer):
+    """Differentiable twice, with statistics and a keyword argument."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2D(2, 3, 3, padding=1)
+        self.norm = nn.BatchNorm2D(3)
+        self.last = nn.Linear(3, 2)
+
+    def forward(self, image, *, scale):
+        hidden = paddle.tanh(self.norm(self.conv(image)))
+        return self.last(hidden.mean([2, 3]) * scale)
