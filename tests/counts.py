@@ -6,7 +6,7 @@ from importlib import import_module
 from operator import attrgetter
 
 
-class counted:  # noqa: N801 - a context manager
+class counted:
     """Count the calls of ``"module:attribute"`` within a ``with``."""
 
     def __init__(self, *names):
