@@ -7,17 +7,22 @@ from pathlib import Path
 from paddle_chainrules import julia
 
 HERE = Path(__file__).resolve().parent
-SCRIPTS = ("euler_beam.py", "poisson_2d.py", "burgers_1d.py", "gan_2d.py")
+SCRIPTS = (
+    *("euler_beam.py", "poisson_2d.py", "burgers_1d.py"),
+    *("gan_2d.py", "shared_encoder.py"),
+)
+IN_JULIA = ("poisson_2d.jl", "attention.jl")
 
 if __name__ == "__main__":
     for script in SCRIPTS:
         print(script, flush=True)
         subprocess.run([sys.executable, "-W", "ignore", HERE / script], check=True)
-    try:
-        found = julia.environment("Zygote")
-    except FileNotFoundError as why:
-        print(f"poisson_2d.jl: skipped. {why}")
-    else:
-        print("poisson_2d.jl", flush=True)
-        command = found.command(HERE / "poisson_2d.jl")
+    for script in IN_JULIA:
+        try:
+            found = julia.environment("Optimisers", "Zygote")
+        except FileNotFoundError as why:
+            print(f"{script}: skipped. {why}")
+            continue
+        print(script, flush=True)
+        command = found.command(HERE / script)
         subprocess.run(command, env=found.variables(), check=True)

@@ -33,14 +33,25 @@ class Tangled(nn.Layer):
         return found, {"hidden": hidden, "count": len(options)}, [None, (hidden * 3,)]
 
 
-class Noisy(nn.Layer):
-    """Everything random, with statistics."""
+class Masked(nn.Layer):
+    """Integers and Booleans beside what is differentiated."""
 
     def __init__(self):
         super().__init__()
+        self.table = nn.Embedding(7, 4)
+
+    def forward(self, x, index, mask):
+        return paddle.where(mask.unsqueeze(-1), x * self.table(index), x)
+
+
+class Noisy(nn.Layer):
+    """Everything random, with statistics."""
+
+    def __init__(self, dropout=0.5):
+        super().__init__()
         self.first = nn.Linear(3, 40)
         self.norm = nn.BatchNorm1D(40)
-        self.dropout = nn.Dropout(0.5)
+        self.dropout = nn.Dropout(dropout)
         self.last = nn.Linear(40, 2)
 
     def forward(self, x):

@@ -19,7 +19,7 @@ from conftest import (
     random_like,
     snapshot,
 )
-from layers import Found, Noisy, Smooth, Tangled
+from layers import Found, Masked, Noisy, Smooth, Tangled
 from paddle_chainrules import hvp, jvp, stateless, value_and_grad
 from paddle_chainrules._vjp_net import VJP
 
@@ -60,6 +60,22 @@ def test_nested_arguments_and_results():
     cotangent[2][1] = (None,)
     _, grads = native(layer, args, cotangent, kwargs)
     assert_same(pullback(cotangent), grads, **EXACT)
+    assert_unchanged(layer, before)
+
+
+def test_integer_and_boolean_arguments():
+    layer = Masked()
+    before = snapshot(layer)
+    net, params, _ = stateless(layer)
+    x, index = randn([5, 4]), paddle.to_tensor([0, 6, 2, 2, 1])
+    mask = paddle.to_tensor([True, False, True, True, False])
+    y, pullback = net.pullback(params, x, index, mask)
+    cotangent = randn([5, 4], seed=1)
+    expected, grads = native(layer, (x, index, mask), cotangent)
+    assert_same(y, expected.detach())
+    found = pullback(cotangent)
+    assert_same(found, grads, rtol=1e-6)
+    assert found[1][1:] == (None, None)
     assert_unchanged(layer, before)
 
 
@@ -338,6 +354,29 @@ def test_second_order_of_any_net():
             params,
             direction[0],
         )
+    assert_unchanged(layer, before)
+
+
+def test_second_order_of_a_random_net():
+    """Along parameters and input, by differences of first gradients of that seed."""
+    layer = Noisy(dropout=0.0).to(dtype="float64")
+    net, params, _ = stateless(layer)
+    before = snapshot(layer)
+    point = params, randn([6, 3], "float64")
+    v = {n: randn(p.shape, "float64", 2) for n, p in params.items()}
+    v = v, randn([6, 3], "float64", 3)
+
+    def loss(pair):
+        return (net.forward(*pair, seed=5) ** 2).sum()
+
+    def gradient(step):
+        moved = optree.tree_map(lambda x, v: x + step * v, point, v)
+        return value_and_grad(loss)(moved)[1]
+
+    expected = optree.tree_map(
+        lambda a, b: (a - b) / 2e-6, gradient(1e-6), gradient(-1e-6)
+    )
+    assert_same(hvp(loss, point, v), expected, rtol=1e-5, atol=1e-6)
     assert_unchanged(layer, before)
 
 

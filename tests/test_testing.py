@@ -7,6 +7,7 @@ from paddle import nn
 from paddle.autograd import PyLayer
 
 from conftest import assert_same, assert_unchanged, randn, snapshot
+from layers import Tangled
 from paddle_chainrules import FCNet, _closed_form, stateless
 from paddle_chainrules.testing import TOLERANCES, check_vjp, compare
 
@@ -136,6 +137,23 @@ def test_a_wrong_gradient_of_the_layers_own_is_found_by_differences():
     assert len(bad) == 1
     assert "differences" in bad[0]
     assert "argument 0" in bad[0]
+
+
+def test_keyword_arguments_and_nesting():
+    layer = Tangled()
+    scales = {"b": randn([5, 1], seed=2), "a": randn([4], seed=3)}
+    index = paddle.to_tensor([0, 4, 2, 2, 1, 3])
+    args = ((randn([5, 3]), scales), [index]), ("plain", 7)
+    kwargs = {"gain": randn([6, 1]), "shift": {"by": (randn([2]),)}, "twice": True}
+    before = snapshot(layer)
+    report = check_vjp(layer, None, args, kwargs)
+    assert_unchanged(layer, before)
+    assert report.ok
+    compared = [(row.oracle, row.dtype, row.tensor) for row in report.rows]
+    for i in (0, 1, 2, 6, 7):  # x, a, b; then gain and by
+        assert ("native", "float32", f"argument {i}") in compared
+        assert ("differences", "float64", f"argument {i}") in compared
+    assert len(set(compared)) == len(compared) == 3 * 13 + 9
 
 
 def test_compare():

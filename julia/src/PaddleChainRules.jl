@@ -42,6 +42,8 @@ include("rules.jl")
 
 include("twice.jl")
 
+include("testing.jl")
+
 include("precompile.jl")
 
 """

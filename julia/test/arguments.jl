@@ -8,7 +8,7 @@ using Zygote: Zygote
 
 include("oracle.jl")
 
-const LAYERS = python_module("layers")
+const TANGLED = python_module("layers")
 
 function tangled()
     paddle.seed(1)
@@ -16,17 +16,17 @@ function tangled()
     scales = (b = r(2, 1, 5), a = r(3, 4))
     xs = (((r(4, 3, 5), scales), ([0, 4, 2, 2, 1, 3],)), ("plain", 7))
     kw = (gain = r(5, 1, 6), shift = (by = (r(6, 2),),), twice = true)
-    return LAYERS.Tangled().to(dtype = "float64"), xs, kw
+    return TANGLED.Tangled().to(dtype = "float64"), xs, kw
 end
 
 # What native Paddle is asked for, and the same of ours, with random cotangents.
-const C = (score = randn(Xoshiro(7), 2, 6), hidden = randn(Xoshiro(8), 4, 5), more = randn(Xoshiro(9), 4, 5))
+const COTANGENTS = (score = randn(Xoshiro(7), 2, 6), hidden = randn(Xoshiro(8), 4, 5), more = randn(Xoshiro(9), 4, 5))
 tensors(y) = (y[0].score, y[1]["hidden"], y[2][1][0])
-total(y) = sum(C.score .* y[1].score) + sum(C.hidden .* y[2].hidden) + sum(C.more .* y[3][2][1])
+total(y) = sum(COTANGENTS.score .* y[1].score) + sum(COTANGENTS.hidden .* y[2].hidden) + sum(COTANGENTS.more .* y[3][2][1])
 exact(a, b) = same(a, b; rtol = 1e-12, atol = 1e-13)
 
 "Gradients of native Paddle, nested: by parameter, by argument, by keyword argument."
-function expected(layer, xs, kw, cotangents = Tuple(C))
+function expected(layer, xs, kw, cotangents = Tuple(COTANGENTS))
     ys, by_param, found = native(layer, xs, cotangents; outputs = tensors, kwargs = kw)
     x, b, a, gain, by = found # tuples, then dicts in the order in which they are given
     return ys, by_param, ((((x, (; b, a)), (nothing,)), (nothing, nothing))), (; gain, shift = (by = (by,),), twice = nothing)
@@ -59,8 +59,8 @@ end
     theta = reduce(vcat, vec.(w.params))
     for (x, kwargs) in ((xs, kw), (merged, (;)), ((; pair = xs[1], kw...), (; options = xs[2])))
         y, back = PaddleChainRules.pullback(net, x, theta; kwargs...)
-        ȳ = ((; score = C.score, best = nothing, label = nothing),
-            (; count = nothing, C.hidden), (nothing, (C.more,)))
+        ȳ = ((; score = COTANGENTS.score, best = nothing, label = nothing),
+            (; count = nothing, COTANGENTS.hidden), (nothing, (COTANGENTS.more,)))
         p̄, x̄ = back(ȳ)
         @test exact(p̄, reduce(vcat, vec.(by_param)))
         wanted = x isa Tuple ? by_x : NamedTuple(
@@ -73,9 +73,9 @@ end
         @test exact(ḡ[2], reduce(vcat, vec.(by_param)))
         # As a rule, with a Tangent of which most is zero.
         y, back = rrule(net, x, theta; kwargs...)
-        _, x̄, p̄ = back(Tangent{typeof(y)}(Tangent{typeof(y[1])}(; C.score), ZeroTangent(), NoTangent()))
+        _, x̄, p̄ = back(Tangent{typeof(y)}(Tangent{typeof(y[1])}(; COTANGENTS.score), ZeroTangent(), NoTangent()))
         @test x̄ isa Tangent{typeof(x)}
-        _, by_param2, by_x2, by_kw2 = expected(layer, xs, kw, (C.score, 0 * C.hidden, 0 * C.more))
+        _, by_param2, by_x2, by_kw2 = expected(layer, xs, kw, (COTANGENTS.score, 0 * COTANGENTS.hidden, 0 * COTANGENTS.more))
         @test exact(unthunk(p̄), reduce(vcat, vec.(by_param2)))
         wanted = x isa Tuple ? by_x2 : NamedTuple(
             key => key === :pair ? by_x2[1] : key === :options ? by_x2[2] : by_kw2[key]
@@ -85,13 +85,31 @@ end
     end
 end
 
+@testset "integers and Booleans" begin
+    paddle.seed(1)
+    layer = TANGLED.Masked()
+    w = PaddleModuleWrapper(layer)
+    x, c = randn(Xoshiro(1), Float32, 4, 5), randn(Xoshiro(2), Float32, 4, 5)
+    index, mask = [0, 6, 2, 2, 1], [true, false, true, true, false]
+    (expected,), by_param, (by_x,) = native(layer, (x, index, mask), (c,))
+    @test unchanged(layer) do
+        y, back = rrule(w, x, index, mask)
+        @test same(y, expected)
+        w̄, x̄, others... = map(unthunk, back(c))
+        @test others == (NoTangent(), NoTangent())
+        @test same(x̄, by_x) && same(unthunk(w̄.params)[1], only(by_param))
+        ḡ = Zygote.gradient((w, x, index, mask) -> sum(c .* w(x, index, mask)), w, x, index, mask)
+        @test same(ḡ[2], by_x) && ḡ[3:4] == (nothing, nothing)
+    end
+end
+
 @testset "into arrays, nested" begin
     layer, xs, kw = tangled()
     w = PaddleModuleWrapper(layer)
     _, by_param, by_x, by_kw = expected(layer, xs, kw)
     _, back = PaddleChainRules.pullback(w, (; pair = xs[1], options = xs[2], kw...))
-    ȳ = ((; score = C.score, best = nothing, label = nothing),
-        (; count = nothing, C.hidden), (nothing, (C.more,)))
+    ȳ = ((; score = COTANGENTS.score, best = nothing, label = nothing),
+        (; count = nothing, COTANGENTS.hidden), (nothing, (COTANGENTS.more,)))
     like(a) = fill(7.0, size(a))
     gain, by, b = like(by_kw.gain), like(by_kw.shift.by[1]), like(by_x[1][1][2].b)
     bias = like(by_param[4])

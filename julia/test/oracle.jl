@@ -65,17 +65,20 @@ function python_module(name)
     return pyimport(name)
 end
 
-"""
-    unchanged(f, layer) -> Bool
+"Everything of a layer that no call may change: tensors, buffers, gradients, modes, flags, hooks."
+snapshot(layer) = python_module("snapshots").snapshot(layer)
 
-Whether `f()` leaves the layer as it was: tensors, buffers, gradients, modes, flags, hooks.
-"""
-function unchanged(f, layer)
-    snapshots = python_module("snapshots")
-    before = snapshots.snapshot(layer)
-    f()
-    snapshots.assert_unchanged(layer, before)
+"Whether it is as it was; where not, Python's assertion says what changed."
+function is_unchanged(layer, before)
+    python_module("snapshots").assert_unchanged(layer, before)
     return true
+end
+
+"Whether `f()` leaves the layer as it was."
+function unchanged(f, layer)
+    before = snapshot(layer)
+    f()
+    return is_unchanged(layer, before)
 end
 
 """

@@ -42,6 +42,7 @@ close(a, b) = same(a, b; rtol = 1e-5, atol = 1e-6)
     named = NamedTuple{Tuple(net.names)}(wrapper.params)
     theta = reduce(vcat, vec.(wrapper.params))
     reversed = NamedTuple{reverse(keys(named))}(named)
+    before = snapshot(layer)
     for ps in (theta, named, reversed, wrapper.params)
         y, back = pullback(net, x, ps)
         @test close(y, wrapper(xs...))
@@ -85,6 +86,7 @@ close(a, b) = same(a, b; rtol = 1e-5, atol = 1e-6)
     if !(x isa Tuple)
         @test close(pullback(wrapper, x)[2](c)[2], expected_xs[1])
     end
+    @test is_unchanged(layer, before)
 end
 
 @testset "no new arrays of that size" begin

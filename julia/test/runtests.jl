@@ -2,7 +2,7 @@ using Test
 
 const FILES = (
     "paddle", "exchange", "net", "arguments", "state", "frozen", "pullback", "rules", "twice",
-    "mixed", "derivatives", "lower", "carried", "components", "lux", "neuralpde", "realnets",
+    "mixed", "testing", "derivatives", "lower", "carried", "components", "lux", "neuralpde", "realnets",
     "training", "quality",
 )
 

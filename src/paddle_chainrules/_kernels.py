@@ -36,9 +36,9 @@ class _KernelsNamed:
         name = re.sub(r"(_double|_triple)?_grad$", "", kernel)
         raise NotImplementedError(
             f"Paddle can't differentiate {name} once more: its kernel {kernel} has no "
-            "gradient. For a fully connected net with a built-in activation use "
-            "taylor, derivative or laplacian, which need none; else use an activation "
-            "that Paddle differentiates to any order, such as tanh or silu"
+            "gradient. Linear, Conv2D, BatchNorm, tanh, sigmoid and silu can be, and "
+            "dropout in evaluation mode; a fully connected net with a built-in "
+            "activation has taylor, derivative and laplacian, which need no kernels"
         ) from error
 
 

@@ -98,6 +98,7 @@ def check_vjp(
     net: Net | nn.Layer,
     params: Params | None,
     args: tuple[Any, ...],
+    kwargs: Mapping[str, Any] | None = None,
     *,
     layer: nn.Layer | None = None,
     dtypes: Sequence[str] = ("float32", "float64"),
@@ -119,6 +120,7 @@ def check_vjp(
         net: an FCNet, what ``stateless(layer)`` gave, or a layer itself.
         params: dict or theta of the net; None for the layer's own.
         args: the positional arguments; floating tensors are converted to each dtype.
+        kwargs: keyword arguments, which are differentiated too.
         layer: the layer that a net is of; needed for any net but an FCNet.
         dtypes: to run in.
         devices: such as ``"cpu"`` and ``"gpu:0"``; the CPU, and a GPU where Paddle has
@@ -150,9 +152,9 @@ def check_vjp(
         params = net.unflatten(params)
     rows = []
     for device in devices if devices is not None else _devices():
-        reference = _Side(net, params, args, layer, "float64", device)
+        reference = _Side(net, params, args, kwargs or {}, layer, "float64", device)
         for dtype in dtypes:
-            side = _Side(net, params, args, layer, dtype, device)
+            side = _Side(net, params, args, kwargs or {}, layer, dtype, device)
             rows += list(_rows(side, reference, seed))
     return _passed(Report(tuple(rows)))
 
@@ -238,12 +240,14 @@ class _Side:
         net: Net,
         params: Mapping[str, Tensor] | None,
         args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
         layer: nn.Layer | None,
         dtype: str,
         device: str,
     ) -> None:
         self.dtype, self.device = dtype, device
         self.args = tuple(_moved(arg, device, dtype) for arg in args)
+        self.kwargs = {n: _moved(arg, device, dtype) for n, arg in kwargs.items()}
         self.layer: nn.Layer | None = None
         if layer is None:
             assert isinstance(net, FCNet)
@@ -259,23 +263,27 @@ class _Side:
             for name, value in self.params.items():
                 named[name].set_value(value)
 
-    def outputs(self, params: Mapping[str, Tensor], args: tuple[Any, ...]) -> list[Any]:
+    def outputs(self, params: Mapping[str, Tensor], inputs: Tree) -> list[Any]:
         """Leaves of what the net returns."""
+        args, kwargs = inputs
         with drawing_from(0):
-            return flatten_tree(self.net.forward(params, *args))[0]
+            return flatten_tree(self.net.forward(params, *args, **kwargs))[0]
 
     def gradients(self, cotangents: Sequence[Any]) -> dict[str, Any]:
         """Outputs and gradients by our pullback, by what to call them."""
         with drawing_from(0):
-            y, pullback = self.net.pullback(self.params, *self.args)
+            y, pullback = self.net.pullback(self.params, *self.args, **self.kwargs)
         leaves, structure = flatten_tree(y)
-        by_name, by_arg = pullback(structure.unflatten(self._cast(cotangents)))
-        return _named(leaves, by_name, flatten_tree(by_arg)[0])
+        cotangent = structure.unflatten(self._cast(cotangents))
+        wrt = ("params", "args", "kwargs") if self.kwargs else ("params", "args")
+        by_name, *by_input = pullback(cotangent, wrt=wrt)
+        return _named(leaves, by_name or {}, flatten_tree(by_input)[0])
 
     def native(self, cotangents: Sequence[Any]) -> dict[str, Any]:
         """The same by the layer itself, and paddle.grad."""
-        given, structure = flatten_tree(self.args)
+        given, structure = flatten_tree((self.args, self.kwargs))
         leaves = [leaf.detach() if is_differentiable(leaf) else leaf for leaf in given]
+        inputs: Any = structure.unflatten(leaves)
         if self.layer is None:
             params = {name: p.detach() for name, p in self.params.items()}
             call: Callable[..., Tree] = lambda *args: self.net.forward(params, *args)  # noqa: E731
@@ -284,17 +292,9 @@ class _Side:
             params = {name: own[name] for name in self.net.spec.names}
             call = self.layer
         wanted = [*params.values(), *filter(is_differentiable, leaves)]
-        for leaf in wanted:
-            leaf.stop_gradient = False
-        with drawing_from(0):
-            outputs, _ = flatten_tree(call(*structure.unflatten(leaves)))
-        pairs = [
-            (output, cotangent)
-            for output, cotangent in zip(outputs, self._cast(cotangents), strict=True)
-            if cotangent is not None and not output.stop_gradient
-        ]
-        outs, seeds = zip(*pairs, strict=True)
-        found = iter(paddle.grad([*outs], wanted, [*seeds], allow_unused=True))
+        args, kwargs = inputs
+        outputs, grads = native(call, args, kwargs, wanted, self._cast(cotangents))
+        found = iter(grads)
         by_name = {name: next(found) for name in params}
         rest = [next(found) if is_differentiable(leaf) else None for leaf in leaves]
         return _named(outputs, by_name, rest)
@@ -304,6 +304,32 @@ class _Side:
             None if c is None else _moved(c, self.device, self.dtype)
             for c in cotangents
         ]
+
+
+def native(
+    call: Callable[..., Tree],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    wanted: Sequence[Tensor],
+    cotangents: Sequence[Tensor | None],
+) -> tuple[list[Any], Sequence[Tensor | None]]:
+    """Output leaves of a layer itself, and gradients by the wanted tensors.
+
+    By ``paddle.grad`` alone, with the same random numbers every time; the wanted
+    tensors, parameters of the layer or leaves of its arguments, are left requiring
+    gradients.
+    """
+    for leaf in wanted:
+        leaf.stop_gradient = False
+    with drawing_from(0):
+        outputs, _ = flatten_tree(call(*args, **kwargs))
+    pairs = [
+        (output, cotangent)
+        for output, cotangent in zip(outputs, cotangents, strict=True)
+        if cotangent is not None and not output.stop_gradient
+    ]
+    outs, seeds = zip(*pairs, strict=True)
+    return outputs, paddle.grad([*outs], [*wanted], [*seeds], allow_unused=True)
 
 
 def _named(
@@ -318,7 +344,8 @@ def _named(
 
 def _rows(side: _Side, reference: _Side, seed: int) -> Iterator[Row]:
     rng = np.random.default_rng(seed)
-    outputs = reference.outputs(reference.params, reference.args)
+    inputs = reference.args, reference.kwargs
+    outputs = reference.outputs(reference.params, inputs)
     cotangents = [
         paddle.to_tensor(rng.standard_normal(leaf.shape))
         if is_differentiable(leaf)
@@ -351,7 +378,7 @@ def _differences(
 ) -> Iterator[Row]:
     """Each gradient along a random direction against the slope of the output."""
     names = list(side.params)
-    arg_leaves, structure = flatten_tree(side.args)
+    arg_leaves, structure = flatten_tree((side.args, side.kwargs))
     leaves = [*side.params.values(), *arg_leaves]
     tensors = [f"params[{name!r}]" for name in names]
     tensors += [f"argument {i}" for i in range(len(arg_leaves))]
@@ -366,8 +393,8 @@ def _differences(
         def at(t: float, i: int = i, v: Tensor = direction) -> float:
             moved = [*leaves[:i], leaves[i] + t * v, *leaves[i + 1 :]]
             params = dict(zip(names, moved, strict=False))
-            args = tuple(structure.unflatten(moved[len(names) :]))
-            outputs = side.outputs(params, args)
+            inputs = structure.unflatten(moved[len(names) :])
+            outputs = side.outputs(params, inputs)
             return sum(
                 float((output * cotangent.to(side.device)).sum())
                 for output, cotangent in zip(outputs, cotangents, strict=True)
