@@ -11,7 +11,7 @@ import paddle.nn.functional as F
 import pytest
 from paddle import nn
 
-from conftest import assert_same, randn
+from conftest import assert_same, assert_unchanged, randn, snapshot
 from paddle_chainrules import hvp, stateless, value_and_grad, vjp
 from paddle_chainrules.testing import check_vjp
 
@@ -82,6 +82,7 @@ def test_any_part_of_the_gradients(name):
 @pytest.mark.parametrize("natively", [False, True])
 def test_frozen_parameters(name, natively):
     layer, x, cotangent = made(name)
+    before = snapshot(layer)
     net, params, _ = stateless(layer)
     full, (by_x,) = net.pullback(params, x)[1](cotangent)
     named = dict(layer.named_parameters())
@@ -104,6 +105,7 @@ def test_frozen_parameters(name, natively):
     found, (by_input,) = net.pullback(none, x)[1](cotangent)
     assert found == {}
     assert_same(by_input, by_x, rtol=1e-10, atol=1e-12)
+    assert_unchanged(layer, before)
 
 
 FUNCTIONS = {
@@ -207,7 +209,7 @@ def test_second_derivatives_are_right_or_refused(name):
     params = {n: randn(p.shape, "float64", 5).abs() + 0.5 for n, p in params.items()}
     x = randn(shape, "float64", 90)
     cotangent = randn(layer(x).shape, "float64", 91)
-    everything = {**params, "x": x}
+    everything, before = {**params, "x": x}, snapshot(layer)
 
     def loss(tree):
         *given, x = [{**everything, **tree}[name] for name in everything]
@@ -236,6 +238,7 @@ def test_second_derivatives_are_right_or_refused(name):
             slope = (ends[0][n] - ends[1][n]) / (2 * step)
             one = paddle.zeros_like(slope) if found[n] is None else found[n]
             assert_same(one, slope, rtol=1e-6, atol=1e-7)
+    assert_unchanged(layer, before)
     assert tuple(everything) not in refused
     assert ("x",) not in refused
     assert bool(refused) == (name != "Linear")

@@ -113,7 +113,7 @@ def test_the_work_is_that_of_what_is_asked(monkeypatch):
     net, params, _ = stateless(layer)
     y, pullback = net.pullback(params, *args)
     cotangent = randn(y.shape, "float64")
-    called = count_operators(monkeypatch)
+    called, before = count_operators(monkeypatch), snapshot(layer)
 
     def count(wrt):
         called.clear()
@@ -125,6 +125,7 @@ def test_the_work_is_that_of_what_is_asked(monkeypatch):
     assert count("2.bias") == {"matmul": 1, "sum": 1, "tanh_grad": 1}
     assert count(("0.weight", "4.bias")) == {"matmul": 3, "sum": 1, "tanh_grad": 2}
     assert count(()) == {}
+    assert_unchanged(layer, before)
 
 
 def test_paddle_is_asked_for_no_more(monkeypatch):

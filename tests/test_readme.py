@@ -47,3 +47,19 @@ def test_links_lead_to_files(page):
     links = re.findall(r"\]\((?!http)([^)#]+)\)", page.read_text())
     for link in links:
         assert (page.parent / link).exists(), link
+
+
+def test_the_tests_that_the_features_name_are_there():
+    rows = [
+        line for line in README.splitlines() if re.search(r"\(tests/|\(julia/t", line)
+    ]
+    named = 0
+    for file, names in re.findall(
+        r"\]\(((?:tests|julia/test)/[^)]+)\): ((?:`[^`]+`(?:, )?)+)", "\n".join(rows)
+    ):
+        text = (ROOT / file).read_text()
+        for name in re.findall(r"`([^`]+)`", names):
+            named += 1
+            found = f"def {name}(" if file.endswith(".py") else f'@testset "{name}"'
+            assert found in text, f"{name} in {file}"
+    assert named > 30

@@ -107,6 +107,7 @@ end
     layer, xs, kw = tangled()
     w = PaddleModuleWrapper(layer)
     _, by_param, by_x, by_kw = expected(layer, xs, kw)
+    before = snapshot(layer)
     _, back = PaddleChainRules.pullback(w, (; pair = xs[1], options = xs[2], kw...))
     ȳ = ((; score = COTANGENTS.score, best = nothing, label = nothing),
         (; count = nothing, COTANGENTS.hidden), (nothing, (COTANGENTS.more,)))
@@ -135,6 +136,7 @@ end
         @test occursin(part, err.value.msg)
     end
     @test all(==(7), gain) # nothing was written
+    @test is_unchanged(layer, before)
 end
 
 @testset "one crossing, whatever the structure" begin

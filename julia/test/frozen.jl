@@ -77,7 +77,8 @@ end
 end
 
 @testset "Optimisers leaves them alone" begin
-    w = freeze(PaddleModuleWrapper(chain()), "0.*")
+    layer = chain()
+    before, w = snapshot(layer), freeze(PaddleModuleWrapper(layer), "0.*")
     x = randn(Xoshiro(1), Float32, 3, 6)
     theta, rebuild = Optimisers.destructure(w)
     @test theta == reduce(vcat, vec.(w.params[3:end]))
@@ -96,6 +97,7 @@ end
     ḡ = Zygote.gradient(w -> sum(abs2, w(x)), whole)[1]
     _, last = Optimisers.update(Optimisers.setup(Optimisers.Descent(0.1f0), whole), whole, ḡ)
     @test all(last.params[i] ≈ whole.params[i] .- 0.1f0 .* ḡ.params[i] for i in 1:6)
+    @test is_unchanged(layer, before)
     # `trainable` of a struct of the user's, with a wrapper in it.
     @test Optimisers.trainable(PaddleModuleWrapper(chain())) isa NamedTuple{(:params,)}
 end

@@ -54,7 +54,10 @@ end
         code = nets.encoder(x)
         return sum(a .* nets.left(code)) + sum(b .* nets.right(code))
     end
+    layers = (encoder, left, right)
+    before = map(snapshot, layers)
     ḡ = Zygote.gradient(loss, nets)[1]
+    @test all(map(is_unchanged, layers, before))
     _, by_left, _ = native(paddle.nn.Sequential(encoder, left), (x,), (a,))
     _, by_right, _ = native(paddle.nn.Sequential(encoder, right), (x,), (b,))
     @test all(map(exact, ḡ.left.params, Tuple(by_left[5:6])))

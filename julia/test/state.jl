@@ -101,6 +101,7 @@ end
 
 @testset "Lux's states" begin
     layer = noisy()
+    before = snapshot(layer)
     w = PaddleModuleWrapper(layer)
     lux = luxlayer(w)
     ps, st = LuxCore.setup(Xoshiro(3), lux)
@@ -127,6 +128,7 @@ end
         @test only(back((y, nothing))) isa NamedTuple
     end
     @test exact(st.buffers.var"norm._variance", from_numpy(oracle.norm._variance))
+    @test is_unchanged(layer, before)
     fc = luxlayer(PaddleFCNet(3, 2, 2, 4; seed = 1))
     @test LuxCore.initialstates(Xoshiro(1), fc) === NamedTuple()
     ps, st = LuxCore.setup(Xoshiro(3), fc)
