@@ -21,7 +21,7 @@ from conftest import (
 )
 from layers import Found, Masked, Noisy, Smooth, Tangled
 from paddle_chainrules import hvp, jvp, stateless, value_and_grad
-from paddle_chainrules._vjp_net import VJP
+from paddle_chainrules._derived import VJP
 
 EXACT = {"rtol": 1e-12, "atol": 1e-13}
 
@@ -397,3 +397,7 @@ def test_second_order_ends_with_a_sentence():
         VJP(net).pullback(params, (x,), {}, (ones, None, None))
     with pytest.raises(NotImplementedError, match="all its inputs or none.*too"):
         jvp(lambda x: output(params, x), (x,), (x,))
+    net, params, _ = stateless(nn.BatchNorm1D(3).eval())
+    x = randn([4, 3])
+    with pytest.raises(NotImplementedError, match="in evaluation mode once more"):
+        hvp(lambda tree: (net.forward(*tree) ** 2).sum(), (params, x), (params, x))

@@ -13,6 +13,7 @@ from paddle import nn
 
 from conftest import assert_same, assert_unchanged, randn, snapshot
 from paddle_chainrules import hvp, stateless, value_and_grad, vjp
+from paddle_chainrules._derived import VJP
 from paddle_chainrules.testing import check_vjp
 
 LAYERS = {
@@ -244,3 +245,39 @@ def test_second_derivatives_are_right_or_refused(name):
     assert bool(refused) == (name != "Linear")
     for message in refused.values():
         assert "wrong gradients through" in message or "all its inputs or" in message
+
+
+@pytest.mark.parametrize("make", [nn.BatchNorm1D, nn.InstanceNorm1D])
+@pytest.mark.parametrize("frozen", [(), 0, 1, (0, 1)])
+def test_second_derivatives_of_half_frozen_norms(make, frozen):
+    layer = nn.Sequential(nn.Linear(5, 5), make(3), nn.Tanh()).to(dtype="float64")
+    names = [name for name, p in layer.named_parameters() if not p.stop_gradient]
+    chosen = (frozen,) if isinstance(frozen, int) else frozen
+    net, params, _ = stateless(layer, [names[2 + i] for i in chosen])
+    x, cotangent = randn([4, 3, 5], "float64"), randn([4, 3, 5], "float64", 1)
+    vs = [randn(p.shape, "float64", 2 + i) for i, p in enumerate(params.values())]
+    by_x = randn(x.shape, "float64", 9)
+    if len(chosen) == 1:
+        with pytest.raises(NotImplementedError, match="only one of its scale and shi"):
+            VJP(net).pullback(params, (x,), {}, (cotangent,))
+        return
+    _, pullback = VJP(net).pullback(params, (x,), {}, (cotangent,))
+    grads, ((grad_x,), _, _) = pullback((vs, (by_x,), None))
+
+    def inner(params, x):
+        grads, (grad_x,) = net.pullback(params, x)[1](cotangent)
+        total = (grad_x * by_x).sum()
+        return total + sum(
+            (g * v).sum() for g, v in zip(grads.values(), vs, strict=True)
+        )
+
+    step, v = 1e-6, randn(x.shape, "float64", 30)
+    slope = (inner(params, x + step * v) - inner(params, x - step * v)) / (2 * step)
+    assert_same((grad_x * v).sum(), slope, rtol=1e-6)
+    for name, grad in grads.items():
+        v = randn(grad.shape, "float64", 31)
+        ends = [
+            inner({**params, name: params[name] + sign * step * v}, x)
+            for sign in (1, -1)
+        ]
+        assert_same((grad * v).sum(), (ends[0] - ends[1]) / (2 * step), rtol=1e-5)

@@ -3,7 +3,7 @@ module PaddleChainRulesLuxCoreExt
 
 using LuxCore: LuxCore, AbstractLuxLayer
 using PaddleChainRules:
-    PaddleChainRules, PaddleModuleWrapper, PaddleNet, fresh_parameters, initial_state
+    PaddleChainRules, PaddleModuleWrapper, PaddleNet, check_all_trained, fresh_parameters, initial_state
 using Random: AbstractRNG
 
 """
@@ -16,7 +16,10 @@ struct PaddleLuxLayer{P<:Tuple} <: AbstractLuxLayer
     params::P # of a layer that does not draw its own
 end
 
-PaddleChainRules.luxlayer(w::PaddleModuleWrapper) = PaddleLuxLayer(w.net, w.params)
+function PaddleChainRules.luxlayer(w::PaddleModuleWrapper)
+    check_all_trained(w, "a layer of Lux")
+    return PaddleLuxLayer(w.net, w.params)
+end
 
 named(net::PaddleNet, params) = NamedTuple{Tuple(net.names)}(Tuple(params))
 

@@ -22,7 +22,7 @@ Zygote.gradient(loss, wrapper)
 """
 laplacian(net::PaddleNet, x, ps) = applied(net, "laplacian")(x, ps)
 laplacian(w::PaddleModuleWrapper, x, ps) = laplacian(w.net, x, ps)
-laplacian(w::PaddleModuleWrapper, x) = laplacian(w.net, x, w.params)
+laplacian(w::PaddleModuleWrapper, x) = laplacian(w.net, x, params_of(w))
 
 """
     derivative(net, x, ps, multi_index)
@@ -39,7 +39,7 @@ negative, and a `DimensionMismatch` for one of another length than the inputs.
 """
 derivative(net::PaddleNet, x, ps, multi_index) = applied(net, checked_index(net, multi_index))(x, ps)
 derivative(w::PaddleModuleWrapper, x, ps, multi_index) = derivative(w.net, x, ps, multi_index)
-derivative(w::PaddleModuleWrapper, x, multi_index) = derivative(w.net, x, w.params, multi_index)
+derivative(w::PaddleModuleWrapper, x, multi_index) = derivative(w.net, x, params_of(w), multi_index)
 
 """
     derivatives(net, x, ps, multi_indices)
@@ -60,7 +60,8 @@ residual = u_t .+ u .* u_x .- 0.01 .* u_xx
 derivatives(net::PaddleNet, x, ps, multi_indices) =
     applied(net, checked_indices(index -> checked_index(net, index), multi_indices))(x, ps)
 derivatives(w::PaddleModuleWrapper, x, ps, multi_indices) = derivatives(w.net, x, ps, multi_indices)
-derivatives(w::PaddleModuleWrapper, x, multi_indices) = derivatives(w.net, x, w.params, multi_indices)
+derivatives(w::PaddleModuleWrapper, x, multi_indices) =
+    derivatives(w.net, x, params_of(w), multi_indices)
 
 const MAX_ORDER = 4
 
@@ -120,7 +121,7 @@ another size.
 """
 jvp(net::PaddleNet, x, ps, v) = applied(net, "jvp")(checked_direction(net, x, v), ps)
 jvp(w::PaddleModuleWrapper, x, ps, v) = jvp(w.net, x, ps, v)
-jvp(w::PaddleModuleWrapper, x, v) = jvp(w.net, x, w.params, v)
+jvp(w::PaddleModuleWrapper, x, v) = jvp(w.net, x, params_of(w), v)
 
 function checked_direction(net::PaddleNet, x, v)
     input_arrays(net, (x,))

@@ -88,6 +88,9 @@ end
 Functors.@functor LoweredModule (params,)
 @leaf Lowered
 
-lower(w::PaddleModuleWrapper) = LoweredModule(lower(w.net), w.params)
+function lower(w::PaddleModuleWrapper)
+    check_all_trained(w, "a lowered net")
+    return LoweredModule(lower(w.net), w.params)
+end
 
 (m::LoweredModule)(x) = m.net(x, m.params)

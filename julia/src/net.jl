@@ -1,5 +1,6 @@
 # Nets: a handle on the Python side, parameters on the Julia side.
 
+using ChainRulesCore: ignore_derivatives
 using Functors: Functors, @leaf
 using Random: Random
 
@@ -184,6 +185,18 @@ struct PaddleModuleWrapper{P<:Tuple,T}
 end
 
 trained(::PaddleModuleWrapper{P,T}) where {P,T} = T
+
+"The parameters, of which those that are frozen have no derivative."
+params_of(w::PaddleModuleWrapper{P,nothing}) where {P} = w.params
+params_of(w::PaddleModuleWrapper{P,T}) where {P,T} =
+    map((p, trains) -> trains ? p : ignore_derivatives(p), w.params, T)
+
+check_all_trained(w::PaddleModuleWrapper, what) = trained(w) === nothing || throw(
+    ArgumentError(
+        "$what trains all of its parameters, and this wrapper has frozen ones; use " *
+        "freeze(wrapper, ()), or leave them out by PaddleModuleWrapper(layer; frozen = names)",
+    ),
+)
 
 # What is frozen is a child of its own, so that `Optimisers.trainable` can leave it out.
 Functors.functor(::Type{<:PaddleModuleWrapper{P,nothing}}, w) where {P} =

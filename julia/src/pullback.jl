@@ -249,9 +249,12 @@ for _ in 1:4
 end
 ```
 """
-function pullback(net::PaddleNet, x, ps; kwargs...)
-    kw = values(kwargs)
-    row, y, reverse = in_a_row(net, x, ps, kw)
+pullback(net::PaddleNet, x, ps; kwargs...) = pullback_of(net, x, ps, values(kwargs), nothing)
+pullback(w::PaddleModuleWrapper, x; kwargs...) =
+    pullback_of(w.net, x, w.params, values(kwargs), trained(w))
+
+function pullback_of(net::PaddleNet, x, ps, kw::NamedTuple, flags)
+    row, y, reverse = in_a_row(net, x, ps, kw, flags)
     nest_inputs(x̄s) = x isa AbstractArray ? first(x̄s) :
                       nested_as((_, x̄) -> x̄, x, Iterators.Stateful(x̄s))
     function back(ȳ; into = nothing, accumulate::Bool = false)
@@ -272,8 +275,6 @@ function pullback(net::PaddleNet, x, ps; kwargs...)
     end
     return y, back
 end
-pullback(w::PaddleModuleWrapper, x; kwargs...) = pullback(w.net, x, w.params; kwargs...)
-
 """
     in_a_row(net, x, ps, kw) -> leaves, y, reverse
 

@@ -363,3 +363,8 @@ end
 ChainRulesCore.@non_differentiable multi_index(::Any, ::Any, ::Any)
 ChainRulesCore.@non_differentiable stencil(::Any)
 ChainRulesCore.@non_differentiable check_names(::Any, ::Any)
+ChainRulesCore.@non_differentiable applied(::Any, ::Any)
+ChainRulesCore.@non_differentiable derived(::Any, ::Any, ::Any)
+ChainRulesCore.@non_differentiable used(::Any, ::Any)
+ChainRulesCore.@non_differentiable checked_index(::Any, ::Any)
+ChainRulesCore.@non_differentiable checked_indices(::Any, ::Any)

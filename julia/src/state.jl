@@ -2,6 +2,7 @@
 
 """
     PaddleChainRules.initial_state(net; seed)
+    PaddleChainRules.initial_state(wrapper; seed)
 
 The state `st` of `net(x, ps, st)`, which gives `(y, st)` with the state of the next call:
 
@@ -21,6 +22,7 @@ y, st = net(rand(Float32, 3, 8), wrapper.params, st)
 quiet = merge(st, (; training = Val(false)))
 ```
 """
+initial_state(w::PaddleModuleWrapper; options...) = initial_state(w.net; options...)
 function initial_state(net::PaddleNet; seed::Integer = rand(Random.default_rng(), UInt64))
     bridge()
     found = net.handle.object.state()

@@ -23,7 +23,7 @@ function vjp(net::PaddleNet, x, ps, ȳ; kwargs...)
     _, back = pullback(net, x, ps; kwargs...)
     return back(ȳ)
 end
-vjp(w::PaddleModuleWrapper, x, ȳ; kwargs...) = vjp(w.net, x, w.params, ȳ; kwargs...)
+vjp(w::PaddleModuleWrapper, x, ȳ; kwargs...) = vjp(w.net, x, params_of(w), ȳ; kwargs...)
 
 function vjp_rule(how, net::PaddleNet, x, ps, ȳ, kw::NamedTuple)
     _, of = net_rule(how, net, x, ps, kw)
@@ -105,16 +105,25 @@ function pieces(theta::AbstractVector, net::PaddleNet)
 end
 
 "Tangents of cotangents in a row, nested as the cotangent was given."
-nested_cotangent(ȳ, ::Union{Leaf,Passed}, row) = popfirst!(row)
+nested_cotangent(_, ::Union{Leaf,Passed}, row) = popfirst!(row)
 function nested_cotangent(ȳ::Union{Tuple,NamedTuple}, shape::Union{Tuple,NamedTuple}, row)
-    found = map(keys(shape)) do key
-        key => nested_cotangent(ȳ[key], shape[key], row)
-    end
-    return ȳ isa Tuple ? Tangent{typeof(ȳ)}(map(last, found)...) : Tangent{typeof(ȳ)}(; found...)
+    found = Dict(key => nested_cotangent(ȳ[key], shape[key], row) for key in keys(shape))
+    ȳ isa Tuple && return Tangent{typeof(ȳ)}((found[key] for key in keys(ȳ))...)
+    return Tangent{typeof(ȳ)}(; (key => found[key] for key in keys(ȳ))...)
 end
-nested_cotangent(ȳ, _, _) = ChainRulesCore.@not_implemented(
-    "second derivatives by a cotangent of type $(typeof(ȳ)); give a tuple or a named tuple"
-)
+# As Zygote within Zygote has it: the tangent of a Tangent, whose missing parts are zero.
+function nested_cotangent(ȳ::Tangent, shape::Union{Tuple,NamedTuple}, row)
+    parts = ChainRulesCore.backing(ȳ)
+    found = Dict(key => nested_cotangent(getproperty(ȳ, key), shape[key], row) for key in keys(shape))
+    kept = map(key -> found[key], keys(parts))
+    backing = parts isa Tuple ? Tangent{typeof(parts)}(kept...) :
+              Tangent{typeof(parts)}(; NamedTuple{keys(parts)}(kept)...)
+    return Tangent{typeof(ȳ)}(; backing)
+end
+function nested_cotangent(::Union{AbstractZero,Nothing}, shape::Union{Tuple,NamedTuple}, row)
+    foreach(part -> nested_cotangent(nothing, part, row), values(shape))
+    return NoTangent()
+end
 
 # Automatic differentiation of automatic differentiation: rules of the rules.
 

@@ -1,8 +1,11 @@
 # Parameters held constant: left out, or kept and not trained.
 
 using ChainRulesCore: NoTangent, rrule, unthunk
+using LuxCore: LuxCore
 using Optimisers: Optimisers
-using PaddleChainRules: PaddleChainRules, PaddleModuleWrapper, PaddleNet, paddle
+using PaddleChainRules:
+    PaddleChainRules, PaddleFCNet, PaddleModuleWrapper, PaddleNet, derivative, derivatives, jvp,
+    laplacian, lower, luxlayer, paddle, vjp
 using PythonCall
 using Random: Xoshiro
 using Zygote: Zygote
@@ -100,4 +103,29 @@ end
     @test is_unchanged(layer, before)
     # `trainable` of a struct of the user's, with a wrapper in it.
     @test Optimisers.trainable(PaddleModuleWrapper(chain())) isa NamedTuple{(:params,)}
+end
+
+@testset "frozen ones have no gradient elsewhere either" begin
+    w = freeze(PaddleFCNet(2, 1, 2, 4; activation = "tanh", seed = 1), "0.*")
+    x = randn(Xoshiro(1), Float32, 2, 3)
+    all_trained = freeze(w, ())
+    for f in (
+        w -> sum(abs2, laplacian(w, x)), w -> sum(abs2, derivative(w, x, (1, 1))),
+        w -> sum(abs2, derivatives(w, x, ((0, 0), (2, 0)))[2]), w -> sum(abs2, jvp(w, x, x)),
+        w -> sum(abs2, vjp(w, x, ones(Float32, 1, 3))[2]),
+    )
+        found, expected = Zygote.gradient(f, w)[1].params, Zygote.gradient(f, all_trained)[1].params
+        @test found[1:2] == (nothing, nothing)
+        @test all(a === b || a ≈ b for (a, b) in zip(found[3:4], expected[3:4]))
+        @test f(w) == f(all_trained)
+    end
+    y, back = PaddleChainRules.pullback(w, x)
+    p̄s, _ = back(y)
+    @test p̄s[1:2] == (nothing, nothing) && p̄s[3] isa Matrix
+    for what in (lower, luxlayer)
+        err = @test_throws ArgumentError what(w)
+        @test occursin("this wrapper has frozen ones", err.value.msg)
+    end
+    err = @test_throws PyException laplacian(w.net, (; x), w.params)
+    @test occursin("derivatives by the input are those of one array", sprint(showerror, err.value))
 end

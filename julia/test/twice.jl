@@ -1,7 +1,8 @@
 # Second derivatives, against central differences of first ones.
 
 using ChainRulesCore: rrule, unthunk
-using PaddleChainRules: PaddleFCNet, PaddleModuleWrapper, PaddleNet, paddle, vjp
+using PaddleChainRules:
+    PaddleFCNet, PaddleModuleWrapper, PaddleNet, derivative, derivatives, jvp, laplacian, paddle, vjp
 using PythonCall
 using Random: Xoshiro
 using Zygote: Zygote
@@ -88,6 +89,36 @@ end
     @test all(map(≈, wrapper_gradient.params, Zygote.gradient(ps -> penalty(x, ps), ps)[1]))
 end
 
+@testset "several results, some of which have no derivative" begin
+    scope = pydict()
+    pyexec("""
+    import paddle
+    class Several(paddle.nn.Layer):
+        def __init__(self):
+            super().__init__()
+            self.a = paddle.nn.Linear(3, 4)
+            self.b = paddle.nn.Linear(4, 2)
+        def forward(self, x):
+            h = paddle.tanh(self.a(x))
+            return {"score": self.b(h), "unused": h * 2, "hidden": (h, h.argmax(1)), "word": "w"}
+    paddle.seed(3)
+    made = Several().to(dtype="float64")
+    """, scope)
+    w, x = PaddleModuleWrapper(scope["made"]), randn(Xoshiro(1), 3, 5)
+    function f(x, ps)
+        y = w.net(x, ps)
+        return sum(sin, y.hidden[1]) + sum(abs2, y.score)
+    end
+    @test right((x, ps) -> sum(sin, Zygote.gradient(x -> f(x, ps), x)[1]), x, w.params)
+    function by_vjp(x, ps)
+        y = w.net(x, ps)
+        ȳ = (hidden = (cos.(y.hidden[1]), nothing), score = 2 .* y.score, unused = nothing, word = nothing)
+        return sum(sin, vjp(w.net, x, ps, ȳ)[2])
+    end
+    @test by_vjp(x, w.params) ≈ sum(sin, Zygote.gradient(x -> f(x, w.params), x)[1])
+    @test right(by_vjp, x, w.params)
+end
+
 @testset "the product with a Hessian" begin
     layer = perceptron()
     net, ps = PaddleNet(PaddleModuleWrapper(layer)), PaddleModuleWrapper(layer).params
@@ -100,6 +131,22 @@ end
         sum(sin, Zygote.gradient(x -> sum(v .* gradient(x)), x)[1])
     end
     @test occursin("end at the second order", err.value.msg)
+end
+
+@testset "derivatives by the input, differentiated twice" begin
+    wrapper = PaddleFCNet(2, 1, 3, 4; activation = "tanh", dtype = "float64", seed = 1)
+    net, ps, x = PaddleNet(wrapper), wrapper.params, randn(Xoshiro(1), 2, 3)
+    indices = ((0, 0), (1, 0), (0, 2))
+    v = randn(Xoshiro(2), 2, 3)
+    for f in (
+        (x, ps) -> sum(sin, laplacian(net, x, ps)),
+        (x, ps) -> sum(sin, derivative(net, x, ps, (1, 1))),
+        (x, ps) -> (us = derivatives(net, x, ps, indices); sum(sin, us[1]) + sum(sin, us[2]) + sum(sin, us[3])),
+        (x, ps) -> sum(sin, jvp(net, x, ps, v)),
+    )
+        @test right(x -> sum(sin, Zygote.gradient(x -> f(x, ps), x)[1]), x)
+    end
+    @test right(ps -> sum(sin, Zygote.gradient(x -> sum(sin, laplacian(net, x, ps)), x)[1]), ps)
 end
 
 @testset "a random net with statistics" begin

@@ -46,7 +46,7 @@ NEEDS = {
     "LayerNormGradNode": Needs(
         "its scale is not an argument",
         first=lambda given: len(given) < 2 or given[1],
-        second=lambda given: len(given) < 2 or given[1],
+        second=lambda given: True,  # it has no kernel for them
     ),
     "BatchNormGradNode": NORM,
     "InstanceNormGradNode": NORM,
@@ -70,8 +70,11 @@ class Graph(NamedTuple):
     """One that is so where gradients are to be differentiated once more."""
 
 
-def survey(outputs: Iterable[Tensor], leaves: Iterable[Tensor]) -> Graph:
-    """Walk the graph behind the outputs once."""
+def survey(outputs: Iterable[Tensor], leaves: Sequence[Tensor], held: int = 0) -> Graph:
+    """Walk the graph behind the outputs once.
+
+    The last ``held`` leaves are constants to whoever differentiates once more.
+    """
     divisible = True
     delicate: list[tuple[str, list[int | None]]] = []
     seen: dict[int, list[Any]] = {}
@@ -89,12 +92,15 @@ def survey(outputs: Iterable[Tensor], leaves: Iterable[Tensor]) -> Graph:
         stack += edges
     if not delicate:
         return Graph(divisible, None, None)
-    reached = _reached_from([leaf.grad_fn.node_ptr() for leaf in leaves], seen)
+    starts = [leaf.grad_fn.node_ptr() for leaf in leaves]
+    reached = _reached_from(starts, seen)
+    again = _reached_from(starts[: len(starts) - held], seen) if held else reached
     first = second = None
     for name, inputs in delicate:
-        given = [address in reached for address in inputs]
-        first = first if NEEDS[name].first(given) else name
-        second = second if NEEDS[name].second(given) else name
+        if not NEEDS[name].first([address in reached for address in inputs]):
+            first = name
+        if not NEEDS[name].second([address in again for address in inputs]):
+            second = name
     return Graph(divisible, first, second)
 
 

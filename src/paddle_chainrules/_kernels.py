@@ -27,6 +27,11 @@ class _KernelsNamed:
                 "make the net's parameters an argument of the function too, for "
                 "example vjp(net.forward, params, x), or use net.pullback"
             ) from error
+        if isinstance(error, ValueError) and "`is_test = True` CANNOT" in str(error):
+            raise NotImplementedError(
+                "Paddle can't differentiate batch_norm in evaluation mode once more: "
+                "batch_norm_grad has no gradient there; it has one in training mode"
+            ) from error
         if not isinstance(error, RuntimeError):
             return
         found = MISSING.search(str(error))

@@ -449,7 +449,7 @@ class Net(abc.ABC):
             return outputs
 
         leaves = [*given, *arg_leaves, *kwarg_leaves, *held.values()]
-        values, recording = record(flat, leaves, any_scales=True)
+        values, recording = record(flat, leaves, any_scales=True, held=len(held))
         specs = args_spec, kwargs_spec, out_spec
         pullback = RecordedPullback(recording, spec, order, *specs)
         value = out_spec.unflatten(values)

@@ -63,12 +63,14 @@ def record(
     fn: Callable[[list[Any]], Sequence[Any]],
     leaves: Sequence[Any],
     any_scales: bool = False,
+    held: int = 0,
 ) -> tuple[list[Any], Recording]:
     """``fn(leaves)``, a list of outputs, and what it takes to differentiate it.
 
     The outputs are cut off from the caller's graph unless gradients are on and a leaf
     requires them; then they stay differentiable. ``any_scales`` says that the caller
-    makes sure that the scale of every LayerNorm is a leaf.
+    makes sure that the scale of every LayerNorm is a leaf; the last ``held`` leaves are
+    leaves for that sake alone.
     """
     connected = records_graph(leaves)
     with nullcontext() if paddle.is_grad_enabled() else paddle.enable_grad():
@@ -88,7 +90,8 @@ def record(
         for i, (leaf, other) in enumerate(zip(leaves, stand_ins, strict=True))
         if other is not leaf
     ]
-    recording = Recording(stand_ins, differentiable, outputs, connected, any_scales)
+    about = connected, any_scales, held
+    recording = Recording(stand_ins, differentiable, outputs, *about)
     return outputs if connected else cut(outputs, leaves), recording
 
 
@@ -111,12 +114,14 @@ class Recording:
         outputs: Sequence[Any],
         connected: bool,
         any_scales: bool,
+        held: int,
     ) -> None:
         self._stand_ins = stand_ins
         self._differentiable = differentiable
         self._outputs = outputs
         self._connected = connected
         self._checked = any_scales
+        self._held = held
         self._graph: Graph | None = None
 
     @property
@@ -159,11 +164,11 @@ class Recording:
         """The wanted gradients alone, or picked from all of them."""
         every = self._differentiable
         again = self._connected or records_graph(seeds)
-        if again:
-            refuse(self._surveyed().second)
-        elif not self._checked and outputs[0].place.is_cpu_place():
+        if not self._checked and outputs[0].place.is_cpu_place():
             refuse(self._surveyed().first)
         self._checked = True
+        if again:
+            refuse(self._surveyed().second)
         if len(wanted) == len(every):
             return self._grad(outputs, seeds, every, again)
         if not again and self._surveyed().divisible:
@@ -183,7 +188,7 @@ class Recording:
                 if isinstance(output, Tensor) and not output.stop_gradient
             )
             leaves = [self._stand_ins[i] for i in self._differentiable]
-            self._graph = survey(outputs, leaves)
+            self._graph = survey(outputs, leaves, self._held)
         return self._graph
 
     def _grad(

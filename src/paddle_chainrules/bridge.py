@@ -25,8 +25,8 @@ from ._carried import CARRIED_ORDER, Plan, laplacian_plan, plan_of
 from ._chain import Chain
 from ._closed_form import Weights, weights_of
 from ._derivatives import Derivatives
+from ._derived import VJP, Derivative, What
 from ._fcnet import FCNet
-from ._jets import MultiIndex
 from ._nested import jvp
 from ._net import Net, RecordedPullback
 from ._params import Params
@@ -34,15 +34,11 @@ from ._random import drawing_from, random_state
 from ._recording import is_differentiable, record
 from ._stateless import RESERVED, StatelessLayer, stateless
 from ._taylor import along, derivatives_of, partial_derivatives
-from ._vjp_net import VJP
 from ._wrt import selected
 
 Packed = Any
 """An output for Julia: a tensor, or ``(structure, leaf, ...)`` for anything else, where
 the structure has None for each leaf, and leaves may be no tensors."""
-
-What = str | MultiIndex | tuple[MultiIndex, ...]
-"""A derivative of a net: by name, or a partial one by its multi-index, or several."""
 
 Flags = bool | tuple[bool, ...]
 """For all parameters, or for each."""
@@ -174,6 +170,15 @@ class Operator(Handle):
         features = 0 if what in ("jvp", "pushforward") else of.features
         super().__init__(of.net, f"{what} of {of.label}", features)
         self.what = what
+
+    def called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Called:
+        raise TypeError(
+            "derivatives by the input are those of one array; give x alone, not nested "
+            "and without keyword arguments"
+        )
+
+    def vjp(self) -> Handle:
+        return Handle(VJP(Derivative(self.net, self.what)), f"vjp of {self.label}")
 
     def bind(self, flat: bool, tensors: tuple[Tensor, ...]) -> Bound:
         if self.what == "pushforward":
