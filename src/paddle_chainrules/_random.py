@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import paddle
@@ -22,15 +22,19 @@ def _restore(state: Any) -> None:
         paddle.set_rng_state(generators, device)
 
 
-@contextmanager
-def drawing_from(source: Any) -> Iterator[None]:
+_AS_IT_IS = nullcontext()
+
+
+def drawing_from(source: Any) -> AbstractContextManager[None]:
     """Draw from a seed, or from a :func:`random_state`, and put the state back after.
 
     None draws from the program's own numbers.
     """
-    if source is None:
-        yield
-        return
+    return _AS_IT_IS if source is None else _drawing_from(source)
+
+
+@contextmanager
+def _drawing_from(source: Any) -> Iterator[None]:
     before = random_state()
     try:
         if isinstance(source, int):
