@@ -140,10 +140,12 @@ function Base.show(io::IO, net::PaddleNet)
     return print(io, "PaddleNet(", net.label, ", ", net.nparams, " parameters)")
 end
 
-# What the REPL and notebooks show: a line, and a table with a row for each parameter.
+# What the REPL and notebooks show: a line, the formula of a chain of Linear layers, and a table
+# with a row for each parameter.
 Base.show(io::IO, ::MIME"text/plain", net::PaddleNet) = describe(io, net, net)
 function describe(io::IO, shown, net::PaddleNet, flags = nothing)
     show(io, shown)
+    net.handle.closed && print(io, "\n  ", formula(net.handle.activation, length(net.names) ÷ 2))
     width = maximum(textwidth ∘ string, net.names; init = 0)
     sizes = map(size -> join(size, '×'), net.sizes)
     for (i, (name, size, T)) in enumerate(zip(net.names, sizes, net.eltypes))
@@ -151,6 +153,11 @@ function describe(io::IO, shown, net::PaddleNet, flags = nothing)
         flags === nothing || flags[i] || print(io, "  frozen")
     end
     return nothing
+end
+
+formula(activation, n) = "y = " * foldl(1:n; init = "x") do inner, i
+    affine = "W$i * $inner .+ b$i"
+    i < n ? "$activation.($affine)" : affine
 end
 
 """

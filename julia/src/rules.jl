@@ -125,9 +125,12 @@ struct NetPullback{F,X,P,K<:NamedTuple}
 end
 
 function (pullback::NetPullback)(ȳ)
-    x̄, _, p̄s = pullback.back(ȳ)
+    x̄, _, p̄s = tangents(pullback, ȳ)
     return NoTangent(), x̄, p̄s
 end
+
+"The tangents of the arguments, the keyword arguments and the parameters."
+tangents(pullback::NetPullback, ȳ) = pullback.back(ȳ)
 
 """
     net_rule(how, net, x, ps, kw = (;), trained = nothing) -> y, pullback::NetPullback
@@ -178,7 +181,7 @@ struct WrapperPullback{W<:PaddleModuleWrapper,N<:NetPullback}
 end
 
 function (pullback::WrapperPullback{W})(ȳ) where {W}
-    x̄s, _, p̄s = pullback.of.back(ȳ)
+    x̄s, _, p̄s = tangents(pullback.of, ȳ)
     return wrapper_tangent(W, p̄s), parts(x̄s, pullback.of.x)...
 end
 
@@ -212,7 +215,7 @@ end
 function keyword_rule(how, net::PaddleNet, (x, ps)::Tuple{Any,Any}, kw::NamedTuple)
     y, pullback = net_rule(how, net, x, ps, kw)
     function keyword_pullback(ȳ)
-        x̄, k̄w, p̄s = pullback.back(ȳ)
+        x̄, k̄w, p̄s = tangents(pullback, ȳ)
         return k̄w, NoTangent(), (x̄, p̄s)
     end
     return y, keyword_pullback
@@ -221,7 +224,7 @@ end
 function keyword_rule(how, w::W, xs::Tuple, kw::NamedTuple) where {W<:PaddleModuleWrapper}
     y, pullback = net_rule(how, w.net, xs, w.params, kw, trained(w))
     function keyword_pullback(ȳ)
-        x̄s, k̄w, p̄s = pullback.back(ȳ)
+        x̄s, k̄w, p̄s = tangents(pullback, ȳ)
         return k̄w, wrapper_tangent(W, p̄s), parts(x̄s, xs)
     end
     return y, keyword_pullback

@@ -179,7 +179,7 @@ end
 "Outputs and gradients by our rule, labelled; those of what is not used are zero."
 function gradients(side::Side, ȳ)
     y, of = net_rule(Eager(), side.net, side.args, side.params, seeded(side))
-    x̄, k̄w, p̄s = of.back(ȳ)
+    x̄, k̄w, p̄s = tangents(of, ȳ)
     row = Any[plain(p̄s)..., leaves_of(side.args, x̄)...]
     append!(row, leaves_of(side.kwargs, k̄w))
     found = [first(x) => g === nothing ? zero(last(x)) : g for (x, g) in zip(primals(side), row)]

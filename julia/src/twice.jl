@@ -27,10 +27,10 @@ vjp(w::PaddleModuleWrapper, x, ȳ; kwargs...) = vjp(w.net, x, params_of(w), ȳ; 
 
 function vjp_rule(how, net::PaddleNet, x, ps, ȳ, kw::NamedTuple)
     _, of = net_rule(how, net, x, ps, kw)
-    x̄, _, p̄s = map(plain, of.back(ȳ))
+    x̄, _, p̄s = map(plain, tangents(of, ȳ))
     function vjp_pullback(Δ)
         Δp̄s, Δx̄ = two_parts(unthunk(Δ))
-        ȳ̄, x̿, p̿s = twice(of, ȳ, Δx̄, Δp̄s)
+        ȳ̄, x̿, _, p̿s = twice(of, ȳ, Δx̄, nothing, Δp̄s)
         return NoTangent(), NoTangent(), x̿, p̿s, ȳ̄
     end
     return (p̄s, x̄), vjp_pullback
@@ -54,29 +54,29 @@ ChainRulesCore.rrule(::typeof(vjp), net::PaddleNet, x, ps, ȳ; kw...) =
     vjp_rule(Lazy(), net, x, ps, ȳ, values(kw))
 
 """
-    twice(pullback, ȳ, Δx̄, Δp̄s)
+    twice(pullback, ȳ, Δx̄, Δk̄w, Δp̄s)
 
-The tangents of `ȳ`, `x` and `ps` for cotangents of the two gradients that a pullback gives.
+The tangents of `ȳ`, `x`, `kw` and `ps` for cotangents of the gradients that a pullback gives.
 """
-function twice(of::NetPullback, ȳ, Δx̄, Δp̄s)
-    Δx̄, Δp̄s = content(unthunk(Δx̄)), content(unthunk(Δp̄s))
+function twice(of::NetPullback, ȳ, Δx̄, Δk̄w, Δp̄s)
+    Δx̄, Δk̄w, Δp̄s = content(unthunk(Δx̄)), content(unthunk(Δk̄w)), content(unthunk(Δp̄s))
     args, kwargs = arguments(of.x, of.kw)
     ȳs = Tuple(collect_cotangents!(Any[], ȳ, of.shape))
     gradients_net = derived(handle -> handle.vjp(), of.net, :vjp)
     found, back = net_rule(Eager(), gradients_net, (args, kwargs, ȳs), of.ps)
     by_params, _, by_kwargs = found
-    named(key) = haskey(of.x, key) ? part_of(Δx̄, key) : nothing
+    by_name(key) = part_of(haskey(of.kw, key) ? Δk̄w : Δx̄, key)
     Δ = (
         params_parts(Δp̄s, of.ps, of.net, by_params),
         of.x isa AbstractArray ? (Δx̄,) : of.x isa Tuple ? Δx̄ : nothing,
         by_kwargs === nothing ? nothing :
-        of.x isa NamedTuple ? NamedTuple(key => named(key) for key in keys(by_kwargs)) : nothing,
+        NamedTuple(key => by_name(key) for key in keys(by_kwargs)),
     )
     _, (args̿, kwargs̿, ȳ̄s), p̿s = back(Δ)
-    x̿ = of.x isa AbstractArray ? args̿[1] :
-        of.x isa Tuple ? args̿ :
-        Tangent{typeof(of.x)}(; (key => getproperty(kwargs̿, key) for key in keys(of.x))...)
-    return nested_cotangent(ȳ, of.shape, Iterators.Stateful(ChainRulesCore.backing(ȳ̄s))), x̿, p̿s
+    named(x) = Tangent{typeof(x)}(; (key => getproperty(kwargs̿, key) for key in keys(x))...)
+    x̿ = of.x isa AbstractArray ? args̿[1] : of.x isa Tuple ? args̿ : named(of.x)
+    ȳ̄ = nested_cotangent(ȳ, of.shape, Iterators.Stateful(ChainRulesCore.backing(ȳ̄s)))
+    return ȳ̄, x̿, named(of.kw), p̿s
 end
 
 part_of(Δ::Union{AbstractZero,Nothing}, _) = nothing
@@ -125,78 +125,56 @@ function nested_cotangent(::Union{AbstractZero,Nothing}, shape::Union{Tuple,Name
     return NoTangent()
 end
 
-# Automatic differentiation of automatic differentiation: rules of the rules.
-
-function pullback_rule(of::NetPullback, ȳ)
-    function second_pullback(Δx̄, Δp̄s)
-        ȳ̄, x̿, p̿s = twice(of, ȳ, Δx̄, Δp̄s)
-        return Tangent{typeof(of)}(; x = x̿, ps = p̿s), ȳ̄
-    end
-    return map(unthunk, of.back(ȳ)), second_pullback
-end
-
-function ChainRulesCore.rrule(of::NetPullback, ȳ)
-    (x̄, _, p̄s), second = pullback_rule(of, ȳ)
-    function net_pullback_pullback(Δ)
-        Δ = unthunk(Δ)
-        Δ isa AbstractZero && return ZeroTangent(), ZeroTangent()
-        return second(Δ[2], Δ[3])
-    end
-    return (NoTangent(), x̄, p̄s), net_pullback_pullback
-end
-
-function ChainRulesCore.rrule(wrapped::WrapperPullback{W}, ȳ) where {W}
-    (x̄s, _, p̄s), second = pullback_rule(wrapped.of, ȳ)
-    function wrapper_pullback_pullback(Δ)
-        Δ = unthunk(Δ)
-        Δ isa AbstractZero && return ZeroTangent(), ZeroTangent()
-        Δp̄s = part_of(unthunk(Δ[1]), :params)
-        of, ȳ̄ = second(Tuple(Δ)[2:end], Δp̄s)
-        return Tangent{typeof(wrapped)}(; of), ȳ̄
-    end
-    return (wrapper_tangent(W, p̄s), parts(x̄s, wrapped.of.x)...), wrapper_pullback_pullback
-end
-
-# The tangent of what a rule gives, a value and a pullback: what comes back by either.
-function rule_tangent(of::NetPullback, Δy, Δof)
-    first_order = is_zero(Δy) ? (ZeroTangent(), nothing, ZeroTangent()) : of.back(unthunk(Δy))
-    x̄, _, p̄s = map(unthunk, first_order)
-    is_zero(Δof) && return x̄, p̄s
-    return together(x̄, part_of(Δof, :x)), together(p̄s, part_of(Δof, :ps))
-end
-
-is_zero(Δ) = Δ isa Union{AbstractZero,Nothing}
-
-together(a, b) = together(unthunk(a), unthunk(b), nothing)
-together(a, b, _) = is_zero(a) ? (b === nothing ? ZeroTangent() : b) : is_zero(b) ? a : added(a, b)
-added(a::AbstractArray, b::AbstractArray) = a .+ b
-added(a::Tangent{P,<:Tuple}, b) where {P} = Tangent{P}(map(together, parts(a, nothing), Tuple(b))...)
-added(a::Tangent{P,<:NamedTuple}, b) where {P} =
-    Tangent{P}(; (key => together(getproperty(a, key), part_of(b, key)) for key in propertynames(a))...)
+# Automatic differentiation of automatic differentiation: rules of what the rules are made of.
 
 function ChainRulesCore.rrule(::typeof(net_rule), how, net::PaddleNet, x, ps, more...)
     y, of = net_rule(how, net, x, ps, more...)
     function net_rule_pullback(Δ)
-        x̄, p̄s = rule_tangent(of, two_parts(unthunk(Δ))...)
-        none = map(Returns(NoTangent()), more)
-        return NoTangent(), NoTangent(), NoTangent(), x̄, p̄s, none...
+        Δy, Δof = two_parts(unthunk(Δ))
+        first_order = is_zero(Δy) ? (nothing, nothing, nothing) : map(unthunk, tangents(of, Δy))
+        x̄, k̄w, p̄s = map(together, first_order, (part_of(Δof, :x), part_of(Δof, :kw), part_of(Δof, :ps)))
+        rest = isempty(more) ? () : (k̄w, map(Returns(NoTangent()), Base.tail(more))...)
+        return NoTangent(), NoTangent(), NoTangent(), x̄, p̄s, rest...
     end
     return (y, of), net_rule_pullback
 end
 
-function ChainRulesCore.rrule(::typeof(wrapper_rule), how, w::W, xs...) where {W}
-    y, wrapped = wrapper_rule(how, w, xs...)
-    function wrapper_rule_pullback(Δ)
-        Δy, Δwrapped = two_parts(unthunk(Δ))
-        Δof = is_zero(Δwrapped) ? Δwrapped : part_of(Δwrapped, :of)
-        x̄s, p̄s = rule_tangent(wrapped.of, Δy, Δof)
-        return NoTangent(), NoTangent(), wrapper_tangent(W, p̄s), parts(x̄s, xs)...
+function tangents_rule(of::NetPullback, ȳ)
+    function tangents_pullback(Δ)
+        Δ = content(unthunk(Δ))
+        is_zero(Δ) && return NoTangent(), ZeroTangent(), ZeroTangent()
+        ȳ̄, x, kw, ps = twice(of, ȳ, Δ[1], Δ[2], Δ[3])
+        return NoTangent(), Tangent{typeof(of)}(; x, kw, ps), ȳ̄
     end
-    return (y, wrapped), wrapper_rule_pullback
+    return map(unthunk, of.back(ȳ)), tangents_pullback
+end
+
+ChainRulesCore.rrule(::typeof(tangents), of::NetPullback, ȳ) = tangents_rule(of, ȳ)
+
+function ChainRulesCore.rrule(::typeof(wrapper_tangent), ::Type{W}, p̄s) where {W}
+    wrapper_tangent_pullback(Δ) = NoTangent(), NoTangent(), part_of(unthunk(Δ), :params)
+    return wrapper_tangent(W, p̄s), wrapper_tangent_pullback
+end
+
+function ChainRulesCore.rrule(::typeof(parts), x̄s, xs)
+    parts_pullback(Δ) = NoTangent(), content(unthunk(Δ)), NoTangent()
+    return parts(x̄s, xs), parts_pullback
+end
+
+is_zero(Δ) = Δ isa Union{AbstractZero,Nothing}
+
+"The sum of two tangents, which may be nested and in part zero."
+together(a, b) = together(content(unthunk(a)), content(unthunk(b)), nothing)
+together(a, b, _) = is_zero(a) ? (is_zero(b) ? ZeroTangent() : b) : is_zero(b) ? a : added(a, b)
+added(a::AbstractArray, b::AbstractArray) = a .+ b
+function added(a::Tangent{P}, b) where {P}
+    found = map(key -> together(getproperty(a, key), part_of(b, key)), propertynames(a))
+    return a isa Tangent{P,<:Tuple} ? Tangent{P}(found...) :
+           Tangent{P}(; NamedTuple{propertynames(a)}(found)...)
 end
 
 # The rules of the second order are not differentiated again.
-const SECOND_ORDER = Union{typeof(pullback_rule),typeof(vjp_rule)}
+const SECOND_ORDER = Union{typeof(tangents_rule),typeof(vjp_rule)}
 ChainRulesCore.rrule(::SECOND_ORDER, ::Any...) = throw(
     ArgumentError(
         "derivatives of nets by ChainRules and Zygote end at the second order. Higher ones " *

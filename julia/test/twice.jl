@@ -64,7 +64,11 @@ end
         for ps in (name == "recorded" ? (params, named, theta) : (params,))
             @test right((x, ps, c) -> penalty(x, ps, c), x, ps, c)
         end
-        # The same with Zygote within Zygote.
+        # The same with Zygote within Zygote; then keyword arguments are differentiated too.
+        if !isempty(kw)
+            f(x, ps, kw) = sum(c .* net(x, ps; kw...))
+            @test right((x, ps, kw) -> total(Zygote.gradient(f, x, ps, kw)), x, params, kw)
+        end
         value(x, ps) = sum(c .* net(x, ps; kw...))
         if name == "recorded"
             @test right((x, ps) -> total(Zygote.gradient(value, x, ps)), x, params)
@@ -87,6 +91,11 @@ end
     @test found[1] ≈ expected[1] && all(map(≈, found[2], expected[2]))
     wrapper_gradient = Zygote.gradient(w -> sum(abs2, Zygote.gradient(x -> sum(abs2, w(x)), x)[1]), w)[1]
     @test all(map(≈, wrapper_gradient.params, Zygote.gradient(ps -> penalty(x, ps), ps)[1]))
+    seeded = PaddleModuleWrapper(smooth())
+    image, scale = randn(Xoshiro(1), 6, 5, 2, 4), randn(Xoshiro(2), 1, 4)
+    steep(ps, x, scale) =
+        sum(abs2, Zygote.gradient(x -> sum(abs2, PaddleModuleWrapper(seeded.net, ps)(x; scale)), x)[1])
+    @test right(steep, seeded.params, image, scale)
 end
 
 @testset "several results, some of which have no derivative" begin
