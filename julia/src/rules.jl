@@ -122,6 +122,7 @@ struct NetPullback{F,X,P,K<:NamedTuple}
     ps::P
     kw::K
     shape::Union{Leaf,Passed,Tuple,NamedTuple} # of y
+    trained::Union{Nothing,Tuple{Vararg{Bool}}} # which of the parameters, where not all
 end
 
 function (pullback::NetPullback)(ȳ)
@@ -141,7 +142,7 @@ function net_rule(how, net::PaddleNet, x::AbstractArray, ps, ::NamedTuple{()} = 
         (x̄,), p̄s = back(ȳ)
         return x̄, NoTangent(), p̄s
     end
-    return y, NetPullback(paddle_net_pullback, net, x, ps, (;), outline(y))
+    return y, NetPullback(paddle_net_pullback, net, x, ps, (;), outline(y), trained)
 end
 
 function net_rule(how, net::PaddleNet, xs::Tuple{Vararg{AbstractArray}}, ps, ::NamedTuple{()} = (;), trained = nothing)
@@ -150,7 +151,7 @@ function net_rule(how, net::PaddleNet, xs::Tuple{Vararg{AbstractArray}}, ps, ::N
         x̄s, p̄s = back(ȳ)
         return Tangent{typeof(xs)}(x̄s...), NoTangent(), p̄s
     end
-    return y, NetPullback(paddle_net_pullback, net, xs, ps, (;), outline(y))
+    return y, NetPullback(paddle_net_pullback, net, xs, ps, (;), outline(y), trained)
 end
 
 function net_rule(how, net::PaddleNet, x, ps, kw::NamedTuple = (;), trained = nothing)
@@ -162,7 +163,7 @@ function net_rule(how, net::PaddleNet, x, ps, kw::NamedTuple = (;), trained = no
         rest = Iterators.Stateful(x̄s)
         return nested_tangent(x, rest), nested_tangent(kw, rest), p̄s
     end
-    return y, NetPullback(paddle_net_pullback, net, x, ps, kw, outline(y))
+    return y, NetPullback(paddle_net_pullback, net, x, ps, kw, outline(y), trained)
 end
 
 "Tangents in a row, nested as their primal."

@@ -63,7 +63,7 @@ function twice(of::NetPullback, ȳ, Δx̄, Δk̄w, Δp̄s)
     args, kwargs = arguments(of.x, of.kw)
     ȳs = Tuple(collect_cotangents!(Any[], ȳ, of.shape))
     gradients_net = derived(handle -> handle.vjp(), of.net, :vjp)
-    found, back = net_rule(Eager(), gradients_net, (args, kwargs, ȳs), of.ps)
+    found, back = net_rule(Eager(), gradients_net, (args, kwargs, ȳs), of.ps, (;), of.trained)
     by_params, _, by_kwargs = found
     by_name(key) = part_of(haskey(of.kw, key) ? Δk̄w : Δx̄, key)
     Δ = (

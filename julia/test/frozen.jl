@@ -119,6 +119,9 @@ end
         @test all(a === b || a ≈ b for (a, b) in zip(found[3:4], expected[3:4]))
         @test f(w) == f(all_trained)
     end
+    steep(w) = sum(abs2, Zygote.gradient(x -> sum(abs2, w(x)), x)[1])
+    found, expected = Zygote.gradient(steep, w)[1].params, Zygote.gradient(steep, all_trained)[1].params
+    @test found[1:2] == (nothing, nothing) && all(map(≈, found[3:4], expected[3:4]))
     y, back = PaddleChainRules.pullback(w, x)
     p̄s, _ = back(y)
     @test p̄s[1:2] == (nothing, nothing) && p̄s[3] isa Matrix
