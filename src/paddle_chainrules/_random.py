@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from numbers import Integral
 from typing import Any
 
 import paddle
@@ -46,19 +47,21 @@ def _drawing_from(source: Any) -> Iterator[None]:
         _restore(before)
 
 
-def check_seed(seed: Any) -> None:
-    """Refuse what is no seed.
+def checked_seed(seed: Any) -> int | None:
+    """A seed as an int, or None; refuse what is none.
 
     Raises:
         TypeError: not an integer.
         ValueError: one that is negative, or too large.
     """
     if seed is None:
-        return
-    if not isinstance(seed, int) or isinstance(seed, bool):
+        return None
+    if not isinstance(seed, Integral) or isinstance(seed, bool):
         raise TypeError(
             f"seed must be an int, or None for the program's random numbers, got "
             f"{type(seed).__name__}"
         )
-    if not 0 <= seed < 2**64:
-        raise ValueError(f"seed must be at least 0 and below 2**64, got {seed}")
+    value = int(seed)
+    if not 0 <= value < 2**64:
+        raise ValueError(f"seed must be at least 0 and below 2**64, got {value}")
+    return value

@@ -18,7 +18,7 @@ from ._chain import Chain, chain_of
 from ._describe import Description
 from ._net import Net
 from ._params import Params, ParamSpec
-from ._random import check_seed, drawing_from
+from ._random import checked_seed, drawing_from
 from ._wrt import Wrt, items_of, selected
 
 RESERVED = frozenset({"buffers", "seed"})
@@ -229,8 +229,7 @@ class StatelessLayer(Net):
                 f"{type(self._shell).__name__}'s own and of every stateless net's; "
                 "give the layer's own by position"
             )
-        seed, buffers = kwargs.get("seed"), kwargs.get("buffers")
-        check_seed(seed)
+        seed, buffers = checked_seed(kwargs.get("seed")), kwargs.get("buffers")
         constants: dict[str, Any] = {} if seed is None else {"_seed": seed}
         if buffers is not None:
             constants["_buffers"] = self._check_buffers(buffers)
