@@ -106,7 +106,7 @@ class StatelessLayer(Net):
         tensors = [*params.values(), *buffers.values()]
         self._adopt(_copy_structure(layer, tensors), params, buffers)
         taken = inspect.signature(layer.forward).parameters.keys()
-        self._ambiguous = taken & {"buffers", "seed"}
+        self._ambiguous = taken & RESERVED
         # Scales and biases of norms: Paddle's kernels need their gradients for others'.
         held = [n for n, p in named.items() if n in buffers and p.ndim <= 1]
         statistics = ("_mean", "_variance")
