@@ -5,10 +5,14 @@ By Paddle's own gradients of the untouched layer.
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import optree
 import paddle
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from paddle import nn
 
 from conftest import (
@@ -19,7 +23,7 @@ from conftest import (
     random_like,
     snapshot,
 )
-from layers import Found, Masked, Noisy, Smooth, Tangled
+from layers import Found, Masked, Mirror, Noisy, Smooth, Tangled
 from paddle_chainrules import hvp, jvp, stateless, value_and_grad
 from paddle_chainrules._derived import VJP
 
@@ -60,6 +64,73 @@ def test_nested_arguments_and_results():
     cotangent[2][1] = (None,)
     _, grads = native(layer, args, cotangent, kwargs)
     assert_same(pullback(cotangent), grads, **EXACT)
+    assert_unchanged(layer, before)
+
+
+LEAVES = st.sampled_from(["float", "integer", "word", "nothing"])
+TREES = st.recursive(
+    LEAVES,
+    lambda part: st.one_of(
+        st.lists(part, max_size=3),
+        st.lists(part, max_size=3).map(tuple),
+        st.dictionaries(st.sampled_from("zab"), part, max_size=3),
+    ),
+    max_leaves=8,
+)
+
+
+def grown(tree):
+    """Values for the kinds of leaves, all of different sizes."""
+    count = itertools.count(1)
+
+    def value(kind):
+        n = next(count)
+        if kind == "float":
+            return randn([n, n % 3 + 1], "float32", n)
+        return {"integer": paddle.arange(n), "word": "word"}.get(kind)
+
+    return optree.tree_map(value, tree, none_is_leaf=True)
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.lists(TREES, max_size=3),
+    st.dictionaries(st.sampled_from("yxk"), TREES),
+    st.data(),
+)
+def test_any_nesting(args, kwargs, data):
+    layer = Mirror()
+    args, kwargs = grown((tuple(args), kwargs))
+    net, params, _ = stateless(layer)
+    before = snapshot(layer)
+    y, pullback = net.pullback(params, *args, **kwargs)
+    cotangent = random_like(y)
+    if not optree.tree_leaves(cotangent):  # None is none
+        return
+    expected, (by_name, by_arg, by_kwarg) = native(
+        layer, args, cotangent, kwargs, wrt_kwargs=True
+    )
+    for one, other in zip(*map(optree.tree_leaves, (y, expected)), strict=True):
+        if isinstance(one, paddle.Tensor):
+            assert_same(one, other.detach(), rtol=1e-6)
+        else:
+            assert one == other
+    tolerance = {"rtol": 1e-4, "atol": 1e-5}
+    wrt = ("params", "args", "kwargs") if kwargs else ("params", "args")
+    found = pullback(cotangent, wrt=wrt)
+    assert_same(found[0], by_name, **tolerance)
+    assert_same(found[1] or (), by_arg, **tolerance)
+    if kwargs:
+        assert_same(found[2], by_kwarg, **tolerance)
+    choices = [*range(len(args)), *kwargs]
+    asked = [item for item in choices if data.draw(st.booleans())]
+    by_params, some_args, *some_kwargs = pullback(cotangent, wrt=asked)
+    assert by_params is None
+    for item in asked:
+        if isinstance(item, int):
+            assert_same(some_args[item], by_arg[item], **tolerance)
+        else:
+            assert_same(some_kwargs[0][item], by_kwarg[item], **tolerance)
     assert_unchanged(layer, before)
 
 

@@ -85,6 +85,59 @@ end
     end
 end
 
+"Random arguments: arrays of different sizes, constants, and tuples and named tuples of them."
+function grown(rng, depth)
+    kind = rand(rng, depth > 0 ? (1:8) : (1:6))
+    kind <= 2 && return randn(rng, rand(rng, 2:6), rand(rng, 1:3))
+    kind <= 6 && return (rand(rng, 1:9, rand(rng, 1:4)), nothing, :word, true)[kind-2]
+    n = rand(rng, 0:3)
+    parts = ntuple(_ -> grown(rng, depth - 1), n)
+    return kind == 7 ? parts : NamedTuple{(:z, :a, :b)[1:n]}(parts)
+end
+
+is_floating(x) = x isa AbstractArray{<:AbstractFloat}
+flat(x, x̄) = is_floating(x) ? Any[x̄ isa Union{Nothing,NoTangent} ? nothing : unthunk(x̄)] : Any[]
+flat(xs::Union{Tuple,NamedTuple}, x̄s) = reduce(
+    vcat, (flat(xs[key], x̄s isa Union{Nothing,NoTangent} ? nothing : getproperty(x̄s, key)) for key in keys(xs));
+    init = Any[],
+)
+flat(xs) = flat(xs, xs)
+
+@testset "any nesting, $seed" for seed in 1:16
+    rng = Xoshiro(seed)
+    layer = TANGLED.Mirror().to(dtype = "float64")
+    xs = ntuple(_ -> grown(rng, 2), rand(rng, 1:3))
+    n = rand(rng, 0:2)
+    kw = NamedTuple{(:y, :x)[1:n]}(ntuple(_ -> grown(rng, 1), n))
+    isempty(flat((xs, kw))) && continue
+    w = PaddleModuleWrapper(layer)
+    y = w(xs...; kw...)
+    cotangent(y) = is_floating(y) ? randn(rng, size(y)) : nothing
+    cotangent(ys::Union{Tuple,NamedTuple}) = map(cotangent, ys)
+    ȳ = cotangent(y)
+    cs = Tuple(filter(!isnothing, flat(y, ȳ)))
+    leaves = pyimport("optree").tree_leaves
+    tensors(y) = Tuple(leaf for leaf in leaves(y) if pytruth(TANGLED.is_floating(leaf)))
+    ys, by_param, found = native(layer, xs, cs; outputs = tensors, kwargs = kw)
+    @test all(map(exact, flat(y), collect(ys)))
+    @test unchanged(layer) do
+        _, back = rrule(w, xs...; kw...)
+        w̄, x̄s... = back(ȳ)
+        gradients = flat(xs, Tangent{typeof(xs)}(x̄s...))
+        close(a, b) = same(a, b; rtol = 1e-10, atol = 1e-11)
+        @test all(map(close, map(unthunk, Tuple(unthunk(w̄.params))), Tuple(by_param)))
+        @test all(map(close, gradients, found[eachindex(gradients)]))
+        if seed <= 4
+            total(y, ȳ) = is_floating(y) ? sum(y .* ȳ) : 0.0
+            total(ys::NamedTuple, ȳs) = total(Tuple(ys), Tuple(ȳs))
+            total(::Tuple{}, _) = 0.0
+            total(ys::Tuple, ȳs) = total(first(ys), first(ȳs)) + total(Base.tail(ys), Base.tail(ȳs))
+            ḡ = Zygote.gradient((xs, kw) -> total(w(xs...; kw...), ȳ), xs, kw)
+            @test all(map(close, [flat(xs, ḡ[1]); flat(kw, ḡ[2])], found))
+        end
+    end
+end
+
 @testset "integers and Booleans" begin
     paddle.seed(1)
     layer = TANGLED.Masked()

@@ -112,22 +112,20 @@ class NetPullback(abc.ABC):
             for child, keyword in each:
                 flags += [asked.kwargs[keyword]] * child.num_leaves
         grads = self._gradients(cotangent, flags)
-        grad_params, grad_args, *more = self._nested(grads)
+        grad_params, grad_args = self._nested(grads)
         if by_args and not all(asked.args):
             grad_args = tuple(
                 part if flag else None
                 for part, flag in zip(grad_args, asked.args, strict=True)
             )
-        if asked.kwargs is not None:
-            more = [
-                {n: g if asked.kwargs[n] else None for n, g in part.items()}
-                for part in more
-            ]
-        return (
-            grad_params if by_params else None,
-            grad_args if by_args else None,
-            *more,
-        )
+        found = grad_params if by_params else None, grad_args if by_args else None
+        if asked.kwargs is None:
+            return found
+        stop = self._count + self._args_spec.num_leaves
+        by_keyword: Any = self._kwargs_spec.unflatten(grads[stop:])
+        return *found, {
+            n: g if asked.kwargs[n] else None for n, g in by_keyword.items()
+        }
 
     @property
     def keywords(self) -> tuple[str, ...]:
@@ -196,17 +194,14 @@ class NetPullback(abc.ABC):
             for leaf in _leaves_as(child, given[name], f"argument {name!r}")
         ]
 
-    def _nested(self, grads: Sequence[Any]) -> tuple[Tree, ...]:
-        """Gradients in a row, nested as the inputs, keyword arguments where given."""
+    def _nested(self, grads: Sequence[Any]) -> tuple[Tree, Tree]:
+        """Gradients in a row, nested as parameters and arguments."""
         if self._order is None:
             grad_params = grads[0]
         else:
             grad_params = self._spec.named(grads[: self._count], self._order)
         stop = self._count + self._args_spec.num_leaves
-        grad_args = self._args_spec.unflatten(grads[self._count : stop])
-        if len(grads) == stop:
-            return grad_params, grad_args
-        return grad_params, grad_args, self._kwargs_spec.unflatten(grads[stop:])
+        return grad_params, self._args_spec.unflatten(grads[self._count : stop])
 
     @abc.abstractmethod
     def _gradients(
