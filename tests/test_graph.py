@@ -135,6 +135,26 @@ def test_any_part_of_a_functions_gradients(name):
     assert_same(pullback(cotangent, wrt=[1]), (None, by_a))
 
 
+@pytest.mark.parametrize("name", ["cross", "grid_sample", "prelu", "solve"])
+def test_what_would_crash_is_refused(name):
+    function, *shapes = FUNCTIONS[name]
+    x, a = (randn(shape, "float64", i) for i, shape in enumerate(shapes))
+    if name == "solve":
+        a = a + 5 * paddle.eye(3, dtype="float64")
+    y, pullback = vjp(function, x, a)
+    cotangent = randn(y.shape, "float64", 7)
+    by_x, by_a = pullback(cotangent)
+    with pytest.raises(NotImplementedError, match="Paddle crashes in .* does not depe"):
+        vjp(lambda a: function(x, a), a)[1](cotangent)
+    _, pullback = vjp(lambda x: function(x, a), x)
+    if name in ("cross", "solve"):
+        with pytest.raises(NotImplementedError, match="crashes in .*one of its inputs"):
+            pullback(cotangent)
+    else:
+        assert_same(pullback(cotangent), (by_x,), rtol=1e-12, atol=1e-12)
+    assert by_a is not None
+
+
 def test_a_layer_norm_with_a_constant_scale_is_refused():
     x, scale = randn([4, 3], "float64"), randn([3], "float64", 1)
     shift = randn([3], "float64", 2)

@@ -34,6 +34,7 @@ class Needs(NamedTuple):
     first: Callable[[Sequence[bool]], bool]
     second: Callable[[Sequence[bool]], bool]
     """The same where gradients are to be differentiated once more."""
+    fault: str = "gives wrong gradients through"
 
 
 NORM = Needs(
@@ -42,7 +43,23 @@ NORM = Needs(
     first=lambda given: given[1] == given[2],
     second=lambda given: given[1] == given[2] and given[0],
 )
+FIRST_INPUT = Needs(
+    "its first input does not depend on an argument",
+    first=lambda given: given[0],
+    second=lambda given: given[0],
+    fault="crashes in",
+)
+ALL_INPUTS = Needs(
+    "one of its inputs does not depend on an argument",
+    first=all,
+    second=all,
+    fault="crashes in",
+)
 NEEDS = {
+    "CrossGradNode": ALL_INPUTS,
+    "SolveGradNode": ALL_INPUTS,
+    "GridSampleGradNode": FIRST_INPUT,
+    "PreluGradNode": FIRST_INPUT,
     "LayerNormGradNode": Needs(
         "its scale is not an argument",
         first=lambda given: len(given) < 2 or given[1],
@@ -56,7 +73,7 @@ NEEDS = {
         second=lambda given: given[0],
     ),
 }
-"""Kernels that give wrong numbers, or none, without a word."""
+"""Kernels that give wrong numbers, or none, without a word, or crash."""
 
 
 class Graph(NamedTuple):
@@ -131,7 +148,7 @@ def refuse(kernel: str | None) -> None:
         return
     name = kernel.removesuffix("Final").removesuffix("GradNode")
     raise NotImplementedError(
-        f"Paddle gives wrong gradients through {name} where {NEEDS[kernel].rule}. Make "
-        "all of its inputs arguments of the function; net.pullback does so for a net's "
+        f"Paddle {NEEDS[kernel].fault} {name} where {NEEDS[kernel].rule}. Make all of "
+        "its inputs arguments of the function; net.pullback does so for a net's "
         "parameters and inputs"
     )
