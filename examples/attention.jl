@@ -12,18 +12,13 @@ using PythonCall
 using Random
 using Zygote
 
-pyimport("sys").path.insert(0, @__DIR__)
-const digits_py = pyimport("digits")
-const tqdm = pyimport("tqdm").tqdm
+include("digits.jl") # the data, their batches in the last dimension, and the cross entropy
+
 const OUTPUT = joinpath(dirname(@__DIR__), "output")
 const WIDTH, EPOCHS, RATE = 24, 15, 3.0f-3
 
 # (pixels of a row, rows, samples): the same bytes as Python's [samples, rows, pixels].
-scans(array) = reshape(permutedims(pyconvert(Matrix{Float32}, array)), 8, 8, :)
-
-const data = digits_py.load()
-const x, x_test = scans(data.x), scans(data.x_test)
-const labels, labels_test = pyconvert.(Vector{Int}, (data.labels, data.labels_test))
+const scans, scans_test = reshape(x, 8, 8, :), reshape(x_test, 8, 8, :)
 
 "An affine map of the first dimension."
 dense(ps, x) = reshape(ps.weight * reshape(x, size(x, 1), :), :, size(x)[2:end]...) .+ ps.bias
@@ -43,21 +38,14 @@ function model(ps, st, x)
     return dense(ps.read, pooled), st # Julia
 end
 
-"Mean cross entropy of logits whose columns are samples."
-function cross_entropy(logits, labels)
-    shifted = logits .- maximum(logits; dims = 1)
-    picked = CartesianIndex.(labels .+ 1, axes(logits, 2))
-    return (sum(log.(sum(exp, shifted; dims = 1))) - sum(shifted[picked])) / length(labels)
-end
-
 function accuracy(ps, st)
-    logits, _ = model(ps, merge(st, (; training = Val(false))), x_test)
+    logits, _ = model(ps, merge(st, (; training = Val(false))), scans_test)
     return count([argmax(c) - 1 for c in eachcol(logits)] .== labels_test) / length(labels_test)
 end
 
 "The gradient along a random direction of every array against the slope of the loss."
 function check_gradient(ps, st, batch)
-    loss(ps) = cross_entropy(first(model(ps, st, x[:, :, batch])), labels[batch])
+    loss(ps) = cross_entropy(first(model(ps, st, scans[:, :, batch])), labels[batch])
     gradient = Zygote.gradient(loss, ps)[1]
     flat, rebuild = Optimisers.destructure(ps)
     parts, _ = Optimisers.destructure(gradient)
@@ -74,7 +62,7 @@ function train(ps, st)
     for _ in tqdm(1:EPOCHS; desc = "Digits", unit = "epoch")
         for batch in Iterators.partition(shuffle(rng, eachindex(labels)), 64)
             (value, st), back = Zygote.pullback(ps) do ps
-                logits, next = model(ps, st, x[:, :, batch])
+                logits, next = model(ps, st, scans[:, :, batch])
                 return cross_entropy(logits, labels[batch]), next
             end
             state, ps = Optimisers.update!(state, ps, back((1.0f0, nothing))[1])
@@ -99,7 +87,7 @@ function draw(losses, scores)
     return plt.close(figure)
 end
 
-function main()
+function read_digits()
     rng = Xoshiro(0)
     ps = (;
         embed = fresh(rng, WIDTH, 8), place = 0.1f0 .* randn(rng, Float32, WIDTH, 8),
@@ -114,4 +102,4 @@ function main()
     return nothing
 end
 
-main()
+read_digits()

@@ -63,4 +63,4 @@ function main(args)
     return nothing
 end
 
-main(ARGS)
+abspath(PROGRAM_FILE) == @__FILE__() && main(ARGS)

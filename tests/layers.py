@@ -45,6 +45,36 @@ class Masked(nn.Layer):
         return paddle.where(mask.unsqueeze(-1), x * self.table(index), x)
 
 
+class Two(nn.Layer):
+    """Two inputs, one of them integers."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(7, 4)
+        self.linear = nn.Linear(4, 2)
+
+    def forward(self, x, index):
+        return self.linear(paddle.tanh(x * self.table(index)))
+
+
+class Several(nn.Layer):
+    """Nested results, of which some are not used and some have no derivative."""
+
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Linear(3, 4)
+        self.b = nn.Linear(4, 2)
+
+    def forward(self, x):
+        h = paddle.tanh(self.a(x))
+        return {
+            "score": self.b(h),
+            "unused": h * 2,
+            "hidden": (h, h.argmax(1)),
+            "word": "w",
+        }
+
+
 class Noisy(nn.Layer):
     """Everything random, with statistics."""
 

@@ -76,11 +76,22 @@ function called(net::PaddleNet, args::Tuple, kwargs::NamedTuple)
     end
 end
 
-evaluate(net::PaddleNet, x::Plain, ps, ::NamedTuple{()}) = forward(net, inputs(x), ps)
-function evaluate(net::PaddleNet, x, ps, kw::NamedTuple)
+"""
+    in_a_row(net, x, kw) -> net, leaves
+
+What to call for such arguments: a net that takes their leaves in a row, and the leaves, those of
+`x` first.
+"""
+in_a_row(net::PaddleNet, x::Plain, ::NamedTuple{()}) = net, inputs(x)
+function in_a_row(net::PaddleNet, x, kw::NamedTuple)
     args, kwargs = arguments(x, kw)
     row = (leaves(args)..., leaves(kwargs)...)
-    return forward(called(net, args, kwargs), row, ps)
+    return called(net, args, kwargs), row
+end
+
+function evaluate(net::PaddleNet, x, ps, kw::NamedTuple)
+    flat, row = in_a_row(net, x, kw)
+    return forward(flat, row, ps)
 end
 
 """

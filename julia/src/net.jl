@@ -146,13 +146,18 @@ Base.show(io::IO, ::MIME"text/plain", net::PaddleNet) = describe(io, net, net)
 function describe(io::IO, shown, net::PaddleNet, flags = nothing)
     show(io, shown)
     net.handle.closed && print(io, "\n  ", formula(net.handle.activation, length(net.names) ÷ 2))
-    width = maximum(textwidth ∘ string, net.names; init = 0)
-    sizes = map(size -> join(size, '×'), net.sizes)
-    for (i, (name, size, T)) in enumerate(zip(net.names, sizes, net.eltypes))
-        print(io, "\n  ", rpad(name, width), "  ", rpad(size, maximum(textwidth, sizes)), "  ", T)
-        flags === nothing || flags[i] || print(io, "  frozen")
+    isempty(net.names) && return nothing
+    frozen(i) = flags === nothing || flags[i] ? "" : "frozen"
+    rows = map(enumerate(zip(net.names, net.sizes, net.eltypes))) do (i, (name, size, T))
+        return "", string(name), join(size, '×'), string(T), frozen(i)
     end
-    return nothing
+    return print(io, '\n', aligned(rows))
+end
+
+"Rows of strings as lines, their cells in columns."
+function aligned(rows)
+    widths = [maximum(row -> textwidth(row[i]), rows) for i in eachindex(first(rows))]
+    return join((rstrip(join(map(rpad, row, widths), "  ")) for row in rows), '\n')
 end
 
 formula(activation, n) = "y = " * foldl(1:n; init = "x") do inner, i

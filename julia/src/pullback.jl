@@ -24,6 +24,8 @@ end
 
 is_differentiable(T::Type) = T <: Union{AbstractFloat,Complex}
 
+is_zero(tangent) = tangent isa Union{AbstractZero,Nothing}
+
 """
     outline(y)
 
@@ -37,7 +39,8 @@ outline(_) = Passed()
 struct Passed end
 
 has_derivative(leaf::Leaf) = is_differentiable(leaf.eltype)
-has_derivative(::Passed) = false
+has_derivative(x::AbstractArray) = is_differentiable(eltype(x))
+has_derivative(::Union{Passed,Constant}) = false
 has_derivative(parts::Union{Tuple,NamedTuple}) = any(has_derivative, parts)
 
 """
@@ -47,7 +50,7 @@ Append one dense array, or `nothing` for zero, per leaf of `shape`, in order.
 """
 function collect_cotangents!(out, ȳ, leaf::Leaf)
     ȳ = unthunk(ȳ)
-    if ȳ isa Union{AbstractZero,Nothing} || !is_differentiable(leaf.eltype)
+    if is_zero(ȳ) || !has_derivative(leaf)
         push!(out, nothing)
         return out
     end
@@ -67,7 +70,7 @@ collect_cotangents!(out, _, ::Passed) = push!(out, nothing)
 
 function collect_cotangents!(out, ȳ, shape::Union{Tuple,NamedTuple})
     ȳ = unthunk(ȳ)
-    part = ȳ isa Union{AbstractZero,Nothing} ? Returns(ȳ) : key -> tangent_part(ȳ, key, shape, "cotangent")
+    part = is_zero(ȳ) ? Returns(ȳ) : key -> tangent_part(ȳ, key, shape, "cotangent")
     for key in keys(shape)
         collect_cotangents!(out, part(key), shape[key])
     end
@@ -254,7 +257,8 @@ pullback(w::PaddleModuleWrapper, x; kwargs...) =
     pullback_of(w.net, x, w.params, values(kwargs), trained(w))
 
 function pullback_of(net::PaddleNet, x, ps, kw::NamedTuple, flags)
-    row, y, reverse = in_a_row(net, x, ps, kw, flags)
+    flat, row = in_a_row(net, x, kw)
+    y, reverse = reversible(flat, row, ps, flags)
     nest_inputs(x̄s) = x isa AbstractArray ? first(x̄s) :
                       nested_as((_, x̄) -> x̄, x, Iterators.Stateful(x̄s))
     function back(ȳ; into = nothing, accumulate::Bool = false)
@@ -274,20 +278,6 @@ function pullback_of(net::PaddleNet, x, ps, kw::NamedTuple, flags)
         return into
     end
     return y, back
-end
-"""
-    in_a_row(net, x, ps, kw) -> leaves, y, reverse
-
-As [`reversible`](@ref), of nested arguments, those of `x` first.
-"""
-function in_a_row(net::PaddleNet, x::Plain, ps, ::NamedTuple{()}, trained = nothing)
-    row = inputs(x)
-    return row, reversible(net, row, ps, trained)...
-end
-function in_a_row(net::PaddleNet, x, ps, kw::NamedTuple, trained = nothing)
-    args, kwargs = arguments(x, kw)
-    row = (leaves(args)..., leaves(kwargs)...)
-    return row, reversible(called(net, args, kwargs), row, ps, trained)...
 end
 
 nest_params(p̄s, ::AbstractVector, _) = only(p̄s)

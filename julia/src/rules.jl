@@ -81,9 +81,10 @@ function once(f)
 end
 
 """
-    rule(how, net, xs, ps) -> y, back
+    rule(how, net, xs, ps, trained = nothing) -> y, back, shape
 
-`back(ȳ)` gives the tangents of the inputs, a tuple, and that of the parameters.
+`back(ȳ)` gives the tangents of the inputs, a tuple, and that of the parameters; `shape` is the
+[`outline`](@ref) of `y`.
 """
 function rule(how, net::PaddleNet, xs::Tuple, ps, trained = nothing)
     y, reverse = reversible(net, xs, ps, trained)
@@ -96,7 +97,7 @@ function rule(how, net::PaddleNet, xs::Tuple, ps, trained = nothing)
         params, inputs, deferred = ask(how, reverse, found)
         no_params, no_inputs = map(Returns(nothing), reverse.params), map(Returns(nothing), xs)
         x̄s = ntuple(length(project_xs)) do i
-            is_differentiable(eltype(reverse.inputs[i])) || return NoTangent()
+            has_derivative(xs[i]) || return NoTangent()
             to_input(x̄) = no_params, Base.setindex(no_inputs, x̄, i)
             add! = adder(xs[i], reverse, found, to_input)
             return deferred(() -> array_tangent(project_xs[i], inputs()[i]), add!)
@@ -104,7 +105,7 @@ function rule(how, net::PaddleNet, xs::Tuple, ps, trained = nothing)
         add! = adder(ps, reverse, found, p̄ -> ((p̄,), no_inputs))
         return x̄s, deferred(() -> project_ps(params()), add!)
     end
-    return y, back
+    return y, back, reverse.shape
 end
 
 projector(x::AbstractArray) = ProjectTo(x)
@@ -135,35 +136,36 @@ tangents(pullback::NetPullback, ȳ) = pullback.back(ȳ)
 
 """
     net_rule(how, net, x, ps, kw = (;), trained = nothing) -> y, pullback::NetPullback
+
+One array, or a tuple of them, has no row to be put in; what compiles ahead are these.
 """
 function net_rule(how, net::PaddleNet, x::AbstractArray, ps, ::NamedTuple{()} = (;), trained = nothing)
-    y, back = rule(how, net, (x,), ps, trained)
+    y, back, shape = rule(how, net, (x,), ps, trained)
     function paddle_net_pullback(ȳ)
         (x̄,), p̄s = back(ȳ)
         return x̄, NoTangent(), p̄s
     end
-    return y, NetPullback(paddle_net_pullback, net, x, ps, (;), outline(y), trained)
+    return y, NetPullback(paddle_net_pullback, net, x, ps, (;), shape, trained)
 end
 
 function net_rule(how, net::PaddleNet, xs::Tuple{Vararg{AbstractArray}}, ps, ::NamedTuple{()} = (;), trained = nothing)
-    y, back = rule(how, net, xs, ps, trained)
+    y, back, shape = rule(how, net, xs, ps, trained)
     function paddle_net_pullback(ȳ)
         x̄s, p̄s = back(ȳ)
         return Tangent{typeof(xs)}(x̄s...), NoTangent(), p̄s
     end
-    return y, NetPullback(paddle_net_pullback, net, xs, ps, (;), outline(y), trained)
+    return y, NetPullback(paddle_net_pullback, net, xs, ps, (;), shape, trained)
 end
 
 function net_rule(how, net::PaddleNet, x, ps, kw::NamedTuple = (;), trained = nothing)
-    args, kwargs = arguments(x, kw)
-    row = (leaves(args)..., leaves(kwargs)...)
-    y, back = rule(how, called(net, args, kwargs), row, ps, trained)
+    flat, row = in_a_row(net, x, kw)
+    y, back, shape = rule(how, flat, row, ps, trained)
     function paddle_net_pullback(ȳ)
         x̄s, p̄s = back(ȳ)
         rest = Iterators.Stateful(x̄s)
         return nested_tangent(x, rest), nested_tangent(kw, rest), p̄s
     end
-    return y, NetPullback(paddle_net_pullback, net, x, ps, kw, outline(y), trained)
+    return y, NetPullback(paddle_net_pullback, net, x, ps, kw, shape, trained)
 end
 
 "Tangents in a row, nested as their primal."
@@ -186,8 +188,7 @@ function (pullback::WrapperPullback{W})(ȳ) where {W}
     return wrapper_tangent(W, p̄s), parts(x̄s, pullback.of.x)...
 end
 
-wrapper_tangent(::Type{W}, p̄s) where {W} =
-    Tangent{W}(; net = NoTangent(), params = p̄s)
+wrapper_tangent(::Type{W}, p̄s) where {W} = Tangent{W}(; net = NoTangent(), params = p̄s)
 
 "The tangents of a tuple's items."
 parts(x̄s::Tangent, _) = ChainRulesCore.backing(x̄s)
@@ -243,8 +244,7 @@ function state_rule(how, net::PaddleNet, x, ps, st::NamedTuple)
     return with_state(y, st, kw), state_pullback
 end
 
-buffers_part(s̄t::Union{AbstractZero,Nothing}) = nothing
-buffers_part(s̄t) = s̄t.buffers # Python refuses one
+buffers_part(s̄t) = is_zero(s̄t) ? nothing : s̄t.buffers # Python refuses one
 
 ChainRulesCore.rrule(net::PaddleNet, x::Inputs, ps, st::NamedTuple) =
     state_rule(Lazy(), net, x, ps, st)
@@ -349,7 +349,7 @@ end
 
 function dense_tangent(x::AbstractArray, tangent)
     ẋ = unthunk(tangent)
-    ẋ isa Union{AbstractZero,Nothing} && return zero(dense(x))
+    is_zero(ẋ) && return zero(dense(x))
     size(ẋ) == size(x) ||
         throw(DimensionMismatch("a tangent has size $(size(ẋ)), its primal $(size(x))"))
     return convert(Array{eltype(x)}, dense(ẋ))
@@ -359,7 +359,7 @@ params_tangent(ps::AbstractVector, _, ṗs) = (dense_tangent(ps, ṗs),)
 function params_tangent(ps::Union{Tuple,NamedTuple}, net::PaddleNet, tangent)
     ṗs = unthunk(tangent)
     keys_in_order = ps isa Tuple ? keys(ps) : Tuple(net.names)
-    part(key) = ṗs isa Union{AbstractZero,Nothing} ? ṗs : tangent_part(ṗs, key, ps, "tangent")
+    part(key) = is_zero(ṗs) ? ṗs : tangent_part(ṗs, key, ps, "tangent")
     return map(key -> dense_tangent(ps[key], part(key)), keys_in_order)
 end
 

@@ -39,7 +39,6 @@ end
 next_seed(seed::Integer) = UInt64(seed) * 0x5851f42d4c957f2d + 0x14057b7ef767814f
 
 function in_mode(net::PaddleNet, st::NamedTuple)
-    haskey(st, :training) || return net
     st.training isa Union{Val{true},Val{false}} || throw(
         ArgumentError("st.training must be Val(true) or Val(false), got $(st.training)"),
     )

@@ -89,10 +89,9 @@ Cotangents of the gradients of the parameters, one each, `nothing` for zero or w
 gradient.
 """
 function params_parts(Δp̄s, ps, net::PaddleNet, gradients::Tuple)
-    Δ = Δp̄s
-    Δ isa Union{AbstractZero,Nothing} && return map(Returns(nothing), gradients)
-    given = ps isa AbstractVector ? pieces(Δ, net) :
-            [part_of(Δ, key) for key in (ps isa Tuple ? keys(ps) : net.names)]
+    is_zero(Δp̄s) && return map(Returns(nothing), gradients)
+    given = ps isa AbstractVector ? pieces(Δp̄s, net) :
+            [part_of(Δp̄s, key) for key in (ps isa Tuple ? keys(ps) : net.names)]
     return Tuple(g === nothing ? nothing : Δ for (g, Δ) in zip(gradients, given))
 end
 
@@ -160,8 +159,6 @@ function ChainRulesCore.rrule(::typeof(parts), x̄s, xs)
     parts_pullback(Δ) = NoTangent(), content(unthunk(Δ)), NoTangent()
     return parts(x̄s, xs), parts_pullback
 end
-
-is_zero(Δ) = Δ isa Union{AbstractZero,Nothing}
 
 "The sum of two tangents, which may be nested and in part zero."
 together(a, b) = together(content(unthunk(a)), content(unthunk(b)), nothing)

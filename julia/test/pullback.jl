@@ -9,20 +9,8 @@ const pullback = PaddleChainRules.pullback
 
 "Two inputs, one of them integers, and no closed form."
 function two_inputs()
-    scope = pydict()
-    pyexec("""
-    import paddle
-    class Two(paddle.nn.Layer):
-        def __init__(self):
-            super().__init__()
-            self.table = paddle.nn.Embedding(7, 4)
-            self.linear = paddle.nn.Linear(4, 2)
-        def forward(self, x, index):
-            return self.linear(paddle.tanh(x * self.table(index)))
     paddle.seed(3)
-    made = Two()
-    """, scope)
-    return scope["made"]
+    return python_module("layers").Two()
 end
 
 const CASES = (

@@ -99,21 +99,9 @@ end
 end
 
 @testset "several results, some of which have no derivative" begin
-    scope = pydict()
-    pyexec("""
-    import paddle
-    class Several(paddle.nn.Layer):
-        def __init__(self):
-            super().__init__()
-            self.a = paddle.nn.Linear(3, 4)
-            self.b = paddle.nn.Linear(4, 2)
-        def forward(self, x):
-            h = paddle.tanh(self.a(x))
-            return {"score": self.b(h), "unused": h * 2, "hidden": (h, h.argmax(1)), "word": "w"}
     paddle.seed(3)
-    made = Several().to(dtype="float64")
-    """, scope)
-    w, x = PaddleModuleWrapper(scope["made"]), randn(Xoshiro(1), 3, 5)
+    layer = python_module("layers").Several().to(dtype = "float64")
+    w, x = PaddleModuleWrapper(layer), randn(Xoshiro(1), 3, 5)
     function f(x, ps)
         y = w.net(x, ps)
         return sum(sin, y.hidden[1]) + sum(abs2, y.score)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -23,15 +24,8 @@ class Description:
 
     def __str__(self) -> str:
         head = ("", "name", "shape", "dtype")
-        lines = [head, *self.rows]
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        table = (
-            "  ".join(
-                cell.ljust(n) for cell, n in zip(line, widths, strict=True)
-            ).rstrip()
-            for line in lines
-        )
-        return "\n".join([self.title, self.formula, *table, self._summary])
+        table = aligned([head, *self.rows])
+        return "\n".join([self.title, self.formula, table, self._summary])
 
     __repr__ = __str__
 
@@ -48,6 +42,15 @@ class Description:
             f"<p><b>{html.escape(self.title)}</b><br>{html.escape(self.formula)}<br>"
             f"{self._summary}</p><table>{head}{body}</table>"
         )
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Rows as lines, their cells in columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(cell.ljust(n) for cell, n in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    )
 
 
 def chain_formula(activation: str, layers: int) -> str:

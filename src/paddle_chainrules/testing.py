@@ -17,6 +17,7 @@ import paddle
 from paddle import Tensor, nn
 
 from ._autodiff import Tree, flatten_tree
+from ._describe import aligned
 from ._fcnet import FCNet
 from ._net import Net
 from ._params import Params
@@ -85,13 +86,7 @@ class Report:
             mark = "" if row.ok else f"more than {row.tolerance:.0e}"
             about = (row.device, row.dtype, row.oracle, row.tensor)
             lines.append((*about, str(shape), error, str(where), mark))
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        return "\n".join(
-            "  ".join(
-                cell.ljust(n) for cell, n in zip(line, widths, strict=True)
-            ).rstrip()
-            for line in lines
-        )
+        return aligned(lines)
 
 
 def check_vjp(
