@@ -200,3 +200,10 @@ def test_bad_calls():
         pullback((a, a.astype("float64")))
     with pytest.raises(TypeError, match="must be a paddle.Tensor, got float"):
         pullback((a, 1.0))
+
+
+@pytest.mark.parametrize("wrt", [0, [2], [-1], ["x"], "0"])
+def test_positions_where_there_is_no_primal_are_refused(wrt):
+    y, pullback = vjp(paddle.multiply, paddle.ones([2]), paddle.ones([2]))
+    with pytest.raises(ValueError, match="of which there are 2, the first being 0"):
+        pullback(y, wrt=wrt)

@@ -2,7 +2,7 @@
 PaddlePaddle nets as differentiable Julia functions.
 
 A Julia array of size `(d, n)` is the Paddle tensor of shape `[n, d]`, the same bytes: see
-[`share`](@ref PaddleChainRules.share) for the layout law. [`PaddleModuleWrapper`](@ref) wraps
+[`lend`](@ref PaddleChainRules.lend) for the layout law. [`PaddleModuleWrapper`](@ref) wraps
 any `paddle.nn.Layer`, [`PaddleFCNet`](@ref) makes a fully connected net, and
 [`PaddleNet`](@ref) is the stateless form `net(x, ps)`.
 """
@@ -11,7 +11,11 @@ module PaddleChainRules
 include("paddle.jl")
 export paddle
 
+include("threads.jl")
+
 include("exchange.jl")
+
+include("held.jl")
 
 include("net.jl")
 export PaddleFCNet, PaddleModuleWrapper, PaddleNet

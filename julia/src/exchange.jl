@@ -291,19 +291,23 @@ Call a Python object on a tuple or vector of borrowed references; the result is 
 Python's error passes as a `PyException`.
 """
 function call(f::Py, args::NTuple{N,PyPtr}) where {N}
-    result = GC.@preserve f ccall(
-        PYTHON[].vectorcall, PyPtr, (PyPtr, Ref{NTuple{N,PyPtr}}, Csize_t, Ptr{Cvoid}),
-        PythonCall.getptr(f), args, N, C_NULL,
-    )
-    result == PyPtr(0) && PythonCall.Core.pythrow()
-    return result
+    block = Ref(args)
+    return GC.@preserve block call(f, Ptr{PyPtr}(pointer_from_objref(block)), N)
 end
+call(f::Py, args::Vector{PyPtr}) = GC.@preserve args call(f, pointer(args), length(args))
 
-function call(f::Py, args::Vector{PyPtr})
-    result = GC.@preserve f ccall(
-        PYTHON[].vectorcall, PyPtr, (PyPtr, Ptr{PyPtr}, Csize_t, Ptr{Cvoid}),
-        PythonCall.getptr(f), args, length(args), C_NULL,
-    )
+@inline function call(f::Py, args::Ptr{PyPtr}, count)
+    vectorcall = PYTHON[].vectorcall
+    result = GC.@preserve f begin
+        object, number = PythonCall.getptr(f), Csize_t(count)
+        keep(object) # what Python calls meanwhile may replace it
+        found = @gc_safe ccall(
+            vectorcall, PyPtr, (PyPtr, Ptr{PyPtr}, Csize_t, Ptr{Cvoid}),
+            object, args, number, C_NULL,
+        )
+        drop(object)
+        found
+    end
     result == PyPtr(0) && PythonCall.Core.pythrow()
     return result
 end

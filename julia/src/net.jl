@@ -227,8 +227,7 @@ end
 
 select(params, flags::Tuple) = Tuple(params[i] for i in eachindex(flags) if flags[i])
 
-function PaddleModuleWrapper(layer; frozen = ())
-    python = bridge()
+PaddleModuleWrapper(layer; frozen = ()) = crossing() do
     object = Py(layer)
     if !PythonCall.pyisinstance(object, paddle.nn.Layer)
         throw(
@@ -238,7 +237,7 @@ function PaddleModuleWrapper(layer; frozen = ())
             ),
         )
     end
-    return wrapper(python.layer(object, python_names("frozen", frozen)))
+    return wrapper(BRIDGE.layer(object, python_names("frozen", frozen)))
 end
 
 function python_names(what, given)
@@ -266,9 +265,9 @@ layer = paddle.nn.Sequential(
 head_only = PaddleChainRules.freeze(PaddleModuleWrapper(layer), "0.*")
 ```
 """
-function freeze(w::PaddleModuleWrapper, names)
+freeze(w::PaddleModuleWrapper, names) = crossing() do
     given = pytuple(map(string, w.net.names))
-    found = bridge().chosen(given, python_names("freeze", names))
+    found = BRIDGE.chosen(given, python_names("freeze", names))
     flags = Tuple(!PythonCall.pytruth(is_frozen) for is_frozen in found)
     return PaddleModuleWrapper(w.net, w.params, all(flags) ? nothing : flags)
 end
@@ -292,8 +291,7 @@ end
 
 Parameters as a [`PaddleFCNet`](@ref) of that seed has them, a tuple; nothing for any other net.
 """
-function fresh_parameters(net::PaddleNet, seed::Integer)
-    bridge()
+fresh_parameters(net::PaddleNet, seed::Integer) = crossing() do
     made = net.handle.object.init(Py(seed))
     return PythonCall.pyis(made, NONE) ? nothing : receive_all(made)
 end
@@ -347,14 +345,15 @@ function PaddleFCNet(
     haskey(FLOATS, dtype) || throw(
         ArgumentError("unsupported dtype $(repr(dtype)); use one of $(sort!(collect(keys(FLOATS))))"),
     )
-    python = bridge()
-    sizes = Int[dim_in; fill(hidden, num_layers - 1); dim_out]
-    args = (pytuple(sizes), python_activation(activation), Py(String(dtype)), Py(seed))
-    return wrapper(python.fcnet(args...))
+    return crossing() do
+        sizes = Int[dim_in; fill(hidden, num_layers - 1); dim_out]
+        args = (pytuple(sizes), python_activation(activation), Py(String(dtype)), Py(seed))
+        wrapper(BRIDGE.fcnet(args...))
+    end
 end
 
 function python_activation(name::Union{AbstractString,Symbol})
-    known = split(text(bridge().activations()), ',')
+    known = split(text(BRIDGE.activations()), ',')
     string(name) in known ||
         throw(ArgumentError("unknown activation $(repr(name)); the built-in ones are $known"))
     return Py(string(name))
@@ -378,9 +377,8 @@ inputs(xs::Tuple) = xs
 A net with the same parameters, of the Python handle `make(handle)`; made once.
 """
 function derived(make, net::PaddleNet, key)
-    return get!(net.handle.operators, key) do
-        bridge()
-        return net_of(make(net.handle.object))
+    return crossing() do
+        get!(() -> net_of(make(net.handle.object)), net.handle.operators, key)
     end::PaddleNet
 end
 
@@ -529,14 +527,15 @@ function enter(net::PaddleNet, entry::Symbol, params::Tuple, inputs::Tuple, flat
 end
 
 function forward(net::PaddleNet, xs::Tuple, ps)
-    bridge()
     params, inputs = arrays(net, xs, ps)
-    GC.@preserve params inputs in_turn((params..., inputs...)) do
-        result = enter(net, :forward, params, inputs, is_flat(ps))
-        try
-            return unpack(net, result, inputs)
-        finally
-            drop(result)
+    return crossing() do
+        GC.@preserve params inputs in_turn((params..., inputs...)) do
+            result = enter(net, :forward, params, inputs, is_flat(ps))
+            try
+                return unpack(net, result, inputs)
+            finally
+                drop(result)
+            end
         end
     end
 end

@@ -85,12 +85,17 @@ struct PythonFunctions
     decref::Ptr{Cvoid}
     holds_gil::Ptr{Cvoid}
     utf8::Ptr{Cvoid}
+    ensure::Ptr{Cvoid}
+    release::Ptr{Cvoid}
+    save_thread::Ptr{Cvoid}
+    restore_thread::Ptr{Cvoid}
 end
 
 const FUNCTION_NAMES = (
     :PyCapsule_New, :PyCapsule_GetPointer, :PyObject_Vectorcall, :PyTuple_Size,
     :PyTuple_GetItem, :PyObject_IsInstance, :Py_IncRef, :Py_DecRef, :PyGILState_Check,
-    :PyUnicode_AsUTF8,
+    :PyUnicode_AsUTF8, :PyGILState_Ensure, :PyGILState_Release, :PyEval_SaveThread,
+    :PyEval_RestoreThread,
 )
 
 # Filled by the first use of Paddle, in `start_paddle`.
@@ -103,26 +108,18 @@ const PYTHON = Ref(PythonFunctions(ntuple(Returns(C_NULL), length(FUNCTION_NAMES
 
 The Python module `paddle_chainrules.bridge`; the first call imports Paddle.
 
-Throws a `ConcurrencyViolationError` on a thread that does not hold Python's lock, and an
-`ErrorException` naming the command to run where Paddle or `paddle_chainrules` is missing.
+Throws an `ErrorException` naming the command to run where Paddle or `paddle_chainrules` is
+missing.
 """
 function bridge()
     PythonCall.pyisnull(BRIDGE) && start_paddle()
-    ccall(PYTHON[].holds_gil, Cint, ()) == 1 || throw(
-        ConcurrencyViolationError(
-            "Paddle was called on Julia thread $(Threads.threadid()), which does not hold " *
-            "Python's lock. Call it from the main thread, or wrap the call in " *
-            "`PythonCall.GIL.@lock` while the main thread is inside " *
-            "`PythonCall.GIL.@unlock`.",
-        ),
-    )
     return BRIDGE
 end
 
 function start_paddle()
     lib = PythonCall.python_library_handle()
     PYTHON[] = PythonFunctions(map(name -> Libdl.dlsym(lib, name), FUNCTION_NAMES)...)
-    ccall(PYTHON[].holds_gil, Cint, ()) == 1 || throw(
+    holds_lock() || throw(
         ConcurrencyViolationError(
             "Paddle must be started on the thread that holds Python's lock, the main one; " *
             "this is Julia thread $(Threads.threadid()).",
@@ -134,7 +131,9 @@ function start_paddle()
         PythonCall.pycopy!(BRIDGE, pyimport("paddle_chainrules.bridge"))
         PythonCall.pycopy!(PADDLE, pyimport("paddle"))
     end
+    start_turns()
     start_exchange()
+    start_counting()
     if Threads.maxthreadid() > 1 && !julia_handles_segv()
         PythonCall.pycopy!(BRIDGE, PythonCall.PyNULL)
         error(
@@ -202,10 +201,7 @@ The Python module `paddle`, imported on first use: `paddle.nn.Linear(3, 2)`.
 """
 const paddle = PaddleModule()
 
-function paddle_module()
-    bridge()
-    return PADDLE
-end
+paddle_module() = crossing(() -> PADDLE)
 
 Base.getproperty(::PaddleModule, name::Symbol) = getproperty(paddle_module(), name)
 Base.propertynames(::PaddleModule, private::Bool = false) = propertynames(paddle_module(), private)

@@ -108,6 +108,13 @@ mutable struct Reverse{P<:Tuple,I<:Tuple}
     back::Py
     left::Asked
     trained::Union{Nothing,Tuple{Vararg{Bool}}} # which of the parameters, where not all
+    held::Int # bytes, part of `HELD`
+end
+
+function hold!(reverse::Reverse, bytes::Int)
+    Threads.atomic_add!(HELD, bytes - reverse.held)
+    reverse.held = bytes
+    return reverse
 end
 
 """
@@ -116,20 +123,27 @@ end
 The value, in one crossing; [`gradients`](@ref) is one more.
 """
 function reversible(net::PaddleNet, xs::Tuple, ps, trained = nothing)
-    bridge()
     params, inputs = arrays(net, xs, ps)
     flat = is_flat(ps)
-    y, back = GC.@preserve params inputs in_turn((params..., inputs...)) do
-        made = enter(net, :pullback, params, inputs, flat)
-        try
-            back = owned_item(made, 1)
-            unpack(net, tuple_item(made, 0), inputs), back
-        finally
-            drop(made)
+    y, back, held = crossing() do
+        relieve()
+        GC.@preserve params inputs in_turn((params..., inputs...)) do
+            made = enter(net, :pullback, params, inputs, flat)
+            try
+                held = last_held()
+                back = owned_item(made, 1)
+                unpack(net, tuple_item(made, 0), inputs), back, held
+            finally
+                drop(made)
+            end
         end
     end
-    return y, Reverse(net, params, inputs, flat, outline(y), back, ALL, trained)
+    reverse = Reverse(net, params, inputs, flat, outline(y), back, ALL, trained, 0)
+    finalizer(let_go!, hold!(reverse, held))
+    return y, reverse
 end
+
+let_go!(reverse::Reverse) = hold!(reverse, 0)
 
 """
     cotangents(reverse, ȳ) -> Vector
@@ -163,26 +177,40 @@ gradients(reverse::Reverse, cotangents::Vector, asked::Asked = ALL) =
 `f(found)` with Python's tuple of gradients, parameters first. One crossing.
 """
 function with_gradients(f::F, reverse::Reverse, cotangents::Vector, asked::Asked) where {F}
-    bridge()
     params, inputs = reverse.params, reverse.inputs
-    GC.@preserve params inputs cotangents in_turn((params..., inputs...)) do
-        last = is_last!(reverse, asked)
-        lent = PyPtr[c === nothing ? none() : lend(c) for c in cotangents]
-        flags = asked.some !== nothing ? asked.some : asked.params ? reverse.trained : nothing
-        some = flags === nothing ? NONE : pytuple(flags)
-        params_flag = flags === nothing ? boolean(asked.params) : PythonCall.getptr(some)
-        first_three = (params_flag, boolean(asked.inputs), boolean(last))
-        found = try
-            GC.@preserve some call(back!(reverse), PyPtr[first_three...; lent])
-        finally
-            foreach(((c, p),) -> c === nothing || drop(p), zip(cotangents, lent))
-            # In closed form what Paddle keeps is the object itself.
-            last && reverse.net.handle.closed && PythonCall.pydel!(reverse.back)
+    return crossing() do
+        GC.@preserve params inputs cotangents in_turn((params..., inputs...)) do
+            found = grads(reverse, cotangents, asked)
+            try
+                return f(found)
+            finally
+                drop(found)
+            end
         end
-        try
-            return f(found)
-        finally
-            drop(found)
+    end
+end
+
+function grads(reverse::Reverse, cotangents::Vector, asked::Asked)
+    last = is_last!(reverse, asked)
+    flags = asked.some !== nothing ? asked.some : asked.params ? reverse.trained : nothing
+    some = flags === nothing ? NONE : pytuple(flags)
+    params_flag = flags === nothing ? boolean(asked.params) : PythonCall.getptr(some)
+    args = PyPtr[params_flag, boolean(asked.inputs), boolean(last)]
+    try
+        for c in cotangents
+            push!(args, c === nothing ? none() : lend(c))
+        end
+        found = GC.@preserve some call(back!(reverse), args)
+        last || reverse.held > 0 || hold!(reverse, last_held()) # made anew
+        return found
+    finally
+        for (c, lent) in zip(cotangents, @view args[4:end])
+            c === nothing || drop(lent)
+        end
+        if last
+            # In closed form what Paddle keeps is the object itself.
+            reverse.net.handle.closed && PythonCall.pydel!(reverse.back)
+            let_go!(reverse)
         end
     end
 end

@@ -23,8 +23,7 @@ quiet = merge(st, (; training = Val(false)))
 ```
 """
 initial_state(w::PaddleModuleWrapper; options...) = initial_state(w.net; options...)
-function initial_state(net::PaddleNet; seed::Integer = rand(Random.default_rng(), UInt64))
-    bridge()
+initial_state(net::PaddleNet; seed::Integer = rand(Random.default_rng(), UInt64)) = crossing() do
     found = net.handle.object.state()
     PythonCall.pyis(found, NONE) && return NamedTuple()
     names = Tuple(Symbol.(split(text(found[0]), '\x1f'; keepempty = false)))

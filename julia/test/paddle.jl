@@ -24,14 +24,7 @@ end
     @test PaddleChainRules.julia_handles_segv()
 end
 
-# A fresh process with four threads that allocate and collect, after the import of Paddle.
-function run_julia(code; threads = 4, env = ())
-    cmd = `$(Base.julia_cmd()) --startup-file=no --project=$(Base.active_project())
-           --threads=$threads -e $code`
-    out, err = IOBuffer(), IOBuffer()
-    done = run(pipeline(ignorestatus(addenv(cmd, env...)); stdout = out, stderr = err))
-    return done.exitcode, done.termsignal, String(take!(out)), String(take!(err))
-end
+include("process.jl")
 
 const COLLECT = """
     function storm()
@@ -106,26 +99,6 @@ end
     @test occursin("first to import", out)
     _, _, out, _ = run_julia(code; threads = 1)
     @test out == ""
-end
-
-@testset "a thread without Python's lock gets an error" begin
-    code = """
-        using PaddleChainRules
-        wrapper = PaddleFCNet(3, 2, 2, 16)
-        x = rand(Float32, 3, 4)
-        tasks = [Threads.@spawn(wrapper(x)) for _ in 1:8]
-        kinds = map(tasks) do task
-            try
-                fetch(task) == wrapper(x) ? "right" : "wrong"
-            catch err
-                string(typeof(err.task.exception))
-            end
-        end
-        print(join(sort!(unique(kinds)), " "))
-        """
-    code, signal, out, err = run_julia(code)
-    @test (code, signal) == (0, 0)
-    @test issubset(split(out), ["ConcurrencyViolationError", "right"])
 end
 
 @testset "a Python without the packages says what to run" begin

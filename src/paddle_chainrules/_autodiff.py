@@ -90,11 +90,12 @@ class Pullback:
         Args:
             cotangent: nested as the output; each tensor with the output's shape and
                 dtype, or None for zero.
-            wrt: positions of the primals to differentiate; all when None. The others
-                cost nothing and come back as None.
+            wrt: positions of the primals to differentiate, counted from 0; all when
+                None. The others cost nothing and come back as None.
 
         Raises:
-            ValueError: a structure or a shape that differs from the output's.
+            ValueError: a structure or a shape that differs from the output's, or a
+                position where there is no primal.
             TypeError: a cotangent that is not a tensor or has another dtype.
         """
         leaves = cotangent_leaves(cotangent, self._out_spec)
@@ -108,6 +109,11 @@ class Pullback:
         """Positions of the leaves of some primals."""
         stops = [*accumulate(child.num_leaves for child in self._in_spec.children())]
         asked: set[int] = set()
+        if not isinstance(wrt, Sequence) or not {*wrt} <= {*range(len(stops))}:
+            raise ValueError(
+                "wrt must be a list of positions of the primals, of which there are "
+                f"{len(stops)}, the first being 0; got {wrt!r}"
+            )
         for primal in wrt:
             asked.update(range(stops[primal - 1] if primal else 0, stops[primal]))
         return asked

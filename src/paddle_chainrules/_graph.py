@@ -6,9 +6,13 @@ differentiated; docs/paddle-notes.md has the list.
 
 from __future__ import annotations
 
+import ctypes
+import sys
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
+import paddle
 from paddle import Tensor
 
 DIVISIBLE = frozenset(
@@ -85,6 +89,8 @@ class Graph(NamedTuple):
     """A kernel whose gradients are wrong whatever is asked for."""
     second: str | None
     """One that is so where gradients are to be differentiated once more."""
+    nodes: int
+    """How many operators it has."""
 
 
 def survey(outputs: Iterable[Tensor], leaves: Sequence[Tensor], held: int = 0) -> Graph:
@@ -95,7 +101,7 @@ def survey(outputs: Iterable[Tensor], leaves: Sequence[Tensor], held: int = 0) -
     divisible = True
     delicate: list[tuple[str, list[int | None]]] = []
     seen: dict[int, list[Any]] = {}
-    stack: list[Any] = [output.grad_fn for output in outputs]
+    stack: list[Any] = [_node_of(output) for output in outputs]
     while stack:
         node = stack.pop()
         if node is None or (address := node.node_ptr()) in seen:
@@ -108,8 +114,8 @@ def survey(outputs: Iterable[Tensor], leaves: Sequence[Tensor], held: int = 0) -
             delicate.append((name, [edge and edge.node_ptr() for edge in edges]))
         stack += edges
     if not delicate:
-        return Graph(divisible, None, None)
-    starts = [leaf.grad_fn.node_ptr() for leaf in leaves]
+        return Graph(divisible, None, None, len(seen))
+    starts = [_node_of(leaf).node_ptr() for leaf in leaves]
     reached = _reached_from(starts, seen)
     again = _reached_from(starts[: len(starts) - held], seen) if held else reached
     first = second = None
@@ -118,7 +124,25 @@ def survey(outputs: Iterable[Tensor], leaves: Sequence[Tensor], held: int = 0) -
             first = name
         if not NEEDS[name].second([address in again for address in inputs]):
             second = name
-    return Graph(divisible, first, second)
+    return Graph(divisible, first, second, len(seen))
+
+
+def _node_of(tensor: Tensor) -> Any:
+    """``tensor.grad_fn``, which keeps its graph no longer than it is used itself."""
+    node = tensor.grad_fn
+    if node is not None and _grad_fn_leaks():
+        ctypes.pythonapi.Py_DecRef(ctypes.py_object(node))
+    return node
+
+
+@cache
+def _grad_fn_leaks() -> bool:
+    """Whether reading ``grad_fn`` leaves a reference behind, as in paddlepaddle 3.3.1."""
+    with paddle.enable_grad():
+        start = paddle.zeros([1])
+        start.stop_gradient = False
+        node, other = paddle.tanh(start).grad_fn, object()
+    return sys.getrefcount(node) > sys.getrefcount(other)
 
 
 def _reached_from(leaves: Iterable[int], seen: dict[int, list[Any]]) -> set[int]:

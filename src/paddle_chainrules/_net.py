@@ -274,6 +274,11 @@ class RecordedPullback(NetPullback):
         labels = [*names, *(["an argument"] * (len(values) - len(names)))]
         return [Primal(*pair) for pair in zip(labels, values, strict=True)]
 
+    @property
+    def nodes(self) -> int:
+        """Operators on the graph that is kept."""
+        return self._recording.nodes
+
     def nested_as_output(self, cotangents: Sequence[Any]) -> Tree:
         """Cotangents in a row as ``pullback`` takes them; more are left out."""
         return self._out_spec.unflatten(cotangents[: self._out_spec.num_leaves])

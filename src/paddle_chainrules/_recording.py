@@ -129,6 +129,11 @@ class Recording:
         """The stand-ins, on the memory of what they stand for unless that is traced."""
         return self._stand_ins
 
+    @property
+    def nodes(self) -> int:
+        """Operators on the graph."""
+        return self._surveyed().nodes
+
     def gradients(
         self,
         cotangents: Sequence[Tensor | None],

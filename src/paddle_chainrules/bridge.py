@@ -10,6 +10,7 @@ Arguments are checked on the Julia side, in Julia's terms.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain
@@ -27,6 +28,7 @@ from ._closed_form import Weights, weights_of
 from ._derivatives import Derivatives
 from ._derived import VJP, Derivative, What
 from ._fcnet import FCNet
+from ._held import STEP_BYTES, Meter, allocated, closed_form_bytes, samples
 from ._nested import jvp
 from ._net import Net, RecordedPullback
 from ._params import Params
@@ -49,6 +51,13 @@ gradients of the parameters in order (one for theta) and of the inputs, None whe
 is none or where the flags ``params`` and the Boolean ``args`` do not ask for it. With
 ``last`` what is kept for the way back is let go of; a later call makes it anew."""
 
+_held = ctypes.c_int64(0)
+
+
+def held_address() -> str:
+    """Where the bytes behind the pullback made last stand, for Julia to read."""
+    return str(ctypes.addressof(_held))
+
 
 class Handle:
     """A net as Julia holds it: what it needs to know, and its entry points."""
@@ -57,6 +66,7 @@ class Handle:
         self.net = net
         self.label = label
         self.features = features
+        self.meter = Meter()
         self.activation = "" if net.chain is None else net.chain.activation
         self.names = net.spec.names
         self.shapes = net.spec.shapes
@@ -83,7 +93,7 @@ class Handle:
         """
         if self.net.chain is not None:
             return Closed(self.net.chain, self._weights(flat, tensors))
-        return Recorded(self.net, self._params(flat, tensors))
+        return Recorded(self.net, self._params(flat, tensors), self.meter)
 
     def bind_and(self, entry: str, flat: bool, *tensors: Tensor) -> tuple[Any, ...]:
         """``(forward, pullback, result of the one named entry)`` in one crossing."""
@@ -160,7 +170,8 @@ class Called(Handle):
         self.nesting = nesting
 
     def bind(self, flat: bool, tensors: tuple[Tensor, ...]) -> Bound:
-        return Recorded(self.net, self._params(flat, tensors), self.nesting)
+        params = self._params(flat, tensors)
+        return Recorded(self.net, params, self.meter, self.nesting)
 
 
 class Operator(Handle):
@@ -188,7 +199,9 @@ class Operator(Handle):
         if self.what == "laplacian":
             return Carried(laplacian_plan(weights[0][0].shape[0]), derivatives, weights)
         if self.what == "jvp":
-            return Formula(lambda w, x, v: [along(derivatives, w, x, v)], weights)
+            return Formula(
+                lambda w, x, v: [along(derivatives, w, x, v)], weights, self.meter
+            )
         several = isinstance(self.what[0], tuple)
         indices: Any = self.what if several else (self.what,)
         if max(map(sum, indices)) <= CARRIED_ORDER:
@@ -196,6 +209,7 @@ class Operator(Handle):
         return Formula(
             lambda w, x: partial_derivatives(derivatives, w, x, indices),
             weights,
+            self.meter,
             several,
         )
 
@@ -244,10 +258,11 @@ class Recorded(Bound):
     """Any net, by the graph that Paddle records."""
 
     def __init__(
-        self, net: Net, params: Params, nesting: Nesting | None = None
+        self, net: Net, params: Params, meter: Meter, nesting: Nesting | None = None
     ) -> None:
         self._net = net
         self._params = params
+        self._meter = meter
         self._nesting = nesting
 
     def forward(self, *leaves: Any) -> Packed:
@@ -258,7 +273,7 @@ class Recorded(Bound):
         state = random_state()
         args, kwargs = self._arguments(leaves)
         kept: RecordedPullback | None
-        output, kept, *aux = self._net.recorded(self._params, args, kwargs)
+        output, kept, *aux = self._recorded(args, kwargs)
         outputs = len(flatten_tree(output)[0]) if aux else None
 
         def back(
@@ -289,8 +304,16 @@ class Recorded(Bound):
         args, kwargs = self._arguments(leaves)
         pullback: RecordedPullback
         with drawing_from(state):
-            _, pullback, *_ = self._net.recorded(self._params, args, kwargs)
+            _, pullback, *_ = self._recorded(args, kwargs)
         return pullback
+
+    def _recorded(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Any, ...]:
+        before = allocated()
+        found = self._net.recorded(self._params, args, kwargs)
+        _held.value = self._meter.of(found[1], allocated() - before)
+        return found
 
 
 class Closed(Bound):
@@ -302,6 +325,7 @@ class Closed(Bound):
     def __init__(self, chain: Chain, weights: Weights) -> None:
         self._chain = chain
         self._weights = weights
+        self._row_bytes, self._bytes = closed_form_bytes(weights)
 
     def forward(self, x: Tensor) -> Packed:
         return self._chain.value(self._weights, x)
@@ -309,6 +333,7 @@ class Closed(Bound):
     def pullback(self, x: Tensor) -> tuple[Packed, Back]:
         y, pullback = self._chain.pullback(self._weights, x, None)
         count = 2 * len(self._weights)
+        _held.value = self._bytes + self._row_bytes * samples(x)
 
         def back(
             params: Flags, inputs: bool, last: bool, cotangent: Tensor | None
@@ -342,9 +367,11 @@ class Carried(Bound):
         return _one_or_all(found, self._several)
 
     def pullback(self, x: Tensor) -> tuple[Packed, Back]:
+        before = allocated()
         found, reverse = carried.pullback(
             self._plan, self._derivatives, self._weights, x
         )
+        _held.value = STEP_BYTES * len(self._weights) + allocated() - before
         nothing = (None,) * (2 * len(self._weights))
         *_, (_, last_bias) = self._weights
 
@@ -373,11 +400,13 @@ class Formula(Bound):
         self,
         formula: Callable[..., list[Tensor]],
         weights: Weights,
+        meter: Meter,
         several: bool = False,
     ) -> None:
         self._several = several
         self._formula = formula
         self._weights = weights
+        self._meter = meter
 
     def forward(self, *args: Tensor) -> Packed:
         return _one_or_all(self._formula(self._weights, *args), self._several)
@@ -390,7 +419,9 @@ class Formula(Bound):
             return self._formula(weights_of(leaves[:count]), *leaves[count:])
 
         leaves = [*values, *args]
+        before = allocated()
         found, recording = record(formula, leaves)
+        _held.value = self._meter.of(recording, allocated() - before)
 
         def back(
             params: Flags, inputs: bool, last: bool, *cotangents: Tensor | None

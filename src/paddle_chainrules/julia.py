@@ -5,6 +5,8 @@ Needs the extra ``paddle-chainrules[julia]``. Nothing else in this package impor
 
 from __future__ import annotations
 
+import atexit
+import ctypes
 import os
 import shutil
 import subprocess
@@ -28,6 +30,9 @@ def start(threads: int | str | None = None) -> Any:
     Julia's garbage collector needs its own signal handlers as soon as it has more than
     one thread, so then ``PYTHON_JULIACALL_HANDLE_SIGNALS=yes`` is set. The price:
     Ctrl-C no longer raises KeyboardInterrupt.
+
+    From then on Julia's garbage collector need not wait for this thread while it is in
+    Python, so that other threads, Python's and Julia's, may call Julia meanwhile.
 
     Args:
         threads: number of Julia threads, or "auto"; what ``PYTHON_JULIACALL_THREADS``
@@ -73,7 +78,26 @@ def start(threads: int | str | None = None) -> Any:
         module.bridge()
     except juliacall.JuliaError as error:
         raise RuntimeError(str(error)) from error
+    _let_collect(juliacall.Main)
     return module
+
+
+def _let_collect(main: Any) -> None:
+    """Count this thread, in Python, among those a collection need not wait for.
+
+    Calls of Julia count it out and in again; the one who starts Julia is out at first,
+    and another thread that collected while this one waited for it would never end.
+    """
+
+    def function(name: str, *types: Any) -> Any:
+        address = main.seval(f"Int(cglobal(:{name}))")
+        return ctypes.PYFUNCTYPE(*types)(int(address))
+
+    enter = function("jl_gc_safe_enter", ctypes.c_int8)
+    leave = function("jl_gc_safe_leave", None, ctypes.c_int8)
+    before = enter()
+    if before == 0:
+        atexit.register(leave, before)  # before Julia's own end
 
 
 def _prepare(threads: int | str | None) -> None:

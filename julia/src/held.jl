@@ -1,0 +1,32 @@
+# Memory that Python holds for Julia, which Julia's garbage collector does not see.
+
+"Bytes behind the pullbacks alive that still keep what they recorded, estimated by Python."
+const HELD = Threads.Atomic{Int}(0)
+
+"More than so many bytes make a collection."
+const HELD_LIMIT = 64 * 2^20
+const NEXT_COLLECTION = Ref(HELD_LIMIT)
+
+# Where Python writes the bytes behind the pullback made last.
+const LAST_HELD = Ref{Ptr{Int64}}(C_NULL)
+
+start_counting() = LAST_HELD[] = Ptr{Int64}(parse(UInt, text(BRIDGE.held_address())))
+
+last_held() = Int(unsafe_load(LAST_HELD[]))
+
+"""
+    relieve()
+
+Collect garbage where dropped pullbacks may hold too much: the young of it, then all of it where
+that was not enough. Pullbacks that are still in use raise the limit to twice what they hold.
+"""
+function relieve()
+    HELD[] > NEXT_COLLECTION[] || return nothing
+    for full in (false, true)
+        GC.gc(full)
+        PythonCall.GC.gc()
+        2HELD[] > NEXT_COLLECTION[] || break
+    end
+    NEXT_COLLECTION[] = max(HELD_LIMIT, 2HELD[])
+    return nothing
+end

@@ -1,0 +1,144 @@
+# Which thread may enter Python, and when: one crossing at a time, whichever thread it is on.
+
+"""
+    @gc_safe ccall(...)
+
+A call of C during which other threads may collect garbage: one that may wait for another thread,
+or takes long. Arguments must be plain pointers and numbers, and what they point to preserved.
+
+Without it two threads stop for ever: one that waits here for Python's lock, and the one that holds
+the lock and waits, in order to collect, for every thread to reach a safepoint.
+"""
+macro gc_safe(call)
+    return quote
+        state = ccall(:jl_gc_safe_enter, Int8, ())
+        result = $(esc(call))
+        ccall(:jl_gc_safe_leave, Cvoid, (Int8,), state)
+        result
+    end
+end
+
+# The turn to cross: libuv's recursive mutex, which belongs to a thread, not to a task, as Python's
+# lock does. That one is not enough: Paddle lets go of it in every operator.
+const TURN = Ref{Ptr{Cvoid}}(C_NULL)
+const TURN_BYTES = 256 # more than a mutex of any platform
+const DEPTH = Ref(0) # of crossings within one another; who has the turn changes it
+const OPEN = Threads.Atomic{Int}(0) # calls of `threaded` under way
+
+function start_turns()
+    TURN[] == C_NULL || return nothing
+    block = Libc.calloc(TURN_BYTES, 1)
+    block == C_NULL && throw(OutOfMemoryError())
+    ccall(:uv_mutex_init_recursive, Cint, (Ptr{Cvoid},), block) == 0 ||
+        error("the system has no mutex left")
+    TURN[] = block
+    return nothing
+end
+
+holds_lock() = ccall(PYTHON[].holds_gil, Cint, ()) == 1
+
+"""
+    crossing(f)
+
+`f()`, which enters Python: this thread holds Python's lock, and no other is in a crossing. The
+task stays on its thread.
+
+Throws a `ConcurrencyViolationError` on a thread without the lock, outside of [`threaded`](@ref).
+"""
+@inline function crossing(f::F) where {F}
+    bridge()
+    task = current_task()
+    migrates, task.sticky = !task.sticky, true
+    state = take_turn()
+    try
+        return f()
+    finally
+        DEPTH[] -= 1
+        state < 0 || ccall(PYTHON[].release, Cvoid, (Cint,), state)
+        ccall(:uv_mutex_unlock, Cvoid, (Ptr{Cvoid},), TURN[])
+        migrates && (task.sticky = false)
+    end
+end
+
+"""
+    take_turn() -> state
+
+Wait for the turn, then for Python's lock; the lock's state before, negative where this thread
+held it already. Who waits for the turn lets go of the lock meanwhile.
+"""
+function take_turn()
+    holds = holds_lock()
+    holds || OPEN[] > 0 || throw(
+        ConcurrencyViolationError(
+            "Paddle was called on Julia thread $(Threads.threadid()), which does not hold " *
+            "Python's lock. Call it from the main thread, or let all threads call it:\n\n" *
+            "    PaddleChainRules.threaded() do\n        Threads.@threads for ... end\n    end",
+        ),
+    )
+    turn = TURN[]
+    if ccall(:uv_mutex_trylock, Cint, (Ptr{Cvoid},), turn) != 0
+        saved = holds ? ccall(PYTHON[].save_thread, Ptr{Cvoid}, ()) : C_NULL
+        @gc_safe ccall(:uv_mutex_lock, Cvoid, (Ptr{Cvoid},), turn)
+        holds && regain_lock(saved)
+    end
+    DEPTH[] += 1
+    holds && return Cint(-1)
+    ensure = PYTHON[].ensure
+    return @gc_safe ccall(ensure, Cint, ())
+end
+
+function regain_lock(saved::Ptr{Cvoid})
+    restore = PYTHON[].restore_thread
+    @gc_safe ccall(restore, Cvoid, (Ptr{Cvoid},), saved)
+    return nothing
+end
+
+"""
+    PaddleChainRules.threaded(f)
+
+`f()`, during which nets, wrappers and their pullbacks may be called on any Julia thread; calls take
+turns. To be called on the main thread, which lends Python's lock to the others meanwhile.
+
+Within `f` no other use of Python is safe, such as a progress bar's, unless it is wrapped in
+`PaddleChainRules.crossing(() -> ...)`. Where a program calls `PythonCall.GIL.@unlock` and
+`@lock` itself instead, a garbage collection at the wrong moment stops it for ever (with Julia 1.10).
+
+Throws an `ErrorException` within a call that Python made while a net was computing.
+
+```julia
+wrapper = PaddleFCNet(3, 2, 2, 16; seed = 0)
+xs = [rand(Float32, 3, 8) for _ in 1:20]
+ys = Vector{Matrix{Float32}}(undef, 20)
+PaddleChainRules.threaded() do
+    Threads.@threads for i in eachindex(xs)
+        ys[i] = wrapper(xs[i])
+    end
+end
+```
+"""
+function threaded(f)
+    bridge()
+    holds_lock() || OPEN[] > 0 || throw(
+        ConcurrencyViolationError(
+            "threaded must be called on the thread that holds Python's lock, the main one; " *
+            "this is Julia thread $(Threads.threadid())",
+        ),
+    )
+    holds_lock() || return f()
+    nested = crossing(() -> DEPTH[] > 1)
+    nested && error(
+        "threaded was called while a net was computing, by code that Python called; other threads " *
+        "would wait for that net for ever",
+    )
+    task = current_task()
+    migrates, task.sticky = !task.sticky, true
+    Threads.atomic_add!(OPEN, 1)
+    saved = ccall(PYTHON[].save_thread, Ptr{Cvoid}, ())
+    try
+        return f()
+    finally
+        regain_lock(saved)
+        Threads.atomic_sub!(OPEN, 1)
+        migrates && (task.sticky = false)
+    end
+end

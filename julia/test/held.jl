@@ -1,0 +1,90 @@
+using ChainRulesCore: rrule, unthunk
+using PaddleChainRules: PaddleChainRules, HELD, HELD_LIMIT, NEXT_COLLECTION, PaddleFCNet, PaddleModuleWrapper, paddle
+using PythonCall: PythonCall
+
+rss() = 4096 * parse(Int, split(read("/proc/self/statm", String))[2])
+
+collected() = (GC.gc(); PythonCall.GC.gc(); HELD[])
+
+const HELD_NETS = (
+    chain = PaddleFCNet(3, 2, 3, 8; seed = 1),
+    recorded = PaddleModuleWrapper(paddle.nn.Sequential(
+        (f for _ in 1:10 for f in (paddle.nn.Linear(3, 3), paddle.nn.LayerNorm(3)))...,
+    )),
+)
+x = rand(Float32, 3, 5)
+
+@noinline function keep_ten(net, x, y)
+    before = HELD[]
+    kept = [PaddleChainRules.pullback(net, x)[2] for _ in 1:10]
+    counted = HELD[]
+    for back in kept
+        back(y; into = (nothing, similar(x)))
+    end
+    return (counted - before > 10sizeof(x)) + (HELD[] == counted)
+end
+
+@testset "bytes behind pullbacks are counted: $name" for (name, net) in pairs(HELD_NETS)
+    before = collected()
+    y, back = PaddleChainRules.pullback(net, x)
+    @test HELD[] - before > sizeof(x)
+    back(y)
+    @test HELD[] == before # let go of after the last gradient
+    p̄s, _ = back(y)
+    @test HELD[] >= before
+    @test all(map(isapprox, p̄s, back(y)[1]))
+
+    still = HELD[]
+    @test keep_ten(net, x, y) == 2 # of two parts of a gradient, one is asked for
+    @test collected() <= still
+end
+
+@testset "dropped pullbacks are collected before they hold too much: $name" for (name, net) in pairs(HELD_NETS)
+    each = let before = collected()
+        y, back = PaddleChainRules.pullback(net, x)
+        HELD[] - before
+    end
+    collected()
+    most, grown, before = 0, 0, 0
+    n = 4 * HELD_LIMIT ÷ each
+    for i in 1:n
+        rrule(net, x)
+        most = max(most, HELD[])
+        i == n ÷ 2 && (before = rss())
+    end
+    @test HELD_LIMIT ÷ 2 < most <= HELD_LIMIT + each
+    @test rss() - before < 50 * 2^20
+    @test NEXT_COLLECTION[] == HELD_LIMIT
+end
+
+@testset "pullbacks in use raise the limit, and give it back" begin
+    net, kept = HELD_NETS.recorded, Any[]
+    while HELD[] < 2HELD_LIMIT
+        push!(kept, last(rrule(net, x)))
+    end
+    @test NEXT_COLLECTION[] > HELD_LIMIT
+    expected = unthunk(first(kept)(x)[2])
+    @test all(back -> unthunk(back(x)[2]) == expected, kept[2:100:end])
+    empty!(kept)
+    expected = nothing
+    while HELD[] < NEXT_COLLECTION[]
+        rrule(net, x)
+    end
+    rrule(net, x)
+    rrule(net, x)
+    @test NEXT_COLLECTION[] == HELD_LIMIT
+end
+
+@testset "large results that are dropped leave nothing" begin
+    net = PaddleFCNet(64, 640, 1, 1)
+    x = rand(Float32, 64, 4096) # 10 MB out
+    grown = map(1:3) do _
+        for _ in 1:40
+            net(x)
+            rrule(net, x)
+        end
+        GC.gc()
+        rss()
+    end
+    @test grown[end] - grown[1] < 50 * 2^20
+end
