@@ -2,6 +2,7 @@
 # make examples  differential equations and a GAN, pictures in output/
 # make test    all tests, Python and Julia; JULIA=required makes a missing Julia a failure
 # make bench   compare with native Paddle and others (output/); QUICK=1 for less
+# make stress  random calls of both languages by the million, minutes (output/stress.png)
 # make lint    ruff, mypy, and a parse check of every Julia file
 # make clean   remove what these made
 
@@ -13,7 +14,7 @@ export JULIA ?=
 # Paddle's and BLAS's threads: one, so that figures compare.
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
-.PHONY: demo examples test bench lint clean
+.PHONY: demo examples test bench stress lint clean
 
 demo: $(VENV)/installed
 	$(ONE_THREAD) $(RUN) -W "ignore:No ccache" examples/demo.py
@@ -26,6 +27,9 @@ test: $(VENV)/installed
 
 bench: $(VENV)/installed
 	$(ONE_THREAD) $(RUN) -W "ignore:No ccache" benchmarks/run.py
+
+stress: $(VENV)/installed
+	$(ONE_THREAD) $(RUN) tests/stress/run.py
 
 lint: $(VENV)/installed
 	$(RUN) -m ruff check .

@@ -21,6 +21,7 @@ Collect garbage where dropped pullbacks may hold too much: the young of it, then
 that was not enough. Pullbacks that are still in use raise the limit to twice what they hold.
 """
 function relieve()
+    PythonCall.GC.gc() # frees what threads without Python's lock have collected
     HELD[] > NEXT_COLLECTION[] || return nothing
     for full in (false, true)
         GC.gc(full)

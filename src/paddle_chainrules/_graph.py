@@ -137,7 +137,7 @@ def _node_of(tensor: Tensor) -> Any:
 
 @cache
 def _grad_fn_leaks() -> bool:
-    """Whether reading ``grad_fn`` leaves a reference behind, as in paddlepaddle 3.3.1."""
+    """Whether reading ``grad_fn`` leaves a reference behind, as in Paddle 3.3.1."""
     with paddle.enable_grad():
         start = paddle.zeros([1])
         start.stop_gradient = False
