@@ -24,6 +24,8 @@ include("nested.jl")
 
 include("state.jl")
 
+include("files.jl")
+
 include("derivatives.jl")
 export derivative, derivatives, jvp, laplacian, vjp
 

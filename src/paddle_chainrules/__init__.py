@@ -10,6 +10,7 @@ with _julia_handlers_kept():
 from ._activations import ACTIVATIONS
 from ._autodiff import Pullback, value_and_grad, vjp
 from ._fcnet import FCNet
+from ._files import load_params, save_params
 from ._nested import Jacobian, hessian, hvp, jacobian, jvp
 from ._net import Net, NetPullback
 from ._params import ParamSpec
@@ -34,6 +35,8 @@ __all__ = [
     "jacobian",
     "jvp",
     "laplacian",
+    "load_params",
+    "save_params",
     "stateless",
     "taylor",
     "value_and_grad",

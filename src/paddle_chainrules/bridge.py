@@ -28,6 +28,7 @@ from ._closed_form import Weights, weights_of
 from ._derivatives import Derivatives
 from ._derived import VJP, Derivative, What
 from ._fcnet import FCNet
+from ._files import load_params, save_params
 from ._held import STEP_BYTES, Meter, allocated, closed_form_bytes, samples
 from ._nested import jvp
 from ._net import Net, RecordedPullback
@@ -134,6 +135,14 @@ class Handle:
         if not isinstance(net, StatelessLayer) or net.training == training:
             return self
         return of_layer(net.in_mode(training), self.label)
+
+    def save(self, path: str, flat: bool, *tensors: Tensor) -> None:
+        """Write parameters to a file: :func:`save_params`."""
+        save_params(path, self.net.spec.as_dict(self._params(flat, tensors)))
+
+    def load(self, path: str) -> tuple[Tensor, ...]:
+        """Read parameters from a file: :func:`load_params`."""
+        return tuple(load_params(path, self.net).values())
 
     def state(self) -> tuple[str, tuple[Tensor, ...], bool] | None:
         """Names of the buffers, with U+001F between, copies of them, and the mode.
