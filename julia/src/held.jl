@@ -4,7 +4,7 @@
 const HELD = Threads.Atomic{Int}(0)
 
 "More than so many bytes make a collection."
-const HELD_LIMIT = 64 * 2^20
+const HELD_LIMIT = 32 * 2^20
 const NEXT_COLLECTION = Ref(HELD_LIMIT)
 
 # Where Python writes the bytes behind the pullback made last.
