@@ -17,6 +17,7 @@ import paddle
 from paddle import Tensor
 
 from ._activations import ACTIVATIONS
+from ._grad_mode import grad_mode
 
 ops: Any = getattr(paddle, "_C_ops", None)
 
@@ -77,12 +78,12 @@ def _agrees(activation: str, pair: Raw) -> bool:
     w0, b0 = tensor([[0.3, -1.2, 2.0], [0.8, 0.5, -0.4]]), tensor([0.1, 0.2, -0.3])
     w1, b1 = tensor([[0.7], [-0.6], [1.1]]), tensor([0.4])
     weights = [(w0, b0), (w1, b1)]
-    with paddle.set_grad_enabled(False):
+    with grad_mode(False):
         y, tape = forward(pair, weights, x)
         ones = paddle.ones_like(y)
         found, x_bar = reverse(pair, weights, tape, ones, [True] * 4, True)
     leaves = [x, w0, b0, w1, b1]
-    with paddle.set_grad_enabled(True):
+    with grad_mode(True):
         for leaf in leaves:
             leaf.stop_gradient = False
         expected = ACTIVATIONS[activation](x @ w0 + b0) @ w1 + b1

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 import paddle
 from paddle import Tensor
 
+from ._grad_mode import grad_mode
+
 DIVISIBLE = frozenset(
     f"{name}GradNode{kind}"
     for kind in ("", "Final")
@@ -127,18 +129,22 @@ def survey(outputs: Iterable[Tensor], leaves: Sequence[Tensor], held: int = 0) -
     return Graph(divisible, first, second, len(seen))
 
 
+_let_go = ctypes.PYFUNCTYPE(None, ctypes.py_object)(("Py_DecRef", ctypes.pythonapi))
+
+
 def _node_of(tensor: Tensor) -> Any:
     """``tensor.grad_fn``, which keeps its graph no longer than it is used itself."""
+    leaks = _grad_fn_leaks()
     node = tensor.grad_fn
-    if node is not None and _grad_fn_leaks():
-        ctypes.pythonapi.Py_DecRef(ctypes.py_object(node))
+    if leaks and node is not None:
+        _let_go(node)
     return node
 
 
 @cache
 def _grad_fn_leaks() -> bool:
     """Whether reading ``grad_fn`` leaves a reference behind, as in Paddle 3.3.1."""
-    with paddle.enable_grad():
+    with grad_mode(True):
         start = paddle.zeros([1])
         start.stop_gradient = False
         node, other = paddle.tanh(start).grad_fn, object()

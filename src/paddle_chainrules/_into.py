@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import paddle
 from paddle import Tensor
 
+from ._grad_mode import grad_mode
 from ._params import dtype_name, same_dtype
 from ._recording import is_differentiable
 
@@ -89,7 +89,7 @@ def _span(tensor: Tensor) -> tuple[int, int]:
     return start, start + entries * tensor.element_size()
 
 
-@paddle.no_grad()  # type: ignore[untyped-decorator]
+@grad_mode(False)
 def write(
     buffers: Sequence[Tensor | None], grads: Sequence[Tensor | None], accumulate: bool
 ) -> None:

@@ -15,6 +15,7 @@ import paddle
 from paddle import Tensor
 
 from ._autodiff import Tree, flatten_tree, vjp
+from ._grad_mode import grad_mode
 from ._kernels import kernels_named
 from ._recording import (
     check_cotangent,
@@ -68,7 +69,7 @@ def jvp(
         if tangent is not None and isinstance(leaf, Tensor):
             check_cotangent(tangent, leaf.shape, leaf.dtype, "tangent", "primal")
     connected = records_graph([*leaves, *given])
-    with paddle.enable_grad(), kernels_named:
+    with grad_mode(True), kernels_named:
         # On a graph in any case, so that the pullback can be differentiated.
         tracked = [
             _tracked(leaf) if is_differentiable(leaf) else leaf for leaf in leaves

@@ -12,6 +12,7 @@ from paddle import Tensor
 from ._autodiff import Tree, cotangent_leaves, flatten_tree
 from ._closed_form import Weights, weights_of
 from ._describe import Description, chain_formula
+from ._grad_mode import grad_mode
 from ._into import Primal, check_buffers, write
 from ._params import DTYPES, Params, ParamSpec, dtype_name, same_dtype
 from ._recording import Recording, cut, own_memory, record, records_graph
@@ -369,7 +370,7 @@ class Net(abc.ABC):
         constants: dict[str, Any],
     ) -> Tree:
         leaves, _ = flatten_tree((params, args, kwargs, constants))
-        with paddle.set_grad_enabled(records_graph(leaves)):
+        with grad_mode(records_graph(leaves)):
             output = self._apply(
                 self.spec.as_dict(params), *args, **kwargs, **constants
             )

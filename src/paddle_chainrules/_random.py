@@ -44,7 +44,10 @@ def _drawing_from(source: Any) -> Iterator[None]:
             _restore(source)
         yield
     finally:
-        _restore(before)
+        try:
+            _restore(before)
+        finally:  # an interrupt in the one leaves the other
+            _restore(before)
 
 
 def checked_seed(seed: Any) -> int | None:

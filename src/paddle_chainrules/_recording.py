@@ -13,6 +13,7 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
+from ._grad_mode import grad_mode
 from ._graph import Graph, refuse, survey
 from ._kernels import kernels_named
 from ._params import same_dtype
@@ -73,7 +74,7 @@ def record(
     leaves for that sake alone.
     """
     connected = records_graph(leaves)
-    with nullcontext() if paddle.is_grad_enabled() else paddle.enable_grad():
+    with nullcontext() if paddle.is_grad_enabled() else grad_mode(True):
         stand_ins = [
             stand_in(leaf, connected) if is_differentiable(leaf) else leaf
             for leaf in leaves

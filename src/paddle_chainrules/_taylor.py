@@ -15,6 +15,7 @@ from ._chain import as_rows
 from ._closed_form import Weights, weights_of
 from ._derivatives import DERIVATIVES, MAX_ORDER, Derivatives
 from ._fcnet import FCNet
+from ._grad_mode import grad_mode
 from ._jets import Jet, MultiIndex, indices_up_to, propagate
 from ._net import Net, check_tensor, check_width
 from ._params import Params, dtype_name
@@ -321,7 +322,7 @@ def check_input(net: Net, params: Params, x: Any) -> tuple[Derivatives, int]:
 def recording(params: Params, *tensors: Tensor) -> Any:
     """The mode that records a graph where a tensor asks for it."""
     given = [params] if isinstance(params, Tensor) else params.values()
-    return paddle.set_grad_enabled(records_graph([*tensors, *given]))
+    return grad_mode(records_graph([*tensors, *given]))
 
 
 def _value(jet: Jet, index: MultiIndex, x: Tensor, lead: list[int]) -> Tensor:
