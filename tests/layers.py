@@ -57,6 +57,18 @@ class Two(nn.Layer):
         return self.linear(paddle.tanh(x * self.table(index)))
 
 
+class Views(nn.Layer):
+    """Gives back its input, and views of it and of one another."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+
+    def forward(self, x):
+        h = self.linear(x)
+        return x, x[:, :2], h, h.reshape([-1]), h.T, x + 0 * h, self.linear.weight
+
+
 class Several(nn.Layer):
     """Nested results, of which some are not used and some have no derivative."""
 

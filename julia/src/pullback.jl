@@ -62,8 +62,22 @@ function collect_cotangents!(out, ȳ, leaf::Leaf)
         DimensionMismatch("the cotangent has size $(size(ȳ)), the output $(leaf.size)"),
     )
     array = dense(ȳ)
-    push!(out, eltype(array) == leaf.eltype ? array : convert(Array{leaf.eltype}, array))
+    push!(out, eltype(array) == leaf.eltype ? array : converted(leaf.eltype, array))
     return out
+end
+
+function converted(T::Type, ȳ::AbstractArray)
+    try
+        return convert(Array{T}, ȳ)
+    catch err
+        err isa Union{MethodError,InexactError} || rethrow()
+        throw(
+            ArgumentError(
+                "the cotangent holds $(eltype(ȳ)), the output $T; convert it, for example with " *
+                "$T.(real.(ȳ))",
+            ),
+        )
+    end
 end
 
 collect_cotangents!(out, _, ::Passed) = push!(out, nothing)

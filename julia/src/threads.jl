@@ -41,22 +41,28 @@ holds_lock() = ccall(PYTHON[].holds_gil, Cint, ()) == 1
     crossing(f)
 
 `f()`, which enters Python: this thread holds Python's lock, and no other is in a crossing. The
-task stays on its thread.
+task stays on its thread, and an interrupt (Ctrl-C) waits until the crossing has ended, so that it
+leaves nothing halfway.
 
 Throws a `ConcurrencyViolationError` on a thread without the lock, outside of [`threaded`](@ref).
 """
 @inline function crossing(f::F) where {F}
     bridge()
     task = current_task()
+    Base.sigatomic_begin()
     migrates, task.sticky = !task.sticky, true
-    state = take_turn()
     try
-        return f()
+        state = take_turn()
+        try
+            return f()
+        finally
+            DEPTH[] -= 1
+            state < 0 || ccall(PYTHON[].release, Cvoid, (Cint,), state)
+            ccall(:uv_mutex_unlock, Cvoid, (Ptr{Cvoid},), TURN[])
+        end
     finally
-        DEPTH[] -= 1
-        state < 0 || ccall(PYTHON[].release, Cvoid, (Cint,), state)
-        ccall(:uv_mutex_unlock, Cvoid, (Ptr{Cvoid},), TURN[])
         migrates && (task.sticky = false)
+        Base.sigatomic_end() # throws what has waited
     end
 end
 
@@ -132,13 +138,17 @@ function threaded(f)
     )
     task = current_task()
     migrates, task.sticky = !task.sticky, true
+    Base.sigatomic_begin()
     Threads.atomic_add!(OPEN, 1)
     saved = ccall(PYTHON[].save_thread, Ptr{Cvoid}, ())
     try
+        Base.sigatomic_end()
         return f()
     finally
+        Base.sigatomic_begin()
         regain_lock(saved)
         Threads.atomic_sub!(OPEN, 1)
         migrates && (task.sticky = false)
+        Base.sigatomic_end()
     end
 end

@@ -1,7 +1,7 @@
 using Test
 
 const FILES = (
-    "paddle", "threads", "exchange", "held", "net", "files", "arguments", "state", "frozen", "pullback", "rules", "twice",
+    "paddle", "threads", "exchange", "held", "net", "files", "arguments", "state", "frozen", "pullback", "rules", "cotangents", "inputs", "lifetimes", "faults", "twice",
     "mixed", "testing", "derivatives", "lower", "carried", "components", "lux", "neuralpde", "realnets",
     "training", "quality",
 )
