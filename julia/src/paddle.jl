@@ -89,13 +89,14 @@ struct PythonFunctions
     release::Ptr{Cvoid}
     save_thread::Ptr{Cvoid}
     restore_thread::Ptr{Cvoid}
+    thread_ident::Ptr{Cvoid}
 end
 
 const FUNCTION_NAMES = (
     :PyCapsule_New, :PyCapsule_GetPointer, :PyObject_Vectorcall, :PyTuple_Size,
     :PyTuple_GetItem, :PyObject_IsInstance, :Py_IncRef, :Py_DecRef, :PyGILState_Check,
     :PyUnicode_AsUTF8, :PyGILState_Ensure, :PyGILState_Release, :PyEval_SaveThread,
-    :PyEval_RestoreThread,
+    :PyEval_RestoreThread, :PyThread_get_thread_ident,
 )
 
 # Filled by the first use of Paddle, in `start_paddle`.

@@ -26,6 +26,7 @@ const DEPTH = Ref(0) # of crossings within one another; who has the turn changes
 const OPEN = Threads.Atomic{Int}(0) # calls of `threaded` under way
 
 function start_turns()
+    PYTHON_TURN[] = Ptr{UInt64}(parse(UInt, text(BRIDGE.turn_address())))
     TURN[] == C_NULL || return nothing
     block = Libc.calloc(TURN_BYTES, 1)
     block == C_NULL && throw(OutOfMemoryError())
@@ -33,6 +34,28 @@ function start_turns()
         error("the system has no mutex left")
     TURN[] = block
     return nothing
+end
+
+# Where Python writes which of its threads has the turn to call Julia, zero for none.
+const PYTHON_TURN = Ref{Ptr{UInt64}}(C_NULL)
+
+"""
+    check_python_turn()
+
+Refuse a thread of Python's that has not taken its turn, or one that would go before another.
+"""
+function check_python_turn()
+    owner = unsafe_load(PYTHON_TURN[])
+    is_foreign = ccall(:jl_threadpoolid, Int8, (Int16,), Threads.threadid() - 1) < 0
+    is_foreign || owner != 0 || return nothing
+    owner == ccall(PYTHON[].thread_ident, Culong, ()) && return nothing
+    throw(
+        ConcurrencyViolationError(
+            "where several threads of Python use Julia each takes its turn, the main one too, or " *
+            "a garbage collection may wait for ever:\n\n" *
+            "    from paddle_chainrules import julia\n    with julia.turn:\n        net(x)",
+        ),
+    )
 end
 
 holds_lock() = ccall(PYTHON[].holds_gil, Cint, ()) == 1
@@ -74,6 +97,7 @@ held it already. Who waits for the turn lets go of the lock meanwhile.
 """
 function take_turn()
     holds = holds_lock()
+    holds && check_python_turn()
     holds || OPEN[] > 0 || throw(
         ConcurrencyViolationError(
             "Paddle was called on Julia thread $(Threads.threadid()), which does not hold " *

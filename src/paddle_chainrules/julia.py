@@ -1,6 +1,14 @@
 """Julia from Python: start it safely beside Paddle and load PaddleChainRules.jl.
 
 Needs the extra ``paddle-chainrules[julia]``. Nothing else in this package imports it.
+
+Where several threads of Python use Julia, each takes its turn::
+
+    with julia.turn:
+        y = np.asarray(net(x))
+
+Without it a collection of Julia's garbage, which waits for a thread that waits for
+Python's lock, may wait for ever; so a net called without its turn raises an error.
 """
 
 from __future__ import annotations
@@ -15,6 +23,8 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from ._turn import turn as turn
 
 SOURCE = Path(__file__).resolve().with_name("_julia").resolve()
 """The Julia package, which travels with this one."""
@@ -32,7 +42,7 @@ def start(threads: int | str | None = None) -> Any:
     Ctrl-C no longer raises KeyboardInterrupt.
 
     From then on Julia's garbage collector need not wait for this thread while it is in
-    Python, so that other threads, Python's and Julia's, may call Julia meanwhile.
+    Python, so that other threads may call Julia meanwhile, each in its :data:`turn`.
 
     Args:
         threads: number of Julia threads, or "auto"; what ``PYTHON_JULIACALL_THREADS``

@@ -19,7 +19,7 @@ LOG, KINDS, JULIA_THREADS = sys.argv[3:6]
 PYTHON_THREADS = int(sys.argv[6])
 TOLERANCE = 20_000
 
-from paddle_chainrules.julia import start  # noqa: E402
+from paddle_chainrules.julia import start, turn  # noqa: E402
 
 MODULE = start(JULIA_THREADS)
 
@@ -98,18 +98,9 @@ class Worker:
         y, tape = chain(act, params, x)
         y_bar = self.numpy.standard_normal(y.shape).astype(dtype)
         kind = self.rng.randint(0, 5)
-        if kind == 0:  # Julia: (features, samples), the same bytes
-            self.compare(np.asarray(net(JULIA.Array(x.T))).T, y)
-        elif kind <= 2:
-            value, back = MODULE.pullback(net, JULIA.Array(x.T))
-            self.compare(np.asarray(value).T, y)
-            if kind == 1:
-                found, x_bar = back(JULIA.Array(y_bar.T))
-                expected, rows_bar = reverse(act, params, tape, y_bar)
-                self.compare(np.asarray(x_bar).T, rows_bar)
-                for a, b in zip(found, expected, strict=True):
-                    self.compare(np.asarray(a).T, b)
-                self.calls += 1
+        if kind <= 2:
+            with turn:
+                self.in_julia(net, act, params, x, y, y_bar, tape, kind)
         elif kind == 3:
             self.compare(own.forward(tensors, paddle.to_tensor(x)).numpy(), y)
         else:
@@ -125,10 +116,25 @@ class Worker:
         self.calls += 1
         roll = self.rng.random()
         if roll < 2e-3:
-            JULIA.GC.gc(False)
+            with turn:
+                JULIA.GC.gc(roll < 2e-4)
         if roll < 2e-4:
-            JULIA.GC.gc()
             gc.collect()
+
+    def in_julia(self, net, act, params, x, y, y_bar, tape, kind):
+        """The same bytes in Julia are (features, samples)."""
+        if kind == 0:
+            self.compare(np.asarray(net(JULIA.Array(x.T))).T, y)
+            return
+        value, back = MODULE.pullback(net, JULIA.Array(x.T))
+        self.compare(np.asarray(value).T, y)
+        if kind == 1:
+            found, x_bar = back(JULIA.Array(y_bar.T))
+            expected, rows_bar = reverse(act, params, tape, y_bar)
+            self.compare(np.asarray(x_bar).T, rows_bar)
+            for a, b in zip(found, expected, strict=True):
+                self.compare(np.asarray(a).T, b)
+            self.calls += 1
 
     def run(self, calls):
         while self.calls < calls:
@@ -167,7 +173,8 @@ def main():
             if seconds - logged >= 1:
                 logged = seconds
                 calls = sum(w.calls for w in workers)
-                held = MODULE.HELD[()]
+                with turn:
+                    held = MODULE.HELD[()]
                 print(f"{seconds:.2f} {calls} {rss()} {held}", file=log, flush=True)
     for thread in threads:
         thread.join()
