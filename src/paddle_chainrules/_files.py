@@ -20,6 +20,8 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 import paddle
 from paddle import Tensor
+from safetensors import deserialize
+from safetensors.paddle import save_file
 
 from ._net import Net
 from ._params import ParamSpec
@@ -71,7 +73,6 @@ def save_params(path: PathLike, params: Mapping[str, Tensor]) -> None:
     Raises:
         ValueError: another suffix.
         TypeError: params is no dict of tensors.
-        ModuleNotFoundError: the safetensors library is needed and missing.
 
     Example:
         >>> import tempfile, paddle
@@ -120,7 +121,6 @@ def load_params(
         ValueError: another suffix, a file that is not of that format or corrupt, or
             one with other names, shapes or dtypes.
         FileNotFoundError: no such file.
-        ModuleNotFoundError: the safetensors library is needed and missing.
     """
     path = Path(path)
     read = _format(path)[1]
@@ -218,14 +218,10 @@ def _npy_header(path: Path, stream: IO[bytes]) -> tuple[tuple[int, ...], bool, A
 
 
 def _write_safetensors(path: Path, tensors: dict[str, Tensor]) -> None:
-    _safetensors()
-    from safetensors.paddle import save_file
-
     save_file(tensors, path)
 
 
 def _read_safetensors(path: Path, spec: ParamSpec) -> dict[str, Any]:
-    library = _safetensors()
     each = list(_wanted(spec))
     most = sum(part.size + HEADER_BYTES + 6 * len(part.name) for part in each)
     with open(path, "rb") as file:
@@ -236,7 +232,7 @@ def _read_safetensors(path: Path, spec: ParamSpec) -> dict[str, Any]:
                 f"are {sum(part.size for part in each)}"
             )
     try:
-        found = dict(library.deserialize(content))
+        found = dict(deserialize(content))
     except Exception as error:  # of the library's own
         raise _corrupt(path, error) from error
     _check_names(path, spec, list(found))
@@ -249,18 +245,6 @@ def _read_safetensors(path: Path, spec: ParamSpec) -> dict[str, Any]:
         array = np.frombuffer(part["data"], wanted.dtype)
         arrays[wanted.name] = array.reshape(wanted.shape)
     return arrays
-
-
-def _safetensors() -> Any:
-    try:
-        import safetensors
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "files that end in .safetensors need the safetensors library; install it "
-            "with pip install 'paddle-chainrules[safetensors]', or use .npz",
-            name="safetensors",
-        ) from error
-    return safetensors
 
 
 FORMATS = {
