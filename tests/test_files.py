@@ -77,7 +77,7 @@ def test_peers_read_and_write_them(tmp_path):
         save(tmp_path / "peer.npz", **each)
         found = load_params(tmp_path / "peer.npz", NET)
         assert all(found[n].equal_all(v) for n, v in PARAMS.items())
-    save_file(PARAMS, tmp_path / "peer.safetensors", metadata={"made": "by a peer"})
+    save_file({**PARAMS}, tmp_path / "peer.safetensors", metadata={"made": "by a peer"})
     found = load_params(tmp_path / "peer.safetensors", NET)
     assert all(found[n].equal_all(v) for n, v in PARAMS.items())
 

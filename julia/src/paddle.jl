@@ -169,7 +169,7 @@ What to do when `exe`, the Python that PythonCall runs, lacks the package `name`
 function missing_message(name::String, exe = PythonCall.python_executable_path())
     source = dirname(dirname(@__DIR__))
     wanted = if name == "paddle"
-        "'paddlepaddle>=3.3'"
+        "'paddlepaddle>=3.3.1'"
     elseif isfile(joinpath(source, "pyproject.toml"))
         source
     else

@@ -118,12 +118,12 @@ end
         env = ("JULIA_PYTHONCALL_EXE" => joinpath(dir, "bin", "python"), "VIRTUAL_ENV" => "/some/venv", "PYTHONPATH" => "")
         _, _, out, err = run_julia(code; env)
         @test count("The Python package `paddle` is missing from", out) == 2
-        @test occursin("-m pip install 'paddlepaddle>=3.3'", out)
+        @test occursin("-m pip install 'paddlepaddle>=3.3.1'", out)
         @test occursin("JULIA_PYTHONCALL_EXE=/some/venv/bin/python", out)
     end
     message = PaddleChainRules.missing_message("paddle_chainrules")
     @test occursin("-m pip install", message)
     @test occursin(PythonCall.python_executable_path(), message)
     message = PaddleChainRules.missing_message("paddle", "/depot/.CondaPkg/bin/python")
-    @test occursin("CondaPkg.add_pip(\"paddlepaddle\"; version = \">=3.3\")", message)
+    @test occursin("CondaPkg.add_pip(\"paddlepaddle\"; version = \">=3.3.1\")", message)
 end

@@ -232,7 +232,7 @@ def _read_safetensors(path: Path, spec: ParamSpec) -> dict[str, Any]:
                 f"are {sum(part.size for part in each)}"
             )
     try:
-        found = dict(deserialize(content))
+        found: dict[str, Any] = dict(deserialize(content))  # type: ignore[no-untyped-call]
     except Exception as error:  # of the library's own
         raise _corrupt(path, error) from error
     _check_names(path, spec, list(found))
