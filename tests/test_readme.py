@@ -63,3 +63,13 @@ def test_the_tests_that_the_features_name_are_there():
             found = f"def {name}(" if file.endswith(".py") else f'@testset "{name}"'
             assert found in text, f"{name} in {file}"
     assert named > 30
+
+
+def test_the_table_of_cotangents_is_that_of_the_tests():
+    tests = (ROOT / "julia/test/cotangents.jl").read_text()
+    tried = set(re.findall(r'^    \("([^"]+)",', tests, re.MULTILINE))
+    text = (ROOT / "docs/reliability.md").read_text()
+    table = text[text.index("## Cotangents") : text.index("## Inputs")]
+    rows = {line.split(" | ")[0].removeprefix("| ") for line in table.split("\n")}
+    assert len(tried) > 15
+    assert tried <= rows

@@ -24,8 +24,11 @@ HERE = Path(__file__).resolve().parent
 OUTPUT = HERE.parents[1] / "output"
 CALLS = 1_200_000
 MOST_GROWTH = 20e6
-WARM = 0.25
+WARM = 0.5
 """Part of the calls after which memory must no longer grow."""
+
+LARGE_NEEDS = 16e9
+"""Bytes of memory that the arrays of large.jl take at most."""
 
 FREED_OVERWRITTEN = {
     "GLIBC_TUNABLES": "glibc.malloc.perturb=165",
@@ -150,6 +153,26 @@ def _rows(log: Path) -> list[list[float]]:
     return [row for row in rows if len(row) == 4]
 
 
+def large_arrays() -> tuple[bool, str]:
+    """Whether arrays of more than 2^31 bytes pass, and what to say about it."""
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if free < LARGE_NEEDS:
+        return (
+            True,
+            f"not run, {free / 1e9:.0f} GB free, {LARGE_NEEDS / 1e9:.0f} needed",
+        )
+    found = julia.environment()
+    done = subprocess.run(
+        found.command(HERE / "large.jl"),
+        env=found.variables(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    ok = done.returncode == 0 and done.stdout == "right\n"
+    return ok, "right" if ok else done.stderr[-3000:]
+
+
 def draw(outcomes: list[Outcome], path: Path) -> None:
     """Resident memory over the calls of each run."""
     import matplotlib
@@ -204,7 +227,9 @@ def main() -> int:
     draw(outcomes, OUTPUT / "stress.png")
     print(table(outcomes))
     print(f"\n{sum(o.calls for o in outcomes):,} calls; output/stress.{{json,png}}")
-    return 0 if all(o.ok for o in outcomes) else 1
+    passed, about = large_arrays()
+    print(f"arrays of more than 2^31 bytes: {about}")
+    return 0 if passed and all(o.ok for o in outcomes) else 1
 
 
 if __name__ == "__main__":
