@@ -14,7 +14,7 @@ isdefined(@__MODULE__, :python_module) || include("oracle.jl")
 const SQUARE = (
     closed = PaddleFCNet(3, 4, 2, 5; activation = "tanh", seed = 1),
     recorded = PaddleModuleWrapper(
-        paddle.nn.Sequential(paddle.nn.Linear(3, 4), paddle.nn.LayerNorm(4)),
+        paddle.nn.Sequential(paddle.nn.Linear(3, 4), paddle.nn.Tanh(), paddle.nn.Linear(4, 4), paddle.nn.Tanh()),
     ),
 )
 const ANY = randn(Xoshiro(1), Float32, 4, 4)

@@ -66,6 +66,8 @@ class Worker:
         self.error = 0.0
         self.rng = random.Random(seed)
         self.numpy = np.random.default_rng(seed)
+        # Made once: juliacall loses some 200 bytes with every array that it takes from
+        # numpy, Paddle two small objects with every tensor.
         self.nets = []
         dtypes = ("float32", "float64") if KINDS == "all" else ("float64",)
         for name in ACTIVATIONS:
@@ -79,7 +81,16 @@ class Worker:
                 own = FCNet(sizes, name, dtype)
                 named = dict(zip(own.spec.names, params, strict=True))
                 tensors = {k: paddle.to_tensor(v) for k, v in named.items()}
-                self.nets.append((name, dtype, net, params, own, tensors))
+                given = [self.draw(n, dtype) for _ in range(20)]
+                to_y = [self.draw(m, dtype, len(x)) for x, *_ in given]
+                both = list(zip(given, to_y, strict=True))
+                self.nets.append((name, net, params, own, tensors, both))
+
+    def draw(self, width, dtype, rows=None):
+        """Random rows in numpy, the same in Julia and in Paddle."""
+        rows = self.rng.randint(1, 20) if rows is None else rows
+        x = self.numpy.standard_normal((rows, width)).astype(dtype)
+        return x, JULIA.Array(x.T), paddle.to_tensor(x)
 
     def compare(self, found, expected):
         found = np.asarray(found)
@@ -91,23 +102,22 @@ class Worker:
         self.wrong += not error < TOLERANCE
 
     def step(self):
-        name, dtype, net, params, own, tensors = self.rng.choice(self.nets)
+        name, net, params, own, tensors, both = self.rng.choice(self.nets)
         act = ACTIVATIONS[name]
-        rows = self.rng.randint(1, 20)
-        x = self.numpy.standard_normal((rows, params[0].shape[0])).astype(dtype)
+        given, to_y = self.rng.choice(both)
+        (x, _, x_tensor), (y_bar, _, y_bar_tensor) = given, to_y
         y, tape = chain(act, params, x)
-        y_bar = self.numpy.standard_normal(y.shape).astype(dtype)
         kind = self.rng.randint(0, 5)
         if kind <= 2:
             with turn:
-                self.in_julia(net, act, params, x, y, y_bar, tape, kind)
+                self.in_julia(net, act, params, y, tape, given, to_y, kind)
         elif kind == 3:
-            self.compare(own.forward(tensors, paddle.to_tensor(x)).numpy(), y)
+            self.compare(own.forward(tensors, x_tensor).numpy(), y)
         else:
-            value, pullback = own.pullback(tensors, paddle.to_tensor(x))
+            value, pullback = own.pullback(tensors, x_tensor)
             self.compare(value.numpy(), y)
             if kind == 4:
-                found, (x_bar,) = pullback(paddle.to_tensor(y_bar))
+                found, (x_bar,) = pullback(y_bar_tensor)
                 expected, rows_bar = reverse(act, params, tape, y_bar)
                 self.compare(x_bar.numpy(), rows_bar)
                 for a, b in zip(found.values(), expected, strict=True):
@@ -121,16 +131,16 @@ class Worker:
         if roll < 2e-4:
             gc.collect()
 
-    def in_julia(self, net, act, params, x, y, y_bar, tape, kind):
+    def in_julia(self, net, act, params, y, tape, given, to_y, kind):
         """The same bytes in Julia are (features, samples)."""
         if kind == 0:
-            self.compare(np.asarray(net(JULIA.Array(x.T))).T, y)
+            self.compare(np.asarray(net(given[1])).T, y)
             return
-        value, back = MODULE.pullback(net, JULIA.Array(x.T))
+        value, back = MODULE.pullback(net, given[1])
         self.compare(np.asarray(value).T, y)
         if kind == 1:
-            found, x_bar = back(JULIA.Array(y_bar.T))
-            expected, rows_bar = reverse(act, params, tape, y_bar)
+            found, x_bar = back(to_y[1])
+            expected, rows_bar = reverse(act, params, tape, to_y[0])
             self.compare(np.asarray(x_bar).T, rows_bar)
             for a, b in zip(found, expected, strict=True):
                 self.compare(np.asarray(a).T, b)
