@@ -1,4 +1,4 @@
-using PaddleChainRules: PaddleChainRules, PaddleFCNet, PaddleModuleWrapper, PaddleNet, freeze, load_params, paddle, save_params
+using PaddleChainRules: PaddleChainRules, PaddleFCNet, PaddleModuleWrapper, PaddleNet, load_params, paddle, save_params
 using PythonCall
 
 @testset "parameters in files: $suffix" for suffix in ("npz", "safetensors")
@@ -23,7 +23,7 @@ using PythonCall
         in_python = pyimport("paddle_chainrules").load_params(path, net)
         @test pyconvert(Matrix, in_python["0.weight"].numpy()) == permutedims(w.params[1])
 
-        part = freeze(w, "0.*")
+        part = PaddleChainRules.freeze(w, "0.*")
         @test PaddleChainRules.trained(load_params(path, part)) == PaddleChainRules.trained(part)
 
         small = PaddleFCNet(3, 2, 2, 5; dtype = "float64")

@@ -12,6 +12,6 @@ function run_julia(code; threads = 4, env = (), seconds = 240)
     task = run(pipeline(addenv(command, env...); stdout = out, stderr = err); wait = false)
     watch = Timer(_ -> process_running(task) && kill(task, Base.SIGKILL), seconds)
     wait(task)
-    close(watch)
+    Base.close(watch) # other tests have a `close` of their own
     return task.exitcode, task.termsignal, String(take!(out)), String(take!(err))
 end
