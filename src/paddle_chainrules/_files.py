@@ -147,17 +147,12 @@ def _format(path: Path) -> tuple[Callable[..., None], Callable[..., dict[str, An
 @contextmanager
 def _replacing(path: Path) -> Iterator[Path]:
     """A file beside, which takes the place of the one at path at the end."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    os.close(handle)
-    temporary = Path(name)
-    try:
-        mask = os.umask(0)
-        os.umask(mask)
-        temporary.chmod(0o666 & ~mask)  # as any new file; that of mkstemp is private
+    with tempfile.TemporaryDirectory(
+        dir=path.parent, prefix=f".{path.name}."
+    ) as folder:
+        temporary = Path(folder) / path.name
         yield temporary
         temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _write_npz(path: Path, tensors: dict[str, Tensor]) -> None:

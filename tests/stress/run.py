@@ -45,7 +45,7 @@ class Run:
     share: float
     threads: str
     python_threads: int = 0
-    memory: str = ""
+    overwrites_freed: bool = False
 
     def command(self, calls: int, log: Path, kinds: str) -> list[str]:
         args = [str(calls), "1", str(log), kinds]
@@ -60,14 +60,14 @@ class Run:
             found = {k: v for k, v in os.environ.items() if "JULIACALL" not in k}
         else:
             found = julia.environment("Zygote").variables()
-        return {**found, **(FREED_OVERWRITTEN if self.memory else {})}
+        return {**found, **(FREED_OVERWRITTEN if self.overwrites_freed else {})}
 
 
 RUNS = (
     Run("julia -t 1", 0.3, "1"),
     Run("julia -t 4", 0.2, "4"),
     Run("julia -t 4,1", 0.2, "4,1"),
-    Run("julia -t 1, freed memory overwritten", 0.1, "1", memory="overwritten"),
+    Run("julia -t 1, freed memory overwritten", 0.1, "1", overwrites_freed=True),
     Run("Python, one thread", 0.1, "1", python_threads=1),
     Run("Python, 3 threads beside 4 of Julia", 0.1, "4", python_threads=3),
 )
