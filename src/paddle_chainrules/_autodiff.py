@@ -10,6 +10,7 @@ import optree
 import paddle
 from paddle import Tensor
 
+from ._conduct import Conduct
 from ._recording import Recording, cut, is_differentiable, record
 
 Tree = Any
@@ -129,9 +130,11 @@ def vjp(
     ``.grad``, no change of ``stop_gradient``), and counts one tensor handed in twice
     as two inputs.
 
-    The result is cut off from the caller's graph unless gradients are on and a primal
-    requires them (``stop_gradient=False``); then results and gradients stay
-    differentiable, as far as Paddle's kernels go.
+    It may stand inside any other transform: results and gradients stay differentiable
+    by whatever an enclosing one differentiates by, passed or closed over, and by
+    tensors of the caller's that require gradients (``stop_gradient=False``), as far as
+    Paddle's kernels go; beyond, it is differentiating once more that raises. From
+    anything else they are cut off.
 
     Args:
         fn: function of tensors; it may return a tensor or a tree of them.
@@ -152,13 +155,16 @@ def vjp(
         >>> pullback(paddle.to_tensor([1.0, 10.0]))[0].tolist()
         [2.0, 40.0]
     """
-    return _vjp(fn, primals, has_aux, any_scales=False)
+    return _vjp(fn, primals, has_aux, None)
 
 
 def _vjp(
-    fn: Callable[..., Tree], primals: tuple[Tree, ...], has_aux: bool, any_scales: bool
+    fn: Callable[..., Tree],
+    primals: tuple[Tree, ...],
+    has_aux: bool,
+    conduct: Conduct | None,
 ) -> tuple[Any, ...]:
-    """As :func:`vjp`; ``any_scales`` as for :func:`record`."""
+    """As :func:`vjp`; ``conduct`` as for :func:`record`."""
     leaves, in_spec = flatten_tree(primals)
     out_spec, aux = _ONE_LEAF, None
 
@@ -170,13 +176,15 @@ def _vjp(
         outputs, out_spec = flatten_tree(output)
         return outputs
 
-    values, recording = record(flat, leaves, any_scales)
+    values, recording = record(flat, leaves, conduct)
     value = out_spec.unflatten(values)
     pullback = Pullback(recording, in_spec, out_spec)
     if not has_aux:
         return value, pullback
     aux_leaves, aux_spec = flatten_tree(aux)
-    return value, pullback, aux_spec.unflatten(cut(aux_leaves, leaves))
+    if not recording.connected:
+        aux_leaves = cut(aux_leaves, leaves)
+    return value, pullback, aux_spec.unflatten(aux_leaves)
 
 
 def value_and_grad(
@@ -211,12 +219,11 @@ def value_and_grad(
         >>> float(value), grad["a"].tolist()
         (11.0, [3.0, 4.0])
     """
-    checked = False  # the first call is; to read the graph takes as long as a step
+    conduct = Conduct(reaches=True)
     single = isinstance(argnums, int)
     positions = (argnums,) if isinstance(argnums, int) else tuple(argnums)
 
     def value_and_grad_fn(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        nonlocal checked
         for position in positions:
             if not 0 <= position < len(args):
                 raise ValueError(
@@ -231,7 +238,7 @@ def value_and_grad(
             return fn(*full, **kwargs)
 
         selected = tuple(args[i] for i in positions)
-        loss, pullback, *aux = _vjp(of_selected, selected, has_aux, checked)
+        loss, pullback, *aux = _vjp(of_selected, selected, has_aux, conduct)
         if not is_differentiable(loss):
             raise TypeError(
                 "value_and_grad needs a loss that is a floating-point tensor, got "
@@ -244,7 +251,6 @@ def value_and_grad(
                 f"{list(loss.shape)}; reduce it with .sum() or .mean(), or use vjp"
             )
         grads = pullback(paddle.ones_like(loss))
-        checked = True
         value = (loss, aux[0]) if has_aux else loss
         return value, grads[0] if single else grads
 

@@ -14,6 +14,7 @@ from paddle import Tensor
 from ._activations import Activation, resolve
 from ._chain import Chain, recorded
 from ._closed_form import raw, weights_of
+from ._conduct import Conduct
 from ._describe import chain_formula
 from ._net import Net, check_place, check_tensor, check_width
 from ._params import DTYPES, Params, ParamSpec
@@ -134,6 +135,11 @@ class FCNet(Net):
             return None
         pair = raw(self.activation)
         return None if pair is None else Chain(self.spec, self.activation, pair)
+
+    @cached_property
+    def _conduct(self) -> Conduct:
+        # An activation of the user's may close over anything.
+        return Conduct(writes=False, reaches=not isinstance(self.activation, str))
 
     def _formula(self) -> str:
         name = self.activation if isinstance(self.activation, str) else "activation"

@@ -1,7 +1,8 @@
 """What Paddle's kernels can't do with part of their gradients, read from the graph.
 
 Some of them fail, crash or give wrong numbers where not all of their inputs are
-differentiated; docs/paddle-notes.md has the list.
+differentiated; docs/paddle-notes.md has the list. :mod:`._operators` mends most of that
+where the operators are called; here is what only the graph tells.
 """
 
 from __future__ import annotations
@@ -34,52 +35,25 @@ differentiated whole."""
 
 
 class Needs(NamedTuple):
-    """What a kernel needs of its inputs, told by which of them are differentiated."""
+    """What a kernel needs of its inputs where its gradients are differentiated."""
 
     rule: str
-    first: Callable[[Sequence[bool]], bool]
-    second: Callable[[Sequence[bool]], bool]
-    """The same where gradients are to be differentiated once more."""
-    fault: str = "gives wrong gradients through"
+    holds: Callable[[Sequence[bool]], bool]
+    """Told by which inputs depend on a leaf."""
 
 
 NORM = Needs(
-    "only one of its scale and shift is an argument, or, for second derivatives, "
-    "these are and its input does not depend on an argument",
-    first=lambda given: given[1] == given[2],
-    second=lambda given: given[1] == given[2] and given[0],
-)
-FIRST_INPUT = Needs(
-    "its first input does not depend on an argument",
-    first=lambda given: given[0],
-    second=lambda given: given[0],
-    fault="crashes in",
-)
-ALL_INPUTS = Needs(
-    "one of its inputs does not depend on an argument",
-    first=all,
-    second=all,
-    fault="crashes in",
+    "its input, or one of its scale and shift, does not depend on an argument",
+    lambda given: all(given),
 )
 NEEDS = {
-    "CrossGradNode": ALL_INPUTS,
-    "SolveGradNode": ALL_INPUTS,
-    "GridSampleGradNode": FIRST_INPUT,
-    "PreluGradNode": FIRST_INPUT,
-    "LayerNormGradNode": Needs(
-        "its scale is not an argument",
-        first=lambda given: len(given) < 2 or given[1],
-        second=lambda given: True,  # it has no kernel for them
-    ),
     "BatchNormGradNode": NORM,
     "InstanceNormGradNode": NORM,
     "Conv2dGradNodeFinal": Needs(
-        "its input does not depend on an argument, and derivatives are second ones",
-        first=lambda given: True,
-        second=lambda given: given[0],
+        "its input does not depend on an argument", lambda given: given[0]
     ),
 }
-"""Kernels that give wrong numbers, or none, without a word, or crash."""
+"""Kernels whose second derivatives are wrong without a word."""
 
 
 class Graph(NamedTuple):
@@ -87,22 +61,18 @@ class Graph(NamedTuple):
 
     divisible: bool
     """Whether gradients of only some leaves are right."""
-    first: str | None
-    """A kernel whose gradients are wrong whatever is asked for."""
     second: str | None
-    """One that is so where gradients are to be differentiated once more."""
+    """A kernel that is wrong where gradients are to be differentiated once more."""
     nodes: int
     """How many operators it has."""
 
 
-def survey(outputs: Iterable[Tensor], leaves: Sequence[Tensor], held: int = 0) -> Graph:
-    """Walk the graph behind the outputs once.
-
-    The last ``held`` leaves are constants to whoever differentiates once more.
-    """
+def survey(outputs: Iterable[Tensor], leaves: Sequence[Tensor]) -> Graph:
+    """Walk the graph from the outputs down to the leaves once."""
     divisible = True
     delicate: list[tuple[str, list[int | None]]] = []
-    seen: dict[int, list[Any]] = {}
+    starts = [_node_of(leaf).node_ptr() for leaf in leaves]
+    seen: dict[int, list[Any]] = {start: [] for start in starts}
     stack: list[Any] = [_node_of(output) for output in outputs]
     while stack:
         node = stack.pop()
@@ -115,18 +85,30 @@ def survey(outputs: Iterable[Tensor], leaves: Sequence[Tensor], held: int = 0) -
         if name in NEEDS:
             delicate.append((name, [edge and edge.node_ptr() for edge in edges]))
         stack += edges
-    if not delicate:
-        return Graph(divisible, None, None, len(seen))
-    starts = [_node_of(leaf).node_ptr() for leaf in leaves]
-    reached = _reached_from(starts, seen)
-    again = _reached_from(starts[: len(starts) - held], seen) if held else reached
-    first = second = None
-    for name, inputs in delicate:
-        if not NEEDS[name].first([address in reached for address in inputs]):
-            first = name
-        if not NEEDS[name].second([address in again for address in inputs]):
-            second = name
-    return Graph(divisible, first, second, len(seen))
+    second = None
+    if delicate:
+        reached = _reached_from(starts, seen)
+        for name, inputs in delicate:
+            if not NEEDS[name].holds([address in reached for address in inputs]):
+                second = name
+    return Graph(divisible, second, len(seen))
+
+
+def reaches_beyond(outputs: Iterable[Tensor], own: Iterable[Tensor]) -> bool:
+    """Whether the graph behind the outputs has leaves that are not of these."""
+    seen = {_node_of(leaf).node_ptr() for leaf in own}
+    stack: list[Any] = [_node_of(output) for output in outputs]
+    while stack:
+        node = stack.pop()
+        address = node.node_ptr()
+        if address in seen:
+            continue
+        seen.add(address)
+        edges = [edge for edge in node.next_functions if edge is not None]
+        if not edges and node.name() == "GradNodeAccumulation":
+            return True
+        stack += edges
+    return False
 
 
 _let_go = ctypes.PYFUNCTYPE(None, ctypes.py_object)(("Py_DecRef", ctypes.pythonapi))
@@ -168,17 +150,10 @@ def _reached_from(leaves: Iterable[int], seen: dict[int, list[Any]]) -> set[int]
     return reached
 
 
-def refuse(kernel: str | None) -> None:
-    """Refuse a graph with such a kernel.
-
-    Raises:
-        NotImplementedError: there is one.
-    """
-    if kernel is None:
-        return
+def second_order_fault(kernel: str) -> str:
+    """Why gradients through such a kernel can't be differentiated again."""
     name = kernel.removesuffix("Final").removesuffix("GradNode")
-    raise NotImplementedError(
-        f"Paddle {NEEDS[kernel].fault} {name} where {NEEDS[kernel].rule}. Make all of "
-        "its inputs arguments of the function; net.pullback does so for a net's "
-        "parameters and inputs"
+    return (
+        f"Paddle can't differentiate {name} once more right where {NEEDS[kernel].rule};"
+        " make all of its inputs arguments of the function"
     )

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from types import TracebackType
+from typing import Any
+
+import paddle
+from paddle import Tensor
+from paddle.autograd import PyLayer
+
+from ._grad_mode import grad_mode
 
 MISSING = re.compile(
     r"The Op (\w+) doesn't have any grad op|The kernel `(\w+)` is not registered"
@@ -20,6 +28,8 @@ class _KernelsNamed:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        if isinstance(error, OSError) and (refusal := REFUSED.search(str(error))):
+            raise NotImplementedError(refusal[1]) from error
         if isinstance(error, ValueError) and "nullptr" in str(error):
             raise NotImplementedError(
                 "one of Paddle's kernels gives the gradients of all its inputs or none "
@@ -41,10 +51,42 @@ class _KernelsNamed:
         name = re.sub(r"(_double|_triple)?_grad$", "", kernel)
         raise NotImplementedError(
             f"Paddle can't differentiate {name} once more: its kernel {kernel} has no "
-            "gradient. Linear, Conv2D, BatchNorm, tanh, sigmoid and silu can be, and "
-            "dropout in evaluation mode; a fully connected net with a built-in "
-            "activation has taylor, derivative and laplacian, which need no kernels"
+            "gradient. Inside value_and_grad, vjp, jvp, hvp and their like linear "
+            "maps, products, norms, softmax and smooth activations can be, as often "
+            "as one likes; a fully connected net with a built-in activation has "
+            "taylor, derivative and laplacian, which need no kernels"
         ) from error
+
+
+REFUSED = re.compile(r"refused: <(.*?)>", re.DOTALL)
+
+
+class _Refusal(PyLayer):  # type: ignore[misc]
+    """Passes values on; differentiating them raises."""
+
+    @staticmethod
+    def forward(ctx: Any, why: str, count: int, *tensors: Tensor) -> Any:
+        ctx.why = why
+        return tuple(paddle.assign(value) for value in tensors[:count])
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Tensor) -> Any:
+        raise NotImplementedError(f"refused: <{ctx.why}>")
+
+
+def refused_later(
+    why: str, values: Sequence[Tensor | None], behind: Sequence[Tensor]
+) -> list[Tensor | None]:
+    """The values, which raise when they are differentiated by what they depend on.
+
+    That is a NotImplementedError where this package differentiates; Paddle's own
+    ``backward`` makes an OSError with the same sentence of it.
+    """
+    given = [value for value in values if value is not None]
+    with grad_mode(True):
+        traced = [tensor for tensor in behind if not tensor.stop_gradient]
+        found = iter(_Refusal.apply(why, len(given), *given, *traced))
+    return [None if value is None else next(found) for value in values]
 
 
 kernels_named = _KernelsNamed()

@@ -15,14 +15,14 @@ import paddle
 from paddle import Tensor
 
 from ._autodiff import Tree, flatten_tree, vjp
+from ._engine import gradients
 from ._grad_mode import grad_mode
-from ._kernels import kernels_named
 from ._recording import (
     check_cotangent,
     cut,
     is_differentiable,
+    record,
     records_graph,
-    stand_in,
 )
 
 Scalar = Callable[[Tree], Tensor]
@@ -68,49 +68,49 @@ def jvp(
     for leaf, tangent in zip(leaves, given, strict=True):
         if tangent is not None and isinstance(leaf, Tensor):
             check_cotangent(tangent, leaf.shape, leaf.dtype, "tangent", "primal")
-    connected = records_graph([*leaves, *given])
-    with grad_mode(True), kernels_named:
-        # On a graph in any case, so that the pullback can be differentiated.
-        tracked = [
-            _tracked(leaf) if is_differentiable(leaf) else leaf for leaf in leaves
-        ]
-        y, pullback = vjp(fn, *spec.unflatten(tracked))
-        outputs, out_spec = flatten_tree(y)
-        seeds = [
-            _tracked(paddle.zeros_like(o)) for o in outputs if is_differentiable(o)
-        ]
-        rest = iter(seeds)
-        cotangent = [next(rest) if is_differentiable(o) else None for o in outputs]
-        grads, _ = flatten_tree(pullback(out_spec.unflatten(cotangent)))
+    out_spec = spec
+
+    def flat(stand_ins: list[Any]) -> list[Any]:
+        nonlocal out_spec
+        outputs, out_spec = flatten_tree(fn(*spec.unflatten(stand_ins)))
+        return outputs
+
+    values, recording = record(flat, leaves, again=True)
+    connected = recording.connected or records_graph(given)
+    # The pullback is linear in the cotangent: its own pullback is what is asked for.
+    outputs = [o for o in recording.outputs if is_differentiable(o)]
+    slopes: list[Tensor | None] = [None] * len(outputs)
+    on_graph = [i for i, output in enumerate(outputs) if not output.stop_gradient]
+    if on_graph:
+        with grad_mode(True):
+            seeds = [paddle.zeros_like(outputs[i]) for i in on_graph]
+            for seed in seeds:
+                seed.stop_gradient = False
+            traced = [outputs[i] for i in on_graph]
+            grads = recording.differentiable_gradients(traced, seeds)
+        tangent_of = iter(given[i] for i in recording.differentiable)
         pairs = [
             (grad, tangent)
-            for grad, tangent in zip(grads, given, strict=True)
+            for grad, tangent in zip(grads, tangent_of, strict=False)
             if grad is not None and tangent is not None and not grad.stop_gradient
         ]
-        slopes: list[Tensor | None] = [None] * len(seeds)
-        if pairs and seeds:
+        if pairs:
             # Some second derivatives of Paddle's fail where not all are asked for.
-            every = [*seeds, *(leaf for leaf in tracked if is_differentiable(leaf))]
-            slopes = paddle.grad(
+            found = gradients(
                 [grad for grad, _ in pairs],
-                every,
+                [*seeds, *recording.inputs],
                 [tangent for _, tangent in pairs],
-                create_graph=connected,
-                allow_unused=True,
+                connected,
             )
+            for i, slope in zip(on_graph, found, strict=False):
+                slopes[i] = slope
     filled = iter(
-        paddle.zeros_like(seed) if slope is None else slope
-        for slope, seed in zip(slopes, seeds, strict=False)
+        paddle.zeros_like(output) if slope is None else slope
+        for slope, output in zip(slopes, outputs, strict=True)
     )
-    slope = [next(filled) if is_differentiable(o) else None for o in outputs]
-    if not connected:
-        outputs, slope = cut(outputs, leaves), cut(slope, given)
-    return out_spec.unflatten(outputs), out_spec.unflatten(slope)
-
-
-def _tracked(leaf: Tensor) -> Tensor:
-    """The leaf itself where it is on a graph, else one in its place that is."""
-    return stand_in(leaf, False) if leaf.stop_gradient else leaf
+    row = [next(filled) if is_differentiable(o) else None for o in recording.outputs]
+    row = row if connected else cut(row, given)
+    return out_spec.unflatten(values), out_spec.unflatten(row)
 
 
 def _gradient(fn: Scalar) -> Callable[[Tree], Tree]:
@@ -149,12 +149,11 @@ def hvp(fn: Scalar, x: Tree, v: Tree) -> Tree:
         >>> hvp(lambda x: (x**3).sum(), x, v).tolist()
         [6.0, 0.0]
     """
-    with kernels_named:
-        gradient, pullback = vjp(_gradient(fn), x)
-        known = optree.tree_map(
-            lambda g, v: None if g is None else v, gradient, v, none_is_leaf=True
-        )
-        return pullback(known)[0]
+    gradient, pullback = vjp(_gradient(fn), x)
+    known = optree.tree_map(
+        lambda g, v: None if g is None else v, gradient, v, none_is_leaf=True
+    )
+    return pullback(known)[0]
 
 
 def hessian(fn: Scalar, x: Tensor) -> Tensor:
@@ -213,8 +212,7 @@ class Jacobian:
         self, fn: Callable[[Tensor], Tensor], x: Tensor, batched: bool
     ) -> None:
         self._fn, self._x = fn, x
-        with kernels_named:
-            y, self._pullback = vjp(fn, x)
+        y, self._pullback = vjp(fn, x)
         if not is_differentiable(x) or not is_differentiable(y):
             raise TypeError(
                 "jacobian needs a floating tensor in and one out, got "
@@ -266,8 +264,7 @@ class Jacobian:
             seed = np.zeros([int(np.prod(self._samples)), self._rows.size])
             seed[:, i] = 1
             cotangent = paddle.to_tensor(seed, dtype=self._y.dtype)
-            with kernels_named:
-                (grad,) = self._pullback(cotangent.reshape(self._y.shape))
+            (grad,) = self._pullback(cotangent.reshape(self._y.shape))
             self._known[i] = paddle.zeros_like(self._x) if grad is None else grad
         return self._known[i]
 

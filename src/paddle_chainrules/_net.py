@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import paddle
@@ -11,9 +12,11 @@ from paddle import Tensor
 
 from ._autodiff import Tree, cotangent_leaves, flatten_tree
 from ._closed_form import Weights, weights_of
+from ._conduct import Conduct, copied, is_refused_write, versions
 from ._describe import Description, chain_formula
 from ._grad_mode import grad_mode
 from ._into import Primal, check_buffers, write
+from ._operators import Watch, watched, watching
 from ._params import DTYPES, Params, ParamSpec, dtype_name, same_dtype
 from ._recording import Recording, cut, own_memory, record, records_graph
 from ._wrt import WRT, Wrt, asked_for
@@ -257,7 +260,7 @@ class RecordedPullback(NetPullback):
     def _of(
         self, cotangents: Sequence[Tensor | None], flags: Sequence[bool] | None
     ) -> list[Tensor | None]:
-        """Without those of what is held constant, which stands last."""
+        """One for each flag, or of the parameters and arguments."""
         count = self._count + self._args_spec.num_leaves
         asked: Collection[int] | None = None
         if flags is not None:
@@ -369,13 +372,45 @@ class Net(abc.ABC):
         kwargs: dict[str, Any],
         constants: dict[str, Any],
     ) -> Tree:
-        leaves, _ = flatten_tree((params, args, kwargs, constants))
-        with grad_mode(records_graph(leaves)):
-            output = self._apply(
-                self.spec.as_dict(params), *args, **kwargs, **constants
-            )
-            outputs, spec = flatten_tree(output)
-            return spec.unflatten(own_memory(outputs, leaves))
+        if isinstance(params, Tensor):
+            leaves, spec = flatten_tree((params, args, kwargs))
+        else:
+            leaves, spec = flatten_tree((self.spec.as_dict(params), args, kwargs))
+        conduct, traced = self._conduct, records_graph(leaves)
+        given = [*map(copied, leaves)] if conduct.copies else leaves
+        before = 0 if conduct.copies else versions(leaves)
+        by_caller = traced and not watched()
+        watch = watching(Watch((), by_caller=True)) if by_caller else nullcontext()
+        with grad_mode(traced):
+            tree: Any = spec.unflatten(given)
+            values, inputs, keywords = tree
+            try:
+                with watch:
+                    if isinstance(values, Tensor):
+                        values = self.spec.unflatten(values)
+                    output = self._apply(values, *inputs, **keywords, **constants)
+            except ValueError as error:
+                if conduct.copies or not is_refused_write(error):
+                    raise
+                conduct.writes = True
+            if conduct.writes and given is leaves:
+                return self._forward(params, args, kwargs, constants)
+            if given is leaves:
+                conduct.check(leaves, before)
+            else:
+                conduct.learn(given, leaves)
+            outputs, out_spec = flatten_tree(output)
+            held = [*leaves, *self._shared(), *flatten_tree(constants)[0]]
+            return out_spec.unflatten(own_memory(outputs, held))
+
+    def _shared(self) -> Iterable[Tensor]:
+        """What is the net's own, and not to be handed out."""
+        return ()
+
+    @property
+    def _conduct(self) -> Conduct:
+        """What calls have shown of the net's formula."""
+        return Conduct(writes=False, reaches=False)
 
     @property
     def chain(self) -> Chain | None:
@@ -403,7 +438,7 @@ class Net(abc.ABC):
         self, params: Params, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Any, ...]:
         """As :meth:`pullback`, on a recorded graph; arguments are not checked."""
-        return self._recorded(params, args, kwargs, {}, {})
+        return self._recorded(params, args, kwargs, {})
 
     def _recorded(
         self,
@@ -411,12 +446,10 @@ class Net(abc.ABC):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         constants: dict[str, Any],
-        held: dict[str, Tensor],
         has_aux: bool = False,
     ) -> tuple[Any, ...]:
         """The same; ``constants`` are keyword arguments of :meth:`_apply` alone.
 
-        What is ``held`` constant too has to be differentiated for the others' sake.
         With ``has_aux`` what the formula gives beside the output is the third.
         """
         spec = self.spec
@@ -441,23 +474,23 @@ class Net(abc.ABC):
             more: Any = {}
             if kwargs:
                 more = kwargs_spec.unflatten(stand_ins[middle:stop])
-            if held:
-                more["_held"] = dict(zip(held, stand_ins[stop:], strict=True))
             output = self._apply(values, *inputs, **more, **constants)
             if has_aux:
                 output, aux = output
             outputs, out_spec = flatten_tree(output)
             return outputs
 
-        leaves = [*given, *arg_leaves, *kwarg_leaves, *held.values()]
-        values, recording = record(flat, leaves, any_scales=True, held=len(held))
+        leaves = [*given, *arg_leaves, *kwarg_leaves]
+        values, recording = record(flat, leaves, self._conduct)
+        if not recording.connected:
+            values = own_memory(values, self._shared())
         specs = args_spec, kwargs_spec, out_spec
         pullback = RecordedPullback(recording, spec, order, *specs)
         value = out_spec.unflatten(values)
         if not has_aux:
             return value, pullback
         aux_leaves, aux_spec = flatten_tree(aux)
-        given = [*leaves, *flatten_tree(constants)[0]]
+        given = [*leaves, *flatten_tree(constants)[0], *self._shared()]
         return value, pullback, aux_spec.unflatten(cut(aux_leaves, given))
 
     def _closed_weights(

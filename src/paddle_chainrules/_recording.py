@@ -13,9 +13,12 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
+from ._conduct import Conduct, copied, is_refused_write, versions
+from ._engine import gradients
 from ._grad_mode import grad_mode
-from ._graph import Graph, refuse, survey
-from ._kernels import kernels_named
+from ._graph import Graph, reaches_beyond, second_order_fault, survey
+from ._kernels import refused_later
+from ._operators import Watch, as_leaf, watched, watching
 from ._params import same_dtype
 
 # The common ones first, which are found by identity.
@@ -63,77 +66,122 @@ def cut(outputs: Sequence[Any], inputs: Iterable[Any]) -> list[Any]:
 def record(
     fn: Callable[[list[Any]], Sequence[Any]],
     leaves: Sequence[Any],
-    any_scales: bool = False,
-    held: int = 0,
+    conduct: Conduct | None = None,
+    again: bool = False,
 ) -> tuple[list[Any], Recording]:
     """``fn(leaves)``, a list of outputs, and what it takes to differentiate it.
 
-    The outputs are cut off from the caller's graph unless gradients are on and a leaf
-    requires them; then they stay differentiable. ``any_scales`` says that the caller
-    makes sure that the scale of every LayerNorm is a leaf; the last ``held`` leaves are
-    leaves for that sake alone.
+    The outputs are cut off from the caller's graph unless gradients are on and they
+    depend on a tensor that requires them, a leaf or one that fn closes over; then
+    outputs and gradients stay differentiable by it.
+
+    Args:
+        fn: function of a list of leaves.
+        leaves: tensors, and anything else, which is passed on.
+        conduct: what is known of fn, and where to note what this call shows; None for
+            a function that is called but once.
+        again: whether the gradients will be differentiated.
     """
-    connected = records_graph(leaves)
-    with nullcontext() if paddle.is_grad_enabled() else grad_mode(True):
-        stand_ins = [
-            stand_in(leaf, connected) if is_differentiable(leaf) else leaf
+    conduct = conduct or Conduct(reaches=True)
+    enabled = paddle.is_grad_enabled()
+    connected = enabled and any(
+        isinstance(leaf, Tensor) and not leaf.stop_gradient for leaf in leaves
+    )
+    copies = conduct.copies
+    with nullcontext() if enabled else grad_mode(True):
+        targets = [
+            _target(leaf, enabled) if is_differentiable(leaf) else leaf
             for leaf in leaves
         ]
-        inputs = set(map(id, stand_ins))
-        outputs = [
-            paddle.assign(leaf)
-            if id(leaf) in inputs and is_differentiable(leaf)
-            else leaf
-            for leaf in fn(stand_ins)
-        ]
-    differentiable = [
-        i
-        for i, (leaf, other) in enumerate(zip(leaves, stand_ins, strict=True))
-        if other is not leaf
-    ]
-    about = connected, any_scales, held
-    recording = Recording(stand_ins, differentiable, outputs, *about)
-    return outputs if connected else cut(outputs, leaves), recording
+        given = [*map(copied, targets)] if copies else targets
+        before = 0 if copies else versions(given)
+        watch = Watch(given, again or connected)
+        try:
+            with watching(watch):
+                outputs = _apart(fn(list(given)), given)
+        except ValueError as error:
+            if copies or not is_refused_write(error):
+                raise
+            conduct.writes = True
+    if conduct.writes and not copies:
+        return record(fn, leaves, conduct, again)
+    if copies:
+        conduct.learn(given, leaves)
+    else:
+        conduct.check(given, before)
+    differentiable = [i for i, leaf in enumerate(leaves) if is_differentiable(leaf)]
+    recording = Recording(leaves, targets, differentiable, outputs, watch, connected)
+    if enabled and not connected and (conduct.reaches is not False or watched()):
+        recording.connected = recording.reaches_beyond()
+        if conduct.reaches is None:
+            conduct.reaches = recording.connected
+    return outputs if recording.connected else cut(outputs, leaves), recording
 
 
-def stand_in(leaf: Tensor, connected: bool) -> Tensor:
-    """What paddle.grad can differentiate with respect to, in place of a leaf."""
-    if connected and not leaf.stop_gradient:
+def _target(leaf: Tensor, enabled: bool) -> Tensor:
+    """What is differentiated by in place of a leaf."""
+    if enabled and not leaf.stop_gradient:
         return paddle.assign(leaf)
     detached = leaf.detach()
     detached.stop_gradient = False
     return detached
 
 
+def _apart(outputs: Sequence[Any], given: Sequence[Any]) -> list[Any]:
+    """The outputs, none of which is an input itself."""
+    inputs = set(map(id, given))
+    return [
+        paddle.assign(leaf) if id(leaf) in inputs and is_differentiable(leaf) else leaf
+        for leaf in outputs
+    ]
+
+
 class Recording:
-    """The graph of :func:`record`, kept alive for any number of pullbacks."""
+    """The graph of :func:`record`, kept alive for any number of pullbacks.
+
+    Attributes:
+        leaves: the primals.
+        differentiable: positions of those that have a gradient.
+        connected: whether gradients are to stay differentiable.
+    """
 
     def __init__(
         self,
-        stand_ins: Sequence[Any],
+        leaves: Sequence[Any],
+        targets: Sequence[Any],
         differentiable: Sequence[int],
         outputs: Sequence[Any],
+        watch: Watch,
         connected: bool,
-        any_scales: bool,
-        held: int,
     ) -> None:
-        self._stand_ins = stand_ins
-        self._differentiable = differentiable
+        self.leaves = leaves
+        self.differentiable = differentiable
+        self.connected = connected
+        self._targets = targets
         self._outputs = outputs
-        self._connected = connected
-        self._checked = any_scales
-        self._held = held
+        self._asked = [*watch.asked.values()]
+        self._made = watch.made
         self._graph: Graph | None = None
-
-    @property
-    def leaves(self) -> Sequence[Any]:
-        """The stand-ins, on the memory of what they stand for unless that is traced."""
-        return self._stand_ins
 
     @property
     def nodes(self) -> int:
         """Operators on the graph."""
         return self._surveyed().nodes
+
+    @property
+    def outputs(self) -> Sequence[Any]:
+        """The outputs on the graph."""
+        return self._outputs
+
+    @property
+    def inputs(self) -> list[Tensor]:
+        """All that is differentiated by, the differentiable leaves first."""
+        return [*(self._targets[i] for i in self.differentiable), *self._asked]
+
+    def reaches_beyond(self) -> bool:
+        """Whether outputs depend on tensors that require gradients and are no leaf."""
+        own = [*(self._targets[i] for i in self.differentiable), *self._made]
+        return reaches_beyond(self._on_graph(), own)
 
     def gradients(
         self,
@@ -153,10 +201,10 @@ class Recording:
                 that has no derivative.
         """
         outputs, seeds = self._seeds(cotangents)
-        wanted = self._differentiable
+        wanted = self.differentiable
         if asked is not None:
             wanted = [i for i in wanted if i in asked]
-        grads: list[Tensor | None] = [None] * len(self._stand_ins)
+        grads: list[Tensor | None] = [None] * len(self.leaves)
         if not (seeds and wanted):
             return grads
         found = self._divided(outputs, seeds, wanted)
@@ -168,52 +216,55 @@ class Recording:
         self, outputs: list[Tensor], seeds: list[Tensor], wanted: Sequence[int]
     ) -> Sequence[Tensor | None]:
         """The wanted gradients alone, or picked from all of them."""
-        every = self._differentiable
-        again = self._connected or records_graph(seeds)
-        if not self._checked and outputs[0].place.is_cpu_place():
-            refuse(self._surveyed().first)
-        self._checked = True
-        if again:
-            refuse(self._surveyed().second)
+        every = self.differentiable
+        if self.connected or records_graph(seeds):
+            found = self.differentiable_gradients(outputs, seeds)
+        else:
+            part = len(wanted) < len(every) and self._surveyed().divisible
+            if part:
+                try:
+                    inputs = [self._targets[i] for i in wanted]
+                    return gradients(outputs, inputs, seeds, False)
+                except NotImplementedError as error:  # a product of an empty batch
+                    if not isinstance(error.__cause__, ValueError):
+                        raise
+            found = gradients(outputs, self.inputs, seeds, False)
         if len(wanted) == len(every):
-            return self._grad(outputs, seeds, every, again)
-        if not again and self._surveyed().divisible:
+            return found[: len(every)]
+        return [grad for i, grad in zip(every, found, strict=False) if i in wanted]
+
+    def differentiable_gradients(
+        self, outputs: Sequence[Tensor], seeds: Sequence[Tensor]
+    ) -> list[Tensor | None]:
+        """Gradients by all of :attr:`inputs`, which can be differentiated once more.
+
+        Where a kernel ends there, the gradients are right and it is differentiating
+        them that raises a NotImplementedError.
+        """
+        second = self._surveyed().second
+        if second is None:
+            # Paddle makes a leaf of a constant cotangent, which nobody knows then.
+            known = [as_leaf(s) if s.stop_gradient and watched() else s for s in seeds]
             try:
-                return self._grad(outputs, seeds, wanted, again)
-            except NotImplementedError as error:  # a matrix product of an empty batch
-                if not isinstance(error.__cause__, ValueError):
-                    raise
-        found = self._grad(outputs, seeds, every, again)
-        return [grad for i, grad in zip(every, found, strict=True) if i in wanted]
+                return gradients(outputs, self.inputs, known, True)
+            except NotImplementedError as error:
+                why = str(error)
+        else:
+            why = second_order_fault(second)
+        found = gradients(outputs, self.inputs, seeds, False)
+        return refused_later(why, found, [*outputs, *seeds])
 
     def _surveyed(self) -> Graph:
         if self._graph is None:
-            outputs = (
-                output
-                for output in self._outputs
-                if isinstance(output, Tensor) and not output.stop_gradient
-            )
-            leaves = [self._stand_ins[i] for i in self._differentiable]
-            self._graph = survey(outputs, leaves, self._held)
+            self._graph = survey(self._on_graph(), self.inputs)
         return self._graph
 
-    def _grad(
-        self,
-        outputs: list[Tensor],
-        seeds: list[Tensor],
-        wanted: Sequence[int],
-        again: bool,
-    ) -> list[Tensor | None]:
-        with kernels_named:
-            found: list[Tensor | None] = paddle.grad(
-                outputs,
-                [self._stand_ins[i] for i in wanted],
-                seeds,
-                retain_graph=True,
-                create_graph=again,
-                allow_unused=True,
-            )
-        return found
+    def _on_graph(self) -> list[Tensor]:
+        return [
+            output
+            for output in self._outputs
+            if isinstance(output, Tensor) and not output.stop_gradient
+        ]
 
     def _seeds(
         self, cotangents: Sequence[Tensor | None]

@@ -15,6 +15,7 @@ from paddle import Tensor
 
 from ._autodiff import Tree
 from ._chain import Chain, chain_of
+from ._conduct import Conduct
 from ._describe import Description
 from ._net import Net
 from ._params import Params, ParamSpec
@@ -107,10 +108,6 @@ class StatelessLayer(Net):
         self._adopt(_copy_structure(layer, tensors), params, buffers)
         taken = inspect.signature(layer.forward).parameters.keys()
         self._ambiguous = taken & RESERVED
-        # Scales and biases of norms: Paddle's kernels need their gradients for others'.
-        held = [n for n, p in named.items() if n in buffers and p.ndim <= 1]
-        statistics = ("_mean", "_variance")
-        self._held_names = [n for n in held if n.split(".")[-1] not in statistics]
 
     def _adopt(
         self,
@@ -127,6 +124,7 @@ class StatelessLayer(Net):
         self._release()
         self._lock = threading.RLock()
         self._chain = None if buffers else chain_of(shell, self._spec)
+        self._calls = Conduct()
 
     def in_mode(self, training: bool) -> StatelessLayer:
         """The same net in training or evaluation mode, all of its layers.
@@ -164,6 +162,13 @@ class StatelessLayer(Net):
     @property
     def chain(self) -> Chain | None:
         return self._chain
+
+    @property
+    def _conduct(self) -> Conduct:
+        return self._calls
+
+    def _shared(self) -> list[Tensor]:
+        return [self._buffers[name] for name in self._frozen]
 
     @property
     def training(self) -> bool:
@@ -215,10 +220,8 @@ class StatelessLayer(Net):
         if kwargs:
             constants, kwargs = self._split(kwargs)
         given = constants.get("_buffers")
-        buffers = self._buffers if given is None else given
-        held = {name: buffers[name] for name in self._held_names}
         return self._recorded(
-            params, args, kwargs, constants, held, has_aux=given is not None
+            params, args, kwargs, constants, has_aux=given is not None
         )
 
     def _split(self, kwargs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -263,7 +266,6 @@ class StatelessLayer(Net):
         params: dict[str, Tensor],
         *args: Any,
         _buffers: dict[str, Tensor] | None = None,
-        _held: Mapping[str, Tensor] = MappingProxyType({}),
         _seed: int | None = None,
         **kwargs: Any,
     ) -> Tree:
@@ -274,12 +276,9 @@ class StatelessLayer(Net):
                     for container, key in self._param_slots[name]:
                         container[key] = value
                 for name, value in buffers.items():
-                    if name in _held:
-                        fresh = _held[name]
-                    elif name in self._frozen:
-                        fresh = value.detach()
-                    else:  # the layer may change it in place
-                        fresh = value.detach().clone()
+                    fresh = value.detach()
+                    if name not in self._frozen or self._conduct.copies:
+                        fresh = fresh.clone()  # the layer may write into it
                     for container, key in self._buffer_slots[name]:
                         container[key] = fresh
                 output = self._shell(*args, **kwargs)

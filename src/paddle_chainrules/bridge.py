@@ -25,6 +25,7 @@ from ._autodiff import flatten_tree
 from ._carried import CARRIED_ORDER, Plan, laplacian_plan, plan_of
 from ._chain import Chain
 from ._closed_form import Weights, weights_of
+from ._conduct import Conduct
 from ._derivatives import Derivatives
 from ._derived import VJP, Derivative, What
 from ._fcnet import FCNet
@@ -391,7 +392,8 @@ class Carried(Bound):
         ) -> tuple[Any, ...]:
             if all(cotangent is None for cotangent in cotangents):
                 return (*nothing, None)
-            grads, x_bar = reverse(cotangents, bool(params), inputs)
+            asked = any(params) if isinstance(params, tuple) else params
+            grads, x_bar = reverse(cotangents, asked, inputs)
             if grads is None:
                 return (*nothing, x_bar)
             *rest, bias_bar = grads
@@ -431,7 +433,7 @@ class Formula(Bound):
 
         leaves = [*values, *args]
         before = allocated()
-        found, recording = record(formula, leaves)
+        found, recording = record(formula, leaves, Conduct(writes=False, reaches=False))
         _held.value = self._meter.of(recording, allocated() - before)
 
         def back(

@@ -1,0 +1,193 @@
+"""Operators with derivatives of every order, where Paddle's kernels end after a few.
+
+The derivative of each is written in operators that are again of this kind, or that
+Paddle differentiates without end (multiply, matmul, add, tanh, exp). They cost more
+than Paddle's own, and stand in for these only where derivatives are nested.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import paddle
+import paddle.nn.functional as F
+from paddle import Tensor
+from paddle.autograd import PyLayer
+
+
+class _Smooth(PyLayer):  # type: ignore[misc]
+    """``f(x)``, element by element, with the derivative in the same terms."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        value: Callable[[Tensor], Tensor],
+        slope: Callable[[Tensor], Tensor],
+        x: Tensor,
+    ) -> Tensor:
+        ctx.slope = slope
+        ctx.save_for_backward(x)
+        return value(x)
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensor()
+        grad: Tensor = cotangent * ctx.slope(x)
+        return grad
+
+
+class _Placed(PyLayer):  # type: ignore[misc]
+    """A tensor with zeros before and after it along an axis.
+
+    With one input: Paddle forbids a layer of several to give the gradients of those
+    that are not asked for, and does not tell which these are.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, axis: int, before: int, after: int, x: Tensor) -> Tensor:
+        ctx.place = axis, before, before + x.shape[axis]
+        parts = [x]
+        for count, at in ((before, 0), (after, len(parts) + 1)):
+            if count:
+                shape = [*x.shape]
+                shape[axis] = count
+                parts.insert(at, paddle.zeros(shape, x.dtype))
+        placed: Tensor = paddle.concat(parts, axis)
+        return placed
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: Tensor) -> Tensor:
+        axis, start, stop = ctx.place
+        return paddle.slice(cotangent, [axis], [start], [stop])
+
+
+def sin(x: Tensor) -> Tensor:
+    return _applied(paddle.sin, cos, x)
+
+
+def cos(x: Tensor) -> Tensor:
+    return _applied(paddle.cos, lambda x: -sin(x), x)
+
+
+def sigmoid(x: Tensor) -> Tensor:
+    return _applied(F.sigmoid, lambda x: sigmoid(x) * sigmoid(-x), x)
+
+
+def silu(x: Tensor) -> Tensor:
+    return x * sigmoid(x)
+
+
+def softplus(x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
+    def slope(x: Tensor) -> Tensor:
+        return paddle.where(
+            x * beta > threshold, paddle.ones_like(x), sigmoid(x * beta)
+        )
+
+    return _applied(lambda x: F.softplus(x, beta, threshold), slope, x)
+
+
+def elu(x: Tensor, alpha: float = 1.0) -> Tensor:
+    def slope(x: Tensor) -> Tensor:
+        # Not where both branches are computed: exp of a large number is no number.
+        below = alpha * paddle.exp(paddle.minimum(x, paddle.zeros_like(x)))
+        return paddle.where(x > 0, paddle.ones_like(x), below)
+
+    return _applied(lambda x: F.elu(x, alpha), slope, x)
+
+
+def erf(x: Tensor) -> Tensor:
+    return _applied(
+        paddle.erf, lambda x: 2 / math.sqrt(math.pi) * paddle.exp(-x * x), x
+    )
+
+
+def gelu(x: Tensor, approximate: bool = False) -> Tensor:
+    if approximate:
+        inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)
+        return 0.5 * x * (1 + paddle.tanh(inner))
+    return 0.5 * x * (1 + erf(x * math.sqrt(0.5)))
+
+
+def log(x: Tensor) -> Tensor:
+    return _applied(paddle.log, lambda x: power(x, -1), x)
+
+
+def sqrt(x: Tensor) -> Tensor:
+    return _applied(paddle.sqrt, lambda x: 0.5 * power(x, -0.5), x)
+
+
+def rsqrt(x: Tensor) -> Tensor:
+    return power(x, -0.5)
+
+
+def square(x: Tensor) -> Tensor:
+    return x * x
+
+
+def power(x: Tensor, exponent: float) -> Tensor:
+    """``x ** exponent`` for a number; a whole one is a product."""
+    if exponent == 2:
+        return x * x
+    if exponent == 1:
+        return x * 1
+    if exponent == 0:
+        return paddle.ones_like(x) + 0 * x
+    if exponent == -1:
+        return reciprocal(x)
+    return _applied(
+        lambda x: paddle.pow(x, exponent),
+        lambda x: exponent * power(x, exponent - 1),
+        x,
+    )
+
+
+def reciprocal(x: Tensor) -> Tensor:
+    return _applied(paddle.reciprocal, lambda x: -power(x, -2), x)
+
+
+def divide(x: Tensor, y: Tensor) -> Tensor:
+    return x * power(y, -1)
+
+
+def softmax(x: Tensor, axis: int = -1) -> Tensor:
+    shifted = paddle.exp(x - x.detach().max(axis, keepdim=True))
+    return shifted * power(shifted.sum(axis, keepdim=True), -1)
+
+
+def concat(parts: Sequence[Tensor], axis: int) -> Tensor:
+    axis = axis % parts[0].ndim
+    sizes = [part.shape[axis] for part in parts]
+    total, start, found = sum(sizes), 0, None
+    for part, size in zip(parts, sizes, strict=True):
+        placed = _Placed.apply(axis, start, total - start - size, part)
+        found = placed if found is None else found + placed
+        start += size
+    assert found is not None
+    return found
+
+
+def stack(parts: Sequence[Tensor], axis: int) -> Tensor:
+    axis = axis % (parts[0].ndim + 1)
+    return concat([part.unsqueeze(axis) for part in parts], axis)
+
+
+def split(x: Tensor, sizes: Sequence[int], axis: int) -> list[Tensor]:
+    parts, start = [], 0
+    for size in sizes:
+        parts.append(paddle.slice(x, [axis], [start], [start + size]))
+        start += size
+    return parts
+
+
+def unbind(x: Tensor, axis: int) -> list[Tensor]:
+    axis = axis % x.ndim
+    return [part.squeeze(axis) for part in split(x, [1] * x.shape[axis], axis)]
+
+
+def _applied(
+    value: Callable[[Tensor], Tensor], slope: Callable[[Tensor], Tensor], x: Tensor
+) -> Tensor:
+    found: Tensor = _Smooth.apply(value, slope, x)
+    return found

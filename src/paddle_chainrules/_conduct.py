@@ -1,0 +1,73 @@
+"""Functions that write into what they are given, and how their callers are spared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import paddle
+from paddle import Tensor
+
+
+class Conduct:
+    """What the calls of one function have shown of it.
+
+    Attributes:
+        writes: whether it writes into its arguments. None until its first call, which
+            gets copies and is then looked at.
+        reaches: whether it uses tensors that require gradients and are no arguments;
+            None until the first call.
+    """
+
+    def __init__(self, writes: bool | None = None, reaches: bool | None = None) -> None:
+        self.writes = writes
+        self.reaches = reaches
+
+    @property
+    def copies(self) -> bool:
+        """Whether it has to be given copies."""
+        return self.writes is not False
+
+    def learn(self, given: Sequence[Any], originals: Sequence[Any]) -> None:
+        """Look at copies that a call was given, beside what they are copies of."""
+        if self.writes is None:
+            self.writes = any(map(_differ, given, originals))
+
+    def check(self, given: Iterable[Any], before: int) -> None:
+        """After a call without copies, whose arguments' versions were these.
+
+        Raises:
+            RuntimeError: it wrote into one.
+        """
+        if versions(given) != before:
+            self.writes = True
+            raise RuntimeError(
+                "the function or layer has written into one of its arguments, or "
+                "parameters, which it did not do at its first call; the values there "
+                "are changed. From now on it works on copies: call it again with the "
+                "values restored, or write it without in-place operations"
+            )
+
+
+def versions(given: Iterable[Any]) -> int:
+    """A number that moves when an operation writes into one of the tensors."""
+    return sum([t.inplace_version for t in given if isinstance(t, Tensor)])
+
+
+def copied(leaf: Any) -> Any:
+    """A tensor on memory of its own, connected as the leaf is; anything else as is."""
+    return paddle.assign(leaf) if isinstance(leaf, Tensor) else leaf
+
+
+def is_refused_write(error: Exception) -> bool:
+    """Whether Paddle refused to write into a leaf of the graph."""
+    return isinstance(error, ValueError) and "IsLeafTensor" in str(error)
+
+
+def _differ(copy: Any, original: Any) -> bool:
+    if not isinstance(copy, Tensor) or not copy._is_initialized() or not copy.size:
+        return False
+    if copy.inplace_version:
+        return True
+    one, other = (t.detach().numpy().tobytes() for t in (copy, original))
+    return bool(one != other)

@@ -1,0 +1,63 @@
+"""Paddle's backward engine, entered by one thread at a time and never from within."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Sequence
+
+import paddle
+from paddle import Tensor
+
+from ._kernels import kernels_named
+
+# Paddle's engine keeps one global state for paddle.grad: two threads inside crash it,
+# and so does a second entry from a hook or a PyLayer's backward.
+_turn = threading.RLock()
+
+
+def gradients(
+    outputs: Sequence[Tensor],
+    inputs: Sequence[Tensor],
+    cotangents: Sequence[Tensor],
+    create_graph: bool,
+) -> list[Tensor | None]:
+    """``paddle.grad``, None for an input that no output depends on.
+
+    Raises:
+        NotImplementedError: a kernel that can't be differentiated again.
+        RuntimeError: called while ``paddle.grad`` runs on this thread.
+    """
+    if _is_running():
+        raise RuntimeError(
+            "a gradient was asked for while paddle.grad computes another: inside a "
+            "hook of a tensor, or the backward of a PyLayer, where Paddle's engine "
+            "would crash. Take the inner gradient in forward, or write the backward "
+            "in tensor operations"
+        )
+    with _turn, kernels_named:
+        found: list[Tensor | None] = paddle.grad(
+            [*outputs],
+            [*inputs],
+            [*cotangents],
+            retain_graph=True,
+            create_graph=create_graph,
+            allow_unused=True,
+        )
+    return found
+
+
+def _is_running() -> bool:
+    """Whether a caller's caller is ``paddle.grad``."""
+    frame = sys._getframe(2)
+    while frame is not None:
+        if frame.f_code is _GRAD:
+            return True
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
+
+
+_inner = paddle.grad
+while hasattr(_inner, "__wrapped__"):
+    _inner = _inner.__wrapped__
+_GRAD = _inner.__code__

@@ -1,0 +1,545 @@
+"""Paddle's operators while a graph is recorded: those that need more than Paddle gives.
+
+Some kernels give wrong gradients, none, or crash where one of their inputs is constant
+or is not asked for, and some can't be differentiated twice (docs/paddle-notes.md).
+Which of their inputs are constant is known where the operator is called, so that is
+where it is mended: while a :class:`Watch` is on, the operators of :data:`RULES` go
+through their rules on its thread. A rule makes leaves of constants, notes what has to
+be asked for with the rest, or writes the operator in others that Paddle differentiates
+right and as often as one likes.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import paddle
+from paddle import Tensor
+
+from . import _closed as closed
+
+_REAL = frozenset((paddle.float32, paddle.float64, paddle.float16, paddle.bfloat16))
+_NUMBERS = _REAL | {paddle.complex64, paddle.complex128}
+
+_watching = threading.local()
+_lock = threading.RLock()
+_watches: set[Watch] = set()
+
+
+class Watch:
+    """What the operators of one recording have to know of it, and what they leave.
+
+    Args:
+        leaves: what the recording differentiates by.
+        again: whether gradients may be differentiated once more.
+        by_caller: whether the graph is one that the caller differentiates by Paddle's
+            own means, so that nothing can be asked for beside what the caller asks for.
+    """
+
+    def __init__(
+        self, leaves: Sequence[Any], again: bool = False, by_caller: bool = False
+    ) -> None:
+        self.leaves = frozenset(map(id, leaves))
+        self.again = again
+        self.by_caller = by_caller
+        self.asked: dict[int, Tensor] = {}
+        """To be differentiated by too, for the sake of the other gradients."""
+        self.made: list[Tensor] = []
+        """Leaves made of constants."""
+
+    def _begin(self) -> None:
+        stack = _stack()
+        with _lock:
+            _watches.add(self)
+            if len(_watches) == 1:
+                _put(1)
+        stack.append(self)
+
+    def _end(self) -> None:
+        stack = _stack()
+        while self in stack:
+            stack.pop()
+        if self in _watches:
+            with _lock:
+                _watches.discard(self)
+                if not _watches:
+                    _put(0)
+
+
+@contextmanager
+def watching(watch: Watch) -> Iterator[None]:
+    """Watch this thread's operators."""
+    try:
+        watch._begin()
+        yield
+    finally:
+        try:
+            watch._end()
+        finally:  # an interrupt in the one leaves the other
+            watch._end()
+
+
+def watched() -> bool:
+    """Whether a recording is under way on this thread."""
+    return bool(_stack())
+
+
+def as_leaf(constant: Tensor) -> Tensor:
+    """A leaf on the memory of a constant, known to every recording under way."""
+    made: Tensor = constant.detach()
+    made.stop_gradient = False
+    for watch in _stack():
+        watch.made.append(made)
+    return made
+
+
+def _stack() -> list[Watch]:
+    try:
+        found: list[Watch] = _watching.stack
+    except AttributeError:
+        found = _watching.stack = []
+    return found
+
+
+class Context:
+    """The recordings under way on a thread, the innermost last."""
+
+    def __init__(self, stack: list[Watch]) -> None:
+        self._stack = stack
+
+    def again(self, inputs: Sequence[Any]) -> bool:
+        """Whether what is made of these may be differentiated twice."""
+        stack = self._stack
+        return (
+            len(stack) > 1
+            or stack[0].again
+            or stack[0].by_caller
+            # A leaf of somebody else's, who will differentiate once more.
+            or any(
+                _is_traced(given) and given.is_leaf and not self.is_leaf(given)
+                for given in inputs
+            )
+        )
+
+    @property
+    def by_caller(self) -> bool:
+        """Whether constants can't be asked for."""
+        return any(watch.by_caller for watch in self._stack)
+
+    def ask(self, tensors: Sequence[Tensor]) -> None:
+        """Have every recording differentiate by these too."""
+        for watch in self._stack:
+            for tensor in tensors:
+                if id(tensor) not in watch.leaves:
+                    watch.asked[id(tensor)] = tensor
+
+    def is_leaf(self, tensor: Tensor) -> bool:
+        """Whether the innermost recording differentiates by just this tensor."""
+        watch = self._stack[-1]
+        return id(tensor) in watch.leaves or any(tensor is t for t in watch.made)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.dtype in _NUMBERS
+
+
+def _is_traced(value: Any) -> bool:
+    return isinstance(value, Tensor) and not value.stop_gradient
+
+
+# Rules: rule(operator, context, *args, **kwargs).
+
+
+def _whole(name: str) -> Callable[..., Any]:
+    """All inputs are differentiated, constants too."""
+
+    def rule(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
+        inputs = [*args, *kwargs.values()]
+        if not any(map(_is_traced, inputs)):
+            return operator(*args, **kwargs)
+
+        def given(value: Any) -> Any:
+            if not _is_number(value):
+                return value
+            if value.stop_gradient:
+                if context.by_caller:
+                    raise NotImplementedError(
+                        f"Paddle crashes in the gradient of {name} where one of its "
+                        "inputs is constant, and here gradients are taken by Paddle "
+                        "itself, since a tensor given has stop_gradient=False. Use "
+                        "net.pullback, vjp or value_and_grad, which can do it"
+                    )
+                value = as_leaf(value)
+            context.ask([value])
+            return value
+
+        return operator(*map(given, args), **{n: given(v) for n, v in kwargs.items()})
+
+    return rule
+
+
+def _whole_again(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
+    """All inputs are differentiated where second derivatives may come."""
+    rows = [a if isinstance(a, list | tuple) else [a] for a in args]
+    inputs = [a for row in rows for a in row]
+    if not any(map(_is_traced, inputs)) or not context.again(inputs):
+        return operator(*args, **kwargs)
+
+    def given(value: Any) -> Any:
+        if isinstance(value, list | tuple):
+            return [given(part) for part in value]
+        if not _is_number(value):
+            return value
+        if value.stop_gradient:
+            value = as_leaf(value)
+        context.ask([value])
+        return value
+
+    return operator(*map(given, args), **kwargs)
+
+
+def _affine(
+    y: Tensor, scale: Tensor | None, bias: Tensor | None, shape: Sequence[int]
+) -> Tensor:
+    if scale is not None:
+        y = y * scale.reshape(shape)
+    return y if bias is None else y + bias.reshape(shape)
+
+
+def _normalized(x: Tensor, axes: Sequence[int], epsilon: float) -> Tensor:
+    """``(x - mean) / sqrt(variance + epsilon)`` over the axes, by primitives.
+
+    Source: Ioffe and Szegedy, "Batch normalization", ICML 2015, algorithm 1.
+    """
+    centred = x - x.mean(axes, keepdim=True)
+    variance = (centred * centred).mean(axes, keepdim=True)
+    # Of all functions that give this, pow can be differentiated most often.
+    return centred * paddle.pow(variance + epsilon, -0.5)
+
+
+def _channels_first(x: Tensor) -> list[int]:
+    return [1, x.shape[1], *(1,) * (x.ndim - 2)]
+
+
+def _norm(
+    context: Context,
+    inputs: tuple[Tensor, Tensor | None, Tensor | None],
+    fused: Callable[[Tensor | None, Tensor | None], Any],
+    primitives: Callable[[], Any],
+    size: Sequence[int],
+) -> Any:
+    """A norm, whole by its own kernel or, where that is not enough, by primitives."""
+    x, scale, bias = inputs
+    if not any(map(_is_traced, inputs)):
+        return fused(scale, bias)
+    if context.again(inputs):
+        return primitives()
+    if scale is None:
+        scale = as_leaf(paddle.ones(size, x.dtype))
+    elif scale.stop_gradient:
+        scale = as_leaf(scale)
+    if bias is None:
+        bias = as_leaf(paddle.zeros(size, x.dtype))
+    elif bias.stop_gradient:
+        bias = as_leaf(bias)
+    context.ask([scale, bias])
+    return fused(scale, bias)
+
+
+def _layer_norm(
+    operator: Any,
+    context: Context,
+    x: Tensor,
+    scale: Tensor | None = None,
+    bias: Tensor | None = None,
+    epsilon: float = 1e-5,
+    begin_norm_axis: int = 1,
+) -> Any:
+    shape = x.shape[begin_norm_axis:]
+    return _norm(
+        context,
+        (x, scale, bias),
+        lambda w, b: operator(x, w, b, epsilon, begin_norm_axis),
+        lambda: _affine(
+            _normalized(x, [*range(begin_norm_axis, x.ndim)], epsilon),
+            *(scale, bias, shape),
+        ),
+        [math.prod(shape)],
+    )
+
+
+def _group_norm(
+    operator: Any,
+    context: Context,
+    x: Tensor,
+    scale: Tensor | None = None,
+    bias: Tensor | None = None,
+    epsilon: float = 1e-5,
+    groups: int = -1,
+    data_format: str = "NCHW",
+) -> Any:
+    last = x.ndim > 2 and not data_format.startswith("NC")
+
+    def primitives() -> Tensor:
+        first = x.moveaxis(-1, 1) if last else x
+        grouped = first.reshape([first.shape[0], groups, -1])
+        y = _normalized(grouped, [2], epsilon).reshape(first.shape)
+        y = _affine(y, scale, bias, _channels_first(first))
+        return y.moveaxis(1, -1) if last else y
+
+    return _norm(
+        context,
+        (x, scale, bias),
+        lambda w, b: operator(x, w, b, epsilon, groups, data_format),
+        primitives,
+        [x.shape[-1 if last else 1]],
+    )
+
+
+def _instance_norm(
+    operator: Any,
+    context: Context,
+    x: Tensor,
+    scale: Tensor | None = None,
+    bias: Tensor | None = None,
+    epsilon: float = 1e-5,
+) -> Any:
+    return _norm(
+        context,
+        (x, scale, bias),
+        lambda w, b: operator(x, w, b, epsilon),
+        lambda: _affine(
+            _normalized(x, [*range(2, x.ndim)], epsilon),
+            *(scale, bias, _channels_first(x)),
+        ),
+        [x.shape[1]],
+    )
+
+
+def _batch_norm(
+    operator: Any,
+    context: Context,
+    x: Tensor,
+    mean: Tensor,
+    variance: Tensor,
+    scale: Tensor | None,
+    bias: Tensor | None,
+    is_test: bool,
+    momentum: float,
+    epsilon: float,
+    data_format: str,
+    use_global_stats: bool,
+    trainable_statistics: bool,
+) -> Any:
+    last = x.ndim > 2 and not data_format.startswith("NC")
+    rest = is_test, momentum, epsilon, data_format, use_global_stats
+    stored = use_global_stats or (is_test and not trainable_statistics)
+    shape = [1] * (x.ndim - 1) + [x.shape[-1]] if last else _channels_first(x)
+
+    def primitives() -> Any:
+        stored_mean, stored_variance = mean.clone(), variance.clone()
+        with paddle.no_grad():  # the statistics move on as they do
+            parts = [None if t is None else t.detach() for t in (x, scale, bias)]
+            found = operator(
+                parts[0], mean, variance, *parts[1:], *rest, trainable_statistics
+            )
+        if stored:
+            centred = x - stored_mean.reshape(shape)
+            y = centred * paddle.pow(stored_variance.reshape(shape) + epsilon, -0.5)
+        else:
+            channel = x.ndim - 1 if last else 1
+            y = _normalized(x, [i for i in range(x.ndim) if i != channel], epsilon)
+        return (_affine(y, scale, bias, shape), *found[1:])
+
+    return _norm(
+        context,
+        (x, scale, bias),
+        lambda w, b: operator(x, mean, variance, w, b, *rest, trainable_statistics),
+        primitives,
+        [x.shape[-1 if last else 1]],
+    )
+
+
+def _embedding(
+    operator: Any,
+    context: Context,
+    x: Tensor,
+    weight: Tensor,
+    padding_idx: int = -1,
+    sparse: bool = False,
+) -> Any:
+    """Sparse gradients only of what is differentiated by itself, and once."""
+    sparse = sparse and context.is_leaf(weight) and not context.again([weight])
+    return operator(x, weight, padding_idx, sparse)
+
+
+def _again(formula: Callable[..., Any]) -> Callable[..., Any]:
+    """A formula with derivatives of every order, where they may be nested."""
+
+    def rule(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
+        inputs = [p for a in args for p in (a if isinstance(a, list | tuple) else [a])]
+        tensors = [given for given in inputs if isinstance(given, Tensor)]
+        if (
+            kwargs.keys() <= {"x", "name", "out"}
+            and not any(v is not None for k, v in kwargs.items() if k != "x")
+            and all(t.dtype in _REAL for t in tensors)
+            and len({t.dtype for t in tensors}) == 1
+            and any(map(_is_traced, tensors))
+            and context.again(tensors)
+        ):
+            found = formula(*args, **{k: v for k, v in kwargs.items() if k == "x"})
+            if found is not None:
+                return found
+        return operator(*args, **kwargs)
+
+    return rule
+
+
+def _power(x: Tensor, exponent: Any) -> Tensor | None:
+    number = isinstance(exponent, int | float) and not isinstance(exponent, bool)
+    return closed.power(x, exponent) if number else None
+
+
+def _divide(x: Tensor, y: Any) -> Tensor | None:
+    return closed.divide(x, y) if isinstance(y, Tensor) else None
+
+
+def _quotient(x: Tensor, numerator: Any) -> Tensor | None:
+    """``numerator / x``"""
+    if not isinstance(numerator, int | float | Tensor):
+        return None
+    return numerator * closed.power(x, -1)
+
+
+def _split(x: Tensor, sizes: Any, axis: Any) -> list[Tensor] | None:
+    if not isinstance(axis, int) or not isinstance(sizes, list | tuple):
+        return None
+    if not all(isinstance(n, int) for n in sizes) or sizes.count(-1) > 1:
+        return None
+    axis %= x.ndim
+    rest = x.shape[axis] - sum(n for n in sizes if n != -1)
+    return closed.split(x, [rest if n == -1 else n for n in sizes], axis)
+
+
+def _split_evenly(x: Tensor, count: Any, axis: Any) -> list[Tensor] | None:
+    if not isinstance(axis, int) or not isinstance(count, int):
+        return None
+    axis %= x.ndim
+    return closed.split(x, [x.shape[axis] // count] * count, axis)
+
+
+def _concat(parts: Any, axis: Any = 0) -> Tensor | None:
+    return closed.concat(parts, axis) if isinstance(axis, int) else None
+
+
+_FORMULAS: dict[str, Callable[..., Any]] = {
+    "concat": _concat,
+    "divide": _divide,
+    "elu": closed.elu,
+    "erf": closed.erf,
+    "gelu": closed.gelu,
+    "log": closed.log,
+    "pow": _power,
+    "reciprocal": closed.reciprocal,
+    "rsqrt": closed.rsqrt,
+    "sigmoid": closed.sigmoid,
+    "silu": closed.silu,
+    "sin": closed.sin,
+    "cos": closed.cos,
+    "softmax": closed.softmax,
+    "softplus": closed.softplus,
+    "split": _split,
+    "split_with_num": _split_evenly,
+    "sqrt": closed.sqrt,
+    "square": closed.square,
+    "stack": closed.stack,
+    "unbind": closed.unbind,
+}
+
+RULES: dict[str, Callable[..., Any]] = {
+    "layer_norm": _layer_norm,
+    "group_norm": _group_norm,
+    "instance_norm": _instance_norm,
+    "batch_norm": _batch_norm,
+    "embedding": _embedding,
+    **{name: _whole(name) for name in ("solve", "cross", "grid_sample", "prelu")},
+    "conv2d": _whole_again,
+    **{name: _again(formula) for name, formula in _FORMULAS.items()},
+}
+"""By the names of ``paddle._C_ops``."""
+
+METHODS: dict[str, Callable[..., Any]] = {
+    "__pow__": _again(_power),
+    "__truediv__": _again(_divide),
+    "__rtruediv__": _again(_quotient),
+}
+"""By the names of ``paddle.Tensor``, whose operators do not go through the others."""
+
+
+def _through(rule: Callable[..., Any], operator: Any) -> Callable[..., Any]:
+    """The operator as it is called while a recording is under way somewhere."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        stack = _stack()
+        if not stack or not paddle.is_grad_enabled():
+            return operator(*args, **kwargs)
+        return rule(operator, Context(stack), *args, **kwargs)
+
+    return call
+
+
+Pair = tuple[Any, Any]
+"""An operator, and itself through its rule."""
+
+
+@cache
+def _pairs() -> dict[str, Pair]:
+    ops = paddle._C_ops
+    return {
+        name: (operator, _through(rule, operator))
+        for name, rule in RULES.items()
+        if (operator := getattr(ops, name, None)) is not None
+    }
+
+
+@cache
+def _methods() -> dict[str, Pair]:
+    return {
+        name: (operator, _through(rule, operator))
+        for name, rule in METHODS.items()
+        if (operator := getattr(paddle.Tensor, name, None)) is not None
+    }
+
+
+@cache
+def _slots(modules: int) -> list[tuple[dict[str, Any], str, Pair]]:
+    """Where so many modules find these operators: a namespace, and a name there."""
+    by_id = {id(pair[0]): pair for pair in _pairs().values()}
+    return [
+        (space, name, by_id[id(value)])
+        for label, module in list(sys.modules.items())
+        if ".pir" not in label
+        and "_pir" not in label
+        and isinstance(space := getattr(module, "__dict__", None), dict)
+        for name, value in list(space.items())
+        if id(value) in by_id
+    ]
+
+
+_placed: list[tuple[dict[str, Any], str, Pair]] = []
+
+
+def _put(which: int) -> None:
+    """The rules (1) in the operators' places, or the operators themselves (0)."""
+    if which:
+        _placed[:] = _slots(len(sys.modules))
+    for space, name, pair in _placed:
+        space[name] = pair[which]
+    for name, pair in _methods().items():
+        setattr(paddle.Tensor, name, pair[which])
