@@ -61,8 +61,7 @@ def test_derivatives_of_functions_leave_nothing_behind():
 
     def by_value_and_grad():
         call = value_and_grad(lambda x, w, b: (norm(x) * w + b).sum(), argnums=(0, 1))
-        with pytest.raises(NotImplementedError):
-            call(x, x, x)
+        call(x, x, x)
 
     assert after(by_vjp) == 0
     assert after(by_value_and_grad) == 0
@@ -85,6 +84,7 @@ def test_what_a_pullback_holds_is_counted(name, batch):
 
 def test_what_is_made_anew_is_counted_again():
     net, x = bound("lstm"), paddle.randn([4, 5, 3])
+    net.pullback(x)  # the first call works on copies
     (_, y, *_), back = net.pullback(x)
     counted, seeds = HELD.value, (paddle.ones_like(y), None, None)
     first = back(True, True, True, *seeds)

@@ -14,6 +14,7 @@ from ._files import load_params, save_params
 from ._nested import Jacobian, hessian, hvp, jacobian, jvp
 from ._net import Net, NetPullback
 from ._params import ParamSpec
+from ._sparse import RowSparse
 from ._stateless import StatelessLayer, stateless
 from ._taylor import derivative, derivatives, laplacian, taylor
 
@@ -27,6 +28,7 @@ __all__ = [
     "NetPullback",
     "ParamSpec",
     "Pullback",
+    "RowSparse",
     "StatelessLayer",
     "derivative",
     "derivatives",

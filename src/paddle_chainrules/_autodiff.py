@@ -155,16 +155,17 @@ def vjp(
         >>> pullback(paddle.to_tensor([1.0, 10.0]))[0].tolist()
         [2.0, 40.0]
     """
-    return _vjp(fn, primals, has_aux, None)
+    return recorded_vjp(fn, primals, has_aux)
 
 
-def _vjp(
+def recorded_vjp(
     fn: Callable[..., Tree],
     primals: tuple[Tree, ...],
-    has_aux: bool,
-    conduct: Conduct | None,
+    has_aux: bool = False,
+    conduct: Conduct | None = None,
+    again: bool = False,
 ) -> tuple[Any, ...]:
-    """As :func:`vjp`; ``conduct`` as for :func:`record`."""
+    """As :func:`vjp`; ``conduct`` and ``again`` as for :func:`record`."""
     leaves, in_spec = flatten_tree(primals)
     out_spec, aux = _ONE_LEAF, None
 
@@ -176,7 +177,7 @@ def _vjp(
         outputs, out_spec = flatten_tree(output)
         return outputs
 
-    values, recording = record(flat, leaves, conduct)
+    values, recording = record(flat, leaves, conduct, again)
     value = out_spec.unflatten(values)
     pullback = Pullback(recording, in_spec, out_spec)
     if not has_aux:
@@ -238,7 +239,7 @@ def value_and_grad(
             return fn(*full, **kwargs)
 
         selected = tuple(args[i] for i in positions)
-        loss, pullback, *aux = _vjp(of_selected, selected, has_aux, conduct)
+        loss, pullback, *aux = recorded_vjp(of_selected, selected, has_aux, conduct)
         if not is_differentiable(loss):
             raise TypeError(
                 "value_and_grad needs a loss that is a floating-point tensor, got "

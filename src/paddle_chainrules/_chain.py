@@ -16,12 +16,13 @@ import paddle.nn.functional as F
 from paddle import Tensor, nn
 
 from ._activations import ACTIVATIONS, Activation
-from ._autodiff import flatten_tree, vjp
+from ._autodiff import flatten_tree, recorded_vjp
 from ._closed_form import Raw, Tape, Weights, forward, raw, reverse, value
 from ._into import Primal
 from ._net import NetPullback, param_labels
 from ._params import ParamSpec
 from ._recording import check_cotangent, records_graph
+from ._sparse import RowSparse
 
 _, ONE_ARGUMENT = flatten_tree((None,))
 
@@ -91,8 +92,11 @@ class ChainPullback(NetPullback):
         self._shape = shape
 
     def _gradients(
-        self, cotangent: Tensor, flags: Sequence[bool] | None
-    ) -> Sequence[Tensor | None]:
+        self,
+        cotangent: Tensor,
+        flags: Sequence[bool] | None,
+        sparse: Sequence[int] = (),
+    ) -> Sequence[Any]:
         check_cotangent(cotangent, self._shape, self._x.dtype)
         count = 2 * len(self._weights)
         if flags is None:
@@ -108,6 +112,11 @@ class ChainPullback(NetPullback):
             if not params[0]:
                 return [None, x_bar]
             return [self._spec.flatten(self._spec.named(grads)), x_bar]
+        if sparse:
+            grads = [
+                RowSparse.of(g) if i in sparse and g is not None else g
+                for i, g in enumerate(grads)
+            ]
         return [*grads, x_bar]
 
     def _recorded(
@@ -115,7 +124,7 @@ class ChainPullback(NetPullback):
     ) -> tuple[Sequence[Tensor | None], Tensor | None]:
         """Gradients that can be differentiated with respect to the cotangent."""
         call = partial(recorded, ACTIVATIONS[self._chain.activation])
-        _, pullback = vjp(call, self._weights, self._x)
+        _, pullback = recorded_vjp(call, (self._weights, self._x), again=True)
         asked = [i for i, flag in enumerate((any(params), args)) if flag]
         pairs, x_bar = pullback(cotangent, wrt=asked)
         grads = [None] * len(params) if pairs is None else chain.from_iterable(pairs)

@@ -64,7 +64,7 @@ class Graph(NamedTuple):
     second: str | None
     """A kernel that is wrong where gradients are to be differentiated once more."""
     nodes: int
-    """How many operators it has."""
+    """How many nodes it has beside the leaves."""
 
 
 def survey(outputs: Iterable[Tensor], leaves: Sequence[Tensor]) -> Graph:
@@ -91,7 +91,7 @@ def survey(outputs: Iterable[Tensor], leaves: Sequence[Tensor]) -> Graph:
         for name, inputs in delicate:
             if not NEEDS[name].holds([address in reached for address in inputs]):
                 second = name
-    return Graph(divisible, second, len(seen))
+    return Graph(divisible, second, len(seen) - len(starts))
 
 
 def reaches_beyond(outputs: Iterable[Tensor], own: Iterable[Tensor]) -> bool:

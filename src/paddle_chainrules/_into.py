@@ -10,6 +10,7 @@ from paddle import Tensor
 from ._grad_mode import grad_mode
 from ._params import dtype_name, same_dtype
 from ._recording import is_differentiable
+from ._sparse import RowSparse
 
 
 class Primal(NamedTuple):
@@ -36,6 +37,18 @@ def check_buffers(buffers: Sequence[Any], primals: Sequence[Primal]) -> None:
                 f"into has a buffer for {label}, which is {kind} and has no gradient; "
                 "give None there"
             )
+        if isinstance(buffer, RowSparse):
+            if tuple(buffer.shape) != tuple(primal.shape):
+                raise ValueError(
+                    f"into for {label} has shape {list(buffer.shape)}, the gradient "
+                    f"{list(primal.shape)}; RowSparse.zeros makes one that fits"
+                )
+            if not same_dtype(buffer.values.dtype, primal.dtype):
+                raise TypeError(
+                    f"into for {label} is {dtype_name(buffer.values.dtype)}, the "
+                    f"gradient {dtype_name(primal.dtype)}"
+                )
+            continue
         if not isinstance(buffer, Tensor):
             raise TypeError(
                 f"into for {label} must be a paddle.Tensor or None, got "
@@ -62,7 +75,7 @@ def check_buffers(buffers: Sequence[Any], primals: Sequence[Primal]) -> None:
 def _check_overlap(buffers: Sequence[Any], primals: Sequence[Primal]) -> None:
     spans = []
     for buffer, (label, primal) in zip(buffers, primals, strict=True):
-        if buffer is not None and buffer.size:
+        if isinstance(buffer, Tensor) and buffer.size:
             spans.append((*_span(buffer), f"into for {label}", True))
         if isinstance(primal, Tensor) and primal._is_initialized() and primal.size:
             spans.append((*_span(primal), label, False))
@@ -90,12 +103,14 @@ def _span(tensor: Tensor) -> tuple[int, int]:
 
 
 @grad_mode(False)
-def write(
-    buffers: Sequence[Tensor | None], grads: Sequence[Tensor | None], accumulate: bool
-) -> None:
+def write(buffers: Sequence[Any], grads: Sequence[Any], accumulate: bool) -> None:
     """Assign or add each gradient, None being zero, to its buffer."""
     for buffer, grad in zip(buffers, grads, strict=True):
         if buffer is None:
+            continue
+        if isinstance(buffer, RowSparse):
+            zero = RowSparse.zeros(buffer.shape, dtype_name(buffer.values.dtype))
+            buffer.assign(grad or zero, accumulate)
             continue
         memory = buffer.detach()  # whatever the buffer requires
         if grad is None:

@@ -19,7 +19,8 @@ from ._into import Primal, check_buffers, write
 from ._operators import Watch, watched, watching
 from ._params import DTYPES, Params, ParamSpec, dtype_name, same_dtype
 from ._recording import Recording, cut, own_memory, record, records_graph
-from ._wrt import WRT, Wrt, asked_for
+from ._sparse import RowSparse
+from ._wrt import WRT, Wrt, asked_for, items_of, selected
 
 if TYPE_CHECKING:
     from ._chain import Chain
@@ -60,6 +61,7 @@ class NetPullback(abc.ABC):
         wrt: Wrt = WRT,
         into: tuple[Tree, ...] | None = None,
         accumulate: bool = False,
+        sparse: Wrt | bool = False,
     ) -> tuple[Tree, ...]:
         """``(grad_params, grad_args)``, nested as the inputs; callable repeatedly.
 
@@ -76,6 +78,10 @@ class NetPullback(abc.ABC):
                 a gradient is not wanted; it is written there, and not computed where
                 it is not. Instead of ``wrt``.
             accumulate: add to what is there instead.
+            sparse: parameters whose gradients to give as :class:`RowSparse`: names,
+                patterns or predicates, or True for all. Where the layer computes them
+                so (``Embedding(sparse=True)``) no dense one is made. A RowSparse in
+                ``into`` asks for the same.
 
         Returns:
             New tensors, or those of ``into``.
@@ -95,11 +101,14 @@ class NetPullback(abc.ABC):
                     "wrt and into both say what is wanted; give one of them, with None "
                     "in into for what is not"
                 )
+            if sparse:
+                raise ValueError("into says what is sparse: give a RowSparse there")
             return self._write(cotangent, into, accumulate)
         if accumulate:
             raise ValueError("accumulate adds to the tensors of into; give them too")
+        rows = self._sparse_positions(sparse)
         if wrt is WRT:
-            return self._nested(self._gradients(cotangent, None))
+            return self._nested(self._gradients(cotangent, None, rows))
         children, keywords = self._args_spec.children(), self.keywords
         asked = asked_for(wrt, self._spec.names, len(children), keywords)
         by_params, by_args = any(asked.params), any(asked.args)
@@ -115,7 +124,7 @@ class NetPullback(abc.ABC):
             each = zip(self._kwargs_spec.children(), keywords, strict=True)
             for child, keyword in each:
                 flags += [asked.kwargs[keyword]] * child.num_leaves
-        grads = self._gradients(cotangent, flags)
+        grads = self._gradients(cotangent, flags, rows)
         grad_params, grad_args = self._nested(grads)
         if by_args and not all(asked.args):
             grad_args = tuple(
@@ -130,6 +139,19 @@ class NetPullback(abc.ABC):
         return *found, {
             n: g if asked.kwargs[n] else None for n, g in by_keyword.items()
         }
+
+    def _sparse_positions(self, sparse: Wrt | bool) -> Sequence[int]:
+        if sparse is False:
+            return ()
+        if self._order is None:
+            raise ValueError(
+                "sparse names parameters, but they came as one theta, whose gradient "
+                "is dense; pass a dict"
+            )
+        names = self._spec.names
+        items = ["params"] if sparse is True else items_of(sparse)
+        chosen = {n for item in items for n in selected(item, names, "sparse")}
+        return [i for i, name in enumerate(names) if name in chosen]
 
     @property
     def keywords(self) -> tuple[str, ...]:
@@ -151,7 +173,8 @@ class NetPullback(abc.ABC):
             buffers += self._kwarg_buffers(given)
         check_buffers(buffers, self._primals()[: len(buffers)])
         flags = [buffer is not None for buffer in buffers]
-        write(buffers, self._gradients(cotangent, flags), accumulate)
+        rows = [i for i, buffer in enumerate(buffers) if isinstance(buffer, RowSparse)]
+        write(buffers, self._gradients(cotangent, flags, rows), accumulate)
         return into
 
     def _param_buffers(self, given: Tree) -> list[Any]:
@@ -209,12 +232,16 @@ class NetPullback(abc.ABC):
 
     @abc.abstractmethod
     def _gradients(
-        self, cotangent: Tree, flags: Sequence[bool] | None
-    ) -> Sequence[Tensor | None]:
+        self,
+        cotangent: Tree,
+        flags: Sequence[bool] | None,
+        sparse: Sequence[int] = (),
+    ) -> Sequence[Any]:
         """Of the parameters in forward order, or theta, then of the arguments' leaves.
 
         None where a flag is off, and computed only where it is on; all without flags.
-        Flags may go on with those of the keyword arguments' leaves.
+        Flags may go on with those of the keyword arguments' leaves. Those at the
+        ``sparse`` positions are RowSparse.
         """
 
     @abc.abstractmethod
@@ -252,14 +279,20 @@ class RecordedPullback(NetPullback):
         self._out_spec = out_spec
 
     def _gradients(
-        self, cotangent: Tree, flags: Sequence[bool] | None
-    ) -> Sequence[Tensor | None]:
+        self,
+        cotangent: Tree,
+        flags: Sequence[bool] | None,
+        sparse: Sequence[int] = (),
+    ) -> Sequence[Any]:
         leaves = cotangent_leaves(cotangent, self._out_spec)
-        return self._of(leaves, flags)
+        return self._of(leaves, flags, sparse)
 
     def _of(
-        self, cotangents: Sequence[Tensor | None], flags: Sequence[bool] | None
-    ) -> list[Tensor | None]:
+        self,
+        cotangents: Sequence[Tensor | None],
+        flags: Sequence[bool] | None,
+        sparse: Sequence[int] = (),
+    ) -> list[Any]:
         """One for each flag, or of the parameters and arguments."""
         count = self._count + self._args_spec.num_leaves
         asked: Collection[int] | None = None
@@ -268,7 +301,7 @@ class RecordedPullback(NetPullback):
             count = len(flags)
         elif len(self._recording.leaves) > count:
             asked = range(count)
-        return self._recording.gradients(cotangents, asked)[:count]
+        return self._recording.gradients(cotangents, asked, sparse)[:count]
 
     def _primals(self) -> list[Primal]:
         args = self._args_spec.num_leaves + self._kwargs_spec.num_leaves

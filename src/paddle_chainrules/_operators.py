@@ -12,7 +12,6 @@ right and as often as one likes.
 from __future__ import annotations
 
 import math
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ import paddle
 from paddle import Tensor
 
 from . import _closed as closed
+from ._places import Pair, Places
 
 _REAL = frozenset((paddle.float32, paddle.float64, paddle.float16, paddle.bfloat16))
 _NUMBERS = _REAL | {paddle.complex64, paddle.complex128}
@@ -52,6 +52,8 @@ class Watch:
         """To be differentiated by too, for the sake of the other gradients."""
         self.made: list[Tensor] = []
         """Leaves made of constants."""
+        self.sparse = False
+        """Whether a gradient may have rows alone."""
 
     def _begin(self) -> None:
         stack = _stack()
@@ -139,6 +141,10 @@ class Context:
                 if id(tensor) not in watch.leaves:
                     watch.asked[id(tensor)] = tensor
 
+    def note_sparse(self) -> None:
+        """A gradient of the innermost recording may have rows alone."""
+        self._stack[-1].sparse = True
+
     def is_leaf(self, tensor: Tensor) -> bool:
         """Whether the innermost recording differentiates by just this tensor."""
         watch = self._stack[-1]
@@ -156,19 +162,24 @@ def _is_traced(value: Any) -> bool:
 # Rules: rule(operator, context, *args, **kwargs).
 
 
-def _whole(name: str) -> Callable[..., Any]:
-    """All inputs are differentiated, constants too."""
+def _whole(name: str, always: bool = True) -> Callable[..., Any]:
+    """All inputs are differentiated, constants too.
+
+    Where it is not always needed, it is where second derivatives may come.
+    """
 
     def rule(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
-        inputs = [*args, *kwargs.values()]
-        if not any(map(_is_traced, inputs)):
+        inputs = [p for a in [*args, *kwargs.values()] for p in _parts(a)]
+        if not any(map(_is_traced, inputs)) or not (always or context.again(inputs)):
             return operator(*args, **kwargs)
 
         def given(value: Any) -> Any:
+            if isinstance(value, list | tuple):
+                return [given(part) for part in value]
             if not _is_number(value):
                 return value
             if value.stop_gradient:
-                if context.by_caller:
+                if always and context.by_caller:
                     raise NotImplementedError(
                         f"Paddle crashes in the gradient of {name} where one of its "
                         "inputs is constant, and here gradients are taken by Paddle "
@@ -184,24 +195,8 @@ def _whole(name: str) -> Callable[..., Any]:
     return rule
 
 
-def _whole_again(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
-    """All inputs are differentiated where second derivatives may come."""
-    rows = [a if isinstance(a, list | tuple) else [a] for a in args]
-    inputs = [a for row in rows for a in row]
-    if not any(map(_is_traced, inputs)) or not context.again(inputs):
-        return operator(*args, **kwargs)
-
-    def given(value: Any) -> Any:
-        if isinstance(value, list | tuple):
-            return [given(part) for part in value]
-        if not _is_number(value):
-            return value
-        if value.stop_gradient:
-            value = as_leaf(value)
-        context.ask([value])
-        return value
-
-    return operator(*map(given, args), **kwargs)
+def _parts(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, list | tuple) else [value]
 
 
 def _affine(
@@ -230,26 +225,23 @@ def _channels_first(x: Tensor) -> list[int]:
 def _norm(
     context: Context,
     inputs: tuple[Tensor, Tensor | None, Tensor | None],
-    fused: Callable[[Tensor | None, Tensor | None], Any],
+    fused: Callable[..., Any],
     primitives: Callable[[], Any],
     size: Sequence[int],
 ) -> Any:
     """A norm, whole by its own kernel or, where that is not enough, by primitives."""
     x, scale, bias = inputs
     if not any(map(_is_traced, inputs)):
-        return fused(scale, bias)
+        return fused(x, scale, bias)
     if context.again(inputs):
         return primitives()
     if scale is None:
-        scale = as_leaf(paddle.ones(size, x.dtype))
-    elif scale.stop_gradient:
-        scale = as_leaf(scale)
+        scale = paddle.ones(size, x.dtype)
     if bias is None:
-        bias = as_leaf(paddle.zeros(size, x.dtype))
-    elif bias.stop_gradient:
-        bias = as_leaf(bias)
-    context.ask([scale, bias])
-    return fused(scale, bias)
+        bias = paddle.zeros(size, x.dtype)
+    given = [as_leaf(t) if t.stop_gradient else t for t in (x, scale, bias)]
+    context.ask([t for t in given if t is not x])
+    return fused(*given)
 
 
 def _layer_norm(
@@ -265,7 +257,7 @@ def _layer_norm(
     return _norm(
         context,
         (x, scale, bias),
-        lambda w, b: operator(x, w, b, epsilon, begin_norm_axis),
+        lambda x, w, b: operator(x, w, b, epsilon, begin_norm_axis),
         lambda: _affine(
             _normalized(x, [*range(begin_norm_axis, x.ndim)], epsilon),
             *(scale, bias, shape),
@@ -296,7 +288,7 @@ def _group_norm(
     return _norm(
         context,
         (x, scale, bias),
-        lambda w, b: operator(x, w, b, epsilon, groups, data_format),
+        lambda x, w, b: operator(x, w, b, epsilon, groups, data_format),
         primitives,
         [x.shape[-1 if last else 1]],
     )
@@ -313,7 +305,7 @@ def _instance_norm(
     return _norm(
         context,
         (x, scale, bias),
-        lambda w, b: operator(x, w, b, epsilon),
+        lambda x, w, b: operator(x, w, b, epsilon),
         lambda: _affine(
             _normalized(x, [*range(2, x.ndim)], epsilon),
             *(scale, bias, _channels_first(x)),
@@ -360,7 +352,7 @@ def _batch_norm(
     return _norm(
         context,
         (x, scale, bias),
-        lambda w, b: operator(x, mean, variance, w, b, *rest, trainable_statistics),
+        lambda x, w, b: operator(x, mean, variance, w, b, *rest, trainable_statistics),
         primitives,
         [x.shape[-1 if last else 1]],
     )
@@ -376,6 +368,8 @@ def _embedding(
 ) -> Any:
     """Sparse gradients only of what is differentiated by itself, and once."""
     sparse = sparse and context.is_leaf(weight) and not context.again([weight])
+    if sparse:
+        context.note_sparse()
     return operator(x, weight, padding_idx, sparse)
 
 
@@ -383,7 +377,9 @@ def _again(formula: Callable[..., Any]) -> Callable[..., Any]:
     """A formula with derivatives of every order, where they may be nested."""
 
     def rule(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
-        inputs = [p for a in args for p in (a if isinstance(a, list | tuple) else [a])]
+        while args and args[-1] is None:  # an optional argument not given
+            args = args[:-1]
+        inputs = [part for arg in args for part in _parts(arg)]
         tensors = [given for given in inputs if isinstance(given, Tensor)]
         if (
             kwargs.keys() <= {"x", "name", "out"}
@@ -468,8 +464,10 @@ RULES: dict[str, Callable[..., Any]] = {
     "instance_norm": _instance_norm,
     "batch_norm": _batch_norm,
     "embedding": _embedding,
-    **{name: _whole(name) for name in ("solve", "cross", "grid_sample", "prelu")},
-    "conv2d": _whole_again,
+    **{
+        name: _whole(name) for name in ("solve", "cross", "grid_sample", "prelu", "rnn")
+    },
+    "conv2d": _whole("conv2d", always=False),
     **{name: _again(formula) for name, formula in _FORMULAS.items()},
 }
 """By the names of ``paddle._C_ops``."""
@@ -494,18 +492,16 @@ def _through(rule: Callable[..., Any], operator: Any) -> Callable[..., Any]:
     return call
 
 
-Pair = tuple[Any, Any]
-"""An operator, and itself through its rule."""
-
-
 @cache
-def _pairs() -> dict[str, Pair]:
+def _places() -> Places:
     ops = paddle._C_ops
-    return {
-        name: (operator, _through(rule, operator))
-        for name, rule in RULES.items()
-        if (operator := getattr(ops, name, None)) is not None
-    }
+    return Places(
+        {
+            name: (operator, _through(rule, operator))
+            for name, rule in RULES.items()
+            if (operator := getattr(ops, name, None)) is not None
+        }
+    )
 
 
 @cache
@@ -517,29 +513,8 @@ def _methods() -> dict[str, Pair]:
     }
 
 
-@cache
-def _slots(modules: int) -> list[tuple[dict[str, Any], str, Pair]]:
-    """Where so many modules find these operators: a namespace, and a name there."""
-    by_id = {id(pair[0]): pair for pair in _pairs().values()}
-    return [
-        (space, name, by_id[id(value)])
-        for label, module in list(sys.modules.items())
-        if ".pir" not in label
-        and "_pir" not in label
-        and isinstance(space := getattr(module, "__dict__", None), dict)
-        for name, value in list(space.items())
-        if id(value) in by_id
-    ]
-
-
-_placed: list[tuple[dict[str, Any], str, Pair]] = []
-
-
 def _put(which: int) -> None:
     """The rules (1) in the operators' places, or the operators themselves (0)."""
-    if which:
-        _placed[:] = _slots(len(sys.modules))
-    for space, name, pair in _placed:
-        space[name] = pair[which]
+    _places().put(which)
     for name, pair in _methods().items():
         setattr(paddle.Tensor, name, pair[which])

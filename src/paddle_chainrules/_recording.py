@@ -20,6 +20,7 @@ from ._graph import Graph, reaches_beyond, second_order_fault, survey
 from ._kernels import refused_later
 from ._operators import Watch, as_leaf, watched, watching
 from ._params import same_dtype
+from ._sparse import RowSparse, dense
 
 # The common ones first, which are found by identity.
 _DIFFERENTIABLE = (
@@ -95,7 +96,7 @@ def record(
         ]
         given = [*map(copied, targets)] if copies else targets
         before = 0 if copies else versions(given)
-        watch = Watch(given, again or connected)
+        watch = Watch(() if copies else targets, again or connected)
         try:
             with watching(watch):
                 outputs = _apart(fn(list(given)), given)
@@ -161,6 +162,7 @@ class Recording:
         self._outputs = outputs
         self._asked = [*watch.asked.values()]
         self._made = watch.made
+        self._sparse = watch.sparse
         self._graph: Graph | None = None
 
     @property
@@ -187,13 +189,15 @@ class Recording:
         self,
         cotangents: Sequence[Tensor | None],
         asked: Collection[int] | None = None,
-    ) -> list[Tensor | None]:
+        sparse: Collection[int] = (),
+    ) -> list[Any]:
         """Gradients, one per leaf, None where nothing is differentiable.
 
         Args:
             cotangents: one per output, of its shape and dtype, or None for zero.
             asked: positions of the leaves to differentiate; all when None. The others
                 cost nothing and come back as None.
+            sparse: positions of those whose gradients are wanted as RowSparse.
 
         Raises:
             ValueError: a cotangent of another shape.
@@ -204,10 +208,15 @@ class Recording:
         wanted = self.differentiable
         if asked is not None:
             wanted = [i for i in wanted if i in asked]
-        grads: list[Tensor | None] = [None] * len(self.leaves)
+        grads: list[Any] = [None] * len(self.leaves)
         if not (seeds and wanted):
             return grads
-        found = self._divided(outputs, seeds, wanted)
+        found: Sequence[Any] = self._divided(outputs, seeds, wanted)
+        if self._sparse or sparse:
+            found = [
+                RowSparse.of(grad) if i in sparse and grad is not None else dense(grad)
+                for i, grad in zip(wanted, found, strict=True)
+            ]
         for i, grad in zip(wanted, own_memory(found, seeds), strict=True):
             grads[i] = grad
         return grads
