@@ -120,7 +120,25 @@ def record_julia(request):
     return record
 
 
+COUNTS = pytest.StashKey[dict]()
+
+
+@pytest.fixture
+def count_case(request):
+    """Count a case of a kind, for the end of the run."""
+    counts = request.config.stash.setdefault(COUNTS, {})
+
+    def count(kind):
+        counts[kind] = counts.get(kind, 0) + 1
+
+    return count
+
+
 def pytest_terminal_summary(terminalreporter, config):
+    if counts := config.stash.get(COUNTS, {}):
+        terminalreporter.section("Cases that were compared")
+        for kind, number in counts.items():
+            terminalreporter.write_line(f"{number:6} {kind}")
     text = config.stash.get(JULIA_SUMMARY, "")
     if text:
         terminalreporter.section("Julia's own tests")

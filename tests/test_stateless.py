@@ -559,7 +559,9 @@ def test_a_parameter_in_a_tuple_is_refused():
             self.linear = nn.Linear(3, 2)
             self.pair = (self.linear.weight, 1)
 
-    with pytest.raises(TypeError, match="Pair holds a parameter or buffer in a tuple"):
+    with pytest.raises(
+        TypeError, match="Pair holds the parameter or buffer 'linear.weight' in a tuple"
+    ):
         stateless(Pair())
 
 

@@ -10,6 +10,7 @@ import paddle
 from paddle import Tensor
 
 from ._kernels import kernels_named
+from ._operators import note_gradients
 
 # Paddle's engine keeps one global state for paddle.grad: two threads inside crash it,
 # and so does a second entry from a hook or a PyLayer's backward.
@@ -44,6 +45,8 @@ def gradients(
             create_graph=create_graph,
             allow_unused=True,
         )
+    if create_graph:
+        note_gradients([*outputs, *cotangents], found)
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -75,6 +75,10 @@ class FCNet(Net):
             raise ValueError(
                 f"unsupported dtype {self.dtype!r}; use one of {list(DTYPES)}"
             )
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What is derived from these is made anew, some of it can't be pickled.
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @cached_property
     def spec(self) -> ParamSpec:

@@ -94,10 +94,11 @@ def survey(outputs: Iterable[Tensor], leaves: Sequence[Tensor]) -> Graph:
     return Graph(divisible, second, len(seen) - len(starts))
 
 
-def reaches_beyond(outputs: Iterable[Tensor], own: Iterable[Tensor]) -> bool:
-    """Whether the graph behind the outputs has leaves that are not of these."""
-    seen = {_node_of(leaf).node_ptr() for leaf in own}
-    stack: list[Any] = [_node_of(output) for output in outputs]
+def leaves_behind(tensors: Iterable[Tensor], stop: Iterable[Tensor] = ()) -> set[int]:
+    """Addresses of the leaves of the graph behind the tensors, but those to stop at."""
+    seen = {_node_of(leaf).node_ptr() for leaf in stop}
+    stack: list[Any] = [_node_of(t) for t in tensors if not t.stop_gradient]
+    leaves: set[int] = set()
     while stack:
         node = stack.pop()
         address = node.node_ptr()
@@ -106,9 +107,9 @@ def reaches_beyond(outputs: Iterable[Tensor], own: Iterable[Tensor]) -> bool:
         seen.add(address)
         edges = [edge for edge in node.next_functions if edge is not None]
         if not edges and node.name() == "GradNodeAccumulation":
-            return True
+            leaves.add(address)
         stack += edges
-    return False
+    return leaves
 
 
 _let_go = ctypes.PYFUNCTYPE(None, ctypes.py_object)(("Py_DecRef", ctypes.pythonapi))

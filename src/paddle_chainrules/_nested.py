@@ -17,6 +17,7 @@ from paddle import Tensor
 from ._autodiff import Tree, flatten_tree, vjp
 from ._engine import gradients
 from ._grad_mode import grad_mode
+from ._operators import as_leaf
 from ._recording import (
     check_cotangent,
     cut,
@@ -83,9 +84,7 @@ def jvp(
     on_graph = [i for i, output in enumerate(outputs) if not output.stop_gradient]
     if on_graph:
         with grad_mode(True):
-            seeds = [paddle.zeros_like(outputs[i]) for i in on_graph]
-            for seed in seeds:
-                seed.stop_gradient = False
+            seeds = [as_leaf(paddle.zeros_like(outputs[i])) for i in on_graph]
             traced = [outputs[i] for i in on_graph]
             grads = recording.differentiable_gradients(traced, seeds)
         tangent_of = iter(given[i] for i in recording.differentiable)

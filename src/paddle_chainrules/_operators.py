@@ -52,6 +52,8 @@ class Watch:
         """To be differentiated by too, for the sake of the other gradients."""
         self.made: list[Tensor] = []
         """Leaves made of constants."""
+        self.nested: list[tuple[list[Tensor], list[Tensor]]] = []
+        """Of each gradient taken meanwhile what it was made of, and it itself."""
         self.sparse = False
         """Whether a gradient may have rows alone."""
 
@@ -99,6 +101,15 @@ def as_leaf(constant: Tensor) -> Tensor:
     for watch in _stack():
         watch.made.append(made)
     return made
+
+
+def note_gradients(of: Sequence[Tensor], found: Sequence[Tensor | None]) -> None:
+    """Have every recording under way know of differentiable gradients."""
+    stack = _stack()
+    if stack:
+        pair = [*of], [grad for grad in found if grad is not None]
+        for watch in stack:
+            watch.nested.append(pair)
 
 
 def _stack() -> list[Watch]:

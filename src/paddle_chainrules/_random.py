@@ -2,12 +2,78 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+import threading
+import time
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from numbers import Integral
 from typing import Any
 
 import paddle
+
+from ._places import Places
+
+DRAWING = (
+    *("bernoulli", "binomial", "class_center_sample", "dirichlet", "dropout"),
+    *("dropout_", "exponential_", "fractional_max_pool2d", "fractional_max_pool3d"),
+    *("fused_bias_dropout_residual_layer_norm", "fused_dropout_add", "gaussian"),
+    *("gaussian_inplace", "gaussian_inplace_", "gumbel_softmax", "multinomial"),
+    *("poisson", "randint", "random", "random_", "randperm", "rnn", "rrelu"),
+    *("shuffle_batch", "standard_gamma", "top_p_sampling", "uniform"),
+    *("truncated_gaussian_random", "uniform_inplace", "uniform_inplace_"),
+    *("uniform_random_batch_size_like", "weighted_sample_neighbors"),
+)
+"""Operators that draw from Paddle's generators, by their names in ``paddle._C_ops``."""
+
+_turn = threading.RLock()
+"""Whose turn it is to draw: the generators are the whole process's."""
+
+
+def _in_turn(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function, assigned=("__name__", "__doc__"), updated=())
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with _turn:
+            return function(*args, **kwargs)
+
+    return call
+
+
+@functools.cache
+def _turns() -> Places:
+    ops = paddle._C_ops
+    functions = {
+        name: function
+        for name in DRAWING
+        if (function := getattr(ops, name, None)) is not None
+    }
+    functions |= {
+        name: getattr(paddle, name)
+        for name in ("seed", "get_rng_state", "set_rng_state")
+    }
+    return Places(
+        {n: (function, _in_turn(function)) for n, function in functions.items()}
+    )
+
+
+_windows: set[object] = set()
+
+
+def _open(window: object) -> None:
+    """Have all threads take turns in drawing while somebody has a seed of its own."""
+    _windows.add(window)
+    if len(_windows) == 1:
+        _turns().put(1)
+        if threading.active_count() > 1:
+            # What another thread is drawing now, it draws without a turn.
+            time.sleep(1e-4)
+
+
+def _close(window: object) -> None:
+    if window in _windows:
+        _windows.discard(window)
+        if not _windows:
+            _turns().put(0)
 
 
 def random_state() -> Any:
@@ -15,7 +81,8 @@ def random_state() -> Any:
     devices = ["cpu"]
     if paddle.is_compiled_with_cuda() and paddle.device.cuda.device_count() > 0:
         devices.append("gpu")
-    return [(device, paddle.get_rng_state(device)) for device in devices]
+    with _turn:
+        return [(device, paddle.get_rng_state(device)) for device in devices]
 
 
 def _restore(state: Any) -> None:
@@ -29,25 +96,35 @@ _AS_IT_IS = nullcontext()
 def drawing_from(source: Any) -> AbstractContextManager[None]:
     """Draw from a seed, or from a :func:`random_state`, and put the state back after.
 
-    None draws from the program's own numbers.
+    Other threads that draw in the meantime wait. None draws from the program's own
+    numbers.
     """
     return _AS_IT_IS if source is None else _drawing_from(source)
 
 
 @contextmanager
 def _drawing_from(source: Any) -> Iterator[None]:
-    before = random_state()
-    try:
-        if isinstance(source, int):
-            paddle.seed(source)
-        else:
-            _restore(source)
-        yield
-    finally:
+    window = object()
+    with _turn:
         try:
-            _restore(before)
-        finally:  # an interrupt in the one leaves the other
-            _restore(before)
+            _open(window)
+            before = random_state()
+            try:
+                if isinstance(source, int):
+                    paddle.seed(source)
+                else:
+                    _restore(source)
+                yield
+            finally:
+                try:
+                    _restore(before)
+                finally:  # an interrupt in the one leaves the other
+                    _restore(before)
+        finally:
+            try:
+                _close(window)
+            finally:
+                _close(window)
 
 
 def checked_seed(seed: Any) -> int | None:

@@ -16,7 +16,7 @@ from paddle import Tensor
 from ._conduct import Conduct, copied, is_refused_write, versions
 from ._engine import gradients
 from ._grad_mode import grad_mode
-from ._graph import Graph, reaches_beyond, second_order_fault, survey
+from ._graph import Graph, leaves_behind, second_order_fault, survey
 from ._kernels import refused_later
 from ._operators import Watch, as_leaf, watched, watching
 from ._params import same_dtype
@@ -116,6 +116,7 @@ def record(
         recording.connected = recording.reaches_beyond()
         if conduct.reaches is None:
             conduct.reaches = recording.connected
+    recording.forget()
     return outputs if recording.connected else cut(outputs, leaves), recording
 
 
@@ -123,9 +124,7 @@ def _target(leaf: Tensor, enabled: bool) -> Tensor:
     """What is differentiated by in place of a leaf."""
     if enabled and not leaf.stop_gradient:
         return paddle.assign(leaf)
-    detached = leaf.detach()
-    detached.stop_gradient = False
-    return detached
+    return as_leaf(leaf)
 
 
 def _apart(outputs: Sequence[Any], given: Sequence[Any]) -> list[Any]:
@@ -162,6 +161,7 @@ class Recording:
         self._outputs = outputs
         self._asked = [*watch.asked.values()]
         self._made = watch.made
+        self._nested = watch.nested
         self._sparse = watch.sparse
         self._graph: Graph | None = None
 
@@ -183,7 +183,15 @@ class Recording:
     def reaches_beyond(self) -> bool:
         """Whether outputs depend on tensors that require gradients and are no leaf."""
         own = [*(self._targets[i] for i in self.differentiable), *self._made]
-        return reaches_beyond(self._on_graph(), own)
+        beyond = leaves_behind(self._on_graph(), own)
+        for made_of, found in self._nested if beyond else ():
+            # Paddle makes leaves of its own within a gradient's graph.
+            beyond -= leaves_behind(found) - leaves_behind(made_of)
+        return bool(beyond)
+
+    def forget(self) -> None:
+        """Let go of what only :meth:`reaches_beyond` needs."""
+        self._made, self._nested = [], []
 
     def gradients(
         self,
@@ -252,10 +260,8 @@ class Recording:
         """
         second = self._surveyed().second
         if second is None:
-            # Paddle makes a leaf of a constant cotangent, which nobody knows then.
-            known = [as_leaf(s) if s.stop_gradient and watched() else s for s in seeds]
             try:
-                return gradients(outputs, self.inputs, known, True)
+                return gradients(outputs, self.inputs, seeds, True)
             except NotImplementedError as error:
                 why = str(error)
         else:

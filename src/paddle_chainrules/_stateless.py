@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import inspect
+import pickle
 import threading
-from collections.abc import Iterator, Mapping, MutableMapping, MutableSequence
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any
 
@@ -20,13 +21,11 @@ from ._describe import Description
 from ._net import Net
 from ._params import Params, ParamSpec
 from ._random import checked_seed, drawing_from
+from ._shell import Mark, copied, slots_of
 from ._wrt import Wrt, items_of, selected
 
 RESERVED = frozenset({"buffers", "seed"})
 """Keyword arguments of every stateless net, not passed on to its layer."""
-
-Slot = tuple[Any, Any]
-"""A container and the key or index under which it holds a tensor."""
 
 
 def stateless(
@@ -104,56 +103,63 @@ class StatelessLayer(Net):
         self._spec = ParamSpec.of(params)
         self._buffers = {n: b.detach().clone() for n, b in buffers.items()}
         self._aliases = _aliases(layer, params, buffers)
-        tensors = [*params.values(), *buffers.values()]
-        self._adopt(_copy_structure(layer, tensors), params, buffers)
+        self._adopt(copied(layer, {**params, **buffers}))
         taken = inspect.signature(layer.forward).parameters.keys()
         self._ambiguous = taken & RESERVED
 
-    def _adopt(
-        self,
-        shell: paddle.nn.Layer,
-        params: Mapping[str, Tensor],
-        buffers: Mapping[str, Tensor],
-    ) -> None:
-        """Take a layer of this net's own, which holds these tensors."""
+    def _adopt(self, shell: paddle.nn.Layer) -> None:
+        """Take a layer of this net's own, with marks where its tensors belong."""
+        slots = slots_of(shell)
         self._shell = shell
-        self._param_slots = _slots(shell, params)
-        self._buffer_slots = _slots(shell, buffers)
-        named_slots = (*self._param_slots.values(), *self._buffer_slots.values())
-        self._slots = [slot for slots in named_slots for slot in slots]
+        self._param_slots = {n: slots.get(n, []) for n in self._spec.names}
+        self._buffer_slots = {n: slots.get(n, []) for n in self._buffers}
+        self._slots = [slot for places in slots.values() for slot in places]
         self._release()
         self._lock = threading.RLock()
-        self._chain = None if buffers else chain_of(shell, self._spec)
+        self._chain = None if self._buffers else chain_of(shell, self._spec)
         self._calls = Conduct()
+
+    @contextmanager
+    def _marked(self) -> Iterator[paddle.nn.Layer]:
+        """The layer with marks where its tensors belong, to be copied."""
+        with self._lock:
+            try:
+                for places in (self._param_slots, self._buffer_slots):
+                    for name, slots in places.items():
+                        for container, key in slots:
+                            container[key] = Mark(name)
+                yield self._shell
+            finally:
+                self._release()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> StatelessLayer:
+        return self._with(lambda shell: None)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        kept = ("_spec", "_buffers", "_frozen", "_aliases", "_ambiguous")
+        with self._marked() as shell:
+            return _restored, (pickle.dumps(shell), {n: vars(self)[n] for n in kept})
+
+    def _with(self, change: Callable[[paddle.nn.Layer], object]) -> StatelessLayer:
+        """A net like this one with a layer of its own that is changed first."""
+        with self._marked() as own:
+            shell = copied(own, {})
+        change(shell)
+        other = StatelessLayer.__new__(StatelessLayer)
+        vars(other).update(vars(self))
+        other._buffers = {n: b.clone() for n, b in self._buffers.items()}
+        other._adopt(shell)
+        return other
 
     def in_mode(self, training: bool) -> StatelessLayer:
         """The same net in training or evaluation mode, all of its layers.
 
         Params and buffers of the one are params and buffers of the other.
         """
-        with self._lock:
-            layers = self._shell.sublayers(include_self=True)
-            if all(layer.training == training for layer in layers):
-                return self
-            marks = {n: paddle.empty([0]) for n in (*self._spec.names, *self._buffers)}
-            try:
-                for name, slots in (
-                    *self._param_slots.items(),
-                    *self._buffer_slots.items(),
-                ):
-                    for container, key in slots:
-                        container[key] = marks[name]
-                shell = _copy_structure(self._shell, [*marks.values()])
-            finally:
-                self._release()
-        if training:
-            shell.train()
-        else:
-            shell.eval()
-        other = copy.copy(self)
-        params = {name: marks[name] for name in self._spec.names}
-        other._adopt(shell, params, {name: marks[name] for name in self._buffers})
-        return other
+        layers = self._shell.sublayers(include_self=True)
+        if all(layer.training == training for layer in layers):
+            return self
+        return self._with(lambda shell: shell.train() if training else shell.eval())
 
     @property
     def spec(self) -> ParamSpec:
@@ -270,7 +276,7 @@ class StatelessLayer(Net):
         **kwargs: Any,
     ) -> Tree:
         buffers = self._buffers if _buffers is None else _buffers
-        with self._lock, drawing_from(_seed):
+        with drawing_from(_seed), self._lock:
             try:
                 for name, value in params.items():
                     for container, key in self._param_slots[name]:
@@ -310,66 +316,9 @@ def _aliases(
     }
 
 
-def _copy_structure(layer: paddle.nn.Layer, shared: list[Tensor]) -> paddle.nn.Layer:
-    """A deep copy that shares the given tensors and copies every other one."""
-    memo: dict[int, Any] = {id(value): value for value in shared}
-    for owner in layer.sublayers(include_self=True):
-        for value in _tensors_in(vars(owner)):
-            if value._is_initialized():
-                memo.setdefault(id(value), value.detach().clone())
-    try:
-        return copy.deepcopy(layer, memo)
-    except Exception as error:
-        raise TypeError(
-            f"stateless copies a layer's structure, and {type(layer).__name__} holds "
-            f"something that can't be copied ({error}); keep such state outside the "
-            "layer, or give its class a __deepcopy__"
-        ) from error
-
-
-def _tensors_in(tree: Any) -> Iterator[Tensor]:
-    if isinstance(tree, Tensor):
-        yield tree
-    elif isinstance(tree, Mapping):
-        for value in tree.values():
-            yield from _tensors_in(value)
-    elif isinstance(tree, list | tuple | set):
-        for value in tree:
-            yield from _tensors_in(value)
-
-
-def _slots(
-    shell: paddle.nn.Layer, tensors: Mapping[str, Tensor]
-) -> dict[str, list[Slot]]:
-    """Where each tensor is held: in a layer's registry, or a list or dict of its own.
-
-    LSTM shows why the registries are not enough: its kernel reads a plain list of the
-    parameters, and its cells register them a second time.
-    """
-    found: dict[int, list[Slot]] = {id(tensor): [] for tensor in tensors.values()}
-    seen: set[int] = set()
-
-    def visit(container: Any) -> None:
-        if id(container) in seen:
-            return
-        seen.add(id(container))
-        entries = (
-            container.items()
-            if isinstance(container, Mapping)
-            else enumerate(container)
-        )
-        for key, value in entries:
-            if id(value) in found:
-                if not isinstance(container, MutableMapping | MutableSequence):
-                    raise TypeError(
-                        f"{type(shell).__name__} holds a parameter or buffer in a "
-                        f"{type(container).__name__}, where stateless can't replace "
-                        "it; keep it in a list or dict instead"
-                    )
-                found[id(value)].append((container, key))
-            elif isinstance(value, Mapping | list | tuple):
-                visit(value)
-
-    for owner in shell.sublayers(include_self=True):
-        visit(vars(owner))
-    return {name: found[id(tensor)] for name, tensor in tensors.items()}
+def _restored(shell: bytes, kept: dict[str, Any]) -> StatelessLayer:
+    """A net from what its pickle holds."""
+    net = StatelessLayer.__new__(StatelessLayer)
+    vars(net).update(kept)
+    net._adopt(pickle.loads(shell))
+    return net

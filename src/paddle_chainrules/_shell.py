@@ -1,0 +1,287 @@
+"""A layer's structure, with places for the tensors that come with every call.
+
+The structure is copied once. Wherever the layer holds a parameter or buffer, in a
+registry, an attribute of any object, a list or dict, or what a function closes over,
+its copy has a slot.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import types
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, MutableSequence
+from typing import Any
+
+import paddle
+from paddle import Tensor
+
+Slot = tuple[Any, Any]
+"""A container, and the key or index under which it holds a tensor."""
+
+_ATOMS = (str, bytes, int, float, complex, type, types.ModuleType, types.CodeType)
+
+
+class Mark:
+    """Stands where a tensor of this name belongs."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __deepcopy__(self, memo: Any) -> Mark:
+        return self
+
+
+class _Cell:
+    """What a function closes over, as a container of one."""
+
+    def __init__(self, cell: types.CellType) -> None:
+        self._cell = cell
+
+    def __setitem__(self, key: int, value: Any) -> None:
+        self._cell.cell_contents = value
+
+    def __getitem__(self, key: int) -> Any:
+        return self._cell.cell_contents
+
+
+class _Slotted:
+    """The attributes of an object of a class with ``__slots__``."""
+
+    def __init__(self, owner: Any) -> None:
+        self._owner = owner
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        setattr(self._owner, name, value)
+
+    def __getitem__(self, name: str) -> Any:
+        return getattr(self._owner, name)
+
+
+MutableMapping.register(_Slotted)
+MutableSequence.register(_Cell)
+
+
+def copied(layer: paddle.nn.Layer, tensors: Mapping[str, Tensor]) -> paddle.nn.Layer:
+    """A deep copy that holds marks in place of the named tensors.
+
+    Every other tensor is copied. Functions that close over part of the layer close over
+    its copy in the copy.
+
+    Raises:
+        TypeError: it holds what can't be copied, or a tensor where no mark can stand.
+    """
+    _refuse_globals(layer, tensors)
+    marks = {id(value): Mark(name) for name, value in tensors.items()}
+    memo: dict[int, Any] = dict(marks)
+    for value in _tensors_in(layer):
+        if id(value) not in memo and value._is_initialized():
+            memo[id(value)] = value.detach().clone()
+    try:
+        found = copy.deepcopy(layer, memo)
+    except Exception as error:
+        raise TypeError(
+            f"stateless copies a layer's structure, and {type(layer).__name__} holds "
+            f"something that can't be copied ({error}); keep such state outside the "
+            "layer, or give its class a __deepcopy__"
+        ) from error
+    _rebind(found, memo)
+    return found
+
+
+def slots_of(layer: paddle.nn.Layer) -> dict[str, list[Slot]]:
+    """Where the marks of :func:`copied` stand."""
+    found: dict[str, list[Slot]] = {}
+    for path, container, key, value in _walk(layer, type(layer).__name__):
+        if not isinstance(value, Mark):
+            continue
+        if not isinstance(container, MutableMapping | MutableSequence):
+            raise TypeError(
+                f"{type(layer).__name__} holds the parameter or buffer {value.name!r} "
+                f"in a {type(container).__name__} ({path}), where stateless can't "
+                "replace it; keep it in an attribute, a list or a dict instead"
+            )
+        found.setdefault(value.name, []).append((container, key))
+    return found
+
+
+Visit = tuple[str, Any, Any, Any]
+"""A path to print, a container, a key of it, and what stands there."""
+
+
+def _walk(root: Any, name: str) -> Iterator[Visit]:
+    """Everything that Python's objects below the root hold, each object once."""
+    seen: set[int] = set()
+    pending: list[tuple[str, Any]] = [(name, root)]
+    while pending:
+        path, owner = pending.pop()
+        if id(owner) in seen or isinstance(owner, _ATOMS) or owner is None:
+            continue
+        seen.add(id(owner))
+        for visit in _held_by(path, owner):
+            yield visit
+            value = visit[3]
+            if not isinstance(value, Tensor | Mark):
+                pending.append((visit[0], value))
+
+
+def _held_by(path: str, owner: Any) -> Iterator[Visit]:
+    if isinstance(owner, Mapping):
+        for key, value in list(owner.items()):
+            yield f"{path}[{key!r}]", owner, key, value
+    elif isinstance(owner, list | tuple | set | frozenset | MutableSequence):
+        for i, value in enumerate(list(owner)):
+            yield f"{path}[{i}]", owner, i, value
+    elif isinstance(owner, types.FunctionType):
+        names = owner.__code__.co_freevars
+        for name, cell in zip(names, owner.__closure__ or (), strict=True):
+            try:
+                yield f"{path} closing over {name}", _Cell(cell), 0, cell.cell_contents
+            except ValueError:  # not bound yet
+                continue
+        for i, value in enumerate(owner.__defaults__ or ()):
+            yield f"{path} default {i}", owner.__defaults__, i, value
+        for name, value in (owner.__kwdefaults__ or {}).items():
+            yield f"{path} default {name}", owner.__kwdefaults__, name, value
+    elif isinstance(owner, types.MethodType):
+        yield f"{path}.__self__", (), 0, owner.__self__
+    elif isinstance(owner, functools.partial):
+        yield f"{path}.func", (), 0, owner.func
+        for i, value in enumerate(owner.args):
+            yield f"{path}.args[{i}]", owner.args, i, value
+        for name, value in owner.keywords.items():
+            yield f"{path}.keywords[{name!r}]", owner.keywords, name, value
+    elif not isinstance(owner, Tensor | types.BuiltinFunctionType):
+        held = getattr(owner, "__dict__", None)
+        if isinstance(held, dict):
+            for name, value in list(held.items()):
+                yield f"{path}.{name}", held, name, value
+        for kind in type(owner).__mro__:
+            names = vars(kind).get("__slots__", ())
+            for name in (names,) if isinstance(names, str) else names:
+                if name not in ("__dict__", "__weakref__") and hasattr(owner, name):
+                    value = getattr(owner, name)
+                    yield f"{path}.{name}", _Slotted(owner), name, value
+
+
+def _tensors_in(layer: paddle.nn.Layer) -> Iterator[Tensor]:
+    for _, _, _, value in _walk(layer, ""):
+        if isinstance(value, Tensor):
+            yield value
+
+
+def _rebind(root: Any, memo: dict[int, Any]) -> None:
+    """Functions that close over originals, replaced by some that close over copies."""
+    made: dict[int, Any] = {}
+    for path, container, key, value in _walk(root, type(root).__name__):
+        if not isinstance(value, types.FunctionType | functools.partial):
+            continue
+        new = _rebound(value, memo, made)
+        if new is value:
+            continue
+        if not isinstance(container, MutableMapping | MutableSequence):
+            raise TypeError(
+                f"{type(root).__name__} holds a function that closes over part of it "
+                f"in a {type(container).__name__} ({path}), where stateless can't "
+                "replace it; keep the function in an attribute, a list or a dict"
+            )
+        container[key] = new
+
+
+def _rebound(value: Any, memo: dict[int, Any], made: dict[int, Any]) -> Any:
+    """The same, or one like it on copies."""
+
+    def of(part: Any) -> Any:
+        if isinstance(part, types.FunctionType | functools.partial):
+            return _rebound(part, memo, made)
+        if isinstance(part, types.MethodType):
+            owner = memo.get(id(part.__self__), part.__self__)
+            return part if owner is part.__self__ else part.__func__.__get__(owner)
+        return part if isinstance(part, _ATOMS) else memo.get(id(part), part)
+
+    if id(value) in made:
+        return made[id(value)]
+    if isinstance(value, functools.partial):
+        parts = [
+            of(value.func),
+            *map(of, value.args),
+            *map(of, value.keywords.values()),
+        ]
+        before = [value.func, *value.args, *value.keywords.values()]
+        if all(a is b for a, b in zip(parts, before, strict=True)):
+            return value
+        count = 1 + len(value.args)
+        named = dict(zip(value.keywords, parts[count:], strict=True))
+        return functools.partial(parts[0], *parts[1:count], **named)
+    cells = value.__closure__ or ()
+    defaults, named = value.__defaults__ or (), value.__kwdefaults__ or {}
+    new_cells = tuple(types.CellType() for _ in cells)
+    new = types.FunctionType(
+        value.__code__, value.__globals__, value.__name__, None, new_cells
+    )
+    functools.update_wrapper(new, value)
+    made[id(value)] = new  # a function may close over itself
+    changed = False
+    for cell, new_cell in zip(cells, new_cells, strict=True):
+        try:
+            before = cell.cell_contents
+        except ValueError:
+            continue
+        new_cell.cell_contents = after = of(before)
+        changed = changed or (after is not before and after is not new)
+    new_defaults = tuple(map(of, defaults))
+    new_named = {name: of(part) for name, part in named.items()}
+    changed = changed or any(
+        a is not b
+        for a, b in zip(
+            (*new_defaults, *new_named.values()),
+            (*defaults, *named.values()),
+            strict=True,
+        )
+    )
+    if not changed:
+        made[id(value)] = value
+        return value
+    new.__defaults__ = new_defaults or None
+    new.__kwdefaults__ = new_named or None
+    if hasattr(new, "__wrapped__"):
+        del new.__wrapped__
+    return new
+
+
+def _refuse_globals(layer: paddle.nn.Layer, tensors: Mapping[str, Tensor]) -> None:
+    """Refuse a layer whose code reads it, or what it trains, as a global variable."""
+    names = {id(value): f"the parameter {name!r}" for name, value in tensors.items()}
+    for prefix, part in layer.named_sublayers(include_self=True):
+        names[id(part)] = f"the layer {prefix!r}" if prefix else "the layer itself"
+    functions: list[tuple[str, Callable[..., Any]]] = [
+        (f"{type(part).__name__}.forward", type(part).forward)
+        for part in layer.sublayers(include_self=True)
+        if not type(part).__module__.startswith("paddle.")
+    ]
+    functions += [
+        (path, value)
+        for path, _, _, value in _walk(layer, type(layer).__name__)
+        if isinstance(value, types.FunctionType)
+    ]
+    for path, function in functions:
+        function = getattr(function, "__wrapped__", function)
+        if not isinstance(function, types.FunctionType):
+            continue
+        for code in _codes(function.__code__):
+            for name in code.co_names:
+                what = names.get(id(function.__globals__.get(name)))
+                if what is not None:
+                    raise TypeError(
+                        f"{path} reads {what} as the global variable {name!r}, where "
+                        "stateless can't replace it; reach it through an attribute of "
+                        "the layer"
+                    )
+
+
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    """The code of a function, and of the functions in it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _codes(constant)

@@ -1,0 +1,300 @@
+"""Transforms inside transforms: closed over or passed, all of it is differentiated.
+
+Each row takes a scalar that one transform makes of a net, and differentiates it by each
+of the others, with respect to parameters in a dict, one flat theta, a tensor caught in
+a list, or the input; then once more. The oracle is central differences in float64.
+"""
+
+import itertools
+
+import paddle
+import pytest
+from paddle import nn
+
+from conftest import assert_same, randn
+from paddle_chainrules import (
+    FCNet,
+    derivatives,
+    hessian,
+    hvp,
+    jacobian,
+    jvp,
+    laplacian,
+    stateless,
+    taylor,
+    value_and_grad,
+    vjp,
+)
+
+X, ALONG = randn([5, 3], "float64", 1), randn([5, 3], "float64", 2)
+
+
+class Columns(nn.Layer):
+    """Concatenation, a norm with scale and shift, and a column taken out."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.outer = nn.Linear(3, 4), nn.Linear(5, 1)
+        self.norm = nn.LayerNorm(4)
+
+    def forward(self, x):
+        h = paddle.tanh(self.norm(self.inner(x)))
+        return self.outer(paddle.concat([paddle.sin(x[:, :1]), h], 1))
+
+
+def fc():
+    net = FCNet((3, 4, 1), "tanh", "float64")
+    return net, net.init(0)
+
+
+def columns():
+    paddle.seed(0)
+    net, params, _ = stateless(Columns().to(dtype="float64"))
+    moved = {n: p + 0.3 * randn(p.shape, "float64", 5) for n, p in params.items()}
+    return net, moved
+
+
+NETS = {"fc": fc, "columns": columns}
+
+
+# Scalars made by one transform of u, a function of x of shape [n, 3] giving [n, 1].
+
+
+def by_vjp(u, x):
+    y, pullback = vjp(u, x)
+    return (pullback(paddle.cos(y))[0] ** 2).sum() + (y**3).sum()
+
+
+def by_value_and_grad(u, x):
+    value, grad = value_and_grad(lambda x: (u(x) ** 2).sum())(x)
+    return (grad**2).sum() + value
+
+
+def by_jvp(u, x):
+    y, slope = jvp(u, (x,), (ALONG,))
+    return (slope**2).sum() + (y * slope).sum()
+
+
+def by_column(u, x):
+    first, rest = x[:, :1], x[:, 1:]
+    y, slope = jvp(
+        lambda column: u(paddle.concat([column, rest], 1)),
+        (first,),
+        (paddle.ones_like(first),),
+    )
+    return (slope**2 * y).sum()
+
+
+def by_jacobian(u, x):
+    return (jacobian(u, x, batched=True).tensor() ** 2).sum()
+
+
+def by_hvp(u, x):
+    return (hvp(lambda x: (u(x) ** 2).sum(), x, ALONG) ** 2).sum()
+
+
+def by_hessian(u, x):
+    return (hessian(lambda z: (u(z.reshape([1, 3])) ** 2).sum(), x[0]) ** 2).sum()
+
+
+INNER = {
+    f.__name__.removeprefix("by_"): f
+    for f in (
+        *(by_vjp, by_value_and_grad, by_jvp, by_column),
+        *(by_jacobian, by_hvp, by_hessian),
+    )
+}
+
+
+# The derivative of a scalar function along a direction, by each transform.
+
+
+def _inner(grad, direction):
+    if not isinstance(grad, dict):
+        return (grad * direction).sum()
+    return sum((g * direction[n]).sum() for n, g in grad.items() if g is not None)
+
+
+def along_vjp(loss, at, v):
+    return _inner(vjp(loss, at)[1](paddle.ones([], "float64"))[0], v)
+
+
+def along_value_and_grad(loss, at, v):
+    return _inner(value_and_grad(loss)(at)[1], v)
+
+
+def along_jvp(loss, at, v):
+    return jvp(loss, (at,), (v,))[1]
+
+
+def along_jacobian(loss, at, v):
+    if isinstance(at, dict):  # of one tensor: by every parameter in turn
+        return sum(
+            (jacobian(lambda p, n=n: loss({**at, n: p}), at[n])[...] * v[n]).sum()
+            for n in at
+        )
+    return (jacobian(loss, at).tensor() * v).sum()
+
+
+def along_hvp(loss, at, v):
+    """Of half the square, at a point where its value is one: value times slope more."""
+    shift = loss(at).detach()
+    return _inner(hvp(lambda at: (loss(at) - shift) ** 2 / 2, at, v), v) ** 0.5
+
+
+OUTER = {
+    f.__name__.removeprefix("along_"): f
+    for f in (along_vjp, along_value_and_grad, along_jvp, along_jacobian, along_hvp)
+}
+PLACES = ["dict", "theta", "caught", "passed"]
+
+
+def case(net, params, inner, place):
+    """A loss of one argument, and where."""
+    if place == "passed":
+        return lambda x: inner(lambda x: net.forward(params, x), x), X
+    if place == "caught":  # not even an argument of the function in between
+        box = []
+
+        def caught(theta):
+            box[:] = [theta]
+            return inner(lambda x: net.forward(box[0], x), X)
+
+        return caught, net.flatten(params)
+
+    def loss(given):
+        return inner(lambda x: net.forward(given, x), X)
+
+    return loss, params if place == "dict" else net.flatten(params)
+
+
+def moved(at, v, step):
+    if isinstance(at, dict):
+        return {n: p + step * v[n] for n, p in at.items()}
+    return at + step * v
+
+
+def direction(at, seed):
+    if isinstance(at, dict):
+        return {
+            n: randn(p.shape, "float64", seed + i)
+            for i, (n, p) in enumerate(at.items())
+        }
+    return randn(at.shape, "float64", seed)
+
+
+def differences(fn, at, v, step=1e-5):
+    with paddle.no_grad():
+        ends = [fn(moved(at, v, sign * step)) for sign in (1, -1)]
+    return (ends[0] - ends[1]) / (2 * step)
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("outer", OUTER)
+@pytest.mark.parametrize("inner", INNER)
+@pytest.mark.parametrize("name", NETS)
+def test_pairs(name, inner, outer, place, count_case):
+    net, params = NETS[name]()
+    loss, at = case(net, params, INNER[inner], place)
+    v = direction(at, 30)
+    found, expected = OUTER[outer](loss, at, v), differences(loss, at, v)
+    if outer == "hvp":
+        expected = abs(expected)
+    assert found.stop_gradient
+    assert_same(found, expected, rtol=1e-6, atol=1e-7)
+    count_case("pairs")
+
+
+TRIPLES = [
+    *itertools.product(
+        ["vjp", "jvp", "hvp"], ["value_and_grad", "jvp"], ["vjp", "jvp"]
+    ),
+    ("column", "value_and_grad", "value_and_grad"),
+    ("jacobian", "jvp", "value_and_grad"),
+    ("hessian", "value_and_grad", "jvp"),
+    ("value_and_grad", "jvp", "value_and_grad"),
+]
+
+
+@pytest.mark.parametrize("place", ["dict", "theta", "passed"])
+@pytest.mark.parametrize("triple", TRIPLES, ids="-".join)
+@pytest.mark.parametrize("name", NETS)
+def test_triples(name, triple, place, count_case):
+    inner, middle, outer = triple
+    net, params = NETS[name]()
+    loss, at = case(net, params, INNER[inner], place)
+    v, w = direction(at, 30), direction(at, 60)
+
+    def slope(at):
+        return OUTER[middle](loss, at, v)
+
+    found, expected = OUTER[outer](slope, at, w), differences(slope, at, w)
+    assert found.stop_gradient
+    assert_same(found, expected, rtol=1e-5, atol=1e-6)
+    count_case("triples")
+
+
+CARRIED = {
+    "laplacian": lambda net, p, x: laplacian(net, p, x),
+    "derivatives": lambda net, p, x: sum(
+        derivatives(net, p, x, [(0, 0, 0), (1, 0, 0), (0, 2, 0), (1, 0, 1)])
+    ),
+    "taylor": lambda net, p, x: sum(taylor(net, p, x, ALONG[0], 3)),
+}
+
+
+@pytest.mark.parametrize("place", ["dict", "theta", "passed"])
+@pytest.mark.parametrize("outer", OUTER)
+@pytest.mark.parametrize("name", CARRIED)
+def test_carried_derivatives_in_transforms(name, outer, place, count_case):
+    net, params = fc()
+
+    def scalar(p, x):
+        return (CARRIED[name](net, p, x) ** 2).sum()
+
+    if place == "passed":
+        loss, at = (lambda x: scalar(params, x)), X
+    else:
+        loss = lambda p: scalar(p, X)  # noqa: E731
+        at = params if place == "dict" else net.flatten(params)
+    v = direction(at, 30)
+    found, expected = OUTER[outer](loss, at, v), differences(loss, at, v)
+    expected = abs(expected) if outer == "hvp" else expected
+    assert_same(found, expected, rtol=1e-6, atol=1e-7)
+    count_case("derivatives in transforms")
+
+
+def test_what_paddle_itself_differentiates_reaches_through():
+    """A trainable layer of the caller's, closed over, and Paddle's own backward."""
+    paddle.seed(0)
+    layer = Columns().to(dtype="float64")
+
+    def residual():
+        _, pullback = vjp(layer, X)
+        return (pullback(paddle.ones([5, 1], "float64"))[0] ** 2).mean()
+
+    residual().backward()
+    for param in layer.parameters():
+        grad, v = param.grad, randn(param.shape, "float64", 3)
+        start, ends = param.numpy().copy(), []
+        for sign in (1, -1):
+            param.set_value(start + sign * 1e-6 * v.numpy())
+            ends.append(residual().detach())
+        param.set_value(start)
+        slope = (ends[0] - ends[1]) / 2e-6
+        got = paddle.zeros([], "float64") if grad is None else (grad * v).sum()
+        assert_same(got, slope, rtol=1e-5, atol=1e-7)
+
+
+def test_a_constant_within_is_cut_off():
+    """What depends on nothing that an enclosing transform differentiates by."""
+    net, params = fc()
+
+    def loss(p):
+        scale = value_and_grad(lambda x: net.forward(params, x).sum())(X)[1]
+        assert scale.stop_gradient
+        return (p["0.weight"] * scale[:4].transpose([1, 0])).sum()
+
+    _, grads = value_and_grad(loss)(params)
+    assert grads["0.weight"] is not None
+    assert grads["1.weight"] is None
