@@ -401,7 +401,7 @@ end
 """
     receive_into!(out::Array, start, tensor::PyPtr, add = false) -> next
 
-Copy a contiguous tensor of the host to `out[start:next-1]`, or add it.
+Copy a contiguous tensor to `out[start:next-1]`, or add it; one of a device by way of a copy.
 """
 function receive_into!(out::Array{T}, start::Int, tensor::Union{Py,PyPtr}, add::Bool = false) where {T}
     return viewed(tensor) do view
@@ -411,6 +411,12 @@ function receive_into!(out::Array{T}, start::Int, tensor::Union{Py,PyPtr}, add::
         end
         view.dtype === dlpack_type(T) && start + n - 1 <= length(out) ||
             error("a tensor of $n elements does not fit at $start of $(length(out))")
+        if view.device.device_type != CPU.device_type
+            found = vec(Array(copy_out(T, (n,), view)))
+            target = @view out[start:start+n-1]
+            add ? (target .+= found) : (target .= found)
+            return start + n
+        end
         source = Ptr{T}(view.data + view.byte_offset)
         if add
             @inbounds @simd for i in 1:n

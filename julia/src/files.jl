@@ -14,7 +14,7 @@ function save_params(path, net::PaddleNet, ps)
     params = param_arrays(net, ps)
     return crossing() do
         GC.@preserve params in_turn(params) do
-            save, name = net.handle.object.save, Py(String(path))
+            save, name = object_of(net.handle).save, Py(String(path))
             lent = PyPtr[PythonCall.getptr(name), boolean(is_flat(ps))]
             try
                 foreach(p -> push!(lent, lend(p)), params)
@@ -46,5 +46,5 @@ again = PaddleChainRules.load_params(path, wrapper)
 load_params(path, w::PaddleModuleWrapper) =
     PaddleModuleWrapper(w.net, Tuple(load_params(path, w.net)), trained(w))
 load_params(path, net::PaddleNet) = crossing() do
-    NamedTuple{Tuple(net.names)}(receive_all(net.handle.object.load(String(path))))
+    NamedTuple{Tuple(net.names)}(receive_all(object_of(net.handle).load(String(path))))
 end

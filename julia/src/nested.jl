@@ -102,18 +102,23 @@ Nested as `x`, `f(leaf, item)` for each leaf with the next item of the row.
 nested_as(f, x::Union{AbstractArray,Constant}, row) = f(x, popfirst!(row))
 nested_as(f, xs::Union{Tuple,NamedTuple}, row) = map(x -> nested_as(f, x, row), xs)
 
-# Constants on their way to Python; what is `dense` is lent.
-dense(x::Py) = x
-dense(::Nothing) = NONE
-dense(x::Union{Integer,AbstractString}) = Py(x)
-dense(x::Symbol) = Py(string(x))
+# Constants are what they are until they cross: Python's objects are made in a crossing alone.
+dense(x::Constant) = x
 
 function lend(x::Py)
     keep(PythonCall.getptr(x))
     return PythonCall.getptr(x)
 end
+lend(::Nothing) = lend(NONE)
+lend(x::Symbol) = lend(string(x))
+function lend(x::Union{Integer,AbstractString})
+    made = Py(x)
+    object = lend(made)
+    PythonCall.pydel!(made)
+    return object
+end
 
-in_turn(f::F, arrays::Tuple{Py,Vararg}) where {F} = in_turn(f, Base.tail(arrays))
+in_turn(f::F, arrays::Tuple{Constant,Vararg}) where {F} = in_turn(f, Base.tail(arrays))
 
 const CONVERTED = (:bool => Bool, :int => Int, :float => Float64, :str => String)
 

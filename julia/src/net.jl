@@ -30,6 +30,23 @@ PaddleHandle(handle::Py, activation::AbstractString) = PaddleHandle(
     PythonCall.pynew(), PythonCall.pynew(), handle, Dict{Any,Any}(),
 )
 
+"""
+    object_of(handle) -> Py
+
+The handle of the Python side.
+
+Throws an `ErrorException` where the net was made in another process: by a package, as a constant,
+while it was precompiled.
+"""
+function object_of(handle::PaddleHandle)
+    PythonCall.pyisnull(handle.object) && error(
+        "this net was made while a package was precompiled, and its Python side did not outlive " *
+        "that process. Make it when the package is loaded: declare `const net = Ref{PaddleNet}()` " *
+        "and set `net[] = ...` in the package's `__init__`",
+    )
+    return handle.object
+end
+
 @leaf PaddleHandle
 Base.deepcopy_internal(handle::PaddleHandle, ::IdDict) = handle
 Base.show(io::IO, ::PaddleHandle) = print(io, "PaddleHandle(...)")
@@ -292,7 +309,7 @@ end
 Parameters as a [`PaddleFCNet`](@ref) of that seed has them, a tuple; nothing for any other net.
 """
 fresh_parameters(net::PaddleNet, seed::Integer) = crossing() do
-    made = net.handle.object.init(Py(seed))
+    made = object_of(net.handle).init(Py(seed))
     return PythonCall.pyis(made, NONE) ? nothing : receive_all(made)
 end
 
@@ -378,7 +395,7 @@ A net with the same parameters, of the Python handle `make(handle)`; made once.
 """
 function derived(make, net::PaddleNet, key)
     return crossing() do
-        get!(() -> net_of(make(net.handle.object)), net.handle.operators, key)
+        get!(() -> net_of(make(object_of(net.handle))), net.handle.operators, key)
     end::PaddleNet
 end
 
@@ -507,6 +524,7 @@ function enter(net::PaddleNet, entry::Symbol, params::Tuple, inputs::Tuple, flat
             foreach(drop, lent)
         end
     end
+    object_of(handle)
     names = (Py(string(entry)), Py(flat))
     lent = PyPtr[]
     for array in (params..., inputs...)

@@ -204,8 +204,10 @@ const paddle = PaddleModule()
 
 paddle_module() = crossing(() -> PADDLE)
 
-Base.getproperty(::PaddleModule, name::Symbol) = getproperty(paddle_module(), name)
-Base.propertynames(::PaddleModule, private::Bool = false) = propertynames(paddle_module(), private)
+# Within the crossing: outside of it the thread may not hold Python's lock.
+Base.getproperty(::PaddleModule, name::Symbol) = crossing(() -> getproperty(PADDLE, name))
+Base.propertynames(::PaddleModule, private::Bool = false) =
+    crossing(() -> propertynames(PADDLE, private))
 Base.show(io::IO, ::PaddleModule) = print(io, "the Python module paddle, imported on first use")
 PythonCall.ispy(::PaddleModule) = true
 PythonCall.Py(::PaddleModule) = paddle_module()

@@ -54,18 +54,23 @@ thunk(f, ::Nothing) = Thunk(f)
 thunk(f, add!) = InplaceableThunk(add!, Thunk(f))
 
 """
-    adder(primal, reverse, cotangents, buffers)
+    adder(primal, reverse, cotangents, buffers, tangent)
 
 A function that adds a gradient to an array in place, `buffers(array)` being where all
-gradients are to go; nothing where the primal is no plain array.
+gradients are to go; nothing where the primal is no plain array. To an array of another element
+type, or one that shares memory with a primal, `tangent()` is added out of place.
 """
-function adder(::Array, reverse, cotangents, buffers)
+function adder(primal::Array, reverse, cotangents, buffers, tangent)
     return function (array)
+        primals = (reverse.params..., reverse.inputs...)
+        in_place = array isa Array{eltype(primal)} && size(array) == size(primal) &&
+                   !any(other -> Base.mightalias(array, other), primals)
+        in_place || return array + tangent()
         write_gradients!(buffers(array)..., reverse, cotangents, true)
         return array
     end
 end
-adder(_, _, _, _) = nothing
+adder(_, _, _, _, _) = nothing
 
 """
     once(f)
@@ -99,11 +104,12 @@ function rule(how, net::PaddleNet, xs::Tuple, ps, trained = nothing)
         x̄s = ntuple(length(project_xs)) do i
             has_derivative(xs[i]) || return NoTangent()
             to_input(x̄) = no_params, Base.setindex(no_inputs, x̄, i)
-            add! = adder(xs[i], reverse, found, to_input)
-            return deferred(() -> array_tangent(project_xs[i], inputs()[i]), add!)
+            tangent() = array_tangent(project_xs[i], inputs()[i])
+            return deferred(tangent, adder(xs[i], reverse, found, to_input, tangent))
         end
-        add! = adder(ps, reverse, found, p̄ -> ((p̄,), no_inputs))
-        return x̄s, deferred(() -> project_ps(params()), add!)
+        tangent() = project_ps(params())
+        add! = adder(ps, reverse, found, p̄ -> ((p̄,), no_inputs), tangent)
+        return x̄s, deferred(tangent, add!)
     end
     return y, back, reverse.shape
 end

@@ -24,7 +24,7 @@ quiet = merge(st, (; training = Val(false)))
 """
 initial_state(w::PaddleModuleWrapper; options...) = initial_state(w.net; options...)
 initial_state(net::PaddleNet; seed::Integer = rand(Random.default_rng(), UInt64)) = crossing() do
-    found = net.handle.object.state()
+    found = object_of(net.handle).state()
     PythonCall.pyis(found, NONE) && return NamedTuple()
     names = Tuple(Symbol.(split(text(found[0]), '\x1f'; keepempty = false)))
     return (;

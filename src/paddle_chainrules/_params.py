@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import KeysView, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, TypeAlias, Union
 
@@ -52,6 +52,10 @@ class ParamSpec:
             tuple(tuple(p.shape) for p in params.values()),
             tuple(dtype_name(p.dtype) for p in params.values()),
         )
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What is derived from these is made anew, some of it can't be pickled.
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @cached_property
     def _names(self) -> KeysView[str]:

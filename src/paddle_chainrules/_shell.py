@@ -120,9 +120,11 @@ def _walk(root: Any, name: str) -> Iterator[Visit]:
         seen.add(id(owner))
         for visit in _held_by(path, owner):
             yield visit
-            value = visit[3]
+            where, container, key, value = visit
+            if isinstance(container, MutableMapping | MutableSequence):
+                value = container[key]  # which may have been replaced meanwhile
             if not isinstance(value, Tensor | Mark):
-                pending.append((visit[0], value))
+                pending.append((where, value))
 
 
 def _held_by(path: str, owner: Any) -> Iterator[Visit]:
@@ -135,10 +137,8 @@ def _held_by(path: str, owner: Any) -> Iterator[Visit]:
     elif isinstance(owner, types.FunctionType):
         names = owner.__code__.co_freevars
         for name, cell in zip(names, owner.__closure__ or (), strict=True):
-            try:
+            if _is_bound(cell):
                 yield f"{path} closing over {name}", _Cell(cell), 0, cell.cell_contents
-            except ValueError:  # not bound yet
-                continue
         for i, value in enumerate(owner.__defaults__ or ()):
             yield f"{path} default {i}", owner.__defaults__, i, value
         for name, value in (owner.__kwdefaults__ or {}).items():
@@ -189,64 +189,65 @@ def _rebind(root: Any, memo: dict[int, Any]) -> None:
 
 
 def _rebound(value: Any, memo: dict[int, Any], made: dict[int, Any]) -> Any:
-    """The same, or one like it on copies."""
+    """A function like it on copies, where it holds any of what was copied."""
 
     def of(part: Any) -> Any:
         if isinstance(part, types.FunctionType | functools.partial):
             return _rebound(part, memo, made)
-        if isinstance(part, types.MethodType):
-            owner = memo.get(id(part.__self__), part.__self__)
-            return part if owner is part.__self__ else part.__func__.__get__(owner)
-        return part if isinstance(part, _ATOMS) else memo.get(id(part), part)
+        return copy.deepcopy(part, memo) if _is_copied(part, memo) else part
 
     if id(value) in made:
         return made[id(value)]
+    held = [visit[3] for visit in _held_by("", value)]
     if isinstance(value, functools.partial):
-        parts = [
-            of(value.func),
-            *map(of, value.args),
-            *map(of, value.keywords.values()),
-        ]
-        before = [value.func, *value.args, *value.keywords.values()]
-        if all(a is b for a, b in zip(parts, before, strict=True)):
+        parts = [*map(of, held)]
+        if all(a is b for a, b in zip(parts, held, strict=True)):
             return value
         count = 1 + len(value.args)
         named = dict(zip(value.keywords, parts[count:], strict=True))
         return functools.partial(parts[0], *parts[1:count], **named)
     cells = value.__closure__ or ()
-    defaults, named = value.__defaults__ or (), value.__kwdefaults__ or {}
     new_cells = tuple(types.CellType() for _ in cells)
     new = types.FunctionType(
         value.__code__, value.__globals__, value.__name__, None, new_cells
     )
     functools.update_wrapper(new, value)
+    vars(new).pop("__wrapped__")
     made[id(value)] = new  # a function may close over itself
-    changed = False
-    for cell, new_cell in zip(cells, new_cells, strict=True):
-        try:
-            before = cell.cell_contents
-        except ValueError:
-            continue
-        new_cell.cell_contents = after = of(before)
-        changed = changed or (after is not before and after is not new)
-    new_defaults = tuple(map(of, defaults))
-    new_named = {name: of(part) for name, part in named.items()}
-    changed = changed or any(
-        a is not b
-        for a, b in zip(
-            (*new_defaults, *new_named.values()),
-            (*defaults, *named.values()),
-            strict=True,
-        )
-    )
-    if not changed:
+    parts = [*map(of, held)]
+    if all(
+        (a is b and not isinstance(a, Mark)) or a is new
+        for a, b in zip(parts, held, strict=True)
+    ):
         made[id(value)] = value
         return value
-    new.__defaults__ = new_defaults or None
-    new.__kwdefaults__ = new_named or None
-    if hasattr(new, "__wrapped__"):
-        del new.__wrapped__
+    rest = iter(parts)
+    for cell, new_cell in zip(cells, new_cells, strict=True):
+        if _is_bound(cell):
+            new_cell.cell_contents = next(rest)
+    if value.__defaults__:
+        new.__defaults__ = tuple(next(rest) for _ in value.__defaults__)
+    if value.__kwdefaults__:
+        new.__kwdefaults__ = {name: next(rest) for name in value.__kwdefaults__}
     return new
+
+
+def _is_copied(part: Any, memo: dict[int, Any]) -> bool:
+    """Whether it is, or holds, any of what was copied, or a mark."""
+
+    def is_one(value: Any) -> bool:
+        known = id(value) in memo and not isinstance(value, _ATOMS)
+        return known or isinstance(value, Mark)
+
+    return is_one(part) or any(is_one(value) for _, _, _, value in _walk(part, ""))
+
+
+def _is_bound(cell: types.CellType) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018
+    except ValueError:
+        return False
+    return True
 
 
 def _refuse_globals(layer: paddle.nn.Layer, tensors: Mapping[str, Tensor]) -> None:

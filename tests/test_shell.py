@@ -1,0 +1,223 @@
+"""Where a layer may hold what it trains; nets that are copied, pickled, sent away."""
+
+import copy
+import functools
+import multiprocessing
+import pickle
+
+import numpy as np
+import paddle
+import pytest
+from paddle import nn
+
+from conftest import assert_same, randn
+from paddle_chainrules import FCNet, stateless
+
+
+class Holder:
+    def __init__(self, value):
+        self.value = value
+
+
+class Slotted:
+    __slots__ = ("value",)
+
+    def __init__(self, value):
+        self.value = value
+
+
+class Scaled(nn.Layer):
+    """Multiplies by a parameter that it reaches in a way of one's choice."""
+
+    def __init__(self, how):
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+        self.alpha = self.create_parameter(
+            [3], default_initializer=nn.initializer.Uniform(1, 2)
+        )
+        getattr(self, how)()
+
+    def forward(self, x):
+        return self.act(self.linear(x))
+
+    def attribute(self):
+        self.holder = Holder(self.alpha)
+        self.act = lambda z, held=self.holder: z * held.value
+
+    def slotted(self):
+        holder = Slotted(self.alpha)
+        self.act = lambda z: z * holder.value
+
+    def closure_of_self(self):
+        self.act = lambda z: z * self.alpha
+
+    def closure_of_tensor(self):
+        alpha = self.alpha
+        self.act = lambda z: z * alpha
+
+    def nested_closure(self):
+        alpha = self.alpha
+
+        def inner(z):
+            return z * alpha
+
+        def outer(z):
+            return inner(z)
+
+        self.act = outer
+
+    def partial_of_layer(self):
+        def scale(layer, z):
+            return z * layer.alpha
+
+        self.act = functools.partial(scale, self)
+
+    def partial_keyword(self):
+        self.act = functools.partial(lambda z, alpha: z * alpha, alpha=self.alpha)
+
+    def bound_method(self):
+        self.act = self.times
+
+    def times(self, z):
+        return z * self.alpha
+
+    def dict_of_functions(self):
+        self.acts = {"it": [lambda z: z * self.alpha]}
+        self.act = lambda z: self.acts["it"][0](z)
+
+    def hook(self):
+        self.act = lambda z: z
+        self.linear.register_forward_post_hook(lambda layer, x, y: y * self.alpha)
+
+    def default(self):
+        def act(z, *, layer=self):
+            return z * layer.alpha
+
+        self.act = act
+
+
+HOWS = [
+    *("attribute", "slotted", "closure_of_self", "closure_of_tensor", "nested_closure"),
+    *("partial_of_layer", "partial_keyword", "bound_method", "dict_of_functions"),
+    *("hook", "default"),
+]
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_a_parameter_wherever_it_is_held(how):
+    paddle.seed(0)
+    layer = Scaled(how)
+    x, before = randn([4, 3]), layer.alpha.numpy().copy()
+    net, params, _ = stateless(layer)
+    other = {n: randn(p.shape, seed=i) for i, (n, p) in enumerate(params.items())}
+    for given in (params, other):
+        y, pullback = net.pullback(given, x)
+        w, b, alpha = (given[n] for n in ("linear.weight", "linear.bias", "alpha"))
+        assert_same(y, (x @ w + b) * alpha, rtol=1e-5, atol=1e-6)
+        assert_same(net.forward(given, x), (x @ w + b) * alpha, rtol=1e-5, atol=1e-6)
+        cotangent = randn(y.shape, seed=9)
+        grads, _ = pullback(cotangent)
+        expected = (cotangent * (x @ w + b)).sum(0)
+        assert_same(grads["alpha"], expected, rtol=1e-5, atol=1e-6)
+    # The layer itself is as it was, and its functions its own.
+    assert (layer.alpha.numpy() == before).all()
+    assert_same(
+        layer(x).detach(), (layer.linear(x) * layer.alpha).detach(), rtol=1e-5
+    ) if how != "hook" else None
+    evaluated = net.in_mode(False)
+    assert_same(evaluated.forward(other, x), net.forward(other, x))
+
+
+GLOBAL = nn.Linear(3, 3)
+
+
+class ReadsGlobal(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.linear = GLOBAL
+
+    def forward(self, x):
+        return GLOBAL(x)
+
+
+def test_places_that_are_refused():
+    with pytest.raises(TypeError, match=r"global variable 'GLOBAL'.*attribute of"):
+        stateless(ReadsGlobal())
+
+    class InTuple(nn.Layer):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(3, 3)
+            self.acts = (lambda z: z @ self.linear.weight,)
+
+        def forward(self, x):
+            return self.acts[0](x)
+
+    with pytest.raises(TypeError, match=r"in a tuple \(InTuple.acts\[0\]\)"):
+        stateless(InTuple())
+
+    class InPartial(InTuple):
+        def __init__(self):
+            super().__init__()
+            self.acts = [functools.partial(paddle.matmul, y=self.linear.weight)]
+            self.act = functools.partial(paddle.add, self.linear.bias)
+
+        def forward(self, x):
+            return self.act(self.acts[0](x))
+
+    with pytest.raises(TypeError, match="parameter or buffer 'linear.bias' in a tuple"):
+        stateless(InPartial())
+
+
+NETS = {
+    "fcnet": lambda: (FCNet((3, 4, 2), "gelu"), FCNet((3, 4, 2), "gelu").init(0)),
+    "chain": lambda: stateless(nn.Sequential(nn.Linear(3, 4), nn.Tanh())),
+    "norms": lambda: stateless(
+        nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1D(4), nn.Dropout(0.5)), "0.weight"
+    ),
+    "lstm": lambda: stateless(nn.LSTM(3, 4)),
+}
+
+
+def outputs(net, params, x):
+    kwargs = {} if isinstance(net, FCNet) else {"seed": 3}
+    y, pullback = net.pullback(params, x, **kwargs)
+    y = y[0] if isinstance(y, tuple) else y
+    seeds = paddle.ones_like(y)
+    grads, _ = pullback((seeds, None) if len(x.shape) == 3 else seeds)
+    return [y.numpy(), *(g.numpy() for g in grads.values())]
+
+
+def remote(pair):
+    return outputs(*pair)
+
+
+@pytest.mark.parametrize("used", [False, True])
+@pytest.mark.parametrize("name", NETS)
+def test_copies_and_pickles(name, used):
+    paddle.seed(0)
+    net, params, *_ = NETS[name]()
+    x = randn([5, 2, 3] if name == "lstm" else [5, 3])
+    expected = outputs(net, params, x)
+    if not used:
+        paddle.seed(0)
+        net, params, *_ = NETS[name]()
+    for other in (copy.deepcopy(net), pickle.loads(pickle.dumps(net)), copy.copy(net)):
+        found = outputs(other, params, x)
+        for a, b in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(a, b)
+        assert other.spec == net.spec
+    for a, b in zip(outputs(net, params, x), expected, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_nets_go_to_another_process():
+    paddle.seed(0)
+    net, params, _ = NETS["norms"]()
+    x = randn([5, 3])
+    expected = outputs(net, params, x)
+    given = net, params, x
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        (found,) = pool.map(remote, [given])
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(a, b)
