@@ -191,9 +191,13 @@ def _rebind(root: Any, memo: dict[int, Any]) -> None:
 def _rebound(value: Any, memo: dict[int, Any], made: dict[int, Any]) -> Any:
     """A function like it on copies, where it holds any of what was copied."""
 
+    copies = set(map(id, memo.values()))
+
     def of(part: Any) -> Any:
         if isinstance(part, types.FunctionType | functools.partial):
             return _rebound(part, memo, made)
+        if id(part) in copies:
+            return part
         return copy.deepcopy(part, memo) if _is_copied(part, memo) else part
 
     if id(value) in made:
@@ -205,7 +209,9 @@ def _rebound(value: Any, memo: dict[int, Any], made: dict[int, Any]) -> Any:
             return value
         count = 1 + len(value.args)
         named = dict(zip(value.keywords, parts[count:], strict=True))
-        return functools.partial(parts[0], *parts[1:count], **named)
+        rebuilt = functools.partial(parts[0], *parts[1:count], **named)
+        made[id(rebuilt)] = rebuilt
+        return rebuilt
     cells = value.__closure__ or ()
     new_cells = tuple(types.CellType() for _ in cells)
     new = types.FunctionType(
@@ -214,6 +220,7 @@ def _rebound(value: Any, memo: dict[int, Any], made: dict[int, Any]) -> Any:
     functools.update_wrapper(new, value)
     vars(new).pop("__wrapped__")
     made[id(value)] = new  # a function may close over itself
+    made[id(new)] = new  # and is not to be rebound again
     parts = [*map(of, held)]
     if all(
         (a is b and not isinstance(a, Mark)) or a is new
