@@ -133,5 +133,61 @@ class Mirror(nn.Layer):
         )
 
 
+class Columns(nn.Layer):
+    """Concatenation, a norm with scale and shift, and a column taken out."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.outer = nn.Linear(3, 4), nn.Linear(5, 1)
+        self.norm = nn.LayerNorm(4)
+
+    def forward(self, x):
+        h = paddle.tanh(self.norm(self.inner(x)))
+        return self.outer(paddle.concat([paddle.sin(x[:, :1]), h], 1))
+
+
+class Writer(nn.Layer):
+    """Edits its input, or a parameter, in a way of one's choice."""
+
+    def __init__(self, how):
+        super().__init__()
+        self.linear, self.how = nn.Linear(3, 3), how
+        self.scale = self.create_parameter([3])
+        self.frozen = self.create_parameter([3])
+
+    def forward(self, x, n=None):
+        getattr(self, self.how)(x, n)
+        return self.linear(x) * self.scale + self.frozen
+
+    def add(self, x, n):
+        x.add_(paddle.ones([3]))
+
+    def item(self, x, n):
+        x[0] = 2.0
+
+    def quietly(self, x, n):
+        with paddle.no_grad():
+            x.add_(paddle.ones([3]))
+
+    def set_value(self, x, n):
+        with paddle.no_grad():
+            x.set_value(x * 2)
+
+    def view(self, x, n):
+        x.reshape([-1]).add_(paddle.ones([1]))
+
+    def params(self, x, n):
+        with paddle.no_grad():
+            self.scale.clip_(0.0, 0.5)
+            self.frozen.add_(paddle.ones([3]))
+
+    def assigned(self, x, n):
+        with paddle.no_grad():
+            paddle.assign(self.scale * 0.5, output=self.scale)
+
+    def integers(self, x, n):
+        n.add_(paddle.ones([2], "int64"))
+
+
 def is_floating(x):
     return isinstance(x, paddle.Tensor) and x.is_floating_point()

@@ -9,9 +9,9 @@ import itertools
 
 import paddle
 import pytest
-from paddle import nn
 
 from conftest import assert_same, randn
+from layers import Columns
 from paddle_chainrules import (
     FCNet,
     derivatives,
@@ -27,19 +27,6 @@ from paddle_chainrules import (
 )
 
 X, ALONG = randn([5, 3], "float64", 1), randn([5, 3], "float64", 2)
-
-
-class Columns(nn.Layer):
-    """Concatenation, a norm with scale and shift, and a column taken out."""
-
-    def __init__(self):
-        super().__init__()
-        self.inner, self.outer = nn.Linear(3, 4), nn.Linear(5, 1)
-        self.norm = nn.LayerNorm(4)
-
-    def forward(self, x):
-        h = paddle.tanh(self.norm(self.inner(x)))
-        return self.outer(paddle.concat([paddle.sin(x[:, :1]), h], 1))
 
 
 def fc():

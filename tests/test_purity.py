@@ -6,51 +6,8 @@ import pytest
 from paddle import nn
 
 from conftest import assert_same, randn
+from layers import Writer
 from paddle_chainrules import RowSparse, jvp, stateless, value_and_grad, vjp
-
-
-class Writes(nn.Layer):
-    """Edits its input, or a parameter, in a way of one's choice."""
-
-    def __init__(self, how):
-        super().__init__()
-        self.linear, self.how = nn.Linear(3, 3), how
-        self.scale = self.create_parameter([3])
-        self.frozen = self.create_parameter([3])
-
-    def forward(self, x, n=None):
-        getattr(self, self.how)(x, n)
-        return self.linear(x) * self.scale + self.frozen
-
-    def add(self, x, n):
-        x.add_(paddle.ones([3]))
-
-    def item(self, x, n):
-        x[0] = 2.0
-
-    def quietly(self, x, n):
-        with paddle.no_grad():
-            x.add_(paddle.ones([3]))
-
-    def set_value(self, x, n):
-        with paddle.no_grad():
-            x.set_value(x * 2)
-
-    def view(self, x, n):
-        x.reshape([-1]).add_(paddle.ones([1]))
-
-    def params(self, x, n):
-        with paddle.no_grad():
-            self.scale.clip_(0.0, 0.5)
-            self.frozen.add_(paddle.ones([3]))
-
-    def assigned(self, x, n):
-        with paddle.no_grad():
-            paddle.assign(self.scale * 0.5, output=self.scale)
-
-    def integers(self, x, n):
-        n.add_(paddle.ones([2], "int64"))
-
 
 HOWS = [
     *("add", "item", "quietly", "set_value", "view", "params", "assigned", "integers"),
@@ -65,7 +22,7 @@ def bytes_of(*tensors):
 @pytest.mark.parametrize("how", HOWS)
 def test_a_layer_that_writes(how, frozen):
     paddle.seed(0)
-    layer = Writes(how)
+    layer = Writer(how)
     net, params, buffers = stateless(layer, frozen)
     x, n = randn([4, 3]), paddle.to_tensor([1, 2])
     held = [x, n, *params.values(), *net.buffers.values(), *buffers.values()]
@@ -89,7 +46,7 @@ def test_a_layer_that_writes(how, frozen):
 
 @pytest.mark.parametrize("how", ["add", "item", "quietly", "set_value", "view"])
 def test_a_function_that_writes(how):
-    layer, x, v = Writes(how), randn([4, 3], "float64"), randn([4, 3], "float64", 1)
+    layer, x, v = Writer(how), randn([4, 3], "float64"), randn([4, 3], "float64", 1)
     before = bytes_of(x)
 
     def fn(x):

@@ -1,7 +1,7 @@
 using Test
 
 const FILES = (
-    "paddle", "threads", "exchange", "held", "net", "files", "arguments", "state", "frozen", "pullback", "rules", "cotangents", "inputs", "lifetimes", "faults", "twice",
+    "paddle", "threads", "exchange", "held", "net", "files", "arguments", "state", "frozen", "pullback", "rules", "cotangents", "inputs", "lifetimes", "faults", "guarded", "composition", "twice",
     "mixed", "testing", "derivatives", "lower", "carried", "components", "lux", "neuralpde", "realnets",
     "training", "quality",
 )
