@@ -9,6 +9,7 @@ import optree
 import paddle
 import pytest
 
+import watching
 from paddle_chainrules import _closed_form
 from snapshots import assert_unchanged as assert_unchanged
 from snapshots import snapshot as snapshot
@@ -102,6 +103,14 @@ def count_operators(monkeypatch):
     return called
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _watched():
+    """No call of any test changes a byte of what it was given."""
+    with pytest.MonkeyPatch.context() as patch:
+        watching.install(patch)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _seeded():
     paddle.seed(20)
@@ -135,7 +144,11 @@ def count_case(request):
 
 
 def pytest_terminal_summary(terminalreporter, config):
-    if counts := config.stash.get(COUNTS, {}):
+    counts = {**config.stash.get(COUNTS, {})}
+    if watching.watched["calls"]:
+        counts["calls of which no byte given was changed"] = watching.watched["calls"]
+        counts["tensors looked at in these"] = watching.watched["tensors"]
+    if counts:
         terminalreporter.section("Cases that were compared")
         for kind, number in counts.items():
             terminalreporter.write_line(f"{number:6} {kind}")

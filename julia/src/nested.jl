@@ -110,6 +110,7 @@ function lend(x::Py)
     return PythonCall.getptr(x)
 end
 lend(::Nothing) = lend(NONE)
+lend(x::Bool) = lend(x ? TRUE : FALSE)
 lend(x::Symbol) = lend(string(x))
 function lend(x::Union{Integer,AbstractString})
     made = Py(x)

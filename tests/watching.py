@@ -1,0 +1,70 @@
+"""Watches every call of the suite: no byte of the caller's tensors changes."""
+
+import functools
+
+import optree
+import paddle
+
+from paddle_chainrules import FCNet, Net, StatelessLayer, _autodiff, _nested, _net
+from paddle_chainrules import bridge as _bridge
+from paddle_chainrules._recording import Recording
+
+SMALL = 1_000_000
+"""Bytes; larger tensors are not looked at."""
+
+watched = {"calls": 0, "tensors": 0}
+
+
+def _bytes(tree):
+    leaves = optree.tree_leaves(tree, none_is_leaf=True)
+    return [
+        (leaf, leaf.detach().numpy().tobytes())
+        for leaf in leaves
+        if isinstance(leaf, paddle.Tensor)
+        and leaf._is_initialized()
+        and not leaf.is_selected_rows()
+        and leaf.size * leaf.element_size() < SMALL
+    ]
+
+
+def _watch(function, given):
+    @functools.wraps(function)
+    def call(*args, **kwargs):
+        before = _bytes(given(args, kwargs))
+        found = function(*args, **kwargs)
+        watched["calls"] += 1
+        watched["tensors"] += len(before)
+        for leaf, kept in before:
+            assert leaf.detach().numpy().tobytes() == kept, (
+                f"{function.__qualname__} has changed a tensor of its caller's"
+            )
+        return found
+
+    return call
+
+
+def _of_net(args, kwargs):
+    net, *rest = args
+    buffers = dict(net.buffers) if isinstance(net, StatelessLayer) else {}
+    return [list(map(_plain, rest)), dict(kwargs), buffers]
+
+
+def _plain(part):
+    return dict(part) if isinstance(part, dict) else part
+
+
+def install(patch):
+    """Watch forward, pullback, recordings and gradients, by ``patch.setattr``."""
+    for owner in (Net, FCNet, StatelessLayer):
+        for name in ("forward", "pullback", "vjp"):
+            if name in vars(owner):
+                patch.setattr(owner, name, _watch(vars(owner)[name], _of_net))
+    record = _watch(_net.record, lambda args, kwargs: list(args[1]))
+    for module in (_autodiff, _nested, _net, _bridge):
+        patch.setattr(module, "record", record)
+    gradients = Recording.gradients
+    patch.setattr(
+        Recording,
+        "gradients",
+        _watch(gradients, lambda args, kwargs: [list(args[0].leaves), list(args[1])]),
+    )
