@@ -23,6 +23,7 @@ from paddle import Tensor
 
 from . import _closed as closed
 from ._places import Pair, Places
+from ._random import in_turn
 
 _REAL = frozenset((paddle.float32, paddle.float64, paddle.float16, paddle.bfloat16))
 _NUMBERS = _REAL | {paddle.complex64, paddle.complex128}
@@ -468,6 +469,12 @@ _FORMULAS: dict[str, Callable[..., Any]] = {
     "stack": closed.stack,
     "unbind": closed.unbind,
 }
+
+
+def _rnn(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
+    with in_turn():  # it draws, where it has dropout
+        return _whole("rnn")(operator, context, *args, **kwargs)
+
 
 RULES: dict[str, Callable[..., Any]] = {
     "layer_norm": _layer_norm,

@@ -19,7 +19,7 @@ DRAWING = (
     *("dropout_", "exponential_", "fractional_max_pool2d", "fractional_max_pool3d"),
     *("fused_bias_dropout_residual_layer_norm", "fused_dropout_add", "gaussian"),
     *("gaussian_inplace", "gaussian_inplace_", "gumbel_softmax", "multinomial"),
-    *("poisson", "randint", "random", "random_", "randperm", "rnn", "rrelu"),
+    *("poisson", "randint", "random", "random_", "randperm", "rrelu"),
     *("shuffle_batch", "standard_gamma", "top_p_sampling", "uniform"),
     *("truncated_gaussian_random", "uniform_inplace", "uniform_inplace_"),
     *("uniform_random_batch_size_like", "weighted_sample_neighbors"),
@@ -56,24 +56,21 @@ def _turns() -> Places:
     )
 
 
-_windows: set[object] = set()
+@functools.cache
+def take_turns() -> None:
+    """From now on, have all threads take turns in drawing.
+
+    For good: an operator that another thread has entered without a turn would draw from
+    a seed that is not its own.
+    """
+    _turns().put(1)
+    if threading.active_count() > 1:
+        time.sleep(1e-3)  # for those that are in one
 
 
-def _open(window: object) -> None:
-    """Have all threads take turns in drawing while somebody has a seed of its own."""
-    _windows.add(window)
-    if len(_windows) == 1:
-        _turns().put(1)
-        if threading.active_count() > 1:
-            # What another thread is drawing now, it draws without a turn.
-            time.sleep(1e-4)
-
-
-def _close(window: object) -> None:
-    if window in _windows:
-        _windows.discard(window)
-        if not _windows:
-            _turns().put(0)
+def in_turn() -> AbstractContextManager[Any]:
+    """The turn to draw, for an operator that is not of :data:`DRAWING`."""
+    return _turn
 
 
 def random_state() -> Any:
@@ -104,27 +101,20 @@ def drawing_from(source: Any) -> AbstractContextManager[None]:
 
 @contextmanager
 def _drawing_from(source: Any) -> Iterator[None]:
-    window = object()
+    take_turns()
     with _turn:
+        before = random_state()
         try:
-            _open(window)
-            before = random_state()
-            try:
-                if isinstance(source, int):
-                    paddle.seed(source)
-                else:
-                    _restore(source)
-                yield
-            finally:
-                try:
-                    _restore(before)
-                finally:  # an interrupt in the one leaves the other
-                    _restore(before)
+            if isinstance(source, int):
+                paddle.seed(source)
+            else:
+                _restore(source)
+            yield
         finally:
             try:
-                _close(window)
-            finally:
-                _close(window)
+                _restore(before)
+            finally:  # an interrupt in the one leaves the other
+                _restore(before)
 
 
 def checked_seed(seed: Any) -> int | None:
