@@ -3,6 +3,7 @@
 # make test    all tests, Python and Julia; JULIA=required makes a missing Julia a failure
 # make bench   compare with native Paddle and others (output/); QUICK=1 for less
 # make stress  random calls of both languages by the million, minutes (output/stress.png)
+# make soak    constants of every kind on four Julia threads for ten minutes
 # make lint    ruff, mypy, and a parse check of every Julia file
 # make clean   remove what these made
 
@@ -14,7 +15,7 @@ export JULIA ?=
 # Paddle's and BLAS's threads: one, so that figures compare.
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
-.PHONY: demo examples test bench stress lint clean
+.PHONY: demo examples test bench stress soak lint clean
 
 demo: $(VENV)/installed
 	$(ONE_THREAD) $(RUN) -W "ignore:No ccache" examples/demo.py
@@ -30,6 +31,9 @@ bench: $(VENV)/installed
 
 stress: $(VENV)/installed
 	$(ONE_THREAD) $(RUN) tests/stress/run.py
+
+soak: $(VENV)/installed
+	$(ONE_THREAD) $(RUN) tests/stress/soak.py
 
 lint: $(VENV)/installed
 	$(RUN) -m ruff check .

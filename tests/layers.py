@@ -102,6 +102,18 @@ class Noisy(nn.Layer):
         return self.last(hidden + 0.1 * paddle.randn(hidden.shape, hidden.dtype))
 
 
+class Worded(nn.Layer):
+    """Takes words, whole numbers and nothing beside tensors."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(3, 2)
+
+    def forward(self, x, word, number, *, flag):
+        y = self.linear(x) if word is None else getattr(paddle, word)(self.linear(x))
+        return y * number if flag else y
+
+
 class Smooth(nn.Layer):
     """Differentiable twice, with statistics and a keyword argument."""
 

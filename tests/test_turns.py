@@ -11,7 +11,7 @@ from paddle import nn
 
 from conftest import assert_same, randn
 from paddle_chainrules import stateless, value_and_grad, vjp
-from paddle_chainrules._operators import RULES
+from paddle_chainrules._operators import DEEP_RULES, RULES
 
 
 def on_threads(count, work):
@@ -89,12 +89,13 @@ def test_gradients_on_several_threads():
 
 
 def test_the_operators_are_paddles_own_afterwards():
-    ops = {name: getattr(paddle._C_ops, name) for name in RULES}
+    names = [*RULES, *DEEP_RULES]
+    ops = {name: getattr(paddle._C_ops, name) for name in names}
     power = paddle.Tensor.__pow__
     value_and_grad(lambda x: value_and_grad(lambda y: (y**3).sum())(x)[1].sum())(
         randn([3])
     )
-    assert {name: getattr(paddle._C_ops, name) for name in RULES} == ops
+    assert {name: getattr(paddle._C_ops, name) for name in names} == ops
     assert paddle.Tensor.__pow__ is power
     assert all(type(op).__name__ == "builtin_function_or_method" for op in ops.values())
 

@@ -220,7 +220,7 @@ def value_and_grad(
         >>> float(value), grad["a"].tolist()
         (11.0, [3.0, 4.0])
     """
-    conduct = Conduct(reaches=True)
+    conduct = Conduct()
     single = isinstance(argnums, int)
     positions = (argnums,) if isinstance(argnums, int) else tuple(argnums)
 

@@ -405,33 +405,35 @@ class Net(abc.ABC):
         kwargs: dict[str, Any],
         constants: dict[str, Any],
     ) -> Tree:
-        if isinstance(params, Tensor):
-            leaves, spec = flatten_tree((params, args, kwargs))
-        else:
-            leaves, spec = flatten_tree((self.spec.as_dict(params), args, kwargs))
+        values = params if isinstance(params, Tensor) else self.spec.as_dict(params)
+        inputs: Any = (values, args, kwargs)
+        leaves, spec = flatten_tree(inputs)
         conduct, traced = self._conduct, records_graph(leaves)
-        given = [*map(copied, leaves)] if conduct.copies else leaves
-        before = 0 if conduct.copies else versions(leaves)
+        copies, given, before = conduct.copies, leaves, 0
+        if copies:
+            given = [*map(copied, leaves)]
+            inputs = spec.unflatten(given)
+        else:
+            before = versions(leaves)
+        values, args, kwargs = inputs
         by_caller = traced and not watched()
         watch = watching(Watch((), by_caller=True)) if by_caller else nullcontext()
         with grad_mode(traced):
-            tree: Any = spec.unflatten(given)
-            values, inputs, keywords = tree
             try:
                 with watch:
                     if isinstance(values, Tensor):
                         values = self.spec.unflatten(values)
-                    output = self._apply(values, *inputs, **keywords, **constants)
+                    output = self._apply(values, *args, **kwargs, **constants)
             except ValueError as error:
-                if conduct.copies or not is_refused_write(error):
+                if copies or not is_refused_write(error):
                     raise
                 conduct.writes = True
-            if conduct.writes and given is leaves:
+            if conduct.writes and not copies:
                 return self._forward(params, args, kwargs, constants)
-            if given is leaves:
-                conduct.check(leaves, before)
-            else:
+            if copies:
                 conduct.learn(given, leaves)
+            else:
+                conduct.check(leaves, before)
             outputs, out_spec = flatten_tree(output)
             held = [*leaves, *self._shared(), *flatten_tree(constants)[0]]
             return out_spec.unflatten(own_memory(outputs, held))

@@ -49,6 +49,8 @@ class Watch:
         self.leaves = frozenset(map(id, leaves))
         self.again = again
         self.by_caller = by_caller
+        self.deep = False
+        """Whether derivatives are known to be nested."""
         self.asked: dict[int, Tensor] = {}
         """To be differentiated by too, for the sake of the other gradients."""
         self.made: list[Tensor] = []
@@ -60,10 +62,10 @@ class Watch:
 
     def _begin(self) -> None:
         stack = _stack()
+        self.deep = self.again or bool(stack)
         with _lock:
             _watches.add(self)
-            if len(_watches) == 1:
-                _put(1)
+            _put()
         stack.append(self)
 
     def _end(self) -> None:
@@ -73,8 +75,7 @@ class Watch:
         if self in _watches:
             with _lock:
                 _watches.discard(self)
-                if not _watches:
-                    _put(0)
+                _put()
 
 
 @contextmanager
@@ -247,6 +248,9 @@ def _norm(
         return fused(x, scale, bias)
     if context.again(inputs):
         return primitives()
+    if all(map(_is_traced, inputs)):
+        context.ask([t for t in (scale, bias) if t is not None])
+        return fused(x, scale, bias)
     if scale is None:
         scale = paddle.ones(size, x.dtype)
     if bias is None:
@@ -482,13 +486,14 @@ RULES: dict[str, Callable[..., Any]] = {
     "instance_norm": _instance_norm,
     "batch_norm": _batch_norm,
     "embedding": _embedding,
-    **{
-        name: _whole(name) for name in ("solve", "cross", "grid_sample", "prelu", "rnn")
-    },
+    **{name: _whole(name) for name in ("solve", "cross", "grid_sample", "prelu")},
+    "rnn": _rnn,
     "conv2d": _whole("conv2d", always=False),
-    **{name: _again(formula) for name, formula in _FORMULAS.items()},
 }
 """By the names of ``paddle._C_ops``."""
+
+DEEP_RULES = {name: _again(formula) for name, formula in _FORMULAS.items()}
+"""The same, needed only where derivatives are nested."""
 
 METHODS: dict[str, Callable[..., Any]] = {
     "__pow__": _again(_power),
@@ -510,29 +515,42 @@ def _through(rule: Callable[..., Any], operator: Any) -> Callable[..., Any]:
     return call
 
 
+def _pairs(rules: dict[str, Callable[..., Any]], owner: Any) -> dict[str, Pair]:
+    return {
+        name: (operator, _through(rule, operator))
+        for name, rule in rules.items()
+        if (operator := getattr(owner, name, None)) is not None
+    }
+
+
 @cache
 def _places() -> Places:
-    ops = paddle._C_ops
-    return Places(
-        {
-            name: (operator, _through(rule, operator))
-            for name, rule in RULES.items()
-            if (operator := getattr(ops, name, None)) is not None
-        }
-    )
+    return Places(_pairs(RULES, paddle._C_ops))
+
+
+@cache
+def _deep_places() -> Places:
+    return Places(_pairs(DEEP_RULES, paddle._C_ops))
 
 
 @cache
 def _methods() -> dict[str, Pair]:
-    return {
-        name: (operator, _through(rule, operator))
-        for name, rule in METHODS.items()
-        if (operator := getattr(paddle.Tensor, name, None)) is not None
-    }
+    return _pairs(METHODS, paddle.Tensor)
 
 
-def _put(which: int) -> None:
-    """The rules (1) in the operators' places, or the operators themselves (0)."""
-    _places().put(which)
-    for name, pair in _methods().items():
-        setattr(paddle.Tensor, name, pair[which])
+_placed = [0, 0]
+"""Whether the rules, and those for nested derivatives, are in their places."""
+
+
+def _put() -> None:
+    """The rules in the operators' places, as far as a recording needs them."""
+    wanted = int(bool(_watches)), int(any(watch.deep for watch in _watches))
+    if wanted[0] != _placed[0]:
+        _placed[0] = wanted[0]
+        _places().put(wanted[0])
+    if wanted[1] != _placed[1]:
+        _placed[1] = wanted[1]
+        _deep_places().put(wanted[1])
+        # A change of the type makes Python forget what it knows of its attributes.
+        for name, pair in _methods().items():
+            setattr(paddle.Tensor, name, pair[wanted[1]])

@@ -110,7 +110,11 @@ def record(
         conduct.learn(given, leaves)
     else:
         conduct.check(given, before)
-    differentiable = [i for i, leaf in enumerate(leaves) if is_differentiable(leaf)]
+    differentiable = [
+        i
+        for i, (leaf, target) in enumerate(zip(leaves, targets, strict=True))
+        if leaf is not target
+    ]
     recording = Recording(leaves, targets, differentiable, outputs, watch, connected)
     if enabled and not connected and (conduct.reaches is not False or watched()):
         recording.connected = recording.reaches_beyond()
@@ -124,7 +128,11 @@ def _target(leaf: Tensor, enabled: bool) -> Tensor:
     """What is differentiated by in place of a leaf."""
     if enabled and not leaf.stop_gradient:
         return paddle.assign(leaf)
-    return as_leaf(leaf)
+    if watched():
+        return as_leaf(leaf)
+    detached = leaf.detach()
+    detached.stop_gradient = False
+    return detached
 
 
 def _apart(outputs: Sequence[Any], given: Sequence[Any]) -> list[Any]:
