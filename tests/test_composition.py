@@ -8,6 +8,7 @@ a list, or the input; then once more. The oracle is central differences in float
 import itertools
 
 import paddle
+import paddle.nn.functional as F
 import pytest
 
 from conftest import assert_same, randn
@@ -271,6 +272,67 @@ def test_what_paddle_itself_differentiates_reaches_through():
         slope = (ends[0] - ends[1]) / 2e-6
         got = paddle.zeros([], "float64") if grad is None else (grad * v).sum()
         assert_same(got, slope, rtol=1e-5, atol=1e-7)
+
+
+FUNCTIONS = {
+    "stack": lambda a: paddle.stack([a, a * 2], 0),
+    "unbind": lambda a: paddle.unbind(a, 1)[0],
+    "split": lambda a: paddle.split(a, 2, 1)[1],
+    "quotient": lambda a: 1 / (a * a + 2) + (a + 1) / (a * a + 3),
+    "powers": lambda a: (a * a + 1) ** 1.7 + a**3,
+    "statistics": lambda a: a.mean(0) / a.std(0),
+    "losses": lambda a: F.mse_loss(a, a * a),
+    "indices": lambda a: a[:, 0] * a[1:4].sum(),
+    "where": lambda a: paddle.where(a > 0, a * a, a),
+    "flatten": lambda a: paddle.flatten(a * a),
+    **{n: getattr(paddle, n) for n in ("atan", "cosh", "sinh", "expm1", "erf", "sin")},
+    **{n: getattr(F, n) for n in ("gelu", "silu", "swish", "softplus", "elu")},
+    **{n: getattr(F, n) for n in ("softmax", "log_softmax", "log_sigmoid", "sigmoid")},
+    "logs": lambda a: paddle.log(a * a + 1) + paddle.sqrt(a * a + 1),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_third_derivatives(name, count_case):
+    """The gradient of a product with a Hessian, by a factor that is closed over."""
+    x, v = randn([5, 4], "float64"), randn([5, 4], "float64", 1)
+    factor = paddle.to_tensor(0.7, dtype="float64")
+
+    def steep(factor):
+        y = FUNCTIONS[name](x)
+        weight = randn(y.shape, "float64", 2)
+        found = hvp(lambda x: (FUNCTIONS[name](x * factor) * weight).sum(), x, v)
+        return (found**2).sum()
+
+    slope = (steep(factor + 1e-5) - steep(factor - 1e-5)) / 2e-5
+    found = value_and_grad(steep)(factor)[1]
+    assert_same(found, slope, rtol=1e-6, atol=1e-7)
+    count_case("third derivatives")
+
+
+def test_an_activation_that_closes_over_what_is_differentiated():
+    x, box = X, []
+    net = FCNet((3, 4, 1), lambda z: paddle.tanh(z * box[-1]), "float64")
+    params = net.init(0)
+
+    def forward(beta):
+        box.append(beta)
+        return net.forward(params, x).sum()
+
+    def pullback(beta):
+        box.append(beta)
+        y, back = net.pullback(params, x)
+        grads, (by_x,) = back(paddle.ones_like(y))
+        return (by_x**2).sum() + (grads["0.weight"] ** 2).sum() + y.sum()
+
+    beta = paddle.to_tensor(0.8, dtype="float64")
+    for loss in (forward, pullback):
+        slope = (loss(beta + 1e-6) - loss(beta - 1e-6)) / 2e-6
+        assert_same(value_and_grad(loss)(beta)[1], slope, rtol=1e-7)
+    trainable = beta.clone()
+    trainable.stop_gradient = False
+    forward(trainable).backward()
+    assert trainable.grad is not None
 
 
 def test_a_constant_within_is_cut_off():

@@ -110,6 +110,30 @@ def gelu(x: Tensor, approximate: bool = False) -> Tensor:
     return 0.5 * x * (1 + erf(x * math.sqrt(0.5)))
 
 
+def swish(x: Tensor) -> Tensor:
+    return silu(x)
+
+
+def log_sigmoid(x: Tensor) -> Tensor:
+    return _applied(F.log_sigmoid, lambda x: sigmoid(-x), x)
+
+
+def atan(x: Tensor) -> Tensor:
+    return _applied(paddle.atan, lambda x: power(1 + x * x, -1), x)
+
+
+def sinh(x: Tensor) -> Tensor:
+    return _applied(paddle.sinh, cosh, x)
+
+
+def cosh(x: Tensor) -> Tensor:
+    return _applied(paddle.cosh, sinh, x)
+
+
+def expm1(x: Tensor) -> Tensor:
+    return _applied(paddle.expm1, paddle.exp, x)
+
+
 def log(x: Tensor) -> Tensor:
     return _applied(paddle.log, lambda x: power(x, -1), x)
 
@@ -154,6 +178,18 @@ def divide(x: Tensor, y: Tensor) -> Tensor:
 def softmax(x: Tensor, axis: int = -1) -> Tensor:
     shifted = paddle.exp(x - x.detach().max(axis, keepdim=True))
     return shifted * power(shifted.sum(axis, keepdim=True), -1)
+
+
+def log_softmax(x: Tensor, axis: int = -1) -> Tensor:
+    shifted = x - x.detach().max(axis, keepdim=True)
+    return shifted - log(paddle.exp(shifted).sum(axis, keepdim=True))
+
+
+def flatten(x: Tensor, start: int = 0, stop: int = -1) -> Tensor:
+    shape = list(x.shape)
+    start, stop = start % max(x.ndim, 1), stop % max(x.ndim, 1)
+    flat: Tensor = x.reshape([*shape[:start], -1, *shape[stop + 1 :]])
+    return flat
 
 
 def concat(parts: Sequence[Tensor], axis: int) -> Tensor:

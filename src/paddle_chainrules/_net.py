@@ -408,7 +408,10 @@ class Net(abc.ABC):
         values = params if isinstance(params, Tensor) else self.spec.as_dict(params)
         inputs: Any = (values, args, kwargs)
         leaves, spec = flatten_tree(inputs)
-        conduct, traced = self._conduct, records_graph(leaves)
+        conduct = self._conduct
+        traced = records_graph(leaves) or (
+            paddle.is_grad_enabled() and (watched() or bool(conduct.reaches))
+        )
         copies, given, before = conduct.copies, leaves, 0
         if copies:
             given = [*map(copied, leaves)]

@@ -472,6 +472,14 @@ _FORMULAS: dict[str, Callable[..., Any]] = {
     "square": closed.square,
     "stack": closed.stack,
     "unbind": closed.unbind,
+    "atan": closed.atan,
+    "cosh": closed.cosh,
+    "sinh": closed.sinh,
+    "expm1": closed.expm1,
+    "flatten": closed.flatten,
+    "log_softmax": closed.log_softmax,
+    "logsigmoid": closed.log_sigmoid,
+    "swish": closed.swish,
 }
 
 
