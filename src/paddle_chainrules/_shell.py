@@ -265,7 +265,7 @@ def _refuse_globals(layer: paddle.nn.Layer, tensors: Mapping[str, Tensor]) -> No
     functions: list[tuple[str, Callable[..., Any]]] = [
         (f"{type(part).__name__}.forward", type(part).forward)
         for part in layer.sublayers(include_self=True)
-        if not type(part).__module__.startswith("paddle.")
+        if not getattr(type(part), "__module__", "").startswith("paddle.")
     ]
     functions += [
         (path, value)
