@@ -183,3 +183,28 @@ def test_what_is_no_number_differs():
     with pytest.raises(AssertionError, match=r"inf  +\[1\]"):
         compare(broken, lambda x: x, (nan,))
     assert set(TOLERANCES) == {"float16", "bfloat16", "float32", "float64"}
+
+
+@pytest.mark.parametrize("how", ["frozen", "buffer", "attribute"])
+def test_a_norm_whose_scale_is_not_trained(how):
+    """Paddle alone gives its input a wrong gradient; the oracle does not."""
+
+    class Normed(nn.Layer):
+        def __init__(self):
+            super().__init__()
+            self.linear, self.norm = nn.Linear(3, 4), nn.LayerNorm(4)
+            self.norm.weight.set_value(paddle.to_tensor([0.5, -1.0, 2.0, 1.5]))
+            if how == "frozen":
+                self.norm.weight.stop_gradient = True
+            scale = self.norm.weight.detach().clone()
+            if how == "buffer":
+                self.register_buffer("scale", scale)
+            self.scale = scale
+
+        def forward(self, x):
+            h = self.linear(x)
+            if how == "frozen":
+                return self.norm(h)
+            return paddle.nn.functional.layer_norm(h, [4], self.scale, self.norm.bias)
+
+    check_vjp(Normed(), None, (randn([5, 3]),))

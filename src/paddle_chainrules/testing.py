@@ -18,8 +18,10 @@ from paddle import Tensor, nn
 
 from ._autodiff import Tree, flatten_tree
 from ._describe import aligned
+from ._engine import gradients
 from ._fcnet import FCNet
 from ._net import Net
+from ._operators import Watch, watching
 from ._params import Params
 from ._random import drawing_from
 from ._recording import is_differentiable
@@ -310,13 +312,15 @@ def native(
 ) -> tuple[list[Any], Sequence[Tensor | None]]:
     """Output leaves of a layer itself, and gradients by the wanted tensors.
 
-    By ``paddle.grad`` alone, with the same random numbers every time; the wanted
-    tensors, parameters of the layer or leaves of its arguments, are left requiring
-    gradients.
+    By ``paddle.grad`` alone, with the same random numbers every time; what a kernel
+    needs beside, such as the frozen scale of a LayerNorm, is differentiated too. The
+    wanted tensors, parameters of the layer or leaves of its arguments, are left
+    requiring gradients.
     """
     for leaf in wanted:
         leaf.stop_gradient = False
-    with drawing_from(0):
+    watch = Watch(wanted)
+    with drawing_from(0), watching(watch):
         outputs, _ = flatten_tree(call(*args, **kwargs))
     pairs = [
         (output, cotangent)
@@ -324,7 +328,8 @@ def native(
         if cotangent is not None and not output.stop_gradient
     ]
     outs, seeds = zip(*pairs, strict=True)
-    return outputs, paddle.grad([*outs], [*wanted], [*seeds], allow_unused=True)
+    found = gradients(outs, [*wanted, *watch.asked.values()], seeds, False)
+    return outputs, found[: len(wanted)]
 
 
 def _named(
