@@ -30,7 +30,8 @@ _NUMBERS = _REAL | {paddle.complex64, paddle.complex128}
 
 _watching = threading.local()
 _lock = threading.RLock()
-_watches: set[Watch] = set()
+_deep: set[Watch] = set()
+"""The recordings under way with nested derivatives."""
 
 
 class Watch:
@@ -63,18 +64,20 @@ class Watch:
     def _begin(self) -> None:
         stack = _stack()
         self.deep = self.again or bool(stack)
-        with _lock:
-            _watches.add(self)
-            _put()
+        if self.deep or not _placed[0]:
+            with _lock:
+                if self.deep:
+                    _deep.add(self)
+                _put()
         stack.append(self)
 
     def _end(self) -> None:
         stack = _stack()
         while self in stack:
             stack.pop()
-        if self in _watches:
+        if self in _deep:
             with _lock:
-                _watches.discard(self)
+                _deep.discard(self)
                 _put()
 
 
@@ -183,7 +186,7 @@ def _whole(name: str, always: bool = True) -> Callable[..., Any]:
 
     def rule(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
         inputs = [p for a in [*args, *kwargs.values()] for p in _parts(a)]
-        if not any(map(_is_traced, inputs)) or not (always or context.again(inputs)):
+        if not (always or context.again(inputs)) or not any(map(_is_traced, inputs)):
             return operator(*args, **kwargs)
 
         def given(value: Any) -> Any:
@@ -551,14 +554,18 @@ _placed = [0, 0]
 
 
 def _put() -> None:
-    """The rules in the operators' places, as far as a recording needs them."""
-    wanted = int(bool(_watches)), int(any(watch.deep for watch in _watches))
-    if wanted[0] != _placed[0]:
-        _placed[0] = wanted[0]
-        _places().put(wanted[0])
-    if wanted[1] != _placed[1]:
-        _placed[1] = wanted[1]
-        _deep_places().put(wanted[1])
+    """The rules in the operators' places, those for nested derivatives while needed.
+
+    The others stay, since to place them costs more than what they cost: outside of
+    recordings they ask whether there is one, and pass on.
+    """
+    if not _placed[0]:
+        _places().put(1)
+        _placed[0] = 1
+    wanted = int(bool(_deep))
+    if wanted != _placed[1]:
+        _placed[1] = wanted
+        _deep_places().put(wanted)
         # A change of the type makes Python forget what it knows of its attributes.
         for name, pair in _methods().items():
-            setattr(paddle.Tensor, name, pair[wanted[1]])
+            setattr(paddle.Tensor, name, pair[wanted])
