@@ -78,7 +78,7 @@ end
 @testset "large results that are dropped leave nothing" begin
     net = PaddleFCNet(64, 640, 1, 1)
     x = rand(Float32, 64, 4096) # 10 MB out
-    grown = map(1:3) do _
+    rounds = map(1:10) do _ # 800 MB each
         for _ in 1:40
             net(x)
             rrule(net, x)
@@ -86,5 +86,5 @@ end
         GC.gc()
         rss()
     end
-    @test grown[end] - grown[1] < 50 * 2^20
+    @test rounds[end] - rounds[2] < 200 * 2^20 # the first ones fill what is kept
 end

@@ -51,7 +51,7 @@ class Conduct:
 
 def versions(given: Iterable[Any]) -> int:
     """A number that moves when an operation writes into one of the tensors."""
-    return sum([t.inplace_version for t in given if isinstance(t, Tensor)])
+    return sum([t._inplace_version() for t in given if isinstance(t, Tensor)])
 
 
 def copied(leaf: Any) -> Any:

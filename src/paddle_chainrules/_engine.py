@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Sequence
 
 import paddle
@@ -11,10 +10,7 @@ from paddle import Tensor
 
 from ._kernels import kernels_named
 from ._operators import note_gradients
-
-# Paddle's engine keeps one global state for paddle.grad: two threads inside crash it,
-# and so does a second entry from a hook or a PyLayer's backward.
-_turn = threading.RLock()
+from ._random import in_turn
 
 
 def gradients(
@@ -24,6 +20,10 @@ def gradients(
     create_graph: bool,
 ) -> list[Tensor | None]:
     """``paddle.grad``, None for an input that no output depends on.
+
+    Paddle's engine keeps one global state: two threads inside crash it, and so does a
+    second entry from a hook or a PyLayer's backward. The turn is that of drawing, since
+    a backward may draw, and what draws may hold a gradient.
 
     Raises:
         NotImplementedError: a kernel that can't be differentiated again.
@@ -36,7 +36,7 @@ def gradients(
             "would crash. Take the inner gradient in forward, or write the backward "
             "in tensor operations"
         )
-    with _turn, kernels_named:
+    with in_turn(), kernels_named:
         found: list[Tensor | None] = paddle.grad(
             [*outputs],
             [*inputs],

@@ -18,5 +18,6 @@ def grad_mode(enabled: bool) -> Iterator[None]:
     finally:
         try:
             paddle.set_grad_enabled(before)
-        finally:  # an interrupt in the one leaves the other
+        except BaseException:  # an interrupt
             paddle.set_grad_enabled(before)
+            raise

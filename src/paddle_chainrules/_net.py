@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import paddle
@@ -16,7 +16,7 @@ from ._conduct import Conduct, copied, is_refused_write, versions
 from ._describe import Description, chain_formula
 from ._grad_mode import grad_mode
 from ._into import Primal, check_buffers, write
-from ._operators import Watch, watched, watching
+from ._operators import Watch, watched
 from ._params import DTYPES, Params, ParamSpec, dtype_name, same_dtype
 from ._recording import Recording, cut, own_memory, record, records_graph
 from ._sparse import RowSparse
@@ -36,6 +36,53 @@ def casts_automatically() -> bool:
 
 
 _NO_KEYWORDS = flatten_tree({})
+_NOTHING: AbstractContextManager[Any] = nullcontext()
+
+
+class _Inputs:
+    """What a net is called with, as a row of leaves.
+
+    Attributes:
+        leaves: the checked parameters, or theta, then those of all arguments.
+        order: the names as the caller has them in order; None for theta.
+    """
+
+    def __init__(
+        self,
+        spec: ParamSpec,
+        params: Params,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> None:
+        self._spec = spec
+        given: list[Any]
+        if isinstance(params, Tensor):
+            self.order, given = None, [params]
+        else:
+            values = spec.as_dict(params)
+            self.order, given = tuple(params), [*values.values()]
+            self._whole = values, args, kwargs
+        arg_leaves, self.args_spec = flatten_tree(args)
+        kwarg_leaves, self.kwargs_spec = (
+            flatten_tree(kwargs) if kwargs else _NO_KEYWORDS
+        )
+        self._start = len(given)
+        self._middle = self._start + len(arg_leaves)
+        self.leaves = [*given, *arg_leaves, *kwarg_leaves]
+
+    def with_leaves(self, leaves: Sequence[Any]) -> tuple[dict[str, Any], Any, Any]:
+        """Parameters as a dict, arguments and keyword arguments, of other leaves."""
+        if self.order is None:
+            values = self._spec.unflatten(leaves[0])
+        elif leaves is self.leaves:
+            return self._whole
+        else:
+            values = self._spec.named(leaves[: self._start])
+        args = self.args_spec.unflatten(leaves[self._start : self._middle])
+        kwargs: Any = {}
+        if len(leaves) > self._middle or self.kwargs_spec is not _NO_KEYWORDS[1]:
+            kwargs = self.kwargs_spec.unflatten(leaves[self._middle :])
+        return values, args, kwargs
 
 
 class NetPullback(abc.ABC):
@@ -405,28 +452,27 @@ class Net(abc.ABC):
         kwargs: dict[str, Any],
         constants: dict[str, Any],
     ) -> Tree:
-        values = params if isinstance(params, Tensor) else self.spec.as_dict(params)
-        inputs: Any = (values, args, kwargs)
-        leaves, spec = flatten_tree(inputs)
-        conduct = self._conduct
-        traced = records_graph(leaves) or (
-            paddle.is_grad_enabled() and (watched() or bool(conduct.reaches))
-        )
-        copies, given, before = conduct.copies, leaves, 0
+        inputs = _Inputs(self.spec, params, args, kwargs)
+        leaves, conduct = inputs.leaves, self._conduct
+        copies, given = conduct.copies, leaves
         if copies:
             given = [*map(copied, leaves)]
-            inputs = spec.unflatten(given)
-        else:
-            before = versions(leaves)
-        values, args, kwargs = inputs
-        by_caller = traced and not watched()
-        watch = watching(Watch((), by_caller=True)) if by_caller else nullcontext()
+        before = 0 if copies else versions(leaves)
+
+        def apply(given: list[Any]) -> Tree:
+            values, args, kwargs = inputs.with_leaves(given)
+            return self._apply(values, *args, **kwargs, **constants)
+
+        by_caller = False
+        traced = paddle.is_grad_enabled() and watched()
+        if not traced:
+            by_caller = traced = records_graph(leaves, bool(conduct.reaches))
         with grad_mode(traced):
             try:
-                with watch:
-                    if isinstance(values, Tensor):
-                        values = self.spec.unflatten(values)
-                    output = self._apply(values, *args, **kwargs, **constants)
+                if by_caller:
+                    output = Watch((), by_caller=True).call(apply, given)
+                else:
+                    output = apply(given)
             except ValueError as error:
                 if copies or not is_refused_write(error):
                     raise
@@ -438,12 +484,21 @@ class Net(abc.ABC):
             else:
                 conduct.check(leaves, before)
             outputs, out_spec = flatten_tree(output)
-            held = [*leaves, *self._shared(), *flatten_tree(constants)[0]]
+            held = [*leaves, *self._shared()]
+            if constants:
+                held += flatten_tree(constants)[0]
             return out_spec.unflatten(own_memory(outputs, held))
 
-    def _shared(self) -> Iterable[Tensor]:
+    def _shared(self) -> Sequence[Tensor]:
         """What is the net's own, and not to be handed out."""
         return ()
+
+    def alone(self) -> AbstractContextManager[Any]:
+        """The lock of a net that one thread at a time can use.
+
+        To be taken before the turn to draw, never after.
+        """
+        return _NOTHING
 
     @property
     def _conduct(self) -> Conduct:
@@ -490,45 +545,30 @@ class Net(abc.ABC):
 
         With ``has_aux`` what the formula gives beside the output is the third.
         """
-        spec = self.spec
-        if isinstance(params, Tensor):
-            order, given = None, [params]
-        else:
-            order, given = tuple(params), list(spec.as_dict(params).values())
-        start = len(given)
-        arg_leaves, args_spec = flatten_tree(args)
-        kwarg_leaves, kwargs_spec = flatten_tree(kwargs) if kwargs else _NO_KEYWORDS
-        middle = start + len(arg_leaves)
-        stop = middle + len(kwarg_leaves)
-        out_spec, aux = args_spec, None
+        inputs = _Inputs(self.spec, params, args, kwargs)
+        out_spec, aux = inputs.args_spec, None
 
         def flat(stand_ins: list[Any]) -> list[Any]:
             nonlocal out_spec, aux
-            if order is None:
-                values = spec.unflatten(stand_ins[0])
-            else:
-                values = spec.named(stand_ins[:start])
-            inputs = args_spec.unflatten(stand_ins[start:middle])
-            more: Any = {}
-            if kwargs:
-                more = kwargs_spec.unflatten(stand_ins[middle:stop])
-            output = self._apply(values, *inputs, **more, **constants)
+            values, args, kwargs = inputs.with_leaves(stand_ins)
+            output = self._apply(values, *args, **kwargs, **constants)
             if has_aux:
                 output, aux = output
             outputs, out_spec = flatten_tree(output)
             return outputs
 
-        leaves = [*given, *arg_leaves, *kwarg_leaves]
-        values, recording = record(flat, leaves, self._conduct)
-        if not recording.connected:
-            values = own_memory(values, self._shared())
-        specs = args_spec, kwargs_spec, out_spec
-        pullback = RecordedPullback(recording, spec, order, *specs)
+        values, recording = record(flat, inputs.leaves, self._conduct)
+        if not recording.connected and (shared := self._shared()):
+            values = own_memory(values, shared)
+        pullback = RecordedPullback(
+            recording,
+            *(self.spec, inputs.order, inputs.args_spec, inputs.kwargs_spec, out_spec),
+        )
         value = out_spec.unflatten(values)
         if not has_aux:
             return value, pullback
         aux_leaves, aux_spec = flatten_tree(aux)
-        given = [*leaves, *flatten_tree(constants)[0], *self._shared()]
+        given = [*inputs.leaves, *flatten_tree(constants)[0], *self._shared()]
         return value, pullback, aux_spec.unflatten(cut(aux_leaves, given))
 
     def _closed_weights(

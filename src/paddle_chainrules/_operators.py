@@ -13,9 +13,8 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from functools import cache
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache, cached_property
 from typing import Any
 
 import paddle
@@ -47,7 +46,7 @@ class Watch:
     def __init__(
         self, leaves: Sequence[Any], again: bool = False, by_caller: bool = False
     ) -> None:
-        self.leaves = frozenset(map(id, leaves))
+        self._leaves = leaves
         self.again = again
         self.by_caller = by_caller
         self.deep = False
@@ -60,6 +59,24 @@ class Watch:
         """Of each gradient taken meanwhile what it was made of, and it itself."""
         self.sparse = False
         """Whether a gradient may have rows alone."""
+
+    @cached_property
+    def leaves(self) -> frozenset[int]:
+        """What the recording differentiates by, by address."""
+        return frozenset(map(id, self._leaves))
+
+    def call(self, fn: Callable[..., Any], *args: Any) -> Any:
+        """``fn(*args)``, the operators of this thread watched."""
+        try:
+            self._begin()
+            found = fn(*args)
+        finally:
+            try:
+                self._end()
+            except BaseException:  # an interrupt
+                self._end()
+                raise
+        return found
 
     def _begin(self) -> None:
         stack = _stack()
@@ -75,23 +92,10 @@ class Watch:
         stack = _stack()
         while self in stack:
             stack.pop()
-        if self in _deep:
+        if self.deep and self in _deep:
             with _lock:
                 _deep.discard(self)
                 _put()
-
-
-@contextmanager
-def watching(watch: Watch) -> Iterator[None]:
-    """Watch this thread's operators."""
-    try:
-        watch._begin()
-        yield
-    finally:
-        try:
-            watch._end()
-        finally:  # an interrupt in the one leaves the other
-            watch._end()
 
 
 def watched() -> bool:
@@ -134,16 +138,12 @@ class Context:
     def again(self, inputs: Sequence[Any]) -> bool:
         """Whether what is made of these may be differentiated twice."""
         stack = self._stack
-        return (
-            len(stack) > 1
-            or stack[0].again
-            or stack[0].by_caller
-            # A leaf of somebody else's, who will differentiate once more.
-            or any(
-                _is_traced(given) and given.is_leaf and not self.is_leaf(given)
-                for given in inputs
-            )
-        )
+        if len(stack) > 1 or stack[0].again or stack[0].by_caller:
+            return True
+        for given in inputs:
+            if _is_traced(given) and given.is_leaf and not self.is_leaf(given):
+                return True  # by somebody else, who has a leaf there
+        return False
 
     @property
     def by_caller(self) -> bool:
@@ -185,7 +185,9 @@ def _whole(name: str, always: bool = True) -> Callable[..., Any]:
     """
 
     def rule(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
-        inputs = [p for a in [*args, *kwargs.values()] for p in _parts(a)]
+        inputs = _tensors(args)
+        if kwargs:
+            inputs += _tensors(kwargs.values())
         if not (always or context.again(inputs)) or not any(map(_is_traced, inputs)):
             return operator(*args, **kwargs)
 
@@ -211,8 +213,15 @@ def _whole(name: str, always: bool = True) -> Callable[..., Any]:
     return rule
 
 
-def _parts(value: Any) -> Sequence[Any]:
-    return value if isinstance(value, list | tuple) else [value]
+def _tensors(values: Iterable[Any]) -> list[Tensor]:
+    """Those among the values and in lists of them."""
+    found: list[Tensor] = []
+    for value in values:
+        if isinstance(value, Tensor):
+            found.append(value)
+        elif isinstance(value, list | tuple):
+            found += [part for part in value if isinstance(part, Tensor)]
+    return found
 
 
 def _affine(
@@ -247,11 +256,12 @@ def _norm(
 ) -> Any:
     """A norm, whole by its own kernel or, where that is not enough, by primitives."""
     x, scale, bias = inputs
-    if not any(map(_is_traced, inputs)):
+    traced = [*map(_is_traced, inputs)]
+    if True not in traced:
         return fused(x, scale, bias)
     if context.again(inputs):
         return primitives()
-    if all(map(_is_traced, inputs)):
+    if False not in traced:
         context.ask([t for t in (scale, bias) if t is not None])
         return fused(x, scale, bias)
     if scale is None:
@@ -398,8 +408,7 @@ def _again(formula: Callable[..., Any]) -> Callable[..., Any]:
     def rule(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
         while args and args[-1] is None:  # an optional argument not given
             args = args[:-1]
-        inputs = [part for arg in args for part in _parts(arg)]
-        tensors = [given for given in inputs if isinstance(given, Tensor)]
+        tensors = _tensors(args)
         if (
             kwargs.keys() <= {"x", "name", "out"}
             and not any(v is not None for k, v in kwargs.items() if k != "x")
@@ -488,7 +497,8 @@ _FORMULAS: dict[str, Callable[..., Any]] = {
 
 def _rnn(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
     with in_turn():  # it draws, where it has dropout
-        return _whole("rnn")(operator, context, *args, **kwargs)
+        found = _whole("rnn")(operator, context, *args, **kwargs)
+    return found
 
 
 RULES: dict[str, Callable[..., Any]] = {

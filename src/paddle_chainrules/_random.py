@@ -34,7 +34,8 @@ def _in_turn(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function, assigned=("__name__", "__doc__"), updated=())
     def call(*args: Any, **kwargs: Any) -> Any:
         with _turn:
-            return function(*args, **kwargs)
+            found = function(*args, **kwargs)
+        return found
 
     return call
 
@@ -69,7 +70,10 @@ def take_turns() -> None:
 
 
 def in_turn() -> AbstractContextManager[Any]:
-    """The turn to draw, for an operator that is not of :data:`DRAWING`."""
+    """The turn to draw, or for whatever else takes one thread at a time in Paddle.
+
+    A net's own lock is taken before, never after.
+    """
     return _turn
 
 
@@ -79,7 +83,8 @@ def random_state() -> Any:
     if paddle.is_compiled_with_cuda() and paddle.device.cuda.device_count() > 0:
         devices.append("gpu")
     with _turn:
-        return [(device, paddle.get_rng_state(device)) for device in devices]
+        found = [(device, paddle.get_rng_state(device)) for device in devices]
+    return found
 
 
 def _restore(state: Any) -> None:

@@ -18,7 +18,7 @@ from ._engine import gradients
 from ._grad_mode import grad_mode
 from ._graph import Graph, leaves_behind, second_order_fault, survey
 from ._kernels import refused_later
-from ._operators import Watch, as_leaf, watched, watching
+from ._operators import Watch, as_leaf, watched
 from ._params import same_dtype
 from ._sparse import RowSparse, dense
 
@@ -34,10 +34,13 @@ def is_differentiable(leaf: Any) -> bool:
     return isinstance(leaf, Tensor) and leaf.dtype in _DIFFERENTIABLE
 
 
-def records_graph(leaves: Iterable[Any]) -> bool:
-    """Paddle's own rule: gradients are on and some tensor requires them."""
-    return paddle.is_grad_enabled() and any(
-        isinstance(leaf, Tensor) and not leaf.stop_gradient for leaf in leaves
+def records_graph(leaves: Iterable[Any], reaches: bool = False) -> bool:
+    """Paddle's own rule: gradients are on and some tensor requires them.
+
+    That is one of the leaves, or ``reaches`` says that there is another.
+    """
+    return paddle.is_grad_enabled() and (
+        reaches or False in [t.stop_gradient for t in leaves if isinstance(t, Tensor)]
     )
 
 
@@ -85,21 +88,19 @@ def record(
     """
     conduct = conduct or Conduct(reaches=True)
     enabled = paddle.is_grad_enabled()
-    connected = enabled and any(
-        isinstance(leaf, Tensor) and not leaf.stop_gradient for leaf in leaves
-    )
+    connected = records_graph(leaves)
     copies = conduct.copies
     with nullcontext() if enabled else grad_mode(True):
+        nested = watched()
         targets = [
-            _target(leaf, enabled) if is_differentiable(leaf) else leaf
+            _target(leaf, connected, nested) if is_differentiable(leaf) else leaf
             for leaf in leaves
         ]
         given = [*map(copied, targets)] if copies else targets
         before = 0 if copies else versions(given)
         watch = Watch(() if copies else targets, again or connected)
         try:
-            with watching(watch):
-                outputs = _apart(fn(list(given)), given)
+            outputs = _apart(watch.call(fn, [*given]), given)
         except ValueError as error:
             if copies or not is_refused_write(error):
                 raise
@@ -116,7 +117,7 @@ def record(
         if leaf is not target
     ]
     recording = Recording(leaves, targets, differentiable, outputs, watch, connected)
-    if enabled and not connected and (conduct.reaches is not False or watched()):
+    if enabled and not connected and (conduct.reaches is not False or nested):
         recording.connected = recording.reaches_beyond()
         if conduct.reaches is None:
             conduct.reaches = recording.connected
@@ -124,11 +125,11 @@ def record(
     return outputs if recording.connected else cut(outputs, leaves), recording
 
 
-def _target(leaf: Tensor, enabled: bool) -> Tensor:
+def _target(leaf: Tensor, connected: bool, nested: bool) -> Tensor:
     """What is differentiated by in place of a leaf."""
-    if enabled and not leaf.stop_gradient:
+    if connected and not leaf.stop_gradient:
         return paddle.assign(leaf)
-    if watched():
+    if nested:
         return as_leaf(leaf)
     detached = leaf.detach()
     detached.stop_gradient = False
@@ -186,7 +187,7 @@ class Recording:
     @property
     def inputs(self) -> list[Tensor]:
         """All that is differentiated by, the differentiable leaves first."""
-        return [*(self._targets[i] for i in self.differentiable), *self._asked]
+        return [self._targets[i] for i in self.differentiable] + self._asked
 
     def reaches_beyond(self) -> bool:
         """Whether outputs depend on tensors that require gradients and are no leaf."""

@@ -7,7 +7,7 @@ import inspect
 import pickle
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from types import MappingProxyType
 from typing import Any
 
@@ -161,6 +161,9 @@ class StatelessLayer(Net):
             return self
         return self._with(lambda shell: shell.train() if training else shell.eval())
 
+    def alone(self) -> AbstractContextManager[Any]:
+        return self._lock
+
     @property
     def spec(self) -> ParamSpec:
         return self._spec
@@ -276,7 +279,7 @@ class StatelessLayer(Net):
         **kwargs: Any,
     ) -> Tree:
         buffers = self._buffers if _buffers is None else _buffers
-        with drawing_from(_seed), self._lock:
+        with self._lock, drawing_from(_seed):
             try:
                 for name, value in params.items():
                     for container, key in self._param_slots[name]:

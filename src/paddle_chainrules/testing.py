@@ -21,7 +21,7 @@ from ._describe import aligned
 from ._engine import gradients
 from ._fcnet import FCNet
 from ._net import Net
-from ._operators import Watch, watching
+from ._operators import Watch
 from ._params import Params
 from ._random import drawing_from
 from ._recording import is_differentiable
@@ -320,8 +320,8 @@ def native(
     for leaf in wanted:
         leaf.stop_gradient = False
     watch = Watch(wanted)
-    with drawing_from(0), watching(watch):
-        outputs, _ = flatten_tree(call(*args, **kwargs))
+    with drawing_from(0):
+        outputs, _ = flatten_tree(watch.call(lambda: call(*args, **kwargs)))
     pairs = [
         (output, cotangent)
         for output, cotangent in zip(outputs, cotangents, strict=True)
