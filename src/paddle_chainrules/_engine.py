@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Sequence
 
@@ -37,13 +38,9 @@ def gradients(
             "in tensor operations"
         )
     with in_turn(), kernels_named:
-        found: list[Tensor | None] = paddle.grad(
-            [*outputs],
-            [*inputs],
-            [*cotangents],
-            retain_graph=True,
-            create_graph=create_graph,
-            allow_unused=True,
+        found: list[Tensor | None] = _grad(
+            *([*outputs], [*inputs], [*cotangents]),
+            *(True, create_graph, True, True, [], None),
         )
     if create_graph:
         note_gradients([*outputs, *cotangents], found)
@@ -54,7 +51,7 @@ def _is_running() -> bool:
     """Whether a caller's caller is ``paddle.grad``."""
     frame = sys._getframe(2)
     while frame is not None:
-        if frame.f_code is _GRAD:
+        if frame.f_code is _GRAD or frame.f_code is gradients.__code__:
             return True
         frame = frame.f_back  # type: ignore[assignment]
     return False
@@ -64,3 +61,13 @@ _inner = paddle.grad
 while hasattr(_inner, "__wrapped__"):
     _inner = _inner.__wrapped__
 _GRAD = _inner.__code__
+
+_PARAMETERS = (
+    *("outputs", "inputs", "grad_outputs", "retain_graph", "create_graph"),
+    *("only_inputs", "allow_unused", "no_grad_vars", "dump_backward_graph_path"),
+)
+_grad = paddle.grad
+if tuple(inspect.signature(_inner).parameters) == _PARAMETERS:
+    # What paddle.grad calls once it has checked its arguments, which takes it a tenth
+    # of a small net's gradient.
+    _grad = paddle.base.core.eager.run_partial_grad
