@@ -16,6 +16,7 @@ from paddle_chainrules import (
     FCNet,
     _operators,
     _random,
+    _watch,
     hvp,
     jacobian,
     laplacian,
@@ -90,7 +91,7 @@ def assert_nothing_is_left(*locks):
     """No lock is held, nothing is watched, gradients are on."""
     assert paddle.is_grad_enabled()
     assert not any(lock._is_owned() for lock in (*locks, _random.in_turn()))
-    assert not _operators.watched()
+    assert not _watch.watched()
     assert not _operators._deep
 
 

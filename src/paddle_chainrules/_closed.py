@@ -34,7 +34,8 @@ class _Smooth(PyLayer):  # type: ignore[misc]
     @staticmethod
     def backward(ctx: Any, cotangent: Tensor) -> Tensor:
         (x,) = ctx.saved_tensor()
-        grad: Tensor = cotangent * ctx.slope(x)
+        slope = ctx.slope(x)
+        grad: Tensor = cotangent * (slope.conj() if x.is_complex() else slope)
         return grad
 
 
@@ -54,13 +55,70 @@ class _Placed(PyLayer):  # type: ignore[misc]
                 shape = [*x.shape]
                 shape[axis] = count
                 parts.insert(at, paddle.zeros(shape, x.dtype))
-        placed: Tensor = paddle.concat(parts, axis)
-        return placed
+        whole: Tensor = paddle.concat(parts, axis)
+        return whole
 
     @staticmethod
     def backward(ctx: Any, cotangent: Tensor) -> Tensor:
         axis, start, stop = ctx.place
         return paddle.slice(cotangent, [axis], [start], [stop])
+
+
+class _Gathered(PyLayer):  # type: ignore[misc]
+    """Columns of a matrix, in another order and as often as one likes."""
+
+    @staticmethod
+    def forward(ctx: Any, index: Tensor, x: Tensor) -> Tensor:
+        ctx.index, ctx.count = index, x.shape[1]
+        found: Tensor = paddle.index_select(x, index, 1)
+        return found
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: Tensor) -> Tensor:
+        return scattered(cotangent, ctx.index, ctx.count)
+
+
+class _Scattered(PyLayer):  # type: ignore[misc]
+    """The transpose: columns added up at places among others, which are zero."""
+
+    @staticmethod
+    def forward(ctx: Any, index: Tensor, count: int, x: Tensor) -> Tensor:
+        ctx.index = index
+        zeros = paddle.zeros([x.shape[0], count], x.dtype)
+        found: Tensor = paddle.index_add(zeros, index, 1, x)
+        return found
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: Tensor) -> Tensor:
+        return gathered(cotangent, ctx.index)
+
+
+def gathered(x: Tensor, index: Tensor) -> Tensor:
+    """``x[:, index]`` of a matrix."""
+    found: Tensor = _Gathered.apply(index, x)
+    return found
+
+
+def scattered(x: Tensor, index: Tensor, count: int) -> Tensor:
+    """A matrix of so many columns to which ``x`` is added at ``[:, index]``."""
+    found: Tensor = _Scattered.apply(index, count, x)
+    return found
+
+
+def placed(x: Tensor, axis: int, before: int, after: int) -> Tensor:
+    """A tensor with so many zeros before and after it along an axis."""
+    found: Tensor = _Placed.apply(axis, before, after, x)
+    return found
+
+
+def embedding(index: Tensor, weight: Tensor, padding: int = -1) -> Tensor:
+    """Rows of a table; those of the padding are zero and have no gradient."""
+    found = gathered(weight.T, index.reshape([-1])).T
+    if padding != -1:
+        there = index.reshape([-1, 1]) != padding
+        found = paddle.where(there, found, paddle.zeros_like(found))
+    rows: Tensor = found.reshape([*index.shape, weight.shape[1]])
+    return rows
 
 
 def sin(x: Tensor) -> Tensor:
@@ -197,8 +255,8 @@ def concat(parts: Sequence[Tensor], axis: int) -> Tensor:
     sizes = [part.shape[axis] for part in parts]
     total, start, found = sum(sizes), 0, None
     for part, size in zip(parts, sizes, strict=True):
-        placed = _Placed.apply(axis, start, total - start - size, part)
-        found = placed if found is None else found + placed
+        term = placed(part, axis, start, total - start - size)
+        found = term if found is None else found + term
         start += size
     assert found is not None
     return found

@@ -10,8 +10,8 @@ import paddle
 from paddle import Tensor
 
 from ._kernels import kernels_named
-from ._operators import note_gradients
 from ._random import in_turn
+from ._watch import note_gradients
 
 
 def gradients(

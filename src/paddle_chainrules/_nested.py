@@ -17,7 +17,6 @@ from paddle import Tensor
 from ._autodiff import Tree, flatten_tree, vjp
 from ._engine import gradients
 from ._grad_mode import grad_mode
-from ._operators import as_leaf
 from ._recording import (
     check_cotangent,
     cut,
@@ -25,6 +24,7 @@ from ._recording import (
     record,
     records_graph,
 )
+from ._watch import as_leaf
 
 Scalar = Callable[[Tree], Tensor]
 
@@ -81,11 +81,10 @@ def jvp(
     # The pullback is linear in the cotangent: its own pullback is what is asked for.
     outputs = [o for o in recording.outputs if is_differentiable(o)]
     slopes: list[Tensor | None] = [None] * len(outputs)
-    on_graph = [i for i, output in enumerate(outputs) if not output.stop_gradient]
-    if on_graph:
+    traced = [*{id(o): o for o in outputs if not o.stop_gradient}.values()]
+    if traced:
         with grad_mode(True):
-            seeds = [as_leaf(paddle.zeros_like(outputs[i])) for i in on_graph]
-            traced = [outputs[i] for i in on_graph]
+            seeds = [as_leaf(paddle.zeros_like(output)) for output in traced]
             grads = recording.differentiable_gradients(traced, seeds)
         tangent_of = iter(given[i] for i in recording.differentiable)
         pairs = [
@@ -101,8 +100,8 @@ def jvp(
                 [tangent for _, tangent in pairs],
                 connected,
             )
-            for i, slope in zip(on_graph, found, strict=False):
-                slopes[i] = slope
+            of = dict(zip(map(id, traced), found, strict=False))
+            slopes = [of.get(id(output)) for output in outputs]
     filled = iter(
         paddle.zeros_like(output) if slope is None else slope
         for slope, output in zip(slopes, outputs, strict=True)

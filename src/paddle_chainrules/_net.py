@@ -16,10 +16,11 @@ from ._conduct import Conduct, copied, is_refused_write, versions
 from ._describe import Description, chain_formula
 from ._grad_mode import grad_mode
 from ._into import Primal, check_buffers, write
-from ._operators import Watch, watched
+from ._operators import Watch
 from ._params import DTYPES, Params, ParamSpec, dtype_name, same_dtype
 from ._recording import Recording, cut, own_memory, record, records_graph
 from ._sparse import RowSparse
+from ._watch import watched
 from ._wrt import WRT, Wrt, asked_for, items_of, selected
 
 if TYPE_CHECKING:

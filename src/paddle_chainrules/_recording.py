@@ -18,9 +18,10 @@ from ._engine import gradients
 from ._grad_mode import grad_mode
 from ._graph import Graph, leaves_behind, second_order_fault, survey
 from ._kernels import refused_later
-from ._operators import Watch, as_leaf, watched
+from ._operators import Watch
 from ._params import same_dtype
 from ._sparse import RowSparse, dense
+from ._watch import as_leaf, watched
 
 # The common ones first, which are found by identity.
 _DIFFERENTIABLE = (

@@ -104,8 +104,7 @@ class StatelessLayer(Net):
         self._buffers = {n: b.detach().clone() for n, b in buffers.items()}
         self._aliases = _aliases(layer, params, buffers)
         self._adopt(copied(layer, {**params, **buffers}))
-        taken = inspect.signature(layer.forward).parameters.keys()
-        self._ambiguous = taken & RESERVED
+        self._ambiguous = _parameters_of(layer.forward) & RESERVED
 
     def _adopt(self, shell: paddle.nn.Layer) -> None:
         """Take a layer of this net's own, with marks where its tensors belong."""
@@ -305,6 +304,13 @@ class StatelessLayer(Net):
         """Leave no tensor of a caller in the shell."""
         for container, key in self._slots:
             container[key] = None
+
+
+def _parameters_of(function: Any) -> set[str]:
+    try:
+        return {*inspect.signature(function).parameters}
+    except ValueError:  # of an object that Paddle has made of the function
+        return set()
 
 
 def _aliases(

@@ -1,0 +1,415 @@
+"""Formulas for operators whose gradients Paddle gets wrong, or leaves out.
+
+Rules: ``rule(operator, context, *args)``, in the place of ``operator(*args)``. Each uses
+Paddle's own operator where that is right. docs/paddle-notes.md names the faults.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import paddle
+import paddle.nn.functional as F
+from paddle import Tensor
+
+from . import _closed as closed
+from ._watch import Context, is_traced
+
+
+def _to(shape: Sequence[int], x: Tensor) -> Tensor:
+    return x if x.shape == list(shape) else x.expand(shape)
+
+
+def refused(name: str, argument: int | str | None = None) -> Callable[..., Any]:
+    """A rule that refuses to be differentiated by an argument, or by all of them."""
+
+    def rule(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
+        given = dict(enumerate(args)) | kwargs
+        part = given.values() if argument is None else [given.get(argument)]
+        if any(map(is_traced, part)):
+            where = "" if argument is None else f" by its argument {argument}"
+            raise NotImplementedError(
+                f"Paddle has no right derivative of {name}{where}, and neither has this "
+                "package. Detach what goes in (x.detach()) where the derivative is not "
+                "wanted, or write the function in other operators"
+            )
+        return operator(*args, **kwargs)
+
+    return rule
+
+
+def where_traced(
+    formula: Callable[..., Any], *positions: int, all_of: bool = False
+) -> Callable[..., Any]:
+    """A rule that takes the formula where one of some arguments is differentiated."""
+
+    def rule(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
+        places = positions or range(len(args))
+        if any(is_traced(args[i]) for i in places if i < len(args)):
+            found = formula(*args, **kwargs)
+            if found is not None:
+                return found
+        return operator(*args, **kwargs)
+
+    return rule
+
+
+# Arithmetic.
+
+
+def lerp(x: Tensor, y: Tensor, weight: Any) -> Tensor:
+    return x + weight * (y - x)
+
+
+def clip(x: Tensor, least: Any, most: Any, out: Any = None) -> Tensor | None:
+    if out is not None:
+        return None
+    if isinstance(least, Tensor):
+        x = paddle.maximum(x, least.astype(x.dtype))
+    elif least is not None:
+        x = paddle.clip(x, min=float(least))
+    if isinstance(most, Tensor):
+        return paddle.minimum(x, most.astype(x.dtype))
+    return x if most is None else paddle.clip(x, max=float(most))
+
+
+def scale(
+    x: Tensor, factor: Tensor, bias: float = 0.0, bias_after: bool = True, *rest: Any
+) -> Tensor:
+    return x * factor + bias if bias_after else (x + bias) * factor
+
+
+def product(
+    x: Tensor,
+    axis: Any = None,
+    keepdim: bool = False,
+    whole: bool = False,
+    out: Any = None,
+) -> Tensor | None:
+    """By pairs, so that a zero among the factors does no harm."""
+    if out is not None:
+        return None
+    axes = [axis] if isinstance(axis, int) else [*(axis or [])]
+    axes = [*range(x.ndim)] if whole or not axes else [a % x.ndim for a in axes]
+    shape = [1 if i in axes else n for i, n in enumerate(x.shape)]
+    rest = [i for i in range(x.ndim) if i not in axes]
+    row = x.transpose([*rest, *axes]).reshape([*(x.shape[i] for i in rest), -1])
+    while (n := row.shape[-1]) > 1:
+        half = n // 2
+        pairs = row[..., :half] * row[..., half : 2 * half]
+        row = paddle.concat([pairs, row[..., 2 * half :]], -1) if n % 2 else pairs
+    if not row.shape[-1]:
+        return None
+    kept = row.reshape(shape)
+    return kept if keepdim else kept.squeeze(axes)
+
+
+def complex_power(x: Tensor, y: Tensor, out: Any = None) -> Tensor | None:
+    if out is not None or not (x.is_complex() or y.is_complex()):
+        return None
+    return paddle.exp(y * paddle.log(x))
+
+
+def complex_acosh(x: Tensor, out: Any = None) -> Tensor | None:
+    if out is not None or not x.is_complex():
+        return None
+    return paddle.log(x + paddle.sqrt(x + 1) * paddle.sqrt(x - 1))
+
+
+def addmm(c: Tensor, x: Tensor, y: Tensor, beta: Any = 1.0, alpha: Any = 1.0) -> Tensor:
+    return beta * c + alpha * paddle.matmul(x, y)
+
+
+# Shapes.
+
+
+def unstack(x: Tensor, axis: int = 0, count: Any = None) -> list[Tensor]:
+    return [*paddle.unbind(x, axis)]
+
+
+def broadcast_tensors(operator: Any, context: Context, parts: Any) -> list[Tensor]:
+    shape = reduce(paddle.broadcast_shape, [list(part.shape) for part in parts])
+    return [part.expand(shape) for part in parts]
+
+
+def meshgrid(operator: Any, context: Context, parts: Any) -> list[Tensor]:
+    shape = [part.size for part in parts]
+    return [
+        part.reshape([-1 if i == j else 1 for j in range(len(parts))]).expand(shape)
+        for i, part in enumerate(parts)
+    ]
+
+
+def _indexed(x: Tensor, index: np.ndarray[Any, Any]) -> Tensor:
+    """``x.flatten()[index]``."""
+    flat = paddle.to_tensor(index.reshape(-1), place=x.place)
+    return closed.gathered(x.reshape([1, -1]), flat).reshape(index.shape)
+
+
+def as_strided(
+    x: Tensor, shape: Sequence[int], stride: Sequence[int], offset: int = 0
+) -> Tensor | None:
+    if not x.is_contiguous():
+        return None
+    index = np.full([1] * len(shape), offset // x.element_size())
+    for axis, (count, step) in enumerate(zip(shape, stride, strict=True)):
+        steps = [-1 if i == axis else 1 for i in range(len(shape))]
+        index = index + (step * np.arange(count)).reshape(steps)
+    return _indexed(x, index)
+
+
+def unfold(x: Tensor, axis: int, size: int, step: int) -> Tensor:
+    index = np.arange(x.size).reshape(x.shape)
+    windows = np.lib.stride_tricks.sliding_window_view(index, size, axis)
+    every = [slice(None)] * x.ndim
+    every[axis] = slice(None, None, step)
+    return _indexed(x, np.ascontiguousarray(windows[tuple(every)]))
+
+
+def diag_embed(x: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+    side, last = x.shape[-1] + abs(offset), x.ndim + 1
+    zeros = np.zeros([*x.shape[:-1], side, side], np.int64)
+    whole = np.moveaxis(zeros, [-2, -1], [dim1 % last, dim2 % last])
+    return fill_diagonal(paddle.zeros(whole.shape, x.dtype), x, offset, dim1, dim2)
+
+
+def fill_diagonal(
+    x: Tensor, y: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> Tensor:
+    index = np.arange(x.size).reshape(x.shape).diagonal(offset, dim1, dim2)
+    return _replaced(x, index, y.reshape(index.shape))
+
+
+def _replaced(x: Tensor, index: np.ndarray[Any, Any], values: Tensor) -> Tensor:
+    """``x`` with other values at some places of ``x.flatten()``, no place twice."""
+    mask = np.zeros(x.size, bool)
+    mask[index.reshape(-1)] = True
+    flat = paddle.to_tensor(index.reshape(-1), place=x.place)
+    spread = closed.scattered(values.reshape([1, -1]), flat, x.size).reshape(x.shape)
+    there = paddle.to_tensor(mask.reshape(x.shape), place=x.place)
+    return paddle.where(there, spread, x)
+
+
+# What is written in place.
+
+
+def overwrite(x: Tensor, value: Tensor) -> Tensor:
+    """Put a value into a tensor, which forgets what it depended on."""
+    x.zero_()
+    return x.add_(value)
+
+
+def masked_fill(x: Tensor, mask: Tensor, value: Any) -> Tensor:
+    shape = paddle.broadcast_shape(x.shape, mask.shape)
+    value = value.astype(x.dtype)
+    return paddle.where(_to(shape, mask), _to(shape, value), _to(shape, x))
+
+
+def in_place(formula: Callable[..., Tensor | None]) -> Callable[..., Any]:
+    """The same formula, for the operator that writes into its first argument."""
+
+    def write(x: Tensor, *args: Any, **kwargs: Any) -> Any:
+        found = formula(x, *args, **kwargs)
+        return None if found is None else overwrite(x, found)
+
+    return write
+
+
+def index_put(x: Tensor, indices: Any, value: Tensor, accumulate: bool = False) -> Any:
+    return paddle.index_put(x, indices, value, accumulate)
+
+
+def set_item(operator: Any, context: Context, x: Tensor, item: Any, value: Any) -> Any:
+    """``x[item] = value`` for indices that are tensors, lists or masks."""
+    parts = item if isinstance(item, tuple) else (item,)
+    plain = int | slice | type(Ellipsis) | None
+    if not is_traced(value) or all(
+        isinstance(part, plain) and not isinstance(part, bool) for part in parts
+    ):
+        return operator(x, item, value)
+    with paddle.no_grad():
+        places = paddle.arange(x.size).reshape(x.shape)[item]
+        # As Paddle writes: whose value it is at each place, and where there is none.
+        owner = paddle.full(x.shape, -1, "int64")
+        owner[item] = paddle.arange(places.size).reshape(places.shape)
+    index = paddle.maximum(owner, paddle.zeros_like(owner)).reshape([-1])
+    values = _to(places.shape, value.astype(x.dtype)).reshape([1, -1])
+    found = closed.gathered(values, index).reshape(x.shape)
+    return overwrite(x, paddle.where(owner >= 0, found, x))
+
+
+def assign_out(value: Tensor, output: Tensor) -> Tensor:
+    return overwrite(output, value * 1)
+
+
+PARTIAL = frozenset(
+    f"{name}GradNode"
+    for name in (
+        *("Slice", "StridedSlice", "AsStrided", "TensorUnfold", "Diagonal", "Unbind"),
+        *("ViewSlice", "Real", "Imag"),
+    )
+)
+"""Views of a part: to write into one must change the gradients of the whole."""
+
+
+def into_a_part(
+    operator: Any, context: Context, x: Any, *args: Any, **kwargs: Any
+) -> Any:
+    if is_traced(x) and not x.is_leaf and x.grad_fn.name() in PARTIAL:
+        raise NotImplementedError(
+            "an operation in place on a view of a part of a tensor, such as "
+            "x[1:].add_(y): Paddle loses the gradient of the whole there. Assign to "
+            "the part instead: x[1:] = x[1:] + y"
+        )
+    return operator(x, *args, **kwargs)
+
+
+# Linear algebra.
+
+
+def qr(operator: Any, context: Context, x: Tensor, mode: str = "reduced") -> Any:
+    """Both factors depend on both, so that neither is left out of the gradient."""
+    q, r = operator(x, mode)
+    if not is_traced(x) or mode != "reduced":
+        return q, r
+    return q + 0 * r.sum(), r + 0 * q.sum()
+
+
+def triangular_solve(
+    x: Tensor, y: Tensor, upper: bool, transpose: bool, unit: bool
+) -> Tensor | None:
+    if not unit:
+        return None
+    part = paddle.triu(x, 1) if upper else paddle.tril(x, -1)
+    whole = part + paddle.eye(x.shape[-1], dtype=x.dtype)
+    return paddle.linalg.triangular_solve(whole, y, upper, transpose)
+
+
+# Losses: by their labels and weights.
+
+
+def binary_cross_entropy(x: Tensor, label: Tensor) -> Tensor:
+    def logs(x: Tensor) -> Tensor:
+        return paddle.clip(paddle.log(x), min=-100.0)
+
+    return -(label * logs(x) + (1 - label) * logs(1 - x))
+
+
+def cross_entropy_with_logits(
+    x: Tensor, label: Tensor, pos_weight: Any, normalize: bool, ignored: int
+) -> Tensor | None:
+    if normalize:
+        return None
+    tail = F.softplus(-x.abs()) + F.relu(-x)
+    weight = 1 if pos_weight is None else pos_weight
+    loss = (1 - label) * x + weight * tail
+    there = (label != ignored).astype(x.dtype)
+    return loss * there
+
+
+def soft_cross_entropy(operator: Any, context: Context, *args: Any) -> Any:
+    """Of labels that are probabilities: Paddle's kernel takes it that they sum to one."""
+    x, label, soft, use_softmax, *_, axis = args
+    if not (soft and (is_traced(x) or is_traced(label))):
+        return operator(*args)
+    logs = F.log_softmax(x, axis) if use_softmax else paddle.log(x)
+    return paddle.exp(logs), -(label * logs).sum(axis, keepdim=True)
+
+
+def softmax_with_cross_entropy(
+    operator: Any, context: Context, logits: Any, label: Any, *args: Any, **kwargs: Any
+) -> Any:
+    """The softmax beside the loss by itself: its gradient crashes Paddle's kernel."""
+    found = operator(logits, label, *args, **kwargs)
+    if not isinstance(found, tuple | list):
+        return found
+    axis = kwargs.get("axis", args[4] if len(args) > 4 else -1)
+    return (found[0], F.softmax(logits, axis))
+
+
+def kl_divergence(
+    x: Tensor, target: Tensor, reduction: str, log_target: bool
+) -> Tensor | None:
+    if reduction != "none":
+        return None
+    if log_target:
+        return paddle.exp(target) * (target - x)
+    safe = paddle.where(target > 0, target, paddle.ones_like(target))
+    return paddle.where(target > 0, safe * (paddle.log(safe) - x), paddle.zeros_like(x))
+
+
+def nll_loss(
+    x: Tensor, label: Tensor, weight: Tensor, ignored: int, reduction: str
+) -> Any:
+    classes = x.shape[1]
+    there = label != ignored
+    index = paddle.where(there, label, paddle.zeros_like(label))
+    chosen = F.one_hot(index, classes).astype(x.dtype)
+    if x.ndim > 2:
+        chosen = chosen.moveaxis(-1, 1)
+    shape = [1, classes, *[1] * (x.ndim - 2)]
+    weights = (chosen * weight.reshape(shape)).sum(1) * there.astype(x.dtype)
+    loss, total = -(chosen * x).sum(1) * weights, weights.sum()
+    if reduction == "mean":
+        return loss.sum() / total, total
+    return (loss.sum() if reduction == "sum" else loss), total
+
+
+def gaussian_nll_loss(
+    operator: Any,
+    context: Context,
+    input: Tensor,
+    label: Tensor,
+    variance: Tensor,
+    full: bool = False,
+    epsilon: float = 1e-6,
+    reduction: str = "mean",
+    name: Any = None,
+) -> Any:
+    if not is_traced(variance):
+        return operator(input, label, variance, full, epsilon, reduction, name)
+    operator(*(t.detach() for t in (input, label, variance)), full, epsilon)  # checks
+    variance = paddle.clip(variance, min=epsilon)
+    loss = 0.5 * (paddle.log(variance) + (input - label) ** 2 / variance)
+    if full:
+        loss = loss + 0.5 * float(np.log(2 * np.pi))
+    return {"none": loss, "sum": loss.sum(), "mean": loss.mean()}[reduction]
+
+
+def label_smooth(label: Tensor, prior: Any, epsilon: float) -> Tensor | None:
+    return None if prior is None else (1 - epsilon) * label + epsilon * prior
+
+
+def masked_softmax(x: Tensor, mask: Tensor) -> Tensor:
+    return F.softmax(x + mask, -1)
+
+
+# Functions of Python's.
+
+
+def pad(
+    operator: Any,
+    context: Context,
+    x: Tensor,
+    pad: Any,
+    mode: str = "constant",
+    value: Any = 0.0,
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
+    if not is_traced(value):
+        return operator(x, pad, mode, value, *args, **kwargs)
+    inside = operator(paddle.ones_like(x), pad, mode, 0.0, *args, **kwargs)
+    return operator(x, pad, mode, 0.0, *args, **kwargs) + value * (1 - inside)
+
+
+def recompute(
+    operator: Any, context: Context, function: Any, *args: Any, **kwargs: Any
+) -> Any:
+    """The function, called: on the way back Paddle would call it without its weights."""
+    for option in ("preserve_rng_state", "use_reentrant"):
+        kwargs.pop(option, None)
+    return function(*args, **kwargs)

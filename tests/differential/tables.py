@@ -1,0 +1,37 @@
+"""The tables by name, and how a case of each is judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import functions
+import layers
+from verdicts import Verdict, of_function, of_layer
+
+Begin = Callable[[str], Any]
+
+
+class Table(NamedTuple):
+    """Cases by name, and what judges one by its name."""
+
+    cases: Mapping[str, Any]
+    judge: Callable[[str, Begin], list[Verdict]]
+
+
+def _function(name: str, begin: Begin) -> list[Verdict]:
+    case = functions.TABLE[name]
+    arrays = [given.array(name, i) for i, given in enumerate(case.inputs)]
+    return of_function(name, case.function, arrays, begin)
+
+
+def _layer(name: str, begin: Begin) -> list[Verdict]:
+    case = layers.TABLE[name]
+    arrays = [given.array(name, i) for i, given in enumerate(case.inputs)]
+    return of_layer(name, case, arrays, begin)
+
+
+TABLES = {
+    "functions": Table(functions.TABLE, _function),
+    "layers": Table(layers.TABLE, _layer),
+}
