@@ -68,9 +68,9 @@ class _Gathered(PyLayer):  # type: ignore[misc]
     """Columns of a matrix, in another order and as often as one likes."""
 
     @staticmethod
-    def forward(ctx: Any, index: Tensor, x: Tensor) -> Tensor:
-        ctx.index, ctx.count = index, x.shape[1]
-        found: Tensor = paddle.index_select(x, index, 1)
+    def forward(ctx: Any, index: Callable[[], Tensor], x: Tensor) -> Tensor:
+        ctx.index, ctx.count = index(), x.shape[1]  # Paddle counts tensors as inputs
+        found: Tensor = paddle.index_select(x, ctx.index, 1)
         return found
 
     @staticmethod
@@ -82,10 +82,10 @@ class _Scattered(PyLayer):  # type: ignore[misc]
     """The transpose: columns added up at places among others, which are zero."""
 
     @staticmethod
-    def forward(ctx: Any, index: Tensor, count: int, x: Tensor) -> Tensor:
-        ctx.index = index
+    def forward(ctx: Any, index: Callable[[], Tensor], count: int, x: Tensor) -> Tensor:
+        ctx.index = index()
         zeros = paddle.zeros([x.shape[0], count], x.dtype)
-        found: Tensor = paddle.index_add(zeros, index, 1, x)
+        found: Tensor = paddle.index_add(zeros, ctx.index, 1, x)
         return found
 
     @staticmethod
@@ -95,13 +95,13 @@ class _Scattered(PyLayer):  # type: ignore[misc]
 
 def gathered(x: Tensor, index: Tensor) -> Tensor:
     """``x[:, index]`` of a matrix."""
-    found: Tensor = _Gathered.apply(index, x)
+    found: Tensor = _Gathered.apply(lambda: index, x)
     return found
 
 
 def scattered(x: Tensor, index: Tensor, count: int) -> Tensor:
     """A matrix of so many columns to which ``x`` is added at ``[:, index]``."""
-    found: Tensor = _Scattered.apply(index, count, x)
+    found: Tensor = _Scattered.apply(lambda: index, count, x)
     return found
 
 
@@ -192,6 +192,58 @@ def expm1(x: Tensor) -> Tensor:
     return _applied(paddle.expm1, paddle.exp, x)
 
 
+def tan(x: Tensor) -> Tensor:
+    return _applied(paddle.tan, lambda x: 1 + square(tan(x)), x)
+
+
+def asin(x: Tensor) -> Tensor:
+    return _applied(paddle.asin, lambda x: power(1 - x * x, -0.5), x)
+
+
+def acos(x: Tensor) -> Tensor:
+    return _applied(paddle.acos, lambda x: -power(1 - x * x, -0.5), x)
+
+
+def asinh(x: Tensor) -> Tensor:
+    return _applied(paddle.asinh, lambda x: power(x * x + 1, -0.5), x)
+
+
+def acosh(x: Tensor) -> Tensor:
+    return _applied(paddle.acosh, lambda x: power(x * x - 1, -0.5), x)
+
+
+def atanh(x: Tensor) -> Tensor:
+    return _applied(paddle.atanh, lambda x: power(1 - x * x, -1), x)
+
+
+def log1p(x: Tensor) -> Tensor:
+    return _applied(paddle.log1p, lambda x: power(1 + x, -1), x)
+
+
+def log2(x: Tensor) -> Tensor:
+    return _applied(paddle.log2, lambda x: power(x, -1) / math.log(2), x)
+
+
+def log10(x: Tensor) -> Tensor:
+    return _applied(paddle.log10, lambda x: power(x, -1) / math.log(10), x)
+
+
+def softsign(x: Tensor) -> Tensor:
+    return x * power(1 + x.abs(), -1)
+
+
+def mish(x: Tensor, threshold: float = 20.0) -> Tensor:
+    return x * paddle.tanh(softplus(x, 1.0, threshold))
+
+
+def selu(x: Tensor, scale: float, alpha: float) -> Tensor:
+    return scale * elu(x, alpha)
+
+
+def tanh_shrink(x: Tensor) -> Tensor:
+    return x - paddle.tanh(x)
+
+
 def log(x: Tensor) -> Tensor:
     return _applied(paddle.log, lambda x: power(x, -1), x)
 
@@ -230,7 +282,10 @@ def reciprocal(x: Tensor) -> Tensor:
 
 
 def divide(x: Tensor, y: Tensor) -> Tensor:
-    return x * power(y, -1)
+    found = x * power(y, -1)
+    with paddle.no_grad():
+        rest = x / y - found  # the quotient has one rounding, the product two
+    return found + rest
 
 
 def softmax(x: Tensor, axis: int = -1) -> Tensor:

@@ -37,7 +37,7 @@ def gradients(
             "would crash. Take the inner gradient in forward, or write the backward "
             "in tensor operations"
         )
-    with in_turn(), kernels_named:
+    with in_turn(), kernels_named():
         found: list[Tensor | None] = _grad(
             *([*outputs], [*inputs], [*cotangents]),
             *(True, create_graph, True, True, [], None),

@@ -1,7 +1,7 @@
 """Formulas for operators whose gradients Paddle gets wrong, or leaves out.
 
-Rules: ``rule(operator, context, *args)``, in the place of ``operator(*args)``. Each uses
-Paddle's own operator where that is right. docs/paddle-notes.md names the faults.
+Rules: ``rule(operator, context, *args)``, in the place of ``operator(*args)``. Paddle's
+own operator is used where it is right. docs/paddle-notes.md names the faults.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def refused(name: str, argument: int | str | None = None) -> Callable[..., Any]:
         if any(map(is_traced, part)):
             where = "" if argument is None else f" by its argument {argument}"
             raise NotImplementedError(
-                f"Paddle has no right derivative of {name}{where}, and neither has this "
+                f"Paddle has no right derivative of {name}{where}, nor has this "
                 "package. Detach what goes in (x.detach()) where the derivative is not "
                 "wanted, or write the function in other operators"
             )
@@ -258,13 +258,24 @@ PARTIAL = frozenset(
 def into_a_part(
     operator: Any, context: Context, x: Any, *args: Any, **kwargs: Any
 ) -> Any:
-    if is_traced(x) and not x.is_leaf and x.grad_fn.name() in PARTIAL:
+    if is_traced(x):
+        part = not x.is_leaf and x.grad_fn.name() in PARTIAL
+    else:
+        part = any(map(is_traced, args)) and _is_part(x)
+    if part:
         raise NotImplementedError(
             "an operation in place on a view of a part of a tensor, such as "
             "x[1:].add_(y): Paddle loses the gradient of the whole there. Assign to "
             "the part instead: x[1:] = x[1:] + y"
         )
     return operator(x, *args, **kwargs)
+
+
+def _is_part(x: Tensor) -> bool:
+    """Whether a constant's memory is more than it needs, up to an allocator's step."""
+    step = 1 if x.place.is_cpu_place() else 512
+    needed = -(-x.size * x.element_size() // step) * step
+    return bool(x._holder_size() > needed)
 
 
 # Linear algebra.
@@ -311,7 +322,7 @@ def cross_entropy_with_logits(
 
 
 def soft_cross_entropy(operator: Any, context: Context, *args: Any) -> Any:
-    """Of labels that are probabilities: Paddle's kernel takes it that they sum to one."""
+    """Of labels that are probabilities: Paddle's kernel has them sum to one."""
     x, label, soft, use_softmax, *_, axis = args
     if not (soft and (is_traced(x) or is_traced(label))):
         return operator(*args)
@@ -409,7 +420,7 @@ def pad(
 def recompute(
     operator: Any, context: Context, function: Any, *args: Any, **kwargs: Any
 ) -> Any:
-    """The function, called: on the way back Paddle would call it without its weights."""
+    """The function, called once: on the way back its weights would be gone."""
     for option in ("preserve_rng_state", "use_reentrant"):
         kwargs.pop(option, None)
     return function(*args, **kwargs)

@@ -14,11 +14,19 @@ from paddle.autograd import PyLayer
 from ._grad_mode import grad_mode
 
 MISSING = re.compile(
-    r"The Op (\w+) doesn't have any grad op|The kernel `(\w+)` is not registered"
+    r"The Op (\w+) doesn't have any grad op|kernel `(\w+)` is not registered"
 )
 
 
-class _KernelsNamed:
+class kernels_named:
+    """A context for Paddle's engine, whose errors about kernels it turns into one.
+
+    That is a ``NotImplementedError`` that says what to do.
+    """
+
+    def __init__(self) -> None:
+        self._enabled = paddle.is_grad_enabled()
+
     def __enter__(self) -> None:
         pass
 
@@ -28,6 +36,8 @@ class _KernelsNamed:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        if error is not None:
+            paddle.set_grad_enabled(self._enabled)  # Paddle forgets to
         if isinstance(error, OSError) and (refusal := REFUSED.search(str(error))):
             raise NotImplementedError(refusal[1]) from error
         if isinstance(error, ValueError) and "nullptr" in str(error):
@@ -42,10 +52,16 @@ class _KernelsNamed:
                 "Paddle can't differentiate batch_norm in evaluation mode once more: "
                 "batch_norm_grad has no gradient there; it has one in training mode"
             ) from error
-        if not isinstance(error, RuntimeError):
+        if not isinstance(error, RuntimeError | ValueError | SystemError):
             return
         found = MISSING.search(str(error))
         if found is None:
+            if "(at /paddle/" in str(error) and "inplace" not in str(error):
+                said = " ".join(str(error).split("[Hint")[0].split())[:300]
+                raise NotImplementedError(
+                    f"Paddle fails in this gradient: {said}. Another way to write the "
+                    "function may have one, or one that is differentiated less often"
+                ) from error
             return
         kernel = found[1] or found[2].removesuffix("_double_grad") + "_grad"
         name = re.sub(r"(_double|_triple)?_grad$", "", kernel)
@@ -87,8 +103,3 @@ def refused_later(
         traced = [tensor for tensor in behind if not tensor.stop_gradient]
         found = iter(_Refusal.apply(why, len(given), *given, *traced))
     return [None if value is None else next(found) for value in values]
-
-
-kernels_named = _KernelsNamed()
-"""A context in which Paddle's errors about kernels that it lacks are turned into a
-``NotImplementedError`` that says what to do."""

@@ -3,9 +3,9 @@
 Some kernels give wrong gradients, none, or crash where one of their inputs is constant
 or is not asked for, and some can't be differentiated twice (docs/paddle-notes.md).
 Which of their inputs are constant is known where the operator is called, so that is
-where it is mended. A rule, ``rule(operator, context, *args, **kwargs)``, makes leaves of
-constants, notes what has to be asked for with the rest, or writes the operator in others
-that Paddle differentiates right and as often as one likes.
+where it is mended. A rule, ``rule(operator, context, *args, **kwargs)``, makes leaves
+of constants, notes what has to be asked for with the rest, or writes the operator in
+others that Paddle differentiates right and as often as one likes.
 """
 
 from __future__ import annotations
@@ -108,16 +108,16 @@ def _again(formula: Callable[..., Any], of: frozenset[Any] = _REAL) -> Rule:
     def rule(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
         while args and args[-1] is None:  # an optional argument not given
             args = args[:-1]
-        tensors = _tensors(args)
+        tensors = _tensors([*args, *kwargs.values()])
+        options = {k: v for k, v in kwargs.items() if v is not None and k != "name"}
         if (
-            kwargs.keys() <= {"x", "name", "out"}
-            and not any(v is not None for k, v in kwargs.items() if k != "x")
+            "out" not in options
             and all(t.dtype in of for t in tensors)
             and len({t.dtype for t in tensors}) == 1
             and any(map(is_traced, tensors))
             and context.again(tensors)
         ):
-            found = formula(*args, **{k: v for k, v in kwargs.items() if k == "x"})
+            found = formula(*args, **options)
             if found is not None:
                 return found
         return operator(*args, **kwargs)
@@ -178,13 +178,15 @@ def _triangular_solve(operator: Any, context: Context, *args: Any) -> Any:
     return _whole("triangular_solve")(operator, context, *args)
 
 
+def _mean(x: Tensor) -> Tensor:
+    return x.sum() * (1 / x.size)
+
+
 def _dot(x: Tensor, y: Tensor) -> Tensor:
     return (x * y).sum(-1)
 
 
-def _matmul(
-    x: Tensor, y: Any, left: bool = False, right: bool = False
-) -> Tensor | None:
+def _matmul(x: Tensor, y: Any, *transposed: bool) -> Tensor | None:
     """Of vectors, where Paddle's second derivative has another shape."""
     if not isinstance(y, Tensor) or x.ndim != 1 or y.ndim != 1:
         return None
@@ -244,6 +246,16 @@ _FORMULAS: dict[str, Callable[..., Any]] = {
     "conv3d_transpose": transposed_convolution,
     "depthwise_conv2d_transpose": transposed_convolution,
     "dot": _dot,
+    "mv": _dot,
+    "lerp": formulas.lerp,
+    "mean_all": _mean,
+    **{
+        name: getattr(closed, name)
+        for name in (
+            *("tan", "asin", "acos", "asinh", "acosh", "atanh", "log1p", "log2"),
+            *("log10", "softsign", "mish", "selu", "tanh_shrink"),
+        )
+    },
     "matmul": _matmul,
     "pad": _pad,
 }

@@ -172,6 +172,9 @@ class Question:
             faults = [why for f, e in pairs if (why := apart(f, e, scale, self._rough))]
             verdict = WRONG if faults else EXACT
             self.verdicts.append(Verdict(asked, verdict, "; ".join(faults)))
+        if not paddle.is_grad_enabled():
+            paddle.set_grad_enabled(True)
+            self.verdicts.append(Verdict(asked, "impure", "gradients are left off"))
         if snapshot(kept) != before:
             self.verdicts.append(Verdict(asked, "impure", "an input has changed"))
 
@@ -181,7 +184,8 @@ def judged(error: Exception) -> tuple[str, str]:
     last = traceback.extract_tb(error.__traceback__)[-1]
     why = f"{type(error).__name__}: {str(error).strip()}"
     typed = isinstance(error, NotImplementedError | TypeError | ValueError)
-    if typed and last.filename.startswith(PACKAGE):
+    own = last.filename.startswith(PACKAGE) and not str(error).startswith("(")
+    if (typed and own) or "modified by an inplace operation" in why:
         return REFUSED, why
     return CRASHED, why[-400:]
 
@@ -317,7 +321,7 @@ class Native:
         moved = dict(zip(self._names, given, strict=False))
         with paddle.no_grad():
             for name, tensor in self._state.items():
-                if tensor.size and name.rpartition(".")[2] != "dropout_state":
+                if tensor.size and not name.endswith("dropout_state"):
                     tensor.set_value(moved.get(name, self._values[name]))
         if self._case.seeded:
             paddle.seed(7)
@@ -347,12 +351,16 @@ def by_paddle(
     layer = made(case)
     named = tensors_by_name(layer)
     leaves = [*(named[name] for name in names), *(arg.clone() for arg in args)]
+
     for leaf in leaves:
         leaf.stop_gradient = False
     outputs = floats_of(layer(*leaves[len(names) :]))
     seeds = [paddle.to_tensor(c) for c in cotangents]
     grads = paddle.grad(outputs, leaves, seeds, allow_unused=True)
-    return {i: g.numpy() for i, g in enumerate(grads) if g is not None}
+    return {
+        i: paddle.zeros_like(leaf).numpy() if g is None else g.numpy()
+        for i, (leaf, g) in enumerate(zip(leaves, grads, strict=True))
+    }
 
 
 def of_layer(
