@@ -87,7 +87,7 @@ def test_a_later_call_that_writes_is_refused():
     net, params, _ = stateless(Later())
     x = randn([4, 3])
     net.forward(params, x)
-    net._shell.writes = True
+    net._free[0].layer.writes = True
     with pytest.raises(RuntimeError, match="written into one of its arguments"):
         net.forward(params, x)
     before = bytes_of(x)

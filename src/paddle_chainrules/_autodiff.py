@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
+from operator import index
 from typing import Any
 
 import optree
@@ -11,6 +12,7 @@ import paddle
 from paddle import Tensor
 
 from ._conduct import Conduct
+from ._reach import may_reach
 from ._recording import Recording, cut, is_differentiable, record
 
 Tree = Any
@@ -167,6 +169,7 @@ def recorded_vjp(
 ) -> tuple[Any, ...]:
     """As :func:`vjp`; ``conduct`` and ``again`` as for :func:`record`."""
     leaves, in_spec = flatten_tree(primals)
+    again = again or (paddle.is_grad_enabled() and may_reach(fn))
     out_spec, aux = _ONE_LEAF, None
 
     def flat(stand_ins: list[Any]) -> list[Any]:
@@ -221,8 +224,10 @@ def value_and_grad(
         (11.0, [3.0, 4.0])
     """
     conduct = Conduct()
-    single = isinstance(argnums, int)
-    positions = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    single = not isinstance(argnums, Sequence)
+    asked = (argnums,) if isinstance(argnums, int) else argnums
+    order = [*map(index, asked if isinstance(asked, Sequence) else (asked,))]
+    positions = [*dict.fromkeys(order)]
 
     def value_and_grad_fn(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
         for position in positions:
@@ -239,6 +244,9 @@ def value_and_grad(
             return fn(*full, **kwargs)
 
         selected = tuple(args[i] for i in positions)
+        reaches = paddle.is_grad_enabled() and may_reach(fn, args, kwargs)
+        if conduct.reaches is not None:
+            conduct.reaches = reaches
         loss, pullback, *aux = recorded_vjp(of_selected, selected, has_aux, conduct)
         if not is_differentiable(loss):
             raise TypeError(
@@ -251,8 +259,8 @@ def value_and_grad(
                 f"value_and_grad needs a loss of one element, got shape "
                 f"{list(loss.shape)}; reduce it with .sum() or .mean(), or use vjp"
             )
-        grads = pullback(paddle.ones_like(loss))
+        grads = dict(zip(positions, pullback(paddle.ones_like(loss)), strict=True))
         value = (loss, aux[0]) if has_aux else loss
-        return value, grads[0] if single else grads
+        return value, grads[order[0]] if single else tuple(grads[i] for i in order)
 
     return value_and_grad_fn

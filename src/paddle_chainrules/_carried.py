@@ -28,6 +28,7 @@ from ._chain import as_rows, with_leading_of
 from ._closed_form import Weights, weights_of
 from ._derivatives import Derivatives
 from ._jets import MultiIndex
+from ._watch import ask_for
 
 CARRIED_ORDER = 2
 """The highest order that a plan can have."""
@@ -364,6 +365,7 @@ def recorded(
     ``values`` are weights and biases in forward order.
     """
     taking_part = values if 0 in plan.outputs else values[:-1]
+    ask_for([x, *taking_part])  # Paddle has a layer give all of its gradients, or fail
     found = _Operation.apply(plan, derivatives, as_rows(x), *taking_part)
     parts = found if isinstance(found, tuple | list) else [found]
     return [with_leading_of(x, part) for part in parts]

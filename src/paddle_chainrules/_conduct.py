@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import paddle
@@ -17,11 +17,27 @@ class Conduct:
             gets copies and is then looked at.
         reaches: whether it uses tensors that require gradients and are no arguments;
             None until the first call.
+
+    Args:
+        check_beyond: told what results depend on that was no argument; it may raise.
     """
 
-    def __init__(self, writes: bool | None = None, reaches: bool | None = None) -> None:
+    def __init__(
+        self,
+        writes: bool | None = None,
+        reaches: bool | None = None,
+        check_beyond: Callable[[set[int]], None] | None = None,
+    ) -> None:
         self.writes = writes
         self.reaches = reaches
+        self._check_beyond = check_beyond
+
+    def note_beyond(self, beyond: set[int]) -> None:
+        """What the results depend on and was no argument, as addresses of leaves."""
+        if self._check_beyond is not None:
+            self._check_beyond(beyond)
+        if self.reaches is None:
+            self.reaches = bool(beyond)
 
     @property
     def copies(self) -> bool:

@@ -112,6 +112,12 @@ def leaves_behind(tensors: Iterable[Tensor], stop: Iterable[Tensor] = ()) -> set
     return leaves
 
 
+def leaf_address(leaf: Tensor) -> int:
+    """The address of a leaf, as :func:`leaves_behind` has it."""
+    address: int = _node_of(leaf).node_ptr()
+    return address
+
+
 _let_go = ctypes.PYFUNCTYPE(None, ctypes.py_object)(("Py_DecRef", ctypes.pythonapi))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import paddle
@@ -15,12 +14,13 @@ from ._closed_form import Weights, weights_of
 from ._conduct import Conduct, copied, is_refused_write, versions
 from ._describe import Description, chain_formula
 from ._grad_mode import grad_mode
+from ._graph import leaves_behind
 from ._into import Primal, check_buffers, write
 from ._operators import Watch
 from ._params import DTYPES, Params, ParamSpec, dtype_name, same_dtype
 from ._recording import Recording, cut, own_memory, record, records_graph
 from ._sparse import RowSparse
-from ._watch import watched
+from ._watch import is_traced, watched
 from ._wrt import WRT, Wrt, asked_for, items_of, selected
 
 if TYPE_CHECKING:
@@ -37,7 +37,6 @@ def casts_automatically() -> bool:
 
 
 _NO_KEYWORDS = flatten_tree({})
-_NOTHING: AbstractContextManager[Any] = nullcontext()
 
 
 class _Inputs:
@@ -465,10 +464,12 @@ class Net(abc.ABC):
             return self._apply(values, *args, **kwargs, **constants)
 
         by_caller = False
-        traced = paddle.is_grad_enabled() and watched()
+        traced = enabled = paddle.is_grad_enabled() and watched()
         if not traced:
             by_caller = traced = records_graph(leaves, bool(conduct.reaches))
-        with grad_mode(traced):
+            first = conduct.reaches is None and not traced
+            enabled = traced or (first and paddle.is_grad_enabled())
+        with grad_mode(enabled):
             try:
                 if by_caller:
                     output = Watch((), by_caller=True).call(apply, given)
@@ -485,6 +486,8 @@ class Net(abc.ABC):
             else:
                 conduct.check(leaves, before)
             outputs, out_spec = flatten_tree(output)
+            if enabled and not traced:
+                conduct.note_beyond(leaves_behind(filter(is_traced, outputs)))
             held = [*leaves, *self._shared()]
             if constants:
                 held += flatten_tree(constants)[0]
@@ -493,13 +496,6 @@ class Net(abc.ABC):
     def _shared(self) -> Sequence[Tensor]:
         """What is the net's own, and not to be handed out."""
         return ()
-
-    def alone(self) -> AbstractContextManager[Any]:
-        """The lock of a net that one thread at a time can use.
-
-        To be taken before the turn to draw, never after.
-        """
-        return _NOTHING
 
     @property
     def _conduct(self) -> Conduct:

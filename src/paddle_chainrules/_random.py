@@ -70,10 +70,7 @@ def take_turns() -> None:
 
 
 def in_turn() -> AbstractContextManager[Any]:
-    """The turn to draw, or for whatever else takes one thread at a time in Paddle.
-
-    A net's own lock is taken before, never after.
-    """
+    """The turn to draw, or for whatever else takes one thread at a time in Paddle."""
     return _turn
 
 

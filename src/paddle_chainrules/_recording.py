@@ -119,9 +119,11 @@ def record(
     ]
     recording = Recording(leaves, targets, differentiable, outputs, watch, connected)
     if enabled and not connected and (conduct.reaches is not False or nested):
-        recording.connected = recording.reaches_beyond()
-        if conduct.reaches is None:
-            conduct.reaches = recording.connected
+        beyond = recording.beyond()
+        conduct.note_beyond(beyond)
+        recording.connected = bool(beyond)
+        if beyond and not (again or nested):
+            return record(fn, leaves, conduct, again=True)
     recording.forget()
     return outputs if recording.connected else cut(outputs, leaves), recording
 
@@ -138,10 +140,12 @@ def _target(leaf: Tensor, connected: bool, nested: bool) -> Tensor:
 
 
 def _apart(outputs: Sequence[Any], given: Sequence[Any]) -> list[Any]:
-    """The outputs, none of which is an input itself."""
+    """The outputs, none of which is an input itself, or a tensor of somebody else's."""
     inputs = set(map(id, given))
     return [
-        paddle.assign(leaf) if id(leaf) in inputs and is_differentiable(leaf) else leaf
+        paddle.assign(leaf)
+        if is_differentiable(leaf) and (leaf.is_leaf or id(leaf) in inputs)
+        else leaf
         for leaf in outputs
     ]
 
@@ -190,17 +194,17 @@ class Recording:
         """All that is differentiated by, the differentiable leaves first."""
         return [self._targets[i] for i in self.differentiable] + self._asked
 
-    def reaches_beyond(self) -> bool:
-        """Whether outputs depend on tensors that require gradients and are no leaf."""
+    def beyond(self) -> set[int]:
+        """What outputs depend on that requires gradients and is no leaf."""
         own = [*(self._targets[i] for i in self.differentiable), *self._made]
         beyond = leaves_behind(self._on_graph(), own)
         for made_of, found in self._nested if beyond else ():
             # Paddle makes leaves of its own within a gradient's graph.
             beyond -= leaves_behind(found) - leaves_behind(made_of)
-        return bool(beyond)
+        return beyond
 
     def forget(self) -> None:
-        """Let go of what only :meth:`reaches_beyond` needs."""
+        """Let go of what only :meth:`beyond` needs."""
         self._made, self._nested = [], []
 
     def gradients(

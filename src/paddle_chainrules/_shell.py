@@ -10,7 +10,14 @@ from __future__ import annotations
 import copy
 import functools
 import types
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, MutableSequence
+from collections.abc import (
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    MutableMapping,
+    MutableSequence,
+)
 from typing import Any
 
 import paddle
@@ -62,11 +69,96 @@ MutableMapping.register(_Slotted)
 MutableSequence.register(_Cell)
 
 
-def copied(layer: paddle.nn.Layer, tensors: Mapping[str, Tensor]) -> paddle.nn.Layer:
+class Shell:
+    """A layer without its tensors, which are put into it for a call.
+
+    Attributes:
+        layer: the layer, with None where tensors belong.
+    """
+
+    def __init__(self, layer: paddle.nn.Layer) -> None:
+        self.layer = layer
+        self._slots = slots_of(layer)
+        self._every = [slot for slots in self._slots.values() for slot in slots]
+        self._start: dict[tuple[str, str], Any] = {}
+        self._memories = [*_memories_of(layer)]
+        self.release()
+
+    def put(self, values: Mapping[str, Any]) -> None:
+        """Put tensors by name in all of their places."""
+        slots = self._slots
+        for name, value in values.items():
+            for container, key in slots.get(name, ()):
+                container[key] = value
+
+    def get(self, name: str) -> Tensor:
+        """What stands there now."""
+        container, key = self._slots[name][0]
+        found: Tensor = container[key]
+        return found
+
+    def mark(self) -> None:
+        """Put marks where tensors belong, for a copy of the layer."""
+        self.put({name: Mark(name) for name in self._slots})
+
+    def release(self) -> None:
+        """Leave no tensor of a caller in the layer."""
+        for container, key in self._every:
+            container[key] = None
+        for memory in self._memories:
+            memory.cache_clear()
+
+    def attributes(self) -> dict[tuple[str, str], Any]:
+        """All attributes of the layer and those in it, by layer and name."""
+        return {
+            (path, name): value
+            for path, layer in self.layer.named_sublayers(include_self=True)
+            for name, value in vars(layer).items()
+        }
+
+    def kept_since(self, before: Mapping[tuple[str, str], Any]) -> set[tuple[str, str]]:
+        """Attributes that hold another tensor than before, and may not be constant."""
+        return {
+            place
+            for place, value in self.attributes().items()
+            if isinstance(value, Tensor) and before.get(place) is not value
+        }
+
+    def restore(
+        self,
+        places: Iterable[tuple[str, str]],
+        before: Mapping[tuple[str, str], Any] | None = None,
+    ) -> None:
+        """Put attributes back to what they were, or what they were the last time."""
+        if before is not None:
+            self._start = {place: before.get(place, _ABSENT) for place in places}
+        layers = dict(self.layer.named_sublayers(include_self=True))
+        for path, name in places:
+            value = self._start.get((path, name), _ABSENT)
+            if value is not _ABSENT:
+                setattr(layers[path], name, value)
+            elif name in vars(layers[path]):
+                delattr(layers[path], name)
+
+
+_ABSENT = object()
+
+
+def _memories_of(layer: paddle.nn.Layer) -> Iterator[Any]:
+    """Methods that remember their results (``functools.lru_cache``)."""
+    for kind in {kind for part in layer.sublayers(True) for kind in type(part).__mro__}:
+        for value in vars(kind).values():
+            if callable(getattr(value, "cache_clear", None)):
+                yield value
+
+
+def copied(
+    layer: paddle.nn.Layer, tensors: Mapping[str, Tensor], shared: bool = False
+) -> paddle.nn.Layer:
     """A deep copy that holds marks in place of the named tensors.
 
-    Every other tensor is copied. Functions that close over part of the layer close over
-    its copy in the copy.
+    Every other tensor is copied, or shared. Functions that close over part of the layer
+    close over its copy in the copy.
 
     Raises:
         TypeError: it holds what can't be copied, or a tensor where no mark can stand.
@@ -76,7 +168,7 @@ def copied(layer: paddle.nn.Layer, tensors: Mapping[str, Tensor]) -> paddle.nn.L
     memo: dict[int, Any] = dict(marks)
     for value in _tensors_in(layer):
         if id(value) not in memo and value._is_initialized():
-            memo[id(value)] = value.detach().clone()
+            memo[id(value)] = value if shared else value.detach().clone()
     try:
         found = copy.deepcopy(layer, memo)
     except Exception as error:

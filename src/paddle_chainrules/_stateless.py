@@ -6,8 +6,9 @@ import dataclasses
 import inspect
 import pickle
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any
 
@@ -18,10 +19,11 @@ from ._autodiff import Tree
 from ._chain import Chain, chain_of
 from ._conduct import Conduct
 from ._describe import Description
+from ._graph import leaf_address
 from ._net import Net
 from ._params import Params, ParamSpec
 from ._random import checked_seed, drawing_from
-from ._shell import Mark, copied, slots_of
+from ._shell import Shell, copied
 from ._wrt import Wrt, items_of, selected
 
 RESERVED = frozenset({"buffers", "seed"})
@@ -82,7 +84,8 @@ class StatelessLayer(Net):
       same seed gives the same dropout, and the program's own numbers go on as if none
       had been drawn; without it they are the program's.
 
-    Calls from several threads take turns.
+    Each thread that calls has a copy of the layer's structure, and so has a call within
+    a call. Tensors that the layer keeps in its attributes are forgotten after a call.
     """
 
     def __init__(self, layer: paddle.nn.Layer, frozen: Wrt = ()) -> None:
@@ -103,33 +106,51 @@ class StatelessLayer(Net):
         self._spec = ParamSpec.of(params)
         self._buffers = {n: b.detach().clone() for n, b in buffers.items()}
         self._aliases = _aliases(layer, params, buffers)
+        self._originals = {
+            n: (leaf_address(p), weakref.ref(p)) for n, p in params.items()
+        }
         self._adopt(copied(layer, {**params, **buffers}))
         self._ambiguous = _parameters_of(layer.forward) & RESERVED
 
-    def _adopt(self, shell: paddle.nn.Layer) -> None:
+    def _adopt(self, layer: paddle.nn.Layer) -> None:
         """Take a layer of this net's own, with marks where its tensors belong."""
-        slots = slots_of(shell)
-        self._shell = shell
-        self._param_slots = {n: slots.get(n, []) for n in self._spec.names}
-        self._buffer_slots = {n: slots.get(n, []) for n in self._buffers}
-        self._slots = [slot for places in slots.values() for slot in places]
-        self._release()
+        self._shell = Shell(layer)
+        self._free: list[Shell] = []
         self._lock = threading.RLock()
-        self._chain = None if self._buffers else chain_of(shell, self._spec)
-        self._calls = Conduct()
+        self._chain = None if self._buffers else chain_of(layer, self._spec)
+        self._calls = Conduct(check_beyond=self._refuse_originals)
+        self._keeps: set[tuple[str, str]] = set()
+
+    def _refuse_originals(self, beyond: set[int]) -> None:
+        """Refuse results that depend on the layer's own parameters.
+
+        Raises:
+            TypeError: they do.
+        """
+        for name, (address, original) in self._originals.items():
+            if address in beyond and original() is not None:
+                kind = type(self._shell.layer).__name__
+                raise TypeError(
+                    f"{kind}.forward uses its own parameter {name!r} and not the one "
+                    "given: it is reached through a weak reference, a variable of the "
+                    "class or module, or a function of these, where stateless can't "
+                    "replace it; reach it through an attribute of the layer"
+                )
 
     @contextmanager
     def _marked(self) -> Iterator[paddle.nn.Layer]:
         """The layer with marks where its tensors belong, to be copied."""
         with self._lock:
             try:
-                for places in (self._param_slots, self._buffer_slots):
-                    for name, slots in places.items():
-                        for container, key in slots:
-                            container[key] = Mark(name)
-                yield self._shell
+                self._shell.mark()
+                yield self._shell.layer
             finally:
-                self._release()
+                self._shell.release()
+
+    def _one_more(self) -> Shell:
+        """A shell for a call while all others are in calls."""
+        with self._marked() as own:
+            return Shell(copied(own, {}, shared=True))
 
     def __deepcopy__(self, memo: dict[int, Any]) -> StatelessLayer:
         return self._with(lambda shell: None)
@@ -142,12 +163,13 @@ class StatelessLayer(Net):
     def _with(self, change: Callable[[paddle.nn.Layer], object]) -> StatelessLayer:
         """A net like this one with a layer of its own that is changed first."""
         with self._marked() as own:
-            shell = copied(own, {})
-        change(shell)
+            layer = copied(own, {})
+        change(layer)
         other = StatelessLayer.__new__(StatelessLayer)
         vars(other).update(vars(self))
         other._buffers = {n: b.clone() for n, b in self._buffers.items()}
-        other._adopt(shell)
+        other._originals = {}
+        other._adopt(layer)
         return other
 
     def in_mode(self, training: bool) -> StatelessLayer:
@@ -155,13 +177,10 @@ class StatelessLayer(Net):
 
         Params and buffers of the one are params and buffers of the other.
         """
-        layers = self._shell.sublayers(include_self=True)
+        layers = self._shell.layer.sublayers(include_self=True)
         if all(layer.training == training for layer in layers):
             return self
         return self._with(lambda shell: shell.train() if training else shell.eval())
-
-    def alone(self) -> AbstractContextManager[Any]:
-        return self._lock
 
     @property
     def spec(self) -> ParamSpec:
@@ -181,12 +200,13 @@ class StatelessLayer(Net):
     @property
     def training(self) -> bool:
         """The mode that the layer had: dropout and BatchNorm behave accordingly."""
-        return bool(self._shell.training)
+        return bool(self._shell.layer.training)
 
     def __repr__(self) -> str:
+        kind = type(self._shell.layer).__name__
         return (
-            f"StatelessLayer({type(self._shell).__name__}, {len(self._spec.names)} "
-            f"parameters of {self._spec.size} elements)"
+            f"StatelessLayer({kind}, {len(self._spec.names)} parameters of "
+            f"{self._spec.size} elements)"
         )
 
     def describe(self) -> Description:
@@ -203,7 +223,7 @@ class StatelessLayer(Net):
         if self._chain is not None:
             return super()._formula()
         mode = "training" if self.training else "evaluation"
-        return f"y = {type(self._shell).__name__}(...) in {mode}"
+        return f"y = {type(self._shell.layer).__name__}(...) in {mode}"
 
     @property
     def buffers(self) -> Mapping[str, Tensor]:
@@ -235,10 +255,10 @@ class StatelessLayer(Net):
     def _split(self, kwargs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Buffers and seed, checked, as :meth:`_apply` takes them, and the others."""
         if ambiguous := self._ambiguous & kwargs.keys():
+            kind = type(self._shell.layer).__name__
             raise TypeError(
-                f"{sorted(ambiguous)} are keyword arguments of "
-                f"{type(self._shell).__name__}'s own and of every stateless net's; "
-                "give the layer's own by position"
+                f"{sorted(ambiguous)} are keyword arguments of {kind}'s own and of "
+                "every stateless net's; give the layer's own by position"
             )
         seed, buffers = checked_seed(kwargs.get("seed")), kwargs.get("buffers")
         constants: dict[str, Any] = {} if seed is None else {"_seed": seed}
@@ -278,32 +298,35 @@ class StatelessLayer(Net):
         **kwargs: Any,
     ) -> Tree:
         buffers = self._buffers if _buffers is None else _buffers
-        with self._lock, drawing_from(_seed):
+        try:
+            shell = self._free.pop()
+        except IndexError:
+            shell = self._one_more()
+        before = shell.attributes() if self._conduct.writes is None else None
+        with drawing_from(_seed):
             try:
-                for name, value in params.items():
-                    for container, key in self._param_slots[name]:
-                        container[key] = value
-                for name, value in buffers.items():
-                    fresh = value.detach()
-                    if name not in self._frozen or self._conduct.copies:
-                        fresh = fresh.clone()  # the layer may write into it
-                    for container, key in self._buffer_slots[name]:
-                        container[key] = fresh
-                output = self._shell(*args, **kwargs)
+                shell.put(params)
+                if buffers:
+                    shell.put(self._fresh(buffers))
+                output = shell.layer(*args, **kwargs)
                 if _buffers is None:
                     return output
-                new = {}
-                for name, slots in self._buffer_slots.items():
-                    container, key = slots[0]
-                    new[name] = container[key].detach()
-                return output, new
+                return output, {name: shell.get(name).detach() for name in buffers}
             finally:
-                self._release()
+                if before is not None:
+                    self._keeps = shell.kept_since(before)
+                if self._keeps:
+                    shell.restore(self._keeps, before)
+                shell.release()
+                self._free.append(shell)
 
-    def _release(self) -> None:
-        """Leave no tensor of a caller in the shell."""
-        for container, key in self._slots:
-            container[key] = None
+    def _fresh(self, buffers: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Buffers for a call, which may write into those that are not frozen."""
+        kept = () if self._conduct.copies else self._frozen
+        return {
+            name: value.detach() if name in kept else value.detach().clone()
+            for name, value in buffers.items()
+        }
 
 
 def _parameters_of(function: Any) -> set[str]:
@@ -329,5 +352,6 @@ def _restored(shell: bytes, kept: dict[str, Any]) -> StatelessLayer:
     """A net from what its pickle holds."""
     net = StatelessLayer.__new__(StatelessLayer)
     vars(net).update(kept)
+    net._originals = {}
     net._adopt(pickle.loads(shell))
     return net

@@ -89,6 +89,13 @@ def as_leaf(constant: Tensor) -> Tensor:
     return made
 
 
+def ask_for(tensors: Sequence[Tensor]) -> None:
+    """Have every recording under way differentiate by these too."""
+    stack = recordings()
+    if stack:
+        Context(stack).ask([t for t in tensors if not t.stop_gradient])
+
+
 def note_gradients(of: Sequence[Tensor], found: Sequence[Tensor | None]) -> None:
     """Have every recording under way know of differentiable gradients."""
     stack = recordings()

@@ -315,7 +315,7 @@ class Recorded(Bound):
         """The pullback once more, with the random numbers of the first time."""
         args, kwargs = self._arguments(leaves)
         pullback: RecordedPullback
-        with self._net.alone(), drawing_from(state):
+        with drawing_from(state):
             _, pullback, *_ = self._recorded(args, kwargs)
         return pullback
 

@@ -41,7 +41,9 @@ real = _kind(_signed)
 positive = _kind(lambda rng, shape: rng.uniform(0.3, 1.7, shape))
 unit = _kind(lambda rng, shape: rng.uniform(0.15, 0.85, shape))
 above_one = _kind(lambda rng, shape: rng.uniform(1.3, 2.7, shape))
-spread = _kind(lambda rng, shape: rng.permutation(int(np.prod(shape))).reshape(shape) / 7)
+spread = _kind(
+    lambda rng, shape: rng.permutation(int(np.prod(shape))).reshape(shape) / 7
+)
 """All entries apart: for maxima, medians and sorting."""
 definite = _kind(_definite)
 """Symmetric, positive definite."""

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import paddle
-from paddle import nn
-
 from inputs import Input, ints, mask, positive, real, spread, unit
+from paddle import nn
 
 
 class Case(NamedTuple):
@@ -26,7 +25,9 @@ class Case(NamedTuple):
 TABLE: dict[str, Case] = {}
 
 
-def add(name: str, make: Callable[[], nn.Layer], *inputs: Input, **options: Any) -> None:
+def add(
+    name: str, make: Callable[[], nn.Layer], *inputs: Input, **options: Any
+) -> None:
     assert name not in TABLE, name
     TABLE[name] = Case(make, inputs, **options)
 
@@ -37,19 +38,63 @@ def both(name: str, make: Callable[[], nn.Layer], *inputs: Input) -> None:
     add(f"{name}, evaluation", make, *inputs, training=False)
 
 
-def thawed(name: str, make: Callable[[], nn.Layer], *inputs: Input, **options: Any) -> None:
+def thawed(
+    name: str, make: Callable[[], nn.Layer], *inputs: Input, **options: Any
+) -> None:
     """Whole, with its weights frozen, and with its biases frozen."""
     add(name, make, *inputs, **options)
-    add(f"{name}, weights frozen", make, *inputs, frozen=lambda n: "weight" in n, **options)
-    add(f"{name}, biases frozen", make, *inputs, frozen=lambda n: "bias" in n, **options)
+    add(
+        f"{name}, weights frozen",
+        make,
+        *inputs,
+        frozen=lambda n: "weight" in n,
+        **options,
+    )
+    add(
+        f"{name}, biases frozen", make, *inputs, frozen=lambda n: "bias" in n, **options
+    )
 
 
 # Activations, behind a Linear layer.
-for name in """CELU ELU GELU Hardshrink Hardsigmoid Hardswish Hardtanh LeakyReLU LogSigmoid LogSoftmax Mish ReLU
-ReLU6 SELU Sigmoid Silu Softmax Softplus Softshrink Softsign Swish Tanh Tanhshrink ThresholdedReLU GLU""".split():
-    add(name, lambda name=name: nn.Sequential(nn.Linear(3, 4), getattr(nn, name)()), real(2, 3))
+for name in [
+    "CELU",
+    "ELU",
+    "GELU",
+    "Hardshrink",
+    "Hardsigmoid",
+    "Hardswish",
+    "Hardtanh",
+    "LeakyReLU",
+    "LogSigmoid",
+    "LogSoftmax",
+    "Mish",
+    "ReLU",
+    "ReLU6",
+    "SELU",
+    "Sigmoid",
+    "Silu",
+    "Softmax",
+    "Softplus",
+    "Softshrink",
+    "Softsign",
+    "Swish",
+    "Tanh",
+    "Tanhshrink",
+    "ThresholdedReLU",
+    "GLU",
+]:
+    add(
+        name,
+        lambda name=name: nn.Sequential(nn.Linear(3, 4), getattr(nn, name)()),
+        real(2, 3),
+    )
 add("PReLU", lambda: nn.Sequential(nn.Linear(3, 4), nn.PReLU(4)), real(2, 3))
-add("PReLU, frozen", lambda: nn.Sequential(nn.Linear(3, 4), nn.PReLU(4)), real(2, 3), frozen=lambda n: n == "1._weight")
+add(
+    "PReLU, frozen",
+    lambda: nn.Sequential(nn.Linear(3, 4), nn.PReLU(4)),
+    real(2, 3),
+    frozen=lambda n: n == "1._weight",
+)
 add("Maxout", lambda: nn.Maxout(2), spread(2, 4, 3, 1))
 add("Softmax2D", nn.Softmax2D, real(2, 3, 2, 2))
 both("RReLU", lambda: nn.Sequential(nn.Linear(3, 4), nn.RReLU(0.2, 0.2)), real(2, 3))
@@ -68,10 +113,22 @@ for n, shape in (1, (2, 2, 6)), (2, (1, 2, 4, 5)), (3, (1, 2, 3, 3, 4)):
 add("Conv2D, groups", lambda: nn.Conv2D(4, 6, 2, groups=2), real(1, 4, 3, 4))
 add("Conv2D, depthwise", lambda: nn.Conv2D(3, 3, 2, groups=3), real(1, 3, 3, 4))
 add("Conv2D, dilated", lambda: nn.Conv2D(2, 3, 2, dilation=2), real(1, 2, 4, 5))
-add("Conv2D, channels last", lambda: nn.Conv2D(2, 3, 2, data_format="NHWC"), real(1, 4, 5, 2))
+add(
+    "Conv2D, channels last",
+    lambda: nn.Conv2D(2, 3, 2, data_format="NHWC"),
+    real(1, 4, 5, 2),
+)
 for mode in ("reflect", "replicate", "circular"):
-    add(f"Conv2D, {mode}", lambda mode=mode: nn.Conv2D(2, 3, 3, padding=1, padding_mode=mode), real(1, 2, 4, 5))
-add("Conv2DTranspose, strided", lambda: nn.Conv2DTranspose(2, 3, 2, 2, output_padding=1), real(1, 2, 3, 3))
+    add(
+        f"Conv2D, {mode}",
+        lambda mode=mode: nn.Conv2D(2, 3, 3, padding=1, padding_mode=mode),
+        real(1, 2, 4, 5),
+    )
+add(
+    "Conv2DTranspose, strided",
+    lambda: nn.Conv2DTranspose(2, 3, 2, 2, output_padding=1),
+    real(1, 2, 3, 3),
+)
 add("Unfold", lambda: nn.Unfold(2), real(1, 2, 3, 4))
 add("Fold", lambda: nn.Fold([3, 4], 2), real(1, 8, 6))
 
@@ -97,13 +154,28 @@ for name, (norm, shape) in NORMS.items():
         return layer
 
     both(name, shaken, real(*shape))
-    add(f"{name}, plain", lambda shaken=shaken, plain=plain: shaken(**plain), real(*shape))
+    add(
+        f"{name}, plain",
+        lambda shaken=shaken, plain=plain: shaken(**plain),
+        real(*shape),
+    )
     if "Instance" in name:
         continue
-    add(f"{name}, no scale", lambda shaken=shaken: shaken(weight_attr=False), real(*shape))
-    add(f"{name}, no shift", lambda shaken=shaken: shaken(bias_attr=False), real(*shape))
+    add(
+        f"{name}, no scale",
+        lambda shaken=shaken: shaken(weight_attr=False),
+        real(*shape),
+    )
+    add(
+        f"{name}, no shift", lambda shaken=shaken: shaken(bias_attr=False), real(*shape)
+    )
     for part in ("scale", "weight"), ("bias", "bias"):
-        add(f"{name}, {part[0]} frozen", shaken, real(*shape), frozen=lambda n, p=part: n in part_names(p))
+        add(
+            f"{name}, {part[0]} frozen",
+            shaken,
+            real(*shape),
+            frozen=lambda n, p=part: n in part_names(p),
+        )
     add(f"{name}, frozen", shaken, real(*shape), frozen=lambda n: True)
 
 
@@ -111,23 +183,53 @@ def part_names(part: tuple[str, str]) -> tuple[str, ...]:
     return part
 
 
-both("BatchNorm1D, of the program", lambda: nn.BatchNorm1D(4, use_global_stats=True), real(5, 4))
+both(
+    "BatchNorm1D, of the program",
+    lambda: nn.BatchNorm1D(4, use_global_stats=True),
+    real(5, 4),
+)
 add("LocalResponseNorm", lambda: nn.LocalResponseNorm(3), real(2, 4, 3))
 for mode in True, False:
-    add(f"spectral_norm of a Linear layer, training={mode}", lambda: nn.utils.spectral_norm(nn.Linear(3, 4)), real(2, 3), training=mode, constant_writes=mode)
-add("weight_norm of a Linear layer", lambda: nn.utils.weight_norm(nn.Linear(3, 4)), real(2, 3))
+    add(
+        f"spectral_norm of a Linear layer, training={mode}",
+        lambda: nn.utils.spectral_norm(nn.Linear(3, 4)),
+        real(2, 3),
+        training=mode,
+        constant_writes=mode,
+    )
+add(
+    "weight_norm of a Linear layer",
+    lambda: nn.utils.weight_norm(nn.Linear(3, 4)),
+    real(2, 3),
+)
 
 # Pooling, padding, resizing.
 for n, shape in (1, (2, 3, 8)), (2, (1, 2, 4, 6)), (3, (1, 2, 4, 4, 2)):
     for kind in "Avg", "Max":
-        add(f"{kind}Pool{n}D", lambda pool=getattr(nn, f"{kind}Pool{n}D"): pool(2), spread(*shape))
-        add(f"Adaptive{kind}Pool{n}D", lambda pool=getattr(nn, f"Adaptive{kind}Pool{n}D"): pool(2), spread(*shape))
+        add(
+            f"{kind}Pool{n}D",
+            lambda pool=getattr(nn, f"{kind}Pool{n}D"): pool(2),
+            spread(*shape),
+        )
+        add(
+            f"Adaptive{kind}Pool{n}D",
+            lambda pool=getattr(nn, f"Adaptive{kind}Pool{n}D"): pool(2),
+            spread(*shape),
+        )
     add(f"Pad{n}D", lambda pad=getattr(nn, f"Pad{n}D"): pad(1), real(*shape))
-add("MaxPool2D, with mask", lambda: nn.MaxPool2D(2, return_mask=True), spread(1, 2, 4, 4))
+add(
+    "MaxPool2D, with mask",
+    lambda: nn.MaxPool2D(2, return_mask=True),
+    spread(1, 2, 4, 4),
+)
 add("LPPool2D", lambda: nn.LPPool2D(3, 2), positive(1, 2, 4, 4))
 add("ZeroPad2D", lambda: nn.ZeroPad2D(1), real(1, 2, 3, 4))
 for mode in "nearest", "bilinear", "bicubic":
-    add(f"Upsample, {mode}", lambda mode=mode: nn.Upsample([5, 7], mode=mode), real(1, 2, 3, 4))
+    add(
+        f"Upsample, {mode}",
+        lambda mode=mode: nn.Upsample([5, 7], mode=mode),
+        real(1, 2, 3, 4),
+    )
 add("PixelShuffle", lambda: nn.PixelShuffle(2), real(1, 8, 2, 3))
 add("PixelUnshuffle", lambda: nn.PixelUnshuffle(2), real(1, 2, 4, 6))
 add("ChannelShuffle", lambda: nn.ChannelShuffle(2), real(1, 4, 2, 3))
@@ -139,18 +241,61 @@ for name in "LSTM", "GRU", "SimpleRNN":
     rnn = getattr(nn, name)
     thawed(name, lambda rnn=rnn: rnn(3, 4), real(2, 5, 3))
     add(f"{name}, evaluation", lambda rnn=rnn: rnn(3, 4), real(2, 5, 3), training=False)
-    add(f"{name}, frozen", lambda rnn=rnn: rnn(3, 4), real(2, 5, 3), frozen=lambda n: True)
-    add(f"{name}, two layers, both ways", lambda rnn=rnn: rnn(3, 2, num_layers=2, direction="bidirect"), real(2, 4, 3))
+    add(
+        f"{name}, frozen",
+        lambda rnn=rnn: rnn(3, 4),
+        real(2, 5, 3),
+        frozen=lambda n: True,
+    )
+    add(
+        f"{name}, two layers, both ways",
+        lambda rnn=rnn: rnn(3, 2, num_layers=2, direction="bidirect"),
+        real(2, 4, 3),
+    )
     add(f"{name}Cell", lambda cell=getattr(nn, f"{name}Cell"): cell(3, 4), real(2, 3))
-add("LSTM, initial states", lambda: Stated(), real(2, 3, 3), real(1, 2, 4), real(1, 2, 4))
+add(
+    "LSTM, initial states",
+    lambda: Stated(),
+    real(2, 3, 3),
+    real(1, 2, 4),
+    real(1, 2, 4),
+)
 add("RNN of a cell", lambda: nn.RNN(nn.GRUCell(3, 4)), real(2, 3, 3))
-add("BiRNN", lambda: nn.BiRNN(nn.SimpleRNNCell(3, 2), nn.SimpleRNNCell(3, 2)), real(2, 3, 3))
+add(
+    "BiRNN",
+    lambda: nn.BiRNN(nn.SimpleRNNCell(3, 2), nn.SimpleRNNCell(3, 2)),
+    real(2, 3, 3),
+)
 thawed("MultiHeadAttention", lambda: nn.MultiHeadAttention(4, 2), real(2, 3, 4))
-add("MultiHeadAttention, key and value", lambda: nn.MultiHeadAttention(4, 2), real(2, 3, 4), real(2, 5, 4), real(2, 5, 4))
-both("TransformerEncoderLayer", lambda: nn.TransformerEncoderLayer(4, 2, 6, 0.0), real(2, 3, 4))
-add("TransformerEncoder", lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(4, 2, 6, 0.0), 2), real(1, 3, 4))
-add("TransformerDecoderLayer", lambda: nn.TransformerDecoderLayer(4, 2, 6, 0.0), real(1, 3, 4), real(1, 2, 4))
-add("Transformer", lambda: nn.Transformer(4, 2, 1, 1, 6, 0.0), real(1, 3, 4), real(1, 2, 4))
+add(
+    "MultiHeadAttention, key and value",
+    lambda: nn.MultiHeadAttention(4, 2),
+    real(2, 3, 4),
+    real(2, 5, 4),
+    real(2, 5, 4),
+)
+both(
+    "TransformerEncoderLayer",
+    lambda: nn.TransformerEncoderLayer(4, 2, 6, 0.0),
+    real(2, 3, 4),
+)
+add(
+    "TransformerEncoder",
+    lambda: nn.TransformerEncoder(nn.TransformerEncoderLayer(4, 2, 6, 0.0), 2),
+    real(1, 3, 4),
+)
+add(
+    "TransformerDecoderLayer",
+    lambda: nn.TransformerDecoderLayer(4, 2, 6, 0.0),
+    real(1, 3, 4),
+    real(1, 2, 4),
+)
+add(
+    "Transformer",
+    lambda: nn.Transformer(4, 2, 1, 1, 6, 0.0),
+    real(1, 3, 4),
+    real(1, 2, 4),
+)
 
 # Embeddings, distances, losses.
 thawed("Embedding", lambda: nn.Embedding(5, 3), ints(5, 2, 4))
@@ -158,21 +303,40 @@ add("Embedding, padding", lambda: nn.Embedding(5, 3, padding_idx=1), ints(5, 2, 
 add("Embedding, sparse", lambda: nn.Embedding(5, 3, sparse=True), ints(5, 2, 4))
 add("CosineSimilarity", lambda: nn.CosineSimilarity(1), real(3, 4), real(3, 4))
 add("PairwiseDistance", lambda: nn.PairwiseDistance(), real(3, 4), real(3, 4))
-for name in "MSELoss L1Loss SmoothL1Loss".split():
+for name in ["MSELoss", "L1Loss", "SmoothL1Loss"]:
     add(name, getattr(nn, name), real(3, 4), real(3, 4))
 add("KLDivLoss", nn.KLDivLoss, real(3, 4), unit(3, 4))
 add("BCELoss", nn.BCELoss, unit(3, 4), unit(3, 4))
 add("BCEWithLogitsLoss", nn.BCEWithLogitsLoss, real(3, 4), unit(3, 4))
 add("CrossEntropyLoss", nn.CrossEntropyLoss, real(5, 4), ints(4, 5))
-add("CrossEntropyLoss, soft", lambda: nn.CrossEntropyLoss(soft_label=True, use_softmax=True), real(5, 4), unit(5, 4))
+add(
+    "CrossEntropyLoss, soft",
+    lambda: nn.CrossEntropyLoss(soft_label=True, use_softmax=True),
+    real(5, 4),
+    unit(5, 4),
+)
 add("NLLLoss", nn.NLLLoss, real(5, 4), ints(4, 5))
 add("PoissonNLLLoss", nn.PoissonNLLLoss, real(3, 4), positive(3, 4))
 add("GaussianNLLLoss", nn.GaussianNLLLoss, real(3, 4), real(3, 4), positive(3, 4))
 add("TripletMarginLoss", nn.TripletMarginLoss, real(3, 4), real(3, 4), real(3, 4))
 add("HSigmoidLoss", lambda: nn.HSigmoidLoss(5, 4), real(3, 5), ints(4, 3, 1))
-add("Dropout, evaluation", lambda: nn.Sequential(nn.Linear(3, 8), nn.Dropout(0.5)), real(2, 3), training=False)
-for name, shape in ("Dropout", (4, 6)), ("Dropout2D", (2, 4, 2, 2)), ("AlphaDropout", (4, 6)):
-    add(f"{name}, seeded", lambda name=name: getattr(nn, name)(0.5), real(*shape), seeded=True)
+add(
+    "Dropout, evaluation",
+    lambda: nn.Sequential(nn.Linear(3, 8), nn.Dropout(0.5)),
+    real(2, 3),
+    training=False,
+)
+for name, shape in (
+    ("Dropout", (4, 6)),
+    ("Dropout2D", (2, 4, 2, 2)),
+    ("AlphaDropout", (4, 6)),
+):
+    add(
+        f"{name}, seeded",
+        lambda name=name: getattr(nn, name)(0.5),
+        real(*shape),
+        seeded=True,
+    )
 
 
 # Layers as they are in the wild.
@@ -199,7 +363,9 @@ class Wild(nn.Layer):
         return self.formula(self, x)
 
 
-def wild(name: str, formula: Callable[..., Any], *inputs: Input, **options: Any) -> None:
+def wild(
+    name: str, formula: Callable[..., Any], *inputs: Input, **options: Any
+) -> None:
     add(name, lambda: Wild(formula), *(inputs or (real(2, 3),)), **options)
 
 
@@ -283,7 +449,13 @@ def view_of_input(self: Any, x: Any) -> Any:
 
 def mixed_outputs(self: Any, x: Any) -> Any:
     h = self.linear(x)
-    return {"h": h, "best": h.argmax(1), "name": "wild", "none": None, "more": [h.sum()]}
+    return {
+        "h": h,
+        "best": h.argmax(1),
+        "name": "wild",
+        "none": None,
+        "more": [h.sum()],
+    }
 
 
 def indexed(self: Any, x: Any) -> Any:
@@ -311,7 +483,9 @@ def crossed(self: Any, x: Any) -> Any:
 
 def fourier(self: Any, x: Any) -> Any:
     spectrum = paddle.fft.rfft(self.linear(x))
-    return paddle.fft.irfft(spectrum * paddle.complex(self.scale[:2], self.scale[1:]), 3)
+    return paddle.fft.irfft(
+        spectrum * paddle.complex(self.scale[:2], self.scale[1:]), 3
+    )
 
 
 def fourier_features(self: Any, x: Any) -> Any:
@@ -357,7 +531,12 @@ for formula in (
     options = {"constant_writes": formula in (set_parameter, assign_parameter, clipped)}
     wild(formula.__name__.replace("_", " "), formula, **options)
     if formula not in (solved, own_input):
-        wild(f"{formula.__name__.replace('_', ' ')}, weights frozen", formula, frozen=lambda n: "weight" in n, **options)
+        wild(
+            f"{formula.__name__.replace('_', ' ')}, weights frozen",
+            formula,
+            frozen=lambda n: "weight" in n,
+            **options,
+        )
 
 
 class BufferInTuple(nn.Layer):
@@ -398,7 +577,9 @@ class Hooked(nn.Layer):
         super().__init__()
         self.linear = nn.Linear(3, 4)
         self.gate = nn.Linear(3, 4)
-        self.linear.register_forward_post_hook(lambda layer, x, y: y * paddle.tanh(self.gate(x[0])))
+        self.linear.register_forward_post_hook(
+            lambda layer, x, y: y * paddle.tanh(self.gate(x[0]))
+        )
 
     def forward(self, x: Any) -> Any:
         return self.linear(x)
@@ -417,7 +598,11 @@ class Masked(nn.Layer):
 
 
 add("integers and masks", Masked, real(3, 4), ints(5, 3), mask(3))
-add("to_static", lambda: paddle.jit.to_static(nn.Sequential(nn.Linear(3, 4), nn.Tanh())), real(2, 3))
+add(
+    "to_static",
+    lambda: paddle.jit.to_static(nn.Sequential(nn.Linear(3, 4), nn.Tanh())),
+    real(2, 3),
+)
 add("LayerList and ParameterList", lambda: Listed(), real(2, 3))
 
 
@@ -435,16 +620,44 @@ class Listed(nn.Layer):
 
 
 # Small nets of the usual kinds.
-add("perceptron", lambda: nn.Sequential(nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 4), nn.GELU(), nn.Linear(4, 2)), real(2, 3))
-both("convolutional net", lambda: nn.Sequential(nn.Conv2D(1, 2, 2), nn.BatchNorm2D(2), nn.Softplus(), nn.AvgPool2D(2), nn.Flatten(), nn.Linear(8, 2)), real(2, 1, 5, 5))
-both("norms in a row", lambda: nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.Tanh(), nn.BatchNorm1D(4), nn.Linear(4, 2)), real(5, 3))
+add(
+    "perceptron",
+    lambda: nn.Sequential(
+        nn.Linear(3, 5), nn.Tanh(), nn.Linear(5, 4), nn.GELU(), nn.Linear(4, 2)
+    ),
+    real(2, 3),
+)
+both(
+    "convolutional net",
+    lambda: nn.Sequential(
+        nn.Conv2D(1, 2, 2),
+        nn.BatchNorm2D(2),
+        nn.Softplus(),
+        nn.AvgPool2D(2),
+        nn.Flatten(),
+        nn.Linear(8, 2),
+    ),
+    real(2, 1, 5, 5),
+)
+both(
+    "norms in a row",
+    lambda: nn.Sequential(
+        nn.Linear(3, 4), nn.LayerNorm(4), nn.Tanh(), nn.BatchNorm1D(4), nn.Linear(4, 2)
+    ),
+    real(5, 3),
+)
 add("residual block", lambda: Residual(), real(1, 2, 4, 3))
 
 
 class Residual(nn.Layer):
     def __init__(self) -> None:
         super().__init__()
-        self.body = nn.Sequential(nn.Conv2D(2, 2, 3, padding=1), nn.GroupNorm(1, 2), nn.Silu(), nn.Conv2D(2, 2, 3, padding=1))
+        self.body = nn.Sequential(
+            nn.Conv2D(2, 2, 3, padding=1),
+            nn.GroupNorm(1, 2),
+            nn.Silu(),
+            nn.Conv2D(2, 2, 3, padding=1),
+        )
 
     def forward(self, x: Any) -> Any:
         return x + self.body(x)

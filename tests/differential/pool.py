@@ -33,7 +33,7 @@ class Worker:
             [sys.executable, str(HERE / "worker.py")],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=open("/tmp/worker.err","a"),
+            stderr=open("/tmp/worker.err", "a"),
             env=environment,
             text=True,
             bufsize=1,

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import functions
-import layers
 from verdicts import Verdict, of_function, of_layer
+
+import layers
 
 Begin = Callable[[str], Any]
 

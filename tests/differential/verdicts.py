@@ -86,9 +86,9 @@ class Differences:
 
         def central(step: float) -> list[Array]:
             plus, minus = (
-                self._at({
-                    i: self._arrays[i] + s * step * d for i, d in directions.items()
-                })
+                self._at(
+                    {i: self._arrays[i] + s * step * d for i, d in directions.items()}
+                )
                 for s in (1, -1)
             )
             return [(a - b) / (2 * step) for a, b in zip(plus, minus, strict=True)]
@@ -96,9 +96,7 @@ class Differences:
         pairs = zip(central(STEP), central(STEP / 2), strict=True)
         coarse_fine = [*pairs]
         found = [(4 * fine - coarse) / 3 for coarse, fine in coarse_fine]
-        off = max(
-            (np.abs(a - b).max() for a, b in coarse_fine if a.size), default=0.0
-        )
+        off = max((np.abs(a - b).max() for a, b in coarse_fine if a.size), default=0.0)
         return found, float(off)
 
     def gradients(self, cotangents: Sequence[Array | None]) -> dict[int, Array]:
@@ -168,7 +166,9 @@ class Question:
         except Exception as error:
             self.verdicts.append(Verdict(asked, *judged(error)))
         else:
-            scale = max((float(np.abs(e).max(initial=0)) for _, e in pairs), default=0.0)
+            scale = max(
+                (float(np.abs(e).max(initial=0)) for _, e in pairs), default=0.0
+            )
             faults = [why for f, e in pairs if (why := apart(f, e, scale, self._rough))]
             verdict = WRONG if faults else EXACT
             self.verdicts.append(Verdict(asked, verdict, "; ".join(faults)))
@@ -281,8 +281,12 @@ def of_function(
     questions.ask("jvp", lambda: by_jvp(places), tensors)
     if len(places) > 1:
         for k, i in enumerate(places):
-            questions.ask(f"vjp by argument {i} alone", lambda i=i: by_vjp([i]), tensors)
-            questions.ask(f"jvp by argument {i} alone", lambda i=i: by_jvp([i]), tensors)
+            questions.ask(
+                f"vjp by argument {i} alone", lambda i=i: by_vjp([i]), tensors
+            )
+            questions.ask(
+                f"jvp by argument {i} alone", lambda i=i: by_jvp([i]), tensors
+            )
             questions.ask(
                 f"pullback, wrt=[{k}]", lambda k=k: by_vjp(places, wrt=[k]), tensors
             )

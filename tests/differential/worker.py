@@ -16,8 +16,6 @@ answers = os.fdopen(os.dup(1), "w", buffering=1)
 os.dup2(2, 1)  # what Paddle prints
 
 import paddle  # noqa: E402
-
-import verdicts  # noqa: E402
 from tables import TABLES  # noqa: E402
 
 
@@ -26,9 +24,7 @@ def main() -> None:
     for line in sys.stdin:
         table, name = json.loads(line)
         paddle.seed(0)
-        found = TABLES[table].judge(
-            name, lambda asked: answers.write(f"? {asked}\n")
-        )
+        found = TABLES[table].judge(name, lambda asked: answers.write(f"? {asked}\n"))
         answers.write(f"= {json.dumps(found)}\n")
 
 
