@@ -4,6 +4,7 @@
 # make bench   compare with native Paddle and others (output/); QUICK=1 for less
 # make stress  random calls of both languages by the million, minutes (output/stress.png)
 # make soak    constants of every kind on four Julia threads for ten minutes
+# make differential  every function and layer beside differences; writes docs/limits.md
 # make lint    ruff, mypy, and a parse check of every Julia file
 # make clean   remove what these made
 
@@ -15,7 +16,7 @@ export JULIA ?=
 # Paddle's and BLAS's threads: one, so that figures compare.
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
-.PHONY: demo examples test bench stress soak lint clean
+.PHONY: demo examples test differential bench stress soak lint clean
 
 demo: $(VENV)/installed
 	$(ONE_THREAD) $(RUN) -W "ignore:No ccache" examples/demo.py
@@ -25,6 +26,9 @@ examples: $(VENV)/installed
 
 test: $(VENV)/installed
 	$(RUN) -m pytest
+
+differential: $(VENV)/installed
+	cd tests && $(ONE_THREAD) ../$(RUN) -W ignore -m differential.run
 
 bench: $(VENV)/installed
 	$(ONE_THREAD) $(RUN) -W "ignore:No ccache" benchmarks/run.py

@@ -2,11 +2,12 @@
 
 from typing import NamedTuple
 
+import numpy as np
 import paddle
 import pytest
 
 from conftest import assert_same, randn
-from paddle_chainrules import value_and_grad, vjp
+from paddle_chainrules import hvp, value_and_grad, vjp
 
 
 class Point(NamedTuple):
@@ -207,3 +208,68 @@ def test_positions_where_there_is_no_primal_are_refused(wrt):
     y, pullback = vjp(paddle.multiply, paddle.ones([2]), paddle.ones([2]))
     with pytest.raises(ValueError, match="of which there are 2, the first being 0"):
         pullback(y, wrt=wrt)
+
+
+def test_what_a_later_call_depends_on_reaches_the_value():
+    """An argument that is not differentiated, a closure, an object, a global list."""
+    x, one = paddle.to_tensor([1.0, 2.0]), paddle.ones([2])
+    caught, held = [one], Held()
+    held.weight = one
+    functions = {
+        "argument": (value_and_grad(lambda x, w: (x * w).sum()), None),
+        "list": (value_and_grad(lambda x: (x * caught[0]).sum()), caught),
+        "object": (value_and_grad(held.loss), held),
+    }
+    for where, place in functions.values():
+        args = (one,) if place is None else ()
+        where(x, *args)
+        w = paddle.to_tensor([3.0, 4.0], stop_gradient=False)
+        if place is caught:
+            caught[0] = w
+        elif place is held:
+            held.weight = w
+        value, _ = where(x, *((w,) if place is None else ()))
+        (value + (w * w).sum()).backward()
+        assert w.grad.tolist() == [7.0, 10.0]
+
+
+class Held:
+    def loss(self, x):
+        return (x * self.weight).sum()
+
+
+def test_an_argument_asked_for_twice():
+    x = paddle.to_tensor([1.0, 2.0])
+    _, (one, other) = value_and_grad(lambda x: (x * x).sum(), (0, 0))(x)
+    assert one.tolist() == other.tolist() == [2.0, 4.0]
+    assert value_and_grad(lambda x: (x * x).sum(), np.int64(0))(x)[1].tolist() == [2, 4]
+
+
+def test_a_tensor_of_somebody_elses_is_not_handed_out():
+    c = paddle.ones([3])
+    y, _ = vjp(lambda x: c, randn([3]))
+    y.zero_()
+    assert c.tolist() == [1.0, 1.0, 1.0]
+
+
+def test_a_quotient_within_derivatives_is_the_quotient():
+    q, seen = paddle.to_tensor([49.0], dtype="float64"), []
+
+    def outer(b):
+        seen.append(vjp(lambda a: paddle.floor(a / b), q)[0].item())
+        return b.sum()
+
+    value_and_grad(outer)(q)
+    assert seen == [1.0]
+
+
+def test_a_gradient_that_fails_leaves_gradients_on():
+    x, index = randn([3, 4], "float64"), paddle.to_tensor([[0], [1], [2]])
+
+    def fn(x):
+        ones = paddle.ones([3, 1], "float64")
+        return (paddle.put_along_axis(x, index, ones, 1, "mul") ** 2).sum()
+
+    with pytest.raises(NotImplementedError, match="put_along_axis"):
+        hvp(fn, x, x)
+    assert paddle.is_grad_enabled()

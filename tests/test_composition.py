@@ -10,6 +10,7 @@ import itertools
 import paddle
 import paddle.nn.functional as F
 import pytest
+from paddle import nn
 
 from conftest import assert_same, randn
 from layers import Columns
@@ -347,3 +348,94 @@ def test_a_constant_within_is_cut_off():
     _, grads = value_and_grad(loss)(params)
     assert grads["0.weight"] is not None
     assert grads["1.weight"] is None
+
+
+def central(loss, x, step=1e-5):
+    """The gradient of a scalar function of a float64 tensor, by differences."""
+    slopes = []
+    for i in range(x.size):
+        unit = paddle.zeros([x.size], x.dtype)
+        unit[i] = step
+        unit = unit.reshape(x.shape)
+        slopes.append((float(loss(x + unit)) - float(loss(x - unit))) / (2 * step))
+    return paddle.to_tensor(slopes, x.dtype).reshape(x.shape)
+
+
+CONVOLUTIONS = {
+    "conv1d": (lambda x, w: F.conv1d(x, w), [1, 2, 5], [3, 2, 2]),
+    "conv2d": (lambda x, w: F.conv2d(x, w, padding=[1, 0]), [1, 2, 4, 3], [3, 2, 2, 2]),
+    "strided": (
+        lambda x, w: F.conv2d(x, w, stride=2, dilation=[1, 2], groups=2),
+        *([1, 4, 4, 5], [2, 2, 2, 2]),
+    ),
+    "same": (lambda x, w: F.conv2d(x, w, padding="SAME"), [1, 2, 3, 4], [1, 2, 2, 3]),
+    "channels last": (
+        lambda x, w: F.conv2d(x, w, data_format="NHWC"),
+        *([1, 3, 4, 2], [3, 2, 2, 2]),
+    ),
+    "conv3d": (lambda x, w: F.conv3d(x, w), [1, 2, 2, 3, 2], [2, 2, 2, 2, 1]),
+    "transposed": (
+        lambda x, w: F.conv2d_transpose(x, w, stride=2, output_padding=1),
+        *([1, 2, 2, 3], [2, 3, 2, 2]),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_convolutions_of_the_third_order(name):
+    """Paddle's own second derivatives come off the graph without a word."""
+    conv, x_shape, w_shape = CONVOLUTIONS[name]
+    x, v, w = (
+        randn(s, "float64", i) for i, s in enumerate((x_shape, x_shape, w_shape))
+    )
+
+    def loss(w, v=v):
+        return (jvp(lambda x: paddle.tanh(conv(x, w)), (x,), (v,))[1] ** 2).sum()
+
+    assert_same(value_and_grad(loss)(w)[1], central(loss, w), rtol=1e-6, atol=1e-7)
+    by_tangent = value_and_grad(lambda v: loss(w, v))(v)[1]
+    assert_same(by_tangent, central(lambda v: loss(w, v), v), rtol=1e-6, atol=1e-7)
+
+    def linear(w):
+        return (jvp(lambda x: conv(x, w), (x,), (v,))[1] ** 2).sum()
+
+    assert_same(value_and_grad(linear)(w)[1], central(linear, w), rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("activation", ["tanh", "sin", "gelu"])
+def test_a_laplacian_differentiated_by_the_input_and_then_by_the_parameters(activation):
+    net = FCNet((2, 4, 1), activation, "float64")
+    theta = net.flatten(net.init(0))
+    x, ones = randn([3, 2], "float64", 3), paddle.ones([3, 1], "float64")
+
+    def loss(theta):
+        _, back = vjp(lambda x: laplacian(net, net.unflatten(theta), x), x)
+        return (back(ones)[0] ** 2).sum()
+
+    found = value_and_grad(loss)(theta)[1]
+    assert_same(found, central(loss, theta), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("cut", ["slices", "split", "clones"])
+def test_columns_and_parameters_that_paddle_trains(cut):
+    """The script of anyone with a PINN: one vjp, then ``backward``."""
+    net, params, _ = stateless(
+        nn.Sequential(nn.Linear(2, 5), nn.Tanh(), nn.Linear(5, 1)).to(dtype="float64")
+    )
+    xy = randn([4, 2], "float64")
+    x, y = {
+        "slices": lambda: (xy[:, :1], xy[:, 1:]),
+        "split": lambda: paddle.split(xy, 2, 1),
+        "clones": lambda: (xy[:, :1].clone(), xy[:, 1:].clone()),
+    }[cut]()
+
+    def loss(theta):
+        params = net.unflatten(theta)
+        u, back = vjp(lambda x: net.forward(params, paddle.concat([x, y], 1)), x)
+        return (back(paddle.ones_like(u))[0] ** 2).sum()
+
+    theta = net.flatten(params)
+    expected = central(loss, theta)
+    theta.stop_gradient = False
+    loss(theta).backward()
+    assert_same(theta.grad, expected, rtol=1e-5, atol=1e-6)

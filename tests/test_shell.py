@@ -4,6 +4,8 @@ import copy
 import functools
 import multiprocessing
 import pickle
+import weakref
+from typing import ClassVar
 
 import numpy as np
 import paddle
@@ -221,3 +223,120 @@ def test_nets_go_to_another_process():
         (found,) = pool.map(remote, [given])
     for a, b in zip(found, expected, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+class Base(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Linear(3, 4)
+
+
+class Weak(Base):
+    def __init__(self):
+        super().__init__()
+        self.reference = weakref.ref(self.a)
+
+    def forward(self, x):
+        return self.reference()(x)
+
+
+class OfClass(Base):
+    shared: ClassVar[dict] = {}
+
+    def __init__(self):
+        super().__init__()
+        self.shared["weight"] = self.a.weight
+
+    def forward(self, x):
+        return x @ self.shared["weight"]
+
+
+KEPT: list = []
+
+
+class InList(Base):
+    def __init__(self):
+        super().__init__()
+        KEPT[:] = [self.a]
+
+    def forward(self, x):
+        return KEPT[0](x)
+
+
+def of_closure():
+    weight = paddle.create_parameter([3, 4], "float32")
+
+    class Closing(nn.Layer):
+        def __init__(self):
+            super().__init__()
+            self.weight = weight
+
+        def forward(self, x):
+            return x @ weight
+
+    return Closing()
+
+
+@pytest.mark.parametrize("make", [Weak, OfClass, InList, of_closure])
+@pytest.mark.parametrize("call", ["forward", "pullback"])
+def test_parameters_reached_past_those_given_are_refused(make, call):
+    layer = make()
+    net, params, _ = stateless(layer)
+    with pytest.raises(TypeError, match=r"uses its own parameter '(a\.)?weight'"):
+        getattr(net, call)(params, randn([2, 3]))
+    assert layer(randn([2, 3])).shape == [2, 4]
+
+
+class Remembering(Base):
+    """Keeps what it derives from a parameter, in one of several ways."""
+
+    def __init__(self, how):
+        super().__init__()
+        self.how, self.kept = how, None
+
+    @functools.cached_property
+    def cached(self):
+        return self.a.weight * 2
+
+    @functools.lru_cache(None)  # noqa: B019
+    def remembered(self):
+        return self.a.weight * 2
+
+    def forward(self, x):
+        if self.how == "cached_property":
+            return x @ self.cached
+        if self.how == "lru_cache":
+            return x @ self.remembered()
+        if self.kept is None:
+            self.kept = self.a.weight * 2
+        return x @ self.kept
+
+
+@pytest.mark.parametrize("how", ["cached_property", "lru_cache", "attribute"])
+def test_what_a_layer_keeps_is_forgotten(how):
+    net, params, _ = stateless(Remembering(how))
+    x = randn([2, 3])
+    net.pullback(params, x)
+    for factor in (0.0, 3.0):
+        moved = {n: factor * p for n, p in params.items()}
+        y, back = net.pullback(moved, x)
+        assert_same(y, 2 * x @ moved["a.weight"], rtol=1e-5, atol=1e-6)
+        grad = back(paddle.ones_like(y))[0]["a.weight"]
+        assert_same(grad, 2 * x.T @ paddle.ones([2, 4]), rtol=1e-5)
+
+
+class Calling(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+
+    def forward(self, x, again=None):
+        return self.linear(x if again is None else self.linear(x) + again(x))
+
+
+def test_a_net_called_within_its_own_call():
+    net, params, _ = stateless(Calling())
+    x = randn([2, 3])
+    found = net.forward(params, x, again=lambda h: net.forward(params, h))
+    once = net.forward(params, x)
+    assert_same(found, net.forward(params, once + once), rtol=1e-6)

@@ -164,3 +164,43 @@ except Exception as error:
         check=False,
     )
     assert (done.returncode, done.stdout.strip()) == (0, "said"), done.stderr[-2000:]
+
+
+class Outer(nn.Layer):
+    """A layer that calls a net of its own."""
+
+    def __init__(self, net, params):
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+        self.call = lambda x: net.forward(params, x)
+
+    def forward(self, x):
+        return self.call(self.linear(x))
+
+
+def test_nets_in_nets_on_several_threads_wait_for_no_other():
+    inner, inner_params, _ = stateless(nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5)))
+    outer, outer_params, _ = stateless(Outer(inner, inner_params))
+    x = paddle.ones([4, 3])
+
+    class Within(paddle.autograd.PyLayer):
+        @staticmethod
+        def forward(ctx, h):
+            return h * 1
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad * inner.forward(inner_params, x)
+
+    calls = [
+        lambda: outer.forward(outer_params, x, seed=1),
+        lambda: inner.forward(inner_params, x, seed=1),
+        lambda: value_and_grad(lambda h: Within.apply(h).sum())(x),
+    ]
+
+    def work(k):
+        for _ in range(200):
+            calls[k]()
+
+    for _ in on_threads(3, work):
+        pass

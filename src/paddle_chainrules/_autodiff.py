@@ -157,7 +157,8 @@ def vjp(
         >>> pullback(paddle.to_tensor([1.0, 10.0]))[0].tolist()
         [2.0, 40.0]
     """
-    return recorded_vjp(fn, primals, has_aux)
+    again = paddle.is_grad_enabled() and may_reach(fn)
+    return recorded_vjp(fn, primals, has_aux, again=again)
 
 
 def recorded_vjp(
@@ -169,7 +170,6 @@ def recorded_vjp(
 ) -> tuple[Any, ...]:
     """As :func:`vjp`; ``conduct`` and ``again`` as for :func:`record`."""
     leaves, in_spec = flatten_tree(primals)
-    again = again or (paddle.is_grad_enabled() and may_reach(fn))
     out_spec, aux = _ONE_LEAF, None
 
     def flat(stand_ins: list[Any]) -> list[Any]:
@@ -247,7 +247,9 @@ def value_and_grad(
         reaches = paddle.is_grad_enabled() and may_reach(fn, args, kwargs)
         if conduct.reaches is not None:
             conduct.reaches = reaches
-        loss, pullback, *aux = recorded_vjp(of_selected, selected, has_aux, conduct)
+        loss, pullback, *aux = recorded_vjp(
+            of_selected, selected, has_aux, conduct, again=reaches
+        )
         if not is_differentiable(loss):
             raise TypeError(
                 "value_and_grad needs a loss that is a floating-point tensor, got "

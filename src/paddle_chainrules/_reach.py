@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import paddle
@@ -12,8 +12,6 @@ from paddle import Tensor
 
 DEPTH, OBJECTS = 6, 500
 """How far from a function it is looked, and at how many objects."""
-
-_ATOMS = (str, bytes, int, float, complex, bool, type, types.ModuleType, type(None))
 
 
 def may_reach(*roots: Any) -> bool:
@@ -24,53 +22,61 @@ def may_reach(*roots: Any) -> bool:
     package makes.
     """
     seen: set[int] = set()
-    level: list[Any] = [*roots]
+    level: Iterable[Any] = roots
     for _ in range(DEPTH):
         below: list[Any] = []
         for value in level:
-            if isinstance(value, _ATOMS) or id(value) in seen:
+            parts = _parts_of(type(value))  # type: ignore[arg-type]
+            if parts is None or id(value) in seen:
                 continue
-            if isinstance(value, Tensor):
+            if parts is _tensor:
                 if not value.stop_gradient:
                     return True
                 continue
             if len(seen) == OBJECTS:
                 return True
             seen.add(id(value))
-            below += _held_by(value)
+            below += parts(value)
         if not below:
             return False
         level = below
     return False
 
 
-def _held_by(value: Any) -> Iterable[Any]:
-    if isinstance(value, types.FunctionType):
-        return _held_by_function(value)
-    if isinstance(value, types.MethodType):
-        return value.__self__, value.__func__
-    if isinstance(value, functools.partial):
-        return value.func, *value.args, *value.keywords.values()
-    if isinstance(value, Mapping):
-        return [*value.values()]
-    if isinstance(value, list | tuple | set | frozenset):
-        return [*value]
-    if isinstance(value, paddle.nn.Layer):
-        return [*value.parameters()]
-    module = type(value).__module__
-    if module.startswith(("paddle", "numpy", "builtins", "torch", "jax")):
-        return ()
-    return [*getattr(value, "__dict__", {}).values()]
+def _tensor(tensor: Tensor) -> Iterable[Any]:
+    return ()
 
 
-def _held_by_function(function: types.FunctionType) -> list[Any]:
+@functools.cache
+def _parts_of(kind: Any) -> Callable[[Any], Iterable[Any]] | None:
+    """What objects of a type hold, as a function of one; None for nothing."""
+    if issubclass(kind, Tensor):
+        return _tensor
+    if issubclass(kind, types.FunctionType):
+        return _of_function
+    if issubclass(kind, types.MethodType):
+        return lambda method: (method.__self__, method.__func__)
+    if issubclass(kind, functools.partial):
+        return lambda part: (part.func, *part.args, *part.keywords.values())
+    if issubclass(kind, Mapping):
+        return lambda mapping: mapping.values()
+    if issubclass(kind, list | tuple | set | frozenset):
+        return lambda items: items
+    if issubclass(kind, paddle.nn.Layer):
+        return lambda layer: layer.parameters()
+    if kind.__module__.startswith(("paddle", "numpy", "builtins", "torch", "jax")):
+        return None
+    return lambda value: getattr(value, "__dict__", {}).values()
+
+
+def _of_function(function: types.FunctionType) -> list[Any]:
     found = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
     for cell in function.__closure__ or ():
         try:
             found.append(cell.cell_contents)
         except ValueError:  # not bound yet
             continue
-    if not function.__module__.startswith(("paddle.", "paddle_chainrules.")):
+    if not (function.__module__ or "").startswith(("paddle.", "paddle_chainrules.")):
         named = function.__globals__
         found += [named[name] for name in function.__code__.co_names if name in named]
     return found

@@ -186,7 +186,7 @@ def _dot(x: Tensor, y: Tensor) -> Tensor:
     return (x * y).sum(-1)
 
 
-def _matmul(x: Tensor, y: Any, *transposed: bool) -> Tensor | None:
+def _matmul(x: Tensor, y: Any, *_: bool, **__: bool) -> Tensor | None:
     """Of vectors, where Paddle's second derivative has another shape."""
     if not isinstance(y, Tensor) or x.ndim != 1 or y.ndim != 1:
         return None
@@ -202,6 +202,9 @@ def _pad(x: Tensor, pads: Any, value: float = 0.0) -> Tensor | None:
 
 
 def _rnn(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
+    if args[-1] is True and any(map(is_traced, _tensors(args))):
+        # In evaluation it keeps nothing for the way back; without dropout it may train.
+        args = *args[:5], 0.0, *args[6:-1], False
     with in_turn():  # it draws, where it has dropout
         found = _whole("rnn")(operator, context, *args, **kwargs)
     return found
@@ -270,7 +273,8 @@ RULES: dict[str, Rule] = {
         name: _whole(name)
         for name in (
             *("solve", "cross", "grid_sample", "prelu", "cholesky_solve"),
-            *("deformable_conv",),
+            *("deformable_conv", "multi_dot", "send_uv", "send_ue_recv"),
+            "hsigmoid_loss",
         )
     },
     "triangular_solve": _triangular_solve,

@@ -109,11 +109,14 @@ class Shell:
             memory.cache_clear()
 
     def attributes(self) -> dict[tuple[str, str], Any]:
-        """All attributes of the layer and those in it, by layer and name."""
+        """All attributes of the layer and those in it, by layer and name, but slots."""
+        own = {(id(container), key) for container, key in self._every}
         return {
             (path, name): value
             for path, layer in self.layer.named_sublayers(include_self=True)
-            for name, value in vars(layer).items()
+            for held in (vars(layer), layer._buffers)  # where Paddle puts tensors
+            for name, value in held.items()
+            if (id(held), name) not in own
         }
 
     def kept_since(self, before: Mapping[tuple[str, str], Any]) -> set[tuple[str, str]]:
@@ -137,7 +140,7 @@ class Shell:
             value = self._start.get((path, name), _ABSENT)
             if value is not _ABSENT:
                 setattr(layers[path], name, value)
-            elif name in vars(layers[path]):
+            elif hasattr(layers[path], name):
                 delattr(layers[path], name)
 
 

@@ -7,7 +7,9 @@ from typing import Any, NamedTuple
 
 import paddle
 import paddle.nn.functional as F
-from inputs import (
+from paddle import fft, linalg
+
+from .inputs import (
     Input,
     above_one,
     apart,
@@ -23,7 +25,6 @@ from inputs import (
     square,
     unit,
 )
-from paddle import fft, linalg
 
 
 class Case(NamedTuple):
@@ -564,7 +565,7 @@ add("cholesky", lambda x: linalg.cholesky(x + x.T), definite(3, 3))
 add("cholesky: upper", lambda x: linalg.cholesky(x + x.T, upper=True), definite(3, 3))
 add(
     "cholesky_solve",
-    lambda b, l: paddle.linalg.cholesky_solve(b, l, upper=False),
+    lambda b, root: linalg.cholesky_solve(b, root, upper=False),
     real(3, 2),
     lower(3, 3),
 )

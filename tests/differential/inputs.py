@@ -1,4 +1,4 @@
-"""Inputs by kind: what a table says of an argument, and the array that it stands for."""
+"""Inputs by kind: what a table says of an argument, and the array it stands for."""
 
 from __future__ import annotations
 

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import paddle
-from inputs import Input, ints, mask, positive, real, spread, unit
 from paddle import nn
+
+from .inputs import Input, ints, mask, positive, real, spread, unit
 
 
 class Case(NamedTuple):
@@ -208,15 +209,15 @@ for n, shape in (1, (2, 3, 8)), (2, (1, 2, 4, 6)), (3, (1, 2, 4, 4, 2)):
     for kind in "Avg", "Max":
         add(
             f"{kind}Pool{n}D",
-            lambda pool=getattr(nn, f"{kind}Pool{n}D"): pool(2),
+            lambda name=f"{kind}Pool{n}D": getattr(nn, name)(2),
             spread(*shape),
         )
         add(
             f"Adaptive{kind}Pool{n}D",
-            lambda pool=getattr(nn, f"Adaptive{kind}Pool{n}D"): pool(2),
+            lambda name=f"Adaptive{kind}Pool{n}D": getattr(nn, name)(2),
             spread(*shape),
         )
-    add(f"Pad{n}D", lambda pad=getattr(nn, f"Pad{n}D"): pad(1), real(*shape))
+    add(f"Pad{n}D", lambda name=f"Pad{n}D": getattr(nn, name)(1), real(*shape))
 add(
     "MaxPool2D, with mask",
     lambda: nn.MaxPool2D(2, return_mask=True),
@@ -252,7 +253,7 @@ for name in "LSTM", "GRU", "SimpleRNN":
         lambda rnn=rnn: rnn(3, 2, num_layers=2, direction="bidirect"),
         real(2, 4, 3),
     )
-    add(f"{name}Cell", lambda cell=getattr(nn, f"{name}Cell"): cell(3, 4), real(2, 3))
+    add(f"{name}Cell", lambda name=f"{name}Cell": getattr(nn, name)(3, 4), real(2, 3))
 add(
     "LSTM, initial states",
     lambda: Stated(),

@@ -30,10 +30,11 @@ class Worker:
             **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1"),
         }
         self._process = subprocess.Popen(
-            [sys.executable, str(HERE / "worker.py")],
+            [sys.executable, "-m", f"{__package__}.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=open("/tmp/worker.err", "a"),
+            stderr=subprocess.DEVNULL,
+            cwd=HERE.parent,
             env=environment,
             text=True,
             bufsize=1,
@@ -42,7 +43,8 @@ class Worker:
     def judge(self, case: Case) -> tuple[list[list[str]], bool]:
         """The verdicts, and whether the process has survived."""
         process, asked = self._process, "start"
-        assert process.stdin and process.stdout
+        assert process.stdin
+        assert process.stdout
         try:
             process.stdin.write(json.dumps(case) + "\n")
         except BrokenPipeError:
@@ -57,6 +59,7 @@ class Worker:
         finally:
             late.cancel()
         code = process.wait()
+        process.stdout.close()
         how = signal.Signals(-code).name if code < 0 else f"exit {code}"
         if late.finished.is_set() and code == -signal.SIGKILL:
             how = f"no answer in {SECONDS} s"
@@ -64,8 +67,10 @@ class Worker:
 
     def close(self) -> None:
         assert self._process.stdin
+        assert self._process.stdout
         self._process.stdin.close()
         self._process.wait()
+        self._process.stdout.close()
 
 
 def judged(

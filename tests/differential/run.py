@@ -1,29 +1,123 @@
-"""All cases of both tables, with a progress bar; counts, and what went wrong."""
+"""Judge all cases of both tables, print the counts, and write docs/limits.md.
 
-import json
+``make differential``; with arguments, only cases with one of these in their names, and
+nothing is written.
+"""
+
+from __future__ import annotations
+
+import os
+import re
 import sys
 from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
 
-from pool import judged
-from tables import TABLES
 from tqdm import tqdm
 
-cases = [
-    (t, n)
-    for t, table in TABLES.items()
-    for n in table.cases
-    if len(sys.argv) < 2 or any(a in n for a in sys.argv[1:])
-]
-counts = Counter()
-bad = []
-allv = {}
-for case, verdicts in tqdm(judged(cases), total=len(cases), file=sys.stderr):
-    for asked, verdict, why in verdicts:
-        counts[verdict] += 1
-        if verdict != "exact":
-            bad.append((case[1], asked, verdict, why))
-    allv[case[1]] = verdicts
-json.dump(allv, open("/tmp/verdicts.json", "w"))
-print(len(cases), counts)
-for b in sorted(bad, key=lambda b: (b[2], b[0])):
-    print(" | ".join(b)[:260].replace("\n", " "))
+from .pool import Case, judged
+from .tables import TABLES
+
+LIMITS = Path(__file__).parents[2] / "docs" / "limits.md"
+Verdicts = dict[Case, list[list[str]]]
+
+HEAD = """# What is refused
+
+Made by `make differential`, which asks for derivatives of {cases} functions, layers and
+small programs ({questions} questions: every floating argument together, alone and by
+`wrt`; every output together and alone; by `vjp`, `jvp`, `pullback`, `value_and_grad`)
+and compares each with central differences in float64, element by element. {exact} were
+exact, {refused} refused, none wrong, and no process crashed.
+
+A refusal is a `NotImplementedError` or a `TypeError` that names the operator.
+
+## Not to be differentiated
+
+| function or layer | asked | said |
+| --- | --- | --- |
+{first}
+
+## Once, but not twice
+
+Their gradients are right; `jvp`, `hvp` and gradients of gradients are refused, since
+Paddle's kernel has no derivative and this package no formula.
+
+| Paddle's kernel | seen in |
+| --- | --- |
+{second}
+"""
+
+
+def run(cases: Iterable[Case]) -> Verdicts:
+    """The verdicts of cases, with a progress bar."""
+    chosen = [*cases]
+    workers = max(1, min(8, os.cpu_count() or 1))
+    bar = tqdm(judged(chosen, workers), total=len(chosen), unit="case")
+    return dict(bar)
+
+
+def counts(verdicts: Verdicts) -> Counter[str]:
+    return Counter(v for rows in verdicts.values() for _, v, _ in rows)
+
+
+def faults(verdicts: Verdicts) -> list[str]:
+    """What is neither exact nor refused, a line each."""
+    return [
+        f"{name}: {asked}: {verdict}: {why}"
+        for (_, name), rows in sorted(verdicts.items())
+        for asked, verdict, why in rows
+        if verdict not in ("exact", "refused")
+    ]
+
+
+def limits(verdicts: Verdicts) -> str:
+    """The text of docs/limits.md."""
+    once: dict[str, list[str]] = {}
+    never: dict[tuple[str, str], list[str]] = {}
+    for (_, name), rows in sorted(verdicts.items()):
+        for asked, verdict, why in rows:
+            if verdict != "refused":
+                continue
+            said = " ".join(why.partition(": ")[2].split())
+            again = re.match(r"Paddle can't differentiate (\w+) once more", said)
+            if again or asked.startswith("jvp"):
+                kernel = again[1] if again else said.partition(". ")[0][:120]
+                once.setdefault(kernel, []).append(name)
+            else:
+                said = re.split(r"[.;,:] ", said)[0]
+                never.setdefault((name, said), []).append(asked)
+    first = [
+        f"| {name} | {', '.join(asked)} | {said} |"
+        for (name, said), asked in sorted(never.items())
+    ]
+    second = [
+        f"| {kernel} | {', '.join(dict.fromkeys(names))} |"
+        for kernel, names in sorted(once.items())
+    ]
+    found = counts(verdicts)
+    return HEAD.format(
+        cases=len(verdicts),
+        questions=sum(found.values()),
+        exact=found["exact"],
+        refused=found["refused"],
+        first="\n".join(first),
+        second="\n".join(second),
+    )
+
+
+def main(parts: list[str]) -> int:
+    cases = [(t, n) for t, table in TABLES.items() for n in table.cases]
+    chosen = [c for c in cases if not parts or any(part in c[1] for part in parts)]
+    verdicts = run(chosen)
+    print(*faults(verdicts), sep="\n")
+    for table in TABLES:
+        part = {case: rows for case, rows in verdicts.items() if case[0] == table}
+        print(f"{len(part)} {table}: {dict(counts(part))}")
+    wrong = bool(faults(verdicts))
+    if not parts and not wrong:
+        LIMITS.write_text(limits(verdicts), encoding="utf-8")
+    return int(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-import functions
-from verdicts import Verdict, of_function, of_layer
-
-import layers
+from . import functions, layers
+from .verdicts import Verdict, of_function, of_layer
 
 Begin = Callable[[str], Any]
 

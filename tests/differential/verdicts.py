@@ -1,6 +1,6 @@
 """One case: every derivative that can be asked for, beside differences.
 
-The derivative of a function is compared with central differences of the function itself,
+The derivative of a function is compared with central differences of the function,
 extrapolated after Richardson to the fourth order, in float64 and element by element.
 """
 
@@ -158,7 +158,7 @@ class Question:
         derivative: Callable[[], list[tuple[Any, Array]]],
         kept: Sequence[Any],
     ) -> None:
-        """Whether pairs of found and expected agree, and what is kept has not changed."""
+        """Whether pairs of found and expected agree, and what is kept is as before."""
         self._begin(asked)
         before = snapshot(kept)
         try:
@@ -181,10 +181,12 @@ class Question:
 
 def judged(error: Exception) -> tuple[str, str]:
     """Refused, where this package says so in a sentence; else as good as a crash."""
-    last = traceback.extract_tb(error.__traceback__)[-1]
+    frames = traceback.extract_tb(error.__traceback__)
+    last = frames[-1] if frames else traceback.FrameSummary("", 0, "")
     why = f"{type(error).__name__}: {str(error).strip()}"
     typed = isinstance(error, NotImplementedError | TypeError | ValueError)
-    own = last.filename.startswith(PACKAGE) and not str(error).startswith("(")
+    said = (last.line or "").startswith("raise ")
+    own = last.filename.startswith(PACKAGE) and said
     if (typed and own) or "modified by an inplace operation" in why:
         return REFUSED, why
     return CRASHED, why[-400:]
@@ -305,7 +307,7 @@ def of_function(
 
 
 class Native:
-    """A layer called as Paddle's users do, with other values in its tensors each time."""
+    """A layer called as Paddle's users do, with other values in its tensors."""
 
     def __init__(self, case: Any, names: Sequence[str]) -> None:
         self._case = case

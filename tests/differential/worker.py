@@ -1,7 +1,7 @@
 """A process that judges cases until its input ends: a crash ends it alone.
 
-Reads a table's and a case's name a line; writes ``? question`` before each question, and
-``= [[question, verdict, why], ...]`` after the case.
+Reads a table's and a case's name a line; writes ``? question`` before each question,
+and ``= [[question, verdict, why], ...]`` after the case.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ answers = os.fdopen(os.dup(1), "w", buffering=1)
 os.dup2(2, 1)  # what Paddle prints
 
 import paddle  # noqa: E402
-from tables import TABLES  # noqa: E402
+
+from .tables import TABLES  # noqa: E402
 
 
 def main() -> None:

@@ -1,0 +1,1 @@
+"""Derivatives of Paddle's functions and layers beside central differences."""
