@@ -4,6 +4,8 @@ import io
 import os
 import pickle
 import struct
+import tracemalloc
+import warnings
 import zipfile
 
 import numpy as np
@@ -263,3 +265,38 @@ def test_a_corrupt_file_is_refused_or_well_formed(suffix, edits, files):
     except ValueError as error:
         message = str(error)
     assert str(path) in message if found is None else ParamSpec.of(found) == NET.spec
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
+def test_what_is_no_file_of_parameters_is_refused_at_once(tmp_path, suffix):
+    net = FCNet((3, 4, 2))
+    pipe, device, sparse = (
+        tmp_path / f"{n}{suffix}" for n in ("pipe", "dev", "sparse")
+    )
+    os.mkfifo(pipe)
+    device.symlink_to("/dev/zero")
+    with open(sparse, "wb") as file:
+        file.truncate(3 * 2**30)
+    tracemalloc.start()
+    for path, why in (
+        (pipe, "no regular file"),
+        (device, "no regular file"),
+        (sparse, "3221225472 bytes, the parameters of the net are 104"),
+        (tmp_path, "parameters are kept in files"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            load_params(path, net)
+    assert tracemalloc.get_traced_memory()[1] < 2**20
+    tracemalloc.stop()
+
+
+def test_a_name_twice_is_refused(tmp_path):
+    net = FCNet((3, 4, 2))
+    params, path = net.init(0), tmp_path / "twice.npz"
+    save_params(path, params)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with zipfile.ZipFile(path, "a") as archive:
+            archive.writestr("0.weight.npy", b"of somebody else")
+    with pytest.raises(ValueError, match="some twice"):
+        load_params(path, net)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+import stat
 import tempfile
 import zipfile
 import zlib
@@ -128,6 +129,7 @@ def load_params(
         spec = like.spec
     else:
         spec = like if isinstance(like, ParamSpec) else ParamSpec.of(like)
+    _check_file(path, spec)
     arrays = read(path, spec)
     return {name: paddle.to_tensor(arrays[name]) for name in spec.names}
 
@@ -168,8 +170,9 @@ def _read_npz(path: Path, spec: ParamSpec) -> dict[str, Any]:
     with open(path, "rb") as file:
         try:
             with zipfile.ZipFile(file) as archive:
-                members = {m.filename.removesuffix(".npy"): m for m in archive.filelist}
-                _check_names(path, spec, list(members))
+                names = [m.filename.removesuffix(".npy") for m in archive.filelist]
+                _check_names(path, spec, names)
+                members = dict(zip(names, archive.filelist, strict=True))
                 return {
                     w.name: _read_member(path, archive, members[w.name], w)
                     for w in _wanted(spec)
@@ -218,14 +221,8 @@ def _write_safetensors(path: Path, tensors: dict[str, Tensor]) -> None:
 
 def _read_safetensors(path: Path, spec: ParamSpec) -> dict[str, Any]:
     each = list(_wanted(spec))
-    most = sum(part.size + HEADER_BYTES + 6 * len(part.name) for part in each)
     with open(path, "rb") as file:
-        content = file.read(most + 100_000)  # so much for metadata
-        if file.read(1):
-            raise ValueError(
-                f"{path} has {path.stat().st_size} bytes, the parameters of the net "
-                f"are {sum(part.size for part in each)}"
-            )
+        content = file.read(_most_bytes(spec))
     try:
         found: dict[str, Any] = dict(deserialize(content))  # type: ignore[no-untyped-call]
     except Exception as error:  # of the library's own
@@ -262,6 +259,24 @@ def _check_names(path: Path, spec: ParamSpec, found: list[str]) -> None:
             f"{path} must have exactly the names {list(spec.names)}; missing: "
             f"{missing}, unknown: {unknown}"
             + ("" if missing or unknown else ", and some twice")
+        )
+
+
+def _most_bytes(spec: ParamSpec) -> int:
+    """More than a file of a net's parameters has, with 100 kB for metadata."""
+    wanted = _wanted(spec)
+    return 100_000 + sum(w.size + HEADER_BYTES + 6 * len(w.name) for w in wanted)
+
+
+def _check_file(path: Path, spec: ParamSpec) -> None:
+    """Refuse what is no file, such as a pipe that never ends, or one too large."""
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode):
+        raise ValueError(f"{path} is no regular file, and parameters are read from one")
+    if found.st_size > _most_bytes(spec):
+        raise ValueError(
+            f"{path} has {found.st_size} bytes, the parameters of the net are "
+            f"{sum(wanted.size for wanted in _wanted(spec))}"
         )
 
 

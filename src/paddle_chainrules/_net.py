@@ -612,56 +612,95 @@ class Net(abc.ABC):
         grad_params, grad_args = pullback(cotangent)
         return grad_params, grad_args[0] if single else grad_args
 
-    def from_state_dict(self, state_dict: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    def from_state_dict(
+        self, state_dict: Mapping[str, Tensor], names: Sequence[str] | None = None
+    ) -> dict[str, Tensor]:
         """Parameters from a layer's ``state_dict()``, copied.
 
-        Taken by name where all names are there; otherwise by position, for a state
-        dict of as many tensors as the net has parameters (``"2.weight"`` of a
-        Sequential is ``"1.weight"`` of an FCNet).
+        Args:
+            state_dict: tensors by name. Where both number their layers in order, the
+                numbers may differ (``"2.weight"`` of a Sequential is ``"1.weight"`` of
+                an FCNet).
+            names: what they are called there, in the order of ``spec.names``, where
+                neither holds.
 
         Raises:
-            ValueError: names and number both differ, or a shape does.
+            ValueError: a name is missing, or a shape differs.
             TypeError: a dtype differs.
         """
-        names = self.spec.names
-        if all(name in state_dict for name in names):
-            picked = {name: state_dict[name] for name in names}
-        elif len(state_dict) == len(names):
-            picked = dict(zip(names, state_dict.values(), strict=True))
-        else:
-            raise ValueError(
-                f"the state dict has {len(state_dict)} tensors {list(state_dict)}, the "
-                f"net {len(names)} parameters {list(names)}; names or number must agree"
-            )
-        copies = {name: value.detach().clone() for name, value in picked.items()}
+        there = self._names_in(state_dict, names)
+        pairs = zip(self.spec.names, there, strict=True)
+        copies = {name: state_dict[other].detach().clone() for name, other in pairs}
         return self.spec.as_dict(copies)
 
     def to_state_dict(
-        self, params: Params, like: Mapping[str, Tensor] | paddle.nn.Layer | None = None
+        self,
+        params: Params,
+        like: Mapping[str, Tensor] | paddle.nn.Layer | None = None,
+        names: Sequence[str] | None = None,
     ) -> dict[str, Tensor]:
         """A state dict that ``layer.set_state_dict`` takes, copied.
 
         Args:
             params: dict or theta.
-            like: a layer or its state dict whose names to use, by position; the net's
-                own names when None.
+            like: a layer or its state dict whose names to use, as
+                :meth:`from_state_dict` finds them; the net's own names when None.
+            names: as for :meth:`from_state_dict`.
 
         Raises:
-            ValueError: ``like`` has another number of tensors, or another shape.
+            ValueError: ``like`` has other names, or another shape.
         """
-        values = [
-            value.detach().clone() for value in self.spec.as_dict(params).values()
-        ]
+        own = self.spec.as_dict(params)
         if like is None:
-            return dict(zip(self.spec.names, values, strict=True))
+            return {name: value.detach().clone() for name, value in own.items()}
         target = like.state_dict() if isinstance(like, paddle.nn.Layer) else like
-        shapes = [tuple(value.shape) for value in target.values()]
-        if shapes != list(self.spec.shapes):
-            raise ValueError(
-                f"the net's parameters have shapes {list(self.spec.shapes)}, the state "
-                f"dict to fill has {shapes}; they must agree in order"
-            )
-        return dict(zip(target, values, strict=True))
+        found = {}
+        for other, (name, value) in zip(
+            self._names_in(target, names), own.items(), strict=True
+        ):
+            if tuple(target[other].shape) != tuple(value.shape):
+                raise ValueError(
+                    f"parameter {name!r} has shape {list(value.shape)}, {other!r} of "
+                    f"the state dict to fill {list(target[other].shape)}; they must be "
+                    "equal"
+                )
+            found[other] = value.detach().clone()
+        return found
+
+    def _names_in(
+        self, state_dict: Mapping[str, Tensor], names: Sequence[str] | None
+    ) -> Sequence[str]:
+        """What this net's parameters are called in a state dict."""
+        own = self.spec.names
+        if names is None:
+            if all(name in state_dict for name in own):
+                return own
+            names = [*state_dict]
+            if _numbered(names) is not None and _numbered(names) == _numbered(own):
+                return names
+        elif len(names) == len(own) and all(name in state_dict for name in names):
+            return names
+        raise ValueError(
+            f"the state dict has the tensors {list(state_dict)}, the net the "
+            f"parameters {list(own)}, asked for as {list(names)}; they must have the "
+            "same names, or be numbered alike. Which is which can be told: "
+            "names=[...], a name in the state dict for each of net.spec.names"
+        )
+
+
+def _numbered(names: Sequence[str]) -> list[tuple[int, str]] | None:
+    """Names such as ``"2.weight"`` with the numbers replaced by their ranks.
+
+    None where there are others, or the numbers do not go up.
+    """
+    parts = [name.partition(".") for name in names]
+    if not all(number.isdigit() for number, _, _ in parts):
+        return None
+    numbers = [int(number) for number, _, _ in parts]
+    ranks = {number: rank for rank, number in enumerate(dict.fromkeys(numbers))}
+    if numbers != sorted(numbers):
+        return None
+    return [(ranks[n], rest) for n, (_, _, rest) in zip(numbers, parts, strict=True)]
 
 
 def check_tensor(name: str, value: Any, dtype: str) -> None:

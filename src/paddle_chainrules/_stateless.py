@@ -7,7 +7,7 @@ import inspect
 import pickle
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any
@@ -270,11 +270,12 @@ class StatelessLayer(Net):
         self,
         params: Params,
         like: Mapping[str, Tensor] | paddle.nn.Layer | None = None,
+        names: Sequence[str] | None = None,
         buffers: Mapping[str, Tensor] | None = None,
     ) -> dict[str, Tensor]:
         """As :meth:`Net.to_state_dict`, with tied names, and buffers where given."""
         if like is not None:
-            return super().to_state_dict(params, like)
+            return super().to_state_dict(params, like, names)
         values = {**super().to_state_dict(params)}
         if buffers is not None:
             values |= {
