@@ -2,7 +2,7 @@ using Test
 
 const FILES = (
     "paddle", "threads", "exchange", "held", "net", "files", "arguments", "state", "frozen", "pullback", "rules", "cotangents", "inputs", "lifetimes", "faults", "guarded", "composition", "twice",
-    "mixed", "testing", "derivatives", "lower", "carried", "components", "lux", "neuralpde", "realnets",
+    "mixed", "testing", "derivatives", "lower", "carried", "components", "lux", "neuralpde", "realnets", "layers",
     "training", "quality",
 )
 

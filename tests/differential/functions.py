@@ -1176,3 +1176,34 @@ add(
     real(3, 4),
     real(4, 2),
 )
+
+
+class Leaving(paddle.autograd.PyLayer):
+    """A layer whose backward leaves Paddle, so that it has no derivative itself."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        ctx.save_for_backward(x)
+        return x * x * x
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any) -> Any:
+        (x,) = ctx.saved_tensor()
+        return paddle.to_tensor(grad.numpy() * 3 * x.numpy() ** 2)
+
+
+add("a PyLayer by way of numpy", lambda x: Leaving.apply(x), real(3, 4))
+add(
+    "a PyLayer by way of numpy, in part",
+    lambda x: Leaving.apply(x) + paddle.sin(x),
+    real(3, 4),
+)
+
+
+def editing(x: Any) -> Any:
+    x.scale_(2.0)
+    return x * x
+
+
+add("in-place edit of the input", editing, real(3, 4))
+add("in-place edit of the input, unused", lambda x: x.scale_(2.0), real(3, 4))
