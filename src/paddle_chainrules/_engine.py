@@ -5,11 +5,13 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 
 import paddle
 from paddle import Tensor
 
 from ._kernels import kernels_named
+from ._leaving import leaving_noticed
 from ._random import in_turn
 from ._watch import note_gradients
 
@@ -37,7 +39,8 @@ def gradients(
             "would crash. Take the inner gradient in forward, or write the backward "
             "in tensor operations"
         )
-    with in_turn(), kernels_named():
+    noticed = leaving_noticed() if create_graph else nullcontext()
+    with in_turn(), kernels_named(), noticed:
         found: list[Tensor | None] = _grad(
             *([*outputs], [*inputs], [*cotangents]),
             *(True, create_graph, True, True, [], None),
