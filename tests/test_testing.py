@@ -208,3 +208,21 @@ def test_a_norm_whose_scale_is_not_trained(how):
             return paddle.nn.functional.layer_norm(h, [4], self.scale, self.norm.bias)
 
     check_vjp(Normed(), None, (randn([5, 3]),))
+
+
+class Indexed(nn.Layer):
+    """With buffers of integers and Booleans, which have one dtype only."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(3, 2)
+        self.register_buffer("order", paddle.to_tensor([1, 0]))
+        self.register_buffer("mask", paddle.to_tensor([True, False]))
+
+    def forward(self, x):
+        h = self.linear(x)[:, self.order]
+        return paddle.where(self.mask, h, paddle.tanh(h))
+
+
+def test_buffers_that_are_no_floats():
+    check_vjp(Indexed(), None, (randn([4, 3]),))

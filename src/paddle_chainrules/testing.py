@@ -27,6 +27,7 @@ from ._random import drawing_from
 from ._recording import is_differentiable
 from ._stateless import stateless
 
+_WHOLE = (paddle.int64, paddle.int32, paddle.int16, paddle.bool)
 TOLERANCES = {"float16": 1e-2, "bfloat16": 5e-2, "float32": 1e-4, "float64": 1e-10}
 """Of errors relative to the largest entry, by the dtype of what is compared."""
 
@@ -229,6 +230,17 @@ def _moved(value: Any, device: str, dtype: str | None = None) -> Any:
     return structure.unflatten(moved)
 
 
+def _as_dtype(layer: paddle.nn.Layer, device: str, dtype: str) -> paddle.nn.Layer:
+    """A copy of another dtype, its integers and Booleans as they are."""
+    moved = copy.deepcopy(layer).to(device, dtype)
+    for prefix, part in layer.named_sublayers(include_self=True):
+        there = dict(moved.named_sublayers(include_self=True))[prefix]
+        for name, value in part._buffers.items():
+            if isinstance(value, Tensor) and value.dtype in _WHOLE:
+                there._buffers[name] = value.detach().clone().to(device)
+    return moved
+
+
 class _Side:
     """A net in one dtype on one device, with its layer in the same state."""
 
@@ -252,7 +264,7 @@ class _Side:
             given = net.init(0) if params is None else params
             self.params = _moved(dict(given), device, dtype)
             return
-        self.layer = copy.deepcopy(layer).to(device, dtype)
+        self.layer = _as_dtype(layer, device, dtype)
         self.net, self.params, _ = stateless(self.layer)
         if params is not None:
             self.params = _moved(dict(params), device, dtype)

@@ -1,4 +1,4 @@
-"""What a layer of the table gives, and its gradients by differences: for other languages."""
+"""What a layer of the table gives, and its gradients by differences, for Julia."""
 
 from __future__ import annotations
 
