@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import shutil
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import optree
@@ -127,6 +130,40 @@ def record_julia(request):
         request.config.stash[JULIA_SUMMARY] = text
 
     return record
+
+
+BESIDE = pytest.StashKey[tuple]()
+"""Julia's own tests, which run beside Python's: their process and its output."""
+
+
+def pytest_collection_modifyitems(items):
+    """What waits for Julia comes last."""
+    items.sort(key=lambda item: "beside" in getattr(item, "fixturenames", ()))
+
+
+def pytest_runtestloop(session):
+    """Start Julia's own tests with the first of Python's."""
+    waiting = [i for i in session.items if "beside" in getattr(i, "fixturenames", ())]
+    if waiting and not session.config.option.collectonly:
+        folder = Path(tempfile.mkdtemp(prefix="julia-tests-"))
+        out, err = folder / "out", folder / "err"
+        with open(out, "w") as to_out, open(err, "w") as to_err:
+            process = waiting[0].module.start_own_tests(to_out, to_err)
+        session.config.stash[BESIDE] = process, out, err
+
+
+@pytest.fixture
+def beside(request):
+    return request.config.stash[BESIDE]
+
+
+def pytest_unconfigure(config):
+    process, out, _ = config.stash.get(BESIDE, (None, None, None))
+    if process is not None and process.poll() is None:
+        process.kill()
+        process.wait()
+    if out is not None:
+        shutil.rmtree(out.parent)
 
 
 COUNTS = pytest.StashKey[dict]()

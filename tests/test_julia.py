@@ -44,20 +44,23 @@ def environ(**more):
     return {**kept, **more}
 
 
+def start_own_tests(out, err):
+    """Julia's own tests in a process beside; None where there is no Julia."""
+    if ENVIRONMENT is None:
+        return None
+    command = ENVIRONMENT.command(julia.SOURCE / "test" / "runtests.jl")
+    return subprocess.Popen(command, env=environ(), stdout=out, stderr=err)
+
+
 @needs_julia
-def test_the_julia_package_passes_its_own_tests(record_julia):
-    assert ENVIRONMENT is not None, WHY
-    done = subprocess.run(
-        ENVIRONMENT.command(julia.SOURCE / "test" / "runtests.jl"),
-        env=environ(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    summary = re.search(r"^PaddleChainRules +\|.*$", done.stdout, re.MULTILINE)
-    assert done.returncode == 0, done.stdout[-20_000:] + done.stderr[-5_000:]
+def test_the_julia_package_passes_its_own_tests(beside, record_julia):
+    process, out, err = beside
+    assert process is not None, WHY
+    code, stdout = process.wait(), out.read_text()
+    summary = re.search(r"^PaddleChainRules +\|.*$", stdout, re.MULTILINE)
+    assert code == 0, stdout[-20_000:] + err.read_text()[-5_000:]
     assert summary is not None
-    record_julia(done.stdout[done.stdout.index("Test Summary:") :])
+    record_julia(stdout[stdout.index("Test Summary:") :])
     passed = int(summary.group().split("|")[1].split()[0])
     assert passed > 1500
 

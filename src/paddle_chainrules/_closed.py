@@ -282,10 +282,13 @@ def reciprocal(x: Tensor) -> Tensor:
 
 
 def divide(x: Tensor, y: Tensor) -> Tensor:
-    found = x * power(y, -1)
+    found = x * power(y, -1)  # infinite where the divisor is zero, as the quotient
     with paddle.no_grad():
-        rest = x / y - found  # the quotient has one rounding, the product two
-    return found + rest
+        exact = x / y  # the quotient has one rounding, the product two
+        rest = exact - found
+    both = paddle.isfinite(found) & paddle.isfinite(exact)
+    zero = paddle.zeros_like(rest)
+    return paddle.where(both, found + paddle.where(both, rest, zero), found)
 
 
 def softmax(x: Tensor, axis: int = -1) -> Tensor:

@@ -32,11 +32,15 @@ def convolution(
     index, out = _patches(size, kernel, tuple(strides), pads, dilations)
     n, channels = x.shape[:2]
     count, length = math.prod(kernel), math.prod(out)
-    rows = placed(x.reshape([n * channels, -1]), 1, 0, 1)  # a zero for the padding
+    rows = placed(
+        x.reshape([n * channels, math.prod(size)]), 1, 0, 1
+    )  # a zero for the padding
     patches = gathered(rows, paddle.to_tensor(index, place=x.place))
     patches = patches.reshape([n, groups, channels // groups * count, length])
-    columns = patches.transpose([1, 2, 0, 3]).reshape([groups, -1, n * length])
-    y = paddle.matmul(weight.reshape([groups, weight.shape[0] // groups, -1]), columns)
+    depth = channels // groups * count
+    columns = patches.transpose([1, 2, 0, 3]).reshape([groups, depth, n * length])
+    rows = weight.reshape([groups, weight.shape[0] // groups, depth])
+    y = paddle.matmul(rows, columns)
     y = y.reshape([weight.shape[0], n, *out])
     y = y.transpose([1, 0, *range(2, y.ndim)])
     return y if data_format.startswith("NC") else y.moveaxis(1, -1)

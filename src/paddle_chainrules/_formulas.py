@@ -6,6 +6,7 @@ own operator is used where it is right. docs/paddle-notes.md names the faults.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 import paddle
 import paddle.nn.functional as F
 from paddle import Tensor
+from paddle.autograd import PyLayer
 
 from . import _closed as closed
 from ._watch import Context, is_traced
@@ -42,13 +44,19 @@ def refused(name: str, argument: int | str | None = None) -> Callable[..., Any]:
 
 
 def where_traced(
-    formula: Callable[..., Any], *positions: int, all_of: bool = False
+    formula: Callable[..., Any], *positions: int, checked: bool = False
 ) -> Callable[..., Any]:
-    """A rule that takes the formula where one of some arguments is differentiated."""
+    """A rule that takes the formula where one of some arguments is differentiated.
+
+    ``checked`` has Paddle look at the arguments first, where the formula takes more.
+    """
 
     def rule(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
         places = positions or range(len(args))
         if any(is_traced(args[i]) for i in places if i < len(args)):
+            if checked:
+                with paddle.no_grad():
+                    operator(*args, **kwargs)
             found = formula(*args, **kwargs)
             if found is not None:
                 return found
@@ -90,7 +98,7 @@ def product(
     out: Any = None,
 ) -> Tensor | None:
     """By pairs, so that a zero among the factors does no harm."""
-    if out is not None:
+    if out is not None or not x.ndim or isinstance(axis, Tensor):
         return None
     axes = [axis] if isinstance(axis, int) else [*(axis or [])]
     axes = [*range(x.ndim)] if whole or not axes else [a % x.ndim for a in axes]
@@ -110,6 +118,12 @@ def product(
 def complex_power(x: Tensor, y: Tensor, out: Any = None) -> Tensor | None:
     if out is not None or not (x.is_complex() or y.is_complex()):
         return None
+    x = x if x.is_complex() else x.astype(y.dtype)
+    if bool((x == 0).any()):
+        raise NotImplementedError(
+            "Paddle's derivative of a complex power is wrong, and the right one has no "
+            "value at a base of zero"
+        )
     return paddle.exp(y * paddle.log(x))
 
 
@@ -127,7 +141,7 @@ def addmm(c: Tensor, x: Tensor, y: Tensor, beta: Any = 1.0, alpha: Any = 1.0) ->
 
 
 def unstack(x: Tensor, axis: int = 0, count: Any = None) -> list[Tensor]:
-    return [*paddle.unbind(x, axis)]
+    return [paddle.assign(part) for part in paddle.unbind(x, axis)]
 
 
 def broadcast_tensors(operator: Any, context: Context, parts: Any) -> list[Tensor]:
@@ -135,7 +149,9 @@ def broadcast_tensors(operator: Any, context: Context, parts: Any) -> list[Tenso
     return [part.expand(shape) for part in parts]
 
 
-def meshgrid(operator: Any, context: Context, parts: Any) -> list[Tensor]:
+def meshgrid(operator: Any, context: Context, parts: Any) -> Any:
+    if len({part.dtype for part in parts}) > 1:
+        return operator(parts)
     shape = [part.size for part in parts]
     return [
         part.reshape([-1 if i == j else 1 for j in range(len(parts))]).expand(shape)
@@ -145,8 +161,25 @@ def meshgrid(operator: Any, context: Context, parts: Any) -> list[Tensor]:
 
 def _indexed(x: Tensor, index: np.ndarray[Any, Any]) -> Tensor:
     """``x.flatten()[index]``."""
-    flat = paddle.to_tensor(index.reshape(-1), place=x.place)
-    return closed.gathered(x.reshape([1, -1]), flat).reshape(index.shape)
+    found: Tensor = _Indexed.apply(index, x)
+    return found
+
+
+class _Indexed(PyLayer):  # type: ignore[misc]
+    """A copy for a view, known by its name, since writing into it would be lost."""
+
+    @staticmethod
+    def forward(ctx: Any, index: np.ndarray[Any, Any], x: Tensor) -> Tensor:
+        flat = paddle.to_tensor(index.reshape(-1), place=x.place)
+        ctx.index, ctx.shape = flat, x.shape
+        found: Tensor = paddle.index_select(x.reshape([-1]), flat, 0)
+        return found.reshape(index.shape)
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: Tensor) -> Tensor:
+        size = int(np.prod(ctx.shape))
+        flat = closed.scattered(cotangent.reshape([1, -1]), ctx.index, size)
+        return flat.reshape(ctx.shape)
 
 
 def as_strided(
@@ -198,6 +231,7 @@ def _replaced(x: Tensor, index: np.ndarray[Any, Any], values: Tensor) -> Tensor:
 
 def overwrite(x: Tensor, value: Tensor) -> Tensor:
     """Put a value into a tensor, which forgets what it depended on."""
+    refuse_part(x, [value])
     x.zero_()
     return x.add_(value)
 
@@ -225,13 +259,26 @@ def index_put(x: Tensor, indices: Any, value: Tensor, accumulate: bool = False) 
 def set_item(operator: Any, context: Context, x: Tensor, item: Any, value: Any) -> Any:
     """``x[item] = value`` for indices that are tensors, lists or masks."""
     parts = item if isinstance(item, tuple) else (item,)
+    if not x.is_leaf and x.grad_fn.name() == _INDEXED:
+        refuse_part(x, [])
     plain = int | slice | type(Ellipsis) | None
-    if not is_traced(value) or all(
-        isinstance(part, plain) and not isinstance(part, bool) for part in parts
+    if any(part is None for part in parts) and any(
+        isinstance(part, Tensor) for part in parts
+    ):
+        raise NotImplementedError(
+            "x[None, index] = y with a tensor as an index ends Paddle's process; "
+            "assign without the new axis"
+        )
+    if (
+        not is_traced(value)
+        or any(isinstance(part, Tensor) and not part.size for part in parts)
+        or all(isinstance(p, plain) and not isinstance(p, bool) for p in parts)
     ):
         return operator(x, item, value)
     with paddle.no_grad():
         places = paddle.arange(x.size).reshape(x.shape)[item]
+        if not places.size:
+            return operator(x, item, value)
         # As Paddle writes: whose value it is at each place, and where there is none.
         owner = paddle.full(x.shape, -1, "int64")
         owner[item] = paddle.arange(places.size).reshape(places.shape)
@@ -254,21 +301,28 @@ PARTIAL = frozenset(
 )
 """Views of a part: to write into one must change the gradients of the whole."""
 
+_INDEXED = "GradNodePyLayer__Indexed"
+
 
 def into_a_part(
     operator: Any, context: Context, x: Any, *args: Any, **kwargs: Any
 ) -> Any:
+    refuse_part(x, args)
+    return operator(x, *args, **kwargs)
+
+
+def refuse_part(x: Any, values: Sequence[Any]) -> None:
+    """Refuse to write into a view of a part, before anything is written."""
     if is_traced(x):
-        part = not x.is_leaf and x.grad_fn.name() in PARTIAL
+        part = not x.is_leaf and x.grad_fn.name() in PARTIAL | {_INDEXED}
     else:
-        part = any(map(is_traced, args)) and _is_part(x)
+        part = any(map(is_traced, values)) and _is_part(x)
     if part:
         raise NotImplementedError(
             "an operation in place on a view of a part of a tensor, such as "
             "x[1:].add_(y): Paddle loses the gradient of the whole there. Assign to "
             "the part instead: x[1:] = x[1:] + y"
         )
-    return operator(x, *args, **kwargs)
 
 
 def _is_part(x: Tensor) -> bool:
@@ -304,7 +358,10 @@ def triangular_solve(
 
 def binary_cross_entropy(x: Tensor, label: Tensor) -> Tensor:
     def logs(x: Tensor) -> Tensor:
-        return paddle.clip(paddle.log(x), min=-100.0)
+        least = paddle.full_like(x, -100.0)
+        inside = x > float(np.exp(-100.0))
+        safe = paddle.where(inside, x, paddle.ones_like(x))
+        return paddle.where(inside, paddle.log(safe), least)
 
     return -(label * logs(x) + (1 - label) * logs(1 - x))
 
@@ -326,18 +383,23 @@ def soft_cross_entropy(operator: Any, context: Context, *args: Any) -> Any:
     x, label, soft, use_softmax, *_, axis = args
     if not (soft and (is_traced(x) or is_traced(label))):
         return operator(*args)
-    logs = F.log_softmax(x, axis) if use_softmax else paddle.log(x)
+    if use_softmax:
+        logs = F.log_softmax(x, axis)
+    else:
+        safe = paddle.where(x > 0, x, paddle.ones_like(x))
+        logs = paddle.where(x > 0, paddle.log(safe), paddle.full_like(x, -1e20))
     return paddle.exp(logs), -(label * logs).sum(axis, keepdim=True)
 
 
 def softmax_with_cross_entropy(
-    operator: Any, context: Context, logits: Any, label: Any, *args: Any, **kwargs: Any
+    operator: Any, context: Context, *args: Any, **kwargs: Any
 ) -> Any:
     """The softmax beside the loss by itself: its gradient crashes Paddle's kernel."""
-    found = operator(logits, label, *args, **kwargs)
+    found = operator(*args, **kwargs)
     if not isinstance(found, tuple | list):
         return found
-    axis = kwargs.get("axis", args[4] if len(args) > 4 else -1)
+    logits = kwargs["logits"] if "logits" in kwargs else args[0]
+    axis = kwargs.get("axis", args[6] if len(args) > 6 else -1)
     return (found[0], F.softmax(logits, axis))
 
 
@@ -353,9 +415,14 @@ def kl_divergence(
 
 
 def nll_loss(
-    x: Tensor, label: Tensor, weight: Tensor, ignored: int, reduction: str
+    x: Tensor, label: Tensor, weight: Any, ignored: int, reduction: str
 ) -> Any:
+    # With more axes Paddle's kernel writes past its memory where labels are ignored.
+    if not is_traced(weight) and (x.ndim == 2 or reduction == "none"):
+        return None
     classes = x.shape[1]
+    if weight is None:
+        weight = paddle.ones([classes], x.dtype)
     there = label != ignored
     index = paddle.where(there, label, paddle.zeros_like(label))
     chosen = F.one_hot(index, classes).astype(x.dtype)
@@ -370,21 +437,17 @@ def nll_loss(
 
 
 def gaussian_nll_loss(
-    operator: Any,
-    context: Context,
-    input: Tensor,
-    label: Tensor,
-    variance: Tensor,
-    full: bool = False,
-    epsilon: float = 1e-6,
-    reduction: str = "mean",
-    name: Any = None,
+    operator: Any, context: Context, *args: Any, **kwargs: Any
 ) -> Any:
+    given = inspect.signature(operator).bind(*args, **kwargs)
+    given.apply_defaults()
+    x, label, variance, full, epsilon, reduction, *_ = given.arguments.values()
     if not is_traced(variance):
-        return operator(input, label, variance, full, epsilon, reduction, name)
-    operator(*(t.detach() for t in (input, label, variance)), full, epsilon)  # checks
+        return operator(*args, **kwargs)
+    with paddle.no_grad():
+        operator(*args, **kwargs)  # which checks its arguments
     variance = paddle.clip(variance, min=epsilon)
-    loss = 0.5 * (paddle.log(variance) + (input - label) ** 2 / variance)
+    loss = 0.5 * (paddle.log(variance) + (x - label) ** 2 / variance)
     if full:
         loss = loss + 0.5 * float(np.log(2 * np.pi))
     return {"none": loss, "sum": loss.sum(), "mean": loss.mean()}[reduction]
@@ -404,17 +467,18 @@ def masked_softmax(x: Tensor, mask: Tensor) -> Tensor:
 def pad(
     operator: Any,
     context: Context,
-    x: Tensor,
-    pad: Any,
-    mode: str = "constant",
-    value: Any = 0.0,
     *args: Any,
     **kwargs: Any,
 ) -> Any:
+    given = dict(zip(("x", "pad", "mode", "value"), args, strict=False)) | kwargs
+    value = given.get("value", 0.0)
     if not is_traced(value):
-        return operator(x, pad, mode, value, *args, **kwargs)
-    inside = operator(paddle.ones_like(x), pad, mode, 0.0, *args, **kwargs)
-    return operator(x, pad, mode, 0.0, *args, **kwargs) + value * (1 - inside)
+        return operator(*args, **kwargs)
+    given["value"] = 0.0
+    name = "x" if "x" in given else "input"
+    zeros = operator(*args[4:], **given)
+    inside = operator(*args[4:], **{**given, name: paddle.ones_like(given[name])})
+    return paddle.where(inside > 0, zeros, value.astype(zeros.dtype).expand_as(zeros))
 
 
 def recompute(

@@ -99,10 +99,13 @@ def _embedding(
     return operator(x, weight, padding_idx, sparse)
 
 
-def _again(formula: Callable[..., Any], of: frozenset[Any] = _REAL) -> Rule:
+def _again(
+    formula: Callable[..., Any], of: frozenset[Any] = _REAL, checked: bool = False
+) -> Rule:
     """A formula with derivatives of every order, where they may be nested.
 
-    For tensors of one dtype, which is one of these.
+    For tensors of one dtype, which is one of these. ``checked`` has Paddle look at the
+    arguments first, where the formula takes more than Paddle does.
     """
 
     def rule(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
@@ -117,6 +120,9 @@ def _again(formula: Callable[..., Any], of: frozenset[Any] = _REAL) -> Rule:
             and any(map(is_traced, tensors))
             and context.again(tensors)
         ):
+            if checked:
+                with paddle.no_grad():
+                    operator(*args, **kwargs)
             found = formula(*args, **options)
             if found is not None:
                 return found
@@ -197,8 +203,9 @@ def _pad(x: Tensor, pads: Any, value: float = 0.0) -> Tensor | None:
     """Paddle's second derivative pads cotangents with the value."""
     if not value:
         return None
+    zeros = paddle._C_ops.pad(x, pads, 0.0)
     inside = paddle._C_ops.pad(paddle.ones_like(x), pads, 0.0)
-    return paddle._C_ops.pad(x, pads, 0.0) + value * (1 - inside)
+    return paddle.where(inside > 0, zeros, paddle.full_like(zeros, value))
 
 
 def _rnn(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
@@ -281,13 +288,13 @@ RULES: dict[str, Rule] = {
     "rnn": _rnn,
     "embedding": _embedding,
     "qr": formulas.qr,
-    "unstack": where_traced(formulas.unstack),
+    "unstack": where_traced(formulas.unstack, 0, checked=True),
     "broadcast_tensors": formulas.broadcast_tensors,
     "meshgrid": formulas.meshgrid,
     "addmm": where_traced(formulas.addmm),
     "baddbmm": where_traced(formulas.addmm),
     # They are wrong whatever is asked for.
-    "prod": where_traced(formulas.product, 0),
+    "prod": where_traced(formulas.product, 0, checked=True),
     "elementwise_pow": where_traced(formulas.complex_power),
     "acosh": where_traced(formulas.complex_acosh),
     "as_strided": where_traced(formulas.as_strided, 0),
@@ -299,7 +306,7 @@ RULES: dict[str, Rule] = {
     "cross_entropy_with_softmax": formulas.soft_cross_entropy,
     # There is none of some argument.
     "lerp": where_traced(formulas.lerp, 2),
-    "clip": where_traced(formulas.clip, 1, 2),
+    "clip": where_traced(formulas.clip, 1, 2, checked=True),
     "scale": where_traced(formulas.scale, 1),
     "diag_embed": where_traced(formulas.diag_embed, 0),
     "fill_diagonal_tensor": where_traced(formulas.fill_diagonal, 1),
@@ -310,7 +317,7 @@ RULES: dict[str, Rule] = {
         formulas.cross_entropy_with_logits, 1, 2
     ),
     "kldiv_loss": where_traced(formulas.kl_divergence, 1),
-    "nll_loss": where_traced(formulas.nll_loss, 2),
+    "nll_loss": where_traced(formulas.nll_loss, 0, 2),
     "fused_softmax_mask": where_traced(formulas.masked_softmax, 1),
     "gammaincc": refused("gammaincc", 0),
     "roi_align": refused("roi_align", 1),
@@ -336,8 +343,12 @@ FUNCTIONS: dict[Any, Rule] = {
 }
 """Functions of Paddle's that are written in Python."""
 
+_LENIENT = {"concat", "stack", "split", "split_with_num", "dot", "mv"}
+_LENIENT |= {"conv2d_transpose", "conv3d_transpose", "depthwise_conv2d_transpose"}
+
 DEEP_RULES: dict[str, Rule] = {
-    name: _again(formula) for name, formula in _FORMULAS.items()
+    name: _again(formula, checked=name in _LENIENT)
+    for name, formula in _FORMULAS.items()
 }
 for _name in ("log", "sqrt", "reciprocal", "sin", "cos", "sinh", "cosh", "expm1"):
     DEEP_RULES[_name] = _again(_FORMULAS[_name], _REAL | _COMPLEX)

@@ -80,9 +80,9 @@ class Shell:
         self.layer = layer
         self._slots = slots_of(layer)
         self._every = [slot for slots in self._slots.values() for slot in slots]
-        self._start: dict[tuple[str, str], Any] = {}
         self._memories = [*_memories_of(layer)]
         self.release()
+        self._start = {p: _copied(value) for p, value in self.attributes().items()}
 
     def put(self, values: Mapping[str, Any]) -> None:
         """Put tensors by name in all of their places."""
@@ -111,40 +111,65 @@ class Shell:
     def attributes(self) -> dict[tuple[str, str], Any]:
         """All attributes of the layer and those in it, by layer and name, but slots."""
         own = {(id(container), key) for container, key in self._every}
+        holders = {id(container) for container, _ in self._every}
         return {
             (path, name): value
             for path, layer in self.layer.named_sublayers(include_self=True)
             for held in (vars(layer), layer._buffers)  # where Paddle puts tensors
             for name, value in held.items()
-            if (id(held), name) not in own
+            if (id(held), name) not in own and name not in _PADDLES
+            if not _is_one_of(value, holders)
         }
 
-    def kept_since(self, before: Mapping[tuple[str, str], Any]) -> set[tuple[str, str]]:
-        """Attributes that hold another tensor than before, and may not be constant."""
+    def changed(self) -> set[tuple[str, str]]:
+        """Attributes that are not what they were: caches, counters, hidden states."""
+        now, before = self.attributes(), self._start
         return {
             place
-            for place, value in self.attributes().items()
-            if isinstance(value, Tensor) and before.get(place) is not value
+            for place in {*now, *before}
+            if not _is_same(now.get(place, _ABSENT), before.get(place, _ABSENT))
         }
 
-    def restore(
-        self,
-        places: Iterable[tuple[str, str]],
-        before: Mapping[tuple[str, str], Any] | None = None,
-    ) -> None:
-        """Put attributes back to what they were, or what they were the last time."""
-        if before is not None:
-            self._start = {place: before.get(place, _ABSENT) for place in places}
+    def restore(self, places: Iterable[tuple[str, str]]) -> None:
+        """Put attributes back to what they were."""
         layers = dict(self.layer.named_sublayers(include_self=True))
         for path, name in places:
             value = self._start.get((path, name), _ABSENT)
             if value is not _ABSENT:
-                setattr(layers[path], name, value)
-            elif hasattr(layers[path], name):
+                setattr(layers[path], name, _copied(value))
+            elif name in vars(layers[path]) or name in layers[path]._buffers:
                 delattr(layers[path], name)
 
 
 _ABSENT = object()
+_PADDLES = frozenset(vars(paddle.nn.Layer()))
+"""Attributes that every layer has, which are Paddle's to change."""
+
+
+def _is_one_of(value: Any, holders: set[int]) -> bool:
+    """Whether it holds a slot, itself or in a container in it."""
+    if type(value) not in (list, dict, set, tuple):
+        return False
+    parts = value.values() if isinstance(value, dict) else value
+    return id(value) in holders or any(_is_one_of(part, holders) for part in parts)
+
+
+def _copied(value: Any) -> Any:
+    return copy.copy(value) if type(value) in (list, dict, set) else value
+
+
+def _is_same(value: Any, before: Any) -> bool:
+    if type(value) is not type(before) or type(value) not in (list, dict, set):
+        return value is before or (isinstance(value, _ATOMS) and value == before)
+    if isinstance(value, set):
+        return bool(value == before)
+    if len(value) != len(before):
+        return False
+    if isinstance(value, dict):
+        value, before = [*value.items()], [*before.items()]
+        pairs = zip(value, before, strict=True)
+        return all(a[0] == b[0] and a[1] is b[1] for a, b in pairs)
+    return all(a is b for a, b in zip(value, before, strict=True))
 
 
 def _memories_of(layer: paddle.nn.Layer) -> Iterator[Any]:

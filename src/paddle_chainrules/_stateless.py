@@ -85,7 +85,8 @@ class StatelessLayer(Net):
       had been drawn; without it they are the program's.
 
     Each thread that calls has a copy of the layer's structure, and so has a call within
-    a call. Tensors that the layer keeps in its attributes are forgotten after a call.
+    a call. What the layer's first call changes in its attributes (a hidden state, a
+    cache, a counter) is put back after every call.
     """
 
     def __init__(self, layer: paddle.nn.Layer, frozen: Wrt = ()) -> None:
@@ -303,7 +304,7 @@ class StatelessLayer(Net):
             shell = self._free.pop()
         except IndexError:
             shell = self._one_more()
-        before = shell.attributes() if self._conduct.writes is None else None
+        first = self._conduct.writes is None
         with drawing_from(_seed):
             try:
                 shell.put(params)
@@ -314,10 +315,10 @@ class StatelessLayer(Net):
                     return output
                 return output, {name: shell.get(name).detach() for name in buffers}
             finally:
-                if before is not None:
-                    self._keeps = shell.kept_since(before)
+                if first:
+                    self._keeps = shell.changed()
                 if self._keeps:
-                    shell.restore(self._keeps, before)
+                    shell.restore(self._keeps)
                 shell.release()
                 self._free.append(shell)
 

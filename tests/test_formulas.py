@@ -1,0 +1,156 @@
+"""Formulas in the place of Paddle's operators: as Paddle where it is right."""
+
+import math
+
+import paddle
+import paddle.nn.functional as F
+import pytest
+from paddle import nn
+
+from conftest import assert_same, randn
+from paddle_chainrules import jvp, stateless, value_and_grad, vjp
+
+X = paddle.to_tensor([1.0, 2.0, 3.0, 4.0])
+
+
+def assigned(x, index):
+    y = x * 1
+    y[index] = x[:1] * 3
+    return y
+
+
+def erased(part, x):
+    part.zero_()
+    return x * 2
+
+
+def convolved(x):
+    return F.conv2d(x[:0].reshape([0, 1, 2, 2]), paddle.ones([1, 1, 2, 2]))
+
+
+EDGES = {
+    "pad with -inf": lambda x: F.relu(F.pad(x, [1, 1], value=-math.inf)),
+    "a division by zero": lambda x: paddle.atan(x / (x - 1)),
+    "pad by another name": lambda x: F.pad(input=x, pad=[1, 1]),
+    "no place in a mask": lambda x: assigned(x, paddle.zeros([4], "bool")),
+    "prod of a number": lambda x: paddle.prod(x[0].reshape([]), axis=-1),
+    "prod by a tensor": lambda x: paddle.prod(x, axis=paddle.to_tensor(0)),
+    "unstack written to": lambda x: erased(x.reshape([2, 2]).unstack(0)[0], x),
+    "no batch": convolved,
+}
+
+
+@pytest.mark.parametrize("name", EDGES)
+def test_the_value_is_paddles(name):
+    fn = EDGES[name]
+    assert_same(vjp(fn, X)[0], fn(X), rtol=1e-6)
+    try:
+        deep = jvp(fn, (X,), (paddle.ones_like(X),))[0]
+    except NotImplementedError:  # a kernel that ends
+        return
+    assert_same(deep, fn(X), rtol=1e-6)
+
+
+WRONG = {
+    "stack": lambda x: paddle.stack([x, x[:1]]),
+    "split": lambda x: paddle.split(x, 3),
+    "split by sizes": lambda x: paddle.split(x, [1, 2]),
+    "concat": lambda x: paddle.concat([x.reshape([2, 2]), x[:1].reshape([1, 1])], 1),
+    "dot": lambda x: paddle.dot(x[:1], x[:3]),
+    "mv": lambda x: paddle.mv(x.reshape([2, 2]), x[:1]),
+    "prod": lambda x: paddle.prod(x.reshape([2, 2]), axis=5),
+    "unstack": lambda x: paddle.unstack(x, 0, 3),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_paddle_refuses_is_refused(name):
+    fn = WRONG[name]
+    for call in (lambda: fn(X), lambda: vjp(fn, X), lambda: jvp(fn, (X,), (X,))):
+        with pytest.raises((ValueError, IndexError, RuntimeError, OSError)):
+            call()
+
+
+@pytest.mark.parametrize(
+    "view", [lambda y: paddle.as_strided(y, [2], [1]), lambda y: y.unfold(0, 2, 2)]
+)
+@pytest.mark.parametrize(
+    "write", [lambda v: v.zero_(), lambda v: v.__setitem__(0, 7.0)]
+)
+def test_a_write_into_a_copy_for_a_view_is_refused(view, write):
+    def fn(x):
+        y = x * 1
+        write(view(y))
+        return y
+
+    with pytest.raises(NotImplementedError, match="in place on a view"):
+        vjp(fn, X)
+
+
+def test_losses_where_probabilities_are_zero_or_one():
+    x, one_hot = paddle.to_tensor([[1.0, 0.0]]), paddle.to_tensor([[1.0, 0.0]])
+    loss, grad = value_and_grad(
+        lambda x: F.cross_entropy(x, one_hot, soft_label=True, use_softmax=False)
+    )(x)
+    assert float(loss) == 0.0
+    assert_same(grad, paddle.to_tensor([[-1.0, 0.0]]))
+    z, y = paddle.to_tensor([300.0, -300.0, 1.0]), paddle.to_tensor([0.0, 1.0, 1.0])
+
+    def each(z, y):
+        return F.binary_cross_entropy(F.sigmoid(z), y, reduction="none")
+
+    found, back = vjp(each, z, y)
+    assert_same(found, each(z, y), rtol=1e-6)
+    assert all(bool(g.isfinite().all()) for g in back(paddle.ones_like(found)))
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_ignored_labels_of_images(reduction):
+    """Paddle's kernel writes past its memory there."""
+    x, label = randn([2, 3, 4, 5], "float64"), paddle.randint(0, 3, [2, 4, 5])
+
+    def loss(x):
+        return F.nll_loss(x, label, ignore_index=1, reduction=reduction)
+
+    chosen = F.one_hot(label, 3).astype(x.dtype).moveaxis(-1, 1)
+    there = (label != 1).astype(x.dtype).unsqueeze(1)
+    grad = -chosen * there
+    if reduction == "mean":
+        grad = grad / there.sum()
+    value, found = value_and_grad(loss)(x)
+    assert_same(found, grad, rtol=1e-12)
+    assert_same(value, (grad * x).sum(), rtol=1e-12)
+
+
+class Stateful(nn.Layer):
+    """Keeps something in its attributes, in one of several ways."""
+
+    def __init__(self, how):
+        super().__init__()
+        self.linear = nn.Linear(2, 2)
+        self.how, self.state, self.count, self.history = how, None, 0, []
+        self.named = {}
+
+    def forward(self, x):
+        y = self.linear(x)
+        if self.how == "state" and self.state is not None:
+            y = y + self.state[0]
+        if self.how == "history" and self.history:
+            y = y + sum(self.history)
+        if self.how == "named":
+            y = y + self.named.get("last", 0.0)
+        self.count += 1
+        self.state = y, y
+        self.history.append(y)
+        self.named["last"] = y
+        return y * self.count if self.how == "count" else y
+
+
+@pytest.mark.parametrize("how", ["state", "history", "named", "count"])
+def test_a_layer_with_a_state_gives_the_same_each_time(how):
+    net, params, _ = stateless(Stateful(how))
+    x = randn([3, 2])
+    expected = net.forward(params, x)
+    for _ in range(3):
+        assert_same(net.forward(params, x), expected)
+        assert_same(net.pullback(params, x)[0], expected)
