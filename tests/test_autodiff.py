@@ -238,6 +238,23 @@ class Held:
         return (x * self.weight).sum()
 
 
+def test_what_lies_deeper_than_is_looked_is_known_from_the_first_call():
+    held = weight = paddle.to_tensor([3.0, 4.0], stop_gradient=False)
+    for _ in range(12):
+        held = [held]
+
+    def loss(x):
+        found = held
+        while isinstance(found, list):
+            (found,) = found
+        return (x * found).sum()
+
+    x, call = paddle.to_tensor([1.0, 2.0]), value_and_grad(loss)
+    for count in range(1, 4):
+        call(x)[0].backward()
+        assert weight.grad.tolist() == [count, 2.0 * count]
+
+
 def test_an_argument_asked_for_twice():
     x = paddle.to_tensor([1.0, 2.0])
     _, (one, other) = value_and_grad(lambda x: (x * x).sum(), (0, 0))(x)

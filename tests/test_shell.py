@@ -282,8 +282,9 @@ def of_closure():
 def test_parameters_reached_past_those_given_are_refused(make, call):
     layer = make()
     net, params, _ = stateless(layer)
-    with pytest.raises(TypeError, match=r"uses its own parameter '(a\.)?weight'"):
-        getattr(net, call)(params, randn([2, 3]))
+    for same in (net, net.in_mode(False), copy.deepcopy(net)):
+        with pytest.raises(TypeError, match=r"uses its own parameter '(a\.)?weight'"):
+            getattr(same, call)(params, randn([2, 3]))
     assert layer(randn([2, 3])).shape == [2, 4]
 
 
@@ -323,6 +324,26 @@ def test_what_a_layer_keeps_is_forgotten(how):
         assert_same(y, 2 * x @ moved["a.weight"], rtol=1e-5, atol=1e-6)
         grad = back(paddle.ones_like(y))[0]["a.weight"]
         assert_same(grad, 2 * x.T @ paddle.ones([2, 4]), rtol=1e-5)
+
+
+class Nesting(Base):
+    """Sums up all that it has been called with, in a list in a dict."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = {"x": []}
+
+    def forward(self, x):
+        self.seen["x"].append(x)
+        return self.a(sum(self.seen["x"]))
+
+
+def test_a_memory_in_a_list_in_a_dict_is_forgotten():
+    net, params, _ = stateless(Nesting())
+    x = randn([2, 3])
+    first = net.forward(params, x)
+    for _ in range(2):
+        assert_same(net.pullback(params, x)[0], first)
 
 
 class Calling(nn.Layer):

@@ -13,13 +13,6 @@ function numbers(array)
     return ndims(found) == 0 ? found : permutedims(found, reverse(1:ndims(found)))
 end
 
-"The floating arrays of a result, in a row."
-floats(y::AbstractArray) = eltype(y) <: Union{AbstractFloat, Complex} ? Any[y] : Any[]
-floats(y::Union{Tuple, NamedTuple}) = reduce(vcat, map(floats, collect(Any, y)); init = Any[])
-floats(y::AbstractDict) = reduce(vcat, map(floats, collect(Any, values(y))); init = Any[])
-floats(y::AbstractVector{<:Any}) = eltype(y) <: Number ? Any[y] : reduce(vcat, map(floats, y); init = Any[])
-floats(_) = Any[]
-
 function close_to(found, expected; rough)
     found isa Union{Nothing, AbstractZero} && return maximum(abs, expected; init = 0.0) <= 1e-9
     scale = max(maximum(abs, expected; init = 0.0), 1e-3)

@@ -224,9 +224,8 @@ def value_and_grad(
         (11.0, [3.0, 4.0])
     """
     conduct = Conduct()
-    single = not isinstance(argnums, Sequence)
-    asked = (argnums,) if isinstance(argnums, int) else argnums
-    order = [*map(index, asked if isinstance(asked, Sequence) else (asked,))]
+    single = hasattr(argnums, "__index__")
+    order = [*map(index, (argnums,) if single else argnums)]  # type: ignore[arg-type]
     positions = [*dict.fromkeys(order)]
 
     def value_and_grad_fn(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
@@ -244,11 +243,11 @@ def value_and_grad(
             return fn(*full, **kwargs)
 
         selected = tuple(args[i] for i in positions)
-        reaches = paddle.is_grad_enabled() and may_reach(fn, args, kwargs)
-        if conduct.reaches is not None:
-            conduct.reaches = reaches
+        others = [arg for i, arg in enumerate(args) if i not in positions]
+        if paddle.is_grad_enabled() and may_reach(fn, others, kwargs):
+            conduct.reaches = True
         loss, pullback, *aux = recorded_vjp(
-            of_selected, selected, has_aux, conduct, again=reaches
+            of_selected, selected, has_aux, conduct, again=bool(conduct.reaches)
         )
         if not is_differentiable(loss):
             raise TypeError(

@@ -48,21 +48,34 @@ def where_traced(
 ) -> Callable[..., Any]:
     """A rule that takes the formula where one of some arguments is differentiated.
 
-    ``checked`` has Paddle look at the arguments first, where the formula takes more.
+    ``checked`` where the formula takes arguments that Paddle refuses.
     """
 
     def rule(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
         places = positions or range(len(args))
         if any(is_traced(args[i]) for i in places if i < len(args)):
-            if checked:
-                with paddle.no_grad():
-                    operator(*args, **kwargs)
-            found = formula(*args, **kwargs)
-            if found is not None:
-                return found
+            return by_formula(formula, operator, args, kwargs, checked)
         return operator(*args, **kwargs)
 
     return rule
+
+
+def by_formula(
+    formula: Callable[..., Any],
+    operator: Any,
+    args: Sequence[Any],
+    kwargs: dict[str, Any],
+    checked: bool,
+) -> Any:
+    """What the formula gives; what Paddle's operator gives where that is None.
+
+    ``checked`` has Paddle look at the arguments first.
+    """
+    if checked:
+        with paddle.no_grad():
+            operator(*args, **kwargs)
+    found = formula(*args, **kwargs)
+    return operator(*args, **kwargs) if found is None else found
 
 
 # Arithmetic.
@@ -203,10 +216,10 @@ def unfold(x: Tensor, axis: int, size: int, step: int) -> Tensor:
 
 
 def diag_embed(x: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
-    side, last = x.shape[-1] + abs(offset), x.ndim + 1
-    zeros = np.zeros([*x.shape[:-1], side, side], np.int64)
-    whole = np.moveaxis(zeros, [-2, -1], [dim1 % last, dim2 % last])
-    return fill_diagonal(paddle.zeros(whole.shape, x.dtype), x, offset, dim1, dim2)
+    shape = x.shape[:-1]
+    for axis in sorted((dim1 % (x.ndim + 1), dim2 % (x.ndim + 1))):
+        shape.insert(axis, x.shape[-1] + abs(offset))
+    return fill_diagonal(paddle.zeros(shape, x.dtype), x, offset, dim1, dim2)
 
 
 def fill_diagonal(
@@ -343,11 +356,8 @@ def qr(operator: Any, context: Context, x: Tensor, mode: str = "reduced") -> Any
     return q + 0 * r.sum(), r + 0 * q.sum()
 
 
-def triangular_solve(
-    x: Tensor, y: Tensor, upper: bool, transpose: bool, unit: bool
-) -> Tensor | None:
-    if not unit:
-        return None
+def unit_triangular_solve(x: Tensor, y: Tensor, upper: bool, transpose: bool) -> Tensor:
+    """Of a matrix whose diagonal is taken to be ones."""
     part = paddle.triu(x, 1) if upper else paddle.tril(x, -1)
     whole = part + paddle.eye(x.shape[-1], dtype=x.dtype)
     return paddle.linalg.triangular_solve(whole, y, upper, transpose)

@@ -17,6 +17,7 @@ from paddle import Tensor
 from paddle.autograd import py_layer
 
 from ._kernels import refused_later
+from ._watch import is_traced
 
 _here = threading.local()
 
@@ -41,31 +42,29 @@ def _install() -> None:
         found = original(self, *cotangents)
         if not getattr(_here, "on", False) or not paddle.is_grad_enabled():
             return found
-        traced = [
-            c for c in cotangents if isinstance(c, Tensor) and not c.stop_gradient
-        ]
         single = isinstance(found, Tensor)
         parts = [found] if single else [*found] if found is not None else []
-        lost = [
-            isinstance(part, Tensor) and part.is_floating_point() and part.stop_gradient
-            for part in parts
-        ]
-        if not traced or not any(lost):
+        lost = [part if _is_lost(part) else None for part in parts]
+        traced = [*filter(is_traced, cotangents)]
+        if not traced or all(part is None for part in lost):
             return found
-        name = self._forward_cls.__name__
-        rest = iter(
-            refused_later(
-                f"the backward of the PyLayer {name} leaves Paddle, so that its "
-                "gradient can't be differentiated once more: write it in tensor "
-                "operations",
-                [part for part, is_lost in zip(parts, lost, strict=True) if is_lost],
-                traced,
-            )
+        refusing = refused_later(
+            f"the backward of the PyLayer {self._forward_cls.__name__} leaves Paddle, "
+            "so that its gradient can't be differentiated once more: write it in "
+            "tensor operations",
+            *(lost, traced),
         )
         parts = [
-            next(rest) if is_lost else part
-            for part, is_lost in zip(parts, lost, strict=True)
+            part if refusal is None else refusal
+            for part, refusal in zip(parts, refusing, strict=True)
         ]
         return parts[0] if single else tuple(parts)
 
     py_layer.PyLayerBackward.backward = backward
+
+
+def _is_lost(part: Any) -> bool:
+    """Whether it is a gradient without a graph."""
+    if not isinstance(part, Tensor) or not part.stop_gradient:
+        return False
+    return bool(part.is_floating_point() or part.is_complex())

@@ -79,10 +79,9 @@ class _Inputs:
         else:
             values = self._spec.named(leaves[: self._start])
         args = self.args_spec.unflatten(leaves[self._start : self._middle])
-        kwargs: Any = {}
-        if len(leaves) > self._middle or self.kwargs_spec is not _NO_KEYWORDS[1]:
-            kwargs = self.kwargs_spec.unflatten(leaves[self._middle :])
-        return values, args, kwargs
+        if self.kwargs_spec is _NO_KEYWORDS[1]:
+            return values, args, {}
+        return values, args, self.kwargs_spec.unflatten(leaves[self._middle :])
 
 
 class NetPullback(abc.ABC):

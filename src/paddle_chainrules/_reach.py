@@ -26,12 +26,12 @@ def may_reach(*roots: Any) -> bool:
     for _ in range(DEPTH):
         below: list[Any] = []
         for value in level:
-            parts = _parts_of(type(value))  # type: ignore[arg-type]
-            if parts is None or id(value) in seen:
-                continue
-            if parts is _tensor:
+            if isinstance(value, Tensor):
                 if not value.stop_gradient:
                     return True
+                continue
+            parts = _parts_of(type(value))  # type: ignore[arg-type]
+            if parts is None or id(value) in seen:
                 continue
             if len(seen) == OBJECTS:
                 return True
@@ -43,15 +43,9 @@ def may_reach(*roots: Any) -> bool:
     return False
 
 
-def _tensor(tensor: Tensor) -> Iterable[Any]:
-    return ()
-
-
 @functools.cache
 def _parts_of(kind: Any) -> Callable[[Any], Iterable[Any]] | None:
     """What objects of a type hold, as a function of one; None for nothing."""
-    if issubclass(kind, Tensor):
-        return _tensor
     if issubclass(kind, types.FunctionType):
         return _of_function
     if issubclass(kind, types.MethodType):

@@ -21,7 +21,7 @@ from . import _closed as closed
 from . import _formulas as formulas
 from . import _norms as norms
 from ._convolution import convolution, transposed_convolution
-from ._formulas import in_place, refused, where_traced
+from ._formulas import by_formula, in_place, refused, where_traced
 from ._random import in_turn
 from ._watch import Context, as_leaf, is_traced
 
@@ -104,8 +104,8 @@ def _again(
 ) -> Rule:
     """A formula with derivatives of every order, where they may be nested.
 
-    For tensors of one dtype, which is one of these. ``checked`` has Paddle look at the
-    arguments first, where the formula takes more than Paddle does.
+    For tensors of one dtype, which is one of these. ``checked`` where the formula takes
+    arguments that Paddle refuses.
     """
 
     def rule(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
@@ -120,12 +120,7 @@ def _again(
             and any(map(is_traced, tensors))
             and context.again(tensors)
         ):
-            if checked:
-                with paddle.no_grad():
-                    operator(*args, **kwargs)
-            found = formula(*args, **options)
-            if found is not None:
-                return found
+            return by_formula(formula, operator, args, options, checked)
         return operator(*args, **kwargs)
 
     return rule
@@ -178,10 +173,10 @@ def _convolution(*order: int) -> Callable[..., Any]:
 
 
 def _triangular_solve(operator: Any, context: Context, *args: Any) -> Any:
-    x, y, upper, transpose, unit = args
-    if unit and (is_traced(x) or is_traced(y)):
-        return formulas.triangular_solve(x, y, upper, transpose, unit)
-    return _whole("triangular_solve")(operator, context, *args)
+    *given, unit = args
+    if unit and any(map(is_traced, given)):
+        return formulas.unit_triangular_solve(*given)
+    return _whole_triangular_solve(operator, context, *args)
 
 
 def _mean(x: Tensor) -> Tensor:
@@ -213,8 +208,11 @@ def _rnn(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
         # In evaluation it keeps nothing for the way back; without dropout it may train.
         args = *args[:5], 0.0, *args[6:-1], False
     with in_turn():  # it draws, where it has dropout
-        found = _whole("rnn")(operator, context, *args, **kwargs)
+        found = _whole_rnn(operator, context, *args, **kwargs)
     return found
+
+
+_whole_triangular_solve, _whole_rnn = _whole("triangular_solve"), _whole("rnn")
 
 
 _CONV2D, _CONV3D = (0, 1, 2, 3, 4, 5, 6, 7), (0, 1, 2, 3, 4, 6, 5, 7)
@@ -346,12 +344,16 @@ FUNCTIONS: dict[Any, Rule] = {
 _LENIENT = {"concat", "stack", "split", "split_with_num", "dot", "mv"}
 _LENIENT |= {"conv2d_transpose", "conv3d_transpose", "depthwise_conv2d_transpose"}
 
+_ANALYTIC = {"log", "sqrt", "reciprocal", "sin", "cos", "sinh", "cosh", "expm1"}
+
 DEEP_RULES: dict[str, Rule] = {
-    name: _again(formula, checked=name in _LENIENT)
+    name: _again(
+        formula,
+        of=_REAL | _COMPLEX if name in _ANALYTIC else _REAL,
+        checked=name in _LENIENT,
+    )
     for name, formula in _FORMULAS.items()
 }
-for _name in ("log", "sqrt", "reciprocal", "sin", "cos", "sinh", "cosh", "expm1"):
-    DEEP_RULES[_name] = _again(_FORMULAS[_name], _REAL | _COMPLEX)
 """Formulas that are needed only where derivatives are nested."""
 
 METHODS: dict[str, Rule] = {

@@ -155,21 +155,30 @@ def _is_one_of(value: Any, holders: set[int]) -> bool:
 
 
 def _copied(value: Any) -> Any:
-    return copy.copy(value) if type(value) in (list, dict, set) else value
+    """Containers of Python's copied, what else they hold shared."""
+    if type(value) is dict:
+        return {key: _copied(part) for key, part in value.items()}
+    if type(value) is list:
+        return [*map(_copied, value)]
+    return set(value) if type(value) is set else value
 
 
 def _is_same(value: Any, before: Any) -> bool:
-    if type(value) is not type(before) or type(value) not in (list, dict, set):
-        return value is before or (isinstance(value, _ATOMS) and value == before)
-    if isinstance(value, set):
-        return bool(value == before)
-    if len(value) != len(before):
+    """Whether an attribute is what it was, in a container its parts."""
+    if value is before:
+        return True
+    kind = type(before)
+    if type(value) is not kind:
         return False
-    if isinstance(value, dict):
-        value, before = [*value.items()], [*before.items()]
-        pairs = zip(value, before, strict=True)
-        return all(a[0] == b[0] and a[1] is b[1] for a, b in pairs)
-    return all(a is b for a, b in zip(value, before, strict=True))
+    if kind in (*_ATOMS, set):
+        return bool(value == before)
+    if kind is dict:
+        return [*value] == [*before] and all(
+            map(_is_same, value.values(), before.values())
+        )
+    return (
+        kind is list and len(value) == len(before) and all(map(_is_same, value, before))
+    )
 
 
 def _memories_of(layer: paddle.nn.Layer) -> Iterator[Any]:

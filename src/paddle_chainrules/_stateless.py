@@ -169,7 +169,6 @@ class StatelessLayer(Net):
         other = StatelessLayer.__new__(StatelessLayer)
         vars(other).update(vars(self))
         other._buffers = {n: b.clone() for n, b in self._buffers.items()}
-        other._originals = {}
         other._adopt(layer)
         return other
 

@@ -27,7 +27,6 @@ from ._random import drawing_from
 from ._recording import is_differentiable
 from ._stateless import stateless
 
-_WHOLE = (paddle.int64, paddle.int32, paddle.int16, paddle.bool)
 TOLERANCES = {"float16": 1e-2, "bfloat16": 5e-2, "float32": 1e-4, "float64": 1e-10}
 """Of errors relative to the largest entry, by the dtype of what is compared."""
 
@@ -233,10 +232,11 @@ def _moved(value: Any, device: str, dtype: str | None = None) -> Any:
 def _as_dtype(layer: paddle.nn.Layer, device: str, dtype: str) -> paddle.nn.Layer:
     """A copy of another dtype, its integers and Booleans as they are."""
     moved = copy.deepcopy(layer).to(device, dtype)
-    for prefix, part in layer.named_sublayers(include_self=True):
-        there = dict(moved.named_sublayers(include_self=True))[prefix]
+    pairs = zip(layer.sublayers(True), moved.sublayers(True), strict=True)
+    for part, there in pairs:
         for name, value in part._buffers.items():
-            if isinstance(value, Tensor) and value.dtype in _WHOLE:
+            whole = isinstance(value, Tensor) and not is_differentiable(value)
+            if whole and value._is_initialized():
                 there._buffers[name] = value.detach().clone().to(device)
     return moved
 

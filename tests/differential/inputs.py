@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +21,11 @@ class Input(NamedTuple):
         """The array, the same for a case's name at every run."""
         seed = zlib.crc32(f"{name} {place}".encode())
         return self.draw(np.random.default_rng(seed), self.shape)
+
+
+def arrays_of(name: str, inputs: Sequence[Input]) -> list[np.ndarray]:
+    """The arrays that the case of this name is called with."""
+    return [given.array(name, place) for place, given in enumerate(inputs)]
 
 
 def _kind(draw: Draw) -> Callable[..., Input]:

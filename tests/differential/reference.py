@@ -9,6 +9,7 @@ import paddle
 from paddle_chainrules import stateless
 
 from . import layers
+from .inputs import arrays_of
 from .verdicts import Differences, Native, by_paddle, is_float, made, random_like
 
 
@@ -28,7 +29,7 @@ class Reference(NamedTuple):
 def reference(name: str) -> Reference:
     """Of the layer of this name, in float64."""
     case = layers.TABLE[name]
-    arrays = [given.array(name, i) for i, given in enumerate(case.inputs)]
+    arrays = arrays_of(name, case.inputs)
     default = paddle.get_default_dtype()
     paddle.set_default_dtype("float64")
     try:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from . import functions, layers
+from .inputs import arrays_of
 from .verdicts import Verdict, of_function, of_layer
 
 Begin = Callable[[str], Any]
@@ -20,14 +21,12 @@ class Table(NamedTuple):
 
 def _function(name: str, begin: Begin) -> list[Verdict]:
     case = functions.TABLE[name]
-    arrays = [given.array(name, i) for i, given in enumerate(case.inputs)]
-    return of_function(name, case.function, arrays, begin)
+    return of_function(name, case.function, arrays_of(name, case.inputs), begin)
 
 
 def _layer(name: str, begin: Begin) -> list[Verdict]:
     case = layers.TABLE[name]
-    arrays = [given.array(name, i) for i, given in enumerate(case.inputs)]
-    return of_layer(name, case, arrays, begin)
+    return of_layer(name, case, arrays_of(name, case.inputs), begin)
 
 
 TABLES = {
