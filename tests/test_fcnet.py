@@ -266,6 +266,19 @@ def test_several_pullbacks_from_one_forward():
     assert_same(both[1][0], one[1][0] + two[1][0], rtol=1e-12, atol=1e-13)
 
 
+@pytest.mark.parametrize("what", ["0.weight", "1.bias", "x"])
+def test_a_pullback_after_an_update_in_place_is_refused(what):
+    net = FCNet((3, 4, 2), "tanh")
+    params, x = net.init(0), randn([5, 3])
+    y, pullback = net.pullback(params, x)
+    before = pullback(y)
+    (x if what == "x" else params[what]).scale_(2.0)
+    for cotangent in (y, paddle.to_tensor(y.numpy(), stop_gradient=False)):
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            pullback(cotangent)
+    assert_same(net.pullback(net.init(0), randn([5, 3]))[1](y), before)
+
+
 def test_wrt_computes_what_is_asked():
     net = FCNet((3, 5, 2), "tanh", "float64")
     params, x, cotangent = (

@@ -74,25 +74,92 @@ def test_a_function_that_writes(how):
         assert bytes_of(x) == before
 
 
-def test_a_later_call_that_writes_is_refused():
-    class Later(nn.Layer):
-        writes = False
+WRITES = {
+    "add_": lambda t: t.add_(paddle.ones([3])),
+    "set_value": lambda t: t.set_value(t + 1),
+    "copy_": lambda t: t.copy_(t + 1, True),
+    "assign": lambda t: paddle.assign(t + 1, output=t),
+}
 
-        def forward(self, x):
-            if self.writes:
-                with paddle.no_grad():
-                    x.add_(paddle.ones([3]))
-            return x * 2
 
-    net, params, _ = stateless(Later())
+class Later(nn.Layer):
+    """Writes into its argument or its buffer where it is told to."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("table", randn([4, 3]))
+
+    def forward(self, x, how=None, where="x"):
+        if how is not None:
+            with paddle.no_grad():
+                WRITES[how](x if where == "x" else self.table)
+        return x * 2 + self.table
+
+
+@pytest.mark.parametrize("call", ["forward", "pullback"])
+@pytest.mark.parametrize("how", WRITES)
+@pytest.mark.parametrize("where", ["x", "table"])
+def test_a_later_call_that_writes_is_refused(where, how, call):
+    net, params, buffers = stateless(Later())
+    x = randn([4, 3])
+    expected = 2 * x + buffers["table"]
+    net.forward(params, x)
+    with pytest.raises(
+        RuntimeError, match=r"written into one of (its arg|the buffers)"
+    ):
+        getattr(net, call)(params, x, how, where)
+    held = [x, *net.buffers.values()]
+    before = bytes_of(*held)
+    for _ in range(2):
+        getattr(net, call)(params, x, how, where)
+        assert bytes_of(*held) == before
+    # Buffers that are given are copied, so that the caller's stay as they are.
+    net, params, buffers = stateless(Later())
     x = randn([4, 3])
     net.forward(params, x)
-    net._free[0].layer.writes = True
-    with pytest.raises(RuntimeError, match="written into one of its arguments"):
-        net.forward(params, x)
-    before = bytes_of(x)
-    net.forward(params, x)
-    assert bytes_of(x) == before
+    y, new = net.forward(params, x, how, "table", buffers=buffers)
+    assert_same(y, expected + 1, rtol=1e-6)
+    assert_same(new["table"], buffers["table"] + 1)
+
+
+@pytest.mark.parametrize("how", WRITES)
+def test_a_later_call_of_a_function_that_writes(how):
+    """Paddle's own refusal to write into a leaf comes when it has written."""
+    call = value_and_grad(lambda x, how: (how and WRITES[how](x), x.sum())[1])
+    x = randn([4, 3])
+    total = x.sum() + 12
+    call(x, None)
+    if how in ("set_value", "copy_"):
+        with pytest.raises(RuntimeError, match="written into one of its arguments"):
+            call(x, how)
+        return
+    value, grad = call(x, how)
+    assert_same(value, total, rtol=1e-6)
+    assert_same(grad, paddle.ones([4, 3]))
+
+
+def test_buffers_that_are_only_read_are_not_copied():
+    seen = []
+
+    class Reading(nn.Layer):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("read", randn([3]))
+            self.register_buffer("written", randn([3]))
+
+        def forward(self, x):
+            seen.append((self.read.data_ptr(), self.written.data_ptr()))
+            self.written.add_(paddle.ones([3]))
+            return x * self.read + self.written
+
+    net, params, _ = stateless(Reading())
+    x = randn([2, 3])
+    first = net.forward(params, x)
+    held = [net.buffers[name].data_ptr() for name in ("read", "written")]
+    for _ in range(2):
+        assert_same(net.pullback(params, x)[0], first)
+        assert seen[-1][0] == held[0]
+        assert seen[-1][1] != held[1]
 
 
 def test_results_share_no_memory_with_the_net():

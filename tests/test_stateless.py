@@ -552,19 +552,6 @@ def test_what_cannot_be_copied_is_named():
         stateless(Locked())
 
 
-def test_a_parameter_in_a_tuple_is_refused():
-    class Pair(nn.Layer):
-        def __init__(self):
-            super().__init__()
-            self.linear = nn.Linear(3, 2)
-            self.pair = (self.linear.weight, 1)
-
-    with pytest.raises(
-        TypeError, match="Pair holds the parameter or buffer 'linear.weight' in a tuple"
-    ):
-        stateless(Pair())
-
-
 def test_bad_params_and_cotangents():
     net, params, _ = stateless(nn.Linear(3, 2))
     x = randn([4, 3])

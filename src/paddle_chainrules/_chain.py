@@ -90,6 +90,25 @@ class ChainPullback(NetPullback):
         self._tape = tape
         self._x = x
         self._shape = shape
+        self._before = self._versions()
+
+    def _versions(self) -> int:
+        held = [self._x, *chain.from_iterable(self._weights)]
+        return sum([tensor._inplace_version() for tensor in held])
+
+    def _saved(self) -> Weights:
+        """The weights, which with the argument are still what they were.
+
+        Raises:
+            RuntimeError: an operation in place has changed one.
+        """
+        if self._versions() != self._before:
+            raise RuntimeError(
+                "a parameter or the argument has been modified by an inplace operation "
+                "since the forward of this pullback, which needs it as it was; take "
+                "the gradient before the update, or update copies"
+            )
+        return self._weights
 
     def _gradients(
         self,
@@ -124,7 +143,7 @@ class ChainPullback(NetPullback):
     ) -> tuple[Sequence[Tensor | None], Tensor | None]:
         """Gradients that can be differentiated with respect to the cotangent."""
         call = partial(recorded, ACTIVATIONS[self._chain.activation])
-        _, pullback = recorded_vjp(call, (self._weights, self._x), again=True)
+        _, pullback = recorded_vjp(call, (self._saved(), self._x), again=True)
         asked = [i for i, flag in enumerate((any(params), args)) if flag]
         pairs, x_bar = pullback(cotangent, wrt=asked)
         grads = [None] * len(params) if pairs is None else chain.from_iterable(pairs)
@@ -146,7 +165,7 @@ class ChainPullback(NetPullback):
         rows = len(self._shape) == 2
         grads, x_bar = reverse(
             self._chain.raw,
-            self._weights,
+            self._saved(),
             self._tape,
             cotangent if rows else as_rows(cotangent),
             params,

@@ -8,6 +8,9 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
+REFUSED_WRITE = "IsLeafTensor"
+"""What Paddle's error says where a leaf of the graph would be written into."""
+
 
 class Conduct:
     """What the calls of one function have shown of it.
@@ -47,7 +50,7 @@ class Conduct:
     def learn(self, given: Sequence[Any], originals: Sequence[Any]) -> None:
         """Look at copies that a call was given, beside what they are copies of."""
         if self.writes is None:
-            self.writes = any(map(_differ, given, originals))
+            self.writes = any(map(differ, given, originals))
 
     def check(self, given: Iterable[Any], before: int) -> None:
         """After a call without copies, whose arguments' versions were these.
@@ -76,11 +79,12 @@ def copied(leaf: Any) -> Any:
 
 
 def is_refused_write(error: Exception) -> bool:
-    """Whether Paddle refused to write into a leaf of the graph."""
-    return isinstance(error, ValueError) and "IsLeafTensor" in str(error)
+    """Whether it was refused to write into a leaf of the graph."""
+    return isinstance(error, ValueError) and REFUSED_WRITE in str(error)
 
 
-def _differ(copy: Any, original: Any) -> bool:
+def differ(copy: Any, original: Any) -> bool:
+    """Whether a copy has been written into."""
     if not isinstance(copy, Tensor) or not copy._is_initialized() or not copy.size:
         return False
     if copy.inplace_version:

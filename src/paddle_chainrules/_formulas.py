@@ -18,6 +18,7 @@ from paddle import Tensor
 from paddle.autograd import PyLayer
 
 from . import _closed as closed
+from ._conduct import REFUSED_WRITE
 from ._watch import Context, is_traced
 
 
@@ -244,7 +245,7 @@ def _replaced(x: Tensor, index: np.ndarray[Any, Any], values: Tensor) -> Tensor:
 
 def overwrite(x: Tensor, value: Tensor) -> Tensor:
     """Put a value into a tensor, which forgets what it depended on."""
-    refuse_part(x, [value])
+    refuse_write(x, [value])
     x.zero_()
     return x.add_(value)
 
@@ -255,14 +256,19 @@ def masked_fill(x: Tensor, mask: Tensor, value: Any) -> Tensor:
     return paddle.where(_to(shape, mask), _to(shape, value), _to(shape, x))
 
 
-def in_place(formula: Callable[..., Tensor | None]) -> Callable[..., Any]:
-    """The same formula, for the operator that writes into its first argument."""
+def in_place(formula: Callable[..., Any], *positions: int) -> Callable[..., Any]:
+    """As :func:`where_traced`, for the operator that writes into its first argument."""
 
     def write(x: Tensor, *args: Any, **kwargs: Any) -> Any:
-        found = formula(x, *args, **kwargs)
-        return None if found is None else overwrite(x, found)
+        return overwrite(x, formula(x, *args, **kwargs))
 
-    return write
+    rule = where_traced(write, *positions)
+
+    def guarded(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
+        refuse_write(args[0], args[1:])
+        return rule(operator, context, *args, **kwargs)
+
+    return guarded
 
 
 def index_put(x: Tensor, indices: Any, value: Tensor, accumulate: bool = False) -> Any:
@@ -273,7 +279,7 @@ def set_item(operator: Any, context: Context, x: Tensor, item: Any, value: Any) 
     """``x[item] = value`` for indices that are tensors, lists or masks."""
     parts = item if isinstance(item, tuple) else (item,)
     if not x.is_leaf and x.grad_fn.name() == _INDEXED:
-        refuse_part(x, [])
+        refuse_write(x, [])
     plain = int | slice | type(Ellipsis) | None
     if any(part is None for part in parts) and any(
         isinstance(part, Tensor) for part in parts
@@ -301,8 +307,11 @@ def set_item(operator: Any, context: Context, x: Tensor, item: Any, value: Any) 
     return overwrite(x, paddle.where(owner >= 0, found, x))
 
 
-def assign_out(value: Tensor, output: Tensor) -> Tensor:
-    return overwrite(output, value * 1)
+def assign_out(operator: Any, context: Context, value: Tensor, output: Tensor) -> Any:
+    refuse_write(output, [value])
+    return (
+        overwrite(output, value * 1) if is_traced(output) else operator(value, output)
+    )
 
 
 PARTIAL = frozenset(
@@ -320,14 +329,24 @@ _INDEXED = "GradNodePyLayer__Indexed"
 def into_a_part(
     operator: Any, context: Context, x: Any, *args: Any, **kwargs: Any
 ) -> Any:
-    refuse_part(x, args)
+    refuse_write(x, args)
     return operator(x, *args, **kwargs)
 
 
-def refuse_part(x: Any, values: Sequence[Any]) -> None:
-    """Refuse to write into a view of a part, before anything is written."""
+def refuse_write(x: Any, values: Sequence[Any]) -> None:
+    """Refuse to write into a leaf or a view of a part, before anything is written.
+
+    Raises:
+        ValueError: a leaf; Paddle raises the same, but when it has written.
+        NotImplementedError: a view of a part.
+    """
+    if is_traced(x) and x.is_leaf:
+        raise ValueError(
+            f"the leaf {x.name} requires a gradient, so that nothing can be written "
+            f"into it in place; write into a copy, x = x.clone() ({REFUSED_WRITE})"
+        )
     if is_traced(x):
-        part = not x.is_leaf and x.grad_fn.name() in PARTIAL | {_INDEXED}
+        part = x.grad_fn.name() in PARTIAL | {_INDEXED}
     else:
         part = any(map(is_traced, values)) and _is_part(x)
     if part:
@@ -346,6 +365,16 @@ def _is_part(x: Tensor) -> bool:
 
 
 # Linear algebra.
+
+
+def matmul(x: Tensor, y: Any, *transposed: Any, **options: Any) -> Tensor | None:
+    """Of stacks with unlike numbers of axes, where Paddle's gradient fails."""
+    if not isinstance(y, Tensor) or x.ndim == y.ndim or min(x.ndim, y.ndim) < 3:
+        return None
+    count = max(x.ndim, y.ndim)
+    x, y = (t.reshape([1] * (count - t.ndim) + t.shape) for t in (x, y))
+    found: Tensor = paddle.matmul(x, y, *transposed, **options)
+    return found
 
 
 def qr(operator: Any, context: Context, x: Tensor, mode: str = "reduced") -> Any:

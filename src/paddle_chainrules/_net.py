@@ -21,6 +21,7 @@ from ._params import DTYPES, Params, ParamSpec, dtype_name, same_dtype
 from ._recording import Recording, cut, own_memory, record, records_graph
 from ._sparse import RowSparse
 from ._watch import is_traced, watched
+from ._writes import writes_counted
 from ._wrt import WRT, Wrt, asked_for, items_of, selected
 
 if TYPE_CHECKING:
@@ -468,7 +469,7 @@ class Net(abc.ABC):
             by_caller = traced = records_graph(leaves, bool(conduct.reaches))
             first = conduct.reaches is None and not traced
             enabled = traced or (first and paddle.is_grad_enabled())
-        with grad_mode(enabled):
+        with grad_mode(enabled), writes_counted():
             try:
                 if by_caller:
                     output = Watch((), by_caller=True).call(apply, given)

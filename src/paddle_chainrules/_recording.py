@@ -22,6 +22,7 @@ from ._operators import Watch
 from ._params import same_dtype
 from ._sparse import RowSparse, dense
 from ._watch import as_leaf, watched
+from ._writes import writes_counted
 
 # The common ones first, which are found by identity.
 _DIFFERENTIABLE = (
@@ -91,7 +92,7 @@ def record(
     enabled = paddle.is_grad_enabled()
     connected = records_graph(leaves)
     copies = conduct.copies
-    with nullcontext() if enabled else grad_mode(True):
+    with nullcontext() if enabled else grad_mode(True), writes_counted():
         nested = watched()
         targets = [
             _target(leaf, connected, nested) if is_differentiable(leaf) else leaf

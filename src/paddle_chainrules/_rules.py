@@ -187,11 +187,17 @@ def _dot(x: Tensor, y: Tensor) -> Tensor:
     return (x * y).sum(-1)
 
 
-def _matmul(x: Tensor, y: Any, *_: bool, **__: bool) -> Tensor | None:
-    """Of vectors, where Paddle's second derivative has another shape."""
-    if not isinstance(y, Tensor) or x.ndim != 1 or y.ndim != 1:
+def _matmul(
+    x: Tensor, y: Any, transpose_x: bool = False, transpose_y: bool = False, **_: Any
+) -> Tensor | None:
+    """Of vectors, where Paddle's second derivative has another shape, or fails."""
+    if not isinstance(y, Tensor) or min(x.ndim, y.ndim) != 1:
         return None
-    return _dot(x, y)
+    if x.ndim == y.ndim:
+        return _dot(x, y)
+    if x.ndim == 1:
+        return paddle.matmul(x.unsqueeze(0), y, False, transpose_y).squeeze(-2)
+    return paddle.matmul(x, y.unsqueeze(-1), transpose_x, False).squeeze(-1)
 
 
 def _pad(x: Tensor, pads: Any, value: float = 0.0) -> Tensor | None:
@@ -291,16 +297,17 @@ RULES: dict[str, Rule] = {
     "meshgrid": formulas.meshgrid,
     "addmm": where_traced(formulas.addmm),
     "baddbmm": where_traced(formulas.addmm),
-    # They are wrong whatever is asked for.
+    # They are wrong, or fail, whatever is asked for.
+    "matmul": where_traced(formulas.matmul),
     "prod": where_traced(formulas.product, 0, checked=True),
     "elementwise_pow": where_traced(formulas.complex_power),
     "acosh": where_traced(formulas.complex_acosh),
     "as_strided": where_traced(formulas.as_strided, 0),
     "tensor_unfold": where_traced(formulas.unfold, 0),
     "masked_fill": where_traced(formulas.masked_fill, 2),
-    "masked_fill_": where_traced(in_place(formulas.masked_fill), 2),
-    "index_put_": where_traced(in_place(formulas.index_put), 2),
-    "assign_out_": where_traced(formulas.assign_out, 1),
+    "masked_fill_": in_place(formulas.masked_fill, 2),
+    "index_put_": in_place(formulas.index_put, 2),
+    "assign_out_": formulas.assign_out,
     "cross_entropy_with_softmax": formulas.soft_cross_entropy,
     # There is none of some argument.
     "lerp": where_traced(formulas.lerp, 2),
@@ -308,7 +315,7 @@ RULES: dict[str, Rule] = {
     "scale": where_traced(formulas.scale, 1),
     "diag_embed": where_traced(formulas.diag_embed, 0),
     "fill_diagonal_tensor": where_traced(formulas.fill_diagonal, 1),
-    "fill_diagonal_tensor_": where_traced(in_place(formulas.fill_diagonal), 1),
+    "fill_diagonal_tensor_": in_place(formulas.fill_diagonal, 1),
     "label_smooth": where_traced(formulas.label_smooth, 1),
     "bce_loss": where_traced(formulas.binary_cross_entropy, 1),
     "sigmoid_cross_entropy_with_logits": where_traced(
@@ -358,6 +365,7 @@ DEEP_RULES: dict[str, Rule] = {
 
 METHODS: dict[str, Rule] = {
     "__setitem__": formulas.set_item,
+    "__matmul__": where_traced(formulas.matmul),
 }
 """By the names of ``paddle.Tensor``, whose operators do not go through the others."""
 

@@ -65,8 +65,30 @@ class _Slotted:
         return getattr(self._owner, name)
 
 
+class _Parts:
+    """The parts of a tuple that stands in a container, where another takes its place.
+
+    Attributes:
+        place: the container, and its key or index.
+    """
+
+    def __init__(self, *place: Any) -> None:
+        self.place = place
+
+    def __setitem__(self, index: int, value: Any) -> None:
+        container, key = self.place
+        kind, parts = type(container[key]), [*container[key]]
+        parts[index] = value
+        container[key] = kind(parts) if kind is tuple else kind._make(parts)
+
+    def __getitem__(self, index: int) -> Any:
+        container, key = self.place
+        return container[key][index]
+
+
 MutableMapping.register(_Slotted)
 MutableSequence.register(_Cell)
+MutableSequence.register(_Parts)
 
 
 class Shell:
@@ -110,8 +132,9 @@ class Shell:
 
     def attributes(self) -> dict[tuple[str, str], Any]:
         """All attributes of the layer and those in it, by layer and name, but slots."""
-        own = {(id(container), key) for container, key in self._every}
-        holders = {id(container) for container, _ in self._every}
+        slots = [place for slot in self._every for place in _places_of(*slot)]
+        own = {(id(container), key) for container, key in slots}
+        holders = {id(container) for container, _ in slots}
         return {
             (path, name): value
             for path, layer in self.layer.named_sublayers(include_self=True)
@@ -139,6 +162,13 @@ class Shell:
                 setattr(layers[path], name, _copied(value))
             elif name in vars(layers[path]) or name in layers[path]._buffers:
                 delattr(layers[path], name)
+
+
+def _places_of(container: Any, key: Any) -> Iterator[Slot]:
+    """A slot, and where the tuples stand that it is in."""
+    yield container, key
+    if isinstance(container, _Parts):
+        yield from _places_of(*container.place)
 
 
 _ABSENT = object()
@@ -224,7 +254,7 @@ def slots_of(layer: paddle.nn.Layer) -> dict[str, list[Slot]]:
     for path, container, key, value in _walk(layer, type(layer).__name__):
         if not isinstance(value, Mark):
             continue
-        if not isinstance(container, MutableMapping | MutableSequence):
+        if not _takes(container):
             raise TypeError(
                 f"{type(layer).__name__} holds the parameter or buffer {value.name!r} "
                 f"in a {type(container).__name__} ({path}), where stateless can't "
@@ -239,21 +269,32 @@ Visit = tuple[str, Any, Any, Any]
 
 
 def _walk(root: Any, name: str) -> Iterator[Visit]:
-    """Everything that Python's objects below the root hold, each object once."""
+    """Everything that Python's objects below the root hold, each object once.
+
+    A tuple comes once for each of its places.
+    """
     seen: set[int] = set()
-    pending: list[tuple[str, Any]] = [(name, root)]
+    pending: list[tuple[str, Any, Slot | None]] = [(name, root, None)]
     while pending:
-        path, owner = pending.pop()
+        path, owner, place = pending.pop()
         if id(owner) in seen or isinstance(owner, _ATOMS) or owner is None:
             continue
-        seen.add(id(owner))
-        for visit in _held_by(path, owner):
-            yield visit
-            where, container, key, value = visit
-            if isinstance(container, MutableMapping | MutableSequence):
+        is_tuple = type(owner) is tuple or hasattr(owner, "_make")
+        if not is_tuple:
+            seen.add(id(owner))
+        for where, container, key, value in _held_by(path, owner):
+            if is_tuple and place is not None and _takes(place[0]):
+                container = _Parts(*place)
+            yield where, container, key, value
+            if _takes(container):
                 value = container[key]  # which may have been replaced meanwhile
             if not isinstance(value, Tensor | Mark):
-                pending.append((where, value))
+                pending.append((where, value, (container, key)))
+
+
+def _takes(container: Any) -> bool:
+    """Whether something else can be put in it."""
+    return isinstance(container, MutableMapping | MutableSequence)
 
 
 def _held_by(path: str, owner: Any) -> Iterator[Visit]:
@@ -308,7 +349,7 @@ def _rebind(root: Any, memo: dict[int, Any]) -> None:
         new = _rebound(value, memo, made)
         if new is value:
             continue
-        if not isinstance(container, MutableMapping | MutableSequence):
+        if not _takes(container):
             raise TypeError(
                 f"{type(root).__name__} holds a function that closes over part of it "
                 f"in a {type(container).__name__} ({path}), where stateless can't "

@@ -17,7 +17,7 @@ from paddle import Tensor
 
 from ._autodiff import Tree
 from ._chain import Chain, chain_of
-from ._conduct import Conduct
+from ._conduct import Conduct, differ, versions
 from ._describe import Description
 from ._graph import leaf_address
 from ._net import Net
@@ -121,6 +121,7 @@ class StatelessLayer(Net):
         self._chain = None if self._buffers else chain_of(layer, self._spec)
         self._calls = Conduct(check_beyond=self._refuse_originals)
         self._keeps: set[tuple[str, str]] = set()
+        self._read: set[str] = set()
 
     def _refuse_originals(self, beyond: set[int]) -> None:
         """Refuse results that depend on the layer's own parameters.
@@ -298,6 +299,7 @@ class StatelessLayer(Net):
         _seed: int | None = None,
         **kwargs: Any,
     ) -> Tree:
+        own = _buffers is None
         buffers = self._buffers if _buffers is None else _buffers
         try:
             shell = self._free.pop()
@@ -307,10 +309,16 @@ class StatelessLayer(Net):
         with drawing_from(_seed):
             try:
                 shell.put(params)
-                if buffers:
-                    shell.put(self._fresh(buffers))
+                kept = self._kept(own)
+                fresh = {n: _detached(b, n in kept) for n, b in buffers.items()}
+                before = versions(map(fresh.get, kept))
+                shell.put(fresh)
                 output = shell.layer(*args, **kwargs)
-                if _buffers is None:
+                if first:
+                    self._read = {n for n in fresh if not differ(fresh[n], buffers[n])}
+                elif versions(map(fresh.get, kept)) != before:
+                    self._refuse_write(kept)
+                if own:
                     return output
                 return output, {name: shell.get(name).detach() for name in buffers}
             finally:
@@ -321,13 +329,24 @@ class StatelessLayer(Net):
                 shell.release()
                 self._free.append(shell)
 
-    def _fresh(self, buffers: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Buffers for a call, which may write into those that are not frozen."""
-        kept = () if self._conduct.copies else self._frozen
-        return {
-            name: value.detach() if name in kept else value.detach().clone()
-            for name, value in buffers.items()
-        }
+    def _kept(self, own: bool) -> set[str]:
+        """Buffers that a call need not have copies of, since it only reads them."""
+        if self._conduct.copies:
+            return set()
+        return self._read if own else self._read & self._frozen
+
+    def _refuse_write(self, kept: set[str]) -> None:
+        self._conduct.writes = True
+        raise RuntimeError(
+            f"{type(self._shell.layer).__name__}.forward has written into one of the "
+            f"buffers {sorted(kept)}, which it only read at its first call; the value "
+            "there is changed. From now on it works on copies: make the net anew by "
+            "stateless(layer), or give buffers=... with the value restored"
+        )
+
+
+def _detached(buffer: Tensor, kept: bool) -> Tensor:
+    return buffer.detach() if kept else buffer.detach().clone()
 
 
 def _parameters_of(function: Any) -> set[str]:

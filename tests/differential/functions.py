@@ -521,6 +521,10 @@ add("matmul: vector and matrix", paddle.matmul, real(3), real(3, 4))
 add("matmul: batched", paddle.matmul, real(2, 3, 4), real(2, 4, 5))
 add("matmul: batch and matrix", paddle.matmul, real(2, 3, 4), real(4, 5))
 add("matmul: broadcast batches", paddle.matmul, real(2, 1, 3, 4), real(3, 4, 2))
+add("matmul: a stack and more", paddle.matmul, real(3, 2, 4), real(2, 3, 4, 5))
+add("@: a stack and more", lambda x, y: x @ y, real(2, 3, 2, 4), real(3, 4, 5))
+add("matmul: a vector and a stack", paddle.matmul, real(4), real(3, 4, 2))
+add("matmul: a stack and a vector", paddle.matmul, real(2, 3, 4), real(4))
 add(
     "matmul: transposed",
     lambda x, y: paddle.matmul(x, y, True, True),
