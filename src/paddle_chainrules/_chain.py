@@ -90,11 +90,8 @@ class ChainPullback(NetPullback):
         self._tape = tape
         self._x = x
         self._shape = shape
-        self._before = self._versions()
-
-    def _versions(self) -> int:
-        held = [self._x, *chain.from_iterable(self._weights)]
-        return sum([tensor._inplace_version() for tensor in held])
+        self._held = [x, *(tensor for pair in weights for tensor in pair)]
+        self._versions = [tensor._inplace_version() for tensor in self._held]
 
     def _saved(self) -> Weights:
         """The weights, which with the argument are still what they were.
@@ -102,7 +99,7 @@ class ChainPullback(NetPullback):
         Raises:
             RuntimeError: an operation in place has changed one.
         """
-        if self._versions() != self._before:
+        if [tensor._inplace_version() for tensor in self._held] != self._versions:
             raise RuntimeError(
                 "a parameter or the argument has been modified by an inplace operation "
                 "since the forward of this pullback, which needs it as it was; take "

@@ -309,15 +309,18 @@ class StatelessLayer(Net):
         with drawing_from(_seed):
             try:
                 shell.put(params)
-                kept = self._kept(own)
-                fresh = {n: _detached(b, n in kept) for n, b in buffers.items()}
-                before = versions(map(fresh.get, kept))
-                shell.put(fresh)
+                if buffers:
+                    kept = self._kept(own)
+                    fresh = {n: _detached(b, n in kept) for n, b in buffers.items()}
+                    before = versions(map(fresh.get, kept))
+                    shell.put(fresh)
                 output = shell.layer(*args, **kwargs)
-                if first:
-                    self._read = {n for n in fresh if not differ(fresh[n], buffers[n])}
-                elif versions(map(fresh.get, kept)) != before:
-                    self._refuse_write(kept)
+                if buffers:
+                    if first:
+                        changed = {n for n in fresh if differ(fresh[n], buffers[n])}
+                        self._read = fresh.keys() - changed
+                    elif versions(map(fresh.get, kept)) != before:
+                        self._refuse_write(kept)
                 if own:
                     return output
                 return output, {name: shell.get(name).detach() for name in buffers}
