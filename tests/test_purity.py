@@ -138,6 +138,42 @@ def test_a_later_call_of_a_function_that_writes(how):
     assert_same(grad, paddle.ones([4, 3]))
 
 
+class Slope(nn.Layer):
+    """The slope of a net by its input, as nets for differential equations give it."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(3, 4)
+
+    def forward(self, x, slope=True):
+        x.stop_gradient = False
+        self.linear.bias.stop_gradient = slope
+        y = paddle.tanh(self.linear(x))
+        return paddle.grad(y, x, create_graph=True)[0] if slope else y
+
+
+@pytest.mark.parametrize("first", ["forward", "pullback"])
+def test_a_layer_that_asks_for_gradients_of_its_input(first):
+    net, params, _ = stateless(Slope())
+    x = randn([5, 3])
+    w, b = params["linear.weight"], params["linear.bias"]
+    slope = (1 - paddle.tanh(x @ w + b) ** 2) @ w.T
+    for call in (first, "forward", "pullback", "forward"):
+        found = getattr(net, call)(params, x)
+        assert_same(found[0] if call == "pullback" else found, slope, rtol=1e-5)
+        assert all(t.stop_gradient and t.grad is None for t in (x, w, b))
+        y = net.forward(params, x, False)
+        assert y.stop_gradient
+        assert_same(y, paddle.tanh(x @ w + b), rtol=1e-5)
+        assert all(t.stop_gradient and t.grad is None for t in (x, w, b))
+    with paddle.no_grad():
+        assert_same(net.forward(params, x), slope, rtol=1e-5)
+    leaf = x.detach()
+    leaf.stop_gradient = False
+    net.forward(params, leaf, False).sum().backward()
+    assert_same(leaf.grad, slope, rtol=1e-5)
+
+
 def test_buffers_that_are_only_read_are_not_copied():
     seen = []
 

@@ -20,6 +20,8 @@ class Conduct:
             gets copies and is then looked at.
         reaches: whether it uses tensors that require gradients and are no arguments;
             None until the first call.
+        asks: whether it asks for gradients of its arguments itself, by
+            ``x.stop_gradient = False``.
 
     Args:
         check_beyond: told what results depend on that was no argument; it may raise.
@@ -33,6 +35,7 @@ class Conduct:
     ) -> None:
         self.writes = writes
         self.reaches = reaches
+        self.asks = False
         self._check_beyond = check_beyond
 
     def note_beyond(self, beyond: set[int]) -> None:
@@ -71,6 +74,18 @@ class Conduct:
 def versions(given: Iterable[Any]) -> int:
     """A number that moves when an operation writes into one of the tensors."""
     return sum([t._inplace_version() for t in given if isinstance(t, Tensor)])
+
+
+def flags(given: Iterable[Any]) -> list[bool]:
+    """Which of the tensors require no gradients."""
+    return [t.stop_gradient for t in given if isinstance(t, Tensor)]
+
+
+def put_back(given: Iterable[Any], before: Iterable[bool]) -> None:
+    """Set the flags of tensors to what :func:`flags` has found."""
+    tensors = (t for t in given if isinstance(t, Tensor))
+    for tensor, flag in zip(tensors, before, strict=True):
+        tensor.stop_gradient = flag
 
 
 def copied(leaf: Any) -> Any:

@@ -11,7 +11,14 @@ from paddle import Tensor
 
 from ._autodiff import Tree, cotangent_leaves, flatten_tree
 from ._closed_form import Weights, weights_of
-from ._conduct import Conduct, copied, is_refused_write, versions
+from ._conduct import (
+    Conduct,
+    copied,
+    flags,
+    is_refused_write,
+    put_back,
+    versions,
+)
 from ._describe import Description, chain_formula
 from ._grad_mode import grad_mode
 from ._graph import leaves_behind
@@ -452,9 +459,12 @@ class Net(abc.ABC):
         kwargs: dict[str, Any],
         constants: dict[str, Any],
     ) -> Tree:
+        conduct = self._conduct
+        if conduct.asks:
+            return self._recorded(params, args, kwargs, constants)[0]
         inputs = _Inputs(self.spec, params, args, kwargs)
-        leaves, conduct = inputs.leaves, self._conduct
-        copies, given = conduct.copies, leaves
+        leaves = given = inputs.leaves
+        copies = conduct.copies
         if copies:
             given = [*map(copied, leaves)]
         before = 0 if copies else versions(leaves)
@@ -470,15 +480,22 @@ class Net(abc.ABC):
             first = conduct.reaches is None and not traced
             enabled = traced or (first and paddle.is_grad_enabled())
         with grad_mode(enabled), writes_counted():
+            required = flags(given)
             try:
                 if by_caller:
                     output = Watch((), by_caller=True).call(apply, given)
                 else:
                     output = apply(given)
-            except ValueError as error:
-                if copies or not is_refused_write(error):
+            except Exception as error:
+                refused = is_refused_write(error) and not copies
+                if flags(given) == required and not refused:
                     raise
-                conduct.writes = True
+                if refused:
+                    conduct.writes = True
+            if flags(given) != required:
+                put_back(given, required)
+                conduct.asks = True
+                return self._forward(params, args, kwargs, constants)
             if conduct.writes and not copies:
                 return self._forward(params, args, kwargs, constants)
             if copies:
