@@ -154,3 +154,34 @@ def test_a_layer_with_a_state_gives_the_same_each_time(how):
     for _ in range(3):
         assert_same(net.forward(params, x), expected)
         assert_same(net.pullback(params, x)[0], expected)
+
+
+@pytest.mark.parametrize("value", ["traced", "constant"])
+def test_to_assign_to_a_part_of_a_part_is_refused(value):
+    x, v = randn([2, 3], "float64"), randn([2], "float64", 1)
+
+    def fn(x, v):
+        y = x * 1
+        y[0][1] = v[0] if value == "traced" else 9.0
+        return (y * y).sum()
+
+    def into_zeros(x, v):
+        y = paddle.zeros([2, 3], "float64")
+        y[0][1] = v[0]
+        return (y * x).sum()
+
+    for function in (fn, into_zeros):
+        with pytest.raises(NotImplementedError, match=r"x\[0, 1\] = y for x\[0\]\[1\]"):
+            vjp(function, x, v)
+
+    def right(x, v):
+        y = x * 1
+        y[0, 1] = v[0]
+        return (y * y).sum()
+
+    _, pullback = vjp(right, x, v)
+    by_x, by_v = pullback(paddle.ones([], "float64"))
+    expected = 2 * x
+    expected[0, 1] = 0.0
+    assert_same(by_x, expected)
+    assert_same(by_v, paddle.stack([2 * v[0], 0 * v[1]]))

@@ -177,6 +177,18 @@ def test_places_that_are_refused():
     with pytest.raises(TypeError, match="parameter or buffer 'linear.bias' in a tuple"):
         stateless(InPartial())
 
+    class Richer(Named):
+        """A named tuple that holds more than its parts."""
+
+    class InRicher(nn.Layer):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(3, 3)
+            self.held = Richer(self.linear.weight, 1)
+
+    with pytest.raises(TypeError, match=r"in a Richer \(InRicher.held\[0\]\)"):
+        stateless(InRicher())
+
 
 NETS = {
     "fcnet": lambda: (FCNet((3, 4, 2), "gelu"), FCNet((3, 4, 2), "gelu").init(0)),

@@ -278,8 +278,7 @@ def index_put(x: Tensor, indices: Any, value: Tensor, accumulate: bool = False) 
 def set_item(operator: Any, context: Context, x: Tensor, item: Any, value: Any) -> Any:
     """``x[item] = value`` for indices that are tensors, lists or masks."""
     parts = item if isinstance(item, tuple) else (item,)
-    if not x.is_leaf and x.grad_fn.name() == _INDEXED:
-        refuse_write(x, [])
+    refuse_write(x, [value])
     plain = int | slice | type(Ellipsis) | None
     if any(part is None for part in parts) and any(
         isinstance(part, Tensor) for part in parts
@@ -353,7 +352,7 @@ def refuse_write(x: Any, values: Sequence[Any]) -> None:
         raise NotImplementedError(
             "an operation in place on a view of a part of a tensor, such as "
             "x[1:].add_(y): Paddle loses the gradient of the whole there. Assign to "
-            "the part instead: x[1:] = x[1:] + y"
+            "the whole instead: x[1:] = x[1:] + y, and x[0, 1] = y for x[0][1] = y"
         )
 
 

@@ -279,7 +279,9 @@ def _walk(root: Any, name: str) -> Iterator[Visit]:
         path, owner, place = pending.pop()
         if id(owner) in seen or isinstance(owner, _ATOMS) or owner is None:
             continue
-        is_tuple = type(owner) is tuple or hasattr(owner, "_make")
+        is_tuple = type(owner) is tuple or (
+            hasattr(owner, "_make") and not hasattr(owner, "__dict__")
+        )
         if not is_tuple:
             seen.add(id(owner))
         for where, container, key, value in _held_by(path, owner):
