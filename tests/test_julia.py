@@ -71,7 +71,8 @@ order, threads = sys.argv[1].split(), sys.argv[2]
 for name in order:
     importlib.import_module(name)
 from paddle_chainrules.julia import start, turn
-module = start() if "juliacall" in order else start(threads)
+joins = "juliacall" in order
+module = start() if joins else start(threads, handle_signals=True)
 import juliacall
 import numpy as np
 jl = juliacall.Main
@@ -151,8 +152,12 @@ def by_juliacall():
 
 
 def start(order, threads, **env):
+    return run_python(START, order, threads, **env)
+
+
+def run_python(script, *args, **env):
     return subprocess.run(
-        [sys.executable, "-c", START, order, threads],
+        [sys.executable, "-c", script, *args],
         env=environ(**env),
         capture_output=True,
         text=True,
@@ -170,12 +175,14 @@ def test_every_order_of_imports_survives_threads_that_collect(
     env = {}
     if "juliacall" in order:
         env = {**by_juliacall, "PYTHON_JULIACALL_THREADS": threads}
-        if threads != "1":
-            env["PYTHON_JULIACALL_HANDLE_SIGNALS"] = "yes"
+        env["PYTHON_JULIACALL_HANDLE_SIGNALS"] = "yes"
     done = start(order, threads, **env)
-    if order == "juliacall paddle paddle_chainrules" and threads != "1":
+    if order == "juliacall paddle paddle_chainrules":
         # Paddle took Julia's handlers before anybody could save them.
-        assert "its handler of SIGSEGV is not in place" in done.stderr
+        why = "this Julia is for the main thread alone"
+        if threads != "1":
+            why = "its handler of SIGSEGV is not in place"
+        assert why in done.stderr
         return
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.endswith("lives\n")
@@ -183,7 +190,8 @@ def test_every_order_of_imports_survives_threads_that_collect(
 
 @needs_julia
 def test_the_deadly_combination_is_refused(by_juliacall):
-    done = start("", "4", PYTHON_JULIACALL_HANDLE_SIGNALS="no")
+    begin = "from paddle_chainrules import julia; julia.start(4)"
+    done = run_python(begin, PYTHON_JULIACALL_HANDLE_SIGNALS="no")
     assert "needs PYTHON_JULIACALL_HANDLE_SIGNALS=yes" in done.stderr
     done = start("juliacall", "4", **by_juliacall, PYTHON_JULIACALL_THREADS="4")
     assert "its handler of SIGSEGV is not in place" in done.stderr
@@ -195,6 +203,71 @@ def test_no_julia_on_the_path_says_so(monkeypatch):
     with pytest.raises(FileNotFoundError, match=r"no julia on the PATH.*julialang"):
         julia.environment()
     assert julia.requirement() == "juliacall"
+
+
+ENDING = """
+import sys, threading, time
+from paddle_chainrules.julia import start, turn
+start(handle_signals=True)
+import juliacall
+jl = juliacall.Main
+def work():
+    with turn:
+        jl.rand(10)
+def collect():
+    for _ in range(500):
+        with turn:
+            jl.GC.gc(False)
+        time.sleep(5e-4)
+collector = threading.Thread(target=collect)
+collector.start()
+ended = 0
+while collector.is_alive():
+    workers = [threading.Thread(target=work) for _ in range(3)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    ended += 3
+assert ended > 100
+print("lives")
+"""
+
+
+@needs_julia
+def test_threads_may_end_while_another_collects():
+    """A thread that has used Julia enters it once more when it ends, without a turn."""
+    done = run_python(ENDING)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.endswith("lives\n")
+
+
+MAIN_ALONE = """
+import threading
+from paddle_chainrules.julia import start, turn
+net = start(1).PaddleFCNet(3, 2, 2, 16)
+why = []
+def work():
+    try:
+        with turn:
+            net
+    except RuntimeError as error:
+        why.append(str(error))
+with turn:
+    print(net)
+worker = threading.Thread(target=work)
+worker.start()
+worker.join()
+assert "handle_signals=True" in why[0]
+print("refused")
+"""
+
+
+@needs_julia
+def test_julia_without_handlers_is_for_the_main_thread():
+    done = run_python(MAIN_ALONE)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.endswith("refused\n")
 
 
 @needs_julia

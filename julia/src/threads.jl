@@ -26,7 +26,8 @@ const DEPTH = Ref(0) # of crossings within one another; who has the turn changes
 const OPEN = Threads.Atomic{Int}(0) # calls of `threaded` under way
 
 function start_turns()
-    PYTHON_TURN[] = Ptr{UInt64}(parse(UInt, text(BRIDGE.turn_address())))
+    address = text(BRIDGE.start_turns(julia_handles_segv()))
+    PYTHON_TURN[] = Ptr{UInt64}(parse(UInt, address))
     TURN[] == C_NULL || return nothing
     block = Libc.calloc(TURN_BYTES, 1)
     block == C_NULL && throw(OutOfMemoryError())

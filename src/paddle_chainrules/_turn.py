@@ -9,19 +9,39 @@ from types import TracebackType
 _owner = ctypes.c_uint64(0)
 
 
-def owner_address() -> str:
-    """Where the identity of the thread that has the turn stands, for Julia to read."""
+def start_turns(handles_signals: bool) -> str:
+    """Tell of Julia's handler of SIGSEGV; where the identity of the turn's owner stands.
+
+    Julia reads that address. Without the handler only one thread may ever enter Julia:
+    any other, even when it ends, may meet a collection and so end the process.
+    """
+    turn.is_shared = handles_signals
     return str(ctypes.addressof(_owner))
 
 
 class Turn:
-    """A context manager: one thread at a time, which may enter it again."""
+    """A context manager: one thread at a time, which may enter it again.
+
+    Raises:
+        RuntimeError: a thread other than the main one, where Julia runs without its
+            own handlers of signals.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._depth = 0
+        self.is_shared = True
 
     def __enter__(self) -> None:
+        is_main = threading.current_thread() is threading.main_thread()
+        if not (self.is_shared or is_main):
+            raise RuntimeError(
+                "this Julia is for the main thread alone: without its handlers of "
+                "signals a garbage collection that meets another thread kills the "
+                "process. Start it by paddle_chainrules.julia.start("
+                "handle_signals=True), or set PYTHON_JULIACALL_HANDLE_SIGNALS=yes "
+                "before juliacall is imported, and import Paddle after this package"
+            )
         self._lock.acquire()
         self._depth += 1
         _owner.value = threading.get_ident()

@@ -38,7 +38,7 @@ from ._random import drawing_from, random_state
 from ._recording import is_differentiable, record
 from ._stateless import RESERVED, StatelessLayer, stateless
 from ._taylor import along, derivatives_of, partial_derivatives
-from ._turn import owner_address
+from ._turn import start_turns as start_turns
 from ._wrt import selected
 
 Packed = Any
@@ -55,7 +55,6 @@ is none or where the flags ``params`` and the Boolean ``args`` do not ask for it
 ``last`` what is kept for the way back is let go of; a later call makes it anew."""
 
 _held = ctypes.c_int64(0)
-turn_address = owner_address
 
 
 def held_address() -> str:

@@ -4,10 +4,12 @@ Needs the extra ``paddle-chainrules[julia]``. Nothing else in this package impor
 
 Where several threads of Python use Julia, each takes its turn::
 
+    julia.start(handle_signals=True)
+    ...
     with julia.turn:
         y = np.asarray(net(x))
 
-Without it a collection of Julia's garbage, which waits for a thread that waits for
+Without the turn a collection of Julia's garbage, which waits for a thread that waits for
 Python's lock, may wait for ever; so a net called without its turn raises an error.
 """
 
@@ -30,16 +32,19 @@ SOURCE = Path(__file__).resolve().with_name("_julia").resolve()
 """The Julia package, which travels with this one."""
 
 
-def start(threads: int | str | None = None) -> Any:
+def start(
+    threads: int | str | None = None, *, handle_signals: bool | None = None
+) -> Any:
     """Start Julia, or join it where it runs, and give the module PaddleChainRules.
 
     Which Julia: that of ``PYTHON_JULIACALL_EXE`` and ``PYTHON_JULIACALL_PROJECT`` where
     set; else the ``julia`` on the PATH where its environment has the packages, and
     PythonCall in juliacall's version; else the one that juliapkg finds or installs.
 
-    Julia's garbage collector needs its own signal handlers as soon as it has more than
-    one thread, so then ``PYTHON_JULIACALL_HANDLE_SIGNALS=yes`` is set. The price:
-    Ctrl-C no longer raises KeyboardInterrupt.
+    Julia's garbage collector needs its own signal handlers as soon as more than one
+    thread uses Julia. Their price: Ctrl-C no longer raises KeyboardInterrupt. So they
+    are there by default where Julia has several threads itself; threads of Python's
+    need ``handle_signals=True``.
 
     From then on Julia's garbage collector need not wait for this thread while it is in
     Python, so that other threads may call Julia meanwhile, each in its :data:`turn`.
@@ -48,6 +53,9 @@ def start(threads: int | str | None = None) -> Any:
         threads: number of Julia threads, or "auto"; what ``PYTHON_JULIACALL_THREADS``
             or ``JULIA_NUM_THREADS`` says when None, else 1. Of no effect where Julia
             runs already.
+        handle_signals: whether Julia has its own handlers; what
+            ``PYTHON_JULIACALL_HANDLE_SIGNALS`` says when None, else whether Julia has
+            several threads. Of no effect where Julia runs already.
 
     Returns:
         The Julia module; ``juliacall.Main`` is Julia's Main.
@@ -67,7 +75,7 @@ def start(threads: int | str | None = None) -> Any:
             name="juliacall",
         )
     if "juliacall" not in sys.modules:
-        _prepare(threads)
+        _prepare(threads, handle_signals)
     try:
         import juliacall
     except subprocess.CalledProcessError as error:
@@ -110,20 +118,24 @@ def _let_collect(main: Any) -> None:
         atexit.register(leave, before)  # before Julia's own end
 
 
-def _prepare(threads: int | str | None) -> None:
+def _prepare(threads: int | str | None, handle_signals: bool | None) -> None:
     """Set what juliacall reads when it is imported."""
     env = os.environ
     if threads is not None:
         env["PYTHON_JULIACALL_THREADS"] = str(threads)
     count = env.get("PYTHON_JULIACALL_THREADS", env.get("JULIA_NUM_THREADS", "1"))
-    if count != "1":
-        if env.get("PYTHON_JULIACALL_HANDLE_SIGNALS", "yes") != "yes":
-            raise RuntimeError(
-                f"Julia with {count} threads needs PYTHON_JULIACALL_HANDLE_SIGNALS=yes:"
-                " without its handler of SIGSEGV a threaded garbage collection kills "
-                "the process. Set it, or use start(threads=1)"
-            )
-        env["PYTHON_JULIACALL_HANDLE_SIGNALS"] = "yes"
+    default = "no" if count == "1" else "yes"
+    if handle_signals is not None:
+        handles = "yes" if handle_signals else "no"
+    else:
+        handles = env.get("PYTHON_JULIACALL_HANDLE_SIGNALS", default)
+    if count != "1" and handles != "yes":
+        raise RuntimeError(
+            f"Julia with {count} threads needs PYTHON_JULIACALL_HANDLE_SIGNALS=yes:"
+            " without its handler of SIGSEGV a threaded garbage collection kills "
+            "the process. Set it, or use start(threads=1)"
+        )
+    env["PYTHON_JULIACALL_HANDLE_SIGNALS"] = handles
     if "PYTHON_JULIACALL_EXE" in env or "PYTHON_JULIACALL_PROJECT" in env:
         return
     try:
