@@ -18,6 +18,7 @@ from paddle import Tensor, nn
 from ._activations import ACTIVATIONS, Activation
 from ._autodiff import flatten_tree, recorded_vjp
 from ._closed_form import Raw, Tape, Weights, forward, raw, reverse, value
+from ._conduct import versions
 from ._into import Primal
 from ._net import NetPullback, param_labels
 from ._params import ParamSpec
@@ -91,7 +92,7 @@ class ChainPullback(NetPullback):
         self._x = x
         self._shape = shape
         self._held = [x, *(tensor for pair in weights for tensor in pair)]
-        self._versions = [tensor._inplace_version() for tensor in self._held]
+        self._versions = versions(self._held)
 
     def _saved(self) -> Weights:
         """The weights, which with the argument are still what they were.
@@ -99,7 +100,7 @@ class ChainPullback(NetPullback):
         Raises:
             RuntimeError: an operation in place has changed one.
         """
-        if [tensor._inplace_version() for tensor in self._held] != self._versions:
+        if versions(self._held) != self._versions:
             raise RuntimeError(
                 "a parameter or the argument has been modified by an inplace operation "
                 "since the forward of this pullback, which needs it as it was; take "

@@ -18,11 +18,10 @@ from paddle import Tensor
 from paddle.autograd import PyLayer
 
 from . import _closed as closed
-from ._conduct import REFUSED_WRITE
 from ._watch import Context, is_traced
 
 
-def _to(shape: Sequence[int], x: Tensor) -> Tensor:
+def spread_to(shape: Sequence[int], x: Tensor) -> Tensor:
     return x if x.shape == list(shape) else x.expand(shape)
 
 
@@ -240,127 +239,10 @@ def _replaced(x: Tensor, index: np.ndarray[Any, Any], values: Tensor) -> Tensor:
     return paddle.where(there, spread, x)
 
 
-# What is written in place.
-
-
-def overwrite(x: Tensor, value: Tensor) -> Tensor:
-    """Put a value into a tensor, which forgets what it depended on."""
-    refuse_write(x, [value])
-    x.zero_()
-    return x.add_(value)
-
-
 def masked_fill(x: Tensor, mask: Tensor, value: Any) -> Tensor:
     shape = paddle.broadcast_shape(x.shape, mask.shape)
     value = value.astype(x.dtype)
-    return paddle.where(_to(shape, mask), _to(shape, value), _to(shape, x))
-
-
-def in_place(formula: Callable[..., Any], *positions: int) -> Callable[..., Any]:
-    """As :func:`where_traced`, for the operator that writes into its first argument."""
-
-    def write(x: Tensor, *args: Any, **kwargs: Any) -> Any:
-        return overwrite(x, formula(x, *args, **kwargs))
-
-    rule = where_traced(write, *positions)
-
-    def guarded(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
-        refuse_write(args[0], args[1:])
-        return rule(operator, context, *args, **kwargs)
-
-    return guarded
-
-
-def index_put(x: Tensor, indices: Any, value: Tensor, accumulate: bool = False) -> Any:
-    return paddle.index_put(x, indices, value, accumulate)
-
-
-def set_item(operator: Any, context: Context, x: Tensor, item: Any, value: Any) -> Any:
-    """``x[item] = value`` for indices that are tensors, lists or masks."""
-    parts = item if isinstance(item, tuple) else (item,)
-    refuse_write(x, [value])
-    plain = int | slice | type(Ellipsis) | None
-    if any(part is None for part in parts) and any(
-        isinstance(part, Tensor) for part in parts
-    ):
-        raise NotImplementedError(
-            "x[None, index] = y with a tensor as an index ends Paddle's process; "
-            "assign without the new axis"
-        )
-    if (
-        not is_traced(value)
-        or any(isinstance(part, Tensor) and not part.size for part in parts)
-        or all(isinstance(p, plain) and not isinstance(p, bool) for p in parts)
-    ):
-        return operator(x, item, value)
-    with paddle.no_grad():
-        places = paddle.arange(x.size).reshape(x.shape)[item]
-        if not places.size:
-            return operator(x, item, value)
-        # As Paddle writes: whose value it is at each place, and where there is none.
-        owner = paddle.full(x.shape, -1, "int64")
-        owner[item] = paddle.arange(places.size).reshape(places.shape)
-    index = paddle.maximum(owner, paddle.zeros_like(owner)).reshape([-1])
-    values = _to(places.shape, value.astype(x.dtype)).reshape([1, -1])
-    found = closed.gathered(values, index).reshape(x.shape)
-    return overwrite(x, paddle.where(owner >= 0, found, x))
-
-
-def assign_out(operator: Any, context: Context, value: Tensor, output: Tensor) -> Any:
-    refuse_write(output, [value])
-    return (
-        overwrite(output, value * 1) if is_traced(output) else operator(value, output)
-    )
-
-
-PARTIAL = frozenset(
-    f"{name}GradNode"
-    for name in (
-        *("Slice", "StridedSlice", "AsStrided", "TensorUnfold", "Diagonal", "Unbind"),
-        *("ViewSlice", "Real", "Imag"),
-    )
-)
-"""Views of a part: to write into one must change the gradients of the whole."""
-
-_INDEXED = "GradNodePyLayer__Indexed"
-
-
-def into_a_part(
-    operator: Any, context: Context, x: Any, *args: Any, **kwargs: Any
-) -> Any:
-    refuse_write(x, args)
-    return operator(x, *args, **kwargs)
-
-
-def refuse_write(x: Any, values: Sequence[Any]) -> None:
-    """Refuse to write into a leaf or a view of a part, before anything is written.
-
-    Raises:
-        ValueError: a leaf; Paddle raises the same, but when it has written.
-        NotImplementedError: a view of a part.
-    """
-    if is_traced(x) and x.is_leaf:
-        raise ValueError(
-            f"the leaf {x.name} requires a gradient, so that nothing can be written "
-            f"into it in place; write into a copy, x = x.clone() ({REFUSED_WRITE})"
-        )
-    if is_traced(x):
-        part = x.grad_fn.name() in PARTIAL | {_INDEXED}
-    else:
-        part = any(map(is_traced, values)) and _is_part(x)
-    if part:
-        raise NotImplementedError(
-            "an operation in place on a view of a part of a tensor, such as "
-            "x[1:].add_(y): Paddle loses the gradient of the whole there. Assign to "
-            "the whole instead: x[1:] = x[1:] + y, and x[0, 1] = y for x[0][1] = y"
-        )
-
-
-def _is_part(x: Tensor) -> bool:
-    """Whether a constant's memory is more than it needs, up to an allocator's step."""
-    step = 1 if x.place.is_cpu_place() else 512
-    needed = -(-x.size * x.element_size() // step) * step
-    return bool(x._holder_size() > needed)
+    return paddle.where(spread_to(shape, mask), spread_to(shape, value), spread_to(shape, x))
 
 
 # Linear algebra.

@@ -71,9 +71,9 @@ def survey(outputs: Iterable[Tensor], leaves: Sequence[Tensor]) -> Graph:
     """Walk the graph from the outputs down to the leaves once."""
     divisible = True
     delicate: list[tuple[str, list[int | None]]] = []
-    starts = [_node_of(leaf).node_ptr() for leaf in leaves]
+    starts = [node_of(leaf).node_ptr() for leaf in leaves]
     seen: dict[int, list[Any]] = {start: [] for start in starts}
-    stack: list[Any] = [_node_of(output) for output in outputs]
+    stack: list[Any] = [node_of(output) for output in outputs]
     while stack:
         node = stack.pop()
         if node is None or (address := node.node_ptr()) in seen:
@@ -96,8 +96,8 @@ def survey(outputs: Iterable[Tensor], leaves: Sequence[Tensor]) -> Graph:
 
 def leaves_behind(tensors: Iterable[Tensor], stop: Iterable[Tensor] = ()) -> set[int]:
     """Addresses of the leaves of the graph behind the tensors, but those to stop at."""
-    seen = {_node_of(leaf).node_ptr() for leaf in stop}
-    stack: list[Any] = [_node_of(t) for t in tensors if not t.stop_gradient]
+    seen = {node_of(leaf).node_ptr() for leaf in stop}
+    stack: list[Any] = [node_of(t) for t in tensors if not t.stop_gradient]
     leaves: set[int] = set()
     while stack:
         node = stack.pop()
@@ -112,16 +112,33 @@ def leaves_behind(tensors: Iterable[Tensor], stop: Iterable[Tensor] = ()) -> set
     return leaves
 
 
+def consumers(nodes: Iterable[Any]) -> dict[int, list[Any]]:
+    """Of every node in the graph behind some, by address, those that use it."""
+    found: dict[int, list[Any]] = {}
+    seen: set[int] = set()
+    stack = [*nodes]
+    while stack:
+        node = stack.pop()
+        if node.node_ptr() in seen:
+            continue
+        seen.add(node.node_ptr())
+        for edge in node.next_functions:
+            if edge is not None:
+                found.setdefault(edge.node_ptr(), []).append(node)
+                stack.append(edge)
+    return found
+
+
 def leaf_address(leaf: Tensor) -> int:
     """The address of a leaf, as :func:`leaves_behind` has it."""
-    address: int = _node_of(leaf).node_ptr()
+    address: int = node_of(leaf).node_ptr()
     return address
 
 
 _let_go = ctypes.PYFUNCTYPE(None, ctypes.py_object)(("Py_DecRef", ctypes.pythonapi))
 
 
-def _node_of(tensor: Tensor) -> Any:
+def node_of(tensor: Tensor) -> Any:
     """``tensor.grad_fn``, which keeps its graph no longer than it is used itself."""
     leaks = _grad_fn_leaks()
     node = tensor.grad_fn

@@ -13,10 +13,11 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from ._conduct import Conduct, copied, is_refused_write, versions
+from ._conduct import Conduct, copied, flags, is_refused_write, versions
 from ._engine import gradients
 from ._grad_mode import grad_mode
 from ._graph import Graph, leaves_behind, second_order_fault, survey
+from ._in_place import refuse_other_uses
 from ._kernels import refused_later
 from ._operators import Watch
 from ._params import same_dtype
@@ -42,7 +43,7 @@ def records_graph(leaves: Iterable[Any], reaches: bool = False) -> bool:
     That is one of the leaves, or ``reaches`` says that there is another.
     """
     return paddle.is_grad_enabled() and (
-        reaches or False in [t.stop_gradient for t in leaves if isinstance(t, Tensor)]
+        reaches or False in flags(leaves)
     )
 
 
@@ -102,7 +103,10 @@ def record(
         before = 0 if copies else versions(given)
         watch = Watch(() if copies else targets, again or connected)
         try:
-            outputs = _apart(watch.call(fn, [*given]), given)
+            outputs = watch.call(fn, [*given])
+            if watch.writes:
+                refuse_other_uses(outputs, watch.writes)
+            outputs = _apart(outputs, given)
         except ValueError as error:
             if copies or not is_refused_write(error):
                 raise

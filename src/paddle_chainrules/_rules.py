@@ -19,9 +19,10 @@ from paddle.distributed.fleet.utils import recompute
 
 from . import _closed as closed
 from . import _formulas as formulas
+from . import _in_place as in_place
 from . import _norms as norms
 from ._convolution import convolution, transposed_convolution
-from ._formulas import by_formula, in_place, refused, where_traced
+from ._formulas import by_formula, refused, where_traced
 from ._random import in_turn
 from ._watch import Context, as_leaf, is_traced
 
@@ -275,6 +276,7 @@ _FORMULAS: dict[str, Callable[..., Any]] = {
 }
 
 RULES: dict[str, Rule] = {
+    **dict.fromkeys(in_place.VIEWS, in_place.view),
     # Paddle's gradients are wrong, or it crashes, unless all of them are asked for.
     "layer_norm": norms.layer_norm,
     "group_norm": norms.group_norm,
@@ -305,9 +307,9 @@ RULES: dict[str, Rule] = {
     "as_strided": where_traced(formulas.as_strided, 0),
     "tensor_unfold": where_traced(formulas.unfold, 0),
     "masked_fill": where_traced(formulas.masked_fill, 2),
-    "masked_fill_": in_place(formulas.masked_fill, 2),
-    "index_put_": in_place(formulas.index_put, 2),
-    "assign_out_": formulas.assign_out,
+    "masked_fill_": in_place.in_place(formulas.masked_fill, 2),
+    "index_put_": in_place.in_place(in_place.index_put, 2),
+    "assign_out_": in_place.assign_out,
     "cross_entropy_with_softmax": formulas.soft_cross_entropy,
     # There is none of some argument.
     "lerp": where_traced(formulas.lerp, 2),
@@ -315,7 +317,7 @@ RULES: dict[str, Rule] = {
     "scale": where_traced(formulas.scale, 1),
     "diag_embed": where_traced(formulas.diag_embed, 0),
     "fill_diagonal_tensor": where_traced(formulas.fill_diagonal, 1),
-    "fill_diagonal_tensor_": in_place(formulas.fill_diagonal, 1),
+    "fill_diagonal_tensor_": in_place.in_place(formulas.fill_diagonal, 1),
     "label_smooth": where_traced(formulas.label_smooth, 1),
     "bce_loss": where_traced(formulas.binary_cross_entropy, 1),
     "sigmoid_cross_entropy_with_logits": where_traced(
@@ -331,7 +333,7 @@ RULES: dict[str, Rule] = {
 """By the names of ``paddle._C_ops``."""
 
 IN_PLACE = {
-    name: formulas.into_a_part
+    name: in_place.rule_of(name)
     for name in dir(paddle._C_ops)
     if name.endswith("_") and not name.startswith("_") and name not in RULES
 }
@@ -364,8 +366,10 @@ DEEP_RULES: dict[str, Rule] = {
 """Formulas that are needed only where derivatives are nested."""
 
 METHODS: dict[str, Rule] = {
-    "__setitem__": formulas.set_item,
+    "__setitem__": in_place.set_item,
     "__matmul__": where_traced(formulas.matmul),
+    "copy_": in_place.copy,
+    "set_value": in_place.set_value,
 }
 """By the names of ``paddle.Tensor``, whose operators do not go through the others."""
 

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
+from weakref import ref
 
 from paddle import Tensor
 
@@ -38,6 +39,10 @@ class Watch:
         """Of each gradient taken meanwhile what it was made of, and it itself."""
         self.sparse = False
         """Whether a gradient may have rows alone."""
+        self.writes: list[Any] = []
+        """Of what was written into, what must not be used otherwise."""
+        self.views: list[tuple[ref[Tensor], ref[Tensor]]] = []
+        """Constants and views of them."""
 
     @cached_property
     def leaves(self) -> frozenset[int]:
@@ -105,6 +110,18 @@ def note_gradients(of: Sequence[Tensor], found: Sequence[Tensor | None]) -> None
             watch.nested.append(pair)
 
 
+def has_view(constant: Tensor) -> bool:
+    """Whether it is or has a view that a recording under way knows, and both live."""
+    for watch in recordings():
+        for pair in watch.views:
+            one, other = (tensor() for tensor in pair)
+            if one is not None and other is not None and (
+                constant is one or constant is other
+            ):
+                return True
+    return False
+
+
 def recordings() -> list[Watch]:
     """Those under way on this thread, the innermost last."""
     try:
@@ -141,6 +158,15 @@ class Context:
             for tensor in tensors:
                 if id(tensor) not in watch.leaves:
                     watch.asked[id(tensor)] = tensor
+
+    def note_writes(self, writes: Sequence[Any]) -> None:
+        """Have every recording look at its results for other uses of these."""
+        for watch in self._stack:
+            watch.writes += writes
+
+    def note_view(self, constant: Tensor, view: Any) -> None:
+        """Have the innermost recording know of a view of a constant."""
+        self._stack[-1].views.append((ref(constant), ref(view)))
 
     def note_sparse(self) -> None:
         """A gradient of the innermost recording may have rows alone."""
