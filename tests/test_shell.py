@@ -380,3 +380,38 @@ def test_a_net_called_within_its_own_call():
     found = net.forward(params, x, again=lambda h: net.forward(params, h))
     once = net.forward(params, x)
     assert_same(found, net.forward(params, once + once), rtol=1e-6)
+
+
+class Derived(nn.Layer):
+    """Keeps what it has computed from a parameter."""
+
+    def __init__(self):
+        super().__init__()
+        self.w = self.create_parameter([3, 2])
+        self.row = self.w[0]
+
+    def forward(self, x):
+        return x @ self.w + self.row
+
+
+class Keyed(nn.Layer):
+    """Finds its parameter among the keys of a dict, or in an array of objects."""
+
+    def __init__(self, keep):
+        super().__init__()
+        self.w = self.create_parameter([3, 2])
+        self.kept = keep(self.w)
+
+
+def test_what_was_computed_from_a_parameter_beforehand_is_refused():
+    for name in ("forward", "pullback"):
+        net, params, buffers = stateless(Derived())
+        assert not buffers
+        with pytest.raises(TypeError, match="computed from it beforehand"):
+            getattr(net, name)(params, randn([4, 3]))
+
+
+@pytest.mark.parametrize("keep", [lambda w: {w: 1}, lambda w: np.array([w, 1], object)])
+def test_parameters_where_none_can_be_put_are_refused(keep):
+    with pytest.raises(TypeError, match="where stateless can't replace it"):
+        stateless(Keyed(keep))

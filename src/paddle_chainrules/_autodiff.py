@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 from operator import index
 from typing import Any
@@ -203,7 +203,8 @@ def value_and_grad(
 
     Args:
         fn: function whose (first) result is a tensor of one element.
-        argnums: position or positions of the arguments to differentiate.
+        argnums: position or positions of the arguments to differentiate; negative
+            ones count from the last.
         has_aux: fn returns ``(loss, aux)``; the value is then that pair.
 
     Returns:
@@ -211,8 +212,10 @@ def value_and_grad(
         int, a tuple of trees where it is a sequence.
 
     Raises:
-        TypeError: from the returned function, where the loss is no floating tensor.
-        ValueError: where it has more than one element, or argnums is out of range.
+        TypeError: argnums is no int or sequence of ints; from the returned function,
+            where the loss is no floating tensor.
+        ValueError: from that, where the loss has more than one element, or argnums is
+            out of range.
 
     Example:
         >>> import paddle
@@ -224,17 +227,17 @@ def value_and_grad(
         (11.0, [3.0, 4.0])
     """
     conduct = Conduct()
-    single = hasattr(argnums, "__index__")
-    order = [*map(index, (argnums,) if single else argnums)]  # type: ignore[arg-type]
-    positions = [*dict.fromkeys(order)]
+    single, asked = _argnums(argnums)
 
     def value_and_grad_fn(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        for position in positions:
-            if not 0 <= position < len(args):
+        for position in asked:
+            if not -len(args) <= position < len(args):
                 raise ValueError(
                     f"argnums asks for argument {position}, but the function was "
                     f"called with {len(args)} positional arguments (counted from 0)"
                 )
+        order = [position % len(args) for position in asked]
+        positions = [*dict.fromkeys(order)]
 
         def of_selected(*selected: Any) -> Any:
             full = list(args)
@@ -265,3 +268,17 @@ def value_and_grad(
         return value, grads[order[0]] if single else tuple(grads[i] for i in order)
 
     return value_and_grad_fn
+
+
+def _argnums(argnums: Any) -> tuple[bool, list[int]]:
+    """Whether it is a single position, and all of them."""
+    try:
+        given = [*argnums] if isinstance(argnums, Iterable) else [argnums]
+        if any(isinstance(part, bool | Tensor | str) for part in (argnums, *given)):
+            raise TypeError
+        return not isinstance(argnums, Iterable), [*map(index, given)]
+    except TypeError:
+        raise TypeError(
+            "argnums is the position of an argument, counted from 0, or a sequence of "
+            f"positions; got {argnums!r}"
+        ) from None

@@ -242,19 +242,32 @@ def _replaced(x: Tensor, index: np.ndarray[Any, Any], values: Tensor) -> Tensor:
 def masked_fill(x: Tensor, mask: Tensor, value: Any) -> Tensor:
     shape = paddle.broadcast_shape(x.shape, mask.shape)
     value = value.astype(x.dtype)
-    return paddle.where(spread_to(shape, mask), spread_to(shape, value), spread_to(shape, x))
+    return paddle.where(
+        spread_to(shape, mask), spread_to(shape, value), spread_to(shape, x)
+    )
 
 
 # Linear algebra.
 
 
-def matmul(x: Tensor, y: Any, *transposed: Any, **options: Any) -> Tensor | None:
-    """Of stacks with unlike numbers of axes, where Paddle's gradient fails."""
-    if not isinstance(y, Tensor) or x.ndim == y.ndim or min(x.ndim, y.ndim) < 3:
+def matmul(
+    x: Tensor, y: Any, transpose_x: bool = False, transpose_y: bool = False, **rest: Any
+) -> Tensor | None:
+    """Of stacks with unlike numbers of axes, where Paddle's gradient fails.
+
+    Paddle passes over the transposition of a vector in forward alone.
+    """
+    if not isinstance(y, Tensor) or x.ndim == y.ndim or min(x.ndim, y.ndim) == 2:
         return None
+    if min(x.ndim, y.ndim) == 1:
+        transposed = transpose_x and x.ndim > 1, transpose_y and y.ndim > 1
+        if transposed == (transpose_x, transpose_y):
+            return None
+        found: Tensor = paddle.matmul(x, y, *transposed, **rest)
+        return found
     count = max(x.ndim, y.ndim)
     x, y = (t.reshape([1] * (count - t.ndim) + t.shape) for t in (x, y))
-    found: Tensor = paddle.matmul(x, y, *transposed, **options)
+    found = paddle.matmul(x, y, transpose_x, transpose_y, **rest)
     return found
 
 

@@ -129,12 +129,6 @@ def consumers(nodes: Iterable[Any]) -> dict[int, list[Any]]:
     return found
 
 
-def leaf_address(leaf: Tensor) -> int:
-    """The address of a leaf, as :func:`leaves_behind` has it."""
-    address: int = node_of(leaf).node_ptr()
-    return address
-
-
 _let_go = ctypes.PYFUNCTYPE(None, ctypes.py_object)(("Py_DecRef", ctypes.pythonapi))
 
 

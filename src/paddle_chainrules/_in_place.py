@@ -8,6 +8,7 @@ a write is refused where a part of a tensor is written, and where both are used.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import paddle
@@ -129,8 +130,10 @@ def set_item(operator: Any, context: Context, x: Tensor, item: Any, value: Any) 
     if (
         not is_traced(value)
         or any(isinstance(part, Tensor) and not part.size for part in parts)
-        or not context.again([x, value])
-        and all(isinstance(p, plain) and not isinstance(p, bool) for p in parts)
+        or (
+            not context.again([x, value])
+            and all(isinstance(p, plain) and not isinstance(p, bool) for p in parts)
+        )
     ):
         if is_traced(x):
             context.note_writes(_writes(x))
@@ -213,7 +216,7 @@ def _views_of(x: Tensor) -> list[Any]:
 def _writes(x: Tensor) -> list[Write]:
     """What must not be used otherwise when a traced tensor has been written into."""
     views = _views_of(x)
-    found = [Write(node, by) for by, node in zip(views, views[1:], strict=False)]
+    found = [Write(node, by) for by, node in pairwise(views)]
     return [Write(views[0], None), *found]
 
 
@@ -238,9 +241,9 @@ def refuse_other_uses(outputs: Sequence[Any], writes: Sequence[Write]) -> None:
         if wrong:
             raise NotImplementedError(
                 "an operation in place, such as y.T.add_(v), where both a tensor and a "
-                "view of it (reshape, flatten, squeeze, unsqueeze, transpose) are used: "
-                "Paddle's gradients of one of them miss what was written. Write it out "
-                "of place: y = y + v.T"
+                "view of it (reshape, flatten, squeeze, unsqueeze, transpose) are "
+                "used: Paddle's gradients of one of them miss what was written. Write it "
+                "out of place: y = y + v.T"
             )
 
 

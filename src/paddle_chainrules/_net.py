@@ -22,6 +22,7 @@ from ._conduct import (
 from ._describe import Description, chain_formula
 from ._grad_mode import grad_mode
 from ._graph import leaves_behind
+from ._in_place import refuse_other_uses
 from ._into import Primal, check_buffers, write
 from ._operators import Watch
 from ._params import DTYPES, Params, ParamSpec, dtype_name, same_dtype
@@ -473,19 +474,17 @@ class Net(abc.ABC):
             values, args, kwargs = inputs.with_leaves(given)
             return self._apply(values, *args, **kwargs, **constants)
 
-        by_caller = False
+        watch = None
         traced = enabled = paddle.is_grad_enabled() and watched()
         if not traced:
-            by_caller = traced = records_graph(leaves, bool(conduct.reaches))
+            if traced := records_graph(leaves, bool(conduct.reaches)):
+                watch = Watch((), by_caller=True)
             first = conduct.reaches is None and not traced
             enabled = traced or (first and paddle.is_grad_enabled())
         with grad_mode(enabled), writes_counted():
             required = flags(given)
             try:
-                if by_caller:
-                    output = Watch((), by_caller=True).call(apply, given)
-                else:
-                    output = apply(given)
+                output = watch.call(apply, given) if watch else apply(given)
             except Exception as error:
                 refused = is_refused_write(error) and not copies
                 if flags(given) == required and not refused:
@@ -503,6 +502,8 @@ class Net(abc.ABC):
             else:
                 conduct.check(leaves, before)
             outputs, out_spec = flatten_tree(output)
+            if watch and watch.writes:
+                refuse_other_uses(outputs, watch.writes)
             if enabled and not traced:
                 conduct.note_beyond(leaves_behind(filter(is_traced, outputs)))
             held = [*leaves, *self._shared()]

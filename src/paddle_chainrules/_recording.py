@@ -42,9 +42,7 @@ def records_graph(leaves: Iterable[Any], reaches: bool = False) -> bool:
 
     That is one of the leaves, or ``reaches`` says that there is another.
     """
-    return paddle.is_grad_enabled() and (
-        reaches or False in flags(leaves)
-    )
+    return paddle.is_grad_enabled() and (reaches or False in flags(leaves))
 
 
 def own_memory(outputs: Sequence[Any], inputs: Iterable[Any]) -> list[Any]:

@@ -20,6 +20,7 @@ from collections.abc import (
 )
 from typing import Any
 
+import numpy as np
 import paddle
 from paddle import Tensor
 
@@ -235,7 +236,7 @@ def copied(
     memo: dict[int, Any] = dict(marks)
     for value in _tensors_in(layer):
         if id(value) not in memo and value._is_initialized():
-            memo[id(value)] = value if shared else value.detach().clone()
+            memo[id(value)] = value if shared else _own(value)
     try:
         found = copy.deepcopy(layer, memo)
     except Exception as error:
@@ -246,6 +247,11 @@ def copied(
         ) from error
     _rebind(found, memo)
     return found
+
+
+def _own(value: Tensor) -> Tensor:
+    """A copy; of what was computed from parameters with its graph, which shows that."""
+    return (value.detach() if value.is_leaf else value).clone()
 
 
 def slots_of(layer: paddle.nn.Layer) -> dict[str, list[Slot]]:
@@ -301,8 +307,13 @@ def _takes(container: Any) -> bool:
 
 def _held_by(path: str, owner: Any) -> Iterator[Visit]:
     if isinstance(owner, Mapping):
-        for key, value in list(owner.items()):
+        for i, (key, value) in enumerate(list(owner.items())):
             yield f"{path}[{key!r}]", owner, key, value
+            if isinstance(key, Tensor | Mark):
+                yield f"key {i} of {path}", owner.keys(), i, key
+    elif isinstance(owner, np.ndarray) and owner.dtype == object:
+        for i, value in enumerate(owner.flat):
+            yield f"{path}.flat[{i}]", owner, i, value
     elif isinstance(owner, list | tuple | set | frozenset | MutableSequence):
         for i, value in enumerate(list(owner)):
             yield f"{path}[{i}]", owner, i, value

@@ -6,7 +6,6 @@ import dataclasses
 import inspect
 import pickle
 import threading
-import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType
@@ -19,7 +18,7 @@ from ._autodiff import Tree
 from ._chain import Chain, chain_of
 from ._conduct import Conduct, differ, versions
 from ._describe import Description
-from ._graph import leaf_address
+from ._graph import node_of
 from ._net import Net
 from ._params import Params, ParamSpec
 from ._random import checked_seed, drawing_from
@@ -103,13 +102,13 @@ class StatelessLayer(Net):
         }
         params = {n: named[n] for n in trained if n not in self._frozen}
         buffers = {n: p for n, p in named.items() if n not in params}
-        buffers |= {n: b for n, b in layer.named_buffers() if b._is_initialized()}
+        # Paddle counts every tensor among them, also what was computed of parameters.
+        held = {n: b for n, b in layer.named_buffers() if b._is_initialized()}
+        buffers |= {n: b for n, b in held.items() if b.is_leaf}
         self._spec = ParamSpec.of(params)
         self._buffers = {n: b.detach().clone() for n, b in buffers.items()}
         self._aliases = _aliases(layer, params, buffers)
-        self._originals = {
-            n: (leaf_address(p), weakref.ref(p)) for n, p in params.items()
-        }
+        self._originals = {n: node_of(p) for n, p in params.items()}
         self._adopt(copied(layer, {**params, **buffers}))
         self._ambiguous = _parameters_of(layer.forward) & RESERVED
 
@@ -129,14 +128,15 @@ class StatelessLayer(Net):
         Raises:
             TypeError: they do.
         """
-        for name, (address, original) in self._originals.items():
-            if address in beyond and original() is not None:
+        for name, node in self._originals.items():
+            if node.node_ptr() in beyond:
                 kind = type(self._shell.layer).__name__
                 raise TypeError(
                     f"{kind}.forward uses its own parameter {name!r} and not the one "
                     "given: it is reached through a weak reference, a variable of the "
-                    "class or module, or a function of these, where stateless can't "
-                    "replace it; reach it through an attribute of the layer"
+                    "class or module, or a function of these, or a tensor was computed "
+                    "from it beforehand, where stateless can't replace it; reach it "
+                    "through an attribute of the layer, and compute with it in forward"
                 )
 
     @contextmanager

@@ -10,7 +10,7 @@ _owner = ctypes.c_uint64(0)
 
 
 def start_turns(handles_signals: bool) -> str:
-    """Tell of Julia's handler of SIGSEGV; where the identity of the turn's owner stands.
+    """Note whether Julia handles SIGSEGV; the address of the owner of the turn.
 
     Julia reads that address. Without the handler only one thread may ever enter Julia:
     any other, even when it ends, may meet a collection and so end the process.

@@ -115,8 +115,10 @@ def has_view(constant: Tensor) -> bool:
     for watch in recordings():
         for pair in watch.views:
             one, other = (tensor() for tensor in pair)
-            if one is not None and other is not None and (
-                constant is one or constant is other
+            if (
+                one is not None
+                and other is not None
+                and (constant is one or constant is other)
             ):
                 return True
     return False

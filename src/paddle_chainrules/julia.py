@@ -9,8 +9,8 @@ Where several threads of Python use Julia, each takes its turn::
     with julia.turn:
         y = np.asarray(net(x))
 
-Without the turn a collection of Julia's garbage, which waits for a thread that waits for
-Python's lock, may wait for ever; so a net called without its turn raises an error.
+Without the turn a collection of Julia's garbage, which waits for a thread that waits
+for Python's lock, may wait for ever; so a net called without its turn raises an error.
 """
 
 from __future__ import annotations

@@ -531,6 +531,18 @@ add(
     real(4, 3),
     real(2, 4),
 )
+add(
+    "matmul: a vector, transposed",
+    lambda x, y: paddle.matmul(x, y, True, True),
+    real(3),
+    real(2, 4, 3),
+)
+add(
+    "matmul: transposed with a vector",
+    lambda x, y: paddle.matmul(x, y, True, True),
+    real(2, 3, 4),
+    real(3),
+)
 add("mm", paddle.mm, real(3, 4), real(4, 2))
 add("bmm", paddle.bmm, real(2, 3, 4), real(2, 4, 5))
 add("mv", paddle.mv, real(3, 4), real(4))
