@@ -242,8 +242,8 @@ def refuse_other_uses(outputs: Sequence[Any], writes: Sequence[Write]) -> None:
             raise NotImplementedError(
                 "an operation in place, such as y.T.add_(v), where both a tensor and a "
                 "view of it (reshape, flatten, squeeze, unsqueeze, transpose) are "
-                "used: Paddle's gradients of one of them miss what was written. Write it "
-                "out of place: y = y + v.T"
+                "used: Paddle's gradients of one of them miss what was written. Write "
+                "it out of place: y = y + v.T"
             )
 
 
