@@ -206,31 +206,6 @@ def test_bad_calls():
 
 
 @pytest.mark.parametrize("wrt", [0, [2], [-1], ["x"], "0"])
-@pytest.mark.parametrize(
-    ("argnums", "expected"),
-    [
-        (-1, 6.0),
-        (np.int64(0), 9.0),
-        ([-1, 0], (6.0, 9.0)),
-        (np.array([0, 1]), (9.0, 6.0)),
-        (range(2), (9.0, 6.0)),
-        ((1, -1), (6.0, 6.0)),
-    ],
-)
-def test_argnums(argnums, expected):
-    a, b = paddle.ones([1]), paddle.full([1], 3.0)
-    found = value_and_grad(lambda a, b: (a * b * b).sum(), argnums)(a, b)[1]
-    assert optree.tree_map(lambda g: g.item(), found) == expected
-
-
-@pytest.mark.parametrize(
-    "argnums", [1.0, None, "a", True, [True], [[0]], paddle.ones([1]), np.array(1.0)]
-)
-def test_argnums_that_are_no_positions(argnums):
-    with pytest.raises(TypeError, match="argnums is the position of an argument"):
-        value_and_grad(paddle.sum, argnums)
-
-
 def test_positions_where_there_is_no_primal_are_refused(wrt):
     y, pullback = vjp(paddle.multiply, paddle.ones([2]), paddle.ones([2]))
     with pytest.raises(ValueError, match="of which there are 2, the first being 0"):
@@ -317,3 +292,28 @@ def test_a_gradient_that_fails_leaves_gradients_on():
     with pytest.raises(NotImplementedError, match="put_along_axis"):
         hvp(fn, x, x)
     assert paddle.is_grad_enabled()
+
+
+@pytest.mark.parametrize(
+    ("argnums", "expected"),
+    [
+        (-1, 6.0),
+        (np.int64(0), 9.0),
+        ([-1, 0], (6.0, 9.0)),
+        (np.array([0, 1]), (9.0, 6.0)),
+        (range(2), (9.0, 6.0)),
+        ((1, -1), (6.0, 6.0)),
+    ],
+)
+def test_argnums(argnums, expected):
+    a, b = paddle.ones([1]), paddle.full([1], 3.0)
+    found = value_and_grad(lambda a, b: (a * b * b).sum(), argnums)(a, b)[1]
+    assert optree.tree_map(lambda g: g.item(), found) == expected
+
+
+@pytest.mark.parametrize(
+    "argnums", [1.0, None, "a", True, [True], [[0]], paddle.ones([1]), np.array(1.0)]
+)
+def test_argnums_that_are_no_positions(argnums):
+    with pytest.raises(TypeError, match="argnums is the position of an argument"):
+        value_and_grad(paddle.sum, argnums)
