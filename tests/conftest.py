@@ -13,7 +13,7 @@ import paddle
 import pytest
 
 import watching
-from paddle_chainrules import _closed_form
+from paddle_chainrules.programs import closed_form
 from snapshots import assert_unchanged as assert_unchanged
 from snapshots import snapshot as snapshot
 

@@ -25,7 +25,7 @@ from conftest import (
 )
 from layers import Found, Masked, Mirror, Noisy, Smooth, Tangled
 from paddle_chainrules import hvp, jvp, stateless, value_and_grad
-from paddle_chainrules._derived import VJP
+from paddle_chainrules.nets.derived import VJP
 
 EXACT = {"rtol": 1e-12, "atol": 1e-13}
 

@@ -17,7 +17,7 @@ from paddle_chainrules import (
     taylor,
     vjp,
 )
-from paddle_chainrules._recording import Recording
+from paddle_chainrules.transforms.recording import Recording
 
 
 def test_forward_and_pullback_with_one_tensor_per_parameter():

@@ -23,7 +23,7 @@ from paddle_chainrules import (
     stateless,
     value_and_grad,
 )
-from paddle_chainrules._held import allocated
+from paddle_chainrules.bridge.retained_bytes import allocated
 
 SOURCE = str(Path(paddle_chainrules.__file__).parent)
 

@@ -612,7 +612,7 @@ def test_bad_calls(case):
 
 
 def test_a_tensor_on_another_device_is_refused():
-    from paddle_chainrules._net import check_place
+    from paddle_chainrules.nets.net import check_place
 
     check_place("x", paddle.CPUPlace(), paddle.CPUPlace())
     with pytest.raises(

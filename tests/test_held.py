@@ -7,7 +7,7 @@ import paddle
 import pytest
 
 from paddle_chainrules import bridge, stateless, value_and_grad, vjp
-from paddle_chainrules._held import allocated
+from paddle_chainrules.bridge.retained_bytes import allocated
 
 HELD = ctypes.c_int64.from_address(int(bridge.held_address()))
 LAYERS = {

@@ -26,9 +26,9 @@ from paddle_chainrules import (
     value_and_grad,
     vjp,
 )
-from paddle_chainrules._closed_form import weights_of
-from paddle_chainrules._derivatives import DERIVATIVES
-from paddle_chainrules._jets import partitions
+from paddle_chainrules.programs.closed_form import weights_of
+from paddle_chainrules.programs.activation_derivatives import DERIVATIVES
+from paddle_chainrules.programs.jets import partitions
 
 EXACT = {
     "identity": lambda z: z,

@@ -11,7 +11,7 @@ from paddle import nn
 
 from conftest import assert_same, randn
 from paddle_chainrules import stateless, value_and_grad, vjp
-from paddle_chainrules._rules import DEEP_RULES, RULES
+from paddle_chainrules.paddle_side.rules.table import DEEP_RULES, RULES
 
 
 def on_threads(count, work):

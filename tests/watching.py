@@ -7,7 +7,7 @@ import paddle
 
 from paddle_chainrules import FCNet, Net, StatelessLayer, _autodiff, _nested, _net
 from paddle_chainrules import bridge as _bridge
-from paddle_chainrules._recording import Recording
+from paddle_chainrules.transforms.recording import Recording
 
 SMALL = 1_000_000
 """Bytes; larger tensors are not looked at."""

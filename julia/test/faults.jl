@@ -8,7 +8,7 @@ using Random: Xoshiro
 isdefined(@__MODULE__, :python_module) || include("oracle.jl")
 isdefined(@__MODULE__, :run_julia) || include("process.jl")
 
-allocated() = (GC.gc(); pyimport("gc").collect(); pyconvert(Int, pyimport("paddle_chainrules._held").allocated()))
+allocated() = (GC.gc(); pyimport("gc").collect(); pyconvert(Int, pyimport("paddle_chainrules.bridge.retained_bytes").allocated()))
 
 @testset "a layer that fails: $where" for where in ("forward", "backward", "memory")
     failing = python_module("test_faults").Failing

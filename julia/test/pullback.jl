@@ -92,7 +92,7 @@ end
     wrapper = PaddleFCNet(3, 2, 3, 4; activation = "tanh", seed = 1)
     net, x = PaddleNet(wrapper), randn(Float32, 3, 5)
     y, back = pullback(net, x, wrapper.params)
-    closed = pyimport("paddle_chainrules._closed_form")
+    closed = pyimport("paddle_chainrules.programs.closed_form")
     counter = pydict()
     pyexec("""
     class Operators:

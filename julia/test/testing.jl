@@ -34,7 +34,7 @@ end
     right = check_vjp(layer, randn(Xoshiro(1), 3, 4); eltypes = (Float32,))
     scope = pydict()
     pyexec("""
-    import paddle_chainrules._chain as chain
+    import paddle_chainrules.nets.chain as chain
     right = chain.reverse
     def wrong(*args):
         grads, x_bar = right(*args)

@@ -26,7 +26,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ._turn import turn as turn
+from .bridge.julia_lock import turn as turn
 
 SOURCE = Path(__file__).resolve().with_name("_julia").resolve()
 """The Julia package, which travels with this one."""

@@ -1,0 +1,153 @@
+"""The stateless fully connected net."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import paddle
+from paddle import Tensor
+
+from ..programs.activations import Activation, resolve
+from .chain import Chain, recorded
+from ..programs.closed_form import raw, weights_of
+from ..transforms.conduct import Conduct
+from .description import chain_formula
+from .net import Net, check_place, check_tensor, check_width
+from .params import DTYPES, Params, ParamSpec
+
+MANY_DEVICES = paddle.is_compiled_with_cuda() or paddle.is_compiled_with_xpu()
+
+
+@dataclass(frozen=True)
+class FCNet(Net):
+    """A fully connected net as a pure function of ``(params, x)``.
+
+    ``y = W_L' a(... a(W_1' x + b_1) ...) + b_L``, row by row; no activation after the
+    last layer. Parameters are ``"0.weight"`` of shape ``[sizes[0], sizes[1]]``,
+    ``"0.bias"`` of shape ``[sizes[1]]``, ``"1.weight"``, ... (Paddle's Linear).
+
+    Unlike a ``paddle.nn.Layer`` it holds no parameters: it is a frozen value, equal to
+    another of the same sizes, activation and dtype.
+
+    Args:
+        sizes: features in, hidden widths, features out; at least two, all positive.
+        activation: a name of the built-in ones, or any differentiable callable of a
+            tensor.
+        dtype: "float32", "float64", "float16" or "bfloat16". Paddle's CPU build has no
+            matrix product for the last two.
+
+    ``x`` has shape ``[n, sizes[0]]`` and ``y`` ``[n, sizes[-1]]``. One sample without
+    batch dimension, further leading dimensions, and n = 0 work.
+
+    Example:
+        >>> import paddle
+        >>> from paddle_chainrules import FCNet
+        >>> net = FCNet((3, 16, 2), activation="tanh")
+        >>> params = net.init(seed=0)
+        >>> net.forward(params, paddle.ones([5, 3])).shape
+        paddle.Size([5, 2])
+    """
+
+    sizes: tuple[int, ...]
+    activation: str | Activation = "sigmoid"
+    dtype: str = "float32"
+
+    def __post_init__(self) -> None:
+        try:
+            sizes = tuple(self.sizes)
+        except TypeError:
+            sizes = ()
+        if len(sizes) < 2 or not all(
+            isinstance(n, int | np.integer) and not isinstance(n, bool) and n > 0
+            for n in sizes
+        ):
+            raise ValueError(
+                "sizes needs at least two positive integers, features in to features "
+                f"out, for example (2, 16, 1); got {self.sizes!r}"
+            )
+        object.__setattr__(self, "sizes", tuple(int(n) for n in sizes))
+        resolve(self.activation)
+        if self.dtype not in DTYPES:
+            raise ValueError(
+                f"unsupported dtype {self.dtype!r}; use one of {list(DTYPES)}"
+            )
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What is derived from these is made anew, some of it can't be pickled.
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @cached_property
+    def spec(self) -> ParamSpec:
+        names: list[str] = []
+        shapes: list[tuple[int, ...]] = []
+        for i, (n_in, n_out) in enumerate(
+            zip(self.sizes[:-1], self.sizes[1:], strict=True)
+        ):
+            names += [f"{i}.weight", f"{i}.bias"]
+            shapes += [(n_in, n_out), (n_out,)]
+        return ParamSpec(tuple(names), tuple(shapes), (self.dtype,) * len(names))
+
+    @cached_property
+    def _act(self) -> Callable[[Tensor], Tensor]:
+        return resolve(self.activation)
+
+    def init(self, seed: int) -> dict[str, Tensor]:
+        """Fresh parameters: Xavier-uniform weights, zero biases.
+
+        The same seed gives the same numbers everywhere; no global random state is
+        read or changed. On Paddle's current device.
+
+        Source: Glorot and Bengio, "Understanding the difficulty of training deep
+        feedforward neural networks", AISTATS 2010, eq. 16.
+        """
+        rng = np.random.default_rng(seed)
+        params = {}
+        for name, shape in zip(self.spec.names, self.spec.shapes, strict=True):
+            if len(shape) == 2:
+                bound = np.sqrt(6.0 / sum(shape))
+                value = rng.uniform(-bound, bound, shape)
+            else:
+                value = np.zeros(shape)
+            params[name] = paddle.to_tensor(value).astype(self.dtype)
+        return params
+
+    def _check(self, params: Params, args: tuple[Any, ...]) -> None:
+        if len(args) != 1:
+            raise TypeError(f"an FCNet takes one input x, got {len(args)} arguments")
+        (x,) = args
+        check_tensor("x", x, self.dtype)
+        check_width(x, self.sizes[0])
+        if MANY_DEVICES:
+            parts = params.values() if isinstance(params, Mapping) else (params,)
+            for part in parts:
+                if isinstance(part, Tensor):
+                    check_place("x", x.place, part.place)
+        if self.dtype in ("float16", "bfloat16") and x.place.is_cpu_place():
+            raise TypeError(
+                f"the net computes in {self.dtype}, for which Paddle's CPU build has "
+                "no matrix product; use dtype='float32', or a GPU"
+            )
+
+    @cached_property
+    def chain(self) -> Chain | None:
+        """The closed form, for the built-in activations."""
+        if not isinstance(self.activation, str):
+            return None
+        pair = raw(self.activation)
+        return None if pair is None else Chain(self.spec, self.activation, pair)
+
+    @cached_property
+    def _conduct(self) -> Conduct:
+        # An activation of the user's may close over anything.
+        return Conduct(writes=False, reaches=not isinstance(self.activation, str))
+
+    def _formula(self) -> str:
+        name = self.activation if isinstance(self.activation, str) else "activation"
+        return chain_formula(name, len(self.sizes) - 1)
+
+    def _apply(self, params: dict[str, Tensor], x: Tensor) -> Tensor:
+        return recorded(self._act, weights_of(list(params.values())), x)

@@ -1,0 +1,294 @@
+"""Parameters in files: ``.npz`` and ``.safetensors``, neither of which can hold code.
+
+A file is read for a net whose parameters are known. Names, shapes and dtypes are
+compared with the net's before any element is read, and no more bytes are read than the
+net needs, so that a corrupt or hostile file costs an error, not memory.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import stat
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+import paddle
+from paddle import Tensor
+from safetensors import deserialize
+from safetensors.paddle import save_file
+
+from .net import Net
+from .params import ParamSpec
+
+PathLike = str | os.PathLike[str]
+
+NUMPY_DTYPES = {"bfloat16": np.dtype("uint16")}
+"""What elements are in numpy where it is not the dtype of that name."""
+
+SAFETENSORS_DTYPES = {
+    "float16": "F16",
+    "bfloat16": "BF16",
+    "float32": "F32",
+    "float64": "F64",
+    "int64": "I64",
+    "int32": "I32",
+    "int16": "I16",
+    "int8": "I8",
+    "uint8": "U8",
+    "bool": "BOOL",
+}
+
+HEADER_BYTES = 1_000
+"""More than the header of an array in ``.npz`` takes, or of one in ``.safetensors``,
+its name apart."""
+
+
+class Wanted(NamedTuple):
+    """What a file must hold of one parameter."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    size: int
+    """In bytes."""
+
+
+def save_params(path: PathLike, params: Mapping[str, Tensor]) -> None:
+    """Write parameters, or buffers, to a ``.npz`` or ``.safetensors`` file.
+
+    It is there as a whole or not at all: an error leaves what was there before.
+    ``numpy.load`` reads the one, the safetensors library the other; bfloat16 is uint16
+    in ``.npz``.
+
+    Args:
+        path: where to; the suffix says in which format.
+        params: ``{name: tensor}``, as :meth:`Net.unflatten` gives of a theta.
+
+    Raises:
+        ValueError: another suffix.
+        TypeError: params is no dict of tensors.
+
+    Example:
+        >>> import tempfile, paddle
+        >>> from paddle_chainrules import FCNet, load_params, save_params
+        >>> net = FCNet((3, 5, 2))
+        >>> params = net.init(0)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     save_params(f"{folder}/net.npz", params)
+        ...     again = load_params(f"{folder}/net.npz", net)
+        >>> all(again[name].equal_all(params[name]) for name in params)
+        True
+    """
+    path = Path(path)
+    write = _format(path)[0]
+    if not isinstance(params, Mapping):
+        raise TypeError(
+            f"save_params takes a dict of tensors, got {type(params).__name__}; "
+            "net.unflatten(theta) makes one of a flat vector"
+        )
+    for name, value in params.items():
+        if not (isinstance(name, str) and isinstance(value, Tensor)):
+            raise TypeError(
+                "save_params takes a dict of names and tensors, got "
+                f"{name!r}: {type(value).__name__}"
+            )
+    tensors = {n: p.detach().cpu().contiguous() for n, p in params.items()}
+    with _replacing(path) as temporary:
+        write(temporary, tensors)
+
+
+def load_params(
+    path: PathLike, like: Net | ParamSpec | Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """Read parameters, or buffers, from a ``.npz`` or ``.safetensors`` file.
+
+    Nothing in the file is executed: no pickle is read.
+
+    Args:
+        path: where from; the suffix says in which format.
+        like: the net that they are for, its spec, or a dict of tensors like them.
+
+    Returns:
+        ``{name: tensor}`` in the order of ``like``.
+
+    Raises:
+        ValueError: another suffix, a file that is not of that format or corrupt, or
+            one with other names, shapes or dtypes.
+        FileNotFoundError: no such file.
+    """
+    path = Path(path)
+    read = _format(path)[1]
+    if isinstance(like, Net):
+        spec = like.spec
+    else:
+        spec = like if isinstance(like, ParamSpec) else ParamSpec.of(like)
+    _check_file(path, spec)
+    arrays = read(path, spec)
+    return {name: paddle.to_tensor(arrays[name]) for name in spec.names}
+
+
+def _format(path: Path) -> tuple[Callable[..., None], Callable[..., dict[str, Any]]]:
+    """The functions that write and read it."""
+    if path.suffix not in FORMATS:
+        raise ValueError(
+            f"{path} ends in {path.suffix!r}; parameters are kept in files that end in "
+            f"{' or '.join(FORMATS)}. A .pdparams file of paddle.save is a pickle, "
+            "which runs any code that is in it: where you trust it, give "
+            "paddle.load(path) to net.from_state_dict"
+        )
+    return FORMATS[path.suffix]
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    """A file beside, which takes the place of the one at path at the end."""
+    with tempfile.TemporaryDirectory(
+        dir=path.parent, prefix=f".{path.name}."
+    ) as folder:
+        temporary = Path(folder) / path.name
+        yield temporary
+        temporary.replace(path)
+
+
+def _write_npz(path: Path, tensors: dict[str, Tensor]) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, tensor in tensors.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                array = np.asarray(tensor.numpy())
+                np.lib.format.write_array(member, array, allow_pickle=False)
+
+
+def _read_npz(path: Path, spec: ParamSpec) -> dict[str, Any]:
+    broken = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError)
+    with open(path, "rb") as file:
+        try:
+            with zipfile.ZipFile(file) as archive:
+                names = [m.filename.removesuffix(".npy") for m in archive.filelist]
+                _check_names(path, spec, names)
+                members = dict(zip(names, archive.filelist, strict=True))
+                return {
+                    w.name: _read_member(path, archive, members[w.name], w)
+                    for w in _wanted(spec)
+                }
+        except (*broken, OSError, RuntimeError, KeyError, SyntaxError) as error:
+            raise _corrupt(path, error) from error
+
+
+def _read_member(
+    path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo, wanted: Wanted
+) -> Any:
+    name, shape, dtype, size = wanted
+    if member.file_size > size + HEADER_BYTES:
+        raise ValueError(
+            f"{name} in {path} has {member.file_size} bytes, {list(shape)} elements of "
+            f"{dtype} are {size}"
+        )
+    with archive.open(member) as stream:
+        found_shape, is_fortran, found_dtype = _npy_header(path, stream)
+        _check(path, wanted, found_shape, str(found_dtype.newbyteorder("=")))
+        content = stream.read(size + 1)
+        if len(content) != size:
+            raise _corrupt(path, f"{name} is cut off or too long")
+        array = np.frombuffer(content, found_dtype)
+    array = array.reshape(shape[::-1]).T if is_fortran else array.reshape(shape)
+    return np.ascontiguousarray(array, dtype).reshape(shape)
+
+
+def _npy_header(path: Path, stream: IO[bytes]) -> tuple[tuple[int, ...], bool, Any]:
+    """Shape, whether in Fortran's order, and dtype."""
+    readers = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }
+    try:
+        version = np.lib.format.read_magic(stream)
+        shape, is_fortran, dtype = readers[version](stream)
+    except Exception as error:  # a header is Python's syntax, and fails in many ways
+        raise _corrupt(path, error) from error
+    return shape, is_fortran, dtype
+
+
+def _write_safetensors(path: Path, tensors: dict[str, Tensor]) -> None:
+    save_file(tensors, path)
+
+
+def _read_safetensors(path: Path, spec: ParamSpec) -> dict[str, Any]:
+    each = list(_wanted(spec))
+    with open(path, "rb") as file:
+        content = file.read(_most_bytes(spec))
+    try:
+        found: dict[str, Any] = dict(deserialize(content))  # type: ignore[no-untyped-call]
+    except Exception as error:  # of the library's own
+        raise _corrupt(path, error) from error
+    _check_names(path, spec, list(found))
+    arrays = {}
+    kinds = {code: kind for kind, code in SAFETENSORS_DTYPES.items()}
+    for wanted in each:
+        part = found[wanted.name]
+        kind = kinds.get(part["dtype"], part["dtype"])
+        _check(path, wanted, part["shape"], str(NUMPY_DTYPES.get(kind, kind)))
+        array = np.frombuffer(part["data"], wanted.dtype)
+        arrays[wanted.name] = array.reshape(wanted.shape)
+    return arrays
+
+
+FORMATS = {
+    ".npz": (_write_npz, _read_npz),
+    ".safetensors": (_write_safetensors, _read_safetensors),
+}
+
+
+def _wanted(spec: ParamSpec) -> Iterator[Wanted]:
+    for name, shape, kind in zip(spec.names, spec.shapes, spec.dtypes, strict=True):
+        dtype = NUMPY_DTYPES.get(kind) or np.dtype(kind)
+        yield Wanted(name, shape, dtype, math.prod(shape) * dtype.itemsize)
+
+
+def _check_names(path: Path, spec: ParamSpec, found: list[str]) -> None:
+    if sorted(found) != sorted(spec.names):
+        missing = [name for name in spec.names if name not in found]
+        unknown = sorted(name for name in found if name not in spec.names)
+        raise ValueError(
+            f"{path} must have exactly the names {list(spec.names)}; missing: "
+            f"{missing}, unknown: {unknown}"
+            + ("" if missing or unknown else ", and some twice")
+        )
+
+
+def _most_bytes(spec: ParamSpec) -> int:
+    """More than a file of a net's parameters has, with 100 kB for metadata."""
+    wanted = _wanted(spec)
+    return 100_000 + sum(w.size + HEADER_BYTES + 6 * len(w.name) for w in wanted)
+
+
+def _check_file(path: Path, spec: ParamSpec) -> None:
+    """Refuse what is no file, such as a pipe that never ends, or one too large."""
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode):
+        raise ValueError(f"{path} is no regular file, and parameters are read from one")
+    if found.st_size > _most_bytes(spec):
+        raise ValueError(
+            f"{path} has {found.st_size} bytes, the parameters of the net are "
+            f"{sum(wanted.size for wanted in _wanted(spec))}"
+        )
+
+
+def _check(path: Path, wanted: Wanted, shape: Sequence[int], dtype: str) -> None:
+    if tuple(shape) != wanted.shape or dtype != str(wanted.dtype):
+        raise ValueError(
+            f"{wanted.name} in {path} has shape {list(shape)} and dtype {dtype}, the "
+            f"net needs {list(wanted.shape)} and {wanted.dtype}"
+        )
+
+
+def _corrupt(path: Path, why: object) -> ValueError:
+    return ValueError(
+        f"{path} is no {path.suffix} file of parameters, or a corrupt one: {why}"
+    )

@@ -1,0 +1,380 @@
+"""Any paddle.nn.Layer as a stateless net."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import pickle
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from types import MappingProxyType
+from typing import Any
+
+import paddle
+from paddle import Tensor
+
+from ..transforms.vjp import Tree
+from .chain import Chain, chain_of
+from ..transforms.conduct import Conduct, differ, versions
+from .description import Description
+from ..paddle_side.partial_gradients import node_of
+from .net import Net
+from .params import Params, ParamSpec
+from ..paddle_side.random_state import checked_seed, drawing_from
+from .shell import Shell, copied
+from .selection import Wrt, items_of, selected
+
+RESERVED = frozenset({"buffers", "seed"})
+"""Keyword arguments of every stateless net, not passed on to its layer."""
+
+
+def stateless(
+    layer: paddle.nn.Layer, frozen: Wrt = ()
+) -> tuple[StatelessLayer, dict[str, Tensor], dict[str, Tensor]]:
+    """``(net, params, buffers)``: the layer as a pure function of its parameters.
+
+    The layer is copied in structure once (its tensors are not) and never touched again:
+    not its parameters, buffers, ``.grad``, ``stop_gradient``, hooks nor mode. The net
+    keeps the mode, train or eval, that the layer has now.
+
+    Like ``torch.func.functional_call``, with the bookkeeping done once.
+
+    Args:
+        layer: any layer.
+        frozen: parameters not to train, by name, pattern such as ``"encoder.*"`` or
+            predicate of names, or several of these; they join the buffers.
+
+    Returns:
+        net: a :class:`StatelessLayer`.
+        params: copies of the parameters, by the names and in the order of
+            ``layer.named_parameters()``; a tied parameter comes once.
+        buffers: copies of what the layer holds but does not train: its buffers, and
+            the parameters with ``stop_gradient=True``, which are frozen weights and,
+            in Paddle, BatchNorm's running statistics.
+
+    Raises:
+        TypeError: not a ``paddle.nn.Layer``, or one with state that can't be copied.
+        ValueError: a name or pattern in frozen that no parameter has.
+
+    Example:
+        >>> import paddle
+        >>> from paddle_chainrules import stateless
+        >>> net, params, buffers = stateless(paddle.nn.Linear(3, 2))
+        >>> net.forward(params, paddle.ones([4, 3])).shape
+        paddle.Size([4, 2])
+    """
+    net = StatelessLayer(layer, frozen)
+    named = dict(layer.named_parameters())
+    params = {name: named[name].detach().clone() for name in net.spec.names}
+    return net, params, {name: value.clone() for name, value in net.buffers.items()}
+
+
+class StatelessLayer(Net):
+    """What :func:`stateless` returns: ``forward(params, *args)`` of a layer.
+
+    Arguments and keyword arguments go to the layer's ``forward``, but for two, which
+    each call may have:
+
+    - ``buffers``: the buffers come in explicitly and their new values (BatchNorm's
+      running statistics in training mode) come back; without it those of
+      :func:`stateless` are used, and updates are dropped.
+    - ``seed``: of the random numbers that the layer draws, from 0 to 2**64 - 1. The
+      same seed gives the same dropout, and the program's own numbers go on as if none
+      had been drawn; without it they are the program's.
+
+    Each thread that calls has a copy of the layer's structure, and so has a call within
+    a call. What the layer's first call changes in its attributes (a hidden state, a
+    cache, a counter) is put back after every call.
+    """
+
+    def __init__(self, layer: paddle.nn.Layer, frozen: Wrt = ()) -> None:
+        if not isinstance(layer, paddle.nn.Layer):
+            raise TypeError(
+                "stateless needs a paddle.nn.Layer instance, got "
+                f"{layer.__name__ if isinstance(layer, type) else type(layer).__name__}"
+                "; for a plain function of tensors use vjp(fn, *primals)"
+            )
+        named = dict(layer.named_parameters())
+        trained = [n for n, p in named.items() if not p.stop_gradient]
+        self._frozen = {
+            n for item in items_of(frozen) for n in selected(item, trained, "frozen")
+        }
+        params = {n: named[n] for n in trained if n not in self._frozen}
+        buffers = {n: p for n, p in named.items() if n not in params}
+        # Paddle counts every tensor among them, also what was computed of parameters.
+        held = {n: b for n, b in layer.named_buffers() if b._is_initialized()}
+        buffers |= {n: b for n, b in held.items() if b.is_leaf}
+        self._spec = ParamSpec.of(params)
+        self._buffers = {n: b.detach().clone() for n, b in buffers.items()}
+        self._aliases = _aliases(layer, params, buffers)
+        self._originals = {n: node_of(p) for n, p in params.items()}
+        self._adopt(copied(layer, {**params, **buffers}))
+        self._ambiguous = _parameters_of(layer.forward) & RESERVED
+
+    def _adopt(self, layer: paddle.nn.Layer) -> None:
+        """Take a layer of this net's own, with marks where its tensors belong."""
+        self._shell = Shell(layer)
+        self._free: list[Shell] = []
+        self._lock = threading.RLock()
+        self._chain = None if self._buffers else chain_of(layer, self._spec)
+        self._calls = Conduct(check_beyond=self._refuse_originals)
+        self._keeps: set[tuple[str, str]] = set()
+        self._read: set[str] = set()
+
+    def _refuse_originals(self, beyond: set[int]) -> None:
+        """Refuse results that depend on the layer's own parameters.
+
+        Raises:
+            TypeError: they do.
+        """
+        for name, node in self._originals.items():
+            if node.node_ptr() in beyond:
+                kind = type(self._shell.layer).__name__
+                raise TypeError(
+                    f"{kind}.forward uses its own parameter {name!r} and not the one "
+                    "given: it is reached through a weak reference, a variable of the "
+                    "class or module, or a function of these, or a tensor was computed "
+                    "from it beforehand, where stateless can't replace it; reach it "
+                    "through an attribute of the layer, and compute with it in forward"
+                )
+
+    @contextmanager
+    def _marked(self) -> Iterator[paddle.nn.Layer]:
+        """The layer with marks where its tensors belong, to be copied."""
+        with self._lock:
+            try:
+                self._shell.mark()
+                yield self._shell.layer
+            finally:
+                self._shell.release()
+
+    def _one_more(self) -> Shell:
+        """A shell for a call while all others are in calls."""
+        with self._marked() as own:
+            return Shell(copied(own, {}, shared=True))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> StatelessLayer:
+        return self._with(lambda shell: None)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        kept = ("_spec", "_buffers", "_frozen", "_aliases", "_ambiguous")
+        with self._marked() as shell:
+            return _restored, (pickle.dumps(shell), {n: vars(self)[n] for n in kept})
+
+    def _with(self, change: Callable[[paddle.nn.Layer], object]) -> StatelessLayer:
+        """A net like this one with a layer of its own that is changed first."""
+        with self._marked() as own:
+            layer = copied(own, {})
+        change(layer)
+        other = StatelessLayer.__new__(StatelessLayer)
+        vars(other).update(vars(self))
+        other._buffers = {n: b.clone() for n, b in self._buffers.items()}
+        other._adopt(layer)
+        return other
+
+    def in_mode(self, training: bool) -> StatelessLayer:
+        """The same net in training or evaluation mode, all of its layers.
+
+        Params and buffers of the one are params and buffers of the other.
+        """
+        layers = self._shell.layer.sublayers(include_self=True)
+        if all(layer.training == training for layer in layers):
+            return self
+        return self._with(lambda shell: shell.train() if training else shell.eval())
+
+    @property
+    def spec(self) -> ParamSpec:
+        return self._spec
+
+    @property
+    def chain(self) -> Chain | None:
+        return self._chain
+
+    @property
+    def _conduct(self) -> Conduct:
+        return self._calls
+
+    def _shared(self) -> list[Tensor]:
+        return [self._buffers[name] for name in self._frozen]
+
+    @property
+    def training(self) -> bool:
+        """The mode that the layer had: dropout and BatchNorm behave accordingly."""
+        return bool(self._shell.layer.training)
+
+    def __repr__(self) -> str:
+        kind = type(self._shell.layer).__name__
+        return (
+            f"StatelessLayer({kind}, {len(self._spec.names)} parameters of "
+            f"{self._spec.size} elements)"
+        )
+
+    def describe(self) -> Description:
+        found = super().describe()
+        spec = ParamSpec.of(self._buffers)
+        rows = zip(spec.names, map(list, spec.shapes), spec.dtypes, strict=True)
+        buffers = tuple(
+            ("frozen" if n in self._frozen else "buffer", n, str(shape), dtype)
+            for n, shape, dtype in rows
+        )
+        return dataclasses.replace(found, rows=(*found.rows, *buffers))
+
+    def _formula(self) -> str:
+        if self._chain is not None:
+            return super()._formula()
+        mode = "training" if self.training else "evaluation"
+        return f"y = {type(self._shell.layer).__name__}(...) in {mode}"
+
+    @property
+    def buffers(self) -> Mapping[str, Tensor]:
+        """The buffers used where none are given; read-only."""
+        return MappingProxyType(self._buffers)
+
+    def forward(self, params: Params, *args: Any, **kwargs: Any) -> Tree:
+        """The layer's output; ``(output, new_buffers)`` where buffers are given."""
+        if not kwargs.keys() & RESERVED:
+            return super().forward(params, *args, **kwargs)
+        constants, kwargs = self._split(kwargs)
+        return self._forward(params, args, kwargs, constants)
+
+    def pullback(self, params: Params, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """``(output, pullback)``; with buffers given, their new values as a third."""
+        return super().pullback(params, *args, **kwargs)
+
+    def recorded(
+        self, params: Params, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Any, ...]:
+        constants: dict[str, Any] = {}
+        if kwargs:
+            constants, kwargs = self._split(kwargs)
+        given = constants.get("_buffers")
+        return self._recorded(
+            params, args, kwargs, constants, has_aux=given is not None
+        )
+
+    def _split(self, kwargs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Buffers and seed, checked, as :meth:`_apply` takes them, and the others."""
+        if ambiguous := self._ambiguous & kwargs.keys():
+            kind = type(self._shell.layer).__name__
+            raise TypeError(
+                f"{sorted(ambiguous)} are keyword arguments of {kind}'s own and of "
+                "every stateless net's; give the layer's own by position"
+            )
+        seed, buffers = checked_seed(kwargs.get("seed")), kwargs.get("buffers")
+        constants: dict[str, Any] = {} if seed is None else {"_seed": seed}
+        if buffers is not None:
+            constants["_buffers"] = self._check_buffers(buffers)
+        return constants, {n: v for n, v in kwargs.items() if n not in RESERVED}
+
+    def to_state_dict(
+        self,
+        params: Params,
+        like: Mapping[str, Tensor] | paddle.nn.Layer | None = None,
+        names: Sequence[str] | None = None,
+        buffers: Mapping[str, Tensor] | None = None,
+    ) -> dict[str, Tensor]:
+        """As :meth:`Net.to_state_dict`, with tied names, and buffers where given."""
+        if like is not None:
+            return super().to_state_dict(params, like, names)
+        values = {**super().to_state_dict(params)}
+        if buffers is not None:
+            values |= {
+                n: b.detach().clone() for n, b in self._check_buffers(buffers).items()
+            }
+        return {
+            alias: values[name]
+            for alias, name in self._aliases.items()
+            if name in values
+        }
+
+    def _check_buffers(self, buffers: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return ParamSpec.of(self._buffers).as_dict(buffers)
+
+    def _apply(
+        self,
+        params: dict[str, Tensor],
+        *args: Any,
+        _buffers: dict[str, Tensor] | None = None,
+        _seed: int | None = None,
+        **kwargs: Any,
+    ) -> Tree:
+        own = _buffers is None
+        buffers = self._buffers if _buffers is None else _buffers
+        try:
+            shell = self._free.pop()
+        except IndexError:
+            shell = self._one_more()
+        first = self._conduct.writes is None
+        with drawing_from(_seed):
+            try:
+                shell.put(params)
+                if buffers:
+                    kept = self._kept(own)
+                    fresh = {n: _detached(b, n in kept) for n, b in buffers.items()}
+                    before = versions(map(fresh.get, kept))
+                    shell.put(fresh)
+                output = shell.layer(*args, **kwargs)
+                if buffers:
+                    if first:
+                        changed = {n for n in fresh if differ(fresh[n], buffers[n])}
+                        self._read = fresh.keys() - changed
+                    elif versions(map(fresh.get, kept)) != before:
+                        self._refuse_write(kept)
+                if own:
+                    return output
+                return output, {name: shell.get(name).detach() for name in buffers}
+            finally:
+                if first:
+                    self._keeps = shell.changed()
+                if self._keeps:
+                    shell.restore(self._keeps)
+                shell.release()
+                self._free.append(shell)
+
+    def _kept(self, own: bool) -> set[str]:
+        """Buffers that a call need not have copies of, since it only reads them."""
+        if self._conduct.copies:
+            return set()
+        return self._read if own else self._read & self._frozen
+
+    def _refuse_write(self, kept: set[str]) -> None:
+        self._conduct.writes = True
+        raise RuntimeError(
+            f"{type(self._shell.layer).__name__}.forward has written into one of the "
+            f"buffers {sorted(kept)}, which it only read at its first call; the value "
+            "there is changed. From now on it works on copies: make the net anew by "
+            "stateless(layer), or give buffers=... with the value restored"
+        )
+
+
+def _detached(buffer: Tensor, kept: bool) -> Tensor:
+    return buffer.detach() if kept else buffer.detach().clone()
+
+
+def _parameters_of(function: Any) -> set[str]:
+    try:
+        return {*inspect.signature(function).parameters}
+    except ValueError:  # of an object that Paddle has made of the function
+        return set()
+
+
+def _aliases(
+    layer: paddle.nn.Layer, params: dict[str, Tensor], buffers: dict[str, Tensor]
+) -> dict[str, str]:
+    """Every name in the layer's state dict, to the one name used here."""
+    first = {id(value): name for name, value in {**params, **buffers}.items()}
+    return {
+        alias: first[id(value)]
+        for alias, value in layer.state_dict().items()
+        if id(value) in first
+    }
+
+
+def _restored(shell: bytes, kept: dict[str, Any]) -> StatelessLayer:
+    """A net from what its pickle holds."""
+    net = StatelessLayer.__new__(StatelessLayer)
+    vars(net).update(kept)
+    net._originals = {}
+    net._adopt(pickle.loads(shell))
+    return net

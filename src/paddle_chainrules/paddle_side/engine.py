@@ -1,0 +1,76 @@
+"""Paddle's backward engine, entered by one thread at a time and never from within."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Sequence
+from contextlib import nullcontext
+
+import paddle
+from paddle import Tensor
+
+from .kernel_errors import kernels_named
+from .pylayers import leaving_noticed
+from .random_state import in_turn
+from .watch import note_gradients
+
+
+def gradients(
+    outputs: Sequence[Tensor],
+    inputs: Sequence[Tensor],
+    cotangents: Sequence[Tensor],
+    create_graph: bool,
+) -> list[Tensor | None]:
+    """``paddle.grad``, None for an input that no output depends on.
+
+    Paddle's engine keeps one global state: two threads inside crash it, and so does a
+    second entry from a hook or a PyLayer's backward. The turn is that of drawing, since
+    a backward may draw, and what draws may hold a gradient.
+
+    Raises:
+        NotImplementedError: a kernel that can't be differentiated again.
+        RuntimeError: called while ``paddle.grad`` runs on this thread.
+    """
+    if _is_running():
+        raise RuntimeError(
+            "a gradient was asked for while paddle.grad computes another: inside a "
+            "hook of a tensor, or the backward of a PyLayer, where Paddle's engine "
+            "would crash. Take the inner gradient in forward, or write the backward "
+            "in tensor operations"
+        )
+    noticed = leaving_noticed() if create_graph else nullcontext()
+    with in_turn(), kernels_named(), noticed:
+        found: list[Tensor | None] = _grad(
+            *([*outputs], [*inputs], [*cotangents]),
+            *(True, create_graph, True, True, [], None),
+        )
+    if create_graph:
+        note_gradients([*outputs, *cotangents], found)
+    return found
+
+
+def _is_running() -> bool:
+    """Whether a caller's caller is ``paddle.grad``."""
+    frame = sys._getframe(2)
+    while frame is not None:
+        if frame.f_code is _GRAD or frame.f_code is gradients.__code__:
+            return True
+        frame = frame.f_back  # type: ignore[assignment]
+    return False
+
+
+_inner = paddle.grad
+while hasattr(_inner, "__wrapped__"):
+    _inner = _inner.__wrapped__
+_GRAD = _inner.__code__
+
+_PARAMETERS = (
+    *("outputs", "inputs", "grad_outputs", "retain_graph", "create_graph"),
+    *("only_inputs", "allow_unused", "no_grad_vars", "dump_backward_graph_path"),
+)
+_grad = paddle.grad
+if tuple(inspect.signature(_inner).parameters) == _PARAMETERS:
+    # What paddle.grad calls once it has checked its arguments, which takes it a tenth
+    # of a small net's gradient.
+    _grad = paddle.base.core.eager.run_partial_grad

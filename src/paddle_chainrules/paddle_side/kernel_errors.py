@@ -1,0 +1,105 @@
+"""Where Paddle's kernels end: errors that say so, and what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any
+
+import paddle
+from paddle import Tensor
+from paddle.autograd import PyLayer
+
+from .grad_mode import grad_mode
+
+MISSING = re.compile(
+    r"The Op (\w+) doesn't have any grad op|kernel `(\w+)` is not registered"
+)
+
+
+class kernels_named:
+    """A context for Paddle's engine, whose errors about kernels it turns into one.
+
+    That is a ``NotImplementedError`` that says what to do.
+    """
+
+    def __init__(self) -> None:
+        self._enabled = paddle.is_grad_enabled()
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is not None:
+            paddle.set_grad_enabled(self._enabled)  # Paddle forgets to
+        if isinstance(error, OSError) and (refusal := REFUSED.search(str(error))):
+            raise NotImplementedError(refusal[1]) from error
+        if isinstance(error, ValueError) and "nullptr" in str(error):
+            raise NotImplementedError(
+                "one of Paddle's kernels gives the gradients of all its inputs or none "
+                "(those of LSTM, GRU and SimpleRNN do), and only some are asked for; "
+                "make the net's parameters an argument of the function too, for "
+                "example vjp(net.forward, params, x), or use net.pullback"
+            ) from error
+        if isinstance(error, ValueError) and "`is_test = True` CANNOT" in str(error):
+            raise NotImplementedError(
+                "Paddle can't differentiate batch_norm in evaluation mode once more: "
+                "batch_norm_grad has no gradient there; it has one in training mode"
+            ) from error
+        if not isinstance(error, RuntimeError | ValueError | SystemError):
+            return
+        found = MISSING.search(str(error))
+        if found is None:
+            if "(at /paddle/" in str(error) and "inplace" not in str(error):
+                said = " ".join(str(error).split("[Hint")[0].split())[:300]
+                raise NotImplementedError(
+                    f"Paddle fails in this gradient: {said}. Another way to write the "
+                    "function may have one, or one that is differentiated less often"
+                ) from error
+            return
+        kernel = found[1] or found[2].removesuffix("_double_grad") + "_grad"
+        name = re.sub(r"(_double|_triple)?_grad$", "", kernel)
+        raise NotImplementedError(
+            f"Paddle can't differentiate {name} once more: its kernel {kernel} has no "
+            "gradient. Inside value_and_grad, vjp, jvp, hvp and their like linear "
+            "maps, products, norms, softmax and smooth activations can be, as often "
+            "as one likes; a fully connected net with a built-in activation has "
+            "taylor, derivative and laplacian, which need no kernels"
+        ) from error
+
+
+REFUSED = re.compile(r"refused: <(.*?)>", re.DOTALL)
+
+
+class _Refusal(PyLayer):  # type: ignore[misc]
+    """Passes values on; differentiating them raises."""
+
+    @staticmethod
+    def forward(ctx: Any, why: str, count: int, *tensors: Tensor) -> Any:
+        ctx.why = why
+        return tuple(paddle.assign(value) for value in tensors[:count])
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Tensor) -> Any:
+        raise NotImplementedError(f"refused: <{ctx.why}>")
+
+
+def refused_later(
+    why: str, values: Sequence[Tensor | None], behind: Sequence[Tensor]
+) -> list[Tensor | None]:
+    """The values, which raise when they are differentiated by what they depend on.
+
+    That is a NotImplementedError where this package differentiates; Paddle's own
+    ``backward`` makes an OSError with the same sentence of it.
+    """
+    given = [value for value in values if value is not None]
+    with grad_mode(True):
+        traced = [tensor for tensor in behind if not tensor.stop_gradient]
+        found = iter(_Refusal.apply(why, len(given), *given, *traced))
+    return [None if value is None else next(found) for value in values]

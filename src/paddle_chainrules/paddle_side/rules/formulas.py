@@ -1,0 +1,423 @@
+"""Formulas for operators whose gradients Paddle gets wrong, or leaves out.
+
+Rules: ``rule(operator, context, *args)``, in the place of ``operator(*args)``. Paddle's
+own operator is used where it is right. docs/paddle-notes.md names the faults.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import paddle
+import paddle.nn.functional as F
+from paddle import Tensor
+from paddle.autograd import PyLayer
+
+from . import every_order as closed
+from ..watch import Context, is_traced
+
+
+def spread_to(shape: Sequence[int], x: Tensor) -> Tensor:
+    return x if x.shape == list(shape) else x.expand(shape)
+
+
+def refused(name: str, argument: int | str | None = None) -> Callable[..., Any]:
+    """A rule that refuses to be differentiated by an argument, or by all of them."""
+
+    def rule(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
+        given = dict(enumerate(args)) | kwargs
+        part = given.values() if argument is None else [given.get(argument)]
+        if any(map(is_traced, part)):
+            where = "" if argument is None else f" by its argument {argument}"
+            raise NotImplementedError(
+                f"Paddle has no right derivative of {name}{where}, nor has this "
+                "package. Detach what goes in (x.detach()) where the derivative is not "
+                "wanted, or write the function in other operators"
+            )
+        return operator(*args, **kwargs)
+
+    return rule
+
+
+def where_traced(
+    formula: Callable[..., Any], *positions: int, checked: bool = False
+) -> Callable[..., Any]:
+    """A rule that takes the formula where one of some arguments is differentiated.
+
+    ``checked`` where the formula takes arguments that Paddle refuses.
+    """
+
+    def rule(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
+        places = positions or range(len(args))
+        if any(is_traced(args[i]) for i in places if i < len(args)):
+            return by_formula(formula, operator, args, kwargs, checked)
+        return operator(*args, **kwargs)
+
+    return rule
+
+
+def by_formula(
+    formula: Callable[..., Any],
+    operator: Any,
+    args: Sequence[Any],
+    kwargs: dict[str, Any],
+    checked: bool,
+) -> Any:
+    """What the formula gives; what Paddle's operator gives where that is None.
+
+    ``checked`` has Paddle look at the arguments first.
+    """
+    if checked:
+        with paddle.no_grad():
+            operator(*args, **kwargs)
+    found = formula(*args, **kwargs)
+    return operator(*args, **kwargs) if found is None else found
+
+
+# Arithmetic.
+
+
+def lerp(x: Tensor, y: Tensor, weight: Any) -> Tensor:
+    return x + weight * (y - x)
+
+
+def clip(x: Tensor, least: Any, most: Any, out: Any = None) -> Tensor | None:
+    if out is not None:
+        return None
+    if isinstance(least, Tensor):
+        x = paddle.maximum(x, least.astype(x.dtype))
+    elif least is not None:
+        x = paddle.clip(x, min=float(least))
+    if isinstance(most, Tensor):
+        return paddle.minimum(x, most.astype(x.dtype))
+    return x if most is None else paddle.clip(x, max=float(most))
+
+
+def scale(
+    x: Tensor, factor: Tensor, bias: float = 0.0, bias_after: bool = True, *rest: Any
+) -> Tensor:
+    return x * factor + bias if bias_after else (x + bias) * factor
+
+
+def product(
+    x: Tensor,
+    axis: Any = None,
+    keepdim: bool = False,
+    whole: bool = False,
+    out: Any = None,
+) -> Tensor | None:
+    """By pairs, so that a zero among the factors does no harm."""
+    if out is not None or not x.ndim or isinstance(axis, Tensor):
+        return None
+    axes = [axis] if isinstance(axis, int) else [*(axis or [])]
+    axes = [*range(x.ndim)] if whole or not axes else [a % x.ndim for a in axes]
+    shape = [1 if i in axes else n for i, n in enumerate(x.shape)]
+    rest = [i for i in range(x.ndim) if i not in axes]
+    row = x.transpose([*rest, *axes]).reshape([*(x.shape[i] for i in rest), -1])
+    while (n := row.shape[-1]) > 1:
+        half = n // 2
+        pairs = row[..., :half] * row[..., half : 2 * half]
+        row = paddle.concat([pairs, row[..., 2 * half :]], -1) if n % 2 else pairs
+    if not row.shape[-1]:
+        return None
+    kept = row.reshape(shape)
+    return kept if keepdim else kept.squeeze(axes)
+
+
+def complex_power(x: Tensor, y: Tensor, out: Any = None) -> Tensor | None:
+    if out is not None or not (x.is_complex() or y.is_complex()):
+        return None
+    x = x if x.is_complex() else x.astype(y.dtype)
+    if bool((x == 0).any()):
+        raise NotImplementedError(
+            "Paddle's derivative of a complex power is wrong, and the right one has no "
+            "value at a base of zero"
+        )
+    return paddle.exp(y * paddle.log(x))
+
+
+def complex_acosh(x: Tensor, out: Any = None) -> Tensor | None:
+    if out is not None or not x.is_complex():
+        return None
+    return paddle.log(x + paddle.sqrt(x + 1) * paddle.sqrt(x - 1))
+
+
+def addmm(c: Tensor, x: Tensor, y: Tensor, beta: Any = 1.0, alpha: Any = 1.0) -> Tensor:
+    return beta * c + alpha * paddle.matmul(x, y)
+
+
+# Shapes.
+
+
+def unstack(x: Tensor, axis: int = 0, count: Any = None) -> list[Tensor]:
+    return [paddle.assign(part) for part in paddle.unbind(x, axis)]
+
+
+def broadcast_tensors(operator: Any, context: Context, parts: Any) -> list[Tensor]:
+    shape = reduce(paddle.broadcast_shape, [list(part.shape) for part in parts])
+    return [part.expand(shape) for part in parts]
+
+
+def meshgrid(operator: Any, context: Context, parts: Any) -> Any:
+    if len({part.dtype for part in parts}) > 1:
+        return operator(parts)
+    shape = [part.size for part in parts]
+    return [
+        part.reshape([-1 if i == j else 1 for j in range(len(parts))]).expand(shape)
+        for i, part in enumerate(parts)
+    ]
+
+
+def _indexed(x: Tensor, index: np.ndarray[Any, Any]) -> Tensor:
+    """``x.flatten()[index]``."""
+    found: Tensor = _Indexed.apply(index, x)
+    return found
+
+
+class _Indexed(PyLayer):  # type: ignore[misc]
+    """A copy for a view, known by its name, since writing into it would be lost."""
+
+    @staticmethod
+    def forward(ctx: Any, index: np.ndarray[Any, Any], x: Tensor) -> Tensor:
+        flat = paddle.to_tensor(index.reshape(-1), place=x.place)
+        ctx.index, ctx.shape = flat, x.shape
+        found: Tensor = paddle.index_select(x.reshape([-1]), flat, 0)
+        return found.reshape(index.shape)
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: Tensor) -> Tensor:
+        size = int(np.prod(ctx.shape))
+        flat = closed.scattered(cotangent.reshape([1, -1]), ctx.index, size)
+        return flat.reshape(ctx.shape)
+
+
+def as_strided(
+    x: Tensor, shape: Sequence[int], stride: Sequence[int], offset: int = 0
+) -> Tensor | None:
+    if not x.is_contiguous():
+        return None
+    index = np.full([1] * len(shape), offset // x.element_size())
+    for axis, (count, step) in enumerate(zip(shape, stride, strict=True)):
+        steps = [-1 if i == axis else 1 for i in range(len(shape))]
+        index = index + (step * np.arange(count)).reshape(steps)
+    return _indexed(x, index)
+
+
+def unfold(x: Tensor, axis: int, size: int, step: int) -> Tensor:
+    index = np.arange(x.size).reshape(x.shape)
+    windows = np.lib.stride_tricks.sliding_window_view(index, size, axis)
+    every = [slice(None)] * x.ndim
+    every[axis] = slice(None, None, step)
+    return _indexed(x, np.ascontiguousarray(windows[tuple(every)]))
+
+
+def diag_embed(x: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+    shape = x.shape[:-1]
+    for axis in sorted((dim1 % (x.ndim + 1), dim2 % (x.ndim + 1))):
+        shape.insert(axis, x.shape[-1] + abs(offset))
+    return fill_diagonal(paddle.zeros(shape, x.dtype), x, offset, dim1, dim2)
+
+
+def fill_diagonal(
+    x: Tensor, y: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> Tensor:
+    index = np.arange(x.size).reshape(x.shape).diagonal(offset, dim1, dim2)
+    return _replaced(x, index, y.reshape(index.shape))
+
+
+def _replaced(x: Tensor, index: np.ndarray[Any, Any], values: Tensor) -> Tensor:
+    """``x`` with other values at some places of ``x.flatten()``, no place twice."""
+    mask = np.zeros(x.size, bool)
+    mask[index.reshape(-1)] = True
+    flat = paddle.to_tensor(index.reshape(-1), place=x.place)
+    spread = closed.scattered(values.reshape([1, -1]), flat, x.size).reshape(x.shape)
+    there = paddle.to_tensor(mask.reshape(x.shape), place=x.place)
+    return paddle.where(there, spread, x)
+
+
+def masked_fill(x: Tensor, mask: Tensor, value: Any) -> Tensor:
+    shape = paddle.broadcast_shape(x.shape, mask.shape)
+    value = value.astype(x.dtype)
+    return paddle.where(
+        spread_to(shape, mask), spread_to(shape, value), spread_to(shape, x)
+    )
+
+
+# Linear algebra.
+
+
+def matmul(
+    x: Tensor, y: Any, transpose_x: bool = False, transpose_y: bool = False, **rest: Any
+) -> Tensor | None:
+    """Of stacks with unlike numbers of axes, where Paddle's gradient fails.
+
+    Paddle passes over the transposition of a vector in forward alone.
+    """
+    if not isinstance(y, Tensor) or x.ndim == y.ndim or min(x.ndim, y.ndim) == 2:
+        return None
+    if min(x.ndim, y.ndim) == 1:
+        transposed = transpose_x and x.ndim > 1, transpose_y and y.ndim > 1
+        if transposed == (transpose_x, transpose_y):
+            return None
+        found: Tensor = paddle.matmul(x, y, *transposed, **rest)
+        return found
+    count = max(x.ndim, y.ndim)
+    x, y = (t.reshape([1] * (count - t.ndim) + t.shape) for t in (x, y))
+    found = paddle.matmul(x, y, transpose_x, transpose_y, **rest)
+    return found
+
+
+def qr(operator: Any, context: Context, x: Tensor, mode: str = "reduced") -> Any:
+    """Both factors depend on both, so that neither is left out of the gradient."""
+    q, r = operator(x, mode)
+    if not is_traced(x) or mode != "reduced":
+        return q, r
+    return q + 0 * r.sum(), r + 0 * q.sum()
+
+
+def unit_triangular_solve(x: Tensor, y: Tensor, upper: bool, transpose: bool) -> Tensor:
+    """Of a matrix whose diagonal is taken to be ones."""
+    part = paddle.triu(x, 1) if upper else paddle.tril(x, -1)
+    whole = part + paddle.eye(x.shape[-1], dtype=x.dtype)
+    return paddle.linalg.triangular_solve(whole, y, upper, transpose)
+
+
+# Losses: by their labels and weights.
+
+
+def binary_cross_entropy(x: Tensor, label: Tensor) -> Tensor:
+    def logs(x: Tensor) -> Tensor:
+        least = paddle.full_like(x, -100.0)
+        inside = x > float(np.exp(-100.0))
+        safe = paddle.where(inside, x, paddle.ones_like(x))
+        return paddle.where(inside, paddle.log(safe), least)
+
+    return -(label * logs(x) + (1 - label) * logs(1 - x))
+
+
+def cross_entropy_with_logits(
+    x: Tensor, label: Tensor, pos_weight: Any, normalize: bool, ignored: int
+) -> Tensor | None:
+    if normalize:
+        return None
+    tail = F.softplus(-x.abs()) + F.relu(-x)
+    weight = 1 if pos_weight is None else pos_weight
+    loss = (1 - label) * x + weight * tail
+    there = (label != ignored).astype(x.dtype)
+    return loss * there
+
+
+def soft_cross_entropy(operator: Any, context: Context, *args: Any) -> Any:
+    """Of labels that are probabilities: Paddle's kernel has them sum to one."""
+    x, label, soft, use_softmax, *_, axis = args
+    if not (soft and (is_traced(x) or is_traced(label))):
+        return operator(*args)
+    if use_softmax:
+        logs = F.log_softmax(x, axis)
+    else:
+        safe = paddle.where(x > 0, x, paddle.ones_like(x))
+        logs = paddle.where(x > 0, paddle.log(safe), paddle.full_like(x, -1e20))
+    return paddle.exp(logs), -(label * logs).sum(axis, keepdim=True)
+
+
+def softmax_with_cross_entropy(
+    operator: Any, context: Context, *args: Any, **kwargs: Any
+) -> Any:
+    """The softmax beside the loss by itself: its gradient crashes Paddle's kernel."""
+    found = operator(*args, **kwargs)
+    if not isinstance(found, tuple | list):
+        return found
+    logits = kwargs["logits"] if "logits" in kwargs else args[0]
+    axis = kwargs.get("axis", args[6] if len(args) > 6 else -1)
+    return (found[0], F.softmax(logits, axis))
+
+
+def kl_divergence(
+    x: Tensor, target: Tensor, reduction: str, log_target: bool
+) -> Tensor | None:
+    if reduction != "none":
+        return None
+    if log_target:
+        return paddle.exp(target) * (target - x)
+    safe = paddle.where(target > 0, target, paddle.ones_like(target))
+    return paddle.where(target > 0, safe * (paddle.log(safe) - x), paddle.zeros_like(x))
+
+
+def nll_loss(
+    x: Tensor, label: Tensor, weight: Any, ignored: int, reduction: str
+) -> Any:
+    # With more axes Paddle's kernel writes past its memory where labels are ignored.
+    if not is_traced(weight) and (x.ndim == 2 or reduction == "none"):
+        return None
+    classes = x.shape[1]
+    if weight is None:
+        weight = paddle.ones([classes], x.dtype)
+    there = label != ignored
+    index = paddle.where(there, label, paddle.zeros_like(label))
+    chosen = F.one_hot(index, classes).astype(x.dtype)
+    if x.ndim > 2:
+        chosen = chosen.moveaxis(-1, 1)
+    shape = [1, classes, *[1] * (x.ndim - 2)]
+    weights = (chosen * weight.reshape(shape)).sum(1) * there.astype(x.dtype)
+    loss, total = -(chosen * x).sum(1) * weights, weights.sum()
+    if reduction == "mean":
+        return loss.sum() / total, total
+    return (loss.sum() if reduction == "sum" else loss), total
+
+
+def gaussian_nll_loss(
+    operator: Any, context: Context, *args: Any, **kwargs: Any
+) -> Any:
+    given = inspect.signature(operator).bind(*args, **kwargs)
+    given.apply_defaults()
+    x, label, variance, full, epsilon, reduction, *_ = given.arguments.values()
+    if not is_traced(variance):
+        return operator(*args, **kwargs)
+    with paddle.no_grad():
+        operator(*args, **kwargs)  # which checks its arguments
+    variance = paddle.clip(variance, min=epsilon)
+    loss = 0.5 * (paddle.log(variance) + (x - label) ** 2 / variance)
+    if full:
+        loss = loss + 0.5 * float(np.log(2 * np.pi))
+    return {"none": loss, "sum": loss.sum(), "mean": loss.mean()}[reduction]
+
+
+def label_smooth(label: Tensor, prior: Any, epsilon: float) -> Tensor | None:
+    return None if prior is None else (1 - epsilon) * label + epsilon * prior
+
+
+def masked_softmax(x: Tensor, mask: Tensor) -> Tensor:
+    return F.softmax(x + mask, -1)
+
+
+# Functions of Python's.
+
+
+def pad(
+    operator: Any,
+    context: Context,
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
+    given = dict(zip(("x", "pad", "mode", "value"), args, strict=False)) | kwargs
+    value = given.get("value", 0.0)
+    if not is_traced(value):
+        return operator(*args, **kwargs)
+    given["value"] = 0.0
+    name = "x" if "x" in given else "input"
+    zeros = operator(*args[4:], **given)
+    inside = operator(*args[4:], **{**given, name: paddle.ones_like(given[name])})
+    return paddle.where(inside > 0, zeros, value.astype(zeros.dtype).expand_as(zeros))
+
+
+def recompute(
+    operator: Any, context: Context, function: Any, *args: Any, **kwargs: Any
+) -> Any:
+    """The function, called once: on the way back its weights would be gone."""
+    for option in ("preserve_rng_state", "use_reentrant"):
+        kwargs.pop(option, None)
+    return function(*args, **kwargs)

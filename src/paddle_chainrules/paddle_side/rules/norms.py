@@ -1,0 +1,178 @@
+"""Norms: Paddle's kernels give wrong gradients where scale or shift is constant.
+
+Rules: ``rule(operator, context, *args)``, in the place of ``operator(*args)``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import paddle
+from paddle import Tensor
+
+from ..watch import Context, as_leaf, is_traced
+
+
+def _affine(
+    y: Tensor, scale: Tensor | None, bias: Tensor | None, shape: Sequence[int]
+) -> Tensor:
+    if scale is not None:
+        y = y * scale.reshape(shape)
+    return y if bias is None else y + bias.reshape(shape)
+
+
+def _normalized(x: Tensor, axes: Sequence[int], epsilon: float) -> Tensor:
+    """``(x - mean) / sqrt(variance + epsilon)`` over the axes, by primitives.
+
+    Source: Ioffe and Szegedy, "Batch normalization", ICML 2015, algorithm 1.
+    """
+    centred = x - x.mean(axes, keepdim=True)
+    variance = (centred * centred).mean(axes, keepdim=True)
+    # Of all functions that give this, pow can be differentiated most often.
+    return centred * paddle.pow(variance + epsilon, -0.5)
+
+
+def _channels_first(x: Tensor) -> list[int]:
+    return [1, x.shape[1], *(1,) * (x.ndim - 2)]
+
+
+def _norm(
+    context: Context,
+    inputs: tuple[Tensor, Tensor | None, Tensor | None],
+    fused: Callable[..., Any],
+    primitives: Callable[[], Any],
+    size: Sequence[int],
+) -> Any:
+    """A norm, whole by its own kernel or, where that is not enough, by primitives."""
+    x, scale, bias = inputs
+    traced = [*map(is_traced, inputs)]
+    if True not in traced:
+        return fused(x, scale, bias)
+    if context.again(inputs):
+        return primitives()
+    if False not in traced:
+        context.ask([t for t in (scale, bias) if t is not None])
+        return fused(x, scale, bias)
+    if scale is None:
+        scale = paddle.ones(size, x.dtype)
+    if bias is None:
+        bias = paddle.zeros(size, x.dtype)
+    given = [as_leaf(t) if t.stop_gradient else t for t in (x, scale, bias)]
+    context.ask([t for t in given if t is not x])
+    return fused(*given)
+
+
+def layer_norm(
+    operator: Any,
+    context: Context,
+    x: Tensor,
+    scale: Tensor | None = None,
+    bias: Tensor | None = None,
+    epsilon: float = 1e-5,
+    begin_norm_axis: int = 1,
+) -> Any:
+    shape = x.shape[begin_norm_axis:]
+    return _norm(
+        context,
+        (x, scale, bias),
+        lambda x, w, b: operator(x, w, b, epsilon, begin_norm_axis),
+        lambda: _affine(
+            _normalized(x, [*range(begin_norm_axis, x.ndim)], epsilon),
+            *(scale, bias, shape),
+        ),
+        [math.prod(shape)],
+    )
+
+
+def group_norm(
+    operator: Any,
+    context: Context,
+    x: Tensor,
+    scale: Tensor | None = None,
+    bias: Tensor | None = None,
+    epsilon: float = 1e-5,
+    groups: int = -1,
+    data_format: str = "NCHW",
+) -> Any:
+    last = x.ndim > 2 and not data_format.startswith("NC")
+
+    def primitives() -> Tensor:
+        first = x.moveaxis(-1, 1) if last else x
+        grouped = first.reshape([first.shape[0], groups, -1])
+        y = _normalized(grouped, [2], epsilon).reshape(first.shape)
+        y = _affine(y, scale, bias, _channels_first(first))
+        return y.moveaxis(1, -1) if last else y
+
+    return _norm(
+        context,
+        (x, scale, bias),
+        lambda x, w, b: operator(x, w, b, epsilon, groups, data_format),
+        primitives,
+        [x.shape[-1 if last else 1]],
+    )
+
+
+def instance_norm(
+    operator: Any,
+    context: Context,
+    x: Tensor,
+    scale: Tensor | None = None,
+    bias: Tensor | None = None,
+    epsilon: float = 1e-5,
+) -> Any:
+    return _norm(
+        context,
+        (x, scale, bias),
+        lambda x, w, b: operator(x, w, b, epsilon),
+        lambda: _affine(
+            _normalized(x, [*range(2, x.ndim)], epsilon),
+            *(scale, bias, _channels_first(x)),
+        ),
+        [x.shape[1]],
+    )
+
+
+def batch_norm(
+    operator: Any,
+    context: Context,
+    x: Tensor,
+    mean: Tensor,
+    variance: Tensor,
+    scale: Tensor | None,
+    bias: Tensor | None,
+    is_test: bool,
+    momentum: float,
+    epsilon: float,
+    data_format: str,
+    use_global_stats: bool,
+    trainable_statistics: bool,
+) -> Any:
+    last = x.ndim > 2 and not data_format.startswith("NC")
+    rest = is_test, momentum, epsilon, data_format, use_global_stats
+    stored = use_global_stats or (is_test and not trainable_statistics)
+    shape = [1] * (x.ndim - 1) + [x.shape[-1]] if last else _channels_first(x)
+
+    def primitives() -> Any:
+        stored_mean, stored_variance = mean.clone(), variance.clone()
+        with paddle.no_grad():  # the statistics move on as they do
+            parts = [None if t is None else t.detach() for t in (x, scale, bias)]
+            found = operator(
+                parts[0], mean, variance, *parts[1:], *rest, trainable_statistics
+            )
+        if stored:
+            centred = x - stored_mean.reshape(shape)
+            y = centred * paddle.pow(stored_variance.reshape(shape) + epsilon, -0.5)
+        else:
+            channel = x.ndim - 1 if last else 1
+            y = _normalized(x, [i for i in range(x.ndim) if i != channel], epsilon)
+        return (_affine(y, scale, bias, shape), *found[1:])
+
+    return _norm(
+        context,
+        (x, scale, bias),
+        lambda x, w, b: operator(x, mean, variance, w, b, *rest, trainable_statistics),
+        primitives,
+        [x.shape[-1 if last else 1]],
+    )

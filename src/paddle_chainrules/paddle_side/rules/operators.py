@@ -1,0 +1,111 @@
+"""Paddle's operators in the hands of their rules while a graph is recorded.
+
+A :class:`Watch` that is under way has the operators of its thread go through the rules
+of :mod:`.table`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from functools import cache, wraps
+from typing import Any
+
+import paddle
+
+from ..places import Pair, Places
+from .table import DEEP_METHODS, DEEP_RULES, FUNCTIONS, IN_PLACE, METHODS, RULES, Rule
+from ..watch import Context, Watch, recordings
+
+__all__ = ["Watch"]
+
+_lock = threading.RLock()
+_deep: set[Watch] = set()
+"""The recordings under way with nested derivatives."""
+
+
+def _through(rule: Rule, operator: Any) -> Callable[..., Any]:
+    """The operator as it is called while a recording is under way somewhere."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        stack = recordings()
+        if not stack or not paddle.is_grad_enabled():
+            return operator(*args, **kwargs)
+        return rule(operator, Context(stack), *args, **kwargs)
+
+    return call
+
+
+def _pairs(rules: Mapping[str, Rule], owner: Any) -> dict[str, Pair]:
+    return {
+        name: (operator, _through(rule, operator))
+        for name, rule in rules.items()
+        if (operator := getattr(owner, name, None)) is not None
+    }
+
+
+@cache
+def _places() -> Places:
+    functions = {
+        function.__name__: (function, wraps(function)(_through(rule, function)))
+        for function, rule in FUNCTIONS.items()
+    }
+    return Places(_pairs({**RULES, **IN_PLACE}, paddle._C_ops) | functions)
+
+
+@cache
+def _deep_places() -> Places:
+    return Places(_pairs(DEEP_RULES, paddle._C_ops))
+
+
+@cache
+def _methods() -> dict[str, Pair]:
+    return _pairs(METHODS, paddle.Tensor)
+
+
+@cache
+def _deep_methods() -> dict[str, Pair]:
+    return _pairs(DEEP_METHODS, paddle.Tensor)
+
+
+_placed = [0, 0]
+"""Whether the rules, and those for nested derivatives, are in their places."""
+
+
+def _put() -> None:
+    """The rules in the operators' places, those for nested derivatives while needed.
+
+    The others stay, since to place them costs more than what they cost: outside of
+    recordings they ask whether there is one, and pass on.
+    """
+    if not _placed[0]:
+        _places().put(1)
+        for name, pair in _methods().items():
+            setattr(paddle.Tensor, name, pair[1])
+        _placed[0] = 1
+    wanted = int(bool(_deep))
+    if wanted != _placed[1]:
+        _placed[1] = wanted
+        _deep_places().put(wanted)
+        # A change of the type makes Python forget what it knows of its attributes.
+        for name, pair in _deep_methods().items():
+            setattr(paddle.Tensor, name, pair[wanted])
+
+
+def _begin(watch: Watch) -> None:
+    if watch.deep or not _placed[0]:
+        with _lock:
+            if watch.deep:
+                _deep.add(watch)
+            _put()
+
+
+def _end(watch: Watch) -> None:
+    if watch in _deep:
+        with _lock:
+            _deep.discard(watch)
+            _put()
+
+
+Watch.on_begin = staticmethod(_begin)
+Watch.on_end = staticmethod(_end)

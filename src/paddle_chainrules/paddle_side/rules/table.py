@@ -1,0 +1,382 @@
+"""Which operators of Paddle's go through which rules while a graph is recorded.
+
+Some kernels give wrong gradients, none, or crash where one of their inputs is constant
+or is not asked for, and some can't be differentiated twice (docs/paddle-notes.md).
+Which of their inputs are constant is known where the operator is called, so that is
+where it is mended. A rule, ``rule(operator, context, *args, **kwargs)``, makes leaves
+of constants, notes what has to be asked for with the rest, or writes the operator in
+others that Paddle differentiates right and as often as one likes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import paddle
+from paddle import Tensor
+from paddle.distributed.fleet.utils import recompute
+
+from . import every_order as closed
+from . import formulas
+from . import in_place
+from . import norms
+from .convolution import convolution, transposed_convolution
+from .formulas import by_formula, refused, where_traced
+from ..random_state import in_turn
+from ..watch import Context, as_leaf, is_traced
+
+Rule = Callable[..., Any]
+
+_REAL = frozenset((paddle.float32, paddle.float64, paddle.float16, paddle.bfloat16))
+_COMPLEX = frozenset((paddle.complex64, paddle.complex128))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.dtype in _REAL | _COMPLEX
+
+
+def _whole(name: str, always: bool = True) -> Rule:
+    """All inputs are differentiated, constants too.
+
+    Where it is not always needed, it is where second derivatives may come.
+    """
+
+    def rule(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
+        inputs = _tensors(args)
+        if kwargs:
+            inputs += _tensors(kwargs.values())
+        if not (always or context.again(inputs)) or not any(map(is_traced, inputs)):
+            return operator(*args, **kwargs)
+
+        def given(value: Any) -> Any:
+            if isinstance(value, list | tuple):
+                return [given(part) for part in value]
+            if not _is_number(value):
+                return value
+            if value.stop_gradient:
+                if always and context.by_caller:
+                    raise NotImplementedError(
+                        f"Paddle crashes in the gradient of {name} where one of its "
+                        "inputs is constant, and here gradients are taken by Paddle "
+                        "itself, since a tensor given has stop_gradient=False. Use "
+                        "net.pullback, vjp or value_and_grad, which can do it"
+                    )
+                value = as_leaf(value)
+            context.ask([value])
+            return value
+
+        return operator(*map(given, args), **{n: given(v) for n, v in kwargs.items()})
+
+    return rule
+
+
+def _tensors(values: Iterable[Any]) -> list[Tensor]:
+    """Those among the values and in lists of them."""
+    found: list[Tensor] = []
+    for value in values:
+        if isinstance(value, Tensor):
+            found.append(value)
+        elif isinstance(value, list | tuple):
+            found += [part for part in value if isinstance(part, Tensor)]
+    return found
+
+
+def _embedding(
+    operator: Any,
+    context: Context,
+    x: Tensor,
+    weight: Tensor,
+    padding_idx: int = -1,
+    sparse: bool = False,
+) -> Any:
+    """Sparse gradients only of what is differentiated by itself, and once."""
+    again = is_traced(weight) and context.again([weight])
+    if again:
+        return closed.embedding(x, weight, padding_idx)
+    sparse = sparse and context.is_leaf(weight)
+    if sparse:
+        context.note_sparse()
+    return operator(x, weight, padding_idx, sparse)
+
+
+def _again(
+    formula: Callable[..., Any], of: frozenset[Any] = _REAL, checked: bool = False
+) -> Rule:
+    """A formula with derivatives of every order, where they may be nested.
+
+    For tensors of one dtype, which is one of these. ``checked`` where the formula takes
+    arguments that Paddle refuses.
+    """
+
+    def rule(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
+        while args and args[-1] is None:  # an optional argument not given
+            args = args[:-1]
+        tensors = _tensors([*args, *kwargs.values()])
+        options = {k: v for k, v in kwargs.items() if v is not None and k != "name"}
+        if (
+            "out" not in options
+            and all(t.dtype in of for t in tensors)
+            and len({t.dtype for t in tensors}) == 1
+            and any(map(is_traced, tensors))
+            and context.again(tensors)
+        ):
+            return by_formula(formula, operator, args, options, checked)
+        return operator(*args, **kwargs)
+
+    return rule
+
+
+def _power(x: Tensor, exponent: Any) -> Tensor | None:
+    number = isinstance(exponent, int | float) and not isinstance(exponent, bool)
+    return closed.power(x, exponent) if number else None
+
+
+def _divide(x: Tensor, y: Any) -> Tensor | None:
+    return closed.divide(x, y) if isinstance(y, Tensor) else None
+
+
+def _quotient(x: Tensor, numerator: Any) -> Tensor | None:
+    """``numerator / x``"""
+    if not isinstance(numerator, int | float | Tensor):
+        return None
+    return numerator * closed.power(x, -1)
+
+
+def _split(x: Tensor, sizes: Any, axis: Any) -> list[Tensor] | None:
+    if not isinstance(axis, int) or not isinstance(sizes, list | tuple):
+        return None
+    if not all(isinstance(n, int) for n in sizes) or sizes.count(-1) > 1:
+        return None
+    axis %= x.ndim
+    rest = x.shape[axis] - sum(n for n in sizes if n != -1)
+    return closed.split(x, [rest if n == -1 else n for n in sizes], axis)
+
+
+def _split_evenly(x: Tensor, count: Any, axis: Any) -> list[Tensor] | None:
+    if not isinstance(axis, int) or not isinstance(count, int):
+        return None
+    axis %= x.ndim
+    return closed.split(x, [x.shape[axis] // count] * count, axis)
+
+
+def _concat(parts: Any, axis: Any = 0) -> Tensor | None:
+    return closed.concat(parts, axis) if isinstance(axis, int) else None
+
+
+def _convolution(*order: int) -> Callable[..., Any]:
+    """As :func:`convolution`, whose arguments an operator has in another order."""
+
+    def formula(*args: Any) -> Tensor:
+        return convolution(*(args[i] for i in order))
+
+    return formula
+
+
+def _triangular_solve(operator: Any, context: Context, *args: Any) -> Any:
+    *given, unit = args
+    if unit and any(map(is_traced, given)):
+        return formulas.unit_triangular_solve(*given)
+    return _whole_triangular_solve(operator, context, *args)
+
+
+def _mean(x: Tensor) -> Tensor:
+    return x.sum() * (1 / x.size)
+
+
+def _dot(x: Tensor, y: Tensor) -> Tensor:
+    return (x * y).sum(-1)
+
+
+def _matmul(
+    x: Tensor, y: Any, transpose_x: bool = False, transpose_y: bool = False, **_: Any
+) -> Tensor | None:
+    """Of vectors, where Paddle's second derivative has another shape, or fails."""
+    if not isinstance(y, Tensor) or min(x.ndim, y.ndim) != 1:
+        return None
+    if x.ndim == y.ndim:
+        return _dot(x, y)
+    if x.ndim == 1:
+        return paddle.matmul(x.unsqueeze(0), y, False, transpose_y).squeeze(-2)
+    return paddle.matmul(x, y.unsqueeze(-1), transpose_x, False).squeeze(-1)
+
+
+def _pad(x: Tensor, pads: Any, value: float = 0.0) -> Tensor | None:
+    """Paddle's second derivative pads cotangents with the value."""
+    if not value:
+        return None
+    zeros = paddle._C_ops.pad(x, pads, 0.0)
+    inside = paddle._C_ops.pad(paddle.ones_like(x), pads, 0.0)
+    return paddle.where(inside > 0, zeros, paddle.full_like(zeros, value))
+
+
+def _rnn(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
+    if args[-1] is True and any(map(is_traced, _tensors(args))):
+        # In evaluation it keeps nothing for the way back; without dropout it may train.
+        args = *args[:5], 0.0, *args[6:-1], False
+    with in_turn():  # it draws, where it has dropout
+        found = _whole_rnn(operator, context, *args, **kwargs)
+    return found
+
+
+_whole_triangular_solve, _whole_rnn = _whole("triangular_solve"), _whole("rnn")
+
+
+_CONV2D, _CONV3D = (0, 1, 2, 3, 4, 5, 6, 7), (0, 1, 2, 3, 4, 6, 5, 7)
+
+_FORMULAS: dict[str, Callable[..., Any]] = {
+    "concat": _concat,
+    "divide": _divide,
+    "elu": closed.elu,
+    "erf": closed.erf,
+    "gelu": closed.gelu,
+    "log": closed.log,
+    "pow": _power,
+    "reciprocal": closed.reciprocal,
+    "rsqrt": closed.rsqrt,
+    "sigmoid": closed.sigmoid,
+    "silu": closed.silu,
+    "sin": closed.sin,
+    "cos": closed.cos,
+    "softmax": closed.softmax,
+    "softplus": closed.softplus,
+    "split": _split,
+    "split_with_num": _split_evenly,
+    "sqrt": closed.sqrt,
+    "square": closed.square,
+    "stack": closed.stack,
+    "unbind": closed.unbind,
+    "atan": closed.atan,
+    "cosh": closed.cosh,
+    "sinh": closed.sinh,
+    "expm1": closed.expm1,
+    "flatten": closed.flatten,
+    "log_softmax": closed.log_softmax,
+    "logsigmoid": closed.log_sigmoid,
+    "swish": closed.swish,
+    "conv2d": _convolution(*_CONV2D),
+    "depthwise_conv2d": _convolution(*_CONV3D),
+    "conv3d": _convolution(*_CONV3D),
+    "conv2d_transpose": transposed_convolution,
+    "conv3d_transpose": transposed_convolution,
+    "depthwise_conv2d_transpose": transposed_convolution,
+    "dot": _dot,
+    "mv": _dot,
+    "lerp": formulas.lerp,
+    "mean_all": _mean,
+    **{
+        name: getattr(closed, name)
+        for name in (
+            *("tan", "asin", "acos", "asinh", "acosh", "atanh", "log1p", "log2"),
+            *("log10", "softsign", "mish", "selu", "tanh_shrink"),
+        )
+    },
+    "matmul": _matmul,
+    "pad": _pad,
+}
+
+RULES: dict[str, Rule] = {
+    **dict.fromkeys(in_place.VIEWS, in_place.view),
+    # Paddle's gradients are wrong, or it crashes, unless all of them are asked for.
+    "layer_norm": norms.layer_norm,
+    "group_norm": norms.group_norm,
+    "instance_norm": norms.instance_norm,
+    "batch_norm": norms.batch_norm,
+    **{
+        name: _whole(name)
+        for name in (
+            *("solve", "cross", "grid_sample", "prelu", "cholesky_solve"),
+            *("deformable_conv", "multi_dot", "send_uv", "send_ue_recv"),
+            "hsigmoid_loss",
+        )
+    },
+    "triangular_solve": _triangular_solve,
+    "rnn": _rnn,
+    "embedding": _embedding,
+    "qr": formulas.qr,
+    "unstack": where_traced(formulas.unstack, 0, checked=True),
+    "broadcast_tensors": formulas.broadcast_tensors,
+    "meshgrid": formulas.meshgrid,
+    "addmm": where_traced(formulas.addmm),
+    "baddbmm": where_traced(formulas.addmm),
+    # They are wrong, or fail, whatever is asked for.
+    "matmul": where_traced(formulas.matmul),
+    "prod": where_traced(formulas.product, 0, checked=True),
+    "elementwise_pow": where_traced(formulas.complex_power),
+    "acosh": where_traced(formulas.complex_acosh),
+    "as_strided": where_traced(formulas.as_strided, 0),
+    "tensor_unfold": where_traced(formulas.unfold, 0),
+    "masked_fill": where_traced(formulas.masked_fill, 2),
+    "masked_fill_": in_place.in_place(formulas.masked_fill, 2),
+    "index_put_": in_place.in_place(in_place.index_put, 2),
+    "assign_out_": in_place.assign_out,
+    "cross_entropy_with_softmax": formulas.soft_cross_entropy,
+    # There is none of some argument.
+    "lerp": where_traced(formulas.lerp, 2),
+    "clip": where_traced(formulas.clip, 1, 2, checked=True),
+    "scale": where_traced(formulas.scale, 1),
+    "diag_embed": where_traced(formulas.diag_embed, 0),
+    "fill_diagonal_tensor": where_traced(formulas.fill_diagonal, 1),
+    "fill_diagonal_tensor_": in_place.in_place(formulas.fill_diagonal, 1),
+    "label_smooth": where_traced(formulas.label_smooth, 1),
+    "bce_loss": where_traced(formulas.binary_cross_entropy, 1),
+    "sigmoid_cross_entropy_with_logits": where_traced(
+        formulas.cross_entropy_with_logits, 1, 2
+    ),
+    "kldiv_loss": where_traced(formulas.kl_divergence, 1),
+    "nll_loss": where_traced(formulas.nll_loss, 0, 2),
+    "fused_softmax_mask": where_traced(formulas.masked_softmax, 1),
+    "gammaincc": refused("gammaincc", 0),
+    "roi_align": refused("roi_align", 1),
+    **{name: refused(name) for name in ("lstsq", "eigvals", "nextafter", "unique")},
+}
+"""By the names of ``paddle._C_ops``."""
+
+IN_PLACE = {
+    name: in_place.rule_of(name)
+    for name in dir(paddle._C_ops)
+    if name.endswith("_") and not name.startswith("_") and name not in RULES
+}
+"""The operators that write into their first argument."""
+
+FUNCTIONS: dict[Any, Rule] = {
+    paddle.nn.functional.pad: formulas.pad,
+    paddle.nn.functional.gaussian_nll_loss: formulas.gaussian_nll_loss,
+    paddle.nn.functional.softmax_with_cross_entropy: (
+        formulas.softmax_with_cross_entropy
+    ),
+    paddle.linalg.householder_product: refused("householder_product"),
+    recompute: formulas.recompute,
+}
+"""Functions of Paddle's that are written in Python."""
+
+_LENIENT = {"concat", "stack", "split", "split_with_num", "dot", "mv"}
+_LENIENT |= {"conv2d_transpose", "conv3d_transpose", "depthwise_conv2d_transpose"}
+
+_ANALYTIC = {"log", "sqrt", "reciprocal", "sin", "cos", "sinh", "cosh", "expm1"}
+
+DEEP_RULES: dict[str, Rule] = {
+    name: _again(
+        formula,
+        of=_REAL | _COMPLEX if name in _ANALYTIC else _REAL,
+        checked=name in _LENIENT,
+    )
+    for name, formula in _FORMULAS.items()
+}
+"""Formulas that are needed only where derivatives are nested."""
+
+METHODS: dict[str, Rule] = {
+    "__setitem__": in_place.set_item,
+    "__matmul__": where_traced(formulas.matmul),
+    "copy_": in_place.copy,
+    "set_value": in_place.set_value,
+}
+"""By the names of ``paddle.Tensor``, whose operators do not go through the others."""
+
+DEEP_METHODS: dict[str, Rule] = {
+    "__pow__": _again(_power),
+    "__truediv__": _again(_divide),
+    "__rtruediv__": _again(_quotient),
+    "__matmul__": _again(_matmul),
+}
+"""The same, needed only where derivatives are nested."""

@@ -1,0 +1,185 @@
+"""What is noted while a graph is recorded, for the operators called meanwhile."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any, ClassVar
+from weakref import ref
+
+from paddle import Tensor
+
+_watching = threading.local()
+
+
+class Watch:
+    """What the operators of one recording have to know of it, and what they leave.
+
+    Args:
+        leaves: what the recording differentiates by.
+        again: whether gradients may be differentiated once more.
+        by_caller: whether the graph is one that the caller differentiates by Paddle's
+            own means, so that nothing can be asked for beside what the caller asks for.
+    """
+
+    def __init__(
+        self, leaves: Sequence[Any], again: bool = False, by_caller: bool = False
+    ) -> None:
+        self._leaves = leaves
+        self.again = again
+        self.by_caller = by_caller
+        self.deep = False
+        """Whether derivatives are known to be nested."""
+        self.asked: dict[int, Tensor] = {}
+        """To be differentiated by too, for the sake of the other gradients."""
+        self.made: list[Tensor] = []
+        """Leaves made of constants."""
+        self.nested: list[tuple[list[Tensor], list[Tensor]]] = []
+        """Of each gradient taken meanwhile what it was made of, and it itself."""
+        self.sparse = False
+        """Whether a gradient may have rows alone."""
+        self.writes: list[Any] = []
+        """Of what was written into, what must not be used otherwise."""
+        self.views: list[tuple[ref[Tensor], ref[Tensor]]] = []
+        """Constants and views of them."""
+
+    @cached_property
+    def leaves(self) -> frozenset[int]:
+        """What the recording differentiates by, by address."""
+        return frozenset(map(id, self._leaves))
+
+    def call(self, fn: Callable[..., Any], *args: Any) -> Any:
+        """``fn(*args)``, the operators of this thread watched."""
+        try:
+            self._begin()
+            found = fn(*args)
+        finally:
+            try:
+                self._end()
+            except BaseException:  # an interrupt
+                self._end()
+                raise
+        return found
+
+    def _begin(self) -> None:
+        stack = recordings()
+        self.deep = self.again or bool(stack)
+        self.on_begin(self)
+        stack.append(self)
+
+    def _end(self) -> None:
+        stack = recordings()
+        while self in stack:
+            stack.pop()
+        if self.deep:
+            self.on_end(self)
+
+    on_begin: ClassVar[Any]
+    on_end: ClassVar[Any]
+    """What :mod:`.rules.operators` does with a watch that begins, or ends."""
+
+
+def watched() -> bool:
+    """Whether a recording is under way on this thread."""
+    return bool(recordings())
+
+
+def as_leaf(constant: Tensor) -> Tensor:
+    """A leaf on the memory of a constant, known to every recording under way."""
+    made: Tensor = constant.detach()
+    made.stop_gradient = False
+    for watch in recordings():
+        watch.made.append(made)
+    return made
+
+
+def ask_for(tensors: Sequence[Tensor]) -> None:
+    """Have every recording under way differentiate by these too."""
+    stack = recordings()
+    if stack:
+        Context(stack).ask([t for t in tensors if not t.stop_gradient])
+
+
+def note_gradients(of: Sequence[Tensor], found: Sequence[Tensor | None]) -> None:
+    """Have every recording under way know of differentiable gradients."""
+    stack = recordings()
+    if stack:
+        pair = [*of], [grad for grad in found if grad is not None]
+        for watch in stack:
+            watch.nested.append(pair)
+
+
+def has_view(constant: Tensor) -> bool:
+    """Whether it is or has a view that a recording under way knows, and both live."""
+    for watch in recordings():
+        for pair in watch.views:
+            one, other = (tensor() for tensor in pair)
+            if (
+                one is not None
+                and other is not None
+                and (constant is one or constant is other)
+            ):
+                return True
+    return False
+
+
+def recordings() -> list[Watch]:
+    """Those under way on this thread, the innermost last."""
+    try:
+        found: list[Watch] = _watching.stack
+    except AttributeError:
+        found = _watching.stack = []
+    return found
+
+
+class Context:
+    """The recordings under way on a thread, the innermost last."""
+
+    def __init__(self, stack: list[Watch]) -> None:
+        self._stack = stack
+
+    def again(self, inputs: Sequence[Any]) -> bool:
+        """Whether what is made of these may be differentiated twice."""
+        stack = self._stack
+        if len(stack) > 1 or stack[0].again or stack[0].by_caller:
+            return True
+        for given in inputs:
+            if is_traced(given) and given.is_leaf and not self.is_leaf(given):
+                return True  # by somebody else, who has a leaf there
+        return False
+
+    @property
+    def by_caller(self) -> bool:
+        """Whether constants can't be asked for."""
+        return any(watch.by_caller for watch in self._stack)
+
+    def ask(self, tensors: Sequence[Tensor]) -> None:
+        """Have every recording differentiate by these too."""
+        for watch in self._stack:
+            for tensor in tensors:
+                if id(tensor) not in watch.leaves:
+                    watch.asked[id(tensor)] = tensor
+
+    def note_writes(self, writes: Sequence[Any]) -> None:
+        """Have every recording look at its results for other uses of these."""
+        for watch in self._stack:
+            watch.writes += writes
+
+    def note_view(self, constant: Tensor, view: Any) -> None:
+        """Have the innermost recording know of a view of a constant."""
+        self._stack[-1].views.append((ref(constant), ref(view)))
+
+    def note_sparse(self) -> None:
+        """A gradient of the innermost recording may have rows alone."""
+        self._stack[-1].sparse = True
+
+    def is_leaf(self, tensor: Tensor) -> bool:
+        """Whether the innermost recording differentiates by just this tensor."""
+        watch = self._stack[-1]
+        return id(tensor) in watch.leaves or any(tensor is t for t in watch.made)
+
+
+def is_traced(value: Any) -> bool:
+    """Whether it is a tensor that requires gradients."""
+    return isinstance(value, Tensor) and not value.stop_gradient

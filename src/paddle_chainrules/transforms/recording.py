@@ -1,0 +1,352 @@
+"""A graph that Paddle records, from stand-ins of some leaves to a function's outputs.
+
+On plain lists: what is nested is taken apart above, in :mod:`.vjp` and
+:mod:`..nets.net`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import paddle
+from paddle import Tensor
+
+from .conduct import Conduct, copied, flags, is_refused_write, versions
+from ..paddle_side.engine import gradients
+from ..paddle_side.grad_mode import grad_mode
+from ..paddle_side.partial_gradients import Graph, leaves_behind, second_order_fault, survey
+from ..paddle_side.rules.in_place import refuse_other_uses
+from ..paddle_side.kernel_errors import refused_later
+from ..paddle_side.rules.operators import Watch
+from ..nets.params import same_dtype
+from ..paddle_side.row_sparse import RowSparse, dense
+from ..paddle_side.watch import as_leaf, watched
+from ..paddle_side.write_counts import writes_counted
+
+# The common ones first, which are found by identity.
+_DIFFERENTIABLE = (
+    *(paddle.float32, paddle.float64, paddle.float16, paddle.bfloat16),
+    *(paddle.complex64, paddle.complex128),
+)
+
+
+def is_differentiable(leaf: Any) -> bool:
+    """Whether a gradient with respect to the leaf exists: floating or complex."""
+    return isinstance(leaf, Tensor) and leaf.dtype in _DIFFERENTIABLE
+
+
+def records_graph(leaves: Iterable[Any], reaches: bool = False) -> bool:
+    """Paddle's own rule: gradients are on and some tensor requires them.
+
+    That is one of the leaves, or ``reaches`` says that there is another.
+    """
+    return paddle.is_grad_enabled() and (reaches or False in flags(leaves))
+
+
+def own_memory(outputs: Sequence[Any], inputs: Iterable[Any]) -> list[Any]:
+    """The outputs, cloned where they share memory with an input.
+
+    A function may hand back its input or a view of it; the caller's later changes to
+    the one must not show in the other.
+    """
+    held = [leaf for leaf in inputs if isinstance(leaf, Tensor)]
+    return [
+        leaf.clone()
+        if isinstance(leaf, Tensor)
+        and leaf._is_initialized()
+        and any(map(leaf._is_shared_buffer_with, held))
+        else leaf
+        for leaf in outputs
+    ]
+
+
+def cut(outputs: Sequence[Any], inputs: Iterable[Any]) -> list[Any]:
+    """The outputs off the graph and in memory of their own."""
+    detached = [leaf.detach() if isinstance(leaf, Tensor) else leaf for leaf in outputs]
+    return own_memory(detached, inputs)
+
+
+def record(
+    fn: Callable[[list[Any]], Sequence[Any]],
+    leaves: Sequence[Any],
+    conduct: Conduct | None = None,
+    again: bool = False,
+) -> tuple[list[Any], Recording]:
+    """``fn(leaves)``, a list of outputs, and what it takes to differentiate it.
+
+    The outputs are cut off from the caller's graph unless gradients are on and they
+    depend on a tensor that requires them, a leaf or one that fn closes over; then
+    outputs and gradients stay differentiable by it.
+
+    Args:
+        fn: function of a list of leaves.
+        leaves: tensors, and anything else, which is passed on.
+        conduct: what is known of fn, and where to note what this call shows; None for
+            a function that is called but once.
+        again: whether the gradients will be differentiated.
+    """
+    conduct = conduct or Conduct(reaches=True)
+    enabled = paddle.is_grad_enabled()
+    connected = records_graph(leaves)
+    copies = conduct.copies
+    with nullcontext() if enabled else grad_mode(True), writes_counted():
+        nested = watched()
+        targets = [
+            _target(leaf, connected, nested) if is_differentiable(leaf) else leaf
+            for leaf in leaves
+        ]
+        given = [*map(copied, targets)] if copies else targets
+        before = 0 if copies else versions(given)
+        watch = Watch(() if copies else targets, again or connected)
+        try:
+            outputs = watch.call(fn, [*given])
+            if watch.writes:
+                refuse_other_uses(outputs, watch.writes)
+            outputs = _apart(outputs, given)
+        except ValueError as error:
+            if copies or not is_refused_write(error):
+                raise
+            conduct.writes = True
+    if conduct.writes and not copies:
+        return record(fn, leaves, conduct, again)
+    if copies:
+        conduct.learn(given, leaves)
+    else:
+        conduct.check(given, before)
+    differentiable = [
+        i
+        for i, (leaf, target) in enumerate(zip(leaves, targets, strict=True))
+        if leaf is not target
+    ]
+    recording = Recording(leaves, targets, differentiable, outputs, watch, connected)
+    if enabled and not connected and (conduct.reaches is not False or nested):
+        beyond = recording.beyond()
+        conduct.note_beyond(beyond)
+        recording.connected = bool(beyond)
+        if beyond and not (again or nested):
+            return record(fn, leaves, conduct, again=True)
+    recording.forget()
+    return outputs if recording.connected else cut(outputs, leaves), recording
+
+
+def _target(leaf: Tensor, connected: bool, nested: bool) -> Tensor:
+    """What is differentiated by in place of a leaf."""
+    if connected and not leaf.stop_gradient:
+        return paddle.assign(leaf)
+    if nested:
+        return as_leaf(leaf)
+    detached = leaf.detach()
+    detached.stop_gradient = False
+    return detached
+
+
+def _apart(outputs: Sequence[Any], given: Sequence[Any]) -> list[Any]:
+    """The outputs, none of which is an input itself, or a tensor of somebody else's."""
+    inputs = set(map(id, given))
+    return [
+        paddle.assign(leaf)
+        if is_differentiable(leaf) and (leaf.is_leaf or id(leaf) in inputs)
+        else leaf
+        for leaf in outputs
+    ]
+
+
+class Recording:
+    """The graph of :func:`record`, kept alive for any number of pullbacks.
+
+    Attributes:
+        leaves: the primals.
+        differentiable: positions of those that have a gradient.
+        connected: whether gradients are to stay differentiable.
+    """
+
+    def __init__(
+        self,
+        leaves: Sequence[Any],
+        targets: Sequence[Any],
+        differentiable: Sequence[int],
+        outputs: Sequence[Any],
+        watch: Watch,
+        connected: bool,
+    ) -> None:
+        self.leaves = leaves
+        self.differentiable = differentiable
+        self.connected = connected
+        self._targets = targets
+        self._outputs = outputs
+        self._asked = [*watch.asked.values()]
+        self._made = watch.made
+        self._nested = watch.nested
+        self._sparse = watch.sparse
+        self._graph: Graph | None = None
+
+    @property
+    def nodes(self) -> int:
+        """Operators on the graph."""
+        return self._surveyed().nodes
+
+    @property
+    def outputs(self) -> Sequence[Any]:
+        """The outputs on the graph."""
+        return self._outputs
+
+    @property
+    def inputs(self) -> list[Tensor]:
+        """All that is differentiated by, the differentiable leaves first."""
+        return [self._targets[i] for i in self.differentiable] + self._asked
+
+    def beyond(self) -> set[int]:
+        """What outputs depend on that requires gradients and is no leaf."""
+        own = [*(self._targets[i] for i in self.differentiable), *self._made]
+        beyond = leaves_behind(self._on_graph(), own)
+        for made_of, found in self._nested if beyond else ():
+            # Paddle makes leaves of its own within a gradient's graph.
+            beyond -= leaves_behind(found) - leaves_behind(made_of)
+        return beyond
+
+    def forget(self) -> None:
+        """Let go of what only :meth:`beyond` needs."""
+        self._made, self._nested = [], []
+
+    def gradients(
+        self,
+        cotangents: Sequence[Tensor | None],
+        asked: Collection[int] | None = None,
+        sparse: Collection[int] = (),
+    ) -> list[Any]:
+        """Gradients, one per leaf, None where nothing is differentiable.
+
+        Args:
+            cotangents: one per output, of its shape and dtype, or None for zero.
+            asked: positions of the leaves to differentiate; all when None. The others
+                cost nothing and come back as None.
+            sparse: positions of those whose gradients are wanted as RowSparse.
+
+        Raises:
+            ValueError: a cotangent of another shape.
+            TypeError: one that is no tensor, or of another dtype, or for an output
+                that has no derivative.
+        """
+        outputs, seeds = self._seeds(cotangents)
+        wanted = self.differentiable
+        if asked is not None:
+            wanted = [i for i in wanted if i in asked]
+        grads: list[Any] = [None] * len(self.leaves)
+        if not (seeds and wanted):
+            return grads
+        found: Sequence[Any] = self._divided(outputs, seeds, wanted)
+        if self._sparse or sparse:
+            found = [
+                RowSparse.of(grad) if i in sparse and grad is not None else dense(grad)
+                for i, grad in zip(wanted, found, strict=True)
+            ]
+        for i, grad in zip(wanted, own_memory(found, seeds), strict=True):
+            grads[i] = grad
+        return grads
+
+    def _divided(
+        self, outputs: list[Tensor], seeds: list[Tensor], wanted: Sequence[int]
+    ) -> Sequence[Tensor | None]:
+        """The wanted gradients alone, or picked from all of them."""
+        every = self.differentiable
+        if self.connected or records_graph(seeds):
+            found = self.differentiable_gradients(outputs, seeds)
+        else:
+            part = len(wanted) < len(every) and self._surveyed().divisible
+            if part:
+                try:
+                    inputs = [self._targets[i] for i in wanted]
+                    return gradients(outputs, inputs, seeds, False)
+                except NotImplementedError as error:  # a product of an empty batch
+                    if not isinstance(error.__cause__, ValueError):
+                        raise
+            found = gradients(outputs, self.inputs, seeds, False)
+        if len(wanted) == len(every):
+            return found[: len(every)]
+        return [grad for i, grad in zip(every, found, strict=False) if i in wanted]
+
+    def differentiable_gradients(
+        self, outputs: Sequence[Tensor], seeds: Sequence[Tensor]
+    ) -> list[Tensor | None]:
+        """Gradients by all of :attr:`inputs`, which can be differentiated once more.
+
+        Where a kernel ends there, the gradients are right and it is differentiating
+        them that raises a NotImplementedError.
+        """
+        second = self._surveyed().second
+        if second is None:
+            try:
+                return gradients(outputs, self.inputs, seeds, True)
+            except NotImplementedError as error:
+                why = str(error)
+        else:
+            why = second_order_fault(second)
+        found = gradients(outputs, self.inputs, seeds, False)
+        return refused_later(why, found, [*outputs, *seeds])
+
+    def _surveyed(self) -> Graph:
+        if self._graph is None:
+            self._graph = survey(self._on_graph(), self.inputs)
+        return self._graph
+
+    def _on_graph(self) -> list[Tensor]:
+        return [
+            output
+            for output in self._outputs
+            if isinstance(output, Tensor) and not output.stop_gradient
+        ]
+
+    def _seeds(
+        self, cotangents: Sequence[Tensor | None]
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """Each output on the graph once, and the cotangents of these."""
+        seeds: dict[int, Tensor] = {}
+        outputs: list[Tensor] = []
+        for i, (output, leaf) in enumerate(zip(self._outputs, cotangents, strict=True)):
+            if leaf is None:
+                continue
+            if not is_differentiable(output):
+                kind = getattr(output, "dtype", type(output).__name__)
+                raise TypeError(
+                    f"output {i} is {kind} and has no derivative; give None for its "
+                    "cotangent"
+                )
+            shape = output.shape
+            check_cotangent(leaf, shape, output.dtype)
+            if output.stop_gradient:
+                continue
+            if 0 in shape:  # paddle.grad refuses one without memory
+                leaf = paddle.zeros_like(output)
+            if id(output) in seeds:
+                seeds[id(output)] = seeds[id(output)] + leaf
+            else:
+                seeds[id(output)] = leaf
+                outputs.append(output)
+        return outputs, list(seeds.values())
+
+
+def check_cotangent(
+    leaf: Any,
+    shape: Sequence[int],
+    dtype: paddle.dtype,
+    what: str = "cotangent",
+    of: str = "output",
+) -> None:
+    """Refuse a cotangent that is no tensor of the output's shape and dtype."""
+    if not isinstance(leaf, Tensor):
+        raise TypeError(
+            f"the {what} must be a paddle.Tensor, got {type(leaf).__name__}; "
+            f"convert it with paddle.to_tensor, or nest it as the {of}"
+        )
+    if leaf.shape != shape:
+        raise ValueError(
+            f"the {what} has shape {list(leaf.shape)}, the {of} {list(shape)}; "
+            "they must be equal (no broadcasting)"
+        )
+    if not same_dtype(leaf.dtype, dtype):
+        raise TypeError(
+            f"the {what} is {leaf.dtype}, the {of} {dtype}; convert it with "
+            f"{what}.astype({of}.dtype)"
+        )
