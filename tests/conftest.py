@@ -102,7 +102,7 @@ def count_operators(monkeypatch):
             op = getattr(paddle._C_ops, name)
             return lambda *args: (called.append(name), op(*args))[1]
 
-    monkeypatch.setattr(_closed_form, "ops", Operators())
+    monkeypatch.setattr(closed_form, "ops", Operators())
     return called
 
 

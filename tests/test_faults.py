@@ -12,18 +12,10 @@ from paddle import nn
 
 import paddle_chainrules
 from conftest import assert_same, assert_unchanged, snapshot
-from paddle_chainrules import (
-    FCNet,
-    _operators,
-    _random,
-    _watch,
-    hvp,
-    jacobian,
-    laplacian,
-    stateless,
-    value_and_grad,
-)
+from paddle_chainrules import FCNet, hvp, jacobian, laplacian, stateless, value_and_grad
 from paddle_chainrules.bridge.retained_bytes import allocated
+from paddle_chainrules.paddle_side import random_state, watch
+from paddle_chainrules.paddle_side.rules import operators
 
 SOURCE = str(Path(paddle_chainrules.__file__).parent)
 
@@ -90,9 +82,9 @@ LAYERS = {
 def assert_nothing_is_left(*locks):
     """No lock is held, nothing is watched, gradients are on."""
     assert paddle.is_grad_enabled()
-    assert not any(lock._is_owned() for lock in (*locks, _random.in_turn()))
-    assert not _watch.watched()
-    assert not _operators._deep
+    assert not any(lock._is_owned() for lock in (*locks, random_state.in_turn()))
+    assert not watch.watched()
+    assert not operators._deep
 
 
 def calls_of(name):
@@ -262,6 +254,7 @@ NO_MEMORY = """
 import resource, sys
 import paddle
 from paddle_chainrules import FCNet, stateless
+
 paddle.set_flags({"FLAGS_use_system_allocator": True})
 net = stateless(paddle.nn.Sequential(
     paddle.nn.Linear(8, 512), paddle.nn.LayerNorm(512), paddle.nn.Linear(512, 2)))[0]

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import assert_same, count_operators, native, randn
-from paddle_chainrules import ACTIVATIONS, FCNet, _closed_form
+from paddle_chainrules import ACTIVATIONS, FCNet
+from paddle_chainrules.programs import closed_form
 
 RTOL = {"float32": 1e-5, "float64": 1e-12}
 
@@ -118,15 +119,15 @@ def test_other_operators_cost_speed_not_correctness(monkeypatch, broken):
                 return lambda a, d: found(a, d) * 2
             return found
 
-    monkeypatch.setattr(_closed_form, "ops", Operators())
-    _closed_form.raw.cache_clear()
+    monkeypatch.setattr(closed_form, "ops", Operators())
+    closed_form.raw.cache_clear()
     try:
         net = FCNet((3, 7, 2), "tanh", "float64")
         assert net.chain is None
         check_against_native(net, n=4)
     finally:
         monkeypatch.undo()
-        _closed_form.raw.cache_clear()
+        closed_form.raw.cache_clear()
     assert FCNet((3, 7, 2), "tanh").chain is not None
 
 
@@ -612,7 +613,7 @@ def test_bad_calls(case):
 
 
 def test_a_tensor_on_another_device_is_refused():
-    from paddle_chainrules.nets.net import check_place
+    from paddle_chainrules.nets.checks import check_place
 
     check_place("x", paddle.CPUPlace(), paddle.CPUPlace())
     with pytest.raises(

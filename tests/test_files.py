@@ -14,13 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from paddle_chainrules import (
-    FCNet,
-    ParamSpec,
-    load_params,
-    save_params,
-    stateless,
-)
+from paddle_chainrules import FCNet, ParamSpec, load_params, save_params, stateless
 
 NET = FCNet((3, 5, 2), "tanh")
 PARAMS = NET.init(0)

@@ -86,12 +86,13 @@ def test_importing_starts_nothing_and_imports_no_julia():
     "name",
     [
         module.name
-        for module in pkgutil.iter_modules(paddle_chainrules.__path__)
-        if module.name != "__main__"
+        for module in pkgutil.walk_packages(
+            paddle_chainrules.__path__, "paddle_chainrules."
+        )
     ],
 )
 def test_examples_in_docstrings(name):
-    module = importlib.import_module(f"paddle_chainrules.{name}")
+    module = importlib.import_module(name)
     assert doctest.testmod(module).failed == 0
 
 

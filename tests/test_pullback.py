@@ -16,7 +16,8 @@ from conftest import (
     randn,
     snapshot,
 )
-from paddle_chainrules import FCNet, _engine, stateless
+from paddle_chainrules import FCNet, stateless
+from paddle_chainrules.paddle_side import engine
 
 
 class Mixed(nn.Layer):
@@ -133,13 +134,13 @@ def test_paddle_is_asked_for_no_more(monkeypatch):
     net, params, _ = stateless(layer)
     y, pullback = net.pullback(params, *args)
     asked = []
-    original = _engine._grad
+    original = engine._grad
 
     def grad(outputs, inputs, *rest, **kwargs):
         asked.append(len(inputs))
         return original(outputs, inputs, *rest, **kwargs)
 
-    monkeypatch.setattr(_engine, "_grad", grad)
+    monkeypatch.setattr(engine, "_grad", grad)
     cotangent = randn(y.shape, "float64")
     pullback(cotangent, wrt="decoder.*")
     pullback(cotangent, wrt=0)

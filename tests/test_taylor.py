@@ -16,8 +16,6 @@ from conftest import assert_same, randn
 from paddle_chainrules import (
     ACTIVATIONS,
     FCNet,
-    _blocks,
-    _carried,
     derivative,
     derivatives,
     laplacian,
@@ -26,9 +24,11 @@ from paddle_chainrules import (
     value_and_grad,
     vjp,
 )
-from paddle_chainrules.programs.closed_form import weights_of
+from paddle_chainrules.programs import blocks, second_order
 from paddle_chainrules.programs.activation_derivatives import DERIVATIVES
+from paddle_chainrules.programs.closed_form import weights_of
 from paddle_chainrules.programs.jets import partitions
+from paddle_chainrules.programs.second_order_plans import plan_of
 
 EXACT = {
     "identity": lambda z: z,
@@ -494,8 +494,8 @@ def test_many_points_go_in_blocks(n, monkeypatch):
     def both():
         # On Paddle's graph, and as Julia calls it.
         found = gradients(function, params, x, cotangents)
-        values, back = _carried.pullback(
-            _carried.plan_of(tuple(indices)), DERIVATIVES["tanh"], weights, x
+        values, back = second_order.pullback(
+            plan_of(tuple(indices)), DERIVATIVES["tanh"], weights, x
         )
         grads, x_bar = back(cotangents, True, True)
         assert back(cotangents, False, True)[0] is None
@@ -503,8 +503,8 @@ def test_many_points_go_in_blocks(n, monkeypatch):
         return [*found, *values, *grads, x_bar, *function(params, x)]
 
     expected = both()
-    monkeypatch.setattr(_blocks, "ENTRIES", 0)  # then a block has 256 rows
-    rows = [part.stop - part.start for part in _blocks.blocks(weights, x)]
+    monkeypatch.setattr(blocks, "ENTRIES", 0)  # then a block has 256 rows
+    rows = [part.stop - part.start for part in blocks.blocks(weights, x)]
     assert rows == {512: [], 513: [256, 256, 1], 800: [256, 256, 256, 32]}[n]
     assert_close(both(), expected)
     x.stop_gradient = False

@@ -8,7 +8,8 @@ from paddle.autograd import PyLayer
 
 from conftest import assert_same, assert_unchanged, randn, snapshot
 from layers import Tangled
-from paddle_chainrules import FCNet, _closed_form, stateless
+from paddle_chainrules import FCNet, stateless
+from paddle_chainrules.programs import closed_form
 from paddle_chainrules.testing import TOLERANCES, check_vjp, compare
 
 
@@ -94,7 +95,7 @@ def test_a_net_with_parameters_of_its_own():
 
 def test_a_wrong_closed_form_is_found(monkeypatch):
     net, x = FCNet((3, 3, 3), "tanh"), randn([3, 3])
-    original = _closed_form.reverse
+    original = closed_form.reverse
 
     def transposed(*args):
         grads, x_bar = original(*args)

@@ -1,13 +1,14 @@
 """Watches every call of the suite: no byte of the caller's tensors changes."""
 
 import functools
+import sys
 
 import optree
 import paddle
 
-from paddle_chainrules import FCNet, Net, StatelessLayer, _autodiff, _nested, _net
-from paddle_chainrules import bridge as _bridge
-from paddle_chainrules.transforms.recording import Recording
+import paddle_chainrules.bridge
+from paddle_chainrules import FCNet, Net, StatelessLayer
+from paddle_chainrules.transforms import recording
 
 SMALL = 1_000_000
 """Bytes; larger tensors are not looked at."""
@@ -59,12 +60,15 @@ def install(patch):
         for name in ("forward", "pullback", "vjp"):
             if name in vars(owner):
                 patch.setattr(owner, name, _watch(vars(owner)[name], _of_net))
-    record = _watch(_net.record, lambda args, kwargs: list(args[1]))
-    for module in (_autodiff, _nested, _net, _bridge):
-        patch.setattr(module, "record", record)
-    gradients = Recording.gradients
+    original = recording.record
+    record = _watch(original, lambda args, kwargs: list(args[1]))
+    for name, module in [*sys.modules.items()]:
+        ours = name.startswith(paddle_chainrules.__name__) and module is not recording
+        if ours and getattr(module, "record", None) is original:
+            patch.setattr(module, "record", record)
+    gradients = recording.Recording.gradients
     patch.setattr(
-        Recording,
+        recording.Recording,
         "gradients",
         _watch(gradients, lambda args, kwargs: [list(args[0].leaves), list(args[1])]),
     )

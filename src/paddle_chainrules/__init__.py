@@ -7,16 +7,20 @@ from .paddle_side.signals import julia_handlers_kept as _julia_handlers_kept
 with _julia_handlers_kept():
     import paddle as _paddle  # noqa: F401
 
-from .programs.activations import ACTIVATIONS
-from .transforms.vjp import Pullback, value_and_grad, vjp
+from .nets.derivatives import derivative, derivatives, laplacian, taylor
 from .nets.fcnet import FCNet
 from .nets.files import load_params, save_params
-from .transforms.jvp import Jacobian, hessian, hvp, jacobian, jvp
-from .nets.net import Net, NetPullback
+from .nets.net import Net
 from .nets.params import ParamSpec
-from .paddle_side.row_sparse import RowSparse
+from .nets.pullback import NetPullback
 from .nets.stateless import StatelessLayer, stateless
-from .nets.derivatives import derivative, derivatives, laplacian, taylor
+from .paddle_side.row_sparse import RowSparse
+from .programs.activations import ACTIVATIONS
+from .transforms.hessian import hessian, hvp
+from .transforms.jacobian import Jacobian, jacobian
+from .transforms.jvp import jvp
+from .transforms.value_and_grad import value_and_grad
+from .transforms.vjp import Pullback, vjp
 
 __version__ = _version("paddle-chainrules")
 

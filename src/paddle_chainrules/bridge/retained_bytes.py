@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from functools import cache
 from typing import Protocol
@@ -10,6 +11,7 @@ import paddle
 from paddle import Tensor
 
 from ..programs.closed_form import Weights
+from .julia_lock import start_turns as start_turns
 
 NODE_BYTES = 6_000
 """Of an operator on a recorded graph, its tensors' elements apart: 4,000 to 10,000
@@ -66,3 +68,11 @@ def samples(x: Tensor) -> int:
     if len(shape) == 2:
         return shape[0]
     return int(x.size // max(shape[-1], 1)) if shape else 1
+
+
+behind_last = ctypes.c_int64(0)
+
+
+def held_address() -> str:
+    """Where the bytes behind the pullback made last stand, for Julia to read."""
+    return str(ctypes.addressof(behind_last))

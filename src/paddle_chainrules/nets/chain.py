@@ -5,7 +5,6 @@ What :class:`FCNet` is, and what a ``paddle.nn.Sequential`` of Linear layers oft
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,15 +14,26 @@ from typing import Any
 import paddle.nn.functional as F
 from paddle import Tensor, nn
 
-from ..programs.activations import ACTIVATIONS, Activation
-from ..transforms.vjp import flatten_tree, recorded_vjp
-from ..programs.closed_form import Raw, Tape, Weights, forward, raw, reverse, value
-from ..transforms.conduct import versions
-from .grad_buffers import Primal
-from .net import NetPullback, param_labels
-from .params import ParamSpec
-from ..transforms.recording import check_cotangent, records_graph
 from ..paddle_side.row_sparse import RowSparse
+from ..programs.activations import ACTIVATIONS, Activation
+from ..programs.closed_form import (
+    Raw,
+    Tape,
+    Weights,
+    as_rows,
+    forward,
+    raw,
+    reverse,
+    value,
+    with_leading_of,
+)
+from ..transforms.conduct import versions
+from ..transforms.recording import check_cotangent, records_graph
+from ..transforms.tree import flatten_tree
+from ..transforms.vjp import recorded_vjp
+from .grad_buffers import Primal
+from .params import ParamSpec
+from .pullback import NetPullback, param_labels
 
 _, ONE_ARGUMENT = flatten_tree((None,))
 
@@ -172,18 +182,6 @@ class ChainPullback(NetPullback):
         if x_bar is not None and not rows:
             x_bar = with_leading_of(self._x, x_bar)
         return grads, x_bar
-
-
-def as_rows(x: Tensor) -> Tensor:
-    """All leading dimensions as one, in which there may be no sample."""
-    if x.ndim == 2:
-        return x
-    return x.reshape([math.prod(x.shape[:-1]), x.shape[-1]])
-
-
-def with_leading_of(x: Tensor, rows: Tensor) -> Tensor:
-    """Rows with the leading dimensions of x: the way back from :func:`as_rows`."""
-    return rows if x.ndim == 2 else rows.reshape([*x.shape[:-1], rows.shape[-1]])
 
 
 def chain_of(layer: nn.Layer, spec: ParamSpec) -> Chain | None:

@@ -9,17 +9,18 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from ..programs import second_order as carried
-from ..programs.second_order import CARRIED_ORDER, Plan, laplacian_plan, plan_of
-from .chain import as_rows
-from ..programs.closed_form import Weights, weights_of
-from ..programs.activation_derivatives import DERIVATIVES, MAX_ORDER, Derivatives
-from .fcnet import FCNet
+from ..paddle_side.dtypes import dtype_name
 from ..paddle_side.grad_mode import grad_mode
+from ..programs import second_order as carried
+from ..programs.activation_derivatives import DERIVATIVES, MAX_ORDER, Derivatives
+from ..programs.closed_form import Weights, as_rows, weights_of
 from ..programs.jets import Jet, MultiIndex, indices_up_to, propagate
-from .net import Net, check_tensor, check_width
-from .params import Params, dtype_name
+from ..programs.second_order_plans import CARRIED_ORDER, Plan, laplacian_plan, plan_of
 from ..transforms.recording import records_graph
+from .checks import check_tensor, check_width
+from .fcnet import FCNet
+from .net import Net
+from .params import Params
 
 
 def taylor(

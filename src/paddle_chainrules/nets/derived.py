@@ -9,12 +9,12 @@ from typing import Any
 
 from paddle import Tensor
 
-from ..transforms.vjp import Tree
 from ..programs.closed_form import weights_of
 from ..programs.jets import MultiIndex
+from ..transforms.tree import Tree
+from .derivatives import along, derivative, derivatives, derivatives_of, laplacian
 from .net import Net
 from .params import ParamSpec
-from .derivatives import along, derivative, derivatives, derivatives_of, laplacian
 
 What = str | MultiIndex | tuple[MultiIndex, ...]
 """A derivative of a net: by name, or a partial one by its multi-index, or several."""

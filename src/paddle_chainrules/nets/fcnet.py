@@ -11,13 +11,15 @@ import numpy as np
 import paddle
 from paddle import Tensor
 
+from ..paddle_side.dtypes import DTYPES
 from ..programs.activations import Activation, resolve
-from .chain import Chain, recorded
 from ..programs.closed_form import raw, weights_of
 from ..transforms.conduct import Conduct
+from .chain import Chain, recorded
+from .checks import check_place, check_tensor, check_width
 from .description import chain_formula
-from .net import Net, check_place, check_tensor, check_width
-from .params import DTYPES, Params, ParamSpec
+from .net import Net
+from .params import Params, ParamSpec
 
 MANY_DEVICES = paddle.is_compiled_with_cuda() or paddle.is_compiled_with_xpu()
 

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 from paddle import Tensor
 
+from ..paddle_side.dtypes import dtype_name, same_dtype
 from ..paddle_side.grad_mode import grad_mode
-from .params import dtype_name, same_dtype
-from ..transforms.recording import is_differentiable
 from ..paddle_side.row_sparse import RowSparse
+from ..transforms.recording import is_differentiable
 
 
 class Primal(NamedTuple):

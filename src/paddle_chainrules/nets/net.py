@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import paddle
 from paddle import Tensor
 
-from ..transforms.vjp import Tree, cotangent_leaves, flatten_tree
+from ..paddle_side.dtypes import casts_automatically
+from ..paddle_side.grad_mode import grad_mode
+from ..paddle_side.partial_gradients import leaves_behind
+from ..paddle_side.rules.in_place import refuse_other_uses
+from ..paddle_side.rules.operators import Watch
+from ..paddle_side.watch import is_traced, watched
+from ..paddle_side.write_counts import writes_counted
 from ..programs.closed_form import Weights, weights_of
 from ..transforms.conduct import (
     Conduct,
@@ -19,381 +25,16 @@ from ..transforms.conduct import (
     put_back,
     versions,
 )
+from ..transforms.recording import cut, own_memory, record, records_graph
+from ..transforms.tree import Tree, flatten_tree
 from .description import Description, chain_formula
-from ..paddle_side.grad_mode import grad_mode
-from ..paddle_side.partial_gradients import leaves_behind
-from ..paddle_side.rules.in_place import refuse_other_uses
-from .grad_buffers import Primal, check_buffers, write
-from ..paddle_side.rules.operators import Watch
-from .params import DTYPES, Params, ParamSpec, dtype_name, same_dtype
-from ..transforms.recording import Recording, cut, own_memory, record, records_graph
-from ..paddle_side.row_sparse import RowSparse
-from ..paddle_side.watch import is_traced, watched
-from ..paddle_side.write_counts import writes_counted
-from .selection import WRT, Wrt, asked_for, items_of, selected
+from .inputs import Inputs
+from .params import Params, ParamSpec
+from .pullback import RecordedPullback
+from .state_dicts import numbered
 
 if TYPE_CHECKING:
     from .chain import Chain
-
-
-def casts_automatically() -> bool:
-    """Whether ``paddle.amp.auto_cast`` is on: a faster paddle.is_autocast_enabled."""
-    try:
-        level = paddle.base.framework._dygraph_tracer()._amp_level.value
-    except AttributeError:
-        return bool(paddle.is_autocast_enabled())
-    return bool(level != 0)
-
-
-_NO_KEYWORDS = flatten_tree({})
-
-
-class _Inputs:
-    """What a net is called with, as a row of leaves.
-
-    Attributes:
-        leaves: the checked parameters, or theta, then those of all arguments.
-        order: the names as the caller has them in order; None for theta.
-    """
-
-    def __init__(
-        self,
-        spec: ParamSpec,
-        params: Params,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> None:
-        self._spec = spec
-        given: list[Any]
-        if isinstance(params, Tensor):
-            self.order, given = None, [params]
-        else:
-            values = spec.as_dict(params)
-            self.order, given = tuple(params), [*values.values()]
-            self._whole = values, args, kwargs
-        arg_leaves, self.args_spec = flatten_tree(args)
-        kwarg_leaves, self.kwargs_spec = (
-            flatten_tree(kwargs) if kwargs else _NO_KEYWORDS
-        )
-        self._start = len(given)
-        self._middle = self._start + len(arg_leaves)
-        self.leaves = [*given, *arg_leaves, *kwarg_leaves]
-
-    def with_leaves(self, leaves: Sequence[Any]) -> tuple[dict[str, Any], Any, Any]:
-        """Parameters as a dict, arguments and keyword arguments, of other leaves."""
-        if self.order is None:
-            values = self._spec.unflatten(leaves[0])
-        elif leaves is self.leaves:
-            return self._whole
-        else:
-            values = self._spec.named(leaves[: self._start])
-        args = self.args_spec.unflatten(leaves[self._start : self._middle])
-        if self.kwargs_spec is _NO_KEYWORDS[1]:
-            return values, args, {}
-        return values, args, self.kwargs_spec.unflatten(leaves[self._middle :])
-
-
-class NetPullback(abc.ABC):
-    """Cotangent of a net's output to the gradients of its parameters and arguments."""
-
-    def __init__(
-        self,
-        spec: ParamSpec,
-        order: tuple[str, ...] | None,
-        args_spec: Any,
-        kwargs_spec: Any = _NO_KEYWORDS[1],
-    ) -> None:
-        self._spec = spec
-        self._order = order  # of the caller's parameters; None for one theta
-        self._count = 1 if order is None else len(order)
-        self._args_spec = args_spec
-        self._kwargs_spec = kwargs_spec
-
-    def __call__(
-        self,
-        cotangent: Tree,
-        *,
-        wrt: Wrt = WRT,
-        into: tuple[Tree, ...] | None = None,
-        accumulate: bool = False,
-        sparse: Wrt | bool = False,
-    ) -> tuple[Tree, ...]:
-        """``(grad_params, grad_args)``, nested as the inputs; callable repeatedly.
-
-        A third, ``grad_kwargs``, comes where it is asked for.
-
-        Args:
-            cotangent: nested as the output, with its shapes and dtypes.
-            wrt: what to differentiate by: ``"params"``, ``"args"``, names of
-                parameters or patterns of them such as ``"encoder.*"``, positions of
-                arguments, predicates of names, ``"kwargs"`` or names of keyword
-                arguments, or several of these. What is not asked for is not computed
-                and comes back as None.
-            into: the same pair, or the three, of the caller's own tensors, None where
-                a gradient is not wanted; it is written there, and not computed where
-                it is not. Instead of ``wrt``.
-            accumulate: add to what is there instead.
-            sparse: parameters whose gradients to give as :class:`RowSparse`: names,
-                patterns or predicates, or True for all. Where the layer computes them
-                so (``Embedding(sparse=True)``) no dense one is made. A RowSparse in
-                ``into`` asks for the same.
-
-        Returns:
-            New tensors, or those of ``into``.
-
-        Raises:
-            ValueError: an unknown name in wrt; a cotangent of another structure or
-                shape; a buffer of another structure, shape or device, or one that
-                overlaps another, a parameter or an argument.
-            TypeError: a cotangent or a buffer of another dtype; a cotangent of an
-                output that has no derivative.
-
-        Nothing is written where something is raised.
-        """
-        if into is not None:
-            if wrt is not WRT:
-                raise ValueError(
-                    "wrt and into both say what is wanted; give one of them, with None "
-                    "in into for what is not"
-                )
-            if sparse:
-                raise ValueError("into says what is sparse: give a RowSparse there")
-            return self._write(cotangent, into, accumulate)
-        if accumulate:
-            raise ValueError("accumulate adds to the tensors of into; give them too")
-        rows = self._sparse_positions(sparse)
-        if wrt is WRT:
-            return self._nested(self._gradients(cotangent, None, rows))
-        children, keywords = self._args_spec.children(), self.keywords
-        asked = asked_for(wrt, self._spec.names, len(children), keywords)
-        by_params, by_args = any(asked.params), any(asked.args)
-        if self._order is None and by_params and not all(asked.params):
-            raise ValueError(
-                "wrt names some parameters, but they came as one theta, which has one "
-                "gradient; pass a dict, or ask for 'params'"
-            )
-        flags = [by_params] if self._order is None else [*asked.params]
-        for child, flag in zip(children, asked.args, strict=True):
-            flags += [flag] * child.num_leaves
-        if asked.kwargs is not None:
-            each = zip(self._kwargs_spec.children(), keywords, strict=True)
-            for child, keyword in each:
-                flags += [asked.kwargs[keyword]] * child.num_leaves
-        grads = self._gradients(cotangent, flags, rows)
-        grad_params, grad_args = self._nested(grads)
-        if by_args and not all(asked.args):
-            grad_args = tuple(
-                part if flag else None
-                for part, flag in zip(grad_args, asked.args, strict=True)
-            )
-        found = grad_params if by_params else None, grad_args if by_args else None
-        if asked.kwargs is None:
-            return found
-        stop = self._count + self._args_spec.num_leaves
-        by_keyword: Any = self._kwargs_spec.unflatten(grads[stop:])
-        return *found, {
-            n: g if asked.kwargs[n] else None for n, g in by_keyword.items()
-        }
-
-    def _sparse_positions(self, sparse: Wrt | bool) -> Sequence[int]:
-        if sparse is False:
-            return ()
-        if self._order is None:
-            raise ValueError(
-                "sparse names parameters, but they came as one theta, whose gradient "
-                "is dense; pass a dict"
-            )
-        names = self._spec.names
-        items = ["params"] if sparse is True else items_of(sparse)
-        chosen = {n for item in items for n in selected(item, names, "sparse")}
-        return [i for i, name in enumerate(names) if name in chosen]
-
-    @property
-    def keywords(self) -> tuple[str, ...]:
-        """Names of the keyword arguments of the call."""
-        return tuple(self._kwargs_spec.entries())
-
-    def _write(
-        self, cotangent: Tree, into: tuple[Tree, ...], accumulate: bool
-    ) -> tuple[Tree, ...]:
-        if not isinstance(into, tuple) or len(into) not in (2, 3):
-            raise TypeError(
-                "into must be a pair, of buffers for the parameters and a tuple of "
-                "buffers for the arguments, or these and a dict for the keyword "
-                f"arguments, got {type(into).__name__}"
-            )
-        for_params, for_args, *for_kwargs = into
-        buffers = [*self._param_buffers(for_params), *self._arg_buffers(for_args)]
-        for given in for_kwargs:
-            buffers += self._kwarg_buffers(given)
-        check_buffers(buffers, self._primals()[: len(buffers)])
-        flags = [buffer is not None for buffer in buffers]
-        rows = [i for i, buffer in enumerate(buffers) if isinstance(buffer, RowSparse)]
-        write(buffers, self._gradients(cotangent, flags, rows), accumulate)
-        return into
-
-    def _param_buffers(self, given: Tree) -> list[Any]:
-        if given is None:
-            return [None] * self._count
-        if self._order is None:
-            return [given]
-        if not isinstance(given, Mapping) or given.keys() != set(self._order):
-            found = list(given) if isinstance(given, Mapping) else type(given).__name__
-            raise ValueError(
-                "into for the parameters must be None or a dict with the names "
-                f"{list(self._order)}, None where one is not wanted; got {found}"
-            )
-        return [given[name] for name in self._spec.names]
-
-    def _arg_buffers(self, given: Tree) -> list[Any]:
-        children = self._args_spec.children()
-        if given is None:
-            given = (None,) * len(children)
-        if not isinstance(given, tuple) or len(given) != len(children):
-            raise ValueError(
-                f"into for the arguments must be None or a tuple of {len(children)}, "
-                f"one for each, got {given!r}"
-            )
-        return [
-            leaf
-            for i, (part, child) in enumerate(zip(given, children, strict=True))
-            for leaf in _leaves_as(child, part, f"argument {i}")
-        ]
-
-    def _kwarg_buffers(self, given: Tree) -> list[Any]:
-        keywords = self.keywords
-        if given is None:
-            given = dict.fromkeys(keywords)
-        if not isinstance(given, Mapping) or given.keys() != set(keywords):
-            found = list(given) if isinstance(given, Mapping) else type(given).__name__
-            raise ValueError(
-                "into for the keyword arguments must be None or a dict with the names "
-                f"{list(keywords)}, None where one is not wanted; got {found}"
-            )
-        return [
-            leaf
-            for name, child in zip(keywords, self._kwargs_spec.children(), strict=True)
-            for leaf in _leaves_as(child, given[name], f"argument {name!r}")
-        ]
-
-    def _nested(self, grads: Sequence[Any]) -> tuple[Tree, Tree]:
-        """Gradients in a row, nested as parameters and arguments."""
-        if self._order is None:
-            grad_params = grads[0]
-        else:
-            grad_params = self._spec.named(grads[: self._count], self._order)
-        stop = self._count + self._args_spec.num_leaves
-        return grad_params, self._args_spec.unflatten(grads[self._count : stop])
-
-    @abc.abstractmethod
-    def _gradients(
-        self,
-        cotangent: Tree,
-        flags: Sequence[bool] | None,
-        sparse: Sequence[int] = (),
-    ) -> Sequence[Any]:
-        """Of the parameters in forward order, or theta, then of the arguments' leaves.
-
-        None where a flag is off, and computed only where it is on; all without flags.
-        Flags may go on with those of the keyword arguments' leaves. Those at the
-        ``sparse`` positions are RowSparse.
-        """
-
-    @abc.abstractmethod
-    def _primals(self) -> list[Primal]:
-        """What these are with respect to."""
-
-
-def _leaves_as(structure: Any, part: Tree, what: str) -> list[Any]:
-    """Buffers for one argument in a row, None where none is given."""
-    if part is None:
-        return [None] * int(structure.num_leaves)
-    leaves, found = flatten_tree(part)
-    if found != structure:
-        raise ValueError(
-            f"into for {what} is nested as {found}, the argument as {structure}; they "
-            "must be equal, with None where one is not wanted"
-        )
-    return leaves
-
-
-class RecordedPullback(NetPullback):
-    """The pullback of any net, by the graph that Paddle records."""
-
-    def __init__(
-        self,
-        recording: Recording,
-        spec: ParamSpec,
-        order: tuple[str, ...] | None,
-        args_spec: Any,
-        kwargs_spec: Any,
-        out_spec: Any,
-    ) -> None:
-        super().__init__(spec, order, args_spec, kwargs_spec)
-        self._recording = recording
-        self._out_spec = out_spec
-
-    def _gradients(
-        self,
-        cotangent: Tree,
-        flags: Sequence[bool] | None,
-        sparse: Sequence[int] = (),
-    ) -> Sequence[Any]:
-        leaves = cotangent_leaves(cotangent, self._out_spec)
-        return self._of(leaves, flags, sparse)
-
-    def _of(
-        self,
-        cotangents: Sequence[Tensor | None],
-        flags: Sequence[bool] | None,
-        sparse: Sequence[int] = (),
-    ) -> list[Any]:
-        """One for each flag, or of the parameters and arguments."""
-        count = self._count + self._args_spec.num_leaves
-        asked: Collection[int] | None = None
-        if flags is not None:
-            asked = {i for i, flag in enumerate(flags) if flag}
-            count = len(flags)
-        elif len(self._recording.leaves) > count:
-            asked = range(count)
-        return self._recording.gradients(cotangents, asked, sparse)[:count]
-
-    def _primals(self) -> list[Primal]:
-        args = self._args_spec.num_leaves + self._kwargs_spec.num_leaves
-        count = self._count + args
-        values = self._recording.leaves[:count]
-        names = param_labels(self._spec, self._order)
-        labels = [*names, *(["an argument"] * (len(values) - len(names)))]
-        return [Primal(*pair) for pair in zip(labels, values, strict=True)]
-
-    @property
-    def nodes(self) -> int:
-        """Operators on the graph that is kept."""
-        return self._recording.nodes
-
-    def nested_as_output(self, cotangents: Sequence[Any]) -> Tree:
-        """Cotangents in a row as ``pullback`` takes them; more are left out."""
-        return self._out_spec.unflatten(cotangents[: self._out_spec.num_leaves])
-
-    def leaves(
-        self,
-        cotangents: Sequence[Tensor | None],
-        params: bool | Sequence[bool],
-        args: bool,
-    ) -> list[Tensor | None]:
-        """Gradients in a row: of the parameters, then of all arguments' leaves."""
-        count = self._args_spec.num_leaves + self._kwargs_spec.num_leaves
-        if params is True and args and count == self._args_spec.num_leaves:
-            return self._of(cotangents, None)
-        flags = [params] * self._count if isinstance(params, bool) else [*params]
-        return self._of(cotangents, flags + [args] * count)
-
-
-def param_labels(spec: ParamSpec, order: tuple[str, ...] | None) -> list[str]:
-    """What to call parameters in an error."""
-    if order is None:
-        return ["theta"]
-    return [f"params[{name!r}]" for name in spec.names]
 
 
 class Net(abc.ABC):
@@ -463,7 +104,7 @@ class Net(abc.ABC):
         conduct = self._conduct
         if conduct.asks:
             return self._recorded(params, args, kwargs, constants)[0]
-        inputs = _Inputs(self.spec, params, args, kwargs)
+        inputs = Inputs(self.spec, params, args, kwargs)
         leaves = given = inputs.leaves
         copies = conduct.copies
         if copies:
@@ -560,7 +201,7 @@ class Net(abc.ABC):
 
         With ``has_aux`` what the formula gives beside the output is the third.
         """
-        inputs = _Inputs(self.spec, params, args, kwargs)
+        inputs = Inputs(self.spec, params, args, kwargs)
         out_spec, aux = inputs.args_spec, None
 
         def flat(stand_ins: list[Any]) -> list[Any]:
@@ -694,7 +335,7 @@ class Net(abc.ABC):
             if all(name in state_dict for name in own):
                 return own
             names = [*state_dict]
-            if _numbered(names) is not None and _numbered(names) == _numbered(own):
+            if numbered(names) is not None and numbered(names) == numbered(own):
                 return names
         elif len(names) == len(own) and all(name in state_dict for name in names):
             return names
@@ -703,52 +344,4 @@ class Net(abc.ABC):
             f"parameters {list(own)}, asked for as {list(names)}; they must have the "
             "same names, or be numbered alike. Which is which can be told: "
             "names=[...], a name in the state dict for each of net.spec.names"
-        )
-
-
-def _numbered(names: Sequence[str]) -> list[tuple[int, str]] | None:
-    """Names such as ``"2.weight"`` with the numbers replaced by their ranks.
-
-    None where there are others, or the numbers do not go up.
-    """
-    parts = [name.partition(".") for name in names]
-    if not all(number.isdigit() for number, _, _ in parts):
-        return None
-    numbers = [int(number) for number, _, _ in parts]
-    ranks = {number: rank for rank, number in enumerate(dict.fromkeys(numbers))}
-    if numbers != sorted(numbers):
-        return None
-    return [(ranks[n], rest) for n, (_, _, rest) in zip(numbers, parts, strict=True)]
-
-
-def check_tensor(name: str, value: Any, dtype: str) -> None:
-    """Refuse what is no tensor, or of another dtype."""
-    if not isinstance(value, Tensor):
-        raise TypeError(
-            f"{name} must be a paddle.Tensor, got {type(value).__name__}; convert it "
-            f"with paddle.to_tensor({name}, dtype={dtype!r})"
-        )
-    if not same_dtype(value.dtype, DTYPES[dtype]):
-        raise TypeError(
-            f"{name} is {dtype_name(value.dtype)}, the net computes in {dtype}; "
-            f"convert it with {name}.astype({dtype!r}), or make the net with "
-            f"dtype={dtype_name(value.dtype)!r}"
-        )
-
-
-def check_width(x: Tensor, width: int) -> None:
-    """Refuse an input of another number of features."""
-    if x.shape[-1:] != (width,):
-        raise ValueError(
-            f"x has shape {list(x.shape)}, the net needs [n, {width}]: {width} "
-            "features in the last dimension, the batch before it"
-        )
-
-
-def check_place(name: str, place: Any, expected: Any) -> None:
-    """Refuse a tensor on another device than the parameters."""
-    if str(place) != str(expected):
-        raise ValueError(
-            f"{name} is on {place}, the parameters are on {expected}; move one of "
-            f"them, for example {name}.to({str(expected)!r})"
         )

@@ -11,25 +11,10 @@ from typing import Any, TypeAlias, Union
 import paddle
 from paddle import Tensor
 
+from ..paddle_side.dtypes import dtype_name
+
 Params: TypeAlias = Union[Mapping[str, Tensor], Tensor]  # noqa: UP007
 """What every net takes as ``params``: ``{name: tensor}``, or the flat 1-D ``theta``."""
-
-DTYPES = {
-    "float16": paddle.float16,
-    "bfloat16": paddle.bfloat16,
-    "float32": paddle.float32,
-    "float64": paddle.float64,
-}
-
-
-def dtype_name(dtype: paddle.dtype) -> str:
-    """``paddle.float32`` as ``"float32"``."""
-    return str(dtype).removeprefix("paddle.")
-
-
-def same_dtype(a: paddle.dtype, b: paddle.dtype) -> bool:
-    """Whether two dtypes are one; the identity, which mostly decides, is faster."""
-    return a is b or bool(a == b)
 
 
 @dataclass(frozen=True)

@@ -15,81 +15,13 @@ from collections.abc import (
     Iterable,
     Iterator,
     Mapping,
-    MutableMapping,
-    MutableSequence,
 )
 from typing import Any
 
-import numpy as np
 import paddle
 from paddle import Tensor
 
-Slot = tuple[Any, Any]
-"""A container, and the key or index under which it holds a tensor."""
-
-_ATOMS = (str, bytes, int, float, complex, type, types.ModuleType, types.CodeType)
-
-
-class Mark:
-    """Stands where a tensor of this name belongs."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __deepcopy__(self, memo: Any) -> Mark:
-        return self
-
-
-class _Cell:
-    """What a function closes over, as a container of one."""
-
-    def __init__(self, cell: types.CellType) -> None:
-        self._cell = cell
-
-    def __setitem__(self, key: int, value: Any) -> None:
-        self._cell.cell_contents = value
-
-    def __getitem__(self, key: int) -> Any:
-        return self._cell.cell_contents
-
-
-class _Slotted:
-    """The attributes of an object of a class with ``__slots__``."""
-
-    def __init__(self, owner: Any) -> None:
-        self._owner = owner
-
-    def __setitem__(self, name: str, value: Any) -> None:
-        setattr(self._owner, name, value)
-
-    def __getitem__(self, name: str) -> Any:
-        return getattr(self._owner, name)
-
-
-class _Parts:
-    """The parts of a tuple that stands in a container, where another takes its place.
-
-    Attributes:
-        place: the container, and its key or index.
-    """
-
-    def __init__(self, *place: Any) -> None:
-        self.place = place
-
-    def __setitem__(self, index: int, value: Any) -> None:
-        container, key = self.place
-        kind, parts = type(container[key]), [*container[key]]
-        parts[index] = value
-        container[key] = kind(parts) if kind is tuple else kind._make(parts)
-
-    def __getitem__(self, index: int) -> Any:
-        container, key = self.place
-        return container[key][index]
-
-
-MutableMapping.register(_Slotted)
-MutableSequence.register(_Cell)
-MutableSequence.register(_Parts)
+from .slots import ATOMS, Mark, held_by, is_bound, places_of, slots_of, takes, walk
 
 
 class Shell:
@@ -133,7 +65,7 @@ class Shell:
 
     def attributes(self) -> dict[tuple[str, str], Any]:
         """All attributes of the layer and those in it, by layer and name, but slots."""
-        slots = [place for slot in self._every for place in _places_of(*slot)]
+        slots = [place for slot in self._every for place in places_of(*slot)]
         own = {(id(container), key) for container, key in slots}
         holders = {id(container) for container, _ in slots}
         return {
@@ -165,13 +97,6 @@ class Shell:
                 delattr(layers[path], name)
 
 
-def _places_of(container: Any, key: Any) -> Iterator[Slot]:
-    """A slot, and where the tuples stand that it is in."""
-    yield container, key
-    if isinstance(container, _Parts):
-        yield from _places_of(*container.place)
-
-
 _ABSENT = object()
 _PADDLES = frozenset(vars(paddle.nn.Layer()))
 """Attributes that every layer has, which are Paddle's to change."""
@@ -201,7 +126,7 @@ def _is_same(value: Any, before: Any) -> bool:
     kind = type(before)
     if type(value) is not kind:
         return False
-    if kind in (*_ATOMS, set):
+    if kind in (*ATOMS, set):
         return bool(value == before)
     if kind is dict:
         return [*value] == [*before] and all(
@@ -254,101 +179,8 @@ def _own(value: Tensor) -> Tensor:
     return (value.detach() if value.is_leaf else value).clone()
 
 
-def slots_of(layer: paddle.nn.Layer) -> dict[str, list[Slot]]:
-    """Where the marks of :func:`copied` stand."""
-    found: dict[str, list[Slot]] = {}
-    for path, container, key, value in _walk(layer, type(layer).__name__):
-        if not isinstance(value, Mark):
-            continue
-        if not _takes(container):
-            raise TypeError(
-                f"{type(layer).__name__} holds the parameter or buffer {value.name!r} "
-                f"in a {type(container).__name__} ({path}), where stateless can't "
-                "replace it; keep it in an attribute, a list or a dict instead"
-            )
-        found.setdefault(value.name, []).append((container, key))
-    return found
-
-
-Visit = tuple[str, Any, Any, Any]
-"""A path to print, a container, a key of it, and what stands there."""
-
-
-def _walk(root: Any, name: str) -> Iterator[Visit]:
-    """Everything that Python's objects below the root hold, each object once.
-
-    A tuple comes once for each of its places.
-    """
-    seen: set[int] = set()
-    pending: list[tuple[str, Any, Slot | None]] = [(name, root, None)]
-    while pending:
-        path, owner, place = pending.pop()
-        if id(owner) in seen or isinstance(owner, _ATOMS) or owner is None:
-            continue
-        is_tuple = type(owner) is tuple or (
-            hasattr(owner, "_make") and not hasattr(owner, "__dict__")
-        )
-        if not is_tuple:
-            seen.add(id(owner))
-        for where, container, key, value in _held_by(path, owner):
-            if is_tuple and place is not None and _takes(place[0]):
-                container = _Parts(*place)
-            yield where, container, key, value
-            if _takes(container):
-                value = container[key]  # which may have been replaced meanwhile
-            if not isinstance(value, Tensor | Mark):
-                pending.append((where, value, (container, key)))
-
-
-def _takes(container: Any) -> bool:
-    """Whether something else can be put in it."""
-    return isinstance(container, MutableMapping | MutableSequence)
-
-
-def _held_by(path: str, owner: Any) -> Iterator[Visit]:
-    if isinstance(owner, Mapping):
-        for i, (key, value) in enumerate(list(owner.items())):
-            yield f"{path}[{key!r}]", owner, key, value
-            if isinstance(key, Tensor | Mark):
-                yield f"key {i} of {path}", owner.keys(), i, key
-    elif isinstance(owner, np.ndarray) and owner.dtype == object:
-        for i, value in enumerate(owner.flat):
-            yield f"{path}.flat[{i}]", owner, i, value
-    elif isinstance(owner, list | tuple | set | frozenset | MutableSequence):
-        for i, value in enumerate(list(owner)):
-            yield f"{path}[{i}]", owner, i, value
-    elif isinstance(owner, types.FunctionType):
-        names = owner.__code__.co_freevars
-        for name, cell in zip(names, owner.__closure__ or (), strict=True):
-            if _is_bound(cell):
-                yield f"{path} closing over {name}", _Cell(cell), 0, cell.cell_contents
-        for i, value in enumerate(owner.__defaults__ or ()):
-            yield f"{path} default {i}", owner.__defaults__, i, value
-        for name, value in (owner.__kwdefaults__ or {}).items():
-            yield f"{path} default {name}", owner.__kwdefaults__, name, value
-    elif isinstance(owner, types.MethodType):
-        yield f"{path}.__self__", (), 0, owner.__self__
-    elif isinstance(owner, functools.partial):
-        yield f"{path}.func", (), 0, owner.func
-        for i, value in enumerate(owner.args):
-            yield f"{path}.args[{i}]", owner.args, i, value
-        for name, value in owner.keywords.items():
-            yield f"{path}.keywords[{name!r}]", owner.keywords, name, value
-    elif not isinstance(owner, Tensor | types.BuiltinFunctionType):
-        held = getattr(owner, "__dict__", None)
-        if isinstance(held, dict):
-            for name, value in list(held.items()):
-                yield f"{path}.{name}", held, name, value
-        for kind in type(owner).__mro__:
-            names = vars(kind).get("__slots__", ())
-            for name in (names,) if isinstance(names, str) else names:
-                if name not in ("__dict__", "__weakref__") and hasattr(owner, name):
-                    value = getattr(owner, name)
-                    yield f"{path}.{name}", _Slotted(owner), name, value
-
-
 def _tensors_in(layer: paddle.nn.Layer) -> Iterator[Tensor]:
-    for _, _, _, value in _walk(layer, ""):
+    for _, _, _, value in walk(layer, ""):
         if isinstance(value, Tensor):
             yield value
 
@@ -356,13 +188,13 @@ def _tensors_in(layer: paddle.nn.Layer) -> Iterator[Tensor]:
 def _rebind(root: Any, memo: dict[int, Any]) -> None:
     """Functions that close over originals, replaced by some that close over copies."""
     made: dict[int, Any] = {}
-    for path, container, key, value in _walk(root, type(root).__name__):
+    for path, container, key, value in walk(root, type(root).__name__):
         if not isinstance(value, types.FunctionType | functools.partial):
             continue
         new = _rebound(value, memo, made)
         if new is value:
             continue
-        if not _takes(container):
+        if not takes(container):
             raise TypeError(
                 f"{type(root).__name__} holds a function that closes over part of it "
                 f"in a {type(container).__name__} ({path}), where stateless can't "
@@ -385,7 +217,7 @@ def _rebound(value: Any, memo: dict[int, Any], made: dict[int, Any]) -> Any:
 
     if id(value) in made:
         return made[id(value)]
-    held = [visit[3] for visit in _held_by("", value)]
+    held = [visit[3] for visit in held_by("", value)]
     if isinstance(value, functools.partial):
         parts = [*map(of, held)]
         if all(a is b for a, b in zip(parts, held, strict=True)):
@@ -413,7 +245,7 @@ def _rebound(value: Any, memo: dict[int, Any], made: dict[int, Any]) -> Any:
         return value
     rest = iter(parts)
     for cell, new_cell in zip(cells, new_cells, strict=True):
-        if _is_bound(cell):
+        if is_bound(cell):
             new_cell.cell_contents = next(rest)
     if value.__defaults__:
         new.__defaults__ = tuple(next(rest) for _ in value.__defaults__)
@@ -426,18 +258,10 @@ def _is_copied(part: Any, memo: dict[int, Any]) -> bool:
     """Whether it is, or holds, any of what was copied, or a mark."""
 
     def is_one(value: Any) -> bool:
-        known = id(value) in memo and not isinstance(value, _ATOMS)
+        known = id(value) in memo and not isinstance(value, ATOMS)
         return known or isinstance(value, Mark)
 
-    return is_one(part) or any(is_one(value) for _, _, _, value in _walk(part, ""))
-
-
-def _is_bound(cell: types.CellType) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018
-    except ValueError:
-        return False
-    return True
+    return is_one(part) or any(is_one(value) for _, _, _, value in walk(part, ""))
 
 
 def _refuse_globals(layer: paddle.nn.Layer, tensors: Mapping[str, Tensor]) -> None:
@@ -452,7 +276,7 @@ def _refuse_globals(layer: paddle.nn.Layer, tensors: Mapping[str, Tensor]) -> No
     ]
     functions += [
         (path, value)
-        for path, _, _, value in _walk(layer, type(layer).__name__)
+        for path, _, _, value in walk(layer, type(layer).__name__)
         if isinstance(value, types.FunctionType)
     ]
     for path, function in functions:

@@ -14,16 +14,16 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from ..transforms.vjp import Tree
-from .chain import Chain, chain_of
-from ..transforms.conduct import Conduct, differ, versions
-from .description import Description
 from ..paddle_side.partial_gradients import node_of
+from ..paddle_side.random_state import checked_seed, drawing_from
+from ..transforms.conduct import Conduct, differ, versions
+from ..transforms.tree import Tree
+from .chain import Chain, chain_of
+from .description import Description
 from .net import Net
 from .params import Params, ParamSpec
-from ..paddle_side.random_state import checked_seed, drawing_from
-from .shell import Shell, copied
 from .selection import Wrt, items_of, selected
+from .shell import Shell, copied
 
 RESERVED = frozenset({"buffers", "seed"})
 """Keyword arguments of every stateless net, not passed on to its layer."""

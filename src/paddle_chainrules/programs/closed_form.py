@@ -3,12 +3,13 @@
 An eager call costs by the operator, not by the flop, at the sizes of small nets. This
 is the one module that uses ``paddle._C_ops``, which skips the Python layers of
 ``paddle.nn``, and the one that knows the derivative of each layer, which skips the
-recorded graph. Everything here has a public twin, :mod:`..transforms.vjp` on ``paddle.grad``,
-which is used where an operator is missing or gives something else.
+recorded graph. Everything here has a public twin, recorded and differentiated by
+``paddle.grad``, which is used where an operator is missing or gives something else.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, NamedTuple
@@ -16,8 +17,8 @@ from typing import Any, NamedTuple
 import paddle
 from paddle import Tensor
 
-from .activations import ACTIVATIONS
 from ..paddle_side.grad_mode import grad_mode
+from .activations import ACTIVATIONS
 
 ops: Any = getattr(paddle, "_C_ops", None)
 
@@ -168,3 +169,15 @@ def reverse(
         if i > last:
             d = back(tape[i - 1][1], h, h_bar)
     return grads, h_bar if args else None
+
+
+def as_rows(x: Tensor) -> Tensor:
+    """All leading dimensions as one, in which there may be no sample."""
+    if x.ndim == 2:
+        return x
+    return x.reshape([math.prod(x.shape[:-1]), x.shape[-1]])
+
+
+def with_leading_of(x: Tensor, rows: Tensor) -> Tensor:
+    """Rows with the leading dimensions of x: the way back from :func:`as_rows`."""
+    return rows if x.ndim == 2 else rows.reshape([*x.shape[:-1], rows.shape[-1]])

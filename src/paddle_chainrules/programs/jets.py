@@ -18,8 +18,8 @@ from functools import cache
 import paddle
 from paddle import Tensor
 
-from .closed_form import Weights
 from .activation_derivatives import Derivatives
+from .closed_form import Weights
 
 MultiIndex = tuple[int, ...]
 

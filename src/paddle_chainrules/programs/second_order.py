@@ -15,7 +15,6 @@ Derivatives", 2nd edition, SIAM 2008, chapters 3 and 13.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -23,61 +22,15 @@ import paddle
 from paddle import Tensor
 from paddle.autograd import PyLayer
 
-from .blocks import Grads, blocks, gather
-from ..nets.chain import as_rows, with_leading_of
-from .closed_form import Weights, weights_of
-from .activation_derivatives import Derivatives
-from .jets import MultiIndex
 from ..paddle_side.watch import ask_for
-
-CARRIED_ORDER = 2
-"""The highest order that a plan can have."""
+from .activation_derivatives import Derivatives
+from .blocks import Grads, blocks, gather
+from .closed_form import Weights, as_rows, weights_of, with_leading_of
+from .second_order_plans import Plan
 
 Carried = list[Tensor | None]
 """The value, first derivatives and sums of second ones that a plan names, or their
 cotangents: [n, width] each, None where it is zero or not needed."""
-
-
-class Plan(NamedTuple):
-    """What is carried, in this order: the value, first derivatives, second ones."""
-
-    directions: tuple[int, ...]
-    """The inputs to differentiate by."""
-    seconds: tuple[tuple[tuple[int, int], ...], ...]
-    """Of each sum of second derivatives its terms, as pairs of carried first ones."""
-    outputs: tuple[int, ...]
-    """Which of all these are asked for."""
-
-    @property
-    def order(self) -> int:
-        """The highest one of the derivatives."""
-        return 2 if self.seconds else min(1, len(self.directions))
-
-
-@cache
-def laplacian_plan(width: int) -> Plan:
-    """The sum of the second derivatives by each of the inputs."""
-    squares = tuple((i, i) for i in range(1, width + 1))
-    return Plan(tuple(range(width)), (squares,), (width + 1,))
-
-
-@cache
-def plan_of(indices: tuple[MultiIndex, ...]) -> Plan:
-    """Derivatives of order 0 to 2, each index once."""
-    inputs = [[i for i, m in enumerate(index) for _ in range(m)] for index in indices]
-    directions = sorted({i for used in inputs for i in used})
-    place = {i: k for k, i in enumerate(directions, start=1)}
-    seconds = [(place[used[0]], place[used[1]]) for used in inputs if len(used) == 2]
-    outputs = [
-        0
-        if not used
-        else place[used[0]]
-        if len(used) == 1
-        else 1 + len(directions) + seconds.index((place[used[0]], place[used[1]]))
-        for used in inputs
-    ]
-    terms = tuple((pair,) for pair in seconds)
-    return Plan(tuple(directions), terms, tuple(outputs))
 
 
 class Step(NamedTuple):

@@ -8,8 +8,7 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-REFUSED_WRITE = "IsLeafTensor"
-"""What Paddle's error says where a leaf of the graph would be written into."""
+from ..paddle_side.rules.in_place import REFUSED_WRITE
 
 
 class Conduct:

@@ -13,17 +13,22 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from .conduct import Conduct, copied, flags, is_refused_write, versions
+from ..paddle_side.dtypes import same_dtype
 from ..paddle_side.engine import gradients
 from ..paddle_side.grad_mode import grad_mode
-from ..paddle_side.partial_gradients import Graph, leaves_behind, second_order_fault, survey
-from ..paddle_side.rules.in_place import refuse_other_uses
 from ..paddle_side.kernel_errors import refused_later
-from ..paddle_side.rules.operators import Watch
-from ..nets.params import same_dtype
+from ..paddle_side.partial_gradients import (
+    Graph,
+    leaves_behind,
+    second_order_fault,
+    survey,
+)
 from ..paddle_side.row_sparse import RowSparse, dense
+from ..paddle_side.rules.in_place import refuse_other_uses
+from ..paddle_side.rules.operators import Watch
 from ..paddle_side.watch import as_leaf, watched
 from ..paddle_side.write_counts import writes_counted
+from .conduct import Conduct, copied, flags, is_refused_write, versions
 
 # The common ones first, which are found by identity.
 _DIFFERENTIABLE = (

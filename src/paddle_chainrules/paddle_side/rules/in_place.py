@@ -14,11 +14,13 @@ from typing import Any, NamedTuple
 import paddle
 from paddle import Tensor
 
-from . import every_order as closed
-from ...transforms.conduct import REFUSED_WRITE
-from .formulas import spread_to, where_traced
 from ..partial_gradients import consumers, node_of
 from ..watch import Context, has_view, is_traced
+from . import every_order as closed
+from .formulas import spread_to, where_traced
+
+REFUSED_WRITE = "IsLeafTensor"
+"""What Paddle's error says where a leaf of the graph would be written into."""
 
 
 def _nodes(*names: str) -> frozenset[str]:

@@ -14,8 +14,8 @@ from typing import Any
 import paddle
 
 from ..places import Pair, Places
-from .table import DEEP_METHODS, DEEP_RULES, FUNCTIONS, IN_PLACE, METHODS, RULES, Rule
 from ..watch import Context, Watch, recordings
+from .table import DEEP_METHODS, DEEP_RULES, FUNCTIONS, IN_PLACE, METHODS, RULES, Rule
 
 __all__ = ["Watch"]
 

@@ -17,14 +17,12 @@ import paddle
 from paddle import Tensor
 from paddle.distributed.fleet.utils import recompute
 
-from . import every_order as closed
-from . import formulas
-from . import in_place
-from . import norms
-from .convolution import convolution, transposed_convolution
-from .formulas import by_formula, refused, where_traced
 from ..random_state import in_turn
 from ..watch import Context, as_leaf, is_traced
+from . import every_order as closed
+from . import formulas, in_place, losses, norms
+from .convolution import convolution, transposed_convolution
+from .formulas import by_formula, refused, where_traced
 
 Rule = Callable[..., Any]
 
@@ -310,7 +308,7 @@ RULES: dict[str, Rule] = {
     "masked_fill_": in_place.in_place(formulas.masked_fill, 2),
     "index_put_": in_place.in_place(in_place.index_put, 2),
     "assign_out_": in_place.assign_out,
-    "cross_entropy_with_softmax": formulas.soft_cross_entropy,
+    "cross_entropy_with_softmax": losses.soft_cross_entropy,
     # There is none of some argument.
     "lerp": where_traced(formulas.lerp, 2),
     "clip": where_traced(formulas.clip, 1, 2, checked=True),
@@ -318,14 +316,14 @@ RULES: dict[str, Rule] = {
     "diag_embed": where_traced(formulas.diag_embed, 0),
     "fill_diagonal_tensor": where_traced(formulas.fill_diagonal, 1),
     "fill_diagonal_tensor_": in_place.in_place(formulas.fill_diagonal, 1),
-    "label_smooth": where_traced(formulas.label_smooth, 1),
-    "bce_loss": where_traced(formulas.binary_cross_entropy, 1),
+    "label_smooth": where_traced(losses.label_smooth, 1),
+    "bce_loss": where_traced(losses.binary_cross_entropy, 1),
     "sigmoid_cross_entropy_with_logits": where_traced(
-        formulas.cross_entropy_with_logits, 1, 2
+        losses.cross_entropy_with_logits, 1, 2
     ),
-    "kldiv_loss": where_traced(formulas.kl_divergence, 1),
-    "nll_loss": where_traced(formulas.nll_loss, 0, 2),
-    "fused_softmax_mask": where_traced(formulas.masked_softmax, 1),
+    "kldiv_loss": where_traced(losses.kl_divergence, 1),
+    "nll_loss": where_traced(losses.nll_loss, 0, 2),
+    "fused_softmax_mask": where_traced(losses.masked_softmax, 1),
     "gammaincc": refused("gammaincc", 0),
     "roi_align": refused("roi_align", 1),
     **{name: refused(name) for name in ("lstsq", "eigvals", "nextafter", "unique")},
@@ -341,9 +339,9 @@ IN_PLACE = {
 
 FUNCTIONS: dict[Any, Rule] = {
     paddle.nn.functional.pad: formulas.pad,
-    paddle.nn.functional.gaussian_nll_loss: formulas.gaussian_nll_loss,
+    paddle.nn.functional.gaussian_nll_loss: losses.gaussian_nll_loss,
     paddle.nn.functional.softmax_with_cross_entropy: (
-        formulas.softmax_with_cross_entropy
+        losses.softmax_with_cross_entropy
     ),
     paddle.linalg.householder_product: refused("householder_product"),
     recompute: formulas.recompute,

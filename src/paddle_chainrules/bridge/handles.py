@@ -1,0 +1,225 @@
+"""Nets as Julia holds them: a handle per net, one call per crossing."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import paddle
+from paddle import Tensor
+
+from ..nets.derivatives import along, derivatives_of, partial_derivatives
+from ..nets.derived import VJP, Derivative, What
+from ..nets.fcnet import FCNet
+from ..nets.files import load_params, save_params
+from ..nets.net import Net
+from ..nets.params import Params
+from ..nets.selection import selected
+from ..nets.stateless import StatelessLayer, stateless
+from ..programs.activations import ACTIVATIONS, Activation
+from ..programs.closed_form import Weights, weights_of
+from ..programs.second_order_plans import CARRIED_ORDER, laplacian_plan, plan_of
+from .bound import Bound, Pushforward, Recorded
+from .bound_chains import Carried, Closed, Formula
+from .julia_lock import start_turns as start_turns
+from .nesting import Nesting
+from .retained_bytes import Meter
+
+
+class Handle:
+    """A net as Julia holds it: what it needs to know, and its entry points."""
+
+    def __init__(self, net: Net, label: str, features: int = 0) -> None:
+        self.net = net
+        self.label = label
+        self.features = features
+        self.meter = Meter()
+        self.activation = "" if net.chain is None else net.chain.activation
+        self.names = net.spec.names
+        self.shapes = net.spec.shapes
+        self.dtypes = net.spec.dtypes
+
+    @property
+    def facts(self) -> str:
+        """All of that as one string, which costs Julia no conversion to compile.
+
+        Label, features, activation of a chain or nothing, then name, dtype and shape of
+        each parameter, with U+001F between.
+        """
+        facts = [self.label, str(self.features), self.activation]
+        for name, dtype, shape in zip(
+            self.names, self.dtypes, self.shapes, strict=True
+        ):
+            facts += [name, dtype, ",".join(map(str, shape))]
+        return "\x1f".join(facts)
+
+    def bind(self, flat: bool, tensors: tuple[Tensor, ...]) -> Bound:
+        """The net at parameters: theta if flat, else one tensor each.
+
+        The tensors are kept, not copied: a change in their memory is seen.
+        """
+        if self.net.chain is not None:
+            return Closed(self.net.chain, self._weights(flat, tensors))
+        return Recorded(self.net, self._params(flat, tensors), self.meter)
+
+    def bind_and(self, entry: str, flat: bool, *tensors: Tensor) -> tuple[Any, ...]:
+        """``(forward, pullback, result of the one named entry)`` in one crossing."""
+        count = 1 if flat else len(self.names)
+        bound = self.bind(flat, tensors[:count])
+        result = getattr(bound, entry)(*tensors[count:])
+        return bound.forward, bound.pullback, result
+
+    def init(self, seed: int) -> tuple[Tensor, ...] | None:
+        """Fresh parameters, for a net that draws its own."""
+        if isinstance(self.net, FCNet):
+            return tuple(self.net.init(seed).values())
+        return None
+
+    def operator(self, what: What) -> Operator:
+        """A handle of a derivative of this net.
+
+        ``"laplacian"``, multi-indices, ``"jvp"`` with the direction as second input, or
+        ``"pushforward"`` with the tangents of input and parameters as further inputs
+        and value and derivative as the result.
+        """
+        return Operator(self, what)
+
+    def called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Called:
+        """A handle of this net with nested arguments, whose leaves come in a row.
+
+        Both are nested as the arguments are, with the positions of their leaves.
+        """
+        return Called(self, Nesting(args, kwargs))
+
+    def vjp(self) -> Handle:
+        """A handle of the gradients of this net: :class:`VJP`."""
+        return Handle(VJP(self.net), f"vjp of {self.label}")
+
+    def in_mode(self, training: bool) -> Handle:
+        """A handle of this net in training or evaluation mode."""
+        net = self.net
+        if not isinstance(net, StatelessLayer) or net.training == training:
+            return self
+        return of_layer(net.in_mode(training), self.label)
+
+    def save(self, path: str, flat: bool, *tensors: Tensor) -> None:
+        """Write parameters to a file: :func:`save_params`."""
+        save_params(path, self.net.spec.as_dict(self._params(flat, tensors)))
+
+    def load(self, path: str) -> tuple[Tensor, ...]:
+        """Read parameters from a file: :func:`load_params`."""
+        return tuple(load_params(path, self.net).values())
+
+    def state(self) -> tuple[str, tuple[Tensor, ...], bool] | None:
+        """Names of the buffers, with U+001F between, copies of them, and the mode.
+
+        None for a net that is no layer.
+        """
+        if not isinstance(self.net, StatelessLayer):
+            return None
+        held = self.net.buffers
+        copies = tuple(value.clone() for value in held.values())
+        return "\x1f".join(held), copies, self.net.training
+
+    def _params(self, flat: bool, tensors: tuple[Tensor, ...]) -> Params:
+        """What the net takes: theta, or a dict."""
+        return tensors[0] if flat else self.net.spec.named(tensors)
+
+    def _weights(self, flat: bool, tensors: tuple[Tensor, ...]) -> Weights:
+        """The same in pairs, as views within theta."""
+        if not flat:
+            return weights_of(tensors)
+        views, start = [], 0
+        for shape, size in zip(self.shapes, self.net.spec.sizes, strict=True):
+            views.append(tensors[0][start : start + size].reshape(shape))
+            start += size
+        return weights_of(views)
+
+
+class Called(Handle):
+    """A net whose arguments are nested, which Julia holds as a net of its own."""
+
+    def __init__(self, of: Handle, nesting: Nesting) -> None:
+        super().__init__(of.net, of.label)
+        self.activation = ""  # not in closed form
+        self.nesting = nesting
+
+    def bind(self, flat: bool, tensors: tuple[Tensor, ...]) -> Bound:
+        params = self._params(flat, tensors)
+        return Recorded(self.net, params, self.meter, self.nesting)
+
+
+class Operator(Handle):
+    """A derivative of a net, which Julia holds as a net of its own."""
+
+    def __init__(self, of: Handle, what: What) -> None:
+        features = 0 if what in ("jvp", "pushforward") else of.features
+        super().__init__(of.net, f"{what} of {of.label}", features)
+        self.what = what
+
+    def called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Called:
+        raise TypeError(
+            "derivatives by the input are those of one array; give x alone, not nested "
+            "and without keyword arguments"
+        )
+
+    def vjp(self) -> Handle:
+        return Handle(VJP(Derivative(self.net, self.what)), f"vjp of {self.label}")
+
+    def bind(self, flat: bool, tensors: tuple[Tensor, ...]) -> Bound:
+        if self.what == "pushforward":
+            return Pushforward(self.net, partial(self._params, flat), tensors)
+        derivatives = derivatives_of(self.net)
+        weights = self._weights(flat, tensors)
+        if self.what == "laplacian":
+            return Carried(laplacian_plan(weights[0][0].shape[0]), derivatives, weights)
+        if self.what == "jvp":
+            return Formula(
+                lambda w, x, v: [along(derivatives, w, x, v)], weights, self.meter
+            )
+        several = isinstance(self.what[0], tuple)
+        indices: Any = self.what if several else (self.what,)
+        if max(map(sum, indices)) <= CARRIED_ORDER:
+            return Carried(plan_of(indices), derivatives, weights, several)
+        return Formula(
+            lambda w, x: partial_derivatives(derivatives, w, x, indices),
+            weights,
+            self.meter,
+            several,
+        )
+
+
+def chosen(names: tuple[str, ...], patterns: tuple[str, ...]) -> tuple[bool, ...]:
+    """Which names are meant by names and patterns."""
+    found = {n for pattern in patterns for n in selected(pattern, names, "freeze")}
+    return tuple(name in found for name in names)
+
+
+def activations() -> str:
+    """Names of the built-in activations, with commas between."""
+    return ",".join(sorted(ACTIVATIONS))
+
+
+def fcnet(
+    sizes: tuple[int, ...], activation: str | Activation, dtype: str, seed: int
+) -> tuple[Handle, tuple[Tensor, ...]]:
+    """A handle of an :class:`FCNet`, and its initial parameters."""
+    net = FCNet(sizes, activation, dtype)
+    name = activation if isinstance(activation, str) else "custom activation"
+    widths = " => ".join(str(n) for n in net.sizes)
+    handle = Handle(net, f"FCNet({widths}, {name}, {dtype})", net.sizes[0])
+    return handle, tuple(net.init(seed).values())
+
+
+def layer(
+    module: paddle.nn.Layer, frozen: tuple[str, ...] = ()
+) -> tuple[Handle, tuple[Tensor, ...]]:
+    """A handle of any layer, and copies of its parameters but the frozen ones."""
+    net, params, _ = stateless(module, frozen)
+    return of_layer(net, type(module).__name__), tuple(params.values())
+
+
+def of_layer(net: StatelessLayer, label: str) -> Handle:
+    """A handle of a stateless layer."""
+    features = 0 if net.chain is None else net.spec.shapes[0][0]
+    return Handle(net, label, features)

@@ -1,0 +1,40 @@
+"""Nested arguments of a net, whose leaves cross in a row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from paddle import Tensor
+
+from ..nets.stateless import RESERVED
+from ..transforms.tree import flatten_tree
+from .julia_lock import start_turns as start_turns
+
+
+class Nesting:
+    """From leaves in a row to arguments and keyword arguments, and back."""
+
+    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._order, self._spec = flatten_tree((args, kwargs))
+        differentiated = {n: v for n, v in kwargs.items() if n not in RESERVED}
+        self._back, _ = flatten_tree((args, differentiated))
+
+    @property
+    def count(self) -> int:
+        """Of the leaves that have gradients."""
+        return len(self._back)
+
+    def arguments(
+        self, leaves: Sequence[Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        tree: Any = self._spec.unflatten([leaves[i] for i in self._order])
+        args, kwargs = tree
+        return args, kwargs
+
+    def in_a_row(self, grads: Sequence[Tensor | None]) -> list[Tensor | None]:
+        """Gradients of the arguments' leaves, None for buffers and seed."""
+        row: list[Tensor | None] = [None] * len(self._order)
+        for i, grad in zip(self._back, grads, strict=True):
+            row[i] = grad
+        return row

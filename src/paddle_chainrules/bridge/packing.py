@@ -1,0 +1,47 @@
+"""Outputs, gradients and what is asked for, as they cross to Julia and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from paddle import Tensor
+
+from ..transforms.tree import flatten_tree
+from .julia_lock import start_turns as start_turns
+
+Packed = Any
+"""An output for Julia: a tensor, or ``(structure, leaf, ...)`` for anything else, where
+the structure has None for each leaf, and leaves may be no tensors."""
+
+
+Flags = bool | tuple[bool, ...]
+"""For all parameters, or for each."""
+
+
+Back = Callable[..., tuple[Any, ...]]
+"""``back(params, args, last, cotangent or None, ...)``, one cotangent per output leaf:
+gradients of the parameters in order (one for theta) and of the inputs, None where there
+is none or where the flags ``params`` and the Boolean ``args`` do not ask for it. With
+``last`` what is kept for the way back is let go of; a later call makes it anew."""
+
+
+def one_or_all(found: list[Tensor], several: bool) -> Packed:
+    return pack(tuple(found)) if several else plain(found[0])
+
+
+def pack(output: Any) -> Packed:
+    if isinstance(output, Tensor):
+        return plain(output)
+    leaves, spec = flatten_tree(output)
+    packed = (plain(leaf) if isinstance(leaf, Tensor) else leaf for leaf in leaves)
+    return (spec.unflatten([None] * len(leaves)), *packed)
+
+
+def plain(tensor: Tensor | None) -> Tensor | None:
+    """Off the graph and contiguous, as Julia reads it."""
+    if tensor is None:
+        return None
+    if not tensor.stop_gradient:
+        tensor = tensor.detach()
+    return tensor if tensor.is_contiguous() else tensor.contiguous()

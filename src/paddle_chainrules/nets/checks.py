@@ -1,0 +1,42 @@
+"""Refusals of tensors that do not fit a net, in the caller's terms."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from paddle import Tensor
+
+from ..paddle_side.dtypes import DTYPES, dtype_name, same_dtype
+
+
+def check_tensor(name: str, value: Any, dtype: str) -> None:
+    """Refuse what is no tensor, or of another dtype."""
+    if not isinstance(value, Tensor):
+        raise TypeError(
+            f"{name} must be a paddle.Tensor, got {type(value).__name__}; convert it "
+            f"with paddle.to_tensor({name}, dtype={dtype!r})"
+        )
+    if not same_dtype(value.dtype, DTYPES[dtype]):
+        raise TypeError(
+            f"{name} is {dtype_name(value.dtype)}, the net computes in {dtype}; "
+            f"convert it with {name}.astype({dtype!r}), or make the net with "
+            f"dtype={dtype_name(value.dtype)!r}"
+        )
+
+
+def check_width(x: Tensor, width: int) -> None:
+    """Refuse an input of another number of features."""
+    if x.shape[-1:] != (width,):
+        raise ValueError(
+            f"x has shape {list(x.shape)}, the net needs [n, {width}]: {width} "
+            "features in the last dimension, the batch before it"
+        )
+
+
+def check_place(name: str, place: Any, expected: Any) -> None:
+    """Refuse a tensor on another device than the parameters."""
+    if str(place) != str(expected):
+        raise ValueError(
+            f"{name} is on {place}, the parameters are on {expected}; move one of "
+            f"them, for example {name}.to({str(expected)!r})"
+        )

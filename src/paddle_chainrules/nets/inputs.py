@@ -1,0 +1,56 @@
+"""What a net is called with, as one row of leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from paddle import Tensor
+
+from ..transforms.tree import flatten_tree
+from .params import Params, ParamSpec
+
+NO_KEYWORDS = flatten_tree({})
+
+
+class Inputs:
+    """What a net is called with, as a row of leaves.
+
+    Attributes:
+        leaves: the checked parameters, or theta, then those of all arguments.
+        order: the names as the caller has them in order; None for theta.
+    """
+
+    def __init__(
+        self,
+        spec: ParamSpec,
+        params: Params,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> None:
+        self._spec = spec
+        given: list[Any]
+        if isinstance(params, Tensor):
+            self.order, given = None, [params]
+        else:
+            values = spec.as_dict(params)
+            self.order, given = tuple(params), [*values.values()]
+            self._whole = values, args, kwargs
+        arg_leaves, self.args_spec = flatten_tree(args)
+        kwarg_leaves, self.kwargs_spec = flatten_tree(kwargs) if kwargs else NO_KEYWORDS
+        self._start = len(given)
+        self._middle = self._start + len(arg_leaves)
+        self.leaves = [*given, *arg_leaves, *kwarg_leaves]
+
+    def with_leaves(self, leaves: Sequence[Any]) -> tuple[dict[str, Any], Any, Any]:
+        """Parameters as a dict, arguments and keyword arguments, of other leaves."""
+        if self.order is None:
+            values = self._spec.unflatten(leaves[0])
+        elif leaves is self.leaves:
+            return self._whole
+        else:
+            values = self._spec.named(leaves[: self._start])
+        args = self.args_spec.unflatten(leaves[self._start : self._middle])
+        if self.kwargs_spec is NO_KEYWORDS[1]:
+            return values, args, {}
+        return values, args, self.kwargs_spec.unflatten(leaves[self._middle :])

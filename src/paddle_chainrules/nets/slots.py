@@ -1,0 +1,193 @@
+"""Where a layer holds tensors: every place that Python lets it keep one."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import (
+    Iterator,
+    Mapping,
+    MutableMapping,
+    MutableSequence,
+)
+from typing import Any
+
+import numpy as np
+import paddle
+from paddle import Tensor
+
+Slot = tuple[Any, Any]
+"""A container, and the key or index under which it holds a tensor."""
+
+
+ATOMS = (str, bytes, int, float, complex, type, types.ModuleType, types.CodeType)
+
+
+class Mark:
+    """Stands where a tensor of this name belongs."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __deepcopy__(self, memo: Any) -> Mark:
+        return self
+
+
+class _Cell:
+    """What a function closes over, as a container of one."""
+
+    def __init__(self, cell: types.CellType) -> None:
+        self._cell = cell
+
+    def __setitem__(self, key: int, value: Any) -> None:
+        self._cell.cell_contents = value
+
+    def __getitem__(self, key: int) -> Any:
+        return self._cell.cell_contents
+
+
+class _Slotted:
+    """The attributes of an object of a class with ``__slots__``."""
+
+    def __init__(self, owner: Any) -> None:
+        self._owner = owner
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        setattr(self._owner, name, value)
+
+    def __getitem__(self, name: str) -> Any:
+        return getattr(self._owner, name)
+
+
+class _Parts:
+    """The parts of a tuple that stands in a container, where another takes its place.
+
+    Attributes:
+        place: the container, and its key or index.
+    """
+
+    def __init__(self, *place: Any) -> None:
+        self.place = place
+
+    def __setitem__(self, index: int, value: Any) -> None:
+        container, key = self.place
+        kind, parts = type(container[key]), [*container[key]]
+        parts[index] = value
+        container[key] = kind(parts) if kind is tuple else kind._make(parts)
+
+    def __getitem__(self, index: int) -> Any:
+        container, key = self.place
+        return container[key][index]
+
+
+MutableMapping.register(_Slotted)
+MutableSequence.register(_Cell)
+MutableSequence.register(_Parts)
+
+
+def places_of(container: Any, key: Any) -> Iterator[Slot]:
+    """A slot, and where the tuples stand that it is in."""
+    yield container, key
+    if isinstance(container, _Parts):
+        yield from places_of(*container.place)
+
+
+Visit = tuple[str, Any, Any, Any]
+"""A path to print, a container, a key of it, and what stands there."""
+
+
+def walk(root: Any, name: str) -> Iterator[Visit]:
+    """Everything that Python's objects below the root hold, each object once.
+
+    A tuple comes once for each of its places.
+    """
+    seen: set[int] = set()
+    pending: list[tuple[str, Any, Slot | None]] = [(name, root, None)]
+    while pending:
+        path, owner, place = pending.pop()
+        if id(owner) in seen or isinstance(owner, ATOMS) or owner is None:
+            continue
+        is_tuple = type(owner) is tuple or (
+            hasattr(owner, "_make") and not hasattr(owner, "__dict__")
+        )
+        if not is_tuple:
+            seen.add(id(owner))
+        for where, container, key, value in held_by(path, owner):
+            if is_tuple and place is not None and takes(place[0]):
+                container = _Parts(*place)
+            yield where, container, key, value
+            if takes(container):
+                value = container[key]  # which may have been replaced meanwhile
+            if not isinstance(value, Tensor | Mark):
+                pending.append((where, value, (container, key)))
+
+
+def takes(container: Any) -> bool:
+    """Whether something else can be put in it."""
+    return isinstance(container, MutableMapping | MutableSequence)
+
+
+def held_by(path: str, owner: Any) -> Iterator[Visit]:
+    if isinstance(owner, Mapping):
+        for i, (key, value) in enumerate(list(owner.items())):
+            yield f"{path}[{key!r}]", owner, key, value
+            if isinstance(key, Tensor | Mark):
+                yield f"key {i} of {path}", owner.keys(), i, key
+    elif isinstance(owner, np.ndarray) and owner.dtype == object:
+        for i, value in enumerate(owner.flat):
+            yield f"{path}.flat[{i}]", owner, i, value
+    elif isinstance(owner, list | tuple | set | frozenset | MutableSequence):
+        for i, value in enumerate(list(owner)):
+            yield f"{path}[{i}]", owner, i, value
+    elif isinstance(owner, types.FunctionType):
+        names = owner.__code__.co_freevars
+        for name, cell in zip(names, owner.__closure__ or (), strict=True):
+            if is_bound(cell):
+                yield f"{path} closing over {name}", _Cell(cell), 0, cell.cell_contents
+        for i, value in enumerate(owner.__defaults__ or ()):
+            yield f"{path} default {i}", owner.__defaults__, i, value
+        for name, value in (owner.__kwdefaults__ or {}).items():
+            yield f"{path} default {name}", owner.__kwdefaults__, name, value
+    elif isinstance(owner, types.MethodType):
+        yield f"{path}.__self__", (), 0, owner.__self__
+    elif isinstance(owner, functools.partial):
+        yield f"{path}.func", (), 0, owner.func
+        for i, value in enumerate(owner.args):
+            yield f"{path}.args[{i}]", owner.args, i, value
+        for name, value in owner.keywords.items():
+            yield f"{path}.keywords[{name!r}]", owner.keywords, name, value
+    elif not isinstance(owner, Tensor | types.BuiltinFunctionType):
+        held = getattr(owner, "__dict__", None)
+        if isinstance(held, dict):
+            for name, value in list(held.items()):
+                yield f"{path}.{name}", held, name, value
+        for kind in type(owner).__mro__:
+            names = vars(kind).get("__slots__", ())
+            for name in (names,) if isinstance(names, str) else names:
+                if name not in ("__dict__", "__weakref__") and hasattr(owner, name):
+                    value = getattr(owner, name)
+                    yield f"{path}.{name}", _Slotted(owner), name, value
+
+
+def is_bound(cell: types.CellType) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018
+    except ValueError:
+        return False
+    return True
+
+
+def slots_of(layer: paddle.nn.Layer) -> dict[str, list[Slot]]:
+    """Where the marks of :func:`copied` stand."""
+    found: dict[str, list[Slot]] = {}
+    for path, container, key, value in walk(layer, type(layer).__name__):
+        if not isinstance(value, Mark):
+            continue
+        if not takes(container):
+            raise TypeError(
+                f"{type(layer).__name__} holds the parameter or buffer {value.name!r} "
+                f"in a {type(container).__name__} ({path}), where stateless can't "
+                "replace it; keep it in an attribute, a list or a dict instead"
+            )
+        found.setdefault(value.name, []).append((container, key))
+    return found

@@ -1,0 +1,156 @@
+"""Errors relative to the largest entry, tensor by tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import paddle
+from paddle import Tensor
+
+from ..transforms.recording import is_differentiable
+from ..transforms.tree import flatten_tree
+from .report import Row
+from .sides import Side
+
+TOLERANCES = {"float16": 1e-2, "bfloat16": 5e-2, "float32": 1e-4, "float64": 1e-10}
+"""Of errors relative to the largest entry, by the dtype of what is compared."""
+
+
+LEAST = 1e-2
+"""The least that counts as the largest entry, as a part of that of all tensors: one
+that is nothing but rounding, such as a bias before BatchNorm has, is no error."""
+
+
+DIFFERENCES = 1e-5
+"""The same of central differences in float64: where activations have kinks, some of
+them lie between the two points."""
+
+
+STEP = 1e-6
+"""Of these differences, along a direction of length 1."""
+
+
+def rows_of(side: Side, reference: Side, seed: int) -> Iterator[Row]:
+    rng = np.random.default_rng(seed)
+    inputs = reference.args, reference.kwargs
+    outputs = reference.outputs(reference.params, inputs)
+    cotangents = [
+        paddle.to_tensor(rng.standard_normal(leaf.shape))
+        if is_differentiable(leaf)
+        else None
+        for leaf in outputs
+    ]
+    found = side.gradients(cotangents)
+    oracles = {"native": side.native(cotangents)}
+    if side.dtype != "float64":
+        oracles["float64"] = reference.native(cotangents)
+    for oracle, expected in oracles.items():
+        pairs = {
+            tensor: pair
+            for tensor, value in found.items()
+            if (pair := _pair(tensor, value, expected[tensor])) is not None
+        }
+        least = LEAST * max(_largest(reference) for _, reference in pairs.values())
+        for tensor, pair in pairs.items():
+            about = side.device, side.dtype, oracle, tensor
+            yield row_of(*about, *pair, TOLERANCES[side.dtype], least)
+    if side.dtype == "float64":
+        yield from _differences(side, cotangents, found, rng)
+
+
+def _differences(
+    side: Side,
+    cotangents: Sequence[Any],
+    found: Mapping[str, Any],
+    rng: np.random.Generator,
+) -> Iterator[Row]:
+    """Each gradient along a random direction against the slope of the output."""
+    names = list(side.params)
+    arg_leaves, structure = flatten_tree((side.args, side.kwargs))
+    leaves = [*side.params.values(), *arg_leaves]
+    tensors = [f"params[{name!r}]" for name in names]
+    tensors += [f"argument {i}" for i in range(len(arg_leaves))]
+    compared: list[tuple[str, tuple[int, ...], float, float]] = []
+    for i, tensor in enumerate(tensors):
+        if not is_differentiable(leaves[i]):
+            continue
+        direction = paddle.to_tensor(rng.standard_normal(leaves[i].shape)).to(
+            side.device
+        )
+
+        def at(t: float, i: int = i, v: Tensor = direction) -> float:
+            moved = [*leaves[:i], leaves[i] + t * v, *leaves[i + 1 :]]
+            params = dict(zip(names, moved, strict=False))
+            inputs = structure.unflatten(moved[len(names) :])
+            outputs = side.outputs(params, inputs)
+            return sum(
+                float((output * cotangent.to(side.device)).sum())
+                for output, cotangent in zip(outputs, cotangents, strict=True)
+                if cotangent is not None
+            )
+
+        slope = (at(STEP) - at(-STEP)) / (2 * STEP)
+        grad = found[tensor]
+        terms = np.zeros(1) if grad is None else (grad * direction).numpy()
+        # Relative to what the terms of the product add up to, not to what is left.
+        scale = max(float(np.abs(terms).sum()), abs(slope))
+        difference = abs(float(terms.sum()) - slope)
+        compared.append((tensor, tuple(leaves[i].shape), difference, scale))
+    least = LEAST * max((scale for *_, scale in compared), default=0.0)
+    for tensor, shape, difference, scale in compared:
+        error = difference / (max(scale, least) or 1.0)
+        about = side.device, side.dtype, "differences", tensor
+        yield Row(*about, shape, error, None, DIFFERENCES)
+
+
+def _pair(tensor: str, found: Any, expected: Any) -> tuple[Array, Array] | None:
+    """Both as arrays, None being zero; nothing where neither is a tensor."""
+    if not isinstance(found, Tensor) and not isinstance(expected, Tensor):
+        return None
+    if found is None or expected is None:
+        given = array_of(expected if found is None else found)
+        return (np.zeros_like(given), given) if found is None else (given, 0 * given)
+    assert found.shape == expected.shape, (
+        f"{tensor} has shape {list(found.shape)}, the oracle's {list(expected.shape)}"
+    )
+    return array_of(found), array_of(expected)
+
+
+def _largest(array: Array) -> float:
+    finite = np.abs(array[np.isfinite(array)])
+    return float(finite.max()) if finite.size else 0.0
+
+
+def array_of(tensor: Tensor) -> Array:
+    floating = tensor.is_floating_point()
+    array: Array = (tensor.detach().astype("float64") if floating else tensor).numpy()
+    return array
+
+
+def row_of(
+    device: str,
+    dtype: str,
+    oracle: str,
+    tensor: str,
+    found: Array,
+    expected: Array,
+    tolerance: float,
+    least: float = 0.0,
+) -> Row:
+    about = device, dtype, oracle, tensor, tuple(expected.shape)
+    if not expected.size:
+        return Row(*about, 0.0, None, tolerance)
+    difference = np.abs(found - expected)
+    difference = np.where(np.isnan(difference), np.inf, difference)
+    same = (found == expected) | (np.isnan(found) & np.isnan(expected))
+    difference = np.where(same, 0.0, difference)
+    where = np.unravel_index(int(difference.argmax()), difference.shape)
+    scale = max(_largest(expected), least) or 1.0
+    error = float(difference.max()) / scale
+    return Row(*about, error, tuple(int(i) for i in where), tolerance)
+
+
+Array = npt.NDArray[Any]

@@ -1,0 +1,62 @@
+"""Tuples, lists, dicts and named tuples of tensors, taken apart and put together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import optree
+from paddle import Tensor
+
+Tree = Any
+"""A tensor, or tuples, lists, dicts and named tuples of them; other leaves pass."""
+
+
+ONE_LEAF = optree.treespec_leaf(none_is_leaf=True)
+
+
+def flatten_tree(tree: Tree) -> tuple[list[Any], optree.PyTreeSpec]:
+    """Leaves and structure; None is a leaf, so that it keeps its place."""
+    if isinstance(tree, Tensor):
+        return [tree], ONE_LEAF
+    return optree.tree_flatten(tree, none_is_leaf=True)
+
+
+def cotangent_leaves(cotangent: Tree, spec: optree.PyTreeSpec) -> list[Any]:
+    """The leaves of a cotangent, which is nested as the output.
+
+    None may stand for a part of it, nested or not, that is zero.
+
+    Raises:
+        ValueError: it is nested otherwise.
+    """
+    leaves, found = flatten_tree(cotangent)
+    if found is spec or found == spec:
+        return leaves
+    spread = _spread(iter(leaves), found, spec)
+    if spread is None:
+        raise ValueError(
+            f"the cotangent is nested as {found}, the output as {spec}; "
+            "give one tensor, or None for zero, per output"
+        )
+    return spread
+
+
+def _spread(
+    leaves: Iterator[Any], found: optree.PyTreeSpec, spec: optree.PyTreeSpec
+) -> list[Any] | None:
+    """Leaves with None for each of what is None; None where the structures differ."""
+    if found.is_leaf():
+        leaf = next(leaves)
+        if spec.is_leaf():
+            return [leaf]
+        return [None] * spec.num_leaves if leaf is None else None
+    if found.type is not spec.type or found.entries() != spec.entries():
+        return None
+    row: list[Any] = []
+    for one, other in zip(found.children(), spec.children(), strict=True):
+        part = _spread(leaves, one, other)
+        if part is None:
+            return None
+        row += part
+    return row
