@@ -9,7 +9,7 @@ import pytest
 from paddle_chainrules import bridge, stateless, value_and_grad, vjp
 from paddle_chainrules.bridge.retained_bytes import allocated
 
-HELD = ctypes.c_int64.from_address(int(bridge.held_address()))
+HELD = ctypes.c_int64.from_address(int(bridge.retained_bytes_address()))
 LAYERS = {
     "chain": lambda: paddle.nn.Sequential(
         paddle.nn.Linear(3, 64), paddle.nn.Tanh(), paddle.nn.Linear(64, 2)

@@ -10,7 +10,7 @@ const NEXT_COLLECTION = Ref(HELD_LIMIT)
 # Where Python writes the bytes behind the pullback made last.
 const LAST_HELD = Ref{Ptr{Int64}}(C_NULL)
 
-start_counting() = LAST_HELD[] = Ptr{Int64}(parse(UInt, text(BRIDGE.held_address())))
+start_counting() = LAST_HELD[] = Ptr{Int64}(parse(UInt, text(BRIDGE.retained_bytes_address())))
 
 last_held() = Int(unsafe_load(LAST_HELD[]))
 

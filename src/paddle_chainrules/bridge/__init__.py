@@ -9,7 +9,7 @@ Julia side, in Julia's terms.
 """
 
 from .bound import Pushforward, Recorded
-from .bound_chains import Carried, Closed, Formula
+from .bound_chains import Closed, Formula, SecondOrder
 from .handles import (
     Called,
     Handle,
@@ -21,22 +21,22 @@ from .handles import (
     of_layer,
 )
 from .julia_lock import start_turns
-from .retained_bytes import held_address
+from .retained_bytes import retained_bytes_address
 
 __all__ = [
     "Called",
-    "Carried",
     "Closed",
     "Formula",
     "Handle",
     "Operator",
     "Pushforward",
     "Recorded",
+    "SecondOrder",
     "activations",
     "chosen",
     "fcnet",
-    "held_address",
     "layer",
     "of_layer",
+    "retained_bytes_address",
     "start_turns",
 ]

@@ -10,7 +10,7 @@ import paddle
 from paddle import Tensor
 
 from ..nets.chain import Chain
-from ..programs import second_order as carried
+from ..programs import second_order
 from ..programs.activation_derivatives import Derivatives
 from ..programs.closed_form import Weights, weights_of
 from ..programs.second_order_plans import Plan
@@ -60,7 +60,7 @@ class Closed(Bound):
         return y, back
 
 
-class Carried(Bound):
+class SecondOrder(Bound):
     """Derivatives of a chain up to the second order, in closed form."""
 
     def __init__(
@@ -76,12 +76,12 @@ class Carried(Bound):
         self._weights = weights
 
     def forward(self, x: Tensor) -> Packed:
-        found = carried.value(self._plan, self._derivatives, self._weights, x)
+        found = second_order.value(self._plan, self._derivatives, self._weights, x)
         return one_or_all(found, self._several)
 
     def pullback(self, x: Tensor) -> tuple[Packed, Back]:
         before = allocated()
-        found, reverse = carried.pullback(
+        found, reverse = second_order.pullback(
             self._plan, self._derivatives, self._weights, x
         )
         behind_last.value = STEP_BYTES * len(self._weights) + allocated() - before

@@ -8,7 +8,11 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from ..nets.derivatives import along, derivatives_of, partial_derivatives
+from ..nets.derivatives import (
+    derivatives_of,
+    directional_derivative,
+    partial_derivatives,
+)
 from ..nets.derived import VJP, Derivative, What
 from ..nets.fcnet import FCNet
 from ..nets.files import load_params, save_params
@@ -18,9 +22,9 @@ from ..nets.selection import selected
 from ..nets.stateless import StatelessLayer, stateless
 from ..programs.activations import ACTIVATIONS, Activation
 from ..programs.closed_form import Weights, weights_of
-from ..programs.second_order_plans import CARRIED_ORDER, laplacian_plan, plan_of
+from ..programs.second_order_plans import HIGHEST_ORDER, laplacian_plan, plan_of
 from .bound import Bound, Pushforward, Recorded
-from .bound_chains import Carried, Closed, Formula
+from .bound_chains import Closed, Formula, SecondOrder
 from .julia_lock import start_turns as start_turns
 from .nesting import Nesting
 from .retained_bytes import Meter
@@ -172,15 +176,19 @@ class Operator(Handle):
         derivatives = derivatives_of(self.net)
         weights = self._weights(flat, tensors)
         if self.what == "laplacian":
-            return Carried(laplacian_plan(weights[0][0].shape[0]), derivatives, weights)
+            return SecondOrder(
+                laplacian_plan(weights[0][0].shape[0]), derivatives, weights
+            )
         if self.what == "jvp":
             return Formula(
-                lambda w, x, v: [along(derivatives, w, x, v)], weights, self.meter
+                lambda w, x, v: [directional_derivative(derivatives, w, x, v)],
+                weights,
+                self.meter,
             )
         several = isinstance(self.what[0], tuple)
         indices: Any = self.what if several else (self.what,)
-        if max(map(sum, indices)) <= CARRIED_ORDER:
-            return Carried(plan_of(indices), derivatives, weights, several)
+        if max(map(sum, indices)) <= HIGHEST_ORDER:
+            return SecondOrder(plan_of(indices), derivatives, weights, several)
         return Formula(
             lambda w, x: partial_derivatives(derivatives, w, x, indices),
             weights,

@@ -73,6 +73,6 @@ def samples(x: Tensor) -> int:
 behind_last = ctypes.c_int64(0)
 
 
-def held_address() -> str:
+def retained_bytes_address() -> str:
     """Where the bytes behind the pullback made last stand, for Julia to read."""
     return str(ctypes.addressof(behind_last))

@@ -151,7 +151,7 @@ class ChainPullback(NetPullback):
     ) -> tuple[Sequence[Tensor | None], Tensor | None]:
         """Gradients that can be differentiated with respect to the cotangent."""
         call = partial(recorded, ACTIVATIONS[self._chain.activation])
-        _, pullback = recorded_vjp(call, (self._saved(), self._x), again=True)
+        _, pullback = recorded_vjp(call, (self._saved(), self._x), create_graph=True)
         asked = [i for i, flag in enumerate((any(params), args)) if flag]
         pairs, x_bar = pullback(cotangent, wrt=asked)
         grads = [None] * len(params) if pairs is None else chain.from_iterable(pairs)

@@ -11,11 +11,11 @@ from paddle import Tensor
 
 from ..paddle_side.dtypes import dtype_name
 from ..paddle_side.grad_mode import grad_mode
-from ..programs import second_order as carried
+from ..programs import second_order
 from ..programs.activation_derivatives import DERIVATIVES, MAX_ORDER, Derivatives
 from ..programs.closed_form import Weights, as_rows, weights_of
 from ..programs.jets import Jet, MultiIndex, indices_up_to, propagate
-from ..programs.second_order_plans import CARRIED_ORDER, Plan, laplacian_plan, plan_of
+from ..programs.second_order_plans import HIGHEST_ORDER, Plan, laplacian_plan, plan_of
 from ..transforms.recording import records_graph
 from .checks import check_tensor, check_width
 from .fcnet import FCNet
@@ -188,7 +188,7 @@ def _partials(
     table: Derivatives,
     indices: tuple[MultiIndex, ...],
 ) -> list[Tensor]:
-    if max(map(sum, indices)) <= CARRIED_ORDER:
+    if max(map(sum, indices)) <= HIGHEST_ORDER:
         return _carried_by(plan_of(indices), net, params, x, table)
     with recording(params, x):
         weights = weights_of(list(net.spec.as_dict(params).values()))
@@ -201,8 +201,8 @@ def _carried_by(
     with recording(params, x):
         values = list(net.spec.as_dict(params).values())
         if paddle.is_grad_enabled():
-            return carried.recorded(plan, table, values, x)
-        return carried.value(plan, table, weights_of(values), x)
+            return second_order.recorded(plan, table, values, x)
+        return second_order.value(plan, table, weights_of(values), x)
 
 
 def partial_derivatives(
@@ -220,7 +220,7 @@ def partial_derivatives(
     return [_value(jet, top, x, []) for top in tops]
 
 
-def along(
+def directional_derivative(
     derivatives: Derivatives, weights: Weights, x: Tensor, direction: Tensor
 ) -> Tensor:
     """The derivative along one direction for all points, or one for each; unchecked."""

@@ -12,7 +12,13 @@ from paddle import Tensor
 from ..programs.closed_form import weights_of
 from ..programs.jets import MultiIndex
 from ..transforms.tree import Tree
-from .derivatives import along, derivative, derivatives, derivatives_of, laplacian
+from .derivatives import (
+    derivative,
+    derivatives,
+    derivatives_of,
+    directional_derivative,
+    laplacian,
+)
 from .net import Net
 from .params import ParamSpec
 
@@ -68,7 +74,9 @@ class Derivative(Derived):
             return laplacian(self._net, params, x)
         if self._what == "jvp":
             weights = weights_of(list(params.values()))
-            return along(derivatives_of(self._net), weights, x, *direction)
+            return directional_derivative(
+                derivatives_of(self._net), weights, x, *direction
+            )
         indices: Any = self._what
         if isinstance(indices[0], tuple):
             return derivatives(self._net, params, x, indices)

@@ -25,7 +25,7 @@ from ..transforms.conduct import (
     put_back,
     versions,
 )
-from ..transforms.recording import cut, own_memory, record, records_graph
+from ..transforms.recording import detached, record, records_graph, unaliased
 from ..transforms.tree import Tree, flatten_tree
 from .description import Description, chain_formula
 from .inputs import Inputs
@@ -150,7 +150,7 @@ class Net(abc.ABC):
             held = [*leaves, *self._shared()]
             if constants:
                 held += flatten_tree(constants)[0]
-            return out_spec.unflatten(own_memory(outputs, held))
+            return out_spec.unflatten(unaliased(outputs, held))
 
     def _shared(self) -> Sequence[Tensor]:
         """What is the net's own, and not to be handed out."""
@@ -215,7 +215,7 @@ class Net(abc.ABC):
 
         values, recording = record(flat, inputs.leaves, self._conduct)
         if not recording.connected and (shared := self._shared()):
-            values = own_memory(values, shared)
+            values = unaliased(values, shared)
         pullback = RecordedPullback(
             recording,
             *(self.spec, inputs.order, inputs.args_spec, inputs.kwargs_spec, out_spec),
@@ -225,7 +225,7 @@ class Net(abc.ABC):
             return value, pullback
         aux_leaves, aux_spec = flatten_tree(aux)
         given = [*inputs.leaves, *flatten_tree(constants)[0], *self._shared()]
-        return value, pullback, aux_spec.unflatten(cut(aux_leaves, given))
+        return value, pullback, aux_spec.unflatten(detached(aux_leaves, given))
 
     def _closed_weights(
         self, params: Params, args: tuple[Any, ...], kwargs: dict[str, Any]

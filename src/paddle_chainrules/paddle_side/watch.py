@@ -18,16 +18,16 @@ class Watch:
 
     Args:
         leaves: what the recording differentiates by.
-        again: whether gradients may be differentiated once more.
+        create_graph: whether gradients may be differentiated once more.
         by_caller: whether the graph is one that the caller differentiates by Paddle's
             own means, so that nothing can be asked for beside what the caller asks for.
     """
 
     def __init__(
-        self, leaves: Sequence[Any], again: bool = False, by_caller: bool = False
+        self, leaves: Sequence[Any], create_graph: bool = False, by_caller: bool = False
     ) -> None:
         self._leaves = leaves
-        self.again = again
+        self.create_graph = create_graph
         self.by_caller = by_caller
         self.deep = False
         """Whether derivatives are known to be nested."""
@@ -64,7 +64,7 @@ class Watch:
 
     def _begin(self) -> None:
         stack = recordings()
-        self.deep = self.again or bool(stack)
+        self.deep = self.create_graph or bool(stack)
         self.on_begin(self)
         stack.append(self)
 
@@ -139,10 +139,10 @@ class Context:
     def __init__(self, stack: list[Watch]) -> None:
         self._stack = stack
 
-    def again(self, inputs: Sequence[Any]) -> bool:
+    def create_graph(self, inputs: Sequence[Any]) -> bool:
         """Whether what is made of these may be differentiated twice."""
         stack = self._stack
-        if len(stack) > 1 or stack[0].again or stack[0].by_caller:
+        if len(stack) > 1 or stack[0].create_graph or stack[0].by_caller:
             return True
         for given in inputs:
             if is_traced(given) and given.is_leaf and not self.is_leaf(given):

@@ -28,7 +28,7 @@ from .blocks import Grads, blocks, gather
 from .closed_form import Weights, as_rows, weights_of, with_leading_of
 from .second_order_plans import Plan
 
-Carried = list[Tensor | None]
+Rows = list[Tensor | None]
 """The value, first derivatives and sums of second ones that a plan names, or their
 cotangents: [n, width] each, None where it is zero or not needed."""
 
@@ -36,10 +36,10 @@ cotangents: [n, width] each, None where it is zero or not needed."""
 class Step(NamedTuple):
     """What the reverse pass needs of one hidden layer."""
 
-    z: Carried
+    z: Rows
     f: Sequence[Tensor]  # the activation and its derivatives at the value of z
     products: list[Tensor]  # of each sum of second derivatives the sum of z_i z_j
-    h: Carried
+    h: Rows
 
 
 def forward(
@@ -54,7 +54,7 @@ def forward(
     # Full matrices: to multiply by a row is slow in Paddle.
     rows, shape = w.unbind(0), [n, w.shape[1]]
     slopes = [rows[i].expand(shape) for i in plan.directions]
-    z: Carried = [_affine(w, b, x), *slopes, *[None] * len(plan.seconds)]
+    z: Rows = [_affine(w, b, x), *slopes, *[None] * len(plan.seconds)]
     steps: list[Step] = []
     for i, (w, b) in enumerate(weights[1:], start=2):
         wanted = plan.outputs if i == len(weights) else range(len(z))
@@ -80,7 +80,7 @@ def _affine(w: Tensor, b: Tensor, h: Tensor) -> Tensor:
 def _activate(
     plan: Plan,
     derivatives: Derivatives,
-    z: Carried,
+    z: Rows,
     order: int,
     wanted: Sequence[int],
 ) -> Step:
@@ -93,7 +93,7 @@ def _activate(
     products = [
         _sum([_given(z[i]) * _given(z[j]) for i, j in pairs]) for pairs in plan.seconds
     ]
-    h: Carried = [None] * len(z)
+    h: Rows = [None] * len(z)
     seconds = 1 + len(plan.directions)
     for i in wanted:
         part = z[i]
@@ -121,7 +121,7 @@ def reverse(
     None for the last bias where no value is asked for. What is not asked for is not
     computed.
     """
-    bars: Carried = [None] * (1 + len(plan.directions) + len(plan.seconds))
+    bars: Rows = [None] * (1 + len(plan.directions) + len(plan.seconds))
     for i, cotangent in zip(plan.outputs, cotangents, strict=True):
         bars[i] = cotangent
     grads: list[tuple[Tensor, Tensor | None]] = []
@@ -149,10 +149,10 @@ def reverse(
     return [*chain.from_iterable(reversed(grads))] if params else None, x_bar
 
 
-def _activate_reverse(plan: Plan, step: Step, bars: Carried) -> Carried:
+def _activate_reverse(plan: Plan, step: Step, bars: Rows) -> Rows:
     """Cotangents of ``z`` from those of ``f(z)``."""
     z, (_, f1, *higher) = step.z, step.f
-    found: Carried = [None] * len(z)
+    found: Rows = [None] * len(z)
     seconds = 1 + len(plan.directions)
 
     def add(i: int, term: Tensor) -> None:
@@ -187,7 +187,7 @@ def _activate_reverse(plan: Plan, step: Step, bars: Carried) -> Carried:
     return found
 
 
-def _outer(rows: Carried, bars: Carried) -> Tensor | None:
+def _outer(rows: Rows, bars: Rows) -> Tensor | None:
     """The cotangent of a weight that took each of ``rows`` to one of ``bars``."""
     terms = [
         paddle.matmul(row, bar, transpose_x=True)
@@ -197,7 +197,7 @@ def _outer(rows: Carried, bars: Carried) -> Tensor | None:
     return _sum(terms) if terms else None
 
 
-def _outer_first(plan: Plan, x: Tensor, bars: Carried) -> Tensor | None:
+def _outer_first(plan: Plan, x: Tensor, bars: Rows) -> Tensor | None:
     """The same for the first weight, whose rows are the first derivatives."""
     value_bar, *rest = bars
     terms = []

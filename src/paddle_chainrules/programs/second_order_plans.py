@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from .jets import MultiIndex
 
-CARRIED_ORDER = 2
+HIGHEST_ORDER = 2
 """The highest order that a plan can have."""
 
 

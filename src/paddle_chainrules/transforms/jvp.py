@@ -17,7 +17,7 @@ from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.watch import as_leaf
 from .recording import (
     check_cotangent,
-    cut,
+    detached,
     is_differentiable,
     record,
     records_graph,
@@ -72,7 +72,7 @@ def jvp(
         outputs, out_spec = flatten_tree(fn(*spec.unflatten(stand_ins)))
         return outputs
 
-    values, recording = record(flat, leaves, again=True)
+    values, recording = record(flat, leaves, create_graph=True)
     connected = recording.connected or records_graph(given)
     # The pullback is linear in the cotangent: its own pullback is what is asked for.
     outputs = [o for o in recording.outputs if is_differentiable(o)]
@@ -103,5 +103,5 @@ def jvp(
         for slope, output in zip(slopes, outputs, strict=True)
     )
     row = [next(filled) if is_differentiable(o) else None for o in recording.outputs]
-    row = row if connected else cut(row, given)
+    row = row if connected else detached(row, given)
     return out_spec.unflatten(values), out_spec.unflatten(row)

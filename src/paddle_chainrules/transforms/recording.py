@@ -50,7 +50,7 @@ def records_graph(leaves: Iterable[Any], reaches: bool = False) -> bool:
     return paddle.is_grad_enabled() and (reaches or False in flags(leaves))
 
 
-def own_memory(outputs: Sequence[Any], inputs: Iterable[Any]) -> list[Any]:
+def unaliased(outputs: Sequence[Any], inputs: Iterable[Any]) -> list[Any]:
     """The outputs, cloned where they share memory with an input.
 
     A function may hand back its input or a view of it; the caller's later changes to
@@ -67,17 +67,17 @@ def own_memory(outputs: Sequence[Any], inputs: Iterable[Any]) -> list[Any]:
     ]
 
 
-def cut(outputs: Sequence[Any], inputs: Iterable[Any]) -> list[Any]:
+def detached(outputs: Sequence[Any], inputs: Iterable[Any]) -> list[Any]:
     """The outputs off the graph and in memory of their own."""
     detached = [leaf.detach() if isinstance(leaf, Tensor) else leaf for leaf in outputs]
-    return own_memory(detached, inputs)
+    return unaliased(detached, inputs)
 
 
 def record(
     fn: Callable[[list[Any]], Sequence[Any]],
     leaves: Sequence[Any],
     conduct: Conduct | None = None,
-    again: bool = False,
+    create_graph: bool = False,
 ) -> tuple[list[Any], Recording]:
     """``fn(leaves)``, a list of outputs, and what it takes to differentiate it.
 
@@ -90,7 +90,7 @@ def record(
         leaves: tensors, and anything else, which is passed on.
         conduct: what is known of fn, and where to note what this call shows; None for
             a function that is called but once.
-        again: whether the gradients will be differentiated.
+        create_graph: whether the gradients will be differentiated.
     """
     conduct = conduct or Conduct(reaches=True)
     enabled = paddle.is_grad_enabled()
@@ -104,7 +104,7 @@ def record(
         ]
         given = [*map(copied, targets)] if copies else targets
         before = 0 if copies else versions(given)
-        watch = Watch(() if copies else targets, again or connected)
+        watch = Watch(() if copies else targets, create_graph or connected)
         try:
             outputs = watch.call(fn, [*given])
             if watch.writes:
@@ -115,7 +115,7 @@ def record(
                 raise
             conduct.writes = True
     if conduct.writes and not copies:
-        return record(fn, leaves, conduct, again)
+        return record(fn, leaves, conduct, create_graph)
     if copies:
         conduct.learn(given, leaves)
     else:
@@ -130,10 +130,10 @@ def record(
         beyond = recording.beyond()
         conduct.note_beyond(beyond)
         recording.connected = bool(beyond)
-        if beyond and not (again or nested):
-            return record(fn, leaves, conduct, again=True)
+        if beyond and not (create_graph or nested):
+            return record(fn, leaves, conduct, create_graph=True)
     recording.forget()
-    return outputs if recording.connected else cut(outputs, leaves), recording
+    return outputs if recording.connected else detached(outputs, leaves), recording
 
 
 def _target(leaf: Tensor, connected: bool, nested: bool) -> Tensor:
@@ -247,7 +247,7 @@ class Recording:
                 RowSparse.of(grad) if i in sparse and grad is not None else dense(grad)
                 for i, grad in zip(wanted, found, strict=True)
             ]
-        for i, grad in zip(wanted, own_memory(found, seeds), strict=True):
+        for i, grad in zip(wanted, unaliased(found, seeds), strict=True):
             grads[i] = grad
         return grads
 

@@ -74,7 +74,7 @@ def value_and_grad(
         if paddle.is_grad_enabled() and may_reach(fn, others, kwargs):
             conduct.reaches = True
         loss, pullback, *aux = recorded_vjp(
-            of_selected, selected, has_aux, conduct, again=bool(conduct.reaches)
+            of_selected, selected, has_aux, conduct, create_graph=bool(conduct.reaches)
         )
         if not is_differentiable(loss):
             raise TypeError(

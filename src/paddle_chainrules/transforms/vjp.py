@@ -11,7 +11,7 @@ import paddle
 
 from .conduct import Conduct
 from .reach import may_reach
-from .recording import Recording, cut, record
+from .recording import Recording, detached, record
 from .tree import ONE_LEAF, Tree, cotangent_leaves, flatten_tree
 
 
@@ -104,8 +104,8 @@ def vjp(
         >>> pullback(paddle.to_tensor([1.0, 10.0]))[0].tolist()
         [2.0, 40.0]
     """
-    again = paddle.is_grad_enabled() and may_reach(fn)
-    return recorded_vjp(fn, primals, has_aux, again=again)
+    create_graph = paddle.is_grad_enabled() and may_reach(fn)
+    return recorded_vjp(fn, primals, has_aux, create_graph=create_graph)
 
 
 def recorded_vjp(
@@ -113,7 +113,7 @@ def recorded_vjp(
     primals: tuple[Tree, ...],
     has_aux: bool = False,
     conduct: Conduct | None = None,
-    again: bool = False,
+    create_graph: bool = False,
 ) -> tuple[Any, ...]:
     """As :func:`vjp`; ``conduct`` and ``again`` as for :func:`record`."""
     leaves, in_spec = flatten_tree(primals)
@@ -127,12 +127,12 @@ def recorded_vjp(
         outputs, out_spec = flatten_tree(output)
         return outputs
 
-    values, recording = record(flat, leaves, conduct, again)
+    values, recording = record(flat, leaves, conduct, create_graph)
     value = out_spec.unflatten(values)
     pullback = Pullback(recording, in_spec, out_spec)
     if not has_aux:
         return value, pullback
     aux_leaves, aux_spec = flatten_tree(aux)
     if not recording.connected:
-        aux_leaves = cut(aux_leaves, leaves)
+        aux_leaves = detached(aux_leaves, leaves)
     return value, pullback, aux_spec.unflatten(aux_leaves)

@@ -133,7 +133,7 @@ def set_item(operator: Any, context: Context, x: Tensor, item: Any, value: Any) 
         not is_traced(value)
         or any(isinstance(part, Tensor) and not part.size for part in parts)
         or (
-            not context.again([x, value])
+            not context.create_graph([x, value])
             and all(isinstance(p, plain) and not isinstance(p, bool) for p in parts)
         )
     ):

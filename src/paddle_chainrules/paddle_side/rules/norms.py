@@ -50,7 +50,7 @@ def _norm(
     traced = [*map(is_traced, inputs)]
     if True not in traced:
         return fused(x, scale, bias)
-    if context.again(inputs):
+    if context.create_graph(inputs):
         return primitives()
     if False not in traced:
         context.ask([t for t in (scale, bias) if t is not None])

@@ -44,7 +44,9 @@ def _whole(name: str, always: bool = True) -> Rule:
         inputs = _tensors(args)
         if kwargs:
             inputs += _tensors(kwargs.values())
-        if not (always or context.again(inputs)) or not any(map(is_traced, inputs)):
+        if not (always or context.create_graph(inputs)) or not any(
+            map(is_traced, inputs)
+        ):
             return operator(*args, **kwargs)
 
         def given(value: Any) -> Any:
@@ -89,8 +91,8 @@ def _embedding(
     sparse: bool = False,
 ) -> Any:
     """Sparse gradients only of what is differentiated by itself, and once."""
-    again = is_traced(weight) and context.again([weight])
-    if again:
+    create_graph = is_traced(weight) and context.create_graph([weight])
+    if create_graph:
         return closed.embedding(x, weight, padding_idx)
     sparse = sparse and context.is_leaf(weight)
     if sparse:
@@ -98,7 +100,7 @@ def _embedding(
     return operator(x, weight, padding_idx, sparse)
 
 
-def _again(
+def _every_order(
     formula: Callable[..., Any], of: frozenset[Any] = _REAL, checked: bool = False
 ) -> Rule:
     """A formula with derivatives of every order, where they may be nested.
@@ -117,7 +119,7 @@ def _again(
             and all(t.dtype in of for t in tensors)
             and len({t.dtype for t in tensors}) == 1
             and any(map(is_traced, tensors))
-            and context.again(tensors)
+            and context.create_graph(tensors)
         ):
             return by_formula(formula, operator, args, options, checked)
         return operator(*args, **kwargs)
@@ -354,7 +356,7 @@ _LENIENT |= {"conv2d_transpose", "conv3d_transpose", "depthwise_conv2d_transpose
 _ANALYTIC = {"log", "sqrt", "reciprocal", "sin", "cos", "sinh", "cosh", "expm1"}
 
 DEEP_RULES: dict[str, Rule] = {
-    name: _again(
+    name: _every_order(
         formula,
         of=_REAL | _COMPLEX if name in _ANALYTIC else _REAL,
         checked=name in _LENIENT,
@@ -372,9 +374,9 @@ METHODS: dict[str, Rule] = {
 """By the names of ``paddle.Tensor``, whose operators do not go through the others."""
 
 DEEP_METHODS: dict[str, Rule] = {
-    "__pow__": _again(_power),
-    "__truediv__": _again(_divide),
-    "__rtruediv__": _again(_quotient),
-    "__matmul__": _again(_matmul),
+    "__pow__": _every_order(_power),
+    "__truediv__": _every_order(_divide),
+    "__rtruediv__": _every_order(_quotient),
+    "__matmul__": _every_order(_matmul),
 }
 """The same, needed only where derivatives are nested."""
