@@ -8,48 +8,49 @@ any `paddle.nn.Layer`, [`PaddleFCNet`](@ref) makes a fully connected net, and
 """
 module PaddleChainRules
 
-include("paddle.jl")
+# Tensors, threads and calls between Julia and Python.
+include("crossing/paddle.jl")
 export paddle
+include("crossing/threads.jl")
+include("crossing/dlpack.jl")
+include("crossing/devices.jl")
+include("crossing/calls.jl")
+include("crossing/arrays.jl")
+include("crossing/retained_bytes.jl")
 
-include("threads.jl")
-
-include("exchange.jl")
-
-include("held.jl")
-
-include("net.jl")
+# Nets: a handle on the Python side, parameters on the Julia side.
+include("nets/handle.jl")
+include("nets/net.jl")
+include("nets/wrapper.jl")
+include("nets/fcnet.jl")
 export PaddleFCNet, PaddleModuleWrapper, PaddleNet
-
-include("nested.jl")
-
-include("state.jl")
-
-include("files.jl")
-
-include("derivatives.jl")
-export derivative, derivatives, jvp, laplacian, vjp
-
-include("activations.jl")
-
-include("lower.jl")
-export lower
-
-include("carried.jl")
-
-include("neuralpde.jl")
-export exact_derivative, stencil_derivative
-
-include("lux.jl")
+include("nets/evaluate.jl")
+include("nets/nested.jl")
+include("nets/state.jl")
+include("nets/files.jl")
+include("nets/activations.jl")
+include("nets/lux.jl")
 export luxlayer
 
-include("pullback.jl")
+# Derivatives by the input.
+include("derivatives/derivatives.jl")
+export derivative, derivatives, jvp, laplacian, vjp
 
-include("rules.jl")
+# Nets as plain Julia.
+include("lowering/lower.jl")
+export lower
+include("lowering/second_order.jl")
 
-include("twice.jl")
+include("derivatives/neuralpde.jl")
+export exact_derivative, stencil_derivative
+
+# Pullbacks, and rules for ChainRules.
+include("rules/reverse.jl")
+include("rules/pullback.jl")
+include("rules/chain_rules.jl")
+include("rules/second_derivatives.jl")
 
 include("testing.jl")
-
 include("precompile.jl")
 
 """

@@ -293,7 +293,7 @@ end
 ChainRulesCore.rrule(::typeof(jvp), net::PaddleNet, x, ps, v) = jvp_rule(Lazy(), net, x, ps, v)
 
 # Lowered nets, all gradients at once.
-function carried_rule(plan::Plan, l::Lowered, x, ps)
+function second_order_rule(plan::Plan, l::Lowered, x, ps)
     weights, at = layers(l, ps), columns_of(x)
     y, steps = carry_blocks(plan, l.activation, weights, at)
     project_x, project_ps = ProjectTo(x), params_projector(ps, l.names)
@@ -317,7 +317,7 @@ function stacked(Δ::Tuple, y)
 end
 
 function ChainRulesCore.rrule(::typeof(laplacian), l::Lowered, x, ps)
-    (y,), back = carried_rule(laplacian_plan(checked(l, x)), l, x, ps)
+    (y,), back = second_order_rule(laplacian_plan(checked(l, x)), l, x, ps)
     function laplacian_pullback(ȳ)
         return NoTangent(), NoTangent(), back((unthunk(ȳ),))...
     end
@@ -326,7 +326,7 @@ end
 
 function ChainRulesCore.rrule(::typeof(derivatives), l::Lowered, x, ps, indices)
     plan = plan_of(checked_indices(index -> checked_index(l, x, index), indices))
-    ys, back = carried_rule(plan, l, x, ps)
+    ys, back = second_order_rule(plan, l, x, ps)
     function derivatives_pullback(ȳs)
         Δ = unthunk(ȳs)
         parts = ntuple(i -> Δ isa AbstractZero ? Δ : unthunk(Δ[i]), length(ys))

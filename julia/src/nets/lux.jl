@@ -7,7 +7,8 @@ A net as a layer of Lux: `layer(x, ps, st)` gives `(y, st)`.
 
 `LuxCore.initialparameters(rng, layer)` gives a named tuple with the names of the parameters:
 fresh ones drawn by `rng` for a [`PaddleFCNet`](@ref), and for any other layer a copy of those
-that it had. States are empty. Needs `using LuxCore` or `using Lux`.
+that it had. The states are the net's buffers, its mode and the seed of what it draws, see
+[`initial_state`](@ref PaddleChainRules.initial_state). Needs `using LuxCore` or `using Lux`.
 
 ```julia
 using LuxCore, Random

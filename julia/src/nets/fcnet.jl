@@ -1,0 +1,57 @@
+# Fully connected nets.
+
+"""
+    PaddleFCNet(dim_in, dim_out, num_layers, hidden; dtype="float32", activation="sigmoid", seed)
+
+A fully connected net with fresh parameters, as a [`PaddleModuleWrapper`](@ref).
+
+`num_layers` counts the affine maps: 1 goes from input to output directly, `n` has `n - 1`
+hidden layers of width `hidden`, each followed by the activation. `activation` is a name
+(`"identity"`, `"sigmoid"`, `"tanh"`, `"relu"`, `"gelu"`, `"silu"`, `"softplus"`, `"elu"`,
+`"leaky_relu"`, `"sin"`) or a Python callable of a tensor. `dtype` is `"float32"`,
+`"float64"` or `"float16"` (which Paddle computes on a GPU only). The parameters depend on
+the integer `seed` alone, drawn from Julia's default generator where not given.
+
+```julia
+wrapper = PaddleFCNet(3, 2, 2, 16; activation = "tanh")
+wrapper(rand(Float32, 3, 32)) # 2×32
+```
+"""
+function PaddleFCNet(
+    dim_in::Integer,
+    dim_out::Integer,
+    num_layers::Integer,
+    hidden::Integer;
+    dtype::AbstractString = "float32",
+    activation = "sigmoid",
+    seed::Integer = rand(Random.default_rng(), UInt32),
+)
+    num_layers >= 1 || throw(
+        ArgumentError("num_layers counts the affine maps and must be at least 1, got $num_layers"),
+    )
+    for (name, value) in (("dim_in", dim_in), ("dim_out", dim_out), ("hidden", hidden))
+        value >= 1 || throw(ArgumentError("$name must be at least 1, got $value"))
+    end
+    haskey(FLOATS, dtype) || throw(
+        ArgumentError("unsupported dtype $(repr(dtype)); use one of $(sort!(collect(keys(FLOATS))))"),
+    )
+    return crossing() do
+        sizes = Int[dim_in; fill(hidden, num_layers - 1); dim_out]
+        args = (pytuple(sizes), python_activation(activation), Py(String(dtype)), Py(seed))
+        wrapper(BRIDGE.fcnet(args...))
+    end
+end
+
+function python_activation(name::Union{AbstractString,Symbol})
+    known = split(text(BRIDGE.activations()), ',')
+    string(name) in known ||
+        throw(ArgumentError("unknown activation $(repr(name)); the built-in ones are $known"))
+    return Py(string(name))
+end
+python_activation(f::Py) = f
+python_activation(f) = throw(
+    ArgumentError(
+        "activation must be a name or a Python callable of a tensor, got a $(typeof(f)); " *
+        "a Julia function can't run inside Paddle",
+    ),
+)

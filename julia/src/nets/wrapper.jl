@@ -1,0 +1,146 @@
+# Nets with their parameters as Julia arrays.
+
+"""
+    PaddleModuleWrapper(layer; frozen = ())
+
+A `paddle.nn.Layer` with its parameters as Julia arrays, as a callable: `wrapper(x)`.
+
+`wrapper.params` is a tuple of arrays, in the order of `layer.named_parameters()` (what the
+layer trains; frozen parameters and running statistics stay as they are now; `frozen` names
+more of them, by name or pattern such as `"encoder.*"`, one or several). They are
+copies: the layer is never changed. `Zygote.gradient(m -> loss(m, x, y), wrapper)` gives
+`grad.params[i]`; Functors, Optimisers and `destructure` see the parameters and nothing
+else. Arguments `wrapper(x, y; z)` go to the layer as such, nested or not, as for a
+[`PaddleNet`](@ref).
+
+Throws an `ArgumentError` where `layer` is no `paddle.nn.Layer`.
+
+```julia
+layer = paddle.nn.Sequential(
+    paddle.nn.Linear(3, 16), paddle.nn.Sigmoid(), paddle.nn.Linear(16, 2))
+wrapper = PaddleModuleWrapper(layer)
+wrapper(rand(Float32, 3, 32)) # 2×32
+```
+"""
+struct PaddleModuleWrapper{P<:Tuple,T}
+    net::PaddleNet
+    params::P
+
+    # T tells which of them are trained, a flag for each; nothing for all.
+    PaddleModuleWrapper(net::PaddleNet, params::P, T = nothing) where {P<:Tuple} =
+        new{P,T}(net, params)
+end
+
+trained(::PaddleModuleWrapper{P,T}) where {P,T} = T
+
+"The parameters, of which those that are frozen have no derivative."
+params_of(w::PaddleModuleWrapper{P,nothing}) where {P} = w.params
+params_of(w::PaddleModuleWrapper{P,T}) where {P,T} =
+    map((p, trains) -> trains ? p : ignore_derivatives(p), w.params, T)
+
+check_all_trained(w::PaddleModuleWrapper, what) = trained(w) === nothing || throw(
+    ArgumentError(
+        "$what trains all of its parameters, and this wrapper has frozen ones; use " *
+        "freeze(wrapper, ()), or leave them out by PaddleModuleWrapper(layer; frozen = names)",
+    ),
+)
+
+# What is frozen is a child of its own, so that `Optimisers.trainable` can leave it out.
+Functors.functor(::Type{<:PaddleModuleWrapper{P,nothing}}, w) where {P} =
+    (; w.params), children -> PaddleModuleWrapper(w.net, children.params)
+
+function Functors.functor(::Type{<:PaddleModuleWrapper{P,T}}, w) where {P,T}
+    hasproperty(w, :frozen) && return w, identity # children already, of offsets or gradients
+    params = w.params === nothing ? map(Returns(nothing), T) : w.params # a gradient has none
+    children = (params = select(params, T), frozen = select(params, map(!, T)))
+    function rebuild(children)
+        parts = map(Iterators.Stateful, (children.params, children.frozen))
+        return PaddleModuleWrapper(w.net, map(t -> popfirst!(parts[t ? 1 : 2]), T), T)
+    end
+    return children, rebuild
+end
+
+select(params, flags::Tuple) = Tuple(params[i] for i in eachindex(flags) if flags[i])
+
+PaddleModuleWrapper(layer; frozen = ()) = crossing() do
+    object = Py(layer)
+    if !PythonCall.pyisinstance(object, paddle.nn.Layer)
+        throw(
+            ArgumentError(
+                "PaddleModuleWrapper needs a paddle.nn.Layer, got " *
+                "$(pytype_name(object)); build one, for example paddle.nn.Linear(3, 2)",
+            ),
+        )
+    end
+    return wrapper(BRIDGE.layer(object, python_names("frozen", frozen)))
+end
+
+function python_names(what, given)
+    names = given isa AbstractString ? (given,) : Tuple(given)
+    all(name -> name isa AbstractString, names) || throw(
+        ArgumentError("$what takes names of parameters and patterns of them, got $(repr(given))"),
+    )
+    return pytuple(map(String, names))
+end
+
+"""
+    PaddleChainRules.freeze(wrapper, names)
+
+The same wrapper with some parameters held constant, by name or pattern such as `"encoder.*"`, one
+or several; `freeze(wrapper, ())` has none.
+
+They stay in `wrapper.params`, unlike those that `PaddleModuleWrapper(layer; frozen)` leaves out,
+so that they may be trained later. Their gradients are `NoTangent()` (`nothing` in Zygote)
+and are not computed, and `Optimisers.trainable` leaves them out of `setup`, `update` and
+`destructure`.
+
+```julia
+layer = paddle.nn.Sequential(
+    paddle.nn.Linear(3, 16), paddle.nn.Sigmoid(), paddle.nn.Linear(16, 2))
+head_only = PaddleChainRules.freeze(PaddleModuleWrapper(layer), "0.*")
+```
+"""
+freeze(w::PaddleModuleWrapper, names) = crossing() do
+    given = pytuple(map(string, w.net.names))
+    found = BRIDGE.chosen(given, python_names("freeze", names))
+    flags = Tuple(!PythonCall.pytruth(is_frozen) for is_frozen in found)
+    return PaddleModuleWrapper(w.net, w.params, all(flags) ? nothing : flags)
+end
+
+pytype_name(object::Py) = string(PythonCall.pytype(object).__name__)
+
+function wrapper(made::Py)
+    return PaddleModuleWrapper(net_of(made[0]), receive_all(made[1]))
+end
+
+function receive_all(tensors::Py)
+    arrays = Any[]
+    GC.@preserve tensors for i in 1:tuple_length(PythonCall.getptr(tensors))
+        push!(arrays, receive(tuple_item(PythonCall.getptr(tensors), i - 1)))
+    end
+    return Tuple(arrays)
+end
+
+"""
+    fresh_parameters(net, seed)
+
+Parameters as a [`PaddleFCNet`](@ref) of that seed has them, a tuple; nothing for any other net.
+"""
+fresh_parameters(net::PaddleNet, seed::Integer) = crossing() do
+    made = object_of(net.handle).init(Py(seed))
+    return PythonCall.pyis(made, NONE) ? nothing : receive_all(made)
+end
+
+PaddleNet(w::PaddleModuleWrapper) = w.net
+PaddleNet(layer) = PaddleModuleWrapper(layer).net
+
+function Base.show(io::IO, w::PaddleModuleWrapper)
+    print(io, "PaddleModuleWrapper(", w.net.label, ", ", w.net.nparams, " parameters")
+    flags = trained(w)
+    if flags !== nothing
+        count = sum(length, select(w.params, map(!, flags)); init = 0)
+        print(io, ", ", count, " of them frozen")
+    end
+    return print(io, ")")
+end
+Base.show(io::IO, ::MIME"text/plain", w::PaddleModuleWrapper) = describe(io, w, w.net, trained(w))

@@ -1,0 +1,174 @@
+# Gradients without automatic differentiation around them, into buffers of the caller's where wished.
+
+"""
+    PaddleChainRules.pullback(net, x, ps; kwargs...) -> y, back
+    PaddleChainRules.pullback(wrapper, x; kwargs...)
+
+The value, and `back(ȳ; into, accumulate = false) -> p̄s, x̄`, which gives gradients nested as
+`ps` and `x`, without automatic differentiation around them. It may be called again and again;
+`nothing` stands where there is no gradient. Keyword arguments are those of the net, held
+constant.
+
+`into` is the same pair of arrays of your own, `nothing` where a gradient is not wanted: it is
+written there, or added with `accumulate = true`, without a new array of that size, and it is
+not computed where it is not wanted. Arrays of GPUs and other kinds go by a copy.
+
+Throws a `DimensionMismatch` for a buffer of another size, and an `ArgumentError` for one of
+another element type or nesting, or that overlaps another, a parameter or an input; nothing is
+written then.
+
+```julia
+wrapper = PaddleFCNet(3, 2, 2, 16; seed = 0)
+net, theta = PaddleNet(wrapper), reduce(vcat, vec.(wrapper.params))
+total = zero(theta) # of several batches
+for _ in 1:4
+    y, back = PaddleChainRules.pullback(net, rand(Float32, 3, 8), theta)
+    back(2 .* y; into = (total, nothing), accumulate = true)
+end
+```
+"""
+pullback(net::PaddleNet, x, ps; kwargs...) = pullback_of(net, x, ps, values(kwargs), nothing)
+pullback(w::PaddleModuleWrapper, x; kwargs...) =
+    pullback_of(w.net, x, w.params, values(kwargs), trained(w))
+
+function pullback_of(net::PaddleNet, x, ps, kw::NamedTuple, flags)
+    flat, row = in_a_row(net, x, kw)
+    y, reverse = reversible(flat, row, ps, flags)
+    nest_inputs(x̄s) = x isa AbstractArray ? first(x̄s) :
+                      nested_as((_, x̄) -> x̄, x, Iterators.Stateful(x̄s))
+    function back(ȳ; into = nothing, accumulate::Bool = false)
+        found = cotangents(reverse, ȳ)
+        if into === nothing
+            accumulate && throw(ArgumentError("accumulate adds to the arrays of into; give them too"))
+            p̄s, x̄s = gradients(reverse, found)
+            return nest_params(p̄s, ps, net.names), nest_inputs(x̄s)
+        end
+        into isa Tuple && length(into) == 2 || throw(
+            ArgumentError("into must be a pair, for the parameters and for the input, got $(typeof(into))"),
+        )
+        p̄s = param_buffers(into[1], ps, net.names)
+        x̄s = input_buffers(into[2], x)
+        x̄s = (x̄s..., map(Returns(nothing), row[length(x̄s)+1:end])...)
+        write_gradients!(p̄s, x̄s, reverse, found, accumulate)
+        return into
+    end
+    return y, back
+end
+
+nest_params(p̄s, ::AbstractVector, _) = only(p̄s)
+nest_params(p̄s, ::Tuple, _) = p̄s
+nest_params(p̄s, ps::NamedTuple, names) = NamedTuple{keys(ps)}(NamedTuple{Tuple(names)}(p̄s))
+
+"""
+    param_buffers(given, ps, names)
+
+A tuple of arrays or `nothing`, in Python's order, from buffers that are nested as `ps`.
+"""
+param_buffers(given, ::AbstractVector, _) = (given,)
+param_buffers(::Nothing, ::AbstractVector, _) = (nothing,)
+param_buffers(::Nothing, ps::Tuple, _) = map(Returns(nothing), ps)
+param_buffers(::Nothing, ps::NamedTuple, _) = map(Returns(nothing), Tuple(ps))
+function param_buffers(given, ps::Tuple, _)
+    given isa Tuple && length(given) == length(ps) || throw(
+        ArgumentError("into for the parameters must be nothing or a tuple of $(length(ps)), got a $(typeof(given))"),
+    )
+    return given
+end
+function param_buffers(given, ps::NamedTuple, names)
+    given isa NamedTuple && issetequal(keys(given), keys(ps)) || throw(
+        ArgumentError("into for the parameters must be nothing or a named tuple with the names $(keys(ps))"),
+    )
+    return Tuple(given[name] for name in names)
+end
+
+"Buffers in a row, one or `nothing` for each leaf of `x`."
+function input_buffers(given, x)
+    given === nothing && return map(Returns(nothing), leaves(x))
+    x isa Union{Tuple,NamedTuple} || return (given,)
+    kind = x isa Tuple ? Tuple : NamedTuple
+    given isa kind && issetequal(keys(given), keys(x)) || throw(
+        ArgumentError(
+            "into for the inputs must be nothing or nested as they are, " *
+            (x isa Tuple ? "a tuple of $(length(x))" : "a named tuple of $(keys(x))") *
+            ", got a $(typeof(given))",
+        ),
+    )
+    return Tuple(Iterators.flatten(input_buffers(given[key], x[key]) for key in keys(x)))
+end
+
+function check_buffers(buffers::Tuple, primals::Tuple)
+    for (buffer, primal) in zip(buffers, primals)
+        buffer === nothing && continue
+        buffer isa AbstractArray ||
+            throw(ArgumentError("into must hold arrays or nothing, got a $(typeof(buffer))"))
+        is_differentiable(eltype(primal)) || throw(
+            ArgumentError("an input of $(eltype(primal)) has no gradient; give nothing for it in into"),
+        )
+        size(buffer) == size(primal) || throw(
+            DimensionMismatch("an array of into has size $(size(buffer)), its gradient $(size(primal))"),
+        )
+        eltype(buffer) == eltype(primal) || throw(
+            ArgumentError("an array of into holds $(eltype(buffer)), its gradient $(eltype(primal))"),
+        )
+    end
+    given = filter(!isnothing, collect(Any, buffers))
+    for (i, buffer) in enumerate(given), other in Iterators.flatten((given[i+1:end], primals))
+        Base.mightalias(buffer, other) && throw(
+            ArgumentError(
+                "an array of into overlaps another, a parameter or an input in memory, so that " *
+                "writing the one changes the other; give each gradient an array of its own",
+            ),
+        )
+    end
+    return nothing
+end
+
+"""
+    write_gradients!(p̄s, x̄s, reverse, cotangents, accumulate)
+
+Assign or add gradients to arrays, `nothing` where one is not wanted; all checked before.
+"""
+function write_gradients!(p̄s::Tuple, x̄s::Tuple, reverse::Reverse, cotangents, accumulate)
+    check_buffers((p̄s..., x̄s...), (reverse.params..., reverse.inputs...))
+    some = [p̄ !== nothing for p̄ in p̄s]
+    asked = Asked(any(some), any(!isnothing, x̄s), any(some) && !all(some) ? some : nothing)
+    asked.params || asked.inputs || return nothing
+    with_gradients(reverse, cotangents, asked) do found
+        n = Int(tuple_length(found)) - length(x̄s)
+        for (i, x̄) in enumerate(x̄s)
+            store!(x̄, found, (n+i):(n+i), accumulate)
+        end
+        if reverse.flat
+            store!(only(p̄s), found, 1:n, accumulate)
+        else
+            foreach((i, p̄) -> store!(p̄, found, i:i, accumulate), 1:n, p̄s)
+        end
+    end
+    return nothing
+end
+
+"""
+    store!(buffer, found, items, accumulate) -> buffer
+
+Assign or add tensors of the tuple `found` in a row, none being zero, to an array.
+"""
+store!(::Nothing, _, _, _) = nothing
+function store!(buffer::Array, found::PyPtr, items, accumulate::Bool)
+    if any(i -> tuple_item(found, i - 1) == none(), items)
+        return accumulate ? buffer : fill!(buffer, 0)
+    end
+    next = 1
+    for i in items
+        next = receive_into!(buffer, next, tuple_item(found, i - 1), accumulate)
+    end
+    return buffer
+end
+
+# Arrays of GPUs and other kinds, by a copy.
+function store!(buffer::AbstractArray, found::PyPtr, items, accumulate::Bool)
+    if any(i -> tuple_item(found, i - 1) == none(), items)
+        return accumulate ? buffer : fill!(buffer, 0)
+    end
+    grad = reshape(reduce(vcat, [vec(receive(tuple_item(found, i - 1))) for i in items]), size(buffer))
+    return accumulate ? (buffer .+= grad) : (buffer .= grad)
+end
