@@ -13,7 +13,7 @@ import pytest
 from paddle import nn
 
 from conftest import assert_same, randn
-from paddle_chainrules import FCNet, stateless
+from paddle_chainrules import FCNet, stateless, value_and_grad
 
 
 class Holder:
@@ -409,6 +409,35 @@ def test_what_was_computed_from_a_parameter_beforehand_is_refused():
         assert not buffers
         with pytest.raises(TypeError, match="computed from it beforehand"):
             getattr(net, name)(params, randn([4, 3]))
+
+
+def test_the_same_within_a_recording_and_without_gradients():
+    x = randn([4, 3])
+    net, params, _ = stateless(Derived())
+    with pytest.raises(TypeError, match="computed from it beforehand"):
+        value_and_grad(lambda p: net.forward(p, x).sum())(params)
+    net, params, _ = stateless(Derived())
+    quiet = paddle.no_grad()(net.forward)
+    with pytest.raises(TypeError, match="computed from it beforehand"):
+        quiet(params, x)
+
+
+class Two(nn.Layer):
+    def __init__(self, encoder, head):
+        super().__init__()
+        self.encoder, self.head = encoder, head
+
+    def forward(self, x):
+        return self.head(self.encoder(x))
+
+
+encoder, head = nn.Linear(3, 4), nn.Linear(4, 2)
+
+
+def test_attributes_may_have_the_names_of_global_variables():
+    net, params, _ = stateless(Two(encoder, head))
+    x = randn([2, 3])
+    assert_same(net.forward(params, x), head(encoder(x)).detach())
 
 
 @pytest.mark.parametrize("keep", [lambda w: {w: 1}, lambda w: np.array([w, 1], object)])

@@ -14,7 +14,7 @@ from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.partial_gradients import leaves_behind
 from ..paddle_side.rules.in_place import refuse_other_uses
 from ..paddle_side.rules.operators import Watch
-from ..paddle_side.watch import is_traced, watched
+from ..paddle_side.watch import is_traced, recordings, watched
 from ..paddle_side.write_counts import writes_counted
 from ..programs.closed_form import Weights, weights_of
 from ..transforms.conduct import (
@@ -115,13 +115,12 @@ class Net(abc.ABC):
             values, args, kwargs = inputs.with_leaves(given)
             return self._apply(values, *args, **kwargs, **constants)
 
-        watch = None
-        traced = enabled = paddle.is_grad_enabled() and watched()
-        if not traced:
-            if traced := records_graph(leaves, bool(conduct.reaches)):
-                watch = Watch((), by_caller=True)
-            first = conduct.reaches is None and not traced
-            enabled = traced or (first and paddle.is_grad_enabled())
+        connects = paddle.is_grad_enabled()
+        nested = connects and watched()
+        by_caller = not nested and records_graph(leaves, bool(conduct.reaches))
+        first = not conduct.is_known and (connects or self._derives)
+        enabled = nested or by_caller or first
+        watch = Watch((), by_caller=by_caller) if enabled and not nested else None
         with grad_mode(enabled), writes_counted():
             required = flags(given)
             try:
@@ -145,12 +144,20 @@ class Net(abc.ABC):
             outputs, out_spec = flatten_tree(output)
             if watch and watch.writes:
                 refuse_other_uses(outputs, watch.writes)
-            if enabled and not traced:
-                conduct.note_beyond(leaves_behind(filter(is_traced, outputs)))
+            if first:
+                beyond = leaves_behind(filter(is_traced, outputs))
+                made = (watch or recordings()[-1]).constants
+                beyond -= {node.node_ptr() for node in made}
+                conduct.note_beyond(beyond, alone=not (nested or by_caller))
+                if not connects:
+                    return out_spec.unflatten(detached(outputs, leaves))
             held = [*leaves, *self._shared()]
             if constants:
                 held += flatten_tree(constants)[0]
             return out_spec.unflatten(unaliased(outputs, held))
+
+    _derives = False
+    """Whether it holds what was computed from parameters."""
 
     def _shared(self) -> Sequence[Tensor]:
         """What is the net's own, and not to be handed out."""

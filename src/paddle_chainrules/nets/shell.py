@@ -8,6 +8,7 @@ its copy has a slot.
 from __future__ import annotations
 
 import copy
+import dis
 import functools
 import types
 from collections.abc import (
@@ -174,6 +175,11 @@ def copied(
     return found
 
 
+def derives(layer: paddle.nn.Layer) -> bool:
+    """Whether it holds what was computed from parameters."""
+    return any(not value.is_leaf for value in _tensors_in(layer))
+
+
 def _own(value: Tensor) -> Tensor:
     """A copy; of what was computed from parameters with its graph, which shows that."""
     return (value.detach() if value.is_leaf else value).clone()
@@ -284,7 +290,7 @@ def _refuse_globals(layer: paddle.nn.Layer, tensors: Mapping[str, Tensor]) -> No
         if not isinstance(function, types.FunctionType):
             continue
         for code in _codes(function.__code__):
-            for name in code.co_names:
+            for name in _globals_of(code):
                 what = names.get(id(function.__globals__.get(name)))
                 if what is not None:
                     raise TypeError(
@@ -292,6 +298,12 @@ def _refuse_globals(layer: paddle.nn.Layer, tensors: Mapping[str, Tensor]) -> No
                         "stateless can't replace it; reach it through an attribute of "
                         "the layer"
                     )
+
+
+def _globals_of(code: types.CodeType) -> set[str]:
+    """Names of the global variables that it reads."""
+    loads = ("LOAD_GLOBAL", "LOAD_NAME")
+    return {step.argval for step in dis.get_instructions(code) if step.opname in loads}
 
 
 def _codes(code: types.CodeType) -> Iterator[types.CodeType]:

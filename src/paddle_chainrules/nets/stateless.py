@@ -23,7 +23,7 @@ from .description import Description
 from .net import Net
 from .params import Params, ParamSpec
 from .selection import Wrt, items_of, selected
-from .shell import Shell, copied
+from .shell import Shell, copied, derives
 
 RESERVED = frozenset({"buffers", "seed"})
 """Keyword arguments of every stateless net, not passed on to its layer."""
@@ -109,6 +109,7 @@ class StatelessLayer(Net):
         self._buffers = {n: b.detach().clone() for n, b in buffers.items()}
         self._aliases = _aliases(layer, params, buffers)
         self._originals = {n: node_of(p) for n, p in params.items()}
+        self._derives = derives(layer)
         self._adopt(copied(layer, {**params, **buffers}))
         self._ambiguous = _parameters_of(layer.forward) & RESERVED
 

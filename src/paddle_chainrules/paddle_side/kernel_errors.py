@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
 import paddle
 from paddle import Tensor
@@ -77,6 +77,11 @@ class kernels_named:
 REFUSED = re.compile(r"refused: <(.*?)>", re.DOTALL)
 
 
+def refuse_backward(why: str) -> NoReturn:
+    """Refuse a gradient from within a ``PyLayer``, whose errors Paddle wraps."""
+    raise NotImplementedError(f"refused: <{why}>")
+
+
 class _Refusal(PyLayer):  # type: ignore[misc]
     """Passes values on; differentiating them raises."""
 
@@ -87,7 +92,7 @@ class _Refusal(PyLayer):  # type: ignore[misc]
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor) -> Any:
-        raise NotImplementedError(f"refused: <{ctx.why}>")
+        refuse_backward(ctx.why)
 
 
 def refused_later(

@@ -112,23 +112,6 @@ def leaves_behind(tensors: Iterable[Tensor], stop: Iterable[Tensor] = ()) -> set
     return leaves
 
 
-def consumers(nodes: Iterable[Any]) -> dict[int, list[Any]]:
-    """Of every node in the graph behind some, by address, those that use it."""
-    found: dict[int, list[Any]] = {}
-    seen: set[int] = set()
-    stack = [*nodes]
-    while stack:
-        node = stack.pop()
-        if node.node_ptr() in seen:
-            continue
-        seen.add(node.node_ptr())
-        for edge in node.next_functions:
-            if edge is not None:
-                found.setdefault(edge.node_ptr(), []).append(node)
-                stack.append(edge)
-    return found
-
-
 _let_go = ctypes.PYFUNCTYPE(None, ctypes.py_object)(("Py_DecRef", ctypes.pythonapi))
 
 

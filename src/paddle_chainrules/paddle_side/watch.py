@@ -41,6 +41,10 @@ class Watch:
         """Whether a gradient may have rows alone."""
         self.writes: list[Any] = []
         """Of what was written into, what must not be used otherwise."""
+        self.same: dict[int, Any] = {}
+        """By address of a node the one before a write that changed no derivative."""
+        self.constants: list[Any] = []
+        """Leaves that Paddle has made of constants written into, as nodes."""
         self.views: list[tuple[ref[Tensor], ref[Tensor]]] = []
         """Constants and views of them."""
 
@@ -166,9 +170,26 @@ class Context:
         for watch in self._stack:
             watch.writes += writes
 
+    @property
+    def same(self) -> dict[int, Any]:
+        """By address of a node the one before a write that changed no derivative."""
+        return self._stack[0].same
+
+    def note_same(self, node: Any, before: Any) -> None:
+        """Have it known that a write has changed no derivative."""
+        self.same[node.node_ptr()] = before
+        self._stack[0].constants.append(node)  # so that no other has its address
+
+    def note_constant(self, leaf: Any) -> None:
+        """Have every recording know of a node that is no tensor of the caller's."""
+        for watch in self._stack:
+            watch.constants.append(leaf)
+
     def note_view(self, constant: Tensor, view: Any) -> None:
         """Have the innermost recording know of a view of a constant."""
-        self._stack[-1].views.append((ref(constant), ref(view)))
+        views = self._stack[-1].views
+        owners = [one for one, other in views if other() is constant]
+        views += [(owner, ref(view)) for owner in (ref(constant), *owners)]
 
     def note_sparse(self) -> None:
         """A gradient of the innermost recording may have rows alone."""

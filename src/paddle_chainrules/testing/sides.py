@@ -115,7 +115,6 @@ class Side:
         return [
             None if c is None else move_to(c, self.device, self.dtype)
             for c in cotangents
-            for c in cotangents
         ]
 
 

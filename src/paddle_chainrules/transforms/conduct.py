@@ -19,6 +19,7 @@ class Conduct:
             gets copies and is then looked at.
         reaches: whether it uses tensors that require gradients and are no arguments;
             None until the first call.
+        is_known: whether a call has shown what results depend on.
         asks: whether it asks for gradients of its arguments itself, by
             ``x.stop_gradient = False``.
 
@@ -35,13 +36,18 @@ class Conduct:
         self.writes = writes
         self.reaches = reaches
         self.asks = False
+        self.is_known = reaches is not None
         self._check_beyond = check_beyond
 
-    def note_beyond(self, beyond: set[int]) -> None:
-        """What the results depend on and was no argument, as addresses of leaves."""
+    def note_beyond(self, beyond: set[int], alone: bool = True) -> None:
+        """What the results depend on and was no argument, as addresses of leaves.
+
+        Not ``alone`` where these may be leaves that arguments depend on.
+        """
         if self._check_beyond is not None:
             self._check_beyond(beyond)
-        if self.reaches is None:
+        self.is_known = True
+        if self.reaches is None and alone:
             self.reaches = bool(beyond)
 
     @property

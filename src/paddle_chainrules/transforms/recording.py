@@ -183,6 +183,7 @@ class Recording:
         self._outputs = outputs
         self._asked = [*watch.asked.values()]
         self._made = watch.made
+        self._constants = watch.constants
         self._nested = watch.nested
         self._sparse = watch.sparse
         self._graph: Graph | None = None
@@ -206,6 +207,7 @@ class Recording:
         """What outputs depend on that requires gradients and is no leaf."""
         own = [*(self._targets[i] for i in self.differentiable), *self._made]
         beyond = leaves_behind(self._on_graph(), own)
+        beyond -= {node.node_ptr() for node in self._constants}
         for made_of, found in self._nested if beyond else ():
             # Paddle makes leaves of its own within a gradient's graph.
             beyond -= leaves_behind(found) - leaves_behind(made_of)
@@ -213,7 +215,7 @@ class Recording:
 
     def forget(self) -> None:
         """Let go of what only :meth:`beyond` needs."""
-        self._made, self._nested = [], []
+        self._made, self._nested, self._constants = [], [], []
 
     def gradients(
         self,

@@ -16,6 +16,8 @@ import paddle.nn.functional as F
 from paddle import Tensor
 from paddle.autograd import PyLayer
 
+from ..kernel_errors import refuse_backward
+
 
 class _Smooth(PyLayer):  # type: ignore[misc]
     """``f(x)``, element by element, with the derivative in the same terms."""
@@ -27,13 +29,18 @@ class _Smooth(PyLayer):  # type: ignore[misc]
         slope: Callable[[Tensor], Tensor],
         x: Tensor,
     ) -> Tensor:
-        ctx.slope = slope
+        ctx.slope, ctx.version = slope, x._inplace_version()
         ctx.save_for_backward(x)
         return value(x)
 
     @staticmethod
     def backward(ctx: Any, cotangent: Tensor) -> Tensor:
         (x,) = ctx.saved_tensor()
+        if x._inplace_version() != ctx.version:
+            refuse_backward(
+                "a tensor has been written into, whose value is needed for a gradient "
+                "that is differentiated once more; write it out of place"
+            )
         slope = ctx.slope(x)
         grad: Tensor = cotangent * (slope.conj() if x.is_complex() else slope)
         return grad

@@ -7,17 +7,19 @@ a write is refused where a part of a tensor is written, and where both are used.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import paddle
 from paddle import Tensor
 
-from ..partial_gradients import consumers, node_of
+from ..partial_gradients import node_of
 from ..watch import Context, has_view, is_traced
 from . import every_order as closed
-from .formulas import spread_to, where_traced
+from .formulas import spread_to
 
 REFUSED_WRITE = "IsLeafTensor"
 """What Paddle's error says where a leaf of the graph would be written into."""
@@ -39,7 +41,10 @@ _WHOLES = _nodes(
 )
 """Views of all of it."""
 
-VIEWS = ("reshape", "flatten", "squeeze", "unsqueeze", "view_shape", "view_dtype")
+VIEWS = (
+    *("reshape", "flatten", "squeeze", "unsqueeze", "transpose", "unbind"),
+    *("view_shape", "view_dtype", "diagonal"),
+)
 
 
 class Write(NamedTuple):
@@ -64,46 +69,99 @@ def overwrite(x: Tensor, value: Tensor) -> Tensor:
 
 
 def view(operator: Any, context: Context, x: Any, *args: Any, **kwargs: Any) -> Any:
-    """The rule of an operator that gives its argument another shape."""
+    """The rule of an operator whose results are views of its argument."""
     found = operator(x, *args, **kwargs)
     if isinstance(x, Tensor) and x.stop_gradient:
-        context.note_view(x, found)
+        for part in found if isinstance(found, list | tuple) else (found,):
+            context.note_view(x, part)
     return found
 
 
-def written(operator: Any, context: Context, x: Any, *args: Any, **kwargs: Any) -> Any:
-    """The rule of an operator that writes into its first argument."""
-    refuse_write(x, args)
+_SHAPES = ("reshape_", "flatten_", "squeeze_", "unsqueeze_", "transpose_")
+"""They write no element."""
+
+_SUMS = ("add_", "subtract_", "increment_")
+"""They keep nothing, and are differentiated as often as one likes."""
+
+_ALONE = ("cast_", "dropout_", "batch_norm_", "uniform_inplace_", "gaussian_inplace_")
+"""Their like out of place draws other numbers, or has other results."""
+
+_MISSING = (
+    *("masked_fill_", "index_put_", "fill_diagonal_tensor_", "lerp_", "clip_"),
+    *("scale_", "gammaincc_", "gammainc_"),
+)
+"""Paddle's gradients by their further arguments are wrong, or there are none."""
+
+
+def rule_of(name: str) -> Callable[..., Any]:
+    """The rule of the operator in place of this name in ``paddle._C_ops``.
+
+    Where its own gradient is wrong, or is to be differentiated, what the operator out
+    of place gives is written, which has rules of its own.
+    """
+    at = 1 if name == "where_" else 0
+    alone = (*_SUMS, *_SHAPES, *_ALONE)
+    has_twin = hasattr(paddle._C_ops, name[:-1]) and name not in alone
+
+    def rule(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
+        x = args[at]
+        values = _leaves([*args[:at], *args[at + 1 :], *kwargs.values()])
+        views = refuse_write(x, values, context.same)
+        by_values = any(map(is_traced, values))
+        if not (by_values or is_traced(x)):
+            return operator(*args, **kwargs)
+        if has_twin and (
+            (by_values and name in _MISSING) or context.create_graph([x, *values])
+        ):
+            if name == "fill_":
+                return overwrite(x, paddle.full_like(x, *args[1:], **kwargs))
+            copy = paddle.assign(x)  # what it keeps is not to be overwritten
+            given = [*args[:at], copy, *args[at + 1 :]]
+            found = getattr(paddle._C_ops, name[:-1])(*given, **kwargs)
+            same = isinstance(found, Tensor) and found.shape == x.shape
+            if same and found.dtype == x.dtype:
+                return overwrite(x, found)
+        if name in _SHAPES or (name in _SUMS and not by_values):
+            return _unchanged(context, x, partial(operator, *args, **kwargs))
+        return _written(context, x, views, values, partial(operator, *args, **kwargs))
+
+    return rule
+
+
+def _leaves(values: Iterable[Any]) -> list[Any]:
+    found: list[Any] = []
+    for value in values:
+        found += value if isinstance(value, list | tuple) else [value]
+    return found
+
+
+def _unchanged(context: Context, x: Tensor, write: Callable[[], Any]) -> Any:
+    """A write that changes no derivative."""
+    before = node_of(x)
+    found = write()
+    context.note_same(node_of(x), before)
+    return found
+
+
+def _written(
+    context: Context,
+    x: Tensor,
+    views: Sequence[Any],
+    values: Sequence[Any],
+    write: Callable[[], Any],
+) -> Any:
+    """A write, of which is noted what must not be used otherwise."""
+    if views:
+        context.note_writes(_writes(views, context.same))
+        return write()
+    found = write()
     if is_traced(x):
-        context.note_writes(_writes(x))
-    return operator(x, *args, **kwargs)
-
-
-def added(operator: Any, context: Context, x: Any, *args: Any, **kwargs: Any) -> Any:
-    """As :func:`written`, of a sum, which to add a constant does not change."""
-    rule = written if any(map(is_traced, args)) else reshaped
-    return rule(operator, context, x, *args, **kwargs)
-
-
-def reshaped(operator: Any, context: Context, x: Any, *args: Any, **kwargs: Any) -> Any:
-    """The rule of one that changes no derivative."""
-    refuse_write(x, ())
-    return operator(x, *args, **kwargs)
-
-
-def in_place(formula: Callable[..., Any], *positions: int) -> Callable[..., Any]:
-    """As :func:`where_traced`, for the operator that writes into its first argument."""
-
-    def write(x: Tensor, *args: Any, **kwargs: Any) -> Any:
-        return overwrite(x, formula(x, *args, **kwargs))
-
-    rule = where_traced(write, *positions)
-
-    def guarded(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
-        refuse_write(args[0], args[1:])
-        return rule(operator, context, *args, **kwargs)
-
-    return guarded
+        # Paddle makes a leaf of what was a constant.
+        given = {node_of(value).node_ptr() for value in values if is_traced(value)}
+        for node in node_of(x).next_functions:
+            if node is not None and node.node_ptr() not in given:
+                context.note_constant(node)
+    return found
 
 
 def assign_out(operator: Any, context: Context, value: Tensor, output: Tensor) -> Any:
@@ -113,14 +171,10 @@ def assign_out(operator: Any, context: Context, value: Tensor, output: Tensor) -
     )
 
 
-def index_put(x: Tensor, indices: Any, value: Tensor, accumulate: bool = False) -> Any:
-    return paddle.index_put(x, indices, value, accumulate)
-
-
 def set_item(operator: Any, context: Context, x: Tensor, item: Any, value: Any) -> Any:
     """``x[item] = value`` for indices that are tensors, lists or masks."""
     parts = item if isinstance(item, tuple) else (item,)
-    refuse_write(x, [value])
+    views = refuse_write(x, [value], context.same)
     plain = int | slice | type(Ellipsis) | None
     if any(part is None for part in parts) and any(
         isinstance(part, Tensor) for part in parts
@@ -129,21 +183,21 @@ def set_item(operator: Any, context: Context, x: Tensor, item: Any, value: Any) 
             "x[None, index] = y with a tensor as an index ends Paddle's process; "
             "assign without the new axis"
         )
-    if (
-        not is_traced(value)
-        or any(isinstance(part, Tensor) and not part.size for part in parts)
-        or (
-            not context.create_graph([x, value])
-            and all(isinstance(p, plain) and not isinstance(p, bool) for p in parts)
-        )
+    write = partial(operator, x, item, value)
+    if not (is_traced(x) or is_traced(value)):
+        return write()
+    is_plain = all(isinstance(p, plain) and not isinstance(p, bool) for p in parts)
+    again = context.create_graph([x, value])
+    if any(isinstance(part, Tensor) and not part.size for part in parts) or not (
+        again or (is_traced(value) and not is_plain)
     ):
-        if is_traced(x):
-            context.note_writes(_writes(x))
-        return operator(x, item, value)
+        return _written(context, x, views, [value], write)
+    if not isinstance(value, Tensor):
+        value = paddle.to_tensor(value, x.dtype, x.place)
     with paddle.no_grad():
         places = paddle.arange(x.size).reshape(x.shape)[item]
         if not places.size:
-            return operator(x, item, value)
+            return write()
         # As Paddle writes: whose value it is at each place, and where there is none.
         owner = paddle.full(x.shape, -1, "int64")
         owner[item] = paddle.arange(places.size).reshape(places.shape)
@@ -173,8 +227,13 @@ def set_value(operator: Any, context: Context, x: Tensor, value: Any) -> Any:
     return operator(x, value)
 
 
-def refuse_write(x: Any, values: Sequence[Any]) -> None:
+def refuse_write(
+    x: Any, values: Sequence[Any], same: Mapping[int, Any] = MappingProxyType({})
+) -> list[Any]:
     """Refuse to write into a leaf or a view of a part, before anything is written.
+
+    Returns:
+        What :func:`_views_of` gives; nothing for a constant.
 
     Raises:
         ValueError: a leaf; Paddle raises the same, but when it has written.
@@ -186,7 +245,8 @@ def refuse_write(x: Any, values: Sequence[Any]) -> None:
             f"into it in place; write into a copy, x = x.clone() ({REFUSED_WRITE})"
         )
     adds = any(map(is_traced, values))
-    if _views_of(x)[-1].name() in _PARTS if is_traced(x) else adds and _is_part(x):
+    views = _views_of(x, same) if is_traced(x) else []
+    if views[-1].name() in _PARTS if views else adds and _is_part(x):
         raise NotImplementedError(
             "an operation in place on a view of a part of a tensor, such as "
             "x[1:].add_(y): Paddle loses the gradient of the whole there. Assign to "
@@ -198,6 +258,7 @@ def refuse_write(x: Any, values: Sequence[Any]) -> None:
             "such as x.T.add_(y): one of both would go on being a constant. Write it "
             "out of place: x = x + y.T"
         )
+    return views
 
 
 def _is_part(x: Tensor) -> bool:
@@ -207,19 +268,25 @@ def _is_part(x: Tensor) -> bool:
     return bool(x._holder_size() > needed)
 
 
-def _views_of(x: Tensor) -> list[Any]:
+def _views_of(x: Tensor, same: Mapping[int, Any]) -> list[Any]:
     """The node of a traced tensor and, where it is a view, those that it is one of."""
     found = [node_of(x)]
-    while found[-1].name() in _WHOLES:
-        found.append(found[-1].next_functions[0])
-    return found
+    while True:
+        node = found[-1]
+        if (before := same.get(node.node_ptr())) is not None:
+            found.append(before)
+        elif node.name() in _WHOLES:
+            found.append(node.next_functions[0])
+        else:
+            return found
 
 
-def _writes(x: Tensor) -> list[Write]:
+def _writes(views: Sequence[Any], same: Mapping[int, Any]) -> list[Write]:
     """What must not be used otherwise when a traced tensor has been written into."""
-    views = _views_of(x)
-    found = [Write(node, by) for by, node in pairwise(views)]
-    return [Write(views[0], None), *found]
+    found = [Write(views[0], None)]
+    for by, node in pairwise(views):
+        found.append(Write(node, None if by.node_ptr() in same else by))
+    return found
 
 
 def refuse_other_uses(outputs: Sequence[Any], writes: Sequence[Write]) -> None:
@@ -229,28 +296,29 @@ def refuse_other_uses(outputs: Sequence[Any], writes: Sequence[Write]) -> None:
         NotImplementedError: they depend on a tensor and on a view of it that was
             written into.
     """
-    nodes = [node_of(t) for t in outputs if is_traced(t)]
-    users = consumers(nodes)
-    ends = {node.node_ptr() for node in nodes}
-    for node, by in writes:
+    allowed = {node.node_ptr(): by and by.node_ptr() for node, by in writes}
+    stack = [node_of(t) for t in outputs if is_traced(t)]
+    wrong = any(allowed.get(node.node_ptr()) is not None for node in stack)
+    seen: set[int] = set()
+    while stack and not wrong:
+        node = stack.pop()
         address = node.node_ptr()
-        others = users.get(address, [])
-        if by is None:
-            wrong = any(other.name() in _WHOLES for other in others)
-        else:
-            own = by.node_ptr()
-            wrong = address in ends or any(o.node_ptr() != own for o in others)
-        if wrong:
-            raise NotImplementedError(
-                "an operation in place, such as y.T.add_(v), where both a tensor and a "
-                "view of it (reshape, flatten, squeeze, unsqueeze, transpose) are "
-                "used: Paddle's gradients of one of them miss what was written. Write "
-                "it out of place: y = y + v.T"
-            )
-
-
-def rule_of(name: str) -> Callable[..., Any]:
-    """The rule of an operator in place of which only the name is known."""
-    if name in ("reshape_", "flatten_", "squeeze_", "unsqueeze_", "transpose_"):
-        return reshaped
-    return added if name in ("add_", "subtract_") else written
+        if address in seen:
+            continue
+        seen.add(address)
+        for edge in node.next_functions:
+            if edge is None:
+                continue
+            target = edge.node_ptr()
+            if target in allowed:
+                by = allowed[target]
+                wrong |= node.name() in _WHOLES if by is None else by != address
+            if target not in seen:
+                stack.append(edge)
+    if wrong:
+        raise NotImplementedError(
+            "an operation in place, such as y.T.add_(v), where both a tensor and a "
+            "view of it (reshape, flatten, squeeze, unsqueeze, transpose) are used: "
+            "Paddle's gradients of one of them miss what was written. Write it out of "
+            "place: y = y + v.T"
+        )

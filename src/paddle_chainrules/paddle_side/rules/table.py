@@ -307,8 +307,6 @@ RULES: dict[str, Rule] = {
     "as_strided": where_traced(formulas.as_strided, 0),
     "tensor_unfold": where_traced(formulas.unfold, 0),
     "masked_fill": where_traced(formulas.masked_fill, 2),
-    "masked_fill_": in_place.in_place(formulas.masked_fill, 2),
-    "index_put_": in_place.in_place(in_place.index_put, 2),
     "assign_out_": in_place.assign_out,
     "cross_entropy_with_softmax": losses.soft_cross_entropy,
     # There is none of some argument.
@@ -317,7 +315,6 @@ RULES: dict[str, Rule] = {
     "scale": where_traced(formulas.scale, 1),
     "diag_embed": where_traced(formulas.diag_embed, 0),
     "fill_diagonal_tensor": where_traced(formulas.fill_diagonal, 1),
-    "fill_diagonal_tensor_": in_place.in_place(formulas.fill_diagonal, 1),
     "label_smooth": where_traced(losses.label_smooth, 1),
     "bce_loss": where_traced(losses.binary_cross_entropy, 1),
     "sigmoid_cross_entropy_with_logits": where_traced(
