@@ -5,7 +5,7 @@
 # make stress  random calls of both languages by the million, minutes (output/stress.png)
 # make soak    constants of every kind on four Julia threads for ten minutes
 # make differential  every function and layer beside differences; writes docs/limits.md
-# make lint    ruff, mypy, and a parse check of every Julia file
+# make lint    ruff, mypy, import-linter, and a parse check of every Julia file
 # make clean   remove what these made
 
 PYTHON ?= python3
@@ -43,6 +43,7 @@ lint: $(VENV)/installed
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
+	$(VENV)/bin/lint-imports
 	$(RUN) tests/parse_julia.py
 
 clean:
