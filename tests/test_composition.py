@@ -83,7 +83,7 @@ def by_hvp(u, x):
 
 
 def by_hessian(u, x):
-    return (hessian(lambda z: (u(z.reshape([1, 3])) ** 2).sum(), x[0]) ** 2).sum()
+    return (hessian(lambda z: (u(z.reshape([1, 3])) ** 2).sum())(x[0]) ** 2).sum()
 
 
 INNER = {

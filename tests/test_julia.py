@@ -70,7 +70,7 @@ import importlib, sys, threading
 order, threads = sys.argv[1].split(), sys.argv[2]
 for name in order:
     importlib.import_module(name)
-from paddle_chainrules.julia import start, turn
+from paddle_chainrules.julia import start, lock
 joins = "juliacall" in order
 module = start() if joins else start(threads, handle_signals=True)
 import juliacall
@@ -101,17 +101,17 @@ def work():
     try:
         net(x)
     except juliacall.JuliaError as error:
-        with turn: # the text of an error of Julia's is made in Julia
-            refused.append("with julia.turn" in str(error))
+        with lock: # the text of an error of Julia's is made in Julia
+            refused.append("with julia.lock" in str(error))
     for i in range(30):
-        with turn:
+        with lock:
             value, back = module.pullback(net, x)
             back(value)
             right.append((np.asarray(value) == y).all())
         if i % 10 == 0:
-            with turn:
+            with lock:
                 jl.GC.gc(False)
-with turn, turn: # which may be entered again, and the first call compiles
+with lock, lock: # which may be entered again, and the first call compiles
     module.pullback(net, x)
 sys.setswitchinterval(1e-4)
 workers = [threading.Thread(target=work) for _ in range(3)]
@@ -207,16 +207,16 @@ def test_no_julia_on_the_path_says_so(monkeypatch):
 
 ENDING = """
 import sys, threading, time
-from paddle_chainrules.julia import start, turn
+from paddle_chainrules.julia import start, lock
 start(handle_signals=True)
 import juliacall
 jl = juliacall.Main
 def work():
-    with turn:
+    with lock:
         jl.rand(10)
 def collect():
     for _ in range(500):
-        with turn:
+        with lock:
             jl.GC.gc(False)
         time.sleep(5e-4)
 collector = threading.Thread(target=collect)
@@ -236,7 +236,7 @@ print("lives")
 
 @needs_julia
 def test_threads_may_end_while_another_collects():
-    """A thread that has used Julia enters it once more when it ends, without a turn."""
+    """A thread that has used Julia enters it once more when it ends, without the lock."""
     done = run_python(ENDING)
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.endswith("lives\n")
@@ -244,16 +244,16 @@ def test_threads_may_end_while_another_collects():
 
 MAIN_ALONE = """
 import threading
-from paddle_chainrules.julia import start, turn
+from paddle_chainrules.julia import start, lock
 net = start(1).PaddleFCNet(3, 2, 2, 16)
 why = []
 def work():
     try:
-        with turn:
+        with lock:
             net
     except RuntimeError as error:
         why.append(str(error))
-with turn:
+with lock:
     print(net)
 worker = threading.Thread(target=work)
 worker.start()

@@ -17,9 +17,9 @@ from .nets.stateless import StatelessLayer, stateless
 from .paddle_side.row_sparse import RowSparse
 from .programs.activations import ACTIVATIONS
 from .transforms.hessian import hessian, hvp
-from .transforms.jacobian import Jacobian, jacobian
-from .transforms.jvp import jvp
-from .transforms.value_and_grad import value_and_grad
+from .transforms.jacobian import Jacobian, jacfwd, jacobian, jacrev
+from .transforms.jvp import Pushforward, jvp, linearize
+from .transforms.value_and_grad import grad, value_and_grad
 from .transforms.vjp import Pullback, vjp
 
 __version__ = _version("paddle-chainrules")
@@ -32,15 +32,20 @@ __all__ = [
     "NetPullback",
     "ParamSpec",
     "Pullback",
+    "Pushforward",
     "RowSparse",
     "StatelessLayer",
     "derivative",
     "derivatives",
+    "grad",
     "hessian",
     "hvp",
+    "jacfwd",
     "jacobian",
+    "jacrev",
     "jvp",
     "laplacian",
+    "linearize",
     "load_params",
     "save_params",
     "stateless",

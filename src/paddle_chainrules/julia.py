@@ -2,15 +2,15 @@
 
 Needs the extra ``paddle-chainrules[julia]``. Nothing else in this package imports it.
 
-Where several threads of Python use Julia, each takes its turn::
+Where several threads of Python use Julia, each holds the lock for its calls::
 
     julia.start(handle_signals=True)
     ...
-    with julia.turn:
+    with julia.lock:
         y = np.asarray(net(x))
 
-Without the turn a collection of Julia's garbage, which waits for a thread that waits
-for Python's lock, may wait for ever; so a net called without its turn raises an error.
+Without the lock a collection of Julia's garbage, which waits for a thread that waits
+for Python's lock, may wait for ever; so a net called without it raises an error.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .bridge.julia_lock import turn as turn
+from .bridge.julia_lock import lock as lock
 
 SOURCE = Path(__file__).resolve().with_name("_julia").resolve()
 """The Julia package, which travels with this one."""
@@ -47,7 +47,7 @@ def start(
     need ``handle_signals=True``.
 
     From then on Julia's garbage collector need not wait for this thread while it is in
-    Python, so that other threads may call Julia meanwhile, each in its :data:`turn`.
+    Python, so that other threads may call Julia meanwhile, each with the :data:`lock`.
 
     Args:
         threads: number of Julia threads, or "auto"; what ``PYTHON_JULIACALL_THREADS``

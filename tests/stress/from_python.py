@@ -19,7 +19,7 @@ LOG, KINDS, JULIA_THREADS = sys.argv[3:6]
 PYTHON_THREADS = int(sys.argv[6])
 TOLERANCE = 20_000
 
-from paddle_chainrules.julia import start, turn  # noqa: E402
+from paddle_chainrules.julia import lock, start  # noqa: E402
 
 MODULE = start(JULIA_THREADS)
 
@@ -109,7 +109,7 @@ class Worker:
         y, tape = chain(act, params, x)
         kind = self.rng.randint(0, 5)
         if kind <= 2:
-            with turn:
+            with lock:
                 self.in_julia(net, act, params, y, tape, given, to_y, kind)
         elif kind == 3:
             self.compare(own.forward(tensors, x_tensor).numpy(), y)
@@ -126,7 +126,7 @@ class Worker:
         self.calls += 1
         roll = self.rng.random()
         if roll < 2e-3:
-            with turn:
+            with lock:
                 JULIA.GC.gc(roll < 2e-4)
         if roll < 2e-4:
             gc.collect()
@@ -183,7 +183,7 @@ def main():
             if seconds - logged >= 1:
                 logged = seconds
                 calls = sum(w.calls for w in workers)
-                with turn:
+                with lock:
                     held = MODULE.HELD[()]
                 print(f"{seconds:.2f} {calls} {rss()} {held}", file=log, flush=True)
     for thread in threads:

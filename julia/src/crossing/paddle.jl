@@ -132,7 +132,7 @@ function start_paddle()
         PythonCall.pycopy!(BRIDGE, pyimport("paddle_chainrules.bridge"))
         PythonCall.pycopy!(PADDLE, pyimport("paddle"))
     end
-    start_turns()
+    start_lock()
     start_exchange()
     start_counting()
     if Threads.maxthreadid() > 1 && !julia_handles_segv()

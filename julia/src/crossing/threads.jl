@@ -25,9 +25,9 @@ const TURN_BYTES = 256 # more than a mutex of any platform
 const DEPTH = Ref(0) # of crossings within one another; who has the turn changes it
 const OPEN = Threads.Atomic{Int}(0) # calls of `threaded` under way
 
-function start_turns()
-    address = text(BRIDGE.start_turns(julia_handles_segv()))
-    PYTHON_TURN[] = Ptr{UInt64}(parse(UInt, address))
+function start_lock()
+    address = text(BRIDGE.start_lock(julia_handles_segv()))
+    PYTHON_LOCK[] = Ptr{UInt64}(parse(UInt, address))
     TURN[] == C_NULL || return nothing
     block = Libc.calloc(TURN_BYTES, 1)
     block == C_NULL && throw(OutOfMemoryError())
@@ -37,24 +37,24 @@ function start_turns()
     return nothing
 end
 
-# Where Python writes which of its threads has the turn to call Julia, zero for none.
-const PYTHON_TURN = Ref{Ptr{UInt64}}(C_NULL)
+# Where Python writes which of its threads holds the lock to call Julia, zero for none.
+const PYTHON_LOCK = Ref{Ptr{UInt64}}(C_NULL)
 
 """
-    check_python_turn()
+    check_python_lock()
 
-Refuse a thread of Python's that has not taken its turn, or one that would go before another.
+Refuse a thread of Python's that does not hold the lock, or one that would go before another.
 """
-function check_python_turn()
-    owner = unsafe_load(PYTHON_TURN[])
+function check_python_lock()
+    owner = unsafe_load(PYTHON_LOCK[])
     is_foreign = ccall(:jl_threadpoolid, Int8, (Int16,), Threads.threadid() - 1) < 0
     is_foreign || owner != 0 || return nothing
     owner == ccall(PYTHON[].thread_ident, Culong, ()) && return nothing
     throw(
         ConcurrencyViolationError(
-            "where several threads of Python use Julia each takes its turn, the main one too, or " *
+            "where several threads of Python use Julia each holds the lock, the main one too, or " *
             "a garbage collection may wait for ever:\n\n" *
-            "    from paddle_chainrules import julia\n    with julia.turn:\n        net(x)",
+            "    from paddle_chainrules import julia\n    with julia.lock:\n        net(x)",
         ),
     )
 end
@@ -98,7 +98,7 @@ held it already. Who waits for the turn lets go of the lock meanwhile.
 """
 function take_turn()
     holds = holds_lock()
-    holds && check_python_turn()
+    holds && check_python_lock()
     holds || OPEN[] > 0 || throw(
         ConcurrencyViolationError(
             "Paddle was called on Julia thread $(Threads.threadid()), which does not hold " *

@@ -20,7 +20,7 @@ from .handles import (
     layer,
     of_layer,
 )
-from .julia_lock import start_turns
+from .julia_lock import start_lock
 from .retained_bytes import retained_bytes_address
 
 __all__ = [
@@ -38,5 +38,5 @@ __all__ = [
     "layer",
     "of_layer",
     "retained_bytes_address",
-    "start_turns",
+    "start_lock",
 ]

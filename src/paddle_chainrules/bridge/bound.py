@@ -14,7 +14,6 @@ from ..paddle_side.random_state import drawing_from, random_state
 from ..transforms.jvp import jvp
 from ..transforms.recording import is_differentiable
 from ..transforms.tree import flatten_tree
-from .julia_lock import start_turns as start_turns
 from .nesting import Nesting
 from .packing import Back, Flags, Packed, pack, plain
 from .retained_bytes import Meter, allocated, behind_last

@@ -14,10 +14,9 @@ from ..programs import second_order
 from ..programs.activation_derivatives import Derivatives
 from ..programs.closed_form import Weights, weights_of
 from ..programs.second_order_plans import Plan
-from ..transforms.conduct import Conduct
+from ..transforms.effects import Effects
 from ..transforms.recording import record
 from .bound import Bound
-from .julia_lock import start_turns as start_turns
 from .packing import Back, Flags, Packed, one_or_all, plain
 from .retained_bytes import (
     STEP_BYTES,
@@ -134,7 +133,7 @@ class Formula(Bound):
 
         leaves = [*values, *args]
         before = allocated()
-        found, recording = record(formula, leaves, Conduct(writes=False, reaches=False))
+        found, recording = record(formula, leaves, Effects(writes=False, reaches=False))
         behind_last.value = self._meter.of(recording, allocated() - before)
 
         def back(

@@ -25,7 +25,6 @@ from ..programs.closed_form import Weights, weights_of
 from ..programs.second_order_plans import HIGHEST_ORDER, laplacian_plan, plan_of
 from .bound import Bound, Pushforward, Recorded
 from .bound_chains import Closed, Formula, SecondOrder
-from .julia_lock import start_turns as start_turns
 from .nesting import Nesting
 from .retained_bytes import Meter
 

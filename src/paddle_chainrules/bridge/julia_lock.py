@@ -1,4 +1,4 @@
-"""Turns of Python's threads in calling Julia."""
+"""The lock that threads of Python hold while they call Julia."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from types import TracebackType
 _owner = ctypes.c_uint64(0)
 
 
-def start_turns(handles_signals: bool) -> str:
-    """Note whether Julia handles SIGSEGV; the address of the owner of the turn.
+def start_lock(handles_signals: bool) -> str:
+    """Note whether Julia handles SIGSEGV; the address of the owner of the lock.
 
     Julia reads that address. Without the handler only one thread may ever enter Julia:
     any other, even when it ends, may meet a collection and so end the process.
     """
-    turn.is_shared = handles_signals
+    lock.is_shared = handles_signals
     return str(ctypes.addressof(_owner))
 
 
-class Turn:
+class JuliaLock:
     """A context manager: one thread at a time, which may enter it again.
 
     Raises:
@@ -58,4 +58,4 @@ class Turn:
         self._lock.release()
 
 
-turn = Turn()
+lock = JuliaLock()

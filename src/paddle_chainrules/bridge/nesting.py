@@ -9,7 +9,6 @@ from paddle import Tensor
 
 from ..nets.stateless import RESERVED
 from ..transforms.tree import flatten_tree
-from .julia_lock import start_turns as start_turns
 
 
 class Nesting:

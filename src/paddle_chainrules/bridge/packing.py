@@ -8,7 +8,6 @@ from typing import Any
 from paddle import Tensor
 
 from ..transforms.tree import flatten_tree
-from .julia_lock import start_turns as start_turns
 
 Packed = Any
 """An output for Julia: a tensor, or ``(structure, leaf, ...)`` for anything else, where

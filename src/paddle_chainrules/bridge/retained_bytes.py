@@ -11,7 +11,6 @@ import paddle
 from paddle import Tensor
 
 from ..programs.closed_form import Weights
-from .julia_lock import start_turns as start_turns
 
 NODE_BYTES = 6_000
 """Of an operator on a recorded graph, its tensors' elements apart: 4,000 to 10,000

@@ -27,7 +27,7 @@ from ..programs.closed_form import (
     value,
     with_leading_of,
 )
-from ..transforms.conduct import versions
+from ..transforms.effects import versions
 from ..transforms.recording import check_cotangent, records_graph
 from ..transforms.tree import flatten_tree
 from ..transforms.vjp import recorded_vjp

@@ -14,7 +14,7 @@ from paddle import Tensor
 from ..paddle_side.dtypes import DTYPES
 from ..programs.activations import Activation, resolve
 from ..programs.closed_form import raw, weights_of
-from ..transforms.conduct import Conduct
+from ..transforms.effects import Effects
 from .chain import Chain, recorded
 from .checks import check_place, check_tensor, check_width
 from .description import chain_formula
@@ -143,9 +143,9 @@ class FCNet(Net):
         return None if pair is None else Chain(self.spec, self.activation, pair)
 
     @cached_property
-    def _conduct(self) -> Conduct:
+    def _effects(self) -> Effects:
         # An activation of the user's may close over anything.
-        return Conduct(writes=False, reaches=not isinstance(self.activation, str))
+        return Effects(writes=False, reaches=not isinstance(self.activation, str))
 
     def _formula(self) -> str:
         name = self.activation if isinstance(self.activation, str) else "activation"

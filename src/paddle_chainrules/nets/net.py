@@ -17,8 +17,8 @@ from ..paddle_side.rules.operators import Watch
 from ..paddle_side.watch import is_traced, recordings, watched
 from ..paddle_side.write_counts import writes_counted
 from ..programs.closed_form import Weights, weights_of
-from ..transforms.conduct import (
-    Conduct,
+from ..transforms.effects import (
+    Effects,
     copied,
     flags,
     is_refused_write,
@@ -94,6 +94,10 @@ class Net(abc.ABC):
             return self.chain.value(weights, args[0])
         return self._forward(params, args, kwargs, {})
 
+    def __call__(self, params: Params, *args: Any, **kwargs: Any) -> Tree:
+        """``net(params, x)`` is ``net.forward(params, x)``."""
+        return self.forward(params, *args, **kwargs)
+
     def _forward(
         self,
         params: Params,
@@ -101,12 +105,12 @@ class Net(abc.ABC):
         kwargs: dict[str, Any],
         constants: dict[str, Any],
     ) -> Tree:
-        conduct = self._conduct
-        if conduct.asks:
+        effects = self._effects
+        if effects.asks:
             return self._recorded(params, args, kwargs, constants)[0]
         inputs = Inputs(self.spec, params, args, kwargs)
         leaves = given = inputs.leaves
-        copies = conduct.copies
+        copies = effects.copies
         if copies:
             given = [*map(copied, leaves)]
         before = 0 if copies else versions(leaves)
@@ -117,8 +121,8 @@ class Net(abc.ABC):
 
         connects = paddle.is_grad_enabled()
         nested = connects and watched()
-        by_caller = not nested and records_graph(leaves, bool(conduct.reaches))
-        first = not conduct.is_known and (connects or self._derives)
+        by_caller = not nested and records_graph(leaves, bool(effects.reaches))
+        first = not effects.is_known and (connects or self._derives)
         enabled = nested or by_caller or first
         watch = Watch((), by_caller=by_caller) if enabled and not nested else None
         with grad_mode(enabled), writes_counted():
@@ -130,17 +134,17 @@ class Net(abc.ABC):
                 if flags(given) == required and not refused:
                     raise
                 if refused:
-                    conduct.writes = True
+                    effects.writes = True
             if flags(given) != required:
                 put_back(given, required)
-                conduct.asks = True
+                effects.asks = True
                 return self._forward(params, args, kwargs, constants)
-            if conduct.writes and not copies:
+            if effects.writes and not copies:
                 return self._forward(params, args, kwargs, constants)
             if copies:
-                conduct.learn(given, leaves)
+                effects.learn(given, leaves)
             else:
-                conduct.check(leaves, before)
+                effects.check(leaves, before)
             outputs, out_spec = flatten_tree(output)
             if watch and watch.writes:
                 refuse_other_uses(outputs, watch.writes)
@@ -148,7 +152,7 @@ class Net(abc.ABC):
                 beyond = leaves_behind(filter(is_traced, outputs))
                 made = (watch or recordings()[-1]).constants
                 beyond -= {node.node_ptr() for node in made}
-                conduct.note_beyond(beyond, alone=not (nested or by_caller))
+                effects.note_beyond(beyond, alone=not (nested or by_caller))
                 if not connects:
                     return out_spec.unflatten(detached(outputs, leaves))
             held = [*leaves, *self._shared()]
@@ -164,9 +168,9 @@ class Net(abc.ABC):
         return ()
 
     @property
-    def _conduct(self) -> Conduct:
+    def _effects(self) -> Effects:
         """What calls have shown of the net's formula."""
-        return Conduct(writes=False, reaches=False)
+        return Effects(writes=False, reaches=False)
 
     @property
     def chain(self) -> Chain | None:
@@ -220,7 +224,7 @@ class Net(abc.ABC):
             outputs, out_spec = flatten_tree(output)
             return outputs
 
-        values, recording = record(flat, inputs.leaves, self._conduct)
+        values, recording = record(flat, inputs.leaves, self._effects)
         if not recording.connected and (shared := self._shared()):
             values = unaliased(values, shared)
         pullback = RecordedPullback(

@@ -16,7 +16,7 @@ from paddle import Tensor
 
 from ..paddle_side.partial_gradients import node_of
 from ..paddle_side.random_state import checked_seed, drawing_from
-from ..transforms.conduct import Conduct, differ, versions
+from ..transforms.effects import Effects, differ, versions
 from ..transforms.tree import Tree
 from .chain import Chain, chain_of
 from .description import Description
@@ -119,7 +119,7 @@ class StatelessLayer(Net):
         self._free: list[Shell] = []
         self._lock = threading.RLock()
         self._chain = None if self._buffers else chain_of(layer, self._spec)
-        self._calls = Conduct(check_beyond=self._refuse_originals)
+        self._calls = Effects(check_beyond=self._refuse_originals)
         self._keeps: set[tuple[str, str]] = set()
         self._read: set[str] = set()
 
@@ -193,7 +193,7 @@ class StatelessLayer(Net):
         return self._chain
 
     @property
-    def _conduct(self) -> Conduct:
+    def _effects(self) -> Effects:
         return self._calls
 
     def _shared(self) -> list[Tensor]:
@@ -306,7 +306,7 @@ class StatelessLayer(Net):
             shell = self._free.pop()
         except IndexError:
             shell = self._one_more()
-        first = self._conduct.writes is None
+        first = self._effects.writes is None
         with drawing_from(_seed):
             try:
                 shell.put(params)
@@ -335,12 +335,12 @@ class StatelessLayer(Net):
 
     def _kept(self, own: bool) -> set[str]:
         """Buffers that a call need not have copies of, since it only reads them."""
-        if self._conduct.copies:
+        if self._effects.copies:
             return set()
         return self._read if own else self._read & self._frozen
 
     def _refuse_write(self, kept: set[str]) -> None:
-        self._conduct.writes = True
+        self._effects.writes = True
         raise RuntimeError(
             f"{type(self._shell.layer).__name__}.forward has written into one of the "
             f"buffers {sorted(kept)}, which it only read at its first call; the value "

@@ -3,33 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import optree
-import paddle
 from paddle import Tensor
 
-from .jacobian import jacobian
-from .recording import (
-    is_differentiable,
-)
+from .argnums import Argnums
+from .jacobian import jacrev
 from .tree import Tree
+from .value_and_grad import grad_of
 from .vjp import vjp
 
 Scalar = Callable[[Tree], Tensor]
-
-
-def _gradient(fn: Scalar) -> Callable[[Tree], Tree]:
-    def gradient(x: Tree) -> Tree:
-        y, pullback = vjp(fn, x)
-        if not is_differentiable(y) or y.numel() != 1:
-            raise ValueError(
-                "a Hessian needs a function with one floating number as its value, got "
-                f"{list(y.shape) if isinstance(y, Tensor) else type(y).__name__}; "
-                "reduce it with .sum(), or use jacobian"
-            )
-        return pullback(paddle.ones_like(y))[0]
-
-    return gradient
 
 
 def hvp(fn: Scalar, x: Tree, v: Tree) -> Tree:
@@ -44,7 +29,8 @@ def hvp(fn: Scalar, x: Tree, v: Tree) -> Tree:
         v: nested as x; None for zero.
 
     Raises:
-        ValueError: more than one number, or a v of another structure or shape.
+        TypeError: the value is no floating tensor.
+        ValueError: it is more than one number, or v has another structure or shape.
         NotImplementedError: a kernel that Paddle can't differentiate again.
 
     Example:
@@ -54,26 +40,41 @@ def hvp(fn: Scalar, x: Tree, v: Tree) -> Tree:
         >>> hvp(lambda x: (x**3).sum(), x, v).tolist()
         [6.0, 0.0]
     """
-    gradient, pullback = vjp(_gradient(fn), x)
+    gradient, pullback = vjp(grad_of(fn, 0, False, "hvp"), x)
     known = optree.tree_map(
         lambda g, v: None if g is None else v, gradient, v, none_is_leaf=True
     )
     return pullback(known)[0]
 
 
-def hessian(fn: Scalar, x: Tensor) -> Tensor:
-    """The matrix of second derivatives of a scalar function, [*x.shape, *x.shape].
+def hessian(
+    fn: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False
+) -> Callable[..., Any]:
+    """A function that gives the second derivatives of the scalar ``fn(*args)``.
 
-    One gradient, then one pullback of it per element of ``x``.
+    Like ``jax.hessian`` and ``torch.func.hessian``: the Jacobian of the gradient, one
+    gradient and then one pullback of it per element of the arguments.
+
+    Args:
+        fn: function whose (first) result is a tensor of one element.
+        argnums: position or positions of the arguments to differentiate.
+        has_aux: fn returns ``(loss, aux)``; the result is then ``(hessian, aux)``.
+
+    Returns:
+        ``h(*args, **kwargs)``: [*x.shape, *x.shape] for one tensor x; nested as the
+        arguments twice where they are trees or several.
 
     Raises:
-        ValueError: a function with more than one number as its value.
+        TypeError: argnums is no int or sequence of ints; from the returned function,
+            where the loss is no floating tensor.
+        ValueError: from that, where the loss has more than one element.
         NotImplementedError: a kernel that Paddle can't differentiate again.
 
     Example:
         >>> import paddle
         >>> from paddle_chainrules import hessian
-        >>> hessian(lambda x: x[0] ** 2 * x[1], paddle.to_tensor([1.0, 2.0])).tolist()
+        >>> x = paddle.to_tensor([1.0, 2.0])
+        >>> hessian(lambda x: x[0] ** 2 * x[1])(x).tolist()
         [[4.0, 2.0], [2.0, 0.0]]
     """
-    return jacobian(_gradient(fn), x).tensor()
+    return jacrev(grad_of(fn, argnums, has_aux, "hessian"), argnums, has_aux)

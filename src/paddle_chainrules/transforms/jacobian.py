@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import paddle
 from paddle import Tensor
 
-from .jvp import jvp
-from .recording import (
-    is_differentiable,
-)
+from .argnums import Argnums, Selection, positions_of, select
+from .jvp import linearize
+from .recording import is_differentiable
+from .tree import flatten_tree
 from .vjp import vjp
 
 
@@ -112,12 +112,133 @@ class Jacobian:
 
     def _forward(self) -> Tensor:
         """A column per input, which is then turned."""
+        _, pushforward = linearize(self._fn, self._x)
         width = int(np.prod(self._inputs))
         columns = []
         for i in range(width):
             seed = np.zeros([int(np.prod(self._samples)), width])
             seed[:, i] = 1
             tangent = paddle.to_tensor(seed, dtype=self._x.dtype)
-            _, column = jvp(self._fn, (self._x,), (tangent.reshape(self._x.shape),))
-            columns.append(column)
+            columns.append(pushforward(tangent.reshape(self._x.shape)))
         return paddle.stack(columns, axis=-1).reshape(self.shape)
+
+
+def jacrev(
+    fn: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False
+) -> Callable[..., Any]:
+    """A function that gives the Jacobian of ``fn(*args)`` by reverse mode.
+
+    Like ``jax.jacrev`` and ``torch.func.jacrev``: one forward, and one pullback for
+    each element of the output, so it suits functions of many inputs and few outputs.
+
+    Args:
+        fn: function of tensors or trees; it may return a tensor or a tree of them.
+        argnums: position or positions of the arguments to differentiate.
+        has_aux: fn returns ``(output, aux)``; the result is then ``(jacobian, aux)``.
+
+    Returns:
+        ``j(*args, **kwargs)``: nested as the output, with each leaf nested as the
+        arguments (a tuple where argnums is a sequence), of shape [*output, *argument]:
+        zero where the output does not depend on the argument, None where one of them
+        is no floating tensor.
+
+    Example:
+        >>> import paddle
+        >>> from paddle_chainrules import jacrev
+        >>> x = paddle.to_tensor([1.0, 2.0])
+        >>> jacrev(lambda x: x * x.sum())(x).tolist()
+        [[4.0, 1.0], [2.0, 5.0]]
+    """
+    asked = positions_of(argnums)
+
+    def jacrev_fn(*args: Any, **kwargs: Any) -> Any:
+        call = select(fn, asked, args, kwargs)
+        y, pullback, *aux = vjp(call.fn, *call.selected, has_aux=has_aux)
+        outputs, out_spec = flatten_tree(y)
+        leaves, in_spec = flatten_tree(call.selected)
+        found = []
+        for k, output in enumerate(outputs):
+            rows: list[list[Any]] = []
+            for seed in _units(output):
+                parts = [seed if i == k else None for i in range(len(outputs))]
+                rows.append(flatten_tree(pullback(out_spec.unflatten(parts)))[0])
+            found.append([_stacked(output, x, i, rows) for i, x in enumerate(leaves)])
+        return _result(call, found, in_spec, out_spec, aux)
+
+    return jacrev_fn
+
+
+def jacfwd(
+    fn: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False
+) -> Callable[..., Any]:
+    """A function that gives the Jacobian of ``fn(*args)`` by forward mode.
+
+    Like ``jax.jacfwd`` and ``torch.func.jacfwd``: one forward, and one direction for
+    each element of the arguments, so it suits functions of few inputs and many
+    outputs. It needs kernels that Paddle can differentiate twice. Otherwise as
+    :func:`jacrev`.
+
+    Example:
+        >>> import paddle
+        >>> from paddle_chainrules import jacfwd
+        >>> x = paddle.to_tensor([1.0, 2.0])
+        >>> jacfwd(lambda x: x * x.sum())(x).tolist()
+        [[4.0, 1.0], [2.0, 5.0]]
+    """
+    asked = positions_of(argnums)
+
+    def jacfwd_fn(*args: Any, **kwargs: Any) -> Any:
+        call = select(fn, asked, args, kwargs)
+        y, pushforward, *aux = linearize(call.fn, *call.selected, has_aux=has_aux)
+        outputs, out_spec = flatten_tree(y)
+        leaves, in_spec = flatten_tree(call.selected)
+        found: list[list[Any]] = [[] for _ in outputs]
+        for k, leaf in enumerate(leaves):
+            columns: list[list[Any]] = []
+            for seed in _units(leaf):
+                parts = [seed if i == k else None for i in range(len(leaves))]
+                columns.append(flatten_tree(pushforward(*in_spec.unflatten(parts)))[0])
+            for i, (row, output) in enumerate(zip(found, outputs, strict=True)):
+                row.append(_turned(output, leaf, i, columns))
+        return _result(call, found, in_spec, out_spec, aux)
+
+    return jacfwd_fn
+
+
+def _units(x: Any) -> Iterator[Tensor]:
+    """Tensors like x with a one at one element each; none where it has no gradient."""
+    if not is_differentiable(x):
+        return
+    for i in range(x.size):
+        unit = np.zeros(x.size)
+        unit[i] = 1
+        yield paddle.to_tensor(unit, x.dtype, x.place).reshape(x.shape)
+
+
+def _stacked(output: Any, x: Any, i: int, rows: list[list[Any]]) -> Tensor | None:
+    """The i-th of every row, a row for each element of the output."""
+    if not (is_differentiable(output) and is_differentiable(x)):
+        return None
+    shape = [*output.shape, *x.shape]
+    if not rows or not x.size:
+        return paddle.zeros(shape, x.dtype)
+    parts = [paddle.zeros_like(x) if row[i] is None else row[i] for row in rows]
+    return paddle.stack(parts).reshape(shape)
+
+
+def _turned(output: Any, x: Any, i: int, columns: list[list[Any]]) -> Tensor | None:
+    """The i-th of every column, a column for each element of x."""
+    if not (is_differentiable(output) and is_differentiable(x)):
+        return None
+    shape = [*output.shape, *x.shape]
+    if not columns or not output.size:
+        return paddle.zeros(shape, output.dtype)
+    return paddle.stack([column[i] for column in columns], axis=-1).reshape(shape)
+
+
+def _result(
+    call: Selection, found: list[list[Any]], in_spec: Any, out_spec: Any, aux: list[Any]
+) -> Any:
+    nested = [call.nested(in_spec.unflatten(row)) for row in found]
+    result = out_spec.unflatten(nested)
+    return (result, aux[0]) if aux else result

@@ -6,7 +6,7 @@ it. Fully connected nets have :mod:`..nets.derivatives`, which needs no such ker
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import paddle
@@ -16,6 +16,7 @@ from ..paddle_side.engine import gradients
 from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.watch import as_leaf
 from .recording import (
+    Recording,
     check_cotangent,
     detached,
     is_differentiable,
@@ -26,8 +27,11 @@ from .tree import Tree, flatten_tree
 
 
 def jvp(
-    fn: Callable[..., Tree], primals: tuple[Tree, ...], tangents: tuple[Tree, ...]
-) -> tuple[Tree, Tree]:
+    fn: Callable[..., Tree],
+    primals: tuple[Tree, ...],
+    tangents: tuple[Tree, ...],
+    has_aux: bool = False,
+) -> tuple[Any, ...]:
     """Value and Jacobian-vector product: ``(fn(*primals), its derivative along)``.
 
     Like ``jax.jvp``, but by reverse mode twice, since Paddle has no forward mode; it
@@ -37,10 +41,12 @@ def jvp(
         fn: function of tensors; it may return a tensor or a tree of them.
         primals: the arguments, tensors or trees of them.
         tangents: nested as primals, with their shapes and dtypes; None for zero.
+        has_aux: fn returns ``(output, aux)``; aux is passed on, not differentiated.
 
     Returns:
         The value, and the derivative nested as it is: zero where the value does not
-        depend on the primals, None where it is no floating tensor.
+        depend on the primals, None where it is no floating tensor. With ``has_aux``
+        aux is the third.
 
     Raises:
         ValueError: a tangent of another structure or shape.
@@ -56,52 +62,124 @@ def jvp(
         [2.0, 2.0]
     """
     leaves, spec = flatten_tree(tuple(primals))
-    given, found_spec = flatten_tree(tuple(tangents))
-    if found_spec != spec:
+    given = _tangent_leaves(tuple(tangents), leaves, spec)
+    value, pushforward, *aux = _linearized(fn, leaves, spec, has_aux)
+    return value, pushforward.along(given), *aux
+
+
+def linearize(
+    fn: Callable[..., Tree], *primals: Tree, has_aux: bool = False
+) -> tuple[Any, ...]:
+    """``(fn(*primals), pushforward)``: one forward, then any number of directions.
+
+    Like ``jax.linearize``: ``pushforward(*tangents)`` is the derivative of
+    :func:`jvp` at the same primals. With ``has_aux`` aux is the third.
+
+    Raises:
+        As :func:`jvp`.
+
+    Example:
+        >>> import paddle
+        >>> from paddle_chainrules import linearize
+        >>> y, pushforward = linearize(lambda x: x * x, paddle.to_tensor([1.0, 2.0]))
+        >>> pushforward(paddle.to_tensor([1.0, 0.5])).tolist()
+        [2.0, 2.0]
+    """
+    return _linearized(fn, *flatten_tree(primals), has_aux)
+
+
+def _tangent_leaves(
+    tangents: tuple[Tree, ...], leaves: Sequence[Any], spec: Any
+) -> list[Any]:
+    given, found = flatten_tree(tangents)
+    if found != spec:
         raise ValueError(
-            f"tangents are nested as {found_spec}, primals as {spec}; give one tensor, "
-            "or None for zero, per primal"
+            f"tangents are nested as {found}, primals as {spec}; give one tensor, or "
+            "None for zero, per primal"
         )
     for leaf, tangent in zip(leaves, given, strict=True):
         if tangent is not None and isinstance(leaf, Tensor):
             check_cotangent(tangent, leaf.shape, leaf.dtype, "tangent", "primal")
-    out_spec = spec
+    return given
+
+
+def _linearized(
+    fn: Callable[..., Tree], leaves: list[Any], spec: Any, has_aux: bool
+) -> tuple[Any, ...]:
+    out_spec, aux = spec, None
 
     def flat(stand_ins: list[Any]) -> list[Any]:
-        nonlocal out_spec
-        outputs, out_spec = flatten_tree(fn(*spec.unflatten(stand_ins)))
+        nonlocal out_spec, aux
+        output = fn(*spec.unflatten(stand_ins))
+        if has_aux:
+            output, aux = output
+        outputs, out_spec = flatten_tree(output)
         return outputs
 
     values, recording = record(flat, leaves, create_graph=True)
-    connected = recording.connected or records_graph(given)
-    # The pullback is linear in the cotangent: its own pullback is what is asked for.
-    outputs = [o for o in recording.outputs if is_differentiable(o)]
-    slopes: list[Tensor | None] = [None] * len(outputs)
-    traced = [*{id(o): o for o in outputs if not o.stop_gradient}.values()]
-    if traced:
-        with grad_mode(True):
-            seeds = [as_leaf(paddle.zeros_like(output)) for output in traced]
-            grads = recording.differentiable_gradients(traced, seeds)
-        tangent_of = iter(given[i] for i in recording.differentiable)
+    pushforward = Pushforward(recording, spec, out_spec)
+    value = out_spec.unflatten(values)
+    if not has_aux:
+        return value, pushforward
+    aux_leaves, aux_spec = flatten_tree(aux)
+    if not recording.connected:
+        aux_leaves = detached(aux_leaves, leaves)
+    return value, pushforward, aux_spec.unflatten(aux_leaves)
+
+
+class Pushforward:
+    """The linear map from tangents of the inputs to that of the output.
+
+    It may be called any number of times. It keeps the recorded graph alive, so drop it
+    when done.
+    """
+
+    def __init__(self, recording: Recording, in_spec: Any, out_spec: Any) -> None:
+        self._recording = recording
+        self._in_spec = in_spec
+        self._out_spec = out_spec
+        outputs = filter(is_differentiable, recording.outputs)
+        traced = {id(o): o for o in outputs if not o.stop_gradient}
+        self._places = {key: i for i, key in enumerate(traced)}
+        # The pullback is linear: its own pullback is what is asked for.
+        self._seeds, self._grads = [], []
+        if traced:
+            with grad_mode(True):
+                self._seeds = [as_leaf(paddle.zeros_like(o)) for o in traced.values()]
+                self._grads = recording.differentiable_gradients(
+                    [*traced.values()], self._seeds
+                )
+
+    def __call__(self, *tangents: Tree) -> Tree:
+        """The derivative along tangents, nested as the primals, None for zero."""
+        leaves = self._recording.leaves
+        return self.along(_tangent_leaves(tangents, leaves, self._in_spec))
+
+    def along(self, tangents: Sequence[Any]) -> Tree:
+        """The same of checked tangents in a row."""
+        recording = self._recording
+        connected = recording.connected or records_graph(tangents)
+        tangent_of = iter(tangents[i] for i in recording.differentiable)
         pairs = [
             (grad, tangent)
-            for grad, tangent in zip(grads, tangent_of, strict=False)
+            for grad, tangent in zip(self._grads, tangent_of, strict=False)
             if grad is not None and tangent is not None and not grad.stop_gradient
         ]
+        found: Sequence[Any] = [None] * len(self._seeds)
         if pairs:
             # Some second derivatives of Paddle's fail where not all are asked for.
             found = gradients(
                 [grad for grad, _ in pairs],
-                [*seeds, *recording.inputs],
+                [*self._seeds, *recording.inputs],
                 [tangent for _, tangent in pairs],
                 connected,
             )
-            of = dict(zip(map(id, traced), found, strict=False))
-            slopes = [of.get(id(output)) for output in outputs]
-    filled = iter(
-        paddle.zeros_like(output) if slope is None else slope
-        for slope, output in zip(slopes, outputs, strict=True)
-    )
-    row = [next(filled) if is_differentiable(o) else None for o in recording.outputs]
-    row = row if connected else detached(row, given)
-    return out_spec.unflatten(values), out_spec.unflatten(row)
+        row = [self._slope(output, found) for output in recording.outputs]
+        return self._out_spec.unflatten(row if connected else detached(row, tangents))
+
+    def _slope(self, output: Any, found: Sequence[Any]) -> Tensor | None:
+        if not is_differentiable(output):
+            return None
+        place = self._places.get(id(output))
+        slope = None if place is None else found[place]
+        return paddle.zeros_like(output) if slope is None else slope

@@ -28,7 +28,7 @@ from ..paddle_side.rules.in_place import refuse_other_uses
 from ..paddle_side.rules.operators import Watch
 from ..paddle_side.watch import as_leaf, watched
 from ..paddle_side.write_counts import writes_counted
-from .conduct import Conduct, copied, flags, is_refused_write, versions
+from .effects import Effects, copied, flags, is_refused_write, versions
 
 # The common ones first, which are found by identity.
 _DIFFERENTIABLE = (
@@ -76,7 +76,7 @@ def detached(outputs: Sequence[Any], inputs: Iterable[Any]) -> list[Any]:
 def record(
     fn: Callable[[list[Any]], Sequence[Any]],
     leaves: Sequence[Any],
-    conduct: Conduct | None = None,
+    effects: Effects | None = None,
     create_graph: bool = False,
 ) -> tuple[list[Any], Recording]:
     """``fn(leaves)``, a list of outputs, and what it takes to differentiate it.
@@ -88,14 +88,14 @@ def record(
     Args:
         fn: function of a list of leaves.
         leaves: tensors, and anything else, which is passed on.
-        conduct: what is known of fn, and where to note what this call shows; None for
+        effects: what is known of fn, and where to note what this call shows; None for
             a function that is called but once.
         create_graph: whether the gradients will be differentiated.
     """
-    conduct = conduct or Conduct(reaches=True)
+    effects = effects or Effects(reaches=True)
     enabled = paddle.is_grad_enabled()
     connected = records_graph(leaves)
-    copies = conduct.copies
+    copies = effects.copies
     with nullcontext() if enabled else grad_mode(True), writes_counted():
         nested = watched()
         targets = [
@@ -113,25 +113,25 @@ def record(
         except ValueError as error:
             if copies or not is_refused_write(error):
                 raise
-            conduct.writes = True
-    if conduct.writes and not copies:
-        return record(fn, leaves, conduct, create_graph)
+            effects.writes = True
+    if effects.writes and not copies:
+        return record(fn, leaves, effects, create_graph)
     if copies:
-        conduct.learn(given, leaves)
+        effects.learn(given, leaves)
     else:
-        conduct.check(given, before)
+        effects.check(given, before)
     differentiable = [
         i
         for i, (leaf, target) in enumerate(zip(leaves, targets, strict=True))
         if leaf is not target
     ]
     recording = Recording(leaves, targets, differentiable, outputs, watch, connected)
-    if enabled and not connected and (conduct.reaches is not False or nested):
+    if enabled and not connected and (effects.reaches is not False or nested):
         beyond = recording.beyond()
-        conduct.note_beyond(beyond)
+        effects.note_beyond(beyond)
         recording.connected = bool(beyond)
         if beyond and not (create_graph or nested):
-            return record(fn, leaves, conduct, create_graph=True)
+            return record(fn, leaves, effects, create_graph=True)
     recording.forget()
     return outputs if recording.connected else detached(outputs, leaves), recording
 

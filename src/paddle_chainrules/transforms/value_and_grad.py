@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from operator import index
+from collections.abc import Callable
 from typing import Any
 
 import paddle
 from paddle import Tensor
 
-from .conduct import Conduct
-from .reach import may_reach
+from .argnums import Argnums, positions_of, select
+from .closures import may_reach
+from .effects import Effects
 from .recording import is_differentiable
 from .vjp import recorded_vjp
 
 
 def value_and_grad(
     fn: Callable[..., Any],
-    argnums: int | Sequence[int] = 0,
+    argnums: Argnums = 0,
     has_aux: bool = False,
 ) -> Callable[..., tuple[Any, Any]]:
     """A function that gives the scalar ``fn(*args)`` and its gradient.
@@ -50,59 +50,66 @@ def value_and_grad(
         >>> float(value), grad["a"].tolist()
         (11.0, [3.0, 4.0])
     """
-    conduct = Conduct()
-    single, asked = _argnums(argnums)
+    return _value_and_grad(fn, argnums, has_aux, "value_and_grad")
+
+
+def grad(
+    fn: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False
+) -> Callable[..., Any]:
+    """A function that gives the gradient of the scalar ``fn(*args)``.
+
+    As :func:`value_and_grad` without the value; ``(grads, aux)`` with ``has_aux``. Like
+    ``jax.grad`` and ``torch.func.grad``.
+
+    Example:
+        >>> import paddle
+        >>> from paddle_chainrules import grad
+        >>> x = paddle.to_tensor([1.0, 2.0])
+        >>> grad(lambda x: (x**3).sum())(x).tolist()
+        [3.0, 12.0]
+    """
+    return grad_of(fn, argnums, has_aux, "grad")
+
+
+def grad_of(
+    fn: Callable[..., Any], argnums: Argnums, has_aux: bool, name: str
+) -> Callable[..., Any]:
+    """As :func:`grad`, by what the caller asked for in errors."""
+    both = _value_and_grad(fn, argnums, has_aux, name)
+
+    def grad_fn(*args: Any, **kwargs: Any) -> Any:
+        value, grads = both(*args, **kwargs)
+        return (grads, value[1]) if has_aux else grads
+
+    return grad_fn
+
+
+def _value_and_grad(
+    fn: Callable[..., Any], argnums: Argnums, has_aux: bool, name: str
+) -> Callable[..., tuple[Any, Any]]:
+    effects = Effects()
+    asked = positions_of(argnums)
 
     def value_and_grad_fn(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        for position in asked:
-            if not -len(args) <= position < len(args):
-                raise ValueError(
-                    f"argnums asks for argument {position}, but the function was "
-                    f"called with {len(args)} positional arguments (counted from 0)"
-                )
-        order = [position % len(args) for position in asked]
-        positions = [*dict.fromkeys(order)]
-
-        def of_selected(*selected: Any) -> Any:
-            full = list(args)
-            for position, value in zip(positions, selected, strict=True):
-                full[position] = value
-            return fn(*full, **kwargs)
-
-        selected = tuple(args[i] for i in positions)
-        others = [arg for i, arg in enumerate(args) if i not in positions]
-        if paddle.is_grad_enabled() and may_reach(fn, others, kwargs):
-            conduct.reaches = True
+        call = select(fn, asked, args, kwargs)
+        if paddle.is_grad_enabled() and may_reach(fn, call.others, kwargs):
+            effects.reaches = True
         loss, pullback, *aux = recorded_vjp(
-            of_selected, selected, has_aux, conduct, create_graph=bool(conduct.reaches)
+            *(call.fn, call.selected, has_aux, effects),
+            create_graph=bool(effects.reaches),
         )
         if not is_differentiable(loss):
             raise TypeError(
-                "value_and_grad needs a loss that is a floating-point tensor, got "
+                f"{name} needs a loss that is a floating-point tensor, got "
                 f"{loss.dtype if isinstance(loss, Tensor) else type(loss).__name__}; "
                 "use vjp for other outputs"
             )
         if loss.size != 1:
             raise ValueError(
-                f"value_and_grad needs a loss of one element, got shape "
+                f"{name} needs a loss of one element, got shape "
                 f"{list(loss.shape)}; reduce it with .sum() or .mean(), or use vjp"
             )
-        grads = dict(zip(positions, pullback(paddle.ones_like(loss)), strict=True))
         value = (loss, aux[0]) if has_aux else loss
-        return value, grads[order[0]] if single else tuple(grads[i] for i in order)
+        return value, call.nested(pullback(paddle.ones_like(loss)))
 
     return value_and_grad_fn
-
-
-def _argnums(argnums: Any) -> tuple[bool, list[int]]:
-    """Whether it is a single position, and all of them."""
-    try:
-        given = [*argnums] if isinstance(argnums, Iterable) else [argnums]
-        if any(isinstance(part, bool | Tensor | str) for part in (argnums, *given)):
-            raise TypeError
-        return not isinstance(argnums, Iterable), [*map(index, given)]
-    except TypeError:
-        raise TypeError(
-            "argnums is the position of an argument, counted from 0, or a sequence of "
-            f"positions; got {argnums!r}"
-        ) from None

@@ -9,8 +9,8 @@ from typing import Any
 import optree
 import paddle
 
-from .conduct import Conduct
-from .reach import may_reach
+from .closures import may_reach
+from .effects import Effects
 from .recording import Recording, detached, record
 from .tree import ONE_LEAF, Tree, cotangent_leaves, flatten_tree
 
@@ -112,10 +112,10 @@ def recorded_vjp(
     fn: Callable[..., Tree],
     primals: tuple[Tree, ...],
     has_aux: bool = False,
-    conduct: Conduct | None = None,
+    effects: Effects | None = None,
     create_graph: bool = False,
 ) -> tuple[Any, ...]:
-    """As :func:`vjp`; ``conduct`` and ``again`` as for :func:`record`."""
+    """As :func:`vjp`; ``effects`` and ``again`` as for :func:`record`."""
     leaves, in_spec = flatten_tree(primals)
     out_spec, aux = ONE_LEAF, None
 
@@ -127,7 +127,7 @@ def recorded_vjp(
         outputs, out_spec = flatten_tree(output)
         return outputs
 
-    values, recording = record(flat, leaves, conduct, create_graph)
+    values, recording = record(flat, leaves, effects, create_graph)
     value = out_spec.unflatten(values)
     pullback = Pullback(recording, in_spec, out_spec)
     if not has_aux:

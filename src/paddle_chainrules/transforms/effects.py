@@ -11,7 +11,7 @@ from paddle import Tensor
 from ..paddle_side.rules.in_place import REFUSED_WRITE
 
 
-class Conduct:
+class Effects:
     """What the calls of one function have shown of it.
 
     Attributes:

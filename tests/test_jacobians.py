@@ -1,0 +1,156 @@
+"""grad, jacrev, jacfwd, hessian and linearize, beside central differences."""
+
+import numpy as np
+import optree
+import paddle
+import pytest
+
+from conftest import assert_same, randn
+from paddle_chainrules import (
+    FCNet,
+    grad,
+    hessian,
+    jacfwd,
+    jacobian,
+    jacrev,
+    jvp,
+    linearize,
+    value_and_grad,
+)
+
+A, B, C = (randn(s, "float64", i) for i, s in enumerate(([3], [2, 4], [5])))
+
+
+def fn(a, b, n=2):
+    """Nested outputs of other shapes than the inputs, one without derivative."""
+    return {
+        "outer": paddle.tanh(a["x"]).unsqueeze(1) * b.sum() ** n,
+        "b": (b * b, a["x"].sum() * paddle.ones([5], "float64")),
+        "count": a["k"],
+    }
+
+
+def differences(f, x, step=1e-6):
+    """[*f(x).shape, *x.shape]."""
+    columns = []
+    for i in range(x.size):
+        ends = []
+        for sign in (1, -1):
+            value = x.numpy().reshape(-1).copy()
+            value[i] += sign * step
+            ends.append(f(paddle.to_tensor(value.reshape(x.shape))).numpy())
+        columns.append((ends[0] - ends[1]) / (2 * step))
+    shape = [*columns[0].shape, *x.shape]
+    return paddle.to_tensor(np.stack(columns, -1).reshape(shape))
+
+
+@pytest.mark.parametrize("jac", [jacrev, jacfwd])
+def test_jacobians_of_trees(jac):
+    a = {"x": A, "k": 3}
+    found = jac(fn, argnums=(1, 0))(a, B, n=3)
+    outer = differences(lambda x: fn({"x": x, "k": 3}, B, 3)["outer"], A)
+    assert_same(found["outer"][1]["x"], outer, atol=1e-7 * float(outer.abs().max()))
+    by_b = differences(lambda b: fn(a, b, 3)["outer"], B)
+    assert_same(found["outer"][0], by_b, atol=1e-7 * float(by_b.abs().max()))
+    squares = differences(lambda b: b * b, B)
+    assert_same(found["b"][0][0], squares, atol=1e-8)
+    assert_same(found["b"][0][1]["x"], paddle.zeros([2, 4, 3], "float64"))
+    assert_same(found["b"][1][0], paddle.zeros([5, 2, 4], "float64"))
+    assert_same(found["b"][1][1]["x"], paddle.ones([5, 3], "float64"))
+    assert found["outer"][1]["k"] is None
+    assert optree.tree_leaves(found["count"]) == []
+    single = jac(fn)(a, B, n=3)
+    assert_same(single["outer"]["x"], found["outer"][1]["x"], rtol=1e-12)
+
+
+@pytest.mark.parametrize("jac", [jacrev, jacfwd])
+def test_the_same_numbers_as_the_lazy_one(jac):
+    f = lambda x: paddle.tanh(x).outer(x) * x.sum()  # noqa: E731
+    assert_same(jac(f)(C), jacobian(f, C).tensor(), rtol=1e-12)
+    found, aux = jac(lambda x: (f(x), "aux"), has_aux=True)(C)
+    assert_same(found, jac(f)(C))
+    assert aux == "aux"
+
+
+def test_jacobians_within_transforms():
+    f = lambda x: paddle.sin(x) * x.sum()  # noqa: E731
+    for jac in (jacrev, jacfwd):
+        norm = lambda x, jac=jac: (jac(f)(x) ** 2).sum()  # noqa: E731
+        slope = differences(norm, C)
+        assert_same(grad(norm)(C), slope, atol=1e-7 * float(slope.abs().max()))
+
+
+def test_empty_and_number():
+    empty = paddle.zeros([0, 3], "float64")
+    for jac in (jacrev, jacfwd):
+        assert list(jac(lambda x: x * 2)(empty).shape) == [0, 3, 0, 3]
+        assert list(jac(lambda x: x.sum() ** 2)(C).shape) == [5]
+
+
+def test_grad_is_the_second_of_value_and_grad():
+    loss = lambda w, x: ((w["a"] * x) ** 2).sum()  # noqa: E731
+    w = {"a": A}
+    for argnums in (0, 1, -1, (1, 0), [0]):
+        expected = value_and_grad(loss, argnums)(w, A + 1)[1]
+        assert_same(grad(loss, argnums)(w, A + 1), expected)
+    found, aux = grad(lambda x: (x.sum(), {"n": x.sum()}), has_aux=True)(A)
+    assert_same(found, paddle.ones([3], "float64"))
+    assert aux["n"].stop_gradient
+    with pytest.raises(ValueError, match="grad needs a loss of one element"):
+        grad(lambda x: x)(A)
+
+
+def test_hessians_of_trees():
+    loss = lambda p, x: (paddle.tanh(p["w"] * x).sum() * p["b"] ** 2).sum()  # noqa: E731
+    p = {"w": A, "b": randn([2], "float64", 5)}
+    found = hessian(loss)(p, A + 1)
+    for one in p:
+        for other in p:
+            by_one = lambda v, one=one, other=other: grad(  # noqa: E731
+                lambda u: loss(
+                    {**p, other: v, one: u} if one != other else {**p, one: u}, A + 1
+                )
+            )(p[one] if one != other else v)
+            expected = differences(by_one, p[other])
+            assert_same(found[one][other], expected, atol=1e-6)
+    both = hessian(loss, argnums=(0, 1))(p, A + 1)
+    for one in p:
+        assert_same(both[0][one][0], found[one], rtol=1e-12)
+    assert list(both[1][0]["b"].shape) == [3, 2]
+    matrix, aux = hessian(lambda x: ((x**3).sum(), "aux"), has_aux=True)(A)
+    assert_same(matrix, paddle.diag(6 * A), rtol=1e-12)
+    assert aux == "aux"
+
+
+def test_arguments_in_the_place_of_argnums_are_refused():
+    with pytest.raises(TypeError, match=r"hessian\(fn\)\(x\)"):
+        hessian(paddle.sum, A)
+
+
+def test_linearize():
+    f = lambda x, y: {"z": paddle.tanh(x) * y, "n": 3}  # noqa: E731
+    y = randn([3], "float64", 7)
+    value, pushforward, aux = linearize(lambda *a: (f(*a), 1), A, y, has_aux=True)
+    assert aux == 1
+    for k in range(3):
+        v, w = (
+            randn([3], "float64", 10 + k),
+            None if k == 2 else randn([3], "float64", k),
+        )
+        expected, slope = jvp(f, (A, y), (v, w))
+        assert_same(value["z"], expected["z"])
+        found = pushforward(v, w)
+        assert_same(found["z"], slope["z"])
+        assert found["n"] is None
+    with pytest.raises(ValueError, match="one tensor, or None for zero, per primal"):
+        pushforward(A)
+    found, slope, aux = jvp(lambda x: (x * x, "aux"), (A,), (y,), has_aux=True)
+    assert_same(slope, 2 * A * y, rtol=1e-12)
+    assert aux == "aux"
+
+
+def test_a_net_is_called_as_a_function():
+    net = FCNet((3, 5, 2), "tanh")
+    params, x = net.init(0), randn([4, 3])
+    assert_same(net(params, x), net.forward(params, x))
+    assert_same(net(net.flatten(params), x), net.forward(params, x))
