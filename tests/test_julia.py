@@ -236,7 +236,7 @@ print("lives")
 
 @needs_julia
 def test_threads_may_end_while_another_collects():
-    """A thread that has used Julia enters it once more when it ends, without the lock."""
+    """A thread that has used Julia enters it again when it ends, without the lock."""
     done = run_python(ENDING)
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.endswith("lives\n")

@@ -3,6 +3,7 @@
 import doctest
 import importlib
 import pkgutil
+import re
 import subprocess
 import sys
 import venv
@@ -60,7 +61,7 @@ def test_the_wheel_installs_and_imports_in_a_clean_environment(wheel, tmp_path):
         "print(p.__version__, list(y.shape))"
     )
     out = run(python, "-W", "ignore", "-c", code, cwd=tmp_path)
-    assert out == "0.1.0 [4, 2]\n"
+    assert out == "0.2.0 [4, 2]\n"
 
 
 PURITY = """
@@ -106,3 +107,25 @@ def test_versions_agree():
     assert f'version = "{paddle_chainrules.__version__}"' in project
     changelog = (ROOT / "CHANGELOG.md").read_text()
     assert f"## {paddle_chainrules.__version__}" in changelog
+
+
+def test_the_files_that_the_architecture_names_are_there():
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    named = set(re.findall(r"`([\w/]+\.(?:py|jl))`", text))
+    folders = [ROOT, ROOT / "src" / "paddle_chainrules", ROOT / "julia" / "src"]
+    rules = ROOT / "src" / "paddle_chainrules" / "paddle_side" / "rules"
+    crossing = ROOT / "julia" / "src" / "crossing"
+    missing = {
+        name
+        for name in named
+        if not any((f / name).exists() for f in (*folders, rules, crossing))
+    }
+    assert len(named) > 30
+    assert not missing
+
+
+def test_no_module_is_long():
+    modules = [*(ROOT / "src").rglob("*.py"), *(ROOT / "julia" / "src").rglob("*.jl")]
+    assert len(modules) > 80
+    long = {m.name for m in modules if len(m.read_text().splitlines()) > 400}
+    assert not long

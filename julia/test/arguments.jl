@@ -61,7 +61,7 @@ end
         y, back = PaddleChainRules.pullback(net, x, theta; kwargs...)
         ȳ = ((; score = COTANGENTS.score, best = nothing, label = nothing),
             (; count = nothing, COTANGENTS.hidden), (nothing, (COTANGENTS.more,)))
-        p̄, x̄ = back(ȳ)
+        x̄, p̄ = back(ȳ)
         @test exact(p̄, reduce(vcat, vec.(by_param)))
         wanted = x isa Tuple ? by_x : NamedTuple(
             key => key === :pair ? by_x[1] : key === :options ? by_x[2] : by_kw[key]

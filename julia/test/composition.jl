@@ -24,7 +24,7 @@ const ANY_NET = (
     gradient = (net, ps, x) -> sum(abs2, Zygote.gradient(x -> sum(abs2, net(x, ps)), x)[1]),
     vjp = (net, ps, x) -> begin
         y = net(x, ps)
-        p̄s, x̄ = vjp(net, x, ps, cos.(y))
+        x̄, p̄s = vjp(net, x, ps, cos.(y))
         sum(abs2, x̄) + sum(y .^ 3)
     end,
 )

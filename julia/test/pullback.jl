@@ -35,7 +35,7 @@ close(a, b) = same(a, b; rtol = 1e-5, atol = 1e-6)
         y, back = pullback(net, x, ps)
         @test close(y, wrapper(xs...))
         for _ in 1:2
-            p̄s, x̄ = back(c)
+            x̄, p̄s = back(c)
             @test close(x isa Tuple ? x̄[1] : x̄, expected_xs[1])
             x isa Tuple && @test x̄[2] === nothing
             if ps isa AbstractVector
@@ -48,12 +48,12 @@ close(a, b) = same(a, b; rtol = 1e-5, atol = 1e-6)
             end
         end
         # Into arrays of the caller's: assigned, added, assigned again.
-        into = (ps isa AbstractVector ? fill!(similar(ps), 7) : filled(ps), x isa Tuple ? filled(x) : fill!(similar(x), 7))
-        p̄s, x̄ = back(c)
+        into = (x isa Tuple ? filled(x) : fill!(similar(x), 7), ps isa AbstractVector ? fill!(similar(ps), 7) : filled(ps))
+        x̄, p̄s = back(c)
         flat(part) = part isa AbstractVector{<:Number} ? [part] : filter(!isnothing, collect(Any, part isa AbstractArray ? (part,) : values(part)))
         for (times, accumulate) in ((1, false), (2, true), (1, false))
             @test back(c; into, accumulate) === into
-            for (found, one) in zip([flat(into[1]); flat(into[2])], [flat(p̄s); flat(x̄)])
+            for (found, one) in zip([flat(into[1]); flat(into[2])], [flat(x̄); flat(p̄s)])
                 @test close(found, Float32(times) .* one)
             end
         end
@@ -62,9 +62,9 @@ close(a, b) = same(a, b; rtol = 1e-5, atol = 1e-6)
     for keep in 1:length(wrapper.params)
         y, back = pullback(net, x, wrapper.params)
         buffers = ntuple(i -> i == keep ? fill!(similar(wrapper.params[i]), 7) : nothing, length(wrapper.params))
-        back(c; into = (buffers, nothing))
+        back(c; into = (nothing, buffers))
         @test close(buffers[keep], expected_ps[keep])
-        back(c; into = (buffers, nothing), accumulate = true)
+        back(c; into = (nothing, buffers), accumulate = true)
         @test close(buffers[keep], 2 .* expected_ps[keep])
     end
     y, back = pullback(net, x, theta)
@@ -81,7 +81,7 @@ end
     wrapper = PaddleFCNet(64, 64, 2, 256; seed = 1)
     net, x, theta = PaddleNet(wrapper), randn(Float32, 64, 8), reduce(vcat, vec.(wrapper.params))
     y, back = pullback(net, x, theta)
-    into = (zero(theta), zero(x))
+    into = (zero(x), zero(theta))
     back(y; into)
     @test @allocated(back(y; into)) < sizeof(theta) / 10
     @test @allocated(back(y; into, accumulate = true)) < sizeof(theta) / 10
@@ -108,7 +108,7 @@ end
     closed.ops = counting
     try
         last = (nothing, nothing, nothing, nothing, zero(wrapper.params[5]), nothing)
-        back(y; into = (last, nothing))
+        back(y; into = (nothing, last))
         @test pyconvert(Vector{String}, counting.called) == ["matmul"]
     finally
         closed.ops = ops
@@ -119,10 +119,10 @@ end
     wrapper = PaddleModuleWrapper(sequential())
     net, x, c = PaddleNet(wrapper), randn(Xoshiro(1), Float32, 3, 12), randn(Xoshiro(2), Float32, 2, 12)
     theta = reduce(vcat, vec.(wrapper.params))
-    expected = pullback(net, x, theta)[2](c)[1]
+    expected = pullback(net, x, theta)[2](c)[2]
     total = zero(theta)
     for r in (1:4, 5:8, 9:12)
-        pullback(net, x[:, r], theta)[2](c[:, r]; into = (total, nothing), accumulate = true)
+        pullback(net, x[:, r], theta)[2](c[:, r]; into = (nothing, total), accumulate = true)
     end
     @test same(total, expected; rtol = 1e-4, atol = 1e-5)
     # The same by ChainRules, whose thunks add in place.
@@ -165,26 +165,26 @@ end
     with(i, buffer) = Base.setindex(good, buffer, i)
     for (into, kind, words) in (
         (good, ArgumentError, "must be a pair"),
-        ((collect(good), nothing), ArgumentError, "a tuple of 4"),
-        ((good[1:3], nothing), ArgumentError, "a tuple of 4"),
-        ((with(4, 1.0), nothing), ArgumentError, "must hold arrays or nothing"),
-        ((with(4, zeros(Float32, 3)), nothing), DimensionMismatch, "its gradient (2,)"),
-        ((with(4, zeros(2)), nothing), ArgumentError, "its gradient Float32"),
-        ((with(4, good[2][1:2]), x), ArgumentError, "overlaps another"),
-        ((with(4, ps[4]), nothing), ArgumentError, "overlaps another"),
-        ((with(4, view(good[2], 1:2)), nothing), ArgumentError, "overlaps another"),
+        ((nothing, collect(good)), ArgumentError, "a tuple of 4"),
+        ((nothing, good[1:3]), ArgumentError, "a tuple of 4"),
+        ((nothing, with(4, 1.0)), ArgumentError, "must hold arrays or nothing"),
+        ((nothing, with(4, zeros(Float32, 3))), DimensionMismatch, "its gradient (2,)"),
+        ((nothing, with(4, zeros(2))), ArgumentError, "its gradient Float32"),
+        ((x, with(4, good[2][1:2])), ArgumentError, "overlaps another"),
+        ((nothing, with(4, ps[4])), ArgumentError, "overlaps another"),
+        ((nothing, with(4, view(good[2], 1:2))), ArgumentError, "overlaps another"),
     )
         err = @test_throws kind back(y; into)
         @test occursin(words, err.value.msg)
     end
-    @test_throws DimensionMismatch back(y[:, 1:2]; into = (good, nothing))
+    @test_throws DimensionMismatch back(y[:, 1:2]; into = (nothing, good))
     @test_throws ArgumentError back(y; accumulate = true)
     @test all(buffer -> all(==(7), buffer), good)
     named = NamedTuple{Tuple(net.names)}(ps)
     _, back = pullback(net, x, named)
-    @test_throws ArgumentError back(y; into = (named[(:var"0.weight",)], nothing))
+    @test_throws ArgumentError back(y; into = (nothing, named[(:var"0.weight",)]))
     _, back = pullback(PaddleModuleWrapper(two_inputs()).net, (randn(Float32, 4, 3), [1, 2, 3]), PaddleModuleWrapper(two_inputs()).params)
-    err = @test_throws ArgumentError back(randn(Float32, 2, 3); into = (nothing, (nothing, [1, 2, 3])))
+    err = @test_throws ArgumentError back(randn(Float32, 2, 3); into = ((nothing, [1, 2, 3]), nothing))
     @test occursin("has no gradient", err.value.msg)
 end
 
@@ -194,8 +194,8 @@ end
     theta = reduce(vcat, vec.(wrapper.params))
     y, back = pullback(net, x, theta)
     all_of_them = zeros(Float32, length(theta) + 10)
-    back(y; into = (view(all_of_them, 6:(length(theta)+5)), nothing))
-    back(y; into = (view(all_of_them, 6:(length(theta)+5)), nothing), accumulate = true)
-    @test close(all_of_them[6:end-5], 2 .* back(y)[1])
+    back(y; into = (nothing, view(all_of_them, 6:(length(theta)+5))))
+    back(y; into = (nothing, view(all_of_them, 6:(length(theta)+5))), accumulate = true)
+    @test close(all_of_them[6:end-5], 2 .* back(y)[2])
     @test all(iszero, all_of_them[[1:5; end-4:end]])
 end

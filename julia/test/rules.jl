@@ -282,7 +282,7 @@ end
         if length(wrapper.params) > 1
             _, back = PaddleChainRules.pullback(net, x, wrapper.params)
             buffer = zero(wrapper.params[1])
-            back(c; into = ((buffer, nothing), nothing))
+            back(c; into = (nothing, (buffer, nothing)))
             @test same(buffer, by_param[1]; rtol = 1e-4, atol = 1e-5)
         end
     end

@@ -2,12 +2,12 @@
 
 """
     PaddleChainRules.pullback(net, x, ps; kwargs...) -> y, back
-    PaddleChainRules.pullback(wrapper, x; kwargs...)
+    PaddleChainRules.pullback(wrapper, x; kwargs...) -> y, back
 
-The value, and `back(ȳ; into, accumulate = false) -> p̄s, x̄`, which gives gradients nested as
-`ps` and `x`, without automatic differentiation around them. It may be called again and again;
-`nothing` stands where there is no gradient. Keyword arguments are those of the net, held
-constant.
+The value, and the way back without automatic differentiation around it. Gradients come in the
+order of the arguments, nested as they are: `back(ȳ; into, accumulate = false) -> x̄, p̄s` for a
+net, `p̄s, x̄` for a wrapper. It may be called again and again; `nothing` stands where there is no
+gradient. Keyword arguments are those of the net, held constant.
 
 `into` is the same pair of arrays of your own, `nothing` where a gradient is not wanted: it is
 written there, or added with `accumulate = true`, without a new array of that size, and it is
@@ -23,15 +23,16 @@ net, theta = PaddleNet(wrapper), reduce(vcat, vec.(wrapper.params))
 total = zero(theta) # of several batches
 for _ in 1:4
     y, back = PaddleChainRules.pullback(net, rand(Float32, 3, 8), theta)
-    back(2 .* y; into = (total, nothing), accumulate = true)
+    back(2 .* y; into = (nothing, total), accumulate = true)
 end
 ```
 """
-pullback(net::PaddleNet, x, ps; kwargs...) = pullback_of(net, x, ps, values(kwargs), nothing)
+pullback(net::PaddleNet, x, ps; kwargs...) = pullback_of(net, x, ps, values(kwargs))
 pullback(w::PaddleModuleWrapper, x; kwargs...) =
-    pullback_of(w.net, x, w.params, values(kwargs), trained(w))
+    pullback_of(w.net, x, w.params, values(kwargs), trained(w), reverse)
 
-function pullback_of(net::PaddleNet, x, ps, kw::NamedTuple, flags)
+# `ordered` turns the gradients of input and parameters to the order of the caller's arguments.
+function pullback_of(net::PaddleNet, x, ps, kw::NamedTuple, flags = nothing, ordered = identity)
     flat, row = in_a_row(net, x, kw)
     y, reverse = reversible(flat, row, ps, flags)
     nest_inputs(x̄s) = x isa AbstractArray ? first(x̄s) :
@@ -41,13 +42,17 @@ function pullback_of(net::PaddleNet, x, ps, kw::NamedTuple, flags)
         if into === nothing
             accumulate && throw(ArgumentError("accumulate adds to the arrays of into; give them too"))
             p̄s, x̄s = gradients(reverse, found)
-            return nest_params(p̄s, ps, net.names), nest_inputs(x̄s)
+            return ordered((nest_inputs(x̄s), nest_params(p̄s, ps, net.names)))
         end
         into isa Tuple && length(into) == 2 || throw(
-            ArgumentError("into must be a pair, for the parameters and for the input, got $(typeof(into))"),
+            ArgumentError(
+                "into must be a pair, for $(join(ordered(("the input", "the parameters")), " and for ")), " *
+                "got $(typeof(into))",
+            ),
         )
-        p̄s = param_buffers(into[1], ps, net.names)
-        x̄s = input_buffers(into[2], x)
+        for_inputs, for_params = ordered(into)
+        p̄s = param_buffers(for_params, ps, net.names)
+        x̄s = input_buffers(for_inputs, x)
         x̄s = (x̄s..., map(Returns(nothing), row[length(x̄s)+1:end])...)
         write_gradients!(p̄s, x̄s, reverse, found, accumulate)
         return into

@@ -1,11 +1,11 @@
 # Second derivatives of any net: its pullback, and rules of that.
 
 """
-    vjp(net, x, ps, ȳ; kwargs...) -> p̄s, x̄
+    vjp(net, x, ps, ȳ; kwargs...) -> x̄, p̄s
     vjp(wrapper, x, ȳ; kwargs...) -> p̄s, x̄
 
-The gradients of `sum(ȳ .* net(x, ps))`, nested as `ps` and `x`, as a function that may be
-differentiated in its turn: by Zygote and whatever reads the rules of ChainRules. So may
+The gradients of `sum(ȳ .* net(x, ps))` in the order of the arguments, nested as they are, as a
+function that may be differentiated in its turn: by Zygote and whatever reads the rules of ChainRules. So may
 `Zygote.gradient` within `Zygote.gradient`.
 
 Second derivatives go by Paddle's kernels; where they end, or are known to be wrong, Python's
@@ -23,17 +23,20 @@ function vjp(net::PaddleNet, x, ps, ȳ; kwargs...)
     _, back = pullback(net, x, ps; kwargs...)
     return back(ȳ)
 end
-vjp(w::PaddleModuleWrapper, x, ȳ; kwargs...) = vjp(w.net, x, params_of(w), ȳ; kwargs...)
+function vjp(w::PaddleModuleWrapper, x, ȳ; kwargs...)
+    x̄, p̄s = vjp(w.net, x, params_of(w), ȳ; kwargs...)
+    return p̄s, x̄
+end
 
 function vjp_rule(how, net::PaddleNet, x, ps, ȳ, kw::NamedTuple)
     _, of = net_rule(how, net, x, ps, kw)
     x̄, _, p̄s = map(plain, tangents(of, ȳ))
     function vjp_pullback(Δ)
-        Δp̄s, Δx̄ = two_parts(unthunk(Δ))
+        Δx̄, Δp̄s = two_parts(unthunk(Δ))
         ȳ̄, x̿, _, p̿s = twice(of, ȳ, Δx̄, nothing, Δp̄s)
         return NoTangent(), NoTangent(), x̿, p̿s, ȳ̄
     end
-    return (p̄s, x̄), vjp_pullback
+    return (x̄, p̄s), vjp_pullback
 end
 
 two_parts(Δ::AbstractZero) = Δ, Δ
