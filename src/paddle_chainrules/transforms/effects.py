@@ -78,7 +78,15 @@ class Effects:
 
 def versions(given: Iterable[Any]) -> int:
     """A number that moves when an operation writes into one of the tensors."""
-    return sum([t._inplace_version() for t in given if isinstance(t, Tensor)])
+    return versions_of([t for t in given if isinstance(t, Tensor)])
+
+
+def versions_of(tensors: Iterable[Tensor]) -> int:
+    """The same of what are tensors all."""
+    return sum(map(_VERSION, tensors))
+
+
+_VERSION = Tensor._inplace_version
 
 
 def flags(given: Iterable[Any]) -> list[bool]:
