@@ -4,7 +4,7 @@
 # make bench   compare with native Paddle and others (output/); QUICK=1 for less
 # make stress  random calls of both languages by the million, minutes (output/stress.png)
 # make soak    constants of every kind on four Julia threads for ten minutes
-# make differential  every function and layer beside differences; writes docs/limits.md
+# make differential  every function and layer beside differences; writes docs/refusals.md
 # make lint    ruff, mypy, import-linter, and a parse check of every Julia file
 # make clean   remove what these made
 

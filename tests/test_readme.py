@@ -1,4 +1,4 @@
-"""The README's examples print what it says, and its links lead somewhere."""
+"""The examples of README and docs print what they say, and links lead somewhere."""
 
 import re
 import subprocess
@@ -10,15 +10,25 @@ import pytest
 from test_julia import ENVIRONMENT, environ, needs_julia
 
 ROOT = Path(__file__).resolve().parents[1]
-README = (ROOT / "README.md").read_text()
+PAGES = [
+    ROOT / "README.md",
+    *sorted(p for p in (ROOT / "docs").glob("*.md")),
+    ROOT / "CONTRIBUTING.md",
+]
+WITH_EXAMPLES = [p for p in PAGES if p.name != "CONTRIBUTING.md"]
 
 
 def examples(language):
     """The code blocks of a language, each with the text block after it."""
     pattern = rf"```{language}\n(.*?)```\n\n```text\n(.*?)```"
-    found = re.findall(pattern, README, re.DOTALL)
-    assert len(found) == README.count(f"```{language}\n") > 0
-    return found
+    every = []
+    for page in WITH_EXAMPLES:
+        text = page.read_text()
+        found = re.findall(pattern, text, re.DOTALL)
+        assert len(found) == text.count(f"```{language}\n"), page
+        every += found
+    assert len(every) > 1
+    return every
 
 
 def output(command, **kwargs):
@@ -42,7 +52,7 @@ def test_the_julia_examples(tmp_path, code, expected):
     assert output(command, cwd=tmp_path, env=environ()) == expected
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_to_files(page):
     links = re.findall(r"\]\((?!http)([^)#]+)\)", page.read_text())
     for link in links:
@@ -50,12 +60,12 @@ def test_links_lead_to_files(page):
 
 
 def test_the_tests_that_the_features_name_are_there():
-    rows = [
-        line for line in README.splitlines() if re.search(r"\(tests/|\(julia/t", line)
-    ]
+    text = (ROOT / "docs" / "julia.md").read_text()
+    rows = [line for line in text.splitlines() if re.search(r"/tests/|/julia/t", line)]
     named = 0
     for file, names in re.findall(
-        r"\]\(((?:tests|julia/test)/[^)]+)\): ((?:`[^`]+`(?:, )?)+)", "\n".join(rows)
+        r"\]\(\.\./((?:tests|julia/test)/[^)]+)\): ((?:`[^`]+`(?:, )?)+)",
+        "\n".join(rows),
     ):
         text = (ROOT / file).read_text()
         for name in re.findall(r"`([^`]+)`", names):

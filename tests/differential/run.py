@@ -1,4 +1,4 @@
-"""Judge all cases of both tables, print the counts, and write docs/limits.md.
+"""Judge all cases of both tables, print the counts, and write docs/refusals.md.
 
 ``make differential``; with arguments, only cases with one of these in their names, and
 nothing is written.
@@ -18,7 +18,7 @@ from tqdm import tqdm
 from .pool import Case, judged
 from .tables import TABLES
 
-LIMITS = Path(__file__).parents[2] / "docs" / "limits.md"
+LIMITS = Path(__file__).parents[2] / "docs" / "refusals.md"
 Verdicts = dict[Case, list[list[str]]]
 
 HEAD = """# What is refused
@@ -71,7 +71,7 @@ def faults(verdicts: Verdicts) -> list[str]:
 
 
 def limits(verdicts: Verdicts) -> str:
-    """The text of docs/limits.md."""
+    """The text of docs/refusals.md."""
     once: dict[str, list[str]] = {}
     never: dict[tuple[str, str], list[str]] = {}
     for (_, name), rows in sorted(verdicts.items()):
