@@ -27,7 +27,7 @@ from ..programs.closed_form import (
     value,
     with_leading_of,
 )
-from ..transforms.effects import versions_of
+from ..transforms.effects import versions
 from ..transforms.recording import check_cotangent, records_graph
 from ..transforms.tree import flatten_tree
 from ..transforms.vjp import recorded_vjp
@@ -102,7 +102,7 @@ class ChainPullback(NetPullback):
         self._x = x
         self._shape = shape
         self._held = [x, *(tensor for pair in weights for tensor in pair)]
-        self._versions = versions_of(self._held)
+        self._versions = versions(self._held)
 
     def _saved(self) -> Weights:
         """The weights, which with the argument are still what they were.
@@ -110,7 +110,7 @@ class ChainPullback(NetPullback):
         Raises:
             RuntimeError: an operation in place has changed one.
         """
-        if versions_of(self._held) != self._versions:
+        if versions(self._held) != self._versions:
             raise RuntimeError(
                 "a parameter or the argument has been modified by an inplace operation "
                 "since the forward of this pullback, which needs it as it was; take "

@@ -23,6 +23,7 @@ from ..transforms.effects import (
     flags,
     is_refused_write,
     put_back,
+    tensors_among,
     versions,
 )
 from ..transforms.recording import detached, record, records_graph, unaliased
@@ -113,7 +114,8 @@ class Net(abc.ABC):
         copies = effects.copies
         if copies:
             given = [*map(copied, leaves)]
-        before = 0 if copies else versions(leaves)
+        tensors = tensors_among(given)
+        before = 0 if copies else versions(tensors)
 
         def apply(given: list[Any]) -> Tree:
             values, args, kwargs = inputs.with_leaves(given)
@@ -126,17 +128,17 @@ class Net(abc.ABC):
         enabled = nested or by_caller or first
         watch = Watch((), by_caller=by_caller) if enabled and not nested else None
         with grad_mode(enabled), writes_counted():
-            required = flags(given)
+            required = flags(tensors)
             try:
                 output = watch.call(apply, given) if watch else apply(given)
             except Exception as error:
                 refused = is_refused_write(error) and not copies
-                if flags(given) == required and not refused:
+                if flags(tensors) == required and not refused:
                     raise
                 if refused:
                     effects.writes = True
-            if flags(given) != required:
-                put_back(given, required)
+            if flags(tensors) != required:
+                put_back(tensors, required)
                 effects.asks = True
                 return self._forward(params, args, kwargs, constants)
             if effects.writes and not copies:
@@ -144,7 +146,7 @@ class Net(abc.ABC):
             if copies:
                 effects.learn(given, leaves)
             else:
-                effects.check(leaves, before)
+                effects.check(tensors, before)
             outputs, out_spec = flatten_tree(output)
             if watch and watch.writes:
                 refuse_other_uses(outputs, watch.writes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from typing import Any
 
 import paddle
@@ -60,13 +61,13 @@ class Effects:
         if self.writes is None:
             self.writes = any(map(differ, given, originals))
 
-    def check(self, given: Iterable[Any], before: int) -> None:
+    def check(self, tensors: Iterable[Tensor], before: int) -> None:
         """After a call without copies, whose arguments' versions were these.
 
         Raises:
             RuntimeError: it wrote into one.
         """
-        if versions(given) != before:
+        if versions(tensors) != before:
             self.writes = True
             raise RuntimeError(
                 "the function or layer has written into one of its arguments, or "
@@ -76,27 +77,26 @@ class Effects:
             )
 
 
-def versions(given: Iterable[Any]) -> int:
+def tensors_among(given: Iterable[Any]) -> list[Tensor]:
+    """Those that are tensors."""
+    return [leaf for leaf in given if isinstance(leaf, Tensor)]
+
+
+def versions(tensors: Iterable[Tensor]) -> int:
     """A number that moves when an operation writes into one of the tensors."""
-    return versions_of([t for t in given if isinstance(t, Tensor)])
-
-
-def versions_of(tensors: Iterable[Tensor]) -> int:
-    """The same of what are tensors all."""
     return sum(map(_VERSION, tensors))
 
 
-_VERSION = Tensor._inplace_version
-
-
-def flags(given: Iterable[Any]) -> list[bool]:
+def flags(tensors: Iterable[Tensor]) -> list[bool]:
     """Which of the tensors require no gradients."""
-    return [t.stop_gradient for t in given if isinstance(t, Tensor)]
+    return [*map(_FLAG, tensors)]
 
 
-def put_back(given: Iterable[Any], before: Iterable[bool]) -> None:
+_VERSION, _FLAG = Tensor._inplace_version, attrgetter("stop_gradient")
+
+
+def put_back(tensors: Iterable[Tensor], before: Iterable[bool]) -> None:
     """Set the flags of tensors to what :func:`flags` has found."""
-    tensors = (t for t in given if isinstance(t, Tensor))
     for tensor, flag in zip(tensors, before, strict=True):
         tensor.stop_gradient = flag
 

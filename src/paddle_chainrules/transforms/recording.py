@@ -28,7 +28,14 @@ from ..paddle_side.rules.in_place import refuse_other_uses
 from ..paddle_side.rules.operators import Watch
 from ..paddle_side.watch import as_leaf, watched
 from ..paddle_side.write_counts import writes_counted
-from .effects import Effects, copied, flags, is_refused_write, versions
+from .effects import (
+    Effects,
+    copied,
+    flags,
+    is_refused_write,
+    tensors_among,
+    versions,
+)
 
 # The common ones first, which are found by identity.
 _DIFFERENTIABLE = (
@@ -47,7 +54,9 @@ def records_graph(leaves: Iterable[Any], reaches: bool = False) -> bool:
 
     That is one of the leaves, or ``reaches`` says that there is another.
     """
-    return paddle.is_grad_enabled() and (reaches or False in flags(leaves))
+    return paddle.is_grad_enabled() and (
+        reaches or False in flags(tensors_among(leaves))
+    )
 
 
 def unaliased(outputs: Sequence[Any], inputs: Iterable[Any]) -> list[Any]:
@@ -103,7 +112,8 @@ def record(
             for leaf in leaves
         ]
         given = [*map(copied, targets)] if copies else targets
-        before = 0 if copies else versions(given)
+        tensors = tensors_among(given)
+        before = 0 if copies else versions(tensors)
         watch = Watch(() if copies else targets, create_graph or connected)
         try:
             outputs = watch.call(fn, [*given])
@@ -119,7 +129,7 @@ def record(
     if copies:
         effects.learn(given, leaves)
     else:
-        effects.check(given, before)
+        effects.check(tensors, before)
     differentiable = [
         i
         for i, (leaf, target) in enumerate(zip(leaves, targets, strict=True))
