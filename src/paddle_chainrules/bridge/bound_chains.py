@@ -17,7 +17,7 @@ from ..programs.second_order_plans import Plan
 from ..transforms.effects import Effects
 from ..transforms.recording import record
 from .bound import Bound
-from .packing import Back, Flags, Packed, one_or_all, plain
+from .packing import Back, Flags, Packed, each, one_or_all, plain
 from .retained_bytes import (
     STEP_BYTES,
     Meter,
@@ -52,8 +52,7 @@ class Closed(Bound):
         ) -> tuple[Any, ...]:
             if cotangent is None:
                 return (None,) * (count + 1)
-            flags = params if isinstance(params, tuple) else (params,) * count
-            grads, x_bar = pullback.reverse(cotangent, flags, inputs)
+            grads, x_bar = pullback.reverse(cotangent, each(params, count), inputs)
             return (*grads, x_bar)
 
         return y, back
@@ -92,7 +91,7 @@ class SecondOrder(Bound):
         ) -> tuple[Any, ...]:
             if all(cotangent is None for cotangent in cotangents):
                 return (*nothing, None)
-            asked = any(params) if isinstance(params, tuple) else params
+            asked = any(each(params, len(nothing)))
             grads, x_bar = reverse(cotangents, asked, inputs)
             if grads is None:
                 return (*nothing, x_bar)
@@ -141,8 +140,7 @@ class Formula(Bound):
         ) -> tuple[Any, ...]:
             if all(cotangent is None for cotangent in cotangents):
                 return (None,) * len(leaves)
-            flags = params if isinstance(params, tuple) else (params,) * count
-            asked = [i for i, flag in enumerate(flags) if flag]
+            asked = [i for i, flag in enumerate(each(params, count)) if flag]
             asked += range(count, len(leaves) if inputs else count)
             grads = recording.gradients(cotangents, asked)
             return tuple(

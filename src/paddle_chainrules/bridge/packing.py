@@ -18,6 +18,11 @@ Flags = bool | tuple[bool, ...]
 """For all parameters, or for each."""
 
 
+def each(flags: Flags, count: int) -> tuple[bool, ...]:
+    """The same for each of so many parameters."""
+    return flags if isinstance(flags, tuple) else (flags,) * count
+
+
 Back = Callable[..., tuple[Any, ...]]
 """``back(params, args, last, cotangent or None, ...)``, one cotangent per output leaf:
 gradients of the parameters in order (one for theta) and of the inputs, None where there

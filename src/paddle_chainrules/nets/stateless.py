@@ -302,50 +302,84 @@ class StatelessLayer(Net):
     ) -> Tree:
         own = _buffers is None
         buffers = self._buffers if _buffers is None else _buffers
+        with drawing_from(_seed), _Bound(self, params, buffers, own) as shell:
+            output = shell.layer(*args, **kwargs)
+            if own:
+                return output
+            return output, {name: shell.get(name).detach() for name in buffers}
+
+
+class _Bound:
+    """A shell of a net with tensors in their places, for one call.
+
+    The first call learns which buffers the layer only reads, and which of its
+    attributes it changes; those are put back after every call.
+
+    Raises:
+        RuntimeError: a buffer that was only read has been written into.
+    """
+
+    def __init__(
+        self,
+        net: StatelessLayer,
+        params: Mapping[str, Tensor],
+        buffers: Mapping[str, Tensor],
+        own: bool,
+    ) -> None:
+        self._net, self._params, self._buffers = net, params, buffers
+        self._first = net._effects.writes is None
+        # Buffers that need no copies, since a call only reads them.
+        self._kept: set[str] = set()
+        if not net._effects.copies:
+            self._kept = net._read if own else net._read & net._frozen
+
+    def __enter__(self) -> Shell:
         try:
-            shell = self._free.pop()
+            self._shell = self._net._free.pop()
         except IndexError:
-            shell = self._one_more()
-        first = self._effects.writes is None
-        with drawing_from(_seed):
-            try:
-                shell.put(params)
-                if buffers:
-                    kept = self._kept(own)
-                    fresh = {n: _detached(b, n in kept) for n, b in buffers.items()}
-                    before = versions(map(fresh.get, kept))
-                    shell.put(fresh)
-                output = shell.layer(*args, **kwargs)
-                if buffers:
-                    if first:
-                        changed = {n for n in fresh if differ(fresh[n], buffers[n])}
-                        self._read = fresh.keys() - changed
-                    elif versions(map(fresh.get, kept)) != before:
-                        self._refuse_write(kept)
-                if own:
-                    return output
-                return output, {name: shell.get(name).detach() for name in buffers}
-            finally:
-                if first:
-                    self._keeps = shell.changed()
-                if self._keeps:
-                    shell.restore(self._keeps)
-                shell.release()
-                self._free.append(shell)
+            self._shell = self._net._one_more()
+        try:
+            self._put()
+        except BaseException:  # an interrupt
+            self._shell.release()
+            self._net._free.append(self._shell)
+            raise
+        return self._shell
 
-    def _kept(self, own: bool) -> set[str]:
-        """Buffers that a call need not have copies of, since it only reads them."""
-        if self._effects.copies:
-            return set()
-        return self._read if own else self._read & self._frozen
+    def _put(self) -> None:
+        self._shell.put(self._params)
+        if self._buffers:
+            kept = self._kept
+            self._fresh = {n: _detached(b, n in kept) for n, b in self._buffers.items()}
+            self._before = versions(map(self._fresh.__getitem__, kept))
+            self._shell.put(self._fresh)
 
-    def _refuse_write(self, kept: set[str]) -> None:
-        self._effects.writes = True
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        net = self._net
+        try:
+            if self._buffers and kind is None:
+                self._learn() if self._first else self._check()
+        finally:
+            if self._first:
+                net._keeps = self._shell.changed()
+            if net._keeps:
+                self._shell.restore(net._keeps)
+            self._shell.release()
+            net._free.append(self._shell)
+
+    def _learn(self) -> None:
+        fresh, given = self._fresh, self._buffers
+        self._net._read = {n for n in fresh if not differ(fresh[n], given[n])}
+
+    def _check(self) -> None:
+        if versions(map(self._fresh.__getitem__, self._kept)) == self._before:
+            return
+        self._net._effects.writes = True
         raise RuntimeError(
             f"{type(self._shell.layer).__name__}.forward has written into one of the "
-            f"buffers {sorted(kept)}, which it only read at its first call; the value "
-            "there is changed. From now on it works on copies: make the net anew by "
-            "stateless(layer), or give buffers=... with the value restored"
+            f"buffers {sorted(self._kept)}, which it only read at its first call; the "
+            "value there is changed. From now on it works on copies: make the net anew "
+            "by stateless(layer), or give buffers=... with the value restored"
         )
 
 
