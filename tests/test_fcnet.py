@@ -555,7 +555,7 @@ def bad_calls():
         (
             lambda: net.forward([1, 2], x),
             TypeError,
-            "dict of tensors or one flat.*list",
+            "dict of tensors, one flat.*list",
         ),
         (
             lambda: net.forward(paddle.ones([33]), x),

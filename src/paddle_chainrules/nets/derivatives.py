@@ -17,6 +17,7 @@ from ..programs.closed_form import Weights, as_rows, weights_of
 from ..programs.jets import Jet, MultiIndex, indices_up_to, propagate
 from ..programs.second_order_plans import HIGHEST_ORDER, Plan, laplacian_plan, plan_of
 from ..transforms.recording import records_graph
+from ..transforms.tree import flatten_tree
 from .checks import check_tensor, check_width
 from .fcnet import FCNet
 from .net import Net
@@ -322,7 +323,7 @@ def check_input(net: Net, params: Params, x: Any) -> tuple[Derivatives, int]:
 
 def recording(params: Params, *tensors: Tensor) -> Any:
     """The mode that records a graph where a tensor asks for it."""
-    given = [params] if isinstance(params, Tensor) else params.values()
+    given, _ = flatten_tree(params)
     return grad_mode(records_graph([*tensors, *given]))
 
 

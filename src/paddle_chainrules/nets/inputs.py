@@ -34,7 +34,7 @@ class Inputs:
             self.order, given = None, [params]
         else:
             values = spec.as_dict(params)
-            self.order, given = tuple(params), [*values.values()]
+            self.order, given = spec.order_of(params), [*values.values()]
             self._whole = values, args, kwargs
         arg_leaves, self.args_spec = flatten_tree(args)
         kwarg_leaves, self.kwargs_spec = flatten_tree(kwargs) if kwargs else NO_KEYWORDS

@@ -192,7 +192,7 @@ class Net(abc.ABC):
         self._check(params, args)
         if (weights := self._closed_weights(params, args, kwargs)) is not None:
             assert self.chain is not None
-            order = None if isinstance(params, Tensor) else tuple(params)
+            order = self.spec.order_of(params)
             return self.chain.pullback(weights, args[0], order)
         return self.recorded(params, args, kwargs)
 

@@ -12,9 +12,13 @@ import paddle
 from paddle import Tensor
 
 from ..paddle_side.dtypes import dtype_name
+from .param_trees import ParamTree
 
 Params: TypeAlias = Union[Mapping[str, Tensor], Tensor]  # noqa: UP007
-"""What every net takes as ``params``: ``{name: tensor}``, or the flat 1-D ``theta``."""
+"""What every net takes as ``params``: ``{name: tensor}``, or the flat 1-D ``theta``.
+
+Or a tree with the same leaves: dicts whose keys and indices make up the names, with
+dots between, or tuples and lists in forward order."""
 
 
 @dataclass(frozen=True)
@@ -70,11 +74,16 @@ class ParamSpec:
         """
         if isinstance(params, Tensor):
             return self.unflatten(params)
-        if not isinstance(params, (dict, Mapping)):
+        is_mapping = isinstance(params, (dict, Mapping))
+        if not is_mapping or params.keys() != self._names:
+            found = ParamTree.of(params, self.names)
+            if found is not None:
+                return self.as_dict(found[1])
+        if not is_mapping:
             raise TypeError(
-                "params must be a dict of tensors or one flat tensor theta, got "
-                f"{type(params).__name__}; get a valid dict from net.init(seed) or "
-                "from stateless(layer)"
+                "params must be a dict of tensors, one flat tensor theta, or a tree "
+                f"with the same leaves, got {type(params).__name__}; get a valid dict "
+                "from net.init(seed) or from stateless(layer)"
             )
         if params.keys() != self._names:
             missing = [n for n in self.names if n not in params]
@@ -105,6 +114,16 @@ class ParamSpec:
                     f".astype({dtype_name(dtype)!r})"
                 )
         return checked
+
+    def order_of(self, params: Params) -> tuple[str, ...] | None:
+        """The names in the order of checked params; None for theta."""
+        if isinstance(params, Tensor):
+            return None
+        if isinstance(params, (dict, Mapping)) and params.keys() == self._names:
+            return tuple(params)
+        found = ParamTree.of(params, self.names)
+        assert found is not None
+        return found[0]
 
     def named(
         self, values: Sequence[Any], order: tuple[str, ...] | None = None

@@ -13,6 +13,7 @@ from ..transforms.recording import Recording
 from ..transforms.tree import Tree, cotangent_leaves, flatten_tree
 from .grad_buffers import Primal, check_buffers, write
 from .inputs import NO_KEYWORDS
+from .param_trees import ParamTree
 from .params import ParamSpec
 from .selection import WRT, Wrt, asked_for, items_of, selected
 
@@ -161,6 +162,8 @@ class NetPullback(abc.ABC):
             return [None] * self._count
         if self._order is None:
             return [given]
+        if isinstance(self._order, ParamTree):
+            given = self._order.leaves(given)
         if not isinstance(given, Mapping) or given.keys() != set(self._order):
             found = list(given) if isinstance(given, Mapping) else type(given).__name__
             raise ValueError(
@@ -206,6 +209,8 @@ class NetPullback(abc.ABC):
             grad_params = grads[0]
         else:
             grad_params = self._spec.named(grads[: self._count], self._order)
+            if isinstance(self._order, ParamTree):
+                grad_params = self._order.nested(grad_params)
         stop = self._count + self._args_spec.num_leaves
         return grad_params, self._args_spec.unflatten(grads[self._count : stop])
 
