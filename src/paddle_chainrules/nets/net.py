@@ -32,7 +32,6 @@ from .description import Description, chain_formula
 from .inputs import Inputs
 from .params import Params, ParamSpec
 from .pullback import RecordedPullback
-from .state_dicts import numbered
 
 if TYPE_CHECKING:
     from .chain import Chain
@@ -300,7 +299,7 @@ class Net(abc.ABC):
             ValueError: a name is missing, or a shape differs.
             TypeError: a dtype differs.
         """
-        there = self._names_in(state_dict, names)
+        there = names_in(self.spec.names, state_dict, names)
         pairs = zip(self.spec.names, there, strict=True)
         copies = {name: state_dict[other].detach().clone() for name, other in pairs}
         return self.spec.as_dict(copies)
@@ -328,7 +327,7 @@ class Net(abc.ABC):
         target = like.state_dict() if isinstance(like, paddle.nn.Layer) else like
         found = {}
         for other, (name, value) in zip(
-            self._names_in(target, names), own.items(), strict=True
+            names_in(self.spec.names, target, names), own.items(), strict=True
         ):
             if tuple(target[other].shape) != tuple(value.shape):
                 raise ValueError(
@@ -338,23 +337,3 @@ class Net(abc.ABC):
                 )
             found[other] = value.detach().clone()
         return found
-
-    def _names_in(
-        self, state_dict: Mapping[str, Tensor], names: Sequence[str] | None
-    ) -> Sequence[str]:
-        """What this net's parameters are called in a state dict."""
-        own = self.spec.names
-        if names is None:
-            if all(name in state_dict for name in own):
-                return own
-            names = [*state_dict]
-            if numbered(names) is not None and numbered(names) == numbered(own):
-                return names
-        elif len(names) == len(own) and all(name in state_dict for name in names):
-            return names
-        raise ValueError(
-            f"the state dict has the tensors {list(state_dict)}, the net the "
-            f"parameters {list(own)}, asked for as {list(names)}; they must have the "
-            "same names, or be numbered alike. Which is which can be told: "
-            "names=[...], a name in the state dict for each of net.spec.names"
-        )

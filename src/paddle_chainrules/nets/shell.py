@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import dis
 import functools
+import inspect
 import types
 from collections.abc import (
     Callable,
@@ -22,6 +23,7 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
+from .shell import Shell, copied, derives
 from .slots import ATOMS, Mark, held_by, is_bound, places_of, slots_of, takes, walk
 
 
@@ -312,3 +314,10 @@ def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             yield from _codes(constant)
+
+
+def keywords_of(function: Any) -> set[str]:
+    try:
+        return {*inspect.signature(function).parameters}
+    except ValueError:  # of an object that Paddle has made of the function
+        return set()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+import paddle
+from paddle import Tensor
 
 
 def numbered(names: Sequence[str]) -> list[tuple[int, str]] | None:
@@ -18,3 +21,35 @@ def numbered(names: Sequence[str]) -> list[tuple[int, str]] | None:
     if numbers != sorted(numbers):
         return None
     return [(ranks[n], rest) for n, (_, _, rest) in zip(numbers, parts, strict=True)]
+
+
+def aliases(
+    layer: paddle.nn.Layer, params: dict[str, Tensor], buffers: dict[str, Tensor]
+) -> dict[str, str]:
+    """Every name in the layer's state dict, to the one name used here."""
+    first = {id(value): name for name, value in {**params, **buffers}.items()}
+    return {
+        alias: first[id(value)]
+        for alias, value in layer.state_dict().items()
+        if id(value) in first
+    }
+
+
+def names_in(
+    own: Sequence[str], state_dict: Mapping[str, Tensor], names: Sequence[str] | None
+) -> Sequence[str]:
+    """What this net's parameters are called in a state dict."""
+    if names is None:
+        if all(name in state_dict for name in own):
+            return own
+        names = [*state_dict]
+        if numbered(names) is not None and numbered(names) == numbered(own):
+            return names
+    elif len(names) == len(own) and all(name in state_dict for name in names):
+        return names
+    raise ValueError(
+        f"the state dict has the tensors {list(state_dict)}, the net the "
+        f"parameters {list(own)}, asked for as {list(names)}; they must have the "
+        "same names, or be numbered alike. Which is which can be told: "
+        "names=[...], a name in the state dict for each of net.spec.names"
+    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import pickle
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,7 +22,8 @@ from .description import Description
 from .net import Net
 from .params import Params, ParamSpec
 from .selection import Wrt, items_of, selected
-from .shell import Shell, copied, derives
+from .shell import Shell, copied, derives, keywords_of
+from .state_dicts import aliases
 
 RESERVED = frozenset({"buffers", "seed"})
 """Keyword arguments of every stateless net, not passed on to its layer."""
@@ -107,11 +107,11 @@ class StatelessLayer(Net):
         buffers |= {n: b for n, b in held.items() if b.is_leaf}
         self._spec = ParamSpec.of(params)
         self._buffers = {n: b.detach().clone() for n, b in buffers.items()}
-        self._aliases = _aliases(layer, params, buffers)
+        self._aliases = aliases(layer, params, buffers)
         self._originals = {n: node_of(p) for n, p in params.items()}
         self._derives = derives(layer)
         self._adopt(copied(layer, {**params, **buffers}))
-        self._ambiguous = _parameters_of(layer.forward) & RESERVED
+        self._ambiguous = keywords_of(layer.forward) & RESERVED
 
     def _adopt(self, layer: paddle.nn.Layer) -> None:
         """Take a layer of this net's own, with marks where its tensors belong."""
@@ -385,25 +385,6 @@ class _Bound:
 
 def _detached(buffer: Tensor, kept: bool) -> Tensor:
     return buffer.detach() if kept else buffer.detach().clone()
-
-
-def _parameters_of(function: Any) -> set[str]:
-    try:
-        return {*inspect.signature(function).parameters}
-    except ValueError:  # of an object that Paddle has made of the function
-        return set()
-
-
-def _aliases(
-    layer: paddle.nn.Layer, params: dict[str, Tensor], buffers: dict[str, Tensor]
-) -> dict[str, str]:
-    """Every name in the layer's state dict, to the one name used here."""
-    first = {id(value): name for name, value in {**params, **buffers}.items()}
-    return {
-        alias: first[id(value)]
-        for alias, value in layer.state_dict().items()
-        if id(value) in first
-    }
 
 
 def _restored(shell: bytes, kept: dict[str, Any]) -> StatelessLayer:
