@@ -23,7 +23,6 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from .shell import Shell, copied, derives
 from .slots import ATOMS, Mark, held_by, is_bound, places_of, slots_of, takes, walk
 
 
