@@ -32,6 +32,7 @@ from .description import Description, chain_formula
 from .inputs import Inputs
 from .params import Params, ParamSpec
 from .pullback import RecordedPullback
+from .state_dicts import names_in
 
 if TYPE_CHECKING:
     from .chain import Chain
