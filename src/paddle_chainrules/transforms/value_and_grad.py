@@ -102,7 +102,7 @@ def _value_and_grad(
             raise TypeError(
                 f"{name} needs a loss that is a floating-point tensor, got "
                 f"{loss.dtype if isinstance(loss, Tensor) else type(loss).__name__}; "
-                "use vjp for other outputs"
+                "use vjp for other outputs, and has_aux=True for (loss, aux)"
             )
         if loss.size != 1:
             raise ValueError(
