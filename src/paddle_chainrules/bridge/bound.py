@@ -58,7 +58,10 @@ class Recorded(Bound):
         ) -> tuple[Any, ...]:
             nonlocal kept
             if outputs is not None and any(c is not None for c in cotangents[outputs:]):
-                raise TypeError("the new buffers of a net have no derivative")
+                raise TypeError(
+                    "the new buffers of a net have no derivative; give nothing for "
+                    "their cotangents"
+                )
             pullback = kept or self._replay(state, leaves)
             kept = None if last else pullback
             grads = pullback.leaves(cotangents[:outputs], params, inputs)

@@ -29,7 +29,8 @@ def check_width(x: Tensor, width: int) -> None:
     if x.shape[-1:] != (width,):
         raise ValueError(
             f"x has shape {list(x.shape)}, the net needs [n, {width}]: {width} "
-            "features in the last dimension, the batch before it"
+            "features in the last dimension, the batch before it; give x.T where they "
+            "lie the other way"
         )
 
 

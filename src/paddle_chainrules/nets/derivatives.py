@@ -246,7 +246,8 @@ def check_multi_indices(
         given = list(multi_indices)
     except TypeError as error:
         raise TypeError(
-            f"multi_indices must be a sequence of multi-indices, got {multi_indices!r}"
+            "multi_indices must be a sequence of multi-indices, got "
+            f"{multi_indices!r}; give for example [(0, 0), (2, 0)]"
         ) from error
     indices = tuple(check_multi_index(index, width) for index in given)
     if not indices or len(set(indices)) < len(indices):
@@ -303,12 +304,15 @@ def derivatives_of(net: Any) -> Derivatives:
 
 
 def _integer(name: str, value: Any) -> int:
-    if isinstance(value, bool):
-        raise TypeError(f"{name} must be an integer, got {value!r}")
     try:
+        if isinstance(value, bool):
+            raise TypeError
         return operator.index(value)
     except TypeError:
-        raise TypeError(f"{name} must be an integer, got {value!r}") from None
+        raise TypeError(
+            f"{name} must be an integer, got {value!r}; give int({name}) where it "
+            "counts something"
+        ) from None
 
 
 def check_input(net: Net, params: Params, x: Any) -> tuple[Derivatives, int]:

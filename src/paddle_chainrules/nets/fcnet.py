@@ -119,7 +119,10 @@ class FCNet(Net):
 
     def _check(self, params: Params, args: tuple[Any, ...]) -> None:
         if len(args) != 1:
-            raise TypeError(f"an FCNet takes one input x, got {len(args)} arguments")
+            raise TypeError(
+                f"an FCNet takes one input x, got {len(args)} arguments; put them side "
+                "by side with paddle.concat, or use stateless(layer)"
+            )
         (x,) = args
         check_tensor("x", x, self.dtype)
         check_width(x, self.sizes[0])

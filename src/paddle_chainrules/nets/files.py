@@ -188,7 +188,7 @@ def _read_member(
     if member.file_size > size + HEADER_BYTES:
         raise ValueError(
             f"{name} in {path} has {member.file_size} bytes, {list(shape)} elements of "
-            f"{dtype} are {size}"
+            f"{dtype} are {size}; load it for the net that it was saved of"
         )
     with archive.open(member) as stream:
         found_shape, is_fortran, found_dtype = _npy_header(path, stream)
@@ -259,6 +259,7 @@ def _check_names(path: Path, spec: ParamSpec, found: list[str]) -> None:
             f"{path} must have exactly the names {list(spec.names)}; missing: "
             f"{missing}, unknown: {unknown}"
             + ("" if missing or unknown else ", and some twice")
+            + "; load it for the net that it was saved of"
         )
 
 
@@ -272,11 +273,15 @@ def _check_file(path: Path, spec: ParamSpec) -> None:
     """Refuse what is no file, such as a pipe that never ends, or one too large."""
     found = path.stat()
     if not stat.S_ISREG(found.st_mode):
-        raise ValueError(f"{path} is no regular file, and parameters are read from one")
+        raise ValueError(
+            f"{path} is no regular file, and parameters are read from one; copy what "
+            "it gives to a file"
+        )
     if found.st_size > _most_bytes(spec):
         raise ValueError(
             f"{path} has {found.st_size} bytes, the parameters of the net are "
-            f"{sum(wanted.size for wanted in _wanted(spec))}"
+            f"{sum(wanted.size for wanted in _wanted(spec))}; load it for the net that "
+            "it was saved of"
         )
 
 
@@ -284,7 +289,8 @@ def _check(path: Path, wanted: Wanted, shape: Sequence[int], dtype: str) -> None
     if tuple(shape) != wanted.shape or dtype != str(wanted.dtype):
         raise ValueError(
             f"{wanted.name} in {path} has shape {list(shape)} and dtype {dtype}, the "
-            f"net needs {list(wanted.shape)} and {wanted.dtype}"
+            f"net needs {list(wanted.shape)} and {wanted.dtype}; load it for the net "
+            "that it was saved of"
         )
 
 

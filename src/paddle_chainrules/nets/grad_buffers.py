@@ -46,13 +46,15 @@ def check_buffers(buffers: Sequence[Any], primals: Sequence[Primal]) -> None:
             if not same_dtype(buffer.values.dtype, primal.dtype):
                 raise TypeError(
                     f"into for {label} is {dtype_name(buffer.values.dtype)}, the "
-                    f"gradient {dtype_name(primal.dtype)}"
+                    f"gradient {dtype_name(primal.dtype)}; RowSparse.zeros makes one "
+                    "that fits"
                 )
             continue
         if not isinstance(buffer, Tensor):
             raise TypeError(
                 f"into for {label} must be a paddle.Tensor or None, got "
-                f"{type(buffer).__name__}"
+                f"{type(buffer).__name__}; give a tensor to write to, such as "
+                "paddle.zeros_like of what is differentiated by"
             )
         if buffer.shape != primal.shape:
             raise ValueError(

@@ -145,7 +145,8 @@ class NetPullback(abc.ABC):
             raise TypeError(
                 "into must be a pair, of buffers for the parameters and a tuple of "
                 "buffers for the arguments, or these and a dict for the keyword "
-                f"arguments, got {type(into).__name__}"
+                f"arguments, got {type(into).__name__}; give None for what is not "
+                "wanted"
             )
         for_params, for_args, *for_kwargs = into
         buffers = [*self._param_buffers(for_params), *self._arg_buffers(for_args)]
@@ -179,7 +180,7 @@ class NetPullback(abc.ABC):
         if not isinstance(given, tuple) or len(given) != len(children):
             raise ValueError(
                 f"into for the arguments must be None or a tuple of {len(children)}, "
-                f"one for each, got {given!r}"
+                f"one for each, got {given!r}; give None for what is not wanted"
             )
         return [
             leaf

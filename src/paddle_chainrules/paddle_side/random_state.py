@@ -131,9 +131,12 @@ def checked_seed(seed: Any) -> int | None:
     if not isinstance(seed, Integral) or isinstance(seed, bool):
         raise TypeError(
             f"seed must be an int, or None for the program's random numbers, got "
-            f"{type(seed).__name__}"
+            f"{type(seed).__name__}; give int(seed)"
         )
     value = int(seed)
     if not 0 <= value < 2**64:
-        raise ValueError(f"seed must be at least 0 and below 2**64, got {value}")
+        raise ValueError(
+            f"seed must be at least 0 and below 2**64, got {value}; take it modulo "
+            "2**64"
+        )
     return value

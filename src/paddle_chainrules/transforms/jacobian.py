@@ -59,7 +59,8 @@ class Jacobian:
             raise TypeError(
                 "jacobian needs a floating tensor in and one out, got "
                 f"{x.dtype if isinstance(x, Tensor) else type(x).__name__} and "
-                f"{y.dtype if isinstance(y, Tensor) else type(y).__name__}"
+                f"{y.dtype if isinstance(y, Tensor) else type(y).__name__}; use jacrev "
+                "for trees"
             )
         skip = 1 if batched else 0
         if batched and (not x.ndim or not y.ndim or x.shape[0] != y.shape[0]):

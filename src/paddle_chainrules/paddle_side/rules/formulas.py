@@ -133,7 +133,7 @@ def complex_power(x: Tensor, y: Tensor, out: Any = None) -> Tensor | None:
     if bool((x == 0).any()):
         raise NotImplementedError(
             "Paddle's derivative of a complex power is wrong, and the right one has no "
-            "value at a base of zero"
+            "value at a base of zero; keep the base away from zero, or detach it"
         )
     return paddle.exp(y * paddle.log(x))
 

@@ -1,0 +1,70 @@
+"""Every error that this package raises says the rule and the remedy."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parents[1] / "src" / "paddle_chainrules"
+MODULES = sorted(
+    path for path in SOURCE.rglob("*.py") if "_julia" not in path.parts[:-1]
+)
+
+REMEDIES = (
+    *("; ", ". ", "convert", "give", "use", "pass", "write", "move", "load", "call"),
+    *("such as", "install", "import", "make", "take", "put", "keep", "detach"),
+)
+"""What comes before a remedy, or is one."""
+
+BY_OTHERS = {
+    "done.stderr.strip()": "environment.jl says what is missing",
+    "str(error)": "as Julia says it",
+    "refusal[1]": "as refused where the operator was called",
+    "why": "likewise",
+    "report": "a table of what differs",
+    "error": "of a corrupt file: what was wrong with it",
+}
+"""Messages that are made elsewhere."""
+
+
+def text(node):
+    """A message with {} for what is put in."""
+    if isinstance(node, ast.Constant):
+        return str(node.value)
+    if isinstance(node, ast.JoinedStr):
+        return "".join(
+            part.value if isinstance(part, ast.Constant) else "{}"
+            for part in node.values
+        )
+    if isinstance(node, ast.BinOp):
+        return text(node.left) + text(node.right)
+    if isinstance(node, ast.IfExp):
+        return text(node.orelse)
+    return None
+
+
+def raised(path):
+    """Line, and message, of every exception made in a module."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
+            yield node.lineno, node.exc
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)
+def test_messages(path):
+    for line, call in raised(path):
+        where = f"{path.name}:{line}"
+        assert call.args, where
+        message = text(call.args[-1])
+        if message is None or message.strip("{}") == "":
+            assert ast.unparse(call.args[-1]) in BY_OTHERS, where
+            continue
+        kind = ast.unparse(call.func)
+        if kind in ("_corrupt", "AssertionError") or "refused: <" in message:
+            continue
+        assert len(message) > 30, (where, message)
+        assert any(word in message for word in REMEDIES), (where, message)
+
+
+def test_there_are_many():
+    assert sum(len([*raised(path)]) for path in MODULES) > 100
