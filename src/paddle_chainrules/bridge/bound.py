@@ -20,15 +20,13 @@ from .retained_bytes import Meter, allocated, behind_last
 
 
 class Bound:
-    """A net at parameters that Julia shares."""
+    """A net at parameters that Julia shares.
 
-    def forward(self, *args: Tensor) -> Packed:
-        """The value."""
-        raise NotImplementedError
+    ``forward(*inputs)`` is the value, ``pullback(*inputs)`` the value and the way back.
+    """
 
-    def pullback(self, *args: Tensor) -> tuple[Packed, Back]:
-        """The value, and the way back."""
-        raise NotImplementedError
+    forward: Callable[..., Packed]
+    pullback: Callable[..., tuple[Packed, Back]]
 
 
 class Recorded(Bound):
@@ -116,3 +114,10 @@ class Pushforward(Bound):
             (self._nested(tangents), tangent if is_differentiable(x) else None),
         )
         return pack((y, slope))
+
+    def pullback(self, *args: Any) -> tuple[Packed, Back]:
+        """There is none: forward rules are not differentiated again."""
+        raise NotImplementedError(
+            "a forward rule can't be differentiated in reverse; take "
+            "jvp(net, x, ps, v), which can"
+        )

@@ -51,7 +51,11 @@ def allocated() -> int:
 
 @cache
 def _gpus() -> int:
-    return paddle.device.cuda.device_count() if paddle.is_compiled_with_cuda() else 0
+    return (
+        paddle.device.cuda.device_count()
+        if paddle.device.is_compiled_with_cuda()
+        else 0
+    )
 
 
 def closed_form_bytes(weights: Weights) -> tuple[int, int]:

@@ -131,6 +131,7 @@ class ChainPullback(NetPullback):
         else:
             *given, args = flags
             params = (*given,) if self._order is not None else (*given,) * count
+        grads: Sequence[Any]
         if records_graph((cotangent,)):
             grads, x_bar = self._recorded(cotangent, params, args)
         else:

@@ -21,7 +21,9 @@ from .description import chain_formula
 from .net import Net
 from .params import Params, ParamSpec
 
-MANY_DEVICES = paddle.is_compiled_with_cuda() or paddle.is_compiled_with_xpu()
+MANY_DEVICES = (
+    paddle.device.is_compiled_with_cuda() or paddle.device.is_compiled_with_xpu()
+)
 
 
 @dataclass(frozen=True)
@@ -114,7 +116,7 @@ class FCNet(Net):
                 value = rng.uniform(-bound, bound, shape)
             else:
                 value = np.zeros(shape)
-            params[name] = paddle.to_tensor(value).astype(self.dtype)
+            params[name] = paddle.to_tensor(value).astype(DTYPES[self.dtype])
         return params
 
     def _check(self, params: Params, args: tuple[Any, ...]) -> None:

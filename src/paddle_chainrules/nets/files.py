@@ -224,7 +224,7 @@ def _read_safetensors(path: Path, spec: ParamSpec) -> dict[str, Any]:
     with open(path, "rb") as file:
         content = file.read(_most_bytes(spec))
     try:
-        found: dict[str, Any] = dict(deserialize(content))  # type: ignore[no-untyped-call]
+        found: dict[str, Any] = dict(deserialize(content))
     except Exception as error:  # of the library's own
         raise _corrupt(path, error) from error
     _check_names(path, spec, list(found))

@@ -150,7 +150,7 @@ class ParamSpec:
         dtype = self.flat_dtype
         values = self.as_dict(params).values()
         if not self.names:
-            return paddle.zeros([0], dtype=dtype)
+            return paddle.zeros([0], getattr(paddle, dtype))
         return paddle.concat([paddle.reshape(value, [-1]) for value in values])
 
     def unflatten(self, theta: Tensor) -> dict[str, Tensor]:

@@ -6,6 +6,7 @@ import inspect
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
+from typing import Any
 
 import paddle
 from paddle import Tensor
@@ -69,7 +70,7 @@ _PARAMETERS = (
     *("outputs", "inputs", "grad_outputs", "retain_graph", "create_graph"),
     *("only_inputs", "allow_unused", "no_grad_vars", "dump_backward_graph_path"),
 )
-_grad = paddle.grad
+_grad: Any = paddle.grad
 if tuple(inspect.signature(_inner).parameters) == _PARAMETERS:
     # What paddle.grad calls once it has checked its arguments, which takes it a tenth
     # of a small net's gradient.

@@ -82,7 +82,7 @@ def refuse_backward(why: str) -> NoReturn:
     raise NotImplementedError(f"refused: <{why}>")
 
 
-class _Refusal(PyLayer):  # type: ignore[misc]
+class _Refusal(PyLayer):
     """Passes values on; differentiating them raises."""
 
     @staticmethod

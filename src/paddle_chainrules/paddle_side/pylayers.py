@@ -60,7 +60,7 @@ def _install() -> None:
         ]
         return parts[0] if single else tuple(parts)
 
-    py_layer.PyLayerBackward.backward = backward
+    py_layer.PyLayerBackward.backward = backward  # type: ignore[method-assign]
 
 
 def _is_lost(part: Any) -> bool:

@@ -77,7 +77,7 @@ def in_turn() -> AbstractContextManager[Any]:
 def random_state() -> Any:
     """The state of the generators that a layer draws from."""
     devices = ["cpu"]
-    if paddle.is_compiled_with_cuda() and paddle.device.cuda.device_count() > 0:
+    if paddle.device.is_compiled_with_cuda() and paddle.device.cuda.device_count() > 0:
         devices.append("gpu")
     with _turn:
         found = [(device, paddle.get_rng_state(device)) for device in devices]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import paddle
 from paddle import Tensor
@@ -39,7 +40,9 @@ class RowSparse:
     def zeros(cls, shape: Sequence[int], dtype: str = "float32") -> RowSparse:
         """One without rows, to accumulate into."""
         rows = paddle.zeros([0], dtype="int64")
-        return cls(rows, paddle.zeros([0, *shape[1:]], dtype=dtype), tuple(shape))
+        return cls(
+            rows, paddle.zeros([0, *shape[1:]], getattr(paddle, dtype)), tuple(shape)
+        )
 
     @classmethod
     def of(cls, grad: Tensor) -> RowSparse:
@@ -47,7 +50,8 @@ class RowSparse:
         dense one that are not all zero."""
         shape = tuple(grad.shape)
         if grad.is_selected_rows():
-            chosen = grad.get_selected_rows()
+            of: Any = grad
+            chosen = of.get_selected_rows()
             rows = paddle.to_tensor(chosen.rows(), dtype="int64").reshape([-1])
             values = grad._get_tensor_from_selected_rows()
             return cls(rows, values, (chosen.height(), *values.shape[1:]))
@@ -69,7 +73,8 @@ class RowSparse:
         """The same with each row once, in order."""
         if not self.rows.shape[0]:
             return self
-        rows, inverse = paddle.unique(self.rows, return_inverse=True)
+        found: Any = paddle.unique(self.rows, return_inverse=True)
+        rows, inverse = found
         zeros = paddle.zeros([rows.shape[0], *self.shape[1:]], self.values.dtype)
         values = paddle.scatter_nd_add(zeros, inverse.unsqueeze(1), self.values)
         return RowSparse(rows, values, self.shape)

@@ -24,7 +24,8 @@ constant, 0.0 where it vanishes (almost) everywhere."""
 
 def _identity(z: Tensor, order: int) -> list[Tensor | float]:
     """f = z. Source: definition."""
-    return [z, 1.0, 0.0, 0.0, 0.0][: order + 1]
+    row: list[Tensor | float] = [z, 1.0, 0.0, 0.0, 0.0]
+    return row[: order + 1]
 
 
 def _sigmoid(z: Tensor, order: int) -> list[Tensor | float]:

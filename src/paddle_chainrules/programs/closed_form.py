@@ -152,7 +152,7 @@ def reverse(
         return grads, None
     matmul, back = ops.matmul, act.reverse
     last = 0 if args else params.index(True) // 2
-    h_bar = None
+    h_bar: Any = None
     for i in range(len(weights) - 1, last - 1, -1):
         (w, b), (h, _) = weights[i], tape[i]
         goes_on = i > last or args

@@ -14,6 +14,7 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import cache
+from typing import Any
 
 import paddle
 from paddle import Tensor
@@ -70,14 +71,14 @@ def _activate(f: Sequence[Tensor | float], z: Jet) -> Jet:
             assert isinstance(f[0], Tensor)
             found[index] = f[0]
             continue
-        total: Tensor | None = None
+        total: Any = None
         for count, parts in partitions(index):
             factors = [known for part in parts if (known := z[part]) is not None]
             outer = f[len(parts)]
             vanishes = isinstance(outer, float) and outer == 0.0
             if vanishes or len(factors) < len(parts):
                 continue
-            term = outer if count == 1 else count * outer
+            term: Any = outer if count == 1 else count * outer
             for factor in factors:
                 term = term * factor
             total = term if total is None else total + term

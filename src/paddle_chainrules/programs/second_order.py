@@ -100,7 +100,7 @@ def _activate(
         if i == 0:
             h[i] = f[0]
         elif i < seconds:
-            h[i] = f[1] * part
+            h[i] = f[1] * _given(part)
         else:
             curved = f[2] * products[i - seconds]
             h[i] = curved if part is None else curved + f[1] * part
@@ -163,7 +163,7 @@ def _activate_reverse(plan: Plan, step: Step, bars: Rows) -> Rows:
         add(0, f1 * bar)
     for i in range(1, seconds):
         if (bar := bars[i]) is not None:
-            add(0, higher[0] * (z[i] * bar))
+            add(0, higher[0] * (_given(z[i]) * bar))
             add(i, f1 * bar)
     for i, (pairs, product) in enumerate(
         zip(plan.seconds, step.products, strict=True), start=seconds
@@ -180,10 +180,10 @@ def _activate_reverse(plan: Plan, step: Step, bars: Rows) -> Rows:
         twice = 2 * once if any(j == k for j, k in pairs) else None
         for j, k in pairs:
             if j == k:
-                add(j, _given(twice) * z[j])
+                add(j, _given(twice) * _given(z[j]))
             else:
-                add(j, once * z[k])
-                add(k, once * z[j])
+                add(j, once * _given(z[k]))
+                add(k, once * _given(z[j]))
     return found
 
 
@@ -266,7 +266,7 @@ def reverse_in_blocks(
     return gather(map(of, blocks(weights, x)))
 
 
-class _Operation(PyLayer):  # type: ignore[misc]
+class _Operation(PyLayer):
     """The closed form as an operation of Paddle's own graph."""
 
     @staticmethod

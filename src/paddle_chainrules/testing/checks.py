@@ -67,7 +67,8 @@ def check_vjp(
         True
     """
     if isinstance(net, nn.Layer):
-        net, layer = stateless(net)[0], net
+        layer = net
+        net = stateless(layer)[0]
     if layer is None and not isinstance(net, FCNet):
         raise TypeError(
             f"to compare {net!r} with native Paddle its layer is needed too; give "
@@ -141,5 +142,7 @@ def _passed(report: Report) -> Report:
 
 
 def _devices() -> list[str]:
-    has_gpu = paddle.is_compiled_with_cuda() and paddle.device.cuda.device_count() > 0
+    has_gpu = (
+        paddle.device.is_compiled_with_cuda() and paddle.device.cuda.device_count() > 0
+    )
     return ["cpu", "gpu:0"] if has_gpu else ["cpu"]

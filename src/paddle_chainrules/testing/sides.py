@@ -27,14 +27,15 @@ def move_to(value: Any, device: str, dtype: str | None = None) -> Any:
         if isinstance(leaf, Tensor):
             leaf = leaf.detach().to(device)
             if dtype is not None and leaf.is_floating_point():
-                leaf = leaf.astype(dtype)
+                leaf = leaf.astype(getattr(paddle, dtype))
         moved.append(leaf)
     return structure.unflatten(moved)
 
 
 def _as_dtype(layer: paddle.nn.Layer, device: str, dtype: str) -> paddle.nn.Layer:
     """A copy of another dtype, its integers and Booleans as they are."""
-    moved = copy.deepcopy(layer).to(device, dtype)
+    moved: Any = copy.deepcopy(layer)
+    moved.to(device, dtype)
     pairs = zip(layer.sublayers(True), moved.sublayers(True), strict=True)
     for part, there in pairs:
         for name, value in part._buffers.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from operator import attrgetter
+from operator import attrgetter, methodcaller
 from typing import Any
 
 import paddle
@@ -92,7 +92,7 @@ def flags(tensors: Iterable[Tensor]) -> list[bool]:
     return [*map(_FLAG, tensors)]
 
 
-_VERSION, _FLAG = Tensor._inplace_version, attrgetter("stop_gradient")
+_VERSION, _FLAG = methodcaller("_inplace_version"), attrgetter("stop_gradient")
 
 
 def put_back(tensors: Iterable[Tensor], before: Iterable[bool]) -> None:

@@ -19,7 +19,7 @@ from paddle.autograd import PyLayer
 from ..kernel_errors import refuse_backward
 
 
-class _Smooth(PyLayer):  # type: ignore[misc]
+class _Smooth(PyLayer):
     """``f(x)``, element by element, with the derivative in the same terms."""
 
     @staticmethod
@@ -46,7 +46,7 @@ class _Smooth(PyLayer):  # type: ignore[misc]
         return grad
 
 
-class _Placed(PyLayer):  # type: ignore[misc]
+class _Placed(PyLayer):
     """A tensor with zeros before and after it along an axis.
 
     With one input: Paddle forbids a layer of several to give the gradients of those
@@ -71,7 +71,7 @@ class _Placed(PyLayer):  # type: ignore[misc]
         return paddle.slice(cotangent, [axis], [start], [stop])
 
 
-class _Gathered(PyLayer):  # type: ignore[misc]
+class _Gathered(PyLayer):
     """Columns of a matrix, in another order and as often as one likes."""
 
     @staticmethod
@@ -85,7 +85,7 @@ class _Gathered(PyLayer):  # type: ignore[misc]
         return scattered(cotangent, ctx.index, ctx.count)
 
 
-class _Scattered(PyLayer):  # type: ignore[misc]
+class _Scattered(PyLayer):
     """The transpose: columns added up at places among others, which are zero."""
 
     @staticmethod

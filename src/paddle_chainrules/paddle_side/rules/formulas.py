@@ -176,7 +176,7 @@ def _indexed(x: Tensor, index: np.ndarray[Any, Any]) -> Tensor:
     return found
 
 
-class _Indexed(PyLayer):  # type: ignore[misc]
+class _Indexed(PyLayer):
     """A copy for a view, known by its name, since writing into it would be lost."""
 
     @staticmethod
