@@ -166,6 +166,11 @@ def run_python(script, *args, **env):
     )
 
 
+def assert_ends(done, word):
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.endswith(word)
+
+
 @needs_julia
 @pytest.mark.parametrize("threads", ["1", "4"])
 @pytest.mark.parametrize("order", ORDERS)
@@ -184,8 +189,7 @@ def test_every_order_of_imports_survives_threads_that_collect(
             why = "its handler of SIGSEGV is not in place"
         assert why in done.stderr
         return
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.endswith("lives\n")
+    assert_ends(done, "lives\n")
 
 
 @needs_julia
@@ -237,9 +241,7 @@ print("lives")
 @needs_julia
 def test_threads_may_end_while_another_collects():
     """A thread that has used Julia enters it again when it ends, without the lock."""
-    done = run_python(ENDING)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.endswith("lives\n")
+    assert_ends(run_python(ENDING), "lives\n")
 
 
 MAIN_ALONE = """
@@ -265,9 +267,7 @@ print("refused")
 
 @needs_julia
 def test_julia_without_handlers_is_for_the_main_thread():
-    done = run_python(MAIN_ALONE)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.endswith("refused\n")
+    assert_ends(run_python(MAIN_ALONE), "refused\n")
 
 
 @needs_julia

@@ -422,6 +422,21 @@ def test_the_same_within_a_recording_and_without_gradients():
         quiet(params, x)
 
 
+def test_a_net_with_derived_tensors_is_pickled_when_it_has_been_called():
+    net, _, _ = stateless(Derived())
+    with pytest.raises(TypeError, match="call the net once before it is pickled"):
+        pickle.dumps(net)
+    layer = nn.utils.spectral_norm(nn.Linear(3, 2))
+    layer.eval()
+    net, params, _ = stateless(layer)
+    x = randn([4, 3])
+    y = net.forward(params, x)
+    again = pickle.loads(pickle.dumps(net))
+    other = {name: 3 * value for name, value in params.items()}
+    assert_same(again.forward(params, x), y)
+    assert_same(again.forward(other, x), net.forward(other, x))
+
+
 class Two(nn.Layer):
     def __init__(self, encoder, head):
         super().__init__()

@@ -10,6 +10,7 @@ import paddle
 from paddle import Tensor
 
 from ..nets.chain import Chain
+from ..nets.selection import Flags, each
 from ..programs import second_order
 from ..programs.activation_derivatives import Derivatives
 from ..programs.closed_form import Weights, weights_of
@@ -17,7 +18,7 @@ from ..programs.second_order_plans import Plan
 from ..transforms.effects import Effects
 from ..transforms.recording import record
 from .bound import Bound
-from .packing import Back, Flags, Packed, each, one_or_all, plain
+from .packing import Back, Packed, one_or_all, plain
 from .retained_bytes import (
     STEP_BYTES,
     Meter,

@@ -14,15 +14,6 @@ Packed = Any
 the structure has None for each leaf, and leaves may be no tensors."""
 
 
-Flags = bool | tuple[bool, ...]
-"""For all parameters, or for each."""
-
-
-def each(flags: Flags, count: int) -> tuple[bool, ...]:
-    """The same for each of so many parameters."""
-    return flags if isinstance(flags, tuple) else (flags,) * count
-
-
 Back = Callable[..., tuple[Any, ...]]
 """``back(params, args, last, cotangent or None, ...)``, one cotangent per output leaf:
 gradients of the parameters in order (one for theta) and of the inputs, None where there

@@ -153,7 +153,7 @@ class Net(abc.ABC):
             if first:
                 beyond = leaves_behind(filter(is_traced, outputs))
                 made = (watch or recordings()[-1]).constants
-                beyond -= {node.node_ptr() for node in made}
+                beyond -= made.keys()
                 effects.note_beyond(beyond, alone=not (nested or by_caller))
                 if not connects:
                     return out_spec.unflatten(detached(outputs, leaves))

@@ -119,8 +119,10 @@ class ParamSpec:
         """The names in the order of checked params; None for theta."""
         if isinstance(params, Tensor):
             return None
-        if isinstance(params, (dict, Mapping)) and params.keys() == self._names:
-            return tuple(params)
+        if isinstance(params, (dict, Mapping)):
+            order = tuple(params)
+            if order == self.names or params.keys() == self._names:
+                return order
         found = ParamTree.of(params, self.names)
         assert found is not None
         return found[0]

@@ -15,7 +15,7 @@ from .grad_buffers import Primal, check_buffers, write
 from .inputs import NO_KEYWORDS
 from .param_trees import ParamTree
 from .params import ParamSpec
-from .selection import WRT, Wrt, asked_for, items_of, selected
+from .selection import WRT, Flags, Wrt, asked_for, each, items_of, selected
 
 
 class NetPullback(abc.ABC):
@@ -165,12 +165,7 @@ class NetPullback(abc.ABC):
             return [given]
         if isinstance(self._order, ParamTree):
             given = self._order.leaves(given)
-        if not isinstance(given, Mapping) or given.keys() != set(self._order):
-            found = list(given) if isinstance(given, Mapping) else type(given).__name__
-            raise ValueError(
-                "into for the parameters must be None or a dict with the names "
-                f"{list(self._order)}, None where one is not wanted; got {found}"
-            )
+        _check_names(given, self._order, "parameters")
         return [given[name] for name in self._spec.names]
 
     def _arg_buffers(self, given: Tree) -> list[Any]:
@@ -192,12 +187,7 @@ class NetPullback(abc.ABC):
         keywords = self.keywords
         if given is None:
             given = dict.fromkeys(keywords)
-        if not isinstance(given, Mapping) or given.keys() != set(keywords):
-            found = list(given) if isinstance(given, Mapping) else type(given).__name__
-            raise ValueError(
-                "into for the keyword arguments must be None or a dict with the names "
-                f"{list(keywords)}, None where one is not wanted; got {found}"
-            )
+        _check_names(given, keywords, "keyword arguments")
         return [
             leaf
             for name, child in zip(keywords, self._kwargs_spec.children(), strict=True)
@@ -232,6 +222,16 @@ class NetPullback(abc.ABC):
     @abc.abstractmethod
     def _primals(self) -> list[Primal]:
         """What these are with respect to."""
+
+
+def _check_names(given: Tree, names: Sequence[str], what: str) -> None:
+    """Refuse buffers by name that have other names."""
+    if not isinstance(given, Mapping) or given.keys() != set(names):
+        found = list(given) if isinstance(given, Mapping) else type(given).__name__
+        raise ValueError(
+            f"into for the {what} must be None or a dict with the names "
+            f"{list(names)}, None where one is not wanted; got {found}"
+        )
 
 
 def _leaves_as(structure: Any, part: Tree, what: str) -> list[Any]:
@@ -308,15 +308,15 @@ class RecordedPullback(NetPullback):
     def leaves(
         self,
         cotangents: Sequence[Tensor | None],
-        params: bool | Sequence[bool],
+        params: Flags,
         args: bool,
     ) -> list[Tensor | None]:
         """Gradients in a row: of the parameters, then of all arguments' leaves."""
         count = self._args_spec.num_leaves + self._kwargs_spec.num_leaves
         if params is True and args and count == self._args_spec.num_leaves:
             return self._of(cotangents, None)
-        flags = [params] * self._count if isinstance(params, bool) else [*params]
-        return self._of(cotangents, flags + [args] * count)
+        flags = [*each(params, self._count), *[args] * count]
+        return self._of(cotangents, flags)
 
 
 def param_labels(spec: ParamSpec, order: tuple[str, ...] | None) -> list[str]:

@@ -93,3 +93,12 @@ def selected(item: Item, names: Sequence[str], what: str) -> Sequence[str]:
         f"{', ' + repr('args') if what == 'wrt' else ''}, or a name or pattern of "
         f"{list(names)}"
     )
+
+
+Flags = bool | tuple[bool, ...]
+"""For all parameters, or for each."""
+
+
+def each(flags: Flags, count: int) -> tuple[bool, ...]:
+    """The same for each of so many parameters."""
+    return flags if isinstance(flags, tuple) else (flags,) * count

@@ -159,6 +159,12 @@ class StatelessLayer(Net):
         return self._with(lambda shell: None)
 
     def __reduce__(self) -> tuple[Any, ...]:
+        if self._derives and not self._effects.is_known:
+            raise TypeError(
+                f"{type(self._shell.layer).__name__} holds tensors computed from its "
+                "parameters, and no call has shown yet that forward computes them "
+                "anew; call the net once before it is pickled"
+            )
         kept = ("_spec", "_buffers", "_frozen", "_aliases", "_ambiguous")
         with self._marked() as shell:
             return _restored, (pickle.dumps(shell), {n: vars(self)[n] for n in kept})

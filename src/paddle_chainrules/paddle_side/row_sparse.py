@@ -50,8 +50,8 @@ class RowSparse:
         dense one that are not all zero."""
         shape = tuple(grad.shape)
         if grad.is_selected_rows():
-            of: Any = grad
-            chosen = of.get_selected_rows()
+            untyped: Any = grad
+            chosen = untyped.get_selected_rows()
             rows = paddle.to_tensor(chosen.rows(), dtype="int64").reshape([-1])
             values = grad._get_tensor_from_selected_rows()
             return cls(rows, values, (chosen.height(), *values.shape[1:]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
 from weakref import ref
@@ -41,12 +41,12 @@ class Watch:
         """Whether a gradient may have rows alone."""
         self.writes: list[Any] = []
         """Of what was written into, what must not be used otherwise."""
-        self.same: dict[int, Any] = {}
-        """By address of a node the one before a write that changed no derivative."""
-        self.constants: list[Any] = []
-        """Leaves that Paddle has made of constants written into, as nodes."""
-        self.views: list[tuple[ref[Tensor], ref[Tensor]]] = []
-        """Constants and views of them."""
+        self.same: dict[int, tuple[Any, Any]] = {}
+        """By address a node, and the one before a write that changed no derivative."""
+        self.constants: dict[int, Any] = {}
+        """By address, leaves that Paddle has made of constants written into."""
+        self.views: dict[int, list[ref[Tensor]]] = {}
+        """Of a constant, by its identity, all that share its memory by views."""
 
     @cached_property
     def leaves(self) -> frozenset[int]:
@@ -115,16 +115,11 @@ def note_gradients(of: Sequence[Tensor], found: Sequence[Tensor | None]) -> None
 
 
 def has_view(constant: Tensor) -> bool:
-    """Whether it is or has a view that a recording under way knows, and both live."""
+    """Whether it shares memory with another tensor that lives, as a view or by one."""
     for watch in recordings():
-        for pair in watch.views:
-            one, other = (tensor() for tensor in pair)
-            if (
-                one is not None
-                and other is not None
-                and (constant is one or constant is other)
-            ):
-                return True
+        living = [tensor() for tensor in watch.views.get(id(constant), ())]
+        if any(tensor is constant for tensor in living):  # and not one before it
+            return sum(tensor is not None for tensor in living) > 1
     return False
 
 
@@ -171,25 +166,27 @@ class Context:
             watch.writes += writes
 
     @property
-    def same(self) -> dict[int, Any]:
-        """By address of a node the one before a write that changed no derivative."""
+    def same(self) -> dict[int, tuple[Any, Any]]:
+        """By address a node, and the one before a write that changed no derivative."""
         return self._stack[0].same
 
     def note_same(self, node: Any, before: Any) -> None:
         """Have it known that a write has changed no derivative."""
-        self.same[node.node_ptr()] = before
-        self._stack[0].constants.append(node)  # so that no other has its address
+        self.same[node.node_ptr()] = node, before
 
     def note_constant(self, leaf: Any) -> None:
         """Have every recording know of a node that is no tensor of the caller's."""
         for watch in self._stack:
-            watch.constants.append(leaf)
+            watch.constants[leaf.node_ptr()] = leaf
 
     def note_view(self, constant: Tensor, view: Any) -> None:
         """Have the innermost recording know of a view of a constant."""
         views = self._stack[-1].views
-        owners = [one for one, other in views if other() is constant]
-        views += [(owner, ref(view)) for owner in (ref(constant), *owners)]
+        sharing = views.get(id(constant))
+        if sharing is None or not any(tensor() is constant for tensor in sharing):
+            sharing = views[id(constant)] = [ref(constant)]
+        sharing.append(ref(view))
+        views[id(view)] = sharing
 
     def note_sparse(self) -> None:
         """A gradient of the innermost recording may have rows alone."""
@@ -204,3 +201,14 @@ class Context:
 def is_traced(value: Any) -> bool:
     """Whether it is a tensor that requires gradients."""
     return isinstance(value, Tensor) and not value.stop_gradient
+
+
+def tensors_in(values: Iterable[Any]) -> list[Tensor]:
+    """Those among the values and in lists of them."""
+    found: list[Tensor] = []
+    for value in values:
+        if isinstance(value, Tensor):
+            found.append(value)
+        elif isinstance(value, list | tuple):
+            found += [part for part in value if isinstance(part, Tensor)]
+    return found

@@ -163,7 +163,12 @@ def jacrev(
             for seed in _units(output):
                 parts = [seed if i == k else None for i in range(len(outputs))]
                 rows.append(flatten_tree(pullback(out_spec.unflatten(parts)))[0])
-            found.append([_stacked(output, x, i, rows) for i, x in enumerate(leaves)])
+            found.append(
+                [
+                    _block(output, x, [row[i] for row in rows], 0)
+                    for i, x in enumerate(leaves)
+                ]
+            )
         return _result(call, found, in_spec, out_spec, aux)
 
     return jacrev_fn
@@ -200,7 +205,7 @@ def jacfwd(
                 parts = [seed if i == k else None for i in range(len(leaves))]
                 columns.append(flatten_tree(pushforward(*in_spec.unflatten(parts)))[0])
             for i, (row, output) in enumerate(zip(found, outputs, strict=True)):
-                row.append(_turned(output, leaf, i, columns))
+                row.append(_block(output, leaf, [c[i] for c in columns], -1))
         return _result(call, found, in_spec, out_spec, aux)
 
     return jacfwd_fn
@@ -216,25 +221,19 @@ def _units(x: Any) -> Iterator[Tensor]:
         yield paddle.to_tensor(unit, x.dtype, x.place).reshape(x.shape)
 
 
-def _stacked(output: Any, x: Any, i: int, rows: list[list[Any]]) -> Tensor | None:
-    """The i-th of every row, a row for each element of the output."""
+def _block(output: Any, x: Any, parts: list[Any], axis: int) -> Tensor | None:
+    """[*output.shape, *x.shape], of a part for each element along the axis.
+
+    Those are rows like x (0), of which None is zero, or columns like the output (-1).
+    """
     if not (is_differentiable(output) and is_differentiable(x)):
         return None
+    like = x if axis == 0 else output
     shape = [*output.shape, *x.shape]
-    if not rows or not x.size:
-        return paddle.zeros(shape, x.dtype)
-    parts = [paddle.zeros_like(x) if row[i] is None else row[i] for row in rows]
-    return paddle.stack(parts).reshape(shape)
-
-
-def _turned(output: Any, x: Any, i: int, columns: list[list[Any]]) -> Tensor | None:
-    """The i-th of every column, a column for each element of x."""
-    if not (is_differentiable(output) and is_differentiable(x)):
-        return None
-    shape = [*output.shape, *x.shape]
-    if not columns or not output.size:
-        return paddle.zeros(shape, output.dtype)
-    return paddle.stack([column[i] for column in columns], axis=-1).reshape(shape)
+    if not parts or not like.size:
+        return paddle.zeros(shape, like.dtype)
+    full = [paddle.zeros_like(like) if part is None else part for part in parts]
+    return paddle.stack(full, axis).reshape(shape)
 
 
 def _result(

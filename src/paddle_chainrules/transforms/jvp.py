@@ -20,10 +20,10 @@ from .recording import (
     check_cotangent,
     detached,
     is_differentiable,
-    record,
     records_graph,
 )
 from .tree import Tree, flatten_tree
+from .vjp import record_tree
 
 
 def jvp(
@@ -106,25 +106,10 @@ def _tangent_leaves(
 def _linearized(
     fn: Callable[..., Tree], leaves: list[Any], spec: Any, has_aux: bool
 ) -> tuple[Any, ...]:
-    out_spec, aux = spec, None
-
-    def flat(stand_ins: list[Any]) -> list[Any]:
-        nonlocal out_spec, aux
-        output = fn(*spec.unflatten(stand_ins))
-        if has_aux:
-            output, aux = output
-        outputs, out_spec = flatten_tree(output)
-        return outputs
-
-    values, recording = record(flat, leaves, create_graph=True)
-    pushforward = Pushforward(recording, spec, out_spec)
-    value = out_spec.unflatten(values)
-    if not has_aux:
-        return value, pushforward
-    aux_leaves, aux_spec = flatten_tree(aux)
-    if not recording.connected:
-        aux_leaves = detached(aux_leaves, leaves)
-    return value, pushforward, aux_spec.unflatten(aux_leaves)
+    value, aux, recording, out_spec = record_tree(
+        fn, leaves, spec, has_aux, create_graph=True
+    )
+    return value, Pushforward(recording, spec, out_spec), *aux
 
 
 class Pushforward:

@@ -65,7 +65,7 @@ def unaliased(outputs: Sequence[Any], inputs: Iterable[Any]) -> list[Any]:
     A function may hand back its input or a view of it; the caller's later changes to
     the one must not show in the other.
     """
-    held = [leaf for leaf in inputs if isinstance(leaf, Tensor)]
+    held = tensors_among(inputs)
     return [
         leaf.clone()
         if isinstance(leaf, Tensor)
@@ -78,8 +78,8 @@ def unaliased(outputs: Sequence[Any], inputs: Iterable[Any]) -> list[Any]:
 
 def detached(outputs: Sequence[Any], inputs: Iterable[Any]) -> list[Any]:
     """The outputs off the graph and in memory of their own."""
-    detached = [leaf.detach() if isinstance(leaf, Tensor) else leaf for leaf in outputs]
-    return unaliased(detached, inputs)
+    off = [leaf.detach() if isinstance(leaf, Tensor) else leaf for leaf in outputs]
+    return unaliased(off, inputs)
 
 
 def record(
@@ -217,7 +217,7 @@ class Recording:
         """What outputs depend on that requires gradients and is no leaf."""
         own = [*(self._targets[i] for i in self.differentiable), *self._made]
         beyond = leaves_behind(self._on_graph(), own)
-        beyond -= {node.node_ptr() for node in self._constants}
+        beyond -= self._constants.keys()
         for made_of, found in self._nested if beyond else ():
             # Paddle makes leaves of its own within a gradient's graph.
             beyond -= leaves_behind(found) - leaves_behind(made_of)
@@ -225,7 +225,7 @@ class Recording:
 
     def forget(self) -> None:
         """Let go of what only :meth:`beyond` needs."""
-        self._made, self._nested, self._constants = [], [], []
+        self._made, self._nested, self._constants = [], [], {}
 
     def gradients(
         self,

@@ -115,8 +115,23 @@ def recorded_vjp(
     effects: Effects | None = None,
     create_graph: bool = False,
 ) -> tuple[Any, ...]:
-    """As :func:`vjp`; ``effects`` and ``again`` as for :func:`record`."""
+    """As :func:`vjp`; ``effects`` and ``create_graph`` as for :func:`record`."""
     leaves, in_spec = flatten_tree(primals)
+    value, aux, recording, out_spec = record_tree(
+        fn, leaves, in_spec, has_aux, effects, create_graph
+    )
+    return value, Pullback(recording, in_spec, out_spec), *aux
+
+
+def record_tree(
+    fn: Callable[..., Tree],
+    leaves: list[Any],
+    in_spec: optree.PyTreeSpec,
+    has_aux: bool,
+    effects: Effects | None = None,
+    create_graph: bool = False,
+) -> tuple[Tree, list[Any], Recording, optree.PyTreeSpec]:
+    """Value, aux in a list or none, the recording, and how the value is nested."""
     out_spec, aux = ONE_LEAF, None
 
     def flat(stand_ins: list[Any]) -> list[Any]:
@@ -129,10 +144,9 @@ def recorded_vjp(
 
     values, recording = record(flat, leaves, effects, create_graph)
     value = out_spec.unflatten(values)
-    pullback = Pullback(recording, in_spec, out_spec)
     if not has_aux:
-        return value, pullback
+        return value, [], recording, out_spec
     aux_leaves, aux_spec = flatten_tree(aux)
     if not recording.connected:
         aux_leaves = detached(aux_leaves, leaves)
-    return value, pullback, aux_spec.unflatten(aux_leaves)
+    return value, [aux_spec.unflatten(aux_leaves)], recording, out_spec

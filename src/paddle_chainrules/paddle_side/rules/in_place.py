@@ -7,17 +7,16 @@ a write is refused where a part of a tensor is written, and where both are used.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import paddle
 from paddle import Tensor
 
 from ..partial_gradients import node_of
-from ..watch import Context, has_view, is_traced
+from ..watch import Context, has_view, is_traced, tensors_in
 from . import every_order as closed
 from .formulas import spread_to
 
@@ -61,7 +60,6 @@ def overwrite(x: Tensor, value: Tensor) -> Tensor:
     In sums, which are differentiated as often as one likes; the value is then written
     once more, since the sum has roundoff.
     """
-    refuse_write(x, [value])
     x.add_(value - x)
     with paddle.no_grad():
         paddle.assign(value, output=x.detach())
@@ -88,9 +86,12 @@ _ALONE = ("cast_", "dropout_", "batch_norm_", "uniform_inplace_", "gaussian_inpl
 
 _MISSING = (
     *("masked_fill_", "index_put_", "fill_diagonal_tensor_", "lerp_", "clip_"),
-    *("scale_", "gammaincc_", "gammainc_"),
+    "scale_",
 )
 """Paddle's gradients by their further arguments are wrong, or there are none."""
+
+_WRONG = ("gammaincc_",)
+"""Paddle's gradient by what is written into is none."""
 
 
 def rule_of(name: str) -> Callable[..., Any]:
@@ -105,13 +106,15 @@ def rule_of(name: str) -> Callable[..., Any]:
 
     def rule(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
         x = args[at]
-        values = _leaves([*args[:at], *args[at + 1 :], *kwargs.values()])
+        values = tensors_in([*args[:at], *args[at + 1 :], *kwargs.values()])
         views = refuse_write(x, values, context.same)
         by_values = any(map(is_traced, values))
         if not (by_values or is_traced(x)):
             return operator(*args, **kwargs)
         if has_twin and (
-            (by_values and name in _MISSING) or context.create_graph([x, *values])
+            name in _WRONG
+            or (by_values and name in _MISSING)
+            or context.create_graph([x, *values])
         ):
             if name == "fill_":
                 return overwrite(x, paddle.full_like(x, *args[1:], **kwargs))
@@ -126,13 +129,6 @@ def rule_of(name: str) -> Callable[..., Any]:
         return _written(context, x, views, values, partial(operator, *args, **kwargs))
 
     return rule
-
-
-def _leaves(values: Iterable[Any]) -> list[Any]:
-    found: list[Any] = []
-    for value in values:
-        found += value if isinstance(value, list | tuple) else [value]
-    return found
 
 
 def _unchanged(context: Context, x: Tensor, write: Callable[[], Any]) -> Any:
@@ -165,7 +161,7 @@ def _written(
 
 
 def assign_out(operator: Any, context: Context, value: Tensor, output: Tensor) -> Any:
-    refuse_write(output, [value])
+    refuse_write(output, [value], context.same)
     return (
         overwrite(output, value * 1) if is_traced(output) else operator(value, output)
     )
@@ -227,9 +223,7 @@ def set_value(operator: Any, context: Context, x: Tensor, value: Any) -> Any:
     return operator(x, value)
 
 
-def refuse_write(
-    x: Any, values: Sequence[Any], same: Mapping[int, Any] = MappingProxyType({})
-) -> list[Any]:
+def refuse_write(x: Any, values: Sequence[Any], same: Mapping[int, Any]) -> list[Any]:
     """Refuse to write into a leaf or a view of a part, before anything is written.
 
     Returns:
@@ -273,8 +267,8 @@ def _views_of(x: Tensor, same: Mapping[int, Any]) -> list[Any]:
     found = [node_of(x)]
     while True:
         node = found[-1]
-        if (before := same.get(node.node_ptr())) is not None:
-            found.append(before)
+        if (pair := same.get(node.node_ptr())) is not None:
+            found.append(pair[1])
         elif node.name() in _WHOLES:
             found.append(node.next_functions[0])
         else:
@@ -296,9 +290,11 @@ def refuse_other_uses(outputs: Sequence[Any], writes: Sequence[Write]) -> None:
         NotImplementedError: they depend on a tensor and on a view of it that was
             written into.
     """
-    allowed = {node.node_ptr(): by and by.node_ptr() for node, by in writes}
+    allowed: dict[int, set[int | None]] = {}
+    for node, by in writes:
+        allowed.setdefault(node.node_ptr(), set()).add(by and by.node_ptr())
     stack = [node_of(t) for t in outputs if is_traced(t)]
-    wrong = any(allowed.get(node.node_ptr()) is not None for node in stack)
+    wrong = any(allowed.get(node.node_ptr(), {None}) != {None} for node in stack)
     seen: set[int] = set()
     while stack and not wrong:
         node = stack.pop()
@@ -310,8 +306,7 @@ def refuse_other_uses(outputs: Sequence[Any], writes: Sequence[Write]) -> None:
             if edge is None:
                 continue
             target = edge.node_ptr()
-            if target in allowed:
-                by = allowed[target]
+            for by in allowed.get(target, ()):
                 wrong |= node.name() in _WHOLES if by is None else by != address
             if target not in seen:
                 stack.append(edge)

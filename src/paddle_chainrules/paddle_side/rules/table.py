@@ -10,7 +10,7 @@ others that Paddle differentiates right and as often as one likes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import paddle
@@ -18,7 +18,7 @@ from paddle import Tensor
 from paddle.distributed.fleet.utils import recompute
 
 from ..random_state import in_turn
-from ..watch import Context, as_leaf, is_traced
+from ..watch import Context, as_leaf, is_traced, tensors_in
 from . import every_order as closed
 from . import formulas, in_place, losses, norms
 from .convolution import convolution, transposed_convolution
@@ -41,9 +41,9 @@ def _whole(name: str, always: bool = True) -> Rule:
     """
 
     def rule(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
-        inputs = _tensors(args)
+        inputs = tensors_in(args)
         if kwargs:
-            inputs += _tensors(kwargs.values())
+            inputs += tensors_in(kwargs.values())
         if not (always or context.create_graph(inputs)) or not any(
             map(is_traced, inputs)
         ):
@@ -69,17 +69,6 @@ def _whole(name: str, always: bool = True) -> Rule:
         return operator(*map(given, args), **{n: given(v) for n, v in kwargs.items()})
 
     return rule
-
-
-def _tensors(values: Iterable[Any]) -> list[Tensor]:
-    """Those among the values and in lists of them."""
-    found: list[Tensor] = []
-    for value in values:
-        if isinstance(value, Tensor):
-            found.append(value)
-        elif isinstance(value, list | tuple):
-            found += [part for part in value if isinstance(part, Tensor)]
-    return found
 
 
 def _embedding(
@@ -112,7 +101,7 @@ def _every_order(
     def rule(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
         while args and args[-1] is None:  # an optional argument not given
             args = args[:-1]
-        tensors = _tensors([*args, *kwargs.values()])
+        tensors = tensors_in([*args, *kwargs.values()])
         options = {k: v for k, v in kwargs.items() if v is not None and k != "name"}
         if (
             "out" not in options
@@ -211,7 +200,7 @@ def _pad(x: Tensor, pads: Any, value: float = 0.0) -> Tensor | None:
 
 
 def _rnn(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
-    if args[-1] is True and any(map(is_traced, _tensors(args))):
+    if args[-1] is True and any(map(is_traced, tensors_in(args))):
         # In evaluation it keeps nothing for the way back; without dropout it may train.
         args = *args[:5], 0.0, *args[6:-1], False
     with in_turn():  # it draws, where it has dropout
