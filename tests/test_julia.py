@@ -98,6 +98,8 @@ assert start() == module
 # Threads of Python's, each of which calls nets and collects, while this one waits.
 right, refused = [], []
 def work():
+    with lock: # raises where Julia is for the main thread alone: it is not entered then
+        pass
     try:
         net(x)
     except juliacall.JuliaError as error:

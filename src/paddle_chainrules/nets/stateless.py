@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -15,14 +13,15 @@ from paddle import Tensor
 
 from ..paddle_side.partial_gradients import node_of
 from ..paddle_side.random_state import checked_seed, drawing_from
-from ..transforms.effects import Effects, differ, versions
+from ..transforms.effects import Effects
 from ..transforms.tree import Tree
 from .chain import Chain, chain_of
 from .description import Description
 from .net import Net
 from .params import Params, ParamSpec
 from .selection import Wrt, items_of, selected
-from .shell import Shell, copied, derives, keywords_of
+from .shell import copied, derives, keywords_of
+from .shells import Bound, Shells
 from .state_dicts import aliases
 
 RESERVED = frozenset({"buffers", "seed"})
@@ -115,13 +114,10 @@ class StatelessLayer(Net):
 
     def _adopt(self, layer: paddle.nn.Layer) -> None:
         """Take a layer of this net's own, with marks where its tensors belong."""
-        self._shell = Shell(layer)
-        self._free: list[Shell] = []
-        self._lock = threading.RLock()
+        self._layer = layer
+        self._shells = Shells(layer)
         self._chain = None if self._buffers else chain_of(layer, self._spec)
         self._calls = Effects(check_beyond=self._refuse_originals)
-        self._keeps: set[tuple[str, str]] = set()
-        self._read: set[str] = set()
 
     def _refuse_originals(self, beyond: set[int]) -> None:
         """Refuse results that depend on the layer's own parameters.
@@ -131,7 +127,7 @@ class StatelessLayer(Net):
         """
         for name, node in self._originals.items():
             if node.node_ptr() in beyond:
-                kind = type(self._shell.layer).__name__
+                kind = type(self._layer).__name__
                 raise TypeError(
                     f"{kind}.forward uses its own parameter {name!r} and not the one "
                     "given: it is reached through a weak reference, a variable of the "
@@ -140,38 +136,23 @@ class StatelessLayer(Net):
                     "through an attribute of the layer, and compute with it in forward"
                 )
 
-    @contextmanager
-    def _marked(self) -> Iterator[paddle.nn.Layer]:
-        """The layer with marks where its tensors belong, to be copied."""
-        with self._lock:
-            try:
-                self._shell.mark()
-                yield self._shell.layer
-            finally:
-                self._shell.release()
-
-    def _one_more(self) -> Shell:
-        """A shell for a call while all others are in calls."""
-        with self._marked() as own:
-            return Shell(copied(own, {}, shared=True))
-
     def __deepcopy__(self, memo: dict[int, Any]) -> StatelessLayer:
         return self._with(lambda shell: None)
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._derives and not self._effects.is_known:
             raise TypeError(
-                f"{type(self._shell.layer).__name__} holds tensors computed from its "
+                f"{type(self._layer).__name__} holds tensors computed from its "
                 "parameters, and no call has shown yet that forward computes them "
                 "anew; call the net once before it is pickled"
             )
         kept = ("_spec", "_buffers", "_frozen", "_aliases", "_ambiguous")
-        with self._marked() as shell:
-            return _restored, (pickle.dumps(shell), {n: vars(self)[n] for n in kept})
+        with self._shells.marked() as layer:
+            return _restored, (pickle.dumps(layer), {n: vars(self)[n] for n in kept})
 
     def _with(self, change: Callable[[paddle.nn.Layer], object]) -> StatelessLayer:
         """A net like this one with a layer of its own that is changed first."""
-        with self._marked() as own:
+        with self._shells.marked() as own:
             layer = copied(own, {})
         change(layer)
         other = StatelessLayer.__new__(StatelessLayer)
@@ -185,7 +166,7 @@ class StatelessLayer(Net):
 
         Params and buffers of the one are params and buffers of the other.
         """
-        layers = self._shell.layer.sublayers(include_self=True)
+        layers = self._layer.sublayers(include_self=True)
         if all(layer.training == training for layer in layers):
             return self
         return self._with(lambda shell: shell.train() if training else shell.eval())
@@ -208,10 +189,10 @@ class StatelessLayer(Net):
     @property
     def training(self) -> bool:
         """The mode that the layer had: dropout and BatchNorm behave accordingly."""
-        return bool(self._shell.layer.training)
+        return bool(self._layer.training)
 
     def __repr__(self) -> str:
-        kind = type(self._shell.layer).__name__
+        kind = type(self._layer).__name__
         return (
             f"StatelessLayer({kind}, {len(self._spec.names)} parameters of "
             f"{self._spec.size} elements)"
@@ -231,7 +212,7 @@ class StatelessLayer(Net):
         if self._chain is not None:
             return super()._formula()
         mode = "training" if self.training else "evaluation"
-        return f"y = {type(self._shell.layer).__name__}(...) in {mode}"
+        return f"y = {type(self._layer).__name__}(...) in {mode}"
 
     @property
     def buffers(self) -> Mapping[str, Tensor]:
@@ -263,7 +244,7 @@ class StatelessLayer(Net):
     def _split(self, kwargs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Buffers and seed, checked, as :meth:`_apply` takes them, and the others."""
         if ambiguous := self._ambiguous & kwargs.keys():
-            kind = type(self._shell.layer).__name__
+            kind = type(self._layer).__name__
             raise TypeError(
                 f"{sorted(ambiguous)} are keyword arguments of {kind}'s own and of "
                 "every stateless net's; give the layer's own by position"
@@ -308,89 +289,15 @@ class StatelessLayer(Net):
     ) -> Tree:
         own = _buffers is None
         buffers = self._buffers if _buffers is None else _buffers
-        with drawing_from(_seed), _Bound(self, params, buffers, own) as shell:
+        frozen = None if own else self._frozen
+        with (
+            drawing_from(_seed),
+            Bound(self._shells, self._calls, params, buffers, frozen) as shell,
+        ):
             output = shell.layer(*args, **kwargs)
             if own:
                 return output
             return output, {name: shell.get(name).detach() for name in buffers}
-
-
-class _Bound:
-    """A shell of a net with tensors in their places, for one call.
-
-    The first call learns which buffers the layer only reads, and which of its
-    attributes it changes; those are put back after every call.
-
-    Raises:
-        RuntimeError: a buffer that was only read has been written into.
-    """
-
-    def __init__(
-        self,
-        net: StatelessLayer,
-        params: Mapping[str, Tensor],
-        buffers: Mapping[str, Tensor],
-        own: bool,
-    ) -> None:
-        self._net, self._params, self._buffers = net, params, buffers
-        self._first = net._effects.writes is None
-        # Buffers that need no copies, since a call only reads them.
-        self._kept: set[str] = set()
-        if not net._effects.copies:
-            self._kept = net._read if own else net._read & net._frozen
-
-    def __enter__(self) -> Shell:
-        try:
-            self._shell = self._net._free.pop()
-        except IndexError:
-            self._shell = self._net._one_more()
-        try:
-            self._put()
-        except BaseException:  # an interrupt
-            self._shell.release()
-            self._net._free.append(self._shell)
-            raise
-        return self._shell
-
-    def _put(self) -> None:
-        self._shell.put(self._params)
-        if self._buffers:
-            kept = self._kept
-            self._fresh = {n: _detached(b, n in kept) for n, b in self._buffers.items()}
-            self._before = versions(map(self._fresh.__getitem__, kept))
-            self._shell.put(self._fresh)
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        net = self._net
-        try:
-            if self._buffers and kind is None:
-                self._learn() if self._first else self._check()
-        finally:
-            if self._first:
-                net._keeps = self._shell.changed()
-            if net._keeps:
-                self._shell.restore(net._keeps)
-            self._shell.release()
-            net._free.append(self._shell)
-
-    def _learn(self) -> None:
-        fresh, given = self._fresh, self._buffers
-        self._net._read = {n for n in fresh if not differ(fresh[n], given[n])}
-
-    def _check(self) -> None:
-        if versions(map(self._fresh.__getitem__, self._kept)) == self._before:
-            return
-        self._net._effects.writes = True
-        raise RuntimeError(
-            f"{type(self._shell.layer).__name__}.forward has written into one of the "
-            f"buffers {sorted(self._kept)}, which it only read at its first call; the "
-            "value there is changed. From now on it works on copies: make the net anew "
-            "by stateless(layer), or give buffers=... with the value restored"
-        )
-
-
-def _detached(buffer: Tensor, kept: bool) -> Tensor:
-    return buffer.detach() if kept else buffer.detach().clone()
 
 
 def _restored(shell: bytes, kept: dict[str, Any]) -> StatelessLayer:
