@@ -1,6 +1,7 @@
 # make demo    train on real digits from Python and Julia, compare, draw (output/)
 # make examples  differential equations and a GAN, pictures in output/
-# make test    all tests, Python and Julia; JULIA=required makes a missing Julia a failure
+# make test    the tests, Python and Julia; JULIA=required makes a missing Julia a failure
+# make slow    the tests that take minutes each, Python and Julia; not in make test
 # make bench   compare with native Paddle and others (output/); QUICK=1 for less
 # make stress  random calls of both languages by the million, minutes (output/stress.png)
 # make soak    constants of every kind on four Julia threads for ten minutes
@@ -16,7 +17,7 @@ export JULIA ?=
 # Paddle's and BLAS's threads: one, so that figures compare.
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
-.PHONY: demo examples test differential bench stress soak lint clean
+.PHONY: demo examples test slow differential bench stress soak lint clean
 
 demo: $(VENV)/installed
 	$(ONE_THREAD) $(RUN) -W "ignore:No ccache" examples/demo.py
@@ -26,6 +27,9 @@ examples: $(VENV)/installed
 
 test: $(VENV)/installed
 	$(RUN) -m pytest
+
+slow: $(VENV)/installed
+	$(RUN) -m pytest -m slow
 
 differential: $(VENV)/installed
 	cd tests && $(ONE_THREAD) ../$(RUN) -W ignore -m differential.run

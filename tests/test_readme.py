@@ -76,7 +76,7 @@ def test_the_tests_that_the_features_name_are_there():
 
 
 def test_the_table_of_cotangents_is_that_of_the_tests():
-    tests = (ROOT / "julia/test/cotangents.jl").read_text()
+    tests = (ROOT / "julia/test/rules/cotangents.jl").read_text()
     tried = set(re.findall(r'^    \("([^"]+)",', tests, re.MULTILINE))
     text = (ROOT / "docs/reliability.md").read_text()
     table = text[text.index("## Cotangents") : text.index("## Inputs")]

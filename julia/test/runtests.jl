@@ -1,13 +1,17 @@
 using Test
 
+# Each file runs by itself too. The slow ones run where asked: Pkg.test(...; test_args = ["slow"]).
 const FILES = (
-    "paddle", "threads", "exchange", "held", "net", "files", "arguments", "state", "frozen", "pullback", "rules", "cotangents", "inputs", "lifetimes", "faults", "guarded", "composition", "twice",
-    "mixed", "testing", "derivatives", "lower", "carried", "components", "lux", "neuralpde", "realnets", "layers",
-    "training", "quality",
+    "crossing/paddle", "crossing/threads", "crossing/dlpack", "crossing/retained_bytes", "crossing/guarded",
+    "crossing/lifetimes", "nets/net", "nets/files", "nets/arguments", "nets/state", "nets/frozen", "nets/inputs",
+    "nets/lux", "nets/components", "nets/real_nets", "nets/training", "rules/pullback", "rules/chain_rules",
+    "rules/cotangents", "rules/mixed", "rules/second_derivatives", "derivatives/derivatives",
+    "derivatives/neuralpde", "lowering/lower", "lowering/second_order", "testing", "faults", "quality",
 )
+const SLOW = ("nets/layers", "rules/composition", "rules/zygote_in_zygote")
 
 @testset verbose = true "PaddleChainRules" begin
-    @testset "$name" for name in FILES
+    @testset "$name" for name in ("slow" in ARGS ? SLOW : FILES)
         include("$name.jl")
     end
 end

@@ -1,4 +1,4 @@
-"""The shells of one layer, one for every call at a time, and a call with one of them."""
+"""The shells of one layer, one for every call at a time, and a call with one."""
 
 from __future__ import annotations
 

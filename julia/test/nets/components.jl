@@ -3,7 +3,7 @@ using PaddleChainRules: PaddleFCNet, PaddleNet, derivatives, laplacian, lower
 using Random: Xoshiro
 using Zygote: Zygote
 
-include("oracle.jl")
+include("../oracle.jl")
 
 @testset "parameters as a ComponentVector, $kind" for (kind, of) in (("Paddle", identity), ("lowered", lower))
     wrapper = PaddleFCNet(3, 2, 3, 5; dtype = "float64", activation = "tanh", seed = 7)

@@ -5,7 +5,7 @@ using PaddleChainRules: PaddleChainRules, PaddleFCNet, PaddleModuleWrapper, Padd
 using PythonCall: PythonCall, pyimport
 using Random: Xoshiro
 
-isdefined(@__MODULE__, :python_module) || include("oracle.jl")
+isdefined(@__MODULE__, :python_module) || include("../oracle.jl")
 
 const MAKERS = (
     closed = () -> PaddleFCNet(3, 2, 3, 16; dtype = "float64", seed = 1),

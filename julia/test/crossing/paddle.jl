@@ -24,7 +24,7 @@ end
     @test PaddleChainRules.julia_handles_segv()
 end
 
-include("process.jl")
+include("../process.jl")
 
 const COLLECT = """
     function storm()

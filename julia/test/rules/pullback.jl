@@ -3,7 +3,7 @@ using PaddleChainRules: PaddleChainRules, PaddleFCNet, PaddleModuleWrapper, Padd
 using PythonCall
 using Random: Xoshiro
 
-include("oracle.jl")
+include("../oracle.jl")
 
 const pullback = PaddleChainRules.pullback
 

@@ -6,7 +6,7 @@ using PythonCall
 using Zygote: Zygote
 using Random: Random, Xoshiro
 
-include("oracle.jl")
+include("../oracle.jl")
 
 @testset "a Sequential built in Julia" begin
     layer = sequential()

@@ -4,7 +4,7 @@ using ChainRulesCore: AbstractZero, rrule, unthunk
 using PaddleChainRules: PaddleModuleWrapper, paddle
 using PythonCall
 
-include("oracle.jl")
+include("../oracle.jl")
 
 const REFERENCE = python_module("differential.reference")
 

@@ -7,7 +7,7 @@ using PythonCall
 using Random: Random, Xoshiro
 using Zygote: Zygote
 
-include("oracle.jl")
+include("../oracle.jl")
 
 # The net by hand, and its partial derivatives by nested finite differences in BigFloat, which
 # share nothing with the package.

@@ -8,8 +8,8 @@ using PythonCall
 using Random: Xoshiro
 using Zygote: Zygote
 
-include("oracle.jl")
-include("process.jl")
+include("../oracle.jl")
+include("../process.jl")
 
 @testset "constants, states and attributes on every thread" begin
     code = """

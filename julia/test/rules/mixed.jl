@@ -5,7 +5,7 @@ using PythonCall
 using Random: Xoshiro
 using Zygote: Zygote
 
-include("oracle.jl")
+include("../oracle.jl")
 
 exact(a, b) = same(a, b; rtol = 1e-11, atol = 1e-12)
 

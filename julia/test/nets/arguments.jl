@@ -6,7 +6,7 @@ using PythonCall
 using Random: Xoshiro
 using Zygote: Zygote
 
-include("oracle.jl")
+include("../oracle.jl")
 
 const TANGLED = python_module("layers")
 

@@ -7,7 +7,7 @@ using PythonCall
 using Random: Xoshiro
 using Zygote: Zygote
 
-include("oracle.jl")
+include("../oracle.jl")
 
 const initial_state = PaddleChainRules.initial_state
 exact(a, b) = same(a, b; rtol = 1e-12, atol = 1e-13)

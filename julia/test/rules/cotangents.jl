@@ -8,7 +8,7 @@ using PaddleChainRules: PaddleChainRules, PaddleFCNet, PaddleModuleWrapper, padd
 using PythonCall: PythonCall, pyimport
 using Random: Xoshiro
 
-isdefined(@__MODULE__, :python_module) || include("oracle.jl")
+isdefined(@__MODULE__, :python_module) || include("../oracle.jl")
 
 # A value of size (4, 4) from two nets: in closed form, and by a recorded graph.
 const SQUARE = (

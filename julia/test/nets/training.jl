@@ -3,7 +3,7 @@ using PaddleChainRules: PaddleChainRules, PaddleFCNet, PaddleModuleWrapper, Padd
 using Random: Xoshiro
 using Zygote: Zygote
 
-include("oracle.jl")
+include("../oracle.jl")
 
 # Line by line what its README shows; both ways of making the wrapper.
 const EARLIER_SCRIPT = """

@@ -1,4 +1,4 @@
-include("process.jl")
+include("../process.jl")
 
 const STORM = """
     using PaddleChainRules, ChainRulesCore, Zygote

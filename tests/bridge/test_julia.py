@@ -44,25 +44,37 @@ def environ(**more):
     return {**kept, **more}
 
 
-def start_own_tests(out, err):
+def start_own_tests(out, err, *choice):
     """Julia's own tests in a process beside; None where there is no Julia."""
     if ENVIRONMENT is None:
         return None
     command = ENVIRONMENT.command(julia.SOURCE / "test" / "runtests.jl")
-    return subprocess.Popen(command, env=environ(), stdout=out, stderr=err)
+    return subprocess.Popen([*command, *choice], env=environ(), stdout=out, stderr=err)
 
 
-@needs_julia
-def test_the_julia_package_passes_its_own_tests(beside, record_julia):
-    process, out, err = beside
+def passed(process, out, err, record):
+    """How many of Julia's own tests have passed, which all of them have."""
     assert process is not None, WHY
     code, stdout = process.wait(), out.read_text()
     summary = re.search(r"^PaddleChainRules +\|.*$", stdout, re.MULTILINE)
     assert code == 0, stdout[-20_000:] + err.read_text()[-5_000:]
     assert summary is not None
-    record_julia(stdout[stdout.index("Test Summary:") :])
-    passed = int(summary.group().split("|")[1].split()[0])
-    assert passed > 1500
+    record(stdout[stdout.index("Test Summary:") :])
+    return int(summary.group().split("|")[1].split()[0])
+
+
+@needs_julia
+def test_the_julia_package_passes_its_own_tests(beside, record_julia):
+    assert passed(*beside, record_julia) > 1500
+
+
+@needs_julia
+@pytest.mark.slow
+def test_the_julia_package_passes_its_slow_tests(tmp_path, record_julia):
+    out, err = tmp_path / "out", tmp_path / "err"
+    with open(out, "w") as to_out, open(err, "w") as to_err:
+        process = start_own_tests(to_out, to_err, "slow")
+    assert passed(process, out, err, record_julia) > 50
 
 
 START = """

@@ -7,7 +7,7 @@ using PythonCall
 using Random: Xoshiro
 using Zygote: Zygote
 
-include("oracle.jl")
+include("../oracle.jl")
 
 function columns_wrapper()
     paddle.seed(0)

@@ -10,7 +10,7 @@ using PythonCall
 using Random: Xoshiro
 using Zygote: Zygote
 
-include("oracle.jl")
+include("../oracle.jl")
 
 const freeze = PaddleChainRules.freeze
 

@@ -8,7 +8,7 @@ using PythonCall
 using Random: Random, Xoshiro
 using Zygote: Zygote
 
-include("oracle.jl")
+include("../oracle.jl")
 
 # A cotangent for each output that counts, and the same numbers as a loss.
 weights(ys; seed = 9) = map(y -> randn(Xoshiro(seed + length(y)), eltype(y), size(y)), ys)

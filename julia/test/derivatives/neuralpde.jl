@@ -3,7 +3,7 @@ using PaddleChainRules: PaddleChainRules, PaddleFCNet, PaddleNet, derivative, ex
 using Random: Xoshiro
 using Zygote: Zygote
 
-include("oracle.jl")
+include("../oracle.jl")
 
 # As NeuralPDE calls it: u(cord, θ, phi) = phi(cord, θ), and one step per differentiation.
 u(cord, θ, phi) = phi(cord, θ)

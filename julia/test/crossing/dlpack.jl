@@ -6,7 +6,7 @@ using PaddleChainRules:
     PaddleChainRules, call, dense, drop, lend, receive, receive_as, receive_into!, without_table
 using PythonCall
 
-include("oracle.jl")
+include("../oracle.jl")
 
 PaddleChainRules.bridge()
 

@@ -7,7 +7,7 @@ using Random: Random, Xoshiro
 using SpecialFunctions: SpecialFunctions
 using Zygote: Zygote
 
-include("oracle.jl")
+include("../oracle.jl")
 
 const ACTIVATIONS =
     ("identity", "sigmoid", "tanh", "relu", "gelu", "silu", "softplus", "elu", "leaky_relu", "sin")

@@ -3,7 +3,7 @@ using PythonCall
 using Random: Xoshiro
 using Zygote: Zygote
 
-include("oracle.jl")
+include("../oracle.jl")
 
 @testset "without LuxCore a sentence" begin
     err = @test_throws ArgumentError luxlayer(1)

@@ -3,7 +3,7 @@ using PythonCall
 using Random: Xoshiro
 using Zygote: Zygote
 
-include("oracle.jl")
+include("../oracle.jl")
 
 const NETS = python_module("real_nets").NETS
 

@@ -8,7 +8,7 @@ using PythonCall
 using Random: Xoshiro
 using Zygote: Zygote
 
-include("oracle.jl")
+include("../oracle.jl")
 
 const BUILT_IN =
     ("identity", "sigmoid", "tanh", "relu", "gelu", "silu", "softplus", "elu", "leaky_relu", "sin")
