@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from test_julia import ENVIRONMENT, environ, needs_julia
+from julia_at_hand import ENVIRONMENT, environ, needs_julia
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}

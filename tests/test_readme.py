@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from test_julia import ENVIRONMENT, environ, needs_julia
+from julia_at_hand import ENVIRONMENT, environ, needs_julia
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [

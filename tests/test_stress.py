@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from test_julia import by_juliacall as by_juliacall
-from test_julia import needs_julia
+from julia_at_hand import by_juliacall as by_juliacall
+from julia_at_hand import needs_julia
 
 PATH = Path(__file__).parent / "stress" / "run.py"
 spec = importlib.util.spec_from_file_location("stress_run", PATH)

@@ -1,6 +1,5 @@
 """Julia's own tests, and Julia started from Python, as part of the same run."""
 
-import os
 import re
 import subprocess
 import sys
@@ -8,40 +7,9 @@ from itertools import permutations
 
 import pytest
 
+from julia_at_hand import ENVIRONMENT, WHY, environ, needs_julia
+from julia_at_hand import by_juliacall as by_juliacall
 from paddle_chainrules import julia
-
-REQUIRED = os.environ.get("JULIA", "") == "required"
-TEST_PACKAGES = (
-    "Aqua",
-    "ChainRulesTestUtils",
-    "ComponentArrays",
-    "ExplicitImports",
-    "FillArrays",
-    "FiniteDifferences",
-    "ForwardDiff",
-    "LuxCore",
-    "Optimisers",
-    "SpecialFunctions",
-    "Zygote",
-)
-
-try:
-    ENVIRONMENT, WHY = julia.environment(*TEST_PACKAGES), ""
-except FileNotFoundError as error:
-    ENVIRONMENT, WHY = None, str(error)
-
-needs_julia = pytest.mark.skipif(
-    ENVIRONMENT is None and not REQUIRED, reason=f"no Julia: {WHY}"
-)
-
-
-def environ(**more):
-    """The environment variables for Julia, without stray settings."""
-    assert ENVIRONMENT is not None, WHY
-    variables = ENVIRONMENT.variables().items()
-    kept = {k: v for k, v in variables if not k.startswith("PYTHON_JULIA")}
-    kept.pop("JULIA_NUM_THREADS", None)
-    return {**kept, **more}
 
 
 def start_own_tests(out, err, *choice):
@@ -143,26 +111,6 @@ ORDERS = [
     "paddle paddle_chainrules",
     "",
 ]
-
-
-@pytest.fixture
-def by_juliacall():
-    """Settings that make juliacall itself start the Julia at hand."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    assert ENVIRONMENT is not None, WHY
-    try:
-        found = version("juliacall")
-    except PackageNotFoundError:
-        found = None
-    if found != ENVIRONMENT.pythoncall:
-        reason = f"juliacall is {found}, PythonCall is {ENVIRONMENT.pythoncall}"
-        assert not REQUIRED, reason
-        pytest.skip(reason)
-    return {
-        "PYTHON_JULIACALL_EXE": str(ENVIRONMENT.julia),
-        "PYTHON_JULIACALL_PROJECT": str(ENVIRONMENT.project),
-    }
 
 
 def start(order, threads, **env):
