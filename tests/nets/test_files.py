@@ -11,7 +11,7 @@ import zipfile
 import numpy as np
 import paddle
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from paddle_chainrules import FCNet, ParamSpec, load_params, save_params, stateless
@@ -231,6 +231,15 @@ edits = st.lists(
 )
 
 
+NO_TEXT = [
+    ("change", 0.8036652705882408, b"\0\0\1"),
+    ("move", 0.0, b"\0\0"),
+    ("move", 0.0, b"\0\0\0"),
+    ("change", 0.8036652705882408, b"\0\0\x08"),
+]
+"""These leave an archive with a name that is no text."""
+
+
 @pytest.mark.parametrize("suffix", SUFFIXES)
 @settings(
     max_examples=int(os.environ.get("EXAMPLES", "300")),
@@ -238,6 +247,7 @@ edits = st.lists(
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(edits=edits)
+@example(edits=NO_TEXT)
 def test_a_corrupt_file_is_refused_or_well_formed(suffix, edits, files):
     contents, folder = files
     content = bytearray(contents[suffix])

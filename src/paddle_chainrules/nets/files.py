@@ -7,16 +7,16 @@ net needs, so that a corrupt or hostile file costs an error, not memory.
 
 from __future__ import annotations
 
+import io
 import math
 import os
 import stat
 import tempfile
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import paddle
@@ -166,19 +166,16 @@ def _write_npz(path: Path, tensors: dict[str, Tensor]) -> None:
 
 
 def _read_npz(path: Path, spec: ParamSpec) -> dict[str, Any]:
-    broken = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError)
     with open(path, "rb") as file:
-        try:
-            with zipfile.ZipFile(file) as archive:
-                names = [m.filename.removesuffix(".npy") for m in archive.filelist]
-                _check_names(path, spec, names)
-                members = dict(zip(names, archive.filelist, strict=True))
-                return {
-                    w.name: _read_member(path, archive, members[w.name], w)
-                    for w in _wanted(spec)
-                }
-        except (*broken, OSError, RuntimeError, KeyError, SyntaxError) as error:
-            raise _corrupt(path, error) from error
+        with _corrupt_where_it_fails(path):
+            archive = zipfile.ZipFile(file)
+        names = [m.filename.removesuffix(".npy") for m in archive.filelist]
+        _check_names(path, spec, names)
+        members = dict(zip(names, archive.filelist, strict=True))
+        return {
+            w.name: _read_member(path, archive, members[w.name], w)
+            for w in _wanted(spec)
+        }
 
 
 def _read_member(
@@ -190,29 +187,37 @@ def _read_member(
             f"{name} in {path} has {member.file_size} bytes, {list(shape)} elements of "
             f"{dtype} are {size}; load it for the net that it was saved of"
         )
-    with archive.open(member) as stream:
-        found_shape, is_fortran, found_dtype = _npy_header(path, stream)
-        _check(path, wanted, found_shape, str(found_dtype.newbyteorder("=")))
-        content = stream.read(size + 1)
-        if len(content) != size:
-            raise _corrupt(path, f"{name} is cut off or too long")
-        array = np.frombuffer(content, found_dtype)
+    with _corrupt_where_it_fails(path), archive.open(member) as stream:
+        content = stream.read(size + HEADER_BYTES + 1)
+    with _corrupt_where_it_fails(path):
+        start, found_shape, is_fortran, found_dtype = _npy_header(content)
+    _check(path, wanted, found_shape, str(found_dtype.newbyteorder("=")))
+    if len(content) - start != size:
+        raise _corrupt(path, f"{name} is cut off or too long")
+    array = np.frombuffer(content, found_dtype, offset=start)
     array = array.reshape(shape[::-1]).T if is_fortran else array.reshape(shape)
     return np.ascontiguousarray(array, dtype).reshape(shape)
 
 
-def _npy_header(path: Path, stream: IO[bytes]) -> tuple[tuple[int, ...], bool, Any]:
-    """Shape, whether in Fortran's order, and dtype."""
+def _npy_header(content: bytes) -> tuple[int, tuple[int, ...], bool, Any]:
+    """Where the elements start, shape, whether in Fortran's order, and dtype."""
     readers = {
         (1, 0): np.lib.format.read_array_header_1_0,
         (2, 0): np.lib.format.read_array_header_2_0,
     }
+    stream = io.BytesIO(content)
+    version = np.lib.format.read_magic(stream)
+    shape, is_fortran, dtype = readers[version](stream)
+    return stream.tell(), shape, is_fortran, dtype
+
+
+@contextmanager
+def _corrupt_where_it_fails(path: Path) -> Iterator[None]:
+    """A library's errors at a corrupt file, which are of many kinds, as one of ours."""
     try:
-        version = np.lib.format.read_magic(stream)
-        shape, is_fortran, dtype = readers[version](stream)
-    except Exception as error:  # a header is Python's syntax, and fails in many ways
+        yield
+    except Exception as error:
         raise _corrupt(path, error) from error
-    return shape, is_fortran, dtype
 
 
 def _write_safetensors(path: Path, tensors: dict[str, Tensor]) -> None:
@@ -223,10 +228,8 @@ def _read_safetensors(path: Path, spec: ParamSpec) -> dict[str, Any]:
     each = list(_wanted(spec))
     with open(path, "rb") as file:
         content = file.read(_most_bytes(spec))
-    try:
+    with _corrupt_where_it_fails(path):
         found: dict[str, Any] = dict(deserialize(content))
-    except Exception as error:  # of the library's own
-        raise _corrupt(path, error) from error
     _check_names(path, spec, list(found))
     arrays = {}
     kinds = {code: kind for kind, code in SAFETENSORS_DTYPES.items()}

@@ -11,13 +11,12 @@ from paddle import Tensor
 from .argnums import Argnums
 from .jacobian import jacrev
 from .tree import Tree
+from .typed import Function, X
 from .value_and_grad import grad_of
 from .vjp import vjp
 
-Scalar = Callable[[Tree], Tensor]
 
-
-def hvp(fn: Scalar, x: Tree, v: Tree) -> Tree:
+def hvp(fn: Function[Tensor], x: X, v: Tree) -> X:
     """Hessian-vector product of a scalar function, nested as ``x``.
 
     Like ``jax.jvp(jax.grad(fn), ...)``, by reverse mode twice; the Hessian itself is
@@ -44,7 +43,8 @@ def hvp(fn: Scalar, x: Tree, v: Tree) -> Tree:
     known = optree.tree_map(
         lambda g, v: None if g is None else v, gradient, v, none_is_leaf=True
     )
-    return pullback(known)[0]
+    (product,) = pullback(known)
+    return product
 
 
 def hessian(

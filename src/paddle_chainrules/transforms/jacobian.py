@@ -16,7 +16,9 @@ from .tree import flatten_tree
 from .vjp import vjp
 
 
-def jacobian(fn: Callable[[Tensor], Tensor], x: Tensor, batched: bool = False) -> Any:
+def jacobian(
+    fn: Callable[[Tensor], Tensor], x: Tensor, batched: bool = False
+) -> Jacobian:
     """The matrix of first derivatives, a row at a time when it is asked for.
 
     Like ``paddle.autograd.jacobian``, of shapes of any dimension, without touching the

@@ -7,7 +7,7 @@ it. Fully connected nets have :mod:`..nets.derivatives`, which needs no such ker
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Generic, Literal, overload
 
 import paddle
 from paddle import Tensor
@@ -23,13 +23,38 @@ from .recording import (
     records_graph,
 )
 from .tree import Tree, flatten_tree
+from .typed import Aux, Function, WithAux, Y, Y_co
 from .vjp import record_tree
+
+
+@overload
+def jvp(
+    fn: Function[Y],
+    primals: Sequence[Tree],
+    tangents: Sequence[Tree],
+    has_aux: Literal[False] = False,
+) -> tuple[Y, Y]: ...
+
+
+@overload
+def jvp(
+    fn: WithAux[Y, Aux],
+    primals: Sequence[Tree],
+    tangents: Sequence[Tree],
+    has_aux: Literal[True],
+) -> tuple[Y, Y, Aux]: ...
+
+
+@overload
+def jvp(
+    fn: Function[Any], primals: Sequence[Tree], tangents: Sequence[Tree], has_aux: bool
+) -> tuple[Any, ...]: ...
 
 
 def jvp(
     fn: Callable[..., Tree],
-    primals: tuple[Tree, ...],
-    tangents: tuple[Tree, ...],
+    primals: Sequence[Tree],
+    tangents: Sequence[Tree],
     has_aux: bool = False,
 ) -> tuple[Any, ...]:
     """Value and Jacobian-vector product: ``(fn(*primals), its derivative along)``.
@@ -67,8 +92,24 @@ def jvp(
     return value, pushforward.along(given), *aux
 
 
+@overload
 def linearize(
-    fn: Callable[..., Tree], *primals: Tree, has_aux: bool = False
+    fn: Function[Y], *primals: Tree, has_aux: Literal[False] = False
+) -> tuple[Y, Pushforward[Y]]: ...
+
+
+@overload
+def linearize(
+    fn: WithAux[Y, Aux], *primals: Tree, has_aux: Literal[True]
+) -> tuple[Y, Pushforward[Y], Aux]: ...
+
+
+@overload
+def linearize(fn: Function[Any], *primals: Tree, has_aux: bool) -> tuple[Any, ...]: ...
+
+
+def linearize(
+    fn: Function[Any], *primals: Tree, has_aux: bool = False
 ) -> tuple[Any, ...]:
     """``(fn(*primals), pushforward)``: one forward, then any number of directions.
 
@@ -112,7 +153,7 @@ def _linearized(
     return value, Pushforward(recording, spec, out_spec), *aux
 
 
-class Pushforward:
+class Pushforward(Generic[Y_co]):
     """The linear map from tangents of the inputs to that of the output.
 
     It may be called any number of times. It keeps the recorded graph alive, so drop it
@@ -135,12 +176,12 @@ class Pushforward:
                     [*traced.values()], self._seeds
                 )
 
-    def __call__(self, *tangents: Tree) -> Tree:
+    def __call__(self, *tangents: Tree) -> Y_co:
         """The derivative along tangents, nested as the primals, None for zero."""
         leaves = self._recording.leaves
         return self.along(_tangent_leaves(tangents, leaves, self._in_spec))
 
-    def along(self, tangents: Sequence[Any]) -> Tree:
+    def along(self, tangents: Sequence[Any]) -> Y_co:
         """The same of checked tangents in a row."""
         recording = self._recording
         connected = recording.connected or records_graph(tangents)
@@ -160,7 +201,10 @@ class Pushforward:
                 connected,
             )
         row = [self._slope(output, found) for output in recording.outputs]
-        return self._out_spec.unflatten(row if connected else detached(row, tangents))
+        found_tree: Any = self._out_spec.unflatten(
+            row if connected else detached(row, tangents)
+        )
+        return found_tree
 
     def _slope(self, output: Any, found: Sequence[Any]) -> Tensor | None:
         if not is_differentiable(output):

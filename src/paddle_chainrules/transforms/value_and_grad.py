@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, overload
 
 import paddle
 from paddle import Tensor
@@ -12,13 +12,30 @@ from .argnums import Argnums, positions_of, select
 from .closures import may_reach
 from .effects import Effects
 from .recording import is_differentiable
+from .typed import Aux, Function, Grad, GradAndAux, ValueAndGrad, WithAux, Y
 from .vjp import recorded_vjp
 
 
+@overload
 def value_and_grad(
-    fn: Callable[..., Any],
-    argnums: Argnums = 0,
-    has_aux: bool = False,
+    fn: Function[Y], argnums: Literal[0] = 0, has_aux: bool = False
+) -> ValueAndGrad[Y]: ...
+
+
+@overload
+def value_and_grad(
+    fn: Function[Y], argnums: int, has_aux: bool = False
+) -> Callable[..., tuple[Y, Any]]: ...
+
+
+@overload
+def value_and_grad(
+    fn: Function[Y], argnums: Sequence[int], has_aux: bool = False
+) -> Callable[..., tuple[Y, tuple[Any, ...]]]: ...
+
+
+def value_and_grad(
+    fn: Function[Any], argnums: Argnums = 0, has_aux: bool = False
 ) -> Callable[..., tuple[Any, Any]]:
     """A function that gives the scalar ``fn(*args)`` and its gradient.
 
@@ -53,8 +70,38 @@ def value_and_grad(
     return _value_and_grad(fn, argnums, has_aux, "value_and_grad")
 
 
+@overload
 def grad(
-    fn: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False
+    fn: Function[Any], argnums: Literal[0] = 0, has_aux: Literal[False] = False
+) -> Grad: ...
+
+
+@overload
+def grad(
+    fn: WithAux[Any, Aux], argnums: Literal[0] = 0, *, has_aux: Literal[True]
+) -> GradAndAux[Aux]: ...
+
+
+@overload
+def grad(
+    fn: Function[Any], argnums: Sequence[int], has_aux: Literal[False] = False
+) -> Callable[..., tuple[Any, ...]]: ...
+
+
+@overload
+def grad(
+    fn: WithAux[Any, Aux], argnums: Sequence[int], has_aux: Literal[True]
+) -> Callable[..., tuple[tuple[Any, ...], Aux]]: ...
+
+
+@overload
+def grad(
+    fn: Function[Any], argnums: Argnums = 0, has_aux: bool = False
+) -> Callable[..., Any]: ...
+
+
+def grad(
+    fn: Function[Any], argnums: Argnums = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
     """A function that gives the gradient of the scalar ``fn(*args)``.
 

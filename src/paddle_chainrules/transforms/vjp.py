@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, Literal, overload
 
 import optree
 import paddle
@@ -13,9 +13,15 @@ from .closures import may_reach
 from .effects import Effects
 from .recording import Recording, detached, record
 from .tree import ONE_LEAF, Tree, cotangent_leaves, flatten_tree
+from .typed import Aux, Function, WithAux, Y, Y_co
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .typed import Primals
 
 
-class Pullback:
+class Pullback(Generic[Y_co]):
     """The linear map from an output's cotangent to the gradients of the inputs.
 
     It may be called any number of times. It keeps the recorded graph alive, so drop
@@ -32,9 +38,7 @@ class Pullback:
         self._in_spec = in_spec
         self._out_spec = out_spec
 
-    def __call__(
-        self, cotangent: Tree, *, wrt: Sequence[int] | None = None
-    ) -> tuple[Tree, ...]:
+    def __call__(self, cotangent: Tree, *, wrt: Sequence[int] | None = None) -> Y_co:
         """Gradients, one per primal and nested as it is.
 
         Args:
@@ -50,10 +54,11 @@ class Pullback:
         """
         leaves = cotangent_leaves(cotangent, self._out_spec)
         asked = None if wrt is None else self._leaves_of(wrt)
-        tree = self._in_spec.unflatten(self._recording.gradients(leaves, asked))
-        if wrt is None:
-            return tuple(tree)
-        return tuple(part if i in wrt else None for i, part in enumerate(tree))
+        grads = self._recording.gradients(leaves, asked)
+        found: Any = self._in_spec.unflatten(grads)
+        if wrt is not None:
+            found = tuple(part if i in wrt else None for i, part in enumerate(found))
+        return found
 
     def _leaves_of(self, wrt: Sequence[int]) -> set[int]:
         """Positions of the leaves of some primals."""
@@ -69,8 +74,24 @@ class Pullback:
         return asked
 
 
+@overload
 def vjp(
-    fn: Callable[..., Tree], *primals: Tree, has_aux: bool = False
+    fn: Function[Y], *primals: Unpack[Primals], has_aux: Literal[False] = False
+) -> tuple[Y, Pullback[tuple[Unpack[Primals]]]]: ...
+
+
+@overload
+def vjp(
+    fn: WithAux[Y, Aux], *primals: Unpack[Primals], has_aux: Literal[True]
+) -> tuple[Y, Pullback[tuple[Unpack[Primals]]], Aux]: ...
+
+
+@overload
+def vjp(fn: Function[Any], *primals: Any, has_aux: bool) -> tuple[Any, ...]: ...
+
+
+def vjp(  # type: ignore[misc]  # mypy takes no star for many
+    fn: Function[Any], *primals: Any, has_aux: bool = False
 ) -> tuple[Any, ...]:
     """Evaluate ``fn(*primals)`` and give its pullback.
 
