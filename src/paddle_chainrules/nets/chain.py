@@ -83,7 +83,7 @@ class Chain:
         return y, ChainPullback(self, weights, tape, x, y.shape, order)
 
 
-class ChainPullback(NetPullback):
+class ChainPullback(NetPullback[Any]):
     """The pullback of a chain, without a recorded graph."""
 
     def __init__(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import paddle
@@ -19,7 +19,8 @@ from .chain import Chain, recorded
 from .checks import check_place, check_tensor, check_width
 from .description import chain_formula
 from .net import Net
-from .params import Params, ParamSpec
+from .params import P, Params, ParamSpec
+from .pullback import NetPullback
 
 MANY_DEVICES = (
     paddle.device.is_compiled_with_cuda() or paddle.device.is_compiled_with_xpu()
@@ -59,6 +60,16 @@ class FCNet(Net):
     sizes: tuple[int, ...]
     activation: str | Activation = "sigmoid"
     dtype: str = "float32"
+
+    if TYPE_CHECKING:
+
+        def forward(self, params: Params, *args: Any, **kwargs: Any) -> Tensor: ...
+
+        def __call__(self, params: Params, *args: Any, **kwargs: Any) -> Tensor: ...
+
+        def pullback(
+            self, params: P, *args: Any, **kwargs: Any
+        ) -> tuple[Tensor, NetPullback[P]]: ...
 
     def __post_init__(self) -> None:
         try:

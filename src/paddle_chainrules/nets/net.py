@@ -28,10 +28,11 @@ from ..transforms.effects import (
 )
 from ..transforms.recording import detached, record, records_graph, unaliased
 from ..transforms.tree import Tree, flatten_tree
+from ..transforms.typed import X
 from .description import Description, chain_formula
 from .inputs import Inputs
-from .params import Params, ParamSpec
-from .pullback import RecordedPullback
+from .params import P, Params, ParamSpec
+from .pullback import NetPullback, RecordedPullback
 from .state_dicts import names_in
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class Net(abc.ABC):
         """The parameter dict of a flat 1-D theta; inverse of :meth:`flatten`."""
         return self.spec.unflatten(theta)
 
-    def forward(self, params: Params, *args: Any, **kwargs: Any) -> Tree:
+    def forward(self, params: Params, *args: Any, **kwargs: Any) -> Any:
         """The output at ``args`` with the given parameters.
 
         Raises:
@@ -95,7 +96,7 @@ class Net(abc.ABC):
             return self.chain.value(weights, args[0])
         return self._forward(params, args, kwargs, {})
 
-    def __call__(self, params: Params, *args: Any, **kwargs: Any) -> Tree:
+    def __call__(self, params: Params, *args: Any, **kwargs: Any) -> Any:
         """``net(params, x)`` is ``net.forward(params, x)``."""
         return self.forward(params, *args, **kwargs)
 
@@ -179,7 +180,9 @@ class Net(abc.ABC):
         """The net's closed form, where it has one."""
         return None
 
-    def pullback(self, params: Params, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+    def pullback(
+        self, params: P, *args: Any, **kwargs: Any
+    ) -> tuple[Any, NetPullback[P]]:
         """``(output, pullback)``: one forward, then any number of pullbacks.
 
         Keyword arguments are passed on; the pullback differentiates by them where it
@@ -259,9 +262,7 @@ class Net(abc.ABC):
                     return None
         return weights_of(values)
 
-    def vjp(
-        self, params: Params, args: Tree, cotangent: Tree, **kwargs: Any
-    ) -> tuple[Tree, Tree]:
+    def vjp(self, params: P, args: X, cotangent: Tree, **kwargs: Any) -> tuple[P, X]:
         """Vector-Jacobian product: ``(grad_params, grad_args)``, nested as the inputs.
 
         Args:
@@ -278,11 +279,11 @@ class Net(abc.ABC):
             >>> list(grad_params), list(grad_x.shape)
             (['0.weight', '0.bias', '1.weight', '1.bias'], [4, 3])
         """
-        single = not isinstance(args, tuple)
-        args = (args,) if single else args
-        _, pullback, *_ = self.pullback(params, *args, **kwargs)
+        given = args if isinstance(args, tuple) else (args,)
+        _, pullback, *_ = self.pullback(params, *given, **kwargs)
         grad_params, grad_args = pullback(cotangent)
-        return grad_params, grad_args[0] if single else grad_args
+        found: Any = grad_args if isinstance(args, tuple) else grad_args[0]
+        return grad_params, found
 
     def from_state_dict(
         self, state_dict: Mapping[str, Tensor], names: Sequence[str] | None = None

@@ -6,7 +6,7 @@ import math
 from collections.abc import KeysView, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any, TypeAlias, Union
+from typing import Any, TypeAlias, TypeVar, Union
 
 import paddle
 from paddle import Tensor
@@ -14,11 +14,14 @@ from paddle import Tensor
 from ..paddle_side.dtypes import dtype_name
 from .param_trees import ParamTree
 
-Params: TypeAlias = Union[Mapping[str, Tensor], Tensor]  # noqa: UP007
+Params: TypeAlias = Union[Mapping[str, Any], Sequence[Any], Tensor]  # noqa: UP007
 """What every net takes as ``params``: ``{name: tensor}``, or the flat 1-D ``theta``.
 
 Or a tree with the same leaves: dicts whose keys and indices make up the names, with
 dots between, or tuples and lists in forward order."""
+
+P = TypeVar("P", bound=Params)
+"""Params of one form, in which gradients come back."""
 
 
 @dataclass(frozen=True)
@@ -74,18 +77,16 @@ class ParamSpec:
         """
         if isinstance(params, Tensor):
             return self.unflatten(params)
-        is_mapping = isinstance(params, (dict, Mapping))
-        if not is_mapping or params.keys() != self._names:
+        if not isinstance(params, (dict, Mapping)) or params.keys() != self._names:
             found = ParamTree.of(params, self.names)
             if found is not None:
                 return self.as_dict(found[1])
-        if not is_mapping:
-            raise TypeError(
-                "params must be a dict of tensors, one flat tensor theta, or a tree "
-                f"with the same leaves, got {type(params).__name__}; get a valid dict "
-                "from net.init(seed) or from stateless(layer)"
-            )
-        if params.keys() != self._names:
+            if not isinstance(params, Mapping):
+                raise TypeError(
+                    "params must be a dict of tensors, one flat tensor theta, or a "
+                    f"tree with the same leaves, got {type(params).__name__}; get a "
+                    "valid dict from net.init(seed) or from stateless(layer)"
+                )
             missing = [n for n in self.names if n not in params]
             unknown = [n for n in params if n not in self.names]
             raise ValueError(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import Any, Generic, overload
 
 from paddle import Tensor
 
 from ..paddle_side.row_sparse import RowSparse
 from ..transforms.recording import Recording
 from ..transforms.tree import Tree, cotangent_leaves, flatten_tree
+from ..transforms.typed import Y_co
 from .grad_buffers import Primal, check_buffers, write
 from .inputs import NO_KEYWORDS
 from .param_trees import ParamTree
@@ -18,7 +19,7 @@ from .params import ParamSpec
 from .selection import WRT, Flags, Wrt, asked_for, each, items_of, selected
 
 
-class NetPullback(abc.ABC):
+class NetPullback(abc.ABC, Generic[Y_co]):
     """Cotangent of a net's output to the gradients of its parameters and arguments."""
 
     def __init__(
@@ -33,6 +34,22 @@ class NetPullback(abc.ABC):
         self._count = 1 if order is None else len(order)
         self._args_spec = args_spec
         self._kwargs_spec = kwargs_spec
+
+    @overload
+    def __call__(
+        self, cotangent: Tree, *, sparse: Wrt | bool = False
+    ) -> tuple[Y_co, tuple[Any, ...]]: ...
+
+    @overload
+    def __call__(
+        self,
+        cotangent: Tree,
+        *,
+        wrt: Wrt = WRT,
+        into: tuple[Tree, ...] | None = None,
+        accumulate: bool = False,
+        sparse: Wrt | bool = False,
+    ) -> tuple[Any, ...]: ...
 
     def __call__(
         self,
@@ -247,7 +264,7 @@ def _leaves_as(structure: Any, part: Tree, what: str) -> list[Any]:
     return leaves
 
 
-class RecordedPullback(NetPullback):
+class RecordedPullback(NetPullback[Any]):
     """The pullback of any net, by the graph that Paddle records."""
 
     def __init__(

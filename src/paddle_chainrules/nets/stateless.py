@@ -6,7 +6,7 @@ import dataclasses
 import pickle
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, overload
 
 import paddle
 from paddle import Tensor
@@ -18,7 +18,8 @@ from ..transforms.tree import Tree
 from .chain import Chain, chain_of
 from .description import Description
 from .net import Net
-from .params import Params, ParamSpec
+from .params import P, Params, ParamSpec
+from .pullback import NetPullback
 from .selection import Wrt, items_of, selected
 from .shell import copied, derives, keywords_of
 from .shells import Bound, Shells
@@ -219,12 +220,41 @@ class StatelessLayer(Net):
         """The buffers used where none are given; read-only."""
         return MappingProxyType(self._buffers)
 
-    def forward(self, params: Params, *args: Any, **kwargs: Any) -> Tree:
+    @overload
+    def forward(
+        self, params: Params, *args: Any, buffers: Mapping[str, Tensor], **kwargs: Any
+    ) -> tuple[Any, dict[str, Tensor]]: ...
+
+    @overload
+    def forward(self, params: Params, *args: Any, **kwargs: Any) -> Any: ...
+
+    def forward(self, params: Params, *args: Any, **kwargs: Any) -> Any:
         """The layer's output; ``(output, new_buffers)`` where buffers are given."""
         if not kwargs.keys() & RESERVED:
             return super().forward(params, *args, **kwargs)
         constants, kwargs = self._split(kwargs)
         return self._forward(params, args, kwargs, constants)
+
+    @overload
+    def __call__(
+        self, params: Params, *args: Any, buffers: Mapping[str, Tensor], **kwargs: Any
+    ) -> tuple[Any, dict[str, Tensor]]: ...
+
+    @overload
+    def __call__(self, params: Params, *args: Any, **kwargs: Any) -> Any: ...
+
+    def __call__(self, params: Params, *args: Any, **kwargs: Any) -> Any:
+        return self.forward(params, *args, **kwargs)
+
+    @overload
+    def pullback(
+        self, params: P, *args: Any, buffers: Mapping[str, Tensor], **kwargs: Any
+    ) -> tuple[Any, NetPullback[P], dict[str, Tensor]]: ...
+
+    @overload
+    def pullback(
+        self, params: P, *args: Any, **kwargs: Any
+    ) -> tuple[Any, NetPullback[P]]: ...
 
     def pullback(self, params: Params, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """``(output, pullback)``; with buffers given, their new values as a third."""

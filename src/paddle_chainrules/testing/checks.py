@@ -74,8 +74,8 @@ def check_vjp(
             f"to compare {net!r} with native Paddle its layer is needed too; give "
             "layer=, or the layer in place of the net"
         )
-    if isinstance(params, Tensor):
-        params = net.unflatten(params)
+    if params is not None:
+        params = net.spec.as_dict(params)
     rows = []
     for device in devices if devices is not None else _devices():
         reference = Side(net, params, args, kwargs or {}, layer, "float64", device)
