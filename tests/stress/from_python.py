@@ -184,7 +184,7 @@ def main():
                 logged = seconds
                 calls = sum(w.calls for w in workers)
                 with lock:
-                    held = MODULE.HELD[()]
+                    held = MODULE.RETAINED_BYTES[()]
                 print(f"{seconds:.2f} {calls} {rss()} {held}", file=log, flush=True)
     for thread in threads:
         thread.join()

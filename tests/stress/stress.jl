@@ -161,7 +161,7 @@ function watch(counts, stop)
             sleep(0.05)
             time() - start < next && continue
             next += 1
-            println(log, round(time() - start; digits = 2), " ", sum(c -> c.calls, counts), " ", rss(), " ", PaddleChainRules.HELD[])
+            println(log, round(time() - start; digits = 2), " ", sum(c -> c.calls, counts), " ", rss(), " ", PaddleChainRules.RETAINED_BYTES[])
             flush(log)
         end
     end

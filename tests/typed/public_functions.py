@@ -77,7 +77,7 @@ assert_type(linearize(cube, x)[1](x), Tensor)
 assert_type(jacobian(cube, x), Jacobian)
 assert_type(hvp(lambda w: (w["a"] ** 3).sum(), w, w), Weights)
 
-# Nets: an FCNet gives a tensor, a layer whatever it gives, with buffers their new values.
+# Nets: an FCNet gives a tensor, a layer anything; with buffers their new values too.
 net = FCNet((2, 3, 1), "tanh")
 params = net.init(0)
 batch = paddle.ones([4, 2])

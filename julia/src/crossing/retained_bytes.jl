@@ -1,18 +1,18 @@
 # Memory that Python holds for Julia, which Julia's garbage collector does not see.
 
 "Bytes behind the pullbacks alive that still keep what they recorded, estimated by Python."
-const HELD = Threads.Atomic{Int}(0)
+const RETAINED_BYTES = Threads.Atomic{Int}(0)
 
 "More than so many bytes make a collection."
-const HELD_LIMIT = 32 * 2^20
-const NEXT_COLLECTION = Ref(HELD_LIMIT)
+const RETAINED_LIMIT = 32 * 2^20
+const NEXT_COLLECTION = Ref(RETAINED_LIMIT)
 
 # Where Python writes the bytes behind the pullback made last.
-const LAST_HELD = Ref{Ptr{Int64}}(C_NULL)
+const LAST_RETAINED_BYTES = Ref{Ptr{Int64}}(C_NULL)
 
-start_counting() = LAST_HELD[] = Ptr{Int64}(parse(UInt, text(BRIDGE.retained_bytes_address())))
+start_counting() = LAST_RETAINED_BYTES[] = Ptr{Int64}(parse(UInt, text(BRIDGE.retained_bytes_address())))
 
-last_held() = Int(unsafe_load(LAST_HELD[]))
+last_retained_bytes() = Int(unsafe_load(LAST_RETAINED_BYTES[]))
 
 """
     relieve()
@@ -22,12 +22,12 @@ that was not enough. Pullbacks that are still in use raise the limit to twice wh
 """
 function relieve()
     PythonCall.GC.gc() # frees what threads without Python's lock have collected
-    HELD[] > NEXT_COLLECTION[] || return nothing
+    RETAINED_BYTES[] > NEXT_COLLECTION[] || return nothing
     for full in (false, true)
         GC.gc(full)
         PythonCall.GC.gc()
-        2HELD[] > NEXT_COLLECTION[] || break
+        2RETAINED_BYTES[] > NEXT_COLLECTION[] || break
     end
-    NEXT_COLLECTION[] = max(HELD_LIMIT, 2HELD[])
+    NEXT_COLLECTION[] = max(RETAINED_LIMIT, 2RETAINED_BYTES[])
     return nothing
 end

@@ -1,5 +1,5 @@
 # First and second derivatives by the input, carried through a lowered net, with their reverse
-# pass: the closed form of the Python side's `_carried.py`, where the formulas are, in Julia alone.
+# pass: the closed form of the Python side's `second_order.py`, where the formulas are, in Julia alone.
 
 using LinearAlgebra: mul!
 
@@ -200,7 +200,7 @@ function carry_back_blocks(plan::Plan, activation, weights, x, ::Nothing, ȳ)
     return grads, reduce(hcat, map(last, found))
 end
 
-function carried(plan::Plan, l::Lowered, x, ps)
+function second_order(plan::Plan, l::Lowered, x, ps)
     y, _ = carry_blocks(plan, l.activation, layers(l, ps), columns_of(x))
     return with_trailing_of(x, y)
 end
@@ -235,10 +235,10 @@ function checked_index(l::Lowered, x, index)
     return found
 end
 
-laplacian(l::Lowered, x, ps) = only(carried(laplacian_plan(checked(l, x)), l, x, ps))
+laplacian(l::Lowered, x, ps) = only(second_order(laplacian_plan(checked(l, x)), l, x, ps))
 derivative(l::Lowered, x, ps, index) = only(derivatives(l, x, ps, (index,)))
 derivatives(l::Lowered, x, ps, indices) =
-    carried(plan_of(checked_indices(index -> checked_index(l, x, index), indices)), l, x, ps)
+    second_order(plan_of(checked_indices(index -> checked_index(l, x, index), indices)), l, x, ps)
 
 laplacian(m::LoweredModule, x) = laplacian(m.net, x, m.params)
 derivative(m::LoweredModule, x, index) = derivative(m.net, x, m.params, index)

@@ -297,13 +297,13 @@ function second_order_rule(plan::Plan, l::Lowered, x, ps)
     weights, at = layers(l, ps), columns_of(x)
     y, steps = carry_blocks(plan, l.activation, weights, at)
     project_x, project_ps = ProjectTo(x), params_projector(ps, l.names)
-    function carried_pullback(Δ::Tuple)
+    function derivatives_pullback(Δ::Tuple)
         grads, x̄ = carry_back_blocks(plan, l.activation, weights, at, steps, stacked(Δ, y))
         arrays = collect(Iterators.flatten(grads))
         found = ps isa AbstractVector ? (reduce(vcat, map(vec, arrays)),) : Tuple(arrays)
         return project_x(reshape(x̄, size(x))), project_ps(found)
     end
-    return with_trailing_of(x, y), carried_pullback
+    return with_trailing_of(x, y), derivatives_pullback
 end
 
 "Cotangents, one for each output, as one array; zero ones as zeros."

@@ -122,12 +122,12 @@ mutable struct Reverse{P<:Tuple,I<:Tuple}
     back::Py
     left::Asked
     trained::Union{Nothing,Tuple{Vararg{Bool}}} # which of the parameters, where not all
-    held::Int # bytes, part of `HELD`
+    retained_bytes::Int # bytes, part of `RETAINED_BYTES`
 end
 
-function hold!(reverse::Reverse, bytes::Int)
-    Threads.atomic_add!(HELD, bytes - reverse.held)
-    reverse.held = bytes
+function set_retained!(reverse::Reverse, bytes::Int)
+    Threads.atomic_add!(RETAINED_BYTES, bytes - reverse.retained_bytes)
+    reverse.retained_bytes = bytes
     return reverse
 end
 
@@ -139,25 +139,25 @@ The value, in one crossing; [`gradients`](@ref) is one more.
 function reversible(net::PaddleNet, xs::Tuple, ps, trained = nothing)
     params, inputs = arrays(net, xs, ps)
     flat = is_flat(ps)
-    y, back, held = crossing() do
+    y, back, retained = crossing() do
         relieve()
         GC.@preserve params inputs in_turn((params..., inputs...)) do
             made = enter(net, :pullback, params, inputs, flat)
             try
-                held = last_held()
+                retained = last_retained_bytes()
                 back = owned_item(made, 1)
-                unpack(net, tuple_item(made, 0), inputs), back, held
+                unpack(net, tuple_item(made, 0), inputs), back, retained
             finally
                 drop(made)
             end
         end
     end
     reverse = Reverse(net, params, inputs, flat, outline(y), back, ALL, trained, 0)
-    finalizer(let_go!, hold!(reverse, held))
+    finalizer(release!, set_retained!(reverse, retained))
     return y, reverse
 end
 
-let_go!(reverse::Reverse) = hold!(reverse, 0)
+release!(reverse::Reverse) = set_retained!(reverse, 0)
 
 """
     cotangents(reverse, ȳ) -> Vector
@@ -215,7 +215,7 @@ function grads(reverse::Reverse, cotangents::Vector, asked::Asked)
             push!(args, c === nothing ? none() : lend(c))
         end
         found = GC.@preserve some call(back!(reverse), args)
-        last || reverse.held > 0 || hold!(reverse, last_held()) # made anew
+        last || reverse.retained_bytes > 0 || set_retained!(reverse, last_retained_bytes()) # made anew
         return found
     finally
         for (c, lent) in zip(cotangents, @view args[4:end])
@@ -224,7 +224,7 @@ function grads(reverse::Reverse, cotangents::Vector, asked::Asked)
         if last
             # In closed form what Paddle keeps is the object itself.
             reverse.net.handle.closed && PythonCall.pydel!(reverse.back)
-            let_go!(reverse)
+            release!(reverse)
         end
     end
 end

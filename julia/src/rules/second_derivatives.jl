@@ -33,7 +33,7 @@ function vjp_rule(how, net::PaddleNet, x, ps, ȳ, kw::NamedTuple)
     x̄, _, p̄s = map(plain, tangents(of, ȳ))
     function vjp_pullback(Δ)
         Δx̄, Δp̄s = two_parts(unthunk(Δ))
-        ȳ̄, x̿, _, p̿s = twice(of, ȳ, Δx̄, nothing, Δp̄s)
+        ȳ̄, x̿, _, p̿s = second_pullback(of, ȳ, Δx̄, nothing, Δp̄s)
         return NoTangent(), NoTangent(), x̿, p̿s, ȳ̄
     end
     return (x̄, p̄s), vjp_pullback
@@ -57,11 +57,11 @@ ChainRulesCore.rrule(::typeof(vjp), net::PaddleNet, x, ps, ȳ; kw...) =
     vjp_rule(Lazy(), net, x, ps, ȳ, values(kw))
 
 """
-    twice(pullback, ȳ, Δx̄, Δk̄w, Δp̄s)
+    second_pullback(pullback, ȳ, Δx̄, Δk̄w, Δp̄s)
 
 The tangents of `ȳ`, `x`, `kw` and `ps` for cotangents of the gradients that a pullback gives.
 """
-function twice(of::NetPullback, ȳ, Δx̄, Δk̄w, Δp̄s)
+function second_pullback(of::NetPullback, ȳ, Δx̄, Δk̄w, Δp̄s)
     Δx̄, Δk̄w, Δp̄s = content(unthunk(Δx̄)), content(unthunk(Δk̄w)), content(unthunk(Δp̄s))
     args, kwargs = arguments(of.x, of.kw)
     ȳs = Tuple(collect_cotangents!(Any[], ȳ, of.shape))
@@ -145,7 +145,7 @@ function tangents_rule(of::NetPullback, ȳ)
     function tangents_pullback(Δ)
         Δ = content(unthunk(Δ))
         is_zero(Δ) && return NoTangent(), ZeroTangent(), ZeroTangent()
-        ȳ̄, x, kw, ps = twice(of, ȳ, Δ[1], Δ[2], Δ[3])
+        ȳ̄, x, kw, ps = second_pullback(of, ȳ, Δ[1], Δ[2], Δ[3])
         return NoTangent(), Tangent{typeof(of)}(; x, kw, ps), ȳ̄
     end
     return map(unthunk, of.back(ȳ)), tangents_pullback

@@ -1,10 +1,10 @@
 using ChainRulesCore: rrule, unthunk
-using PaddleChainRules: PaddleChainRules, HELD, HELD_LIMIT, NEXT_COLLECTION, PaddleFCNet, PaddleModuleWrapper, paddle
+using PaddleChainRules: PaddleChainRules, RETAINED_BYTES, RETAINED_LIMIT, NEXT_COLLECTION, PaddleFCNet, PaddleModuleWrapper, paddle
 using PythonCall: PythonCall
 
 rss() = 4096 * parse(Int, split(read("/proc/self/statm", String))[2])
 
-collected() = (GC.gc(); PythonCall.GC.gc(); HELD[])
+collected() = (GC.gc(); PythonCall.GC.gc(); RETAINED_BYTES[])
 
 const HELD_NETS = (
     chain = PaddleFCNet(3, 2, 3, 8; seed = 1),
@@ -15,26 +15,26 @@ const HELD_NETS = (
 x = rand(Float32, 3, 5)
 
 @noinline function keep_ten(net, x, y)
-    before = HELD[]
+    before = RETAINED_BYTES[]
     kept = [PaddleChainRules.pullback(net, x)[2] for _ in 1:10]
-    counted = HELD[]
+    counted = RETAINED_BYTES[]
     for back in kept
         back(y; into = (nothing, similar(x)))
     end
-    return (counted - before > 10sizeof(x)) + (HELD[] == counted)
+    return (counted - before > 10sizeof(x)) + (RETAINED_BYTES[] == counted)
 end
 
 @testset "bytes behind pullbacks are counted: $name" for (name, net) in pairs(HELD_NETS)
     before = collected()
     y, back = PaddleChainRules.pullback(net, x)
-    @test HELD[] - before > sizeof(x)
+    @test RETAINED_BYTES[] - before > sizeof(x)
     back(y)
-    @test HELD[] == before # let go of after the last gradient
+    @test RETAINED_BYTES[] == before # let go of after the last gradient
     p̄s, _ = back(y)
-    @test HELD[] >= before
+    @test RETAINED_BYTES[] >= before
     @test all(map(isapprox, p̄s, back(y)[1]))
 
-    still = HELD[]
+    still = RETAINED_BYTES[]
     @test keep_ten(net, x, y) == 2 # of two parts of a gradient, one is asked for
     @test collected() <= still
 end
@@ -42,37 +42,37 @@ end
 @testset "dropped pullbacks are collected before they hold too much: $name" for (name, net) in pairs(HELD_NETS)
     each = let before = collected()
         y, back = PaddleChainRules.pullback(net, x)
-        HELD[] - before
+        RETAINED_BYTES[] - before
     end
     collected()
     most, grown, before = 0, 0, 0
-    n = 4 * HELD_LIMIT ÷ each
+    n = 4 * RETAINED_LIMIT ÷ each
     for i in 1:n
         rrule(net, x)
-        most = max(most, HELD[])
+        most = max(most, RETAINED_BYTES[])
         i == n ÷ 2 && (before = rss())
     end
-    @test HELD_LIMIT ÷ 2 < most <= HELD_LIMIT + each
+    @test RETAINED_LIMIT ÷ 2 < most <= RETAINED_LIMIT + each
     @test rss() - before < 50 * 2^20
-    @test NEXT_COLLECTION[] == HELD_LIMIT
+    @test NEXT_COLLECTION[] == RETAINED_LIMIT
 end
 
 @testset "pullbacks in use raise the limit, and give it back" begin
     net, kept = HELD_NETS.recorded, Any[]
-    while HELD[] < 2HELD_LIMIT
+    while RETAINED_BYTES[] < 2RETAINED_LIMIT
         push!(kept, last(rrule(net, x)))
     end
-    @test NEXT_COLLECTION[] > HELD_LIMIT
+    @test NEXT_COLLECTION[] > RETAINED_LIMIT
     expected = unthunk(first(kept)(x)[2])
     @test all(back -> unthunk(back(x)[2]) == expected, kept[2:100:end])
     empty!(kept)
     expected = nothing
-    while HELD[] < NEXT_COLLECTION[]
+    while RETAINED_BYTES[] < NEXT_COLLECTION[]
         rrule(net, x)
     end
     rrule(net, x)
     rrule(net, x)
-    @test NEXT_COLLECTION[] == HELD_LIMIT
+    @test NEXT_COLLECTION[] == RETAINED_LIMIT
 end
 
 @testset "large results that are dropped leave nothing" begin
