@@ -3,7 +3,11 @@
 By Paddle's own gradients of the untouched layer, in both kinds of pullback.
 """
 
+import copy
+import pickle
+
 import numpy as np
+import optree
 import paddle
 import pytest
 from paddle import nn
@@ -16,7 +20,7 @@ from conftest import (
     randn,
     snapshot,
 )
-from paddle_chainrules import FCNet, stateless
+from paddle_chainrules import FCNet, linearize, stateless, vjp
 from paddle_chainrules.paddle_side import engine
 
 
@@ -305,3 +309,24 @@ def test_bad_wrt(case):
     ):
         with pytest.raises(error, match=words):
             pullback(cotangent, wrt=wrt)
+
+
+def recorded_things():
+    x, y = randn([4, 3]), randn([4, 5], seed=1)
+    layer = stateless(nn.Sequential(nn.Linear(3, 5), nn.LayerNorm(5)))
+    net = FCNet((3, 5), "tanh")
+    return {
+        "of a chain": (net.pullback(net.init(0), x)[1], (y,)),
+        "of a layer": (layer[0].pullback(layer[1], x)[1], (y,)),
+        "of a function": (vjp(lambda x: x * x, x)[1], (x,)),
+        "pushforward": (linearize(lambda x: x * x, x)[1], (x,)),
+    }
+
+
+@pytest.mark.parametrize("kind", recorded_things())
+def test_what_was_recorded_is_a_leaf_and_stays_in_its_process(kind):
+    found, args = recorded_things()[kind]
+    assert optree.tree_leaves({"a": found}) == [found]
+    assert_same(copy.deepcopy(found)(*args), found(*args))
+    with pytest.raises(TypeError, match=r"in this process alone.*pickle the net or"):
+        pickle.dumps(found)

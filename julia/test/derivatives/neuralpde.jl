@@ -1,3 +1,4 @@
+using FiniteDifferences: FiniteDifferenceMethod
 using PaddleChainRules: PaddleChainRules, PaddleFCNet, PaddleNet, derivative, exact_derivative,
     lower, stencil_derivative
 using Random: Xoshiro
@@ -55,4 +56,9 @@ end
     @test_throws ArgumentError exact(NET, u, X, [[1e-2, 1e-2]], 1, THETA)
     @test_throws DimensionMismatch exact(NET, u, X, [[1e-2]], 1, THETA)
     @test_throws ArgumentError stencil_derivative(NET, u, X, steps((5, 0), 1e-2), 5, THETA)
+end
+
+@testset "weights of the central differences of order $order" for (order, terms) in pairs(PaddleChainRules.CENTRAL)
+    expected = FiniteDifferenceMethod(collect(first.(terms)), order).coefs
+    @test collect(last.(terms)) ≈ expected rtol = 1e-12
 end

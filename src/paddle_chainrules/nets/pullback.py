@@ -9,6 +9,7 @@ from typing import Any, Generic, overload
 from paddle import Tensor
 
 from ..paddle_side.row_sparse import RowSparse
+from ..transforms.kept_graph import KeptGraph
 from ..transforms.recording import Recording
 from ..transforms.tree import Tree, cotangent_leaves, flatten_tree
 from ..transforms.typed import Y_co
@@ -19,7 +20,7 @@ from .params import ParamSpec
 from .selection import WRT, Flags, Wrt, asked_for, each, items_of, selected
 
 
-class NetPullback(abc.ABC, Generic[Y_co]):
+class NetPullback(KeptGraph, abc.ABC, Generic[Y_co]):
     """Cotangent of a net's output to the gradients of its parameters and arguments."""
 
     def __init__(

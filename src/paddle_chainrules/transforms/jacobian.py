@@ -11,6 +11,7 @@ from paddle import Tensor
 
 from .argnums import Argnums, Selection, positions_of, select
 from .jvp import linearize
+from .kept_graph import KeptGraph
 from .recording import is_differentiable
 from .tree import flatten_tree
 from .vjp import vjp
@@ -44,7 +45,7 @@ def jacobian(
     return Jacobian(fn, x, batched)
 
 
-class Jacobian:
+class Jacobian(KeptGraph):
     """First derivatives of ``fn`` at ``x``; see :func:`jacobian`.
 
     Attributes:

@@ -15,6 +15,7 @@ from paddle import Tensor
 from ..paddle_side.engine import gradients
 from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.watch import as_leaf
+from .kept_graph import KeptGraph
 from .recording import (
     Recording,
     check_cotangent,
@@ -153,7 +154,7 @@ def _linearized(
     return value, Pushforward(recording, spec, out_spec), *aux
 
 
-class Pushforward(Generic[Y_co]):
+class Pushforward(KeptGraph, Generic[Y_co]):
     """The linear map from tangents of the inputs to that of the output.
 
     It may be called any number of times. It keeps the recorded graph alive, so drop it

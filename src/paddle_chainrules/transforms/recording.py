@@ -36,6 +36,7 @@ from .effects import (
     tensors_among,
     versions,
 )
+from .kept_graph import KeptGraph
 
 # The common ones first, which are found by identity.
 _DIFFERENTIABLE = (
@@ -168,7 +169,7 @@ def _apart(outputs: Sequence[Any], given: Sequence[Any]) -> list[Any]:
     ]
 
 
-class Recording:
+class Recording(KeptGraph):
     """The graph of :func:`record`, kept alive for any number of pullbacks.
 
     Attributes:

@@ -11,6 +11,7 @@ import paddle
 
 from .closures import may_reach
 from .effects import Effects
+from .kept_graph import KeptGraph
 from .recording import Recording, detached, record
 from .tree import ONE_LEAF, Tree, cotangent_leaves, flatten_tree
 from .typed import Aux, Function, WithAux, Y, Y_co
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from .typed import Primals
 
 
-class Pullback(Generic[Y_co]):
+class Pullback(KeptGraph, Generic[Y_co]):
     """The linear map from an output's cotangent to the gradients of the inputs.
 
     It may be called any number of times. It keeps the recorded graph alive, so drop
