@@ -16,8 +16,11 @@ from .nets.pullback import NetPullback
 from .nets.stateless import StatelessLayer, stateless
 from .paddle_side.row_sparse import RowSparse
 from .programs.activations import ACTIVATIONS
+from .programs.program import Program
+from .programs.record import CaptureError
 from .transforms.hessian import hessian, hvp
 from .transforms.jacobian import Jacobian, jacfwd, jacobian, jacrev
+from .transforms.jit import explain, jit, make_program
 from .transforms.jvp import Pushforward, jvp, linearize
 from .transforms.value_and_grad import grad, value_and_grad
 from .transforms.vjp import Pullback, vjp
@@ -26,27 +29,32 @@ __version__ = _version("paddle-chainrules")
 
 __all__ = [
     "ACTIVATIONS",
+    "CaptureError",
     "FCNet",
     "Jacobian",
     "Net",
     "NetPullback",
     "ParamSpec",
+    "Program",
     "Pullback",
     "Pushforward",
     "RowSparse",
     "StatelessLayer",
     "derivative",
     "derivatives",
+    "explain",
     "grad",
     "hessian",
     "hvp",
     "jacfwd",
     "jacobian",
     "jacrev",
+    "jit",
     "jvp",
     "laplacian",
     "linearize",
     "load_params",
+    "make_program",
     "save_params",
     "stateless",
     "taylor",

@@ -12,6 +12,7 @@ import paddle
 from paddle import Tensor
 
 from .kernel_errors import kernels_named
+from .listener import listener
 from .pylayers import leaving_noticed
 from .random_state import in_turn
 from .watch import note_gradients
@@ -33,7 +34,9 @@ def gradients(
         NotImplementedError: a kernel that can't be differentiated again.
         RuntimeError: called while ``paddle.grad`` runs on this thread.
     """
-    if _is_running():
+    if (who := listener()) is not None:
+        return who.gradients(outputs, inputs, cotangents, create_graph)
+    if is_running():
         raise RuntimeError(
             "a gradient was asked for while paddle.grad computes another: inside a "
             "hook of a tensor, or the backward of a PyLayer, where Paddle's engine "
@@ -51,7 +54,7 @@ def gradients(
     return found
 
 
-def _is_running() -> bool:
+def is_running() -> bool:
     """Whether a caller's caller is ``paddle.grad``."""
     frame = sys._getframe(2)
     while frame is not None:

@@ -3,11 +3,79 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from types import FunctionType, ModuleType
 from typing import Any
 
 Pair = tuple[Any, Any]
 """A function of Paddle's, and what stands in for it."""
+
+lock = threading.RLock()
+"""Held by who changes what stands somewhere."""
+
+
+class Taken:
+    """A place that a listener takes.
+
+    Attributes:
+        stand_in: what stands there while somebody listens.
+        beneath: what is to stand there afterwards.
+        passing: what the stand-in calls for other threads, alone in a list.
+    """
+
+    __slots__ = ("beneath", "name", "owner", "passing", "stand_in")
+
+    def __init__(
+        self, owner: Any, name: str, stand_in: Any, passing: list[Any]
+    ) -> None:
+        self.owner, self.name = owner, name
+        self.stand_in, self.passing = stand_in, passing
+        self.beneath: Any = None
+
+
+taken: dict[tuple[int, str], Taken] = {}
+"""By its owner and name, each place with a listener in it; see :mod:`.interception`."""
+
+
+def stand(owner: Any, name: str, value: Any) -> None:
+    """Put it into a place, a module's namespace or a type, or beneath a listener."""
+    found = taken.get((id(owner), name))
+    if found is None:
+        put(owner, name, value)
+    else:
+        found.beneath = found.passing[0] = value
+
+
+def put(owner: Any, name: str, value: Any) -> None:
+    if type(owner) is dict:
+        owner[name] = value
+    else:
+        setattr(owner, name, value)
+
+
+def standing(owner: Any, name: str) -> Any:
+    """What stands in a place, beneath a listener where there is one, or None."""
+    found = taken.get((id(owner), name))
+    if found is not None:
+        return found.beneath
+    return owner.get(name) if type(owner) is dict else getattr(owner, name, None)
+
+
+def spaces(labels: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """The namespaces of modules, but Paddle's own of static graphs."""
+    for label in labels:
+        module = sys.modules.get(label)
+        if isinstance(module, ModuleType) and ".pir" not in label:
+            if "_pir" not in label:
+                yield vars(module)
+
+
+def original(function: Any) -> Any:
+    """What a stand-in stands in for."""
+    while type(function) is FunctionType and "__wrapped__" in vars(function):
+        function = function.__wrapped__
+    return function
 
 
 class Places:
@@ -24,18 +92,17 @@ class Places:
 
     def put(self, which: int) -> None:
         """What stands in (1), or the functions themselves (0)."""
-        if which and len(sys.modules) != self._modules:
-            self._modules = len(sys.modules)
-            self._found = self._look()
-        for space, name, pair in self._found:
-            space[name] = pair[which]
+        with lock:
+            if which and len(sys.modules) != self._modules:
+                self._modules = len(sys.modules)
+                self._found = self._look()
+            for space, name, pair in self._found:
+                stand(space, name, pair[which])
 
     def _look(self) -> list[tuple[dict[str, Any], str, Pair]]:
         return [
             (space, name, self._by_id[id(value)])
-            for label, module in list(sys.modules.items())
-            if ".pir" not in label and "_pir" not in label
-            if isinstance(space := getattr(module, "__dict__", None), dict)
-            for name, value in list(space.items())
-            if id(value) in self._by_id
+            for space in spaces([*sys.modules])
+            for name in list(space)
+            if id(value := standing(space, name)) in self._by_id
         ]

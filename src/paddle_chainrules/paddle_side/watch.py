@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, ClassVar
 from weakref import ref
 
 from paddle import Tensor
+
+from .listener import listener
 
 _watching = threading.local()
 
@@ -54,7 +57,12 @@ class Watch:
         return frozenset(map(id, self._leaves))
 
     def call(self, fn: Callable[..., Any], *args: Any) -> Any:
-        """``fn(*args)``, the operators of this thread watched."""
+        """``fn(*args)``, the operators of this thread watched.
+
+        But for one that another listens to, who has rules of its own.
+        """
+        if listener() is not None:
+            return fn(*args)
         try:
             self._begin()
             found = fn(*args)
@@ -82,6 +90,17 @@ class Watch:
     on_begin: ClassVar[Any]
     on_end: ClassVar[Any]
     """What :mod:`.rules.operators` does with a watch that begins, or ends."""
+
+
+@contextmanager
+def unwatched() -> Iterator[None]:
+    """As if no recording were under way on this thread."""
+    before = recordings()
+    try:
+        _watching.stack = []
+        yield
+    finally:
+        _watching.stack = before
 
 
 def watched() -> bool:

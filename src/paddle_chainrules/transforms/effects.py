@@ -9,6 +9,7 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
+from ..paddle_side.listener import not_listening
 from ..paddle_side.rules.in_place import REFUSED_WRITE
 
 
@@ -117,5 +118,6 @@ def differ(copy: Any, original: Any) -> bool:
         return False
     if copy.inplace_version:
         return True
-    one, other = (t.detach().numpy().tobytes() for t in (copy, original))
+    with not_listening():
+        one, other = (t.detach().numpy().tobytes() for t in (copy, original))
     return bool(one != other)

@@ -17,6 +17,7 @@ from ..paddle_side.dtypes import same_dtype
 from ..paddle_side.engine import gradients
 from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.kernel_errors import refused_later
+from ..paddle_side.listener import listener
 from ..paddle_side.partial_gradients import (
     Graph,
     leaves_behind,
@@ -269,6 +270,9 @@ class Recording(KeptGraph):
     ) -> Sequence[Tensor | None]:
         """The wanted gradients alone, or picked from all of them."""
         every = self.differentiable
+        if listener() is not None:
+            inputs = [self._targets[i] for i in wanted]
+            return gradients(outputs, inputs, seeds, paddle.is_grad_enabled())
         if self.connected or records_graph(seeds):
             found = self.differentiable_gradients(outputs, seeds)
         else:
@@ -293,7 +297,7 @@ class Recording(KeptGraph):
         Where a kernel ends there, the gradients are right and it is differentiating
         them that raises a NotImplementedError.
         """
-        second = self._surveyed().second
+        second = None if listener() is not None else self._surveyed().second
         if second is None:
             try:
                 return gradients(outputs, self.inputs, seeds, True)
@@ -308,6 +312,10 @@ class Recording(KeptGraph):
         if self._graph is None:
             self._graph = survey(self._on_graph(), self.inputs)
         return self._graph
+
+    def _is_recorded(self, output: Tensor) -> bool:
+        """Whether there is a way back from it."""
+        return not output.stop_gradient
 
     def _on_graph(self) -> list[Tensor]:
         return [
@@ -333,7 +341,7 @@ class Recording(KeptGraph):
                 )
             shape = output.shape
             check_cotangent(leaf, shape, output.dtype)
-            if output.stop_gradient:
+            if not self._is_recorded(output):
                 continue
             if 0 in shape:  # paddle.grad refuses one without memory
                 leaf = paddle.zeros_like(output)

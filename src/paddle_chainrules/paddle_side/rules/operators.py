@@ -6,20 +6,18 @@ of :mod:`.table`.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from functools import cache, wraps
 from typing import Any
 
 import paddle
 
-from ..places import Pair, Places
+from ..places import Pair, Places, lock, stand, standing
 from ..watch import Context, Watch, recordings
 from .table import DEEP_METHODS, DEEP_RULES, FUNCTIONS, IN_PLACE, METHODS, RULES, Rule
 
 __all__ = ["Watch"]
 
-_lock = threading.RLock()
 _deep: set[Watch] = set()
 """The recordings under way with nested derivatives."""
 
@@ -33,6 +31,7 @@ def _through(rule: Rule, operator: Any) -> Callable[..., Any]:
             return operator(*args, **kwargs)
         return rule(operator, Context(stack), *args, **kwargs)
 
+    call.__wrapped__ = operator  # type: ignore[attr-defined]
     return call
 
 
@@ -40,7 +39,7 @@ def _pairs(rules: Mapping[str, Rule], owner: Any) -> dict[str, Pair]:
     return {
         name: (operator, _through(rule, operator))
         for name, rule in rules.items()
-        if (operator := getattr(owner, name, None)) is not None
+        if (operator := standing(owner, name)) is not None
     }
 
 
@@ -50,12 +49,12 @@ def _places() -> Places:
         function.__name__: (function, wraps(function)(_through(rule, function)))
         for function, rule in FUNCTIONS.items()
     }
-    return Places(_pairs({**RULES, **IN_PLACE}, paddle._C_ops) | functions)
+    return Places(_pairs({**RULES, **IN_PLACE}, vars(paddle._C_ops)) | functions)
 
 
 @cache
 def _deep_places() -> Places:
-    return Places(_pairs(DEEP_RULES, paddle._C_ops))
+    return Places(_pairs(DEEP_RULES, vars(paddle._C_ops)))
 
 
 @cache
@@ -81,7 +80,7 @@ def _put() -> None:
     if not _placed[0]:
         _places().put(1)
         for name, pair in _methods().items():
-            setattr(paddle.Tensor, name, pair[1])
+            stand(paddle.Tensor, name, pair[1])
         _placed[0] = 1
     wanted = int(bool(_deep))
     if wanted != _placed[1]:
@@ -89,12 +88,18 @@ def _put() -> None:
         _deep_places().put(wanted)
         # A change of the type makes Python forget what it knows of its attributes.
         for name, pair in _deep_methods().items():
-            setattr(paddle.Tensor, name, pair[wanted])
+            stand(paddle.Tensor, name, pair[wanted])
+
+
+def place() -> None:
+    """Have the rules in the operators' places, if no recording has put them there."""
+    with lock:
+        _put()
 
 
 def _begin(watch: Watch) -> None:
     if watch.deep or not _placed[0]:
-        with _lock:
+        with lock:
             if watch.deep:
                 _deep.add(watch)
             _put()
@@ -102,7 +107,7 @@ def _begin(watch: Watch) -> None:
 
 def _end(watch: Watch) -> None:
     if watch in _deep:
-        with _lock:
+        with lock:
             _deep.discard(watch)
             _put()
 

@@ -1,0 +1,183 @@
+"""Every operator of Paddle's in the hands of whoever listens, for the time of a call.
+
+While somebody listens, what Paddle finds in its operators' places, and some attributes
+of ``paddle.Tensor``, are functions that hand the calls of the listener's thread to it;
+those of other threads pass on. Nothing stays after the last one has gone.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any, NamedTuple
+
+import paddle
+from paddle.base import core
+
+from .listener import Listener, listener, local
+from .places import Taken, lock, original, put, spaces, standing, taken
+from .rules import operators as rules
+
+RAW: Any = core.eager.ops
+"""Operators by name, as programs call them: without a way for static graphs."""
+
+BINARY = tuple(
+    f"__{name}__"
+    for name in (
+        *("add", "radd", "sub", "rsub", "mul", "rmul", "div", "rdiv", "truediv"),
+        *("rtruediv", "floordiv", "rfloordiv", "mod", "rmod", "pow", "rpow", "matmul"),
+        *("rmatmul", "eq", "ne", "lt", "le", "gt", "ge", "and", "or", "xor"),
+        *("rand", "ror", "rxor", "lshift", "rshift", "rlshift", "rrshift"),
+    )
+)
+METHODS = (
+    *BINARY,
+    *("_getitem_dygraph", "_getitem_from_offset", "_setitem_dygraph", "clone"),
+    *("detach", "contiguous", "_tensor_use_gpudnn", "copy_", "detach_", "_to_dist_"),
+)
+"""Attributes of tensors that compute, in C."""
+
+EXITS = (
+    *("numpy", "__array__", "__dlpack__", "__c_dlpack_exchange_api__", "data_ptr"),
+    *("get_tensor", "_copy_to", "_share_buffer_to", "_share_underline_tensor_to"),
+    *("_unsafe_share_buffer_to", "_local_value", "item", "tolist", "_grad_ivar"),
+    *("__bool__", "__float__", "__int__", "__index__", "__complex__", "_grad_value"),
+    *(
+        "set_tensor",
+        "_clear",
+        "_clear_data",
+        "_clear_dataptr",
+        "_set_impl",
+        "set_value",
+    ),
+    *("reconstruct_from_", "_inplace_assign", "get_selected_rows", "_apply_"),
+    *("backward", "_register_grad_hook", "register_hook", "_copy_gradient_from"),
+)
+"""Attributes by which a value leaves for Python, or comes from there."""
+
+
+_listening: list[Listener] = []
+
+
+@contextmanager
+def listening(who: Listener) -> Iterator[None]:
+    """Hand it the calls of this thread, those within its own methods excepted."""
+    before = listener()
+    try:
+        _begin(who)
+        local.listener = who
+        yield
+    finally:
+        try:
+            _end(who, before)
+        except BaseException:  # an interrupt
+            _end(who, before)
+            raise
+
+
+def _begin(who: Listener) -> None:
+    with lock:
+        rules.place()
+        first = not _listening
+        _listening.append(who)
+        if first:
+            places = _places()
+            for stand_in in _stand_ins().values():
+                stand_in.passing[0] = standing(stand_in.owner, stand_in.name)
+            for place in places.values():
+                place.beneath = standing(place.owner, place.name)
+            taken.update(places)
+            for place in places.values():
+                put(place.owner, place.name, place.stand_in)
+
+
+def _end(who: Listener, before: Listener | None) -> None:
+    local.listener = before
+    with lock:
+        if who in _listening:
+            _listening.remove(who)
+        if taken and not _listening:
+            for place in taken.values():
+                put(place.owner, place.name, place.beneath)
+            taken.clear()
+
+
+class StandIn(NamedTuple):
+    """What stands in for an operator, or an attribute of tensors, while one listens."""
+
+    owner: Any
+    name: str
+    call: Callable[..., Any]
+    passing: list[Any]
+    """What it passes other threads' calls on to, alone in the list."""
+
+
+def _stand_in(owner: Any, name: str, handler: str) -> StandIn:
+    passing = [standing(owner, name)]
+    label = f"Tensor.{name}" if owner is paddle.Tensor else name
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        who = getattr(local, "listener", None)
+        if who is None:
+            return passing[0](*args, **kwargs)
+        return getattr(who, handler)(label, passing[0], args, kwargs)
+
+    return StandIn(owner, name, call, passing)
+
+
+@cache
+def _stand_ins() -> dict[str, StandIn]:
+    """By the names of operators, as ``paddle._C_ops`` has them, and ``Tensor.name``."""
+    ops, tensor = vars(paddle._C_ops), paddle.Tensor
+    found = {
+        name: _stand_in(ops, name, "operator")
+        for name in ops
+        if callable(ops[name]) and not name.startswith("__")
+    }
+    for names, handler in ((METHODS, "operator"), (EXITS, "leaves")):
+        for name in names:
+            if hasattr(tensor, name):
+                found[f"Tensor.{name}"] = _stand_in(tensor, name, handler)
+    found["grad"] = _stand_in(vars(paddle), "grad", "grad")
+    return found
+
+
+@cache
+def _names() -> dict[int, str]:
+    """Names of operators, by the identity of each function that is one."""
+    found = {}
+    for source in (vars(RAW), vars(paddle._C_ops), {"grad": paddle.grad}):
+        for name, value in source.items():
+            if callable(value) and name in _stand_ins():
+                found[id(original(value))] = name
+    return found
+
+
+_seen: set[str] = set()
+_found: dict[tuple[int, str], Taken] = {}
+
+
+def _places() -> dict[tuple[int, str], Taken]:
+    """All places where operators stand, in what is loaded."""
+    stand_ins = _stand_ins()
+
+    def add(owner: Any, name: str, key: str) -> None:
+        stand_in = stand_ins[key]
+        _found[id(owner), name] = Taken(owner, name, stand_in.call, stand_in.passing)
+
+    if not _found:
+        for key, stand_in in stand_ins.items():
+            if stand_in.owner is paddle.Tensor:
+                add(paddle.Tensor, stand_in.name, key)
+    new = [label for label in sys.modules if label not in _seen]
+    if new:
+        names = _names()
+        _seen.update(new)
+        for space in spaces(new):
+            for name, value in list(space.items()):
+                key = names.get(id(original(value)))
+                if key is not None:
+                    add(space, name, key)
+    return _found

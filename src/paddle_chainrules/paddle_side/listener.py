@@ -1,0 +1,56 @@
+"""Who is handed the operators that a thread calls; see :mod:`.interception`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+from paddle import Tensor
+
+
+class Listener(Protocol):
+    """Who is handed the calls of its thread."""
+
+    def operator(
+        self, name: str, call: Callable[..., Any], args: Any, kwargs: Any
+    ) -> Any:
+        """An operator, or an attribute of tensors that computes."""
+
+    def leaves(
+        self, name: str, call: Callable[..., Any], args: Any, kwargs: Any
+    ) -> Any:
+        """An attribute of tensors by which a value leaves."""
+
+    def gradients(
+        self,
+        outputs: Sequence[Tensor],
+        inputs: Sequence[Tensor],
+        cotangents: Sequence[Tensor],
+        create_graph: bool,
+    ) -> list[Tensor | None]:
+        """What :func:`.engine.gradients` gives otherwise."""
+
+    def grad(self, name: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """``paddle.grad``."""
+
+
+local = threading.local()
+
+
+def listener() -> Listener | None:
+    """Who listens on this thread."""
+    found: Listener | None = getattr(local, "listener", None)
+    return found
+
+
+@contextmanager
+def not_listening() -> Iterator[None]:
+    """Let the calls of this thread pass."""
+    before = listener()
+    try:
+        local.listener = None
+        yield
+    finally:
+        local.listener = before

@@ -1,0 +1,166 @@
+"""A function captured as a program, and the checks that it may be trusted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import paddle
+from paddle import Tensor
+
+from ..paddle_side.dtypes import casts_automatically
+from ..paddle_side.grad_mode import grad_mode
+from ..paddle_side.interception import listening
+from ..paddle_side.random_state import drawing_from, random_state
+from ..paddle_side.watch import unwatched
+from .passes import program_of
+from .program import Program
+from .record import CaptureError, Record
+
+RTOL = {"float64": 1e-8, "float32": 2e-3, "complex64": 2e-3, "complex128": 1e-8}
+"""How far a program may be from its function, relative to the largest entry."""
+
+
+PLACE: Any = type("Place", (), {"__repr__": lambda self: "PLACE"})()
+"""Stands among what a function gives for an output of its program."""
+
+
+class Captured(NamedTuple):
+    """A program, and what else was seen of its function."""
+
+    program: Program
+    outputs: list[Any]
+    """What the function gives, with :data:`PLACE` for each tensor."""
+    tensors: list[Tensor]
+    """Those, at the arguments."""
+    requires: tuple[bool, ...]
+    """Of each whether it depends on a tensor that required gradients before."""
+    beyond: list[Tensor]
+    """Such tensors that are no arguments."""
+
+    def filled(self, tensors: Sequence[Any]) -> list[Any]:
+        """All that the function gives, with tensors in their places."""
+        if len(tensors) == len(self.outputs):
+            return [*tensors]
+        each = iter(tensors)
+        return [next(each) if part is PLACE else part for part in self.outputs]
+
+
+def capture(
+    fn: Callable[[list[Any]], Sequence[Any]],
+    leaves: Sequence[Any],
+    name: str = "program",
+    check: bool = True,
+) -> Captured:
+    """``fn(leaves)`` as a program of the tensors among the leaves.
+
+    Args:
+        fn: function of a list of leaves, that gives a list.
+        leaves: tensors, and anything else, which is part of the program.
+        check: whether to compare with the function on other numbers.
+
+    Raises:
+        CaptureError: it is no straight line of operators in the table.
+    """
+    if casts_automatically():
+        raise CaptureError("automatic casting is on, and programs have their dtypes")
+    given = [*map(stand_in, leaves)]
+    record = Record([leaf for leaf in given if isinstance(leaf, Tensor)])
+    with unwatched():
+        try:
+            with listening(record):
+                outputs = [*fn([*given])]
+        except Exception as error:
+            if record.failure is not None:
+                raise record.failure from None
+            reason = f"it raised {type(error).__name__} while it was captured: {error}"
+            raise CaptureError(reason) from error
+        if record.failure is not None:
+            raise record.failure
+        tensors = [out for out in outputs if isinstance(out, Tensor)]
+        ends = [record.value_of(out) for out in tensors]
+        record.check_constants()
+        program = program_of(record.ops, record.inputs, record.constants, ends, name)
+        if check:
+            _check(program, fn, leaves)
+    reached, beyond = record.outside()
+    return Captured(
+        program,
+        [PLACE if isinstance(out, Tensor) else out for out in outputs],
+        [out.detach() for out in tensors],
+        tuple(end in reached for end in ends),
+        beyond,
+    )
+
+
+def stand_in(leaf: Any) -> Any:
+    """A tensor like it, whose flags the function may change."""
+    if not isinstance(leaf, Tensor):
+        return leaf
+    found = leaf.detach()
+    found.stop_gradient = leaf.stop_gradient
+    return found
+
+
+def _check(
+    program: Program,
+    fn: Callable[[list[Any]], Sequence[Any]],
+    leaves: Sequence[Any],
+) -> None:
+    """Compare with the function on other numbers.
+
+    Raises:
+        CaptureError: they differ.
+    """
+    tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+    others = iter(moved := [*map(_moved, tensors)])
+    other = [next(others) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+    draws = any(op.operator.random for op in program.ops)
+    state = random_state() if draws else None
+    with drawing_from(state):
+        native = [o for o in fn([*map(stand_in, other)]) if isinstance(o, Tensor)]
+    with drawing_from(state), grad_mode(False):
+        found = program(*moved)
+    if len(found) != len(native):
+        raise CaptureError(f"{len(native)} results on other numbers, not {len(found)}")
+    for i, (a, b) in enumerate(zip(found, native, strict=True)):
+        if a.shape != b.shape or a.dtype != b.dtype:
+            raise CaptureError(
+                f"output {i} is {a.shape} on other numbers, not {b.shape}"
+            )
+        if not _close(a, b):
+            raise CaptureError(
+                f"output {i} of the program differs from the function's on other "
+                "numbers: it depends on something that no operator shows, such as a "
+                "value computed outside of Paddle"
+            )
+
+
+def _moved(tensor: Tensor) -> Tensor:
+    """Other numbers of the same signs, near."""
+    found = _near(tensor)
+    found.stop_gradient = tensor.stop_gradient
+    return found
+
+
+def _near(tensor: Tensor) -> Tensor:
+    if not tensor.is_floating_point() or not tensor.size:
+        return tensor.detach()
+    draw = np.random.default_rng(tensor.size).uniform(0.9, 1.1, tensor.shape)
+    factor = paddle.to_tensor(draw, tensor.dtype, tensor.place)
+    with paddle.no_grad():
+        moved = tensor * factor
+        zero = (tensor == 0).astype(tensor.dtype)
+        return moved + zero * (factor - 1) * 0.1
+
+
+def _close(a: Tensor, b: Tensor) -> bool:
+    if not a.size:
+        return True
+    x, y = np.asarray(a.numpy()), np.asarray(b.numpy())
+    if x.dtype.kind not in "fc":
+        return bool((x == y).all())
+    rtol = RTOL.get(str(x.dtype), 2e-2)
+    scale = np.abs(y[np.isfinite(y)]).max(initial=0.0)
+    return bool(np.allclose(x, y, rtol=0, atol=rtol * scale, equal_nan=True))

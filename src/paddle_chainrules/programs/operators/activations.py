@@ -1,0 +1,231 @@
+"""Functions of each element by itself."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import paddle
+from paddle import Tensor
+
+from .entry import TABLE, Call, define, formula_of, reverse_of
+from .sums import ops
+
+for name in (
+    *("tanh", "sigmoid", "relu", "sin", "cos", "exp", "log", "sqrt", "rsqrt", "square"),
+    *("abs", "silu", "gelu", "softplus", "elu", "leaky_relu", "erf", "sinh", "cosh"),
+    *("reciprocal", "log1p", "expm1", "sign", "floor", "ceil", "round", "atan"),
+    *("softsign", "logsigmoid", "swish", "mish", "relu6", "hardswish", "clip", "selu"),
+):
+    define(name)
+for name in (
+    *("tanh", "sigmoid", "relu", "sin", "cos", "sqrt", "rsqrt", "square", "silu"),
+    *("gelu", "softplus", "elu", "leaky_relu"),
+):
+    define(f"{name}_grad")
+
+
+def _by_output(name: str) -> None:
+    """``x̄ = name_grad(out, ȳ, ...)``"""
+
+    def reverse(call: Call) -> list[Any]:
+        grad = getattr(ops, f"{name}_grad")
+        rest = call.args[1:]
+        return [grad(call.out, call.cotangent, *rest), *(None for _ in rest)]
+
+    TABLE[name].reverse = reverse
+
+
+def _by_input(name: str) -> None:
+    """``x̄ = name_grad(x, ȳ, ...)``"""
+
+    def reverse(call: Call) -> list[Any]:
+        grad = getattr(ops, f"{name}_grad")
+        x, *rest = call.args
+        return [grad(x, call.cotangent, *rest), *(None for _ in rest)]
+
+    TABLE[name].reverse = reverse
+
+
+for name in ("tanh", "sigmoid", "relu", "sqrt", "rsqrt"):
+    _by_output(name)
+for name in ("sin", "cos", "square", "gelu", "softplus", "leaky_relu"):
+    _by_input(name)
+
+
+@reverse_of("silu")
+def _(call: Call) -> list[Any]:
+    return [ops.silu_grad(call.args[0], call.out, call.cotangent)]
+
+
+@reverse_of("elu")
+def _(call: Call) -> list[Any]:
+    x, alpha = call.args
+    return [ops.elu_grad(x, call.out, call.cotangent, alpha), None]
+
+
+@reverse_of("exp")
+def _(call: Call) -> list[Any]:
+    return [call.cotangent * call.out]
+
+
+@reverse_of("log")
+def _(call: Call) -> list[Any]:
+    return [call.cotangent / call.args[0]]
+
+
+@reverse_of("abs")
+def _(call: Call) -> list[Any]:
+    return [call.cotangent * ops.sign(call.args[0])]
+
+
+@reverse_of("sign", "floor", "ceil", "round")
+def _(call: Call) -> list[Any]:
+    return [paddle.zeros_like(call.cotangent), *(None for _ in call.args[1:])]
+
+
+@reverse_of("erf")
+def _(call: Call) -> list[Any]:
+    x = call.args[0]
+    return [call.cotangent * ops.exp(-(x * x)) * (2 / math.sqrt(math.pi))]
+
+
+@reverse_of("sinh")
+def _(call: Call) -> list[Any]:
+    return [call.cotangent * ops.cosh(call.args[0])]
+
+
+@reverse_of("cosh")
+def _(call: Call) -> list[Any]:
+    return [call.cotangent * ops.sinh(call.args[0])]
+
+
+@reverse_of("reciprocal")
+def _(call: Call) -> list[Any]:
+    return [-(call.cotangent * call.out * call.out)]
+
+
+@reverse_of("log1p")
+def _(call: Call) -> list[Any]:
+    return [call.cotangent / (call.args[0] + 1.0)]
+
+
+@reverse_of("expm1")
+def _(call: Call) -> list[Any]:
+    return [call.cotangent * (call.out + 1.0)]
+
+
+@reverse_of("atan")
+def _(call: Call) -> list[Any]:
+    x = call.args[0]
+    return [call.cotangent / (x * x + 1.0)]
+
+
+# In operators that have rules, to be differentiated more often.
+
+
+@formula_of("tanh_grad")
+def _(out: Tensor, out_grad: Tensor) -> Tensor:
+    return out_grad * (1.0 - out * out)
+
+
+@formula_of("sigmoid_grad")
+def _(out: Tensor, out_grad: Tensor) -> Tensor:
+    return out_grad * out * (1.0 - out)
+
+
+@reverse_of("relu_grad")
+def _(call: Call) -> list[Any]:
+    out = call.args[0]
+    return [None, ops.relu_grad(out, call.cotangent)]
+
+
+@formula_of("sin_grad")
+def _(x: Tensor, out_grad: Tensor) -> Tensor:
+    return out_grad * ops.cos(x)
+
+
+@formula_of("cos_grad")
+def _(x: Tensor, out_grad: Tensor) -> Tensor:
+    return -(out_grad * ops.sin(x))
+
+
+@formula_of("sqrt_grad")
+def _(out: Tensor, out_grad: Tensor) -> Tensor:
+    return out_grad * 0.5 / out
+
+
+@formula_of("rsqrt_grad")
+def _(out: Tensor, out_grad: Tensor) -> Tensor:
+    return out_grad * -0.5 * out * out * out
+
+
+@formula_of("square_grad")
+def _(x: Tensor, out_grad: Tensor) -> Tensor:
+    return out_grad * x * 2.0
+
+
+@formula_of("silu_grad")
+def _(x: Tensor, out: Tensor, out_grad: Tensor) -> Tensor:
+    s = ops.sigmoid(x)
+    return out_grad * s * (1.0 + x * (1.0 - s))
+
+
+@formula_of("gelu_grad")
+def _(x: Tensor, out_grad: Tensor, approximate: bool) -> Tensor:
+    if approximate:
+        a, b = math.sqrt(2 / math.pi), 0.044715
+        t = ops.tanh((x + x * x * x * b) * a)
+        slope = (1.0 - t * t) * (1.0 + x * x * (3 * b)) * a
+        return out_grad * 0.5 * (1.0 + t + x * slope)
+    phi = ops.exp(x * x * -0.5) * (1 / math.sqrt(2 * math.pi))
+    return out_grad * (0.5 * (1.0 + ops.erf(x * math.sqrt(0.5))) + x * phi)
+
+
+@formula_of("softplus_grad")
+def _(x: Tensor, out_grad: Tensor, beta: float, threshold: float) -> Tensor:
+    slope = ops.sigmoid(x * beta)
+    return out_grad * ops.where(x * beta > threshold, paddle.ones_like(x), slope)
+
+
+@formula_of("elu_grad")
+def _(x: Tensor, out: Tensor, out_grad: Tensor, alpha: float) -> Tensor:
+    low = ops.exp(ops.where(x > 0, paddle.zeros_like(x), x)) * alpha
+    return out_grad * ops.where(x > 0, paddle.ones_like(x), low)
+
+
+@reverse_of("leaky_relu_grad")
+def _(call: Call) -> list[Any]:
+    x, _, alpha = call.args
+    return [None, ops.leaky_relu_grad(x, call.cotangent, alpha), None]
+
+
+@formula_of("swish")
+def _(x: Tensor) -> Tensor:
+    return x * ops.sigmoid(x)
+
+
+@formula_of("softsign")
+def _(x: Tensor) -> Tensor:
+    return x / (ops.abs(x) + 1.0)
+
+
+@formula_of("logsigmoid")
+def _(x: Tensor) -> Tensor:
+    return -ops.softplus(-x, 1.0, 20.0)
+
+
+@formula_of("mish")
+def _(x: Tensor, threshold: float) -> Tensor:
+    return x * ops.tanh(ops.softplus(x, 1.0, threshold))
+
+
+@formula_of("relu6")
+def _(x: Tensor) -> Tensor:
+    return ops.where(x < 6.0, ops.relu(x), paddle.full_like(x, 6.0))
+
+
+@formula_of("selu")
+def _(x: Tensor, scale: float, alpha: float) -> Tensor:
+    low = (ops.exp(ops.where(x > 0, paddle.zeros_like(x), x)) - 1.0) * (scale * alpha)
+    return ops.where(x > 0, x * scale, low)

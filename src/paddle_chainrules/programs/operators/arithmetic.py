@@ -1,0 +1,184 @@
+"""Sums, products, quotients, powers, of tensors and of numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import paddle
+from paddle import Tensor
+
+from .entry import Call, define, formula_of, reverse_of
+from .sums import ops, summed_to
+
+for name, infix in (("add", "+"), ("sub", "-"), ("mul", "*"), ("truediv", "/")):
+    define(f"Tensor.__{name}__", "x y", infix=infix)
+for name in ("radd", "rsub", "rmul", "rtruediv", "pow", "rpow"):
+    define(f"Tensor.__{name}__", "x y")
+for name in ("add", "subtract", "divide", "maximum", "minimum"):
+    define(name)
+define("multiply", "x y")
+define("scale", defaults={"scale": 1.0, "bias": 0.0, "bias_after_scale": True})
+define("pow")
+define("elementwise_pow")
+define("add_grad", "x y out_grad axis", differentiable=(2,))
+define("divide_grad")
+define("pow_grad")
+define("maximum_grad")
+define("minimum_grad")
+define("add_n", "x")
+
+
+@reverse_of("Tensor.__add__", "Tensor.__radd__", "add")
+def _(call: Call) -> list[Any]:
+    x, y = call.args
+    g = call.cotangent
+    if not isinstance(y, Tensor):
+        return [g, None]
+    return [
+        summed_to(g, x) if 0 in call.wanted else None,
+        summed_to(g, y) if 1 in call.wanted else None,
+    ]
+
+
+@reverse_of("Tensor.__sub__", "subtract")
+def _(call: Call) -> list[Any]:
+    x, y = call.args
+    g = call.cotangent
+    if not isinstance(y, Tensor):
+        return [g, None]
+    return [
+        summed_to(g, x) if 0 in call.wanted else None,
+        summed_to(ops.scale(g, -1.0, 0.0, True), y) if 1 in call.wanted else None,
+    ]
+
+
+@reverse_of("Tensor.__rsub__")
+def _(call: Call) -> list[Any]:  # y - x
+    x, y = call.args
+    g = call.cotangent
+    back = ops.scale(g, -1.0, 0.0, True)
+    if not isinstance(y, Tensor):
+        return [back, None]
+    return [summed_to(back, x), summed_to(g, y)]
+
+
+@reverse_of("Tensor.__mul__", "Tensor.__rmul__", "multiply")
+def _(call: Call) -> list[Any]:
+    x, y = call.args
+    g = call.cotangent
+    if not isinstance(y, Tensor):
+        return [g * y, None]
+    return [
+        summed_to(g * y, x) if 0 in call.wanted else None,
+        summed_to(g * x, y) if 1 in call.wanted else None,
+    ]
+
+
+@reverse_of("Tensor.__truediv__", "divide")
+def _(call: Call) -> list[Any]:
+    x, y = call.args
+    g = call.cotangent
+    if not isinstance(y, Tensor):
+        return [g / y, None]
+    by_x = g / y
+    return [
+        summed_to(by_x, x) if 0 in call.wanted else None,
+        summed_to(-(by_x * call.out), y) if 1 in call.wanted else None,
+    ]
+
+
+@reverse_of("Tensor.__rtruediv__")
+def _(call: Call) -> list[Any]:  # y / x
+    x, y = call.args
+    by_y = call.cotangent / x
+    by_x = -(by_y * call.out)
+    if not isinstance(y, Tensor):
+        return [by_x, None]
+    return [summed_to(by_x, x), summed_to(by_y, y)]
+
+
+@reverse_of("scale")
+def _(call: Call) -> list[Any]:
+    factor = call.args[1]
+    return [ops.scale(call.cotangent, factor, 0.0, True), None, None, None]
+
+
+@reverse_of("pow")
+def _(call: Call) -> list[Any]:
+    x, exponent = call.args
+    if exponent == 2:
+        return [call.cotangent * x * 2.0, None]
+    return [ops.pow_grad(x, call.cotangent, exponent), None]
+
+
+@formula_of("pow_grad")
+def _(x: Tensor, out_grad: Tensor, factor: Any) -> Tensor:
+    if factor == 0:
+        return out_grad * paddle.zeros_like(x)
+    if factor == 1:
+        return out_grad * 1.0
+    return out_grad * ops.pow(x, float(factor) - 1.0) * float(factor)
+
+
+@formula_of("Tensor.__pow__")
+def _(x: Tensor, y: Any) -> Tensor:
+    if isinstance(y, Tensor):
+        return ops.elementwise_pow(x, y)
+    return ops.pow(x, y)
+
+
+@formula_of("Tensor.__rpow__")
+def _(x: Tensor, y: Any) -> Tensor:
+    if not isinstance(y, Tensor):
+        y = paddle.full([], y, x.dtype)
+    return ops.elementwise_pow(y, x)
+
+
+@reverse_of("elementwise_pow")
+def _(call: Call) -> list[Any]:
+    x, y = call.args
+    g = call.cotangent
+    by_x = by_y = None
+    if 0 in call.wanted:
+        by_x = summed_to(g * y * ops.elementwise_pow(x, y - 1.0), x)
+    if 1 in call.wanted:
+        logs = ops.where(
+            x > 0, ops.log(ops.where(x > 0, x, paddle.ones_like(x))), x * 0
+        )
+        by_y = summed_to(g * call.out * logs, y)
+    return [by_x, by_y]
+
+
+@reverse_of("add_grad")
+def _(call: Call) -> list[Any]:
+    x, y, _, _ = call.args
+    by_x, by_y = call.cotangents
+    total = by_x
+    if by_y is not None:
+        if by_y.shape != x.shape:
+            by_y = ops.expand(by_y, x.shape)
+        total = by_y if total is None else total + by_y
+    return [None, None, total, None]
+
+
+@formula_of("divide_grad")
+def _(x: Tensor, y: Tensor, out: Tensor, out_grad: Tensor, axis: int = -1) -> Any:
+    by_x = out_grad / y
+    return summed_to(by_x, x), summed_to(-(by_x * out), y)
+
+
+@reverse_of("maximum", "minimum")
+def _(call: Call) -> list[Any]:
+    x, y = call.args
+    g = call.cotangent
+    chosen = call.out == x
+    zero = paddle.zeros_like(g)
+    return [
+        summed_to(ops.where(chosen, g, zero), x) if 0 in call.wanted else None,
+        summed_to(ops.where(chosen, zero, g), y) if 1 in call.wanted else None,
+    ]
+
+
+@reverse_of("add_n")
+def _(call: Call) -> list[Any]:
+    return [[call.cotangent for _ in call.args[0]]]

@@ -1,0 +1,36 @@
+"""The same values once more: copies, casts, constants of the same shape."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from paddle import Tensor
+
+from ...paddle_side.interception import RAW
+from .entry import Call, define, reverse_of
+from .sums import ops
+
+define("assign", alias=True)
+define("Tensor.clone", "x", alias=True)
+define("Tensor.contiguous", "x", alias=True)
+define("Tensor._tensor_use_gpudnn", "x use", alias=True)
+define("Tensor.detach", "x", alias=True, differentiable=())
+define("share_data", "x", alias=True, differentiable=())
+define("cast", "x dtype")
+define("copy", "x", run=RAW.assign)
+"""A copy in memory of its own, which passes leave where it is."""
+
+
+@reverse_of(
+    "assign", "copy", "Tensor.clone", "Tensor.contiguous", "Tensor._tensor_use_gpudnn"
+)
+def _(call: Call) -> list[Any]:
+    return [call.cotangent, *(None for _ in call.args[1:])]
+
+
+@reverse_of("cast")
+def _(call: Call) -> list[Any]:
+    x: Tensor = call.args[0]
+    if not x.is_floating_point():
+        return [None, None]
+    return [ops.cast(call.cotangent, x.dtype), None]

@@ -1,0 +1,173 @@
+"""What is known of an operator: how it is called, and the rules that it has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import paddle
+from paddle import Tensor
+
+from ...paddle_side.interception import RAW
+
+INFO: dict[str, list[str]] = RAW.get_core_ops_args_info()
+
+
+class Operator:
+    """An operator of Paddle's, as programs hold it.
+
+    Attributes:
+        name: in ``paddle._C_ops``, or ``Tensor.name`` for an attribute of tensors.
+        arguments: their names, in the order in which they are given.
+        run: what a program calls; it may give more than the operator, for the way back.
+        shown: how many tensors of the result the operator itself gives.
+        differentiable: positions of the arguments that have a derivative.
+        reverse: gradients of the arguments; see :class:`Call`.
+        formula: the same in operators that have rules, which is differentiated where
+            there is no ``reverse``.
+        alias: it gives its first argument as it is.
+        view: it may give memory of its first argument.
+        random: it draws random numbers.
+        writes: by the position of an argument into which it writes, the output that this is.
+        infix: the sign by which source code has it.
+        jet, batch, julia: rules of other transforms, where there are any.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        arguments: str | None = None,
+        run: Callable[..., Any] | None = None,
+        *,
+        shown: int | None = None,
+        differentiable: Sequence[int] | None = None,
+        alias: bool = False,
+        view: bool = False,
+        random: bool = False,
+        writes: dict[int, int] | None = None,
+        infix: str | None = None,
+        defaults: dict[str, Any] | None = None,
+    ) -> None:
+        self.name = name
+        self.arguments = tuple((arguments or " ".join(INFO.get(name, ()))).split())
+        self.run: Callable[..., Any] = run or raw(name)
+        self.shown = shown
+        self.differentiable = differentiable
+        self.alias, self.view, self.random = alias, view, random
+        self.writes = writes or {}
+        self.infix = infix
+        self.defaults = defaults or {}
+        self.reverse: Callable[..., Sequence[Any]] | None = None
+        self.formula: Callable[..., Any] | None = None
+        self.jet: Callable[..., Any] | None = None
+        self.batch: Callable[..., Any] | None = None
+        self.julia: Callable[..., str] | None = None
+
+    def __repr__(self) -> str:
+        return f"Operator({self.name!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        from .table import operator_of
+
+        return operator_of, (self.name,)
+
+    def canonical(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Any, ...]:
+        """All arguments by position.
+
+        Raises:
+            KeyError: an argument that is not known, or missing.
+        """
+        if not kwargs and (len(args) == len(self.arguments) or not self.arguments):
+            return args
+        if any(extra is not None for extra in args[len(self.arguments) :]):
+            raise KeyError(repr(args[len(self.arguments) :]))
+        given = dict(zip(self.arguments, args, strict=False))
+        for name, value in kwargs.items():
+            name = ALIASES.get(name, name) if name not in self.arguments else name
+            if name not in self.arguments:
+                if name in ("name", "out") and value is None:
+                    continue
+                raise KeyError(name)
+            given[name] = value
+        return tuple(
+            given[name] if name in given else self.defaults[name]
+            for name in self.arguments
+        )
+
+
+ALIASES = {"input": "x", "other": "y", "dim": "axis"}
+"""Names that Paddle takes too."""
+
+
+def raw(name: str) -> Callable[..., Any]:
+    """The function that programs call."""
+    owner, _, attribute = name.rpartition(".")
+    found = getattr(paddle.Tensor if owner else RAW, attribute, None)
+
+    def missing(*_: Any) -> Any:
+        raise NotImplementedError(f"this version of Paddle has no operator {name}")
+
+    return found or missing
+
+
+class Call:
+    """One call of an operator, for the rule that gives its gradients.
+
+    Attributes:
+        args: tensors and other arguments, in the canonical order.
+        outputs: all tensors of the result.
+        cotangents: one for each, None for zero.
+        wanted: positions of the arguments whose gradients are wanted.
+    """
+
+    def __init__(
+        self,
+        args: Sequence[Any],
+        outputs: Sequence[Tensor],
+        cotangents: Sequence[Tensor | None],
+        wanted: frozenset[int],
+    ) -> None:
+        self.args, self.outputs = args, outputs
+        self.cotangents, self.wanted = cotangents, wanted
+
+    @property
+    def out(self) -> Tensor:
+        return self.outputs[0]
+
+    @property
+    def cotangent(self) -> Any:
+        """Of the first output."""
+        return self.cotangents[0]
+
+
+TABLE: dict[str, Operator] = {}
+
+
+def define(name: str, arguments: str | None = None, **kinds: Any) -> Operator:
+    """Put an operator into the table."""
+    found = TABLE[name] = Operator(name, arguments, **kinds)
+    return found
+
+
+def reverse_of(*names: str) -> Callable[[Any], Any]:
+    """Decorator: gradients of the arguments, by a :class:`Call`, for each name."""
+
+    def put(rule: Any) -> Any:
+        for name in names:
+            TABLE[name].reverse = rule
+        return rule
+
+    return put
+
+
+def formula_of(*names: str) -> Callable[[Any], Any]:
+    """Decorator: the same result in operators that have rules, by the arguments."""
+
+    def put(rule: Any) -> Any:
+        for name in names:
+            TABLE[name].formula = rule
+        return rule
+
+    return put

@@ -1,0 +1,122 @@
+"""Sums and means along axes, softmax, norms."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from paddle import Tensor
+
+from .entry import Call, define, formula_of, reverse_of
+from .sums import ops
+
+define("sum", defaults={"dtype": None, "axis": [], "keepdim": False})
+define("mean", defaults={"axis": [], "keepdim": False})
+define("mean_all", "x")
+define("max", defaults={"axis": [], "keepdim": False})
+define("min", defaults={"axis": [], "keepdim": False})
+define("softmax", defaults={"axis": -1})
+define("softmax_grad")
+define("log_softmax", "x axis", defaults={"axis": -1})
+define("p_norm", "x porder axis epsilon keepdim asvector")
+define("squared_l2_norm", "x")
+define("logsumexp", "x axis keepdim reduce_all")
+define("cumsum", "x axis flatten exclusive reverse")
+
+
+def axes_of(x: Tensor, axis: Any) -> list[int]:
+    """Non-negative axes; all of them for none."""
+    given = [axis] if isinstance(axis, int) else [*(axis or [])]
+    return sorted({int(a) % max(x.ndim, 1) for a in given}) or [*range(x.ndim)]
+
+
+def spread(g: Tensor, x: Tensor, axes: list[int], keepdim: bool) -> Tensor:
+    """A reduced tensor once more along the axes, of the shape of x."""
+    if not x.ndim:
+        return ops.reshape(g, [])
+    if not keepdim or g.ndim != x.ndim:
+        kept = [1 if i in axes else n for i, n in enumerate(x.shape)]
+        g = ops.reshape(g, kept)
+    return ops.expand(g, x.shape)
+
+
+@reverse_of("sum")
+def _(call: Call) -> list[Any]:
+    x, axis, _, keepdim = call.args
+    g = call.cotangent
+    g = g if g.dtype == x.dtype else ops.cast(g, x.dtype)
+    return [spread(g, x, axes_of(x, axis), keepdim), None, None, None]
+
+
+@reverse_of("mean")
+def _(call: Call) -> list[Any]:
+    x, axis, keepdim = call.args
+    axes = axes_of(x, axis)
+    count = math.prod(x.shape[i] for i in axes)
+    return [spread(call.cotangent / float(count), x, axes, keepdim), None, None]
+
+
+@reverse_of("mean_all")
+def _(call: Call) -> list[Any]:
+    x = call.args[0]
+    return [spread(call.cotangent / float(x.size), x, [*range(x.ndim)], False)]
+
+
+@reverse_of("max", "min")
+def _(call: Call) -> list[Any]:
+    x, axis, keepdim = call.args
+    axes = axes_of(x, axis)
+    chosen = ops.cast(spread(call.out, x, axes, keepdim) == x, x.dtype)
+    return [chosen * spread(call.cotangent, x, axes, keepdim), None, None]
+
+
+@reverse_of("softmax")
+def _(call: Call) -> list[Any]:
+    return [ops.softmax_grad(call.out, call.cotangent, call.args[1]), None]
+
+
+@formula_of("softmax_grad")
+def _(out: Tensor, out_grad: Tensor, axis: int) -> Tensor:
+    product = out * out_grad
+    return product - out * ops.sum(product, [axis], None, True)
+
+
+@reverse_of("log_softmax")
+def _(call: Call) -> list[Any]:
+    g, axis = call.cotangent, call.args[1]
+    return [g - ops.exp(call.out) * ops.sum(g, [axis], None, True), None]
+
+
+@reverse_of("squared_l2_norm")
+def _(call: Call) -> list[Any]:
+    x = call.args[0]
+    return [x * ops.reshape(call.cotangent, [1] * x.ndim) * 2.0]
+
+
+@formula_of("logsumexp")
+def _(x: Tensor, axis: Any, keepdim: bool, reduce_all: bool) -> Tensor:
+    axes = [*range(x.ndim)] if reduce_all else axes_of(x, axis)
+    top = ops.max(x, axes, True).detach()
+    total = ops.log(ops.sum(ops.exp(x - top), axes, None, True)) + top
+    if keepdim:
+        return total
+    return ops.reshape(total, [n for i, n in enumerate(x.shape) if i not in axes])
+
+
+@formula_of("p_norm")
+def _(
+    x: Tensor, porder: float, axis: int, epsilon: float, keepdim: bool, asvector: bool
+) -> Tensor:
+    if porder != 2.0:
+        raise NotImplementedError("of norms only the Euclidean one has a rule")
+    axes = [*range(x.ndim)] if asvector else [axis % x.ndim]
+    return ops.sqrt(ops.sum(x * x, axes, None, keepdim))
+
+
+@reverse_of("cumsum")
+def _(call: Call) -> list[Any]:
+    x, axis, flatten, exclusive, reverse = call.args
+    if flatten:
+        raise NotImplementedError("a cumulative sum of all elements in a row")
+    found = ops.cumsum(call.cotangent, axis, False, exclusive, not reverse)
+    return [found, None, None, None, None]

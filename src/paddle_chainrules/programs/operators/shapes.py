@@ -1,0 +1,126 @@
+"""The same elements in another shape or order, side by side, or apart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import paddle
+from paddle import Tensor
+
+from .entry import Call, define, reverse_of
+from .sums import ops
+
+for name in ("reshape", "unsqueeze", "squeeze", "flatten"):
+    define(name, view=True)
+define("transpose", view=True)
+define("Tensor.T", "x", view=True)
+define("concat", defaults={"axis": 0})
+define("stack", defaults={"axis": 0})
+define("split")
+define("split_with_num")
+define("unbind", "x axis")
+define("unstack", "x axis num")
+define("expand", view=True)
+define("expand_as", "x y target_shape", differentiable=(0,))
+define("tile")
+define("meshgrid", "x")
+define("pad", "x paddings value")
+define("flip", "x axis")
+define("roll", "x shifts axis")
+
+
+@reverse_of("reshape", "unsqueeze", "squeeze")
+def _(call: Call) -> list[Any]:
+    return [ops.reshape(call.cotangent, call.args[0].shape), None]
+
+
+@reverse_of("flatten")
+def _(call: Call) -> list[Any]:
+    return [ops.reshape(call.cotangent, call.args[0].shape), None, None]
+
+
+@reverse_of("transpose")
+def _(call: Call) -> list[Any]:
+    perm = [axis % len(call.args[1]) for axis in call.args[1]]
+    back = [perm.index(i) for i in range(len(perm))]
+    return [ops.transpose(call.cotangent, back), None]
+
+
+@reverse_of("concat")
+def _(call: Call) -> list[Any]:
+    parts, axis = call.args
+    axis = int(axis) % call.cotangent.ndim
+    return [ops.split(call.cotangent, [p.shape[axis] for p in parts], axis), None]
+
+
+@reverse_of("stack")
+def _(call: Call) -> list[Any]:
+    parts, axis = call.args
+    return [ops.unbind(call.cotangent, axis % call.cotangent.ndim), None]
+
+
+def _joined(call: Call, axis: int) -> Tensor:
+    parts = [
+        paddle.zeros_like(out) if g is None else g
+        for out, g in zip(call.outputs, call.cotangents, strict=True)
+    ]
+    return ops.concat(parts, axis % call.args[0].ndim)
+
+
+@reverse_of("split", "split_with_num")
+def _(call: Call) -> list[Any]:
+    return [_joined(call, int(call.args[2])), None, None]
+
+
+@reverse_of("unbind")
+def _(call: Call) -> list[Any]:
+    x, axis = call.args
+    parts = [
+        paddle.zeros_like(out) if g is None else g
+        for out, g in zip(call.outputs, call.cotangents, strict=True)
+    ]
+    return [ops.stack(parts, axis % x.ndim), None]
+
+
+def _summed_back(g: Tensor, x: Tensor) -> Tensor:
+    lead = g.ndim - x.ndim
+    axes = [*range(lead)]
+    axes += [
+        i + lead for i, n in enumerate(x.shape) if n == 1 and g.shape[i + lead] != 1
+    ]
+    if axes:
+        g = ops.sum(g, axes, None, False)
+    return g if g.shape == x.shape else ops.reshape(g, x.shape)
+
+
+@reverse_of("expand")
+def _(call: Call) -> list[Any]:
+    return [_summed_back(call.cotangent, call.args[0]), None]
+
+
+@reverse_of("expand_as")
+def _(call: Call) -> list[Any]:
+    return [_summed_back(call.cotangent, call.args[0]), None, None]
+
+
+@reverse_of("tile")
+def _(call: Call) -> list[Any]:
+    x, times = call.args
+    times = [int(n) for n in times]
+    shape = [1] * (len(times) - x.ndim) + x.shape
+    times = [1] * (len(shape) - len(times)) + times
+    both = [n for pair in zip(times, shape, strict=True) for n in pair]
+    g = ops.reshape(call.cotangent, both)
+    g = ops.sum(g, [2 * i for i in range(len(shape))], None, False)
+    return [ops.reshape(g, x.shape), None]
+
+
+@reverse_of("flip")
+def _(call: Call) -> list[Any]:
+    return [ops.flip(call.cotangent, call.args[1]), None]
+
+
+@reverse_of("roll")
+def _(call: Call) -> list[Any]:
+    _, shifts, axis = call.args
+    return [ops.roll(call.cotangent, [-n for n in shifts], axis), None, None]

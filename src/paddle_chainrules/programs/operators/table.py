@@ -1,0 +1,25 @@
+"""All operators that programs hold, by name."""
+
+from __future__ import annotations
+
+from . import (  # noqa: F401
+    activations,
+    arithmetic,
+    comparison,
+    convolution,
+    copies,
+    indexing,
+    losses,
+    matrices,
+    normalization,
+    random,
+    reductions,
+    shapes,
+)
+from .entry import TABLE, Operator
+
+__all__ = ["TABLE", "operator_of"]
+
+
+def operator_of(name: str) -> Operator:
+    return TABLE[name]

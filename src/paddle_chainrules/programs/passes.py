@@ -1,0 +1,106 @@
+"""Programs made smaller: aliases, what is computed twice, what is not needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from paddle import Tensor
+
+from .operators.table import TABLE
+from .program import Operation, Program, Value, with_values
+
+
+def program_of(
+    ops: Iterable[Operation],
+    inputs: Sequence[Value],
+    constants: dict[Value, Tensor],
+    outputs: Sequence[Value],
+    name: str = "program",
+) -> Program:
+    """The least program that gives the outputs, each in memory of its own."""
+    ops, alias = _without_twins(ops)
+    ends = [alias.get(v, v) for v in outputs]
+    ops = _needed(ops, ends)
+    ops, ends = _with_copies(ops, ends, {*inputs, *constants})
+    used = {v for op in ops for v in op.inputs}
+    kept = {v: t for v, t in constants.items() if v in used or v in ends}
+    return Program(tuple(inputs), kept, tuple(ops), tuple(ends), name)
+
+
+def _key(arg: Any) -> Any:
+    if isinstance(arg, list | tuple):
+        return (type(arg).__name__, *map(_key, arg))
+    if isinstance(arg, slice):
+        return ("slice", arg.start, arg.stop, arg.step)
+    return arg if isinstance(arg, Value) else (type(arg).__name__, str(arg))
+
+
+def _without_twins(
+    ops: Iterable[Operation],
+) -> tuple[list[Operation], dict[Value, Value]]:
+    """Each operation once; values that are others under another name."""
+    ops = [*ops]
+    written = {v for op in ops for i in op.operator.writes for v in [op.args[i]]}
+    alias: dict[Value, Value] = {}
+    known: dict[Any, Operation] = {}
+    found = []
+    for op in ops:
+        args = tuple(with_values(a, lambda v: alias.get(v, v)) for a in op.args)
+        entry = op.operator
+        if entry.alias:
+            (out,) = op.outputs
+            if out not in written:
+                alias[out] = args[0]
+                continue
+            entry, args = TABLE["copy"], args[:1]
+        op = Operation(entry, args, op.outputs, op.many, op.where)
+        if not entry.random and not entry.writes and entry.name != "copy":
+            key = (entry.name, *map(_key, args))
+            twin = known.setdefault(key, op)
+            if twin is not op:
+                alias.update(zip(op.outputs, twin.outputs, strict=True))
+                continue
+        found.append(op)
+    return found, alias
+
+
+def _needed(ops: Sequence[Operation], ends: Iterable[Value]) -> list[Operation]:
+    """Those on which the ends depend, and all that draw random numbers."""
+    needed = {*ends}
+    found = []
+    for op in reversed(ops):
+        if op.operator.random or not needed.isdisjoint(op.outputs):
+            needed.update(op.inputs)
+            found.append(op)
+    return found[::-1]
+
+
+def _with_copies(
+    ops: list[Operation], ends: list[Value], given: set[Value]
+) -> tuple[list[Operation], list[Value]]:
+    """Outputs that share no memory with what is given, nor with each other."""
+    base: dict[Value, Value] = {}
+    for op in ops:
+        if op.operator.view:
+            source = op.inputs[0]
+            for out in op.outputs:
+                base[out] = base.get(source, source)
+    number = 1 + max(
+        (v.number for op in ops for v in op.outputs),
+        default=max((v.number for v in given), default=0),
+    )
+    number = max([number, *(v.number + 1 for v in given)])
+    taken: set[Value] = set()
+    found = []
+    for end in ends:
+        root = base.get(end, end)
+        if root in given or root in taken:
+            copy = Value(number, end.shape, end.dtype, end.bytes)
+            number += 1
+            ops.append(Operation(TABLE["copy"], (end,), (copy,), False, ""))
+            found.append(copy)
+        else:
+            taken.add(root)
+            found.append(end)
+    return ops, found

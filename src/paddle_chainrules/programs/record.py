@@ -1,0 +1,378 @@
+"""What a function does to tensors, noted operator by operator while it runs.
+
+Derivatives that are asked for meanwhile are taken on the record: the rules of the
+operators run on the real tensors, and are noted in their turn.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import paddle
+from paddle import Tensor
+
+from ..paddle_side.dtypes import dtype_name
+from ..paddle_side.grad_mode import grad_mode
+from ..paddle_side.listener import not_listening
+from ..paddle_side.random_state import DRAWING
+from .operators.entry import Call, Operator
+from .operators.table import TABLE
+from .program import Operation, Value, values_in, with_values
+
+_PADDLE = str(Path(paddle.__file__).parent)
+_OWN = str(Path(__file__).parents[1])
+_DRAWING = frozenset(DRAWING)
+
+
+class CaptureError(RuntimeError):
+    """A function that is no straight line of known operators.
+
+    Attributes:
+        where: file and line of the function's code.
+    """
+
+    def __init__(self, reason: str, where: str = "") -> None:
+        super().__init__(f"{where}: {reason}" if where else reason)
+        self.where = where
+
+
+class Record:
+    """The operators that a function has called, and tensors that stand for values.
+
+    Args:
+        inputs: tensors that come with a call.
+    """
+
+    def __init__(self, inputs: Sequence[Tensor]) -> None:
+        self.ops: list[Operation] = []
+        self.constants: dict[Value, Tensor] = {}
+        self.failure: CaptureError | None = None
+        self._tensors: list[Any] = []
+        self._values: dict[int, Value] = {}
+        self._requires: list[bool] = []
+        self._native: list[bool] = []
+        self._before: list[bool] = []
+        self._taped: list[bool] = []
+        self._fresh: dict[int, Tensor] = {}
+        self._versions: list[tuple[Value, int]] = []
+        self.inputs = tuple(map(self._new, inputs))
+
+    # Tensors and values.
+
+    def _new(self, tensor: Any, requires: bool | None = None) -> Value:
+        known = isinstance(tensor, Tensor) and tensor._is_initialized()
+        shape, dtype, size = (), "none", 0
+        if known:
+            shape, dtype = tuple(tensor.shape), dtype_name(tensor.dtype)
+            size = tensor.size * tensor.element_size()
+        value = Value(len(self._tensors), shape, dtype, size)
+        native = known and not tensor.stop_gradient
+        self._tensors.append(tensor)
+        self._native.append(native)
+        self._before.append(native)
+        self._requires.append(native if requires is None else requires)
+        if isinstance(tensor, Tensor):
+            self._values[id(tensor)] = value
+        return value
+
+    def value_of(self, tensor: Tensor) -> Value:
+        """What a tensor stands for; a constant, where nobody has made it here."""
+        value = self._values.get(id(tensor))
+        if value is None:
+            if not tensor.stop_gradient and not tensor.is_leaf:
+                self.fail(
+                    "a tensor is used that was computed from others by no operator "
+                    "that programs know (by a PyLayer, or before the call): write it "
+                    "in tensor operations, in the function"
+                )
+            value = self._new(tensor)
+            self.constants[value] = tensor
+            self._versions.append((value, tensor._inplace_version()))
+        elif tensor.stop_gradient == self._native[value.number]:  # it was changed
+            requires = not tensor.stop_gradient
+            if requires and not tensor.is_leaf:
+                self.fail(
+                    "a tensor has the gradient of something that no operator shows, "
+                    "such as a PyLayer: write it in tensor operations"
+                )
+            self._native[value.number] = self._requires[value.number] = requires
+        return value
+
+    def tensor(self, value: Value) -> Any:
+        return self._tensors[value.number]
+
+    def requires(self, value: Value) -> bool:
+        """Whether gradients flow through it."""
+        return self._requires[value.number]
+
+    def outside(self) -> tuple[set[Value], list[Tensor]]:
+        """What depends on tensors that required gradients before, and which did."""
+        beyond = [v for v in self.constants if self._before[v.number]]
+        reached = {*beyond, *(v for v in self.inputs if self._before[v.number])}
+        for op, taped in zip(self.ops, self._taped, strict=True):
+            if taped and not reached.isdisjoint(op.inputs):
+                reached.update(v for v in op.outputs if self._requires[v.number])
+        return reached, [self.constants[v] for v in beyond]
+
+    def check_constants(self) -> None:
+        """Refuse constants that were written into after they had been used."""
+        for value, version in self._versions:
+            if self._tensors[value.number]._inplace_version() != version:
+                self.fail(
+                    "a tensor that is no argument was written into in place; give it "
+                    "as an argument and return its new value"
+                )
+
+    def fail(self, reason: str) -> Any:
+        """Give up.
+
+        Raises:
+            CaptureError: always.
+        """
+        self.failure = CaptureError(reason, _where(full=True))
+        raise self.failure
+
+    # What :mod:`..paddle_side.interception` hands over.
+
+    def operator(
+        self, name: str, call: Callable[..., Any], args: Any, kwargs: Any
+    ) -> Any:
+        with not_listening():
+            tensors = [*_tensors_in(args), *_tensors_in(kwargs.values())]
+            own = all(id(t) in self._fresh for t in tensors)
+            if (own or name in _OF_SHAPES) and name not in _DRAWING:
+                return self._constant(call(*args, **kwargs))
+            entry = TABLE.get(name)
+            if entry is None:
+                self.fail(f"the operator {name} is not in the table of programs")
+            assert entry is not None
+            try:
+                given = entry.canonical(args, kwargs)
+            except KeyError as error:
+                self.fail(f"{name} is called with an unknown argument {error}")
+            return self._run(entry, given)
+
+    def leaves(
+        self, name: str, call: Callable[..., Any], args: Any, kwargs: Any
+    ) -> Any:
+        with not_listening():
+            if all(id(t) in self._fresh for t in _tensors_in(args)):
+                return call(*args, **kwargs)
+            attribute = name.removeprefix("Tensor.")
+            self.fail(
+                f"a value leaves the program by {attribute}, for Python to compute or "
+                "decide with it: write it in tensor operations (paddle.where for if), "
+                "or compute it before and give it as an argument"
+            )
+
+    def _constant(self, result: Any) -> Any:
+        """What was made of no tensor, or of such constants."""
+        for tensor in _tensors_in([result]):
+            self._fresh[id(tensor)] = tensor
+        return result
+
+    def _run(self, entry: Operator, given: tuple[Any, ...]) -> Any:
+        args = tuple(map(self._with_values, given))
+        result = entry.run(*given)
+        many = isinstance(result, list | tuple)
+        parts = [*result] if many else [result]
+        inputs = [*values_in(args)]
+        taped = paddle.is_grad_enabled() and any(
+            self._requires[v.number] for v in self._differentiable(entry, args)
+        )
+        outputs = tuple(self._new(part, taped and _is_float(part)) for part in parts)
+        self.ops.append(Operation(entry, args, outputs, many, _where()))
+        self._taped.append(taped)
+        for argument, output in entry.writes.items():
+            self._values[id(given[argument])] = outputs[output]
+        del inputs
+        if not many or entry.shown is None or entry.shown == len(parts):
+            return result
+        return parts[0] if entry.shown == 1 else tuple(parts[: entry.shown])
+
+    def _with_values(self, arg: Any) -> Any:
+        if isinstance(arg, Tensor):
+            return self.value_of(arg)
+        if type(arg) in (list, tuple):
+            return type(arg)(map(self._with_values, arg))
+        return arg
+
+    @staticmethod
+    def _differentiable(entry: Operator, args: tuple[Any, ...]) -> list[Value]:
+        if entry.differentiable is None:
+            return [*values_in(args)]
+        return [*values_in([args[i] for i in entry.differentiable])]
+
+    # Derivatives.
+
+    def gradients(
+        self,
+        outputs: Sequence[Tensor],
+        inputs: Sequence[Tensor],
+        cotangents: Sequence[Tensor],
+        create_graph: bool,
+    ) -> list[Tensor | None]:
+        """As :func:`..paddle_side.engine.gradients`, by the rules of the table."""
+        with not_listening():
+            ends = [self.value_of(t) for t in outputs]
+            starts = [self.value_of(t) for t in inputs]
+        with grad_mode(create_graph):
+            return self._reverse(0, len(self.ops), ends, starts, cotangents)
+
+    def grad(self, name: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """``paddle.grad`` with its own arguments."""
+        given = dict(zip(_GRAD_ARGUMENTS, args, strict=False)) | kwargs
+        outputs, inputs = _listed(given["outputs"]), _listed(given["inputs"])
+        seeds = given.get("grad_outputs")
+        seeds = [None] * len(outputs) if seeds is None else _listed(seeds)
+        if given.get("no_grad_vars"):
+            self.fail("paddle.grad with no_grad_vars: detach these tensors instead")
+        seeds = [
+            paddle.ones_like(o) if seed is None else seed
+            for o, seed in zip(outputs, seeds, strict=True)
+        ]
+        create_graph = bool(given.get("create_graph"))
+        found = self.gradients(outputs, inputs, seeds, create_graph)
+        if any(grad is None for grad in found) and not given.get("allow_unused"):
+            self.fail("paddle.grad by a tensor that is not used; see allow_unused")
+        return found
+
+    def _reverse(
+        self,
+        start: int,
+        stop: int,
+        ends: Sequence[Value],
+        starts: Sequence[Value],
+        cotangents: Sequence[Tensor | None],
+    ) -> list[Tensor | None]:
+        """Gradients through the operations from start to stop."""
+        reached = {*starts}
+        active: list[tuple[Operation, list[int]]] = []
+        for i in range(start, stop):
+            op = self.ops[i]
+            if self._taped[i] and not reached.isdisjoint(op.inputs):
+                which = op.operator.differentiable
+                wanted = [
+                    k
+                    for k in (range(len(op.args)) if which is None else which)
+                    if not reached.isdisjoint(values_in([op.args[k]]))
+                ]
+                if wanted:
+                    active.append((op, wanted))
+                    reached.update(v for v in op.outputs if self.requires(v))
+        found: dict[Value, Any] = {}
+        for value, cotangent in zip(ends, cotangents, strict=True):
+            self._add(found, value, cotangent)
+        kept = {*starts}
+        for op, wanted in reversed(active):
+            given = [found.get(v) for v in op.outputs]
+            if all(g is None for g in given):
+                continue
+            for v in op.outputs:
+                if v not in kept:
+                    found.pop(v, None)
+            args = [with_values(arg, self.tensor) for arg in op.args]
+            outs = [self.tensor(v) for v in op.outputs]
+            rule = op.operator.reverse
+            if rule is not None:
+                call = Call(args, outs, given, frozenset(wanted))
+                grads = rule(call)
+            else:
+                grads = self._by_formula(op, args, given, wanted)
+            for k in wanted:
+                targets = op.args[k]
+                parts = grads[k]
+                if isinstance(targets, Value):
+                    targets, parts = [targets], [parts]
+                for value, grad in zip(targets, parts or (), strict=False):
+                    if isinstance(value, Value) and value in reached:
+                        self._add(found, value, grad)
+        return [found.get(v) for v in starts]
+
+    def _by_formula(
+        self, op: Operation, args: list[Any], given: list[Any], wanted: list[int]
+    ) -> list[Any]:
+        """Gradients of the same in operators that have rules."""
+        formula = op.operator.formula
+        if formula is None:
+            self.fail(f"the operator {op.operator.name} has no rule for its gradient")
+        assert formula is not None
+        start = len(self.ops)
+        with grad_mode(True):
+            result = formula(*args)
+        results = [*result] if isinstance(result, list | tuple) else [result]
+        with not_listening():
+            pairs = [
+                (self.value_of(r), g)
+                for r, g in zip(results, given, strict=False)
+                if g is not None and r is not None
+            ]
+            starts = [*dict.fromkeys(values_in([op.args[k] for k in wanted]))]
+        found = self._reverse(
+            start, len(self.ops), [r for r, _ in pairs], starts, [g for _, g in pairs]
+        )
+        by_value = dict(zip(starts, found, strict=True))
+        grads: list[Any] = [None] * len(args)
+        for k in wanted:
+            grads[k] = with_values(op.args[k], by_value.get)
+        return grads
+
+    def _add(self, found: dict[Value, Any], value: Value, grad: Any) -> None:
+        """Add to what was found of a value's gradient."""
+        if grad is None:
+            return
+        tensor = self.tensor(value)
+        if grad.dtype != tensor.dtype:
+            grad = paddle._C_ops.cast(grad, tensor.dtype)
+        if grad.shape != tensor.shape:
+            self.fail(f"a rule gives a gradient of {grad.shape} for {tensor.shape}")
+        before = found.get(value)
+        found[value] = grad if before is None else before + grad
+
+
+_OF_SHAPES = frozenset({"full_like", "zeros_like", "ones_like", "shape"})
+"""Operators whose result depends on shapes alone, which are part of a program."""
+
+_GRAD_ARGUMENTS = (
+    *("outputs", "inputs", "grad_outputs", "retain_graph", "create_graph"),
+    *("only_inputs", "allow_unused", "no_grad_vars"),
+)
+
+
+def _listed(tensors: Any) -> list[Any]:
+    return [*tensors] if isinstance(tensors, list | tuple) else [tensors]
+
+
+def _is_float(part: Any) -> bool:
+    return (
+        isinstance(part, Tensor)
+        and part._is_initialized()
+        and (part.is_floating_point() or part.is_complex())
+    )
+
+
+def _tensors_in(args: Any) -> list[Tensor]:
+    found = []
+    for arg in args:
+        if isinstance(arg, Tensor):
+            found.append(arg)
+        elif isinstance(arg, list | tuple):
+            found += _tensors_in(arg)
+        elif isinstance(arg, slice):
+            found += _tensors_in((arg.start, arg.stop, arg.step))
+    return found
+
+
+def _where(full: bool = False) -> str:
+    """File and line of the code that is neither Paddle's nor ours."""
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not file.startswith((_PADDLE, _OWN, "<frozen")) and "contextlib" not in file:
+            name = file if full else Path(file).name
+            return f"{name}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""

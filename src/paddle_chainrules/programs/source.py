@@ -1,0 +1,74 @@
+"""Programs as Python that runs: a line an operation, tensors let go at their last use."""
+
+from __future__ import annotations
+
+import itertools
+import linecache
+import math
+from collections.abc import Callable
+from typing import Any
+
+from .program import Program, Value
+
+_numbers = itertools.count()
+
+
+def source(program: Program) -> tuple[str, dict[str, Any]]:
+    """The text of a function of the inputs, and the names in it that are not its own."""
+    names: dict[str, Any] = {}
+    labels: dict[int, str] = {}
+
+    def named(value: Any, stem: str) -> str:
+        if id(value) not in labels:
+            label, n = stem, 1
+            while label in names:
+                n += 1
+                label = f"{stem}_{n}"
+            labels[id(value)] = label
+            names[label] = value
+        return labels[id(value)]
+
+    def text(arg: Any) -> str:
+        if isinstance(arg, Value):
+            return f"t{arg.number}"
+        if type(arg) is list:
+            return f"[{', '.join(map(text, arg))}]"
+        if type(arg) is tuple:
+            return f"({''.join(f'{text(part)}, ' for part in arg)})"
+        if type(arg) is slice:
+            return f"slice({text(arg.start)}, {text(arg.stop)}, {text(arg.step)})"
+        if type(arg) is float and not math.isfinite(arg):
+            return f"float({str(arg)!r})"
+        if arg is None or type(arg) in (int, float, bool, str):
+            return repr(arg)
+        return named(arg, f"_{type(arg).__name__.lower()}")
+
+    inputs = ", ".join(map(text, program.inputs))
+    lines = [f"def {program.name}({inputs}):"]
+    for value, tensor in program.constants.items():
+        names[f"t{value.number}"] = tensor
+    for op, gone in zip(program.ops, program.last_uses, strict=True):
+        args = [text(arg) for arg in op.args]
+        if op.operator.infix and len(args) == 2:
+            call = f"{args[0]} {op.operator.infix} {args[1]}"
+        else:
+            stem = op.operator.name.rpartition(".")[2].strip("_")
+            call = f"{named(op.operator.run, stem)}({', '.join(args)})"
+        left = ", ".join(map(text, op.outputs))
+        if op.many and len(op.outputs) == 1:
+            left += ","
+        lines.append(f"    {left} = {call}")
+        if gone:
+            lines.append(f"    del {', '.join(map(text, gone))}")
+    lines.append(f"    return [{', '.join(map(text, program.outputs))}]")
+    return "\n".join(lines) + "\n", names
+
+
+def compiled(program: Program) -> Callable[..., Any]:
+    """The function, whose lines errors show."""
+    text, names = source(program)
+    file = f"<{program.name} {next(_numbers)}>"
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    exec(compile(text, file, "exec"), names)
+    found: Callable[..., Any] = names[program.name]
+    return found

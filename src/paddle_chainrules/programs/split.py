@@ -1,0 +1,98 @@
+"""A program of values and gradients, cut in two: the way there and the way back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from .passes import program_of
+from .program import Operation, Program, Value
+
+
+@dataclass(frozen=True, eq=False)
+class There:
+    """Programs for a value first and gradients later.
+
+    Attributes:
+        forward: from inputs to outputs, and then what the way back needs.
+        count: how many outputs there are before that.
+    """
+
+    forward: Program
+    count: int
+    _rest: tuple[Operation, ...]
+    _saved: tuple[Value, ...]
+    _cotangents: tuple[Value, ...]
+    _gradients: tuple[Value | None, ...]
+    _made: dict[tuple[bool, ...], Program] = field(default_factory=dict)
+
+    def back(self, wanted: tuple[bool, ...]) -> Program:
+        """From what was kept and cotangents to the gradients that are wanted."""
+        found = self._made.get(wanted)
+        if found is None:
+            pairs = zip(self._gradients, wanted, strict=True)
+            ends = [grad for grad, flag in pairs if flag and grad is not None]
+            inputs = (*self._saved, *self._cotangents)
+            constants = self.forward.constants
+            found = program_of(self._rest, inputs, constants, ends, "reverse")
+            self._made[wanted] = found
+        return found
+
+    def has(self, wanted: tuple[bool, ...]) -> list[bool]:
+        """Of each wanted gradient whether there is one."""
+        return [
+            grad is not None
+            for grad, flag in zip(self._gradients, wanted, strict=True)
+            if flag
+        ]
+
+
+def split(
+    program: Program,
+    inputs: int,
+    outputs: int,
+    gradients: Sequence[Value | None],
+) -> There:
+    """Of a program from inputs and cotangents to outputs and gradients.
+
+    What is a view of something is not kept but made again.
+    """
+    given, cotangents = program.inputs[:inputs], program.inputs[inputs:]
+    ends = program.outputs[:outputs]
+    first, rest = _parts(program, ends)
+    made = {v: op for op in first for v in op.outputs}
+    needed = {v for op in rest for v in op.inputs} | {v for v in gradients if v}
+    needed -= {v for op in rest for v in op.outputs}
+    again: list[Operation] = []
+    while True:
+        views = [v for v in needed if v in made and made[v].operator.view]
+        if not views:
+            break
+        for v in views:
+            again.append(made[v])
+            needed.discard(v)
+            needed.update(made[v].inputs)
+    order = {v: i for i, op in enumerate(first) for v in op.outputs}
+    again = sorted(dict.fromkeys(again), key=lambda op: order[op.outputs[0]])
+    outside = {*cotangents, *program.constants}
+    saved = tuple(sorted(needed - outside, key=lambda v: v.number))
+    forward = program_of(first, given, program.constants, ends, "forward")
+    whole = Program(
+        given, program.constants, forward.ops, (*forward.outputs, *saved), "forward"
+    )
+    return There(whole, outputs, (*again, *rest), saved, cotangents, tuple(gradients))
+
+
+def _parts(
+    program: Program, ends: Sequence[Value]
+) -> tuple[list[Operation], list[Operation]]:
+    needed = {*ends}
+    first: list[Operation] = []
+    rest: list[Operation] = []
+    for op in reversed(program.ops):
+        if op.operator.random or not needed.isdisjoint(op.outputs):
+            needed.update(op.inputs)
+            first.append(op)
+        else:
+            rest.append(op)
+    return first[::-1], rest[::-1]

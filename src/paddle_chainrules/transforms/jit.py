@@ -1,0 +1,159 @@
+"""Functions of tensors as programs: captured at their first call, then run."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, ParamSpec, TypeVar
+
+from ..paddle_side.listener import listener
+from ..programs.program import Program
+from ..programs.record import CaptureError
+from .program_nodes import call
+from .programs_of import ProgramsOf
+from .tree import flatten_tree
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def jit(
+    fn: Callable[P, T], static_argnums: Sequence[int] = (), strict: bool = False
+) -> Callable[P, T]:
+    """The function as a program of Paddle's operators, one for every kind of arguments.
+
+    The first call with tensors of new dtypes and shapes captures what the function does
+    to them; later ones run that, without Python's and Paddle's layers in between. What
+    is computed of shapes, numbers and other objects of Python is part of the program;
+    so the function must depend on nothing of Python's that changes, and change nothing.
+    Tensors that it closes over are read at every call.
+
+    Derivatives inside, by this package or ``paddle.grad``, become part of the program:
+    ``jit(value_and_grad(loss))`` is one program, and so is a whole training step.
+
+    A function that can't be captured runs as it is; :func:`explain` says why.
+
+    Args:
+        fn: function of trees of tensors.
+        static_argnums: positions of arguments that are compared by value and go to fn
+            as they are. Other arguments' leaves that are no tensors are, too.
+        strict: raise an error where the function can't be captured.
+
+    Returns:
+        A function that gives the same. Results are on the caller's graph where fn's
+        are.
+
+    Raises:
+        CaptureError: from a call, where ``strict``.
+
+    Example:
+        >>> import paddle
+        >>> from paddle_chainrules import jit, value_and_grad
+        >>> step = jit(value_and_grad(lambda w, x: (w * x).sum()))
+        >>> value, grad = step(paddle.ones([2]), paddle.to_tensor([3.0, 4.0]))
+        >>> grad.tolist()
+        [3.0, 4.0]
+    """
+    return functools.wraps(fn, updated=())(Jitted(fn, static_argnums, strict))
+
+
+def make_program(
+    fn: Callable[..., Any], static_argnums: Sequence[int] = ()
+) -> Callable[..., Program]:
+    """A function that gives the program of ``fn(*args)``, to be read.
+
+    Like ``jax.make_jaxpr``. Printed, a program is a line an operator, with the place in
+    the code where it came from; ``.python()`` is the source that runs.
+
+    Raises:
+        CaptureError: from a call, where the function can't be captured.
+
+    Example:
+        >>> import paddle
+        >>> from paddle_chainrules import make_program
+        >>> program = make_program(lambda x: paddle.tanh(x) * 2.0)(paddle.ones([3]))
+        >>> [op.operator.name for op in program.ops]
+        ['tanh', 'Tensor.__mul__']
+    """
+
+    def make(*args: Any, **kwargs: Any) -> Program:
+        return Jitted(fn, static_argnums, True).program(*args, **kwargs)
+
+    return make
+
+
+def explain(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
+    """Why :func:`jit` runs ``fn(*args)`` as a program, or why it can't.
+
+    Returns:
+        A sentence, with file and line of the code in question where there is one.
+    """
+    jitted = fn if isinstance(fn, Jitted) else Jitted(fn)
+    try:
+        program = jitted.program(*args, **kwargs)
+    except CaptureError as error:
+        return str(error)
+    size = f"{len(program.ops)} operators"
+    return f"It runs as a program of {size}, {program.peak_bytes} bytes at most."
+
+
+class Jitted:
+    """What :func:`jit` returns."""
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        static_argnums: Sequence[int] = (),
+        strict: bool = False,
+    ) -> None:
+        self._fn, self._strict = fn, strict
+        self._static = frozenset(static_argnums)
+        self._made: dict[Any, ProgramsOf] = {}
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else functools.partial(self, instance)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if listener() is not None:  # part of another program
+            return self._fn(*args, **kwargs)
+        try:
+            programs, leaves, spec = self._programs(args, kwargs)
+            found, structure = call(programs, leaves, None)
+        except CaptureError:
+            if self._strict:
+                raise
+            return self._fn(*args, **kwargs)
+        return structure.unflatten(found)
+
+    def program(self, *args: Any, **kwargs: Any) -> Program:
+        """The program of one call."""
+        programs, leaves, spec = self._programs(args, kwargs)
+        return programs.program(leaves)
+
+    def _programs(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[ProgramsOf, list[Any], Any]:
+        """Those of the static arguments, and all other leaves with their structure."""
+        static: tuple[Any, ...] = ()
+        if self._static:
+            static = tuple((i, args[i]) for i in sorted(self._static) if i < len(args))
+            args = tuple(None if i in self._static else a for i, a in enumerate(args))
+        leaves, spec = flatten_tree((args, kwargs))
+        key = (static, spec)
+        try:
+            programs = self._made.get(key)
+        except TypeError as error:
+            raise CaptureError(
+                f"a static argument has no hash ({error}); give one that has"
+            ) from None
+        if programs is None:
+
+            def flat(leaves: list[Any]) -> tuple[list[Any], Any]:
+                args, kwargs = spec.unflatten(leaves)
+                args = [*args]
+                for i, value in static:
+                    args[i] = value
+                return flatten_tree(self._fn(*args, **kwargs))
+
+            programs = self._made[key] = ProgramsOf(flat)
+        return programs, leaves, spec

@@ -1,0 +1,283 @@
+"""The programs of one function, by the kinds of its arguments."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import paddle
+from paddle import Tensor
+from paddle.base import core
+
+from ..paddle_side.dtypes import casts_automatically
+from ..paddle_side.engine import is_running
+from ..paddle_side.grad_mode import grad_mode
+from ..programs.capture import PLACE, Captured, capture
+from ..programs.program import Program
+from ..programs.record import CaptureError
+from ..programs.split import There, split
+from .effects import Effects, versions
+from .recording import Recording, is_differentiable, record, records_graph
+
+BOUND = 64
+"""The most programs of a function; the one not used for longest is dropped."""
+
+Flat = Callable[[list[Any]], tuple[Sequence[Any], Any]]
+"""From leaves to leaves, and how these are nested."""
+
+
+class Value(NamedTuple):
+    """The program of a function's value."""
+
+    captured: Captured
+    structure: Any
+
+
+class Way(NamedTuple):
+    """The programs of a function's value and of the way back."""
+
+    there: There
+    captured: Captured
+    structure: Any
+    seeds: list[int]
+    """Places of the outputs that have cotangents."""
+
+
+class ProgramsOf:
+    """Programs of a function of a list of leaves, made at the first call of a kind."""
+
+    def __init__(
+        self, fn: Flat, effects: Effects | None = None, off_graph: bool = False
+    ) -> None:
+        self._fn, self._off_graph = fn, off_graph
+        self._effects = effects
+        self._structure: Any = None
+        self._made: OrderedDict[Any, Any] = OrderedDict()
+        self._lock = threading.RLock()
+
+    def value(self, leaves: Sequence[Any], key: Any = None) -> tuple[list[Any], Any]:
+        """``fn(leaves)`` off the graph.
+
+        Raises:
+            CaptureError: there is no program.
+        """
+        found: Value = self.found("value", leaves, self.value_of, key)
+        captured = found.captured
+        tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+        outputs = run(captured.program.function, tensors)
+        return captured.filled(outputs), found.structure
+
+    def record(
+        self, leaves: Sequence[Any], key: Any = None
+    ) -> tuple[list[Any], Any, ProgramRecording]:
+        """As :func:`.recording.record`: outputs, their structure, and the way back.
+
+        Raises:
+            CaptureError: there is no program.
+        """
+        found: Way = self.found("vjp", leaves, self._way, key)
+        tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+        made = run(found.there.forward.function, tensors)
+        count = found.there.count
+        outputs = found.captured.filled(made[:count])
+        recording = ProgramRecording(self.plain, leaves, outputs, found, made[count:])
+        return outputs, found.structure, recording
+
+    def found(
+        self,
+        kind: str,
+        leaves: Sequence[Any],
+        make: Callable[[Sequence[Any]], Any],
+        key: Any = None,
+    ) -> Any:
+        """What is made once for each kind of leaves.
+
+        Raises:
+            CaptureError: it could not be made.
+        """
+        try:
+            key = (kind, key, key_of(leaves))
+            found = self._made.get(key)
+        except TypeError as error:
+            raise CaptureError(
+                f"an argument can't tell programs apart ({error}); give it as a tensor "
+                "or as something that has a hash"
+            ) from None
+        if found is None:
+            found = self._make(key, leaves, make)
+        if isinstance(found, CaptureError):
+            raise found
+        return found
+
+    def _make(
+        self, key: Any, leaves: Sequence[Any], make: Callable[[Sequence[Any]], Any]
+    ) -> Any:
+        made = self._made
+        with self._lock:
+            found = made.get(key)
+            if found is None:
+                try:
+                    found = make(leaves)
+                except CaptureError as error:
+                    found = error.with_traceback(None)
+                made[key] = found
+                while len(made) > BOUND:
+                    made.popitem(last=False)
+        return found
+
+    def program(self, leaves: Sequence[Any], key: Any = None) -> Program:
+        """That of the value.
+
+        Raises:
+            CaptureError: there is no program.
+        """
+        found: Value = self.found("value", leaves, self.value_of, key)
+        return found.captured.program
+
+    def plain(self, leaves: list[Any]) -> Sequence[Any]:
+        outputs, self._structure = self._fn(leaves)
+        return outputs
+
+    def value_of(self, leaves: Sequence[Any]) -> Value:
+        grads = paddle.is_grad_enabled() and not self._off_graph
+        with grad_mode(grads):
+            check = not is_running()
+            return Value(capture(self.plain, leaves, check=check), self._structure)
+
+    def _way(self, leaves: Sequence[Any]) -> Way:
+        with grad_mode(True):
+            first = capture(self.plain, leaves, check=False)
+        places = [i for i, part in enumerate(first.outputs) if part is PLACE]
+        pairs = [
+            (i, output)
+            for i, output in zip(places, first.tensors, strict=True)
+            if is_differentiable(output)
+        ]
+        cotangents = [_seed(output) for _, output in pairs]
+        seeds, count = [i for i, _ in pairs], len(leaves)
+        structure = self._structure
+
+        def joint(every: list[Any]) -> list[Any]:
+            values, recording = record(self.plain, every[:count], self._effects)
+            given: list[Any] = [None] * len(values)
+            for place, cotangent in zip(seeds, every[count:], strict=True):
+                given[place] = cotangent
+            grads = recording.gradients(given)
+            return [*values, *(grads[i] for i in recording.differentiable)]
+
+        with grad_mode(True):
+            whole = capture(joint, [*leaves, *cotangents])
+        return Way(*_cut(whole, leaves, len(first.outputs)), structure, seeds)
+
+
+def _cut(
+    whole: Captured, leaves: Sequence[Any], outputs: int
+) -> tuple[There, Captured]:
+    """A program of values and gradients in two, and what is known of the values."""
+    head, tail = whole.outputs[:outputs], whole.outputs[outputs:]
+    number = sum(part is PLACE for part in head)
+    ends = iter(whole.program.outputs[number:])
+    grads = [next(ends) if part is PLACE else None for part in tail]
+    inputs = sum(isinstance(leaf, Tensor) for leaf in leaves)
+    there = split(whole.program, inputs, number, grads)
+    return there, whole._replace(outputs=head)
+
+
+class ProgramRecording(Recording):
+    """The way back of one call, by a program."""
+
+    def __init__(
+        self,
+        fn: Callable[[list[Any]], Sequence[Any]],
+        leaves: Sequence[Any],
+        outputs: Sequence[Any],
+        way: Way,
+        saved: Sequence[Tensor],
+    ) -> None:
+        self.leaves = leaves
+        self.differentiable = [
+            i for i, leaf in enumerate(leaves) if is_differentiable(leaf)
+        ]
+        self.connected = False
+        self._fn, self._outputs = fn, outputs
+        self._way, self._saved = way, saved
+        self._versions = versions(saved)
+        self._sparse = False
+        self._tape: Recording | None = None
+
+    @property
+    def nodes(self) -> int:
+        return len(self._way.there.forward.ops)
+
+    def _is_recorded(self, output: Tensor) -> bool:
+        return True
+
+    def _divided(
+        self, outputs: list[Tensor], seeds: list[Tensor], wanted: Sequence[int]
+    ) -> Sequence[Tensor | None]:
+        if versions(self._saved) != self._versions:
+            raise RuntimeError(
+                "a result, a parameter or the argument has been modified by an inplace "
+                "operation since the forward of this pullback, which needs it as it "
+                "was; take the gradient before the update, or update copies"
+            )
+        given = {id(o): seed for o, seed in zip(outputs, seeds, strict=True)}
+        every = [self._outputs[i] for i in self._way.seeds]
+        cotangents = [
+            given[id(o)] if id(o) in given else paddle.zeros_like(o) for o in every
+        ]
+        if records_graph(cotangents):
+            return self._on_tape(cotangents, wanted)
+        flags = {*wanted}
+        asked = tuple(i in flags for i in self.differentiable)
+        program = self._way.there.back(asked)
+        found = iter(run(program.function, [*self._saved, *cotangents]))
+        return [next(found) if has else None for has in self._way.there.has(asked)]
+
+    def _on_tape(
+        self, cotangents: list[Tensor], wanted: Sequence[int]
+    ) -> Sequence[Tensor | None]:
+        """Where gradients are to be differentiated once more."""
+        if self._tape is None:
+            _, self._tape = record(self._fn, self.leaves, create_graph=True)
+        given: list[Any] = [None] * len(self._outputs)
+        for place, cotangent in zip(self._way.seeds, cotangents, strict=True):
+            given[place] = cotangent
+        grads = self._tape.gradients(given, {*wanted})
+        return [grads[i] for i in wanted]
+
+
+def run(function: Callable[..., Any], tensors: Sequence[Tensor]) -> list[Tensor]:
+    """A program's function, which records no graph."""
+    if not core._has_grad():
+        return function(*tensors)
+    try:
+        core._set_has_grad(False)
+        return function(*tensors)
+    finally:
+        core._set_has_grad(True)
+
+
+def _seed(output: Tensor) -> Tensor:
+    """A cotangent like an output, of numbers that are not all the same."""
+    with grad_mode(False):
+        ramp = paddle.linspace(0.5, 1.5, output.size, "float32")
+        return ramp.reshape(output.shape).astype(output.dtype)
+
+
+def key_of(leaves: Sequence[Any]) -> tuple[Any, ...]:
+    """What a program depends on: dtypes and shapes, and what is no tensor, by value.
+
+    Raises:
+        TypeError: something that has no hash.
+    """
+    row: list[Any] = []
+    for leaf in leaves:
+        if isinstance(leaf, Tensor):
+            row.append(leaf.dtype)
+            row += leaf.shape
+        else:
+            row += (type(leaf), leaf)
+    return casts_automatically(), *row
