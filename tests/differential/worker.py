@@ -17,11 +17,14 @@ os.dup2(2, 1)  # what Paddle prints
 
 import paddle  # noqa: E402
 
+from . import programs  # noqa: E402
 from .tables import TABLES  # noqa: E402
 
 
 def main() -> None:
     paddle.set_default_dtype("float64")
+    if "PROGRAMS" in os.environ:
+        programs.install()
     for line in sys.stdin:
         table, name = json.loads(line)
         paddle.seed(0)

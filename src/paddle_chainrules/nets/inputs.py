@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -41,6 +42,13 @@ class Inputs:
         self._start = len(given)
         self._middle = self._start + len(arg_leaves)
         self.leaves = [*given, *arg_leaves, *kwarg_leaves]
+
+    def without_leaves(self) -> Inputs:
+        """How the leaves are nested, and no tensor."""
+        found = copy.copy(self)
+        found.leaves = []
+        vars(found).pop("_whole", None)
+        return found
 
     def with_leaves(self, leaves: Sequence[Any]) -> tuple[dict[str, Any], Any, Any]:
         """Parameters as a dict, arguments and keyword arguments, of other leaves."""

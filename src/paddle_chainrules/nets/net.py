@@ -37,6 +37,7 @@ from .state_dicts import names_in
 
 if TYPE_CHECKING:
     from .chain import Chain
+    from .programs import NetPrograms
 
 
 class Net(abc.ABC):
@@ -111,6 +112,10 @@ class Net(abc.ABC):
         if effects.asks:
             return self._recorded(params, args, kwargs, constants)[0]
         inputs = Inputs(self.spec, params, args, kwargs)
+        if self._programs is not None and (
+            found := self._programs.forward(inputs, constants)
+        ):
+            return found[0]
         leaves = given = inputs.leaves
         copies = effects.copies
         if copies:
@@ -162,6 +167,9 @@ class Net(abc.ABC):
             if constants:
                 held += flatten_tree(constants)[0]
             return out_spec.unflatten(unaliased(outputs, held))
+
+    _programs: NetPrograms | None = None
+    """Where calls are to be programs."""
 
     _derives = False
     """Whether it holds what was computed from parameters."""
@@ -218,6 +226,13 @@ class Net(abc.ABC):
         With ``has_aux`` what the formula gives beside the output is the third.
         """
         inputs = Inputs(self.spec, params, args, kwargs)
+        if self._programs is not None and (
+            found := self._programs.record(inputs, constants)
+        ):
+            value, aux, out_spec, way = found
+            specs = (inputs.order, inputs.args_spec, inputs.kwargs_spec, out_spec)
+            pullback = RecordedPullback(way, self.spec, *specs)
+            return (value, pullback, aux) if has_aux else (value, pullback)
         out_spec, aux = inputs.args_spec, None
 
         def flat(stand_ins: list[Any]) -> list[Any]:

@@ -19,6 +19,7 @@ from .chain import Chain, chain_of
 from .description import Description
 from .net import Net
 from .params import P, Params, ParamSpec
+from .programs import NetPrograms
 from .pullback import NetPullback
 from .selection import Wrt, items_of, selected
 from .shell import copied, derives, keywords_of
@@ -30,7 +31,7 @@ RESERVED = frozenset({"buffers", "seed"})
 
 
 def stateless(
-    layer: paddle.nn.Layer, frozen: Wrt = ()
+    layer: paddle.nn.Layer, frozen: Wrt = (), jit: bool = False
 ) -> tuple[StatelessLayer, dict[str, Tensor], dict[str, Tensor]]:
     """``(net, params, buffers)``: the layer as a pure function of its parameters.
 
@@ -44,6 +45,8 @@ def stateless(
         layer: any layer.
         frozen: parameters not to train, by name, pattern such as ``"encoder.*"`` or
             predicate of names, or several of these; they join the buffers.
+        jit: whether calls become programs, as :func:`.jit` makes them, where they can.
+            The layer's forward must then depend on nothing of Python's that changes.
 
     Returns:
         net: a :class:`StatelessLayer`.
@@ -64,7 +67,7 @@ def stateless(
         >>> net.forward(params, paddle.ones([4, 3])).shape
         paddle.Size([4, 2])
     """
-    net = StatelessLayer(layer, frozen)
+    net = StatelessLayer(layer, frozen, jit)
     named = dict(layer.named_parameters())
     params = {name: named[name].detach().clone() for name in net.spec.names}
     return net, params, {name: value.clone() for name, value in net.buffers.items()}
@@ -88,7 +91,9 @@ class StatelessLayer(Net):
     cache, a counter) is put back after every call.
     """
 
-    def __init__(self, layer: paddle.nn.Layer, frozen: Wrt = ()) -> None:
+    def __init__(
+        self, layer: paddle.nn.Layer, frozen: Wrt = (), jit: bool = False
+    ) -> None:
         if not isinstance(layer, paddle.nn.Layer):
             raise TypeError(
                 "stateless needs a paddle.nn.Layer instance, got "
@@ -110,6 +115,7 @@ class StatelessLayer(Net):
         self._aliases = aliases(layer, params, buffers)
         self._originals = {n: node_of(p) for n, p in params.items()}
         self._derives = derives(layer)
+        self._jit = jit
         self._adopt(copied(layer, {**params, **buffers}))
         self._ambiguous = keywords_of(layer.forward) & RESERVED
 
@@ -119,6 +125,7 @@ class StatelessLayer(Net):
         self._shells = Shells(layer)
         self._chain = None if self._buffers else chain_of(layer, self._spec)
         self._calls = Effects(check_beyond=self._refuse_originals)
+        self._programs = NetPrograms(self) if self._jit else None
 
     def _refuse_originals(self, beyond: set[int]) -> None:
         """Refuse results that depend on the layer's own parameters.
@@ -147,7 +154,7 @@ class StatelessLayer(Net):
                 "parameters, and no call has shown yet that forward computes them "
                 "anew; call the net once before it is pickled"
             )
-        kept = ("_spec", "_buffers", "_frozen", "_aliases", "_ambiguous")
+        kept = ("_spec", "_buffers", "_frozen", "_aliases", "_ambiguous", "_jit")
         with self._shells.marked() as layer:
             return _restored, (pickle.dumps(layer), {n: vars(self)[n] for n in kept})
 

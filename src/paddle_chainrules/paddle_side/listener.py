@@ -45,6 +45,22 @@ def listener() -> Listener | None:
     return found
 
 
+def is_plain() -> bool:
+    """Whether functions of this thread are to be called, and not their programs."""
+    return listener() is not None or getattr(local, "plain", False)
+
+
+@contextmanager
+def plain() -> Iterator[None]:
+    """Have functions called, and not their programs."""
+    before = getattr(local, "plain", False)
+    try:
+        local.plain = True
+        yield
+    finally:
+        local.plain = before
+
+
 @contextmanager
 def not_listening() -> Iterator[None]:
     """Let the calls of this thread pass."""

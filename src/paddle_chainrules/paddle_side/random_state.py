@@ -84,6 +84,12 @@ def random_state() -> Any:
     return found
 
 
+def put_back(state: Any) -> None:
+    """Have the generators at a :func:`random_state` again."""
+    with _turn:
+        _restore(state)
+
+
 def _restore(state: Any) -> None:
     for device, generators in state:
         paddle.set_rng_state(generators, device)

@@ -12,6 +12,7 @@ from paddle import Tensor
 from ..paddle_side.dtypes import casts_automatically
 from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.interception import listening
+from ..paddle_side.listener import plain
 from ..paddle_side.random_state import drawing_from, random_state
 from ..paddle_side.watch import unwatched
 from .passes import program_of
@@ -118,7 +119,7 @@ def _check(
     other = [next(others) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
     draws = any(op.operator.random for op in program.ops)
     state = random_state() if draws else None
-    with drawing_from(state):
+    with drawing_from(state), plain():
         native = [o for o in fn([*map(stand_in, other)]) if isinstance(o, Tensor)]
     with drawing_from(state), grad_mode(False):
         found = program(*moved)

@@ -105,6 +105,11 @@ class Program:
         return found
 
     @cached_property
+    def draws(self) -> bool:
+        """Whether it draws random numbers."""
+        return any(op.operator.random for op in self.ops)
+
+    @cached_property
     def function(self) -> Callable[..., list[Tensor]]:
         """The compiled source."""
         from .source import compiled

@@ -64,6 +64,8 @@ class Record:
 
     def _new(self, tensor: Any, requires: bool | None = None) -> Value:
         known = isinstance(tensor, Tensor) and tensor._is_initialized()
+        if known and tensor.is_complex():
+            self.fail("it computes with complex numbers, which programs have not yet")
         shape, dtype, size = (), "none", 0
         if known:
             shape, dtype = tuple(tensor.shape), dtype_name(tensor.dtype)
@@ -179,16 +181,16 @@ class Record:
         result = entry.run(*given)
         many = isinstance(result, list | tuple)
         parts = [*result] if many else [result]
-        inputs = [*values_in(args)]
-        taped = paddle.is_grad_enabled() and any(
-            self._requires[v.number] for v in self._differentiable(entry, args)
+        taped = (
+            paddle.is_grad_enabled()
+            and entry.differentiable != ()
+            and any(self._requires[v.number] for v in values_in(args))
         )
         outputs = tuple(self._new(part, taped and _is_float(part)) for part in parts)
         self.ops.append(Operation(entry, args, outputs, many, _where()))
         self._taped.append(taped)
         for argument, output in entry.writes.items():
             self._values[id(given[argument])] = outputs[output]
-        del inputs
         if not many or entry.shown is None or entry.shown == len(parts):
             return result
         return parts[0] if entry.shown == 1 else tuple(parts[: entry.shown])
@@ -199,12 +201,6 @@ class Record:
         if type(arg) in (list, tuple):
             return type(arg)(map(self._with_values, arg))
         return arg
-
-    @staticmethod
-    def _differentiable(entry: Operator, args: tuple[Any, ...]) -> list[Value]:
-        if entry.differentiable is None:
-            return [*values_in(args)]
-        return [*values_in([args[i] for i in entry.differentiable])]
 
     # Derivatives.
 
@@ -254,11 +250,11 @@ class Record:
         for i in range(start, stop):
             op = self.ops[i]
             if self._taped[i] and not reached.isdisjoint(op.inputs):
-                which = op.operator.differentiable
                 wanted = [
                     k
-                    for k in (range(len(op.args)) if which is None else which)
-                    if not reached.isdisjoint(values_in([op.args[k]]))
+                    for k, arg in enumerate(op.args)
+                    if k not in op.operator.shapes
+                    if not reached.isdisjoint(values_in([arg]))
                 ]
                 if wanted:
                     active.append((op, wanted))
@@ -271,17 +267,20 @@ class Record:
             given = [found.get(v) for v in op.outputs]
             if all(g is None for g in given):
                 continue
+            self._check_rule(op, wanted)
             for v in op.outputs:
                 if v not in kept:
                     found.pop(v, None)
             args = [with_values(arg, self.tensor) for arg in op.args]
             outs = [self.tensor(v) for v in op.outputs]
             rule = op.operator.reverse
-            if rule is not None:
-                call = Call(args, outs, given, frozenset(wanted))
-                grads = rule(call)
-            else:
-                grads = self._by_formula(op, args, given, wanted)
+            try:
+                if rule is not None:
+                    grads = rule(Call(args, outs, given, frozenset(wanted)))
+                else:
+                    grads = self._by_formula(op, args, given, wanted)
+            except NotImplementedError as error:
+                self.fail(f"no rule for {error} ({op.operator.name})")
             for k in wanted:
                 targets = op.args[k]
                 parts = grads[k]
@@ -291,6 +290,16 @@ class Record:
                     if isinstance(value, Value) and value in reached:
                         self._add(found, value, grad)
         return [found.get(v) for v in starts]
+
+    def _check_rule(self, op: Operation, wanted: list[int]) -> None:
+        entry = op.operator
+        if entry.differentiable is not None:
+            for k in wanted:
+                if k not in entry.differentiable:
+                    self.fail(
+                        f"the operator {entry.name} has no rule for its gradient by "
+                        f"{entry.arguments[k]}"
+                    )
 
     def _by_formula(
         self, op: Operation, args: list[Any], given: list[Any], wanted: list[int]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import itertools
 import linecache
 import math
@@ -53,6 +54,8 @@ def source(program: Program) -> tuple[str, dict[str, Any]]:
             call = f"{args[0]} {op.operator.infix} {args[1]}"
         else:
             stem = op.operator.name.rpartition(".")[2].strip("_")
+            if stem in vars(builtins):
+                stem += "_"
             call = f"{named(op.operator.run, stem)}({', '.join(args)})"
         left = ", ".join(map(text, op.outputs))
         if op.many and len(op.outputs) == 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from .passes import program_of
 from .program import Operation, Program, Value
@@ -24,27 +25,36 @@ class There:
     _saved: tuple[Value, ...]
     _cotangents: tuple[Value, ...]
     _gradients: tuple[Value | None, ...]
-    _made: dict[tuple[bool, ...], Program] = field(default_factory=dict)
+    _made: dict[Any, tuple[Program, list[bool]]] = field(default_factory=dict)
 
-    def back(self, wanted: tuple[bool, ...]) -> Program:
-        """From what was kept and cotangents to the gradients that are wanted."""
-        found = self._made.get(wanted)
+    def back(
+        self, wanted: tuple[bool, ...], given: tuple[bool, ...]
+    ) -> tuple[Program, list[bool]]:
+        """From what was kept and cotangents to the gradients that are wanted.
+
+        Args:
+            wanted: of each gradient whether it is.
+            given: of each cotangent whether it is more than zeros.
+
+        Returns:
+            The program; and of each wanted gradient whether the program gives it, which
+            it does where it depends on a given cotangent.
+        """
+        found = self._made.get((wanted, given))
         if found is None:
+            reached = {v for v, g in zip(self._cotangents, given, strict=True) if g}
+            for op in self._rest:
+                if not reached.isdisjoint(op.inputs):
+                    reached.update(op.outputs)
             pairs = zip(self._gradients, wanted, strict=True)
-            ends = [grad for grad, flag in pairs if flag and grad is not None]
+            each = [grad for grad, flag in pairs if flag]
+            has = [grad is not None and grad in reached for grad in each]
+            ends = [g for g, there in zip(each, has, strict=True) if there and g]
             inputs = (*self._saved, *self._cotangents)
             constants = self.forward.constants
-            found = program_of(self._rest, inputs, constants, ends, "reverse")
-            self._made[wanted] = found
+            program = program_of(self._rest, inputs, constants, ends, "reverse")
+            found = self._made[wanted, given] = program, has
         return found
-
-    def has(self, wanted: tuple[bool, ...]) -> list[bool]:
-        """Of each wanted gradient whether there is one."""
-        return [
-            grad is not None
-            for grad, flag in zip(self._gradients, wanted, strict=True)
-            if flag
-        ]
 
 
 def split(

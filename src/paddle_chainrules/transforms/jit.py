@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, ParamSpec, TypeVar
 
-from ..paddle_side.listener import listener
+from ..paddle_side.listener import is_plain
 from ..programs.program import Program
 from ..programs.record import CaptureError
 from .program_nodes import call
@@ -114,7 +114,7 @@ class Jitted:
         return self if instance is None else functools.partial(self, instance)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if listener() is not None:  # part of another program
+        if is_plain():  # part of another program
             return self._fn(*args, **kwargs)
         try:
             programs, leaves, spec = self._programs(args, kwargs)

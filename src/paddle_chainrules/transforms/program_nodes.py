@@ -11,30 +11,39 @@ from paddle.autograd import PyLayer
 
 from ..paddle_side.engine import gradients, is_running
 from ..paddle_side.grad_mode import grad_mode
+from ..paddle_side.listener import listener
+from ..paddle_side.watch import ask_for, recordings
 from ..programs.capture import PLACE, Captured, capture
+from ..programs.record import CaptureError
 from ..programs.split import There, split
 from .effects import versions
 from .programs_of import ProgramsOf, Value, run
+from .recording import record
 
 
-def call(programs: ProgramsOf, leaves: Sequence[Any], key: Any) -> tuple[list[Any], Any]:
+def call(
+    programs: ProgramsOf, leaves: Sequence[Any], key: Any, ahead: bool = True
+) -> tuple[list[Any], Any]:
     """``fn(leaves)`` and its structure, on the caller's graph where fn's results are.
+
+    Args:
+        ahead: whether to see to it that gradients can be differentiated, where that is
+            known to come.
 
     Raises:
         CaptureError: there is no program.
     """
-    flags: Any = None
-    if paddle.is_grad_enabled():
-        flags = [leaf.stop_gradient for leaf in leaves if isinstance(leaf, Tensor)]
-        flags = tuple(flags)
+    flags = _flags(leaves) if paddle.is_grad_enabled() else None
     found: Value = programs.found("value", leaves, programs.value_of, (key, flags))
     captured = found.captured
     if flags is None or True not in captured.requires:
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
-        return captured.filled(run(captured.program.function, tensors)), found.structure
+        return captured.filled(run(captured.program, tensors)), found.structure
     node: Node = programs.found(
         "node", leaves, lambda leaves: node_of(programs, leaves, captured), (key, flags)
     )
+    if ahead and any(watch.deep for watch in recordings()):
+        _look_ahead(node, leaves, captured)
     inputs = [leaves[i] for i in node.wanted] + captured.beyond
     outputs = [*captured.tensors]
     on_graph = _Node.apply(_Call(node, leaves, outputs, inputs), _packed(inputs))
@@ -42,6 +51,31 @@ def call(programs: ProgramsOf, leaves: Sequence[Any], key: Any) -> tuple[list[An
     for i, output in zip(node.places, on_graph, strict=True):
         outputs[i] = output
     return captured.filled(outputs), found.structure
+
+
+def _look_ahead(node: Node, leaves: Sequence[Any], captured: Captured) -> None:
+    """See to it that the gradients of a program can be differentiated.
+
+    Raises:
+        CaptureError: they can't.
+    """
+    if node.draws:
+        raise CaptureError(NO_MORE)
+    cotangents = [captured.tensors[i].detach() for i in node.places]
+    for cotangent in cotangents:
+        cotangent.stop_gradient = False
+    every = [*leaves, *cotangents]
+    of, key = node.reverse, (None, _flags(every))
+    found: Value = of.found("value", every, of.value_of, key)
+    if True in found.captured.requires:
+        of.found("node", every, lambda every: node_of(of, every, found.captured), key)
+
+
+NO_MORE = "it draws random numbers, which a second derivative would draw anew"
+
+
+def _flags(leaves: Sequence[Any]) -> tuple[bool, ...]:
+    return tuple(leaf.stop_gradient for leaf in leaves if isinstance(leaf, Tensor))
 
 
 class Node(NamedTuple):
@@ -56,6 +90,10 @@ class Node(NamedTuple):
     """From leaves and cotangents to gradients."""
     flags: tuple[bool, ...]
 
+    @property
+    def draws(self) -> bool:
+        return self.there.forward.draws
+
 
 def node_of(programs: ProgramsOf, leaves: Sequence[Any], captured: Captured) -> Node:
     """Captured with gradients by all that requires them."""
@@ -67,13 +105,20 @@ def node_of(programs: ProgramsOf, leaves: Sequence[Any], captured: Captured) -> 
     ]
     beyond, count = captured.beyond, len(leaves)
 
+    def asking(leaves: list[Any]) -> Sequence[Any]:
+        ask_for(beyond)
+        return programs.plain(leaves)
+
     def both(every: list[Any], create_graph: bool) -> tuple[list[Any], list[Any]]:
+        given = every[:count], every[count:]
         with grad_mode(True):
-            values = [*programs.plain(every[:count])]
+            if listener() is None:
+                return _on_tape(asking, *given, places, wanted, beyond)
+            values = [*programs.plain(given[0])]
             tensors = [v for v in values if isinstance(v, Tensor)]
             ends = [tensors[i] for i in places]
-            starts = [every[i] for i in wanted] + beyond
-            return values, gradients(ends, starts, every[count:], create_graph)
+            starts = [given[0][i] for i in wanted] + beyond
+            return values, gradients(ends, starts, given[1], create_graph)
 
     def joint(every: list[Any]) -> list[Any]:
         values, grads = both(every, False)
@@ -92,6 +137,25 @@ def node_of(programs: ProgramsOf, leaves: Sequence[Any], captured: Captured) -> 
     inputs = sum(isinstance(leaf, Tensor) for leaf in leaves)
     there = split(whole.program, inputs, number, grads)
     return Node(there, places, wanted, ProgramsOf(reverse), (True,) * len(grads))
+
+
+def _on_tape(
+    fn: Any,
+    leaves: list[Any],
+    cotangents: list[Tensor],
+    places: list[int],
+    wanted: list[int],
+    beyond: list[Tensor],
+) -> tuple[list[Any], list[Any]]:
+    """The same by the graph that Paddle records, to compare with."""
+    values, recording = record(fn, leaves)
+    tensors = [i for i, value in enumerate(values) if isinstance(value, Tensor)]
+    ends = [recording.outputs[tensors[i]] for i in places]
+    found = gradients(ends, recording.inputs, cotangents, False)
+    by_leaf = dict(zip(recording.differentiable, found, strict=False))
+    by_id = {id(t): g for t, g in zip(recording.inputs, found, strict=True)}
+    grads = [by_leaf[i] for i in wanted] + [by_id.get(id(t)) for t in beyond]
+    return values, grads
 
 
 class _Call(NamedTuple):
@@ -118,7 +182,7 @@ class _Node(PyLayer):  # type: ignore[misc]
     def forward(ctx: Any, call: _Call, *_: Tensor) -> Any:
         there = call.node.there
         tensors = [leaf for leaf in call.leaves if isinstance(leaf, Tensor)]
-        made = run(there.forward.function, tensors)
+        made = run(there.forward, tensors)
         call.outputs[:] = made[: there.count]
         ctx.call, ctx.kept = call, made[there.count :]
         ctx.versions = versions(ctx.kept)
@@ -128,7 +192,16 @@ class _Node(PyLayer):  # type: ignore[misc]
     def backward(ctx: Any, *cotangents: Tensor) -> Tensor:
         node, inputs = ctx.call.node, ctx.call.inputs
         if paddle.is_grad_enabled():
-            grads, _ = call(node.reverse, [*ctx.call.leaves, *cotangents], None)
+            every = [*ctx.call.leaves, *cotangents]
+            try:
+                if node.draws:
+                    raise CaptureError(NO_MORE)
+                grads, _ = call(node.reverse, every, None, ahead=False)
+            except CaptureError as error:
+                raise NotImplementedError(
+                    f"the gradients of a program can't be differentiated once more "
+                    f"({error}); call the function without jit"
+                ) from error
         else:
             if versions(ctx.kept) != ctx.versions:
                 raise RuntimeError(
@@ -137,9 +210,8 @@ class _Node(PyLayer):  # type: ignore[misc]
                     "it as it was; take the gradient before the update, or update "
                     "copies"
                 )
-            back = node.there.back(node.flags).function
+            back, has = node.there.back(node.flags, (True,) * len(cotangents))
             found = iter(run(back, [*ctx.kept, *cotangents]))
-            has = node.there.has(node.flags)
             grads = [next(found) if there else None for there in has]
         return _packed(
             [

@@ -14,6 +14,7 @@ from paddle.base import core
 from ..paddle_side.dtypes import casts_automatically
 from ..paddle_side.engine import is_running
 from ..paddle_side.grad_mode import grad_mode
+from ..paddle_side.random_state import in_turn, put_back, random_state
 from ..programs.capture import PLACE, Captured, capture
 from ..programs.program import Program
 from ..programs.record import CaptureError
@@ -34,6 +35,10 @@ class Value(NamedTuple):
     captured: Captured
     structure: Any
 
+    @property
+    def draws(self) -> bool:
+        return self.captured.program.draws
+
 
 class Way(NamedTuple):
     """The programs of a function's value and of the way back."""
@@ -43,6 +48,10 @@ class Way(NamedTuple):
     structure: Any
     seeds: list[int]
     """Places of the outputs that have cotangents."""
+
+    @property
+    def draws(self) -> bool:
+        return self.there.forward.draws
 
 
 class ProgramsOf:
@@ -66,7 +75,7 @@ class ProgramsOf:
         found: Value = self.found("value", leaves, self.value_of, key)
         captured = found.captured
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
-        outputs = run(captured.program.function, tensors)
+        outputs = run(captured.program, tensors)
         return captured.filled(outputs), found.structure
 
     def record(
@@ -79,7 +88,7 @@ class ProgramsOf:
         """
         found: Way = self.found("vjp", leaves, self._way, key)
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
-        made = run(found.there.forward.function, tensors)
+        made = run(found.there.forward, tensors)
         count = found.there.count
         outputs = found.captured.filled(made[:count])
         recording = ProgramRecording(self.plain, leaves, outputs, found, made[count:])
@@ -118,10 +127,13 @@ class ProgramsOf:
         with self._lock:
             found = made.get(key)
             if found is None:
+                state = random_state()
                 try:
                     found = make(leaves)
                 except CaptureError as error:
                     found = error.with_traceback(None)
+                if isinstance(found, CaptureError) or found.draws:
+                    put_back(state)
                 made[key] = found
                 while len(made) > BOUND:
                     made.popitem(last=False)
@@ -148,12 +160,14 @@ class ProgramsOf:
 
     def _way(self, leaves: Sequence[Any]) -> Way:
         with grad_mode(True):
-            first = capture(self.plain, leaves, check=False)
+            first = capture(self.plain, [*map(_required, leaves)], check=False)
         places = [i for i, part in enumerate(first.outputs) if part is PLACE]
         pairs = [
-            (i, output)
-            for i, output in zip(places, first.tensors, strict=True)
-            if is_differentiable(output)
+            (place, output)
+            for place, output, on in zip(
+                places, first.tensors, first.requires, strict=True
+            )
+            if on and is_differentiable(output)
         ]
         cotangents = [_seed(output) for _, output in pairs]
         seeds, count = [i for i, _ in pairs], len(leaves)
@@ -197,9 +211,9 @@ class ProgramRecording(Recording):
         saved: Sequence[Tensor],
     ) -> None:
         self.leaves = leaves
-        self.differentiable = [
-            i for i, leaf in enumerate(leaves) if is_differentiable(leaf)
-        ]
+        self._every = leaves
+        self._places = [i for i, leaf in enumerate(leaves) if is_differentiable(leaf)]
+        self.differentiable = self._places
         self.connected = False
         self._fn, self._outputs = fn, outputs
         self._way, self._saved = way, saved
@@ -211,8 +225,13 @@ class ProgramRecording(Recording):
     def nodes(self) -> int:
         return len(self._way.there.forward.ops)
 
+    def keep(self, leaves: int, outputs: int) -> None:
+        """Count so many leaves and outputs alone, the first ones."""
+        self.leaves, self._outputs = self.leaves[:leaves], self._outputs[:outputs]
+        self.differentiable = [i for i in self._places if i < leaves]
+
     def _is_recorded(self, output: Tensor) -> bool:
-        return True
+        return any(output is self._outputs[i] for i in self._way.seeds)
 
     def _divided(
         self, outputs: list[Tensor], seeds: list[Tensor], wanted: Sequence[int]
@@ -225,32 +244,42 @@ class ProgramRecording(Recording):
             )
         given = {id(o): seed for o, seed in zip(outputs, seeds, strict=True)}
         every = [self._outputs[i] for i in self._way.seeds]
-        cotangents = [
-            given[id(o)] if id(o) in given else paddle.zeros_like(o) for o in every
-        ]
+        there = tuple(id(o) in given for o in every)
+        cotangents = [given[id(o)] if id(o) in given else None for o in every]
         if records_graph(cotangents):
             return self._on_tape(cotangents, wanted)
         flags = {*wanted}
-        asked = tuple(i in flags for i in self.differentiable)
-        program = self._way.there.back(asked)
-        found = iter(run(program.function, [*self._saved, *cotangents]))
-        return [next(found) if has else None for has in self._way.there.has(asked)]
+        asked = tuple(i in flags for i in self._places)
+        program, has = self._way.there.back(asked, there)
+        full = [
+            paddle.zeros_like(o) if c is None else c
+            for o, c in zip(every, cotangents, strict=True)
+        ]
+        found = iter(run(program, [*self._saved, *full]))
+        return [next(found) if flag else None for flag in has]
 
     def _on_tape(
-        self, cotangents: list[Tensor], wanted: Sequence[int]
+        self, cotangents: list[Tensor | None], wanted: Sequence[int]
     ) -> Sequence[Tensor | None]:
         """Where gradients are to be differentiated once more."""
         if self._tape is None:
-            _, self._tape = record(self._fn, self.leaves, create_graph=True)
-        given: list[Any] = [None] * len(self._outputs)
+            _, self._tape = record(self._fn, self._every, create_graph=True)
+        given: list[Any] = [None] * len(self._way.captured.outputs)
         for place, cotangent in zip(self._way.seeds, cotangents, strict=True):
             given[place] = cotangent
         grads = self._tape.gradients(given, {*wanted})
         return [grads[i] for i in wanted]
 
 
-def run(function: Callable[..., Any], tensors: Sequence[Tensor]) -> list[Tensor]:
-    """A program's function, which records no graph."""
+def run(program: Program, tensors: Sequence[Tensor]) -> list[Tensor]:
+    """What a program gives, without a graph."""
+    if program.draws:
+        with in_turn():
+            return _run(program.function, tensors)
+    return _run(program.function, tensors)
+
+
+def _run(function: Callable[..., Any], tensors: Sequence[Tensor]) -> list[Tensor]:
     if not core._has_grad():
         return function(*tensors)
     try:
@@ -258,6 +287,15 @@ def run(function: Callable[..., Any], tensors: Sequence[Tensor]) -> list[Tensor]
         return function(*tensors)
     finally:
         core._set_has_grad(True)
+
+
+def _required(leaf: Any) -> Any:
+    """On the memory of a leaf, one that requires gradients where there can be any."""
+    if not is_differentiable(leaf):
+        return leaf
+    found = leaf.detach()
+    found.stop_gradient = False
+    return found
 
 
 def _seed(output: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from typing import Any
 
 import paddle
 
+from ..listener import listener
 from ..places import Pair, Places, lock, stand, standing
 from ..watch import Context, Watch, recordings
 from .table import DEEP_METHODS, DEEP_RULES, FUNCTIONS, IN_PLACE, METHODS, RULES, Rule
@@ -22,12 +23,18 @@ _deep: set[Watch] = set()
 """The recordings under way with nested derivatives."""
 
 
-def _through(rule: Rule, operator: Any) -> Callable[..., Any]:
-    """The operator as it is called while a recording is under way somewhere."""
+def _through(rule: Rule, operator: Any, always: bool = False) -> Callable[..., Any]:
+    """The operator as it is called while a recording is under way somewhere.
+
+    Args:
+        always: whether it is the same for who listens to operators.
+    """
 
     def call(*args: Any, **kwargs: Any) -> Any:
         stack = recordings()
         if not stack or not paddle.is_grad_enabled():
+            if always and listener() is not None:
+                return rule(operator, Context(stack), *args, **kwargs)
             return operator(*args, **kwargs)
         return rule(operator, Context(stack), *args, **kwargs)
 
@@ -46,7 +53,7 @@ def _pairs(rules: Mapping[str, Rule], owner: Any) -> dict[str, Pair]:
 @cache
 def _places() -> Places:
     functions = {
-        function.__name__: (function, wraps(function)(_through(rule, function)))
+        function.__name__: (function, wraps(function)(_through(rule, function, True)))
         for function, rule in FUNCTIONS.items()
     }
     return Places(_pairs({**RULES, **IN_PLACE}, vars(paddle._C_ops)) | functions)

@@ -17,10 +17,10 @@ for name in ("radd", "rsub", "rmul", "rtruediv", "pow", "rpow"):
 for name in ("add", "subtract", "divide", "maximum", "minimum"):
     define(name)
 define("multiply", "x y")
-define("scale", defaults={"scale": 1.0, "bias": 0.0, "bias_after_scale": True})
-define("pow")
+define("scale", differentiable=(0,), defaults={"scale": 1.0, "bias": 0.0, "bias_after_scale": True})
+define("pow", differentiable=(0,))
 define("elementwise_pow")
-define("add_grad", "x y out_grad axis", differentiable=(2,))
+define("add_grad", "x y out_grad axis", differentiable=(2,), shapes=(0, 1))
 define("divide_grad")
 define("pow_grad")
 define("maximum_grad")

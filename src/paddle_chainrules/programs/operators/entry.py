@@ -21,10 +21,12 @@ class Operator:
         arguments: their names, in the order in which they are given.
         run: what a program calls; it may give more than the operator, for the way back.
         shown: how many tensors of the result the operator itself gives.
-        differentiable: positions of the arguments that have a derivative.
+        differentiable: positions of the arguments by which there are rules, all where
+            None; none of them where no gradient goes through.
         reverse: gradients of the arguments; see :class:`Call`.
         formula: the same in operators that have rules, which is differentiated where
             there is no ``reverse``.
+        shapes: positions of the arguments of which only the shape matters.
         alias: it gives its first argument as it is.
         view: it may give memory of its first argument.
         random: it draws random numbers.
@@ -41,6 +43,7 @@ class Operator:
         *,
         shown: int | None = None,
         differentiable: Sequence[int] | None = None,
+        shapes: Sequence[int] = (),
         alias: bool = False,
         view: bool = False,
         random: bool = False,
@@ -53,6 +56,7 @@ class Operator:
         self.run: Callable[..., Any] = run or raw(name)
         self.shown = shown
         self.differentiable = differentiable
+        self.shapes = frozenset(shapes)
         self.alias, self.view, self.random = alias, view, random
         self.writes = writes or {}
         self.infix = infix

@@ -15,6 +15,7 @@ define(
     "slice_grad",
     "x out_grad axes starts ends infer_flags decrease_axis",
     differentiable=(1,),
+    shapes=(0,),
 )
 define("Tensor._getitem_dygraph", "x index", view=True)
 define("gather", "x index axis", differentiable=(0,), defaults={"axis": 0})

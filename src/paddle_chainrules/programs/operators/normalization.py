@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import paddle
 from paddle import Tensor
 
 from ...paddle_side.interception import RAW
@@ -16,6 +17,11 @@ def _layer_norm(
     x: Tensor, scale: Any, bias: Any, epsilon: float, begin_norm_axis: int
 ) -> Any:
     """With mean and variance, which the way back needs."""
+    width = math.prod(x.shape[begin_norm_axis:])
+    if scale is None:  # which crashes there
+        scale = paddle.ones([width], x.dtype)
+    if bias is None:
+        bias = paddle.zeros([width], x.dtype)
     attributes = ("epsilon", epsilon, "begin_norm_axis", begin_norm_axis)
     return RAW.legacy.layer_norm(x, scale, bias, *attributes)
 
@@ -32,6 +38,10 @@ define(
 @reverse_of("layer_norm")
 def _(call: Call) -> list[Any]:
     x, scale, bias, epsilon, axis = call.args
+    if scale is None:
+        scale = paddle.ones([math.prod(x.shape[axis:])], x.dtype)
+    if bias is None:
+        bias = paddle.zeros([math.prod(x.shape[axis:])], x.dtype)
     _, mean, variance = call.outputs
     found = ops.layer_norm_grad(
         x, scale, bias, mean, variance, call.cotangent, epsilon, axis

@@ -1,0 +1,126 @@
+"""A net's calls as programs, where it was asked for and they can be."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import paddle
+from paddle import Tensor
+
+from ..paddle_side.listener import is_plain
+from ..paddle_side.random_state import drawing_from
+from ..paddle_side.watch import watched
+from ..programs.record import CaptureError
+from ..transforms.program_nodes import call
+from ..transforms.programs_of import ProgramRecording, ProgramsOf
+from ..transforms.recording import records_graph
+from ..transforms.tree import flatten_tree
+from .inputs import Inputs
+
+if TYPE_CHECKING:
+    from .net import Net
+
+
+class Structure(NamedTuple):
+    """How outputs are nested, and what comes after them."""
+
+    output: Any
+    count: int
+    buffers: Any
+
+
+class NetPrograms:
+    """Programs of one net, for every way in which its arguments are nested."""
+
+    def __init__(self, net: Net) -> None:
+        self._net = net
+        self._made: dict[Any, ProgramsOf] = {}
+
+    def forward(self, inputs: Inputs, constants: dict[str, Any]) -> tuple[Any, ...]:
+        """The net's result, alone in a tuple; an empty one where no program serves."""
+        if not self._serves():
+            return ()
+        try:
+            programs, leaves = self._of(inputs, constants)
+            with drawing_from(constants.get("_seed")):
+                outputs, structure = call(programs, leaves, None)
+        except CaptureError:
+            return ()
+        return (self._nested(outputs, structure),)
+
+    def record(
+        self, inputs: Inputs, constants: dict[str, Any]
+    ) -> tuple[Any, Any, Any, ProgramRecording] | None:
+        """Output, buffers, how the output is nested, and the way back."""
+        if not self._serves() or watched() or records_graph(inputs.leaves, self._reach()):
+            return None
+        try:
+            programs, leaves = self._of(inputs, constants)
+            with drawing_from(constants.get("_seed")):
+                outputs, structure, recording = programs.record(leaves)
+        except CaptureError:
+            return None
+        recording.keep(len(inputs.leaves), structure.count)
+        value = structure.output.unflatten(outputs[: structure.count])
+        buffers = None
+        if structure.buffers is not None:
+            buffers = structure.buffers.unflatten(outputs[structure.count :])
+        return value, buffers, structure.output, recording
+
+    def _serves(self) -> bool:
+        """Whether the net is known to be as a program takes it."""
+        effects = self._net._effects
+        return (
+            not is_plain()
+            and effects.is_known
+            and effects.writes is False
+            and not effects.asks
+        )
+
+    def _reach(self) -> bool:
+        return bool(self._net._effects.reaches) and paddle.is_grad_enabled()
+
+    @staticmethod
+    def _nested(outputs: list[Any], structure: Structure) -> Any:
+        value = structure.output.unflatten(outputs[: structure.count])
+        if structure.buffers is None:
+            return value
+        return value, structure.buffers.unflatten(outputs[structure.count :])
+
+    def _of(
+        self, inputs: Inputs, constants: dict[str, Any]
+    ) -> tuple[ProgramsOf, list[Any]]:
+        """Programs, and the leaves that they take: the inputs', then buffers."""
+        buffers: dict[str, Tensor] | None = constants.get("_buffers")
+        names = None if buffers is None else tuple(buffers)
+        key = (inputs.order is None, inputs.args_spec, inputs.kwargs_spec, names)
+        programs = self._made.get(key)
+        if programs is None:
+            flat = _Flat(self._net, inputs.without_leaves(), names)
+            programs = ProgramsOf(flat, self._net._effects)
+            self._made[key] = programs
+        leaves = inputs.leaves
+        if buffers is not None:
+            leaves = [*leaves, *buffers.values()]
+        return programs, leaves
+
+
+class _Flat:
+    """The net as a function of a list of leaves."""
+
+    def __init__(self, net: Net, inputs: Inputs, names: Sequence[str] | None) -> None:
+        self._net, self._inputs, self._names = net, inputs, names
+
+    def __call__(self, leaves: list[Any]) -> tuple[list[Any], Structure]:
+        names = self._names
+        count = len(leaves) - len(names or ())
+        values, args, kwargs = self._inputs.with_leaves(leaves[:count])
+        if names is None:
+            outputs, spec = flatten_tree(self._net._apply(values, *args, **kwargs))
+            return outputs, Structure(spec, len(outputs), None)
+        buffers = dict(zip(names, leaves[count:], strict=True))
+        output, new = self._net._apply(values, *args, **kwargs, _buffers=buffers)
+        outputs, spec = flatten_tree(output)
+        others, aux_spec = flatten_tree(new)
+        return [*outputs, *others], Structure(spec, len(outputs), aux_spec)
