@@ -55,6 +55,8 @@ def test_messages(path):
     for line, call in raised(path):
         where = f"{path.name}:{line}"
         assert call.args, where
+        if ast.unparse(call.func) == "UnknownArgument":  # of an operator, to be told of
+            continue
         message = text(call.args[-1])
         if message is None or message.strip("{}") == "":
             assert ast.unparse(call.args[-1]) in BY_OTHERS, where

@@ -12,8 +12,8 @@ from ..paddle_side.listener import is_plain
 from ..paddle_side.random_state import drawing_from
 from ..paddle_side.watch import watched
 from ..programs.record import CaptureError
+from ..transforms.program_cache import ProgramCache, ProgramRecording
 from ..transforms.program_nodes import call
-from ..transforms.programs_of import ProgramRecording, ProgramsOf
 from ..transforms.recording import records_graph
 from ..transforms.tree import flatten_tree
 from .inputs import Inputs
@@ -26,7 +26,7 @@ class Structure(NamedTuple):
     """How outputs are nested, and what comes after them."""
 
     output: Any
-    count: int
+    number: int
     buffers: Any
 
 
@@ -35,7 +35,7 @@ class NetPrograms:
 
     def __init__(self, net: Net) -> None:
         self._net = net
-        self._made: dict[Any, ProgramsOf] = {}
+        self._made: dict[Any, ProgramCache] = {}
 
     def forward(self, inputs: Inputs, constants: dict[str, Any]) -> tuple[Any, ...]:
         """The net's result, alone in a tuple; an empty one where no program serves."""
@@ -53,7 +53,11 @@ class NetPrograms:
         self, inputs: Inputs, constants: dict[str, Any]
     ) -> tuple[Any, Any, Any, ProgramRecording] | None:
         """Output, buffers, how the output is nested, and the way back."""
-        if not self._serves() or watched() or records_graph(inputs.leaves, self._reach()):
+        if (
+            not self._serves()
+            or watched()
+            or records_graph(inputs.leaves, self._reach())
+        ):
             return None
         try:
             programs, leaves = self._of(inputs, constants)
@@ -61,11 +65,11 @@ class NetPrograms:
                 outputs, structure, recording = programs.record(leaves)
         except CaptureError:
             return None
-        recording.keep(len(inputs.leaves), structure.count)
-        value = structure.output.unflatten(outputs[: structure.count])
+        recording.keep(len(inputs.leaves), structure.number)
+        value = structure.output.unflatten(outputs[: structure.number])
         buffers = None
         if structure.buffers is not None:
-            buffers = structure.buffers.unflatten(outputs[structure.count :])
+            buffers = structure.buffers.unflatten(outputs[structure.number :])
         return value, buffers, structure.output, recording
 
     def _serves(self) -> bool:
@@ -83,14 +87,14 @@ class NetPrograms:
 
     @staticmethod
     def _nested(outputs: list[Any], structure: Structure) -> Any:
-        value = structure.output.unflatten(outputs[: structure.count])
+        value = structure.output.unflatten(outputs[: structure.number])
         if structure.buffers is None:
             return value
-        return value, structure.buffers.unflatten(outputs[structure.count :])
+        return value, structure.buffers.unflatten(outputs[structure.number :])
 
     def _of(
         self, inputs: Inputs, constants: dict[str, Any]
-    ) -> tuple[ProgramsOf, list[Any]]:
+    ) -> tuple[ProgramCache, list[Any]]:
         """Programs, and the leaves that they take: the inputs', then buffers."""
         buffers: dict[str, Tensor] | None = constants.get("_buffers")
         names = None if buffers is None else tuple(buffers)
@@ -98,7 +102,7 @@ class NetPrograms:
         programs = self._made.get(key)
         if programs is None:
             flat = _Flat(self._net, inputs.without_leaves(), names)
-            programs = ProgramsOf(flat, self._net._effects)
+            programs = ProgramCache(flat, self._net._effects)
             self._made[key] = programs
         leaves = inputs.leaves
         if buffers is not None:

@@ -177,7 +177,6 @@ def _places() -> dict[tuple[int, str], Taken]:
         _seen.update(new)
         for space in spaces(new):
             for name, value in list(space.items()):
-                key = names.get(id(original(value)))
-                if key is not None:
-                    add(space, name, key)
+                if (found := names.get(id(original(value)))) is not None:
+                    add(space, name, found)
     return _found

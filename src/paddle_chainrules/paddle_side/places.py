@@ -66,15 +66,15 @@ def spaces(labels: Iterable[str]) -> Iterator[dict[str, Any]]:
     """The namespaces of modules, but Paddle's own of static graphs."""
     for label in labels:
         module = sys.modules.get(label)
-        if isinstance(module, ModuleType) and ".pir" not in label:
-            if "_pir" not in label:
-                yield vars(module)
+        of_graphs = ".pir" in label or "_pir" in label
+        if isinstance(module, ModuleType) and not of_graphs:
+            yield vars(module)
 
 
 def original(function: Any) -> Any:
     """What a stand-in stands in for."""
     while type(function) is FunctionType and "__wrapped__" in vars(function):
-        function = function.__wrapped__
+        function = vars(function)["__wrapped__"]
     return function
 
 

@@ -65,7 +65,10 @@ def capture(
         CaptureError: it is no straight line of operators in the table.
     """
     if casts_automatically():
-        raise CaptureError("automatic casting is on, and programs have their dtypes")
+        raise CaptureError(
+            "automatic casting is on, and a program has its dtypes; use it without "
+            "paddle.amp.auto_cast"
+        )
     given = [*map(stand_in, leaves)]
     record = Record([leaf for leaf in given if isinstance(leaf, Tensor)])
     with unwatched():
@@ -75,8 +78,10 @@ def capture(
         except Exception as error:
             if record.failure is not None:
                 raise record.failure from None
-            reason = f"it raised {type(error).__name__} while it was captured: {error}"
-            raise CaptureError(reason) from error
+            raise CaptureError(
+                f"it raised {type(error).__name__} while it was captured: {error}. "
+                "Call it without jit to see where"
+            ) from error
         if record.failure is not None:
             raise record.failure
         tensors = [out for out in outputs if isinstance(out, Tensor)]
@@ -124,17 +129,21 @@ def _check(
     with drawing_from(state), grad_mode(False):
         found = program(*moved)
     if len(found) != len(native):
-        raise CaptureError(f"{len(native)} results on other numbers, not {len(found)}")
+        raise CaptureError(
+            f"it gives {len(native)} tensors on other numbers, and not {len(found)}; "
+            "use paddle.where for what depends on values"
+        )
     for i, (a, b) in enumerate(zip(found, native, strict=True)):
         if a.shape != b.shape or a.dtype != b.dtype:
             raise CaptureError(
-                f"output {i} is {a.shape} on other numbers, not {b.shape}"
+                f"output {i} has shape {list(b.shape)} on other numbers, and not "
+                f"{list(a.shape)}; use paddle.where for what depends on values"
             )
         if not _close(a, b):
             raise CaptureError(
                 f"output {i} of the program differs from the function's on other "
                 "numbers: it depends on something that no operator shows, such as a "
-                "value computed outside of Paddle"
+                "value computed outside of Paddle; give that as an argument"
             )
 
 

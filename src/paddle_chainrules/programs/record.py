@@ -18,7 +18,7 @@ from ..paddle_side.dtypes import dtype_name
 from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.listener import not_listening
 from ..paddle_side.random_state import DRAWING
-from .operators.entry import Call, Operator
+from .operators.entry import Call, NoRule, Operator, UnknownArgument
 from .operators.table import TABLE
 from .program import Operation, Value, values_in, with_values
 
@@ -149,12 +149,18 @@ class Record:
                 return self._constant(call(*args, **kwargs))
             entry = TABLE.get(name)
             if entry is None:
-                self.fail(f"the operator {name} is not in the table of programs")
+                self.fail(
+                    f"the operator {name} is not in the table of programs; write it in "
+                    "others, or leave it outside of jit"
+                )
             assert entry is not None
             try:
                 given = entry.canonical(args, kwargs)
-            except KeyError as error:
-                self.fail(f"{name} is called with an unknown argument {error}")
+            except UnknownArgument as error:
+                self.fail(
+                    f"{name} is called with an argument that programs do not "
+                    f"know: {error}"
+                )
             return self._run(entry, given)
 
     def leaves(
@@ -279,8 +285,8 @@ class Record:
                     grads = rule(Call(args, outs, given, frozenset(wanted)))
                 else:
                     grads = self._by_formula(op, args, given, wanted)
-            except NotImplementedError as error:
-                self.fail(f"no rule for {error} ({op.operator.name})")
+            except NoRule as error:
+                self.fail(f"{op.operator.name} has no rule for {error}")
             for k in wanted:
                 targets = op.args[k]
                 parts = grads[k]

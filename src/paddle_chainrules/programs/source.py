@@ -1,4 +1,4 @@
-"""Programs as Python that runs: a line an operation, tensors let go at their last use."""
+"""Programs as Python that runs: a line an operation, tensors freed after use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _numbers = itertools.count()
 
 
 def source(program: Program) -> tuple[str, dict[str, Any]]:
-    """The text of a function of the inputs, and the names in it that are not its own."""
+    """The text of a function of the inputs, and the names that it finds elsewhere."""
     names: dict[str, Any] = {}
     labels: dict[int, str] = {}
 

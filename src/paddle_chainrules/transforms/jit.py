@@ -9,8 +9,8 @@ from typing import Any, ParamSpec, TypeVar
 from ..paddle_side.listener import is_plain
 from ..programs.program import Program
 from ..programs.record import CaptureError
+from .program_cache import ProgramCache
 from .program_nodes import call
-from .programs_of import ProgramsOf
 from .tree import flatten_tree
 
 P = ParamSpec("P")
@@ -108,7 +108,7 @@ class Jitted:
     ) -> None:
         self._fn, self._strict = fn, strict
         self._static = frozenset(static_argnums)
-        self._made: dict[Any, ProgramsOf] = {}
+        self._made: dict[Any, ProgramCache] = {}
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
@@ -117,7 +117,7 @@ class Jitted:
         if is_plain():  # part of another program
             return self._fn(*args, **kwargs)
         try:
-            programs, leaves, spec = self._programs(args, kwargs)
+            programs, leaves = self._programs(args, kwargs)
             found, structure = call(programs, leaves, None)
         except CaptureError:
             if self._strict:
@@ -127,13 +127,13 @@ class Jitted:
 
     def program(self, *args: Any, **kwargs: Any) -> Program:
         """The program of one call."""
-        programs, leaves, spec = self._programs(args, kwargs)
+        programs, leaves = self._programs(args, kwargs)
         return programs.program(leaves)
 
     def _programs(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[ProgramsOf, list[Any], Any]:
-        """Those of the static arguments, and all other leaves with their structure."""
+    ) -> tuple[ProgramCache, list[Any]]:
+        """Those of the static arguments, and all other leaves."""
         static: tuple[Any, ...] = ()
         if self._static:
             static = tuple((i, args[i]) for i in sorted(self._static) if i < len(args))
@@ -155,5 +155,5 @@ class Jitted:
                     args[i] = value
                 return flatten_tree(self._fn(*args, **kwargs))
 
-            programs = self._made[key] = ProgramsOf(flat)
-        return programs, leaves, spec
+            programs = self._made[key] = ProgramCache(flat)
+        return programs, leaves

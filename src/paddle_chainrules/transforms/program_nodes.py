@@ -17,12 +17,12 @@ from ..programs.capture import PLACE, Captured, capture
 from ..programs.record import CaptureError
 from ..programs.split import There, split
 from .effects import versions
-from .programs_of import ProgramsOf, Value, run
+from .program_cache import ProgramCache, Value, run
 from .recording import record
 
 
 def call(
-    programs: ProgramsOf, leaves: Sequence[Any], key: Any, ahead: bool = True
+    programs: ProgramCache, leaves: Sequence[Any], key: Any, ahead: bool = True
 ) -> tuple[list[Any], Any]:
     """``fn(leaves)`` and its structure, on the caller's graph where fn's results are.
 
@@ -60,7 +60,7 @@ def _look_ahead(node: Node, leaves: Sequence[Any], captured: Captured) -> None:
         CaptureError: they can't.
     """
     if node.draws:
-        raise CaptureError(NO_MORE)
+        raise CaptureError(f"{NO_MORE}; call the function without jit")
     cotangents = [captured.tensors[i].detach() for i in node.places]
     for cotangent in cotangents:
         cotangent.stop_gradient = False
@@ -86,7 +86,7 @@ class Node(NamedTuple):
     """Which of the outputs are on the graph."""
     wanted: list[int]
     """Which of the leaves require gradients."""
-    reverse: ProgramsOf
+    reverse: ProgramCache
     """From leaves and cotangents to gradients."""
     flags: tuple[bool, ...]
 
@@ -95,7 +95,7 @@ class Node(NamedTuple):
         return self.there.forward.draws
 
 
-def node_of(programs: ProgramsOf, leaves: Sequence[Any], captured: Captured) -> Node:
+def node_of(programs: ProgramCache, leaves: Sequence[Any], captured: Captured) -> Node:
     """Captured with gradients by all that requires them."""
     places = [i for i, flag in enumerate(captured.requires) if flag]
     wanted = [
@@ -136,7 +136,7 @@ def node_of(programs: ProgramsOf, leaves: Sequence[Any], captured: Captured) -> 
     grads = [next(ends) if part is PLACE else None for part in tail]
     inputs = sum(isinstance(leaf, Tensor) for leaf in leaves)
     there = split(whole.program, inputs, number, grads)
-    return Node(there, places, wanted, ProgramsOf(reverse), (True,) * len(grads))
+    return Node(there, places, wanted, ProgramCache(reverse), (True,) * len(grads))
 
 
 def _on_tape(
@@ -175,7 +175,7 @@ def _packed(tensors: Sequence[Tensor]) -> Tensor:
     return paddle.concat([t.reshape([-1]) for t in tensors])
 
 
-class _Node(PyLayer):  # type: ignore[misc]
+class _Node(PyLayer):
     """A program among the operators that Paddle records."""
 
     @staticmethod
@@ -195,7 +195,7 @@ class _Node(PyLayer):  # type: ignore[misc]
             every = [*ctx.call.leaves, *cotangents]
             try:
                 if node.draws:
-                    raise CaptureError(NO_MORE)
+                    raise CaptureError(f"{NO_MORE}; use one derivative alone")
                 grads, _ = call(node.reverse, every, None, ahead=False)
             except CaptureError as error:
                 raise NotImplementedError(

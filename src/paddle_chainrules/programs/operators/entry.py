@@ -30,7 +30,7 @@ class Operator:
         alias: it gives its first argument as it is.
         view: it may give memory of its first argument.
         random: it draws random numbers.
-        writes: by the position of an argument into which it writes, the output that this is.
+        writes: by position the arguments into which it writes, and as which output.
         infix: the sign by which source code has it.
         jet, batch, julia: rules of other transforms, where there are any.
     """
@@ -81,24 +81,26 @@ class Operator:
         """All arguments by position.
 
         Raises:
-            KeyError: an argument that is not known, or missing.
+            UnknownArgument: one that is not known, or missing.
         """
         if not kwargs and (len(args) == len(self.arguments) or not self.arguments):
             return args
         if any(extra is not None for extra in args[len(self.arguments) :]):
-            raise KeyError(repr(args[len(self.arguments) :]))
+            raise UnknownArgument(args[len(self.arguments) :])
         given = dict(zip(self.arguments, args, strict=False))
         for name, value in kwargs.items():
             name = ALIASES.get(name, name) if name not in self.arguments else name
             if name not in self.arguments:
                 if name in ("name", "out") and value is None:
                     continue
-                raise KeyError(name)
+                raise UnknownArgument(name)
             given[name] = value
-        return tuple(
-            given[name] if name in given else self.defaults[name]
-            for name in self.arguments
-        )
+        for name in self.arguments:
+            if name not in given:
+                if name not in self.defaults:
+                    raise UnknownArgument(name)
+                given[name] = self.defaults[name]
+        return tuple(map(given.__getitem__, self.arguments))
 
 
 ALIASES = {"input": "x", "other": "y", "dim": "axis"}
@@ -111,7 +113,10 @@ def raw(name: str) -> Callable[..., Any]:
     found = getattr(paddle.Tensor if owner else RAW, attribute, None)
 
     def missing(*_: Any) -> Any:
-        raise NotImplementedError(f"this version of Paddle has no operator {name}")
+        raise NotImplementedError(
+            f"this version of Paddle has no operator {name}; call the function without "
+            "jit"
+        )
 
     return found or missing
 
@@ -144,6 +149,14 @@ class Call:
     def cotangent(self) -> Any:
         """Of the first output."""
         return self.cotangents[0]
+
+
+class UnknownArgument(Exception):
+    """An argument of an operator that its entry does not know, or lacks."""
+
+
+class NoRule(Exception):
+    """A variant of an operator for which there is no rule, and a remedy."""
 
 
 TABLE: dict[str, Operator] = {}

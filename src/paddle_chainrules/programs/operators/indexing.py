@@ -7,7 +7,7 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from .entry import Call, define, reverse_of
+from .entry import Call, NoRule, define, reverse_of
 from .sums import ops
 
 define("slice", "x axes starts ends infer_flags decrease_axis", view=True)
@@ -39,7 +39,7 @@ def _(call: Call) -> list[Any]:
 
 
 def basic(index: Any, shape: list[int]) -> tuple[Any, ...] | None:
-    """Axes, starts, ends and axes to drop of an index of ints and slices of step one."""
+    """Axes, starts, ends, axes to drop, of an index of ints and slices of step one."""
     parts = [*index] if isinstance(index, tuple) else [index]
     if any(part is Ellipsis for part in parts):
         at = next(i for i, part in enumerate(parts) if part is Ellipsis)
@@ -49,7 +49,9 @@ def basic(index: Any, shape: list[int]) -> tuple[Any, ...] | None:
         n = shape[axis] if axis < len(shape) else 0
         if type(part) is int:
             start = part % n if n else part
-            axes.append(axis), starts.append(start), ends.append(start + 1)
+            axes.append(axis)
+            starts.append(start)
+            ends.append(start + 1)
             drop.append(axis)
         elif type(part) is slice and all(
             p is None or type(p) is int for p in (part.start, part.stop, part.step)
@@ -58,7 +60,9 @@ def basic(index: Any, shape: list[int]) -> tuple[Any, ...] | None:
             if step != 1 or stop < start:
                 return None
             if (start, stop) != (0, n):
-                axes.append(axis), starts.append(start), ends.append(stop)
+                axes.append(axis)
+                starts.append(start)
+                ends.append(stop)
         else:
             return None
     return axes, starts, ends, [1] * len(axes), drop
@@ -69,7 +73,7 @@ def _(call: Call) -> list[Any]:
     x, index = call.args
     where = basic(index, x.shape)
     if where is None:
-        raise NotImplementedError("an index that is not of ints and slices")
+        raise NoRule("an index that is not of ints and slices; use paddle.gather")
     if not where[0]:
         return [ops.reshape(call.cotangent, x.shape), None]
     return [ops.slice_grad(x, call.cotangent, *where), None]
@@ -102,7 +106,7 @@ define("index_add", "x index add_value axis", differentiable=(0, 2))
 
 @reverse_of("index_add")
 def _(call: Call) -> list[Any]:
-    _, index, value, axis = call.args
+    _, index, _, axis = call.args
     return [
         call.cotangent,
         None,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .entry import Call, define, reverse_of
+from .entry import Call, NoRule, define, reverse_of
 from .sums import ops
 
 define(
@@ -21,7 +21,7 @@ define("sigmoid_cross_entropy_with_logits", differentiable=(0,))
 def _(call: Call) -> list[Any]:
     _, label, *how = call.args
     if call.cotangents[0] is not None:
-        raise NotImplementedError("the softmax of a cross entropy, differentiated")
+        raise NoRule("the softmax that a cross entropy gives; use F.softmax")
     grad = ops.cross_entropy_with_softmax_grad(
         label, call.outputs[0], call.cotangents[1], *how
     )

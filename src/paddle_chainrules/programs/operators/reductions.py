@@ -7,7 +7,7 @@ from typing import Any
 
 from paddle import Tensor
 
-from .entry import Call, define, formula_of, reverse_of
+from .entry import Call, NoRule, define, formula_of, reverse_of
 from .sums import ops
 
 define("sum", defaults={"dtype": None, "axis": [], "keepdim": False})
@@ -108,15 +108,17 @@ def _(
     x: Tensor, porder: float, axis: int, epsilon: float, keepdim: bool, asvector: bool
 ) -> Tensor:
     if porder != 2.0:
-        raise NotImplementedError("of norms only the Euclidean one has a rule")
+        raise NoRule(
+            "a norm that is not the Euclidean one; write it in abs, pow and sum"
+        )
     axes = [*range(x.ndim)] if asvector else [axis % x.ndim]
     return ops.sqrt(ops.sum(x * x, axes, None, keepdim))
 
 
 @reverse_of("cumsum")
 def _(call: Call) -> list[Any]:
-    x, axis, flatten, exclusive, reverse = call.args
+    _, axis, flatten, exclusive, reverse = call.args
     if flatten:
-        raise NotImplementedError("a cumulative sum of all elements in a row")
+        raise NoRule("a cumulative sum of all elements in a row; give an axis")
     found = ops.cumsum(call.cotangent, axis, False, exclusive, not reverse)
     return [found, None, None, None, None]

@@ -55,7 +55,7 @@ def _(call: Call) -> list[Any]:
 
 @reverse_of("stack")
 def _(call: Call) -> list[Any]:
-    parts, axis = call.args
+    axis = call.args[1]
     return [ops.unbind(call.cotangent, axis % call.cotangent.ndim), None]
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import paddle
 from paddle import Tensor
-from paddle.base import core
+from paddle.base import core as _core
 
 from ..paddle_side.dtypes import casts_automatically
 from ..paddle_side.engine import is_running
@@ -21,6 +21,8 @@ from ..programs.record import CaptureError
 from ..programs.split import There, split
 from .effects import Effects, versions
 from .recording import Recording, is_differentiable, record, records_graph
+
+core: Any = _core
 
 BOUND = 64
 """The most programs of a function; the one not used for longest is dropped."""
@@ -54,7 +56,7 @@ class Way(NamedTuple):
         return self.there.forward.draws
 
 
-class ProgramsOf:
+class ProgramCache:
     """Programs of a function of a list of leaves, made at the first call of a kind."""
 
     def __init__(
@@ -245,7 +247,7 @@ class ProgramRecording(Recording):
         given = {id(o): seed for o, seed in zip(outputs, seeds, strict=True)}
         every = [self._outputs[i] for i in self._way.seeds]
         there = tuple(id(o) in given for o in every)
-        cotangents = [given[id(o)] if id(o) in given else None for o in every]
+        cotangents = [given.get(id(o)) for o in every]
         if records_graph(cotangents):
             return self._on_tape(cotangents, wanted)
         flags = {*wanted}
