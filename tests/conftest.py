@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import tempfile
@@ -13,6 +14,7 @@ import paddle
 import pytest
 
 import watching
+from paddle_chainrules import stateless
 from paddle_chainrules.programs import closed_form
 from snapshots import assert_unchanged as assert_unchanged
 from snapshots import snapshot as snapshot
@@ -104,6 +106,11 @@ def count_operators(monkeypatch):
 
     monkeypatch.setattr(closed_form, "ops", Operators())
     return called
+
+
+if "PROGRAMS" in os.environ:
+    # All nets of all tests run as programs where they can.
+    stateless.__defaults__ = ((), True)
 
 
 @pytest.fixture(autouse=True, scope="session")

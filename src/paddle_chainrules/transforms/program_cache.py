@@ -31,6 +31,12 @@ Flat = Callable[[list[Any]], tuple[Sequence[Any], Any]]
 """From leaves to leaves, and how these are nested."""
 
 
+class Refusal(NamedTuple):
+    """Why there is no program."""
+
+    why: str
+
+
 class Value(NamedTuple):
     """The program of a function's value."""
 
@@ -118,8 +124,8 @@ class ProgramCache:
             ) from None
         if found is None:
             found = self._make(key, leaves, make)
-        if isinstance(found, CaptureError):
-            raise found
+        if isinstance(found, Refusal):
+            raise CaptureError(found.why)
         return found
 
     def _make(
@@ -133,8 +139,8 @@ class ProgramCache:
                 try:
                     found = make(leaves)
                 except CaptureError as error:
-                    found = error.with_traceback(None)
-                if isinstance(found, CaptureError) or found.draws:
+                    found = Refusal(str(error))
+                if isinstance(found, Refusal) or found.draws:
                     put_back(state)
                 made[key] = found
                 while len(made) > BOUND:
@@ -158,7 +164,8 @@ class ProgramCache:
         grads = paddle.is_grad_enabled() and not self._off_graph
         with grad_mode(grads):
             check = not is_running()
-            return Value(capture(self.plain, leaves, check=check), self._structure)
+            found = capture(self.plain, leaves, check=check)
+        return Value(found._replace(tensors=[]), self._structure)
 
     def _way(self, leaves: Sequence[Any]) -> Way:
         with grad_mode(True):
@@ -198,7 +205,7 @@ def _cut(
     grads = [next(ends) if part is PLACE else None for part in tail]
     inputs = sum(isinstance(leaf, Tensor) for leaf in leaves)
     there = split(whole.program, inputs, number, grads)
-    return there, whole._replace(outputs=head)
+    return there, whole._replace(outputs=head, tensors=[])
 
 
 class ProgramRecording(Recording):
@@ -277,7 +284,8 @@ def run(program: Program, tensors: Sequence[Tensor]) -> list[Tensor]:
     """What a program gives, without a graph."""
     if program.draws:
         with in_turn():
-            return _run(program.function, tensors)
+            found = _run(program.function, tensors)
+        return found
     return _run(program.function, tensors)
 
 
@@ -286,9 +294,10 @@ def _run(function: Callable[..., Any], tensors: Sequence[Tensor]) -> list[Tensor
         return function(*tensors)
     try:
         core._set_has_grad(False)
-        return function(*tensors)
+        found = function(*tensors)
     finally:
         core._set_has_grad(True)
+    return found
 
 
 def _required(leaf: Any) -> Any:

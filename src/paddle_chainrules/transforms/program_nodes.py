@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -14,10 +15,11 @@ from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.listener import listener
 from ..paddle_side.watch import ask_for, recordings
 from ..programs.capture import PLACE, Captured, capture
+from ..programs.program import Value
 from ..programs.record import CaptureError
 from ..programs.split import There, split
 from .effects import versions
-from .program_cache import ProgramCache, Value, run
+from .program_cache import ProgramCache, run
 from .recording import record
 
 
@@ -34,7 +36,7 @@ def call(
         CaptureError: there is no program.
     """
     flags = _flags(leaves) if paddle.is_grad_enabled() else None
-    found: Value = programs.found("value", leaves, programs.value_of, (key, flags))
+    found = programs.found("value", leaves, programs.value_of, (key, flags))
     captured = found.captured
     if flags is None or True not in captured.requires:
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
@@ -45,7 +47,7 @@ def call(
     if ahead and any(watch.deep for watch in recordings()):
         _look_ahead(node, leaves, captured)
     inputs = [leaves[i] for i in node.wanted] + captured.beyond
-    outputs = [*captured.tensors]
+    outputs: list[Any] = [None] * len(captured.program.outputs)
     on_graph = _Node.apply(_Call(node, leaves, outputs, inputs), _packed(inputs))
     on_graph = on_graph if isinstance(on_graph, tuple) else (on_graph,)
     for i, output in zip(node.places, on_graph, strict=True):
@@ -61,12 +63,12 @@ def _look_ahead(node: Node, leaves: Sequence[Any], captured: Captured) -> None:
     """
     if node.draws:
         raise CaptureError(f"{NO_MORE}; call the function without jit")
-    cotangents = [captured.tensors[i].detach() for i in node.places]
+    cotangents = [_like(captured.program.outputs[i]) for i in node.places]
     for cotangent in cotangents:
         cotangent.stop_gradient = False
     every = [*leaves, *cotangents]
     of, key = node.reverse, (None, _flags(every))
-    found: Value = of.found("value", every, of.value_of, key)
+    found = of.found("value", every, of.value_of, key)
     if True in found.captured.requires:
         of.found("node", every, lambda every: node_of(of, every, found.captured), key)
 
@@ -127,11 +129,10 @@ def node_of(programs: ProgramCache, leaves: Sequence[Any], captured: Captured) -
     def reverse(every: list[Any]) -> tuple[list[Any], Any]:
         return both(every, True)[1], None
 
-    with grad_mode(False):
-        cotangents = [captured.tensors[i] * 0.5 + 1.0 for i in places]
+    cotangents = [_like(captured.program.outputs[i]) for i in places]
     whole = capture(joint, [*leaves, *cotangents], check=not is_running())
     tail = whole.outputs[len(captured.outputs) :]
-    number = len(captured.tensors)
+    number = len(captured.program.outputs)
     ends = iter(whole.program.outputs[number:])
     grads = [next(ends) if part is PLACE else None for part in tail]
     inputs = sum(isinstance(leaf, Tensor) for leaf in leaves)
@@ -156,6 +157,13 @@ def _on_tape(
     by_id = {id(t): g for t, g in zip(recording.inputs, found, strict=True)}
     grads = [by_leaf[i] for i in wanted] + [by_id.get(id(t)) for t in beyond]
     return values, grads
+
+
+def _like(value: Value) -> Tensor:
+    """A tensor of a value's shape and dtype, of numbers that are not all the same."""
+    with grad_mode(False):
+        ramp = paddle.linspace(0.5, 1.5, math.prod(value.shape), "float32")
+        return ramp.reshape(value.shape).astype(getattr(paddle, value.dtype))
 
 
 class _Call(NamedTuple):
@@ -195,7 +203,7 @@ class _Node(PyLayer):
             every = [*ctx.call.leaves, *cotangents]
             try:
                 if node.draws:
-                    raise CaptureError(f"{NO_MORE}; use one derivative alone")
+                    raise CaptureError(f"{NO_MORE}; use the function without jit there")
                 grads, _ = call(node.reverse, every, None, ahead=False)
             except CaptureError as error:
                 raise NotImplementedError(
