@@ -108,9 +108,12 @@ def count_operators(monkeypatch):
     return called
 
 
-if "PROGRAMS" in os.environ:
+PROGRAMS = "PROGRAMS" in os.environ
+if PROGRAMS:
     # All nets of all tests run as programs where they can.
     stateless.__defaults__ = ((), True)
+
+tape_only = pytest.mark.skipif(PROGRAMS, reason="counts what the tape does")
 
 
 @pytest.fixture(autouse=True, scope="session")

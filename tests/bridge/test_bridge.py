@@ -6,7 +6,7 @@ import paddle
 import pytest
 from paddle import nn
 
-from conftest import assert_same, native, randn
+from conftest import assert_same, native, randn, tape_only
 from paddle_chainrules import (
     ACTIVATIONS,
     FCNet,
@@ -76,6 +76,7 @@ def test_back_gives_what_is_asked(layer, shape, flat):
     assert list(back(False, False, False, cotangent)) == [*none, None]
 
 
+@tape_only
 def test_the_last_use_lets_go_of_the_graph_and_another_makes_it_anew():
     layer = nn.Sequential(nn.Linear(3, 50), nn.Dropout(0.5), nn.LayerNorm(50))
     handle, params = bridge.layer(layer)

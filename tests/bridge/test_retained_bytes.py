@@ -6,6 +6,7 @@ import gc
 import paddle
 import pytest
 
+from conftest import tape_only
 from paddle_chainrules import bridge, stateless, value_and_grad, vjp
 from paddle_chainrules.bridge.retained_bytes import allocated
 
@@ -82,6 +83,7 @@ def test_what_a_pullback_holds_is_counted(name, batch):
     assert -elements / 2 <= rest <= 300_000
 
 
+@tape_only
 def test_what_is_made_anew_is_counted_again():
     net, x = bound("lstm"), paddle.randn([4, 5, 3])
     net.pullback(x)  # the first call works on copies

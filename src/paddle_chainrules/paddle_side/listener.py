@@ -32,6 +32,9 @@ class Listener(Protocol):
     ) -> list[Tensor | None]:
         """What :func:`.engine.gradients` gives otherwise."""
 
+    def reaches_beyond(self, outputs: Sequence[Any], own: Sequence[Any]) -> bool:
+        """Whether they depend on what requires gradients and is none of their own."""
+
     def grad(self, name: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """``paddle.grad``."""
 

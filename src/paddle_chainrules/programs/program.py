@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
@@ -98,6 +98,10 @@ class Program:
     ops: tuple[Operation, ...]
     outputs: tuple[Value, ...]
     name: str = field(default="program")
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What is made of the rest is made anew.
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def __call__(self, *inputs: Tensor) -> list[Tensor]:
         """The outputs at tensors of the inputs' shapes and dtypes, unchecked."""

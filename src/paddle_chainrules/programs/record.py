@@ -62,7 +62,7 @@ class Record:
 
     # Tensors and values.
 
-    def _new(self, tensor: Any, requires: bool | None = None) -> Value:
+    def _new(self, tensor: Any) -> Value:
         known = isinstance(tensor, Tensor) and tensor._is_initialized()
         if known and tensor.is_complex():
             self.fail("it computes with complex numbers, which programs have not yet")
@@ -71,11 +71,11 @@ class Record:
             shape, dtype = tuple(tensor.shape), dtype_name(tensor.dtype)
             size = tensor.size * tensor.element_size()
         value = Value(len(self._tensors), shape, dtype, size)
-        native = known and not tensor.stop_gradient
+        native = isinstance(tensor, Tensor) and not tensor.stop_gradient
         self._tensors.append(tensor)
         self._native.append(native)
         self._before.append(native)
-        self._requires.append(native if requires is None else requires)
+        self._requires.append(native and known)
         if isinstance(tensor, Tensor):
             self._values[id(tensor)] = value
         return value
@@ -118,6 +118,17 @@ class Record:
             if taped and not reached.isdisjoint(op.inputs):
                 reached.update(v for v in op.outputs if self._requires[v.number])
         return reached, [self.constants[v] for v in beyond]
+
+    def reaches_beyond(self, outputs: Sequence[Any], own: Sequence[Any]) -> bool:
+        """Whether they depend on what requires gradients and is none of their own."""
+        with not_listening():
+            needed = {self.value_of(o) for o in outputs if isinstance(o, Tensor)}
+            roots = {self.value_of(t) for t in own if isinstance(t, Tensor)}
+        for op, taped in zip(reversed(self.ops), reversed(self._taped), strict=True):
+            if taped and not needed.isdisjoint(op.outputs):
+                needed.difference_update(op.outputs)
+                needed.update(op.inputs)
+        return any(self._requires[v.number] for v in needed - roots)
 
     def check_constants(self) -> None:
         """Refuse constants that were written into after they had been used."""
@@ -192,10 +203,14 @@ class Record:
             and entry.differentiable != ()
             and any(self._requires[v.number] for v in values_in(args))
         )
-        outputs = tuple(self._new(part, taped and _is_float(part)) for part in parts)
+        for i, part in enumerate(parts):
+            if _is_float(part):  # Paddle's kernels end somewhere, rules do not
+                part.stop_gradient = not taped or i in entry.fixed
+        outputs = tuple(map(self._new, parts))
         self.ops.append(Operation(entry, args, outputs, many, _where()))
         self._taped.append(taped)
         for argument, output in entry.writes.items():
+            given[argument].stop_gradient = parts[output].stop_gradient
             self._values[id(given[argument])] = outputs[output]
         if not many or entry.shown is None or entry.shown == len(parts):
             return result

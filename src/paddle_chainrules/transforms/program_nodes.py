@@ -115,7 +115,7 @@ def node_of(programs: ProgramCache, leaves: Sequence[Any], captured: Captured) -
         given = every[:count], every[count:]
         with grad_mode(True):
             if listener() is None:
-                return _on_tape(asking, *given, places, wanted, beyond)
+                return _on_tape(asking, *given, places, wanted, beyond, create_graph)
             values = [*programs.plain(given[0])]
             tensors = [v for v in values if isinstance(v, Tensor)]
             ends = [tensors[i] for i in places]
@@ -147,12 +147,16 @@ def _on_tape(
     places: list[int],
     wanted: list[int],
     beyond: list[Tensor],
+    create_graph: bool,
 ) -> tuple[list[Any], list[Any]]:
     """The same by the graph that Paddle records, to compare with."""
-    values, recording = record(fn, leaves)
+    values, recording = record(fn, leaves, create_graph=create_graph)
     tensors = [i for i, value in enumerate(values) if isinstance(value, Tensor)]
     ends = [recording.outputs[tensors[i]] for i in places]
-    found = gradients(ends, recording.inputs, cotangents, False)
+    if create_graph:
+        found = recording.differentiable_gradients(ends, cotangents)
+    else:
+        found = gradients(ends, recording.inputs, cotangents, False)
     by_leaf = dict(zip(recording.differentiable, found, strict=False))
     by_id = {id(t): g for t, g in zip(recording.inputs, found, strict=True)}
     grads = [by_leaf[i] for i in wanted] + [by_id.get(id(t)) for t in beyond]

@@ -138,7 +138,12 @@ def record(
         if leaf is not target
     ]
     recording = Recording(leaves, targets, differentiable, outputs, watch, connected)
-    if enabled and not connected and (effects.reaches is not False or nested):
+    who = listener()
+    if who is not None:
+        recording.connected = connected or (
+            enabled and who.reaches_beyond(outputs, targets)
+        )
+    elif enabled and not connected and (effects.reaches is not False or nested):
         beyond = recording.beyond()
         effects.note_beyond(beyond)
         recording.connected = bool(beyond)

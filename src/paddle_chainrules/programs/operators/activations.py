@@ -9,7 +9,17 @@ import paddle
 from paddle import Tensor
 
 from .entry import TABLE, Call, define, formula_of, reverse_of
-from .sums import ops
+from .shared import ops, single
+
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "gelu": {"approximate": False},
+    "softplus": {"beta": 1.0, "threshold": 20.0},
+    "elu": {"alpha": 1.0},
+    "leaky_relu": {"alpha": 0.01},
+    "selu": {"scale": 1.0507009873554804934193349852946}
+    | {"alpha": 1.6732632423543772848170429916717},
+    "round": {"decimals": 0},
+}
 
 for name in (
     *("tanh", "sigmoid", "relu", "sin", "cos", "exp", "log", "sqrt", "rsqrt", "square"),
@@ -17,7 +27,7 @@ for name in (
     *("reciprocal", "log1p", "expm1", "sign", "floor", "ceil", "round", "atan"),
     *("softsign", "logsigmoid", "swish", "mish", "relu6", "hardswish", "clip", "selu"),
 ):
-    define(name)
+    define(name, defaults=DEFAULTS.get(name))
 for name in (
     *("tanh", "sigmoid", "relu", "sin", "cos", "sqrt", "rsqrt", "square", "silu"),
     *("gelu", "softplus", "elu", "leaky_relu"),
@@ -190,7 +200,7 @@ def _(x: Tensor, out_grad: Tensor, beta: float, threshold: float) -> Tensor:
 
 @formula_of("elu_grad")
 def _(x: Tensor, out: Tensor, out_grad: Tensor, alpha: float) -> Tensor:
-    low = ops.exp(ops.where(x > 0, paddle.zeros_like(x), x)) * alpha
+    low = ops.exp(ops.where(x > 0, paddle.zeros_like(x), x)) * single(alpha)
     return out_grad * ops.where(x > 0, paddle.ones_like(x), low)
 
 
@@ -227,5 +237,6 @@ def _(x: Tensor) -> Tensor:
 
 @formula_of("selu")
 def _(x: Tensor, scale: float, alpha: float) -> Tensor:
+    scale, alpha = single(scale), single(alpha)
     low = (ops.exp(ops.where(x > 0, paddle.zeros_like(x), x)) - 1.0) * (scale * alpha)
     return ops.where(x > 0, x * scale, low)

@@ -8,7 +8,7 @@ import paddle
 from paddle import Tensor
 
 from .entry import Call, define, formula_of, reverse_of
-from .sums import ops, summed_to
+from .shared import ops, single, summed_to
 
 for name, infix in (("add", "+"), ("sub", "-"), ("mul", "*"), ("truediv", "/")):
     define(f"Tensor.__{name}__", "x y", infix=infix)
@@ -25,7 +25,7 @@ define(
 define("pow", differentiable=(0,))
 define("elementwise_pow")
 define("add_grad", "x y out_grad axis", differentiable=(2,), shapes=(0, 1))
-define("divide_grad")
+define("divide_grad", "x y out out_grad axis")
 define("pow_grad")
 define("maximum_grad")
 define("minimum_grad")
@@ -121,7 +121,8 @@ def _(x: Tensor, out_grad: Tensor, factor: Any) -> Tensor:
         return out_grad * paddle.zeros_like(x)
     if factor == 1:
         return out_grad * 1.0
-    return out_grad * ops.pow(x, float(factor) - 1.0) * float(factor)
+    factor = single(factor)
+    return out_grad * ops.pow(x, factor - 1.0) * factor
 
 
 @formula_of("Tensor.__pow__")

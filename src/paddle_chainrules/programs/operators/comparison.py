@@ -7,7 +7,7 @@ from typing import Any
 import paddle
 
 from .entry import Call, define, reverse_of
-from .sums import ops, summed_to
+from .shared import ops, summed_to
 
 for name, infix in (("eq", "=="), ("ne", "!="), ("lt", "<"), ("le", "<="), ("gt", ">")):
     define(f"Tensor.__{name}__", "x y", infix=infix, differentiable=())

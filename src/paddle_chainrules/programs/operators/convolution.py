@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .entry import Call, define, reverse_of
-from .sums import ops
+from .shared import ops
 
 define(
     "conv2d",

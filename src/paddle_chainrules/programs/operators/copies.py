@@ -8,7 +8,7 @@ from paddle import Tensor
 
 from ...paddle_side.interception import RAW
 from .entry import Call, define, reverse_of
-from .sums import ops
+from .shared import ops
 
 define("assign", alias=True)
 define("Tensor.clone", "x", alias=True)

@@ -27,6 +27,7 @@ class Operator:
         formula: the same in operators that have rules, which is differentiated where
             there is no ``reverse``.
         shapes: positions of the arguments of which only the shape matters.
+        fixed: positions of the outputs that have no derivative.
         alias: it gives its first argument as it is.
         view: it may give memory of its first argument.
         random: it draws random numbers.
@@ -44,6 +45,7 @@ class Operator:
         shown: int | None = None,
         differentiable: Sequence[int] | None = None,
         shapes: Sequence[int] = (),
+        fixed: Sequence[int] = (),
         alias: bool = False,
         view: bool = False,
         random: bool = False,
@@ -57,6 +59,7 @@ class Operator:
         self.shown = shown
         self.differentiable = differentiable
         self.shapes = frozenset(shapes)
+        self.fixed = frozenset(fixed)
         self.alias, self.view, self.random = alias, view, random
         self.writes = writes or {}
         self.infix = infix

@@ -8,7 +8,7 @@ import paddle
 from paddle import Tensor
 
 from .entry import Call, NoRule, define, reverse_of
-from .sums import ops
+from .shared import ops
 
 define("slice", "x axes starts ends infer_flags decrease_axis", view=True)
 define(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .entry import Call, NoRule, define, reverse_of
-from .sums import ops
+from .shared import ops
 
 define(
     "cross_entropy_with_softmax",

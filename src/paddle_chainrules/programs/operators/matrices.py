@@ -7,7 +7,7 @@ from typing import Any
 from paddle import Tensor
 
 from .entry import Call, define, formula_of, reverse_of
-from .sums import ops, summed_to
+from .shared import ops, summed_to
 
 define(
     "matmul",

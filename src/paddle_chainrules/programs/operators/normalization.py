@@ -10,7 +10,7 @@ from paddle import Tensor
 
 from ...paddle_side.interception import RAW
 from .entry import Call, define, formula_of, reverse_of
-from .sums import ops, summed_to
+from .shared import ops
 
 
 def _layer_norm(
@@ -26,12 +26,13 @@ def _layer_norm(
     return RAW.legacy.layer_norm(x, scale, bias, *attributes)
 
 
-define("layer_norm", run=_layer_norm, shown=1)
+define("layer_norm", run=_layer_norm, shown=1, fixed=(1, 2))
 define("layer_norm_grad")
 define(
     "batch_norm",
     writes={1: 1, 2: 2},
     differentiable=(0, 3, 4),
+    fixed=(1, 2, 3, 4, 5),
 )
 
 
@@ -89,4 +90,3 @@ def _(call: Call) -> list[Any]:
 
 
 define("batch_norm_grad")
-summed_to  # noqa: B018

@@ -8,7 +8,7 @@ from typing import Any
 from paddle import Tensor
 
 from .entry import Call, NoRule, define, formula_of, reverse_of
-from .sums import ops
+from .shared import ops
 
 define("sum", defaults={"dtype": None, "axis": [], "keepdim": False})
 define("mean", defaults={"axis": [], "keepdim": False})

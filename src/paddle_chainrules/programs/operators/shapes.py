@@ -8,7 +8,7 @@ import paddle
 from paddle import Tensor
 
 from .entry import Call, define, reverse_of
-from .sums import ops
+from .shared import ops
 
 for name in ("reshape", "unsqueeze", "squeeze", "flatten"):
     define(name, view=True)

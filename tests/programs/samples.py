@@ -1,0 +1,221 @@
+"""Arguments for every operator of the table: a row a variant, tensors by shapes."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import paddle
+
+
+class T(NamedTuple):
+    """A tensor of random numbers between two, or of integers, or of Booleans."""
+
+    shape: tuple[int, ...]
+    low: float = -1.5
+    high: float = 1.5
+    kind: str = "float64"
+
+    def made(self, rng: np.random.Generator, dtype: str = "float64") -> Any:
+        if self.kind == "bool":
+            return paddle.to_tensor(rng.uniform(size=self.shape) > 0.5)
+        if self.kind == "int64":
+            return paddle.to_tensor(rng.integers(self.low, self.high, self.shape))
+        if self.kind == "uint8":
+            drawn = rng.integers(self.low, self.high, self.shape)
+            return paddle.to_tensor(drawn.astype("uint8"))
+        drawn = rng.uniform(self.low, self.high, self.shape)
+        if self.low < 0 < self.high:  # away from kinks
+            drawn += 0.15 * np.sign(drawn)
+        return paddle.to_tensor(drawn.astype(dtype))
+
+
+def t(*shape: int, low: float = -1.5, high: float = 1.5) -> T:
+    return T(shape, low, high)
+
+
+def positive(*shape: int) -> T:
+    return T(shape, 0.3, 2.0)
+
+
+def index(*shape: int, below: int) -> T:
+    return T(shape, 0, below, "int64")
+
+
+BOOL = T((3, 4), kind="bool")
+PAIRS: list[tuple[Any, ...]] = [
+    (t(3, 4), t(3, 4)),
+    (t(3, 4), t(4)),
+    (t(2, 1, 4), t(3, 1)),
+    (t(), t(2, 3)),
+]
+NUMBERS: list[tuple[Any, ...]] = [(t(3, 4), 2.5), (t(3, 4), 3)]
+APART = [(t(3, 4), positive(3, 4)), (t(2, 3), positive(3))]
+LAYER_NORM = (positive(5, 2, 3), t(6), t(6), 1e-5, 1)
+CONV = (t(2, 3, 6, 5), t(4, 3, 3, 2), [1, 2], [1, 0], "EXPLICIT", [1, 1], 1, "NCHW")
+GROUPED = (t(2, 4, 6, 5), t(6, 2, 3, 2), [1, 1], [0, 1], "EXPLICIT", [2, 1], 2, "NCHW")
+POOL = ([2, 3], [2, 1], [0, 1], False, True, "NCHW", "avg", False, False, "EXPLICIT")
+
+SAMPLES: dict[str, list[tuple[Any, ...]]] = {
+    **{f"Tensor.__{n}__": PAIRS + NUMBERS for n in ("add", "sub", "mul")},
+    **{f"Tensor.__{n}__": NUMBERS for n in ("radd", "rsub", "rmul")},
+    "Tensor.__truediv__": APART + NUMBERS,
+    "Tensor.__rtruediv__": [(positive(3, 4), 2.5)],
+    "Tensor.__pow__": [(positive(3, 4), 2.5), (t(3, 4), 2), (t(3, 4), 3)]
+    + [(positive(3, 4), t(4))],
+    "Tensor.__rpow__": [(t(3, 4), 2.5)],
+    **dict.fromkeys(("add", "subtract", "multiply", "maximum", "minimum"), PAIRS),
+    "divide": APART,
+    "scale": [(t(3, 4), 2.5, 0.5, True), (t(3, 4), 2.5, 0.5, False)],
+    "pow": [(positive(3, 4), 2.5), (t(3, 4), 2), (t(3, 4), 3.0)],
+    "elementwise_pow": [(positive(3, 4), t(3, 4)), (positive(3, 4), t(4))],
+    "add_n": [([t(3, 4), t(3, 4), t(3, 4)],)],
+    "add_grad": [(t(3, 4), t(4), t(3, 4), -1), (t(3, 4), t(3, 4), t(3, 4), -1)],
+    "divide_grad": [(t(3, 4), positive(4), t(3, 4), t(3, 4), -1)],
+    "pow_grad": [(positive(3, 4), t(3, 4), 2.5), (t(3, 4), t(3, 4), 3.0)],
+    **{
+        n: [(t(3, 4),)]
+        for n in (
+            *("tanh", "sigmoid", "relu", "sin", "cos", "exp", "square", "abs", "silu"),
+            *("erf", "sinh", "cosh", "expm1", "sign", "floor", "ceil", "atan"),
+            *("softsign", "logsigmoid", "swish", "relu6"),
+        )
+    },
+    **{n: [(positive(3, 4),)] for n in ("log", "sqrt", "rsqrt", "reciprocal", "log1p")},
+    "round": [(t(3, 4), 0)],
+    "gelu": [(t(3, 4), False), (t(3, 4), True)],
+    "softplus": [(t(3, 4), 1.0, 20.0), (t(3, 4), 2.0, 1.0)],
+    "elu": [(t(3, 4), 1.0), (t(3, 4), 0.5)],
+    "leaky_relu": [(t(3, 4), 0.01)],
+    "mish": [(t(3, 4), 20.0)],
+    "selu": [(t(3, 4), 1.0507, 1.6733)],
+    **{f"{n}_grad": [(t(3, 4), t(3, 4))] for n in ("tanh", "sigmoid", "sin", "cos")},
+    **{f"{n}_grad": [(positive(3, 4), t(3, 4))] for n in ("sqrt", "rsqrt", "relu")},
+    "square_grad": [(t(3, 4), t(3, 4))],
+    "gelu_grad": [(t(3, 4), t(3, 4), False), (t(3, 4), t(3, 4), True)],
+    "softplus_grad": [(t(3, 4), t(3, 4), 1.0, 20.0), (t(3, 4), t(3, 4), 2.0, 1.0)],
+    "leaky_relu_grad": [(t(3, 4), t(3, 4), 0.01)],
+    **{
+        f"Tensor.__{n}__": [(t(3, 4), t(3, 4)), (t(3, 4), 0.5)]
+        for n in ("eq", "ne", "lt", "le", "gt", "ge")
+    },
+    **{f"Tensor.__{n}__": [(BOOL, BOOL)] for n in ("and", "or", "xor")},
+    **{
+        n: [(t(3, 4), t(3, 4))]
+        for n in (
+            *("equal", "not_equal", "less_than", "less_equal", "greater_than"),
+            "greater_equal",
+        )
+    },
+    **{n: [(BOOL, BOOL)] for n in ("logical_and", "logical_or")},
+    "logical_not": [(BOOL,)],
+    **{n: [(t(3, 4),)] for n in ("isnan", "isinf", "isfinite")},
+    "where": [(BOOL, t(3, 4), t(3, 4))],
+    **{
+        n: [(t(3, 4),)]
+        for n in (
+            "assign",
+            "copy",
+            "Tensor.clone",
+            "Tensor.contiguous",
+            "Tensor.detach",
+        )
+    },
+    "cast": [(t(3, 4), paddle.float32), (index(3, 4, below=5), paddle.float64)],
+    "matmul": [
+        (t(3, 4), t(4, 5), False, False),
+        (t(4, 3), t(4, 5), True, False),
+        (t(3, 4), t(5, 4), False, True),
+        (t(4, 3), t(5, 4), True, True),
+        (t(2, 3, 4), t(4, 5), False, False),
+        (t(2, 4, 3), t(2, 4, 5), True, False),
+        (t(2, 1, 3, 4), t(5, 4, 2), False, False),
+        (t(2, 3, 4), t(2, 5, 4), False, True),
+        (t(4), t(4, 5), False, False),
+        (t(3, 4), t(4), False, False),
+        (t(4), t(4), False, False),
+    ],
+    "Tensor.__matmul__": [(t(3, 4), t(4, 5)), (t(2, 3, 4), t(2, 4, 5))],
+    "bmm": [(t(2, 3, 4), t(2, 4, 5))],
+    "linear": [(t(3, 4), t(4, 5), t(5)), (t(2, 3, 4), t(4, 5), t(5))],
+    "linear_v2": [
+        (t(3, 4), t(4, 5), t(5), False),
+        (t(2, 3, 4), t(5, 4), t(5), True),
+    ],
+    "addmm": [
+        (t(3, 5), t(3, 4), t(4, 5), 1.0, 1.0),
+        (t(3, 5), t(3, 4), t(4, 5), 0.5, 2.0),
+    ],
+    "dot": [(t(4), t(4)), (t(3, 4), t(3, 4))],
+    "reshape": [(t(3, 4), [2, 6]), (t(3, 4), [-1]), (t(3, 4), [0, 2, 2])],
+    "unsqueeze": [(t(3, 4), [1]), (t(3, 4), [-1])],
+    "squeeze": [(t(3, 1, 4), [1]), (t(3, 1, 4, 1), [])],
+    "flatten": [(t(2, 3, 4), 1, 2)],
+    "transpose": [(t(2, 3, 4), [2, 0, 1]), (t(2, 3), [1, 0])],
+    "concat": [([t(2, 3), t(4, 3)], 0), ([t(2, 3), t(2, 1)], -1)],
+    "stack": [([t(2, 3), t(2, 3)], 0), ([t(2, 3), t(2, 3), t(2, 3)], -1)],
+    "split": [(t(5, 3), [2, 3], 0), (t(3, 5), [1, 4], 1)],
+    "split_with_num": [(t(6, 3), 3, 0)],
+    "unbind": [(t(3, 4), 0), (t(3, 4), 1)],
+    "expand": [(t(3, 1), [3, 4]), (t(4), [2, 3, 4])],
+    "tile": [(t(3, 4), [2, 1]), (t(4), [3, 2]), (t(2, 3, 4), [2])],
+    "flip": [(t(3, 4), [1])],
+    "roll": [(t(3, 4), [1], [1])],
+    "slice": [
+        (t(4, 5), [0, 1], [1, 0], [3, 4], [1, 1], []),
+        (t(4, 5), [0], [2], [3], [1], [0]),
+    ],
+    "slice_grad": [(t(4, 5), t(2, 5), [0], [1], [3], [1], [])],
+    "Tensor._getitem_dygraph": [
+        (t(4, 5), (slice(None), slice(0, 1))),
+        (t(4, 5), (slice(1, 3), 2)),
+        (t(4, 5), (Ellipsis, slice(1, None))),
+        (t(4, 5), (1,)),
+    ],
+    "gather": [(t(4, 5), index(3, below=4), 0), (t(4, 5), index(2, below=5), 1)],
+    "index_select": [(t(4, 5), index(3, below=4), 0)],
+    "index_add": [(t(4, 5), index(3, below=4), t(3, 5), 0)],
+    "embedding": [
+        (index(2, 3, below=4), t(4, 5), -1, False),
+        (index(2, 3, below=4), t(4, 5), 1, False),
+    ],
+    "sum": [
+        (t(3, 4), [], None, False),
+        (t(3, 4), [1], None, False),
+        (t(2, 3, 4), [0, 2], None, True),
+        (t(2, 3, 4), [-1], None, False),
+    ],
+    "mean": [(t(3, 4), [], False), (t(2, 3, 4), [0, 2], True), (t(3, 4), [1], False)],
+    "mean_all": [(t(3, 4),)],
+    "max": [(t(3, 4), [1], False), (t(3, 4), [], False)],
+    "min": [(t(3, 4), [0], True)],
+    "softmax": [(t(3, 4), -1), (t(3, 4), 0)],
+    "softmax_grad": [(t(3, 4), t(3, 4), -1)],
+    "log_softmax": [(t(3, 4), -1)],
+    "squared_l2_norm": [(t(3, 4),)],
+    "logsumexp": [(t(3, 4), [1], False, False), (t(3, 4), [0], True, False)],
+    "p_norm": [(t(3, 4), 2.0, 1, 1e-12, False, False)],
+    "cumsum": [(t(3, 4), 1, False, False, False), (t(3, 4), 0, False, True, True)],
+    "layer_norm": [LAYER_NORM, (positive(5, 2, 3), t(6), t(6), 1e-5, 1)]
+    + [(positive(4, 3), None, None, 1e-5, 1), (positive(4, 3), t(3), None, 1e-5, 1)],
+    "batch_norm": [
+        (positive(5, 3), t(3), positive(3), t(3), t(3))
+        + (False, 0.9, 1e-5, "NCHW", False, False),
+        (positive(5, 3), t(3), positive(3), t(3), t(3))
+        + (True, 0.9, 1e-5, "NCHW", False, False),
+    ],
+    "conv2d": [CONV, GROUPED],
+    "pool2d": [(t(2, 3, 6, 5), *POOL[:-4], *POOL[-4:])],
+    "max_pool2d_with_index": [
+        (t(2, 3, 6, 4), [2, 2], [2, 2], [0, 0], False, False, False),
+    ],
+    "cross_entropy_with_softmax": [
+        (t(4, 5), index(4, 1, below=5), False, True, True, -100, -1),
+        (t(4, 5), index(4, 1, below=5), False, True, True, 2, -1),
+    ],
+    "dropout": [(t(3, 4), None, 0.5, False, "upscale_in_train", 0, False)]
+    + [(t(3, 4), None, 0.5, True, "downscale_in_infer", 0, False)],
+    "dropout_grad": [
+        (T((3, 4), 0, 2, "uint8"), t(3, 4), 0.5, False, "upscale_in_train")
+    ],
+}

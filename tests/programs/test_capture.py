@@ -1,0 +1,249 @@
+"""What may be captured: every check has a function that it alone catches."""
+
+import sys
+import threading
+
+import numpy as np
+import paddle
+import pytest
+from paddle import nn
+
+from conftest import randn
+from paddle_chainrules import CaptureError, explain, jit, make_program, stateless
+from paddle_chainrules.paddle_side import interception, places
+from paddle_chainrules.programs.capture import capture
+
+X = randn([3, 4])
+
+
+def counting():
+    calls = []
+
+    def fn(x):
+        calls.append(1)
+        return x * float(len(calls))
+
+    return fn
+
+
+class Double(paddle.autograd.PyLayer):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 2
+
+
+def beforehand():
+    w = randn([4])
+    w.stop_gradient = False
+    v = paddle.exp(w)
+    return lambda x: x * v
+
+
+def written():
+    kept = paddle.zeros([3, 4])
+
+    def fn(x):
+        y = x + kept
+        with paddle.no_grad():
+            kept.fill_(1.0)
+        return y
+
+    return fn
+
+
+def grows(x):
+    return paddle.nonzero(x > 0)
+
+
+def required(x):
+    x.stop_gradient = False
+    return x
+
+
+UNSAFE = {
+    "leaves by float": (
+        lambda x: x * float(x.sum()),
+        "leaves the program by __float__",
+    ),
+    "leaves by numpy": (lambda x: x * x.numpy().max(), "leaves the program by numpy"),
+    "leaves by item": (lambda x: x * x.max().item(), "leaves the program by"),
+    "leaves by if": (
+        lambda x: x if x.sum() > 0 else -x,
+        "leaves the program by __bool__",
+    ),
+    "an unknown operator": (grows, r"the operator nonzero is not in the table"),
+    "a PyLayer": (
+        lambda x: Double.apply(required(x)).sum() * 1.0,
+        "that no operator shows|no operator that programs know",
+    ),
+    "computed beforehand": (beforehand(), "no operator that programs know"),
+    "written in place": (written(), r"fill_ is not in the table"),
+    "Python's state": (counting(), "differs from the function's on other numbers"),
+    "complex numbers": (lambda x: (x + 1j).real(), "complex|complex numbers"),
+    "backward": (
+        lambda x: (required(x) ** 2).sum().backward(),
+        "leaves the program by backward",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNSAFE)
+def test_what_is_no_program_is_said_and_runs_as_it_is(name):
+    fn, why = UNSAFE[name]
+    with pytest.raises(CaptureError, match=why):
+        make_program(fn)(X)
+    said = explain(fn, X)
+    assert "test_capture.py" in said or name == "Python's state"
+    with pytest.raises(CaptureError, match=why):
+        jit(fn, strict=True)(X)
+    if name in ("Python's state", "written in place", "backward"):
+        return
+    np.testing.assert_array_equal(jit(fn)(X).numpy(), fn(X).numpy())
+
+
+def test_automatic_casting_is_no_program(monkeypatch):
+    # Paddle's CPU build does not cast.
+    module = sys.modules[capture.__module__]
+    monkeypatch.setattr(module, "casts_automatically", lambda: True)
+    with pytest.raises(CaptureError, match="automatic casting"):
+        capture(lambda leaves: [leaves[0] * 2], [X])
+
+
+def test_a_program_is_read_and_runs_by_itself():
+    layer = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 2))
+    program = make_program(layer)(X)
+    assert [op.operator.name for op in program.ops] == ["linear", "tanh", "linear"]
+    text = repr(program)
+    assert "t0: float32[3, 4]" in text
+    assert "tanh(t" in text
+    assert "test_capture.py:" in text
+    source = program.python()
+    assert source.startswith("def program(t0):\n")
+    assert "    del t" in source  # tensors go at their last use
+    (found,) = program(X)
+    np.testing.assert_array_equal(found.numpy(), layer(X).numpy())
+    # The largest are the two of 3 x 5 at once.
+    assert program.peak_bytes == 4 * (3 * 5 + 3 * 5)
+
+
+def test_what_is_not_needed_and_what_is_there_twice_goes():
+    def fn(x):
+        _ = paddle.exp(x)
+        a, b = paddle.tanh(x), paddle.tanh(x)
+        return a * b
+
+    names = [op.operator.name for op in make_program(fn)(X).ops]
+    assert names == ["tanh", "Tensor.__mul__"]
+
+
+def test_results_share_no_memory_with_arguments_or_each_other():
+    def fn(x):
+        y = x * 2
+        return x, x.reshape([12]), y, y.reshape([2, 6]), x.detach()
+
+    before = X.numpy()
+    results = jit(fn, strict=True)(X)
+    for i, result in enumerate(results):
+        with paddle.no_grad():
+            result.fill_(float(i))
+    np.testing.assert_array_equal(X.numpy(), before)
+    for i, result in enumerate(results):
+        assert (result.numpy() == i).all()
+
+
+def standing():
+    """What stands in all places of operators."""
+    found = {(id(p.owner), p.name): p for p in interception._places().values()}
+    return {key: id(places.standing(p.owner, p.name)) for key, p in found.items()}
+
+
+class Stop(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("how", ["returns", "fails", "stops"])
+def test_nothing_of_a_capture_stays(how):
+    def fn(x):
+        y = paddle.tanh(x)
+        if how == "fails":
+            raise LookupError(how)
+        if how == "stops":
+            raise Stop
+        return y
+
+    jit(fn) if how != "returns" else jit(fn)(X)  # all places have been looked at
+    before = standing()
+    enabled = paddle.is_grad_enabled()
+    if how == "returns":
+        jit(lambda x: paddle.tanh(x) + 1)(X)
+    else:
+        with pytest.raises(LookupError if how == "fails" else Stop):
+            jit(fn)(X)
+    assert standing() == before
+    assert not places.taken
+    assert interception.listener() is None
+    assert paddle.is_grad_enabled() == enabled
+
+
+def test_no_other_thread_is_recorded_or_changed():
+    stop, wrong, calls = threading.Event(), [], [0]
+    w = randn([4, 4], seed=3)
+    expected = paddle.tanh(paddle.matmul(w, w)).numpy()
+
+    def work():
+        while not stop.is_set():
+            found = paddle.tanh(paddle.matmul(w, w)).numpy()
+            calls[0] += 1
+            if not (found == expected).all():
+                wrong.append(found)
+
+    def nested():
+        # Its rules for nested derivatives come and go meanwhile.
+        from paddle_chainrules import hessian
+
+        h = hessian(lambda x: (x**3 / 3).sum())
+        while not stop.is_set():
+            if not np.allclose(
+                np.diagonal(h(w[0]).numpy()), 2 * w[0].numpy(), atol=1e-5
+            ):
+                wrong.append("hessian")
+
+    threads = [threading.Thread(target=f) for f in (work, work, nested)]
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    for thread in threads:
+        thread.start()
+    try:
+        for i in range(60):
+            program = make_program(lambda x, i=i: paddle.tanh(x) * i + x)(X)
+            names = [op.operator.name for op in program.ops]
+            assert names == ["tanh", "Tensor.__mul__", "Tensor.__add__"]
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+        sys.setswitchinterval(interval)
+    assert not wrong
+    assert calls[0] > 60
+
+
+def test_a_net_reached_by_a_weak_reference_is_refused_as_on_the_tape():
+    import weakref
+
+    class Hidden(nn.Layer):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.Linear(4, 2)
+            self.by = weakref.ref(self.inner)
+
+        def forward(self, x):
+            return self.by()(x)
+
+    layer = Hidden()
+    net, params, _ = stateless(layer, jit=True)
+    with pytest.raises(TypeError, match="weak reference"):
+        net.forward(params, X)

@@ -1,0 +1,331 @@
+"""jit gives what the function gives, and its derivatives, inside and outside."""
+
+import copy
+import pickle
+import threading
+
+import numpy as np
+import paddle
+import pytest
+from paddle import nn
+
+from conftest import assert_same, randn, random_like
+from paddle_chainrules import (
+    FCNet,
+    grad,
+    hessian,
+    jacrev,
+    jit,
+    jvp,
+    laplacian,
+    make_program,
+    stateless,
+    value_and_grad,
+    vjp,
+)
+from paddle_chainrules.transforms import program_cache
+
+X, W = randn([3, 4], "float64"), randn([4, 2], "float64", seed=1)
+
+
+def smooth(w, x):
+    h = paddle.tanh(paddle.matmul(x, w["a"])) * w["b"]
+    return (h * h).mean() + paddle.exp(-h).sum()
+
+
+TREE = {"a": W, "b": randn([2], "float64", seed=2)}
+CLOSE = {"rtol": 1e-12, "atol": 1e-12}
+
+
+def test_trees_keywords_and_other_leaves():
+    def fn(tree, n, *, scale, name="x"):
+        return {"y": [tree["a"] * n + scale, name], "n": n, "none": None}
+
+    found = jit(fn, strict=True)(TREE, 3, scale=W)
+    assert found["n"] == 3
+    assert found["none"] is None
+    assert found["y"][1] == "x"
+    assert_same(found["y"][0], W * 3 + W)
+    assert_same(jit(fn)(TREE, 4, scale=W)["y"][0], W * 4 + W)
+
+
+def test_static_arguments_are_compared_by_value():
+    calls = []
+
+    def fn(x, how):
+        calls.append(how)
+        return x * len(how)
+
+    f = jit(fn, static_argnums=(1,), strict=True)
+    assert_same(f(X, "ab"), X * 2)
+    count = len(calls)
+    assert_same(f(X, "ab"), X * 2)
+    assert len(calls) == count
+    assert_same(f(X, "abc"), X * 3)
+    # A list has no hash.
+    with pytest.raises(Exception, match="no hash"):
+        f(X, ["a"])
+
+
+def test_shapes_and_dtypes_have_programs_of_their_own():
+    f = jit(lambda x: x * x.shape[0] + x.sum(), strict=True)
+    for shape in ([3], [5], [2, 3], []):
+        for dtype in ("float32", "float64"):
+            x = randn(shape, dtype)
+            if shape:
+                assert_same(f(x), x * x.shape[0] + x.sum())
+    assert_same(jit(lambda x: x + 1)(paddle.arange(3)), paddle.arange(3) + 1)
+
+
+def test_the_least_recently_used_program_goes(monkeypatch):
+    monkeypatch.setattr(program_cache, "BOUND", 4)
+    calls = []
+    f = jit(lambda x: (calls.append(1), x * 2)[1], strict=True)
+    for n in range(1, 8):
+        f(paddle.ones([n]))
+    count = len(calls)
+    f(paddle.ones([7]))
+    assert len(calls) == count
+    f(paddle.ones([1]))
+    assert len(calls) > count
+
+
+def test_tensors_closed_over_are_read_at_every_call():
+    kept = paddle.ones([4], "float64")
+    f = jit(lambda x: x * kept, strict=True)
+    assert_same(f(X), X)
+    kept.set_value(paddle.full([4], 3.0, "float64"))
+    assert_same(f(X), X * 3)
+
+
+@pytest.mark.parametrize("transform", [grad, value_and_grad, hessian, jacrev])
+def test_transforms_inside(transform):
+    inside = jit(transform(smooth), strict=True)
+    for _ in range(2):
+        assert_same(inside(TREE, X), transform(smooth)(TREE, X), **CLOSE)
+
+
+def test_transforms_outside():
+    f = jit(smooth, strict=True)
+    assert_same(grad(f)(TREE, X), grad(smooth)(TREE, X), **CLOSE)
+    y, back = vjp(f, TREE, X)
+    expected, native = vjp(smooth, TREE, X)
+    assert_same(y, expected, **CLOSE)
+    assert_same(back(y), native(y), **CLOSE)
+    along = random_like((TREE, X))
+    assert_same(jvp(f, (TREE, X), along), jvp(smooth, (TREE, X), along), **CLOSE)
+    assert_same(hessian(f)(TREE, X), hessian(smooth)(TREE, X), rtol=1e-10, atol=1e-10)
+
+
+def test_transforms_outside_and_inside():
+    inner = jit(lambda w, x: grad(lambda x: smooth(w, x))(x), strict=True)
+
+    def penalty(g):
+        return lambda w: (g(w, X) ** 2).sum()
+
+    plain = penalty(lambda w, x: grad(lambda x: smooth(w, x))(x))
+    assert_same(grad(penalty(inner))(TREE), grad(plain)(TREE), **CLOSE)
+    both = jit(grad(penalty(jit(inner))), strict=True)
+    assert_same(both(TREE), grad(plain)(TREE), **CLOSE)
+
+
+def test_third_derivatives_inside():
+    def third(f):
+        for _ in range(3):
+            f = grad(lambda x, f=f: f(x).sum())
+        return f
+
+    for f in (paddle.tanh, paddle.nn.functional.gelu, paddle.nn.functional.silu):
+        x = randn([5], "float64")
+        found = jit(third(f), strict=True)(x)
+        h = 1e-4
+        second = grad(lambda x, f=f: grad(lambda x: f(x).sum())(x).sum())
+        assert_same(
+            found, (second(x + h) - second(x - h)) / (2 * h), rtol=1e-5, atol=1e-6
+        )
+
+
+def test_layer_norm_is_differentiated_as_often_as_one_likes():
+    layer = nn.LayerNorm(4)
+    layer.to(dtype="float64")
+
+    def f(x):
+        return (layer(x) ** 3).sum()
+
+    h, v = 1e-5, randn([3, 4], "float64", seed=5)
+    found = jit(lambda x: grad(lambda x: (grad(f)(x) * v).sum())(x), strict=True)(X)
+    expected = (grad(f)(X + h * v) - grad(f)(X - h * v)) / (2 * h)
+    assert_same(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def eager_step(layer, x):
+    """A differential equation as Paddle's users write it."""
+    x = x.detach()
+    x.stop_gradient = False
+    u = layer(x)
+    first = paddle.grad(u, x, create_graph=True)[0]
+    second = paddle.grad(first[:, 0:1], x, create_graph=True)[0][:, 0:1]
+    residual = second + u * first[:, 1:2]
+    loss = (residual * residual).mean()
+    return loss, paddle.grad(loss, layer.parameters(), allow_unused=True)
+
+
+def test_an_eager_step_is_one_program_without_a_change():
+    paddle.seed(3)
+    layer = nn.Sequential(nn.Linear(2, 7), nn.Tanh(), nn.Linear(7, 1))
+    layer.to(dtype="float64")
+    x = randn([11, 2], "float64")
+    step = jit(lambda x: eager_step(layer, x), strict=True)
+    for _ in range(3):
+        loss, grads = step(x)
+        expected, native = eager_step(layer, x)
+        assert_same(loss, expected, **CLOSE)
+        assert_same(grads, native, rtol=1e-10, atol=1e-12)
+        with paddle.no_grad():
+            for p, g in zip(layer.parameters(), grads, strict=True):
+                if g is not None:
+                    p.subtract_(g * 0.01)  # the program reads what stands there
+
+
+def test_results_are_on_the_callers_graph_where_the_functions_are():
+    layer = nn.Linear(4, 2)
+    layer.to(dtype="float64")
+    f = jit(lambda x: paddle.tanh(layer(x)).sum(), strict=True)
+    x = X.detach()
+    x.stop_gradient = False
+    (f(x) * 2 + paddle.tanh(layer(x)).sum()).backward()
+    found = [t.grad.clone() for t in (x, *layer.parameters())]
+    x2 = X.detach()
+    x2.stop_gradient = False
+    layer.clear_gradients()
+    (paddle.tanh(layer(x2)).sum() * 3).backward()
+    assert_same(found, [x2.grad, *(p.grad for p in layer.parameters())], **CLOSE)
+    with paddle.no_grad():
+        assert f(X).stop_gradient
+
+
+def test_what_a_pullback_needs_may_not_change_before_it():
+    net, params, _ = stateless(nn.LayerNorm(4), jit=True)
+    x = randn([3, 4])
+    for _ in range(2):
+        y, back = net.pullback(params, x)
+    with paddle.no_grad():
+        x.fill_(0.0)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        back(y)
+
+
+def test_random_numbers_are_drawn_anew_and_by_seeds():
+    f = jit(lambda x: nn.functional.dropout(x, 0.5), strict=True)
+    paddle.seed(7)
+    found = [f(X) for _ in range(3)]
+    paddle.seed(7)
+    expected = [nn.functional.dropout(X, 0.5) for _ in range(3)]
+    assert_same(found, expected)
+    net, params, _ = stateless(
+        nn.Sequential(nn.Linear(4, 5), nn.Dropout(0.5)), jit=True
+    )
+    tape, _, _ = stateless(nn.Sequential(nn.Linear(4, 5), nn.Dropout(0.5)))
+    x = randn([3, 4])
+    for seed in (1, 2, 1):
+        y, back = net.pullback(params, x, seed=seed)
+        z, tape_back = tape.pullback(params, x, seed=seed)
+        assert_same(y, z)
+        assert_same(back(y), tape_back(z))
+
+
+def test_buffers_go_in_and_come_out():
+    layer = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1D(5), nn.Linear(5, 2))
+    net, params, buffers = stateless(layer, jit=True)
+    tape, _, _ = stateless(layer)
+    x = randn([6, 4])
+    for _ in range(3):
+        y, back, new = net.pullback(params, x, buffers=buffers)
+        z, tape_back, expected = tape.pullback(params, x, buffers=buffers)
+        assert_same((y, new), (z, expected))
+        assert_same(back(y), tape_back(z))
+        assert_same(net.forward(params, x), tape.forward(params, x))
+        buffers = new
+
+
+def test_one_head_alone_leaves_the_other_out():
+    class Heads(nn.Layer):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Linear(4, 3), nn.Linear(4, 2)
+
+        def forward(self, x):
+            return paddle.tanh(self.a(x)), self.b(x)
+
+    layer = Heads()
+    net, params, _ = stateless(layer, jit=True)
+    tape, _, _ = stateless(layer)
+    x = randn([5, 4])
+    net.forward(params, x)
+    y, back = net.pullback(params, x)
+    _, tape_back = tape.pullback(params, x)
+    for cotangent in (y, (y[0], None), (None, y[1])):
+        assert_same(back(cotangent), tape_back(cotangent))
+        assert_same(back(cotangent, wrt="a.*"), tape_back(cotangent, wrt="a.*"))
+
+
+def test_nets_are_copied_and_pickled_with_it():
+    net, params, _ = stateless(
+        nn.Sequential(nn.Linear(4, 5), nn.LayerNorm(5)), jit=True
+    )
+    x = randn([3, 4])
+    expected = [net.vjp(params, x, randn([3, 5])) for _ in range(2)][1]
+    for other in (
+        copy.deepcopy(net),
+        pickle.loads(pickle.dumps(net)),
+        net.in_mode(False),
+    ):
+        found = [other.vjp(params, x, randn([3, 5])) for _ in range(2)][1]
+        assert_same(found, expected)
+
+
+def test_programs_are_pickled_and_copied():
+    program = make_program(lambda x: paddle.tanh(x) * 2.0 + x[0:1])(X)
+    for other in (copy.deepcopy(program), pickle.loads(pickle.dumps(program))):
+        assert repr(other) == repr(program)
+        assert_same(other(X), program(X))
+
+
+def test_threads_run_one_program_at_once():
+    layer = nn.Sequential(nn.Linear(4, 6), nn.LayerNorm(6), nn.Tanh(), nn.Linear(6, 2))
+    net, params, _ = stateless(layer, jit=True)
+    x = randn([5, 4])
+    y = net.forward(params, x)
+    expected = net.vjp(params, x, y)
+    wrong = []
+
+    def work():
+        for n in range(1, 40):
+            if n % 5 == 0:
+                net.forward(params, randn([n, 4]))  # captured meanwhile
+            for a, b in zip(
+                net.vjp(params, x, y)[0].values(), expected[0].values(), strict=True
+            ):
+                if not (a == b).all():
+                    wrong.append(n)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_closed_forms_inside():
+    net = FCNet((2, 5, 1), "tanh", "float64")
+    params, x = net.init(0), randn([6, 2], "float64")
+
+    def loss(params):
+        return (laplacian(net, params, x) ** 2).mean() + net.forward(params, x).mean()
+
+    expected = value_and_grad(loss)(params)
+    assert_same(jit(value_and_grad(loss))(params), expected, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(
+        jit(loss)(params).numpy(), expected[0].numpy(), rtol=1e-12
+    )
