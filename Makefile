@@ -3,6 +3,7 @@
 # make test    the tests, Python and Julia; JULIA=required makes a missing Julia a failure
 # make slow    the tests that take minutes each, Python and Julia; not in make test
 # make bench   compare with native Paddle and others (output/); QUICK=1 for less
+# make bench-programs  programs beside native Paddle on nets of many kinds; QUICK=1 for less
 # make stress  random calls of both languages by the million, minutes (output/stress.png)
 # make soak    constants of every kind on four Julia threads for ten minutes
 # make differential  every function and layer beside differences; writes docs/refusals.md
@@ -17,7 +18,7 @@ export JULIA ?=
 # Paddle's and BLAS's threads: one, so that figures compare.
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
-.PHONY: demo examples test slow differential bench stress soak lint clean
+.PHONY: demo examples test slow differential bench bench-programs stress soak lint clean
 
 demo: $(VENV)/installed
 	$(ONE_THREAD) $(RUN) -W "ignore:No ccache" examples/demo.py
@@ -36,6 +37,9 @@ differential: $(VENV)/installed
 
 bench: $(VENV)/installed
 	$(ONE_THREAD) $(RUN) -W "ignore:No ccache" benchmarks/run.py
+
+bench-programs: $(VENV)/installed
+	$(ONE_THREAD) $(RUN) -W "ignore:No ccache" benchmarks/programs.py
 
 stress: $(VENV)/installed
 	$(ONE_THREAD) $(RUN) tests/stress/run.py

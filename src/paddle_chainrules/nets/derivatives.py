@@ -11,6 +11,7 @@ from paddle import Tensor
 
 from ..paddle_side.dtypes import dtype_name
 from ..paddle_side.grad_mode import grad_mode
+from ..paddle_side.listener import listener
 from ..programs import second_order
 from ..programs.activation_derivatives import DERIVATIVES, MAX_ORDER, Derivatives
 from ..programs.closed_form import Weights, as_rows, weights_of
@@ -201,7 +202,8 @@ def _carried_by(
 ) -> list[Tensor]:
     with recording(params, x):
         values = list(net.spec.as_dict(params).values())
-        if paddle.is_grad_enabled():
+        # In a program its operators have rules of their own.
+        if paddle.is_grad_enabled() and listener() is None:
             return second_order.recorded(plan, table, values, x)
         return second_order.value(plan, table, weights_of(values), x)
 

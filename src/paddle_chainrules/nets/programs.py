@@ -102,7 +102,8 @@ class NetPrograms:
         programs = self._made.get(key)
         if programs is None:
             flat = _Flat(self._net, inputs.without_leaves(), names)
-            programs = ProgramCache(flat, self._net._effects)
+            fixed = 1 if inputs.order is None else len(inputs.order)
+            programs = ProgramCache(flat, self._net._effects, fixed)
             self._made[key] = programs
         leaves = inputs.leaves
         if buffers is not None:

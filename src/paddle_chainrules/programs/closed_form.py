@@ -18,6 +18,7 @@ import paddle
 from paddle import Tensor
 
 from ..paddle_side.grad_mode import grad_mode
+from ..paddle_side.listener import not_listening
 from .activations import ACTIVATIONS
 
 ops: Any = getattr(paddle, "_C_ops", None)
@@ -64,7 +65,9 @@ def raw(activation: str) -> Raw | None:
     """
     try:
         pair = _table()[activation]
-        return pair if _agrees(activation, pair) else None
+        with not_listening():
+            agrees = _agrees(activation, pair)
+        return pair if agrees else None
     except Exception:
         return None
 

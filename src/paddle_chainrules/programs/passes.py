@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -21,7 +22,7 @@ def program_of(
     """The least program that gives the outputs, each in memory of its own."""
     ops, alias = _without_twins(ops)
     ends = [alias.get(v, v) for v in outputs]
-    ops = _needed(ops, ends)
+    ops = _with_expansions(_needed(ops, ends))
     ops, ends = _with_copies(ops, ends, {*inputs, *constants})
     used = {v for op in ops for v in op.inputs}
     kept = {v: t for v, t in constants.items() if v in used or v in ends}
@@ -74,6 +75,44 @@ def _needed(ops: Sequence[Operation], ends: Iterable[Value]) -> list[Operation]:
             needed.update(op.inputs)
             found.append(op)
     return found[::-1]
+
+
+LARGE = 8192
+"""Elements from which on Paddle's broadcasting costs more than to copy the operand."""
+
+BROADCASTING = frozenset(
+    {
+        *("add", "subtract", "multiply", "divide", "Tensor.__add__", "Tensor.__sub__"),
+        *("Tensor.__mul__", "Tensor.__truediv__"),
+    }
+)
+
+
+def _with_expansions(ops: Sequence[Operation]) -> list[Operation]:
+    """Large operands that are broadcast expanded first, for the same numbers sooner."""
+    number = 1 + max((v.number for op in ops for v in op.outputs), default=0)
+    expanded: dict[tuple[Value, tuple[int, ...]], Value] = {}
+    found = []
+    for op in ops:
+        if op.operator.name in BROADCASTING and math.prod(op.outputs[0].shape) >= LARGE:
+            shape = op.outputs[0].shape
+            args = list(op.args)
+            for i, arg in enumerate(args):
+                if not isinstance(arg, Value) or arg.shape in (shape, ()):
+                    continue
+                if (arg, shape) not in expanded:
+                    scale = math.prod(shape) // max(math.prod(arg.shape), 1)
+                    out = Value(number, shape, arg.dtype, arg.bytes * scale)
+                    number += 1
+                    expanded[arg, shape] = out
+                    expand = (arg, [*shape])
+                    found.append(
+                        Operation(TABLE["expand"], expand, (out,), False, op.where)
+                    )
+                args[i] = expanded[arg, shape]
+            op = Operation(op.operator, tuple(args), op.outputs, op.many, op.where)
+        found.append(op)
+    return found
 
 
 def _with_copies(

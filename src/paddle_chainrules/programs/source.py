@@ -50,15 +50,23 @@ def source(program: Program) -> tuple[str, dict[str, Any]]:
         names[f"t{value.number}"] = tensor
     for op, gone in zip(program.ops, program.last_uses, strict=True):
         args = [text(arg) for arg in op.args]
+        run, outputs, many = op.operator.run, op.outputs, op.many
+        if op.operator.lean is not None and {*outputs[1:]} <= {*gone}:
+            run, many, gone = (
+                op.operator.lean,
+                False,
+                [v for v in gone if v not in outputs[1:]],
+            )
+            outputs = outputs[:1]
         if op.operator.infix and len(args) == 2:
             call = f"{args[0]} {op.operator.infix} {args[1]}"
         else:
             stem = op.operator.name.rpartition(".")[2].strip("_")
             if stem in vars(builtins):
                 stem += "_"
-            call = f"{named(op.operator.run, stem)}({', '.join(args)})"
-        left = ", ".join(map(text, op.outputs))
-        if op.many and len(op.outputs) == 1:
+            call = f"{named(run, stem)}({', '.join(args)})"
+        left = ", ".join(map(text, outputs))
+        if many and len(outputs) == 1:
             left += ","
         lines.append(f"    {left} = {call}")
         if gone:

@@ -56,6 +56,8 @@ class Way(NamedTuple):
     structure: Any
     seeds: list[int]
     """Places of the outputs that have cotangents."""
+    places: list[int]
+    """Those of the leaves that have gradients."""
 
     @property
     def draws(self) -> bool:
@@ -63,12 +65,18 @@ class Way(NamedTuple):
 
 
 class ProgramCache:
-    """Programs of a function of a list of leaves, made at the first call of a kind."""
+    """Programs of a function of a list of leaves, made at the first call of a kind.
+
+    Args:
+        fn: the function.
+        effects: what is known of it.
+        fixed: how many of the leaves, the first ones, are always of one kind.
+    """
 
     def __init__(
-        self, fn: Flat, effects: Effects | None = None, off_graph: bool = False
+        self, fn: Flat, effects: Effects | None = None, fixed: int = 0
     ) -> None:
-        self._fn, self._off_graph = fn, off_graph
+        self._fn, self._fixed = fn, fixed
         self._effects = effects
         self._structure: Any = None
         self._made: OrderedDict[Any, Any] = OrderedDict()
@@ -115,7 +123,8 @@ class ProgramCache:
             CaptureError: it could not be made.
         """
         try:
-            key = (kind, key, key_of(leaves))
+            varied = leaves[self._fixed :] if self._fixed else leaves
+            key = (kind, key, key_of(varied))
             found = self._made.get(key)
         except TypeError as error:
             raise CaptureError(
@@ -161,20 +170,17 @@ class ProgramCache:
         return outputs
 
     def value_of(self, leaves: Sequence[Any]) -> Value:
-        grads = paddle.is_grad_enabled() and not self._off_graph
-        with grad_mode(grads):
-            check = not is_running()
-            found = capture(self.plain, leaves, check=check)
+        found = capture(self.plain, leaves, check=not is_running())
         return Value(found._replace(tensors=[]), self._structure)
 
     def _way(self, leaves: Sequence[Any]) -> Way:
         with grad_mode(True):
             first = capture(self.plain, [*map(_required, leaves)], check=False)
-        places = [i for i, part in enumerate(first.outputs) if part is PLACE]
+        made = [i for i, part in enumerate(first.outputs) if part is PLACE]
         pairs = [
             (place, output)
             for place, output, on in zip(
-                places, first.tensors, first.requires, strict=True
+                made, first.tensors, first.requires, strict=True
             )
             if on and is_differentiable(output)
         ]
@@ -192,7 +198,8 @@ class ProgramCache:
 
         with grad_mode(True):
             whole = capture(joint, [*leaves, *cotangents])
-        return Way(*_cut(whole, leaves, len(first.outputs)), structure, seeds)
+        places = [i for i, leaf in enumerate(leaves) if is_differentiable(leaf)]
+        return Way(*_cut(whole, leaves, len(first.outputs)), structure, seeds, places)
 
 
 def _cut(
@@ -221,7 +228,7 @@ class ProgramRecording(Recording):
     ) -> None:
         self.leaves = leaves
         self._every = leaves
-        self._places = [i for i, leaf in enumerate(leaves) if is_differentiable(leaf)]
+        self._places = way.places
         self.differentiable = self._places
         self.connected = False
         self._fn, self._outputs = fn, outputs
@@ -241,6 +248,9 @@ class ProgramRecording(Recording):
 
     def _is_recorded(self, output: Tensor) -> bool:
         return any(output is self._outputs[i] for i in self._way.seeds)
+
+    def _apart(self, found: Sequence[Any], seeds: Sequence[Tensor]) -> Sequence[Any]:
+        return found  # as programs give it
 
     def _divided(
         self, outputs: list[Tensor], seeds: list[Tensor], wanted: Sequence[int]

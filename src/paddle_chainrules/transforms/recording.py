@@ -266,9 +266,13 @@ class Recording(KeptGraph):
                 RowSparse.of(grad) if i in sparse and grad is not None else dense(grad)
                 for i, grad in zip(wanted, found, strict=True)
             ]
-        for i, grad in zip(wanted, unaliased(found, seeds), strict=True):
+        for i, grad in zip(wanted, self._apart(found, seeds), strict=True):
             grads[i] = grad
         return grads
+
+    def _apart(self, found: Sequence[Any], seeds: Sequence[Tensor]) -> Sequence[Any]:
+        """Gradients that are no cotangents themselves."""
+        return unaliased(found, seeds)
 
     def _divided(
         self, outputs: list[Tensor], seeds: list[Tensor], wanted: Sequence[int]

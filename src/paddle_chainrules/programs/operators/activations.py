@@ -131,33 +131,56 @@ def _(call: Call) -> list[Any]:
     return [call.cotangent / (x * x + 1.0)]
 
 
-# In operators that have rules, to be differentiated more often.
+# Of these gradients, to be differentiated more often.
 
 
-@formula_of("tanh_grad")
-def _(out: Tensor, out_grad: Tensor) -> Tensor:
-    return out_grad * (1.0 - out * out)
+@reverse_of("tanh_grad")
+def _(call: Call) -> list[Any]:  # g (1 - out out)
+    out, g = call.args
+    c = call.cotangent
+    by_out = g * c * out * -2.0 if 0 in call.wanted else None
+    return [by_out, ops.tanh_grad(out, c) if 1 in call.wanted else None]
 
 
-@formula_of("sigmoid_grad")
-def _(out: Tensor, out_grad: Tensor) -> Tensor:
-    return out_grad * out * (1.0 - out)
+@reverse_of("sigmoid_grad")
+def _(call: Call) -> list[Any]:  # g out (1 - out)
+    out, g = call.args
+    c = call.cotangent
+    by_out = g * c * (1.0 - out * 2.0) if 0 in call.wanted else None
+    return [by_out, ops.sigmoid_grad(out, c) if 1 in call.wanted else None]
+
+
+@reverse_of("sin_grad")
+def _(call: Call) -> list[Any]:  # g cos(x)
+    x, g = call.args
+    c = call.cotangent
+    by_x = ops.cos_grad(x, g * c) if 0 in call.wanted else None
+    return [by_x, ops.sin_grad(x, c) if 1 in call.wanted else None]
+
+
+@reverse_of("cos_grad")
+def _(call: Call) -> list[Any]:  # -g sin(x)
+    x, g = call.args
+    c = call.cotangent
+    by_x = -ops.sin_grad(x, g * c) if 0 in call.wanted else None
+    return [by_x, ops.cos_grad(x, c) if 1 in call.wanted else None]
+
+
+@reverse_of("square_grad")
+def _(call: Call) -> list[Any]:  # 2 x g
+    x, g = call.args
+    c = call.cotangent
+    by_x = ops.square_grad(g, c) if 0 in call.wanted else None
+    return [by_x, ops.square_grad(x, c) if 1 in call.wanted else None]
+
+
+# In operators that have rules, for the same.
 
 
 @reverse_of("relu_grad")
 def _(call: Call) -> list[Any]:
     out = call.args[0]
     return [None, ops.relu_grad(out, call.cotangent)]
-
-
-@formula_of("sin_grad")
-def _(x: Tensor, out_grad: Tensor) -> Tensor:
-    return out_grad * ops.cos(x)
-
-
-@formula_of("cos_grad")
-def _(x: Tensor, out_grad: Tensor) -> Tensor:
-    return -(out_grad * ops.sin(x))
 
 
 @formula_of("sqrt_grad")
@@ -168,11 +191,6 @@ def _(out: Tensor, out_grad: Tensor) -> Tensor:
 @formula_of("rsqrt_grad")
 def _(out: Tensor, out_grad: Tensor) -> Tensor:
     return out_grad * -0.5 * out * out * out
-
-
-@formula_of("square_grad")
-def _(x: Tensor, out_grad: Tensor) -> Tensor:
-    return out_grad * x * 2.0
 
 
 @formula_of("silu_grad")

@@ -21,6 +21,7 @@ class Operator:
         arguments: their names, in the order in which they are given.
         run: what a program calls; it may give more than the operator, for the way back.
         shown: how many tensors of the result the operator itself gives.
+        lean: what a program calls where it needs no more than the first of them.
         differentiable: positions of the arguments by which there are rules, all where
             None; none of them where no gradient goes through.
         reverse: gradients of the arguments; see :class:`Call`.
@@ -43,6 +44,7 @@ class Operator:
         run: Callable[..., Any] | None = None,
         *,
         shown: int | None = None,
+        lean: Callable[..., Any] | None = None,
         differentiable: Sequence[int] | None = None,
         shapes: Sequence[int] = (),
         fixed: Sequence[int] = (),
@@ -56,7 +58,7 @@ class Operator:
         self.name = name
         self.arguments = tuple((arguments or " ".join(INFO.get(name, ()))).split())
         self.run: Callable[..., Any] = run or raw(name)
-        self.shown = shown
+        self.shown, self.lean = shown, lean
         self.differentiable = differentiable
         self.shapes = frozenset(shapes)
         self.fixed = frozenset(fixed)

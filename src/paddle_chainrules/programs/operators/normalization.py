@@ -26,7 +26,7 @@ def _layer_norm(
     return RAW.legacy.layer_norm(x, scale, bias, *attributes)
 
 
-define("layer_norm", run=_layer_norm, shown=1, fixed=(1, 2))
+define("layer_norm", run=_layer_norm, shown=1, fixed=(1, 2), lean=RAW.layer_norm)
 define("layer_norm_grad")
 define(
     "batch_norm",

@@ -18,6 +18,13 @@ def single(number: float) -> float:
 
 def summed_to(g: Tensor, like: Tensor) -> Tensor:
     """The sum of a gradient over what a tensor was repeated along, of its shape."""
-    if g.shape == like.shape:
+    shape: list[int] = like.shape
+    if g.shape == shape:
         return g
-    return ops.add_grad(g, like, g, -1)[1]
+    lead = g.ndim - len(shape)
+    axes = [*range(lead)]
+    axes += [i + lead for i, n in enumerate(shape) if n != g.shape[i + lead]]
+    if g.ndim > 2 and len(axes) > 1:
+        return ops.add_grad(g, like, g, -1)[1]  # in the order of Paddle's sums
+    total = ops.sum(g, axes, None, False)
+    return total if total.shape == shape else ops.reshape(total, shape)
