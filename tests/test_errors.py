@@ -23,6 +23,7 @@ BY_OTHERS = {
     "why": "likewise",
     "report": "a table of what differs",
     "error": "of a corrupt file: what was wrong with it",
+    "found.why": "why there is no program, as said when it was captured",
 }
 """Messages that are made elsewhere."""
 

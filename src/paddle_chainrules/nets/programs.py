@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import paddle
 from paddle import Tensor
@@ -18,9 +18,6 @@ from ..transforms.recording import records_graph
 from ..transforms.tree import flatten_tree
 from .inputs import Inputs
 
-if TYPE_CHECKING:
-    from .net import Net
-
 
 class Structure(NamedTuple):
     """How outputs are nested, and what comes after them."""
@@ -33,7 +30,7 @@ class Structure(NamedTuple):
 class NetPrograms:
     """Programs of one net, for every way in which its arguments are nested."""
 
-    def __init__(self, net: Net) -> None:
+    def __init__(self, net: Any) -> None:
         self._net = net
         self._made: dict[Any, ProgramCache] = {}
 
@@ -114,7 +111,7 @@ class NetPrograms:
 class _Flat:
     """The net as a function of a list of leaves."""
 
-    def __init__(self, net: Net, inputs: Inputs, names: Sequence[str] | None) -> None:
+    def __init__(self, net: Any, inputs: Inputs, names: Sequence[str] | None) -> None:
         self._net, self._inputs, self._names = net, inputs, names
 
     def __call__(self, leaves: list[Any]) -> tuple[list[Any], Structure]:

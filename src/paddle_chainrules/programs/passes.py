@@ -8,8 +8,9 @@ from typing import Any
 
 from paddle import Tensor
 
+from .operations import Operation, Value, with_values
 from .operators.table import TABLE
-from .program import Operation, Program, Value, with_values
+from .program import Program
 
 
 def program_of(

@@ -18,9 +18,9 @@ from ..paddle_side.dtypes import dtype_name
 from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.listener import not_listening
 from ..paddle_side.random_state import DRAWING
+from .operations import Operation, Value, values_in, with_values
 from .operators.entry import Call, NoRule, Operator, UnknownArgument
 from .operators.table import TABLE
-from .program import Operation, Value, values_in, with_values
 
 _PADDLE = str(Path(paddle.__file__).parent)
 _OWN = str(Path(__file__).parents[1])

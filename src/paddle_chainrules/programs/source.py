@@ -9,12 +9,12 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from .program import Program, Value
+from .operations import Value
 
 _numbers = itertools.count()
 
 
-def source(program: Program) -> tuple[str, dict[str, Any]]:
+def source(program: Any) -> tuple[str, dict[str, Any]]:
     """The text of a function of the inputs, and the names that it finds elsewhere."""
     names: dict[str, Any] = {}
     labels: dict[int, str] = {}
@@ -75,7 +75,7 @@ def source(program: Program) -> tuple[str, dict[str, Any]]:
     return "\n".join(lines) + "\n", names
 
 
-def compiled(program: Program) -> Callable[..., Any]:
+def compiled(program: Any) -> Callable[..., Any]:
     """The function, whose lines errors show."""
     text, names = source(program)
     file = f"<{program.name} {next(_numbers)}>"

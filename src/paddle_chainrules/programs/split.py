@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from .operations import Operation, Value
 from .passes import program_of
-from .program import Operation, Program, Value
+from .program import Program
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,7 @@ from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.listener import listener
 from ..paddle_side.watch import ask_for, recordings
 from ..programs.capture import PLACE, Captured, capture
-from ..programs.program import Value
+from ..programs.operations import Value
 from ..programs.record import CaptureError
 from ..programs.split import There, split
 from .effects import versions

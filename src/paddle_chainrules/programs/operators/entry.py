@@ -76,8 +76,6 @@ class Operator:
         return f"Operator({self.name!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        from .table import operator_of
-
         return operator_of, (self.name,)
 
     def canonical(
@@ -165,6 +163,11 @@ class NoRule(Exception):
 
 
 TABLE: dict[str, Operator] = {}
+
+
+def operator_of(name: str) -> Operator:
+    """The entry of this name."""
+    return TABLE[name]
 
 
 def define(name: str, arguments: str | None = None, **kinds: Any) -> Operator:

@@ -16,10 +16,6 @@ from . import (  # noqa: F401
     reductions,
     shapes,
 )
-from .entry import TABLE, Operator
+from .entry import TABLE
 
-__all__ = ["TABLE", "operator_of"]
-
-
-def operator_of(name: str) -> Operator:
-    return TABLE[name]
+__all__ = ["TABLE"]

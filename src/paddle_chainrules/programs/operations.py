@@ -1,0 +1,80 @@
+"""Operations on values, of which programs are made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from .operators.entry import Operator
+
+
+class Value:
+    """A tensor of a program, which has a number, a shape and a dtype."""
+
+    __slots__ = ("bytes", "dtype", "number", "shape")
+
+    def __init__(
+        self, number: int, shape: Sequence[int], dtype: str, size: int
+    ) -> None:
+        self.number, self.dtype = number, dtype
+        self.shape, self.bytes = tuple(shape), size
+
+    def __repr__(self) -> str:
+        return f"t{self.number}: {self.dtype}{list(self.shape)}"
+
+
+@dataclass(frozen=True, eq=False)
+class Operation:
+    """A call of an operator.
+
+    Attributes:
+        operator: its entry in the table.
+        args: in the canonical order; values where tensors are, also in lists.
+        outputs: one for each tensor of the result.
+        many: whether the result is a tuple or list.
+        where: file and line of the user's code.
+    """
+
+    operator: Operator
+    args: tuple[Any, ...]
+    outputs: tuple[Value, ...]
+    many: bool
+    where: str
+
+    @cached_property
+    def inputs(self) -> tuple[Value, ...]:
+        """The values among the arguments, in order."""
+        return tuple(values_in(self.args))
+
+    def __repr__(self) -> str:
+        left = ", ".join(map(repr, self.outputs))
+        args = ", ".join(map(_text, self.args))
+        return f"{left} = {self.operator.name}({args})"
+
+
+def values_in(args: Any) -> Iterator[Value]:
+    """The values in arguments, lists among them."""
+    for arg in args:
+        if isinstance(arg, Value):
+            yield arg
+        elif isinstance(arg, list | tuple):
+            yield from values_in(arg)
+
+
+def with_values(arg: Any, change: Callable[[Value], Any]) -> Any:
+    """An argument with each value in it changed."""
+    if isinstance(arg, Value):
+        return change(arg)
+    if type(arg) in (list, tuple):
+        return type(arg)(with_values(part, change) for part in arg)
+    return arg
+
+
+def _text(arg: Any) -> str:
+    if isinstance(arg, Value):
+        return f"t{arg.number}"
+    if isinstance(arg, list | tuple):
+        return f"[{', '.join(map(_text, arg))}]"
+    return repr(arg)
