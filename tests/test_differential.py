@@ -19,6 +19,18 @@ def test_exact_or_refused_by_name(table, count_case):
     assert len(cases) > {"functions": 400, "layers": 200}[table]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("table", TABLES)
+def test_the_same_as_programs(table, count_case, monkeypatch):
+    monkeypatch.setenv("PROGRAMS", "1")
+    cases = [(table, name) for name in TABLES[table].cases]
+    found = run.run(cases)
+    assert not run.faults(found)
+    for rows in found.values():
+        for _, verdict, _ in rows:
+            count_case(f"derivatives of {table} as programs: {verdict}")
+
+
 def test_a_fault_is_found(monkeypatch):
     """What is wrong is called wrong, and what crashes is counted."""
 

@@ -18,9 +18,10 @@ from ..paddle_side.dtypes import dtype_name
 from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.listener import not_listening
 from ..paddle_side.random_state import DRAWING
-from .operations import Operation, Value, values_in, with_values
-from .operators.entry import Call, NoRule, Operator, UnknownArgument
+from .operations import Operation, Value, values_in
+from .operators.entry import Operator, UnknownArgument
 from .operators.table import TABLE
+from .reverse import reverse
 
 _PADDLE = str(Path(paddle.__file__).parent)
 _OWN = str(Path(__file__).parents[1])
@@ -55,7 +56,7 @@ class Record:
         self._requires: list[bool] = []
         self._native: list[bool] = []
         self._before: list[bool] = []
-        self._taped: list[bool] = []
+        self.taped: list[bool] = []
         self._fresh: dict[int, Tensor] = {}
         self._versions: list[tuple[Value, int]] = []
         self.inputs = tuple(map(self._new, inputs))
@@ -114,7 +115,7 @@ class Record:
         """What depends on tensors that required gradients before, and which did."""
         beyond = [v for v in self.constants if self._before[v.number]]
         reached = {*beyond, *(v for v in self.inputs if self._before[v.number])}
-        for op, taped in zip(self.ops, self._taped, strict=True):
+        for op, taped in zip(self.ops, self.taped, strict=True):
             if taped and not reached.isdisjoint(op.inputs):
                 reached.update(v for v in op.outputs if self._requires[v.number])
         return reached, [self.constants[v] for v in beyond]
@@ -124,7 +125,7 @@ class Record:
         with not_listening():
             needed = {self.value_of(o) for o in outputs if isinstance(o, Tensor)}
             roots = {self.value_of(t) for t in own if isinstance(t, Tensor)}
-        for op, taped in zip(reversed(self.ops), reversed(self._taped), strict=True):
+        for op, taped in zip(reversed(self.ops), reversed(self.taped), strict=True):
             if taped and not needed.isdisjoint(op.outputs):
                 needed.difference_update(op.outputs)
                 needed.update(op.inputs)
@@ -208,7 +209,7 @@ class Record:
                 part.stop_gradient = not taped or i in entry.fixed
         outputs = tuple(map(self._new, parts))
         self.ops.append(Operation(entry, args, outputs, many, _where()))
-        self._taped.append(taped)
+        self.taped.append(taped)
         for argument, output in entry.writes.items():
             given[argument].stop_gradient = parts[output].stop_gradient
             self._values[id(given[argument])] = outputs[output]
@@ -237,7 +238,7 @@ class Record:
             ends = [self.value_of(t) for t in outputs]
             starts = [self.value_of(t) for t in inputs]
         with grad_mode(create_graph):
-            return self._reverse(0, len(self.ops), ends, starts, cotangents)
+            return reverse(self, 0, len(self.ops), ends, starts, cotangents)
 
     def grad(self, name: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """``paddle.grad`` with its own arguments."""
@@ -256,111 +257,6 @@ class Record:
         if any(grad is None for grad in found) and not given.get("allow_unused"):
             self.fail("paddle.grad by a tensor that is not used; see allow_unused")
         return found
-
-    def _reverse(
-        self,
-        start: int,
-        stop: int,
-        ends: Sequence[Value],
-        starts: Sequence[Value],
-        cotangents: Sequence[Tensor | None],
-    ) -> list[Tensor | None]:
-        """Gradients through the operations from start to stop."""
-        reached = {*starts}
-        active: list[tuple[Operation, list[int]]] = []
-        for i in range(start, stop):
-            op = self.ops[i]
-            if self._taped[i] and not reached.isdisjoint(op.inputs):
-                wanted = [
-                    k
-                    for k, arg in enumerate(op.args)
-                    if k not in op.operator.shapes
-                    if not reached.isdisjoint(values_in([arg]))
-                ]
-                if wanted:
-                    active.append((op, wanted))
-                    reached.update(v for v in op.outputs if self.requires(v))
-        found: dict[Value, Any] = {}
-        for value, cotangent in zip(ends, cotangents, strict=True):
-            self._add(found, value, cotangent)
-        kept = {*starts}
-        for op, wanted in reversed(active):
-            given = [found.get(v) for v in op.outputs]
-            if all(g is None for g in given):
-                continue
-            self._check_rule(op, wanted)
-            for v in op.outputs:
-                if v not in kept:
-                    found.pop(v, None)
-            args = [with_values(arg, self.tensor) for arg in op.args]
-            outs = [self.tensor(v) for v in op.outputs]
-            rule = op.operator.reverse
-            try:
-                if rule is not None:
-                    grads = rule(Call(args, outs, given, frozenset(wanted)))
-                else:
-                    grads = self._by_formula(op, args, given, wanted)
-            except NoRule as error:
-                self.fail(f"{op.operator.name} has no rule for {error}")
-            for k in wanted:
-                targets = op.args[k]
-                parts = grads[k]
-                if isinstance(targets, Value):
-                    targets, parts = [targets], [parts]
-                for value, grad in zip(targets, parts or (), strict=False):
-                    if isinstance(value, Value) and value in reached:
-                        self._add(found, value, grad)
-        return [found.get(v) for v in starts]
-
-    def _check_rule(self, op: Operation, wanted: list[int]) -> None:
-        entry = op.operator
-        if entry.differentiable is not None:
-            for k in wanted:
-                if k not in entry.differentiable:
-                    self.fail(
-                        f"the operator {entry.name} has no rule for its gradient by "
-                        f"{entry.arguments[k]}"
-                    )
-
-    def _by_formula(
-        self, op: Operation, args: list[Any], given: list[Any], wanted: list[int]
-    ) -> list[Any]:
-        """Gradients of the same in operators that have rules."""
-        formula = op.operator.formula
-        if formula is None:
-            self.fail(f"the operator {op.operator.name} has no rule for its gradient")
-        assert formula is not None
-        start = len(self.ops)
-        with grad_mode(True):
-            result = formula(*args)
-        results = [*result] if isinstance(result, list | tuple) else [result]
-        with not_listening():
-            pairs = [
-                (self.value_of(r), g)
-                for r, g in zip(results, given, strict=False)
-                if g is not None and r is not None
-            ]
-            starts = [*dict.fromkeys(values_in([op.args[k] for k in wanted]))]
-        found = self._reverse(
-            start, len(self.ops), [r for r, _ in pairs], starts, [g for _, g in pairs]
-        )
-        by_value = dict(zip(starts, found, strict=True))
-        grads: list[Any] = [None] * len(args)
-        for k in wanted:
-            grads[k] = with_values(op.args[k], by_value.get)
-        return grads
-
-    def _add(self, found: dict[Value, Any], value: Value, grad: Any) -> None:
-        """Add to what was found of a value's gradient."""
-        if grad is None:
-            return
-        tensor = self.tensor(value)
-        if grad.dtype != tensor.dtype:
-            grad = paddle._C_ops.cast(grad, tensor.dtype)
-        if grad.shape != tensor.shape:
-            self.fail(f"a rule gives a gradient of {grad.shape} for {tensor.shape}")
-        before = found.get(value)
-        found[value] = grad if before is None else before + grad
 
 
 _OF_SHAPES = frozenset({"full_like", "zeros_like", "ones_like", "shape"})

@@ -1,0 +1,143 @@
+"""Gradients on a record, by the rules of its operators."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import paddle
+from paddle import Tensor
+
+from ..paddle_side.grad_mode import grad_mode
+from ..paddle_side.listener import not_listening
+from .operations import Operation, Value, values_in, with_values
+from .operators.entry import Call, NoRule
+
+
+class Record(Protocol):
+    """What :class:`.record.Record` is for this."""
+
+    ops: list[Operation]
+    taped: list[bool]
+
+    def value_of(self, tensor: Tensor) -> Value: ...
+
+    def tensor(self, value: Value) -> Any: ...
+
+    def requires(self, value: Value) -> bool: ...
+
+    def fail(self, reason: str) -> Any: ...
+
+
+def reverse(
+    record: Record,
+    start: int,
+    stop: int,
+    ends: Sequence[Value],
+    starts: Sequence[Value],
+    cotangents: Sequence[Tensor | None],
+) -> list[Tensor | None]:
+    """Gradients through the operations from start to stop."""
+    reached = {*starts}
+    active: list[tuple[Operation, list[int]]] = []
+    for i in range(start, stop):
+        op = record.ops[i]
+        if record.taped[i] and not reached.isdisjoint(op.inputs):
+            wanted = [
+                k
+                for k, arg in enumerate(op.args)
+                if k not in op.operator.shapes
+                if not reached.isdisjoint(values_in([arg]))
+            ]
+            if wanted:
+                active.append((op, wanted))
+                reached.update(v for v in op.outputs if record.requires(v))
+    found: dict[Value, Any] = {}
+    for value, cotangent in zip(ends, cotangents, strict=True):
+        _add(record, found, value, cotangent)
+    kept = {*starts}
+    for op, wanted in reversed(active):
+        given = [found.get(v) for v in op.outputs]
+        if all(g is None for g in given):
+            continue
+        _check_rule(record, op, wanted)
+        for v in op.outputs:
+            if v not in kept:
+                found.pop(v, None)
+        args = [with_values(arg, record.tensor) for arg in op.args]
+        outs = [record.tensor(v) for v in op.outputs]
+        rule = op.operator.reverse
+        try:
+            if rule is not None:
+                grads = rule(Call(args, outs, given, frozenset(wanted)))
+            else:
+                grads = _by_formula(record, op, args, given, wanted)
+        except NoRule as error:
+            record.fail(f"{op.operator.name} has no rule for {error}")
+        for k in wanted:
+            targets = op.args[k]
+            parts = grads[k]
+            if isinstance(targets, Value):
+                targets, parts = [targets], [parts]
+            for value, grad in zip(targets, parts or (), strict=False):
+                if isinstance(value, Value) and value in reached:
+                    _add(record, found, value, grad)
+    return [found.get(v) for v in starts]
+
+
+def _check_rule(record: Record, op: Operation, wanted: list[int]) -> None:
+    entry = op.operator
+    if entry.differentiable is not None:
+        for k in wanted:
+            if k not in entry.differentiable:
+                record.fail(
+                    f"the operator {entry.name} has no rule for its gradient by "
+                    f"{entry.arguments[k]}"
+                )
+
+
+def _by_formula(
+    record: Record, op: Operation, args: list[Any], given: list[Any], wanted: list[int]
+) -> list[Any]:
+    """Gradients of the same in operators that have rules."""
+    formula = op.operator.formula
+    if formula is None:
+        record.fail(f"the operator {op.operator.name} has no rule for its gradient")
+    assert formula is not None
+    start = len(record.ops)
+    with grad_mode(True):
+        result = formula(*args)
+    results = [*result] if isinstance(result, list | tuple) else [result]
+    with not_listening():
+        pairs = [
+            (record.value_of(r), g)
+            for r, g in zip(results, given, strict=False)
+            if g is not None and r is not None
+        ]
+        starts = [*dict.fromkeys(values_in([op.args[k] for k in wanted]))]
+    found = reverse(
+        record,
+        start,
+        len(record.ops),
+        [r for r, _ in pairs],
+        starts,
+        [g for _, g in pairs],
+    )
+    by_value = dict(zip(starts, found, strict=True))
+    grads: list[Any] = [None] * len(args)
+    for k in wanted:
+        grads[k] = with_values(op.args[k], by_value.get)
+    return grads
+
+
+def _add(record: Record, found: dict[Value, Any], value: Value, grad: Any) -> None:
+    """Add to what was found of a value's gradient."""
+    if grad is None:
+        return
+    tensor = record.tensor(value)
+    if grad.dtype != tensor.dtype:
+        grad = paddle._C_ops.cast(grad, tensor.dtype)
+    if grad.shape != tensor.shape:
+        record.fail(f"a rule gives a gradient of {grad.shape} for {tensor.shape}")
+    before = found.get(value)
+    found[value] = grad if before is None else before + grad
