@@ -8,8 +8,7 @@ those of other threads pass on. Nothing stays after the last one has gone.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -61,19 +60,25 @@ EXITS = (
 _listening: list[Listener] = []
 
 
-@contextmanager
-def listening(who: Listener) -> Iterator[None]:
-    """Hand it the calls of this thread, those within its own methods excepted."""
-    before = listener()
-    try:
-        _begin(who)
-        local.listener = who
-        yield
-    finally:
+class listening:
+    """Hand the calls of this thread to somebody, those within its methods excepted."""
+
+    def __init__(self, who: Listener) -> None:
+        self._who, self._before = who, listener()
+
+    def __enter__(self) -> None:
         try:
-            _end(who, before)
+            _begin(self._who)
+            local.listener = self._who
         except BaseException:  # an interrupt
-            _end(who, before)
+            _end(self._who, self._before)
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            _end(self._who, self._before)
+        except BaseException:  # an interrupt
+            _end(self._who, self._before)
             raise
 
 

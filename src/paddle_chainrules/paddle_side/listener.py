@@ -64,12 +64,15 @@ def plain() -> Iterator[None]:
         local.plain = before
 
 
-@contextmanager
-def not_listening() -> Iterator[None]:
-    """Let the calls of this thread pass."""
-    before = listener()
-    try:
+class not_listening:
+    """Let the calls of this thread pass.
+
+    A class, since a generator that an interrupt has left open ends at any time.
+    """
+
+    def __enter__(self) -> None:
+        self._before = listener()
         local.listener = None
-        yield
-    finally:
-        local.listener = before
+
+    def __exit__(self, *_: object) -> None:
+        local.listener = self._before

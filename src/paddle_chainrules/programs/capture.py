@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,11 +14,24 @@ from ..paddle_side.dtypes import casts_automatically
 from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.interception import listening
 from ..paddle_side.listener import plain
-from ..paddle_side.random_state import drawing_from, random_state
+from ..paddle_side.random_state import drawing_from, in_turn, random_state
 from ..paddle_side.watch import unwatched
 from .passes import program_of
 from .program import Program
 from .record import CaptureError, Record
+
+_CONSTANT = (
+    int,
+    float,
+    complex,
+    str,
+    bytes,
+    bool,
+    type(None),
+    paddle.dtype,
+    np.generic,
+)
+"""What a function may give beside tensors, the same at every call."""
 
 RTOL = {"float64": 1e-8, "float32": 2e-3, "complex64": 2e-3, "complex128": 1e-8}
 """How far a program may be from its function, relative to the largest entry."""
@@ -39,6 +53,12 @@ class Captured(NamedTuple):
     """Of each whether it depends on a tensor that required gradients before."""
     beyond: list[Tensor]
     """Such tensors that are no arguments."""
+    kinds: tuple[Any, ...]
+    """Of each constant of the program what it was."""
+
+    def is_stale(self) -> bool:
+        """Whether constants are others than those that were captured."""
+        return self.kinds != kinds_of(self.program.constants.values())
 
     def filled(self, tensors: Sequence[Any]) -> list[Any]:
         """All that the function gives, with tensors in their places."""
@@ -87,9 +107,32 @@ def capture(
         tensors = [out for out in outputs if isinstance(out, Tensor)]
         ends = [record.value_of(out) for out in tensors]
         record.check_constants()
-        program = program_of(record.ops, record.inputs, record.constants, ends, name)
+        held = [t for t in given if isinstance(t, Tensor)]
+        held += record.constants.values()
+        shared = []
+        for tensor in tensors:
+            shared.append(any(map(tensor._is_shared_buffer_with, held)))
+            held.append(tensor)
+        known = record.inputs, record.constants
+        program = program_of(record.ops, *known, ends, name, shared)
         if check:
-            _check(program, fn, leaves)
+            # Two threads in paddle.grad crash.
+            with in_turn() if record.takes_gradients else nullcontext():
+                try:
+                    _check(program, fn, leaves)
+                except CaptureError:
+                    raise
+                except Exception as error:
+                    raise CaptureError(
+                        f"it raised {type(error).__name__} on other numbers: {error}. "
+                        "Call it without jit to see where"
+                    ) from error
+    for out in outputs:
+        if not isinstance(out, (Tensor, *_CONSTANT)):
+            raise CaptureError(
+                f"it gives a {type(out).__name__}, which every call would have to make "
+                "anew; give tensors and numbers alone"
+            )
     reached, beyond = record.outside()
     return Captured(
         program,
@@ -97,7 +140,13 @@ def capture(
         [out.detach() for out in tensors],
         tuple(end in reached for end in ends),
         beyond,
+        kinds_of(program.constants.values()),
     )
+
+
+def kinds_of(tensors: Iterable[Tensor]) -> tuple[Any, ...]:
+    """Dtype, whether it requires gradients, and shape, of each."""
+    return tuple((t.dtype, t.stop_gradient, *t.shape) for t in tensors)
 
 
 def stand_in(leaf: Any) -> Any:
@@ -157,12 +206,11 @@ def _moved(tensor: Tensor) -> Tensor:
 def _near(tensor: Tensor) -> Tensor:
     if not tensor.is_floating_point() or not tensor.size:
         return tensor.detach()
-    draw = np.random.default_rng(tensor.size).uniform(0.9, 1.1, tensor.shape)
-    factor = paddle.to_tensor(draw, tensor.dtype, tensor.place)
-    with paddle.no_grad():
-        moved = tensor * factor
+    with grad_mode(False):
+        steps = paddle.arange(tensor.size, dtype="float32") * 2.4
+        factor = paddle.sin(steps).reshape(tensor.shape).astype(tensor.dtype) * 0.1
         zero = (tensor == 0).astype(tensor.dtype)
-        return moved + zero * (factor - 1) * 0.1
+        return tensor + tensor * factor + zero * factor * 0.1
 
 
 def _close(a: Tensor, b: Tensor) -> bool:

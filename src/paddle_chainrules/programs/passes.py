@@ -19,12 +19,17 @@ def program_of(
     constants: dict[Value, Tensor],
     outputs: Sequence[Value],
     name: str = "program",
+    shared: Sequence[bool] = (),
 ) -> Program:
-    """The least program that gives the outputs, each in memory of its own."""
+    """The least program that gives the outputs, each in memory of its own.
+
+    Args:
+        shared: of each output whether its memory is known to be another's.
+    """
     ops, alias = _without_twins(ops)
     ends = [alias.get(v, v) for v in outputs]
     ops = _with_expansions(_needed(ops, ends))
-    ops, ends = _with_copies(ops, ends, {*inputs, *constants})
+    ops, ends = _with_copies(ops, ends, {*inputs, *constants}, shared)
     used = {v for op in ops for v in op.inputs}
     kept = {v: t for v, t in constants.items() if v in used or v in ends}
     return Program(tuple(inputs), kept, tuple(ops), tuple(ends), name)
@@ -43,7 +48,7 @@ def _without_twins(
 ) -> tuple[list[Operation], dict[Value, Value]]:
     """Each operation once; values that are others under another name."""
     ops = [*ops]
-    written = {v for op in ops for i in op.operator.writes for v in [op.args[i]]}
+    written = {op.args[i] for op in ops for i in op.operator.writes_of(op.args)}
     alias: dict[Value, Value] = {}
     known: dict[Any, Operation] = {}
     found = []
@@ -57,7 +62,7 @@ def _without_twins(
                 continue
             entry, args = TABLE["copy"], args[:1]
         op = Operation(entry, args, op.outputs, op.many, op.where)
-        if not entry.random and not entry.writes and entry.name != "copy":
+        if not entry.random and not entry.writes_of(args) and entry.name != "copy":
             key = (entry.name, *map(_key, args))
             twin = known.setdefault(key, op)
             if twin is not op:
@@ -117,7 +122,7 @@ def _with_expansions(ops: Sequence[Operation]) -> list[Operation]:
 
 
 def _with_copies(
-    ops: list[Operation], ends: list[Value], given: set[Value]
+    ops: list[Operation], ends: list[Value], given: set[Value], shared: Sequence[bool]
 ) -> tuple[list[Operation], list[Value]]:
     """Outputs that share no memory with what is given, nor with each other."""
     base: dict[Value, Value] = {}
@@ -133,9 +138,9 @@ def _with_copies(
     number = max([number, *(v.number + 1 for v in given)])
     taken: set[Value] = set()
     found = []
-    for end in ends:
+    for i, end in enumerate(ends):
         root = base.get(end, end)
-        if root in given or root in taken:
+        if root in given or root in taken or (shared and shared[i]):
             copy = Value(number, end.shape, end.dtype, end.bytes)
             number += 1
             ops.append(Operation(TABLE["copy"], (end,), (copy,), False, ""))

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import paddle
 from paddle import Tensor
 
@@ -45,12 +46,16 @@ class Record:
 
     Args:
         inputs: tensors that come with a call.
+
+    Attributes:
+        takes_gradients: whether ``paddle.grad`` itself was called.
     """
 
     def __init__(self, inputs: Sequence[Tensor]) -> None:
         self.ops: list[Operation] = []
         self.constants: dict[Value, Tensor] = {}
         self.failure: CaptureError | None = None
+        self.takes_gradients = False
         self._tensors: list[Any] = []
         self._values: dict[int, Value] = {}
         self._requires: list[bool] = []
@@ -101,8 +106,16 @@ class Record:
                     "a tensor has the gradient of something that no operator shows, "
                     "such as a PyLayer: write it in tensor operations"
                 )
-            self._native[value.number] = self._requires[value.number] = requires
+            value = self._flagged(value, tensor)
         return value
+
+    def _flagged(self, value: Value, tensor: Tensor) -> Value:
+        """The same numbers from here on, with or without gradients."""
+        found = self._new(tensor)
+        op = Operation(TABLE["Tensor.detach"], (value,), (found,), False, _where())
+        self.ops.append(op)
+        self.taped.append(False)
+        return found
 
     def tensor(self, value: Value) -> Any:
         return self._tensors[value.number]
@@ -196,6 +209,8 @@ class Record:
 
     def _run(self, entry: Operator, given: tuple[Any, ...]) -> Any:
         args = tuple(map(self._with_values, given))
+        writes = entry.writes_of(given)
+        self._check_memory(entry, args, writes)
         result = entry.run(*given)
         many = isinstance(result, list | tuple)
         parts = [*result] if many else [result]
@@ -210,18 +225,46 @@ class Record:
         outputs = tuple(map(self._new, parts))
         self.ops.append(Operation(entry, args, outputs, many, _where()))
         self.taped.append(taped)
-        for argument, output in entry.writes.items():
+        for argument, output in writes.items():
             given[argument].stop_gradient = parts[output].stop_gradient
             self._values[id(given[argument])] = outputs[output]
         if not many or entry.shown is None or entry.shown == len(parts):
             return result
         return parts[0] if entry.shown == 1 else tuple(parts[: entry.shown])
 
+    def _check_memory(
+        self, entry: Operator, args: tuple[Any, ...], writes: dict[int, int]
+    ) -> None:
+        """Refuse writes into what is not the function's own, and shapes by values."""
+        copies = {op.outputs[0] for op in self.ops if op.operator.name in _COPIES}
+        if any(args[i] not in copies for i in writes):
+            self.fail(
+                f"{entry.name} writes into a tensor that the function has not made, "
+                "such as a layer's statistics; use stateless(layer) with buffers=, or "
+                "give it a clone"
+            )
+        masked = any(v.dtype == "bool" for v in values_in(args[1:]))
+        if masked and entry.name == "Tensor._getitem_dygraph":
+            self.fail(
+                "an index by a mask has a shape that depends on values; use "
+                "paddle.where"
+            )
+
     def _with_values(self, arg: Any) -> Any:
         if isinstance(arg, Tensor):
             return self.value_of(arg)
         if type(arg) in (list, tuple):
             return type(arg)(map(self._with_values, arg))
+        if isinstance(arg, slice) and _tensors_in([arg]):
+            self.fail(
+                "a slice goes from or to a tensor, so that shapes depend on values; "
+                "give Python's ints"
+            )
+        if isinstance(arg, np.ndarray | np.generic):
+            self.fail(
+                "an operator is given an array of numpy, which may change; give it as "
+                "a tensor, by an argument of the function"
+            )
         return arg
 
     # Derivatives.
@@ -242,6 +285,7 @@ class Record:
 
     def grad(self, name: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """``paddle.grad`` with its own arguments."""
+        self.takes_gradients = True
         given = dict(zip(_GRAD_ARGUMENTS, args, strict=False)) | kwargs
         outputs, inputs = _listed(given["outputs"]), _listed(given["inputs"])
         seeds = given.get("grad_outputs")
@@ -258,6 +302,9 @@ class Record:
             self.fail("paddle.grad by a tensor that is not used; see allow_unused")
         return found
 
+
+_COPIES = frozenset({"assign", "copy", "Tensor.clone"})
+"""Operators that give memory of its own."""
 
 _OF_SHAPES = frozenset({"full_like", "zeros_like", "ones_like", "shape"})
 """Operators whose result depends on shapes alone, which are part of a program."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import builtins
 import itertools
+import keyword
 import linecache
 import math
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -62,7 +64,7 @@ def source(program: Any) -> tuple[str, dict[str, Any]]:
             call = f"{args[0]} {op.operator.infix} {args[1]}"
         else:
             stem = op.operator.name.rpartition(".")[2].strip("_")
-            if stem in vars(builtins):
+            if stem in vars(builtins) or keyword.iskeyword(stem):
                 stem += "_"
             call = f"{named(run, stem)}({', '.join(args)})"
         left = ", ".join(map(text, outputs))
@@ -82,4 +84,5 @@ def compiled(program: Any) -> Callable[..., Any]:
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     exec(compile(text, file, "exec"), names)
     found: Callable[..., Any] = names[program.name]
+    weakref.finalize(found, linecache.cache.pop, file, None)
     return found

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar
+
+from paddle import Tensor
 
 from ..paddle_side.listener import is_plain
 from ..programs.program import Program
 from ..programs.record import CaptureError
-from .program_cache import ProgramCache
+from .program_cache import BOUND, ProgramCache, exactly
 from .program_nodes import call
 from .tree import flatten_tree
 
@@ -27,6 +29,9 @@ def jit(
     is computed of shapes, numbers and other objects of Python is part of the program;
     so the function must depend on nothing of Python's that changes, and change nothing.
     Tensors that it closes over are read at every call.
+
+    At the first call with a kind of arguments the function is called twice, and four
+    times where gradients are taken from outside, each time also on other numbers.
 
     Derivatives inside, by this package or ``paddle.grad``, become part of the program:
     ``jit(value_and_grad(loss))`` is one program, and so is a whole training step.
@@ -97,6 +102,16 @@ def explain(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
     return f"It runs as a program of {size}, {program.peak_bytes} bytes at most."
 
 
+def _orders(tree: Any) -> Any:
+    """The orders of the keys of all dicts in it, which its structure does not tell."""
+    if isinstance(tree, Mapping):
+        return tuple(map(exactly, tree)), tuple(map(_orders, tree.values()))
+    if isinstance(tree, tuple | list):
+        found = tuple(map(_orders, tree))
+        return found if any(found) else ()
+    return ()
+
+
 class Jitted:
     """What :func:`jit` returns."""
 
@@ -139,7 +154,13 @@ class Jitted:
             static = tuple((i, args[i]) for i in sorted(self._static) if i < len(args))
             args = tuple(None if i in self._static else a for i, a in enumerate(args))
         leaves, spec = flatten_tree((args, kwargs))
-        key = (static, spec)
+        tensors = [id(leaf) for leaf in leaves if isinstance(leaf, Tensor)]
+        if len(tensors) != len({*tensors}):
+            raise CaptureError(
+                "a tensor is given twice, which a program would take for two; give a "
+                "clone"
+            )
+        key = (tuple((i, exactly(v)) for i, v in static), spec, _orders((args, kwargs)))
         try:
             programs = self._made.get(key)
         except TypeError as error:
@@ -156,4 +177,6 @@ class Jitted:
                 return flatten_tree(self._fn(*args, **kwargs))
 
             programs = self._made[key] = ProgramCache(flat)
+            while len(self._made) > BOUND:
+                self._made.pop(next(iter(self._made)))
         return programs, leaves

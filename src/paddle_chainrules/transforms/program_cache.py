@@ -36,6 +36,9 @@ class Refusal(NamedTuple):
 
     why: str
 
+    def is_stale(self) -> bool:
+        return False
+
 
 class Value(NamedTuple):
     """The program of a function's value."""
@@ -46,6 +49,10 @@ class Value(NamedTuple):
     @property
     def draws(self) -> bool:
         return self.captured.program.draws
+
+    def is_stale(self) -> bool:
+        """Whether it was captured of tensors that are others now."""
+        return self.captured.is_stale()
 
 
 class Way(NamedTuple):
@@ -62,6 +69,10 @@ class Way(NamedTuple):
     @property
     def draws(self) -> bool:
         return self.there.forward.draws
+
+    def is_stale(self) -> bool:
+        """Whether it was captured of tensors that are others now."""
+        return self.captured.is_stale()
 
 
 class ProgramCache:
@@ -131,8 +142,12 @@ class ProgramCache:
                 f"an argument can't tell programs apart ({error}); give it as a tensor "
                 "or as something that has a hash"
             ) from None
-        if found is None:
+        if found is None or found.is_stale():
             found = self._make(key, leaves, make)
+        elif len(self._made) > BOUND // 2:
+            with self._lock:
+                if key in self._made:
+                    self._made.move_to_end(key)
         if isinstance(found, Refusal):
             raise CaptureError(found.why)
         return found
@@ -143,7 +158,7 @@ class ProgramCache:
         made = self._made
         with self._lock:
             found = made.get(key)
-            if found is None:
+            if found is None or found.is_stale():
                 state = random_state()
                 try:
                     found = make(leaves)
@@ -338,5 +353,17 @@ def key_of(leaves: Sequence[Any]) -> tuple[Any, ...]:
             row.append(leaf.dtype)
             row += leaf.shape
         else:
-            row += (type(leaf), leaf)
-    return casts_automatically(), *row
+            row.append(exactly(leaf))
+    return casts_automatically(), paddle.get_default_dtype(), *row
+
+
+def exactly(value: Any) -> Any:
+    """What is equal for the same values of the same types: not for 1, 1.0 and True."""
+    kind = type(value)
+    if kind is float:
+        return kind, value.hex()
+    if kind is complex:
+        return kind, repr(value)
+    if kind in (tuple, frozenset):
+        return kind, tuple(map(exactly, value))
+    return kind, value

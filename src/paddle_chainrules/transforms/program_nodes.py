@@ -46,7 +46,7 @@ def call(
     )
     if ahead and any(watch.deep for watch in recordings()):
         _look_ahead(node, leaves, captured)
-    inputs = [leaves[i] for i in node.wanted] + captured.beyond
+    inputs = [leaves[i] for i in node.wanted] + node.beyond
     outputs: list[Any] = [None] * len(captured.program.outputs)
     on_graph = _Node.apply(_Call(node, leaves, outputs, inputs), _packed(inputs))
     on_graph = on_graph if isinstance(on_graph, tuple) else (on_graph,)
@@ -88,6 +88,9 @@ class Node(NamedTuple):
     """Which of the outputs are on the graph."""
     wanted: list[int]
     """Which of the leaves require gradients."""
+    beyond: list[Tensor]
+    """Which tensors that are no leaves do."""
+    captured: Captured
     reverse: ProgramCache
     """From leaves and cotangents to gradients."""
     flags: tuple[bool, ...]
@@ -95,6 +98,10 @@ class Node(NamedTuple):
     @property
     def draws(self) -> bool:
         return self.there.forward.draws
+
+    def is_stale(self) -> bool:
+        """Whether it was captured of tensors that are others now."""
+        return self.captured.is_stale()
 
 
 def node_of(programs: ProgramCache, leaves: Sequence[Any], captured: Captured) -> Node:
@@ -132,12 +139,23 @@ def node_of(programs: ProgramCache, leaves: Sequence[Any], captured: Captured) -
     cotangents = [_like(captured.program.outputs[i]) for i in places]
     whole = capture(joint, [*leaves, *cotangents], check=not is_running())
     tail = whole.outputs[len(captured.outputs) :]
+    if len(wanted) + len(beyond) > (used := sum(part is PLACE for part in tail)) > 0:
+        # What is not used is no input, so that it has no gradient.
+        kept = [part is PLACE for part in tail]
+        number = len(wanted)
+        wanted = [i for i, flag in zip(wanted, kept, strict=False) if flag]
+        beyond = [t for t, flag in zip(beyond, kept[number:], strict=True) if flag]
+        assert len(wanted) + len(beyond) == used
+        whole = capture(joint, [*leaves, *cotangents], check=False)
+        tail = whole.outputs[len(captured.outputs) :]
     number = len(captured.program.outputs)
     ends = iter(whole.program.outputs[number:])
     grads = [next(ends) if part is PLACE else None for part in tail]
     inputs = sum(isinstance(leaf, Tensor) for leaf in leaves)
     there = split(whole.program, inputs, number, grads)
-    return Node(there, places, wanted, ProgramCache(reverse), (True,) * len(grads))
+    flags = (True,) * len(grads)
+    whole = whole._replace(tensors=[])
+    return Node(there, places, wanted, beyond, whole, ProgramCache(reverse), flags)
 
 
 def _on_tape(
@@ -152,7 +170,14 @@ def _on_tape(
     """The same by the graph that Paddle records, to compare with."""
     values, recording = record(fn, leaves, create_graph=create_graph)
     tensors = [i for i, value in enumerate(values) if isinstance(value, Tensor)]
-    ends = [recording.outputs[tensors[i]] for i in places]
+    seeds: dict[int, Tensor] = {}
+    each = {}
+    for i, cotangent in zip(places, cotangents, strict=True):
+        end = recording.outputs[tensors[i]]
+        before = seeds.get(id(end))
+        seeds[id(end)] = cotangent if before is None else before + cotangent
+        each[id(end)] = end
+    ends, cotangents = [*each.values()], [*seeds.values()]
     if create_graph:
         found = recording.differentiable_gradients(ends, cotangents)
     else:
@@ -192,19 +217,28 @@ class _Node(PyLayer):
 
     @staticmethod
     def forward(ctx: Any, call: _Call, *_: Tensor) -> Any:
-        there = call.node.there
+        node, there = call.node, call.node.there
         tensors = [leaf for leaf in call.leaves if isinstance(leaf, Tensor)]
         made = run(there.forward, tensors)
         call.outputs[:] = made[: there.count]
-        ctx.call, ctx.kept = call, made[there.count :]
-        ctx.versions = versions(ctx.kept)
-        return tuple(call.outputs[i] for i in call.node.places)
+        # What is kept must not hold an output, which holds this.
+        ctx.node, ctx.leaves, ctx.inputs = node, call.leaves, call.inputs
+        ctx.kept = made[there.count :]
+        ctx.watched = [*ctx.kept, *tensors]
+        ctx.versions = versions(ctx.watched)
+        return tuple(made[i].detach() for i in node.places)
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor) -> Tensor:
-        node, inputs = ctx.call.node, ctx.call.inputs
+        node, inputs = ctx.node, ctx.inputs
+        if versions(ctx.watched) != ctx.versions:
+            raise RuntimeError(
+                "a result, a parameter or the argument has been modified by an inplace "
+                "operation since the forward of this pullback, which needs it as it "
+                "was; take the gradient before the update, or update copies"
+            )
         if paddle.is_grad_enabled():
-            every = [*ctx.call.leaves, *cotangents]
+            every = [*ctx.leaves, *cotangents]
             try:
                 if node.draws:
                     raise CaptureError(f"{NO_MORE}; use the function without jit there")
@@ -215,13 +249,6 @@ class _Node(PyLayer):
                     f"({error}); call the function without jit"
                 ) from error
         else:
-            if versions(ctx.kept) != ctx.versions:
-                raise RuntimeError(
-                    "a result, a parameter or the argument has been modified by an "
-                    "inplace operation since the forward of this pullback, which needs "
-                    "it as it was; take the gradient before the update, or update "
-                    "copies"
-                )
             back, has = node.there.back(node.flags, (True,) * len(cotangents))
             found = iter(run(back, [*ctx.kept, *cotangents]))
             grads = [next(found) if there else None for there in has]

@@ -27,8 +27,8 @@ define("elementwise_pow")
 define("add_grad", "x y out_grad axis", differentiable=(2,), shapes=(0, 1))
 define("divide_grad", "x y out out_grad axis")
 define("pow_grad")
-define("maximum_grad")
-define("minimum_grad")
+define("maximum_grad", "x y out_grad")
+define("minimum_grad", "x y out_grad")
 define("add_n", "x")
 
 
@@ -172,16 +172,30 @@ def _(x: Tensor, y: Tensor, out: Tensor, out_grad: Tensor, axis: int = -1) -> An
     return summed_to(by_x, x), summed_to(-(by_x * out), y)
 
 
-@reverse_of("maximum", "minimum")
+@reverse_of("maximum")
 def _(call: Call) -> list[Any]:
-    x, y = call.args
-    g = call.cotangent
-    chosen = call.out == x
-    zero = paddle.zeros_like(g)
-    return [
-        summed_to(ops.where(chosen, g, zero), x) if 0 in call.wanted else None,
-        summed_to(ops.where(chosen, zero, g), y) if 1 in call.wanted else None,
-    ]
+    return list(ops.maximum_grad(*call.args, call.cotangent))
+
+
+@reverse_of("minimum")
+def _(call: Call) -> list[Any]:
+    return list(ops.minimum_grad(*call.args, call.cotangent))
+
+
+def _shares(g: Tensor, x: Tensor, y: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradients of the one that was chosen, half of each where they are equal."""
+    part = ops.cast(first, g.dtype) + ops.cast(x == y, g.dtype) * 0.5
+    return summed_to(g * part, x), summed_to(g * (1.0 - part), y)
+
+
+@formula_of("maximum_grad")
+def _(x: Tensor, y: Tensor, out_grad: Tensor) -> Any:
+    return _shares(out_grad, x, y, x > y)
+
+
+@formula_of("minimum_grad")
+def _(x: Tensor, y: Tensor, out_grad: Tensor) -> Any:
+    return _shares(out_grad, x, y, x < y)
 
 
 @reverse_of("add_n")

@@ -16,7 +16,7 @@ define("Tensor.contiguous", "x", alias=True)
 define("Tensor._tensor_use_gpudnn", "x use", alias=True)
 define("Tensor.detach", "x", alias=True, differentiable=())
 define("share_data", "x", alias=True, differentiable=())
-define("cast", "x dtype")
+define("cast", "x dtype", view=True)
 define("copy", "x", run=RAW.assign)
 """A copy in memory of its own, which passes leave where it is."""
 

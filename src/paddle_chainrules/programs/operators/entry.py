@@ -33,6 +33,7 @@ class Operator:
         view: it may give memory of its first argument.
         random: it draws random numbers.
         writes: by position the arguments into which it writes, and as which output.
+        still: whether it writes nothing, by the arguments.
         infix: the sign by which source code has it.
         jet, batch, julia: rules of other transforms, where there are any.
     """
@@ -52,6 +53,7 @@ class Operator:
         view: bool = False,
         random: bool = False,
         writes: dict[int, int] | None = None,
+        still: Callable[..., bool] | None = None,
         infix: str | None = None,
         defaults: dict[str, Any] | None = None,
     ) -> None:
@@ -63,7 +65,7 @@ class Operator:
         self.shapes = frozenset(shapes)
         self.fixed = frozenset(fixed)
         self.alias, self.view, self.random = alias, view, random
-        self.writes = writes or {}
+        self.writes, self.still = writes or {}, still
         self.infix = infix
         self.defaults = defaults or {}
         self.reverse: Callable[..., Sequence[Any]] | None = None
@@ -77,6 +79,12 @@ class Operator:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return operator_of, (self.name,)
+
+    def writes_of(self, args: Sequence[Any]) -> dict[int, int]:
+        """Into which arguments it writes, and as which outputs, given these."""
+        if not self.writes or (self.still is not None and self.still(*args)):
+            return {}
+        return self.writes
 
     def canonical(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]

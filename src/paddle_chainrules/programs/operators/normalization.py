@@ -31,6 +31,7 @@ define("layer_norm_grad")
 define(
     "batch_norm",
     writes={1: 1, 2: 2},
+    still=lambda *args: bool(args[5] or args[9]),  # in evaluation
     differentiable=(0, 3, 4),
     fixed=(1, 2, 3, 4, 5),
 )

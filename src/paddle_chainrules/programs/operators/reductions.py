@@ -19,6 +19,7 @@ define("softmax", defaults={"axis": -1})
 define("softmax_grad")
 define("log_softmax", "x axis", defaults={"axis": -1})
 define("p_norm", "x porder axis epsilon keepdim asvector")
+define("p_norm_grad", "x out out_grad porder axis epsilon keepdim asvector")
 define("squared_l2_norm", "x")
 define("logsumexp", "x axis keepdim reduce_all")
 define("cumsum", "x axis flatten exclusive reverse")
@@ -103,16 +104,11 @@ def _(x: Tensor, axis: Any, keepdim: bool, reduce_all: bool) -> Tensor:
     return ops.reshape(total, [n for i, n in enumerate(x.shape) if i not in axes])
 
 
-@formula_of("p_norm")
-def _(
-    x: Tensor, porder: float, axis: int, epsilon: float, keepdim: bool, asvector: bool
-) -> Tensor:
-    if porder != 2.0:
-        raise NoRule(
-            "a norm that is not the Euclidean one; write it in abs, pow and sum"
-        )
-    axes = [*range(x.ndim)] if asvector else [axis % x.ndim]
-    return ops.sqrt(ops.sum(x * x, axes, None, keepdim))
+@reverse_of("p_norm")
+def _(call: Call) -> list[Any]:
+    x, *how = call.args
+    grad = ops.p_norm_grad(x, call.out, call.cotangent, *how)
+    return [grad, *(None for _ in how)]
 
 
 @reverse_of("cumsum")
