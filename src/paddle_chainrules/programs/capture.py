@@ -109,10 +109,12 @@ def capture(
         record.check_constants()
         held = [t for t in given if isinstance(t, Tensor)]
         held += record.constants.values()
+        held = [t for t in held if t._is_initialized()]
         shared = []
         for tensor in tensors:
-            shared.append(any(map(tensor._is_shared_buffer_with, held)))
-            held.append(tensor)
+            made = tensor._is_initialized()
+            shared.append(made and any(map(tensor._is_shared_buffer_with, held)))
+            held += [tensor] * made
         known = record.inputs, record.constants
         program = program_of(record.ops, *known, ends, name, shared)
         if check:

@@ -132,7 +132,7 @@ def _by_formula(
 
 def _add(record: Record, found: dict[Value, Any], value: Value, grad: Any) -> None:
     """Add to what was found of a value's gradient."""
-    if grad is None:
+    if grad is None or not grad._is_initialized():  # of what is not there
         return
     tensor = record.tensor(value)
     if grad.dtype != tensor.dtype:
