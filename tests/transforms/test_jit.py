@@ -517,3 +517,12 @@ def test_a_changed_argument_is_noticed_at_every_order():
         w.add_(paddle.to_tensor([5.0, 5.0]))
     with pytest.raises(OSError, match="modified by an inplace"):
         paddle.grad(out, w, create_graph=True)
+
+
+def test_tensors_without_elements_run_as_they_are():
+    agrees(lambda t: (t * 2, t.sum()), (paddle.ones([0, 3]),))
+    net, params, _ = stateless(nn.Linear(3, 2), jit=True)
+    x = paddle.ones([0, 3])
+    for _ in range(2):
+        y, back = net.pullback(params, x)
+        assert back(y)[1][0].shape == [0, 3]

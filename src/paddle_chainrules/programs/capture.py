@@ -89,6 +89,8 @@ def capture(
             "automatic casting is on, and a program has its dtypes; use it without "
             "paddle.amp.auto_cast"
         )
+    if any(isinstance(leaf, Tensor) and not leaf.size for leaf in leaves):
+        raise CaptureError("a tensor has no elements; such calls make no program")
     given = [*map(stand_in, leaves)]
     record = Record([leaf for leaf in given if isinstance(leaf, Tensor)])
     with unwatched():
