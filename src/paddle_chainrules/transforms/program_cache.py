@@ -89,21 +89,8 @@ class ProgramCache:
     ) -> None:
         self._fn, self._fixed = fn, fixed
         self._effects = effects
-        self._structure: Any = None
         self._made: OrderedDict[Any, Any] = OrderedDict()
         self._lock = threading.RLock()
-
-    def value(self, leaves: Sequence[Any], key: Any = None) -> tuple[list[Any], Any]:
-        """``fn(leaves)`` off the graph.
-
-        Raises:
-            CaptureError: there is no program.
-        """
-        found: Value = self.found("value", leaves, self.value_of, key)
-        captured = found.captured
-        tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
-        outputs = run(captured.program, tensors)
-        return captured.filled(outputs), found.structure
 
     def record(
         self, leaves: Sequence[Any], key: Any = None
@@ -181,16 +168,28 @@ class ProgramCache:
         return found.captured.program
 
     def plain(self, leaves: list[Any]) -> Sequence[Any]:
-        outputs, self._structure = self._fn(leaves)
-        return outputs
+        """The function without the structure of what it gives."""
+        return self._fn(leaves)[0]
+
+    def _captured(self, leaves: Sequence[Any], check: bool) -> tuple[Captured, Any]:
+        """The function captured, and the structure of what it gives."""
+        structures: list[Any] = []
+
+        def plain(leaves: list[Any]) -> Sequence[Any]:
+            outputs, structure = self._fn(leaves)
+            structures.append(structure)
+            return outputs
+
+        return capture(plain, leaves, check=check), structures[0]
 
     def value_of(self, leaves: Sequence[Any]) -> Value:
-        found = capture(self.plain, leaves, check=not is_running())
-        return Value(found._replace(tensors=[]), self._structure)
+        """The program of the value."""
+        found, structure = self._captured(leaves, check=not is_running())
+        return Value(found._replace(tensors=[]), structure)
 
     def _way(self, leaves: Sequence[Any]) -> Way:
         with grad_mode(True):
-            first = capture(self.plain, [*map(_required, leaves)], check=False)
+            first, structure = self._captured([*map(_required, leaves)], check=False)
         made = [i for i, part in enumerate(first.outputs) if part is PLACE]
         pairs = [
             (place, output)
@@ -201,7 +200,6 @@ class ProgramCache:
         ]
         cotangents = [_seed(output) for _, output in pairs]
         seeds, count = [i for i, _ in pairs], len(leaves)
-        structure = self._structure
 
         def joint(every: list[Any]) -> list[Any]:
             values, recording = record(self.plain, every[:count], self._effects)
