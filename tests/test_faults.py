@@ -12,9 +12,23 @@ from paddle import nn
 
 import paddle_chainrules
 from conftest import assert_same, assert_unchanged, snapshot
-from paddle_chainrules import FCNet, hvp, jacobian, laplacian, stateless, value_and_grad
+from paddle_chainrules import (
+    FCNet,
+    hvp,
+    jacobian,
+    jit,
+    laplacian,
+    stateless,
+    value_and_grad,
+)
 from paddle_chainrules.bridge.retained_bytes import allocated
-from paddle_chainrules.paddle_side import random_state, watch
+from paddle_chainrules.paddle_side import (
+    interception,
+    listener,
+    places,
+    random_state,
+    watch,
+)
 from paddle_chainrules.paddle_side.rules import operators
 
 SOURCE = str(Path(paddle_chainrules.__file__).parent)
@@ -295,3 +309,22 @@ def test_no_memory_is_an_error_and_the_next_call_is_right():
     count, *kinds = done.stdout.split()
     assert int(count) == 9
     assert set(kinds) <= {"MemoryError", "RuntimeError"}
+
+
+def test_an_interrupt_of_a_capture_leaves_nothing():
+    x = paddle.randn([1, 3])
+
+    def call():
+        jit(lambda t: paddle.tanh(t) * 2)(x)
+
+    call()
+    at, stopped = 1, 0
+    while stopped < 60 and interrupted(call, at):
+        stopped += 1
+        at += 1 + at // 8
+        assert interception.listener() is None
+        assert not places.taken
+        assert not listener.is_plain()
+        assert_nothing_is_left()
+    assert stopped > 40
+    call()

@@ -82,6 +82,11 @@ class listening:
             raise
 
 
+def ended(who: Listener, before: Listener | None) -> None:
+    """As at the end of :class:`listening`, which an interrupt may have kept from it."""
+    _end(who, before)
+
+
 def _begin(who: Listener) -> None:
     with lock:
         rules.place()

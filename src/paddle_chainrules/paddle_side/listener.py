@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from paddle import Tensor
@@ -53,15 +52,15 @@ def is_plain() -> bool:
     return listener() is not None or getattr(local, "plain", False)
 
 
-@contextmanager
-def plain() -> Iterator[None]:
+class plain:
     """Have functions called, and not their programs."""
-    before = getattr(local, "plain", False)
-    try:
+
+    def __enter__(self) -> None:
+        self._before = getattr(local, "plain", False)
         local.plain = True
-        yield
-    finally:
-        local.plain = before
+
+    def __exit__(self, *_: object) -> None:
+        local.plain = self._before
 
 
 class not_listening:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
 from weakref import ref
@@ -92,15 +91,9 @@ class Watch:
     """What :mod:`.rules.operators` does with a watch that begins, or ends."""
 
 
-@contextmanager
-def unwatched() -> Iterator[None]:
-    """As if no recording were under way on this thread."""
-    before = recordings()
-    try:
-        _watching.stack = []
-        yield
-    finally:
-        _watching.stack = before
+def watch_alone(stack: list[Watch]) -> None:
+    """Have these recordings be those under way on this thread."""
+    _watching.stack = stack
 
 
 def watched() -> bool:

@@ -12,10 +12,10 @@ from paddle import Tensor
 
 from ..paddle_side.dtypes import casts_automatically
 from ..paddle_side.grad_mode import grad_mode
-from ..paddle_side.interception import listening
-from ..paddle_side.listener import plain
+from ..paddle_side.interception import ended, listening
+from ..paddle_side.listener import listener, local, plain
 from ..paddle_side.random_state import drawing_from, in_turn, random_state
-from ..paddle_side.watch import unwatched
+from ..paddle_side.watch import recordings, watch_alone
 from .passes import program_of
 from .program import Program
 from .record import CaptureError, Record
@@ -93,7 +93,9 @@ def capture(
         raise CaptureError("a tensor has no elements; such calls make no program")
     given = [*map(stand_in, leaves)]
     record = Record([leaf for leaf in given if isinstance(leaf, Tensor)])
-    with unwatched():
+    before = listener(), getattr(local, "plain", False), recordings()
+    try:
+        watch_alone([])
         try:
             with listening(record):
                 outputs = [*fn([*given])]
@@ -131,6 +133,10 @@ def capture(
                         f"it raised {type(error).__name__} on other numbers: {error}. "
                         "Call it without jit to see where"
                     ) from error
+    finally:  # whatever an interrupt has left
+        ended(record, before[0])
+        local.plain = before[1]
+        watch_alone(before[2])
     for out in outputs:
         if not isinstance(out, (Tensor, *_CONSTANT)):
             raise CaptureError(
