@@ -27,7 +27,7 @@ from ..programs.closed_form import (
     value,
     with_leading_of,
 )
-from ..transforms.effects import versions
+from ..transforms.effects import check_unchanged, versions
 from ..transforms.recording import check_cotangent, records_graph
 from ..transforms.tree import flatten_tree
 from ..transforms.vjp import recorded_vjp
@@ -110,12 +110,7 @@ class ChainPullback(NetPullback[Any]):
         Raises:
             RuntimeError: an operation in place has changed one.
         """
-        if versions(self._held) != self._versions:
-            raise RuntimeError(
-                "a parameter or the argument has been modified by an inplace operation "
-                "since the forward of this pullback, which needs it as it was; take "
-                "the gradient before the update, or update copies"
-            )
+        check_unchanged(self._held, self._versions, "a parameter or the argument")
         return self._weights
 
     def _gradients(

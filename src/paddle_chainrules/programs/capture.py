@@ -14,7 +14,7 @@ from ..paddle_side.dtypes import casts_automatically
 from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.interception import ended, listening
 from ..paddle_side.listener import listener, local, plain
-from ..paddle_side.random_state import drawing_from, in_turn, random_state
+from ..paddle_side.random_state import drawing_from, in_turn, put_back, random_state
 from ..paddle_side.watch import recordings, watch_alone
 from .passes import program_of
 from .program import Program
@@ -47,10 +47,8 @@ class Captured(NamedTuple):
     program: Program
     outputs: list[Any]
     """What the function gives, with :data:`PLACE` for each tensor."""
-    tensors: list[Tensor]
-    """Those, at the arguments."""
     requires: tuple[bool, ...]
-    """Of each whether it depends on a tensor that required gradients before."""
+    """Of each of these, does it depend on a tensor that required gradients before."""
     beyond: list[Tensor]
     """Such tensors that are no arguments."""
     kinds: tuple[Any, ...]
@@ -81,6 +79,8 @@ def capture(
         leaves: tensors, and anything else, which is part of the program.
         check: whether to compare with the function on other numbers.
 
+    Random numbers are as if none had been drawn.
+
     Raises:
         CaptureError: it is no straight line of operators in the table.
     """
@@ -94,6 +94,7 @@ def capture(
     given = [*map(stand_in, leaves)]
     record = Record([leaf for leaf in given if isinstance(leaf, Tensor)])
     before = listener(), getattr(local, "plain", False), recordings()
+    state = random_state()
     try:
         watch_alone([])
         try:
@@ -135,6 +136,8 @@ def capture(
                     ) from error
     finally:  # whatever an interrupt has left
         ended(record, before[0])
+        if record.draws:
+            put_back(state)
         local.plain = before[1]
         watch_alone(before[2])
     for out in outputs:
@@ -147,7 +150,6 @@ def capture(
     return Captured(
         program,
         [PLACE if isinstance(out, Tensor) else out for out in outputs],
-        [out.detach() for out in tensors],
         tuple(end in reached for end in ends),
         beyond,
         kinds_of(program.constants.values()),

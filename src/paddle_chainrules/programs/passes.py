@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from paddle import Tensor
@@ -28,8 +29,12 @@ def program_of(
     """
     ops, alias = _without_twins(ops)
     ends = [alias.get(v, v) for v in outputs]
-    ops = _with_expansions(_needed(ops, ends))
-    ops, ends = _with_copies(ops, ends, {*inputs, *constants}, shared)
+    ops = needed(ops, ends)
+    known = [v.number for v in (*inputs, *constants)]
+    known += [v.number for op in ops for v in (*op.inputs, *op.outputs)]
+    fresh = itertools.count(1 + max(known, default=0))
+    ops = _with_expansions(ops, fresh)
+    ops, ends = _with_copies(ops, ends, {*inputs, *constants}, shared, fresh)
     used = {v for op in ops for v in op.inputs}
     kept = {v: t for v, t in constants.items() if v in used or v in ends}
     return Program(tuple(inputs), kept, tuple(ops), tuple(ends), name)
@@ -72,13 +77,13 @@ def _without_twins(
     return found, alias
 
 
-def _needed(ops: Sequence[Operation], ends: Iterable[Value]) -> list[Operation]:
+def needed(ops: Sequence[Operation], ends: Iterable[Value]) -> list[Operation]:
     """Those on which the ends depend, and all that draw random numbers."""
-    needed = {*ends}
+    wanted = {*ends}
     found = []
     for op in reversed(ops):
-        if op.operator.random or not needed.isdisjoint(op.outputs):
-            needed.update(op.inputs)
+        if op.operator.random or not wanted.isdisjoint(op.outputs):
+            wanted.update(op.inputs)
             found.append(op)
     return found[::-1]
 
@@ -94,9 +99,8 @@ BROADCASTING = frozenset(
 )
 
 
-def _with_expansions(ops: Sequence[Operation]) -> list[Operation]:
+def _with_expansions(ops: Sequence[Operation], fresh: Iterator[int]) -> list[Operation]:
     """Large operands that are broadcast expanded first, for the same numbers sooner."""
-    number = 1 + max((v.number for op in ops for v in op.outputs), default=0)
     expanded: dict[tuple[Value, tuple[int, ...]], Value] = {}
     found = []
     for op in ops:
@@ -108,8 +112,7 @@ def _with_expansions(ops: Sequence[Operation]) -> list[Operation]:
                     continue
                 if (arg, shape) not in expanded:
                     scale = math.prod(shape) // max(math.prod(arg.shape), 1)
-                    out = Value(number, shape, arg.dtype, arg.bytes * scale)
-                    number += 1
+                    out = Value(next(fresh), shape, arg.dtype, arg.bytes * scale)
                     expanded[arg, shape] = out
                     expand = (arg, [*shape])
                     found.append(
@@ -122,7 +125,11 @@ def _with_expansions(ops: Sequence[Operation]) -> list[Operation]:
 
 
 def _with_copies(
-    ops: list[Operation], ends: list[Value], given: set[Value], shared: Sequence[bool]
+    ops: list[Operation],
+    ends: list[Value],
+    given: set[Value],
+    shared: Sequence[bool],
+    fresh: Iterator[int],
 ) -> tuple[list[Operation], list[Value]]:
     """Outputs that share no memory with what is given, nor with each other."""
     base: dict[Value, Value] = {}
@@ -131,18 +138,12 @@ def _with_copies(
             source = op.inputs[0]
             for out in op.outputs:
                 base[out] = base.get(source, source)
-    number = 1 + max(
-        (v.number for op in ops for v in op.outputs),
-        default=max((v.number for v in given), default=0),
-    )
-    number = max([number, *(v.number + 1 for v in given)])
     taken: set[Value] = set()
     found = []
     for i, end in enumerate(ends):
         root = base.get(end, end)
         if root in given or root in taken or (shared and shared[i]):
-            copy = Value(number, end.shape, end.dtype, end.bytes)
-            number += 1
+            copy = Value(next(fresh), end.shape, end.dtype, end.bytes)
             ops.append(Operation(TABLE["copy"], (end,), (copy,), False, ""))
             found.append(copy)
         else:

@@ -49,13 +49,14 @@ class Record:
 
     Attributes:
         takes_gradients: whether ``paddle.grad`` itself was called.
+        draws: whether random numbers were drawn.
     """
 
     def __init__(self, inputs: Sequence[Tensor]) -> None:
         self.ops: list[Operation] = []
         self.constants: dict[Value, Tensor] = {}
         self.failure: CaptureError | None = None
-        self.takes_gradients = False
+        self.takes_gradients = self.draws = False
         self._tensors: list[Any] = []
         self._values: dict[int, Value] = {}
         self._requires: list[bool] = []
@@ -169,6 +170,7 @@ class Record:
     ) -> Any:
         with not_listening():
             tensors = [*_tensors_in(args), *_tensors_in(kwargs.values())]
+            self.draws = self.draws or name in _DRAWING
             own = all(id(t) in self._fresh for t in tensors)
             if (own or name in _OF_SHAPES) and name not in _DRAWING:
                 return self._constant(call(*args, **kwargs))
@@ -236,15 +238,17 @@ class Record:
         self, entry: Operator, args: tuple[Any, ...], writes: dict[int, int]
     ) -> None:
         """Refuse writes into what is not the function's own, and shapes by values."""
-        copies = {op.outputs[0] for op in self.ops if op.operator.name in _COPIES}
-        if any(args[i] not in copies for i in writes):
-            self.fail(
-                f"{entry.name} writes into a tensor that the function has not made, "
-                "such as a layer's statistics; use stateless(layer) with buffers=, or "
-                "give it a clone"
-            )
-        masked = any(v.dtype == "bool" for v in values_in(args[1:]))
-        if masked and entry.name == "Tensor._getitem_dygraph":
+        if writes:
+            copies = (op for op in self.ops if op.operator.name in _COPIES)
+            if not {args[i] for i in writes} <= {op.outputs[0] for op in copies}:
+                self.fail(
+                    f"{entry.name} writes into a tensor that the function has not "
+                    "made, such as a layer's statistics; use stateless(layer) with "
+                    "buffers=, or give it a clone"
+                )
+        if entry.name == "Tensor._getitem_dygraph" and any(
+            v.dtype == "bool" for v in values_in(args[1:])
+        ):
             self.fail(
                 "an index by a mask has a shape that depends on values; use "
                 "paddle.where"

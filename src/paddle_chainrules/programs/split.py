@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .operations import Operation, Value
-from .passes import program_of
+from .passes import needed, program_of
 from .program import Program
 
 
@@ -27,6 +27,16 @@ class There:
     _cotangents: tuple[Value, ...]
     _gradients: tuple[Value | None, ...]
     _made: dict[Any, tuple[Program, list[bool]]] = field(default_factory=dict)
+
+    @property
+    def used(self) -> list[bool]:
+        """Of each gradient whether there is one."""
+        return [grad is not None for grad in self._gradients]
+
+    def of_used(self) -> There:
+        """The same with the gradients alone that there are."""
+        found = tuple(grad for grad in self._gradients if grad is not None)
+        return replace(self, _gradients=found, _made={})
 
     def back(
         self, wanted: tuple[bool, ...], given: tuple[bool, ...]
@@ -70,40 +80,27 @@ def split(
     """
     given, cotangents = program.inputs[:inputs], program.inputs[inputs:]
     ends = program.outputs[:outputs]
-    first, rest = _parts(program, ends)
+    first = needed(program.ops, ends)
+    there = {*first}
+    rest = [op for op in program.ops if op not in there]
     made = {v: op for op in first for v in op.outputs}
-    needed = {v for op in rest for v in op.inputs} | {v for v in gradients if v}
-    needed -= {v for op in rest for v in op.outputs}
+    kept = {v for op in rest for v in op.inputs} | {v for v in gradients if v}
+    kept -= {v for op in rest for v in op.outputs}
     again: list[Operation] = []
     while True:
-        views = [v for v in needed if v in made and made[v].operator.view]
+        views = [v for v in kept if v in made and made[v].operator.view]
         if not views:
             break
         for v in views:
             again.append(made[v])
-            needed.discard(v)
-            needed.update(made[v].inputs)
+            kept.discard(v)
+            kept.update(made[v].inputs)
     order = {v: i for i, op in enumerate(first) for v in op.outputs}
     again = sorted(dict.fromkeys(again), key=lambda op: order[op.outputs[0]])
     outside = {*cotangents, *program.constants}
-    saved = tuple(sorted(needed - outside, key=lambda v: v.number))
+    saved = tuple(sorted(kept - outside, key=lambda v: v.number))
     forward = program_of(first, given, program.constants, ends, "forward")
     whole = Program(
         given, program.constants, forward.ops, (*forward.outputs, *saved), "forward"
     )
     return There(whole, outputs, (*again, *rest), saved, cotangents, tuple(gradients))
-
-
-def _parts(
-    program: Program, ends: Sequence[Value]
-) -> tuple[list[Operation], list[Operation]]:
-    needed = {*ends}
-    first: list[Operation] = []
-    rest: list[Operation] = []
-    for op in reversed(program.ops):
-        if op.operator.random or not needed.isdisjoint(op.outputs):
-            needed.update(op.inputs)
-            first.append(op)
-        else:
-            rest.append(op)
-    return first[::-1], rest[::-1]

@@ -112,6 +112,20 @@ def is_refused_write(error: Exception) -> bool:
     return isinstance(error, ValueError) and REFUSED_WRITE in str(error)
 
 
+def check_unchanged(tensors: Iterable[Tensor], before: int, what: str) -> None:
+    """Refuse to go back through a call whose tensors had other versions.
+
+    Raises:
+        RuntimeError: an operation in place has changed one.
+    """
+    if versions(tensors) != before:
+        raise RuntimeError(
+            f"{what} has been modified by an inplace operation since the forward of "
+            "this pullback, which needs it as it was; take the gradient before the "
+            "update, or update copies"
+        )
+
+
 def differ(copy: Any, original: Any) -> bool:
     """Whether a copy has been written into."""
     if not isinstance(copy, Tensor) or not copy._is_initialized() or not copy.size:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -14,12 +15,13 @@ from paddle.base import core as _core
 from ..paddle_side.dtypes import casts_automatically
 from ..paddle_side.engine import is_running
 from ..paddle_side.grad_mode import grad_mode
-from ..paddle_side.random_state import in_turn, put_back, random_state
+from ..paddle_side.random_state import in_turn
 from ..programs.capture import PLACE, Captured, capture
+from ..programs.operations import Value
 from ..programs.program import Program
 from ..programs.record import CaptureError
 from ..programs.split import There, split
-from .effects import Effects, versions
+from .effects import Effects, check_unchanged, versions
 from .recording import Recording, is_differentiable, record, records_graph
 
 core: Any = _core
@@ -40,15 +42,11 @@ class Refusal(NamedTuple):
         return False
 
 
-class Value(NamedTuple):
+class OfValue(NamedTuple):
     """The program of a function's value."""
 
     captured: Captured
     structure: Any
-
-    @property
-    def draws(self) -> bool:
-        return self.captured.program.draws
 
     def is_stale(self) -> bool:
         """Whether it was captured of tensors that are others now."""
@@ -65,10 +63,6 @@ class Way(NamedTuple):
     """Places of the outputs that have cotangents."""
     places: list[int]
     """Those of the leaves that have gradients."""
-
-    @property
-    def draws(self) -> bool:
-        return self.there.forward.draws
 
     def is_stale(self) -> bool:
         """Whether it was captured of tensors that are others now."""
@@ -146,13 +140,10 @@ class ProgramCache:
         with self._lock:
             found = made.get(key)
             if found is None or found.is_stale():
-                state = random_state()
                 try:
                     found = make(leaves)
                 except CaptureError as error:
                     found = Refusal(str(error))
-                if isinstance(found, Refusal) or found.draws:
-                    put_back(state)
                 made[key] = found
                 while len(made) > BOUND:
                     made.popitem(last=False)
@@ -164,7 +155,7 @@ class ProgramCache:
         Raises:
             CaptureError: there is no program.
         """
-        found: Value = self.found("value", leaves, self.value_of, key)
+        found: OfValue = self.found("value", leaves, self.value_of, key)
         return found.captured.program
 
     def plain(self, leaves: list[Any]) -> Sequence[Any]:
@@ -182,23 +173,23 @@ class ProgramCache:
 
         return capture(plain, leaves, check=check), structures[0]
 
-    def value_of(self, leaves: Sequence[Any]) -> Value:
+    def value_of(self, leaves: Sequence[Any]) -> OfValue:
         """The program of the value."""
         found, structure = self._captured(leaves, check=not is_running())
-        return Value(found._replace(tensors=[]), structure)
+        return OfValue(found, structure)
 
     def _way(self, leaves: Sequence[Any]) -> Way:
         with grad_mode(True):
             first, structure = self._captured([*map(_required, leaves)], check=False)
         made = [i for i, part in enumerate(first.outputs) if part is PLACE]
         pairs = [
-            (place, output)
-            for place, output, on in zip(
-                made, first.tensors, first.requires, strict=True
+            (place, value)
+            for place, value, on in zip(
+                made, first.program.outputs, first.requires, strict=True
             )
-            if on and is_differentiable(output)
+            if on
         ]
-        cotangents = [_seed(output) for _, output in pairs]
+        cotangents = [seed_like(value) for _, value in pairs]
         seeds, count = [i for i, _ in pairs], len(leaves)
 
         def joint(every: list[Any]) -> list[Any]:
@@ -212,12 +203,10 @@ class ProgramCache:
         with grad_mode(True):
             whole = capture(joint, [*leaves, *cotangents])
         places = [i for i, leaf in enumerate(leaves) if is_differentiable(leaf)]
-        return Way(*_cut(whole, leaves, len(first.outputs)), structure, seeds, places)
+        return Way(*cut(whole, leaves, len(first.outputs)), structure, seeds, places)
 
 
-def _cut(
-    whole: Captured, leaves: Sequence[Any], outputs: int
-) -> tuple[There, Captured]:
+def cut(whole: Captured, leaves: Sequence[Any], outputs: int) -> tuple[There, Captured]:
     """A program of values and gradients in two, and what is known of the values."""
     head, tail = whole.outputs[:outputs], whole.outputs[outputs:]
     number = sum(part is PLACE for part in head)
@@ -225,7 +214,7 @@ def _cut(
     grads = [next(ends) if part is PLACE else None for part in tail]
     inputs = sum(isinstance(leaf, Tensor) for leaf in leaves)
     there = split(whole.program, inputs, number, grads)
-    return there, whole._replace(outputs=head, tensors=[])
+    return there, whole._replace(outputs=head)
 
 
 class ProgramRecording(Recording):
@@ -268,12 +257,9 @@ class ProgramRecording(Recording):
     def _divided(
         self, outputs: list[Tensor], seeds: list[Tensor], wanted: Sequence[int]
     ) -> Sequence[Tensor | None]:
-        if versions(self._saved) != self._versions:
-            raise RuntimeError(
-                "a result, a parameter or the argument has been modified by an inplace "
-                "operation since the forward of this pullback, which needs it as it "
-                "was; take the gradient before the update, or update copies"
-            )
+        check_unchanged(
+            self._saved, self._versions, "a result, a parameter or the argument"
+        )
         given = {id(o): seed for o, seed in zip(outputs, seeds, strict=True)}
         every = [self._outputs[i] for i in self._way.seeds]
         there = tuple(id(o) in given for o in every)
@@ -332,11 +318,11 @@ def _required(leaf: Any) -> Any:
     return found
 
 
-def _seed(output: Tensor) -> Tensor:
-    """A cotangent like an output, of numbers that are not all the same."""
+def seed_like(value: Value) -> Tensor:
+    """A cotangent of a value's shape and dtype, of numbers that differ."""
     with grad_mode(False):
-        ramp = paddle.linspace(0.5, 1.5, output.size, "float32")
-        return ramp.reshape(output.shape).astype(output.dtype)
+        ramp = paddle.linspace(0.5, 1.5, math.prod(value.shape), "float32")
+        return ramp.reshape(value.shape).astype(getattr(paddle, value.dtype))
 
 
 def key_of(leaves: Sequence[Any]) -> tuple[Any, ...]:

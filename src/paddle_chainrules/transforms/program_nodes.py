@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from itertools import compress
 from typing import Any, NamedTuple
 
 import paddle
@@ -14,12 +14,11 @@ from ..paddle_side.engine import gradients, is_running
 from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.listener import listener
 from ..paddle_side.watch import ask_for, recordings
-from ..programs.capture import PLACE, Captured, capture
-from ..programs.operations import Value
+from ..programs.capture import Captured, capture
 from ..programs.record import CaptureError
-from ..programs.split import There, split
-from .effects import versions
-from .program_cache import ProgramCache, run
+from ..programs.split import There
+from .effects import check_unchanged, versions
+from .program_cache import ProgramCache, cut, run, seed_like
 from .recording import record
 
 
@@ -63,7 +62,7 @@ def _look_ahead(node: Node, leaves: Sequence[Any], captured: Captured) -> None:
     """
     if node.draws:
         raise CaptureError(f"{NO_MORE}; call the function without jit")
-    cotangents = [_like(captured.program.outputs[i]) for i in node.places]
+    cotangents = [seed_like(captured.program.outputs[i]) for i in node.places]
     for cotangent in cotangents:
         cotangent.stop_gradient = False
     every = [*leaves, *cotangents]
@@ -93,7 +92,6 @@ class Node(NamedTuple):
     captured: Captured
     reverse: ProgramCache
     """From leaves and cotangents to gradients."""
-    flags: tuple[bool, ...]
 
     @property
     def draws(self) -> bool:
@@ -136,26 +134,16 @@ def node_of(programs: ProgramCache, leaves: Sequence[Any], captured: Captured) -
     def reverse(every: list[Any]) -> tuple[list[Any], Any]:
         return both(every, True)[1], None
 
-    cotangents = [_like(captured.program.outputs[i]) for i in places]
+    cotangents = [seed_like(captured.program.outputs[i]) for i in places]
     whole = capture(joint, [*leaves, *cotangents], check=not is_running())
-    tail = whole.outputs[len(captured.outputs) :]
-    if len(wanted) + len(beyond) > (used := sum(part is PLACE for part in tail)) > 0:
+    there, _ = cut(whole, leaves, len(captured.outputs))
+    if any(there.used):
         # What is not used is no input, so that it has no gradient.
-        kept = [part is PLACE for part in tail]
         number = len(wanted)
-        wanted = [i for i, flag in zip(wanted, kept, strict=False) if flag]
-        beyond = [t for t, flag in zip(beyond, kept[number:], strict=True) if flag]
-        assert len(wanted) + len(beyond) == used
-        whole = capture(joint, [*leaves, *cotangents], check=False)
-        tail = whole.outputs[len(captured.outputs) :]
-    number = len(captured.program.outputs)
-    ends = iter(whole.program.outputs[number:])
-    grads = [next(ends) if part is PLACE else None for part in tail]
-    inputs = sum(isinstance(leaf, Tensor) for leaf in leaves)
-    there = split(whole.program, inputs, number, grads)
-    flags = (True,) * len(grads)
-    whole = whole._replace(tensors=[])
-    return Node(there, places, wanted, beyond, whole, ProgramCache(reverse), flags)
+        wanted = [*compress(wanted, there.used)]
+        beyond = [*compress(beyond, there.used[number:])]
+        there = there.of_used()
+    return Node(there, places, wanted, beyond, whole, ProgramCache(reverse))
 
 
 def _on_tape(
@@ -186,13 +174,6 @@ def _on_tape(
     by_id = {id(t): g for t, g in zip(recording.inputs, found, strict=True)}
     grads = [by_leaf[i] for i in wanted] + [by_id.get(id(t)) for t in beyond]
     return values, grads
-
-
-def _like(value: Value) -> Tensor:
-    """A tensor of a value's shape and dtype, of numbers that are not all the same."""
-    with grad_mode(False):
-        ramp = paddle.linspace(0.5, 1.5, math.prod(value.shape), "float32")
-        return ramp.reshape(value.shape).astype(getattr(paddle, value.dtype))
 
 
 class _Call(NamedTuple):
@@ -231,12 +212,9 @@ class _Node(PyLayer):
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor) -> Tensor:
         node, inputs = ctx.node, ctx.inputs
-        if versions(ctx.watched) != ctx.versions:
-            raise RuntimeError(
-                "a result, a parameter or the argument has been modified by an inplace "
-                "operation since the forward of this pullback, which needs it as it "
-                "was; take the gradient before the update, or update copies"
-            )
+        check_unchanged(
+            ctx.watched, ctx.versions, "a result, a parameter or the argument"
+        )
         if paddle.is_grad_enabled():
             every = [*ctx.leaves, *cotangents]
             try:
@@ -249,7 +227,9 @@ class _Node(PyLayer):
                     f"({error}); call the function without jit"
                 ) from error
         else:
-            back, has = node.there.back(node.flags, (True,) * len(cotangents))
+            back, has = node.there.back(
+                (True,) * len(inputs), (True,) * len(cotangents)
+            )
             found = iter(run(back, [*ctx.kept, *cotangents]))
             grads = [next(found) if there else None for there in has]
         return _packed(
