@@ -88,6 +88,9 @@ SAMPLES: dict[str, list[tuple[Any, ...]]] = {
     "elu": [(t(3, 4), 1.0), (t(3, 4), 0.5)],
     "leaky_relu": [(t(3, 4), 0.01)],
     "mish": [(t(3, 4), 20.0)],
+    "hardswish": [(t(3, 4),), (T((3, 4), -5.0, 5.0),)],
+    "clip": [(t(3, 4), -0.5, 0.7)],
+    **{f"{n}_grad": [(t(3, 4), t(3, 4), t(3, 4))] for n in ("maximum", "minimum")},
     "selu": [(t(3, 4), 1.0507, 1.6733)],
     **{f"{n}_grad": [(t(3, 4), t(3, 4))] for n in ("tanh", "sigmoid", "sin", "cos")},
     **{f"{n}_grad": [(positive(3, 4), t(3, 4))] for n in ("sqrt", "rsqrt", "relu")},
@@ -160,6 +163,10 @@ SAMPLES: dict[str, list[tuple[Any, ...]]] = {
     "expand": [(t(3, 1), [3, 4]), (t(4), [2, 3, 4])],
     "tile": [(t(3, 4), [2, 1]), (t(4), [3, 2]), (t(2, 3, 4), [2])],
     "flip": [(t(3, 4), [1])],
+    "expand_as": [(t(3, 1), t(3, 4), [3, 4]), (t(4), t(2, 3, 4), [2, 3, 4])],
+    "unstack": [(t(3, 4), 0, 3), (t(3, 4), -1, 4)],
+    "meshgrid": [([t(3), t(4)],)],
+    "pad": [(t(3, 4), [1, 2, 0, 1], 0.5)],
     "roll": [(t(3, 4), [1], [1])],
     "slice": [
         (t(4, 5), [0, 1], [1, 0], [3, 4], [1, 1], []),
@@ -174,6 +181,9 @@ SAMPLES: dict[str, list[tuple[Any, ...]]] = {
     ],
     "gather": [(t(4, 5), index(3, below=4), 0), (t(4, 5), index(2, below=5), 1)],
     "index_select": [(t(4, 5), index(3, below=4), 0)],
+    "put_along_axis": [
+        (t(3, 4), index(2, 4, below=3), t(2, 4), 0, "assign", True),
+    ],
     "index_add": [(t(4, 5), index(3, below=4), t(3, 5), 0)],
     "embedding": [
         (index(2, 3, below=4), t(4, 5), -1, False),
@@ -189,6 +199,10 @@ SAMPLES: dict[str, list[tuple[Any, ...]]] = {
     "mean_all": [(t(3, 4),)],
     "max": [(t(3, 4), [1], False), (t(3, 4), [], False)],
     "min": [(t(3, 4), [0], True)],
+    **{
+        n: [(t(3, 4), 1, False, paddle.int64), (t(3, 4), None, True, paddle.int32)]
+        for n in ("argmax", "argmin")
+    },
     "softmax": [(t(3, 4), -1), (t(3, 4), 0)],
     "softmax_grad": [(t(3, 4), t(3, 4), -1)],
     "log_softmax": [(t(3, 4), -1)],
@@ -205,9 +219,16 @@ SAMPLES: dict[str, list[tuple[Any, ...]]] = {
         + (True, 0.9, 1e-5, "NCHW", False, False),
     ],
     "conv2d": [CONV, GROUPED],
+    "depthwise_conv2d": [
+        (t(2, 3, 6, 5), t(3, 1, 3, 2), [1, 2], [1, 0], "EXPLICIT", 3, [1, 1], "NCHW"),
+    ],
     "pool2d": [(t(2, 3, 6, 5), *POOL[:-4], *POOL[-4:])],
     "max_pool2d_with_index": [
         (t(2, 3, 6, 4), [2, 2], [2, 2], [0, 0], False, False, False),
+    ],
+    "bce_loss": [(T((3, 4), 0.2, 0.8), T((3, 4), 0.0, 1.0))],
+    "sigmoid_cross_entropy_with_logits": [
+        (t(3, 4), T((3, 4), 0.0, 1.0), None, False, -100),
     ],
     "cross_entropy_with_softmax": [
         (t(4, 5), index(4, 1, below=5), False, True, True, -100, -1),

@@ -210,6 +210,19 @@ class Record:
         return result
 
     def _run(self, entry: Operator, given: tuple[Any, ...]) -> Any:
+        result = self.every(entry, given)
+        if entry.shown is None or not isinstance(result, list | tuple):
+            return result
+        if entry.shown == len(result):
+            return result
+        return result[0] if entry.shown == 1 else tuple(result[: entry.shown])
+
+    def every(self, entry: Operator, given: Sequence[Any]) -> Any:
+        """All that an operator gives, also what Paddle does not show."""
+        with not_listening():
+            return self._noted(entry, tuple(given))
+
+    def _noted(self, entry: Operator, given: tuple[Any, ...]) -> Any:
         args = tuple(map(self._with_values, given))
         writes = entry.writes_of(given)
         self._check_memory(entry, args, writes)
@@ -230,9 +243,7 @@ class Record:
         for argument, output in writes.items():
             given[argument].stop_gradient = parts[output].stop_gradient
             self._values[id(given[argument])] = outputs[output]
-        if not many or entry.shown is None or entry.shown == len(parts):
-            return result
-        return parts[0] if entry.shown == 1 else tuple(parts[: entry.shown])
+        return result
 
     def _check_memory(
         self, entry: Operator, args: tuple[Any, ...], writes: dict[int, int]

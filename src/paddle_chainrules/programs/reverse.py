@@ -11,7 +11,7 @@ from paddle import Tensor
 from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.listener import not_listening
 from .operations import Operation, Value, values_in, with_values
-from .operators.entry import Call, NoRule
+from .operators.calls import Call, NoRule
 
 
 class Record(Protocol):

@@ -8,7 +8,9 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from .entry import TABLE, Call, define, formula_of, reverse_of
+from .calls import BatchCall, Call, JetCall, JuliaCall
+from .entry import TABLE, define, formula_of, jet_of, reverse_of
+from .series import by_slope, product_term
 from .shared import ops, single
 
 DEFAULTS: dict[str, dict[str, Any]] = {
@@ -21,12 +23,14 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "round": {"decimals": 0},
 }
 
-for name in (
+NAMES = (
     *("tanh", "sigmoid", "relu", "sin", "cos", "exp", "log", "sqrt", "rsqrt", "square"),
     *("abs", "silu", "gelu", "softplus", "elu", "leaky_relu", "erf", "sinh", "cosh"),
     *("reciprocal", "log1p", "expm1", "sign", "floor", "ceil", "round", "atan"),
     *("softsign", "logsigmoid", "swish", "mish", "relu6", "hardswish", "clip", "selu"),
-):
+)
+
+for name in NAMES:
     define(name, defaults=DEFAULTS.get(name))
 for name in (
     *("tanh", "sigmoid", "relu", "sin", "cos", "sqrt", "rsqrt", "square", "silu"),
@@ -253,8 +257,50 @@ def _(x: Tensor) -> Tensor:
     return ops.where(x < 6.0, ops.relu(x), paddle.full_like(x, 6.0))
 
 
+@formula_of("hardswish")
+def _(x: Tensor) -> Tensor:
+    return x * ops.relu6(x + 3.0) / 6.0
+
+
 @formula_of("selu")
 def _(x: Tensor, scale: float, alpha: float) -> Tensor:
     scale, alpha = single(scale), single(alpha)
     low = (ops.exp(ops.where(x > 0, paddle.zeros_like(x), x)) - 1.0) * (scale * alpha)
     return ops.where(x > 0, x * scale, low)
+
+
+# In Taylor series.
+
+
+@jet_of("tanh")
+def _(call: JetCall) -> list[Any]:
+    one = [1.0] + [0.0] * call.order
+
+    def slope(y: list[Any]) -> Any:  # 1 - y y
+        square = product_term(y, y, len(y) - 1)
+        return None if square is None else one[len(y) - 1] - square
+
+    return [by_slope(call.out, call.args[0], slope)]
+
+
+# Of many samples, and in Julia.
+
+
+def _each_alone(name: str) -> None:
+    def batch(call: BatchCall) -> list[Any]:
+        return [getattr(ops, name)(*call.args)]
+
+    TABLE[name].batch = batch
+
+
+def _of_julia(name: str) -> None:
+    def julia(call: JuliaCall) -> str:
+        return f"{name}.({call.args[0]})"
+
+    TABLE[name].julia = julia
+
+
+for name in NAMES:
+    _each_alone(name)
+for name in ("tanh", "sin", "cos", "exp", "log", "sqrt", "abs", "sinh", "cosh"):
+    _of_julia(name)

@@ -7,8 +7,10 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from .entry import Call, define, formula_of, reverse_of
-from .shared import ops, single, summed_to
+from .calls import BatchCall, Call, JetCall, JuliaCall
+from .entry import TABLE, define, formula_of, jet_of, julia_of, reverse_of
+from .series import linear, product, total
+from .shared import aligned, ops, single, summed_to
 
 for name, infix in (("add", "+"), ("sub", "-"), ("mul", "*"), ("truediv", "/")):
     define(f"Tensor.__{name}__", "x y", infix=infix)
@@ -201,3 +203,61 @@ def _(x: Tensor, y: Tensor, out_grad: Tensor) -> Any:
 @reverse_of("add_n")
 def _(call: Call) -> list[Any]:
     return [[call.cotangent for _ in call.args[0]]]
+
+
+# In Taylor series.
+
+
+@jet_of("Tensor.__add__", "Tensor.__radd__", "add")
+def _(call: JetCall) -> list[Any]:
+    x, y = call.args
+    if not isinstance(y, list):
+        return [[call.out, *x[1:]]]
+    shape = call.out.shape
+
+    def full(part: Tensor) -> Tensor:
+        return part if part.shape == shape else ops.expand(part, shape)
+
+    pairs = zip(linear(full, x[1:]), linear(full, y[1:]), strict=True)
+    return [[call.out, *map(total, pairs)]]
+
+
+@jet_of("Tensor.__mul__", "Tensor.__rmul__", "multiply")
+def _(call: JetCall) -> list[Any]:
+    x, y = call.args
+    if not isinstance(y, list):
+        return [[call.out, *linear(lambda part: part * y, x[1:])]]
+    return [[call.out, *product(x, y)[1:]]]
+
+
+# Of many samples, and in Julia.
+
+
+def _broadcast(name: str) -> None:
+    def batch(call: BatchCall) -> list[Any]:
+        tensors = [i for i, arg in enumerate(call.args) if isinstance(arg, Tensor)]
+        ndim = max(map(call.ndim, tensors))
+        args = [*call.args]
+        for i in call.batched:
+            args[i] = aligned(args[i], ndim)
+        return TABLE[name].every(args)
+
+    TABLE[name].batch = batch
+
+
+for name in ("add", "sub", "mul", "truediv", "radd", "rsub", "rmul", "rtruediv"):
+    _broadcast(f"Tensor.__{name}__")
+for name in ("add", "subtract", "multiply", "divide", "maximum", "minimum"):
+    _broadcast(name)
+
+
+def _infix(sign: str, *names: str) -> None:
+    @julia_of(*names)
+    def _(call: JuliaCall) -> str:
+        x, y = call.args
+        right = y if isinstance(y, str) else call.number(y)
+        return f"{x} .{sign} {right}"
+
+
+_infix("+", "Tensor.__add__", "Tensor.__radd__", "add")
+_infix("*", "Tensor.__mul__", "Tensor.__rmul__", "multiply")

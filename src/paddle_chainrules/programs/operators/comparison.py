@@ -6,7 +6,8 @@ from typing import Any
 
 import paddle
 
-from .entry import Call, define, reverse_of
+from .calls import Call
+from .entry import define, reverse_of
 from .shared import ops, summed_to
 
 for name, infix in (("eq", "=="), ("ne", "!="), ("lt", "<"), ("le", "<="), ("gt", ">")):
@@ -17,9 +18,15 @@ for name in ("and", "or", "xor"):
 for name in (
     *("equal", "not_equal", "less_than", "less_equal", "greater_than", "greater_equal"),
     *("logical_and", "logical_or", "logical_not", "isnan", "isinf", "isfinite"),
-    *("argmax", "argmin"),
 ):
     define(name, differentiable=())
+for name in ("argmax", "argmin"):
+    define(
+        name,
+        "x axis keepdim dtype",
+        differentiable=(),
+        defaults={"axis": None, "keepdim": False, "dtype": paddle.int64},
+    )
 define("where", differentiable=(1, 2))
 
 

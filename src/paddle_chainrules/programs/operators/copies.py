@@ -7,7 +7,9 @@ from typing import Any
 from paddle import Tensor
 
 from ...paddle_side.interception import RAW
-from .entry import Call, define, reverse_of
+from .calls import BatchCall, Call, JetCall, JuliaCall
+from .entry import batch_of, define, jet_of, julia_of, reverse_of
+from .series import linear
 from .shared import ops
 
 define("assign", alias=True)
@@ -34,3 +36,18 @@ def _(call: Call) -> list[Any]:
     if not x.is_floating_point():
         return [None, None]
     return [ops.cast(call.cotangent, x.dtype), None]
+
+
+@jet_of("copy")
+def _(call: JetCall) -> list[Any]:
+    return [[call.out, *linear(ops.assign, call.args[0][1:])]]
+
+
+@batch_of("copy")
+def _(call: BatchCall) -> list[Any]:
+    return [ops.assign(call.args[0])]
+
+
+@julia_of("copy")
+def _(call: JuliaCall) -> str:
+    return f"copy({call.args[0]})"

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import paddle
-from paddle import Tensor
 
 from ...paddle_side.interception import RAW
+from ...paddle_side.listener import listener
 
 INFO: dict[str, list[str]] = RAW.get_core_ops_args_info()
 
@@ -24,9 +24,12 @@ class Operator:
         lean: what a program calls where it needs no more than the first of them.
         differentiable: positions of the arguments by which there are rules, all where
             None; none of them where no gradient goes through.
-        reverse: gradients of the arguments; see :class:`Call`.
+        reverse: gradients of the arguments, from a :class:`.calls.Call`.
         formula: the same in operators that have rules, which is differentiated where
             there is no ``reverse``.
+        jet: Taylor series of the results, from a :class:`.calls.JetCall`.
+        batch: results of many samples, from a :class:`.calls.BatchCall`.
+        julia: an expression of Julia's, from a :class:`.calls.JuliaCall`.
         shapes: positions of the arguments of which only the shape matters.
         fixed: positions of the outputs that have no derivative.
         alias: it gives its first argument as it is.
@@ -35,7 +38,6 @@ class Operator:
         writes: by position the arguments into which it writes, and as which output.
         still: whether it writes nothing, by the arguments.
         infix: the sign by which source code has it.
-        jet, batch, julia: rules of other transforms, where there are any.
     """
 
     def __init__(
@@ -79,6 +81,12 @@ class Operator:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return operator_of, (self.name,)
+
+    def every(self, args: Sequence[Any]) -> list[Any]:
+        """All tensors that it gives, more than are shown; told to whoever listens."""
+        record: Any = listener()
+        result = self.run(*args) if record is None else record.every(self, args)
+        return [*result] if isinstance(result, list | tuple) else [result]
 
     def writes_of(self, args: Sequence[Any]) -> dict[int, int]:
         """Into which arguments it writes, and as which outputs, given these."""
@@ -132,42 +140,8 @@ def raw(name: str) -> Callable[..., Any]:
     return found or missing
 
 
-class Call:
-    """One call of an operator, for the rule that gives its gradients.
-
-    Attributes:
-        args: tensors and other arguments, in the canonical order.
-        outputs: all tensors of the result.
-        cotangents: one for each, None for zero.
-        wanted: positions of the arguments whose gradients are wanted.
-    """
-
-    def __init__(
-        self,
-        args: Sequence[Any],
-        outputs: Sequence[Tensor],
-        cotangents: Sequence[Tensor | None],
-        wanted: frozenset[int],
-    ) -> None:
-        self.args, self.outputs = args, outputs
-        self.cotangents, self.wanted = cotangents, wanted
-
-    @property
-    def out(self) -> Tensor:
-        return self.outputs[0]
-
-    @property
-    def cotangent(self) -> Any:
-        """Of the first output."""
-        return self.cotangents[0]
-
-
 class UnknownArgument(Exception):
     """An argument of an operator that its entry does not know, or lacks."""
-
-
-class NoRule(Exception):
-    """A variant of an operator for which there is no rule, and a remedy."""
 
 
 TABLE: dict[str, Operator] = {}
@@ -184,23 +158,21 @@ def define(name: str, arguments: str | None = None, **kinds: Any) -> Operator:
     return found
 
 
-def reverse_of(*names: str) -> Callable[[Any], Any]:
-    """Decorator: gradients of the arguments, by a :class:`Call`, for each name."""
+def _decorator(rule: str) -> Callable[..., Callable[[Any], Any]]:
+    def of(*names: str) -> Callable[[Any], Any]:
+        def put(found: Any) -> Any:
+            for name in names:
+                setattr(TABLE[name], rule, found)
+            return found
 
-    def put(rule: Any) -> Any:
-        for name in names:
-            TABLE[name].reverse = rule
-        return rule
+        return put
 
-    return put
+    return of
 
 
-def formula_of(*names: str) -> Callable[[Any], Any]:
-    """Decorator: the same result in operators that have rules, by the arguments."""
-
-    def put(rule: Any) -> Any:
-        for name in names:
-            TABLE[name].formula = rule
-        return rule
-
-    return put
+reverse_of = _decorator("reverse")
+formula_of = _decorator("formula")
+jet_of = _decorator("jet")
+batch_of = _decorator("batch")
+julia_of = _decorator("julia")
+"""Each a decorator that takes names of operators; see :class:`Operator`."""

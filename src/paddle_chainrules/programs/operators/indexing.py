@@ -7,7 +7,8 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from .entry import Call, NoRule, define, reverse_of
+from .calls import Call, NoRule
+from .entry import define, reverse_of
 from .shared import ops
 
 define("slice", "x axes starts ends infer_flags decrease_axis", view=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .entry import Call, NoRule, define, reverse_of
+from .calls import Call, NoRule
+from .entry import define, reverse_of
 from .shared import ops
 
 define(

@@ -6,8 +6,10 @@ from typing import Any
 
 from paddle import Tensor
 
-from .entry import Call, define, formula_of, reverse_of
-from .shared import ops, summed_to
+from .calls import BatchCall, Call, JetCall, JuliaCall, NoRule
+from .entry import batch_of, define, formula_of, jet_of, julia_of, reverse_of
+from .series import linear, product, total
+from .shared import aligned, ops, summed_to
 
 define(
     "matmul",
@@ -110,3 +112,97 @@ def _(input: Tensor, x: Tensor, y: Tensor, beta: float, alpha: float) -> Tensor:
 @formula_of("dot")
 def _(x: Tensor, y: Tensor) -> Tensor:
     return ops.sum(x * y, [-1], None, False)
+
+
+# In Taylor series.
+
+
+@jet_of("matmul")
+def _(call: JetCall) -> list[Any]:
+    x, y, turn_x, turn_y = call.args
+
+    def times(a: Tensor, b: Tensor) -> Tensor:
+        return ops.matmul(a, b, turn_x, turn_y)
+
+    return [[call.out, *product(x, y, times)[1:]]]
+
+
+@jet_of("linear")
+def _(call: JetCall) -> list[Any]:
+    x, weight, bias = call.args
+    found = product(x, weight, lambda a, b: ops.matmul(a, b, False, False))[1:]
+    if bias is not None:
+        shape = call.out.shape
+        spread = linear(lambda part: ops.expand(part, shape), bias[1:])
+        found = [*map(total, zip(found, spread, strict=True))]
+    return [[call.out, *found]]
+
+
+# Of many samples.
+
+
+def _product(
+    call: BatchCall, x: Tensor, y: Tensor, turn_x: bool, turn_y: bool
+) -> Tensor:
+    """Of arguments 0 and 1, vectors among them as matrices of one row or column."""
+    ndim = max(call.ndim(0), call.ndim(1), 2)
+    if call.ndim(0) == 1:
+        x, turn_x = ops.unsqueeze(x, [-2]), False
+    if call.ndim(1) == 1:
+        y, turn_y = ops.unsqueeze(y, [-1]), False
+    x = aligned(x, ndim) if 0 in call.batched else x
+    y = aligned(y, ndim) if 1 in call.batched else y
+    found = ops.matmul(x, y, turn_x, turn_y)
+    if call.ndim(0) > 1 and call.ndim(1) > 1:
+        return found
+    return ops.reshape(found, [call.size, *call.shapes[0]])
+
+
+@batch_of("matmul")
+def _(call: BatchCall) -> list[Any]:
+    return [_product(call, *call.args)]
+
+
+@batch_of("linear")
+def _(call: BatchCall) -> list[Any]:
+    x, weight, bias = call.args
+    if call.batched.isdisjoint((0, 1)):
+        return [ops.linear(x, weight, None) + aligned(bias, len(call.shapes[0]))]
+    if 1 not in call.batched and 2 not in call.batched:
+        return [ops.linear(x, weight, bias)]
+    found = _product(call, x, weight, False, False)
+    if bias is None:
+        return [found]
+    return [found + (aligned(bias, call.ndim(0)) if 2 in call.batched else bias)]
+
+
+# In Julia.
+
+
+def _julia_product(call: JuliaCall, turn_x: bool, turn_y: bool) -> str:
+    x, y = call.args[:2]
+    ndims = tuple(len(shape) for shape in call.shapes[:2] if shape is not None)
+    x = f"transpose({x})" if turn_x and ndims[0] > 1 else x
+    y = f"transpose({y})" if turn_y and ndims[1] > 1 else y
+    if ndims in ((2, 2), (1, 2)):
+        return f"{y} * {x}"
+    if ndims == (2, 1):
+        return f"transpose({x}) * {y}"
+    if ndims == (1, 1):
+        return f"fill(sum({x} .* {y}))"
+    if ndims[1] == 2 and not turn_x:
+        sizes = ", ".join(map(str, reversed(call.out)))
+        return f"reshape({y} * reshape({x}, size({x}, 1), :), {sizes})"
+    raise NoRule("products of stacks of matrices in Julia")
+
+
+@julia_of("matmul")
+def _(call: JuliaCall) -> str:
+    return _julia_product(call, *call.args[2:])
+
+
+@julia_of("linear")
+def _(call: JuliaCall) -> str:
+    product = _julia_product(call, False, False)
+    bias = call.args[2]
+    return product if bias is None else f"{product} .+ {bias}"

@@ -9,8 +9,10 @@ import paddle
 from paddle import Tensor
 
 from ...paddle_side.interception import RAW
-from .entry import Call, define, formula_of, reverse_of
-from .shared import ops
+from .calls import BatchCall, Call, JetCall, JuliaCall
+from .entry import TABLE, batch_of, define, formula_of, jet_of, julia_of, reverse_of
+from .series import linear, power, product, total
+from .shared import ops, single
 
 
 def _layer_norm(
@@ -66,7 +68,7 @@ def _(
     rows = ops.reshape(x, [-1, n])
     g = ops.reshape(out_grad, [-1, n])
     centred = rows - ops.mean(rows, [1], True)
-    deviation = ops.sqrt(ops.mean(centred * centred, [1], True) + epsilon)
+    deviation = ops.sqrt(ops.mean(centred * centred, [1], True) + single(epsilon))
     y = centred / deviation
     scaled = g if scale is None else g * ops.reshape(scale, [1, n])
     by_x = (
@@ -91,3 +93,72 @@ def _(call: Call) -> list[Any]:
 
 
 define("batch_norm_grad")
+
+
+# In Taylor series.
+
+
+@jet_of("layer_norm")
+def _(call: JetCall) -> list[Any]:
+    x, scale, bias, epsilon, axis = call.args
+    shape = call.out.shape
+    n = math.prod(shape[axis:])
+
+    def averaged(part: Tensor) -> Tensor:
+        return ops.mean(part, [1], True)
+
+    rows = linear(lambda part: ops.reshape(part, [-1, n]), x)
+    mean = linear(averaged, rows)
+    centred = [None if r is None else r - m for r, m in zip(rows, mean, strict=True)]
+    variance = linear(averaged, product(centred, centred))
+    found = product(
+        centred, power([variance[0] + single(epsilon), *variance[1:]], -0.5)
+    )
+    if scale is not None:
+        found = product(found, linear(lambda part: ops.reshape(part, [1, n]), scale))
+    if bias is not None:
+        spread = linear(lambda part: ops.expand(part, found[0].shape), bias)
+        found = [*map(total, zip(found, spread, strict=True))]
+    y = linear(lambda part: ops.reshape(part, shape), found[1:])
+    both = (linear(lambda part: ops.reshape(part, [-1]), s) for s in (mean, variance))
+    results = [y, *(series[1:] for series in both)]
+    return [[v, *r] for v, r in zip(call.outputs, results, strict=True)]
+
+
+# Of many samples.
+
+
+@batch_of("layer_norm")
+def _(call: BatchCall) -> list[Any]:
+    x, scale, bias, epsilon, axis = call.args
+    if 0 not in call.batched:
+        x = ops.expand(x, [call.size, *x.shape])
+    own = not call.batched.isdisjoint((1, 2))
+    pair = (None, None) if own else (scale, bias)
+    y, *moments = TABLE["layer_norm"].every([x, *pair, epsilon, axis + 1])
+    if own:
+        lead, inner = [1] * axis, x.shape[axis + 1 :]
+        for i, part in ((1, scale), (2, bias)):
+            if part is not None:
+                size = [call.size] if i in call.batched else [1]
+                part = ops.reshape(part, [*size, *lead, *inner])
+                y = y * part if i == 1 else y + part
+    shapes = call.shapes[1:]
+    pairs = zip(moments, shapes, strict=True)
+    return [y, *(ops.reshape(m, [call.size, *shape]) for m, shape in pairs)]
+
+
+# In Julia.
+
+
+@julia_of("layer_norm")
+def _(call: JuliaCall) -> str:
+    x, scale, bias, epsilon, axis = call.args
+    inner = call.out[axis:]
+    dims = ", ".join(str(i + 1) for i in range(len(inner)))
+    sizes = "".join(f"{n}, " for n in reversed(inner))
+    text = f"c ./ sqrt.(sum(abs2, c; dims = ({dims},)) ./ n .+ {call.number(single(epsilon))})"
+    text = text if scale is None else f"({text}) .* reshape({scale}, ({sizes}))"
+    text = text if bias is None else f"{text} .+ reshape({bias}, ({sizes}))"
+    n = call.number(math.prod(inner))
+    return f"let n = {n}, c = {x} .- sum({x}; dims = ({dims},)) ./ n; {text} end"

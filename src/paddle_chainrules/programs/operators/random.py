@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .entry import Call, define, reverse_of
+from .calls import Call
+from .entry import define, reverse_of
 from .shared import ops
 
 define("dropout", random=True, shown=2, differentiable=(0,))

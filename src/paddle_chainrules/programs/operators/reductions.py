@@ -7,7 +7,8 @@ from typing import Any
 
 from paddle import Tensor
 
-from .entry import Call, NoRule, define, formula_of, reverse_of
+from .calls import Call, NoRule
+from .entry import define, formula_of, reverse_of
 from .shared import ops
 
 define("sum", defaults={"dtype": None, "axis": [], "keepdim": False})

@@ -7,7 +7,9 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from .entry import Call, define, reverse_of
+from .calls import BatchCall, Call, JetCall, JuliaCall
+from .entry import batch_of, define, jet_of, julia_of, reverse_of
+from .series import linear
 from .shared import ops
 
 for name in ("reshape", "unsqueeze", "squeeze", "flatten"):
@@ -72,14 +74,14 @@ def _(call: Call) -> list[Any]:
     return [_joined(call, int(call.args[2])), None, None]
 
 
-@reverse_of("unbind")
+@reverse_of("unbind", "unstack")
 def _(call: Call) -> list[Any]:
-    x, axis = call.args
+    x, axis, *rest = call.args
     parts = [
         paddle.zeros_like(out) if g is None else g
         for out, g in zip(call.outputs, call.cotangents, strict=True)
     ]
-    return [ops.stack(parts, axis % x.ndim), None]
+    return [ops.stack(parts, axis % x.ndim), None, *(None for _ in rest)]
 
 
 def _summed_back(g: Tensor, x: Tensor) -> Tensor:
@@ -124,3 +126,24 @@ def _(call: Call) -> list[Any]:
 def _(call: Call) -> list[Any]:
     _, shifts, axis = call.args
     return [ops.roll(call.cotangent, [-n for n in shifts], axis), None, None]
+
+
+# In Taylor series, of many samples, and in Julia.
+
+
+@jet_of("reshape", "unsqueeze", "squeeze", "flatten")
+def _(call: JetCall) -> list[Any]:
+    shape = call.out.shape
+    rest = linear(lambda part: ops.reshape(part, shape), call.args[0][1:])
+    return [[call.out, *rest]]
+
+
+@batch_of("reshape", "unsqueeze", "squeeze", "flatten")
+def _(call: BatchCall) -> list[Any]:
+    return [ops.reshape(call.args[0], [call.size, *call.shapes[0]])]
+
+
+@julia_of("reshape", "unsqueeze", "squeeze", "flatten")
+def _(call: JuliaCall) -> str:
+    sizes = "".join(f"{n}, " for n in reversed(call.out))
+    return f"reshape({call.args[0]}, ({sizes}))"

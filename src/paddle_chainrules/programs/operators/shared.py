@@ -28,3 +28,14 @@ def summed_to(g: Tensor, like: Tensor) -> Tensor:
         return ops.add_grad(g, like, g, -1)[1]  # in the order of Paddle's sums
     total = ops.sum(g, axes, None, False)
     return total if total.shape == shape else ops.reshape(total, shape)
+
+
+def aligned(x: Tensor, ndim: int) -> Tensor:
+    """A batch of samples whose every one is given so many dimensions, for broadcasting.
+
+    Args:
+        x: has the samples along its first axis.
+    """
+    size, *shape = x.shape
+    missing = ndim - len(shape)
+    return x if not missing else ops.reshape(x, [size, *[1] * missing, *shape])

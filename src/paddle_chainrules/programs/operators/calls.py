@@ -1,0 +1,112 @@
+"""What the rules of an operator are given, a class for each transform."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from paddle import Tensor
+
+Series = Sequence[Any]
+"""Taylor coefficients ``x[k]`` of ``x(t) = sum of x[k] t**k``; None for zero."""
+
+
+class NoRule(Exception):
+    """A variant of an operator for which there is no rule, and a remedy."""
+
+
+class Call:
+    """One call of an operator, for the rule that gives its gradients.
+
+    Attributes:
+        args: tensors and other arguments, in the canonical order.
+        outputs: all tensors of the result.
+        cotangents: one for each, None for zero.
+        wanted: positions of the arguments whose gradients are wanted.
+    """
+
+    def __init__(
+        self,
+        args: Sequence[Any],
+        outputs: Sequence[Tensor],
+        cotangents: Sequence[Tensor | None],
+        wanted: frozenset[int],
+    ) -> None:
+        self.args, self.outputs = args, outputs
+        self.cotangents, self.wanted = cotangents, wanted
+
+    @property
+    def out(self) -> Tensor:
+        return self.outputs[0]
+
+    @property
+    def cotangent(self) -> Any:
+        """Of the first output."""
+        return self.cotangents[0]
+
+
+@dataclass(frozen=True)
+class JetCall:
+    """One call along a curve, for the rule that gives the series of its results.
+
+    Attributes:
+        args: a :data:`Series` for each tensor, also in lists; others as they are.
+        outputs: all tensors of the result, which are the lowest coefficients.
+        order: of the highest coefficient.
+    """
+
+    args: Sequence[Any]
+    outputs: Sequence[Tensor]
+    order: int
+
+    @property
+    def out(self) -> Tensor:
+        return self.outputs[0]
+
+
+@dataclass(frozen=True)
+class BatchCall:
+    """One call for many samples at once, for the rule that gives all their results.
+
+    Attributes:
+        args: in the canonical order; a tensor that differs from sample to sample has
+            them along its first axis.
+        batched: positions of these; all tensors of a list are, or none.
+        size: how many samples there are.
+        shapes: of the results of one sample.
+    """
+
+    args: Sequence[Any]
+    batched: frozenset[int]
+    size: int
+    shapes: Sequence[tuple[int, ...]]
+
+    def ndim(self, i: int) -> int:
+        """How many dimensions argument i has for one sample."""
+        return int(self.args[i].ndim) - (i in self.batched)
+
+
+@dataclass(frozen=True)
+class JuliaCall:
+    """One call, for the rule that writes it as an expression of Julia.
+
+    Arrays have their dimensions in the opposite order there: what Paddle has along its
+    first axis, Julia has along its last one.
+
+    Attributes:
+        args: names of Julia's for tensors, and numbers as they are written there.
+        shapes: of the arguments in Paddle, None for what is no tensor.
+        out: shape of the result in Paddle.
+        dtype: of the result.
+    """
+
+    args: Sequence[Any]
+    shapes: Sequence[tuple[int, ...] | None]
+    out: tuple[int, ...]
+    dtype: str
+
+    def number(self, value: float) -> str:
+        """A number as one of the result's type."""
+        kind = {"float32": "Float32", "float64": "Float64", "int64": "Int64"}
+        return f"{kind[self.dtype]}({value!r})"

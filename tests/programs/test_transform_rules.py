@@ -1,0 +1,288 @@
+"""The table's rules for Taylor series, batches and Julia, wherever there are any."""
+
+import subprocess
+
+import numpy as np
+import paddle
+import pytest
+from numpy.polynomial import Chebyshev, Polynomial
+
+from julia_at_hand import environ, needs_julia
+from paddle_chainrules.paddle_side.interception import listening
+from paddle_chainrules.paddle_side.listener import listener, not_listening
+from paddle_chainrules.programs.batching import batched
+from paddle_chainrules.programs.capture import capture
+from paddle_chainrules.programs.julia import julia_source
+from paddle_chainrules.programs.operators.calls import NoRule
+from paddle_chainrules.programs.operators.table import TABLE
+from paddle_chainrules.programs.record import CaptureError, Record
+from paddle_chainrules.programs.taylor import series_of
+from programs.samples import SAMPLES
+from programs.test_table import called, floats, made
+
+ORDER = 4
+
+
+def cases(rule):
+    names = [name for name, entry in TABLE.items() if getattr(entry, rule) is not None]
+    assert names
+    every = [(name, k) for name in names for k in range(len(SAMPLES[name]))]
+    return pytest.mark.parametrize(
+        ("name", "k"), every, ids=[f"{name} {k}" for name, k in every]
+    )
+
+
+def function_of(name, k):
+    """A function of float tensors, and these."""
+    tensors, fill = made(SAMPLES[name][k])
+    shown = TABLE[name].shown
+
+    def function(values):
+        result = floats(called(name)(*fill(values)))
+        return result[: shown or len(result)]
+
+    return function, tensors
+
+
+def series_by_record(fn, series):
+    """Taylor coefficients of all outputs, by the rules."""
+    starts = [part[0] for part in series]
+    record = Record(starts)
+    with listening(record):
+        outputs = fn(starts)
+        with not_listening():
+            ends = [record.value_of(out) for out in outputs]
+        stop = len(record.ops)
+        return series_of(record, 0, stop, ends, record.inputs, series)
+
+
+def series_by_interpolation(fn, series):
+    """The same from values at the nodes of Chebyshev, without a rule."""
+    curves = [[part.numpy() for part in s] for s in series]
+
+    def at(t):
+        points = [sum(c * t**k for k, c in enumerate(curve)) for curve in curves]
+        return [out.numpy() for out in fn([paddle.to_tensor(p) for p in points])]
+
+    nodes, reach = np.cos(np.pi * (np.arange(16) + 0.5) / 16), 0.1
+    values = [at(reach * node) for node in nodes]
+    found = []
+    for output in zip(*values, strict=True):
+        flat = np.stack(output).reshape(16, -1)
+        rows = []
+        for column in flat.T:
+            fit = Chebyshev.fit(nodes, column, 15, domain=[-1, 1])
+            raw = fit.convert(kind=Polynomial).coef
+            rows.append([*raw, *[0.0] * 16][: ORDER + 1])
+        coefs = np.array(rows).T / reach ** np.arange(ORDER + 1)[:, None]
+        found.append(coefs.reshape(ORDER + 1, *output[0].shape))
+    return found
+
+
+def along_a_curve(tensors, seed=2):
+    rng = np.random.default_rng(seed)
+    return [
+        [t, *(paddle.to_tensor(0.3 * rng.standard_normal(t.shape)) for _ in range(4))]
+        for t in tensors
+    ]
+
+
+def as_numpy(part, like):
+    return np.zeros(like.shape) if part is None else part.numpy()
+
+
+@cases("jet")
+def test_taylor_series(name, k, count_case):
+    function, tensors = function_of(name, k)
+    series = along_a_curve(tensors)
+    every = range(len(tensors))
+    for which in [every, *([i] for i in every)]:  # together, and each alone
+        moving = [s if i in which else [s[0]] for i, s in enumerate(series)]
+        expected = series_by_interpolation(function, moving)
+        filled = [[*s, *[None] * (ORDER + 1 - len(s))] for s in moving]
+        found = series_by_record(function, filled)
+        for ours, theirs in zip(found, expected, strict=True):
+            for order, (part, like) in enumerate(zip(ours, theirs, strict=True)):
+                assert part is None or list(part.shape) == list(like.shape)
+                np.testing.assert_allclose(
+                    as_numpy(part, like),
+                    like,
+                    rtol=0,
+                    atol=1e-8 * max(1.0, np.abs(like).max(initial=0)),
+                    err_msg=f"{name}, order {order}",
+                )
+        count_case("operators, Taylor series")
+
+
+@cases("batch")
+def test_batches(name, k, count_case):
+    function, tensors = function_of(name, k)
+    try:
+        program = capture(function, tensors, check=not TABLE[name].random).program
+    except CaptureError:
+        pytest.fail(f"{name} is not captured")
+    others = [floats(made(SAMPLES[name][k], seed=s)[0]) for s in range(3)]
+    count = len(tensors)
+    for flags in [
+        [True] * count,
+        *([i == j for i in range(count)] for j in range(count)),
+    ]:
+        given = [
+            paddle.stack([other[i] for other in others]) if flag else tensors[i]
+            for i, flag in enumerate(flags)
+        ]
+        found, many = batched(program, given, flags)
+        assert all(many)
+        for sample, other in enumerate(others):
+            one = [o if f else t for o, f, t in zip(other, flags, tensors, strict=True)]
+            for ours, theirs in zip(found, function(one), strict=True):
+                assert list(ours.shape) == [3, *theirs.shape]
+                np.testing.assert_allclose(
+                    ours[sample].numpy(), theirs.numpy(), rtol=1e-13, atol=1e-13
+                )
+        count_case("operators, batches")
+
+
+def net_and_inputs():
+    """An operator of every family, and what it takes."""
+
+    def function(values):
+        x, w, b, scale, shift, last = values
+        h = paddle.nn.functional.linear(x, w, b)
+        h = paddle.tanh(paddle.nn.functional.layer_norm(h, [5], scale, shift))
+        return [paddle.reshape(paddle.matmul(h, last) + 1.0, [-1])]
+
+    rng = np.random.default_rng(4)
+    shapes = [4, 3], [3, 5], [5], [5], [5], [5, 2]
+    return function, [paddle.to_tensor(rng.standard_normal(n)) for n in shapes]
+
+
+def test_series_of_a_net():
+    function, tensors = net_and_inputs()
+    series = along_a_curve(tensors)
+    (found,) = series_by_record(function, series)
+    (expected,) = series_by_interpolation(function, series)
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_allclose(ours.numpy(), theirs, rtol=0, atol=1e-8)
+
+
+def test_series_are_differentiated_in_their_turn():
+    function, tensors = net_and_inputs()
+    x, *params = tensors
+    v = paddle.ones_like(x)
+
+    def curvature(values):
+        """The sum of second derivatives along v, by a jet on the record."""
+        record = listener()
+        if record is None:
+            fit = series_by_interpolation(
+                lambda p: function([*p, *params]),
+                [[values[0], v, *[paddle.zeros_like(v)] * 3]],
+            )
+            return [paddle.to_tensor(fit[0][2].sum())]
+        start = len(record.ops)
+        outputs = function([*values, *params])
+        with not_listening():
+            ends = [record.value_of(out) for out in outputs]
+            starts = [record.value_of(values[0])]
+        (series,) = series_of(
+            record, start, len(record.ops), ends, starts, [[values[0], v, None]]
+        )
+        return [series[2].sum()]
+
+    def slope(values):
+        values[0].stop_gradient = False
+        return paddle.grad(curvature(values), [values[0]])
+
+    with paddle.enable_grad():
+        program = capture(slope, [x], check=False).program
+    (found,) = program(x)
+    step = 1e-5
+    for i in range(2):
+        for j in range(3):
+            moved = []
+            for sign in (1, -1):
+                point = x.numpy()
+                point[i, j] += sign * step
+                moved.append(float(curvature([paddle.to_tensor(point)])[0]))
+            slope_here = (moved[0] - moved[1]) / (2 * step)
+            assert abs(float(found[i, j]) - slope_here) < 1e-5
+
+
+def test_a_net_over_a_batch_of_parameters():
+    function, tensors = net_and_inputs()
+    program = capture(function, tensors).program
+    x, *params = tensors
+    many = [paddle.stack([p, p * 1.5, p - 0.25]) for p in params]
+    (found,), _ = batched(program, [x, *many], [False] + [True] * len(params))
+    for i in range(3):
+        (one,) = function([x, *(p[i] for p in many)])
+        np.testing.assert_allclose(found[i].numpy(), one.numpy(), rtol=1e-12)
+
+
+def test_what_has_no_rule_says_so():
+    x = paddle.rand([3, 4], "float64")
+    program = capture(lambda v: [paddle.cumsum(v[0], 0)], [x]).program
+    with pytest.raises(NoRule, match="cumsum over a batch"):
+        batched(program, [paddle.stack([x, x])], [True])
+    with pytest.raises(NoRule, match="cumsum in Julia"):
+        julia_source(program)
+    with pytest.raises(CaptureError, match="cumsum has no rule for Taylor series"):
+        series_by_record(lambda v: [paddle.cumsum(v[0], 0)], [[x, x]])
+
+
+@needs_julia
+def test_julia_gives_what_paddle_gives(tmp_path, count_case):
+    """All entries with an expression, in one process of Julia."""
+    every = [
+        (f"{name} {k}", *function_of(name, k))
+        for name, entry in TABLE.items()
+        if entry.julia is not None
+        for k in range(len(SAMPLES[name]))
+    ]
+    every.append(("a net", *net_and_inputs()))
+    lines, refused = [], 0
+    for number, (_, function, tensors) in enumerate(every):
+        captured = capture(function, tensors)
+        program = captured.program
+        try:
+            text = julia_source(program)
+        except NoRule:
+            refused += 1
+            continue
+        names = []
+        for i, value in enumerate([*tensors, *program.constants.values()]):
+            file = tmp_path / f"{number}.{i}"
+            file.write_bytes(np.ascontiguousarray(value.numpy()).tobytes())
+            names.append(_read(file, value.shape))
+        call = f"program({', '.join(names)})"
+        (expected,) = program(*tensors)
+        file = tmp_path / f"{number}.out"
+        file.write_bytes(np.ascontiguousarray(expected.numpy()).tobytes())
+        like = _read(file, expected.shape)
+        lines.append(f"let\n{text}\ncompare({number}, {call}[1], {like})\nend")
+    assert refused == 3  # stacks of matrices by stacks
+    script = tmp_path / "compare.jl"
+    script.write_text(
+        "function compare(number, found, expected)\n"
+        "    size(found) == size(expected) || error(number, size(found))\n"
+        "    isapprox(found, expected; rtol = 1e-13) || error(number, found)\n"
+        '    println("same ", number)\n'
+        "end\n" + "\n".join(lines)
+    )
+    done = subprocess.run(
+        ["julia", "--startup-file=no", str(script)],
+        env=environ(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.count("same ") == len(lines) > 30, done.stderr
+    for _ in lines:
+        count_case("operators, in Julia")
+
+
+def _read(file, shape):
+    sizes = "".join(f"{n}, " for n in reversed(shape))
+    text = f'reshape(reinterpret(Float64, read("{file}")), ({sizes}))'
+    return f"collect({text})"
