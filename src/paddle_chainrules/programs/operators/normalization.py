@@ -157,7 +157,8 @@ def _(call: JuliaCall) -> str:
     inner = call.out[axis:]
     dims = ", ".join(str(i + 1) for i in range(len(inner)))
     sizes = "".join(f"{n}, " for n in reversed(inner))
-    text = f"c ./ sqrt.(sum(abs2, c; dims = ({dims},)) ./ n .+ {call.number(single(epsilon))})"
+    variance = f"sum(abs2, c; dims = ({dims},)) ./ n"
+    text = f"c ./ sqrt.({variance} .+ {call.number(single(epsilon))})"
     text = text if scale is None else f"({text}) .* reshape({scale}, ({sizes}))"
     text = text if bias is None else f"{text} .+ reshape({bias}, ({sizes}))"
     n = call.number(math.prod(inner))
