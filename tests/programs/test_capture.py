@@ -1,5 +1,6 @@
 """What may be captured: every check has a function that it alone catches."""
 
+import subprocess
 import sys
 import threading
 
@@ -247,3 +248,37 @@ def test_a_net_reached_by_a_weak_reference_is_refused_as_on_the_tape():
     net, params, _ = stateless(layer, jit=True)
     with pytest.raises(TypeError, match="weak reference"):
         net.forward(params, X)
+
+
+FIRST = """
+import paddle
+from paddle_chainrules import jit, value_and_grad
+
+step = jit(value_and_grad(lambda x: (x * x).sum()))
+x = paddle.ones([2])
+step(x)
+wrote = []
+
+def write(x):
+    if wrote:
+        x.set_value(paddle.zeros([2]))
+    wrote.append(1)
+    return (x * x).sum()
+
+call = value_and_grad(write)
+call(x)
+try:
+    call(x)
+except RuntimeError as error:
+    print("refused:", "written into one of its arguments" in str(error))
+"""
+
+
+def test_writes_are_counted_after_a_capture_was_the_first_of_a_process():
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FIRST],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "refused: True\n", done.stderr

@@ -9,6 +9,8 @@ from typing import Any
 
 from paddle import Tensor
 
+from .places import lock, stand, standing
+
 
 class _Here(threading.local):
     on = False
@@ -31,8 +33,9 @@ class writes_counted:
 
 @cache
 def _install() -> None:
-    for name in ("set_value", "copy_", "exponential_"):
-        setattr(Tensor, name, _counted(getattr(Tensor, name)))
+    with lock:
+        for name in ("set_value", "copy_", "exponential_"):
+            stand(Tensor, name, _counted(standing(Tensor, name)))
 
 
 def _counted(method: Callable[..., Any]) -> Callable[..., Any]:
