@@ -112,10 +112,11 @@ class Net(abc.ABC):
         effects = self._effects
         if effects.asks:
             return self._recorded(params, args, kwargs, constants)[0]
+        programs, plain = self._programs, not (kwargs or constants)
+        if programs and plain and (again := programs.forward_again(params, args)):
+            return again[0]
         inputs = Inputs(self.spec, params, args, kwargs)
-        if self._programs is not None and (
-            found := self._programs.forward(inputs, constants)
-        ):
+        if programs and (found := programs.forward(inputs, constants)):
             return found[0]
         leaves = given = inputs.leaves
         copies = effects.copies
@@ -226,10 +227,8 @@ class Net(abc.ABC):
 
         With ``has_aux`` what the formula gives beside the output is the third.
         """
-        inputs = Inputs(self.spec, params, args, kwargs)
-        if self._programs is not None and (
-            found := self._programs.record(inputs, constants)
-        ):
+        inputs, programs = Inputs(self.spec, params, args, kwargs), self._programs
+        if programs and (found := programs.record(inputs, constants)):
             value, aux, out_spec, way = found
             specs = (inputs.order, inputs.args_spec, inputs.kwargs_spec, out_spec)
             pullback = RecordedPullback(way, self.spec, *specs)

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import paddle
 from paddle import Tensor
 
+from ..paddle_side.dtypes import casts_automatically
 from ..paddle_side.listener import is_plain
 from ..paddle_side.random_state import drawing_from
 from ..paddle_side.watch import watched
 from ..programs.record import CaptureError
-from ..transforms.program_cache import ProgramCache, ProgramRecording
-from ..transforms.program_nodes import call
+from ..transforms.program_cache import (
+    BOUND,
+    OfValue,
+    ProgramCache,
+    ProgramRecording,
+    run,
+)
+from ..transforms.program_nodes import call, value_of
 from ..transforms.recording import records_graph
-from ..transforms.tree import flatten_tree
+from ..transforms.tree import ONE_LEAF, flatten_tree
 from .inputs import Inputs
+from .pullback import RecordedPullback
 
 
 class Structure(NamedTuple):
@@ -33,6 +41,71 @@ class NetPrograms:
     def __init__(self, net: Any) -> None:
         self._net = net
         self._made: dict[Any, ProgramCache] = {}
+        self._again: dict[Any, Any] = {}
+
+    def forward_again(
+        self, params: Any, args: tuple[Any, ...]
+    ) -> tuple[Any, ...] | None:
+        """As :meth:`forward`, for a call like an earlier one; None for others."""
+        found: OfValue | None = self._again.get(self._key_again("value", params, args))
+        if found is None or found.is_stale():
+            return None
+        leaves = [*params.values(), *args]
+        outputs = found.captured.filled(run(found.captured.program, leaves))
+        return (self._nested(outputs, found.structure),)
+
+    def pullback_again(
+        self, params: Any, args: tuple[Any, ...]
+    ) -> tuple[Any, RecordedPullback] | None:
+        """Output and pullback of a call like an earlier one; None of others."""
+        known = self._again.get(self._key_again("vjp", params, args))
+        if known is None:
+            return None
+        specs: tuple[Any, Any, Any, Any]
+        programs, way, specs = known
+        if way.is_stale():
+            return None
+        leaves = [*params.values(), *args]
+        outputs, structure, recording = programs.recorded_by(way, leaves, leaves)
+        spec = structure.output
+        value = outputs[0] if spec is ONE_LEAF else spec.unflatten(outputs)
+        return value, RecordedPullback(recording, *specs, spec)
+
+    def _key_again(self, kind: str, params: Any, args: tuple[Any, ...]) -> Any:
+        """What two calls have in common.
+
+        None but for parameters in a dict as the net has them, and arguments that are
+        tensors, off the caller's graph; such calls are looked at closer.
+        """
+        spec = self._net.spec
+        if type(params) is not dict or is_plain() or watched():
+            return None
+        if [*params] != spec.order:
+            return None
+        graph = paddle.is_grad_enabled()
+        for value, (_, shape, dtype) in zip(params.values(), spec.wanted, strict=True):
+            if not isinstance(value, Tensor) or (graph and not value.stop_gradient):
+                return None
+            if value.dtype is not dtype or value.shape != shape:
+                return None
+        row = [kind, graph, casts_automatically(), paddle.get_default_dtype()]
+        for leaf in args:
+            if not isinstance(leaf, Tensor) or (graph and not leaf.stop_gradient):
+                return None
+            row.append(leaf.dtype)
+            row += leaf.shape
+        return tuple(row)
+
+    def _keep(self, kind: str, inputs: Inputs, find: Callable[[], Any]) -> None:
+        """What was found, for calls like this one."""
+        if inputs.order != self._net.spec.names:
+            return
+        params, args, kwargs = inputs.with_leaves(inputs.leaves)
+        key = None if kwargs else self._key_again(kind, params, args)
+        if key is not None and not (key[1] and self._net._effects.reaches):
+            if len(self._again) >= BOUND:
+                self._again.clear()
+            self._again[key] = find()
 
     def forward(self, inputs: Inputs, constants: dict[str, Any]) -> tuple[Any, ...]:
         """The net's result, alone in a tuple; an empty one where no program serves."""
@@ -44,6 +117,8 @@ class NetPrograms:
                 outputs, structure = call(programs, leaves, None)
         except CaptureError:
             return ()
+        if not constants:
+            self._keep("value", inputs, lambda: value_of(programs, leaves, None))
         return (self._nested(outputs, structure),)
 
     def record(
@@ -63,6 +138,9 @@ class NetPrograms:
         except CaptureError:
             return None
         recording.keep(len(inputs.leaves), structure.number)
+        if not constants:
+            specs = self._net.spec, inputs.order, inputs.args_spec, inputs.kwargs_spec
+            self._keep("vjp", inputs, lambda: (programs, recording.way, specs))
         value = structure.output.unflatten(outputs[: structure.number])
         buffers = None
         if structure.buffers is not None:

@@ -18,10 +18,13 @@ class There:
     Attributes:
         forward: from inputs to outputs, and then what the way back needs.
         count: how many outputs there are before that.
+        reachable: what of that, by position, is in others' hands too, who may write
+            into it.
     """
 
     forward: Program
     count: int
+    reachable: tuple[int, ...]
     _rest: tuple[Operation, ...]
     _saved: tuple[Value, ...]
     _cotangents: tuple[Value, ...]
@@ -103,4 +106,7 @@ def split(
     whole = Program(
         given, program.constants, forward.ops, (*forward.outputs, *saved), "forward"
     )
-    return There(whole, outputs, (*again, *rest), saved, cotangents, tuple(gradients))
+    known = {*given, *program.constants, *forward.outputs}
+    reachable = tuple(i for i, v in enumerate(saved) if v in known)
+    ways = (*again, *rest), saved, cotangents, tuple(gradients)
+    return There(whole, outputs, reachable, *ways)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 import paddle
@@ -16,13 +16,20 @@ from ..paddle_side.dtypes import casts_automatically
 from ..paddle_side.engine import is_running
 from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.random_state import in_turn
+from ..paddle_side.row_sparse import RowSparse
 from ..programs.capture import PLACE, Captured, capture
 from ..programs.operations import Value
 from ..programs.program import Program
 from ..programs.record import CaptureError
 from ..programs.split import There, split
-from .effects import Effects, check_unchanged, versions
-from .recording import Recording, is_differentiable, record, records_graph
+from .effects import Effects, check_unchanged, tensors_among, versions
+from .recording import (
+    Recording,
+    check_seed,
+    is_differentiable,
+    record,
+    records_graph,
+)
 
 core: Any = _core
 
@@ -94,13 +101,18 @@ class ProgramCache:
         Raises:
             CaptureError: there is no program.
         """
-        found: Way = self.found("vjp", leaves, self._way, key)
-        tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
-        made = run(found.there.forward, tensors)
-        count = found.there.count
-        outputs = found.captured.filled(made[:count])
-        recording = ProgramRecording(self.plain, leaves, outputs, found, made[count:])
-        return outputs, found.structure, recording
+        way: Way = self.found("vjp", leaves, self._way, key)
+        return self.recorded_by(way, leaves, tensors_among(leaves))
+
+    def recorded_by(
+        self, way: Way, leaves: Sequence[Any], tensors: Sequence[Tensor]
+    ) -> tuple[list[Any], Any, ProgramRecording]:
+        """The same by a program that was found before."""
+        made = run(way.there.forward, tensors)
+        count = way.there.count
+        outputs = way.captured.filled(made[:count])
+        recording = ProgramRecording(self.plain, leaves, outputs, way, made[count:])
+        return outputs, way.structure, recording
 
     def found(
         self,
@@ -218,7 +230,11 @@ def cut(whole: Captured, leaves: Sequence[Any], outputs: int) -> tuple[There, Ca
 
 
 class ProgramRecording(Recording):
-    """The way back of one call, by a program."""
+    """The way back of one call, by a program.
+
+    Attributes:
+        way: the programs.
+    """
 
     def __init__(
         self,
@@ -228,64 +244,78 @@ class ProgramRecording(Recording):
         way: Way,
         saved: Sequence[Tensor],
     ) -> None:
-        self.leaves = leaves
-        self._every = leaves
-        self._places = way.places
-        self.differentiable = self._places
-        self.connected = False
-        self._fn, self._outputs = fn, outputs
-        self._way, self._saved = way, saved
-        self._versions = versions(saved)
-        self._sparse = False
-        self._tape: Recording | None = None
+        self.leaves, self.differentiable = leaves, way.places
+        self.way, self._saved = way, saved
+        self._call = fn, leaves
+        self._outputs = self._results = outputs
+        self._versions = versions(map(saved.__getitem__, way.there.reachable))
+
+    connected = False
+    _tape: Recording | None = None
 
     @property
     def nodes(self) -> int:
-        return len(self._way.there.forward.ops)
+        return len(self.way.there.forward.ops)
 
     def keep(self, leaves: int, outputs: int) -> None:
         """Count so many leaves and outputs alone, the first ones."""
         self.leaves, self._outputs = self.leaves[:leaves], self._outputs[:outputs]
-        self.differentiable = [i for i in self._places if i < leaves]
+        self.differentiable = [i for i in self.way.places if i < leaves]
 
-    def _is_recorded(self, output: Tensor) -> bool:
-        return any(output is self._outputs[i] for i in self._way.seeds)
+    def gradients(
+        self,
+        cotangents: Sequence[Tensor | None],
+        asked: Collection[int] | None = None,
+        sparse: Collection[int] = (),
+    ) -> list[Any]:
+        for i, (output, leaf) in enumerate(zip(self._outputs, cotangents, strict=True)):
+            if leaf is not None:
+                check_seed(i, leaf, output)
+        count = len(self._outputs)
+        given = [cotangents[i] if i < count else None for i in self.way.seeds]
+        wanted = self.differentiable
+        if asked is not None:
+            wanted = [i for i in wanted if i in asked]
+        grads: list[Any] = [None] * len(self.leaves)
+        if wanted and any(leaf is not None for leaf in given):
+            for i, grad in zip(wanted, self._found(given, wanted), strict=True):
+                grads[i] = grad
+        for i in sparse:
+            grads[i] = None if grads[i] is None else RowSparse.of(grads[i])
+        return grads
 
-    def _apart(self, found: Sequence[Any], seeds: Sequence[Tensor]) -> Sequence[Any]:
-        return found  # as programs give it
-
-    def _divided(
-        self, outputs: list[Tensor], seeds: list[Tensor], wanted: Sequence[int]
-    ) -> Sequence[Tensor | None]:
+    def _found(self, given: list[Any], wanted: Sequence[int]) -> Sequence[Any]:
+        way, saved = self.way, self._saved
         check_unchanged(
-            self._saved, self._versions, "a result, a parameter or the argument"
+            map(saved.__getitem__, way.there.reachable),
+            self._versions,
+            "a result, a parameter or the argument",
         )
-        given = {id(o): seed for o, seed in zip(outputs, seeds, strict=True)}
-        every = [self._outputs[i] for i in self._way.seeds]
-        there = tuple(id(o) in given for o in every)
-        cotangents = [given.get(id(o)) for o in every]
-        if records_graph(cotangents):
-            return self._on_tape(cotangents, wanted)
-        flags = {*wanted}
-        asked = tuple(i in flags for i in self._places)
-        program, has = self._way.there.back(asked, there)
+        if records_graph(given):
+            return self._on_tape(given, wanted)
+        asked = (True,) * len(wanted)
+        if len(wanted) < len(way.places):
+            flags = {*wanted}
+            asked = tuple(i in flags for i in way.places)
+        program, has = way.there.back(asked, tuple(g is not None for g in given))
         full = [
-            paddle.zeros_like(o) if c is None else c
-            for o, c in zip(every, cotangents, strict=True)
+            paddle.zeros_like(self._results[i]) if g is None else g
+            for i, g in zip(way.seeds, given, strict=True)
         ]
-        found = iter(run(program, [*self._saved, *full]))
-        return [next(found) if flag else None for flag in has]
+        found = run(program, [*saved, *full])
+        if len(found) == len(has):
+            return found
+        each = iter(found)
+        return [next(each) if flag else None for flag in has]
 
-    def _on_tape(
-        self, cotangents: list[Tensor | None], wanted: Sequence[int]
-    ) -> Sequence[Tensor | None]:
+    def _on_tape(self, given: list[Any], wanted: Sequence[int]) -> Sequence[Any]:
         """Where gradients are to be differentiated once more."""
         if self._tape is None:
-            _, self._tape = record(self._fn, self._every, create_graph=True)
-        given: list[Any] = [None] * len(self._way.captured.outputs)
-        for place, cotangent in zip(self._way.seeds, cotangents, strict=True):
-            given[place] = cotangent
-        grads = self._tape.gradients(given, {*wanted})
+            _, self._tape = record(*self._call, create_graph=True)
+        cotangents: list[Any] = [None] * len(self.way.captured.outputs)
+        for place, cotangent in zip(self.way.seeds, given, strict=True):
+            cotangents[place] = cotangent
+        grads = self._tape.gradients(cotangents, {*wanted})
         return [grads[i] for i in wanted]
 
 

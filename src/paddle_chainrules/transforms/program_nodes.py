@@ -18,7 +18,7 @@ from ..programs.capture import Captured, capture
 from ..programs.record import CaptureError
 from ..programs.split import There
 from .effects import check_unchanged, versions
-from .program_cache import ProgramCache, cut, run, seed_like
+from .program_cache import OfValue, ProgramCache, cut, run, seed_like
 from .recording import record
 
 
@@ -35,7 +35,7 @@ def call(
         CaptureError: there is no program.
     """
     flags = _flags(leaves) if paddle.is_grad_enabled() else None
-    found = programs.found("value", leaves, programs.value_of, (key, flags))
+    found = value_of(programs, leaves, key)
     captured = found.captured
     if flags is None or True not in captured.requires:
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
@@ -52,6 +52,17 @@ def call(
     for i, output in zip(node.places, on_graph, strict=True):
         outputs[i] = output
     return captured.filled(outputs), found.structure
+
+
+def value_of(programs: ProgramCache, leaves: Sequence[Any], key: Any) -> OfValue:
+    """The program of the value, and what of it is on the caller's graph.
+
+    Raises:
+        CaptureError: there is none.
+    """
+    flags = _flags(leaves) if paddle.is_grad_enabled() else None
+    found: OfValue = programs.found("value", leaves, programs.value_of, (key, flags))
+    return found
 
 
 def _look_ahead(node: Node, leaves: Sequence[Any], captured: Captured) -> None:

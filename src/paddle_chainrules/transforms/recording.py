@@ -322,10 +322,6 @@ class Recording(KeptGraph):
             self._graph = survey(self._on_graph(), self.inputs)
         return self._graph
 
-    def _is_recorded(self, output: Tensor) -> bool:
-        """Whether there is a way back from it."""
-        return not output.stop_gradient
-
     def _on_graph(self) -> list[Tensor]:
         return [
             output
@@ -342,17 +338,10 @@ class Recording(KeptGraph):
         for i, (output, leaf) in enumerate(zip(self._outputs, cotangents, strict=True)):
             if leaf is None:
                 continue
-            if not is_differentiable(output):
-                kind = getattr(output, "dtype", type(output).__name__)
-                raise TypeError(
-                    f"output {i} is {kind} and has no derivative; give None for its "
-                    "cotangent"
-                )
-            shape = output.shape
-            check_cotangent(leaf, shape, output.dtype)
-            if not self._is_recorded(output):
+            check_seed(i, leaf, output)
+            if output.stop_gradient:  # there is no way back from it
                 continue
-            if 0 in shape:  # paddle.grad refuses one without memory
+            if 0 in output.shape:  # paddle.grad refuses one without memory
                 leaf = paddle.zeros_like(output)
             if id(output) in seeds:
                 seeds[id(output)] = seeds[id(output)] + leaf
@@ -360,6 +349,16 @@ class Recording(KeptGraph):
                 seeds[id(output)] = leaf
                 outputs.append(output)
         return outputs, list(seeds.values())
+
+
+def check_seed(i: int, leaf: Any, output: Any) -> None:
+    """Refuse a cotangent of output i that is not what its place asks for."""
+    if not is_differentiable(output):
+        kind = getattr(output, "dtype", type(output).__name__)
+        raise TypeError(
+            f"output {i} is {kind} and has no derivative; give None for its cotangent"
+        )
+    check_cotangent(leaf, output.shape, output.dtype)
 
 
 def check_cotangent(
