@@ -127,8 +127,9 @@ def test_a_program_is_read_and_runs_by_itself():
     assert "    del t" in source  # tensors go at their last use
     (found,) = program(X)
     np.testing.assert_array_equal(found.numpy(), layer(X).numpy())
-    # The largest are the two of 3 x 5 at once.
-    assert program.peak_bytes == 4 * (3 * 5 + 3 * 5)
+    # The one of 3 x 5, which tanh overwrites, beside the result of 3 x 2.
+    assert "tanh_(t" in source
+    assert program.peak_bytes == 4 * (3 * 5 + 3 * 2)
 
 
 def test_what_is_not_needed_and_what_is_there_twice_goes():
@@ -138,7 +139,7 @@ def test_what_is_not_needed_and_what_is_there_twice_goes():
         return a * b
 
     names = [op.operator.name for op in make_program(fn)(X).ops]
-    assert names == ["tanh", "Tensor.__mul__"]
+    assert names == ["tanh", "multiply"]
 
 
 def test_results_share_no_memory_with_arguments_or_each_other():
@@ -222,7 +223,7 @@ def test_no_other_thread_is_recorded_or_changed():
         for i in range(60):
             program = make_program(lambda x, i=i: paddle.tanh(x) * i + x)(X)
             names = [op.operator.name for op in program.ops]
-            assert names == ["tanh", "Tensor.__mul__", "Tensor.__add__"]
+            assert names == ["tanh", "Tensor.__mul__", "add"]
     finally:
         stop.set()
         for thread in threads:

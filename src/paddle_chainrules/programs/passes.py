@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from paddle import Tensor
@@ -12,6 +13,7 @@ from paddle import Tensor
 from .operations import Operation, Value, with_values
 from .operators.table import TABLE
 from .program import Program
+from .reuse import memory_of
 
 
 def program_of(
@@ -27,7 +29,8 @@ def program_of(
     Args:
         shared: of each output whether its memory is known to be another's.
     """
-    ops, alias = _without_twins(ops)
+    ops, alias = _without_twins(map(_named, ops))
+    ops = _with_differences(ops)
     ends = [alias.get(v, v) for v in outputs]
     ops = needed(ops, ends)
     known = [v.number for v in (*inputs, *constants)]
@@ -38,6 +41,24 @@ def program_of(
     used = {v for op in ops for v in op.inputs}
     kept = {v: t for v, t in constants.items() if v in used or v in ends}
     return Program(tuple(inputs), kept, tuple(ops), tuple(ends), name)
+
+
+NAMED: dict[str, tuple[Any, ...]] = {
+    **{"Tensor.__add__": ("add",), "Tensor.__sub__": ("subtract",)},
+    **{"Tensor.__mul__": ("multiply",), "Tensor.__truediv__": ("divide",)},
+    "Tensor.__matmul__": ("matmul", False, False),
+}
+"""What an operator between tensors of one dtype comes down to, and more arguments."""
+
+
+def _named(op: Operation) -> Operation:
+    if op.operator.name not in NAMED or len(op.inputs) < 2:
+        return op
+    kinds = {v.dtype for v in (*op.inputs, *op.outputs)}
+    if len(kinds) > 1 or "float" not in kinds.pop():
+        return op
+    name, *more = NAMED[op.operator.name]
+    return replace(op, operator=TABLE[name], args=(*op.args, *more))
 
 
 def _key(arg: Any) -> Any:
@@ -66,7 +87,7 @@ def _without_twins(
                 alias[out] = args[0]
                 continue
             entry, args = TABLE["copy"], args[:1]
-        op = Operation(entry, args, op.outputs, op.many, op.where)
+        op = replace(op, operator=entry, args=args)
         if not entry.random and not entry.writes_of(args) and entry.name != "copy":
             key = (entry.name, *map(_key, args))
             twin = known.setdefault(key, op)
@@ -88,15 +109,28 @@ def needed(ops: Sequence[Operation], ends: Iterable[Value]) -> list[Operation]:
     return found[::-1]
 
 
+def _with_differences(ops: Sequence[Operation]) -> list[Operation]:
+    """``y - x`` for ``-x + y``, which is the same number."""
+    negated = {
+        op.outputs[0]: op.args[0]
+        for op in ops
+        if op.operator.name == "scale" and op.args[1:] == (-1.0, 0.0, True)
+    }
+    found = []
+    for op in ops:
+        if op.operator.name == "add":
+            x, y = op.args
+            x, y = (y, x) if y in negated else (x, y)
+            if x in negated:
+                op = replace(op, operator=TABLE["subtract"], args=(y, negated[x]))
+        found.append(op)
+    return found
+
+
 LARGE = 8192
 """Elements from which on Paddle's broadcasting costs more than to copy the operand."""
 
-BROADCASTING = frozenset(
-    {
-        *("add", "subtract", "multiply", "divide", "Tensor.__add__", "Tensor.__sub__"),
-        *("Tensor.__mul__", "Tensor.__truediv__"),
-    }
-)
+BROADCASTING = frozenset({"add", "subtract", "multiply", "divide"})
 
 
 def _with_expansions(ops: Sequence[Operation], fresh: Iterator[int]) -> list[Operation]:
@@ -119,7 +153,7 @@ def _with_expansions(ops: Sequence[Operation], fresh: Iterator[int]) -> list[Ope
                         Operation(TABLE["expand"], expand, (out,), False, op.where)
                     )
                 args[i] = expanded[arg, shape]
-            op = Operation(op.operator, tuple(args), op.outputs, op.many, op.where)
+            op = replace(op, args=tuple(args))
         found.append(op)
     return found
 
@@ -132,16 +166,11 @@ def _with_copies(
     fresh: Iterator[int],
 ) -> tuple[list[Operation], list[Value]]:
     """Outputs that share no memory with what is given, nor with each other."""
-    base: dict[Value, Value] = {}
-    for op in ops:
-        if op.operator.view:
-            source = op.inputs[0]
-            for out in op.outputs:
-                base[out] = base.get(source, source)
+    memory = memory_of(ops)
     taken: set[Value] = set()
     found = []
     for i, end in enumerate(ends):
-        root = base.get(end, end)
+        root = memory.get(end, end)
         if root in given or root in taken or (shared and shared[i]):
             copy = Value(next(fresh), end.shape, end.dtype, end.bytes)
             ops.append(Operation(TABLE["copy"], (end,), (copy,), False, ""))

@@ -10,6 +10,7 @@ from typing import Any
 from paddle import Tensor
 
 from .operations import Operation, Value
+from .reuse import reusable
 from .source import compiled, source
 
 
@@ -65,14 +66,20 @@ class Program:
         return found[::-1]
 
     @cached_property
+    def reused(self) -> dict[Operation, int]:
+        """Of operations, by place, the argument that the result is written into."""
+        kept = (*self.inputs, *self.constants, *self.outputs)
+        return reusable(self.ops, kept)
+
+    @cached_property
     def peak_bytes(self) -> int:
         """The most bytes of tensors made by the program at a time, but for views."""
         now = most = 0
         for op, gone in zip(self.ops, self.last_uses, strict=True):
-            now += sum(v.bytes for v in op.outputs)
-            most = max(most, now)
-            made = sum(v.bytes for v in gone)
-            now -= made
+            made = sum(v.bytes for v in op.outputs)
+            over = op.args[self.reused[op]].bytes if op in self.reused else 0
+            most = max(most, now + made - over)
+            now += made - sum(v.bytes for v in gone)
         return most
 
     def __repr__(self) -> str:

@@ -60,10 +60,13 @@ def source(program: Any) -> tuple[str, dict[str, Any]]:
                 [v for v in gone if v not in outputs[1:]],
             )
             outputs = outputs[:1]
-        if op.operator.infix and len(args) == 2:
+        stem = op.operator.name.rpartition(".")[2].strip("_")
+        if op in program.reused:
+            run, order = op.operator.in_place[program.reused[op]]
+            call = f"{named(run, run.__name__)}({', '.join(args[i] for i in order)})"
+        elif op.operator.infix and len(args) == 2:
             call = f"{args[0]} {op.operator.infix} {args[1]}"
         else:
-            stem = op.operator.name.rpartition(".")[2].strip("_")
             if stem in vars(builtins) or keyword.iskeyword(stem):
                 stem += "_"
             call = f"{named(run, stem)}({', '.join(args)})"

@@ -9,7 +9,7 @@ import paddle
 from paddle import Tensor
 
 from .calls import BatchCall, Call, JetCall, JuliaCall
-from .entry import TABLE, define, formula_of, jet_of, reverse_of
+from .entry import TABLE, define, formula_of, jet_of, overwrites, reverse_of
 from .series import by_slope, product_term
 from .shared import ops, single
 
@@ -37,6 +37,12 @@ for name in (
     *("gelu", "softplus", "elu", "leaky_relu"),
 ):
     define(f"{name}_grad")
+
+for name in ("tanh", "sigmoid", "relu", "sin", "cos", "exp", "sqrt", "rsqrt", "square"):
+    overwrites(name, f"{name}_", 0)
+for name in ("tanh", "sigmoid", "relu", "sin", "cos", "square", "gelu", "softplus"):
+    overwrites(f"{name}_grad", f"{name}_grad_", 1)
+overwrites("silu_grad", "silu_grad_", 2)
 
 
 def _by_output(name: str) -> None:

@@ -8,7 +8,7 @@ import paddle
 from paddle import Tensor
 
 from .calls import BatchCall, Call, JetCall, JuliaCall
-from .entry import TABLE, define, formula_of, jet_of, julia_of, reverse_of
+from .entry import TABLE, define, formula_of, jet_of, julia_of, overwrites, reverse_of
 from .series import linear, product, total
 from .shared import aligned, ops, single, summed_to
 
@@ -32,6 +32,11 @@ define("pow_grad")
 define("maximum_grad", "x y out_grad")
 define("minimum_grad", "x y out_grad")
 define("add_n", "x")
+
+overwrites("add", "add_", 0, 1)
+overwrites("multiply", "multiply_", 0, 1)
+for name in ("subtract", "divide", "scale"):
+    overwrites(name, f"{name}_", 0)
 
 
 @reverse_of("Tensor.__add__", "Tensor.__radd__", "add")

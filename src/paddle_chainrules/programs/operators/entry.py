@@ -37,6 +37,8 @@ class Operator:
         random: it draws random numbers.
         writes: by position the arguments into which it writes, and as which output.
         still: whether it writes nothing, by the arguments.
+        in_place: by position the arguments that the result may overwrite: what to call
+            then, and the positions of its arguments in their order.
         infix: the sign by which source code has it.
     """
 
@@ -70,6 +72,7 @@ class Operator:
         self.writes, self.still = writes or {}, still
         self.infix = infix
         self.defaults = defaults or {}
+        self.in_place: dict[int, tuple[Callable[..., Any], tuple[int, ...]]] = {}
         self.reverse: Callable[..., Sequence[Any]] | None = None
         self.formula: Callable[..., Any] | None = None
         self.jet: Callable[..., Any] | None = None
@@ -124,6 +127,20 @@ class Operator:
 
 ALIASES = {"input": "x", "other": "y", "dim": "axis"}
 """Names that Paddle takes too."""
+
+
+def overwrites(name: str, into: str, *places: int) -> None:
+    """An operator may write its result into arguments of its own, as ``into`` does.
+
+    Args:
+        into: of this name among Paddle's raw operators, where there is one.
+        places: of the arguments; where there are two they may change places.
+    """
+    run: Any = getattr(RAW, into, None)
+    count = len(TABLE[name].arguments)
+    for place in places if run is not None else ():
+        order = (1, 0) if place == 1 and len(places) == 2 else tuple(range(count))
+        TABLE[name].in_place[place] = run, order
 
 
 def raw(name: str) -> Callable[..., Any]:

@@ -1,0 +1,139 @@
+"""Results are written over what nobody needs any more, and over nothing else."""
+
+import numpy as np
+import paddle
+import pytest
+
+from conftest import randn
+from paddle_chainrules import make_program
+from paddle_chainrules.programs.capture import capture
+from paddle_chainrules.programs.operators.table import TABLE
+from programs.samples import SAMPLES, t
+from programs.test_table import made
+
+OVERWRITING = [(name, k) for name in TABLE for k in TABLE[name].in_place]
+
+
+@pytest.mark.parametrize(("name", "place"), OVERWRITING)
+def test_operators_that_overwrite_give_the_same_bits(name, place, count_case):
+    entry = TABLE[name]
+    run, order = entry.in_place[place]
+    seen = 0
+    for row in SAMPLES.get(name) or [(t(3, 4), t(3, 4), t(3, 4))]:
+        args = [
+            value.clone() if isinstance(value, paddle.Tensor) else value
+            for value in (lambda tensors, fill: fill(tensors))(*made(row))
+        ]
+        expected = entry.run(*args)
+        if not isinstance(expected, paddle.Tensor):
+            continue
+        if expected.shape != args[place].shape:
+            continue
+        overwritten = args[place]
+        found = run(*(args[i] for i in order))
+        assert found._is_shared_buffer_with(overwritten)
+        np.testing.assert_array_equal(found.numpy(), expected.numpy())
+        seen += 1
+    assert seen
+    count_case("operators that overwrite")
+
+
+def a_view_of_it_is_used_later(x):
+    y = x * 2.0
+    z = y.reshape([4, 3])
+    return paddle.tanh(y).sum() + z.sum()
+
+
+def its_view_goes_with_it(x):
+    y = (x * 2.0).reshape([4, 3])
+    return paddle.tanh(y) + y.T.reshape([4, 3])
+
+
+def it_is_an_argument(x):
+    return paddle.tanh(x) * x
+
+
+def a_view_of_an_argument(x):
+    return paddle.tanh(x.reshape([12]))
+
+
+def it_is_a_result(x):
+    y = x * 2.0
+    return y, paddle.tanh(y)
+
+
+def twice_in_one_operator(x):
+    y = x * 2.0
+    return y * y
+
+
+def broadcast(x):
+    y = paddle.sum(x, 0) * 2.0
+    return x * 1.0 + y, y.exp() + x
+
+
+def of_other_types(x):
+    y = x * 2.0
+    return y * (x > 0).astype("float64"), (x * 3.0).astype("float64") + x
+
+
+KEPT = randn([3, 4])
+
+
+def a_constant(x):
+    return paddle.tanh(KEPT) + x
+
+
+def parts_of_one(x):
+    a, b = paddle.split(x * 2.0, 2, axis=1)
+    return paddle.exp(a) + b, paddle.exp(b)
+
+
+FUNCTIONS = [
+    a_view_of_it_is_used_later,
+    its_view_goes_with_it,
+    it_is_an_argument,
+    a_view_of_an_argument,
+    it_is_a_result,
+    twice_in_one_operator,
+    broadcast,
+    of_other_types,
+    a_constant,
+    parts_of_one,
+]
+
+
+@pytest.mark.parametrize("fn", FUNCTIONS, ids=lambda fn: fn.__name__)
+def test_nothing_else_is_overwritten(fn):
+    x = randn([3, 4])
+    before = x.numpy(), KEPT.numpy()
+    captured = capture(lambda leaves: _listed(fn(*leaves)), [x], check=False)
+    expected = [out.numpy() for out in _listed(fn(x))]
+    for _ in range(2):
+        for found, like in zip(captured.program(x), expected, strict=True):
+            np.testing.assert_array_equal(found.numpy(), like)
+        np.testing.assert_array_equal(x.numpy(), before[0])
+        np.testing.assert_array_equal(KEPT.numpy(), before[1])
+
+
+def _listed(found):
+    return [*found] if isinstance(found, tuple) else [found]
+
+
+def test_what_may_be_overwritten_is():
+    def fn(x):
+        y = paddle.tanh(paddle.exp(x) * 2.0)
+        return x + (y + x)
+
+    program = make_program(fn)(randn([3, 4]))
+    source = program.python()
+    assert "tanh_(" in source
+    assert source.count("add_(") == 2
+    assert program.peak_bytes == 2 * 3 * 4 * 4  # of exp and of the product
+
+
+def test_a_sum_with_what_was_negated_is_a_difference():
+    x, y = randn([3, 4]), randn([3, 4])
+    program = make_program(lambda x, y: paddle.scale(x, -1.0) + y)(x, y)
+    assert [op.operator.name for op in program.ops] == ["subtract"]
+    np.testing.assert_array_equal(program(x, y)[0].numpy(), (-x + y).numpy())
