@@ -1,26 +1,45 @@
-"""Native Paddle, the tape and programs on nets as people build them.
+"""Native Paddle, the tape, programs and other libraries on nets as people build them.
 
 ``make bench-programs``: forward and all gradients, in turn in one process, one thread
-each; microseconds of native Paddle, and ratios to it. Prints Markdown.
+each; microseconds of native Paddle, and ratios to it. Prints Markdown, leaves JSON and
+a picture in output/. PyTorch and JAX take part where they are installed.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
+os.environ.setdefault(
+    "XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+)
+
+import matplotlib as mpl
 import numpy as np
 import paddle
+from paddle.base import core
 from tqdm import tqdm
 
+import peers
 from nets import NETS, Named
-from paddle_chainrules import grad, jit, stateless, value_and_grad
+from paddle_chainrules import grad, jit, make_program, stateless, value_and_grad
 from sides import interleave, timer
+
+mpl.use("Agg")
+import matplotlib.pyplot as plt
 
 QUICK = "QUICK" in os.environ
 ROUNDS = 10 if QUICK else 40
+OUTPUT = Path(__file__).resolve().parent.parent / "output"
+BATCHES = (1, 64)
+SIDES = ("to_static", "tape", "program", "PyTorch", "JAX jit")
+
+Calls = dict[str, Callable[[], Any]]
 
 
 def distance(found: Any, expected: Any) -> float:
@@ -30,14 +49,14 @@ def distance(found: Any, expected: Any) -> float:
         if a is None or b is None:
             assert a is b
             continue
-        x, y = a.numpy(), b.numpy()
-        unit = np.spacing(np.abs(y).max(initial=0))
-        far = max(far, float(np.abs(x - y).max(initial=0) / unit))
+        x, y = np.asarray(a.detach()) if hasattr(a, "detach") else np.asarray(a), b
+        unit = np.spacing(np.abs(y.numpy()).max(initial=0))
+        far = max(far, float(np.abs(x - y.numpy()).max(initial=0) / unit))
     return far
 
 
-def sides_of(name: str, batch: int) -> tuple[dict[str, Callable[[], Any]], float]:
-    """Calls that give all gradients, and the seconds of the first one of programs."""
+def sides_of(name: str, batch: int) -> tuple[Calls, float]:
+    """Calls that give all gradients, and the seconds of the first two of programs."""
     paddle.seed(0)
     make, shape = NETS[name]
     layer = make()
@@ -48,9 +67,14 @@ def sides_of(name: str, batch: int) -> tuple[dict[str, Callable[[], Any]], float
     leaf = x.clone()
     leaf.stop_gradient = False
     leaves = [*layer.parameters(), leaf]
+    static = paddle.jit.to_static(make(), full_graph=True)
+    static.set_state_dict(layer.state_dict())
 
     def native() -> Any:
         return paddle.grad([layer(leaf)], leaves, [cotangent])
+
+    def to_static() -> Any:
+        return paddle.grad([static(leaf)], [*static.parameters(), leaf], [cotangent])
 
     def of(net: Any) -> Callable[[], Any]:
         def call() -> Any:
@@ -59,20 +83,42 @@ def sides_of(name: str, batch: int) -> tuple[dict[str, Callable[[], Any]], float
 
         return call
 
-    calls = {"native": native, "tape": of(tape), "program": of(net)}
+    calls = {"native": native, "to_static": to_static}
+    calls |= {"tape": of(tape), "program": of(net)}
     start = time.perf_counter()
     calls["program"]()
     calls["program"]()
     first = time.perf_counter() - start
-    return calls, first
+    names, values = [*params], [p.numpy() for p in params.values()]
+    program = make_program(lambda values, x: tape.forward(_named(names, values), x))(
+        [*params.values()], x
+    )
+    given = program, [*values, x.numpy()], cotangent.numpy()
+    return calls | others(
+        peers.gradients_in_torch, peers.gradients_in_jax, *given
+    ), first
 
 
-def equation(width: int, points: int, dtype: str) -> dict[str, Callable[[], Any]]:
-    """A step with two second derivatives: eager, and as programs."""
+def others(in_torch: Any, in_jax: Any, *given: Any) -> Calls:
+    """The sides of other libraries that are installed."""
+    found = {}
+    if find_spec("torch"):
+        found["PyTorch"] = in_torch(*given)
+    if find_spec("jax"):
+        found["JAX jit"] = in_jax(*given)
+    return found
+
+
+def _named(names: list[str], values: Any) -> dict[str, Any]:
+    return dict(zip(names, values, strict=True))
+
+
+def equation(width: int, points: int, dtype: str) -> Calls:
+    """A step with two second derivatives: eager, as programs, in other libraries."""
     paddle.seed(0)
     layer = Named([2, width, width, 1]).to(dtype=dtype)
     net, params, _ = stateless(layer)
-    points = paddle.rand([points, 2], dtype)
+    x = paddle.rand([points, 2], dtype)
 
     def loss_of(u: Any, second: Any, x: Any) -> Any:
         residual = second(0) + second(1) + u * paddle.sin(x[:, 0:1])
@@ -103,56 +149,131 @@ def equation(width: int, points: int, dtype: str) -> dict[str, Callable[[], Any]
     program, step = jit(value_and_grad(ours)), jit(eager)
 
     def with_ours() -> Any:
-        loss, grads = program(params, points)
+        loss, grads = program(params, x)
         return [loss, *grads.values()]
 
-    return {
-        "native": lambda: eager(points),
+    calls = {
+        "native": lambda: eager(x),
         "jit(value_and_grad(loss))": with_ours,
-        "jit(eager step)": lambda: step(points),
+        "jit(eager step)": lambda: step(x),
     }
+    names = [*params]
+    forward = make_program(lambda values, x: net.forward(_named(names, values), x))(
+        [*params.values()], x
+    )
+    given = forward, [p.numpy() for p in params.values()], x.numpy()
+    return calls | others(peers.equation_in_torch, peers.equation_in_jax, *given)
 
 
-def measured(calls: dict[str, Callable[[], Any]]) -> dict[str, dict[str, float]]:
+def measured(calls: Calls) -> dict[str, dict[str, float]]:
     start = time.perf_counter()
     calls["native"]()
     count = max(1, int(0.01 / (time.perf_counter() - start)))
     return interleave({k: timer(c) for k, c in calls.items()}, ROUNDS, count)
 
 
-def row(label: str, calls: dict[str, Callable[[], Any]], first: float = 0.0) -> str:
-    native, *others = [call() for call in calls.values()]
-    times = measured(calls)
-    base, cells = times["native"], []
-    for name in list(calls)[1:]:
-        low, mean = (times[name][k] / base[k] for k in ("min", "mean"))
-        cells.append(f"**{low:.2f}** ({mean:.2f})")
-    far = distance(others[-1], native)
-    end = f" | {1e3 * first:.0f}" if first else ""
-    return f"| {label} | {base['min']:.0f} | {' | '.join(cells)} | {far:.0f}{end} |"
+def peak(call: Callable[[], Any]) -> int:
+    """Bytes of tensors at most at a time, beyond those that there are before."""
+    before = core.host_memory_stat_current_value("Allocated", 0)
+    core.host_memory_stat_reset_peak_value("Allocated", 0)
+    call()
+    return int(core.host_memory_stat_peak_value("Allocated", 0)) - before
+
+
+def compared(calls: Calls) -> dict[str, Any]:
+    """Times, distances from native Paddle, and memory."""
+    native = calls["native"]()
+    far = {}
+    for name, call in calls.items():
+        for _ in range(2):  # the first calls make what the later ones run
+            found = call()
+        far[name] = distance(found, native)
+    return {
+        "times": measured(calls),
+        "ulp": far,
+        "bytes": {k: peak(calls[k]) for k in calls if k not in ("PyTorch", "JAX jit")},
+    }
+
+
+def ratio(found: dict[str, Any], side: str) -> str:
+    if side not in found["times"]:
+        return "-"
+    base = found["times"]["native"]
+    low, mean = (found["times"][side][k] / base[k] for k in ("min", "mean"))
+    return f"**{low:.2f}** ({mean:.2f})"
+
+
+def table(rows: dict[str, Any], sides: tuple[str, ...], last: str) -> str:
+    head = ["", "native, us", *sides, "ulp apart", "memory / native"]
+    first = any("first" in found for found in rows.values())
+    head += ["first two calls, ms"] if first else []
+    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+    for label, found in rows.items():
+        cells = [label, f"{found['times']['native']['min']:.0f}"]
+        cells += [ratio(found, side) for side in sides]
+        memory = found["bytes"]
+        cells += [f"{found['ulp'][last]:.0f}", f"{memory[last] / memory['native']:.2f}"]
+        cells += [f"{1e3 * found['first']:.0f}"] if first else []
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def picture(rows: dict[str, Any]) -> None:
+    """Ratios of minima, a panel for each batch, in docs/programs.png."""
+    figure, panels = plt.subplots(1, len(BATCHES), figsize=(11, 6.5), sharey=True)
+    names = [*NETS]
+    marks = {
+        "to_static": "v",
+        "tape": "s",
+        "program": "o",
+        "PyTorch": "^",
+        "JAX jit": "D",
+    }
+    for panel, batch in zip(panels, BATCHES, strict=True):
+        panel.axvline(1, color="black", linewidth=1)
+        for side, mark in marks.items():
+            pairs = [
+                (times[side]["min"] / times["native"]["min"], i)
+                for i, name in enumerate(names)
+                if side in (times := rows[f"{name}, {batch}"]["times"])
+            ]
+            if pairs:
+                size = 60 if side == "program" else 32
+                panel.scatter(
+                    *zip(*pairs, strict=True), marker=mark, s=size, label=side
+                )
+        panel.set(xscale="log", title=f"batch {batch}", xlabel="time / native Paddle")
+        ticks = [0.05, 0.1, 0.2, 0.5, 1, 2]
+        panel.set_xticks(ticks, [str(t) for t in ticks])
+        panel.minorticks_off()
+        panel.set_yticks(range(len(names)), names)
+        panel.grid(alpha=0.3)
+    panels[0].invert_yaxis()
+    panels[-1].legend(loc="lower right")
+    figure.suptitle("Forward and all gradients, one thread; left is faster")
+    figure.tight_layout()
+    OUTPUT.mkdir(exist_ok=True)
+    figure.savefig(OUTPUT / "programs.png", dpi=110)
 
 
 def main() -> None:
-    batches = (1, 64)
-    lines = [
-        "| net, batch | native, us | tape / native | program / native | ulp apart "
-        "| first two calls, ms |",
-        "|---|---|---|---|---|---|",
-    ]
+    rows = {}
     for name in tqdm(NETS, unit="net"):
-        for batch in batches:
-            lines.append(row(f"{name}, {batch}", *sides_of(name, batch)))
-    print("\n".join(lines), end="\n\n")
-    lines = [
-        "| equation, two second derivatives | eager, us | `jit(value_and_grad(loss))` "
-        "| `jit(eager step)` | ulp apart |",
-        "|---|---|---|---|---|",
-    ]
+        for batch in BATCHES:
+            calls, first = sides_of(name, batch)
+            rows[f"{name}, {batch}"] = {**compared(calls), "first": first}
+    print(table(rows, SIDES, "program"), end="\n\n")
+    steps = {}
     cases = ((16, 100, "float32"), (64, 1000, "float32"), (64, 1000, "float64"))
     for width, points, dtype in tqdm(cases, unit="equation"):
         label = f"2 x {width}, {points} points, {dtype}"
-        lines.append(row(label, equation(width, points, dtype)))
-    print("\n".join(lines))
+        steps[label] = compared(equation(width, points, dtype))
+    both = "jit(value_and_grad(loss))", "jit(eager step)"
+    print(table(steps, (*both, "PyTorch", "JAX jit"), both[1]))
+    OUTPUT.mkdir(exist_ok=True)
+    found = json.dumps({"nets": rows, "equations": steps}, indent=1)
+    (OUTPUT / "programs.json").write_text(found)
+    picture(rows)
 
 
 if __name__ == "__main__":

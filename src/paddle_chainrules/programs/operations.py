@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -54,13 +54,15 @@ class Operation:
         return f"{left} = {self.operator.name}({args})"
 
 
-def values_in(args: Any) -> Iterator[Value]:
+def values_in(args: Iterable[Any]) -> list[Value]:
     """The values in arguments, lists among them."""
+    found: list[Value] = []
     for arg in args:
-        if isinstance(arg, Value):
-            yield arg
-        elif isinstance(arg, list | tuple):
-            yield from values_in(arg)
+        if type(arg) is Value:
+            found.append(arg)
+        elif type(arg) in (list, tuple):
+            found += values_in(arg)
+    return found
 
 
 def with_values(arg: Any, change: Callable[[Value], Any]) -> Any:

@@ -1,0 +1,258 @@
+"""The same nets in PyTorch and JAX: a captured program, operator by operator.
+
+So all sides compute the same of the same numbers, and neither of these pays for layers,
+as native Paddle does.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from paddle_chainrules.programs.operations import Operation
+from paddle_chainrules.programs.program import Program
+
+Table = dict[str, Callable[[Operation], tuple[Callable[..., Any], Sequence[Any]]]]
+"""By operator, what another library calls for it, and on which arguments."""
+
+
+def with_table(program: Program, table: Table, tensor: Callable[[Any], Any]) -> Any:
+    """The program as a function of another library's tensors."""
+
+    def translated(op: Operation) -> Operation:
+        run, args = table[op.operator.name](op)
+        entry: Any = SimpleNamespace(
+            name=op.operator.name,
+            run=run,
+            lean=None,
+            in_place={},
+            infix=op.operator.infix,
+            view=op.operator.view,
+        )
+        return dataclasses.replace(op, operator=entry, args=tuple(args))
+
+    constants = {v: tensor(t.numpy()) for v, t in program.constants.items()}
+    ops = tuple(map(translated, program.ops))
+    return Program(program.inputs, constants, ops, program.outputs).function
+
+
+def _shape(op: Operation) -> list[int]:
+    return list(op.outputs[0].shape)
+
+
+def _axes(op: Operation) -> tuple[int, ...]:
+    axis = op.args[1]
+    every = range(len(op.inputs[0].shape))
+    return (axis,) if isinstance(axis, int) else tuple(axis or every)
+
+
+def torch_table() -> Table:
+    """For PyTorch."""
+    import torch
+    from torch.nn import functional as F
+
+    def affine(x: Any, weight: Any, bias: Any) -> Any:
+        if x.ndim == 2:
+            return torch.addmm(bias, x, weight)
+        return torch.matmul(x, weight) + bias
+
+    def normalized(x: Any, scale: Any, bias: Any, epsilon: float) -> Any:
+        return F.layer_norm(x, scale.shape, scale, bias, epsilon), None, None
+
+    def pooled(op: Operation) -> Any:
+        x, size, stride, padding = op.args[:4]
+        return F.max_pool2d, (x, tuple(size), tuple(stride), tuple(padding))
+
+    same = {
+        "tanh": torch.tanh,
+        "sin": torch.sin,
+        "cos": torch.cos,
+        "relu": torch.relu,
+        "multiply": torch.mul,
+        "add": torch.add,
+        "concat": torch.cat,
+        "softmax": torch.softmax,
+    }
+    return {
+        **{name: _same(run) for name, run in same.items()},
+        **_operators(torch.matmul),
+        "linear": lambda op: (affine, op.args),
+        "layer_norm": lambda op: (normalized, op.args[:4]),
+        "split": lambda op: (torch.split, op.args),
+        "sum": lambda op: (torch.sum, (op.args[0], _axes(op), op.args[3])),
+        "unsqueeze": lambda op: (torch.reshape, (op.args[0], _shape(op))),
+        "reshape": lambda op: (torch.reshape, (op.args[0], _shape(op))),
+        "flatten": lambda op: (torch.reshape, (op.args[0], _shape(op))),
+        "expand": lambda op: (torch.broadcast_to, (op.args[0], _shape(op))),
+        "transpose": lambda op: (torch.permute, op.args),
+        "conv2d": lambda op: (F.conv2d, op.args[:2]),
+        "pool2d": pooled,
+    }
+
+
+def jax_table() -> Table:
+    """For JAX."""
+    import jax
+    from jax import lax
+    from jax import numpy as jnp
+
+    def affine(x: Any, weight: Any, bias: Any) -> Any:
+        return x @ weight + bias
+
+    def normalized(x: Any, scale: Any, bias: Any, epsilon: float) -> Any:
+        mean = x.mean(-1, keepdims=True)
+        centred = x - mean
+        variance = (centred * centred).mean(-1, keepdims=True)
+        return centred * lax.rsqrt(variance + epsilon) * scale + bias, None, None
+
+    def convolved(x: Any, kernel: Any) -> Any:
+        return lax.conv_general_dilated(x, kernel, (1, 1), "VALID")
+
+    def pooled(x: Any, size: Any, stride: Any) -> Any:
+        window = (1, 1, *size), (1, 1, *stride)
+        return lax.reduce_window(x, -np.inf, lax.max, *window, "VALID")
+
+    def parts(x: Any, sizes: Any, axis: int) -> Any:
+        return jnp.split(x, np.cumsum(sizes)[:-1], axis)
+
+    same = {
+        "tanh": jnp.tanh,
+        "sin": jnp.sin,
+        "cos": jnp.cos,
+        "relu": jax.nn.relu,
+        "multiply": jnp.multiply,
+        "add": jnp.add,
+        "concat": jnp.concatenate,
+        "softmax": jax.nn.softmax,
+    }
+    return {
+        **{name: _same(run) for name, run in same.items()},
+        **_operators(jnp.matmul),
+        "linear": lambda op: (affine, op.args),
+        "layer_norm": lambda op: (normalized, op.args[:4]),
+        "split": lambda op: (parts, op.args),
+        "sum": lambda op: (jnp.sum, (op.args[0], _axes(op), None, None, op.args[3])),
+        "unsqueeze": lambda op: (jnp.reshape, (op.args[0], _shape(op))),
+        "reshape": lambda op: (jnp.reshape, (op.args[0], _shape(op))),
+        "flatten": lambda op: (jnp.reshape, (op.args[0], _shape(op))),
+        "expand": lambda op: (jnp.broadcast_to, (op.args[0], _shape(op))),
+        "transpose": lambda op: (jnp.transpose, op.args),
+        "conv2d": lambda op: (convolved, op.args[:2]),
+        "pool2d": lambda op: (pooled, op.args[:3]),
+    }
+
+
+def _same(run: Callable[..., Any]) -> Any:
+    return lambda op: (run, op.args)
+
+
+def _operators(matmul: Callable[..., Any]) -> Table:
+    """What both libraries write as Python does."""
+
+    def product(x: Any, y: Any, turn_x: bool, turn_y: bool) -> Any:
+        x = x.swapaxes(-1, -2) if turn_x else x
+        return matmul(x, y.swapaxes(-1, -2) if turn_y else y)
+
+    return {
+        "matmul": lambda op: (product, op.args),
+        "Tensor.__mul__": lambda op: (lambda x, y: x * y, op.args),
+        "Tensor.__rmul__": lambda op: (lambda x, y: y * x, op.args),
+        "Tensor.__rsub__": lambda op: (lambda x, y: y - x, op.args),
+        "Tensor._getitem_dygraph": lambda op: (
+            lambda x, index: x[tuple(index)],
+            op.args,
+        ),
+    }
+
+
+def gradients_in_torch(
+    program: Program, inputs: Sequence[np.ndarray], cotangent: np.ndarray
+) -> Callable[[], Any]:
+    """A call of PyTorch's that gives the gradients by all inputs."""
+    import torch
+
+    torch.set_num_threads(1)
+    run = with_table(program, torch_table(), torch.tensor)
+    leaves = [torch.tensor(value, requires_grad=True) for value in inputs]
+    seed = torch.tensor(cotangent)
+    return lambda: torch.autograd.grad(run(*leaves), leaves, [seed])
+
+
+def gradients_in_jax(
+    program: Program, inputs: Sequence[np.ndarray], cotangent: np.ndarray
+) -> Callable[[], Any]:
+    """A call of JAX's, compiled."""
+    import jax
+    from jax import numpy as jnp
+
+    run = with_table(program, jax_table(), jnp.asarray)
+
+    @jax.jit
+    def gradients(leaves: Any, seed: Any) -> Any:
+        return jax.vjp(lambda *leaves: run(*leaves)[0], *leaves)[1](seed)
+
+    leaves, seed = [*map(jnp.asarray, inputs)], jnp.asarray(cotangent)
+    return lambda: jax.block_until_ready(gradients(leaves, seed))
+
+
+def equation_in_torch(
+    program: Program, params: Sequence[np.ndarray], points: np.ndarray
+) -> Callable[[], Any]:
+    """The step of :func:`programs.equation` in PyTorch."""
+    import torch
+
+    torch.set_num_threads(1)
+    net = with_table(program, torch_table(), torch.tensor)
+    leaves = [torch.tensor(value, requires_grad=True) for value in params]
+
+    def step() -> Any:
+        x = torch.tensor(points, requires_grad=True)
+        (u,) = net(*leaves, x)
+        first = torch.autograd.grad(u.sum(), x, create_graph=True)[0]
+
+        def second(i: int) -> Any:
+            slope = first[:, i].sum()
+            return torch.autograd.grad(slope, x, create_graph=True)[0][:, i : i + 1]
+
+        residual = second(0) + second(1) + u * torch.sin(x[:, 0:1])
+        loss = (residual * residual).mean()
+        return [loss, *torch.autograd.grad(loss, leaves, allow_unused=True)]
+
+    return step
+
+
+def equation_in_jax(
+    program: Program, params: Sequence[np.ndarray], points: np.ndarray
+) -> Callable[[], Any]:
+    """The same in JAX, compiled."""
+    import jax
+    from jax import numpy as jnp
+
+    if points.dtype == np.float64:
+        jax.config.update("jax_enable_x64", True)
+    net = with_table(program, jax_table(), jnp.asarray)
+
+    def loss(leaves: Any, x: Any) -> Any:
+        def u(x: Any) -> Any:
+            return net(*leaves, x)[0]
+
+        first = jax.grad(lambda x: u(x).sum())
+
+        def second(i: int) -> Any:
+            return jax.grad(lambda x: first(x)[:, i].sum())(x)[:, i : i + 1]
+
+        residual = second(0) + second(1) + u(x) * jnp.sin(x[:, 0:1])
+        return (residual * residual).mean()
+
+    step = jax.jit(jax.value_and_grad(loss))
+    leaves, x = [*map(jnp.asarray, params)], jnp.asarray(points)
+
+    def call() -> Any:
+        value, grads = jax.block_until_ready(step(leaves, x))
+        return [value, *grads]
+
+    return call
