@@ -142,7 +142,7 @@ def _with_expansions(ops: Sequence[Operation], fresh: Iterator[int]) -> list[Ope
             shape = op.outputs[0].shape
             args = list(op.args)
             for i, arg in enumerate(args):
-                if not isinstance(arg, Value) or arg.shape in (shape, ()):
+                if not isinstance(arg, Value) or arg.shape == shape:
                     continue
                 if (arg, shape) not in expanded:
                     scale = math.prod(shape) // max(math.prod(arg.shape), 1)

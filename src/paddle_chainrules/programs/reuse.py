@@ -8,13 +8,17 @@ from .operations import Operation, Value
 
 
 def memory_of(ops: Sequence[Operation]) -> dict[Value, Value]:
-    """Of each value that may be a view, whose memory it may have."""
+    """Of each value that may be a view, whose memory it may have.
+
+    What takes more memory than its source is none.
+    """
     found: dict[Value, Value] = {}
     for op in ops:
         if op.operator.view:
             source = op.inputs[0]
             for out in op.outputs:
-                found[out] = found.get(source, source)
+                if out.bytes <= source.bytes:
+                    found[out] = found.get(source, source)
     return found
 
 

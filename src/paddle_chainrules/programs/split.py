@@ -89,17 +89,13 @@ def split(
     made = {v: op for op in first for v in op.outputs}
     kept = {v for op in rest for v in op.inputs} | {v for v in gradients if v}
     kept -= {v for op in rest for v in op.outputs}
-    again: list[Operation] = []
-    while True:
-        views = [v for v in kept if v in made and made[v].operator.view]
-        if not views:
-            break
+    again: dict[Value, Operation] = {}
+    while views := [v for v in kept if v in made and made[v].operator.view]:
         for v in views:
-            again.append(made[v])
-            kept.discard(v)
+            again.update(dict.fromkeys(made[v].outputs, made[v]))
+            kept.difference_update(made[v].outputs)
             kept.update(made[v].inputs)
-    order = {v: i for i, op in enumerate(first) for v in op.outputs}
-    again = sorted(dict.fromkeys(again), key=lambda op: order[op.outputs[0]])
+    rest = _before_use(again, rest)
     outside = {*cotangents, *program.constants}
     saved = tuple(sorted(kept - outside, key=lambda v: v.number))
     forward = program_of(first, given, program.constants, ends, "forward")
@@ -108,5 +104,25 @@ def split(
     )
     known = {*given, *program.constants, *forward.outputs}
     reachable = tuple(i for i, v in enumerate(saved) if v in known)
-    ways = (*again, *rest), saved, cotangents, tuple(gradients)
+    ways = tuple(rest), saved, cotangents, tuple(gradients)
     return There(whole, outputs, reachable, *ways)
+
+
+def _before_use(
+    again: dict[Value, Operation], ops: Sequence[Operation]
+) -> list[Operation]:
+    """The operations, and what is made again just before the first that needs it."""
+    found: list[Operation] = []
+    there: set[Operation] = set()
+
+    def put(op: Operation) -> None:
+        for value in op.inputs:
+            if value in again and again[value] not in there:
+                put(again[value])
+        there.add(op)
+        found.append(op)
+
+    for op in (*ops, *again.values()):
+        if op not in there:
+            put(op)
+    return found
