@@ -11,9 +11,9 @@ from ..nets.net import Net
 from ..nets.params import Params
 from ..nets.pullback import RecordedPullback
 from ..nets.selection import Flags
+from ..paddle_side.dtypes import is_differentiable
 from ..paddle_side.random_state import drawing_from, random_state
 from ..transforms.jvp import jvp
-from ..transforms.recording import is_differentiable
 from ..transforms.tree import flatten_tree
 from .nesting import Nesting
 from .packing import Back, Packed, pack, plain

@@ -1,8 +1,11 @@
-"""Floating dtypes by name, and whether Paddle casts by itself."""
+"""Floating dtypes, and whether Paddle casts by itself."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import paddle
+from paddle import Tensor
 
 DTYPES = {
     "float16": paddle.float16,
@@ -10,6 +13,18 @@ DTYPES = {
     "float32": paddle.float32,
     "float64": paddle.float64,
 }
+
+
+# The common ones first, which are found by identity.
+_DIFFERENTIABLE = (
+    *(paddle.float32, paddle.float64, paddle.float16, paddle.bfloat16),
+    *(paddle.complex64, paddle.complex128),
+)
+
+
+def is_differentiable(leaf: Any) -> bool:
+    """Whether a gradient with respect to the leaf exists: floating or complex."""
+    return isinstance(leaf, Tensor) and leaf.dtype in _DIFFERENTIABLE
 
 
 def dtype_name(dtype: paddle.dtype) -> str:

@@ -6,6 +6,8 @@ operators run on the real tensors, and are noted in their turn.
 
 from __future__ import annotations
 
+import math
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,7 +17,7 @@ import numpy as np
 import paddle
 from paddle import Tensor
 
-from ..paddle_side.dtypes import dtype_name
+from ..paddle_side.dtypes import dtype_name, is_differentiable
 from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.listener import not_listening
 from ..paddle_side.random_state import DRAWING
@@ -71,12 +73,14 @@ class Record:
 
     def _new(self, tensor: Any) -> Value:
         known = isinstance(tensor, Tensor) and tensor._is_initialized()
-        if known and tensor.is_complex():
-            self.fail("it computes with complex numbers, which programs have not yet")
         shape, dtype, size = (), "none", 0
         if known:
             shape, dtype = tuple(tensor.shape), dtype_name(tensor.dtype)
-            size = tensor.size * tensor.element_size()
+            size = math.prod(shape) * tensor.element_size()
+            if dtype in _COMPLEX:
+                self.fail(
+                    "it computes with complex numbers, which programs have not yet"
+                )
         value = Value(len(self._tensors), shape, dtype, size)
         native = isinstance(tensor, Tensor) and not tensor.stop_gradient
         self._tensors.append(tensor)
@@ -234,8 +238,8 @@ class Record:
             and entry.differentiable != ()
             and any(self._requires[v.number] for v in values_in(args))
         )
-        for i, part in enumerate(parts):
-            if _is_float(part):  # Paddle's kernels end somewhere, rules do not
+        for i, part in enumerate(parts):  # Paddle's kernels end somewhere, rules do not
+            if is_differentiable(part) and part._is_initialized():
                 part.stop_gradient = not taped or i in entry.fixed
         outputs = tuple(map(self._new, parts))
         self.ops.append(Operation(entry, args, outputs, many, _where()))
@@ -321,6 +325,8 @@ class Record:
 _COPIES = frozenset({"assign", "copy", "Tensor.clone"})
 """Operators that give memory of its own."""
 
+_COMPLEX = frozenset({"complex64", "complex128"})
+
 _OF_SHAPES = frozenset({"full_like", "zeros_like", "ones_like", "shape"})
 """Operators whose result depends on shapes alone, which are part of a program."""
 
@@ -332,14 +338,6 @@ _GRAD_ARGUMENTS = (
 
 def _listed(tensors: Any) -> list[Any]:
     return [*tensors] if isinstance(tensors, list | tuple) else [tensors]
-
-
-def _is_float(part: Any) -> bool:
-    return (
-        isinstance(part, Tensor)
-        and part._is_initialized()
-        and (part.is_floating_point() or part.is_complex())
-    )
 
 
 def _tensors_in(args: Any) -> list[Tensor]:
@@ -360,7 +358,7 @@ def _where(full: bool = False) -> str:
     while frame is not None:
         file = frame.f_code.co_filename
         if not file.startswith((_PADDLE, _OWN, "<frozen")) and "contextlib" not in file:
-            name = file if full else Path(file).name
+            name = file if full else os.path.basename(file)
             return f"{name}:{frame.f_lineno}"
         frame = frame.f_back
     return ""

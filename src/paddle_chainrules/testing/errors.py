@@ -10,7 +10,7 @@ import numpy.typing as npt
 import paddle
 from paddle import Tensor
 
-from ..transforms.recording import is_differentiable
+from ..paddle_side.dtypes import is_differentiable
 from ..transforms.tree import flatten_tree
 from .report import Row
 from .sides import Side

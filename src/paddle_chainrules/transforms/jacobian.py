@@ -9,10 +9,10 @@ import numpy as np
 import paddle
 from paddle import Tensor
 
+from ..paddle_side.dtypes import is_differentiable
 from .argnums import Argnums, Selection, positions_of, select
 from .jvp import linearize
 from .kept_graph import KeptGraph
-from .recording import is_differentiable
 from .tree import flatten_tree
 from .vjp import vjp
 

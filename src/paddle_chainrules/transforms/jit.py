@@ -178,5 +178,7 @@ class Jitted:
 
             programs = self._made[key] = ProgramCache(flat)
             while len(self._made) > BOUND:
-                self._made.pop(next(iter(self._made)))
+                self._made.pop(next(iter(self._made)), None)
+        elif len(self._made) > BOUND // 2:  # to the end, as used last
+            self._made[key] = self._made.pop(key, programs)
         return programs, leaves

@@ -12,6 +12,7 @@ from typing import Any, Generic, Literal, overload
 import paddle
 from paddle import Tensor
 
+from ..paddle_side.dtypes import is_differentiable
 from ..paddle_side.engine import gradients
 from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.watch import as_leaf
@@ -20,7 +21,6 @@ from .recording import (
     Recording,
     check_cotangent,
     detached,
-    is_differentiable,
     records_graph,
 )
 from .tree import Tree, flatten_tree

@@ -12,7 +12,7 @@ import paddle
 from paddle import Tensor
 from paddle.base import core as _core
 
-from ..paddle_side.dtypes import casts_automatically
+from ..paddle_side.dtypes import casts_automatically, is_differentiable
 from ..paddle_side.engine import is_running
 from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.random_state import in_turn
@@ -26,7 +26,6 @@ from .effects import Effects, check_unchanged, tensors_among, versions
 from .recording import (
     Recording,
     check_seed,
-    is_differentiable,
     record,
     records_graph,
 )

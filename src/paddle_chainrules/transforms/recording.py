@@ -13,7 +13,7 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from ..paddle_side.dtypes import same_dtype
+from ..paddle_side.dtypes import is_differentiable, same_dtype
 from ..paddle_side.engine import gradients
 from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.kernel_errors import refused_later
@@ -38,17 +38,6 @@ from .effects import (
     versions,
 )
 from .kept_graph import KeptGraph
-
-# The common ones first, which are found by identity.
-_DIFFERENTIABLE = (
-    *(paddle.float32, paddle.float64, paddle.float16, paddle.bfloat16),
-    *(paddle.complex64, paddle.complex128),
-)
-
-
-def is_differentiable(leaf: Any) -> bool:
-    """Whether a gradient with respect to the leaf exists: floating or complex."""
-    return isinstance(leaf, Tensor) and leaf.dtype in _DIFFERENTIABLE
 
 
 def records_graph(leaves: Iterable[Any], reaches: bool = False) -> bool:

@@ -8,10 +8,10 @@ from typing import Any, Literal, overload
 import paddle
 from paddle import Tensor
 
+from ..paddle_side.dtypes import is_differentiable
 from .argnums import Argnums, positions_of, select
 from .closures import may_reach
 from .effects import Effects
-from .recording import is_differentiable
 from .typed import Aux, Function, Grad, GradAndAux, ValueAndGrad, WithAux, Y
 from .vjp import recorded_vjp
 
