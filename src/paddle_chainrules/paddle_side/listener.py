@@ -34,6 +34,9 @@ class Listener(Protocol):
     def reaches_beyond(self, outputs: Sequence[Any], own: Sequence[Any]) -> bool:
         """Whether they depend on what requires gradients and is none of their own."""
 
+    def stands_in(self, leaves: Sequence[Tensor], recording: Any) -> None:
+        """Leaves by which a recording differentiates, as long as it is there."""
+
     def grad(self, name: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """``paddle.grad``."""
 

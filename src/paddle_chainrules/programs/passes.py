@@ -10,10 +10,11 @@ from typing import Any
 
 from paddle import Tensor
 
-from .operations import Operation, Value, with_values
+from .operations import Operation, Value
 from .operators.table import TABLE
 from .program import Program
 from .reuse import memory_of
+from .twins import Twins
 
 
 def program_of(
@@ -61,41 +62,24 @@ def _named(op: Operation) -> Operation:
     return replace(op, operator=TABLE[name], args=(*op.args, *more))
 
 
-def _key(arg: Any) -> Any:
-    if isinstance(arg, list | tuple):
-        return (type(arg).__name__, *map(_key, arg))
-    if isinstance(arg, slice):
-        return ("slice", arg.start, arg.stop, arg.step)
-    return arg if isinstance(arg, Value) else (type(arg).__name__, str(arg))
-
-
 def _without_twins(
     ops: Iterable[Operation],
 ) -> tuple[list[Operation], dict[Value, Value]]:
     """Each operation once; values that are others under another name."""
     ops = [*ops]
     written = {op.args[i] for op in ops for i in op.operator.writes_of(op.args)}
-    alias: dict[Value, Value] = {}
-    known: dict[Any, Operation] = {}
+    twins = Twins()
     found = []
-    for op in ops:
-        args = tuple(with_values(a, lambda v: alias.get(v, v)) for a in op.args)
-        entry = op.operator
-        if entry.alias:
+    for op in map(twins.named, ops):
+        if op.operator.alias:
             (out,) = op.outputs
             if out not in written:
-                alias[out] = args[0]
+                twins.alias[out] = op.args[0]
                 continue
-            entry, args = TABLE["copy"], args[:1]
-        op = replace(op, operator=entry, args=args)
-        if not entry.random and not entry.writes_of(args) and entry.name != "copy":
-            key = (entry.name, *map(_key, args))
-            twin = known.setdefault(key, op)
-            if twin is not op:
-                alias.update(zip(op.outputs, twin.outputs, strict=True))
-                continue
-        found.append(op)
-    return found, alias
+            op = replace(op, operator=TABLE["copy"], args=op.args[:1])
+        if op.operator.name == "copy" or not twins.is_known(op):
+            found.append(op)
+    return found, twins.alias
 
 
 def needed(ops: Sequence[Operation], ends: Iterable[Value]) -> list[Operation]:

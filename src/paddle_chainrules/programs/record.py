@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 import sys
+import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -66,7 +67,9 @@ class Record:
         self._before: list[bool] = []
         self.taped: list[bool] = []
         self._fresh: dict[int, Tensor] = {}
-        self._versions: list[tuple[Value, int]] = []
+        self._leaves: dict[Value, weakref.ref[Any]] = {}
+        self._made: dict[Any, Value] = {}
+        self._versions: list[tuple[Tensor, int]] = []
         self.inputs = tuple(map(self._new, inputs))
 
     # Tensors and values.
@@ -101,9 +104,8 @@ class Record:
                     "that programs know (by a PyLayer, or before the call): write it "
                     "in tensor operations, in the function"
                 )
-            value = self._new(tensor)
-            self.constants[value] = tensor
-            self._versions.append((value, tensor._inplace_version()))
+            value = self._constant_of(tensor)
+            self._versions.append((tensor, tensor._inplace_version()))
         elif tensor.stop_gradient == self._native[value.number]:  # it was changed
             requires = not tensor.stop_gradient
             if requires and not tensor.is_leaf:
@@ -112,6 +114,22 @@ class Record:
                     "such as a PyLayer: write it in tensor operations"
                 )
             value = self._flagged(value, tensor)
+        return value
+
+    def _constant_of(self, tensor: Tensor) -> Value:
+        """A constant; small ones made here of the same numbers are the same."""
+        key = None
+        if id(tensor) in self._fresh and tensor.stop_gradient:
+            shape = tuple(tensor.shape)
+            if math.prod(shape) <= _SMALL and tensor._is_initialized():
+                key = dtype_name(tensor.dtype), shape, tensor.numpy().tobytes()
+        if key in self._made:
+            value = self._values[id(tensor)] = self._made[key]
+            return value
+        value = self._new(tensor)
+        self.constants[value] = tensor
+        if key is not None:
+            self._made[key] = value
         return value
 
     def _flagged(self, value: Value, tensor: Tensor) -> Value:
@@ -128,6 +146,17 @@ class Record:
     def requires(self, value: Value) -> bool:
         """Whether gradients flow through it."""
         return self._requires[value.number]
+
+    def stands_in(self, leaves: Sequence[Tensor], recording: Any) -> None:
+        """Leaves by which a recording differentiates, as long as it is there."""
+        with not_listening():
+            held = weakref.ref(recording)
+            self._leaves.update((self.value_of(leaf), held) for leaf in leaves)
+
+    def is_done(self, value: Value) -> bool:
+        """Whether nobody differentiates by it: by a constant, or such a leaf by now."""
+        held = self._leaves.get(value)
+        return held() is None if held is not None else not self.requires(value)
 
     def outside(self) -> tuple[set[Value], list[Tensor]]:
         """What depends on tensors that required gradients before, and which did."""
@@ -151,8 +180,8 @@ class Record:
 
     def check_constants(self) -> None:
         """Refuse constants that were written into after they had been used."""
-        for value, version in self._versions:
-            if self._tensors[value.number]._inplace_version() != version:
+        for tensor, version in self._versions:
+            if tensor._inplace_version() != version:
                 self.fail(
                     "a tensor that is no argument was written into in place; give it "
                     "as an argument and return its new value"
@@ -321,6 +350,9 @@ class Record:
             self.fail("paddle.grad by a tensor that is not used; see allow_unused")
         return found
 
+
+_SMALL = 1 << 14
+"""Elements of constants that are compared, such as ones that gradients begin with."""
 
 _COPIES = frozenset({"assign", "copy", "Tensor.clone"})
 """Operators that give memory of its own."""

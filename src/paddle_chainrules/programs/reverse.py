@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -12,6 +13,7 @@ from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.listener import not_listening
 from .operations import Operation, Value, values_in, with_values
 from .operators.calls import Call, NoRule
+from .twins import Twins
 
 
 class Record(Protocol):
@@ -26,6 +28,8 @@ class Record(Protocol):
 
     def requires(self, value: Value) -> bool: ...
 
+    def is_done(self, value: Value) -> bool: ...
+
     def fail(self, reason: str) -> Any: ...
 
 
@@ -38,25 +42,12 @@ def reverse(
     cotangents: Sequence[Tensor | None],
 ) -> list[Tensor | None]:
     """Gradients through the operations from start to stop."""
-    reached = {*starts}
-    active: list[tuple[Operation, list[int]]] = []
-    for i in range(start, stop):
-        op = record.ops[i]
-        if record.taped[i] and not reached.isdisjoint(op.inputs):
-            wanted = [
-                k
-                for k, arg in enumerate(op.args)
-                if k not in op.operator.shapes
-                if not reached.isdisjoint(values_in([arg]))
-            ]
-            if wanted:
-                active.append((op, wanted))
-                reached.update(v for v in op.outputs if record.requires(v))
+    active, reached, alias = _active(record, start, stop, starts)
     found: dict[Value, Any] = {}
     for value, cotangent in zip(ends, cotangents, strict=True):
-        _add(record, found, value, cotangent)
+        _add(record, found, alias.get(value, value), cotangent)
     kept = {*starts}
-    for op, wanted in reversed(active):
+    for op, named, wanted in reversed(active):
         given = [found.get(v) for v in op.outputs]
         if all(g is None for g in given):
             continue
@@ -75,7 +66,7 @@ def reverse(
         except NoRule as error:
             record.fail(f"{op.operator.name} has no rule for {error}")
         for k in wanted:
-            targets = op.args[k]
+            targets = named.args[k]
             parts = grads[k]
             if isinstance(targets, Value):
                 targets, parts = [targets], [parts]
@@ -83,6 +74,47 @@ def reverse(
                 if isinstance(value, Value) and value in reached:
                     _add(record, found, value, grad)
     return [found.get(v) for v in starts]
+
+
+Active = tuple[Operation, Operation, list[int]]
+"""An operation, the same on values that are no aliases, and by which arguments."""
+
+
+def _active(
+    record: Record, start: int, stop: int, starts: Sequence[Value]
+) -> tuple[list[Active], set[Value], dict[Value, Value]]:
+    """What gradients go through, each operation once, so that they are summed early.
+
+    A leaf by which one has differentiated, and will no more, is what it was made of.
+
+    Returns:
+        Operations; all values with gradients; and which values are the same as others.
+    """
+    reached, twins = {*starts}, Twins()
+    active = []
+    for i in range(start, stop):
+        op = record.ops[i]
+        named = twins.named(op)
+        if op.operator.alias and record.is_done(op.outputs[0]):
+            source = named.args[0]
+            if record.taped[i] or not record.requires(source):
+                twins.alias[op.outputs[0]] = source
+                continue
+        if not record.taped[i] or reached.isdisjoint(named.inputs):
+            continue
+        flags = tuple(map(record.requires, op.outputs))
+        if reached.isdisjoint(op.outputs) and twins.is_known(named, flags):
+            continue
+        wanted = [
+            k
+            for k, arg in enumerate(named.args)
+            if k not in op.operator.shapes
+            if not reached.isdisjoint(values_in([arg]))
+        ]
+        if wanted:
+            active.append((op, named, wanted))
+            reached.update(itertools.compress(op.outputs, flags))
+    return active, reached, twins.alias
 
 
 def _check_rule(record: Record, op: Operation, wanted: list[int]) -> None:
@@ -114,7 +146,12 @@ def _by_formula(
             for r, g in zip(results, given, strict=False)
             if g is not None and r is not None
         ]
-        starts = [*dict.fromkeys(values_in([op.args[k] for k in wanted]))]
+        # Under the names that the formula has met them by.
+        names = {
+            v: record.value_of(record.tensor(v))
+            for v in values_in([op.args[k] for k in wanted])
+        }
+    starts = [*dict.fromkeys(names.values())]
     found = reverse(
         record,
         start,
@@ -123,7 +160,8 @@ def _by_formula(
         starts,
         [g for _, g in pairs],
     )
-    by_value = dict(zip(starts, found, strict=True))
+    by_name = dict(zip(starts, found, strict=True))
+    by_value = {v: by_name[name] for v, name in names.items()}
     grads: list[Any] = [None] * len(args)
     for k in wanted:
         grads[k] = with_values(op.args[k], by_value.get)

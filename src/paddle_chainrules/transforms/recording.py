@@ -129,6 +129,7 @@ def record(
     recording = Recording(leaves, targets, differentiable, outputs, watch, connected)
     who = listener()
     if who is not None:
+        who.stands_in([*recording.inputs, *tensors], recording)
         recording.connected = connected or (
             enabled and who.reaches_beyond(outputs, targets)
         )

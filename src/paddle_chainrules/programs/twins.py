@@ -1,0 +1,51 @@
+"""Operations that compute what others have computed before."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from .operations import Operation, Value, with_values
+
+
+class Twins:
+    """The operations that were met, in their order.
+
+    Attributes:
+        alias: of values, those that are the same.
+    """
+
+    def __init__(self) -> None:
+        self.alias: dict[Value, Value] = {}
+        self._known: dict[Any, Operation] = {}
+
+    def named(self, op: Operation) -> Operation:
+        """The operation on values that are no others' aliases."""
+        alias = self.alias
+        if alias.keys().isdisjoint(op.inputs):
+            return op
+        args = tuple(with_values(a, lambda v: alias.get(v, v)) for a in op.args)
+        return replace(op, args=args)
+
+    def is_known(self, op: Operation, *more: Any) -> bool:
+        """Whether one that was met gives the same, whose results are its aliases then.
+
+        Args:
+            more: what two of them must have in common besides.
+        """
+        entry = op.operator
+        if entry.random or entry.writes_of(op.args):
+            return False
+        twin = self._known.setdefault((entry.name, *more, *map(_key, op.args)), op)
+        if twin is op:
+            return False
+        self.alias.update(zip(op.outputs, twin.outputs, strict=True))
+        return True
+
+
+def _key(arg: Any) -> Any:
+    if isinstance(arg, (list, tuple)):
+        return (type(arg).__name__, *map(_key, arg))
+    if isinstance(arg, slice):
+        return ("slice", arg.start, arg.stop, arg.step)
+    return arg if isinstance(arg, Value) else (type(arg).__name__, str(arg))
