@@ -107,10 +107,7 @@ class Jacobian(KeptGraph):
 
     def _row(self, i: int) -> Tensor:
         if i not in self._known:
-            seed = np.zeros([int(np.prod(self._samples)), self._rows.size])
-            seed[:, i] = 1
-            cotangent = paddle.to_tensor(seed, dtype=self._y.dtype)
-            (grad,) = self._pullback(cotangent.reshape(self._y.shape))
+            (grad,) = self._pullback(_unit(self._y, i, self._rows.size))
             self._known[i] = paddle.zeros_like(self._x) if grad is None else grad
         return self._known[i]
 
@@ -120,10 +117,7 @@ class Jacobian(KeptGraph):
         width = int(np.prod(self._inputs))
         columns = []
         for i in range(width):
-            seed = np.zeros([int(np.prod(self._samples)), width])
-            seed[:, i] = 1
-            tangent = paddle.to_tensor(seed, dtype=self._x.dtype)
-            columns.append(pushforward(tangent.reshape(self._x.shape)))
+            columns.append(pushforward(_unit(self._x, i, width)))
         return paddle.stack(columns, axis=-1).reshape(self.shape)
 
 
@@ -219,9 +213,17 @@ def _units(x: Any) -> Iterator[Tensor]:
     if not is_differentiable(x):
         return
     for i in range(x.size):
-        unit = np.zeros(x.size)
-        unit[i] = 1
-        yield paddle.to_tensor(unit, x.dtype, x.place).reshape(x.shape)
+        yield _unit(x, i, x.size)
+
+
+def _unit(like: Tensor, i: int, width: int) -> Tensor:
+    """Like a tensor of rows of that width, with a one at element i of each.
+
+    By operators, since every call of paddle.to_tensor leaves a list behind.
+    """
+    row = (paddle.arange(width) == i).astype(like.dtype)
+    rows = row.expand([like.size // max(width, 1), width]).reshape(like.shape)
+    return rows if rows.place._equals(like.place) else rows.to(like.place)
 
 
 def _block(output: Any, x: Any, parts: list[Any], axis: int) -> Tensor | None:
