@@ -92,6 +92,7 @@ SAMPLES: dict[str, list[tuple[Any, ...]]] = {
     "clip": [(t(3, 4), -0.5, 0.7)],
     **{f"{n}_grad": [(t(3, 4), t(3, 4), t(3, 4))] for n in ("maximum", "minimum")},
     "selu": [(t(3, 4), 1.0507, 1.6733)],
+    "selu_grad": [(t(3, 4), t(3, 4), 1.0507, 1.6733)],
     **{f"{n}_grad": [(t(3, 4), t(3, 4))] for n in ("tanh", "sigmoid", "sin", "cos")},
     **{f"{n}_grad": [(positive(3, 4), t(3, 4))] for n in ("sqrt", "rsqrt", "relu")},
     "square_grad": [(t(3, 4), t(3, 4))],
@@ -167,7 +168,7 @@ SAMPLES: dict[str, list[tuple[Any, ...]]] = {
     "unstack": [(t(3, 4), 0, 3), (t(3, 4), -1, 4)],
     "meshgrid": [([t(3), t(4)],)],
     "pad": [(t(3, 4), [1, 2, 0, 1], 0.5)],
-    "roll": [(t(3, 4), [1], [1])],
+    "roll": [(t(3, 4), [1], [1]), (t(3, 4), 2, [])],
     "slice": [
         (t(4, 5), [0, 1], [1, 0], [3, 4], [1, 1], []),
         (t(4, 5), [0], [2], [3], [1], [0]),

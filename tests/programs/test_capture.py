@@ -10,9 +10,17 @@ import pytest
 from paddle import nn
 
 from conftest import randn
-from paddle_chainrules import CaptureError, explain, jit, make_program, stateless
+from paddle_chainrules import (
+    CaptureError,
+    explain,
+    grad,
+    jit,
+    make_program,
+    stateless,
+    value_and_grad,
+)
 from paddle_chainrules.paddle_side import interception, places
-from paddle_chainrules.programs.capture import capture
+from paddle_chainrules.programs.capture import capture, other_numbers
 
 X = randn([3, 4])
 
@@ -283,3 +291,75 @@ def test_writes_are_counted_after_a_capture_was_the_first_of_a_process():
         check=False,
     )
     assert done.stdout == "refused: True\n", done.stderr
+
+
+def of_a_shape_in_a_tensor(x, n):
+    return x.reshape(n).mean(0).sum()
+
+
+def expanded_as_a_tensor_says(x, n):
+    return x.expand(n).sum(0).mean()
+
+
+def filled_with_a_number_of_a_tensor(x, n):
+    return (x * paddle.full_like(x, n[0])).sum()
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        of_a_shape_in_a_tensor,
+        expanded_as_a_tensor_says,
+        filled_with_a_number_of_a_tensor,
+    ],
+)
+def test_what_a_tensor_says_of_shapes_and_constants_is_read_at_every_call(fn):
+    x = randn([12], "float64")
+    step = jit(value_and_grad(fn))
+    for n in ([3, 12], [12, 12], [2, 12]):
+        n = n if fn is expanded_as_a_tensor_says else [n[0], 12 // n[0]]
+        given = paddle.to_tensor(n)
+        for found, like in zip(
+            step(x, given), value_and_grad(fn)(x, given), strict=True
+        ):
+            np.testing.assert_allclose(found.numpy(), like.numpy(), rtol=1e-12)
+    assert "program of" not in explain(fn, x, paddle.to_tensor([3, 4]))
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda m, x: x.data + 1,
+        lambda m, x: x * x.data[0],
+        lambda m, x: paddle.where(m.data, x, x * 2),
+    ],
+)
+def test_the_data_of_a_tensor_is_the_tensor(fn):
+    step = jit(fn, strict=True)
+    for seed in range(3):
+        x = randn([4], seed=seed)
+        np.testing.assert_array_equal(step(x > 0, x).numpy(), fn(x > 0, x).numpy())
+
+
+def test_other_numbers_are_other_also_for_scalars_integers_and_masks():
+    for x in (
+        *(paddle.to_tensor(3.0), paddle.zeros([1]), randn([3, 4]), paddle.arange(5)),
+        paddle.to_tensor([[True, False], [False, False]]),
+    ):
+        moved = other_numbers(x)
+        assert moved.shape == x.shape
+        assert moved.dtype == x.dtype
+        same = (moved == x).astype("int64")
+        assert int(same.sum()) == (2 if x.dtype == paddle.bool else 0)
+
+
+def test_selu_and_roll_are_programs():
+    x = randn([3, 4], "float64")
+    for fn in (
+        paddle.nn.functional.selu,
+        lambda x: paddle.roll(x * x, 1),
+        lambda x: paddle.roll(x * x, 1, 0),
+    ):
+        found = jit(grad(lambda x, fn=fn: (fn(x) * x).sum()), strict=True)(x)
+        like = grad(lambda x, fn=fn: (fn(x) * x).sum())(x)
+        np.testing.assert_allclose(found.numpy(), like.numpy(), rtol=1e-12, atol=1e-12)

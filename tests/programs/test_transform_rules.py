@@ -7,7 +7,9 @@ import paddle
 import pytest
 from numpy.polynomial import Chebyshev, Polynomial
 
+from conftest import randn
 from julia_at_hand import environ, needs_julia
+from paddle_chainrules import make_program
 from paddle_chainrules.paddle_side.interception import listening
 from paddle_chainrules.paddle_side.listener import listener, not_listening
 from paddle_chainrules.programs.batching import batched
@@ -229,6 +231,23 @@ def test_what_has_no_rule_says_so():
         julia_source(program)
     with pytest.raises(CaptureError, match="cumsum has no rule for Taylor series"):
         series_by_record(lambda v: [paddle.cumsum(v[0], 0)], [[x, x]])
+
+
+def test_numbers_are_written_as_julia_has_them():
+    x = randn([3])
+    texts = []
+    for number in (float("inf"), -float("inf"), float("nan"), True, 2, 0.5):
+        program = make_program(lambda x, n=number: x + n)(x)
+        texts.append(julia_source(program).splitlines()[1].partition(".+ ")[2])
+    assert texts[:3] == ["Float32(Inf)", "-Float32(Inf)", "Float32(NaN)"]
+    assert [t.removesuffix(".0)").removesuffix(")") for t in texts[3:]] == [
+        *("Float32(1", "Float32(2", "Float32(0.5")
+    ]
+    small = make_program(lambda x: x + 1)(paddle.ones([2], "int8"))
+    with pytest.raises(NoRule, match="numbers of type int8"):
+        julia_source(small)
+    scalar = make_program(lambda x: paddle.tanh(x) + 1.0)(paddle.to_tensor(0.5))
+    assert julia_source(scalar).count("fill(") == 2
 
 
 @needs_julia

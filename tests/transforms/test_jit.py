@@ -526,3 +526,89 @@ def test_tensors_without_elements_run_as_they_are():
     for _ in range(2):
         y, back = net.pullback(params, x)
         assert back(y)[1][0].shape == [0, 3]
+
+
+VIEWS = {
+    "unsqueeze": lambda h: h.unsqueeze(0),
+    "transposed": lambda h: h.T,
+    "part": lambda h: h[1:],
+    "reshaped": lambda h: h.reshape([-1]),
+    "unbound": lambda h: paddle.unbind(h)[2],
+}
+
+
+class Viewed(nn.Layer):
+    def __init__(self, view):
+        super().__init__()
+        self.linear, self.view = nn.Linear(3, 4), view
+
+    def forward(self, x):
+        return self.view(paddle.tanh(self.linear(x)))
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_results_that_are_views_of_what_the_pullback_needs_are_watched(view):
+    net, params, _ = stateless(Viewed(VIEWS[view]), jit=True)
+    x = randn([5, 3])
+    net.pullback(params, x)
+    for _ in range(2):  # by a program, and by one like an earlier one
+        y, pullback = net.pullback(params, x)
+        cotangent = paddle.ones_like(y)
+        pullback(cotangent)
+        y.zero_()
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            pullback(cotangent)
+
+
+class Shifted(nn.Layer):
+    def __init__(self, noise):
+        super().__init__()
+        self.noise, self.w = noise, self.create_parameter([4])
+
+    def forward(self, x):
+        return paddle.sin(x + self.w + self.noise * paddle.randn([4])) * 1.5
+
+
+class Plain(Shifted):
+    def forward(self, x):
+        return paddle.sin(x + self.w) * 1.5
+
+
+def again(cotangent):
+    found = cotangent.clone()
+    found.stop_gradient = False
+    return found
+
+
+def test_a_second_derivative_draws_no_other_numbers():
+    net, params, _ = stateless(Shifted(1.0), jit=True)
+    x, cotangent = randn([5, 4]), randn([5, 4], seed=1)
+    net.pullback(params, x)
+    _, pullback = net.pullback(params, x)
+    with pytest.raises(NotImplementedError, match="draws random numbers"):
+        pullback(again(cotangent))
+
+
+@pytest.mark.parametrize("what", ["x", "w"])
+def test_a_second_derivative_is_at_the_numbers_of_the_call(what):
+    net, params, _ = stateless(Plain(0.0), jit=True)
+    x, cotangent = randn([5, 4]), randn([5, 4], seed=1)
+    net.pullback(params, x)
+    _, pullback = net.pullback(params, x)
+    first = pullback(cotangent)[0]["w"]
+    assert_same(pullback(again(cotangent))[0]["w"], first)
+    _, pullback = net.pullback(params, x)
+    (x if what == "x" else params["w"]).zero_()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        pullback(again(cotangent))
+
+
+def test_a_tensor_and_all_of_it_are_two_results():
+    def fn(x):
+        y = x * 3
+        return y, y[:], y[...]
+
+    x = randn([4])
+    for call in (fn, jit(fn)):
+        (grad_x,) = vjp(call, x)[1]((x, 2 * x, x))
+        assert_same(grad_x, 12 * x, rtol=1e-6)

@@ -8,7 +8,6 @@ those of other threads pass on. Nothing stays after the last one has gone.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -37,6 +36,9 @@ METHODS = (
     *("detach", "contiguous", "_tensor_use_gpudnn", "copy_", "detach_", "_to_dist_"),
 )
 """Attributes of tensors that compute, in C."""
+
+PROPERTIES = ("data",)
+"""Attributes of tensors that give another tensor without an operator."""
 
 EXITS = (
     *("numpy", "__array__", "__dlpack__", "__c_dlpack_exchange_api__", "data_ptr"),
@@ -119,7 +121,7 @@ class StandIn(NamedTuple):
 
     owner: Any
     name: str
-    call: Callable[..., Any]
+    call: Any
     passing: list[Any]
     """What it passes other threads' calls on to, alone in the list."""
 
@@ -137,6 +139,25 @@ def _stand_in(owner: Any, name: str, handler: str) -> StandIn:
     return StandIn(owner, name, call, passing)
 
 
+def _property_in(owner: Any, name: str) -> StandIn:
+    """The same for an attribute that is read, and may be set."""
+    passing = [standing(owner, name)]
+    label = f"Tensor.{name}"
+
+    def read(tensor: Any) -> Any:
+        call, who = passing[0].__get__, getattr(local, "listener", None)
+        return call(tensor) if who is None else who.operator(label, call, (tensor,), {})
+
+    def write(tensor: Any, value: Any) -> None:
+        call, who = passing[0].__set__, getattr(local, "listener", None)
+        if who is None:
+            call(tensor, value)
+        else:
+            who.leaves(label, call, (tensor, value), {})
+
+    return StandIn(owner, name, property(read, write), passing)
+
+
 @cache
 def _stand_ins() -> dict[str, StandIn]:
     """By the names of operators, as ``paddle._C_ops`` has them, and ``Tensor.name``."""
@@ -150,6 +171,8 @@ def _stand_ins() -> dict[str, StandIn]:
         for name in names:
             if hasattr(tensor, name):
                 found[f"Tensor.{name}"] = _stand_in(tensor, name, handler)
+    for name in PROPERTIES:
+        found[f"Tensor.{name}"] = _property_in(tensor, name)
     found["grad"] = _stand_in(vars(paddle), "grad", "grad")
     return found
 

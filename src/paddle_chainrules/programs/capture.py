@@ -181,7 +181,7 @@ def _check(
         CaptureError: they differ.
     """
     tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
-    others = iter(moved := [*map(_moved, tensors)])
+    others = iter(moved := [*map(other_numbers, tensors)])
     other = [next(others) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
     draws = any(op.operator.random for op in program.ops)
     state = random_state() if draws else None
@@ -208,21 +208,20 @@ def _check(
             )
 
 
-def _moved(tensor: Tensor) -> Tensor:
-    """Other numbers of the same signs, near."""
-    found = _near(tensor)
-    found.stop_gradient = tensor.stop_gradient
-    return found
-
-
-def _near(tensor: Tensor) -> Tensor:
-    if not tensor.is_floating_point() or not tensor.size:
+def other_numbers(tensor: Tensor) -> Tensor:
+    """Numbers of the same signs, near; integers and masks in another order."""
+    if not tensor.size:
         return tensor.detach()
     with grad_mode(False):
-        steps = paddle.arange(tensor.size, dtype="float32") * 2.4
+        if not tensor.is_floating_point():
+            row = tensor.reshape([-1])
+            return paddle.concat([row[1:], row[:1]]).reshape(tensor.shape)
+        steps = paddle.arange(tensor.size, dtype="float32") * 2.4 + 1.0
         factor = paddle.sin(steps).reshape(tensor.shape).astype(tensor.dtype) * 0.1
         zero = (tensor == 0).astype(tensor.dtype)
-        return tensor + tensor * factor + zero * factor * 0.1
+        found = tensor + tensor * factor + zero * factor * 0.1
+    found.stop_gradient = tensor.stop_gradient
+    return found
 
 
 def _close(a: Tensor, b: Tensor) -> bool:

@@ -204,8 +204,10 @@ class Record:
         with not_listening():
             tensors = [*_tensors_in(args), *_tensors_in(kwargs.values())]
             self.draws = self.draws or name in _DRAWING
-            own = all(id(t) in self._fresh for t in tensors)
-            if (own or name in _OF_SHAPES) and name not in _DRAWING:
+            # Of a tensor's shape alone, or of none of the program's.
+            asked = tensors[1:] if name in _OF_SHAPES else tensors
+            own = all(id(t) in self._fresh for t in asked)
+            if own and name not in _DRAWING:
                 return self._constant(call(*args, **kwargs))
             entry = TABLE.get(name)
             if entry is None:
@@ -290,12 +292,17 @@ class Record:
                     "made, such as a layer's statistics; use stateless(layer) with "
                     "buffers=, or give it a clone"
                 )
-        if entry.name == "Tensor._getitem_dygraph" and any(
-            v.dtype == "bool" for v in values_in(args[1:])
-        ):
+        others = values_in(args[1:]) if entry.view else []
+        if entry.name == "Tensor._getitem_dygraph":
+            if any(v.dtype == "bool" for v in others):
+                self.fail(
+                    "an index by a mask has a shape that depends on values; use "
+                    "paddle.where"
+                )
+        elif others:
             self.fail(
-                "an index by a mask has a shape that depends on values; use "
-                "paddle.where"
+                f"{entry.name} is given a tensor that says a shape or an axis, which "
+                "is part of a program; give Python's ints"
             )
 
     def _with_values(self, arg: Any) -> Any:

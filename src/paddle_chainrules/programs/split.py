@@ -9,6 +9,7 @@ from typing import Any
 from .operations import Operation, Value
 from .passes import needed, program_of
 from .program import Program
+from .reuse import memory_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,8 +103,11 @@ def split(
     whole = Program(
         given, program.constants, forward.ops, (*forward.outputs, *saved), "forward"
     )
-    known = {*given, *program.constants, *forward.outputs}
-    reachable = tuple(i for i, v in enumerate(saved) if v in known)
+    memory = memory_of(forward.ops)
+    others = (*given, *program.constants, *forward.outputs)
+    known = {memory.get(v, v) for v in others}
+    pairs = enumerate(memory.get(v, v) for v in saved)
+    reachable = tuple(i for i, root in pairs if root in known)
     ways = tuple(rest), saved, cotangents, tuple(gradients)
     return There(whole, outputs, reachable, *ways)
 

@@ -248,6 +248,7 @@ class ProgramRecording(Recording):
         self._call = fn, leaves
         self._outputs = self._results = outputs
         self._versions = versions(map(saved.__getitem__, way.there.reachable))
+        self._before = versions(self._read())
 
     connected = False
     _tape: Recording | None = None
@@ -307,15 +308,31 @@ class ProgramRecording(Recording):
         each = iter(found)
         return [next(each) if flag else None for flag in has]
 
+    def _read(self) -> list[Tensor]:
+        """All that the function reads."""
+        constants = self.way.there.forward.constants.values()
+        return [*tensors_among(self._call[1]), *constants]
+
     def _on_tape(self, given: list[Any], wanted: Sequence[int]) -> Sequence[Any]:
-        """Where gradients are to be differentiated once more."""
+        """Where gradients are to be differentiated once more: called once more, too.
+
+        Raises:
+            NotImplementedError: the function draws random numbers.
+            RuntimeError: an operation in place has changed what it reads.
+        """
         if self._tape is None:
+            if self.way.there.forward.draws:
+                raise NotImplementedError(f"{NO_MORE}; use the net without jit there")
+            check_unchanged(self._read(), self._before, "a parameter or an argument")
             _, self._tape = record(*self._call, create_graph=True)
         cotangents: list[Any] = [None] * len(self.way.captured.outputs)
         for place, cotangent in zip(self.way.seeds, given, strict=True):
             cotangents[place] = cotangent
         grads = self._tape.gradients(cotangents, {*wanted})
         return [grads[i] for i in wanted]
+
+
+NO_MORE = "it draws random numbers, which a second derivative would draw anew"
 
 
 def run(program: Program, tensors: Sequence[Tensor]) -> list[Tensor]:

@@ -18,7 +18,7 @@ from ..programs.capture import Captured, capture
 from ..programs.record import CaptureError
 from ..programs.split import There
 from .effects import check_unchanged, versions
-from .program_cache import OfValue, ProgramCache, cut, run, seed_like
+from .program_cache import NO_MORE, OfValue, ProgramCache, cut, run, seed_like
 from .recording import record
 
 
@@ -81,9 +81,6 @@ def _look_ahead(node: Node, leaves: Sequence[Any], captured: Captured) -> None:
     found = of.found("value", every, of.value_of, key)
     if True in found.captured.requires:
         of.found("node", every, lambda every: node_of(of, every, found.captured), key)
-
-
-NO_MORE = "it draws random numbers, which a second derivative would draw anew"
 
 
 def _flags(leaves: Sequence[Any]) -> tuple[bool, ...]:

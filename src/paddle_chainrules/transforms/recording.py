@@ -155,14 +155,26 @@ def _target(leaf: Tensor, connected: bool, nested: bool) -> Tensor:
 
 
 def _apart(outputs: Sequence[Any], given: Sequence[Any]) -> list[Any]:
-    """The outputs, none of which is an input itself, or a tensor of somebody else's."""
+    """The outputs, none of which is an input itself, or a tensor of somebody else's.
+
+    Nor do two of them stand at one place of the graph, as a tensor and ``y[:]`` do.
+    """
     inputs = set(map(id, given))
-    return [
-        paddle.assign(leaf)
-        if is_differentiable(leaf) and (leaf.is_leaf or id(leaf) in inputs)
-        else leaf
-        for leaf in outputs
-    ]
+    found: list[Any] = []
+    for leaf in outputs:
+        if is_differentiable(leaf) and (
+            leaf.is_leaf or id(leaf) in inputs or _has_twin(leaf, found)
+        ):
+            leaf = paddle.assign(leaf)
+        found.append(leaf)
+    return found
+
+
+def _has_twin(leaf: Tensor, others: Iterable[Any]) -> bool:
+    return leaf._is_initialized() and any(
+        other is not leaf and leaf._is_shared_buffer_with(other)
+        for other in tensors_among(others)
+    )
 
 
 class Recording(KeptGraph):

@@ -34,7 +34,7 @@ for name in NAMES:
     define(name, defaults=DEFAULTS.get(name))
 for name in (
     *("tanh", "sigmoid", "relu", "sin", "cos", "sqrt", "rsqrt", "square", "silu"),
-    *("gelu", "softplus", "elu", "leaky_relu"),
+    *("gelu", "softplus", "elu", "leaky_relu", "selu"),
 ):
     define(f"{name}_grad")
 
@@ -67,7 +67,7 @@ def _by_input(name: str) -> None:
     TABLE[name].reverse = reverse
 
 
-for name in ("tanh", "sigmoid", "relu", "sqrt", "rsqrt"):
+for name in ("tanh", "sigmoid", "relu", "sqrt", "rsqrt", "selu"):
     _by_output(name)
 for name in ("sin", "cos", "square", "gelu", "softplus", "leaky_relu"):
     _by_input(name)
@@ -268,11 +268,10 @@ def _(x: Tensor) -> Tensor:
     return x * ops.relu6(x + 3.0) / 6.0
 
 
-@formula_of("selu")
-def _(x: Tensor, scale: float, alpha: float) -> Tensor:
-    scale, alpha = single(scale), single(alpha)
-    low = (ops.exp(ops.where(x > 0, paddle.zeros_like(x), x)) - 1.0) * (scale * alpha)
-    return ops.where(x > 0, x * scale, low)
+@formula_of("selu_grad")
+def _(out: Tensor, out_grad: Tensor, scale: float, alpha: float) -> Tensor:
+    low = out + single(single(scale) * single(alpha))
+    return out_grad * ops.where(out > 0, paddle.full_like(out, single(scale)), low)
 
 
 # In Taylor series.
@@ -301,7 +300,7 @@ def _each_alone(name: str) -> None:
 
 def _of_julia(name: str) -> None:
     def julia(call: JuliaCall) -> str:
-        return f"{name}.({call.args[0]})"
+        return call.elementwise(f"{name}.({call.args[0]})")
 
     TABLE[name].julia = julia
 

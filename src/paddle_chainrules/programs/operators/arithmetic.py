@@ -261,7 +261,7 @@ def _infix(sign: str, *names: str) -> None:
     def _(call: JuliaCall) -> str:
         x, y = call.args
         right = y if isinstance(y, str) else call.number(y)
-        return f"{x} .{sign} {right}"
+        return call.elementwise(f"{x} .{sign} {right}")
 
 
 _infix("+", "Tensor.__add__", "Tensor.__radd__", "add")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -106,7 +107,22 @@ class JuliaCall:
     out: tuple[int, ...]
     dtype: str
 
-    def number(self, value: float) -> str:
-        """A number as one of the result's type."""
-        kind = {"float32": "Float32", "float64": "Float64", "int64": "Int64"}
-        return f"{kind[self.dtype]}({value!r})"
+    def number(self, value: Any) -> str:
+        """A number as one of the result's type.
+
+        Raises:
+            NoRule: the type has none in Julia.
+        """
+        kinds = {"float32": "Float32", "float64": "Float64", "int64": "Int64"}
+        kind = {**kinds, "int32": "Int32"}.get(self.dtype)
+        if kind is None:
+            raise NoRule(f"numbers of type {self.dtype} in Julia")
+        if not math.isfinite(value):
+            value = float(value)
+            sign = "-" if value < 0 else ""
+            return f"{sign}{kind}({'NaN' if math.isnan(value) else 'Inf'})"
+        return f"{kind}({value + 0!r})"
+
+    def elementwise(self, text: str) -> str:
+        """A broadcast expression, which for no dimensions gives no array there."""
+        return text if self.out else f"fill({text})"

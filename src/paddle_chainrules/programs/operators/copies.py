@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import paddle
 from paddle import Tensor
 
 from ...paddle_side.interception import RAW
@@ -17,6 +18,7 @@ define("Tensor.clone", "x", alias=True)
 define("Tensor.contiguous", "x", alias=True)
 define("Tensor._tensor_use_gpudnn", "x use", alias=True)
 define("Tensor.detach", "x", alias=True, differentiable=())
+define("Tensor.data", "x", run=paddle.Tensor.detach, alias=True, differentiable=())
 define("share_data", "x", alias=True, differentiable=())
 define("cast", "x dtype", view=True)
 define("copy", "x", run=RAW.assign)

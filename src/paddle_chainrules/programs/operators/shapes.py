@@ -24,11 +24,11 @@ define("unbind", "x axis", view=True)
 define("unstack", "x axis num", view=True)
 define("expand", view=True)
 define("expand_as", "x y target_shape", differentiable=(0,), shapes=(1,))
-define("tile")
+define("tile", view=True)
 define("meshgrid", "x")
 define("pad", "x paddings value")
 define("flip", "x axis")
-define("roll", "x shifts axis")
+define("roll", "x shifts axis", defaults={"axis": []})
 
 
 @reverse_of("reshape", "unsqueeze", "squeeze")
@@ -125,6 +125,7 @@ def _(call: Call) -> list[Any]:
 @reverse_of("roll")
 def _(call: Call) -> list[Any]:
     _, shifts, axis = call.args
+    shifts = [shifts] if isinstance(shifts, int) else shifts
     return [ops.roll(call.cotangent, [-n for n in shifts], axis), None, None]
 
 
