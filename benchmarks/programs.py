@@ -49,10 +49,14 @@ def distance(found: Any, expected: Any) -> float:
         if a is None or b is None:
             assert a is b
             continue
-        x, y = np.asarray(a.detach()) if hasattr(a, "detach") else np.asarray(a), b
-        unit = np.spacing(np.abs(y.numpy()).max(initial=0))
-        far = max(far, float(np.abs(x - y.numpy()).max(initial=0) / unit))
+        x, y = _array(a), b.numpy()
+        unit = np.spacing(np.abs(y).max(initial=0))
+        far = max(far, float(np.abs(x - y).max(initial=0) / unit))
     return far
+
+
+def _array(tensor: Any) -> Any:
+    return np.asarray(tensor.detach() if hasattr(tensor, "detach") else tensor)
 
 
 def sides_of(name: str, batch: int) -> tuple[Calls, float]:
@@ -183,11 +187,15 @@ def peak(call: Callable[[], Any]) -> int:
 def compared(calls: Calls) -> dict[str, Any]:
     """Times, distances from native Paddle, and memory."""
     native = calls["native"]()
+    largest = max(float(g.abs().max()) for g in native if g is not None)
     far = {}
     for name, call in calls.items():
         for _ in range(2):  # the first calls make what the later ones run
             found = call()
         far[name] = distance(found, native)
+        for a, b in zip(found, native, strict=True):
+            if a is not None:
+                assert np.abs(_array(a) - b.numpy()).max() < 1e-4 * largest, name
     return {
         "times": measured(calls),
         "ulp": far,
@@ -249,9 +257,10 @@ def picture(rows: dict[str, Any]) -> None:
         panel.set_yticks(range(len(names)), names)
         panel.grid(alpha=0.3)
     panels[0].invert_yaxis()
-    panels[-1].legend(loc="lower right")
     figure.suptitle("Forward and all gradients, one thread; left is faster")
-    figure.tight_layout()
+    labels = panels[0].get_legend_handles_labels()
+    figure.legend(*labels, loc="lower center", ncols=len(marks))
+    figure.tight_layout(rect=(0, 0.04, 1, 1))
     OUTPUT.mkdir(exist_ok=True)
     figure.savefig(OUTPUT / "programs.png", dpi=110)
 

@@ -8,6 +8,7 @@ from conftest import randn
 from paddle_chainrules import make_program
 from paddle_chainrules.programs.capture import capture
 from paddle_chainrules.programs.operators.table import TABLE
+from paddle_chainrules.transforms.program_cache import ProgramCache
 from programs.samples import SAMPLES, t
 from programs.test_table import made
 
@@ -137,3 +138,21 @@ def test_a_sum_with_what_was_negated_is_a_difference():
     program = make_program(lambda x, y: paddle.scale(x, -1.0) + y)(x, y)
     assert [op.operator.name for op in program.ops] == ["subtract"]
     np.testing.assert_array_equal(program(x, y)[0].numpy(), (-x + y).numpy())
+
+
+def test_what_is_cheap_and_large_is_made_again_on_the_way_back():
+    def gate(leaves):
+        f = paddle.tanh(leaves[0])
+        return [f * leaves[1] + (1 - f) * leaves[2]], None
+
+    for n in (3, 600):
+        x, u, v = (randn([n, 128], "float64", seed=i) for i in range(3))
+        cache = ProgramCache(gate)
+        _, _, recording = cache.record([x, u, v])
+        kept = len(recording.way.there.forward.outputs) - 1
+        assert kept == (4 if n == 3 else 3)  # tanh, u, v, and 1 - tanh
+        cotangent = randn([n, 128], "float64", seed=4)
+        f, g = np.tanh(x.numpy()), cotangent.numpy()
+        expected = g * (u - v).numpy() * (1 - f * f), g * f, g * (1 - f)
+        for found, like in zip(recording.gradients([cotangent]), expected, strict=True):
+            np.testing.assert_allclose(found.numpy(), like, rtol=1e-10, atol=1e-12)

@@ -11,6 +11,17 @@ from .passes import needed, program_of
 from .program import Program
 from .reuse import memory_of
 
+SCALED = frozenset(
+    {
+        *("scale", "Tensor.__add__", "Tensor.__radd__", "Tensor.__sub__"),
+        *("Tensor.__rsub__", "Tensor.__mul__", "Tensor.__rmul__", "Tensor.__truediv__"),
+    }
+)
+"""Operators of a tensor and a number that cost less than to read their result."""
+
+LARGE = 1 << 18
+"""Bytes from which on what they give is not kept."""
+
 
 @dataclass(frozen=True, eq=False)
 class There:
@@ -80,7 +91,8 @@ def split(
 ) -> There:
     """Of a program from inputs and cotangents to outputs and gradients.
 
-    What is a view of something is not kept but made again.
+    What is a view of something is not kept but made again, and so is what is large and
+    comes from a number and one tensor that is kept anyway.
     """
     given, cotangents = program.inputs[:inputs], program.inputs[inputs:]
     ends = program.outputs[:outputs]
@@ -91,8 +103,17 @@ def split(
     kept = {v for op in rest for v in op.inputs} | {v for v in gradients if v}
     kept -= {v for op in rest for v in op.outputs}
     again: dict[Value, Operation] = {}
-    while views := [v for v in kept if v in made and made[v].operator.view]:
-        for v in views:
+
+    def is_cheap(value: Value) -> bool:
+        op = made.get(value)
+        if op is None or op.operator.view:
+            return op is not None
+        source, *more = op.inputs
+        is_scaled = op.operator.name in SCALED and not more
+        return is_scaled and value.bytes >= LARGE and source in kept
+
+    while cheap := [*filter(is_cheap, kept)]:
+        for v in cheap:
             again.update(dict.fromkeys(made[v].outputs, made[v]))
             kept.difference_update(made[v].outputs)
             kept.update(made[v].inputs)
