@@ -90,6 +90,37 @@ SAMPLES: dict[str, list[tuple[Any, ...]]] = {
     "mish": [(t(3, 4), 20.0)],
     "hardswish": [(t(3, 4),), (T((3, 4), -5.0, 5.0),)],
     "clip": [(t(3, 4), -0.5, 0.7)],
+    "clip_grad": [(t(3, 4), t(3, 4), -0.5, 0.7)],
+    **{
+        n: [(t(3, 4),)]
+        for n in ("asinh", "tanh_shrink", "trunc", "i0", "i0e", "i1", "i1e")
+    },
+    **{
+        n: [(t(3, 4, low=-0.6, high=0.6),)] for n in ("asin", "acos", "atanh", "erfinv")
+    },
+    "tan": [(t(3, 4, low=-0.6, high=0.6),)],
+    "acosh": [(t(3, 4, low=1.2, high=3.0),)],
+    **{
+        n: [(positive(3, 4),)]
+        for n in ("log2", "log10", "lgamma", "gammaln", "digamma")
+    },
+    "polygamma": [(positive(3, 4), 1), (positive(3, 4), 2)],
+    "softshrink": [(t(3, 4), 0.4)],
+    "hardshrink": [(t(3, 4), 0.4)],
+    "thresholded_relu": [(t(3, 4), 0.4, 0.2)],
+    "hardsigmoid": [(T((3, 4), -5.0, 5.0), 0.2, 0.4)],
+    "celu": [(t(3, 4), 0.7)],
+    "stanh": [(t(3, 4), 0.6, 1.7)],
+    "atan2": [(t(3, 4), positive(3, 4))],
+    **{n: [(t(3, 4), t(3, 4)), (t(3, 4), t(4))] for n in ("fmax", "fmin")},
+    **{
+        n: [(t(3, 4), positive(3, 4)), (t(3, 4), positive(4))]
+        for n in ("remainder", "Tensor.__mod__", "floor_divide")
+    },
+    "lerp": [(t(3, 4), t(3, 4), t(3, 4)), (t(3, 4), t(4), t())],
+    **{n: [(t(3, 4), 0), (t(2, 3, 4), -1)] for n in ("tril", "triu")},
+    "masked_fill": [(t(3, 4), BOOL, t())],
+    **{n: [(t(3, 4), [1], False), (t(3, 4), [], True)] for n in ("amax", "amin")},
     **{f"{n}_grad": [(t(3, 4), t(3, 4), t(3, 4))] for n in ("maximum", "minimum")},
     "selu": [(t(3, 4), 1.0507, 1.6733)],
     "selu_grad": [(t(3, 4), t(3, 4), 1.0507, 1.6733)],
@@ -208,7 +239,7 @@ SAMPLES: dict[str, list[tuple[Any, ...]]] = {
     "softmax_grad": [(t(3, 4), t(3, 4), -1)],
     "log_softmax": [(t(3, 4), -1)],
     "squared_l2_norm": [(t(3, 4),)],
-    "logsumexp": [(t(3, 4), [1], False, False), (t(3, 4), [0], True, False)],
+    "logsumexp": [(t(3, 4), [1], False), (t(3, 4), [0], True), (t(3, 4), [], False)],
     "p_norm": [(t(3, 4), 2.0, 1, 1e-12, False, False)],
     "cumsum": [(t(3, 4), 1, False, False, False), (t(3, 4), 0, False, True, True)],
     "layer_norm": [LAYER_NORM, (positive(5, 2, 3), t(6), t(6), 1e-5, 1)]

@@ -35,7 +35,10 @@ def batched(
         else:
             rule = op.operator.batch
             if rule is None:
-                raise NoRule(f"the operator {op.operator.name} over a batch")
+                raise NoRule(
+                    f"the operator {op.operator.name} over a batch; call the function "
+                    "for each sample"
+                )
             places = set()
             for i, arg in enumerate(op.args):
                 if not many.isdisjoint(values_in([arg])):

@@ -24,7 +24,10 @@ def julia_source(program: Program) -> str:
     lines = [f"function {program.name}({given})"]
     for op in program.ops:
         if not used.isdisjoint(op.outputs[1:]):
-            raise NoRule(f"a second result of the operator {op.operator.name} in Julia")
+            raise NoRule(
+                f"a second result of the operator {op.operator.name} in Julia; use "
+                "the first alone"
+            )
         lines.append(f"    t{op.outputs[0].number} = {expression(op)}")
     outputs = "".join(f"t{v.number}, " for v in program.outputs)
     return "\n".join([*lines, f"    return ({outputs})", "end", ""])
@@ -38,7 +41,10 @@ def expression(op: Operation) -> str:
     """
     rule = op.operator.julia
     if rule is None:
-        raise NoRule(f"the operator {op.operator.name} in Julia")
+        raise NoRule(
+            f"the operator {op.operator.name} in Julia; write it in others that have "
+            "one"
+        )
     shapes = [arg.shape if isinstance(arg, Value) else None for arg in op.args]
     out = op.outputs[0]
     return rule(JuliaCall([_text(a) for a in op.args], shapes, out.shape, out.dtype))

@@ -366,7 +366,9 @@ _COPIES = frozenset({"assign", "copy", "Tensor.clone"})
 
 _COMPLEX = frozenset({"complex64", "complex128"})
 
-_OF_SHAPES = frozenset({"full_like", "zeros_like", "ones_like", "shape"})
+_OF_SHAPES = frozenset(
+    {"full_like", "zeros_like", "ones_like", "shape", "shape64", "numel"}
+)
 """Operators whose result depends on shapes alone, which are part of a program."""
 
 _GRAD_ARGUMENTS = (

@@ -8,7 +8,7 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from .calls import BatchCall, Call, JetCall, JuliaCall
+from .calls import BatchCall, Call, JetCall, JuliaCall, NoRule
 from .entry import TABLE, define, formula_of, jet_of, overwrites, reverse_of
 from .series import by_slope, product_term
 from .shared import ops, single
@@ -261,6 +261,16 @@ def _(x: Tensor, threshold: float) -> Tensor:
 @formula_of("relu6")
 def _(x: Tensor) -> Tensor:
     return ops.where(x < 6.0, ops.relu(x), paddle.full_like(x, 6.0))
+
+
+@reverse_of("clip")
+def _(call: Call) -> list[Any]:
+    x, low, high = call.args
+    if isinstance(low, Tensor) or isinstance(high, Tensor):
+        raise NoRule(
+            "bounds that are tensors; give numbers, or use minimum and maximum"
+        )
+    return [ops.clip_grad(x, call.cotangent, low, high), None, None]
 
 
 @formula_of("hardswish")

@@ -116,7 +116,9 @@ class JuliaCall:
         kinds = {"float32": "Float32", "float64": "Float64", "int64": "Int64"}
         kind = {**kinds, "int32": "Int32"}.get(self.dtype)
         if kind is None:
-            raise NoRule(f"numbers of type {self.dtype} in Julia")
+            raise NoRule(
+                f"numbers of type {self.dtype} in Julia; use float32 or float64"
+            )
         if not math.isfinite(value):
             value = float(value)
             sign = "-" if value < 0 else ""

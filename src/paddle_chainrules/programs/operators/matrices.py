@@ -193,7 +193,7 @@ def _julia_product(call: JuliaCall, turn_x: bool, turn_y: bool) -> str:
     if ndims[1] == 2 and not turn_x:
         sizes = ", ".join(map(str, reversed(call.out)))
         return f"reshape({y} * reshape({x}, size({x}, 1), :), {sizes})"
-    raise NoRule("products of stacks of matrices in Julia")
+    raise NoRule("products of stacks of matrices in Julia; use two dimensions")
 
 
 @julia_of("matmul")

@@ -22,7 +22,9 @@ define("log_softmax", "x axis", defaults={"axis": -1})
 define("p_norm", "x porder axis epsilon keepdim asvector")
 define("p_norm_grad", "x out out_grad porder axis epsilon keepdim asvector")
 define("squared_l2_norm", "x")
-define("logsumexp", "x axis keepdim reduce_all")
+define("logsumexp", "x axis keepdim", defaults={"axis": [], "keepdim": False})
+define("amax", defaults={"axis": [], "keepdim": False})
+define("amin", defaults={"axis": [], "keepdim": False})
 define("cumsum", "x axis flatten exclusive reverse")
 
 
@@ -72,6 +74,15 @@ def _(call: Call) -> list[Any]:
     return [chosen * spread(call.cotangent, x, axes, keepdim), None, None]
 
 
+@reverse_of("amax", "amin")
+def _(call: Call) -> list[Any]:  # shared by those that are equal
+    x, axis, keepdim = call.args
+    axes = axes_of(x, axis)
+    chosen = ops.cast(spread(call.out, x, axes, keepdim) == x, x.dtype)
+    g = spread(call.cotangent, x, axes, keepdim)
+    return [g * chosen / ops.sum(chosen, axes, None, True), None, None]
+
+
 @reverse_of("softmax")
 def _(call: Call) -> list[Any]:
     return [ops.softmax_grad(call.out, call.cotangent, call.args[1]), None]
@@ -96,8 +107,8 @@ def _(call: Call) -> list[Any]:
 
 
 @formula_of("logsumexp")
-def _(x: Tensor, axis: Any, keepdim: bool, reduce_all: bool) -> Tensor:
-    axes = [*range(x.ndim)] if reduce_all else axes_of(x, axis)
+def _(x: Tensor, axis: Any, keepdim: bool) -> Tensor:
+    axes = axes_of(x, axis)
     top = ops.max(x, axes, True).detach()
     total = ops.log(ops.sum(ops.exp(x - top), axes, None, True)) + top
     if keepdim:

@@ -10,7 +10,7 @@ from paddle import Tensor
 from .calls import BatchCall, Call, JetCall, JuliaCall
 from .entry import batch_of, define, jet_of, julia_of, reverse_of
 from .series import linear
-from .shared import ops
+from .shared import ops, summed_to
 
 for name in ("reshape", "unsqueeze", "squeeze", "flatten"):
     define(name, view=True)
@@ -23,7 +23,16 @@ define("split_with_num", view=True)
 define("unbind", "x axis", view=True)
 define("unstack", "x axis num", view=True)
 define("expand", view=True)
-define("expand_as", "x y target_shape", differentiable=(0,), shapes=(1,))
+define(
+    "expand_as",
+    "x y target_shape",
+    differentiable=(0,),
+    shapes=(1,),
+    defaults={"target_shape": []},
+)
+define("tril", "x diagonal", defaults={"diagonal": 0})
+define("triu", "x diagonal", defaults={"diagonal": 0})
+define("masked_fill", "x mask value", differentiable=(0, 2))
 define("tile", view=True)
 define("meshgrid", "x")
 define("pad", "x paddings value")
@@ -115,6 +124,29 @@ def _(call: Call) -> list[Any]:
     g = ops.reshape(call.cotangent, both)
     g = ops.sum(g, [2 * i for i in range(len(shape))], None, False)
     return [ops.reshape(g, x.shape), None]
+
+
+@reverse_of("tril")
+def _(call: Call) -> list[Any]:
+    return [ops.tril(call.cotangent, call.args[1]), None]
+
+
+@reverse_of("triu")
+def _(call: Call) -> list[Any]:
+    return [ops.triu(call.cotangent, call.args[1]), None]
+
+
+@reverse_of("masked_fill")
+def _(call: Call) -> list[Any]:
+    x, mask, value = call.args
+    g = call.cotangent
+    zero = paddle.zeros_like(g)
+    mask = ops.expand(mask, g.shape)
+    return [
+        summed_to(ops.where(mask, zero, g), x) if 0 in call.wanted else None,
+        None,
+        summed_to(ops.where(mask, g, zero), value) if 2 in call.wanted else None,
+    ]
 
 
 @reverse_of("flip")

@@ -8,6 +8,7 @@ from . import (  # noqa: F401
     comparison,
     convolution,
     copies,
+    elementary,
     indexing,
     losses,
     matrices,

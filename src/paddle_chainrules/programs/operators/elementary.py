@@ -1,0 +1,161 @@
+"""More functions of each element: inverse and hyperbolic ones, kinks, special ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import paddle
+from paddle import Tensor
+
+from .calls import Call
+from .entry import define, formula_of, reverse_of
+from .shared import ops, single, summed_to
+
+ROOT_PI = math.sqrt(math.pi)
+
+SLOPES: dict[str, Callable[[Any, Any], Any]] = {
+    "tan": lambda x, out: out * out + 1.0,
+    "asin": lambda x, out: ops.rsqrt(1.0 - x * x),
+    "acos": lambda x, out: -ops.rsqrt(1.0 - x * x),
+    "asinh": lambda x, out: ops.rsqrt(x * x + 1.0),
+    "acosh": lambda x, out: ops.rsqrt(x * x - 1.0),
+    "atanh": lambda x, out: 1.0 / (1.0 - x * x),
+    "log2": lambda x, out: 1.0 / (x * math.log(2.0)),
+    "log10": lambda x, out: 1.0 / (x * math.log(10.0)),
+    "tanh_shrink": lambda x, out: ops.square(ops.tanh(x)),
+    "lgamma": lambda x, out: ops.digamma(x),
+    "gammaln": lambda x, out: ops.digamma(x),
+    "digamma": lambda x, out: ops.polygamma(x, 1),
+    "erfinv": lambda x, out: ops.exp(out * out) * (ROOT_PI / 2),
+    "i0": lambda x, out: ops.i1(x),
+    "i0e": lambda x, out: ops.i1e(x) - ops.sign(x) * out,
+}
+"""Derivatives, from the argument and the result."""
+
+
+def _with_slope(name: str, slope: Callable[[Any, Any], Any]) -> None:
+    define(name)
+
+    @reverse_of(name)
+    def _(call: Call) -> list[Any]:
+        return [call.cotangent * slope(call.args[0], call.out)]
+
+
+for name, slope in SLOPES.items():
+    _with_slope(name, slope)
+define("i1")
+define("i1e")
+define("polygamma", differentiable=(0,))
+define("trunc")
+define("softshrink", defaults={"threshold": 0.5})
+define("hardshrink", defaults={"threshold": 0.5})
+define("thresholded_relu", defaults={"threshold": 1.0, "value": 0.0})
+define("hardsigmoid", defaults={"slope": 1 / 6, "offset": 0.5})
+define("celu", defaults={"alpha": 1.0})
+define("stanh", defaults={"scale_a": 0.67, "scale_b": 1.7159})
+define("atan2")
+define("fmax")
+define("fmin")
+define("remainder")
+define("Tensor.__mod__", "x y")
+define("floor_divide", differentiable=())
+define("lerp")
+define("clip_grad")
+
+
+@reverse_of("polygamma")
+def _(call: Call) -> list[Any]:
+    x, n = call.args
+    return [call.cotangent * ops.polygamma(x, n + 1), None]
+
+
+@reverse_of("trunc")
+def _(call: Call) -> list[Any]:
+    return [paddle.zeros_like(call.cotangent)]
+
+
+@formula_of("softshrink")
+def _(x: Tensor, threshold: float) -> Tensor:
+    t = single(threshold)
+    return ops.where(x > t, x - t, ops.where(x < -t, x + t, paddle.zeros_like(x)))
+
+
+@formula_of("hardshrink")
+def _(x: Tensor, threshold: float) -> Tensor:
+    return ops.where(ops.abs(x) > single(threshold), x, paddle.zeros_like(x))
+
+
+@formula_of("thresholded_relu")
+def _(x: Tensor, threshold: float, value: float) -> Tensor:
+    return ops.where(x > single(threshold), x, paddle.full_like(x, single(value)))
+
+
+@formula_of("hardsigmoid")
+def _(x: Tensor, slope: float, offset: float) -> Tensor:
+    y = x * single(slope) + single(offset)
+    one, zero = paddle.ones_like(x), paddle.zeros_like(x)
+    return ops.where(y >= 1.0, one, ops.where(y <= 0.0, zero, y))
+
+
+@formula_of("celu")
+def _(x: Tensor, alpha: float) -> Tensor:
+    a = single(alpha)
+    low = ops.where(x > 0, paddle.zeros_like(x), x)
+    return ops.where(x > 0, x, (ops.exp(low / a) - 1.0) * a)
+
+
+@formula_of("stanh")
+def _(x: Tensor, scale_a: float, scale_b: float) -> Tensor:
+    return ops.tanh(x * single(scale_a)) * single(scale_b)
+
+
+@reverse_of("atan2")
+def _(call: Call) -> list[Any]:
+    x, y = call.args
+    part = call.cotangent / (x * x + y * y)
+    return [
+        summed_to(part * y, x) if 0 in call.wanted else None,
+        summed_to(-(part * x), y) if 1 in call.wanted else None,
+    ]
+
+
+@formula_of("fmax")
+def _(x: Tensor, y: Tensor) -> Tensor:
+    return _chosen(x, y, x >= y)
+
+
+@formula_of("fmin")
+def _(x: Tensor, y: Tensor) -> Tensor:
+    return _chosen(x, y, x <= y)
+
+
+def _chosen(x: Tensor, y: Tensor, first: Tensor) -> Tensor:
+    """The one or the other; where one is no number, the other."""
+    first = ops.logical_or(first, ops.isnan(y))
+    both = first.shape
+    return ops.where(first, ops.expand(x, both), ops.expand(y, both))
+
+
+@reverse_of("remainder", "Tensor.__mod__")
+def _(call: Call) -> list[Any]:
+    x, y = call.args
+    g = call.cotangent
+    if not isinstance(y, Tensor):
+        return [g, None]
+    return [
+        summed_to(g, x) if 0 in call.wanted else None,
+        summed_to(-(g * ops.floor(x / y)), y) if 1 in call.wanted else None,
+    ]
+
+
+@formula_of("lerp")
+def _(x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+    return x + weight * (y - x)
+
+
+@formula_of("clip_grad")
+def _(x: Tensor, grad_out: Tensor, min: Any, max: Any) -> Tensor:
+    inside = ops.logical_and(x > single(min), x < single(max))
+    return ops.where(inside, grad_out, paddle.zeros_like(grad_out))
