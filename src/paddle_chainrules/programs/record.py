@@ -7,11 +7,8 @@ operators run on the real tensors, and are noted in their turn.
 from __future__ import annotations
 
 import math
-import os
-import sys
 import weakref
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,9 +23,8 @@ from .operations import Operation, Value, values_in
 from .operators.entry import Operator, UnknownArgument
 from .operators.table import TABLE
 from .reverse import reverse
+from .where import where_called
 
-_PADDLE = str(Path(paddle.__file__).parent)
-_OWN = str(Path(__file__).parents[1])
 _DRAWING = frozenset(DRAWING)
 
 
@@ -135,7 +131,9 @@ class Record:
     def _flagged(self, value: Value, tensor: Tensor) -> Value:
         """The same numbers from here on, with or without gradients."""
         found = self._new(tensor)
-        op = Operation(TABLE["Tensor.detach"], (value,), (found,), False, _where())
+        op = Operation(
+            TABLE["Tensor.detach"], (value,), (found,), False, where_called()
+        )
         self.ops.append(op)
         self.taped.append(False)
         return found
@@ -193,7 +191,7 @@ class Record:
         Raises:
             CaptureError: always.
         """
-        self.failure = CaptureError(reason, _where(full=True))
+        self.failure = CaptureError(reason, where_called(full=True))
         raise self.failure
 
     # What :mod:`..paddle_side.interception` hands over.
@@ -273,7 +271,7 @@ class Record:
             if is_differentiable(part) and part._is_initialized():
                 part.stop_gradient = not taped or i in entry.fixed
         outputs = tuple(map(self._new, parts))
-        self.ops.append(Operation(entry, args, outputs, many, _where()))
+        self.ops.append(Operation(entry, args, outputs, many, where_called()))
         self.taped.append(taped)
         for argument, output in writes.items():
             given[argument].stop_gradient = parts[output].stop_gradient
@@ -391,15 +389,3 @@ def _tensors_in(args: Any) -> list[Tensor]:
         elif isinstance(arg, slice):
             found += _tensors_in((arg.start, arg.stop, arg.step))
     return found
-
-
-def _where(full: bool = False) -> str:
-    """File and line of the code that is neither Paddle's nor ours."""
-    frame: Any = sys._getframe(1)
-    while frame is not None:
-        file = frame.f_code.co_filename
-        if not file.startswith((_PADDLE, _OWN, "<frozen")) and "contextlib" not in file:
-            name = file if full else os.path.basename(file)
-            return f"{name}:{frame.f_lineno}"
-        frame = frame.f_back
-    return ""
