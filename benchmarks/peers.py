@@ -40,10 +40,6 @@ def with_table(program: Program, table: Table, tensor: Callable[[Any], Any]) -> 
     return Program(program.inputs, constants, ops, program.outputs).function
 
 
-def _shape(op: Operation) -> list[int]:
-    return list(op.outputs[0].shape)
-
-
 def _axes(op: Operation) -> tuple[int, ...]:
     axis = op.args[1]
     every = range(len(op.inputs[0].shape))
@@ -63,35 +59,31 @@ def torch_table() -> Table:
     def normalized(x: Any, scale: Any, bias: Any, epsilon: float) -> Any:
         return F.layer_norm(x, scale.shape, scale, bias, epsilon), None, None
 
-    def pooled(op: Operation) -> Any:
-        x, size, stride, padding = op.args[:4]
-        return F.max_pool2d, (x, tuple(size), tuple(stride), tuple(padding))
+    def pooled(x: Any, size: Any, stride: Any) -> Any:
+        return F.max_pool2d(x, tuple(size), tuple(stride))
 
-    same = {
-        "tanh": torch.tanh,
-        "sin": torch.sin,
-        "cos": torch.cos,
-        "relu": torch.relu,
-        "multiply": torch.mul,
-        "add": torch.add,
-        "concat": torch.cat,
-        "softmax": torch.softmax,
-    }
-    return {
-        **{name: _same(run) for name, run in same.items()},
-        **_operators(torch.matmul),
-        "linear": lambda op: (affine, op.args),
-        "layer_norm": lambda op: (normalized, op.args[:4]),
-        "split": lambda op: (torch.split, op.args),
-        "sum": lambda op: (torch.sum, (op.args[0], _axes(op), op.args[3])),
-        "unsqueeze": lambda op: (torch.reshape, (op.args[0], _shape(op))),
-        "reshape": lambda op: (torch.reshape, (op.args[0], _shape(op))),
-        "flatten": lambda op: (torch.reshape, (op.args[0], _shape(op))),
-        "expand": lambda op: (torch.broadcast_to, (op.args[0], _shape(op))),
-        "transpose": lambda op: (torch.permute, op.args),
-        "conv2d": lambda op: (F.conv2d, op.args[:2]),
-        "pool2d": pooled,
-    }
+    return _table(
+        {
+            "tanh": torch.tanh,
+            "sin": torch.sin,
+            "cos": torch.cos,
+            "relu": torch.relu,
+            "multiply": torch.mul,
+            "add": torch.add,
+            "concat": torch.cat,
+            "softmax": torch.softmax,
+            "split": torch.split,
+            "transpose": torch.permute,
+            "linear": affine,
+            "matmul": torch.matmul,
+            "layer_norm": normalized,
+            "reshape": torch.reshape,
+            "expand": torch.broadcast_to,
+            "sum": torch.sum,
+            "conv2d": F.conv2d,
+            "pool2d": pooled,
+        }
+    )
 
 
 def jax_table() -> Table:
@@ -119,46 +111,55 @@ def jax_table() -> Table:
     def parts(x: Any, sizes: Any, axis: int) -> Any:
         return jnp.split(x, np.cumsum(sizes)[:-1], axis)
 
-    same = {
-        "tanh": jnp.tanh,
-        "sin": jnp.sin,
-        "cos": jnp.cos,
-        "relu": jax.nn.relu,
-        "multiply": jnp.multiply,
-        "add": jnp.add,
-        "concat": jnp.concatenate,
-        "softmax": jax.nn.softmax,
-    }
-    return {
-        **{name: _same(run) for name, run in same.items()},
-        **_operators(jnp.matmul),
-        "linear": lambda op: (affine, op.args),
-        "layer_norm": lambda op: (normalized, op.args[:4]),
-        "split": lambda op: (parts, op.args),
-        "sum": lambda op: (jnp.sum, (op.args[0], _axes(op), None, None, op.args[3])),
-        "unsqueeze": lambda op: (jnp.reshape, (op.args[0], _shape(op))),
-        "reshape": lambda op: (jnp.reshape, (op.args[0], _shape(op))),
-        "flatten": lambda op: (jnp.reshape, (op.args[0], _shape(op))),
-        "expand": lambda op: (jnp.broadcast_to, (op.args[0], _shape(op))),
-        "transpose": lambda op: (jnp.transpose, op.args),
-        "conv2d": lambda op: (convolved, op.args[:2]),
-        "pool2d": lambda op: (pooled, op.args[:3]),
-    }
+    def total(x: Any, axes: Any, keepdim: bool) -> Any:
+        return x.sum(axes, keepdims=keepdim)
+
+    return _table(
+        {
+            "tanh": jnp.tanh,
+            "sin": jnp.sin,
+            "cos": jnp.cos,
+            "relu": jax.nn.relu,
+            "multiply": jnp.multiply,
+            "add": jnp.add,
+            "concat": jnp.concatenate,
+            "softmax": jax.nn.softmax,
+            "split": parts,
+            "transpose": jnp.transpose,
+            "linear": affine,
+            "matmul": jnp.matmul,
+            "layer_norm": normalized,
+            "reshape": jnp.reshape,
+            "expand": jnp.broadcast_to,
+            "sum": total,
+            "conv2d": convolved,
+            "pool2d": pooled,
+        }
+    )
 
 
-def _same(run: Callable[..., Any]) -> Any:
-    return lambda op: (run, op.args)
-
-
-def _operators(matmul: Callable[..., Any]) -> Table:
-    """What both libraries write as Python does."""
+def _table(calls: dict[str, Callable[..., Any]]) -> Table:
+    """What a library's functions are given, and what both write as Python does."""
 
     def product(x: Any, y: Any, turn_x: bool, turn_y: bool) -> Any:
         x = x.swapaxes(-1, -2) if turn_x else x
-        return matmul(x, y.swapaxes(-1, -2) if turn_y else y)
+        return calls["matmul"](x, y.swapaxes(-1, -2) if turn_y else y)
+
+    def first(name: str, count: int | None = None) -> Any:
+        return lambda op: (calls[name], op.args[:count])
+
+    def of_shape(name: str) -> Any:
+        return lambda op: (calls[name], (op.args[0], list(op.outputs[0].shape)))
 
     return {
+        **{name: first(name) for name in calls},
         "matmul": lambda op: (product, op.args),
+        "layer_norm": first("layer_norm", 4),
+        "conv2d": first("conv2d", 2),
+        "pool2d": first("pool2d", 3),
+        "expand": of_shape("expand"),
+        **dict.fromkeys(("reshape", "unsqueeze", "flatten"), of_shape("reshape")),
+        "sum": lambda op: (calls["sum"], (op.args[0], _axes(op), op.args[3])),
         "Tensor.__mul__": lambda op: (lambda x, y: x * y, op.args),
         "Tensor.__rmul__": lambda op: (lambda x, y: y * x, op.args),
         "Tensor.__rsub__": lambda op: (lambda x, y: y - x, op.args),

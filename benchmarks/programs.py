@@ -93,10 +93,7 @@ def sides_of(name: str, batch: int) -> tuple[Calls, float]:
     calls["program"]()
     calls["program"]()
     first = time.perf_counter() - start
-    names, values = [*params], [p.numpy() for p in params.values()]
-    program = make_program(lambda values, x: tape.forward(_named(names, values), x))(
-        [*params.values()], x
-    )
+    program, values = program_of(tape, params, x)
     given = program, [*values, x.numpy()], cotangent.numpy()
     return calls | others(
         peers.gradients_in_torch, peers.gradients_in_jax, *given
@@ -113,8 +110,14 @@ def others(in_torch: Any, in_jax: Any, *given: Any) -> Calls:
     return found
 
 
-def _named(names: list[str], values: Any) -> dict[str, Any]:
-    return dict(zip(names, values, strict=True))
+def program_of(net: Any, params: Any, x: Any) -> tuple[Any, list[np.ndarray]]:
+    """The forward pass as a program of a list of parameters and x, and these."""
+
+    def forward(values: Any, x: Any) -> Any:
+        return net.forward(dict(zip(params, values, strict=True)), x)
+
+    values = [*params.values()]
+    return make_program(forward)(values, x), [value.numpy() for value in values]
 
 
 def equation(width: int, points: int, dtype: str) -> Calls:
@@ -161,11 +164,7 @@ def equation(width: int, points: int, dtype: str) -> Calls:
         "jit(value_and_grad(loss))": with_ours,
         "jit(eager step)": lambda: step(x),
     }
-    names = [*params]
-    forward = make_program(lambda values, x: net.forward(_named(names, values), x))(
-        [*params.values()], x
-    )
-    given = forward, [p.numpy() for p in params.values()], x.numpy()
+    given = *program_of(net, params, x), x.numpy()
     return calls | others(peers.equation_in_torch, peers.equation_in_jax, *given)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -18,6 +20,16 @@ from paddle_chainrules import stateless
 from paddle_chainrules.programs import closed_form
 from snapshots import assert_unchanged as assert_unchanged
 from snapshots import snapshot as snapshot
+
+
+def run_code(code):
+    """What a Python process of its own has done with it."""
+    return subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
 
 def assert_same(found, expected, *, rtol=0.0, atol=0.0):

@@ -2,7 +2,6 @@
 
 import dis
 import gc
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 from paddle import nn
 
 import paddle_chainrules
-from conftest import assert_same, assert_unchanged, snapshot
+from conftest import assert_same, assert_unchanged, run_code, snapshot
 from paddle_chainrules import (
     FCNet,
     hvp,
@@ -299,12 +298,7 @@ print(len(kinds), *sorted(set(kinds)))
 
 
 def test_no_memory_is_an_error_and_the_next_call_is_right():
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", NO_MEMORY],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_code(NO_MEMORY)
     assert done.returncode == 0, done.stderr[-2000:]
     count, *kinds = done.stdout.split()
     assert int(count) == 9

@@ -1,6 +1,5 @@
 """Several threads of Python at once, and gradients asked for within gradients."""
 
-import subprocess
 import sys
 import threading
 
@@ -9,7 +8,7 @@ import paddle
 import pytest
 from paddle import nn
 
-from conftest import assert_same, randn
+from conftest import assert_same, randn, run_code
 from paddle_chainrules import stateless, value_and_grad, vjp
 from paddle_chainrules.paddle_side.rules.table import DEEP_RULES, RULES
 
@@ -157,12 +156,7 @@ try:
 except Exception as error:
     print("said" if "while paddle.grad computes" in str(error) else error)
 """
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_code(code)
     assert (done.returncode, done.stdout.strip()) == (0, "said"), done.stderr[-2000:]
 
 

@@ -1,6 +1,5 @@
 """What may be captured: every check has a function that it alone catches."""
 
-import subprocess
 import sys
 import threading
 
@@ -9,7 +8,7 @@ import paddle
 import pytest
 from paddle import nn
 
-from conftest import randn
+from conftest import randn, run_code
 from paddle_chainrules import (
     CaptureError,
     explain,
@@ -284,12 +283,7 @@ except RuntimeError as error:
 
 
 def test_writes_are_counted_after_a_capture_was_the_first_of_a_process():
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", FIRST],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_code(FIRST)
     assert done.stdout == "refused: True\n", done.stderr
 
 

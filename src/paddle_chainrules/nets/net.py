@@ -227,7 +227,10 @@ class Net(abc.ABC):
 
         With ``has_aux`` what the formula gives beside the output is the third.
         """
-        inputs, programs = Inputs(self.spec, params, args, kwargs), self._programs
+        programs, plain = self._programs, not (kwargs or constants)
+        if programs and plain and (again := programs.pullback_again(params, args)):
+            return again
+        inputs = Inputs(self.spec, params, args, kwargs)
         if programs and (found := programs.record(inputs, constants)):
             value, aux, out_spec, way = found
             specs = (inputs.order, inputs.args_spec, inputs.kwargs_spec, out_spec)

@@ -54,13 +54,7 @@ class ParamSpec:
         return dict.fromkeys(self.names).keys()
 
     @cached_property
-    def order(self) -> list[str]:
-        """The names, as a list."""
-        return [*self.names]
-
-    @cached_property
-    def wanted(self) -> tuple[tuple[str, tuple[int, ...], paddle.dtype], ...]:
-        """Name, shape and dtype of each parameter."""
+    def _wanted(self) -> tuple[tuple[str, tuple[int, ...], paddle.dtype], ...]:
         dtypes = [getattr(paddle, dtype) for dtype in self.dtypes]
         return tuple(zip(self.names, self.shapes, dtypes, strict=True))
 
@@ -101,7 +95,7 @@ class ParamSpec:
                 "net.spec.names lists them in order"
             )
         checked = {}
-        for name, shape, dtype in self.wanted:
+        for name, shape, dtype in self._wanted:
             checked[name] = value = params[name]
             if not isinstance(value, Tensor):
                 raise TypeError(

@@ -8,21 +8,22 @@ from typing import Any, NamedTuple
 import paddle
 from paddle import Tensor
 
-from ..paddle_side.dtypes import casts_automatically
 from ..paddle_side.listener import is_plain
 from ..paddle_side.random_state import drawing_from
 from ..paddle_side.watch import watched
 from ..programs.record import CaptureError
+from ..transforms.effects import flags
 from ..transforms.program_cache import (
     BOUND,
     OfValue,
     ProgramCache,
     ProgramRecording,
+    key_of,
     run,
 )
-from ..transforms.program_nodes import call, value_of
+from ..transforms.program_nodes import call, found_value
 from ..transforms.recording import records_graph
-from ..transforms.tree import ONE_LEAF, flatten_tree
+from ..transforms.tree import flatten_tree
 from .inputs import Inputs
 from .pullback import RecordedPullback
 
@@ -47,10 +48,10 @@ class NetPrograms:
         self, params: Any, args: tuple[Any, ...]
     ) -> tuple[Any, ...] | None:
         """As :meth:`forward`, for a call like an earlier one; None for others."""
-        found: OfValue | None = self._again.get(self._key_again("value", params, args))
+        key, leaves = self._key_again("value", params, args)
+        found: OfValue | None = self._again.get(key)
         if found is None or found.is_stale():
             return None
-        leaves = [*params.values(), *args]
         outputs = found.captured.filled(run(found.captured.program, leaves))
         return (self._nested(outputs, found.structure),)
 
@@ -58,50 +59,45 @@ class NetPrograms:
         self, params: Any, args: tuple[Any, ...]
     ) -> tuple[Any, RecordedPullback] | None:
         """Output and pullback of a call like an earlier one; None of others."""
-        known = self._again.get(self._key_again("vjp", params, args))
+        key, leaves = self._key_again("vjp", params, args)
+        known = self._again.get(key)
         if known is None:
             return None
         specs: tuple[Any, Any, Any, Any]
         programs, way, specs = known
         if way.is_stale():
             return None
-        leaves = [*params.values(), *args]
         outputs, structure, recording = programs.recorded_by(way, leaves, leaves)
-        spec = structure.output
-        value = outputs[0] if spec is ONE_LEAF else spec.unflatten(outputs)
-        return value, RecordedPullback(recording, *specs, spec)
+        pullback = RecordedPullback(recording, *specs, structure.output)
+        return self._nested(outputs, structure), pullback
 
-    def _key_again(self, kind: str, params: Any, args: tuple[Any, ...]) -> Any:
-        """What two calls have in common.
+    def _key_again(
+        self, kind: str, params: Any, args: tuple[Any, ...]
+    ) -> tuple[Any, list[Tensor]]:
+        """What two calls have in common, and the leaves.
 
         None but for parameters in a dict as the net has them, and arguments that are
         tensors, off the caller's graph; such calls are looked at closer.
         """
         spec = self._net.spec
-        if type(params) is not dict or is_plain() or watched():
-            return None
-        if [*params] != spec.order:
-            return None
+        if not isinstance(params, dict) or is_plain() or watched():
+            return None, []
+        if tuple(params) != spec.names:
+            return None, []
+        leaves = [*spec.as_dict(params).values(), *args]
+        if not all(isinstance(leaf, Tensor) for leaf in args):
+            return None, []
         graph = paddle.is_grad_enabled()
-        for value, (_, shape, dtype) in zip(params.values(), spec.wanted, strict=True):
-            if not isinstance(value, Tensor) or (graph and not value.stop_gradient):
-                return None
-            if value.dtype is not dtype or value.shape != shape:
-                return None
-        row = [kind, graph, casts_automatically(), paddle.get_default_dtype()]
-        for leaf in args:
-            if not isinstance(leaf, Tensor) or (graph and not leaf.stop_gradient):
-                return None
-            row.append(leaf.dtype)
-            row += leaf.shape
-        return tuple(row)
+        if graph and False in flags(leaves):
+            return None, []
+        return (kind, graph, *key_of(args)), leaves
 
     def _keep(self, kind: str, inputs: Inputs, find: Callable[[], Any]) -> None:
         """What was found, for calls like this one."""
         if inputs.order != self._net.spec.names:
             return
         params, args, kwargs = inputs.with_leaves(inputs.leaves)
-        key = None if kwargs else self._key_again(kind, params, args)
+        key = None if kwargs else self._key_again(kind, params, args)[0]
         if key is not None and not (key[1] and self._net._effects.reaches):
             if len(self._again) >= BOUND:
                 self._again.clear()
@@ -118,7 +114,7 @@ class NetPrograms:
         except CaptureError:
             return ()
         if not constants:
-            self._keep("value", inputs, lambda: value_of(programs, leaves, None))
+            self._keep("value", inputs, lambda: found_value(programs, leaves, None)[0])
         return (self._nested(outputs, structure),)
 
     def record(

@@ -265,8 +265,6 @@ class StatelessLayer(Net):
 
     def pullback(self, params: Params, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """``(output, pullback)``; with buffers given, their new values as a third."""
-        if self._chain is None:
-            return self.recorded(params, args, kwargs)
         return super().pullback(params, *args, **kwargs)
 
     def recorded(
@@ -275,10 +273,6 @@ class StatelessLayer(Net):
         constants: dict[str, Any] = {}
         if kwargs:
             constants, kwargs = self._split(kwargs)
-        elif self._programs is not None:
-            again = self._programs.pullback_again(params, args)
-            if again is not None:
-                return again
         given = constants.get("_buffers")
         return self._recorded(
             params, args, kwargs, constants, has_aux=given is not None

@@ -73,20 +73,15 @@ class listening:
             _begin(self._who)
             local.listener = self._who
         except BaseException:  # an interrupt
-            _end(self._who, self._before)
+            ended(self._who, self._before)
             raise
 
     def __exit__(self, *_: object) -> None:
         try:
-            _end(self._who, self._before)
+            ended(self._who, self._before)
         except BaseException:  # an interrupt
-            _end(self._who, self._before)
+            ended(self._who, self._before)
             raise
-
-
-def ended(who: Listener, before: Listener | None) -> None:
-    """As at the end of :class:`listening`, which an interrupt may have kept from it."""
-    _end(who, before)
 
 
 def _begin(who: Listener) -> None:
@@ -105,7 +100,8 @@ def _begin(who: Listener) -> None:
                 put(place.owner, place.name, place.stand_in)
 
 
-def _end(who: Listener, before: Listener | None) -> None:
+def ended(who: Listener, before: Listener | None) -> None:
+    """What ends :class:`listening`, once more where an interrupt may have kept it."""
     local.listener = before
     with lock:
         if who in _listening:

@@ -183,8 +183,7 @@ def _check(
     tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
     others = iter(moved := [*map(other_numbers, tensors)])
     other = [next(others) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
-    draws = any(op.operator.random for op in program.ops)
-    state = random_state() if draws else None
+    state = random_state() if program.draws else None
     with drawing_from(state), plain():
         native = [o for o in fn([*map(stand_in, other)]) if isinstance(o, Tensor)]
     with drawing_from(state), grad_mode(False):

@@ -45,8 +45,10 @@ def program_of(
 
 
 NAMED: dict[str, tuple[Any, ...]] = {
-    **{"Tensor.__add__": ("add",), "Tensor.__sub__": ("subtract",)},
-    **{"Tensor.__mul__": ("multiply",), "Tensor.__truediv__": ("divide",)},
+    "Tensor.__add__": ("add",),
+    "Tensor.__sub__": ("subtract",),
+    "Tensor.__mul__": ("multiply",),
+    "Tensor.__truediv__": ("divide",),
     "Tensor.__matmul__": ("matmul", False, False),
 }
 """What an operator between tensors of one dtype comes down to, and more arguments."""

@@ -243,7 +243,7 @@ class Record:
         return result
 
     def _run(self, entry: Operator, given: tuple[Any, ...]) -> Any:
-        result = self.every(entry, given)
+        result = self._noted(entry, given)
         if entry.shown is None or not isinstance(result, list | tuple):
             return result
         if entry.shown == len(result):

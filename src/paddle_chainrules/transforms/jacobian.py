@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import paddle
 from paddle import Tensor
+from paddle.nn.functional import one_hot
 
 from ..paddle_side.dtypes import is_differentiable
 from .argnums import Argnums, Selection, positions_of, select
@@ -221,8 +222,8 @@ def _unit(like: Tensor, i: int, width: int) -> Tensor:
 
     By operators, since every call of paddle.to_tensor leaves a list behind.
     """
-    row = (paddle.arange(width) == i).astype(like.dtype)
-    rows = row.expand([like.size // max(width, 1), width]).reshape(like.shape)
+    at = paddle.full([like.size // width], i, "int64")
+    rows = one_hot(at, width).astype(like.dtype).reshape(like.shape)
     return rows if rows.place._equals(like.place) else rows.to(like.place)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import paddle
@@ -16,19 +16,13 @@ from ..paddle_side.dtypes import casts_automatically, is_differentiable
 from ..paddle_side.engine import is_running
 from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.random_state import in_turn
-from ..paddle_side.row_sparse import RowSparse
 from ..programs.capture import PLACE, Captured, capture
 from ..programs.operations import Value
 from ..programs.program import Program
 from ..programs.record import CaptureError
 from ..programs.split import There, split
 from .effects import Effects, check_unchanged, tensors_among, versions
-from .recording import (
-    Recording,
-    check_seed,
-    record,
-    records_graph,
-)
+from .recording import Recording, check_seed, record, records_graph
 
 core: Any = _core
 
@@ -250,7 +244,7 @@ class ProgramRecording(Recording):
         self._versions = versions(map(saved.__getitem__, way.there.reachable))
         self._before = versions(self._read())
 
-    connected = False
+    connected = _sparse = False
     _tape: Recording | None = None
 
     @property
@@ -262,45 +256,39 @@ class ProgramRecording(Recording):
         self.leaves, self._outputs = self.leaves[:leaves], self._outputs[:outputs]
         self.differentiable = [i for i in self.way.places if i < leaves]
 
-    def gradients(
-        self,
-        cotangents: Sequence[Tensor | None],
-        asked: Collection[int] | None = None,
-        sparse: Collection[int] = (),
-    ) -> list[Any]:
+    def _seeds(
+        self, cotangents: Sequence[Tensor | None]
+    ) -> tuple[list[Tensor], list[Any]]:
+        """One for each output that can have one, None for zero; none where all are."""
         for i, (output, leaf) in enumerate(zip(self._outputs, cotangents, strict=True)):
             if leaf is not None:
                 check_seed(i, leaf, output)
         count = len(self._outputs)
         given = [cotangents[i] if i < count else None for i in self.way.seeds]
-        wanted = self.differentiable
-        if asked is not None:
-            wanted = [i for i in wanted if i in asked]
-        grads: list[Any] = [None] * len(self.leaves)
-        if wanted and any(leaf is not None for leaf in given):
-            for i, grad in zip(wanted, self._found(given, wanted), strict=True):
-                grads[i] = grad
-        for i in sparse:
-            grads[i] = None if grads[i] is None else RowSparse.of(grads[i])
-        return grads
+        return [], given if any(leaf is not None for leaf in given) else []
 
-    def _found(self, given: list[Any], wanted: Sequence[int]) -> Sequence[Any]:
+    def _apart(self, found: Sequence[Any], seeds: Sequence[Any]) -> Sequence[Any]:
+        return found  # as programs give it
+
+    def _divided(
+        self, outputs: list[Tensor], seeds: list[Any], wanted: Sequence[int]
+    ) -> Sequence[Any]:
         way, saved = self.way, self._saved
         check_unchanged(
             map(saved.__getitem__, way.there.reachable),
             self._versions,
             "a result, a parameter or the argument",
         )
-        if records_graph(given):
-            return self._on_tape(given, wanted)
+        if records_graph(seeds):
+            return self._on_tape(seeds, wanted)
         asked = (True,) * len(wanted)
         if len(wanted) < len(way.places):
             flags = {*wanted}
             asked = tuple(i in flags for i in way.places)
-        program, has = way.there.back(asked, tuple(g is not None for g in given))
+        program, has = way.there.back(asked, tuple(g is not None for g in seeds))
         full = [
             paddle.zeros_like(self._results[i]) if g is None else g
-            for i, g in zip(way.seeds, given, strict=True)
+            for i, g in zip(way.seeds, seeds, strict=True)
         ]
         found = run(program, [*saved, *full])
         if len(found) == len(has):
@@ -313,7 +301,7 @@ class ProgramRecording(Recording):
         constants = self.way.there.forward.constants.values()
         return [*tensors_among(self._call[1]), *constants]
 
-    def _on_tape(self, given: list[Any], wanted: Sequence[int]) -> Sequence[Any]:
+    def _on_tape(self, seeds: list[Any], wanted: Sequence[int]) -> Sequence[Any]:
         """Where gradients are to be differentiated once more: called once more, too.
 
         Raises:
@@ -326,7 +314,7 @@ class ProgramRecording(Recording):
             check_unchanged(self._read(), self._before, "a parameter or an argument")
             _, self._tape = record(*self._call, create_graph=True)
         cotangents: list[Any] = [None] * len(self.way.captured.outputs)
-        for place, cotangent in zip(self.way.seeds, given, strict=True):
+        for place, cotangent in zip(self.way.seeds, seeds, strict=True):
             cotangents[place] = cotangent
         grads = self._tape.gradients(cotangents, {*wanted})
         return [grads[i] for i in wanted]

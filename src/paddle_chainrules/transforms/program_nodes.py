@@ -34,8 +34,7 @@ def call(
     Raises:
         CaptureError: there is no program.
     """
-    flags = _flags(leaves) if paddle.is_grad_enabled() else None
-    found = value_of(programs, leaves, key)
+    found, flags = found_value(programs, leaves, key)
     captured = found.captured
     if flags is None or True not in captured.requires:
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
@@ -54,15 +53,17 @@ def call(
     return captured.filled(outputs), found.structure
 
 
-def value_of(programs: ProgramCache, leaves: Sequence[Any], key: Any) -> OfValue:
-    """The program of the value, and what of it is on the caller's graph.
+def found_value(
+    programs: ProgramCache, leaves: Sequence[Any], key: Any
+) -> tuple[OfValue, tuple[bool, ...] | None]:
+    """The program of the value, and which leaves are off the graph, if there is one.
 
     Raises:
-        CaptureError: there is none.
+        CaptureError: there is no program.
     """
     flags = _flags(leaves) if paddle.is_grad_enabled() else None
     found: OfValue = programs.found("value", leaves, programs.value_of, (key, flags))
-    return found
+    return found, flags
 
 
 def _look_ahead(node: Node, leaves: Sequence[Any], captured: Captured) -> None:

@@ -28,13 +28,14 @@ NAMES = (
     *("abs", "silu", "gelu", "softplus", "elu", "leaky_relu", "erf", "sinh", "cosh"),
     *("reciprocal", "log1p", "expm1", "sign", "floor", "ceil", "round", "atan"),
     *("softsign", "logsigmoid", "swish", "mish", "relu6", "hardswish", "clip", "selu"),
+    "trunc",
 )
 
 for name in NAMES:
     define(name, defaults=DEFAULTS.get(name))
 for name in (
     *("tanh", "sigmoid", "relu", "sin", "cos", "sqrt", "rsqrt", "square", "silu"),
-    *("gelu", "softplus", "elu", "leaky_relu", "selu"),
+    *("gelu", "softplus", "elu", "leaky_relu", "selu", "clip"),
 ):
     define(f"{name}_grad")
 
@@ -99,7 +100,7 @@ def _(call: Call) -> list[Any]:
     return [call.cotangent * ops.sign(call.args[0])]
 
 
-@reverse_of("sign", "floor", "ceil", "round")
+@reverse_of("sign", "floor", "ceil", "round", "trunc")
 def _(call: Call) -> list[Any]:
     return [paddle.zeros_like(call.cotangent), *(None for _ in call.args[1:])]
 
@@ -271,6 +272,12 @@ def _(call: Call) -> list[Any]:
             "bounds that are tensors; give numbers, or use minimum and maximum"
         )
     return [ops.clip_grad(x, call.cotangent, low, high), None, None]
+
+
+@formula_of("clip_grad")
+def _(x: Tensor, grad_out: Tensor, min: Any, max: Any) -> Tensor:
+    inside = ops.logical_and(x > single(min), x < single(max))
+    return ops.where(inside, grad_out, paddle.zeros_like(grad_out))
 
 
 @formula_of("hardswish")

@@ -10,7 +10,7 @@ from paddle import Tensor
 from .calls import BatchCall, Call, JetCall, JuliaCall
 from .entry import TABLE, define, formula_of, jet_of, julia_of, overwrites, reverse_of
 from .series import linear, product, total
-from .shared import aligned, ops, single, summed_to
+from .shared import aligned, ops, single, summed, summed_to
 
 for name, infix in (("add", "+"), ("sub", "-"), ("mul", "*"), ("truediv", "/")):
     define(f"Tensor.__{name}__", "x y", infix=infix)
@@ -41,71 +41,39 @@ for name in ("subtract", "divide", "scale"):
 
 @reverse_of("Tensor.__add__", "Tensor.__radd__", "add")
 def _(call: Call) -> list[Any]:
-    x, y = call.args
     g = call.cotangent
-    if not isinstance(y, Tensor):
-        return [g, None]
-    return [
-        summed_to(g, x) if 0 in call.wanted else None,
-        summed_to(g, y) if 1 in call.wanted else None,
-    ]
+    return summed(call, lambda: g, lambda: g)
 
 
 @reverse_of("Tensor.__sub__", "subtract")
 def _(call: Call) -> list[Any]:
-    x, y = call.args
     g = call.cotangent
-    if not isinstance(y, Tensor):
-        return [g, None]
-    return [
-        summed_to(g, x) if 0 in call.wanted else None,
-        summed_to(ops.scale(g, -1.0, 0.0, True), y) if 1 in call.wanted else None,
-    ]
+    return summed(call, lambda: g, lambda: ops.scale(g, -1.0, 0.0, True))
 
 
 @reverse_of("Tensor.__rsub__")
 def _(call: Call) -> list[Any]:  # y - x
-    x, y = call.args
     g = call.cotangent
-    back = ops.scale(g, -1.0, 0.0, True)
-    if not isinstance(y, Tensor):
-        return [back, None]
-    return [summed_to(back, x), summed_to(g, y)]
+    return summed(call, lambda: ops.scale(g, -1.0, 0.0, True), lambda: g)
 
 
 @reverse_of("Tensor.__mul__", "Tensor.__rmul__", "multiply")
 def _(call: Call) -> list[Any]:
     x, y = call.args
     g = call.cotangent
-    if not isinstance(y, Tensor):
-        return [g * y, None]
-    return [
-        summed_to(g * y, x) if 0 in call.wanted else None,
-        summed_to(g * x, y) if 1 in call.wanted else None,
-    ]
+    return summed(call, lambda: g * y, lambda: g * x)
 
 
 @reverse_of("Tensor.__truediv__", "divide")
 def _(call: Call) -> list[Any]:
-    x, y = call.args
-    g = call.cotangent
-    if not isinstance(y, Tensor):
-        return [g / y, None]
-    by_x = g / y
-    return [
-        summed_to(by_x, x) if 0 in call.wanted else None,
-        summed_to(-(by_x * call.out), y) if 1 in call.wanted else None,
-    ]
+    by_x = call.cotangent / call.args[1]
+    return summed(call, lambda: by_x, lambda: -(by_x * call.out))
 
 
 @reverse_of("Tensor.__rtruediv__")
 def _(call: Call) -> list[Any]:  # y / x
-    x, y = call.args
-    by_y = call.cotangent / x
-    by_x = -(by_y * call.out)
-    if not isinstance(y, Tensor):
-        return [by_x, None]
-    return [summed_to(by_x, x), summed_to(by_y, y)]
+    by_y = call.cotangent / call.args[0]
+    return summed(call, lambda: -(by_y * call.out), lambda: by_y)
 
 
 @reverse_of("scale")

@@ -8,7 +8,7 @@ import paddle
 
 from .calls import Call
 from .entry import define, reverse_of
-from .shared import ops, summed_to
+from .shared import ops, summed
 
 for name, infix in (("eq", "=="), ("ne", "!="), ("lt", "<"), ("le", "<="), ("gt", ">")):
     define(f"Tensor.__{name}__", "x y", infix=infix, differentiable=())
@@ -32,11 +32,11 @@ define("where", differentiable=(1, 2))
 
 @reverse_of("where")
 def _(call: Call) -> list[Any]:
-    condition, x, y = call.args
-    g = call.cotangent
+    chosen, g = call.args[0], call.cotangent
     zero = paddle.zeros_like(g)
-    return [
+    return summed(
+        call,
         None,
-        summed_to(ops.where(condition, g, zero), x) if 1 in call.wanted else None,
-        summed_to(ops.where(condition, zero, g), y) if 2 in call.wanted else None,
-    ]
+        lambda: ops.where(chosen, g, zero),
+        lambda: ops.where(chosen, zero, g),
+    )

@@ -11,7 +11,7 @@ from paddle import Tensor
 
 from .calls import Call
 from .entry import define, formula_of, reverse_of
-from .shared import ops, single, summed_to
+from .shared import ops, single, summed
 
 ROOT_PI = math.sqrt(math.pi)
 
@@ -48,7 +48,6 @@ for name, slope in SLOPES.items():
 define("i1")
 define("i1e")
 define("polygamma", differentiable=(0,))
-define("trunc")
 define("softshrink", defaults={"threshold": 0.5})
 define("hardshrink", defaults={"threshold": 0.5})
 define("thresholded_relu", defaults={"threshold": 1.0, "value": 0.0})
@@ -62,18 +61,12 @@ define("remainder")
 define("Tensor.__mod__", "x y")
 define("floor_divide", differentiable=())
 define("lerp")
-define("clip_grad")
 
 
 @reverse_of("polygamma")
 def _(call: Call) -> list[Any]:
     x, n = call.args
     return [call.cotangent * ops.polygamma(x, n + 1), None]
-
-
-@reverse_of("trunc")
-def _(call: Call) -> list[Any]:
-    return [paddle.zeros_like(call.cotangent)]
 
 
 @formula_of("softshrink")
@@ -115,10 +108,7 @@ def _(x: Tensor, scale_a: float, scale_b: float) -> Tensor:
 def _(call: Call) -> list[Any]:
     x, y = call.args
     part = call.cotangent / (x * x + y * y)
-    return [
-        summed_to(part * y, x) if 0 in call.wanted else None,
-        summed_to(-(part * x), y) if 1 in call.wanted else None,
-    ]
+    return summed(call, lambda: part * y, lambda: -(part * x))
 
 
 @formula_of("fmax")
@@ -142,20 +132,9 @@ def _chosen(x: Tensor, y: Tensor, first: Tensor) -> Tensor:
 def _(call: Call) -> list[Any]:
     x, y = call.args
     g = call.cotangent
-    if not isinstance(y, Tensor):
-        return [g, None]
-    return [
-        summed_to(g, x) if 0 in call.wanted else None,
-        summed_to(-(g * ops.floor(x / y)), y) if 1 in call.wanted else None,
-    ]
+    return summed(call, lambda: g, lambda: -(g * ops.floor(x / y)))
 
 
 @formula_of("lerp")
 def _(x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
     return x + weight * (y - x)
-
-
-@formula_of("clip_grad")
-def _(x: Tensor, grad_out: Tensor, min: Any, max: Any) -> Tensor:
-    inside = ops.logical_and(x > single(min), x < single(max))
-    return ops.where(inside, grad_out, paddle.zeros_like(grad_out))

@@ -10,7 +10,7 @@ from paddle import Tensor
 from .calls import BatchCall, Call, JetCall, JuliaCall
 from .entry import batch_of, define, jet_of, julia_of, reverse_of
 from .series import linear
-from .shared import ops, summed_to
+from .shared import ops, summed
 
 for name in ("reshape", "unsqueeze", "squeeze", "flatten"):
     define(name, view=True)
@@ -138,15 +138,12 @@ def _(call: Call) -> list[Any]:
 
 @reverse_of("masked_fill")
 def _(call: Call) -> list[Any]:
-    x, mask, value = call.args
     g = call.cotangent
     zero = paddle.zeros_like(g)
-    mask = ops.expand(mask, g.shape)
-    return [
-        summed_to(ops.where(mask, zero, g), x) if 0 in call.wanted else None,
-        None,
-        summed_to(ops.where(mask, g, zero), value) if 2 in call.wanted else None,
-    ]
+    mask = ops.expand(call.args[1], g.shape)
+    return summed(
+        call, lambda: ops.where(mask, zero, g), None, lambda: ops.where(mask, g, zero)
+    )
 
 
 @reverse_of("flip")

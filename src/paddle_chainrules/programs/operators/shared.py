@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import paddle
 from paddle import Tensor
+
+from .calls import Call
 
 ops: Any = paddle._C_ops
 
@@ -28,6 +31,19 @@ def summed_to(g: Tensor, like: Tensor) -> Tensor:
         return ops.add_grad(g, like, g, -1)[1]  # in the order of Paddle's sums
     total = ops.sum(g, axes, None, False)
     return total if total.shape == shape else ops.reshape(total, shape)
+
+
+def summed(call: Call, *gradients: Callable[[], Tensor] | None) -> list[Any]:
+    """Gradients of arguments that may be broadcast, of those that are wanted alone.
+
+    Args:
+        gradients: one for each, None where an argument has none.
+    """
+    pairs = zip(call.args, gradients, strict=True)
+    return [
+        summed_to(gradient(), arg) if gradient and k in call.wanted else None
+        for k, (arg, gradient) in enumerate(pairs)
+    ]
 
 
 def aligned(x: Tensor, ndim: int) -> Tensor:
