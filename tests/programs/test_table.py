@@ -1,6 +1,6 @@
 """Every operator of the table: programs give what Paddle gives, and its gradients.
 
-Those are compared with central differences of Paddle's own operator, in float64.
+Those, and theirs, are compared with central differences of Paddle's own operator, in float64.
 """
 
 import functools
@@ -10,6 +10,7 @@ import paddle
 import pytest
 
 from differential.verdicts import Differences, apart
+from paddle_chainrules import vjp
 from paddle_chainrules.programs.capture import capture
 from paddle_chainrules.programs.operators.entry import raw
 from paddle_chainrules.programs.operators.table import TABLE
@@ -27,6 +28,11 @@ UNTESTED = {
     *("gaussian", "uniform", "randint", "randperm", "bernoulli"),
 }
 """Without a sample: they take what only their forward gives, or draw."""
+ONCE = {
+    *("i0", "i0e", "p_norm", "batch_norm", "conv2d", "pool2d"),
+    *("max_pool2d_with_index", "cross_entropy_with_softmax"),
+}
+"""Of which no rule gives gradients of gradients."""
 
 
 def made(row, seed=0):
@@ -57,15 +63,14 @@ def made(row, seed=0):
     return tensors, lambda values: [filled(arg, values) for arg in args]
 
 
+def is_smooth(tensor):
+    return tensor.dtype in (paddle.float64, paddle.complex128)
+
+
 def floats(result):
     parts = result if isinstance(result, list | tuple) else [result]
-    return [
-        p
-        for p in parts
-        if isinstance(p, paddle.Tensor)
-        and p._is_initialized()
-        and p.dtype == paddle.float64
-    ]
+    tensors = [p for p in parts if isinstance(p, paddle.Tensor)]
+    return [p for p in tensors if p._is_initialized() and is_smooth(p)]
 
 
 def called(name):
@@ -81,74 +86,159 @@ def test_every_operator_has_a_sample():
     assert {*TABLE} - {*SAMPLES} == UNTESTED
 
 
-@pytest.mark.parametrize(("name", "k"), CASES, ids=[f"{n} {k}" for n, k in CASES])
-def test_value_and_gradients(name, k, count_case, monkeypatch):
-    # Beside the tape, which some of Paddle's gradients have no way back on.
-    unchecked = functools.partial(capture, check=False)
-    monkeypatch.setattr(program_cache, "capture", unchecked)
-    tensors, fill = made(SAMPLES[name][k])
-    entry = TABLE[name]
-    if entry.writes:  # what it writes into is no argument here
-        kept, refill = tensors, fill
-        tensors = [t for i, t in enumerate(kept) if i not in entry.writes]
+class Sampled:
+    """One call of an operator, as a function of a list of tensors."""
 
-        def fill(values):
-            each = iter(values)
-            places = range(len(kept))
-            return refill(
-                [kept[i].clone() if i in entry.writes else next(each) for i in places]
-            )
+    def __init__(self, name, k):
+        self.name, self.entry = name, TABLE[name]
+        self.tensors, self._fill = made(SAMPLES[name][k])
+        self._call = called(name)
+        self._own = []
+        if self.entry.writes:  # what it writes into is no argument here
+            kept, self._own = self.tensors, [*self.entry.writes]
+            self.tensors = [t for i, t in enumerate(kept) if i not in self._own]
+            self._kept = kept
 
-    call = called(name)
+    def _filled(self, values):
+        if not self._own:
+            return self._fill(values)
+        each = iter(values)
+        kept = enumerate(self._kept)
+        return self._fill(
+            [t.clone() if i in self._own else next(each) for i, t in kept]
+        )
 
-    def function(values):
-        result = floats(call(*fill(values)))
-        if entry.name == "cross_entropy_with_softmax":
-            return result[1:]
-        shown = (
-            3 if entry.writes else entry.shown
-        )  # what is saved in evaluation is junk
-        return result[: shown or len(result)]
+    def results(self, values):
+        found = floats(self._call(*self._filled(values)))
+        if self.name == "cross_entropy_with_softmax":
+            return found[1:]
+        # What is saved in evaluation is junk.
+        return found[: (3 if self._own else self.entry.shown) or len(found)]
 
+    def outputs(self, values):
+        """What has gradients."""
+        found = self.results(values)
+        return found[:1] if self._own else found
+
+    @property
+    def places(self):
+        """Of the tensors that may have gradients."""
+        return [i for i, t in enumerate(self.tensors) if is_smooth(t)]
+
+    @property
+    def has_gradients(self):
+        entry = self.entry
+        ruled = not (entry.random or entry.differentiable == ())
+        return bool(ruled and self.places and self.outputs(self.tensors))
+
+
+def drawn_like(tensors, seed):
+    rng = np.random.default_rng(seed)
+
+    def one(tensor):
+        row = rng.standard_normal(tensor.shape)
+        if tensor.is_complex():
+            row = row + 1j * rng.standard_normal(tensor.shape)
+        return paddle.to_tensor(row)
+
+    return [*map(one, tensors)]
+
+
+def compare(function, tensors, places, values, grads, cotangents, name):
+    """Gradients beside central differences of the function, element by element."""
+    exact = Differences(function, tensors, places)
+    slopes = exact.gradients([c.numpy() for c in cotangents])
+    scale = max((float(np.abs(s).max(initial=0)) for s in slopes.values()), default=0.0)
+    for i, slope in slopes.items():
+        assert not apart(grads[i], slope, scale, False), (name, i)
+
+
+@pytest.fixture(autouse=True)
+def unchecked(monkeypatch):
+    """Beside the tape, which some of Paddle's gradients have no way back on."""
+    found = functools.partial(capture, check=False)
+    monkeypatch.setattr(program_cache, "capture", found)
+
+
+def each_case(test):
+    return pytest.mark.parametrize(
+        ("name", "k"), CASES, ids=[f"{n} {k}" for n, k in CASES]
+    )(test)
+
+
+@each_case
+def test_value(name, k, count_case):
+    sampled = Sampled(name, k)
+    entry, tensors = sampled.entry, sampled.tensors
     paddle.seed(3)
-    native = function(tensors)
-    paddle.seed(3)
+    native = sampled.results(tensors)
     if not (entry.view or entry.alias or entry.writes):
         for part in native:
             assert not any(map(part._is_shared_buffer_with, tensors)), "a view"
-    captured = capture(function, tensors, check=not entry.random)
+    paddle.seed(3)
+    captured = capture(sampled.results, tensors, check=not entry.random)
     paddle.seed(3)
     for found, expected in zip(captured.program(*tensors), native, strict=True):
         np.testing.assert_array_equal(found.numpy(), expected.numpy())
     count_case("operators, value")
-    places = [i for i, t in enumerate(tensors) if t.dtype == paddle.float64]
-    if entry.differentiable == () or not places or not native or entry.random:
+
+
+@each_case
+def test_gradients(name, k, count_case):
+    sampled = Sampled(name, k)
+    if not sampled.has_gradients:
         return
-    number = 1 if entry.writes else len(native)
-
-    def outputs(values):
-        return function(values)[:number], None
-
-    cache = ProgramCache(outputs)
+    entry, tensors = sampled.entry, sampled.tensors
+    cache = ProgramCache(lambda values: (sampled.outputs(values), None))
     if entry.reverse is None and entry.formula is None:
         with pytest.raises(CaptureError, match="has no rule"):
             cache.record(tensors)
         return
     values, _, recording = cache.record(tensors)
-    rng = np.random.default_rng(5)
-    cotangents = [paddle.to_tensor(rng.standard_normal(v.shape)) for v in values]
+    cotangents = drawn_like(values, 5)
     grads = recording.gradients(cotangents)
-    allowed = {*range(len(tensors))}
+    places = sampled.places
     if entry.differentiable is not None or entry.shapes:
-        allowed = {i for i in places if grads[i] is not None}
-    exact = Differences(
-        lambda given: outputs(given)[0], tensors, [i for i in places if i in allowed]
-    )
-    slopes = exact.gradients([c.numpy() for c in cotangents])
-    scale = max(float(np.abs(s).max(initial=0)) for s in slopes.values())
-    for i, slope in slopes.items():
-        assert not apart(grads[i], slope, scale, False), (name, i)
+        places = [i for i in places if grads[i] is not None]
+    compare(sampled.outputs, tensors, places, values, grads, cotangents, name)
     count_case("operators, gradients")
+
+
+@each_case
+def test_gradients_of_gradients(name, k, count_case):
+    sampled = Sampled(name, k)
+    entry = sampled.entry
+    if not sampled.has_gradients or (entry.reverse is None and entry.formula is None):
+        return
+    cotangents = drawn_like(sampled.outputs(sampled.tensors), 5)
+    tensors = [*sampled.tensors, *cotangents]
+    count = len(sampled.tensors)
+
+    def gradients(values):
+        def outputs(*given):
+            return tuple(sampled.outputs([*given]))
+
+        _, pullback = vjp(outputs, *values[:count])
+        grads = zip(pullback(tuple(values[count:])), values, strict=False)
+        return [
+            paddle.zeros_like(v) if g is None else g for g, v in grads if is_smooth(v)
+        ]
+
+    cache = ProgramCache(lambda values: (gradients(values), None))
+    try:
+        values, _, recording = cache.record(tensors)
+    except CaptureError as error:
+        assert "has no rule" in str(error), error
+        assert name in ONCE, error
+        count_case("operators, gradients once alone")
+        return
+    assert name not in ONCE
+    second = drawn_like(values, 7)
+    grads = recording.gradients(second)
+    places = [i for i, t in enumerate(tensors) if is_smooth(t) and grads[i] is not None]
+    first = capture(gradients, tensors, check=False).program
+    compare(lambda given: first(*given), tensors, places, values, grads, second, name)
+    count_case("operators, gradients of gradients")
 
 
 def test_names_that_this_paddle_lacks_are_no_error_before_they_are_called():

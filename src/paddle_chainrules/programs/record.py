@@ -76,10 +76,6 @@ class Record:
         if known:
             shape, dtype = tuple(tensor.shape), dtype_name(tensor.dtype)
             size = math.prod(shape) * tensor.element_size()
-            if dtype in _COMPLEX:
-                self.fail(
-                    "it computes with complex numbers, which programs have not yet"
-                )
         value = Value(len(self._tensors), shape, dtype, size)
         native = isinstance(tensor, Tensor) and not tensor.stop_gradient
         self._tensors.append(tensor)
@@ -361,8 +357,6 @@ _SMALL = 1 << 14
 
 _COPIES = frozenset({"assign", "copy", "Tensor.clone"})
 """Operators that give memory of its own."""
-
-_COMPLEX = frozenset({"complex64", "complex128"})
 
 _OF_SHAPES = frozenset(
     {"full_like", "zeros_like", "ones_like", "shape", "shape64", "numel"}

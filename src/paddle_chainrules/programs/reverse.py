@@ -126,6 +126,16 @@ def _check_rule(record: Record, op: Operation, wanted: list[int]) -> None:
                     f"the operator {entry.name} has no rule for its gradient by "
                     f"{entry.arguments[k]}"
                 )
+    if not entry.complex and not COMPLEX.isdisjoint(
+        v.dtype for v in (*op.inputs, *op.outputs)
+    ):
+        record.fail(
+            f"the operator {entry.name} has no rule for complex numbers; compute with "
+            "real and imaginary parts"
+        )
+
+
+COMPLEX = frozenset({"complex64", "complex128"})
 
 
 def _by_formula(
@@ -173,6 +183,8 @@ def _add(record: Record, found: dict[Value, Any], value: Value, grad: Any) -> No
     if grad is None or not grad._is_initialized():  # of what is not there
         return
     tensor = record.tensor(value)
+    if grad.is_complex() and not tensor.is_complex():
+        grad = paddle._C_ops.real(grad)
     if grad.dtype != tensor.dtype:
         grad = paddle._C_ops.cast(grad, tensor.dtype)
     if grad.shape != tensor.shape:

@@ -35,6 +35,7 @@ class Operator:
         alias: it gives its first argument as it is.
         view: it may give memory of its first argument.
         random: it draws random numbers.
+        complex: its rules hold for complex numbers too.
         writes: by position the arguments into which it writes, and as which output.
         still: whether it writes nothing, by the arguments.
         in_place: by position the arguments that the result may overwrite: what to call
@@ -56,6 +57,7 @@ class Operator:
         alias: bool = False,
         view: bool = False,
         random: bool = False,
+        complex: bool = False,
         writes: dict[int, int] | None = None,
         still: Callable[..., bool] | None = None,
         infix: str | None = None,
@@ -69,6 +71,7 @@ class Operator:
         self.shapes = frozenset(shapes)
         self.fixed = frozenset(fixed)
         self.alias, self.view, self.random = alias, view, random
+        self.complex = complex
         self.writes, self.still = writes or {}, still
         self.infix = infix
         self.defaults = defaults or {}

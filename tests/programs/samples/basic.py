@@ -1,46 +1,12 @@
-"""Arguments for every operator of the table: a row a variant, tensors by shapes."""
+"""Arguments of the operators that most nets are made of."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import paddle
 
-
-class T(NamedTuple):
-    """A tensor of random numbers between two, or of integers, or of Booleans."""
-
-    shape: tuple[int, ...]
-    low: float = -1.5
-    high: float = 1.5
-    kind: str = "float64"
-
-    def made(self, rng: np.random.Generator, dtype: str = "float64") -> Any:
-        if self.kind == "bool":
-            return paddle.to_tensor(rng.uniform(size=self.shape) > 0.5)
-        if self.kind == "int64":
-            return paddle.to_tensor(rng.integers(self.low, self.high, self.shape))
-        if self.kind == "uint8":
-            drawn = rng.integers(self.low, self.high, self.shape)
-            return paddle.to_tensor(drawn.astype("uint8"))
-        drawn = rng.uniform(self.low, self.high, self.shape)
-        if self.low < 0 < self.high:  # away from kinks
-            drawn += 0.15 * np.sign(drawn)
-        return paddle.to_tensor(drawn.astype(dtype))
-
-
-def t(*shape: int, low: float = -1.5, high: float = 1.5) -> T:
-    return T(shape, low, high)
-
-
-def positive(*shape: int) -> T:
-    return T(shape, 0.3, 2.0)
-
-
-def index(*shape: int, below: int) -> T:
-    return T(shape, 0, below, "int64")
-
+from .tensors import T, index, positive, t
 
 BOOL = T((3, 4), kind="bool")
 PAIRS: list[tuple[Any, ...]] = [
@@ -56,7 +22,7 @@ CONV = (t(2, 3, 6, 5), t(4, 3, 3, 2), [1, 2], [1, 0], "EXPLICIT", [1, 1], 1, "NC
 GROUPED = (t(2, 4, 6, 5), t(6, 2, 3, 2), [1, 1], [0, 1], "EXPLICIT", [2, 1], 2, "NCHW")
 POOL = ([2, 3], [2, 1], [0, 1], False, True, "NCHW", "avg", False, False, "EXPLICIT")
 
-SAMPLES: dict[str, list[tuple[Any, ...]]] = {
+BASIC: dict[str, list[tuple[Any, ...]]] = {
     **{f"Tensor.__{n}__": PAIRS + NUMBERS for n in ("add", "sub", "mul")},
     **{f"Tensor.__{n}__": NUMBERS for n in ("radd", "rsub", "rmul")},
     "Tensor.__truediv__": APART + NUMBERS,

@@ -1,0 +1,72 @@
+"""Gradients by Paddle's own kernels, for operators whose kernels are right."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import paddle
+
+from ...paddle_side.interception import RAW
+from .calls import Call
+from .entry import INFO, TABLE, Operator, define
+from .shared import ops
+
+_OUTPUTS: dict[str, list[str]] = RAW.get_core_ops_returns_info()
+
+
+def by_kernel(
+    *names: str, outputs: str | None = None, arguments: str | None = None
+) -> None:
+    """Have ``name_grad`` give the gradients of each operator, which is defined too.
+
+    Its arguments are found by their names: the operator's arguments, its results, and
+    ``name_grad`` of each result for its cotangent, zeros where there is none. All of
+    its gradients are asked for, since some kernels are wrong if asked for a part.
+
+    Args:
+        names: of operators in the table whose kernel takes no list of tensors.
+        outputs: names of the operator's results, where Paddle has others.
+        arguments: of the kernel, where Paddle has others.
+
+    Raises:
+        TypeError: an argument of a kernel is none of these.
+    """
+    for name in names:
+        results = outputs.split() if outputs else _OUTPUTS[name]
+        kernel = f"{name}_grad"
+        takes = arguments.split() if arguments else INFO[kernel]
+        if kernel not in TABLE:
+            define(kernel, " ".join(takes))
+        TABLE[name].reverse = _rule(TABLE[name], kernel, takes, results)
+
+
+def _rule(entry: Operator, kernel: str, takes: list[str], results: list[str]) -> Any:
+    of = {f"{r}_grad": r for r in results} | {f"grad_{r}": r for r in results}
+    known = {*entry.arguments, *results, *of}
+    if unknown := {*takes} - known:
+        raise TypeError(
+            f"{kernel} takes {', '.join(sorted(unknown))}, which {entry.name} neither "
+            "takes nor gives; write a rule of its own"
+        )
+    places = {name: k for k, name in enumerate(entry.arguments)}
+    found = (g.removesuffix("_grad").removeprefix("grad_") for g in _OUTPUTS[kernel])
+    order = [places[name] for name in found]
+
+    def rule(call: Call) -> list[Any]:
+        given: dict[str, Any] = dict(zip(entry.arguments, call.args, strict=True))
+        given |= dict(zip(results, call.outputs, strict=False))
+        cotangents = dict(zip(results, call.cotangents, strict=False))
+        for name, result in of.items():
+            zero = name in takes and cotangents.get(result) is None
+            given[name] = (
+                paddle.zeros_like(given[result]) if zero else cotangents.get(result)
+            )
+        found = getattr(ops, kernel)(*map(given.__getitem__, takes))
+        parts = [*found] if isinstance(found, list | tuple) else [found]
+        grads: list[Any] = [None] * len(call.args)
+        for k, part in zip(order, parts, strict=True):
+            if k in call.wanted:
+                grads[k] = part
+        return grads
+
+    return rule

@@ -1,0 +1,8 @@
+"""Arguments for every operator of the table: a row a variant, tensors by shapes."""
+
+from .basic import BASIC
+from .tensors import T
+
+__all__ = ["SAMPLES", "T"]
+
+SAMPLES = {**BASIC}
