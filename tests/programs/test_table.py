@@ -1,6 +1,6 @@
 """Every operator of the table: programs give what Paddle gives, and its gradients.
 
-Those, and theirs, are compared with central differences of Paddle's own operator, in float64.
+Those, and their gradients in turn, are compared with central differences in float64.
 """
 
 import functools
@@ -225,14 +225,12 @@ def test_gradients_of_gradients(name, k, count_case):
         ]
 
     cache = ProgramCache(lambda values: (gradients(values), None))
-    try:
-        values, _, recording = cache.record(tensors)
-    except CaptureError as error:
-        assert "has no rule" in str(error), error
-        assert name in ONCE, error
+    if name in ONCE:
+        with pytest.raises(CaptureError, match="has no rule"):
+            cache.record(tensors)
         count_case("operators, gradients once alone")
         return
-    assert name not in ONCE
+    values, _, recording = cache.record(tensors)
     second = drawn_like(values, 7)
     grads = recording.gradients(second)
     places = [i for i, t in enumerate(tensors) if is_smooth(t) and grads[i] is not None]

@@ -9,7 +9,7 @@ import paddle
 
 
 class T(NamedTuple):
-    """A tensor of random numbers between two, or integers, Booleans, complex numbers."""
+    """A tensor of random numbers between two, integers and masks and complex too."""
 
     shape: tuple[int, ...]
     low: float = -1.5
