@@ -89,7 +89,10 @@ UNSAFE = {
         "that no operator shows|no operator that programs know",
     ),
     "computed beforehand": (beforehand(), "no operator that programs know"),
-    "written in place": (written(), r"fill_ is not in the table"),
+    "written in place": (
+        written(),
+        r"fill_ writes into a tensor that the function has not made",
+    ),
     "Python's state": (counting(), "differs from the function's on other numbers"),
     "complex numbers": (lambda x: (x + 1j).real(), "the operator real is not"),
     "backward": (

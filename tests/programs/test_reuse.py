@@ -9,7 +9,8 @@ from paddle_chainrules import make_program
 from paddle_chainrules.programs.capture import capture
 from paddle_chainrules.programs.operators.table import TABLE
 from paddle_chainrules.transforms.program_cache import ProgramCache
-from programs.samples import SAMPLES, t
+from programs.samples import SAMPLES
+from programs.samples.tensors import t
 from programs.test_table import made
 
 OVERWRITING = [(name, k) for name in TABLE for k in TABLE[name].in_place]

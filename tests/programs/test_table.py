@@ -35,29 +35,28 @@ ONCE = {
 """Of which no rule gives gradients of gradients."""
 
 
+class Place(int):
+    """Where in the row of tensors one is."""
+
+
 def made(row, seed=0):
     """Arguments with tensors in the place of shapes, and these tensors in a row."""
     rng = np.random.default_rng(seed)
     tensors = []
 
-    def one(arg):
-        if isinstance(arg, T):
-            tensors.append(arg.made(rng))
-            return len(tensors) - 1, None
-        return arg
-
     def walk(arg):
         if isinstance(arg, T):
-            return one(arg)
-        return [walk(part) for part in arg] if isinstance(arg, list) else arg
+            tensors.append(arg.made(rng))
+            return Place(len(tensors) - 1)
+        return type(arg)(map(walk, arg)) if type(arg) in (list, tuple) else arg
 
     args = [walk(arg) for arg in row]
 
     def filled(arg, values):
-        if isinstance(arg, tuple) and len(arg) == 2 and arg[1] is None:
-            return values[arg[0]]
-        if isinstance(arg, list):
-            return [filled(part, values) for part in arg]
+        if isinstance(arg, Place):
+            return values[arg]
+        if type(arg) in (list, tuple):
+            return type(arg)(filled(part, values) for part in arg)
         return arg
 
     return tensors, lambda values: [filled(arg, values) for arg in args]
@@ -73,11 +72,19 @@ def floats(result):
     return [p for p in tensors if p._is_initialized() and is_smooth(p)]
 
 
+def with_item(x, index, value):
+    y = x.clone()
+    y[index] = value
+    return y
+
+
 def called(name):
     """The operator, as Paddle's own code calls it: by the name in its place."""
     owner, _, attribute = name.rpartition(".")
     if name == "copy":
         return paddle.assign
+    if name == "Tensor._setitem_dygraph":
+        return with_item
     place = paddle.Tensor if owner else paddle._C_ops
     return lambda *args: getattr(place, attribute)(*args)
 

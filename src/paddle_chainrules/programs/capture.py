@@ -97,18 +97,7 @@ def capture(
     state = random_state()
     try:
         watch_alone([])
-        try:
-            with listening(record):
-                outputs = [*fn([*given])]
-        except Exception as error:
-            if record.failure is not None:
-                raise record.failure from None
-            raise CaptureError(
-                f"it raised {type(error).__name__} while it was captured: {error}. "
-                "Call it without jit to see where"
-            ) from error
-        if record.failure is not None:
-            raise record.failure
+        outputs = _recorded(record, fn, given)
         tensors = [out for out in outputs if isinstance(out, Tensor)]
         ends = [record.value_of(out) for out in tensors]
         record.check_constants()
@@ -125,15 +114,7 @@ def capture(
         if check:
             # Two threads in paddle.grad crash.
             with in_turn() if record.takes_gradients else nullcontext():
-                try:
-                    _check(program, fn, leaves)
-                except CaptureError:
-                    raise
-                except Exception as error:
-                    raise CaptureError(
-                        f"it raised {type(error).__name__} on other numbers: {error}. "
-                        "Call it without jit to see where"
-                    ) from error
+                _check(program, fn, leaves, record.writes)
     finally:  # whatever an interrupt has left
         ended(record, before[0])
         if record.draws:
@@ -156,6 +137,29 @@ def capture(
     )
 
 
+def _recorded(
+    record: Record, fn: Callable[[list[Any]], Sequence[Any]], leaves: list[Any]
+) -> list[Any]:
+    """What the function gives while it is recorded.
+
+    Raises:
+        CaptureError: it is no straight line of operators, or raised an error.
+    """
+    try:
+        with listening(record):
+            outputs = [*fn([*leaves])]
+    except Exception as error:
+        if record.failure is not None:
+            raise record.failure from None
+        raise CaptureError(
+            f"it raised {type(error).__name__} while it was captured: {error}. "
+            "Call it without jit to see where"
+        ) from error
+    if record.failure is not None:
+        raise record.failure
+    return outputs
+
+
 def kinds_of(tensors: Iterable[Tensor]) -> tuple[Any, ...]:
     """Dtype, whether it requires gradients, and shape, of each."""
     return tuple((t.dtype, t.stop_gradient, *t.shape) for t in tensors)
@@ -174,8 +178,12 @@ def _check(
     program: Program,
     fn: Callable[[list[Any]], Sequence[Any]],
     leaves: Sequence[Any],
+    writes: bool,
 ) -> None:
     """Compare with the function on other numbers.
+
+    It is recorded once more where it writes in place, or raises otherwise: Paddle's own
+    derivatives may be wrong, or missing, there.
 
     Raises:
         CaptureError: they differ.
@@ -184,8 +192,19 @@ def _check(
     others = iter(moved := [*map(other_numbers, tensors)])
     other = [next(others) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
     state = random_state() if program.draws else None
-    with drawing_from(state), plain():
-        native = [o for o in fn([*map(stand_in, other)]) if isinstance(o, Tensor)]
+    results = None
+    if not writes:  # of which the tape may lose a gradient
+        try:
+            with drawing_from(state), plain():
+                results = [*fn([*map(stand_in, other)])]
+        except Exception:  # in a derivative, perhaps, that Paddle has not
+            results = None
+    if results is None:
+        given = [*map(stand_in, other)]
+        held = [leaf for leaf in given if isinstance(leaf, Tensor)]
+        with drawing_from(state):
+            results = _recorded(Record(held), fn, given)
+    native = [o for o in results if isinstance(o, Tensor)]
     with drawing_from(state), grad_mode(False):
         found = program(*moved)
     if len(found) != len(native):

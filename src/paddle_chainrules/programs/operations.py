@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from paddle import Tensor
+
 from .operators.entry import Operator
 
 
@@ -62,6 +64,19 @@ def values_in(args: Iterable[Any]) -> list[Value]:
             found.append(arg)
         elif type(arg) in (list, tuple):
             found += values_in(arg)
+    return found
+
+
+def tensors_in(args: Iterable[Any]) -> list[Tensor]:
+    """The tensors in arguments, in lists and slices too."""
+    found = []
+    for arg in args:
+        if isinstance(arg, Tensor):
+            found.append(arg)
+        elif isinstance(arg, list | tuple):
+            found += tensors_in(arg)
+        elif isinstance(arg, slice):
+            found += tensors_in((arg.start, arg.stop, arg.step))
     return found
 
 

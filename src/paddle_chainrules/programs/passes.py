@@ -68,18 +68,12 @@ def _without_twins(
     ops: Iterable[Operation],
 ) -> tuple[list[Operation], dict[Value, Value]]:
     """Each operation once; values that are others under another name."""
-    ops = [*ops]
-    written = {op.args[i] for op in ops for i in op.operator.writes_of(op.args)}
     twins = Twins()
     found = []
     for op in map(twins.named, ops):
         if op.operator.alias:
-            (out,) = op.outputs
-            if out not in written:
-                twins.alias[out] = op.args[0]
-                continue
-            op = replace(op, operator=TABLE["copy"], args=op.args[:1])
-        if op.operator.name == "copy" or not twins.is_known(op):
+            twins.alias[op.outputs[0]] = op.args[0]
+        elif op.operator.name == "copy" or not twins.is_known(op):
             found.append(op)
     return found, twins.alias
 

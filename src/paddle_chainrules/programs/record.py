@@ -19,9 +19,12 @@ from ..paddle_side.dtypes import dtype_name, is_differentiable
 from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.listener import not_listening
 from ..paddle_side.random_state import DRAWING
-from .operations import Operation, Value, values_in
+from .in_place import begin, end, is_write, write
+from .memory import Memory
+from .operations import Operation, Value, tensors_in, values_in
 from .operators.entry import Operator, UnknownArgument
 from .operators.table import TABLE
+from .paddle_grad import grad
 from .reverse import reverse
 from .where import where_called
 
@@ -49,23 +52,27 @@ class Record:
     Attributes:
         takes_gradients: whether ``paddle.grad`` itself was called.
         draws: whether random numbers were drawn.
+        writes: whether something was written in place.
     """
 
     def __init__(self, inputs: Sequence[Tensor]) -> None:
         self.ops: list[Operation] = []
         self.constants: dict[Value, Tensor] = {}
         self.failure: CaptureError | None = None
-        self.takes_gradients = self.draws = False
+        self.takes_gradients = self.draws = self.writes = False
         self._tensors: list[Any] = []
+        self._all: list[Value] = []
         self._values: dict[int, Value] = {}
         self._requires: list[bool] = []
         self._native: list[bool] = []
         self._before: list[bool] = []
         self.taped: list[bool] = []
         self._fresh: dict[int, Tensor] = {}
+        self._lost: dict[int, Tensor] = {}
         self._leaves: dict[Value, weakref.ref[Any]] = {}
         self._made: dict[Any, Value] = {}
         self._versions: list[tuple[Tensor, int]] = []
+        self.memory = Memory()
         self.inputs = tuple(map(self._new, inputs))
 
     # Tensors and values.
@@ -77,6 +84,7 @@ class Record:
             shape, dtype = tuple(tensor.shape), dtype_name(tensor.dtype)
             size = math.prod(shape) * tensor.element_size()
         value = Value(len(self._tensors), shape, dtype, size)
+        self._all.append(value)
         native = isinstance(tensor, Tensor) and not tensor.stop_gradient
         self._tensors.append(tensor)
         self._native.append(native)
@@ -84,12 +92,18 @@ class Record:
         self._requires.append(native and known)
         if isinstance(tensor, Tensor):
             self._values[id(tensor)] = value
+            self.memory.meet(tensor)
         return value
 
     def value_of(self, tensor: Tensor) -> Value:
         """What a tensor stands for; a constant, where nobody has made it here."""
         value = self._values.get(id(tensor))
         if value is None:
+            if id(tensor) in self._lost:
+                self.fail(
+                    "a tensor is used that shares memory with one that was written "
+                    "into; take it from that one, after the write"
+                )
             if not tensor.stop_gradient and not tensor.is_leaf:
                 self.fail(
                     "a tensor is used that was computed from others by no operator "
@@ -117,6 +131,7 @@ class Record:
                 key = dtype_name(tensor.dtype), shape, tensor.numpy().tobytes()
         if key in self._made:
             value = self._values[id(tensor)] = self._made[key]
+            self.memory.meet(tensor)
             return value
         value = self._new(tensor)
         self.constants[value] = tensor
@@ -136,6 +151,39 @@ class Record:
 
     def tensor(self, value: Value) -> Any:
         return self._tensors[value.number]
+
+    def is_own(self, value: Value) -> bool:
+        """Whether it was made here."""
+        outside = self.constants.get(value)
+        return value not in self.inputs and (
+            outside is None or id(outside) in self._fresh
+        )
+
+    def set_apart(self, x: Tensor) -> None:
+        """Have values keep their numbers, when what shares memory with x is written."""
+        self.writes = True
+        for value, tensor in zip(self._all, self._tensors, strict=True):
+            if not isinstance(tensor, Tensor) or not tensor._is_initialized():
+                continue
+            if tensor._is_shared_buffer_with(x):
+                copy = self._tensors[value.number] = tensor.detach().clone()
+                copy.stop_gradient = tensor.stop_gradient
+                self._values[id(copy)] = value
+                self.memory.meet(copy)
+                if value in self.constants:
+                    self.constants[value] = self._fresh[id(copy)] = copy
+        kept = (p for p in self._versions if not p[0]._is_shared_buffer_with(x))
+        self._versions = [*kept]
+        for key, tensor in self._fresh.items():
+            if key not in self._values and tensor._is_shared_buffer_with(x):
+                self._lost[key] = tensor
+        for key in self._lost:
+            self._fresh.pop(key, None)
+
+    def stand_for(self, tensor: Tensor, value: Value) -> None:
+        """Have a tensor stand for another value from here on."""
+        self._values[id(tensor)] = value
+        self._fresh.pop(id(tensor), None)
 
     def requires(self, value: Value) -> bool:
         """Whether gradients flow through it."""
@@ -196,8 +244,12 @@ class Record:
         self, name: str, call: Callable[..., Any], args: Any, kwargs: Any
     ) -> Any:
         with not_listening():
-            tensors = [*_tensors_in(args), *_tensors_in(kwargs.values())]
+            tensors = [*tensors_in(args), *tensors_in(kwargs.values())]
             self.draws = self.draws or name in _DRAWING
+            writes = is_write(name) and any(id(t) in self._values for t in tensors)
+        if writes:
+            return write(self, name, call, args, kwargs)
+        with not_listening():
             # Of a tensor's shape alone, or of none of the program's.
             asked = tensors[1:] if name in _OF_SHAPES else tensors
             own = all(id(t) in self._fresh for t in asked)
@@ -223,7 +275,7 @@ class Record:
         self, name: str, call: Callable[..., Any], args: Any, kwargs: Any
     ) -> Any:
         with not_listening():
-            if all(id(t) in self._fresh for t in _tensors_in(args)):
+            if all(id(t) in self._fresh for t in tensors_in(args)):
                 return call(*args, **kwargs)
             attribute = name.removeprefix("Tensor.")
             self.fail(
@@ -234,7 +286,7 @@ class Record:
 
     def _constant(self, result: Any) -> Any:
         """What was made of no tensor, or of such constants."""
-        for tensor in _tensors_in([result]):
+        for tensor in tensors_in([result]):
             self._fresh[id(tensor)] = tensor
         return result
 
@@ -253,8 +305,10 @@ class Record:
 
     def _noted(self, entry: Operator, given: tuple[Any, ...]) -> Any:
         args = tuple(map(self._with_values, given))
+        self._check_shapes(entry, args)
         writes = entry.writes_of(given)
-        self._check_memory(entry, args, writes)
+        for i in writes:
+            begin(self, entry.name, given[i])
         result = entry.run(*given)
         many = isinstance(result, list | tuple)
         parts = [*result] if many else [result]
@@ -267,25 +321,17 @@ class Record:
             if is_differentiable(part) and part._is_initialized():
                 part.stop_gradient = not taped or i in entry.fixed
         outputs = tuple(map(self._new, parts))
-        self.ops.append(Operation(entry, args, outputs, many, where_called()))
+        op = Operation(entry, args, outputs, many, where_called())
+        self.ops.append(op)
         self.taped.append(taped)
-        for argument, output in writes.items():
-            given[argument].stop_gradient = parts[output].stop_gradient
-            self._values[id(given[argument])] = outputs[output]
+        if entry.view or entry.alias:
+            self.memory.note(op, given[0], parts)
+        for i, output in writes.items():
+            end(self, entry.name, given[i], parts[output])
         return result
 
-    def _check_memory(
-        self, entry: Operator, args: tuple[Any, ...], writes: dict[int, int]
-    ) -> None:
-        """Refuse writes into what is not the function's own, and shapes by values."""
-        if writes:
-            copies = (op for op in self.ops if op.operator.name in _COPIES)
-            if not {args[i] for i in writes} <= {op.outputs[0] for op in copies}:
-                self.fail(
-                    f"{entry.name} writes into a tensor that the function has not "
-                    "made, such as a layer's statistics; use stateless(layer) with "
-                    "buffers=, or give it a clone"
-                )
+    def _check_shapes(self, entry: Operator, args: tuple[Any, ...]) -> None:
+        """Refuse shapes that depend on values."""
         others = values_in(args[1:]) if entry.view else []
         if entry.name == "Tensor._getitem_dygraph":
             if any(v.dtype == "bool" for v in others):
@@ -304,7 +350,7 @@ class Record:
             return self.value_of(arg)
         if type(arg) in (list, tuple):
             return type(arg)(map(self._with_values, arg))
-        if isinstance(arg, slice) and _tensors_in([arg]):
+        if isinstance(arg, slice) and tensors_in([arg]):
             self.fail(
                 "a slice goes from or to a tensor, so that shapes depend on values; "
                 "give Python's ints"
@@ -335,51 +381,13 @@ class Record:
     def grad(self, name: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """``paddle.grad`` with its own arguments."""
         self.takes_gradients = True
-        given = dict(zip(_GRAD_ARGUMENTS, args, strict=False)) | kwargs
-        outputs, inputs = _listed(given["outputs"]), _listed(given["inputs"])
-        seeds = given.get("grad_outputs")
-        seeds = [None] * len(outputs) if seeds is None else _listed(seeds)
-        if given.get("no_grad_vars"):
-            self.fail("paddle.grad with no_grad_vars: detach these tensors instead")
-        seeds = [
-            paddle.ones_like(o) if seed is None else seed
-            for o, seed in zip(outputs, seeds, strict=True)
-        ]
-        create_graph = bool(given.get("create_graph"))
-        found = self.gradients(outputs, inputs, seeds, create_graph)
-        if any(grad is None for grad in found) and not given.get("allow_unused"):
-            self.fail("paddle.grad by a tensor that is not used; see allow_unused")
-        return found
+        return grad(self, *args, **kwargs)
 
 
 _SMALL = 1 << 14
 """Elements of constants that are compared, such as ones that gradients begin with."""
 
-_COPIES = frozenset({"assign", "copy", "Tensor.clone"})
-"""Operators that give memory of its own."""
-
 _OF_SHAPES = frozenset(
     {"full_like", "zeros_like", "ones_like", "shape", "shape64", "numel"}
 )
 """Operators whose result depends on shapes alone, which are part of a program."""
-
-_GRAD_ARGUMENTS = (
-    *("outputs", "inputs", "grad_outputs", "retain_graph", "create_graph"),
-    *("only_inputs", "allow_unused", "no_grad_vars"),
-)
-
-
-def _listed(tensors: Any) -> list[Any]:
-    return [*tensors] if isinstance(tensors, list | tuple) else [tensors]
-
-
-def _tensors_in(args: Any) -> list[Tensor]:
-    found = []
-    for arg in args:
-        if isinstance(arg, Tensor):
-            found.append(arg)
-        elif isinstance(arg, list | tuple):
-            found += _tensors_in(arg)
-        elif isinstance(arg, slice):
-            found += _tensors_in((arg.start, arg.stop, arg.step))
-    return found

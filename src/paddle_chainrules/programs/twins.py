@@ -34,7 +34,7 @@ class Twins:
             more: what two of them must have in common besides.
         """
         entry = op.operator
-        if entry.random or entry.writes_of(op.args):
+        if entry.random:
             return False
         twin = self._known.setdefault((entry.name, *more, *map(_key, op.args)), op)
         if twin is op:

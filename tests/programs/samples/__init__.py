@@ -2,7 +2,8 @@
 
 from .basic import BASIC
 from .tensors import T
+from .writes import WRITES
 
 __all__ = ["SAMPLES", "T"]
 
-SAMPLES = {**BASIC}
+SAMPLES = {**BASIC, **WRITES}

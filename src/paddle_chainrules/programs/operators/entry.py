@@ -36,8 +36,9 @@ class Operator:
         view: it may give memory of its first argument.
         random: it draws random numbers.
         complex: its rules hold for complex numbers too.
-        writes: by position the arguments into which it writes, and as which output.
-        still: whether it writes nothing, by the arguments.
+        writes: by position the arguments that Paddle's own overwrites, and by which
+            output; programs do not.
+        still: whether that writes nothing, by the arguments.
         in_place: by position the arguments that the result may overwrite: what to call
             then, and the positions of its arguments in their order.
         infix: the sign by which source code has it.
@@ -95,7 +96,7 @@ class Operator:
         return [*result] if isinstance(result, list | tuple) else [result]
 
     def writes_of(self, args: Sequence[Any]) -> dict[int, int]:
-        """Into which arguments it writes, and as which outputs, given these."""
+        """Which of these Paddle's own overwrites, and by which outputs."""
         if not self.writes or (self.still is not None and self.still(*args)):
             return {}
         return self.writes

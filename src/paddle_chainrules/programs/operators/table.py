@@ -16,6 +16,7 @@ from . import (  # noqa: F401
     random,
     reductions,
     shapes,
+    writes,
 )
 from .entry import TABLE
 
