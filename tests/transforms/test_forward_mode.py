@@ -13,6 +13,7 @@ from paddle_chainrules import (
     hvp,
     jacobian,
     jvp,
+    linearize,
     stateless,
     taylor,
     value_and_grad,
@@ -201,20 +202,53 @@ def test_hvp_of_what_is_not_used():
     assert found["b"] is None
 
 
-@pytest.mark.parametrize("name", ["relu6", "hardshrink", "softshrink", "hardswish"])
-def test_a_missing_kernel_is_named(name):
+KINKED = ["relu6", "hardshrink", "softshrink", "hardswish"]
+
+
+@pytest.mark.parametrize("name", KINKED)
+def test_where_a_kernel_is_missing_rules_of_programs_go_on(name):
     act, x = getattr(F, name), randn([3], "float64")
+    v = randn([3], "float64")
+
+    def fn(x):
+        return act(x) * x * x
+
+    step = 1e-4
+    with paddle.no_grad():
+        slope = (fn(x + step * v) - fn(x - step * v)) / (2 * step)
+        second = (fn(x + step) - 2 * fn(x) + fn(x - step)) / step**2
+    close = {"rtol": 1e-5, "atol": 1e-6}
+    y, found = jvp(fn, (x,), (v,))
+    assert_same(y, fn(x), **TIGHT)
+    assert_same(found, slope, **close)
+    _, pushforward = linearize(fn, x)
+    assert_same(pushforward(v), slope, **close)
+    assert_same(hvp(lambda x: fn(x).sum(), x, v), second * v, **close)
+    assert_same(hessian(lambda x: fn(x).sum())(x), paddle.diag(second), **close)
+    gradient = grad(lambda x: (grad(lambda x: fn(x).sum())(x) * v).sum())(x)
+    assert_same(gradient, second * v, **close)
+
+
+@pytest.mark.parametrize("name", KINKED)
+def test_a_missing_kernel_is_named_where_there_is_no_program(name):
+    act, x = getattr(F, name), randn([3], "float64")
+
+    def fn(x):
+        return act(x) * (1.0 if float(x.sum()) > 0 else 2.0)
+
     for call in (
-        lambda: jvp(act, (x,), (x,)),
-        lambda: hvp(lambda x: act(x).sum(), x, x),
-        lambda: hessian(lambda x: act(x).sum())(x),
+        lambda: jvp(fn, (x,), (x,)),
+        lambda: hvp(lambda x: fn(x).sum(), x, x),
+        lambda: hessian(lambda x: fn(x).sum())(x),
     ):
         with pytest.raises(
-            NotImplementedError, match=f"can't differentiate {name} once more.*taylor"
+            NotImplementedError,
+            match=f"can't differentiate {name} once more.*taylor.*Nor is there a "
+            "program: .*leaves the program by __float__",
         ):
             call()
     weight = randn([1, 9], "float64")
-    wide = jacobian(lambda x: act(x @ weight), randn([1], "float64"))
+    wide = jacobian(lambda x: fn(x @ weight), randn([1], "float64"))
     assert wide.tensor().shape == [9, 1]  # by reverse mode instead
 
 

@@ -16,6 +16,7 @@ from ..paddle_side.dtypes import is_differentiable
 from ..paddle_side.engine import gradients
 from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.watch import as_leaf
+from .fallback import called_by_program
 from .kept_graph import KeptGraph
 from .recording import (
     Recording,
@@ -25,7 +26,7 @@ from .recording import (
 )
 from .tree import Tree, flatten_tree
 from .typed import Aux, Function, WithAux, Y, Y_co
-from .vjp import record_tree
+from .vjp import FlatFunction
 
 
 @overload
@@ -148,10 +149,9 @@ def _tangent_leaves(
 def _linearized(
     fn: Callable[..., Tree], leaves: list[Any], spec: Any, has_aux: bool
 ) -> tuple[Any, ...]:
-    value, aux, recording, out_spec = record_tree(
-        fn, leaves, spec, has_aux, create_graph=True
-    )
-    return value, Pushforward(recording, spec, out_spec), *aux
+    function = FlatFunction(fn, spec, has_aux)
+    value, aux, recording = function.recorded(leaves, None, create_graph=True)
+    return value, Pushforward(recording, spec, function), *aux
 
 
 class Pushforward(KeptGraph, Generic[Y_co]):
@@ -161,10 +161,12 @@ class Pushforward(KeptGraph, Generic[Y_co]):
     when done.
     """
 
-    def __init__(self, recording: Recording, in_spec: Any, out_spec: Any) -> None:
+    def __init__(
+        self, recording: Recording, in_spec: Any, function: FlatFunction
+    ) -> None:
         self._recording = recording
-        self._in_spec = in_spec
-        self._out_spec = out_spec
+        self._in_spec, self._out_spec = in_spec, function.out_spec
+        self._function = function
         outputs = filter(is_differentiable, recording.outputs)
         traced = {id(o): o for o in outputs if not o.stop_gradient}
         self._places = {key: i for i, key in enumerate(traced)}
@@ -184,6 +186,27 @@ class Pushforward(KeptGraph, Generic[Y_co]):
 
     def along(self, tangents: Sequence[Any]) -> Y_co:
         """The same of checked tangents in a row."""
+        try:
+            row = self._on_tape(tangents)
+        except NotImplementedError as refusal:
+            row = self._by_program(tangents, refusal)
+        slope: Any = self._out_spec.unflatten(row)
+        return slope
+
+    def _by_program(
+        self, tangents: Sequence[Any], refusal: NotImplementedError
+    ) -> list[Any]:
+        leaves, function = self._recording.leaves, self._function
+
+        def slopes(every: list[Any]) -> tuple[list[Any], Any]:
+            given, directions = every[: len(leaves)], every[len(leaves) :]
+            _, _, recording = function.recorded(given, None, create_graph=True)
+            pushforward: Any = Pushforward(recording, self._in_spec, function)
+            return pushforward._on_tape(directions), None
+
+        return called_by_program(slopes, [*leaves, *tangents], refusal)
+
+    def _on_tape(self, tangents: Sequence[Any]) -> list[Any]:
         recording = self._recording
         connected = recording.connected or records_graph(tangents)
         tangent_of = iter(tangents[i] for i in recording.differentiable)
@@ -202,10 +225,7 @@ class Pushforward(KeptGraph, Generic[Y_co]):
                 connected,
             )
         row = [self._slope(output, found) for output in recording.outputs]
-        found_tree: Any = self._out_spec.unflatten(
-            row if connected else detached(row, tangents)
-        )
-        return found_tree
+        return row if connected else detached(row, tangents)
 
     def _slope(self, output: Any, found: Sequence[Any]) -> Tensor | None:
         if not is_differentiable(output):

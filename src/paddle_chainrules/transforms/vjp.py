@@ -11,7 +11,9 @@ import paddle
 
 from .closures import may_reach
 from .effects import Effects
+from .fallback import recorded_by_program
 from .kept_graph import KeptGraph
+from .program_cache import ProgramRecording
 from .recording import Recording, detached, record
 from .tree import ONE_LEAF, Tree, cotangent_leaves, flatten_tree
 from .typed import Aux, Function, WithAux, Y, Y_co
@@ -34,8 +36,10 @@ class Pullback(KeptGraph, Generic[Y_co]):
         recording: Recording,
         in_spec: optree.PyTreeSpec,
         out_spec: optree.PyTreeSpec,
+        function: FlatFunction,
     ) -> None:
         self._recording = recording
+        self._function = function
         self._in_spec = in_spec
         self._out_spec = out_spec
 
@@ -55,11 +59,23 @@ class Pullback(KeptGraph, Generic[Y_co]):
         """
         leaves = cotangent_leaves(cotangent, self._out_spec)
         asked = None if wrt is None else self._leaves_of(wrt)
-        grads = self._recording.gradients(leaves, asked)
+        try:
+            grads = self._recording.gradients(leaves, asked)
+        except NotImplementedError as refusal:
+            self._recording = self._by_program(refusal)
+            grads = self._recording.gradients(leaves, asked)
         found: Any = self._in_spec.unflatten(grads)
         if wrt is not None:
             found = tuple(part if i in wrt else None for i, part in enumerate(found))
         return found
+
+    def _by_program(self, refusal: NotImplementedError) -> Recording:
+        before = self._recording
+        if before.connected or isinstance(before, ProgramRecording):
+            raise refusal
+        seen, function = before.outputs, self._function
+        _, _, made = recorded_by_program(function, before.leaves, refusal, seen)
+        return function.alone(made)
 
     def _leaves_of(self, wrt: Sequence[int]) -> set[int]:
         """Positions of the leaves of some primals."""
@@ -139,36 +155,67 @@ def recorded_vjp(
 ) -> tuple[Any, ...]:
     """As :func:`vjp`; ``effects`` and ``create_graph`` as for :func:`record`."""
     leaves, in_spec = flatten_tree(primals)
-    value, aux, recording, out_spec = record_tree(
-        fn, leaves, in_spec, has_aux, effects, create_graph
-    )
-    return value, Pullback(recording, in_spec, out_spec), *aux
+    function = FlatFunction(fn, in_spec, has_aux)
+    try:
+        value, aux, recording = function.recorded(leaves, effects, create_graph)
+    except NotImplementedError as refusal:
+        outputs, specs, way = recorded_by_program(function, leaves, refusal)
+        recording = function.alone(way)
+        value, aux = function.nested(outputs, specs)
+    spec = function.out_spec
+    return value, Pullback(recording, in_spec, spec, function), *aux
 
 
-def record_tree(
-    fn: Callable[..., Tree],
-    leaves: list[Any],
-    in_spec: optree.PyTreeSpec,
-    has_aux: bool,
-    effects: Effects | None = None,
-    create_graph: bool = False,
-) -> tuple[Tree, list[Any], Recording, optree.PyTreeSpec]:
-    """Value, aux in a list or none, the recording, and how the value is nested."""
-    out_spec, aux = ONE_LEAF, None
+class FlatFunction:
+    """A function of trees as one of leaves.
 
-    def flat(stand_ins: list[Any]) -> list[Any]:
-        nonlocal out_spec, aux
-        output = fn(*in_spec.unflatten(stand_ins))
-        if has_aux:
-            output, aux = output
-        outputs, out_spec = flatten_tree(output)
+    Attributes:
+        out_spec: how the result of the last call was nested.
+    """
+
+    def __init__(
+        self, fn: Callable[..., Tree], in_spec: optree.PyTreeSpec, has_aux: bool
+    ) -> None:
+        self._fn, self._in_spec, self._has_aux = fn, in_spec, has_aux
+        self.out_spec, self._aux = ONE_LEAF, None
+
+    def outputs(self, leaves: list[Any]) -> list[Any]:
+        """Leaves of the result alone."""
+        output: Any = self._fn(*self._in_spec.unflatten(leaves))
+        if self._has_aux:
+            output, self._aux = output
+        outputs, self.out_spec = flatten_tree(output)
         return outputs
 
-    values, recording = record(flat, leaves, effects, create_graph)
-    value = out_spec.unflatten(values)
-    if not has_aux:
-        return value, [], recording, out_spec
-    aux_leaves, aux_spec = flatten_tree(aux)
-    if not recording.connected:
-        aux_leaves = detached(aux_leaves, leaves)
-    return value, [aux_spec.unflatten(aux_leaves)], recording, out_spec
+    def recorded(
+        self, leaves: list[Any], effects: Effects | None, create_graph: bool
+    ) -> tuple[Tree, list[Any], Recording]:
+        """Value, aux in a list or none, and the recording."""
+        values, recording = record(self.outputs, leaves, effects, create_graph)
+        value = self.out_spec.unflatten(values)
+        if not self._has_aux:
+            return value, [], recording
+        aux, spec = flatten_tree(self._aux)
+        if not recording.connected:
+            aux = detached(aux, leaves)
+        return value, [spec.unflatten(aux)], recording
+
+    def __call__(self, leaves: list[Any]) -> tuple[list[Any], Any]:
+        """Leaves of the result and of aux, and how these are nested."""
+        outputs = self.outputs(leaves)
+        self._count = len(outputs)
+        if not self._has_aux:
+            return outputs, (self.out_spec,)
+        aux, spec = flatten_tree(self._aux)
+        return [*outputs, *aux], (self.out_spec, spec)
+
+    def nested(self, outputs: list[Any], specs: Any) -> tuple[Tree, list[Any]]:
+        """The value, and aux in a list or none, of such leaves."""
+        value = specs[0].unflatten(outputs[: self._count])
+        aux = [spec.unflatten(outputs[self._count :]) for spec in specs[1:]]
+        return value, aux
+
+    def alone(self, recording: ProgramRecording) -> ProgramRecording:
+        """A recording of results without aux."""
+        recording.keep(len(recording.leaves), self._count)
+        return recording

@@ -1,0 +1,73 @@
+"""Programs where Paddle's tape ends: their rules go further than its kernels.
+
+A derivative that the tape refuses is taken by capturing the function, if it can be. It
+is called twice more for that; who needs it often had better use :func:`.jit.jit`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from paddle import Tensor
+
+from ..paddle_side.listener import is_plain
+from ..paddle_side.watch import watched
+from ..programs.record import CaptureError
+from .program_cache import Flat, ProgramCache, ProgramRecording
+from .program_nodes import call
+from .recording import records_graph
+
+
+def recorded_by_program(
+    fn: Flat,
+    leaves: Sequence[Any],
+    refusal: NotImplementedError,
+    seen: Sequence[Any] | None = None,
+) -> tuple[list[Any], Any, ProgramRecording]:
+    """As :meth:`.ProgramCache.record`, for what the tape has refused.
+
+    Args:
+        seen: what the function has given before, which it must give again.
+
+    Raises:
+        NotImplementedError: the refusal, where there is no program either.
+    """
+    if is_plain() or watched() or records_graph(leaves):
+        raise refusal
+    try:
+        made = ProgramCache(fn).record(leaves)
+    except CaptureError as error:
+        raise _with(refusal, error) from error
+    if made[2].way.there.forward.draws or not (seen is None or _same(seen, made[0])):
+        raise refusal
+    return made
+
+
+def called_by_program(
+    fn: Flat, leaves: Sequence[Any], refusal: NotImplementedError
+) -> list[Any]:
+    """What a function gives whose derivatives inside the tape has refused.
+
+    Raises:
+        NotImplementedError: the refusal, where there is no program either.
+    """
+    if is_plain() or watched():
+        raise refusal
+    try:
+        return call(ProgramCache(fn), leaves, None)[0]
+    except CaptureError as error:
+        raise _with(refusal, error) from error
+
+
+def _with(refusal: NotImplementedError, error: CaptureError) -> NotImplementedError:
+    return NotImplementedError(f"{refusal}. Nor is there a program: {error}")
+
+
+def _same(seen: Sequence[Any], found: Sequence[Any]) -> bool:
+    return all(
+        np.allclose(a.numpy(), b.numpy(), rtol=1e-5, atol=1e-8, equal_nan=True)
+        for a, b in zip(seen, found, strict=False)
+        if isinstance(a, Tensor)
+    )
