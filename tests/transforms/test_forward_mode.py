@@ -9,6 +9,7 @@ from paddle import nn
 from conftest import assert_same, randn
 from paddle_chainrules import (
     FCNet,
+    grad,
     hessian,
     hvp,
     jacobian,
