@@ -18,6 +18,7 @@ from ..transforms.program_cache import (
     OfValue,
     ProgramCache,
     ProgramRecording,
+    Refusal,
     key_of,
     run,
 )
@@ -37,12 +38,27 @@ class Structure(NamedTuple):
 
 
 class NetPrograms:
-    """Programs of one net, for every way in which its arguments are nested."""
+    """Programs of one net, for every way in which its arguments are nested.
 
-    def __init__(self, net: Any) -> None:
-        self._net = net
+    Args:
+        patience: how many calls of a kind come before there is a program.
+    """
+
+    def __init__(self, net: Any, patience: int = 0) -> None:
+        self._net, self._patience = net, patience
         self._made: dict[Any, ProgramCache] = {}
         self._again: dict[Any, Any] = {}
+
+    def describe(self) -> str:
+        """What runs, in a sentence."""
+        made = [found for cache in self._made.values() for found in cache.made]
+        refused = [found.why for found in made if isinstance(found, Refusal)]
+        count = len(made) - len(refused)
+        if refused:
+            return f"runs as it is in {len(refused)} of {len(made)}: {refused[-1]}"
+        if not made:
+            return f"will run as a program after {self._patience} calls of a kind"
+        return f"runs as a program ({count} of them)"
 
     def forward_again(
         self, params: Any, args: tuple[Any, ...]
@@ -174,7 +190,7 @@ class NetPrograms:
         if programs is None:
             flat = _Flat(self._net, inputs.without_leaves(), names)
             fixed = 1 if inputs.order is None else len(inputs.order)
-            programs = ProgramCache(flat, self._net._effects, fixed)
+            programs = ProgramCache(flat, self._net._effects, fixed, self._patience)
             self._made[key] = programs
         leaves = inputs.leaves
         if buffers is not None:

@@ -13,11 +13,13 @@ from paddle import Tensor
 
 from ..paddle_side.partial_gradients import node_of
 from ..paddle_side.random_state import checked_seed, drawing_from
+from ..programs.switch import programs_are_on
 from ..transforms.effects import Effects
 from ..transforms.tree import Tree
 from .chain import Chain, chain_of
 from .description import Description
 from .net import Net
+from .paddles_own import is_paddles_own
 from .params import P, Params, ParamSpec
 from .programs import NetPrograms
 from .pullback import NetPullback
@@ -26,12 +28,15 @@ from .shell import copied, derives, keywords_of
 from .shells import Bound, Shells
 from .state_dicts import aliases
 
+PATIENCE = 3
+"""How many calls of a kind come before a program that nobody has asked for."""
+
 RESERVED = frozenset({"buffers", "seed"})
 """Keyword arguments of every stateless net, not passed on to its layer."""
 
 
 def stateless(
-    layer: paddle.nn.Layer, frozen: Wrt = (), jit: bool = False
+    layer: paddle.nn.Layer, frozen: Wrt = (), jit: bool | None = None
 ) -> tuple[StatelessLayer, dict[str, Tensor], dict[str, Tensor]]:
     """``(net, params, buffers)``: the layer as a pure function of its parameters.
 
@@ -47,6 +52,7 @@ def stateless(
             predicate of names, or several of these; they join the buffers.
         jit: whether calls become programs, as :func:`.jit` makes them, where they can.
             The layer's forward must then depend on nothing of Python's that changes.
+            Where None, those of layers of Paddle's alone do, after some calls.
 
     Returns:
         net: a :class:`StatelessLayer`.
@@ -92,7 +98,7 @@ class StatelessLayer(Net):
     """
 
     def __init__(
-        self, layer: paddle.nn.Layer, frozen: Wrt = (), jit: bool = False
+        self, layer: paddle.nn.Layer, frozen: Wrt = (), jit: bool | None = None
     ) -> None:
         if not isinstance(layer, paddle.nn.Layer):
             raise TypeError(
@@ -125,7 +131,12 @@ class StatelessLayer(Net):
         self._shells = Shells(layer)
         self._chain = None if self._buffers else chain_of(layer, self._spec)
         self._calls = Effects(check_beyond=self._refuse_originals)
-        self._programs = NetPrograms(self) if self._jit else None
+        self._programs = self._made_programs(layer) if programs_are_on() else None
+
+    def _made_programs(self, layer: paddle.nn.Layer) -> NetPrograms | None:
+        if self._jit is None:
+            return NetPrograms(self, PATIENCE) if is_paddles_own(layer) else None
+        return NetPrograms(self) if self._jit else None
 
     def _refuse_originals(self, beyond: set[int]) -> None:
         """Refuse results that depend on the layer's own parameters.
@@ -220,7 +231,17 @@ class StatelessLayer(Net):
         if self._chain is not None:
             return super()._formula()
         mode = "training" if self.training else "evaluation"
-        return f"y = {type(self._layer).__name__}(...) in {mode}"
+        return f"y = {type(self._layer).__name__}(...) in {mode}, {self._runs()}"
+
+    def _runs(self) -> str:
+        """As what, and why."""
+        if self._programs is not None:
+            return self._programs.describe()
+        if not programs_are_on():
+            return "as Paddle runs it, since programs are off"
+        if self._jit is None:
+            return "as Paddle runs it: it has code that is not Paddle's; see jit=True"
+        return "as Paddle runs it"
 
     @property
     def buffers(self) -> Mapping[str, Tensor]:

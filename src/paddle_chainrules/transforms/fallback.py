@@ -15,6 +15,7 @@ from paddle import Tensor
 from ..paddle_side.listener import is_plain
 from ..paddle_side.watch import watched
 from ..programs.record import CaptureError
+from ..programs.switch import programs_are_on
 from .program_cache import Flat, ProgramCache, ProgramRecording
 from .program_nodes import call
 from .recording import records_graph
@@ -34,7 +35,7 @@ def recorded_by_program(
     Raises:
         NotImplementedError: the refusal, where there is no program either.
     """
-    if is_plain() or watched() or records_graph(leaves):
+    if _is_off() or records_graph(leaves):
         raise refusal
     try:
         made = ProgramCache(fn).record(leaves)
@@ -53,12 +54,16 @@ def called_by_program(
     Raises:
         NotImplementedError: the refusal, where there is no program either.
     """
-    if is_plain() or watched():
+    if _is_off():
         raise refusal
     try:
         return call(ProgramCache(fn), leaves, None)[0]
     except CaptureError as error:
         raise _with(refusal, error) from error
+
+
+def _is_off() -> bool:
+    return not programs_are_on() or is_plain() or watched()
 
 
 def _with(refusal: NotImplementedError, error: CaptureError) -> NotImplementedError:

@@ -11,6 +11,7 @@ from paddle import Tensor
 from ..paddle_side.listener import is_plain
 from ..programs.program import Program
 from ..programs.record import CaptureError
+from ..programs.switch import programs_are_on
 from .program_cache import BOUND, ProgramCache, exactly
 from .program_nodes import call
 from .tree import flatten_tree
@@ -36,7 +37,8 @@ def jit(
     Derivatives inside, by this package or ``paddle.grad``, become part of the program:
     ``jit(value_and_grad(loss))`` is one program, and so is a whole training step.
 
-    A function that can't be captured runs as it is; :func:`explain` says why.
+    A function that can't be captured runs as it is; :func:`explain` says why. So do all
+    but strict ones where the environment has ``PADDLE_CHAINRULES_PROGRAMS=off``.
 
     Args:
         fn: function of trees of tensors.
@@ -129,8 +131,8 @@ class Jitted:
         return self if instance is None else functools.partial(self, instance)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if is_plain():  # part of another program
-            return self._fn(*args, **kwargs)
+        if is_plain() or not (self._strict or programs_are_on()):
+            return self._fn(*args, **kwargs)  # as part of another program, too
         try:
             programs, leaves = self._programs(args, kwargs)
             found, structure = call(programs, leaves, None)

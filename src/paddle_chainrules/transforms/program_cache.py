@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -28,6 +28,11 @@ core: Any = _core
 
 BOUND = 64
 """The most programs of a function; the one not used for longest is dropped."""
+
+MANY = 4096
+"""The most kinds of calls that are counted before there is a program."""
+
+WAITING = "calls of this kind are too few yet to be worth a program"
 
 Flat = Callable[[list[Any]], tuple[Sequence[Any], Any]]
 """From leaves to leaves, and how these are nested."""
@@ -76,12 +81,18 @@ class ProgramCache:
         fn: the function.
         effects: what is known of it.
         fixed: how many of the leaves, the first ones, are always of one kind.
+        patience: how many calls of a kind come before there is a program.
     """
 
     def __init__(
-        self, fn: Flat, effects: Effects | None = None, fixed: int = 0
+        self,
+        fn: Flat,
+        effects: Effects | None = None,
+        fixed: int = 0,
+        patience: int = 0,
     ) -> None:
-        self._fn, self._fixed = fn, fixed
+        self._fn, self._fixed, self._patience = fn, fixed, patience
+        self._calls: Counter[Any] = Counter()
         self._effects = effects
         self._made: OrderedDict[Any, Any] = OrderedDict()
         self._lock = threading.RLock()
@@ -143,6 +154,12 @@ class ProgramCache:
     ) -> Any:
         made = self._made
         with self._lock:
+            if self._patience and key not in made:
+                self._calls[key] += 1
+                if self._calls[key] <= self._patience:
+                    if len(self._calls) > MANY:
+                        self._calls.clear()
+                    raise CaptureError(WAITING)
             found = made.get(key)
             if found is None or found.is_stale():
                 try:
@@ -153,6 +170,11 @@ class ProgramCache:
                 while len(made) > BOUND:
                     made.popitem(last=False)
         return found
+
+    @property
+    def made(self) -> list[Any]:
+        """All that was made, refusals too."""
+        return [*self._made.values()]
 
     def program(self, leaves: Sequence[Any], key: Any = None) -> Program:
         """That of the value.

@@ -1,0 +1,44 @@
+"""Layers of Paddle's alone, whose calls depend on nothing that could change."""
+
+from __future__ import annotations
+
+import functools
+import types
+from typing import Any
+
+import paddle
+
+from .slots import ATOMS, Mark, walk
+
+_KNOWN = frozenset({"paddle", "builtins", "collections", "numpy", "functools"})
+
+
+def is_paddles_own(layer: paddle.nn.Layer) -> bool:
+    """Whether all that a layer is made of is Paddle's, its forwards and hooks too.
+
+    Programs may then stand for its calls without being asked: a stateless net has a
+    copy of the layer, so that nobody changes its attributes, and no code of a user's
+    runs, which could read variables that change.
+    """
+    parts = (value for _, _, _, value in walk(layer, ""))
+    return _is_known(layer) and all(map(_is_known, parts))
+
+
+def _is_known(value: Any) -> bool:
+    if value is None or isinstance(value, (*ATOMS, paddle.Tensor, Mark)):
+        return True
+    if isinstance(value, paddle.nn.Layer):
+        return _is_of_paddle(type(value)) and _is_of_paddle(type(value).forward)
+    if isinstance(value, types.FunctionType | types.MethodType):
+        return _is_of_paddle(value)
+    if isinstance(value, functools.partial):
+        return True  # what it holds is looked at
+    return _root(type(value)) in _KNOWN
+
+
+def _is_of_paddle(code: Any) -> bool:
+    return _root(code) == "paddle"
+
+
+def _root(code: Any) -> str:
+    return str(getattr(code, "__module__", None) or "").split(".")[0]
