@@ -296,7 +296,7 @@ RULES: dict[str, Rule] = {
     "as_strided": where_traced(formulas.as_strided, 0),
     "tensor_unfold": where_traced(formulas.unfold, 0),
     "masked_fill": where_traced(formulas.masked_fill, 2),
-    "assign_out_": in_place.assign_out,
+    "assign_out_": in_place.renewing(in_place.assign_out, 1),
     "cross_entropy_with_softmax": losses.soft_cross_entropy,
     # There is none of some argument.
     "lerp": where_traced(formulas.lerp, 2),
@@ -352,9 +352,10 @@ DEEP_RULES: dict[str, Rule] = {
 """Formulas that are needed only where derivatives are nested."""
 
 METHODS: dict[str, Rule] = {
-    "__setitem__": in_place.set_item,
+    "__getitem__": in_place.get_item,
+    "__setitem__": in_place.renewing(in_place.set_item),
     "__matmul__": where_traced(formulas.matmul),
-    "copy_": in_place.copy,
+    "copy_": in_place.renewing(in_place.copy),
     "set_value": in_place.set_value,
 }
 """By the names of ``paddle.Tensor``, whose operators do not go through the others."""
