@@ -1,8 +1,9 @@
 """Arguments for every operator of the table: a row a variant, tensors by shapes."""
 
 from .basic import BASIC
+from .losses import LOSSES
 from .tensors import T
 
 __all__ = ["SAMPLES", "T"]
 
-SAMPLES = {**BASIC}
+SAMPLES = {**BASIC, **LOSSES}

@@ -224,14 +224,6 @@ BASIC: dict[str, list[tuple[Any, ...]]] = {
     "max_pool2d_with_index": [
         (t(2, 3, 6, 4), [2, 2], [2, 2], [0, 0], False, False, False),
     ],
-    "bce_loss": [(T((3, 4), 0.2, 0.8), T((3, 4), 0.0, 1.0))],
-    "sigmoid_cross_entropy_with_logits": [
-        (t(3, 4), T((3, 4), 0.0, 1.0), None, False, -100),
-    ],
-    "cross_entropy_with_softmax": [
-        (t(4, 5), index(4, 1, below=5), False, True, True, -100, -1),
-        (t(4, 5), index(4, 1, below=5), False, True, True, 2, -1),
-    ],
     "dropout": [(t(3, 4), None, 0.5, False, "upscale_in_train", 0, False)]
     + [(t(3, 4), None, 0.5, True, "downscale_in_infer", 0, False)],
     "dropout_grad": [
