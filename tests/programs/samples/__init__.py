@@ -2,8 +2,10 @@
 
 from .basic import BASIC
 from .losses import LOSSES
+from .random import RANDOM
+from .special import SPECIAL
 from .tensors import T
 
 __all__ = ["SAMPLES", "T"]
 
-SAMPLES = {**BASIC, **LOSSES}
+SAMPLES = {**BASIC, **LOSSES, **RANDOM, **SPECIAL}

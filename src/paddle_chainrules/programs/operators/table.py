@@ -10,6 +10,7 @@ from . import (  # noqa: F401
     copies,
     cross_entropy,
     elementary,
+    gates,
     hierarchical,
     indexing,
     losses,
@@ -18,6 +19,7 @@ from . import (  # noqa: F401
     random,
     reductions,
     shapes,
+    special,
 )
 from .entry import TABLE
 
