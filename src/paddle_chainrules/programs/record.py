@@ -25,7 +25,7 @@ from .operators.table import TABLE
 from .reverse import reverse
 from .where import where_called
 
-_DRAWING = frozenset(DRAWING)
+_DRAWING = frozenset((*DRAWING, "seed"))
 
 
 class CaptureError(RuntimeError):

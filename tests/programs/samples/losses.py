@@ -47,6 +47,7 @@ LOSSES: dict[str, list[tuple[Any, ...]]] = {
         for UNIT_ROWS in (T((4, 5), 0.2, 0.8),)
         for use, ignored in ((True, -100), (False, 3))
     ],
+    "one_hot": [(index(3, 2, below=5), 5)],
     "nll_loss": [
         *((t(5, 4), index(5, below=4), None, -100, r) for r in ("mean", "sum", "none")),
         *((t(5, 4), index(5, below=4), WEIGHT, 2, r) for r in ("mean", "sum", "none")),

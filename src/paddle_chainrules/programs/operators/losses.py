@@ -150,7 +150,7 @@ def _(x: Tensor, label: Tensor, delta: float) -> Tensor:
 @formula_of("label_smooth")
 def _(label: Tensor, prior_dist: Any, epsilon: float) -> Tensor:
     epsilon = single(epsilon)
-    kept = label * (1.0 - epsilon)
+    kept = label * single(1.0 - epsilon)
     if prior_dist is None:
         return kept + epsilon / label.shape[-1]
     row = ops.reshape(prior_dist, [*[1] * (label.ndim - 1), -1])
