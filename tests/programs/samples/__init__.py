@@ -4,8 +4,8 @@ from .basic import BASIC
 from .losses import LOSSES
 from .random import RANDOM
 from .special import SPECIAL
-from .tensors import T
+from .tensors import T, t
 
-__all__ = ["SAMPLES", "T"]
+__all__ = ["SAMPLES", "T", "t"]
 
 SAMPLES = {**BASIC, **LOSSES, **RANDOM, **SPECIAL}

@@ -9,7 +9,7 @@ import paddle
 from paddle import Tensor
 
 from .calls import BatchCall, Call, JetCall, JuliaCall
-from .entry import TABLE, define, formula_of, jet_of, overwrites, reverse_of
+from .entry import TABLE, batch_of, define, formula_of, jet_of, overwrites, reverse_of
 from .series import by_slope, product_term
 from .shared import ops, single
 
@@ -283,7 +283,7 @@ def _bound(bound: Any, x: Tensor) -> Tensor:
     if isinstance(bound, Tensor):
         bound = ops.reshape(bound, [])
         return bound if bound.dtype == x.dtype else ops.cast(bound, x.dtype)
-    return paddle.full([], single(bound), x.dtype)
+    return paddle.full([], bound, x.dtype)
 
 
 @formula_of("clip_grad")
@@ -336,5 +336,22 @@ def _of_julia(name: str) -> None:
 
 for name in NAMES:
     _each_alone(name)
+
+
+@batch_of("clip")
+def _(call: BatchCall) -> list[Any]:
+    x, *bounds = call.args
+    if call.batched == {0}:
+        return [ops.clip(x, *bounds)]
+    ones = [1] * call.ndim(0)
+    least, most = (
+        ops.reshape(bound, [call.size, *ones])
+        if k in call.batched
+        else _bound(bound, x)
+        for k, bound in enumerate(bounds, 1)
+    )
+    return [ops.minimum(ops.maximum(x, least), most)]
+
+
 for name in ("tanh", "sin", "cos", "exp", "log", "sqrt", "abs", "sinh", "cosh"):
     _of_julia(name)
