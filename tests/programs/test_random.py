@@ -7,7 +7,7 @@ import pytest
 from paddle import nn
 
 from conftest import assert_same, randn
-from paddle_chainrules import jit, make_program, stateless, value_and_grad
+from paddle_chainrules import jit, make_program, stateless, value_and_grad, vjp
 
 X = randn([4, 6], "float64")
 
@@ -57,6 +57,20 @@ def test_numbers_are_drawn_in_the_order_of_the_function(name):
     for (value, grad), (native, slope) in zip(found, expected, strict=True):
         assert value.item() == native.item()
         assert_same(grad, slope, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", DRAWING)
+def test_what_was_drawn_is_kept_for_the_way_back(name):
+    fn = DRAWING[name]
+    paddle.seed(5)
+    expected, tape_back = vjp(fn, X)
+    (slope,) = tape_back(expected)
+    program = jit(fn)
+    for _ in range(2):  # of which the first makes the program
+        paddle.seed(5)
+        found, back = vjp(program, X)
+        assert_same(found, expected)
+        assert_same(back(found)[0], slope, rtol=1e-12)
 
 
 def test_a_function_may_set_the_seed_itself():
