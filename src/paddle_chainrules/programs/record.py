@@ -28,7 +28,7 @@ from .paddle_grad import grad
 from .reverse import reverse
 from .where import where_called
 
-_DRAWING = frozenset(DRAWING)
+_DRAWING = frozenset((*DRAWING, "seed"))
 
 
 class CaptureError(RuntimeError):

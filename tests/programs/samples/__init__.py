@@ -1,12 +1,20 @@
 """Arguments for every operator of the table: a row a variant, tensors by shapes."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from .basic import BASIC
 from .indexing import INDEXING
-from .tensors import T
+from .losses import LOSSES
+from .random import RANDOM
+from .special import SPECIAL
+from .tensors import T, t
 from .writes import WRITES
 
-__all__ = ["SAMPLES", "T"]
+__all__ = ["SAMPLES", "T", "t"]
 
-SAMPLES = {**BASIC, **WRITES}
-for name, rows in INDEXING.items():
-    SAMPLES[name] = [*SAMPLES.get(name, []), *rows]
+SAMPLES: dict[str, list[tuple[Any, ...]]] = {}
+for family in (BASIC, INDEXING, LOSSES, RANDOM, SPECIAL, WRITES):
+    for name, rows in family.items():
+        SAMPLES.setdefault(name, []).extend(rows)

@@ -312,6 +312,7 @@ RULES: dict[str, Rule] = {
     "kldiv_loss": where_traced(losses.kl_divergence, 1),
     "nll_loss": where_traced(losses.nll_loss, 0, 2),
     "fused_softmax_mask": where_traced(losses.masked_softmax, 1),
+    "gumbel_softmax": formulas.gumbel_softmax,
     "gammaincc": refused("gammaincc", 0),
     "roi_align": refused("roi_align", 1),
     **{name: refused(name) for name in ("lstsq", "eigvals", "nextafter", "unique")},
@@ -333,6 +334,7 @@ FUNCTIONS: dict[Any, Rule] = {
     ),
     paddle.linalg.householder_product: refused("householder_product"),
     recompute: formulas.recompute,
+    paddle.gammaincc: formulas.gammaincc,
 }
 """Functions of Paddle's that are written in Python."""
 

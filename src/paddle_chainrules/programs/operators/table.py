@@ -10,9 +10,12 @@ from . import (  # noqa: F401
     convolution,
     copies,
     counting,
+    cross_entropy,
     cumulative,
     diagonals,
     elementary,
+    gates,
+    hierarchical,
     indexing,
     losses,
     matrices,
@@ -24,6 +27,7 @@ from . import (  # noqa: F401
     reductions,
     segments,
     shapes,
+    special,
     writes,
 )
 from .entry import TABLE
