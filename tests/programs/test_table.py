@@ -167,6 +167,13 @@ def unchecked(monkeypatch):
     monkeypatch.setattr(program_cache, "capture", found)
 
 
+def shares(result, tensors):
+    """Of each part whether it is a view of any of these."""
+    parts = result if isinstance(result, list | tuple) else [result]
+    parts = [p for p in parts if isinstance(p, paddle.Tensor) and p._is_initialized()]
+    return [any(map(part._is_shared_buffer_with, tensors)) for part in parts]
+
+
 def each_case(test):
     return pytest.mark.parametrize(
         ("name", "k"), CASES, ids=[f"{n} {k}" for n, k in CASES]
@@ -182,6 +189,11 @@ def test_value(name, k, count_case):
     if not (entry.view or entry.alias or entry.writes):
         for part in native:
             assert not any(map(part._is_shared_buffer_with, tensors)), "a view"
+    else:  # a write into the one must be seen in the other, in a program too
+        given = sampled._filled(tensors)
+        if not entry.writes and entry.shown is None:
+            native_views = shares(sampled._call(*given), tensors)
+            assert shares(entry.run(*given), tensors) == native_views
     paddle.seed(3)
     captured = capture(sampled.results, tensors, check=not entry.random)
     paddle.seed(3)

@@ -27,26 +27,24 @@ define("reduce_as", differentiable=(0,), shapes=(1,))
 define("multiplex", "x index", differentiable=(0,))
 
 
-def _unfolded(x: Tensor, *how: Any) -> Tensor:
-    """In memory of its own, since windows overlap."""
-    return RAW.assign(RAW.tensor_unfold(x, *how))
-
-
 def _strided(x: Tensor, *how: Any) -> Tensor:
-    """The same, of a tensor that has a piece of memory to itself."""
+    """Of a tensor that has a piece of memory to itself, and no more of that."""
     dims, stride, offset = how
     steps = (step * (n - 1) for n, step in zip(dims, stride, strict=True))
+    if x._offset() or not x.is_contiguous():
+        raise NotImplementedError(
+            "as_strided of a view, whose strides count in the memory of another "
+            "tensor; take a clone"
+        )
     if offset // x.element_size() + sum(steps) >= x.size:
         raise NotImplementedError(
             "strides that reach beyond a tensor, into one that it is a part of; take "
             "them of that one"
         )
-    if x._offset() or not x.is_contiguous():
-        x = RAW.assign(x)
-    return RAW.assign(RAW.as_strided(x, *how))
+    return RAW.as_strided(x, *how)
 
 
-define("tensor_unfold", "x axis size step", run=_unfolded, view=True)
+define("tensor_unfold", "x axis size step", view=True)
 define("as_strided", "x dims stride offset", run=_strided, view=True)
 
 
