@@ -21,18 +21,20 @@ from programs.samples import SAMPLES, T
 
 CASES = [(name, k) for name, rows in SAMPLES.items() for k in range(len(rows))]
 UNTESTED = {
-    *("p_norm_grad", "silu_grad", "elu_grad", "conv2d_grad", "pool2d_grad"),
-    *("max_pool2d_with_index_grad", "cross_entropy_with_softmax_grad"),
+    *("p_norm_grad", "silu_grad", "elu_grad"),
+    "cross_entropy_with_softmax_grad",
     *("batch_norm_grad", "layer_norm_grad"),
     *("Tensor._tensor_use_gpudnn", "share_data", "Tensor.T", "Tensor.data"),
     *("gaussian", "uniform", "randint", "randperm", "bernoulli"),
 }
 """Without a sample: they take what only their forward gives, or draw."""
 ONCE = {
-    *("i0", "i0e", "p_norm", "batch_norm", "conv2d", "pool2d"),
-    *("max_pool2d_with_index", "cross_entropy_with_softmax"),
+    *("i0", "i0e", "p_norm", "batch_norm"),
+    "cross_entropy_with_softmax",
 }
 """Of which no rule gives gradients of gradients."""
+ROUGH = {"lp_pool2d"}
+"""Paddle's own values have errors of 1e-7 here, which differences make larger."""
 
 
 def made(row, seed=0):
@@ -144,13 +146,13 @@ def drawn_like(tensors, seed):
     return [*map(one, tensors)]
 
 
-def compare(function, tensors, places, values, grads, cotangents, name):
+def compare(function, tensors, places, values, grads, cotangents, name, rough=False):
     """Gradients beside central differences of the function, element by element."""
     exact = Differences(function, tensors, places)
     slopes = exact.gradients([c.numpy() for c in cotangents])
     scale = max((float(np.abs(s).max(initial=0)) for s in slopes.values()), default=0.0)
     for i, slope in slopes.items():
-        assert not apart(grads[i], slope, scale, False), (name, i)
+        assert not apart(grads[i], slope, scale, rough), (name, i)
 
 
 @pytest.fixture(autouse=True)
@@ -200,7 +202,8 @@ def test_gradients(name, k, count_case):
     places = sampled.places
     if entry.differentiable is not None or entry.shapes:
         places = [i for i in places if grads[i] is not None]
-    compare(sampled.outputs, tensors, places, values, grads, cotangents, name)
+    rough = name in ROUGH
+    compare(sampled.outputs, tensors, places, values, grads, cotangents, name, rough)
     count_case("operators, gradients")
 
 

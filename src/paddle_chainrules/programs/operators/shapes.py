@@ -7,7 +7,7 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from .calls import BatchCall, Call, JetCall, JuliaCall
+from .calls import BatchCall, Call, JetCall, JuliaCall, NoRule
 from .entry import batch_of, define, jet_of, julia_of, reverse_of
 from .series import linear
 from .shared import ops, summed
@@ -35,7 +35,7 @@ define("triu", "x diagonal", defaults={"diagonal": 0})
 define("masked_fill", "x mask value", differentiable=(0, 2))
 define("tile", view=True)
 define("meshgrid", "x")
-define("pad", "x paddings value")
+define("pad", "x paddings value", differentiable=(0,))
 define("flip", "x axis")
 define("roll", "x shifts axis", defaults={"axis": []})
 
@@ -144,6 +144,19 @@ def _(call: Call) -> list[Any]:
     return summed(
         call, lambda: ops.where(mask, zero, g), None, lambda: ops.where(mask, g, zero)
     )
+
+
+@reverse_of("pad")
+def _(call: Call) -> list[Any]:
+    _, paddings, _ = call.args
+    if min(paddings, default=0) < 0:
+        raise NoRule("negative paddings; take a slice instead")
+    before, after = paddings[::2], paddings[1::2]
+    sizes = call.cotangent.shape
+    axes = [*range(len(sizes))]
+    ends = [n - m for n, m in zip(sizes, after, strict=True)]
+    found = ops.slice(call.cotangent, axes, before, ends, [1] * len(axes), [])
+    return [found, None, None]
 
 
 @reverse_of("flip")

@@ -13,6 +13,7 @@ from . import (  # noqa: F401
     losses,
     matrices,
     normalization,
+    pooling,
     random,
     reductions,
     shapes,
