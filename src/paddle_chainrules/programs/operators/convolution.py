@@ -33,7 +33,7 @@ TUNING = {
 def _bilinear(name: str, how: str) -> None:
     """Have the kernel ``name_grad`` give the gradients, and theirs.
 
-    With ``<u, name(x, w)>`` alike for the cotangent u of each: the gradient by the image
+    The gradient by the image
     is linear in the result's cotangent and in the filter, that by the filter in the
     image and the result's cotangent. So the same kernel gives the gradients of both by
     image and filter at once, with cotangents in the places of image and filter.

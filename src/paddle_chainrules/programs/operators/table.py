@@ -16,6 +16,9 @@ from . import (  # noqa: F401
     pooling,
     random,
     reductions,
+    regions,
+    resampling,
+    sampling,
     shapes,
 )
 from .entry import TABLE
