@@ -23,13 +23,13 @@ CASES = [(name, k) for name, rows in SAMPLES.items() for k in range(len(rows))]
 UNTESTED = {
     *("p_norm_grad", "silu_grad", "elu_grad"),
     "cross_entropy_with_softmax_grad",
-    *("batch_norm_grad", "layer_norm_grad"),
+    *("batch_norm_grad", "layer_norm_grad", "instance_norm_grad", "group_norm_grad"),
     *("Tensor._tensor_use_gpudnn", "share_data", "Tensor.T", "Tensor.data"),
     *("gaussian", "uniform", "randint", "randperm", "bernoulli"),
 }
 """Without a sample: they take what only their forward gives, or draw."""
 ONCE = {
-    *("i0", "i0e", "p_norm", "batch_norm"),
+    *("i0", "i0e", "p_norm"),
     "cross_entropy_with_softmax",
 }
 """Of which no rule gives gradients of gradients."""

@@ -1,9 +1,19 @@
 """Arguments for every operator of the table: a row a variant, tensors by shapes."""
 
 from .basic import BASIC
-from .spatial import SPATIAL
+from .convolutions import CONVOLUTIONS
+from .norms import NORMS
+from .pooling import POOLING
+from .resampling import RESAMPLING, SAMPLING
 from .tensors import T
 
 __all__ = ["SAMPLES", "T"]
 
-SAMPLES = {**BASIC, **SPATIAL}
+SAMPLES = {
+    **BASIC,
+    **CONVOLUTIONS,
+    **POOLING,
+    **RESAMPLING,
+    **SAMPLING,
+    **NORMS,
+}

@@ -33,10 +33,9 @@ TUNING = {
 def _bilinear(name: str, how: str) -> None:
     """Have the kernel ``name_grad`` give the gradients, and theirs.
 
-    The gradient by the image
-    is linear in the result's cotangent and in the filter, that by the filter in the
-    image and the result's cotangent. So the same kernel gives the gradients of both by
-    image and filter at once, with cotangents in the places of image and filter.
+    The gradient by the image is linear in the result's cotangent and in the filter,
+    that by the filter in the image and the result's cotangent. So with their cotangents
+    in the places of image and filter the kernel gives the gradients of both at once.
     """
     extra = " ".join(TUNING) if name == "depthwise_conv2d" else ""
     count = len(how.split())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from . import (  # noqa: F401
     activations,
     arithmetic,
+    channel_norms,
     comparison,
     convolution,
     copies,
