@@ -33,7 +33,7 @@ ONCE = {
     "cross_entropy_with_softmax",
 }
 """Of which no rule gives gradients of gradients."""
-ROUGH = {"lp_pool2d"}
+ROUGH = {"lp_pool2d", "lp_pool2d_grad"}
 """Paddle's own values have errors of 1e-7 here, which differences make larger."""
 
 
@@ -240,7 +240,10 @@ def test_gradients_of_gradients(name, k, count_case):
     grads = recording.gradients(second)
     places = [i for i, t in enumerate(tensors) if is_smooth(t) and grads[i] is not None]
     first = capture(gradients, tensors, check=False).program
-    compare(lambda given: first(*given), tensors, places, values, grads, second, name)
+    compare(
+        *(lambda given: first(*given), tensors, places, values, grads, second, name),
+        name in ROUGH,
+    )
     count_case("operators, gradients of gradients")
 
 

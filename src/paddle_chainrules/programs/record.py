@@ -81,7 +81,7 @@ class Record:
         self._tensors.append(tensor)
         self._native.append(native)
         self._before.append(native)
-        self._requires.append(native and known)
+        self._requires.append(native and known and is_differentiable(tensor))
         if isinstance(tensor, Tensor):
             self._values[id(tensor)] = value
         return value

@@ -117,6 +117,12 @@ POOLING: dict[str, list[Row]] = {
         (positive(2, 3, 4, 5), [2, 3], [2, 2], [1, 0], True, *POWERS[4:], 3.0),
         (positive(2, 4, 5, 3), *POWERS[:5], "NHWC", *POWERS[6:], 2.5),
     ],
+    "lp_pool2d_grad": [
+        (
+            *(positive(2, 3, 4, 5), positive(2, 3, 2, 6), t(2, 3, 2, 6)),
+            *(*POWERS, 2.5),
+        ),
+    ],
     "unpool": [
         (
             t(2, 3, 2, 3),

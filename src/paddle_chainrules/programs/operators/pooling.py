@@ -23,6 +23,7 @@ for name in ("fractional_max_pool2d", "fractional_max_pool3d"):
 by_kernel("pool2d", "pool3d", "max_pool2d_with_index", "max_pool3d_with_index")
 by_kernel("fractional_max_pool2d", "fractional_max_pool3d")
 define("lp_pool2d", differentiable=(0,))
+by_kernel("lp_pool2d")
 define("unpool", differentiable=(0,))
 define("unpool3d", differentiable=(0,))
 
@@ -136,19 +137,18 @@ def _paddings(
 # Powers.
 
 
-@formula_of("lp_pool2d")
-def _(x: Tensor, *how: Any) -> Tensor:
+@formula_of("lp_pool2d_grad")
+def _(x: Tensor, out: Tensor, out_grad: Tensor, *how: Any) -> Tensor:
     *windows, power = how
     kernel, strides, paddings, ceil_mode, _, layout, _, *rest = windows
     if not 0 < power < math.inf:
         raise NoRule(f"the power {power}; use max_pool2d for an infinite one")
-    ones = paddle.ones(x.shape, x.dtype)
-    counts = ops.lp_pool2d(ones, *windows, 1.0)
+    counts = ops.lp_pool2d(paddle.ones(x.shape, x.dtype), *windows, 1.0)
     if (counts == 0).any():
         raise NoRule("windows that hold padding alone; use less of it")
-    powers = ops.pow(x, power)
     given = (kernel, strides, paddings, ceil_mode, True, layout, "avg", *rest)
-    return ops.pow(ops.pool2d(powers, *given) * counts, 1.0 / single(power))
+    slope = out_grad * ops.pow(out, 1.0 - single(power)) * counts
+    return ops.pow(x, power - 1.0) * ops.pool2d_grad(x, out, slope, *given)
 
 
 # The way back from pooling.

@@ -14,7 +14,10 @@ from .entry import define, formula_of
 from .kernels import by_kernel
 from .shared import ops
 
-define("grid_sample")
+define(
+    "grid_sample",
+    defaults={"mode": "bilinear", "padding_mode": "zeros", "align_corners": True},
+)
 define("deformable_conv")
 by_kernel("grid_sample", "deformable_conv")
 
