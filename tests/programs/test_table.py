@@ -70,9 +70,10 @@ def is_smooth(tensor):
 
 
 def floats(result):
-    parts = result if isinstance(result, list | tuple) else [result]
-    tensors = [p for p in parts if isinstance(p, paddle.Tensor)]
-    return [p for p in tensors if p._is_initialized() and is_smooth(p)]
+    if isinstance(result, list | tuple):
+        return [part for each in result for part in floats(each)]
+    made = isinstance(result, paddle.Tensor) and result._is_initialized()
+    return [result] if made and is_smooth(result) else []
 
 
 def called(name):

@@ -4,6 +4,7 @@ from .basic import BASIC
 from .convolutions import CONVOLUTIONS
 from .norms import NORMS
 from .pooling import POOLING
+from .recurrent import RECURRENT
 from .resampling import RESAMPLING, SAMPLING
 from .tensors import T
 
@@ -16,4 +17,5 @@ SAMPLES = {
     **RESAMPLING,
     **SAMPLING,
     **NORMS,
+    **RECURRENT,
 }

@@ -22,9 +22,11 @@ class Operator:
         run: what a program calls; it may give more than the operator, for the way back.
         shown: how many tensors of the result the operator itself gives.
         lean: what a program calls where it needs no more than the first of them.
+        nested: makes lists within the operator's result of the tensors of ``run``.
         differentiable: positions of the arguments by which there are rules, all where
             None; none of them where no gradient goes through.
-        reverse: gradients of the arguments, from a :class:`.calls.Call`.
+        reverse: gradients of the arguments, from a :class:`.calls.Call`; or
+            NotImplemented, for those that the formula gives.
         formula: the same in operators that have rules, which is differentiated where
             there is no ``reverse``.
         jet: Taylor series of the results, from a :class:`.calls.JetCall`.
@@ -51,6 +53,7 @@ class Operator:
         *,
         shown: int | None = None,
         lean: Callable[..., Any] | None = None,
+        nested: Callable[[Sequence[Any]], Any] | None = None,
         differentiable: Sequence[int] | None = None,
         shapes: Sequence[int] = (),
         fixed: Sequence[int] = (),
@@ -66,7 +69,7 @@ class Operator:
         self.name = name
         self.arguments = tuple((arguments or " ".join(INFO.get(name, ()))).split())
         self.run: Callable[..., Any] = run or raw(name)
-        self.shown, self.lean = shown, lean
+        self.shown, self.lean, self.nested = shown, lean, nested
         self.differentiable = differentiable
         self.shapes = frozenset(shapes)
         self.fixed = frozenset(fixed)
