@@ -59,10 +59,9 @@ def reverse(
         outs = [record.tensor(v) for v in op.outputs]
         rule = op.operator.reverse
         try:
-            grads: Any = NotImplemented
             if rule is not None:
                 grads = rule(Call(args, outs, given, frozenset(wanted)))
-            if grads is NotImplemented:
+            else:
                 grads = _by_formula(record, op, args, given, wanted)
         except NoRule as error:
             record.fail(f"{op.operator.name} has no rule for {error}")

@@ -25,8 +25,7 @@ class Operator:
         nested: makes lists within the operator's result of the tensors of ``run``.
         differentiable: positions of the arguments by which there are rules, all where
             None; none of them where no gradient goes through.
-        reverse: gradients of the arguments, from a :class:`.calls.Call`; or
-            NotImplemented, for those that the formula gives.
+        reverse: gradients of the arguments, from a :class:`.calls.Call`.
         formula: the same in operators that have rules, which is differentiated where
             there is no ``reverse``.
         jet: Taylor series of the results, from a :class:`.calls.JetCall`.

@@ -1,8 +1,9 @@
-"""Recurrent layers: Paddle's kernel forth, and back through time in few operators.
+"""Recurrent layers: Paddle's kernel forth and back, and back in other operators.
 
-Paddle's kernel of the gradients takes lists, with which it can't be called from Python.
-What it kept is computed again here, for all steps at once, from the states that the
-layer gives. Formulas: the documentation of ``paddle.nn.LSTM``, ``GRU``, ``SimpleRNN``.
+Paddle's kernel of the gradients takes lists, with which it can't be called from Python:
+its own engine calls it. For derivatives of it what it kept is computed again, for all
+steps at once, from the states that the layer gives. Formulas: the documentation of
+``paddle.nn.LSTM``, ``GRU`` and ``SimpleRNN``.
 """
 
 from __future__ import annotations
@@ -13,22 +14,13 @@ from typing import Any, NamedTuple
 import paddle
 from paddle import Tensor
 
+from ...paddle_side.grad_mode import grad_mode
 from ...paddle_side.interception import RAW
 from .calls import Call, NoRule
-from .entry import define, formula_of, reverse_of
+from .entry import TABLE, define, formula_of, reverse_of
 from .shared import ops
 
-
-def _rnn(*args: Any) -> list[Any]:
-    """All tensors in one list."""
-    given = Arguments(*args)
-    if given.dropout_prob and not given.is_test and given.num_layers > 1:
-        raise NotImplementedError(
-            "dropout between the layers of an RNN has no program; call it without jit, "
-            "or use layers of their own with Dropout between them"
-        )
-    out, dropout_state, states = RAW.rnn(*args)
-    return [out, dropout_state, *states]
+_run_backward: Any = paddle.base.core.eager.run_backward
 
 
 class Arguments(NamedTuple):
@@ -49,72 +41,170 @@ class Arguments(NamedTuple):
     is_test: bool
 
 
+COUNT = len(Arguments._fields)
+
+
+class Tape(NamedTuple):
+    """One call that Paddle has recorded, for one way back."""
+
+    leaves: list[Tensor]
+    outputs: list[Tensor]
+
+
+def _taped(args: Sequence[Any]) -> tuple[Tape, Any]:
+    """A call on leaves of its own, and its second result."""
+    x, before, weights, length, dropout_state, *how, _ = args
+    with grad_mode(True):
+        leaves = [part.detach() for part in (x, *before, *weights)]
+        for leaf in leaves:
+            leaf.stop_gradient = False
+        split = 1 + len(before)
+        given = leaves[0], leaves[1:split], leaves[split:], length, dropout_state
+        out, state, after = RAW.rnn(*given, *how, False)  # else it keeps nothing
+    return Tape(leaves, [out, *after]), state
+
+
+def _rnn(*args: Any) -> list[Any]:
+    """All tensors in one list; the second of them carries the tape, for one use."""
+    given = Arguments(*args)
+    if given.dropout_prob and not given.is_test and given.num_layers > 1:
+        raise NotImplementedError(
+            "dropout between the layers of an RNN has no program; call it without jit, "
+            "or use layers of their own with Dropout between them"
+        )
+    if given.dropout_prob:
+        args = (*args[:5], 0.0, *args[6:])
+    tape, state = _taped(args)
+    state.tape = [tape]
+    out, *after = (part.detach() for part in tape.outputs)
+    return [out, state, *after]
+
+
+def _rnn_grad(*args: Any) -> list[Any]:
+    """Gradients by x, states and weights.
+
+    Args:
+        args: those of ``rnn``, its first two results, and cotangents of the others: of
+            the first, and a list of those of the states; None for zero.
+    """
+    *given, _, state, g, after = args
+    try:
+        tape = state.tape.pop()  # in one step, for other threads
+    except (AttributeError, IndexError):
+        tape, _ = _taped(given)
+    pairs = [
+        (y, dy)
+        for y, dy in zip(tape.outputs, (g, *after), strict=True)
+        if dy is not None
+    ]
+    _run_backward([y for y, _ in pairs], [dy for _, dy in pairs], False, None)
+    return [
+        paddle.zeros_like(leaf) if leaf.grad is None else leaf.grad.detach()
+        for leaf in tape.leaves
+    ]
+
+
 define(
     "rnn",
     " ".join(Arguments._fields),
     run=_rnn,
     nested=lambda parts: (*parts[:2], [*parts[2:]]),
+    lean=lambda *args: RAW.rnn(*args)[0],
     differentiable=(0, 1, 2),
     fixed=(1,),
 )
-
-
-@formula_of("rnn")
-def _(*args: Any) -> Any:
-    """Several layers, or two directions, as layers of one direction."""
-    given = Arguments(*args)
-    ways = 2 if given.is_bidirec else 1
-    count = 2 * given.num_layers * ways
-    rest = (*args[3:6], False)
-    x, states = given.x, []
-    for layer in range(given.num_layers):
-        outs = []
-        for way in range(ways):
-            k = layer * ways + way
-            sources = [2 * k, 2 * k + 1, count + 2 * k, count + 2 * k + 1]
-            weights = [given.weight_list[i] for i in sources]
-            before = [_part(state, k) for state in given.pre_state]
-            turned = ops.flip(x, [0]) if way else x
-            how = (x.shape[-1], given.hidden_size, 1, *args[10:])
-            out, _, after = ops.rnn(turned, before, weights, *rest, *how)
-            outs.append(ops.flip(out, [0]) if way else out)
-            states.append(after)
-        x = ops.concat(outs, 2) if ways > 1 else outs[0]
-    joined = [ops.concat([*parts], 0) for parts in zip(*states, strict=True)]
-    return (x, None, *joined)
-
-
-def _part(state: Tensor, k: int) -> Tensor:
-    return ops.slice(state, [0], [k], [k + 1], [1], [])
+define(
+    "rnn_grad",
+    f"{' '.join(Arguments._fields)} out dropout_state_out out_grad state_grad",
+    run=_rnn_grad,
+)
 
 
 @reverse_of("rnn")
 def _(call: Call) -> Any:
     given = Arguments(*call.args)
+    if len(given.weight_list) != 4 * given.num_layers * (1 + given.is_bidirec):
+        raise NoRule("layers without biases; use biases that are zero and frozen")
+    g, _, *after = call.cotangents
+    by_x, *rest = TABLE["rnn_grad"].every([*given, *call.outputs[:2], g, after])
+    split = len(given.pre_state)
+    return [by_x, rest[:split], rest[split:], *(None for _ in given[3:])]
+
+
+@formula_of("rnn_grad")
+def _(*args: Any) -> Any:
+    """Layer by layer, from the last."""
+    given = Arguments(*args[:COUNT])
+    out, _, g, after = args[COUNT:]
     if given.sequence_length is not None:
         raise NoRule("sequences of several lengths; use RNN with a cell")
-    ways = 2 if given.is_bidirec else 1
-    if len(given.weight_list) != 4 * given.num_layers * ways:
-        raise NoRule("layers without biases; use biases that are zero and frozen")
-    if given.num_layers * ways > 1:
-        return NotImplemented
-    layer = BACK[given.mode](given, call.outputs[0])
-    g, _, *after = call.cotangents
-    zero = paddle.zeros_like(given.pre_state[0])
-    ends = [ops.reshape(zero if a is None else a, zero.shape[1:]) for a in after]
-    steps = [None] * given.x.shape[0] if g is None else ops.unbind(g, 0)
-    by_x, by_h, before = layer.back(steps, ends)
-    x, h = _rows(given.x), _rows(layer.h)
-    w_x = given.weight_list[0]
-    weights = [
-        ops.matmul(by_x, x, True, False),
-        ops.matmul(by_h, h, True, False),
-        ops.sum(by_x, [0], None, False),
-        ops.sum(by_h, [0], None, False),
+    ways = 1 + given.is_bidirec
+    if given.num_layers * ways == 1:
+        layers = [[_single(given, 0, given.x, out)]]
+    else:
+        layers = _layers(given, ways)
+    count = given.num_layers * ways
+    zero = paddle.zeros_like(_part(given.pre_state[0], 0))
+    ends = [
+        [zero if part is None else _part(part, k) for part in after]
+        for k in range(count)
     ]
-    by_input = ops.reshape(ops.matmul(by_x, w_x, False, False), given.x.shape)
-    states = [ops.reshape(state, zero.shape) for state in before]
-    return [by_input, states, weights, *(None for _ in range(10))]
+    states: list[Any] = [None] * count
+    weights: list[Any] = [None] * (4 * count)
+    for i in reversed(range(given.num_layers)):
+        parts = [None] * ways if g is None else [g]
+        if ways > 1 and g is not None:
+            parts = ops.split_with_num(g, 2, 2)
+        inputs = []
+        for way, (layer, part) in enumerate(zip(layers[i], parts, strict=True)):
+            k = i * ways + way
+            part = ops.flip(part, [0]) if way and part is not None else part
+            by_x, states[k], found = layer.gradients(part, ends[k])
+            inputs.append(ops.flip(by_x, [0]) if way else by_x)
+            for place, grad in zip(_sources(k, count), found, strict=True):
+                weights[place] = grad
+        g = inputs[0] if ways == 1 else inputs[0] + inputs[1]
+    joined = [ops.concat([*parts], 0) for parts in zip(*states, strict=True)]
+    return (g, *joined, *weights)
+
+
+def _layers(given: Arguments, ways: int) -> list[list[_Layer]]:
+    """All layers in all directions, computed once more one by one."""
+    x, found = given.x, []
+    for i in range(given.num_layers):
+        outs, row = [], []
+        for way in range(ways):
+            turned = ops.flip(x, [0]) if way else x
+            single = _single(given, i * ways + way, turned, None)
+            row.append(single)
+            outs.append(ops.flip(single.out, [0]) if way else single.out)
+        x = ops.concat(outs, 2) if ways > 1 else outs[0]
+        found.append(row)
+    return found
+
+
+def _single(given: Arguments, k: int, x: Tensor, out: Tensor | None) -> _Layer:
+    """One layer in one direction, by its number."""
+    count = given.num_layers * (1 + given.is_bidirec)
+    one = given._replace(
+        x=x,
+        pre_state=[_part(state, k) for state in given.pre_state],
+        weight_list=[given.weight_list[i] for i in _sources(k, count)],
+        dropout_prob=0.0,
+        is_bidirec=False,
+        input_size=x.shape[-1],
+        num_layers=1,
+    )
+    return BACK[given.mode](one, ops.rnn(*one)[0] if out is None else out)
+
+
+def _sources(k: int, count: int) -> tuple[int, ...]:
+    """Where the weights of a layer are, and its biases, by x and by h."""
+    return 2 * k, 2 * k + 1, 2 * (count + k), 2 * (count + k) + 1
+
+
+def _part(state: Tensor, k: int) -> Tensor:
+    return ops.slice(state, [0], [k], [k + 1], [1], [])
 
 
 def _rows(x: Tensor) -> Tensor:
@@ -154,8 +244,22 @@ class _Layer:
             return ops.matmul(g, self.w_h, False, False)
         return ops.addmm(rest, g, self.w_h, 1.0, 1.0)
 
+    def gradients(self, g: Tensor | None, ends: Sequence[Tensor]) -> tuple[Any, ...]:
+        """By x, by the states before, and by weights and biases."""
+        ends = [ops.reshape(part, part.shape[1:]) for part in ends]
+        steps = [None] * self.steps if g is None else ops.unbind(g, 0)
+        by_x, by_h, before = self.back(steps, ends)
+        x = self.given.x
+        weights = [
+            ops.matmul(by_x, _rows(x), True, False),
+            ops.matmul(by_h, _rows(self.h), True, False),
+            ops.sum(by_x, [0], None, False),
+            ops.sum(by_h, [0], None, False),
+        ]
+        by_input = ops.matmul(by_x, self.given.weight_list[0], False, False)
+        states = [ops.unsqueeze(part, [0]) for part in before]
+        return ops.reshape(by_input, x.shape), states, weights
 
-class _Simple(_Layer):
     def back(self, g: Sequence[Any], ends: Sequence[Tensor]) -> tuple[Any, ...]:
         """Gradients by what goes into the gates from x, from h, and by the states.
 
@@ -163,6 +267,11 @@ class _Simple(_Layer):
             g: cotangents of the results of the steps, None for zero.
             ends: cotangents of the last states.
         """
+        raise NotImplementedError
+
+
+class _Simple(_Layer):
+    def back(self, g: Sequence[Any], ends: Sequence[Tensor]) -> tuple[Any, ...]:
         (dh,) = ends
         if self.given.mode == "RNN_RELU":
             slope = ops.cast(self.out > 0.0, self.out.dtype)
