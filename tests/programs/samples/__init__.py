@@ -6,9 +6,9 @@ from .norms import NORMS
 from .pooling import POOLING
 from .recurrent import RECURRENT
 from .resampling import RESAMPLING, SAMPLING
-from .tensors import T
+from .tensors import T, t
 
-__all__ = ["SAMPLES", "T"]
+__all__ = ["SAMPLES", "T", "t"]
 
 SAMPLES = {
     **BASIC,
