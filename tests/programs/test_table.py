@@ -21,17 +21,18 @@ from programs.samples import SAMPLES, T
 
 CASES = [(name, k) for name, rows in SAMPLES.items() for k in range(len(rows))]
 UNTESTED = {
-    *("p_norm_grad", "silu_grad", "elu_grad", "conv2d_grad", "pool2d_grad"),
-    *("max_pool2d_with_index_grad", "warpctc_grad", "warprnnt_grad"),
-    *("batch_norm_grad", "layer_norm_grad", "cumprod_grad", "logcumsumexp_grad"),
+    *("p_norm_grad", "silu_grad", "elu_grad", "warpctc_grad", "warprnnt_grad"),
+    *("batch_norm_grad", "layer_norm_grad", "instance_norm_grad", "group_norm_grad"),
+    *("rnn_grad", "cumprod_grad", "logcumsumexp_grad"),
     *("Tensor._tensor_use_gpudnn", "share_data", "Tensor.T", "Tensor.data"),
 }
 """Without a sample: they take what only their forward gives."""
 ONCE = {
-    *("p_norm", "batch_norm", "conv2d", "pool2d"),
-    *("max_pool2d_with_index", "warpctc", "warprnnt"),
+    *("p_norm", "warpctc", "warprnnt"),
 }
 """Of which no rule gives gradients of gradients."""
+ROUGH = {"lp_pool2d", "lp_pool2d_grad"}
+"""Paddle's own values have errors of 1e-7 here, which differences make larger."""
 
 
 class Place(int):
@@ -66,9 +67,10 @@ def is_smooth(tensor):
 
 
 def floats(result):
-    parts = result if isinstance(result, list | tuple) else [result]
-    tensors = [p for p in parts if isinstance(p, paddle.Tensor)]
-    return [p for p in tensors if p._is_initialized() and is_smooth(p)]
+    if isinstance(result, list | tuple):
+        return [part for each in result for part in floats(each)]
+    made = isinstance(result, paddle.Tensor) and result._is_initialized()
+    return [result] if made and is_smooth(result) else []
 
 
 def with_item(x, index, value):
@@ -151,13 +153,13 @@ def drawn_like(tensors, seed):
     return [*map(one, tensors)]
 
 
-def compare(function, tensors, places, values, grads, cotangents, name):
+def compare(function, tensors, places, values, grads, cotangents, name, rough=False):
     """Gradients beside central differences of the function, element by element."""
     exact = Differences(function, tensors, places)
     slopes = exact.gradients([c.numpy() for c in cotangents])
     scale = max((float(np.abs(s).max(initial=0)) for s in slopes.values()), default=0.0)
     for i, slope in slopes.items():
-        assert not apart(grads[i], slope, scale, False), (name, i)
+        assert not apart(grads[i], slope, scale, rough), (name, i)
 
 
 @pytest.fixture(autouse=True)
@@ -219,7 +221,8 @@ def test_gradients(name, k, count_case):
     places = sampled.places
     if entry.differentiable is not None or entry.shapes:
         places = [i for i in places if grads[i] is not None]
-    compare(sampled.outputs, tensors, places, values, grads, cotangents, name)
+    rough = name in ROUGH
+    compare(sampled.outputs, tensors, places, values, grads, cotangents, name, rough)
     count_case("operators, gradients")
 
 
@@ -254,7 +257,10 @@ def test_gradients_of_gradients(name, k, count_case):
     grads = recording.gradients(second)
     places = [i for i, t in enumerate(tensors) if is_smooth(t) and grads[i] is not None]
     first = capture(gradients, tensors, check=False).program
-    compare(lambda given: first(*given), tensors, places, values, grads, second, name)
+    compare(
+        *(lambda given: first(*given), tensors, places, values, grads, second, name),
+        name in ROUGH,
+    )
     count_case("operators, gradients of gradients")
 
 

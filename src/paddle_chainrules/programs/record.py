@@ -292,6 +292,8 @@ class Record:
 
     def _run(self, entry: Operator, given: tuple[Any, ...]) -> Any:
         result = self._noted(entry, given)
+        if entry.nested is not None:
+            return entry.nested(result)
         if entry.shown is None or not isinstance(result, list | tuple):
             return result
         if entry.shown == len(result):

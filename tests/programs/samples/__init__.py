@@ -5,9 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from .basic import BASIC
+from .convolutions import CONVOLUTIONS
 from .indexing import INDEXING
 from .losses import LOSSES
+from .norms import NORMS
+from .pooling import POOLING
 from .random import RANDOM
+from .recurrent import RECURRENT
+from .resampling import RESAMPLING
 from .special import SPECIAL
 from .tensors import T, t
 from .writes import WRITES
@@ -15,6 +20,18 @@ from .writes import WRITES
 __all__ = ["SAMPLES", "T", "t"]
 
 SAMPLES: dict[str, list[tuple[Any, ...]]] = {}
-for family in (BASIC, INDEXING, LOSSES, RANDOM, SPECIAL, WRITES):
+for family in (
+    BASIC,
+    CONVOLUTIONS,
+    INDEXING,
+    LOSSES,
+    NORMS,
+    POOLING,
+    RANDOM,
+    RECURRENT,
+    RESAMPLING,
+    SPECIAL,
+    WRITES,
+):
     for name, rows in family.items():
         SAMPLES.setdefault(name, []).extend(rows)

@@ -18,9 +18,6 @@ PAIRS: list[tuple[Any, ...]] = [
 NUMBERS: list[tuple[Any, ...]] = [(t(3, 4), 2.5), (t(3, 4), 3)]
 APART = [(t(3, 4), positive(3, 4)), (t(2, 3), positive(3))]
 LAYER_NORM = (positive(5, 2, 3), t(6), t(6), 1e-5, 1)
-CONV = (t(2, 3, 6, 5), t(4, 3, 3, 2), [1, 2], [1, 0], "EXPLICIT", [1, 1], 1, "NCHW")
-GROUPED = (t(2, 4, 6, 5), t(6, 2, 3, 2), [1, 1], [0, 1], "EXPLICIT", [2, 1], 2, "NCHW")
-POOL = ([2, 3], [2, 1], [0, 1], False, True, "NCHW", "avg", False, False, "EXPLICIT")
 
 BASIC: dict[str, list[tuple[Any, ...]]] = {
     **{f"Tensor.__{n}__": PAIRS + NUMBERS for n in ("add", "sub", "mul")},
@@ -197,18 +194,4 @@ BASIC: dict[str, list[tuple[Any, ...]]] = {
     "cumsum": [(t(3, 4), 1, False, False, False), (t(3, 4), 0, False, True, True)],
     "layer_norm": [LAYER_NORM, (positive(5, 2, 3), t(6), t(6), 1e-5, 1)]
     + [(positive(4, 3), None, None, 1e-5, 1), (positive(4, 3), t(3), None, 1e-5, 1)],
-    "batch_norm": [
-        (positive(5, 3), t(3), positive(3), t(3), t(3))
-        + (False, 0.9, 1e-5, "NCHW", False, False),
-        (positive(5, 3), t(3), positive(3), t(3), t(3))
-        + (True, 0.9, 1e-5, "NCHW", False, False),
-    ],
-    "conv2d": [CONV, GROUPED],
-    "depthwise_conv2d": [
-        (t(2, 3, 6, 5), t(3, 1, 3, 2), [1, 2], [1, 0], "EXPLICIT", 3, [1, 1], "NCHW"),
-    ],
-    "pool2d": [(t(2, 3, 6, 5), *POOL[:-4], *POOL[-4:])],
-    "max_pool2d_with_index": [
-        (t(2, 3, 6, 4), [2, 2], [2, 2], [0, 0], False, False, False),
-    ],
 }

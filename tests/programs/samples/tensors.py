@@ -19,8 +19,9 @@ class T(NamedTuple):
     def made(self, rng: np.random.Generator, dtype: str = "float64") -> Any:
         if self.kind == "bool":
             return paddle.to_tensor(rng.uniform(size=self.shape) > 0.5)
-        if self.kind == "int64":
-            return paddle.to_tensor(rng.integers(self.low, self.high, self.shape))
+        if self.kind in ("int32", "int64"):
+            drawn = rng.integers(self.low, self.high, self.shape)
+            return paddle.to_tensor(drawn.astype(self.kind))
         if self.kind == "uint8":
             drawn = rng.integers(self.low, self.high, self.shape)
             return paddle.to_tensor(drawn.astype("uint8"))

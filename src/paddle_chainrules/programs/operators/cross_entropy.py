@@ -17,7 +17,6 @@ define(
     differentiable=(0, 1),
 )
 define("cross_entropy_with_softmax_grad", differentiable=(1, 2))
-define("one_hot", differentiable=())
 
 LEAST = -1e20
 """The logarithm of zero, as this operator has it."""

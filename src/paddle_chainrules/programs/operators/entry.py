@@ -22,6 +22,7 @@ class Operator:
         run: what a program calls; it may give more than the operator, for the way back.
         shown: how many tensors of the result the operator itself gives.
         lean: what a program calls where it needs no more than the first of them.
+        nested: makes lists within the operator's result of the tensors of ``run``.
         differentiable: positions of the arguments by which there are rules, all where
             None; none of them where no gradient goes through.
         reverse: gradients of the arguments, from a :class:`.calls.Call`.
@@ -52,6 +53,7 @@ class Operator:
         *,
         shown: int | None = None,
         lean: Callable[..., Any] | None = None,
+        nested: Callable[[Sequence[Any]], Any] | None = None,
         differentiable: Sequence[int] | None = None,
         shapes: Sequence[int] = (),
         fixed: Sequence[int] = (),
@@ -67,7 +69,7 @@ class Operator:
         self.name = name
         self.arguments = tuple((arguments or " ".join(INFO.get(name, ()))).split())
         self.run: Callable[..., Any] = run or raw(name)
-        self.shown, self.lean = shown, lean
+        self.shown, self.lean, self.nested = shown, lean, nested
         self.differentiable = differentiable
         self.shapes = frozenset(shapes)
         self.fixed = frozenset(fixed)
@@ -174,7 +176,13 @@ def operator_of(name: str) -> Operator:
 
 
 def define(name: str, arguments: str | None = None, **kinds: Any) -> Operator:
-    """Put an operator into the table."""
+    """Put an operator into the table.
+
+    Raises:
+        ValueError: it is there.
+    """
+    if name in TABLE:
+        raise ValueError(f"the operator {name} is in the table; leave one entry of it")
     found = TABLE[name] = Operator(name, arguments, **kinds)
     return found
 

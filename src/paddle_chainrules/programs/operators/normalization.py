@@ -1,4 +1,4 @@
-"""Normalization over features, groups and batches."""
+"""Normalization over features, and of weights."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from paddle import Tensor
 
 from ...paddle_side.interception import RAW
 from .calls import BatchCall, Call, JetCall, JuliaCall
+from .channel_norms import standard, standard_back
 from .entry import TABLE, batch_of, define, formula_of, jet_of, julia_of, reverse_of
 from .series import linear, power, product, total
 from .shared import ops, single
@@ -30,21 +31,7 @@ def _layer_norm(
 
 define("layer_norm", run=_layer_norm, shown=1, fixed=(1, 2), lean=RAW.layer_norm)
 define("layer_norm_grad")
-
-
-def _batch_norm(x: Tensor, mean: Tensor, variance: Tensor, *how: Any) -> Any:
-    """Without a write into the statistics."""
-    return RAW.batch_norm(x, RAW.assign(mean), RAW.assign(variance), *how)
-
-
-define(
-    "batch_norm",
-    run=_batch_norm,
-    writes={1: 1, 2: 2},
-    still=lambda *args: bool(args[5] or args[9]),  # in evaluation
-    differentiable=(0, 3, 4),
-    fixed=(1, 2, 3, 4, 5),
-)
+define("spectral_norm", "weight u v dim power_iters eps")
 
 
 @reverse_of("layer_norm")
@@ -75,32 +62,32 @@ def _(
     n = math.prod(x.shape[begin_norm_axis:])
     rows = ops.reshape(x, [-1, n])
     g = ops.reshape(out_grad, [-1, n])
-    centred = rows - ops.mean(rows, [1], True)
-    deviation = ops.sqrt(ops.mean(centred * centred, [1], True) + single(epsilon))
-    y = centred / deviation
+    y, deviation = standard(rows, [1], epsilon)
     scaled = g if scale is None else g * ops.reshape(scale, [1, n])
-    by_x = (
-        scaled - ops.mean(scaled, [1], True) - y * ops.mean(scaled * y, [1], True)
-    ) / deviation
+    by_x = standard_back(scaled, y, deviation, [1])
     by_scale = None if scale is None else ops.sum(g * y, [0], None, False)
     by_bias = None if bias is None else ops.sum(g, [0], None, False)
     return ops.reshape(by_x, x.shape), by_scale, by_bias
 
 
-@reverse_of("batch_norm")
-def _(call: Call) -> list[Any]:
-    x, _, _, scale, bias, is_test, momentum, epsilon, layout, use_global, train = (
-        call.args
-    )
-    _, mean, variance, saved_mean, saved_variance, reserve = call.outputs
-    by_x, by_scale, by_bias = ops.batch_norm_grad(
-        *(x, scale, bias, mean, variance, saved_mean, saved_variance, reserve),
-        *(call.cotangent, momentum, epsilon, layout, is_test, use_global, train),
-    )
-    return [by_x, None, None, by_scale, by_bias, *(None for _ in range(6))]
+@formula_of("spectral_norm")
+def _(
+    weight: Tensor, u: Tensor, v: Tensor, dim: int, power_iters: int, eps: float
+) -> Tensor:
+    """Through the iterations, of which Paddle's own gradient is wrong."""
+    first = [dim, *(i for i in range(weight.ndim) if i != dim)]
+    rows = ops.transpose(weight, first) if dim else weight
+    rows = ops.reshape(rows, [weight.shape[dim], -1])
+    u, v = ops.reshape(u, [-1, 1]), ops.reshape(v, [-1, 1])
+    for _ in range(power_iters):
+        v = _unit(ops.matmul(rows, u, True, False), eps)
+        u = _unit(ops.matmul(rows, v, False, False), eps)
+    sigma = ops.matmul(u, ops.matmul(rows, v, False, False), True, False)
+    return weight / ops.reshape(sigma, [1] * weight.ndim)
 
 
-define("batch_norm_grad")
+def _unit(column: Tensor, eps: float) -> Tensor:
+    return column / (ops.sqrt(ops.sum(column * column, [], None, False)) + single(eps))
 
 
 # In Taylor series.
