@@ -8,7 +8,7 @@ import paddle
 from paddle import Tensor
 
 from .calls import Call, NoRule
-from .entry import define, reverse_of
+from .entry import define, holds_for_complex, reverse_of
 from .shared import ops
 
 define("slice", "x axes starts ends infer_flags decrease_axis", view=True)
@@ -25,6 +25,8 @@ define("embedding", "x weight padding_idx sparse", differentiable=(1,))
 define(
     "put_along_axis", "x index values axis reduce include_self", differentiable=(0, 2)
 )
+holds_for_complex("slice", "slice_grad", "Tensor._getitem_dygraph")
+holds_for_complex("gather", "index_select", "embedding")
 
 
 @reverse_of("slice")
@@ -99,6 +101,9 @@ def _(call: Call) -> list[Any]:
 
 
 def _scattered(x: Tensor, index: Tensor, g: Tensor, axis: int) -> Tensor:
+    if g.is_complex():  # Paddle adds real numbers alone
+        parts = ops.as_real(paddle.zeros_like(x)), index, ops.as_real(g)
+        return ops.as_complex(ops.index_add(*parts, axis))
     return ops.index_add(paddle.zeros_like(x), index, g, axis)
 
 

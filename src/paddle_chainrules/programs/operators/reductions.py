@@ -8,7 +8,7 @@ from typing import Any
 from paddle import Tensor
 
 from .calls import Call, NoRule
-from .entry import define, formula_of, reverse_of
+from .entry import define, formula_of, holds_for_complex, reverse_of
 from .shared import ops
 
 define("sum", defaults={"dtype": None, "axis": [], "keepdim": False})
@@ -26,6 +26,7 @@ define("logsumexp", "x axis keepdim", defaults={"axis": [], "keepdim": False})
 define("amax", defaults={"axis": [], "keepdim": False})
 define("amin", defaults={"axis": [], "keepdim": False})
 define("cumsum", "x axis flatten exclusive reverse")
+holds_for_complex("sum", "mean", "mean_all", "cumsum")
 
 
 def axes_of(x: Tensor, axis: Any) -> list[int]:

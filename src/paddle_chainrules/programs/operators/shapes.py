@@ -7,8 +7,15 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from .calls import BatchCall, Call, JetCall, JuliaCall
-from .entry import batch_of, define, jet_of, julia_of, reverse_of
+from .calls import BatchCall, Call, JetCall, JuliaCall, NoRule
+from .entry import (
+    batch_of,
+    define,
+    holds_for_complex,
+    jet_of,
+    julia_of,
+    reverse_of,
+)
 from .series import linear
 from .shared import ops, summed
 
@@ -38,6 +45,9 @@ define("meshgrid", "x")
 define("pad", "x paddings value")
 define("flip", "x axis")
 define("roll", "x shifts axis", defaults={"axis": []})
+holds_for_complex("reshape", "unsqueeze", "squeeze", "flatten", "transpose")
+holds_for_complex("concat", "stack", "split", "unbind", "unstack", "meshgrid")
+holds_for_complex("expand", "tile", "tril", "triu", "pad", "flip", "roll")
 
 
 @reverse_of("reshape", "unsqueeze", "squeeze")
@@ -144,6 +154,17 @@ def _(call: Call) -> list[Any]:
     return summed(
         call, lambda: ops.where(mask, zero, g), None, lambda: ops.where(mask, g, zero)
     )
+
+
+@reverse_of("pad")
+def _(call: Call) -> list[Any]:
+    x, paddings, _ = call.args
+    starts = [int(n) for n in paddings[::2]]
+    if min(paddings) < 0:
+        raise NoRule("padding by less than nothing; slice it")
+    ends = [start + n for start, n in zip(starts, x.shape, strict=True)]
+    axes = [*range(x.ndim)]
+    return [ops.slice(call.cotangent, axes, starts, ends, [1] * x.ndim, []), None, None]
 
 
 @reverse_of("flip")

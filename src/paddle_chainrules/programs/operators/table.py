@@ -6,6 +6,7 @@ from . import (  # noqa: F401
     activations,
     arithmetic,
     comparison,
+    complex_numbers,
     convolution,
     copies,
     elementary,
@@ -16,6 +17,7 @@ from . import (  # noqa: F401
     random,
     reductions,
     shapes,
+    spectral,
     writes,
 )
 from .entry import TABLE
