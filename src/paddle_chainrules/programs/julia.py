@@ -41,8 +41,8 @@ def expression(op: Operation) -> str:
     """
     if op.is_complex:
         raise NoRule(
-            f"complex numbers of the operator {op.operator.name} in Julia; compute with "
-            "real and imaginary parts"
+            f"complex numbers of the operator {op.operator.name} in Julia; compute "
+            "with real and imaginary parts"
         )
     rule = op.operator.julia
     if rule is None:

@@ -135,7 +135,7 @@ def complex_power(x: Tensor, y: Tensor, out: Any = None) -> Tensor | None:
             "Paddle's derivative of a complex power is wrong, and the right one has no "
             "value at a base of zero; keep the base away from zero, or detach it"
         )
-    return paddle.exp(y * paddle.log(x))
+    return paddle.expm1(y * paddle.log(x)) + 1  # exp is rounded to single precision
 
 
 def complex_acosh(x: Tensor, out: Any = None) -> Tensor | None:

@@ -42,7 +42,7 @@ define("triu", "x diagonal", defaults={"diagonal": 0})
 define("masked_fill", "x mask value", differentiable=(0, 2))
 define("tile", view=True)
 define("meshgrid", "x")
-define("pad", "x paddings value")
+define("pad", "x paddings value", differentiable=(0,))
 define("flip", "x axis")
 define("roll", "x shifts axis", defaults={"axis": []})
 holds_for_complex("reshape", "unsqueeze", "squeeze", "flatten", "transpose")
@@ -158,13 +158,15 @@ def _(call: Call) -> list[Any]:
 
 @reverse_of("pad")
 def _(call: Call) -> list[Any]:
-    x, paddings, _ = call.args
-    starts = [int(n) for n in paddings[::2]]
-    if min(paddings) < 0:
-        raise NoRule("padding by less than nothing; slice it")
-    ends = [start + n for start, n in zip(starts, x.shape, strict=True)]
-    axes = [*range(x.ndim)]
-    return [ops.slice(call.cotangent, axes, starts, ends, [1] * x.ndim, []), None, None]
+    _, paddings, _ = call.args
+    if min(paddings, default=0) < 0:
+        raise NoRule("negative paddings; take a slice instead")
+    before, after = paddings[::2], paddings[1::2]
+    sizes = call.cotangent.shape
+    axes = [*range(len(sizes))]
+    ends = [n - m for n, m in zip(sizes, after, strict=True)]
+    found = ops.slice(call.cotangent, axes, before, ends, [1] * len(axes), [])
+    return [found, None, None]
 
 
 @reverse_of("flip")

@@ -27,7 +27,7 @@ def conj(x: Any) -> Any:
 
 
 def turned(sign: Tensor, speed: Tensor, size: Tensor) -> Tensor:
-    """``1j * sign * speed / size``, the way along a circle; none where the size is 0."""
+    """``1j * sign * speed / size``, along a circle; none where the size is zero."""
     size = ops.where(size == 0, paddle.ones_like(size), size)
     return sign * ops.imag_grad(speed / size)
 
