@@ -94,7 +94,6 @@ UNSAFE = {
         r"fill_ writes into a tensor that the function has not made",
     ),
     "Python's state": (counting(), "differs from the function's on other numbers"),
-    "complex numbers": (lambda x: (x + 1j).real(), "the operator real is not"),
     "backward": (
         lambda x: (required(x) ** 2).sum().backward(),
         "leaves the program by backward",
@@ -341,6 +340,7 @@ def test_the_data_of_a_tensor_is_the_tensor(fn):
 def test_other_numbers_are_other_also_for_scalars_integers_and_masks():
     for x in (
         *(paddle.to_tensor(3.0), paddle.zeros([1]), randn([3, 4]), paddle.arange(5)),
+        *(paddle.to_tensor(3.0 + 0j), paddle.complex(randn([3]), randn([3], seed=1))),
         paddle.to_tensor([[True, False], [False, False]]),
     ):
         moved = other_numbers(x)

@@ -91,6 +91,12 @@ COMPLEX: dict[str, list[tuple[Any, ...]]] = {
     "slice": [(z(4, 5), [0, 1], [1, 0], [3, 4], [1, 1], [])],
     "slice_grad": [(z(4, 5), z(2, 5), [0], [1], [3], [1], [])],
     "Tensor._getitem_dygraph": [(z(4, 5), (slice(1, 3), 2))],
+    "Tensor._setitem_dygraph": [
+        (z(3, 4), (slice(None), slice(0, 3, 2)), z(3, 2)),
+        (z(3, 4), (slice(1, None),), t()),
+        (z(5, 3), index(4, below=5), z(4, 3)),
+        (z(3, 4), T((3, 4), kind="bool"), 2.5j),
+    ],
     "gather": [(z(4, 5), index(3, below=4), 0), (z(4, 5), index(2, below=5), -1)],
     "index_select": [(z(4, 5), index(3, below=4), 0)],
     "embedding": [
