@@ -29,13 +29,13 @@ def drawn(*shape, seed=0, dtype="complex128"):
 Z, X = drawn(3, 4), drawn(3, 4, seed=1, dtype="float64")
 
 FUNCTIONS = {
-    "of complex numbers": lambda z, x: paddle.sin(z) * z.conj() / (z * z + 4.0),
+    "of complex numbers": lambda z, x: paddle.sin(z) * z.conj() / (z * z + 4.0 + x),
     "numbers of Python": lambda z, x: (x * (1 + 2j) - 1j / (x + 3.0)) * (2j - z),
     "parts": lambda z, x: (z.real() * x + z.imag(), paddle.angle(z) * paddle.abs(z)),
     "made of parts": lambda z, x: paddle.complex(x, paddle.as_real(z)[..., 1]) * z,
     "on the circle": lambda z, x: paddle.sgn(z) * paddle.polar(x * x, x),
     "real and complex": lambda z, x: (x * z, z - x, paddle.where(x > 0, z, z * x)),
-    "powers": lambda z, x: z**3 + (z + 4.0) ** 0.5 + (z + 4.0) ** (0.5 - 1j),
+    "powers": lambda z, x: z**3 + (z + 4.0) ** 0.5 + (x + 4.0) ** (z - 1j),
     "matrices": lambda z, x: paddle.matmul(z, x.T) @ z,
     "written into": lambda z, x: written_into(z, x),
     "there and back": lambda z, x: fft.irfft(fft.rfft(x) * z[:, :3], 4),

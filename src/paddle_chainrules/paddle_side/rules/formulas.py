@@ -17,6 +17,7 @@ from paddle.autograd import PyLayer
 
 from ..watch import Context, is_traced
 from . import every_order as closed
+from .complex_numbers import exponential
 
 
 def spread_to(shape: Sequence[int], x: Tensor) -> Tensor:
@@ -135,7 +136,29 @@ def complex_power(x: Tensor, y: Tensor, out: Any = None) -> Tensor | None:
             "Paddle's derivative of a complex power is wrong, and the right one has no "
             "value at a base of zero; keep the base away from zero, or detach it"
         )
-    return paddle.expm1(y * paddle.log(x)) + 1  # exp is rounded to single precision
+    return exponential(y * paddle.log(x))
+
+
+def raised(x: Tensor, exponent: Any) -> Tensor | None:
+    """``x ** exponent``"""
+    if not isinstance(exponent, Tensor | complex):
+        return None
+    return complex_power(x, _number_like(x, exponent))
+
+
+def raising(x: Tensor, base: Any) -> Tensor | None:
+    """``base ** x``"""
+    if isinstance(base, Tensor) or not (x.is_complex() or isinstance(base, complex)):
+        return None
+    return complex_power(_number_like(x, base), x)
+
+
+def _number_like(x: Tensor, number: Any) -> Any:
+    """A number as a complex tensor of the precision of another."""
+    if isinstance(number, Tensor):
+        return number
+    double = x.dtype in (paddle.float64, paddle.complex128)
+    return paddle.full([], number, paddle.complex128 if double else paddle.complex64)
 
 
 def complex_acosh(x: Tensor, out: Any = None) -> Tensor | None:

@@ -19,6 +19,7 @@ from paddle.distributed.fleet.utils import recompute
 
 from ..random_state import in_turn
 from ..watch import Context, as_leaf, is_traced, tensors_in
+from . import complex_numbers
 from . import every_order as closed
 from . import formulas, in_place, losses, norms
 from .convolution import convolution, transposed_convolution
@@ -116,6 +117,26 @@ def _every_order(
     return rule
 
 
+def _complex(formula: Callable[..., Any], otherwise: Rule | None = None) -> Rule:
+    """A formula where some tensors are complex and derivatives may be nested."""
+
+    def rule(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
+        tensors = tensors_in(args)
+        if (
+            any(t.dtype in _COMPLEX for t in tensors)
+            and any(map(is_traced, tensors))
+            and kwargs.get("out") is None
+            and context.create_graph(tensors)
+        ):
+            kwargs = {k: v for k, v in kwargs.items() if k not in ("out", "name")}
+            return by_formula(formula, operator, args, kwargs, False)
+        if otherwise is None:
+            return operator(*args, **kwargs)
+        return otherwise(operator, context, *args, **kwargs)
+
+    return rule
+
+
 def _power(x: Tensor, exponent: Any) -> Tensor | None:
     number = isinstance(exponent, int | float) and not isinstance(exponent, bool)
     return closed.power(x, exponent) if number else None
@@ -127,7 +148,7 @@ def _divide(x: Tensor, y: Any) -> Tensor | None:
 
 def _quotient(x: Tensor, numerator: Any) -> Tensor | None:
     """``numerator / x``"""
-    if not isinstance(numerator, int | float | Tensor):
+    if not isinstance(numerator, int | float | complex | Tensor):
         return None
     return numerator * closed.power(x, -1)
 
@@ -218,6 +239,7 @@ _FORMULAS: dict[str, Callable[..., Any]] = {
     "divide": _divide,
     "elu": closed.elu,
     "erf": closed.erf,
+    "exp": closed.exp,
     "gelu": closed.gelu,
     "log": closed.log,
     "pow": _power,
@@ -233,6 +255,7 @@ _FORMULAS: dict[str, Callable[..., Any]] = {
     "split_with_num": _split_evenly,
     "sqrt": closed.sqrt,
     "square": closed.square,
+    "tanh": closed.tanh,
     "stack": closed.stack,
     "unbind": closed.unbind,
     "atan": closed.atan,
@@ -340,29 +363,44 @@ _LENIENT = {"concat", "stack", "split", "split_with_num", "dot", "mv"}
 _LENIENT |= {"conv2d_transpose", "conv3d_transpose", "depthwise_conv2d_transpose"}
 
 _ANALYTIC = {"log", "sqrt", "reciprocal", "sin", "cos", "sinh", "cosh", "expm1"}
+_ANALYTIC |= {"square", "pow", "tan", "asin", "acos", "atan", "asinh", "atanh"}
+_ANALYTIC |= {"log1p", "log2", "log10"}
+_COMPLEX_ALONE = {"exp", "tanh"}
+"""Of which Paddle's derivatives are wrong for complex numbers alone."""
 
 DEEP_RULES: dict[str, Rule] = {
     name: _every_order(
         formula,
-        of=_REAL | _COMPLEX if name in _ANALYTIC else _REAL,
+        of=_COMPLEX
+        if name in _COMPLEX_ALONE
+        else (_REAL | _COMPLEX if name in _ANALYTIC else _REAL),
         checked=name in _LENIENT,
     )
     for name, formula in _FORMULAS.items()
+}
+DEEP_RULES |= {
+    "multiply": _complex(complex_numbers.product),
+    "divide": _complex(complex_numbers.quotient, DEEP_RULES["divide"]),
+    "matmul": _complex(complex_numbers.matrix_product, DEEP_RULES["matmul"]),
 }
 """Formulas that are needed only where derivatives are nested."""
 
 METHODS: dict[str, Rule] = {
     "__setitem__": in_place.set_item,
     "__matmul__": where_traced(formulas.matmul),
+    "__pow__": where_traced(formulas.raised),
+    "__rpow__": where_traced(formulas.raising),
     "copy_": in_place.copy,
     "set_value": in_place.set_value,
 }
 """By the names of ``paddle.Tensor``, whose operators do not go through the others."""
 
 DEEP_METHODS: dict[str, Rule] = {
-    "__pow__": _every_order(_power),
-    "__truediv__": _every_order(_divide),
-    "__rtruediv__": _every_order(_quotient),
-    "__matmul__": _every_order(_matmul),
+    "__mul__": _complex(complex_numbers.product),
+    "__rmul__": _complex(complex_numbers.product),
+    "__pow__": _every_order(_power, _REAL | _COMPLEX),
+    "__truediv__": _complex(complex_numbers.quotient, _every_order(_divide)),
+    "__rtruediv__": _every_order(_quotient, _REAL | _COMPLEX),
+    "__matmul__": _complex(complex_numbers.matrix_product, _every_order(_matmul)),
 }
 """The same, needed only where derivatives are nested."""
