@@ -14,6 +14,7 @@ from paddle_chainrules import (
     explain,
     grad,
     jit,
+    jvp,
     make_program,
     stateless,
     value_and_grad,
@@ -348,6 +349,20 @@ def test_other_numbers_are_other_also_for_scalars_integers_and_masks():
         assert moved.dtype == x.dtype
         same = (moved == x).astype("int64")
         assert int(same.sum()) == (2 if x.dtype == paddle.bool else 0)
+
+
+@pytest.mark.parametrize("name", ["roll", "cumsum", "real", "conj"])
+def test_slopes_of_linear_functions_are_these_functions_of_tangents(name):
+    # Whose derivative is of nothing but a leaf that is made while they are captured.
+    def fn(x):
+        z = paddle.complex(x, x * 0.5)
+        linear = getattr(paddle, name)
+        return linear(x, 0) if name in ("roll", "cumsum") else linear(z)
+
+    x, v = randn([3, 4], "float64"), randn([3, 4], "float64", seed=1)
+    for call in (fn, jit(fn, strict=True)):
+        _, found = jvp(call, (x,), (v,))
+        np.testing.assert_allclose(found.numpy(), fn(v).numpy(), rtol=1e-12)
 
 
 def test_selu_and_roll_are_programs():

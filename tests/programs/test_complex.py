@@ -144,3 +144,150 @@ def test_vjp_and_jvp_of_programs_are_those_of_functions(name):
         return  # of which Paddle has no second derivative
     _, found = jvp(compiled, (Z, X), tangents)
     close(parts_of(found), parts_of(dy))
+
+
+ROUNDED = {
+    "exp": (paddle.exp, np.exp, np.exp, np.exp),
+    "sigmoid": (
+        nn.functional.sigmoid,
+        lambda z: 1 / (1 + np.exp(-z)),
+        lambda z: np.exp(-z) / (1 + np.exp(-z)) ** 2,
+        lambda z: np.exp(-z) * (np.exp(-z) - 1) / (1 + np.exp(-z)) ** 3,
+    ),
+    "silu": (
+        nn.functional.silu,
+        lambda z: z / (1 + np.exp(-z)),
+        lambda z: (1 + np.exp(-z) * (1 + z)) / (1 + np.exp(-z)) ** 2,
+        lambda z: np.exp(-z) * (2 - z + np.exp(-z) * (2 + z)) / (1 + np.exp(-z)) ** 3,
+    ),
+}
+"""Paddle computes them with single precision, which differences make much of."""
+
+
+@pytest.mark.parametrize("name", ROUNDED)
+def test_what_paddle_rounds_has_its_derivatives(name):
+    function, value, slope, second = ROUNDED[name]
+
+    def both(z, g):
+        y, pullback = vjp(function, z)
+        (by_z,) = pullback(g)
+        return y, by_z
+
+    def gradients(z, g, c):
+        _, pullback = vjp(lambda z, g: both(z, g)[1], z, g)
+        return pullback(c)
+
+    z, g, c = Z.numpy(), drawn(3, 4, seed=3).numpy(), drawn(3, 4, seed=4).numpy()
+    given = [*map(paddle.to_tensor, (z, g, c))]
+    y, by_z = capture(lambda t: both(*t), given[:2], check=False).program(*given[:2])
+    again, by_g = capture(lambda t: gradients(*t), given, check=False).program(*given)
+    expected = (
+        *(value(z), g * np.conj(slope(z))),
+        *(np.conj(c) * g * np.conj(second(z)), c * slope(z)),
+    )
+    for found, like in zip((y, by_z, again, by_g), expected, strict=True):
+        scale = np.abs(like).max()
+        np.testing.assert_allclose(found.numpy(), like, rtol=0, atol=2e-6 * scale)
+
+
+def test_numbers_are_read_in_the_text_of_a_program():
+    number = complex(-0.0, float("inf"))
+    program = make_program(lambda x: x * 1j + number)(X)
+    text = program.python()
+    assert "t0 * complex(0.0, 1.0)" in text
+    assert "complex(-0.0, float('inf'))" in text
+    (found,) = program(X)
+    np.testing.assert_array_equal(found.numpy(), (X * 1j + number).numpy())
+
+
+@pytest.mark.parametrize("name", ["abs", "sign", "angle"])
+def test_at_zero_there_is_no_slope(name):
+    function = getattr(paddle, name)
+    z = paddle.to_tensor(np.array([0j, 1 - 2j]))
+
+    def size(z):
+        out = function(z)
+        row = paddle.as_real(out) if out.is_complex() else out
+        return (row * row + row).sum()
+
+    def slopes(z):
+        return (paddle.as_real(grad(size)(z)) ** 2).sum()
+
+    found = jit(grad(size), strict=True)(z).numpy()
+    second = jit(grad(slopes), strict=True)(z).numpy()
+    assert found[0] == second[0] == 0
+    assert np.isfinite(found).all()
+    assert np.isfinite(second).all()
+
+
+def test_real_and_complex_arguments_on_the_graph_of_paddle():
+    def function(z, x):
+        return paddle.as_real(z * x).sum(-1) * x
+
+    compiled = jit(function, strict=True)
+    grads = []
+    for call in (compiled, function):
+        z, x = Z.clone(), X.astype("float32")
+        z.stop_gradient = x.stop_gradient = False
+        grads.append(paddle.grad((call(z, x) ** 2).sum(), [z, x]))
+    close(*grads, rtol=1e-6)
+
+
+def test_half_a_spectrum_of_another_length_has_no_rule():
+    def signal(z):
+        return (paddle._C_ops.fft_c2r(z, [1], "backward", False, 4) ** 2).sum()
+
+    with pytest.raises(CaptureError, match="half spectrum of 4 numbers for a signal"):
+        jit(grad(signal), strict=True)(Z)
+
+
+def test_what_is_written_into_a_real_part_is_refused():
+    def function(z):
+        whole = z * 1.0
+        whole.real().add_(paddle.ones([3, 4], "float64"))
+        return whole
+
+    with pytest.raises(CaptureError, match="by way of a view of another dtype"):
+        make_program(function)(Z)
+    np.testing.assert_array_equal(jit(function)(Z).numpy(), function(Z).numpy())
+
+
+class Spectral(nn.Layer):
+    """A layer of a Fourier neural operator (arXiv:2010.08895)."""
+
+    def __init__(self, count, modes):
+        super().__init__()
+        self.modes = modes
+        shape = [2, 2, count, count, *modes]
+        self.weights = self.create_parameter(
+            shape, default_initializer=nn.initializer.Uniform(-0.5, 0.5)
+        )
+        self.mix = nn.Conv2D(count, count, 1)
+
+    def forward(self, x):
+        batch, count, height, width = x.shape
+        first, second = self.modes
+        spectrum = fft.rfft2(x)
+        found = paddle.zeros([batch, count, height, width // 2 + 1], spectrum.dtype)
+        for k, rows in enumerate((slice(first), slice(-first, None))):
+            part = spectrum[:, :, rows, :second].unsqueeze(2)
+            weights = paddle.complex(self.weights[k, 0], self.weights[k, 1])
+            found[:, :, rows, :second] = (part * weights).sum(1)
+        y = fft.irfft2(found, s=(height, width))
+        return nn.functional.gelu(y + self.mix(x))
+
+
+@pytest.mark.parametrize(("dtype", "rtol"), [("float32", 1e-5), ("float64", 1e-12)])
+def test_a_fourier_neural_operator_is_a_program(dtype, rtol):
+    paddle.seed(4)
+    layer = nn.Sequential(Spectral(3, (2, 3)), Spectral(3, (2, 3))).to(dtype=dtype)
+    net, params, _ = stateless(layer)
+    x = drawn(2, 3, 7, 9, dtype=dtype)
+
+    def loss(params, x):
+        return (net.forward(params, x) ** 2).mean()
+
+    step = value_and_grad(loss, argnums=(0, 1))
+    value, (by_name, by_x) = jit(step, strict=True)(params, x)
+    like, (names, xs) = step(params, x)
+    close([value, *by_name.values(), by_x], [like, *names.values(), xs], rtol)

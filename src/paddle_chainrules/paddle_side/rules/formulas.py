@@ -161,6 +161,15 @@ def _number_like(x: Tensor, number: Any) -> Any:
     return paddle.full([], number, paddle.complex128 if double else paddle.complex64)
 
 
+def complex_sign(x: Tensor, out: Any = None) -> Tensor | None:
+    if out is not None or not x.is_complex():
+        return None
+    size = paddle.abs(x)
+    zero = size == 0
+    size = paddle.where(zero, paddle.ones_like(size), size)
+    return paddle.where(zero, paddle.zeros_like(x), x / size)
+
+
 def complex_acosh(x: Tensor, out: Any = None) -> Tensor | None:
     if out is not None or not x.is_complex():
         return None

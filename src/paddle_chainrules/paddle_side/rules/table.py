@@ -19,9 +19,8 @@ from paddle.distributed.fleet.utils import recompute
 
 from ..random_state import in_turn
 from ..watch import Context, as_leaf, is_traced, tensors_in
-from . import complex_numbers
+from . import complex_numbers, formulas, in_place, losses, norms
 from . import every_order as closed
-from . import formulas, in_place, losses, norms
 from .convolution import convolution, transposed_convolution
 from .formulas import by_formula, refused, where_traced
 
@@ -316,6 +315,7 @@ RULES: dict[str, Rule] = {
     "prod": where_traced(formulas.product, 0, checked=True),
     "elementwise_pow": where_traced(formulas.complex_power),
     "acosh": where_traced(formulas.complex_acosh),
+    "sign": where_traced(formulas.complex_sign),
     "as_strided": where_traced(formulas.as_strided, 0),
     "tensor_unfold": where_traced(formulas.unfold, 0),
     "masked_fill": where_traced(formulas.masked_fill, 2),
@@ -364,7 +364,7 @@ _LENIENT |= {"conv2d_transpose", "conv3d_transpose", "depthwise_conv2d_transpose
 
 _ANALYTIC = {"log", "sqrt", "reciprocal", "sin", "cos", "sinh", "cosh", "expm1"}
 _ANALYTIC |= {"square", "pow", "tan", "asin", "acos", "atan", "asinh", "atanh"}
-_ANALYTIC |= {"log1p", "log2", "log10"}
+_ANALYTIC |= {"log1p", "log2", "log10", "sigmoid", "silu"}
 _COMPLEX_ALONE = {"exp", "tanh"}
 """Of which Paddle's derivatives are wrong for complex numbers alone."""
 
