@@ -15,7 +15,7 @@ import paddle
 from paddle import Tensor
 from paddle.autograd import PyLayer
 
-from ..watch import Context, is_traced
+from ..watch import Context, is_traced, tensors_in
 from . import every_order as closed
 from .complex_numbers import exponential
 
@@ -55,6 +55,31 @@ def where_traced(
         if any(is_traced(args[i]) for i in places if i < len(args)):
             return by_formula(formula, operator, args, kwargs, checked)
         return operator(*args, **kwargs)
+
+    return rule
+
+
+def where_complex(
+    formula: Callable[..., Any], otherwise: Callable[..., Any] | None = None
+) -> Callable[..., Any]:
+    """A rule that takes the formula of complex tensors where derivatives may nest.
+
+    ``otherwise`` is the rule elsewhere.
+    """
+
+    def rule(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
+        tensors = tensors_in(args)
+        if (
+            any(t.is_complex() for t in tensors)
+            and any(map(is_traced, tensors))
+            and kwargs.get("out") is None
+            and context.create_graph(tensors)
+        ):
+            options = {k: v for k, v in kwargs.items() if k not in ("out", "name")}
+            return by_formula(formula, operator, args, options, False)
+        if otherwise is None:
+            return operator(*args, **kwargs)
+        return otherwise(operator, context, *args, **kwargs)
 
     return rule
 

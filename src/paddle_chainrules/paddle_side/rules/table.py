@@ -22,7 +22,7 @@ from ..watch import Context, as_leaf, is_traced, tensors_in
 from . import complex_numbers, formulas, in_place, losses, norms
 from . import every_order as closed
 from .convolution import convolution, transposed_convolution
-from .formulas import by_formula, refused, where_traced
+from .formulas import by_formula, refused, where_complex, where_traced
 
 Rule = Callable[..., Any]
 
@@ -112,26 +112,6 @@ def _every_order(
         ):
             return by_formula(formula, operator, args, options, checked)
         return operator(*args, **kwargs)
-
-    return rule
-
-
-def _complex(formula: Callable[..., Any], otherwise: Rule | None = None) -> Rule:
-    """A formula where some tensors are complex and derivatives may be nested."""
-
-    def rule(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
-        tensors = tensors_in(args)
-        if (
-            any(t.dtype in _COMPLEX for t in tensors)
-            and any(map(is_traced, tensors))
-            and kwargs.get("out") is None
-            and context.create_graph(tensors)
-        ):
-            kwargs = {k: v for k, v in kwargs.items() if k not in ("out", "name")}
-            return by_formula(formula, operator, args, kwargs, False)
-        if otherwise is None:
-            return operator(*args, **kwargs)
-        return otherwise(operator, context, *args, **kwargs)
 
     return rule
 
@@ -238,7 +218,6 @@ _FORMULAS: dict[str, Callable[..., Any]] = {
     "divide": _divide,
     "elu": closed.elu,
     "erf": closed.erf,
-    "exp": closed.exp,
     "gelu": closed.gelu,
     "log": closed.log,
     "pow": _power,
@@ -254,7 +233,6 @@ _FORMULAS: dict[str, Callable[..., Any]] = {
     "split_with_num": _split_evenly,
     "sqrt": closed.sqrt,
     "square": closed.square,
-    "tanh": closed.tanh,
     "stack": closed.stack,
     "unbind": closed.unbind,
     "atan": closed.atan,
@@ -365,23 +343,21 @@ _LENIENT |= {"conv2d_transpose", "conv3d_transpose", "depthwise_conv2d_transpose
 _ANALYTIC = {"log", "sqrt", "reciprocal", "sin", "cos", "sinh", "cosh", "expm1"}
 _ANALYTIC |= {"square", "pow", "tan", "asin", "acos", "atan", "asinh", "atanh"}
 _ANALYTIC |= {"log1p", "log2", "log10", "sigmoid", "silu"}
-_COMPLEX_ALONE = {"exp", "tanh"}
-"""Of which Paddle's derivatives are wrong for complex numbers alone."""
 
 DEEP_RULES: dict[str, Rule] = {
     name: _every_order(
         formula,
-        of=_COMPLEX
-        if name in _COMPLEX_ALONE
-        else (_REAL | _COMPLEX if name in _ANALYTIC else _REAL),
+        of=_REAL | _COMPLEX if name in _ANALYTIC else _REAL,
         checked=name in _LENIENT,
     )
     for name, formula in _FORMULAS.items()
 }
 DEEP_RULES |= {
-    "multiply": _complex(complex_numbers.product),
-    "divide": _complex(complex_numbers.quotient, DEEP_RULES["divide"]),
-    "matmul": _complex(complex_numbers.matrix_product, DEEP_RULES["matmul"]),
+    "exp": where_complex(closed.exp),
+    "tanh": where_complex(closed.tanh),
+    "multiply": where_complex(complex_numbers.product),
+    "divide": where_complex(complex_numbers.quotient, DEEP_RULES["divide"]),
+    "matmul": where_complex(complex_numbers.matrix_product, DEEP_RULES["matmul"]),
 }
 """Formulas that are needed only where derivatives are nested."""
 
@@ -396,11 +372,11 @@ METHODS: dict[str, Rule] = {
 """By the names of ``paddle.Tensor``, whose operators do not go through the others."""
 
 DEEP_METHODS: dict[str, Rule] = {
-    "__mul__": _complex(complex_numbers.product),
-    "__rmul__": _complex(complex_numbers.product),
+    "__mul__": where_complex(complex_numbers.product),
+    "__rmul__": where_complex(complex_numbers.product),
     "__pow__": _every_order(_power, _REAL | _COMPLEX),
-    "__truediv__": _complex(complex_numbers.quotient, _every_order(_divide)),
+    "__truediv__": where_complex(complex_numbers.quotient, _every_order(_divide)),
     "__rtruediv__": _every_order(_quotient, _REAL | _COMPLEX),
-    "__matmul__": _complex(complex_numbers.matrix_product, _every_order(_matmul)),
+    "__matmul__": where_complex(complex_numbers.matrix_product, _every_order(_matmul)),
 }
 """The same, needed only where derivatives are nested."""
