@@ -127,8 +127,13 @@ add("F.rrelu: evaluation", lambda x: F.rrelu(x, training=False), real(3, 4))
 add("F.swiglu: two", F.swiglu, real(3, 4), real(3, 4))
 add("F.gumbel_softmax", lambda x: (paddle.seed(3), F.gumbel_softmax(x))[1], real(3, 4))
 add(
-    "F.gumbel_softmax: hard",
-    lambda x: (paddle.seed(3), F.gumbel_softmax(x, hard=True))[1] * x,
+    "F.gumbel_softmax: temperature",
+    lambda x: (paddle.seed(3), F.gumbel_softmax(x, 0.6, axis=0))[1],
+    real(3, 4),
+)
+add(
+    "F.gumbel_softmax: hard on the side",
+    lambda x: (paddle.seed(3), F.gumbel_softmax(x.detach(), hard=True))[1] * x,
     real(3, 4),
 )
 add("F.dropout: seeded", lambda x: (paddle.seed(3), F.dropout(x, 0.5))[1], real(3, 4))

@@ -428,7 +428,7 @@ def test_a_net_describes_itself():
         "frozen  0.weight     [3, 5]  float32",
         "buffer  1._mean      [5]     float32",
         "buffer  1._variance  [5]     float32",
-        "27 parameters",
+        f"27 parameters. {found.runs}",
     ]
     page = found._repr_html_()
     assert page.count("<tr>") == 1 + len(found.rows)

@@ -9,6 +9,7 @@ from paddle import nn
 
 from conftest import assert_same, randn
 from paddle_chainrules import jvp, stateless, value_and_grad, vjp
+from paddle_chainrules.paddle_side.listener import plain
 
 X = paddle.to_tensor([1.0, 2.0, 3.0, 4.0])
 
@@ -157,7 +158,7 @@ def test_a_layer_with_a_state_gives_the_same_each_time(how):
 
 
 @pytest.mark.parametrize("value", ["traced", "constant"])
-def test_to_assign_to_a_part_of_a_part_is_refused(value):
+def test_to_assign_to_a_part_of_a_part_is_refused_by_the_tape(value):
     x, v = randn([2, 3], "float64"), randn([2], "float64", 1)
 
     def fn(x, v):
@@ -171,7 +172,8 @@ def test_to_assign_to_a_part_of_a_part_is_refused(value):
         return (y * x).sum()
 
     for function in (fn, into_zeros):
-        with pytest.raises(NotImplementedError, match=r"x\[0, 1\] = y for x\[0\]\[1\]"):
+        said = r"x\[0, 1\] = y for x\[0\]\[1\]"
+        with plain(), pytest.raises(NotImplementedError, match=said):
             vjp(function, x, v)
 
     def right(x, v):

@@ -17,10 +17,13 @@ class Description:
     """Kind, name, shape and dtype of each tensor."""
     size: int
     """Number of elements of all parameters together."""
+    runs: str = ""
+    """How its calls run, in a sentence."""
 
     @property
     def _summary(self) -> str:
-        return f"{self.size:,} parameters"
+        count = f"{self.size:,} parameters"
+        return f"{count}. {self.runs}" if self.runs else count
 
     def __str__(self) -> str:
         head = ("", "name", "shape", "dtype")
@@ -40,7 +43,7 @@ class Description:
         head = row(("", "name", "shape", "dtype"), "th")
         return (
             f"<p><b>{html.escape(self.title)}</b><br>{html.escape(self.formula)}<br>"
-            f"{self._summary}</p><table>{head}{body}</table>"
+            f"{html.escape(self._summary)}</p><table>{head}{body}</table>"
         )
 
 

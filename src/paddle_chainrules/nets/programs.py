@@ -17,12 +17,11 @@ from ..transforms.program_cache import (
     BOUND,
     OfValue,
     ProgramCache,
-    ProgramRecording,
     Refusal,
     key_of,
-    run,
 )
 from ..transforms.program_nodes import call, found_value
+from ..transforms.program_recording import ProgramRecording, run
 from ..transforms.recording import records_graph
 from ..transforms.tree import flatten_tree
 from .inputs import Inputs
@@ -55,10 +54,13 @@ class NetPrograms:
         refused = [found.why for found in made if isinstance(found, Refusal)]
         count = len(made) - len(refused)
         if refused:
-            return f"runs as it is in {len(refused)} of {len(made)}: {refused[-1]}"
-        if not made:
-            return f"will run as a program after {self._patience} calls of a kind"
-        return f"runs as a program ({count} of them)"
+            kinds = f"{len(refused)} of {len(made)} kinds of calls"
+            return f"It runs as Paddle runs it in {kinds}: {refused[-1]}."
+        if count:
+            return f"It runs as a program, of which there are {count}."
+        if self._patience:
+            return f"It will run as a program after {self._patience} calls of a kind."
+        return "It will run as a program."
 
     def forward_again(
         self, params: Any, args: tuple[Any, ...]

@@ -225,23 +225,25 @@ class StatelessLayer(Net):
             ("frozen" if n in self._frozen else "buffer", n, str(shape), dtype)
             for n, shape, dtype in rows
         )
-        return dataclasses.replace(found, rows=(*found.rows, *buffers))
+        held = (*found.rows, *buffers)
+        return dataclasses.replace(found, rows=held, runs=self._runs())
 
     def _formula(self) -> str:
         if self._chain is not None:
             return super()._formula()
         mode = "training" if self.training else "evaluation"
-        return f"y = {type(self._layer).__name__}(...) in {mode}, {self._runs()}"
+        return f"y = {type(self._layer).__name__}(...) in {mode}"
 
     def _runs(self) -> str:
-        """As what, and why."""
+        if self._chain is not None:
+            return "It runs in closed form."
         if self._programs is not None:
             return self._programs.describe()
         if not programs_are_on():
-            return "as Paddle runs it, since programs are off"
+            return "It runs as Paddle runs it, since programs are off."
         if self._jit is None:
-            return "as Paddle runs it: it has code that is not Paddle's; see jit=True"
-        return "as Paddle runs it"
+            return "It runs as Paddle runs it, having code of others; see jit=True."
+        return "It runs as Paddle runs it."
 
     @property
     def buffers(self) -> Mapping[str, Tensor]:

@@ -170,6 +170,7 @@ def _stand_ins() -> dict[str, StandIn]:
     for name in PROPERTIES:
         found[f"Tensor.{name}"] = _property_in(tensor, name)
     found["grad"] = _stand_in(vars(paddle), "grad", "grad")
+    found["seed"] = _stand_in(vars(paddle), "seed", "operator")
     return found
 
 
@@ -177,7 +178,8 @@ def _stand_ins() -> dict[str, StandIn]:
 def _names() -> dict[int, str]:
     """Names of operators, by the identity of each function that is one."""
     found = {}
-    for source in (vars(RAW), vars(paddle._C_ops), {"grad": paddle.grad}):
+    functions = {"grad": paddle.grad, "seed": paddle.seed}
+    for source in (vars(RAW), vars(paddle._C_ops), functions):
         for name, value in source.items():
             if callable(value) and name in _stand_ins():
                 found[id(original(value))] = name

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 from weakref import ref
 
 from paddle import Tensor
@@ -13,6 +13,14 @@ from paddle import Tensor
 from .listener import listener
 
 _watching = threading.local()
+
+
+class Part(NamedTuple):
+    """A view of part of a tensor, and by which index; neither is kept alive."""
+
+    whole: ref[Tensor]
+    view: ref[Tensor]
+    index: Any
 
 
 class Watch:
@@ -49,6 +57,8 @@ class Watch:
         """By address, leaves that Paddle has made of constants written into."""
         self.views: dict[int, list[ref[Tensor]]] = {}
         """Of a constant, by its identity, all that share its memory by views."""
+        self.parts: dict[int, list[Part]] = {}
+        """Of a traced tensor, by its identity, what was taken of it by indices."""
 
     @cached_property
     def leaves(self) -> frozenset[int]:
@@ -199,6 +209,21 @@ class Context:
             sharing = views[id(constant)] = [ref(constant)]
         sharing.append(ref(view))
         views[id(view)] = sharing
+
+    def note_part(self, whole: Tensor, view: Tensor, index: Any) -> None:
+        """Have the innermost recording know of a view of part of a traced tensor."""
+        parts = self._stack[-1].parts.setdefault(id(whole), [])
+        parts.append(Part(ref(whole), ref(view), index))
+
+    def parts_of(self, whole: Tensor) -> list[tuple[Tensor, Any]]:
+        """Views of parts of it that live, and by which indices."""
+        found = []
+        for watch in self._stack:
+            for part in watch.parts.get(id(whole), ()):
+                view = part.view()
+                if view is not None and part.whole() is whole:
+                    found.append((view, part.index))
+        return found
 
     def note_sparse(self) -> None:
         """A gradient of the innermost recording may have rows alone."""

@@ -28,7 +28,7 @@ from .paddle_grad import grad
 from .reverse import reverse
 from .where import where_called
 
-_DRAWING = frozenset(DRAWING)
+_DRAWING = frozenset((*DRAWING, "seed"))
 
 
 class CaptureError(RuntimeError):
@@ -89,7 +89,7 @@ class Record:
         self._tensors.append(tensor)
         self._native.append(native)
         self._before.append(native)
-        self._requires.append(native and known)
+        self._requires.append(native and known and is_differentiable(tensor))
         if isinstance(tensor, Tensor):
             self._values[id(tensor)] = value
             self.memory.meet(tensor)

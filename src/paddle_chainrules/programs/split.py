@@ -108,9 +108,8 @@ def split(
         op = made.get(value)
         if op is None or op.operator.view:
             return op is not None
-        source, *more = op.inputs
-        is_scaled = op.operator.name in SCALED and not more
-        return is_scaled and value.bytes >= LARGE and source in kept
+        is_scaled = op.operator.name in SCALED and len(op.inputs) == 1
+        return is_scaled and value.bytes >= LARGE and op.inputs[0] in kept
 
     while cheap := [*filter(is_cheap, kept)]:
         for v in cheap:

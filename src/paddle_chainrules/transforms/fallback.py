@@ -16,8 +16,9 @@ from ..paddle_side.listener import is_plain
 from ..paddle_side.watch import watched
 from ..programs.record import CaptureError
 from ..programs.switch import programs_are_on
-from .program_cache import Flat, ProgramCache, ProgramRecording
+from .program_cache import Flat, ProgramCache
 from .program_nodes import call
+from .program_recording import ProgramRecording
 from .recording import records_graph
 
 

@@ -18,7 +18,8 @@ from ..programs.capture import Captured, capture
 from ..programs.record import CaptureError
 from ..programs.split import There
 from .effects import check_unchanged, versions
-from .program_cache import NO_MORE, OfValue, ProgramCache, cut, run, seed_like
+from .program_cache import OfValue, ProgramCache, cut, seed_like
+from .program_recording import NO_MORE, run
 from .recording import record
 
 

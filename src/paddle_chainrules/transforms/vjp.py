@@ -13,7 +13,7 @@ from .closures import may_reach
 from .effects import Effects
 from .fallback import recorded_by_program
 from .kept_graph import KeptGraph
-from .program_cache import ProgramRecording
+from .program_recording import ProgramRecording
 from .recording import Recording, detached, record
 from .tree import ONE_LEAF, Tree, cotangent_leaves, flatten_tree
 from .typed import Aux, Function, WithAux, Y, Y_co

@@ -1,13 +1,23 @@
 """Arguments for every operator of the table: a row a variant, tensors by shapes."""
 
+from __future__ import annotations
+
+from typing import Any
+
 from .basic import BASIC
 from .complex_numbers import COMPLEX
+from .indexing import INDEXING
+from .losses import LOSSES
+from .random import RANDOM
+from .special import SPECIAL
 from .spectral import SPECTRAL
-from .tensors import T
+from .tensors import T, t
 from .writes import WRITES
 
-__all__ = ["SAMPLES", "T"]
+__all__ = ["SAMPLES", "T", "t"]
 
-SAMPLES = {**BASIC, **SPECTRAL, **WRITES}
-for _name, _rows in COMPLEX.items():
-    SAMPLES[_name] = [*SAMPLES.get(_name, []), *_rows]
+SAMPLES: dict[str, list[tuple[Any, ...]]] = {}
+FAMILIES = (BASIC, COMPLEX, INDEXING, LOSSES, RANDOM, SPECIAL, SPECTRAL, WRITES)
+for family in FAMILIES:
+    for name, rows in family.items():
+        SAMPLES.setdefault(name, []).extend(rows)

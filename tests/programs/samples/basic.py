@@ -32,13 +32,10 @@ BASIC: dict[str, list[tuple[Any, ...]]] = {
     "Tensor.__rpow__": [(t(3, 4), 2.5)],
     **dict.fromkeys(("add", "subtract", "multiply", "maximum", "minimum"), PAIRS),
     "divide": APART,
-    "scale": [(t(3, 4), 2.5, 0.5, True), (t(3, 4), 2.5, 0.5, False)],
-    "pow": [(positive(3, 4), 2.5), (t(3, 4), 2), (t(3, 4), 3.0)],
     "elementwise_pow": [(positive(3, 4), t(3, 4)), (positive(3, 4), t(4))],
     "add_n": [([t(3, 4), t(3, 4), t(3, 4)],)],
     "add_grad": [(t(3, 4), t(4), t(3, 4), -1), (t(3, 4), t(3, 4), t(3, 4), -1)],
     "divide_grad": [(t(3, 4), positive(4), t(3, 4), t(3, 4), -1)],
-    "pow_grad": [(positive(3, 4), t(3, 4), 2.5), (t(3, 4), t(3, 4), 3.0)],
     **{
         n: [(t(3, 4),)]
         for n in (
@@ -55,22 +52,12 @@ BASIC: dict[str, list[tuple[Any, ...]]] = {
     "leaky_relu": [(t(3, 4), 0.01)],
     "mish": [(t(3, 4), 20.0)],
     "hardswish": [(t(3, 4),), (T((3, 4), -5.0, 5.0),)],
-    "clip": [(t(3, 4), -0.5, 0.7)],
     "clip_grad": [(t(3, 4), t(3, 4), -0.5, 0.7)],
-    **{
-        n: [(t(3, 4),)]
-        for n in ("asinh", "tanh_shrink", "trunc", "i0", "i0e", "i1", "i1e")
-    },
-    **{
-        n: [(t(3, 4, low=-0.6, high=0.6),)] for n in ("asin", "acos", "atanh", "erfinv")
-    },
+    **{n: [(t(3, 4),)] for n in ("asinh", "tanh_shrink", "trunc")},
+    **{n: [(t(3, 4, low=-0.6, high=0.6),)] for n in ("asin", "acos", "atanh")},
     "tan": [(t(3, 4, low=-0.6, high=0.6),)],
     "acosh": [(t(3, 4, low=1.2, high=3.0),)],
-    **{
-        n: [(positive(3, 4),)]
-        for n in ("log2", "log10", "lgamma", "gammaln", "digamma")
-    },
-    "polygamma": [(positive(3, 4), 1), (positive(3, 4), 2)],
+    **{n: [(positive(3, 4),)] for n in ("log2", "log10")},
     "softshrink": [(t(3, 4), 0.4)],
     "hardshrink": [(t(3, 4), 0.4)],
     "thresholded_relu": [(t(3, 4), 0.4, 0.2)],
@@ -223,18 +210,5 @@ BASIC: dict[str, list[tuple[Any, ...]]] = {
     "pool2d": [(t(2, 3, 6, 5), *POOL[:-4], *POOL[-4:])],
     "max_pool2d_with_index": [
         (t(2, 3, 6, 4), [2, 2], [2, 2], [0, 0], False, False, False),
-    ],
-    "bce_loss": [(T((3, 4), 0.2, 0.8), T((3, 4), 0.0, 1.0))],
-    "sigmoid_cross_entropy_with_logits": [
-        (t(3, 4), T((3, 4), 0.0, 1.0), None, False, -100),
-    ],
-    "cross_entropy_with_softmax": [
-        (t(4, 5), index(4, 1, below=5), False, True, True, -100, -1),
-        (t(4, 5), index(4, 1, below=5), False, True, True, 2, -1),
-    ],
-    "dropout": [(t(3, 4), None, 0.5, False, "upscale_in_train", 0, False)]
-    + [(t(3, 4), None, 0.5, True, "downscale_in_infer", 0, False)],
-    "dropout_grad": [
-        (T((3, 4), 0, 2, "uint8"), t(3, 4), 0.5, False, "upscale_in_train")
     ],
 }

@@ -9,7 +9,7 @@ import paddle
 
 
 class T(NamedTuple):
-    """A tensor of random numbers between two, integers and masks and complex too."""
+    """A tensor of random numbers between two, or of another kind than float64."""
 
     shape: tuple[int, ...]
     low: float = -1.5
@@ -27,6 +27,8 @@ class T(NamedTuple):
         if self.kind == "complex128":
             parts = rng.uniform(self.low, self.high, (2, *self.shape))
             return paddle.to_tensor(parts[0] + 1j * parts[1])
+        if self.kind == "float32":
+            dtype = self.kind
         drawn = rng.uniform(self.low, self.high, self.shape)
         if self.low < 0 < self.high:  # away from kinks
             drawn += 0.15 * np.sign(drawn)

@@ -12,9 +12,11 @@ from typing import Any
 
 import numpy as np
 import paddle
+import paddle.nn.functional as F
 from paddle import Tensor
 from paddle.autograd import PyLayer
 
+from ..listener import listener, not_listening
 from ..watch import Context, is_traced, tensors_in
 from . import every_order as closed
 from .complex_numbers import exponential
@@ -341,10 +343,41 @@ def unit_triangular_solve(x: Tensor, y: Tensor, upper: bool, transpose: bool) ->
     return paddle.linalg.triangular_solve(whole, y, upper, transpose)
 
 
-# Losses: by their labels and weights.
+# Random numbers.
+
+
+def gumbel_softmax(
+    operator: Any,
+    context: Context,
+    x: Tensor,
+    temperature: float,
+    hard: bool,
+    axis: int,
+) -> Tensor:
+    """Paddle forgets the temperature, and that a choice is differentiated as soft."""
+    if not is_traced(x):
+        return operator(x, temperature, hard, axis)
+    same = closed.with_slope(x, 1 / float(np.float32(temperature)))
+    soft = operator(same, temperature, False, axis)
+    if not hard:
+        return soft
+    first = soft.detach().argmax(axis)
+    chosen = F.one_hot(first, soft.shape[axis]).astype(soft.dtype)
+    return chosen.moveaxis(-1, axis) + (soft - soft.detach())
 
 
 # Functions of Python's.
+
+
+def gammaincc(
+    operator: Any, context: Context, x: Tensor, y: Tensor, name: Any = None
+) -> Tensor:
+    """Its arguments are checked once, where a program is made of it."""
+    if listener() is None:
+        return operator(x, y)
+    with paddle.no_grad(), not_listening():
+        operator(x, y)
+    return paddle._C_ops.gammaincc(x, y)
 
 
 def pad(

@@ -128,7 +128,7 @@ def rule_of(name: str) -> Callable[..., Any]:
             return _unchanged(context, x, partial(operator, *args, **kwargs))
         return _written(context, x, views, values, partial(operator, *args, **kwargs))
 
-    return rule
+    return renewing(rule, at)
 
 
 def _unchanged(context: Context, x: Tensor, write: Callable[[], Any]) -> Any:
@@ -165,6 +165,36 @@ def assign_out(operator: Any, context: Context, value: Tensor, output: Tensor) -
     return (
         overwrite(output, value * 1) if is_traced(output) else operator(value, output)
     )
+
+
+def get_item(operator: Any, context: Context, x: Tensor, item: Any) -> Any:
+    """``x[item]``, which may be a view of part of x."""
+    found = operator(x, item)
+    if is_traced(found) and found is not x and found._is_shared_buffer_with(x):
+        context.note_part(x, found, item)
+    return found
+
+
+def renewing(rule: Callable[..., Any], at: int = 0) -> Callable[..., Any]:
+    """The rule of a write, after which views of parts are what was written there.
+
+    Paddle's graph has them as what they were, without a word.
+    """
+
+    def call(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
+        found = rule(operator, context, *args, **kwargs)
+        if is_traced(args[at]):
+            _renew(context, args[at])
+        return found
+
+    return call
+
+
+def _renew(context: Context, x: Tensor) -> None:
+    for view, index in context.parts_of(x):
+        if view is not x and view._is_shared_buffer_with(x):
+            view.reconstruct_from_(x[index])
+            _renew(context, view)
 
 
 def set_item(operator: Any, context: Context, x: Tensor, item: Any, value: Any) -> Any:

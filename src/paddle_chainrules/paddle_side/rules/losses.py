@@ -10,6 +10,7 @@ import paddle
 import paddle.nn.functional as F
 from paddle import Tensor
 
+from ..listener import listener, not_listening
 from ..watch import Context, is_traced
 
 
@@ -28,7 +29,7 @@ def cross_entropy_with_logits(
 ) -> Tensor | None:
     if normalize:
         return None
-    tail = F.softplus(-x.abs()) + F.relu(-x)
+    tail = F.softplus(-x, threshold=80)
     weight = 1 if pos_weight is None else pos_weight
     loss = (1 - label) * x + weight * tail
     there = (label != ignored).astype(x.dtype)
@@ -99,10 +100,12 @@ def gaussian_nll_loss(
     given = inspect.signature(operator).bind(*args, **kwargs)
     given.apply_defaults()
     x, label, variance, full, epsilon, reduction, *_ = given.arguments.values()
-    if not is_traced(variance):
+    if not is_traced(variance) and listener() is None:
         return operator(*args, **kwargs)
-    with paddle.no_grad():
+    with paddle.no_grad(), not_listening():
         operator(*args, **kwargs)  # which checks its arguments
+    if variance.shape == x.shape[:-1]:
+        variance = variance.unsqueeze(-1)
     variance = paddle.clip(variance, min=epsilon)
     loss = 0.5 * (paddle.log(variance) + (x - label) ** 2 / variance)
     if full:
@@ -111,7 +114,10 @@ def gaussian_nll_loss(
 
 
 def label_smooth(label: Tensor, prior: Any, epsilon: float) -> Tensor | None:
-    return None if prior is None else (1 - epsilon) * label + epsilon * prior
+    if prior is None:
+        return None
+    epsilon = float(np.float32(epsilon))  # as Paddle's kernel has them
+    return float(np.float32(1 - epsilon)) * label + epsilon * prior
 
 
 def masked_softmax(x: Tensor, mask: Tensor) -> Tensor:

@@ -53,7 +53,10 @@ def _pairs(rules: Mapping[str, Rule], owner: Any) -> dict[str, Pair]:
 @cache
 def _places() -> Places:
     functions = {
-        function.__name__: (function, wraps(function)(_through(rule, function, True)))
+        f"{function.__module__}.{function.__name__}": (
+            function,
+            wraps(function)(_through(rule, function, True)),
+        )
         for function, rule in FUNCTIONS.items()
     }
     return Places(_pairs({**RULES, **IN_PLACE}, vars(paddle._C_ops)) | functions)

@@ -297,7 +297,7 @@ RULES: dict[str, Rule] = {
     "as_strided": where_traced(formulas.as_strided, 0),
     "tensor_unfold": where_traced(formulas.unfold, 0),
     "masked_fill": where_traced(formulas.masked_fill, 2),
-    "assign_out_": in_place.assign_out,
+    "assign_out_": in_place.renewing(in_place.assign_out, 1),
     "cross_entropy_with_softmax": losses.soft_cross_entropy,
     # There is none of some argument.
     "lerp": where_traced(formulas.lerp, 2),
@@ -313,6 +313,7 @@ RULES: dict[str, Rule] = {
     "kldiv_loss": where_traced(losses.kl_divergence, 1),
     "nll_loss": where_traced(losses.nll_loss, 0, 2),
     "fused_softmax_mask": where_traced(losses.masked_softmax, 1),
+    "gumbel_softmax": formulas.gumbel_softmax,
     "gammaincc": refused("gammaincc", 0),
     "roi_align": refused("roi_align", 1),
     **{name: refused(name) for name in ("lstsq", "eigvals", "nextafter", "unique")},
@@ -334,6 +335,7 @@ FUNCTIONS: dict[Any, Rule] = {
     ),
     paddle.linalg.householder_product: refused("householder_product"),
     recompute: formulas.recompute,
+    paddle.gammaincc: formulas.gammaincc,
 }
 """Functions of Paddle's that are written in Python."""
 
@@ -362,11 +364,12 @@ DEEP_RULES |= {
 """Formulas that are needed only where derivatives are nested."""
 
 METHODS: dict[str, Rule] = {
-    "__setitem__": in_place.set_item,
+    "__getitem__": in_place.get_item,
+    "__setitem__": in_place.renewing(in_place.set_item),
     "__matmul__": where_traced(formulas.matmul),
     "__pow__": where_traced(formulas.raised),
     "__rpow__": where_traced(formulas.raising),
-    "copy_": in_place.copy,
+    "copy_": in_place.renewing(in_place.copy),
     "set_value": in_place.set_value,
 }
 """By the names of ``paddle.Tensor``, whose operators do not go through the others."""

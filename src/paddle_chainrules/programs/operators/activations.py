@@ -8,9 +8,10 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from .calls import BatchCall, Call, JetCall, JuliaCall, NoRule
+from .calls import BatchCall, Call, JetCall, JuliaCall
 from .entry import (
     TABLE,
+    batch_of,
     define,
     formula_of,
     holds_for_complex,
@@ -286,16 +287,28 @@ def _(x: Tensor) -> Tensor:
 @reverse_of("clip")
 def _(call: Call) -> list[Any]:
     x, low, high = call.args
-    if isinstance(low, Tensor) or isinstance(high, Tensor):
-        raise NoRule(
-            "bounds that are tensors; give numbers, or use minimum and maximum"
-        )
-    return [ops.clip_grad(x, call.cotangent, low, high), None, None]
+    if call.wanted == {0}:
+        return [ops.clip_grad(x, call.cotangent, low, high), None, None]
+    least, most = (_bound(bound, x) for bound in (low, high))
+    g, by_high = ops.minimum_grad(ops.maximum(x, least), most, call.cotangent)
+    by_x, by_low = ops.maximum_grad(x, least, g)
+    grads = [by_x]
+    for bound, grad in ((low, by_low), (high, by_high)):
+        one = isinstance(bound, Tensor)
+        grads.append(ops.reshape(grad, bound.shape) if one else None)
+    return grads
+
+
+def _bound(bound: Any, x: Tensor) -> Tensor:
+    if isinstance(bound, Tensor):
+        bound = ops.reshape(bound, [])
+        return bound if bound.dtype == x.dtype else ops.cast(bound, x.dtype)
+    return paddle.full([], bound, x.dtype)
 
 
 @formula_of("clip_grad")
 def _(x: Tensor, grad_out: Tensor, min: Any, max: Any) -> Tensor:
-    inside = ops.logical_and(x > single(min), x < single(max))
+    inside = ops.logical_and(x >= _bound(min, x), x <= _bound(max, x))
     return ops.where(inside, grad_out, paddle.zeros_like(grad_out))
 
 
@@ -343,5 +356,22 @@ def _of_julia(name: str) -> None:
 
 for name in NAMES:
     _each_alone(name)
+
+
+@batch_of("clip")
+def _(call: BatchCall) -> list[Any]:
+    x, *bounds = call.args
+    if call.batched == {0}:
+        return [ops.clip(x, *bounds)]
+    ones = [1] * call.ndim(0)
+    least, most = (
+        ops.reshape(bound, [call.size, *ones])
+        if k in call.batched
+        else _bound(bound, x)
+        for k, bound in enumerate(bounds, 1)
+    )
+    return [ops.minimum(ops.maximum(x, least), most)]
+
+
 for name in ("tanh", "sin", "cos", "exp", "log", "sqrt", "abs", "sinh", "cosh"):
     _of_julia(name)

@@ -30,14 +30,14 @@ for name in ("add", "subtract", "divide", "maximum", "minimum"):
 define("multiply", "x y")
 define(
     "scale",
-    differentiable=(0,),
+    differentiable=(0, 1),
     defaults={"scale": 1.0, "bias": 0.0, "bias_after_scale": True},
 )
 define("pow", differentiable=(0,))
 define("elementwise_pow")
 define("add_grad", "x y out_grad axis", differentiable=(2,), shapes=(0, 1))
 define("divide_grad", "x y out out_grad axis")
-define("pow_grad")
+define("pow_grad", differentiable=(0, 1))
 define("maximum_grad", "x y out_grad")
 define("minimum_grad", "x y out_grad")
 define("add_n", "x")
@@ -92,20 +92,31 @@ def _(call: Call) -> list[Any]:  # y / x
 
 @reverse_of("scale")
 def _(call: Call) -> list[Any]:
-    factor = conj(call.args[1])
-    return [ops.scale(call.cotangent, factor, 0.0, True), None, None, None]
+    x, factor, bias, after = call.args
+    g = call.cotangent
+    by_x = by_factor = None
+    if 0 in call.wanted:
+        by_x = ops.scale(g, conj(factor), 0.0, True)
+    if 1 in call.wanted:
+        by_factor = ops.sum(g * conj(x if after else x + bias), [], None, False)
+        by_factor = ops.reshape(by_factor, factor.shape)
+    return [by_x, by_factor, None, None]
 
 
 @reverse_of("pow")
 def _(call: Call) -> list[Any]:
     x, exponent = call.args
-    if exponent == 2:
+    if not isinstance(exponent, Tensor) and exponent == 2:
         return [call.cotangent * conj(x) * 2.0, None]
     return [ops.pow_grad(x, call.cotangent, exponent), None]
 
 
 @formula_of("pow_grad")
 def _(x: Tensor, out_grad: Tensor, factor: Any) -> Tensor:
+    if isinstance(factor, Tensor):  # rounded as numbers are
+        factor = ops.reshape(ops.cast(factor, paddle.float32), [])
+        below = ops.where(factor == 0, paddle.ones_like(factor), factor) - 1.0
+        return out_grad * ops.pow(conj(x), below) * ops.cast(factor, x.dtype)
     if factor == 0:
         return out_grad * paddle.zeros_like(x)
     if factor == 1:
@@ -190,20 +201,24 @@ def _(call: Call) -> list[Any]:
     return list(ops.minimum_grad(*call.args, call.cotangent))
 
 
-def _shares(g: Tensor, x: Tensor, y: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
-    """Gradients of the one that was chosen, half of each where they are equal."""
-    part = ops.cast(first, g.dtype) + ops.cast(x == y, g.dtype) * 0.5
+def _shares(g: Tensor, x: Tensor, y: Tensor, *first: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradients of the one that was chosen, half of each where they are equal.
+
+    Args:
+        first: where the one goes before the other, and where it does or is equal.
+    """
+    part = ops.cast(first[0], g.dtype) * 0.5 + ops.cast(first[1], g.dtype) * 0.5
     return summed_to(g * part, x), summed_to(g * (1.0 - part), y)
 
 
 @formula_of("maximum_grad")
 def _(x: Tensor, y: Tensor, out_grad: Tensor) -> Any:
-    return _shares(out_grad, x, y, x > y)
+    return _shares(out_grad, x, y, x > y, x >= y)
 
 
 @formula_of("minimum_grad")
 def _(x: Tensor, y: Tensor, out_grad: Tensor) -> Any:
-    return _shares(out_grad, x, y, x < y)
+    return _shares(out_grad, x, y, x < y, x <= y)
 
 
 @reverse_of("add_n")

@@ -90,5 +90,5 @@ def _(call: Call) -> list[Any]:
     x: Tensor = call.args[0]
     kinds = x.dtype, call.out.dtype
     if kinds[0] != kinds[1] and kinds not in PAIRS and kinds[::-1] not in PAIRS:
-        raise NoRule("bytes taken for numbers of another dtype; use cast")
+        raise NoRule("the bits of numbers as other numbers; use cast")
     return [ops.view_dtype(call.cotangent, x.dtype), None]

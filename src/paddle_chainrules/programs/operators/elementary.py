@@ -1,4 +1,4 @@
-"""More functions of each element: inverse and hyperbolic ones, kinks, special ones."""
+"""More functions of each element: inverse and hyperbolic ones, and kinks."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from .calls import Call
 from .entry import define, formula_of, holds_for_complex, reverse_of
 from .shared import conj, ops, single, summed
 
-ROOT_PI = math.sqrt(math.pi)
-
 SLOPES: dict[str, Callable[[Any, Any], Any]] = {
     "tan": lambda x, out: out * out + 1.0,
     "asin": lambda x, out: _rsqrt(1.0 - x * x),
@@ -25,12 +23,6 @@ SLOPES: dict[str, Callable[[Any, Any], Any]] = {
     "log2": lambda x, out: 1.0 / (x * math.log(2.0)),
     "log10": lambda x, out: 1.0 / (x * math.log(10.0)),
     "tanh_shrink": lambda x, out: ops.square(ops.tanh(x)),
-    "lgamma": lambda x, out: ops.digamma(x),
-    "gammaln": lambda x, out: ops.digamma(x),
-    "digamma": lambda x, out: ops.polygamma(x, 1),
-    "erfinv": lambda x, out: ops.exp(out * out) * (ROOT_PI / 2),
-    "i0": lambda x, out: ops.i1(x),
-    "i0e": lambda x, out: ops.i1e(x) - ops.sign(x) * out,
 }
 """Derivatives, from the argument and the result."""
 
@@ -56,15 +48,17 @@ def _slope_of_acosh(x: Tensor) -> Tensor:
 for name, slope in SLOPES.items():
     _with_slope(name, slope)
 holds_for_complex("tan", "asin", "acos", "asinh", "acosh", "atanh", "log2", "log10")
-define("i1")
-define("i1e")
-define("polygamma", differentiable=(0,))
 define("softshrink", defaults={"threshold": 0.5})
 define("hardshrink", defaults={"threshold": 0.5})
 define("thresholded_relu", defaults={"threshold": 1.0, "value": 0.0})
 define("hardsigmoid", defaults={"slope": 1 / 6, "offset": 0.5})
 define("celu", defaults={"alpha": 1.0})
 define("stanh", defaults={"scale_a": 0.67, "scale_b": 1.7159})
+define("hardtanh", defaults={"t_min": -1.0, "t_max": 1.0})
+define("increment", defaults={"value": 1.0})
+define("heaviside")
+define("copysign")
+define("nextafter")
 define("atan2")
 define("fmax")
 define("fmin")
@@ -74,21 +68,18 @@ define("floor_divide", differentiable=())
 define("lerp")
 
 
-@reverse_of("polygamma")
-def _(call: Call) -> list[Any]:
-    x, n = call.args
-    return [call.cotangent * ops.polygamma(x, n + 1), None]
-
-
 @formula_of("softshrink")
 def _(x: Tensor, threshold: float) -> Tensor:
     t = single(threshold)
     return ops.where(x > t, x - t, ops.where(x < -t, x + t, paddle.zeros_like(x)))
 
 
-@formula_of("hardshrink")
-def _(x: Tensor, threshold: float) -> Tensor:
-    return ops.where(ops.abs(x) > single(threshold), x, paddle.zeros_like(x))
+@reverse_of("hardshrink")
+def _(call: Call) -> list[Any]:
+    x, threshold = call.args
+    g = call.cotangent
+    inside = ops.abs(x) < single(threshold)
+    return [ops.where(inside, paddle.zeros_like(g), g), None]
 
 
 @formula_of("thresholded_relu")
@@ -108,6 +99,38 @@ def _(x: Tensor, alpha: float) -> Tensor:
     a = single(alpha)
     low = ops.where(x > 0, paddle.zeros_like(x), x)
     return ops.where(x > 0, x, (ops.exp(low / a) - 1.0) * a)
+
+
+@formula_of("hardtanh")
+def _(x: Tensor, t_min: float, t_max: float) -> Tensor:
+    low, high = single(t_min), single(t_max)
+    above = ops.where(x >= high, paddle.full_like(x, high), x)
+    return ops.where(x <= low, paddle.full_like(x, low), above)
+
+
+@formula_of("increment")
+def _(x: Tensor, value: float) -> Tensor:
+    return x + value
+
+
+@reverse_of("heaviside")
+def _(call: Call) -> list[Any]:
+    x = call.args[0]
+    g = call.cotangent
+    zero = paddle.zeros_like(g)
+    none = ops.logical_and(x <= 0, x >= 0)  # since == takes small numbers for zero
+    none = ops.expand(none, g.shape)
+    return summed(call, lambda: zero, lambda: ops.where(none, g, zero))
+
+
+@reverse_of("copysign")
+def _(call: Call) -> list[Any]:
+    g = call.cotangent
+    return summed(
+        call,
+        lambda: g * ops.sign(call.args[0]) * ops.sign(call.out),
+        lambda: paddle.zeros_like(g),
+    )
 
 
 @formula_of("stanh")

@@ -70,3 +70,38 @@ def _rule(entry: Operator, kernel: str, takes: list[str], results: list[str]) ->
         return grads
 
     return rule
+
+
+def linear(*names: str, **instead: Any) -> None:
+    """The same for operators that are linear in their first argument.
+
+    The derivative of ``name_grad`` by its cotangent is then the operator itself.
+
+    Args:
+        instead: arguments of it that make an operator linear that is not quite.
+    """
+    by_kernel(*names)
+    for name in names:
+        entry, kernel = TABLE[name], TABLE[f"{name}_grad"]
+        result = _OUTPUTS[name][0]
+        (at,) = (
+            k
+            for k, argument in enumerate(kernel.arguments)
+            if argument in (f"{result}_grad", f"grad_{result}")
+        )
+        kernel.differentiable = (at,)
+        kernel.shapes = frozenset(
+            k for k, a in enumerate(kernel.arguments) if a == entry.arguments[0]
+        )
+        kernel.reverse = _itself(entry, kernel, at, instead)
+
+
+def _itself(entry: Operator, kernel: Operator, at: int, instead: Any) -> Any:
+    def rule(call: Call) -> list[Any]:
+        given = dict(zip(kernel.arguments, call.args, strict=True)) | instead
+        how = map(given.__getitem__, entry.arguments[1:])
+        grads: list[Any] = [None] * len(call.args)
+        grads[at] = getattr(ops, entry.name)(call.cotangent, *how)
+        return grads
+
+    return rule

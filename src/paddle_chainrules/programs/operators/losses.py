@@ -2,28 +2,171 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from .calls import Call, NoRule
-from .entry import define, reverse_of
-from .shared import ops
+import paddle
+from paddle import Tensor
 
-define(
-    "cross_entropy_with_softmax",
-    "input label soft_label use_softmax numeric_stable_mode ignore_index axis",
-    differentiable=(0,),
-)
-define("cross_entropy_with_softmax_grad")
-define("bce_loss", differentiable=(0,))
-define("sigmoid_cross_entropy_with_logits", differentiable=(0,))
+from ...paddle_side.interception import RAW
+from .calls import Call
+from .entry import define, formula_of, reverse_of
+from .kernels import by_kernel
+from .shared import ops, single
 
 
-@reverse_of("cross_entropy_with_softmax")
+def _nll_loss(
+    x: Tensor, label: Tensor, weight: Any, ignore_index: int, reduction: str
+) -> Any:
+    """Images pixel by pixel: Paddle's sums of them write past their memory."""
+    if x.ndim > 2 and reduction != "none":
+        x = RAW.reshape(RAW.transpose(x, [0, 2, 3, 1]), [-1, x.shape[1]])
+        label = RAW.reshape(label, [-1])
+    return RAW.nll_loss(x, label, weight, ignore_index, reduction)
+
+
+def _warpctc(
+    logits: Tensor, label: Tensor, lengths: Any, label_lengths: Any, *how: Any
+) -> Any:
+    """With the gradient that it finds on the way."""
+    names = ("blank", "norm_by_times")
+    attributes = [part for pair in zip(names, how, strict=True) for part in pair]
+    return RAW.legacy.warpctc(logits, label, lengths, label_lengths, *attributes)
+
+
+def _warprnnt(
+    x: Tensor, label: Tensor, lengths: Any, label_lengths: Any, *how: Any
+) -> Any:
+    names = ("blank", "fastemit_lambda")
+    attributes = [part for pair in zip(names, how, strict=True) for part in pair]
+    return RAW.legacy.warprnnt(x, label, lengths, label_lengths, *attributes)
+
+
+define("bce_loss")
+define("bce_loss_grad")
+define("sigmoid_cross_entropy_with_logits")
+define("nll_loss", run=_nll_loss, differentiable=(0, 2))
+define("kldiv_loss")
+define("huber_loss")
+define("label_smooth")
+define("log_loss", differentiable=(0,))
+define("identity_loss")
+define("warpctc", run=_warpctc, shown=1, differentiable=(0,), fixed=(1,))
+define("warprnnt", run=_warprnnt, shown=1, differentiable=(0,), fixed=(1,))
+by_kernel("warpctc", outputs="loss warpctcgrad")
+by_kernel("warprnnt", outputs="loss warprnntgrad")
+
+
+def _where_safe(inside: Tensor, x: Tensor) -> Tensor:
+    """The numbers inside, and ones, of which all functions here have derivatives."""
+    return ops.where(inside, x, paddle.ones_like(x))
+
+
+def _logarithms(x: Tensor) -> Tensor:
+    """At least -100, as this loss has them."""
+    inside = x > math.exp(-100.0)
+    logs = ops.log(_where_safe(inside, x))
+    return ops.where(inside, logs, paddle.full_like(x, -100.0))
+
+
+@reverse_of("bce_loss")
 def _(call: Call) -> list[Any]:
-    _, label, *how = call.args
-    if call.cotangents[0] is not None:
-        raise NoRule("the softmax that a cross entropy gives; use F.softmax")
-    grad = ops.cross_entropy_with_softmax_grad(
-        label, call.outputs[0], call.cotangents[1], *how
+    x, label = call.args
+    g = call.cotangent
+    by_x = by_label = None
+    if 0 in call.wanted:
+        by_x = ops.bce_loss_grad(x, label, g)
+    if 1 in call.wanted:
+        by_label = g * (_logarithms(1.0 - x) - _logarithms(x))
+    return [by_x, by_label]
+
+
+@formula_of("bce_loss_grad")
+def _(x: Tensor, label: Tensor, out_grad: Tensor) -> Tensor:
+    variance = (1.0 - x) * x
+    least = paddle.full_like(x, single(1e-12))
+    return out_grad * (x - label) / ops.maximum(variance, least)
+
+
+@formula_of("sigmoid_cross_entropy_with_logits")
+def _(
+    x: Tensor, label: Tensor, pos_weight: Any, normalize: bool, ignore_index: int
+) -> Tensor:
+    # Paddle ignores labels by their integer parts, and counts them by themselves.
+    there = ops.cast(ops.cast(label, paddle.int32) != ignore_index, x.dtype)
+    tail = ops.softplus(-x, 1.0, 80.0)
+    weighted = tail if pos_weight is None else pos_weight * tail
+    loss = ((1.0 - label) * x + weighted) * there
+    if not normalize:
+        return loss
+    counted = ops.abs(label - float(ignore_index)) >= 1e-6
+    count = ops.sum(ops.cast(counted, x.dtype), [], None, False)
+    return loss / ops.maximum(count, paddle.full_like(count, single(1e-5)))
+
+
+@formula_of("nll_loss")
+def _(x: Tensor, label: Tensor, weight: Any, ignore_index: int, reduction: str) -> Any:
+    if weight is None:
+        weight = paddle.ones([x.shape[1]], x.dtype)
+    spread = [1, x.shape[1], *[1] * (x.ndim - 2)]
+    classes = paddle.arange(x.shape[1], dtype=label.dtype).reshape(spread)
+    chosen = ops.unsqueeze(label, [1]) == classes
+    chosen = ops.logical_and(chosen, ops.unsqueeze(label, [1]) != ignore_index)
+    weights = ops.cast(chosen, x.dtype) * ops.reshape(weight, spread)
+    loss = -ops.sum(ops.where(chosen, x * weights, weights), [1], None, False)
+    total = ops.sum(weights, [], None, False)
+    if reduction == "none":
+        return loss, paddle.zeros([], x.dtype)
+    loss = ops.sum(loss, [], None, False)
+    return (loss / total if reduction == "mean" else loss), total
+
+
+@formula_of("kldiv_loss")
+def _(x: Tensor, label: Tensor, reduction: str, log_target: bool) -> Tensor:
+    if log_target:
+        loss = ops.exp(label) * (label - x)
+    else:
+        inside = label > 0
+        part = label * (ops.log(_where_safe(inside, label)) - x)
+        loss = ops.where(inside, part, paddle.zeros_like(part))
+    if reduction == "none":
+        return loss
+    total = ops.sum(loss, [], None, False)
+    parts = {"sum": 1, "mean": math.prod(x.shape), "batchmean": x.shape[0]}
+    return total / float(parts[reduction])
+
+
+@formula_of("huber_loss")
+def _(x: Tensor, label: Tensor, delta: float) -> Tensor:
+    delta = single(delta)
+    distance = label - x
+    far = ops.abs(distance)
+    near = far <= delta
+    return ops.where(
+        near, distance * distance * 0.5, far * delta - (0.5 * delta * delta)
     )
-    return [grad, None, *(None for _ in how)]
+
+
+@formula_of("label_smooth")
+def _(label: Tensor, prior_dist: Any, epsilon: float) -> Tensor:
+    epsilon = single(epsilon)
+    kept = label * single(1.0 - epsilon)
+    if prior_dist is None:
+        return kept + epsilon / label.shape[-1]
+    row = ops.reshape(prior_dist, [*[1] * (label.ndim - 1), -1])
+    return kept + row * epsilon
+
+
+@formula_of("log_loss")
+def _(x: Tensor, label: Tensor, epsilon: float) -> Tensor:
+    epsilon = single(epsilon)
+    other = (1.0 - label) * ops.log((1.0 - x) + epsilon)
+    return -(label * ops.log(x + epsilon)) - other
+
+
+@formula_of("identity_loss")
+def _(x: Tensor, reduction: int) -> Tensor:
+    if reduction == 2:
+        return x * 1.0
+    total = ops.sum(x, [], None, False)
+    return total if reduction == 0 else total / float(math.prod(x.shape))

@@ -4,25 +4,94 @@ from __future__ import annotations
 
 from typing import Any
 
-from .calls import Call
-from .entry import define, reverse_of
-from .shared import ops
+import paddle
+from paddle import Tensor
 
-define("dropout", random=True, shown=2, differentiable=(0,))
+from ...paddle_side.interception import RAW
+from .calls import Call, NoRule
+from .entry import define, reverse_of
+from .shared import ops, single
+
+
+def _dropout(
+    x: Tensor, seed_tensor: Any, p: Any, is_test: bool, mode: str, seed: int, fix: bool
+) -> Any:
+    """With the mask, which Paddle shows in its older calls alone."""
+    if seed_tensor is not None:
+        return (RAW.dropout(x, seed_tensor, p, is_test, mode, seed, fix),)
+    attributes = ("dropout_prob", float(p), "is_test", is_test, "seed", seed)
+    how = ("dropout_implementation", mode, "fix_seed", fix)
+    out, mask = RAW.legacy.dropout(x, *attributes, *how)
+    if mask._is_initialized():
+        mask.stop_gradient = True
+    return out, mask
+
+
+def _rrelu(x: Tensor, lower: float, upper: float, is_test: bool) -> Any:
+    """With the slopes."""
+    return RAW.legacy.rrelu(x, "lower", lower, "upper", upper, "is_test", is_test)
+
+
+def _gumbel_softmax(x: Tensor, temperature: float, hard: bool, axis: int) -> Any:
+    """What is chosen, and with which probabilities."""
+    soft = RAW.gumbel_softmax(x, temperature, False, axis)
+    if not hard:
+        return soft
+    first = RAW.argmax(soft, axis, True, paddle.int64)
+    classes = paddle.arange(soft.shape[axis], dtype="int64")
+    classes = RAW.reshape(classes, [-1, *[1] * (soft.ndim - 1 - axis % soft.ndim)])
+    return RAW.cast(RAW.equal(first, classes), soft.dtype), soft
+
+
+define("dropout", run=_dropout, random=True, shown=1, differentiable=(0,), fixed=(1,))
 define("dropout_grad", differentiable=(1,))
-for name in ("gaussian", "uniform", "randint", "randperm", "bernoulli"):
+define("rrelu", run=_rrelu, random=True, shown=1, differentiable=(0,), fixed=(1,))
+define(
+    "gumbel_softmax",
+    run=_gumbel_softmax,
+    random=True,
+    shown=1,
+    differentiable=(0,),
+    fixed=(1,),
+)
+for name in (
+    *("gaussian", "uniform", "randint", "randperm", "bernoulli", "poisson", "binomial"),
+    *("multinomial", "standard_gamma", "dirichlet", "truncated_gaussian_random"),
+    *("class_center_sample", "uniform_random_batch_size_like"),
+):
     define(name, random=True, differentiable=())
+define("seed", "seed", run=paddle.seed, random=True, differentiable=())
+"""Which sets the generators, at its place among what draws."""
 
 
 @reverse_of("dropout")
 def _(call: Call) -> list[Any]:
-    _, _, p, is_test, mode, _, _ = call.args
-    grad = ops.dropout_grad(call.outputs[1], call.cotangent, p, is_test, mode)
+    _, seed_tensor, p, is_test, mode, _, _ = call.args
+    g = call.cotangent
+    if is_test:
+        grad = g if mode == "upscale_in_train" else g * single(1.0 - single(float(p)))
+    elif seed_tensor is not None:
+        raise NoRule("a seed in a tensor; call paddle.seed before")
+    else:
+        grad = ops.dropout_grad(call.outputs[1], g, p, False, mode)
     return [grad, *(None for _ in range(6))]
 
 
 @reverse_of("dropout_grad")
 def _(call: Call) -> list[Any]:
-    mask, _, p, is_test, mode = call.args
-    grad = ops.dropout_grad(mask, call.cotangent, p, is_test, mode)
+    mask, _, *how = call.args
+    grad = ops.dropout_grad(mask, call.cotangent, *how)
     return [None, grad, None, None, None]
+
+
+@reverse_of("rrelu")
+def _(call: Call) -> list[Any]:
+    return [call.cotangent * call.outputs[1], None, None, None]
+
+
+@reverse_of("gumbel_softmax")
+def _(call: Call) -> list[Any]:
+    """Of the probabilities, also where one is chosen, as Paddle's documents say."""
+    _, temperature, _, axis = call.args
+    grad = ops.softmax_grad(call.outputs[-1], call.cotangent, axis)
+    return [grad / single(temperature), None, None, None]

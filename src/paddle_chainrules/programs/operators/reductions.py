@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import paddle
 from paddle import Tensor
 
-from .calls import Call, NoRule
+from .calls import Call
 from .entry import define, formula_of, holds_for_complex, reverse_of
 from .shared import ops
 
@@ -26,6 +27,7 @@ define("logsumexp", "x axis keepdim", defaults={"axis": [], "keepdim": False})
 define("amax", defaults={"axis": [], "keepdim": False})
 define("amin", defaults={"axis": [], "keepdim": False})
 define("cumsum", "x axis flatten exclusive reverse")
+define("nansum", defaults={"axis": [], "dtype": None, "keepdim": False})
 holds_for_complex("sum", "mean", "mean_all", "cumsum")
 
 
@@ -67,15 +69,7 @@ def _(call: Call) -> list[Any]:
     return [spread(call.cotangent / float(x.size), x, [*range(x.ndim)], False)]
 
 
-@reverse_of("max", "min")
-def _(call: Call) -> list[Any]:
-    x, axis, keepdim = call.args
-    axes = axes_of(x, axis)
-    chosen = ops.cast(spread(call.out, x, axes, keepdim) == x, x.dtype)
-    return [chosen * spread(call.cotangent, x, axes, keepdim), None, None]
-
-
-@reverse_of("amax", "amin")
+@reverse_of("max", "min", "amax", "amin")
 def _(call: Call) -> list[Any]:  # shared by those that are equal
     x, axis, keepdim = call.args
     axes = axes_of(x, axis)
@@ -126,8 +120,14 @@ def _(call: Call) -> list[Any]:
 
 @reverse_of("cumsum")
 def _(call: Call) -> list[Any]:
-    _, axis, flatten, exclusive, reverse = call.args
-    if flatten:
-        raise NoRule("a cumulative sum of all elements in a row; give an axis")
+    x, axis, flatten, exclusive, reverse = call.args
+    axis = 0 if flatten else axis
     found = ops.cumsum(call.cotangent, axis, False, exclusive, not reverse)
+    found = ops.reshape(found, x.shape) if flatten else found
     return [found, None, None, None, None]
+
+
+@formula_of("nansum")
+def _(x: Tensor, axis: Any, dtype: Any, keepdim: bool) -> Tensor:
+    numbers = ops.where(ops.isnan(x), paddle.zeros_like(x), x)
+    return ops.sum(numbers, axis, dtype, keepdim)

@@ -169,6 +169,17 @@ def _(call: Call) -> list[Any]:
     return [found, None, None]
 
 
+@reverse_of("meshgrid")
+def _(call: Call) -> list[Any]:
+    (parts,) = call.args
+    grads = []
+    for k, (part, g) in enumerate(zip(parts, call.cotangents, strict=True)):
+        others = [i for i in range(len(parts)) if i != k]
+        g = ops.sum(g, others, None, False) if g is not None and others else g
+        grads.append(None if g is None else ops.reshape(g, part.shape))
+    return [grads]
+
+
 @reverse_of("flip")
 def _(call: Call) -> list[Any]:
     return [ops.flip(call.cotangent, call.args[1]), None]

@@ -1,0 +1,41 @@
+"""Integers and Booleans: bits, counts, positions, and what holds of all elements."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .calls import Call, NoRule
+from .entry import define, reverse_of
+from .known_shapes import define_of_known_shape
+from .shared import ops
+
+for name in ("and", "or", "xor", "not", "left_shift", "right_shift"):
+    define(f"bitwise_{name}", differentiable=(), defaults={"is_arithmetic": True})
+for name in ("all", "any"):
+    define(name, differentiable=(), defaults={"axis": [], "keepdim": False})
+for name in ("isclose", "allclose"):
+    define(
+        name,
+        differentiable=(),
+        defaults={"rtol": 1e-05, "atol": 1e-08, "equal_nan": False},
+    )
+for name in ("logical_xor", "equal_all", "is_empty", "one_hot", "shard_index"):
+    define(name, differentiable=())
+for name in ("searchsorted", "gather_tree"):
+    define(name, differentiable=())
+define("histogram")
+define_of_known_shape("bincount", differentiable=(1,))
+define_of_known_shape("sequence_mask", differentiable=())
+
+
+@reverse_of("histogram")
+def _(call: Call) -> list[Any]:
+    if 1 in call.wanted:
+        raise NoRule("the weights of a histogram; use paddle.bincount")
+    return [None] * len(call.args)
+
+
+@reverse_of("bincount")
+def _(call: Call) -> list[Any]:
+    x, *_ = call.args
+    return [None, ops.gather(call.cotangent, x, 0), None, None]

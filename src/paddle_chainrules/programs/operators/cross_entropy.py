@@ -1,0 +1,93 @@
+"""Cross entropy of classes, or of probabilities of classes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import paddle
+from paddle import Tensor
+
+from .calls import Call
+from .entry import define, formula_of, reverse_of
+from .shared import ops
+
+define(
+    "cross_entropy_with_softmax",
+    "input label soft_label use_softmax numeric_stable_mode ignore_index axis",
+    differentiable=(0, 1),
+)
+define("cross_entropy_with_softmax_grad", differentiable=(1, 2))
+define("one_hot", differentiable=())
+
+LEAST = -1e20
+"""The logarithm of zero, as this operator has it."""
+
+
+@reverse_of("cross_entropy_with_softmax")
+def _(call: Call) -> list[Any]:
+    x, label, soft, use_softmax, *how = call.args
+    axis = how[-1]
+    softmax, _ = call.outputs
+    of_softmax, g = call.cotangents
+    by_x = by_label = None
+    if g is not None and 0 in call.wanted:
+        if soft:
+            by_x = g * _slope(x, softmax, label, use_softmax, axis)
+        else:
+            by_x = ops.cross_entropy_with_softmax_grad(
+                label, softmax, g, soft, use_softmax, *how
+            )
+    if g is not None and 1 in call.wanted:
+        by_label = -(g * _logarithms(x, use_softmax, axis))
+    if of_softmax is not None and 0 in call.wanted:
+        part = of_softmax
+        if use_softmax:
+            part = ops.softmax_grad(softmax, of_softmax, axis)
+        by_x = part if by_x is None else by_x + part
+    return [by_x, by_label, *(None for _ in call.args[2:])]
+
+
+def _slope(
+    x: Tensor, softmax: Tensor, label: Tensor, use_softmax: bool, axis: int
+) -> Tensor:
+    """Of labels that are probabilities: Paddle's kernel has them sum to one."""
+    if use_softmax:
+        return softmax * ops.sum(label, [axis], None, True) - label
+    inside = x > 0
+    part = label / ops.where(inside, x, paddle.ones_like(x))
+    return ops.where(inside, -part, paddle.zeros_like(x))
+
+
+def _logarithms(x: Tensor, use_softmax: bool, axis: int) -> Tensor:
+    if use_softmax:
+        return ops.log_softmax(x, axis)
+    inside = x > 0
+    logs = ops.log(ops.where(inside, x, paddle.ones_like(x)))
+    return ops.where(inside, logs, paddle.full_like(x, LEAST))
+
+
+@formula_of("cross_entropy_with_softmax_grad")
+def _(
+    label: Tensor,
+    softmax: Tensor,
+    loss_grad: Tensor,
+    soft_label: bool,
+    use_softmax: bool,
+    numeric_stable_mode: bool,
+    ignore_index: int,
+    axis: int,
+) -> Tensor:
+    axis %= softmax.ndim
+    if label.ndim < softmax.ndim:
+        label = ops.unsqueeze(label, [axis])
+    label = ops.cast(label, paddle.int64)
+    count = softmax.shape[axis]
+    classes = paddle.arange(count, dtype="int64")
+    chosen = label == classes.reshape([-1, *[1] * (softmax.ndim - axis - 1)])
+    there = label != ignore_index
+    chosen = ops.logical_and(chosen, there)
+    if use_softmax:
+        part = softmax - ops.cast(chosen, softmax.dtype)
+        return loss_grad * ops.cast(there, softmax.dtype) * part
+    part = -1.0 / ops.where(chosen, softmax, paddle.ones_like(softmax))
+    return loss_grad * ops.where(chosen, part, paddle.zeros_like(part))

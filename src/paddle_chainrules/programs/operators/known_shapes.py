@@ -1,0 +1,56 @@
+"""Operators whose results have shapes that depend on values.
+
+The shape that was found when a program was captured becomes an argument, which every
+call of the program is held to; where it is another, jit runs the function as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...paddle_side.grad_mode import grad_mode
+from .entry import INFO, TABLE, Operator, raw
+
+
+class OfKnownShape(Operator):
+    """An operator with the shape of its first result as its last argument."""
+
+    def canonical(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Any, ...]:
+        *given, shape = super().canonical(args, kwargs)
+        if shape is None:
+            with grad_mode(False):
+                shape = _first(raw(self.name)(*given)).shape
+        return *given, [*shape]
+
+
+def define_of_known_shape(name: str, **kinds: Any) -> None:
+    """Put such an operator into the table."""
+    arguments = " ".join((*INFO[name], "shape"))
+    kinds["defaults"] = {**kinds.get("defaults", {}), "shape": None}
+    TABLE[name] = OfKnownShape(name, arguments, _checked(name), **kinds)
+
+
+def _first(result: Any) -> Any:
+    return result[0] if isinstance(result, list | tuple) else result
+
+
+def _checked(name: str) -> Callable[..., Any]:
+    run = raw(name)
+
+    def checked(*args: Any) -> Any:
+        *given, shape = args
+        result = run(*given)
+        if (found := _first(result).shape) != shape:
+            from ..record import CaptureError  # which needs the table
+
+            raise CaptureError(
+                f"{name} gives shape {found} here and gave {shape} when the program "
+                "was captured, since its shape depends on values; call the function "
+                "without jit, or make its integers constants"
+            )
+        return result
+
+    return checked

@@ -1,0 +1,111 @@
+"""Elements in another order, repeated, chosen from several tensors, in windows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import paddle
+from paddle import Tensor
+
+from ...paddle_side.interception import RAW
+from .calls import Call, NoRule
+from .entry import define, reverse_of
+from .kernels import linear
+from .known_shapes import define_of_known_shape
+from .places import put_back, row_numbers
+from .shared import ops, summed_to
+
+for name in ("pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "temporal_shift"):
+    define(name)
+    linear(name)
+define("view_shape", "x dims", view=True)
+define("repeat_interleave")
+define_of_known_shape("repeat_interleave_with_tensor_index", differentiable=(0,))
+define("broadcast_tensors", "x")
+define("reduce_as", differentiable=(0,), shapes=(1,))
+define("multiplex", "x index", differentiable=(0,))
+
+
+def _unfolded(x: Tensor, *how: Any) -> Tensor:
+    """In memory of its own, since windows overlap."""
+    return RAW.assign(RAW.tensor_unfold(x, *how))
+
+
+def _strided(x: Tensor, *how: Any) -> Tensor:
+    """The same, of a tensor that has a piece of memory to itself."""
+    dims, stride, offset = how
+    steps = (step * (n - 1) for n, step in zip(dims, stride, strict=True))
+    if offset // x.element_size() + sum(steps) >= x.size:
+        raise NotImplementedError(
+            "strides that reach beyond a tensor, into one that it is a part of; take "
+            "them of that one"
+        )
+    if x._offset() or not x.is_contiguous():
+        x = RAW.assign(x)
+    return RAW.assign(RAW.as_strided(x, *how))
+
+
+define("tensor_unfold", "x axis size step", run=_unfolded, view=True)
+define("as_strided", "x dims stride offset", run=_strided, view=True)
+
+
+@reverse_of("view_shape")
+def _(call: Call) -> list[Any]:
+    return [ops.reshape(call.cotangent, call.args[0].shape), None]
+
+
+@reverse_of("repeat_interleave")
+def _(call: Call) -> list[Any]:
+    x, count, axis, _ = call.args
+    axis %= x.ndim
+    shape = [*x.shape[: axis + 1], count, *x.shape[axis + 1 :]]
+    g = ops.sum(ops.reshape(call.cotangent, shape), [axis + 1], None, False)
+    return [g, None, None, None]
+
+
+@reverse_of("repeat_interleave_with_tensor_index")
+def _(call: Call) -> list[Any]:
+    x, counts, axis, *_ = call.args
+    axis %= x.ndim
+    g = call.cotangent
+    rows = paddle.arange(x.shape[axis])
+    source = ops.repeat_interleave_with_tensor_index(rows, counts, 0, g.shape[axis])
+    return [ops.gather_grad(x, source, g, axis), *[None] * 4]
+
+
+@reverse_of("broadcast_tensors")
+def _(call: Call) -> list[Any]:
+    pairs = zip(call.cotangents, call.args[0], strict=True)
+    return [[None if g is None else summed_to(g, x) for g, x in pairs]]
+
+
+@reverse_of("reduce_as")
+def _(call: Call) -> list[Any]:
+    return [ops.expand(call.cotangent, call.args[0].shape), None]
+
+
+@reverse_of("multiplex")
+def _(call: Call) -> list[Any]:
+    parts, index = call.args
+    g = call.cotangent
+    row = ops.reshape(index, [-1, *[1] * (g.ndim - 1)])
+    zero = paddle.zeros_like(g)
+    chosen = (ops.expand(row == k, g.shape) for k in range(len(parts)))
+    return [[ops.where(there, g, zero) for there in chosen], None]
+
+
+@reverse_of("tensor_unfold")
+def _(call: Call) -> list[Any]:
+    x, *how = call.args
+    numbers = ops.tensor_unfold(row_numbers(x), *how)
+    return [put_back(x, numbers, call.cotangent), *(None for _ in how)]
+
+
+@reverse_of("as_strided")
+def _(call: Call) -> list[Any]:
+    x, *how = call.args
+    dtype = {4: "int32", 8: "int64"}.get(x.element_size())
+    if dtype is None or x._offset() or not x.is_contiguous():
+        raise NoRule("strides over a view, or over this dtype; give x.contiguous()")
+    numbers = ops.as_strided(row_numbers(x, dtype), *how)
+    return [put_back(x, numbers, call.cotangent), *(None for _ in how)]

@@ -1,0 +1,156 @@
+"""The way back of one call that ran as a program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import paddle
+from paddle import Tensor
+from paddle.base import core as _core
+
+from ..paddle_side.random_state import in_turn
+from ..programs.capture import Captured
+from ..programs.program import Program
+from ..programs.split import There
+from .effects import check_unchanged, tensors_among, versions
+from .recording import Recording, check_seed, record, records_graph
+
+core: Any = _core
+
+
+class Way(NamedTuple):
+    """The programs of a function's value and of the way back."""
+
+    there: There
+    captured: Captured
+    structure: Any
+    seeds: list[int]
+    """Places of the outputs that have cotangents."""
+    places: list[int]
+    """Those of the leaves that have gradients."""
+
+    def is_stale(self) -> bool:
+        """Whether it was captured of tensors that are others now."""
+        return self.captured.is_stale()
+
+
+class ProgramRecording(Recording):
+    """The way back of one call, by a program.
+
+    Attributes:
+        way: the programs.
+    """
+
+    def __init__(
+        self,
+        fn: Callable[[list[Any]], Sequence[Any]],
+        leaves: Sequence[Any],
+        outputs: Sequence[Any],
+        way: Way,
+        saved: Sequence[Tensor],
+    ) -> None:
+        self.leaves, self.differentiable = leaves, way.places
+        self.way, self._saved = way, saved
+        self._call = fn, leaves
+        self._outputs = self._results = outputs
+        self._versions = versions(map(saved.__getitem__, way.there.reachable))
+        self._before = versions(self._read())
+
+    connected = _sparse = False
+    _tape: Recording | None = None
+
+    @property
+    def nodes(self) -> int:
+        return len(self.way.there.forward.ops)
+
+    def keep(self, leaves: int, outputs: int) -> None:
+        """Count so many leaves and outputs alone, the first ones."""
+        self.leaves, self._outputs = self.leaves[:leaves], self._outputs[:outputs]
+        self.differentiable = [i for i in self.way.places if i < leaves]
+
+    def _seeds(
+        self, cotangents: Sequence[Tensor | None]
+    ) -> tuple[list[Tensor], list[Any]]:
+        """One for each output that can have one, None for zero; none where all are."""
+        for i, (output, leaf) in enumerate(zip(self._outputs, cotangents, strict=True)):
+            if leaf is not None:
+                check_seed(i, leaf, output)
+        count = len(self._outputs)
+        given = [cotangents[i] if i < count else None for i in self.way.seeds]
+        return [], given if any(leaf is not None for leaf in given) else []
+
+    def _apart(self, found: Sequence[Any], seeds: Sequence[Any]) -> Sequence[Any]:
+        return found  # as programs give it
+
+    def _divided(
+        self, outputs: list[Tensor], seeds: list[Any], wanted: Sequence[int]
+    ) -> Sequence[Any]:
+        way, saved = self.way, self._saved
+        check_unchanged(
+            map(saved.__getitem__, way.there.reachable),
+            self._versions,
+            "a result, a parameter or the argument",
+        )
+        if records_graph(seeds):
+            return self._on_tape(seeds, wanted)
+        asked = (True,) * len(wanted)
+        if len(wanted) < len(way.places):
+            flags = {*wanted}
+            asked = tuple(i in flags for i in way.places)
+        program, has = way.there.back(asked, tuple(g is not None for g in seeds))
+        full = [
+            paddle.zeros_like(self._results[i]) if g is None else g
+            for i, g in zip(way.seeds, seeds, strict=True)
+        ]
+        found = run(program, [*saved, *full])
+        if len(found) == len(has):
+            return found
+        each = iter(found)
+        return [next(each) if flag else None for flag in has]
+
+    def _read(self) -> list[Tensor]:
+        """All that the function reads."""
+        constants = self.way.there.forward.constants.values()
+        return [*tensors_among(self._call[1]), *constants]
+
+    def _on_tape(self, seeds: list[Any], wanted: Sequence[int]) -> Sequence[Any]:
+        """Where gradients are to be differentiated once more: called once more, too.
+
+        Raises:
+            NotImplementedError: the function draws random numbers.
+            RuntimeError: an operation in place has changed what it reads.
+        """
+        if self._tape is None:
+            if self.way.there.forward.draws:
+                raise NotImplementedError(f"{NO_MORE}; use the net without jit there")
+            check_unchanged(self._read(), self._before, "a parameter or an argument")
+            _, self._tape = record(*self._call, create_graph=True)
+        cotangents: list[Any] = [None] * len(self.way.captured.outputs)
+        for place, cotangent in zip(self.way.seeds, seeds, strict=True):
+            cotangents[place] = cotangent
+        grads = self._tape.gradients(cotangents, {*wanted})
+        return [grads[i] for i in wanted]
+
+
+NO_MORE = "it draws random numbers, which a second derivative would draw anew"
+
+
+def run(program: Program, tensors: Sequence[Tensor]) -> list[Tensor]:
+    """What a program gives, without a graph."""
+    if program.draws:
+        with in_turn():
+            found = _run(program.function, tensors)
+        return found
+    return _run(program.function, tensors)
+
+
+def _run(function: Callable[..., Any], tensors: Sequence[Tensor]) -> list[Tensor]:
+    if not core._has_grad():
+        return function(*tensors)
+    try:
+        core._set_has_grad(False)
+        found = function(*tensors)
+    finally:
+        core._set_has_grad(True)
+    return found

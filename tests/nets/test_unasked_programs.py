@@ -1,0 +1,151 @@
+"""Nets that run as programs without being asked, and those that do not."""
+
+import functools
+import os
+import subprocess
+import sys
+
+import paddle
+import paddle.nn.functional as F
+import pytest
+from paddle import nn
+
+from conftest import PROGRAMS, assert_same, randn
+from paddle_chainrules import stateless
+from paddle_chainrules.nets.paddles_own import is_paddles_own
+from paddle_chainrules.nets.stateless import PATIENCE
+from paddle_chainrules.transforms.program_recording import ProgramRecording
+
+not_asked = pytest.mark.skipif(PROGRAMS, reason="all nets are asked to be programs")
+
+
+class Mine(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+
+    def forward(self, x):
+        return self.linear(x) * 2
+
+
+def hooked(hook):
+    layer = nn.Sequential(nn.Linear(3, 3), nn.GELU())
+    layer[0].register_forward_post_hook(hook)
+    return layer
+
+
+def with_another_forward():
+    layer = nn.Linear(3, 3)
+    layer.forward = lambda x: F.linear(x, layer.weight) * 2
+    return layer
+
+
+def with_an_attribute(value):
+    layer = nn.TransformerEncoderLayer(4, 2, 8)
+    layer.activation = value
+    return layer
+
+
+OWN = {
+    "a layer": lambda: nn.LayerNorm(3),
+    "a Sequential": lambda: nn.Sequential(nn.Linear(3, 3), nn.GELU(), nn.LayerNorm(3)),
+    "a Transformer": lambda: nn.TransformerEncoderLayer(4, 2, 8),
+    "a vision model": lambda: paddle.vision.models.LeNet(),
+    "weight_norm": lambda: nn.utils.weight_norm(nn.Linear(3, 3)),
+    "a function of Paddle's": lambda: with_an_attribute(
+        functools.partial(F.gelu, approximate=True)
+    ),
+}
+OTHERS = {
+    "a class": Mine,
+    "a class in a Sequential": lambda: nn.Sequential(nn.Linear(3, 3), Mine()),
+    "a hook": lambda: hooked(lambda layer, given, found: found * 2),
+    "another forward": with_another_forward,
+    "a lambda": lambda: with_an_attribute(lambda x: x * 2),
+    "a lambda in a partial": lambda: with_an_attribute(
+        functools.partial(lambda x, y: x * y, 2.0)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_layers_of_paddle_s_own(name):
+    assert is_paddles_own(OWN[name]())
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_layers_with_code_of_others(name):
+    layer = OTHERS[name]()
+    assert not is_paddles_own(layer)
+    assert "having code of others" in stateless(layer, jit=None)[0].describe().runs
+
+
+@not_asked
+def test_a_net_becomes_a_program_after_some_calls():
+    layer = nn.Sequential(nn.Linear(3, 5), nn.LayerNorm(5), nn.GELU(), nn.Linear(5, 2))
+    net, params, _ = stateless(layer)
+    assert "after 3 calls" in str(net.describe())
+    x, cotangent = randn([4, 3]), randn([4, 2], seed=1)
+    found = [net.pullback(params, x) for _ in range(PATIENCE + 3)]
+    kinds = [isinstance(back._recording, ProgramRecording) for _, back in found]
+    # The first call of all learns what the layer does.
+    assert kinds == [False] * (PATIENCE + 1) + [True] * 2
+    assert "runs as a program" in net.describe().runs
+    (y, first), *others = found
+    for value, pullback in others:
+        assert_same(value, y, rtol=1e-6, atol=1e-6)
+        expected = first(cotangent)[0]
+        for name, grad in pullback(cotangent)[0].items():
+            assert_same(grad, expected[name], rtol=1e-5, atol=1e-6)
+    # Another shape is another kind.
+    _, pullback = net.pullback(params, randn([5, 3]))
+    assert not isinstance(pullback._recording, ProgramRecording)
+
+
+@not_asked
+def test_many_shapes_are_not_remembered_for_ever():
+    net, params, _ = stateless(nn.Sequential(nn.Linear(3, 5), nn.LayerNorm(5)))
+    for n in range(1, 60):
+        net.pullback(params, randn([n, 3]))
+    (cache,) = net._programs._made.values()
+    assert not cache.made
+
+
+CODE = """
+import paddle
+from paddle import nn
+from paddle_chainrules import jit, jvp, stateless, make_program
+calls = []
+def fn(x):
+    calls.append(1)
+    return paddle.triu(x) * x
+x = paddle.randn([3, 3])
+f = jit(fn)
+for _ in range(5): f(x)
+assert len(calls) == 5, calls
+net, params, _ = stateless(nn.LayerNorm(3), jit=True)
+assert "since programs are off" in str(net.describe())
+for _ in range(5): net.forward(params, x)
+try:
+    jvp(fn, (x,), (x,))
+except NotImplementedError as error:
+    assert "triu" in str(error)
+else:
+    raise AssertionError("no error")
+assert len(make_program(fn)(x).ops) == 2
+assert jit(fn, strict=True)(x).shape == [3, 3]
+print("fine")
+"""
+
+
+@pytest.mark.parametrize(("value", "said"), [("off", "fine"), ("maybe", "set it to")])
+def test_programs_off(value, said):
+    environment = {**os.environ, "PADDLE_CHAINRULES_PROGRAMS": value}
+    found = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", CODE],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert said in found.stdout + found.stderr, found.stderr

@@ -1,0 +1,150 @@
+"""Programs of indices, order and segments, where values repeat, are equal or zero."""
+
+import numpy as np
+import paddle
+import pytest
+
+from differential.verdicts import Differences, apart
+from paddle_chainrules import CaptureError, explain, grad, jit, make_program
+from paddle_chainrules.programs.capture import capture
+
+
+def tensor(row, dtype="float64"):
+    return paddle.to_tensor(row, dtype=dtype)
+
+
+PLACES = tensor([1, 1, 2], "int64")
+REPEATED = {
+    "index_put": lambda x, v: paddle.index_put(x, (PLACES,), v),
+    "scatter": lambda x, v: paddle.scatter(x, PLACES, v),
+    "put_along_axis": lambda x, v: paddle.put_along_axis(x, PLACES, v, 0),
+}
+
+
+@pytest.mark.parametrize("name", REPEATED)
+def test_what_is_overwritten_has_no_gradient(name):
+    weights = tensor([1.0, 10.0, 100.0, 1000.0])
+    fn = REPEATED[name]
+
+    def gradients(values):
+        return grad(lambda row: (fn(*row) * weights).sum())(values)
+
+    x, v = tensor([1.0, 2.0, 3.0, 4.0]), tensor([5.0, 6.0, 7.0])
+    by_x, by_v = by_rules(gradients, [x, v])
+    assert by_x.tolist() == [1.0, 0.0, 0.0, 1000.0]
+    assert by_v.tolist() == [0.0, 10.0, 100.0]
+
+
+def by_rules(fn, values):
+    """What the rules give, where Paddle's own may be wrong."""
+    return capture(fn, values, check=False).program(*values)
+
+
+TIES = {
+    "max": (lambda x: paddle.max(x, 0), [[1, 1], [1, 0], [0, 0]]),
+    "min, all": (paddle.min, [[1, 1], [1, 0], [0, 0]]),
+    "median": (
+        lambda x: paddle.median(x, 1),
+        [[1, 2, 2, 3], [2, 2, 2, 2], [1, 1, 2, 2]],
+    ),
+    "median, odd": (paddle.median, [[1, 2, 2], [2, 2, 3]]),
+    "nanmedian": (lambda x: paddle.nanmedian(x, 1), [[np.nan, 1, 2, 3], [np.nan] * 4]),
+    "cummax": (lambda x: paddle.cummax(x, 1)[0], [[1, 2, 2, 1, 3, 3]]),
+    "kthvalue": (lambda x: paddle.kthvalue(x, 2, 1)[0], [[1, 2, 2, 1, 3, 3]]),
+    "mode": (lambda x: paddle.mode(x, 1)[0], [[1, 2, 2, 1, 3, 3]]),
+    "sort": (lambda x: paddle.sort(x, 1), [[1, 2, 2, 1, 3, 3]]),
+    "segment_max": (
+        lambda x: paddle.geometric.segment_max(x, tensor([0, 0, 1], "int64")),
+        [[1], [1], [2]],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TIES)
+def test_ties_have_the_gradients_of_the_tape(name):
+    fn, row = TIES[name]
+    x = tensor(row)
+    weights = tensor(np.random.default_rng(0).standard_normal(fn(x).shape))
+
+    def loss(x):
+        return (fn(x) * weights).sum()
+
+    np.testing.assert_allclose(
+        jit(grad(loss), strict=True)(x).numpy(), grad(loss)(x).numpy()
+    )
+
+
+@pytest.mark.parametrize("name", ["prod", "cumprod"])
+def test_products_with_zeros_to_the_third_order(name):
+    product = getattr(paddle, name)
+
+    def loss(x):
+        found = product(x, 1)
+        return (found * found + found).sum()
+
+    def once(x):
+        return (grad(loss)(x) ** 2).sum()
+
+    def twice(x):
+        return (grad(once)(x) ** 2).sum()
+
+    x = tensor([[1.0, 0.0, 2.0, -1.5], [0.0, 0.0, 3.0, 2.0], [1.0, 2.0, 3.0, 0.5]])
+    (found,) = by_rules(lambda values: [grad(twice)(*values)], [x])
+    run = jit(twice, strict=True)
+    exact = Differences(lambda values: [run(*values)], [x], [0])
+    (slope,) = exact.gradients([np.ones(())]).values()
+    assert not apart(found, slope, float(np.abs(slope).max()), False)
+
+
+def test_edges_that_are_there_twice_count_once_in_a_maximum():
+    source, to = tensor([0, 0, 1], "int64"), tensor([1, 1, 1], "int64")
+
+    def loss(values):
+        return [
+            grad(lambda x: paddle.geometric.send_u_recv(x, source, to, "max").sum())(
+                *values
+            )
+        ]
+
+    (found,) = by_rules(loss, [tensor([[2.0], [1.0]])])
+    assert found.tolist() == [[1.0], [0.0]]
+
+
+def segments(x, ids):
+    return paddle.geometric.segment_mean(x, ids) * 2.0
+
+
+def test_segments_in_other_numbers_run_as_they_are():
+    x = tensor(np.arange(8.0).reshape(4, 2))
+    run = jit(segments)
+    for ids in ([0, 0, 1, 3], [0, 1, 1, 3], [0, 1, 1, 2], [0, 0, 0, 0]):
+        ids = tensor(ids, "int64")
+        np.testing.assert_array_equal(run(x, ids).numpy(), segments(x, ids).numpy())
+    program = make_program(segments)(x, tensor([0, 0, 1, 3], "int64"))
+    with pytest.raises(CaptureError, match="shape depends on values"):
+        program(x, tensor([0, 0, 0, 0], "int64"))
+
+
+REFUSED = {
+    "a new axis beside a tensor": lambda x, i: grad(lambda x: x[i, None].sum())(x),
+    "depend on values": lambda x, i: paddle.topk(x, i[0])[0],
+    "an index by a mask": lambda x, i: x[x > 0],
+    "reach beyond a tensor": lambda x, i: paddle.as_strided(x[1:], [3, 3], [2, 2]),
+}
+
+
+@pytest.mark.parametrize("reason", REFUSED)
+def test_what_is_refused(reason):
+    why = explain(REFUSED[reason], paddle.rand([3, 2]), tensor([1, 0], "int64"))
+    assert reason in why
+
+
+def test_scattering_in_place():
+    def function(x, v):
+        y = x * 2.0
+        y.put_along_axis_(PLACES, v, 0, "add")
+        return paddle.scatter_(y, tensor([0], "int64"), v[:1])
+
+    x, v = tensor([1.0, 2.0, 3.0, 4.0]), tensor([5.0, 6.0, 7.0])
+    found = jit(function, strict=True)(x, v)
+    assert found.tolist() == [5.0, 15.0, 13.0, 8.0]
