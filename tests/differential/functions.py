@@ -653,6 +653,7 @@ add("F.pairwise_distance", F.pairwise_distance, real(3, 4), real(3, 4))
 # Complex numbers.
 alike("real imag conj angle", paddle, complex_(3, 4))
 add("abs: complex", paddle.abs, complex_(3, 4))
+add("sign: complex", paddle.sign, complex_(3, 4))
 add("as_real", paddle.as_real, complex_(3, 4))
 add("as_complex", paddle.as_complex, real(3, 2))
 for name in "exp sin cos tan sinh cosh tanh sqrt log log1p log2 log10 rsqrt reciprocal square expm1 asin acos atan asinh acosh atanh sgn".replace(
@@ -670,6 +671,9 @@ for name, function in alike_complex.items():
     add(f"{name}: complex and real", function, complex_(3, 2), real(3, 2))
 add("pow: complex", lambda x: paddle.pow(x, 3), complex_(3, 2))
 add("pow: complex, tensor", paddle.pow, complex_(3, 2), complex_(3, 2))
+add("pow: complex, operator", lambda x, y: x**y, complex_(3, 2), complex_(3, 2))
+add("pow: complex number", lambda x: x ** (0.5 - 1j), complex_(3, 2))
+add("pow: of a complex number", lambda x: (0.5 - 1j) ** x, complex_(3, 2))
 add("matmul: complex", paddle.matmul, complex_(3, 4), complex_(4, 2))
 add("sum: complex", paddle.sum, complex_(3, 2))
 add("mean: complex", paddle.mean, complex_(3, 2))

@@ -34,6 +34,11 @@ def batched(
             known.update(zip(op.outputs, op.operator.every(args), strict=True))
         else:
             rule = op.operator.batch
+            if op.is_complex:
+                raise NoRule(
+                    f"the operator {op.operator.name} over a batch of complex numbers; "
+                    "call the function for each sample"
+                )
             if rule is None:
                 raise NoRule(
                     f"the operator {op.operator.name} over a batch; call the function "

@@ -234,6 +234,10 @@ def other_numbers(tensor: Tensor) -> Tensor:
     if not tensor.size:
         return tensor.detach()
     with grad_mode(False):
+        if tensor.is_complex():
+            found = paddle.as_complex(other_numbers(paddle.as_real(tensor)))
+            found.stop_gradient = tensor.stop_gradient
+            return found
         if not tensor.is_floating_point():
             row = tensor.reshape([-1])
             if _is_grouped(row):

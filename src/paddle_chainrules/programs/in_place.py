@@ -166,6 +166,11 @@ def _put(record: Record, chain: list[Value], found: Tensor) -> Tensor:
     """What the first of a chain is, once its last, a view of it, is what was found."""
     if len(chain) == 1:
         return found
+    if len({value.dtype for value in chain}) > 1:
+        record.fail(
+            "a tensor is written into by way of a view of another dtype, such as its "
+            "real part; write the whole of it"
+        )
     base = record.tensor(chain[0])
     view = record.memory.by(chain[1])
     if len(chain) == 2 and view.operator.name == "Tensor._getitem_dygraph":

@@ -39,6 +39,11 @@ def expression(op: Operation) -> str:
     Raises:
         NoRule: it has none.
     """
+    if op.is_complex:
+        raise NoRule(
+            f"complex numbers of the operator {op.operator.name} in Julia; compute "
+            "with real and imaginary parts"
+        )
     rule = op.operator.julia
     if rule is None:
         raise NoRule(

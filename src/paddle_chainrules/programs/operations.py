@@ -27,6 +27,9 @@ class Value:
         return f"t{self.number}: {self.dtype}{list(self.shape)}"
 
 
+COMPLEX = frozenset({"complex64", "complex128"})
+
+
 @dataclass(frozen=True, eq=False)
 class Operation:
     """A call of an operator.
@@ -49,6 +52,11 @@ class Operation:
     def inputs(self) -> tuple[Value, ...]:
         """The values among the arguments, in order."""
         return tuple(values_in(self.args))
+
+    @property
+    def is_complex(self) -> bool:
+        """Whether complex numbers come or go."""
+        return any(v.dtype in COMPLEX for v in (*self.inputs, *self.outputs))
 
     def __repr__(self) -> str:
         left = ", ".join(map(repr, self.outputs))

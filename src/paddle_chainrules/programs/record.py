@@ -252,7 +252,7 @@ class Record:
         with not_listening():
             # Of a tensor's shape alone, or of none of the program's.
             asked = tensors[1:] if name in _OF_SHAPES else tensors
-            own = all(id(t) in self._fresh for t in asked)
+            own = all(id(t) in self._fresh and t.stop_gradient for t in asked)
             if own and name not in _DRAWING:
                 return self._constant(call(*args, **kwargs))
             entry = TABLE.get(name)

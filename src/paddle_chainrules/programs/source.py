@@ -42,6 +42,8 @@ def source(program: Any) -> tuple[str, dict[str, Any]]:
             return f"slice({text(arg.start)}, {text(arg.stop)}, {text(arg.step)})"
         if type(arg) is float and not math.isfinite(arg):
             return f"float({str(arg)!r})"
+        if type(arg) is complex:
+            return f"complex({text(arg.real)}, {text(arg.imag)})"
         if arg is None or type(arg) in (int, float, bool, str):
             return repr(arg)
         return named(arg, f"_{type(arg).__name__.lower()}")

@@ -197,9 +197,9 @@ def _packed(tensors: Sequence[Tensor]) -> Tensor:
     """All of them in one, since Paddle takes layers of one input (paddle-notes.md)."""
     if len(tensors) == 1:
         return tensors[0]
-    kinds = {t.dtype for t in tensors}
-    if len(kinds) > 1:
-        tensors = [t.astype("float64") for t in tensors]
+    if len({t.dtype for t in tensors}) > 1:
+        real = not any(t.is_complex() for t in tensors)
+        tensors = [t.astype("float64" if real else "complex128") for t in tensors]
     return paddle.concat([t.reshape([-1]) for t in tensors])
 
 

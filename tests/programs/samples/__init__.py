@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .basic import BASIC
+from .complex_numbers import COMPLEX
 from .convolutions import CONVOLUTIONS
 from .indexing import INDEXING
 from .losses import LOSSES
@@ -12,16 +13,18 @@ from .norms import NORMS
 from .pooling import POOLING
 from .random import RANDOM
 from .recurrent import RECURRENT
-from .resampling import RESAMPLING
+from .resampling import RESAMPLING, SAMPLING
 from .special import SPECIAL
+from .spectral import SPECTRAL
 from .tensors import T, t
 from .writes import WRITES
 
 __all__ = ["SAMPLES", "T", "t"]
 
 SAMPLES: dict[str, list[tuple[Any, ...]]] = {}
-for family in (
+FAMILIES = (
     BASIC,
+    COMPLEX,
     CONVOLUTIONS,
     INDEXING,
     LOSSES,
@@ -30,8 +33,11 @@ for family in (
     RANDOM,
     RECURRENT,
     RESAMPLING,
+    SAMPLING,
     SPECIAL,
+    SPECTRAL,
     WRITES,
-):
+)
+for family in FAMILIES:
     for name, rows in family.items():
         SAMPLES.setdefault(name, []).extend(rows)

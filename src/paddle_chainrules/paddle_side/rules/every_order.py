@@ -17,6 +17,7 @@ from paddle import Tensor
 from paddle.autograd import PyLayer
 
 from ..kernel_errors import refuse_backward
+from .complex_numbers import exponential
 
 
 class _Smooth(PyLayer):
@@ -92,6 +93,9 @@ class _Scattered(PyLayer):
     def forward(ctx: Any, index: Callable[[], Tensor], count: int, x: Tensor) -> Tensor:
         ctx.index = index()
         zeros = paddle.zeros([x.shape[0], count], x.dtype)
+        if x.is_complex():  # Paddle adds real numbers alone
+            parts = paddle.as_real(zeros), ctx.index, 1, paddle.as_real(x)
+            return paddle.as_complex(paddle.index_add(*parts))
         found: Tensor = paddle.index_add(zeros, ctx.index, 1, x)
         return found
 
@@ -201,7 +205,18 @@ def cosh(x: Tensor) -> Tensor:
 
 
 def expm1(x: Tensor) -> Tensor:
-    return _applied(paddle.expm1, paddle.exp, x)
+    def slope(x: Tensor) -> Tensor:
+        return exponential(x) if x.is_complex() else paddle.exp(x)
+
+    return _applied(paddle.expm1, slope, x)
+
+
+def exp(x: Tensor) -> Tensor:
+    return _applied(paddle.exp, exp, x)
+
+
+def tanh(x: Tensor) -> Tensor:
+    return _applied(paddle.tanh, lambda x: 1 - square(tanh(x)), x)
 
 
 def tan(x: Tensor) -> Tensor:

@@ -17,8 +17,9 @@ from paddle import Tensor
 from paddle.autograd import PyLayer
 
 from ..listener import listener, not_listening
-from ..watch import Context, is_traced
+from ..watch import Context, is_traced, tensors_in
 from . import every_order as closed
+from .complex_numbers import exponential
 
 
 def spread_to(shape: Sequence[int], x: Tensor) -> Tensor:
@@ -56,6 +57,31 @@ def where_traced(
         if any(is_traced(args[i]) for i in places if i < len(args)):
             return by_formula(formula, operator, args, kwargs, checked)
         return operator(*args, **kwargs)
+
+    return rule
+
+
+def where_complex(
+    formula: Callable[..., Any], otherwise: Callable[..., Any] | None = None
+) -> Callable[..., Any]:
+    """A rule that takes the formula of complex tensors where derivatives may nest.
+
+    ``otherwise`` is the rule elsewhere.
+    """
+
+    def rule(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
+        tensors = tensors_in(args)
+        if (
+            any(t.is_complex() for t in tensors)
+            and any(map(is_traced, tensors))
+            and kwargs.get("out") is None
+            and context.create_graph(tensors)
+        ):
+            options = {k: v for k, v in kwargs.items() if k not in ("out", "name")}
+            return by_formula(formula, operator, args, options, False)
+        if otherwise is None:
+            return operator(*args, **kwargs)
+        return otherwise(operator, context, *args, **kwargs)
 
     return rule
 
@@ -137,7 +163,38 @@ def complex_power(x: Tensor, y: Tensor, out: Any = None) -> Tensor | None:
             "Paddle's derivative of a complex power is wrong, and the right one has no "
             "value at a base of zero; keep the base away from zero, or detach it"
         )
-    return paddle.exp(y * paddle.log(x))
+    return exponential(y * paddle.log(x))
+
+
+def raised(x: Tensor, exponent: Any) -> Tensor | None:
+    """``x ** exponent``"""
+    if not isinstance(exponent, Tensor | complex):
+        return None
+    return complex_power(x, _number_like(x, exponent))
+
+
+def raising(x: Tensor, base: Any) -> Tensor | None:
+    """``base ** x``"""
+    if isinstance(base, Tensor) or not (x.is_complex() or isinstance(base, complex)):
+        return None
+    return complex_power(_number_like(x, base), x)
+
+
+def _number_like(x: Tensor, number: Any) -> Any:
+    """A number as a complex tensor of the precision of another."""
+    if isinstance(number, Tensor):
+        return number
+    double = x.dtype in (paddle.float64, paddle.complex128)
+    return paddle.full([], number, paddle.complex128 if double else paddle.complex64)
+
+
+def complex_sign(x: Tensor, out: Any = None) -> Tensor | None:
+    if out is not None or not x.is_complex():
+        return None
+    size = paddle.abs(x)
+    zero = size == 0
+    size = paddle.where(zero, paddle.ones_like(size), size)
+    return paddle.where(zero, paddle.zeros_like(x), x / size)
 
 
 def complex_acosh(x: Tensor, out: Any = None) -> Tensor | None:

@@ -19,10 +19,10 @@ from paddle.distributed.fleet.utils import recompute
 
 from ..random_state import in_turn
 from ..watch import Context, as_leaf, is_traced, tensors_in
+from . import complex_numbers, formulas, in_place, losses, norms
 from . import every_order as closed
-from . import formulas, in_place, losses, norms
 from .convolution import convolution, transposed_convolution
-from .formulas import by_formula, refused, where_traced
+from .formulas import by_formula, refused, where_complex, where_traced
 
 Rule = Callable[..., Any]
 
@@ -127,7 +127,7 @@ def _divide(x: Tensor, y: Any) -> Tensor | None:
 
 def _quotient(x: Tensor, numerator: Any) -> Tensor | None:
     """``numerator / x``"""
-    if not isinstance(numerator, int | float | Tensor):
+    if not isinstance(numerator, int | float | complex | Tensor):
         return None
     return numerator * closed.power(x, -1)
 
@@ -293,6 +293,7 @@ RULES: dict[str, Rule] = {
     "prod": where_traced(formulas.product, 0, checked=True),
     "elementwise_pow": where_traced(formulas.complex_power),
     "acosh": where_traced(formulas.complex_acosh),
+    "sign": where_traced(formulas.complex_sign),
     "as_strided": where_traced(formulas.as_strided, 0),
     "tensor_unfold": where_traced(formulas.unfold, 0),
     "masked_fill": where_traced(formulas.masked_fill, 2),
@@ -342,6 +343,8 @@ _LENIENT = {"concat", "stack", "split", "split_with_num", "dot", "mv"}
 _LENIENT |= {"conv2d_transpose", "conv3d_transpose", "depthwise_conv2d_transpose"}
 
 _ANALYTIC = {"log", "sqrt", "reciprocal", "sin", "cos", "sinh", "cosh", "expm1"}
+_ANALYTIC |= {"square", "pow", "tan", "asin", "acos", "atan", "asinh", "atanh"}
+_ANALYTIC |= {"log1p", "log2", "log10", "sigmoid", "silu"}
 
 DEEP_RULES: dict[str, Rule] = {
     name: _every_order(
@@ -351,21 +354,32 @@ DEEP_RULES: dict[str, Rule] = {
     )
     for name, formula in _FORMULAS.items()
 }
+DEEP_RULES |= {
+    "exp": where_complex(closed.exp),
+    "tanh": where_complex(closed.tanh),
+    "multiply": where_complex(complex_numbers.product),
+    "divide": where_complex(complex_numbers.quotient, DEEP_RULES["divide"]),
+    "matmul": where_complex(complex_numbers.matrix_product, DEEP_RULES["matmul"]),
+}
 """Formulas that are needed only where derivatives are nested."""
 
 METHODS: dict[str, Rule] = {
     "__getitem__": in_place.get_item,
     "__setitem__": in_place.renewing(in_place.set_item),
     "__matmul__": where_traced(formulas.matmul),
+    "__pow__": where_traced(formulas.raised),
+    "__rpow__": where_traced(formulas.raising),
     "copy_": in_place.renewing(in_place.copy),
     "set_value": in_place.set_value,
 }
 """By the names of ``paddle.Tensor``, whose operators do not go through the others."""
 
 DEEP_METHODS: dict[str, Rule] = {
-    "__pow__": _every_order(_power),
-    "__truediv__": _every_order(_divide),
-    "__rtruediv__": _every_order(_quotient),
-    "__matmul__": _every_order(_matmul),
+    "__mul__": where_complex(complex_numbers.product),
+    "__rmul__": where_complex(complex_numbers.product),
+    "__pow__": _every_order(_power, _REAL | _COMPLEX),
+    "__truediv__": where_complex(complex_numbers.quotient, _every_order(_divide)),
+    "__rtruediv__": _every_order(_quotient, _REAL | _COMPLEX),
+    "__matmul__": where_complex(complex_numbers.matrix_product, _every_order(_matmul)),
 }
 """The same, needed only where derivatives are nested."""

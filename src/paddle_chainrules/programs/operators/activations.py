@@ -9,9 +9,18 @@ import paddle
 from paddle import Tensor
 
 from .calls import BatchCall, Call, JetCall, JuliaCall
-from .entry import TABLE, batch_of, define, formula_of, jet_of, overwrites, reverse_of
+from .entry import (
+    TABLE,
+    batch_of,
+    define,
+    formula_of,
+    holds_for_complex,
+    jet_of,
+    overwrites,
+    reverse_of,
+)
 from .series import by_slope, product_term
-from .shared import ops, single
+from .shared import conj, ops, single, turned
 
 DEFAULTS: dict[str, dict[str, Any]] = {
     "gelu": {"approximate": False},
@@ -38,6 +47,11 @@ for name in (
     *("gelu", "softplus", "elu", "leaky_relu", "selu", "clip"),
 ):
     define(f"{name}_grad")
+holds_for_complex("exp", "log", "sqrt", "square", "abs", "sign", "reciprocal", "silu")
+holds_for_complex("sin", "cos", "sinh", "cosh", "tanh", "sigmoid", "softsign", "atan")
+holds_for_complex("log1p", "expm1")
+for name in ("tanh", "sigmoid", "sin", "cos", "sqrt", "square", "silu"):
+    holds_for_complex(f"{name}_grad")
 
 for name in ("tanh", "sigmoid", "relu", "sin", "cos", "exp", "sqrt", "rsqrt", "square"):
     overwrites(name, f"{name}_", 0)
@@ -87,12 +101,12 @@ def _(call: Call) -> list[Any]:
 
 @reverse_of("exp")
 def _(call: Call) -> list[Any]:
-    return [call.cotangent * call.out]
+    return [call.cotangent * conj(call.out)]
 
 
 @reverse_of("log")
 def _(call: Call) -> list[Any]:
-    return [call.cotangent / call.args[0]]
+    return [call.cotangent / conj(call.args[0])]
 
 
 @reverse_of("abs")
@@ -102,6 +116,9 @@ def _(call: Call) -> list[Any]:
 
 @reverse_of("sign", "floor", "ceil", "round", "trunc")
 def _(call: Call) -> list[Any]:
+    if call.out.is_complex():
+        speed = ops.imag(ops.conj(call.out) * call.cotangent)
+        return [turned(call.out, speed, ops.abs(call.args[0]))]
     return [paddle.zeros_like(call.cotangent), *(None for _ in call.args[1:])]
 
 
@@ -113,76 +130,78 @@ def _(call: Call) -> list[Any]:
 
 @reverse_of("sinh")
 def _(call: Call) -> list[Any]:
-    return [call.cotangent * ops.cosh(call.args[0])]
+    return [call.cotangent * conj(ops.cosh(call.args[0]))]
 
 
 @reverse_of("cosh")
 def _(call: Call) -> list[Any]:
-    return [call.cotangent * ops.sinh(call.args[0])]
+    return [call.cotangent * conj(ops.sinh(call.args[0]))]
 
 
 @reverse_of("reciprocal")
 def _(call: Call) -> list[Any]:
-    return [-(call.cotangent * call.out * call.out)]
+    out = conj(call.out)
+    return [-(call.cotangent * out * out)]
 
 
 @reverse_of("log1p")
 def _(call: Call) -> list[Any]:
-    return [call.cotangent / (call.args[0] + 1.0)]
+    return [call.cotangent / (conj(call.args[0]) + 1.0)]
 
 
 @reverse_of("expm1")
 def _(call: Call) -> list[Any]:
-    return [call.cotangent * (call.out + 1.0)]
+    return [call.cotangent * (conj(call.out) + 1.0)]
 
 
 @reverse_of("atan")
 def _(call: Call) -> list[Any]:
-    x = call.args[0]
+    x = conj(call.args[0])
     return [call.cotangent / (x * x + 1.0)]
 
 
-# Of these gradients, to be differentiated more often.
+# Of these gradients, to be differentiated more often. They conjugate the first argument
+# where it is complex: what is linear in the cotangent is given back with it as it is.
 
 
 @reverse_of("tanh_grad")
 def _(call: Call) -> list[Any]:  # g (1 - out out)
     out, g = call.args
     c = call.cotangent
-    by_out = g * c * out * -2.0 if 0 in call.wanted else None
-    return [by_out, ops.tanh_grad(out, c) if 1 in call.wanted else None]
+    by_out = g * conj(c) * conj(out) * -2.0 if 0 in call.wanted else None
+    return [by_out, ops.tanh_grad(conj(out), c) if 1 in call.wanted else None]
 
 
 @reverse_of("sigmoid_grad")
 def _(call: Call) -> list[Any]:  # g out (1 - out)
     out, g = call.args
     c = call.cotangent
-    by_out = g * c * (1.0 - out * 2.0) if 0 in call.wanted else None
-    return [by_out, ops.sigmoid_grad(out, c) if 1 in call.wanted else None]
+    by_out = g * conj(c) * (1.0 - conj(out) * 2.0) if 0 in call.wanted else None
+    return [by_out, ops.sigmoid_grad(conj(out), c) if 1 in call.wanted else None]
 
 
 @reverse_of("sin_grad")
 def _(call: Call) -> list[Any]:  # g cos(x)
     x, g = call.args
     c = call.cotangent
-    by_x = ops.cos_grad(x, g * c) if 0 in call.wanted else None
-    return [by_x, ops.sin_grad(x, c) if 1 in call.wanted else None]
+    by_x = ops.cos_grad(x, g * conj(c)) if 0 in call.wanted else None
+    return [by_x, ops.sin_grad(conj(x), c) if 1 in call.wanted else None]
 
 
 @reverse_of("cos_grad")
 def _(call: Call) -> list[Any]:  # -g sin(x)
     x, g = call.args
     c = call.cotangent
-    by_x = -ops.sin_grad(x, g * c) if 0 in call.wanted else None
-    return [by_x, ops.cos_grad(x, c) if 1 in call.wanted else None]
+    by_x = -ops.sin_grad(x, g * conj(c)) if 0 in call.wanted else None
+    return [by_x, ops.cos_grad(conj(x), c) if 1 in call.wanted else None]
 
 
 @reverse_of("square_grad")
 def _(call: Call) -> list[Any]:  # 2 x g
     x, g = call.args
     c = call.cotangent
-    by_x = ops.square_grad(g, c) if 0 in call.wanted else None
-    return [by_x, ops.square_grad(x, c) if 1 in call.wanted else None]
+    by_x = ops.square_grad(conj(g), conj(c)) if 0 in call.wanted else None
+    return [by_x, ops.square_grad(conj(x), c) if 1 in call.wanted else None]
 
 
 # In operators that have rules, for the same.
@@ -196,7 +215,7 @@ def _(call: Call) -> list[Any]:
 
 @formula_of("sqrt_grad")
 def _(out: Tensor, out_grad: Tensor) -> Tensor:
-    return out_grad * 0.5 / out
+    return out_grad * 0.5 / conj(out)
 
 
 @formula_of("rsqrt_grad")
@@ -206,6 +225,7 @@ def _(out: Tensor, out_grad: Tensor) -> Tensor:
 
 @formula_of("silu_grad")
 def _(x: Tensor, out: Tensor, out_grad: Tensor) -> Tensor:
+    x = conj(x)
     s = ops.sigmoid(x)
     return out_grad * s * (1.0 + x * (1.0 - s))
 

@@ -8,9 +8,18 @@ import paddle
 from paddle import Tensor
 
 from .calls import BatchCall, Call, JetCall, JuliaCall
-from .entry import TABLE, define, formula_of, jet_of, julia_of, overwrites, reverse_of
+from .entry import (
+    TABLE,
+    define,
+    formula_of,
+    holds_for_complex,
+    jet_of,
+    julia_of,
+    overwrites,
+    reverse_of,
+)
 from .series import linear, product, total
-from .shared import aligned, ops, single, summed, summed_to
+from .shared import aligned, conj, ops, single, summed, summed_to
 
 for name, infix in (("add", "+"), ("sub", "-"), ("mul", "*"), ("truediv", "/")):
     define(f"Tensor.__{name}__", "x y", infix=infix)
@@ -32,6 +41,11 @@ define("pow_grad", differentiable=(0, 1))
 define("maximum_grad", "x y out_grad")
 define("minimum_grad", "x y out_grad")
 define("add_n", "x")
+for name in ("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv"):
+    holds_for_complex(f"Tensor.__{name}__")
+holds_for_complex("add", "subtract", "multiply", "divide", "scale", "add_n")
+holds_for_complex("Tensor.__pow__", "Tensor.__rpow__", "pow", "elementwise_pow")
+holds_for_complex("add_grad", "divide_grad", "pow_grad")
 
 overwrites("add", "add_", 0, 1)
 overwrites("multiply", "multiply_", 0, 1)
@@ -61,19 +75,19 @@ def _(call: Call) -> list[Any]:  # y - x
 def _(call: Call) -> list[Any]:
     x, y = call.args
     g = call.cotangent
-    return summed(call, lambda: g * y, lambda: g * x)
+    return summed(call, lambda: g * conj(y), lambda: g * conj(x))
 
 
 @reverse_of("Tensor.__truediv__", "divide")
 def _(call: Call) -> list[Any]:
-    by_x = call.cotangent / call.args[1]
-    return summed(call, lambda: by_x, lambda: -(by_x * call.out))
+    by_x = call.cotangent / conj(call.args[1])
+    return summed(call, lambda: by_x, lambda: -(by_x * conj(call.out)))
 
 
 @reverse_of("Tensor.__rtruediv__")
 def _(call: Call) -> list[Any]:  # y / x
-    by_y = call.cotangent / call.args[0]
-    return summed(call, lambda: -(by_y * call.out), lambda: by_y)
+    by_y = call.cotangent / conj(call.args[0])
+    return summed(call, lambda: -(by_y * conj(call.out)), lambda: by_y)
 
 
 @reverse_of("scale")
@@ -82,9 +96,9 @@ def _(call: Call) -> list[Any]:
     g = call.cotangent
     by_x = by_factor = None
     if 0 in call.wanted:
-        by_x = ops.scale(g, factor, 0.0, True)
+        by_x = ops.scale(g, conj(factor), 0.0, True)
     if 1 in call.wanted:
-        by_factor = ops.sum(g * (x if after else x + bias), [], None, False)
+        by_factor = ops.sum(g * conj(x if after else x + bias), [], None, False)
         by_factor = ops.reshape(by_factor, factor.shape)
     return [by_x, by_factor, None, None]
 
@@ -93,7 +107,7 @@ def _(call: Call) -> list[Any]:
 def _(call: Call) -> list[Any]:
     x, exponent = call.args
     if not isinstance(exponent, Tensor) and exponent == 2:
-        return [call.cotangent * x * 2.0, None]
+        return [call.cotangent * conj(x) * 2.0, None]
     return [ops.pow_grad(x, call.cotangent, exponent), None]
 
 
@@ -102,27 +116,37 @@ def _(x: Tensor, out_grad: Tensor, factor: Any) -> Tensor:
     if isinstance(factor, Tensor):  # rounded as numbers are
         factor = ops.reshape(ops.cast(factor, paddle.float32), [])
         below = ops.where(factor == 0, paddle.ones_like(factor), factor) - 1.0
-        return out_grad * ops.pow(x, below) * ops.cast(factor, x.dtype)
+        return out_grad * ops.pow(conj(x), below) * ops.cast(factor, x.dtype)
     if factor == 0:
         return out_grad * paddle.zeros_like(x)
     if factor == 1:
         return out_grad * 1.0
     factor = single(factor)
-    return out_grad * ops.pow(x, factor - 1.0) * factor
+    return out_grad * ops.pow(conj(x), factor - 1.0) * factor
 
 
 @formula_of("Tensor.__pow__")
 def _(x: Tensor, y: Any) -> Tensor:
     if isinstance(y, Tensor):
         return ops.elementwise_pow(x, y)
+    if isinstance(y, complex):
+        return ops.elementwise_pow(x, _complex_number(y, x))
     return ops.pow(x, y)
 
 
 @formula_of("Tensor.__rpow__")
 def _(x: Tensor, y: Any) -> Tensor:
-    if not isinstance(y, Tensor):
+    if isinstance(y, complex):
+        y = _complex_number(y, x)
+    elif not isinstance(y, Tensor):
         y = paddle.full([], y, x.dtype)
     return ops.elementwise_pow(y, x)
+
+
+def _complex_number(number: complex, like: Tensor) -> Tensor:
+    """Of the precision of a tensor."""
+    double = like.dtype in (paddle.float64, paddle.complex128)
+    return paddle.full([], number, paddle.complex128 if double else paddle.complex64)
 
 
 @reverse_of("elementwise_pow")
@@ -131,13 +155,22 @@ def _(call: Call) -> list[Any]:
     g = call.cotangent
     by_x = by_y = None
     if 0 in call.wanted:
-        by_x = summed_to(g * y * ops.elementwise_pow(x, y - 1.0), x)
-    if 1 in call.wanted:
+        by_x = summed_to(g * conj(y) * conj(ops.elementwise_pow(x, y - 1.0)), x)
+    if 1 in call.wanted and call.out.is_complex():
+        by_y = summed_to(g * conj(call.out * _complex_logarithm(x, call.out)), y)
+    elif 1 in call.wanted:
         logs = ops.where(
             x > 0, ops.log(ops.where(x > 0, x, paddle.ones_like(x))), x * 0
         )
         by_y = summed_to(g * call.out * logs, y)
     return [by_x, by_y]
+
+
+def _complex_logarithm(x: Tensor, like: Tensor) -> Tensor:
+    """Of a base, as a complex number; zero where it is zero."""
+    x = x if x.dtype == like.dtype else ops.cast(x, like.dtype)
+    zero = x == 0
+    return ops.log(ops.where(zero, paddle.ones_like(x), x))
 
 
 @reverse_of("add_grad")
@@ -154,8 +187,8 @@ def _(call: Call) -> list[Any]:
 
 @formula_of("divide_grad")
 def _(x: Tensor, y: Tensor, out: Tensor, out_grad: Tensor, axis: int = -1) -> Any:
-    by_x = out_grad / y
-    return summed_to(by_x, x), summed_to(-(by_x * out), y)
+    by_x = out_grad / conj(y)
+    return summed_to(by_x, x), summed_to(-(by_x * conj(out)), y)
 
 
 @reverse_of("maximum")

@@ -8,7 +8,7 @@ import paddle
 from paddle import Tensor
 
 from .calls import Call, NoRule
-from .entry import define, reverse_of
+from .entry import define, holds_for_complex, reverse_of
 from .places import put_back, row_numbers
 from .shared import ops, summed_to
 
@@ -18,6 +18,7 @@ define(
     "x values starts ends steps axes decrease_axes none_axes",
     differentiable=(0, 1),
 )
+holds_for_complex("Tensor._getitem_dygraph", "set_value_with_tensor")
 
 
 class Basic(NamedTuple):

@@ -7,7 +7,7 @@ from typing import Any
 import paddle
 
 from .calls import Call
-from .entry import define, reverse_of
+from .entry import define, holds_for_complex, reverse_of
 from .shared import ops, summed
 
 for name, infix in (("eq", "=="), ("ne", "!="), ("lt", "<"), ("le", "<="), ("gt", ">")):
@@ -28,6 +28,7 @@ for name in ("argmax", "argmin"):
         defaults={"axis": None, "keepdim": False, "dtype": paddle.int64},
     )
 define("where", differentiable=(1, 2))
+holds_for_complex("where")
 
 
 @reverse_of("where")

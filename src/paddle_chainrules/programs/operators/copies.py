@@ -9,7 +9,14 @@ from paddle import Tensor
 
 from ...paddle_side.interception import RAW
 from .calls import BatchCall, Call, JetCall, JuliaCall
-from .entry import batch_of, define, jet_of, julia_of, reverse_of
+from .entry import (
+    batch_of,
+    define,
+    holds_for_complex,
+    jet_of,
+    julia_of,
+    reverse_of,
+)
 from .series import linear
 from .shared import ops
 
@@ -23,6 +30,8 @@ define("share_data", "x", alias=True, differentiable=())
 define("cast", "x dtype", view=True)
 define("copy", "x", run=RAW.assign)
 """A copy in memory of its own, which passes leave where it is."""
+holds_for_complex("assign", "copy", "cast", "Tensor.clone", "Tensor.contiguous")
+holds_for_complex("Tensor._tensor_use_gpudnn")
 
 
 @reverse_of(
@@ -35,7 +44,7 @@ def _(call: Call) -> list[Any]:
 @reverse_of("cast")
 def _(call: Call) -> list[Any]:
     x: Tensor = call.args[0]
-    if not x.is_floating_point():
+    if not (x.is_floating_point() or x.is_complex()):
         return [None, None]
     return [ops.cast(call.cotangent, x.dtype), None]
 

@@ -7,11 +7,11 @@ from typing import Any
 from paddle import Tensor
 
 from .calls import Call, NoRule
-from .entry import define, formula_of, reverse_of
+from .entry import define, formula_of, holds_for_complex, reverse_of
 from .kernels import by_kernel
 from .ordering import Rows
 from .reductions import axes_of
-from .shared import ops
+from .shared import conj, ops
 
 define(
     "prod",
@@ -23,6 +23,7 @@ define("logcumsumexp")
 define("logcumsumexp_grad")
 
 by_kernel("cumprod")
+holds_for_complex("prod", "cumprod", "cumprod_grad")
 
 
 def _moved(x: Tensor, axis: int, steps: int) -> Tensor:
@@ -52,14 +53,15 @@ def _(call: Call) -> list[Any]:
     row = rows.of(x)
     last = row.ndim - 1
     others = ops.cumprod(row, last, True, False) * ops.cumprod(row, last, True, True)
-    return [rows.back(others * rows.reduced(call.cotangent)), None, None, None]
+    found = rows.back(conj(others) * rows.reduced(call.cotangent))
+    return [found, None, None, None]
 
 
 @formula_of("cumprod_grad")
 def _(
     x: Tensor, out: Tensor, out_grad: Tensor, dim: int, exclusive: bool, reverse: bool
 ) -> Tensor:
-    g = out_grad
+    x, g = conj(x), out_grad
     if not x.ndim:
         return g * 0.0 if exclusive else g * 1.0
     dim %= x.ndim

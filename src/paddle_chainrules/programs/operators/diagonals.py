@@ -8,7 +8,7 @@ import paddle
 from paddle import Tensor
 
 from .calls import Call
-from .entry import define, reverse_of
+from .entry import define, holds_for_complex, reverse_of
 from .kernels import linear
 from .shared import ops
 
@@ -22,6 +22,7 @@ define("diag_embed")
 define("fill_diagonal_tensor")
 
 linear("diagonal")
+holds_for_complex("diagonal", "diagonal_grad", "diag")
 
 
 def with_diagonal(

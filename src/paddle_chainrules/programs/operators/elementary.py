@@ -10,15 +10,15 @@ import paddle
 from paddle import Tensor
 
 from .calls import Call
-from .entry import define, formula_of, reverse_of
-from .shared import ops, single, summed
+from .entry import define, formula_of, holds_for_complex, reverse_of
+from .shared import conj, ops, single, summed
 
 SLOPES: dict[str, Callable[[Any, Any], Any]] = {
     "tan": lambda x, out: out * out + 1.0,
-    "asin": lambda x, out: ops.rsqrt(1.0 - x * x),
-    "acos": lambda x, out: -ops.rsqrt(1.0 - x * x),
-    "asinh": lambda x, out: ops.rsqrt(x * x + 1.0),
-    "acosh": lambda x, out: ops.rsqrt(x * x - 1.0),
+    "asin": lambda x, out: _rsqrt(1.0 - x * x),
+    "acos": lambda x, out: -_rsqrt(1.0 - x * x),
+    "asinh": lambda x, out: _rsqrt(x * x + 1.0),
+    "acosh": lambda x, out: _slope_of_acosh(x),
     "atanh": lambda x, out: 1.0 / (1.0 - x * x),
     "log2": lambda x, out: 1.0 / (x * math.log(2.0)),
     "log10": lambda x, out: 1.0 / (x * math.log(10.0)),
@@ -32,11 +32,22 @@ def _with_slope(name: str, slope: Callable[[Any, Any], Any]) -> None:
 
     @reverse_of(name)
     def _(call: Call) -> list[Any]:
-        return [call.cotangent * slope(call.args[0], call.out)]
+        return [call.cotangent * conj(slope(call.args[0], call.out))]
+
+
+def _rsqrt(x: Tensor) -> Tensor:
+    return 1.0 / ops.sqrt(x) if x.is_complex() else ops.rsqrt(x)
+
+
+def _slope_of_acosh(x: Tensor) -> Tensor:
+    if x.is_complex():  # whose cut is not that of the root of a product
+        return 1.0 / (ops.sqrt(x + 1.0) * ops.sqrt(x - 1.0))
+    return ops.rsqrt(x * x - 1.0)
 
 
 for name, slope in SLOPES.items():
     _with_slope(name, slope)
+holds_for_complex("tan", "asin", "acos", "asinh", "acosh", "atanh", "log2", "log10")
 define("softshrink", defaults={"threshold": 0.5})
 define("hardshrink", defaults={"threshold": 0.5})
 define("thresholded_relu", defaults={"threshold": 1.0, "value": 0.0})

@@ -187,6 +187,12 @@ def define(name: str, arguments: str | None = None, **kinds: Any) -> Operator:
     return found
 
 
+def holds_for_complex(*names: str) -> None:
+    """The rules of these operators hold for complex numbers too."""
+    for name in names:
+        TABLE[name].complex = True
+
+
 def _decorator(rule: str) -> Callable[..., Callable[[Any], Any]]:
     def of(*names: str) -> Callable[[Any], Any]:
         def put(found: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 import paddle
 
 from .calls import Call
-from .entry import define, reverse_of
+from .entry import define, holds_for_complex, reverse_of
 from .kernels import linear
 from .shared import ops
 
@@ -30,6 +30,8 @@ define("scatter_nd_add", "x index updates", differentiable=(0, 2))
 define("index_sample", "x index", differentiable=(0,))
 
 linear("strided_slice")
+holds_for_complex("slice", "slice_grad", "strided_slice", "strided_slice_grad")
+holds_for_complex("gather", "gather_grad", "index_select", "embedding")
 
 
 @reverse_of("slice")

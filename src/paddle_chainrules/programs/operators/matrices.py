@@ -7,9 +7,17 @@ from typing import Any
 from paddle import Tensor
 
 from .calls import BatchCall, Call, JetCall, JuliaCall, NoRule
-from .entry import batch_of, define, formula_of, jet_of, julia_of, reverse_of
+from .entry import (
+    batch_of,
+    define,
+    formula_of,
+    holds_for_complex,
+    jet_of,
+    julia_of,
+    reverse_of,
+)
 from .series import linear, product, total
-from .shared import aligned, ops, summed_to
+from .shared import aligned, conj, ops, summed_to
 
 define(
     "matmul",
@@ -22,6 +30,7 @@ define("linear", "x weight bias")
 define("linear_v2")
 define("addmm", defaults={"beta": 1.0, "alpha": 1.0})
 define("dot")
+holds_for_complex("matmul", "Tensor.__matmul__", "linear", "dot")
 
 
 def rows(x: Tensor) -> Tensor:
@@ -53,18 +62,18 @@ def _matmul(call: Call, x: Tensor, y: Tensor, turn_x: bool, turn_y: bool) -> lis
     by_x = by_y = None
     if 0 in call.wanted:
         if turn_x:
-            by_x = ops.matmul(y, g, turn_y, True)
+            by_x = ops.matmul(conj(y), g, turn_y, True)
         else:
-            by_x = ops.matmul(g, y, False, not turn_y)
+            by_x = ops.matmul(g, conj(y), False, not turn_y)
         by_x = summed_to(by_x, x)
         by_x = ops.reshape(by_x, call.args[0].shape) if vector_x else by_x
     if 1 in call.wanted:
         if y.ndim == 2 and x.ndim > 2 and not turn_x:
             x, g = rows(x), rows(g)
         if turn_y:
-            by_y = ops.matmul(g, x, True, turn_x)
+            by_y = ops.matmul(g, conj(x), True, turn_x)
         else:
-            by_y = ops.matmul(x, g, not turn_x, False)
+            by_y = ops.matmul(conj(x), g, not turn_x, False)
         by_y = summed_to(by_y, y)
         by_y = ops.reshape(by_y, call.args[1].shape) if vector_y else by_y
     return [by_x, by_y]
@@ -88,11 +97,11 @@ def _linear(
     g = call.cotangent
     by_x = by_weight = by_bias = None
     if 0 in call.wanted:
-        by_x = ops.matmul(g, weight, False, not turned)
+        by_x = ops.matmul(g, conj(weight), False, not turned)
     if 1 in call.wanted:
         if x.ndim == 1:
             x, g = ops.unsqueeze(x, [0]), ops.unsqueeze(g, [0])
-        x, g = rows(x), rows(g)
+        x, g = rows(conj(x)), rows(g)
         if turned:
             by_weight = ops.matmul(g, x, True, False)
         else:

@@ -9,7 +9,7 @@ import paddle
 from paddle import Tensor
 
 from .calls import Call, NoRule
-from .entry import define, reverse_of
+from .entry import define, holds_for_complex, reverse_of
 from .shared import ops, summed_to
 
 define("take_along_axis", "x index axis", differentiable=(0,))
@@ -23,6 +23,7 @@ define(
     defaults={"accumulate": False},
 )
 define("scatter", "x index updates overwrite", differentiable=(0, 2))
+holds_for_complex("index_put")
 
 
 def last_written(

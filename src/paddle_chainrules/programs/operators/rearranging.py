@@ -19,7 +19,6 @@ for name in ("pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "temporal_sh
     define(name)
     linear(name)
 define("view_shape", "x dims", view=True)
-define("view_dtype", "x dtype", view=True)
 define("repeat_interleave")
 define_of_known_shape("repeat_interleave_with_tensor_index", differentiable=(0,))
 define("broadcast_tensors", "x")
@@ -51,14 +50,6 @@ define("as_strided", "x dims stride offset", run=_strided, view=True)
 @reverse_of("view_shape")
 def _(call: Call) -> list[Any]:
     return [ops.reshape(call.cotangent, call.args[0].shape), None]
-
-
-@reverse_of("view_dtype")
-def _(call: Call) -> list[Any]:
-    x, dtype = call.args
-    if dtype != x.dtype:
-        raise NoRule("the bits of numbers as other numbers; use cast")
-    return [call.cotangent, None]
 
 
 @reverse_of("repeat_interleave")

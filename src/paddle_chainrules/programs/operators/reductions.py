@@ -9,7 +9,7 @@ import paddle
 from paddle import Tensor
 
 from .calls import Call
-from .entry import define, formula_of, reverse_of
+from .entry import define, formula_of, holds_for_complex, reverse_of
 from .shared import ops
 
 define("sum", defaults={"dtype": None, "axis": [], "keepdim": False})
@@ -28,6 +28,7 @@ define("amax", defaults={"axis": [], "keepdim": False})
 define("amin", defaults={"axis": [], "keepdim": False})
 define("cumsum", "x axis flatten exclusive reverse")
 define("nansum", defaults={"axis": [], "dtype": None, "keepdim": False})
+holds_for_complex("sum", "mean", "mean_all", "cumsum")
 
 
 def axes_of(x: Tensor, axis: Any) -> list[int]:

@@ -8,7 +8,14 @@ import paddle
 from paddle import Tensor
 
 from .calls import BatchCall, Call, JetCall, JuliaCall, NoRule
-from .entry import batch_of, define, jet_of, julia_of, reverse_of
+from .entry import (
+    batch_of,
+    define,
+    holds_for_complex,
+    jet_of,
+    julia_of,
+    reverse_of,
+)
 from .series import linear
 from .shared import ops, summed
 
@@ -38,6 +45,9 @@ define("meshgrid", "x")
 define("pad", "x paddings value", differentiable=(0,))
 define("flip", "x axis")
 define("roll", "x shifts axis", defaults={"axis": []})
+holds_for_complex("reshape", "unsqueeze", "squeeze", "flatten", "transpose")
+holds_for_complex("concat", "stack", "split", "unbind", "unstack", "meshgrid")
+holds_for_complex("expand", "tile", "tril", "triu", "pad", "flip", "roll")
 
 
 @reverse_of("reshape", "unsqueeze", "squeeze")

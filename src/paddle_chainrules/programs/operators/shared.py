@@ -19,8 +19,23 @@ def single(number: float) -> float:
     return float(np.float32(number))
 
 
+def conj(x: Any) -> Any:
+    """The conjugate of a complex tensor or number, and anything else as it is."""
+    if isinstance(x, Tensor):
+        return ops.conj(x) if x.is_complex() else x
+    return x.conjugate() if isinstance(x, complex) else x
+
+
+def turned(sign: Tensor, speed: Tensor, size: Tensor) -> Tensor:
+    """``1j * sign * speed / size``, along a circle; none where the size is zero."""
+    size = ops.where(size == 0, paddle.ones_like(size), size)
+    return sign * ops.imag_grad(speed / size)
+
+
 def summed_to(g: Tensor, like: Tensor) -> Tensor:
     """The sum of a gradient over what a tensor was repeated along, of its shape."""
+    if g.is_complex() and not like.is_complex():
+        g = ops.real(g)
     shape: list[int] = like.shape
     if g.shape == shape:
         return g

@@ -8,6 +8,7 @@ from . import (  # noqa: F401
     brackets,
     channel_norms,
     comparison,
+    complex_numbers,
     convolution,
     copies,
     counting,
@@ -34,6 +35,7 @@ from . import (  # noqa: F401
     segments,
     shapes,
     special,
+    spectral,
     writes,
 )
 from .entry import TABLE

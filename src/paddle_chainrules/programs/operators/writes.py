@@ -31,7 +31,7 @@ def _over_item(x: Tensor, index: Any, value: Any) -> Tensor:
     return x
 
 
-define("Tensor._setitem_dygraph", "x index value", run=_with_item)
+define("Tensor._setitem_dygraph", "x index value", run=_with_item, complex=True)
 TABLE["Tensor._setitem_dygraph"].in_place[0] = _over_item, (0, 1, 2)
 
 

@@ -1,0 +1,102 @@
+"""Fourier transforms, and signals in frames that overlap."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import paddle
+from paddle import Tensor
+
+from .calls import Call, NoRule
+from .entry import define, holds_for_complex, reverse_of
+from .shared import ops
+
+define("fft_c2c", "x axes normalization forward")
+define("fft_r2c", "x axes normalization forward onesided")
+define("fft_c2r", "x axes normalization forward last_dim_size")
+define("frame", "x frame_length hop_length axis")
+define("overlap_add", "x hop_length axis")
+holds_for_complex("fft_c2c", "fft_r2c", "fft_c2r", "frame", "overlap_add")
+
+OPPOSITE = {"backward": "forward", "forward": "backward", "ortho": "ortho"}
+"""How the transform of the other direction has the same factor."""
+
+
+@reverse_of("fft_c2c")
+def _(call: Call) -> list[Any]:
+    _, axes, norm, forward = call.args
+    back = ops.fft_c2c(call.cotangent, axes, OPPOSITE[norm], not forward)
+    return [back, None, None, None]
+
+
+@reverse_of("fft_r2c")
+def _(call: Call) -> list[Any]:
+    x, axes, norm, forward, onesided = call.args
+    g, how = call.cotangent, (OPPOSITE[norm], not forward)
+    if onesided:
+        size = x.shape[axes[-1]]
+        back = ops.fft_c2r(g / _weights(g, axes[-1], size), axes, *how, size)
+    else:
+        back = ops.real(ops.fft_c2c(g, axes, *how))
+    return [back, None, None, None, None]
+
+
+@reverse_of("fft_c2r")
+def _(call: Call) -> list[Any]:
+    x, axes, norm, forward, _ = call.args
+    g, last = call.cotangent, axes[-1]
+    size = g.shape[last]
+    if x.shape[last] != size // 2 + 1:
+        raise NoRule(
+            f"a half spectrum of {x.shape[last]} numbers for a signal of {size}; slice "
+            f"it to {size // 2 + 1}"
+        )
+    half = ops.fft_r2c(g, axes, OPPOSITE[norm], not forward, True)
+    return [half * _weights(half, last, size), None, None, None, None]
+
+
+def _weights(half: Tensor, axis: int, size: int) -> Tensor:
+    """How often each number of half a spectrum stands in the whole one.
+
+    Args:
+        size: of the signal, along the axis.
+    """
+    twice = (size - 1) // 2
+    counts = [paddle.full([1], 1.0, half.dtype)]
+    if twice:
+        counts.append(paddle.full([twice], 2.0, half.dtype))
+    if size % 2 == 0:
+        counts.append(paddle.full([1], 1.0, half.dtype))
+    shape = [1] * half.ndim
+    shape[axis] = size // 2 + 1
+    return ops.reshape(ops.concat(counts, 0), shape)
+
+
+@reverse_of("frame")
+def _(call: Call) -> list[Any]:
+    x, length, hop, axis = call.args
+    g = call.cotangent
+    if length < hop:  # as frames that touch, which is the least Paddle adds up
+        g = _lengthened(g, hop - length, 1 if axis == 0 else g.ndim - 2)
+    g = ops.overlap_add(g, hop, axis)
+    axis %= x.ndim
+    rest = x.shape[axis] - g.shape[axis]
+    if rest < 0:
+        g = ops.slice(g, [axis], [0], [x.shape[axis]], [1], [])
+    elif rest:
+        g = _lengthened(g, rest, axis)
+    return [g, None, None, None]
+
+
+def _lengthened(x: Tensor, count: int, axis: int) -> Tensor:
+    """With so many zeros after it along an axis."""
+    paddings = [0] * (2 * x.ndim)
+    paddings[2 * axis + 1] = count
+    return ops.pad(x, paddings, 0.0)
+
+
+@reverse_of("overlap_add")
+def _(call: Call) -> list[Any]:
+    x, hop, axis = call.args
+    length = x.shape[1 if axis == 0 else -2]
+    return [ops.frame(call.cotangent, length, hop, axis), None, None]
