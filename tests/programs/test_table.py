@@ -28,7 +28,7 @@ UNTESTED = {
 }
 """Without a sample: they take what only their forward gives."""
 ONCE = {
-    *("p_norm", "warpctc", "warprnnt"),
+    *("warpctc", "warprnnt"),
 }
 """Of which no rule gives gradients of gradients."""
 ROUGH = {"lp_pool2d", "lp_pool2d_grad"}

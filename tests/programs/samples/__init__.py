@@ -8,6 +8,7 @@ from .basic import BASIC
 from .complex_numbers import COMPLEX
 from .convolutions import CONVOLUTIONS
 from .indexing import INDEXING
+from .linear_algebra import COMPARED, LINEAR_ALGEBRA, PREPARED
 from .losses import LOSSES
 from .norms import NORMS
 from .pooling import POOLING
@@ -16,28 +17,13 @@ from .recurrent import RECURRENT
 from .resampling import RESAMPLING, SAMPLING
 from .special import SPECIAL
 from .spectral import SPECTRAL
-from .tensors import T, t
 from .writes import WRITES
+from .tensors import T, t
 
-__all__ = ["SAMPLES", "T", "t"]
+__all__ = ["COMPARED", "PREPARED", "SAMPLES", "T", "t"]
 
 SAMPLES: dict[str, list[tuple[Any, ...]]] = {}
-FAMILIES = (
-    BASIC,
-    COMPLEX,
-    CONVOLUTIONS,
-    INDEXING,
-    LOSSES,
-    NORMS,
-    POOLING,
-    RANDOM,
-    RECURRENT,
-    RESAMPLING,
-    SAMPLING,
-    SPECIAL,
-    SPECTRAL,
-    WRITES,
-)
+FAMILIES = (BASIC, COMPLEX, CONVOLUTIONS, INDEXING, LINEAR_ALGEBRA, LOSSES, NORMS, POOLING, RANDOM, RECURRENT, RESAMPLING, SAMPLING, SPECIAL, SPECTRAL, WRITES)
 for family in FAMILIES:
     for name, rows in family.items():
         SAMPLES.setdefault(name, []).extend(rows)

@@ -190,7 +190,6 @@ BASIC: dict[str, list[tuple[Any, ...]]] = {
     "log_softmax": [(t(3, 4), -1)],
     "squared_l2_norm": [(t(3, 4),)],
     "logsumexp": [(t(3, 4), [1], False), (t(3, 4), [0], True), (t(3, 4), [], False)],
-    "p_norm": [(t(3, 4), 2.0, 1, 1e-12, False, False)],
     "cumsum": [(t(3, 4), 1, False, False, False), (t(3, 4), 0, False, True, True)],
     "layer_norm": [LAYER_NORM, (positive(5, 2, 3), t(6), t(6), 1e-5, 1)]
     + [(positive(4, 3), None, None, 1e-5, 1), (positive(4, 3), t(3), None, 1e-5, 1)],

@@ -20,8 +20,6 @@ define("min", defaults={"axis": [], "keepdim": False})
 define("softmax", defaults={"axis": -1})
 define("softmax_grad")
 define("log_softmax", "x axis", defaults={"axis": -1})
-define("p_norm", "x porder axis epsilon keepdim asvector")
-define("p_norm_grad", "x out out_grad porder axis epsilon keepdim asvector")
 define("squared_l2_norm", "x")
 define("logsumexp", "x axis keepdim", defaults={"axis": [], "keepdim": False})
 define("amax", defaults={"axis": [], "keepdim": False})
@@ -109,13 +107,6 @@ def _(x: Tensor, axis: Any, keepdim: bool) -> Tensor:
     if keepdim:
         return total
     return ops.reshape(total, [n for i, n in enumerate(x.shape) if i not in axes])
-
-
-@reverse_of("p_norm")
-def _(call: Call) -> list[Any]:
-    x, *how = call.args
-    grad = ops.p_norm_grad(x, call.out, call.cotangent, *how)
-    return [grad, *(None for _ in how)]
 
 
 @reverse_of("cumsum")

@@ -1,0 +1,98 @@
+"""Norms of vectors, and distances by them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import paddle
+from paddle import Tensor
+
+from .calls import Call, NoRule
+from .entry import define, formula_of, reverse_of
+from .reductions import axes_of, spread
+from .shared import ops, single
+
+define("p_norm", "x porder axis epsilon keepdim asvector")
+define("p_norm_grad", "x out out_grad porder axis epsilon keepdim asvector")
+define("frobenius_norm", "x axis keep_dim reduce_all")
+define("dist", defaults={"p": 2.0})
+define("renorm")
+
+
+@reverse_of("p_norm")
+def _(call: Call) -> list[Any]:
+    x, porder, *how = call.args
+    gradient = ops.p_norm_grad
+    if porder < 1:  # Paddle's gives NaN where there is a zero
+        gradient = _p_norm_grad
+    grad = gradient(x, call.out, call.cotangent, porder, *how)
+    return [grad, None, *(None for _ in how)]
+
+
+@formula_of("p_norm_grad")
+def _p_norm_grad(
+    x: Tensor,
+    out: Tensor,
+    out_grad: Tensor,
+    porder: float,
+    axis: int,
+    epsilon: float,
+    keepdim: bool,
+    asvector: bool,
+) -> Tensor:
+    """``g sign(x) (|x| / out)**(p - 1)``; nothing where there is no slope."""
+    p = single(porder)
+    axes = [*range(x.ndim)] if asvector else axes_of(x, axis)
+    out, g = spread(out, x, axes, keepdim), spread(out_grad, x, axes, keepdim)
+    if p == 0:
+        return paddle.zeros_like(x)
+    if p == 1:
+        return g * ops.sign(x)
+    if p == 2:
+        return x * _quotient(g, out)
+    size = ops.abs(x)
+    if math.isinf(p):
+        return g * ops.sign(x) * ops.cast(size == out, x.dtype)
+    share = _quotient(size, out)
+    none = share == 0
+    share = ops.where(none, paddle.ones_like(x), share)
+    return (
+        g * ops.sign(x) * ops.where(none, paddle.zeros_like(x), ops.pow(share, p - 1.0))
+    )
+
+
+def _quotient(a: Tensor, b: Tensor) -> Tensor:
+    """Nothing where the divisor is zero."""
+    none = b == 0
+    found = a / ops.where(none, paddle.ones_like(b), b)
+    return ops.where(none, paddle.zeros_like(found), found)
+
+
+@reverse_of("frobenius_norm")
+def _(call: Call) -> list[Any]:
+    x, axis, keepdim, everything = call.args
+    axes = [*range(x.ndim)] if everything else axes_of(x, axis)
+    g = _quotient(call.cotangent, call.out)
+    return [x * spread(g, x, axes, keepdim), None, None, None]
+
+
+@formula_of("dist")
+def _(x: Tensor, y: Tensor, p: float) -> Tensor:
+    found = ops.p_norm(x - y, float(p), -1, 1e-12, False, True)
+    return ops.reshape(found, [])
+
+
+@formula_of("renorm")
+def _(x: Tensor, p: float, axis: int, max_norm: float) -> Tensor:
+    if not 0 < p < math.inf:
+        raise NoRule(f"parts with norms by p={p}; give a finite p above zero")
+    limit = single(max_norm)
+    order = [axis] + [k for k in range(x.ndim) if k != axis]
+    rows = ops.reshape(ops.transpose(x, order), [x.shape[axis], -1])
+    size = ops.p_norm(rows, float(p), 1, 1e-12, True, False)
+    large = size > limit
+    one = paddle.ones_like(size)
+    factor = ops.where(large, limit / ops.where(large, size, one), one)
+    shape = [n if k == axis else 1 for k, n in enumerate(x.shape)]
+    return x * ops.reshape(factor, shape)
