@@ -17,7 +17,7 @@ from paddle_chainrules.programs.operators.table import TABLE
 from paddle_chainrules.programs.record import CaptureError
 from paddle_chainrules.transforms import program_cache
 from paddle_chainrules.transforms.program_cache import ProgramCache
-from programs.samples import SAMPLES, T
+from programs.samples import COMPARED, PREPARED, SAMPLES, T
 
 CASES = [(name, k) for name, rows in SAMPLES.items() for k in range(len(rows))]
 UNTESTED = {
@@ -87,7 +87,10 @@ def called(name):
     if name == "Tensor._setitem_dygraph":
         return with_item
     place = paddle.Tensor if owner else paddle._C_ops
-    return lambda *args: getattr(place, attribute)(*args)
+    prepared, compared = (d.get(name, lambda same: same) for d in (PREPARED, COMPARED))
+    return lambda first, *rest: compared(
+        getattr(place, attribute)(prepared(first), *rest)
+    )
 
 
 def test_every_operator_has_a_sample():

@@ -19,12 +19,9 @@ class T(NamedTuple):
     def made(self, rng: np.random.Generator, dtype: str = "float64") -> Any:
         if self.kind == "bool":
             return paddle.to_tensor(rng.uniform(size=self.shape) > 0.5)
-        if self.kind in ("int32", "int64"):
+        if self.kind in ("uint8", "int32", "int64"):
             drawn = rng.integers(self.low, self.high, self.shape)
             return paddle.to_tensor(drawn.astype(self.kind))
-        if self.kind == "uint8":
-            drawn = rng.integers(self.low, self.high, self.shape)
-            return paddle.to_tensor(drawn.astype("uint8"))
         if self.kind == "complex128":
             parts = rng.uniform(self.low, self.high, (2, *self.shape))
             return paddle.to_tensor(parts[0] + 1j * parts[1])

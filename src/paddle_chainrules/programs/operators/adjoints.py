@@ -1,4 +1,4 @@
-"""Matrices turned and masked, as the rules of linear algebra need them."""
+"""Matrices transposed and masked, as the rules of linear algebra need them."""
 
 from __future__ import annotations
 
@@ -7,15 +7,10 @@ from collections.abc import Sequence
 import paddle
 from paddle import Tensor
 
-from .shared import ops
+from .shared import conj, ops
 
 
-def conj(x: Tensor) -> Tensor:
-    """The conjugate; of real numbers they themselves."""
-    return ops.conj(x) if x.is_complex() else x
-
-
-def turned(x: Tensor, first: int = -2, second: int = -1) -> Tensor:
+def transposed(x: Tensor, first: int = -2, second: int = -1) -> Tensor:
     """With two of its axes exchanged."""
     order = [*range(x.ndim)]
     order[first], order[second] = order[second], order[first]
@@ -24,7 +19,7 @@ def turned(x: Tensor, first: int = -2, second: int = -1) -> Tensor:
 
 def adjoint(x: Tensor) -> Tensor:
     """The conjugate transpose of each matrix."""
-    return conj(turned(x))
+    return conj(transposed(x))
 
 
 def product(x: Tensor, *others: Tensor) -> Tensor:

@@ -8,14 +8,14 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from .adjoints import conj, product
+from .adjoints import product
 from .calls import Call
 from .entry import define, formula_of, reverse_of
-from .shared import ops
+from .shared import conj, ops
 
-define("mv", complex=True)
-define("baddbmm", defaults={"beta": 1.0, "alpha": 1.0}, complex=True)
-define("multi_dot", "x", complex=True)
+define("mv")
+define("baddbmm", defaults={"beta": 1.0, "alpha": 1.0})
+define("multi_dot", "x")
 define("kron", complex=True)
 define("cross", "x y axis", defaults={"axis": 9}, complex=True)
 define("bilinear", "x y weight bias")
