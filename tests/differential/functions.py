@@ -590,6 +590,12 @@ add(
     real(3, 2),
     lower(3, 3),
 )
+add(
+    "cholesky_solve: of both triangles",
+    lambda b, root: linalg.cholesky_solve(b, root, upper=True),
+    real(3, 2),
+    definite(3, 3),
+)
 add("cholesky_inverse", linalg.cholesky_inverse, lower(3, 3))
 add("inv", linalg.inv, square(3, 3))
 add("pinv", linalg.pinv, real(4, 3))

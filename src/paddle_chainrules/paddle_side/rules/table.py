@@ -169,6 +169,14 @@ def _triangular_solve(operator: Any, context: Context, *args: Any) -> Any:
     return _whole_triangular_solve(operator, context, *args)
 
 
+def _cholesky_solve(
+    operator: Any, context: Context, x: Tensor, y: Tensor, upper: bool = False
+) -> Any:
+    if is_traced(y):  # of which the gradient takes both triangles
+        y = paddle.triu(y) if upper else paddle.tril(y)
+    return _whole("cholesky_solve")(operator, context, x, y, upper)
+
+
 def _mean(x: Tensor) -> Tensor:
     return x.sum() * (1 / x.size)
 
@@ -274,12 +282,13 @@ RULES: dict[str, Rule] = {
     **{
         name: _whole(name)
         for name in (
-            *("solve", "cross", "grid_sample", "prelu", "cholesky_solve"),
+            *("solve", "cross", "grid_sample", "prelu"),
             *("deformable_conv", "multi_dot", "send_uv", "send_ue_recv"),
             "hsigmoid_loss",
         )
     },
     "triangular_solve": _triangular_solve,
+    "cholesky_solve": _cholesky_solve,
     "rnn": _rnn,
     "embedding": _embedding,
     "qr": formulas.qr,
