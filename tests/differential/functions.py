@@ -643,12 +643,18 @@ add("eig: values", lambda x: linalg.eig(x)[0].abs().sum(), square(3, 3))
 add("lu", lambda x: linalg.lu(x)[0], square(3, 3))
 add("matrix_power", lambda x: linalg.matrix_power(x, 3), square(3, 3))
 add("matrix_power: inverse", lambda x: linalg.matrix_power(x, -2), square(3, 3))
-add("matrix_exp", linalg.matrix_exp, real(3, 3))
+add("matrix_exp", lambda x: linalg.matrix_exp(x), real(3, 3))
 add(
     "householder_product",
     lambda x, y: linalg.householder_product(x, y),
     real(4, 3),
     real(3),
+)
+add(
+    "householder_product: a batch, complex",
+    lambda x, y: linalg.householder_product(x, y),
+    complex_(2, 4, 3),
+    complex_(2, 2),
 )
 add("F.linear", F.linear, real(3, 4), real(4, 2), real(2))
 add("F.bilinear", F.bilinear, real(3, 4), real(3, 2), real(5, 4, 2), real(1, 5))

@@ -154,6 +154,7 @@ SOLVING: dict[str, list[tuple[Any, ...]]] = {
     + [(t(5, n, n),) for n in (2, 3, 4)]
     + [(T((3, 3), 1.0, 1.0),)],
     "slogdet": [(t(3, 3),), (t(5, 2, 2),)],
+    "matrix_exp": [(t(3, 3),), (t(2, 4, 4, low=-5.0, high=4.0),), (t(1, 1),)],
     "matrix_power": [(t(3, 3), n) for n in (0, 1, 2, 3, 5, -1, -2)]
     + [(t(2, 3, 3), -3)],
 }

@@ -18,6 +18,8 @@ from paddle.autograd import PyLayer
 
 from ..listener import listener, not_listening
 from ..watch import Context, is_traced, tensors_in
+from ..listener import listener
+from ..watch import Context, is_traced
 from . import every_order as closed
 from .complex_numbers import exponential
 
@@ -395,6 +397,30 @@ def pad(
     zeros = operator(*args[4:], **given)
     inside = operator(*args[4:], **{**given, name: paddle.ones_like(given[name])})
     return paddle.where(inside > 0, zeros, value.astype(zeros.dtype).expand_as(zeros))
+
+
+def householder_product(
+    operator: Any, context: Context, x: Tensor, tau: Tensor, name: Any = None
+) -> Tensor:
+    """The first columns of a product of reflections; Paddle's writes into ``x``.
+
+    Source: Schreiber and Van Loan, "A storage-efficient WY representation for products
+    of Householder transformations", 1989.
+    """
+    if listener() is None and not (is_traced(x) or is_traced(tau)):
+        return operator(x, tau)
+    m, n = x.shape[-2:]
+    k = tau.shape[-1]
+    vectors = paddle.tril(x[..., :k], -1) + paddle.eye(m, k, dtype=x.dtype)
+    back = paddle.conj(vectors.mT) if x.is_complex() else vectors.mT
+    scales = tau.unsqueeze(-1)
+    overlaps = paddle.triu(paddle.matmul(back, vectors), 1)
+    one = paddle.eye(k, dtype=x.dtype)
+    inner = paddle.linalg.triangular_solve(
+        scales * overlaps + one, scales * one, upper=True, unitriangular=True
+    )
+    changes = paddle.matmul(paddle.matmul(vectors, inner), back[..., :n])
+    return paddle.eye(m, n, dtype=x.dtype) - changes
 
 
 def recompute(

@@ -342,7 +342,7 @@ FUNCTIONS: dict[Any, Rule] = {
     paddle.nn.functional.softmax_with_cross_entropy: (
         losses.softmax_with_cross_entropy
     ),
-    paddle.linalg.householder_product: refused("householder_product"),
+    paddle.linalg.householder_product: formulas.householder_product,
     recompute: formulas.recompute,
     paddle.gammaincc: formulas.gammaincc,
 }

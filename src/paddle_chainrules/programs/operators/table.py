@@ -19,6 +19,7 @@ from . import (  # noqa: F401
     einsum,
     elementary,
     factorizations,
+    functions,
     gates,
     hierarchical,
     indexing,

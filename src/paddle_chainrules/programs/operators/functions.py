@@ -1,0 +1,45 @@
+"""Functions of Paddle's, written in Python, that are one operation of a program.
+
+What they decide by values would otherwise leave the program.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import paddle
+
+from ...paddle_side.listener import listener
+from ...paddle_side.rules.table import FUNCTIONS
+from ...paddle_side.watch import Context
+from .adjoints import adjoint, part
+from .calls import Call
+from .entry import TABLE, define, reverse_of
+from .shared import ops
+
+define("matrix_exp", "x", run=paddle.linalg.matrix_exp)
+
+
+def _matrix_exp(operator: Any, context: Context, x: Any, name: Any = None) -> Any:
+    if listener() is None or not isinstance(x, paddle.Tensor):
+        return operator(x)
+    return TABLE["matrix_exp"].every([x])[0]
+
+
+FUNCTIONS[paddle.linalg.matrix_exp] = _matrix_exp
+
+
+@reverse_of("matrix_exp")
+def _(call: Call) -> list[Any]:
+    """Beside the diagonal of the exponential of a matrix of blocks.
+
+    Source: Mathias, "A chain rule for matrix functions and applications", 1996.
+    """
+    x, g = call.args[0], call.cotangent
+    if x.ndim < 2:
+        return [g * call.out]
+    back, n = adjoint(x), x.shape[-1]
+    upper = ops.concat([back, g], x.ndim - 1)
+    lower = ops.concat([paddle.zeros_like(back), back], x.ndim - 1)
+    found = paddle.linalg.matrix_exp(ops.concat([upper, lower], x.ndim - 2))
+    return [part(part(found, -2, 0, n), -1, n, 2 * n)]
