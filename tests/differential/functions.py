@@ -629,11 +629,17 @@ add("qr: mode r", lambda x: linalg.qr(x, mode="r"), real(4, 3))
 add("svd: values", lambda x: linalg.svd(x)[1], real(4, 3))
 add("svdvals", linalg.svdvals, real(4, 3))
 add("svd: whole again", lambda x: _whole_again(x), real(4, 3))
+add("svd: complex", lambda x: _by_sines(x), complex_(3, 2))
 
 
 def _whole_again(x: Any) -> Any:
     u, s, vh = linalg.svd(x)
     return (u * s) @ vh
+
+
+def _by_sines(x: Any) -> Any:
+    u, s, vh = linalg.svd(x)
+    return (u * s.sin().astype(u.dtype)) @ vh
 
 
 add("eigh: values", lambda x: linalg.eigh(x + x.T)[0], real(3, 3))

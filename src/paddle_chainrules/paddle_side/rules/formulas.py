@@ -338,6 +338,25 @@ def qr(operator: Any, context: Context, x: Tensor, mode: str = "reduced") -> Any
     return q + 0 * r.sum(), r + 0 * q.sum()
 
 
+def svd(
+    operator: Any, context: Context, x: Tensor, full_matrices: bool = False, **rest: Any
+) -> Any:
+    """Of complex numbers with each vector's phase, of which Paddle takes the sum.
+
+    Source: Wan and Zhang, "Automatic differentiation for complex valued SVD", 2019.
+    """
+    if not (x.is_complex() and is_traced(x)):
+        return operator(x, full_matrices, **rest)
+    if full_matrices and x.shape[-2] > x.shape[-1]:
+        return refused("svd of complex numbers in full")(operator, context, x, True)
+    u, s, vh = operator(x, full_matrices, **rest)
+    left, right = u.detach(), vh.detach()[..., : s.shape[-1], :]
+    middle = (left.conj() * paddle.matmul(x, right.mT.conj())).sum(-2)
+    own = (left.conj() * u).sum(-2)
+    turn = paddle.imag(middle) / s.detach() - paddle.imag(own)
+    return u * paddle.complex(paddle.ones_like(turn), turn).unsqueeze(-2), s, vh
+
+
 def unit_triangular_solve(x: Tensor, y: Tensor, upper: bool, transpose: bool) -> Tensor:
     """Of a matrix whose diagonal is taken to be ones."""
     part = paddle.triu(x, 1) if upper else paddle.tril(x, -1)

@@ -292,6 +292,7 @@ RULES: dict[str, Rule] = {
     "rnn": _rnn,
     "embedding": _embedding,
     "qr": formulas.qr,
+    "svd": formulas.svd,
     "unstack": where_traced(formulas.unstack, 0, checked=True),
     "broadcast_tensors": formulas.broadcast_tensors,
     "meshgrid": formulas.meshgrid,
