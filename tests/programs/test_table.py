@@ -84,8 +84,6 @@ def called(name):
     owner, _, attribute = name.rpartition(".")
     if name in ("copy", "seed"):
         return {"copy": paddle.assign, "seed": paddle.seed}[name]
-    if name == "copy":
-        return paddle.assign
     if name == "matrix_exp":
         return lambda x: paddle.linalg.matrix_exp(x)
     if name == "Tensor._setitem_dygraph":

@@ -17,13 +17,29 @@ from .recurrent import RECURRENT
 from .resampling import RESAMPLING, SAMPLING
 from .special import SPECIAL
 from .spectral import SPECTRAL
-from .writes import WRITES
 from .tensors import T, t
+from .writes import WRITES
 
 __all__ = ["COMPARED", "PREPARED", "SAMPLES", "T", "t"]
 
 SAMPLES: dict[str, list[tuple[Any, ...]]] = {}
-FAMILIES = (BASIC, COMPLEX, CONVOLUTIONS, INDEXING, LINEAR_ALGEBRA, LOSSES, NORMS, POOLING, RANDOM, RECURRENT, RESAMPLING, SAMPLING, SPECIAL, SPECTRAL, WRITES)
+FAMILIES = (
+    BASIC,
+    COMPLEX,
+    CONVOLUTIONS,
+    INDEXING,
+    LINEAR_ALGEBRA,
+    LOSSES,
+    NORMS,
+    POOLING,
+    RANDOM,
+    RECURRENT,
+    RESAMPLING,
+    SAMPLING,
+    SPECIAL,
+    SPECTRAL,
+    WRITES,
+)
 for family in FAMILIES:
     for name, rows in family.items():
         SAMPLES.setdefault(name, []).extend(rows)

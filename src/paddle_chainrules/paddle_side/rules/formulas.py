@@ -18,8 +18,6 @@ from paddle.autograd import PyLayer
 
 from ..listener import listener, not_listening
 from ..watch import Context, is_traced, tensors_in
-from ..listener import listener
-from ..watch import Context, is_traced
 from . import every_order as closed
 from .complex_numbers import exponential
 
