@@ -124,7 +124,10 @@ class Sampled:
     def results(self, values):
         if self.entry.random:
             paddle.seed(3)
-        found = floats(self._call(*self._filled(values)))
+        result = self._call(*self._filled(values))
+        if self.name == "einsum":  # what it keeps for its own way back
+            result = result[0]
+        found = floats(result)
         # What is saved in evaluation is junk.
         return found[: (3 if self._own else self.entry.shown) or len(found)]
 

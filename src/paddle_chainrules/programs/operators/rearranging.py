@@ -30,15 +30,15 @@ def _strided(x: Tensor, *how: Any) -> Tensor:
     """Of a tensor that has a piece of memory to itself, and no more of that."""
     dims, stride, offset = how
     steps = (step * (n - 1) for n, step in zip(dims, stride, strict=True))
-    if x._offset() or not x.is_contiguous():
-        raise NotImplementedError(
-            "as_strided of a view, whose strides count in the memory of another "
-            "tensor; take a clone"
-        )
     if offset // x.element_size() + sum(steps) >= x.size:
         raise NotImplementedError(
             "strides that reach beyond a tensor, into one that it is a part of; take "
             "them of that one"
+        )
+    if x._offset() or not x.is_contiguous():
+        raise NotImplementedError(
+            "as_strided of a view, whose strides count in the memory of another "
+            "tensor; take a clone"
         )
     return RAW.as_strided(x, *how)
 
