@@ -16,7 +16,7 @@ import paddle.nn.functional as F
 from paddle import Tensor
 from paddle.autograd import PyLayer
 
-from ..listener import listener, not_listening
+from ..listener import is_plain, listener, not_listening
 from ..watch import Context, is_traced, tensors_in
 from . import every_order as closed
 from .complex_numbers import exponential
@@ -424,7 +424,7 @@ def householder_product(
     Source: Schreiber and Van Loan, "A storage-efficient WY representation for products
     of Householder transformations", 1989.
     """
-    if listener() is None and not (is_traced(x) or is_traced(tau)):
+    if not (is_plain() or is_traced(x) or is_traced(tau)):
         return operator(x, tau)
     m, n = x.shape[-2:]
     k = tau.shape[-1]

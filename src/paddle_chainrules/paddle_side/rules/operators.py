@@ -12,7 +12,7 @@ from typing import Any
 
 import paddle
 
-from ..listener import listener
+from ..listener import is_plain
 from ..places import Pair, Places, lock, stand, standing
 from ..watch import Context, Watch, recordings
 from .table import DEEP_METHODS, DEEP_RULES, FUNCTIONS, IN_PLACE, METHODS, RULES, Rule
@@ -27,13 +27,14 @@ def _through(rule: Rule, operator: Any, always: bool = False) -> Callable[..., A
     """The operator as it is called while a recording is under way somewhere.
 
     Args:
-        always: whether it is the same for who listens to operators.
+        always: whether it is the same for who captures functions, and where functions
+            are compared with their programs.
     """
 
     def call(*args: Any, **kwargs: Any) -> Any:
         stack = recordings()
         if not stack or not paddle.is_grad_enabled():
-            if always and listener() is not None:
+            if always and is_plain():
                 return rule(operator, Context(stack), *args, **kwargs)
             return operator(*args, **kwargs)
         return rule(operator, Context(stack), *args, **kwargs)
