@@ -21,6 +21,7 @@ from paddle_chainrules import (
     value_and_grad,
 )
 from paddle_chainrules.bridge.retained_bytes import allocated
+from paddle_chainrules.nets.stateless import PATIENCE
 from paddle_chainrules.paddle_side import (
     interception,
     listener,
@@ -134,7 +135,8 @@ def calls_of(name):
 def test_an_interrupt_anywhere_changes_nothing(name, which):
     layer, net, calls = calls_of(name)
     call = calls[which]
-    expected = call()
+    for _ in range(PATIENCE + 3):  # until it runs as it will
+        expected = call()
     before = snapshot(layer)
     call()
     gc.collect()

@@ -16,8 +16,8 @@ from .nets.pullback import NetPullback
 from .nets.stateless import StatelessLayer, stateless
 from .paddle_side.row_sparse import RowSparse
 from .programs.activations import ACTIVATIONS
+from .programs.capture_error import CaptureError
 from .programs.program import Program
-from .programs.record import CaptureError
 from .transforms.hessian import hessian, hvp
 from .transforms.jacobian import Jacobian, jacfwd, jacobian, jacrev
 from .transforms.jit import explain, jit, make_program

@@ -12,9 +12,9 @@ import pytest
 from differential.verdicts import Differences, apart
 from paddle_chainrules import vjp
 from paddle_chainrules.programs.capture import capture
+from paddle_chainrules.programs.capture_error import CaptureError
 from paddle_chainrules.programs.operators.entry import raw
 from paddle_chainrules.programs.operators.table import TABLE
-from paddle_chainrules.programs.record import CaptureError
 from paddle_chainrules.transforms import program_cache
 from paddle_chainrules.transforms.program_cache import ProgramCache
 from programs.samples import COMPARED, PREPARED, SAMPLES, T

@@ -11,7 +11,7 @@ from paddle import Tensor
 from ..paddle_side.listener import is_plain
 from ..paddle_side.random_state import drawing_from
 from ..paddle_side.watch import watched
-from ..programs.record import CaptureError
+from ..programs.capture_error import CaptureError
 from ..transforms.effects import flags
 from ..transforms.program_cache import (
     BOUND,
@@ -70,7 +70,10 @@ class NetPrograms:
         found: OfValue | None = self._again.get(key)
         if found is None or found.is_stale():
             return None
-        outputs = found.captured.filled(run(found.captured.program, leaves))
+        try:
+            outputs = found.captured.filled(run(found.captured.program, leaves))
+        except CaptureError:  # a shape that depends on values
+            return None
         return (self._nested(outputs, found.structure),)
 
     def pullback_again(
@@ -85,7 +88,10 @@ class NetPrograms:
         programs, way, specs = known
         if way.is_stale():
             return None
-        outputs, structure, recording = programs.recorded_by(way, leaves, leaves)
+        try:
+            outputs, structure, recording = programs.recorded_by(way, leaves, leaves)
+        except CaptureError:
+            return None
         pullback = RecordedPullback(recording, *specs, structure.output)
         return self._nested(outputs, structure), pullback
 

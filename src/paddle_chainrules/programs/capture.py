@@ -16,9 +16,10 @@ from ..paddle_side.interception import ended, listening
 from ..paddle_side.listener import listener, local, plain
 from ..paddle_side.random_state import drawing_from, in_turn, put_back, random_state
 from ..paddle_side.watch import recordings, watch_alone
+from .capture_error import CaptureError
 from .passes import program_of
 from .program import Program
-from .record import CaptureError, Record
+from .record import Record
 
 _CONSTANT = (
     int,

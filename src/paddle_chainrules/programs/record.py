@@ -19,6 +19,7 @@ from ..paddle_side.dtypes import dtype_name, is_differentiable
 from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.listener import not_listening
 from ..paddle_side.random_state import DRAWING
+from .capture_error import CaptureError
 from .in_place import begin, end, is_write, write
 from .memory import Memory
 from .operations import Operation, Value, tensors_in, values_in
@@ -29,18 +30,6 @@ from .reverse import reverse
 from .where import where_called
 
 _DRAWING = frozenset((*DRAWING, "seed"))
-
-
-class CaptureError(RuntimeError):
-    """A function that is no straight line of known operators.
-
-    Attributes:
-        where: file and line of the function's code.
-    """
-
-    def __init__(self, reason: str, where: str = "") -> None:
-        super().__init__(f"{where}: {reason}" if where else reason)
-        self.where = where
 
 
 class Record:

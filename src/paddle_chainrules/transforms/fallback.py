@@ -14,7 +14,7 @@ from paddle import Tensor
 
 from ..paddle_side.listener import is_plain
 from ..paddle_side.watch import watched
-from ..programs.record import CaptureError
+from ..programs.capture_error import CaptureError
 from ..programs.switch import programs_are_on
 from .program_cache import Flat, ProgramCache
 from .program_nodes import call

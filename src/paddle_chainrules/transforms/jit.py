@@ -9,8 +9,8 @@ from typing import Any, ParamSpec, TypeVar
 from paddle import Tensor
 
 from ..paddle_side.listener import is_plain
+from ..programs.capture_error import CaptureError
 from ..programs.program import Program
-from ..programs.record import CaptureError
 from ..programs.switch import programs_are_on
 from .program_cache import BOUND, ProgramCache, exactly
 from .program_nodes import call

@@ -15,9 +15,9 @@ from ..paddle_side.dtypes import casts_automatically, is_differentiable
 from ..paddle_side.engine import is_running
 from ..paddle_side.grad_mode import grad_mode
 from ..programs.capture import PLACE, Captured, capture
+from ..programs.capture_error import CaptureError
 from ..programs.operations import Value
 from ..programs.program import Program
-from ..programs.record import CaptureError
 from ..programs.split import There, split
 from .effects import Effects, tensors_among
 from .program_recording import ProgramRecording, Way, run

@@ -15,7 +15,7 @@ from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.listener import listener
 from ..paddle_side.watch import ask_for, recordings
 from ..programs.capture import Captured, capture
-from ..programs.record import CaptureError
+from ..programs.capture_error import CaptureError
 from ..programs.split import There
 from .effects import check_unchanged, versions
 from .program_cache import OfValue, ProgramCache, cut, seed_like

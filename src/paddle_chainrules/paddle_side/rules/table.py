@@ -19,7 +19,7 @@ from paddle.distributed.fleet.utils import recompute
 
 from ..random_state import in_turn
 from ..watch import Context, as_leaf, is_traced, tensors_in
-from . import complex_numbers, formulas, in_place, losses, norms
+from . import complex_numbers, formulas, in_place, linear_algebra, losses, norms
 from . import every_order as closed
 from .convolution import convolution, transposed_convolution
 from .formulas import by_formula, refused, where_complex, where_traced
@@ -165,7 +165,7 @@ def _convolution(*order: int) -> Callable[..., Any]:
 def _triangular_solve(operator: Any, context: Context, *args: Any) -> Any:
     *given, unit = args
     if unit and any(map(is_traced, given)):
-        return formulas.unit_triangular_solve(*given)
+        return linear_algebra.unit_triangular_solve(*given)
     return _whole_triangular_solve(operator, context, *args)
 
 
@@ -291,15 +291,15 @@ RULES: dict[str, Rule] = {
     "cholesky_solve": _cholesky_solve,
     "rnn": _rnn,
     "embedding": _embedding,
-    "qr": formulas.qr,
-    "svd": formulas.svd,
+    "qr": linear_algebra.qr,
+    "svd": linear_algebra.svd,
     "unstack": where_traced(formulas.unstack, 0, checked=True),
     "broadcast_tensors": formulas.broadcast_tensors,
     "meshgrid": formulas.meshgrid,
     "addmm": where_traced(formulas.addmm),
     "baddbmm": where_traced(formulas.addmm),
     # They are wrong, or fail, whatever is asked for.
-    "matmul": where_traced(formulas.matmul),
+    "matmul": where_traced(linear_algebra.matmul),
     "prod": where_traced(formulas.product, 0, checked=True),
     "elementwise_pow": where_traced(formulas.complex_power),
     "acosh": where_traced(formulas.complex_acosh),
@@ -343,7 +343,7 @@ FUNCTIONS: dict[Any, Rule] = {
     paddle.nn.functional.softmax_with_cross_entropy: (
         losses.softmax_with_cross_entropy
     ),
-    paddle.linalg.householder_product: formulas.householder_product,
+    paddle.linalg.householder_product: linear_algebra.householder_product,
     recompute: formulas.recompute,
     paddle.gammaincc: formulas.gammaincc,
 }
@@ -376,7 +376,7 @@ DEEP_RULES |= {
 METHODS: dict[str, Rule] = {
     "__getitem__": in_place.get_item,
     "__setitem__": in_place.renewing(in_place.set_item),
-    "__matmul__": where_traced(formulas.matmul),
+    "__matmul__": where_traced(linear_algebra.matmul),
     "__pow__": where_traced(formulas.raised),
     "__rpow__": where_traced(formulas.raising),
     "copy_": in_place.renewing(in_place.copy),

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...paddle_side.grad_mode import grad_mode
+from ..capture_error import CaptureError
 from .entry import INFO, TABLE, Operator, raw
 
 
@@ -44,8 +45,6 @@ def _checked(name: str) -> Callable[..., Any]:
         *given, shape = args
         result = run(*given)
         if (found := _first(result).shape) != shape:
-            from ..record import CaptureError  # which needs the table
-
             raise CaptureError(
                 f"{name} gives shape {found} here and gave {shape} when the program "
                 "was captured, since its shape depends on values; call the function "
