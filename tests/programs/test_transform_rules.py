@@ -14,10 +14,11 @@ from paddle_chainrules.paddle_side.interception import listening
 from paddle_chainrules.paddle_side.listener import listener, not_listening
 from paddle_chainrules.programs.batching import batched
 from paddle_chainrules.programs.capture import capture
-from paddle_chainrules.programs.capture_error import CaptureError, Record
+from paddle_chainrules.programs.capture_error import CaptureError
 from paddle_chainrules.programs.julia import julia_source
 from paddle_chainrules.programs.operators.calls import NoRule
 from paddle_chainrules.programs.operators.table import TABLE
+from paddle_chainrules.programs.record import Record
 from paddle_chainrules.programs.taylor import series_of
 from programs.samples import SAMPLES, T
 from programs.test_table import called, floats, made
