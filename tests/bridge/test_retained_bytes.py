@@ -9,6 +9,7 @@ import pytest
 from conftest import tape_only
 from paddle_chainrules import bridge, stateless, value_and_grad, vjp
 from paddle_chainrules.bridge.retained_bytes import allocated
+from paddle_chainrules.nets.stateless import PATIENCE
 
 HELD = ctypes.c_int64.from_address(int(bridge.retained_bytes_address()))
 LAYERS = {
@@ -24,7 +25,7 @@ LAYERS = {
 
 def after(calls, times=20):
     """Bytes that are left of so many calls, a few for warming up apart."""
-    for _ in range(3):
+    for _ in range(PATIENCE + 3):
         calls()
     gc.collect()
     before = allocated()

@@ -563,3 +563,32 @@ def test_bad_params_and_cotangents():
         net.forward(paddle.ones([7]), x)
     with pytest.raises(ValueError, match=r"cotangent has shape \[2\].*\[4, 2\]"):
         net.vjp(params, x, paddle.ones([2]))
+
+
+def test_a_layer_that_makes_layers_at_its_first_call():
+    class Inner(nn.Layer):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("scale", paddle.full([2], 3.0))
+
+        def forward(self, x):
+            return x * self.scale
+
+    class Cached(nn.Layer):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(3, 2)
+            self.cache = nn.LayerDict()
+
+        def forward(self, x):
+            if "inner" not in self.cache:
+                self.cache["inner"] = Inner()
+            return self.cache["inner"](self.linear(x))
+
+    layer = Cached()
+    net, params, _ = stateless(layer)
+    x, cotangent = randn([4, 3]), randn([4, 2], seed=1)
+    for _ in range(3):
+        y, pullback = net.pullback(params, x)
+        assert_same(y, layer.linear(x).detach() * 3.0, **TOLERANCE)
+        assert_same(pullback(cotangent)[1][0], 3 * cotangent @ layer.linear.weight.T)

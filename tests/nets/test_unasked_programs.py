@@ -102,6 +102,28 @@ def test_a_net_becomes_a_program_after_some_calls():
     assert not isinstance(pullback._recording, ProgramRecording)
 
 
+class Writes(nn.Layer):
+    def forward(self, x):
+        x.add_(paddle.ones_like(x))
+        return x
+
+
+class Asks(nn.Layer):
+    def forward(self, x):
+        x.stop_gradient = False
+        return x * 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"), [(Writes, "writes into"), (Asks, "changes stop_gradient")]
+)
+def test_a_net_says_why_it_never_runs_as_a_program(kind, said):
+    net, params, _ = stateless(kind(), jit=True)
+    for _ in range(3):
+        net.forward(params, randn([2, 3]))
+    assert said in net.describe().runs
+
+
 @not_asked
 def test_many_shapes_are_not_remembered_for_ever():
     net, params, _ = stateless(nn.Sequential(nn.Linear(3, 5), nn.LayerNorm(5)))

@@ -58,6 +58,11 @@ class NetPrograms:
             return f"It runs as Paddle runs it in {kinds}: {refused[-1]}."
         if count:
             return f"It runs as a program, of which there are {count}."
+        effects = self._net._effects
+        if effects.is_known and effects.writes:
+            return "It runs as Paddle runs it, since it writes into what it is given."
+        if effects.is_known and effects.asks:
+            return "It runs as Paddle runs it, since it changes stop_gradient."
         if self._patience:
             return f"It will run as a program after {self._patience} calls of a kind."
         return "It will run as a program."

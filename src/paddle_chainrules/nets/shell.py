@@ -73,7 +73,7 @@ class Shell:
         return {
             (path, name): value
             for path, layer in self.layer.named_sublayers(include_self=True)
-            for held in (vars(layer), layer._buffers)  # where Paddle puts tensors
+            for held in _held_by(layer)
             for name, value in held.items()
             if (id(held), name) not in own and name not in _PADDLES
             if not _is_one_of(value, holders)
@@ -92,11 +92,16 @@ class Shell:
         """Put attributes back to what they were."""
         layers = dict(self.layer.named_sublayers(include_self=True))
         for path, name in places:
-            value = self._start.get((path, name), _ABSENT)
+            layer, value = layers[path], self._start.get((path, name), _ABSENT)
             if value is not _ABSENT:
-                setattr(layers[path], name, _copied(value))
-            elif name in vars(layers[path]) or name in layers[path]._buffers:
-                delattr(layers[path], name)
+                setattr(layer, name, _copied(value))
+            elif any(name in held for held in _held_by(layer)):
+                delattr(layer, name)
+
+
+def _held_by(layer: paddle.nn.Layer) -> tuple[dict[str, Any], ...]:
+    """Where Paddle puts attributes, tensors and layers."""
+    return vars(layer), layer._buffers, layer._sub_layers
 
 
 _ABSENT = object()

@@ -42,15 +42,19 @@ def recorded_by_program(
         made = ProgramCache(fn).record(leaves)
     except CaptureError as error:
         raise _with(refusal, error) from error
-    if made[2].way.there.forward.draws or not (seen is None or _same(seen, made[0])):
+    if made[2].way.there.forward.draws:
         raise refusal
+    if seen is not None:
+        check_same(seen, made[0], refusal)
     return made
 
 
 def called_by_program(
     fn: Flat, leaves: Sequence[Any], refusal: NotImplementedError
-) -> list[Any]:
+) -> tuple[list[Any], Any]:
     """What a function gives whose derivatives inside the tape has refused.
+
+    Beside it how that is nested.
 
     Raises:
         NotImplementedError: the refusal, where there is no program either.
@@ -58,7 +62,7 @@ def called_by_program(
     if _is_off():
         raise refusal
     try:
-        return call(ProgramCache(fn), leaves, None)[0]
+        return call(ProgramCache(fn), leaves, None)
     except CaptureError as error:
         raise _with(refusal, error) from error
 
@@ -71,9 +75,16 @@ def _with(refusal: NotImplementedError, error: CaptureError) -> NotImplementedEr
     return NotImplementedError(f"{refusal}. Nor is there a program: {error}")
 
 
-def _same(seen: Sequence[Any], found: Sequence[Any]) -> bool:
-    return all(
-        np.allclose(a.numpy(), b.numpy(), rtol=1e-5, atol=1e-8, equal_nan=True)
-        for a, b in zip(seen, found, strict=False)
-        if isinstance(a, Tensor)
-    )
+def check_same(
+    seen: Sequence[Any], found: Sequence[Any], refusal: NotImplementedError
+) -> None:
+    """Refuse what has changed since, or draws other numbers at every call.
+
+    Raises:
+        NotImplementedError: the refusal.
+    """
+    for a, b in zip(seen, found, strict=False):
+        if isinstance(a, Tensor):
+            x, y = a.numpy(), b.numpy()
+            if not np.allclose(x, y, rtol=1e-5, atol=1e-8, equal_nan=True):
+                raise refusal

@@ -16,7 +16,7 @@ from ..paddle_side.dtypes import is_differentiable
 from ..paddle_side.engine import gradients
 from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.watch import as_leaf
-from .fallback import called_by_program
+from .fallback import called_by_program, check_same
 from .kept_graph import KeptGraph
 from .recording import (
     Recording,
@@ -150,8 +150,13 @@ def _linearized(
     fn: Callable[..., Tree], leaves: list[Any], spec: Any, has_aux: bool
 ) -> tuple[Any, ...]:
     function = FlatFunction(fn, spec, has_aux)
-    value, aux, recording = function.recorded(leaves, None, create_graph=True)
-    return value, Pushforward(recording, spec, function), *aux
+    try:
+        value, aux, recording = function.recorded(leaves, None, create_graph=True)
+        return value, Pushforward(recording, spec, function), *aux
+    except NotImplementedError as refusal:
+        seen, specs = called_by_program(function, leaves, refusal)
+        value, aux = function.nested(seen, specs)
+        return value, _Refused(leaves, seen, spec, function, refusal), *aux
 
 
 class Pushforward(KeptGraph, Generic[Y_co]):
@@ -165,6 +170,7 @@ class Pushforward(KeptGraph, Generic[Y_co]):
         self, recording: Recording, in_spec: Any, function: FlatFunction
     ) -> None:
         self._recording = recording
+        self._leaves, self._seen = recording.leaves, recording.outputs
         self._in_spec, self._out_spec = in_spec, function.out_spec
         self._function = function
         outputs = filter(is_differentiable, recording.outputs)
@@ -181,8 +187,7 @@ class Pushforward(KeptGraph, Generic[Y_co]):
 
     def __call__(self, *tangents: Tree) -> Y_co:
         """The derivative along tangents, nested as the primals, None for zero."""
-        leaves = self._recording.leaves
-        return self.along(_tangent_leaves(tangents, leaves, self._in_spec))
+        return self.along(_tangent_leaves(tangents, self._leaves, self._in_spec))
 
     def along(self, tangents: Sequence[Any]) -> Y_co:
         """The same of checked tangents in a row."""
@@ -196,15 +201,19 @@ class Pushforward(KeptGraph, Generic[Y_co]):
     def _by_program(
         self, tangents: Sequence[Any], refusal: NotImplementedError
     ) -> list[Any]:
-        leaves, function = self._recording.leaves, self._function
+        leaves, function = self._leaves, self._function
+        count = len(self._seen)
 
-        def slopes(every: list[Any]) -> tuple[list[Any], Any]:
+        def both(every: list[Any]) -> tuple[list[Any], Any]:
             given, directions = every[: len(leaves)], every[len(leaves) :]
             _, _, recording = function.recorded(given, None, create_graph=True)
             pushforward: Any = Pushforward(recording, self._in_spec, function)
-            return pushforward._on_tape(directions), None
+            row = pushforward._on_tape(directions)
+            return [*recording.outputs, *row], None
 
-        return called_by_program(slopes, [*leaves, *tangents], refusal)
+        found, _ = called_by_program(both, [*leaves, *tangents], refusal)
+        check_same(self._seen, found[:count], refusal)
+        return found[count:]
 
     def _on_tape(self, tangents: Sequence[Any]) -> list[Any]:
         recording = self._recording
@@ -233,3 +242,22 @@ class Pushforward(KeptGraph, Generic[Y_co]):
         place = self._places.get(id(output))
         slope = None if place is None else found[place]
         return paddle.zeros_like(output) if slope is None else slope
+
+
+class _Refused(Pushforward[Any]):
+    """The same of a function that no tape records."""
+
+    def __init__(
+        self,
+        leaves: Sequence[Any],
+        seen: Sequence[Any],
+        in_spec: Any,
+        function: FlatFunction,
+        refusal: NotImplementedError,
+    ) -> None:
+        self._in_spec, self._out_spec = in_spec, function.out_spec
+        self._function, self._refusal = function, refusal
+        self._leaves, self._seen = leaves, function.alone(seen)
+
+    def _on_tape(self, tangents: Sequence[Any]) -> list[Any]:
+        raise self._refusal

@@ -75,7 +75,7 @@ class Pullback(KeptGraph, Generic[Y_co]):
             raise refusal
         seen, function = before.outputs, self._function
         _, _, made = recorded_by_program(function, before.leaves, refusal, seen)
-        return function.alone(made)
+        return function.without_aux(made)
 
     def _leaves_of(self, wrt: Sequence[int]) -> set[int]:
         """Positions of the leaves of some primals."""
@@ -160,7 +160,7 @@ def recorded_vjp(
         value, aux, recording = function.recorded(leaves, effects, create_graph)
     except NotImplementedError as refusal:
         outputs, specs, way = recorded_by_program(function, leaves, refusal)
-        recording = function.alone(way)
+        recording = function.without_aux(way)
         value, aux = function.nested(outputs, specs)
     spec = function.out_spec
     return value, Pullback(recording, in_spec, spec, function), *aux
@@ -215,7 +215,11 @@ class FlatFunction:
         aux = [spec.unflatten(outputs[self._count :]) for spec in specs[1:]]
         return value, aux
 
-    def alone(self, recording: ProgramRecording) -> ProgramRecording:
-        """A recording of results without aux."""
+    def alone(self, outputs: Sequence[Any]) -> Sequence[Any]:
+        """Leaves of the result without those of aux."""
+        return outputs[: self._count]
+
+    def without_aux(self, recording: ProgramRecording) -> ProgramRecording:
+        """A recording of results alone."""
         recording.keep(len(recording.leaves), self._count)
         return recording

@@ -130,9 +130,15 @@ def _(call: Call) -> list[Any]:
     times = [int(n) for n in times]
     shape = [1] * (len(times) - x.ndim) + x.shape
     times = [1] * (len(shape) - len(times)) + times
-    both = [n for pair in zip(times, shape, strict=True) for n in pair]
-    g = ops.reshape(call.cotangent, both)
-    g = ops.sum(g, [2 * i for i in range(len(shape))], None, False)
+    split: list[int] = []  # of as few axes as may be, since Paddle has nine at most
+    repeats = []
+    for count, size in zip(times, shape, strict=True):
+        if count > 1:
+            repeats.append(len(split))
+            split.append(count)
+        split.append(size)
+    g = ops.reshape(call.cotangent, split)
+    g = ops.sum(g, repeats, None, False) if repeats else g
     return [ops.reshape(g, x.shape), None]
 
 
