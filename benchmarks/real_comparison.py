@@ -144,12 +144,11 @@ class Subject:
             self.cotangents = mapped(output, cotangent_of)
         given = dict(tensors(self.cotangents, "output"))
         used = [n for n in given if not outputs[n].stop_gradient]
-        grads = paddle.grad(
-            [outputs[n] for n in used],
-            [tensor for _, tensor in self.wanted],
-            [given[n] for n in used],
-            allow_unused=True,
-        )
+        leaves = [tensor for _, tensor in self.wanted]
+        grads: list[Any] = [None] * len(leaves)
+        if used:
+            ends, seeds = [outputs[n] for n in used], [given[n] for n in used]
+            grads = paddle.grad(ends, leaves, seeds, allow_unused=True)
         return outputs, {n: g for (n, _), g in zip(self.wanted, grads, strict=True)}
 
     def program(self, seed: int | None = None) -> tuple[dict[str, Any], ...]:
@@ -231,18 +230,26 @@ def how_it_runs(subject: Subject) -> tuple[bool, str]:
     return False, f"no program is tried; explain: {first_line(said)}"
 
 
-def compared(make: Make, training: bool, rounds: int) -> dict[str, Any] | None:
-    """A row of the table; None where training is nothing else than evaluation."""
+def compared(
+    make: Make, training: bool, always: bool, rounds: int
+) -> dict[str, Any] | None:
+    """A row of the table; None for training that is nothing else than evaluation.
+
+    Args:
+        always: a row for it all the same.
+    """
     try:
         subject = Subject(make, training)
     except (ImportError, FileNotFoundError) as error:
         return {"status": "skipped", "why": first_line(error)}
+    except Exception as error:
+        return {"status": "not built", "why": first_line(error)}
     layer = subject.layer
-    if training and not subject.changes_in_training():
-        return None
-    layer.train() if training else layer.eval()
     row: dict[str, Any] = {"parameters": sum(p.size for p in subject.params.values())}
     try:
+        if training and not always and not subject.changes_in_training():
+            return None
+        layer.train() if training else layer.eval()
         seconds, _ = timed(subject.native)
         subject.restore()
     except Exception as error:

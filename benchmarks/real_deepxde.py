@@ -58,7 +58,7 @@ NETS: dict[str, Make] = {
     "deepxde: FNN, swish": points("FNN", PLANE, "swish"),
     "deepxde: FNN, dropout": points("FNN", PLANE, dropout_rate=0.1),
     "deepxde: FNN, activations of layers": points(
-        "FNN", PLANE, ["relu", "tanh", "sigmoid", "linear"]
+        "FNN", PLANE, ["relu", "tanh", "sigmoid", "sin"]
     ),
     "deepxde: PFNN": points("PFNN", [3, [16, 16], [16, 16], 2]),
     "deepxde: MsFFN": points("MsFFN", PLANE, sigmas=[1, 10]),

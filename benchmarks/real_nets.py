@@ -61,15 +61,15 @@ def serve(pipe: Any, log: str) -> None:
 
     makers = nets()
     while (job := pipe.recv()) is not None:
-        name, mode = job
+        name, mode, always = job
         try:
-            pipe.send(compared(makers[name], mode == "training", ROUNDS))
+            pipe.send(compared(makers[name], mode == "training", always, ROUNDS))
         except Exception as error:
             import traceback
 
             traceback.print_exc()
             why = f"{type(error).__name__}: {first_line(error)}"
-            pipe.send({"status": "failed", "why": why})
+            pipe.send({"status": "raised", "why": why})
 
 
 class Worker:
@@ -79,7 +79,7 @@ class Worker:
         self._log = str(Path(folder) / "log")
         self._process: Any = None
 
-    def __call__(self, *job: str) -> dict[str, Any] | None:
+    def __call__(self, *job: Any) -> dict[str, Any] | None:
         if self._process is None:
             self._start()
         self._pipe.send(job)
@@ -171,7 +171,7 @@ def summary(rows: list[dict[str, Any]]) -> str:
                 f"{side}: {least:.2f} to {max(ratios):.2f} of native Paddle's time, "
                 f"median {middle:.2f}; the worst is {worst['net']} in {worst['mode']}."
             )
-    whole = [re.sub(r"^\\S+:\\d+: ", "", row["why"]) for row in rows]
+    whole = [re.sub(r"^\S+:\d+: ", "", row["why"]) for row in rows]
     reasons = Counter(why.partition("; ")[0] for why in whole if why)
     lines += [f"- {n} x {why}" for why, n in reasons.most_common()]
     return "\n".join(lines)
@@ -187,10 +187,13 @@ def main(patterns: list[str]) -> None:
         bar = tqdm([(n, mode) for n in names for mode in MODES], unit="net")
         for name, mode in bar:
             bar.set_postfix_str(f"{name}, {mode}")
-            known = [row for row in rows if row["net"] == name]
-            if known and known[0]["status"] == "skipped":
+            known = next((row for row in rows if row["net"] == name), {})
+            if known.get("status") in ("skipped", "not built"):
                 continue
-            if (row := worker(name, mode)) is not None:
+            row = worker(name, mode, bool(known) and "us" not in known)
+            if row is not None and row["why"] and row["why"] == known.get("why"):
+                row = row if "us" in row else None
+            if row is not None:
                 rows.append({"net": name, "mode": mode, **row})
         worker.stop()
     about = machine()

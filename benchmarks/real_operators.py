@@ -39,7 +39,6 @@ UNO = {
     "uno_n_modes": ((4, 4),) * 5,
     "uno_scalings": ((1.0, 1.0), (0.5, 0.5), (1, 1), (1, 1), (2, 2)),
     "horizontal_skips_map": {4: 0, 3: 1},
-    "domain_padding": 0.2,
     "use_mlp": False,
 }
 SFNO = {**SMALL, "fno_skip": "linear", "factorization": "dense"}
@@ -61,14 +60,12 @@ def rain() -> tuple[Layer, tuple[Any, ...]]:
     return net, ({"x": paddle.rand([1, 3, 16, 32])},)
 
 
-def laplace(dims: int) -> Make:
+def laplace(**kw: Any) -> Make:
     def make() -> tuple[Layer, tuple[Any, ...]]:
-        shape = [7, 6, 5][:dims]
+        shape = 7, 6, 5
         time, *data = (paddle.linspace(0, 1, n).reshape([1, n]) for n in shape)
-        net = arch("LNO")(
-            *(X, Y, 4, (3,) * dims, time, tuple(data)), hidden_features=8,
-            use_grid=False,
-        )  # fmt: skip
+        sizes = X, Y, 4, (3, 3, 3), time, tuple(data)
+        net = arch("LNO")(*sizes, hidden_features=8, **kw)
         return net, ({"x": paddle.rand([2, *shape, 1])},)
 
     return make
@@ -79,19 +76,21 @@ OPERATORS: dict[str, Make] = {
         *("FNO1d", {"input": [2, 50, 2]}, ("input",), ("output",)),
         **{"modes": 6, "width": 8, "padding": 5, "output_np": 50},
     ),
-    **{f"FNO, {dims}d": fno(dims) for dims in (1, 2, 3)},
+    "FNO, 2d": fno(2),
     "FNO, 2d, norm, MLP": fno(
         2, norm="group_norm", use_mlp=True, mlp={"expansion": 0.5, "dropout": 0.0}
     ),
-    "FNO, 2d, padding": fno(2, domain_padding=0.25),
-    "FNO, 2d, preactivation, AdaIN": fno(2, preactivation=True, norm="instance_norm"),
+    "FNO, 2d, preactivation": fno(2, preactivation=True, norm="group_norm"),
     **{f"TFNO, {dims}d": tfno(dims) for dims in (1, 2, 3)},
-    "TFNO, 2d, separable": tfno(2, separable=True),
+    "TFNO, 2d, skips, reconstructed": tfno(
+        2, skip="linear", implementation="reconstructed"
+    ),
     "UNONet": of("UNONet", {"x": [2, 3, 16, 16]}, X, Y, 3, 1, 8, **UNO),
     "SFNONet": of("SFNONet", GRID, X, Y, (4, 4), 8, **SFNO),
     "AFNONet": of("AFNONet", {"x": [1, 3, 16, 32]}, X, Y, **AFNO),
     "PrecipNet": rain,
-    **{f"LNO, {dims}d": laplace(dims) for dims in (1, 2, 3)},
+    "LNO, 3d": laplace(),
+    "LNO, 3d, no norm": laplace(use_norm=False),
 }
 
 CVIT = {
@@ -130,6 +129,8 @@ CUBOID = {
     "initial_downsample_stack_conv_dim_list": [8, 16],
     "initial_downsample_stack_conv_downscale_list": [2, 2],
     "initial_downsample_stack_conv_num_conv_list": [1, 1],
+    "initial_downsample_activation": "leaky_relu",
+    "ffn_activation": "leaky_relu",
     "checkpoint_level": 0,
     "attn_drop": 0.1,
     "proj_drop": 0.1,
@@ -199,11 +200,10 @@ def unetex(**kw: Any) -> Make:
 USCNN = {"h": 0.01, "ny": 19, "nx": 24, "nvar_in": 2, "nvar_out": 1}
 
 PICTURES: dict[str, Make] = {
-    "UNetEx": unetex(),
-    "UNetEx, plain": unetex(weight_norm=False, batch_norm=False, activation=nn.Tanh),
+    "UNetEx": unetex(weight_norm=False),
+    "UNetEx, tanh": unetex(weight_norm=False, batch_norm=False, activation=nn.Tanh),
     "USCNN": of("USCNN", {"x": [2, 2, 19, 24]}, X, Y, [8, 16, 8], **USCNN),
     "CVit": cvit(2),
-    "CVit, MLP embedding": cvit(2, embedding_type="mlp"),
     "CVit1D": cvit(1),
     "CuboidTransformer": of("CuboidTransformer", FRAMES, X, Y, **CUBOID),
     "CuboidTransformer, axial": of(
@@ -213,7 +213,7 @@ PICTURES: dict[str, Make] = {
         dec_cross_attn_patterns=["cross_1x1"] * 2,
     ),
     "ExtFormerMoECuboid": of(
-        *("ExtFormerMoECuboid", FRAMES, X, Y),
+        *("ExtFormerMoECuboid", {**FRAMES, "sst_target": [1, 4]}, X, Y),
         **{**CUBOID, "moe_config": EXPERTS, "rnc_config": RANKED},
     ),
     "tempoGAN, generator": generator,
@@ -227,7 +227,7 @@ PICTURES: dict[str, Make] = {
     "PhyCRNet": recurrent,
     "DGMR": of(
         *("DGMR", {"x": [1, 4, 1, 64, 64]}, X, Y, 2, 1, 64),
-        **{"latent_channels": 96, "context_channels": 48, "num_samples": 1},
+        **{"latent_channels": 384, "context_channels": 192, "num_samples": 1},
     ),
     "NowcastNet": of(
         *("NowcastNet", {"x": [1, 4, 256, 256, 2]}, X, Y, 4, 6, 256, 256, 2, 4),
