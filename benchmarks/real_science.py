@@ -152,7 +152,9 @@ def molecules() -> tuple[Layer, tuple[Any, ...]]:
     )  # fmt: skip
     net = arch("MoFlowNet")(("nodes", "edges"), ("output", "sum_log_det"), sizes)
     edges = paddle.nn.functional.one_hot(paddle.randint(0, 4, [3, 9, 9]), 4)
-    return net, ({"nodes": paddle.rand([3, 9, 5]), "edges": edges.transpose([0, 3, 1, 2])},)
+    return net, (
+        {"nodes": paddle.rand([3, 9, 5]), "edges": edges.transpose([0, 3, 1, 2])},
+    )
 
 
 def traffic() -> tuple[Layer, tuple[Any, ...]]:
