@@ -157,7 +157,11 @@ def table(rows: list[dict[str, Any]]) -> str:
     head += ["forward, ulp", "gradients, ulp", "why"]
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     for row in rows:
-        why = "; ".join([*row.get("faults", [])[:3], row["why"]]).replace("|", "\\|")
+        told = [*row.get("faults", [])[:3]]
+        if rounding := row.get("rounding"):
+            told.append(f"rounding alone: {len(rounding)} such as {rounding[0]}")
+        told += [row["why"]] if row["why"] else []
+        why = "; ".join(told).replace("|", "\\|")
         said = [row["net"], row["mode"], row["status"], *cells(row), why]
         lines.append(f"| {' | '.join(said)} |")
     return "\n".join(lines)
