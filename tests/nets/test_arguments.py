@@ -24,8 +24,9 @@ from conftest import (
     snapshot,
 )
 from layers import Found, Masked, Mirror, Noisy, Smooth, Tangled
-from paddle_chainrules import hvp, jvp, stateless, value_and_grad
+from paddle_chainrules import grad, hvp, jvp, stateless, value_and_grad
 from paddle_chainrules.nets.derived import VJP
+from paddle_chainrules.paddle_side.listener import plain
 
 EXACT = {"rtol": 1e-12, "atol": 1e-13}
 
@@ -456,26 +457,50 @@ def test_second_order_of_a_random_net():
     assert_unchanged(layer, before)
 
 
-def test_second_order_ends_with_a_sentence():
-    net, params, _ = stateless(nn.LSTM(3, 4))
-    x = randn([2, 5, 3])
+def test_second_order_goes_on_as_a_program_or_ends_with_a_sentence():
+    paddle.set_default_dtype("float64")
+    try:
+        net, params, _ = stateless(nn.LSTM(3, 4))
+    finally:
+        paddle.set_default_dtype("float32")
+    x, cotangent = randn([2, 5, 3], "float64"), randn([2, 5, 4], "float64", 1)
 
     def output(params, x):
         return net.forward(params, x)[0]
 
-    with pytest.raises(NotImplementedError, match="rnn_grad has no gradient"):
-        jvp(output, (params, x), (params, x))
-    with pytest.raises(NotImplementedError, match="rnn_grad has no gradient"):
-        hvp(lambda tree: output(*tree).sum(), (params, x), (params, x))
-    ones = paddle.ones([2, 5, 4])
+    def loss(tree):
+        return (output(*tree) * cotangent).sum()
+
+    point = params, x
+    v = optree.tree_map(lambda p: randn(p.shape, "float64", 4), point)
+    ends = "rnn_grad has no gradient"
+    for call in (lambda: jvp(output, point, v), lambda: hvp(loss, point, v)):
+        with plain(), pytest.raises(NotImplementedError, match=ends):
+            call()
+
+    step = 1e-5
+
+    def moved(sign):
+        return optree.tree_map(lambda p, v: p + sign * step * v, point, v)
+
+    close = {"rtol": 1e-6, "atol": 1e-8}
+    slope = (output(*moved(1)) - output(*moved(-1))) / (2 * step)
+    assert_same(jvp(output, point, v)[1], slope, **close)
+    found, (plus, minus) = hvp(loss, point, v), (grad(loss)(moved(s)) for s in (1, -1))
+    optree.tree_map(
+        lambda h, a, b: assert_same(h, (a - b) / (2 * step), **close),
+        found,
+        plus,
+        minus,
+    )
+
+    ones = paddle.ones([2, 5, 4], "float64")
     assert len(VJP(net).forward(params, (x,), {}, (ones, None, None))[0]) == 4
     (by_params, _, _), pullback = VJP(net).pullback(
         params, (x,), {}, (ones, None, None)
     )
-    with pytest.raises(NotImplementedError, match="rnn_grad has no gradient"):
+    with pytest.raises(NotImplementedError, match=ends):
         pullback((by_params, (None,), None))
-    with pytest.raises(NotImplementedError, match="rnn_grad has no gradient"):
-        jvp(lambda x: output(params, x), (x,), (x,))
 
 
 def test_second_order_of_a_batch_norm_in_evaluation():

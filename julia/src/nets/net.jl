@@ -1,10 +1,10 @@
 # Nets without parameters of their own.
 
 """
-    PaddleNet(layer)
+    PaddleNet(layer; jit = nothing)
     PaddleNet(wrapper::PaddleModuleWrapper)
 
-A net without parameters of its own: `net(x, ps)`.
+A net without parameters of its own: `net(x, ps)`. `jit` is as for [`PaddleModuleWrapper`](@ref).
 
 `x` is an array with the batch last, of size `(features, batch)` for a fully connected net; a
 tuple where the layer takes several arguments, a named tuple where it takes them by keyword.
@@ -73,12 +73,17 @@ function Base.show(io::IO, net::PaddleNet)
     return print(io, "PaddleNet(", net.label, ", ", net.nparams, " parameters)")
 end
 
-# What the REPL and notebooks show: a line, the formula of a chain of Linear layers, and a table
-# with a row for each parameter.
+# What the REPL and notebooks show: a line, the formula of a chain of Linear layers or how another
+# net runs, and a table with a row for each parameter.
 Base.show(io::IO, ::MIME"text/plain", net::PaddleNet) = describe(io, net, net)
 function describe(io::IO, shown, net::PaddleNet, flags = nothing)
     show(io, shown)
-    net.handle.closed && print(io, "\n  ", formula(net.handle.activation, length(net.names) ÷ 2))
+    if net.handle.closed
+        print(io, "\n  ", formula(net.handle.activation, length(net.names) ÷ 2))
+    elseif !PythonCall.pyisnull(net.handle.object)
+        sentence = crossing(() -> text(net.handle.object.runs))
+        isempty(sentence) || print(io, "\n  ", sentence)
+    end
     isempty(net.names) && return nothing
     frozen(i) = flags === nothing || flags[i] ? "" : "frozen"
     rows = map(enumerate(zip(net.names, net.sizes, net.eltypes))) do (i, (name, size, T))

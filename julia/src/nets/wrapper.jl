@@ -1,7 +1,7 @@
 # Nets with their parameters as Julia arrays.
 
 """
-    PaddleModuleWrapper(layer; frozen = ())
+    PaddleModuleWrapper(layer; frozen = (), jit = nothing)
 
 A `paddle.nn.Layer` with its parameters as Julia arrays, as a callable: `wrapper(x)`.
 
@@ -12,6 +12,12 @@ copies: the layer is never changed. `Zygote.gradient(m -> loss(m, x, y), wrapper
 `grad.params[i]`; Functors, Optimisers and `destructure` see the parameters and nothing
 else. Arguments `wrapper(x, y; z)` go to the layer as such, nested or not, as for a
 [`PaddleNet`](@ref).
+
+`jit = true` has calls run as programs of Paddle's raw operators, captured at the first call with
+arrays of new sizes, which takes a third to nine tenths of the time; what `forward` computes must
+then depend on nothing of Python's that changes. Layers of `paddle.nn` and `paddle.vision` and
+containers of them do so by themselves, after three calls with the same sizes; `jit = false` has
+none. What is shown of the wrapper in the REPL says which way it runs, and why.
 
 Throws an `ArgumentError` where `layer` is no `paddle.nn.Layer`.
 
@@ -62,7 +68,7 @@ end
 
 select(params, flags::Tuple) = Tuple(params[i] for i in eachindex(flags) if flags[i])
 
-PaddleModuleWrapper(layer; frozen = ()) = crossing() do
+PaddleModuleWrapper(layer; frozen = (), jit::Union{Bool,Nothing} = nothing) = crossing() do
     object = Py(layer)
     if !PythonCall.pyisinstance(object, paddle.nn.Layer)
         throw(
@@ -72,7 +78,7 @@ PaddleModuleWrapper(layer; frozen = ()) = crossing() do
             ),
         )
     end
-    return wrapper(BRIDGE.layer(object, python_names("frozen", frozen)))
+    return wrapper(BRIDGE.layer(object, python_names("frozen", frozen), Py(jit)))
 end
 
 function python_names(what, given)
@@ -132,7 +138,7 @@ fresh_parameters(net::PaddleNet, seed::Integer) = crossing() do
 end
 
 PaddleNet(w::PaddleModuleWrapper) = w.net
-PaddleNet(layer) = PaddleModuleWrapper(layer).net
+PaddleNet(layer; jit::Union{Bool,Nothing} = nothing) = PaddleModuleWrapper(layer; jit).net
 
 function Base.show(io::IO, w::PaddleModuleWrapper)
     print(io, "PaddleModuleWrapper(", w.net.label, ", ", w.net.nparams, " parameters")

@@ -56,6 +56,11 @@ class Handle:
             facts += [name, dtype, ",".join(map(str, shape))]
         return "\x1f".join(facts)
 
+    @property
+    def runs(self) -> str:
+        """How its calls run, in a sentence; nothing for what has no layer."""
+        return self.net.describe().runs
+
     def bind(self, flat: bool, tensors: tuple[Tensor, ...]) -> Bound:
         """The net at parameters: theta if flat, else one tensor each.
 
@@ -219,10 +224,10 @@ def fcnet(
 
 
 def layer(
-    module: paddle.nn.Layer, frozen: tuple[str, ...] = ()
+    module: paddle.nn.Layer, frozen: tuple[str, ...] = (), jit: bool | None = None
 ) -> tuple[Handle, tuple[Tensor, ...]]:
     """A handle of any layer, and copies of its parameters but the frozen ones."""
-    net, params, _ = stateless(module, frozen)
+    net, params, _ = stateless(module, frozen, jit)
     return of_layer(net, type(module).__name__), tuple(params.values())
 
 
