@@ -2,9 +2,10 @@
 
 ``make bench-real-nets``: Paddle's own models and layers, those of PaddleScience and of
 DeepXDE where they are installed, in evaluation and in training where that differs.
-Prints Markdown and leaves JSON in benchmarks/results. Patterns of names as arguments
-choose nets, ``QUICK=1`` does few rounds, ``--list`` lists the names. Nets run in a
-process beside this one, so that one that ends it is a row like others.
+Prints Markdown, leaves JSON in benchmarks/results and makes docs/real-nets.md. Patterns
+of names as arguments choose nets and write no page, ``QUICK=1`` does few rounds,
+``--list`` lists the names. Nets run in a process beside this one, so that one that ends
+it is a row like others.
 """
 
 from __future__ import annotations
@@ -209,15 +210,22 @@ def main(patterns: list[str]) -> None:
                 rows.append({"net": name, "mode": mode, **row})
         worker.stop()
     about = machine()
-    print(", ".join(f"{k} {v}" for k, v in about.items() if v is not None), end=".\n\n")
-    print(table(rows), end="\n\n")
-    print(summary(rows))
+    parts = {
+        "about": ", ".join(f"{k} {v}" for k, v in about.items() if v is not None),
+        "table": table(rows),
+        "summary": summary(rows),
+    }
+    print(f"{parts['about']}.", parts["table"], parts["summary"], sep="\n\n")
     folder = ROOT.parent / "output" if patterns else ROOT / "results"
     folder.mkdir(exist_ok=True)
     path = folder / "real_nets.json"
     found = {"machine": about, "rounds": ROUNDS, "rows": rows}
     path.write_text(json.dumps(found, indent=1) + "\n")
     print(f"\nJSON: {path}")
+    if not patterns:
+        import real_page
+
+        real_page.write(ROOT.parent / "docs", rows, ratio, **parts)
 
 
 if __name__ == "__main__":

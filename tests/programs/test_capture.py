@@ -375,3 +375,15 @@ def test_selu_and_roll_are_programs():
         found = jit(grad(lambda x, fn=fn: (fn(x) * x).sum()), strict=True)(x)
         like = grad(lambda x, fn=fn: (fn(x) * x).sum())(x)
         np.testing.assert_allclose(found.numpy(), like.numpy(), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("act", ["relu", "sigmoid", "tanh"])
+def test_operators_of_paddle_s_older_interface(act):
+    layer = paddle.nn.BatchNorm(3, act=act).eval()
+    x = randn([2, 3, 4, 5])
+    program = make_program(layer)(x)
+    assert [op.operator.name for op in program.ops] == ["batch_norm", act]
+    np.testing.assert_array_equal(program(x)[0].numpy(), layer(x).numpy())
+    assert not any(
+        "interception" in repr(f) for f in vars(paddle._legacy_C_ops).values()
+    )

@@ -37,6 +37,9 @@ METHODS = (
 )
 """Attributes of tensors that compute, in C."""
 
+OLD = ("relu", "sigmoid", "tanh")
+"""Operators that Paddle calls by its older interface too, for ``BatchNorm(act=...)``."""
+
 PROPERTIES = ("data",)
 """Attributes of tensors that give another tensor without an operator."""
 
@@ -183,6 +186,8 @@ def _names() -> dict[int, str]:
         for name, value in source.items():
             if callable(value) and name in _stand_ins():
                 found[id(original(value))] = name
+    for name in OLD:
+        found[id(original(getattr(RAW.legacy, name)))] = name
     return found
 
 
