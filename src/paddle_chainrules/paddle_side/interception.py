@@ -38,7 +38,7 @@ METHODS = (
 """Attributes of tensors that compute, in C."""
 
 OLD = ("relu", "sigmoid", "tanh")
-"""Operators that Paddle calls by its older interface too, for ``BatchNorm(act=...)``."""
+"""Operators that Paddle calls by its older interface too (``BatchNorm(act=...)``)."""
 
 PROPERTIES = ("data",)
 """Attributes of tensors that give another tensor without an operator."""
