@@ -123,7 +123,28 @@ def a_view_of_a_view(x, y):
     return a
 
 
+KEPT = paddle.to_tensor([5.0, 6.0, 7.0, 8.0], dtype="float64")
+PLACES = paddle.to_tensor([0, 2])
+
+
+def of_nothing_of_the_program(x, y):
+    a = paddle.zeros([4], "float64")
+    a[:] = paddle.to_tensor([1.0, 2.0, 3.0, 4.0], dtype="float64")
+    a.multiply_(a)
+    b = paddle.ones([4], "float64")
+    b[PLACES] = 3.0
+    b[1] = x[0, 1]
+    c = paddle.ones([4], "float64")
+    c[KEPT > 6.0] = 0.5
+    c.exp_()
+    d = paddle.zeros([3, 4], "float64")
+    d[0] = KEPT
+    d[1] = y
+    return (a + b * c) * y + d * x
+
+
 FUNCTIONS = [
+    of_nothing_of_the_program,
     a_row,
     zeros_filled_by_parts,
     a_view_that_is_added_to,
@@ -198,7 +219,22 @@ def a_constant_s_older_view(x):
     return v + x
 
 
+def copied_of_another_shape(x):
+    a = x * 2
+    a.copy_(x.mean(), True)
+    return a
+
+
+def an_alias_of_another_shape(x):
+    a = x * 2
+    b = a[...]
+    a.reshape_([4, 3])
+    return a.sum() + b
+
+
 REFUSED = {
+    copied_of_another_shape: "takes that shape",
+    an_alias_of_another_shape: "gives another the new shape too",
     into_an_argument: "into a tensor that the function has not made",
     past_the_gradient: "past the gradient",
     under_no_grad: "past the gradient",

@@ -230,6 +230,20 @@ def test_where_a_kernel_is_missing_rules_of_programs_go_on(name):
     assert_same(gradient, second * v, **close)
 
 
+def test_primals_that_were_written_into_since_are_refused():
+    x, ones = randn([3], "float64"), paddle.ones([3], "float64")
+
+    def slope(x):
+        return grad(lambda x: (paddle.sort(x) ** 3).sum())(x)
+
+    for make in (lambda x: vjp(slope, x)[1], lambda x: linearize(slope, x)[1]):
+        given = x.clone()
+        linear = make(given)
+        given.scale_(-1.0)
+        with pytest.raises(RuntimeError, match="a primal has been modified"):
+            linear(ones)
+
+
 @pytest.mark.parametrize("name", KINKED)
 def test_a_missing_kernel_is_named_where_there_is_no_program(name):
     act, x = getattr(F, name), randn([3], "float64")

@@ -112,10 +112,11 @@ def capture(
             held += [tensor] * made
         known = record.inputs, record.constants
         program = program_of(record.ops, *known, ends, name, shared)
-        if check:
+        lost = record.writes and record.differentiates  # by the tape, perhaps
+        if check or (record.writes and not lost):
             # Two threads in paddle.grad crash.
             with in_turn() if record.takes_gradients else nullcontext():
-                _check(program, fn, leaves, record.writes)
+                _check(program, fn, leaves, lost)
     finally:  # whatever an interrupt has left
         ended(record, before[0])
         if record.draws:
@@ -179,12 +180,12 @@ def _check(
     program: Program,
     fn: Callable[[list[Any]], Sequence[Any]],
     leaves: Sequence[Any],
-    writes: bool,
+    lost: bool,
 ) -> None:
     """Compare with the function on other numbers.
 
-    It is recorded once more where it writes in place, or raises otherwise: Paddle's own
-    derivatives may be wrong, or missing, there.
+    It is recorded once more where it differentiates what is written in place, or raises
+    otherwise: Paddle's own derivatives may be wrong, or missing, there.
 
     Raises:
         CaptureError: they differ.
@@ -194,7 +195,7 @@ def _check(
     other = [next(others) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
     state = random_state() if program.draws else None
     results = None
-    if not writes:  # of which the tape may lose a gradient
+    if not lost:
         try:
             with drawing_from(state), plain():
                 results = [*fn([*map(stand_in, other)])]

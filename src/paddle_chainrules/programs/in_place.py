@@ -45,7 +45,12 @@ class Record(Protocol):
 
 
 def _copied(x: Tensor, value: Tensor, *_: Any) -> Tensor:
-    return paddle.expand(paddle.cast(value, x.dtype), x.shape)
+    if value.shape != x.shape:
+        raise NotImplementedError(
+            f"copy_ of {value.shape} into {x.shape}, which takes that shape; write "
+            "x[...] = y"
+        )
+    return paddle.assign(paddle.cast(value, x.dtype))
 
 
 def _assigned(value: Tensor, _: Tensor) -> Tensor:
@@ -113,6 +118,12 @@ def write(
             with grad_mode(False):
                 call(*args, **kwargs)
             record.stand_for(x, record.value_of(found))
+            for other in record.memory.sharing(x):
+                if tuple(other.shape) != record.value_of(other).shape:
+                    record.fail(
+                        f"{name} of a tensor gives another the new shape too, as "
+                        "Paddle has y[...]; write x = x.reshape(...)"
+                    )
         else:
             end(record, name, x, found)
     return None if name == ITEM else x

@@ -42,6 +42,7 @@ class Record:
         takes_gradients: whether ``paddle.grad`` itself was called.
         draws: whether random numbers were drawn.
         writes: whether something was written in place.
+        differentiates: whether derivatives were taken.
     """
 
     def __init__(self, inputs: Sequence[Tensor]) -> None:
@@ -49,6 +50,7 @@ class Record:
         self.constants: dict[Value, Tensor] = {}
         self.failure: CaptureError | None = None
         self.takes_gradients = self.draws = self.writes = False
+        self.differentiates = False
         self._tensors: list[Any] = []
         self._all: list[Value] = []
         self._values: dict[int, Value] = {}
@@ -235,7 +237,11 @@ class Record:
         with not_listening():
             tensors = [*tensors_in(args), *tensors_in(kwargs.values())]
             self.draws = self.draws or name in _DRAWING
-            writes = is_write(name) and any(id(t) in self._values for t in tensors)
+            # Into what is nobody's yet, of nothing else, is done where it stands.
+            alone = all(id(t) in self._fresh for t in tensors)
+            writes = is_write(name) and not (
+                alone and self._values.keys().isdisjoint(map(id, tensors))
+            )
         if writes:
             return write(self, name, call, args, kwargs)
         with not_listening():
@@ -363,6 +369,7 @@ class Record:
         create_graph: bool,
     ) -> list[Tensor | None]:
         """As :func:`..paddle_side.engine.gradients`, by the rules of the table."""
+        self.differentiates = True
         with not_listening():
             ends = [self.value_of(t) for t in outputs]
             starts = [self.value_of(t) for t in inputs]

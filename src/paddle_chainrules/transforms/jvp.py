@@ -202,6 +202,7 @@ class Pushforward(KeptGraph, Generic[Y_co]):
         self, tangents: Sequence[Any], refusal: NotImplementedError
     ) -> list[Any]:
         leaves, function = self._leaves, self._function
+        function.check_unchanged()
         count = len(self._seen)
 
         def both(every: list[Any]) -> tuple[list[Any], Any]:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, overload
 
 import optree
 import paddle
+from paddle import Tensor
 
 from .closures import may_reach
-from .effects import Effects
+from .effects import Effects, check_unchanged, tensors_among, versions
 from .fallback import recorded_by_program
 from .kept_graph import KeptGraph
 from .program_recording import ProgramRecording
@@ -74,6 +75,7 @@ class Pullback(KeptGraph, Generic[Y_co]):
         if before.connected or isinstance(before, ProgramRecording):
             raise refusal
         seen, function = before.outputs, self._function
+        function.check_unchanged()
         _, _, made = recorded_by_program(function, before.leaves, refusal, seen)
         return function.without_aux(made)
 
@@ -178,6 +180,7 @@ class FlatFunction:
     ) -> None:
         self._fn, self._in_spec, self._has_aux = fn, in_spec, has_aux
         self.out_spec, self._aux = ONE_LEAF, None
+        self._leaves: list[Tensor] | None = None
 
     def outputs(self, leaves: list[Any]) -> list[Any]:
         """Leaves of the result alone."""
@@ -191,6 +194,9 @@ class FlatFunction:
         self, leaves: list[Any], effects: Effects | None, create_graph: bool
     ) -> tuple[Tree, list[Any], Recording]:
         """Value, aux in a list or none, and the recording."""
+        if self._leaves is None:  # and no capture
+            self._leaves = tensors_among(leaves)
+            self._versions = versions(self._leaves)
         values, recording = record(self.outputs, leaves, effects, create_graph)
         value = self.out_spec.unflatten(values)
         if not self._has_aux:
@@ -214,6 +220,14 @@ class FlatFunction:
         value = specs[0].unflatten(outputs[: self._count])
         aux = [spec.unflatten(outputs[self._count :]) for spec in specs[1:]]
         return value, aux
+
+    def check_unchanged(self) -> None:
+        """Refuse leaves that were written into since.
+
+        Raises:
+            RuntimeError: one was.
+        """
+        check_unchanged(self._leaves or [], self._versions, "a primal")
 
     def alone(self, outputs: Sequence[Any]) -> Sequence[Any]:
         """Leaves of the result without those of aux."""
