@@ -92,8 +92,7 @@ def capture(
         )
     if any(isinstance(leaf, Tensor) and not leaf.size for leaf in leaves):
         raise CaptureError("a tensor has no elements; such calls make no program")
-    given = [*map(stand_in, leaves)]
-    record = Record([leaf for leaf in given if isinstance(leaf, Tensor)])
+    given, record = _begun(leaves)
     before = listener(), getattr(local, "plain", False), recordings()
     state = random_state()
     try:
@@ -137,6 +136,12 @@ def capture(
         beyond,
         kinds_of(program.constants.values()),
     )
+
+
+def _begun(leaves: Sequence[Any]) -> tuple[list[Any], Record]:
+    """Stand-ins for leaves, and a record of what is done to those that are tensors."""
+    given = [*map(stand_in, leaves)]
+    return given, Record([leaf for leaf in given if isinstance(leaf, Tensor)])
 
 
 def _recorded(
@@ -202,10 +207,9 @@ def _check(
         except Exception:  # in a derivative, perhaps, that Paddle has not
             results = None
     if results is None:
-        given = [*map(stand_in, other)]
-        held = [leaf for leaf in given if isinstance(leaf, Tensor)]
+        given, record = _begun(other)
         with drawing_from(state):
-            results = _recorded(Record(held), fn, given)
+            results = _recorded(record, fn, given)
     native = [o for o in results if isinstance(o, Tensor)]
     with drawing_from(state), grad_mode(False):
         found = program(*moved)

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Protocol
 
 import paddle
 from paddle import Tensor
 
+from ..paddle_side.listener import Listener
 
-class Record(Protocol):
+
+class Record(Listener, Protocol):
     """What :class:`.record.Record` is for this."""
-
-    def gradients(
-        self,
-        outputs: Sequence[Tensor],
-        inputs: Sequence[Tensor],
-        cotangents: Sequence[Tensor],
-        create_graph: bool,
-    ) -> list[Tensor | None]: ...
 
     def fail(self, reason: str) -> Any: ...
 

@@ -237,11 +237,7 @@ class Record:
         with not_listening():
             tensors = [*tensors_in(args), *tensors_in(kwargs.values())]
             self.draws = self.draws or name in _DRAWING
-            # Into what is nobody's yet, of nothing else, is done where it stands.
-            alone = all(id(t) in self._fresh for t in tensors)
-            writes = is_write(name) and not (
-                alone and self._values.keys().isdisjoint(map(id, tensors))
-            )
+            writes = is_write(name) and not self._is_nobodys(tensors)
         if writes:
             return write(self, name, call, args, kwargs)
         with not_listening():
@@ -265,6 +261,10 @@ class Record:
                     f"know: {error}"
                 )
             return self._run(entry, given)
+
+    def _is_nobodys(self, tensors: Sequence[Tensor]) -> bool:
+        """Whether all were made here of nothing else, and no value stands for one."""
+        return all(id(t) in self._fresh and id(t) not in self._values for t in tensors)
 
     def leaves(
         self, name: str, call: Callable[..., Any], args: Any, kwargs: Any

@@ -9,7 +9,8 @@ from paddle import Tensor
 
 from .calls import Call
 from .entry import define, formula_of, reverse_of
-from .shared import ops
+from .putting import masked
+from .shared import bounded_log, one_hot, ops
 
 define(
     "cross_entropy_with_softmax",
@@ -53,16 +54,11 @@ def _slope(
     if use_softmax:
         return softmax * ops.sum(label, [axis], None, True) - label
     inside = x > 0
-    part = label / ops.where(inside, x, paddle.ones_like(x))
-    return ops.where(inside, -part, paddle.zeros_like(x))
+    return masked(-(label / ops.where(inside, x, paddle.ones_like(x))), inside)
 
 
 def _logarithms(x: Tensor, use_softmax: bool, axis: int) -> Tensor:
-    if use_softmax:
-        return ops.log_softmax(x, axis)
-    inside = x > 0
-    logs = ops.log(ops.where(inside, x, paddle.ones_like(x)))
-    return ops.where(inside, logs, paddle.full_like(x, LEAST))
+    return ops.log_softmax(x, axis) if use_softmax else bounded_log(x, 0.0, LEAST)
 
 
 @formula_of("cross_entropy_with_softmax_grad")
@@ -80,13 +76,10 @@ def _(
     if label.ndim < softmax.ndim:
         label = ops.unsqueeze(label, [axis])
     label = ops.cast(label, paddle.int64)
-    count = softmax.shape[axis]
-    classes = paddle.arange(count, dtype="int64")
-    chosen = label == classes.reshape([-1, *[1] * (softmax.ndim - axis - 1)])
     there = label != ignore_index
-    chosen = ops.logical_and(chosen, there)
+    chosen = ops.logical_and(one_hot(label, softmax, axis), there)
     if use_softmax:
         part = softmax - ops.cast(chosen, softmax.dtype)
         return loss_grad * ops.cast(there, softmax.dtype) * part
     part = -1.0 / ops.where(chosen, softmax, paddle.ones_like(softmax))
-    return loss_grad * ops.where(chosen, part, paddle.zeros_like(part))
+    return loss_grad * masked(part, chosen)

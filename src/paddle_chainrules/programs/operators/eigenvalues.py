@@ -24,18 +24,19 @@ from .adjoints import (
     unit,
 )
 from .calls import Call, NoRule
-from .entry import define, formula_of, reverse_of
+from .entry import define, formula_of, holds_for_complex, reverse_of
 from .shared import conj, ops
 
-define("eigh", "x UPLO", complex=True)
-define("eigvalsh", "x uplo is_test", complex=True)
-define("eig", complex=True)
-define("eigvals", complex=True)
-define("svd", "x full_matrices", defaults={"full_matrices": False}, complex=True)
+define("eigh", "x UPLO")
+define("eigvalsh", "x uplo is_test")
+define("eig")
+define("eigvals")
+define("svd", "x full_matrices", defaults={"full_matrices": False})
 define("svdvals")
 define("matrix_rank", differentiable=())
 define("matrix_rank_tol", differentiable=())
 define("matrix_rank_atol_rtol", differentiable=())
+holds_for_complex("eigh", "eigvalsh", "eig", "eigvals", "svd")
 
 
 def _gaps(values: Tensor) -> Tensor:

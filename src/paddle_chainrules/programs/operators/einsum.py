@@ -10,7 +10,7 @@ from paddle import Tensor
 from ...paddle_side.interception import RAW
 from .adjoints import reordered, unit
 from .calls import NoRule
-from .entry import define, formula_of
+from .entry import define, formula_of, holds_for_complex
 from .shared import ops
 
 Term = tuple[Tensor, list[str]]
@@ -22,7 +22,8 @@ def _run(x: Sequence[Tensor], equation: str) -> list[Tensor]:
     return [RAW.einsum(x, equation)[0]]
 
 
-define("einsum", "x equation", run=_run, complex=True)
+define("einsum", "x equation", run=_run)
+holds_for_complex("einsum")
 
 
 @formula_of("einsum")

@@ -27,7 +27,12 @@ SLOPES: dict[str, Callable[[Any, Any], Any]] = {
 """Derivatives, from the argument and the result."""
 
 
-def _with_slope(name: str, slope: Callable[[Any, Any], Any]) -> None:
+def with_slope(name: str, slope: Callable[[Any, Any], Any]) -> None:
+    """Define a function of each element by its derivative.
+
+    Args:
+        slope: from the argument and the result.
+    """
     define(name)
 
     @reverse_of(name)
@@ -46,7 +51,7 @@ def _slope_of_acosh(x: Tensor) -> Tensor:
 
 
 for name, slope in SLOPES.items():
-    _with_slope(name, slope)
+    with_slope(name, slope)
 holds_for_complex("tan", "asin", "acos", "asinh", "acosh", "atanh", "log2", "log10")
 define("softshrink", defaults={"threshold": 0.5})
 define("hardshrink", defaults={"threshold": 0.5})

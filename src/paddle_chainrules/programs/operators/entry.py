@@ -60,7 +60,6 @@ class Operator:
         alias: bool = False,
         view: bool = False,
         random: bool = False,
-        complex: bool = False,
         writes: dict[int, int] | None = None,
         still: Callable[..., bool] | None = None,
         infix: str | None = None,
@@ -74,7 +73,7 @@ class Operator:
         self.shapes = frozenset(shapes)
         self.fixed = frozenset(fixed)
         self.alias, self.view, self.random = alias, view, random
-        self.complex = complex
+        self.complex = False
         self.writes, self.still = writes or {}, still
         self.infix = infix
         self.defaults = defaults or {}
@@ -175,16 +174,23 @@ def operator_of(name: str) -> Operator:
     return TABLE[name]
 
 
-def define(name: str, arguments: str | None = None, **kinds: Any) -> Operator:
+def put(operator: Operator) -> Operator:
     """Put an operator into the table.
 
     Raises:
         ValueError: it is there.
     """
-    if name in TABLE:
-        raise ValueError(f"the operator {name} is in the table; leave one entry of it")
-    found = TABLE[name] = Operator(name, arguments, **kinds)
-    return found
+    if operator.name in TABLE:
+        raise ValueError(
+            f"the operator {operator.name} is in the table; leave one entry of it"
+        )
+    TABLE[operator.name] = operator
+    return operator
+
+
+def define(name: str, arguments: str | None = None, **kinds: Any) -> Operator:
+    """An operator of this name and kind, put into the table."""
+    return put(Operator(name, arguments, **kinds))
 
 
 def holds_for_complex(*names: str) -> None:

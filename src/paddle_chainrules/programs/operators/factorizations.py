@@ -14,14 +14,15 @@ from paddle import Tensor
 
 from .adjoints import adjoint, columns, diagonal, on_diagonal, part, product, unit
 from .calls import Call, NoRule
-from .entry import define, formula_of, reverse_of
+from .entry import define, formula_of, holds_for_complex, reverse_of
 from .shared import conj, ops
 
 define("cholesky", "x upper", defaults={"upper": False})
-define("lu", fixed=(1, 2), complex=True)
-define("lu_unpack", differentiable=(0,), fixed=(0,), complex=True)
-define("qr", defaults={"mode": "reduced"}, complex=True)
+define("lu", fixed=(1, 2))
+define("lu_unpack", differentiable=(0,), fixed=(0,))
+define("qr", defaults={"mode": "reduced"})
 define("lstsq", fixed=(2,))
+holds_for_complex("lu", "lu_unpack", "qr")
 
 
 def lower_solve(factor: Tensor, x: Tensor, unitriangular: bool = False) -> Tensor:

@@ -11,7 +11,7 @@ from typing import Any
 
 from ...paddle_side.grad_mode import grad_mode
 from ..capture_error import CaptureError
-from .entry import INFO, TABLE, Operator, raw
+from .entry import INFO, Operator, put, raw
 
 
 class OfKnownShape(Operator):
@@ -31,7 +31,7 @@ def define_of_known_shape(name: str, **kinds: Any) -> None:
     """Put such an operator into the table."""
     arguments = " ".join((*INFO[name], "shape"))
     kinds["defaults"] = {**kinds.get("defaults", {}), "shape": None}
-    TABLE[name] = OfKnownShape(name, arguments, _checked(name), **kinds)
+    put(OfKnownShape(name, arguments, _checked(name), **kinds))
 
 
 def _first(result: Any) -> Any:

@@ -12,7 +12,8 @@ from ...paddle_side.interception import RAW
 from .calls import Call
 from .entry import define, formula_of, reverse_of
 from .kernels import by_kernel
-from .shared import ops, single
+from .putting import masked
+from .shared import bounded_log, one_hot, ops, single
 
 
 def _nll_loss(
@@ -25,21 +26,20 @@ def _nll_loss(
     return RAW.nll_loss(x, label, weight, ignore_index, reduction)
 
 
-def _warpctc(
-    logits: Tensor, label: Tensor, lengths: Any, label_lengths: Any, *how: Any
-) -> Any:
-    """With the gradient that it finds on the way."""
-    names = ("blank", "norm_by_times")
-    attributes = [part for pair in zip(names, how, strict=True) for part in pair]
-    return RAW.legacy.warpctc(logits, label, lengths, label_lengths, *attributes)
+def _of_alignments(name: str, *names: str) -> None:
+    """A loss over all alignments, with the gradient that it finds on the way.
 
+    Args:
+        names: of its attributes.
+    """
 
-def _warprnnt(
-    x: Tensor, label: Tensor, lengths: Any, label_lengths: Any, *how: Any
-) -> Any:
-    names = ("blank", "fastemit_lambda")
-    attributes = [part for pair in zip(names, how, strict=True) for part in pair]
-    return RAW.legacy.warprnnt(x, label, lengths, label_lengths, *attributes)
+    def run(*args: Any) -> Any:
+        tensors, how = args[:4], args[4:]
+        attributes = [part for pair in zip(names, how, strict=True) for part in pair]
+        return getattr(RAW.legacy, name)(*tensors, *attributes)
+
+    define(name, run=run, shown=1, differentiable=(0,), fixed=(1,))
+    by_kernel(name, outputs=f"loss {name}grad")
 
 
 define("bce_loss")
@@ -51,22 +51,13 @@ define("huber_loss")
 define("label_smooth")
 define("log_loss", differentiable=(0,))
 define("identity_loss")
-define("warpctc", run=_warpctc, shown=1, differentiable=(0,), fixed=(1,))
-define("warprnnt", run=_warprnnt, shown=1, differentiable=(0,), fixed=(1,))
-by_kernel("warpctc", outputs="loss warpctcgrad")
-by_kernel("warprnnt", outputs="loss warprnntgrad")
+_of_alignments("warpctc", "blank", "norm_by_times")
+_of_alignments("warprnnt", "blank", "fastemit_lambda")
 
 
-def _where_safe(inside: Tensor, x: Tensor) -> Tensor:
-    """The numbers inside, and ones, of which all functions here have derivatives."""
-    return ops.where(inside, x, paddle.ones_like(x))
-
-
-def _logarithms(x: Tensor) -> Tensor:
-    """At least -100, as this loss has them."""
-    inside = x > math.exp(-100.0)
-    logs = ops.log(_where_safe(inside, x))
-    return ops.where(inside, logs, paddle.full_like(x, -100.0))
+def _log(x: Tensor) -> Tensor:
+    """At least -100, as this loss has it."""
+    return bounded_log(x, math.exp(-100.0), -100.0)
 
 
 @reverse_of("bce_loss")
@@ -77,7 +68,7 @@ def _(call: Call) -> list[Any]:
     if 0 in call.wanted:
         by_x = ops.bce_loss_grad(x, label, g)
     if 1 in call.wanted:
-        by_label = g * (_logarithms(1.0 - x) - _logarithms(x))
+        by_label = g * (_log(1.0 - x) - _log(x))
     return [by_x, by_label]
 
 
@@ -108,11 +99,10 @@ def _(
 def _(x: Tensor, label: Tensor, weight: Any, ignore_index: int, reduction: str) -> Any:
     if weight is None:
         weight = paddle.ones([x.shape[1]], x.dtype)
-    spread = [1, x.shape[1], *[1] * (x.ndim - 2)]
-    classes = paddle.arange(x.shape[1], dtype=label.dtype).reshape(spread)
-    chosen = ops.unsqueeze(label, [1]) == classes
-    chosen = ops.logical_and(chosen, ops.unsqueeze(label, [1]) != ignore_index)
-    weights = ops.cast(chosen, x.dtype) * ops.reshape(weight, spread)
+    label = ops.unsqueeze(label, [1])
+    chosen = ops.logical_and(one_hot(label, x, 1), label != ignore_index)
+    weight = ops.reshape(weight, [-1, *[1] * (x.ndim - 2)])
+    weights = ops.cast(chosen, x.dtype) * weight
     loss = -ops.sum(ops.where(chosen, x * weights, weights), [1], None, False)
     total = ops.sum(weights, [], None, False)
     if reduction == "none":
@@ -126,9 +116,8 @@ def _(x: Tensor, label: Tensor, reduction: str, log_target: bool) -> Tensor:
     if log_target:
         loss = ops.exp(label) * (label - x)
     else:
-        inside = label > 0
-        part = label * (ops.log(_where_safe(inside, label)) - x)
-        loss = ops.where(inside, part, paddle.zeros_like(part))
+        part = label * (bounded_log(label, 0.0, 0.0) - x)
+        loss = masked(part, label > 0)
     if reduction == "none":
         return loss
     total = ops.sum(loss, [], None, False)

@@ -10,16 +10,17 @@ from paddle import Tensor
 
 from .adjoints import product
 from .calls import Call
-from .entry import define, formula_of, reverse_of
+from .entry import define, formula_of, holds_for_complex, reverse_of
 from .shared import conj, ops
 
 define("mv")
 define("baddbmm", defaults={"beta": 1.0, "alpha": 1.0})
 define("multi_dot", "x")
-define("kron", complex=True)
-define("cross", "x y axis", defaults={"axis": 9}, complex=True)
+define("kron")
+define("cross", "x y axis", defaults={"axis": 9})
 define("bilinear", "x y weight bias")
-define("trace", defaults={"offset": 0, "axis1": 0, "axis2": 1}, complex=True)
+define("trace", defaults={"offset": 0, "axis1": 0, "axis2": 1})
+holds_for_complex("kron", "cross", "trace")
 
 
 @formula_of("mv")

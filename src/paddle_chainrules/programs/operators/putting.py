@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -38,15 +39,8 @@ def last_written(
         put: numbers of values at their places among zeros.
         take: what is there.
     """
-    numbers = ops.reshape(paddle.arange(_count(shape)), shape)
+    numbers = ops.reshape(paddle.arange(math.prod(shape)), shape)
     return take(put(numbers)) == numbers
-
-
-def _count(shape: list[int]) -> int:
-    count = 1
-    for n in shape:
-        count *= n
-    return count
 
 
 def masked(g: Tensor, there: Tensor) -> Tensor:

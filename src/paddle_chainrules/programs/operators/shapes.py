@@ -80,27 +80,24 @@ def _(call: Call) -> list[Any]:
     return [ops.unbind(call.cotangent, axis % call.cotangent.ndim), None]
 
 
-def _joined(call: Call, axis: int) -> Tensor:
-    parts = [
+def _parts(call: Call) -> list[Tensor]:
+    """The cotangents, zeros where there is none."""
+    return [
         paddle.zeros_like(out) if g is None else g
         for out, g in zip(call.outputs, call.cotangents, strict=True)
     ]
-    return ops.concat(parts, axis % call.args[0].ndim)
 
 
 @reverse_of("split", "split_with_num")
 def _(call: Call) -> list[Any]:
-    return [_joined(call, int(call.args[2])), None, None]
+    x, _, axis = call.args
+    return [ops.concat(_parts(call), int(axis) % x.ndim), None, None]
 
 
 @reverse_of("unbind", "unstack")
 def _(call: Call) -> list[Any]:
     x, axis, *rest = call.args
-    parts = [
-        paddle.zeros_like(out) if g is None else g
-        for out, g in zip(call.outputs, call.cotangents, strict=True)
-    ]
-    return [ops.stack(parts, axis % x.ndim), None, *(None for _ in rest)]
+    return [ops.stack(_parts(call), axis % x.ndim), None, *(None for _ in rest)]
 
 
 def _summed_back(g: Tensor, x: Tensor) -> Tensor:

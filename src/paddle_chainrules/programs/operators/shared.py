@@ -32,6 +32,23 @@ def turned(sign: Tensor, speed: Tensor, size: Tensor) -> Tensor:
     return sign * ops.imag_grad(speed / size)
 
 
+def bounded_log(x: Tensor, above: float, least: float) -> Tensor:
+    """The logarithm of what is greater than ``above``, and ``least`` elsewhere."""
+    inside = x > above
+    logs = ops.log(ops.where(inside, x, paddle.ones_like(x)))
+    return ops.where(inside, logs, paddle.full_like(x, least))
+
+
+def one_hot(label: Tensor, like: Tensor, axis: int) -> Tensor:
+    """Whether the label is the place along an axis that another tensor has.
+
+    Args:
+        label: integers, with one entry along this axis.
+    """
+    places = paddle.arange(like.shape[axis], dtype=label.dtype)
+    return label == ops.reshape(places, [-1, *[1] * (like.ndim - 1 - axis % like.ndim)])
+
+
 def summed_to(g: Tensor, like: Tensor) -> Tensor:
     """The sum of a gradient over what a tensor was repeated along, of its shape."""
     if g.is_complex() and not like.is_complex():

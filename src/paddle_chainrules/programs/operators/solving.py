@@ -13,21 +13,23 @@ from paddle import Tensor
 
 from .adjoints import adjoint, part, product, transposed, unit
 from .calls import Call
-from .entry import define, formula_of, reverse_of
+from .entry import define, formula_of, holds_for_complex, reverse_of
 from .shared import conj, ops, summed, summed_to
 
-define("inverse", complex=True)
+define("inverse")
 define("solve")
 define(
     "triangular_solve",
     defaults={"upper": True, "transpose": False, "unitriangular": False},
-    complex=True,
 )
 define("cholesky_solve", defaults={"upper": False})
-define("lu_solve", differentiable=(0, 1), complex=True)
-define("det", complex=True)
-define("slogdet", complex=True)
-define("matrix_power", complex=True)
+define("lu_solve", differentiable=(0, 1))
+define("det")
+define("slogdet")
+define("matrix_power")
+holds_for_complex(
+    "inverse", "triangular_solve", "lu_solve", "det", "slogdet", "matrix_power"
+)
 
 
 @reverse_of("inverse")

@@ -10,6 +10,7 @@ import paddle
 from paddle import Tensor
 
 from .calls import Call
+from .elementary import with_slope
 from .entry import define, reverse_of
 from .shared import ops, single, summed
 
@@ -28,16 +29,8 @@ SLOPES: dict[str, Callable[[Any, Any], Any]] = {
 """Derivatives, from the argument and the result."""
 
 
-def _with_slope(name: str, slope: Callable[[Any, Any], Any]) -> None:
-    define(name)
-
-    @reverse_of(name)
-    def _(call: Call) -> list[Any]:
-        return [call.cotangent * slope(call.args[0], call.out)]
-
-
 for name, slope in SLOPES.items():
-    _with_slope(name, slope)
+    with_slope(name, slope)
 define("polygamma", differentiable=(0,))
 define("gammaincc", differentiable=(1,))
 define("logit", differentiable=(0,))

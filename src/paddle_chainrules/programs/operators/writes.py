@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import paddle
@@ -10,8 +9,9 @@ from paddle import Tensor
 
 from ...paddle_side.interception import RAW
 from .calls import Call, NoRule
-from .entry import TABLE, define, overwrites, reverse_of
-from .shared import ops, summed_to
+from .entry import TABLE, define, holds_for_complex, overwrites, reverse_of
+from .putting import last_written, masked
+from .shared import summed_to
 
 _set: Any = vars(paddle.Tensor)["_setitem_dygraph"]
 
@@ -31,8 +31,9 @@ def _over_item(x: Tensor, index: Any, value: Any) -> Tensor:
     return x
 
 
-define("Tensor._setitem_dygraph", "x index value", run=_with_item, complex=True)
-TABLE["Tensor._setitem_dygraph"].in_place[0] = _over_item, (0, 1, 2)
+_ITEM = define("Tensor._setitem_dygraph", "x index value", run=_with_item)
+_ITEM.in_place[0] = _over_item, (0, 1, 2)
+holds_for_complex("Tensor._setitem_dygraph")
 
 
 def _tensors(index: Any) -> list[Tensor]:
@@ -46,7 +47,7 @@ def _(call: Call) -> list[Any]:
     g = call.cotangent
     by_x = by_value = None
     if 0 in call.wanted:
-        by_x = TABLE["Tensor._setitem_dygraph"].every([g, index, 0.0])[0]
+        by_x = _ITEM.every([g, index, 0.0])[0]
     if 2 in call.wanted:
         by_value = summed_to(_taken(g, index, value), value)
     return [by_x, None, by_value]
@@ -60,10 +61,13 @@ def _taken(g: Tensor, index: Any, value: Tensor) -> Tensor:
     found = g[index]
     if not asked:
         return found
-    item = TABLE["Tensor._setitem_dygraph"]
-    slots = paddle.arange(math.prod(found.shape)).reshape(found.shape)
-    (owner,) = item.every([paddle.full(g.shape, -1, "int64"), index, slots])
-    return ops.where(owner[index] == slots, found, paddle.zeros_like(found))
+    zeros = paddle.zeros(g.shape, "int64")
+    last = last_written(
+        found.shape,
+        lambda numbers: _ITEM.every([zeros, index, numbers])[0],
+        lambda owner: owner[index],
+    )
+    return masked(found, last)
 
 
 define("fill_diagonal", differentiable=(0,))
