@@ -32,6 +32,7 @@ from ..transforms.recording import check_cotangent, records_graph
 from ..transforms.tree import flatten_tree
 from ..transforms.vjp import recorded_vjp
 from .grad_buffers import Primal
+from .inputs import Form
 from .params import ParamSpec
 from .pullback import NetPullback, param_labels
 
@@ -95,7 +96,7 @@ class ChainPullback(NetPullback[Any]):
         shape: Sequence[int],
         order: tuple[str, ...] | None,
     ) -> None:
-        super().__init__(chain.spec, order, ONE_ARGUMENT)
+        super().__init__(Form(chain.spec, order, ONE_ARGUMENT))
         self._chain = chain
         self._weights = weights
         self._tape = tape
@@ -125,16 +126,16 @@ class ChainPullback(NetPullback[Any]):
             params, args = (True,) * count, True
         else:
             *given, args = flags
-            params = (*given,) if self._order is not None else (*given,) * count
+            params = (*given,) if self._form.order is not None else (*given,) * count
         grads: Sequence[Any]
         if records_graph((cotangent,)):
             grads, x_bar = self._recorded(cotangent, params, args)
         else:
             grads, x_bar = self.reverse(cotangent, params, args)
-        if self._order is None:
+        if self._form.order is None:
             if not params[0]:
                 return [None, x_bar]
-            return [self._spec.flatten(self._spec.named(grads)), x_bar]
+            return [self._form.spec.flatten(self._form.spec.named(grads)), x_bar]
         if sparse:
             grads = [
                 RowSparse.of(g) if i in sparse and g is not None else g
@@ -156,10 +157,10 @@ class ChainPullback(NetPullback[Any]):
         ], x_bar
 
     def _primals(self) -> list[Primal]:
-        labels = [*param_labels(self._spec, self._order), "args[0]"]
+        labels = [*param_labels(self._form.spec, self._form.order), "args[0]"]
         values = [*chain.from_iterable(self._weights)]
-        if self._order is None:
-            values = [self._spec.flatten(self._spec.named(values))]
+        if self._form.order is None:
+            values = [self._form.spec.flatten(self._form.spec.named(values))]
         return [Primal(*pair) for pair in zip(labels, [*values, self._x], strict=True)]
 
     def reverse(

@@ -4,14 +4,30 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from paddle import Tensor
 
-from ..transforms.tree import flatten_tree
+from ..transforms.tree import ONE_LEAF, flatten_tree
 from .params import Params, ParamSpec
 
 NO_KEYWORDS = flatten_tree({})
+
+
+class Form(NamedTuple):
+    """How what a call is given, and what it gives, are nested."""
+
+    spec: ParamSpec
+    order: tuple[str, ...] | None
+    """The names in the order of the caller's parameters; None for one theta."""
+    args: Any
+    kwargs: Any = NO_KEYWORDS[1]
+    output: Any = ONE_LEAF
+
+    @property
+    def param_leaves(self) -> int:
+        """How many of the leaves are parameters."""
+        return 1 if self.order is None else len(self.order)
 
 
 class Inputs:
@@ -62,3 +78,7 @@ class Inputs:
         if self.kwargs_spec is NO_KEYWORDS[1]:
             return values, args, {}
         return values, args, self.kwargs_spec.unflatten(leaves[self._middle :])
+
+    def form(self, output: Any) -> Form:
+        """How the call is nested, with an output that is nested so."""
+        return Form(self._spec, self.order, self.args_spec, self.kwargs_spec, output)

@@ -113,7 +113,7 @@ class Net(abc.ABC):
         if effects.asks:
             return self._recorded(params, args, kwargs, constants)[0]
         programs, plain = self._programs, not (kwargs or constants)
-        if programs and plain and (again := programs.forward_again(params, args)):
+        if programs and plain and (again := programs.known.forward(params, args)):
             return again[0]
         inputs = Inputs(self.spec, params, args, kwargs)
         if programs and (found := programs.forward(inputs, constants)):
@@ -228,13 +228,12 @@ class Net(abc.ABC):
         With ``has_aux`` what the formula gives beside the output is the third.
         """
         programs, plain = self._programs, not (kwargs or constants)
-        if programs and plain and (again := programs.pullback_again(params, args)):
+        if programs and plain and (again := programs.known.pullback(params, args)):
             return again
         inputs = Inputs(self.spec, params, args, kwargs)
         if programs and (found := programs.record(inputs, constants)):
             value, aux, out_spec, way = found
-            specs = (inputs.order, inputs.args_spec, inputs.kwargs_spec, out_spec)
-            pullback = RecordedPullback(way, self.spec, *specs)
+            pullback = RecordedPullback(way, inputs.form(out_spec))
             return (value, pullback, aux) if has_aux else (value, pullback)
         out_spec, aux = inputs.args_spec, None
 
@@ -250,10 +249,7 @@ class Net(abc.ABC):
         values, recording = record(flat, inputs.leaves, self._effects)
         if not recording.connected and (shared := self._shared()):
             values = unaliased(values, shared)
-        pullback = RecordedPullback(
-            recording,
-            *(self.spec, inputs.order, inputs.args_spec, inputs.kwargs_spec, out_spec),
-        )
+        pullback = RecordedPullback(recording, inputs.form(out_spec))
         value = out_spec.unflatten(values)
         if not has_aux:
             return value, pullback

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 import paddle
 from paddle import Tensor
@@ -12,28 +12,16 @@ from ..paddle_side.listener import is_plain
 from ..paddle_side.random_state import drawing_from
 from ..paddle_side.watch import watched
 from ..programs.capture_error import CaptureError
-from ..transforms.effects import flags
 from ..transforms.program_cache import (
-    BOUND,
-    OfValue,
     ProgramCache,
     Refusal,
-    key_of,
 )
 from ..transforms.program_nodes import call, found_value
-from ..transforms.program_recording import ProgramRecording, run
+from ..transforms.program_recording import ProgramRecording
 from ..transforms.recording import records_graph
 from ..transforms.tree import flatten_tree
 from .inputs import Inputs
-from .pullback import RecordedPullback
-
-
-class Structure(NamedTuple):
-    """How outputs are nested, and what comes after them."""
-
-    output: Any
-    number: int
-    buffers: Any
+from .known_calls import KnownCalls, Structure
 
 
 class NetPrograms:
@@ -46,7 +34,7 @@ class NetPrograms:
     def __init__(self, net: Any, patience: int = 0) -> None:
         self._net, self._patience = net, patience
         self._made: dict[Any, ProgramCache] = {}
-        self._again: dict[Any, Any] = {}
+        self.known = KnownCalls(net)
 
     def describe(self) -> str:
         """What runs, in a sentence."""
@@ -67,71 +55,6 @@ class NetPrograms:
             return f"It will run as a program after {self._patience} calls of a kind."
         return "It will run as a program."
 
-    def forward_again(
-        self, params: Any, args: tuple[Any, ...]
-    ) -> tuple[Any, ...] | None:
-        """As :meth:`forward`, for a call like an earlier one; None for others."""
-        key, leaves = self._key_again("value", params, args)
-        found: OfValue | None = self._again.get(key)
-        if found is None or found.is_stale():
-            return None
-        try:
-            outputs = found.captured.filled(run(found.captured.program, leaves))
-        except CaptureError:  # a shape that depends on values
-            return None
-        return (self._nested(outputs, found.structure),)
-
-    def pullback_again(
-        self, params: Any, args: tuple[Any, ...]
-    ) -> tuple[Any, RecordedPullback] | None:
-        """Output and pullback of a call like an earlier one; None of others."""
-        key, leaves = self._key_again("vjp", params, args)
-        known = self._again.get(key)
-        if known is None:
-            return None
-        specs: tuple[Any, Any, Any, Any]
-        programs, way, specs = known
-        if way.is_stale():
-            return None
-        try:
-            outputs, structure, recording = programs.recorded_by(way, leaves, leaves)
-        except CaptureError:
-            return None
-        pullback = RecordedPullback(recording, *specs, structure.output)
-        return self._nested(outputs, structure), pullback
-
-    def _key_again(
-        self, kind: str, params: Any, args: tuple[Any, ...]
-    ) -> tuple[Any, list[Tensor]]:
-        """What two calls have in common, and the leaves.
-
-        None but for parameters in a dict as the net has them, and arguments that are
-        tensors, off the caller's graph; such calls are looked at closer.
-        """
-        spec = self._net.spec
-        if not isinstance(params, dict) or is_plain() or watched():
-            return None, []
-        if tuple(params) != spec.names:
-            return None, []
-        leaves = [*spec.as_dict(params).values(), *args]
-        if not all(isinstance(leaf, Tensor) for leaf in args):
-            return None, []
-        graph = paddle.is_grad_enabled()
-        if graph and False in flags(leaves):
-            return None, []
-        return (kind, graph, *key_of(args)), leaves
-
-    def _keep(self, kind: str, inputs: Inputs, find: Callable[[], Any]) -> None:
-        """What was found, for calls like this one."""
-        if inputs.order != self._net.spec.names:
-            return
-        params, args, kwargs = inputs.with_leaves(inputs.leaves)
-        key = None if kwargs else self._key_again(kind, params, args)[0]
-        if key is not None and not (key[1] and self._net._effects.reaches):
-            if len(self._again) >= BOUND:
-                self._again.clear()
-            self._again[key] = find()
-
     def forward(self, inputs: Inputs, constants: dict[str, Any]) -> tuple[Any, ...]:
         """The net's result, alone in a tuple; an empty one where no program serves."""
         if not self._serves():
@@ -143,8 +66,9 @@ class NetPrograms:
         except CaptureError:
             return ()
         if not constants:
-            self._keep("value", inputs, lambda: found_value(programs, leaves, None)[0])
-        return (self._nested(outputs, structure),)
+            found = found_value(programs, leaves, None)[0]
+            self.known.keep_value(inputs, found)
+        return (structure.nested(outputs),)
 
     def record(
         self, inputs: Inputs, constants: dict[str, Any]
@@ -164,8 +88,7 @@ class NetPrograms:
             return None
         recording.keep(len(inputs.leaves), structure.number)
         if not constants:
-            specs = self._net.spec, inputs.order, inputs.args_spec, inputs.kwargs_spec
-            self._keep("vjp", inputs, lambda: (programs, recording.way, specs))
+            self.known.keep_way(inputs, programs, recording.way)
         value = structure.output.unflatten(outputs[: structure.number])
         buffers = None
         if structure.buffers is not None:
@@ -184,13 +107,6 @@ class NetPrograms:
 
     def _reach(self) -> bool:
         return bool(self._net._effects.reaches) and paddle.is_grad_enabled()
-
-    @staticmethod
-    def _nested(outputs: list[Any], structure: Structure) -> Any:
-        value = structure.output.unflatten(outputs[: structure.number])
-        if structure.buffers is None:
-            return value
-        return value, structure.buffers.unflatten(outputs[structure.number :])
 
     def _of(
         self, inputs: Inputs, constants: dict[str, Any]

@@ -14,7 +14,7 @@ from ..transforms.recording import Recording
 from ..transforms.tree import Tree, cotangent_leaves, flatten_tree
 from ..transforms.typed import Y_co
 from .grad_buffers import Primal, check_buffers, write
-from .inputs import NO_KEYWORDS
+from .inputs import Form
 from .param_trees import ParamTree
 from .params import ParamSpec
 from .selection import WRT, Flags, Wrt, asked_for, each, items_of, selected
@@ -23,18 +23,8 @@ from .selection import WRT, Flags, Wrt, asked_for, each, items_of, selected
 class NetPullback(KeptGraph, abc.ABC, Generic[Y_co]):
     """Cotangent of a net's output to the gradients of its parameters and arguments."""
 
-    def __init__(
-        self,
-        spec: ParamSpec,
-        order: tuple[str, ...] | None,
-        args_spec: Any,
-        kwargs_spec: Any = NO_KEYWORDS[1],
-    ) -> None:
-        self._spec = spec
-        self._order = order  # of the caller's parameters; None for one theta
-        self._count = 1 if order is None else len(order)
-        self._args_spec = args_spec
-        self._kwargs_spec = kwargs_spec
+    def __init__(self, form: Form) -> None:
+        self._form = form
 
     @overload
     def __call__(
@@ -107,19 +97,19 @@ class NetPullback(KeptGraph, abc.ABC, Generic[Y_co]):
         rows = self._sparse_positions(sparse)
         if wrt is WRT:
             return self._nested(self._gradients(cotangent, None, rows))
-        children, keywords = self._args_spec.children(), self.keywords
-        asked = asked_for(wrt, self._spec.names, len(children), keywords)
+        children, keywords = self._form.args.children(), self.keywords
+        asked = asked_for(wrt, self._form.spec.names, len(children), keywords)
         by_params, by_args = any(asked.params), any(asked.args)
-        if self._order is None and by_params and not all(asked.params):
+        if self._form.order is None and by_params and not all(asked.params):
             raise ValueError(
                 "wrt names some parameters, but they came as one theta, which has one "
                 "gradient; pass a dict, or ask for 'params'"
             )
-        flags = [by_params] if self._order is None else [*asked.params]
+        flags = [by_params] if self._form.order is None else [*asked.params]
         for child, flag in zip(children, asked.args, strict=True):
             flags += [flag] * child.num_leaves
         if asked.kwargs is not None:
-            each = zip(self._kwargs_spec.children(), keywords, strict=True)
+            each = zip(self._form.kwargs.children(), keywords, strict=True)
             for child, keyword in each:
                 flags += [asked.kwargs[keyword]] * child.num_leaves
         grads = self._gradients(cotangent, flags, rows)
@@ -132,8 +122,8 @@ class NetPullback(KeptGraph, abc.ABC, Generic[Y_co]):
         found = grad_params if by_params else None, grad_args if by_args else None
         if asked.kwargs is None:
             return found
-        stop = self._count + self._args_spec.num_leaves
-        by_keyword: Any = self._kwargs_spec.unflatten(grads[stop:])
+        stop = self._form.param_leaves + self._form.args.num_leaves
+        by_keyword: Any = self._form.kwargs.unflatten(grads[stop:])
         return *found, {
             n: g if asked.kwargs[n] else None for n, g in by_keyword.items()
         }
@@ -141,12 +131,12 @@ class NetPullback(KeptGraph, abc.ABC, Generic[Y_co]):
     def _sparse_positions(self, sparse: Wrt | bool) -> Sequence[int]:
         if sparse is False:
             return ()
-        if self._order is None:
+        if self._form.order is None:
             raise ValueError(
                 "sparse names parameters, but they came as one theta, whose gradient "
                 "is dense; pass a dict"
             )
-        names = self._spec.names
+        names = self._form.spec.names
         items = ["params"] if sparse is True else items_of(sparse)
         chosen = {n for item in items for n in selected(item, names, "sparse")}
         return [i for i, name in enumerate(names) if name in chosen]
@@ -154,7 +144,7 @@ class NetPullback(KeptGraph, abc.ABC, Generic[Y_co]):
     @property
     def keywords(self) -> tuple[str, ...]:
         """Names of the keyword arguments of the call."""
-        return tuple(self._kwargs_spec.entries())
+        return tuple(self._form.kwargs.entries())
 
     def _write(
         self, cotangent: Tree, into: tuple[Tree, ...], accumulate: bool
@@ -178,16 +168,16 @@ class NetPullback(KeptGraph, abc.ABC, Generic[Y_co]):
 
     def _param_buffers(self, given: Tree) -> list[Any]:
         if given is None:
-            return [None] * self._count
-        if self._order is None:
+            return [None] * self._form.param_leaves
+        if self._form.order is None:
             return [given]
-        if isinstance(self._order, ParamTree):
-            given = self._order.leaves(given)
-        _check_names(given, self._order, "parameters")
-        return [given[name] for name in self._spec.names]
+        if isinstance(self._form.order, ParamTree):
+            given = self._form.order.leaves(given)
+        _check_names(given, self._form.order, "parameters")
+        return [given[name] for name in self._form.spec.names]
 
     def _arg_buffers(self, given: Tree) -> list[Any]:
-        children = self._args_spec.children()
+        children = self._form.args.children()
         if given is None:
             given = (None,) * len(children)
         if not isinstance(given, tuple) or len(given) != len(children):
@@ -208,20 +198,23 @@ class NetPullback(KeptGraph, abc.ABC, Generic[Y_co]):
         _check_names(given, keywords, "keyword arguments")
         return [
             leaf
-            for name, child in zip(keywords, self._kwargs_spec.children(), strict=True)
+            for name, child in zip(keywords, self._form.kwargs.children(), strict=True)
             for leaf in _leaves_as(child, given[name], f"argument {name!r}")
         ]
 
     def _nested(self, grads: Sequence[Any]) -> tuple[Tree, Tree]:
         """Gradients in a row, nested as parameters and arguments."""
-        if self._order is None:
+        form = self._form
+        count = form.param_leaves
+        if form.order is None:
             grad_params = grads[0]
         else:
-            grad_params = self._spec.named(grads[: self._count], self._order)
-            if isinstance(self._order, ParamTree):
-                grad_params = self._order.nested(grad_params)
-        stop = self._count + self._args_spec.num_leaves
-        return grad_params, self._args_spec.unflatten(grads[self._count : stop])
+            grad_params = form.spec.named(grads[:count], form.order)
+            if isinstance(form.order, ParamTree):
+                grad_params = form.order.nested(grad_params)
+        return grad_params, form.args.unflatten(
+            grads[count : count + form.args.num_leaves]
+        )
 
     @abc.abstractmethod
     def _gradients(
@@ -268,18 +261,9 @@ def _leaves_as(structure: Any, part: Tree, what: str) -> list[Any]:
 class RecordedPullback(NetPullback[Any]):
     """The pullback of any net, by the graph that Paddle records."""
 
-    def __init__(
-        self,
-        recording: Recording,
-        spec: ParamSpec,
-        order: tuple[str, ...] | None,
-        args_spec: Any,
-        kwargs_spec: Any,
-        out_spec: Any,
-    ) -> None:
-        super().__init__(spec, order, args_spec, kwargs_spec)
+    def __init__(self, recording: Recording, form: Form) -> None:
+        super().__init__(form)
         self._recording = recording
-        self._out_spec = out_spec
 
     def _gradients(
         self,
@@ -287,7 +271,7 @@ class RecordedPullback(NetPullback[Any]):
         flags: Sequence[bool] | None,
         sparse: Sequence[int] = (),
     ) -> Sequence[Any]:
-        leaves = cotangent_leaves(cotangent, self._out_spec)
+        leaves = cotangent_leaves(cotangent, self._form.output)
         return self._of(leaves, flags, sparse)
 
     def _of(
@@ -297,20 +281,21 @@ class RecordedPullback(NetPullback[Any]):
         sparse: Sequence[int] = (),
     ) -> list[Any]:
         """One for each flag, or of the parameters and arguments."""
-        count = self._count + self._args_spec.num_leaves
-        asked: Collection[int] | None = None
+        form, recording = self._form, self._recording
+        count = form.param_leaves + form.args.num_leaves
+        if flags is None and len(recording.leaves) == count:
+            return recording.gradients(cotangents, None, sparse)
+        asked: Collection[int] = range(count)
         if flags is not None:
             asked = {i for i, flag in enumerate(flags) if flag}
             count = len(flags)
-        elif len(self._recording.leaves) > count:
-            asked = range(count)
-        return self._recording.gradients(cotangents, asked, sparse)[:count]
+        return recording.gradients(cotangents, asked, sparse)[:count]
 
     def _primals(self) -> list[Primal]:
-        args = self._args_spec.num_leaves + self._kwargs_spec.num_leaves
-        count = self._count + args
+        args = self._form.args.num_leaves + self._form.kwargs.num_leaves
+        count = self._form.param_leaves + args
         values = self._recording.leaves[:count]
-        names = param_labels(self._spec, self._order)
+        names = param_labels(self._form.spec, self._form.order)
         labels = [*names, *(["an argument"] * (len(values) - len(names)))]
         return [Primal(*pair) for pair in zip(labels, values, strict=True)]
 
@@ -321,7 +306,7 @@ class RecordedPullback(NetPullback[Any]):
 
     def nested_as_output(self, cotangents: Sequence[Any]) -> Tree:
         """Cotangents in a row as ``pullback`` takes them; more are left out."""
-        return self._out_spec.unflatten(cotangents[: self._out_spec.num_leaves])
+        return self._form.output.unflatten(cotangents[: self._form.output.num_leaves])
 
     def leaves(
         self,
@@ -330,10 +315,10 @@ class RecordedPullback(NetPullback[Any]):
         args: bool,
     ) -> list[Tensor | None]:
         """Gradients in a row: of the parameters, then of all arguments' leaves."""
-        count = self._args_spec.num_leaves + self._kwargs_spec.num_leaves
-        if params is True and args and count == self._args_spec.num_leaves:
+        count = self._form.args.num_leaves + self._form.kwargs.num_leaves
+        if params is True and args and count == self._form.args.num_leaves:
             return self._of(cotangents, None)
-        flags = [*each(params, self._count), *[args] * count]
+        flags = [*each(params, self._form.param_leaves), *[args] * count]
         return self._of(cotangents, flags)
 
 

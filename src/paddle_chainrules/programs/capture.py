@@ -57,12 +57,13 @@ class Captured(NamedTuple):
 
     def is_stale(self) -> bool:
         """Whether constants are others than those that were captured."""
-        return self.kinds != kinds_of(self.program.constants.values())
+        kinds = self.kinds
+        return bool(kinds) and kinds != kinds_of(self.program.constants.values())
 
-    def filled(self, tensors: Sequence[Any]) -> list[Any]:
+    def filled(self, tensors: list[Any]) -> list[Any]:
         """All that the function gives, with tensors in their places."""
         if len(tensors) == len(self.outputs):
-            return [*tensors]
+            return tensors
         each = iter(tensors)
         return [next(each) if part is PLACE else part for part in self.outputs]
 

@@ -27,7 +27,7 @@ def recorded_by_program(
     leaves: Sequence[Any],
     refusal: NotImplementedError,
     seen: Sequence[Any] | None = None,
-) -> tuple[list[Any], Any, ProgramRecording]:
+) -> tuple[Sequence[Any], Any, ProgramRecording]:
     """As :meth:`.ProgramCache.record`, for what the tape has refused.
 
     Args:

@@ -78,24 +78,29 @@ class ProgramCache:
 
     def record(
         self, leaves: Sequence[Any], key: Any = None
-    ) -> tuple[list[Any], Any, ProgramRecording]:
+    ) -> tuple[Sequence[Any], Any, ProgramRecording]:
         """As :func:`.recording.record`: outputs, their structure, and the way back.
 
         Raises:
             CaptureError: there is no program.
         """
         way: Way = self.found("vjp", leaves, self._way, key)
-        return self.recorded_by(way, leaves, tensors_among(leaves))
-
-    def recorded_by(
-        self, way: Way, leaves: Sequence[Any], tensors: Sequence[Tensor]
-    ) -> tuple[list[Any], Any, ProgramRecording]:
-        """The same by a program that was found before."""
+        tensors = tensors_among(leaves)
         made = run(way.there.forward, tensors)
+        recording = self.recording(way, leaves, tensors, made)
+        return recording.outputs, way.structure, recording
+
+    def recording(
+        self,
+        way: Way,
+        leaves: Sequence[Any],
+        tensors: Sequence[Tensor],
+        made: list[Tensor],
+    ) -> ProgramRecording:
+        """The way back of a call whose program gave this."""
         count = way.there.count
-        outputs = way.captured.filled(made[:count])
-        recording = ProgramRecording(self.plain, leaves, outputs, way, made[count:])
-        return outputs, way.structure, recording
+        outputs, saved = way.captured.filled(made[:count]), made[count:]
+        return ProgramRecording(self.plain, leaves, tensors, outputs, way, saved)
 
     def found(
         self,
@@ -248,14 +253,14 @@ def key_of(leaves: Sequence[Any]) -> tuple[Any, ...]:
     Raises:
         TypeError: something that has no hash.
     """
-    row: list[Any] = []
+    row: list[Any] = [casts_automatically(), paddle.get_default_dtype()]
     for leaf in leaves:
         if isinstance(leaf, Tensor):
-            row.append(leaf.dtype)
+            row.append(id(leaf.dtype))  # of which there is one each, with a slow hash
             row += leaf.shape
         else:
             row.append(exactly(leaf))
-    return casts_automatically(), paddle.get_default_dtype(), *row
+    return tuple(row)
 
 
 def exactly(value: Any) -> Any:

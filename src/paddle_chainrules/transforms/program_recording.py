@@ -13,7 +13,7 @@ from ..paddle_side.random_state import in_turn
 from ..programs.capture import Captured
 from ..programs.program import Program
 from ..programs.split import There
-from .effects import check_unchanged, tensors_among, versions
+from .effects import check_unchanged, versions
 from .recording import Recording, check_seed, record, records_graph
 
 core: Any = _core
@@ -46,13 +46,14 @@ class ProgramRecording(Recording):
         self,
         fn: Callable[[list[Any]], Sequence[Any]],
         leaves: Sequence[Any],
+        tensors: Sequence[Tensor],
         outputs: Sequence[Any],
         way: Way,
         saved: Sequence[Tensor],
     ) -> None:
         self.leaves, self.differentiable = leaves, way.places
         self.way, self._saved = way, saved
-        self._call = fn, leaves
+        self._call, self._tensors = (fn, leaves), tensors
         self._outputs = self._results = outputs
         self._versions = versions(map(saved.__getitem__, way.there.reachable))
         self._before = versions(self._read())
@@ -73,10 +74,11 @@ class ProgramRecording(Recording):
         self, cotangents: Sequence[Tensor | None]
     ) -> tuple[list[Tensor], list[Any]]:
         """One for each output that can have one, None for zero; none where all are."""
-        for i, (output, leaf) in enumerate(zip(self._outputs, cotangents, strict=True)):
+        outputs = self._outputs
+        for i, (output, leaf) in enumerate(zip(outputs, cotangents, strict=True)):
             if leaf is not None:
                 check_seed(i, leaf, output)
-        count = len(self._outputs)
+        count = len(outputs)
         given = [cotangents[i] if i < count else None for i in self.way.seeds]
         return [], given if any(leaf is not None for leaf in given) else []
 
@@ -86,12 +88,7 @@ class ProgramRecording(Recording):
     def _divided(
         self, outputs: list[Tensor], seeds: list[Any], wanted: Sequence[int]
     ) -> Sequence[Any]:
-        way, saved = self.way, self._saved
-        check_unchanged(
-            map(saved.__getitem__, way.there.reachable),
-            self._versions,
-            "a result, a parameter or the argument",
-        )
+        way, saved = self.way, self.saved()
         if records_graph(seeds):
             return self._on_tape(seeds, wanted)
         asked = (True,) * len(wanted)
@@ -99,20 +96,33 @@ class ProgramRecording(Recording):
             flags = {*wanted}
             asked = tuple(i in flags for i in way.places)
         program, has = way.there.back(asked, tuple(g is not None for g in seeds))
-        full = [
-            paddle.zeros_like(self._results[i]) if g is None else g
-            for i, g in zip(way.seeds, seeds, strict=True)
-        ]
-        found = run(program, [*saved, *full])
+        for i, (place, seed) in enumerate(zip(way.seeds, seeds, strict=True)):
+            if seed is None:
+                seeds[i] = paddle.zeros_like(self._results[place])
+        found = run(program, [*saved, *seeds])
         if len(found) == len(has):
             return found
         each = iter(found)
         return [next(each) if flag else None for flag in has]
 
+    def saved(self) -> Sequence[Tensor]:
+        """What the way back needs, which is what it was.
+
+        Raises:
+            RuntimeError: an operation in place has changed it.
+        """
+        saved = self._saved
+        check_unchanged(
+            map(saved.__getitem__, self.way.there.reachable),
+            self._versions,
+            "a result, a parameter or the argument",
+        )
+        return saved
+
     def _read(self) -> list[Tensor]:
         """All that the function reads."""
         constants = self.way.there.forward.constants.values()
-        return [*tensors_among(self._call[1]), *constants]
+        return [*self._tensors, *constants]
 
     def _on_tape(self, seeds: list[Any], wanted: Sequence[int]) -> Sequence[Any]:
         """Where gradients are to be differentiated once more: called once more, too.

@@ -215,7 +215,7 @@ class FlatFunction:
         aux, spec = flatten_tree(self._aux)
         return [*outputs, *aux], (self.out_spec, spec)
 
-    def nested(self, outputs: list[Any], specs: Any) -> tuple[Tree, list[Any]]:
+    def nested(self, outputs: Sequence[Any], specs: Any) -> tuple[Tree, list[Any]]:
         """The value, and aux in a list or none, of such leaves."""
         value = specs[0].unflatten(outputs[: self._count])
         aux = [spec.unflatten(outputs[self._count :]) for spec in specs[1:]]
