@@ -13,7 +13,7 @@ from ..programs.capture_error import CaptureError
 from ..programs.program import Program
 from ..transforms.effects import flags
 from ..transforms.program_cache import BOUND, OfValue, ProgramCache, key_of
-from ..transforms.program_recording import ProgramRecording, Way, run
+from ..transforms.program_recording import ProgramRecording, run
 from ..transforms.tree import ONE_LEAF, Tree
 from .inputs import Inputs
 from .pullback import RecordedPullback
@@ -52,9 +52,11 @@ class KnownCalls:
         """Have this program serve calls like this one."""
         self._keep(self._values, inputs, found)
 
-    def keep_way(self, inputs: Inputs, programs: ProgramCache, way: Way) -> None:
+    def keep_way(
+        self, inputs: Inputs, programs: ProgramCache, recording: ProgramRecording
+    ) -> None:
         """The same with the way back."""
-        self._keep(self._ways, inputs, KnownWay(inputs, programs, way))
+        self._keep(self._ways, inputs, KnownWay(inputs, programs, recording))
 
     def _keep(self, known: dict[Any, Any], inputs: Inputs, found: Any) -> None:
         if inputs.order != self._net.spec.names:
@@ -121,14 +123,16 @@ class KnownWay:
 
     back: Program | None = None
 
-    def __init__(self, inputs: Inputs, programs: ProgramCache, way: Way) -> None:
+    def __init__(
+        self, inputs: Inputs, programs: ProgramCache, recording: ProgramRecording
+    ) -> None:
+        way, output = recording.way, recording.outputs[0]
         self.programs, self.way, self.structure = programs, way, way.structure
         self.form = inputs.form(way.structure.output)
         structure, number = way.structure, len(inputs.leaves)
         alone = structure.output is ONE_LEAF and structure.buffers is None
         if alone and way.seeds == [0] and way.places == [*range(number)]:
-            value = way.there.forward.outputs[0]
-            self.shape, self.dtype = [*value.shape], getattr(paddle, value.dtype)
+            self.shape, self.dtype = output.shape, output.dtype
             program, has = way.there.back((True,) * number, (True,))
             self.back = program if all(has) else None
 

@@ -88,7 +88,7 @@ class NetPrograms:
             return None
         recording.keep(len(inputs.leaves), structure.number)
         if not constants:
-            self.known.keep_way(inputs, programs, recording.way)
+            self.known.keep_way(inputs, programs, recording)
         value = structure.output.unflatten(outputs[: structure.number])
         buffers = None
         if structure.buffers is not None:
@@ -119,7 +119,9 @@ class NetPrograms:
         if programs is None:
             flat = _Flat(self._net, inputs.without_leaves(), names)
             fixed = 1 if inputs.order is None else len(inputs.order)
-            programs = ProgramCache(flat, self._net._effects, fixed, self._patience)
+            # Paddle's own layers, whose code decides nothing by the number of samples.
+            asked = self._patience, self._patience > 0
+            programs = ProgramCache(flat, self._net._effects, fixed, *asked)
             self._made[key] = programs
         leaves = inputs.leaves
         if buffers is not None:

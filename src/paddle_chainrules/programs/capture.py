@@ -60,6 +60,12 @@ class Captured(NamedTuple):
         kinds = self.kinds
         return bool(kinds) and kinds != kinds_of(self.program.constants.values())
 
+    def is_like(self, other: Captured) -> bool:
+        """Whether the two differ in their programs alone, and use nothing beyond."""
+        own = self.outputs, self.requires, self.kinds
+        theirs = other.outputs, other.requires, other.kinds
+        return not (self.beyond or other.beyond) and own == theirs
+
     def filled(self, tensors: list[Any]) -> list[Any]:
         """All that the function gives, with tensors in their places."""
         if len(tensors) == len(self.outputs):

@@ -44,6 +44,15 @@ class There:
     _made: dict[Any, tuple[Program, list[bool]]] = field(default_factory=dict)
 
     @property
+    def whole(self) -> Program:
+        """There and back in one, with the gradients that there are."""
+        forward = self.forward
+        found = tuple(grad for grad in self._gradients if grad is not None)
+        inputs = (*forward.inputs, *self._cotangents)
+        outputs = (*forward.outputs, *found)
+        return Program(inputs, forward.constants, (*forward.ops, *self._rest), outputs)
+
+    @property
     def used(self) -> list[bool]:
         """Of each gradient whether there is one."""
         return [grad is not None for grad in self._gradients]

@@ -14,6 +14,7 @@ from paddle import Tensor
 from ..paddle_side.dtypes import casts_automatically, is_differentiable
 from ..paddle_side.engine import is_running
 from ..paddle_side.grad_mode import grad_mode
+from ..programs.any_size import serves_any_size
 from ..programs.capture import PLACE, Captured, capture
 from ..programs.capture_error import CaptureError
 from ..programs.operations import Value
@@ -52,6 +53,16 @@ class OfValue(NamedTuple):
         """Whether it was captured of tensors that are others now."""
         return self.captured.is_stale()
 
+    def serves_any_size(self, size: int, other: OfValue, its_size: int) -> bool:
+        """As :func:`..programs.any_size.serves_any_size`; off the graph alone."""
+        own, theirs = self.captured, other.captured
+        return (
+            own.is_like(theirs)
+            and True not in own.requires
+            and self.structure == other.structure
+            and serves_any_size(own.program, size, theirs.program, its_size)
+        )
+
 
 class ProgramCache:
     """Programs of a function of a list of leaves, made at the first call of a kind.
@@ -61,6 +72,8 @@ class ProgramCache:
         effects: what is known of it.
         fixed: how many of the leaves, the first ones, are always of one kind.
         patience: how many calls of a kind come before there is a program.
+        any_size: whether a program may serve calls with more or fewer samples than
+            those it was captured for, since fn does the same for any number.
     """
 
     def __init__(
@@ -69,7 +82,11 @@ class ProgramCache:
         effects: Effects | None = None,
         fixed: int = 0,
         patience: int = 0,
+        any_size: bool = False,
     ) -> None:
+        self._any_size = any_size
+        self._sizes: dict[Any, tuple[int, Any]] = {}
+        self._of_any: dict[Any, Any] = {}
         self._fn, self._fixed, self._patience = fn, fixed, patience
         self._calls: Counter[Any] = Counter()
         self._effects = effects
@@ -137,7 +154,13 @@ class ProgramCache:
         self, key: Any, leaves: Sequence[Any], make: Callable[[Sequence[Any]], Any]
     ) -> Any:
         made = self._made
+        size, like = _samples(leaves[self._fixed :]) if self._any_size else (0, ())
         with self._lock:
+            served = self._of_any.get((key[:2], like)) if size else None
+            if served is not None and not served.is_stale():
+                made[key] = served
+                self._bound()
+                return served
             if self._patience and key not in made:
                 self._calls[key] += 1
                 if self._calls[key] <= self._patience:
@@ -154,14 +177,32 @@ class ProgramCache:
                 except CaptureError as error:
                     found = Refusal(str(error))
                 made[key] = found
-                while len(made) > BOUND:
-                    made.popitem(last=False)
+                self._bound()
+                if size and not isinstance(found, Refusal):
+                    self._compare((key[:2], like), size, found)
         return found
+
+    def _bound(self) -> None:
+        while len(self._made) > BOUND:
+            self._made.popitem(last=False)
+
+    def _compare(self, like: Any, size: int, found: Any) -> None:
+        """Note a program that serves any number of samples."""
+        before, other = self._sizes.get(like, (0, None))
+        if before and before != size:
+            if found.serves_any_size(size, other, before):
+                self._of_any[like] = found
+            elif other.serves_any_size(before, found, size):
+                self._of_any[like] = other
+        self._sizes[like] = size, found
+        for kept in (self._sizes, self._of_any):
+            while len(kept) > BOUND:
+                kept.pop(next(iter(kept)))
 
     @property
     def made(self) -> list[Any]:
         """All that was made, refusals too."""
-        return [*self._made.values()]
+        return [*{id(found): found for found in self._made.values()}.values()]
 
     def program(self, leaves: Sequence[Any], key: Any = None) -> Program:
         """That of the value.
@@ -261,6 +302,22 @@ def key_of(leaves: Sequence[Any]) -> tuple[Any, ...]:
         else:
             row.append(exactly(leaf))
     return tuple(row)
+
+
+def _samples(leaves: Sequence[Any]) -> tuple[int, tuple[Any, ...]]:
+    """How many samples all tensors have along their first axis, and what else they are.
+
+    Zero where that is not one number, or too few to tell from broadcasting.
+    """
+    tensors = tensors_among(leaves)
+    sizes = {t.shape[0] if t.ndim else 0 for t in tensors}
+    size = sizes.pop() if len(sizes) == 1 else 0
+    if size < 2:
+        return 0, ()
+    others = [leaf for leaf in leaves if not isinstance(leaf, Tensor)]
+    places = tuple(isinstance(leaf, Tensor) for leaf in leaves)
+    rest = [(id(t.dtype), *t.shape[1:]) for t in tensors]
+    return size, (places, *rest, key_of(others))
 
 
 def exactly(value: Any) -> Any:

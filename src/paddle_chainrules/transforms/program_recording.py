@@ -10,6 +10,7 @@ from paddle import Tensor
 from paddle.base import core as _core
 
 from ..paddle_side.random_state import in_turn
+from ..programs.any_size import serves_any_size
 from ..programs.capture import Captured
 from ..programs.program import Program
 from ..programs.split import There
@@ -33,6 +34,19 @@ class Way(NamedTuple):
     def is_stale(self) -> bool:
         """Whether it was captured of tensors that are others now."""
         return self.captured.is_stale()
+
+    def serves_any_size(self, size: int, other: Way, its_size: int) -> bool:
+        """As :func:`..programs.any_size.serves_any_size`."""
+        theirs, both = other.there, (self.there.used, other.there.used)
+        known = self.seeds == other.seeds and self.places == other.places
+        return (
+            known
+            and both[0] == both[1]
+            and self.there.reachable == theirs.reachable
+            and self.captured.is_like(other.captured)
+            and self.structure == other.structure
+            and serves_any_size(self.there.whole, size, theirs.whole, its_size)
+        )
 
 
 class ProgramRecording(Recording):

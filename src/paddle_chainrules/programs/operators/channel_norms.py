@@ -11,7 +11,7 @@ from paddle import Tensor
 from ...paddle_side.interception import RAW
 from .calls import Call
 from .entry import define, formula_of, reverse_of
-from .shared import ops, single
+from .shared import ops, shaped_as, single
 
 
 def _instance_norm(x: Tensor, scale: Any, bias: Any, epsilon: float) -> Any:
@@ -158,7 +158,7 @@ def _(
 def _grouped(x: Tensor, layout: Layout, groups: int) -> tuple[Tensor, list[int]]:
     """With the groups apart, and the axes that are normalized."""
     inner = [groups, layout.channels // groups]
-    shape = [*x.shape[: layout.axis], *inner, *x.shape[layout.axis + 1 :]]
+    shape = [-1, *x.shape[1 : layout.axis], *inner, *x.shape[layout.axis + 1 :]]
     axes = [i for i in range(1, len(shape)) if i != layout.axis]
     return ops.reshape(x, shape), axes
 
@@ -171,7 +171,7 @@ def _(call: Call) -> list[Any]:
     parts, axes = _grouped(x, layout, groups)
     mean = ops.mean(parts, axes, True)
     variance = ops.mean(ops.square(parts - mean), axes, False)
-    mean = ops.reshape(mean, variance.shape)
+    mean = shaped_as(mean, variance)
     given = (x, scale, bias, call.out, mean, variance, call.cotangent)
     found = ops.group_norm_grad(*given, epsilon, groups, data_format)
     return [*found, None, None, None]
@@ -194,5 +194,5 @@ def _(
     parts, axes = _grouped(x, layout, groups)
     plain, deviation = standard(parts, axes, epsilon)
     scaled, _ = _grouped(layout.scaled(y_grad, scale), layout, groups)
-    by_x = ops.reshape(standard_back(scaled, plain, deviation, axes), x.shape)
-    return (by_x, *layout.back(y_grad, ops.reshape(plain, x.shape), scale, bias))
+    by_x = shaped_as(standard_back(scaled, plain, deviation, axes), x)
+    return (by_x, *layout.back(y_grad, shaped_as(plain, x), scale, bias))

@@ -13,7 +13,7 @@ from .calls import BatchCall, Call, JetCall, JuliaCall
 from .channel_norms import standard, standard_back
 from .entry import TABLE, batch_of, define, formula_of, jet_of, julia_of, reverse_of
 from .series import linear, power, product, total
-from .shared import ops, single
+from .shared import ops, shaped_as, single
 
 
 def _layer_norm(
@@ -67,7 +67,7 @@ def _(
     by_x = standard_back(scaled, y, deviation, [1])
     by_scale = None if scale is None else ops.sum(g * y, [0], None, False)
     by_bias = None if bias is None else ops.sum(g, [0], None, False)
-    return ops.reshape(by_x, x.shape), by_scale, by_bias
+    return shaped_as(by_x, x), by_scale, by_bias
 
 
 @formula_of("spectral_norm")

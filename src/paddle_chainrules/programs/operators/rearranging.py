@@ -13,7 +13,7 @@ from .entry import define, reverse_of
 from .kernels import linear
 from .known_shapes import define_of_known_shape
 from .places import put_back, row_numbers
-from .shared import ops, summed_to
+from .shared import ops, shaped_as, summed_to
 
 for name in ("pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "temporal_shift"):
     define(name)
@@ -49,7 +49,7 @@ define("as_strided", "x dims stride offset", run=_strided, view=True)
 
 @reverse_of("view_shape")
 def _(call: Call) -> list[Any]:
-    return [ops.reshape(call.cotangent, call.args[0].shape), None]
+    return [shaped_as(call.cotangent, call.args[0]), None]
 
 
 @reverse_of("repeat_interleave")

@@ -17,7 +17,7 @@ from .entry import (
     reverse_of,
 )
 from .series import linear
-from .shared import ops, summed
+from .shared import ops, shaped_as, summed
 
 for name in ("reshape", "unsqueeze", "squeeze", "flatten"):
     define(name, view=True)
@@ -52,12 +52,12 @@ holds_for_complex("expand", "tile", "tril", "triu", "pad", "flip", "roll")
 
 @reverse_of("reshape", "unsqueeze", "squeeze")
 def _(call: Call) -> list[Any]:
-    return [ops.reshape(call.cotangent, call.args[0].shape), None]
+    return [shaped_as(call.cotangent, call.args[0]), None]
 
 
 @reverse_of("flatten")
 def _(call: Call) -> list[Any]:
-    return [ops.reshape(call.cotangent, call.args[0].shape), None, None]
+    return [shaped_as(call.cotangent, call.args[0]), None, None]
 
 
 @reverse_of("transpose")
@@ -108,7 +108,7 @@ def _summed_back(g: Tensor, x: Tensor) -> Tensor:
     ]
     if axes:
         g = ops.sum(g, axes, None, False)
-    return g if g.shape == x.shape else ops.reshape(g, x.shape)
+    return g if g.shape == x.shape else shaped_as(g, x)
 
 
 @reverse_of("expand")
@@ -136,7 +136,7 @@ def _(call: Call) -> list[Any]:
         split.append(size)
     g = ops.reshape(call.cotangent, split)
     g = ops.sum(g, repeats, None, False) if repeats else g
-    return [ops.reshape(g, x.shape), None]
+    return [shaped_as(g, x), None]
 
 
 @reverse_of("tril")

@@ -49,6 +49,11 @@ def one_hot(label: Tensor, like: Tensor, axis: int) -> Tensor:
     return label == ops.reshape(places, [-1, *[1] * (like.ndim - 1 - axis % like.ndim)])
 
 
+def shaped_as(x: Tensor, like: Tensor) -> Tensor:
+    """In another tensor's shape, of which programs know all but the first size."""
+    return ops.reshape(x, [-1, *like.shape[1:]] if like.ndim else [])
+
+
 def summed_to(g: Tensor, like: Tensor) -> Tensor:
     """The sum of a gradient over what a tensor was repeated along, of its shape."""
     if g.is_complex() and not like.is_complex():

@@ -1,0 +1,82 @@
+"""Whether a program that was captured for one size of a batch serves any size.
+
+Two captures tell, for two sizes: if their operations and the numbers in these are the
+same, and the size and its multiples are nothing else in one of them, that one is for
+any size. A function that decides by the size is none of these; who asks must know that.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from paddle import Tensor
+
+from .operations import Value
+from .program import Program
+
+
+def serves_any_size(program: Program, size: int, other: Program, its_size: int) -> bool:
+    """Whether a program for one size does the same as another for another size."""
+    return _Pairs(size, its_size).of_programs(program, other)
+
+
+class _Pairs:
+    """The values of two programs that stand for one another."""
+
+    def __init__(self, size: int, its_size: int) -> None:
+        self._size, self._its_size = size, its_size
+        self._pairs: dict[Value, Value] = {}
+        self._varying: set[int] = set()
+        self._constant: set[int] = set()
+
+    def of_programs(self, one: Program, other: Program) -> bool:
+        found = [(one.inputs, other.inputs), (one.outputs, other.outputs)]
+        found.append((tuple(one.constants), tuple(other.constants)))
+        if len(one.ops) != len(other.ops) or not all(self.same(*p) for p in found):
+            return False
+        constants = zip(one.constants.values(), other.constants.values(), strict=True)
+        if not all(_is_same_tensor(*pair) for pair in constants):
+            return False
+        same = all(
+            a.operator is b.operator
+            and a.many == b.many
+            and self.same(a.args, b.args)
+            and self.same(a.outputs, b.outputs)
+            for a, b in zip(one.ops, other.ops, strict=True)
+        )
+        return same and self._varying.isdisjoint(self._constant)
+
+    def same(self, one: Any, other: Any) -> bool:
+        """Whether two arguments are the same, but for values that are pairs."""
+        if type(one) is not type(other):
+            return False
+        if isinstance(one, Value):
+            if one in self._pairs:
+                return self._pairs[one] is other
+            self._pairs[one] = other
+            return one.dtype == other.dtype and self._same_shape(one, other)
+        if isinstance(one, list | tuple):
+            return len(one) == len(other) and all(map(self.same, one, other))
+        if isinstance(one, slice):
+            return all(
+                self.same(getattr(one, end), getattr(other, end))
+                for end in ("start", "stop", "step")
+            )
+        return bool(one == other) or (one != one and other != other)
+
+    def _same_shape(self, one: Value, other: Value) -> bool:
+        """But for multiples of the size, which are to be nothing else by chance."""
+        for n, m in zip(one.shape, other.shape, strict=False):
+            (self._constant if n == m else self._varying).add(n)
+            if n != m and (n % self._size or n * self._its_size != m * self._size):
+                return False
+        return len(one.shape) == len(other.shape)
+
+
+def _is_same_tensor(one: Tensor, other: Tensor) -> bool:
+    if one is other:
+        return True
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    return bool(np.array_equal(one.numpy(), other.numpy(), equal_nan=False))
