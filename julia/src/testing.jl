@@ -147,7 +147,7 @@ anything() = Iterators.Stateful(Iterators.repeated(nothing))
 
 # The same random numbers each time; a net without a seed draws none.
 seeded(side::Side, kwargs = side.kwargs) =
-    side.net.handle.closed ? kwargs : merge(kwargs, (; seed = 0))
+    is_chain(side.net.handle) ? kwargs : merge(kwargs, (; seed = 0))
 
 output(side::Side, params, args, kwargs) =
     evaluate(side.net, args, params, seeded(side, kwargs))

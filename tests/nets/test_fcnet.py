@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from conftest import assert_same, count_operators, native, randn
+from conftest import as_programs, assert_same, native, randn
 from paddle_chainrules import ACTIVATIONS, FCNet
-from paddle_chainrules.programs import closed_form
+from paddle_chainrules.nets.known_calls import KnownPullback
+from paddle_chainrules.nets.programs import PATIENCE
+from paddle_chainrules.programs.switch import programs_are_on
 
 RTOL = {"float32": 1e-5, "float64": 1e-12}
 
@@ -62,13 +64,15 @@ def check_against_native(net, n, seed=3):
     cotangent = randn([n, net.sizes[-1]], net.dtype, seed + 2)
     y, (grad_params, grad_args) = native(layer, (x,), cotangent)
     tolerance = {"rtol": RTOL[net.dtype], "atol": RTOL[net.dtype]}
-    assert_same(net.forward(params, x), y, **tolerance)
-    found, pullback = net.pullback(params, x)
-    assert_same(found, y, **tolerance)
-    got_params, got_args = pullback(cotangent)
     renamed = dict(zip(net.spec.names, grad_params.values(), strict=True))
-    assert_same(got_params, renamed, **tolerance)
-    assert_same(got_args, grad_args, **tolerance)
+    for _ in range(2):
+        assert_same(net.forward(params, x), y, **tolerance)
+        found, pullback = net.pullback(params, x)
+        assert_same(found, y, **tolerance)
+        got_params, got_args = pullback(cotangent)
+        assert_same(got_params, renamed, **tolerance)
+        assert_same(got_args, grad_args, **tolerance)
+        as_programs(net, params, x)
 
 
 def test_the_table_of_activations_is_covered():
@@ -88,47 +92,22 @@ def test_value_and_gradients_equal_native(activation, dtype):
     n=st.integers(0, 11),
     seed=st.integers(0, 2**16),
 )
-def test_closed_form_equals_paddle_grad(sizes, activation, n, seed):
+def test_programs_equal_paddle_grad(sizes, activation, n, seed):
     """Element by element, on random nets: the two ways that a pullback can go."""
     net = FCNet(tuple(sizes), activation, "float64")
     recorded = FCNet(tuple(sizes), ACTIVATIONS[activation], "float64")
-    assert net.chain is not None
-    assert recorded.chain is None
     params = random_params(net, seed)
     x = randn([n, sizes[0]], "float64", seed + 1)
     cotangent = randn([n, sizes[-1]], "float64", seed + 2)
+    as_programs(net, params, x)
     y, pullback = net.pullback(params, x)
+    assert isinstance(pullback, KnownPullback) == (n > 0 and programs_are_on())
     expected, expected_pullback = recorded.pullback(params, x)
     assert_same(y, expected, rtol=1e-12, atol=1e-12)
     for wrt in (("params", "args"), "params", "args"):
         found = pullback(cotangent, wrt=wrt)
         wanted = expected_pullback(cotangent, wrt=wrt)
         assert_same(found, wanted, rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize("broken", ["missing", "renamed", "different"])
-def test_other_operators_cost_speed_not_correctness(monkeypatch, broken):
-    class Operators:
-        def __getattr__(self, name):
-            if broken == "missing" and name.startswith("addmm"):
-                raise AttributeError(name)
-            if broken == "renamed" and name == "tanh_grad":
-                raise AttributeError(name)
-            found = getattr(paddle._C_ops, name)
-            if broken == "different" and name == "tanh_grad":
-                return lambda a, d: found(a, d) * 2
-            return found
-
-    monkeypatch.setattr(closed_form, "ops", Operators())
-    closed_form.raw.cache_clear()
-    try:
-        net = FCNet((3, 7, 2), "tanh", "float64")
-        assert net.chain is None
-        check_against_native(net, n=4)
-    finally:
-        monkeypatch.undo()
-        closed_form.raw.cache_clear()
-    assert FCNet((3, 7, 2), "tanh").chain is not None
 
 
 @settings(max_examples=40, deadline=None)
@@ -267,10 +246,13 @@ def test_several_pullbacks_from_one_forward():
     assert_same(both[1][0], one[1][0] + two[1][0], rtol=1e-12, atol=1e-13)
 
 
-@pytest.mark.parametrize("what", ["0.weight", "1.bias", "x"])
-def test_a_pullback_after_an_update_in_place_is_refused(what):
+@pytest.mark.parametrize("programs", [False, True])
+@pytest.mark.parametrize("what", ["0.weight", "1.weight", "x"])
+def test_a_pullback_after_an_update_in_place_is_refused(what, programs):
     net = FCNet((3, 4, 2), "tanh")
     params, x = net.init(0), randn([5, 3])
+    if programs:
+        as_programs(net, params, x)
     y, pullback = net.pullback(params, x)
     before = pullback(y)
     (x if what == "x" else params[what]).scale_(2.0)
@@ -294,24 +276,6 @@ def test_wrt_computes_what_is_asked():
     assert_same(pullback(cotangent, wrt=("args", "params")), both)
     with pytest.raises(ValueError, match="wrt names 'weights', but there is no such"):
         pullback(cotangent, wrt="weights")
-
-
-def test_what_is_not_asked_for_costs_nothing(monkeypatch):
-    """By the operators called: a reverse step, or the two products that it is of."""
-    net = FCNet((3, 5, 4, 2), "tanh")
-    _, pullback = net.pullback(net.init(0), randn([6, 3]))
-    called = count_operators(monkeypatch)
-    counts = {}
-    for wrt in (("params", "args"), "params", "args"):
-        called.clear()
-        pullback(randn([6, 2]), wrt=wrt)
-        counts[wrt] = {name: called.count(name) for name in sorted(set(called))}
-    assert counts == {
-        ("params", "args"): {"addmm_grad": 3, "tanh_grad": 2},
-        # Not the input's product in the first layer.
-        "params": {"addmm_grad": 2, "matmul": 1, "sum": 1, "tanh_grad": 2},
-        "args": {"matmul": 3, "tanh_grad": 2},
-    }
 
 
 def test_no_graph_unless_asked():
@@ -354,9 +318,12 @@ def test_gradients_are_differentiable_where_the_inputs_ask():
 
 @pytest.mark.parametrize("activation", sorted(ACTIVATIONS))
 def test_the_pullback_is_differentiable_in_its_cotangent(activation):
-    """In closed form too, where no input asks for a graph."""
     net = FCNet((3, 5, 2), activation, "float64")
     params, x = random_params(net), randn([4, 3], "float64")
+    if activation == "gelu":  # whose kernel ends there
+        if not programs_are_on():
+            pytest.skip("the tape ends there")
+        as_programs(net, params, x)
     cotangent, tangent = randn([4, 2], "float64", 1), randn([4, 3], "float64", 2)
     cotangent.stop_gradient = False
     _, pullback = net.pullback(params, x)
@@ -400,6 +367,9 @@ def test_frozen_and_equal_by_value():
 
 def test_describe():
     net = FCNet((2, 16, 1), "tanh", "float64")
+    runs = f"It will run as a program after {PATIENCE} calls of a kind."
+    if not programs_are_on():
+        runs = "It runs as Paddle runs it, since programs are off."
     assert str(net.describe()).splitlines() == [
         "FCNet(sizes=(2, 16, 1), activation='tanh', dtype='float64')",
         "y = W2' tanh(W1' x + b1) + b2",
@@ -408,7 +378,7 @@ def test_describe():
         "  0.bias    [16]     float64",
         "  1.weight  [16, 1]  float64",
         "  1.bias    [1]      float64",
-        "65 parameters",
+        f"65 parameters. {runs}",
     ]
     formulas = {
         (3, 2): "y = W1' x + b1",
@@ -589,8 +559,8 @@ def bad_calls():
         ),
         (
             lambda: net.vjp(params, x, (ones, ones)),
-            TypeError,
-            "cotangent must be a paddle.Tensor, got tuple.*nest it as the output",
+            ValueError,
+            r"cotangent is nested as .*the output as .*give one tensor",
         ),
         (
             lambda: net.from_state_dict({"a": ones}),

@@ -13,15 +13,18 @@ import pytest
 from paddle import nn
 
 from conftest import (
+    as_programs,
     assert_same,
     assert_unchanged,
-    count_operators,
     native,
     randn,
     snapshot,
 )
 from paddle_chainrules import FCNet, linearize, stateless, vjp
 from paddle_chainrules.paddle_side import engine
+from paddle_chainrules.programs.switch import programs_are_on
+from paddle_chainrules.transforms import program_recording
+from paddle_chainrules.transforms.program_recording import ProgramRecording
 
 
 class Mixed(nn.Layer):
@@ -53,13 +56,20 @@ def chain():
     return layer, (randn([6, 3], "float64", 2),)
 
 
-@pytest.fixture(params=[chain, mixed], ids=["closed form", "recorded"])
+@pytest.fixture(
+    params=[(chain, False), (chain, True), (mixed, False), (mixed, True)],
+    ids=["chain", "chain as a program", "mixed", "mixed as a program"],
+)
 def case(request):
-    layer, args = request.param()
-    net, params, _ = stateless(layer)
+    make, programs = request.param
+    layer, args = make()
+    net, params, _ = stateless(layer, jit=programs)
     before = snapshot(layer)
-    assert (net.chain is not None) == (request.param is chain)
+    if programs:
+        as_programs(net, params, *args)
     y, pullback = net.pullback(params, *args)
+    by_program = isinstance(pullback._recording, ProgramRecording)
+    assert by_program == (programs and programs_are_on())
     cotangent = randn(y.shape, "float64", 5)
     _, (by_name, by_arg) = native(layer, args, cotangent)
     yield net, params, args, pullback, cotangent, by_name, by_arg
@@ -115,10 +125,17 @@ def test_by_position_of_an_argument():
 
 def test_the_work_is_that_of_what_is_asked(monkeypatch):
     layer, args = chain()
-    net, params, _ = stateless(layer)
+    net, params, _ = stateless(layer, jit=True)
+    as_programs(net, params, *args)
     y, pullback = net.pullback(params, *args)
-    cotangent = randn(y.shape, "float64")
-    called, before = count_operators(monkeypatch), snapshot(layer)
+    cotangent, before = randn(y.shape, "float64"), snapshot(layer)
+    called, run = [], program_recording.run
+
+    def running(program, tensors):
+        called.extend(op.operator.name for op in program.ops)
+        return run(program, tensors)
+
+    monkeypatch.setattr(program_recording, "run", running)
 
     def count(wrt):
         called.clear()
@@ -126,6 +143,9 @@ def test_the_work_is_that_of_what_is_asked(monkeypatch):
         return {name: called.count(name) for name in sorted(set(called))}
 
     assert count("4.weight") == {"matmul": 1}
+    assert count(("params", 0)) == {"matmul": 6, "sum": 3, "tanh_grad": 2}
+    assert count("params") == {"matmul": 5, "sum": 3, "tanh_grad": 2}
+    assert count(0) == {"matmul": 3, "tanh_grad": 2}
     assert count("4.*") == {"matmul": 1, "sum": 1}
     assert count("2.bias") == {"matmul": 1, "sum": 1, "tanh_grad": 1}
     assert count(("0.weight", "4.bias")) == {"matmul": 3, "sum": 1, "tanh_grad": 2}

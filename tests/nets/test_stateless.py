@@ -250,7 +250,7 @@ def same_twice(layer):
 
 
 @pytest.mark.parametrize("case", CHAINS)
-def test_what_goes_in_closed_form(case):
+def test_what_is_a_chain(case):
     make, closed = CHAINS[case]
     layer = make()
     net, params, _ = stateless(layer)

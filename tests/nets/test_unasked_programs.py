@@ -13,7 +13,7 @@ from paddle import nn
 from conftest import PROGRAMS, assert_same, randn
 from paddle_chainrules import stateless
 from paddle_chainrules.nets.paddles_own import is_paddles_own
-from paddle_chainrules.nets.stateless import PATIENCE
+from paddle_chainrules.nets.programs import PATIENCE
 from paddle_chainrules.transforms.program_recording import ProgramRecording
 
 not_asked = pytest.mark.skipif(PROGRAMS, reason="all nets are asked to be programs")

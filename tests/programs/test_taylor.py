@@ -26,9 +26,9 @@ from paddle_chainrules import (
 )
 from paddle_chainrules.programs import blocks, second_order
 from paddle_chainrules.programs.activation_derivatives import DERIVATIVES
-from paddle_chainrules.programs.closed_form import weights_of
 from paddle_chainrules.programs.jets import partitions
 from paddle_chainrules.programs.second_order_plans import plan_of
+from paddle_chainrules.programs.weights import weights_of
 
 EXACT = {
     "identity": lambda z: z,

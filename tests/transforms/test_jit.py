@@ -318,7 +318,7 @@ def test_threads_run_one_program_at_once():
     assert not wrong
 
 
-def test_closed_forms_inside():
+def test_derivatives_of_chains_inside():
     net = FCNet((2, 5, 1), "tanh", "float64")
     params, x = net.init(0), randn([6, 2], "float64")
 

@@ -143,7 +143,7 @@ A derivative of a net, as a net with the same parameters: `"laplacian"`, `"jvp"`
 """
 function applied(net::PaddleNet, what)
     return derived(net, what) do handle
-        net.handle.closed || what == "pushforward" || throw(
+        is_chain(net.handle) || what == "pushforward" || throw(
             ArgumentError(
                 "derivatives by the input in closed form need a fully connected net with one " *
                 "of the built-in activations, or a Sequential of Linear layers with one of " *

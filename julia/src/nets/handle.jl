@@ -15,7 +15,6 @@ already, and a change in place is seen. The memory is weak, it keeps no array al
 mutable struct PaddleHandle
     bind_and::Py
     activation::String # of a chain of Linear layers, empty for anything else
-    closed::Bool # whether the way back is in closed form, not a recorded graph
     arrays::Vector{WeakRef}
     addresses::Vector{Ptr{Cvoid}}
     flat::Bool
@@ -26,9 +25,12 @@ mutable struct PaddleHandle
 end
 
 PaddleHandle(handle::Py, activation::AbstractString) = PaddleHandle(
-    handle.bind_and, activation, !isempty(activation), WeakRef[], Ptr{Cvoid}[], false,
+    handle.bind_and, activation, WeakRef[], Ptr{Cvoid}[], false,
     PythonCall.pynew(), PythonCall.pynew(), handle, Dict{Any,Any}(),
 )
+
+"Whether the net is a chain of Linear layers with one built-in activation between."
+is_chain(handle::PaddleHandle) = !isempty(handle.activation)
 
 """
     object_of(handle) -> Py

@@ -73,14 +73,13 @@ function Base.show(io::IO, net::PaddleNet)
     return print(io, "PaddleNet(", net.label, ", ", net.nparams, " parameters)")
 end
 
-# What the REPL and notebooks show: a line, the formula of a chain of Linear layers or how another
-# net runs, and a table with a row for each parameter.
+# What the REPL and notebooks show: a line, the formula of a chain of Linear layers, how the net
+# runs, and a table with a row for each parameter.
 Base.show(io::IO, ::MIME"text/plain", net::PaddleNet) = describe(io, net, net)
 function describe(io::IO, shown, net::PaddleNet, flags = nothing)
     show(io, shown)
-    if net.handle.closed
-        print(io, "\n  ", formula(net.handle.activation, length(net.names) ÷ 2))
-    elseif !PythonCall.pyisnull(net.handle.object)
+    is_chain(net.handle) && print(io, "\n  ", formula(net.handle.activation, length(net.names) ÷ 2))
+    if !PythonCall.pyisnull(net.handle.object)
         sentence = crossing(() -> text(net.handle.object.runs))
         isempty(sentence) || print(io, "\n  ", sentence)
     end

@@ -59,7 +59,7 @@ function used(net::PaddleNet, st::NamedTuple)
         ),
     )
     moded = in_mode(net, st)
-    return moded, moded.handle.closed ? (;) : (; st.buffers, st.seed)
+    return moded, is_chain(moded.handle) ? (;) : (; st.buffers, st.seed)
 end
 
 "The output and the next state, from what the net gives."

@@ -214,18 +214,14 @@ function grads(reverse::Reverse, cotangents::Vector, asked::Asked)
         for c in cotangents
             push!(args, c === nothing ? none() : lend(c))
         end
-        found = GC.@preserve some call(back!(reverse), args)
+        found = GC.@preserve some call(reverse.back, args)
         last || reverse.retained_bytes > 0 || set_retained!(reverse, last_retained_bytes()) # made anew
         return found
     finally
         for (c, lent) in zip(cotangents, @view args[4:end])
             c === nothing || drop(lent)
         end
-        if last
-            # In closed form what Paddle keeps is the object itself.
-            reverse.net.handle.closed && PythonCall.pydel!(reverse.back)
-            release!(reverse)
-        end
+        last && release!(reverse)
     end
 end
 
@@ -240,15 +236,6 @@ function is_last!(reverse::Reverse, asked::Asked)
     now = Asked(left.params && !all_params, left.inputs && !asked.inputs)
     reverse.left = now
     return left != now && !(now.params || now.inputs)
-end
-
-function back!(reverse::Reverse)
-    if PythonCall.pyisnull(reverse.back)
-        made = enter(reverse.net, :pullback, reverse.params, reverse.inputs, reverse.flat)
-        reverse.back = owned_item(made, 1)
-        drop(made)
-    end
-    return reverse.back
 end
 
 function receive_gradients(reverse::Reverse, found::PyPtr)

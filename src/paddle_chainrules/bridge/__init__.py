@@ -9,7 +9,7 @@ Julia side, in Julia's terms.
 """
 
 from .bound import Pushforward, Recorded
-from .bound_chains import Closed, Formula, SecondOrder
+from .bound_chains import Formula, SecondOrder
 from .handles import (
     Called,
     Handle,
@@ -25,7 +25,6 @@ from .retained_bytes import retained_bytes_address
 
 __all__ = [
     "Called",
-    "Closed",
     "Formula",
     "Handle",
     "Operator",

@@ -1,12 +1,14 @@
-"""Nets at parameters that Julia shares, by the graph that Paddle records."""
+"""Nets at parameters that Julia shares."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+import paddle
 from paddle import Tensor
 
+from ..nets.known_calls import KnownPullback
 from ..nets.net import Net
 from ..nets.params import Params
 from ..nets.pullback import RecordedPullback
@@ -15,6 +17,7 @@ from ..paddle_side.dtypes import is_differentiable
 from ..paddle_side.random_state import drawing_from, random_state
 from ..transforms.jvp import jvp
 from ..transforms.tree import flatten_tree
+from .bound_calls import BoundCalls
 from .nesting import Nesting
 from .packing import Back, Packed, pack, plain
 from .retained_bytes import Meter, allocated, behind_last
@@ -31,25 +34,45 @@ class Bound:
 
 
 class Recorded(Bound):
-    """Any net, by the graph that Paddle records."""
+    """Any net, by its programs, or else by the graph that Paddle records.
+
+    Args:
+        whole: whether Julia has all parameters in one array, of which none is without
+            gradients while others have some.
+    """
 
     def __init__(
-        self, net: Net, params: Params, meter: Meter, nesting: Nesting | None = None
+        self,
+        net: Net,
+        params: Any,
+        meter: Meter,
+        nesting: Nesting | None = None,
+        whole: bool = False,
     ) -> None:
         self._net = net
         self._params = params
         self._meter = meter
         self._nesting = nesting
+        self._whole = whole
+        self._known = BoundCalls(net, params)
 
     def forward(self, *leaves: Any) -> Packed:
+        if self._nesting is None and (found := self._known.forward(leaves)):
+            return pack(found[0])
         args, kwargs = self._arguments(leaves)
         return pack(self._net.forward(self._params, *args, **kwargs))
 
     def pullback(self, *leaves: Any) -> tuple[Packed, Back]:
-        state = random_state()
-        args, kwargs = self._arguments(leaves)
+        known, row = self._known.way(leaves) if self._nesting is None else (None, [])
+        state = random_state() if known is None or known.draws else None
+        found: Any = None if known is None else known.pullback(row)
+        if found is None:
+            found = self._recorded(*self._arguments(leaves))
+        else:
+            assert known is not None
+            behind_last.value = known.retained_bytes
         kept: RecordedPullback | None
-        output, kept, *aux = self._recorded(args, kwargs)
+        output, kept, *aux = found
         outputs = len(flatten_tree(output)[0]) if aux else None
 
         def back(
@@ -63,13 +86,42 @@ class Recorded(Bound):
                 )
             pullback = kept or self._replay(state, leaves)
             kept = None if last else pullback
-            grads = pullback.leaves(cotangents[:outputs], params, inputs)
-            if self._nesting is not None:
-                count = len(grads) - self._nesting.count
-                grads[count:] = self._nesting.in_a_row(grads[count:])
-            return tuple(map(plain, grads))
+            return self._gradients(pullback, params, inputs, cotangents[:outputs])
 
         return pack((output, *aux) if aux else output), back
+
+    def _gradients(
+        self,
+        pullback: RecordedPullback,
+        params: Flags,
+        inputs: bool,
+        cotangents: tuple[Tensor | None, ...],
+    ) -> tuple[Any, ...]:
+        if params is True and inputs and len(cotangents) == 1:
+            (cotangent,) = cotangents
+            if isinstance(pullback, KnownPullback) and cotangent is not None:
+                found = pullback.all_gradients(cotangent)
+                if found is not None:
+                    return tuple(map(plain, found))
+        grads = pullback.leaves(cotangents, params, inputs)
+        if self._nesting is not None:
+            count = len(grads) - self._nesting.count
+            grads[count:] = self._nesting.in_a_row(grads[count:])
+        if self._whole:
+            grads = self._filled(grads)
+        return tuple(map(plain, grads))
+
+    def _filled(self, grads: list[Tensor | None]) -> list[Tensor | None]:
+        """With zeros for parameters without a gradient, where others have one."""
+        values = [*self._params.values()]
+        count = len(values)
+        if all(grad is None for grad in grads[:count]):
+            return grads
+        filled = [
+            paddle.zeros_like(value) if grad is None else grad
+            for value, grad in zip(values, grads, strict=False)
+        ]
+        return [*filled, *grads[count:]]
 
     def _arguments(
         self, leaves: tuple[Any, ...]

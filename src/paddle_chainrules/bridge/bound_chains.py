@@ -1,4 +1,4 @@
-"""Chains of Linear layers, and their derivatives, at parameters that Julia shares."""
+"""Derivatives of chains of Linear layers, at parameters that Julia shares."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from ..nets.chain import Chain
 from ..nets.selection import Flags, each
 from ..programs import second_order
 from ..programs.activation_derivatives import Derivatives
-from ..programs.closed_form import Weights, weights_of
 from ..programs.second_order_plans import Plan
+from ..programs.weights import Weights, weights_of
 from ..transforms.effects import Effects
 from ..transforms.recording import record
 from .bound import Bound
@@ -24,39 +23,7 @@ from .retained_bytes import (
     Meter,
     allocated,
     behind_last,
-    closed_form_bytes,
-    samples,
 )
-
-
-class Closed(Bound):
-    """A chain of affine maps, in closed form.
-
-    What is kept for the way back is the function itself: Julia lets go of it.
-    """
-
-    def __init__(self, chain: Chain, weights: Weights) -> None:
-        self._chain = chain
-        self._weights = weights
-        self._row_bytes, self._bytes = closed_form_bytes(weights)
-
-    def forward(self, x: Tensor) -> Packed:
-        return self._chain.value(self._weights, x)
-
-    def pullback(self, x: Tensor) -> tuple[Packed, Back]:
-        y, pullback = self._chain.pullback(self._weights, x, None)
-        count = 2 * len(self._weights)
-        behind_last.value = self._bytes + self._row_bytes * samples(x)
-
-        def back(
-            params: Flags, inputs: bool, last: bool, cotangent: Tensor | None
-        ) -> tuple[Any, ...]:
-            if cotangent is None:
-                return (None,) * (count + 1)
-            grads, x_bar = pullback.reverse(cotangent, each(params, count), inputs)
-            return (*grads, x_bar)
-
-        return y, back
 
 
 class SecondOrder(Bound):

@@ -21,10 +21,10 @@ from ..nets.params import Params
 from ..nets.selection import selected
 from ..nets.stateless import StatelessLayer, stateless
 from ..programs.activations import ACTIVATIONS, Activation
-from ..programs.closed_form import Weights, weights_of
 from ..programs.second_order_plans import HIGHEST_ORDER, laplacian_plan, plan_of
+from ..programs.weights import Weights, weights_of
 from .bound import Bound, Pushforward, Recorded
-from .bound_chains import Closed, Formula, SecondOrder
+from .bound_chains import Formula, SecondOrder
 from .nesting import Nesting
 from .retained_bytes import Meter
 
@@ -66,9 +66,8 @@ class Handle:
 
         The tensors are kept, not copied: a change in their memory is seen.
         """
-        if self.net.chain is not None:
-            return Closed(self.net.chain, self._weights(flat, tensors))
-        return Recorded(self.net, self._params(flat, tensors), self.meter)
+        params, whole = self._in_parts(flat, tensors)
+        return Recorded(self.net, params, self.meter, whole=whole)
 
     def bind_and(self, entry: str, flat: bool, *tensors: Tensor) -> tuple[Any, ...]:
         """``(forward, pullback, result of the one named entry)`` in one crossing."""
@@ -133,15 +132,26 @@ class Handle:
         """What the net takes: theta, or a dict."""
         return tensors[0] if flat else self.net.spec.named(tensors)
 
+    def _in_parts(self, flat: bool, tensors: tuple[Tensor, ...]) -> tuple[Params, bool]:
+        """The same with views within theta, and whether there are such.
+
+        One parameter alone would have another shape than theta's gradient.
+        """
+        if not flat or len(self.names) < 2:
+            return self._params(flat, tensors), False
+        return self.net.spec.named(self._views(tensors[0])), True
+
     def _weights(self, flat: bool, tensors: tuple[Tensor, ...]) -> Weights:
-        """The same in pairs, as views within theta."""
-        if not flat:
-            return weights_of(tensors)
+        """The same in pairs."""
+        return weights_of(self._views(tensors[0]) if flat else tensors)
+
+    def _views(self, theta: Tensor) -> list[Tensor]:
+        """The parameters within theta."""
         views, start = [], 0
         for shape, size in zip(self.shapes, self.net.spec.sizes, strict=True):
-            views.append(tensors[0][start : start + size].reshape(shape))
+            views.append(theta[start : start + size].reshape(shape))
             start += size
-        return weights_of(views)
+        return views
 
 
 class Called(Handle):
@@ -149,12 +159,12 @@ class Called(Handle):
 
     def __init__(self, of: Handle, nesting: Nesting) -> None:
         super().__init__(of.net, of.label)
-        self.activation = ""  # not in closed form
+        self.activation = ""  # Julia derives from one array alone
         self.nesting = nesting
 
     def bind(self, flat: bool, tensors: tuple[Tensor, ...]) -> Bound:
-        params = self._params(flat, tensors)
-        return Recorded(self.net, params, self.meter, self.nesting)
+        params, whole = self._in_parts(flat, tensors)
+        return Recorded(self.net, params, self.meter, self.nesting, whole)
 
 
 class Operator(Handle):

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
 from functools import cache
 from typing import Protocol
 
 import paddle
-from paddle import Tensor
-
-from ..programs.closed_form import Weights
 
 NODE_BYTES = 6_000
 """Of an operator on a recorded graph, its tensors' elements apart: 4,000 to 10,000
 measured with paddlepaddle 3.3.1."""
 
 STEP_BYTES = 6_000
-"""Of a layer of a chain in closed form, likewise."""
+"""Of a layer of a chain whose derivatives are formulas, likewise."""
 
 
 class HasNodes(Protocol):
@@ -56,21 +52,6 @@ def _gpus() -> int:
         if paddle.device.is_compiled_with_cuda()
         else 0
     )
-
-
-def closed_form_bytes(weights: Weights) -> tuple[int, int]:
-    """Behind a pullback in closed form: for each sample, and besides."""
-    widths = sum(bias.shape[0] for _, bias in weights)
-    (_, bias), *_ = weights
-    return widths * bias.element_size(), STEP_BYTES * len(weights)
-
-
-def samples(x: Tensor) -> int:
-    """Rows of the batch."""
-    shape: Sequence[int] = x.shape
-    if len(shape) == 2:
-        return shape[0]
-    return int(x.size // max(shape[-1], 1)) if shape else 1
 
 
 behind_last = ctypes.c_int64(0)

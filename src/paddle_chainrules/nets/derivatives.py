@@ -14,9 +14,9 @@ from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.listener import listener
 from ..programs import second_order
 from ..programs.activation_derivatives import DERIVATIVES, MAX_ORDER, Derivatives
-from ..programs.closed_form import Weights, as_rows, weights_of
 from ..programs.jets import Jet, MultiIndex, indices_up_to, propagate
 from ..programs.second_order_plans import HIGHEST_ORDER, Plan, laplacian_plan, plan_of
+from ..programs.weights import Weights, as_rows, weights_of
 from ..transforms.recording import records_graph
 from ..transforms.tree import flatten_tree
 from .checks import check_tensor, check_width

@@ -9,8 +9,8 @@ from typing import Any
 
 from paddle import Tensor
 
-from ..programs.closed_form import weights_of
 from ..programs.jets import MultiIndex
+from ..programs.weights import weights_of
 from ..transforms.tree import Tree
 from .derivatives import (
     derivative,

@@ -9,17 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import paddle
+import paddle.nn.functional as F
 from paddle import Tensor
 
 from ..paddle_side.dtypes import DTYPES
 from ..programs.activations import Activation, resolve
-from ..programs.closed_form import raw, weights_of
+from ..programs.weights import weights_of
 from ..transforms.effects import Effects
-from .chain import Chain, recorded
+from .chain import Chain
 from .checks import check_place, check_tensor, check_width
 from .description import chain_formula
 from .net import Net
 from .params import P, Params, ParamSpec
+from .programs import NetPrograms, of_paddles_own
 from .pullback import NetPullback
 
 MANY_DEVICES = (
@@ -152,11 +154,14 @@ class FCNet(Net):
 
     @cached_property
     def chain(self) -> Chain | None:
-        """The closed form, for the built-in activations."""
         if not isinstance(self.activation, str):
             return None
-        pair = raw(self.activation)
-        return None if pair is None else Chain(self.spec, self.activation, pair)
+        return Chain(self.spec, self.activation)
+
+    @cached_property
+    def _programs(self) -> NetPrograms | None:
+        # An activation of the user's may decide by anything.
+        return of_paddles_own(self) if isinstance(self.activation, str) else None
 
     @cached_property
     def _effects(self) -> Effects:
@@ -168,4 +173,7 @@ class FCNet(Net):
         return chain_formula(name, len(self.sizes) - 1)
 
     def _apply(self, params: dict[str, Tensor], x: Tensor) -> Tensor:
-        return recorded(self._act, weights_of(list(params.values())), x)
+        *hidden, (weight, bias) = weights_of([*params.values()])
+        for w, b in hidden:
+            x = self._act(F.linear(x, w, b))
+        return F.linear(x, weight, bias)

@@ -36,6 +36,7 @@ class Inputs:
     Attributes:
         leaves: the checked parameters, or theta, then those of all arguments.
         order: the names as the caller has them in order; None for theta.
+        given: the parameters, checked, arguments and keyword arguments.
     """
 
     def __init__(
@@ -47,12 +48,14 @@ class Inputs:
     ) -> None:
         self._spec = spec
         given: list[Any]
+        self.given: tuple[Any, ...]
         if isinstance(params, Tensor):
             self.order, given = None, [params]
+            self.given = params, args, kwargs
         else:
             values = spec.as_dict(params)
             self.order, given = spec.order_of(params), [*values.values()]
-            self._whole = values, args, kwargs
+            self.given = values, args, kwargs
         arg_leaves, self.args_spec = flatten_tree(args)
         kwarg_leaves, self.kwargs_spec = flatten_tree(kwargs) if kwargs else NO_KEYWORDS
         self._start = len(given)
@@ -63,7 +66,7 @@ class Inputs:
         """How the leaves are nested, and no tensor."""
         found = copy.copy(self)
         found.leaves = []
-        vars(found).pop("_whole", None)
+        found.given = ()
         return found
 
     def with_leaves(self, leaves: Sequence[Any]) -> tuple[dict[str, Any], Any, Any]:
@@ -71,7 +74,7 @@ class Inputs:
         if self.order is None:
             values = self._spec.unflatten(leaves[0])
         elif leaves is self.leaves:
-            return self._whole
+            return self.given
         else:
             values = self._spec.named(leaves[: self._start])
         args = self.args_spec.unflatten(leaves[self._start : self._middle])

@@ -16,6 +16,7 @@ from ..transforms.program_cache import BOUND, OfValue, ProgramCache, key_of
 from ..transforms.program_recording import ProgramRecording, run
 from ..transforms.tree import ONE_LEAF, Tree
 from .inputs import Inputs
+from .param_trees import ParamTree
 from .pullback import RecordedPullback
 
 
@@ -39,18 +40,18 @@ class Structure(NamedTuple):
 class KnownCalls:
     """What is called for parameters and arguments of each dtypes and shapes.
 
-    That is for parameters in a dict as the net has them, arguments that are tensors,
-    and all of them off the caller's graph; other calls are looked at closer.
+    That is for parameters in a dict as the net has them or as theta, arguments that are
+    tensors, and all of them off the caller's graph; other calls are looked at closer.
     """
 
     def __init__(self, net: Any) -> None:
         self._net = net
-        self._values: dict[Any, OfValue] = {}
+        self._values: dict[Any, KnownValue] = {}
         self._ways: dict[Any, KnownWay] = {}
 
     def keep_value(self, inputs: Inputs, found: OfValue) -> None:
         """Have this program serve calls like this one."""
-        self._keep(self._values, inputs, found)
+        self._keep(self._values, inputs, KnownValue(found))
 
     def keep_way(
         self, inputs: Inputs, programs: ProgramCache, recording: ProgramRecording
@@ -59,9 +60,9 @@ class KnownCalls:
         self._keep(self._ways, inputs, KnownWay(inputs, programs, recording))
 
     def _keep(self, known: dict[Any, Any], inputs: Inputs, found: Any) -> None:
-        if inputs.order != self._net.spec.names:
+        params, args, kwargs = inputs.given
+        if isinstance(inputs.order, ParamTree):
             return
-        params, args, kwargs = inputs.with_leaves(inputs.leaves)
         key = None if kwargs else self._like(params, args)[0]
         if key is not None and not (key[0] and self._net._effects.reaches):
             if len(known) >= BOUND:
@@ -70,53 +71,75 @@ class KnownCalls:
 
     def forward(self, params: Any, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
         """The output, alone in a tuple; None for a call like none before."""
-        key, leaves = self._like(params, args)
-        known = self._values.get(key)
-        if known is None or known.is_stale():
-            return None
-        try:
-            made = run(known.captured.program, leaves)
-        except CaptureError:  # a shape that depends on values
-            return None
-        return (known.structure.nested(known.captured.filled(made)),)
+        known, leaves = self.value(params, args)
+        return None if known is None else known.value(leaves)
 
     def pullback(
         self, params: Any, args: tuple[Any, ...]
-    ) -> tuple[Any, RecordedPullback] | None:
+    ) -> tuple[Any, KnownPullback] | None:
         """Output and pullback; None for a call like none before."""
+        known, leaves = self.way(params, args)
+        return None if known is None else known.pullback(leaves)
+
+    def value(
+        self, params: Any, args: tuple[Any, ...]
+    ) -> tuple[KnownValue | None, list[Tensor]]:
+        """What was kept for calls like this one, and the leaves of this one."""
         key, leaves = self._like(params, args)
-        known = self._ways.get(key)
-        if known is None or known.way.is_stale():
-            return None
-        try:
-            made = run(known.way.there.forward, leaves)
-        except CaptureError:
-            return None
-        pullback = KnownPullback(known, leaves, made)
-        return known.structure.nested(pullback.outputs), pullback
+        return self._values.get(key), leaves
+
+    def way(
+        self, params: Any, args: tuple[Any, ...]
+    ) -> tuple[KnownWay | None, list[Tensor]]:
+        """The same with the way back."""
+        key, leaves = self._like(params, args)
+        return self._ways.get(key), leaves
 
     def _like(
         self, params: Any, args: tuple[Any, ...]
     ) -> tuple[tuple[Any, ...] | None, list[Tensor]]:
         """What two calls have in common, and the leaves; None for other calls."""
-        if type(params) is not dict or tuple(params) != self._net.spec.names:
+        if type(params) is dict and tuple(params) == self._net.spec.names:
+            leaves = [*params.values(), *args]
+        elif isinstance(params, Tensor):
+            leaves = [params, *args]
+        else:
             return None, []
         if is_plain() or watched():
             return None, []
-        leaves = [*params.values(), *args]
         for leaf in leaves:
             if not isinstance(leaf, Tensor):
                 return None, []
         graph = paddle.is_grad_enabled()
         if graph and False in flags(leaves):
             return None, []
-        return (graph, *key_of(leaves)), leaves
+        return (graph, type(params), *key_of(leaves)), leaves
+
+
+class KnownValue:
+    """The program of the value of a kind of calls."""
+
+    def __init__(self, found: OfValue) -> None:
+        self._found, self._structure = found, found.structure
+
+    def value(self, leaves: list[Tensor]) -> tuple[Any, ...] | None:
+        """The output, alone in a tuple; None where the program serves no more."""
+        found = self._found
+        if found.is_stale():
+            return None
+        try:
+            made = run(found.captured.program, leaves)
+        except CaptureError:  # a shape that depends on values
+            return None
+        return (self._structure.nested(found.captured.filled(made)),)
 
 
 class KnownWay:
     """The programs of a kind of calls.
 
     Attributes:
+        draws: whether it draws random numbers.
+        retained_bytes: what a call leaves for the way back.
         back: to the gradients of all parameters and arguments, where there is one
             output, a tensor, of this ``shape`` and ``dtype``; None elsewhere.
     """
@@ -129,6 +152,8 @@ class KnownWay:
         way, output = recording.way, recording.outputs[0]
         self.programs, self.way, self.structure = programs, way, way.structure
         self.form = inputs.form(way.structure.output)
+        self.draws = way.there.forward.draws
+        self.retained_bytes = recording.retained_bytes()
         structure, number = way.structure, len(inputs.leaves)
         alone = structure.output is ONE_LEAF and structure.buffers is None
         if alone and way.seeds == [0] and way.places == [*range(number)]:
@@ -136,32 +161,46 @@ class KnownWay:
             program, has = way.there.back((True,) * number, (True,))
             self.back = program if all(has) else None
 
+    def pullback(self, leaves: list[Tensor]) -> tuple[Any, KnownPullback] | None:
+        """Output and pullback; None where the programs serve no more."""
+        way = self.way
+        if way.is_stale():
+            return None
+        try:
+            made = run(way.there.forward, leaves)
+        except CaptureError:
+            return None
+        recording = self.programs.recording(way, leaves, leaves, made)
+        return self.structure.nested(recording.outputs), KnownPullback(self, recording)
+
 
 class KnownPullback(RecordedPullback):
     """The pullback of a known call, straight where all gradients are asked for."""
 
     _recording: ProgramRecording
 
-    def __init__(
-        self, known: KnownWay, leaves: list[Tensor], made: list[Tensor]
-    ) -> None:
-        self._form, self._known = known.form, known
-        self._recording = recording = known.programs.recording(
-            known.way, leaves, leaves, made
-        )
-        self.outputs = recording.outputs
+    def __init__(self, known: KnownWay, recording: ProgramRecording) -> None:
+        self._form, self.known, self._recording = known.form, known, recording
+
+    def all_gradients(self, cotangent: Tensor) -> list[Tensor] | None:
+        """In a row; None where the cotangent is to be looked at closer."""
+        known = self.known
+        if (
+            known.back is None
+            or not isinstance(cotangent, Tensor)
+            or cotangent.shape != known.shape
+            or cotangent.dtype is not known.dtype
+            or (paddle.is_grad_enabled() and not cotangent.stop_gradient)
+        ):
+            return None
+        return run(known.back, [*self._recording.saved(), cotangent])
 
     def __call__(self, cotangent: Tree, **how: Any) -> Any:
-        known = self._known
-        if (
-            not how
-            and known.back is not None
-            and isinstance(cotangent, Tensor)
-            and cotangent.shape == known.shape
-            and cotangent.dtype is known.dtype
-            and (cotangent.stop_gradient or not paddle.is_grad_enabled())
-        ):
-            found = run(known.back, [*self._recording.saved(), cotangent])
-            names = known.form.spec.names
-            return dict(zip(names, found, strict=False)), (*found[len(names) :],)
-        return super().__call__(cotangent, **how)
+        found = None if how else self.all_gradients(cotangent)
+        if found is None:
+            return super().__call__(cotangent, **how)
+        form = self._form
+        if form.order is None:
+            return found[0], (*found[1:],)
+        names = form.spec.names
+        return dict(zip(names, found, strict=False)), (*found[len(names) :],)

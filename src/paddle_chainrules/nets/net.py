@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Any
 import paddle
 from paddle import Tensor
 
-from ..paddle_side.dtypes import casts_automatically
 from ..paddle_side.grad_mode import grad_mode
-from ..paddle_side.listener import listener
 from ..paddle_side.partial_gradients import leaves_behind
 from ..paddle_side.rules.in_place import refuse_other_uses
 from ..paddle_side.rules.operators import Watch
 from ..paddle_side.watch import is_traced, recordings, watched
 from ..paddle_side.write_counts import writes_counted
-from ..programs.closed_form import Weights, weights_of
+from ..programs.switch import programs_are_on
 from ..transforms.effects import (
     Effects,
     copied,
@@ -38,6 +36,7 @@ from .state_dicts import names_in
 
 if TYPE_CHECKING:
     from .chain import Chain
+    from .known_calls import KnownCalls
     from .programs import NetPrograms
 
 
@@ -67,9 +66,16 @@ class Net(abc.ABC):
         spec = self.spec
         shapes = [str(list(shape)) for shape in spec.shapes]
         rows = zip(spec.names, shapes, spec.dtypes, strict=True)
-        return Description(
-            repr(self), self._formula(), tuple(("", *row) for row in rows), spec.size
-        )
+        held = tuple(("", *row) for row in rows)
+        return Description(repr(self), self._formula(), held, spec.size, self._runs())
+
+    def _runs(self) -> str:
+        """How its calls run, in a sentence."""
+        if self._programs is not None:
+            return self._programs.describe()
+        if not programs_are_on():
+            return "It runs as Paddle runs it, since programs are off."
+        return "It runs as Paddle runs it."
 
     def _formula(self) -> str:
         """The net in a line."""
@@ -93,9 +99,6 @@ class Net(abc.ABC):
             ValueError: a wrong name, shape or device.
         """
         self._check(params, args)
-        if (weights := self._closed_weights(params, args, kwargs)) is not None:
-            assert self.chain is not None
-            return self.chain.value(weights, args[0])
         return self._forward(params, args, kwargs, {})
 
     def __call__(self, params: Params, *args: Any, **kwargs: Any) -> Any:
@@ -170,8 +173,15 @@ class Net(abc.ABC):
                 held += flatten_tree(constants)[0]
             return out_spec.unflatten(unaliased(outputs, held))
 
-    _programs: NetPrograms | None = None
-    """Where calls are to be programs."""
+    @property
+    def known_calls(self) -> KnownCalls | None:
+        """Calls that go straight to their programs, where there are programs."""
+        return self._programs.known if self._programs else None
+
+    @property
+    def _programs(self) -> NetPrograms | None:
+        """Where calls are to be programs."""
+        return None
 
     _derives = False
     """Whether it holds what was computed from parameters."""
@@ -187,7 +197,7 @@ class Net(abc.ABC):
 
     @property
     def chain(self) -> Chain | None:
-        """The net's closed form, where it has one."""
+        """What the net is, if it is a chain."""
         return None
 
     def pullback(
@@ -198,15 +208,11 @@ class Net(abc.ABC):
         Keyword arguments are passed on; the pullback differentiates by them where it
         is asked to.
 
-        Chains of Linear layers go in closed form, everything else and every gradient
-        that is to be differentiated once more (a tensor with ``stop_gradient=False``
-        while gradients are on) by ``paddle.grad``.
+        It goes by a program where the net has them, and by ``paddle.grad`` elsewhere
+        and where gradients are to be differentiated once more (a tensor with
+        ``stop_gradient=False`` while gradients are on).
         """
         self._check(params, args)
-        if (weights := self._closed_weights(params, args, kwargs)) is not None:
-            assert self.chain is not None
-            order = self.spec.order_of(params)
-            return self.chain.pullback(weights, args[0], order)
         return self.recorded(params, args, kwargs)
 
     def recorded(
@@ -256,28 +262,6 @@ class Net(abc.ABC):
         aux_leaves, aux_spec = flatten_tree(aux)
         given = [*inputs.leaves, *flatten_tree(constants)[0], *self._shared()]
         return value, pullback, aux_spec.unflatten(detached(aux_leaves, given))
-
-    def _closed_weights(
-        self, params: Params, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Weights | None:
-        """Checked parameters in pairs, where the closed form serves this call.
-
-        It does for one tensor in, no graph asked for, no automatic casting, and outside
-        of programs.
-        """
-        if self.chain is None or len(args) != 1 or kwargs or casts_automatically():
-            return None
-        if listener() is not None:  # who hears of public operators alone
-            return None
-        (x,) = args
-        if not isinstance(x, Tensor) or x.ndim == 0:
-            return None
-        values = list(self.spec.as_dict(params).values())
-        if paddle.is_grad_enabled():
-            for value in (x, *values):
-                if not value.stop_gradient:
-                    return None
-        return weights_of(values)
 
     def vjp(self, params: P, args: X, cotangent: Tree, **kwargs: Any) -> tuple[P, X]:
         """Vector-Jacobian product: ``(grad_params, grad_args)``, nested as the inputs.

@@ -12,6 +12,7 @@ from ..paddle_side.listener import is_plain
 from ..paddle_side.random_state import drawing_from
 from ..paddle_side.watch import watched
 from ..programs.capture_error import CaptureError
+from ..programs.switch import programs_are_on
 from ..transforms.program_cache import (
     ProgramCache,
     Refusal,
@@ -22,6 +23,14 @@ from ..transforms.recording import records_graph
 from ..transforms.tree import flatten_tree
 from .inputs import Inputs
 from .known_calls import KnownCalls, Structure
+
+PATIENCE = 3
+"""How many calls of a kind come before a program that nobody has asked for."""
+
+
+def of_paddles_own(net: Any) -> NetPrograms | None:
+    """Those of a net of Paddle's code alone, if programs are on."""
+    return NetPrograms(net, PATIENCE) if programs_are_on() else None
 
 
 class NetPrograms:

@@ -21,15 +21,12 @@ from .description import Description
 from .net import Net
 from .paddles_own import is_paddles_own
 from .params import P, Params, ParamSpec
-from .programs import NetPrograms
+from .programs import NetPrograms, of_paddles_own
 from .pullback import NetPullback
 from .selection import Wrt, items_of, selected
 from .shell import copied, derives, keywords_of
 from .shells import Bound, Shells
 from .state_dicts import aliases
-
-PATIENCE = 3
-"""How many calls of a kind come before a program that nobody has asked for."""
 
 RESERVED = frozenset({"buffers", "seed"})
 """Keyword arguments of every stateless net, not passed on to its layer."""
@@ -131,12 +128,16 @@ class StatelessLayer(Net):
         self._shells = Shells(layer)
         self._chain = None if self._buffers else chain_of(layer, self._spec)
         self._calls = Effects(check_beyond=self._refuse_originals)
-        self._programs = self._made_programs(layer) if programs_are_on() else None
+        self._own_programs = self._made_programs(layer)
 
     def _made_programs(self, layer: paddle.nn.Layer) -> NetPrograms | None:
         if self._jit is None:
-            return NetPrograms(self, PATIENCE) if is_paddles_own(layer) else None
-        return NetPrograms(self) if self._jit else None
+            return of_paddles_own(self) if is_paddles_own(layer) else None
+        return NetPrograms(self) if self._jit and programs_are_on() else None
+
+    @property
+    def _programs(self) -> NetPrograms | None:
+        return self._own_programs
 
     def _refuse_originals(self, beyond: set[int]) -> None:
         """Refuse results that depend on the layer's own parameters.
@@ -226,7 +227,7 @@ class StatelessLayer(Net):
             for n, shape, dtype in rows
         )
         held = (*found.rows, *buffers)
-        return dataclasses.replace(found, rows=held, runs=self._runs())
+        return dataclasses.replace(found, rows=held)
 
     def _formula(self) -> str:
         if self._chain is not None:
@@ -235,15 +236,9 @@ class StatelessLayer(Net):
         return f"y = {type(self._layer).__name__}(...) in {mode}"
 
     def _runs(self) -> str:
-        if self._chain is not None:
-            return "It runs in closed form."
-        if self._programs is not None:
-            return self._programs.describe()
-        if not programs_are_on():
-            return "It runs as Paddle runs it, since programs are off."
-        if self._jit is None:
+        if self._programs is None and programs_are_on() and self._jit is None:
             return "It runs as Paddle runs it, having code of others; see jit=True."
-        return "It runs as Paddle runs it."
+        return super()._runs()
 
     @property
     def buffers(self) -> Mapping[str, Tensor]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, NoReturn
 
@@ -21,14 +22,15 @@ MISSING = re.compile(
 class kernels_named:
     """A context for Paddle's engine, whose errors about kernels it turns into one.
 
-    That is a ``NotImplementedError`` that says what to do.
+    That is a ``NotImplementedError`` that says what to do. What a backward of this
+    package has raised comes out as it is, interrupts too.
     """
 
     def __init__(self) -> None:
         self._enabled = paddle.is_grad_enabled()
 
     def __enter__(self) -> None:
-        pass
+        _here.raised = None
 
     def __exit__(
         self,
@@ -38,6 +40,11 @@ class kernels_named:
     ) -> None:
         if error is not None:
             paddle.set_grad_enabled(self._enabled)  # Paddle forgets to
+            raised, _here.raised = _here.raised, None
+            if raised is not None:
+                raise raised from None
+            if isinstance(error, OSError) and INTERRUPTED.search(str(error)):
+                raise KeyboardInterrupt from None
         if isinstance(error, OSError) and (refusal := REFUSED.search(str(error))):
             raise NotImplementedError(refusal[1]) from error
         if isinstance(error, ValueError) and "nullptr" in str(error):
@@ -72,6 +79,25 @@ class kernels_named:
             "as one likes; a fully connected net with a built-in activation has "
             "taylor, derivative and laplacian, which need no kernels"
         ) from error
+
+
+INTERRUPTED = re.compile(r"^\s*KeyboardInterrupt\b", re.MULTILINE)
+"""In the error that Paddle makes of an interrupt of a ``PyLayer``."""
+
+_here = threading.local()
+
+
+def backward(found: Callable[..., Any]) -> Any:
+    """The backward of a ``PyLayer`` of this package, whose errors Paddle wraps."""
+
+    def noting(ctx: Any, *cotangents: Tensor) -> Any:
+        try:
+            return found(ctx, *cotangents)
+        except BaseException as error:
+            _here.raised = error
+            raise
+
+    return staticmethod(noting)
 
 
 REFUSED = re.compile(r"refused: <(.*?)>", re.DOTALL)

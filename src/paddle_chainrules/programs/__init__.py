@@ -1,4 +1,4 @@
-"""Nets as formulas: closed forms of chains of Linear layers, and their derivatives.
+"""Functions as straight lines of operators, and derivatives of chains as formulas.
 
 May import :mod:`paddle_chainrules.paddle_side`.
 """

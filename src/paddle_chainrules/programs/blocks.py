@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 import paddle
 from paddle import Tensor
 
-from .closed_form import Weights
+from .weights import Weights
 
 ENTRIES = 2**15
 """Of the matrices that are worked on at a time."""

@@ -20,7 +20,7 @@ import paddle
 from paddle import Tensor
 
 from .activation_derivatives import Derivatives
-from .closed_form import Weights
+from .weights import Weights
 
 MultiIndex = tuple[int, ...]
 

@@ -22,11 +22,12 @@ import paddle
 from paddle import Tensor
 from paddle.autograd import PyLayer
 
+from ..paddle_side import kernel_errors
 from ..paddle_side.watch import ask_for
 from .activation_derivatives import Derivatives
 from .blocks import Grads, blocks, gather
-from .closed_form import Weights, as_rows, weights_of, with_leading_of
 from .second_order_plans import Plan
+from .weights import Weights, as_rows, weights_of, with_leading_of
 
 Rows = list[Tensor | None]
 """The value, first derivatives and sums of second ones that a plan names, or their
@@ -281,7 +282,7 @@ class _Operation(PyLayer):
         ctx.save_for_backward(x, *values)
         return tuple(found) if len(found) > 1 else found[0]
 
-    @staticmethod
+    @kernel_errors.backward
     def backward(ctx: Any, *cotangents: Tensor) -> Any:
         plan, derivatives = ctx.plan, ctx.derivatives
         x, *values = ctx.saved_tensor()

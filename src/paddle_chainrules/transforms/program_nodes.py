@@ -10,6 +10,7 @@ import paddle
 from paddle import Tensor
 from paddle.autograd import PyLayer
 
+from ..paddle_side import kernel_errors
 from ..paddle_side.engine import gradients, is_running
 from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.listener import listener
@@ -219,7 +220,7 @@ class _Node(PyLayer):
         ctx.versions = versions(ctx.watched)
         return tuple(made[i].detach() for i in node.places)
 
-    @staticmethod
+    @kernel_errors.backward
     def backward(ctx: Any, *cotangents: Tensor) -> Tensor:
         node, inputs = ctx.node, ctx.inputs
         check_unchanged(

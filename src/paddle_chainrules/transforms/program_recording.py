@@ -14,7 +14,7 @@ from ..programs.any_size import serves_any_size
 from ..programs.capture import Captured
 from ..programs.program import Program
 from ..programs.split import There
-from .effects import check_unchanged, versions
+from .effects import check_unchanged, tensors_among, versions
 from .recording import Recording, check_seed, record, records_graph
 
 core: Any = _core
@@ -133,6 +133,14 @@ class ProgramRecording(Recording):
         )
         return saved
 
+    def retained_bytes(self) -> int:
+        """What the call keeps of what it has made."""
+        given = {*map(id, self._read())}
+        each = {id(t): t for t in (*self._saved, *tensors_among(self._results))}
+        made = [t for i, t in each.items() if i not in given and t._is_initialized()]
+        elements = sum(int(t.size) * t.element_size() for t in made)
+        return CALL_BYTES + TENSOR_BYTES * len(made) + elements
+
     def _read(self) -> list[Tensor]:
         """All that the function reads."""
         constants = self.way.there.forward.constants.values()
@@ -156,6 +164,9 @@ class ProgramRecording(Recording):
         grads = self._tape.gradients(cotangents, {*wanted})
         return [grads[i] for i in wanted]
 
+
+CALL_BYTES = TENSOR_BYTES = 4_200
+"""Of a call that is kept, and of each tensor, elements apart."""
 
 NO_MORE = "it draws random numbers, which a second derivative would draw anew"
 

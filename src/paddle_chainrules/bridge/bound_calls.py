@@ -1,0 +1,70 @@
+"""Calls of a net at parameters that stay, which go straight to their programs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import paddle
+from paddle import Tensor
+
+from ..nets.known_calls import KnownValue, KnownWay
+from ..nets.net import Net
+from ..paddle_side.listener import is_plain
+from ..paddle_side.watch import watched
+from ..transforms.program_cache import BOUND, key_of
+
+
+class BoundCalls:
+    """As :class:`..nets.known_calls.KnownCalls`, found by the arguments alone."""
+
+    def __init__(self, net: Net, params: dict[str, Tensor] | Tensor) -> None:
+        self._net, self._params = net, params
+        self._tensors: list[Tensor] = (
+            [params] if isinstance(params, Tensor) else [*params.values()]
+        )
+        self._values: dict[Any, KnownValue] = {}
+        self._ways: dict[Any, KnownWay] = {}
+
+    def forward(self, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        """The output, alone in a tuple; None for a call like none before."""
+        key = _key(args)
+        known = self._values.get(key)
+        if known is not None:
+            return known.value([*self._tensors, *args])
+        calls = self._net.known_calls
+        if calls is None or key is None:
+            return None
+        known, leaves = calls.value(self._params, args)
+        if known is None:
+            return None
+        _keep(self._values, key, known)
+        return known.value(leaves)
+
+    def way(self, args: tuple[Any, ...]) -> tuple[KnownWay | None, list[Tensor]]:
+        """What serves calls like this one, and the leaves of this one."""
+        key = _key(args)
+        known = self._ways.get(key)
+        if known is not None:
+            return known, [*self._tensors, *args]
+        calls = self._net.known_calls
+        if calls is None or key is None:
+            return None, []
+        known, leaves = calls.way(self._params, args)
+        if known is not None:
+            _keep(self._ways, key, known)
+        return known, leaves
+
+
+def _key(args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    for arg in args:
+        if not isinstance(arg, Tensor) or not arg.stop_gradient:
+            return None
+    if is_plain() or watched():
+        return None
+    return (paddle.is_grad_enabled(), *key_of(args))
+
+
+def _keep(known: dict[Any, Any], key: Any, found: Any) -> None:
+    if len(known) >= BOUND:
+        known.clear()
+    known[key] = found
