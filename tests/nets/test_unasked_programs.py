@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 
+import optree
 import paddle
 import paddle.nn.functional as F
 import pytest
@@ -13,7 +14,7 @@ from paddle import nn
 from conftest import PROGRAMS, assert_same, randn
 from paddle_chainrules import stateless
 from paddle_chainrules.nets.paddles_own import is_paddles_own
-from paddle_chainrules.nets.programs import PATIENCE
+from paddle_chainrules.nets.programs import PATIENCE, of_paddles_own
 from paddle_chainrules.transforms.program_recording import ProgramRecording
 
 not_asked = pytest.mark.skipif(PROGRAMS, reason="all nets are asked to be programs")
@@ -171,3 +172,62 @@ def test_programs_off(value, said):
         check=False,
     )
     assert said in found.stdout + found.stderr, found.stderr
+
+
+def test_buffers_come_back_where_there_are_none():
+    net, params, buffers = stateless(nn.Linear(3, 2))
+    x = randn([4, 3])
+    for _ in range(PATIENCE + 3):
+        y, new = net.forward(params, x, buffers=buffers, seed=1)
+        z, _, again = net.pullback(params, x, buffers=buffers)
+        assert new == again == {}
+        assert_same(y, z, rtol=1e-6, atol=1e-7)
+
+
+@not_asked
+def test_any_number_of_samples():
+    """Two captures show that a program holds for any; a third is not made."""
+    layer = nn.Sequential(
+        nn.Conv2D(3, 4, 3), nn.GroupNorm(2, 4), nn.Flatten(), nn.Linear(36, 2)
+    )
+    net, params, _ = stateless(layer)
+    plain, _, _ = stateless(layer, jit=False)
+    for n in [4] * (PATIENCE + 2) + [6] * (PATIENCE + 2) + [7, 12, 2, 5]:
+        x, cotangent = randn([n, 3, 5, 5], seed=n), randn([n, 2], seed=n + 1)
+        y, pullback = net.pullback(params, x)
+        z, expected = plain.pullback(params, x)
+        assert_same(y, z, rtol=1e-5, atol=1e-6)
+        assert_same(net.forward(params, x), z, rtol=1e-5, atol=1e-6)
+        assert_same(pullback(cotangent), expected(cotangent), rtol=1e-4, atol=1e-5)
+        if n not in (4, 6):
+            assert isinstance(pullback._recording, ProgramRecording)
+    assert "of which there are 4" in net.describe().runs  # values, and with gradients
+
+
+class Averaged(nn.Layer):
+    """Its numbers depend on how many samples there are."""
+
+    def forward(self, x):
+        return x / x.shape[0] + paddle.ones([x.shape[0], 1, 1])
+
+
+@not_asked
+@pytest.mark.parametrize("make", [lambda: nn.LSTM(3, 4), Averaged])
+def test_not_any_number_where_the_number_counts(make):
+    layer = make()
+    net, params, _ = stateless(layer)
+    net._own_programs = of_paddles_own(net)  # as if the code were Paddle's
+    for n in [4] * (PATIENCE + 2) + [6] * (PATIENCE + 2) + [7, 5, 8]:
+        x = randn([n, 2, 3], seed=n)
+        found, expected = net.forward(params, x), layer(x)
+        for a, b in zip(*map(optree.tree_leaves, (found, expected)), strict=True):
+            assert_same(a, b.detach(), rtol=1e-5, atol=1e-6)
+
+
+def test_trees_of_parameters_do_not_change_what_others_are_given():
+    net, params, _ = stateless(nn.Sequential(nn.Linear(3, 2), nn.Tanh()), jit=True)
+    tree = {"0": {"weight": params["0.weight"], "bias": params["0.bias"]}}
+    x = randn([4, 3])
+    for given in [tree, tree, params, params, tree, params]:
+        y, pullback = net.pullback(given, x)
+        assert pullback(y)[0].keys() == given.keys()

@@ -29,7 +29,7 @@ function convolutions()
 end
 
 @testset "frozen and kept: $name" for (name, make, sizes) in (
-    ("closed form", chain, (3, 6)), ("recorded", convolutions, (4, 4, 2, 6)),
+    ("chain", chain, (3, 6)), ("recorded", convolutions, (4, 4, 2, 6)),
 )
     layer, x, c = make(), randn(Xoshiro(1), Float32, sizes...), randn(Xoshiro(2), Float32, 2, 6)
     w = PaddleModuleWrapper(layer)

@@ -154,7 +154,7 @@ end
 end
 
 @testset "thunks compute what they are asked for, $name" for (name, make, dims) in [
-    ("closed form", () -> PaddleFCNet(3, 2, 3, 4; dtype = "float64", seed = 5), ((3, 5),)),
+    ("chain", () -> PaddleFCNet(3, 2, 3, 4; dtype = "float64", seed = 5), ((3, 5),)),
     ("recorded", () -> PaddleModuleWrapper(sequential()), ((3, 5),)),
     ("two inputs", () -> PaddleModuleWrapper(paddle.nn.Bilinear(3, 4, 2)), ((3, 6), (4, 6))),
 ]

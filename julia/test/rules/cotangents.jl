@@ -10,7 +10,7 @@ using Random: Xoshiro
 
 isdefined(@__MODULE__, :python_module) || include("../oracle.jl")
 
-# A value of size (4, 4) from two nets: in closed form, and by a recorded graph.
+# A value of size (4, 4) from two nets: a chain of Linear layers, and another.
 const SQUARE = (
     closed = PaddleFCNet(3, 4, 2, 5; activation = "tanh", seed = 1),
     recorded = PaddleModuleWrapper(

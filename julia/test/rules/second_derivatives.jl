@@ -8,7 +8,7 @@ using Zygote: Zygote
 include("slopes.jl")
 
 @testset "a pullback is differentiable: $name" for (name, make, x) in (
-    ("closed form", perceptron, randn(Xoshiro(1), 3, 4)),
+    ("chain", perceptron, randn(Xoshiro(1), 3, 4)),
     ("a tuple", perceptron, (randn(Xoshiro(1), 3, 4),)),
 )
     layer = make()

@@ -29,7 +29,7 @@ class Structure(NamedTuple):
 
     def nested(self, outputs: list[Any]) -> Any:
         """The output, and with buffers the pair of it and of these."""
-        if self.output is ONE_LEAF and self.number == len(outputs):
+        if self.buffers is None and self.output is ONE_LEAF:
             return outputs[0]
         value = self.output.unflatten(outputs[: self.number])
         if self.buffers is None:
