@@ -336,6 +336,7 @@ end
     @test split(text, '\n') == [
         "PaddleNet(FCNet(3 => 4 => 2, tanh, float32), 26 parameters)",
         "  y = W2 * tanh.(W1 * x .+ b1) .+ b2",
+        "  " * pyconvert(String, PaddleNet(wrapper).handle.object.runs),
         "  0.weight  4×3  Float32",
         "  0.bias    4    Float32",
         "  1.weight  2×4  Float32",
