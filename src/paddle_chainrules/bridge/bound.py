@@ -8,7 +8,7 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from ..nets.known_calls import KnownPullback
+from ..nets.known_calls import KnownWay
 from ..nets.net import Net
 from ..nets.params import Params
 from ..nets.pullback import RecordedPullback
@@ -16,6 +16,7 @@ from ..nets.selection import Flags
 from ..paddle_side.dtypes import is_differentiable
 from ..paddle_side.random_state import drawing_from, random_state
 from ..transforms.jvp import jvp
+from ..transforms.program_recording import run
 from ..transforms.tree import flatten_tree
 from .bound_calls import BoundCalls
 from .nesting import Nesting
@@ -63,16 +64,15 @@ class Recorded(Bound):
         return pack(self._net.forward(self._params, *args, **kwargs))
 
     def pullback(self, *leaves: Any) -> tuple[Packed, Back]:
-        known, row = self._known.way(leaves) if self._nesting is None else (None, [])
-        state = random_state() if known is None or known.draws else None
-        found: Any = None if known is None else known.pullback(row)
-        if found is None:
-            found = self._recorded(*self._arguments(leaves))
-        else:
-            assert known is not None
-            behind_last.value = known.retained_bytes
+        if self._nesting is None:
+            known, row = self._known.way(leaves)
+            if known is not None and known.back is not None and not known.draws:
+                made = known.made(row)
+                if made is not None:
+                    return plain(made[0]), self._straight(known, leaves, row, made)
+        state = random_state()
         kept: RecordedPullback | None
-        output, kept, *aux = found
+        output, kept, *aux = self._recorded(*self._arguments(leaves))
         outputs = len(flatten_tree(output)[0]) if aux else None
 
         def back(
@@ -90,6 +90,35 @@ class Recorded(Bound):
 
         return pack((output, *aux) if aux else output), back
 
+    def _straight(
+        self,
+        known: KnownWay,
+        leaves: tuple[Any, ...],
+        row: list[Tensor],
+        made: list[Tensor],
+    ) -> Back:
+        """The way back of a known call of one output, which has made this."""
+        behind_last.value = known.retained_bytes
+        kept: list[Tensor] | None = made
+
+        def back(
+            params: Flags, inputs: bool, last: bool, cotangent: Tensor | None
+        ) -> tuple[Any, ...]:
+            nonlocal kept
+            made = kept or known.made(row)
+            kept = None if last else made
+            if made is None:
+                pullback = self._replay(None, leaves)
+                return self._gradients(pullback, params, inputs, (cotangent,))
+            if params is True and inputs and cotangent is not None:
+                assert known.back is not None
+                saved = made[known.count :]
+                return tuple(map(plain, run(known.back, [*saved, cotangent])))
+            pullback = known.recorded(row, made)
+            return self._gradients(pullback, params, inputs, (cotangent,))
+
+        return back
+
     def _gradients(
         self,
         pullback: RecordedPullback,
@@ -97,12 +126,6 @@ class Recorded(Bound):
         inputs: bool,
         cotangents: tuple[Tensor | None, ...],
     ) -> tuple[Any, ...]:
-        if params is True and inputs and len(cotangents) == 1:
-            (cotangent,) = cotangents
-            if isinstance(pullback, KnownPullback) and cotangent is not None:
-                found = pullback.all_gradients(cotangent)
-                if found is not None:
-                    return tuple(map(plain, found))
         grads = pullback.leaves(cotangents, params, inputs)
         if self._nesting is not None:
             count = len(grads) - self._nesting.count

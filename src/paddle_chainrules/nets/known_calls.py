@@ -139,6 +139,7 @@ class KnownWay:
 
     Attributes:
         draws: whether it draws random numbers.
+        count: of the outputs.
         retained_bytes: what a call leaves for the way back.
         back: to the gradients of all parameters and arguments, where there is one
             output, a tensor, of this ``shape`` and ``dtype``; None elsewhere.
@@ -152,6 +153,7 @@ class KnownWay:
         way, output = recording.way, recording.outputs[0]
         self.programs, self.way, self.structure = programs, way, way.structure
         self.form = inputs.form(way.structure.output)
+        self.count = way.there.count
         self.draws = way.there.forward.draws
         self.retained_bytes = recording.retained_bytes()
         structure, number = way.structure, len(inputs.leaves)
@@ -161,17 +163,27 @@ class KnownWay:
             program, has = way.there.back((True,) * number, (True,))
             self.back = program if all(has) else None
 
-    def pullback(self, leaves: list[Tensor]) -> tuple[Any, KnownPullback] | None:
-        """Output and pullback; None where the programs serve no more."""
-        way = self.way
-        if way.is_stale():
+    def made(self, leaves: list[Tensor]) -> list[Tensor] | None:
+        """Outputs, and what the way back needs; None where programs serve no more."""
+        if self.way.is_stale():
             return None
         try:
-            made = run(way.there.forward, leaves)
+            return run(self.way.there.forward, leaves)
         except CaptureError:
             return None
-        recording = self.programs.recording(way, leaves, leaves, made)
-        return self.structure.nested(recording.outputs), KnownPullback(self, recording)
+
+    def recorded(self, leaves: list[Tensor], made: list[Tensor]) -> KnownPullback:
+        """The pullback of a call that has made this."""
+        recording = self.programs.recording(self.way, leaves, leaves, made)
+        return KnownPullback(self, recording)
+
+    def pullback(self, leaves: list[Tensor]) -> tuple[Any, KnownPullback] | None:
+        """Output and pullback; None where the programs serve no more."""
+        made = self.made(leaves)
+        if made is None:
+            return None
+        pullback = self.recorded(leaves, made)
+        return self.structure.nested(pullback.outputs), pullback
 
 
 class KnownPullback(RecordedPullback):
@@ -181,6 +193,7 @@ class KnownPullback(RecordedPullback):
 
     def __init__(self, known: KnownWay, recording: ProgramRecording) -> None:
         self._form, self.known, self._recording = known.form, known, recording
+        self.outputs = recording.outputs
 
     def all_gradients(self, cotangent: Tensor) -> list[Tensor] | None:
         """In a row; None where the cotangent is to be looked at closer."""

@@ -66,6 +66,10 @@ def source(program: Any) -> tuple[str, dict[str, Any]]:
         if op in program.reused:
             run, order = op.operator.in_place[program.reused[op]]
             call = f"{named(run, run.__name__)}({', '.join(args[i] for i in order)})"
+        elif instead := op.operator.instead and op.operator.instead(*op.args):
+            run, given = instead
+            label = named(run, run.__name__)
+            call = f"{label}({', '.join(map(text, given))})"
         elif op.operator.infix and len(args) == 2:
             call = f"{args[0]} {op.operator.infix} {args[1]}"
         else:

@@ -43,6 +43,8 @@ class Operator:
         in_place: by position the arguments that the result may overwrite: what to call
             then, and the positions of its arguments in their order.
         infix: the sign by which source code has it.
+        instead: by the arguments, what gives the same numbers sooner, and what that is
+            given; None where there is nothing.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class Operator:
         self.infix = infix
         self.defaults = defaults or {}
         self.in_place: dict[int, tuple[Callable[..., Any], tuple[int, ...]]] = {}
+        self.instead: Callable[..., tuple[Callable[..., Any], Any] | None] | None = None
         self.reverse: Callable[..., Sequence[Any]] | None = None
         self.formula: Callable[..., Any] | None = None
         self.jet: Callable[..., Any] | None = None
@@ -211,6 +214,7 @@ def _decorator(rule: str) -> Callable[..., Callable[[Any], Any]]:
     return of
 
 
+instead_of = _decorator("instead")
 reverse_of = _decorator("reverse")
 formula_of = _decorator("formula")
 jet_of = _decorator("jet")

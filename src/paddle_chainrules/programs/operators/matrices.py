@@ -6,12 +6,14 @@ from typing import Any
 
 from paddle import Tensor
 
+from ...paddle_side.interception import RAW
 from .calls import BatchCall, Call, JetCall, JuliaCall, NoRule
 from .entry import (
     batch_of,
     define,
     formula_of,
     holds_for_complex,
+    instead_of,
     jet_of,
     julia_of,
     reverse_of,
@@ -29,6 +31,7 @@ define("bmm")
 define("linear", "x weight bias")
 define("linear_v2")
 define("addmm", defaults={"beta": 1.0, "alpha": 1.0})
+define("addmm_grad", "input x y out_grad alpha beta")
 define("dot")
 holds_for_complex("matmul", "Tensor.__matmul__", "linear", "dot")
 
@@ -79,6 +82,15 @@ def _matmul(call: Call, x: Tensor, y: Tensor, turn_x: bool, turn_y: bool) -> lis
     return [by_x, by_y]
 
 
+@instead_of("linear")
+def _(x: Any, weight: Any, bias: Any) -> tuple[Any, Any] | None:
+    if bias is None or len(x.shape) != 2 or len(bias.shape) != 1:
+        return None
+    if {x.dtype, weight.dtype, bias.dtype} not in ({"float32"}, {"float64"}):
+        return None
+    return RAW.addmm, (bias, x, weight, 1.0, 1.0)
+
+
 @reverse_of("linear")
 def _(call: Call) -> list[Any]:
     x, weight, bias = call.args
@@ -109,6 +121,15 @@ def _linear(
     if 2 in call.wanted:
         by_bias = summed_to(g, bias)
     return [by_x, by_weight, by_bias]
+
+
+@formula_of("addmm_grad")
+def _(
+    input: Tensor, x: Tensor, y: Tensor, out_grad: Tensor, alpha: float, beta: float
+) -> list[Any]:
+    g = out_grad * alpha
+    by_x, by_y = ops.matmul(g, y, False, True), ops.matmul(x, g, True, False)
+    return [summed_to(out_grad, input) * beta, by_x, by_y]
 
 
 @formula_of("addmm")
