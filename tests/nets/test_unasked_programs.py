@@ -226,8 +226,10 @@ def test_not_any_number_where_the_number_counts(make):
 
 def test_trees_of_parameters_do_not_change_what_others_are_given():
     net, params, _ = stateless(nn.Sequential(nn.Linear(3, 2), nn.Tanh()), jit=True)
-    tree = {"0": {"weight": params["0.weight"], "bias": params["0.bias"]}}
-    x = randn([4, 3])
-    for given in [tree, tree, params, params, tree, params]:
+    row, theta, x = [*params.values()], net.flatten(params), randn([4, 3])
+    for given in [row, row, row, params, params, theta, theta, row, params, theta]:
         y, pullback = net.pullback(given, x)
-        assert pullback(y)[0].keys() == given.keys()
+        found = pullback(y)[0]
+        assert type(found) is type(given)
+        named = net.spec.as_dict(found)
+        assert_same(named, net.vjp(params, x, y)[0], rtol=1e-6, atol=1e-7)
