@@ -112,6 +112,10 @@ class Node(NamedTuple):
         """Whether it was captured of tensors that are others now."""
         return self.captured.is_stale()
 
+    def serves_any_size(self, size: int, other: Node, its_size: int) -> bool:
+        """Never, since cotangents are made of the sizes that were captured."""
+        return False
+
 
 def node_of(programs: ProgramCache, leaves: Sequence[Any], captured: Captured) -> Node:
     """Captured with gradients by all that requires them."""
