@@ -224,6 +224,16 @@ def test_not_any_number_where_the_number_counts(make):
             assert_same(a, b.detach(), rtol=1e-5, atol=1e-6)
 
 
+def test_an_order_of_parameters_does_not_change_what_others_are_given():
+    net, params, _ = stateless(nn.Sequential(nn.Linear(3, 2), nn.Tanh()), jit=True)
+    turned, x = dict(reversed(params.items())), randn([4, 3])
+    for given in [turned, turned, turned, params, params, turned]:
+        y, pullback = net.pullback(given, x)
+        for found in (pullback(y)[0], pullback(y, wrt=("params", "args"))[0]):
+            assert list(found) == list(given)
+            assert_same(net.spec.as_dict(found), net.vjp(params, x, y)[0], rtol=1e-6)
+
+
 def test_trees_of_parameters_do_not_change_what_others_are_given():
     net, params, _ = stateless(nn.Sequential(nn.Linear(3, 2), nn.Tanh()), jit=True)
     row, theta, x = [*params.values()], net.flatten(params), randn([4, 3])

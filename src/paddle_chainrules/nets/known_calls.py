@@ -61,7 +61,8 @@ class KnownCalls:
 
     def _keep(self, known: dict[Any, Any], inputs: Inputs, found: Any) -> None:
         params, args, kwargs = inputs.given
-        if isinstance(inputs.order, ParamTree):
+        order = inputs.order  # of a tree it equals the names, too
+        if isinstance(order, ParamTree) or order not in (None, self._net.spec.names):
             return
         key = None if kwargs else self._like(params, args)[0]
         if key is not None and not (key[0] and self._net._effects.reaches):
