@@ -1,9 +1,12 @@
-"""How often functions are called: for the tests of both languages."""
+"""How often functions are called, and what programs run: for both languages' tests."""
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from operator import attrgetter
+
+from paddle_chainrules.transforms.program_recording import run
 
 
 class counted:
@@ -36,3 +39,25 @@ class counted:
             return original(*args, **kwargs)
 
         return call
+
+
+class operators_run:
+    """The names of the operators that programs run within a ``with``, in turn."""
+
+    def __init__(self):
+        self.names = []
+
+    def __enter__(self):
+        loaded = [m for name, m in sys.modules.items() if name.startswith("paddle_")]
+        self._patched = [m for m in loaded if vars(m).get("run") is run]
+        for module in self._patched:
+            module.run = self._running
+        return self
+
+    def __exit__(self, *error):
+        for module in self._patched:
+            module.run = run
+
+    def _running(self, program, tensors):
+        self.names += [op.operator.name for op in program.ops]
+        return run(program, tensors)

@@ -92,6 +92,13 @@ function counted(f, names...)
     return pyconvert(Vector{Int}, pylist(count.calls))
 end
 
+"The names of the operators that programs run within `f()`, in turn."
+function operators_run(f)
+    found = python_module("counts").operators_run()
+    pywith(_ -> f(), found)
+    return pyconvert(Vector{String}, found.names)
+end
+
 sequential() = paddle.nn.Sequential(
     paddle.nn.Linear(3, 16), paddle.nn.Sigmoid(), paddle.nn.Linear(16, 2),
 )

@@ -245,6 +245,16 @@ def test_trees_of_parameters_do_not_change_what_others_are_given():
         assert_same(named, net.vjp(params, x, y)[0], rtol=1e-6, atol=1e-7)
 
 
+def test_the_only_parameter_alone_or_in_a_dict():
+    net, params, _ = stateless(nn.PReLU())
+    theta, x = net.flatten(params), -paddle.ones([4, 3])
+    for given in [theta, theta, theta, theta, theta, params, params, theta]:
+        y, pullback = net.pullback(given, x)
+        by_weight = paddle.to_tensor([12 * 0.25])
+        expected = by_weight if given is theta else {"_weight": by_weight}
+        assert_same(pullback(y)[0], expected)
+
+
 @pytest.mark.parametrize("deep", [False, True])
 def test_any_number_of_samples_on_the_caller_s_graph(deep):
     net = FCNet((3, 5, 2), "tanh", "float64")

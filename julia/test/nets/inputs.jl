@@ -58,7 +58,8 @@ extent(rng) = rand(rng, (0, 1, 1, 2, 3, 5, 8))
         params = map(p -> make(rng, T, size(p)), net.params)
         kind == "with NaN and Inf" || @test net.net(Array(x), params) ≈ net.net(Array(x), map(Array, params))
         theta = make(rng, T, (PaddleNet(net).nparams,))
-        @test isequal(net.net(x, theta), net.net(x, Array(theta)))
+        # Where the parameters lie in memory decides how Paddle's products round.
+        @test isapprox(net.net(x, theta), net.net(x, Array(theta)); nans = true)
     end
 end
 

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import paddle
 from paddle import Tensor
 
-from ..nets.known_calls import KnownValue, KnownWay
+from ..nets.known_calls import KnownValue, KnownWay, keep, likeness
 from ..nets.net import Net
-from ..paddle_side.listener import is_plain
-from ..paddle_side.watch import watched
-from ..transforms.program_cache import BOUND, key_of
 
 
 class BoundCalls:
@@ -27,7 +23,7 @@ class BoundCalls:
 
     def forward(self, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
         """The output, alone in a tuple; None for a call like none before."""
-        key = _key(args)
+        key = likeness(args)
         known = self._values.get(key)
         if known is not None:
             return known.value([*self._tensors, *args])
@@ -37,12 +33,12 @@ class BoundCalls:
         known, leaves = calls.value(self._params, args)
         if known is None:
             return None
-        _keep(self._values, key, known)
+        keep(self._values, key, known)
         return known.value(leaves)
 
     def way(self, args: tuple[Any, ...]) -> tuple[KnownWay | None, list[Tensor]]:
         """What serves calls like this one, and the leaves of this one."""
-        key = _key(args)
+        key = likeness(args)
         known = self._ways.get(key)
         if known is not None:
             return known, [*self._tensors, *args]
@@ -51,20 +47,5 @@ class BoundCalls:
             return None, []
         known, leaves = calls.way(self._params, args)
         if known is not None:
-            _keep(self._ways, key, known)
+            keep(self._ways, key, known)
         return known, leaves
-
-
-def _key(args: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    for arg in args:
-        if not isinstance(arg, Tensor) or not arg.stop_gradient:
-            return None
-    if is_plain() or watched():
-        return None
-    return (paddle.is_grad_enabled(), *key_of(args))
-
-
-def _keep(known: dict[Any, Any], key: Any, found: Any) -> None:
-    if len(known) >= BOUND:
-        known.clear()
-    known[key] = found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import paddle
@@ -66,9 +67,7 @@ class KnownCalls:
             return
         key = None if kwargs else self._like(params, args)[0]
         if key is not None and not (key[0] and self._net._effects.reaches):
-            if len(known) >= BOUND:
-                known.clear()
-            known[key] = found
+            keep(known, key, found)
 
     def forward(self, params: Any, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
         """The output, alone in a tuple; None for a call like none before."""
@@ -106,15 +105,32 @@ class KnownCalls:
             leaves = [params, *args]
         else:
             return None, []
-        if is_plain() or watched():
-            return None, []
-        for leaf in leaves:
-            if not isinstance(leaf, Tensor):
-                return None, []
-        graph = paddle.is_grad_enabled()
-        if graph and False in flags(leaves):
-            return None, []
-        return (graph, type(params), *key_of(leaves)), leaves
+        key = likeness(leaves)
+        return None if key is None else (*key, type(params)), leaves
+
+
+def likeness(leaves: Sequence[Any]) -> tuple[Any, ...] | None:
+    """Whether gradients are on, and the dtypes and shapes of a call's leaves.
+
+    None for what is no tensor or on the caller's graph, and where functions are to be
+    called, and not their programs.
+    """
+    if is_plain() or watched():
+        return None
+    for leaf in leaves:
+        if not isinstance(leaf, Tensor):
+            return None
+    graph = paddle.is_grad_enabled()
+    if graph and False in flags(leaves):
+        return None
+    return (graph, *key_of(leaves))
+
+
+def keep(known: dict[Any, Any], key: Any, found: Any) -> None:
+    """Note what serves a kind of calls, of which there is a bound."""
+    if len(known) >= BOUND:
+        known.clear()
+    known[key] = found
 
 
 class KnownValue:
@@ -152,7 +168,7 @@ class KnownWay:
         self, inputs: Inputs, programs: ProgramCache, recording: ProgramRecording
     ) -> None:
         way, output = recording.way, recording.outputs[0]
-        self.programs, self.way, self.structure = programs, way, way.structure
+        self._programs, self.way = programs, way
         self.form = inputs.form(way.structure.output)
         self.count = way.there.count
         self.draws = way.there.forward.draws
@@ -175,7 +191,7 @@ class KnownWay:
 
     def recorded(self, leaves: list[Tensor], made: list[Tensor]) -> KnownPullback:
         """The pullback of a call that has made this."""
-        recording = self.programs.recording(self.way, leaves, leaves, made)
+        recording = self._programs.recording(self.way, leaves, leaves, made)
         return KnownPullback(self, recording)
 
     def pullback(self, leaves: list[Tensor]) -> tuple[Any, KnownPullback] | None:
@@ -183,8 +199,8 @@ class KnownWay:
         made = self.made(leaves)
         if made is None:
             return None
-        pullback = self.recorded(leaves, made)
-        return self.structure.nested(pullback.outputs), pullback
+        outputs = self.way.captured.filled(made[: self.count])
+        return self.way.structure.nested(outputs), self.recorded(leaves, made)
 
 
 class KnownPullback(RecordedPullback):
@@ -193,12 +209,11 @@ class KnownPullback(RecordedPullback):
     _recording: ProgramRecording
 
     def __init__(self, known: KnownWay, recording: ProgramRecording) -> None:
-        self._form, self.known, self._recording = known.form, known, recording
-        self.outputs = recording.outputs
+        self._form, self._known, self._recording = known.form, known, recording
 
-    def all_gradients(self, cotangent: Tensor) -> list[Tensor] | None:
-        """In a row; None where the cotangent is to be looked at closer."""
-        known = self.known
+    def _straight(self, cotangent: Tree) -> list[Tensor] | None:
+        """All gradients; None where the cotangent is to be looked at closer."""
+        known = self._known
         if (
             known.back is None
             or not isinstance(cotangent, Tensor)
@@ -210,7 +225,7 @@ class KnownPullback(RecordedPullback):
         return run(known.back, [*self._recording.saved(), cotangent])
 
     def __call__(self, cotangent: Tree, **how: Any) -> Any:
-        found = None if how else self.all_gradients(cotangent)
+        found = None if how else self._straight(cotangent)
         if found is None:
             return super().__call__(cotangent, **how)
         form = self._form
