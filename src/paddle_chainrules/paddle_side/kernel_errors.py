@@ -6,7 +6,7 @@ import re
 import threading
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any
 
 import paddle
 from paddle import Tensor
@@ -45,8 +45,6 @@ class kernels_named:
                 raise raised from None
             if isinstance(error, OSError) and INTERRUPTED.search(str(error)):
                 raise KeyboardInterrupt from None
-        if isinstance(error, OSError) and (refusal := REFUSED.search(str(error))):
-            raise NotImplementedError(refusal[1]) from error
         if isinstance(error, ValueError) and "nullptr" in str(error):
             raise NotImplementedError(
                 "one of Paddle's kernels gives the gradients of all its inputs or none "
@@ -100,14 +98,6 @@ def backward(found: Callable[..., Any]) -> Any:
     return staticmethod(noting)
 
 
-REFUSED = re.compile(r"refused: <(.*?)>", re.DOTALL)
-
-
-def refuse_backward(why: str) -> NoReturn:
-    """Refuse a gradient from within a ``PyLayer``, whose errors Paddle wraps."""
-    raise NotImplementedError(f"refused: <{why}>")
-
-
 class _Refusal(PyLayer):
     """Passes values on; differentiating them raises."""
 
@@ -116,9 +106,9 @@ class _Refusal(PyLayer):
         ctx.why = why
         return tuple(paddle.assign(value) for value in tensors[:count])
 
-    @staticmethod
+    @backward
     def backward(ctx: Any, *cotangents: Tensor) -> Any:
-        refuse_backward(ctx.why)
+        raise NotImplementedError(ctx.why)
 
 
 def refused_later(

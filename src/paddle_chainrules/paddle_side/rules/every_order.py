@@ -16,7 +16,7 @@ import paddle.nn.functional as F
 from paddle import Tensor
 from paddle.autograd import PyLayer
 
-from ..kernel_errors import refuse_backward
+from .. import kernel_errors
 from .complex_numbers import exponential
 
 
@@ -34,11 +34,11 @@ class _Smooth(PyLayer):
         ctx.save_for_backward(x)
         return value(x)
 
-    @staticmethod
+    @kernel_errors.backward
     def backward(ctx: Any, cotangent: Tensor) -> Tensor:
         (x,) = ctx.saved_tensor()
         if x._inplace_version() != ctx.version:
-            refuse_backward(
+            raise NotImplementedError(
                 "a tensor has been written into, whose value is needed for a gradient "
                 "that is differentiated once more; write it out of place"
             )
