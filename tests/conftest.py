@@ -18,6 +18,7 @@ import pytest
 import watching
 from paddle_chainrules import stateless
 from paddle_chainrules.nets.programs import PATIENCE
+from paddle_chainrules.programs.switch import programs_are_on
 from snapshots import assert_unchanged as assert_unchanged
 from snapshots import snapshot as snapshot
 
@@ -120,6 +121,9 @@ if PROGRAMS:
     stateless.__defaults__ = ((), True)
 
 tape_only = pytest.mark.skipif(PROGRAMS, reason="counts what the tape does")
+programs_on = pytest.mark.skipif(
+    not programs_are_on(), reason="PADDLE_CHAINRULES_PROGRAMS is off"
+)
 
 
 @pytest.fixture(autouse=True, scope="session")

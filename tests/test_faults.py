@@ -10,7 +10,7 @@ import pytest
 from paddle import nn
 
 import paddle_chainrules
-from conftest import assert_same, assert_unchanged, run_code, snapshot
+from conftest import assert_same, assert_unchanged, programs_on, run_code, snapshot
 from paddle_chainrules import (
     FCNet,
     hvp,
@@ -305,6 +305,7 @@ def test_no_memory_is_an_error_and_the_next_call_is_right():
     assert set(kinds) <= {"MemoryError", "RuntimeError"}
 
 
+@programs_on
 def test_an_interrupt_of_a_capture_leaves_nothing():
     x = paddle.randn([1, 3])
 

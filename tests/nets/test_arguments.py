@@ -19,6 +19,7 @@ from conftest import (
     assert_same,
     assert_unchanged,
     native,
+    programs_on,
     randn,
     random_like,
     snapshot,
@@ -457,6 +458,7 @@ def test_second_order_of_a_random_net():
     assert_unchanged(layer, before)
 
 
+@programs_on
 def test_second_order_goes_on_as_a_program_or_ends_with_a_sentence():
     paddle.set_default_dtype("float64")
     try:

@@ -18,6 +18,7 @@ from conftest import (
     assert_same,
     assert_unchanged,
     native,
+    programs_on,
     randn,
     snapshot,
 )
@@ -124,6 +125,7 @@ def test_by_position_of_an_argument():
     assert_gradients(found.values(), by_name.values())
 
 
+@programs_on
 def test_the_work_is_that_of_what_is_asked():
     layer, args = chain()
     net, params, _ = stateless(layer, jit=True)

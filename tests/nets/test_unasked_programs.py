@@ -11,7 +11,7 @@ import paddle.nn.functional as F
 import pytest
 from paddle import nn
 
-from conftest import PROGRAMS, assert_same, randn
+from conftest import PROGRAMS, assert_same, programs_on, randn
 from paddle_chainrules import FCNet, grad, stateless
 from paddle_chainrules.nets.paddles_own import is_paddles_own
 from paddle_chainrules.nets.programs import PATIENCE, of_paddles_own
@@ -74,6 +74,7 @@ def test_layers_of_paddle_s_own(name):
     assert is_paddles_own(OWN[name]())
 
 
+@programs_on
 @pytest.mark.parametrize("name", OTHERS)
 def test_layers_with_code_of_others(name):
     layer = OTHERS[name]()
@@ -81,6 +82,7 @@ def test_layers_with_code_of_others(name):
     assert "having code of others" in stateless(layer, jit=None)[0].describe().runs
 
 
+@programs_on
 @not_asked
 def test_a_net_becomes_a_program_after_some_calls():
     layer = nn.Sequential(nn.Linear(3, 5), nn.LayerNorm(5), nn.GELU(), nn.Linear(5, 2))
@@ -115,6 +117,7 @@ class Asks(nn.Layer):
         return x * 2
 
 
+@programs_on
 @pytest.mark.parametrize(
     ("kind", "said"), [(Writes, "writes into"), (Asks, "changes stop_gradient")]
 )
@@ -125,6 +128,7 @@ def test_a_net_says_why_it_never_runs_as_a_program(kind, said):
     assert said in net.describe().runs
 
 
+@programs_on
 @not_asked
 def test_many_shapes_are_not_remembered_for_ever():
     net, params, _ = stateless(nn.Sequential(nn.Linear(3, 5), nn.LayerNorm(5)))
@@ -184,6 +188,7 @@ def test_buffers_come_back_where_there_are_none():
         assert_same(y, z, rtol=1e-6, atol=1e-7)
 
 
+@programs_on
 @not_asked
 def test_any_number_of_samples():
     """Two captures show that a program holds for any; a third is not made."""

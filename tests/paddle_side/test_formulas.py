@@ -7,7 +7,7 @@ import paddle.nn.functional as F
 import pytest
 from paddle import nn
 
-from conftest import assert_same, randn
+from conftest import assert_same, programs_on, randn
 from paddle_chainrules import jvp, stateless, value_and_grad, vjp
 from paddle_chainrules.paddle_side.listener import plain
 
@@ -72,6 +72,7 @@ def test_what_paddle_refuses_is_refused(name):
             call()
 
 
+@programs_on
 @pytest.mark.parametrize(
     "view", [lambda y: paddle.as_strided(y, [2], [1]), lambda y: y.unfold(0, 2, 2)]
 )

@@ -9,7 +9,7 @@ import pytest
 from paddle import nn
 from paddle.autograd import PyLayer
 
-from conftest import assert_same, randn
+from conftest import assert_same, programs_on, randn
 from paddle_chainrules import stateless, value_and_grad, vjp
 from paddle_chainrules.paddle_side.listener import plain
 
@@ -331,6 +331,7 @@ def test_exact(fn, depth, primals):
     assert_right(depth(fn), primals, 1e-6)
 
 
+@programs_on
 @pytest.mark.parametrize("depth", [once, nested])
 @pytest.mark.parametrize("fn", REFUSED)
 def test_what_the_tape_refuses_is_right_as_a_program(fn, depth, primals):
@@ -417,6 +418,7 @@ def test_operations(name, depth, primals):
     assert_right(depth(fn), primals, 3e-6)
 
 
+@programs_on
 def test_a_value_that_a_nested_gradient_needs_is_not_overwritten(primals):
     """Paddle keeps the output of sigmoid, the formula of every order its input."""
 

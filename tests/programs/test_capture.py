@@ -8,7 +8,7 @@ import paddle
 import pytest
 from paddle import nn
 
-from conftest import randn, run_code
+from conftest import programs_on, randn, run_code
 from paddle_chainrules import (
     CaptureError,
     explain,
@@ -351,6 +351,7 @@ def test_other_numbers_are_other_also_for_scalars_integers_and_masks():
         assert int(same.sum()) == (2 if x.dtype == paddle.bool else 0)
 
 
+@programs_on
 @pytest.mark.parametrize("name", ["roll", "cumsum", "real", "conj"])
 def test_slopes_of_linear_functions_are_these_functions_of_tangents(name):
     # Whose derivative is of nothing but a leaf that is made while they are captured.

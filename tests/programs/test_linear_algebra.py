@@ -5,6 +5,7 @@ import paddle
 import pytest
 from paddle import linalg
 
+from conftest import programs_on
 from paddle_chainrules import jit, value_and_grad
 from paddle_chainrules.programs.capture import capture
 
@@ -82,6 +83,7 @@ def test_reflections_are_differentiated_and_what_they_are_made_of_stays():
     assert float((slope * step).sum()) == pytest.approx(along, rel=1e-7)
 
 
+@programs_on
 def test_exponentials_of_matrices_take_as_many_squarings_as_they_need():
     x = tensor(3, 3)
     whole = jit(value_and_grad(lambda x: linalg.matrix_exp(x).sum()))

@@ -6,7 +6,7 @@ import paddle.nn.functional as F
 import pytest
 from paddle import nn
 
-from conftest import assert_same, randn
+from conftest import assert_same, programs_on, randn
 from paddle_chainrules import (
     FCNet,
     grad,
@@ -206,6 +206,7 @@ def test_hvp_of_what_is_not_used():
 KINKED = ["relu6", "hardshrink", "softshrink", "hardswish"]
 
 
+@programs_on
 @pytest.mark.parametrize("name", KINKED)
 def test_where_a_kernel_is_missing_rules_of_programs_go_on(name):
     act, x = getattr(F, name), randn([3], "float64")
@@ -230,6 +231,7 @@ def test_where_a_kernel_is_missing_rules_of_programs_go_on(name):
     assert_same(gradient, second * v, **close)
 
 
+@programs_on
 def test_primals_that_were_written_into_since_are_refused():
     x, ones = randn([3], "float64"), paddle.ones([3], "float64")
 
@@ -244,6 +246,7 @@ def test_primals_that_were_written_into_since_are_refused():
             linear(ones)
 
 
+@programs_on
 @pytest.mark.parametrize("name", KINKED)
 def test_a_missing_kernel_is_named_where_there_is_no_program(name):
     act, x = getattr(F, name), randn([3], "float64")

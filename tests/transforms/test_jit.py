@@ -9,7 +9,7 @@ import paddle
 import pytest
 from paddle import nn
 
-from conftest import assert_same, randn, random_like
+from conftest import assert_same, programs_on, randn, random_like
 from paddle_chainrules import (
     FCNet,
     grad,
@@ -510,6 +510,7 @@ def test_a_graph_that_is_dropped_goes():
     assert allocated() == before
 
 
+@programs_on
 def test_a_changed_argument_is_noticed_at_every_order():
     w = paddle.to_tensor([1.0, 2.0], stop_gradient=False)
     out = jit(lambda a: (a**3).sum())(w)
@@ -580,6 +581,7 @@ def again(cotangent):
     return found
 
 
+@programs_on
 def test_a_second_derivative_draws_no_other_numbers():
     net, params, _ = stateless(Shifted(1.0), jit=True)
     x, cotangent = randn([5, 4]), randn([5, 4], seed=1)
@@ -589,6 +591,7 @@ def test_a_second_derivative_draws_no_other_numbers():
         pullback(again(cotangent))
 
 
+@programs_on
 @pytest.mark.parametrize("what", ["x", "w"])
 def test_a_second_derivative_is_at_the_numbers_of_the_call(what):
     net, params, _ = stateless(Plain(0.0), jit=True)
