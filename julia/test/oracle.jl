@@ -92,6 +92,9 @@ function counted(f, names...)
     return pyconvert(Vector{Int}, pylist(count.calls))
 end
 
+"Whether anything may run as a program, by the environment."
+programs_are_on() = pyconvert(Bool, pyimport("paddle_chainrules.programs.switch").programs_are_on())
+
 "The names of the operators that programs run within `f()`, in turn."
 function operators_run(f)
     found = python_module("counts").operators_run()

@@ -21,14 +21,14 @@ from paddle_chainrules.programs.operators.table import TABLE
 from paddle_chainrules.programs.record import Record
 from paddle_chainrules.programs.taylor import series_of
 from programs.samples import SAMPLES, T
-from programs.test_table import called, floats, made
+from programs.test_table import ROUGH, Sampled, called, floats, made
 
 ORDER = 4
 
 
 def real_rows(name):
     """Samples without complex numbers, which these transforms refuse."""
-    return [k for k, row in enumerate(SAMPLES[name]) if not has_complex(row)]
+    return [k for k, row in enumerate(SAMPLES.get(name, ())) if not has_complex(row)]
 
 
 def has_complex(arg):
@@ -36,11 +36,18 @@ def has_complex(arg):
         return arg.kind == "complex128"
     if isinstance(arg, tuple | list):
         return any(map(has_complex, arg))
-    return isinstance(arg, complex) or arg == paddle.complex128
+    return isinstance(arg, complex) or arg is paddle.complex128
+
+
+def has(entry, rule):
+    """Whether an operator has a rule; one for series comes of that for gradients."""
+    if rule == "jet" and entry.differentiable != () and not entry.alias:
+        return entry.reverse is not None or entry.formula is not None
+    return getattr(entry, rule) is not None
 
 
 def cases(rule):
-    names = [name for name, entry in TABLE.items() if getattr(entry, rule) is not None]
+    names = [name for name, entry in TABLE.items() if has(entry, rule)]
     assert names
     every = [(name, k) for name in names for k in real_rows(name)]
     return pytest.mark.parametrize(
@@ -63,7 +70,9 @@ def function_of(name, k):
 
 def series_by_record(fn, series):
     """Taylor coefficients of all outputs, by the rules."""
-    starts = [part[0] for part in series]
+    starts = [part[0].clone() for part in series]
+    for start in starts:
+        start.stop_gradient = False
     record = Record(starts)
     with listening(record):
         outputs = fn(starts)
@@ -74,26 +83,48 @@ def series_by_record(fn, series):
 
 
 def series_by_interpolation(fn, series):
-    """The same from values at the nodes of Chebyshev, without a rule."""
+    """The same from values at the nodes of Chebyshev, without a rule.
+
+    And of each order the rounding, by that of the values; the reach is less where the
+    function has kinks.
+    """
     curves = [[part.numpy() for part in s] for s in series]
 
     def at(t):
         points = [sum(c * t**k for k, c in enumerate(curve)) for curve in curves]
         return [out.numpy() for out in fn([paddle.to_tensor(p) for p in points])]
 
-    nodes, reach = np.cos(np.pi * (np.arange(16) + 0.5) / 16), 0.1
-    values = [at(reach * node) for node in nodes]
-    found = []
-    for output in zip(*values, strict=True):
-        flat = np.stack(output).reshape(16, -1)
-        rows = []
-        for column in flat.T:
-            fit = Chebyshev.fit(nodes, column, 15, domain=[-1, 1])
-            raw = fit.convert(kind=Polynomial).coef
-            rows.append([*raw, *[0.0] * 16][: ORDER + 1])
-        coefs = np.array(rows).T / reach ** np.arange(ORDER + 1)[:, None]
-        found.append(coefs.reshape(ORDER + 1, *output[0].shape))
-    return found
+    for reach in (0.1, 0.03, 0.01):
+        found = [fit_of(values, reach) for values in sampled(at, reach)]
+        if all(smooth for _, smooth in found):
+            break
+    noise = [1e-14 / reach**order for order in range(ORDER + 1)]
+    return [coefficients for coefficients, _ in found], noise
+
+
+NODES = np.cos(np.pi * (np.arange(16) + 0.5) / 16)
+
+
+def sampled(at, reach):
+    """The values of each output at the nodes."""
+    values = [at(reach * node) for node in NODES]
+    return map(np.stack, zip(*values, strict=True))
+
+
+def fit_of(values, reach):
+    """Taylor coefficients of one output, and whether it has no kink in reach."""
+    rows, smooth = [], True
+    for column in values.reshape(len(NODES), -1).T:
+        fit = Chebyshev.fit(NODES, column, 15, domain=[-1, 1])
+        smooth &= np.abs(fit.coef[-2:]).max() < 1e-13 * max(1, np.abs(fit.coef).max())
+        raw = fit.convert(kind=Polynomial).coef
+        rows.append([*raw, *[0.0] * 16][: ORDER + 1])
+    coefs = np.array(rows).T / reach ** np.arange(ORDER + 1)[:, None]
+    return coefs.reshape(ORDER + 1, *values.shape[1:]), smooth
+
+
+def largest(array):
+    return np.abs(array).max(initial=0)
 
 
 def along_a_curve(tensors, seed=2):
@@ -110,25 +141,48 @@ def as_numpy(part, like):
 
 @cases("jet")
 def test_taylor_series(name, k, count_case):
-    function, tensors = function_of(name, k)
-    series = along_a_curve(tensors)
-    every = range(len(tensors))
-    for which in [every, *([i] for i in every)]:  # together, and each alone
+    """To the second order, and to the fourth where the operator has a rule for it."""
+    check_series(name, k, ORDER if TABLE[name].jet else 2)
+    count_case("operators, Taylor series")
+
+
+@pytest.mark.slow
+@cases("jet")
+def test_taylor_series_of_the_fourth_order(name, k, count_case):
+    check_series(name, k, ORDER, each=True)
+    count_case("operators, Taylor series of the fourth order")
+
+
+def check_series(name, k, order, each=False):
+    """Of all arguments together, and of each alone."""
+    sample = Sampled(name, k)
+    tensors, places = sample.tensors, sample.places
+    if not sample.has_gradients:
+        pytest.skip("of such arguments there is no derivative")
+
+    def function(moving):
+        every = [*tensors]
+        for i, tensor in zip(places, moving, strict=True):
+            every[i] = tensor
+        return sample.outputs(every)
+
+    series = along_a_curve([tensors[i] for i in places])
+    every = range(len(places))
+    for which in [every, *([i] for i in every if each and len(places) > 1)]:
         moving = [s if i in which else [s[0]] for i, s in enumerate(series)]
-        expected = series_by_interpolation(function, moving)
-        filled = [[*s, *[None] * (ORDER + 1 - len(s))] for s in moving]
-        found = series_by_record(function, filled)
+        expected, noise = series_by_interpolation(function, moving)
+        filled = [[*s, *[None] * ORDER][: order + 1] for s in moving]
+        try:
+            found = series_by_record(function, filled)
+        except CaptureError:  # of arguments without gradients, said where it is used
+            continue
+        close = 1e-3 if name in ROUGH else 1e-7  # Paddle rounds exponents
         for ours, theirs in zip(found, expected, strict=True):
-            for order, (part, like) in enumerate(zip(ours, theirs, strict=True)):
+            scale = max(1.0, *map(largest, theirs))
+            for at, (part, like) in enumerate(zip(ours, theirs, strict=False)):
                 assert part is None or list(part.shape) == list(like.shape)
-                np.testing.assert_allclose(
-                    as_numpy(part, like),
-                    like,
-                    rtol=0,
-                    atol=1e-8 * max(1.0, np.abs(like).max(initial=0)),
-                    err_msg=f"{name}, order {order}",
-                )
-        count_case("operators, Taylor series")
+                off = largest(as_numpy(part, like) - like)
+                assert off <= (close + 9 * noise[at]) * scale, (which, at)
 
 
 @cases("batch")
@@ -160,13 +214,13 @@ def test_batches(name, k, count_case):
         count_case("operators, batches")
 
 
-def net_and_inputs():
+def net_and_inputs(activation=paddle.tanh):
     """An operator of every family, and what it takes."""
 
     def function(values):
         x, w, b, scale, shift, last = values
         h = paddle.nn.functional.linear(x, w, b)
-        h = paddle.tanh(paddle.nn.functional.layer_norm(h, [5], scale, shift))
+        h = activation(paddle.nn.functional.layer_norm(h, [5], scale, shift))
         return [paddle.reshape(paddle.matmul(h, last) + 1.0, [-1])]
 
     rng = np.random.default_rng(4)
@@ -178,13 +232,18 @@ def test_series_of_a_net():
     function, tensors = net_and_inputs()
     series = along_a_curve(tensors)
     (found,) = series_by_record(function, series)
-    (expected,) = series_by_interpolation(function, series)
+    (expected,), _ = series_by_interpolation(function, series)
     for ours, theirs in zip(found, expected, strict=True):
         np.testing.assert_allclose(ours.numpy(), theirs, rtol=0, atol=1e-8)
 
 
-def test_series_are_differentiated_in_their_turn():
-    function, tensors = net_and_inputs()
+@pytest.mark.parametrize("name", ["tanh", "silu", "gelu", "softmax", "cumsum"])
+def test_series_are_differentiated_in_their_turn(name):
+    """Of operators with a rule for series, and of those by their gradients."""
+    apart = {"tanh": paddle.tanh, "cumsum": lambda x: paddle.cumsum(x * x, 1)}
+    function, tensors = net_and_inputs(
+        apart.get(name) or getattr(paddle.nn.functional, name)
+    )
     x, *params = tensors
     v = paddle.ones_like(x)
 
@@ -192,7 +251,7 @@ def test_series_are_differentiated_in_their_turn():
         """The sum of second derivatives along v, by a jet on the record."""
         record = listener()
         if record is None:
-            fit = series_by_interpolation(
+            fit, _ = series_by_interpolation(
                 lambda p: function([*p, *params]),
                 [[values[0], v, *[paddle.zeros_like(v)] * 3]],
             )
@@ -244,23 +303,31 @@ def test_what_has_no_rule_says_so():
         batched(program, [paddle.stack([x, x])], [True])
     with pytest.raises(NoRule, match="cumsum in Julia"):
         julia_source(program)
-    with pytest.raises(CaptureError, match="cumsum has no rule for Taylor series"):
-        series_by_record(lambda v: [paddle.cumsum(v[0], 0)], [[x, x]])
+    sample = Sampled("warpctc", 0)
+    logits = [sample.tensors[i] for i in sample.places]
+
+    def loss(moving):
+        every = dict(zip(sample.places, moving, strict=True))
+        row = [every.get(i, t) for i, t in enumerate(sample.tensors)]
+        return sample.outputs(row)
+
+    with pytest.raises(CaptureError, match="warpctc_grad has no rule for its gradient"):
+        series_by_record(loss, [[t, t, t] for t in logits])
 
 
 def rotated(values):
     return [paddle.as_real(values[0] * 1j)]
 
 
-def test_complex_numbers_are_refused():
+def test_complex_numbers():
     x = paddle.rand([3, 4], "float64")
     program = capture(rotated, [x]).program
     with pytest.raises(NoRule, match="over a batch of complex numbers; call"):
         batched(program, [paddle.stack([x, x])], [True])
     with pytest.raises(NoRule, match="complex numbers of the operator Tensor.__mul__"):
         julia_source(program)
-    with pytest.raises(CaptureError, match="no Taylor series of complex numbers; use"):
-        series_by_record(rotated, [[x, x]])
+    ((_, slope),) = series_by_record(rotated, [[x, 2 * x]])
+    np.testing.assert_allclose(slope.numpy(), 2 * rotated([x])[0].numpy(), rtol=1e-15)
 
 
 def test_numbers_are_written_as_julia_has_them():

@@ -77,9 +77,11 @@ end
         names = operators_run(() -> unthunk(back(c)[1].params))
         return [count(==(name), names) for name in ("matmul", "addmm_grad")]
     end
-    @test products(w) == [1, 2]
-    @test products(freeze(w, "0.*")) == [1, 1]
-    @test products(freeze(w, ["0.*", "2.*"])) == [1, 0]
+    if programs_are_on()
+        @test products(w) == [1, 2]
+        @test products(freeze(w, "0.*")) == [1, 1]
+        @test products(freeze(w, ["0.*", "2.*"])) == [1, 0]
+    end
 end
 
 @testset "Optimisers leaves them alone" begin

@@ -94,7 +94,8 @@ end
     foreach(_ -> pullback(net, x, wrapper.params), 1:6) # until it runs as a program
     y, back = pullback(net, x, wrapper.params)
     last = (nothing, nothing, nothing, nothing, zero(wrapper.params[5]), nothing)
-    @test operators_run(() -> back(y; into = (nothing, last))) == ["matmul"]
+    run = operators_run(() -> back(y; into = (nothing, last)))
+    @test run == ["matmul"] || !programs_are_on()
 end
 
 @testset "micro-batches add up to one batch" begin

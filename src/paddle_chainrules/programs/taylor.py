@@ -1,12 +1,25 @@
-"""Taylor series through a record, by the jet rules of its operators."""
+"""Taylor series through a record, by the rules of its operators.
+
+An operator with a rule for series gives them itself. Of any other, ``y = f(x)``, the
+derivative along the curve, ``y' = J(x) x'``, is written in operators by its rule for
+gradients, used twice: the gradient is linear in its cotangent, and the gradient of that
+is ``J``. Series of one order less through these operators, which may again have no rule
+of their own, are those of ``y'``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
-from .operations import Operation, Value, with_values
+import paddle
+from paddle import Tensor
+
+from ..paddle_side.grad_mode import grad_mode
+from ..paddle_side.listener import not_listening
+from .operations import Value, with_values
 from .operators.calls import JetCall, NoRule, Series
-from .reverse import Record
+from .reverse import Record, reverse
 
 
 def series_of(
@@ -24,38 +37,144 @@ def series_of(
     """
     order = len(series[0]) - 1
     known: dict[Value, Series] = dict(zip(starts, series, strict=True))
+    return _carried(record, range(start, stop), ends, known, order)
 
+
+def _carried(
+    record: Record,
+    places: Iterable[int],
+    ends: Sequence[Value],
+    known: dict[Value, Series],
+    order: int,
+) -> list[Series]:
     def of(value: Value) -> Series:
         return known.get(value) or [record.tensor(value), *[None] * order]
 
-    for i in range(start, stop):
+    for i in _between(record, places, ends, known):
         op = record.ops[i]
-        if known.keys().isdisjoint(op.inputs) or op.operator.differentiable == ():
-            continue
         if op.operator.alias:
             known[op.outputs[0]] = of(op.inputs[0])
             continue
-        if op.is_complex:
-            record.fail(
-                f"the operator {op.operator.name} has no Taylor series of complex "
-                "numbers; use jvp, or compute with real and imaginary parts"
-            )
-        if op.operator.random:
-            record.fail(f"the operator {op.operator.name} has no Taylor series")
-        args = [with_values(arg, of) for arg in op.args]
-        outputs = [record.tensor(v) for v in op.outputs]
-        found = _results(record, op, JetCall(args, outputs, order))
+        found = _results(record, i, [with_values(arg, of) for arg in op.args], order)
         known.update(zip(op.outputs, found, strict=True))
     return [of(value) for value in ends]
 
 
-def _results(record: Record, op: Operation, call: JetCall) -> Sequence[Series]:
-    rule = op.operator.jet
-    if rule is None:
-        record.fail(f"the operator {op.operator.name} has no rule for Taylor series")
-    assert rule is not None
-    try:
-        found: Sequence[Series] = rule(call)
-    except NoRule as error:
-        record.fail(f"{op.operator.name} has no rule for {error}")
+def _between(
+    record: Record,
+    places: Iterable[int],
+    ends: Sequence[Value],
+    starts: Iterable[Value],
+) -> list[int]:
+    """The operations by which the ends depend on the starts."""
+    reached, forward = {*starts}, []
+    for i in places:
+        op = record.ops[i]
+        if record.taped[i] and not reached.isdisjoint(op.inputs):
+            forward.append(i)
+            reached.update(op.outputs)
+    needed, found = {*ends}, []
+    for i in reversed(forward):
+        if not needed.isdisjoint(record.ops[i].outputs):
+            found.append(i)
+            needed.update(record.ops[i].inputs)
+    return found[::-1]
+
+
+def _results(
+    record: Record, place: int, args: Sequence[Any], order: int
+) -> Sequence[Series]:
+    op = record.ops[place]
+    outputs = [record.tensor(v) for v in op.outputs]
+    if op.operator.jet is not None and not op.is_complex:
+        try:
+            found: Sequence[Series] = op.operator.jet(JetCall(args, outputs, order))
+            return found
+        except NoRule:
+            pass
+    return _by_gradients(record, place, args, order)
+
+
+def _by_gradients(
+    record: Record, place: int, args: Sequence[Any], order: int
+) -> Sequence[Series]:
+    """Of ``y' = J(x) x'``: its coefficient k is ``(k + 1) y[k + 1]``."""
+    op, start = record.ops[place], len(record.ops)
+    curve: dict[Value, Series] = {}
+    _pair(op.args, args, curve)
+    moving = {
+        value: x
+        for value, x in curve.items()
+        if record.requires(value) and any(part is not None for part in x[1:])
+    }
+    velocities = {value: _velocity(x) for value, x in moving.items()}
+    slopes, along = _slopes(record, place, velocities)
+    stop = len(record.ops)
+    ends = [slope for slope in slopes if slope is not None]
+    found: list[Series] = [[record.tensor(value)] for value in op.outputs]
+    for k in range(1, order + 1):
+        known = dict(zip(op.outputs, found, strict=True))
+        known |= {value: x[:k] for value, x in moving.items()}
+        known |= {along[value]: v[:k] for value, v in velocities.items()}
+        carried = iter(_carried(record, range(start, stop), ends, known, k - 1))
+        for i, slope in enumerate(slopes):
+            last = None if slope is None else next(carried)[k - 1]
+            found[i] = [*found[i], _times(last, 1.0 / k)]
     return found
+
+
+def _slopes(
+    record: Record, place: int, velocities: dict[Value, Series]
+) -> tuple[list[Value | None], dict[Value, Value]]:
+    """``J(x) v`` of all outputs of an operation, and what stands for the ``v``."""
+    op, start = record.ops[place], len(record.ops)
+    outputs = [v for v in op.outputs if record.requires(v)]
+    with grad_mode(True):
+        seeds = [_own(paddle.zeros_like(record.tensor(v))) for v in outputs]
+        along = {value: _own(v[0]) for value, v in velocities.items()}
+        gradients = reverse(record, place, place + 1, outputs, [*velocities], seeds)
+        pairs = [
+            (gradient, v)
+            for gradient, v in zip(gradients, along.values(), strict=True)
+            if gradient is not None
+        ]
+        with not_listening():
+            ends = [record.value_of(gradient) for gradient, _ in pairs]
+            starts = [record.value_of(seed) for seed in seeds]
+            stand = {value: record.value_of(v) for value, v in along.items()}
+        found = reverse(
+            record, start, len(record.ops), ends, starts, [v for _, v in pairs]
+        )
+    with not_listening():
+        slopes = {
+            output: record.value_of(slope)
+            for output, slope in zip(outputs, found, strict=True)
+            if slope is not None
+        }
+    return [slopes.get(v) for v in op.outputs], stand
+
+
+def _own(tensor: Tensor) -> Tensor:
+    """The same numbers under a name of their own, to differentiate by."""
+    own: Tensor = paddle.assign(tensor)
+    own.stop_gradient = False
+    return own
+
+
+def _velocity(x: Series) -> Series:
+    """The series of ``x'``, whose value is a tensor."""
+    found = [_times(part, float(k)) for k, part in enumerate(x[1:], 1)]
+    return [paddle.zeros_like(x[0]) if found[0] is None else found[0], *found[1:]]
+
+
+def _times(part: Tensor | None, factor: float) -> Tensor | None:
+    return part if part is None or factor == 1 else part * factor
+
+
+def _pair(arg: Any, series: Any, found: dict[Value, Series]) -> None:
+    """Note the series of each value in an argument."""
+    if isinstance(arg, Value):
+        found[arg] = series
+    elif type(arg) in (list, tuple):
+        for part, its in zip(arg, series, strict=True):
+            _pair(part, its, found)
