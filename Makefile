@@ -1,6 +1,8 @@
 # make demo    train on real digits from Python and Julia, compare, draw (output/)
 # make examples  differential equations and a GAN, pictures in output/
-# make test    the tests, Python and Julia; JULIA=required makes a missing Julia a failure
+# make test    the tests, Python and Julia; JULIA=required makes a missing Julia a failure,
+#              PADDLE_CHAINRULES_PROGRAMS=off and PROGRAMS=1 have no net, and every net, run
+#              as a program
 # make slow    the tests that take minutes each, Python and Julia; not in make test
 # make bench   compare with native Paddle and others (output/); QUICK=1 for less
 # make bench-programs  programs beside native Paddle on nets of many kinds; QUICK=1 for less
