@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import paddle
 import paddle.nn.functional as F
 from paddle import Tensor
@@ -288,7 +289,12 @@ def square(x: Tensor) -> Tensor:
 
 
 def power(x: Tensor, exponent: float) -> Tensor:
-    """``x ** exponent`` for a number; a whole one is a product."""
+    """``x ** exponent`` for a number, rounded to float32 as Paddle's kernel does."""
+    return _power(x, float(np.float32(exponent)))
+
+
+def _power(x: Tensor, exponent: float) -> Tensor:
+    """A whole one is a product; one that float32 does not hold is not rounded."""
     if exponent == 2:
         return x * x
     if exponent == 1:
@@ -297,9 +303,11 @@ def power(x: Tensor, exponent: float) -> Tensor:
         return paddle.ones_like(x) + 0 * x
     if exponent == -1:
         return reciprocal(x)
+    rounded = x.dtype == paddle.float64 and exponent != float(np.float32(exponent))
+    by = paddle.full([], exponent, x.dtype) if rounded else exponent
     return _applied(
-        lambda x: paddle.pow(x, exponent),
-        lambda x: exponent * power(x, exponent - 1),
+        lambda x: paddle.pow(x, by),
+        lambda x: exponent * _power(x, exponent - 1),
         x,
     )
 

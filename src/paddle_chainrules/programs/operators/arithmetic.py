@@ -115,14 +115,20 @@ def _(call: Call) -> list[Any]:
 def _(x: Tensor, out_grad: Tensor, factor: Any) -> Tensor:
     if isinstance(factor, Tensor):  # rounded as numbers are
         factor = ops.reshape(ops.cast(factor, paddle.float32), [])
+        factor = ops.cast(factor, paddle.float64)
         below = ops.where(factor == 0, paddle.ones_like(factor), factor) - 1.0
-        return out_grad * ops.pow(conj(x), below) * ops.cast(factor, x.dtype)
+        below, factor = ops.cast(below, x.dtype), ops.cast(factor, x.dtype)
+        return out_grad * ops.elementwise_pow(conj(x), below) * factor
     if factor == 0:
         return out_grad * paddle.zeros_like(x)
     if factor == 1:
         return out_grad * 1.0
     factor = single(factor)
-    return out_grad * ops.pow(conj(x), factor - 1.0) * factor
+    below = factor - 1.0
+    if x.dtype == paddle.float32 or below == single(below):
+        return out_grad * ops.pow(conj(x), below) * factor
+    unrounded = ops.elementwise_pow(conj(x), paddle.full([], below, x.dtype))
+    return out_grad * unrounded * factor
 
 
 @formula_of("Tensor.__pow__")
@@ -155,7 +161,8 @@ def _(call: Call) -> list[Any]:
     g = call.cotangent
     by_x = by_y = None
     if 0 in call.wanted:
-        by_x = summed_to(g * conj(y) * conj(ops.elementwise_pow(x, y - 1.0)), x)
+        below = ops.where(y == 0, paddle.ones_like(y), y) - 1.0  # 0, not 0 * inf
+        by_x = summed_to(g * conj(y) * conj(ops.elementwise_pow(x, below)), x)
     if 1 in call.wanted and call.out.is_complex():
         by_y = summed_to(g * conj(call.out * _complex_logarithm(x, call.out)), y)
     elif 1 in call.wanted:
