@@ -10,7 +10,6 @@ of their own, are those of ``y'``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import paddle
 from paddle import Tensor
@@ -18,7 +17,7 @@ from paddle import Tensor
 from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.listener import not_listening
 from .operations import Value, with_values
-from .operators.calls import JetCall, NoRule, Series
+from .operators.calls import JetCall, Series
 from .reverse import Record, reverse
 
 
@@ -37,36 +36,29 @@ def series_of(
     """
     order = len(series[0]) - 1
     known: dict[Value, Series] = dict(zip(starts, series, strict=True))
-    return _carried(record, range(start, stop), ends, known, order)
 
-
-def _carried(
-    record: Record,
-    places: Iterable[int],
-    ends: Sequence[Value],
-    known: dict[Value, Series],
-    order: int,
-) -> list[Series]:
     def of(value: Value) -> Series:
         return known.get(value) or [record.tensor(value), *[None] * order]
 
-    for i in _between(record, places, ends, known):
+    for i in _between(record, range(start, stop), ends, known):
         op = record.ops[i]
         if op.operator.alias:
             known[op.outputs[0]] = of(op.inputs[0])
             continue
-        found = _results(record, i, [with_values(arg, of) for arg in op.args], order)
+        if op.operator.jet is not None and not op.is_complex:
+            args = [with_values(arg, of) for arg in op.args]
+            outputs = [record.tensor(v) for v in op.outputs]
+            found = op.operator.jet(JetCall(args, outputs, order))
+        else:
+            found = _by_gradients(record, i, {v: of(v) for v in op.inputs}, order)
         known.update(zip(op.outputs, found, strict=True))
     return [of(value) for value in ends]
 
 
 def _between(
-    record: Record,
-    places: Iterable[int],
-    ends: Sequence[Value],
-    starts: Iterable[Value],
+    record: Record, places: range, ends: Sequence[Value], starts: Iterable[Value]
 ) -> list[int]:
-    """The operations by which the ends depend on the starts."""
+    """The operations by which the ends depend on the starts, where gradients are on."""
     reached, forward = {*starts}, []
     for i in places:
         op = record.ops[i]
@@ -81,27 +73,15 @@ def _between(
     return found[::-1]
 
 
-def _results(
-    record: Record, place: int, args: Sequence[Any], order: int
-) -> Sequence[Series]:
-    op = record.ops[place]
-    outputs = [record.tensor(v) for v in op.outputs]
-    if op.operator.jet is not None and not op.is_complex:
-        try:
-            found: Sequence[Series] = op.operator.jet(JetCall(args, outputs, order))
-            return found
-        except NoRule:
-            pass
-    return _by_gradients(record, place, args, order)
-
-
 def _by_gradients(
-    record: Record, place: int, args: Sequence[Any], order: int
-) -> Sequence[Series]:
-    """Of ``y' = J(x) x'``: its coefficient k is ``(k + 1) y[k + 1]``."""
+    record: Record, place: int, curve: dict[Value, Series], order: int
+) -> list[Series]:
+    """Of ``y' = J(x) x'``, whose coefficient k is ``(k + 1) y[k + 1]``.
+
+    Args:
+        curve: the series of the arguments.
+    """
     op, start = record.ops[place], len(record.ops)
-    curve: dict[Value, Series] = {}
-    _pair(op.args, args, curve)
     moving = {
         value: x
         for value, x in curve.items()
@@ -112,13 +92,14 @@ def _by_gradients(
     stop = len(record.ops)
     ends = [slope for slope in slopes if slope is not None]
     found: list[Series] = [[record.tensor(value)] for value in op.outputs]
+    # J is often written in the results, of which each order takes those below.
     for k in range(1, order + 1):
         known = dict(zip(op.outputs, found, strict=True))
         known |= {value: x[:k] for value, x in moving.items()}
         known |= {along[value]: v[:k] for value, v in velocities.items()}
-        carried = iter(_carried(record, range(start, stop), ends, known, k - 1))
+        each = iter(series_of(record, start, stop, ends, [*known], [*known.values()]))
         for i, slope in enumerate(slopes):
-            last = None if slope is None else next(carried)[k - 1]
+            last = None if slope is None else next(each)[k - 1]
             found[i] = [*found[i], _times(last, 1.0 / k)]
     return found
 
@@ -169,12 +150,3 @@ def _velocity(x: Series) -> Series:
 
 def _times(part: Tensor | None, factor: float) -> Tensor | None:
     return part if part is None or factor == 1 else part * factor
-
-
-def _pair(arg: Any, series: Any, found: dict[Value, Series]) -> None:
-    """Note the series of each value in an argument."""
-    if isinstance(arg, Value):
-        found[arg] = series
-    elif type(arg) in (list, tuple):
-        for part, its in zip(arg, series, strict=True):
-            _pair(part, its, found)
