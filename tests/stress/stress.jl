@@ -15,8 +15,10 @@ const WARM_UP = 1_000 # calls on one thread first, which compile
 const TOLERANCE = 20_000 # of the unit roundoff, relative to the largest entry: norms divide by small numbers
 const PYTHON_GC = pyimport("gc")
 
-"Resident memory, without what is free in it: the more threads, the more of that there is."
+"Resident memory, without garbage and what is free: the more threads, the more there is of both."
 function rss()
+    GC.gc()
+    PaddleChainRules.crossing(() -> PYTHON_GC.collect())
     @ccall malloc_trim(0::Csize_t)::Cint
     return 4096 * parse(Int, split(read("/proc/self/statm", String))[2])
 end
@@ -164,7 +166,7 @@ function watch(counts, stop)
         while !stop[]
             sleep(0.05)
             time() - start < next && continue
-            next += 1
+            next += 5
             println(log, round(time() - start; digits = 2), " ", sum(c -> c.calls, counts), " ", rss(), " ", PaddleChainRules.RETAINED_BYTES[])
             flush(log)
         end
