@@ -5,8 +5,8 @@ import paddle
 import pytest
 from paddle import linalg
 
-from conftest import programs_on
-from paddle_chainrules import jit, value_and_grad
+from conftest import programs_on, randn
+from paddle_chainrules import jit, make_program, value_and_grad
 from paddle_chainrules.programs.capture import capture
 
 
@@ -115,3 +115,10 @@ def test_eigenvalues_of_a_large_matrix_are_matched_with_their_vectors():
     plus, minus = (nearest(linalg.eigvals(x + s * step).numpy()) for s in (1, -1))
     along = ((plus - minus).real * weights.numpy()).sum() / 2
     assert float((slope * step).sum()) == pytest.approx(along, rel=1e-4)
+
+
+def test_long_sums_of_linear_layers_have_the_bits_of_paddle():
+    x, weight, bias = (randn(n) for n in ([3, 3000], [3000, 5], [5]))
+    linear = paddle.nn.functional.linear
+    (found,) = make_program(linear)(x, weight, bias)(x, weight, bias)
+    np.testing.assert_array_equal(found.numpy(), linear(x, weight, bias).numpy())

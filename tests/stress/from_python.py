@@ -153,13 +153,31 @@ class Worker:
             self.step()
 
 
-def rss():
-    """Resident memory, without garbage and what is free."""
+class Mallinfo(ctypes.Structure):
+    """Of glibc."""
+
+    _fields_ = [
+        (name, ctypes.c_size_t)
+        for name in (
+            *("arena", "ordblks", "smblks", "hblks", "hblkhd"),
+            *("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"),
+        )
+    ]
+
+
+LIBC.mallinfo2.restype = Mallinfo
+
+
+def memory():
+    """Bytes resident and in use, as in stress.jl."""
     with lock:
         JULIA.GC.gc()
+        live = JULIA.Base.gc_live_bytes()
     gc.collect()
     LIBC.malloc_trim(0)
-    return 4096 * int(Path("/proc/self/statm").read_text().split()[1])
+    resident = 4096 * int(Path("/proc/self/statm").read_text().split()[1])
+    allocated = LIBC.mallinfo2()
+    return resident, allocated.uordblks + allocated.hblkhd + live
 
 
 def main():
@@ -192,7 +210,8 @@ def main():
                 calls = sum(w.calls for w in workers)
                 with lock:
                     held = MODULE.RETAINED_BYTES[()]
-                print(f"{seconds:.2f} {calls} {rss()} {held}", file=log, flush=True)
+                row = f"{seconds:.2f}", calls, *memory(), held
+                print(*row, file=log, flush=True)
     for thread in threads:
         thread.join()
     if failures:

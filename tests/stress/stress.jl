@@ -1,7 +1,7 @@
 # Random nets, shapes, element types and call orders from Julia, each result compared with plain
 # Julia: `julia [-t N] stress.jl CALLS SEED LOG KINDS`, where KINDS is `few` or `all`. A line of LOG a
-# second: seconds, calls, RSS, bytes held. At the end it prints calls, wrong results and the largest
-# error in units of the roundoff.
+# few seconds: seconds, calls, bytes resident, in use, held for Julia. At the end it prints calls,
+# wrong results and the largest error in units of the roundoff.
 
 using ChainRulesCore: rrule, unthunk
 using PaddleChainRules
@@ -15,12 +15,14 @@ const WARM_UP = 1_000 # calls on one thread first, which compile
 const TOLERANCE = 20_000 # of the unit roundoff, relative to the largest entry: norms divide by small numbers
 const PYTHON_GC = pyimport("gc")
 
-"Resident memory, without garbage and what is free: the more threads, the more there is of both."
-function rss()
+"Bytes that are resident and that are in use by both languages, without garbage and what is free."
+function memory()
     GC.gc()
     PaddleChainRules.crossing(() -> PYTHON_GC.collect())
     @ccall malloc_trim(0::Csize_t)::Cint
-    return 4096 * parse(Int, split(read("/proc/self/statm", String))[2])
+    resident = 4096 * parse(Int, split(read("/proc/self/statm", String))[2])
+    allocated = @ccall mallinfo2()::NTuple{10,Csize_t} # the fifth: mapped alone; the eighth: within arenas
+    return resident, Int(allocated[5] + allocated[8]) + Base.gc_live_bytes()
 end
 
 # The nets again, in plain Julia.
@@ -167,7 +169,8 @@ function watch(counts, stop)
             sleep(0.05)
             time() - start < next && continue
             next += 5
-            println(log, round(time() - start; digits = 2), " ", sum(c -> c.calls, counts), " ", rss(), " ", PaddleChainRules.RETAINED_BYTES[])
+            calls = sum(c -> c.calls, counts)
+            println(log, join((round(time() - start; digits = 2), calls, memory()..., PaddleChainRules.RETAINED_BYTES[]), " "))
             flush(log)
         end
     end
