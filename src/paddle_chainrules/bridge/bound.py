@@ -110,10 +110,15 @@ class Recorded(Bound):
             if made is None:
                 pullback = self._replay(None, leaves)
                 return self._gradients(pullback, params, inputs, (cotangent,))
-            if params is True and inputs and cotangent is not None:
-                assert known.back is not None
+            if (
+                isinstance(params, bool)
+                and cotangent is not None
+                and (params or inputs)
+            ):
+                asked = (params,) * (len(row) - len(leaves)) + (inputs,) * len(leaves)
                 saved = made[known.count :]
-                return tuple(map(plain, run(known.back, [*saved, cotangent])))
+                found = iter(run(known.part(asked), [*saved, cotangent]))
+                return tuple(plain(next(found)) if flag else None for flag in asked)
             pullback = known.recorded(row, made)
             return self._gradients(pullback, params, inputs, (cotangent,))
 

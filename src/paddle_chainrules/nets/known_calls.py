@@ -180,6 +180,13 @@ class KnownWay:
             program, has = way.there.back((True,) * number, (True,))
             self.back = program if all(has) else None
 
+    def part(self, asked: tuple[bool, ...]) -> Program:
+        """To those gradients alone that are asked for, where there is :attr:`back`."""
+        if False not in asked:
+            assert self.back is not None
+            return self.back
+        return self.way.there.back(asked, (True,))[0]
+
     def made(self, leaves: list[Tensor]) -> list[Tensor] | None:
         """Outputs, and what the way back needs; None where programs serve no more."""
         if self.way.is_stale():
