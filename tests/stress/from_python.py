@@ -19,6 +19,7 @@ CALLS, SEED = int(sys.argv[1]), int(sys.argv[2])
 LOG, KINDS, JULIA_THREADS = sys.argv[3:6]
 PYTHON_THREADS = int(sys.argv[6])
 TOLERANCE = 20_000
+ROWS = 20  # of the log
 
 from paddle_chainrules.julia import lock, start  # noqa: E402
 
@@ -198,16 +199,16 @@ def main():
     for thread in threads:
         thread.start()
     with open(LOG, "w") as log:
-        first, logged = workers[0], -4.0
+        first, due = workers[0], 0.0
         while first.calls < share or any(t.is_alive() for t in threads):
             if first.calls < share:
                 first.step()
             else:
                 time.sleep(0.01)
-            seconds = time.perf_counter() - begin
-            if seconds - logged >= 5:
-                logged = seconds
-                calls = sum(w.calls for w in workers)
+            calls = sum(w.calls for w in workers)
+            if calls >= due:
+                due += CALLS / ROWS
+                seconds = time.perf_counter() - begin
                 with lock:
                     held = MODULE.RETAINED_BYTES[()]
                 row = f"{seconds:.2f}", calls, *memory(), held

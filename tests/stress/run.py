@@ -24,8 +24,7 @@ HERE = Path(__file__).resolve().parent
 OUTPUT = HERE.parents[1] / "output"
 CALLS = 1_200_000
 MOST_GROWTH = 5e6
-MOST_RESIDENT = 50e6
-"""Pages come and go that are partly free."""
+MOST_RESIDENT = 20e6
 
 WARM = 0.5
 """Part of the calls after which memory must no longer grow."""

@@ -1,7 +1,7 @@
 # Random nets, shapes, element types and call orders from Julia, each result compared with plain
-# Julia: `julia [-t N] stress.jl CALLS SEED LOG KINDS`, where KINDS is `few` or `all`. A line of LOG a
-# few seconds: seconds, calls, bytes resident, in use, held for Julia. At the end it prints calls,
-# wrong results and the largest error in units of the roundoff.
+# Julia: `julia [-t N] stress.jl CALLS SEED LOG KINDS`, where KINDS is `few` or `all`. LOG has
+# ROWS lines: seconds, calls, bytes resident, in use, held for Julia. At the end it prints calls, wrong
+# results and the largest error in units of the roundoff.
 
 using ChainRulesCore: rrule, unthunk
 using PaddleChainRules
@@ -11,14 +11,17 @@ using Zygote: Zygote
 
 const CALLS, SEED, LOG = parse(Int, ARGS[1]), parse(Int, ARGS[2]), ARGS[3]
 const ELTYPES = ARGS[4] == "all" ? (Float32, Float64) : (Float64,)
+const ROWS = 20
 const WARM_UP = 1_000 # calls on one thread first, which compile
 const TOLERANCE = 20_000 # of the unit roundoff, relative to the largest entry: norms divide by small numbers
 const PYTHON_GC = pyimport("gc")
 
 "Bytes that are resident and that are in use by both languages, without garbage and what is free."
 function memory()
-    GC.gc()
-    PaddleChainRules.crossing(() -> PYTHON_GC.collect())
+    for _ in 1:2 # what one frees is garbage of the other
+        GC.gc()
+        PaddleChainRules.crossing(() -> (PythonCall.GC.gc(); PYTHON_GC.collect()))
+    end
     @ccall malloc_trim(0::Csize_t)::Cint
     resident = 4096 * parse(Int, split(read("/proc/self/statm", String))[2])
     allocated = @ccall mallinfo2()::NTuple{10,Csize_t} # the fifth: mapped alone; the eighth: within arenas
@@ -163,13 +166,13 @@ function work(count::Count, seed, shared, calls)
 end
 
 function watch(counts, stop)
-    start, next = time(), 1.0
+    start, next = time(), 0.0
     open(LOG, "w") do log
         while !stop[]
             sleep(0.05)
-            time() - start < next && continue
-            next += 5
             calls = sum(c -> c.calls, counts)
+            calls < next && continue
+            next += CALLS / ROWS
             println(log, join((round(time() - start; digits = 2), calls, memory()..., PaddleChainRules.RETAINED_BYTES[]), " "))
             flush(log)
         end
