@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import paddle
 from paddle import Tensor
 
@@ -13,6 +14,11 @@ DTYPES = {
     "float32": paddle.float32,
     "float64": paddle.float64,
 }
+
+
+def single(number: float) -> float:
+    """As Paddle's kernels take a number, which round it to float32 for any dtype."""
+    return float(np.float32(number))
 
 
 # The common ones first, which are found by identity.

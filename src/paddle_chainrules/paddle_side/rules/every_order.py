@@ -11,13 +11,13 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import paddle
 import paddle.nn.functional as F
 from paddle import Tensor
 from paddle.autograd import PyLayer
 
 from .. import kernel_errors
+from ..dtypes import single
 from .complex_numbers import exponential
 
 
@@ -290,7 +290,7 @@ def square(x: Tensor) -> Tensor:
 
 def power(x: Tensor, exponent: float) -> Tensor:
     """``x ** exponent`` for a number, rounded to float32 as Paddle's kernel does."""
-    return _power(x, float(np.float32(exponent)))
+    return _power(x, single(exponent))
 
 
 def _power(x: Tensor, exponent: float) -> Tensor:
@@ -303,7 +303,7 @@ def _power(x: Tensor, exponent: float) -> Tensor:
         return paddle.ones_like(x) + 0 * x
     if exponent == -1:
         return reciprocal(x)
-    rounded = x.dtype == paddle.float64 and exponent != float(np.float32(exponent))
+    rounded = x.dtype == paddle.float64 and exponent != single(exponent)
     by = paddle.full([], exponent, x.dtype) if rounded else exponent
     return _applied(
         lambda x: paddle.pow(x, by),

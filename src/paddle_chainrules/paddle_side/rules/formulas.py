@@ -16,6 +16,7 @@ import paddle.nn.functional as F
 from paddle import Tensor
 from paddle.autograd import PyLayer
 
+from ..dtypes import single
 from ..listener import listener, not_listening
 from ..watch import Context, is_traced, tensors_in
 from . import every_order as closed
@@ -318,7 +319,7 @@ def gumbel_softmax(
     """Paddle forgets the temperature, and that a choice is differentiated as soft."""
     if not is_traced(x):
         return operator(x, temperature, hard, axis)
-    same = closed.with_slope(x, 1 / float(np.float32(temperature)))
+    same = closed.with_slope(x, 1 / single(temperature))
     soft = operator(same, temperature, False, axis)
     if not hard:
         return soft

@@ -10,6 +10,7 @@ import paddle
 import paddle.nn.functional as F
 from paddle import Tensor
 
+from ..dtypes import single
 from ..listener import listener, not_listening
 from ..watch import Context, is_traced
 
@@ -116,8 +117,8 @@ def gaussian_nll_loss(
 def label_smooth(label: Tensor, prior: Any, epsilon: float) -> Tensor | None:
     if prior is None:
         return None
-    epsilon = float(np.float32(epsilon))  # as Paddle's kernel has them
-    return float(np.float32(1 - epsilon)) * label + epsilon * prior
+    epsilon = single(epsilon)  # as Paddle's kernel has them
+    return single(1 - epsilon) * label + epsilon * prior
 
 
 def masked_softmax(x: Tensor, mask: Tensor) -> Tensor:

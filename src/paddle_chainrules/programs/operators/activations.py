@@ -8,6 +8,7 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
+from ...paddle_side.dtypes import single
 from .calls import BatchCall, Call, JetCall, JuliaCall
 from .entry import (
     TABLE,
@@ -20,7 +21,7 @@ from .entry import (
     reverse_of,
 )
 from .series import by_slope, product_term
-from .shared import conj, ops, single, turned
+from .shared import conj, ops, turned
 
 DEFAULTS: dict[str, dict[str, Any]] = {
     "gelu": {"approximate": False},

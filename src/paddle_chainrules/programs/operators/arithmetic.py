@@ -7,6 +7,7 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
+from ...paddle_side.dtypes import single
 from .calls import BatchCall, Call, JetCall, JuliaCall
 from .entry import (
     TABLE,
@@ -19,7 +20,7 @@ from .entry import (
     reverse_of,
 )
 from .series import linear, product, total
-from .shared import aligned, conj, ops, single, summed, summed_to
+from .shared import aligned, conj, ops, summed, summed_to
 
 for name, infix in (("add", "+"), ("sub", "-"), ("mul", "*"), ("truediv", "/")):
     define(f"Tensor.__{name}__", "x y", infix=infix)
@@ -116,7 +117,7 @@ def _(x: Tensor, out_grad: Tensor, factor: Any) -> Tensor:
     if isinstance(factor, Tensor):  # rounded as numbers are
         factor = ops.reshape(ops.cast(factor, paddle.float32), [])
         factor = ops.cast(factor, paddle.float64)
-        below = ops.where(factor == 0, paddle.ones_like(factor), factor) - 1.0
+        below = _exponent_below(factor)
         below, factor = ops.cast(below, x.dtype), ops.cast(factor, x.dtype)
         return out_grad * ops.elementwise_pow(conj(x), below) * factor
     if factor == 0:
@@ -161,7 +162,7 @@ def _(call: Call) -> list[Any]:
     g = call.cotangent
     by_x = by_y = None
     if 0 in call.wanted:
-        below = ops.where(y == 0, paddle.ones_like(y), y) - 1.0  # 0, not 0 * inf
+        below = _exponent_below(y)
         by_x = summed_to(g * conj(y) * conj(ops.elementwise_pow(x, below)), x)
     if 1 in call.wanted and call.out.is_complex():
         by_y = summed_to(g * conj(call.out * _complex_logarithm(x, call.out)), y)
@@ -171,6 +172,11 @@ def _(call: Call) -> list[Any]:
         )
         by_y = summed_to(g * call.out * logs, y)
     return [by_x, by_y]
+
+
+def _exponent_below(y: Tensor) -> Tensor:
+    """``y - 1``, and 0 where y is: the slope there is 0, not ``0 * inf``."""
+    return ops.where(y == 0, paddle.ones_like(y), y) - 1.0
 
 
 def _complex_logarithm(x: Tensor, like: Tensor) -> Tensor:

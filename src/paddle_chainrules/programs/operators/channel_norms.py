@@ -8,10 +8,11 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
+from ...paddle_side.dtypes import single
 from ...paddle_side.interception import RAW
 from .calls import Call
 from .entry import define, formula_of, reverse_of
-from .shared import ops, shaped_as, single
+from .shared import ops, shaped_as
 
 
 def _instance_norm(x: Tensor, scale: Any, bias: Any, epsilon: float) -> Any:

@@ -9,9 +9,10 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
+from ...paddle_side.dtypes import single
 from .calls import Call
 from .entry import define, formula_of, holds_for_complex, reverse_of
-from .shared import conj, ops, single, summed
+from .shared import conj, ops, summed
 
 SLOPES: dict[str, Callable[[Any, Any], Any]] = {
     "tan": lambda x, out: out * out + 1.0,

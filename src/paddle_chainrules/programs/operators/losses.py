@@ -8,12 +8,13 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
+from ...paddle_side.dtypes import single
 from ...paddle_side.interception import RAW
 from .calls import Call
 from .entry import define, formula_of, reverse_of
 from .kernels import by_kernel
 from .putting import masked
-from .shared import bounded_log, one_hot, ops, single
+from .shared import bounded_log, one_hot, ops
 
 
 def _nll_loss(

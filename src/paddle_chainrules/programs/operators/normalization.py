@@ -8,12 +8,13 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
+from ...paddle_side.dtypes import single
 from ...paddle_side.interception import RAW
 from .calls import BatchCall, Call, JetCall, JuliaCall
 from .channel_norms import standard, standard_back
 from .entry import TABLE, batch_of, define, formula_of, jet_of, julia_of, reverse_of
 from .series import linear, power, product, total
-from .shared import ops, shaped_as, single
+from .shared import ops, shaped_as
 
 
 def _layer_norm(

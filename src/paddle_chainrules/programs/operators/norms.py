@@ -8,10 +8,11 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
+from ...paddle_side.dtypes import single
 from .calls import Call, NoRule
 from .entry import define, formula_of, reverse_of
 from .reductions import axes_of, spread
-from .shared import ops, single
+from .shared import ops
 
 define("p_norm", "x porder axis epsilon keepdim asvector")
 define("p_norm_grad", "x out out_grad porder axis epsilon keepdim asvector")

@@ -9,10 +9,11 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
+from ...paddle_side.dtypes import single
 from .calls import Call, NoRule
 from .entry import define, formula_of, reverse_of
 from .kernels import by_kernel
-from .shared import ops, single
+from .shared import ops
 
 for name in ("pool2d", "pool3d"):
     define(name, differentiable=(0,))

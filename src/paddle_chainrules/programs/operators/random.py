@@ -7,10 +7,11 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
+from ...paddle_side.dtypes import single
 from ...paddle_side.interception import RAW
 from .calls import Call, NoRule
 from .entry import define, reverse_of
-from .shared import ops, single
+from .shared import ops
 
 
 def _dropout(

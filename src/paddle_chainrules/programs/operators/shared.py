@@ -5,18 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import paddle
 from paddle import Tensor
 
 from .calls import Call
 
 ops: Any = paddle._C_ops
-
-
-def single(number: float) -> float:
-    """As Paddle's kernels take it, which round it to float32 for any dtype."""
-    return float(np.float32(number))
 
 
 def conj(x: Any) -> Any:

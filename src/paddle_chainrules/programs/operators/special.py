@@ -9,10 +9,11 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
+from ...paddle_side.dtypes import single
 from .calls import Call
 from .elementary import with_slope
 from .entry import define, reverse_of
-from .shared import ops, single, summed
+from .shared import ops, summed
 
 ROOT_PI = math.sqrt(math.pi)
 
