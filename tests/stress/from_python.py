@@ -176,7 +176,9 @@ def memory():
         live = JULIA.Base.gc_live_bytes()
     gc.collect()
     LIBC.malloc_trim(0)
-    resident = 4096 * int(Path("/proc/self/statm").read_text().split()[1])
+    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()[1:]
+    rows = {label: int(size) for label, size, _ in map(str.split, lines)}
+    resident = 1024 * (rows["Rss:"] - rows["LazyFree:"])
     allocated = LIBC.mallinfo2()
     return resident, allocated.uordblks + allocated.hblkhd + live
 

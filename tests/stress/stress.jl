@@ -16,14 +16,16 @@ const WARM_UP = 1_000 # calls on one thread first, which compile
 const TOLERANCE = 20_000 # of the unit roundoff, relative to the largest entry: norms divide by small numbers
 const PYTHON_GC = pyimport("gc")
 
-"Bytes that are resident and that are in use by both languages, without garbage and what is free."
+"Bytes resident and in use by both languages, without garbage and what was given back."
 function memory()
     for _ in 1:2 # what one frees is garbage of the other
         GC.gc()
         PaddleChainRules.crossing(() -> (PythonCall.GC.gc(); PYTHON_GC.collect()))
     end
     @ccall malloc_trim(0::Csize_t)::Cint
-    resident = 4096 * parse(Int, split(read("/proc/self/statm", String))[2])
+    rows = map(split, readlines("/proc/self/smaps_rollup")[2:end])
+    kB = Dict(row[1] => parse(Int, row[2]) for row in rows)
+    resident = 1024 * (kB["Rss:"] - kB["LazyFree:"])
     allocated = @ccall mallinfo2()::NTuple{10,Csize_t} # the fifth: mapped alone; the eighth: within arenas
     return resident, Int(allocated[5] + allocated[8]) + Base.gc_live_bytes()
 end
