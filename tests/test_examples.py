@@ -11,7 +11,7 @@ from julia_at_hand import ENVIRONMENT, environ, needs_julia
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-SCRIPTS = ("burgers_1d.py", "euler_beam.py", "poisson_2d.py", "shared_encoder.py")
+SCRIPTS = ("euler_beam.py", "poisson_2d.py", "shared_encoder.py")
 
 
 @pytest.mark.parametrize("script", SCRIPTS)

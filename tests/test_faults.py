@@ -151,27 +151,38 @@ def test_an_interrupt_anywhere_changes_nothing(name, which):
     assert allocated() == held
 
 
-def test_an_interrupt_of_derivatives_changes_nothing():
+DERIVATIVES = {
+    "laplacian": lambda net, params, x: laplacian(net, params, x),
+    "value_and_grad": lambda net, params, x: value_and_grad(
+        lambda x: net.forward(params, x).sum()
+    )(x),
+    "jacobian": lambda net, params, x: jacobian(
+        lambda x: net.forward(params, x).sum(0), x
+    )[0],
+    "hvp": lambda net, params, x: hvp(lambda x: net.forward(params, x).sum(), x, x),
+}
+SLOW = ("hvp",)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(k, marks=[pytest.mark.slow] * (k in SLOW)) for k in DERIVATIVES],
+)
+def test_an_interrupt_of_derivatives_changes_nothing(kind):
     net = FCNet((3, 4, 1), "tanh", "float64")
     params, x = net.init(0), paddle.randn([5, 3]).astype("float64")
 
-    def f(x):
-        return net.forward(params, x).sum()
+    def call():
+        return DERIVATIVES[kind](net, params, x)
 
-    for call in (
-        lambda: laplacian(net, params, x),
-        lambda: value_and_grad(f)(x),
-        lambda: jacobian(lambda x: net.forward(params, x).sum(0), x)[0],
-        lambda: hvp(f, x, x),
-    ):
-        for _ in range(3 * PATIENCE):  # until it runs as it will
-            expected = call()
-        at = 1
-        while interrupted(call, at):
-            assert_nothing_is_left()
-            at += 1
-        assert at > 5
-        assert_same(call(), expected)
+    for _ in range(3 * PATIENCE):  # until it runs as it will
+        expected = call()
+    at = 1
+    while interrupted(call, at):
+        assert_nothing_is_left()
+        at += 1
+    assert at > 5
+    assert_same(call(), expected)
 
 
 class Failing(nn.Layer):
