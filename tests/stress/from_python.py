@@ -171,10 +171,12 @@ LIBC.mallinfo2.restype = Mallinfo
 
 def memory():
     """Bytes resident and in use, as in stress.jl."""
-    with lock:
-        JULIA.GC.gc()
-        live = JULIA.Base.gc_live_bytes()
-    gc.collect()
+    for _ in range(2):
+        with lock:
+            JULIA.GC.gc()
+            juliacall.PythonCall.GC.gc()
+            live = JULIA.Base.gc_live_bytes()
+        gc.collect()
     LIBC.malloc_trim(0)
     lines = Path("/proc/self/smaps_rollup").read_text().splitlines()[1:]
     rows = {label: int(size) for label, size, _ in map(str.split, lines)}
