@@ -73,6 +73,31 @@ def test_what_was_drawn_is_kept_for_the_way_back(name):
         assert_same(back(found)[0], slope, rtol=1e-12)
 
 
+IN_EVALUATION = {
+    "dropout": lambda x: F.dropout(x, 0.37, training=False),
+    "dropout: downscaled": lambda x: F.dropout(
+        x, 0.37, training=False, mode="downscale_in_infer"
+    ),
+    "alpha_dropout": lambda x: F.alpha_dropout(x, 0.37, training=False),
+    "rrelu": lambda x: F.rrelu(x, 0.1, 0.33, training=False),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", IN_EVALUATION)
+def test_nothing_is_drawn_in_evaluation(name, dtype):
+    fn, x = IN_EVALUATION[name], X.astype(dtype)
+    program, cotangent = jit(fn), randn([4, 6], dtype, seed=1)
+    assert not make_program(fn)(x).draws
+    for _ in range(2):
+        value, back = vjp(program, x)
+        native = x.detach()
+        native.stop_gradient = False
+        out = fn(native)
+        assert_same(value, out.detach())
+        assert_same(back(cotangent)[0], paddle.grad(out, native, cotangent)[0])
+
+
 def test_a_function_may_set_the_seed_itself():
     def seeded(x):
         paddle.seed(3)

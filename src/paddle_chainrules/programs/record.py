@@ -260,7 +260,7 @@ class Record:
                     f"{name} is called with an argument that programs do not "
                     f"know: {error}"
                 )
-            return self._run(entry, given)
+            return self._run(*entry.simplified(given))
 
     def _is_nobodys(self, tensors: Sequence[Tensor]) -> bool:
         """Whether all were made here of nothing else, and no value stands for one."""

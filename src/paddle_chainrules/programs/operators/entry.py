@@ -45,6 +45,8 @@ class Operator:
         infix: the sign by which source code has it.
         instead: by the arguments, what gives the same numbers sooner, and what that is
             given; None where there is nothing.
+        simpler: by the arguments, the name of another operator that programs have
+            for it, which gives the same, and its arguments; None where there is none.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class Operator:
         self.defaults = defaults or {}
         self.in_place: dict[int, tuple[Callable[..., Any], tuple[int, ...]]] = {}
         self.instead: Callable[..., tuple[Callable[..., Any], Any] | None] | None = None
+        self.simpler: Callable[..., tuple[str, tuple[Any, ...]] | None] | None = None
         self.reverse: Callable[..., Sequence[Any]] | None = None
         self.formula: Callable[..., Any] | None = None
         self.jet: Callable[..., Any] | None = None
@@ -104,6 +107,11 @@ class Operator:
         if not self.writes or (self.still is not None and self.still(*args)):
             return {}
         return self.writes
+
+    def simplified(self, args: tuple[Any, ...]) -> tuple[Operator, tuple[Any, ...]]:
+        """What programs have for it at these arguments: itself, or what is simpler."""
+        found = self.simpler and self.simpler(*args)
+        return (TABLE[found[0]], found[1]) if found else (self, args)
 
     def canonical(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -215,6 +223,7 @@ def _decorator(rule: str) -> Callable[..., Callable[[Any], Any]]:
 
 
 instead_of = _decorator("instead")
+simpler_of = _decorator("simpler")
 reverse_of = _decorator("reverse")
 formula_of = _decorator("formula")
 jet_of = _decorator("jet")

@@ -10,7 +10,7 @@ from paddle import Tensor
 from ...paddle_side.dtypes import single
 from ...paddle_side.interception import RAW
 from .calls import Call, NoRule
-from .entry import define, reverse_of
+from .entry import define, reverse_of, simpler_of
 from .shared import ops
 
 
@@ -63,6 +63,30 @@ for name in (
     define(name, random=True, differentiable=())
 define("seed", "seed", run=paddle.seed, random=True, differentiable=())
 """Which sets the generators, at its place among what draws."""
+
+
+_ROUNDED = (paddle.float32, paddle.float64)
+"""Where kernels round their numbers to float32, and multiply by them as they are."""
+
+
+@simpler_of("dropout")
+def _(x: Any, _: Any, p: Any, is_test: bool, mode: str, *__: Any) -> Any:
+    """In evaluation it draws nothing."""
+    if not is_test:
+        return None
+    if mode == "upscale_in_train":
+        return "assign", (x,)
+    if x.dtype not in _ROUNDED or not isinstance(p, float | int):
+        return None
+    return "scale", (x, single(1.0 - single(float(p))), 0.0, True)
+
+
+@simpler_of("rrelu")
+def _(x: Any, lower: float, upper: float, is_test: bool) -> Any:
+    """In evaluation it draws nothing."""
+    if not is_test or x.dtype not in _ROUNDED:
+        return None
+    return "leaky_relu", (x, single((single(lower) + single(upper)) / 2.0))
 
 
 @reverse_of("dropout")
