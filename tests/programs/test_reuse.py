@@ -4,8 +4,8 @@ import numpy as np
 import paddle
 import pytest
 
-from conftest import randn
-from paddle_chainrules import make_program
+from conftest import assert_same, randn
+from paddle_chainrules import jit, make_program, vjp
 from paddle_chainrules.programs.capture import capture
 from paddle_chainrules.programs.operators.table import TABLE
 from paddle_chainrules.transforms.program_cache import ProgramCache
@@ -139,6 +139,20 @@ def test_a_sum_with_what_was_negated_is_a_difference():
     program = make_program(lambda x, y: paddle.scale(x, -1.0) + y)(x, y)
     assert [op.operator.name for op in program.ops] == ["subtract"]
     np.testing.assert_array_equal(program(x, y)[0].numpy(), (-x + y).numpy())
+
+
+def test_what_becomes_the_same_as_another_is_there_for_the_way_back():
+    def fn(a, b, w):
+        return (a - b) * w, (-b + a) * w * w
+
+    args = [randn([3, 4], seed=i) for i in range(3)]
+    program = jit(fn)
+    program(*args)
+    cotangents = randn([3, 4], seed=3), randn([3, 4], seed=4)
+    found, expected = (vjp(f, *args)[1](cotangents) for f in (program, fn))
+    assert_same(found, expected, atol=1e-6)
+    forward = make_program(fn)(*args)
+    assert [op.operator.name for op in forward.ops].count("subtract") == 1
 
 
 def test_what_is_cheap_and_large_is_made_again_on_the_way_back():

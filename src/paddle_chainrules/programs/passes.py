@@ -30,14 +30,13 @@ def program_of(
     Args:
         shared: of each output whether its memory is known to be another's.
     """
-    ops, alias = _without_twins(map(_named, ops))
-    ops = _with_differences(ops)
-    ends = [alias.get(v, v) for v in outputs]
-    ops = needed(ops, ends)
+    ops = [*ops]
     known = [v.number for v in (*inputs, *constants)]
     known += [v.number for op in ops for v in (*op.inputs, *op.outputs)]
     fresh = itertools.count(1 + max(known, default=0))
-    ops = _with_expansions(ops, fresh)
+    ops, alias = _rewritten(ops, fresh)
+    ends = [alias.get(v, v) for v in outputs]
+    ops = needed(ops, ends)
     ops, ends = _with_copies(ops, ends, {*inputs, *constants}, shared, fresh)
     used = {v for op in ops for v in op.inputs}
     kept = {v: t for v, t in constants.items() if v in used or v in ends}
@@ -64,17 +63,27 @@ def _named(op: Operation) -> Operation:
     return replace(op, operator=TABLE[name], args=(*op.args, *more))
 
 
-def _without_twins(
-    ops: Iterable[Operation],
+def _rewritten(
+    ops: Iterable[Operation], fresh: Iterator[int]
 ) -> tuple[list[Operation], dict[Value, Value]]:
-    """Each operation once; values that are others under another name."""
+    """Each operation once, in its best form; and values that are others.
+
+    What comes out stays as it is when it comes in again: an operation is compared with
+    others in its last form, on values that are no others.
+    """
     twins = Twins()
+    negated: dict[Value, Value] = {}
     found = []
     for op in map(twins.named, ops):
         if op.operator.alias:
             twins.alias[op.outputs[0]] = op.args[0]
-        elif op.operator.name == "copy" or not twins.is_known(op):
-            found.append(op)
+            continue
+        for part in _expanded(_as_difference(_named(op), negated), fresh):
+            part = twins.named(part)
+            if part.operator.name == "copy" or not twins.is_known(part):
+                found.append(part)
+                if part.operator.name == "scale" and part.args[1:] == (-1.0, 0.0, True):
+                    negated[part.outputs[0]] = part.args[0]
     return found, twins.alias
 
 
@@ -89,22 +98,19 @@ def needed(ops: Sequence[Operation], ends: Iterable[Value]) -> list[Operation]:
     return found[::-1]
 
 
-def _with_differences(ops: Sequence[Operation]) -> list[Operation]:
-    """``y - x`` for ``-x + y``, which is the same number."""
-    negated = {
-        op.outputs[0]: op.args[0]
-        for op in ops
-        if op.operator.name == "scale" and op.args[1:] == (-1.0, 0.0, True)
-    }
-    found = []
-    for op in ops:
-        if op.operator.name == "add":
-            x, y = op.args
-            x, y = (y, x) if y in negated else (x, y)
-            if x in negated:
-                op = replace(op, operator=TABLE["subtract"], args=(y, negated[x]))
-        found.append(op)
-    return found
+def _as_difference(op: Operation, negated: dict[Value, Value]) -> Operation:
+    """``y - x`` for ``-x + y``, which is the same number.
+
+    Args:
+        negated: of ``-x`` the x.
+    """
+    if op.operator.name != "add":
+        return op
+    x, y = op.args
+    x, y = (y, x) if y in negated else (x, y)
+    if x not in negated:
+        return op
+    return replace(op, operator=TABLE["subtract"], args=(y, negated[x]))
 
 
 LARGE = 8192
@@ -113,29 +119,19 @@ LARGE = 8192
 BROADCASTING = frozenset({"add", "subtract", "multiply", "divide"})
 
 
-def _with_expansions(ops: Sequence[Operation], fresh: Iterator[int]) -> list[Operation]:
-    """Large operands that are broadcast expanded first, for the same numbers sooner."""
-    expanded: dict[tuple[Value, tuple[int, ...]], Value] = {}
-    found = []
-    for op in ops:
-        if op.operator.name in BROADCASTING and math.prod(op.outputs[0].shape) >= LARGE:
-            shape = op.outputs[0].shape
-            args = list(op.args)
-            for i, arg in enumerate(args):
-                if not isinstance(arg, Value) or arg.shape == shape:
-                    continue
-                if (arg, shape) not in expanded:
-                    scale = math.prod(shape) // max(math.prod(arg.shape), 1)
-                    out = Value(next(fresh), shape, arg.dtype, arg.bytes * scale)
-                    expanded[arg, shape] = out
-                    expand = (arg, [*shape])
-                    found.append(
-                        Operation(TABLE["expand"], expand, (out,), False, op.where)
-                    )
-                args[i] = expanded[arg, shape]
-            op = replace(op, args=tuple(args))
-        found.append(op)
-    return found
+def _expanded(op: Operation, fresh: Iterator[int]) -> list[Operation]:
+    """It, after expansions of large operands that are broadcast, which is sooner."""
+    shape = op.outputs[0].shape if op.outputs else ()
+    if op.operator.name not in BROADCASTING or math.prod(shape) < LARGE:
+        return [op]
+    found, args = [], [*op.args]
+    for i, arg in enumerate(args):
+        if isinstance(arg, Value) and arg.shape != shape:
+            scale = math.prod(shape) // max(math.prod(arg.shape), 1)
+            args[i] = out = Value(next(fresh), shape, arg.dtype, arg.bytes * scale)
+            given = (arg, [*shape])
+            found.append(Operation(TABLE["expand"], given, (out,), False, op.where))
+    return [*found, replace(op, args=tuple(args))]
 
 
 def _with_copies(
