@@ -9,18 +9,16 @@ import paddle
 from paddle import Tensor
 
 from ...paddle_side.dtypes import single
-from .calls import BatchCall, Call, JetCall, JuliaCall
+from .calls import BatchCall, Call, JuliaCall
 from .entry import (
     TABLE,
     batch_of,
     define,
     formula_of,
     holds_for_complex,
-    jet_of,
     overwrites,
     reverse_of,
 )
-from .series import by_slope, product_term
 from .shared import conj, ops, turned
 
 DEFAULTS: dict[str, dict[str, Any]] = {
@@ -322,20 +320,6 @@ def _(x: Tensor) -> Tensor:
 def _(out: Tensor, out_grad: Tensor, scale: float, alpha: float) -> Tensor:
     low = out + single(single(scale) * single(alpha))
     return out_grad * ops.where(out > 0, paddle.full_like(out, single(scale)), low)
-
-
-# In Taylor series.
-
-
-@jet_of("tanh")
-def _(call: JetCall) -> list[Any]:
-    one = [1.0] + [0.0] * call.order
-
-    def slope(y: list[Any]) -> Any:  # 1 - y y
-        square = product_term(y, y, len(y) - 1)
-        return None if square is None else one[len(y) - 1] - square
-
-    return [by_slope(call.out, call.args[0], slope)]
 
 
 # Of many samples, and in Julia.

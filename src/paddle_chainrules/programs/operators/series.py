@@ -34,11 +34,33 @@ def product_term(
     x: Series, y: Series, k: int, times: Callable[[Any, Any], Any] = operator.mul
 ) -> Any:
     """Coefficient k of a product, or of any other bilinear function."""
+    if times is operator.mul and all(map(operator.is_, x[: k + 1], y[: k + 1])):
+        half = half_square_term(x, k)
+        return half if half is None else half * 2.0
     return total(
         times(x[j], y[k - j])
         for j in range(k + 1)
         if x[j] is not None and y[k - j] is not None
     )
+
+
+def half_square_term(x: Series, k: int) -> Any:
+    """Half of coefficient k of ``x * x``: each product once."""
+    pairs = [x[j] * x[k - j] for j in range((k + 1) // 2) if _both(x[j], x[k - j])]
+    if k % 2 == 0 and x[k // 2] is not None:
+        pairs.append(x[k // 2] * x[k // 2] * 0.5)
+    return total(pairs)
+
+
+def minus(x: Any, y: Any) -> Any:
+    """``x - y``, where None stands for zero."""
+    if y is None:
+        return x
+    return -y if x is None else x - y
+
+
+def _both(x: Any, y: Any) -> bool:
+    return x is not None and y is not None
 
 
 def product(
@@ -58,14 +80,25 @@ def by_slope(y0: Tensor, x: Series, slope: Callable[[list[Any]], Any]) -> list[A
     slopes: list[Any] = []
     for k in range(1, len(x)):
         slopes.append(slope(y))
-        y.append(
-            total(
-                x[j] * slopes[k - j] if j == k else x[j] * slopes[k - j] * (j / k)
-                for j in range(1, k + 1)
-                if x[j] is not None and slopes[k - j] is not None
-            )
-        )
+        y.append(rise(x, slopes, k))
     return y
+
+
+def rise(x: Series, slopes: Series, k: int, scale: float = 1.0) -> Any:
+    """Coefficient k of y, where dy = s dx, from the coefficients of s below k.
+
+    Args:
+        scale: of the slopes.
+    """
+    return total(
+        _times(x[j] * slopes[k - j], scale * j / k)
+        for j in range(1, k + 1)
+        if _both(x[j], slopes[k - j])
+    )
+
+
+def _times(x: Any, factor: float) -> Any:
+    return x if factor == 1 else x * factor
 
 
 def power(x: Series, exponent: float) -> list[Any]:
