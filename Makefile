@@ -6,6 +6,7 @@
 # make slow    the tests that take minutes each, Python and Julia; not in make test
 # make bench   compare with native Paddle and others (output/); QUICK=1 for less
 # make bench-programs  programs beside native Paddle on nets of many kinds; QUICK=1 for less
+# make bench-equations  steps of differential equations, cost a point; QUICK=1 for less
 # make bench-real-nets  real architectures as programs beside native Paddle; QUICK=1 for less
 # make stress  random calls of both languages by the million, minutes (output/stress.png)
 # make soak    constants of every kind on four Julia threads for ten minutes
@@ -21,8 +22,8 @@ export JULIA ?=
 # Paddle's and BLAS's threads: one, so that figures compare.
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
-.PHONY: demo examples test slow differential bench bench-programs bench-real-nets stress \
-	soak lint clean
+.PHONY: demo examples test slow differential bench bench-programs bench-equations \
+	bench-real-nets stress soak lint clean
 
 demo: $(VENV)/installed
 	$(ONE_THREAD) $(RUN) -W "ignore:No ccache" examples/demo.py
@@ -44,6 +45,9 @@ bench: $(VENV)/installed
 
 bench-programs: $(VENV)/installed
 	$(ONE_THREAD) $(RUN) -W "ignore:No ccache" benchmarks/programs.py
+
+bench-equations: $(VENV)/installed
+	$(ONE_THREAD) $(RUN) -W "ignore:No ccache" benchmarks/equations.py
 
 # With PaddleScience and DeepXDE where .venv has them: pip install --no-deps paddlesci deepxde
 bench-real-nets: $(VENV)/installed

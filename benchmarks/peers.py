@@ -30,6 +30,7 @@ def with_table(program: Program, table: Table, tensor: Callable[[Any], Any]) -> 
             run=run,
             lean=None,
             in_place={},
+            instead=None,
             infix=op.operator.infix,
             view=op.operator.view,
         )
@@ -68,6 +69,7 @@ def torch_table() -> Table:
             "sin": torch.sin,
             "cos": torch.cos,
             "relu": torch.relu,
+            "silu": torch.nn.functional.silu,
             "multiply": torch.mul,
             "add": torch.add,
             "concat": torch.cat,
@@ -120,6 +122,7 @@ def jax_table() -> Table:
             "sin": jnp.sin,
             "cos": jnp.cos,
             "relu": jax.nn.relu,
+            "silu": jax.nn.silu,
             "multiply": jnp.multiply,
             "add": jnp.add,
             "concat": jnp.concatenate,
