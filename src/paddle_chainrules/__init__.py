@@ -7,9 +7,10 @@ from .paddle_side.signals import julia_handlers_kept as _julia_handlers_kept
 with _julia_handlers_kept():
     import paddle as _paddle  # noqa: F401
 
-from .nets.derivatives import derivative, derivatives, laplacian, taylor
+from .nets.derivatives import derivative, derivatives, taylor
 from .nets.fcnet import FCNet
 from .nets.files import load_params, save_params
+from .nets.laplacians import forward_laplacian, laplacian
 from .nets.net import Net
 from .nets.params import ParamSpec
 from .nets.pullback import NetPullback
@@ -43,6 +44,7 @@ __all__ = [
     "derivative",
     "derivatives",
     "explain",
+    "forward_laplacian",
     "grad",
     "hessian",
     "hvp",

@@ -101,7 +101,7 @@ def test_the_last_use_lets_go_of_the_graph_and_another_makes_it_anew():
 
 def count_recordings():
     gc.collect()
-    return sum(isinstance(found, Recording) for found in gc.get_objects())
+    return sum(issubclass(type(found), Recording) for found in gc.get_objects())
 
 
 def test_gradients_come_in_the_order_of_the_names_beyond_ten_layers():
@@ -206,7 +206,7 @@ def test_handles_hold_no_tensor_of_a_call():
     alive = [
         t
         for t in gc.get_objects()
-        if isinstance(t, paddle.Tensor) and t is not x and t._is_initialized()
+        if issubclass(type(t), paddle.Tensor) and t is not x and t._is_initialized()
     ]
     assert all(t.data_ptr() != address for t in alive)
 
@@ -235,7 +235,7 @@ def test_derivatives_of_a_net_are_nets(what, shape, flat):
     assert_same(forward(*inputs), expected, rtol=1e-12, atol=1e-13)
     cotangent = randn(list(y.shape), "float64", 3)
     by_name, *by_inputs = pullback(cotangent)
-    by_name["2.bias"] = paddle.zeros([2], "float64")  # takes no part
+    by_name["2.bias"] = paddle.zeros([2], "float64") if flat else None  # no part in it
     both = [*by_name.values(), *by_inputs]
     assert_same(list(back(True, True, False, cotangent)), both, rtol=1e-11, atol=1e-12)
     none = [None] * len(both)

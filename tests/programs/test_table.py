@@ -25,8 +25,9 @@ UNTESTED = {
     *("batch_norm_grad", "layer_norm_grad", "instance_norm_grad", "group_norm_grad"),
     *("rnn_grad", "cumprod_grad", "logcumsumexp_grad"),
     *("Tensor._tensor_use_gpudnn", "share_data", "Tensor.T", "Tensor.data"),
+    "blocks",
 }
-"""Without a sample: they take what only their forward gives."""
+"""Without a sample: they take what only their forward gives, or a program."""
 ONCE = {
     *("warpctc", "warprnnt"),
 }

@@ -24,11 +24,7 @@ from paddle_chainrules import (
     value_and_grad,
     vjp,
 )
-from paddle_chainrules.programs import blocks, second_order
-from paddle_chainrules.programs.activation_derivatives import DERIVATIVES
-from paddle_chainrules.programs.jets import partitions
-from paddle_chainrules.programs.second_order_plans import plan_of
-from paddle_chainrules.programs.weights import weights_of
+from paddle_chainrules.programs import blocks
 
 EXACT = {
     "identity": lambda z: z,
@@ -98,25 +94,6 @@ def assert_exact(found, expected):
         for f, e in zip(found.numpy().flat, expected.flat, strict=True)
     )
     assert error <= 1e-12 * scale
-
-
-@pytest.mark.parametrize("activation", sorted(ACTIVATIONS))
-def test_the_table_equals_mpmath(activation):
-    points = np.linspace(-6.3, 6.1, 25)
-    found = DERIVATIVES[activation](paddle.to_tensor(points), 4)
-    for order in range(5):
-        expected = [mp.diff(EXACT[activation], mpf(float(z)), order) for z in points]
-        given = found[order]
-        if isinstance(given, float):
-            given = paddle.full([len(points)], given, "float64")
-        error = [
-            abs(mpf(float(f)) - e) for f, e in zip(given.numpy(), expected, strict=True)
-        ]
-        assert max(error) < 1e-14 * max(1, *map(abs, expected)), order
-    for order in range(4):
-        assert (
-            len(DERIVATIVES[activation](paddle.to_tensor(points), order)) == order + 1
-        )
 
 
 @pytest.mark.parametrize("activation", sorted(ACTIVATIONS))
@@ -273,19 +250,6 @@ def test_derivatives_equal_nested_paddle_grad(activation, index):
             assert_same(by_name[name], grad, rtol=1e-11, atol=1e-11)
 
 
-def test_partitions_count_as_faa_di_bruno():
-    assert partitions((4,)) == (
-        (1, ((1,), (1,), (1,), (1,))),
-        (6, ((1,), (1,), (2,))),
-        (4, ((1,), (3,))),
-        (3, ((2,), (2,))),
-        (1, ((4,),)),
-    )
-    for index in INDICES:
-        bell = (1, 1, 2, 5, 15)[sum(index)]
-        assert sum(count for count, _ in partitions(index)) == bell
-
-
 @pytest.mark.parametrize("shape", [[4, 2], [1, 2], [2], [3, 4, 2], [0, 2], [3, 0, 2]])
 @pytest.mark.parametrize("activation", ["tanh", "relu"])
 @pytest.mark.parametrize("sizes", [(2, 1), (2, 5, 3)])
@@ -364,19 +328,29 @@ def test_bad_input():
     for indices in ((1, 0), 2):
         with pytest.raises(TypeError, match="must be a sequence of"):
             derivatives(net, params, x, indices)
-    custom = FCNet((2, 4, 1), paddle.tanh, "float64")
-    layer_norm, weights, _ = stateless(nn.LayerNorm(2))
-    for other, given in ((custom, params), (layer_norm, weights)):
-        for call in (
-            lambda o=other, g=given: laplacian(o, g, x),
-            lambda o=other, g=given: derivative(o, g, x, (2, 0)),
-            lambda o=other, g=given: derivatives(o, g, x, [(2, 0)]),
-            lambda o=other, g=given: taylor(o, g, x, v, 2),
-        ):
-            with pytest.raises(TypeError, match=r"closed form need.*use jvp"):
-                call()
-    with pytest.raises(TypeError, match="closed form need"):
-        laplacian(nn.Linear(2, 1), params, x)
+
+
+@pytest.mark.parametrize("kind", ["activation", "normalization"])
+def test_any_net(kind):
+    if kind == "activation":
+        net = FCNet((2, 4, 1), paddle.tanh, "float64")
+        params = net.init(0)
+    else:
+        paddle.set_default_dtype("float64")
+        layer = nn.Sequential(nn.Linear(2, 4), nn.LayerNorm(4), nn.Linear(4, 1))
+        paddle.set_default_dtype("float32")
+        net, params, _ = stateless(layer)
+    x = randn([3, 2], "float64")
+    wide = 1e-3 * np.array([[1.0, 0.0], [-1.0, 0.0]])
+    up, down = (net.forward(params, x + paddle.to_tensor(step)) for step in wide)
+    differences = (up - 2 * net.forward(params, x) + down) / 1e-6
+    for found in (
+        derivative(net, params, x, (2, 0)),
+        derivatives(net, params, x, [(2, 0)])[0],
+        laplacian(net, params, x, by=(0,)),
+        taylor(net, params, x, paddle.eye(2, dtype="float64")[0], 2)[2],
+    ):
+        assert_same(found, differences, rtol=1e-3, atol=1e-5)
 
 
 def by_taylor(net, params, x, index):
@@ -482,36 +456,44 @@ def test_several_derivatives_of_higher_order():
 
 
 @pytest.mark.parametrize("n", [512, 513, 800])
-def test_many_points_go_in_blocks(n, monkeypatch):
+@pytest.mark.parametrize("kind", ["derivatives", "laplacian"])
+def test_many_points_go_in_blocks(n, kind, monkeypatch):
     net, params = random_net("tanh", (3, 5, 4, 2))
     x, indices = randn([n, 3], "float64", 9), SEVERAL[-1]
     cotangents = tuple(randn([n, 2], "float64", 20 + i) for i in range(len(indices)))
-    weights = weights_of(list(params.values()))
 
     def function(p, x):
-        return derivatives(net, p, x, indices)
+        if kind == "derivatives":
+            return derivatives(net, p, x, indices)
+        return laplacian(net, p, x)
 
     def both():
-        # On Paddle's graph, and as Julia calls it.
-        found = gradients(function, params, x, cotangents)
-        values, back = second_order.pullback(
-            plan_of(tuple(indices)), DERIVATIVES["tanh"], weights, x
-        )
-        grads, x_bar = back(cotangents, True, True)
-        assert back(cotangents, False, True)[0] is None
-        assert back(cotangents, True, False)[1] is None
-        return [*found, *values, *grads, x_bar, *function(params, x)]
+        net.derivative_programs.clear()
+        seeds = cotangents if kind == "derivatives" else cotangents[0]
+        found = gradients(function, params, x, seeds)
+        leaf = x.detach()
+        leaf.stop_gradient = False
+        values = function(params, leaf)
+        value = values[0] if kind == "derivatives" else values
+        (slope,) = paddle.grad([value], [leaf], [cotangents[0]], create_graph=True)
+        return [*found, slope, *paddle.grad([(slope**2).sum()], [leaf])]
 
+    sizes = []
+    began = blocks.Blocks.__init__
+
+    def begin(self, programs, rows, sums):
+        began(self, programs, rows, sums)
+        sizes.append([*programs])
+
+    monkeypatch.setattr(blocks.Blocks, "__init__", begin)
+    monkeypatch.setattr(blocks, "PROBE", 10**9)
     expected = both()
-    monkeypatch.setattr(blocks, "ENTRIES", 0)  # then a block has 256 rows
-    rows = [part.stop - part.start for part in blocks.blocks(weights, x)]
-    assert rows == {512: [], 513: [256, 256, 1], 800: [256, 256, 256, 32]}[n]
+    assert not sizes
+    monkeypatch.setattr(blocks, "PROBE", 256)
+    monkeypatch.setattr(blocks, "BYTES", 1)  # then a block has 64 rows
     assert_close(both(), expected)
-    x.stop_gradient = False
-    (slope,) = paddle.grad([function(params, x)[0]], [x], create_graph=True)
-    (curve,) = paddle.grad([slope[:, 0]], [x])
-    sums = derivatives(net, params, x, [(2, 0, 0)])[0].sum(1)
-    assert_close([curve[:, 0]], [sums])
+    rest = n % 64 or 32
+    assert [64, rest] in sizes
 
 
 def test_only_what_is_asked_for_is_differentiated():

@@ -1,17 +1,18 @@
-# Derivatives of fully connected nets by their input, for differential equations.
+# Derivatives of nets by their input, for differential equations.
 
 """
     laplacian(net, x, ps)
     laplacian(wrapper, x)
 
-The sum of the second derivatives of a fully connected net by each of its inputs, at every
-point: `(out, n)` for `x` of size `(d, n)`.
+The sum of the second derivatives of a net by each of its inputs, at every point: `(out, n)` for
+`x` of size `(d, n)`.
 
-Exact and in one pass, for a [`PaddleFCNet`](@ref) with a built-in activation, or a `Sequential`
-of Linear layers with one of them between; differentiable with respect to `ps` and `x`, in
-closed form. The arguments are those of `net(x, ps)`; a wrapper may stand for its net.
+Exact and in one pass, for any net of one array whose results depend on their own column of it;
+differentiable with respect to `ps` and `x`. The arguments are those of `net(x, ps)`; a wrapper
+may stand for its net.
 
-Throws an `ArgumentError` for another kind of net, and what `net(x, ps)` throws.
+Throws what `net(x, ps)` throws, and a Python error with a sentence where columns depend on
+others (statistics of a batch) or the net has an operator without a rule.
 
 ```julia
 wrapper = PaddleFCNet(2, 1, 3, 16; dtype = "float64", activation = "tanh")
@@ -28,16 +29,16 @@ laplacian(w::PaddleModuleWrapper, x) = laplacian(w.net, x, params_of(w))
     derivative(net, x, ps, multi_index)
     derivative(wrapper, x, multi_index)
 
-One partial derivative of a fully connected net by its inputs, at every point: `(2, 0)` is u_xx,
+One partial derivative of a net by its inputs, at every point: `(2, 0)` is u_xx,
 `(1, 1)` is u_xy, for at most four differentiations together.
 
 As [`laplacian`](@ref): exact, `(out, n)` for `x` of size `(d, n)`, differentiable with respect
 to `ps` and `x`.
 
-Throws an `ArgumentError` for another kind of net, an order above four, or an index that is
+Throws an `ArgumentError` for an order above four or an index that is
 negative, and a `DimensionMismatch` for one of another length than the inputs.
 """
-derivative(net::PaddleNet, x, ps, multi_index) = applied(net, checked_index(net, multi_index))(x, ps)
+derivative(net::PaddleNet, x, ps, multi_index) = applied(net, checked_index(net, x, multi_index))(x, ps)
 derivative(w::PaddleModuleWrapper, x, ps, multi_index) = derivative(w.net, x, ps, multi_index)
 derivative(w::PaddleModuleWrapper, x, multi_index) = derivative(w.net, x, params_of(w), multi_index)
 
@@ -45,7 +46,7 @@ derivative(w::PaddleModuleWrapper, x, multi_index) = derivative(w.net, x, params
     derivatives(net, x, ps, multi_indices)
     derivatives(wrapper, x, multi_indices)
 
-Several partial derivatives of a fully connected net in one pass and one crossing, a tuple: all
+Several partial derivatives of a net in one pass and one crossing, a tuple: all
 that a differential equation names. They share what they have in common, and cost little more
 than the highest of them alone.
 
@@ -58,15 +59,16 @@ residual = u_t .+ u .* u_x .- 0.01 .* u_xx
 ```
 """
 derivatives(net::PaddleNet, x, ps, multi_indices) =
-    applied(net, checked_indices(index -> checked_index(net, index), multi_indices))(x, ps)
+    applied(net, checked_indices(index -> checked_index(net, x, index), multi_indices))(x, ps)
 derivatives(w::PaddleModuleWrapper, x, ps, multi_indices) = derivatives(w.net, x, ps, multi_indices)
 derivatives(w::PaddleModuleWrapper, x, multi_indices) =
     derivatives(w.net, x, params_of(w), multi_indices)
 
 const MAX_ORDER = 4
 
-function checked_index(net::PaddleNet, multi_index)
-    index = checked_index(net.features, multi_index)
+function checked_index(net::PaddleNet, x, multi_index)
+    features = net.features > 0 ? net.features : size(x, 1)
+    index = checked_index(features, multi_index)
     sum(index) <= MAX_ORDER || throw(
         ArgumentError(
             "multi_index $index is of order $(sum(index)), the highest is $MAX_ORDER; " *
@@ -111,13 +113,12 @@ end
     jvp(net, x, ps, v)
     jvp(wrapper, x, v)
 
-The derivative of a fully connected net along `v`, of the size of `x` or one vector for all
+The derivative of a net along `v`, of the size of `x` or one vector for all
 points: `(out, n)` for `x` of size `(d, n)`.
 
 As [`laplacian`](@ref): exact, and differentiable with respect to `ps`, `x` and `v`.
 
-Throws an `ArgumentError` for another kind of net, and a `DimensionMismatch` for a direction of
-another size.
+Throws a `DimensionMismatch` for a direction of another size.
 """
 jvp(net::PaddleNet, x, ps, v) = applied(net, "jvp")(checked_direction(net, x, v), ps)
 jvp(w::PaddleModuleWrapper, x, ps, v) = jvp(w.net, x, ps, v)
@@ -142,16 +143,7 @@ A derivative of a net, as a net with the same parameters: `"laplacian"`, `"jvp"`
 `"pushforward"`, a multi-index, or a tuple of them.
 """
 function applied(net::PaddleNet, what)
-    return derived(net, what) do handle
-        is_chain(net.handle) || what == "pushforward" || throw(
-            ArgumentError(
-                "derivatives by the input in closed form need a fully connected net with one " *
-                "of the built-in activations, or a Sequential of Linear layers with one of " *
-                "them between; got $net",
-            ),
-        )
-        return handle.operator(python_name(what))
-    end
+    return derived(handle -> handle.operator(python_name(what)), net, what)
 end
 
 python_name(what::String) = what

@@ -1,5 +1,5 @@
 # First and second derivatives by the input, carried through a lowered net, with their reverse
-# pass: the closed form of the Python side's `second_order.py`, where the formulas are, in Julia alone.
+# pass, in Julia alone.
 
 using LinearAlgebra: mul!
 

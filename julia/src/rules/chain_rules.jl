@@ -267,9 +267,9 @@ end
 
 laplacian_rule(how, net, x, ps) = operator_rule(how, applied(net, "laplacian"), x, ps, ())
 derivative_rule(how, net, x, ps, index) =
-    operator_rule(how, applied(net, checked_index(net, index)), x, ps, (index,))
+    operator_rule(how, applied(net, checked_index(net, x, index)), x, ps, (index,))
 function derivatives_rule(how, net, x, ps, indices)
-    checked = checked_indices(index -> checked_index(net, index), indices)
+    checked = checked_indices(index -> checked_index(net, x, index), indices)
     return operator_rule(how, applied(net, checked), x, ps, (indices,))
 end
 

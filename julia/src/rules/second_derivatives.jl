@@ -178,7 +178,6 @@ const SECOND_ORDER = Union{typeof(tangents_rule),typeof(vjp_rule)}
 ChainRulesCore.rrule(::SECOND_ORDER, ::Any...) = throw(
     ArgumentError(
         "derivatives of nets by ChainRules and Zygote end at the second order. Higher ones " *
-        "by the input of a fully connected net are in `derivatives`; paddle_chainrules in " *
-        "Python has no such end",
+        "by the input are in `derivatives`; paddle_chainrules in Python has no such end",
     ),
 )

@@ -9,7 +9,6 @@ Julia side, in Julia's terms.
 """
 
 from .bound import Pushforward, Recorded
-from .bound_chains import Formula, SecondOrder
 from .handles import (
     Called,
     Handle,
@@ -25,12 +24,10 @@ from .retained_bytes import retained_bytes_address
 
 __all__ = [
     "Called",
-    "Formula",
     "Handle",
     "Operator",
     "Pushforward",
     "Recorded",
-    "SecondOrder",
     "activations",
     "chosen",
     "fcnet",

@@ -8,11 +8,6 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from ..nets.derivatives import (
-    derivatives_of,
-    directional_derivative,
-    partial_derivatives,
-)
 from ..nets.derived import VJP, Derivative, What
 from ..nets.fcnet import FCNet
 from ..nets.files import load_params, save_params
@@ -21,10 +16,7 @@ from ..nets.params import Params
 from ..nets.selection import selected
 from ..nets.stateless import StatelessLayer, stateless
 from ..programs.activations import ACTIVATIONS, Activation
-from ..programs.second_order_plans import HIGHEST_ORDER, laplacian_plan, plan_of
-from ..programs.weights import Weights, weights_of
 from .bound import Bound, Pushforward, Recorded
-from .bound_chains import Formula, SecondOrder
 from .nesting import Nesting
 from .retained_bytes import Meter
 
@@ -141,10 +133,6 @@ class Handle:
             return self._params(flat, tensors), False
         return self.net.spec.named(self._views(tensors[0])), True
 
-    def _weights(self, flat: bool, tensors: tuple[Tensor, ...]) -> Weights:
-        """The same in pairs."""
-        return weights_of(self._views(tensors[0]) if flat else tensors)
-
     def _views(self, theta: Tensor) -> list[Tensor]:
         """The parameters within theta."""
         views, start = [], 0
@@ -174,6 +162,7 @@ class Operator(Handle):
         features = 0 if what in ("jvp", "pushforward") else of.features
         super().__init__(of.net, f"{what} of {of.label}", features)
         self.what = what
+        self._derivative = Derivative(of.net, what)
 
     def called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Called:
         raise TypeError(
@@ -182,33 +171,13 @@ class Operator(Handle):
         )
 
     def vjp(self) -> Handle:
-        return Handle(VJP(Derivative(self.net, self.what)), f"vjp of {self.label}")
+        return Handle(VJP(self._derivative), f"vjp of {self.label}")
 
     def bind(self, flat: bool, tensors: tuple[Tensor, ...]) -> Bound:
         if self.what == "pushforward":
             return Pushforward(self.net, partial(self._params, flat), tensors)
-        derivatives = derivatives_of(self.net)
-        weights = self._weights(flat, tensors)
-        if self.what == "laplacian":
-            return SecondOrder(
-                laplacian_plan(weights[0][0].shape[0]), derivatives, weights
-            )
-        if self.what == "jvp":
-            return Formula(
-                lambda w, x, v: [directional_derivative(derivatives, w, x, v)],
-                weights,
-                self.meter,
-            )
-        several = isinstance(self.what[0], tuple)
-        indices: Any = self.what if several else (self.what,)
-        if max(map(sum, indices)) <= HIGHEST_ORDER:
-            return SecondOrder(plan_of(indices), derivatives, weights, several)
-        return Formula(
-            lambda w, x: partial_derivatives(derivatives, w, x, indices),
-            weights,
-            self.meter,
-            several,
-        )
+        params, whole = self._in_parts(flat, tensors)
+        return Recorded(self._derivative, params, self.meter, whole=whole)
 
 
 def chosen(names: tuple[str, ...], patterns: tuple[str, ...]) -> tuple[bool, ...]:

@@ -12,9 +12,6 @@ NODE_BYTES = 6_000
 """Of an operator on a recorded graph, its tensors' elements apart: 4,000 to 10,000
 measured with paddlepaddle 3.3.1."""
 
-STEP_BYTES = 6_000
-"""Of a layer of a chain whose derivatives are formulas, likewise."""
-
 
 class HasNodes(Protocol):
     """What keeps a recorded graph."""

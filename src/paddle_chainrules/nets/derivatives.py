@@ -1,42 +1,42 @@
-"""Derivatives of fully connected nets with respect to their input, for PDEs."""
+"""Derivatives of nets with respect to their input, for PDEs."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, overload
 
 import paddle
 from paddle import Tensor
 
 from ..paddle_side.dtypes import dtype_name
-from ..paddle_side.grad_mode import grad_mode
-from ..paddle_side.listener import listener
-from ..programs import second_order
-from ..programs.activation_derivatives import DERIVATIVES, MAX_ORDER, Derivatives
-from ..programs.jets import Jet, MultiIndex, indices_up_to, propagate
-from ..programs.second_order_plans import HIGHEST_ORDER, Plan, laplacian_plan, plan_of
-from ..programs.weights import Weights, as_rows, weights_of
-from ..transforms.recording import records_graph
-from ..transforms.tree import flatten_tree
-from .checks import check_tensor, check_width
-from .fcnet import FCNet
+from ..programs.partials import (
+    Direction,
+    MultiIndex,
+    Wanted,
+    partials,
+)
+from ..transforms.tree import Tree, flatten_tree
+from .checks import check_tensor
+from .columns import Column, column
+from .derivative_programs import run_kept
 from .net import Net
 from .params import Params
+
+MAX_ORDER = 4
 
 
 def taylor(
     net: Net, params: Params, x: Tensor, directions: Tensor, order: int
 ) -> tuple[Tensor, ...]:
-    """Value and directional derivatives of a fully connected net, in one pass.
+    """Value and directional derivatives of a net of one tensor, in one pass.
 
-    Like ``jax.experimental.jet``, for any number of directions at once. Exact for the
-    built-in activations, where nested ``paddle.grad`` finds no kernels; differentiable
-    once more with respect to parameters, ``x`` and ``directions``.
+    Like ``jax.experimental.jet``, for any number of directions at once: Taylor series
+    go through the net's operators, also where nested ``paddle.grad`` finds no kernels.
+    Differentiable with respect to parameters, ``x`` and ``directions``, in any order.
 
     Args:
-        net: an :class:`FCNet` with a built-in activation, or ``stateless`` of a
-            ``Sequential`` of Linear layers with one of them between.
+        net: an :class:`FCNet`, or ``stateless`` of a layer.
         params: dict or theta.
         x: shape [n, d], or [..., d].
         directions: shape [d] for one, [k, d] for k of them, the same at all points.
@@ -47,8 +47,9 @@ def taylor(
         net(x + t v)`` at t = 0 of shape [n, out], or [k, n, out] for k directions.
 
     Raises:
-        TypeError: a net without closed form, a tensor of another dtype than the net's,
-            an order that is no integer.
+        CaptureError: the net is no program.
+        TypeError: a tensor of another dtype than the net's, an order that is no
+            integer.
         ValueError: an order out of range, a direction of another length.
 
     Example:
@@ -64,28 +65,29 @@ def taylor(
     degree = _integer("order", order)
     if not 0 <= degree <= MAX_ORDER:
         raise ValueError(f"order must be 0 to {MAX_ORDER}, got {degree}; {BEYOND}")
-    derivatives, width = check_input(net, params, x)
+    width = check_input(net, params, x)
     check_tensor("directions", directions, dtype_name(x.dtype))
     if directions.ndim not in (1, 2) or directions.shape[-1] != width:
         raise ValueError(
             f"directions have shape {list(directions.shape)}, x {list(x.shape)}; a "
             f"direction has one entry per input: [{width}], or [k, {width}] for k"
         )
-    lead = list(directions.shape[:-1])
     indices = [(j,) for j in range(degree + 1)]
-    with recording(params, x, directions):
-        weights = weights_of(list(net.spec.as_dict(params).values()))
-        seeds: dict[MultiIndex, Tensor] = {(1,): directions.reshape([*lead, 1, width])}
-        jet = propagate(derivatives, weights, as_rows(x), seeds, indices)
-        return tuple(
-            _value(jet, index, x, lead if any(index) else []) for index in indices
-        )
+
+    def along(params: Params, x: Tensor, directions: Tensor) -> list[Tensor]:
+        rows = [directions] if directions.ndim == 1 else paddle.unbind(directions)
+        found = [_partials(net, params, x, [_everywhere(row)], indices) for row in rows]
+        if directions.ndim == 1:
+            return found[0]
+        return [found[0][0], *map(paddle.stack, [*zip(*found, strict=True)][1:])]
+
+    return tuple(run_kept(net, ("taylor", degree), along, params, x, directions))
 
 
 def derivative(
     net: Net, params: Params, x: Tensor, multi_index: Sequence[int]
 ) -> Tensor:
-    """One partial derivative of a fully connected net, in one pass: u_x, u_xy, ...
+    """One partial derivative of a net of one tensor, in one pass: u_x, u_xy, ...
 
     Args:
         net: as for :func:`taylor`.
@@ -95,12 +97,13 @@ def derivative(
             times together: ``(2, 0)`` is u_xx, ``(1, 1)`` is u_xy.
 
     Returns:
-        The derivative of every output, shape [n, out]; differentiable once more with
-        respect to parameters and ``x``, in closed form up to order two.
+        The derivative of every output, shape [n, out]; differentiable with respect to
+        parameters and ``x``, in any order.
 
     Raises:
-        TypeError: a net without closed form, a tensor of another dtype than the net's,
-            an index of something else than integers.
+        CaptureError: the net is no program.
+        TypeError: a tensor of another dtype than the net's, an index of something else
+            than integers.
         ValueError: an index of another length, negative, or of too high an order.
 
     Example:
@@ -112,29 +115,55 @@ def derivative(
         >>> u_xy.shape
         paddle.Size([5, 1])
     """
-    table, width = check_input(net, params, x)
-    return _partials(net, params, x, table, (check_multi_index(multi_index, width),))[0]
+    width = check_input(net, params, x)
+    return _by_columns(net, params, x, (check_multi_index(multi_index, width),))[0]
+
+
+@overload
+def derivatives(
+    net: Net, params: Params, x: Tensor, wanted: Sequence[Sequence[int]]
+) -> tuple[Tensor, ...]: ...
+
+
+@overload
+def derivatives(
+    net: Net | Callable[[Any, Any], Tree],
+    params: Tree,
+    x: Tree,
+    wanted: Mapping[str, Sequence[Any]],
+) -> dict[str, Tensor]: ...
 
 
 def derivatives(
-    net: Net, params: Params, x: Tensor, multi_indices: Sequence[Sequence[int]]
-) -> tuple[Tensor, ...]:
-    """Several partial derivatives of a fully connected net, in one pass.
+    net: Net | Callable[[Any, Any], Tree], params: Tree, x: Tree, wanted: Any
+) -> tuple[Tensor, ...] | dict[str, Tensor]:
+    """Several partial derivatives of a net, in one pass.
 
     As :func:`derivative`, for all that a differential equation names: they share what
-    they have in common, and cost little more than the highest of them alone.
+    they have in common, and cost little more than the highest of them alone. By
+    multi-indices of a net of one tensor; or by names, of any function of parameters
+    and coordinates.
 
     Args:
-        net: as for :func:`taylor`.
-        params: dict or theta.
-        x: shape [n, d], or [..., d].
-        multi_indices: one per derivative, each once; ``(0, 0)`` is the value.
+        net: a net, or a function ``(params, x)`` whose result has in each row what
+            depends on that row of the coordinates alone.
+        params: what it takes as parameters.
+        x: shape [n, d], or [..., d]; by names also a dict, tuple, named tuple or list
+            of columns.
+        wanted: multi-indices, each once, where ``(0, 0)`` is the value. Or a dict: by
+            a name of your own, the output and what it is differentiated by, such as
+            ``{"u_xx": ("u", "x", "x")}``; each is a key, a field or an index, the
+            column of a single array among them, and None the whole of an output that
+            is one array.
 
     Returns:
-        One tensor of shape [n, out] per index, in their order.
+        One tensor of shape [n, out] for each multi-index, in their order; or a dict of
+        the same names, with tensors of the outputs' shapes, [n, 1] for a column.
 
     Raises:
-        TypeError, ValueError: as :func:`derivative`; an index that is given twice.
+        CaptureError: the net is no program.
+        TypeError, ValueError: as :func:`derivative`; an index that is given twice, a
+            name that is not there, rows that depend on others.
 
     Example:
         >>> import paddle
@@ -146,92 +175,143 @@ def derivatives(
         >>> residual = u_t + u * u_x - 0.01 * u_xx
         >>> residual.shape
         paddle.Size([5, 1])
+        >>> found = derivatives(net, net.init(0), x, {"u_xx": (0, 0, 0)})
+        >>> bool(paddle.allclose(found["u_xx"], u_xx))
+        True
     """
-    table, width = check_input(net, params, x)
-    return tuple(
-        _partials(net, params, x, table, check_multi_indices(multi_indices, width))
-    )
+    if isinstance(wanted, Mapping):
+        return _by_name(net, params, x, wanted)
+    assert isinstance(net, Net)
+    width = check_input(net, params, x)
+    return tuple(_by_columns(net, params, x, check_multi_indices(wanted, width)))
 
 
-def laplacian(net: Net, params: Params, x: Tensor) -> Tensor:
-    """The sum of the second derivatives of a fully connected net by each of its inputs.
+def _by_columns(
+    net: Net, params: Params, x: Tensor, indices: Sequence[MultiIndex]
+) -> list[Tensor]:
+    used = [i for i, orders in enumerate(zip(*indices, strict=True)) if any(orders)]
+    tops = [tuple(index[i] for i in used) for index in indices]
 
-    Exact and in one pass; differentiable with respect to parameters and ``x``, where
-    its reverse pass is in closed form too, and twice.
+    def of(params: Params, x: Tensor) -> list[Tensor]:
+        along = [_of_column(Column(None, i)) for i in used]
+        return _partials(net, params, x, along, tops, by_rows=x.ndim > 1)
 
-    Args:
-        net: as for :func:`taylor`.
-        params: dict or theta.
-        x: shape [n, d], or [..., d].
+    return run_kept(net, tuple(indices), of, params, x)
 
-    Returns:
-        The Laplacian of every output, shape [n, out].
 
-    Raises:
-        TypeError: a net without closed form, a tensor of another dtype than the net's.
-        ValueError: an x of another width.
+def _by_name(
+    net: Any, params: Tree, coords: Tree, wanted: Mapping[str, Sequence[Any]]
+) -> dict[str, Tensor]:
+    """As :func:`derivatives`, of columns by names."""
+    wanted = {name: _names(name, parts) for name, parts in wanted.items()}
+    if not wanted:
+        raise ValueError("derivatives need one name at least, such as {'u': ('u',)}")
+    by = {
+        part: column(coords, part, "coords", single=True)
+        for parts in wanted.values()
+        for part in parts[1:]
+    }
+    columns = [*dict.fromkeys(by.values())]
+    of = [*dict.fromkeys(parts[0] for parts in wanted.values())]
+    indices = {
+        name: tuple([by[part] for part in parts[1:]].count(c) for c in columns)
+        for name, parts in wanted.items()
+    }
+    asked = [(of.index(parts[0]), indices[name]) for name, parts in wanted.items()]
 
-    Example:
-        >>> import paddle
-        >>> from paddle_chainrules import FCNet, laplacian
-        >>> net = FCNet((2, 8, 1), "tanh", "float64")
-        >>> x = paddle.rand([5, 2], dtype="float64")
-        >>> laplacian(net, net.init(0), x).shape
-        paddle.Size([5, 1])
-    """
-    table, width = check_input(net, params, x)
-    return _carried_by(laplacian_plan(width), net, params, x, table)[0]
+    def found(params: Tree, coords: Tree) -> dict[str, Tensor]:
+        leaves, spec = flatten_tree(coords)
+        moving = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+        places: list[Column] = []
+
+        def outputs(point: list[Tensor]) -> list[Tensor]:
+            given = [*leaves]
+            for i, x in zip(moving, point, strict=True):
+                given[i] = x
+            result = net(params, spec.unflatten(given))
+            for name in of:
+                whole = name is None and isinstance(result, Tensor)
+                places.append(
+                    Column(None, None)
+                    if whole
+                    else column(result, name, "the net's output", single=False)
+                )
+            return [place.within(result) for place in places]
+
+        def along(place: Column) -> Direction:
+            tensor = place.within(coords)
+            at = [leaves[i] is tensor for i in moving]
+            alone = Column(None, place.at)
+            return lambda point: [
+                alone.direction(x) if here else None
+                for x, here in zip(point, at, strict=True)
+            ]
+
+        whole = partials(
+            outputs, [leaves[i] for i in moving], [*map(along, columns)], asked, True
+        )
+        return {
+            name: Column(None, places[n].at).of(part)
+            for (name, part), (n, _) in zip(
+                zip(wanted, whole, strict=True), asked, strict=True
+            )
+        }
+
+    return run_kept(net, tuple(wanted.items()), found, params, coords)
+
+
+def _names(name: str, parts: Any) -> tuple[Any, ...]:
+    if isinstance(parts, str) or not isinstance(parts, Sequence) or not parts:
+        raise TypeError(
+            f"{name!r} must name an output and what it is differentiated by, such as "
+            f"('u', 'x', 'x'), got {parts!r}"
+        )
+    if len(parts) - 1 > MAX_ORDER:
+        raise ValueError(
+            f"{name!r} is of order {len(parts) - 1}, the highest is {MAX_ORDER}; "
+            f"{BEYOND}"
+        )
+    return tuple(parts)
+
+
+def directional_derivative(
+    net: Net, params: Params, x: Tensor, direction: Tensor
+) -> Tensor:
+    """The derivative along one direction for all points, or one for each; unchecked."""
+
+    def along(params: Params, x: Tensor, direction: Tensor) -> Tensor:
+        every = direction.expand(x.shape)
+        return partials(
+            lambda point: [net.forward(params, point[0])],
+            [x, every],
+            [lambda point: [point[1], None]],
+            [(0, (1,))],
+        )[0]
+
+    return run_kept(net, "jvp", along, params, x, direction)
+
+
+def _of_column(place: Column) -> Direction:
+    return lambda point: [place.direction(point[0])]
+
+
+def _everywhere(direction: Tensor) -> Direction:
+    return lambda point: [direction.expand(point[0].shape)]
 
 
 def _partials(
     net: Net,
     params: Params,
     x: Tensor,
-    table: Derivatives,
-    indices: tuple[MultiIndex, ...],
+    directions: Sequence[Direction],
+    indices: Sequence[MultiIndex],
+    by_rows: bool = False,
 ) -> list[Tensor]:
-    if max(map(sum, indices)) <= HIGHEST_ORDER:
-        return _carried_by(plan_of(indices), net, params, x, table)
-    with recording(params, x):
-        weights = weights_of(list(net.spec.as_dict(params).values()))
-        return partial_derivatives(table, weights, x, indices)
-
-
-def _carried_by(
-    plan: Plan, net: Net, params: Params, x: Tensor, table: Derivatives
-) -> list[Tensor]:
-    with recording(params, x):
-        values = list(net.spec.as_dict(params).values())
-        # In a program its operators have rules of their own.
-        if paddle.is_grad_enabled() and listener() is None:
-            return second_order.recorded(plan, table, values, x)
-        return second_order.value(plan, table, weights_of(values), x)
-
-
-def partial_derivatives(
-    table: Derivatives, weights: Weights, x: Tensor, indices: Sequence[MultiIndex]
-) -> list[Tensor]:
-    """The formula of :func:`derivatives` for any order, unchecked."""
-    used = [i for i, orders in enumerate(zip(*indices, strict=True)) if any(orders)]
-    tops = [tuple(index[i] for i in used) for index in indices]
-    units = paddle.eye(len(indices[0]), dtype=x.dtype)
-    seeds: dict[MultiIndex, Tensor] = {
-        tuple(int(j == i) for j in used): units[i : i + 1] for i in used
-    }
-    below = sorted({i for top in tops for i in indices_up_to(top)}, key=sum)
-    jet = propagate(table, weights, as_rows(x), seeds, below)
-    return [_value(jet, top, x, []) for top in tops]
-
-
-def directional_derivative(
-    derivatives: Derivatives, weights: Weights, x: Tensor, direction: Tensor
-) -> Tensor:
-    """The derivative along one direction for all points, or one for each; unchecked."""
-    seeds: dict[MultiIndex, Tensor] = {
-        (1,): as_rows(direction) if direction.ndim > 1 else direction.unsqueeze(0)
-    }
-    jet = propagate(derivatives, weights, as_rows(x), seeds, [(0,), (1,)])
-    return _value(jet, (1,), x, [])
+    """Of the whole output of a net of one tensor."""
+    wanted: list[Wanted] = [(0, index) for index in indices]
+    return partials(
+        lambda point: [net.forward(params, *point)], [x], directions, wanted, by_rows
+    )
 
 
 BEYOND = (
@@ -283,28 +363,6 @@ def check_multi_index(multi_index: Sequence[int], width: int) -> MultiIndex:
     return index
 
 
-def derivatives_of(net: Any) -> Derivatives:
-    """The derivatives of a net's activation.
-
-    Raises:
-        TypeError: it has none in closed form.
-    """
-    if isinstance(net, FCNet) and isinstance(net.activation, str):
-        return DERIVATIVES[net.activation]
-    if isinstance(net, Net) and net.chain is not None:
-        return DERIVATIVES[net.chain.activation]
-    kind = (
-        f"an FCNet with the activation {net.activation!r}"
-        if isinstance(net, FCNet)
-        else repr(net)
-    )
-    raise TypeError(
-        "derivatives in closed form need an FCNet, or stateless of a Sequential of "
-        f"Linear layers, with one of the activations {sorted(DERIVATIVES)}; got "
-        f"{kind}. For anything else use jvp, hvp or hessian, which nest paddle.grad"
-    )
-
-
 def _integer(name: str, value: Any) -> int:
     try:
         if isinstance(value, bool):
@@ -317,30 +375,8 @@ def _integer(name: str, value: Any) -> int:
         ) from None
 
 
-def check_input(net: Net, params: Params, x: Any) -> tuple[Derivatives, int]:
-    """The activation's derivatives and the number of inputs, the arguments checked."""
-    derivatives = derivatives_of(net)
+def check_input(net: Net, params: Params, x: Any) -> int:
+    """The number of inputs, the arguments checked."""
     check_tensor("x", x, net.spec.dtypes[0])
     net._check(params, (x,))
-    width = net.spec.shapes[0][0]
-    check_width(x, width)
-    return derivatives, width
-
-
-def recording(params: Params, *tensors: Tensor) -> Any:
-    """The mode that records a graph where a tensor asks for it."""
-    given, _ = flatten_tree(params)
-    return grad_mode(records_graph([*tensors, *given]))
-
-
-def _value(jet: Jet, index: MultiIndex, x: Tensor, lead: list[int]) -> Tensor:
-    """A derivative at every point: [*lead, ..., out] for x of shape [..., d]."""
-    value = jet[(0,) * len(index)]
-    assert value is not None
-    n, width = value.shape
-    found = jet[index]
-    if found is None:
-        found = paddle.zeros([1, width], value.dtype)
-    if found.shape[-2] != n or found.ndim != len(lead) + 2:
-        found = found.expand([*lead, n, width])
-    return found if x.ndim == 2 else found.reshape([*lead, *x.shape[:-1], width])
+    return int(x.shape[-1])

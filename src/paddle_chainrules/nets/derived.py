@@ -5,22 +5,23 @@ As nets they may be differentiated in their turn.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 from paddle import Tensor
 
-from ..programs.jets import MultiIndex
-from ..programs.weights import weights_of
+from ..programs.partials import MultiIndex
+from ..transforms.effects import Effects
 from ..transforms.tree import Tree
 from .derivatives import (
     derivative,
     derivatives,
-    derivatives_of,
     directional_derivative,
-    laplacian,
 )
+from .laplacians import laplacian
 from .net import Net
 from .params import ParamSpec
+from .programs import NetPrograms
 
 What = str | MultiIndex | tuple[MultiIndex, ...]
 """A derivative of a net: by name, or a partial one by its multi-index, or several."""
@@ -69,14 +70,19 @@ class Derivative(Derived):
         super().__init__(net)
         self._what = what
 
+    @cached_property
+    def _programs(self) -> NetPrograms | None:
+        return NetPrograms(self) if self._net._programs else None
+
+    @property
+    def _effects(self) -> Effects:
+        return self._net._effects
+
     def _apply(self, params: dict[str, Tensor], x: Tensor, *direction: Tensor) -> Tree:
         if self._what == "laplacian":
             return laplacian(self._net, params, x)
         if self._what == "jvp":
-            weights = weights_of(list(params.values()))
-            return directional_derivative(
-                derivatives_of(self._net), weights, x, *direction
-            )
+            return directional_derivative(self._net, params, x, *direction)
         indices: Any = self._what
         if isinstance(indices[0], tuple):
             return derivatives(self._net, params, x, indices)

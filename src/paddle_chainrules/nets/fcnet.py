@@ -14,7 +14,6 @@ from paddle import Tensor
 
 from ..paddle_side.dtypes import DTYPES
 from ..programs.activations import Activation, resolve
-from ..programs.weights import weights_of
 from ..transforms.effects import Effects
 from .chain import Chain
 from .checks import check_place, check_tensor, check_width
@@ -173,7 +172,8 @@ class FCNet(Net):
         return chain_formula(name, len(self.sizes) - 1)
 
     def _apply(self, params: dict[str, Tensor], x: Tensor) -> Tensor:
-        *hidden, (weight, bias) = weights_of([*params.values()])
+        values = [*params.values()]
+        *hidden, (weight, bias) = zip(values[::2], values[1::2], strict=True)
         for w, b in hidden:
             x = self._act(F.linear(x, w, b))
         return F.linear(x, weight, bias)

@@ -179,6 +179,11 @@ class Net(abc.ABC):
         return self._programs.known if self._programs else None
 
     @property
+    def derivative_programs(self) -> dict[Any, Any] | None:
+        """Programs of derivatives by the input; None where none are kept."""
+        return self._programs.derivatives if self._programs else None
+
+    @property
     def _programs(self) -> NetPrograms | None:
         """Where calls are to be programs."""
         return None

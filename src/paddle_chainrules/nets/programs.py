@@ -44,6 +44,7 @@ class NetPrograms:
         self._net, self._patience = net, patience
         self._made: dict[Any, ProgramCache] = {}
         self.known = KnownCalls(net)
+        self.derivatives: dict[Any, Any] = {}
 
     def describe(self) -> str:
         """What runs, in a sentence."""

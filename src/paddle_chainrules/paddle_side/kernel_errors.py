@@ -74,8 +74,8 @@ class kernels_named:
             f"Paddle can't differentiate {name} once more: its kernel {kernel} has no "
             "gradient. Inside value_and_grad, vjp, jvp, hvp and their like linear "
             "maps, products, norms, softmax and smooth activations can be, as often "
-            "as one likes; a fully connected net with a built-in activation has "
-            "taylor, derivative and laplacian, which need no kernels"
+            "as one likes; derivatives by the input of any net are in derivatives, "
+            "laplacian and taylor, which need no kernels"
         ) from error
 
 

@@ -122,7 +122,7 @@ def capture(
         if check or (record.writes and not lost):
             # Two threads in paddle.grad crash.
             with in_turn() if record.takes_gradients else nullcontext():
-                _check(program, fn, leaves, lost)
+                _check(program, fn, leaves, lost or record.by_series)
     finally:  # whatever an interrupt has left
         ended(record, before[0])
         if record.draws:
@@ -192,12 +192,14 @@ def _check(
     program: Program,
     fn: Callable[[list[Any]], Sequence[Any]],
     leaves: Sequence[Any],
-    lost: bool,
+    again: bool,
 ) -> None:
     """Compare with the function on other numbers.
 
-    It is recorded once more where it differentiates what is written in place, or raises
-    otherwise: Paddle's own derivatives may be wrong, or missing, there.
+    Args:
+        again: whether it is recorded once more, as it is where it raises otherwise:
+            Paddle's own derivatives may be wrong, or missing, and Taylor series are
+            taken on records alone.
 
     Raises:
         CaptureError: they differ.
@@ -207,7 +209,7 @@ def _check(
     other = [next(others) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
     state = random_state() if program.draws else None
     results = None
-    if not lost:
+    if not again:
         try:
             with drawing_from(state), plain():
                 results = [*fn([*map(stand_in, other)])]

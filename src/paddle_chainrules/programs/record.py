@@ -37,20 +37,23 @@ class Record:
 
     Args:
         inputs: tensors that come with a call.
+        outer: the record of the call that this one is a part of.
 
     Attributes:
         takes_gradients: whether ``paddle.grad`` itself was called.
         draws: whether random numbers were drawn.
         writes: whether something was written in place.
         differentiates: whether derivatives were taken.
+        by_series: whether Taylor series were.
     """
 
-    def __init__(self, inputs: Sequence[Tensor]) -> None:
+    def __init__(self, inputs: Sequence[Tensor], outer: Record | None = None) -> None:
+        self._outer = outer
         self.ops: list[Operation] = []
         self.constants: dict[Value, Tensor] = {}
         self.failure: CaptureError | None = None
         self.takes_gradients = self.draws = self.writes = False
-        self.differentiates = False
+        self.differentiates = self.by_series = False
         self._tensors: list[Any] = []
         self._all: list[Value] = []
         self._values: dict[int, Value] = {}
@@ -95,7 +98,7 @@ class Record:
                     "a tensor is used that shares memory with one that was written "
                     "into; take it from that one, after the write"
                 )
-            if not tensor.stop_gradient and not tensor.is_leaf:
+            if not (tensor.stop_gradient or tensor.is_leaf or self._is_outer(tensor)):
                 self.fail(
                     "a tensor is used that was computed from others by no operator "
                     "that programs know (by a PyLayer, or before the call): write it "
@@ -112,6 +115,9 @@ class Record:
                 )
             value = self._flagged(value, tensor)
         return value
+
+    def _is_outer(self, tensor: Tensor) -> bool:
+        return self._outer is not None and id(tensor) in self._outer._values
 
     def _constant_of(self, tensor: Tensor) -> Value:
         """A constant; small ones made here of the same numbers are the same."""

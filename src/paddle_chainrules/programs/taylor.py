@@ -9,15 +9,17 @@ of their own, are those of ``y'``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import paddle
 from paddle import Tensor
 
 from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.listener import not_listening
-from .operations import Value, with_values
+from .operations import Operation, Value, with_values
 from .operators.calls import JetCall, Series
+from .operators.series import total
 from .reverse import Record, reverse
 
 
@@ -41,18 +43,96 @@ def series_of(
         return known.get(value) or [record.tensor(value), *[None] * order]
 
     for i in _between(record, range(start, stop), ends, known):
-        op = record.ops[i]
-        if op.operator.alias:
-            known[op.outputs[0]] = of(op.inputs[0])
-            continue
-        if op.operator.jet is not None and not op.is_complex:
-            args = [with_values(arg, of) for arg in op.args]
-            outputs = [record.tensor(v) for v in op.outputs]
-            found = op.operator.jet(JetCall(args, outputs, order))
-        else:
-            found = _by_gradients(record, i, {v: of(v) for v in op.inputs}, order)
-        known.update(zip(op.outputs, found, strict=True))
+        known.update(_through(record, i, of, order))
     return [of(value) for value in ends]
+
+
+def second_sums_of(
+    record: Record,
+    start: int,
+    stop: int,
+    ends: Sequence[Value],
+    starts: Sequence[Value],
+    directions: Sequence[Sequence[Tensor | None]],
+) -> list[tuple[list[Tensor | None], Tensor | None]]:
+    """First derivatives along directions, and the sum of the second ones, in one pass.
+
+    Second coefficients are linear in those before, so that their sum goes along with
+    the first direction alone: what is linear is met once for it, however many
+    directions there are.
+
+    Returns:
+        Of each of the ends.
+    """
+    moving = {v for v, *parts in zip(starts, *directions, strict=True) if _any(parts)}
+    curves: list[dict[Value, Series]] = [
+        {v: [record.tensor(v), part, None] for v, part in zip(starts, d, strict=True)}
+        for d in directions
+    ]
+
+    def along(known: dict[Value, Series]) -> Callable[[Value], Series]:
+        return lambda v: known.get(v) or [record.tensor(v), None, None]
+
+    for i in _between(record, range(start, stop), ends, moving):
+        op = record.ops[i]
+        sums: dict[Value, Any] = dict.fromkeys(op.outputs)
+        for known in curves:
+            of = along(known)
+            if any(_any(of(v)[1:]) for v in op.inputs):
+                for v, (value, first, second) in _through(record, i, of, 2).items():
+                    known[v] = [value, first, None]
+                    sums[v] = total((sums[v], second))
+        for v, part in sums.items():
+            curves[0][v] = [*along(curves[0])(v)[:2], part]
+    return [
+        (
+            [_in_full(along(k))(v)[1] for k in curves],
+            _times(along(curves[0])(v)[2], 2.0),
+        )
+        for v in ends
+    ]
+
+
+def _any(parts: Iterable[Any]) -> bool:
+    return any(part is not None for part in parts)
+
+
+def _through(
+    record: Record, i: int, of: Callable[[Value], Series], order: int
+) -> dict[Value, Series]:
+    """The series of the results of an operation, from those of its arguments."""
+    op = record.ops[i]
+    if op.operator.alias:
+        return {op.outputs[0]: of(op.inputs[0])}
+    if not _is_of_last_axis(op) or any(_any(of(v)[1:]) for v in op.inputs[1:]):
+        of = _in_full(of)
+    if op.operator.jet is not None and not op.is_complex:
+        args = [with_values(arg, of) for arg in op.args]
+        outputs = [record.tensor(v) for v in op.outputs]
+        found = op.operator.jet(JetCall(args, outputs, order))
+    else:
+        found = _by_gradients(record, i, {v: of(v) for v in op.inputs}, order)
+    return dict(zip(op.outputs, found, strict=True))
+
+
+def _is_of_last_axis(op: Operation) -> bool:
+    """Whether it takes one row for many that are the same."""
+    name, args = op.operator.name, op.args
+    return name == "linear" or (name == "matmul" and not args[2])
+
+
+def _in_full(of: Callable[[Value], Series]) -> Callable[[Value], Series]:
+    """Coefficients of the value's shape, where those of many rows are given as one."""
+
+    def full(value: Value) -> Series:
+        x, *parts = of(value)
+        return [x, *(p if p is None else _expanded(p, x) for p in parts)]
+
+    return full
+
+
+def _expanded(part: Tensor, like: Tensor) -> Tensor:
+    return part if part.shape == like.shape else part.expand(like.shape)
 
 
 def _between(
@@ -111,8 +191,8 @@ def _slopes(
     op, start = record.ops[place], len(record.ops)
     outputs = [v for v in op.outputs if record.requires(v)]
     with grad_mode(True):
-        seeds = [_own(paddle.zeros_like(record.tensor(v))) for v in outputs]
-        along = {value: _own(v[0]) for value, v in velocities.items()}
+        seeds = [own(paddle.zeros_like(record.tensor(v))) for v in outputs]
+        along = {value: own(v[0]) for value, v in velocities.items()}
         gradients = reverse(record, place, place + 1, outputs, [*velocities], seeds)
         pairs = [
             (gradient, v)
@@ -135,7 +215,7 @@ def _slopes(
     return [slopes.get(v) for v in op.outputs], stand
 
 
-def _own(tensor: Tensor) -> Tensor:
+def own(tensor: Tensor) -> Tensor:
     """The same numbers under a name of their own, to differentiate by."""
     own: Tensor = paddle.assign(tensor)
     own.stop_gradient = False

@@ -133,6 +133,10 @@ class Jitted:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if is_plain() or not (self._strict or programs_are_on()):
             return self._fn(*args, **kwargs)  # as part of another program, too
+        return self.run(*args, **kwargs)
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        """A call by the program, whoever listens."""
         try:
             programs, leaves = self._programs(args, kwargs)
             found, structure = call(programs, leaves, None)

@@ -1,0 +1,33 @@
+"""Derivatives by the input as programs, which are kept with the net."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from paddle import Tensor
+
+from ..paddle_side.interception import listening
+from ..paddle_side.listener import listener
+from ..programs.capture_error import CaptureError
+from ..programs.record import Record
+from ..transforms.jit import Jitted
+from ..transforms.tree import flatten_tree
+from .net import Net
+
+
+def run_kept(net: Any, key: Any, fn: Callable[..., Any], *args: Any) -> Any:
+    """``fn(*args)`` as a program, kept where the net's own calls are programs."""
+    empty = any(isinstance(x, Tensor) and x.size == 0 for x in flatten_tree(args)[0])
+    if empty or listener() is not None:
+        return fn(*args)
+    kept = net.derivative_programs if isinstance(net, Net) else None
+    program = Jitted(fn, strict=True)
+    if kept is not None:
+        program = kept.setdefault(key, program)
+    try:
+        return program.run(*args)
+    except CaptureError:
+        with listening(Record([])):
+            fn(*args)  # which says better what is wrong with the arguments
+        raise

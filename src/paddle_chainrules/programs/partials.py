@@ -1,0 +1,279 @@
+"""Partial derivatives of a function by its inputs, by Taylor series on the record.
+
+A mixed one is a series along one direction of the derivatives along another: what they
+have in common is computed once, as everywhere in programs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import paddle
+from paddle import Tensor
+
+from ..paddle_side.grad_mode import grad_mode
+from ..paddle_side.listener import listener, not_listening
+from .blocks import in_blocks, one_after_another
+from .capture_error import CaptureError
+from .independence import is_by_rows
+from .operations import Value
+from .operators.calls import Series
+from .record import Record
+from .taylor import own, second_sums_of, series_of
+
+MultiIndex = tuple[int, ...]
+Wanted = tuple[int, MultiIndex]
+"""A derivative of an output, by its number: how often along each direction."""
+Direction = Callable[[Sequence[Tensor]], Sequence[Tensor | None]]
+"""At a point, one tensor for each input, of its shape; None where it stays."""
+
+
+def partials(
+    fn: Callable[[list[Tensor]], Sequence[Tensor]],
+    inputs: Sequence[Tensor],
+    directions: Sequence[Direction],
+    wanted: Sequence[Wanted],
+    by_rows: bool = False,
+) -> list[Tensor]:
+    """Derivatives of a function's outputs at its inputs, while a record listens.
+
+    Args:
+        by_rows: whether directions are columns, by which derivatives are those by an
+            entry's own row.
+
+    Raises:
+        ValueError: entries of an output depend on several rows, where ``by_rows``.
+    """
+    if any(x.size == 0 for x in inputs):
+        outputs = fn([*inputs])
+        return [outputs[n] * 0.0 if any(index) else outputs[n] for n, index in wanted]
+
+    def answer(seen: Seen) -> list[Tensor]:
+        outputs = seen.outputs
+        ends: dict[Wanted, Tensor | None] = {(n, ()): outputs[n] for n, _ in wanted}
+        for at, direction in enumerate(seen.directions):
+            ends = _along(seen, direction, ends, at, wanted)
+        return [_or_zeros(ends[n, i], outputs[n]) for n, i in wanted]
+
+    return _at_point(fn, inputs, directions, by_rows, answer)
+
+
+UNROLLED = 16
+"""Directions up to which their operations are all in one program."""
+
+IN_TURN = 8
+"""How many of more are taken at a time."""
+
+
+def second_sums(
+    fn: Callable[[list[Tensor]], Sequence[Tensor]],
+    inputs: Sequence[Tensor],
+    directions: Sequence[Tensor | None],
+    by_rows: bool = True,
+) -> list[tuple[Tensor, Tensor, Tensor]]:
+    """Sums of second derivatives along directions in one pass, while a record listens.
+
+    Args:
+        directions: of each input one a row, the same at all of its rows.
+
+    Returns:
+        Of each output its value; the derivatives along all directions, which are the
+        last dimension; and the sum of the second ones.
+
+    Raises:
+        ValueError: as :func:`partials`.
+    """
+    count = next(d.shape[0] for d in directions if d is not None)
+    if any(x.size == 0 for x in inputs):
+        zeros = ((y, y * 0.0) for y in fn([*inputs]))
+        return [(y, paddle.stack([zero] * count, -1), zero) for y, zero in zeros]
+
+    def answer(seen: Seen) -> list[Tensor]:
+        if count <= UNROLLED:
+            return [part for every in _second_sums(seen) for part in every]
+        return _in_turn(fn, seen, directions)
+
+    few = [d if d is None or count <= UNROLLED else d[:1] for d in directions]
+    every = _at_point(fn, inputs, _each(few), by_rows, answer)
+    return [(every[i], every[i + 1], every[i + 2]) for i in range(0, len(every), 3)]
+
+
+def _each(directions: Sequence[Tensor | None]) -> list[Direction]:
+    """Directions from tensors that have one a row."""
+    count = next(d.shape[0] for d in directions if d is not None)
+
+    def at(k: int) -> Direction:
+        return lambda point: [
+            None if d is None else d[k].reshape([*[1] * (x.ndim - 1), -1])
+            for x, d in zip(point, directions, strict=False)
+        ]
+
+    return [*map(at, range(count))]
+
+
+def _second_sums(seen: Seen) -> list[tuple[Tensor, Tensor, Tensor]]:
+    """Of each output, along all directions."""
+    ends, stop = seen.ends(seen.outputs), len(seen.record.ops)
+    with grad_mode(True):
+        found = second_sums_of(
+            seen.record, seen.start, stop, ends, seen.starts, seen.directions
+        )
+        return [
+            (
+                y,
+                paddle.stack([_or_zeros(first, y) for first in firsts], -1),
+                _or_zeros(total, y),
+            )
+            for y, (firsts, total) in zip(seen.outputs, found, strict=True)
+        ]
+
+
+def _in_turn(
+    fn: Callable[[list[Tensor]], Sequence[Tensor]],
+    seen: Seen,
+    directions: Sequence[Tensor | None],
+) -> list[Tensor]:
+    """The same for some directions after others."""
+    point, n = seen.inputs, len(seen.inputs)
+
+    def some(given: list[Tensor]) -> list[Tensor]:
+        few = iter(given[n:])
+        here = [None if d is None else next(few) for d in directions]
+        found = _second_sums(_seen(fn, given[:n], _each(here), False))
+        return [
+            part
+            for _, firsts, total in found
+            for part in (paddle.moveaxis(firsts, -1, 0), total)
+        ]
+
+    many = [d for d in directions if d is not None]
+    over = [*[False] * n, *[True] * len(many)]
+    sums = [False, True] * len(seen.outputs)
+    each = iter(one_after_another(some, [*point, *many], over, IN_TURN, sums))
+    return [
+        part
+        for y in seen.outputs
+        for part in (y, paddle.moveaxis(next(each), 0, -1), next(each))
+    ]
+
+
+def _or_zeros(part: Tensor | None, like: Tensor) -> Tensor:
+    return paddle.zeros_like(like) if part is None else part
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A function that was recorded at a point.
+
+    Attributes:
+        inputs: the point, and ``starts`` what stands for it.
+        start: of the operations on the record.
+        directions: at the point.
+    """
+
+    record: Record
+    inputs: Sequence[Tensor]
+    start: int
+    starts: Sequence[Value]
+    outputs: Sequence[Tensor]
+    directions: Sequence[Sequence[Tensor | None]]
+
+    def ends(self, tensors: Iterable[Tensor]) -> list[Value]:
+        with not_listening():
+            return [self.record.value_of(x) for x in tensors]
+
+
+def _at_point(
+    fn: Callable[[list[Tensor]], Sequence[Tensor]],
+    inputs: Sequence[Tensor],
+    directions: Sequence[Direction],
+    by_rows: bool,
+    answer: Callable[[Seen], list[Tensor]],
+) -> list[Tensor]:
+    """What is asked about a function at a point, in blocks of many rows."""
+    rows = {x.shape[0] if x.ndim else 1 for x in inputs}
+    if len(rows) == 1:
+        try:
+            found = in_blocks(
+                lambda point: answer(_seen(fn, point, directions, True)),
+                inputs,
+                rows.pop(),
+            )
+        except (ValueError, CaptureError):
+            found = None
+        if found is not None:
+            return found
+    return answer(_seen(fn, inputs, directions, by_rows))
+
+
+def _seen(
+    fn: Callable[[list[Tensor]], Sequence[Tensor]],
+    inputs: Sequence[Tensor],
+    directions: Sequence[Direction],
+    by_rows: bool,
+) -> Seen:
+    record = listener()
+    assert isinstance(record, Record)
+    record.by_series = True
+    with grad_mode(True):
+        point = [own(x) for x in inputs]
+        with not_listening():
+            starts = [record.value_of(x) for x in point]
+        start = len(record.ops)
+        outputs = fn(point)
+    along = [direction(inputs) for direction in directions]
+    if by_rows:
+        moved = [
+            i
+            for i, parts in enumerate(zip(*along, strict=True))
+            if any(part is not None for part in parts)
+        ]
+        if not is_by_rows(record, start, starts, outputs, moved):
+            raise ValueError(
+                "the net's result in one row depends on other rows of the input, as by "
+                "statistics of a batch or attention over it, so that it has no "
+                "derivative by the coordinates of its own row alone; put the layer "
+                "into evaluation mode, or take jvp or jacobian, which are of the whole "
+                "batch"
+            )
+    return Seen(record, inputs, start, starts, outputs, along)
+
+
+def _along(
+    seen: Seen,
+    direction: Sequence[Tensor | None],
+    ends: dict[Wanted, Tensor | None],
+    at: int,
+    wanted: Sequence[Wanted],
+) -> dict[Wanted, Tensor | None]:
+    """What is known up to a direction, differentiated along it as often as wanted."""
+    record, starts = seen.record, seen.starts
+    tops: dict[int, list[Wanted]] = {}
+    for known in ends:
+        top = max(index[at] for n, index in wanted if (n, index[:at]) == known)
+        tops.setdefault(top, []).append(known)
+    found: dict[Wanted, Tensor | None] = {}
+    for order, group in tops.items():
+        there = {known: end for known in group if (end := ends[known]) is not None}
+        moving = {x: v for x, v in zip(starts, direction, strict=True) if v is not None}
+        values = seen.ends(there.values())
+        curves: list[Series] = [
+            [record.tensor(x), v, *[None] * order][: order + 1]
+            for x, v in moving.items()
+        ]
+        with grad_mode(True):
+            series = series_of(
+                record, seen.start, len(record.ops), values, [*moving], curves
+            )
+        parts = dict(zip(there, series, strict=True))
+        for n, index in {(n, i[: at + 1]) for n, i in wanted if (n, i[:at]) in group}:
+            below = n, index[:-1]
+            part = parts[below][index[-1]] if below in parts else None
+            found[n, index] = _times(part, math.factorial(index[-1]))
+    return found
+
+
+def _times(part: Tensor | None, factor: int) -> Tensor | None:
+    return part if part is None or factor == 1 else part * float(factor)

@@ -1,0 +1,205 @@
+"""Coordinates and outputs by name, as those who solve equations write them."""
+
+from typing import NamedTuple
+
+import numpy as np
+import paddle
+import pytest
+from paddle import nn
+
+from conftest import assert_same, randn
+from paddle_chainrules import FCNet, derivatives, jit, stateless, value_and_grad
+from paddle_chainrules.programs.capture_error import CaptureError
+
+NET = FCNet((2, 6, 5, 2), "tanh", "float64")
+PARAMS = NET.init(3)
+T, X = randn([7, 1], "float64", 1), randn([7, 1], "float64", 2)
+BOTH = paddle.concat([T, X], -1)
+INDICES = {"u": (0, 0), "u_t": (1, 0), "u_xx": (0, 2), "u_tx": (1, 1), "u_xxt": (1, 2)}
+
+
+class Point(NamedTuple):
+    t: paddle.Tensor
+    x: paddle.Tensor
+
+
+def of_parts(params, t, x):
+    return NET(params, paddle.concat([t, x], -1))
+
+
+WRITTEN = {
+    "a dict, an output's column": (
+        lambda p, at: of_parts(p, at["t"], at["x"]),
+        {"t": T, "x": X},
+        0,
+        ("t", "x"),
+    ),
+    "dicts": (
+        lambda p, at: {"u": of_parts(p, at["t"], at["x"])[:, 0:1]},
+        {"t": T, "x": X},
+        "u",
+        ("t", "x"),
+    ),
+    "a tuple": (
+        lambda p, at: (of_parts(p, *at)[:, 0:1], 1),
+        (T, X),
+        0,
+        (0, 1),
+    ),
+    "a named tuple": (
+        lambda p, at: of_parts(p, at.t, at.x)[:, 0:1],
+        Point(T, X),
+        None,
+        ("t", "x"),
+    ),
+    "one array": (lambda p, at: NET(p, at)[:, :1], BOTH, None, (0, 1)),
+    "from its end": (lambda p, at: NET(p, at)[:, :1], BOTH, None, (-2, -1)),
+    "a column of an array in a dict": (
+        lambda p, at: {"y": NET(p, at["at"])},
+        {"at": BOTH, "unused": paddle.ones([3])},
+        ("y", 0),
+        (("at", 0), ("at", 1)),
+    ),
+    "without the last dimension": (
+        lambda p, at: NET(p, paddle.stack([at["t"], at["x"]], -1))[:, 0],
+        {"t": T[:, 0], "x": X[:, 0]},
+        None,
+        ("t", "x"),
+    ),
+}
+
+
+def wanted(output, t, x):
+    return {
+        name: (output, *[t] * index[0], *[x] * index[1])
+        for name, index in INDICES.items()
+    }
+
+
+@pytest.mark.parametrize("kind", WRITTEN)
+@pytest.mark.parametrize("where", ["plainly", "in jit"])
+def test_however_it_is_written(kind, where):
+    fn, at, output, names = WRITTEN[kind]
+    asked = wanted(output, *names)
+
+    def of(params, at):
+        return derivatives(fn, params, at, asked)
+
+    found = (jit(of, strict=True) if where == "in jit" else of)(PARAMS, at)
+    assert [*found] == [*INDICES]
+    expected = derivatives(NET, PARAMS, BOTH, [*INDICES.values()])
+    for one, other in zip(found.values(), expected, strict=True):
+        other = other[:, 0:1].reshape(one.shape)
+        assert_same(one, other, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", WRITTEN)
+def test_the_order_of_names_does_not_matter(kind):
+    fn, at, output, (t, x) = WRITTEN[kind]
+    found = derivatives(fn, PARAMS, at, {"a": (output, t, x), "b": (output, x, t)})
+    assert_same(found["a"], found["b"])
+
+
+def test_a_loss_of_them_as_it_is_written_without_jit():
+    """A closure, on Paddle's own graph, by an optimizer's parameters."""
+    layer = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 1))
+    net, params, _ = stateless(layer)
+    at = {"t": randn([30, 1]), "x": randn([30, 1])}
+
+    def u(params, at):
+        x = at["x"]
+        return x * (1 - x) * net(params, paddle.concat([at["t"], x], -1))
+
+    def loss(params):
+        d = derivatives(
+            u,
+            params,
+            at,
+            {"u": (None,), "u_t": (None, "t"), "u_xx": (None, "x", "x")},
+        )
+        return ((d["u_t"] - 0.1 * d["u_xx"] + d["u"]) ** 2).mean()
+
+    value, grads = value_and_grad(loss)(params)
+    leaves = {name: p.detach() for name, p in params.items()}
+    for leaf in leaves.values():
+        leaf.stop_gradient = False
+    same = loss(leaves)
+    same.backward()
+    assert_same(same.detach(), value, rtol=1e-6)
+    for name, grad in grads.items():
+        assert_same(leaves[name].grad, grad, rtol=1e-4, atol=1e-6)
+    fast = jit(value_and_grad(loss), strict=True)(params)
+    assert_same(fast, (value, grads), rtol=1e-4, atol=1e-6)
+
+
+def test_changed_coordinates_and_parameters_are_seen():
+    fn, at, output, names = WRITTEN["dicts"]
+    asked = wanted(output, *names)
+    derivatives(fn, PARAMS, at, asked)
+    moved = {"t": T + 1.0, "x": X * 2.0}
+    params = {name: value * 1.5 for name, value in PARAMS.items()}
+    found = derivatives(fn, params, moved, asked)
+    both = paddle.concat([*moved.values()], -1)
+    expected = derivatives(NET, params, both, [*INDICES.values()])
+    for one, other in zip(found.values(), expected, strict=True):
+        assert_same(one, other[:, 0:1], rtol=1e-12, atol=1e-12)
+
+
+def test_rows_of_their_own_and_others():
+    net, params, _ = stateless(nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1D(3)))
+    x = randn([5, 2])
+    with pytest.raises(ValueError, match=r"depends on other rows.*evaluation mode"):
+        derivatives(net, params, x, {"a": (0, 0)})
+    still = net.in_mode(False)
+    assert derivatives(still, params, x, {"a": (0, 0)})["a"].shape == [5, 1]
+    means = lambda p, x: x - x.mean(0, keepdim=True)  # noqa: E731
+    with pytest.raises(ValueError, match="depends on other rows"):
+        derivatives(means, {}, x, {"a": (0, 0)})
+
+
+@pytest.mark.parametrize(
+    ("asked", "error", "words"),
+    [
+        ({}, ValueError, "one name at least"),
+        ({"a": "ux"}, TypeError, "'a' must name an output and what"),
+        ({"a": ()}, TypeError, "must name an output"),
+        (
+            {"a": ("u", "y")},
+            ValueError,
+            "coords has no part 'y'; use one of 't', 'x', 'z'",
+        ),
+        ({"a": ("v", "x")}, ValueError, "output has no part 'v'; use one of 'u'"),
+        ({"a": ("u", "z")}, ValueError, r"'z' has 3 columns, shape \[7, 3\]; name one"),
+        ({"a": ("u", ("z", 3))}, ValueError, "has no column 3; give an index from 0"),
+        ({"a": ("u", ("z", True))}, ValueError, "has no column True"),
+        ({"a": ("u", *"xxxxx")}, ValueError, "is of order 5, the highest is 4"),
+        ({"a": (("u", 7), "x")}, ValueError, "has no column 7"),
+    ],
+)
+def test_bad_names(asked, error, words):
+    coords = {"t": T, "x": X, "z": paddle.ones([7, 3], "float64")}
+
+    def u(params, at):
+        return {"u": of_parts(params, at["t"], at["x"])}
+
+    with pytest.raises(error, match=words):
+        derivatives(u, PARAMS, coords, asked)
+
+
+def test_an_error_of_the_callers_own_comes_out_as_it_is():
+    class OfMine(Exception):
+        pass
+
+    def u(params, at):
+        raise OfMine("mine")
+
+    with pytest.raises(OfMine, match="mine"):
+        derivatives(u, PARAMS, BOTH, {"a": (None, 0)})
+
+
+def test_what_is_no_smooth_operator_is_refused_by_a_sentence():
+    def u(params, x):
+        return paddle.to_tensor(np.tanh(x.numpy()))
+
+    with pytest.raises(CaptureError, match="leaves the program by numpy"):
+        derivatives(u, PARAMS, BOTH, {"a": (None, 0)})
