@@ -48,6 +48,7 @@ bench-programs: $(VENV)/installed
 
 bench-equations: $(VENV)/installed
 	$(ONE_THREAD) $(RUN) -W "ignore:No ccache" benchmarks/equations.py
+	$(ONE_THREAD) $(RUN) -W "ignore:No ccache" benchmarks/laplacians.py
 
 # With PaddleScience and DeepXDE where .venv has them: pip install --no-deps paddlesci deepxde
 bench-real-nets: $(VENV)/installed

@@ -1,7 +1,7 @@
 """Forward mode, Jacobians, second derivatives of any function, by nested paddle.grad.
 
-As far as Paddle's kernels go: where one can't be differentiated again, an error names
-it. Fully connected nets have :mod:`..nets.derivatives`, which needs no such kernels.
+Where Paddle's kernels end, by a program (:mod:`.fallback`); derivatives by coordinates
+are in :mod:`..nets.derivatives`.
 """
 
 from __future__ import annotations
@@ -61,8 +61,9 @@ def jvp(
 ) -> tuple[Any, ...]:
     """Value and Jacobian-vector product: ``(fn(*primals), its derivative along)``.
 
-    Like ``jax.jvp``, but by reverse mode twice, since Paddle has no forward mode; it
-    needs kernels that can be differentiated twice.
+    Like ``jax.jvp``, but by reverse mode twice, since Paddle has no forward mode; in a
+    program what is not needed of that is left out. Where Paddle's kernels end it is
+    taken by a program.
 
     Args:
         fn: function of tensors; it may return a tensor or a tree of them.
@@ -78,7 +79,8 @@ def jvp(
     Raises:
         ValueError: a tangent of another structure or shape.
         TypeError: a tangent of another dtype.
-        NotImplementedError: a kernel that Paddle can't differentiate again.
+        NotImplementedError: a kernel that Paddle can't differentiate again, of what is
+            no program.
 
     Example:
         >>> import paddle
