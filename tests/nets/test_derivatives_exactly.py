@@ -1,0 +1,117 @@
+"""Derivatives by the input of nets of many kinds, beside sixty digits of mpmath.
+
+Each net runs on arrays of mpmath's numbers, and is differentiated by differences of a
+step that leaves twenty digits.
+"""
+
+import itertools
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import paddle
+import pytest
+from mpmath import mp, mpf
+
+from conftest import assert_same
+from nets.written_once import NETS, PADDLE, WANTED, drawn
+from paddle_chainrules import derivatives
+
+STEP = mpf(10) ** -10
+SINGLE = {c: mpf(float(np.float32(c))) for c in (1e-5, 1.0507009873554805)}
+SINGLE |= {c: mpf(float(np.float32(c))) for c in (1.6732632423543772,)}
+"""Constants of Paddle's kernels, which have them in single precision."""
+
+
+def each(function):
+    return np.vectorize(function, otypes=[object])
+
+
+def softmax(x, axis):
+    assert axis == -1
+    powers = each(mp.exp)(x)
+    return powers / powers.sum(-1, keepdims=True)
+
+
+def normal(x, epsilon):
+    x = x - x.mean(-1, keepdims=True)
+    return x / each(mp.sqrt)((x * x).mean(-1, keepdims=True) + epsilon)
+
+
+def convolved(x, weight, bias):
+    """Of one channel, with a zero at both ends."""
+    ends = np.full((*x.shape[:2], 1), mpf(0), object)
+    x = np.concatenate([ends, x, ends], -1)
+    windows = np.stack([x[:, 0, i : i + x.shape[-1] - 2] for i in range(3)], -1)
+    return np.einsum("nlk,ck->ncl", windows, weight[:, 0]) + bias[:, None]
+
+
+def attention(q, k, v):
+    scores = np.einsum("nik,njk->nij", q, k) / mp.sqrt(q.shape[-1])
+    return softmax(scores, -1) @ v
+
+
+def spectrum(x):
+    n = x.shape[-1]
+    angles = 2 * mp.pi * np.outer(np.arange(n), np.arange(n // 2 + 1)) / n
+    real, imaginary = (x @ each(f)(angles) for f in (mp.cos, mp.sin))
+    return each(mp.sqrt)(real * real + imaginary * imaginary)
+
+
+def selu(x):
+    scale, alpha = (SINGLE[c] for c in (1.0507009873554805, 1.6732632423543772))
+    return scale * (x if x > 0 else alpha * mp.expm1(x))
+
+
+def softplus(x):
+    return mp.log1p(mp.exp(x))
+
+
+EXACT = SimpleNamespace(
+    **{n: each(getattr(mp, n)) for n in ("tanh", "sin", "cos", "exp")},
+    sigmoid=each(lambda x: 1 / (1 + mp.exp(-x))),
+    silu=each(lambda x: x / (1 + mp.exp(-x))),
+    gelu=each(lambda x: x * (1 + mp.erf(x / mp.sqrt(2))) / 2),
+    softplus=each(softplus),
+    mish=each(lambda x: x * mp.tanh(softplus(x))),
+    selu=each(selu),
+    softmax=softmax,
+    einsum=np.einsum,
+    concat=np.concatenate,
+    cumsum=np.cumsum,
+    mean=lambda x, axis: x.mean(axis, keepdims=True),
+    norm=lambda x, w, b: normal(x, SINGLE[1e-5]) * w + b,
+    group=lambda x, w, b: normal(x.reshape(-1, 2, 3), mpf(1e-5)).reshape(-1, 6) * w + b,
+    conv=convolved,
+    pool=lambda x: (x[..., :-1:2] + x[..., 1::2]) / 2,
+    attention=attention,
+    spectrum=spectrum,
+)
+
+
+def exact(net, params, x, out, orders):
+    """Column ``out``, differentiated so often by each coordinate."""
+    total = 0
+    for steps in itertools.product(*(range(order + 1) for order in orders)):
+        factor = mpf(1)
+        shift = []
+        for k, order in zip(steps, orders, strict=True):
+            factor *= (-1) ** k * math.comb(order, k)
+            shift.append((mpf(order) / 2 - k) * STEP)
+        total = total + factor * net(EXACT, params, x + np.array(shift))[:, out]
+    return (total / STEP ** sum(orders)).astype(float)
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_derivatives_equal_mpmath(name, count_case):
+    net, params, x = drawn(name)
+    found = derivatives(lambda p, x: net(PADDLE, p, x), params, x, WANTED)
+    number = each(lambda value: mpf(float(value)))
+    with mp.workdps(60):
+        numbers = {k: number(v.numpy()) for k, v in params.items()}
+        for key, (out, *by) in WANTED.items():
+            orders = by.count(0), by.count(1)
+            like = exact(net, numbers, number(x.numpy()), out, orders)[:, None]
+            near = 1e-11 * np.abs(like).max()
+            assert_same(found[key], paddle.to_tensor(like), atol=near)
+            count_case("derivatives by the input, beside mpmath")
