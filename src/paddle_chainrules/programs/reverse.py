@@ -165,11 +165,11 @@ def _by_formula(
         starts,
         [g for _, g in pairs],
     )
-    by_name = dict(zip(starts, found, strict=True))
-    by_value = {v: by_name[name] for v, name in names.items()}
+    left = dict(zip(starts, found, strict=True))
     grads: list[Any] = [None] * len(args)
     for k in wanted:
-        grads[k] = with_values(op.args[k], by_value.get)
+        # A value that is there twice has one gradient for all its places.
+        grads[k] = with_values(op.args[k], lambda v: left.pop(names[v], None))
     return grads
 
 
