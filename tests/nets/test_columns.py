@@ -4,11 +4,20 @@ from typing import NamedTuple
 
 import numpy as np
 import paddle
+import paddle.nn.functional as F
 import pytest
 from paddle import nn
 
 from conftest import assert_same, randn
-from paddle_chainrules import FCNet, derivatives, jit, stateless, value_and_grad
+from paddle_chainrules import (
+    FCNet,
+    derivatives,
+    jit,
+    laplacian,
+    stateless,
+    taylor,
+    value_and_grad,
+)
 from paddle_chainrules.programs.capture_error import CaptureError
 
 NET = FCNet((2, 6, 5, 2), "tanh", "float64")
@@ -203,3 +212,118 @@ def test_what_is_no_smooth_operator_is_refused_by_a_sentence():
 
     with pytest.raises(CaptureError, match="leaves the program by numpy"):
         derivatives(u, PARAMS, BOTH, {"a": (None, 0)})
+
+
+def extremes(x):
+    return (x - x.min()) / (x.max() - x.min())
+
+
+DEPENDENT = {
+    "largest": lambda x: (x / x.max()) ** 2,
+    "both ends": lambda x: extremes(x) ** 2,
+    "mean": lambda x: x * x.mean(),
+    "mean and random numbers": lambda x: (
+        (x - x.mean()) ** 2 + 0 * paddle.rand([1], x.dtype)
+    ),
+    "a little attention": lambda x: x + 0.01 * F.softmax(x @ x.t(), -1) @ x,
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("n", [6, 300])
+@pytest.mark.parametrize("name", DEPENDENT)
+def test_rows_that_depend_on_others_are_refused_on_any_grid(name, n, dtype):
+    for x in (paddle.linspace(0, 1, n, dtype=dtype), randn([n], dtype, 1)):
+        with pytest.raises(ValueError, match="depends on other rows"):
+            derivatives(
+                lambda _, x: DEPENDENT[name](x), {}, x[:, None], {"x": (None, 0)}
+            )
+
+
+def test_rows_in_blocks_are_where_they_stand():
+    """Where a function knows the place of a row, blocks would give it another."""
+    w, v = randn([2, 64], "float64", 1), randn([64, 1], "float64", 2)
+    x = randn([9000, 2], "float64", 3)
+    first = (paddle.arange(9000) < 1000).astype("float64").unsqueeze(-1)
+
+    def fn(_, x):
+        inside = first[: x.shape[0]]
+        here = (paddle.arange(x.shape[0]) < 1000).astype("float64").unsqueeze(-1)
+        edge, rest = paddle.sin(x @ w) @ v, paddle.cos(x @ w) @ v
+        return (inside + here) * edge + (2 - inside - here) * rest
+
+    squares = (w * w).sum(0)
+    edge, rest = (-(f(x @ w) * squares) @ v for f in (paddle.sin, paddle.cos))
+    expected = 2 * (first * edge + (1 - first) * rest)
+    assert_same(laplacian(fn, {}, x), expected, atol=1e-10)
+
+
+def test_random_numbers_of_many_rows():
+    drop = paddle.nn.Dropout(0.3)
+    w, x = randn([2, 64], "float64", 1), randn([9000, 2], "float64", 3)
+    paddle.seed(3)
+    found = laplacian(lambda _, x: drop(paddle.sin(x @ w)), {}, x)
+    paddle.seed(3)
+    kept = drop(paddle.ones([9000, 64], "float64"))
+    assert_same(found, -kept * paddle.sin(x @ w) * (w * w).sum(0), atol=1e-12)
+
+
+def test_numbers_of_numpy_are_numbers():
+    x = randn([5, 2], "float64", 1)
+    scale, power = np.float64(2.0), np.int64(3)
+    found = derivatives(lambda _, x: scale * x**power, {}, x, {"x": (None, 1)})["x"]
+    assert_same(found[:, 1], 6.0 * x[:, 1] ** 2, rtol=1e-12)
+
+
+def test_one_point():
+    x = paddle.to_tensor([0.5, 0.3], "float64")
+    found = derivatives(
+        lambda _, x: paddle.sin(x[:1] * x[1:]), {}, x, {"x": (None, 0)}
+    )["x"]
+    assert_same(found, 0.3 * paddle.cos(x[:1] * x[1:]), rtol=1e-12)
+
+
+def test_functions_by_multi_indices():
+    x = randn([5, 2], "float64", 1)
+    value, slope = derivatives(lambda _, x: x**3, {}, x, [(0, 0), (1, 0)])
+    assert_same((value, slope[:, 0]), (x**3, 3 * x[:, 0] ** 2), rtol=1e-12)
+    along = paddle.to_tensor([1.0, 2.0], "float64")
+    found = taylor(lambda _, x: x**3, {}, x, along, 2)
+    assert_same(found[2], 6 * x * along**2, rtol=1e-12)
+
+
+LEARNED = paddle.to_tensor([1.0, 2.0], "float64", stop_gradient=False)
+POINTS = randn([4, 2], "float64")
+REFUSED = {
+    "integers": (
+        lambda: derivatives(lambda _, x: x, {}, POINTS.astype("int64"), {"x": (0, 0)}),
+        (TypeError, "is int64; derivatives are of floating tensors"),
+    ),
+    "learned weights": (
+        lambda: laplacian(lambda _, x: x, {}, POINTS, LEARNED),
+        (TypeError, "weights are constants"),
+    ),
+    "a column twice": (
+        lambda: laplacian(lambda _, x: x, {}, POINTS, by=(0, 0)),
+        (ValueError, "each column once"),
+    ),
+    "nested columns": (
+        lambda: laplacian(lambda _, x: x["s"]["x"], {}, {"s": {"x": POINTS}}),
+        (ValueError, "nested more deeply"),
+    ),
+    "a number beside tensors": (
+        lambda: laplacian(lambda _, x: (x, 3.0), {}, POINTS),
+        (TypeError, "float beside tensors"),
+    ),
+    "columns by indices": (
+        lambda: derivatives(lambda _, x: x["x"], {}, {"x": POINTS}, [(0, 0)]),
+        (TypeError, "name columns of other trees"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_has_no_derivatives_says_so(name):
+    call, (kind, message) = REFUSED[name]
+    with pytest.raises(kind, match=message):
+        call()

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import paddle
 from paddle import Tensor
 
+from ..paddle_side.dtypes import dtype_name, is_differentiable
 from ..transforms.tree import Tree
 
 
@@ -62,6 +63,7 @@ def column(tree: Tree, name: Any, what: str, single: bool) -> Column:
             f"{what} {name!r} is {type(found).__name__}, no tensor; derivatives are of "
             "tensors and by tensors"
         )
+    check_floating(f"{what} {name!r}", found)
     width = found.shape[-1] if found.ndim else 1
     if index is None:
         if single and width != 1 and found.ndim > 1:
@@ -78,6 +80,15 @@ def column(tree: Tree, name: Any, what: str, single: bool) -> Column:
             f"index from 0 to {width - 1}"
         )
     return Column(key, index % width)
+
+
+def check_floating(what: str, tensor: Tensor) -> None:
+    """Refuse what has no derivatives."""
+    if not is_differentiable(tensor):
+        raise TypeError(
+            f"{what} is {dtype_name(tensor.dtype)}; derivatives are of floating "
+            "tensors and by them, so convert it by astype"
+        )
 
 
 def _key(tree: Any, key: Any, what: str) -> Any:

@@ -9,7 +9,7 @@ from typing import Any, overload
 import paddle
 from paddle import Tensor
 
-from ..paddle_side.dtypes import dtype_name
+from ..paddle_side.dtypes import dtype_name, is_differentiable
 from ..programs.partials import (
     Direction,
     MultiIndex,
@@ -27,7 +27,11 @@ MAX_ORDER = 4
 
 
 def taylor(
-    net: Net, params: Params, x: Tensor, directions: Tensor, order: int
+    net: Net | Callable[[Any, Any], Tensor],
+    params: Any,
+    x: Tensor,
+    directions: Tensor,
+    order: int,
 ) -> tuple[Tensor, ...]:
     """Value and directional derivatives of a net of one tensor, in one pass.
 
@@ -36,8 +40,9 @@ def taylor(
     Differentiable with respect to parameters, ``x`` and ``directions``, in any order.
 
     Args:
-        net: an :class:`FCNet`, or ``stateless`` of a layer.
-        params: dict or theta.
+        net: an :class:`FCNet`, ``stateless`` of a layer, or any function of parameters
+            and x.
+        params: what it takes as parameters.
         x: shape [n, d], or [..., d].
         directions: shape [d] for one, [k, d] for k of them, the same at all points.
         order: 0 to 4.
@@ -85,7 +90,10 @@ def taylor(
 
 
 def derivative(
-    net: Net, params: Params, x: Tensor, multi_index: Sequence[int]
+    net: Net | Callable[[Any, Any], Tensor],
+    params: Any,
+    x: Tensor,
+    multi_index: Sequence[int],
 ) -> Tensor:
     """One partial derivative of a net of one tensor, in one pass: u_x, u_xy, ...
 
@@ -121,7 +129,10 @@ def derivative(
 
 @overload
 def derivatives(
-    net: Net, params: Params, x: Tensor, wanted: Sequence[Sequence[int]]
+    net: Net | Callable[[Any, Any], Tensor],
+    params: Tree,
+    x: Tensor,
+    wanted: Sequence[Sequence[int]],
 ) -> tuple[Tensor, ...]: ...
 
 
@@ -181,13 +192,12 @@ def derivatives(
     """
     if isinstance(wanted, Mapping):
         return _by_name(net, params, x, wanted)
-    assert isinstance(net, Net)
     width = check_input(net, params, x)
     return tuple(_by_columns(net, params, x, check_multi_indices(wanted, width)))
 
 
 def _by_columns(
-    net: Net, params: Params, x: Tensor, indices: Sequence[MultiIndex]
+    net: Any, params: Any, x: Tensor, indices: Sequence[MultiIndex]
 ) -> list[Tensor]:
     used = [i for i, orders in enumerate(zip(*indices, strict=True)) if any(orders)]
     tops = [tuple(index[i] for i in used) for index in indices]
@@ -247,9 +257,9 @@ def _by_name(
                 for x, here in zip(point, at, strict=True)
             ]
 
-        whole = partials(
-            outputs, [leaves[i] for i in moving], [*map(along, columns)], asked, True
-        )
+        point = [leaves[i] for i in moving]
+        by_rows = not (isinstance(coords, Tensor) and coords.ndim < 2)
+        whole = partials(outputs, point, [*map(along, columns)], asked, by_rows)
         return {
             name: Column(None, places[n].at).of(part)
             for (name, part), (n, _) in zip(
@@ -300,8 +310,8 @@ def _everywhere(direction: Tensor) -> Direction:
 
 
 def _partials(
-    net: Net,
-    params: Params,
+    net: Any,
+    params: Any,
     x: Tensor,
     directions: Sequence[Direction],
     indices: Sequence[MultiIndex],
@@ -310,7 +320,7 @@ def _partials(
     """Of the whole output of a net of one tensor."""
     wanted: list[Wanted] = [(0, index) for index in indices]
     return partials(
-        lambda point: [net.forward(params, *point)], [x], directions, wanted, by_rows
+        lambda point: [net(params, *point)], [x], directions, wanted, by_rows
     )
 
 
@@ -375,8 +385,15 @@ def _integer(name: str, value: Any) -> int:
         ) from None
 
 
-def check_input(net: Net, params: Params, x: Any) -> int:
+def check_input(net: Any, params: Any, x: Any) -> int:
     """The number of inputs, the arguments checked."""
-    check_tensor("x", x, net.spec.dtypes[0])
-    net._check(params, (x,))
+    if isinstance(net, Net):
+        check_tensor("x", x, net.spec.dtypes[0])
+        net._check(params, (x,))
+    elif not isinstance(x, Tensor) or not x.ndim or not is_differentiable(x):
+        raise TypeError(
+            f"x must be a floating tensor of shape [n, d] where derivatives are asked "
+            f"for by indices, got {x!r:.80}; name columns of other trees: "
+            "{'u_x': ('u', 'x')}"
+        )
     return int(x.shape[-1])

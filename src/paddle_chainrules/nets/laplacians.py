@@ -12,7 +12,7 @@ from paddle import Tensor
 from ..paddle_side.listener import listener
 from ..programs.partials import second_sums
 from ..transforms.tree import Tree, flatten_tree
-from .columns import Column, column
+from .columns import Column, check_floating, column
 from .derivative_programs import run_kept
 from .net import Net
 from .params import Params
@@ -160,7 +160,12 @@ def _columns(x: Tree, by: Sequence[Any] | None) -> list[Column]:
                 f"by must be a sequence of names of columns, got {by!r}; give for "
                 "example by=('x', 'y'), or by=(0, 1) of one tensor"
             )
-        return [_single(x, column(x, name, "x", single=True)) for name in by]
+        places = [_single(x, column(x, name, "x", single=True)) for name in by]
+        if len({*places}) < len(places):
+            raise ValueError(
+                f"by must name each column once, got {by!r}; leave one out"
+            )
+        return places
     if isinstance(x, Tensor):
         keys: list[Any] = [None]
     elif isinstance(x, dict):
@@ -176,7 +181,17 @@ def _columns(x: Tree, by: Sequence[Any] | None) -> list[Column]:
     for key in keys:
         tensor = x if key is None else x[key]
         if isinstance(tensor, Tensor):
+            check_floating("x" if key is None else f"x[{key!r}]", tensor)
             found += [Column(key, i) for i in range(_width(tensor, key))]
+        elif flatten_tree(tensor)[0]:
+            raise ValueError(
+                f"x[{key!r}] is {type(tensor).__name__}, nested more deeply than "
+                "columns; give a dict, tuple or list of tensors"
+            )
+    if not found:
+        raise ValueError(
+            "x has no columns to differentiate by; give one tensor at least"
+        )
     return found
 
 
@@ -193,6 +208,11 @@ def _directions(width: int, weights: Any) -> tuple[np.ndarray, np.ndarray]:
     """Rows by which second derivatives sum up to what is asked, and their signs."""
     if weights is None:
         return np.eye(width), np.ones(width)
+    if isinstance(weights, Tensor) and not weights.stop_gradient:
+        raise TypeError(
+            "weights are constants, and these ask for gradients; take derivatives and "
+            "multiply them by coefficients that are learned"
+        )
     given = weights.numpy() if isinstance(weights, Tensor) else np.asarray(weights)
     if given.dtype.kind not in "fiu" or not np.isfinite(given).all():
         raise TypeError(
@@ -234,7 +254,7 @@ def _estimated(
             "leave probes and seed out for the exact Laplacian"
         )
     for name, value in (("probes", probes), ("seed", seed)):
-        if not isinstance(value, int) or isinstance(value, bool):
+        if not isinstance(value, int | np.integer) or isinstance(value, bool):
             raise TypeError(
                 f"an estimator needs {name}, an integer, got {value!r}; give for "
                 "example probes=16, seed=0"
@@ -302,7 +322,13 @@ def _summed(
                 given[i] = part
             parts, structure = flatten_tree(net(params, spec.unflatten(given)))
             nested[:] = [structure]
-            return [part for part in parts if isinstance(part, Tensor)]
+            for part in parts:
+                if not isinstance(part, Tensor):
+                    raise TypeError(
+                        f"the net gives a {type(part).__name__} beside tensors; give "
+                        "tensors alone where a Laplacian is taken"
+                    )
+            return [*parts]
 
         point = [leaves[i] for i in moving]
         by_rows = not (isinstance(x, Tensor) and x.ndim < 2)

@@ -148,10 +148,14 @@ def _(call: Call) -> list[Any]:
     return [None, [next(each) if _requires(x) else None for x in tensors]]
 
 
-def in_blocks(fn: Rows, inputs: Sequence[Tensor], n: int) -> list[Tensor] | None:
+def in_blocks(
+    fn: Rows, plain: Rows, inputs: Sequence[Tensor], n: int
+) -> list[Tensor] | None:
     """``fn(inputs)`` by blocks while a record listens; None where that can't be.
 
     Args:
+        plain: the function of which ``fn`` gives derivatives. What it gives of a block
+            must be what it gives there of all rows.
         n: rows of all inputs that have a row for each row of the results.
     """
     rows = [bool(x.ndim) and x.shape[0] == n for x in inputs]
@@ -174,7 +178,9 @@ def in_blocks(fn: Rows, inputs: Sequence[Tensor], n: int) -> list[Tensor] | None
         return None
     blocks, tensors = _joined(made, inputs, rows, [False] * found.count)
     with not_listening():
-        if not _agree(blocks, tensors, rest):
+        if not _agree(blocks, tensors, rest) or not _has_rows(
+            plain, inputs, rows, n, size
+        ):
             return None
     return BLOCKS.every([blocks, tensors])
 
@@ -268,6 +274,36 @@ def _block_of(
     return _Block(program, wholes, has_rows)
 
 
+def _has_rows(
+    plain: Rows, inputs: Sequence[Tensor], rows: Sequence[bool], n: int, size: int
+) -> bool:
+    """Whether all blocks give what all rows together give, wherever they stand."""
+    with grad_mode(False):
+        whole = plain([x.detach() for x in inputs])
+        for start in range(0, n, size):
+            stop = min(start + size, n)
+            here = plain(
+                [
+                    (x[start:stop] if row else x).detach()
+                    for x, row in zip(inputs, rows, strict=True)
+                ]
+            )
+            for a, b in zip(here, whole, strict=True):
+                if b.shape[:1] != [n] or not _near(a, b[start:stop], 1e-11, 1e-5):
+                    return False
+    return True
+
+
+def _near(a: Tensor, b: Tensor, double: float, single: float) -> bool:
+    """Whether all entries are, relative to the largest."""
+    x, y = a.numpy(), b.numpy()
+    scale = np.abs(y[np.isfinite(y)]).max(initial=0.0)
+    near = double if y.dtype in (np.float64, np.complex128) else single
+    return x.shape == y.shape and np.allclose(
+        x, y, rtol=0, atol=near * scale, equal_nan=True
+    )
+
+
 def _agree(blocks: Blocks, tensors: Sequence[Tensor], few: int) -> bool:
     """Whether the first and last rows of a block are as in a block of their own."""
     size = blocks.size
@@ -277,11 +313,6 @@ def _agree(blocks: Blocks, tensors: Sequence[Tensor], few: int) -> bool:
             here = blocks._block(tensors, start, start + few)
             found = blocks.programs[few].function(*here)
             for a, b in zip(found, many, strict=True):
-                x, y = a.numpy(), b[start : start + few].numpy()
-                scale = np.abs(y[np.isfinite(y)]).max(initial=0.0)
-                near = 1e-9 if y.dtype in (np.float64, np.complex128) else 1e-3
-                if x.shape != y.shape or not np.allclose(
-                    x, y, rtol=0, atol=near * scale, equal_nan=True
-                ):
+                if not _near(a, b[start : start + few], 1e-9, 1e-3):
                     return False
     return True

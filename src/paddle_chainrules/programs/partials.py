@@ -15,6 +15,7 @@ from paddle import Tensor
 
 from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.listener import listener, not_listening
+from ..paddle_side.random_state import put_back, random_state
 from .blocks import in_blocks, one_after_another
 from .capture_error import CaptureError
 from .independence import is_by_rows
@@ -195,9 +196,11 @@ def _at_point(
     """What is asked about a function at a point, in blocks of many rows."""
     rows = {x.shape[0] if x.ndim else 1 for x in inputs}
     if len(rows) == 1:
+        state = random_state()
         try:
             found = in_blocks(
                 lambda point: answer(_seen(fn, point, directions, True)),
+                fn,
                 inputs,
                 rows.pop(),
             )
@@ -205,6 +208,7 @@ def _at_point(
             found = None
         if found is not None:
             return found
+        put_back(state)
     return answer(_seen(fn, inputs, directions, by_rows))
 
 

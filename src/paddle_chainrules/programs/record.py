@@ -358,7 +358,9 @@ class Record:
                 "a slice goes from or to a tensor, so that shapes depend on values; "
                 "give Python's ints"
             )
-        if isinstance(arg, np.ndarray | np.generic):
+        if isinstance(arg, np.generic):
+            return arg.item()
+        if isinstance(arg, np.ndarray):
             self.fail(
                 "an operator is given an array of numpy, which may change; give it as "
                 "a tensor, by an argument of the function"
