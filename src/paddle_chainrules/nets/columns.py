@@ -87,7 +87,7 @@ def check_floating(what: str, tensor: Tensor) -> None:
     if not is_differentiable(tensor):
         raise TypeError(
             f"{what} is {dtype_name(tensor.dtype)}; derivatives are of floating "
-            "tensors and by them, so convert it by astype"
+            "tensors and by them, so give it as float32 or float64, as the net is"
         )
 
 
