@@ -18,7 +18,6 @@ from ..paddle_side.dtypes import is_differentiable
 from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.interception import listening
 from ..paddle_side.listener import listener, not_listening
-from .fusion import fused
 from .operations import Value, with_values
 from .operators.calls import Call
 from .operators.entry import define, holds_for_complex, reverse_of
@@ -131,7 +130,7 @@ def _reversed(
         grads = record.gradients(outputs, starts, seeds, create_graph=False)
     ends = [record.value_of(g) for g in grads if g is not None]
     found = program_of(record.ops, record.inputs, record.constants, ends, "reverse")
-    return fused(found), [g is not None for g in grads]
+    return found, [g is not None for g in grads]
 
 
 BLOCKS = define("blocks", "blocks tensors", run=lambda blocks, tensors: blocks(tensors))

@@ -78,12 +78,16 @@ def _rewritten(
         if op.operator.alias:
             twins.alias[op.outputs[0]] = op.args[0]
             continue
-        for part in _expanded(_as_difference(_named(op), negated), fresh):
-            part = twins.named(part)
-            if part.operator.name == "copy" or not twins.is_known(part):
-                found.append(part)
-                if part.operator.name == "scale" and part.args[1:] == (-1.0, 0.0, True):
-                    negated[part.outputs[0]] = part.args[0]
+        if _is_negation(op) and op.args[0] in negated:
+            twins.alias[op.outputs[0]] = negated[op.args[0]]
+            continue
+        for part in _signed(_named(op), negated, fresh):
+            for last in _expanded(twins.named(part), fresh):
+                last = twins.named(last)
+                if last.operator.name == "copy" or not twins.is_known(last):
+                    found.append(last)
+                    if _is_negation(last):
+                        negated[last.outputs[0]] = last.args[0]
     return found, twins.alias
 
 
@@ -98,19 +102,55 @@ def needed(ops: Sequence[Operation], ends: Iterable[Value]) -> list[Operation]:
     return found[::-1]
 
 
-def _as_difference(op: Operation, negated: dict[Value, Value]) -> Operation:
-    """``y - x`` for ``-x + y``, which is the same number.
+NEGATION = (-1.0, 0.0, True)
+"""What ``scale`` takes besides to negate."""
+
+SIGNS: dict[str, tuple[int, ...]] = {
+    "multiply": (0, 1),
+    "Tensor.__mul__": (0,),
+    "Tensor.__rmul__": (0,),
+    "matmul": (0, 1),
+    "tanh_grad": (1,),
+    "square_grad": (1,),
+}
+"""The arguments whose sign is the result's."""
+
+
+def _is_negation(op: Operation) -> bool:
+    return op.operator.name == "scale" and op.args[1:] == NEGATION
+
+
+def _signed(
+    op: Operation, negated: dict[Value, Value], fresh: Iterator[int]
+) -> list[Operation]:
+    """The same numbers with signs as late as can be, where they meet sums at best.
+
+    ``-x + y`` is ``y - x``, and ``-x * y`` is the product, negated: what is negated in
+    vain is not needed then.
 
     Args:
         negated: of ``-x`` the x.
     """
-    if op.operator.name != "add":
-        return op
-    x, y = op.args
-    x, y = (y, x) if y in negated else (x, y)
-    if x not in negated:
-        return op
-    return replace(op, operator=TABLE["subtract"], args=(y, negated[x]))
+    name, args = op.operator.name, [*op.args]
+    is_negative = False
+    if name in ("add", "subtract"):
+        signs = [arg in negated for arg in args]
+        signs[1] ^= name == "subtract"
+        args = [negated.get(arg, arg) for arg in args]
+        if signs == [True, False]:
+            args.reverse()
+        is_negative = all(signs)
+        name = "add" if signs[0] == signs[1] else "subtract"
+    for k in SIGNS.get(name, ()):
+        if args[k] in negated:
+            args[k], is_negative = negated[args[k]], not is_negative
+    op = replace(op, operator=TABLE[name], args=tuple(args))
+    if not is_negative:
+        return [op]
+    (end,) = op.outputs
+    out = Value(next(fresh), end.shape, end.dtype, end.bytes)
+    last = Operation(TABLE["scale"], (out, *NEGATION), (end,), False, op.where)
+    return [replace(op, outputs=(out,)), last]
 
 
 LARGE = 8192

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
 from paddle import Tensor
 
+from .fusion import fused
 from .operations import Operation, Value
 from .reuse import reusable
 from .source import compiled, source
@@ -48,11 +49,17 @@ class Program:
     @cached_property
     def function(self) -> Callable[..., list[Tensor]]:
         """The compiled source."""
-        return compiled(self)
+        return compiled(self.as_run)
 
     def python(self) -> str:
         """The source that runs."""
-        return source(self)[0]
+        return source(self.as_run)[0]
+
+    @cached_property
+    def as_run(self) -> Program:
+        """The same with operators that do the work of several, which is what runs."""
+        ops, constants = fused(self.ops, (*self.inputs, *self.constants))
+        return replace(self, ops=tuple(ops), constants={**self.constants, **constants})
 
     @cached_property
     def last_uses(self) -> list[list[Value]]:

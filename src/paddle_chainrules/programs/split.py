@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from .fusion import fused
 from .operations import Operation, Value
 from .passes import needed, program_of
 from .program import Program
@@ -88,7 +87,7 @@ class There:
             ends = [g for g, there in zip(each, has, strict=True) if there and g]
             inputs = (*self._saved, *self._cotangents)
             constants = self.forward.constants
-            program = fused(program_of(self._rest, inputs, constants, ends, "reverse"))
+            program = program_of(self._rest, inputs, constants, ends, "reverse")
             found = self._made[wanted, given] = program, has
         return found
 

@@ -21,6 +21,7 @@ from .series import (
     product,
     product_term,
     rise,
+    second_order,
     total,
 )
 from .shared import ops
@@ -30,7 +31,7 @@ def _rising(y0: Tensor, x: Series) -> list[Any]:
     """Of ``y = tanh x``, where ``dy = (1 - y y) dx``."""
     y: list[Any] = [y0]
     halves: list[Any] = [None]  # of y y, beyond its value
-    slope = 1.0 - y0 * y0
+    slope = 1.0 - ops.square(y0)
     for k in range(1, len(x)):
         direct = None if x[k] is None else x[k] * slope
         y.append(minus(direct, rise(x, halves, k, 2.0)))
@@ -113,9 +114,14 @@ jet_of("cos")(_turning(lambda x: ops.sin(x), -1))
 
 @jet_of("silu", "swish")
 def _(call: JetCall) -> list[Any]:
-    x = call.args[0]
-    _, *parts = product(x, _logistic(ops.sigmoid(x[0]), x))
-    return [[call.out, *parts]]
+    x, out = call.args[0], call.out
+    share = ops.sigmoid(x[0])
+    if call.order <= 2:
+        rest = 1.0 - share
+        slope = share + out * rest
+        return [second_order(out, x, slope, share * rest * (x[0] * 0.5 + 1.0 - out))]
+    _, *parts = product(x, _logistic(share, x))
+    return [[out, *parts]]
 
 
 @jet_of("gelu")
@@ -136,11 +142,15 @@ def _(call: JetCall) -> list[Any]:
         share = [share[0] * 0.5 + 0.5, *linear(lambda t: t * 0.5, share[1:])]
     else:  # x times the normal distribution, whose density p has dp = -x p dx
         value = x[0]
-        top = ops.exp(value * value * -0.5) * (1 / math.sqrt(2 * math.pi))
+        square = ops.square(value)
+        top = ops.exp(square * -0.5) * (1 / math.sqrt(2 * math.pi))
+        below = ops.erf(value * math.sqrt(0.5)) * 0.5 + 0.5
+        if call.order <= 2:
+            half_bend = top * (1.0 - square * 0.5)
+            return [second_order(call.out, x, below + value * top, half_bend)]
         density = by_slope(
             top, x, lambda p: minus(None, product_term(x, p, len(p) - 1))
         )
-        below = ops.erf(value * math.sqrt(0.5)) * 0.5 + 0.5
         share = _of_slope(below, x, density)
     _, *parts = product(x, share)
     return [[call.out, *parts]]

@@ -28,6 +28,7 @@ define(
 )
 define("Tensor.__matmul__", "x y", infix="@")
 define("bmm")
+define("matmul_grad", "x y out_grad transpose_x transpose_y")
 define("linear", "x weight bias")
 define("linear_v2")
 define("addmm", defaults={"beta": 1.0, "alpha": 1.0})
@@ -128,6 +129,14 @@ def _linear(
     if 2 in call.wanted:
         by_bias = summed_to(g, bias)
     return [by_x, by_weight, by_bias]
+
+
+@formula_of("matmul_grad")
+def _(
+    x: Tensor, y: Tensor, out_grad: Tensor, transpose_x: bool, transpose_y: bool
+) -> list[Any]:
+    call = Call([x, y], [], [out_grad], frozenset({0, 1}))
+    return _matmul(call, x, y, transpose_x, transpose_y)
 
 
 @formula_of("addmm_grad")

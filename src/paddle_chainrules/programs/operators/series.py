@@ -84,6 +84,19 @@ def by_slope(y0: Tensor, x: Series, slope: Callable[[list[Any]], Any]) -> list[A
     return y
 
 
+def second_order(y0: Tensor, x: Series, slope: Any, half_bend: Any) -> list[Any]:
+    """The series of a function of x with the value y0, up to the second order.
+
+    Args:
+        slope: its derivative at the value of x.
+        half_bend: half of its second derivative there.
+    """
+    y = [y0, *linear(lambda part: part * slope, x[1:])]
+    if len(x) > 2 and x[1] is not None:
+        y[2] = total((y[2], x[1] * x[1] * half_bend))
+    return y
+
+
 def rise(x: Series, slopes: Series, k: int, scale: float = 1.0) -> Any:
     """Coefficient k of y, where dy = s dx, from the coefficients of s below k.
 
