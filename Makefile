@@ -11,6 +11,7 @@
 # make stress  random calls of both languages by the million, minutes (output/stress.png)
 # make soak    constants of every kind on four Julia threads for ten minutes
 # make differential  every function and layer beside differences; writes docs/refusals.md
+# make orders  how high derivatives of each operator go; writes docs/orders.md
 # make lint    ruff, mypy, import-linter, and a parse check of every Julia file
 # make clean   remove what these made
 
@@ -22,7 +23,7 @@ export JULIA ?=
 # Paddle's and BLAS's threads: one, so that figures compare.
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
-.PHONY: demo examples test slow differential bench bench-programs bench-equations \
+.PHONY: demo examples test slow differential orders bench bench-programs bench-equations \
 	bench-real-nets stress soak lint clean
 
 demo: $(VENV)/installed
@@ -39,6 +40,9 @@ slow: $(VENV)/installed
 
 differential: $(VENV)/installed
 	cd tests && $(ONE_THREAD) ../$(RUN) -W ignore -m differential.run
+
+orders: $(VENV)/installed
+	cd tests && $(ONE_THREAD) ../$(RUN) -W ignore -m programs.orders
 
 bench: $(VENV)/installed
 	$(ONE_THREAD) $(RUN) -W "ignore:No ccache" benchmarks/run.py

@@ -1,5 +1,6 @@
 """Coordinates and outputs by name, as those who solve equations write them."""
 
+from collections import namedtuple
 from typing import NamedTuple
 
 import numpy as np
@@ -226,6 +227,16 @@ DEPENDENT = {
         (x - x.mean()) ** 2 + 0 * paddle.rand([1], x.dtype)
     ),
     "a little attention": lambda x: x + 0.01 * F.softmax(x @ x.t(), -1) @ x,
+    "a mean of every other row of its block": lambda x: (
+        x.reshape([-1, 3, 2, 1]) * x.reshape([-1, 3, 2, 1]).mean(1, keepdim=True)
+    ).reshape(x.shape),
+    "partners": lambda x: x * x.reshape([-1, 2, 1]).flip(1).reshape(x.shape),
+    "another row alone": lambda x: paddle.roll(x, 1, 0) ** 2,
+    "all rows turned round": lambda x: paddle.flip(x, 0) ** 2,
+    "little beside an offset": lambda x: 300 + 1e-3 * x * x.mean(),
+    "little beside a large column": lambda x: paddle.concat(
+        [1e7 * x, x * x.mean()], -1
+    ),
 }
 
 
@@ -238,6 +249,61 @@ def test_rows_that_depend_on_others_are_refused_on_any_grid(name, n, dtype):
             derivatives(
                 lambda _, x: DEPENDENT[name](x), {}, x[:, None], {"x": (None, 0)}
             )
+
+
+def test_points_of_a_sample_that_depend_on_each_other_are_refused():
+    x = randn([2, 5, 3], "float64")
+    with pytest.raises(ValueError, match="depends on other rows"):
+        derivatives(lambda _, x: x * x.mean(1, keepdim=True), {}, x, [(1, 0, 0)])
+    (found,) = derivatives(lambda _, x: (x**3).sum(-1), {}, x, [(1, 0, 0)])
+    assert_same(found, 3 * x[:, :, 0] ** 2, rtol=1e-12)
+
+
+def test_rows_that_do_not_depend_on_others_are_not_refused():
+    """Whatever their sizes, and beside columns of other sizes."""
+    w, v = randn([2, 64], "float32", 1), randn([64, 1], "float32", 2)
+    for n in (1, 2, 7, 1000):
+        x = randn([n, 2], "float32", 3)
+
+        def fn(_, x):
+            u = paddle.tanh(x @ w) @ v
+            return paddle.concat([u, 1e7 + u, 1e-7 * u, x[:, :1] * 0, x[:, 1:]], -1)
+
+        assert derivatives(fn, {}, x, [(1, 0)])[0].shape == [n, 5]
+
+
+def test_a_function_that_asks_for_all_rows_is_not_taken_in_blocks():
+    table = {2000: 3.0}
+    (found,) = derivatives(
+        lambda _, x: table[x.shape[0]] * x**2, {}, paddle.ones([2000, 1]), [(1,)]
+    )
+    assert_same(found, paddle.full([2000, 1], 6.0))
+
+
+class Ordered(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.w = self.create_parameter([1])
+
+    def forward(self, at):
+        if isinstance(at, paddle.Tensor):
+            return self.w * (at**2 * paddle.arange(1.0, at.shape[-1] + 1)).sum(
+                -1, keepdim=True
+            )
+        return self.w * at.x**3 * at.y
+
+
+def test_the_same_names_of_other_columns_are_others():
+    """What is kept with a net is of its columns, not of their names."""
+    net, _, _ = stateless(Ordered(), jit=True)
+    params = {"w": paddle.ones([1])}
+    for d in (2, 3):
+        found = derivatives(net, params, paddle.ones([4, d]), {"last": (None, -1)})
+        assert_same(found["last"], paddle.full([4, 1], 2.0 * d))
+    x, y = paddle.full([1, 1], 2.0), paddle.full([1, 1], 5.0)
+    for kind in (namedtuple("XY", "x y"), namedtuple("YX", "y x")):
+        found = derivatives(net, params, kind(x=x, y=y), {"u_x": (None, "x")})
+        assert found["u_x"].item() == 60
 
 
 def test_rows_in_blocks_are_where_they_stand():
@@ -313,11 +379,11 @@ REFUSED = {
     ),
     "a number beside tensors": (
         lambda: laplacian(lambda _, x: (x, 3.0), {}, POINTS),
-        (TypeError, "float beside tensors"),
+        (TypeError, "result is float; derivatives are of tensors"),
     ),
     "columns by indices": (
         lambda: derivatives(lambda _, x: x["x"], {}, {"x": POINTS}, [(0, 0)]),
-        (TypeError, "name columns of other trees"),
+        (TypeError, "x is dict; .* name parts of trees"),
     ),
 }
 

@@ -241,3 +241,49 @@ def test_bad_input():
     other, weights, _ = stateless(batch)
     with pytest.raises(ValueError, match="depends on other rows"):
         laplacian(other, weights, randn([4, D]))
+
+
+WIDE = 37
+
+
+def test_many_coordinates_with_signs_in_several_arrays():
+    """Directions that are made a few at a time, of wide and of narrow arrays."""
+    weights = np.random.default_rng(1).standard_normal(WIDE + 1)
+    weights[[3, 20]] = 0
+    w = randn([WIDE, 5], "float64", 2)
+    at = {"x": randn([4, WIDE], "float64", 3), "t": randn([4, 1], "float64", 4)}
+
+    def fn(_, at):
+        return paddle.sin(at["x"] @ w) * at["t"] ** 3
+
+    phase, t = at["x"] @ w, at["t"]
+    bends = paddle.to_tensor(weights[:WIDE]) @ (w * w)
+    expected = -paddle.sin(phase) * bends * t**3 + weights[-1] * paddle.sin(phase) * (
+        6 * t
+    )
+    assert_same(laplacian(fn, {}, at, weights), expected, atol=1e-11)
+    full = laplacian(fn, {}, at, np.diag(weights))
+    assert_same(full, expected, atol=1e-11)
+    y, slopes, total = forward_laplacian(fn, {}, at, np.where(weights, weights, 1.0))
+    assert_same(y, fn({}, at))
+    by_x = paddle.cos(phase)[..., None] * w.t() * (t**3)[..., None]
+    by_t = paddle.sin(phase)[..., None] * (3 * t**2)[..., None]
+    assert_same(slopes, paddle.concat([by_x, by_t], -1), atol=1e-11)
+    assert total.shape == [4, 5]
+
+
+def test_weights_of_all_sizes_give_first_derivatives():
+    x = randn([3, 2], "float64")
+    _, slopes, total = forward_laplacian(lambda _, x: x**2, {}, x, [1.0, 5e-31])
+    assert_same(slopes, 2 * paddle.diag_embed(x), rtol=1e-12)
+    assert_same(total, paddle.to_tensor([[2.0, 1e-30]] * 3, "float64"), rtol=1e-12)
+
+
+@pytest.mark.parametrize("estimator", ["hutchinson", "stde"])
+def test_probes_take_memory_of_their_number_alone(estimator):
+    d = 200_000  # whose square has 320 GB
+    x = randn([1, d], "float64")
+    found = laplacian(
+        lambda _, x: (x**2).sum(-1), {}, x, estimator=estimator, probes=2, seed=0
+    )
+    assert found.item() == pytest.approx(2 * d)

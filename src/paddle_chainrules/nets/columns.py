@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import paddle
 from paddle import Tensor
 
 from ..paddle_side.dtypes import dtype_name, is_differentiable
-from ..transforms.tree import Tree
+from ..transforms.tree import Tree, flatten_tree
 
 
 class Column(NamedTuple):
@@ -82,8 +82,28 @@ def column(tree: Tree, name: Any, what: str, single: bool) -> Column:
     return Column(key, index % width)
 
 
-def check_floating(what: str, tensor: Tensor) -> None:
+def tensors_of(tree: Tree) -> tuple[list[Tensor], Callable[[Sequence[Tensor]], Tree]]:
+    """The tensors in a tree, and the tree with others in their places."""
+    leaves, spec = flatten_tree(tree)
+    places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+
+    def filled(tensors: Sequence[Tensor]) -> Tree:
+        given = [*leaves]
+        for i, tensor in zip(places, tensors, strict=True):
+            given[i] = tensor
+        return spec.unflatten(given)
+
+    return [leaves[i] for i in places], filled
+
+
+def check_floating(what: str, tensor: Any) -> None:
     """Refuse what has no derivatives."""
+    if not isinstance(tensor, Tensor):
+        raise TypeError(
+            f"{what} is {type(tensor).__name__}; derivatives are of tensors and by "
+            "them, so give paddle.to_tensor of numbers, and name parts of trees: "
+            "{'u_x': ('u', 'x')}"
+        )
     if not is_differentiable(tensor):
         raise TypeError(
             f"{what} is {dtype_name(tensor.dtype)}; derivatives are of floating "

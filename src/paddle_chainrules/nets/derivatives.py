@@ -9,16 +9,11 @@ from typing import Any, overload
 import paddle
 from paddle import Tensor
 
-from ..paddle_side.dtypes import dtype_name, is_differentiable
-from ..programs.partials import (
-    Direction,
-    MultiIndex,
-    Wanted,
-    partials,
-)
-from ..transforms.tree import Tree, flatten_tree
+from ..paddle_side.dtypes import dtype_name
+from ..programs.partials import Direction, MultiIndex, Wanted, partials
+from ..transforms.tree import Tree
 from .checks import check_tensor
-from .columns import Column, column
+from .columns import Column, check_floating, column, tensors_of
 from .derivative_programs import run_kept
 from .net import Net
 from .params import Params
@@ -230,15 +225,11 @@ def _by_name(
     asked = [(of.index(parts[0]), indices[name]) for name, parts in wanted.items()]
 
     def found(params: Tree, coords: Tree) -> dict[str, Tensor]:
-        leaves, spec = flatten_tree(coords)
-        moving = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+        point, filled = tensors_of(coords)
         places: list[Column] = []
 
-        def outputs(point: list[Tensor]) -> list[Tensor]:
-            given = [*leaves]
-            for i, x in zip(moving, point, strict=True):
-                given[i] = x
-            result = net(params, spec.unflatten(given))
+        def outputs(moved: list[Tensor]) -> list[Tensor]:
+            result = net(params, filled(moved))
             for name in of:
                 whole = name is None and isinstance(result, Tensor)
                 places.append(
@@ -250,14 +241,13 @@ def _by_name(
 
         def along(place: Column) -> Direction:
             tensor = place.within(coords)
-            at = [leaves[i] is tensor for i in moving]
+            at = [x is tensor for x in point]
             alone = Column(None, place.at)
             return lambda point: [
                 alone.direction(x) if here else None
                 for x, here in zip(point, at, strict=True)
             ]
 
-        point = [leaves[i] for i in moving]
         by_rows = not (isinstance(coords, Tensor) and coords.ndim < 2)
         whole = partials(outputs, point, [*map(along, columns)], asked, by_rows)
         return {
@@ -267,7 +257,8 @@ def _by_name(
             )
         }
 
-    return run_kept(net, tuple(wanted.items()), found, params, coords)
+    key = "by name", tuple(wanted.items()), tuple(by.items())
+    return run_kept(net, key, found, params, coords)
 
 
 def _names(name: str, parts: Any) -> tuple[Any, ...]:
@@ -319,9 +310,13 @@ def _partials(
 ) -> list[Tensor]:
     """Of the whole output of a net of one tensor."""
     wanted: list[Wanted] = [(0, index) for index in indices]
-    return partials(
-        lambda point: [net(params, *point)], [x], directions, wanted, by_rows
-    )
+
+    def outputs(point: list[Tensor]) -> list[Tensor]:
+        found = net(params, *point)
+        check_floating("the net's result", found)
+        return [found]
+
+    return partials(outputs, [x], directions, wanted, by_rows)
 
 
 BEYOND = (
@@ -390,10 +385,11 @@ def check_input(net: Any, params: Any, x: Any) -> int:
     if isinstance(net, Net):
         check_tensor("x", x, net.spec.dtypes[0])
         net._check(params, (x,))
-    elif not isinstance(x, Tensor) or not x.ndim or not is_differentiable(x):
-        raise TypeError(
-            f"x must be a floating tensor of shape [n, d] where derivatives are asked "
-            f"for by indices, got {x!r:.80}; name columns of other trees: "
-            "{'u_x': ('u', 'x')}"
-        )
+    else:
+        check_floating("x", x)
+        if not x.ndim:
+            raise TypeError(
+                "x has shape [], where derivatives by indices need a column for each: "
+                "[n, d]; give x.reshape([1, 1])"
+            )
     return int(x.shape[-1])

@@ -9,15 +9,13 @@ import numpy as np
 import paddle
 from paddle import Tensor
 
-from ..paddle_side.listener import listener
-from ..programs.partials import second_sums
+from ..programs.partials import UNROLLED, Rows, second_sums
 from ..transforms.tree import Tree, flatten_tree
-from .columns import Column, check_floating, column
+from .columns import Column, check_floating, column, tensors_of
 from .derivative_programs import run_kept
+from .directions import Directions, by_sign, directions, estimated
 from .net import Net
 from .params import Params
-
-ESTIMATORS = ("hutchinson", "stde")
 
 
 @overload
@@ -106,10 +104,10 @@ def laplacian(
         paddle.Size([5, 1])
     """
     places = _columns(x, by)
-    rows, signs = _directions(len(places), weights)
+    along = directions(len(places), weights)
     if estimator is not None or probes is not None or seed is not None:
-        rows, signs = _estimated(rows, signs, estimator, probes, seed)
-    return _summed(net, params, x, places, rows, signs)[2]
+        along = estimated(along, estimator, probes, seed)
+    return _summed(net, params, x, places, along)[2]
 
 
 def forward_laplacian(
@@ -141,15 +139,13 @@ def forward_laplacian(
         paddle.Size([5, 1, 2])
     """
     places = _columns(x, by)
-    rows, signs = _directions(len(places), weights)
-    back = None
-    if weights is not None:
-        back = np.linalg.pinv(rows)
-        if np.linalg.matrix_rank(rows) < len(places):
-            ones, plus = _directions(len(places), None)
-            y, jacobian, _ = _summed(net, params, x, places, ones, plus)
-            return y, jacobian, _summed(net, params, x, places, rows, signs)[2]
-    return _summed(net, params, x, places, rows, signs, back)
+    along = directions(len(places), weights)
+    if len(along) < len(places):
+        plain = directions(len(places), None)
+        y, jacobian, _ = _summed(net, params, x, places, plain)
+        return y, jacobian, _summed(net, params, x, places, along)[2]
+    back = None if weights is None else along.inverse()
+    return _summed(net, params, x, places, along, back)
 
 
 def _columns(x: Tree, by: Sequence[Any] | None) -> list[Column]:
@@ -204,135 +200,45 @@ def _single(x: Tree, place: Column) -> Column:
     return Column(place.key, 0) if place.at is None else place
 
 
-def _directions(width: int, weights: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Rows by which second derivatives sum up to what is asked, and their signs."""
-    if weights is None:
-        return np.eye(width), np.ones(width)
-    if isinstance(weights, Tensor) and not weights.stop_gradient:
-        raise TypeError(
-            "weights are constants, and these ask for gradients; take derivatives and "
-            "multiply them by coefficients that are learned"
-        )
-    given = weights.numpy() if isinstance(weights, Tensor) else np.asarray(weights)
-    if given.dtype.kind not in "fiu" or not np.isfinite(given).all():
-        raise TypeError(
-            f"weights must be finite real numbers, got {weights!r}; give one a "
-            "coordinate, or a matrix"
-        )
-    a = given.astype(np.float64)
-    if a.shape == (width,):
-        rows = np.diag(np.sqrt(np.abs(a)))
-        signs = np.sign(a)
-    elif a.shape == (width, width):
-        values, vectors = np.linalg.eigh((a + a.T) / 2)
-        least = np.finfo(np.float64).eps * width * np.abs(values).max(initial=0.0)
-        values = np.where(np.abs(values) <= least, 0.0, values)
-        rows, signs = np.sqrt(np.abs(values))[:, None] * vectors.T, np.sign(values)
-    else:
-        raise ValueError(
-            f"weights have shape {list(a.shape)}, of {width} coordinates; give "
-            f"[{width}] or [{width}, {width}]"
-        )
-    if not signs.any():
-        raise ValueError(
-            "weights are all zero, and so is the sum; leave such a term out"
-        )
-    return rows[signs != 0], signs[signs != 0]
-
-
-def _estimated(
-    rows: np.ndarray,
-    signs: np.ndarray,
-    estimator: str | None,
-    probes: int | None,
-    seed: int | None,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Fewer rows whose second derivatives have the same sum on average."""
-    if estimator not in ESTIMATORS:
-        raise ValueError(
-            f"estimator must be one of {', '.join(ESTIMATORS)}, got {estimator!r}; "
-            "leave probes and seed out for the exact Laplacian"
-        )
-    for name, value in (("probes", probes), ("seed", seed)):
-        if not isinstance(value, int | np.integer) or isinstance(value, bool):
-            raise TypeError(
-                f"an estimator needs {name}, an integer, got {value!r}; give for "
-                "example probes=16, seed=0"
-            )
-    assert probes is not None
-    if listener() is not None:
-        raise ValueError(
-            "an estimator draws its directions in Python, which a program would keep "
-            "for all calls; call it outside of jit"
-        )
-    if probes < 1 or (estimator == "stde" and probes > len(rows)):
-        raise ValueError(
-            f"probes must be 1 to {len(rows)} of {len(rows)} directions, got {probes}; "
-            "with all of them the sum is exact"
-        )
-    rng = np.random.default_rng(seed)
-    if estimator == "stde":
-        chosen = np.sort(rng.choice(len(rows), probes, replace=False))
-        return rows[chosen] * np.sqrt(len(rows) / probes), signs[chosen]
-    found, kept = [], []
-    for sign in np.unique(signs):
-        part = rows[signs == sign]
-        random = rng.integers(0, 2, (probes, len(part))) * 2.0 - 1.0
-        found.append(random @ part / np.sqrt(probes))
-        kept.append(np.full(probes, sign))
-    return np.concatenate(found), np.concatenate(kept)
-
-
 def _summed(
     net: Any,
     params: Tree,
     x: Tree,
     places: Sequence[Column],
-    rows: np.ndarray,
-    signs: np.ndarray,
+    every: Directions,
     back: np.ndarray | None = None,
 ) -> tuple[Tree, Tree, Tree]:
-    """Value, derivatives by columns, and the sums of second ones along the rows.
+    """Value, derivatives by columns, and the sums of second ones along directions.
 
     Args:
-        back: a matrix that gives derivatives by columns from those along the rows.
+        back: a matrix that gives derivatives by columns from those along directions.
     """
-    leaves, _ = flatten_tree(x)
-    tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+    tensors, _ = tensors_of(x)
     groups = [
-        [_of_leaf(t, x, places, rows[signs == sign]) for t in tensors]
-        for sign in (1.0, -1.0)
+        [_of_leaf(t, x, places, some) for t in tensors] if len(some) else []
+        for some in by_sign(every)
     ]
-    sign = 1.0 if (signs > 0).any() else -1.0
-    order = np.argsort(-signs, kind="stable")
+    sign = 1.0 if groups[0] else -1.0
     turn = None
     if back is not None:
+        order = np.argsort(-every.signs, kind="stable")
         turn = paddle.to_tensor(back[:, order], dtype=tensors[0].dtype)
 
     def found(
         params: Tree, x: Tree, groups: list[list[Any]], turn: Any
     ) -> tuple[Tree, Tree, Tree]:
-        leaves, spec = flatten_tree(x)
-        moving = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+        point, filled = tensors_of(x)
         nested: list[Any] = []
 
         def outputs(point: list[Tensor]) -> list[Tensor]:
-            given = [*leaves]
-            for i, part in zip(moving, point, strict=True):
-                given[i] = part
-            parts, structure = flatten_tree(net(params, spec.unflatten(given)))
+            parts, structure = flatten_tree(net(params, filled(point)))
             nested[:] = [structure]
             for part in parts:
-                if not isinstance(part, Tensor):
-                    raise TypeError(
-                        f"the net gives a {type(part).__name__} beside tensors; give "
-                        "tensors alone where a Laplacian is taken"
-                    )
+                check_floating("the net's result", part)
             return [*parts]
 
-        point = [leaves[i] for i in moving]
         by_rows = not (isinstance(x, Tensor) and x.ndim < 2)
-        ways = [second_sums(outputs, point, d, by_rows) for d in groups if _rows(d)]
+        ways = [second_sums(outputs, point, d, by_rows) for d in groups if d]
         ys, jacobians, totals = [], [], []
         for parts in zip(*ways, strict=True):
             firsts = [way[1] for way in parts]
@@ -344,30 +250,31 @@ def _summed(
             jacobians.append(jacobian)
             totals.append(sums[0] - sums[1] if sums[1:] else sums[0] * sign)
         (structure,) = nested
-        every: tuple[Tree, Tree, Tree] = (
-            structure.unflatten(ys),
-            structure.unflatten(jacobians),
-            structure.unflatten(totals),
-        )
-        return every
+        y, jacobian, total = map(structure.unflatten, (ys, jacobians, totals))
+        return y, jacobian, total
 
     key = "laplacian", tuple(places), sign
-    every: tuple[Tree, Tree, Tree] = run_kept(net, key, found, params, x, groups, turn)
-    return every
-
-
-def _rows(directions: Sequence[Tensor | None]) -> int:
-    return max((d.shape[0] for d in directions if d is not None), default=0)
+    results: tuple[Tree, Tree, Tree]
+    results = run_kept(net, key, found, params, x, groups, turn)
+    return results
 
 
 def _of_leaf(
-    tensor: Tensor, x: Tree, places: Sequence[Column], rows: np.ndarray
-) -> Tensor | None:
+    tensor: Tensor, x: Tree, places: Sequence[Column], every: Directions
+) -> Rows | None:
     """The part of directions that is of one tensor of coordinates."""
     own = [k for k, place in enumerate(places) if place.within(x) is tensor]
-    if not own or not len(rows):
+    if not own:
         return None
-    found = np.zeros((len(rows), _width(tensor, places[own[0]].key)))
-    for k in own:
-        found[:, places[k].at] = rows[:, k]
+    width = _width(tensor, places[own[0]].key)
+    columns = np.zeros(len(places), np.int64)
+    columns[own] = [places[k].at or 0 for k in own]
+    if every.at is not None and width > UNROLLED:
+        lengths = every.lengths * np.isin(every.at, own)
+        return (
+            paddle.to_tensor(columns[every.at]),
+            paddle.to_tensor(lengths, dtype=tensor.dtype),
+        )
+    found = np.zeros((len(every), width))
+    found[:, columns[own]] = every.matrix()[:, own]
     return paddle.to_tensor(found, dtype=tensor.dtype)

@@ -49,6 +49,7 @@ def fused(
         cotangent, weight, *_ = ops[layer.by_x].args
         x = ops[layer.by_weight].args[0]
         results = [ops[i].outputs[0] for i in layer if i is not None]
+        args: tuple[Any, ...]
         if layer.by_bias is None:
             name, args = "matmul_grad", (x, weight, cotangent, False, False)
         else:

@@ -1,4 +1,4 @@
-"""Whether each entry of a result depends on one row of the coordinates alone.
+"""Whether each entry of a result depends on its row of the coordinates alone.
 
 Where it does, the derivative by a column, all rows of it moved at once, is that by the
 entry's own row. Where it does not (statistics of a batch, attention over it), it is
@@ -7,7 +7,8 @@ nothing that anybody asks for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import paddle
@@ -61,26 +62,55 @@ def _recorded(
 def _is_by_rows(
     run: Callable[[Sequence[Tensor]], list[Tensor]], inputs: Sequence[Tensor], at: int
 ) -> bool:
-    """With half of its rows moved, each entry is as with all moved, or as with none."""
+    """With some of its rows moved, each entry is as with all moved, or as with none.
+
+    In rows of its own these are all moved where that row is. Of any two rows, one is
+    moved without the other once at least.
+    """
     x = inputs[at]
-    n = x.shape[0] if x.ndim else 1
-    if n < 2 or x.size == 0:
+    if x.ndim == 0 or x.size == 0:
         return True
+    lead = x.shape[:-1] if x.ndim > 1 else x.shape
 
     def outputs(moved: Tensor) -> list[Tensor]:
-        return run([moved if i == at else value for i, value in enumerate(inputs)])
+        given = [moved if i == at else value for i, value in enumerate(inputs)]
+        return [y for y in run(given) if is_differentiable(y) and y.size]
 
-    rows = paddle.arange(n).reshape([n, *[1] * (x.ndim - 1)])
     every = _elsewhere(x)
     before, after = outputs(x), outputs(every)
-    for which in (rows % 2 == 0, rows < n // 2):
-        between = outputs(paddle.where(which, every, x))
-        for found, one, other in zip(between, before, after, strict=True):
-            if not is_differentiable(found) or found.size == 0:
-                continue
-            if not bool((_close(found, one) | _close(found, other)).all()):
-                return False
+    for shape in {tuple(lead), tuple(lead[:1])}:
+        own = [tuple(y.shape[: len(shape)]) == shape for y in before]
+        for moves in _halves(shape):
+            which = paddle.to_tensor(moves)
+            between = outputs(paddle.where(_beside(which, x), every, x))
+            for found, one, other, has_rows in zip(
+                between, before, after, own, strict=True
+            ):
+                near = _close(found, one, other), _close(found, other, one)
+                if has_rows:
+                    fits = paddle.where(_beside(which, found), near[1], near[0])
+                elif len(shape) == len(lead):
+                    fits = near[0] | near[1]
+                else:
+                    continue
+                if not bool(fits.all()):
+                    return False
     return True
+
+
+def _halves(shape: tuple[int, ...]) -> Iterator[np.ndarray]:
+    """Which rows, by each binary digit of their numbers, and all others."""
+    rows = np.arange(math.prod(shape)).reshape(shape)
+    for digit in range(int(rows.max()).bit_length()):
+        half = (rows >> digit) % 2 == 1
+        yield half
+        yield ~half
+
+
+def _beside(which: Tensor, like: Tensor) -> Tensor:
+    """For each entry what is said of its row."""
+    ones = [1] * (like.ndim - which.ndim)
+    return which.reshape([*which.shape, *ones]).expand(like.shape)
 
 
 def _elsewhere(x: Tensor) -> Tensor:
@@ -92,13 +122,16 @@ def _elsewhere(x: Tensor) -> Tensor:
     return paddle.to_tensor(low + drawn * span, x.dtype, x.place)
 
 
-def _close(a: Tensor, b: Tensor) -> Tensor:
-    """Entry by entry, NaN and infinities beside themselves too.
+def _close(a: Tensor, b: Tensor, other: Tensor) -> Tensor:
+    """Whether entries of a are those of b, as seen from what they are when moved.
 
-    Kernels compute a row in the same way whatever stands in others.
+    Kernels compute a row in the same way whatever stands in others, so that hardly
+    anything is allowed for: a part of how far the entries of a column move.
     """
-    roundoff = 1e-12 if a.dtype in (paddle.float64, paddle.complex128) else 1e-6
-    size = b.abs()
-    scale = paddle.where(paddle.isfinite(size), size, paddle.zeros_like(size)).max()
-    near = (a - b).abs() <= roundoff * scale
+    part = 1e-12 if a.dtype in (paddle.float64, paddle.complex128) else 1e-6
+    move = (b - other).abs()
+    move = paddle.where(paddle.isfinite(move), move, paddle.zeros_like(move))
+    if move.ndim > 1:
+        move = move.max([*range(move.ndim - 1)])
+    near = (a - b).abs() <= part * move
     return near | (a == b) | (paddle.isnan(a) & paddle.isnan(b))

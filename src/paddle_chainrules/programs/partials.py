@@ -17,7 +17,6 @@ from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.listener import listener, not_listening
 from ..paddle_side.random_state import put_back, random_state
 from .blocks import in_blocks, one_after_another
-from .capture_error import CaptureError
 from .independence import is_by_rows
 from .operations import Value
 from .operators.calls import Series
@@ -64,14 +63,18 @@ def partials(
 UNROLLED = 16
 """Directions up to which their operations are all in one program."""
 
-IN_TURN = 8
+IN_TURN = 16
 """How many of more are taken at a time."""
+
+Rows = Tensor | tuple[Tensor, Tensor]
+"""Directions, one a row: a matrix, or of each the column along which it goes and how
+far."""
 
 
 def second_sums(
     fn: Callable[[list[Tensor]], Sequence[Tensor]],
     inputs: Sequence[Tensor],
-    directions: Sequence[Tensor | None],
+    directions: Sequence[Rows | None],
     by_rows: bool = True,
 ) -> list[tuple[Tensor, Tensor, Tensor]]:
     """Sums of second derivatives along directions in one pass, while a record listens.
@@ -86,7 +89,8 @@ def second_sums(
     Raises:
         ValueError: as :func:`partials`.
     """
-    count = next(d.shape[0] for d in directions if d is not None)
+    given = [part for d in directions for part in _parts(d)]
+    count = given[0].shape[0]
     if any(x.size == 0 for x in inputs):
         zeros = ((y, y * 0.0) for y in fn([*inputs]))
         return [(y, paddle.stack([zero] * count, -1), zero) for y, zero in zeros]
@@ -94,24 +98,44 @@ def second_sums(
     def answer(seen: Seen) -> list[Tensor]:
         if count <= UNROLLED:
             return [part for every in _second_sums(seen) for part in every]
-        return _in_turn(fn, seen, directions)
+        return _in_turn(fn, seen, given, like=directions)
 
-    few = [d if d is None or count <= UNROLLED else d[:1] for d in directions]
-    every = _at_point(fn, inputs, _each(few), by_rows, answer)
+    few = given if count <= UNROLLED else [part[:1] for part in given]
+    every = _at_point(fn, inputs, _each(few, directions), by_rows, answer)
     return [(every[i], every[i + 1], every[i + 2]) for i in range(0, len(every), 3)]
 
 
-def _each(directions: Sequence[Tensor | None]) -> list[Direction]:
-    """Directions from tensors that have one a row."""
-    count = next(d.shape[0] for d in directions if d is not None)
+def _parts(rows: Rows | None) -> tuple[Tensor, ...]:
+    return () if rows is None else rows if isinstance(rows, tuple) else (rows,)
+
+
+def _each(given: Sequence[Tensor], like: Sequence[Rows | None]) -> list[Direction]:
+    """Directions, from the tensors of which their rows are made.
+
+    Args:
+        like: of each input what they are.
+    """
+    count = given[0].shape[0]
+    parts = iter(given)
+    of_inputs = [[next(parts) for _ in _parts(rows)] for rows in like]
 
     def at(k: int) -> Direction:
         return lambda point: [
-            None if d is None else d[k].reshape([*[1] * (x.ndim - 1), -1])
-            for x, d in zip(point, directions, strict=False)
+            _row(x, k, *rows) if rows else None
+            for x, rows in zip(point, of_inputs, strict=False)
         ]
 
     return [*map(at, range(count))]
+
+
+def _row(x: Tensor, k: int, rows: Tensor, lengths: Tensor | None = None) -> Tensor:
+    """A direction of an input, of one row."""
+    if lengths is None:
+        row = rows[k]
+    else:
+        unit = paddle.nn.functional.one_hot(rows[k], x.shape[-1])
+        row = unit.astype(x.dtype) * lengths[k]
+    return row.reshape([*[1] * (x.ndim - 1), -1])
 
 
 def _second_sums(seen: Seen) -> list[tuple[Tensor, Tensor, Tensor]]:
@@ -134,25 +158,24 @@ def _second_sums(seen: Seen) -> list[tuple[Tensor, Tensor, Tensor]]:
 def _in_turn(
     fn: Callable[[list[Tensor]], Sequence[Tensor]],
     seen: Seen,
-    directions: Sequence[Tensor | None],
+    given: Sequence[Tensor],
+    like: Sequence[Rows | None],
 ) -> list[Tensor]:
     """The same for some directions after others."""
     point, n = seen.inputs, len(seen.inputs)
 
-    def some(given: list[Tensor]) -> list[Tensor]:
-        few = iter(given[n:])
-        here = [None if d is None else next(few) for d in directions]
-        found = _second_sums(_seen(fn, given[:n], _each(here), False))
+    def some(every: list[Tensor]) -> list[Tensor]:
+        along = _each(every[n:], like)
+        found = _second_sums(_seen(fn, every[:n], along, False))
         return [
             part
             for _, firsts, total in found
             for part in (paddle.moveaxis(firsts, -1, 0), total)
         ]
 
-    many = [d for d in directions if d is not None]
-    over = [*[False] * n, *[True] * len(many)]
+    over = [*[False] * n, *[True] * len(given)]
     sums = [False, True] * len(seen.outputs)
-    each = iter(one_after_another(some, [*point, *many], over, IN_TURN, sums))
+    each = iter(one_after_another(some, [*point, *given], over, IN_TURN, sums))
     return [
         part
         for y in seen.outputs
@@ -204,7 +227,7 @@ def _at_point(
                 inputs,
                 rows.pop(),
             )
-        except (ValueError, CaptureError):
+        except Exception:  # of a function that asks for all rows, whichever it raises
             found = None
         if found is not None:
             return found

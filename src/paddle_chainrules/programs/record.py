@@ -102,7 +102,8 @@ class Record:
                 self.fail(
                     "a tensor is used that was computed from others by no operator "
                     "that programs know (by a PyLayer, or before the call): write it "
-                    "in tensor operations, in the function"
+                    "in tensor operations, in the function; or give it as an argument, "
+                    "or put all of it into jit, where it is from outside"
                 )
             value = self._constant_of(tensor)
             self._versions.append((tensor, tensor._inplace_version()))

@@ -366,3 +366,15 @@ def recompute(
     for option in ("preserve_rng_state", "use_reentrant"):
         kwargs.pop(option, None)
     return function(*args, **kwargs)
+
+
+def silu(x: Tensor) -> Tensor | None:
+    """Paddle's gradient is no number where ``exp(-x)`` is infinite."""
+    return None if x.is_complex() else x * F.sigmoid(x)
+
+
+def celu(x: Tensor, alpha: float = 1.0) -> Tensor:
+    """Paddle's gradient is no number where ``exp(x / alpha)`` is infinite."""
+    low = paddle.where(x > 0, paddle.zeros_like(x), x)
+    below = paddle.exp(low / single(alpha)) - 1.0
+    return paddle.where(x > 0, x, below * single(alpha))

@@ -307,6 +307,8 @@ RULES: dict[str, Rule] = {
     "as_strided": where_traced(formulas.as_strided, 0),
     "tensor_unfold": where_traced(formulas.unfold, 0),
     "masked_fill": where_traced(formulas.masked_fill, 2),
+    "silu": where_traced(formulas.silu, 0),
+    "celu": where_traced(formulas.celu, 0),
     "assign_out_": in_place.renewing(in_place.assign_out, 1),
     "cross_entropy_with_softmax": losses.soft_cross_entropy,
     # There is none of some argument.
@@ -318,7 +320,7 @@ RULES: dict[str, Rule] = {
     "label_smooth": where_traced(losses.label_smooth, 1),
     "bce_loss": where_traced(losses.binary_cross_entropy, 1),
     "sigmoid_cross_entropy_with_logits": where_traced(
-        losses.cross_entropy_with_logits, 1, 2
+        losses.cross_entropy_with_logits, 0, 1, 2
     ),
     "kldiv_loss": where_traced(losses.kl_divergence, 1),
     "nll_loss": where_traced(losses.nll_loss, 0, 2),

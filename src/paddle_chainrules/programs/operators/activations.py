@@ -46,6 +46,7 @@ for name in (
     *("gelu", "softplus", "elu", "leaky_relu", "selu", "clip"),
 ):
     define(f"{name}_grad")
+define("swish_grad")
 holds_for_complex("exp", "log", "sqrt", "square", "abs", "sign", "reciprocal", "silu")
 holds_for_complex("sin", "cos", "sinh", "cosh", "tanh", "sigmoid", "softsign", "atan")
 holds_for_complex("log1p", "expm1")
@@ -57,6 +58,7 @@ for name in ("tanh", "sigmoid", "relu", "sin", "cos", "exp", "sqrt", "rsqrt", "s
 for name in ("tanh", "sigmoid", "relu", "sin", "cos", "square", "gelu", "softplus"):
     overwrites(f"{name}_grad", f"{name}_grad_", 1)
 overwrites("silu_grad", "silu_grad_", 2)
+overwrites("swish_grad", "swish_grad_", 1)
 
 
 def _by_output(name: str) -> None:
@@ -83,13 +85,16 @@ def _by_input(name: str) -> None:
 
 for name in ("tanh", "sigmoid", "relu", "sqrt", "rsqrt", "selu"):
     _by_output(name)
-for name in ("sin", "cos", "square", "gelu", "softplus", "leaky_relu"):
+for name in ("sin", "cos", "square", "gelu", "softplus", "leaky_relu", "swish"):
     _by_input(name)
 
 
 @reverse_of("silu")
 def _(call: Call) -> list[Any]:
-    return [ops.silu_grad(call.args[0], call.out, call.cotangent)]
+    x, g = call.args[0], call.cotangent
+    if x.is_complex():
+        return [ops.silu_grad(x, call.out, g)]
+    return [ops.swish_grad(x, g)]  # silu_grad is no number where exp(-x) is infinite
 
 
 @reverse_of("elu")
@@ -229,6 +234,12 @@ def _(x: Tensor, out: Tensor, out_grad: Tensor) -> Tensor:
     return out_grad * s * (1.0 + x * (1.0 - s))
 
 
+@formula_of("swish_grad")
+def _(x: Tensor, out_grad: Tensor) -> Tensor:
+    s = ops.sigmoid(x)
+    return out_grad * s * (1.0 + x * (1.0 - s))
+
+
 @formula_of("gelu_grad")
 def _(x: Tensor, out_grad: Tensor, approximate: bool) -> Tensor:
     if approximate:
@@ -256,11 +267,6 @@ def _(x: Tensor, out: Tensor, out_grad: Tensor, alpha: float) -> Tensor:
 def _(call: Call) -> list[Any]:
     x, _, alpha = call.args
     return [None, ops.leaky_relu_grad(x, call.cotangent, alpha), None]
-
-
-@formula_of("swish")
-def _(x: Tensor) -> Tensor:
-    return x * ops.sigmoid(x)
 
 
 @formula_of("softsign")

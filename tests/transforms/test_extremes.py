@@ -1,0 +1,56 @@
+"""Gradients where a number on the way to them is too large, or exactly zero."""
+
+import numpy as np
+import paddle
+import paddle.nn.functional as F
+import pytest
+from mpmath import mp, mpf
+
+from conftest import randn
+from paddle_chainrules import grad, hvp, jit, jvp
+
+POINTS = [-1000.0, -720.0, -100.0, -89.0, -1.5, 0.0, 2.0, 89.0, 100.0, 800.0]
+EXACT = {
+    "silu": lambda x: (1 + mp.exp(-x) * (1 + x)) / (1 + mp.exp(-x)) ** 2,
+    "swish": lambda x: (1 + mp.exp(-x) * (1 + x)) / (1 + mp.exp(-x)) ** 2,
+    "celu": lambda x: min(mpf(1), mp.exp(x / mpf("1.25"))),
+}
+ACTIVATIONS = {"silu": F.silu, "swish": F.swish, "celu": lambda x: F.celu(x, 1.25)}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", EXACT)
+def test_slopes_far_out(name, dtype):
+    act, x = ACTIVATIONS[name], paddle.to_tensor(POINTS, dtype)
+    slope = grad(lambda x: act(x).sum())
+    with mp.workdps(30):
+        expected = np.array([float(EXACT[name](mpf(p))) for p in POINTS])
+    near = {"rtol": 0, "atol": 2e-7 if dtype == "float32" else 1e-15}
+    for found in (
+        slope(x),
+        jit(slope, strict=True)(x),
+        jvp(act, (x,), (paddle.ones_like(x),))[1],
+    ):
+        np.testing.assert_allclose(found.numpy(), expected, **near)
+
+
+@pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_cross_entropy_of_logits_that_are_zero(reduction, weighted):
+    """As those of a head that begins with zeros have it."""
+    labels = paddle.to_tensor([0.0, 1.0, 0.0, 0.25])
+    x = paddle.to_tensor([0.0, 0.0, 1.0, 0.0])
+    weight = randn([4], "float32").abs() if weighted else None
+
+    def loss(x):
+        found = F.binary_cross_entropy_with_logits(x, labels, weight, reduction)
+        return found.sum()
+
+    scale = 0.25 if reduction == "mean" else 1.0
+    scale = scale * (weight.numpy() if weighted else 1.0)
+    sigmoid = 1 / (1 + np.exp(-x.numpy()))
+    for slope in (grad(loss), jit(grad(loss), strict=True)):
+        expected = scale * (sigmoid - labels.numpy())
+        np.testing.assert_allclose(slope(x).numpy(), expected, atol=1e-7)
+    bend = hvp(loss, x, paddle.ones_like(x)).numpy()
+    np.testing.assert_allclose(bend, scale * sigmoid * (1 - sigmoid), atol=1e-7)
