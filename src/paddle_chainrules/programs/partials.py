@@ -101,7 +101,7 @@ def second_sums(
         return _in_turn(fn, seen, given, like=directions)
 
     few = given if count <= UNROLLED else [part[:1] for part in given]
-    every = _at_point(fn, inputs, _each(few, directions), by_rows, answer)
+    every = _at_point(fn, inputs, _each(few, directions, inputs), by_rows, answer)
     return [(every[i], every[i + 1], every[i + 2]) for i in range(0, len(every), 3)]
 
 
@@ -109,33 +109,35 @@ def _parts(rows: Rows | None) -> tuple[Tensor, ...]:
     return () if rows is None else rows if isinstance(rows, tuple) else (rows,)
 
 
-def _each(given: Sequence[Tensor], like: Sequence[Rows | None]) -> list[Direction]:
+def _each(
+    given: Sequence[Tensor], like: Sequence[Rows | None], inputs: Sequence[Tensor]
+) -> list[Direction]:
     """Directions, from the tensors of which their rows are made.
 
     Args:
         like: of each input what they are.
     """
-    count = given[0].shape[0]
     parts = iter(given)
-    of_inputs = [[next(parts) for _ in _parts(rows)] for rows in like]
+    matrices = [
+        _matrix(x, *[next(parts) for _ in _parts(rows)]) if rows is not None else None
+        for x, rows in zip(inputs, like, strict=False)
+    ]
 
     def at(k: int) -> Direction:
         return lambda point: [
-            _row(x, k, *rows) if rows else None
-            for x, rows in zip(point, of_inputs, strict=False)
+            None if m is None else m[k].reshape([*[1] * (x.ndim - 1), -1])
+            for x, m in zip(point, matrices, strict=False)
         ]
 
-    return [*map(at, range(count))]
+    return [*map(at, range(given[0].shape[0]))]
 
 
-def _row(x: Tensor, k: int, rows: Tensor, lengths: Tensor | None = None) -> Tensor:
-    """A direction of an input, of one row."""
+def _matrix(x: Tensor, rows: Tensor, lengths: Tensor | None = None) -> Tensor:
+    """Directions of an input, one a row."""
     if lengths is None:
-        row = rows[k]
-    else:
-        unit = paddle.nn.functional.one_hot(rows[k], x.shape[-1])
-        row = unit.astype(x.dtype) * lengths[k]
-    return row.reshape([*[1] * (x.ndim - 1), -1])
+        return rows
+    units = paddle.nn.functional.one_hot(rows, x.shape[-1])
+    return units.astype(x.dtype) * lengths.unsqueeze(-1)
 
 
 def _second_sums(seen: Seen) -> list[tuple[Tensor, Tensor, Tensor]]:
@@ -165,7 +167,7 @@ def _in_turn(
     point, n = seen.inputs, len(seen.inputs)
 
     def some(every: list[Tensor]) -> list[Tensor]:
-        along = _each(every[n:], like)
+        along = _each(every[n:], like, every[:n])
         found = _second_sums(_seen(fn, every[:n], along, False))
         return [
             part

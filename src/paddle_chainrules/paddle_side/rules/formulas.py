@@ -370,7 +370,7 @@ def recompute(
 
 def silu(x: Tensor) -> Tensor | None:
     """Paddle's gradient is no number where ``exp(-x)`` is infinite."""
-    return None if x.is_complex() else x * F.sigmoid(x)
+    return None if x.is_complex() else closed.silu(x)
 
 
 def celu(x: Tensor, alpha: float = 1.0) -> Tensor:
