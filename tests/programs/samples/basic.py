@@ -131,7 +131,6 @@ BASIC: dict[str, list[tuple[Any, ...]]] = {
         (t(3, 5), t(3, 4), t(4, 5), 1.0, 1.0),
         (t(3, 5), t(3, 4), t(4, 5), 0.5, 2.0),
     ],
-    "swish_grad": [(t(3, 4), t(3, 4))],
     "matmul_grad": [
         (t(3, 4), t(4, 5), t(3, 5), False, False),
         (t(4, 3), t(5, 4), t(3, 5), True, True),

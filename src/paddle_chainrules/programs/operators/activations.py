@@ -46,7 +46,6 @@ for name in (
     *("gelu", "softplus", "elu", "leaky_relu", "selu", "clip"),
 ):
     define(f"{name}_grad")
-define("swish_grad")
 holds_for_complex("exp", "log", "sqrt", "square", "abs", "sign", "reciprocal", "silu")
 holds_for_complex("sin", "cos", "sinh", "cosh", "tanh", "sigmoid", "softsign", "atan")
 holds_for_complex("log1p", "expm1")
@@ -58,7 +57,6 @@ for name in ("tanh", "sigmoid", "relu", "sin", "cos", "exp", "sqrt", "rsqrt", "s
 for name in ("tanh", "sigmoid", "relu", "sin", "cos", "square", "gelu", "softplus"):
     overwrites(f"{name}_grad", f"{name}_grad_", 1)
 overwrites("silu_grad", "silu_grad_", 2)
-overwrites("swish_grad", "swish_grad_", 1)
 
 
 def _by_output(name: str) -> None:
@@ -85,16 +83,18 @@ def _by_input(name: str) -> None:
 
 for name in ("tanh", "sigmoid", "relu", "sqrt", "rsqrt", "selu"):
     _by_output(name)
-for name in ("sin", "cos", "square", "gelu", "softplus", "leaky_relu", "swish"):
+for name in ("sin", "cos", "square", "gelu", "softplus", "leaky_relu"):
     _by_input(name)
 
 
-@reverse_of("silu")
+@reverse_of("silu", "swish")
 def _(call: Call) -> list[Any]:
-    x, g = call.args[0], call.cotangent
+    x, out, g = call.args[0], call.out, call.cotangent
     if x.is_complex():
-        return [ops.silu_grad(x, call.out, g)]
-    return [ops.swish_grad(x, g)]  # silu_grad is no number where exp(-x) is infinite
+        return [ops.silu_grad(x, out, g)]
+    # silu_grad is no number where exp(-x) is infinite, and swish_grad slow.
+    share = ops.sigmoid(x)
+    return [g * (share + out * (1.0 - share))]
 
 
 @reverse_of("elu")
@@ -230,12 +230,6 @@ def _(out: Tensor, out_grad: Tensor) -> Tensor:
 @formula_of("silu_grad")
 def _(x: Tensor, out: Tensor, out_grad: Tensor) -> Tensor:
     x = conj(x)
-    s = ops.sigmoid(x)
-    return out_grad * s * (1.0 + x * (1.0 - s))
-
-
-@formula_of("swish_grad")
-def _(x: Tensor, out_grad: Tensor) -> Tensor:
     s = ops.sigmoid(x)
     return out_grad * s * (1.0 + x * (1.0 - s))
 
