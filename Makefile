@@ -7,6 +7,7 @@
 # make bench   compare with native Paddle and others (output/); QUICK=1 for less
 # make bench-programs  programs beside native Paddle on nets of many kinds; QUICK=1 for less
 # make bench-equations  steps of differential equations, cost a point; QUICK=1 for less
+# make bench-batches  many samples by vmap beside loops and PyTorch; QUICK=1 for less
 # make bench-real-nets  real architectures as programs beside native Paddle; QUICK=1 for less
 # make stress  random calls of both languages by the million, minutes (output/stress.png)
 # make soak    constants of every kind on four Julia threads for ten minutes
@@ -24,7 +25,7 @@ export JULIA ?=
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
 .PHONY: demo examples test slow differential orders bench bench-programs bench-equations \
-	bench-real-nets stress soak lint clean
+	bench-batches bench-real-nets stress soak lint clean
 
 demo: $(VENV)/installed
 	$(ONE_THREAD) $(RUN) -W "ignore:No ccache" examples/demo.py
@@ -53,6 +54,9 @@ bench-programs: $(VENV)/installed
 bench-equations: $(VENV)/installed
 	$(ONE_THREAD) $(RUN) -W "ignore:No ccache" benchmarks/equations.py
 	$(ONE_THREAD) $(RUN) -W "ignore:No ccache" benchmarks/laplacians.py
+
+bench-batches: $(VENV)/installed
+	$(ONE_THREAD) $(RUN) -W "ignore:No ccache" benchmarks/batches.py
 
 # With PaddleScience and DeepXDE where .venv has them: pip install --no-deps paddlesci deepxde
 bench-real-nets: $(VENV)/installed

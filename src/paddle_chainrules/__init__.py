@@ -17,6 +17,7 @@ from .nets.pullback import NetPullback
 from .nets.stateless import StatelessLayer, stateless
 from .paddle_side.row_sparse import RowSparse
 from .programs.activations import ACTIVATIONS
+from .programs.batching import BatchWarning
 from .programs.capture_error import CaptureError
 from .programs.program import Program
 from .transforms.hessian import hessian, hvp
@@ -25,11 +26,13 @@ from .transforms.jit import explain, jit, make_program
 from .transforms.jvp import Pushforward, jvp, linearize
 from .transforms.value_and_grad import grad, value_and_grad
 from .transforms.vjp import Pullback, vjp
+from .transforms.vmap import stack_params, vmap
 
 __version__ = _version("paddle-chainrules")
 
 __all__ = [
     "ACTIVATIONS",
+    "BatchWarning",
     "CaptureError",
     "FCNet",
     "Jacobian",
@@ -58,8 +61,10 @@ __all__ = [
     "load_params",
     "make_program",
     "save_params",
+    "stack_params",
     "stateless",
     "taylor",
     "value_and_grad",
     "vjp",
+    "vmap",
 ]

@@ -233,6 +233,7 @@ DEPENDENT = {
     "partners": lambda x: x * x.reshape([-1, 2, 1]).flip(1).reshape(x.shape),
     "another row alone": lambda x: paddle.roll(x, 1, 0) ** 2,
     "all rows turned round": lambda x: paddle.flip(x, 0) ** 2,
+    "little beside a large row": lambda x: paddle.exp(12 * x) + x.mean(),
     "little beside an offset": lambda x: 300 + 1e-3 * x * x.mean(),
     "little beside a large column": lambda x: paddle.concat(
         [1e7 * x, x * x.mean()], -1

@@ -9,7 +9,20 @@ from mpmath import mp, mpf
 from conftest import randn
 from paddle_chainrules import grad, hvp, jit, jvp
 
-POINTS = [-1000.0, -720.0, -100.0, -89.0, -1.5, 0.0, 2.0, 89.0, 100.0, 800.0]
+POINTS = [
+    -1e20,
+    -1000.0,
+    -720.0,
+    -100.0,
+    -89.0,
+    -1.5,
+    0.0,
+    2.0,
+    89.0,
+    100.0,
+    800.0,
+    1e20,
+]
 EXACT = {
     "silu": lambda x: (1 + mp.exp(-x) * (1 + x)) / (1 + mp.exp(-x)) ** 2,
     "swish": lambda x: (1 + mp.exp(-x) * (1 + x)) / (1 + mp.exp(-x)) ** 2,

@@ -7,11 +7,8 @@ from typing import Any
 
 from paddle import Tensor
 
-from ..paddle_side.interception import listening
 from ..paddle_side.listener import listener
-from ..programs.capture_error import CaptureError
-from ..programs.record import Record
-from ..transforms.jit import Jitted
+from ..transforms.jit import Jitted, run_strictly
 from ..transforms.tree import flatten_tree
 from .net import Net
 
@@ -25,9 +22,4 @@ def run_kept(net: Any, key: Any, fn: Callable[..., Any], *args: Any) -> Any:
     program = Jitted(fn, strict=True)
     if kept is not None:
         program = kept.setdefault(key, program)
-    try:
-        return program.run(*args)
-    except CaptureError:
-        with listening(Record([])):
-            fn(*args)  # which says better what is wrong with the arguments
-        raise
+    return run_strictly(program, fn, *args, kept=kept is not None)

@@ -1,62 +1,188 @@
-"""A program of one sample run for many at once, by the batch rules of its operators."""
+"""A function of one sample run for many at once, by the batch rules of its operators.
+
+An operator without a rule is batched by its formula, where it has one, or else runs for
+one sample after another, which a warning says.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import paddle
 from paddle import Tensor
 
-from .operations import Value, values_in, with_values
+from ..paddle_side.interception import listening
+from ..paddle_side.listener import listener, not_listening
+from ..paddle_side.random_state import put_back, random_state
+from .operations import Operation, Value, values_in, with_values
+from .operators import batches  # noqa: F401  # whose rules are used here
 from .operators.calls import BatchCall, NoRule
+from .passes import program_of
 from .program import Program
+from .record import Record
+
+RANDOMNESS = ("error", "different", "same")
+
+
+class BatchWarning(UserWarning):
+    """An operator runs for one sample after another."""
+
+
+def of_one(
+    fn: Callable[[list[Tensor]], Sequence[Tensor]], samples: Sequence[Tensor]
+) -> Program:
+    """The program of a function at one sample, while a record may listen outside."""
+    outer: Any = listener()
+    state = random_state()
+    with not_listening():
+        leaves = [x.detach() for x in samples]
+        for leaf, x in zip(leaves, samples, strict=True):
+            leaf.stop_gradient = x.stop_gradient
+        record = Record(leaves, outer)
+    try:
+        with listening(record):
+            outputs = fn(leaves)
+    finally:
+        if record.draws:
+            put_back(state)
+    if record.failure is not None:
+        raise record.failure
+    with not_listening():
+        ends = [record.value_of(y) for y in outputs]
+    return program_of(record.ops, record.inputs, record.constants, ends, "sample")
 
 
 def batched(
-    program: Program, tensors: Sequence[Tensor], flags: Sequence[bool]
+    program: Program,
+    tensors: Sequence[Tensor],
+    flags: Sequence[bool],
+    randomness: str = "error",
 ) -> tuple[list[Tensor], list[bool]]:
     """Outputs of all samples, and of each whether it differs from sample to sample.
 
     Args:
         tensors: for the program's inputs.
         flags: of each whether it has samples along its first axis, of one number.
+        randomness: whether random numbers are refused, or drawn for each sample or once
+            for all.
 
     Raises:
-        NoRule: an operator has no rule.
+        NoRule: an operator can't be batched.
     """
     known = {**program.constants, **dict(zip(program.inputs, tensors, strict=True))}
     many = {v for v, flag in zip(program.inputs, flags, strict=True) if flag}
     size = next(t.shape[0] for t, flag in zip(tensors, flags, strict=True) if flag)
     for op, gone in zip(program.ops, program.last_uses, strict=True):
-        args = [with_values(arg, known.__getitem__) for arg in op.args]
-        if many.isdisjoint(op.inputs):
+        if op.operator.random and randomness == "error":
+            raise NoRule(
+                f"the operator {op.operator.name}, which draws random numbers, over a "
+                "batch; say randomness='different' or 'same'"
+            )
+        different = op.operator.random and randomness == "different"
+        if many.isdisjoint(op.inputs) and not different:
+            args = [with_values(arg, known.__getitem__) for arg in op.args]
             known.update(zip(op.outputs, op.operator.every(args), strict=True))
         else:
-            rule = op.operator.batch
-            if op.is_complex:
-                raise NoRule(
-                    f"the operator {op.operator.name} over a batch of complex numbers; "
-                    "call the function for each sample"
-                )
-            if rule is None:
-                raise NoRule(
-                    f"the operator {op.operator.name} over a batch; call the function "
-                    "for each sample"
-                )
-            places = set()
-            for i, arg in enumerate(op.args):
-                if not many.isdisjoint(values_in([arg])):
-                    places.add(i)
-                    if not isinstance(arg, Value):
-                        args[i] = [_in_list(v, known, many, size) for v in arg]
-            shapes = [v.shape for v in op.outputs]
-            found = rule(BatchCall(args, frozenset(places), size, shapes))
+            found = _of_many(op, known, many, size, randomness)
             known.update(zip(op.outputs, found, strict=True))
             many.update(op.outputs)
         for value in gone:
             known.pop(value, None)
     return [known[v] for v in program.outputs], [v in many for v in program.outputs]
+
+
+def _of_many(
+    op: Operation, known: dict[Value, Tensor], many: set[Value], size: int, random: str
+) -> list[Tensor]:
+    """The results of one operation for all samples."""
+    if op.operator.random:
+        if random == "same":
+            raise NoRule(
+                f"the same random numbers for all samples in {op.operator.name}, whose "
+                "argument differs from sample to sample; say randomness='different'"
+            )
+        return _one_by_one(op, known, many, size)
+    places, args = set(), [with_values(arg, known.__getitem__) for arg in op.args]
+    for i, arg in enumerate(op.args):
+        if not many.isdisjoint(values_in([arg])):
+            places.add(i)
+            if not isinstance(arg, Value):
+                args[i] = [_in_list(v, known, many, size) for v in arg]
+    shapes = [v.shape for v in op.outputs]
+    if op.operator.batch is not None and not op.is_complex:
+        try:
+            call = BatchCall(args, frozenset(places), size, shapes)
+            return [*op.operator.batch(call)]
+        except NoRule:  # of these arguments
+            pass
+    if op.operator.formula is not None:
+        try:
+            return _by_formula(op, known, many)
+        except NoRule:  # it leaves out what the operator gives besides
+            pass
+    name = op.operator.name
+    warnings.warn(
+        f"the operator {name} has no rule for batches of such arguments, and runs for "
+        f"one of {size} samples after another",
+        BatchWarning,
+        stacklevel=2,
+    )
+    return _one_by_one(op, known, many, size)
+
+
+def _by_formula(
+    op: Operation, known: dict[Value, Tensor], many: set[Value]
+) -> list[Tensor]:
+    """The same in operators that have rules, perhaps."""
+    formula = op.operator.formula
+    assert formula is not None
+    inputs = [*dict.fromkeys(op.inputs)]
+    with not_listening():
+        samples = [_sample(known[v], 0) if v in many else known[v] for v in inputs]
+        for sample, v in zip(samples, inputs, strict=True):
+            sample.stop_gradient = known[v].stop_gradient
+
+    def of_tensors(tensors: list[Tensor]) -> list[Tensor]:
+        named = dict(zip(inputs, tensors, strict=True))
+        result = formula(*(with_values(arg, named.__getitem__) for arg in op.args))
+        found = [*result] if isinstance(result, list | tuple) else [result]
+        if len(found) < len(op.outputs) or any(y is None for y in found):
+            raise NoRule("all of its results")
+        return found[: len(op.outputs)]
+
+    program = of_one(of_tensors, samples)
+    flags = [v in many for v in inputs]
+    size = next(known[v].shape[0] for v in inputs if v in many)
+    found, differs = batched(program, [known[v] for v in inputs], flags)
+    return [
+        y if flag else paddle.expand(y, [size, *y.shape])
+        for y, flag in zip(found, differs, strict=True)
+    ]
+
+
+def _one_by_one(
+    op: Operation, known: dict[Value, Tensor], many: set[Value], size: int
+) -> list[Tensor]:
+    """One sample after another."""
+    rows = []
+    for k in range(size):
+
+        def of(v: Value, k: int = k) -> Tensor:
+            return _sample(known[v], k) if v in many else known[v]
+
+        rows.append(op.operator.every([with_values(arg, of) for arg in op.args]))
+    return [
+        paddle.stack([*column]) if column[0]._is_initialized() else column[0]
+        for column in zip(*rows, strict=True)
+    ]
+
+
+def _sample(x: Tensor, k: int) -> Tensor:
+    """One of many, in memory of its own; what an operator has left empty as it is."""
+    found: Tensor = paddle.assign(x[k]) if x._is_initialized() and x.size else x
+    return found
 
 
 def _in_list(

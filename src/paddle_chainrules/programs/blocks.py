@@ -261,7 +261,8 @@ def _block_of(
         record = Record(leaves, outer)
     with listening(record):
         outputs = fn(leaves)
-    ends = [record.value_of(y) for y in outputs]
+    with not_listening():
+        ends = [record.value_of(y) for y in outputs]
     if record.draws or record.writes:
         record.fail(
             "random numbers are drawn, or something is written in place, where it is "

@@ -114,24 +114,22 @@ def _beside(which: Tensor, like: Tensor) -> Tensor:
 
 
 def _elsewhere(x: Tensor) -> Tensor:
-    """Other numbers from the range of each column, so that its largest is another."""
+    """Other numbers from the range of each column, a quarter of it away at least."""
     values = x.numpy()
     low, high = values.min(0, keepdims=True), values.max(0, keepdims=True)
     span = np.where(high > low, high - low, np.maximum(np.abs(low), 1))
-    drawn = np.random.default_rng(0).random(values.shape)
-    return paddle.to_tensor(low + drawn * span, x.dtype, x.place)
+    by = 0.25 + 0.5 * np.random.default_rng(0).random(values.shape)
+    return paddle.to_tensor(low + (values - low + by * span) % span, x.dtype, x.place)
 
 
 def _close(a: Tensor, b: Tensor, other: Tensor) -> Tensor:
     """Whether entries of a are those of b, as seen from what they are when moved.
 
     Kernels compute a row in the same way whatever stands in others, so that hardly
-    anything is allowed for: a part of how far the entries of a column move.
+    anything is allowed for: a part of how far the entry moves.
     """
     part = 1e-12 if a.dtype in (paddle.float64, paddle.complex128) else 1e-6
     move = (b - other).abs()
     move = paddle.where(paddle.isfinite(move), move, paddle.zeros_like(move))
-    if move.ndim > 1:
-        move = move.max([*range(move.ndim - 1)])
     near = (a - b).abs() <= part * move
     return near | (a == b) | (paddle.isnan(a) & paddle.isnan(b))

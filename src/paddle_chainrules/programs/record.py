@@ -20,6 +20,7 @@ from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.listener import not_listening
 from ..paddle_side.random_state import DRAWING
 from .capture_error import CaptureError
+from .existing import is_existing
 from .in_place import begin, end, is_write, write
 from .memory import Memory
 from .operations import Operation, Value, tensors_in, values_in
@@ -102,8 +103,7 @@ class Record:
                 self.fail(
                     "a tensor is used that was computed from others by no operator "
                     "that programs know (by a PyLayer, or before the call): write it "
-                    "in tensor operations, in the function; or give it as an argument, "
-                    "or put all of it into jit, where it is from outside"
+                    "in tensor operations, or give it as an argument"
                 )
             value = self._constant_of(tensor)
             self._versions.append((tensor, tensor._inplace_version()))
@@ -118,7 +118,10 @@ class Record:
         return value
 
     def _is_outer(self, tensor: Tensor) -> bool:
-        return self._outer is not None and id(tensor) in self._outer._values
+        if (outer := self._outer) is not None:
+            return id(tensor) in outer._values or outer._is_outer(tensor)
+        own = (v for v in self._all if v in self.inputs or self.is_own(v))
+        return is_existing(tensor, map(self.tensor, own))
 
     def _constant_of(self, tensor: Tensor) -> Value:
         """A constant; small ones made here of the same numbers are the same."""
@@ -140,10 +143,8 @@ class Record:
     def _flagged(self, value: Value, tensor: Tensor) -> Value:
         """The same numbers from here on, with or without gradients."""
         found = self._new(tensor)
-        op = Operation(
-            TABLE["Tensor.detach"], (value,), (found,), False, where_called()
-        )
-        self.ops.append(op)
+        detach = TABLE["Tensor.detach"]
+        self.ops.append(Operation(detach, (value,), (found,), False, where_called()))
         self.taped.append(False)
         return found
 
@@ -152,10 +153,8 @@ class Record:
 
     def is_own(self, value: Value) -> bool:
         """Whether it was made here."""
-        outside = self.constants.get(value)
-        return value not in self.inputs and (
-            outside is None or id(outside) in self._fresh
-        )
+        made = value not in self.constants or id(self.constants[value]) in self._fresh
+        return made and value not in self.inputs
 
     def set_apart(self, x: Tensor) -> None:
         """Have values keep their numbers, when what shares memory with x is written."""
@@ -243,9 +242,9 @@ class Record:
     ) -> Any:
         with not_listening():
             tensors = [*tensors_in(args), *tensors_in(kwargs.values())]
-            self.draws = self.draws or name in _DRAWING
             writes = is_write(name) and not self._is_nobodys(tensors)
         if writes:
+            self.draws = self.draws or name in _DRAWING
             return write(self, name, call, args, kwargs)
         with not_listening():
             # Of a tensor's shape alone, or of none of the program's.
@@ -261,13 +260,14 @@ class Record:
                 )
             assert entry is not None
             try:
-                given = entry.canonical(args, kwargs)
+                entry, given = entry.simplified(entry.canonical(args, kwargs))
             except UnknownArgument as error:
                 self.fail(
                     f"{name} is called with an argument that programs do not "
                     f"know: {error}"
                 )
-            return self._run(*entry.simplified(given))
+            self.draws = self.draws or entry.name in _DRAWING
+            return self._run(entry, given)
 
     def _is_nobodys(self, tensors: Sequence[Tensor]) -> bool:
         """Whether all were made here of nothing else, and no value stands for one."""

@@ -140,7 +140,8 @@ def _through(
 def _is_of_last_axis(op: Operation) -> bool:
     """Whether it takes one row for many that are the same."""
     name, args = op.operator.name, op.args
-    return name == "linear" or (name == "matmul" and not args[2])
+    is_product = name == "linear" or (name == "matmul" and not args[2])
+    return is_product and len(args[1].shape) <= 2  # not of many matrices
 
 
 def _in_full(of: Callable[[Value], Series]) -> Callable[[Value], Series]:

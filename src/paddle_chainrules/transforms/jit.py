@@ -8,9 +8,12 @@ from typing import Any, ParamSpec, TypeVar
 
 from paddle import Tensor
 
+from ..paddle_side.interception import listening
 from ..paddle_side.listener import is_plain
 from ..programs.capture_error import CaptureError
+from ..programs.existing import once
 from ..programs.program import Program
+from ..programs.record import Record
 from ..programs.switch import programs_are_on
 from .program_cache import BOUND, ProgramCache, exactly
 from .program_nodes import call
@@ -112,6 +115,23 @@ def _orders(tree: Any) -> Any:
         found = tuple(map(_orders, tree))
         return found if any(found) else ()
     return ()
+
+
+def run_strictly(
+    program: Jitted, fn: Callable[..., Any], *args: Any, kept: bool = False
+) -> Any:
+    """``fn(*args)`` as a program, with the errors of fn where there can be none.
+
+    Args:
+        kept: whether the program will serve other calls.
+    """
+    with once(not kept):
+        try:
+            return program.run(*args)
+        except CaptureError:
+            with listening(Record([])):
+                fn(*args)  # which says better what is wrong with the arguments
+            raise
 
 
 class Jitted:

@@ -17,6 +17,7 @@ from ..paddle_side.listener import listener
 from ..paddle_side.watch import ask_for, recordings
 from ..programs.capture import Captured, capture
 from ..programs.capture_error import CaptureError
+from ..programs.existing import is_once, once
 from ..programs.split import There
 from .effects import check_unchanged, versions
 from .program_cache import OfValue, ProgramCache, cut, seed_like
@@ -103,6 +104,8 @@ class Node(NamedTuple):
     captured: Captured
     reverse: ProgramCache
     """From leaves and cotangents to gradients."""
+    once: bool
+    """Whether it serves one call alone."""
 
     @property
     def draws(self) -> bool:
@@ -158,7 +161,7 @@ def node_of(programs: ProgramCache, leaves: Sequence[Any], captured: Captured) -
         wanted = [*compress(wanted, there.used)]
         beyond = [*compress(beyond, there.used[number:])]
         there = there.of_used()
-    return Node(there, places, wanted, beyond, whole, ProgramCache(reverse))
+    return Node(there, places, wanted, beyond, whole, ProgramCache(reverse), is_once())
 
 
 def _on_tape(
@@ -235,7 +238,8 @@ class _Node(PyLayer):
             try:
                 if node.draws:
                     raise CaptureError(f"{NO_MORE}; use the function without jit there")
-                grads, _ = call(node.reverse, every, None, ahead=False)
+                with once(node.once):
+                    grads, _ = call(node.reverse, every, None, ahead=False)
             except CaptureError as error:
                 raise NotImplementedError(
                     f"the gradients of a program can't be differentiated once more "

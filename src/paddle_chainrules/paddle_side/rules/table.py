@@ -307,7 +307,7 @@ RULES: dict[str, Rule] = {
     "as_strided": where_traced(formulas.as_strided, 0),
     "tensor_unfold": where_traced(formulas.unfold, 0),
     "masked_fill": where_traced(formulas.masked_fill, 2),
-    "silu": where_traced(formulas.silu, 0),
+    **dict.fromkeys(("silu", "swish"), where_traced(formulas.silu, 0)),
     "celu": where_traced(formulas.celu, 0),
     "assign_out_": in_place.renewing(in_place.assign_out, 1),
     "cross_entropy_with_softmax": losses.soft_cross_entropy,

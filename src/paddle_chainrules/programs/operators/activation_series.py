@@ -146,7 +146,7 @@ def _(call: JetCall) -> list[Any]:
         top = ops.exp(square * -0.5) * (1 / math.sqrt(2 * math.pi))
         below = ops.erf(value * math.sqrt(0.5)) * 0.5 + 0.5
         if call.order <= 2:
-            half_bend = top * (1.0 - square * 0.5)
+            half_bend = top - top * value * value * 0.5  # 0 where the square is not
             return [second_order(call.out, x, below + value * top, half_bend)]
         density = by_slope(
             top, x, lambda p: minus(None, product_term(x, p, len(p) - 1))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from . import (  # noqa: F401
     activation_series,
     activations,
-    arithmetic,
+    arithmetic,  # for those above
     brackets,
     channel_norms,
     comparison,

@@ -1,0 +1,314 @@
+"""Functions of one sample made functions of many."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import optree
+import paddle
+from paddle import Tensor
+
+from ..paddle_side.listener import listener, not_listening
+from ..programs.batching import RANDOMNESS, batched, of_one
+from ..programs.capture_error import CaptureError
+from ..programs.operators.calls import NoRule
+from .jit import Jitted, run_strictly
+from .tree import Tree, flatten_tree
+
+Axes = Any
+"""An axis, None for what all samples share, or a tree of these that is a prefix."""
+
+
+def vmap(
+    fn: Callable[..., Any],
+    in_axes: Axes = 0,
+    out_axes: Axes = 0,
+    chunk_size: int | None = None,
+    randomness: str = "error",
+) -> Callable[..., Any]:
+    """A function of many samples at once, from a function of one.
+
+    Like ``torch.func.vmap`` and ``jax.vmap``: ``fn`` is written for one sample, without
+    an axis for samples, and its operators run for all of them, each by a rule of its
+    own. It composes with ``grad``, ``jvp``, ``jit`` and itself: gradients of each
+    sample are ``vmap(grad(loss), (None, 0, 0))(params, x, y)``.
+
+    ``fn`` is captured anew at every call, so that what it closes over is read anew;
+    in ``jit`` once.
+
+    Args:
+        fn: of tensors, or trees of them, that gives such; captured as programs are.
+        in_axes: for each positional argument the axis along which it has its samples,
+            or None where all share it; or one for all. In place of a number a tree that
+            is a prefix of the argument's. Keyword arguments have them along axis 0.
+        out_axes: where the results have theirs; None for what is the same for all.
+        chunk_size: how many samples at a time, to bound memory; all where None.
+        randomness: ``"error"`` refuses random operators; ``"different"`` draws for each
+            sample; ``"same"`` draws once for all.
+
+    Returns:
+        The function. An operator that has no rule for batches runs for one sample after
+        another, and a :class:`BatchWarning` names it.
+
+    Raises:
+        ValueError: axes that are not there, numbers of samples that differ, no samples,
+            an unknown randomness.
+        TypeError: axes that are no integers, or nested otherwise than the arguments.
+        CaptureError: from a call, where fn can't be captured or batched.
+
+    Example:
+        >>> import paddle
+        >>> from paddle_chainrules import grad, vmap
+        >>> x = paddle.to_tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+        >>> vmap(grad(lambda x: (x**3).sum()))(x).tolist()
+        [[3.0, 12.0], [27.0, 48.0], [75.0, 108.0]]
+    """
+    if randomness not in RANDOMNESS:
+        raise ValueError(
+            f"randomness must be one of {', '.join(RANDOMNESS)}, got {randomness!r}"
+        )
+    if chunk_size is not None and (
+        isinstance(chunk_size, bool)
+        or not isinstance(chunk_size, int)
+        or chunk_size < 1
+    ):
+        raise ValueError(
+            f"chunk_size must be an integer from 1 on, or None, got {chunk_size!r}; "
+            "leave it out for all samples at once"
+        )
+
+    @functools.wraps(fn, updated=())
+    def of_many(*args: Any, **kwargs: Any) -> Any:
+        leaves, spec = flatten_tree((args, kwargs))
+        axes = _axes_of(in_axes, args, kwargs)
+        size = _size_of(leaves, axes)
+
+        def whole(*leaves: Any) -> Any:
+            front = [
+                leaf if axis is None else _moved(leaf, axis, 0)
+                for leaf, axis in zip(leaves, axes, strict=True)
+            ]
+            flags = [axis is not None for axis in axes]
+            return _in_chunks(fn, spec, front, flags, size, chunk_size, randomness)
+
+        def placed(*leaves: Any) -> Any:
+            outputs, structure, many = whole(*leaves)
+            return _placed(outputs, structure, many, out_axes, size)
+
+        if listener() is not None:
+            return placed(*leaves)
+        return run_strictly(Jitted(placed, strict=True), placed, *leaves)
+
+    return of_many
+
+
+def stack_params(trees: Sequence[Tree]) -> Tree:
+    """Parameters of several nets of one kind as those of an ensemble, for :func:`vmap`.
+
+    Like ``torch.func.stack_module_state``.
+
+    Args:
+        trees: dicts, or other trees, of the same names and shapes.
+
+    Returns:
+        Such a tree, whose tensors have a first axis of as many entries.
+
+    Raises:
+        ValueError: there are none, or their names or shapes differ.
+
+    Example:
+        >>> import paddle
+        >>> from paddle_chainrules import FCNet, stack_params, vmap
+        >>> net = FCNet((2, 8, 1))
+        >>> ensemble = stack_params([net.init(seed) for seed in range(3)])
+        >>> vmap(net, in_axes=(0, None))(ensemble, paddle.ones([5, 2])).shape
+        paddle.Size([3, 5, 1])
+    """
+    flat = [flatten_tree(tree) for tree in trees]
+    if not flat:
+        raise ValueError(
+            "there are no parameters to stack; give those of one net at least"
+        )
+    first, spec = flat[0]
+    for k, (leaves, other) in enumerate(flat):
+        if other != spec:
+            raise ValueError(
+                f"parameters {k} are nested as {other}, the first as {spec}; give "
+                "those of nets of one kind"
+            )
+        for one, like in zip(leaves, first, strict=True):
+            if one.shape != like.shape or one.dtype != like.dtype:
+                raise ValueError(
+                    f"parameters {k} have a tensor of shape {list(one.shape)} and "
+                    f"dtype {one.dtype}, the first {list(like.shape)} and "
+                    f"{like.dtype}; give those of nets of one kind"
+                )
+    return spec.unflatten(
+        [paddle.stack([*column]) for column in zip(*(f for f, _ in flat), strict=True)]
+    )
+
+
+def _axes_of(
+    in_axes: Axes, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> list[int | None]:
+    """Of each leaf of the arguments its axis."""
+    if isinstance(in_axes, list):
+        in_axes = tuple(in_axes)
+    if isinstance(in_axes, tuple):
+        if len(in_axes) != len(args):
+            raise ValueError(
+                f"in_axes has {len(in_axes)} entries for {len(args)} positional "
+                "arguments; give one for each, None where all samples share it"
+            )
+        each: Sequence[Any] = in_axes
+    else:
+        each = [in_axes] * len(args)
+    axes = [a for axis, arg in zip(each, args, strict=True) for a in _spread(axis, arg)]
+    for key in sorted(kwargs):
+        axes += _spread(0, kwargs[key])
+    leaves, _ = flatten_tree((args, kwargs))
+    return [
+        _checked(axis, leaf, "in_axes") if isinstance(leaf, Tensor) else None
+        for axis, leaf in zip(axes, leaves, strict=True)
+    ]
+
+
+def _spread(axis: Axes, arg: Any, what: str = "in_axes") -> list[Any]:
+    """The axis of a prefix for each leaf."""
+    if axis is None or isinstance(axis, int):
+        return [axis] * len(flatten_tree(arg)[0])
+    try:
+        found: list[Any] = optree.broadcast_prefix(axis, arg, none_is_leaf=True)
+    except ValueError as error:
+        raise TypeError(
+            f"{what} is nested otherwise than what it is for ({error}); give an "
+            "integer, None, or a tree that is a prefix of it"
+        ) from error
+    return found
+
+
+def _checked(axis: Any, leaf: Tensor, what: str) -> int | None:
+    """The axis, from 0 on."""
+    if axis is None:
+        return None
+    if isinstance(axis, bool) or not isinstance(axis, int):
+        raise TypeError(
+            f"{what} must hold integers and None, got {axis!r}; give the axis along "
+            "which the samples are"
+        )
+    if not -leaf.ndim <= axis < leaf.ndim:
+        known = f"from 0 to {leaf.ndim - 1}, or " if leaf.ndim else ""
+        raise ValueError(
+            f"{what} has axis {axis} for a tensor of shape {list(leaf.shape)}; give "
+            f"{known}None where all samples share it"
+        )
+    return axis % leaf.ndim
+
+
+def _size_of(leaves: Sequence[Any], axes: Sequence[int | None]) -> int:
+    """How many samples there are."""
+    sizes = {
+        leaf.shape[axis]
+        for leaf, axis in zip(leaves, axes, strict=True)
+        if axis is not None
+    }
+    if len(sizes) != 1 or sizes == {0}:
+        found = f"{sorted(sizes)} samples" if sizes else "no axis of samples"
+        raise ValueError(
+            f"the arguments have {found}, and need one number of them, 1 or more; give "
+            "in_axes=None for what all samples share"
+        )
+    return sizes.pop()
+
+
+def _in_chunks(
+    fn: Callable[..., Any],
+    spec: optree.PyTreeSpec,
+    leaves: Sequence[Any],
+    flags: Sequence[bool],
+    size: int,
+    chunk: int | None,
+    randomness: str,
+) -> tuple[list[Any], optree.PyTreeSpec, list[bool]]:
+    """The leaves of the results, how they are nested, and which have samples."""
+    tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+    many = [
+        f for f, leaf in zip(flags, leaves, strict=True) if isinstance(leaf, Tensor)
+    ]
+    nested: list[Any] = []
+
+    def of_sample(given: list[Tensor]) -> list[Tensor]:
+        each = iter(given)
+        filled = [next(each) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+        args, kwargs = _call_of(spec, filled)
+        results, structure = flatten_tree(fn(*args, **kwargs))
+        nested[:] = [structure, results]
+        return [y for y in results if isinstance(y, Tensor)]
+
+    with not_listening():
+        samples = [t[0] if flag else t for t, flag in zip(tensors, many, strict=True)]
+        for sample, tensor in zip(samples, tensors, strict=True):
+            sample.stop_gradient = tensor.stop_gradient
+    try:
+        program = of_one(of_sample, samples)
+        step = chunk or size
+        parts = []
+        for start in range(0, size, step):
+            some = [
+                t[start : start + step] if flag and step < size else t
+                for t, flag in zip(tensors, many, strict=True)
+            ]
+            parts.append(batched(program, some, many, randomness))
+    except NoRule as error:
+        raise CaptureError(f"vmap has no rule for {error}") from error
+    differs = parts[0][1]
+    found = [
+        column[0] if not flag or len(parts) == 1 else paddle.concat([*column])
+        for column, flag in zip(
+            zip(*(part for part, _ in parts), strict=True), differs, strict=True
+        )
+    ]
+    structure, results = nested
+    each, flag = iter(found), iter(differs)
+    outputs = [next(each) if isinstance(y, Tensor) else y for y in results]
+    is_many = [next(flag) if isinstance(y, Tensor) else False for y in results]
+    return outputs, structure, is_many
+
+
+def _call_of(
+    spec: optree.PyTreeSpec, leaves: list[Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    call: Any = spec.unflatten(leaves)
+    return call
+
+
+def _placed(
+    outputs: list[Any],
+    structure: optree.PyTreeSpec,
+    many: Sequence[bool],
+    out_axes: Axes,
+    size: int,
+) -> Any:
+    """The results with their samples where they are to be."""
+    axes = _spread(out_axes, structure.unflatten(outputs), "out_axes")
+    found = []
+    for y, axis, is_many in zip(outputs, axes, many, strict=True):
+        if not isinstance(y, Tensor):
+            found.append(y)
+        elif axis is None:
+            if is_many:
+                raise ValueError(
+                    f"out_axes is None for a result of shape {list(y.shape[1:])} that "
+                    "differs from sample to sample; give the axis where they are to be"
+                )
+            found.append(y)
+        else:
+            whole = y if is_many else paddle.expand(y, [size, *y.shape])
+            found.append(_moved(whole, 0, _checked(axis, whole, "out_axes") or 0))
+    return structure.unflatten(found)
+
+
+def _moved(x: Tensor, start: int, stop: int) -> Tensor:
+    return x if start == stop else paddle.moveaxis(x, start, stop)
