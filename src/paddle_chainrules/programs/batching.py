@@ -149,7 +149,7 @@ def _by_formula(
         result = formula(*(with_values(arg, named.__getitem__) for arg in op.args))
         found = [*result] if isinstance(result, list | tuple) else [result]
         if len(found) < len(op.outputs) or any(y is None for y in found):
-            raise NoRule("all of its results")
+            raise NoRule("all of its results; the formula leaves some out")
         return found[: len(op.outputs)]
 
     program = of_one(of_tensors, samples)

@@ -67,7 +67,8 @@ def vmap(
     """
     if randomness not in RANDOMNESS:
         raise ValueError(
-            f"randomness must be one of {', '.join(RANDOMNESS)}, got {randomness!r}"
+            f"randomness must be one of {', '.join(RANDOMNESS)}, got {randomness!r}; "
+            "leave it out to refuse random operators"
         )
     if chunk_size is not None and (
         isinstance(chunk_size, bool)
@@ -262,7 +263,9 @@ def _in_chunks(
             ]
             parts.append(batched(program, some, many, randomness))
     except NoRule as error:
-        raise CaptureError(f"vmap has no rule for {error}") from error
+        raise CaptureError(
+            f"vmap has no rule for {error}, or call the function for each sample"
+        ) from error
     differs = parts[0][1]
     found = [
         column[0] if not flag or len(parts) == 1 else paddle.concat([*column])

@@ -67,7 +67,7 @@ def _by_a_number(name: str, place: int) -> None:
 
     def rule(call: BatchCall) -> list[Any]:
         if place in call.batched:
-            raise NoRule("a number that differs from sample to sample")
+            raise NoRule("a number of each sample; give a tensor of all elements")
         args = [_full(call, i) if i != place else a for i, a in enumerate(call.args)]
         return TABLE[name].every(args)
 
@@ -125,17 +125,17 @@ def _along_axes(name: str, argument: str) -> None:
         args = [*call.args]
         for k, word in enumerate(TABLE[name].arguments):
             if word in WHOLE and args[k]:
-                raise NoRule("all axes as one")
+                raise NoRule("all axes as one; give an axis, or reshape before")
         first = args[0][0] if isinstance(args[0], list) else args[0]
         ndim = first.ndim - 1 if 0 in call.batched else first.ndim
         if ndim == 0:
-            raise NoRule("numbers alone")
+            raise NoRule("numbers alone, which have no axes; give vectors")
         args = [_full(call, i) for i in range(len(args))]
         axis = args[place]
         if isinstance(axis, list | tuple):
             every = len(axis) == 0 and name not in ("slice", "strided_slice")
             if every and name == "roll":
-                raise NoRule("all axes as one")
+                raise NoRule("all axes as one; give an axis, or reshape before")
             args[place] = [_next(n, ndim) for n in (range(ndim) if every else axis)]
         elif axis is None and name in ("argmax", "argmin"):
             x = ops.reshape(args[0], [call.size, -1])
@@ -219,7 +219,7 @@ for _name in ("tril", "triu", "cholesky", "inverse", "det", "eigh", "eigvalsh", 
 def _(call: BatchCall) -> list[Any]:
     x, paddings, value = call.args
     if isinstance(value, Tensor):
-        raise NoRule("a tensor as the value")
+        raise NoRule("a tensor as the value to pad with; give a number")
     return [ops.pad(x, [0, 0, *paddings], value)]
 
 
@@ -230,14 +230,14 @@ def _(call: BatchCall) -> list[Any]:
     if any(
         not isinstance(part, int | slice | type(None) | type(...)) for part in index
     ):
-        raise NoRule("an index of tensors")
+        raise NoRule("an index of tensors; give integers and slices")
     return [x.__getitem__((slice(None), *index))]
 
 
 @batch_of("embedding")
 def _(call: BatchCall) -> list[Any]:
     if 1 in call.batched:
-        raise NoRule("tables that differ from sample to sample")
+        raise NoRule("tables that differ from sample to sample; give one")
     return [ops.embedding(*call.args)]
 
 
@@ -252,7 +252,7 @@ def _(call: BatchCall) -> list[Any]:
     parts, equation = call.args
     left, arrow, right = equation.replace(" ", "").partition("->")
     if "." in equation or not arrow:
-        raise NoRule("an equation without all of its letters")
+        raise NoRule("an equation without all of its letters; write them")
     fresh = next(c for c in string.ascii_letters if c not in equation)
     terms = ",".join(fresh + term for term in left.split(","))
     return TABLE["einsum"].every([parts, f"{terms}->{fresh}{right}"])
@@ -282,7 +282,7 @@ def _of_images(name: str) -> None:
 
     def rule(call: BatchCall) -> list[Any]:
         if not call.batched.isdisjoint(shared):
-            raise NoRule("weights that differ from sample to sample")
+            raise NoRule("weights that differ from sample to sample; give one")
         args = []
         for i, arg in enumerate(call.args):
             if isinstance(arg, Tensor) and i not in shared:
