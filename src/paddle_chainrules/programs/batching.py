@@ -13,15 +13,14 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from ..paddle_side.interception import listening
-from ..paddle_side.listener import listener, not_listening
+from ..paddle_side.listener import not_listening
 from ..paddle_side.random_state import put_back, random_state
+from .inside import recorded_inside
 from .operations import Operation, Value, values_in, with_values
 from .operators import batches  # noqa: F401  # whose rules are used here
 from .operators.calls import BatchCall, NoRule
 from .passes import program_of
 from .program import Program
-from .record import Record
 
 RANDOMNESS = ("error", "different", "same")
 
@@ -34,23 +33,14 @@ def of_one(
     fn: Callable[[list[Tensor]], Sequence[Tensor]], samples: Sequence[Tensor]
 ) -> Program:
     """The program of a function at one sample, while a record may listen outside."""
-    outer: Any = listener()
     state = random_state()
-    with not_listening():
-        leaves = [x.detach() for x in samples]
-        for leaf, x in zip(leaves, samples, strict=True):
-            leaf.stop_gradient = x.stop_gradient
-        record = Record(leaves, outer)
     try:
-        with listening(record):
-            outputs = fn(leaves)
-    finally:
-        if record.draws:
-            put_back(state)
-    if record.failure is not None:
-        raise record.failure
-    with not_listening():
-        ends = [record.value_of(y) for y in outputs]
+        record, ends = recorded_inside(fn, samples)
+    except BaseException:
+        put_back(state)
+        raise
+    if record.draws:
+        put_back(state)
     return program_of(record.ops, record.inputs, record.constants, ends, "sample")
 
 

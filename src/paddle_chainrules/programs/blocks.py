@@ -18,6 +18,7 @@ from ..paddle_side.dtypes import is_differentiable
 from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.interception import listening
 from ..paddle_side.listener import listener, not_listening
+from .inside import recorded_inside
 from .operations import Value, with_values
 from .operators.calls import Call
 from .operators.entry import define, holds_for_complex, reverse_of
@@ -252,17 +253,10 @@ def _block_of(
     assert isinstance(outer, Record)
     outer.by_series = True
     with not_listening():
-        leaves = [
-            (x[:size] if row else x).detach()
-            for x, row in zip(inputs, rows, strict=True)
+        first = [
+            _first(x, size) if row else x for x, row in zip(inputs, rows, strict=True)
         ]
-        for leaf, x in zip(leaves, inputs, strict=True):
-            leaf.stop_gradient = x.stop_gradient
-        record = Record(leaves, outer)
-    with listening(record):
-        outputs = fn(leaves)
-    with not_listening():
-        ends = [record.value_of(y) for y in outputs]
+    record, ends = recorded_inside(fn, first)
     if record.draws or record.writes:
         record.fail(
             "random numbers are drawn, or something is written in place, where it is "
@@ -272,6 +266,12 @@ def _block_of(
     program = program_of(record.ops, record.inputs, record.constants, ends, "block")
     wholes = {v: t for v, t in program.constants.items() if not record.is_own(v)}
     return _Block(program, wholes, has_rows)
+
+
+def _first(x: Tensor, size: int) -> Tensor:
+    found = x[:size].detach()
+    found.stop_gradient = x.stop_gradient
+    return found
 
 
 def _has_rows(

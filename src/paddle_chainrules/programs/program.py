@@ -59,6 +59,8 @@ class Program:
     def as_run(self) -> Program:
         """The same with operators that do the work of several, which is what runs."""
         ops, constants = fused(self.ops, (*self.inputs, *self.constants))
+        if len(ops) == len(self.ops):
+            return self
         return replace(self, ops=tuple(ops), constants={**self.constants, **constants})
 
     @cached_property

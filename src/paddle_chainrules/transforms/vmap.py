@@ -86,17 +86,14 @@ def vmap(
         axes = _axes_of(in_axes, args, kwargs)
         size = _size_of(leaves, axes)
 
-        def whole(*leaves: Any) -> Any:
+        def placed(*leaves: Any) -> Any:
             front = [
                 leaf if axis is None else _moved(leaf, axis, 0)
                 for leaf, axis in zip(leaves, axes, strict=True)
             ]
             flags = [axis is not None for axis in axes]
-            return _in_chunks(fn, spec, front, flags, size, chunk_size, randomness)
-
-        def placed(*leaves: Any) -> Any:
-            outputs, structure, many = whole(*leaves)
-            return _placed(outputs, structure, many, out_axes, size)
+            found = _in_chunks(fn, spec, front, flags, size, chunk_size, randomness)
+            return _placed(*found, out_axes, size)
 
         if listener() is not None:
             return placed(*leaves)

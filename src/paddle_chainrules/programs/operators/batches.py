@@ -145,7 +145,7 @@ def _along_axes(name: str, argument: str) -> None:
             args[place] = [*range(1, ndim + 1)]
         else:
             args[place] = _next(axis, ndim)
-        if name in ("slice", "strided_slice") and args[-1] and name == "slice":
+        if name == "slice":  # the axes that it drops
             args[-1] = [n + 1 for n in args[-1]]
         return TABLE[name].every(args)
 
