@@ -295,8 +295,8 @@ def _refuse_globals(layer: paddle.nn.Layer, tensors: Mapping[str, Tensor]) -> No
         function = getattr(function, "__wrapped__", function)
         if not isinstance(function, types.FunctionType):
             continue
-        for code in _codes(function.__code__):
-            for name in _globals_of(code):
+        for code in codes_of(function.__code__):
+            for name in globals_of(code):
                 what = names.get(id(function.__globals__.get(name)))
                 if what is not None:
                     raise TypeError(
@@ -306,18 +306,18 @@ def _refuse_globals(layer: paddle.nn.Layer, tensors: Mapping[str, Tensor]) -> No
                     )
 
 
-def _globals_of(code: types.CodeType) -> set[str]:
+def globals_of(code: types.CodeType) -> set[str]:
     """Names of the global variables that it reads."""
     loads = ("LOAD_GLOBAL", "LOAD_NAME")
     return {step.argval for step in dis.get_instructions(code) if step.opname in loads}
 
 
-def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+def codes_of(code: types.CodeType) -> Iterator[types.CodeType]:
     """The code of a function, and of the functions in it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            yield from _codes(constant)
+            yield from codes_of(constant)
 
 
 def keywords_of(function: Any) -> set[str]:

@@ -13,6 +13,7 @@ from paddle.autograd import PyLayer
 from ..paddle_side import kernel_errors
 from ..paddle_side.engine import gradients, is_running
 from ..paddle_side.grad_mode import grad_mode
+from ..paddle_side.interception import RAW
 from ..paddle_side.listener import listener
 from ..paddle_side.watch import ask_for, recordings
 from ..programs.capture import Captured, capture
@@ -208,7 +209,15 @@ def _packed(tensors: Sequence[Tensor]) -> Tensor:
     if len({t.dtype for t in tensors}) > 1:
         real = not any(t.is_complex() for t in tensors)
         tensors = [t.astype("float64" if real else "complex128") for t in tensors]
-    return paddle.concat([t.reshape([-1]) for t in tensors])
+    if recordings():
+        return paddle.concat([t.reshape([-1]) for t in tensors])
+    flat = [t if t.ndim == 1 else RAW.reshape(t, [-1]) for t in tensors]
+    found: Tensor = RAW.concat(flat, 0)
+    return found
+
+
+NODE_NAME = "GradNodePyLayer__Node"
+"""What Paddle calls a program in a graph."""
 
 
 class _Node(PyLayer):

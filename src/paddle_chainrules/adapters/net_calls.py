@@ -1,0 +1,276 @@
+"""Calls of one net: the first of each kind as ever, later ones by programs."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence, Set
+from typing import Any, NamedTuple
+
+import paddle
+from paddle import Tensor
+
+from ..nets.derivatives import derivatives
+from ..paddle_side.dtypes import dtype_name
+from ..programs.capture_error import CaptureError
+from ..transforms.program_cache import ProgramCache
+from ..transforms.program_nodes import call
+from ..transforms.tree import flatten_tree
+from .origins import Call, Entry, Notes
+from .state import State
+
+Native = Callable[..., Any]
+Asked = frozenset[Entry]
+
+RTOL = {"float64": 1e-6, "float32": 1e-2}
+"""How far a series may be from gradients, relative to the largest entry."""
+
+SMALLEST = 1e-3
+"""Of all derivatives compared, the part below which one counts as noise."""
+
+KINDS = 8
+"""How many programs a kind of calls may have."""
+
+CHANGES = 3
+"""How often a net's attributes may change."""
+
+
+class NoProgram(Exception):
+    """Why calls run as ever."""
+
+
+class Ran(NamedTuple):
+    """How a call ran.
+
+    Attributes:
+        call: what may be differentiated, if anything may.
+        why: why it ran as ever, and those after it will.
+    """
+
+    output: Any
+    call: Call | None
+    by_program: bool
+    why: str
+
+
+class NetCalls:
+    """A net, and its kinds of calls: by mode, shapes, and what requires gradients.
+
+    Args:
+        apart: names of attributes that the net's value does not depend on.
+    """
+
+    def __init__(self, layer: Any, native: Native, apart: frozenset[str]) -> None:
+        self._layer, self._native, self._apart = layer, native, apart
+        self._kinds: dict[Any, _Kind] = {}
+        self._state: State | None = None
+        self._changes = 0
+
+    def called(self, args: tuple[Any, ...]) -> Ran:
+        """The call, by a program if there is one."""
+        leaves, spec = flatten_tree(args)
+        tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+        if len({id(t) for t in tensors}) != len(tensors) or not tensors:
+            return self._as_ever(args, "no tensor, or one given twice")
+        if self._state is not None and not self._state.is_same():
+            self._state = None
+            self._changes += 1
+            self._kinds.clear()
+        if self._changes > CHANGES:
+            return self._as_ever(args, "its attributes change from call to call")
+        try:
+            kind = self._kind(leaves, spec)
+            if self._state is None or not kind.history:
+                output = self._watched(args)
+                kind.learn(output, tensors)
+                return kind.ran(output, tensors)
+        except TypeError as error:
+            return self._as_ever(args, f"an argument has no hash ({error})")
+        except NoProgram as error:
+            return self._as_ever(args, str(error))
+        try:
+            return kind.by_program(tensors)
+        except NoProgram as error:
+            kind.why = str(error)
+        return kind.ran(self._native(self._layer, *args), tensors)
+
+    def _as_ever(self, args: tuple[Any, ...], why: str) -> Ran:
+        return Ran(self._native(self._layer, *args), None, False, why)
+
+    def _kind(self, leaves: list[Any], spec: Any) -> _Kind:
+        layer = self._layer
+        given = tuple(
+            (tuple(leaf.shape), leaf.dtype, leaf.stop_gradient)
+            if isinstance(leaf, Tensor)
+            else (type(leaf), leaf)
+            for leaf in leaves
+        )
+        if self._state is None:
+            self._parts = layer.sublayers(include_self=True)
+            self._params = layer.parameters()
+        modes = tuple([part.training for part in self._parts])
+        frozen = tuple([p.stop_gradient for p in self._params])
+        key = spec, given, modes, frozen
+        found = self._kinds.get(key)
+        if found is None:
+
+            def run(tensors: Sequence[Tensor]) -> Any:
+                each = iter(tensors)
+                filled = [
+                    next(each) if isinstance(leaf, Tensor) else leaf for leaf in like
+                ]
+                return self._native(layer, *spec.unflatten(filled))
+
+            like = [
+                leaf.detach() if isinstance(leaf, Tensor) else leaf for leaf in leaves
+            ]
+            found = self._kinds[key] = _Kind(run)
+        return found
+
+    def _watched(self, args: tuple[Any, ...]) -> Any:
+        """The result, and whether the call changes the net's attributes."""
+        if self._state is not None:
+            return self._native(self._layer, *args)
+        try:
+            before = State(self._layer, self._apart)
+        except ValueError as error:
+            raise NoProgram(str(error)) from error
+        output = self._native(self._layer, *args)
+        if before.is_same():
+            self._state = before
+        else:
+            self._changes += 1
+        return output
+
+
+class _Kind:
+    """Calls of one net with arguments of one kind.
+
+    Attributes:
+        history: what was asked of the last calls.
+        why: why they run as ever, if they do.
+    """
+
+    def __init__(self, run: Callable[[Sequence[Tensor]], Any]) -> None:
+        self._run = run
+        self.history: deque[Notes] = deque(maxlen=32)
+        self.why = ""
+        self._programs: dict[Asked, ProgramCache] = {}
+
+    def learn(self, output: Any, tensors: Sequence[Tensor]) -> None:
+        """What the net gives."""
+        outputs, self._spec = flatten_tree(output)
+        self._count = len(outputs)
+        if not all(isinstance(y, Tensor) for y in outputs):
+            self.why = "it gives more than tensors"
+        elif any(y is x for y in outputs for x in tensors):
+            self.why = "it gives an argument as it is"
+
+    def ran(self, output: Any, tensors: list[Tensor]) -> Ran:
+        """A call that ran as ever."""
+        outputs = [y for y in flatten_tree(output)[0] if isinstance(y, Tensor)]
+        notes = Notes()
+        self.history.append(notes)
+        return Ran(output, Call(tensors, outputs, {}, notes), False, self.why)
+
+    def by_program(self, tensors: list[Tensor]) -> Ran:
+        """A call that gives the derivatives likely to be asked for, too.
+
+        Raises:
+            NoProgram: there can be none, or it gives something else.
+        """
+        if self.why:
+            raise NoProgram(self.why)
+        if unknown := self.history[-1].unknown:
+            self.why = unknown
+            raise NoProgram(unknown)
+        asked = predicted([notes.asked for notes in self.history])
+        program = self._programs.get(asked)
+        try:
+            if program is None:
+                program = self._made(asked, tensors)
+            every, _ = call(program, tensors, None)
+        except (CaptureError, ValueError, TypeError, RuntimeError) as error:
+            raise NoProgram(str(error)) from error
+        values, found = every[: self._count], every[self._count :]
+        known = dict(zip(sorted(asked), found, strict=True))
+        notes = Notes()
+        self.history.append(notes)
+        output = self._spec.unflatten(values)
+        return Ran(output, Call(tensors, values, known, notes), True, "")
+
+    def _made(self, asked: Asked, tensors: list[Tensor]) -> ProgramCache:
+        if len(self._programs) >= KINDS:
+            raise NoProgram("what is asked for changes from call to call")
+        entries = sorted(asked)
+        program = ProgramCache(lambda tensors: (self._partials(tensors, entries), None))
+        if program.program(tensors).draws:
+            raise NoProgram("it draws random numbers")
+        self._compare(tensors, call(program, tensors, None)[0], entries)
+        self._programs[asked] = program
+        return program
+
+    def _partials(
+        self, tensors: list[Tensor], entries: Sequence[Entry]
+    ) -> list[Tensor]:
+        """Values of all outputs, then derivatives."""
+        places = sorted({place for entry in entries for place, _ in entry.by})
+        if not places:
+            return flatten_tree(self._run(tensors))[0]
+
+        def net(params: list[Tensor], coords: list[Tensor]) -> list[Tensor]:
+            given = [*params]
+            for place, x in zip(places, coords, strict=True):
+                given[place] = x
+            return flatten_tree(self._run(given))[0]
+
+        wanted: dict[Any, tuple[Any, ...]] = {k: (k,) for k in range(self._count)}
+        for entry in entries:
+            by = [(places.index(place), column) for place, column in entry.by]
+            wanted[entry] = (entry.output, entry.column), *by
+        found = derivatives(net, tensors, [tensors[i] for i in places], wanted)
+        return [*found.values()]
+
+    def _compare(
+        self, tensors: list[Tensor], found: Sequence[Tensor], entries: Sequence[Entry]
+    ) -> None:
+        """See that gradients of the net itself are the same.
+
+        Raises:
+            NoProgram: they are not.
+        """
+        own = [t.detach() for t in tensors]
+        for x, given in zip(own, tensors, strict=True):
+            x.stop_gradient = given.stop_gradient
+        outputs = flatten_tree(self._run(own))[0]
+        expected = [*outputs]
+        for entry in entries:
+            y = outputs[entry.output][:, entry.column : entry.column + 1]
+            for place, column in entry.by:
+                whole = paddle.grad(y, own[place], create_graph=True)[0]
+                y = whole[:, column : column + 1]
+            expected.append(y)
+        with paddle.no_grad():
+            largest = max(float(y.abs().max()) for y in expected)
+            for y, given in zip(expected, found, strict=True):
+                scale = max(float(y.abs().max()), SMALLEST * largest)
+                apart = float((y - given).abs().max())
+                if not apart <= RTOL.get(dtype_name(y.dtype), 0.0) * scale:
+                    raise NoProgram(
+                        f"its Taylor series are {apart:.1e} from its gradients, of "
+                        f"{scale:.1e} at most"
+                    )
+
+
+def predicted(history: Sequence[Set[Entry]]) -> Asked:
+    """What comes next: what came after the longest stretch that was like the last."""
+    last = history[-1]
+    if history.count(last) == len(history):
+        return frozenset(last)
+    best, found = 0, last
+    for end in range(len(history) - 1, 0, -1):
+        length = 0
+        while length < end and history[end - 1 - length] == history[-1 - length]:
+            length += 1
+        if length > best:
+            best, found = length, history[end]
+    return frozenset(found)

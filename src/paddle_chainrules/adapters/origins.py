@@ -1,0 +1,109 @@
+"""Which tensors are columns of a net's output, or derivatives of such."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from paddle import Tensor
+
+
+class Entry(NamedTuple):
+    """A column of an output, and the columns of inputs it is differentiated by."""
+
+    output: int
+    column: int
+    by: tuple[tuple[int, int], ...] = ()
+
+    def derivative(self, place: tuple[int, int]) -> Entry:
+        """By a column of an input once more."""
+        return self._replace(by=tuple(sorted((*self.by, place))))
+
+
+class Notes:
+    """What was asked of one call of a net.
+
+    Attributes:
+        asked: derivatives, whether they were known or not.
+        unknown: why something that was asked for is none of these.
+    """
+
+    def __init__(self) -> None:
+        self.asked: set[Entry] = set()
+        self.unknown = ""
+
+
+class Call(NamedTuple):
+    """One call of a net: its tensors, and the derivatives computed with it."""
+
+    inputs: Sequence[Tensor]
+    outputs: Sequence[Tensor]
+    derivatives: dict[Entry, Tensor]
+    notes: Notes
+
+    def place(self, x: Tensor) -> int | None:
+        """Which of the inputs it is."""
+        return next((i for i, given in enumerate(self.inputs) if given is x), None)
+
+
+class Origin(NamedTuple):
+    """What each column of a tensor is."""
+
+    tensor: Tensor
+    call: Call
+    entries: tuple[Entry, ...]
+
+
+class Origins:
+    """Those of the tensors that calls have given, until they are cleared."""
+
+    MOST = 4_096
+
+    def __init__(self) -> None:
+        self._known: dict[int, Origin] = {}
+
+    def clear(self) -> None:
+        self._known.clear()
+
+    def calls(self) -> Iterator[Call]:
+        """The calls that are remembered."""
+        return iter({id(o.call.notes): o.call for o in self._known.values()}.values())
+
+    def add_outputs(self, call: Call) -> None:
+        if len(self._known) > self.MOST:  # where a library never clears them
+            self.clear()
+        for k, y in enumerate(call.outputs):
+            if y.ndim == 2:
+                self.add(y, call, (Entry(k, c) for c in range(y.shape[1])))
+        for entry, y in call.derivatives.items():
+            self.add(y, call, (entry,))
+
+    def add(self, tensor: Tensor, call: Call, entries: Iterable[Entry]) -> None:
+        self._known[id(tensor)] = Origin(tensor, call, tuple(entries))
+
+    def of(self, y: Tensor) -> Origin | None:
+        """Of a known tensor, or of neighbouring columns of one."""
+        found = self._known.get(id(y))
+        if found is not None:
+            return found
+        if y.ndim != 2 or y.stop_gradient or y.is_leaf or y.is_contiguous():
+            return None
+        for origin in self._known.values():
+            columns = _columns_in(y, origin.tensor)
+            if columns is not None:
+                self.add(y, origin.call, origin.entries[columns])
+                return self._known[id(y)]
+        return None
+
+
+def _columns_in(y: Tensor, whole: Tensor) -> slice | None:
+    """Which columns of the other tensor it is a view of."""
+    rows, width = whole.shape
+    if y.shape[0] != rows or y.get_strides() != whole.get_strides():
+        return None
+    if y.dtype != whole.dtype or not y._is_shared_buffer_with(whole):
+        return None
+    start, rest = divmod(y.data_ptr() - whole.data_ptr(), whole.element_size())
+    if rest or not 0 <= start <= width - y.shape[1]:
+        return None
+    return slice(start, start + y.shape[1])

@@ -1,0 +1,106 @@
+"""PaddleScience, with derivatives by Taylor series."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from paddle import Tensor
+from paddle.nn import Layer
+
+from .taylor_mode import TaylorMode
+
+
+@contextmanager
+def taylor_mode(*nets: Layer) -> Iterator[TaylorMode]:
+    """A context in which derivatives of PaddleScience come with the models' values.
+
+    Those are ``ppsci.autodiff.jacobian`` and ``hessian``, and what equations make of
+    sympy's expressions. Scripts stay as they are: the derivatives that one asks for at
+    the first step are computed by Taylor series in the forward pass of later ones, on
+    the model's live parameters, and ``backward`` puts its gradients where it does
+    without. Values and gradients are equal to rounding. The rest runs as ever, and a
+    :class:`.NativeWarning` says once what and why.
+
+    Args:
+        nets: models that are none of ``ppsci.arch``; those are always taken.
+
+    Returns:
+        A context manager; printed, it tells how the models' calls ran.
+
+    Raises:
+        ImportError: there is no PaddleScience.
+
+    Example:
+        with taylor_mode():
+            solver.train()
+    """
+    from ppsci.arch.base import Arch
+    from ppsci.autodiff import ad
+
+    mode = TaylorMode("PaddleScience")
+    first, second = ad.Jacobians.__call__, ad.Hessians.__call__
+
+    def jacobian(
+        self: Any,
+        ys: Any,
+        xs: Any,
+        i: int = 0,
+        j: int | None = None,
+        retain_graph: bool | None = None,
+        create_graph: bool = True,
+    ) -> Any:
+        def natively() -> Any:
+            return first(self, ys, xs, i, j, retain_graph, create_graph)
+
+        if isinstance(xs, list | tuple):
+            if not xs or not all(_are_matrices(ys, x) for x in xs):
+                return natively()
+            return mode.derivatives(natively, ys, xs, i, [0])
+        if not _are_matrices(ys, xs):
+            return natively()
+        columns = range(xs.shape[1]) if j is None or xs.shape[1] == 1 else [j]
+        return mode.derivative(natively, ys, xs, i, columns)
+
+    def hessian(
+        self: Any,
+        ys: Any,
+        xs: Any,
+        component: int | None = None,
+        i: int = 0,
+        j: int = 0,
+        grad_y: Any = None,
+        retain_graph: bool | None = None,
+        create_graph: bool = True,
+    ) -> Tensor:
+        def natively() -> Tensor:
+            given = component, i, j, grad_y, retain_graph, create_graph
+            return second(self, ys, xs, *given)
+
+        if not _are_matrices(ys, xs) or (ys.shape[1] > 1) == (component is None):
+            return natively()
+        if grad_y is not None:
+            return mode.derivative(natively, grad_y, xs, i, [j])
+        return mode.derivative(natively, ys, xs, component or 0, [i], [j])
+
+    def cleared(kind: type) -> None:
+        native = kind._clear  # type: ignore[attr-defined]
+
+        def clear(self: Any) -> None:
+            native(self)
+            mode.clear()
+
+        mode.replace(kind, "_clear", clear)
+
+    with mode:
+        mode.replace(ad.Jacobians, "__call__", jacobian)
+        mode.replace(ad.Hessians, "__call__", hessian)
+        cleared(ad.Jacobians)
+        cleared(ad.Hessians)
+        mode.take_calls_of(Arch, nets)
+        yield mode
+
+
+def _are_matrices(*tensors: Any) -> bool:
+    return all(isinstance(t, Tensor) and t.ndim == 2 for t in tensors)

@@ -1,0 +1,218 @@
+"""A context in which a library's derivatives come with the values of its nets."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import paddle
+from paddle import Tensor
+
+from ..nets.derivatives import MAX_ORDER
+from ..paddle_side.dtypes import casts_automatically
+from ..paddle_side.listener import is_plain
+from .net_calls import Native, NetCalls
+from .origins import Call, Entry, Origins
+from .retained import Retained
+
+
+class NativeWarning(UserWarning):
+    """Calls of a net that run as they would without this package."""
+
+
+class TaylorMode:
+    """What an adapter's context does; printed, it tells how the nets' calls ran.
+
+    The first call of each kind (of a net in its mode, with arguments of such shapes)
+    runs as ever, and shows which derivatives are asked for. Later ones are programs
+    that compute these with the value, by Taylor series. What they have not computed is
+    computed by gradients, as ever.
+
+    Attributes:
+        programs: how many calls ran as programs.
+        natively: how many ran as ever.
+        reasons: why some go on to.
+    """
+
+    def __init__(self, library: str, apart: Iterable[str] = ()) -> None:
+        self.programs = self.natively = 0
+        self.reasons: list[str] = []
+        self._library, self._apart = library, frozenset(apart)
+        self._nets: dict[int, NetCalls] = {}
+        self._origins = Origins()
+        self._busy = self._off = False
+        self._thread = threading.get_ident()
+        self._retained = Retained(self._turn_off)
+        self._stack = ExitStack()
+
+    def __enter__(self) -> TaylorMode:
+        backward = paddle.Tensor.backward
+        self.replace(paddle.Tensor, "backward", self._retained.backward(backward))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+        self._nets.clear()
+        self._origins.clear()
+
+    def __repr__(self) -> str:
+        told = (
+            f"Taylor mode of {self._library}: {self.programs} calls of nets by "
+            f"programs, {self.natively} as ever"
+        )
+        return "\n".join([told, *self.reasons])
+
+    def replace(self, owner: Any, name: str, value: Any) -> None:
+        """Set an attribute until the context ends."""
+        held = vars(owner)
+        if name in held:
+            self._stack.callback(setattr, owner, name, held[name])
+        else:
+            self._stack.callback(delattr, owner, name)
+        setattr(owner, name, value)
+
+    def take_calls_of(self, base: type, nets: Sequence[Any]) -> None:
+        """Have calls of a library's nets, and of these, come here."""
+        self._take_calls(base, lambda layer: True)
+        for kind in {type(net) for net in nets if not isinstance(net, base)}:
+            self._take_calls(kind, lambda layer: any(layer is net for net in nets))
+
+    def _take_calls(self, kind: type, which: Callable[[Any], bool]) -> None:
+        native: Native = kind.__call__
+
+        def call(layer: Any, *args: Any, **kwargs: Any) -> Any:
+            if kwargs or not which(layer) or not self._serves():
+                return native(layer, *args, **kwargs)
+            return self._called(layer, native, args)
+
+        self.replace(kind, "__call__", call)
+
+    def _serves(self) -> bool:
+        return not (
+            self._busy
+            or self._off
+            or threading.get_ident() != self._thread
+            or is_plain()
+            or not paddle.is_grad_enabled()
+            or not paddle.in_dynamic_mode()
+            or casts_automatically()
+        )
+
+    def _called(self, layer: Any, native: Native, args: tuple[Any, ...]) -> Any:
+        net = self._nets.get(id(layer))
+        if net is None:
+            net = self._nets[id(layer)] = NetCalls(layer, native, self._apart)
+        self._busy = True
+        try:
+            ran = net.called(args)
+        finally:
+            self._busy = False
+        if ran.why:
+            self._tell(f"calls of {type(layer).__name__} run as ever: {ran.why}")
+        if ran.call is not None:
+            self._origins.add_outputs(ran.call)
+        self._retained.called()
+        self.programs += ran.by_program
+        self.natively += not ran.by_program
+        return ran.output
+
+    def _tell(self, why: str) -> None:
+        """Once."""
+        if why not in self.reasons:
+            self.reasons.append(why)
+            warnings.warn(why, NativeWarning, stacklevel=4)
+
+    def _turn_off(self, why: str) -> None:
+        self._off = True
+        self._tell(f"Taylor mode of {self._library} is off: {why}")
+
+    def clear(self) -> None:
+        """Forget the tensors, as the library does."""
+        self._origins.clear()
+
+    def derivative(
+        self,
+        natively: Callable[[], Tensor],
+        y: Tensor,
+        x: Tensor,
+        row: int,
+        *columns: Sequence[int],
+    ) -> Tensor:
+        """A derivative that was computed with the net's value, or is now by gradients.
+
+        Args:
+            natively: computes it as the library does.
+            y, x: what is differentiated, shape [n, k], and by what, [n, d].
+            row: which column of y.
+            columns: which columns of x, for each differentiation; the result has one
+                for each of the last.
+        """
+        return self.derivatives(lambda: [natively()], y, [x], row, *columns)[0]
+
+    def derivatives(
+        self,
+        natively: Callable[[], list[Tensor]],
+        y: Tensor,
+        xs: Sequence[Tensor],
+        row: int,
+        *columns: Sequence[int],
+    ) -> list[Tensor]:
+        """The same by several inputs at once."""
+        if self._busy or self._thread != threading.get_ident():
+            return natively()
+        asked = [self._asked(y, x, row, columns) for x in xs]
+        for each in asked:
+            if each is not None:
+                each[0].notes.asked.update(each[1])
+        found = [None if each is None else _known(*each) for each in asked]
+        results = [part for part in found if part is not None]
+        if len(results) < len(found):
+            results = self._as_ever(natively)
+        for each, result in zip(asked, results, strict=True):
+            if each is not None:
+                self._origins.add(result, *each)
+        return results
+
+    def _as_ever(self, natively: Callable[[], list[Tensor]]) -> list[Tensor]:
+        self._busy = True  # a derivative may ask for others on its way
+        try:
+            return natively()
+        finally:
+            self._busy = False
+
+    def _asked(
+        self, y: Tensor, x: Tensor, row: int, columns: Sequence[Sequence[int]]
+    ) -> tuple[Call, list[Entry]] | None:
+        """Of which call it is a derivative, if it is one."""
+        origin = self._origins.of(y)
+        if origin is None:
+            for call in self._origins.calls():
+                if call.place(x) is not None:
+                    call.notes.unknown = "what is computed of its output is derived"
+            return None
+        call, entries = origin.call, origin.entries
+        place = call.place(x)
+        if place is None or not 0 <= row < len(entries):
+            call.notes.unknown = "it is derived by what is none of its arguments"
+            return None
+        found = [entries[row]]
+        for each in columns:
+            if not all(0 <= c < x.shape[1] for c in each):
+                return None
+            found = [e.derivative((place, c)) for e in found for c in each]
+        if len(found[0].by) > MAX_ORDER:
+            call.notes.unknown = f"derivatives go to order {MAX_ORDER}"
+            return None
+        return call, found
+
+
+def _known(call: Call, entries: Sequence[Entry]) -> Tensor | None:
+    """Derivatives that were computed with a call, side by side."""
+    found = [call.derivatives.get(entry) for entry in entries]
+    known = [part for part in found if part is not None]
+    if len(known) < len(found):
+        return None
+    return known[0] if len(known) == 1 else paddle.concat(known, axis=-1)
