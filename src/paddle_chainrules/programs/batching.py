@@ -6,8 +6,10 @@ one sample after another, which a warning says.
 
 from __future__ import annotations
 
+import itertools
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import paddle
@@ -19,9 +21,12 @@ from .inside import recorded_inside
 from .operations import Operation, Value, values_in, with_values
 from .operators import batches  # noqa: F401  # whose rules are used here
 from .operators.calls import BatchCall, NoRule
+from .operators.table import TABLE
 from .passes import program_of
 from .program import Program
+from .record import Record
 
+DETACH, STOP = TABLE["Tensor.detach"], TABLE["stop_gradient"]
 RANDOMNESS = ("error", "different", "same")
 
 
@@ -41,7 +46,24 @@ def of_one(
         raise
     if record.draws:
         put_back(state)
-    return program_of(record.ops, record.inputs, record.constants, ends, "sample")
+    ops = [*_with_stops(record)]
+    return program_of(ops, record.inputs, record.constants, ends, "sample")
+
+
+def _with_stops(record: Record) -> Iterator[Operation]:
+    """Its operations, and where gradients end that would go on among others."""
+    known = [v.number for op in record.ops for v in (*op.inputs, *op.outputs)]
+    fresh = itertools.count(1 + max(known, default=0))
+    for op, taped in zip(record.ops, record.taped, strict=True):
+        if taped or not any(map(record.requires, op.inputs)):
+            yield op
+        elif op.operator.alias:
+            yield replace(op, operator=STOP, args=op.args[:1])
+        else:
+            ends = [Value(next(fresh), v.shape, v.dtype, v.bytes) for v in op.outputs]
+            yield replace(op, outputs=tuple(ends))
+            for end, value in zip(ends, op.outputs, strict=True):
+                yield Operation(STOP, (end,), (value,), False, op.where)
 
 
 def batched(
@@ -70,6 +92,10 @@ def batched(
                 f"the operator {op.operator.name}, which draws random numbers, over a "
                 "batch; say randomness='different' or 'same'"
             )
+        if op.operator is STOP:
+            known[op.outputs[0]] = DETACH.every([known[op.args[0]]])[0]
+            many.update(op.outputs if op.args[0] in many else ())
+            continue
         different = op.operator.random and randomness == "different"
         if many.isdisjoint(op.inputs) and not different:
             args = [with_values(arg, known.__getitem__) for arg in op.args]

@@ -27,6 +27,11 @@ class Value:
         return f"t{self.number}: {self.dtype}{list(self.shape)}"
 
 
+OF_SHAPES = frozenset(
+    {"full_like", "zeros_like", "ones_like", "shape", "shape64", "numel"}
+)
+"""Operators whose result depends on shapes alone, which are part of a program."""
+
 COMPLEX = frozenset({"complex64", "complex128"})
 
 

@@ -23,11 +23,11 @@ from .capture_error import CaptureError
 from .existing import is_existing
 from .in_place import begin, end, is_write, write
 from .memory import Memory
-from .operations import Operation, Value, tensors_in, values_in
+from .operations import OF_SHAPES, Operation, Value, tensors_in, values_in
 from .operators.entry import Operator, UnknownArgument
 from .operators.table import TABLE
 from .paddle_grad import grad
-from .reverse import reverse
+from .reverse import reverse_through
 from .where import where_called
 
 _DRAWING = frozenset((*DRAWING, "seed"))
@@ -49,7 +49,7 @@ class Record:
     """
 
     def __init__(self, inputs: Sequence[Tensor], outer: Record | None = None) -> None:
-        self._outer = outer
+        self.outer = outer
         self.ops: list[Operation] = []
         self.constants: dict[Value, Tensor] = {}
         self.failure: CaptureError | None = None
@@ -118,8 +118,8 @@ class Record:
         return value
 
     def _is_outer(self, tensor: Tensor) -> bool:
-        if (outer := self._outer) is not None:
-            return id(tensor) in outer._values or outer._is_outer(tensor)
+        if (outer := self.outer) is not None:
+            return outer.knows(tensor) or outer._is_outer(tensor)
         own = (v for v in self._all if v in self.inputs or self.is_own(v))
         return is_existing(tensor, map(self.tensor, own))
 
@@ -147,6 +147,11 @@ class Record:
         self.ops.append(Operation(detach, (value,), (found,), False, where_called()))
         self.taped.append(False)
         return found
+
+    def knows(self, tensor: Tensor) -> bool:
+        """Whether a value stands for it here, or in a record that this is part of."""
+        outer = self.outer
+        return id(tensor) in self._values or (outer is not None and outer.knows(tensor))
 
     def tensor(self, value: Value) -> Any:
         return self._tensors[value.number]
@@ -248,7 +253,7 @@ class Record:
             return write(self, name, call, args, kwargs)
         with not_listening():
             # Of a tensor's shape alone, or of none of the program's.
-            asked = tensors[1:] if name in _OF_SHAPES else tensors
+            asked = tensors[1:] if name in OF_SHAPES else tensors
             own = all(id(t) in self._fresh and t.stop_gradient for t in asked)
             if own and name not in _DRAWING:
                 return self._constant(call(*args, **kwargs))
@@ -383,7 +388,7 @@ class Record:
             ends = [self.value_of(t) for t in outputs]
             starts = [self.value_of(t) for t in inputs]
         with grad_mode(create_graph):
-            return reverse(self, 0, len(self.ops), ends, starts, cotangents)
+            return reverse_through(self, ends, starts, cotangents)
 
     def grad(self, name: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """``paddle.grad`` with its own arguments."""
@@ -393,8 +398,3 @@ class Record:
 
 _SMALL = 1 << 14
 """Elements of constants that are compared, such as ones that gradients begin with."""
-
-_OF_SHAPES = frozenset(
-    {"full_like", "zeros_like", "ones_like", "shape", "shape64", "numel"}
-)
-"""Operators whose result depends on shapes alone, which are part of a program."""

@@ -33,6 +33,53 @@ class Record(Protocol):
     def fail(self, reason: str) -> Any: ...
 
 
+class Part(Record, Protocol):
+    """A record that may be a part of another."""
+
+    constants: dict[Value, Tensor]
+
+    @property
+    def outer(self) -> Any: ...
+
+    def knows(self, tensor: Tensor) -> bool: ...
+
+
+def reverse_through(
+    record: Part,
+    ends: Sequence[Value],
+    starts: Sequence[Value],
+    cotangents: Sequence[Tensor | None],
+    onto: Record | None = None,
+) -> list[Tensor | None]:
+    """Gradients on a record and on those that it is a part of.
+
+    Args:
+        onto: the record that listens; the first one where None.
+    """
+    onto = onto or record
+    outer: Part | None = record.outer
+
+    def is_far(value: Value) -> bool:
+        tensor = record.constants.get(value)
+        return outer is not None and tensor is not None and outer.knows(tensor)
+
+    far = [v for v in dict.fromkeys(starts) if is_far(v)]
+    between = [v for v in record.constants if record.requires(v) and is_far(v)]
+    every = [*dict.fromkeys([*starts, *(between if far else ())])]
+    stop = len(record.ops)
+    grads = reverse(record, 0, stop, ends, every, cotangents, onto)
+    found = dict(zip(every, grads, strict=True))
+    if far and outer is not None:
+        reached = [v for v in between if found[v] is not None]
+        with not_listening():
+            outer_ends = [outer.value_of(record.tensor(v)) for v in reached]
+            outer_starts = [outer.value_of(record.tensor(v)) for v in far]
+        given = [found[v] for v in reached]
+        more = reverse_through(outer, outer_ends, outer_starts, given, onto)
+        found.update(zip(far, more, strict=True))
+    return [found[v] for v in starts]
+
+
 def reverse(
     record: Record,
     start: int,
@@ -40,8 +87,13 @@ def reverse(
     ends: Sequence[Value],
     starts: Sequence[Value],
     cotangents: Sequence[Tensor | None],
+    onto: Record | None = None,
 ) -> list[Tensor | None]:
-    """Gradients through the operations from start to stop."""
+    """Gradients through the operations from start to stop.
+
+    Args:
+        onto: the record that listens, where it is another.
+    """
     active, reached, alias = _active(record, start, stop, starts)
     found: dict[Value, Any] = {}
     for value, cotangent in zip(ends, cotangents, strict=True):
@@ -62,7 +114,7 @@ def reverse(
             if rule is not None:
                 grads = rule(Call(args, outs, given, frozenset(wanted)))
             else:
-                grads = _by_formula(record, op, args, given, wanted)
+                grads = _by_formula(record, onto or record, op, args, given, wanted)
         except NoRule as error:
             record.fail(f"{op.operator.name} has no rule for {error}")
         for k in wanted:
@@ -134,33 +186,38 @@ def _check_rule(record: Record, op: Operation, wanted: list[int]) -> None:
 
 
 def _by_formula(
-    record: Record, op: Operation, args: list[Any], given: list[Any], wanted: list[int]
+    record: Record,
+    onto: Record,
+    op: Operation,
+    args: list[Any],
+    given: list[Any],
+    wanted: list[int],
 ) -> list[Any]:
     """Gradients of the same in operators that have rules."""
     formula = op.operator.formula
     if formula is None:
         record.fail(f"the operator {op.operator.name} has no rule for its gradient")
     assert formula is not None
-    start = len(record.ops)
+    start = len(onto.ops)
     with grad_mode(True):
         result = formula(*args)
     results = [*result] if isinstance(result, list | tuple) else [result]
     with not_listening():
         pairs = [
-            (record.value_of(r), g)
+            (onto.value_of(r), g)
             for r, g in zip(results, given, strict=False)
             if g is not None and r is not None
         ]
         # Under the names that the formula has met them by.
         names = {
-            v: record.value_of(record.tensor(v))
+            v: onto.value_of(record.tensor(v))
             for v in values_in([op.args[k] for k in wanted])
         }
     starts = [*dict.fromkeys(names.values())]
     found = reverse(
-        record,
+        onto,
         start,
-        len(record.ops),
+        len(onto.ops),
         [r for r, _ in pairs],
         starts,
         [g for _, g in pairs],

@@ -30,6 +30,8 @@ define("share_data", "x", alias=True, differentiable=())
 define("cast", "x dtype", view=True)
 define("copy", "x", run=RAW.assign)
 """A copy in memory of its own, which passes leave where it is."""
+define("stop_gradient", "x", run=paddle.Tensor.detach, view=True, differentiable=())
+"""Where no gradient goes on, which passes leave where it is."""
 holds_for_complex("assign", "copy", "cast", "Tensor.clone", "Tensor.contiguous")
 holds_for_complex("Tensor._tensor_use_gpudnn")
 

@@ -1,0 +1,223 @@
+"""Training steps of DeepXDE and PaddleScience, as ever and in Taylor mode.
+
+``make bench-adapters``: equations as unchanged scripts of their library, each trained
+by two models in one process, one thread each: one as ever, with nothing of this package
+in its way, and one within ``taylor_mode()``, in turn in short bursts. What is timed is
+the library's whole step: points, losses, ``backward``, optimizer. The calls that are
+made once, to see what is asked for and to make programs, come before. Prints Markdown,
+leaves JSON and a picture in output/. ``QUICK=1`` for less, and ``ONLY=heat,wave`` for
+problems with these words in their names.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import statistics
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import matplotlib as mpl
+from tqdm import tqdm
+
+from paddle_chainrules.adapters.taylor_mode import TaylorMode
+from sides import Timer, interleave
+
+mpl.use("Agg")
+import matplotlib.pyplot as plt
+
+QUICK = "QUICK" in os.environ
+ONLY = [word for word in os.environ.get("ONLY", "").split(",") if word]
+ROUNDS = 8 if QUICK else 30
+BURST = 0.03 if QUICK else 0.06
+"""Seconds of a burst, as far as one step is shorter."""
+
+FIRST = 4
+"""Steps before any is timed: one as ever, one that makes programs, and two to warm."""
+
+OUTPUT = Path(__file__).resolve().parent.parent / "output"
+LIBRARIES = {"adapters_deepxde": "deepxde", "adapters_science": "ppsci"}
+COLOURS = {"DeepXDE": "#4477aa", "PaddleScience": "#ee8866"}
+
+ABSENT = object()
+Row = dict[str, Any]
+
+
+class Switch:
+    """What a context sets on classes, to set it back for a while."""
+
+    def __init__(self) -> None:
+        self._places: list[tuple[Any, str, Any, Any]] = []
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Note what contexts replace that are entered within."""
+        native = TaylorMode.replace
+
+        def replace(mode: TaylorMode, owner: Any, name: str, value: Any) -> None:
+            self._places.append((owner, name, vars(owner).get(name, ABSENT), value))
+            native(mode, owner, name, value)
+
+        with patch.object(TaylorMode, "replace", replace):
+            yield
+
+    @contextmanager
+    def off(self) -> Iterator[None]:
+        """Everything as it is without the context."""
+        for owner, name, before, _ in self._places:
+            if before is ABSENT:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, before)
+        try:
+            yield
+        finally:
+            for owner, name, _, within in self._places:
+                setattr(owner, name, within)
+
+
+def timer(steps: Any, around: Any) -> Timer:
+    def seconds(calls: int) -> float:
+        with around():
+            start = time.perf_counter()
+            steps(calls)
+            return time.perf_counter() - start
+
+    return seconds
+
+
+@contextmanager
+def as_it_is() -> Iterator[None]:
+    yield
+
+
+def compared(name: str, problem: Any, module: Any) -> Row:
+    """One problem on both sides."""
+    native, ours, switch = problem.steps(), problem.steps(), Switch()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # reasons come in the table
+        with switch.watching(), module.taylor_mode() as mode:
+            with switch.off():
+                native(FIRST)
+            start = time.perf_counter()
+            ours(FIRST)
+            first = time.perf_counter() - start
+            natively = mode.natively
+            with switch.off():
+                start = time.perf_counter()
+                native(2)
+                step = (time.perf_counter() - start) / 2
+            timers = {
+                "native": timer(native, switch.off),
+                "Taylor mode": timer(ours, as_it_is),
+            }
+            us = interleave(timers, ROUNDS, max(1, int(BURST / step)))
+    theirs, mine = us["native"], us["Taylor mode"]
+    return {
+        "problem": name,
+        "library": module.LIBRARY,
+        "net": problem.net,
+        "points": problem.points,
+        "us": us,
+        "first": first,
+        "min": mine["min"] / theirs["min"],
+        "mean": mine["mean"] / theirs["mean"],
+        "as ever": mode.natively - natively,
+        "reasons": mode.reasons,
+    }
+
+
+def modules() -> Iterator[Any]:
+    """The problems of the libraries that are installed."""
+    for name, library in LIBRARIES.items():
+        try:
+            yield importlib.import_module(name)
+        except ImportError as error:
+            print(f"Problems of {library} are left out: {error}.\n")
+
+
+def table(rows: list[Row]) -> str:
+    head = "| problem | library | net | points | native step, ms | ratio of minima "
+    lines = [head + "| ratio of means | first steps, s | as ever |", "|---" * 9 + "|"]
+    for row in rows:
+        native = row["us"]["native"]["min"] / 1e3
+        cells = [row["problem"], row["library"], row["net"], row["points"]]
+        cells += [f"{native:.1f}", f"**{row['min']:.2f}**", f"{row['mean']:.2f}"]
+        cells += [f"{row['first']:.1f}", "; ".join(row["reasons"]) or "nothing"]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def told(rows: list[Row]) -> str:
+    worst = max(rows, key=lambda row: row["min"])
+    means = statistics.median(row["mean"] for row in rows)
+    return (
+        f"{len(rows)} problems, median of the ratios of minima "
+        f"{median(rows):.2f} and of means {means:.2f}; the largest "
+        f"{worst['min']:.2f}, {worst['problem']} in {worst['library']}."
+    )
+
+
+def median(rows: list[Row]) -> float:
+    return statistics.median(row["min"] for row in rows)
+
+
+def picture(rows: list[Row]) -> None:
+    """A bar a problem, those of a library beside each other, the fastest on top."""
+    order = {name: i for i, name in enumerate(COLOURS)}
+    rows = sorted(rows, key=lambda row: (order[row["library"]], row["min"]))
+    figure, panel = plt.subplots(figsize=(9, 1.4 + 0.3 * len(rows)))
+    labelled: set[str] = set()
+    places, place, before = [], 0.0, rows[0]["library"]
+    for row in rows:
+        place += 1.0 if row["library"] == before else 1.7
+        before = row["library"]
+        places.append(place)
+        label = None if before in labelled else before
+        labelled.add(before)
+        panel.barh(place, row["min"], 0.72, color=COLOURS[before], label=label)
+        panel.text(row["min"] + 0.01, place, f"{row['min']:.2f}", va="center", size=8)
+    middle = median(rows)
+    panel.axvline(1, color="black", linewidth=1)
+    panel.axvline(middle, color="black", linewidth=1, linestyle=":")
+    top = places[0] - 0.75
+    panel.text(1, top, "native", ha="center", va="bottom", size=9)
+    panel.text(middle, top, f"median {middle:.2f}", ha="center", va="bottom", size=9)
+    names = [f"{row['problem']}  ·  {row['net']}" for row in rows]
+    panel.set_yticks(places, names, size=9)
+    panel.set_ylim(places[-1] + 0.7, top)
+    panel.set_xlim(0, max(1.1, 1.08 * max(row["min"] for row in rows)))
+    panel.set_xlabel("a training step in Taylor mode, in native steps")
+    panel.grid(axis="x", alpha=0.3)
+    panel.set_axisbelow(True)
+    panel.tick_params(axis="y", length=0)
+    panel.spines[["top", "right", "left"]].set_visible(False)
+    panel.legend(loc="lower right", frameon=True, framealpha=1, edgecolor="none")
+    figure.tight_layout()
+    figure.savefig(OUTPUT / "adapters.png", dpi=130)
+
+
+def main() -> None:
+    OUTPUT.mkdir(exist_ok=True)
+    cases = [
+        (name, problem, module)
+        for module in modules()
+        for name, problem in module.PROBLEMS.items()
+        if not ONLY or any(word in name for word in ONLY)
+    ]
+    rows = [compared(*case) for case in tqdm(cases, unit="problem")]
+    if not rows:
+        return
+    print(table(rows), told(rows), sep="\n\n")
+    (OUTPUT / "adapters.json").write_text(json.dumps(rows, indent=1))
+    picture(rows)
+
+
+if __name__ == "__main__":
+    main()
