@@ -5,8 +5,8 @@ by two models in one process, one thread each: one as ever, with nothing of this
 in its way, and one within ``taylor_mode()``, in turn in short bursts. What is timed is
 the library's whole step: points, losses, ``backward``, optimizer. The calls that are
 made once, to see what is asked for and to make programs, come before. Prints Markdown,
-leaves JSON and a picture in output/. ``QUICK=1`` for less, and ``ONLY=heat,wave`` for
-problems with these words in their names.
+leaves JSON and a picture in output/. ``QUICK=1`` for less, and ``ONLY=heat,Science``
+for problems with these words in their or their library's names.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ def main() -> None:
         (name, problem, module)
         for module in modules()
         for name, problem in module.PROBLEMS.items()
-        if not ONLY or any(word in name for word in ONLY)
+        if not ONLY or any(word in f"{module.LIBRARY}: {name}" for word in ONLY)
     ]
     rows = [compared(*case) for case in tqdm(cases, unit="problem")]
     if not rows:

@@ -231,9 +231,7 @@ def klein_gordon() -> Model:
         ),
     ]
     sizes = {"num_domain": 3000, "num_boundary": 150, "num_initial": 150}
-    return Model(
-        TimePDE(space, residual, conditions, **sizes), fnn([2, *[40] * 2, 1])
-    )
+    return Model(TimePDE(space, residual, conditions, **sizes), fnn([2, *[40] * 2, 1]))
 
 
 def wave() -> Model:
@@ -278,8 +276,7 @@ def lorenz() -> Model:
 
     seen = np.linspace(0, 3, 25)[:, None]
     observed = [
-        dde.icbc.PointSetBC(seen, np.sin(seen * (i + 1)), component=i)
-        for i in range(3)
+        dde.icbc.PointSetBC(seen, np.sin(seen * (i + 1)), component=i) for i in range(3)
     ]
     sizes = {"num_domain": 400, "num_boundary": 2, "anchors": seen}
     data = PDE(times, residual, [*starts(times, (-8, 7, 27)), *observed], **sizes)

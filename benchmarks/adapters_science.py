@@ -13,7 +13,6 @@ from io import StringIO
 from typing import Any, NamedTuple
 
 import numpy as np
-import paddle
 
 with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
     import ppsci
@@ -118,10 +117,14 @@ def square(low: float = 0.0, high: float = 1.0) -> Any:
     return ppsci.geometry.Rectangle((low, low), (high, high))
 
 
+def times(count: int) -> Any:
+    at = np.linspace(0.0, 1.0, count, dtype="float32")
+    return ppsci.geometry.TimeDomain(0.0, 1.0, timestamps=at)
+
+
 def line_and_time(low: float, high: float) -> Any:
-    return ppsci.geometry.TimeXGeometry(
-        ppsci.geometry.TimeDomain(0.0, 1.0), ppsci.geometry.Interval(low, high)
-    )
+    line = ppsci.geometry.Interval(low, high)
+    return ppsci.geometry.TimeXGeometry(times(21), line)
 
 
 def at_first(name: str, start: Callable[[Any], Any], space: Any, count: int) -> Any:
@@ -156,8 +159,7 @@ def cavity(time: bool, count: int) -> Parts:
     space = square(-0.05, 0.05)
     keys = ("t", "x", "y") if time else ("x", "y")
     if time:
-        times = ppsci.geometry.TimeDomain(0.0, 1.5)
-        space = ppsci.geometry.TimeXGeometry(times, space)
+        space = ppsci.geometry.TimeXGeometry(times(16), space)
     model = MLP(keys, ("u", "v", "p"), 9, 50, "tanh")
     lid = around(
         "lid",
@@ -292,9 +294,7 @@ def pirate(*args: Any, **kw: Any) -> Any:
 PROBLEMS: dict[str, Problem] = {
     "Laplace": Problem("5x20", "10201", laplace),
     "Poisson": Problem("3x50", "1320", poisson),
-    "Navier-Stokes": Problem(
-        "9x50", "2400 (of 10201)", lambda: cavity(False, 2000)
-    ),
+    "Navier-Stokes": Problem("9x50", "2400 (of 10201)", lambda: cavity(False, 2000)),
     "Navier-Stokes, unsteady": Problem(
         "9x50", "2400 (of 163216)", lambda: cavity(True, 2000)
     ),

@@ -178,11 +178,9 @@ class _Kind:
         Raises:
             NoProgram: there can be none, or it gives something else.
         """
+        self.why = self.why or self.history[-1].unknown
         if self.why:
             raise NoProgram(self.why)
-        if unknown := self.history[-1].unknown:
-            self.why = unknown
-            raise NoProgram(unknown)
         asked = predicted([notes.asked for notes in self.history])
         program = self._programs.get(asked)
         try:
@@ -200,11 +198,13 @@ class _Kind:
 
     def _made(self, asked: Asked, tensors: list[Tensor]) -> ProgramCache:
         if len(self._programs) >= KINDS:
-            raise NoProgram("what is asked for changes from call to call")
+            raise NoProgram(
+                "what is asked for changes all the time; ask for it all at once"
+            )
         entries = sorted(asked)
         program = ProgramCache(lambda tensors: (self._partials(tensors, entries), None))
         if program.program(tensors).draws:
-            raise NoProgram("it draws random numbers")
+            raise NoProgram("it draws random numbers; make the net without dropout")
         self._compare(tensors, call(program, tensors, None)[0], entries)
         self._programs[asked] = program
         return program
@@ -257,7 +257,8 @@ class _Kind:
                 if not apart <= RTOL.get(dtype_name(y.dtype), 0.0) * scale:
                     raise NoProgram(
                         f"its Taylor series are {apart:.1e} from its gradients, of "
-                        f"{scale:.1e} at most"
+                        f"{scale:.1e} at most; its rows may depend on each other, or "
+                        "float32 be too coarse for it: use float64"
                     )
 
 

@@ -50,7 +50,10 @@ class State:
                 continue
             self._places.append((container, key, _remembered(value)))
             if len(self._places) > MANY:
-                raise ValueError("it holds more than a net does")
+                raise ValueError(
+                    f"it holds more than {MANY} things, so that changes would take "
+                    "long to see; keep data outside of the net"
+                )
             if isinstance(container, dict | list) and id(container) not in seen:
                 seen.add(id(container))
                 self._sizes.append((container, len(container)))

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import paddle
 from paddle import Tensor
 
+from ..paddle_side.listener import not_listening
 from ..transforms.effects import Effects, differ, versions
 from .shell import Shell, copied
 
@@ -44,7 +45,7 @@ class Shells:
         try:
             return self.free.pop()
         except IndexError:
-            with self.marked() as layer:
+            with self.marked() as layer, not_listening():
                 return Shell(copied(layer, {}, shared=True))
 
 

@@ -19,7 +19,7 @@ from ..paddle_side.listener import not_listening
 from ..paddle_side.random_state import put_back, random_state
 from .inside import recorded_inside
 from .operations import Operation, Value, values_in, with_values
-from .operators import batches  # noqa: F401  # whose rules are used here
+from .operators import batched_images, batched_indices, batches  # noqa: F401
 from .operators.calls import BatchCall, NoRule
 from .operators.table import TABLE
 from .passes import program_of
@@ -71,6 +71,7 @@ def batched(
     tensors: Sequence[Tensor],
     flags: Sequence[bool],
     randomness: str = "error",
+    drawn: dict[Value, Tensor] | None = None,
 ) -> tuple[list[Tensor], list[bool]]:
     """Outputs of all samples, and of each whether it differs from sample to sample.
 
@@ -79,6 +80,7 @@ def batched(
         flags: of each whether it has samples along its first axis, of one number.
         randomness: whether random numbers are refused, or drawn for each sample or once
             for all.
+        drawn: those that were drawn for all, kept for other calls.
 
     Raises:
         NoRule: an operator can't be batched.
@@ -98,8 +100,14 @@ def batched(
             continue
         different = op.operator.random and randomness == "different"
         if many.isdisjoint(op.inputs) and not different:
-            args = [with_values(arg, known.__getitem__) for arg in op.args]
-            known.update(zip(op.outputs, op.operator.every(args), strict=True))
+            if drawn is None or not drawn.keys() >= {*op.outputs}:
+                args = [with_values(arg, known.__getitem__) for arg in op.args]
+                found = op.operator.every(args)
+                if drawn is not None and op.operator.random:
+                    drawn.update(zip(op.outputs, found, strict=True))
+            else:
+                found = [drawn[v] for v in op.outputs]
+            known.update(zip(op.outputs, found, strict=True))
         else:
             found = _of_many(op, known, many, size, randomness)
             known.update(zip(op.outputs, found, strict=True))
@@ -125,8 +133,11 @@ def _of_many(
         if not many.isdisjoint(values_in([arg])):
             places.add(i)
             if not isinstance(arg, Value):
-                args[i] = [_in_list(v, known, many, size) for v in arg]
+                each = [_in_list(v, known, many, size) for v in arg]
+                args[i] = tuple(each) if isinstance(arg, tuple) else each
     shapes = [v.shape for v in op.outputs]
+    if op.operator.name in PROMOTING:
+        _promote(op, args)
     if op.operator.batch is not None and not op.is_complex:
         try:
             call = BatchCall(args, frozenset(places), size, shapes)
@@ -146,6 +157,33 @@ def _of_many(
         stacklevel=2,
     )
     return _one_by_one(op, known, many, size)
+
+
+PROMOTING = {
+    **dict.fromkeys(("add", "subtract", "multiply", "divide", "maximum"), (0, 1)),
+    **dict.fromkeys(("minimum", "fmax", "fmin", "elementwise_pow"), (0, 1)),
+    **dict.fromkeys(("remainder", "floor_divide", "atan2", "matmul"), (0, 1)),
+    **dict.fromkeys((n for n in TABLE if n.startswith("Tensor.__")), (0, 1)),
+    **dict.fromkeys(("equal", "not_equal", "less_than", "less_equal"), (0, 1)),
+    **dict.fromkeys(("greater_than", "greater_equal"), (0, 1)),
+    "where": (1, 2),
+}
+"""Operators that bring two arguments to one dtype, by their dimensions too."""
+
+
+def _promote(op: Operation, args: list[Any]) -> None:
+    """Bring arguments to the dtype that Paddle brings those of one sample to."""
+    places = PROMOTING[op.operator.name]
+    values = [op.args[i] for i in places if i < len(op.args)]
+    if len(values) < 2 or not all(isinstance(v, Value) for v in values):
+        return
+    if values[0].dtype == values[1].dtype:
+        return
+    with not_listening():
+        x, y = (paddle.zeros([1][: len(v.shape)], v.dtype) for v in values)
+        dtype = (x + y).dtype
+    for i in places:
+        args[i] = args[i].astype(dtype)
 
 
 def _by_formula(
@@ -203,6 +241,8 @@ def _sample(x: Tensor, k: int) -> Tensor:
 
 def _in_list(
     value: Any, known: dict[Value, Tensor], many: set[Value], size: int
-) -> Tensor:
+) -> Any:
+    if not isinstance(value, Value):  # a slice beside tensors, in an index
+        return value
     found = known[value]
     return found if value in many else paddle._C_ops.expand(found, [size, *found.shape])

@@ -271,7 +271,6 @@ class Record:
                     f"{name} is called with an argument that programs do not "
                     f"know: {error}"
                 )
-            self.draws = self.draws or entry.name in _DRAWING
             return self._run(entry, given)
 
     def _is_nobodys(self, tensors: Sequence[Tensor]) -> bool:
@@ -319,6 +318,7 @@ class Record:
         for i in writes:
             begin(self, entry.name, given[i])
         result = entry.run(*given)
+        self.draws = self.draws or entry.name in _DRAWING
         many = isinstance(result, list | tuple)
         parts = [*result] if many else [result]
         taped = (

@@ -75,13 +75,11 @@ def _with(refusal: NotImplementedError, error: CaptureError) -> NotImplementedEr
     return NotImplementedError(f"{refusal}. Nor is there a program: {error}")
 
 
-def check_same(
-    seen: Sequence[Any], found: Sequence[Any], refusal: NotImplementedError
-) -> None:
+def check_same(seen: Sequence[Any], found: Sequence[Any], refusal: Exception) -> None:
     """Refuse what has changed since, or draws other numbers at every call.
 
     Raises:
-        NotImplementedError: the refusal.
+        Exception: the refusal.
     """
     for a, b in zip(seen, found, strict=False):
         if isinstance(a, Tensor):

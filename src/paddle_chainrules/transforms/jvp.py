@@ -15,6 +15,7 @@ from paddle import Tensor
 from ..paddle_side.dtypes import is_differentiable
 from ..paddle_side.engine import gradients
 from ..paddle_side.grad_mode import grad_mode
+from ..paddle_side.listener import listener
 from ..paddle_side.watch import as_leaf
 from .fallback import called_by_program, check_same
 from .kept_graph import KeptGraph
@@ -175,6 +176,7 @@ class Pushforward(KeptGraph, Generic[Y_co]):
         self._leaves, self._seen = recording.leaves, recording.outputs
         self._in_spec, self._out_spec = in_spec, function.out_spec
         self._function = function
+        self._is_outside = listener() is None
         outputs = filter(is_differentiable, recording.outputs)
         traced = {id(o): o for o in outputs if not o.stop_gradient}
         self._places = {key: i for i, key in enumerate(traced)}
@@ -193,6 +195,11 @@ class Pushforward(KeptGraph, Generic[Y_co]):
 
     def along(self, tangents: Sequence[Any]) -> Y_co:
         """The same of checked tangents in a row."""
+        if self._is_outside and listener() is not None:
+            recording = self._function.once_more(self._recording)
+            return Pushforward[Y_co](recording, self._in_spec, self._function).along(
+                tangents
+            )
         try:
             row = self._on_tape(tangents)
         except NotImplementedError as refusal:
@@ -261,6 +268,7 @@ class _Refused(Pushforward[Any]):
         self._in_spec, self._out_spec = in_spec, function.out_spec
         self._function, self._refusal = function, refusal
         self._leaves, self._seen = leaves, function.alone(seen)
+        self._is_outside = False
 
     def _on_tape(self, tangents: Sequence[Any]) -> list[Any]:
         raise self._refusal

@@ -10,9 +10,11 @@ import optree
 import paddle
 from paddle import Tensor
 
+from ..paddle_side.listener import listener, not_listening
+from ..programs.capture_error import CaptureError
 from .closures import may_reach
 from .effects import Effects, check_unchanged, tensors_among, versions
-from .fallback import recorded_by_program
+from .fallback import check_same, recorded_by_program
 from .kept_graph import KeptGraph
 from .program_recording import ProgramRecording
 from .recording import Recording, detached, record
@@ -43,6 +45,7 @@ class Pullback(KeptGraph, Generic[Y_co]):
         self._function = function
         self._in_spec = in_spec
         self._out_spec = out_spec
+        self._is_outside = listener() is None
 
     def __call__(self, cotangent: Tree, *, wrt: Sequence[int] | None = None) -> Y_co:
         """Gradients, one per primal and nested as it is.
@@ -58,6 +61,12 @@ class Pullback(KeptGraph, Generic[Y_co]):
                 position where there is no primal.
             TypeError: a cotangent that is not a tensor or has another dtype.
         """
+        if self._is_outside and listener() is not None:
+            recording = self._function.once_more(self._recording)
+            inside = Pullback[Y_co](
+                recording, self._in_spec, self._out_spec, self._function
+            )
+            return inside(cotangent, wrt=wrt)
         leaves = cotangent_leaves(cotangent, self._out_spec)
         asked = None if wrt is None else self._leaves_of(wrt)
         try:
@@ -205,6 +214,26 @@ class FlatFunction:
         if not recording.connected:
             aux = detached(aux, leaves)
         return value, [spec.unflatten(aux)], recording
+
+    def once_more(self, before: Recording) -> Recording:
+        """The same recording for who listens now, and did not before.
+
+        Raises:
+            CaptureError: the function gives something else than before.
+        """
+        self.check_unchanged()
+        _, _, recording = self.recorded([*before.leaves], None, create_graph=True)
+        with not_listening():
+            check_same(
+                before.outputs,
+                recording.outputs,
+                CaptureError(
+                    "a derivative that was begun outside of vmap or jit is of a "
+                    "function that gives something else by now, such as random "
+                    "numbers; begin it inside"
+                ),
+            )
+        return recording
 
     def __call__(self, leaves: list[Any]) -> tuple[list[Any], Any]:
         """Leaves of the result and of aux, and how these are nested."""

@@ -97,7 +97,15 @@ def vmap(
 
         if listener() is not None:
             return placed(*leaves)
-        return run_strictly(Jitted(placed, strict=True), placed, *leaves)
+        # A tensor that is given twice is one argument of the program.
+        first: dict[int, int] = {}
+        places = [first.setdefault(id(leaf), len(first)) for leaf in leaves]
+
+        def of_distinct(*given: Any) -> Any:
+            return placed(*(given[place] for place in places))
+
+        given = [leaf for i, leaf in enumerate(leaves) if places[i] not in places[:i]]
+        return run_strictly(Jitted(of_distinct, strict=True), of_distinct, *given)
 
     return of_many
 
@@ -115,6 +123,7 @@ def stack_params(trees: Sequence[Tree]) -> Tree:
 
     Raises:
         ValueError: there are none, or their names or shapes differ.
+        TypeError: they hold something else than tensors.
 
     Example:
         >>> import paddle
@@ -137,6 +146,11 @@ def stack_params(trees: Sequence[Tree]) -> Tree:
                 "those of nets of one kind"
             )
         for one, like in zip(leaves, first, strict=True):
+            if not isinstance(one, Tensor) or not isinstance(like, Tensor):
+                raise TypeError(
+                    f"parameters {k} hold a {type(one).__name__}; give a list of the "
+                    "parameters of nets, which are trees of tensors"
+                )
             if one.shape != like.shape or one.dtype != like.dtype:
                 raise ValueError(
                     f"parameters {k} have a tensor of shape {list(one.shape)} and "
@@ -178,12 +192,14 @@ def _spread(axis: Axes, arg: Any, what: str = "in_axes") -> list[Any]:
     if axis is None or isinstance(axis, int):
         return [axis] * len(flatten_tree(arg)[0])
     try:
-        found: list[Any] = optree.broadcast_prefix(axis, arg, none_is_leaf=True)
-    except ValueError as error:
+        with not_listening():
+            found: list[Any] = optree.broadcast_prefix(axis, arg, none_is_leaf=True)
+    except ValueError:
+        nested = [optree.tree_structure(t, none_is_leaf=True) for t in (axis, arg)]
         raise TypeError(
-            f"{what} is nested otherwise than what it is for ({error}); give an "
-            "integer, None, or a tree that is a prefix of it"
-        ) from error
+            f"{what} is nested as {nested[0]}, and what it is for as {nested[1]}; give "
+            "an integer, None, or a tree that is a prefix of it"
+        ) from None
     return found
 
 
@@ -252,13 +268,14 @@ def _in_chunks(
     try:
         program = of_one(of_sample, samples)
         step = chunk or size
-        parts = []
+        parts: list[Any] = []
+        drawn: dict[Any, Tensor] = {}
         for start in range(0, size, step):
             some = [
                 t[start : start + step] if flag and step < size else t
                 for t, flag in zip(tensors, many, strict=True)
             ]
-            parts.append(batched(program, some, many, randomness))
+            parts.append(batched(program, some, many, randomness, drawn))
     except NoRule as error:
         raise CaptureError(
             f"vmap has no rule for {error}, or call the function for each sample"

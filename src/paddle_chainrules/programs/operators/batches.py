@@ -16,7 +16,7 @@ from .shared import aligned, ops
 from .table import TABLE
 
 
-def _full(call: BatchCall, i: int, ndim: int | None = None) -> Any:
+def full(call: BatchCall, i: int, ndim: int | None = None) -> Any:
     """Argument i with samples, of so many dimensions for each."""
     arg = call.args[i]
     if not isinstance(arg, Tensor):
@@ -34,7 +34,7 @@ def _of_each_element(*names: str) -> None:
             tensors = [i for i, a in enumerate(call.args) if isinstance(a, Tensor)]
             ndim = max(map(call.ndim, tensors))
             args = [
-                _full(call, i, ndim) if i in tensors else arg
+                full(call, i, ndim) if i in tensors else arg
                 for i, arg in enumerate(call.args)
             ]
             return TABLE[name].every(args)
@@ -58,6 +58,8 @@ _of_each_element(
     *("tan", "asin", "acos", "asinh", "acosh", "atanh", "log2", "log10", "celu"),
     *("tanh_shrink", "softshrink", "hardshrink", "thresholded_relu", "hardsigmoid"),
     *("stanh", "hardtanh", "heaviside", "lerp", "huber_loss", "bce_loss", "log_loss"),
+    *("bitwise_not", "bitwise_and", "bitwise_or", "bitwise_xor", "Tensor.__mod__"),
+    *("isclose",),
     *("bce_loss_grad", "lgamma", "digamma", "erfinv", "dropout_grad", "one_hot"),
 )
 
@@ -68,7 +70,7 @@ def _by_a_number(name: str, place: int) -> None:
     def rule(call: BatchCall) -> list[Any]:
         if place in call.batched:
             raise NoRule("a number of each sample; give a tensor of all elements")
-        args = [_full(call, i) if i != place else a for i, a in enumerate(call.args)]
+        args = [full(call, i) if i != place else a for i, a in enumerate(call.args)]
         return TABLE[name].every(args)
 
     TABLE[name].batch = rule
@@ -86,7 +88,7 @@ def _(call: BatchCall) -> list[Any]:
 
 @batch_of("add_grad")
 def _(call: BatchCall) -> list[Any]:
-    g = _full(call, 2)
+    g = full(call, 2)
     found = []
     for i in (0, 1):
         shape = call.args[i].shape[i in call.batched :]
@@ -98,6 +100,8 @@ def _(call: BatchCall) -> list[Any]:
     return found
 
 
+SLICES = ("slice", "strided_slice", "slice_grad", "strided_slice_grad")
+
 AXES = {
     **dict.fromkeys(("sum", "mean", "max", "min", "amax", "amin"), "axis"),
     **dict.fromkeys(("softmax", "log_softmax", "softmax_grad", "logsumexp"), "axis"),
@@ -105,17 +109,21 @@ AXES = {
     **dict.fromkeys(("cumsum", "concat", "split", "split_with_num"), "axis"),
     **dict.fromkeys(("unbind", "unstack", "take_along_axis", "prod"), "axis"),
     "cumprod": "dim",
-    **dict.fromkeys(
-        ("fft_c2c", "fft_r2c", "fft_c2r", "slice", "strided_slice"), "axes"
-    ),
-    "frobenius_norm": "axis",
+    **dict.fromkeys(("fft_c2c", "fft_r2c", "fft_c2r", *SLICES), "axes"),
+    **dict.fromkeys(("frobenius_norm", "p_norm", "p_norm_grad", "any", "all"), "axis"),
     **dict.fromkeys(("cross_entropy_with_softmax",), "axis"),
     "cross_entropy_with_softmax_grad": "axis",
 }
 """Operators along axes of their first tensor, and what the argument is called."""
 
-WHOLE = frozenset({"flatten", "reduce_all"})
+WHOLE = frozenset({"flatten", "reduce_all", "asvector"})
 """Arguments by which all axes are taken as one."""
+
+SIZES = frozenset({"shifts", "k", "num", "sections", "starts", "ends", "strides"})
+"""Arguments that say sizes and places, and are no data where they are tensors."""
+
+SCALARS = frozenset({"topk", "concat", "unbind", "unstack", *SLICES})
+"""Operators that have no meaning for numbers alone, or several results."""
 
 
 def _along_axes(name: str, argument: str) -> None:
@@ -123,17 +131,21 @@ def _along_axes(name: str, argument: str) -> None:
 
     def rule(call: BatchCall) -> list[Any]:
         args = [*call.args]
-        for k, word in enumerate(TABLE[name].arguments):
-            if word in WHOLE and args[k]:
-                raise NoRule("all axes as one; give an axis, or reshape before")
         first = args[0][0] if isinstance(args[0], list) else args[0]
         ndim = first.ndim - 1 if 0 in call.batched else first.ndim
-        if ndim == 0:
-            raise NoRule("numbers alone, which have no axes; give vectors")
-        args = [_full(call, i) for i in range(len(args))]
+        whole = [k for k, w in enumerate(TABLE[name].arguments) if w in WHOLE]
+        if any(args[k] for k in whole) or ndim == 0:
+            return _as_vectors(call, place, whole)
+        if isinstance(args[place], Tensor):
+            raise NoRule("a tensor as the axis; give an integer")
+        words = TABLE[name].arguments
+        args = [
+            a if w in SIZES else full(call, i)
+            for i, (a, w) in enumerate(zip(args, words, strict=True))
+        ]
         axis = args[place]
         if isinstance(axis, list | tuple):
-            every = len(axis) == 0 and name not in ("slice", "strided_slice")
+            every = len(axis) == 0 and name not in SLICES
             if every and name == "roll":
                 raise NoRule("all axes as one; give an axis, or reshape before")
             args[place] = [_next(n, ndim) for n in (range(ndim) if every else axis)]
@@ -145,9 +157,25 @@ def _along_axes(name: str, argument: str) -> None:
             args[place] = [*range(1, ndim + 1)]
         else:
             args[place] = _next(axis, ndim)
-        if name == "slice":  # the axes that it drops
+        if name in ("slice", "slice_grad"):  # the axes that it drops
             args[-1] = [n + 1 for n in args[-1]]
         return TABLE[name].every(args)
+
+    def _as_vectors(call: BatchCall, place: int, whole: list[int]) -> list[Any]:
+        """Of all elements of a sample in a row."""
+        tensors = [arg for arg in call.args if isinstance(arg, Tensor)]
+        if name in SCALARS or len(tensors) > 1 or len(call.shapes) > 1:
+            raise NoRule("numbers alone, which have no axes; give vectors")
+        args = [full(call, i) for i in range(len(call.args))]
+        for k, arg in enumerate(args):
+            if isinstance(arg, Tensor):
+                args[k] = ops.reshape(arg, [call.size, -1])
+            elif k in whole:
+                args[k] = False
+        many = isinstance(args[place], list | tuple) or args[place] is None
+        args[place] = [1] if many and name not in ("argmax", "argmin") else 1
+        found = TABLE[name].every(args)
+        return [ops.reshape(found[0], [call.size, *call.shapes[0]])]
 
     TABLE[name].batch = rule
 
@@ -206,13 +234,29 @@ def _of_matrices(name: str) -> None:
     """Of the last two axes, whatever there is before them."""
 
     def rule(call: BatchCall) -> list[Any]:
-        return TABLE[name].every([_full(call, i) for i in range(len(call.args))])
+        args = [full(call, i) for i in range(len(call.args))]
+        if len({arg.ndim for arg in args if isinstance(arg, Tensor)}) > 1:
+            raise NoRule("matrices of several numbers of axes; give them all")
+        return TABLE[name].every(args)
 
     TABLE[name].batch = rule
 
 
-for _name in ("tril", "triu", "cholesky", "inverse", "det", "eigh", "eigvalsh", "svd"):
+for _name in (
+    *("tril", "triu", "cholesky", "inverse", "det", "eigh", "eigvalsh", "svd"),
+    *("qr", "triangular_solve", "cholesky_solve"),
+):
     _of_matrices(_name)
+
+
+@batch_of("cross")
+def _(call: BatchCall) -> list[Any]:
+    axis, shape = call.args[2], call.shapes[0]
+    axis = shape.index(3) if axis == 9 else axis % len(shape)
+    parts = [ops.unbind(full(call, i), axis + 1) for i in (0, 1)]
+    (a, b, c), (x, y, z) = parts
+    found = [b * z - c * y, c * x - a * z, a * y - b * x]
+    return [ops.stack(found, axis + 1)]
 
 
 @batch_of("pad")
@@ -221,24 +265,6 @@ def _(call: BatchCall) -> list[Any]:
     if isinstance(value, Tensor):
         raise NoRule("a tensor as the value to pad with; give a number")
     return [ops.pad(x, [0, 0, *paddings], value)]
-
-
-@batch_of("Tensor._getitem_dygraph")
-def _(call: BatchCall) -> list[Any]:
-    x, index = call.args
-    index = index if isinstance(index, tuple) else (index,)
-    if any(
-        not isinstance(part, int | slice | type(None) | type(...)) for part in index
-    ):
-        raise NoRule("an index of tensors; give integers and slices")
-    return [x.__getitem__((slice(None), *index))]
-
-
-@batch_of("embedding")
-def _(call: BatchCall) -> list[Any]:
-    if 1 in call.batched:
-        raise NoRule("tables that differ from sample to sample; give one")
-    return [ops.embedding(*call.args)]
 
 
 @batch_of("Tensor.__matmul__", "bmm")
@@ -256,44 +282,3 @@ def _(call: BatchCall) -> list[Any]:
     fresh = next(c for c in string.ascii_letters if c not in equation)
     terms = ",".join(fresh + term for term in left.split(","))
     return TABLE["einsum"].every([parts, f"{terms}->{fresh}{right}"])
-
-
-IMAGES = (
-    *("conv2d", "conv3d", "pool2d", "pool3d", "pool2d_grad", "pool3d_grad"),
-    *("max_pool2d_with_index", "max_pool2d_with_index_grad"),
-    *("max_pool3d_with_index", "max_pool3d_with_index_grad"),
-    *("group_norm", "instance_norm", "pixel_shuffle", "pixel_unshuffle"),
-)
-"""Operators whose tensors have a first axis of images of their own.
-
-Weights, which have none, are those in the places of :data:`SHARED`.
-"""
-
-SHARED = {
-    "conv2d": {1},
-    "conv3d": {1},
-    "group_norm": {1, 2},
-    "instance_norm": {1, 2},
-}
-
-
-def _of_images(name: str) -> None:
-    shared = SHARED.get(name, set())
-
-    def rule(call: BatchCall) -> list[Any]:
-        if not call.batched.isdisjoint(shared):
-            raise NoRule("weights that differ from sample to sample; give one")
-        args = []
-        for i, arg in enumerate(call.args):
-            if isinstance(arg, Tensor) and i not in shared:
-                arg = _full(call, i)
-                arg = ops.reshape(arg, [-1, *arg.shape[2:]])
-            args.append(arg)
-        pairs = zip(TABLE[name].every(args), call.shapes, strict=True)
-        return [ops.reshape(y, [call.size, *shape]) for y, shape in pairs]
-
-    TABLE[name].batch = rule
-
-
-for _name in IMAGES:
-    _of_images(_name)
