@@ -3,11 +3,14 @@
 # make test    the tests, Python and Julia; JULIA=required makes a missing Julia a failure,
 #              PADDLE_CHAINRULES_PROGRAMS=off and PROGRAMS=1 have no net, and every net, run
 #              as a program
+# make adapters  the tests of adapters, with DeepXDE and PaddleScience; in make test they
+#              are skipped where these are not installed
 # make slow    the tests that take minutes each, Python and Julia; not in make test
 # make bench   compare with native Paddle and others (output/); QUICK=1 for less
 # make bench-programs  programs beside native Paddle on nets of many kinds; QUICK=1 for less
 # make bench-equations  steps of differential equations, cost a point; QUICK=1 for less
 # make bench-batches  many samples by vmap beside loops and PyTorch; QUICK=1 for less
+# make bench-adapters  steps of DeepXDE's and PaddleScience's problems, with and without
 # make bench-real-nets  real architectures as programs beside native Paddle; QUICK=1 for less
 # make stress  random calls of both languages by the million, minutes (output/stress.png)
 # make soak    constants of every kind on four Julia threads for ten minutes
@@ -24,8 +27,8 @@ export JULIA ?=
 # Paddle's and BLAS's threads: one, so that figures compare.
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
-.PHONY: demo examples test slow differential orders bench bench-programs bench-equations \
-	bench-batches bench-real-nets stress soak lint clean
+.PHONY: demo examples test adapters slow differential orders bench bench-programs \
+	bench-equations bench-batches bench-adapters bench-real-nets stress soak lint clean
 
 demo: $(VENV)/installed
 	$(ONE_THREAD) $(RUN) -W "ignore:No ccache" examples/demo.py
@@ -35,6 +38,9 @@ examples: $(VENV)/installed
 
 test: $(VENV)/installed
 	$(RUN) -m pytest
+
+adapters: $(VENV)/libraries
+	DDE_BACKEND=paddle $(ONE_THREAD) $(RUN) -m pytest tests/adapters
 
 slow: $(VENV)/installed
 	$(RUN) -m pytest -m slow
@@ -58,7 +64,10 @@ bench-equations: $(VENV)/installed
 bench-batches: $(VENV)/installed
 	$(ONE_THREAD) $(RUN) -W "ignore:No ccache" benchmarks/batches.py
 
-# With PaddleScience and DeepXDE where .venv has them: pip install --no-deps paddlesci deepxde
+bench-adapters: $(VENV)/libraries
+	DDE_BACKEND=paddle $(ONE_THREAD) $(RUN) -W ignore benchmarks/adapters.py
+
+# With PaddleScience and DeepXDE where .venv has them: make .venv/libraries
 bench-real-nets: $(VENV)/installed
 	$(ONE_THREAD) $(RUN) -W "ignore:No ccache" benchmarks/real_nets.py
 
@@ -84,4 +93,11 @@ $(VENV)/installed: pyproject.toml
 	$(RUN) -m pip install --quiet --editable '.[demo,dev]'
 	$(RUN) -W ignore -c 'from paddle_chainrules import julia; print(julia.requirement())' \
 		| xargs $(RUN) -m pip install --quiet
+	touch $@
+
+# PaddleScience pins versions of numpy and others that what is run here does not need.
+$(VENV)/libraries: $(VENV)/installed
+	$(RUN) -m pip install --quiet --no-deps deepxde paddlesci
+	$(RUN) -m pip install --quiet colorlog einops h5py hydra-core imageio meshio pandas \
+		pydantic pyevtk pyyaml requests scikit-optimize seaborn wget
 	touch $@
