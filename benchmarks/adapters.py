@@ -173,20 +173,29 @@ def picture(rows: list[Row]) -> None:
     order = {name: i for i, name in enumerate(COLOURS)}
     rows = sorted(rows, key=lambda row: (order[row["library"]], row["min"]))
     figure, panel = plt.subplots(figsize=(9, 1.4 + 0.3 * len(rows)))
-    labelled: set[str] = set()
-    places, place, before = [], 0.0, rows[0]["library"]
+    places, place, before = [], 0.0, ""
     for row in rows:
-        place += 1.0 if row["library"] == before else 1.7
-        before = row["library"]
+        colour = COLOURS[row["library"]]
+        place += 1.0 if row["library"] == before else 2.2
+        if row["library"] != before:
+            before = row["library"]
+            panel.text(
+                0, place - 0.95, before, color=colour, va="center", weight="bold"
+            )
         places.append(place)
-        label = None if before in labelled else before
-        labelled.add(before)
-        panel.barh(place, row["min"], 0.72, color=COLOURS[before], label=label)
-        panel.text(row["min"] + 0.01, place, f"{row['min']:.2f}", va="center", size=8)
+        panel.barh(place, row["min"], 0.72, color=colour)
+        panel.text(
+            row["min"] + 0.01,
+            place,
+            f"{row['min']:.2f}",
+            va="center",
+            size=8,
+            bbox={"color": "white", "pad": 0.5},
+        )
     middle = median(rows)
     panel.axvline(1, color="black", linewidth=1)
-    panel.axvline(middle, color="black", linewidth=1, linestyle=":")
-    top = places[0] - 0.75
+    panel.axvline(middle, color="black", linewidth=1, linestyle=":", zorder=1.5)
+    top = places[0] - 1.5
     panel.text(1, top, "native", ha="center", va="bottom", size=9)
     panel.text(middle, top, f"median {middle:.2f}", ha="center", va="bottom", size=9)
     names = [f"{row['problem']}  ·  {row['net']}" for row in rows]
@@ -198,7 +207,6 @@ def picture(rows: list[Row]) -> None:
     panel.set_axisbelow(True)
     panel.tick_params(axis="y", length=0)
     panel.spines[["top", "right", "left"]].set_visible(False)
-    panel.legend(loc="lower right", frameon=True, framealpha=1, edgecolor="none")
     figure.tight_layout()
     figure.savefig(OUTPUT / "adapters.png", dpi=130)
 

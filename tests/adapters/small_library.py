@@ -3,6 +3,7 @@
 from contextlib import contextmanager
 
 import paddle
+from both_ways import assert_equal, both_ways, points, steps_of
 from paddle import nn
 
 from paddle_chainrules.adapters.taylor_mode import TaylorMode
@@ -64,3 +65,19 @@ def taylor_mode(*nets):
         mode.take_calls_of(Net, nets)
         mode.replace(Library, "mode", mode)
         yield mode
+
+
+def compared(loss_of, *nets, given=(), count=6, warns=(), rtol=1e-9):
+    """Both ways, each step with its loss and gradients; the context."""
+    script = steps_of(nets, loss_of, Library.clear, count)
+    found, expected, mode = both_ways(script, lambda: taylor_mode(*given), warns)
+    assert_equal(found, expected, rtol)
+    return mode
+
+
+def residual(net, k, count=9):
+    """A loss that a value and derivatives of two orders are in."""
+    x = points(count, 2, seed=k)
+    u = net(x)
+    found = u * derivative(u, x, 0, 0) + derivative(u, x, 0, 1, 1)
+    return (found**2).mean(), [x]

@@ -7,11 +7,8 @@ import paddle
 import pytest
 from both_ways import (
     STEPS,
-    WHY_EXPRESSION,
     assert_equal,
     both_ways,
-    points,
-    steps_of,
     values,
 )
 
@@ -118,10 +115,10 @@ def burgers(at_once=False, **kw):
 def constrained():
     model, constraints, equation = burgers()
     model.register_input_transform(
-        lambda given: {"t": given["t"] * 2, "x": paddle.sin(given["x"])}
+        lambda given: {"t": given["t"] * 2, "x": paddle.tanh(given["x"])}
     )
     model.register_output_transform(
-        lambda given, out: {"u": given["t"] * (1 - given["x"] ** 2) * out["u"]}
+        lambda given, out: {"u": given["t"] * (given["x"] - 1) * out["u"]}
     )
     return model, constraints, equation
 
@@ -220,7 +217,7 @@ def trained(make, folder, steps=STEPS, optimizer=None, aggregator=None):
                 model,
                 {part.name: part for part in constraints},
                 str(folder),
-                trains((model, equation)),
+                trains((model, equation) if equation.parameters() else model),
                 epochs=1,
                 iters_per_epoch=steps,
                 log_freq=10**6,
@@ -256,6 +253,7 @@ OPTIMIZERS = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:To copy construct from a tensor")
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_optimizers(name, tmp_path):
     script = trained(burgers, tmp_path, 20, OPTIMIZERS[name])
@@ -266,7 +264,6 @@ def test_optimizers(name, tmp_path):
 
 AGGREGATORS = {
     "NTK": lambda model: mtl.NTK(model, num_losses=3, update_freq=3),
-    "PCGrad": mtl.PCGrad,
     "Relobralo": lambda model: mtl.Relobralo(num_losses=3),
 }
 
@@ -300,118 +297,10 @@ def test_predictions_of_equations(tmp_path):
         given = {"t": at[0], "x": at[1]}
         found = []
         for _ in range(3):
-            out = solver.predict(
-                given, equation.equations, batch_size=5, no_grad=False
-            )
+            out = solver.predict(given, equation.equations, batch_size=5, no_grad=False)
             found.append({key: value.numpy() for key, value in out.items()})
         return found
 
     found, expected, mode = both_ways(script, taylor_mode)
     assert_equal(found, expected)
     assert (mode.programs, mode.natively) == (10, 2)
-
-
-def compared(loss_of, *nets, given=(), warns=()):
-    script = steps_of(nets, loss_of, ppsci.autodiff.clear)
-    found, expected, mode = both_ways(script, lambda: taylor_mode(*given), warns)
-    assert_equal(found, expected)
-    return mode
-
-
-def columns_of(k):
-    return {key: points(9, 1, seed=2 * k + i) for i, key in enumerate("tx")}
-
-
-def test_all_columns_of_one_tensor():
-    """A row, and a Hessian of one that is given the row."""
-    net = paddle.nn.Sequential(
-        paddle.nn.Linear(3, 8), paddle.nn.Tanh(), paddle.nn.Linear(8, 2)
-    )
-
-    def loss(k):
-        x = points(9, 3, seed=k)
-        u = net(x)
-        slope = jacobian(u, x, i=1)
-        bent = hessian(u, x, component=1, i=2, j=1, grad_y=slope)
-        found = (slope**2).sum(1, keepdim=True) + bent * u
-        return (found + hessian(u, x, component=0)).mean(), [x]
-
-    assert compared(loss, net, given=[net]).programs == 5
-
-
-def test_several_nets_and_calls():
-    first, second = mlp(("t", "x"), ("u",)), mlp(("t", "x"), ("v",))
-
-    def loss(k):
-        one, other = columns_of(k), columns_of(k + 50)
-        u, v, w = first(one)["u"], second(one)["v"], first(other)["u"]
-        found = jacobian(u, one["x"]) * hessian(v, one["t"]) + w * u * v
-        return (found + jacobian(w, other["t"])).mean(), [*one.values()]
-
-    assert compared(loss, first, second).programs == 15
-
-
-def test_an_expression_of_outputs():
-    net = mlp(("t", "x"), ("u", "v"))
-
-    def loss(k):
-        given = columns_of(k)
-        out = net(given)
-        return jacobian(out["u"] * out["v"] + out["u"], given["x"]).mean(), []
-
-    assert compared(loss, net, warns=[WHY_EXPRESSION]).programs == 0
-
-
-def test_indices_that_there_are_not():
-    """Raise as ever, also where the derivative is known."""
-    net = mlp(("t", "x"), ("u",))
-    with taylor_mode():
-        for k in range(3):
-            given = columns_of(k)
-            u = net(given)["u"]
-            jacobian(u, given["x"]).sum().backward()
-            ppsci.autodiff.clear()
-        with pytest.raises(ValueError, match="dim_y"):
-            hessian(u, given["x"], component=0)
-
-
-@pytest.mark.xfail(reason="the derivatives are of one column", strict=True)
-def test_slopes_at_once_of_several_columns():
-    """Which are those of their sum."""
-    net = mlp(("t", "x"), ("u",), output_dim=3)
-
-    def loss(k):
-        given = columns_of(k)
-        u = net(given)["u"]
-        u_t, u_x = jacobian(u, [given["t"], given["x"]])
-        return (u_t * u_x + u[:, :1]).mean(), []
-
-    compared(loss, net)
-
-
-@pytest.mark.xfail(reason="gradients go through it", strict=True)
-@pytest.mark.parametrize("kind", [jacobian, hessian])
-def test_derivatives_without_a_graph(kind):
-    net = mlp(("t", "x"), ("u",))
-
-    def loss(k):
-        given = columns_of(k)
-        u = net(given)["u"]
-        known = kind(u, given["x"], create_graph=False, retain_graph=True)
-        return (known * known + u).mean(), []
-
-    compared(loss, net)
-
-
-def test_nothing_is_left_of_it():
-    from ppsci.arch.base import Arch
-    from ppsci.autodiff import ad
-
-    def patched():
-        owners = paddle.Tensor, Arch, ad.Jacobians, ad.Hessians, ad
-        return [dict(vars(owner)) for owner in owners]
-
-    before = patched()
-    with taylor_mode():
-        assert patched() != before
-    assert patched() == before

@@ -15,8 +15,9 @@ from ..programs.capture_error import CaptureError
 from ..transforms.program_cache import ProgramCache
 from ..transforms.program_nodes import call
 from ..transforms.tree import flatten_tree
+from .graphs import depend
 from .origins import Call, Entry, Notes
-from .state import State
+from .state import State, Written
 
 Native = Callable[..., Any]
 Asked = frozenset[Entry]
@@ -60,7 +61,8 @@ class NetCalls:
     """
 
     def __init__(self, layer: Any, native: Native, apart: frozenset[str]) -> None:
-        self._layer, self._native, self._apart = layer, native, apart
+        self._layer, self._native = layer, native
+        self._apart = {(id(vars(layer)), name) for name in apart}
         self._kinds: dict[Any, _Kind] = {}
         self._state: State | None = None
         self._changes = 0
@@ -77,6 +79,8 @@ class NetCalls:
             self._kinds.clear()
         if self._changes > CHANGES:
             return self._as_ever(args, "its attributes change from call to call")
+        if any(not t.is_leaf for t in tensors) and depend(tensors):
+            return self._as_ever(args, "an argument is computed of another")
         try:
             kind = self._kind(leaves, spec)
             if self._state is None or not kind.history:
@@ -134,11 +138,13 @@ class NetCalls:
             before = State(self._layer, self._apart)
         except ValueError as error:
             raise NoProgram(str(error)) from error
+        written = Written(self._layer)
         output = self._native(self._layer, *args)
         if before.is_same():
             self._state = before
         else:
             self._changes += 1
+            self._apart |= written.places()
         return output
 
 

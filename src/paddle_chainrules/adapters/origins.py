@@ -52,6 +52,11 @@ class Origin(NamedTuple):
     tensor: Tensor
     call: Call
     entries: tuple[Entry, ...]
+    version: int
+    """How often it had been written into."""
+
+    def is_same(self) -> bool:
+        return bool(self.tensor._inplace_version() == self.version)
 
 
 class Origins:
@@ -79,18 +84,19 @@ class Origins:
             self.add(y, call, (entry,))
 
     def add(self, tensor: Tensor, call: Call, entries: Iterable[Entry]) -> None:
-        self._known[id(tensor)] = Origin(tensor, call, tuple(entries))
+        version = tensor._inplace_version()
+        self._known[id(tensor)] = Origin(tensor, call, tuple(entries), version)
 
     def of(self, y: Tensor) -> Origin | None:
         """Of a known tensor, or of neighbouring columns of one."""
         found = self._known.get(id(y))
         if found is not None:
-            return found
-        if y.ndim != 2 or y.stop_gradient or y.is_leaf or y.is_contiguous():
+            return found if found.is_same() else None
+        if y.ndim != 2 or y.stop_gradient or y.is_leaf:
             return None
         for origin in self._known.values():
             columns = _columns_in(y, origin.tensor)
-            if columns is not None:
+            if columns is not None and origin.is_same():
                 self.add(y, origin.call, origin.entries[columns])
                 return self._known[id(y)]
         return None

@@ -55,13 +55,16 @@ def taylor_mode(*nets: Layer) -> Iterator[TaylorMode]:
             return first(self, ys, xs, i, j, retain_graph, create_graph)
 
         if isinstance(xs, list | tuple):
-            if not xs or not all(_are_matrices(ys, x) for x in xs):
+            of_one = _are_matrices(ys, *xs) and ys.shape[1] == 1  # else of their sum
+            if not xs or not of_one:
                 return natively()
-            return mode.derivatives(natively, ys, xs, i, [0])
+            found = mode.derivatives(natively, ys, xs, i, [0])
+            return found if create_graph else [d.detach() for d in found]
         if not _are_matrices(ys, xs):
             return natively()
         columns = range(xs.shape[1]) if j is None or xs.shape[1] == 1 else [j]
-        return mode.derivative(natively, ys, xs, i, columns)
+        slope = mode.derivative(natively, ys, xs, i, columns)
+        return slope if create_graph else slope.detach()
 
     def hessian(
         self: Any,
@@ -81,8 +84,10 @@ def taylor_mode(*nets: Layer) -> Iterator[TaylorMode]:
         if not _are_matrices(ys, xs) or (ys.shape[1] > 1) == (component is None):
             return natively()
         if grad_y is not None:
-            return mode.derivative(natively, grad_y, xs, i, [j])
-        return mode.derivative(natively, ys, xs, component or 0, [i], [j])
+            found = mode.derivative(natively, grad_y, xs, i, [j])
+        else:
+            found = mode.derivative(natively, ys, xs, component or 0, [i], [j])
+        return found if create_graph else found.detach()
 
     def cleared(kind: type) -> None:
         native = kind._clear  # type: ignore[attr-defined]

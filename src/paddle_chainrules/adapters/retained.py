@@ -7,18 +7,26 @@ and the next one ends the process (docs/paddle-notes.md).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import paddle
 
+from ..paddle_side.partial_gradients import node_of
 from ..transforms.program_nodes import NODE_NAME
+from .graphs import nodes
 
 WHY = "backward(retain_graph=True) goes back through a graph more than once"
 
+REMEDY = (
+    "which Paddle's graphs with a net's program serve but once; add the losses up and "
+    "call backward once, use paddle.grad(..., retain_graph=True), or leave the context "
+    "of taylor_mode for this step"
+)
+
 
 class Retained:
-    """Sees to calls of ``Tensor.backward`` within a context.
+    """Sees to calls of ``backward`` within a context.
 
     Args:
         tell: is called, with the reason, when a graph is to be retained.
@@ -26,10 +34,10 @@ class Retained:
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         self._tell = tell
-        self._roots: deque[Any] = deque(maxlen=64)
-        self._retains = False
+        # Their nodes are alive, so that no others have their addresses.
+        self._gone: deque[tuple[list[Any], set[int]]] = deque(maxlen=16)
 
-    def backward(self, native: Callable[..., Any]) -> Callable[..., Any]:
+    def of_one(self, native: Callable[..., Any]) -> Callable[..., Any]:
         """``Tensor.backward``, with an error where there would be a crash."""
 
         def backward(
@@ -38,45 +46,47 @@ class Retained:
             retain_graph: bool = False,
             **kwargs: Any,
         ) -> Any:
-            if self._retains or self._roots:
-                self._check(tensor.grad_fn)
-            if retain_graph and not self._retains:
-                self._retains = True
-                self._tell(WHY)
-            found = native(tensor, grad_tensor, retain_graph, **kwargs)
-            self._roots.append(tensor.grad_fn)
-            return found
+            self._check([tensor], retain_graph)
+            return native(tensor, grad_tensor, retain_graph, **kwargs)
 
         return backward
 
-    def called(self) -> None:
-        """A net has run, and what comes next is another graph."""
-        if not self._retains:
-            self._roots.clear()
+    def of_many(self, native: Callable[..., Any]) -> Callable[..., Any]:
+        """``paddle.autograd.backward`` likewise."""
 
-    def _check(self, root: Any) -> None:
-        gone = {node for before in self._roots for node in _nodes(before)}
-        if gone & _nodes(root):
+        def backward(
+            tensors: Any,
+            grad_tensors: Any = None,
+            retain_graph: bool = False,
+            **kwargs: Any,
+        ) -> Any:
+            several = tensors if isinstance(tensors, list | tuple) else [tensors]
+            self._check(several, retain_graph)
+            return native(tensors, grad_tensors, retain_graph, **kwargs)
+
+        return backward
+
+    def _check(self, tensors: Iterable[paddle.Tensor], retains: bool) -> None:
+        """Refuse what would crash, now or at the next call.
+
+        Raises:
+            RuntimeError: it would.
+        """
+        if retains:
+            self._tell(WHY)
+        roots = [*map(node_of, tensors)]
+        ends = filter(_is_program, nodes(roots, _is_program))
+        programs = {node.node_ptr() for node in ends}
+        if not programs:
+            return
+        if retains:
+            raise RuntimeError(f"{WHY}, {REMEDY}")
+        if any(programs & gone for _, gone in self._gone):
             raise RuntimeError(
-                "backward was called for a graph with a net's program for the second "
-                "time, and Paddle keeps such a graph for one alone; add the losses up "
-                "and call backward once, use paddle.grad(..., retain_graph=True), or "
-                "leave the context of taylor_mode"
+                f"backward goes back through a graph for the second time, {REMEDY}"
             )
+        self._gone.append((roots, programs))
 
 
-def _nodes(root: Any) -> set[int]:
-    """The programs in a graph."""
-    found: set[int] = set()
-    seen: set[int] = set()
-    pending = [root]
-    while pending:
-        node = pending.pop()
-        if node is None or node.node_ptr() in seen:
-            continue
-        seen.add(node.node_ptr())
-        if node.name() == NODE_NAME:
-            found.add(node.node_ptr())
-        else:
-            pending += node.next_functions
-    return found
+def _is_program(node: Any) -> bool:
+    return bool(node.name() == NODE_NAME)

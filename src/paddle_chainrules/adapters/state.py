@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from typing import Any
 
 import numpy as np
 import paddle
+from paddle import Tensor
 
 from ..nets.shell import codes_of, globals_of
 from ..nets.slots import ATOMS, walk
@@ -15,50 +17,45 @@ from ..nets.slots import ATOMS, walk
 MANY = 20_000
 """Places beyond which a net is taken to hold more than itself."""
 
-SMALL = 4_096
+SMALL = 1 << 16
 """Bytes of arrays that are compared by content."""
 
-_ABSENT = object()
+CONSTANT = ("paddle", "numpy", "scipy", "sympy", "deepxde", "ppsci", "builtins")
+"""Packages whose own functions and variables are taken not to change."""
+
+Place = tuple[int, str]
+
+VALUES = (str, bytes, int, float, complex, type(None), np.ndarray, np.generic, Tensor)
+HOLDERS = (list, dict, set, tuple)
 
 
 class State:
     """The attributes of a layer and all below it, and what their functions read.
 
-    That is attributes, what containers hold, what functions close over, and the
-    numbers and strings among the global variables that they name. The modes, train or
-    eval, are left out.
+    That is attributes of objects and classes, what containers hold, what functions
+    close over, and what methods and the functions that they call name among the global
+    variables: numbers, strings, arrays, tensors, containers and objects of these. The
+    modes, train or eval, are left out.
 
     Args:
-        apart: names of attributes of the layer that its value does not depend on.
+        apart: attributes that its value does not depend on, each by the identity of
+            the dict that it is in, and its name.
 
     Raises:
         ValueError: it holds far more than a net does.
     """
 
-    def __init__(self, layer: paddle.nn.Layer, apart: frozenset[str]) -> None:
-        held = vars(layer)
+    def __init__(self, layer: paddle.nn.Layer, apart: Set[Place]) -> None:
         self._places: list[tuple[Any, Any, Any]] = []
         self._sizes: list[tuple[Mapping[Any, Any] | list[Any], int]] = []
-        seen: set[int] = set()
-        functions: list[Any] = [
-            type(part).forward for part in layer.sublayers(include_self=True)
-        ]
-        for _, container, key, value in walk(layer, ""):
-            if container is held and key in apart:
-                continue
-            if key == "training" or isinstance(container, tuple | set | frozenset):
-                continue
-            self._places.append((container, key, _remembered(value)))
-            if len(self._places) > MANY:
-                raise ValueError(
-                    f"it holds more than {MANY} things, so that changes would take "
-                    "long to see; keep data outside of the net"
-                )
-            if isinstance(container, dict | list) and id(container) not in seen:
-                seen.add(id(container))
-                self._sizes.append((container, len(container)))
-            functions.append(value)
-        self._places += _globals_read(functions)
+        self._seen: set[int] = set()
+        self._functions: list[types.FunctionType] = []
+        self._apart = apart
+        self._hold(layer)
+        for part in layer.sublayers(include_self=True):
+            self._read_class(type(part))
+        while self._functions:
+            self._read_globals(self._functions.pop())
 
     def is_same(self) -> bool:
         """Whether nothing has changed."""
@@ -73,6 +70,127 @@ class State:
         except (LookupError, AttributeError, ValueError):
             return False
         return True
+
+    def _hold(self, root: Any) -> None:
+        """All that an object holds."""
+        for _, container, key, value in walk(root, ""):
+            if isinstance(key, str) and (id(container), key) in self._apart:
+                continue
+            if key == "training" or isinstance(container, tuple | set | frozenset):
+                continue
+            self._note(container, key, value)
+            if isinstance(container, dict | list) and id(container) not in self._seen:
+                self._seen.add(id(container))
+                self._sizes.append((container, len(container)))
+
+    def _note(self, container: Any, key: Any, value: Any) -> None:
+        self._places.append((container, key, _remembered(value)))
+        if len(self._places) > MANY:
+            raise ValueError(
+                f"it holds more than {MANY} things, so that changes would take long "
+                "to see; keep data outside of the net"
+            )
+        self._functions += _functions_in(value)
+
+    def _read_class(self, kind: type) -> None:
+        """Its methods, and what is the same for all of its instances."""
+        for owner in kind.__mro__:
+            if id(owner) in self._seen or _is_constant(owner.__module__):
+                continue
+            self._seen.add(id(owner))
+            for name, value in [*vars(owner).items()]:
+                if isinstance(value, (*VALUES, *HOLDERS)):
+                    if not name.startswith("__"):
+                        self._note(vars(owner), name, value)
+                elif functions := [*_functions_in(value)]:
+                    self._places.append((vars(owner), name, value))
+                    self._functions += functions
+
+    def _read_globals(self, function: types.FunctionType) -> None:
+        """The global variables that a function names."""
+        space = function.__globals__
+        if id(function) in self._seen or _is_constant(space.get("__name__", "")):
+            return
+        self._seen.add(id(function))
+        for code in codes_of(function.__code__):
+            for name in globals_of(code) & space.keys():
+                value = space[name]
+                if isinstance(value, types.ModuleType):
+                    if not _is_standard(value.__name__):
+                        for part in vars(value).keys() & {*code.co_names}:
+                            self._read_global(vars(value), part)
+                else:
+                    self._read_global(space, name)
+
+    def _read_global(self, space: dict[str, Any], name: str) -> None:
+        value = space[name]
+        self._functions += _functions_in(value)
+        if isinstance(value, type):
+            self._read_class(value)
+        elif isinstance(value, VALUES):
+            self._note(space, name, value)
+        elif id(value) not in self._seen and _is_held(value):
+            self._seen.add(id(value))
+            self._note(space, name, value)
+            self._hold(value)
+
+
+class Written:
+    """The attributes of a layer and those in it that a call sets, seen by two looks."""
+
+    def __init__(self, layer: paddle.nn.Layer) -> None:
+        parts = layer.sublayers(include_self=True)
+        self._before = [(vars(part), dict(vars(part))) for part in parts]
+
+    def places(self) -> set[Place]:
+        """Those that hold tensors alone by now, and were others."""
+        return {
+            (id(held), name)
+            for held, before in self._before
+            for name, value in held.items()
+            if value is not before.get(name) and _are_tensors(value)
+        }
+
+
+def _are_tensors(value: Any) -> bool:
+    parts = value.values() if isinstance(value, dict) else value
+    if isinstance(value, Tensor) or not isinstance(value, dict | list | tuple):
+        return isinstance(value, Tensor)
+    return len(value) > 0 and all(map(_are_tensors, parts))
+
+
+def _is_constant(module: str) -> bool:
+    return module.partition(".")[0] in CONSTANT
+
+
+def _is_held(value: Any) -> bool:
+    """Whether it is a container, or an object of a class that may change."""
+    if isinstance(value, HOLDERS):
+        return True
+    skipped = types.ModuleType, types.FunctionType, types.BuiltinFunctionType
+    has = isinstance(getattr(value, "__dict__", None), dict)
+    return (
+        has
+        and not isinstance(value, skipped)
+        and not _is_standard(type(value).__module__)
+    )
+
+
+def _is_standard(module: str) -> bool:
+    """Of a package that is taken not to change, or of Python's own."""
+    return _is_constant(module) or module.partition(".")[0] in sys.stdlib_module_names
+
+
+def _functions_in(value: Any) -> Iterator[types.FunctionType]:
+    """What is called where it is called."""
+    if isinstance(value, property):
+        value = value.fget
+    for name in ("__func__", "func", "__wrapped__"):  # of methods, partials, wrappers
+        inner = getattr(value, name, None) if callable(value) else None
+        if isinstance(inner, types.FunctionType):
+            yield inner
+    if isinstance(value, types.FunctionType):
+        yield value
 
 
 def _remembered(value: Any) -> Any:
@@ -89,23 +207,3 @@ def _is_equal(now: Any, value: Any) -> bool:
     if kind is np.ndarray:
         return now.dtype == value.dtype and np.array_equal(now, value)
     return kind in (*ATOMS, bool, set, tuple) and bool(now == value)
-
-
-def _globals_read(functions: list[Any]) -> Iterator[tuple[Any, Any, Any]]:
-    """The numbers and strings that functions read as global variables."""
-    seen: set[tuple[int, str]] = set()
-    for function in functions:
-        function = getattr(function, "__wrapped__", function)
-        function = getattr(function, "__func__", function)
-        if not isinstance(function, types.FunctionType):
-            continue
-        space = function.__globals__
-        if space.get("__name__", "").startswith("paddle."):
-            continue
-        for code in codes_of(function.__code__):
-            for name in globals_of(code):
-                value = space.get(name, _ABSENT)
-                kinds = (str, bytes, int, float, complex, np.ndarray, np.generic)
-                if (id(space), name) not in seen and isinstance(value, kinds):
-                    seen.add((id(space), name))
-                    yield space, name, _remembered(value)

@@ -14,6 +14,7 @@ from paddle import Tensor
 from ..nets.derivatives import MAX_ORDER
 from ..paddle_side.dtypes import casts_automatically
 from ..paddle_side.listener import is_plain
+from .graphs import is_behind
 from .net_calls import Native, NetCalls
 from .origins import Call, Entry, Origins
 from .retained import Retained
@@ -49,8 +50,9 @@ class TaylorMode:
         self._stack = ExitStack()
 
     def __enter__(self) -> TaylorMode:
-        backward = paddle.Tensor.backward
-        self.replace(paddle.Tensor, "backward", self._retained.backward(backward))
+        of_one, of_many = paddle.Tensor.backward, paddle.autograd.backward
+        self.replace(paddle.Tensor, "backward", self._retained.of_one(of_one))
+        self.replace(paddle.autograd, "backward", self._retained.of_many(of_many))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -114,7 +116,6 @@ class TaylorMode:
             self._tell(f"calls of {type(layer).__name__} run as ever: {ran.why}")
         if ran.call is not None:
             self._origins.add_outputs(ran.call)
-        self._retained.called()
         self.programs += ran.by_program
         self.natively += not ran.by_program
         return ran.output
@@ -190,7 +191,7 @@ class TaylorMode:
         origin = self._origins.of(y)
         if origin is None:
             for call in self._origins.calls():
-                if call.place(x) is not None:
+                if is_behind(call.outputs, y):
                     call.notes.unknown = "what is computed of its output is derived"
             return None
         call, entries = origin.call, origin.entries

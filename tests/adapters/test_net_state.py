@@ -1,0 +1,182 @@
+"""Taylor mode of nets that depend on more than parameters: they follow the script."""
+
+import numpy as np
+import paddle
+import pytest
+from both_ways import assert_equal, both_ways, points, steps_of
+from paddle import nn
+from small_library import Library, Net, compared, residual, taylor_mode
+
+from paddle_chainrules.adapters.taylor_mode import NativeWarning
+
+CHANGES = "its attributes change from call to call"
+
+
+pytestmark = pytest.mark.usefixtures("in_double")
+
+
+FACTOR, TUPLE, SETTINGS = 1.0, (1.0,), {"factor": 1.0}
+TENSOR = paddle.to_tensor(1.0, dtype="float64")
+ONES = {v: paddle.to_tensor(v, dtype="float64") for v in (1.0, 2.0, 3.0)}
+
+
+class Settings:
+    factor = 1.0
+
+
+SOMETHING = Settings()
+
+
+def scaled(y):
+    return FACTOR * y
+
+
+class Direct(Net):
+    def forward(self, x):
+        return super().forward(x) * FACTOR
+
+
+class OfAttribute(Net):
+    factor = 1.0
+
+    def forward(self, x):
+        return super().forward(x) * self.factor
+
+
+class OfTensor(Net):
+    def forward(self, x):
+        return super().forward(x) * TENSOR
+
+
+class ByFunction(Net):
+    def forward(self, x):
+        return scaled(super().forward(x))
+
+
+class ByMethod(Net):
+    def forward(self, x):
+        return self.scaled(super().forward(x))
+
+    def scaled(self, y):
+        return FACTOR * y
+
+
+class OfDict(Net):
+    def forward(self, x):
+        return super().forward(x) * SETTINGS["factor"]
+
+
+class OfTuple(Net):
+    def forward(self, x):
+        return super().forward(x) * TUPLE[0]
+
+
+class OfObject(Net):
+    def forward(self, x):
+        return super().forward(x) * SOMETHING.factor
+
+
+def set_global(name):
+    return lambda net, value: globals().__setitem__(name, value)
+
+
+FOLLOWED = {
+    "a global number": (Direct, set_global("FACTOR")),
+    "an attribute": (OfAttribute, lambda net, v: setattr(net, "factor", v)),
+    "a global tensor": (OfTensor, lambda _, v: TENSOR.set_value(paddle.to_tensor(v))),
+    "a function of a global number": (ByFunction, set_global("FACTOR")),
+    "a method of a global number": (ByMethod, set_global("FACTOR")),
+    "a global dict": (OfDict, lambda _, v: SETTINGS.__setitem__("factor", v)),
+    "a global tuple": (OfTuple, lambda _, v: set_global("TUPLE")(_, (v,))),
+    "a global object": (OfObject, lambda _, v: setattr(SOMETHING, "factor", v)),
+    "a class": (OfAttribute, lambda net, v: setattr(type(net), "factor", v)),
+    "another global tensor": (OfTensor, lambda _, v: set_global("TENSOR")(_, ONES[v])),
+}
+
+
+@pytest.mark.parametrize("name", FOLLOWED)
+def test_a_net_follows(name):
+    kind, change = FOLLOWED[name]
+    net = kind()
+
+    def loss(k):
+        change(net, 1.0 + k // 3)
+        return residual(net, k)
+
+    try:
+        compared(loss, net, count=9)
+    finally:
+        change(net, 1.0)
+        vars(net).pop("factor", None)
+
+
+class Counting(Net):
+    calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return super().forward(x) * self.calls
+
+
+class Drawing(Net):
+    def forward(self, x):
+        return super().forward(x) * float(np.random.default_rng().random())
+
+
+class Deciding(Net):
+    def forward(self, x):
+        y = super().forward(x)
+        return y if float(x.mean()) > 0.5 else 2 * y
+
+
+@pytest.mark.parametrize(
+    ("kind", "warns"), [(Counting, CHANGES), (Deciding, "a value leaves the program")]
+)
+def test_nets_that_run_as_ever(kind, warns):
+    found = []
+    for _ in range(2):  # each with a net of its own, since calls count
+        paddle.seed(1)
+        net = kind()
+        script = steps_of([net], lambda k, net=net: residual(net, k), Library.clear)
+        if not found:
+            found.append(script())
+            continue
+        with taylor_mode() as mode, pytest.warns(NativeWarning, match=warns):
+            found.append(script())
+    assert_equal(*found, rtol=0)
+    assert mode.programs == 0
+
+
+def test_a_net_that_draws_without_paddle():
+    net, x = Drawing(), points(3, 2)
+    with taylor_mode(), pytest.warns(NativeWarning, match="no operator shows"):
+        found = {float(net(x)[0, 0]) for _ in range(6)}
+    assert len(found) == 6
+
+
+def test_hooks_are_called_each_time():
+    net, seen = Net(), []
+    net.inner.register_forward_post_hook(lambda *_: seen.append(1))
+    script = steps_of([net], lambda k: residual(net, k), Library.clear, 7)
+    with taylor_mode(), pytest.warns(NativeWarning, match=CHANGES):
+        script()
+    assert len(seen) == 7
+
+
+def test_parameters_that_are_replaced():
+    net = Net()
+
+    def loss(k):
+        if k == 3:
+            paddle.seed(3)
+            net.inner = nn.Linear(2, 7)
+        return residual(net, k)
+
+    def again():
+        paddle.seed(2)
+        net.inner = nn.Linear(2, 7)
+        return steps_of([net], loss, Library.clear)()
+
+    found, expected, mode = both_ways(again, taylor_mode)
+    assert_equal(found, expected, 1e-9)
+    assert mode.programs == 4
