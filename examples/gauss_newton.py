@@ -143,7 +143,8 @@ def draw(path, found) -> None:
     for axes, name in zip(panels, (first, last), strict=True):
         error = found[name][3] - exact(*plane())
         image = axes.imshow(error, origin="lower", extent=(0, 1, 0, 1))
-        axes.set(title=f"u - exact: {name}", xlabel="x", ylabel="y")
+        axes.set(xlabel="x", ylabel="y")
+        axes.set_title(f"u - exact: {name}", fontsize="medium", pad=14)
         figure.colorbar(image, ax=axes, shrink=0.8)
     path.parent.mkdir(exist_ok=True)
     figure.savefig(path, dpi=110)
