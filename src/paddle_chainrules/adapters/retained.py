@@ -18,11 +18,7 @@ from .graphs import nodes
 
 WHY = "backward(retain_graph=True) goes back through a graph more than once"
 
-REMEDY = (
-    "which Paddle's graphs with a net's program serve but once; add the losses up and "
-    "call backward once, use paddle.grad(..., retain_graph=True), or leave the context "
-    "of taylor_mode for this step"
-)
+RULE = "which Paddle's graphs with a net's program serve but once"
 
 
 class Retained:
@@ -80,10 +76,15 @@ class Retained:
         if not programs:
             return
         if retains:
-            raise RuntimeError(f"{WHY}, {REMEDY}")
+            raise RuntimeError(
+                f"{WHY}, {RULE}; call it once for the sum of the losses, or take the "
+                "step again, which runs as ever from now on"
+            )
         if any(programs & gone for _, gone in self._gone):
             raise RuntimeError(
-                f"backward goes back through a graph for the second time, {REMEDY}"
+                f"backward goes back through a graph for the second time, {RULE}; "
+                "call it once for the sum of the losses, use paddle.grad(..., "
+                "retain_graph=True), or leave the context of taylor_mode for this step"
             )
         self._gone.append((roots, programs))
 
