@@ -216,3 +216,12 @@ def pytest_terminal_summary(terminalreporter, config):
             name, bar, counts = line.partition("|")
             if name.startswith(("Test", "Paddle")) or re.match(r"  \w", name):
                 terminalreporter.write_line(f"{name.rstrip()[:60]:60} {bar}{counts}")
+
+
+@pytest.fixture
+def in_double():
+    """Float64 by default, and as it was afterwards."""
+    before = paddle.get_default_dtype()
+    paddle.set_default_dtype("float64")
+    yield
+    paddle.set_default_dtype(before)

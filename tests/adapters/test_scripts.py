@@ -48,7 +48,6 @@ def test_a_parameter_that_is_not_used():
     assert compared(lambda k: residual(net, k), net).programs == 5
 
 
-@pytest.mark.xfail(reason="they are zeros, where there are none natively", strict=True)
 def test_a_parameter_that_no_derivative_depends_on():
     """So that weight decay leaves it alone."""
     net = Net()

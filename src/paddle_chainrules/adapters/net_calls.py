@@ -66,6 +66,7 @@ class NetCalls:
         self._kinds: dict[Any, _Kind] = {}
         self._state: State | None = None
         self._changes = 0
+        self.params: list[Tensor] = []
 
     def called(self, args: tuple[Any, ...]) -> Ran:
         """The call, by a program if there is one."""
@@ -110,9 +111,9 @@ class NetCalls:
         )
         if self._state is None:
             self._parts = layer.sublayers(include_self=True)
-            self._params = layer.parameters()
+            self.params = layer.parameters()
         modes = tuple([part.training for part in self._parts])
-        frozen = tuple([p.stop_gradient for p in self._params])
+        frozen = tuple([p.stop_gradient for p in self.params])
         key = spec, given, modes, frozen
         found = self._kinds.get(key)
         if found is None:

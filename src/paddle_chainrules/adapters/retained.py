@@ -7,13 +7,14 @@ and the next one ends the process (docs/paddle-notes.md).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-import paddle
+from paddle import Tensor
 
 from ..paddle_side.partial_gradients import node_of
-from ..transforms.program_nodes import NODE_NAME
+from ..transforms.program_nodes import NODE_NAME, reached
 from .graphs import nodes
 
 WHY = "backward(retain_graph=True) goes back through a graph more than once"
@@ -26,10 +27,13 @@ class Retained:
 
     Args:
         tell: is called, with the reason, when a graph is to be retained.
+        params: gives the parameters of the nets that may run as programs.
     """
 
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        self._tell = tell
+    def __init__(
+        self, tell: Callable[[str], None], params: Callable[[], Iterable[Tensor]]
+    ) -> None:
+        self._tell, self._params = tell, params
         # Their nodes are alive, so that no others have their addresses.
         self._gone: deque[tuple[list[Any], set[int]]] = deque(maxlen=16)
 
@@ -37,13 +41,14 @@ class Retained:
         """``Tensor.backward``, with an error where there would be a crash."""
 
         def backward(
-            tensor: paddle.Tensor,
+            tensor: Tensor,
             grad_tensor: Any = None,
             retain_graph: bool = False,
             **kwargs: Any,
         ) -> Any:
             self._check([tensor], retain_graph)
-            return native(tensor, grad_tensor, retain_graph, **kwargs)
+            with self._as_native():
+                return native(tensor, grad_tensor, retain_graph, **kwargs)
 
         return backward
 
@@ -58,11 +63,25 @@ class Retained:
         ) -> Any:
             several = tensors if isinstance(tensors, list | tuple) else [tensors]
             self._check(several, retain_graph)
-            return native(tensors, grad_tensors, retain_graph, **kwargs)
+            with self._as_native():
+                return native(tensors, grad_tensors, retain_graph, **kwargs)
 
         return backward
 
-    def _check(self, tensors: Iterable[paddle.Tensor], retains: bool) -> None:
+    @contextmanager
+    def _as_native(self) -> Iterator[None]:
+        """No ``.grad`` where there is none natively, and a program gives zeros."""
+        before = [p for p in self._params() if p.grad is None]
+        if not before:
+            yield
+            return
+        with reached() as found:
+            yield
+        for parameter in before:
+            if found.get(id(parameter)) is False:
+                parameter.clear_gradient(False)
+
+    def _check(self, tensors: Iterable[Tensor], retains: bool) -> None:
         """Refuse what would crash, now or at the next call.
 
         Raises:

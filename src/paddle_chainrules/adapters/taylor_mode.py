@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -46,7 +46,7 @@ class TaylorMode:
         self._origins = Origins()
         self._busy = self._off = False
         self._thread = threading.get_ident()
-        self._retained = Retained(self._turn_off)
+        self._retained = Retained(self._turn_off, self._params)
         self._stack = ExitStack()
 
     def __enter__(self) -> TaylorMode:
@@ -119,6 +119,10 @@ class TaylorMode:
         self.programs += ran.by_program
         self.natively += not ran.by_program
         return ran.output
+
+    def _params(self) -> Iterator[Tensor]:
+        for net in self._nets.values():
+            yield from net.params
 
     def _tell(self, why: str) -> None:
         """Once."""

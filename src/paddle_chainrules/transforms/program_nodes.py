@@ -14,7 +14,7 @@ from ..paddle_side import kernel_errors
 from ..paddle_side.engine import gradients, is_running
 from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.interception import RAW
-from ..paddle_side.listener import listener
+from ..paddle_side.listener import listener, local
 from ..paddle_side.watch import ask_for, recordings
 from ..programs.capture import Captured, capture
 from ..programs.capture_error import CaptureError
@@ -195,6 +195,23 @@ def _on_tape(
     return values, grads
 
 
+class reached:
+    """Notes what backward passes within it give gradients by way of programs.
+
+    A graph of Paddle's gives zeros where there are none; by the identity of a tensor,
+    whether there was one.
+    """
+
+    def __enter__(self) -> dict[int, bool]:
+        self._before = getattr(local, "reached", None)
+        found: dict[int, bool] = {}
+        local.reached = found
+        return found
+
+    def __exit__(self, *_: object) -> None:
+        local.reached = self._before
+
+
 class _Call(NamedTuple):
     node: Node
     leaves: Sequence[Any]
@@ -234,11 +251,17 @@ class _Node(PyLayer):
         ctx.kept = made[there.count :]
         ctx.watched = [*ctx.kept, *tensors]
         ctx.versions = versions(ctx.watched)
+        ctx.set_materialize_grads(False)
         return tuple(made[i].detach() for i in node.places)
 
     @kernel_errors.backward
-    def backward(ctx: Any, *cotangents: Tensor) -> Tensor:
+    def backward(ctx: Any, *given: Tensor | None) -> Tensor:
         node, inputs = ctx.node, ctx.inputs
+        ends = [node.captured.program.outputs[i] for i in node.places]
+        cotangents = [
+            paddle.zeros(end.shape, end.dtype) if g is None else g
+            for g, end in zip(given, ends, strict=True)
+        ]
         check_unchanged(
             ctx.watched, ctx.versions, "a result, a parameter or the argument"
         )
@@ -255,11 +278,14 @@ class _Node(PyLayer):
                     f"({error}); call the function without jit"
                 ) from error
         else:
-            back, has = node.there.back(
-                (True,) * len(inputs), (True,) * len(cotangents)
-            )
+            is_given = tuple(g is not None for g in given)
+            back, has = node.there.back((True,) * len(inputs), is_given)
             found = iter(run(back, [*ctx.kept, *cotangents]))
             grads = [next(found) if there else None for there in has]
+        reached = getattr(local, "reached", None)
+        if reached is not None:
+            for x, grad in zip(inputs, grads, strict=True):
+                reached[id(x)] = reached.get(id(x), False) or grad is not None
         return _packed(
             [
                 paddle.zeros_like(x) if grad is None else grad
