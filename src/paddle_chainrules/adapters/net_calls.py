@@ -31,6 +31,9 @@ SMALLEST = 1e-3
 KINDS = 8
 """How many programs a kind of calls may have."""
 
+MANY = 64
+"""How many kinds of calls a net may have; the first of them is dropped."""
+
 CHANGES = 3
 """How often a net's attributes may change."""
 
@@ -84,15 +87,13 @@ class NetCalls:
             return self._as_ever(args, "an argument is computed of another")
         try:
             kind = self._kind(leaves, spec)
+        except TypeError as error:
+            return self._as_ever(args, f"an argument has no hash ({error})")
+        try:
             if self._state is None or not kind.history:
                 output = self._watched(args)
                 kind.learn(output, tensors)
                 return kind.ran(output, tensors)
-        except TypeError as error:
-            return self._as_ever(args, f"an argument has no hash ({error})")
-        except NoProgram as error:
-            return self._as_ever(args, str(error))
-        try:
             return kind.by_program(tensors)
         except NoProgram as error:
             kind.why = str(error)
@@ -117,18 +118,18 @@ class NetCalls:
         key = spec, given, modes, frozen
         found = self._kinds.get(key)
         if found is None:
+            rest = [None if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+            places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
 
             def run(tensors: Sequence[Tensor]) -> Any:
-                each = iter(tensors)
-                filled = [
-                    next(each) if isinstance(leaf, Tensor) else leaf for leaf in like
-                ]
+                filled = [*rest]
+                for i, tensor in zip(places, tensors, strict=True):
+                    filled[i] = tensor
                 return self._native(layer, *spec.unflatten(filled))
 
-            like = [
-                leaf.detach() if isinstance(leaf, Tensor) else leaf for leaf in leaves
-            ]
             found = self._kinds[key] = _Kind(run)
+            while len(self._kinds) > MANY:
+                self._kinds.pop(next(iter(self._kinds)))
         return found
 
     def _watched(self, args: tuple[Any, ...]) -> Any:
