@@ -12,6 +12,7 @@ from paddle import nn
 from conftest import assert_same, programs_on, randn, random_like
 from paddle_chainrules import (
     FCNet,
+    explain,
     grad,
     hessian,
     jacrev,
@@ -615,3 +616,28 @@ def test_a_tensor_and_all_of_it_are_two_results():
     for call in (fn, jit(fn)):
         (grad_x,) = vjp(call, x)[1]((x, 2 * x, x))
         assert_same(grad_x, 12 * x, rtol=1e-6)
+
+
+def test_one_tensor_for_several_arguments():
+    calls = []
+
+    def fn(x, k, y, at):
+        calls.append(k)
+        return (x * y**k + at["x"] * at["y"]).sum()
+
+    a, b = randn([3]), randn([3])
+    step = jit(fn)
+    for k in (2, 3):
+        for x, y, at in ((a, a, {"x": b, "y": a}), (a, b, {"x": a, "y": b})):
+            expected = fn(x, k, y, at)
+            assert_same(step(x, k, y, at), expected)
+            calls.clear()
+            assert_same(step(x, k, y, at), expected)
+            assert not calls
+    assert "runs as a program" in explain(fn, a, 2, a, {"x": a, "y": a})
+    found = jit(grad(fn, argnums=(0, 2)))(a, 2, a, {"x": b, "y": b})
+    assert_same(found[0], a**2)
+    assert_same(found[1], 2 * a * a)
+    a.stop_gradient = False
+    step(a, 2, a, {"x": a, "y": a}).backward()
+    assert_same(a.grad, 3 * a.detach() ** 2 + 2 * a.detach())

@@ -117,6 +117,18 @@ def _orders(tree: Any) -> Any:
     return ()
 
 
+def _places(leaves: list[Any]) -> tuple[int, ...] | None:
+    """Of each leaf which of the distinct ones it is, where a tensor is there twice."""
+    tensors = [id(leaf) for leaf in leaves if isinstance(leaf, Tensor)]
+    if len(tensors) == len({*tensors}):
+        return None
+    first: dict[Any, int] = {}
+    keys = (
+        id(leaf) if isinstance(leaf, Tensor) else (i,) for i, leaf in enumerate(leaves)
+    )
+    return tuple([first.setdefault(key, len(first)) for key in keys])
+
+
 def run_strictly(
     program: Jitted, fn: Callable[..., Any], *args: Any, kept: bool = False
 ) -> Any:
@@ -180,13 +192,11 @@ class Jitted:
             static = tuple((i, args[i]) for i in sorted(self._static) if i < len(args))
             args = tuple(None if i in self._static else a for i, a in enumerate(args))
         leaves, spec = flatten_tree((args, kwargs))
-        tensors = [id(leaf) for leaf in leaves if isinstance(leaf, Tensor)]
-        if len(tensors) != len({*tensors}):
-            raise CaptureError(
-                "a tensor is given twice, which a program would take for two; give a "
-                "clone"
-            )
-        key = (tuple((i, exactly(v)) for i, v in static), spec, _orders((args, kwargs)))
+        places = _places(leaves)
+        orders = _orders((args, kwargs))
+        key = (tuple((i, exactly(v)) for i, v in static), spec, orders, places)
+        if places is not None:
+            leaves = [leaves[places.index(k)] for k in range(1 + max(places))]
         try:
             programs = self._made.get(key)
         except TypeError as error:
@@ -196,7 +206,8 @@ class Jitted:
         if programs is None:
 
             def flat(leaves: list[Any]) -> tuple[list[Any], Any]:
-                args, kwargs = spec.unflatten(leaves)
+                every = leaves if places is None else [leaves[k] for k in places]
+                args, kwargs = spec.unflatten(every)
                 args = [*args]
                 for i, value in static:
                     args[i] = value

@@ -97,15 +97,7 @@ def vmap(
 
         if listener() is not None:
             return placed(*leaves)
-        # A tensor that is given twice is one argument of the program.
-        first: dict[int, int] = {}
-        places = [first.setdefault(id(leaf), len(first)) for leaf in leaves]
-
-        def of_distinct(*given: Any) -> Any:
-            return placed(*(given[place] for place in places))
-
-        given = [leaf for i, leaf in enumerate(leaves) if places[i] not in places[:i]]
-        return run_strictly(Jitted(of_distinct, strict=True), of_distinct, *given)
+        return run_strictly(Jitted(placed, strict=True), placed, *leaves)
 
     return of_many
 
