@@ -1,7 +1,8 @@
 """Many samples at once by ``vmap``, against loops and PyTorch's ``vmap``.
 
-``make bench-batches``: gradients of each of 64 samples of an MLP, and an ensemble of 32
-such nets; float32, one thread each, sides in turn. Loops are of functions in ``jit``.
+``make bench-batches``: gradients of each of 64 samples of an MLP; values of an ensemble
+of 32 such nets, and gradients of their losses; float32, one thread each, sides in turn.
+Loops are of functions in ``jit``, and of Paddle's own layers with ``paddle.grad``.
 Prints Markdown.
 """
 
@@ -14,12 +15,13 @@ from typing import Any
 
 import paddle
 
+from nets import chain
 from paddle_chainrules import FCNet, grad, jit, stack_params, vmap
 from sides import interleave, timer
 
 ROUNDS = 10 if "QUICK" in os.environ else 100
 SIZES = (8, 64, 64, 1)
-SAMPLES, NETS, POINTS = 64, 32, 100
+SAMPLES, NETS, POINTS, FEW = 64, 32, 100, 10
 
 Sides = dict[str, Callable[[], Any]]
 
@@ -30,10 +32,11 @@ def gradients() -> Sides:
     params, x = net.init(0), paddle.rand([SAMPLES, SIZES[0]])
     of_one = grad(lambda p, x: (net(p, x) ** 2).sum())
     every, one = jit(vmap(of_one, (None, 0))), jit(of_one)
-    rows = paddle.unbind(x)
+    rows, layer = paddle.unbind(x), chain([*SIZES])
     sides: Sides = {
         "vmap": lambda: every(params, x),
         "loop": lambda: [one(params, row) for row in rows],
+        "Paddle": lambda: [by_paddle(layer, row, square) for row in rows],
     }
     if find_spec("torch"):
         import torch
@@ -51,9 +54,11 @@ def ensemble() -> Sides:
     params = [net.init(seed) for seed in range(NETS)]
     stacked, x = stack_params(params), paddle.rand([POINTS, SIZES[0]])
     every, one = jit(vmap(net, (0, None))), jit(net)
+    layers = [chain([*SIZES]) for _ in range(NETS)]
     sides: Sides = {
         "vmap": lambda: every(stacked, x),
         "loop": lambda: [one(p, x) for p in params],
+        "Paddle": lambda: [layer(x) for layer in layers],
     }
     if find_spec("torch"):
         import torch
@@ -62,6 +67,37 @@ def ensemble() -> Sides:
         many = torch.func.vmap(lambda p, x: forward(torch, p, x), in_dims=(0, None))
         sides["PyTorch"] = lambda: many(theirs, at)
     return sides
+
+
+def trained() -> Sides:
+    """Gradients of the losses of nets at the same points."""
+    net = FCNet(SIZES, "tanh")
+    params = [net.init(seed) for seed in range(NETS)]
+    stacked, x = stack_params(params), paddle.rand([FEW, SIZES[0]])
+    of_one = grad(lambda p, x: square(net(p, x)))
+    every, one = jit(vmap(of_one, (0, None))), jit(of_one)
+    layers = [chain([*SIZES]) for _ in range(NETS)]
+    sides: Sides = {
+        "vmap": lambda: every(stacked, x),
+        "loop": lambda: [one(p, x) for p in params],
+        "Paddle": lambda: [by_paddle(layer, x, square) for layer in layers],
+    }
+    if find_spec("torch"):
+        import torch
+
+        theirs, at = in_torch(torch, stacked), torch.tensor(x.numpy())
+        of_net = torch.func.grad(lambda p, x: (forward(torch, p, x) ** 2).sum())
+        many = torch.func.vmap(of_net, in_dims=(0, None))
+        sides["PyTorch"] = lambda: many(theirs, at)
+    return sides
+
+
+def square(y: Any) -> Any:
+    return (y**2).sum()
+
+
+def by_paddle(layer: Any, x: Any, loss: Callable[[Any], Any]) -> Any:
+    return paddle.grad(loss(layer(x)), layer.parameters())
 
 
 def forward(torch: Any, params: dict[str, Any], x: Any) -> Any:
@@ -82,12 +118,13 @@ def main() -> None:
 
         torch.set_num_threads(1)
     print(
-        "| float32 | vmap, us | loop / vmap | PyTorch's vmap / vmap |\n"
-        "|---|---|---|---|"
+        "| float32 | vmap, us | loop / vmap | Paddle's loop / vmap | "
+        "PyTorch's vmap / vmap |\n|---|---|---|---|---|"
     )
     tasks = {
         f"gradients of {SAMPLES} samples": gradients,
-        f"ensemble of {NETS} nets, {POINTS} points": ensemble,
+        f"values of {NETS} nets, {POINTS} points": ensemble,
+        f"gradients of {NETS} nets, {FEW} points": trained,
     }
     for name, sides_of in tasks.items():
         sides = sides_of()
@@ -100,7 +137,7 @@ def main() -> None:
             f"**{us[s]['min'] / ours['min']:.1f}** ({us[s]['mean'] / ours['mean']:.1f})"
             if s in us
             else ""
-            for s in ("loop", "PyTorch")
+            for s in ("loop", "Paddle", "PyTorch")
         ]
         print(f"| {name} | {ours['min']:.0f} | {' | '.join(cells)} |")
 

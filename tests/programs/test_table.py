@@ -25,9 +25,10 @@ UNTESTED = {
     *("batch_norm_grad", "layer_norm_grad", "instance_norm_grad", "group_norm_grad"),
     *("rnn_grad", "cumprod_grad", "logcumsumexp_grad"),
     *("Tensor._tensor_use_gpudnn", "share_data", "Tensor.T", "Tensor.data"),
-    "blocks",
+    *("blocks", "stop_gradient"),
 }
-"""Without a sample: they take what only their forward gives, or a program."""
+"""Without a sample: they take what only their forward gives, or a program, or are put
+into batches alone (tests/transforms/test_many_samples.py)."""
 ONCE = {
     *("warpctc", "warprnnt"),
 }
