@@ -99,5 +99,5 @@ $(VENV)/installed: pyproject.toml
 $(VENV)/libraries: $(VENV)/installed
 	$(RUN) -m pip install --quiet --no-deps deepxde paddlesci
 	$(RUN) -m pip install --quiet colorlog einops h5py hydra-core imageio meshio pandas \
-		pydantic pyevtk pyyaml requests scikit-optimize seaborn wget
+		pydantic pyevtk pyyaml requests scikit-optimize seaborn sympy typing-extensions wget
 	touch $@
