@@ -1,10 +1,13 @@
 """The mode of both adapters, without a library: a net, and derivatives asked of it."""
 
+import sys
+
 import numpy as np
 import paddle
 import pytest
 from paddle import nn
 
+from paddle_chainrules.adapters import deepxde, paddlescience
 from paddle_chainrules.adapters.net_calls import predicted
 from paddle_chainrules.adapters.origins import Entry
 from paddle_chainrules.adapters.state import State
@@ -253,6 +256,19 @@ def test_nothing_stays_replaced(asking):
         script()
     assert (paddle.Tensor.backward, vars(nn.LayerList).get("__call__")) == before
     assert "__call__" not in vars(Net)
+
+
+@pytest.mark.parametrize(
+    ("adapter", "library", "package"),
+    [(deepxde, "deepxde", "deepxde"), (paddlescience, "ppsci", "paddlesci")],
+)
+def test_a_library_that_is_not_there(adapter, library, package, monkeypatch):
+    for name in [*sys.modules]:
+        if name.partition(".")[0] == library:
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(ImportError, match=f"pip install {package}"):
+        adapter.taylor_mode().__enter__()
 
 
 A, B = frozenset({Entry(0, 0, ((0, 0),))}), frozenset({Entry(0, 1, ((0, 1),))})

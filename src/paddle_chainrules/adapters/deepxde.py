@@ -39,8 +39,12 @@ def taylor_mode(*nets: Layer) -> Iterator[TaylorMode]:
         with taylor_mode():
             model.train(iterations=10_000)
     """
-    from deepxde.backend import backend_name
-
+    try:
+        from deepxde.backend import backend_name
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            f"DeepXDE can't be imported ({error}); install it: pip install deepxde"
+        ) from error
     if backend_name != "paddle":
         raise RuntimeError(
             f"DeepXDE runs on {backend_name}, and Taylor mode is for nets of Paddle; "

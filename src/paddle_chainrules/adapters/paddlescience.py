@@ -36,9 +36,14 @@ def taylor_mode(*nets: Layer) -> Iterator[TaylorMode]:
         with taylor_mode():
             solver.train()
     """
-    from ppsci.arch.base import Arch
-    from ppsci.autodiff import ad
-
+    try:
+        from ppsci.arch.base import Arch
+        from ppsci.autodiff import ad
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            f"PaddleScience can't be imported ({error}); install it: pip install "
+            "paddlesci"
+        ) from error
     mode = TaylorMode("PaddleScience")
     first, second = ad.Jacobians.__call__, ad.Hessians.__call__
 
