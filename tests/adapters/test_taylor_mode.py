@@ -243,6 +243,25 @@ def test_graphs_that_are_retained_turn_it_off(asking, mode):
     loss.backward()
 
 
+def test_gradients_beside_a_program_are_kept(asking, mode):
+    """Where the program gives none, and the loss has the parameter elsewhere."""
+    asking.mode, bias = mode, asking.net.last.bias
+    bias.set_value(paddle.to_tensor([0.5, -1.0, 2.0], dtype="float64"))
+
+    def gradient(penalty):
+        asking.net.clear_gradients(False)
+        x = points()
+        loss = asking.derivative(asking.net(x), x, 0, [0]).sum()
+        (loss + penalty * (bias**2).sum()).backward()
+        mode.clear()
+        return bias.grad
+
+    for _ in range(2):
+        gradient(0.5)
+    assert mode.programs == 1
+    assert float((gradient(0.5) - bias).abs().max()) < 1e-15
+
+
 def test_nothing_stays_replaced(asking):
     before = paddle.Tensor.backward, vars(nn.LayerList).get("__call__")
 

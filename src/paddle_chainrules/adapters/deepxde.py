@@ -9,7 +9,7 @@ from typing import Any
 from paddle import Tensor
 from paddle.nn import Layer
 
-from .taylor_mode import TaylorMode
+from .taylor_mode import TaylorMode, are_matrices
 
 SETTINGS = ("auxiliary_vars",)
 """What a model sets on its net that no net of the library reads."""
@@ -63,7 +63,7 @@ def taylor_mode(*nets: Layer) -> Iterator[TaylorMode]:
             def natively() -> Tensor:
                 return first(ys, xs, i=i, j=j)
 
-            if not _are_matrices(ys, xs) or (i is None and ys.shape[1] > 1):
+            if not are_matrices(ys, xs) or (i is None and ys.shape[1] > 1):
                 return natively()
             columns = range(xs.shape[1]) if j is None else [j]
             return mode.derivative(natively, ys, xs, i or 0, columns)
@@ -79,7 +79,7 @@ def taylor_mode(*nets: Layer) -> Iterator[TaylorMode]:
             def natively() -> Tensor:
                 return second(ys, xs, component=component, i=i, j=j)
 
-            if not _are_matrices(ys, xs):
+            if not are_matrices(ys, xs):
                 return natively()
             return mode.derivative(natively, ys, xs, component, [i], [j])
 
@@ -92,7 +92,3 @@ def taylor_mode(*nets: Layer) -> Iterator[TaylorMode]:
         mode.replace(reverse.hessian, "_Hessians", Hessians())
         mode.take_calls_of(NN, nets)
         yield mode
-
-
-def _are_matrices(*tensors: Any) -> bool:
-    return all(isinstance(t, Tensor) and t.ndim == 2 for t in tensors)

@@ -9,7 +9,7 @@ from typing import Any
 from paddle import Tensor
 from paddle.nn import Layer
 
-from .taylor_mode import TaylorMode
+from .taylor_mode import TaylorMode, are_matrices
 
 
 @contextmanager
@@ -60,12 +60,12 @@ def taylor_mode(*nets: Layer) -> Iterator[TaylorMode]:
             return first(self, ys, xs, i, j, retain_graph, create_graph)
 
         if isinstance(xs, list | tuple):
-            of_one = _are_matrices(ys, *xs) and ys.shape[1] == 1  # else of their sum
+            of_one = are_matrices(ys, *xs) and ys.shape[1] == 1  # else of their sum
             if not xs or not of_one:
                 return natively()
             found = mode.derivatives(natively, ys, xs, i, [0])
             return found if create_graph else [d.detach() for d in found]
-        if not _are_matrices(ys, xs):
+        if not are_matrices(ys, xs):
             return natively()
         columns = range(xs.shape[1]) if j is None or xs.shape[1] == 1 else [j]
         slope = mode.derivative(natively, ys, xs, i, columns)
@@ -86,7 +86,7 @@ def taylor_mode(*nets: Layer) -> Iterator[TaylorMode]:
             given = component, i, j, grad_y, retain_graph, create_graph
             return second(self, ys, xs, *given)
 
-        if not _are_matrices(ys, xs) or (ys.shape[1] > 1) == (component is None):
+        if not are_matrices(ys, xs) or (ys.shape[1] > 1) == (component is None):
             return natively()
         if grad_y is not None:
             found = mode.derivative(natively, grad_y, xs, i, [j])
@@ -110,7 +110,3 @@ def taylor_mode(*nets: Layer) -> Iterator[TaylorMode]:
         cleared(ad.Hessians)
         mode.take_calls_of(Arch, nets)
         yield mode
-
-
-def _are_matrices(*tensors: Any) -> bool:
-    return all(isinstance(t, Tensor) and t.ndim == 2 for t in tensors)

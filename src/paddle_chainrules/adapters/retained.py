@@ -37,34 +37,20 @@ class Retained:
         # Their nodes are alive, so that no others have their addresses.
         self._gone: deque[tuple[list[Any], set[int]]] = deque(maxlen=16)
 
-    def of_one(self, native: Callable[..., Any]) -> Callable[..., Any]:
-        """``Tensor.backward``, with an error where there would be a crash."""
+    def checked(self, native: Callable[..., Any]) -> Callable[..., Any]:
+        """Paddle's ``backward``, with an error where there would be a crash.
 
-        def backward(
-            tensor: Tensor,
-            grad_tensor: Any = None,
-            retain_graph: bool = False,
-            **kwargs: Any,
-        ) -> Any:
-            self._check([tensor], retain_graph)
-            with self._as_native():
-                return native(tensor, grad_tensor, retain_graph, **kwargs)
+        Args:
+            native: of a tensor, or of several; cotangents come second, and whether the
+                graph is to be retained third.
+        """
 
-        return backward
-
-    def of_many(self, native: Callable[..., Any]) -> Callable[..., Any]:
-        """``paddle.autograd.backward`` likewise."""
-
-        def backward(
-            tensors: Any,
-            grad_tensors: Any = None,
-            retain_graph: bool = False,
-            **kwargs: Any,
-        ) -> Any:
+        def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
             several = tensors if isinstance(tensors, list | tuple) else [tensors]
-            self._check(several, retain_graph)
+            retains = args[1] if len(args) > 1 else kwargs.get("retain_graph", False)
+            self._check(several, retains)
             with self._as_native():
-                return native(tensors, grad_tensors, retain_graph, **kwargs)
+                return native(tensors, *args, **kwargs)
 
         return backward
 
@@ -78,7 +64,8 @@ class Retained:
         with reached() as found:
             yield
         for parameter in before:
-            if found.get(id(parameter)) is False:
+            none = found.get(id(parameter)) is False
+            if none and parameter.grad is not None and not parameter.grad.any():
                 parameter.clear_gradient(False)
 
     def _check(self, tensors: Iterable[Tensor], retains: bool) -> None:

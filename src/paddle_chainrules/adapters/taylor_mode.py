@@ -50,9 +50,9 @@ class TaylorMode:
         self._stack = ExitStack()
 
     def __enter__(self) -> TaylorMode:
-        of_one, of_many = paddle.Tensor.backward, paddle.autograd.backward
-        self.replace(paddle.Tensor, "backward", self._retained.of_one(of_one))
-        self.replace(paddle.autograd, "backward", self._retained.of_many(of_many))
+        for owner in (paddle.Tensor, paddle.autograd):
+            checked = self._retained.checked(owner.backward)
+            self.replace(owner, "backward", checked)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -212,6 +212,11 @@ class TaylorMode:
             call.notes.unknown = f"derivatives go to order {MAX_ORDER}"
             return None
         return call, found
+
+
+def are_matrices(*tensors: Any) -> bool:
+    """Whether derivatives of one by the others may be asked of a mode."""
+    return all(isinstance(t, Tensor) and t.ndim == 2 for t in tensors)
 
 
 def _known(call: Call, entries: Sequence[Entry]) -> Tensor | None:
