@@ -30,7 +30,7 @@ def gradients() -> Sides:
     """Of each sample by all parameters."""
     net = FCNet(SIZES, "tanh")
     params, x = net.init(0), paddle.rand([SAMPLES, SIZES[0]])
-    of_one = grad(lambda p, x: (net(p, x) ** 2).sum())
+    of_one = grad(lambda p, x: square(net(p, x)))
     every, one = jit(vmap(of_one, (None, 0))), jit(of_one)
     rows, layer = paddle.unbind(x), chain([*SIZES])
     sides: Sides = {
@@ -42,7 +42,7 @@ def gradients() -> Sides:
         import torch
 
         theirs, at = in_torch(torch, params), torch.tensor(x.numpy())
-        of_row = torch.func.grad(lambda p, x: (forward(torch, p, x) ** 2).sum())
+        of_row = torch.func.grad(lambda p, x: square(forward(torch, p, x)))
         many = torch.func.vmap(of_row, in_dims=(None, 0))
         sides["PyTorch"] = lambda: many(theirs, at)
     return sides
@@ -86,7 +86,7 @@ def trained() -> Sides:
         import torch
 
         theirs, at = in_torch(torch, stacked), torch.tensor(x.numpy())
-        of_net = torch.func.grad(lambda p, x: (forward(torch, p, x) ** 2).sum())
+        of_net = torch.func.grad(lambda p, x: square(forward(torch, p, x)))
         many = torch.func.vmap(of_net, in_dims=(0, None))
         sides["PyTorch"] = lambda: many(theirs, at)
     return sides
