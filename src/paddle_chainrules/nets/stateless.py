@@ -257,7 +257,7 @@ class StatelessLayer(Net):
         """The layer's output; ``(output, new_buffers)`` where buffers are given."""
         if not kwargs.keys() & RESERVED:
             return super().forward(params, *args, **kwargs)
-        constants, kwargs = self._split(kwargs)
+        constants, kwargs = self.split_keywords(kwargs)
         return self._forward(params, args, kwargs, constants)
 
     @overload
@@ -290,13 +290,15 @@ class StatelessLayer(Net):
     ) -> tuple[Any, ...]:
         constants: dict[str, Any] = {}
         if kwargs:
-            constants, kwargs = self._split(kwargs)
+            constants, kwargs = self.split_keywords(kwargs)
         given = constants.get("_buffers")
         return self._recorded(
             params, args, kwargs, constants, has_aux=given is not None
         )
 
-    def _split(self, kwargs: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    def split_keywords(
+        self, kwargs: dict[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Buffers and seed, checked, as :meth:`_apply` takes them, and the others."""
         if ambiguous := self._ambiguous & kwargs.keys():
             kind = type(self._layer).__name__

@@ -101,7 +101,7 @@ class ProgramCache:
         Raises:
             CaptureError: there is no program.
         """
-        way: Way = self.found("vjp", leaves, self._way, key)
+        way: Way = self.found("vjp", leaves, self.way_of, key)
         tensors = tensors_among(leaves)
         made = run(way.there.forward, tensors)
         recording = self.recording(way, leaves, tensors, made)
@@ -233,7 +233,8 @@ class ProgramCache:
         found, structure = self._captured(leaves, check=not is_running())
         return OfValue(found, structure)
 
-    def _way(self, leaves: Sequence[Any]) -> Way:
+    def way_of(self, leaves: Sequence[Any]) -> Way:
+        """The programs of the value and of its gradients."""
         with grad_mode(True):
             first, structure = self._captured([*map(_required, leaves)], check=False)
         made = [i for i, part in enumerate(first.outputs) if part is PLACE]

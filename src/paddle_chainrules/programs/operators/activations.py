@@ -9,7 +9,7 @@ import paddle
 from paddle import Tensor
 
 from ...paddle_side.dtypes import single
-from .calls import BatchCall, Call, JuliaCall
+from .calls import BatchCall, Call
 from .entry import (
     TABLE,
     batch_of,
@@ -322,7 +322,7 @@ def _(out: Tensor, out_grad: Tensor, scale: float, alpha: float) -> Tensor:
     return out_grad * ops.where(out > 0, paddle.full_like(out, single(scale)), low)
 
 
-# Of many samples, and in Julia.
+# Of many samples.
 
 
 def _each_alone(name: str) -> None:
@@ -330,13 +330,6 @@ def _each_alone(name: str) -> None:
         return [getattr(ops, name)(*call.args)]
 
     TABLE[name].batch = batch
-
-
-def _of_julia(name: str) -> None:
-    def julia(call: JuliaCall) -> str:
-        return call.elementwise(f"{name}.({call.args[0]})")
-
-    TABLE[name].julia = julia
 
 
 for name in NAMES:
@@ -356,7 +349,3 @@ def _(call: BatchCall) -> list[Any]:
         for k, bound in enumerate(bounds, 1)
     )
     return [ops.minimum(ops.maximum(x, least), most)]
-
-
-for name in ("tanh", "sin", "cos", "exp", "log", "sqrt", "abs", "sinh", "cosh"):
-    _of_julia(name)

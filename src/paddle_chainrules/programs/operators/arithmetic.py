@@ -8,14 +8,13 @@ import paddle
 from paddle import Tensor
 
 from ...paddle_side.dtypes import single
-from .calls import BatchCall, Call, JetCall, JuliaCall
+from .calls import BatchCall, Call, JetCall
 from .entry import (
     TABLE,
     define,
     formula_of,
     holds_for_complex,
     jet_of,
-    julia_of,
     overwrites,
     reverse_of,
 )
@@ -283,15 +282,3 @@ for name in ("add", "sub", "mul", "truediv", "radd", "rsub", "rmul", "rtruediv")
     _broadcast(f"Tensor.__{name}__")
 for name in ("add", "subtract", "multiply", "divide", "maximum", "minimum"):
     _broadcast(name)
-
-
-def _infix(sign: str, *names: str) -> None:
-    @julia_of(*names)
-    def _(call: JuliaCall) -> str:
-        x, y = call.args
-        right = y if isinstance(y, str) else call.number(y)
-        return call.elementwise(f"{x} .{sign} {right}")
-
-
-_infix("+", "Tensor.__add__", "Tensor.__radd__", "add")
-_infix("*", "Tensor.__mul__", "Tensor.__rmul__", "multiply")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -86,45 +85,3 @@ class BatchCall:
     def ndim(self, i: int) -> int:
         """How many dimensions argument i has for one sample."""
         return int(self.args[i].ndim) - (i in self.batched)
-
-
-@dataclass(frozen=True)
-class JuliaCall:
-    """One call, for the rule that writes it as an expression of Julia.
-
-    Arrays have their dimensions in the opposite order there: what Paddle has along its
-    first axis, Julia has along its last one.
-
-    Attributes:
-        args: names of Julia's for tensors, and numbers as they are written there.
-        shapes: of the arguments in Paddle, None for what is no tensor.
-        out: shape of the result in Paddle.
-        dtype: of the result.
-    """
-
-    args: Sequence[Any]
-    shapes: Sequence[tuple[int, ...] | None]
-    out: tuple[int, ...]
-    dtype: str
-
-    def number(self, value: Any) -> str:
-        """A number as one of the result's type.
-
-        Raises:
-            NoRule: the type has none in Julia.
-        """
-        kinds = {"float32": "Float32", "float64": "Float64", "int64": "Int64"}
-        kind = {**kinds, "int32": "Int32"}.get(self.dtype)
-        if kind is None:
-            raise NoRule(
-                f"numbers of type {self.dtype} in Julia; use float32 or float64"
-            )
-        if not math.isfinite(value):
-            value = float(value)
-            sign = "-" if value < 0 else ""
-            return f"{sign}{kind}({'NaN' if math.isnan(value) else 'Inf'})"
-        return f"{kind}({value + 0!r})"
-
-    def elementwise(self, text: str) -> str:
-        """A broadcast expression, which for no dimensions gives no array there."""
-        return text if self.out else f"fill({text})"

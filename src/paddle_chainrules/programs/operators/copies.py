@@ -8,13 +8,12 @@ import paddle
 from paddle import Tensor
 
 from ...paddle_side.interception import RAW
-from .calls import BatchCall, Call, JetCall, JuliaCall
+from .calls import BatchCall, Call, JetCall
 from .entry import (
     batch_of,
     define,
     holds_for_complex,
     jet_of,
-    julia_of,
     reverse_of,
 )
 from .series import linear
@@ -59,8 +58,3 @@ def _(call: JetCall) -> list[Any]:
 @batch_of("copy")
 def _(call: BatchCall) -> list[Any]:
     return [ops.assign(call.args[0])]
-
-
-@julia_of("copy")
-def _(call: JuliaCall) -> str:
-    return f"copy({call.args[0]})"

@@ -30,7 +30,7 @@ class Operator:
             there is no ``reverse``.
         jet: Taylor series of the results, from a :class:`.calls.JetCall`.
         batch: results of many samples, from a :class:`.calls.BatchCall`.
-        julia: an expression of Julia's, from a :class:`.calls.JuliaCall`.
+        julia: an expression of Julia's, from a :class:`..in_julia.call.JuliaCall`.
         shapes: positions of the arguments of which only the shape matters.
         fixed: positions of the outputs that have no derivative.
         alias: it gives its first argument as it is.
@@ -228,5 +228,4 @@ reverse_of = _decorator("reverse")
 formula_of = _decorator("formula")
 jet_of = _decorator("jet")
 batch_of = _decorator("batch")
-julia_of = _decorator("julia")
 """Each a decorator that takes names of operators; see :class:`Operator`."""

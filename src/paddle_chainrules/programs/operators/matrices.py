@@ -7,7 +7,7 @@ from typing import Any
 from paddle import Tensor
 
 from ...paddle_side.interception import RAW
-from .calls import BatchCall, Call, JetCall, JuliaCall, NoRule
+from .calls import BatchCall, Call, JetCall
 from .entry import (
     batch_of,
     define,
@@ -15,7 +15,6 @@ from .entry import (
     holds_for_complex,
     instead_of,
     jet_of,
-    julia_of,
     reverse_of,
 )
 from .series import linear, product, total
@@ -220,35 +219,3 @@ def _(call: BatchCall) -> list[Any]:
     if bias is None:
         return [found]
     return [found + (aligned(bias, call.ndim(0)) if 2 in call.batched else bias)]
-
-
-# In Julia.
-
-
-def _julia_product(call: JuliaCall, turn_x: bool, turn_y: bool) -> str:
-    x, y = call.args[:2]
-    ndims = tuple(len(shape) for shape in call.shapes[:2] if shape is not None)
-    x = f"transpose({x})" if turn_x and ndims[0] > 1 else x
-    y = f"transpose({y})" if turn_y and ndims[1] > 1 else y
-    if ndims in ((2, 2), (1, 2)):
-        return f"{y} * {x}"
-    if ndims == (2, 1):
-        return f"transpose({x}) * {y}"
-    if ndims == (1, 1):
-        return f"fill(sum({x} .* {y}))"
-    if ndims[1] == 2 and not turn_x:
-        sizes = ", ".join(map(str, reversed(call.out)))
-        return f"reshape({y} * reshape({x}, size({x}, 1), :), {sizes})"
-    raise NoRule("products of stacks of matrices in Julia; use two dimensions")
-
-
-@julia_of("matmul")
-def _(call: JuliaCall) -> str:
-    return _julia_product(call, *call.args[2:])
-
-
-@julia_of("linear")
-def _(call: JuliaCall) -> str:
-    product = _julia_product(call, False, False)
-    bias = call.args[2]
-    return product if bias is None else f"{product} .+ {bias}"

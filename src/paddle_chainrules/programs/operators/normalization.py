@@ -10,9 +10,9 @@ from paddle import Tensor
 
 from ...paddle_side.dtypes import single
 from ...paddle_side.interception import RAW
-from .calls import BatchCall, Call, JetCall, JuliaCall
+from .calls import BatchCall, Call, JetCall
 from .channel_norms import standard, standard_back
-from .entry import TABLE, batch_of, define, formula_of, jet_of, julia_of, reverse_of
+from .entry import TABLE, batch_of, define, formula_of, jet_of, reverse_of
 from .series import linear, power, product, total
 from .shared import ops, shaped_as
 
@@ -142,20 +142,3 @@ def _(call: BatchCall) -> list[Any]:
     shapes = call.shapes[1:]
     pairs = zip(moments, shapes, strict=True)
     return [y, *(ops.reshape(m, [call.size, *shape]) for m, shape in pairs)]
-
-
-# In Julia.
-
-
-@julia_of("layer_norm")
-def _(call: JuliaCall) -> str:
-    x, scale, bias, epsilon, axis = call.args
-    inner = call.out[axis:]
-    dims = ", ".join(str(i + 1) for i in range(len(inner)))
-    sizes = "".join(f"{n}, " for n in reversed(inner))
-    variance = f"sum(abs2, c; dims = ({dims},)) ./ n"
-    text = f"c ./ sqrt.({variance} .+ {call.number(single(epsilon))})"
-    text = text if scale is None else f"({text}) .* reshape({scale}, ({sizes}))"
-    text = text if bias is None else f"{text} .+ reshape({bias}, ({sizes}))"
-    n = call.number(math.prod(inner))
-    return f"let n = {n}, c = {x} .- sum({x}; dims = ({dims},)) ./ n; {text} end"

@@ -7,13 +7,12 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from .calls import BatchCall, Call, JetCall, JuliaCall, NoRule
+from .calls import BatchCall, Call, JetCall, NoRule
 from .entry import (
     batch_of,
     define,
     holds_for_complex,
     jet_of,
-    julia_of,
     reverse_of,
 )
 from .series import linear
@@ -208,9 +207,3 @@ def _(call: JetCall) -> list[Any]:
 @batch_of("reshape", "unsqueeze", "squeeze", "flatten")
 def _(call: BatchCall) -> list[Any]:
     return [ops.reshape(call.args[0], [call.size, *call.shapes[0]])]
-
-
-@julia_of("reshape", "unsqueeze", "squeeze", "flatten")
-def _(call: JuliaCall) -> str:
-    sizes = "".join(f"{n}, " for n in reversed(call.out))
-    return f"reshape({call.args[0]}, ({sizes}))"

@@ -1,0 +1,186 @@
+"""Calls of nets as functions of Julia's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import paddle
+from paddle import Tensor
+
+from ..programs.capture_error import CaptureError
+from ..programs.in_julia.any_batch import of_any_batch
+from ..programs.in_julia.function import Function, Group, julia_function
+from ..programs.operators.calls import NoRule
+from ..transforms.program_cache import ProgramCache
+from ..transforms.program_recording import Way
+from ..transforms.tree import flatten_tree
+from .net import Net
+from .stateless import StatelessLayer
+
+FEW = (3, 4, 6, 7, 9, 11, 13, 17, 19, 23, 29)
+"""Numbers of samples that are tried."""
+
+
+class Lowered(NamedTuple):
+    """A call as functions of Julia's.
+
+    Attributes:
+        value: of ``(inputs, ps, constants)``, three tuples; gives the output.
+        there: of the same; gives the tensors of the output in a row, and those that the
+            way back needs. None where an operator's gradient has no expression.
+        back: of ``(saved, cotangents, constants)``; gives the gradients of inputs and
+            parameters in a row, ``nothing`` where there is none.
+        samples: how many there must be; 0 where any number will do.
+        why: why there is no way back, or no free number of samples.
+    """
+
+    value: Function
+    there: Function | None
+    back: Function | None
+    samples: int
+    why: str
+
+
+def lowered(
+    net: Net, params: dict[str, Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Lowered:
+    """A net's call as functions of Julia's, for arguments of these dtypes and shapes.
+
+    Raises:
+        NoRule: an operator has no expression of Julia's.
+        CaptureError: the call is no program.
+    """
+    call = _Call(net, params, args, kwargs)
+    return call.of_any_number() or call.of_one_number()
+
+
+class _Call:
+    """A call, whose arguments may be made for other numbers of samples."""
+
+    def __init__(
+        self,
+        net: Net,
+        params: dict[str, Tensor],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> None:
+        constants: dict[str, Any] = {}
+        if isinstance(net, StatelessLayer):
+            constants, kwargs = net.split_keywords(kwargs)
+            constants.pop("_seed", None)
+        self._net, self._params = net, params
+        self._leaves, self._spec = flatten_tree((args, kwargs, constants))
+        self._moving = len(flatten_tree((args, kwargs))[0])
+        first = next((t for t in self._leaves if _has_samples(t)), None)
+        self._count = 0 if first is None else first.shape[0]
+
+    def of_any_number(self) -> Lowered | None:
+        """For any number of samples; None where it can't be."""
+        tensors = [t for t in self._leaves if isinstance(t, Tensor)]
+        taken = {n for t in (*tensors, *self._params.values()) for n in t.shape}
+        counts = [n for n in FEW if n not in taken][:3]
+        if not self._count or len(counts) < 3:
+            return None
+        try:
+            each = [self._of([*self._resized(n)], n) for n in counts]
+        except (CaptureError, NoRule, ValueError, TypeError):
+            return None
+        value = _joined([one.value for one in each], counts)
+        there = _joined([one.there for one in each], counts)
+        back = _joined([one.back for one in each], counts)
+        if value is None:
+            return None
+        if there is None or back is None:
+            there = back = None
+        return Lowered(value, there, back, 0, each[0].why)
+
+    def of_one_number(self) -> Lowered:
+        """For the number of samples that there are."""
+        return self._of(self._leaves, self._count)._replace(samples=self._count)
+
+    def _resized(self, count: int) -> Sequence[Any]:
+        """The leaves with more or fewer samples, as many as the first has."""
+        rows = paddle.arange(count) % self._count
+        for i, leaf in enumerate(self._leaves):
+            moves = i < self._moving and _has_samples(leaf)
+            yield leaf[rows] if moves and leaf.shape[0] == self._count else leaf
+
+    def _of(self, leaves: Sequence[Any], count: int) -> Lowered:
+        names, number, net = tuple(self._params), len(leaves), self._net
+
+        def flat(every: list[Any]) -> tuple[list[Any], Any]:
+            args, kwargs, constants = self._spec.unflatten(every[:number])
+            params = dict(zip(names, every[number:], strict=True))
+            return flatten_tree(net._apply(params, *args, **kwargs, **constants))
+
+        every = [*leaves, *self._params.values()]
+        programs = ProgramCache(flat, net._effects)
+        found = programs.value_of(every)
+        inputs = [_label(leaf) for leaf in leaves if isinstance(leaf, Tensor)]
+        params = [f"{n}: {_label(p)}" for n, p in self._params.items()]
+        given = Group("inputs", inputs), Group("ps", params)
+        value = julia_function(
+            "value",
+            found.captured.program,
+            given,
+            lambda names: found.structure.unflatten(found.captured.filled(names)),
+            count,
+        )
+        try:
+            there, back = _with_gradients(programs.way_of(every), given, count, every)
+        except (CaptureError, NoRule) as error:
+            return Lowered(value, None, None, 0, str(error))
+        return Lowered(value, there, back, 0, "")
+
+
+def _with_gradients(
+    way: Way, given: Sequence[Group], count: int, leaves: Sequence[Any]
+) -> tuple[Function, Function]:
+    """The functions there and back."""
+    outputs = way.there.count
+
+    def in_two(names: list[str]) -> Any:
+        return tuple(names[:outputs]), tuple(names[outputs:])
+
+    there = julia_function("there", way.there.forward, given, in_two, count)
+    every = (True,) * len(way.places)
+    program, has = way.there.back(every, (True,) * len(way.seeds))
+    places = [p for p, there_is in zip(way.places, has, strict=True) if there_is]
+
+    def in_a_row(names: list[str]) -> Any:
+        found = dict(zip(places, names, strict=True))
+        return tuple(
+            found.get(i) for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)
+        )
+
+    cotangents = len(way.seeds)
+    saved = len(program.inputs) - cotangents
+    groups = Group("saved", [""] * saved), Group("cotangents", [""] * cotangents)
+    return there, julia_function("back", program, groups, in_a_row, count)
+
+
+def _has_samples(leaf: Any) -> bool:
+    return isinstance(leaf, Tensor) and leaf.ndim > 0
+
+
+def _label(tensor: Tensor) -> str:
+    return " x ".join(map(str, reversed(tensor.shape)))
+
+
+def _joined(each: list[Function | None], counts: list[int]) -> Function | None:
+    """One function for any number of samples, of three."""
+    if any(one is None for one in each):
+        return None
+    text = of_any_batch([one.text for one in each], counts)
+    same = all(map(_same, each[0].constants, other.constants) for other in each[1:])
+    return Function(text, each[0].constants) if same and text is not None else None
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    if one is other:
+        return True
+    if one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    return bool(np.array_equal(one.numpy(), other.numpy()))

@@ -1,0 +1,49 @@
+"""One text for any number of samples, of texts for three numbers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+WHOLE = re.compile(r"(?<![\w.])(\d+)(?![\w.])")
+"""A whole number that stands by itself."""
+
+
+def of_any_batch(texts: Sequence[str], counts: Sequence[int]) -> str | None:
+    """The text in which numbers depend on the number of samples ``n``, linearly.
+
+    Args:
+        texts: for each of three numbers of samples.
+        counts: these numbers, all different.
+
+    Returns:
+        None where the texts differ otherwise.
+    """
+    parts = [WHOLE.split(text) for text in texts]
+    first = parts[0]
+    if any(len(part) != len(first) for part in parts):
+        return None
+    found = []
+    for i, here in enumerate(zip(*parts, strict=True)):
+        if i % 2 == 0 or len({*here}) == 1:
+            if len({*here}) > 1:
+                return None
+            found.append(here[0])
+            continue
+        text = _linear([int(part) for part in here], counts)
+        if text is None:
+            return None
+        found.append(text)
+    return "".join(found)
+
+
+def _linear(numbers: Sequence[int], counts: Sequence[int]) -> str | None:
+    """``a * n + b`` as text, where that is what the numbers are."""
+    by, rest = divmod(numbers[1] - numbers[0], counts[1] - counts[0])
+    start = numbers[0] - by * counts[0]
+    if rest or numbers[2] != by * counts[2] + start:
+        return None
+    times = "n" if by == 1 else f"{by}n"
+    if not start:
+        return times if by == 1 else f"({times})"
+    return f"({times} {'+' if start > 0 else '-'} {abs(start)})"

@@ -1,0 +1,135 @@
+"""A program as a function of Julia's, of tuples of arrays."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from paddle import Tensor
+
+from ..program import Program
+from .call import FLOATS, TYPES, row
+from .source import Source
+
+
+class Group(NamedTuple):
+    """Arrays that come as one tuple.
+
+    Attributes:
+        name: of the tuple, of which its arrays have the first letter.
+        labels: what each of them is, for comments; empty where there is nothing to say.
+    """
+
+    name: str
+    labels: Sequence[str]
+
+
+class Function(NamedTuple):
+    """A function of Julia's: its text, and the tensors of its last argument."""
+
+    text: str
+    constants: tuple[Tensor, ...]
+
+
+def julia_function(
+    name: str,
+    program: Program,
+    groups: Sequence[Group],
+    nest: Callable[[list[str]], Any] = list,
+    count: int = 0,
+) -> Function:
+    """The text of a function of a tuple for each group, and one of constants.
+
+    Args:
+        groups: into which the program's inputs fall, in order.
+        nest: of names of the outputs, how they are given: tuples, lists, dicts.
+        count: of samples, the number that is called ``n``.
+
+    Raises:
+        NoRule: an operator has no expression of Julia's.
+    """
+    kind = kind_of(program)
+    names, head = {}, []
+    values = iter(program.inputs)
+    used = {v for op in program.ops for v in op.inputs} | {*program.outputs}
+    first: dict[str, str] = {}
+    for group in groups:
+        for k, label in enumerate(group.labels):
+            value = next(values)
+            names[value] = f"{group.name[0]}{k + 1}"
+            if value.dtype == kind:
+                first.setdefault(group.name, f"eltype({group.name}[{k + 1}])")
+            where = [i for i, size in enumerate(value.shape) if size == count]
+            if where and "n" not in first:
+                place = len(value.shape) - where[0]
+                first["n"] = f"    n = size({group.name}[{k + 1}], {place})"
+            if value in used:
+                note = f" # {label}" if label else ""
+                head.append(f"    {names[value]} = {group.name}[{k + 1}]{note}")
+    constants: list[Tensor] = []
+    numbers = itertools.count(1)
+    for value, tensor in program.constants.items():
+        names[value] = f"k{next(numbers)}"
+        text = _filled(tensor, kind)
+        if text is None:
+            constants.append(tensor)
+            text = f"constants[{len(constants)}]"
+        head.append(f"    {names[value]} = {text}")
+    body = Source(program, names, kind)
+    head = [first.pop("n"), *head] if "n" in first else head
+    types = [*first.values()]
+    of_all = f"promote_type({', '.join(types)})" if len(types) > 1 else types[0]
+    lines = [f"    T = {of_all}"] if types else []
+    lines += head
+    lines += [f"    {line}" + (f" # {at}" if at else "") for line, at in body.lines]
+    arguments = ", ".join([*(group.name for group in groups), "constants"])
+    end = nested(nest(body.outputs))
+    text = "\n".join(
+        [f"function {name}({arguments})", *lines, f"    return {end}", "end", ""]
+    )
+    return Function(text, tuple(constants))
+
+
+def nested(tree: Any) -> str:
+    """Names in tuples, lists and dicts, as Julia has these."""
+    if isinstance(tree, dict):
+        inner = (f"{symbol(key)} = {nested(part)}" for key, part in tree.items())
+        return f"(; {', '.join(inner)})"
+    if hasattr(tree, "_fields"):
+        return nested(tree._asdict())
+    if isinstance(tree, list | tuple):
+        return row([*map(nested, tree)])
+    if tree is None or isinstance(tree, bool):
+        return {None: "nothing", True: "true", False: "false"}[tree]
+    return str(tree)
+
+
+def symbol(name: str) -> str:
+    """A name as Julia has it."""
+    return name if name.isidentifier() else f'var"{name}"'
+
+
+def kind_of(program: Program) -> str:
+    """The dtype of floating point numbers that it computes in."""
+    found = Counter(v.dtype for op in program.ops for v in op.outputs)
+    found.update(v.dtype for v in (*program.inputs, *program.outputs))
+    return max(FLOATS, key=lambda dtype: found[dtype])
+
+
+def _filled(tensor: Tensor, kind: str) -> str | None:
+    """A constant whose numbers are all the same, as an expression."""
+    dtype = str(tensor.dtype).removeprefix("paddle.")
+    if dtype not in TYPES or not tensor.size:
+        return None
+    numbers = tensor.numpy()
+    first = numbers.reshape(-1)[0]
+    if not np.all(numbers == first):
+        return None
+    of = "T" if dtype == kind else TYPES[dtype]
+    number = f"{of}({str(first.item()).lower()})"
+    if not tensor.ndim:
+        return f"fill({number})"
+    return f"fill({number}, {row([*reversed(tensor.shape)])})"

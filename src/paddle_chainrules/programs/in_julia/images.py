@@ -1,0 +1,91 @@
+"""Convolution and pooling, in Julia by NNlib."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..operators.calls import NoRule
+from ..operators.table import TABLE
+from .call import JuliaCall, julia_of, row
+
+
+def _padding(how: Sequence[int], algorithm: str, n: int) -> list[int]:
+    """Before and after each dimension of Julia's."""
+    if algorithm == "VALID":
+        return [0] * (2 * n)
+    if algorithm != "EXPLICIT":
+        raise NoRule(f"padding {algorithm} in Julia; give numbers")
+    pairs = (
+        [(p, p) for p in how]
+        if len(how) == n
+        else [*zip(how[::2], how[1::2], strict=True)]
+    )
+    return [p for pair in reversed(pairs) for p in pair]
+
+
+def _how(strides: Any, paddings: list[int], dilations: Any, groups: int = 1) -> str:
+    every = [
+        f"stride = {row([*reversed(strides)])}" if {*strides} != {1} else "",
+        f"pad = {row(paddings)}" if {*paddings} != {0} else "",
+        f"dilation = {row([*reversed(dilations)])}" if {*dilations} != {1} else "",
+        f"groups = {groups}" if groups != 1 else "",
+    ]
+    return ", ".join([*filter(None, every), "flipped = true"])
+
+
+def _convolution(call: JuliaCall, names: Sequence[str]) -> str:
+    given = dict(zip(names, call.args, strict=False))
+    layout = given["data_format"]
+    if not layout.startswith("NC"):
+        raise NoRule("convolution with channels last in Julia; put channels first")
+    n = call.ndim() - 2
+    around = _padding(given["paddings"], given["padding_algorithm"], n)
+    groups = given["groups"]
+    how = _how(given["strides"], around, given["dilations"], groups)
+    return f"conv({call.args[0]}, {call.args[1]}; {how})"
+
+
+def _of(name: str) -> None:
+    @julia_of(name)
+    def _(call: JuliaCall) -> str:
+        return _convolution(call, TABLE[name].arguments)
+
+
+for name in ("conv2d", "depthwise_conv2d", "conv3d"):
+    _of(name)
+
+
+@julia_of("pool2d", "pool3d")
+def _(call: JuliaCall) -> str:
+    x, kernel, strides, paddings, _, exclusive, layout, kind, *rest = call.args
+    everywhere, adaptive, algorithm = rest
+    if not layout.startswith("NC"):
+        raise NoRule("pooling with channels last in Julia; put channels first")
+    n = call.ndim() - 2
+    before, after = call.shapes[0][2:], call.out[2:]
+    name = {"max": "maxpool", "avg": "meanpool"}[kind]
+    if everywhere:
+        kernel, strides, around = before, before, [0] * (2 * n)
+    elif adaptive:
+        if any(b % a for b, a in zip(before, after, strict=True)):
+            raise NoRule("adaptive pooling into uneven parts in Julia; use even ones")
+        kernel = [b // a for b, a in zip(before, after, strict=True)]
+        strides, around = kernel, [0] * (2 * n)
+    else:
+        around = _padding(paddings, algorithm, n)
+    pads = [p + q for p, q in zip(around[::2], around[1::2], strict=True)]
+    whole = [
+        (b + p - k) // s + 1
+        for b, p, k, s in zip(before, reversed(pads), kernel, strides, strict=True)
+    ]
+    if whole != [*after]:
+        raise NoRule("pooling with ceil_mode in Julia; pad to whole windows")
+    window, step = row([*reversed(kernel)]), row([*reversed(strides)])
+    text = f"{name}({x}, {window}; stride = {step}"
+    if any(around):
+        text += f", pad = {row(around)}"
+        if kind == "avg" and exclusive:
+            alone = text.replace(f"{name}({x}", f"{name}(fill!(similar({x}), 1)")
+            return f"{text}) ./ {alone})"
+    return text + ")"

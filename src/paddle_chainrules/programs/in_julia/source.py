@@ -1,0 +1,137 @@
+"""A program's operations as lines of Julia."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import paddle
+
+from ..operations import Operation, Value, values_in
+from ..operators.calls import NoRule
+from ..program import Program
+from . import (  # noqa: F401, which put rules into the table
+    elementwise,
+    images,
+    normalization,
+    products,
+    recurrent,
+    reductions,
+    shapes,
+    spectral,
+)
+from .call import (
+    Bracketed,
+    Dotted,
+    Elementwise,
+    Infix,
+    JuliaCall,
+    Several,
+)
+
+LONGEST = 160
+"""Characters of an expression into which others go."""
+
+
+class Source:
+    """The body of a function of Julia's, a line an operation.
+
+    Args:
+        program: what it does.
+        names: of Julia's for inputs and constants.
+        kind: the dtype of floating point numbers that any type of Julia's stands for.
+    """
+
+    def __init__(self, program: Program, names: Mapping[Value, str], kind: str) -> None:
+        self._program, self._kind = program, kind
+        self._names = dict(names)
+        self._numbers = itertools.count(1)
+        self._waiting: dict[Value, Dotted] = {}
+        self._uses = Counter(v for op in program.ops for v in op.inputs)
+        self._uses.update(program.outputs)
+        self.lines: list[tuple[str, str]] = []
+        for op in program.ops:
+            self._write(op)
+        self.outputs = [self._name(v) for v in program.outputs]
+
+    def _write(self, op: Operation) -> None:
+        rule = op.operator.julia
+        if rule is None:
+            raise NoRule(
+                f"the operator {op.operator.name}{_at(op)} in Julia; write it in "
+                "others that have one"
+            )
+        outs = [v.shape for v in op.outputs]
+        inner = isinstance(rule, Elementwise)
+        call = JuliaCall(
+            [self._argument(arg, outs[0] if inner else None) for arg in op.args],
+            [_every(arg, lambda v: v.shape) for arg in op.args],
+            [_every(arg, lambda v: v.dtype) for arg in op.args],
+            outs,
+            op.outputs[0].dtype,
+            self._kind,
+        )
+        try:
+            text = rule(call)
+        except NoRule as error:
+            raise NoRule(f"{error} ({op.operator.name}{_at(op)})") from None
+        used = [v for v in op.outputs if self._uses[v]]
+        if isinstance(text, Several):
+            left = [self._named(v) if v in used else "_" for v in op.outputs]
+            while left and left[-1] == "_":
+                left.pop()
+            self._line(", ".join(left) + ("," if len(left) == 1 else ""), text, op)
+            return
+        out = op.outputs[0]
+        if used not in ([], [out]):
+            raise NoRule(
+                f"a second result of the operator {op.operator.name}{_at(op)} in "
+                "Julia; use the first alone"
+            )
+        if isinstance(text, Dotted):
+            if self._uses[out] == 1 and out not in self._program.outputs:
+                self._waiting[out] = text
+                return
+            text = str(text) if out.shape else f"fill({text})"
+        self._line(self._named(out), text, op)
+
+    def _line(self, left: str, right: str, op: Operation) -> None:
+        self.lines.append((f"{left} = {right}", op.where))
+
+    def _named(self, value: Value) -> str:
+        """A new name."""
+        name = self._names[value] = f"t{next(self._numbers)}"
+        return name
+
+    def _argument(self, arg: Any, within: tuple[int, ...] | None) -> Any:
+        if isinstance(arg, Value):
+            return self._name(arg, within)
+        if type(arg) in (list, tuple):
+            return type(arg)(self._argument(part, None) for part in arg)
+        return str(arg) if isinstance(arg, paddle.dtype) else arg
+
+    def _name(self, value: Value, within: tuple[int, ...] | None = None) -> str:
+        """A name, or an expression that goes into another of that shape."""
+        waiting = self._waiting.pop(value, None)
+        if waiting is None:
+            return self._names[value]
+        if within == value.shape and len(waiting) < LONGEST:
+            return Bracketed(f"({waiting})") if isinstance(waiting, Infix) else waiting
+        name = self._named(value)
+        text = str(waiting) if value.shape else f"fill({waiting})"
+        self.lines.append((f"{name} = {text}", ""))
+        return name
+
+
+def _at(op: Operation) -> str:
+    return f" at {op.where}" if op.where else ""
+
+
+def _every(arg: Any, of: Callable[[Value], Any]) -> Any:
+    if isinstance(arg, Value):
+        return of(arg)
+    if type(arg) in (list, tuple) and values_in([arg]):
+        return [_every(part, of) for part in arg]
+    return None

@@ -1,0 +1,48 @@
+"""Fourier transforms, in Julia by AbstractFFTs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..operators.calls import NoRule
+from .call import JuliaCall, dim, julia_of, row
+
+
+def _region(call: JuliaCall, axes: Any) -> str:
+    """Dimensions of Julia's, the one that is halved first."""
+    return row([dim(int(a), call.ndim()) for a in reversed(axes)])
+
+
+def _scaled(text: str, norm: str, forward: bool, lengths: list[int]) -> str:
+    """With Paddle's norm, a transform of Julia's that has none."""
+    count = " * ".join(map(str, lengths))
+    if norm == "ortho":
+        return f"{text} ./ sqrt({count})"
+    return f"{text} ./ ({count})" if forward == (norm == "forward") else text
+
+
+@julia_of("fft_c2c")
+def _(call: JuliaCall) -> str:
+    x, axes, norm, forward = call.args
+    name = "fft" if forward else "bfft"
+    lengths = [call.shapes[0][a] for a in axes]
+    return _scaled(f"{name}({x}, {_region(call, axes)})", norm, forward, lengths)
+
+
+@julia_of("fft_r2c")
+def _(call: JuliaCall) -> str:
+    x, axes, norm, forward, onesided = call.args
+    if not (onesided and forward):
+        raise NoRule("real Fourier transforms of other kinds than rfft in Julia")
+    lengths = [call.shapes[0][a] for a in axes]
+    return _scaled(f"rfft({x}, {_region(call, axes)})", norm, forward, lengths)
+
+
+@julia_of("fft_c2r")
+def _(call: JuliaCall) -> str:
+    x, axes, norm, forward, _ = call.args
+    if forward:
+        raise NoRule("Fourier transforms of other kinds than irfft in Julia")
+    lengths = [call.out[a] for a in axes]
+    text = f"brfft({x}, {lengths[-1]}, {_region(call, axes)})"
+    return _scaled(text, norm, forward, lengths)
