@@ -1,16 +1,9 @@
-# The one activation whose formula needs a function that Julia's standard library lacks.
+# The one function of lowered nets that Julia's standard library lacks.
 module PaddleChainRulesSpecialFunctionsExt
 
-using PaddleChainRules: PaddleChainRules, Activation
-using SpecialFunctions: erf
+using PaddleChainRules.Operators: Operators
+using SpecialFunctions: SpecialFunctions
 
-below(z) = (1 + erf(z / sqrt(oftype(float(z), 2)))) / 2
-
-(::Activation{:gelu})(z) = z * below(z)
-
-function PaddleChainRules.slopes(::Activation{:gelu}, z, _)
-    density = exp(-z^2 / 2) / sqrt(2 * oftype(float(z), π))
-    return below(z) + z * density, density * (2 - z^2), density * z * (z^2 - 4)
-end
+Operators.erf(x) = SpecialFunctions.erf(x)
 
 end

@@ -28,7 +28,6 @@ include("nets/evaluate.jl")
 include("nets/nested.jl")
 include("nets/state.jl")
 include("nets/files.jl")
-include("nets/activations.jl")
 include("nets/lux.jl")
 export luxlayer
 
@@ -37,9 +36,11 @@ include("derivatives/derivatives.jl")
 export derivative, derivatives, jvp, laplacian, vjp
 
 # Nets as plain Julia.
+include("lowering/operators.jl")
+include("lowering/lowered.jl")
 include("lowering/lower.jl")
 export lower
-include("lowering/second_order.jl")
+include("lowering/derivatives.jl")
 
 include("derivatives/neuralpde.jl")
 export exact_derivative, stencil_derivative
@@ -49,6 +50,7 @@ include("rules/reverse.jl")
 include("rules/pullback.jl")
 include("rules/chain_rules.jl")
 include("rules/second_derivatives.jl")
+include("rules/lowered.jl")
 
 include("testing.jl")
 include("precompile.jl")

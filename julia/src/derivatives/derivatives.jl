@@ -126,14 +126,19 @@ jvp(w::PaddleModuleWrapper, x, v) = jvp(w.net, x, params_of(w), v)
 
 function checked_direction(net::PaddleNet, x, v)
     input_arrays(net, (x,))
+    checked_size(x, v)
+    check_eltype("the direction", eltype(v), eltype(x))
+    return (x, v)
+end
+
+function checked_size(x, v)
     size(v) == size(x) || size(v) == (size(x, 1),) || throw(
         DimensionMismatch(
             "the direction has size $(size(v)), x $(size(x)); give one of that size, or " *
             "($(size(x, 1)),) for all points",
         ),
     )
-    check_eltype("the direction", eltype(v), eltype(x))
-    return (x, v)
+    return v
 end
 
 """

@@ -1,78 +1,203 @@
-# Fully connected nets in Julia alone.
+# Nets lowered to Julia: what is called, with its parameters in any form.
 
 """
     Lowered
 
 What [`lower`](@ref) gives of a net.
 """
-struct Lowered{F,S<:Tuple,R<:Tuple}
-    activation::F
-    names::Vector{Symbol}
-    sizes::S
-    ranges::R # of each parameter in the flat vector
+struct Lowered{C<:LoweredCall}
+    net::PaddleNet # names and sizes of the parameters; Python is called for derivatives alone
+    call::C
+    derivatives::Dict{Any,Any} # lowered on first use
+    lock::ReentrantLock
 end
 
 """
-    lower(net)
-    lower(wrapper)
+    lower(net, x...; kw...)
+    lower(net, x, st)
+    lower(wrapper, x...; kw...)
 
-A fully connected net as a pure Julia function of the same arguments: `lower(net)(x, ps)`, and
-`lower(wrapper)(x)` on the parameters of the wrapper, which it shares.
+A net as a pure Julia function of the same arguments: `lower(net, x)(x, ps)`,
+`lower(net, x, st)(x, ps, st)`, and `lower(wrapper, x)(x)` on the parameters of the wrapper, which it
+shares.
 
-It calls no Paddle, so that small nets pay no crossing, and what Paddle does not take enters:
-dual numbers of ForwardDiff, other element types. Equal to the Paddle call to rounding, and
-differentiated as any Julia code. [`laplacian`](@ref), [`derivative`](@ref) and
-[`derivatives`](@ref) take it too, up to the second order, with rules in closed form. The
-activation `"gelu"` needs `using SpecialFunctions`.
+The call is captured as Paddle runs it, operator by operator, and written in Julia; `print` of what
+comes shows the code. It calls no Paddle, so that small nets pay no crossing, and what Paddle does
+not take enters: dual numbers of ForwardDiff, other element types. Its gradients are written in Julia
+too, and Zygote takes them; nets with an operator whose gradient is not (convolution, recurrent
+layers, normalization) are differentiated by Zygote as any Julia code. [`laplacian`](@ref),
+[`derivative`](@ref), [`derivatives`](@ref) and [`jvp`](@ref) take a lowered net where they take the
+net.
 
-Throws an `ArgumentError` for a net that is no chain of Linear layers with one of the built-in
-activations between.
+It is for arrays of the sizes and element types of `x`, and for any number of samples along the last
+dimension where the code does not depend on it otherwise than linearly; a fully connected net needs no
+`x`. Convolution, pooling and attention need `using NNlib`, Fourier transforms a package of
+AbstractFFTs, gelu `using SpecialFunctions`. It is compared with Paddle before it is returned.
+
+Throws an `ArgumentError` with the name of an operator that has no expression of Julia's, or
+that draws random numbers.
 
 ```julia
 wrapper = PaddleFCNet(3, 2, 2, 16; activation = "tanh", seed = 0)
 x = rand(Float32, 3, 4)
-lower(wrapper)(x) ≈ wrapper(x)
+lower(wrapper, x)(x) ≈ wrapper(x)
 ```
 """
-function lower(net::PaddleNet)
-    activation = net.handle.activation
-    isempty(activation) && throw(
+function lower(net::PaddleNet, x; kw...)
+    params = map(sample_like, Tuple(net.sizes), Tuple(net.eltypes))
+    return lowered(net, x, params, values(kw))
+end
+lower(net::PaddleNet) = lower(net, sample_input(net))
+
+function lower(net::PaddleNet, x, st::NamedTuple)
+    moded, kw = used(net, st)
+    params = map(sample_like, Tuple(net.sizes), Tuple(net.eltypes))
+    return LoweredWithState(lowered(moded, x, params, kw))
+end
+
+"Numbers like those of a net at its start."
+sample_like(sizes::Dims, ::Type{T}) where {T} =
+    T(0.3) .* randn(Random.Xoshiro(length(sizes) + sum(sizes; init = 0)), T, sizes)
+
+function sample_input(net::PaddleNet)
+    net.features > 0 || throw(
         ArgumentError(
-            "only a fully connected net with one of the built-in activations, or a Sequential " *
-            "of Linear layers with one of them between, can be lowered; got $net",
+            "only a fully connected net is lowered without an input, got $net; give one of the " *
+            "size that it takes, lower(net, x)",
         ),
     )
-    formula = Activation(activation)
-    hasmethod(formula, Tuple{Float64}) || throw(
-        ArgumentError("to lower a net with $activation say `using SpecialFunctions` first"),
+    return sample_like((net.features, 3), first(net.eltypes))
+end
+
+function lowered(net::PaddleNet, x, ps::Tuple, kw::NamedTuple)
+    found = Lowered(net, lowered_call(net, x, ps, kw), Dict{Any,Any}(), ReentrantLock())
+    check_equal(found(x, ps; kw...), evaluate(net, x, ps, kw), net)
+    return found
+end
+
+function lowered_call(net::PaddleNet, x, ps::Tuple, kw::NamedTuple)
+    flat, row = in_a_row(net, x, kw)
+    inputs = Tuple(leaf for leaf in map(dense, row) if leaf isa AbstractArray)
+    texts, samples, why, constants = lowered_texts(flat, map(dense, row), map(dense, ps))
+    check_packages(texts[1])
+    compiled(text) = isempty(text) ? nothing : Operators.compiled(text)
+    return LoweredCall(
+        map(compiled, texts)..., constants, texts, Dims[map(size, inputs)...], samples, why,
     )
+end
+
+"What the Python side makes of a call, in one crossing."
+function lowered_texts(net::PaddleNet, row::Tuple, ps::Tuple)
+    return crossing() do
+        GC.@preserve row ps begin
+            lent = map(PythonCall.pynew ∘ lend, (ps..., row...))
+            n = length(ps)
+            made = object_of(net.handle).lower(pytuple(lent[1:n]), pytuple(lent[n+1:end]))
+            texts = ntuple(i -> text(made[i-1]), 3)
+            samples = PythonCall.pyconvert(Int, made[3])
+            constants = ntuple(i -> receive_all(made[4+i]), 3)
+            return texts, samples, text(made[4]), constants
+        end
+    end
+end
+
+function check_packages(source)
+    for (package, names) in Operators.needed(source)
+        all(name -> !isempty(methods(getfield(Operators, name))), names) || throw(
+            ArgumentError(
+                "this net calls $(join(names, ", ")) of $package; say `using $package` first, " *
+                "and lower it then",
+            ),
+        )
+    end
+    return nothing
+end
+
+"""
+    check_equal(found, expected, net)
+
+Refuse a lowered net that gives other values than Paddle: no such net is known.
+"""
+check_equal(found, expected, net) =
+    for (a, b) in zip(leaves(found), leaves(expected))
+        b isa AbstractArray{<:Number} || continue
+        rtol = sqrt(eps(real(float(one(eltype(b))))))
+        size(a) == size(b) && isapprox(a, b; rtol, nans = true) || error(
+            "$net lowered to Julia gives other values than Paddle does, which should not be; use " *
+            "the net itself, and report this net",
+        )
+    end
+
+(l::Lowered)(x, ps; kw...) = on_columns(l, x) do x
+    inputs = arrays_in(x, values(kw))
+    check_inputs(l.call, inputs)
+    return run_lowered(l.call, inputs, in_order(l.net, ps))
+end
+
+arrays_in(x::AbstractArray, ::NamedTuple{()}) = (x,)
+function arrays_in(x, kw::NamedTuple)
+    args, kwargs = arguments(x, kw)
+    return Tuple(leaf for leaf in (leaves(args)..., leaves(kwargs)...) if leaf isa AbstractArray)
+end
+
+"""
+    on_columns(f, lowered, x)
+
+A fully connected net takes arrays of any number of dimensions, column by column.
+"""
+on_columns(f, ::Lowered, x) = f(x)
+on_columns(f, ::Lowered, x::AbstractMatrix) = f(x)
+function on_columns(f, l::Lowered, x::AbstractArray)
+    (l.net.features > 0 && ndims(x) > 0) || return f(x)
+    return as_columns_of(x, f(reshape(x, size(x, 1), :)))
+end
+
+as_columns_of(x, y::AbstractArray) = reshape(y, size(y, 1), size(x)[2:end]...)
+as_columns_of(x, ys::Tuple) = map(y -> as_columns_of(x, y), ys)
+
+"""
+    in_order(net, ps)
+
+Parameters as a tuple of arrays in order, views within a flat vector; of any element type.
+"""
+function in_order(net::PaddleNet, theta::AbstractVector)
+    check_flat(net, theta)
     stops = cumsum(map(prod, net.sizes))
-    ranges = ntuple(i -> (i == 1 ? 1 : stops[i-1] + 1):stops[i], length(stops))
-    return Lowered(formula, net.names, Tuple(net.sizes), ranges)
+    return ntuple(length(stops)) do i
+        reshape(view(theta, stops[i]-prod(net.sizes[i])+1:stops[i]), net.sizes[i])
+    end
+end
+in_order(net::PaddleNet, ps::NamedTuple) = in_order(net, by_position(net, ps))
+function in_order(net::PaddleNet, ps::Tuple)
+    check_sizes(net, ps)
+    return ps
 end
 
-(l::Lowered)(x::AbstractArray, ps) = through(l.activation, x, in_order(l, ps)...)
-
-"Weights and biases as a tuple, views within a flat vector."
-in_order(::Lowered, ps::Tuple) = ps
-in_order(l::Lowered, ps::NamedTuple) = Tuple(ps[name] for name in l.names)
-function in_order(l::Lowered, theta::AbstractVector)
-    check_names(l.names, theta)
-    return map((range, size) -> reshape(view(theta, range), size), l.ranges, l.sizes)
+Base.print(io::IO, l::Lowered) = print(io, l.call.texts[1])
+Base.show(io::IO, l::Lowered) = print(io, "Lowered(", l.net.label, ")")
+function Base.show(io::IO, ::MIME"text/plain", l::Lowered)
+    show(io, l)
+    l.call.samples == 0 || print(io, "\n  for ", l.call.samples, " samples alone")
+    l.call.back === nothing && print(io, "\n  differentiated as Julia code: ", l.call.why)
+    return print(io, "\n", l.call.texts[1])
 end
 
-through(_, h, weight, bias) = affine(weight, bias, h)
-through(activation::F, h, weight, bias, rest...) where {F} =
-    through(activation, activation.(affine(weight, bias, h)), rest...)
+"""
+    LoweredWithState
 
-affine(weight, bias, h::AbstractVecOrMat) = weight * h .+ bias
-affine(weight, bias, h::AbstractArray) =
-    reshape(affine(weight, bias, reshape(h, size(h, 1), :)), size(weight, 1), size(h)[2:end]...)
-
-function Base.show(io::IO, l::Lowered)
-    widths = [l.sizes[1][2]; map(first, l.sizes[1:2:end])...]
-    return print(io, "Lowered(", join(widths, " => "), ")")
+What [`lower`](@ref) gives of a net and its state: a function of `(x, ps, st)`.
+"""
+struct LoweredWithState{L<:Lowered}
+    net::L
 end
+
+function (l::LoweredWithState)(x, ps, st::NamedTuple)
+    isempty(st) && return l.net(x, ps), st
+    kw = haskey(st, :buffers) && !isempty(st.buffers) ? (; st.buffers) : (;)
+    return with_state(l.net(x, ps; kw...), st, kw)
+end
+Base.print(io::IO, l::LoweredWithState) = print(io, l.net)
+Base.show(io::IO, l::LoweredWithState) = show(io, l.net)
 
 """
     LoweredModule
@@ -88,9 +213,12 @@ end
 Functors.@functor LoweredModule (params,)
 @leaf Lowered
 
-function lower(w::PaddleModuleWrapper)
+function lower(w::PaddleModuleWrapper, x...; kw...)
     check_all_trained(w, "a lowered net")
-    return LoweredModule(lower(w.net), w.params)
+    given = isempty(x) ? (sample_input(w.net),) : x
+    return LoweredModule(lowered(w.net, given, w.params, values(kw)), w.params)
 end
 
-(m::LoweredModule)(x) = m.net(x, m.params)
+(m::LoweredModule)(x; kw...) = m.net(x, m.params; kw...)
+(m::LoweredModule)(x, others...; kw...) = m.net((x, others...), m.params; kw...)
+Base.print(io::IO, m::LoweredModule) = print(io, m.net)

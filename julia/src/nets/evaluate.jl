@@ -37,15 +37,19 @@ function param_arrays(net::PaddleNet, ps::AbstractVector)
             "$(unique(net.eltypes)); pass a named tuple",
         ),
     )
+    check_flat(net, ps)
+    net.eltype === nothing || check_eltype("the flat parameter vector", eltype(ps), net.eltype)
+    return (dense(ps),)
+end
+
+function check_flat(net::PaddleNet, ps::AbstractVector)
     length(ps) == net.nparams || throw(
         DimensionMismatch(
             "the flat parameters have length $(length(ps)), the net needs $(net.nparams), " *
             "the sizes $(net.sizes) of $(net.names) in a row",
         ),
     )
-    net.eltype === nothing || check_eltype("the flat parameter vector", eltype(ps), net.eltype)
-    check_names(net.names, ps)
-    return (dense(ps),)
+    return check_names(net.names, ps)
 end
 
 """
@@ -55,7 +59,10 @@ Refuse a flat vector that names its parts otherwise; plain ones do not.
 """
 check_names(_, ::AbstractVector) = nothing
 
-function param_arrays(net::PaddleNet, ps::NamedTuple)
+param_arrays(net::PaddleNet, ps::NamedTuple) = param_arrays(net, by_position(net, ps))
+
+"Parameters by name as a tuple in order."
+function by_position(net::PaddleNet, ps::NamedTuple)
     if length(ps) != length(net.names) || !all(in(keys(ps)), net.names)
         throw(
             ArgumentError(
@@ -64,16 +71,24 @@ function param_arrays(net::PaddleNet, ps::NamedTuple)
             ),
         )
     end
-    return param_arrays(net, Tuple(ps[name] for name in net.names))
+    return Tuple(ps[name] for name in net.names)
 end
 
 function param_arrays(net::PaddleNet, ps::Tuple)
+    check_sizes(net, ps)
+    for (name, p, T) in zip(net.names, ps, net.eltypes)
+        check_eltype("parameter $name", eltype(p), T)
+    end
+    return map(dense, ps)
+end
+
+function check_sizes(net::PaddleNet, ps::Tuple)
     length(ps) == length(net.names) || throw(
         ArgumentError(
             "got $(length(ps)) parameter arrays, the net has $(length(net.names)): $(net.names)",
         ),
     )
-    for (name, p, dims, T) in zip(net.names, ps, net.sizes, net.eltypes)
+    for (name, p, dims) in zip(net.names, ps, net.sizes)
         p isa AbstractArray || throw(
             ArgumentError("parameter $name must be an array, got a $(typeof(p))"),
         )
@@ -83,9 +98,8 @@ function param_arrays(net::PaddleNet, ps::Tuple)
                 "[in, out] is a Julia matrix (out, in)",
             ),
         )
-        check_eltype("parameter $name", eltype(p), T)
     end
-    return map(dense, ps)
+    return nothing
 end
 
 function check_eltype(what, found::Type, wanted::Type)

@@ -292,55 +292,6 @@ end
 
 ChainRulesCore.rrule(::typeof(jvp), net::PaddleNet, x, ps, v) = jvp_rule(Lazy(), net, x, ps, v)
 
-# Lowered nets, all gradients at once.
-function second_order_rule(plan::Plan, l::Lowered, x, ps)
-    weights, at = layers(l, ps), columns_of(x)
-    y, steps = carry_blocks(plan, l.activation, weights, at)
-    project_x, project_ps = ProjectTo(x), params_projector(ps, l.names)
-    function derivatives_pullback(Δ::Tuple)
-        grads, x̄ = carry_back_blocks(plan, l.activation, weights, at, steps, stacked(Δ, y))
-        arrays = collect(Iterators.flatten(grads))
-        found = ps isa AbstractVector ? (reduce(vcat, map(vec, arrays)),) : Tuple(arrays)
-        return project_x(reshape(x̄, size(x))), project_ps(found)
-    end
-    return with_trailing_of(x, y), derivatives_pullback
-end
-
-"Cotangents, one for each output, as one array; zero ones as zeros."
-function stacked(Δ::Tuple, y)
-    T = promote_type(eltype(y), (eltype(ȳ) for ȳ in Δ if !(ȳ isa AbstractZero))...)
-    ȳs = zeros(T, size(y))
-    for (i, ȳ) in enumerate(Δ)
-        ȳ isa AbstractZero || (part(ȳs, i) .= columns_of(ȳ))
-    end
-    return ȳs
-end
-
-function ChainRulesCore.rrule(::typeof(laplacian), l::Lowered, x, ps)
-    (y,), back = second_order_rule(laplacian_plan(checked(l, x)), l, x, ps)
-    function laplacian_pullback(ȳ)
-        return NoTangent(), NoTangent(), back((unthunk(ȳ),))...
-    end
-    return y, laplacian_pullback
-end
-
-function ChainRulesCore.rrule(::typeof(derivatives), l::Lowered, x, ps, indices)
-    plan = plan_of(checked_indices(index -> checked_index(l, x, index), indices))
-    ys, back = second_order_rule(plan, l, x, ps)
-    function derivatives_pullback(ȳs)
-        Δ = unthunk(ȳs)
-        parts = ntuple(i -> Δ isa AbstractZero ? Δ : unthunk(Δ[i]), length(ys))
-        return NoTangent(), NoTangent(), back(parts)..., NoTangent()
-    end
-    return ys, derivatives_pullback
-end
-
-function ChainRulesCore.rrule(::typeof(derivative), l::Lowered, x, ps, index)
-    (y,), back = ChainRulesCore.rrule(derivatives, l, x, ps, (index,))
-    derivative_pullback(ȳ) = back((ȳ,))
-    return y, derivative_pullback
-end
-
 # Forward mode: value and derivative of any net along tangents, in one crossing.
 function ChainRulesCore.frule((_, ẋ, ṗs)::Tuple, net::PaddleNet, x::AbstractArray, ps)
     tangents = (dense_tangent(x, ẋ), params_tangent(ps, net, ṗs)...)

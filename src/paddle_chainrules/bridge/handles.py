@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -11,6 +12,7 @@ from paddle import Tensor
 from ..nets.derived import VJP, Derivative, What
 from ..nets.fcnet import FCNet
 from ..nets.files import load_params, save_params
+from ..nets.lowering import lowered
 from ..nets.net import Net
 from ..nets.params import Params
 from ..nets.selection import selected
@@ -109,6 +111,31 @@ class Handle:
         """Read parameters from a file: :func:`load_params`."""
         return tuple(load_params(path, self.net).values())
 
+    def lower(
+        self, params: tuple[Tensor, ...], row: tuple[Any, ...]
+    ) -> tuple[Any, ...]:
+        """The net's call at parameters and arguments, in a row, in Julia.
+
+        Returns:
+            Texts of the value, of the way there and back, the number of samples that
+            there must be, a reason, and the constants of each: :class:`Lowered`.
+        """
+        found = lowered(
+            self.lowered_net, self.net.spec.named(params), row, self.arguments
+        )
+        functions = found.value, found.there, found.back
+        texts = (function.text if function else "" for function in functions)
+        constants = (function.constants if function else () for function in functions)
+        return (*texts, found.samples, found.why, *constants)
+
+    @property
+    def lowered_net(self) -> Net:
+        return self.net
+
+    def arguments(self, row: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Arguments and keyword arguments, of leaves in a row."""
+        return tuple(row), {}
+
     def state(self) -> tuple[str, tuple[Tensor, ...], bool] | None:
         """Names of the buffers, with U+001F between, copies of them, and the mode.
 
@@ -150,6 +177,9 @@ class Called(Handle):
         self.activation = ""  # Julia derives from one array alone
         self.nesting = nesting
 
+    def arguments(self, row: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return self.nesting.arguments(row)
+
     def bind(self, flat: bool, tensors: tuple[Tensor, ...]) -> Bound:
         params, whole = self._in_parts(flat, tensors)
         return Recorded(self.net, params, self.meter, self.nesting, whole)
@@ -163,6 +193,10 @@ class Operator(Handle):
         super().__init__(of.net, f"{what} of {of.label}", features)
         self.what = what
         self._derivative = Derivative(of.net, what)
+
+    @property
+    def lowered_net(self) -> Net:
+        return self._derivative
 
     def called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Called:
         raise TypeError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,8 +28,9 @@ class Lowered(NamedTuple):
 
     Attributes:
         value: of ``(inputs, ps, constants)``, three tuples; gives the output.
-        there: of the same; gives the tensors of the output in a row, and those that the
-            way back needs. None where an operator's gradient has no expression.
+        there: of the same; gives the output, its tensors that have gradients in a row,
+            and those that the way back needs. None where an operator's gradient has no
+            expression.
         back: of ``(saved, cotangents, constants)``; gives the gradients of inputs and
             parameters in a row, ``nothing`` where there is none.
         samples: how many there must be; 0 where any number will do.
@@ -43,16 +44,23 @@ class Lowered(NamedTuple):
     why: str
 
 
+Arguments = Callable[[Sequence[Any]], tuple[tuple[Any, ...], dict[str, Any]]]
+"""From leaves in a row to arguments and keyword arguments."""
+
+
 def lowered(
-    net: Net, params: dict[str, Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]
+    net: Net, params: dict[str, Tensor], row: Sequence[Any], arguments: Arguments
 ) -> Lowered:
     """A net's call as functions of Julia's, for arguments of these dtypes and shapes.
+
+    Args:
+        row: leaves of the arguments, in the order of Julia's inputs.
 
     Raises:
         NoRule: an operator has no expression of Julia's.
         CaptureError: the call is no program.
     """
-    call = _Call(net, params, args, kwargs)
+    call = _Call(net, params, row, arguments)
     return call.of_any_number() or call.of_one_number()
 
 
@@ -63,17 +71,14 @@ class _Call:
         self,
         net: Net,
         params: dict[str, Tensor],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
+        row: Sequence[Any],
+        arguments: Arguments,
     ) -> None:
-        constants: dict[str, Any] = {}
-        if isinstance(net, StatelessLayer):
-            constants, kwargs = net.split_keywords(kwargs)
-            constants.pop("_seed", None)
         self._net, self._params = net, params
-        self._leaves, self._spec = flatten_tree((args, kwargs, constants))
-        self._moving = len(flatten_tree((args, kwargs))[0])
-        first = next((t for t in self._leaves if _has_samples(t)), None)
+        self._leaves, self._arguments = row, arguments
+        buffers = arguments(row)[1].get("buffers") or {}
+        self._held = {id(buffer) for buffer in buffers.values()}
+        first = next((t for t in row if _has_samples(t)), None)
         self._count = 0 if first is None else first.shape[0]
 
     def of_any_number(self) -> Lowered | None:
@@ -100,18 +105,22 @@ class _Call:
         """For the number of samples that there are."""
         return self._of(self._leaves, self._count)._replace(samples=self._count)
 
-    def _resized(self, count: int) -> Sequence[Any]:
+    def _resized(self, count: int) -> Iterator[Any]:
         """The leaves with more or fewer samples, as many as the first has."""
         rows = paddle.arange(count) % self._count
-        for i, leaf in enumerate(self._leaves):
-            moves = i < self._moving and _has_samples(leaf)
+        for leaf in self._leaves:
+            moves = _has_samples(leaf) and id(leaf) not in self._held
             yield leaf[rows] if moves and leaf.shape[0] == self._count else leaf
 
     def _of(self, leaves: Sequence[Any], count: int) -> Lowered:
         names, number, net = tuple(self._params), len(leaves), self._net
 
         def flat(every: list[Any]) -> tuple[list[Any], Any]:
-            args, kwargs, constants = self._spec.unflatten(every[:number])
+            args, kwargs = self._arguments(every[:number])
+            constants: dict[str, Any] = {}
+            if isinstance(net, StatelessLayer):
+                constants, kwargs = net.split_keywords(kwargs)
+                constants.pop("_seed", None)
             params = dict(zip(names, every[number:], strict=True))
             return flatten_tree(net._apply(params, *args, **kwargs, **constants))
 
@@ -141,10 +150,12 @@ def _with_gradients(
     """The functions there and back."""
     outputs = way.there.count
 
-    def in_two(names: list[str]) -> Any:
-        return tuple(names[:outputs]), tuple(names[outputs:])
+    def in_three(names: list[str]) -> Any:
+        every = way.captured.filled(names[:outputs])
+        seeded = tuple(every[i] for i in way.seeds)
+        return way.structure.unflatten(every), seeded, tuple(names[outputs:])
 
-    there = julia_function("there", way.there.forward, given, in_two, count)
+    there = julia_function("there", way.there.forward, given, in_three, count)
     every = (True,) * len(way.places)
     program, has = way.there.back(every, (True,) * len(way.seeds))
     places = [p for p, there_is in zip(way.places, has, strict=True) if there_is]
@@ -171,11 +182,14 @@ def _label(tensor: Tensor) -> str:
 
 def _joined(each: list[Function | None], counts: list[int]) -> Function | None:
     """One function for any number of samples, of three."""
-    if any(one is None for one in each):
+    found = [one for one in each if one is not None]
+    if len(found) < len(each):
         return None
-    text = of_any_batch([one.text for one in each], counts)
-    same = all(map(_same, each[0].constants, other.constants) for other in each[1:])
-    return Function(text, each[0].constants) if same and text is not None else None
+    text = of_any_batch([one.text for one in found], counts)
+    first = found[0].constants
+    others = [other.constants for other in found[1:]]
+    same = all(len(row) == len(first) and all(map(_same, first, row)) for row in others)
+    return Function(text, first) if same and text is not None else None
 
 
 def _same(one: Tensor, other: Tensor) -> bool:

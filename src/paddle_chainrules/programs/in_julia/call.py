@@ -38,6 +38,7 @@ class JuliaCall:
             no tensor.
         dtypes: the same with their dtypes.
         outs: shapes of all results.
+        used: of each result whether something takes it.
         dtype: of the first result.
         kind: the dtype of floating point numbers that the function computes in, for
             whose numbers Julia's function takes any type.
@@ -47,6 +48,7 @@ class JuliaCall:
     shapes: Sequence[Any]
     dtypes: Sequence[Any]
     outs: Sequence[Shape]
+    used: Sequence[bool]
     dtype: str
     kind: str
 

@@ -60,7 +60,7 @@ def julia_function(
         for k, label in enumerate(group.labels):
             value = next(values)
             names[value] = f"{group.name[0]}{k + 1}"
-            if value.dtype == kind:
+            if value.dtype == kind and group.name != "saved":
                 first.setdefault(group.name, f"eltype({group.name}[{k + 1}])")
             where = [i for i, size in enumerate(value.shape) if size == count]
             if where and "n" not in first:

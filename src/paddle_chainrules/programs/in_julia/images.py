@@ -7,7 +7,7 @@ from typing import Any
 
 from ..operators.calls import NoRule
 from ..operators.table import TABLE
-from .call import JuliaCall, julia_of, row
+from .call import JuliaCall, Several, Shape, julia_of, row
 
 
 def _padding(how: Sequence[int], algorithm: str, n: int) -> list[int]:
@@ -43,7 +43,9 @@ def _convolution(call: JuliaCall, names: Sequence[str]) -> str:
     around = _padding(given["paddings"], given["padding_algorithm"], n)
     groups = given["groups"]
     how = _how(given["strides"], around, given["dilations"], groups)
-    return f"conv({call.args[0]}, {call.args[1]}; {how})"
+    if "out_grad" not in given:
+        return f"conv({call.args[0]}, {call.args[1]}; {how})"
+    return Several(f"conv_grad({', '.join(call.args[:3])}; {how})")
 
 
 def _of(name: str) -> None:
@@ -54,17 +56,36 @@ def _of(name: str) -> None:
 
 for name in ("conv2d", "depthwise_conv2d", "conv3d"):
     _of(name)
+    _of(f"{name}_grad")
 
 
 @julia_of("pool2d", "pool3d")
 def _(call: JuliaCall) -> str:
-    x, kernel, strides, paddings, _, exclusive, layout, kind, *rest = call.args
+    x, *how = call.args
+    name, window, around, alone = _window(call, call.out, how)
+    if not alone:
+        return f"{name}({x}, {window}{around})"
+    ones = f"fill!(similar({x}), 1)"
+    return f"{name}({x}, {window}{around}) ./ {name}({ones}, {window}{around})"
+
+
+@julia_of("pool2d_grad", "pool3d_grad")
+def _(call: JuliaCall) -> str:
+    x, out, cotangent, *how = call.args
+    name, window, around, alone = _window(call, call.shapes[1], how)
+    if alone:
+        raise NoRule("gradients of means without their padding in Julia; use Zygote")
+    return f"{name}_grad({cotangent}, {out}, {x}, {window}{around})"
+
+
+def _window(call: JuliaCall, out: Shape, how: Sequence[Any]) -> tuple[str, ...]:
+    """Function, window and options; whether means are of what is no padding alone."""
+    kernel, strides, paddings, _, exclusive, layout, kind, *rest = how
     everywhere, adaptive, algorithm = rest
     if not layout.startswith("NC"):
         raise NoRule("pooling with channels last in Julia; put channels first")
     n = call.ndim() - 2
-    before, after = call.shapes[0][2:], call.out[2:]
-    name = {"max": "maxpool", "avg": "meanpool"}[kind]
+    before, after = call.shapes[0][2:], out[2:]
     if everywhere:
         kernel, strides, around = before, before, [0] * (2 * n)
     elif adaptive:
@@ -81,11 +102,9 @@ def _(call: JuliaCall) -> str:
     ]
     if whole != [*after]:
         raise NoRule("pooling with ceil_mode in Julia; pad to whole windows")
-    window, step = row([*reversed(kernel)]), row([*reversed(strides)])
-    text = f"{name}({x}, {window}; stride = {step}"
+    options = f"; stride = {row([*reversed(strides)])}"
     if any(around):
-        text += f", pad = {row(around)}"
-        if kind == "avg" and exclusive:
-            alone = text.replace(f"{name}({x}", f"{name}(fill!(similar({x}), 1)")
-            return f"{text}) ./ {alone})"
-    return text + ")"
+        options += f", pad = {row(around)}"
+    name = {"max": "maxpool", "avg": "meanpool"}[kind]
+    alone = "alone" if any(around) and kind == "avg" and exclusive else ""
+    return name, row([*reversed(kernel)]), options, alone

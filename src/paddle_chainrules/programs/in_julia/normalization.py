@@ -1,22 +1,48 @@
-"""Normalization, in Julia."""
+"""Normalization, in Julia.
+
+What Paddle's operators give for the way back, means and the like, is nothing there,
+and computed anew.
+"""
 
 from __future__ import annotations
+
+from typing import Any
 
 from ...paddle_side.dtypes import single
 from ..operators.calls import NoRule
 from .call import JuliaCall, Several, julia_of
 
 
+def _or(text: str | None) -> str:
+    return "nothing" if text is None else text
+
+
+def _shift(call: JuliaCall, epsilon: Any) -> str:
+    return call.number(single(epsilon))
+
+
+def _with_rest(call: JuliaCall, text: str, shown: int = 1) -> str:
+    """The results that are shown, and nothing for the others."""
+    if not any(call.used[shown:]):
+        return text
+    rest = ", nothing" * (len(call.outs) - shown)
+    return Several(f"({text}{rest})")
+
+
 @julia_of("layer_norm")
 def _(call: JuliaCall) -> str:
     x, scale, bias, epsilon, axis = call.args
-    inner = len(call.out) - axis
-    shift = call.number(single(epsilon))
-    return f"layer_norm({x}, {_or(scale)}, {_or(bias)}, {shift}, Val({inner}))"
+    inner, shift = call.ndim() - axis, _shift(call, epsilon)
+    text = f"layer_norm({x}, {_or(scale)}, {_or(bias)}, {shift}, Val({inner}))"
+    return _with_rest(call, text)
 
 
-def _or(text: str | None) -> str:
-    return "nothing" if text is None else text
+@julia_of("layer_norm_grad")
+def _(call: JuliaCall) -> str:
+    x, scale, bias, _, _, cotangent, epsilon, axis = call.args
+    inner, shift = call.ndim() - axis, _shift(call, epsilon)
+    rest = f"{_or(scale)}, {_or(bias)}, {cotangent}, {shift}, Val({inner})"
+    return Several(f"layer_norm_grad({x}, {rest})")
 
 
 def _channel(call: JuliaCall, layout: str) -> int:
@@ -29,27 +55,57 @@ def _channel(call: JuliaCall, layout: str) -> int:
 def _(call: JuliaCall) -> str:
     x, mean, variance, scale, bias, *how = call.args
     is_test, momentum, epsilon, layout, given, _ = how
-    shift = call.number(single(epsilon))
-    place = _channel(call, layout)
+    shift, place = _shift(call, epsilon), _channel(call, layout)
+    text = f"({x}, {mean}, {variance}, {_or(scale)}, {_or(bias)}, {shift}"
     if is_test or given:
-        text = f"batch_norm({x}, {mean}, {variance}, {_or(scale)}, {_or(bias)}"
-        return Several(f"({text}, {shift}, {place}), {mean}, {variance})")
+        rest = ", nothing" * (len(call.outs) - 3)
+        return Several(f"(batch_norm{text}, {place}), {mean}, {variance}{rest})")
     keep = call.number(single(momentum))
-    text = f"batch_norm_trained({x}, {mean}, {variance}, {_or(scale)}, {_or(bias)}"
-    return Several(f"{text}, {shift}, {keep}, {place})")
+    return Several(f"batch_norm_trained{text}, {keep}, {place})")
+
+
+@julia_of("batch_norm_grad")
+def _(call: JuliaCall) -> str:
+    x, scale, bias, mean, variance, _, _, _, cotangent, *how = call.args
+    _, epsilon, layout, is_test, given, _ = how
+    shift, place = _shift(call, epsilon), _channel(call, layout)
+    held = f"{mean}, {variance}" if is_test or given else "nothing, nothing"
+    rest = f"{held}, {_or(scale)}, {_or(bias)}, {cotangent}, {shift}, {place}"
+    return Several(f"batch_norm_grad({x}, {rest})")
+
+
+def _check_layout(layout: str) -> None:
+    if not layout.startswith("NC"):
+        raise NoRule("group_norm with channels last in Julia; put channels first")
 
 
 @julia_of("group_norm")
 def _(call: JuliaCall) -> str:
     x, scale, bias, epsilon, groups, layout = call.args
-    if not layout.startswith("NC"):
-        raise NoRule("group_norm with channels last in Julia; put channels first")
-    shift = call.number(single(epsilon))
-    return f"group_norm({x}, {_or(scale)}, {_or(bias)}, {shift}, {groups})"
+    _check_layout(layout)
+    rest = f"{_or(scale)}, {_or(bias)}, {_shift(call, epsilon)}, {groups}"
+    return _with_rest(call, f"group_norm({x}, {rest})")
+
+
+@julia_of("group_norm_grad")
+def _(call: JuliaCall) -> str:
+    x, scale, bias, _, _, _, cotangent, epsilon, groups, layout = call.args
+    _check_layout(layout)
+    rest = f"{_or(scale)}, {_or(bias)}, {cotangent}, {_shift(call, epsilon)}, {groups}"
+    return Several(f"group_norm_grad({x}, {rest})")
 
 
 @julia_of("instance_norm")
 def _(call: JuliaCall) -> str:
     x, scale, bias, epsilon = call.args
-    shift = call.number(single(epsilon))
-    return f"group_norm({x}, {_or(scale)}, {_or(bias)}, {shift}, {call.out[1]})"
+    groups = call.shapes[0][1]
+    rest = f"{_or(scale)}, {_or(bias)}, {_shift(call, epsilon)}, {groups}"
+    return _with_rest(call, f"group_norm({x}, {rest})")
+
+
+@julia_of("instance_norm_grad")
+def _(call: JuliaCall) -> str:
+    x, scale, bias, _, _, cotangent, epsilon = call.args
+    groups = call.shapes[0][1]
+    rest = f"{_or(scale)}, {_or(bias)}, {cotangent}, {_shift(call, epsilon)}, {groups}"
+    return Several(f"group_norm_grad({x}, {rest})")

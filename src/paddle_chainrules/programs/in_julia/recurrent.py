@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..operators.calls import NoRule
 from ..operators.recurrent import Arguments
 from .call import JuliaCall, Several, julia_of, row
@@ -23,7 +25,8 @@ def _(call: JuliaCall) -> str:
         raise NoRule("dropout between layers in Julia; put the layer into evaluation")
     ways = 2 if given.is_bidirec else 1
     count = 2 * ways * given.num_layers
-    weights, biases = given.weight_list[:count], given.weight_list[count:]
+    names: list[Any] = [*given.weight_list]
+    weights, biases = names[:count], names[count:]
     biases = biases or ["nothing"] * count
     layers = []
     for k in range(given.num_layers):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..operators.calls import NoRule
-from .call import JuliaCall, dim, dims, julia_of, kept
+from .call import JuliaCall, Several, dim, dims, julia_of, kept, sizes
 
 
 def _reduced(text: str, over: str, call: JuliaCall, axes: Any) -> str:
@@ -69,3 +69,10 @@ def _(call: JuliaCall) -> str:
     if flat or exclusive or backward:
         raise NoRule("sums of other kinds than along an axis in Julia; name the axis")
     return f"cumsum({x}; dims = {dim(int(axis), call.ndim())})"
+
+
+@julia_of("add_grad")
+def _(call: JuliaCall) -> str:
+    x, y = (sizes(shape) for shape in call.shapes[:2])
+    cotangent = call.args[2]
+    return Several(f"(summed_to({cotangent}, {x}), summed_to({cotangent}, {y}))")

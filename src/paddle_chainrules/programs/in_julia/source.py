@@ -70,6 +70,7 @@ class Source:
             [_every(arg, lambda v: v.shape) for arg in op.args],
             [_every(arg, lambda v: v.dtype) for arg in op.args],
             outs,
+            [bool(self._uses[v]) for v in op.outputs],
             op.outputs[0].dtype,
             self._kind,
         )

@@ -1,0 +1,44 @@
+# Functions of whole arrays.
+
+mean(x) = sum(x) / length(x)
+mean(x; dims) = sum(x; dims) ./ prod(map(d -> size(x, d), dims))
+
+function softmax(x, dim)
+    powers = exp.(x .- maximum(x; dims = dim))
+    return powers ./ sum(powers; dims = dim)
+end
+softmax_grad(y, ȳ, dim) = y .* (ȳ .- sum(ȳ .* y; dims = dim))
+log_softmax(x, dim) = x .- logsumexp(x, dim)
+function logsumexp(x, dims)
+    most = maximum(x; dims)
+    return most .+ log.(sum(exp.(x .- most); dims))
+end
+
+"Columns of a table by integers from 0 on; zeros for `padding`."
+embedding(table, index) = table[:, index .+ 1]
+embedding(table, index, padding) =
+    table[:, index .+ 1] .* reshape(index .!= padding, 1, size(index)...)
+
+"Zeros of this size, with an array at some place."
+function placed(part, size, place)
+    whole = fill!(similar(part, size), zero(eltype(part)))
+    whole[place...] = part
+    return whole
+end
+
+"Slices added up where an index along a dimension has them."
+function added_at(slices, index, ::Val{dim}, length) where {dim}
+    dims = ntuple(d -> d == dim ? length : size(slices, d), ndims(slices))
+    whole = fill!(similar(slices, dims), zero(eltype(slices)))
+    for (k, i) in enumerate(index)
+        selectdim(whole, dim, i) .+= selectdim(slices, dim, k)
+    end
+    return whole
+end
+
+"A sum over what broadcasting has repeated: an array of this size."
+function summed_to(x, sizes)
+    size(x) == sizes && return x
+    extra = Tuple(filter(d -> d > length(sizes) || sizes[d] == 1 < size(x, d), 1:ndims(x)))
+    return reshape(sum(x; dims = extra), sizes)
+end
