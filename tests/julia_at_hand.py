@@ -9,14 +9,17 @@ from paddle_chainrules import julia
 
 REQUIRED = os.environ.get("JULIA", "") == "required"
 TEST_PACKAGES = (
+    "AbstractFFTs",
     "Aqua",
     "ChainRulesTestUtils",
     "ComponentArrays",
     "ExplicitImports",
     "FillArrays",
+    "FFTW",
     "FiniteDifferences",
     "ForwardDiff",
     "LuxCore",
+    "NNlib",
     "Optimisers",
     "SpecialFunctions",
     "Zygote",

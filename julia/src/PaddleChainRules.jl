@@ -39,7 +39,8 @@ export derivative, derivatives, jvp, laplacian, vjp
 include("lowering/operators.jl")
 include("lowering/lowered.jl")
 include("lowering/lower.jl")
-export lower
+include("lowering/save.jl")
+export lower, save_lowered
 include("lowering/derivatives.jl")
 
 include("derivatives/neuralpde.jl")

@@ -6,7 +6,7 @@ const FILES = (
     "crossing/lifetimes", "nets/net", "nets/files", "nets/arguments", "nets/state", "nets/frozen", "nets/inputs",
     "nets/lux", "nets/components", "nets/programs", "nets/real_nets", "nets/training", "rules/pullback", "rules/chain_rules",
     "rules/cotangents", "rules/mixed", "rules/second_derivatives", "derivatives/derivatives",
-    "derivatives/neuralpde", "lowering/lower", "lowering/second_order", "testing", "faults", "quality",
+    "derivatives/neuralpde", "lowering/lower", "lowering/nets", "lowering/derivatives", "testing", "faults", "quality",
 )
 const SLOW = ("nets/layers", "rules/composition", "rules/zygote_in_zygote")
 

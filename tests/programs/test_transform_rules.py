@@ -1,22 +1,16 @@
-"""The table's rules for Taylor series, batches and Julia, wherever there are any."""
-
-import subprocess
+"""The table's rules for Taylor series and batches, wherever there are any."""
 
 import numpy as np
 import paddle
 import pytest
 from numpy.polynomial import chebyshev
 
-from conftest import randn
-from julia_at_hand import environ, needs_julia
-from paddle_chainrules import BatchWarning, make_program
+from paddle_chainrules import BatchWarning
 from paddle_chainrules.paddle_side.interception import listening
 from paddle_chainrules.paddle_side.listener import listener, not_listening
 from paddle_chainrules.programs.batching import batched
 from paddle_chainrules.programs.capture import capture
 from paddle_chainrules.programs.capture_error import CaptureError
-from paddle_chainrules.programs.julia import julia_source
-from paddle_chainrules.programs.operators.calls import NoRule
 from paddle_chainrules.programs.operators.table import TABLE
 from paddle_chainrules.programs.record import Record
 from paddle_chainrules.programs.taylor import series_of
@@ -336,10 +330,6 @@ def test_a_net_over_a_batch_of_parameters():
 
 
 def test_what_has_no_rule_says_so():
-    x = paddle.rand([3, 4], "float64")
-    program = capture(lambda v: [paddle.cumsum(v[0], 0)], [x]).program
-    with pytest.raises(NoRule, match="cumsum in Julia"):
-        julia_source(program)
     sample = Sampled("warpctc", 0)
     logits = [sample.tensors[i] for i in sample.places]
 
@@ -362,81 +352,5 @@ def test_complex_numbers():
     with pytest.warns(BatchWarning, match="runs for one of 2 samples after another"):
         (found,), _ = batched(program, [paddle.stack([x, 3 * x])], [True])
     np.testing.assert_array_equal(found[1].numpy(), rotated([3 * x])[0].numpy())
-    with pytest.raises(NoRule, match="complex numbers of the operator Tensor.__mul__"):
-        julia_source(program)
     ((_, slope),) = series_by_record(rotated, [[x, 2 * x]])
     np.testing.assert_allclose(slope.numpy(), 2 * rotated([x])[0].numpy(), rtol=1e-15)
-
-
-def test_numbers_are_written_as_julia_has_them():
-    x = randn([3])
-    texts = []
-    for number in (float("inf"), -float("inf"), float("nan"), True, 2, 0.5):
-        program = make_program(lambda x, n=number: x + n)(x)
-        texts.append(julia_source(program).splitlines()[1].partition(".+ ")[2])
-    assert texts[:3] == ["Float32(Inf)", "-Float32(Inf)", "Float32(NaN)"]
-    assert [t.removesuffix(".0)").removesuffix(")") for t in texts[3:]] == [
-        *("Float32(1", "Float32(2", "Float32(0.5")
-    ]
-    small = make_program(lambda x: x + 1)(paddle.ones([2], "int8"))
-    with pytest.raises(NoRule, match="numbers of type int8"):
-        julia_source(small)
-    scalar = make_program(lambda x: paddle.tanh(x) + 1.0)(paddle.to_tensor(0.5))
-    assert julia_source(scalar).count("fill(") == 2
-
-
-@needs_julia
-def test_julia_gives_what_paddle_gives(tmp_path, count_case):
-    """All entries with an expression, in one process of Julia."""
-    every = [
-        (f"{name} {k}", *function_of(name, k))
-        for name, entry in TABLE.items()
-        if entry.julia is not None
-        for k in real_rows(name)
-    ]
-    every.append(("a net", *net_and_inputs()))
-    lines, refused = [], 0
-    for number, (_, function, tensors) in enumerate(every):
-        captured = capture(function, tensors)
-        program = captured.program
-        try:
-            text = julia_source(program)
-        except NoRule:
-            refused += 1
-            continue
-        names = []
-        for i, value in enumerate([*tensors, *program.constants.values()]):
-            file = tmp_path / f"{number}.{i}"
-            file.write_bytes(np.ascontiguousarray(value.numpy()).tobytes())
-            names.append(_read(file, value.shape))
-        call = f"program({', '.join(names)})"
-        (expected,) = program(*tensors)
-        file = tmp_path / f"{number}.out"
-        file.write_bytes(np.ascontiguousarray(expected.numpy()).tobytes())
-        like = _read(file, expected.shape)
-        lines.append(f"let\n{text}\ncompare({number}, {call}[1], {like})\nend")
-    assert refused == 3  # stacks of matrices by stacks
-    script = tmp_path / "compare.jl"
-    script.write_text(
-        "function compare(number, found, expected)\n"
-        "    size(found) == size(expected) || error(number, size(found))\n"
-        "    isapprox(found, expected; rtol = 1e-13) || error(number, found)\n"
-        '    println("same ", number)\n'
-        "end\n" + "\n".join(lines)
-    )
-    done = subprocess.run(
-        ["julia", "--startup-file=no", str(script)],
-        env=environ(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.stdout.count("same ") == len(lines) > 30, done.stderr
-    for _ in lines:
-        count_case("operators, in Julia")
-
-
-def _read(file, shape):
-    sizes = "".join(f"{n}, " for n in reversed(shape))
-    text = f'reshape(reinterpret(Float64, read("{file}")), ({sizes}))'
-    return f"collect({text})"

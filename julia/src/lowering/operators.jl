@@ -22,6 +22,9 @@ function bfft end
 function rfft end
 function brfft end
 
+"Their own, which files of lowered nets contain."
+const FILES = ("numbers", "arrays", "normalization", "recurrent")
+
 include("operators/numbers.jl")
 include("operators/arrays.jl")
 include("operators/normalization.jl")

@@ -61,9 +61,12 @@ ChainRulesCore.@non_differentiable check_sizes(::Any, ::Any)
 ChainRulesCore.@non_differentiable derived_call(::Any, ::Any, ::Any)
 
 # Of what writes into an array of its own.
-function ChainRulesCore.rrule(::typeof(Operators.placed), part, size, place)
-    placed_pullback(ȳ) = (NoTangent(), collect(view(unthunk(ȳ), place...)), NoTangent(), NoTangent())
-    return Operators.placed(part, size, place), placed_pullback
+function ChainRulesCore.rrule(::typeof(Operators.placed), part, size, place, around...)
+    function placed_pullback(ȳ)
+        rest = map(_ -> NoTangent(), around)
+        return NoTangent(), collect(view(unthunk(ȳ), place...)), NoTangent(), NoTangent(), rest...
+    end
+    return Operators.placed(part, size, place, around...), placed_pullback
 end
 function ChainRulesCore.rrule(::typeof(Operators.added_at), slices, index, dim::Val{D}, length) where {D}
     added_at_pullback(ȳ) =

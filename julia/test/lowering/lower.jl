@@ -13,10 +13,8 @@ include("../oracle.jl")
 const BUILT_IN =
     ("identity", "sigmoid", "tanh", "relu", "gelu", "silu", "softplus", "elu", "leaky_relu", "sin")
 
-@testset "an activation without a formula" begin
-    net = PaddleNet(PaddleFCNet(3, 2, 2, 4; activation = "tanh", seed = 1))
-    net.handle.activation = "gelu of another package"
-    err = @test_throws ArgumentError lower(net)
+@testset "a function of another package" begin
+    err = @test_throws ArgumentError lower(PaddleNet(PaddleFCNet(3, 2, 2, 4; activation = "gelu", seed = 1)))
     @test occursin("using SpecialFunctions", err.value.msg)
 end
 
@@ -68,17 +66,7 @@ end
     doubled = fmap(p -> 2p, lowered)
     @test doubled.params == map(p -> 2p, wrapper.params)
     @test same(doubled(x), fmap(p -> 2p, wrapper)(x))
-    @test sprint(show, lowered.net) == "Lowered(3 => 4 => 2)"
+    @test startswith(sprint(show, lowered.net), "Lowered(FCNet(3 => 4 => 2")
     layer = paddle.nn.Sequential(paddle.nn.Linear(3, 5), paddle.nn.Tanh(), paddle.nn.Linear(5, 2))
     @test same(lower(PaddleModuleWrapper(layer))(x), PaddleModuleWrapper(layer)(x))
-end
-
-@testset "what can't be lowered" begin
-    for other in (
-        PaddleModuleWrapper(paddle.nn.LayerNorm(2)),
-        PaddleFCNet(2, 1, 2, 4; activation = paddle.tanh, seed = 1),
-    )
-        err = @test_throws ArgumentError lower(other)
-        @test occursin("can be lowered", err.value.msg)
-    end
 end

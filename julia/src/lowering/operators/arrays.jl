@@ -19,9 +19,9 @@ embedding(table, index) = table[:, index .+ 1]
 embedding(table, index, padding) =
     table[:, index .+ 1] .* reshape(index .!= padding, 1, size(index)...)
 
-"Zeros of this size, with an array at some place."
-function placed(part, size, place)
-    whole = fill!(similar(part, size), zero(eltype(part)))
+"An array of this size with another one at some place, and one number everywhere else."
+function placed(part, size, place, around = zero(eltype(part)))
+    whole = fill!(similar(part, size), around)
     whole[place...] = part
     return whole
 end

@@ -131,6 +131,8 @@ for name, julia, *places in (
     ("softshrink", "softshrink", 1),
     ("hardshrink", "hardshrink", 1),
     ("thresholded_relu", "thresholded_relu", 1, 2),
+    ("leaky_relu_grad", "leaky_relu_grad", 2),
+    ("softplus_grad", "softplus_grad", 2, 3),
 ):
     _function(name, julia, *places)
 
@@ -153,6 +155,12 @@ def _(call: JuliaCall) -> str:
 def _(call: JuliaCall) -> str:
     x, _, cotangent = call.args
     return Dotted(f"silu_grad.({x}, {cotangent})")
+
+
+@elementwise("elu_grad")
+def _(call: JuliaCall) -> str:
+    x, _, cotangent, alpha = call.args
+    return Dotted(f"elu_grad.({x}, {cotangent}, {call.number(single(alpha))})")
 
 
 @elementwise("pow_grad")

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from paddle import Tensor
 
+from ..operations import with_values
+from ..passes import program_of
 from ..program import Program
 from .call import FLOATS, TYPES, row
 from .source import Source
@@ -51,6 +53,7 @@ def julia_function(
     Raises:
         NoRule: an operator has no expression of Julia's.
     """
+    program = folded(program, count)
     kind = kind_of(program)
     names, head = {}, []
     values = iter(program.inputs)
@@ -91,6 +94,20 @@ def julia_function(
         [f"function {name}({arguments})", *lines, f"    return {end}", "end", ""]
     )
     return Function(text, tuple(constants))
+
+
+def folded(program: Program, count: int) -> Program:
+    """Without operations on constants alone, but of those that depend on the count."""
+    constants, ops = {**program.constants}, []
+    for op in program.ops:
+        moves = any(count in v.shape for v in op.outputs) or op.operator.random
+        if op.inputs and not moves and all(v in constants for v in op.inputs):
+            args = [with_values(arg, constants.__getitem__) for arg in op.args]
+            made = zip(op.outputs, op.operator.every(args), strict=False)
+            constants.update(made)
+        else:
+            ops.append(op)
+    return program_of(ops, program.inputs, constants, program.outputs, program.name)
 
 
 def nested(tree: Any) -> str:

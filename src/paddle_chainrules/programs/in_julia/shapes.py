@@ -187,9 +187,11 @@ def _(call: JuliaCall) -> str:
 def _(call: JuliaCall) -> str:
     x, paddings, value = call.args
     n = call.ndim()
-    if len(paddings) != 2 * n or value != 0:
-        raise NoRule("padding with other numbers than zeros in Julia; use zeros")
+    if len(paddings) != 2 * n:
+        raise NoRule("padding of the last axes alone in Julia; name all axes")
     spans = [
         f"{paddings[2 * k] + 1}:{paddings[2 * k] + call.shapes[0][k]}" for k in range(n)
     ]
-    return f"placed({x}, {sizes(call.out)}, {row([*reversed(spans)])})"
+    place = row([*reversed(spans)])
+    around = f", {call.number(value)}" if value else ""
+    return f"placed({x}, {sizes(call.out)}, {place}{around})"

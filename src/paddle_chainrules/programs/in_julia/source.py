@@ -13,6 +13,7 @@ from ..operations import Operation, Value, values_in
 from ..operators.calls import NoRule
 from ..program import Program
 from . import (  # noqa: F401, which put rules into the table
+    einsum,
     elementwise,
     images,
     normalization,
@@ -52,11 +53,15 @@ class Source:
         self._uses = Counter(v for op in program.ops for v in op.inputs)
         self._uses.update(program.outputs)
         self.lines: list[tuple[str, str]] = []
+        self._spread = _spread(program)
         for op in program.ops:
             self._write(op)
         self.outputs = [self._name(v) for v in program.outputs]
 
     def _write(self, op: Operation) -> None:
+        if op.outputs[0] in self._spread:
+            self._names[op.outputs[0]] = self._name(op.inputs[0])
+            return
         rule = op.operator.julia
         if rule is None:
             raise NoRule(
@@ -124,6 +129,30 @@ class Source:
         text = str(waiting) if value.shape else f"fill({waiting})"
         self.lines.append((f"{name} = {text}", ""))
         return name
+
+
+def _spread(program: Program) -> set[Value]:
+    """What broadcasting repeats by itself, beside a tensor of the full shape."""
+    takers: dict[Value, list[Operation]] = {}
+    for op in program.ops:
+        for v in op.inputs:
+            takers.setdefault(v, []).append(op)
+    found: set[Value] = set()
+    for op in program.ops:
+        out = op.outputs[0]
+        if op.operator.name not in ("expand", "expand_as") or out in program.outputs:
+            continue
+        if len(op.inputs[0].shape) == len(out.shape) and all(
+            isinstance(taker.operator.julia, Elementwise)
+            and any(
+                v.shape == out.shape and v not in found
+                for v in taker.inputs
+                if v is not out
+            )
+            for taker in takers.get(out, ())
+        ):
+            found.add(out)
+    return found
 
 
 def _at(op: Operation) -> str:

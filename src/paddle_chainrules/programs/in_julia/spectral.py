@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..operators.calls import NoRule
 from .call import JuliaCall, dim, julia_of, row
 
 
@@ -32,17 +31,19 @@ def _(call: JuliaCall) -> str:
 @julia_of("fft_r2c")
 def _(call: JuliaCall) -> str:
     x, axes, norm, forward, onesided = call.args
-    if not (onesided and forward):
-        raise NoRule("real Fourier transforms of other kinds than rfft in Julia")
-    lengths = [call.shapes[0][a] for a in axes]
-    return _scaled(f"rfft({x}, {_region(call, axes)})", norm, forward, lengths)
+    lengths, region = [call.shapes[0][a] for a in axes], _region(call, axes)
+    if not onesided:
+        text = f"{'fft' if forward else 'bfft'}(complex.({x}), {region})"
+    else:
+        text = f"rfft({x}, {region})"
+        text = text if forward else f"conj.({text})"
+    return _scaled(text, norm, forward, lengths)
 
 
 @julia_of("fft_c2r")
 def _(call: JuliaCall) -> str:
     x, axes, norm, forward, _ = call.args
-    if forward:
-        raise NoRule("Fourier transforms of other kinds than irfft in Julia")
     lengths = [call.out[a] for a in axes]
+    x = f"conj.({x})" if forward else x
     text = f"brfft({x}, {lengths[-1]}, {_region(call, axes)})"
     return _scaled(text, norm, forward, lengths)

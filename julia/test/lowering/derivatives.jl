@@ -1,0 +1,93 @@
+using ForwardDiff: ForwardDiff
+using PaddleChainRules:
+    PaddleFCNet, PaddleModuleWrapper, PaddleNet, derivative, derivatives, jvp, laplacian, lower
+using Random: Xoshiro
+using SpecialFunctions: SpecialFunctions
+using Zygote: Zygote
+
+include("../oracle.jl")
+
+const ACTIVATIONS =
+    ("identity", "sigmoid", "tanh", "relu", "gelu", "silu", "softplus", "elu", "leaky_relu", "sin")
+const SEVERAL = ((0, 0, 0), (1, 0, 0), (0, 0, 1), (0, 0, 2), (1, 0, 1), (2, 0, 0))
+
+"A net with parameters that are all different, biases too."
+function random_net(activation, layers; dtype = "float64")
+    wrapper = PaddleFCNet(3, 2, layers, 5; dtype, activation, seed = 7)
+    foreach(p -> p .= randn(Xoshiro(length(p)), eltype(p), size(p)), wrapper.params)
+    return wrapper
+end
+
+"Relative to the largest entry."
+close(found, expected; tol = 1e-12) =
+    same(found, expected; rtol = tol, atol = tol * maximum(abs, expected; init = 1))
+
+@testset "the derivatives of the Paddle call, $name" for name in ACTIVATIONS
+    for (dtype, tol) in (("float64", 1e-11), ("float32", 1e-4))
+        wrapper = random_net(name, 3; dtype)
+        lowered, net = lower(wrapper), PaddleNet(wrapper)
+        theta = reduce(vcat, vec.(wrapper.params))
+        named = NamedTuple{Tuple(net.names)}(wrapper.params)
+        for dims in ((3, 4), (3,), (3, 2, 5), (3, 0))
+            x = randn(Xoshiro(1), eltype(theta), dims)
+            @test close(laplacian(lowered, x), laplacian(wrapper, x); tol)
+            for (a, b) in zip(derivatives(lowered, x, SEVERAL), derivatives(wrapper, x, SEVERAL))
+                @test close(a, b; tol)
+            end
+            for ps in (theta, named, wrapper.params)
+                @test close(derivative(lowered.net, x, ps, (1, 1, 0)), derivative(net, x, ps, (1, 1, 0)); tol)
+            end
+        end
+        # Zygote takes our rules on both sides, of Paddle's net by Python.
+        x = randn(Xoshiro(1), eltype(theta), 3, 4)
+        loss(f, x, ps) = sum(abs2, laplacian(f, x, ps)) / 100 +
+                         sum(sum(k .* sin.(d)) for (k, d) in enumerate(derivatives(f, x, ps, SEVERAL)))
+        found = Zygote.gradient((x, ps) -> loss(lowered.net, x, ps), x, theta)
+        expected = Zygote.gradient((x, ps) -> loss(net, x, ps), x, theta)
+        @test all(map((a, b) -> close(a, b; tol = 10tol), found, expected))
+    end
+end
+
+@testset "up to the fourth order, and along directions: $name" for name in ("modified MLP", "PirateNet", "SIREN")
+    wrapper = PaddleModuleWrapper(python_module("lowered_nets").make(name, "float64"))
+    x, v = randn(Xoshiro(1), 3, 4), randn(Xoshiro(2), 3, 4)
+    lowered = lower(wrapper, x)
+    for index in ((1, 0, 0), (0, 2, 0), (1, 0, 2), (4, 0, 0), (2, 0, 2))
+        @test close(derivative(lowered, x, index), derivative(wrapper, x, index); tol = 1e-10)
+    end
+    @test close(laplacian(lowered, x), laplacian(wrapper, x))
+    @test close(laplacian(lowered, x[:, 1:3]), laplacian(wrapper, x[:, 1:3]))
+    @test close(jvp(lowered, x, v), jvp(wrapper, x, v))
+    @test close(jvp(lowered, x, v[:, 1]), jvp(wrapper, x, v[:, 1]))
+    along(t) = lowered(x .+ t .* v)
+    @test close(jvp(lowered, x, v), ForwardDiff.derivative(along, 0.0))
+    loss(w) = sum(abs2, derivative(w, x, (0, 2, 0)) .+ w(x))
+    found, expected = (Zygote.gradient(loss, w)[1] for w in (lowered, wrapper))
+    @test all(map((a, b) -> close(a, b; tol = 1e-10), found.params, expected.params))
+end
+
+@testset "numbers of other kinds" begin
+    wrapper = random_net("tanh", 3)
+    lowered, x = lower(wrapper), randn(Xoshiro(1), 3, 4)
+    found = laplacian(lowered, big.(x))
+    @test eltype(found) == BigFloat && isapprox(Float64.(found), laplacian(wrapper, x))
+    # A product of Hessian and vector: dual numbers through the rule.
+    theta, v = reduce(vcat, vec.(wrapper.params)), randn(Xoshiro(2), sum(length, wrapper.params))
+    g(t) = Zygote.gradient(t -> sum(abs2, laplacian(lowered.net, x, t)), t)[1]
+    found = ForwardDiff.derivative(h -> g(theta .+ h .* v), 0.0)
+    h = 1e-5
+    @test close(found, (g(theta .+ h .* v) .- g(theta .- h .* v)) ./ 2h; tol = 1e-6)
+end
+
+@testset "what is refused" begin
+    lowered, x = lower(random_net("tanh", 2)), randn(3, 4)
+    err = @test_throws ArgumentError derivative(lowered, x, (3, 2, 0))
+    @test occursin("the highest is 4", err.value.msg)
+    @test_throws DimensionMismatch derivative(lowered, x, (1, 0))
+    @test_throws ArgumentError derivatives(lowered, x, ((1, 0, 0), (1, 0, 0)))
+    @test_throws DimensionMismatch jvp(lowered, x, randn(2))
+    for call in (laplacian, (f, x) -> derivative(f, x, (1, 0, 0)))
+        err = @test_throws DimensionMismatch call(lowered, randn(2, 4))
+        @test occursin("3 features first", err.value.msg)
+    end
+end

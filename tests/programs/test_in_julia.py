@@ -1,0 +1,132 @@
+"""Operators in Julia, beside Paddle."""
+
+import subprocess
+
+import numpy as np
+import paddle
+import pytest
+
+from conftest import randn
+from julia_at_hand import ENVIRONMENT, environ, needs_julia
+from paddle_chainrules import make_program
+from paddle_chainrules.programs.capture import capture
+from paddle_chainrules.programs.capture_error import CaptureError
+from paddle_chainrules.programs.in_julia.any_batch import of_any_batch
+from paddle_chainrules.programs.in_julia.function import Group, julia_function
+from paddle_chainrules.programs.operators.calls import NoRule
+from paddle_chainrules.programs.operators.table import TABLE
+from programs.samples import SAMPLES
+from programs.test_transform_rules import function_of, net_and_inputs
+
+TYPES = {"float64": "Float64", "float32": "Float32", "int64": "Int64", "int32": "Int32"}
+TYPES.update(bool="Bool", complex128="ComplexF64", complex64="ComplexF32")
+
+# What the samples ask of these operators that has no expression.
+REFUSED = 40
+
+
+def text_of(program):
+    group = Group("inputs", [""] * len(program.inputs))
+    return julia_function("program", program, [group])
+
+
+def test_numbers_are_written_as_julia_has_them():
+    x = randn([3])
+    texts = []
+    for number in (float("inf"), -float("inf"), float("nan"), True, 2, 0.5, 0.1):
+        program = make_program(lambda x, n=number: x + n)(x)
+        lines = text_of(program).text.splitlines()
+        texts.append(next(line for line in lines if ".+" in line).partition(".+ ")[2])
+    assert [text.split(" #")[0] for text in texts] == [
+        *("T(Inf)", "-T(Inf)", "T(NaN)", "1", "2", "0.5f0", "T(0.1)")
+    ]
+    scalar = make_program(lambda x: paddle.tanh(x) + 1.0)(paddle.to_tensor(0.5))
+    assert "fill(tanh.(i1) .+ 1)" in text_of(scalar).text
+
+
+def test_what_has_no_expression_says_so():
+    x = paddle.rand([3, 4], "float64")
+    program = capture(lambda v: [paddle.logcumsumexp(v[0], 0)], [x]).program
+    with pytest.raises(NoRule, match=r"logcumsumexp at test_in_julia.py:\d+ in Julia"):
+        text_of(program)
+
+
+def test_numbers_that_depend_on_the_number_of_samples():
+    texts = [f"reshape(x, (4, {n})) + {2 * n + 1} t1" for n in (3, 5, 6)]
+    assert of_any_batch(texts, (3, 5, 6)) == "reshape(x, (4, n)) + (2n + 1) t1"
+    assert of_any_batch([f"x{n}" for n in (3, 5, 6)], (3, 5, 6)) is None
+    assert of_any_batch([f"{n * n}" for n in (3, 5, 6)], (3, 5, 6)) is None
+    assert of_any_batch([f"{n}.0" for n in (3, 5, 6)], (3, 5, 6)) is None
+
+
+@needs_julia
+def test_julia_gives_what_paddle_gives(tmp_path, count_case):
+    """All samples of entries with an expression, in one process of Julia."""
+    every = [
+        (f"{name} {k}", lambda name=name, k=k: function_of(name, k))
+        for name, entry in TABLE.items()
+        if entry.julia is not None
+        for k in range(len(SAMPLES.get(name, ())))
+    ]
+    every.append(("a net", net_and_inputs))
+    lines, refused = [], []
+    for number, (label, make) in enumerate(every):
+        function, tensors = make()
+        try:
+            program = capture(function, tensors).program
+            found = text_of(program)
+        except (NoRule, CaptureError) as error:
+            refused.append(f"{label}: {error}")
+            continue
+        inputs = _tuple(tmp_path, f"{number}.in", tensors)
+        constants = _tuple(tmp_path, f"{number}.const", found.constants)
+        expected = _tuple(tmp_path, f"{number}.out", program(*tensors))
+        lines.append(
+            f'compare("{label}", raw"""{found.text}""", '
+            f"{inputs}, {constants}, {expected})"
+        )
+    (tmp_path / "refused").write_text("\n".join(refused))
+    assert len(refused) <= REFUSED, "\n".join(refused)
+    script = tmp_path / "compare.jl"
+    script.write_text(PRELUDE + "\n".join(lines))
+    done = subprocess.run(
+        [*ENVIRONMENT.command(), str(script)],
+        env=environ(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    same = done.stdout.count("same ")
+    different = [row for row in done.stdout.splitlines() if not row.startswith("same ")]
+    assert same == len(lines) > 250, "\n".join(different) + done.stderr[-3000:]
+    for _ in range(same):
+        count_case("operators, in Julia")
+
+
+PRELUDE = """
+using AbstractFFTs, FFTW, NNlib, PaddleChainRules, SpecialFunctions
+const Operators = PaddleChainRules.Operators
+array(T, path, sizes) = reshape(collect(reinterpret(T, read(path))), sizes)
+close(a, b) = size(a) == size(b) && all(isapprox.(a, b; rtol = 1e-11, nans = true,
+    atol = 1e-11 * maximum(abs, filter(isfinite, b); init = 0.0)))
+function compare(label, text, inputs, constants, expected)
+    try
+        found = Operators.compiled(text)(inputs, constants)
+        right = length(found) == length(expected) && all(map(close, found, expected))
+        println(right ? "same " : "different ", label)
+    catch error
+        println("failed ", label, ": ", first(sprint(showerror, error), 300))
+    end
+end
+"""
+
+
+def _tuple(folder, name, tensors):
+    parts = []
+    for i, tensor in enumerate(tensors):
+        file = folder / f"{name}.{i}"
+        file.write_bytes(np.ascontiguousarray(tensor.numpy()).tobytes())
+        kind = TYPES[str(tensor.dtype).removeprefix("paddle.")]
+        sizes = "".join(f"{n}, " for n in reversed(tensor.shape))
+        parts.append(f'array({kind}, "{file}", ({sizes}))')
+    return f"({''.join(f'{part}, ' for part in parts)})"
