@@ -1,7 +1,6 @@
 # Functions of whole arrays.
 
-mean(x) = sum(x) / length(x)
-mean(x; dims) = sum(x; dims) ./ prod(map(d -> size(x, d), dims))
+mean(x; dims = ntuple(identity, ndims(x))) = sum(x; dims) ./ prod(map(d -> size(x, d), dims))
 
 function softmax(x, dim)
     powers = exp.(x .- maximum(x; dims = dim))

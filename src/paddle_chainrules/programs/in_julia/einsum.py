@@ -20,11 +20,14 @@ def _(call: JuliaCall) -> str:
         )
     one, other = terms
     shapes = call.shapes[0]
-    lengths = {
-        letter: n
+    pairs = [
+        (letter, n)
         for term, shape in zip(terms, shapes, strict=True)
         for letter, n in zip(term, shape, strict=True)
-    }
+    ]
+    lengths = dict(pairs)
+    if any(lengths[letter] != n for letter, n in pairs):
+        raise NoRule(f"einsum {equation} that broadcasts in Julia; expand before it")
     shared = [letter for letter in one if letter in other]
     batch = [letter for letter in out if letter in shared]
     summed = [letter for letter in shared if letter not in out]

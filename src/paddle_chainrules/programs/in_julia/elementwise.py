@@ -48,6 +48,8 @@ for name, sign in TURNED.items():
 @elementwise("Tensor.__pow__", "pow")
 def _(call: JuliaCall) -> str:
     x, power = call.args
+    if call.shapes[1] == ():
+        return Infix(f"{x} .^ as_float.(Float32, {power})")
     if call.shapes[1] is not None:
         return Infix(f"{x} .^ {power}")
     power = single(power) if call.dtype in FLOATS else power
@@ -79,7 +81,9 @@ def _function(name: str, julia: str, *singles: int) -> None:
     @elementwise(name)
     def _(call: JuliaCall) -> str:
         args = [
-            call.number(single(arg)) if i in singles else call.operand(i)
+            call.number(single(arg))
+            if i in singles and call.shapes[i] is None
+            else call.operand(i)
             for i, arg in enumerate(call.args)
         ]
         return Dotted(f"{julia}.({', '.join(args)})")
@@ -118,7 +122,7 @@ for name, julia in {
 }.items():
     _function(name, julia)
 for name, julia, *places in (
-    ("leaky_relu", "leaky_relu", 1),
+    ("leaky_relu", "leaky_relu"),
     ("elu", "elu", 1),
     ("celu", "celu", 1),
     ("selu", "selu", 1, 2),
@@ -131,7 +135,7 @@ for name, julia, *places in (
     ("softshrink", "softshrink", 1),
     ("hardshrink", "hardshrink", 1),
     ("thresholded_relu", "thresholded_relu", 1, 2),
-    ("leaky_relu_grad", "leaky_relu_grad", 2),
+    ("leaky_relu_grad", "leaky_relu_grad"),
     ("softplus_grad", "softplus_grad", 2, 3),
 ):
     _function(name, julia, *places)
@@ -166,6 +170,8 @@ def _(call: JuliaCall) -> str:
 @elementwise("pow_grad")
 def _(call: JuliaCall) -> str:
     x, cotangent, power = call.args
+    if call.shapes[2] is not None:
+        raise NoRule("the gradient of a power that is a tensor in Julia; give a number")
     power = single(power)
     return Infix(
         f"{cotangent} .* {call.number(power)} .* {x} .^ {call.number(power - 1)}"

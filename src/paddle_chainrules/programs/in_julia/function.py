@@ -83,9 +83,9 @@ def julia_function(
         head.append(f"    {names[value]} = {text}")
     body = Source(program, names, kind)
     head = [first.pop("n"), *head] if "n" in first else head
-    types = [*first.values()]
+    types = [*first.values()] or [TYPES[kind]]
     of_all = f"promote_type({', '.join(types)})" if len(types) > 1 else types[0]
-    lines = [f"    T = {of_all}"] if types else []
+    lines = [f"    T = {of_all}"]
     lines += head
     lines += [f"    {line}" + (f" # {at}" if at else "") for line, at in body.lines]
     arguments = ", ".join([*(group.name for group in groups), "constants"])

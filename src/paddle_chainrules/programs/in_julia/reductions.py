@@ -10,7 +10,7 @@ from .call import JuliaCall, Several, dim, dims, julia_of, kept, sizes
 
 def _reduced(text: str, over: str, call: JuliaCall, axes: Any) -> str:
     """Of a function of an array and dimensions: alone where all of them go."""
-    if call.out == () and not axes:
+    if call.out == () and not axes and text.startswith("sum"):
         return f"fill({text})"
     found = f"{text[:-1]}; dims = {over})"
     n, m = call.ndim(), len(call.out)

@@ -157,7 +157,9 @@ def _(call: JuliaCall) -> str:
         raise NoRule("rows by a tensor of more dimensions in Julia; use one dimension")
     n = call.ndim()
     spans = [":"] * n
-    spans[dim(int(axis), n) - 1] = f"vec({index}) .+ 1"
+    place, length = dim(int(axis), n), call.shapes[0][int(axis)]
+    at = f"vec({index})" if call.shapes[1] else f"only({index})"
+    spans[place - 1] = f"mod.({at}, {length}) .+ 1"
     return f"{x}[{', '.join(spans)}]"
 
 
@@ -166,7 +168,8 @@ def _(call: JuliaCall) -> str:
     _, index, cotangent, axis = call.args
     n = call.ndim()
     place, length = dim(int(axis), n), call.shapes[0][int(axis)]
-    return f"added_at({cotangent}, vec({index}) .+ 1, Val({place}), {length})"
+    at = f"mod.(vec({index}), {length}) .+ 1"
+    return f"added_at({cotangent}, {at}, Val({place}), {length})"
 
 
 @julia_of("as_complex")
@@ -179,7 +182,7 @@ def _(call: JuliaCall) -> str:
 def _(call: JuliaCall) -> str:
     x = call.args[0]
     one = row([1, *reversed(call.shapes[0])])
-    parts = (f"reshape({part}.({x}), {one})" for part in ("real", "imag"))
+    parts = (f"reshape(map({part}, {x}), {one})" for part in ("real", "imag"))
     return f"vcat({', '.join(parts)})"
 
 

@@ -11,6 +11,7 @@ import paddle
 
 from ..operations import Operation, Value, values_in
 from ..operators.calls import NoRule
+from ..operators.table import TABLE
 from ..program import Program
 from . import (  # noqa: F401, which put rules into the table
     einsum,
@@ -31,6 +32,11 @@ from .call import (
     JuliaCall,
     Several,
 )
+
+OF_REAL_NUMBERS = {
+    name for name in TABLE if name.endswith("_grad") and name != "slice_grad"
+}
+"""Operators whose expressions leave out conjugates."""
 
 LONGEST = 160
 """Characters of an expression into which others go."""
@@ -67,6 +73,11 @@ class Source:
             raise NoRule(
                 f"the operator {op.operator.name}{_at(op)} in Julia; write it in "
                 "others that have one"
+            )
+        if op.is_complex and op.operator.name in OF_REAL_NUMBERS:
+            raise NoRule(
+                f"complex numbers of the operator {op.operator.name}{_at(op)} in "
+                "Julia; compute with real and imaginary parts"
             )
         outs = [v.shape for v in op.outputs]
         inner = isinstance(rule, Elementwise)
