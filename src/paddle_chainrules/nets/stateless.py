@@ -346,7 +346,7 @@ class StatelessLayer(Net):
         }
 
     def _check_buffers(self, buffers: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return ParamSpec.of(self._buffers).as_dict(buffers)
+        return ParamSpec.of(self._buffers).as_dict(buffers, "buffers")
 
     def _apply(
         self,
