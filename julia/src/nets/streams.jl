@@ -1,13 +1,19 @@
 # Nets in streams: to other processes by Distributed, and in files of Serialization.
 
-using Serialization: Serialization, AbstractSerializer, deserialize, serialize
+using Serialization: Serialization, AbstractSerializer, Serializer, deserialize, serialize
 
 # Names of Paddle's own layers, plain values and tensors: to read them makes a net and runs no code.
 function Serialization.serialize(s::AbstractSerializer, handle::PaddleHandle)
     Serialization.serialize_cycle(s, handle) && return nothing
-    description, arrays = crossing() do
-        made = BRIDGE.described(object_of(handle))
-        text(made[0]), receive_all(made[1])
+    description, arrays = try
+        crossing() do
+            made = BRIDGE.described(object_of(handle))
+            text(made[0]), receive_all(made[1])
+        end
+    catch err
+        # Between processes half a message stops both: there the refusal travels, for the reader.
+        err isa PyException && !(s isa Serializer) || rethrow()
+        crossing(() -> string(err.v)), nothing
     end
     Serialization.serialize_type(s, PaddleHandle, true)
     serialize(s, description)
@@ -16,7 +22,8 @@ function Serialization.serialize(s::AbstractSerializer, handle::PaddleHandle)
 end
 
 function Serialization.deserialize(s::AbstractSerializer, ::Type{PaddleHandle})
-    description, arrays = deserialize(s)::String, deserialize(s)::Tuple
+    description, arrays = deserialize(s)::String, deserialize(s)
+    arrays === nothing && throw(ArgumentError(description))
     handle = crossing() do
         GC.@preserve arrays begin
             tensors = pytuple([PythonCall.pynew(lend(x)) for x in arrays])

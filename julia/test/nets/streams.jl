@@ -1,6 +1,6 @@
 # Nets in streams: files of Serialization, and other processes.
 
-using Distributed: addprocs, remotecall_eval, remotecall_fetch, rmprocs
+using Distributed: addprocs, remotecall_eval, rmprocs
 using PaddleChainRules: PaddleChainRules, PaddleFCNet, PaddleModuleWrapper, PaddleNet, laplacian, luxlayer, paddle
 using PythonCall: PythonCall, PyException, pyimport
 using Random: Xoshiro
@@ -74,24 +74,26 @@ end
 @testset "a wrapper goes to another process and comes back" begin
     id = only(addprocs(1; exeflags = "--project=$(Base.active_project())"))
     try
-        remotecall_eval(Main, id, :(using PaddleChainRules, Zygote))
-        remotecall_eval(Main, id, :(step(w, x) = (w(x), Zygote.gradient(w -> sum(abs2, w(x)), w)[1].params)))
-        remotecall_eval(Main, id, :(trained(w) = PaddleModuleWrapper(w.net, map(p -> 2 .* p, w.params))))
-        for make in (TRAVELLERS.chain, TRAVELLERS.convolutions)
-            w = make()
-            x = randn(Xoshiro(1), (make === TRAVELLERS.chain ? (3, 7) : (6, 3, 2))...)
-            y, grads = remotecall_fetch((w, x) -> Main.step(w, x), id, w, x)
+        there(code) = remotecall_eval(Main, id, code)
+        there(:(using PaddleChainRules, Zygote))
+        there(:(both(w, x) = (w(x), Zygote.gradient(w -> sum(abs2, w(x)), w)[1].params); nothing))
+        there(:(doubled(w) = PaddleModuleWrapper(w.net, map(p -> 2 .* p, w.params)); nothing))
+        for (make, size) in ((TRAVELLERS.chain, (3, 7)), (TRAVELLERS.convolutions, (6, 3, 2)))
+            w, x = make(), randn(Xoshiro(1), size...)
+            y, grads = there(:(both($w, $x)))
             @test y ≈ w(x)
             @test all(map(≈, grads, Zygote.gradient(w -> sum(abs2, w(x)), w)[1].params))
-            found = remotecall_fetch(w -> Main.trained(w), id, w)
+            found = there(:(doubled($w)))
             @test found.params == map(p -> 2 .* p, w.params)
-            @test found(x) ≈ w.net(x isa Array ? x : x, found.params)
+            @test found(x) ≈ w.net(x, found.params)
         end
-        made = remotecall_fetch(() -> Main.PaddleFCNet(3, 2, 2, 4; seed = 5), id)
+        made = there(:(PaddleFCNet(3, 2, 2, 4; seed = 5)))
         @test made.params == PaddleFCNet(3, 2, 2, 4; seed = 5).params
         other = PaddleModuleWrapper(python_module("layers").Two())
-        @test_throws "save_params" remotecall_fetch(identity, id, other)
-        @test remotecall_fetch(() -> 1 + 1, id) == 2
+        @test_throws "save_params" there(:(identity($other)))
+        @test there(:(1 + 1)) == 2
+        @test_throws "save_params" there(:(PaddleModuleWrapper(paddle.nn.utils.weight_norm(paddle.nn.Linear(3, 2)))))
+        @test there(:(1 + 1)) == 2
     finally
         rmprocs(id)
     end
