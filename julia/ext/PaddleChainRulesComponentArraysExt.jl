@@ -2,14 +2,14 @@
 module PaddleChainRulesComponentArraysExt
 
 using ComponentArrays: ComponentVector
-using PaddleChainRules: PaddleChainRules
+using PaddleChainRules: PaddleChainRules, listed
 
 function PaddleChainRules.check_names(names, ps::ComponentVector)
     found = keys(ps)
     isempty(found) || found == Tuple(names) || throw(
         ArgumentError(
-            "a ComponentVector of parameters must have exactly the names $names, in that " *
-            "order, got $(collect(found)); make it of a named tuple in that order",
+            "a ComponentVector of parameters must have exactly the names $(listed(names)), in " *
+            "that order, got $(listed(found)); make it of a named tuple in that order",
         ),
     )
     return nothing

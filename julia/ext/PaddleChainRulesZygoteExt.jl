@@ -5,8 +5,8 @@ using ChainRulesCore: ChainRulesCore
 using PaddleChainRules:
     Eager, Inputs, PaddleModuleWrapper, PaddleNet, derivative, derivative_rule, derivatives,
     derivatives_rule, jvp, jvp_rule, keyword_rule, laplacian, laplacian_rule, net_rule, state_rule,
-    wrapper_rule
-using Zygote: Zygote, ZygoteRuleConfig
+    vjp, wrapper_rule
+using Zygote: Context, Zygote, ZygoteRuleConfig
 
 ChainRulesCore.rrule(::ZygoteRuleConfig, net::PaddleNet, x::Inputs, ps) =
     net_rule(Eager(), net, x, ps)
@@ -25,16 +25,39 @@ ChainRulesCore.rrule(::ZygoteRuleConfig, ::typeof(jvp), net::PaddleNet, x, ps, v
 
 # Zygote drops the gradients of keyword arguments of rules; these are given to it.
 function Zygote._pullback(
-    ::Zygote.AContext, ::typeof(Core.kwcall), kw::NamedTuple,
+    cx::Zygote.AContext, ::typeof(Core.kwcall), kw::NamedTuple,
     f::Union{PaddleNet,PaddleModuleWrapper}, xs...,
 )
     y, back = keyword_rule(Eager(), f, xs, kw)
     function zygote_keyword_pullback(ȳ)
         k̄w, f̄, x̄s = back(Zygote.wrap_chainrules_input(ȳ))
-        return nothing, map(Zygote.wrap_chainrules_output, (k̄w, f̄, x̄s...))...
+        return nothing, noted(cx, (kw, f, xs...), map(Zygote.wrap_chainrules_output, (k̄w, f̄, x̄s...)))...
     end
     zygote_keyword_pullback(::Nothing) = nothing
     return y, zygote_keyword_pullback
 end
+
+# Implicit parameters, `Zygote.Params`, are noted where they are read, which rules hide from Zygote:
+# so each array that a rule differentiates by is noted here.
+const ByInput = Union{typeof(laplacian),typeof(derivative),typeof(derivatives),typeof(jvp),typeof(vjp)}
+
+Zygote._pullback(cx::Context{true}, net::PaddleNet, x::Inputs, more...) = implicit(cx, net, x, more...)
+Zygote._pullback(cx::Context{true}, w::PaddleModuleWrapper, xs...) = implicit(cx, w, xs...)
+Zygote._pullback(cx::Context{true}, f::ByInput, net::PaddleNet, more...) = implicit(cx, f, net, more...)
+Zygote._pullback(cx::Context{true}, f::typeof(net_rule), more...) = implicit(cx, f, more...)
+
+function implicit(cx::Context{true}, called...)
+    y, back = Zygote.chain_rrule(ZygoteRuleConfig(cx), called...)
+    implicit_pullback(ȳ) = noted(cx, called, back(ȳ))
+    return y, implicit_pullback
+end
+
+"A tangent, of which the arrays of `Zygote.Params` have theirs and leave nothing."
+noted(_, _, x̄) = x̄
+noted(cx::Context{true}, x::AbstractArray, x̄) = Zygote.accum_param(cx, x, x̄)
+noted(cx::Context{true}, xs::Union{Tuple,NamedTuple}, x̄s::Union{Tuple,NamedTuple}) =
+    map((x, x̄) -> noted(cx, x, x̄), xs, x̄s)
+noted(cx::Context{true}, w::PaddleModuleWrapper, w̄::NamedTuple) =
+    merge(w̄, (; params = noted(cx, w.params, w̄.params)))
 
 end

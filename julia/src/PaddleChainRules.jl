@@ -11,6 +11,7 @@ module PaddleChainRules
 # Tensors, threads and calls between Julia and Python.
 include("crossing/paddle.jl")
 export paddle
+include("crossing/words.jl")
 include("crossing/threads.jl")
 include("crossing/dlpack.jl")
 include("crossing/devices.jl")
@@ -28,6 +29,7 @@ include("nets/evaluate.jl")
 include("nets/nested.jl")
 include("nets/state.jl")
 include("nets/files.jl")
+include("nets/streams.jl")
 include("nets/lux.jl")
 export luxlayer
 

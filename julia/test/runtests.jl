@@ -3,9 +3,9 @@ using Test
 # Each file runs by itself too. The slow ones run where asked: Pkg.test(...; test_args = ["slow"]).
 const FILES = (
     "crossing/paddle", "crossing/threads", "crossing/dlpack", "crossing/retained_bytes", "crossing/guarded",
-    "crossing/lifetimes", "nets/net", "nets/files", "nets/arguments", "nets/state", "nets/frozen", "nets/inputs",
+    "crossing/lifetimes", "nets/net", "nets/files", "nets/streams", "nets/arguments", "nets/state", "nets/frozen", "nets/inputs",
     "nets/lux", "nets/components", "nets/programs", "nets/real_nets", "nets/training", "rules/pullback", "rules/chain_rules",
-    "rules/cotangents", "rules/mixed", "rules/second_derivatives", "derivatives/derivatives",
+    "rules/cotangents", "rules/implicit", "rules/mixed", "rules/second_derivatives", "derivatives/derivatives",
     "derivatives/neuralpde", "lowering/lower", "lowering/nets", "lowering/derivatives", "testing", "faults", "quality",
 )
 const SLOW = ("nets/layers", "rules/composition", "rules/zygote_in_zygote")

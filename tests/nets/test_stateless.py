@@ -335,6 +335,12 @@ def test_batch_norm_buffers_come_back_and_the_layers_stay():
     assert all(value.stop_gradient for value in new.values())
     with pytest.raises(ValueError, match=r"missing: \['_variance'\]"):
         net.forward(params, x, buffers={"_mean": given["_mean"]})
+    wrong = {**given, "_mean": paddle.zeros([5])}
+    with pytest.raises(
+        ValueError, match=r"buffers\['_mean'\].*\[5\].*needs \[\d\]"
+    ) as e:
+        net.forward(params, x, buffers=wrong)
+    assert ".T" not in str(e.value)
 
 
 def test_spectral_norm_has_its_power_iteration_in_the_buffers():

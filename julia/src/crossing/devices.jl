@@ -10,7 +10,7 @@ adjoints, `Fill`s and the like are accepted and copied. Arrays on a device that 
 package can share are refused, never silently copied to the host.
 """
 dense(x::Array) = x
-dense(x::AbstractArray) = convert(Array, x)::Array
+dense(x::AbstractArray) = collect(x)::Array # by position, whatever the indices
 dense(x::AnyGPUArray) = throw(
     ArgumentError(
         "an array of type $(typeof(x)) lives on a device that can't be shared with Paddle " *
@@ -18,6 +18,28 @@ dense(x::AnyGPUArray) = throw(
         "and Paddle is a GPU build.",
     ),
 )
+
+"""
+    overlap(a, b)
+
+Whether a write into one array may change the other: by the addresses that they span, and where
+these have gaps by `Base.mightalias`, for which all reshaped views of an array are one.
+"""
+function overlap(a::AbstractArray, b::AbstractArray)
+    a isa StridedArray && b isa StridedArray || return Base.mightalias(a, b)
+    (first_a, last_a), (first_b, last_b) = span(a), span(b)
+    first_a < last_b && first_b < last_a || return false
+    has_gaps(x, from, to) = to - from > length(x) * sizeof(eltype(x))
+    return !(has_gaps(a, first_a, last_a) || has_gaps(b, first_b, last_b)) || Base.mightalias(a, b)
+end
+
+"The address of the first byte of an array, and that behind its last."
+function span(x::StridedArray)
+    start = Int(UInt(pointer(x)))
+    isempty(x) && return start, start
+    reach = strides(x) .* (size(x) .- 1) .* sizeof(eltype(x))
+    return start + sum(min.(reach, 0); init = 0), start + sum(max.(reach, 0); init = 0) + sizeof(eltype(x))
+end
 
 device(::Array) = CPU
 

@@ -99,18 +99,22 @@ held it already. Who waits for the turn lets go of the lock meanwhile.
 function take_turn()
     holds = holds_lock()
     holds && check_python_lock()
-    holds || OPEN[] > 0 || throw(
-        ConcurrencyViolationError(
-            "Paddle was called on Julia thread $(Threads.threadid()), which does not hold " *
-            "Python's lock. Call it from the main thread, or let all threads call it:\n\n" *
-            "    PaddleChainRules.threaded() do\n        Threads.@threads for ... end\n    end",
-        ),
-    )
     turn = TURN[]
     if ccall(:uv_mutex_trylock, Cint, (Ptr{Cvoid},), turn) != 0
         saved = holds ? ccall(PYTHON[].save_thread, Ptr{Cvoid}, ()) : C_NULL
         @gc_safe ccall(:uv_mutex_lock, Cvoid, (Ptr{Cvoid},), turn)
         holds && regain_lock(saved)
+    end
+    # With the turn: `threaded` does not end until this thread has had Python's lock.
+    if !holds && OPEN[] == 0
+        ccall(:uv_mutex_unlock, Cvoid, (Ptr{Cvoid},), turn)
+        throw(
+            ConcurrencyViolationError(
+                "Paddle was called on Julia thread $(Threads.threadid()), which does not hold " *
+                "Python's lock. Call it from the main thread, or let all threads call it:\n\n" *
+                "    PaddleChainRules.threaded() do\n        Threads.@threads for ... end\n    end",
+            ),
+        )
     end
     DEPTH[] += 1
     holds && return Cint(-1)
@@ -171,8 +175,12 @@ function threaded(f)
         return f()
     finally
         Base.sigatomic_begin()
-        regain_lock(saved)
         Threads.atomic_sub!(OPEN, 1)
+        # After an interrupt others may still call: who has the turn ends, and the next get an error.
+        turn = TURN[]
+        @gc_safe ccall(:uv_mutex_lock, Cvoid, (Ptr{Cvoid},), turn)
+        regain_lock(saved)
+        ccall(:uv_mutex_unlock, Cvoid, (Ptr{Cvoid},), turn)
         migrates && (task.sticky = false)
         Base.sigatomic_end()
     end

@@ -78,8 +78,10 @@ function checked_index(net::PaddleNet, x, multi_index)
     return index
 end
 
+checked_index(features::Int, index::CartesianIndex) = checked_index(features, Tuple(index))
 function checked_index(features::Int, multi_index)
-    all(m -> m isa Integer && !(m isa Bool), multi_index) || throw(
+    is_list = multi_index isa Union{Tuple,AbstractVector,Integer}
+    is_list && all(m -> m isa Integer && !(m isa Bool), multi_index) || throw(
         ArgumentError("multi_index must hold integers such as (2, 0), got $(repr(multi_index))"),
     )
     index = Tuple(Int.(Tuple(multi_index)))
@@ -95,7 +97,8 @@ function checked_index(features::Int, multi_index)
 end
 
 function checked_indices(check, multi_indices)
-    all(index -> index isa Union{Tuple,AbstractVector}, multi_indices) || throw(
+    is_list = multi_indices isa Union{Tuple,AbstractVector}
+    is_list && all(index -> index isa Union{Tuple,AbstractVector,CartesianIndex}, multi_indices) || throw(
         ArgumentError(
             "multi_indices must hold multi-indices such as (2, 0), got $(repr(multi_indices))",
         ),

@@ -33,18 +33,25 @@ call of `u(x, θ, phi)` on all points of the stencil: for nets of which the exac
 not to be had.
 """
 function stencil_derivative(phi, u, x, εs, order, θ)
-    offsets, weights = stencil(εs[1:order])
-    (d, n), m = size(x), length(weights)
-    points = reshape(reshape(x, d, n, 1) .+ reshape(offsets, d, 1, m), d, n * m)
+    steps = first_steps(εs, order)
+    isempty(steps) && return u(x, θ, phi)
+    offsets, weights = stencil(steps)
+    d, m = size(x, 1), length(weights)
+    points = reshape(reshape(x, d, :, 1) .+ reshape(offsets, d, 1, m), d, :)
     values = u(points, θ, phi)
-    return reshape(reshape(values, :, m) * weights, size(values, 1), n)
+    return reshape(reshape(values, :, m) * weights, size(values, 1), size(x)[2:end]...)
+end
+
+function first_steps(εs, order)
+    0 <= order <= length(εs) || throw(
+        ArgumentError("a derivative of order $order takes as many steps of εs, which has $(length(εs))"),
+    )
+    return εs[1:order]
 end
 
 function multi_index(εs, order, d)
-    length(εs) >= order ||
-        throw(ArgumentError("$(length(εs)) steps are too few for a derivative of order $order"))
     index = zeros(Int, d)
-    for ε in εs[1:order]
+    for ε in first_steps(εs, order)
         length(ε) == d || throw(
             DimensionMismatch("a step has $(length(ε)) entries, the points have $d"),
         )

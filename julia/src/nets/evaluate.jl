@@ -34,7 +34,7 @@ function param_arrays(net::PaddleNet, ps::AbstractVector)
     (net.eltype === nothing && !isempty(net.eltypes)) && throw(
         ArgumentError(
             "a flat vector needs parameters of one element type, this net has " *
-            "$(unique(net.eltypes)); pass a named tuple",
+            "$(join(unique(net.eltypes), " and ")); pass a named tuple",
         ),
     )
     check_flat(net, ps)
@@ -46,7 +46,7 @@ function check_flat(net::PaddleNet, ps::AbstractVector)
     length(ps) == net.nparams || throw(
         DimensionMismatch(
             "the flat parameters have length $(length(ps)), the net needs $(net.nparams), " *
-            "the sizes $(net.sizes) of $(net.names) in a row",
+            "those of $(listed(net.names)) in a row, of the sizes $(listed(net.sizes))",
         ),
     )
     return check_names(net.names, ps)
@@ -66,8 +66,9 @@ function by_position(net::PaddleNet, ps::NamedTuple)
     if length(ps) != length(net.names) || !all(in(keys(ps)), net.names)
         throw(
             ArgumentError(
-                "parameters must have exactly the names $(net.names); missing: " *
-                "$(setdiff(net.names, keys(ps))), unknown: $(setdiff(keys(ps), net.names))",
+                "parameters must have exactly the names $(listed(net.names)); missing: " *
+                "$(listed(setdiff(net.names, keys(ps)))), unknown: " *
+                listed(setdiff(keys(ps), net.names)),
             ),
         )
     end
@@ -85,28 +86,44 @@ end
 function check_sizes(net::PaddleNet, ps::Tuple)
     length(ps) == length(net.names) || throw(
         ArgumentError(
-            "got $(length(ps)) parameter arrays, the net has $(length(net.names)): $(net.names)",
+            "got $(length(ps)) parameter arrays, the net has $(length(net.names)): " *
+            "$(listed(net.names)); give one for each, in that order",
         ),
     )
     for (name, p, dims) in zip(net.names, ps, net.sizes)
-        p isa AbstractArray || throw(
-            ArgumentError("parameter $name must be an array, got a $(typeof(p))"),
-        )
-        size(p) == dims || throw(
-            DimensionMismatch(
-                "parameter $name has size $(size(p)), the net needs $dims; a Paddle weight " *
-                "[in, out] is a Julia matrix (out, in)",
-            ),
-        )
+        check_size("parameter $name", p, dims)
     end
     return nothing
 end
+
+function check_array(what, x, dims::Dims, T::Type)
+    check_size(what, x, dims)
+    return check_eltype(what, eltype(x), T)
+end
+
+function check_size(what, x, dims::Dims)
+    x isa AbstractArray || throw(ArgumentError("$what must be an array, got $(kind_of(x))"))
+    size(x) == dims || throw(
+        DimensionMismatch(
+            "$what has size $(size(x)), the net needs $dims" *
+            (length(dims) == 2 ? "; a Paddle weight [in, out] is a Julia matrix (out, in)" : "; give one of that size"),
+        ),
+    )
+    return nothing
+end
+
+param_arrays(net::PaddleNet, ps) = throw(
+    ArgumentError(
+        "parameters are a flat vector, a named tuple or a tuple of arrays, got $(kind_of(ps)); " *
+        "the $(length(net.names)) of this net are $(listed(net.names))",
+    ),
+)
 
 function check_eltype(what, found::Type, wanted::Type)
     found == wanted || throw(
         ArgumentError(
             "$what has element type $found, the net needs $wanted; convert it with " *
-            "$wanted.(...), or make the net with dtype=\"$(lowercase(string(found)))\"",
+            "$wanted.(...)" * (found in values(FLOATS) ? ", or the net to $found" : ""),
         ),
     )
     return nothing

@@ -33,7 +33,7 @@ function PaddleFCNet(
         value >= 1 || throw(ArgumentError("$name must be at least 1, got $value"))
     end
     haskey(FLOATS, dtype) || throw(
-        ArgumentError("unsupported dtype $(repr(dtype)); use one of $(sort!(collect(keys(FLOATS))))"),
+        ArgumentError("unsupported dtype $(repr(dtype)); use one of $(listed(sort!(collect(keys(FLOATS)))))"),
     )
     return crossing() do
         sizes = Int[dim_in; fill(hidden, num_layers - 1); dim_out]
@@ -45,13 +45,17 @@ end
 function python_activation(name::Union{AbstractString,Symbol})
     known = split(text(BRIDGE.activations()), ',')
     string(name) in known ||
-        throw(ArgumentError("unknown activation $(repr(name)); the built-in ones are $known"))
+        throw(
+            ArgumentError(
+                "unknown activation $(repr(string(name))); the built-in ones are $(join(known, ", "))",
+            ),
+        )
     return Py(string(name))
 end
 python_activation(f::Py) = f
 python_activation(f) = throw(
     ArgumentError(
-        "activation must be a name or a Python callable of a tensor, got a $(typeof(f)); " *
+        "activation must be a name or a Python callable of a tensor, got $(kind_of(f)); " *
         "a Julia function can't run inside Paddle",
     ),
 )

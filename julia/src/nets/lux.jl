@@ -17,6 +17,11 @@ ps, st = LuxCore.setup(Xoshiro(0), layer)
 y, st = layer(rand(Float32, 3, 4), ps, st)
 ```
 """
-luxlayer(_) = throw(
-    ArgumentError("luxlayer needs LuxCore; say `using LuxCore` (or `using Lux`) first"),
+luxlayer(given) = throw(
+    ArgumentError(
+        Base.get_extension(@__MODULE__, :PaddleChainRulesLuxCoreExt) === nothing ?
+        "luxlayer needs LuxCore; say `using LuxCore` (or `using Lux`) first" :
+        "luxlayer takes a wrapper, whose parameters its layer starts from, got " *
+        "$(kind_of(given)); give PaddleModuleWrapper(layer)",
+    ),
 )

@@ -25,7 +25,7 @@ end
 arguments(x, ::NamedTuple) = throw(
     ArgumentError(
         "a net takes an array, a tuple of arguments or a named tuple of keyword arguments, got " *
-        "a $(typeof(x)); wrap a number as [x]",
+        "$(kind_of(x)); wrap a number as [x]",
     ),
 )
 
@@ -47,7 +47,7 @@ leaves(x::Number) = throw(
 leaves(x) = throw(
     ArgumentError(
         "arguments are arrays, whole numbers, strings, nothing, Python objects, and tuples and " *
-        "named tuples of these; got a $(typeof(x))",
+        "named tuples of these; got $(kind_of(x))",
     ),
 )
 

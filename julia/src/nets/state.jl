@@ -54,12 +54,30 @@ function used(net::PaddleNet, st::NamedTuple)
     isempty(st) && return net, (;)
     keys(st) == (:buffers, :seed, :training) || throw(
         ArgumentError(
-            "the state must have the names (:buffers, :seed, :training), as " *
-            "PaddleChainRules.initial_state gives it, or be empty; got $(keys(st))",
+            "the state must have the names buffers, seed and training, as " *
+            "PaddleChainRules.initial_state gives it, or be empty; got $(kind_of(st))",
         ),
     )
+    check_held(net, st.buffers)
     moded = in_mode(net, st)
     return moded, is_chain(moded.handle) ? (;) : (; st.buffers, st.seed)
+end
+
+"Refuse buffers that are not like those of the net."
+function check_held(net::PaddleNet, buffers)
+    held = crossing() do
+        get!(() -> outline(initial_state(net; seed = 0).buffers), net.handle.operators, :buffers)
+    end::NamedTuple
+    buffers isa NamedTuple && issetequal(keys(buffers), keys(held)) || throw(
+        ArgumentError(
+            "st.buffers must be $(kind_of(held)), as PaddleChainRules.initial_state gives it; got " *
+            kind_of(buffers),
+        ),
+    )
+    for (name, leaf) in pairs(held)
+        check_array("buffer $name", buffers[name], leaf.size, leaf.eltype)
+    end
+    return nothing
 end
 
 "The output and the next state, from what the net gives."

@@ -73,27 +73,44 @@ PaddleModuleWrapper(layer; frozen = (), jit::Union{Bool,Nothing} = nothing) = cr
     if !PythonCall.pyisinstance(object, paddle.nn.Layer)
         throw(
             ArgumentError(
-                "PaddleModuleWrapper needs a paddle.nn.Layer, got " *
-                "$(pytype_name(object)); build one, for example paddle.nn.Linear(3, 2)",
+                "PaddleModuleWrapper needs a paddle.nn.Layer, got $(kind_of(layer)); build " *
+                "one, for example paddle.nn.Linear(3, 2)",
             ),
         )
     end
-    return wrapper(BRIDGE.layer(object, python_names("frozen", frozen), Py(jit)))
+    names = [text(pair[0]) for pair in object.named_parameters()]
+    return wrapper(BRIDGE.layer(object, python_names("frozen", frozen, names), Py(jit)))
 end
 
-function python_names(what, given)
-    names = given isa AbstractString ? (given,) : Tuple(given)
-    all(name -> name isa AbstractString, names) || throw(
-        ArgumentError("$what takes names of parameters and patterns of them, got $(repr(given))"),
-    )
-    return pytuple(map(String, names))
+"""
+    python_names(what, given, names)
+
+Names and patterns as Python takes them: of a regular expression the `names` that it matches.
+"""
+function python_names(what, given, names)
+    items = given isa Union{AbstractString,Symbol,Regex} || !applicable(iterate, given) ? (given,) : given
+    found = String[]
+    for item in items
+        item isa Union{AbstractString,Symbol,Regex} || throw(
+            ArgumentError(
+                "$what takes names of parameters, patterns such as \"encoder.*\" and regular " *
+                "expressions, one or several, got $(kind_of(item))",
+            ),
+        )
+        matching = item isa Regex ? filter(name -> occursin(item, name), names) : [String(item)]
+        isempty(matching) && throw(
+            ArgumentError("$what names $item, which no parameter matches; there are $(listed(names))"),
+        )
+        append!(found, matching)
+    end
+    return pytuple(found)
 end
 
 """
     PaddleChainRules.freeze(wrapper, names)
 
-The same wrapper with some parameters held constant, by name or pattern such as `"encoder.*"`, one
-or several; `freeze(wrapper, ())` has none.
+The same wrapper with some parameters held constant, by name, pattern such as `"encoder.*"` or
+regular expression such as `r"norm|bias"`, one or several; `freeze(wrapper, ())` has none.
 
 They stay in `wrapper.params`, unlike those that `PaddleModuleWrapper(layer; frozen)` leaves out,
 so that they may be trained later. Their gradients are `NoTangent()` (`nothing` in Zygote)
@@ -107,13 +124,11 @@ head_only = PaddleChainRules.freeze(PaddleModuleWrapper(layer), "0.*")
 ```
 """
 freeze(w::PaddleModuleWrapper, names) = crossing() do
-    given = pytuple(map(string, w.net.names))
-    found = BRIDGE.chosen(given, python_names("freeze", names))
+    given = map(string, w.net.names)
+    found = BRIDGE.chosen(pytuple(given), python_names("freeze", names, given))
     flags = Tuple(!PythonCall.pytruth(is_frozen) for is_frozen in found)
     return PaddleModuleWrapper(w.net, w.params, all(flags) ? nothing : flags)
 end
-
-pytype_name(object::Py) = string(PythonCall.pytype(object).__name__)
 
 function wrapper(made::Py)
     return PaddleModuleWrapper(net_of(made[0]), receive_all(made[1]))

@@ -34,20 +34,20 @@ struct Lazy end
 struct Eager end
 
 """
-    ask(how, reverse, cotangents) -> params, inputs, deferred
+    ask(how, reverse, cotangents) -> params, input, deferred
 
-Functions that give the gradients, and the one that makes a tangent of a function and of one
-that adds the gradient to an array of the caller's.
+Functions that give the gradients of the parameters and that of the input `i`, and the one that
+makes a tangent of a function and of one that adds the gradient to an array of the caller's.
 """
 ask(::Lazy, reverse, cotangents) = (
-    once(() -> gradients(reverse, cotangents, Asked(true, false))[1]),
-    once(() -> gradients(reverse, cotangents, Asked(false, true))[2]),
+    handed_out(() -> (gradients(reverse, cotangents, Asked(true, false))[1],)),
+    handed_out(() -> gradients(reverse, cotangents, Asked(false, true))[2]),
     thunk,
 )
 
 function ask(::Eager, reverse, cotangents)
     param_grads, input_grads = gradients(reverse, cotangents)
-    return Returns(param_grads), Returns(input_grads), (f, _) -> f()
+    return Returns(param_grads), i -> input_grads[i], (f, _) -> f()
 end
 
 thunk(f, ::Nothing) = Thunk(f)
@@ -64,7 +64,7 @@ function adder(primal::Array, reverse, cotangents, buffers, tangent)
     return function (array)
         primals = (reverse.params..., reverse.inputs...)
         in_place = array isa Array{eltype(primal)} && size(array) == size(primal) &&
-                   !any(other -> Base.mightalias(array, other), primals)
+                   !any(other -> overlap(array, other), primals)
         in_place || return array + tangent()
         write_gradients!(buffers(array)..., reverse, cotangents, true)
         return array
@@ -73,17 +73,27 @@ end
 adder(_, _, _, _, _) = nothing
 
 """
-    once(f)
+    handed_out(f)
 
-`f`, but a second call gives what the first one gave: several inputs share a crossing.
+A function that gives the item `i` of `f()`, which is called once for all, since several inputs share
+a crossing. Who asks again has a copy of what a second call gave, so that no two uses share an array.
 """
-function once(f)
-    found = Ref{Any}(nothing)
-    return function ()
-        found[] === nothing && (found[] = f())
-        return found[]
+function handed_out(f)
+    fresh, kept = Ref{Any}(nothing), Ref{Any}(nothing)
+    return function (i)
+        if kept[] === nothing
+            fresh[] === nothing && (fresh[] = collect(Any, f()))
+            item, fresh[][i] = fresh[][i], handed_out
+            item === handed_out || return item
+            kept[] = f()
+        end
+        return copied(kept[][i])
     end
 end
+
+copied(::Nothing) = nothing
+copied(x::AbstractArray) = copy(x)
+copied(xs::Tuple) = map(copied, xs)
 
 """
     rule(how, net, xs, ps, trained = nothing) -> y, back, shape
@@ -99,15 +109,15 @@ function rule(how, net::PaddleNet, xs::Tuple, ps, trained = nothing)
         Δ = unthunk(ȳ)
         Δ isa AbstractZero && return map(Returns(ZeroTangent()), project_xs), ZeroTangent()
         found = cotangents(reverse, Δ)
-        params, inputs, deferred = ask(how, reverse, found)
+        params, input, deferred = ask(how, reverse, found)
         no_params, no_inputs = map(Returns(nothing), reverse.params), map(Returns(nothing), xs)
         x̄s = ntuple(length(project_xs)) do i
             has_derivative(xs[i]) || return NoTangent()
             to_input(x̄) = no_params, Base.setindex(no_inputs, x̄, i)
-            tangent() = array_tangent(project_xs[i], inputs()[i])
+            tangent() = array_tangent(project_xs[i], input(i))
             return deferred(tangent, adder(xs[i], reverse, found, to_input, tangent))
         end
-        tangent() = project_ps(params())
+        tangent() = project_ps(params(1))
         add! = adder(ps, reverse, found, p̄ -> ((p̄,), no_inputs), tangent)
         return x̄s, deferred(tangent, add!)
     end
@@ -320,9 +330,28 @@ function params_tangent(ps::Union{Tuple,NamedTuple}, net::PaddleNet, tangent)
     return map(key -> dense_tangent(ps[key], part(key)), keys_in_order)
 end
 
+# A net with other parameters frozen: the tangent is that of the parameters themselves.
+function ChainRulesCore.rrule(::typeof(freeze), w::W, names) where {W<:PaddleModuleWrapper}
+    function freeze_pullback(Δ)
+        w̄ = unthunk(Δ)
+        is_zero(w̄) && return NoTangent(), ZeroTangent(), NoTangent()
+        return NoTangent(), wrapper_tangent(W, part_of(w̄, :params)), NoTangent()
+    end
+    return freeze(w, names), freeze_pullback
+end
+
+# To make a net, or to read one, does not depend on what is differentiated.
+ChainRulesCore.@non_differentiable PaddleFCNet(::Any...)
+ChainRulesCore.@non_differentiable PaddleModuleWrapper(::Any)
+ChainRulesCore.@non_differentiable PaddleNet(::Any)
+ChainRulesCore.@non_differentiable initial_state(::Any)
+ChainRulesCore.@non_differentiable load_params(::Any, ::Any)
+ChainRulesCore.@non_differentiable save_params(::Any...)
+
 # Which derivative is meant, and at which points, does not depend on values.
 ChainRulesCore.@non_differentiable multi_index(::Any, ::Any, ::Any)
 ChainRulesCore.@non_differentiable stencil(::Any)
+ChainRulesCore.@non_differentiable first_steps(::Any, ::Any)
 ChainRulesCore.@non_differentiable check_names(::Any, ::Any)
 ChainRulesCore.@non_differentiable applied(::Any, ::Any)
 ChainRulesCore.@non_differentiable derived(::Any, ::Any, ::Any)

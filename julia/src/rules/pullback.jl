@@ -47,7 +47,7 @@ function pullback_of(net::PaddleNet, x, ps, kw::NamedTuple, flags = nothing, ord
         into isa Tuple && length(into) == 2 || throw(
             ArgumentError(
                 "into must be a pair, for $(join(ordered(("the input", "the parameters")), " and for ")), " *
-                "got $(typeof(into))",
+                "got $(kind_of(into))",
             ),
         )
         for_inputs, for_params = ordered(into)
@@ -75,13 +75,15 @@ param_buffers(::Nothing, ps::Tuple, _) = map(Returns(nothing), ps)
 param_buffers(::Nothing, ps::NamedTuple, _) = map(Returns(nothing), Tuple(ps))
 function param_buffers(given, ps::Tuple, _)
     given isa Tuple && length(given) == length(ps) || throw(
-        ArgumentError("into for the parameters must be nothing or a tuple of $(length(ps)), got a $(typeof(given))"),
+        ArgumentError("into for the parameters must be nothing or a tuple of $(length(ps)), got $(kind_of(given))"),
     )
     return given
 end
 function param_buffers(given, ps::NamedTuple, names)
     given isa NamedTuple && issetequal(keys(given), keys(ps)) || throw(
-        ArgumentError("into for the parameters must be nothing or a named tuple with the names $(keys(ps))"),
+        ArgumentError(
+            "into for the parameters must be nothing or $(kind_of(ps)), got $(kind_of(given))",
+        ),
     )
     return Tuple(given[name] for name in names)
 end
@@ -94,8 +96,7 @@ function input_buffers(given, x)
     given isa kind && issetequal(keys(given), keys(x)) || throw(
         ArgumentError(
             "into for the inputs must be nothing or nested as they are, " *
-            (x isa Tuple ? "a tuple of $(length(x))" : "a named tuple of $(keys(x))") *
-            ", got a $(typeof(given))",
+            "$(kind_of(x)), got $(kind_of(given))",
         ),
     )
     return Tuple(Iterators.flatten(input_buffers(given[key], x[key]) for key in keys(x)))
@@ -105,7 +106,7 @@ function check_buffers(buffers::Tuple, primals::Tuple)
     for (buffer, primal) in zip(buffers, primals)
         buffer === nothing && continue
         buffer isa AbstractArray ||
-            throw(ArgumentError("into must hold arrays or nothing, got a $(typeof(buffer))"))
+            throw(ArgumentError("into must hold arrays or nothing, got $(kind_of(buffer))"))
         is_differentiable(eltype(primal)) || throw(
             ArgumentError("an input of $(eltype(primal)) has no gradient; give nothing for it in into"),
         )
@@ -115,16 +116,42 @@ function check_buffers(buffers::Tuple, primals::Tuple)
         eltype(buffer) == eltype(primal) || throw(
             ArgumentError("an array of into holds $(eltype(buffer)), its gradient $(eltype(primal))"),
         )
+        check_writable(buffer)
     end
     given = filter(!isnothing, collect(Any, buffers))
     for (i, buffer) in enumerate(given), other in Iterators.flatten((given[i+1:end], primals))
-        Base.mightalias(buffer, other) && throw(
+        overlap(buffer, other) && throw(
             ArgumentError(
                 "an array of into overlaps another, a parameter or an input in memory, so that " *
                 "writing the one changes the other; give each gradient an array of its own",
             ),
         )
     end
+    return nothing
+end
+
+"""
+    check_writable(buffer)
+
+Refuse an array that does not keep every number that it is given, such as a range, before a
+gradient is computed for it: what is tried is a copy.
+"""
+check_writable(::Union{StridedArray,AnyGPUArray}) = nothing
+function check_writable(buffer::AbstractArray)
+    numbers = reshape(convert(Vector{eltype(buffer)}, 1:length(buffer)), size(buffer))
+    kept = try
+        copied = deepcopy(buffer)
+        copied .= numbers
+        copied == numbers
+    catch
+        false
+    end
+    kept || throw(
+        ArgumentError(
+            "an array of into is $(kind_of(buffer)), in which not every element can be set; " *
+            "give a plain one, such as zeros($(eltype(buffer)), $(join(size(buffer), ", ")))",
+        ),
+    )
     return nothing
 end
 

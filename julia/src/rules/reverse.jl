@@ -56,7 +56,7 @@ function collect_cotangents!(out, ȳ, leaf::Leaf)
     end
     ȳ isa Number && leaf.size == () && (ȳ = fill(ȳ))
     ȳ isa AbstractArray || throw(
-        ArgumentError("the cotangent of an array must be an array, got a $(typeof(ȳ))"),
+        ArgumentError("the cotangent of an array must be an array, got $(kind_of(ȳ))"),
     )
     size(ȳ) == leaf.size || throw(
         DimensionMismatch("the cotangent has size $(size(ȳ)), the output $(leaf.size)"),
@@ -99,7 +99,7 @@ function tangent_part(ȳ::Union{Tuple,NamedTuple}, key, of, kind)
     return ȳ[key]
 end
 tangent_part(ȳ, key, of, kind) = throw(
-    ArgumentError("the $kind of a tuple must be a tuple or a Tangent, got a $(typeof(ȳ))"),
+    ArgumentError("the $kind of a tuple must be a tuple or a Tangent, got $(kind_of(ȳ))"),
 )
 
 """

@@ -1,6 +1,6 @@
 # Parameters held constant: left out, or kept and not trained.
 
-using ChainRulesCore: NoTangent, rrule, unthunk
+using ChainRulesCore: ChainRulesCore, NoTangent, rrule, unthunk
 using LuxCore: LuxCore
 using Optimisers: Optimisers
 using PaddleChainRules:
@@ -65,6 +65,45 @@ end
     err = @test_throws PyException freeze(w, "encoder.*")
     @test occursin("freeze names 'encoder.*', but there is no such", sprint(showerror, err.value))
     @test_throws ArgumentError freeze(w, 3)
+end
+
+@testset "nets are made and frozen within what is differentiated" begin
+    w, x = PaddleModuleWrapper(chain()), randn(Xoshiro(1), Float32, 3, 6)
+    part = freeze(w, "0.*")
+    expected = Zygote.gradient(w -> sum(abs2, w(x)), part)[1].params
+    for loss in (w -> sum(abs2, freeze(w, "0.*")(x)), w -> sum(abs2, freeze(freeze(w, "*"), "0.*")(x)))
+        found = Zygote.gradient(loss, w)[1].params
+        @test found[1:2] == (nothing, nothing) && all(map(≈, found[3:end], expected[3:end]))
+    end
+    doubled(w) = sum(abs2, freeze(w, "0.*")(x)) + sum(abs2, w(x))
+    both = Zygote.gradient(doubled, w)[1].params
+    all_trained = Zygote.gradient(w -> sum(abs2, w(x)), w)[1].params
+    @test all(map(≈, both[1:2], all_trained[1:2])) && all(map(≈, both[3:end], 2 .* all_trained[3:end]))
+    steep(w) = sum(abs2, Zygote.gradient(x -> sum(abs2, w(x)), x)[1])
+    @test all(map(≈, Zygote.gradient(w -> steep(freeze(w, "0.*")), w)[1].params[3:end], Zygote.gradient(steep, part)[1].params[3:end]))
+    _, back = rrule(freeze, w, "0.*")
+    w̄ = back(ChainRulesCore.Tangent{typeof(part)}(; params = expected))[2]
+    @test w̄ isa ChainRulesCore.Tangent{typeof(w)} && w̄.params == expected
+    @test back(NoTangent())[2] isa ChainRulesCore.AbstractZero
+
+    layer = chain()
+    net = PaddleNet(w)
+    function loss(ps, x)
+        made = PaddleFCNet(3, 2, 2, 4; seed = 1)
+        wrapped = PaddleModuleWrapper(layer; jit = false)
+        st = PaddleChainRules.initial_state(net; seed = 1)
+        return sum(abs2, first(PaddleNet(wrapped)(x, ps, st))) + sum(made(x)) + sum(wrapped(x))
+    end
+    fixed = PaddleFCNet(3, 2, 2, 4; seed = 1)
+    by_ps, by_x = Zygote.gradient(loss, w.params, x)
+    @test all(map(≈, by_ps, all_trained))
+    @test by_x ≈ Zygote.gradient(x -> sum(abs2, w(x)) + sum(fixed(x)) + sum(w(x)), x)[1]
+    mktempdir() do dir
+        path = joinpath(dir, "net.npz")
+        PaddleChainRules.save_params(path, w)
+        read_in(x) = (PaddleChainRules.save_params(path, w); sum(abs2, PaddleChainRules.load_params(path, w)(x)))
+        @test Zygote.gradient(read_in, x)[1] ≈ Zygote.gradient(x -> sum(abs2, w(x)), x)[1]
+    end
 end
 
 @testset "the work is that of what is trained" begin

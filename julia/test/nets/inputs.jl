@@ -1,5 +1,6 @@
 # Arrays of every kind as inputs and parameters: right, or refused by an error that says why.
 
+using ChainRulesCore: rrule, unthunk
 using PaddleChainRules: PaddleChainRules, PaddleFCNet, PaddleModuleWrapper, PaddleNet, paddle
 using Mmap: Mmap
 using Random: AbstractRNG, Xoshiro
@@ -61,6 +62,36 @@ extent(rng) = rand(rng, (0, 1, 1, 2, 3, 5, 8))
         # From the fourth call of a kind the net is a program, whose sums may round otherwise.
         foreach(_ -> net.net(x, theta), 1:3)
         @test isequal(net.net(x, theta), net.net(x, Array(theta)))
+    end
+end
+
+function other_indices()
+    net = PaddleFCNet(3, 2, 2, 4; dtype = "float64", activation = "tanh", seed = 1)
+    x, c = randn(Xoshiro(1), 3, 5), randn(Xoshiro(2), 2, 5)
+    moved, turned = OffsetArray(x, -2, 7), OffsetArray(c, 3, -9)
+    @test net(moved) == net(x)
+    expected, back = rrule(net, x)
+    w̄, x̄ = back(c)
+    _, found = rrule(net, moved)
+    v̄, moved̄ = found(turned)
+    @test unthunk(moved̄) isa OffsetArray && axes(unthunk(moved̄)) == axes(moved)
+    @test parent(unthunk(moved̄)) == unthunk(x̄)
+    @test all(map(==, map(unthunk, unthunk(v̄.params)), map(unthunk, unthunk(w̄.params))))
+    ps = map(p -> OffsetArray(p, ntuple(Returns(4), ndims(p))...), net.params)
+    @test net.net(moved, ps) == net(x)
+    y, back = PaddleChainRules.pullback(net, moved)
+    @test back(turned)[2] == unthunk(x̄)
+    buffer = OffsetArray(zeros(3, 5), 1, 1)
+    back(turned; into = (nothing, buffer))
+    @test parent(buffer) == unthunk(x̄)
+end
+
+@testset "arrays with other indices are taken by position" begin
+    if Base.find_package("OffsetArrays") === nothing
+        @info "skipped: OffsetArrays is not in this environment"
+    else
+        @eval using OffsetArrays: OffsetArray
+        Base.invokelatest(other_indices)
     end
 end
 

@@ -12,6 +12,13 @@ end
 
 using LuxCore: LuxCore
 
+@testset "with LuxCore it says what it takes" begin
+    wrapper = PaddleFCNet(3, 2, 2, 4)
+    err = @test_throws ArgumentError luxlayer(wrapper.net)
+    @test occursin("luxlayer takes a wrapper", err.value.msg) && !occursin("using LuxCore", err.value.msg)
+    @test_throws "Python's Linear" luxlayer(paddle.nn.Linear(3, 2))
+end
+
 @testset "a net is a layer of Lux" begin
     wrapper = PaddleFCNet(3, 2, 3, 4; activation = "tanh", seed = 1)
     layer = luxlayer(wrapper)

@@ -1,4 +1,7 @@
 using ChainRulesCore: AbstractThunk, InplaceableThunk, add!!, rrule, unthunk
+using ComponentArrays: ComponentVector
+using FillArrays: Fill
+using LinearAlgebra: Diagonal
 using PaddleChainRules: PaddleChainRules, PaddleFCNet, PaddleModuleWrapper, PaddleNet, laplacian, paddle
 using PythonCall
 using Random: Xoshiro
@@ -160,6 +163,16 @@ end
         err = @test_throws kind back(y; into)
         @test occursin(words, err.value.msg)
     end
+    # What can't be written is refused before a gradient is computed.
+    repeated = view(zeros(Float32, 2), [1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2, 1, 2])
+    for buffer in (1.0f0:16.0f0, view(1.0f0:20.0f0, 3:18), Fill(0.0f0, 16), repeated)
+        run = operators_run() do
+            err = @test_throws ArgumentError back(y; into = (nothing, with(2, buffer)))
+            @test occursin("not every element can be set", err.value.msg)
+        end
+        @test isempty(run)
+    end
+    @test_throws "not every element can be set" pullback(net, x[:, 1:3], ps)[2](y[:, 1:3]; into = (Diagonal(zeros(Float32, 3)), nothing))
     @test_throws DimensionMismatch back(y[:, 1:2]; into = (nothing, good))
     @test_throws ArgumentError back(y; accumulate = true)
     @test all(buffer -> all(==(7), buffer), good)
@@ -169,6 +182,38 @@ end
     _, back = pullback(PaddleModuleWrapper(two_inputs()).net, (randn(Float32, 4, 3), [1, 2, 3]), PaddleModuleWrapper(two_inputs()).params)
     err = @test_throws ArgumentError back(randn(Float32, 2, 3); into = ((nothing, [1, 2, 3]), nothing))
     @test occursin("has no gradient", err.value.msg)
+end
+
+@testset "disjoint views of one vector as buffers" begin
+    wrapper = PaddleModuleWrapper(sequential())
+    net, x = PaddleNet(wrapper), randn(Xoshiro(1), Float32, 3, 5)
+    y, back = pullback(net, x, wrapper.params)
+    x̄, p̄s = back(y)
+    memory = fill!(zeros(Float32, length(x) + net.nparams + 2), 7)
+    stops = cumsum([1; length(x); map(length, wrapper.params)...])
+    parts = [reshape(view(memory, (i+1):j), size(p)) for (i, j, p) in zip(stops, stops[2:end], (x, wrapper.params...))]
+    into = (parts[1], Tuple(parts[2:end]))
+    for times in (1, 2)
+        back(y; into, accumulate = times == 2)
+        @test close(memory[2:end-1], Float32(times) .* reduce(vcat, map(vec, (x̄, p̄s...))))
+        @test memory[[1, end]] == [7, 7]
+    end
+    # A part of the same memory is refused, in whatever form.
+    shifted(n) = reshape(view(memory, (stops[1]+n):(stops[2]+n-1)), size(x)) # by n - 1
+    @test_throws "overlaps another" back(y; into = (shifted(2), Tuple(parts[2:end])))
+    own = unsafe_wrap(Array, pointer(memory, 3), size(x))
+    GC.@preserve memory @test_throws "overlaps another" back(y; into = (own, Tuple(parts[2:end])))
+    # Rows in turn span the same addresses and share none.
+    rows = zeros(Float32, 6, 5)
+    @test PaddleChainRules.overlap(view(rows, 1:2:5, :), view(rows, 1:4, :))
+    @test !PaddleChainRules.overlap(view(rows, 1:2:5, :), view(rows, 2:2:6, :))
+    @test !PaddleChainRules.overlap(view(rows, 6:-1:4, :), view(rows, 1:3, :))
+    @test !PaddleChainRules.overlap(view(rows, 1:0, :), rows)
+    two = pullback(net, x, wrapper.params)[2]
+    two(y; into = (view(rows, 6:-2:2, :), nothing))
+    @test close(rows[6:-2:2, :], x̄) && all(iszero, rows[1:2:5, :])
+    vector = ComponentVector(; x, p = p̄s[1])
+    @test !PaddleChainRules.overlap(vector.x, vector.p) && PaddleChainRules.overlap(vector, vector.p)
 end
 
 @testset "a view as a buffer" begin

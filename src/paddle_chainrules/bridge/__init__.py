@@ -9,6 +9,7 @@ Julia side, in Julia's terms.
 """
 
 from .bound import Pushforward, Recorded
+from .described import described, of_description
 from .handles import (
     Called,
     Handle,
@@ -30,8 +31,10 @@ __all__ = [
     "Recorded",
     "activations",
     "chosen",
+    "described",
     "fcnet",
     "layer",
+    "of_description",
     "of_layer",
     "retained_bytes_address",
     "start_lock",

@@ -230,10 +230,7 @@ def fcnet(
 ) -> tuple[Handle, tuple[Tensor, ...]]:
     """A handle of an :class:`FCNet`, and its initial parameters."""
     net = FCNet(sizes, activation, dtype)
-    name = activation if isinstance(activation, str) else "custom activation"
-    widths = " => ".join(str(n) for n in net.sizes)
-    handle = Handle(net, f"FCNet({widths}, {name}, {dtype})", net.sizes[0])
-    return handle, tuple(net.init(seed).values())
+    return of_fcnet(net), tuple(net.init(seed).values())
 
 
 def layer(
@@ -242,6 +239,13 @@ def layer(
     """A handle of any layer, and copies of its parameters but the frozen ones."""
     net, params, _ = stateless(module, frozen, jit)
     return of_layer(net, type(module).__name__), tuple(params.values())
+
+
+def of_fcnet(net: FCNet) -> Handle:
+    """A handle of a fully connected net."""
+    name = net.activation if isinstance(net.activation, str) else "custom activation"
+    widths = " => ".join(str(n) for n in net.sizes)
+    return Handle(net, f"FCNet({widths}, {name}, {net.dtype})", net.sizes[0])
 
 
 def of_layer(net: StatelessLayer, label: str) -> Handle:

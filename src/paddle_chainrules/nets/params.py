@@ -68,8 +68,8 @@ class ParamSpec:
         """Number of elements of all parameters together, the length of theta."""
         return sum(self.sizes)
 
-    def as_dict(self, params: Params) -> dict[str, Tensor]:
-        """Either form as a checked dict in forward order.
+    def as_dict(self, params: Params, what: str = "params") -> dict[str, Tensor]:
+        """Either form as a checked dict in forward order; ``what`` it is, for errors.
 
         Raises:
             TypeError: neither a mapping nor a tensor, or a dtype that differs.
@@ -80,37 +80,38 @@ class ParamSpec:
         if not isinstance(params, (dict, Mapping)) or params.keys() != self._names:
             found = ParamTree.of(params, self.names)
             if found is not None:
-                return self.as_dict(found[1])
+                return self.as_dict(found[1], what)
             if not isinstance(params, Mapping):
                 raise TypeError(
-                    "params must be a dict of tensors, one flat tensor theta, or a "
+                    f"{what} must be a dict of tensors, one flat tensor theta, or a "
                     f"tree with the same leaves, got {type(params).__name__}; get a "
                     "valid dict from net.init(seed) or from stateless(layer)"
                 )
             missing = [n for n in self.names if n not in params]
             unknown = [n for n in params if n not in self.names]
             raise ValueError(
-                f"params must have exactly the names {list(self.names)}; "
+                f"{what} must have exactly the names {list(self.names)}; "
                 f"missing: {missing}, unknown: {unknown}. "
-                "net.spec.names lists them in order"
+                "stateless(layer) gives both, net.spec.names those of params in order"
             )
         checked = {}
         for name, shape, dtype in self._wanted:
             checked[name] = value = params[name]
             if not isinstance(value, Tensor):
                 raise TypeError(
-                    f"params[{name!r}] must be a paddle.Tensor, got "
+                    f"{what}[{name!r}] must be a paddle.Tensor, got "
                     f"{type(value).__name__}; convert it with paddle.to_tensor"
                 )
             if value.shape != shape:
+                turned = len(shape) == 2 and [*value.shape] == [*shape[::-1]]
                 raise ValueError(
-                    f"params[{name!r}] has shape {list(value.shape)}, the net needs "
-                    f"{list(shape)}; a Paddle weight is [in, out], so a transposed "
-                    "one needs .T"
+                    f"{what}[{name!r}] has shape {list(value.shape)}, the net needs "
+                    f"{list(shape)}; give one of that shape"
+                    + (": a Paddle weight is [in, out], use .T" if turned else "")
                 )
             if value.dtype is not dtype and value.dtype != dtype:
                 raise TypeError(
-                    f"params[{name!r}] is {dtype_name(value.dtype)}, the net needs "
+                    f"{what}[{name!r}] is {dtype_name(value.dtype)}, the net needs "
                     f"{dtype_name(dtype)}; convert it with "
                     f".astype({dtype_name(dtype)!r})"
                 )

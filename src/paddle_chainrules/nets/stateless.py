@@ -27,6 +27,7 @@ from .selection import Wrt, items_of, selected
 from .shell import copied, derives, keywords_of
 from .shells import Bound, Shells
 from .state_dicts import aliases
+from .structure import construct, describe
 
 RESERVED = frozenset({"buffers", "seed"})
 """Keyword arguments of every stateless net, not passed on to its layer."""
@@ -166,9 +167,22 @@ class StatelessLayer(Net):
                 "parameters, and no call has shown yet that forward computes them "
                 "anew; call the net once before it is pickled"
             )
-        kept = ("_spec", "_buffers", "_frozen", "_aliases", "_ambiguous", "_jit")
         with self._shells.marked() as layer:
-            return _restored, (pickle.dumps(layer), {n: vars(self)[n] for n in kept})
+            return _unpickled, (pickle.dumps(layer), self._kept())
+
+    def _kept(self) -> dict[str, Any]:
+        """What it knows of itself beside its layer."""
+        kept = ("_spec", "_buffers", "_frozen", "_aliases", "_ambiguous", "_jit")
+        return {name: vars(self)[name] for name in kept}
+
+    def described(self) -> tuple[dict[str, Any], list[Tensor]]:
+        """What it is, in values of JSON, and the tensors that it holds.
+
+        Raises:
+            TypeError: what it is made of is not Paddle's alone.
+        """
+        with self._shells.marked() as layer:
+            return describe(layer, self._kept())
 
     def _with(self, change: Callable[[paddle.nn.Layer], object]) -> StatelessLayer:
         """A net like this one with a layer of its own that is changed first."""
@@ -334,7 +348,7 @@ class StatelessLayer(Net):
         }
 
     def _check_buffers(self, buffers: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return ParamSpec.of(self._buffers).as_dict(buffers)
+        return ParamSpec.of(self._buffers).as_dict(buffers, "buffers")
 
     def _apply(
         self,
@@ -357,10 +371,23 @@ class StatelessLayer(Net):
             return output, {name: shell.get(name).detach() for name in buffers}
 
 
-def _restored(shell: bytes, kept: dict[str, Any]) -> StatelessLayer:
-    """A net from what its pickle holds."""
+def constructed(facts: dict[str, Any], tensors: Sequence[Tensor]) -> StatelessLayer:
+    """The net that ``net.described()`` tells of, with these tensors, which it keeps.
+
+    Raises:
+        ValueError: it tells of none.
+    """
+    return _restored(*construct(facts, tensors))
+
+
+def _unpickled(shell: bytes, kept: dict[str, Any]) -> StatelessLayer:
+    return _restored(pickle.loads(shell), kept)
+
+
+def _restored(layer: paddle.nn.Layer, kept: dict[str, Any]) -> StatelessLayer:
+    """A net of a layer with marks, and what else it keeps."""
     net = StatelessLayer.__new__(StatelessLayer)
     vars(net).update(kept)
     net._originals = {}
-    net._adopt(pickle.loads(shell))
+    net._adopt(layer)
     return net

@@ -1,0 +1,177 @@
+"""Layers of Paddle's own as plain values, and made anew from them."""
+
+import json
+
+import paddle
+import pytest
+from paddle import nn
+from paddle.vision import models
+
+from differential import layers
+from differential.inputs import arrays_of
+from paddle_chainrules import stateless
+from paddle_chainrules.bridge import described, fcnet, layer, of_description
+from paddle_chainrules.nets.stateless import constructed
+from paddle_chainrules.transforms.tree import flatten_tree
+
+
+def is_paddles(module):
+    return all(
+        type(part).__module__.startswith("paddle.nn.")
+        and not part._forward_pre_hooks
+        and not part._original_funcs
+        for part in module.sublayers(True)
+    )
+
+
+CASES = {n: case for n, case in layers.TABLE.items() if is_paddles(case.make())}
+
+
+def tensors(output):
+    return [x for x in flatten_tree(output)[0] if isinstance(x, paddle.Tensor)]
+
+
+def made_anew(net):
+    facts, held = net.described()
+    again = constructed(json.loads(json.dumps(facts)), [t.clone() for t in held])
+    assert again.spec == net.spec
+    assert again.described()[0] == facts
+    return again
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_described_layer_is_made_anew(name):
+    case = CASES[name]
+    module = case.make()
+    module.train() if case.training else module.eval()
+    net, params, buffers = stateless(module, frozen=case.frozen)
+    again = made_anew(net)
+    arrays = arrays_of(name, case.inputs)
+    args = [
+        paddle.to_tensor(x.astype("float32") if x.dtype.kind == "f" else x)
+        for x in arrays
+    ]
+    value, other = (
+        tensors(n.forward(params, *args, buffers=buffers, seed=7)) for n in (net, again)
+    )
+    assert len(value) == len(other) > 0
+    for a, b in zip(value, other, strict=True):
+        assert a.shape == b.shape
+        assert a.dtype == b.dtype
+        assert a.numpy().tobytes() == b.numpy().tobytes()
+
+
+@pytest.mark.parametrize("name", ["resnet18", "googlenet", "mobilenet_v2"])
+def test_models_of_vision(name):
+    net, params, _ = stateless(getattr(models, name)().eval())
+    x = paddle.randn([1, 3, 224, 224])
+    value, other = (tensors(n.forward(params, x)) for n in (net, made_anew(net)))
+    assert all(a.equal_all(b) for a, b in zip(value, other, strict=True))
+
+
+def test_mode_dtype_ties_and_what_is_frozen_stay():
+    shared = nn.Linear(3, 3)
+    module = nn.Sequential(shared, nn.Dropout(0.5), shared, nn.BatchNorm1D(3))
+    module.to(dtype="float64").eval()
+    net, params, _ = stateless(module, frozen="0.bias", jit=True)
+    again = made_anew(net)
+    assert again.training is False
+    assert [*again.buffers] == [*net.buffers]
+    assert again.in_mode(True).training is True
+    x = paddle.randn([5, 3], dtype="float64")
+    assert bool(again.forward(params, x).equal_all(net.forward(params, x)))
+    _, pullback = again.pullback(params, x)
+    _, expected = net.pullback(params, x)
+    grads, _ = pullback(x)
+    assert [*grads] == ["0.weight", "3.weight", "3.bias"]
+    for name, grad in expected(x)[0].items():
+        assert grads[name].numpy().tobytes() == grad.numpy().tobytes()
+
+
+def test_a_handle_and_its_buffers():
+    handle, _ = layer(nn.BatchNorm1D(3))
+    text, held = described(handle)
+    again = of_description(text, held)
+    assert again.facts == handle.facts
+    kept = again.net.buffers["_mean"]
+    assert not any(kept is tensor for tensor in held)
+    handle, _ = fcnet((3, 4, 2), "tanh", "float64", 0)
+    again = of_description(*described(handle))
+    assert again.facts == handle.facts
+    assert again.net == handle.net
+
+
+class Mine(nn.Linear):
+    pass
+
+
+def hooked():
+    module = nn.Linear(3, 2)
+    module.register_forward_post_hook(lambda layer, x, y: 2 * y)
+    return module
+
+
+def replaced():
+    module = nn.Linear(3, 2)
+    module.forward = lambda x: x
+    return module
+
+
+def held():
+    module = nn.Linear(3, 2)
+    module.rate = object()
+    return module
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: nn.Sequential(Mine(3, 2)), "Sequential has the class Mine"),
+        (hooked, r"hooks or another forward \(Linear._forward_post_hooks\)"),
+        (replaced, r"a function \(Linear.forward\)"),
+        (held, r"a object \(Linear.rate\)"),
+        (lambda: nn.utils.weight_norm(nn.Linear(3, 2)), "hooks or another forward"),
+    ],
+)
+def test_what_is_not_paddles_is_refused(make, words):
+    with pytest.raises(TypeError, match=words + ".*save_params"):
+        described(layer(make())[0])
+
+
+def test_a_function_as_activation_and_derivatives_are_refused():
+    with pytest.raises(TypeError, match="activation of this net is a function"):
+        described(fcnet((3, 2), paddle.tanh, "float32", 0)[0])
+    with pytest.raises(TypeError, match="laplacian of FCNet.*is made of another net"):
+        described(fcnet((3, 2), "tanh", "float32", 0)[0].operator("laplacian"))
+
+
+LINEAR = "paddle.nn.layer.common.Linear"
+
+
+@pytest.mark.parametrize(
+    "layers",
+    [
+        [],
+        [["os.system", {}]],
+        [["paddle.nn.layer.common.F", {}]],
+        [["paddle.nn.layer.layers.Layer.eval", {}]],
+        [["paddle.jit.translated_layer.TranslatedLayer", {}]],
+        [["paddle.nn.functional.relu", {}]],
+        [[f"{__name__}.Mine", {}]],
+        [[LINEAR, {"_forward_pre_hooks": ["ordered", 1, ["function", "relu"]]}]],
+        [[LINEAR, {"f": ["function", "__builtins__"]}]],
+        [[LINEAR, {"f": ["function", "tensor"]}]],
+        [[LINEAR, {"f": ["class", "builtins.object"]}]],
+        [[LINEAR, {"f": ["dtype", "save"]}]],
+        [[LINEAR, {"f": ["empty", "load"]}]],
+        [[LINEAR, {"f": ["layer", 3]}]],
+        [[LINEAR, {"f": ["constant", 0]}]],
+        [[LINEAR, {"f": ["exec", "1"]}]],
+        [[LINEAR, {"f": []}]],
+    ],
+)
+def test_what_describes_no_layer_is_refused(layers):
+    facts, _ = stateless(nn.Linear(3, 2))[0].described()
+    facts["layers"] = layers
+    with pytest.raises(ValueError, match="no description of a layer"):
+        constructed(facts, ())
