@@ -186,10 +186,7 @@ class StatelessLayer(Net):
         return other
 
     def in_mode(self, training: bool) -> StatelessLayer:
-        """The same net in training or evaluation mode, all of its layers.
-
-        Params and buffers of the one are params and buffers of the other.
-        """
+        """The same net and buffers with all layers in training or evaluation mode."""
         layers = self._layer.sublayers(include_self=True)
         if all(layer.training == training for layer in layers):
             return self
