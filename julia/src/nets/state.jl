@@ -47,8 +47,8 @@ end
 """
     used(net, st) -> net, kw
 
-The net in the mode of the state, and the keyword arguments that the state stands for; none
-where it has nothing to tell.
+The net in the mode and the precision of the state, and the keyword arguments that the state
+stands for; none where it has nothing to tell.
 """
 function used(net::PaddleNet, st::NamedTuple)
     isempty(st) && return net, (;)
@@ -58,7 +58,8 @@ function used(net::PaddleNet, st::NamedTuple)
             "PaddleChainRules.initial_state gives it, or be empty; got $(keys(st))",
         ),
     )
-    moded = in_mode(net, st)
+    T = other_precision(net, "the buffers of the state", st.buffers)
+    moded = in_dtype(in_mode(net, st), T)
     return moded, is_chain(moded.handle) ? (;) : (; st.buffers, st.seed)
 end
 
