@@ -125,8 +125,9 @@ end
         @test moved isa PaddleModuleWrapper && moved.params == w.params && moved(x) == w(x)
     end
     wide = Lux.cpu_device(Float64)(w)
-    @test eltype(wide.params[1]) == Float64 && wide(Float64.(x)) ≈ w(x) rtol = 1e-5
-    @test Lux.cpu_device()(PaddleNet(w)) === PaddleNet(w) && Lux.get_device(w) isa Any
+    @test eltype(wide.params[1]) == Float64
+    @test same(Float32.(wide(Float64.(x))), w(x))
+    @test Lux.cpu_device()(PaddleNet(w)) === PaddleNet(w)
     ps, st = Lux.setup(Xoshiro(1), luxlayer(w)) .|> Lux.cpu_device()
     @test same(luxlayer(w)(x, ps, st)[1], PaddleModuleWrapper(w.net, values(ps))(x))
 end
