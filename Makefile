@@ -5,6 +5,8 @@
 #              as a program
 # make adapters  the tests of adapters, with DeepXDE and PaddleScience; in make test they
 #              are skipped where these are not installed
+# make lux     what users of Lux and Flux expect, in a Julia environment that has both:
+#              JULIA_PROJECT=/path/to/it make lux; in make test skipped where they are missing
 # make slow    the tests that take minutes each, Python and Julia; not in make test
 # make bench   compare with native Paddle and others (output/); QUICK=1 for less
 # make bench-programs  programs beside native Paddle on nets of many kinds; QUICK=1 for less
@@ -27,7 +29,7 @@ export JULIA ?=
 # Paddle's and BLAS's threads: one, so that figures compare.
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
-.PHONY: demo examples test adapters slow differential orders bench bench-programs \
+.PHONY: demo examples test adapters lux slow differential orders bench bench-programs \
 	bench-equations bench-batches bench-adapters bench-real-nets stress soak lint clean
 
 demo: $(VENV)/installed
@@ -41,6 +43,9 @@ test: $(VENV)/installed
 
 adapters: $(VENV)/libraries
 	DDE_BACKEND=paddle $(ONE_THREAD) $(RUN) -m pytest tests/adapters
+
+lux: $(VENV)/installed
+	JULIA=required $(RUN) -m pytest -m slow tests/bridge/test_julia.py -k lux_and_flux
 
 slow: $(VENV)/installed
 	$(RUN) -m pytest -m slow

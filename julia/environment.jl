@@ -5,8 +5,9 @@
 #
 # It is the active environment (the default one unless --project says otherwise) with this
 # package added by path, written without Pkg, so that it needs no registry and changes
-# nothing of the user's. Packages named as arguments must be there too. Where something is
-# missing, exit with status 3 and say on stderr what to run.
+# nothing of the user's. Packages named as arguments must be there too, those with a question
+# mark behind (Flux?) need not. Where something is missing, exit with status 3 and say on stderr
+# what to run.
 
 using TOML
 
@@ -55,13 +56,15 @@ function add_stdlibs!(deps, names)
     return deps
 end
 
-function main(extra)
+function main(names)
+    optional = [chop(name) for name in names if endswith(name, '?')]
+    extra = filter(name -> !endswith(name, '?'), names)
     dir = active_dir()
     project = find(dir, ("JuliaProject.toml", "Project.toml"))
     manifest = absolute_paths!(find(dir, ("JuliaManifest.toml", "Manifest.toml")), dir)
     deps = get!(Dict{String,Any}, manifest, "deps")
     entry = package_entry()
-    wanted = union(entry["deps"], extra)
+    wanted = union(entry["deps"], extra, filter(name -> haskey(deps, name), optional))
     add_stdlibs!(deps, wanted)
     missing_names = filter(name -> !haskey(deps, name), wanted)
     if !isempty(missing_names)

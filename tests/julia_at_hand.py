@@ -24,15 +24,25 @@ TEST_PACKAGES = (
     "SpecialFunctions",
     "Zygote",
 )
+OPTIONAL_PACKAGES = ("DifferentiationInterface?", "Flux?", "JLArrays?", "Lux?")
+"""What tests use where it is there, and else say that they are skipped."""
 
 try:
-    ENVIRONMENT, WHY = julia.environment(*TEST_PACKAGES), ""
+    ENVIRONMENT, WHY = julia.environment(*TEST_PACKAGES, *OPTIONAL_PACKAGES), ""
 except FileNotFoundError as error:
     ENVIRONMENT, WHY = None, str(error)
 
 needs_julia = pytest.mark.skipif(
     ENVIRONMENT is None and not REQUIRED, reason=f"no Julia: {WHY}"
 )
+
+
+def lacks(*packages):
+    """Which optional packages Julia's environment has not, or nothing."""
+    assert ENVIRONMENT is not None, WHY
+    project = (ENVIRONMENT.project / "Project.toml").read_text()
+    missing = [name for name in sorted(packages) if f"\n{name} = " not in project]
+    return f"{' and '.join(missing)} not in Julia's environment" if missing else ""
 
 
 def environ(**more):

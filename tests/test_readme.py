@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from julia_at_hand import ENVIRONMENT, environ, needs_julia
+from julia_at_hand import ENVIRONMENT, environ, lacks, needs_julia
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [
@@ -49,6 +49,9 @@ def test_the_python_examples(tmp_path, code, expected):
 @needs_julia
 @pytest.mark.parametrize(("code", "expected"), examples("julia"))
 def test_the_julia_examples(tmp_path, code, expected):
+    used = re.findall(r"^using (.*)$", code, re.MULTILINE)
+    if lacking := lacks(*{"Flux", "Lux"} & {*re.findall(r"\w+", " ".join(used))}):
+        pytest.skip(lacking)
     command = ENVIRONMENT.command("-e", code)
     assert output(command, cwd=tmp_path, env=environ()) == expected
 

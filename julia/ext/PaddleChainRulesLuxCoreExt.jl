@@ -3,7 +3,8 @@ module PaddleChainRulesLuxCoreExt
 
 using LuxCore: LuxCore, AbstractLuxLayer
 using PaddleChainRules:
-    PaddleChainRules, PaddleModuleWrapper, PaddleNet, check_all_trained, fresh_parameters, initial_state
+    PaddleChainRules, PaddleModuleWrapper, PaddleNet, check_all_trained, fresh_parameters,
+    in_precision, initial_state
 using Random: AbstractRNG
 
 """
@@ -18,7 +19,7 @@ end
 
 function PaddleChainRules.luxlayer(w::PaddleModuleWrapper)
     check_all_trained(w, "a layer of Lux")
-    return PaddleLuxLayer(w.net, w.params)
+    return PaddleLuxLayer(in_precision(w.net, w.params), w.params)
 end
 
 named(net::PaddleNet, params) = NamedTuple{Tuple(net.names)}(Tuple(params))

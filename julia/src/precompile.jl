@@ -24,10 +24,10 @@ for T in (Float32, Float64)
     for layers in 1:3
         P = Tuple{ntuple(i -> isodd(i) ? Matrix{T} : Vector{T}, 2layers)...}
         precompile(Tuple{PaddleNet,X,P})
-        precompile(Tuple{PaddleModuleWrapper{P,nothing},X})
+        precompile(Tuple{PaddleModuleWrapper{P,nothing,false},X})
         for how in (Lazy, Eager)
             precompile_rule(net_rule, how, PaddleNet, X, P)
-            precompile_rule(wrapper_rule, how, PaddleModuleWrapper{P,nothing}, X)
+            precompile_rule(wrapper_rule, how, PaddleModuleWrapper{P,nothing,false}, X)
         end
     end
     for N in 0:4

@@ -19,7 +19,7 @@ end
         for (rule, types) in (
             (PaddleChainRules.net_rule, (PaddleNet, X, V)),
             (PaddleChainRules.net_rule, (PaddleNet, X, Tuple{X,V})),
-            (PaddleChainRules.wrapper_rule, (PaddleModuleWrapper{Tuple{X,V},nothing}, X)),
+            (PaddleChainRules.wrapper_rule, (PaddleModuleWrapper{Tuple{X,V},nothing,false}, X)),
         )
             @test isconcretetype(PaddleChainRules.precompile_rule(rule, how, types...))
         end

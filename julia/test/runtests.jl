@@ -1,10 +1,12 @@
 using Test
 
-# Each file runs by itself too. The slow ones run where asked: Pkg.test(...; test_args = ["slow"]).
+# Each file runs by itself too. The slow ones, or some by name, run where asked:
+# Pkg.test(...; test_args = ["slow"]).
 const FILES = (
     "crossing/paddle", "crossing/threads", "crossing/dlpack", "crossing/retained_bytes", "crossing/guarded",
-    "crossing/lifetimes", "nets/net", "nets/files", "nets/streams", "nets/arguments", "nets/state", "nets/frozen", "nets/inputs",
-    "nets/lux", "nets/components", "nets/programs", "nets/real_nets", "nets/training", "rules/pullback", "rules/chain_rules",
+    "crossing/lifetimes", "nets/net", "nets/files", "nets/streams", "nets/arguments", "nets/state", "nets/modes",
+    "nets/precision", "nets/frozen", "nets/inputs", "nets/lux", "nets/lux_flux", "nets/interface",
+    "nets/components", "nets/programs", "nets/real_nets", "nets/training", "rules/pullback", "rules/chain_rules",
     "rules/cotangents", "rules/implicit", "rules/mixed", "rules/second_derivatives", "derivatives/derivatives",
     "derivatives/neuralpde", "lowering/lower", "lowering/nets", "lowering/derivatives", "testing", "faults", "quality",
 )
@@ -18,7 +20,7 @@ function run(name)
 end
 
 @testset verbose = true "PaddleChainRules" begin
-    @testset "$name" for name in ("slow" in ARGS ? SLOW : FILES)
+    @testset "$name" for name in ("slow" in ARGS ? SLOW : isempty(ARGS) ? FILES : ARGS)
         run(name)
     end
 end

@@ -7,7 +7,7 @@ from itertools import permutations
 
 import pytest
 
-from julia_at_hand import ENVIRONMENT, WHY, environ, needs_julia
+from julia_at_hand import ENVIRONMENT, WHY, environ, lacks, needs_julia
 from julia_at_hand import by_juliacall as by_juliacall
 from paddle_chainrules import julia
 
@@ -27,7 +27,8 @@ def passed(process, out, err, record):
     summary = re.search(r"^PaddleChainRules +\|.*$", stdout, re.MULTILINE)
     assert code == 0, stdout[-20_000:] + err.read_text()[-5_000:]
     assert summary is not None
-    record(stdout[stdout.index("Test Summary:") :])
+    skipped = re.findall(r"^.* skipped: .*\n", stdout, re.MULTILINE)
+    record("".join(skipped) + stdout[stdout.index("Test Summary:") :])
     return int(summary.group().split("|")[1].split()[0])
 
 
@@ -42,6 +43,17 @@ def test_the_julia_package_passes_its_slow_tests(tmp_path, record_julia):
     out, err = tmp_path / "out", tmp_path / "err"
     with open(out, "w") as to_out, open(err, "w") as to_err:
         process = start_own_tests(to_out, to_err, "slow")
+    assert passed(process, out, err, record_julia) > 50
+
+
+@needs_julia
+@pytest.mark.slow
+def test_what_users_of_lux_and_flux_expect(tmp_path, record_julia):
+    if lacking := lacks("Flux", "Lux"):
+        pytest.skip(lacking)
+    out, err = tmp_path / "out", tmp_path / "err"
+    with open(out, "w") as to_out, open(err, "w") as to_err:
+        process = start_own_tests(to_out, to_err, "nets/lux_flux")
     assert passed(process, out, err, record_julia) > 50
 
 

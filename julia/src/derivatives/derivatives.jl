@@ -123,7 +123,7 @@ As [`laplacian`](@ref): exact, and differentiable with respect to `ps`, `x` and 
 
 Throws a `DimensionMismatch` for a direction of another size.
 """
-jvp(net::PaddleNet, x, ps, v) = applied(net, "jvp")(checked_direction(net, x, v), ps)
+jvp(net::PaddleNet, x, ps, v) = applied(net, "jvp")(checked_direction(in_precision(net, ps), x, v), ps)
 jvp(w::PaddleModuleWrapper, x, ps, v) = jvp(w.net, x, ps, v)
 jvp(w::PaddleModuleWrapper, x, v) = jvp(w.net, x, params_of(w), v)
 

@@ -69,7 +69,8 @@ function sample_input(net::PaddleNet)
     return sample_like((net.features, 3), first(net.eltypes))
 end
 
-function lowered(net::PaddleNet, x, ps::Tuple, kw::NamedTuple)
+function lowered(given::PaddleNet, x, ps::Tuple, kw::NamedTuple)
+    net = in_precision(given, ps)
     found = Lowered(net, lowered_call(net, x, ps, kw), Dict{Any,Any}(), ReentrantLock())
     check_equal(found(x, ps; kw...), evaluate(net, x, ps, kw), net)
     return found

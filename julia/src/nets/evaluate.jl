@@ -13,7 +13,9 @@ A net with the same parameters, of the Python handle `make(handle)`; made once.
 """
 function derived(make, net::PaddleNet, key)
     return crossing() do
-        get!(() -> net_of(make(object_of(net.handle))), net.handle.operators, key)
+        get!(net.handle.operators, key) do
+            net_of(make(object_of(net.handle)), net.handle.buffers)
+        end
     end::PaddleNet
 end
 
@@ -193,8 +195,8 @@ function enter(net::PaddleNet, entry::Symbol, params::Tuple, inputs::Tuple, flat
     end
 end
 
-function forward(net::PaddleNet, xs::Tuple, ps)
-    params, inputs = arrays(net, xs, ps)
+function forward(given::PaddleNet, xs::Tuple, ps)
+    net, params, inputs = arrays(given, xs, ps)
     return crossing() do
         GC.@preserve params inputs in_turn((params..., inputs...)) do
             result = enter(net, :forward, params, inputs, is_flat(ps))
@@ -208,14 +210,15 @@ function forward(net::PaddleNet, xs::Tuple, ps)
 end
 
 """
-    arrays(net, xs, ps) -> params, inputs
+    arrays(net, xs, ps) -> net, params, inputs
 
-Both as dense arrays on one device, checked.
+Both as dense arrays on one device, checked, and the net in the precision of the parameters.
 """
 function arrays(net::PaddleNet, xs::Tuple, ps)
+    net = in_precision(net, ps)
     params, inputs = param_arrays(net, ps), input_arrays(net, xs)
     check_device((params..., inputs...))
-    return params, inputs
+    return net, params, inputs
 end
 
 """

@@ -10,7 +10,8 @@ dimensions reversed by the layout law. It is there as a whole or not at all.
 Throws Python's `ValueError` for another suffix, and what the file system says.
 """
 save_params(path, w::PaddleModuleWrapper) = save_params(path, w.net, w.params)
-function save_params(path, net::PaddleNet, ps)
+function save_params(path, given::PaddleNet, ps)
+    net = in_precision(given, ps)
     params = param_arrays(net, ps)
     return crossing() do
         GC.@preserve params in_turn(params) do
@@ -44,7 +45,7 @@ again = PaddleChainRules.load_params(path, wrapper)
 ```
 """
 load_params(path, w::PaddleModuleWrapper) =
-    PaddleModuleWrapper(w.net, Tuple(load_params(path, w.net)), trained(w))
+    PaddleModuleWrapper(w.net, Tuple(load_params(path, in_precision(w.net, w.params))), trained(w))
 load_params(path, net::PaddleNet) = crossing() do
     NamedTuple{Tuple(net.names)}(receive_all(object_of(net.handle).load(String(path))))
 end

@@ -22,11 +22,12 @@ mutable struct PaddleHandle
     pullback::Py
     object::Py # the handle of the Python side
     operators::Dict{Any,Any} # nets of derivatives by the input, made on first use
+    buffers::NamedTuple # arrays that the Python side reads for as long as it lives
 end
 
-PaddleHandle(handle::Py, activation::AbstractString) = PaddleHandle(
+PaddleHandle(handle::Py, activation::AbstractString, buffers::NamedTuple = (;)) = PaddleHandle(
     handle.bind_and, activation, WeakRef[], Ptr{Cvoid}[], false,
-    PythonCall.pynew(), PythonCall.pynew(), handle, Dict{Any,Any}(),
+    PythonCall.pynew(), PythonCall.pynew(), handle, Dict{Any,Any}(), buffers,
 )
 
 "Whether the net is a chain of Linear layers with one built-in activation between."

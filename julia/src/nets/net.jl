@@ -41,13 +41,13 @@ end
 @leaf PaddleNet
 Base.deepcopy_internal(net::PaddleNet, ::IdDict) = net
 
-function net_of(handle::Py)
+function net_of(handle::Py, buffers::NamedTuple = (;))
     label, features, activation, params... = split(text(handle.facts), '\x1f')
     shapes = [parse.(Int, split(shape, ','; keepempty = false)) for shape in params[3:3:end]]
     sizes = Dims[Tuple(reverse(shape)) for shape in shapes]
     eltypes = DataType[float_type(dtype) for dtype in params[2:3:end]]
     return PaddleNet(
-        PaddleHandle(handle, activation),
+        PaddleHandle(handle, activation, buffers),
         label,
         Symbol.(params[1:3:end]),
         sizes,
@@ -69,6 +69,14 @@ float_type(dtype::AbstractString) = get(FLOATS, dtype) do
     )
 end
 
+(net::PaddleNet)(x; kwargs...) = throw(
+    ArgumentError(
+        "$net holds no parameters: call it as net(x, ps), or net(x, ps, st) with a state; the " *
+        "wrapper that it was made of has its own, wrapper(x)",
+    ),
+)
+
+Base.summary(io::IO, net::PaddleNet) = show(io, net)
 function Base.show(io::IO, net::PaddleNet)
     return print(io, "PaddleNet(", net.label, ", ", net.nparams, " parameters)")
 end
@@ -76,17 +84,20 @@ end
 # What the REPL and notebooks show: a line, the formula of a chain of Linear layers, how the net
 # runs, and a table with a row for each parameter.
 Base.show(io::IO, ::MIME"text/plain", net::PaddleNet) = describe(io, net, net)
-function describe(io::IO, shown, net::PaddleNet, flags = nothing)
+function describe(io::IO, shown, net::PaddleNet, flags = nothing, eltypes = net.eltypes, buffers = (;))
     show(io, shown)
     is_chain(net.handle) && print(io, "\n  ", formula(net.handle.activation, length(net.names) ÷ 2))
     if !PythonCall.pyisnull(net.handle.object)
         sentence = crossing(() -> text(net.handle.object.runs))
         isempty(sentence) || print(io, "\n  ", sentence)
     end
-    isempty(net.names) && return nothing
+    isempty(net.names) && isempty(buffers) && return nothing
     frozen(i) = flags === nothing || flags[i] ? "" : "frozen"
-    rows = map(enumerate(zip(net.names, net.sizes, net.eltypes))) do (i, (name, size, T))
+    rows = map(enumerate(zip(net.names, net.sizes, eltypes))) do (i, (name, size, T))
         return "", string(name), join(size, '×'), string(T), frozen(i)
+    end
+    for (name, buffer) in pairs(buffers)
+        push!(rows, ("", string(name), join(size(buffer), '×'), string(eltype(buffer)), "buffer"))
     end
     return print(io, '\n', aligned(rows))
 end

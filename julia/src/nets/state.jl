@@ -47,8 +47,8 @@ end
 """
     used(net, st) -> net, kw
 
-The net in the mode of the state, and the keyword arguments that the state stands for; none
-where it has nothing to tell.
+The net in the mode and the precision of the state, and the keyword arguments that the state
+stands for; none where it has nothing to tell.
 """
 function used(net::PaddleNet, st::NamedTuple)
     isempty(st) && return net, (;)
@@ -59,15 +59,14 @@ function used(net::PaddleNet, st::NamedTuple)
         ),
     )
     check_held(net, st.buffers)
-    moded = in_mode(net, st)
+    T = other_precision(net, "the buffers of the state", st.buffers)
+    moded = in_dtype(in_mode(net, st), T)
     return moded, is_chain(moded.handle) ? (;) : (; st.buffers, st.seed)
 end
 
 "Refuse buffers that are not like those of the net."
 function check_held(net::PaddleNet, buffers)
-    held = crossing() do
-        get!(() -> outline(initial_state(net; seed = 0).buffers), net.handle.operators, :buffers)
-    end::NamedTuple
+    held = net.handle.buffers
     buffers isa NamedTuple && issetequal(keys(buffers), keys(held)) || throw(
         ArgumentError(
             "st.buffers must be $(kind_of(held)), as PaddleChainRules.initial_state gives it; got " *
@@ -75,7 +74,8 @@ function check_held(net::PaddleNet, buffers)
         ),
     )
     for (name, leaf) in pairs(held)
-        check_array("buffer $name", buffers[name], leaf.size, leaf.eltype)
+        check_size("buffer $name", buffers[name], size(leaf))
+        is_float(leaf) || check_eltype("buffer $name", eltype(buffers[name]), eltype(leaf))
     end
     return nothing
 end

@@ -28,14 +28,18 @@ wrapper = PaddleModuleWrapper(layer)
 wrapper(rand(Float32, 3, 32)) # 2×32
 ```
 """
-struct PaddleModuleWrapper{P<:Tuple,T}
-    net::PaddleNet
+struct PaddleModuleWrapper{P<:Tuple,T,B}
     params::P
+    present::Present # the net, see `getproperty`
 
-    # T tells which of them are trained, a flag for each; nothing for all.
-    PaddleModuleWrapper(net::PaddleNet, params::P, T = nothing) where {P<:Tuple} =
-        new{P,T}(net, params)
+    # T tells which of them are trained, a flag for each, nothing for all; B whether there are buffers.
+    PaddleModuleWrapper(net::PaddleNet, params::P, T = nothing, present = Present(net)) where {P<:Tuple} =
+        new{P,T,!isempty(net.handle.buffers)}(params, present)
 end
+
+Base.getproperty(w::PaddleModuleWrapper, name::Symbol) =
+    name === :net ? present_net(getfield(w, :present)) : getfield(w, name)
+Base.propertynames(::PaddleModuleWrapper) = (:net, :params)
 
 trained(::PaddleModuleWrapper{P,T}) where {P,T} = T
 
@@ -51,20 +55,28 @@ check_all_trained(w::PaddleModuleWrapper, what) = trained(w) === nothing || thro
     ),
 )
 
-# What is frozen is a child of its own, so that `Optimisers.trainable` can leave it out.
-Functors.functor(::Type{<:PaddleModuleWrapper{P,nothing}}, w) where {P} =
-    (; w.params), children -> PaddleModuleWrapper(w.net, children.params)
-
-function Functors.functor(::Type{<:PaddleModuleWrapper{P,T}}, w) where {P,T}
-    hasproperty(w, :frozen) && return w, identity # children already, of offsets or gradients
-    params = w.params === nothing ? map(Returns(nothing), T) : w.params # a gradient has none
-    children = (params = select(params, T), frozen = select(params, map(!, T)))
-    function rebuild(children)
-        parts = map(Iterators.Stateful, (children.params, children.frozen))
-        return PaddleModuleWrapper(w.net, map(t -> popfirst!(parts[t ? 1 : 2]), T), T)
-    end
-    return children, rebuild
+# What is frozen, and buffers, are children of their own, so that `Optimisers.trainable` can leave
+# them out.
+function Functors.functor(::Type{<:PaddleModuleWrapper{P,T,B}}, w) where {P,T,B}
+    any(name -> hasproperty(w, name), (:frozen, :buffers)) && return w, identity # children already
+    params = w.params === nothing && T !== nothing ? map(Returns(nothing), T) : w.params # a gradient
+    children = T === nothing ? (; params) :
+               (params = select(params, T), frozen = select(params, map(!, T)))
+    buffers = w isa PaddleModuleWrapper ? w.present.buffers : nothing
+    return B ? (; children..., buffers) : children, children -> rebuilt(w, children)
 end
+
+function rebuilt(w::PaddleModuleWrapper{P,T}, children::NamedTuple) where {P,T}
+    (; net, buffers, training) = w.present
+    present = Present(net, get(children, :buffers, buffers), training)
+    T === nothing && return PaddleModuleWrapper(net, children.params, T, present)
+    parts = map(Iterators.Stateful, (children.params, children.frozen))
+    params = map(t -> popfirst!(parts[t ? 1 : 2]), T)
+    return PaddleModuleWrapper(net, params, T, present)
+end
+
+# `adapt(to, w)` moves and converts what `fmap` maps.
+Adapt.adapt_structure(to, w::PaddleModuleWrapper) = Functors.fmap(x -> Adapt.adapt(to, x), w)
 
 select(params, flags::Tuple) = Tuple(params[i] for i in eachindex(flags) if flags[i])
 
@@ -127,11 +139,13 @@ freeze(w::PaddleModuleWrapper, names) = crossing() do
     given = map(string, w.net.names)
     found = BRIDGE.chosen(pytuple(given), python_names("freeze", names, given))
     flags = Tuple(!PythonCall.pytruth(is_frozen) for is_frozen in found)
-    return PaddleModuleWrapper(w.net, w.params, all(flags) ? nothing : flags)
+    (; net, buffers, training) = w.present
+    T = all(flags) ? nothing : flags
+    return PaddleModuleWrapper(net, w.params, T, Present(net, buffers, training))
 end
 
 function wrapper(made::Py)
-    return PaddleModuleWrapper(net_of(made[0]), receive_all(made[1]))
+    return PaddleModuleWrapper(net_of(made[0], shared_buffers(made[0])), receive_all(made[1]))
 end
 
 function receive_all(tensors::Py)
@@ -155,13 +169,25 @@ end
 PaddleNet(w::PaddleModuleWrapper) = w.net
 PaddleNet(layer; jit::Union{Bool,Nothing} = nothing) = PaddleModuleWrapper(layer; jit).net
 
+Base.summary(io::IO, w::PaddleModuleWrapper) = show(io, w)
 function Base.show(io::IO, w::PaddleModuleWrapper)
-    print(io, "PaddleModuleWrapper(", w.net.label, ", ", w.net.nparams, " parameters")
+    net = shown_net(w)
+    print(io, "PaddleModuleWrapper(", net.label, ", ", net.nparams, " parameters")
     flags = trained(w)
     if flags !== nothing
         count = sum(length, select(w.params, map(!, flags)); init = 0)
         print(io, ", ", count, " of them frozen")
     end
+    training = w.present.training
+    training === nothing || print(io, training ? ", in training mode" : ", in test mode")
     return print(io, ")")
 end
-Base.show(io::IO, ::MIME"text/plain", w::PaddleModuleWrapper) = describe(io, w, w.net, trained(w))
+Base.show(io::IO, ::MIME"text/plain", w::PaddleModuleWrapper) =
+    describe(io, w, shown_net(w), trained(w), map(eltype, w.params), w.present.buffers)
+
+# Also of one whose arrays are not to be called with.
+function shown_net(w::PaddleModuleWrapper)
+    present = w.present
+    isempty(present.buffers) && return in_precision(w.net, w.params)
+    return holds(present.net.handle.buffers, present.buffers) ? w.net : present.net
+end

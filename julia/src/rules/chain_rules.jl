@@ -204,7 +204,7 @@ function (pullback::WrapperPullback{W})(ȳ) where {W}
     return wrapper_tangent(W, p̄s), parts(x̄s, pullback.of.x)...
 end
 
-wrapper_tangent(::Type{W}, p̄s) where {W} = Tangent{W}(; net = NoTangent(), params = p̄s)
+wrapper_tangent(::Type{W}, p̄s) where {W} = Tangent{W}(; params = p̄s)
 
 "The tangents of a tuple's items."
 parts(x̄s::Tangent, _) = ChainRulesCore.backing(x̄s)
@@ -214,6 +214,11 @@ parts(zero::AbstractZero, xs::Tuple) = map(Returns(zero), xs)
 function wrapper_rule(how, w::W, xs...) where {W<:PaddleModuleWrapper}
     y, pullback = net_rule(how, w.net, xs, w.params, (;), trained(w))
     return y, WrapperPullback{W}(pullback)
+end
+
+function ChainRulesCore.rrule(::typeof(moded), w, training)
+    moded_pullback(w̄) = NoTangent(), w̄, NoTangent()
+    return moded(w, training), moded_pullback
 end
 
 const Inputs = Union{AbstractArray,Tuple,NamedTuple}
@@ -291,7 +296,7 @@ ChainRulesCore.rrule(::typeof(derivatives), net::PaddleNet, x, ps, indices) =
     derivatives_rule(Lazy(), net, x, ps, indices)
 
 function jvp_rule(how, net, x, ps, v)
-    y, back = net_rule(how, applied(net, "jvp"), checked_direction(net, x, v), ps)
+    y, back = net_rule(how, applied(net, "jvp"), checked_direction(in_precision(net, ps), x, v), ps)
     function jvp_pullback(ȳ)
         _, xs̄, p̄s = back(ȳ)
         x̄, v̄ = ChainRulesCore.backing(xs̄)
@@ -356,5 +361,8 @@ ChainRulesCore.@non_differentiable check_names(::Any, ::Any)
 ChainRulesCore.@non_differentiable applied(::Any, ::Any)
 ChainRulesCore.@non_differentiable derived(::Any, ::Any, ::Any)
 ChainRulesCore.@non_differentiable used(::Any, ::Any)
+ChainRulesCore.@non_differentiable in_precision(::Any, ::Any)
+ChainRulesCore.@non_differentiable present_net(::Any)
+ChainRulesCore.@non_differentiable set_mode!(::Any, ::Any)
 ChainRulesCore.@non_differentiable checked_index(::Any, ::Any)
 ChainRulesCore.@non_differentiable checked_indices(::Any, ::Any)

@@ -136,8 +136,8 @@ end
 
 The value, in one crossing; [`gradients`](@ref) is one more.
 """
-function reversible(net::PaddleNet, xs::Tuple, ps, trained = nothing)
-    params, inputs = arrays(net, xs, ps)
+function reversible(given::PaddleNet, xs::Tuple, ps, trained = nothing)
+    net, params, inputs = arrays(given, xs, ps)
     flat = is_flat(ps)
     y, back, retained = crossing() do
         relieve()

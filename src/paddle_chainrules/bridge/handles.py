@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -17,6 +18,7 @@ from ..nets.net import Net
 from ..nets.params import Params
 from ..nets.selection import selected
 from ..nets.stateless import StatelessLayer, stateless
+from ..paddle_side.dtypes import dtype_name
 from ..programs.activations import ACTIVATIONS, Activation
 from .bound import Bound, Pushforward, Recorded
 from .nesting import Nesting
@@ -96,12 +98,45 @@ class Handle:
         """A handle of the gradients of this net: :class:`VJP`."""
         return Handle(VJP(self.net), f"vjp of {self.label}")
 
-    def in_mode(self, training: bool) -> Handle:
-        """A handle of this net in training or evaluation mode."""
+    def in_mode(self, training: bool, whole: bool = False) -> Handle:
+        """A handle of this net in training or evaluation mode.
+
+        One that is in that mode stays as it is, with layers of it that are in the other
+        one, unless the whole net is asked for.
+        """
         net = self.net
-        if not isinstance(net, StatelessLayer) or net.training == training:
+        if not isinstance(net, StatelessLayer):
             return self
-        return of_layer(net.in_mode(training), self.label)
+        if net.training == training and not whole:
+            return self
+        found = net.in_mode(training)
+        return self if found is net else of_layer(found, self.label)
+
+    def in_dtype(self, dtype: str) -> Handle:
+        """A handle of this net for parameters of another floating dtype."""
+        net = self.net.in_dtype(dtype)
+        if isinstance(net, FCNet):
+            return of_fcnet(net)
+        return Handle(net, self.label, self.features)
+
+    def buffers(self) -> tuple[str, tuple[Tensor, ...]]:
+        """Names of the buffers that Julia can hold, with U+001F between, and they."""
+        found = buffers_for_julia(self.net)
+        return "\x1f".join(found), tuple(found.values())
+
+    def share_buffers(self, *tensors: Tensor) -> None:
+        """Have the net read these tensors, in place of those of :meth:`buffers`."""
+        assert isinstance(self.net, StatelessLayer)
+        names = buffers_for_julia(self.net)
+        self.net.share_buffers(dict(zip(names, tensors, strict=True)))
+
+    def with_buffers(self, dtype: str | None, *tensors: Tensor) -> Handle:
+        """A handle of a net that reads these tensors, and is in this dtype."""
+        assert isinstance(self.net, StatelessLayer)
+        names = buffers_for_julia(self.net)
+        net = copy.deepcopy(self.net)
+        net.share_buffers(dict(zip(names, tensors, strict=True)))
+        return of_layer(net if dtype is None else net.in_dtype(dtype), self.label)
 
     def save(self, path: str, flat: bool, *tensors: Tensor) -> None:
         """Write parameters to a file: :func:`save_params`."""
@@ -176,6 +211,10 @@ class Called(Handle):
         super().__init__(of.net, of.label)
         self.activation = ""  # Julia derives from one array alone
         self.nesting = nesting
+        self._of = of
+
+    def in_dtype(self, dtype: str) -> Called:
+        return Called(self._of.in_dtype(dtype), self.nesting)
 
     def arguments(self, row: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return self.nesting.arguments(row)
@@ -192,11 +231,15 @@ class Operator(Handle):
         features = 0 if what in ("jvp", "pushforward") else of.features
         super().__init__(of.net, f"{what} of {of.label}", features)
         self.what = what
+        self._of = of
         self._derivative = Derivative(of.net, what)
 
     @property
     def lowered_net(self) -> Net:
         return self._derivative
+
+    def in_dtype(self, dtype: str) -> Operator:
+        return Operator(self._of.in_dtype(dtype), self.what)
 
     def called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Called:
         raise TypeError(
@@ -233,6 +276,14 @@ def fcnet(
     return of_fcnet(net), tuple(net.init(seed).values())
 
 
+def of_fcnet(net: FCNet) -> Handle:
+    """A handle of a fully connected net."""
+    known = isinstance(net.activation, str)
+    name = net.activation if known else "custom activation"
+    widths = " => ".join(str(n) for n in net.sizes)
+    return Handle(net, f"FCNet({widths}, {name}, {net.dtype})", net.sizes[0])
+
+
 def layer(
     module: paddle.nn.Layer, frozen: tuple[str, ...] = (), jit: bool | None = None
 ) -> tuple[Handle, tuple[Tensor, ...]]:
@@ -241,14 +292,20 @@ def layer(
     return of_layer(net, type(module).__name__), tuple(params.values())
 
 
-def of_fcnet(net: FCNet) -> Handle:
-    """A handle of a fully connected net."""
-    name = net.activation if isinstance(net.activation, str) else "custom activation"
-    widths = " => ".join(str(n) for n in net.sizes)
-    return Handle(net, f"FCNet({widths}, {name}, {net.dtype})", net.sizes[0])
-
-
 def of_layer(net: StatelessLayer, label: str) -> Handle:
     """A handle of a stateless layer."""
     features = 0 if net.chain is None else net.spec.shapes[0][0]
     return Handle(net, label, features)
+
+
+JULIAS = frozenset(
+    {"int8", "int16", "int32", "int64", "uint8", "bool", "complex64", "complex128"}
+    | {"float16", "float32", "float64"}
+)
+"""Dtypes that arrays of Julia have too."""
+
+
+def buffers_for_julia(net: Net) -> dict[str, Tensor]:
+    """A layer's buffers that arrays of Julia can stand for."""
+    held = net.buffers if isinstance(net, StatelessLayer) else {}
+    return {n: b for n, b in held.items() if dtype_name(b.dtype) in JULIAS}

@@ -47,6 +47,9 @@ class VJP(Derived):
     Paddle's kernels go.
     """
 
+    def in_dtype(self, dtype: str) -> VJP:
+        return VJP(self._net.in_dtype(dtype))
+
     def _apply(
         self,
         params: dict[str, Tensor],
@@ -69,6 +72,9 @@ class Derivative(Derived):
     def __init__(self, net: Net, what: What) -> None:
         super().__init__(net)
         self._what = what
+
+    def in_dtype(self, dtype: str) -> Derivative:
+        return Derivative(self._net.in_dtype(dtype), self._what)
 
     @cached_property
     def _programs(self) -> NetPrograms | None:

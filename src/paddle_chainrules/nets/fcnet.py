@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -95,6 +95,9 @@ class FCNet(Net):
     def __getstate__(self) -> dict[str, Any]:
         # What is derived from these is made anew, some of it can't be pickled.
         return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def in_dtype(self, dtype: str) -> FCNet:
+        return self if dtype == self.dtype else replace(self, dtype=dtype)
 
     @cached_property
     def spec(self) -> ParamSpec:

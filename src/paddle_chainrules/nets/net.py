@@ -58,6 +58,10 @@ class Net(abc.ABC):
     def _apply(self, params: dict[str, Tensor], *args: Any, **kwargs: Any) -> Tree:
         """The net's formula on checked parameters."""
 
+    @abc.abstractmethod
+    def in_dtype(self, dtype: str) -> Net:
+        """The same net for parameters of another floating dtype; buffers follow."""
+
     def _check(self, params: Params, args: tuple[Any, ...]) -> None:  # noqa: B027
         """Refuse bad arguments in the caller's own terms."""
 

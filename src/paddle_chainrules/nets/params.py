@@ -45,6 +45,10 @@ class ParamSpec:
             tuple(dtype_name(p.dtype) for p in params.values()),
         )
 
+    def in_dtype(self, dtype: str) -> ParamSpec:
+        """The same parameters in one dtype."""
+        return ParamSpec(self.names, self.shapes, (dtype,) * len(self.names))
+
     def __getstate__(self) -> dict[str, Any]:
         # What is derived from these is made anew, some of it can't be pickled.
         return {field.name: getattr(self, field.name) for field in fields(self)}

@@ -11,6 +11,7 @@ from typing import Any, overload
 import paddle
 from paddle import Tensor
 
+from ..paddle_side.dtypes import DTYPES
 from ..paddle_side.partial_gradients import node_of
 from ..paddle_side.random_state import checked_seed, drawing_from
 from ..programs.switch import programs_are_on
@@ -184,7 +185,9 @@ class StatelessLayer(Net):
         with self._shells.marked() as layer:
             return describe(layer, self._kept())
 
-    def _with(self, change: Callable[[paddle.nn.Layer], object]) -> StatelessLayer:
+    def _with(
+        self, change: Callable[[paddle.nn.Layer], object], **fields: Any
+    ) -> StatelessLayer:
         """A net like this one with a layer of its own that is changed first."""
         with self._shells.marked() as own:
             layer = copied(own, {})
@@ -192,18 +195,49 @@ class StatelessLayer(Net):
         other = StatelessLayer.__new__(StatelessLayer)
         vars(other).update(vars(self))
         other._buffers = {n: b.clone() for n, b in self._buffers.items()}
+        vars(other).update(fields)
         other._adopt(layer)
         return other
 
     def in_mode(self, training: bool) -> StatelessLayer:
-        """The same net in training or evaluation mode, all of its layers.
-
-        Params and buffers of the one are params and buffers of the other.
-        """
+        """The same net and buffers with all layers in training or evaluation mode."""
         layers = self._layer.sublayers(include_self=True)
         if all(layer.training == training for layer in layers):
             return self
-        return self._with(lambda shell: shell.train() if training else shell.eval())
+        return self._with(
+            lambda shell: shell.train() if training else shell.eval(),
+            _buffers=self._buffers,
+        )
+
+    def in_dtype(self, dtype: str) -> StatelessLayer:
+        kind, held = DTYPES[dtype], self._buffers
+        buffers = {
+            n: b.astype(kind) if b.is_floating_point() and b.dtype != kind else b
+            for n, b in held.items()
+        }
+        if {*self._spec.dtypes} <= {dtype} and all(buffers[n] is held[n] for n in held):
+            return self
+
+        def convert(shell: paddle.nn.Layer) -> None:
+            for part in shell.sublayers(include_self=True):
+                part._dtype = kind  # as Layer.to does
+
+        spec = self._spec.in_dtype(dtype)
+        return self._with(convert, _spec=spec, _buffers=buffers)
+
+    def share_buffers(self, buffers: Mapping[str, Tensor]) -> None:
+        """Read these tensors from now on where none are given, and not copies of them.
+
+        Raises:
+            ValueError: one has another shape than what it takes the place of.
+        """
+        for name, value in buffers.items():
+            if value.shape != self._buffers[name].shape:
+                raise ValueError(
+                    f"buffer {name!r} has shape {list(value.shape)}, the net needs "
+                    f"{list(self._buffers[name].shape)}; give one of that shape"
+                )
+        self._buffers = {**self._buffers, **buffers}
 
     @property
     def spec(self) -> ParamSpec:
