@@ -30,6 +30,8 @@ include("operators/arrays.jl")
 include("operators/normalization.jl")
 include("operators/recurrent.jl")
 
+include("fusing.jl")
+
 "The functions that come from other packages, by package."
 const BORROWED = (
     SpecialFunctions = (:erf,),
@@ -49,6 +51,6 @@ function needed(text)
 end
 
 "A function of a source text, callable at once."
-compiled(text) = RuntimeGeneratedFunction(@__MODULE__, @__MODULE__, Meta.parse(text))
+compiled(text) = RuntimeGeneratedFunction(@__MODULE__, @__MODULE__, fused(Meta.parse(text)))
 
 end

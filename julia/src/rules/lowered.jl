@@ -61,6 +61,8 @@ ChainRulesCore.@non_differentiable check_sizes(::Any, ::Any)
 ChainRulesCore.@non_differentiable derived_call(::Any, ::Any, ::Any)
 
 # Of what writes into an array of its own.
+ChainRulesCore.rrule(::typeof(Base.Broadcast.broadcasted), ::typeof(Operators.fuse), x) =
+    x, ȳ -> (NoTangent(), NoTangent(), ȳ)
 function ChainRulesCore.rrule(::typeof(Operators.placed), part, size, place, around...)
     function placed_pullback(ȳ)
         rest = map(_ -> NoTangent(), around)

@@ -74,7 +74,7 @@ end
 end
 
 @testset "Zygote within Zygote, and through the code alone" begin
-    wrapper = PaddleModuleWrapper(NETS.make("modified MLP", "float64"))
+    wrapper = PaddleModuleWrapper(NETS.make("random weight factorization", "float64"))
     x = randn(Xoshiro(1), 3, 4)
     lowered = lower(wrapper, x)
     slope(w) = sum(abs2, Zygote.gradient(x -> weighed(w(x)), x)[1])

@@ -103,7 +103,7 @@ class _Call:
 
     def of_one_number(self) -> Lowered:
         """For the number of samples that there are."""
-        return self._of(self._leaves, self._count)._replace(samples=self._count)
+        return self._of(self._leaves, 0)._replace(samples=self._count)
 
     def _resized(self, count: int) -> Iterator[Any]:
         """The leaves with more or fewer samples, as many as the first has."""

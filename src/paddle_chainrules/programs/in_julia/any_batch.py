@@ -34,7 +34,16 @@ def of_any_batch(texts: Sequence[str], counts: Sequence[int]) -> str | None:
         if text is None:
             return None
         found.append(text)
-    return "".join(found)
+    return without_unused("".join(found))
+
+
+def without_unused(text: str) -> str:
+    """Without the line of ``n``, where no other needs it."""
+    lines = text.splitlines(keepends=True)
+    code = "".join(line.partition(" # ")[0] for line in lines)
+    if len(re.findall(r"(?<![A-Za-z_.])n\b", code)) > 1:
+        return text
+    return "".join(line for line in lines if not line.startswith("    n = "))
 
 
 def _linear(numbers: Sequence[int], counts: Sequence[int]) -> str | None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
+import re
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -15,6 +16,9 @@ from ..passes import program_of
 from ..program import Program
 from .call import FLOATS, TYPES, row
 from .source import Source
+
+OF_TYPE = re.compile(r"\bT\b[(,]")
+"""Where a line names the type of numbers."""
 
 
 class Group(NamedTuple):
@@ -85,9 +89,10 @@ def julia_function(
     head = [first.pop("n"), *head] if "n" in first else head
     types = [*first.values()] or [TYPES[kind]]
     of_all = f"promote_type({', '.join(types)})" if len(types) > 1 else types[0]
-    lines = [f"    T = {of_all}"]
-    lines += head
-    lines += [f"    {line}" + (f" # {at}" if at else "") for line, at in body.lines]
+    lines = [f"    {line}" + (f" # {at}" if at else "") for line, at in body.lines]
+    lines = [*head, *lines]
+    if any(OF_TYPE.search(line) for line in lines):
+        lines.insert(0, f"    T = {of_all}")
     arguments = ", ".join([*(group.name for group in groups), "constants"])
     end = nested(nest(body.outputs))
     text = "\n".join(
@@ -113,10 +118,11 @@ def folded(program: Program, count: int) -> Program:
 def nested(tree: Any) -> str:
     """Names in tuples, lists and dicts, as Julia has these."""
     if isinstance(tree, dict):
-        inner = (f"{symbol(key)} = {nested(part)}" for key, part in tree.items())
+        keys = tree if isinstance(tree, OrderedDict) else sorted(tree)
+        inner = (f"{symbol(key)} = {nested(tree[key])}" for key in keys)
         return f"(; {', '.join(inner)})"
     if hasattr(tree, "_fields"):
-        return nested(tree._asdict())
+        return nested(OrderedDict(tree._asdict()))
     if isinstance(tree, list | tuple):
         return row([*map(nested, tree)])
     if tree is None or isinstance(tree, bool):

@@ -61,7 +61,8 @@ def _(call: JuliaCall) -> str:
         rest = ", nothing" * (len(call.outs) - 3)
         return Several(f"(batch_norm{text}, {place}), {mean}, {variance}{rest})")
     keep = call.number(single(momentum))
-    return Several(f"batch_norm_trained{text}, {keep}, {place})")
+    rest = ", nothing" * (len(call.outs) - 3)
+    return Several(f"(batch_norm_trained{text}, {keep}, {place})...{rest})")
 
 
 @julia_of("batch_norm_grad")
