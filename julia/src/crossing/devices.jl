@@ -33,6 +33,8 @@ function overlap(a::AbstractArray, b::AbstractArray)
     return !(has_gaps(a, first_a, last_a) || has_gaps(b, first_b, last_b)) || Base.mightalias(a, b)
 end
 
+overlap(_, _) = false # what is no array
+
 "The address of the first byte of an array, and that behind its last."
 function span(x::StridedArray)
     start = Int(UInt(pointer(x)))

@@ -140,9 +140,7 @@ check_writable(::Union{StridedArray,AnyGPUArray}) = nothing
 function check_writable(buffer::AbstractArray)
     numbers = reshape(convert(Vector{eltype(buffer)}, 1:length(buffer)), size(buffer))
     kept = try
-        copied = deepcopy(buffer)
-        copied .= numbers
-        copied == numbers
+        dense(copyto!(deepcopy(buffer), numbers)) == numbers
     catch
         false
     end
@@ -202,5 +200,5 @@ function store!(buffer::AbstractArray, found::PyPtr, items, accumulate::Bool)
         return accumulate ? buffer : fill!(buffer, 0)
     end
     grad = reshape(reduce(vcat, [vec(receive(tuple_item(found, i - 1))) for i in items]), size(buffer))
-    return accumulate ? (buffer .+= grad) : (buffer .= grad)
+    return copyto!(buffer, accumulate ? dense(buffer) .+ grad : grad)
 end
