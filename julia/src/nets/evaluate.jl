@@ -74,7 +74,7 @@ function by_position(net::PaddleNet, ps::NamedTuple)
             ),
         )
     end
-    return Tuple(ps[name] for name in net.names)
+    return Tuple(Any[ps[name] for name in net.names])
 end
 
 function param_arrays(net::PaddleNet, ps::Tuple)
@@ -82,7 +82,7 @@ function param_arrays(net::PaddleNet, ps::Tuple)
     for (name, p, T) in zip(net.names, ps, net.eltypes)
         check_eltype("parameter $name", eltype(p), T)
     end
-    return map(dense, ps)
+    return each(dense, in_arrays(ps))
 end
 
 function check_sizes(net::PaddleNet, ps::Tuple)
@@ -165,7 +165,7 @@ end
 Call `forward` or `pullback` of the Python side on dense arrays, in one crossing; the result
 is owned. The caller keeps the arrays alive.
 """
-function enter(net::PaddleNet, entry::Symbol, params::Tuple, inputs::Tuple, flat::Bool)
+function enter(net::PaddleNet, entry::Symbol, params::Arrays, inputs::Tuple, flat::Bool)
     handle = net.handle
     if is_bound(handle, params, flat)
         lent = map(lend, inputs)
@@ -178,7 +178,7 @@ function enter(net::PaddleNet, entry::Symbol, params::Tuple, inputs::Tuple, flat
     object_of(handle)
     names = (Py(string(entry)), Py(flat))
     lent = PyPtr[]
-    for array in (params..., inputs...)
+    for array in both(params, inputs)
         push!(lent, lend(array))
     end
     try
@@ -198,7 +198,7 @@ end
 function forward(given::PaddleNet, xs::Tuple, ps)
     net, params, inputs = arrays(given, xs, ps)
     return crossing() do
-        GC.@preserve params inputs in_turn((params..., inputs...)) do
+        GC.@preserve params inputs in_turn(both(params, inputs)) do
             result = enter(net, :forward, params, inputs, is_flat(ps))
             try
                 return unpack(net, result, inputs)
@@ -217,7 +217,7 @@ Both as dense arrays on one device, checked, and the net in the precision of the
 function arrays(net::PaddleNet, xs::Tuple, ps)
     net = in_precision(net, ps)
     params, inputs = param_arrays(net, ps), input_arrays(net, xs)
-    check_device((params..., inputs...))
+    check_device(both(params, inputs))
     return net, params, inputs
 end
 

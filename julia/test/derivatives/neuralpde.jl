@@ -1,5 +1,5 @@
 using FiniteDifferences: FiniteDifferenceMethod
-using PaddleChainRules: PaddleChainRules, PaddleFCNet, PaddleNet, derivative, exact_derivative,
+using PaddleChainRules: PaddleChainRules, PaddleFCNet, PaddleNet, derivative, derivatives, exact_derivative,
     lower, stencil_derivative
 using Random: Xoshiro
 using Zygote: Zygote
@@ -56,6 +56,30 @@ end
     @test_throws ArgumentError exact(NET, u, X, [[1e-2, 1e-2]], 1, THETA)
     @test_throws DimensionMismatch exact(NET, u, X, [[1e-2]], 1, THETA)
     @test_throws ArgumentError stencil_derivative(NET, u, X, steps((5, 0), 1e-2), 5, THETA)
+    for f in (exact, stencil_derivative), order in (-1, 3)
+        @test_throws "of order $order takes as many steps" f(NET, u, X, steps((2, 0), 1e-2), order, THETA)
+    end
+end
+
+@testset "order zero, and one point as a vector" begin
+    none = Vector{Float64}[]
+    @test stencil_derivative(NET, u, X, none, 0, THETA) == u(X, THETA, NET)
+    @test exact_derivative(NET)(NET, u, X, none, 0, THETA) ≈ u(X, THETA, NET)
+    point = X[:, 2]
+    for index in ((1, 0), (0, 2))
+        found = stencil_derivative(NET, u, point, steps(index, 1e-3), sum(index), THETA)
+        @test size(found) == (1,)
+        @test found ≈ stencil_derivative(NET, u, X, steps(index, 1e-3), sum(index), THETA)[:, 2]
+    end
+    @test derivative(NET, X, THETA, CartesianIndex(1, 1)) == derivative(NET, X, THETA, (1, 1))
+    both = derivatives(NET, X, THETA, (CartesianIndex(0, 1), (2, 0)))
+    @test all(map(≈, both, derivatives(NET, X, THETA, ((0, 1), (2, 0)))))
+    for index in (nothing, :xx, (1.0, 0), "20")
+        @test_throws "must hold integers such as (2, 0)" derivative(NET, X, THETA, index)
+    end
+    for indices in (nothing, 2, (2, 0))
+        @test_throws "must hold multi-indices" derivatives(NET, X, THETA, indices)
+    end
 end
 
 @testset "weights of the central differences of order $order" for (order, terms) in pairs(PaddleChainRules.CENTRAL)

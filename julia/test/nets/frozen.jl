@@ -64,7 +64,15 @@ end
     @test sprint(show, freeze(w, ())) == sprint(show, w)
     err = @test_throws PyException freeze(w, "encoder.*")
     @test occursin("freeze names 'encoder.*', but there is no such", sprint(showerror, err.value))
-    @test_throws ArgumentError freeze(w, 3)
+    for given in (:var"0.weight", r"^0\.weight$", (:var"0.weight",), [r"^0\.w"])
+        @test typeof(freeze(w, given)) == typeof(freeze(w, "0.weight"))
+    end
+    by_pattern = PaddleModuleWrapper(layer; frozen = r"^0\.")
+    @test by_pattern.net.names == filter(n -> !startswith(string(n), "0."), w.net.names)
+    @test_throws "freeze names r\"encoder\", which no parameter matches; there are 0.weight" freeze(w, r"encoder")
+    for given in (3, nothing, startswith("0."), ("0.weight", 3))
+        @test_throws "freeze takes names of parameters" freeze(w, given)
+    end
 end
 
 @testset "nets are made and frozen within what is differentiated" begin

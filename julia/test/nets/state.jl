@@ -142,10 +142,12 @@ end
     call(changes) = net(x, w.params, merge(st, changes))
     mean(n) = NamedTuple((Symbol("norm._mean") => zeros(n),))
     for (call, kind, part) in (
-        (() -> net(x, w.params, (; seed = 3)), ArgumentError, "(:buffers, :seed, :training)"),
+        (() -> net(x, w.params, (; seed = 3)), ArgumentError, "the names buffers, seed and training"),
         (() -> call((; training = true)), ArgumentError, "Val(true) or Val(false)"),
-        (() -> call((; buffers = mean(40))), PyException, "missing: ['norm._variance']"),
-        (() -> call((; buffers = merge(st.buffers, mean(4)))), PyException, "[40]"),
+        (() -> call((; buffers = mean(40))), ArgumentError, "got a named tuple with the names norm._mean"),
+        (() -> call((; buffers = merge(st.buffers, mean(4)))), DimensionMismatch, "buffer norm._mean has size (4,), the net needs (40,); give one"),
+        (() -> call((; buffers = map(b -> Float32.(b), st.buffers))), ArgumentError, "has element type Float32, the net needs Float64"),
+        (() -> call((; buffers = nothing)), ArgumentError, "got nothing"),
         (() -> net(x, w.params; seed = -1), PyException, "at least 0"),
         (() -> net(x, w.params; seed = "3"), PyException, "seed must be an int"),
     )
