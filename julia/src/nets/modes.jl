@@ -40,7 +40,7 @@ testmode(w::Union{PaddleModuleWrapper,PaddleNet}) = moded(w, false)
 
 moded(net::PaddleNet, training) = in_mode(net, training)
 function moded(w::PaddleModuleWrapper, training)
-    (; net, buffers) = w.present
+    (; net, buffers) = present(w)
     return PaddleModuleWrapper(net, w.params, trained(w), Present(net, buffers, training))
 end
 
@@ -50,6 +50,6 @@ end
 Change the mode in place; `nothing` is the mode that the layer had when it was wrapped.
 """
 function set_mode!(w::PaddleModuleWrapper, training::Union{Bool,Nothing})
-    w.present.training, w.present.moded = training, nothing
+    present(w).training, present(w).moded = training, nothing
     return nothing
 end

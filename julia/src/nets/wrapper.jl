@@ -29,17 +29,17 @@ wrapper(rand(Float32, 3, 32)) # 2×32
 ```
 """
 struct PaddleModuleWrapper{P<:Tuple,T,B}
+    net::Present # of the type PaddleNet as a property
     params::P
-    present::Present # the net, see `getproperty`
 
     # T tells which of them are trained, a flag for each, nothing for all; B whether there are buffers.
     PaddleModuleWrapper(net::PaddleNet, params::P, T = nothing, present = Present(net)) where {P<:Tuple} =
-        new{P,T,!isempty(net.handle.buffers)}(params, present)
+        new{P,T,!isempty(net.handle.buffers)}(present, params)
 end
 
 Base.getproperty(w::PaddleModuleWrapper, name::Symbol) =
-    name === :net ? present_net(getfield(w, :present)) : getfield(w, name)
-Base.propertynames(::PaddleModuleWrapper) = (:net, :params)
+    name === :net ? present_net(present(w)) : getfield(w, name)
+present(w::PaddleModuleWrapper) = getfield(w, :net)
 
 trained(::PaddleModuleWrapper{P,T}) where {P,T} = T
 
@@ -62,17 +62,17 @@ function Functors.functor(::Type{<:PaddleModuleWrapper{P,T,B}}, w) where {P,T,B}
     params = w.params === nothing && T !== nothing ? map(Returns(nothing), T) : w.params # a gradient
     children = T === nothing ? (; params) :
                (params = select(params, T), frozen = select(params, map(!, T)))
-    buffers = w isa PaddleModuleWrapper ? w.present.buffers : nothing
+    buffers = w isa PaddleModuleWrapper ? present(w).buffers : nothing
     return B ? (; children..., buffers) : children, children -> rebuilt(w, children)
 end
 
 function rebuilt(w::PaddleModuleWrapper{P,T}, children::NamedTuple) where {P,T}
-    (; net, buffers, training) = w.present
-    present = Present(net, get(children, :buffers, buffers), training)
-    T === nothing && return PaddleModuleWrapper(net, children.params, T, present)
+    (; net, buffers, training) = present(w)
+    now = Present(net, get(children, :buffers, buffers), training)
+    T === nothing && return PaddleModuleWrapper(net, children.params, T, now)
     parts = map(Iterators.Stateful, (children.params, children.frozen))
     params = map(t -> popfirst!(parts[t ? 1 : 2]), T)
-    return PaddleModuleWrapper(net, params, T, present)
+    return PaddleModuleWrapper(net, params, T, now)
 end
 
 # `adapt(to, w)` moves and converts what `fmap` maps.
@@ -139,7 +139,7 @@ freeze(w::PaddleModuleWrapper, names) = crossing() do
     given = map(string, w.net.names)
     found = BRIDGE.chosen(pytuple(given), python_names("freeze", names, given))
     flags = Tuple(!PythonCall.pytruth(is_frozen) for is_frozen in found)
-    (; net, buffers, training) = w.present
+    (; net, buffers, training) = present(w)
     T = all(flags) ? nothing : flags
     return PaddleModuleWrapper(net, w.params, T, Present(net, buffers, training))
 end
@@ -178,16 +178,16 @@ function Base.show(io::IO, w::PaddleModuleWrapper)
         count = sum(length, select(w.params, map(!, flags)); init = 0)
         print(io, ", ", count, " of them frozen")
     end
-    training = w.present.training
+    training = present(w).training
     training === nothing || print(io, training ? ", in training mode" : ", in test mode")
     return print(io, ")")
 end
 Base.show(io::IO, ::MIME"text/plain", w::PaddleModuleWrapper) =
-    describe(io, w, shown_net(w), trained(w), map(eltype, w.params), w.present.buffers)
+    describe(io, w, shown_net(w), trained(w), map(eltype, w.params), present(w).buffers)
 
 # Also of one whose arrays are not to be called with.
 function shown_net(w::PaddleModuleWrapper)
-    present = w.present
-    isempty(present.buffers) && return in_precision(w.net, w.params)
-    return holds(present.net.handle.buffers, present.buffers) ? w.net : present.net
+    (; net, buffers) = present(w)
+    isempty(buffers) && return in_precision(w.net, w.params)
+    return holds(net.handle.buffers, buffers) ? w.net : net
 end

@@ -205,7 +205,7 @@ function (pullback::WrapperPullback{W})(ȳ) where {W}
     return wrapper_tangent(W, p̄s), parts(x̄s, pullback.of.x)...
 end
 
-wrapper_tangent(::Type{W}, p̄s) where {W} = Tangent{W}(; params = p̄s)
+wrapper_tangent(::Type{W}, p̄s) where {W} = Tangent{W}(; net = NoTangent(), params = p̄s)
 
 "The tangents of a tuple's items."
 parts(x̄s::Tangent, _) = ChainRulesCore.backing(x̄s)
