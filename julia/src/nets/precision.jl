@@ -45,13 +45,14 @@ in_precision(net::PaddleNet, ps::AbstractVector) =
     eltype(ps) === net.eltype || net.eltype === nothing ? net : switched(net, eltype(ps))
 function in_precision(net::PaddleNet, ps::Union{Tuple,NamedTuple})
     isempty(ps) && return net
-    T = common_type(ps...)
+    T = length(ps) > MANY ? common_type(collect(Any, values(ps))) : common_type(ps...)
     return T === nothing || T === net.eltype ? net : switched(net, T)
 end
 in_precision(net::PaddleNet, _) = net
 
 # Unrolled over the tuple, whose arrays differ in type.
 common_type(p) = p isa AbstractArray ? eltype(p) : nothing
+common_type(ps::Vector{Any}) = allequal(map(common_type, ps)) ? common_type(first(ps)) : nothing
 common_type(p, rest...) = common_type(rest...) === common_type(p) ? common_type(p) : nothing
 
 """
