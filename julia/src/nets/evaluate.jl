@@ -55,7 +55,15 @@ Refuse a flat vector that names its parts otherwise; plain ones do not.
 """
 check_names(_, ::AbstractVector) = nothing
 
-function param_arrays(net::PaddleNet, ps::NamedTuple)
+param_arrays(net::PaddleNet, ps::NamedTuple) = param_arrays(net, in_order(net, ps))
+
+"""
+    in_order(net, ps)
+
+Parameters as a tuple in the order of the net, or as they are where they have no names.
+"""
+in_order(::PaddleNet, ps::Union{Tuple,AbstractVector}) = ps
+function in_order(net::PaddleNet, ps::NamedTuple)
     if length(ps) != length(net.names) || !all(in(keys(ps)), net.names)
         throw(
             ArgumentError(
@@ -64,7 +72,7 @@ function param_arrays(net::PaddleNet, ps::NamedTuple)
             ),
         )
     end
-    return param_arrays(net, Tuple(ps[name] for name in net.names))
+    return Tuple(ps[name] for name in net.names)
 end
 
 function param_arrays(net::PaddleNet, ps::Tuple)
@@ -111,11 +119,16 @@ function input_arrays(net::PaddleNet, xs::Tuple)
             check_eltype("the input", eltype(x), net.eltype)
         end
     end
+    check_features(net, xs)
+    net.features > 0 && check_eltype("the input", eltype(only(xs)), first(net.eltypes))
+    return map(dense, xs)
+end
+
+function check_features(net::PaddleNet, xs::Tuple)
     if net.features > 0
         length(xs) == 1 ||
             throw(ArgumentError("a fully connected net takes one input, got $(length(xs))"))
         x = only(xs)
-        check_eltype("the input", eltype(x), first(net.eltypes))
         (ndims(x) > 0 && size(x, 1) == net.features) || throw(
             DimensionMismatch(
                 "the input has size $(size(x)), the net needs ($(net.features), n): " *
@@ -123,7 +136,7 @@ function input_arrays(net::PaddleNet, xs::Tuple)
             ),
         )
     end
-    return map(dense, xs)
+    return nothing
 end
 
 """
@@ -163,6 +176,8 @@ function enter(net::PaddleNet, entry::Symbol, params::Tuple, inputs::Tuple, flat
 end
 
 function forward(net::PaddleNet, xs::Tuple, ps)
+    D = dual_type((xs, ps))
+    D === nothing || return forward_of_duals(D, net, xs, ps)
     params, inputs = arrays(net, xs, ps)
     return crossing() do
         GC.@preserve params inputs in_turn((params..., inputs...)) do

@@ -8,11 +8,11 @@ call returns, and for as long as a pullback made from it. Arguments are checked 
 Julia side, in Julia's terms.
 """
 
-from .bound import Pushforward, Recorded
+from ..paddle_side.random_state import random_state
+from .bound import Recorded
 from .handles import (
     Called,
     Handle,
-    Operator,
     activations,
     chosen,
     fcnet,
@@ -25,14 +25,13 @@ from .retained_bytes import retained_bytes_address
 __all__ = [
     "Called",
     "Handle",
-    "Operator",
-    "Pushforward",
     "Recorded",
     "activations",
     "chosen",
     "fcnet",
     "layer",
     "of_layer",
+    "random_state",
     "retained_bytes_address",
     "start_lock",
 ]

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import paddle
 from paddle import Tensor
 
-from ..nets.derived import VJP, Derivative, What
+from ..nets.along import JVP, VJP
+from ..nets.derived import Derivative, What
 from ..nets.fcnet import FCNet
 from ..nets.files import load_params, save_params
+from ..nets.nesting import Nesting
 from ..nets.net import Net
 from ..nets.params import Params
-from ..nets.selection import selected
+from ..nets.per_sample import SampleJacobian, SampleVJP
+from ..nets.selection import Flags, selected
 from ..nets.stateless import StatelessLayer, stateless
 from ..programs.activations import ACTIVATIONS, Activation
-from .bound import Bound, Pushforward, Recorded
-from .nesting import Nesting
+from .bound import Recorded
 from .retained_bytes import Meter
 
 
 class Handle:
     """A net as Julia holds it: what it needs to know, and its entry points."""
+
+    nesting: Nesting | None = None
+    """How arguments that come in a row are nested; by position where None."""
 
     def __init__(self, net: Net, label: str, features: int = 0) -> None:
         self.net = net
@@ -53,13 +57,13 @@ class Handle:
         """How its calls run, in a sentence; nothing for what has no layer."""
         return self.net.describe().runs
 
-    def bind(self, flat: bool, tensors: tuple[Tensor, ...]) -> Bound:
+    def bind(self, flat: bool, tensors: tuple[Tensor, ...]) -> Recorded:
         """The net at parameters: theta if flat, else one tensor each.
 
         The tensors are kept, not copied: a change in their memory is seen.
         """
         params, whole = self._in_parts(flat, tensors)
-        return Recorded(self.net, params, self.meter, whole=whole)
+        return Recorded(self.net, params, self.meter, self.nesting, whole)
 
     def bind_and(self, entry: str, flat: bool, *tensors: Tensor) -> tuple[Any, ...]:
         """``(forward, pullback, result of the one named entry)`` in one crossing."""
@@ -74,14 +78,10 @@ class Handle:
             return tuple(self.net.init(seed).values())
         return None
 
-    def operator(self, what: What) -> Operator:
-        """A handle of a derivative of this net.
-
-        ``"laplacian"``, multi-indices, ``"jvp"`` with the direction as second input, or
-        ``"pushforward"`` with the tangents of input and parameters as further inputs
-        and value and derivative as the result.
-        """
-        return Operator(self, what)
+    def operator(self, what: What, names: tuple[str, ...] = ()) -> Handle:
+        """A handle of a derivative of this net by the input: :class:`Derivative`."""
+        net = Derivative(self.net, what, names)
+        return Handle(net, f"{what} of {self.label}", self.features)
 
     def called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Called:
         """A handle of this net with nested arguments, whose leaves come in a row.
@@ -90,9 +90,21 @@ class Handle:
         """
         return Called(self, Nesting(args, kwargs))
 
-    def vjp(self) -> Handle:
-        """A handle of the gradients of this net: :class:`VJP`."""
-        return Handle(VJP(self.net), f"vjp of {self.label}")
+    def vjp(self, count: int, params: Flags, inputs: bool) -> Handle:
+        """A handle of the gradients of this net at so many leaves: :class:`VJP`."""
+        net = VJP(self.net, count, self.nesting, params, inputs)
+        return Handle(net, f"vjp of {self.label}")
+
+    def jvp(self, count: int, moved: tuple[bool, ...], theta: bool) -> Handle:
+        """A handle of the derivatives of this net along directions: :class:`JVP`."""
+        net = JVP(self.net, count, self.nesting, moved, theta)
+        return Handle(net, f"jvp of {self.label}")
+
+    def per_sample(self, what: str, many: tuple[bool, ...]) -> Handle:
+        """A handle of the ``"vjp"`` or ``"jacobian"`` of each sample."""
+        kind = {"vjp": SampleVJP, "jacobian": SampleJacobian}[what]
+        net = kind(self.net, len(many), self.nesting, many)
+        return Handle(net, f"{what} of each sample of {self.label}")
 
     def in_mode(self, training: bool) -> Handle:
         """A handle of this net in training or evaluation mode."""
@@ -149,35 +161,6 @@ class Called(Handle):
         super().__init__(of.net, of.label)
         self.activation = ""  # Julia derives from one array alone
         self.nesting = nesting
-
-    def bind(self, flat: bool, tensors: tuple[Tensor, ...]) -> Bound:
-        params, whole = self._in_parts(flat, tensors)
-        return Recorded(self.net, params, self.meter, self.nesting, whole)
-
-
-class Operator(Handle):
-    """A derivative of a net, which Julia holds as a net of its own."""
-
-    def __init__(self, of: Handle, what: What) -> None:
-        features = 0 if what in ("jvp", "pushforward") else of.features
-        super().__init__(of.net, f"{what} of {of.label}", features)
-        self.what = what
-        self._derivative = Derivative(of.net, what)
-
-    def called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Called:
-        raise TypeError(
-            "derivatives by the input are those of one array; give x alone, not nested "
-            "and without keyword arguments"
-        )
-
-    def vjp(self) -> Handle:
-        return Handle(VJP(self._derivative), f"vjp of {self.label}")
-
-    def bind(self, flat: bool, tensors: tuple[Tensor, ...]) -> Bound:
-        if self.what == "pushforward":
-            return Pushforward(self.net, partial(self._params, flat), tensors)
-        params, whole = self._in_parts(flat, tensors)
-        return Recorded(self._derivative, params, self.meter, whole=whole)
 
 
 def chosen(names: tuple[str, ...], patterns: tuple[str, ...]) -> tuple[bool, ...]:
