@@ -3,9 +3,9 @@ module PaddleChainRulesZygoteExt
 
 using ChainRulesCore: ChainRulesCore
 using PaddleChainRules:
-    Eager, Inputs, PaddleModuleWrapper, PaddleNet, derivative, derivative_rule, derivatives,
-    derivatives_rule, jvp, jvp_rule, keyword_rule, laplacian, laplacian_rule, net_rule, state_rule,
-    vjp, wrapper_rule
+    Eager, Inputs, PaddleModuleWrapper, PaddleNet, batched_jacobian, batched_jacobian_rule,
+    derivative, derivative_rule, derivatives, derivatives_rule, jvp, jvp_rule, keyword_rule,
+    laplacian, laplacian_rule, net_rule, state_rule, vjp, wrapper_rule
 using Zygote: Context, Zygote, ZygoteRuleConfig
 
 ChainRulesCore.rrule(::ZygoteRuleConfig, net::PaddleNet, x::Inputs, ps) =
@@ -14,14 +14,16 @@ ChainRulesCore.rrule(::ZygoteRuleConfig, net::PaddleNet, x::Inputs, ps, st::Name
     state_rule(Eager(), net, x, ps, st)
 ChainRulesCore.rrule(::ZygoteRuleConfig, w::PaddleModuleWrapper, xs...) =
     wrapper_rule(Eager(), w, xs...)
-ChainRulesCore.rrule(::ZygoteRuleConfig, ::typeof(laplacian), net::PaddleNet, x, ps) =
-    laplacian_rule(Eager(), net, x, ps)
-ChainRulesCore.rrule(::ZygoteRuleConfig, ::typeof(derivative), net::PaddleNet, x, ps, index) =
-    derivative_rule(Eager(), net, x, ps, index)
-ChainRulesCore.rrule(::ZygoteRuleConfig, ::typeof(derivatives), net::PaddleNet, x, ps, indices) =
-    derivatives_rule(Eager(), net, x, ps, indices)
-ChainRulesCore.rrule(::ZygoteRuleConfig, ::typeof(jvp), net::PaddleNet, x, ps, v) =
-    jvp_rule(Eager(), net, x, ps, v)
+ChainRulesCore.rrule(::ZygoteRuleConfig, ::typeof(laplacian), net::PaddleNet, x, ps; kw...) =
+    laplacian_rule(Eager(), net, x, ps; kw...)
+ChainRulesCore.rrule(::ZygoteRuleConfig, ::typeof(derivative), net::PaddleNet, x, ps, index; kw...) =
+    derivative_rule(Eager(), net, x, ps, index; kw...)
+ChainRulesCore.rrule(::ZygoteRuleConfig, ::typeof(derivatives), net::PaddleNet, x, ps, wanted; kw...) =
+    derivatives_rule(Eager(), net, x, ps, wanted; kw...)
+ChainRulesCore.rrule(::ZygoteRuleConfig, ::typeof(batched_jacobian), net::PaddleNet, x, ps; kw...) =
+    batched_jacobian_rule(Eager(), net, x, ps; kw...)
+ChainRulesCore.rrule(::ZygoteRuleConfig, ::typeof(jvp), net::PaddleNet, x, ps, v...; kw...) =
+    jvp_rule(Eager(), net, x, ps, v...; kw...)
 
 # Its fields are properties of their own, which Zygote would look into.
 Zygote._pullback(::Zygote.AContext, ::typeof(Zygote.literal_getproperty), w::PaddleModuleWrapper, ::Val{:net}) =

@@ -30,6 +30,7 @@ include("nets/evaluate.jl")
 include("nets/nested.jl")
 include("nets/precision.jl")
 include("nets/modes.jl")
+include("nets/along.jl")
 include("nets/state.jl")
 include("nets/files.jl")
 include("nets/streams.jl")
@@ -38,7 +39,9 @@ export luxlayer
 
 # Derivatives by the input.
 include("derivatives/derivatives.jl")
-export derivative, derivatives, jvp, laplacian, vjp
+include("derivatives/jvp.jl")
+include("derivatives/per_sample.jl")
+export derivatives, laplacian
 
 # Nets as plain Julia.
 include("lowering/operators.jl")
@@ -53,13 +56,27 @@ export exact_derivative, stencil_derivative
 
 # Pullbacks, and rules for ChainRules.
 include("rules/reverse.jl")
+include("rules/duals.jl")
 include("rules/pullback.jl")
 include("rules/chain_rules.jl")
+include("rules/operators.jl")
 include("rules/second_derivatives.jl")
 include("rules/lowered.jl")
+include("rules/forward.jl")
+export vjp
 
 include("testing.jl")
 include("precompile.jl")
+
+# What is not exported, since other packages export the name or it says little by itself.
+@static if VERSION >= v"1.11"
+    eval(
+        Expr(
+            :public, :batched_jacobian, :batched_vjp, :check_vjp, :compare, :crossing, :derivative,
+            :freeze, :initial_state, :jvp, :load_params, :pullback, :save_params, :threaded,
+        ),
+    )
+end
 
 """
 The names under which scripts of the earlier package find them:

@@ -5,10 +5,11 @@ using Test
 const FILES = (
     "crossing/paddle", "crossing/threads", "crossing/dlpack", "crossing/retained_bytes", "crossing/guarded",
     "crossing/lifetimes", "nets/net", "nets/files", "nets/streams", "nets/arguments", "nets/state", "nets/modes",
-    "nets/precision", "nets/frozen", "nets/inputs", "nets/lux", "nets/lux_flux", "nets/interface",
+    "nets/precision", "nets/frozen", "nets/inputs", "nets/lux", "nets/lux_flux", "nets/lux_nested", "nets/interface",
     "nets/components", "nets/programs", "nets/real_nets", "nets/training", "rules/pullback", "rules/chain_rules",
-    "rules/cotangents", "rules/implicit", "rules/mixed", "rules/second_derivatives", "derivatives/derivatives",
-    "derivatives/neuralpde", "lowering/lower", "lowering/nets", "lowering/derivatives", "testing", "faults", "quality",
+    "rules/cotangents", "rules/implicit", "rules/mixed", "rules/second_derivatives", "rules/duals", "derivatives/derivatives",
+    "derivatives/forward", "derivatives/neuralpde", "lowering/lower", "lowering/nets", "lowering/derivatives", "testing",
+    "faults", "names", "quality",
 )
 const SLOW = ("nets/layers", "rules/composition", "rules/zygote_in_zygote")
 

@@ -12,9 +12,9 @@ from paddle_chainrules import (
     FCNet,
     bridge,
     derivative,
+    derivatives,
     jvp,
     laplacian,
-    taylor,
     vjp,
 )
 from paddle_chainrules.transforms.recording import Recording
@@ -213,30 +213,27 @@ def test_handles_hold_no_tensor_of_a_call():
 
 @pytest.mark.parametrize("flat", [True, False])
 @pytest.mark.parametrize("shape", [[4, 3], [3], [2, 4, 3]])
-@pytest.mark.parametrize("what", ["laplacian", (1, 0, 1), "jvp"])
+@pytest.mark.parametrize("what", ["laplacian", (1, 0, 1)])
 def test_derivatives_of_a_net_are_nets(what, shape, flat):
     handle, params = bridge.fcnet((3, 5, 4, 2), "tanh", "float64", 0)
     named = dict(zip(handle.names, params, strict=True))
     tensors = [handle.net.flatten(named)] if flat else params
-    x, v = randn(shape, "float64"), randn([3], "float64", 2)
-    inputs = [x, v] if what == "jvp" else [x]
+    x = randn(shape, "float64")
 
-    def by_hand(params, x, *direction):
+    def by_hand(params, x):
         if what == "laplacian":
             return laplacian(handle.net, params, x)
-        if what == "jvp":
-            return taylor(handle.net, params, x, *direction, 1)[1]
         return derivative(handle.net, params, x, what)
 
     operator = handle.operator(what)
-    forward, _, (y, back) = operator.bind_and("pullback", flat, *tensors, *inputs)
-    expected, pullback = vjp(by_hand, named, *inputs)
+    forward, _, (y, back) = operator.bind_and("pullback", flat, *tensors, x)
+    expected, pullback = vjp(by_hand, named, x)
     assert_same(y, expected, rtol=1e-12, atol=1e-13)
-    assert_same(forward(*inputs), expected, rtol=1e-12, atol=1e-13)
+    assert_same(forward(x), expected, rtol=1e-12, atol=1e-13)
     cotangent = randn(list(y.shape), "float64", 3)
-    by_name, *by_inputs = pullback(cotangent)
+    by_name, by_x = pullback(cotangent)
     by_name["2.bias"] = paddle.zeros([2], "float64") if flat else None  # no part in it
-    both = [*by_name.values(), *by_inputs]
+    both = [*by_name.values(), by_x]
     assert_same(list(back(True, True, False, cotangent)), both, rtol=1e-11, atol=1e-12)
     none = [None] * len(both)
     some = [*both[:6], *none[6:]]
@@ -246,17 +243,64 @@ def test_derivatives_of_a_net_are_nets(what, shape, flat):
     assert list(back(True, True, False, None)) == none
 
 
-def test_pushforward_of_any_net():
+@pytest.mark.parametrize("flat", [True, False])
+def test_derivatives_along_directions(flat):
     layer = nn.Sequential(nn.Linear(3, 4), nn.Silu(), nn.Linear(4, 2), nn.Tanh())
     handle, params = bridge.layer(layer)
-    x, dx = randn([5, 3]), randn([5, 3], seed=1)
-    tangents = [randn(list(p.shape), seed=i) for i, p in enumerate(params)]
-    operator = handle.operator("pushforward")
-    arguments = ("forward", False, *params, x, dx, *tangents)
-    _, _, (_, y, slope) = operator.bind_and(*arguments)
-    named, moved = (dict(zip(handle.names, p, strict=True)) for p in (params, tangents))
-    expected = jvp(handle.net.forward, (named, x), (moved, dx))
-    assert_same((y, slope), expected, rtol=1e-6, atol=1e-7)
+    x, dx = randn([5, 3]), randn([2, 5, 3], seed=1)
+    tangents = [randn([2, *p.shape], seed=i) for i, p in enumerate(params)]
+    named = dict(zip(handle.names, params, strict=True))
+    row = [*params], [*tangents]
+    if flat:
+        row = (
+            [handle.net.flatten(named)],
+            [paddle.concat([t.reshape([2, -1]) for t in tangents], 1)],
+        )
+    moved = (True,) * (len(row[0]) + 1)
+    pushed = handle.jvp(1, moved, flat)
+    _, _, (_, y, slopes) = pushed.bind_and("forward", flat, *row[0], x, *row[1], dx)
+    for k in range(2):
+        along = {n: t[k] for n, t in zip(named, tangents, strict=True)}
+        expected = jvp(handle.net.forward, (named, x), (along, dx[k]))
+        assert_same((y, slopes[k]), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_derivatives_by_coordinates_of_any_kind():
+    """By keyword, by position, and with arguments that are held constant."""
+
+    class Wave(nn.Layer):
+        def __init__(self):
+            super().__init__()
+            self.last = nn.Linear(2, 3)
+
+        def forward(self, x, t, gain=None):
+            u = paddle.tanh(self.last(paddle.concat([x, t], -1)))
+            return {"u": u if gain is None else u * gain}
+
+    handle, params = bridge.layer(Wave())
+    x, t, gain = randn([5, 1]), randn([5, 1], seed=1), randn([3], seed=2)
+    named = dict(zip(handle.names, params, strict=True))
+
+    def by_hand(params, coords):
+        return handle.net.forward(params, *coords, gain=gain)
+
+    expected = derivatives(by_hand, named, (x, t), {"u_xt": ("u", 0, 1)})
+    whole = laplacian(by_hand, named, (x, t))
+    for names, args, kwargs, row in (
+        ((), (0, 1), {"gain": 2}, (x, t, gain)),
+        (("x", "t"), (), {"x": 1, "t": 0, "gain": 2}, (t, x, gain)),
+    ):
+        first, second = ("x", "t") if names else (0, 1)
+        for what, y in (
+            ({"u_xt": ("u", first, second)}, expected["u_xt"]),
+            ("laplacian", whole["u"]),
+        ):
+            operator = handle.operator(what, names).called(args, kwargs)
+            _, _, (_, found) = operator.bind_and("forward", False, *params, *row)
+            assert_same(found, y, rtol=1e-6, atol=1e-6)
+    seeded = handle.operator("laplacian").called((0, 1), {"seed": 2})
+    with pytest.raises(TypeError, match="leave seed out"):
+        seeded.bind_and("forward", False, *params, x, t, 3)
 
 
 def test_fresh_parameters():

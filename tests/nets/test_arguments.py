@@ -26,7 +26,8 @@ from conftest import (
 )
 from layers import Found, Masked, Mirror, Noisy, Smooth, Tangled
 from paddle_chainrules import grad, hvp, jvp, stateless, value_and_grad
-from paddle_chainrules.nets.derived import VJP
+from paddle_chainrules.nets.along import VJP
+from paddle_chainrules.nets.nesting import Nesting
 from paddle_chainrules.paddle_side.listener import plain
 
 EXACT = {"rtol": 1e-12, "atol": 1e-13}
@@ -396,14 +397,11 @@ def test_second_order_of_any_net():
     first, second = second_order(layer, (image,), kwargs, cotangent, vectors)
     layer.set_state_dict(state)
 
-    (by_params, (by_image,), by_kwargs), pullback = VJP(net).pullback(
-        params, (image,), kwargs, (cotangent,)
-    )
-    assert_same([*by_params, by_image, by_kwargs["scale"]], list(first), **EXACT)
-    *by_params, by_image, by_scale = vectors
-    given = by_params, (by_image,), {"scale": by_scale}
-    by_name, ((by_image,), by_kwargs, (by_cotangent,)) = pullback(given)
-    found = [*by_name.values(), by_image, by_kwargs["scale"], by_cotangent]
+    vjp = VJP(net, 2, Nesting((0,), {"scale": 1}))
+    grads, pullback = vjp.pullback(params, None, image, scale, cotangent)
+    assert_same(list(grads), list(first), **EXACT)
+    by_name, (_, *by_row) = pullback(tuple(vectors))
+    found = [*by_name.values(), *by_row]
     for one, other in zip(found, second, strict=True):
         assert_same(one, other, rtol=1e-9, atol=1e-11)
 
@@ -496,13 +494,14 @@ def test_second_order_goes_on_as_a_program_or_ends_with_a_sentence():
         minus,
     )
 
-    ones = paddle.ones([2, 5, 4], "float64")
-    assert len(VJP(net).forward(params, (x,), {}, (ones, None, None))[0]) == 4
-    (by_params, _, _), pullback = VJP(net).pullback(
-        params, (x,), {}, (ones, None, None)
-    )
-    with pytest.raises(NotImplementedError, match=ends):
-        pullback((by_params, (None,), None))
+    row = None, x, cotangent, None, None
+    (*grads, _), pullback = VJP(net, 1, inputs=False).pullback(params, *row)
+    assert len(grads) == 4
+    by_params, (_, by_x, *_) = pullback((*v[0].values(), None))
+    found = hvp(loss, point, (v[0], paddle.zeros_like(x)))
+    assert_same((by_params, by_x), found, rtol=1e-10, atol=1e-12)
+    with plain(), pytest.raises(NotImplementedError, match=ends):
+        VJP(net, 1).pullback(params, *row)[1]((*grads, None))
 
 
 def test_second_order_of_a_batch_norm_in_evaluation():

@@ -13,7 +13,7 @@ from paddle import nn
 
 from conftest import assert_same, assert_unchanged, randn, snapshot
 from paddle_chainrules import hvp, stateless, value_and_grad, vjp
-from paddle_chainrules.nets.derived import VJP
+from paddle_chainrules.nets.along import VJP
 from paddle_chainrules.testing import check_vjp
 
 LAYERS = {
@@ -318,8 +318,8 @@ def test_second_derivatives_of_half_frozen_norms(make, frozen):
     x, cotangent = randn([4, 3, 5], "float64"), randn([4, 3, 5], "float64", 1)
     vs = [randn(p.shape, "float64", 2 + i) for i, p in enumerate(params.values())]
     by_x = randn(x.shape, "float64", 9)
-    _, pullback = VJP(net).pullback(params, (x,), {}, (cotangent,))
-    grads, ((grad_x,), _, _) = pullback((vs, (by_x,), None))
+    _, pullback = VJP(net, 1).pullback(params, None, x, cotangent)
+    grads, (_, grad_x, _) = pullback((*vs, by_x))
 
     def inner(params, x):
         grads, (grad_x,) = net.pullback(params, x)[1](cotangent)

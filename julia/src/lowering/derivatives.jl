@@ -3,10 +3,14 @@
 laplacian(l::Lowered, x, ps) = derived_value(l, "laplacian", (x,), ps)
 derivative(l::Lowered, x, ps, index) =
     derived_value(l, checked_index(l.net, x, index), (x,), ps)
-derivatives(l::Lowered, x, ps, indices) = derived_value(
-    l, checked_indices(index -> checked_index(l.net, x, index), indices), (x,), ps,
-)
-jvp(l::Lowered, x, ps, v) = derived_value(l, "jvp", (x, checked_size(x, v)), ps)
+derivatives(l::Lowered, x, ps, wanted) =
+    in_order_of(wanted, derived_value(l, checked_wanted(l.net, x, wanted), (x,), ps))
+function jvp(l::Lowered, x, ps, v)
+    along = direction(x, v)
+    takes_columns(l, x) &&
+        return as_columns_of(x, jvp(l, as_columns(x), ps, as_columns(along)))
+    return slope_of(derived_value(l, "jvp", (x, reshape(along, size(along)..., 1)), ps))
+end
 
 laplacian(m::LoweredModule, x) = laplacian(m.net, x, m.params)
 derivative(m::LoweredModule, x, index) = derivative(m.net, x, m.params, index)
@@ -15,16 +19,23 @@ jvp(m::LoweredModule, x, v) = jvp(m.net, x, m.params, v)
 
 function derived_value(l::Lowered, what, inputs::Tuple, ps)
     x = first(inputs)
-    l.net.features > 0 && ndims(x) != 2 && return as_columns_of(
-        x, derived_value(l, what, map(a -> as_columns(a, x), inputs), ps),
-    )
+    takes_columns(l, x) &&
+        return as_columns_of(x, derived_value(l, what, map(as_columns, inputs), ps))
     call = derived_call(l, what, inputs)
     check_inputs(call, inputs)
     return run_lowered(call, inputs, in_order(l.net, ps))
 end
 
-"As `x` with a point a column; one direction for all points as it is."
-as_columns(a, x) = size(a) == size(x) ? reshape(a, size(a, 1), :) : a
+"Whether a fully connected net has points of more or fewer dimensions than one a column."
+takes_columns(l::Lowered, x) = l.net.features > 0 && ndims(x) ∉ (0, 2)
+as_columns(x) = reshape(x, size(x, 1), :)
+
+"What is lowered for a derivative."
+function derived_net(l::Lowered, what, inputs::Tuple)
+    what == "jvp" || return applied(l.net, what, first(inputs))
+    x, v = inputs
+    return first(pushing(l.net, (x,), (), (v,), map(Returns(nothing), Tuple(l.net.names))))
+end
 
 """
     derived_call(lowered, what, inputs)
@@ -33,7 +44,7 @@ A derivative of a lowered net as a lowered call, made at the first call of a kin
 """
 function derived_call(l::Lowered, what, inputs::Tuple)
     check_first(l, first(inputs))
-    kind = map(x -> size(x)[1:end-1], inputs)
+    kind = map(x -> size(x, 1), inputs)
     return lock(l.lock) do
         found = get(l.derivatives, (what, kind), nothing)
         found === nothing || return found
@@ -42,12 +53,14 @@ function derived_call(l::Lowered, what, inputs::Tuple)
             T = something(l.net.eltype, Float32)
             examples = map(x -> sample_like(size(x), T), inputs)
             ps = map(sample_like, Tuple(l.net.sizes), Tuple(l.net.eltypes))
-            call = lowered_call(applied(l.net, what), examples, ps, (;))
+            call = lowered_call(derived_net(l, what, examples), given(examples), ps, (;))
             call.samples == 0 && (l.derivatives[what, kind] = call)
             call
         end
     end
 end
+
+given(xs::Tuple) = length(xs) == 1 ? only(xs) : xs
 
 function check_first(l::Lowered, x)
     features = l.net.features

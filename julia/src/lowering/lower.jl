@@ -82,9 +82,10 @@ function lowered_call(net::PaddleNet, x, ps::Tuple, kw::NamedTuple)
     texts, samples, why, constants = lowered_texts(flat, map(dense, row), map(dense, ps))
     check_packages(texts[1])
     compiled(text) = isempty(text) ? nothing : Operators.compiled(text)
-    return LoweredCall(
-        map(compiled, texts)..., constants, texts, Dims[map(size, inputs)...], samples, why,
-    )
+    sizes = Dims[map(size, inputs)...]
+    count = isempty(sizes) || isempty(sizes[1]) ? 0 : last(sizes[1])
+    free = samples == 0 ? free_dimension.(sizes, count) : zero.(length.(sizes))
+    return LoweredCall(map(compiled, texts)..., constants, texts, sizes, free, samples, why)
 end
 
 "What the Python side makes of a call, in one crossing."
@@ -151,11 +152,8 @@ arrays_among(_, rest...) = arrays_among(rest...)
 A fully connected net takes arrays of any number of dimensions, column by column.
 """
 on_columns(f, ::Lowered, x) = f(x)
-on_columns(f, ::Lowered, x::AbstractMatrix) = f(x)
-function on_columns(f, l::Lowered, x::AbstractArray)
-    (l.net.features > 0 && ndims(x) > 0) || return f(x)
-    return as_columns_of(x, f(reshape(x, size(x, 1), :)))
-end
+on_columns(f, l::Lowered, x::AbstractArray) =
+    takes_columns(l, x) ? as_columns_of(x, f(as_columns(x))) : f(x)
 
 as_columns_of(x, y::AbstractArray) = reshape(y, size(y, 1), size(x)[2:end]...)
 as_columns_of(x, ys::Tuple) = map(y -> as_columns_of(x, y), ys)

@@ -15,9 +15,17 @@ struct LoweredCall{V,T,B,K<:NTuple{3,Tuple}}
     constants::K
     texts::NTuple{3,String}
     sizes::Vector{Dims} # of the inputs that it was made for
+    free::Vector{Int}   # the dimension of each that is of samples and may differ; 0 for none
     samples::Int        # how many there must be; 0 for any number
     why::String         # of what it lacks
 end
+
+"""
+    free_dimension(size, samples)
+
+Which dimension is of samples: the last that is as long as the last one of the first input.
+"""
+free_dimension(size::Dims, samples) = something(findlast(==(samples), size), 0)
 
 "The output of a lowered call at tuples of arrays."
 run_lowered(call::LoweredCall, inputs::Tuple, ps::Tuple) =
@@ -30,11 +38,9 @@ function check_inputs(call::LoweredCall, inputs::Tuple)
             "lower it for these",
         ),
     )
-    for (x, made) in zip(inputs, call.sizes)
-        fits = ndims(x) == length(made) && (isempty(made) || size(x)[1:end-1] == made[1:end-1])
-        free = call.samples == 0
-        fits && (free || size(x) == made) && continue
-        wanted = free && !isempty(made) ? "($(join((made[1:end-1]..., "n"), ", ")))" : "$made"
+    for (x, made, free) in zip(inputs, call.sizes, call.free)
+        ndims(x) == length(made) && all(i -> i == free || size(x, i) == made[i], 1:ndims(x)) && continue
+        wanted = "($(join((i == free ? "n" : made[i] for i in eachindex(made)), ", ")))"
         throw(
             DimensionMismatch(
                 "an input has size $(size(x)), the net was lowered for $wanted; lower it for " *

@@ -63,7 +63,12 @@ check_names(_, ::AbstractVector) = nothing
 
 param_arrays(net::PaddleNet, ps::NamedTuple) = param_arrays(net, by_position(net, ps))
 
-"Parameters by name as a tuple in order."
+"""
+    by_position(net, ps)
+
+Parameters as a tuple in the order of the net, or as they are where they have no names.
+"""
+by_position(::PaddleNet, ps::Union{Tuple,AbstractVector}) = ps
 function by_position(net::PaddleNet, ps::NamedTuple)
     if length(ps) != length(net.names) || !all(in(keys(ps)), net.names)
         throw(
@@ -144,11 +149,16 @@ function input_arrays(net::PaddleNet, xs::Tuple)
             check_eltype("the input", eltype(x), net.eltype)
         end
     end
+    check_features(net, xs)
+    net.features > 0 && check_eltype("the input", eltype(only(xs)), first(net.eltypes))
+    return map(dense, xs)
+end
+
+function check_features(net::PaddleNet, xs::Tuple)
     if net.features > 0
         length(xs) == 1 ||
             throw(ArgumentError("a fully connected net takes one input, got $(length(xs))"))
         x = only(xs)
-        check_eltype("the input", eltype(x), first(net.eltypes))
         (ndims(x) > 0 && size(x, 1) == net.features) || throw(
             DimensionMismatch(
                 "the input has size $(size(x)), the net needs ($(net.features), n): " *
@@ -156,7 +166,7 @@ function input_arrays(net::PaddleNet, xs::Tuple)
             ),
         )
     end
-    return map(dense, xs)
+    return nothing
 end
 
 """
@@ -196,6 +206,8 @@ function enter(net::PaddleNet, entry::Symbol, params::Arrays, inputs::Tuple, fla
 end
 
 function forward(given::PaddleNet, xs::Tuple, ps)
+    D = dual_type((xs, ps))
+    D === nothing || return forward_of_duals(D, given, xs, ps)
     net, params, inputs = arrays(given, xs, ps)
     return crossing() do
         GC.@preserve params inputs in_turn(both(params, inputs)) do

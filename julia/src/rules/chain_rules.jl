@@ -65,7 +65,7 @@ function adder(primal::Array, reverse, cotangents, buffers, tangent)
     return function (array)
         primals = both(reverse.params, reverse.inputs)
         in_place = array isa Array{eltype(primal)} && size(array) == size(primal) &&
-                   !any(other -> overlap(array, other), primals)
+                   !has_duals(reverse, cotangents) && !any(other -> overlap(array, other), primals)
         in_place || return array + tangent()
         write_gradients!(buffers(array)..., reverse, cotangents, true)
         return array
@@ -271,71 +271,6 @@ buffers_part(s̄t) = is_zero(s̄t) ? nothing : s̄t.buffers # Python refuses one
 ChainRulesCore.rrule(net::PaddleNet, x::Inputs, ps, st::NamedTuple) =
     state_rule(Lazy(), net, x, ps, st)
 
-# Derivatives by the input are nets too, with the arguments of the net they are of.
-function operator_rule(how, net::PaddleNet, x, ps, constants)
-    y, back = net_rule(how, net, x, ps)
-    function operator_pullback(ȳ)
-        _, x̄, p̄s = back(ȳ)
-        return NoTangent(), NoTangent(), x̄, p̄s, map(Returns(NoTangent()), constants)...
-    end
-    return y, operator_pullback
-end
-
-laplacian_rule(how, net, x, ps) = operator_rule(how, applied(net, "laplacian"), x, ps, ())
-derivative_rule(how, net, x, ps, index) =
-    operator_rule(how, applied(net, checked_index(net, x, index)), x, ps, (index,))
-function derivatives_rule(how, net, x, ps, indices)
-    checked = checked_indices(index -> checked_index(net, x, index), indices)
-    return operator_rule(how, applied(net, checked), x, ps, (indices,))
-end
-
-ChainRulesCore.rrule(::typeof(laplacian), net::PaddleNet, x, ps) =
-    laplacian_rule(Lazy(), net, x, ps)
-ChainRulesCore.rrule(::typeof(derivative), net::PaddleNet, x, ps, index) =
-    derivative_rule(Lazy(), net, x, ps, index)
-ChainRulesCore.rrule(::typeof(derivatives), net::PaddleNet, x, ps, indices) =
-    derivatives_rule(Lazy(), net, x, ps, indices)
-
-function jvp_rule(how, net, x, ps, v)
-    y, back = net_rule(how, applied(net, "jvp"), checked_direction(in_precision(net, ps), x, v), ps)
-    function jvp_pullback(ȳ)
-        _, xs̄, p̄s = back(ȳ)
-        x̄, v̄ = ChainRulesCore.backing(xs̄)
-        return NoTangent(), NoTangent(), x̄, p̄s, v̄
-    end
-    return y, jvp_pullback
-end
-
-ChainRulesCore.rrule(::typeof(jvp), net::PaddleNet, x, ps, v) = jvp_rule(Lazy(), net, x, ps, v)
-
-# Forward mode: value and derivative of any net along tangents, in one crossing.
-function ChainRulesCore.frule((_, ẋ, ṗs)::Tuple, net::PaddleNet, x::AbstractArray, ps)
-    tangents = (dense_tangent(x, ẋ), params_tangent(ps, net, ṗs)...)
-    return applied(net, "pushforward")((x, tangents...), ps)
-end
-
-function ChainRulesCore.frule((ẇ, ẋ)::Tuple, w::PaddleModuleWrapper, x::AbstractArray)
-    ẇ = unthunk(ẇ)
-    ṗs = ẇ isa AbstractZero ? ẇ : ẇ.params
-    return ChainRulesCore.frule((NoTangent(), ẋ, ṗs), w.net, x, w.params)
-end
-
-function dense_tangent(x::AbstractArray, tangent)
-    ẋ = unthunk(tangent)
-    is_zero(ẋ) && return zero(dense(x))
-    size(ẋ) == size(x) ||
-        throw(DimensionMismatch("a tangent has size $(size(ẋ)), its primal $(size(x))"))
-    return convert(Array{eltype(x)}, dense(ẋ))
-end
-
-params_tangent(ps::AbstractVector, _, ṗs) = (dense_tangent(ps, ṗs),)
-function params_tangent(ps::Union{Tuple,NamedTuple}, net::PaddleNet, tangent)
-    ṗs = unthunk(tangent)
-    keys_in_order = ps isa Tuple ? keys(ps) : Tuple(net.names)
-    part(key) = is_zero(ṗs) ? ṗs : tangent_part(ṗs, key, ps, "tangent")
-    return map(key -> dense_tangent(ps[key], part(key)), keys_in_order)
-end
-
 # A net with other parameters frozen: the tangent is that of the parameters themselves.
 function ChainRulesCore.rrule(::typeof(freeze), w::W, names) where {W<:PaddleModuleWrapper}
     function freeze_pullback(Δ)
@@ -359,7 +294,7 @@ ChainRulesCore.@non_differentiable multi_index(::Any, ::Any, ::Any)
 ChainRulesCore.@non_differentiable stencil(::Any)
 ChainRulesCore.@non_differentiable first_steps(::Any, ::Any)
 ChainRulesCore.@non_differentiable check_names(::Any, ::Any)
-ChainRulesCore.@non_differentiable applied(::Any, ::Any)
+ChainRulesCore.@non_differentiable applied(::Any, ::Any, ::Any)
 ChainRulesCore.@non_differentiable derived(::Any, ::Any, ::Any)
 ChainRulesCore.@non_differentiable used(::Any, ::Any)
 ChainRulesCore.@non_differentiable in_precision(::Any, ::Any)
@@ -367,3 +302,4 @@ ChainRulesCore.@non_differentiable present_net(::Any)
 ChainRulesCore.@non_differentiable set_mode!(::Any, ::Any)
 ChainRulesCore.@non_differentiable checked_index(::Any, ::Any)
 ChainRulesCore.@non_differentiable checked_indices(::Any, ::Any)
+ChainRulesCore.@non_differentiable checked_wanted(::Any, ::Any, ::Any)

@@ -158,7 +158,13 @@ end
 
 Assign or add gradients to arrays, `nothing` where one is not wanted; all checked before.
 """
-function write_gradients!(p̄s::Arrays, x̄s::Tuple, reverse::Reverse, cotangents, accumulate)
+function write_gradients!(p̄s::Arrays, x̄s::Tuple, reverse::AnyReverse, cotangents, accumulate)
+    has_duals(reverse, cotangents) && throw(
+        ArgumentError(
+            "gradients of dual numbers are new arrays, and not written into those of the " *
+            "caller; leave into and accumulate out",
+        ),
+    )
     check_buffers(both(p̄s, x̄s), both(reverse.params, reverse.inputs))
     some = [p̄ !== nothing for p̄ in p̄s]
     asked = Asked(any(some), any(!isnothing, x̄s), any(some) && !all(some) ? some : nothing)

@@ -22,7 +22,7 @@ struct Leaf
     size::Dims
 end
 
-is_differentiable(T::Type) = T <: Union{AbstractFloat,Complex}
+is_differentiable(T::Type) = plain_type(T) <: Union{AbstractFloat,Complex}
 
 is_zero(tangent) = tangent isa Union{AbstractZero,Nothing}
 
@@ -62,7 +62,8 @@ function collect_cotangents!(out, ȳ, leaf::Leaf)
         DimensionMismatch("the cotangent has size $(size(ȳ)), the output $(leaf.size)"),
     )
     array = dense(ȳ)
-    push!(out, eltype(array) == leaf.eltype ? array : converted(leaf.eltype, array))
+    T = replace_plain(eltype(array), plain_type(leaf.eltype))
+    push!(out, eltype(array) == T ? array : converted(T, array))
     return out
 end
 
@@ -125,6 +126,24 @@ mutable struct Reverse{P<:Arrays,I<:Tuple}
     retained_bytes::Int # bytes, part of `RETAINED_BYTES`
 end
 
+"""
+    ReverseOfDuals
+
+The same where inputs or parameters are dual numbers: gradients are then a function of them, from
+the random numbers that the call began with.
+"""
+struct ReverseOfDuals{P<:Tuple,I<:Tuple}
+    net::PaddleNet
+    params::P # in the order of the net, or the one flat vector
+    inputs::I
+    flat::Bool
+    shape::Union{Leaf,Passed,Tuple,NamedTuple}
+    trained::Union{Nothing,Tuple{Vararg{Bool}}}
+    source::Py
+end
+
+const AnyReverse = Union{Reverse,ReverseOfDuals}
+
 function set_retained!(reverse::Reverse, bytes::Int)
     Threads.atomic_add!(RETAINED_BYTES, bytes - reverse.retained_bytes)
     reverse.retained_bytes = bytes
@@ -137,6 +156,7 @@ end
 The value, in one crossing; [`gradients`](@ref) is one more.
 """
 function reversible(given::PaddleNet, xs::Tuple, ps, trained = nothing)
+    dual_type((xs, ps)) === nothing || return reversible_of_duals(given, xs, ps, trained)
     net, params, inputs = arrays(given, xs, ps)
     flat = is_flat(ps)
     y, back, retained = crossing() do
@@ -164,7 +184,7 @@ release!(reverse::Reverse) = set_retained!(reverse, 0)
 
 Dense arrays, or `nothing` for zero, of a cotangent that is nested as the output, checked.
 """
-function cotangents(reverse::Reverse, ȳ)
+function cotangents(reverse::AnyReverse, ȳ)
     has_derivative(reverse.shape) || throw(
         ArgumentError(
             "the net gives nothing that has a derivative, only integers, Booleans and what is " *
@@ -182,8 +202,11 @@ end
 Plain arrays, `nothing` where there is none or it is not asked for, the parameters' as one
 vector where they are flat. One crossing.
 """
-gradients(reverse::Reverse, cotangents::Vector, asked::Asked = ALL) =
-    with_gradients(found -> receive_gradients(reverse, found), reverse, cotangents, asked)
+function gradients(reverse::Reverse, cotangents::Vector, asked::Asked = ALL)
+    D = dual_type(cotangents)
+    D === nothing || return gradients_of_duals(D, reverse, cotangents, asked)
+    return with_gradients(found -> receive_gradients(reverse, found), reverse, cotangents, asked)
+end
 
 """
     with_gradients(f, reverse, cotangents, asked)

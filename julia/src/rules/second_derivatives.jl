@@ -62,40 +62,36 @@ ChainRulesCore.rrule(::typeof(vjp), net::PaddleNet, x, ps, ȳ; kw...) =
 The tangents of `ȳ`, `x`, `kw` and `ps` for cotangents of the gradients that a pullback gives.
 """
 function second_pullback(of::NetPullback, ȳ, Δx̄, Δk̄w, Δp̄s)
-    Δx̄, Δk̄w, Δp̄s = content(unthunk(Δx̄)), content(unthunk(Δk̄w)), content(unthunk(Δp̄s))
-    args, kwargs = arguments(of.x, of.kw)
-    ȳs = Tuple(collect_cotangents!(Any[], ȳ, of.shape))
-    gradients_net = derived(handle -> handle.vjp(), of.net, :vjp)
-    found, back = net_rule(Eager(), gradients_net, (args, kwargs, ȳs), of.ps, (;), of.trained)
-    by_params, _, by_kwargs = found
-    by_name(key) = part_of(haskey(of.kw, key) ? Δk̄w : Δx̄, key)
-    Δ = (
-        params_parts(Δp̄s, of.ps, of.net, by_params),
-        of.x isa AbstractArray ? (Δx̄,) : of.x isa Tuple ? Δx̄ : nothing,
-        by_kwargs === nothing ? nothing :
-        NamedTuple(key => by_name(key) for key in keys(by_kwargs)),
-    )
-    _, (args̿, kwargs̿, ȳ̄s), p̿s = back(Δ)
-    named(x) = Tangent{typeof(x)}(; (key => getproperty(kwargs̿, key) for key in keys(x))...)
-    x̿ = of.x isa AbstractArray ? args̿[1] : of.x isa Tuple ? args̿ : named(of.x)
-    ȳ̄ = nested_cotangent(ȳ, of.shape, Iterators.Stateful(ChainRulesCore.backing(ȳ̄s)))
-    return ȳ̄, x̿, named(of.kw), p̿s
+    flat, row = in_a_row(of.net, of.x, of.kw)
+    ȳs = collect_cotangents!(Any[], ȳ, of.shape)
+    gradients_of = gradients_net(flat, length(row))
+    _, back = rule(Eager(), gradients_of, (nothing, row..., ȳs...), of.ps, of.trained)
+    Δ = (params_parts(Δp̄s, of.ps, of.net)..., parts_in_a_row(Δx̄, of.x)..., parts_in_a_row(Δk̄w, of.kw)...)
+    (_, found...), p̿s = back(Δ)
+    rest = Iterators.Stateful(found)
+    x̿, k̿w = nested_tangent(of.x, rest), nested_tangent(of.kw, rest)
+    return nested_cotangent(ȳ, of.shape, rest), x̿, k̿w, p̿s
 end
 
 part_of(Δ::Union{AbstractZero,Nothing}, _) = nothing
 part_of(Δ, key) = content(unthunk(getproperty(content(Δ), key)))
 
-"""
-    params_parts(Δp̄s, ps, net, gradients)
+"The parts of a tangent of arguments, one for each leaf."
+parts_in_a_row(Δ, ::AbstractArray) = (content(unthunk(Δ)),)
+parts_in_a_row(_, ::Constant) = (nothing,)
+parts_in_a_row(Δ, xs::Union{Tuple,NamedTuple}) =
+    Tuple(Iterators.flatten(parts_in_a_row(part_of(content(unthunk(Δ)), key), xs[key]) for key in keys(xs)))
 
-Cotangents of the gradients of the parameters, one each, `nothing` for zero or where there is no
-gradient.
 """
-function params_parts(Δp̄s, ps, net::PaddleNet, gradients::Tuple)
-    is_zero(Δp̄s) && return map(Returns(nothing), gradients)
-    given = ps isa AbstractVector ? pieces(Δp̄s, net) :
-            [part_of(Δp̄s, key) for key in (ps isa Tuple ? keys(ps) : net.names)]
-    return Tuple(g === nothing ? nothing : Δ for (g, Δ) in zip(gradients, given))
+    params_parts(Δp̄s, ps, net)
+
+Cotangents of the gradients of the parameters, one each, `nothing` for zero.
+"""
+function params_parts(Δp̄s, ps, net::PaddleNet)
+    Δ = content(unthunk(Δp̄s))
+    is_zero(Δ) && return map(Returns(nothing), net.names)
+    ps isa AbstractVector && return pieces(Δ, net)
+    return [part_of(Δ, key) for key in (ps isa Tuple ? keys(ps) : net.names)]
 end
 
 "The parts of a flat vector, in the sizes of the parameters."

@@ -8,12 +8,12 @@ call returns, and for as long as a pullback made from it. Arguments are checked 
 Julia side, in Julia's terms.
 """
 
-from .bound import Pushforward, Recorded
+from ..paddle_side.random_state import random_state
+from .bound import Recorded
 from .described import described, of_description
 from .handles import (
     Called,
     Handle,
-    Operator,
     activations,
     chosen,
     fcnet,
@@ -26,8 +26,6 @@ from .retained_bytes import retained_bytes_address
 __all__ = [
     "Called",
     "Handle",
-    "Operator",
-    "Pushforward",
     "Recorded",
     "activations",
     "chosen",
@@ -36,6 +34,7 @@ __all__ = [
     "layer",
     "of_description",
     "of_layer",
+    "random_state",
     "retained_bytes_address",
     "start_lock",
 ]

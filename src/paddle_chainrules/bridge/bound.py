@@ -2,40 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import paddle
 from paddle import Tensor
 
 from ..nets.known_calls import KnownWay
+from ..nets.nesting import Nesting
 from ..nets.net import Net
-from ..nets.params import Params
 from ..nets.pullback import RecordedPullback
 from ..nets.selection import Flags
-from ..paddle_side.dtypes import is_differentiable
 from ..paddle_side.random_state import drawing_from, random_state
-from ..transforms.jvp import jvp
 from ..transforms.program_recording import run
 from ..transforms.tree import flatten_tree
 from .bound_calls import BoundCalls
-from .nesting import Nesting
 from .packing import Back, Packed, pack, plain
 from .retained_bytes import Meter, allocated, behind_last
 
 
-class Bound:
+class Recorded:
     """A net at parameters that Julia shares.
 
-    ``forward(*inputs)`` is the value, ``pullback(*inputs)`` the value and the way back.
-    """
-
-    forward: Callable[..., Packed]
-    pullback: Callable[..., tuple[Packed, Back]]
-
-
-class Recorded(Bound):
-    """Any net, by its programs, or else by the graph that Paddle records.
+    ``forward(*leaves)`` is the value, ``pullback(*leaves)`` the value and the way back,
+    by the net's programs, or else by the graph that Paddle records.
 
     Args:
         whole: whether Julia has all parameters in one array, of which none is without
@@ -173,32 +162,3 @@ class Recorded(Bound):
         found = self._net.recorded(self._params, args, kwargs)
         behind_last.value = self._meter.of(found[1], allocated() - before)
         return found
-
-
-class Pushforward(Bound):
-    """Value and derivative of any net along tangents of its input and parameters."""
-
-    def __init__(
-        self,
-        net: Net,
-        params: Callable[[tuple[Tensor, ...]], Params],
-        tensors: tuple[Tensor, ...],
-    ) -> None:
-        self._net = net
-        self._nested = params
-        self._params = params(tensors)
-
-    def forward(self, x: Tensor, tangent: Tensor, *tangents: Tensor) -> Packed:
-        y, slope = jvp(
-            self._net.forward,
-            (self._params, x),
-            (self._nested(tangents), tangent if is_differentiable(x) else None),
-        )
-        return pack((y, slope))
-
-    def pullback(self, *args: Any) -> tuple[Packed, Back]:
-        """There is none: forward rules are not differentiated again."""
-        raise NotImplementedError(
-            "a forward rule can't be differentiated in reverse; take "
-            "jvp(net, x, ps, v), which can"
-        )

@@ -4,29 +4,33 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import paddle
 from paddle import Tensor
 
-from ..nets.derived import VJP, Derivative, What
+from ..nets.along import JVP, VJP
+from ..nets.derived import Derivative, What
 from ..nets.fcnet import FCNet
 from ..nets.files import load_params, save_params
 from ..nets.lowering import lowered
+from ..nets.nesting import Nesting
 from ..nets.net import Net
 from ..nets.params import Params
-from ..nets.selection import selected
+from ..nets.per_sample import SampleJacobian, SampleVJP
+from ..nets.selection import Flags, selected
 from ..nets.stateless import StatelessLayer, stateless
 from ..paddle_side.dtypes import dtype_name
 from ..programs.activations import ACTIVATIONS, Activation
-from .bound import Bound, Pushforward, Recorded
-from .nesting import Nesting
+from .bound import Recorded
 from .retained_bytes import Meter
 
 
 class Handle:
     """A net as Julia holds it: what it needs to know, and its entry points."""
+
+    nesting: Nesting | None = None
+    """How arguments that come in a row are nested; by position where None."""
 
     def __init__(self, net: Net, label: str, features: int = 0) -> None:
         self.net = net
@@ -57,13 +61,13 @@ class Handle:
         """How its calls run, in a sentence; nothing for what has no layer."""
         return self.net.describe().runs
 
-    def bind(self, flat: bool, tensors: tuple[Tensor, ...]) -> Bound:
+    def bind(self, flat: bool, tensors: tuple[Tensor, ...]) -> Recorded:
         """The net at parameters: theta if flat, else one tensor each.
 
         The tensors are kept, not copied: a change in their memory is seen.
         """
         params, whole = self._in_parts(flat, tensors)
-        return Recorded(self.net, params, self.meter, whole=whole)
+        return Recorded(self.net, params, self.meter, self.nesting, whole)
 
     def bind_and(self, entry: str, flat: bool, *tensors: Tensor) -> tuple[Any, ...]:
         """``(forward, pullback, result of the one named entry)`` in one crossing."""
@@ -78,14 +82,10 @@ class Handle:
             return tuple(self.net.init(seed).values())
         return None
 
-    def operator(self, what: What) -> Operator:
-        """A handle of a derivative of this net.
-
-        ``"laplacian"``, multi-indices, ``"jvp"`` with the direction as second input, or
-        ``"pushforward"`` with the tangents of input and parameters as further inputs
-        and value and derivative as the result.
-        """
-        return Operator(self, what)
+    def operator(self, what: What, names: tuple[str, ...] = ()) -> Handle:
+        """A handle of a derivative of this net by the input: :class:`Derivative`."""
+        net = Derivative(self.net, what, names)
+        return Handle(net, f"{what} of {self.label}", self.features)
 
     def called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Called:
         """A handle of this net with nested arguments, whose leaves come in a row.
@@ -94,9 +94,21 @@ class Handle:
         """
         return Called(self, Nesting(args, kwargs))
 
-    def vjp(self) -> Handle:
-        """A handle of the gradients of this net: :class:`VJP`."""
-        return Handle(VJP(self.net), f"vjp of {self.label}")
+    def vjp(self, count: int, params: Flags, inputs: bool) -> Handle:
+        """A handle of the gradients of this net at so many leaves: :class:`VJP`."""
+        net = VJP(self.net, count, self.nesting, params, inputs)
+        return Handle(net, f"vjp of {self.label}")
+
+    def jvp(self, count: int, moved: tuple[bool, ...], theta: bool) -> Handle:
+        """A handle of the derivatives of this net along directions: :class:`JVP`."""
+        net = JVP(self.net, count, self.nesting, moved, theta)
+        return Handle(net, f"jvp of {self.label}")
+
+    def per_sample(self, what: str, many: tuple[bool, ...]) -> Handle:
+        """A handle of the ``"vjp"`` or ``"jacobian"`` of each sample."""
+        kind = {"vjp": SampleVJP, "jacobian": SampleJacobian}[what]
+        net = kind(self.net, len(many), self.nesting, many)
+        return Handle(net, f"{what} of each sample of {self.label}")
 
     def in_mode(self, training: bool, whole: bool = False) -> Handle:
         """A handle of this net in training or evaluation mode.
@@ -155,21 +167,15 @@ class Handle:
             Texts of the value, of the way there and back, the number of samples that
             there must be, a reason, and the constants of each: :class:`Lowered`.
         """
-        found = lowered(
-            self.lowered_net, self.net.spec.named(params), row, self.arguments
-        )
+        found = lowered(self.net, self.net.spec.named(params), row, self.arguments)
         functions = found.value, found.there, found.back
         texts = (function.text if function else "" for function in functions)
         constants = (function.constants if function else () for function in functions)
         return (*texts, found.samples, found.why, *constants)
 
-    @property
-    def lowered_net(self) -> Net:
-        return self.net
-
     def arguments(self, row: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Arguments and keyword arguments, of leaves in a row."""
-        return tuple(row), {}
+        return (tuple(row), {}) if self.nesting is None else self.nesting.arguments(row)
 
     def state(self) -> tuple[str, tuple[Tensor, ...], bool] | None:
         """Names of the buffers, with U+001F between, copies of them, and the mode.
@@ -214,47 +220,8 @@ class Called(Handle):
         self._of = of
 
     def in_dtype(self, dtype: str) -> Called:
+        assert self.nesting is not None
         return Called(self._of.in_dtype(dtype), self.nesting)
-
-    def arguments(self, row: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        return self.nesting.arguments(row)
-
-    def bind(self, flat: bool, tensors: tuple[Tensor, ...]) -> Bound:
-        params, whole = self._in_parts(flat, tensors)
-        return Recorded(self.net, params, self.meter, self.nesting, whole)
-
-
-class Operator(Handle):
-    """A derivative of a net, which Julia holds as a net of its own."""
-
-    def __init__(self, of: Handle, what: What) -> None:
-        features = 0 if what in ("jvp", "pushforward") else of.features
-        super().__init__(of.net, f"{what} of {of.label}", features)
-        self.what = what
-        self._of = of
-        self._derivative = Derivative(of.net, what)
-
-    @property
-    def lowered_net(self) -> Net:
-        return self._derivative
-
-    def in_dtype(self, dtype: str) -> Operator:
-        return Operator(self._of.in_dtype(dtype), self.what)
-
-    def called(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Called:
-        raise TypeError(
-            "derivatives by the input are those of one array; give x alone, not nested "
-            "and without keyword arguments"
-        )
-
-    def vjp(self) -> Handle:
-        return Handle(VJP(self._derivative), f"vjp of {self.label}")
-
-    def bind(self, flat: bool, tensors: tuple[Tensor, ...]) -> Bound:
-        if self.what == "pushforward":
-            return Pushforward(self.net, partial(self._params, flat), tensors)
-        params, whole = self._in_parts(flat, tensors)
-        return Recorded(self._derivative, params, self.meter, whole=whole)
 
 
 def chosen(names: tuple[str, ...], patterns: tuple[str, ...]) -> tuple[bool, ...]:

@@ -275,23 +275,6 @@ def _names(name: str, parts: Any) -> tuple[Any, ...]:
     return tuple(parts)
 
 
-def directional_derivative(
-    net: Net, params: Params, x: Tensor, direction: Tensor
-) -> Tensor:
-    """The derivative along one direction for all points, or one for each; unchecked."""
-
-    def along(params: Params, x: Tensor, direction: Tensor) -> Tensor:
-        every = direction.expand(x.shape)
-        return partials(
-            lambda point: [net.forward(params, point[0])],
-            [x, every],
-            [lambda point: [point[1], None]],
-            [(0, (1,))],
-        )[0]
-
-    return run_kept(net, "jvp", along, params, x, direction)
-
-
 def _of_column(place: Column) -> Direction:
     return lambda point: [place.direction(point[0])]
 

@@ -1,11 +1,13 @@
-"""Nets made of a net: its gradients, and its derivatives by the input.
+"""Nets made of a net: its derivatives by the input.
 
 As nets they may be differentiated in their turn.
 """
 
 from __future__ import annotations
 
-from functools import cached_property
+import copy
+from collections.abc import Mapping, Sequence
+from functools import cached_property, partial
 from typing import Any
 
 from paddle import Tensor
@@ -13,18 +15,16 @@ from paddle import Tensor
 from ..programs.partials import MultiIndex
 from ..transforms.effects import Effects
 from ..transforms.tree import Tree
-from .derivatives import (
-    derivative,
-    derivatives,
-    directional_derivative,
-)
+from .derivatives import derivative, derivatives
 from .laplacians import laplacian
 from .net import Net
 from .params import ParamSpec
 from .programs import NetPrograms
+from .stateless import RESERVED
 
-What = str | MultiIndex | tuple[MultiIndex, ...]
-"""A derivative of a net: by name, or a partial one by its multi-index, or several."""
+What = str | MultiIndex | tuple[MultiIndex, ...] | Mapping[str, Sequence[Any]]
+"""``"laplacian"``, a partial derivative by its multi-index, or several of them, by
+multi-indices or by names."""
 
 
 class Derived(Net):
@@ -37,44 +37,25 @@ class Derived(Net):
     def spec(self) -> ParamSpec:
         return self._net.spec
 
-
-class VJP(Derived):
-    """``forward(params, args, kwargs, cotangents)`` is the vjp of another net.
-
-    Cotangents come in a row, one for each leaf of the output. It gives the gradients
-    of the parameters in order, of ``args``, and of ``kwargs`` (None without any), with
-    None where there is none. Its own vjp is of the second order, and so on, as far as
-    Paddle's kernels go.
-    """
-
-    def in_dtype(self, dtype: str) -> VJP:
-        return VJP(self._net.in_dtype(dtype))
-
-    def _apply(
-        self,
-        params: dict[str, Tensor],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        cotangents: tuple[Any, ...],
-    ) -> Tree:
-        _, pullback, *_ = self._net.recorded(params, args, kwargs)
-        wrt = ("params", "args", "kwargs") if pullback.keywords else ("params", "args")
-        cotangent = pullback.nested_as_output(cotangents)
-        grads, by_args, *rest = pullback(cotangent, wrt=wrt)
-        by_params = [None] * len(params) if grads is None else [*grads.values()]
-        by_args = (None,) * len(args) if by_args is None else by_args
-        return by_params, by_args, rest[0] if rest else None
+    def in_dtype(self, dtype: str) -> Derived:
+        found = copy.copy(self)
+        found._net = self._net.in_dtype(dtype)
+        vars(found).pop("_programs", None)  # which are of this one
+        return found
 
 
 class Derivative(Derived):
-    """``forward(params, x)`` is a derivative by the input; of ``"jvp"`` ``(x, v)``."""
+    """A derivative by the input: ``forward`` takes what the net takes.
 
-    def __init__(self, net: Net, what: What) -> None:
+    Args:
+        what: which derivative.
+        names: the keyword arguments that are coordinates; where there are none the
+            positional arguments are, or the one alone.
+    """
+
+    def __init__(self, net: Net, what: What, names: Sequence[str] = ()) -> None:
         super().__init__(net)
-        self._what = what
-
-    def in_dtype(self, dtype: str) -> Derivative:
-        return Derivative(self._net.in_dtype(dtype), self._what)
+        self._what, self._names = what, names
 
     @cached_property
     def _programs(self) -> NetPrograms | None:
@@ -84,12 +65,30 @@ class Derivative(Derived):
     def _effects(self) -> Effects:
         return self._net._effects
 
-    def _apply(self, params: dict[str, Tensor], x: Tensor, *direction: Tensor) -> Tree:
-        if self._what == "laplacian":
-            return laplacian(self._net, params, x)
-        if self._what == "jvp":
-            return directional_derivative(self._net, params, x, *direction)
-        indices: Any = self._what
-        if isinstance(indices[0], tuple):
-            return derivatives(self._net, params, x, indices)
-        return derivative(self._net, params, x, indices)
+    def _apply(self, params: dict[str, Tensor], *args: Any, **kwargs: Any) -> Tree:
+        if given := RESERVED & kwargs.keys():
+            raise TypeError(
+                "derivatives by the input are of a net without random numbers, at its "
+                f"own buffers; leave {' and '.join(sorted(given))} out"
+            )
+        coords: Any = args[0] if len(args) == 1 else args
+        of: Any = self._net
+        if self._names:
+            coords = {name: kwargs[name] for name in self._names}
+        if kwargs or len(args) != 1:
+            of = partial(self._at, args, kwargs)
+        what: Any = self._what
+        if what == "laplacian":
+            return laplacian(of, params, coords)
+        if isinstance(what, Mapping) or isinstance(what[0], tuple):
+            return derivatives(of, params, coords, what)
+        return derivative(of, params, coords, what)
+
+    def _at(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], params: Any, coords: Any
+    ) -> Tree:
+        """The net at other coordinates."""
+        if self._names:
+            return self._net.forward(params, *args, **{**kwargs, **coords})
+        given = coords if len(args) != 1 else (coords,)
+        return self._net.forward(params, *given, **kwargs)

@@ -106,11 +106,15 @@ class _Call:
         return self._of(self._leaves, 0)._replace(samples=self._count)
 
     def _resized(self, count: int) -> Iterator[Any]:
-        """The leaves with more or fewer samples, as many as the first has."""
+        """The leaves with more or fewer samples, along the first axis of these."""
         rows = paddle.arange(count) % self._count
         for leaf in self._leaves:
             moves = _has_samples(leaf) and id(leaf) not in self._held
-            yield leaf[rows] if moves and leaf.shape[0] == self._count else leaf
+            if moves and self._count in leaf.shape:
+                axis = leaf.shape.index(self._count)
+                yield paddle.index_select(leaf, rows, axis)
+            else:
+                yield leaf
 
     def _of(self, leaves: Sequence[Any], count: int) -> Lowered:
         names, number, net = tuple(self._params), len(leaves), self._net

@@ -304,17 +304,17 @@ class RecordedPullback(NetPullback[Any]):
         """Operators on the graph that is kept."""
         return self._recording.nodes
 
-    def nested_as_output(self, cotangents: Sequence[Any]) -> Tree:
-        """Cotangents in a row as ``pullback`` takes them; more are left out."""
-        return self._form.output.unflatten(cotangents[: self._form.output.num_leaves])
-
     def leaves(
         self,
         cotangents: Sequence[Tensor | None],
         params: Flags,
         args: bool,
     ) -> list[Tensor | None]:
-        """Gradients in a row: of the parameters, then of all arguments' leaves."""
+        """Gradients in a row: of the parameters, then of all arguments' leaves.
+
+        More cotangents than the output has leaves are left out.
+        """
+        cotangents = cotangents[: self._form.output.num_leaves]
         count = self._form.args.num_leaves + self._form.kwargs.num_leaves
         if params is True and args and count == self._form.args.num_leaves:
             return self._of(cotangents, None)

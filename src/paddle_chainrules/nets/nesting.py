@@ -7,17 +7,22 @@ from typing import Any
 
 from paddle import Tensor
 
-from ..nets.stateless import RESERVED
 from ..transforms.tree import flatten_tree
+from .stateless import RESERVED
 
 
 class Nesting:
-    """From leaves in a row to arguments and keyword arguments, and back."""
+    """From leaves in a row to arguments and keyword arguments, and back.
+
+    Attributes:
+        seed: where in the row the seed of random numbers is, None where it is not.
+    """
 
     def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._order, self._spec = flatten_tree((args, kwargs))
         differentiated = {n: v for n, v in kwargs.items() if n not in RESERVED}
         self._back, _ = flatten_tree((args, differentiated))
+        self.seed: int | None = kwargs.get("seed")
 
     @property
     def count(self) -> int:

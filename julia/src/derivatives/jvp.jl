@@ -1,0 +1,69 @@
+# The derivative of a net along a direction, as a function that may be differentiated in its turn.
+
+"""
+    PaddleChainRules.jvp(net, x, ps, ẋ, ṗs = nothing; kwargs...)
+    PaddleChainRules.jvp(wrapper, x, ẋ; kwargs...)
+
+The derivative of a net along a direction of its input, and of its parameters where `ṗs` is given,
+nested as `net(x, ps; kwargs...)`, with `nothing` for what has no derivative.
+
+Directions are nested as `x` and `ps`, of the same sizes and element types, with `nothing` for zero;
+of one array `x` also one vector of length `size(x, 1)` for all points. A named tuple `x` has
+those of keyword arguments. Exact, in one crossing, for any net; differentiable with respect to
+`x`, `ps` and the directions.
+
+Throws a `DimensionMismatch` for a direction of another size, and an `ArgumentError` for one of
+another element type, or where there is none.
+
+```julia
+wrapper = PaddleFCNet(2, 1, 3, 16; dtype = "float64", activation = "tanh")
+PaddleChainRules.jvp(wrapper, rand(2, 100), [1.0, 0.0]) # 1×100
+```
+"""
+function jvp(net::PaddleNet, x, ps, ẋ, ṗs = nothing; kwargs...)
+    of, row = pushing_call(net, x, ps, ẋ, ṗs, values(kwargs))
+    return slope_of(forward(of, row, ps))
+end
+jvp(w::PaddleModuleWrapper, x, ẋ; kwargs...) = jvp(w.net, x, params_of(w), ẋ; kwargs...)
+jvp(w::PaddleModuleWrapper, x, ps, ẋ, ṗs...; kwargs...) = jvp(w.net, x, ps, ẋ, ṗs...; kwargs...)
+
+"The net of value and derivatives, and what it takes beside parameters."
+function pushing_call(net::PaddleNet, x, ps, ẋ, ṗs, kw::NamedTuple)
+    flat, row = in_a_row(net, x, kw)
+    moves = (tangents_in_a_row(direction(x, ẋ), x)..., map(Returns(nothing), leaves(kw))...)
+    turns = param_tangents(net, ps, direction(ps, ṗs))
+    all(isnothing, (moves..., turns...)) && throw(
+        ArgumentError("jvp needs a direction of x or of the parameters, got nothing for both"),
+    )
+    return pushing(flat, row, ps, moves, turns)
+end
+
+"The derivatives beside the value, along the one direction."
+slope_of(found) = each_array(without_last, last(has_buffers(found) ? first(found) : found))
+
+each_array(f, y::AbstractArray) = f(y)
+each_array(f, ys::Union{Tuple,NamedTuple}) = map(y -> each_array(f, y), ys)
+each_array(_, y) = y
+
+"A direction, as large as what it is of."
+direction(_, ::Nothing) = nothing
+direction(::Constant, _) = nothing
+direction(::Constant, ::Nothing) = nothing
+function direction(x::AbstractArray, v::AbstractArray)
+    check_eltype("the direction", plain_type(eltype(v)), plain_type(eltype(x)))
+    size(v) == size(x) && return v
+    size(v) == (size(x, 1),) || throw(
+        DimensionMismatch(
+            "the direction has size $(size(v)), x $(size(x)); give one of that size, or " *
+            "($(size(x, 1)),) for all points",
+        ),
+    )
+    return v .+ zero.(x)
+end
+direction(xs::Union{Tuple,NamedTuple}, vs) =
+    map(key -> direction(xs[key], tangent_part(vs, key, xs, "direction")), keyed(xs))
+direction(xs::Union{Tuple,NamedTuple}, ::Nothing) = nothing
+direction(x::AbstractArray, v) = throw(
+    ArgumentError("the direction of an array must be an array or nothing, got a $(typeof(v))"),
+)
+direction(x::AbstractArray, ::Nothing) = nothing
