@@ -51,7 +51,7 @@ function derived_call(l::Lowered, what, inputs::Tuple)
         key = (what, map(size, inputs))
         return get!(l.derivatives, key) do
             T = something(l.net.eltype, Float32)
-            examples = map(x -> sample_like(size(x), T), inputs)
+            examples = map(x -> sample_like(some.(size(x)), T), inputs)
             ps = map(sample_like, Tuple(l.net.sizes), Tuple(l.net.eltypes))
             call = lowered_call(derived_net(l, what, examples), given(examples), ps, (;))
             call.samples == 0 && (l.derivatives[what, kind] = call)
@@ -59,6 +59,9 @@ function derived_call(l::Lowered, what, inputs::Tuple)
         end
     end
 end
+
+"Of no samples at all nothing can be captured."
+some(length) = length == 0 ? 3 : length
 
 given(xs::Tuple) = length(xs) == 1 ? only(xs) : xs
 
