@@ -41,7 +41,8 @@ negative, and a `DimensionMismatch` for one of another length than the inputs.
 """
 derivative(net::PaddleNet, x, ps, multi_index; kw...) =
     evaluate(applied(net, checked_index(net, x, multi_index), x), x, ps, values(kw))
-derivative(w::PaddleModuleWrapper, x, ps, multi_index; kw...) = derivative(w.net, x, ps, multi_index; kw...)
+derivative(w::PaddleModuleWrapper, x, ps, multi_index; kw...) =
+    derivative(w.net, x, ps, multi_index; kw...)
 derivative(w::PaddleModuleWrapper, x, multi_index; kw...) =
     derivative(w.net, x, params_of(w), multi_index; kw...)
 
@@ -66,15 +67,19 @@ residual = u_t .+ u .* u_x .- 0.01 .* u_xx
 found = derivatives(wrapper, rand(2, 100), (u_t = (1, 2), u_xx = (1, 1, 1)))
 ```
 """
-derivatives(net::PaddleNet, x, ps, wanted; kw...) =
-    in_order_of(wanted, evaluate(applied(net, checked_wanted(net, x, wanted), x), x, ps, values(kw)))
+function derivatives(net::PaddleNet, x, ps, wanted; kw...)
+    of = applied(net, checked_wanted(net, x, wanted), x)
+    return in_order_of(wanted, evaluate(of, x, ps, values(kw)))
+end
 derivatives(w::PaddleModuleWrapper, x, ps, wanted; kw...) = derivatives(w.net, x, ps, wanted; kw...)
-derivatives(w::PaddleModuleWrapper, x, wanted; kw...) = derivatives(w.net, x, params_of(w), wanted; kw...)
+derivatives(w::PaddleModuleWrapper, x, wanted; kw...) =
+    derivatives(w.net, x, params_of(w), wanted; kw...)
 
 in_order_of(_, found) = found
 in_order_of(wanted::NamedTuple, found::NamedTuple) = NamedTuple{keys(wanted)}(found)
 
-checked_wanted(net::PaddleNet, x, wanted) = checked_indices(index -> checked_index(net, x, index), wanted)
+checked_wanted(net::PaddleNet, x, wanted) =
+    checked_indices(index -> checked_index(net, x, index), wanted)
 function checked_wanted(::PaddleNet, _, wanted::NamedTuple)
     all(parts -> parts isa Tuple && !isempty(parts) && all(is_place, parts), wanted) || throw(
         ArgumentError(
@@ -159,8 +164,10 @@ end
 python_name(what::String) = what
 python_name(index::Tuple{Vararg{Int}}) = pytuple(index)
 python_name(indices::Tuple) = pytuple(map(pytuple, indices))
-python_name(wanted::NamedTuple) =
-    PythonCall.pydict([string(name) => pytuple(map(python_place, parts)) for (name, parts) in pairs(wanted)])
+function python_name(wanted::NamedTuple)
+    each = (string(name) => pytuple(map(python_place, parts)) for (name, parts) in pairs(wanted))
+    return PythonCall.pydict(collect(each))
+end
 
 python_place(::Nothing) = nothing
 python_place(name::Symbol) = string(name)

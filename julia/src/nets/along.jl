@@ -83,7 +83,8 @@ stacked_parts(parts::Vector{<:Tuple}) =
 Dual numbers of values and of partials as `partials` gives them, nested alike. What is no floating
 array stays as it is.
 """
-joined(D, ys::Union{Tuple,NamedTuple}, ẏs) = map(key -> joined(D, ys[key], part_at(ẏs, key)), keyed(ys))
+joined(D, ys::Union{Tuple,NamedTuple}, ẏs) =
+    map(key -> joined(D, ys[key], part_at(ẏs, key)), keyed(ys))
 joined(_, y, _) = y
 
 keyed(xs::Tuple) = ntuple(identity, length(xs))

@@ -22,7 +22,8 @@ end
 
 function gradients(reverse::ReverseOfDuals, cotangents::Vector, asked::Asked = ALL)
     net, xs = reverse.net, reverse.inputs
-    flags = asked.some === nothing ? asked.params && something(reverse.trained, true) : Tuple(asked.some)
+    every = asked.params && something(reverse.trained, true)
+    flags = asked.some === nothing ? every : Tuple(asked.some)
     of = gradients_net(net, length(xs), flags, asked.inputs)
     ps = reverse.flat ? only(reverse.params) : reverse.params
     found = forward(of, (reverse.source, xs..., cotangents...), ps)
@@ -40,7 +41,9 @@ function in_one(net::PaddleNet, grads::Tuple, n...)
     return reduce(vcat, filled)
 end
 
-function gradients_of_duals(::Type{D}, reverse::Reverse, cotangents::Vector, asked::Asked) where {D}
+function gradients_of_duals(
+    ::Type{D}, reverse::Reverse, cotangents::Vector, asked::Asked,
+) where {D}
     of(f) = gradients(reverse, Any[f(c) for c in cotangents], asked)
     left, reverse.left = reverse.left, Asked(false, false) # keeps what Paddle has recorded
     slopes = [of(c -> partial(D, c, k)) for k in 1:partials_count(D)]

@@ -23,7 +23,8 @@ end
 tangent_of(y, ẏ) = y, tangent(y, ẏ)
 tangent(y::AbstractArray, ẏ) =
     !has_derivative(y) ? NoTangent() : ẏ === nothing ? ZeroTangent() : without_last(ẏ)
-tangent(ys::Tuple, ẏs) = Tangent{typeof(ys)}(map(i -> tangent(ys[i], part_at(ẏs, i)), keyed(ys))...)
+tangent(ys::Tuple, ẏs) =
+    Tangent{typeof(ys)}(map(i -> tangent(ys[i], part_at(ẏs, i)), keyed(ys))...)
 tangent(ys::NamedTuple, ẏs) =
     Tangent{typeof(ys)}(; map(key -> tangent(ys[key], part_at(ẏs, key)), keyed(ys))...)
 tangent(_, _) = NoTangent()
@@ -58,13 +59,14 @@ function param_tangents(net::PaddleNet, ps::NamedTuple, ṗs)
     return by_position(net, found)
 end
 
-function ChainRulesCore.frule((_, ẋ, ṗs)::Tuple{Any,Any,Any}, net::PaddleNet, x::Inputs, ps; kw...)
-    return forward_rule(net, x, ps, values(kw), ẋ, ṗs, nothing)
-end
+ChainRulesCore.frule((_, ẋ, ṗs)::Tuple{Any,Any,Any}, net::PaddleNet, x::Inputs, ps; kw...) =
+    forward_rule(net, x, ps, values(kw), ẋ, ṗs, nothing)
 
-function ChainRulesCore.frule(ẋs::Tuple{Any,Any,Any,Any}, net::PaddleNet, x::Inputs, ps, st::NamedTuple)
+function ChainRulesCore.frule(
+    (_, ẋ, ṗs, _)::Tuple{Any,Any,Any,Any}, net::PaddleNet, x::Inputs, ps, st::NamedTuple,
+)
     moded, kw = used(net, st)
-    found, tangent = forward_rule(moded, x, ps, kw, ẋs[2], ẋs[3], nothing)
+    found, tangent = forward_rule(moded, x, ps, kw, ẋ, ṗs, nothing)
     y, next = with_state(found, st, kw)
     ẏ = isempty(kw) || tangent isa AbstractZero ? tangent : tangent[1]
     return (y, next), Tangent{typeof((y, next))}(ẏ, NoTangent())
@@ -79,7 +81,9 @@ function wrapper_forward(w::PaddleModuleWrapper, xs::Tuple, kw, ẇ, ẋs, k̇w)
     ṗs = is_zero(Δ) ? nothing : unthunk(Δ.params)
     flags = trained(w)
     if flags !== nothing && !is_zero(ṗs) # what is frozen does not move
-        ṗs = ntuple(i -> flags[i] ? tangent_part(ṗs, i, w.params, "tangent") : nothing, length(flags))
+        ṗs = ntuple(length(flags)) do i
+            flags[i] ? tangent_part(ṗs, i, w.params, "tangent") : nothing
+        end
     end
     return forward_rule(w.net, xs, w.params, kw, ẋs, ṗs, k̇w)
 end
@@ -101,9 +105,16 @@ end
 # Derivatives by the input are nets too.
 ChainRulesCore.frule((_, _, ẋ, ṗs)::Tuple, ::typeof(laplacian), net::PaddleNet, x, ps; kw...) =
     forward_rule(applied(net, "laplacian", x), x, ps, values(kw), ẋ, ṗs, nothing)
-ChainRulesCore.frule((_, _, ẋ, ṗs)::Tuple, ::typeof(derivative), net::PaddleNet, x, ps, index; kw...) =
-    forward_rule(applied(net, checked_index(net, x, index), x), x, ps, values(kw), ẋ, ṗs, nothing)
-function ChainRulesCore.frule((_, _, ẋ, ṗs)::Tuple, ::typeof(derivatives), net::PaddleNet, x, ps, wanted; kw...)
+function ChainRulesCore.frule(
+    (_, _, ẋ, ṗs)::Tuple, ::typeof(derivative), net::PaddleNet, x, ps, index; kw...,
+)
+    of = applied(net, checked_index(net, x, index), x)
+    return forward_rule(of, x, ps, values(kw), ẋ, ṗs, nothing)
+end
+
+function ChainRulesCore.frule(
+    (_, _, ẋ, ṗs)::Tuple, ::typeof(derivatives), net::PaddleNet, x, ps, wanted; kw...,
+)
     of = applied(net, checked_wanted(net, x, wanted), x)
     found = forward_rule(of, x, ps, values(kw), ẋ, ṗs, nothing)
     wanted isa NamedTuple || return found
@@ -116,10 +127,13 @@ function ChainRulesCore.frule(
 )
     of, row = pushing_call(net, x, ps, v, vps, values(kw))
     # The directions among the arguments come after `x` and `kw`, those of the parameters first.
-    given = (param_tangents(net, ps, direction(ps, vps))..., tangents_in_a_row(direction(x, v), x)...)
+    in_row(along_ps, along_x) =
+        (param_tangents(net, ps, along_ps)..., tangents_in_a_row(along_x, x)...)
     v̇ps = length(v̇s) > 1 ? v̇s[2] : nothing
-    turns = (param_tangents(net, ps, whole(ps, v̇ps))..., tangents_in_a_row(whole(x, v̇s[1]), x)...)
-    moved = Tuple(t === nothing ? t : with_last(t) for (t, d) in zip(turns, given) if d !== nothing)
+    turns = zip(
+        in_row(whole(ps, v̇ps), whole(x, v̇s[1])), in_row(direction(ps, vps), direction(x, v)),
+    )
+    moved = Tuple(t === nothing ? t : with_last(t) for (t, d) in turns if d !== nothing)
     still = map(Returns(nothing), leaves(values(kw)))
     directions = (tangents_in_a_row(ẋ, x)..., still..., moved...)
     found, slopes = pushed_once(of, row, ps, directions, param_tangents(net, ps, ṗs))
@@ -149,8 +163,8 @@ function ChainRulesCore.frule(
         return nested_as((_, x̄) -> x̄, x, Iterators.Stateful(found[count+1:end])), p̄s
     end
     y = nested(found)
-    ẏ = slopes === nothing ? map(Returns(nothing), found) : map(s -> s === nothing ? s : without_last(s), slopes)
-    return y, plain_tangent(y, nested(ẏ))
+    slopes === nothing && return y, ZeroTangent()
+    return y, plain_tangent(y, nested(map(s -> s === nothing ? s : without_last(s), slopes)))
 end
 
 "The tangent of what is nested so; zero where there is none."

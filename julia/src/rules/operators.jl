@@ -13,7 +13,10 @@ laplacian_rule(how, net, x, ps; kw...) = operator_rule(how, applied(net, "laplac
 derivative_rule(how, net, x, ps, index; kw...) =
     operator_rule(how, applied(net, checked_index(net, x, index), x), x, ps, kw, (index,))
 derivatives_rule(how, net, x, ps, wanted; kw...) =
-    operator_rule(how, applied(net, checked_wanted(net, x, wanted), x), x, ps, kw, (wanted,), y -> in_order_of(wanted, y))
+    operator_rule(
+        how, applied(net, checked_wanted(net, x, wanted), x), x, ps, kw, (wanted,),
+        y -> in_order_of(wanted, y),
+    )
 
 ChainRulesCore.rrule(::typeof(laplacian), net::PaddleNet, x, ps; kw...) =
     laplacian_rule(Lazy(), net, x, ps; kw...)
@@ -72,9 +75,9 @@ function direction_tangent(v::AbstractArray, x::AbstractArray, row)
     v̄ isa AbstractZero && return v̄
     return size(v) == size(x) ? without_last(v̄) : reshape(sum(v̄; dims = 2:ndims(v̄)), size(v))
 end
-direction_tangent(vs::Tuple, xs, row) =
+direction_tangent(vs::Tuple, xs::Tuple, row) =
     Tangent{typeof(vs)}(map((v, x) -> direction_tangent(v, x, row), vs, xs)...)
-direction_tangent(vs::NamedTuple, xs, row) =
+direction_tangent(vs::NamedTuple, xs::NamedTuple, row) =
     Tangent{typeof(vs)}(; map(key -> direction_tangent(vs[key], xs[key], row), keyed(vs))...)
 
 direction_tangents(_, ps, ṗs, row) = direction_tangent(ṗs, ps, row)

@@ -66,7 +66,8 @@ function second_pullback(of::NetPullback, ȳ, Δx̄, Δk̄w, Δp̄s)
     ȳs = collect_cotangents!(Any[], ȳ, of.shape)
     gradients_of = gradients_net(flat, length(row))
     _, back = rule(Eager(), gradients_of, (nothing, row..., ȳs...), of.ps, of.trained)
-    Δ = (params_parts(Δp̄s, of.ps, of.net)..., parts_in_a_row(Δx̄, of.x)..., parts_in_a_row(Δk̄w, of.kw)...)
+    by_arguments = (parts_in_a_row(Δx̄, of.x)..., parts_in_a_row(Δk̄w, of.kw)...)
+    Δ = (params_parts(Δp̄s, of.ps, of.net)..., by_arguments...)
     (_, found...), p̿s = back(Δ)
     rest = Iterators.Stateful(found)
     x̿, k̿w = nested_tangent(of.x, rest), nested_tangent(of.kw, rest)
@@ -79,8 +80,10 @@ part_of(Δ, key) = content(unthunk(getproperty(content(Δ), key)))
 "The parts of a tangent of arguments, one for each leaf."
 parts_in_a_row(Δ, ::AbstractArray) = (content(unthunk(Δ)),)
 parts_in_a_row(_, ::Constant) = (nothing,)
-parts_in_a_row(Δ, xs::Union{Tuple,NamedTuple}) =
-    Tuple(Iterators.flatten(parts_in_a_row(part_of(content(unthunk(Δ)), key), xs[key]) for key in keys(xs)))
+function parts_in_a_row(tangent, xs::Union{Tuple,NamedTuple})
+    Δ = content(unthunk(tangent))
+    return Tuple(Iterators.flatten(parts_in_a_row(part_of(Δ, key), xs[key]) for key in keys(xs)))
+end
 
 """
     params_parts(Δp̄s, ps, net)
@@ -173,7 +176,8 @@ end
 const SECOND_ORDER = Union{typeof(tangents_rule),typeof(vjp_rule)}
 ChainRulesCore.rrule(::SECOND_ORDER, ::Any...) = throw(
     ArgumentError(
-        "derivatives of nets by ChainRules and Zygote end at the second order. Higher ones " *
-        "by the input are in `derivatives`; paddle_chainrules in Python has no such end",
+        "derivatives of nets by ChainRules and Zygote end at the second order. ForwardDiff goes " *
+        "on from there, `derivatives` has higher ones by the input, and paddle_chainrules in " *
+        "Python has no such end",
     ),
 )

@@ -138,6 +138,16 @@ end
     @test occursin("not written into", err.value.msg)
 end
 
+@testset "above gradients within gradients" begin
+    w = normed()
+    net, ps, x, c = w.net, w.params, randn(Xoshiro(1), 3, 4), randn(Xoshiro(2), 2, 4)
+    penalty(x) = sum(abs2, vjp(net, x, ps, c)[1])
+    third(t) = sum(sin, Zygote.gradient(penalty, t .* x)[1])
+    apart(h) = (third(0.6 + h) - third(0.6 - h)) / 2h
+    expected = (4apart(1e-5) - apart(2e-5)) / 3 # of fourth order in the step
+    @test isapprox(ForwardDiff.derivative(third, 0.6), expected; rtol = 1e-8)
+end
+
 @testset "nested arguments, keywords, and results without derivatives" begin
     paddle.seed(3)
     several = PaddleModuleWrapper(in_type(python_module("layers").Several(), Float64))
