@@ -214,7 +214,9 @@ def pytest_terminal_summary(terminalreporter, config):
         terminalreporter.section("Julia's own tests")
         for line in text.rstrip().splitlines():
             name, bar, counts = line.partition("|")
-            if name.startswith(("Test", "Paddle")) or re.match(r"  \w", name):
+            if " skipped: " in line:
+                terminalreporter.write_line(line)
+            elif name.startswith(("Test", "Paddle")) or re.match(r"  \w", name):
                 terminalreporter.write_line(f"{name.rstrip()[:60]:60} {bar}{counts}")
 
 

@@ -24,6 +24,12 @@ function noisy()
     return layer
 end
 
+function quiet_layer()
+    layer = noisy()
+    layer.eval()
+    return layer
+end
+
 another(layer) = pyimport("copy").deepcopy(layer)
 
 @testset "a wrapper in the other mode shares parameters" begin
@@ -82,8 +88,7 @@ end
 end
 
 @testset "buffers are arrays of the wrapper" begin
-    layer = noisy()
-    layer.eval()
+    layer = quiet_layer()
     w, x = PaddleModuleWrapper(layer), randn(Xoshiro(1), 3, 6)
     children = Functors.children(w)
     @test keys(children) == (:params, :buffers)
@@ -124,6 +129,24 @@ end
     @test loss(moved) < loss(half) && moved.params[1] == w.params[1]
     err = @test_throws ArgumentError fmap(x -> x isa AbstractArray ? "" : x, w)(x)
     @test occursin("buffer 1._mean must be an array of Float64", err.value.msg)
+end
+
+@testset "buffers live as long as what was made of them" begin
+    x, c = randn(Xoshiro(1), 3, 6), randn(Xoshiro(2), 2, 6)
+    _, _, (expected,) = native(quiet_layer(), (x,), (c,))
+    function made(change)
+        w = change(PaddleModuleWrapper(quiet_layer()))
+        return PaddleNet(w), w.params, PaddleChainRules.pullback(w, x)[2]
+    end
+    for change in (identity, testmode ∘ trainmode, w -> fmap(b -> copy(b) .+ 0, w))
+        net, ps, back = made(change)
+        for _ in 1:5
+            GC.gc()
+            foreach(_ -> randn(4) .+ 1, 1:1000)
+        end
+        @test exact(back(c)[2], expected)
+        @test exact(Zygote.gradient(x -> sum(c .* net(x, ps)), x)[1], expected)
+    end
 end
 
 @testset "a net has no parameters" begin
