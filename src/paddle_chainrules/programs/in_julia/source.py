@@ -93,7 +93,8 @@ class Source:
         try:
             text = rule(call)
         except NoRule as error:
-            raise NoRule(f"{error} ({op.operator.name}{_at(op)})") from None
+            error.args = (f"{error} ({op.operator.name}{_at(op)})",)
+            raise
         used = [v for v in op.outputs if self._uses[v]]
         if isinstance(text, Several):
             left = [self._named(v) if v in used else "_" for v in op.outputs]
