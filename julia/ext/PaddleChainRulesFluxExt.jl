@@ -6,7 +6,10 @@ using PaddleChainRules: PaddleChainRules, PaddleModuleWrapper, PaddleNet, set_mo
 
 function Flux.testmode!(w::PaddleModuleWrapper, mode)
     mode isa Union{Bool,Nothing} || mode === :auto || throw(
-        ArgumentError("testmode! takes true, false, nothing or :auto, got $(repr(mode)); use :auto for the layer's own mode"),
+        ArgumentError(
+            "testmode! takes true, false, nothing or :auto, got $(repr(mode)); give :auto for the " *
+            "mode that the layer had when it was wrapped",
+        ),
     )
     set_mode!(w, mode isa Bool ? !mode : nothing)
     return w

@@ -26,8 +26,9 @@ ChainRulesCore.rrule(::ZygoteRuleConfig, ::typeof(jvp), net::PaddleNet, x, ps, v
     jvp_rule(Eager(), net, x, ps, v...; kw...)
 
 # Its fields are properties of their own, which Zygote would look into.
-Zygote._pullback(::Zygote.AContext, ::typeof(Zygote.literal_getproperty), w::PaddleModuleWrapper, ::Val{:net}) =
-    w.net, Returns(nothing)
+Zygote._pullback(
+    ::Zygote.AContext, ::typeof(Zygote.literal_getproperty), w::PaddleModuleWrapper, ::Val{:net},
+) = w.net, Returns(nothing)
 Zygote._pullback(
     cx::Zygote.AContext, ::typeof(Zygote.literal_getproperty), w::PaddleModuleWrapper, name::Val{:params},
 ) = Zygote._pullback(cx, Zygote.literal_getfield, w, name)

@@ -32,9 +32,13 @@ struct PaddleModuleWrapper{P<:Tuple,T,B}
     net::Present # of the type PaddleNet as a property
     params::P
 
-    # T tells which of them are trained, a flag for each, nothing for all; B whether there are buffers.
-    PaddleModuleWrapper(net::PaddleNet, params::P, T = nothing, present = Present(net)) where {P<:Tuple} =
-        new{P,T,!isempty(net.handle.buffers)}(present, params)
+    # T tells which of them are trained, a flag for each, nothing for all; B, whether there are
+    # buffers.
+    function PaddleModuleWrapper(
+        net::PaddleNet, params::P, T = nothing, present = Present(net),
+    ) where {P<:Tuple}
+        return new{P,T,!isempty(net.handle.buffers)}(present, params)
+    end
 end
 
 Base.getproperty(w::PaddleModuleWrapper, name::Symbol) =
