@@ -173,8 +173,10 @@ function added(a::Tangent{P}, b) where {P}
 end
 
 # The rules of the second order are not differentiated again.
-const SECOND_ORDER = Union{typeof(tangents_rule),typeof(vjp_rule)}
-ChainRulesCore.rrule(::SECOND_ORDER, ::Any...) = throw(
+const SECOND_ORDER = Union{
+    typeof(tangents_rule),typeof(vjp_rule),typeof(jvp_rule),typeof(batched_jacobian_rule),
+}
+ChainRulesCore.rrule(::SECOND_ORDER, ::Any...; kw...) = throw(
     ArgumentError(
         "derivatives of nets by ChainRules and Zygote end at the second order. ForwardDiff goes " *
         "on from there, `derivatives` has higher ones by the input, and paddle_chainrules in " *

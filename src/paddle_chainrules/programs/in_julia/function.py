@@ -82,8 +82,12 @@ def julia_function(
         names[value] = f"k{next(numbers)}"
         text = _filled(tensor, kind)
         if text is None:
-            constants.append(tensor)
+            row_of_all = _one_row(tensor, count)
+            constants.append(tensor if row_of_all is None else row_of_all)
             text = f"constants[{len(constants)}]"
+            if row_of_all is not None:
+                times = ", ".join([*["1"] * (tensor.ndim - 1), str(count)])
+                text = f"repeat({text}, {times})"
         head.append(f"    {names[value]} = {text}")
     body = Source(program, names, kind)
     head = [first.pop("n"), *head] if "n" in first else head
@@ -140,6 +144,14 @@ def kind_of(program: Program) -> str:
     found = Counter(v.dtype for op in program.ops for v in op.outputs)
     found.update(v.dtype for v in (*program.inputs, *program.outputs))
     return max(FLOATS, key=lambda dtype: found[dtype])
+
+
+def _one_row(tensor: Tensor, count: int) -> Tensor | None:
+    """The row that each sample has of a constant; None where they have others."""
+    if not tensor.ndim or tensor.shape[0] != count or count < 2:
+        return None
+    numbers = tensor.numpy()
+    return tensor[:1] if np.array_equal(numbers[1:], numbers[:-1]) else None
 
 
 def _filled(tensor: Tensor, kind: str) -> str | None:
