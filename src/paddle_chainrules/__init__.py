@@ -12,9 +12,10 @@ from .nets.fcnet import FCNet
 from .nets.files import load_params, save_params
 from .nets.laplacians import forward_laplacian, laplacian
 from .nets.net import Net
+from .nets.of_layer import stateless
 from .nets.params import ParamSpec
 from .nets.pullback import NetPullback
-from .nets.stateless import StatelessLayer, stateless
+from .nets.stateless import StatelessLayer
 from .paddle_side.row_sparse import RowSparse
 from .programs.activations import ACTIVATIONS
 from .programs.batching import BatchWarning

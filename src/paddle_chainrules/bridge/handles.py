@@ -16,10 +16,11 @@ from ..nets.files import load_params, save_params
 from ..nets.lowering import lowered
 from ..nets.nesting import Nesting
 from ..nets.net import Net
+from ..nets.of_layer import stateless
 from ..nets.params import Params
 from ..nets.per_sample import SampleJacobian, SampleVJP
 from ..nets.selection import Flags, selected
-from ..nets.stateless import StatelessLayer, stateless
+from ..nets.stateless import StatelessLayer
 from ..paddle_side.dtypes import dtype_name
 from ..programs.activations import ACTIVATIONS, Activation
 from .bound import Recorded

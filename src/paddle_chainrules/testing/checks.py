@@ -10,8 +10,8 @@ from paddle import Tensor, nn
 
 from ..nets.fcnet import FCNet
 from ..nets.net import Net
+from ..nets.of_layer import stateless
 from ..nets.params import Params
-from ..nets.stateless import stateless
 from ..paddle_side.random_state import drawing_from
 from ..transforms.tree import Tree, flatten_tree
 from .errors import TOLERANCES, array_of, row_of, rows_of

@@ -12,7 +12,7 @@ from paddle import Tensor, nn
 
 from ..nets.fcnet import FCNet
 from ..nets.net import Net
-from ..nets.stateless import stateless
+from ..nets.of_layer import stateless
 from ..paddle_side.dtypes import is_differentiable
 from ..paddle_side.engine import gradients
 from ..paddle_side.random_state import drawing_from
