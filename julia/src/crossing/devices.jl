@@ -2,6 +2,20 @@
 
 using GPUArraysCore: AnyGPUArray
 
+"Arrays of one call: many of them are in a vector, since code for each long tuple compiles for seconds."
+const Arrays = Union{Tuple,Vector{Any}}
+const MANY = 32
+
+in_arrays(xs::Tuple) = length(xs) > MANY ? collect(Any, xs) : xs
+
+"`f` of each, in the same form."
+each(f::F, xs::Tuple, more...) where {F} = map(f, xs, more...)
+each(f::F, xs::Vector{Any}, more...) where {F} = Any[f(items...) for items in zip(xs, more...)]
+
+"Those of two rows in one."
+both(xs::Tuple, ys::Tuple) = (xs..., ys...)
+both(xs::Arrays, ys::Arrays) = Any[xs..., ys...]
+
 """
     dense(x::AbstractArray)
 
@@ -61,6 +75,7 @@ and before what Julia will queue. The host queues nothing.
 in_turn(f::F, ::Array) where {F} = f()
 in_turn(f::F, arrays::Tuple) where {F} = in_turn(f, first(arrays))
 in_turn(f::F, ::Tuple{}) where {F} = f()
+in_turn(f::F, arrays::Vector{Any}) where {F} = in_turn(f, (first(arrays),))
 
 """
     check_device(arrays)
@@ -68,7 +83,7 @@ in_turn(f::F, ::Tuple{}) where {F} = f()
 Refuse arrays on different devices.
 """
 check_device(::Tuple{Vararg{Array}}) = nothing
-function check_device(given::Tuple)
+function check_device(given::Arrays)
     devices = [device(x) for x in given if x isa AbstractArray]
     allequal(devices) || throw(
         ArgumentError(

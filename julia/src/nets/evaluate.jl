@@ -65,7 +65,7 @@ function param_arrays(net::PaddleNet, ps::NamedTuple)
             ),
         )
     end
-    return param_arrays(net, Tuple(ps[name] for name in net.names))
+    return param_arrays(net, Tuple(Any[ps[name] for name in net.names]))
 end
 
 function param_arrays(net::PaddleNet, ps::Tuple)
@@ -78,7 +78,7 @@ function param_arrays(net::PaddleNet, ps::Tuple)
     for (name, p, dims, T) in zip(net.names, ps, net.sizes, net.eltypes)
         check_array("parameter $name", p, dims, T)
     end
-    return map(dense, ps)
+    return each(dense, in_arrays(ps))
 end
 
 function check_array(what, x, dims::Dims, T::Type)
@@ -144,7 +144,7 @@ end
 Call `forward` or `pullback` of the Python side on dense arrays, in one crossing; the result
 is owned. The caller keeps the arrays alive.
 """
-function enter(net::PaddleNet, entry::Symbol, params::Tuple, inputs::Tuple, flat::Bool)
+function enter(net::PaddleNet, entry::Symbol, params::Arrays, inputs::Tuple, flat::Bool)
     handle = net.handle
     if is_bound(handle, params, flat)
         lent = map(lend, inputs)
@@ -157,7 +157,7 @@ function enter(net::PaddleNet, entry::Symbol, params::Tuple, inputs::Tuple, flat
     object_of(handle)
     names = (Py(string(entry)), Py(flat))
     lent = PyPtr[]
-    for array in (params..., inputs...)
+    for array in both(params, inputs)
         push!(lent, lend(array))
     end
     try
@@ -177,7 +177,7 @@ end
 function forward(net::PaddleNet, xs::Tuple, ps)
     params, inputs = arrays(net, xs, ps)
     return crossing() do
-        GC.@preserve params inputs in_turn((params..., inputs...)) do
+        GC.@preserve params inputs in_turn(both(params, inputs)) do
             result = enter(net, :forward, params, inputs, is_flat(ps))
             try
                 return unpack(net, result, inputs)
@@ -195,7 +195,7 @@ Both as dense arrays on one device, checked.
 """
 function arrays(net::PaddleNet, xs::Tuple, ps)
     params, inputs = param_arrays(net, ps), input_arrays(net, xs)
-    check_device((params..., inputs...))
+    check_device(both(params, inputs))
     return params, inputs
 end
 

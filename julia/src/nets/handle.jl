@@ -58,10 +58,11 @@ Base.show(io::IO, ::PaddleHandle) = print(io, "PaddleHandle(...)")
 
 Whether Paddle shares exactly these parameter arrays since an earlier call.
 """
-function is_bound(handle::PaddleHandle, arrays::Tuple, flat::Bool)
+function is_bound(handle::PaddleHandle, arrays::Arrays, flat::Bool)
     PythonCall.pyisnull(handle.forward) && return false
     handle.flat == flat && length(handle.arrays) == length(arrays) || return false
-    return all_bound(handle, 1, arrays...)
+    return arrays isa Tuple ? all_bound(handle, 1, arrays...) :
+           all(i -> all_bound(handle, i, arrays[i]), eachindex(arrays))
 end
 
 # Unrolled over the tuple, whose arrays differ in type.
@@ -72,7 +73,7 @@ function all_bound(handle::PaddleHandle, i::Int, array, rest...)
            all_bound(handle, i + 1, rest...)
 end
 
-function bind!(handle::PaddleHandle, arrays::Tuple, flat::Bool, forward::Py, pullback::Py)
+function bind!(handle::PaddleHandle, arrays::Arrays, flat::Bool, forward::Py, pullback::Py)
     for old in (handle.forward, handle.pullback)
         PythonCall.pyisnull(old) || PythonCall.pydel!(old)
     end

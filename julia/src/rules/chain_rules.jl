@@ -14,16 +14,17 @@ params_projector(ps::AbstractVector) =
     end
 
 function params_projector(ps::P) where {P<:Tuple}
-    projects = map(ProjectTo, ps)
-    return grads -> Tangent{P}(map(array_tangent, projects, grads)...)
+    projects = each(ProjectTo, in_arrays(ps))
+    return grads -> Tangent{P}(each(array_tangent, projects, grads)...)
 end
 
 # Python's order is that of `names`, which need not be that of the named tuple.
 function params_projector(ps::P, names) where {P<:NamedTuple}
-    projects = map(ProjectTo, ps)
+    projects = each(ProjectTo, in_arrays(Tuple(ps)))
     return function (grads)
-        found = NamedTuple{Tuple(names)}(grads)
-        return Tangent{P}(; map(array_tangent, projects, NamedTuple{keys(ps)}(found))...)
+        found = NamedTuple{keys(ps)}(NamedTuple{Tuple(names)}(Tuple(grads)))
+        tangents = each(array_tangent, projects, in_arrays(Tuple(found)))
+        return Tangent{P}(; NamedTuple{keys(ps)}(Tuple(tangents))...)
     end
 end
 params_projector(ps, names) = params_projector(ps)
@@ -62,7 +63,7 @@ type, or one that shares memory with a primal, `tangent()` is added out of place
 """
 function adder(primal::Array, reverse, cotangents, buffers, tangent)
     return function (array)
-        primals = (reverse.params..., reverse.inputs...)
+        primals = both(reverse.params, reverse.inputs)
         in_place = array isa Array{eltype(primal)} && size(array) == size(primal) &&
                    !any(other -> overlap(array, other), primals)
         in_place || return array + tangent()
@@ -93,7 +94,7 @@ end
 
 copied(::Nothing) = nothing
 copied(x::AbstractArray) = copy(x)
-copied(xs::Tuple) = map(copied, xs)
+copied(xs::Arrays) = each(copied, xs)
 
 """
     rule(how, net, xs, ps, trained = nothing) -> y, back, shape
@@ -110,7 +111,7 @@ function rule(how, net::PaddleNet, xs::Tuple, ps, trained = nothing)
         Δ isa AbstractZero && return map(Returns(ZeroTangent()), project_xs), ZeroTangent()
         found = cotangents(reverse, Δ)
         params, input, deferred = ask(how, reverse, found)
-        no_params, no_inputs = map(Returns(nothing), reverse.params), map(Returns(nothing), xs)
+        no_params, no_inputs = each(Returns(nothing), reverse.params), map(Returns(nothing), xs)
         x̄s = ntuple(length(project_xs)) do i
             has_derivative(xs[i]) || return NoTangent()
             to_input(x̄) = no_params, Base.setindex(no_inputs, x̄, i)

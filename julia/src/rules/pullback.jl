@@ -61,8 +61,8 @@ function pullback_of(net::PaddleNet, x, ps, kw::NamedTuple, flags = nothing, ord
 end
 
 nest_params(p̄s, ::AbstractVector, _) = only(p̄s)
-nest_params(p̄s, ::Tuple, _) = p̄s
-nest_params(p̄s, ps::NamedTuple, names) = NamedTuple{keys(ps)}(NamedTuple{Tuple(names)}(p̄s))
+nest_params(p̄s, ::Tuple, _) = Tuple(p̄s)
+nest_params(p̄s, ps::NamedTuple, names) = NamedTuple{keys(ps)}(NamedTuple{Tuple(names)}(Tuple(p̄s)))
 
 """
     param_buffers(given, ps, names)
@@ -102,7 +102,7 @@ function input_buffers(given, x)
     return Tuple(Iterators.flatten(input_buffers(given[key], x[key]) for key in keys(x)))
 end
 
-function check_buffers(buffers::Tuple, primals::Tuple)
+function check_buffers(buffers::Arrays, primals::Arrays)
     for (buffer, primal) in zip(buffers, primals)
         buffer === nothing && continue
         buffer isa AbstractArray ||
@@ -158,8 +158,8 @@ end
 
 Assign or add gradients to arrays, `nothing` where one is not wanted; all checked before.
 """
-function write_gradients!(p̄s::Tuple, x̄s::Tuple, reverse::Reverse, cotangents, accumulate)
-    check_buffers((p̄s..., x̄s...), (reverse.params..., reverse.inputs...))
+function write_gradients!(p̄s::Arrays, x̄s::Tuple, reverse::Reverse, cotangents, accumulate)
+    check_buffers(both(p̄s, x̄s), both(reverse.params, reverse.inputs))
     some = [p̄ !== nothing for p̄ in p̄s]
     asked = Asked(any(some), any(!isnothing, x̄s), any(some) && !all(some) ? some : nothing)
     asked.params || asked.inputs || return nothing

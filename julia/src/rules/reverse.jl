@@ -113,7 +113,7 @@ behind them. So Paddle's part is let go of once all gradients were asked for (wh
 none); a further use makes it anew, with the random numbers of the first time, and keeps it. As
 with any pullback, arrays must not change in between.
 """
-mutable struct Reverse{P<:Tuple,I<:Tuple}
+mutable struct Reverse{P<:Arrays,I<:Tuple}
     net::PaddleNet
     params::P
     inputs::I
@@ -141,7 +141,7 @@ function reversible(net::PaddleNet, xs::Tuple, ps, trained = nothing)
     flat = is_flat(ps)
     y, back, retained = crossing() do
         relieve()
-        GC.@preserve params inputs in_turn((params..., inputs...)) do
+        GC.@preserve params inputs in_turn(both(params, inputs)) do
             made = enter(net, :pullback, params, inputs, flat)
             try
                 retained = last_retained_bytes()
@@ -193,7 +193,7 @@ gradients(reverse::Reverse, cotangents::Vector, asked::Asked = ALL) =
 function with_gradients(f::F, reverse::Reverse, cotangents::Vector, asked::Asked) where {F}
     params, inputs = reverse.params, reverse.inputs
     return crossing() do
-        GC.@preserve params inputs cotangents in_turn((params..., inputs...)) do
+        GC.@preserve params inputs cotangents in_turn(both(params, inputs)) do
             found = grads(reverse, cotangents, asked)
             try
                 return f(found)
@@ -243,7 +243,7 @@ function receive_gradients(reverse::Reverse, found::PyPtr)
     get(x, i) = receive_gradient(x, tuple_item(found, i - 1))
     n = Int(tuple_length(found)) - length(inputs)
     input_grads = ntuple(i -> get(inputs[i], n + i), length(inputs))
-    reverse.flat || return ntuple(i -> get(params[i], i), n), input_grads
+    reverse.flat || return each(get, params, params isa Tuple ? ntuple(identity, n) : 1:n), input_grads
     theta = only(params)
     n == 1 && return (get(theta, 1),), input_grads
     tuple_item(found, 0) == none() && return (nothing,), input_grads
