@@ -5,7 +5,7 @@ const FILES = (
     "crossing/paddle", "crossing/threads", "crossing/dlpack", "crossing/retained_bytes", "crossing/guarded",
     "crossing/lifetimes", "nets/net", "nets/files", "nets/streams", "nets/arguments", "nets/state", "nets/frozen", "nets/inputs",
     "nets/lux", "nets/components", "nets/programs", "nets/real_nets", "nets/training", "rules/pullback", "rules/chain_rules",
-    "rules/cotangents", "rules/implicit", "rules/mixed", "rules/second_derivatives", "derivatives/derivatives",
+    "rules/cotangents", "rules/implicit", "rules/many_arrays", "rules/mixed", "rules/second_derivatives", "derivatives/derivatives",
     "derivatives/neuralpde", "lowering/lower", "lowering/second_order", "testing", "faults", "quality",
 )
 const SLOW = ("nets/layers", "rules/composition", "rules/zygote_in_zygote")
