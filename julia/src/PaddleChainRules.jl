@@ -49,6 +49,7 @@ export exact_derivative, stencil_derivative
 # Pullbacks, and rules for ChainRules.
 include("rules/reverse.jl")
 include("rules/pullback.jl")
+include("rules/handed_out.jl")
 include("rules/chain_rules.jl")
 include("rules/second_derivatives.jl")
 
