@@ -58,6 +58,7 @@ export exact_derivative, stencil_derivative
 include("rules/reverse.jl")
 include("rules/duals.jl")
 include("rules/pullback.jl")
+include("rules/handed_out.jl")
 include("rules/chain_rules.jl")
 include("rules/operators.jl")
 include("rules/second_derivatives.jl")

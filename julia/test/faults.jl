@@ -111,6 +111,52 @@ const INTERRUPTED = """
     @test run_julia(INTERRUPTED)[1:3] == (0, 0, "15 interrupts")
 end
 
+# Ctrl-C while several tasks call: with Julia alone they end, or go on, and nobody waits for ever.
+const INTERRUPTED_TASKS = """
+    using PaddleChainRules
+    Base.exit_on_sigint(false)
+    net = PaddleFCNet(3, 2, 3, 16; dtype = "float64", seed = 1)
+    x = rand(3, 5); y = net(x)
+    function work()
+        t = time()
+        while time() - t < 3
+            net(x) == y || exit(7)
+        end
+    end
+    function main()
+        for round in 1:3
+            tasks = Task[]
+            sender = run(`bash -c "sleep 0.\$(4 + round); kill -INT \$(getpid())"`; wait = false)
+            try
+                PaddleChainRules.threaded() do
+                    append!(tasks, [Threads.@spawn(work()) for _ in 1:3])
+                    foreach(wait, tasks)
+                end
+            catch err
+                err isa Union{TaskFailedException,InterruptException} || exit(6)
+            end
+            for task in tasks
+                try
+                    wait(task) # none waits for ever
+                catch err
+                    err isa Union{TaskFailedException,InterruptException} || exit(11)
+                end
+            end
+            net(x) == y || exit(8)
+            PaddleChainRules.DEPTH[] == 0 && PaddleChainRules.OPEN[] == 0 || exit(9)
+        end
+        PaddleChainRules.threaded() do
+            Threads.@threads for i in 1:100; net(x) == y || exit(10); end
+        end
+        print("right")
+    end
+    main()
+    """
+
+@testset "Ctrl-C while threads call, and nobody waits for ever" begin
+    @test run_julia(INTERRUPTED_TASKS; seconds = 120)[1:3] == (0, 0, "right")
+end
+
 @testset "a segmentation fault elsewhere is still reported" begin
     code = """
         using PaddleChainRules

@@ -7,7 +7,7 @@ const FILES = (
     "crossing/lifetimes", "nets/net", "nets/files", "nets/streams", "nets/arguments", "nets/state", "nets/modes",
     "nets/precision", "nets/frozen", "nets/inputs", "nets/lux", "nets/lux_flux", "nets/lux_nested", "nets/interface",
     "nets/components", "nets/programs", "nets/real_nets", "nets/training", "rules/pullback", "rules/chain_rules",
-    "rules/cotangents", "rules/implicit", "rules/mixed", "rules/second_derivatives", "rules/duals", "derivatives/derivatives",
+    "rules/cotangents", "rules/implicit", "rules/many_arrays", "rules/mixed", "rules/second_derivatives", "rules/duals", "derivatives/derivatives",
     "derivatives/forward", "derivatives/neuralpde", "lowering/lower", "lowering/nets", "lowering/derivatives", "testing",
     "faults", "names", "quality",
 )

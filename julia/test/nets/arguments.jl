@@ -183,7 +183,7 @@ end
         (merge(none, (; gain = Float32.(gain))), ArgumentError, "Float32"),
         (merge(none, (; gain, twice = gain)), ArgumentError, "has no gradient"),
         (merge(none, (; gain, pair = gain)), ArgumentError, "a tuple of 2"),
-        ((; gain), ArgumentError, "a named tuple of"),
+        ((; gain), ArgumentError, "a named tuple with the names pair"),
     )
         err = @test_throws kind back(ȳ; into = (nothing, wrong))
         @test occursin(part, err.value.msg)
