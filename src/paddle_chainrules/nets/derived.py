@@ -40,7 +40,8 @@ class Derived(Net):
     def in_dtype(self, dtype: str) -> Derived:
         found = copy.copy(self)
         found._net = self._net.in_dtype(dtype)
-        vars(found).pop("_programs", None)  # which are of this one
+        for made in ("_programs", "_kept"):  # of this one
+            vars(found).pop(made, None)
         return found
 
 
