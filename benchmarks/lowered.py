@@ -1,4 +1,4 @@
-"""Run lowered.jl, with the Julia on the PATH and this Python: ``make bench-lowered``."""
+"""Run lowered.jl with the Julia on the PATH and this Python: ``make bench-lowered``."""
 
 import subprocess
 from pathlib import Path
