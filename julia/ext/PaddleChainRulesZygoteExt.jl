@@ -25,6 +25,11 @@ ChainRulesCore.rrule(::ZygoteRuleConfig, ::typeof(batched_jacobian), net::Paddle
 ChainRulesCore.rrule(::ZygoteRuleConfig, ::typeof(jvp), net::PaddleNet, x, ps, v...; kw...) =
     jvp_rule(Eager(), net, x, ps, v...; kw...)
 
+# Zygote looks into what is made of calls that have rules, so as to differentiate it again.
+ChainRulesCore.@opt_out ChainRulesCore.rrule(
+    ::ZygoteRuleConfig, ::typeof(jvp), ::PaddleNet, ::AbstractArray, ps, ::AbstractArray,
+)
+
 # Its fields are properties of their own, which Zygote would look into.
 Zygote._pullback(
     ::Zygote.AContext, ::typeof(Zygote.literal_getproperty), w::PaddleModuleWrapper, ::Val{:net},

@@ -24,6 +24,15 @@ function jvp(net::PaddleNet, x, ps, ẋ, ṗs = nothing; kwargs...)
     of, row = pushing_call(net, x, ps, ẋ, ṗs, values(kwargs))
     return slope_of(forward(of, row, ps))
 end
+# Of one array, in steps that may be differentiated any number of times.
+function jvp(net::PaddleNet, x::AbstractArray, ps, ẋ::AbstractArray)
+    v = direction(x, ẋ)
+    return slope_of(pushing_array(net, x, ps, v)((x, reshape(v, size(v)..., 1)), ps))
+end
+
+pushing_array(net::PaddleNet, x, ps, v) =
+    first(pushing(net, (x,), ps, (v,), is_flat(ps) ? (nothing,) : map(Returns(nothing), Tuple(ps))))
+
 jvp(w::PaddleModuleWrapper, x, ẋ; kwargs...) = jvp(w.net, x, params_of(w), ẋ; kwargs...)
 jvp(w::PaddleModuleWrapper, x, ps, ẋ, ṗs...; kwargs...) = jvp(w.net, x, ps, ẋ, ṗs...; kwargs...)
 
@@ -50,15 +59,19 @@ direction(_, ::Nothing) = nothing
 direction(::Constant, _) = nothing
 direction(::Constant, ::Nothing) = nothing
 function direction(x::AbstractArray, v::AbstractArray)
+    check_direction(x, v)
+    return size(v) == size(x) ? v : v .+ zero.(x)
+end
+
+function check_direction(x, v)
     check_eltype("the direction", plain_type(eltype(v)), plain_type(eltype(x)))
-    size(v) == size(x) && return v
-    size(v) == (size(x, 1),) || throw(
+    size(v) == size(x) || size(v) == (size(x, 1),) || throw(
         DimensionMismatch(
             "the direction has size $(size(v)), x $(size(x)); give one of that size, or " *
             "($(size(x, 1)),) for all points",
         ),
     )
-    return v .+ zero.(x)
+    return nothing
 end
 direction(xs::Union{Tuple,NamedTuple}, vs) =
     map(key -> direction(xs[key], tangent_part(vs, key, xs, "direction")), keyed(xs))

@@ -2,7 +2,7 @@
 # compile, in all forms of parameters, against central differences of first ones.
 
 using PaddleChainRules:
-    PaddleFCNet, PaddleModuleWrapper, PaddleNet, derivative, derivatives, laplacian, paddle, vjp
+    PaddleFCNet, PaddleModuleWrapper, PaddleNet, derivative, derivatives, jvp, laplacian, paddle, vjp
 using Random: Xoshiro
 using Zygote: Zygote
 
@@ -77,10 +77,11 @@ end
     wrapper = PaddleFCNet(2, 1, 3, 4; activation = "tanh", dtype = "float64", seed = 1)
     net, ps, x = PaddleNet(wrapper), wrapper.params, randn(Xoshiro(1), 2, 3)
     indices = ((0, 0), (1, 0), (0, 2))
+    v = randn(Xoshiro(2), 2, 3)
     function f(x, ps)
         u, u_x, u_yy = derivatives(net, x, ps, indices)
         return sum(sin, u) + sum(sin, u_x .* u_yy) + sum(sin, laplacian(net, x, ps)) +
-               sum(sin, derivative(net, x, ps, (1, 1)))
+               sum(sin, derivative(net, x, ps, (1, 1))) + sum(sin, jvp(net, x, ps, v))
     end
     @test right((x, ps) -> sum(sin, Zygote.gradient(x -> f(x, ps), x)[1]), x, ps)
 end
