@@ -28,7 +28,7 @@ function Serialization.deserialize(s::AbstractSerializer, ::Type{PaddleHandle})
         GC.@preserve arrays begin
             tensors = pytuple([PythonCall.pynew(lend(x)) for x in arrays])
             made = BRIDGE.of_description(Py(description), tensors) # which copies them
-            PaddleHandle(made, text(made.activation))
+            PaddleHandle(made, text(made.activation), shared_buffers(made))
         end
     end
     Serialization.deserialize_cycle(s, handle)

@@ -55,6 +55,16 @@ function ChainRulesCore.rrule(::typeof(in_order), net::PaddleNet, theta::Abstrac
     return in_order(net, theta), in_order_pullback
 end
 
+function ChainRulesCore.rrule(::typeof(in_order), net::PaddleNet, ps::P) where {P<:NamedTuple}
+    function in_order_pullback(p̄s)
+        grads = unthunk(p̄s)
+        grads isa AbstractZero && return NoTangent(), NoTangent(), ZeroTangent()
+        found = NamedTuple{Tuple(net.names)}(Tuple(grads))
+        return NoTangent(), NoTangent(), Tangent{P}(; NamedTuple{keys(ps)}(found)...)
+    end
+    return in_order(net, ps), in_order_pullback
+end
+
 # What decides which code runs has no derivative.
 ChainRulesCore.@non_differentiable check_inputs(::Any, ::Any)
 ChainRulesCore.@non_differentiable check_sizes(::Any, ::Any)
