@@ -210,8 +210,21 @@ def test_value(name, k, count_case):
     captured = capture(sampled.results, tensors, check=not entry.random)
     paddle.seed(3)
     for found, expected in zip(captured.program(*tensors), native, strict=True):
-        np.testing.assert_array_equal(found.numpy(), expected.numpy())
+        assert_to_last_places(found.numpy(), expected.numpy())
     count_case("operators, value")
+
+
+def assert_to_last_places(found, expected):
+    """Equal but for rounding: kernels of one product differ so on some processors."""
+    kind = expected.dtype
+    if not np.issubdtype(kind, np.inexact) or not expected.size:
+        np.testing.assert_array_equal(found, expected, strict=True)
+        return
+    assert found.dtype == kind
+    with np.errstate(invalid="ignore"):
+        largest = np.abs(expected[np.isfinite(expected)]).max(initial=0)
+    close = {"rtol": 0, "atol": 8 * np.finfo(kind).eps * largest}
+    np.testing.assert_allclose(found, expected, **close)
 
 
 @each_case

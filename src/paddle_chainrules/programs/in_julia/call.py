@@ -71,7 +71,11 @@ class JuliaCall:
             NoRule: the type has none in Julia.
         """
         dtype = dtype or self.dtype
-        if dtype not in TYPES or isinstance(value, complex):
+        if isinstance(value, complex) or "complex" in dtype:
+            raise NoRule(
+                "complex numbers in Julia; compute with real and imaginary parts"
+            )
+        if dtype not in TYPES:
             raise NoRule(f"numbers of type {dtype} in Julia; use float32 or float64")
         kind = "T" if dtype == self.kind else TYPES[dtype]
         if dtype == "bool":
