@@ -17,7 +17,7 @@ from ..program import Program
 from .call import FLOATS, TYPES, row
 from .source import Source
 
-OF_TYPE = re.compile(r"\bT\b[(,]")
+OF_TYPE = re.compile(r"\bT\b")
 """Where a line names the type of numbers."""
 
 
@@ -95,7 +95,7 @@ def julia_function(
     of_all = f"promote_type({', '.join(types)})" if len(types) > 1 else types[0]
     lines = [f"    {line}" + (f" # {at}" if at else "") for line, at in body.lines]
     lines = [*head, *lines]
-    if any(OF_TYPE.search(line) for line in lines):
+    if any(OF_TYPE.search(line.partition(" # ")[0]) for line in lines):
         lines.insert(0, f"    T = {of_all}")
     arguments = ", ".join([*(group.name for group in groups), "constants"])
     end = nested(nest(body.outputs))

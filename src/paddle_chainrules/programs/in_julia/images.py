@@ -102,6 +102,8 @@ def _window(call: JuliaCall, out: Shape, how: Sequence[Any]) -> tuple[str, ...]:
     ]
     if whole != [*after]:
         raise NoRule("pooling with ceil_mode in Julia; pad to whole windows")
+    if kind == "avg" and around[::2] != around[1::2]:
+        raise NoRule("means over unevenly padded windows in Julia; pad evenly")
     options = f"; stride = {row([*reversed(strides)])}"
     if any(around):
         options += f", pad = {row(around)}"
