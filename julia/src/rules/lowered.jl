@@ -67,6 +67,9 @@ end
 
 # What decides which code runs has no derivative.
 ChainRulesCore.@non_differentiable check_inputs(::Any, ::Any)
+ChainRulesCore.@non_differentiable lowered(::Any, ::Any, ::Any, ::Any)
+ChainRulesCore.@non_differentiable sample_input(::Any)
+ChainRulesCore.@non_differentiable sample_like(::Any, ::Any)
 ChainRulesCore.@non_differentiable check_sizes(::Any, ::Any)
 ChainRulesCore.@non_differentiable derived_call(::Any, ::Any, ::Any)
 

@@ -23,7 +23,7 @@ close(found, expected; tol = 1e-12) =
     same(found, expected; rtol = tol, atol = tol * maximum(abs, expected; init = 1))
 
 @testset "the derivatives of the Paddle call, $name" for name in ACTIVATIONS
-    for (dtype, tol) in (("float64", 1e-11), ("float32", 1e-4))
+    for (dtype, tol) in (("float64", 1e-11), ("float32", 1e-4))[1:(name == "tanh" ? 2 : 1)]
         wrapper = random_net(name, 3; dtype)
         lowered, net = lower(wrapper), PaddleNet(wrapper)
         theta = reduce(vcat, vec.(wrapper.params))
@@ -38,6 +38,7 @@ close(found, expected; tol = 1e-12) =
                 @test close(derivative(lowered.net, x, ps, (1, 1, 0)), derivative(net, x, ps, (1, 1, 0)); tol)
             end
         end
+        name in ("tanh", "gelu", "elu") || continue
         # Zygote takes our rules on both sides, of Paddle's net by Python.
         x = randn(Xoshiro(1), eltype(theta), 3, 4)
         loss(f, x, ps) = sum(abs2, laplacian(f, x, ps)) / 100 +
