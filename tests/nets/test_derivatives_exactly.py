@@ -13,9 +13,9 @@ import paddle
 import pytest
 from mpmath import mp, mpf
 
-from conftest import assert_same
+from conftest import assert_same, randn
 from nets.written_once import NETS, PADDLE, WANTED, drawn
-from paddle_chainrules import derivatives
+from paddle_chainrules import FCNet, derivative, derivatives
 
 STEP = mpf(10) ** -10
 SINGLE = {c: mpf(float(np.float32(c))) for c in (1e-5, 1.0507009873554805)}
@@ -115,3 +115,18 @@ def test_derivatives_equal_mpmath(name, count_case):
             near = 1e-11 * np.abs(like).max()
             assert_same(found[key], paddle.to_tensor(like), atol=near)
             count_case("derivatives by the input, beside mpmath")
+
+
+def test_without_grad_mode_too():
+    """Each product of what was differentiated stays on the record."""
+    net = FCNet((3, 5, 2), "tanh", "float64")
+    params, x = net.init(1), randn([4, 3], "float64")
+    every = [i for i in itertools.product(range(5), repeat=3) if sum(i) <= 4]
+    expected = derivatives(net, params, x, every)
+    with paddle.no_grad():
+        found = derivatives(net, params, x, every)
+        alone = [derivative(net, params, x, index) for index in every]
+    assert all(float(part.abs().max()) > 0 for part in expected)
+    for ours, other, theirs in zip(found, alone, expected, strict=True):
+        np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-12)
+        np.testing.assert_allclose(other.numpy(), theirs.numpy(), rtol=1e-9, atol=1e-9)

@@ -296,11 +296,12 @@ def _along(
             series = series_of(
                 record, seen.start, len(record.ops), values, [*moving], curves
             )
-        parts = dict(zip(there, series, strict=True))
-        for n, index in {(n, i[: at + 1]) for n, i in wanted if (n, i[:at]) in group}:
-            below = n, index[:-1]
-            part = parts[below][index[-1]] if below in parts else None
-            found[n, index] = _times(part, math.factorial(index[-1]))
+            parts = dict(zip(there, series, strict=True))
+            asked = {(n, i[: at + 1]) for n, i in wanted if (n, i[:at]) in group}
+            for n, index in asked:
+                below = n, index[:-1]
+                part = parts[below][index[-1]] if below in parts else None
+                found[n, index] = _times(part, math.factorial(index[-1]))
     return found
 
 
