@@ -24,9 +24,9 @@ const INSTALLED = (
 )
 
 @testset "no export collides with $package" for package in INSTALLED
-    ours = setdiff(names(PaddleChainRules), (:PaddleChainRules,))
+    ours = setdiff(Base.names(PaddleChainRules), (:PaddleChainRules,))
     found = Base.find_package(string(package))
-    known = found === nothing ? () : names(Base.require(Main, package))
+    known = found === nothing ? () : Base.names(Base.require(Main, package))
     @test !isempty(known) || haskey(EXPORTED, package)
     @test isempty(intersect(ours, known)) && isempty(intersect(ours, get(EXPORTED, package, ())))
 end

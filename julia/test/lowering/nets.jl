@@ -99,7 +99,7 @@ end
 @testset "statistics in and out, $mode" for mode in (Val(true), Val(false))
     paddle.seed(3)
     layer = paddle.nn.Sequential(
-        paddle.nn.Conv2D(2, 4, 3), paddle.nn.BatchNorm2D(4), paddle.nn.ReLU(), paddle.nn.Flatten(), paddle.nn.Linear(36, 3),
+        paddle.nn.Conv2D(2, 4, 3; bias_attr = false), paddle.nn.BatchNorm2D(4), paddle.nn.ReLU(), paddle.nn.Flatten(), paddle.nn.Linear(36, 3),
     )
     net, ps = PaddleNet(layer), PaddleModuleWrapper(layer).params
     x = randn(Xoshiro(1), Float32, 5, 5, 2, 3)
