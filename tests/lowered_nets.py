@@ -134,6 +134,15 @@ class Nested(nn.Layer):
         return {"b": h * pair[0], "a": (h.sum(0), pair[1] - 1)}
 
 
+class Scaled(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+
+    def forward(self, x, factor, shift=0.0):
+        return self.linear(x) * factor + shift
+
+
 def images():
     return nn.Sequential(
         *(nn.Conv2D(2, 6, 3, padding=1, stride=2), nn.GroupNorm(3, 6), nn.ReLU()),

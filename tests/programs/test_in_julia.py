@@ -1,5 +1,6 @@
 """Operators in Julia, beside Paddle."""
 
+import math
 import subprocess
 
 import numpy as np
@@ -12,14 +13,16 @@ from paddle_chainrules import make_program
 from paddle_chainrules.programs.capture import capture
 from paddle_chainrules.programs.capture_error import CaptureError
 from paddle_chainrules.programs.in_julia.any_batch import of_any_batch
+from paddle_chainrules.programs.in_julia.call import TYPES
 from paddle_chainrules.programs.in_julia.function import Group, julia_function
+from paddle_chainrules.programs.operations import tensors_in
 from paddle_chainrules.programs.operators.calls import NoRule
 from paddle_chainrules.programs.operators.table import TABLE
 from programs.samples import SAMPLES
-from programs.test_transform_rules import function_of, net_and_inputs
+from programs.test_table import called, made
+from programs.test_transform_rules import net_and_inputs
 
-TYPES = {"float64": "Float64", "float32": "Float32", "int64": "Int64", "int32": "Int32"}
-TYPES.update(bool="Bool", complex128="ComplexF64", complex64="ComplexF32")
+JULIA = {**TYPES, "complex64": "ComplexF32", "complex128": "ComplexF64"}
 
 # Samples of these operators: complex numbers, channels last, tensors as indices.
 REFUSED = 108
@@ -38,8 +41,12 @@ def test_numbers_are_written_as_julia_has_them():
         lines = text_of(program).text.splitlines()
         texts.append(next(line for line in lines if ".+" in line).partition(".+ ")[2])
     assert [text.split(" #")[0] for text in texts] == [
-        *("T(Inf)", "-T(Inf)", "T(NaN)", "1", "2", "0.5f0", "T(0.1)")
+        *("T(Inf)", "T(-Inf)", "T(NaN)", "1", "2", "0.5f0", "T(0.1)")
     ]
+    turned = make_program(lambda x: (-2.0) ** x)(x)
+    assert "(-2) .^ i1" in text_of(turned).text
+    least = make_program(lambda x: x + paddle.full([], -math.inf))(x)
+    assert "fill(T(-Inf))" in text_of(least).text
     scalar = make_program(lambda x: paddle.tanh(x) + 1.0)(paddle.to_tensor(0.5))
     assert "fill(tanh.(i1) .+ 1)" in text_of(scalar).text
 
@@ -57,6 +64,20 @@ def test_numbers_that_depend_on_the_number_of_samples():
     assert of_any_batch([f"x{n}" for n in (3, 5, 6)], (3, 5, 6)) is None
     assert of_any_batch([f"{n * n}" for n in (3, 5, 6)], (3, 5, 6)) is None
     assert of_any_batch([f"{n}.0" for n in (3, 5, 6)], (3, 5, 6)) is None
+
+
+def function_of(name, k):
+    """All tensors that an operator gives, of its tensors of any dtype."""
+    tensors, fill = made(SAMPLES[name][k])
+    shown = TABLE[name].shown
+
+    def function(values):
+        result = called(name)(*fill(values))
+        every = tensors_in([result[0] if name == "einsum" else result])
+        found = [part for part in every if part._is_initialized()]
+        return found[: shown or len(found)]
+
+    return function, tensors
 
 
 @needs_julia
@@ -127,7 +148,7 @@ def _tuple(folder, name, tensors):
     for i, tensor in enumerate(tensors):
         file = folder / f"{name}.{i}"
         file.write_bytes(np.ascontiguousarray(tensor.numpy()).tobytes())
-        kind = TYPES[str(tensor.dtype).removeprefix("paddle.")]
+        kind = JULIA[str(tensor.dtype).removeprefix("paddle.")]
         sizes = "".join(f"{n}, " for n in reversed(tensor.shape))
         parts.append(f'array({kind}, "{file}", ({sizes}))')
     return f"({''.join(f'{part}, ' for part in parts)})"

@@ -145,7 +145,8 @@ def as_numpy(part, like):
 def test_taylor_series(name, k, count_case):
     """To the second order, and to the fourth where the operator has a rule for it."""
     if TABLE[name].jet is not None:
-        check_series(name, k, ORDER, 2e-8, roundoffs=0)
+        close = 2e-8 if name == "linear" else 1e-8  # as its products are rounded
+        check_series(name, k, ORDER, close, roundoffs=0)
     elif name in ONCE:
         with pytest.raises(CaptureError, match="has no rule for its gradient"):
             check_series(name, k, 2, 1e-7)

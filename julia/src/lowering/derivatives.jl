@@ -43,8 +43,11 @@ end
 A derivative of a lowered net as a lowered call, made at the first call of a kind.
 """
 function derived_call(l::Lowered, what, inputs::Tuple)
-    check_first(l, first(inputs))
-    kind = map(x -> size(x, 1), inputs)
+    check_features(l.net, inputs[1:1])
+    samples = ndims(first(inputs)) == 0 ? 0 : last(size(first(inputs)))
+    kind = map(inputs) do x # but for how many samples there are
+        ntuple(i -> i == free_dimension(size(x), samples) ? 0 : size(x, i), ndims(x))
+    end
     return lock(l.lock) do
         found = get(l.derivatives, (what, kind), nothing)
         found === nothing || return found
@@ -52,8 +55,8 @@ function derived_call(l::Lowered, what, inputs::Tuple)
         return get!(l.derivatives, key) do
             T = something(l.net.eltype, Float32)
             examples = map(x -> sample_like(some.(size(x)), T), inputs)
-            ps = map(sample_like, Tuple(l.net.sizes), Tuple(l.net.eltypes))
-            call = lowered_call(derived_net(l, what, examples), given(examples), ps, (;))
+            x = length(examples) == 1 ? only(examples) : examples
+            call = lowered_call(derived_net(l, what, examples), x, sample_params(l.net), (;))
             call.samples == 0 && (l.derivatives[what, kind] = call)
             call
         end
@@ -62,16 +65,3 @@ end
 
 "Of no samples at all nothing can be captured."
 some(length) = length == 0 ? 3 : length
-
-given(xs::Tuple) = length(xs) == 1 ? only(xs) : xs
-
-function check_first(l::Lowered, x)
-    features = l.net.features
-    features == 0 || (ndims(x) > 0 && size(x, 1) == features) || throw(
-        DimensionMismatch(
-            "the input has size $(size(x)), the net needs ($features, n): $features features " *
-            "first, the batch last",
-        ),
-    )
-    return nothing
-end

@@ -5,9 +5,10 @@
 
 What [`lower`](@ref) gives of a net.
 """
-struct Lowered{C<:LoweredCall}
+struct Lowered{C<:LoweredCall,G<:Tuple}
     net::PaddleNet # names and sizes of the parameters; Python is called for derivatives alone
     call::C
+    given::G # how its arguments are nested, and those that are no arrays
     derivatives::Dict{Any,Any} # lowered on first use
     lock::ReentrantLock
 end
@@ -24,18 +25,18 @@ shares.
 The call is captured as Paddle runs it, operator by operator, and written in Julia; `print` of what
 comes shows the code. It calls no Paddle, so that small nets pay no crossing, and what Paddle does
 not take enters: dual numbers of ForwardDiff, other element types. Its gradients are written in Julia
-too, and Zygote takes them; nets with an operator whose gradient is not (convolution, recurrent
-layers, normalization) are differentiated by Zygote as any Julia code. [`laplacian`](@ref),
+too, and Zygote takes them; nets with an operator whose gradient is not (recurrent layers)
+are differentiated by Zygote as any Julia code. [`laplacian`](@ref),
 [`derivative`](@ref), [`derivatives`](@ref) and [`jvp`](@ref) take a lowered net where they take the
 net.
 
-It is for arrays of the sizes and element types of `x`, and for any number of samples along the last
+It is for arguments nested as `x`, with the same constants, for arrays of its sizes, and for any number of samples along the last
 dimension where the code does not depend on it otherwise than linearly; a fully connected net needs no
 `x`. Convolution, pooling and attention need `using NNlib`, Fourier transforms a package of
 AbstractFFTs, gelu `using SpecialFunctions`. It is compared with Paddle before it is returned.
 
-Throws an `ArgumentError` with the name of an operator that has no expression of Julia's, or
-that draws random numbers.
+Throws a Python error with the name and place of an operator that has no expression of Julia's, as
+those that draw random numbers, and an `ArgumentError` where a package is missing.
 
 ```julia
 wrapper = PaddleFCNet(3, 2, 2, 16; activation = "tanh", seed = 0)
@@ -43,21 +44,19 @@ x = rand(Float32, 3, 4)
 lower(wrapper, x)(x) ≈ wrapper(x)
 ```
 """
-function lower(net::PaddleNet, x; kw...)
-    params = map(sample_like, Tuple(net.sizes), Tuple(net.eltypes))
-    return lowered(net, x, params, values(kw))
-end
+lower(net::PaddleNet, x; kw...) = lowered(net, x, sample_params(net), values(kw))
 lower(net::PaddleNet) = lower(net, sample_input(net))
 
 function lower(net::PaddleNet, x, st::NamedTuple)
     moded, kw = used(net, st)
-    params = map(sample_like, Tuple(net.sizes), Tuple(net.eltypes))
-    return LoweredWithState(lowered(moded, x, params, kw))
+    return LoweredWithState(lowered(moded, x, sample_params(net), kw), st)
 end
 
 "Numbers like those of a net at its start."
 sample_like(sizes::Dims, ::Type{T}) where {T} =
     T(0.3) .* randn(Random.Xoshiro(length(sizes) + sum(sizes; init = 0)), T, sizes)
+
+sample_params(net::PaddleNet) = map(sample_like, Tuple(net.sizes), Tuple(net.eltypes))
 
 function sample_input(net::PaddleNet)
     net.features > 0 || throw(
@@ -71,15 +70,17 @@ end
 
 function lowered(given::PaddleNet, x, ps::Tuple, kw::NamedTuple)
     net = in_precision(given, ps)
-    found = Lowered(net, lowered_call(net, x, ps, kw), Dict{Any,Any}(), ReentrantLock())
+    call = lowered_call(net, x, ps, kw)
+    found = Lowered(net, call, nesting(x, kw), Dict{Any,Any}(), ReentrantLock())
     check_equal(found(x, ps; kw...), evaluate(net, x, ps, kw), net)
     return found
 end
 
 function lowered_call(net::PaddleNet, x, ps::Tuple, kw::NamedTuple)
-    flat, row = in_a_row(net, x, kw)
-    inputs = Tuple(leaf for leaf in map(dense, row) if leaf isa AbstractArray)
-    texts, samples, why, constants = lowered_texts(flat, map(dense, row), map(dense, ps))
+    flat, given = in_a_row(net, x, kw)
+    row = map(dense, given)
+    inputs = arrays_among(row...)
+    texts, samples, why, constants = lowered_texts(flat, row, map(dense, ps))
     check_packages(texts[1])
     compiled(text) = isempty(text) ? nothing : Operators.compiled(text)
     sizes = Dims[map(size, inputs)...]
@@ -91,10 +92,9 @@ end
 "What the Python side makes of a call, in one crossing."
 function lowered_texts(net::PaddleNet, row::Tuple, ps::Tuple)
     return crossing() do
-        GC.@preserve row ps begin
-            lent = map(PythonCall.pynew ∘ lend, (ps..., row...))
-            n = length(ps)
-            made = object_of(net.handle).lower(pytuple(lent[1:n]), pytuple(lent[n+1:end]))
+        in_turn(both(ps, row)) do
+            lower = object_of(net.handle).lower
+            made = PythonCall.pynew(call_with(lower, (Py(length(ps)),), (ps..., row...)))
             texts = ntuple(i -> text(made[i-1]), 3)
             samples = PythonCall.pyconvert(Int, made[3])
             constants = ntuple(i -> receive_all(made[4+i]), 3)
@@ -121,7 +121,7 @@ end
 Refuse a lowered net that gives other values than Paddle: no such net is known.
 """
 check_equal(found, expected, net) =
-    for (a, b) in zip(leaves(found), leaves(expected))
+    for (a, b) in zip(parts_of(found), parts_of(expected))
         b isa AbstractArray{<:Number} || continue
         rtol = sqrt(eps(real(float(one(eltype(b))))))
         size(a) == size(b) && isapprox(a, b; rtol, nans = true) || error(
@@ -130,17 +130,50 @@ check_equal(found, expected, net) =
         )
     end
 
+parts_of(y) = Any[y]
+parts_of(ys::Union{Tuple,NamedTuple}) = reduce(vcat, map(parts_of, Tuple(ys)); init = Any[])
+
 (l::Lowered)(x, ps; kw...) = on_columns(l, x) do x
-    inputs = arrays_in(x, values(kw))
+    inputs = arrays_in(l, x, values(kw))
     check_inputs(l.call, inputs)
     return run_lowered(l.call, inputs, in_order(l.net, ps))
 end
 
-arrays_in(x::Plain, ::NamedTuple{()}) = inputs(x)
-function arrays_in(x, kw::NamedTuple)
+function arrays_in(l::Lowered, x, kw::NamedTuple)
+    check_nesting(l.given, nesting(x, kw))
     args, kwargs = arguments(x, kw)
     return arrays_among(leaves(args)..., leaves(kwargs)...)
 end
+
+"How arguments are nested, and those that are no arrays; the seed of random numbers is none."
+function nesting(x, kw::NamedTuple)
+    args, kwargs = arguments(x, Base.structdiff(kw, NamedTuple{(:seed,)}))
+    return layout(args), layout(kwargs), constants_among(leaves(args)..., leaves(kwargs)...)
+end
+
+constants_among() = ()
+constants_among(::AbstractArray, rest...) = constants_among(rest...)
+constants_among(x, rest...) = (x, constants_among(rest...)...)
+
+function check_nesting(given::Tuple, found::Tuple)
+    found[1:2] == given[1:2] || throw(
+        ArgumentError(
+            "the arguments are nested as $(found[1:2]), the net was lowered for $(given[1:2]), with " *
+            "nothing for each array or constant; give them so, or lower it for these",
+        ),
+    )
+    # As many as before, since there are as many arrays.
+    all(map(is_same, found[3], given[3])) || throw(
+        ArgumentError(
+            "the arguments that are no arrays are $(found[3]), the net was lowered for $(given[3]); " *
+            "lower it for these",
+        ),
+    )
+    return nothing
+end
+
+is_same(a, b) = a === b || isequal(a, b)
+is_same(a::Py, b::Py) = PythonCall.getptr(a) == PythonCall.getptr(b)
 
 arrays_among() = ()
 arrays_among(x::AbstractArray, rest...) = (x, arrays_among(rest...)...)
@@ -190,15 +223,28 @@ end
 
 What [`lower`](@ref) gives of a net and its state: a function of `(x, ps, st)`.
 """
-struct LoweredWithState{L<:Lowered}
+struct LoweredWithState{L<:Lowered,S<:NamedTuple}
     net::L
+    state::S
 end
 
 function (l::LoweredWithState)(x, ps, st::NamedTuple)
-    isempty(st) && return l.net(x, ps), st
-    kw = haskey(st, :buffers) && !isempty(st.buffers) ? (; st.buffers) : (;)
+    isempty(l.state) && isempty(st) && return l.net(x, ps), st
+    check_state(l, st)
+    # A chain of Linear layers is told nothing by its state.
+    kw = isempty(l.net.given[2]) ? (;) : (; st.buffers)
     return with_state(l.net(x, ps; kw...), st, kw)
 end
+function check_state(l::LoweredWithState, st::NamedTuple)
+    keys(st) == keys(l.state) && st.training === l.state.training || throw(
+        ArgumentError(
+            "the net was lowered for a state like $(kind_of(l.state)) and $(l.state.training), got " *
+            "$(kind_of(st)) and $(get(st, :training, nothing)); lower it with this state",
+        ),
+    )
+    return nothing
+end
+
 Base.print(io::IO, l::LoweredWithState) = print(io, l.net)
 Base.show(io::IO, l::LoweredWithState) = show(io, l.net)
 

@@ -12,8 +12,7 @@ NNlib, AbstractFFTs or SpecialFunctions, which it loads. Its `net(x)` is the net
 the file, `net(x, ps)` at others, a tuple in the same order; `x` is an array, or a tuple where the net
 takes several. It is differentiated as any Julia code.
 
-Throws an `ArgumentError` for a path that does not end in `.jl`, and for constants of complex numbers,
-which the format lacks.
+Throws an `ArgumentError` for a path that does not end in `.jl`, and for arrays that Paddle does not take.
 
 ```julia
 wrapper = PaddleFCNet(3, 2, 2, 16; activation = "tanh", seed = 0)
@@ -33,52 +32,20 @@ function save_lowered(path, l::Lowered, ps)
     constants = l.call.constants[1]
     names = ["params.$name" for name in l.net.names]
     append!(names, "constants.$i" for i in eachindex(constants))
-    arrays = write_safetensors(names, (params..., constants...))
-    source = module_source(l, basename(stem), length(params), length(constants))
-    write_all(stem * ".safetensors", arrays)
-    write_all(path, source)
+    write_arrays(stem * ".safetensors", names, (params..., constants...))
+    part = tempname(dirname(abspath(path))) # so that nothing is left half-written
+    write(part, module_source(l, basename(stem), names, length(params)))
+    mv(part, path; force = true)
     return path
 end
 
-"Written beside its place first, so that nothing is left half-written."
-function write_all(path, content)
-    part = tempname(dirname(abspath(path)))
-    write(part, content)
-    mv(part, path; force = true)
-    return nothing
-end
-
-const SAFETENSORS = Dict(
-    Float16 => "F16", Float32 => "F32", Float64 => "F64", Int64 => "I64", Int32 => "I32",
-    Int16 => "I16", Int8 => "I8", UInt8 => "U8", Bool => "BOOL",
-)
-
-"Arrays in the safetensors format, with the shapes of Paddle, as bytes."
-function write_safetensors(names, arrays)
-    header, data = String[], IOBuffer()
-    for (name, array) in zip(names, arrays)
-        type = get(SAFETENSORS, eltype(array)) do
-            throw(
-                ArgumentError(
-                    "a safetensors file holds no arrays of $(eltype(array)), and $name is one; " *
-                    "a lowered net of real numbers can be saved",
-                ),
-            )
-        end
-        start = position(data)
-        write(data, htol.(collect(array)))
-        shape = join(reverse(size(array)), ',')
-        push!(
-            header,
-            "\"$name\":{\"dtype\":\"$type\",\"shape\":[$shape],\"data_offsets\":[$start,$(position(data))]}",
-        )
+write_arrays(path, names, arrays::Tuple) = crossing() do
+    in_turn(arrays) do
+        drop(call_with(BRIDGE.save_arrays, (Py(path), Py(join(names, '\x1f'))), arrays))
     end
-    text = "{" * join(header, ',') * "}"
-    text *= " "^mod(-ncodeunits(text), 8)
-    return vcat(reinterpret(UInt8, [htol(UInt64(ncodeunits(text)))]), codeunits(text), take!(data))
 end
 
-function module_source(l::Lowered, stem, n_params, n_constants)
+function module_source(l::Lowered, stem, names, n_params)
     value = l.call.texts[1]
     needed = Operators.needed(value)
     borrowed = ["using $package: $(join(names, ", "))" for (package, names) in sort!(collect(needed); by = first)]
@@ -97,8 +64,8 @@ function module_source(l::Lowered, stem, n_params, n_constants)
     $value
     $(read(joinpath(@__DIR__, "operators", "safetensors.jl"), String))
     const ARRAYS = read_safetensors(joinpath(@__DIR__, "$stem.safetensors"))
-    const params = Tuple(ARRAYS[1:$n_params])
-    const constants = Tuple(ARRAYS[$(n_params + 1):end])
+    const params = Tuple(Any[ARRAYS[name] for name in $(names[1:n_params])])
+    const constants = Tuple(Any[ARRAYS[name] for name in $(names[n_params+1:end])])
 
     net(x::AbstractArray, ps = params) = value((x,), ps, constants)
     net(xs::Tuple, ps = params) = value(xs, ps, constants)

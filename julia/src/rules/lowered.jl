@@ -5,9 +5,9 @@ function ChainRulesCore.rrule(
 ) where {V,T<:Operators.RuntimeGeneratedFunction}
     y, row, saved = call.there(inputs, ps, call.constants[2])
     function run_lowered_pullback(ȳ)
-        cotangents = in_a_row(unthunk(ȳ), y, row)
+        cotangents = cotangents_of(ȳ, y, row)
         found = call.back(saved, cotangents, call.constants[3])
-        grads = map(as_gradient, (inputs..., ps...), found)
+        grads = map((x, x̄) -> array_tangent(ProjectTo(x), x̄), (inputs..., ps...), found)
         n = length(inputs)
         return NoTangent(), NoTangent(), Tangent{typeof(inputs)}(grads[1:n]...),
         Tangent{typeof(ps)}(grads[n+1:end]...)
@@ -15,26 +15,20 @@ function ChainRulesCore.rrule(
     return y, run_lowered_pullback
 end
 
-as_gradient(_, ::Nothing) = NoTangent()
-as_gradient(::Array{T,N}, found::Array{T,N}) where {T,N} = found
-as_gradient(x, found) = ProjectTo(x)(found)
+"Cotangents of the arrays of a row, which are among those of `y`; zeros for none."
+cotangents_of(ȳ, y::AbstractArray, row::Tuple{Any}) = (as_cotangent(unthunk(ȳ), y),)
+cotangents_of(ȳ, y, row::Tuple) = map(part -> as_cotangent(cotangent_of(ȳ, y, part), part), row)
 
-"Cotangents of the arrays of a row, which are among those of `y`."
-in_a_row(ȳ, y::AbstractArray, row::Tuple{Any}) = (as_cotangent(ȳ, y),)
-in_a_row(ȳ, y, row::Tuple) = map(part -> as_cotangent(cotangent_of(ȳ, y, part), part), row)
-
-cotangent_of(ȳ, y, part) = y === part ? ȳ : nothing
-cotangent_of(::Union{Nothing,AbstractZero}, y::Union{Tuple,NamedTuple}, part) = nothing
-function cotangent_of(ȳ, y::Union{Tuple,NamedTuple}, part)
-    for name in keys(y)
-        found = cotangent_of(unthunk(getproperty_or_zero(ȳ, name)), y[name], part)
+cotangent_of(ȳ, y, part) = y === part ? unthunk(ȳ) : nothing
+function cotangent_of(ȳ, ys::Union{Tuple,NamedTuple}, part)
+    Δ = unthunk(ȳ)
+    is_zero(Δ) && return nothing
+    for key in keys(ys)
+        found = cotangent_of(tangent_part(Δ, key, ys, "cotangent"), ys[key], part)
         found === nothing || return found
     end
     return nothing
 end
-
-getproperty_or_zero(ȳ::Tangent, name) = getproperty(ȳ, name)
-getproperty_or_zero(ȳ, name) = ȳ[name]
 
 as_cotangent(ȳ::StridedArray, _) = ȳ
 as_cotangent(ȳ::AbstractArray, _) = collect(ȳ)
@@ -43,33 +37,31 @@ as_cotangent(::Any, y) = zero(y)
 # Of a flat vector at once: views within it would each make a vector of zeros.
 function ChainRulesCore.rrule(::typeof(in_order), net::PaddleNet, theta::AbstractVector)
     project = ProjectTo(theta)
-    function in_order_pullback(p̄s)
-        grads = unthunk(p̄s)
-        grads isa AbstractZero && return NoTangent(), NoTangent(), ZeroTangent()
-        each = map(net.sizes, Tuple(grads)) do size, grad
-            grad = unthunk(grad)
-            grad isa AbstractZero ? zeros(eltype(theta), prod(size)) : vec(grad)
-        end
-        return NoTangent(), NoTangent(), project(reduce(vcat, each))
-    end
+    in_order_pullback(p̄s) =
+        (NoTangent(), NoTangent(), array_tangent(project, in_one(net, plain_parts(net, p̄s))))
     return in_order(net, theta), in_order_pullback
 end
-
-function ChainRulesCore.rrule(::typeof(in_order), net::PaddleNet, ps::P) where {P<:NamedTuple}
-    function in_order_pullback(p̄s)
-        grads = unthunk(p̄s)
-        grads isa AbstractZero && return NoTangent(), NoTangent(), ZeroTangent()
-        found = NamedTuple{Tuple(net.names)}(Tuple(grads))
-        return NoTangent(), NoTangent(), Tangent{P}(; NamedTuple{keys(ps)}(found)...)
-    end
+function ChainRulesCore.rrule(::typeof(in_order), net::PaddleNet, ps::NamedTuple)
+    project = params_projector(ps, net.names)
+    in_order_pullback(p̄s) = (NoTangent(), NoTangent(), project(plain_parts(net, p̄s)))
     return in_order(net, ps), in_order_pullback
+end
+
+"The parts of a tangent of parameters in order, `nothing` for zero."
+function plain_parts(net::PaddleNet, p̄s)
+    grads = unthunk(p̄s)
+    is_zero(grads) && return map(Returns(nothing), Tuple(net.names))
+    return map(g -> (Δ = unthunk(g); is_zero(Δ) ? nothing : Δ), Tuple(grads))
 end
 
 # What decides which code runs has no derivative.
 ChainRulesCore.@non_differentiable check_inputs(::Any, ::Any)
 ChainRulesCore.@non_differentiable lowered(::Any, ::Any, ::Any, ::Any)
 ChainRulesCore.@non_differentiable sample_input(::Any)
-ChainRulesCore.@non_differentiable sample_like(::Any, ::Any)
+ChainRulesCore.@non_differentiable sample_params(::Any)
+ChainRulesCore.@non_differentiable check_nesting(::Any, ::Any)
+ChainRulesCore.@non_differentiable nesting(::Any, ::Any)
+ChainRulesCore.@non_differentiable check_state(::Any, ::Any)
 ChainRulesCore.@non_differentiable check_sizes(::Any, ::Any)
 ChainRulesCore.@non_differentiable derived_call(::Any, ::Any, ::Any)
 

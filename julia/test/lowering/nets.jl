@@ -96,6 +96,17 @@ end
     @test close(found, expected; tol = 1e-5)
 end
 
+@testset "what was given beside arrays is the same, or refused" begin
+    wrapper = PaddleModuleWrapper(NETS.Scaled())
+    x, y = randn(Xoshiro(1), Float32, 3, 5), randn(Xoshiro(2), Float32, 3, 5)
+    lowered = lower(wrapper, x, 2; shift = y)
+    @test close(lowered(x, 2; shift = y), wrapper(x, 2; shift = y); tol = 1e-5)
+    @test_throws "no arrays are" lowered(x, 3; shift = y)
+    @test_throws "nested as" lowered(x, 2)
+    @test_throws "nested as" lowered(x)
+    @test_throws "nested as" lowered((x, 2); shift = y)
+end
+
 @testset "statistics in and out, $mode" for mode in (Val(true), Val(false))
     paddle.seed(3)
     layer = paddle.nn.Sequential(
@@ -108,6 +119,9 @@ end
     (y, next), (ȳ, expected) = lowered(x, ps, st), net(x, ps, st)
     @test close(y, ȳ; tol = 2e-5) && close(next.buffers, expected.buffers; tol = 2e-5)
     @test next.seed == expected.seed && next.training == expected.training
+    other = merge(st, (; training = mode === Val(true) ? Val(false) : Val(true)))
+    @test_throws "lower it with this state" lowered(x, ps, other)
+    @test_throws "nested as" lowered(x, ps, merge(st, (; buffers = NamedTuple{reverse(keys(st.buffers))}(st.buffers))))
     grads(f) = Zygote.gradient((x, ps) -> weighed(first(f(x, ps, st))), x, ps)
     @test close(grads(lowered), grads(net); tol = 2e-4)
 end

@@ -19,6 +19,7 @@ from .handles import (
     fcnet,
     layer,
     of_layer,
+    save_arrays,
 )
 from .julia_lock import start_lock
 from .retained_bytes import retained_bytes_address
@@ -36,5 +37,6 @@ __all__ = [
     "of_layer",
     "random_state",
     "retained_bytes_address",
+    "save_arrays",
     "start_lock",
 ]

@@ -159,16 +159,15 @@ class Handle:
         """Read parameters from a file: :func:`load_params`."""
         return tuple(load_params(path, self.net).values())
 
-    def lower(
-        self, params: tuple[Tensor, ...], row: tuple[Any, ...]
-    ) -> tuple[Any, ...]:
-        """The net's call at parameters and arguments, in a row, in Julia.
+    def lower(self, count: int, *row: Any) -> tuple[Any, ...]:
+        """The net's call at so many parameters and then arguments, in Julia.
 
         Returns:
             Texts of the value, of the way there and back, the number of samples that
             there must be, a reason, and the constants of each: :class:`Lowered`.
         """
-        found = lowered(self.net, self.net.spec.named(params), row, self.arguments)
+        params = self.net.spec.named(row[:count])
+        found = lowered(self.net, params, row[count:], self.arguments)
         functions = found.value, found.there, found.back
         texts = (function.text if function else "" for function in functions)
         constants = (function.constants if function else () for function in functions)
@@ -223,6 +222,11 @@ class Called(Handle):
     def in_dtype(self, dtype: str) -> Called:
         assert self.nesting is not None
         return Called(self._of.in_dtype(dtype), self.nesting)
+
+
+def save_arrays(path: str, names: str, *tensors: Tensor) -> None:
+    """Write tensors by names, with U+001F between: :func:`save_params`."""
+    save_params(path, dict(zip(names.split("\x1f"), tensors, strict=True)))
 
 
 def chosen(names: tuple[str, ...], patterns: tuple[str, ...]) -> tuple[bool, ...]:

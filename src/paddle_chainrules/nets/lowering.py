@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import paddle
 from paddle import Tensor
 
+from ..programs.any_size import is_same_tensor
 from ..programs.capture_error import CaptureError
 from ..programs.in_julia.any_batch import of_any_batch
 from ..programs.in_julia.function import Function, Group, julia_function
@@ -34,7 +34,7 @@ class Lowered(NamedTuple):
         back: of ``(saved, cotangents, constants)``; gives the gradients of inputs and
             parameters in a row, ``nothing`` where there is none.
         samples: how many there must be; 0 where any number will do.
-        why: why there is no way back, or no free number of samples.
+        why: why there is no way back.
     """
 
     value: Function
@@ -192,13 +192,8 @@ def _joined(each: list[Function | None], counts: list[int]) -> Function | None:
     text = of_any_batch([one.text for one in found], counts)
     first = found[0].constants
     others = [other.constants for other in found[1:]]
-    same = all(len(row) == len(first) and all(map(_same, first, row)) for row in others)
+    same = all(
+        len(row) == len(first) and all(map(is_same_tensor, first, row))
+        for row in others
+    )
     return Function(text, first) if same and text is not None else None
-
-
-def _same(one: Tensor, other: Tensor) -> bool:
-    if one is other:
-        return True
-    if one.shape != other.shape or one.dtype != other.dtype:
-        return False
-    return bool(np.array_equal(one.numpy(), other.numpy()))

@@ -36,7 +36,7 @@ class _Pairs:
         if len(one.ops) != len(other.ops) or not all(self.same(*p) for p in found):
             return False
         constants = zip(one.constants.values(), other.constants.values(), strict=True)
-        if not all(_is_same_tensor(*pair) for pair in constants):
+        if not all(is_same_tensor(*pair) for pair in constants):
             return False
         same = all(
             a.operator is b.operator
@@ -74,7 +74,8 @@ class _Pairs:
         return len(one.shape) == len(other.shape)
 
 
-def _is_same_tensor(one: Tensor, other: Tensor) -> bool:
+def is_same_tensor(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors hold the same."""
     if one is other:
         return True
     if one.shape != other.shape or one.dtype != other.dtype:

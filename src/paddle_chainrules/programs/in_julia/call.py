@@ -77,22 +77,15 @@ class JuliaCall:
             )
         if dtype not in TYPES:
             raise NoRule(f"numbers of type {dtype} in Julia; use float32 or float64")
-        kind = "T" if dtype == self.kind else TYPES[dtype]
-        if dtype == "bool":
-            return "true" if value else "false"
-        if dtype not in FLOATS:
-            whole = int(value)
-            return str(whole) if dtype == "int64" else f"{kind}({whole})"
-        value = float(value)
-        if not math.isfinite(value):
-            sign = "-" if value < 0 else ""
-            return f"{sign}{kind}({'NaN' if math.isnan(value) else 'Inf'})"
-        if dtype != "float16" and value == int(value) and abs(value) < 1 << 24:
-            return str(int(value))
-        if dtype != "float16" and float(np.float32(value)) == value:
-            short = repr(value).replace("e", "f")
-            return short if "f" in short else f"{short}f0"
-        return f"{kind}({value!r})"
+        if dtype in ("bool", "int64"):
+            return plain_number(int(value) if dtype == "int64" else bool(value))
+        if dtype in ("float32", "float64") and math.isfinite(value):
+            if value == int(value) and abs(value) < 1 << 24:
+                return str(int(value))
+            if float(np.float32(value)) == value:
+                short = repr(float(value)).replace("e", "f")
+                return short if "f" in short else f"{short}f0"
+        return typed_number(value, dtype, self.kind)
 
     def operand(self, i: int) -> str:
         """Argument i of a function of numbers, a name or a number."""
@@ -100,6 +93,24 @@ class JuliaCall:
         if self.shapes[i] is not None:
             return arg.bare if isinstance(arg, Bracketed) else str(arg)
         return self.number(self.args[i])
+
+
+def typed_number(value: Any, dtype: str, kind: str) -> str:
+    """A number as one of its dtype, or of Julia's type for the numbers of ``kind``."""
+    if dtype in FLOATS:
+        value = float(value)
+    elif dtype != "bool":
+        value = int(value)
+    return f"{'T' if dtype == kind else TYPES[dtype]}({plain_number(value)})"
+
+
+def plain_number(value: bool | int | float) -> str:
+    """As Julia writes it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Inf" if value > 0 else "-Inf"
+    return repr(value)
 
 
 class Dotted(str):
@@ -136,24 +147,14 @@ def julia_of(*names: str) -> Callable[[Rule], Rule]:
     return put
 
 
-class Elementwise:
-    """A rule that gives a :class:`Dotted` expression of its tensors."""
-
-    def __init__(self, rule: Rule) -> None:
-        self._rule = rule
-
-    def __call__(self, call: JuliaCall) -> str:
-        return self._rule(call)
+ELEMENTWISE: set[str] = set()
+"""Operators whose rules give :class:`Dotted` expressions of their tensors."""
 
 
 def elementwise(*names: str) -> Callable[[Rule], Rule]:
-    """A decorator: the rule of these operators, which gives Dotted expressions."""
-
-    def put(rule: Rule) -> Rule:
-        julia_of(*names)(Elementwise(rule))
-        return rule
-
-    return put
+    """A decorator: the rule of these operators, which are :data:`ELEMENTWISE`."""
+    ELEMENTWISE.update(names)
+    return julia_of(*names)
 
 
 def dim(axis: int, ndim: int) -> int:

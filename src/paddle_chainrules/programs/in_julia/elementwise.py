@@ -32,7 +32,9 @@ def _infix(name: str, sign: str, turned: bool = False) -> None:
             arg if shape is not None else call.number(arg, _real(dtype))
             for arg, shape in zip(call.args, call.shapes, strict=True)
         )
-        return Infix(f"{y} .{sign} {x}" if turned else f"{x} .{sign} {y}")
+        if turned:
+            x, y = (f"({y})" if sign == "^" else y), x  # a sign binds less
+        return Infix(f"{x} .{sign} {y}")
 
 
 def _real(dtype: str) -> str:
@@ -111,7 +113,7 @@ for name, julia in {
     "atan2": "atan",
     "where": "ifelse",
     "hardswish": "hardswish",
-    "logical_not": "!",
+    "logical_not": "(!)",
     "conj": "conj",
     "real": "real",
     "imag": "imag",

@@ -14,7 +14,7 @@ from paddle import Tensor
 from ..operations import with_values
 from ..passes import program_of
 from ..program import Program
-from .call import FLOATS, TYPES, row
+from .call import FLOATS, TYPES, row, typed_number
 from .source import Source
 
 OF_TYPE = re.compile(r"\bT\b")
@@ -59,20 +59,20 @@ def julia_function(
     """
     program = folded(program, count)
     kind = kind_of(program)
-    names, head = {}, []
+    names, head, samples = {}, [], ""
     values = iter(program.inputs)
     used = {v for op in program.ops for v in op.inputs} | {*program.outputs}
-    first: dict[str, str] = {}
+    types: dict[str, str] = {}
     for group in groups:
         for k, label in enumerate(group.labels):
             value = next(values)
             names[value] = f"{group.name[0]}{k + 1}"
             if value.dtype == kind and group.name != "saved":
-                first.setdefault(group.name, f"eltype({group.name}[{k + 1}])")
+                types.setdefault(group.name, f"eltype({group.name}[{k + 1}])")
             where = [i for i, size in enumerate(value.shape) if size == count]
-            if where and "n" not in first:
+            if where and not samples:
                 place = len(value.shape) - where[0]
-                first["n"] = f"    n = size({group.name}[{k + 1}], {place})"
+                samples = f"    n = size({group.name}[{k + 1}], {place})"
             if value in used:
                 note = f" # {label}" if label else ""
                 head.append(f"    {names[value]} = {group.name}[{k + 1}]{note}")
@@ -90,12 +90,11 @@ def julia_function(
                 text = f"repeat({text}, {times})"
         head.append(f"    {names[value]} = {text}")
     body = Source(program, names, kind)
-    head = [first.pop("n"), *head] if "n" in first else head
-    types = [*first.values()] or [TYPES[kind]]
-    of_all = f"promote_type({', '.join(types)})" if len(types) > 1 else types[0]
     lines = [f"    {line}" + (f" # {at}" if at else "") for line, at in body.lines]
-    lines = [*head, *lines]
+    lines = [samples, *head, *lines] if samples else [*head, *lines]
     if any(OF_TYPE.search(line.partition(" # ")[0]) for line in lines):
+        each = [*types.values()] or [TYPES[kind]]
+        of_all = f"promote_type({', '.join(each)})" if len(each) > 1 else each[0]
         lines.insert(0, f"    T = {of_all}")
     arguments = ", ".join([*(group.name for group in groups), "constants"])
     end = nested(nest(body.outputs))
@@ -163,8 +162,7 @@ def _filled(tensor: Tensor, kind: str) -> str | None:
     first = numbers.reshape(-1)[0]
     if not np.all(numbers == first):
         return None
-    of = "T" if dtype == kind else TYPES[dtype]
-    number = f"{of}({str(first.item()).lower()})"
+    number = typed_number(first.item(), dtype, kind)
     if not tensor.ndim:
         return f"fill({number})"
     return f"fill({number}, {row([*reversed(tensor.shape)])})"

@@ -62,24 +62,24 @@ for name in ("conv2d", "depthwise_conv2d", "conv3d"):
 @julia_of("pool2d", "pool3d")
 def _(call: JuliaCall) -> str:
     x, *how = call.args
-    name, window, around, alone = _window(call, call.out, how)
-    if not alone:
-        return f"{name}({x}, {window}{around})"
+    name, window, is_partial = _window(call, call.out, how)
+    if not is_partial:
+        return f"{name}({x}, {window})"
     ones = f"fill!(similar({x}), 1)"
-    return f"{name}({x}, {window}{around}) ./ {name}({ones}, {window}{around})"
+    return f"{name}({x}, {window}) ./ {name}({ones}, {window})"
 
 
 @julia_of("pool2d_grad", "pool3d_grad")
 def _(call: JuliaCall) -> str:
     x, out, cotangent, *how = call.args
-    name, window, around, alone = _window(call, call.shapes[1], how)
-    if alone:
+    name, window, is_partial = _window(call, call.shapes[1], how)
+    if is_partial:
         raise NoRule("gradients of means without their padding in Julia; use Zygote")
-    return f"{name}_grad({cotangent}, {out}, {x}, {window}{around})"
+    return f"{name}_grad({cotangent}, {out}, {x}, {window})"
 
 
-def _window(call: JuliaCall, out: Shape, how: Sequence[Any]) -> tuple[str, ...]:
-    """Function, window and options; whether means are of what is no padding alone."""
+def _window(call: JuliaCall, out: Shape, how: Sequence[Any]) -> tuple[str, str, bool]:
+    """Function, window with options, whether means are of what is no padding alone."""
     kernel, strides, paddings, _, exclusive, layout, kind, *rest = how
     everywhere, adaptive, algorithm = rest
     if not layout.startswith("NC"):
@@ -108,5 +108,5 @@ def _window(call: JuliaCall, out: Shape, how: Sequence[Any]) -> tuple[str, ...]:
     if any(around):
         options += f", pad = {row(around)}"
     name = {"max": "maxpool", "avg": "meanpool"}[kind]
-    alone = "alone" if any(around) and kind == "avg" and exclusive else ""
-    return name, row([*reversed(kernel)]), options, alone
+    is_partial = any(around) and kind == "avg" and exclusive
+    return name, row([*reversed(kernel)]) + options, is_partial

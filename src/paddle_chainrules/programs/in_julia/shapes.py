@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -49,17 +50,13 @@ def _(call: JuliaCall) -> str:
     return f"cat({', '.join(each)}; dims = Val({place}))"
 
 
-def _cut(call: JuliaCall, axis: int, lengths: list[int]) -> str:
-    """Parts along an axis."""
-    n, stops, start = call.ndim(), [], 0
-    for length in lengths:
-        stops.append(f"{start + 1}:{start + length}")
-        start += length
-    place = dim(axis, n)
+def _parts(call: JuliaCall, axis: int, spans: Sequence[str]) -> str:
+    """Views of the first argument, by spans along an axis."""
+    n = call.ndim()
     found = []
-    for span in stops:
+    for span in spans:
         index = [":"] * n
-        index[place - 1] = span
+        index[dim(axis, n) - 1] = span
         found.append(f"view({call.args[0]}, {', '.join(index)})")
     return Several(row(found))
 
@@ -67,19 +64,16 @@ def _cut(call: JuliaCall, axis: int, lengths: list[int]) -> str:
 @julia_of("split", "split_with_num")
 def _(call: JuliaCall) -> str:
     axis = int(call.args[2])
-    return _cut(call, axis, [out[axis % len(out)] for out in call.outs])
+    stops = [*itertools.accumulate(out[axis] for out in call.outs)]
+    starts = [0, *stops[:-1]]
+    pairs = zip(starts, stops, strict=True)
+    return _parts(call, axis, [f"{start + 1}:{stop}" for start, stop in pairs])
 
 
 @julia_of("unbind", "unstack")
 def _(call: JuliaCall) -> str:
-    n = call.ndim()
-    place = dim(int(call.args[1]), n)
-    found = []
-    for i in range(len(call.outs)):
-        index = [":"] * n
-        index[place - 1] = str(i + 1)
-        found.append(f"view({call.args[0]}, {', '.join(index)})")
-    return Several(row(found))
+    numbers = [str(i + 1) for i in range(len(call.outs))]
+    return _parts(call, int(call.args[1]), numbers)
 
 
 @julia_of("expand", "expand_as", "tile")

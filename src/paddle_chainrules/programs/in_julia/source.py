@@ -25,9 +25,9 @@ from . import (  # noqa: F401, which put rules into the table
     spectral,
 )
 from .call import (
+    ELEMENTWISE,
     Bracketed,
     Dotted,
-    Elementwise,
     Infix,
     JuliaCall,
     Several,
@@ -80,7 +80,7 @@ class Source:
                 "Julia; compute with real and imaginary parts"
             )
         outs = [v.shape for v in op.outputs]
-        inner = isinstance(rule, Elementwise)
+        inner = op.operator.name in ELEMENTWISE
         call = JuliaCall(
             [self._argument(arg, outs[0] if inner else None) for arg in op.args],
             [_every(arg, lambda v: v.shape) for arg in op.args],
@@ -155,7 +155,7 @@ def _spread(program: Program) -> set[Value]:
         if op.operator.name not in ("expand", "expand_as") or out in program.outputs:
             continue
         if len(op.inputs[0].shape) == len(out.shape) and all(
-            isinstance(taker.operator.julia, Elementwise)
+            taker.operator.name in ELEMENTWISE
             and any(
                 v.shape == out.shape and v not in found
                 for v in taker.inputs
