@@ -54,11 +54,16 @@ end
 
 # Implicit parameters, `Zygote.Params`, are noted where they are read, which rules hide from Zygote:
 # so each array that a rule differentiates by is noted here.
-const ByInput = Union{typeof(laplacian),typeof(derivative),typeof(derivatives),typeof(jvp),typeof(vjp)}
+const Nested = Union{Tuple,NamedTuple}
+const ByInput = Union{typeof(laplacian),typeof(derivative),typeof(derivatives),typeof(vjp)}
 
 Zygote._pullback(cx::Context{true}, net::PaddleNet, x::Inputs, more...) = implicit(cx, net, x, more...)
 Zygote._pullback(cx::Context{true}, w::PaddleModuleWrapper, xs...) = implicit(cx, w, xs...)
 Zygote._pullback(cx::Context{true}, f::ByInput, net::PaddleNet, more...) = implicit(cx, f, net, more...)
+Zygote._pullback(cx::Context{true}, f::typeof(jvp), net::PaddleNet, x::Nested, more...) =
+    implicit(cx, f, net, x, more...)
+Zygote._pullback(cx::Context{true}, f::typeof(jvp), net::PaddleNet, x::AbstractArray, ps, v, vps) =
+    implicit(cx, f, net, x, ps, v, vps)
 Zygote._pullback(cx::Context{true}, f::typeof(net_rule), more...) = implicit(cx, f, more...)
 
 function implicit(cx::Context{true}, called...)

@@ -8,6 +8,7 @@ using Zygote: Zygote
 
 const W = PaddleFCNet(2, 1, 3, 4; dtype = "float64", activation = "tanh", seed = 1)
 const X = randn(Xoshiro(1), 2, 5)
+const ALONG = (sin.(X), map(p -> cos.(p), W.params))
 named(ps) = NamedTuple{Tuple(W.net.names)}(ps)
 
 # Of parameters as a tuple and as a wrapper, which ought to be the same.
@@ -20,6 +21,7 @@ const LOSSES = (
     "derivative" => ((w, ps) -> sum(abs2, derivative(w, X, (1, 1)))),
     "derivatives" => ((w, ps) -> sum(abs2, derivatives(w, X, ((0, 0), (2, 0)))[2])),
     "jvp" => ((w, ps) -> sum(abs2, jvp(w, X, [1.0, 2.0]))),
+    "jvp by parameters" => ((w, ps) -> sum(abs2, jvp(w, X, w.params, ALONG...))),
     "vjp" => ((w, ps) -> sum(abs2, vjp(w, X, ones(1, 5))[2])),
     "Zygote within Zygote" => ((w, ps) -> sum(abs2, Zygote.gradient(x -> sum(abs2, w(x)), X)[1])),
     "a state" => ((w, ps) -> sum(abs2, first(w.net(X, ps, NamedTuple())))),
