@@ -7,11 +7,12 @@ const FILES = (
     "crossing/lifetimes", "nets/net", "nets/files", "nets/streams", "nets/arguments", "nets/lux", "nets/state", "nets/modes",
     "nets/precision", "nets/frozen", "nets/inputs", "nets/lux_flux", "nets/lux_nested", "nets/interface",
     "nets/components", "nets/programs", "nets/real_nets", "nets/training", "rules/pullback", "rules/chain_rules",
-    "rules/cotangents", "rules/implicit", "rules/many_arrays", "rules/mixed", "rules/second_derivatives", "rules/duals", "derivatives/derivatives",
-    "derivatives/forward", "derivatives/neuralpde", "lowering/lower", "lowering/nets", "lowering/derivatives", "testing",
+    "rules/cotangents", "rules/implicit", "rules/many_arrays", "rules/mixed", "rules/second_derivatives", "derivatives/derivatives",
+    "derivatives/forward", "derivatives/neuralpde", "lowering/lower", "lowering/derivatives", "testing",
     "faults", "names", "quality",
 )
-const SLOW = ("nets/layers", "rules/composition", "rules/zygote_in_zygote")
+const SLOW =
+    ("nets/layers", "rules/composition", "rules/duals", "rules/zygote_in_zygote", "lowering/nets")
 
 "A file in a module of its own, so that it sees no other's names."
 function run(name)
