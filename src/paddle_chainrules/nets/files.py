@@ -100,7 +100,7 @@ def save_params(path: PathLike, params: Mapping[str, Tensor]) -> None:
                 f"{name!r}: {type(value).__name__}"
             )
     tensors = {n: p.detach().cpu().contiguous() for n, p in params.items()}
-    with _replacing(path) as temporary:
+    with replacing(path) as temporary:
         write(temporary, tensors)
 
 
@@ -147,7 +147,7 @@ def _format(path: Path) -> tuple[Callable[..., None], Callable[..., dict[str, An
 
 
 @contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
+def replacing(path: Path) -> Iterator[Path]:
     """A file beside, which takes the place of the one at path at the end."""
     with tempfile.TemporaryDirectory(
         dir=path.parent, prefix=f".{path.name}."

@@ -1,0 +1,95 @@
+"""Averages of trees of tensors over all ranks."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import optree
+from paddle import Tensor
+
+from ..paddle_side.dtypes import is_differentiable
+from .buffers import describe, named_leaves, summed
+from .rounds import agree
+
+
+def average(tree: Any, weight: float = 1.0) -> Any:
+    """The average of a tree of tensors over all ranks, in one round a dtype.
+
+    For what each rank has its own of: gradients of its shard, BatchNorm's statistics.
+    Nothing of the caller's is changed, and no gradient flows through it.
+
+    Args:
+        tree: floating-point or complex tensors, of the same shapes on all ranks; None
+            stays None.
+        weight: of this rank's, positive: the number of its samples, for one.
+
+    Raises:
+        TypeError: a leaf is neither None nor a floating-point or complex tensor.
+        ValueError: the weight is not positive and finite.
+        RankError: ranks disagree, or one failed or is gone.
+
+    Example:
+        >>> import paddle
+        >>> from paddle_chainrules import distributed
+        >>> distributed.average({"mean": paddle.to_tensor([1.0, 2.0])})["mean"].tolist()
+        [1.0, 2.0]
+    """
+    failure = _unfit(tree, weight)
+    return reduced("average", tree, [], weight, "mean", failure)
+
+
+def reduced(
+    what: str,
+    tree: Any,
+    lines: list[str],
+    weight: float,
+    reduction: str,
+    failure: Exception | None = None,
+) -> Any:
+    """The weighted mean of a tree over all ranks, or the sum, in one buffer a dtype.
+
+    Args:
+        what: the call, as errors name it.
+        tree: floating-point or complex tensors and None.
+        lines: what ranks must agree on besides.
+        weight: of this rank's.
+        reduction: "mean" or "sum".
+        failure: what keeps this rank from it, if anything.
+    """
+    named = [] if failure is not None else named_leaves(tree)
+    lines = [what, *lines, *(describe(name, leaf) for name, leaf in named)]
+    weights = agree(lines, 1.0 if failure is not None else weight, failure)
+    scale = 1.0 if reduction == "sum" else weight / math.fsum(weights)
+    leaves, structure = optree.tree_flatten(tree, none_is_leaf=True)
+    tensors = [leaf for leaf in leaves if leaf is not None]
+    sums = iter(summed([t if scale == 1.0 else t * scale for t in tensors]))
+    return structure.unflatten(None if leaf is None else next(sums) for leaf in leaves)
+
+
+def unfit_weight(weight: Any) -> Exception | None:
+    """What is wrong with a weight, if anything."""
+    if not isinstance(weight, (int, float)) or isinstance(weight, bool):
+        return TypeError(
+            f"the weight of a shard must be a number, got {type(weight).__name__}; "
+            "give the number of its samples"
+        )
+    if weight > 0 and math.isfinite(weight):
+        return None
+    return ValueError(
+        f"the weight of a shard must be positive and finite, got {weight}; a rank "
+        "without samples has no share, so run fewer ranks, or larger batches"
+    )
+
+
+def _unfit(tree: Any, weight: Any) -> Exception | None:
+    for name, leaf in named_leaves(tree):
+        if leaf is not None and not (
+            isinstance(leaf, Tensor) and is_differentiable(leaf)
+        ):
+            kind = leaf.dtype if isinstance(leaf, Tensor) else type(leaf).__name__
+            return TypeError(
+                f"average takes floating-point and complex tensors, got {kind} at "
+                f"{name or 'the top'}; broadcast sends others from one rank"
+            )
+    return unfit_weight(weight)

@@ -1,0 +1,53 @@
+"""What one rank has, to all."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import optree
+from paddle import Tensor
+
+from .buffers import as_bytes, describe, from_bytes, named_leaves
+from .processes import size
+from .rounds import agree, send
+
+
+def broadcast(tree: Any, source: int = 0) -> Any:
+    """The tensors of one rank, on all of them, bit for bit and in one round.
+
+    So that all ranks start from equal parameters.
+
+    Args:
+        tree: tensors of any dtypes, of the same shapes on all ranks; leaves of other
+            kinds stay each rank's own.
+        source: whose.
+
+    Returns:
+        A tree of new tensors, nested as the one given.
+
+    Raises:
+        ValueError: there is no such rank.
+        RankError: ranks disagree, or one failed or is gone.
+
+    Example:
+        >>> from paddle_chainrules import FCNet, distributed
+        >>> params = distributed.broadcast(FCNet((3, 5, 2)).init(seed=0))
+        >>> list(params["0.weight"].shape)
+        [3, 5]
+    """
+    failure = None
+    if not (isinstance(source, int) and 0 <= source < size()):
+        failure = ValueError(
+            f"broadcast needs the rank of the source, 0 to {size() - 1}, got {source!r}"
+        )
+    lines = [describe(name, leaf) for name, leaf in named_leaves(tree)]
+    agree([f"broadcast from rank {source}", *lines], failure=failure)
+    leaves, structure = optree.tree_flatten(tree, none_is_leaf=True)
+    tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+    buffer = as_bytes(tensors)
+    if buffer.size:
+        send(buffer, source)
+    found = iter(from_bytes(buffer, tensors))
+    return structure.unflatten(
+        next(found) if isinstance(leaf, Tensor) else leaf for leaf in leaves
+    )

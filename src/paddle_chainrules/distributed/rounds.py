@@ -1,0 +1,130 @@
+"""Rounds of communication. Each begins with what the ranks must agree on.
+
+A rank that is elsewhere in the program, has other tensors or has failed would leave the
+others waiting for ever, or have them add what does not belong together. So each round
+starts with 24 bytes of every rank: a hash of what it is about to send, the weight of
+its shard, and whether it failed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import paddle
+import paddle.distributed as dist
+from paddle import Tensor
+
+from .processes import rank, size
+
+
+class RankError(RuntimeError):
+    """Ranks that disagree, or one that failed or is gone. The run can't go on."""
+
+
+def agree(
+    lines: Sequence[str], weight: float = 1.0, failure: Exception | None = None
+) -> list[float]:
+    """Begin a round: the weights of all ranks, who all have the same lines.
+
+    Args:
+        lines: what this rank is about to do, and with what; the first names the call.
+        weight: of this rank's share, finite.
+        failure: what keeps this rank from it, raised here after the others are told.
+
+    Raises:
+        RankError: other ranks have other lines, failed, or are gone.
+    """
+    if size() == 1:
+        if failure is not None:
+            raise failure
+        return [weight]
+    digest = hashlib.blake2b("\n".join(lines).encode(), digest_size=8).digest()
+    header = struct.unpack(
+        "<3q", digest + struct.pack("<dq", weight, failure is not None)
+    )
+    with _others_present(lines[0]):
+        found: list[Tensor] = []
+        dist.all_gather(found, paddle.to_tensor(header, dtype="int64"))
+    headers = [[int(i) for i in part.numpy()] for part in found]
+    if any(failed for _, _, failed in headers):
+        _tell_failures(lines[0], failure)
+    if any(hashed != headers[0][0] for hashed, _, _ in headers):
+        _tell_differences(lines)
+    return [struct.unpack("<d", struct.pack("<q", bits))[0] for _, bits, _ in headers]
+
+
+def add_up(buffer: Tensor) -> None:
+    """Replace a vector by the sum of all ranks' vectors.
+
+    Raises:
+        RankError: a rank is gone.
+    """
+    if size() > 1:
+        with _others_present("the sum"):
+            dist.all_reduce(buffer)
+
+
+def send(buffer: Tensor, source: int) -> None:
+    """Replace a vector of bytes by that of the rank ``source``.
+
+    Raises:
+        RankError: a rank is gone.
+    """
+    if size() > 1:
+        with _others_present("the broadcast"):
+            dist.broadcast(buffer, src=source)
+
+
+@contextmanager
+def _others_present(what: str) -> Iterator[None]:
+    try:
+        yield
+    except (RuntimeError, OSError) as error:
+        raise RankError(
+            f"rank {rank()} of {size()} lost the others in {what}: a process has "
+            "ended, is half a minute behind, or the network is down. Look into the "
+            "logs of the other ranks, and start all again from the last checkpoint"
+        ) from error
+
+
+def _texts(text: str) -> list[str]:
+    texts: list[str] = []
+    dist.all_gather_object(texts, text)
+    return texts
+
+
+def _tell_failures(what: str, failure: Exception | None) -> None:
+    text = "" if failure is None else f"{type(failure).__name__}: {failure}"
+    with _others_present(what):
+        texts = _texts(text)
+    if failure is not None:
+        raise failure
+    failed = [f"rank {i} ({text})" for i, text in enumerate(texts) if text]
+    raise RankError(
+        f"{what} can't go on: failed on {', '.join(failed)}. Mend the cause there, and "
+        "start all ranks again"
+    )
+
+
+def _tell_differences(lines: Sequence[str]) -> None:
+    with _others_present(lines[0]):
+        of_ranks = [text.split("\n") for text in _texts("\n".join(lines))]
+    first = of_ranks[0]
+    other = next(i for i, found in enumerate(of_ranks) if found != first)
+    pairs = zip(first, of_ranks[other], strict=False)
+    differing = [(a, b) for a, b in pairs if a != b]
+    if differing:
+        ours, theirs = differing[0]
+    else:
+        ours, theirs = (
+            f"{len(first) - 1} tensors",
+            f"{len(of_ranks[other]) - 1} tensors",
+        )
+    raise RankError(
+        f"ranks disagree: rank 0 has {ours}, rank {other} has {theirs}. All ranks make "
+        "the same calls in the same order, with tensors of the same names, shapes and "
+        "dtypes; only the number of samples may differ"
+    )

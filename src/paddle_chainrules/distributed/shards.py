@@ -1,0 +1,119 @@
+"""What is a rank's own: its samples, its random numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import optree
+from paddle import Tensor
+
+from .buffers import named_leaves
+from .processes import rank, size
+
+
+def shard(tree: Any) -> Any:
+    """This rank's samples of a batch that all ranks have: consecutive rows.
+
+    Sizes differ by one at most. Nothing is communicated.
+
+    Args:
+        tree: tensors or numpy arrays whose first dimension counts the samples, as many
+            in all of them; None stays None.
+
+    Raises:
+        TypeError: a leaf is no array of one dimension or more.
+        ValueError: arrays of different numbers of samples, or fewer samples than ranks.
+
+    Example:
+        >>> import paddle
+        >>> from paddle_chainrules import distributed
+        >>> distributed.shard({"x": paddle.ones([5, 2])})["x"].shape[0]
+        5
+    """
+    n, ranks = samples(tree, "shard"), size()
+    if n < ranks:
+        raise ValueError(
+            f"shard needs a sample for each of {ranks} ranks, got {n}; run fewer "
+            "ranks, or give larger batches"
+        )
+    start, stop = n * rank() // ranks, n * (rank() + 1) // ranks
+    return rows(tree, start, stop)
+
+
+def rows(tree: Any, start: int, stop: int) -> Any:
+    """These samples of each array of a tree."""
+    return optree.tree_map(lambda leaf: leaf[start:stop], tree)
+
+
+def samples(tree: Any, what: str) -> int:
+    """How many samples the arrays of a tree have, all of them the same number.
+
+    Args:
+        tree: arrays, and None.
+        what: the call, as errors name it.
+
+    Raises:
+        TypeError: a leaf is no array of one dimension or more.
+        ValueError: there is no array, or their numbers of samples differ.
+    """
+    counts: dict[str, int] = {}
+    for name, leaf in named_leaves(tree):
+        if leaf is None:
+            continue
+        if not isinstance(leaf, (Tensor, np.ndarray)) or leaf.ndim == 0:
+            raise TypeError(
+                f"{what} takes arrays whose first dimension counts the samples, got "
+                f"{_kind(leaf)} at {name or 'the top'}; {REMEDY[what]}"
+            )
+        counts[name or "the top"] = int(leaf.shape[0])
+    if not counts:
+        raise ValueError(f"{what} needs an array of samples, got none; {REMEDY[what]}")
+    if len(set(counts.values())) > 1:
+        (a, m), (b, n) = (
+            min(counts.items(), key=_second),
+            max(counts.items(), key=_second),
+        )
+        raise ValueError(
+            f"{what} needs as many samples in each array, got {m} at {a} and {n} at "
+            f"{b}; {REMEDY[what]}"
+        )
+    return next(iter(counts.values()))
+
+
+REMEDY = {
+    "shard": "shard what has samples by itself, and pass the rest as it is",
+    "value_and_grad": "say by weight= what the shard counts for, or add up with "
+    'reduction="sum"',
+}
+"""What to do about arguments that don't tell their number of samples."""
+
+
+def _second(pair: tuple[str, int]) -> int:
+    return pair[1]
+
+
+def _kind(leaf: Any) -> str:
+    return "a number" if isinstance(leaf, (Tensor, np.ndarray)) else type(leaf).__name__
+
+
+def seed(number: int) -> int:
+    """A seed of this rank's own, made of one that all ranks have; always the same.
+
+    Args:
+        number: not negative; ``seed(step)`` gives each step and rank its own.
+
+    Raises:
+        ValueError: the number is negative, or no int.
+
+    Example:
+        >>> from paddle_chainrules import distributed
+        >>> distributed.seed(3) == distributed.seed(3) != distributed.seed(4)
+        True
+    """
+    if not isinstance(number, int) or number < 0:
+        raise ValueError(
+            f"seed needs an int that is not negative, got {number!r}; number the steps "
+            "from 0, for one"
+        )
+    return int(np.random.SeedSequence((number, rank())).generate_state(1)[0])

@@ -1,0 +1,204 @@
+"""Runs of two and four processes beside one, on gloo."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import paddle
+import pytest
+
+from distributed.processes import WORKER, finish, free_ports, results, start
+from paddle_chainrules import distributed
+
+DISAGREEMENTS = {
+    "order": "rank 0 has value_and_grad, rank 1 has broadcast from rank 0",
+    "shape": "rank 0 has ['a']: float32 [3, 2], rank 1 has ['a']: float32 [3, 3]",
+    "number": "rank 0 has 2 tensors, rank 1 has 3 tensors",
+    "dtype": "rank 0 has ['a']: float32 [3], rank 1 has ['a']: float64 [3]",
+    "names": "rank 0 has ['a']: float32 [3], rank 1 has ['b']: float32 [3]",
+    "samples": "rank 0 has ['arguments'][1]['z']: float32 [samples, 3], rank 1 has",
+    "loss": "rank 0 has the loss failing.<locals>.loss",
+}
+TOLD = "RankError"
+FAILURES = {  # rank 0's, rank 1's
+    "raises": (
+        (TOLD, "rank 1 (ZeroDivisionError: of"),
+        ("ZeroDivisionError", "of rank"),
+    ),
+    "weight": ((TOLD, "rank 1 (ValueError: the weight"), ("ValueError", "got 0")),
+    "integers": (("TypeError", "got paddle.int64 at ['count']"),) * 2,
+    "no file": (("FileNotFoundError", "missing"), (TOLD, "rank 0 (FileNotFoundError")),
+    "no folder": (("FileNotFoundError", "missing"), (TOLD, "rank 0 (FileNotFound")),
+    "no checkpoint": (("ValueError", "is no checkpoint"), (TOLD, "rank 0 (ValueError")),
+    "in jit": (("CaptureError", "distributed"),) * 2,
+}
+
+
+@pytest.mark.parametrize("n", [2, 4])
+def test_processes_equal_one(n, tmp_path):
+    ranks = results(n, "equal", tmp_path)
+    assert len(ranks[0]) == 14
+    for name, (error, _) in ranks[0].items():
+        assert error < 1e-12, (name, error)
+    assert all(rank == ranks[0] for rank in ranks)  # bit for bit
+
+
+def test_averages_broadcasts_shards_and_seeds(tmp_path):
+    ranks = results(2, "kinds", tmp_path)
+    limits = {"float16": 2e-3, "bfloat16": 2e-2, "float32": 3e-7, "float64": 1e-15}
+    limits |= {"complex64": 3e-7, "complex128": 1e-15}
+    for rank in ranks:
+        assert rank["errors"].keys() == limits.keys()
+        assert all(rank["errors"][dtype] < limits[dtype] for dtype in limits)
+    assert [x for rank in ranks for x in rank["shard"]] == list(range(11))
+    seeds = [seed for rank in ranks for seed in rank["seeds"]]
+    assert len(set(seeds)) == len(seeds)
+
+
+@pytest.fixture(scope="module")
+def slips(tmp_path_factory):
+    """What both ranks are told of each slip, one after another in the same run."""
+    folder = tmp_path_factory.mktemp("slips")
+    return results(2, "slips", folder, *DISAGREEMENTS, *FAILURES)
+
+
+@pytest.mark.parametrize("kind", DISAGREEMENTS)
+def test_ranks_that_disagree_are_told(kind, slips):
+    here, there = slips[0][kind], slips[1][kind]
+    assert here == there
+    assert here["type"] == "RankError"
+    assert DISAGREEMENTS[kind] in here["text"]
+
+
+@pytest.mark.parametrize("kind", FAILURES)
+def test_what_fails_on_one_rank_is_told_on_all(kind, slips):
+    for rank, (kind_of_error, text) in zip(slips, FAILURES[kind], strict=True):
+        assert rank[kind]["type"] == kind_of_error
+        assert text in rank[kind]["text"]
+
+
+def test_a_killed_rank_ends_the_others_and_the_run_goes_on_from_its_checkpoint(
+    tmp_path,
+):
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    whole.mkdir()
+    cut.mkdir()
+    begun = time.time()
+    survivor, killed = start(
+        2, "train", cut, 5, 0, 2
+    )  # rank 1 is killed in its third step
+    text, _ = survivor.communicate(timeout=90)
+    assert killed.wait(timeout=30) == -9
+    assert survivor.returncode == 1
+    assert "RankError: rank 0 of 2 lost the others in value_and_grad" in text
+    assert time.time() - begun < 90
+    resumed = results(2, "train", cut, 5, 1)
+    assert resumed[0] == resumed[1]
+    assert resumed == results(2, "train", whole, 5, 0)
+    assert os.listdir(cut).count("run.safetensors") == 1
+    assert not [name for name in os.listdir(cut) if name.startswith(".")]
+
+
+def test_a_rank_that_hangs_ends_the_others_within_a_minute(tmp_path):
+    waiting, hanging = start(2, "silent", tmp_path)
+    text, _ = waiting.communicate(timeout=100)
+    hanging.kill()
+    assert waiting.returncode == 0, text
+    found = json.loads((tmp_path / "silent-0.json").read_text())
+    assert found["seconds"] < 60
+    assert "half a minute behind" in found["text"]
+
+
+def test_paddles_launcher_on_two_machines_of_two(tmp_path):
+    (port,) = free_ports(1)
+    machines = []
+    for node in (0, 1):
+        command = [sys.executable, "-W", "ignore", "-m", "paddle.distributed.launch"]
+        command += [
+            "--master",
+            f"127.0.0.1:{port}",
+            "--nnodes",
+            "2",
+            "--rank",
+            str(node),
+        ]
+        command += ["--nproc_per_node", "2", "--log_dir", str(tmp_path / f"log{node}")]
+        env = os.environ | {"OMP_NUM_THREADS": "1"}
+        command += [str(WORKER), "train", str(tmp_path), "2", "0"]
+        machines.append(
+            subprocess.Popen(
+                command,
+                env=env,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+        )
+    texts = [machine.communicate(timeout=200)[0] for machine in machines]
+    assert [machine.returncode for machine in machines] == [0, 0], texts
+    ranks = [json.loads((tmp_path / f"train-{i}.json").read_text()) for i in range(4)]
+    assert all(rank == ranks[0] for rank in ranks)
+    (tmp_path / "run.safetensors").unlink()
+    assert ranks == finish(start(4, "train", tmp_path, 2, 0), "train", tmp_path)
+
+
+def test_one_process_needs_no_launcher(tmp_path):
+    distributed.start()
+    assert (distributed.rank(), distributed.size()) == (0, 1)
+    state = {
+        "params": {"w": paddle.to_tensor([1.5, float("nan")]), 3: paddle.zeros([0, 2])},
+        "list": [None, True, 2**70, 0.1, "é", (paddle.to_tensor(2, dtype="bfloat16"),)],
+    }
+    path = tmp_path / "run.safetensors"
+    distributed.save_checkpoint(path, state)
+    found = distributed.load_checkpoint(path)
+    assert list(found) == list(state)
+    assert list(found["params"]) == ["w", 3]
+    assert (
+        found["params"]["w"].numpy().tobytes() == state["params"]["w"].numpy().tobytes()
+    )
+    assert found["params"][3].shape == [0, 2]
+    assert found["list"][:5] == state["list"][:5]
+    (half,) = found["list"][5]
+    assert (half.dtype, half.shape, float(half)) == (paddle.bfloat16, [], 2.0)
+    before = path.read_bytes()
+    with pytest.raises(TypeError, match=r"got object at state\['x'\]"):
+        distributed.save_checkpoint(path, {"x": object()})
+    with pytest.raises(TypeError, match="keys must be strings or ints, got 1.5"):
+        distributed.save_checkpoint(path, {1.5: 1})
+    assert path.read_bytes() == before
+
+
+def test_bad_input_is_told(tmp_path):
+    x = paddle.ones([4, 3])
+    loss = lambda p, x: (p * x).mean()  # noqa: E731
+    for arguments, error, text in (
+        ({"reduction": "max"}, ValueError, 'must be "mean" or "sum"'),
+        ({"micro_batches": 0}, ValueError, "at least 1, got 0"),
+        ({"micro_batches": 2, "has_aux": True}, ValueError, "can't be told apart"),
+    ):
+        with pytest.raises(error, match=text):
+            distributed.value_and_grad(loss, **arguments)
+    step = distributed.value_and_grad(loss)
+    with pytest.raises(
+        ValueError, match=r"got 4 at \[0\]\['a'\] and 5 at \[0\]\['b'\]"
+    ):
+        step(x[0], {"a": x, "b": paddle.ones([5])})
+    with pytest.raises(TypeError, match="got a number at"):
+        step(x[0], paddle.to_tensor(2.0))
+    with pytest.raises(ValueError, match="got none"):
+        distributed.value_and_grad(lambda p: p.sum())(x[0])
+    with pytest.raises(ValueError, match="5 micro-batches need as many samples, got 4"):
+        distributed.value_and_grad(loss, micro_batches=5)(x[0], x)
+    with pytest.raises(TypeError, match="must be a number, got str"):
+        distributed.value_and_grad(loss, weight="4")(x[0], x)
+    with pytest.raises(ValueError, match="0 to 0, got 1"):
+        distributed.broadcast(x, source=1)
+    with pytest.raises(ValueError, match="not negative, got -1"):
+        distributed.seed(-1)
+    with pytest.raises(TypeError, match="got float at"):
+        distributed.average({"a": 1.0})
+    with pytest.raises(TypeError, match="got str at the top"):
+        distributed.shard("rows")
