@@ -14,6 +14,7 @@
 # make bench-batches  many samples by vmap beside loops and PyTorch; QUICK=1 for less
 # make bench-adapters  steps of DeepXDE's and PaddleScience's problems, with and without
 # make bench-lowered  lowered nets beside nets written by hand in Julia; QUICK=1 for less
+# make bench-distributed  steps of one, two and four processes; QUICK=1 for less
 # make bench-real-nets  real architectures as programs beside native Paddle; QUICK=1 for less
 # make stress  random calls of both languages by the million, minutes (output/stress.png)
 # make soak    constants of every kind on four Julia threads for ten minutes
@@ -31,7 +32,7 @@ export JULIA ?=
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
 .PHONY: demo examples test adapters lux slow differential orders bench bench-programs \
-	bench-equations bench-batches bench-adapters bench-lowered bench-real-nets stress soak lint clean
+	bench-equations bench-batches bench-adapters bench-lowered bench-distributed bench-real-nets stress soak lint clean
 
 demo: $(VENV)/installed
 	$(ONE_THREAD) $(RUN) -W "ignore:No ccache" examples/demo.py
@@ -75,6 +76,9 @@ bench-adapters: $(VENV)/libraries
 
 bench-lowered: $(VENV)/installed
 	$(ONE_THREAD) $(RUN) -W ignore benchmarks/lowered.py
+
+bench-distributed: $(VENV)/installed
+	$(ONE_THREAD) $(RUN) -W ignore benchmarks/distributed.py
 
 # With PaddleScience and DeepXDE where .venv has them: make .venv/libraries
 bench-real-nets: $(VENV)/installed

@@ -32,11 +32,10 @@ FAILURES = {  # rank 0's, rank 1's
     "no file": (("FileNotFoundError", "missing"), (TOLD, "rank 0 (FileNotFoundError")),
     "no folder": (("FileNotFoundError", "missing"), (TOLD, "rank 0 (FileNotFound")),
     "no checkpoint": (("ValueError", "is no checkpoint"), (TOLD, "rank 0 (ValueError")),
-    "in jit": (("CaptureError", "distributed"),) * 2,
 }
 
 
-@pytest.mark.parametrize("n", [2, 4])
+@pytest.mark.parametrize("n", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_processes_equal_one(n, tmp_path):
     ranks = results(n, "equal", tmp_path)
     assert len(ranks[0]) == 14
@@ -90,7 +89,8 @@ def test_a_killed_rank_ends_the_others_and_the_run_goes_on_from_its_checkpoint(
         2, "train", cut, 5, 0, 2
     )  # rank 1 is killed in its third step
     text, _ = survivor.communicate(timeout=90)
-    assert killed.wait(timeout=30) == -9
+    killed.communicate(timeout=30)
+    assert killed.returncode == -9
     assert survivor.returncode == 1
     assert "RankError: rank 0 of 2 lost the others in value_and_grad" in text
     assert time.time() - begun < 90
@@ -101,16 +101,19 @@ def test_a_killed_rank_ends_the_others_and_the_run_goes_on_from_its_checkpoint(
     assert not [name for name in os.listdir(cut) if name.startswith(".")]
 
 
+@pytest.mark.slow
 def test_a_rank_that_hangs_ends_the_others_within_a_minute(tmp_path):
     waiting, hanging = start(2, "silent", tmp_path)
     text, _ = waiting.communicate(timeout=100)
     hanging.kill()
+    hanging.communicate()
     assert waiting.returncode == 0, text
     found = json.loads((tmp_path / "silent-0.json").read_text())
     assert found["seconds"] < 60
     assert "half a minute behind" in found["text"]
 
 
+@pytest.mark.slow
 def test_paddles_launcher_on_two_machines_of_two(tmp_path):
     (port,) = free_ports(1)
     machines = []

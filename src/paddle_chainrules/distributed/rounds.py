@@ -17,6 +17,8 @@ import paddle
 import paddle.distributed as dist
 from paddle import Tensor
 
+from ..paddle_side.listener import listener
+from ..programs.capture_error import CaptureError
 from .processes import rank, size
 
 
@@ -36,7 +38,13 @@ def agree(
 
     Raises:
         RankError: other ranks have other lines, failed, or are gone.
+        CaptureError: this is called while a program is made.
     """
+    if listener() is not None:
+        raise CaptureError(
+            f"{lines[0]} talks to other processes, which is no part of a program; call "
+            "it outside of jit and vmap: jit(value_and_grad(loss)), then average"
+        )
     if size() == 1:
         if failure is not None:
             raise failure

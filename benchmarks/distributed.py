@@ -1,0 +1,123 @@
+"""Steps of one, two and four processes, and what of them the reduction takes.
+
+``make bench-distributed``: a fixed number of samples a process; one thread each, gloo
+on this machine. A digits net (64-64-10, 64 samples) and a PDE loss with second
+derivatives (2-64-64-64-1, 1000 points), float32. Then latency and bandwidth of
+``all_reduce``, and what a ring of more ranks would take by them. Prints Markdown.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+ROUNDS = 20 if "QUICK" in os.environ else 200
+SMALL, LARGE = 4, 64 * 2**20  # bytes
+
+
+def work(folder: Path) -> None:
+    """What each process does."""
+    import paddle
+    import paddle.nn.functional as F
+
+    import paddle_chainrules as pc
+    from paddle_chainrules import distributed
+
+    distributed.start()
+    r = distributed.rank()
+    paddle.seed(r)
+    digits = pc.FCNet((64, 64, 10), "relu")
+    pixels, labels = paddle.rand([64, 64]), paddle.randint(0, 10, [64])
+
+    def entropy(p: Any, x: Any, y: Any) -> Any:
+        return F.cross_entropy(digits.forward(p, x), y)
+
+    equation = pc.FCNet((2, 64, 64, 64, 1), "tanh")
+    points = paddle.rand([1000, 2])
+
+    def residual(p: Any, x: Any) -> Any:
+        return ((pc.laplacian(equation, p, x) - 1) ** 2).mean()
+
+    found: dict[str, Any] = {}
+    for name, net, loss, batch in (
+        ("digits", digits, entropy, (pixels, labels)),
+        ("PDE", equation, residual, (points,)),
+    ):
+        params = distributed.broadcast(net.init(0))
+        local = pc.jit(pc.value_and_grad(loss))
+        both = local(params, *batch)
+        alone = partial(local, params, *batch)
+
+        def step(alone: Callable[[], Any] = alone, samples: int = len(batch[0])) -> Any:
+            return distributed.average(alone(), samples)
+
+        average = partial(distributed.average, both)
+        sides = {"step": step, "alone": alone, "average": average}
+        found[name] = times(sides)
+        found[name]["parameters"] = sum(p.size for p in params.values())
+    for size in (SMALL, LARGE):
+        vector = paddle.ones([size // 4])
+        if distributed.size() > 1:
+            rounds = ROUNDS if size == SMALL else 10
+            side = partial(paddle.distributed.all_reduce, vector)
+            found[str(size)] = times({"": side}, rounds)[""]
+    if r == 0:
+        (folder / "found.json").write_text(json.dumps(found))
+
+
+def times(sides: dict[str, Callable[[], Any]], rounds: int = ROUNDS) -> dict[str, Any]:
+    """Minimum and mean of each side in seconds, sides in turn."""
+    taken: dict[str, list[float]] = {name: [] for name in sides}
+    for _ in range(rounds + 3):
+        for name, side in sides.items():
+            start = time.perf_counter()
+            side()
+            taken[name].append(time.perf_counter() - start)
+    return {n: (min(t[3:]), sum(t[3:]) / len(t[3:])) for n, t in taken.items()}
+
+
+def measured(n: int) -> dict[str, Any]:
+    """Of n processes."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-W", "ignore", "-m", "paddle.distributed.launch"]
+        command += ["--nproc_per_node", str(n), "--log_dir", f"{folder}/log", __file__]
+        subprocess.run([*command, folder], check=True, capture_output=True)
+        return json.loads((Path(folder) / "found.json").read_text())
+
+
+def main() -> None:
+    by_size = {n: measured(n) for n in (1, 2, 4)}
+    print("| loss | processes | step, ms: minimum (mean) | alone | reduction's share |")
+    print("|---|---|---|---|---|")
+    for name in ("digits", "PDE"):
+        for n, found in by_size.items():
+            (step, mean), (alone, _) = found[name]["step"], found[name]["alone"]
+            share = max(0.0, 1 - alone / step)
+            print(
+                f"| {name} | {n} | {1e3 * step:.2f} ({1e3 * mean:.2f}) | "
+                f"{1e3 * alone:.2f} | {share:.0%} |"
+            )
+    two = by_size[2]
+    latency, whole = two[str(SMALL)][0], two[str(LARGE)][0]
+    bandwidth = LARGE / (whole - latency)  # a ring of two sends as much as the vector
+    print(
+        f"\nLatency {1e6 * latency:.0f} us, {bandwidth / 1e9:.2f} GB/s between two.\n"
+    )
+    print("| loss | ranks | ring of a gradient, ms | beside alone |\n|---|---|---|---|")
+    for name in ("digits", "PDE"):
+        alone, size = by_size[1][name]["alone"][0], 4 * by_size[1][name]["parameters"]
+        for n in (64, 1024):
+            ring = latency / 2 * 2 * (n - 1) + 2 * (n - 1) / n * size / bandwidth
+            print(f"| {name} | {n} | {1e3 * ring:.1f} | {ring / alone:.1f} |")
+
+
+if __name__ == "__main__":
+    work(Path(sys.argv[1])) if len(sys.argv) > 1 else main()
