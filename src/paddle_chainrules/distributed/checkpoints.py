@@ -121,7 +121,8 @@ def _check(path: str | os.PathLike[str], data: bytes) -> None:
     except Exception as error:
         raise ValueError(
             f"{os.fspath(path)!r} is no checkpoint: it must be a file that "
-            f"save_checkpoint wrote, whole, got {len(data)} bytes of something else"
+            f"save_checkpoint wrote, got {len(data)} bytes of something else; give "
+            "the path of one, or an earlier copy"
         ) from error
 
 

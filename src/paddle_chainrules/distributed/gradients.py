@@ -66,7 +66,10 @@ def value_and_grad(
         '0.bias'
     """
     if reduction not in ("mean", "sum"):
-        raise ValueError(f'reduction must be "mean" or "sum", got {reduction!r}')
+        raise ValueError(
+            f'reduction must be "mean" or "sum", got {reduction!r}; use "sum" for a loss '
+            "that adds up over samples"
+        )
     if not isinstance(micro_batches, int) or micro_batches < 1:
         raise ValueError(
             f"micro_batches must be an int of at least 1, got {micro_batches!r}"
