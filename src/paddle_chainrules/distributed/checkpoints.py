@@ -98,7 +98,10 @@ def _packed(node: Any, name: str, tensors: dict[str, Tensor]) -> Any:
     if isinstance(node, dict):
         for key in node:
             if not isinstance(key, (str, int)) or isinstance(key, bool):
-                raise TypeError(f"keys must be strings or ints, got {key!r} in {name}")
+                raise TypeError(
+                    f"keys must be strings or ints, got {key!r} in {name}; name what is "
+                    "kept by one of these"
+                )
         return [
             "dict",
             [[k, _packed(v, f"{name}[{k!r}]", tensors)] for k, v in node.items()],
