@@ -294,7 +294,7 @@ Base.size(x::ElsewhereArray) = size(x.host)
         (() -> PaddleFCNet(3, 2, 2, 5; dtype = "int8"), ArgumentError, ("int8", "float32")),
         (() -> PaddleFCNet(3, 2, 2, 5; activation = "swoosh"), ArgumentError, ("swoosh", "are elu, gelu, identity")),
         (() -> PaddleFCNet(3, 2, 2, 5; activation = tanh), ArgumentError, ("Python callable",)),
-        (() -> PaddleModuleWrapper(3), ArgumentError, ("paddle.nn.Layer", "got a Int64")),
+        (() -> PaddleModuleWrapper(3), ArgumentError, ("paddle.nn.Layer", "got an Int64")),
         (() -> PaddleModuleWrapper(sin), ArgumentError, ("paddle.nn.Layer", "got the function sin")),
         (() -> PaddleModuleWrapper(paddle.nn.Linear), ArgumentError, ("paddle.nn.Layer", "got Python's type")),
     ]
