@@ -277,7 +277,7 @@ Base.size(x::ElsewhereArray) = size(x.host)
         (() -> PaddleModuleWrapper(paddle.nn.Embedding(6, 3))(UInt16[1 2]), ArgumentError,
             ("UInt16", "no Paddle counterpart")),
         (() -> wrapper(x, x), ArgumentError, ("one input", "2")),
-        (() -> wrapper(1.0f0), ArgumentError, ("the number 1.0 is no array", "fill(1.0)")),
+        (() -> wrapper(1.0f0), ArgumentError, ("the number 1.0f0 is no array", "fill(1.0f0)")),
         (() -> net(1.0f0, theta), ArgumentError, ("net takes an array", "Float32")),
         (() -> net((x, Dict(1 => 2)), theta), ArgumentError, ("named tuples", "Dict")),
         (() -> net((; x), theta; x), ArgumentError, ("given twice", "x")),
