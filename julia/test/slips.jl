@@ -1,5 +1,6 @@
 # Small slips of callers: each is refused with a sentence, and none is ignored.
 
+using ChainRulesCore: rrule
 using PaddleChainRules:
     PaddleChainRules, PaddleFCNet, PaddleModuleWrapper, PaddleNet, batched_jacobian, batched_vjp, derivative,
     derivatives, freeze, initial_state, jvp, laplacian, load_params, lower, paddle, pullback, save_lowered,
@@ -127,6 +128,12 @@ end
     lowered, x = lower(BN, X3), X3[:, 1:1]
     @test_throws "give more samples, or lower the net in test mode" lowered(x)
     @test isapprox(lower(testmode(BN), X3)(x), testmode(BN)(x); rtol = 1e-5)
+end
+
+@testset "pullbacks show themselves" begin
+    for (back, words) in ((pullback(NET, X, PS)[2], ", back(ȳ; into, accumulate)"), (rrule(W, X)[2], ""))
+        @test repr(back) == repr(MIME("text/plain"), back) == "the pullback of $(repr(NET))$words"
+    end
 end
 
 @testset "lowered nets show themselves" begin
