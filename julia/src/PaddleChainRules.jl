@@ -66,6 +66,7 @@ include("rules/lowered.jl")
 include("rules/forward.jl")
 export vjp
 
+include("forms.jl")
 include("testing.jl")
 include("precompile.jl")
 

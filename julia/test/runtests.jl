@@ -9,7 +9,7 @@ const FILES = (
     "nets/components", "nets/programs", "nets/real_nets", "nets/training", "rules/pullback", "rules/chain_rules",
     "rules/cotangents", "rules/implicit", "rules/many_arrays", "rules/mixed", "rules/second_derivatives", "derivatives/derivatives",
     "derivatives/forward", "derivatives/neuralpde", "lowering/lower", "lowering/derivatives", "testing",
-    "faults", "names", "quality",
+    "faults", "names", "slips", "quality",
 )
 const SLOW =
     ("nets/layers", "rules/composition", "rules/duals", "rules/zygote_in_zygote", "lowering/nets")

@@ -7,7 +7,11 @@ listed(items) =
     join(first(items, 10), ", ") * ", ... ($(length(items)) in all)"
 
 "What a value is, in a few words."
-kind_of(x) = "a $(typeof(x))"
+function kind_of(x)
+    T = typeof(x)
+    name = string(parentmodule(T) === (@__MODULE__) ? nameof(T) : T)
+    return (first(name) in "AEIO" ? "an " : "a ") * name
+end
 kind_of(::Nothing) = "nothing"
 kind_of(xs::Tuple) = "a tuple of $(length(xs))"
 kind_of(xs::NamedTuple) = "a named tuple with the names $(listed(keys(xs)))"

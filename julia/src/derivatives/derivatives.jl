@@ -80,17 +80,39 @@ in_order_of(wanted::NamedTuple, found::NamedTuple) = NamedTuple{keys(wanted)}(fo
 
 checked_wanted(net::PaddleNet, x, wanted) =
     checked_indices(index -> checked_index(net, x, index), wanted)
-function checked_wanted(::PaddleNet, _, wanted::NamedTuple)
-    all(parts -> parts isa Tuple && !isempty(parts) && all(is_place, parts), wanted) || throw(
+function checked_wanted(net::PaddleNet, x, wanted::NamedTuple)
+    !isempty(wanted) && all(parts -> parts isa Tuple && !isempty(parts) && all(is_place, parts), wanted) || throw(
         ArgumentError(
             "a derivative by names is a tuple of the output and what it is differentiated by, " *
             "names and indices from 1 on, such as (:u, :x, :x); got $wanted",
         ),
     )
+    x isa AbstractArray && foreach(parts -> check_rows(net, x, parts), wanted)
     return wanted
 end
 
-is_place(part) = part isa Union{Symbol,Nothing} || (part isa Integer && part >= 1)
+"Refuse rows that an array, or the one that a fully connected net gives, has not."
+function check_rows(net::PaddleNet, x::AbstractArray, (output, by...)::Tuple)
+    length(by) <= MAX_ORDER || throw(
+        ArgumentError(
+            "$((output, by...)) is of order $(length(by)), the highest is $MAX_ORDER; differentiate a " *
+            "lower derivative with respect to x for the order above",
+        ),
+    )
+    all(row -> row in axes(x, 1), by) || throw(
+        ArgumentError(
+            "a net of one array is differentiated by its rows, 1 to $(size(x, 1)), got $by; give these",
+        ),
+    )
+    rows = net.features > 0 ? first(last(net.sizes)) : typemax(Int)
+    output isa Integer && output > rows && throw(
+        ArgumentError("the output has $rows rows, got $output; give one of 1 to $rows, or nothing for all"),
+    )
+    return nothing
+end
+
+is_place(part) =
+    part isa Union{Symbol,Nothing} || (part isa Integer && !(part isa Bool) && part >= 1)
 is_place(part::Tuple{Any,Integer}) = is_place(part[1]) && is_place(part[2])
 
 const MAX_ORDER = 4
@@ -110,7 +132,7 @@ end
 checked_index(features::Int, index::CartesianIndex) = checked_index(features, Tuple(index))
 checked_index(::PaddleNet, x, _) = throw(
     ArgumentError(
-        "multi-indices are of one array, got a $(typeof(x)); name derivatives by its parts: " *
+        "multi-indices are of one array, got $(kind_of(x)); name derivatives by its parts: " *
         "derivatives(net, x, ps, (u_x = (:u, :x),))",
     ),
 )
@@ -136,7 +158,8 @@ function checked_indices(check, multi_indices)
     is_list = multi_indices isa Union{Tuple,AbstractVector}
     is_list && all(index -> index isa Union{Tuple,AbstractVector,CartesianIndex}, multi_indices) || throw(
         ArgumentError(
-            "multi_indices must hold multi-indices such as (2, 0), got $(repr(multi_indices))",
+            "what is wanted is a tuple or vector of multi-indices, such as ((2, 0), (1, 1)), or a named " *
+            "tuple; got $(repr(multi_indices))",
         ),
     )
     indices = Tuple(map(check, multi_indices))

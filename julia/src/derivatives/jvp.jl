@@ -7,8 +7,8 @@
 The derivative of a net along a direction of its input, and of its parameters where `ṗs` is given,
 nested as `net(x, ps; kwargs...)`, with `nothing` for what has no derivative.
 
-Directions are nested as `x` and `ps`, of the same sizes and element types, with `nothing` for zero;
-of one array `x` also one vector of length `size(x, 1)` for all points. A named tuple `x` has
+Directions are nested and named as `x` and `ps`, of the same sizes and element types, with `nothing` for
+zero; of one array `x` also one vector of length `size(x, 1)` for all points. A named tuple `x` has
 those of keyword arguments. Exact, in one crossing, for any net; differentiable with respect to
 `x`, `ps` and the directions.
 
@@ -26,7 +26,7 @@ function jvp(net::PaddleNet, x, ps, ẋ, ṗs = nothing; kwargs...)
 end
 # Of one array, in steps that may be differentiated any number of times.
 function jvp(net::PaddleNet, x::AbstractArray, ps, ẋ::AbstractArray)
-    v = direction(x, ẋ)
+    v = direction(x, spread(x, ẋ))
     return slope_of(pushing_array(net, x, ps, v)((x, reshape(v, size(v)..., 1)), ps))
 end
 
@@ -39,7 +39,7 @@ jvp(w::PaddleModuleWrapper, x, ps, ẋ, ṗs...; kwargs...) = jvp(w.net, x, ps, 
 "The net of value and derivatives, and what it takes beside parameters."
 function pushing_call(net::PaddleNet, x, ps, ẋ, ṗs, kw::NamedTuple)
     flat, row = in_a_row(net, x, kw)
-    moves = (tangents_in_a_row(direction(x, ẋ), x)..., map(Returns(nothing), leaves(kw))...)
+    moves = (tangents_in_a_row(direction(x, spread(x, ẋ)), x)..., map(Returns(nothing), leaves(kw))...)
     turns = param_tangents(net, ps, direction(ps, ṗs))
     all(isnothing, (moves..., turns...)) && throw(
         ArgumentError("jvp needs a direction of x or of the parameters, got nothing for both"),
@@ -54,21 +54,32 @@ each_array(f, y::AbstractArray) = f(y)
 each_array(f, ys::Union{Tuple,NamedTuple}) = map(y -> each_array(f, y), ys)
 each_array(_, y) = y
 
-"A direction, as large as what it is of."
+"One vector for all points of an array, as a direction of the array; others as they are."
+spread(_, v) = v
+function spread(x::AbstractArray, v::AbstractVector)
+    ndims(x) > 1 && size(v) == (size(x, 1),) || return v
+    check_direction(view(x, :, ntuple(Returns(1), ndims(x) - 1)...), v)
+    return v .+ zero.(x)
+end
+
+"A direction, checked to be like what it is of."
 direction(_, ::Nothing) = nothing
 direction(::Constant, _) = nothing
 direction(::Constant, ::Nothing) = nothing
 function direction(x::AbstractArray, v::AbstractArray)
     check_direction(x, v)
-    return size(v) == size(x) ? v : v .+ zero.(x)
+    return v
 end
 
 function check_direction(x, v)
+    has_derivative(x) || throw(
+        ArgumentError("an array of $(eltype(x)) has no direction; give nothing, or Float32.(...) of it"),
+    )
     check_eltype("the direction", plain_type(eltype(v)), plain_type(eltype(x)))
-    size(v) == size(x) || size(v) == (size(x, 1),) || throw(
+    size(v) == size(x) || throw(
         DimensionMismatch(
-            "the direction has size $(size(v)), x $(size(x)); give one of that size, or " *
-            "($(size(x, 1)),) for all points",
+            "the direction has size $(size(v)), the array that it is of $(size(x)); give one of that " *
+            "size, or, where x is one array of points, a vector of length size(x, 1) for all of them",
         ),
     )
     return nothing
@@ -77,6 +88,6 @@ direction(xs::Union{Tuple,NamedTuple}, vs) =
     map(key -> direction(xs[key], tangent_part(vs, key, xs, "direction")), keyed(xs))
 direction(xs::Union{Tuple,NamedTuple}, ::Nothing) = nothing
 direction(x::AbstractArray, v) = throw(
-    ArgumentError("the direction of an array must be an array or nothing, got a $(typeof(v))"),
+    ArgumentError("the direction of an array must be an array or nothing, got $(kind_of(v))"),
 )
 direction(x::AbstractArray, ::Nothing) = nothing

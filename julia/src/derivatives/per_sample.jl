@@ -20,8 +20,10 @@ map(size, PaddleChainRules.batched_vjp(wrapper, x, ȳ)) # ((16, 3, 8), (16, 8), 
 """
 function batched_vjp(net::PaddleNet, x, ps, ȳ; kwargs...)
     flat, row, of = per_sample(net, "vjp", x, values(kwargs))
-    ȳs = ȳ isa AbstractArray ? (dense(ȳ),) :
-         Tuple(collect_cotangents!(Any[], ȳ, outline(forward(flat, row, ps))))
+    shape = ȳ isa AbstractArray ? Leaf(something(in_precision(net, ps).eltype, eltype(ȳ)), size(ȳ)) :
+            outline(forward(flat, row, ps))
+    ȳs = Tuple(collect_cotangents!(Any[], ȳ, shape))
+    check_samples(net, (leaves(x)..., ȳs...))
     found = forward(of, (row..., ȳs...), ps)
     is_flat(ps) || return nest_params(found, ps, net.names)
     n = size(first(leaves(x)), ndims(first(leaves(x))))
@@ -47,7 +49,7 @@ wrapper = PaddleFCNet(3, 2, 2, 16; seed = 0)
 size(PaddleChainRules.batched_jacobian(wrapper, rand(Float32, 3, 8))) # (2, 3, 8)
 ```
 """
-function batched_jacobian(net::PaddleNet, x::AbstractArray, ps; kwargs...)
+function batched_jacobian(net::PaddleNet, x, ps; kwargs...)
     _, row, of = per_sample(net, "jacobian", x, values(kwargs))
     return forward(of, row, ps)
 end
@@ -58,9 +60,28 @@ batched_jacobian(w::PaddleModuleWrapper, x; kwargs...) =
 function per_sample(net::PaddleNet, what::String, x, kw::NamedTuple)
     flat, row = in_a_row(net, x, kw)
     check_features(flat, row)
+    what == "jacobian" && check_by_one_array(x)
+    check_samples(net, leaves(x))
     many = (map(leaf -> leaf isa AbstractArray, leaves(x))..., map(Returns(false), leaves(kw))...)
     of = derived(flat, (:per_sample, what, many)) do handle
         handle.per_sample(what, pytuple(many))
     end
     return flat, row, of
+end
+
+check_by_one_array(x) = x isa AbstractArray && has_derivative(x) || throw(
+    ArgumentError("a Jacobian is by one array of floating numbers, got $(kind_of(x)); give such a one"),
+)
+
+"Refuse arrays that have not one number of samples, 1 or more."
+function check_samples(net::PaddleNet, given::Tuple)
+    sizes = [size(x) for x in given if x isa AbstractArray]
+    least = net.features > 0 ? 2 : 1
+    all(size -> length(size) >= least && last(size) > 0, sizes) && allequal(map(last, sizes)) || throw(
+        DimensionMismatch(
+            "samples are along the last dimension of every array, as many in each and 1 or more, got the " *
+            "sizes $(listed(sizes)); give one sample as reshape(x, size(x)..., 1)",
+        ),
+    )
+    return nothing
 end

@@ -6,7 +6,9 @@ derivative(l::Lowered, x, ps, index) =
 derivatives(l::Lowered, x, ps, wanted) =
     in_order_of(wanted, derived_value(l, checked_wanted(l.net, x, wanted), (x,), ps))
 function jvp(l::Lowered, x, ps, v)
-    along = direction(x, v)
+    check_one_array(x)
+    v === nothing && throw(ArgumentError("jvp needs a direction of x, got nothing; give an array"))
+    along = direction(x, spread(x, v))
     takes_columns(l, x) &&
         return as_columns_of(x, jvp(l, as_columns(x), ps, as_columns(along)))
     return slope_of(derived_value(l, "jvp", (x, reshape(along, size(along)..., 1)), ps))
@@ -18,13 +20,17 @@ derivatives(m::LoweredModule, x, indices) = derivatives(m.net, x, m.params, indi
 jvp(m::LoweredModule, x, v) = jvp(m.net, x, m.params, v)
 
 function derived_value(l::Lowered, what, inputs::Tuple, ps)
-    x = first(inputs)
+    x = check_one_array(first(inputs))
     takes_columns(l, x) &&
         return as_columns_of(x, derived_value(l, what, map(as_columns, inputs), ps))
     call = derived_call(l, what, inputs)
     check_inputs(call, inputs)
     return run_lowered(call, inputs, in_order(l.net, ps))
 end
+
+check_one_array(x) = x isa AbstractArray ? x : throw(
+    ArgumentError("derivatives of a lowered net are by one array, got $(kind_of(x)); give an array"),
+)
 
 "Whether a fully connected net has points of more or fewer dimensions than one a column."
 takes_columns(l::Lowered, x) = l.net.features > 0 && ndims(x) ∉ (0, 2)

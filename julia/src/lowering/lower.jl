@@ -78,15 +78,24 @@ end
 
 function lowered_call(net::PaddleNet, x, ps::Tuple, kw::NamedTuple)
     flat, given = in_a_row(net, x, kw)
-    row = map(dense, given)
+    row = input_arrays(flat, given)
     inputs = arrays_among(row...)
+    all(!isempty, inputs) || throw(
+        ArgumentError(
+            "a net is lowered for arrays with elements, got the sizes $(listed(map(size, inputs))); " *
+            "give some samples, the number of which may differ in calls",
+        ),
+    )
     texts, samples, why, constants = lowered_texts(flat, row, map(dense, ps))
     check_packages(texts[1])
     compiled(text) = isempty(text) ? nothing : Operators.compiled(text)
     sizes = Dims[map(size, inputs)...]
     count = isempty(sizes) || isempty(sizes[1]) ? 0 : last(sizes[1])
-    free = samples == 0 ? free_dimension.(sizes, count) : zero.(length.(sizes))
-    return LoweredCall(map(compiled, texts)..., constants, texts, sizes, free, samples, why)
+    held = values(get(kw, :buffers, (;)))
+    free = map(arrays_among(given...), sizes) do x, size
+        samples == 0 && !any(buffer -> buffer === x, held) ? free_dimension(size, count) : 0
+    end
+    return LoweredCall(map(compiled, texts)..., constants, texts, sizes, Int[free...], samples, why)
 end
 
 "What the Python side makes of a call, in one crossing."
@@ -133,6 +142,12 @@ check_equal(found, expected, net) =
 parts_of(y) = Any[y]
 parts_of(ys::Union{Tuple,NamedTuple}) = reduce(vcat, map(parts_of, Tuple(ys)); init = Any[])
 
+(l::Lowered)(args...; kw...) = throw(
+    ArgumentError(
+        "a lowered net takes its input and its parameters, lowered(x, ps), got $(length(args)) " *
+        "arguments; lower(wrapper, x) holds parameters, and lower(net, x, st) takes a state",
+    ),
+)
 (l::Lowered)(x, ps; kw...) = on_columns(l, x) do x
     inputs = arrays_in(l, x, values(kw))
     check_inputs(l.call, inputs)
@@ -148,7 +163,8 @@ end
 "How arguments are nested, and those that are no arrays; the seed of random numbers is none."
 function nesting(x, kw::NamedTuple)
     args, kwargs = arguments(x, Base.structdiff(kw, NamedTuple{(:seed,)}))
-    return layout(args), layout(kwargs), constants_among(leaves(args)..., leaves(kwargs)...)
+    constants = constants_among(leaves(args)..., leaves(kwargs)...)
+    return layout(args), layout(kwargs), constants
 end
 
 constants_among() = ()
@@ -158,8 +174,9 @@ constants_among(x, rest...) = (x, constants_among(rest...)...)
 function check_nesting(given::Tuple, found::Tuple)
     found[1:2] == given[1:2] || throw(
         ArgumentError(
-            "the arguments are nested as $(found[1:2]), the net was lowered for $(given[1:2]), with " *
-            "nothing for each array or constant; give them so, or lower it for these",
+            "the arguments are nested as $(call_text(found[1:2]...)), the net was lowered for " *
+            "$(call_text(given[1:2]...)), with _ for each array or constant; give them so, or lower it " *
+            "for these",
         ),
     )
     # As many as before, since there are as many arrays.
@@ -208,15 +225,7 @@ function in_order(net::PaddleNet, ps::Tuple)
     check_sizes(net, ps)
     return ps
 end
-
-Base.print(io::IO, l::Lowered) = print(io, l.call.texts[1])
-Base.show(io::IO, l::Lowered) = print(io, "Lowered(", l.net.label, ")")
-function Base.show(io::IO, ::MIME"text/plain", l::Lowered)
-    show(io, l)
-    l.call.samples == 0 || print(io, "\n  for ", l.call.samples, " samples alone")
-    l.call.back === nothing && print(io, "\n  differentiated as Julia code: ", l.call.why)
-    return print(io, "\n", l.call.texts[1])
-end
+in_order(net::PaddleNet, ps) = param_arrays(net, ps) # which refuses it
 
 """
     LoweredWithState
@@ -232,21 +241,32 @@ function (l::LoweredWithState)(x, ps, st::NamedTuple)
     isempty(l.state) && isempty(st) && return l.net(x, ps), st
     check_state(l, st)
     # A chain of Linear layers is told nothing by its state.
-    kw = isempty(l.net.given[2]) ? (;) : (; st.buffers)
+    kw = isempty(l.net.given[2]) ? (;) : (; buffers = NamedTuple{keys(l.state.buffers)}(st.buffers))
     return with_state(l.net(x, ps; kw...), st, kw)
 end
+(l::LoweredWithState)(args...; kw...) = throw(
+    ArgumentError(
+        "what was lowered with a state takes one, lowered(x, ps, st), got " *
+        "($(join(map(kind_of, args), ", "))); give the state of PaddleChainRules.initial_state",
+    ),
+)
+
 function check_state(l::LoweredWithState, st::NamedTuple)
-    keys(st) == keys(l.state) && st.training === l.state.training || throw(
+    isempty(st) == isempty(l.state) || throw(
         ArgumentError(
-            "the net was lowered for a state like $(kind_of(l.state)) and $(l.state.training), got " *
-            "$(kind_of(st)) and $(get(st, :training, nothing)); lower it with this state",
+            "the net was lowered with $(kind_of(l.state)) as state, got $(kind_of(st)); give one with " *
+            "these names, or lower it with this state",
+        ),
+    )
+    check_state(l.net.net, st)
+    st.training === l.state.training || throw(
+        ArgumentError(
+            "the net was lowered with st.training = $(l.state.training), got $(st.training); lower it " *
+            "with this state",
         ),
     )
     return nothing
 end
-
-Base.print(io::IO, l::LoweredWithState) = print(io, l.net)
-Base.show(io::IO, l::LoweredWithState) = show(io, l.net)
 
 """
     LoweredModule
@@ -273,4 +293,26 @@ end
 "Arguments of a wrapper as those of its net."
 alone(x::AbstractArray) = x
 alone(xs...) = xs
-Base.print(io::IO, m::LoweredModule) = print(io, m.net)
+
+# What the REPL shows of them: how they run, and their code, which is what `print` writes.
+const AnyLowered = Union{Lowered,LoweredWithState,LoweredModule}
+
+label(l::Lowered) = l.net.label
+label(l::LoweredWithState) =
+    isempty(l.state) ? label(l.net) : "$(label(l.net)), in $(mode_name(l.state.training)) mode, with its state"
+label(m::LoweredModule) = "$(label(m.net)), $(m.net.net.nparams) parameters"
+mode_name(training) = training === Val(true) ? "training" : "test"
+
+lowered_call(l::Lowered) = l.call
+lowered_call(l::Union{LoweredWithState,LoweredModule}) = l.net.call
+
+Base.print(io::IO, l::AnyLowered) = print(io, lowered_call(l).texts[1])
+Base.show(io::IO, l::AnyLowered) = print(io, "Lowered(", label(l), ")")
+Base.summary(io::IO, l::AnyLowered) = show(io, l)
+function Base.show(io::IO, ::MIME"text/plain", l::AnyLowered)
+    (; samples, back, why, texts) = lowered_call(l)
+    show(io, l)
+    samples == 0 || print(io, "\n  for ", samples, " samples alone")
+    back === nothing && print(io, "\n  differentiated as Julia code: ", why)
+    return print(io, "\n", chomp(texts[1]))
+end

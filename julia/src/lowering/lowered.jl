@@ -34,8 +34,8 @@ run_lowered(call::LoweredCall, inputs::Tuple, ps::Tuple) =
 function check_inputs(call::LoweredCall, inputs::Tuple)
     length(inputs) == length(call.sizes) || throw(
         ArgumentError(
-            "the net was lowered for $(length(call.sizes)) arrays, got $(length(inputs)); " *
-            "lower it for these",
+            "the net was lowered for a call with $(length(call.sizes)) arrays, got $(length(inputs)); " *
+            "give as many, or lower it for these",
         ),
     )
     for (x, made, free) in zip(inputs, call.sizes, call.free)
@@ -48,5 +48,12 @@ function check_inputs(call::LoweredCall, inputs::Tuple)
             ),
         )
     end
+    counts = unique(size(x, free) for (x, free) in zip(inputs, call.free) if free != 0)
+    length(counts) <= 1 || throw(
+        DimensionMismatch(
+            "the inputs have $(join(counts, " and ")) samples, the net was lowered for one number of " *
+            "them; give as many in each, or lower it for these sizes",
+        ),
+    )
     return nothing
 end

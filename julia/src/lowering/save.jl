@@ -22,8 +22,8 @@ include(joinpath(folder, "small_net.jl"))
 SmallNet.net(rand(Float32, 3, 4))
 ```
 """
-save_lowered(path, m::LoweredModule) = save_lowered(path, m.net, m.params)
-function save_lowered(path, l::Lowered, ps)
+save_lowered(path::AbstractString, m::LoweredModule) = save_lowered(path, m.net, m.params)
+function save_lowered(path::AbstractString, l::Lowered, ps)
     stem, ending = splitext(path)
     ending == ".jl" || throw(
         ArgumentError("a lowered net is Julia source, so its path must end in .jl; got $path"),

@@ -45,6 +45,12 @@ function param_arrays(net::PaddleNet, ps::AbstractVector)
 end
 
 function check_flat(net::PaddleNet, ps::AbstractVector)
+    eltype(ps) <: AbstractArray && throw(
+        ArgumentError(
+            "flat parameters are one vector of numbers, got a vector of arrays; give Tuple(ps), or " *
+            "reduce(vcat, vec.(ps))",
+        ),
+    )
     length(ps) == net.nparams || throw(
         DimensionMismatch(
             "the flat parameters have length $(length(ps)), the net needs $(net.nparams), " *
@@ -142,11 +148,11 @@ end
 The inputs as dense arrays, checked as far as the net knows them.
 """
 function input_arrays(net::PaddleNet, xs::Tuple)
-    for x in xs
+    for (i, x) in enumerate(xs)
         x isa AbstractArray || continue # a constant
         dlpack_type(eltype(x)) # refuses here what can't cross, before anything is lent
         if eltype(x) <: AbstractFloat && net.eltype !== nothing
-            check_eltype("the input", eltype(x), net.eltype)
+            check_eltype(length(xs) == 1 ? "the input" : "array $i of the call", eltype(x), net.eltype)
         end
     end
     check_features(net, xs)

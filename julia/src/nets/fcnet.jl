@@ -22,7 +22,7 @@ function PaddleFCNet(
     dim_out::Integer,
     num_layers::Integer,
     hidden::Integer;
-    dtype::AbstractString = "float32",
+    dtype = "float32",
     activation = "sigmoid",
     seed::Integer = rand(Random.default_rng(), UInt32),
 )
@@ -35,6 +35,7 @@ function PaddleFCNet(
     haskey(FLOATS, dtype) || throw(
         ArgumentError("unsupported dtype $(repr(dtype)); use one of $(listed(sort!(collect(keys(FLOATS)))))"),
     )
+    check_seed(seed)
     return crossing() do
         sizes = Int[dim_in; fill(hidden, num_layers - 1); dim_out]
         args = (pytuple(sizes), python_activation(activation), Py(String(dtype)), Py(seed))

@@ -9,8 +9,8 @@ dimensions reversed by the layout law. It is there as a whole or not at all.
 
 Throws Python's `ValueError` for another suffix, and what the file system says.
 """
-save_params(path, w::PaddleModuleWrapper) = save_params(path, w.net, w.params)
-function save_params(path, given::PaddleNet, ps)
+save_params(path::AbstractString, w::PaddleModuleWrapper) = save_params(path, w.net, w.params)
+function save_params(path::AbstractString, given::PaddleNet, ps)
     net = in_precision(given, ps)
     params = param_arrays(net, ps)
     return crossing() do
@@ -44,8 +44,11 @@ PaddleChainRules.save_params(path, wrapper)
 again = PaddleChainRules.load_params(path, wrapper)
 ```
 """
-load_params(path, w::PaddleModuleWrapper) =
-    PaddleModuleWrapper(w.net, Tuple(load_params(path, in_precision(w.net, w.params))), trained(w))
-load_params(path, net::PaddleNet) = crossing() do
+function load_params(path::AbstractString, w::PaddleModuleWrapper)
+    (; net, buffers, training) = present(w)
+    params = Tuple(load_params(path, in_precision(w.net, w.params)))
+    return PaddleModuleWrapper(net, params, trained(w), Present(net, buffers, training))
+end
+load_params(path::AbstractString, net::PaddleNet) = crossing() do
     NamedTuple{Tuple(net.names)}(receive_all(object_of(net.handle).load(String(path))))
 end

@@ -19,7 +19,7 @@ arguments(x::AbstractArray, kw::NamedTuple) = (x,), kw
 arguments(x::Tuple, kw::NamedTuple) = x, kw
 function arguments(x::NamedTuple, kw::NamedTuple)
     twice = intersect(keys(x), keys(kw))
-    isempty(twice) || throw(ArgumentError("given twice, in x and as keyword arguments: $twice"))
+    isempty(twice) || throw(ArgumentError("$(listed(twice)) given twice, in x and as keyword arguments; leave one out"))
     return (), merge(x, kw)
 end
 arguments(x, ::NamedTuple) = throw(
@@ -40,8 +40,8 @@ leaves(xs::Tuple) = (leaves(first(xs))..., leaves(Base.tail(xs))...)
 leaves(xs::NamedTuple) = leaves(Tuple(xs))
 leaves(x::Number) = throw(
     ArgumentError(
-        "the number $x is no array: fill($x) is one, of no dimensions, and has a gradient; " *
-        "Py($x) is a constant",
+        "the number $(repr(x)) is no array: fill($(repr(x))) is one, of no dimensions, and has a " *
+        "gradient; Py($(repr(x))) is a constant",
     ),
 )
 leaves(x) = throw(
@@ -54,6 +54,16 @@ leaves(x) = throw(
 "Nested as `x`, with `nothing` for every leaf: equal for calls that only differ in values."
 layout(::Union{AbstractArray,Constant}) = nothing
 layout(xs::Union{Tuple,NamedTuple}) = map(layout, xs)
+
+"A call as a reader writes it, with _ for every leaf."
+function call_text(args::Tuple, kwargs::NamedTuple)
+    named = join(("$name = $(slot(part))" for (name, part) in pairs(kwargs)), ", ")
+    return "(" * join(map(slot, args), ", ") * (isempty(named) ? "" : "; " * named) * ")"
+end
+
+slot(::Nothing) = "_"
+slot(parts::Tuple) = call_text(parts, (;))
+slot(parts::NamedTuple) = call_text((), parts)
 
 "The same in Python, with the position of every leaf."
 positions(::Nothing, next) = Py(popfirst!(next))
@@ -70,6 +80,12 @@ crossing like any other.
 """
 function called(net::PaddleNet, args::Tuple, kwargs::NamedTuple)
     parts = (layout(args), layout(kwargs))
+    net.features > 0 && !(args isa Tuple{Vararg{AbstractArray}}) && throw(
+        ArgumentError(
+            "a fully connected net takes one array, got $(listed(map(kind_of, args))); give an " *
+            "array of size ($(net.features), n)",
+        ),
+    )
     return derived(net, parts) do handle
         next = Iterators.Stateful(Iterators.countfrom(0))
         return handle.called(positions(parts[1], next), positions(parts[2], next))

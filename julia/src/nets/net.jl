@@ -76,6 +76,13 @@ end
     ),
 )
 
+(net::PaddleNet)(x, ps, st) = throw(
+    ArgumentError(
+        "a state is the named tuple that PaddleChainRules.initial_state(net) gives, or an empty one, " *
+        "got $(kind_of(st)); give one, or call net(x, ps)",
+    ),
+)
+
 Base.summary(io::IO, net::PaddleNet) = show(io, net)
 function Base.show(io::IO, net::PaddleNet)
     return print(io, "PaddleNet(", net.label, ", ", net.nparams, " parameters)")

@@ -29,9 +29,16 @@ initial_state(net::PaddleNet; seed::Integer = rand(Random.default_rng(), UInt64)
     names = Tuple(Symbol.(split(text(found[0]), '\x1f'; keepempty = false)))
     return (;
         buffers = NamedTuple{names}(receive_all(found[1])),
-        seed = UInt64(seed),
+        seed = UInt64(check_seed(seed)),
         training = Val(PythonCall.pytruth(found[2])),
     )
+end
+
+function check_seed(seed)
+    seed isa Integer && !(seed isa Bool) && 0 <= seed <= typemax(UInt64) || throw(
+        ArgumentError("a seed is a whole number from 0 to 2^64 - 1, got $(repr(seed)); give such a one"),
+    )
+    return seed
 end
 
 "Of the next call: a linear congruential step with Knuth's constants, of period 2^64."
@@ -52,21 +59,22 @@ stands for; none where it has nothing to tell.
 """
 function used(net::PaddleNet, st::NamedTuple)
     isempty(st) && return net, (;)
-    keys(st) == (:buffers, :seed, :training) || throw(
-        ArgumentError(
-            "the state must have the names buffers, seed and training, as " *
-            "PaddleChainRules.initial_state gives it, or be empty; got $(kind_of(st))",
-        ),
-    )
-    check_held(net, st.buffers)
+    check_state(net, st)
     T = other_precision(net, "the buffers of the state", st.buffers)
     moded = in_dtype(in_mode(net, st), T)
     return moded, is_chain(moded.handle) ? (;) : (; st.buffers, st.seed)
 end
 
-"Refuse buffers that are not like those of the net."
-function check_held(net::PaddleNet, buffers)
-    held = net.handle.buffers
+"Refuse a state that is not like those of the net."
+function check_state(net::PaddleNet, st::NamedTuple)
+    issetequal(keys(st), (:buffers, :seed, :training)) || throw(
+        ArgumentError(
+            "the state must have the names buffers, seed and training, as " *
+            "PaddleChainRules.initial_state gives it, or be empty; got $(kind_of(st))",
+        ),
+    )
+    check_seed(st.seed)
+    buffers, held = st.buffers, net.handle.buffers
     buffers isa NamedTuple && issetequal(keys(buffers), keys(held)) || throw(
         ArgumentError(
             "st.buffers must be $(kind_of(held)), as PaddleChainRules.initial_state gives it; got " *
@@ -75,7 +83,8 @@ function check_held(net::PaddleNet, buffers)
     )
     for (name, leaf) in pairs(held)
         check_size("buffer $name", buffers[name], size(leaf))
-        is_float(leaf) || check_eltype("buffer $name", eltype(buffers[name]), eltype(leaf))
+        is_float(leaf) && is_float(buffers[name]) ||
+            check_eltype("buffer $name", eltype(buffers[name]), eltype(leaf))
     end
     return nothing
 end

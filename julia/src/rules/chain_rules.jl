@@ -182,6 +182,9 @@ function (pullback::WrapperPullback{W})(ȳ) where {W}
     return wrapper_tangent(W, p̄s), parts(x̄s, pullback.of.x)...
 end
 
+Base.show(io::IO, pullback::NetPullback) = print(io, "the pullback of ", pullback.net)
+Base.show(io::IO, pullback::WrapperPullback) = show(io, pullback.of)
+
 wrapper_tangent(::Type{W}, p̄s) where {W} = Tangent{W}(; net = NoTangent(), params = p̄s)
 
 "The tangents of a tuple's items."

@@ -131,7 +131,7 @@ function ChainRulesCore.frule(
         (param_tangents(net, ps, along_ps)..., tangents_in_a_row(along_x, x)...)
     v̇ps = length(v̇s) > 1 ? v̇s[2] : nothing
     turns = zip(
-        in_row(whole(ps, v̇ps), whole(x, v̇s[1])), in_row(direction(ps, vps), direction(x, v)),
+        in_row(whole(ps, v̇ps), whole(x, v̇s[1])), in_row(direction(ps, vps), direction(x, spread(x, v))),
     )
     moved = Tuple(t === nothing ? t : with_last(t) for (t, d) in turns if d !== nothing)
     still = map(Returns(nothing), leaves(values(kw)))
@@ -143,7 +143,7 @@ function ChainRulesCore.frule(
 end
 
 "A tangent of a direction, as large as what that is of."
-whole(x, v̇) = (Δ = unthunk(v̇); is_zero(Δ) ? nothing : direction(x, Δ))
+whole(x, v̇) = (Δ = unthunk(v̇); is_zero(Δ) ? nothing : direction(x, spread(x, Δ)))
 
 function ChainRulesCore.frule(
     (_, _, ẋ, ṗs, ȳ̇)::Tuple, ::typeof(vjp), net::PaddleNet, x, ps, ȳ; kw...,

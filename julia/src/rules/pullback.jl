@@ -57,8 +57,18 @@ function pullback_of(net::PaddleNet, x, ps, kw::NamedTuple, flags = nothing, ord
         write_gradients!(p̄s, x̄s, reverse, found, accumulate)
         return into
     end
-    return y, back
+    return y, Back(back, net)
 end
+
+"The way back of a call, which shows itself in a line."
+struct Back{F}
+    back::F
+    net::PaddleNet
+end
+
+(of::Back)(ȳ; options...) = of.back(ȳ; options...)
+Base.show(io::IO, of::Back) = print(io, "the pullback of ", of.net, ", back(ȳ; into, accumulate)")
+Base.summary(io::IO, of::Back) = show(io, of)
 
 nest_params(p̄s, ::AbstractVector, _) = only(p̄s)
 nest_params(p̄s, ::Tuple, _) = Tuple(p̄s)

@@ -94,8 +94,10 @@ end
 
 tangent_part(ȳ::Tangent, key, of, kind) = getproperty(ȳ, key)
 function tangent_part(ȳ::Union{Tuple,NamedTuple}, key, of, kind)
-    length(ȳ) == length(of) || throw(
-        DimensionMismatch("the $kind has $(length(ȳ)) parts, its primal $(length(of))"),
+    keys(ȳ) == keys(of) || issetequal(keys(ȳ), keys(of)) || throw(
+        DimensionMismatch(
+            "the $kind is $(kind_of(ȳ)), its primal $(kind_of(of)); nest it in the same way",
+        ),
     )
     return ȳ[key]
 end

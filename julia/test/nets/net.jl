@@ -277,7 +277,7 @@ Base.size(x::ElsewhereArray) = size(x.host)
         (() -> PaddleModuleWrapper(paddle.nn.Embedding(6, 3))(UInt16[1 2]), ArgumentError,
             ("UInt16", "no Paddle counterpart")),
         (() -> wrapper(x, x), ArgumentError, ("one input", "2")),
-        (() -> wrapper(1.0f0), ArgumentError, ("the number 1.0 is no array", "fill(1.0)")),
+        (() -> wrapper(1.0f0), ArgumentError, ("the number 1.0f0 is no array", "fill(1.0f0)")),
         (() -> net(1.0f0, theta), ArgumentError, ("net takes an array", "Float32")),
         (() -> net((x, Dict(1 => 2)), theta), ArgumentError, ("named tuples", "Dict")),
         (() -> net((; x), theta; x), ArgumentError, ("given twice", "x")),
@@ -294,7 +294,7 @@ Base.size(x::ElsewhereArray) = size(x.host)
         (() -> PaddleFCNet(3, 2, 2, 5; dtype = "int8"), ArgumentError, ("int8", "float32")),
         (() -> PaddleFCNet(3, 2, 2, 5; activation = "swoosh"), ArgumentError, ("swoosh", "are elu, gelu, identity")),
         (() -> PaddleFCNet(3, 2, 2, 5; activation = tanh), ArgumentError, ("Python callable",)),
-        (() -> PaddleModuleWrapper(3), ArgumentError, ("paddle.nn.Layer", "got a Int64")),
+        (() -> PaddleModuleWrapper(3), ArgumentError, ("paddle.nn.Layer", "got an Int64")),
         (() -> PaddleModuleWrapper(sin), ArgumentError, ("paddle.nn.Layer", "got the function sin")),
         (() -> PaddleModuleWrapper(paddle.nn.Linear), ArgumentError, ("paddle.nn.Layer", "got Python's type")),
     ]

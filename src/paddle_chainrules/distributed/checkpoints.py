@@ -99,8 +99,8 @@ def _packed(node: Any, name: str, tensors: dict[str, Tensor]) -> Any:
         for key in node:
             if not isinstance(key, (str, int)) or isinstance(key, bool):
                 raise TypeError(
-                    f"keys must be strings or ints, got {key!r} in {name}; name what is "
-                    "kept by one of these"
+                    f"keys must be strings or ints, got {key!r} in {name}; name what "
+                    "is kept by one of these"
                 )
         return [
             "dict",

@@ -67,13 +67,13 @@ def value_and_grad(
     """
     if reduction not in ("mean", "sum"):
         raise ValueError(
-            f'reduction must be "mean" or "sum", got {reduction!r}; use "sum" where the '
-            "loss adds up over samples"
+            f'reduction must be "mean" or "sum", got {reduction!r}; use "sum" where '
+            "the loss adds up over samples"
         )
     if not isinstance(micro_batches, int) or micro_batches < 1:
         raise ValueError(
-            f"micro_batches must be an int of at least 1, got {micro_batches!r}; 1 takes "
-            "the shard as a whole"
+            f"micro_batches must be an int of at least 1, got {micro_batches!r}; 1 "
+            "takes the shard as a whole"
         )
     if has_aux and micro_batches > 1:
         raise ValueError(

@@ -61,7 +61,11 @@ def lowered(
         CaptureError: the call is no program.
     """
     call = _Call(net, params, row, arguments)
-    return call.of_any_number() or call.of_one_number()
+    try:
+        return call.of_any_number() or call.of_one_number()
+    except NoRule as error:
+        error.args = (f"there is no expression for {error}",)
+        raise
 
 
 class _Call:

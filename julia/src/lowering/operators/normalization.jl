@@ -27,6 +27,13 @@ end
 "The result, and the statistics that come next; Paddle's variance is the biased one."
 function batch_norm_trained(x, means, variances, scale, bias, ε, momentum, channel)
     dims = Tuple(filter(!=(channel), 1:ndims(x)))
+    # Paddle hands a single number on as it is, where the formula below gives the bias.
+    length(x) == size(x, channel) && throw(
+        ArgumentError(
+            "BatchNorm in training needs more than one number a channel, got an array of size " *
+            "$(size(x)); give more samples, or lower the net in test mode",
+        ),
+    )
     centre = mean(x; dims)
     spread = mean(abs2.(x .- centre); dims)
     y = batch_norm(x, centre, spread, scale, bias, ε, channel)
