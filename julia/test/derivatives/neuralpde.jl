@@ -78,7 +78,7 @@ end
         @test_throws "must hold integers such as (2, 0)" derivative(NET, X, THETA, index)
     end
     for indices in (nothing, 2, (2, 0))
-        @test_throws "must hold multi-indices" derivatives(NET, X, THETA, indices)
+        @test_throws "a tuple or vector of multi-indices" derivatives(NET, X, THETA, indices)
     end
 end
 
