@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from paddle_chainrules import julia
@@ -11,12 +12,19 @@ SCRIPTS = (
     *("euler_beam.py", "poisson_2d.py", "burgers_1d.py"),
     *("gan_2d.py", "shared_encoder.py", "gauss_newton.py"),
 )
+MANY = "many_processes.py"
 IN_JULIA = ("poisson_2d.jl", "attention.jl")
 
 if __name__ == "__main__":
     for script in SCRIPTS:
         print(script, flush=True)
         subprocess.run([sys.executable, "-W", "ignore", HERE / script], check=True)
+    print(MANY, flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-W", "ignore", "-m", "paddle.distributed.launch"]
+        command += ["--nproc_per_node", "2", "--log_dir", f"{folder}/log"]
+        state = f"{folder}/digits.safetensors"
+        subprocess.run([*command, HERE / MANY, state], check=True)
     for script in IN_JULIA:
         try:
             found = julia.environment("Optimisers", "Zygote")
