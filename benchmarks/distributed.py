@@ -13,11 +13,12 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from sides import interleave, timer
 
 ROUNDS = 20 if "QUICK" in os.environ else 200
 SMALL, LARGE = 4, 64 * 2**20  # bytes
@@ -53,35 +54,22 @@ def work(folder: Path) -> None:
     ):
         params = distributed.broadcast(net.init(0))
         local = pc.jit(pc.value_and_grad(loss))
-        both = local(params, *batch)
         alone = partial(local, params, *batch)
 
         def step(alone: Callable[[], Any] = alone, samples: int = len(batch[0])) -> Any:
             return distributed.average(alone(), samples)
 
-        average = partial(distributed.average, both)
-        sides = {"step": step, "alone": alone, "average": average}
-        found[name] = times(sides)
+        sides = {"step": timer(step), "alone": timer(alone)}
+        found[name] = interleave(sides, ROUNDS, 1)
         found[name]["parameters"] = sum(p.size for p in params.values())
     for size in (SMALL, LARGE):
         vector = paddle.ones([size // 4])
         if distributed.size() > 1:
             rounds = ROUNDS if size == SMALL else 10
             side = partial(paddle.distributed.all_reduce, vector)
-            found[str(size)] = times({"": side}, rounds)[""]
+            found[str(size)] = interleave({"": timer(side)}, rounds, 1)[""]
     if r == 0:
         (folder / "found.json").write_text(json.dumps(found))
-
-
-def times(sides: dict[str, Callable[[], Any]], rounds: int = ROUNDS) -> dict[str, Any]:
-    """Minimum and mean of each side in seconds, sides in turn."""
-    taken: dict[str, list[float]] = {name: [] for name in sides}
-    for _ in range(rounds + 3):
-        for name, side in sides.items():
-            start = time.perf_counter()
-            side()
-            taken[name].append(time.perf_counter() - start)
-    return {n: (min(t[3:]), sum(t[3:]) / len(t[3:])) for n, t in taken.items()}
 
 
 def measured(n: int) -> dict[str, Any]:
@@ -99,24 +87,23 @@ def main() -> None:
     print("|---|---|---|---|---|")
     for name in ("digits", "PDE"):
         for n, found in by_size.items():
-            (step, mean), (alone, _) = found[name]["step"], found[name]["alone"]
-            share = max(0.0, 1 - alone / step)
+            step, alone = found[name]["step"], found[name]["alone"]["min"]
+            share = max(0.0, 1 - alone / step["min"])
             print(
-                f"| {name} | {n} | {1e3 * step:.2f} ({1e3 * mean:.2f}) | "
-                f"{1e3 * alone:.2f} | {share:.0%} |"
+                f"| {name} | {n} | {step['min'] / 1e3:.2f} ({step['mean'] / 1e3:.2f}) "
+                f"| {alone / 1e3:.2f} | {share:.0%} |"
             )
     two = by_size[2]
-    latency, whole = two[str(SMALL)][0], two[str(LARGE)][0]
+    latency, whole = two[str(SMALL)]["min"], two[str(LARGE)]["min"]
     bandwidth = LARGE / (whole - latency)  # a ring of two sends as much as the vector
-    print(
-        f"\nLatency {1e6 * latency:.0f} us, {bandwidth / 1e9:.2f} GB/s between two.\n"
-    )
+    print(f"\nLatency {latency:.0f} us, {bandwidth / 1e3:.2f} GB/s between two.\n")
     print("| loss | ranks | ring of a gradient, ms | beside alone |\n|---|---|---|---|")
     for name in ("digits", "PDE"):
-        alone, size = by_size[1][name]["alone"][0], 4 * by_size[1][name]["parameters"]
+        alone = by_size[1][name]["alone"]["min"]
+        size = 4 * by_size[1][name]["parameters"]
         for n in (64, 1024):
             ring = latency / 2 * 2 * (n - 1) + 2 * (n - 1) / n * size / bandwidth
-            print(f"| {name} | {n} | {1e3 * ring:.1f} | {ring / alone:.1f} |")
+            print(f"| {name} | {n} | {ring / 1e3:.1f} | {ring / alone:.1f} |")
 
 
 if __name__ == "__main__":

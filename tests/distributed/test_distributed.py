@@ -172,6 +172,30 @@ def test_one_process_needs_no_launcher(tmp_path):
     with pytest.raises(TypeError, match="keys must be strings or ints, got 1.5"):
         distributed.save_checkpoint(path, {1.5: 1})
     assert path.read_bytes() == before
+    path.write_bytes(before[:-1])
+    with pytest.raises(ValueError, match="is no checkpoint"):
+        distributed.load_checkpoint(path)
+
+
+def test_what_only_some_micro_batches_use_has_its_gradient():
+    params = {"a": paddle.to_tensor([1.5, 2.0]), "b": paddle.to_tensor([0.5, 3.0])}
+
+    def loss(p, x):
+        return (p["a" if float(x.sum()) > 0 else "b"] * x**2).sum()
+
+    x = paddle.to_tensor([[-1.0, -2.0], [3.0, 4.0], [5.0, 6.0]])
+    parts = x[:1], x[1:]
+    for reduction, weights in (("sum", (1, 1)), ("mean", (1 / 3, 2 / 3))):
+        step = distributed.value_and_grad(loss, reduction=reduction, micro_batches=2)
+        value, grads = step(params, x)
+        expected = sum(
+            float(loss(params, part)) * k
+            for part, k in zip(parts, weights, strict=True)
+        )
+        assert float(value) == pytest.approx(expected, rel=1e-6)
+        squares = [(part**2).sum(0) * k for part, k in zip(parts, weights, strict=True)]
+        assert grads["b"].tolist() == pytest.approx(squares[0].tolist(), rel=1e-6)
+        assert grads["a"].tolist() == pytest.approx(squares[1].tolist(), rel=1e-6)
 
 
 def test_bad_input_is_told(tmp_path):
@@ -191,6 +215,8 @@ def test_bad_input_is_told(tmp_path):
         step(x[0], {"a": x, "b": paddle.ones([5])})
     with pytest.raises(TypeError, match="got a number at"):
         step(x[0], paddle.to_tensor(2.0))
+    with pytest.raises(ValueError, match="argument 0, .* with 0 positional arguments"):
+        step(x=x)
     with pytest.raises(ValueError, match="got none"):
         distributed.value_and_grad(lambda p: p.sum())(x[0])
     with pytest.raises(ValueError, match="5 micro-batches need as many samples, got 4"):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from itertools import chain
 from typing import Any
 
-import optree
 from paddle import Tensor
 
 from ..paddle_side.dtypes import is_differentiable
+from ..transforms.tree import flatten_tree
 from .buffers import describe, named_leaves, summed
 from .rounds import agree
 
@@ -36,13 +38,13 @@ def average(tree: Any, weight: float = 1.0) -> Any:
         [1.0, 2.0]
     """
     failure = _unfit(tree, weight)
-    return reduced("average", tree, [], weight, "mean", failure)
+    return reduced("average", tree, (), weight, "mean", failure)
 
 
 def reduced(
     what: str,
     tree: Any,
-    lines: list[str],
+    lines: Iterable[str],
     weight: float,
     reduction: str,
     failure: Exception | None = None,
@@ -57,11 +59,10 @@ def reduced(
         reduction: "mean" or "sum".
         failure: what keeps this rank from it, if anything.
     """
-    named = [] if failure is not None else named_leaves(tree)
-    lines = [what, *lines, *(describe(name, leaf) for name, leaf in named)]
-    weights = agree(lines, 1.0 if failure is not None else weight, failure)
+    each = (describe(name, leaf) for name, leaf in named_leaves(tree))
+    weights = agree(what, chain(lines, each), weight, failure)
     scale = 1.0 if reduction == "sum" else weight / math.fsum(weights)
-    leaves, structure = optree.tree_flatten(tree, none_is_leaf=True)
+    leaves, structure = flatten_tree(tree)
     tensors = [leaf for leaf in leaves if leaf is not None]
     sums = iter(summed([t if scale == 1.0 else t * scale for t in tensors]))
     return structure.unflatten(None if leaf is None else next(sums) for leaf in leaves)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import optree
 from paddle import Tensor
 
+from ..transforms.tree import flatten_tree
 from .buffers import as_bytes, describe, from_bytes, named_leaves
 from .processes import size
 from .rounds import agree, send
@@ -40,9 +40,9 @@ def broadcast(tree: Any, source: int = 0) -> Any:
         failure = ValueError(
             f"broadcast needs the rank of the source, 0 to {size() - 1}, got {source!r}"
         )
-    lines = [describe(name, leaf) for name, leaf in named_leaves(tree)]
-    agree([f"broadcast from rank {source}", *lines], failure=failure)
-    leaves, structure = optree.tree_flatten(tree, none_is_leaf=True)
+    lines = (describe(name, leaf) for name, leaf in named_leaves(tree))
+    agree(f"broadcast from rank {source}", lines, failure=failure)
+    leaves, structure = flatten_tree(tree)
     tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
     buffer = as_bytes(tensors)
     if buffer.size:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import optree
@@ -20,11 +20,11 @@ PARTS = {paddle.complex64: paddle.float32, paddle.complex128: paddle.float64}
 """Complex dtypes, and those of their parts, as which they are summed."""
 
 
-def named_leaves(tree: Any) -> list[tuple[str, Any]]:
+def named_leaves(tree: Any) -> Iterator[tuple[str, Any]]:
     """The leaves of a tree, None among them, and where they are in it."""
     paths, leaves, _ = optree.tree_flatten_with_path(tree, none_is_leaf=True)
     names = ("".join(f"[{key!r}]" for key in path) for path in paths)
-    return list(zip(names, leaves, strict=True))
+    yield from zip(names, leaves, strict=True)
 
 
 def describe(name: str, leaf: Any, samples: bool = False) -> str:
@@ -85,9 +85,8 @@ def from_bytes(buffer: Tensor, like: Sequence[Tensor]) -> list[Tensor]:
     for tensor in like:
         stop = start + math.prod(tensor.shape) * tensor.element_size()
         part = buffer[start:stop].clone()
-        found.append(
-            part.view(tensor.dtype).reshape(tensor.shape) if tensor.size else tensor
-        )
+        typed = part.view(tensor.dtype) if tensor.size else tensor.detach().clone()
+        found.append(typed.reshape(tensor.shape))
         start = stop
     return found
 

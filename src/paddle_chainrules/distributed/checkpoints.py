@@ -50,7 +50,7 @@ def save_checkpoint(path: str | os.PathLike[str], state: Any) -> None:
             _write(Path(path), state)
     except Exception as error:  # the others are told
         failure = error
-    agree(["save_checkpoint"], failure=failure)
+    agree("save_checkpoint", failure=failure)
 
 
 def load_checkpoint(path: str | os.PathLike[str]) -> Any:
@@ -71,7 +71,8 @@ def load_checkpoint(path: str | os.PathLike[str]) -> Any:
             _check(path, data)
     except Exception as error:  # the others are told
         failure = error
-    sizes = agree(["load_checkpoint"], weight=float(len(data)), failure=failure)
+    # The weight tells the others how many bytes will come.
+    sizes = agree("load_checkpoint", weight=float(len(data)), failure=failure)
     buffer = paddle.zeros([int(sizes[0])], dtype="uint8")
     if rank() == 0:
         buffer = paddle.to_tensor(np.frombuffer(data, dtype="uint8").copy())
@@ -120,7 +121,7 @@ def _packed(node: Any, name: str, tensors: dict[str, Tensor]) -> Any:
 
 def _check(path: str | os.PathLike[str], data: bytes) -> None:
     try:
-        _state_of(data)
+        _read(data)
     except Exception as error:
         raise ValueError(
             f"{os.fspath(path)!r} is no checkpoint: it must be a file that "

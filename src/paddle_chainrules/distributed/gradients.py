@@ -5,16 +5,19 @@ from __future__ import annotations
 import functools
 import hashlib
 import inspect
-from collections.abc import Callable, Sequence
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import Any, Literal
 
 import optree
 from paddle import Tensor
 
 from ..transforms import value_and_grad as of_one
+from ..transforms.argnums import positions_of, select
 from .averages import reduced, unfit_weight
 from .buffers import describe, named_leaves
-from .shards import rows, samples
+from .shards import part_of, samples
 
 Weight = float | Callable[..., float]
 
@@ -44,7 +47,8 @@ def value_and_grad(
             By default the number of its samples, which is the first dimension of all
             arrays in the positional arguments that are not differentiated.
         micro_batches: the shard is worked on in as many parts of consecutive samples,
-            one after another, for less memory; one reduction in the end.
+            one after another, for less memory; one reduction in the end. Keyword
+            arguments go to each part as they are.
 
     Returns:
         ``g(*args, **kwargs) -> (value, grads)`` as in a single process.
@@ -81,41 +85,54 @@ def value_and_grad(
             "loss alone, or add up paddle_chainrules.value_and_grad and average once"
         )
     local = of_one.value_and_grad(fn, argnums, has_aux)
-    positions = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    asked = positions_of(argnums)
+    loss = _fingerprint(fn)
+
+    def others(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        return select(fn, asked, args, kwargs).others
 
     def share(args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
         if weight is None:
-            return 1.0 if reduction == "sum" else samples(_rest(args, positions), NAME)
+            return 1.0 if reduction == "sum" else samples(others(args, kwargs), NAME)
         found = weight(*args, **kwargs) if callable(weight) else weight
         return float(found) if isinstance(found, Tensor) and found.size == 1 else found
+
+    def parts(
+        args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Iterator[tuple[Any, ...]]:
+        if micro_batches == 1:
+            yield args
+            return
+        count = samples(others(args, kwargs), NAME)
+        if count < micro_batches:
+            raise ValueError(
+                f"{micro_batches} micro-batches need as many samples, got {count}; ask "
+                "for fewer"
+            )
+        whole = {position % len(args) for position in asked[1]}
+        for part in range(micro_batches):
+            yield tuple(
+                a if i in whole else part_of(a, count, part, micro_batches)
+                for i, a in enumerate(args)
+            )
 
     def of_shard(
         args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Any, Any, float]:
-        counted = share(args, kwargs)
-        if (failure := unfit_weight(counted)) is not None:
-            raise failure
-        value, grads = local(*args, **kwargs)
-        return value, grads, counted
-
-    def of_parts(
-        args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[Any, Any, float]:
-        total, done = None, 0.0
-        for part in _parts(args, positions, micro_batches):
-            value, grads, counted = of_shard(part, kwargs)
-            done += counted
-            if total is None:
-                total = (value, grads)
+        found: Any = None
+        done = 0.0
+        for part in parts(args, kwargs):
+            counted = share(part, kwargs)
+            if (failure := unfit_weight(counted)) is not None:
+                raise failure
+            both, before, done = local(*part, **kwargs), done, done + counted
+            if found is None:
+                found = both
             elif reduction == "sum":
-                total = _map(lambda a, b: a + b, total, (value, grads))
+                found = _together(found, 1.0, both, 1.0)
             else:  # the mean of all until here
-                new = counted / done
-                total = _map(
-                    lambda a, b, new=new: a + (b - a) * new, total, (value, grads)
-                )
-        assert total is not None
-        return *total, done
+                found = _together(found, before / done, both, counted / done)
+        return *found, done
 
     @functools.wraps(fn, updated=())
     def value_and_grad_fn(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
@@ -123,12 +140,11 @@ def value_and_grad(
         grads: Any = None
         counted, failure = 1.0, None
         try:
-            of = of_shard if micro_batches == 1 else of_parts
-            value, grads, counted = of(args, kwargs)
+            value, grads, counted = of_shard(args, kwargs)
         except Exception as error:  # the others are told
             failure = error
         value, aux = value if has_aux and failure is None else (value, None)
-        lines = [_fingerprint(fn), *_arguments(args, kwargs)]
+        lines = chain([loss], _arguments(args, kwargs))
         found, mean = reduced(NAME, (value, grads), lines, counted, reduction, failure)
         return (found, aux) if has_aux else found, mean
 
@@ -138,37 +154,19 @@ def value_and_grad(
 NAME = "value_and_grad"
 
 
-def _rest(args: tuple[Any, ...], positions: Sequence[int]) -> list[Any]:
-    asked = {p % len(args) for p in positions}
-    return [arg for i, arg in enumerate(args) if i not in asked]
+def _together(one: Any, times: float, other: Any, times_other: float) -> Any:
+    """The weighted sum of two trees, in which None is zero."""
+
+    def add(a: Tensor | None, b: Tensor | None) -> Tensor | None:
+        parts = [t * k for t, k in ((a, times), (b, times_other)) if t is not None]
+        return functools.reduce(operator.add, parts) if parts else None
+
+    return optree.tree_map(add, one, other, none_is_leaf=True)
 
 
-def _parts(
-    args: tuple[Any, ...], positions: Sequence[int], n: int
-) -> list[tuple[Any, ...]]:
-    count = samples(_rest(args, positions), NAME)
-    if count < n:
-        raise ValueError(
-            f"{n} micro-batches need as many samples, got {count}; ask for fewer"
-        )
-    asked = {p % len(args) for p in positions}
-    bounds = [(count * i // n, count * (i + 1) // n) for i in range(n)]
-    return [
-        tuple(a if i in asked else rows(a, *bound) for i, a in enumerate(args))
-        for bound in bounds
-    ]
-
-
-def _map(f: Callable[..., Any], *trees: Any) -> Any:
-    def of(*leaves: Any) -> Any:
-        return None if leaves[0] is None else f(*leaves)
-
-    return optree.tree_map(of, *trees, none_is_leaf=True)
-
-
-def _arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[str]:
+def _arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[str]:
     given = {"arguments": args, "keywords": kwargs}
-    return [describe(name, leaf, samples=True) for name, leaf in named_leaves(given)]
+    return (describe(name, leaf, samples=True) for name, leaf in named_leaves(given))
 
 
 def _fingerprint(fn: Callable[..., Any]) -> str:

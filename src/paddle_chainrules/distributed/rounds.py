@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import paddle
@@ -27,13 +27,17 @@ class RankError(RuntimeError):
 
 
 def agree(
-    lines: Sequence[str], weight: float = 1.0, failure: Exception | None = None
+    what: str,
+    lines: Iterable[str] = (),
+    weight: float = 1.0,
+    failure: Exception | None = None,
 ) -> list[float]:
     """Begin a round: the weights of all ranks, who all have the same lines.
 
     Args:
-        lines: what this rank is about to do, and with what; the first names the call.
-        weight: of this rank's share, finite.
+        what: the call, as errors name it.
+        lines: with what it is made; not read in a single process.
+        weight: of this rank's share.
         failure: what keeps this rank from it, raised here after the others are told.
 
     Raises:
@@ -42,25 +46,25 @@ def agree(
     """
     if listener() is not None:
         raise CaptureError(
-            f"{lines[0]} talks to other processes, which is no part of a program; call "
+            f"{what} talks to other processes, which is no part of a program; call "
             "it outside of jit and vmap: jit(value_and_grad(loss)), then average"
         )
     if size() == 1:
         if failure is not None:
             raise failure
         return [weight]
-    digest = hashlib.blake2b("\n".join(lines).encode(), digest_size=8).digest()
-    header = struct.unpack(
-        "<3q", digest + struct.pack("<dq", weight, failure is not None)
-    )
-    with _others_present(lines[0]):
+    text = "\n".join((what, *lines))
+    digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
+    share = struct.pack("<dq", weight if failure is None else 1.0, failure is not None)
+    header = struct.unpack("<3q", digest + share)
+    with _others_present(what):
         found: list[Tensor] = []
         dist.all_gather(found, paddle.to_tensor(header, dtype="int64"))
     headers = [[int(i) for i in part.numpy()] for part in found]
     if any(failed for _, _, failed in headers):
-        _tell_failures(lines[0], failure)
+        _tell_failures(what, failure)
     if any(hashed != headers[0][0] for hashed, _, _ in headers):
-        _tell_differences(lines)
+        _tell_differences(what, text)
     return [struct.unpack("<d", struct.pack("<q", bits))[0] for _, bits, _ in headers]
 
 
@@ -117,9 +121,9 @@ def _tell_failures(what: str, failure: Exception | None) -> None:
     )
 
 
-def _tell_differences(lines: Sequence[str]) -> None:
-    with _others_present(lines[0]):
-        of_ranks = [text.split("\n") for text in _texts("\n".join(lines))]
+def _tell_differences(what: str, text: str) -> None:
+    with _others_present(what):
+        of_ranks = [found.split("\n") for found in _texts(text)]
     first = of_ranks[0]
     other = next(i for i, found in enumerate(of_ranks) if found != first)
     pairs = zip(first, of_ranks[other], strict=False)

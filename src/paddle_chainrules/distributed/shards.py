@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -37,13 +38,13 @@ def shard(tree: Any) -> Any:
             f"shard needs a sample for each of {ranks} ranks, got {n}; run fewer "
             "ranks, or give larger batches"
         )
-    start, stop = n * rank() // ranks, n * (rank() + 1) // ranks
-    return rows(tree, start, stop)
+    return part_of(tree, n, rank(), ranks)
 
 
-def rows(tree: Any, start: int, stop: int) -> Any:
-    """These samples of each array of a tree."""
-    return optree.tree_map(lambda leaf: leaf[start:stop], tree)
+def part_of(tree: Any, n: int, i: int, parts: int) -> Any:
+    """The i-th of so many parts of each array of a tree, all of them of n samples."""
+    rows = slice(n * i // parts, n * (i + 1) // parts)
+    return optree.tree_map(lambda leaf: leaf[rows], tree)
 
 
 def samples(tree: Any, what: str) -> int:
@@ -70,10 +71,7 @@ def samples(tree: Any, what: str) -> int:
     if not counts:
         raise ValueError(f"{what} needs an array of samples, got none; {REMEDY[what]}")
     if len(set(counts.values())) > 1:
-        (a, m), (b, n) = (
-            min(counts.items(), key=_second),
-            max(counts.items(), key=_second),
-        )
+        (a, m), *_, (b, n) = sorted(counts.items(), key=itemgetter(1))
         raise ValueError(
             f"{what} needs as many samples in each array, got {m} at {a} and {n} at "
             f"{b}; {REMEDY[what]}"
@@ -87,10 +85,6 @@ REMEDY = {
     'reduction="sum"',
 }
 """What to do about arguments that don't tell their number of samples."""
-
-
-def _second(pair: tuple[str, int]) -> int:
-    return pair[1]
 
 
 def _kind(leaf: Any) -> str:
