@@ -36,7 +36,8 @@ def value_and_grad(
     Each rank calls it with its own shard, and all get the same value and gradients:
     those of one process with all samples, where the loss is a mean, or a sum, over
     samples. Only the results are reduced, in one round a dtype: derivatives within the
-    loss, as those of differential equations, are each rank's own.
+    loss, as those of differential equations, are each rank's own. No gradient flows
+    through the results: an enclosing transform takes them as constants.
 
     Args:
         fn: the loss, as of :func:`paddle_chainrules.value_and_grad`; by ``jit`` too.
