@@ -21,10 +21,12 @@ from .programs.activations import ACTIVATIONS
 from .programs.batching import BatchWarning
 from .programs.capture_error import CaptureError
 from .programs.program import Program
+from .transforms.csr import CSR
 from .transforms.hessian import hessian, hvp
 from .transforms.jacobian import Jacobian, jacfwd, jacobian, jacrev
 from .transforms.jit import explain, jit, make_program
 from .transforms.jvp import Pushforward, jvp, linearize
+from .transforms.packed import Packed
 from .transforms.value_and_grad import grad, value_and_grad
 from .transforms.vjp import Pullback, vjp
 from .transforms.vmap import stack_params, vmap
@@ -33,12 +35,14 @@ __version__ = _version("paddle-chainrules")
 
 __all__ = [
     "ACTIVATIONS",
+    "CSR",
     "BatchWarning",
     "CaptureError",
     "FCNet",
     "Jacobian",
     "Net",
     "NetPullback",
+    "Packed",
     "ParamSpec",
     "Program",
     "Pullback",

@@ -11,9 +11,11 @@ import pytest
 
 from differential.verdicts import Differences, apart
 from paddle_chainrules import vjp
+from paddle_chainrules.paddle_side import sparse_products
 from paddle_chainrules.programs.capture import capture
 from paddle_chainrules.programs.capture_error import CaptureError
 from paddle_chainrules.programs.operators.entry import raw
+from paddle_chainrules.programs.operators.sparse import csr
 from paddle_chainrules.programs.operators.table import TABLE
 from paddle_chainrules.transforms import program_cache
 from paddle_chainrules.transforms.program_cache import ProgramCache
@@ -88,6 +90,8 @@ def called(name):
         return {"copy": paddle.assign, "seed": paddle.seed}[name]
     if name == "matrix_exp":
         return lambda x: paddle.linalg.matrix_exp(x)
+    if name in sparse_products.KINDS:
+        return lambda *args: csr(name, *args)
     if name == "Tensor._setitem_dygraph":
         return with_item
     place = paddle.Tensor if owner else paddle._C_ops

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import optree
@@ -20,9 +20,11 @@ PARTS = {paddle.complex64: paddle.float32, paddle.complex128: paddle.float64}
 """Complex dtypes, and those of their parts, as which they are summed."""
 
 
-def named_leaves(tree: Any) -> Iterator[tuple[str, Any]]:
+def named_leaves(
+    tree: Any, is_leaf: Callable[[Any], bool] | None = None
+) -> Iterator[tuple[str, Any]]:
     """The leaves of a tree, None among them, and where they are in it."""
-    paths, leaves, _ = optree.tree_flatten_with_path(tree, none_is_leaf=True)
+    paths, leaves, _ = optree.tree_flatten_with_path(tree, is_leaf, none_is_leaf=True)
     names = ("".join(f"[{key!r}]" for key in path) for path in paths)
     yield from zip(names, leaves, strict=True)
 

@@ -9,6 +9,7 @@ import numpy as np
 import optree
 from paddle import Tensor
 
+from ..transforms.tree import is_indexed
 from .buffers import named_leaves
 from .processes import rank, size
 
@@ -19,8 +20,8 @@ def shard(tree: Any) -> Any:
     Sizes differ by one at most. Nothing is communicated.
 
     Args:
-        tree: tensors or numpy arrays whose first dimension counts the samples, as many
-            in all of them; None stays None.
+        tree: tensors or numpy arrays whose first dimension counts the samples, CSR and
+            Packed, as many in all of them; None stays None.
 
     Raises:
         TypeError: a leaf is no array of one dimension or more.
@@ -44,7 +45,7 @@ def shard(tree: Any) -> Any:
 def part_of(tree: Any, n: int, i: int, parts: int) -> Any:
     """The i-th of so many parts of each array of a tree, all of them of n samples."""
     rows = slice(n * i // parts, n * (i + 1) // parts)
-    return optree.tree_map(lambda leaf: leaf[rows], tree)
+    return optree.tree_map(lambda leaf: leaf[rows], tree, is_leaf=is_indexed)
 
 
 def samples(tree: Any, what: str) -> int:
@@ -59,8 +60,11 @@ def samples(tree: Any, what: str) -> int:
         ValueError: there is no array, or their numbers of samples differ.
     """
     counts: dict[str, int] = {}
-    for name, leaf in named_leaves(tree):
+    for name, leaf in named_leaves(tree, is_indexed):
         if leaf is None:
+            continue
+        if is_indexed(leaf):
+            counts[name or "the top"] = len(leaf)
             continue
         if not isinstance(leaf, (Tensor, np.ndarray)) or leaf.ndim == 0:
             raise TypeError(

@@ -7,16 +7,17 @@ from typing import Any
 from paddle import Tensor
 
 from ..paddle_side.dtypes import DTYPES, dtype_name, same_dtype
+from ..transforms.csr import CSR
 
 
 def check_tensor(name: str, value: Any, dtype: str) -> None:
     """Refuse what is no tensor, or of another dtype."""
-    if not isinstance(value, Tensor):
+    if not isinstance(value, Tensor | CSR):
         raise TypeError(
             f"{name} must be a paddle.Tensor, got {type(value).__name__}; convert it "
             f"with paddle.to_tensor({name}, dtype={dtype!r})"
         )
-    if not same_dtype(value.dtype, DTYPES[dtype]):
+    if value.dtype is not None and not same_dtype(value.dtype, DTYPES[dtype]):
         raise TypeError(
             f"{name} is {dtype_name(value.dtype)}, the net computes in {dtype}; "
             f"convert it with {name}.astype({dtype!r}), or make the net with "
@@ -24,7 +25,7 @@ def check_tensor(name: str, value: Any, dtype: str) -> None:
         )
 
 
-def check_width(x: Tensor, width: int) -> None:
+def check_width(x: Tensor | CSR, width: int) -> None:
     """Refuse an input of another number of features."""
     if x.shape[-1:] != (width,):
         raise ValueError(

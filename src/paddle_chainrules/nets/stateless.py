@@ -11,6 +11,7 @@ from typing import Any, overload
 import paddle
 from paddle import Tensor
 
+from ..paddle_side.argument_kinds import explain
 from ..paddle_side.dtypes import DTYPES
 from ..paddle_side.partial_gradients import node_of
 from ..paddle_side.random_state import checked_seed, drawing_from
@@ -355,7 +356,11 @@ class StatelessLayer(Net):
             drawing_from(_seed),
             Bound(self._shells, self._calls, params, buffers, frozen) as shell,
         ):
-            output = shell.layer(*args, **kwargs)
+            try:
+                output = shell.layer(*args, **kwargs)
+            except (TypeError, ValueError) as error:
+                explain(error)
+                raise
             if own:
                 return output
             return output, {name: shell.get(name).detach() for name in buffers}

@@ -206,7 +206,10 @@ def _check(
         CaptureError: they differ.
     """
     tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
-    others = iter(moved := [*map(other_numbers, tensors)])
+    kept = {v for op in program.ops for v in op.structure}
+    pairs = zip(program.inputs, tensors, strict=True)
+    moved = [x.detach() if v in kept else other_numbers(x) for v, x in pairs]
+    others = iter(moved)
     other = [next(others) if isinstance(leaf, Tensor) else leaf for leaf in leaves]
     state = random_state() if program.draws else None
     results = None

@@ -59,6 +59,11 @@ class Operation:
         return tuple(values_in(self.args))
 
     @property
+    def structure(self) -> list[Value]:
+        """Inputs that say where things begin, and whose numbers can't be any."""
+        return values_in([self.args[i] for i in self.operator.structure])
+
+    @property
     def is_complex(self) -> bool:
         """Whether complex numbers come or go."""
         return any(v.dtype in COMPLEX for v in (*self.inputs, *self.outputs))

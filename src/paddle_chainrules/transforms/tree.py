@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import optree
+import paddle
 from paddle import Tensor
 
 Tree = Any
@@ -22,6 +23,39 @@ def flatten_tree(tree: Tree) -> tuple[list[Any], optree.PyTreeSpec]:
     return optree.tree_flatten(tree, none_is_leaf=True)
 
 
+WITHOUT_INDICES: dict[type, Any] = {}
+"""Of kinds that hold indices beside values, what gives one with None in their place."""
+
+
+def register(kind: type, parts: Any, of_parts: Any, without_indices: Any) -> None:
+    """Have a kind that holds indices beside values be a tree of both.
+
+    Args:
+        parts: its leaves, what else it is, and the names of the leaves, of one.
+        of_parts: one of what else it is, and of any leaves.
+        without_indices: one with None in the place of indices, of one.
+    """
+    everywhere = optree.registry.__GLOBAL_NAMESPACE
+    optree.register_pytree_node(kind, parts, of_parts, namespace=everywhere)
+    WITHOUT_INDICES[kind] = without_indices
+
+
+def is_indexed(part: Any) -> bool:
+    """Whether it holds indices beside values, so that its leaves have no common axis:
+    it counts its samples by ``len``, and slices of them are parts of it."""
+    return type(part) in WITHOUT_INDICES
+
+
+def _without_indices(tree: Tree) -> Tree:
+    """Cotangents alone, where a tree of an output's kind is given as one."""
+    return optree.tree_map(
+        lambda part: WITHOUT_INDICES[type(part)](part) if is_indexed(part) else part,
+        tree,
+        is_leaf=is_indexed,
+        none_is_leaf=True,
+    )
+
+
 def cotangent_leaves(cotangent: Tree, spec: optree.PyTreeSpec) -> list[Any]:
     """The leaves of a cotangent, which is nested as the output.
 
@@ -31,6 +65,8 @@ def cotangent_leaves(cotangent: Tree, spec: optree.PyTreeSpec) -> list[Any]:
         ValueError: it is nested otherwise.
     """
     leaves, found = flatten_tree(cotangent)
+    if found is not ONE_LEAF and any(map(_is_index, leaves)):
+        leaves, found = flatten_tree(_without_indices(cotangent))
     if found is spec or found == spec:
         return leaves
     spread = _spread(iter(leaves), found, spec)
@@ -40,6 +76,10 @@ def cotangent_leaves(cotangent: Tree, spec: optree.PyTreeSpec) -> list[Any]:
             "give one tensor, or None for zero, per output"
         )
     return spread
+
+
+def _is_index(leaf: Any) -> bool:
+    return isinstance(leaf, Tensor) and leaf.dtype in (paddle.int64, paddle.int32)
 
 
 def _spread(

@@ -15,7 +15,7 @@ from ..programs.batching import RANDOMNESS, batched, of_one
 from ..programs.capture_error import CaptureError
 from ..programs.operators.calls import NoRule
 from .jit import Jitted, run_strictly
-from .tree import Tree, flatten_tree
+from .tree import Tree, flatten_tree, is_indexed
 
 Axes = Any
 """An axis, None for what all samples share, or a tree of these that is a prefix."""
@@ -173,10 +173,25 @@ def _axes_of(
     for key in sorted(kwargs):
         axes += _spread(0, kwargs[key])
     leaves, _ = flatten_tree((args, kwargs))
+    _refuse_indexed((args, kwargs), axes)
     return [
         _checked(axis, leaf, "in_axes") if isinstance(leaf, Tensor) else None
         for axis, leaf in zip(axes, leaves, strict=True)
     ]
+
+
+def _refuse_indexed(tree: Tree, axes: Sequence[Any]) -> None:
+    """Refuse axes of what has none that its leaves have in common."""
+    parts, start = optree.tree_leaves(tree, is_indexed, none_is_leaf=True), 0
+    for part in parts:
+        stop = start + len(flatten_tree(part)[0])
+        if is_indexed(part) and any(axis is not None for axis in axes[start:stop]):
+            kind = type(part).__name__
+            raise TypeError(
+                f"vmap can't take a {kind} apart into samples, and in_axes asks for "
+                "it; give in_axes=None for it, and let the function work on the whole"
+            )
+        start = stop
 
 
 def _spread(axis: Axes, arg: Any, what: str = "in_axes") -> list[Any]:

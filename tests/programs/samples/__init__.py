@@ -15,6 +15,7 @@ from .pooling import POOLING
 from .random import RANDOM
 from .recurrent import RECURRENT
 from .resampling import RESAMPLING, SAMPLING
+from .sparse import SPARSE
 from .special import SPECIAL
 from .spectral import SPECTRAL
 from .tensors import T, t
@@ -36,6 +37,7 @@ FAMILIES = (
     RECURRENT,
     RESAMPLING,
     SAMPLING,
+    SPARSE,
     SPECIAL,
     SPECTRAL,
     WRITES,

@@ -32,6 +32,8 @@ class Operator:
         batch: results of many samples, from a :class:`.calls.BatchCall`.
         julia: an expression of Julia's, from a :class:`..in_julia.call.JuliaCall`.
         shapes: positions of the arguments of which only the shape matters.
+        structure: positions of the arguments that say where things begin, and whose
+            numbers can't be any.
         fixed: positions of the outputs that have no derivative.
         alias: it gives its first argument as it is.
         view: it may give memory of its first argument.
@@ -60,6 +62,7 @@ class Operator:
         nested: Callable[[Sequence[Any]], Any] | None = None,
         differentiable: Sequence[int] | None = None,
         shapes: Sequence[int] = (),
+        structure: Sequence[int] = (),
         fixed: Sequence[int] = (),
         alias: bool = False,
         view: bool = False,
@@ -75,6 +78,7 @@ class Operator:
         self.shown, self.lean, self.nested = shown, lean, nested
         self.differentiable = differentiable
         self.shapes = frozenset(shapes)
+        self.structure = frozenset(structure)
         self.fixed = frozenset(fixed)
         self.alias, self.view, self.random = alias, view, random
         self.complex = False

@@ -42,6 +42,7 @@ from . import (  # noqa: F401
     segments,
     shapes,
     solving,
+    sparse,
     special,
     spectral,
     writes,

@@ -1,0 +1,193 @@
+"""Products of a sparse matrix, given by its rows, with a dense one; and what is left.
+
+Three functions, each linear in two arguments, are each other's derivatives: the
+product ``A(values) @ dense``, its adjoint ``A(values).T @ dense``, and what is sampled
+of ``x @ y.T`` at the places of the pattern.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import paddle
+from paddle import Tensor
+from paddle.autograd import PyLayer
+
+from . import kernel_errors
+from .interception import RAW
+
+Kernel = Callable[[Tensor, Tensor, Tensor, Tensor, int], Tensor]
+"""Of both arguments, ``crows``, ``cols`` and the number of columns of the matrix."""
+
+
+def product(values: Tensor, dense: Tensor, crows: Tensor, cols: Tensor, d: int) -> Any:
+    """``A @ dense``, of shape [n, h]; ``dense`` has shape [d, h]."""
+    if _in_scipy(values):
+        return _tensor(_matrix(values, crows, cols, d) @ _array(dense))
+    if not len(cols):
+        return paddle.zeros([len(crows) - 1, dense.shape[1]], dense.dtype)
+    to = row_of_each(crows, cols)
+    given = dense, values.reshape([-1, 1]), cols, to, "MUL", "SUM"
+    return RAW.send_ue_recv(*given, [len(crows) - 1])
+
+
+def adjoint(values: Tensor, dense: Tensor, crows: Tensor, cols: Tensor, d: int) -> Any:
+    """``A.T @ dense``, of shape [d, h]; ``dense`` has shape [n, h]."""
+    if _in_scipy(values):
+        return _tensor(_matrix(values, crows, cols, d).T @ _array(dense))
+    if not len(cols):
+        return paddle.zeros([d, dense.shape[1]], dense.dtype)
+    rows = row_of_each(crows, cols)
+    given = dense, values.reshape([-1, 1]), rows, cols, "MUL", "SUM"
+    return RAW.send_ue_recv(*given, [d])
+
+
+def sampled(x: Tensor, y: Tensor, crows: Tensor, cols: Tensor, d: int) -> Any:
+    """``sum(x[i] * y[j])`` at each place (i, j) of the pattern, of shape [nnz].
+
+    Some at a time, since rows of both are copied for each.
+    """
+    rows = row_of_each(crows, cols)
+    step = max(1, _AT_A_TIME // max(1, x.shape[1]))
+    parts = [
+        (RAW.gather(x, rows[k : k + step], 0) * RAW.gather(y, cols[k : k + step], 0))
+        for k in range(0, len(cols), step)
+    ]
+    sums = [part.sum(axis=1) for part in parts]
+    return paddle.concat(sums) if sums else paddle.zeros([0], x.dtype)
+
+
+_AT_A_TIME = 1 << 16
+"""Numbers of each factor in :func:`sampled`, which stay in a core's cache."""
+
+
+def row_of_each(crows: Tensor, cols: Tensor) -> Tensor:
+    """Which row each entry is in, of shape [nnz] and the dtype of ``cols``."""
+    places = paddle.arange(len(cols), dtype=crows.dtype)
+    found = paddle.searchsorted(crows, places, right=True) - 1
+    return found.astype(cols.dtype)
+
+
+def _in_scipy(values: Tensor) -> bool:
+    """Whether SciPy's kernels serve, which are faster than Paddle's on a CPU."""
+    return values.place.is_cpu_place() and _csr_array() is not None
+
+
+@cache
+def _csr_array() -> Any:
+    """SciPy's matrix, where it is installed."""
+    try:
+        return importlib.import_module("scipy.sparse").csr_array
+    except ModuleNotFoundError:
+        return None
+
+
+def _matrix(values: Tensor, crows: Tensor, cols: Tensor, d: int) -> Any:
+    parts = _array(values), _array(cols), _array(crows)
+    return _csr_array()(parts, shape=(len(crows) - 1, d), copy=False)
+
+
+def _array(x: Tensor) -> Any:
+    """The same memory as an array, which is only read."""
+    return np.from_dlpack(x.detach().contiguous())
+
+
+def _tensor(array: Any) -> Tensor:
+    found: Tensor = paddle.from_dlpack(np.ascontiguousarray(array))
+    return found
+
+
+class Bilinear(NamedTuple):
+    """A function of two arguments and a pattern that is linear in each.
+
+    Attributes:
+        kernel: what computes it.
+        back: the kinds of its gradients by the first and the second, and which of the
+            arguments (0, 1) and the cotangent (2) each is a function of.
+    """
+
+    kernel: Kernel
+    back: tuple[tuple[str, tuple[int, int]], tuple[str, tuple[int, int]]]
+
+
+KINDS = {
+    "csr_product": Bilinear(
+        product, (("csr_sampled", (2, 1)), ("csr_adjoint", (0, 2)))
+    ),
+    "csr_adjoint": Bilinear(
+        adjoint, (("csr_sampled", (1, 2)), ("csr_product", (0, 2)))
+    ),
+    "csr_sampled": Bilinear(
+        sampled, (("csr_product", (2, 1)), ("csr_adjoint", (2, 0)))
+    ),
+}
+
+
+def on_graph(
+    name: str, first: Tensor, second: Tensor, crows: Tensor, cols: Tensor, d: int
+) -> Tensor:
+    """One of :data:`KINDS`, on the graph that Paddle records where there is one."""
+    call = _Call(name, first, second, (crows, cols, d))
+    traced = [x for x in (first, second) if not x.stop_gradient]
+    if not (traced and paddle.is_grad_enabled()):
+        return call.value()
+    if len(traced) == 1:  # Paddle's layers of several inputs lack a way to say which
+        found: Tensor = _OnGraph.apply(call, traced[0])
+    else:
+        found = _OnGraph.apply(call, paddle.concat([x.reshape([-1]) for x in traced]))
+    return found
+
+
+@dataclass(frozen=True)
+class _Call:
+    """One call; no tuple, since Paddle counts the tensors in one as inputs."""
+
+    name: str
+    first: Tensor
+    second: Tensor
+    pattern: tuple[Tensor, Tensor, int]
+
+    def value(self) -> Tensor:
+        with paddle.no_grad():
+            found: Tensor = KINDS[self.name].kernel(
+                self.first, self.second, *self.pattern
+            )
+        return found
+
+    def gradients(self, cotangent: Tensor) -> list[Tensor]:
+        """Those that are asked for."""
+        kind, every = KINDS[self.name], (self.first, self.second, cotangent)
+        return [
+            on_graph(name, every[i], every[j], *self.pattern)
+            for x, (name, (i, j)) in zip(every, kind.back, strict=False)
+            if not x.stop_gradient
+        ]
+
+
+class _OnGraph(PyLayer):
+    """A product among the operators that Paddle records."""
+
+    @staticmethod
+    def forward(ctx: Any, call: _Call, _: Tensor) -> Tensor:
+        ctx.call = call
+        ctx.versions = [x._inplace_version() for x in (call.first, call.second)]
+        return call.value()
+
+    @kernel_errors.backward
+    def backward(ctx: Any, cotangent: Tensor) -> Tensor:
+        call: _Call = ctx.call
+        if ctx.versions != [x._inplace_version() for x in (call.first, call.second)]:
+            raise RuntimeError(
+                "a factor of a sparse product was written into between the product and "
+                "its gradient, which needs its value as it was then; write out of place"
+            )
+        found = call.gradients(cotangent)
+        if len(found) == 1:
+            return found[0]
+        whole: Tensor = paddle.concat([part.reshape([-1]) for part in found])
+        return whole

@@ -1,0 +1,320 @@
+"""Sparse matrices as arguments, compared with the same as dense tensors."""
+
+import numpy as np
+import paddle
+import pytest
+import scipy.sparse as sp
+
+from paddle_chainrules import (
+    CSR,
+    FCNet,
+    RowSparse,
+    grad,
+    hvp,
+    jacfwd,
+    jacrev,
+    jit,
+    jvp,
+    stack_params,
+    stateless,
+    value_and_grad,
+    vjp,
+    vmap,
+)
+from paddle_chainrules.paddle_side import sparse_products
+
+N, D = 5, 7
+
+
+@pytest.fixture(autouse=True, params=["scipy", "paddle"])
+def kernels(request, monkeypatch):
+    """By SciPy's kernels, as on a CPU, and by Paddle's, as on a GPU."""
+    if request.param == "paddle":
+        monkeypatch.setattr(sparse_products, "_in_scipy", lambda values: False)
+
+
+def matrix(dtype="float64", seed=0, n=N, d=D):
+    rng = np.random.default_rng(seed)
+    there = rng.random((n, d)) < 0.4
+    there[1] = False  # a row without entries
+    return sp.csr_array((there * rng.standard_normal((n, d))).astype(dtype))
+
+
+class Layer(paddle.nn.Layer):
+    """One with a forward of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = paddle.nn.Linear(D, 4), paddle.nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.last(paddle.tanh(self.first(x)))
+
+
+def fcnet():
+    net = FCNet((D, 4, 2), "tanh", "float64")
+    return net, net.init(0)
+
+
+def of(layer):
+    def make():
+        paddle.seed(0)
+        paddle.set_default_dtype("float64")
+        try:
+            return stateless(layer())[:2]
+        finally:
+            paddle.set_default_dtype("float32")
+
+    return make
+
+
+def sequential():
+    nn = paddle.nn
+    return nn.Sequential(nn.Linear(D, 4), nn.Tanh(), nn.Linear(4, 2))
+
+
+NETS = {"chain": fcnet, "sequential": of(sequential), "own": of(Layer)}
+
+
+def close(found, expected, tolerance=1e-13):
+    found = {"": found} if not isinstance(found, dict) else found
+    expected = {"": expected} if not isinstance(expected, dict) else expected
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        assert found[name].shape == value.shape, name
+        largest = max(1e-300, np.abs(value.numpy()).max())
+        assert np.abs(found[name].numpy() - value.numpy()).max() <= tolerance * largest
+
+
+def entries(dense, like):
+    """A dense gradient at the places of the pattern."""
+    rows = np.repeat(np.arange(len(like)), np.diff(like.crows.numpy()))
+    return paddle.to_tensor(dense.numpy()[rows, like.cols.numpy()])
+
+
+@pytest.mark.parametrize("make", NETS.values(), ids=NETS)
+def test_nets_and_their_gradients_are_those_of_the_dense_matrix(make):
+    net, params = make()
+    cotangent = paddle.randn([N, 2], "float64")
+    for seed in range(6):  # other patterns, and programs after some calls
+        x = CSR.of(matrix(seed=seed))
+        y, pullback = net.pullback(params, x)
+        expected, dense_pullback = net.pullback(params, x.to_dense())
+        close(y, expected)
+        grads, (grad_x,) = pullback(cotangent)
+        dense_grads, (dense_x,) = dense_pullback(cotangent)
+        close(grads, dense_grads)
+        close(grad_x.values, entries(dense_x, x))
+        assert grad_x.crows is None
+        assert grad_x.cols is None
+        close(net.forward(params, x), expected)
+
+
+@pytest.mark.parametrize("make", NETS.values(), ids=NETS)
+def test_derivatives_of_derivatives(make):
+    net, params = make()
+    x = CSR.of(matrix())
+    dense = x.to_dense()
+    weight = paddle.randn([N, 2], "float64")
+    tangent = {name: paddle.randn(p.shape, p.dtype) for name, p in params.items()}
+
+    def loss(params, x):
+        return (net.forward(params, x) ** 3 * weight).sum()
+
+    def along(params, x):
+        grads = grad(loss)(params, x)
+        return sum((g * tangent[name]).sum() for name, g in grads.items())
+
+    def by_x(params, x):
+        found = grad(loss, argnums=1)(params, x)
+        at = found.values if isinstance(found, CSR) else _at(found, CSR.of(matrix()))
+        return (at**2).sum()
+
+    for nested in (along, by_x):
+        for run in (nested, jit(nested)):
+            grads, grad_x = grad(run, argnums=(0, 1))(params, x)
+            expected, dense_x = grad(nested, argnums=(0, 1))(params, dense)
+            close(grads, expected, 1e-12)
+            close(grad_x.values, entries(dense_x, x), 1e-12)
+    found = hvp(lambda params: loss(params, x), params, tangent)
+    close(found, hvp(lambda params: loss(params, dense), params, tangent), 1e-12)
+    theta = net.flatten(params)
+    expected = jacrev(lambda theta: net.forward(theta, dense))(theta)
+    close(jacrev(lambda theta: net.forward(theta, x))(theta), expected)
+    close(jacfwd(lambda theta: net.forward(theta, x))(theta), expected)
+
+
+def _at(dense, like):
+    rows = np.repeat(np.arange(len(like)), np.diff(like.crows.numpy()))
+    return dense[paddle.to_tensor(rows), like.cols.astype("int64")]
+
+
+def test_forward_mode_by_values():
+    x, weight = CSR.of(matrix()), paddle.randn([D, 3], "float64")
+    values = paddle.randn([x.nnz], "float64")
+    along = x.with_values(values)
+    _, found = jvp(lambda x: paddle.tanh(x @ weight), (x,), (along,))
+    dense = x.to_dense(), along.to_dense()
+    _, expected = jvp(lambda x: paddle.tanh(x @ weight), *((d,) for d in dense))
+    close(found, expected)
+
+
+@pytest.mark.filterwarnings("error")
+def test_many_nets_at_one_matrix():
+    net, params = fcnet()
+    x = CSR.of(matrix())
+    ensemble = stack_params([params, net.init(1), net.init(2)])
+    many = vmap(net.forward, (0, None))
+    close(many(ensemble, x), many(ensemble, x.to_dense()))
+
+    def loss(params, x):
+        return (net.forward(params, x) ** 2).sum()
+
+    grads = vmap(grad(loss), (0, None))
+    close(grads(ensemble, x), grads(ensemble, x.to_dense()))
+
+
+def test_a_bare_pattern_is_of_ones_and_has_no_gradient():
+    x = CSR.of(matrix() != 0)
+    assert x.values is None
+    net, params, _ = stateless(paddle.nn.Embedding(D, 3))
+    y, pullback = net.pullback(params, x)
+    table = params["weight"]
+    close(y, x.to_dense() @ table, 1e-6)
+    cotangent = paddle.randn(y.shape)
+    grads, (grad_x,) = pullback(cotangent)
+    close(grads["weight"], x.to_dense().T @ cotangent, 1e-6)
+    assert grad_x.values is None
+
+
+def test_an_embedding_leaves_its_padding_out():
+    x = CSR.of(matrix("float32"))
+    net, params, _ = stateless(paddle.nn.Embedding(D, 3, padding_idx=2))
+    without = x.to_dense().numpy()
+    without[:, 2] = 0
+    y, pullback = net.pullback(params, x)
+    close(y, paddle.to_tensor(without) @ params["weight"], 1e-6)
+    grads, _ = pullback(paddle.ones_like(y))
+    assert float(grads["weight"][2].abs().max()) == 0
+
+
+def test_gradients_by_rows():
+    net, params = fcnet()
+    x = CSR.of(matrix())
+    y, pullback = net.pullback(params, x)
+    dense, _ = pullback(y)
+    rows, _ = pullback(y, sparse="0.weight")
+    assert isinstance(rows["0.weight"], RowSparse)
+    assert {*rows["0.weight"].rows.tolist()} <= {*x.cols.tolist()}
+    close(rows["0.weight"].to_dense(), dense["0.weight"])
+
+
+def test_products_as_functions_of_paddle_and_with_vectors():
+    x, weight = CSR.of(matrix()), paddle.randn([D, 3], "float64")
+    bias = paddle.randn([3], "float64")
+    dense = x.to_dense() @ weight
+    close(x @ weight, dense)
+    close(paddle.matmul(x, weight), dense)
+    close(paddle.mm(x, weight), dense)
+    close(paddle.matmul(x, weight.T, transpose_y=True), dense)
+    close(paddle.nn.functional.linear(x, weight, bias), dense + bias)
+    close(x @ weight[:, 0], dense[:, 0])
+    close(vjp(lambda w: x @ w, weight)[1](dense)[0], x.to_dense().T @ dense)
+
+
+@pytest.mark.parametrize("index", ["int32", "int64"])
+@pytest.mark.parametrize("kind", ["csr", "csc", "coo", "paddle csr", "coo of paddle"])
+def test_made_of_what_there_is(kind, index):
+    found = matrix().asformat(kind) if kind in ("csr", "csc", "coo") else None
+    if found is None:
+        dense = paddle.to_tensor(matrix().toarray())
+        found = dense.to_sparse_csr() if "csr" in kind else dense.to_sparse_coo(2)
+    x = CSR.of(found)
+    x = CSR(x.crows.astype(index), x.cols.astype(index), x.values, x.shape)
+    assert np.array_equal(x.to_dense().numpy(), matrix().toarray())
+    assert repr(x) == f"CSR(5 x 7, {x.nnz} entries of float64)"
+    close(x @ paddle.eye(D, dtype="float64"), x.to_dense())
+    assert np.array_equal(x[1:4].to_dense().numpy(), matrix().toarray()[1:4])
+    assert len(x[3:]) == 2
+
+
+def test_entries_of_one_place_add_up_and_rows_may_be_empty():
+    crows, cols = paddle.to_tensor([0, 3, 3]), paddle.to_tensor([1, 1, 0])
+    x = CSR(crows, cols, paddle.to_tensor([1.0, 2.0, 5.0]), (2, 2))
+    assert (x @ paddle.eye(2)).tolist() == [[5, 3], [0, 0]]
+    assert x.to_dense().tolist() == [[5, 3], [0, 0]]
+    none = CSR.of(sp.csr_array((3, 4), dtype="float32"))
+    weight = paddle.ones([4, 2])
+    weight.stop_gradient = False
+    y = none @ weight
+    assert y.tolist() == [[0, 0]] * 3
+    assert float(paddle.grad(y.sum(), weight)[0].abs().max()) == 0
+
+
+def test_the_live_layer_takes_one_and_backward_goes_through():
+    layer, x = Layer(), CSR.of(matrix("float32"))
+    layer(x).sum().backward()
+    found = layer.first.weight.grad
+    other = Layer()
+    other.set_state_dict(layer.state_dict())
+    other(x.to_dense()).sum().backward()
+    close(found, other.first.weight.grad, 1e-6)
+
+
+def test_a_factor_written_into_is_told():
+    x, weight = CSR.of(matrix("float32")), paddle.ones([D, 2])
+    values = x.values * 1
+    values.stop_gradient = weight.stop_gradient = False
+    y = x.with_values(values * 1) @ (weight * 1)
+    inner = x.with_values(values) @ weight
+    with paddle.no_grad():
+        weight.zero_()
+    paddle.grad(y.sum(), values)
+    with pytest.raises(Exception, match="written into between"):
+        paddle.grad(inner.sum(), values)
+
+
+REFUSED = {
+    "activation": lambda x: stateless(paddle.nn.LayerNorm(D))[0].forward(
+        stateless(paddle.nn.LayerNorm(D))[1], x
+    ),
+    "attribute": lambda x: x.reshape([3]),
+    "width": lambda x: x @ paddle.ones([3, 2]),
+    "dtype": lambda x: x @ paddle.ones([D, 2]),
+    "no tensor": lambda x: x @ np.ones((D, 2)),
+    "columns": lambda x: CSR(x.crows, x.cols + D, x.values, x.shape),
+    "crows": lambda x: CSR(x.crows[:-1], x.cols, x.values, x.shape),
+    "order": lambda x: CSR(x.crows.flip(0), x.cols, x.values, x.shape),
+    "values": lambda x: CSR(x.crows, x.cols, x.values[:-1], x.shape),
+    "whole numbers": lambda x: x.astype("int64"),
+    "two dtypes": lambda x: CSR(x.crows.astype("int64"), x.cols, None, x.shape),
+    "list": lambda x: CSR.of([[1.0]]),
+    "three dimensions": lambda x: CSR.of(np.ones((2, 2, 2))),
+    "step": lambda x: x[::2],
+    "net": lambda x: fcnet()[0].forward(fcnet()[1], x.astype("float32")),
+    "other net": lambda x: FCNet((9, 2)).forward(FCNet((9, 2)).init(0), x),
+    "transposed": lambda x: paddle.matmul(x, x.to_dense(), transpose_x=True),
+    "samples": lambda x: vmap(lambda x: x @ paddle.ones([D, 2]))(x),
+}
+
+
+@pytest.mark.parametrize("call", REFUSED.values(), ids=REFUSED)
+def test_what_is_refused_says_why_and_what_to_do(call):
+    with pytest.raises((TypeError, ValueError, AttributeError), match=";"):
+        call(CSR.of(matrix()))
+
+
+def test_gradients_of_a_loss_in_a_trained_step():
+    net, params = fcnet()
+    x = CSR.of(matrix())
+
+    def loss(params, x):
+        return (net.forward(params, x) ** 2).mean()
+
+    value, (grads, grad_x) = value_and_grad(jit(loss), argnums=(0, 1))(params, x)
+    expected, (dense, dense_x) = value_and_grad(loss, argnums=(0, 1))(
+        params, x.to_dense()
+    )
+    close(value, expected)
+    close(grads, dense)
+    close(grad_x.values, entries(dense_x, x))
