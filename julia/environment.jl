@@ -82,18 +82,21 @@ function main(names)
         direct[name] = only(deps[name])["uuid"]
     end
     # The project is an environment here, whatever package it may have belonged to.
-    project = Dict{String,Any}("deps" => direct)
+    preferences = find(dir, ("JuliaLocalPreferences.toml", "LocalPreferences.toml"))
+    kept = filter(pair -> first(pair) in ("extras", "preferences"), project)
+    project = Dict{String,Any}(kept..., "deps" => direct)
     get!(manifest, "manifest_format", "2.0")
     manifest["julia_version"] = string(VERSION)
 
-    texts = map((project, manifest)) do table
+    files = ("Project.toml", "LocalPreferences.toml", "Manifest.toml")
+    texts = map((project, preferences, manifest)) do table
         sprint(io -> TOML.print(io, table; sorted = true))
     end
     key = string(hash((SOURCE, texts)); base = 62)
     target = joinpath(first(DEPOT_PATH), "environments", "PaddleChainRules-$key")
     if !isfile(joinpath(target, "Manifest.toml"))
         mkpath(target)
-        for (name, text) in zip(("Project.toml", "Manifest.toml"), texts)
+        for (name, text) in zip(files, texts)
             part = tempname(target)
             write(part, text)
             mv(part, joinpath(target, name); force = true)

@@ -24,7 +24,7 @@ TEST_PACKAGES = (
     "SpecialFunctions",
     "Zygote",
 )
-OPTIONAL_PACKAGES = ("DifferentiationInterface?", "Flux?", "JLArrays?", "Lux?")
+OPTIONAL_PACKAGES = ("DifferentiationInterface?", "Flux?", "JLArrays?", "Lux?", "MPI?")
 """What tests use where it is there, and else say that they are skipped."""
 
 try:

@@ -66,6 +66,10 @@ include("rules/lowered.jl")
 include("rules/forward.jl")
 export vjp
 
+# Many processes.
+include("ranks.jl")
+export rank_average
+
 include("forms.jl")
 include("testing.jl")
 include("precompile.jl")

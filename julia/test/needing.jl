@@ -9,7 +9,7 @@ function run_where(packages, name)
     missing_ones = filter(package -> Base.identify_package(package) === nothing, packages)
     isempty(missing_ones) && return include("with_$name.jl")
     why = "skipped: " * join(missing_ones, " and ") * " not in this environment"
-    println("nets/$name ", why)
+    println(name, " ", why)
     @testset "$why" begin
         @test_skip isempty(missing_ones)
     end

@@ -12,7 +12,8 @@ const FILES = (
     "faults", "names", "slips", "quality",
 )
 const SLOW =
-    ("nets/layers", "rules/composition", "rules/duals", "rules/zygote_in_zygote", "lowering/nets")
+    ("nets/layers", "rules/composition", "rules/duals", "rules/zygote_in_zygote", "lowering/nets",
+        "ranks/ranks")
 
 "A file in a module of its own, so that it sees no other's names."
 function run(name)
