@@ -28,6 +28,8 @@ include("nets/fcnet.jl")
 export PaddleFCNet, PaddleModuleWrapper, PaddleNet
 include("nets/evaluate.jl")
 include("nets/nested.jl")
+include("nets/sparse.jl")
+include("nets/packed.jl")
 include("nets/precision.jl")
 include("nets/modes.jl")
 include("nets/along.jl")
@@ -78,7 +80,7 @@ include("precompile.jl")
 @static if VERSION >= v"1.11"
     eval(
         Expr(
-            :public, :batched_jacobian, :batched_vjp, :check_vjp, :compare, :crossing, :derivative,
+            :public, :Packed, :RankError, :batched_jacobian, :batched_vjp, :check_vjp, :compare, :crossing, :derivative,
             :freeze, :initial_state, :jvp, :load_params, :pullback, :save_params, :threaded,
         ),
     )

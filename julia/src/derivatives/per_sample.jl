@@ -58,6 +58,7 @@ batched_jacobian(w::PaddleModuleWrapper, x; kwargs...) =
 
 "The net and its inputs in a row, and the net of what is asked of each sample."
 function per_sample(net::PaddleNet, what::String, x, kw::NamedTuple)
+    refuse_sparse("what is of each sample", x)
     flat, row = in_a_row(net, x, kw)
     check_features(flat, row)
     what == "jacobian" && check_by_one_array(x)

@@ -86,6 +86,7 @@ function called(net::PaddleNet, args::Tuple, kwargs::NamedTuple)
             "array of size ($(net.features), n)",
         ),
     )
+    check_features(net, args)
     return derived(net, parts) do handle
         next = Iterators.Stateful(Iterators.countfrom(0))
         return handle.called(positions(parts[1], next), positions(parts[2], next))
@@ -98,8 +99,11 @@ end
 What to call for such arguments: a net that takes their leaves in a row, and the leaves, those of
 `x` first.
 """
-in_a_row(net::PaddleNet, x::Plain, ::NamedTuple{()}) = net, inputs(x)
-function in_a_row(net::PaddleNet, x, kw::NamedTuple)
+in_a_row(net::PaddleNet, x::Plain, kw::NamedTuple{()}) =
+    has_sparse(x) ? by_leaves(net, x, kw) : (net, inputs(x))
+in_a_row(net::PaddleNet, x, kw::NamedTuple) = by_leaves(net, x, kw)
+
+function by_leaves(net::PaddleNet, x, kw::NamedTuple)
     args, kwargs = arguments(x, kw)
     row = (leaves(args)..., leaves(kwargs)...)
     return called(net, args, kwargs), row
@@ -173,6 +177,8 @@ function nest(structure::Py, leaves)
         found = is_ordered ? builtins.list(structure) : builtins.sorted(structure)
         names = Tuple(Symbol(string(name)) for name in found)
         return NamedTuple{names}(Tuple(nest(structure[name], leaves) for name in found))
+    elseif PythonCall.pyisinstance(structure, BRIDGE.Packed)
+        return (; values = nest(structure.values, leaves), offsets = nest(structure.offsets, leaves))
     elseif PythonCall.pyhasattr(structure, "_fields")
         names = Tuple(Symbol(string(name)) for name in structure._fields)
         return NamedTuple{names}(Tuple(nest(part, leaves) for part in structure))

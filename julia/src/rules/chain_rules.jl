@@ -133,7 +133,8 @@ tangents(pullback::NetPullback, ȳ) = pullback.back(ȳ)
 
 One array, or a tuple of them, has no row to be put in; what compiles ahead are these.
 """
-function net_rule(how, net::PaddleNet, x::AbstractArray, ps, ::NamedTuple{()} = (;), trained = nothing)
+function net_rule(how, net::PaddleNet, x::AbstractArray, ps, kw::NamedTuple{()} = (;), trained = nothing)
+    has_sparse(x) && return rule_by_leaves(how, net, x, ps, kw, trained)
     y, back, shape = rule(how, net, (x,), ps, trained)
     function paddle_net_pullback(ȳ)
         (x̄,), p̄s = back(ȳ)
@@ -142,7 +143,8 @@ function net_rule(how, net::PaddleNet, x::AbstractArray, ps, ::NamedTuple{()} = 
     return y, NetPullback(paddle_net_pullback, net, x, ps, (;), shape, trained)
 end
 
-function net_rule(how, net::PaddleNet, xs::Tuple{Vararg{AbstractArray}}, ps, ::NamedTuple{()} = (;), trained = nothing)
+function net_rule(how, net::PaddleNet, xs::Tuple{Vararg{AbstractArray}}, ps, kw::NamedTuple{()} = (;), trained = nothing)
+    has_sparse(xs) && return rule_by_leaves(how, net, xs, ps, kw, trained)
     y, back, shape = rule(how, net, xs, ps, trained)
     function paddle_net_pullback(ȳ)
         x̄s, p̄s = back(ȳ)
@@ -151,7 +153,10 @@ function net_rule(how, net::PaddleNet, xs::Tuple{Vararg{AbstractArray}}, ps, ::N
     return y, NetPullback(paddle_net_pullback, net, xs, ps, (;), shape, trained)
 end
 
-function net_rule(how, net::PaddleNet, x, ps, kw::NamedTuple = (;), trained = nothing)
+net_rule(how, net::PaddleNet, x, ps, kw::NamedTuple = (;), trained = nothing) =
+    rule_by_leaves(how, net, x, ps, kw, trained)
+
+function rule_by_leaves(how, net::PaddleNet, x, ps, kw::NamedTuple, trained)
     flat, row = in_a_row(net, x, kw)
     y, back, shape = rule(how, flat, row, ps, trained)
     function paddle_net_pullback(ȳ)
@@ -202,7 +207,7 @@ function ChainRulesCore.rrule(::typeof(moded), w, training)
     return moded(w, training), moded_pullback
 end
 
-const Inputs = Union{AbstractArray,Tuple,NamedTuple}
+const Inputs = Union{AbstractArray,Tuple,NamedTuple,Packed}
 
 ChainRulesCore.rrule(net::PaddleNet, x::Inputs, ps; kw...) =
     net_rule(Lazy(), net, x, ps, values(kw))

@@ -35,8 +35,7 @@ pullback(w::PaddleModuleWrapper, x; kwargs...) =
 function pullback_of(net::PaddleNet, x, ps, kw::NamedTuple, flags = nothing, ordered = identity)
     flat, row = in_a_row(net, x, kw)
     y, reverse = reversible(flat, row, ps, flags)
-    nest_inputs(x̄s) = x isa AbstractArray ? first(x̄s) :
-                      nested_as((_, x̄) -> x̄, x, Iterators.Stateful(x̄s))
+    nest_inputs(x̄s) = nested_as((_, x̄) -> x̄, x, Iterators.Stateful(x̄s))
     function back(ȳ; into = nothing, accumulate::Bool = false)
         found = cotangents(reverse, ȳ)
         if into === nothing

@@ -14,7 +14,13 @@ elseif fault == "names"
 elseif fault == "missing"
     rank_average(other ? (1.0,) : (nothing,))
 elseif fault == "fails"
-    rank_average(() -> other ? error("of mine") : 1.0)
+    try
+        rank_average(() -> other ? error("of mine") : 1.0)
+    catch error
+        println(stderr, sprint(showerror, error))
+        MPI.Barrier(MPI.COMM_WORLD) # both have said it before one ends the other
+        rethrow()
+    end
 elseif fault == "kind"
     rank_average((1.0, "text"))
 elseif fault == "weight"

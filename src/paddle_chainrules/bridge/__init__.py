@@ -9,6 +9,9 @@ Julia side, in Julia's terms.
 """
 
 from ..paddle_side.random_state import random_state
+from ..transforms.csr import of_parts as csr
+from ..transforms.packed import Packed
+from ..transforms.packed import of_parts as packed
 from .bound import Recorded
 from .described import described, of_description
 from .handles import (
@@ -27,14 +30,17 @@ from .retained_bytes import retained_bytes_address
 __all__ = [
     "Called",
     "Handle",
+    "Packed",
     "Recorded",
     "activations",
     "chosen",
+    "csr",
     "described",
     "fcnet",
     "layer",
     "of_description",
     "of_layer",
+    "packed",
     "random_state",
     "retained_bytes_address",
     "save_arrays",

@@ -57,7 +57,7 @@ class CSR:
         (paddle.Size([2, 1]), paddle.Size([1]))
     """
 
-    __slots__ = ("cols", "crows", "shape", "values")
+    __slots__ = ("cols", "crows", "features", "values")
 
     def __init__(
         self,
@@ -67,8 +67,8 @@ class CSR:
         shape: Sequence[int],
     ) -> None:
         self.crows, self.cols, self.values = crows, cols, values
-        self.shape = tuple(map(int, shape))
-        _check(self)
+        _check(self, tuple(map(int, shape)))
+        self.features = int(shape[1])
         place()
 
     @classmethod
@@ -108,6 +108,11 @@ class CSR:
         return cls(crows, places[:, 1].contiguous(), _or_pattern(values), dense.shape)
 
     @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return len(self.crows) - 1, self.features
+
+    @property
     def nnz(self) -> int:
         """How many entries there are."""
         return len(self.cols)
@@ -126,7 +131,7 @@ class CSR:
         return self.cols.place
 
     def __len__(self) -> int:
-        return self.shape[0]
+        return len(self.crows) - 1
 
     def __getitem__(self, rows: slice) -> CSR:
         """Consecutive rows."""
@@ -225,7 +230,7 @@ def _or_pattern(values: Tensor) -> Tensor | None:
     return None if same_dtype(values.dtype, paddle.bool) else values
 
 
-def _check(x: CSR) -> None:
+def _check(x: CSR, shape: tuple[int, ...]) -> None:
     for name in ("crows", "cols", "values"):
         part = getattr(x, name)
         optional = name == "values"
@@ -241,11 +246,11 @@ def _check(x: CSR) -> None:
             f"{dtype_name(crows.dtype)} and {dtype_name(cols.dtype)}; convert them "
             "with astype('int64')"
         )
-    if len(x.shape) != 2:
+    if len(shape) != 2:
         raise ValueError(
-            f"a CSR has two dimensions, got the shape {[*x.shape]}; give [n, d]"
+            f"a CSR has two dimensions, got the shape {[*shape]}; give [n, d]"
         )
-    n, d = x.shape
+    n, d = shape
     if crows.shape != [n + 1]:
         raise ValueError(
             f"crows has shape {list(crows.shape)}, a CSR of {n} rows needs {[n + 1]}: "
@@ -276,17 +281,27 @@ def _check(x: CSR) -> None:
 
 
 def _parts(x: CSR) -> tuple[Any, Any, Any]:
-    return (x.crows, x.cols, x.values), x.shape, ("crows", "cols", "values")
+    return (x.crows, x.cols, x.values), x.features, ("crows", "cols", "values")
 
 
-def _of_parts(shape: tuple[int, ...], parts: Any) -> CSR:
+def of_parts(features: int, crows: Any, cols: Any, values: Any) -> CSR:
+    """One of any parts, unchecked."""
+    place()
+    return _of_parts(features, (crows, cols, values))
+
+
+def _of_parts(features: int, parts: Any) -> CSR:
     found = CSR.__new__(CSR)
     found.crows, found.cols, found.values = parts
-    found.shape = shape
+    found.features = features
     return found
 
 
-register(CSR, _parts, _of_parts, lambda x: _of_parts(x.shape, (None, None, x.values)))
+def _without_indices(x: CSR) -> CSR:
+    return _of_parts(x.features, (None, None, x.values))
+
+
+register(CSR, _parts, _of_parts, _without_indices)
 refused_elsewhere(CSR, _REMEDY)
 
 

@@ -275,6 +275,12 @@ def _parts(x: Packed) -> tuple[Any, Any, Any]:
     return (x.values, x.offsets), x.max_length, ("values", "offsets")
 
 
+def of_parts(max_length: int, values: Any, offsets: Any) -> Packed:
+    """One of any parts, unchecked."""
+    place()
+    return _of_parts(max_length, (values, offsets))
+
+
 def _of_parts(max_length: int, parts: Any) -> Packed:
     found = Packed.__new__(Packed)
     found.values, found.offsets = parts
