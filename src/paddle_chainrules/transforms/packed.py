@@ -209,11 +209,11 @@ class Packed:
     def __repr__(self) -> str:
         if not isinstance(self.offsets, Tensor) or not isinstance(self.values, Tensor):
             return f"Packed(values={self.values!r})"
-        lengths, row = self.lengths.numpy(), self.values.shape[1:]
+        lengths, row = self.lengths.tolist() or [0], self.values.shape[1:]
         each = f"elements of shape {[*row]}" if row else "elements"
         return (
-            f"Packed({len(self)} sequences of {lengths.min(initial=0)} to "
-            f"{lengths.max(initial=0)} {each}, {dtype_name(self.values.dtype)})"
+            f"Packed({len(self)} sequences of {min(lengths)} to "
+            f"{max(lengths)} {each}, {dtype_name(self.values.dtype)})"
         )
 
 
