@@ -26,7 +26,7 @@ from .transforms.hessian import hessian, hvp
 from .transforms.jacobian import Jacobian, jacfwd, jacobian, jacrev
 from .transforms.jit import explain, jit, make_program
 from .transforms.jvp import Pushforward, jvp, linearize
-from .transforms.packed import Packed
+from .transforms.packed_layers import Packed
 from .transforms.value_and_grad import grad, value_and_grad
 from .transforms.vjp import Pullback, vjp
 from .transforms.vmap import stack_params, vmap

@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 import paddle
-import paddle.nn.functional as F
-from paddle import Tensor, nn
+from paddle import Tensor
 
-from ..paddle_side.argument_kinds import place, refused_elsewhere, taken_by
+from ..paddle_side.argument_kinds import place, refused_elsewhere
 from ..paddle_side.dtypes import dtype_name
 from ..paddle_side.listener import listener
 from .tree import register
@@ -131,9 +130,10 @@ class Packed:
         Raises:
             ValueError: the function gives another number of elements.
         """
-        return self._like(fn(self.values))
+        return self.like(fn(self.values))
 
-    def _like(self, values: Tensor) -> Packed:
+    def like(self, values: Tensor) -> Packed:
+        """One of the same offsets with other elements, as many."""
         if values.shape[:1] != self.values.shape[:1]:
             raise ValueError(
                 f"a function of the elements of a Packed gave {list(values.shape)} for "
@@ -209,7 +209,7 @@ class Packed:
     def __repr__(self) -> str:
         if not isinstance(self.offsets, Tensor) or not isinstance(self.values, Tensor):
             return f"Packed(values={self.values!r})"
-        lengths, row = self.lengths.tolist() or [0], self.values.shape[1:]
+        row, lengths = self.values.shape[1:], [*map(int, self.lengths.numpy())] or [0]
         each = f"elements of shape {[*row]}" if row else "elements"
         return (
             f"Packed({len(self)} sequences of {min(lengths)} to "
@@ -263,12 +263,12 @@ def _places(offsets: Tensor, total: int, t: int) -> Tensor:
     return found
 
 
-def _repacked(padded: Tensor, like: Packed) -> Packed:
+def repacked(padded: Tensor, of: Packed) -> Packed:
     """As a Packed of the same offsets."""
-    t = like.max_length
-    flat = padded.reshape([len(like) * t, *padded.shape[2:]])
-    places = _places(like.offsets, like.values.shape[0], t)
-    return like._like(paddle.gather(flat, places))
+    t = of.max_length
+    flat = padded.reshape([len(of) * t, *padded.shape[2:]])
+    places = _places(of.offsets, of.values.shape[0], t)
+    return of.like(paddle.gather(flat, places))
 
 
 def _parts(x: Packed) -> tuple[Any, Any, Any]:
@@ -296,10 +296,10 @@ def _infix(name: str) -> None:
     of_values = getattr(operator, name)
 
     def infix(x: Packed, other: Any) -> Packed:
-        return x._like(of_values(x.values, _values_beside(x, other)))
+        return x.like(of_values(x.values, _values_beside(x, other)))
 
     def turned(x: Packed, other: Any) -> Packed:
-        return x._like(of_values(_values_beside(x, other), x.values))
+        return x.like(of_values(_values_beside(x, other), x.values))
 
     setattr(Packed, f"__{name}__", infix)
     setattr(Packed, f"__r{name}__", turned)
@@ -329,95 +329,3 @@ def _values_beside(x: Packed, other: Any) -> Any:
 
 for _name in ("add", "sub", "mul", "truediv"):
     _infix(_name)
-
-
-def _of_each(*functions: Any) -> None:
-    """Functions that work on each element by itself."""
-
-    def of(function: Any) -> Any:
-        def on_values(x: Any = None, *args: Any, **kwargs: Any) -> Packed:
-            if x is None:
-                name, x = next(iter(kwargs.items()))
-                del kwargs[name]
-            return x._like(function(x.values, *args, **kwargs))
-
-        return on_values
-
-    for function in functions:
-        taken_by(Packed, function)(of(function))
-
-
-_of_each(
-    *(F.linear, F.embedding, F.dropout, F.alpha_dropout),
-    *(F.relu, F.relu6, F.gelu, F.silu, F.swish, F.mish, F.elu, F.selu, F.celu),
-    *(F.leaky_relu, F.softplus, F.softsign, F.hardswish, F.hardsigmoid, F.hardtanh),
-    *(F.tanhshrink, F.softshrink, F.hardshrink, F.log_sigmoid, F.sigmoid, F.tanh),
-    *(paddle.tanh, paddle.exp, paddle.sin, paddle.cos, paddle.square, paddle.abs),
-    *(paddle.sqrt, paddle.log),
-)
-
-
-@taken_by(Packed, F.layer_norm)
-def _layer_norm(x: Packed, normalized_shape: Any, *args: Any, **kwargs: Any) -> Packed:
-    return x._like(F.layer_norm(x.values, normalized_shape, *args, **kwargs))
-
-
-@taken_by(Packed, F.softmax, F.log_softmax)
-def _softmax(x: Packed, axis: int = -1, *args: Any, **kwargs: Any) -> Any:
-    raise TypeError(
-        f"softmax of a Packed along axis {axis}: of each element or along its sequence;"
-        " say by x.map(paddle.nn.functional.softmax), or on x.padded(-1e30)"
-    )
-
-
-@taken_by(Packed, nn.layer.rnn.RNNBase, nn.RNN, nn.BiRNN)
-def _recurrent(
-    layer: Any,
-    inputs: Packed,
-    initial_states: Any = None,
-    sequence_length: Any = None,
-    **kwargs: Any,
-) -> tuple[Packed, Any]:
-    if sequence_length is not None:
-        raise ValueError(
-            "a Packed has the lengths of its sequences, got sequence_length too; leave "
-            "it out"
-        )
-    padded = inputs.padded()
-    if layer.time_major:
-        padded = padded.transpose([1, 0, *range(2, padded.ndim)])
-    given = padded, initial_states, inputs.lengths
-    outputs, states = type(layer).forward(layer, *given, **kwargs)
-    if layer.time_major:
-        outputs = outputs.transpose([1, 0, 2])
-    return _repacked(outputs, inputs), states
-
-
-@taken_by(Packed, nn.MultiHeadAttention)
-def _attention(
-    layer: Any,
-    query: Packed,
-    key: Any = None,
-    value: Any = None,
-    attn_mask: Any = None,
-    cache: Any = None,
-) -> Any:
-    key = query if key is None else key
-    value = key if value is None else value
-    if not (isinstance(key, Packed) and isinstance(value, Packed)) or cache is not None:
-        raise TypeError(
-            "attention of a Packed takes keys and values that are Packed too, and no "
-            f"cache, got {type(key).__name__} and {type(value).__name__}; use "
-            "padded() and mask() of all"
-        )
-    mask = key.mask().unsqueeze([1, 2])
-    if attn_mask is not None:
-        raise TypeError(
-            "attention of a Packed masks what lies beyond the ends, got attn_mask too; "
-            "use padded() and mask(), and combine both masks"
-        )
-    parts = (part.padded() for part in (query, key, value))
-    found = type(layer).forward(layer, *parts, attn_mask=mask)
-    if isinstance(found, tuple):
-        return (_repacked(found[0], query), *found[1:])
-    return _repacked(found, query)
