@@ -54,7 +54,7 @@ export lower, save_lowered
 include("lowering/derivatives.jl")
 
 include("derivatives/neuralpde.jl")
-export exact_derivative, stencil_derivative
+export PaddleDerivative, exact_derivative, stencil_derivative
 
 # Pullbacks, and rules for ChainRules.
 include("rules/reverse.jl")

@@ -94,3 +94,58 @@ function stencil(εs)
     end
     return reduce(hcat, first.(terms)), last.(terms)
 end
+
+"""
+    PaddleDerivative()
+
+How NeuralPDE 7 and newer shall differentiate nets by their inputs: exactly, by Taylor series,
+instead of by finite differences. For layers that [`luxlayer`](@ref) gives; needs
+`using NeuralPDE`.
+
+```julia
+layer = luxlayer(PaddleFCNet(2, 1, 3, 16; dtype = "float64", activation = "tanh"))
+discretization = PhysicsInformedNN(layer, GridTraining(0.05); derivative = PaddleDerivative())
+problem = discretize(system, discretization; adtype = AutoZygote())
+```
+
+Derivatives of total order one to four, mixed ones too, of dependent variables at independent
+variables and numbers. The gradient by parameters is Zygote's, since Enzyme can't see into Paddle.
+"""
+PaddleDerivative(given...) = throw(
+    ArgumentError(
+        Base.get_extension(@__MODULE__, :PaddleChainRulesNeuralPDEExt) === nothing ?
+        "PaddleDerivative needs NeuralPDE 7 or newer; say `using NeuralPDE` first (for older ones " *
+        "there is exact_derivative)" :
+        "the call is PaddleDerivative(), got $(length(given)) arguments; leave them out",
+    ),
+)
+
+"""
+    row_derivative(net, x, θ, directions, k) -> (1, n)
+
+Output `k` of a net, differentiated once by each of `directions`, tuples of rows of `x` along
+whose sum each goes.
+"""
+function row_derivative(net::PaddleNet, x, θ, directions::Tuple{Vararg{Tuple{Vararg{Int}}}}, k)
+    counts = index_counts(directions, size(x, 1))
+    isempty(counts) && return zeros(eltype(x), 1, size(x, 2))
+    return weighted_row(derivatives(net, x, θ, first.(counts)), last.(counts), k)
+end
+
+weighted_row(parts, weights, k) = sum(map((part, w) -> w .* part[k:k, :], parts, weights))
+
+"Multi-indices, and how often each comes about when one row is chosen of each direction."
+function index_counts(directions, d::Int)
+    1 <= length(directions) <= 4 || throw(
+        ArgumentError(
+            "exact derivatives are of total order one to four, got $(length(directions)); " *
+            "introduce a variable for an inner one",
+        ),
+    )
+    counts = Dict{NTuple{d,Int},Int}()
+    for rows in Iterators.product(directions...)
+        index = ntuple(i -> count(==(i), rows), d)
+        counts[index] = get(counts, index, 0) + 1
+    end
+    return Tuple(sort!(collect(counts)))
+end

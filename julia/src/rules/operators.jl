@@ -89,3 +89,26 @@ end
 
 ChainRulesCore.rrule(::typeof(jvp), net::PaddleNet, x, ps, v...; kw...) =
     jvp_rule(Lazy(), net, x, ps, v...; kw...)
+
+function ChainRulesCore.rrule(::typeof(row_derivative), net::PaddleNet, x, θ, directions, k)
+    counts = index_counts(directions, size(x, 1))
+    if isempty(counts)
+        nothing_, zero_ = NoTangent(), ZeroTangent()
+        zero_pullback(_) = (nothing_, nothing_, zero_, zero_, nothing_, nothing_)
+        return row_derivative(net, x, θ, directions, k), zero_pullback
+    end
+    wanted, weights = first.(counts), last.(counts)
+    parts, back = ChainRulesCore.rrule(derivatives, net, x, θ, wanted)
+    function row_pullback(ȳ)
+        Δ = unthunk(ȳ)
+        Δ isa AbstractZero && return (NoTangent(), NoTangent(), Δ, Δ, NoTangent(), NoTangent())
+        each = map(parts, weights) do part, w
+            part̄ = zero(part)
+            part̄[k:k, :] .= w .* Δ
+            part̄
+        end
+        _, _, x̄, θ̄, _ = back(Tangent{typeof(parts)}(each...))
+        return NoTangent(), NoTangent(), x̄, θ̄, NoTangent(), NoTangent()
+    end
+    return weighted_row(parts, weights, k), row_pullback
+end
