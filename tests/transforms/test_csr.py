@@ -1,5 +1,9 @@
 """Sparse matrices as arguments, compared with the same as dense tensors."""
 
+import pickle
+import subprocess
+import sys
+
 import numpy as np
 import paddle
 import pytest
@@ -274,7 +278,49 @@ def test_a_factor_written_into_is_told():
         paddle.grad(inner.sum(), values)
 
 
+def test_coordinates_in_any_order_and_by_names():
+    at = [[1, 0, 1], [0, 1, 0]]
+    coo = paddle.sparse.sparse_coo_tensor(at, [5.0, 7.0, 2.0], [2, 2])
+    x = CSR.of(coo)
+    assert x.to_dense().tolist() == [[0, 7], [7, 0]]
+    weight = paddle.randn([2, 3])
+    for found in (
+        paddle.matmul(y=weight, x=x),
+        paddle.matmul(input=x, other=weight),
+        paddle.nn.functional.linear(weight=weight, x=x),
+    ):
+        close(found, x @ weight)
+
+
+def test_one_read_in_another_process_is_taken_by_layers(tmp_path):
+    path = tmp_path / "x.pickle"
+    path.write_bytes(pickle.dumps(CSR.of(matrix("float32"))))
+    code = (
+        "import pickle, paddle, paddle_chainrules; "
+        f"x = pickle.load(open({str(path)!r}, 'rb')); "
+        "print(paddle.nn.Linear(7, 4)(x).shape[0])"
+    )
+    command = [sys.executable, "-W", "ignore", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "5\n"
+
+
+def test_a_pattern_written_into_is_told():
+    x, weight = CSR.of(matrix("float32")), paddle.ones([D, 2])
+    weight.stop_gradient = False
+    y = x @ weight
+    x.cols.zero_()
+    with pytest.raises(Exception, match="written into between"):
+        paddle.grad(y.sum(), weight)
+
+
 REFUSED = {
+    "half precision": lambda x: x.astype("float16") @ paddle.ones([D, 2], "float16"),
+    "options of embeddings": lambda x: paddle.nn.functional.embedding(
+        x, paddle.ones([D, 2], "float64"), max_norm=1.0
+    ),
+    "two of them": lambda x: x @ x,
+    "a number": lambda x: x.astype("float64") @ np.float64(2),
     "activation": lambda x: stateless(paddle.nn.LayerNorm(D))[0].forward(
         stateless(paddle.nn.LayerNorm(D))[1], x
     ),

@@ -1,5 +1,7 @@
 """Sequences of unequal length, compared with padded ones and with each by itself."""
 
+import pickle
+
 import numpy as np
 import paddle
 import pytest
@@ -199,8 +201,10 @@ def test_reductions_slices_and_sequences_without_elements():
     assert x[1:3].lengths.tolist() == [1, 6]
     assert x.padded(7.0)[1, 1:].min() == 7
     assert x.mask().sum(1).tolist() == [*LENGTHS, 0]
-    with pytest.raises(ValueError, match="no elements"):
-        x.last()
+    for run in (lambda x: (x.last(), x.first()), jit(lambda x: (x.last(), x.first()))):
+        for found, at in zip(run(x), (-1, 0), strict=True):
+            close(found[2], paddle.to_tensor(rows[2][at]))
+            assert found[4].tolist() == [0, 0, 0]
     close(Packed.of_padded(x.padded(), [*LENGTHS, 0]).values, x.values)
 
 
@@ -226,7 +230,51 @@ def test_programs_serve_other_lengths(steps):
                 close(net.forward(params, Packed.of([row]))[0][0], y[i])
 
 
+def test_layers_with_a_forward_of_their_own_run_it_once():
+    class Twice(nn.MultiHeadAttention):
+        def forward(self, query, key=None, value=None, attn_mask=None, cache=None):
+            return super().forward(query, key, value, attn_mask, cache) * 2.0
+
+    class Outputs(nn.GRU):
+        def forward(self, x):
+            return super().forward(x)[0]
+
+    x = Packed.of(sequences())
+    layer, plain = Twice(WIDTH, 1), nn.MultiHeadAttention(WIDTH, 1)
+    plain.set_state_dict(layer.state_dict())
+    close(layer(x).values, 2 * plain(x).values)
+    cells = Outputs(WIDTH, 4)
+    for i, row in enumerate(sequences()):
+        close(cells(Packed.of([row])).values, cells(x)[i])
+
+
+def test_numpys_numbers_and_files():
+    x = Packed.of(sequences())
+    close((np.float64(2) * x).values, 2 * x.values)
+    close((np.ones(WIDTH) - x).values, 1 - x.values)
+    again = pickle.loads(pickle.dumps(x))
+    assert again.max_length == x.max_length
+    layer = nn.Linear(WIDTH, 2)
+    close(layer(again).values, layer(x).values)
+
+
 REFUSED = {
+    "empty": lambda x: nn.GRU(3, 2)(x[0:0]),
+    "no elements": lambda x: nn.GRU(3, 2)(
+        Packed(x.values[:0], paddle.to_tensor([0, 0, 0]))
+    ),
+    "two ways with states": lambda x: nn.GRU(3, 2, direction="bidirect")(
+        x, paddle.zeros([2, 4, 2])
+    ),
+    "keys of others": lambda x: nn.MultiHeadAttention(3, 1)(x, x[:2], x[:2]),
+    "values of others": lambda x: nn.MultiHeadAttention(3, 1)(
+        x, x, Packed.of(sequences()[::-1])
+    ),
+    "an array of rows": lambda x: x + np.ones((5, 3)),
+    "numbers beside vectors": lambda x: x + x.map(lambda v: v[:, 0]),
+    "numbers to a weight": lambda x: nn.Linear(3, 2)(x.map(lambda v: v[:, 0])),
+    "too short": lambda x: Packed(x.values, x.offsets, 3),
+    "lengths of floats": lambda x: Packed.of_padded(x.padded(), [1.5, 1, 1, 1]),
     "another layer": lambda x: stateless(nn.Conv1D(3, 2, 1))[0].forward(
         stateless(nn.Conv1D(3, 2, 1))[1], x
     ),

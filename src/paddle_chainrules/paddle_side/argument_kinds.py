@@ -26,8 +26,8 @@ _placed = [0]
 def taken_by(kind: type, *functions: Any) -> Callable[[Any], Any]:
     """A decorator of what is called for a first argument of this kind.
 
-    It is given the arguments as the function is, or the layer and those of its
-    ``forward``.
+    It is given the arguments as the function is; for a class of layers the ``forward``
+    that stood there, the layer, and its arguments.
     """
 
     def note(handler: Any) -> Any:
@@ -52,20 +52,41 @@ def place() -> None:
         for function, handlers in _HANDLERS.items():
             if isinstance(function, type):
                 layers: Any = function
-                layers.forward = _stand_in(layers.forward, handlers, 1)
+                layers.forward = _forward_in(layers.forward, handlers)
             else:
                 name = f"{function.__module__}.{function.__qualname__}"
-                pairs[name] = function, _stand_in(function, handlers, 0)
+                pairs[name] = function, _stand_in(function, handlers)
         Places(pairs).put(1)
         _placed[0] = len(_HANDLERS)
 
 
-def _stand_in(function: Any, handlers: dict[type, Callable[..., Any]], at: int) -> Any:
+Handlers = dict[type, Callable[..., Any]]
+
+
+def _of(handlers: Handlers, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What the first argument, or one by name, asks to be called instead."""
+    for value in (*args[:1], *kwargs.values()):
+        if (found := handlers.get(type(value))) is not None:
+            return found
+    return None
+
+
+def _stand_in(function: Any, handlers: Handlers) -> Any:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        first = args[at] if len(args) > at else next(iter(kwargs.values()), None)
-        handler = handlers.get(type(first))
+        handler = _of(handlers, args, kwargs)
         return (handler or function)(*args, **kwargs)
+
+    return call
+
+
+def _forward_in(forward: Any, handlers: Handlers) -> Any:
+    @functools.wraps(forward)
+    def call(layer: Any, *args: Any, **kwargs: Any) -> Any:
+        handler = _of(handlers, args, kwargs)
+        if handler is None:
+            return forward(layer, *args, **kwargs)
+        return handler(forward, layer, *args, **kwargs)
 
     return call
 

@@ -152,6 +152,11 @@ class _Call:
     second: Tensor
     pattern: tuple[Tensor, Tensor, int]
 
+    def versions(self) -> list[int]:
+        """How often each part was written into."""
+        parts = self.first, self.second, *self.pattern[:2]
+        return [x._inplace_version() for x in parts]
+
     def value(self) -> Tensor:
         with paddle.no_grad():
             found: Tensor = KINDS[self.name].kernel(
@@ -175,13 +180,13 @@ class _OnGraph(PyLayer):
     @staticmethod
     def forward(ctx: Any, call: _Call, _: Tensor) -> Tensor:
         ctx.call = call
-        ctx.versions = [x._inplace_version() for x in (call.first, call.second)]
+        ctx.versions = call.versions()
         return call.value()
 
     @kernel_errors.backward
     def backward(ctx: Any, cotangent: Tensor) -> Tensor:
         call: _Call = ctx.call
-        if ctx.versions != [x._inplace_version() for x in (call.first, call.second)]:
+        if ctx.versions != call.versions():
             raise RuntimeError(
                 "a factor of a sparse product was written into between the product and "
                 "its gradient, which needs its value as it was then; write out of place"

@@ -17,6 +17,7 @@ from ..programs.operators.sparse import csr as product_of
 from .tree import register
 
 _INDEX = (paddle.int32, paddle.int64)
+_ON_CPU = (paddle.float32, paddle.float64)
 
 
 class CSR:
@@ -57,6 +58,9 @@ class CSR:
         (paddle.Size([2, 1]), paddle.Size([1]))
     """
 
+    __array_ufunc__ = None
+    """So that NumPy leaves operations with its numbers to this class."""
+
     __slots__ = ("cols", "crows", "features", "values")
 
     def __init__(
@@ -82,12 +86,16 @@ class CSR:
             ValueError: it has not two dimensions.
         """
         if isinstance(matrix, Tensor) and (matrix.is_sparse()):
-            whole: Any = matrix if matrix.is_sparse_csr() else matrix.to_sparse_csr()
+            # Paddle takes coordinates for sorted, which they may not be.
+            ordered: Any = matrix if matrix.is_sparse_csr() else matrix.coalesce()
+            whole = matrix if matrix.is_sparse_csr() else ordered.to_sparse_csr()
             return cls(whole.crows(), whole.cols(), whole.values(), whole.shape)
         if hasattr(matrix, "tocsr"):
             rows = matrix.tocsr()
             parts = map(paddle.to_tensor, (rows.indptr, rows.indices, rows.data))
             crows, cols, values = parts
+            if not same_dtype(crows.dtype, cols.dtype):
+                crows, cols = crows.astype("int64"), cols.astype("int64")
             return cls(crows, cols, _or_pattern(values), rows.shape)
         if not isinstance(matrix, Tensor | np.ndarray):
             raise TypeError(
@@ -184,7 +192,12 @@ class CSR:
         if not isinstance(dense, Tensor):
             raise TypeError(
                 f"a CSR is multiplied with a paddle.Tensor, got {type(dense).__name__};"
-                " convert it with paddle.to_tensor"
+                " convert it with paddle.to_tensor, or to_dense()"
+            )
+        if self.place.is_cpu_place() and dense.dtype not in _ON_CPU:
+            raise TypeError(
+                "products of a CSR on a CPU are of float32 and float64, got "
+                f"{dtype_name(dense.dtype)}; convert both with astype"
             )
         if dense.ndim not in (1, 2) or dense.shape[0] != d:
             raise ValueError(
@@ -204,6 +217,9 @@ class CSR:
         wide = dense if dense.ndim == 2 else dense.reshape([-1, 1])
         found = product_of("csr_product", values, wide, self.crows, self.cols, d)
         return found if dense.ndim == 2 else found.reshape([n])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return of_parts, (self.features, self.crows, self.cols, self.values)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -306,12 +322,15 @@ refused_elsewhere(CSR, _REMEDY)
 
 
 @taken_by(CSR, paddle.matmul, paddle.mm)
-def _matmul(x: CSR, y: Any, *turned: Any, **kwargs: Any) -> Tensor:
-    given = dict(zip(("transpose_x", "transpose_y"), turned, strict=False)) | kwargs
-    if given.get("transpose_x"):
+def _matmul(*args: Any, **kwargs: Any) -> Tensor:
+    named = {"input": "x", "other": "y", "mat2": "y"}
+    given = dict(zip(("x", "y", "transpose_x", "transpose_y"), args, strict=False))
+    given |= {named.get(name, name): value for name, value in kwargs.items()}
+    x, y = given["x"], given["y"]
+    if given.get("transpose_x") or not isinstance(x, CSR):
         raise TypeError(
-            "the product of a CSR can't transpose it, got transpose_x; give the CSR of "
-            "the transpose"
+            "a product has a CSR as its first factor and can't transpose it, got it as "
+            "the second, or transpose_x; give the CSR of the transpose first"
         )
     return x @ (y.T if given.get("transpose_y") else y)
 
@@ -325,8 +344,20 @@ def linear(x: CSR, weight: Tensor, bias: Any = None, name: Any = None) -> Tensor
 
 @taken_by(CSR, F.embedding)
 def _embedding(
-    x: CSR, weight: Tensor, padding_idx: int | None = None, *_: Any, **__: Any
+    x: CSR,
+    weight: Tensor,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    sparse: bool = False,
+    scale_grad_by_freq: bool = False,
+    name: Any = None,
 ) -> Tensor:
+    if max_norm is not None or scale_grad_by_freq:
+        raise TypeError(
+            "an embedding of a CSR sums rows of its table as they are, got max_norm or "
+            "scale_grad_by_freq; leave them out"
+        )
     if padding_idx is None:
         return x @ weight
     padding = padding_idx % weight.shape[0]

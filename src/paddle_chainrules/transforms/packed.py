@@ -49,6 +49,9 @@ class Packed:
         paddle.Size([2, 4])
     """
 
+    __array_ufunc__ = None
+    """So that NumPy leaves operations with its numbers to this class."""
+
     __slots__ = ("max_length", "offsets", "values")
 
     def __init__(
@@ -81,7 +84,11 @@ class Packed:
         Raises:
             ValueError: a length is more than T, or their number is not n.
         """
-        counts = np.asarray(lengths, dtype=np.int64)
+        counts = np.asarray(lengths)
+        if counts.dtype.kind not in "iu":
+            raise TypeError(
+                f"lengths of sequences are integers, got {counts.dtype}; round them"
+            )
         n, t = padded.shape[:2]
         if counts.shape != (n,) or counts.min(initial=0) < 0 or counts.max() > t:
             raise ValueError(
@@ -116,7 +123,7 @@ class Packed:
             first, last = int(self.offsets[start]), int(self.offsets[stop])
             offsets = self.offsets[start : stop + 1] - first
             return Packed(self.values[first:last], offsets)
-        if isinstance(rows, slice) or not -len(self) <= rows < len(self):
+        if not isinstance(rows, int) or not -len(self) <= rows < len(self):
             raise IndexError(
                 f"a Packed of {len(self)} sequences was asked for [{rows!r}]; give the "
                 "number of one, or a slice of step 1"
@@ -177,27 +184,24 @@ class Packed:
         return found
 
     def last(self) -> Tensor:
-        """The last element of each sequence, of shape [n, ...].
-
-        Raises:
-            ValueError: a sequence is empty.
-        """
-        self._refuse_empty("last")
-        found: Tensor = paddle.gather(self.values, self.offsets[1:] - 1)
-        return found
+        """The last element of each sequence; zero of one without elements."""
+        return self._at(self.offsets[1:] - 1)
 
     def first(self) -> Tensor:
-        """The first element of each sequence; raises as :meth:`last`."""
-        self._refuse_empty("first")
-        found: Tensor = paddle.gather(self.values, self.offsets[:-1])
-        return found
+        """The first element of each sequence; zero of one without elements."""
+        return self._at(self.offsets[:-1])
 
-    def _refuse_empty(self, name: str) -> None:
-        if listener() is None and bool((self.lengths == 0).any()):
-            raise ValueError(
-                f"{name}() needs an element of each sequence, and there are sequences "
-                "with no elements; leave these out, or use sum() or mean()"
-            )
+    def _at(self, index: Tensor) -> Tensor:
+        if not self.values.shape[0]:
+            return self.sum()
+        index = paddle.clip(index, 0, self.values.shape[0] - 1)
+        found = paddle.gather(self.values, index)
+        there = (self.lengths > 0).reshape([-1, *[1] * (found.ndim - 1)])
+        each: Tensor = paddle.where(there, found, paddle.zeros_like(found))
+        return each
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return of_parts, (self.max_length, self.values, self.offsets)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -242,8 +246,8 @@ def _check(values: Any, offsets: Any, max_length: int | None) -> int:
             "values of a Packed have shape [total, ...], got a number; give the "
             "elements of all sequences, one after another"
         )
-    if max_length is not None:
-        return int(max_length)
+    if max_length is not None and listener() is not None:
+        return int(max_length)  # where a program is made, values are not to be read
     ends = offsets.numpy()
     steps = np.diff(ends)
     if ends[0] != 0 or ends[-1] != values.shape[0] or (steps < 0).any():
@@ -252,7 +256,13 @@ def _check(values: Any, offsets: Any, max_length: int | None) -> int:
             f"{values.shape[0]}, got from {ends[0]} to {ends[-1]}; give where each "
             "sequence begins, and where the last ends"
         )
-    return int(steps.max(initial=0))
+    longest = int(steps.max(initial=0))
+    if max_length is not None and max_length < longest:
+        raise ValueError(
+            f"max_length of a Packed is {max_length}, its longest sequence has "
+            f"{longest} elements; leave max_length out"
+        )
+    return longest if max_length is None else int(max_length)
 
 
 def _places(offsets: Tensor, total: int, t: int) -> Tensor:
@@ -305,19 +315,31 @@ def _infix(name: str) -> None:
     setattr(Packed, f"__r{name}__", turned)
 
 
+def same_offsets(x: Packed, other: Packed) -> bool:
+    """Whether sequences are as long; taken on trust while a program is made."""
+    if other.offsets is x.offsets:
+        return True
+    alike = other.offsets.shape == x.offsets.shape
+    if listener() is not None:
+        return alike and other.max_length == x.max_length
+    return alike and bool((other.offsets == x.offsets).all())
+
+
 def _values_beside(x: Packed, other: Any) -> Any:
     """What stands beside the values of a Packed in an operation on each element."""
     if isinstance(other, Packed):
-        same = other.offsets is x.offsets or (
-            other.offsets.shape == x.offsets.shape
-            and bool((other.offsets == x.offsets).all())
-        )
-        if not same:
+        if not same_offsets(x, other):
             raise ValueError(
                 f"both Packed must have the same offsets, got {x!r} and {other!r}; "
                 "use padded() of both"
             )
+        if other.values.ndim != x.values.ndim:
+            raise ValueError(
+                f"elements of both Packed must have as many dimensions, got {x!r} and "
+                f"{other!r}; reshape one by map"
+            )
         return other.values
+    other = paddle.to_tensor(other) if isinstance(other, np.ndarray) else other
     if isinstance(other, Tensor) and other.ndim >= x.values.ndim:
         raise ValueError(
             f"beside a Packed whose elements have shape {list(x.values.shape[1:])} "
