@@ -8,6 +8,7 @@ import pytest
 from paddle import nn
 
 from paddle_chainrules import Packed, grad, jit, jvp, stateless, value_and_grad, vmap
+from paddle_chainrules.nets.paddles_own import is_paddles_own
 
 LENGTHS = (4, 1, 6, 2)
 WIDTH = 3
@@ -256,6 +257,17 @@ def test_numpys_numbers_and_files():
     assert again.max_length == x.max_length
     layer = nn.Linear(WIDTH, 2)
     close(layer(again).values, layer(x).values)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: nn.LSTM(3, 4), lambda: nn.TransformerEncoderLayer(8, 2, 16), nn.GELU],
+    ids=["LSTM", "encoder", "GELU"],
+)
+def test_layers_stay_paddles_own_where_they_take_sequences(make):
+    Packed.of(sequences())
+    assert is_paddles_own(make())
+    assert is_paddles_own(pickle.loads(pickle.dumps(make())))
 
 
 REFUSED = {

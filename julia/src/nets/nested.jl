@@ -86,7 +86,7 @@ function called(net::PaddleNet, args::Tuple, kwargs::NamedTuple)
             "array of size ($(net.features), n)",
         ),
     )
-    check_features(net, args)
+    has_sparse(args) && check_features(net, args)
     return derived(net, parts) do handle
         next = Iterators.Stateful(Iterators.countfrom(0))
         return handle.called(positions(parts[1], next), positions(parts[2], next))

@@ -49,41 +49,43 @@ def place() -> None:
         return
     with lock:
         pairs = {}
-        for function, handlers in _HANDLERS.items():
+        for function in _HANDLERS:
             if isinstance(function, type):
                 layers: Any = function
-                layers.forward = _forward_in(layers.forward, handlers)
+                layers.forward = _forward_in(layers, layers.forward)
             else:
                 name = f"{function.__module__}.{function.__qualname__}"
-                pairs[name] = function, _stand_in(function, handlers)
+                pairs[name] = function, _stand_in(function)
         Places(pairs).put(1)
         _placed[0] = len(_HANDLERS)
 
 
-Handlers = dict[type, Callable[..., Any]]
-
-
-def _of(handlers: Handlers, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _of(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What the first argument, or one by name, asks to be called instead."""
+    handlers = _HANDLERS[function]
     for value in (*args[:1], *kwargs.values()):
         if (found := handlers.get(type(value))) is not None:
             return found
     return None
 
 
-def _stand_in(function: Any, handlers: Handlers) -> Any:
+# Layers keep functions as attributes, and what these close over is theirs: so stand-ins
+# close over Paddle's own alone.
+
+
+def _stand_in(function: Any) -> Any:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        handler = _of(handlers, args, kwargs)
+        handler = _of(function, args, kwargs)
         return (handler or function)(*args, **kwargs)
 
     return call
 
 
-def _forward_in(forward: Any, handlers: Handlers) -> Any:
+def _forward_in(layers: Any, forward: Any) -> Any:
     @functools.wraps(forward)
     def call(layer: Any, *args: Any, **kwargs: Any) -> Any:
-        handler = _of(handlers, args, kwargs)
+        handler = _of(layers, args, kwargs)
         if handler is None:
             return forward(layer, *args, **kwargs)
         return handler(forward, layer, *args, **kwargs)
