@@ -27,7 +27,7 @@ import matplotlib as mpl
 from tqdm import tqdm
 
 from paddle_chainrules.adapters.taylor_mode import TaylorMode
-from sides import Timer, interleave
+from paddle_chainrules.testing.timings import Timer, interleave
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt

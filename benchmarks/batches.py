@@ -17,7 +17,7 @@ import paddle
 
 from nets import chain
 from paddle_chainrules import FCNet, grad, jit, stack_params, vmap
-from sides import interleave, timer
+from paddle_chainrules.testing.timings import interleave, timer
 
 ROUNDS = 10 if "QUICK" in os.environ else 100
 SIZES = (8, 64, 64, 1)

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sides import interleave, timer
+from paddle_chainrules.testing.timings import interleave, timer
 
 ROUNDS = 20 if "QUICK" in os.environ else 200
 SMALL, LARGE = 4, 64 * 2**20  # bytes

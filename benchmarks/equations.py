@@ -32,8 +32,8 @@ import peers
 from memory import peak
 from nets import ModifiedMLP, PirateNet, chain
 from paddle_chainrules import derivatives, jit, stateless, value_and_grad
+from paddle_chainrules.testing.timings import interleave, timer
 from programs import program_of
-from sides import interleave, timer
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt

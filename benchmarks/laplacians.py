@@ -19,7 +19,7 @@ from tqdm import tqdm
 from memory import peak
 from nets import chain
 from paddle_chainrules import jit, laplacian, stateless, value_and_grad
-from sides import interleave, timer
+from paddle_chainrules.testing.timings import interleave, timer
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt

@@ -28,7 +28,7 @@ from tqdm import tqdm
 import peers
 from nets import NETS, Named
 from paddle_chainrules import grad, jit, make_program, stateless, value_and_grad
-from sides import interleave, timer
+from paddle_chainrules.testing.timings import interleave, timer
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt

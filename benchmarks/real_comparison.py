@@ -17,7 +17,7 @@ from paddle import Tensor
 from paddle.nn import Layer
 
 from paddle_chainrules import explain, stateless
-from sides import interleave, timer
+from paddle_chainrules.testing.timings import interleave, timer
 
 SEED = 3
 FORWARD_ULP, GRADIENT_ULP = 8, 64

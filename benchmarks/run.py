@@ -23,6 +23,7 @@ from tqdm import tqdm
 
 from memory import peak
 from paddle_chainrules import julia
+from paddle_chainrules.testing.timings import interleave
 from sides import (
     FORWARD,
     GENERAL,
@@ -31,7 +32,6 @@ from sides import (
     Case,
     Poisson,
     general_timers,
-    interleave,
 )
 
 # One thread on every side: OMP_NUM_THREADS and the like come from the Makefile.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import time
 from collections.abc import Callable, Iterable
 from contextlib import redirect_stderr, redirect_stdout
 from importlib.util import find_spec
@@ -15,42 +14,10 @@ import paddle
 from paddle import nn
 
 from paddle_chainrules import FCNet, laplacian, stateless, value_and_grad
+from paddle_chainrules.testing.timings import Timer, timer
 
 FORWARD, PULLBACK = "forward", "forward and gradients"
 TASKS = (FORWARD, PULLBACK)
-
-Timer = Callable[[int], float]
-"""Seconds that a number of calls take."""
-
-
-def timer(call: Callable[[], object]) -> Timer:
-    """A timer of a Python callable, the loop in Python."""
-
-    def seconds(calls: int) -> float:
-        start = time.perf_counter()
-        for _ in range(calls):
-            call()
-        return time.perf_counter() - start
-
-    return seconds
-
-
-def interleave(
-    timers: dict[str, Timer], rounds: int, calls: int
-) -> dict[str, dict[str, float]]:
-    """Microseconds a call, side by side in turns, so that noise hits all alike.
-
-    Returns:
-        Per side the minimum and the mean over the rounds; the first is not counted.
-    """
-    times: dict[str, list[float]] = {name: [] for name in timers}
-    for _ in range(rounds + 1):
-        for name, seconds in timers.items():
-            times[name].append(1e6 * float(seconds(calls)) / calls)
-    return {
-        name: {"min": min(values[1:]), "mean": sum(values[1:]) / rounds}
-        for name, values in times.items()
-    }
 
 
 class Case:

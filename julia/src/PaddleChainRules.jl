@@ -74,6 +74,7 @@ export rank_average
 
 include("forms.jl")
 include("testing.jl")
+include("doctor.jl")
 include("precompile.jl")
 
 # What is not exported, since other packages export the name or it says little by itself.
@@ -81,7 +82,7 @@ include("precompile.jl")
     eval(
         Expr(
             :public, :Packed, :RankError, :batched_jacobian, :batched_vjp, :check_vjp, :compare, :crossing, :derivative,
-            :freeze, :initial_state, :jvp, :load_params, :pullback, :save_params, :threaded,
+            :doctor, :freeze, :initial_state, :jvp, :load_params, :pullback, :save_params, :threaded,
         ),
     )
 end

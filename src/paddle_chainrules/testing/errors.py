@@ -12,6 +12,7 @@ from paddle import Tensor
 
 from ..paddle_side.dtypes import is_differentiable
 from ..transforms.tree import flatten_tree
+from .progress import progress
 from .report import Row
 from .sides import Side
 
@@ -74,7 +75,8 @@ def _differences(
     tensors = [f"params[{name!r}]" for name in names]
     tensors += [f"argument {i}" for i in range(len(arg_leaves))]
     compared: list[tuple[str, tuple[int, ...], float, float]] = []
-    for i, tensor in enumerate(tensors):
+    steps = progress(enumerate(tensors), len(tensors), f"differences, {side.device}")
+    for i, tensor in steps:
         if not is_differentiable(leaves[i]):
             continue
         direction = paddle.to_tensor(rng.standard_normal(leaves[i].shape)).to(

@@ -1,0 +1,80 @@
+"""``python -m paddle_chainrules``: doctor, bench and explain."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from .commands.bench import bench_layer, table
+from .commands.doctor import FAULT, doctor
+from .commands.explain import explain_layer
+from .commands.layers import UsageError, layer_and_inputs
+
+EXAMPLE = """examples:
+  python -m paddle_chainrules doctor
+  python -m paddle_chainrules bench model.py:make --input 64x3
+  python -m paddle_chainrules explain mypackage.nets:Encoder --input 8x20:int64:100
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """Of the command line."""
+    made = argparse.ArgumentParser(
+        "python -m paddle_chainrules",
+        description="PaddlePaddle nets as pure, differentiable functions",
+        epilog=EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = made.add_subparsers(dest="command", required=True)
+    commands.add_parser("doctor", help="what is installed, and what is amiss")
+    for name, about in (
+        ("bench", "a layer's calls and gradients beside native Paddle"),
+        ("explain", "what of a layer runs as a program, and what not"),
+    ):
+        one = commands.add_parser(name, help=about)
+        one.add_argument("layer", help="module:factory or file.py:factory")
+        one.add_argument(
+            "--input",
+            action="append",
+            default=[],
+            metavar="SHAPE",
+            help="64x3, 64x3:float64 or 64x5:int64:100, once for each input",
+        )
+        one.add_argument("--train", action="store_true", help="not in evaluation")
+        if name == "bench":
+            one.add_argument("--rounds", type=int, default=30, help="turns of a side")
+            one.add_argument("--json", metavar="FILE", help="write the figures there")
+        else:
+            one.add_argument("--program", action="store_true", help="print it whole")
+    return made
+
+
+def main(args: list[str] | None = None) -> int:
+    """Run a command; gives the exit status: 0, or 1 for what is amiss."""
+    given = parser().parse_args(args)
+    if given.command == "doctor":
+        marks = []
+        for line in doctor():
+            print(line, flush=True)
+            marks.append(line.mark)
+        return int(FAULT in marks)
+    try:
+        layer, inputs = layer_and_inputs(given.layer, given.input)
+    except UsageError as error:
+        parser().error(str(error))
+    (layer.train if given.train else layer.eval)()
+    if given.command == "explain":
+        text, runs = explain_layer(layer, inputs, given.program)
+        print(text)
+        return int(not runs)
+    found = bench_layer(layer, inputs, given.rounds)
+    print(table(found))
+    if given.json:
+        Path(given.json).write_text(json.dumps(found, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,140 @@
+"""A layer of one's own beside native Paddle: eager, to_static, and this package."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import paddle
+
+from ..nets.description import aligned
+from ..nets.of_layer import stateless
+from ..paddle_side.dtypes import is_differentiable
+from ..testing.checks import check_vjp
+from ..testing.timings import interleave, timer
+from ..transforms.tree import flatten_tree
+
+FORWARD, GRADIENTS = "forward", "forward and gradients"
+SECONDS = 0.05
+"""That the calls of a side take in one of its turns."""
+
+Calls = dict[str, Callable[[], Any]]
+
+
+def bench_layer(
+    layer: paddle.nn.Layer, inputs: tuple[Any, ...], rounds: int = 30
+) -> dict[str, Any]:
+    """Compare first, then time the sides in turn, on one thread where that was asked.
+
+    Args:
+        layer: in the mode in which it is to run.
+        inputs: its positional arguments.
+        rounds: turns of each side.
+
+    Returns:
+        For each task microseconds a call by side, the largest error of this package's
+        gradients relative to native ones, and why a side is missing.
+
+    Raises:
+        AssertionError: the gradients of this package differ; the message is a table.
+    """
+    leaves, _ = flatten_tree(inputs)
+    dtypes = {_name(x) for x in leaves if is_differentiable(x)} or {"float32"}
+    report = check_vjp(layer, None, inputs, dtypes=sorted(dtypes))
+    found: dict[str, Any] = {
+        "error": max(row.error for row in report.rows if row.oracle == "native"),
+        "missing": {},
+        "us": {},
+    }
+    for task in (FORWARD, GRADIENTS):
+        sides: Calls = {}
+        for name, make in _sides(layer, inputs, task):
+            try:
+                call = make()
+                for _ in range(5):  # later calls run as programs
+                    call()
+            except Exception as error:  # of Paddle's to_static: whatever it meets
+                if not name.startswith("paddle.jit"):
+                    raise
+                found["missing"][name] = str(error).strip().split("\n")[-1]
+            else:
+                sides[name] = call
+        start = time.perf_counter()
+        sides["native Paddle"]()
+        count = max(1, min(1000, int(SECONDS / (time.perf_counter() - start))))
+        timers = {name: timer(call) for name, call in sides.items()}
+        found["us"][task] = interleave(timers, rounds, count, task)
+    return found
+
+
+def table(found: dict[str, Any]) -> str:
+    """What :func:`bench_layer` gives, for people."""
+    head = ("", "side", "us, min", "us, mean", "ratio to native")
+    rows = [head]
+    for task, sides in found["us"].items():
+        native = sides["native Paddle"]["min"]
+        for side, us in sides.items():
+            ratio = f"{us['min'] / native:.2f}"
+            rows.append((task, side, f"{us['min']:.1f}", f"{us['mean']:.1f}", ratio))
+            task = ""
+    lines = [aligned(rows)]
+    lines += [f"Without {side}: {why}" for side, why in found["missing"].items()]
+    lines.append(
+        "Gradients beside native ones: at most "
+        f"{found['error']:.0e} of a tensor's largest entry apart."
+    )
+    return "\n".join(lines)
+
+
+def _sides(
+    layer: paddle.nn.Layer, inputs: tuple[Any, ...], task: str
+) -> Iterator[tuple[str, Callable[[], Callable[[], Any]]]]:
+    leaves, structure = flatten_tree(inputs)
+    leaves = [x.detach() if isinstance(x, paddle.Tensor) else x for x in leaves]
+    given: Any = structure.unflatten(leaves)
+    wanted = [p for p in layer.parameters() if not p.stop_gradient]
+    if task == GRADIENTS:
+        for leaf in filter(is_differentiable, leaves):
+            leaf.stop_gradient = False
+            wanted.append(leaf)
+    outputs, shape = flatten_tree(layer(*given))
+    differentiable = [is_differentiable(y) for y in outputs]
+    seeds = [
+        paddle.randn(y.shape).astype(y.dtype) if one else None
+        for y, one in zip(outputs, differentiable, strict=True)
+    ]
+    used = [seed for seed in seeds if seed is not None]
+
+    def native(layer: Any) -> Callable[[], Any]:
+        if task == FORWARD:
+            return lambda: layer(*given)
+
+        def call() -> Any:
+            ys = flatten_tree(layer(*given))[0]
+            ends = [y for y, one in zip(ys, differentiable, strict=True) if one]
+            return paddle.grad(ends, wanted, used, allow_unused=True)
+
+        return call
+
+    def static() -> Callable[[], Any]:
+        return native(paddle.jit.to_static(layer.forward, full_graph=True))
+
+    def ours(jit: bool | None) -> Callable[[], Any]:
+        net, params, _ = stateless(layer, jit=jit)
+        plain: Any = structure.unflatten(
+            [x.detach() if isinstance(x, paddle.Tensor) else x for x in leaves]
+        )
+        if task == FORWARD:
+            return lambda: net.forward(params, *plain)
+        cotangent: Any = shape.unflatten(seeds)
+        return lambda: net.pullback(params, *plain)[1](cotangent)
+
+    yield "native Paddle", lambda: native(layer)
+    yield "paddle.jit.to_static", static
+    yield "stateless(layer)", lambda: ours(None)
+    yield "stateless(layer, jit=True)", lambda: ours(True)
+
+
+def _name(x: Any) -> str:
+    return str(x.dtype).removeprefix("paddle.")

@@ -1,0 +1,155 @@
+"""What is installed and how it works together, a line each, with the remedy."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+from typing import NamedTuple
+
+import paddle
+import paddle.version
+
+from .. import julia
+from ..programs.switch import VARIABLE, programs_are_on
+
+OK, NOTE, FAULT = "ok", "note", "FAULT"
+SECONDS = 600
+"""The longest that a Julia may take which compiles its packages for the first time."""
+
+FROM_PYTHON = """
+from paddle_chainrules import julia
+julia.start().doctor()
+"""
+
+
+class Line(NamedTuple):
+    """One finding."""
+
+    mark: str
+    """``ok``, ``note``, for what some may miss, or ``FAULT``."""
+    subject: str
+    fact: str
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        remedy = f"; {self.remedy}" if self.remedy else ""
+        return f"{self.mark:5}  {self.subject}: {self.fact}{remedy}"
+
+
+def doctor() -> Iterator[Line]:
+    """Look at everything, from Python to Julia; lines come as they are found."""
+    yield from _python()
+    yield from _paddle()
+    yield from _threads()
+    yield from _julia()
+
+
+def _python() -> Iterator[Line]:
+    here = f"{platform.python_version()}, {sys.executable}"
+    yield Line(OK, "Python", here)
+    names = ("paddle-chainrules", "numpy", "optree", "safetensors")
+    yield Line(OK, "Packages", ", ".join(f"{name} {version(name)}" for name in names))
+
+
+def _paddle() -> Iterator[Line]:
+    found = paddle.version.full_version
+    numbers = tuple(int(n) for n in found.split(".")[:3] if n.isdigit())
+    if numbers >= (3, 3, 1):
+        yield Line(OK, "paddlepaddle", found)
+    else:
+        remedy = "pip install 'paddlepaddle>=3.3.1'"
+        yield Line(FAULT, "paddlepaddle", f"{found}, needed is 3.3.1 or newer", remedy)
+    table = hasattr(paddle.Tensor, "__dlpack_c_exchange_api__")
+    yield (
+        Line(OK, "DLPack", "tensors cross by its exchange table")
+        if table
+        else Line(
+            NOTE,
+            "DLPack",
+            "no exchange table; tensors cross by capsules, more slowly",
+            "pip install 'paddlepaddle>=3.3.1'",
+        )
+    )
+    if not paddle.device.is_compiled_with_cuda():
+        remedy = "for CUDA pip install paddlepaddle-gpu in place of paddlepaddle"
+        yield Line(NOTE, "GPU", "this Paddle is built for the CPU", remedy)
+    elif (count := paddle.device.cuda.device_count()) == 0:
+        remedy = "see whether nvidia-smi lists one, and CUDA_VISIBLE_DEVICES"
+        yield Line(NOTE, "GPU", "Paddle is built for CUDA but finds no device", remedy)
+    else:
+        yield Line(OK, "GPU", f"{count}, {paddle.device.cuda.get_device_name(0)}")
+    if programs_are_on():
+        yield Line(OK, "Programs", "nets of Paddle's layers run as programs")
+    else:
+        remedy = f"unset {VARIABLE}, unless you suspect them"
+        yield Line(NOTE, "Programs", f"off, by {VARIABLE}", remedy)
+
+
+def _threads() -> Iterator[Line]:
+    cores = len(os.sched_getaffinity(0))
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+    said = [f"{name}={os.environ[name]}" for name in names if name in os.environ]
+    fact = f"{cores} cores, " + (", ".join(said) or "BLAS and OpenMP choose")
+    if said or cores == 1:
+        yield Line(OK, "Threads", fact)
+    else:
+        remedy = "small nets are often fastest with OMP_NUM_THREADS=1"
+        yield Line(NOTE, "Threads", fact, remedy)
+
+
+def _julia() -> Iterator[Line]:
+    """Each language starts the other, in processes of their own."""
+    try:
+        found = julia.environment()
+    except FileNotFoundError as why:
+        lines = [line.strip() for line in str(why).splitlines() if line.strip()]
+        yield Line(NOTE, "Julia", "not used", " ".join(lines))
+        return
+    told = _run([str(found.julia), "--version"], {}).stdout.strip()
+    yield Line(OK, "Julia", f"{told}, {shutil.which('julia')}, {found.project}")
+    command = found.command("-e", "using PaddleChainRules; PaddleChainRules.doctor()")
+    yield from _said(_run(command, found.variables()), "Julia starts Python")
+    try:
+        juliacall = version("juliacall")
+    except PackageNotFoundError:
+        remedy = f"pip install {julia.requirement()}"
+        yield Line(NOTE, "Python starts Julia", "juliacall is missing", remedy)
+        return
+    if juliacall != found.pythoncall:
+        fact = f"juliacall {juliacall}, but Julia has PythonCall {found.pythoncall}"
+        remedy = f"pip install {julia.requirement()}"
+        yield Line(FAULT, "Python starts Julia", fact, remedy)
+        return
+    command = [sys.executable, "-W", "ignore", "-c", FROM_PYTHON]
+    yield from _said(_run(command, dict(os.environ)), "Python starts Julia")
+
+
+def _run(
+    command: list[str], environ: dict[str, str]
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command,
+        env=environ or None,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=SECONDS,
+    )
+
+
+def _said(done: subprocess.CompletedProcess[str], subject: str) -> Iterator[Line]:
+    """What the other side's doctor printed, and whether it came to its end."""
+    marks = {OK, NOTE, FAULT}
+    for text in done.stdout.splitlines():
+        mark, _, rest = text.partition("  ")
+        if mark.strip() in marks:
+            about, _, fact = rest.strip().partition(": ")
+            yield Line(mark.strip(), f"{subject}, {about}", fact)
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or ["it said nothing"])[0]
+        yield Line(FAULT, subject, f"failed ({done.returncode}): {last}")

@@ -1,0 +1,40 @@
+"""What of a layer runs as a program, and what not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import paddle
+
+from ..nets.description import aligned
+from ..nets.of_layer import stateless
+from ..programs.capture_error import CaptureError
+from ..transforms.jit import make_program
+
+
+def explain_layer(
+    layer: paddle.nn.Layer, inputs: tuple[Any, ...], whole: bool = False
+) -> tuple[str, bool]:
+    """A text for people, and whether the layer runs as a program.
+
+    Args:
+        layer: in the mode in which it is to run.
+        inputs: its positional arguments.
+        whole: whether the program is printed, a line an operator.
+    """
+    net, params, _ = stateless(layer)
+    lines = [str(net.describe()), ""]
+    try:
+        program = make_program(net.forward)(params, *inputs)
+    except CaptureError as error:
+        return "\n".join([*lines, f"No program of it: {error}"]), False
+    counts = Counter(op.operator.name for op in program.ops)
+    lines.append(
+        f"Its forward pass as a program: {len(program.ops)} operators, "
+        f"{program.peak_bytes:,} bytes at most."
+    )
+    lines.append(aligned([(f"  {n}", str(k)) for n, k in counts.most_common()]))
+    if whole:
+        lines += ["", str(program)]
+    return "\n".join(lines), True

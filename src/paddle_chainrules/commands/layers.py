@@ -1,0 +1,105 @@
+"""Layers and inputs that are named on a command line."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import paddle
+from paddle import Tensor
+
+NAMED = "a layer is named as module:factory or file.py:factory"
+
+
+class UsageError(Exception):
+    """What was named can't be used; the message says why, and what can."""
+
+
+def layer_and_inputs(
+    name: str, inputs: list[str], seed: int = 0
+) -> tuple[paddle.nn.Layer, tuple[Tensor, ...]]:
+    """The layer that a factory gives, and inputs for it.
+
+    Args:
+        name: ``module:factory``, the factory a layer, a class of layers, or a function
+            without arguments that gives a layer, or a layer and a tuple of inputs.
+        inputs: what each input is like, see :func:`tensor_like`; none where the factory
+            gives inputs.
+        seed: of the weights, and of the inputs.
+
+    Raises:
+        UsageError: no such factory, or one that gives something else.
+    """
+    module, _, attribute = name.partition(":")
+    if not attribute:
+        raise UsageError(f"{NAMED}, got {name!r}; such as paddle.nn:Tanh")
+    try:
+        found: Any = _module(module)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except (AttributeError, FileNotFoundError, ModuleNotFoundError) as error:
+        raise UsageError(
+            f"{NAMED}, but for {name!r}: {error}; run it where Python finds the module"
+        ) from error
+    paddle.seed(seed)
+    if not isinstance(found, paddle.nn.Layer):
+        try:
+            found = found()
+        except TypeError as error:
+            raise UsageError(
+                f"a factory takes no arguments, but {name!r} says: {error}; write a "
+                "function that gives the layer as you want it"
+            ) from error
+    given: tuple[Any, ...] = ()
+    if isinstance(found, tuple) and found:
+        found, *rest = found
+        given = (
+            tuple(rest[0]) if len(rest) == 1 and type(rest[0]) is tuple else (*rest,)
+        )
+    if not isinstance(found, paddle.nn.Layer):
+        raise UsageError(
+            f"a factory gives a paddle.nn.Layer, or one and its inputs, but {name!r} "
+            f"gave {type(found).__name__}; let it return the layer"
+        )
+    if bool(given) == bool(inputs):
+        what = "both" if given else "neither"
+        raise UsageError(
+            f"inputs come from the factory or from the command line, here {what}; "
+            "name their shapes, such as --input 64x3, or return (layer, (x, ...))"
+        )
+    return found, given or tuple(tensor_like(text) for text in inputs)
+
+
+def tensor_like(text: str) -> Tensor:
+    """A random tensor of a shape, as ``64x3``, ``64x3:float64`` or ``64x5:int64:100``.
+
+    Floating tensors are normal; integers lie below the last number.
+    """
+    shape, _, rest = text.partition(":")
+    dtype, _, high = rest.partition(":")
+    try:
+        sizes = [int(n) for n in shape.split("x")] if shape else []
+        kind: Any = dtype or "float32"
+        if dtype.startswith("int"):
+            return paddle.randint(0, int(high), sizes, kind)
+        return paddle.randn(sizes).astype(kind)
+    except (AttributeError, TypeError, ValueError, RuntimeError) as error:
+        raise UsageError(
+            "an input is like 64x3, 64x3:float64 or, for integers below 100, "
+            f"64x5:int64:100, got {text!r}; give its sizes with x between"
+        ) from error
+
+
+def _module(name: str) -> ModuleType:
+    if not name.endswith(".py"):
+        sys.path.insert(0, str(Path.cwd()))
+        return importlib.import_module(name)
+    path = Path(name).resolve()
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {name}")
+    sys.path.insert(0, str(path.parent))
+    return importlib.import_module(path.stem)

@@ -1,0 +1,42 @@
+"""Times of several sides in turn, so that noise hits all alike."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+from .progress import progress
+
+Timer = Callable[[int], float]
+"""Seconds that a number of calls take."""
+
+
+def timer(call: Callable[[], object]) -> Timer:
+    """A timer of a Python callable, the loop in Python."""
+
+    def seconds(calls: int) -> float:
+        start = time.perf_counter()
+        for _ in range(calls):
+            call()
+        return time.perf_counter() - start
+
+    return seconds
+
+
+def interleave(
+    timers: Mapping[str, Timer], rounds: int, calls: int, what: str | None = None
+) -> dict[str, dict[str, float]]:
+    """Microseconds a call, side by side in turns; ``what`` names a progress bar.
+
+    Returns:
+        Per side the minimum and the mean over the rounds; the first is not counted.
+    """
+    times: dict[str, list[float]] = {name: [] for name in timers}
+    turns = range(rounds + 1)
+    for _ in progress(turns, rounds + 1, what) if what else turns:
+        for name, seconds in timers.items():
+            times[name].append(1e6 * float(seconds(calls)) / calls)
+    return {
+        name: {"min": min(values[1:]), "mean": sum(values[1:]) / rounds}
+        for name, values in times.items()
+    }

@@ -1,0 +1,163 @@
+"""``python -m paddle_chainrules``, run as users run it."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from julia_at_hand import needs_julia
+from paddle_chainrules.__main__ import main
+
+MODEL = """
+import paddle
+from paddle import nn
+
+def net():
+    return nn.Sequential(nn.Linear(3, 7), nn.Tanh(), nn.Linear(7, 2))
+
+def words():
+    return nn.Sequential(nn.Embedding(11, 4), nn.Linear(4, 3))
+
+def two():
+    return nn.Bilinear(3, 5, 2), paddle.ones([4, 3]), paddle.ones([4, 5])
+
+class Branching(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(3, 2)
+
+    def forward(self, x):
+        return self.inner(x) if float(x.sum()) > 0 else -self.inner(x)
+
+def needs(width):
+    return nn.Linear(3, width)
+
+number = 7
+"""
+
+
+@pytest.fixture
+def here(tmp_path):
+    (tmp_path / "model.py").write_text(MODEL)
+    return tmp_path
+
+
+def call(folder, *args, **environ):
+    return subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "paddle_chainrules", *args],
+        cwd=folder,
+        env={**os.environ, **environ},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+
+
+def test_explain_says_what_runs_as_a_program(here):
+    done = call(here, "explain", "model.py:net", "--input", "5x3", "--program")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"Its forward pass as a program: 3 operators", done.stdout)
+    assert re.search(r"^  linear +2$", done.stdout, re.MULTILINE)
+    assert re.search(r"float32\[5, 2\] = linear\(", done.stdout)
+    assert "5x3" not in done.stdout
+
+
+def test_explain_names_the_line_that_stands_in_the_way(here):
+    done = call(here, "explain", "model:Branching", "--input", "5x3")
+    assert done.returncode == 1
+    line = MODEL[: MODEL.index("float(x.sum())")].count("\n") + 1
+    assert f"model.py:{line}: " in done.stdout
+    assert "having code of others" in done.stdout
+
+
+def test_bench_compares_and_writes_its_figures(here):
+    args = ("--input", "6x3", "--rounds", "2", "--json", "found.json")
+    done = call(here, "bench", "model.py:net", *args)
+    assert done.returncode == 0, done.stderr
+    found = json.loads((here / "found.json").read_text())
+    assert [*found["us"]] == ["forward", "forward and gradients"]
+    for sides in found["us"].values():
+        assert len(sides) + len(found["missing"]) == 4
+        for us in sides.values():
+            assert 0 < us["min"] <= us["mean"]
+    assert found["error"] < 1e-6
+    ratio = re.search(r"forward +native Paddle +\S+ +\S+ +(\S+)", done.stdout)
+    assert ratio.group(1) == "1.00"
+
+
+@pytest.mark.parametrize(
+    "args",
+    [("model:words", "--input", "5x2:int64:11"), ("model:two",)],
+    ids=["integers", "inputs of the factory"],
+)
+def test_bench_takes_inputs_of_other_kinds(here, args):
+    done = call(here, "bench", *args, "--rounds", "1", "--train")
+    assert done.returncode == 0, done.stderr
+    assert "stateless(layer, jit=True)" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (("model.py", "--input", "5x3"), "a layer is named as module:factory"),
+        (("nowhere:net", "--input", "5x3"), "No module named 'nowhere'"),
+        (("nowhere.py:net", "--input", "5x3"), "there is no file nowhere.py"),
+        (("model:absent", "--input", "5x3"), "no attribute 'absent'"),
+        (("model:needs", "--input", "5x3"), "missing 1 required positional"),
+        (("model:number", "--input", "5x3"), "takes no arguments"),
+        (("model:net",), "here neither"),
+        (("model:two", "--input", "5x3"), "here both"),
+        (("model:net", "--input", "5,3"), "an input is like 64x3"),
+        (("model:net", "--input", "5x3:int64"), "an input is like 64x3"),
+        (("model:net", "--input", "5x3:floaty"), "an input is like 64x3"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else None,
+)
+def test_a_slip_on_the_command_line_gets_a_sentence(
+    here, monkeypatch, capsys, args, says
+):
+    monkeypatch.chdir(here)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "model", raising=False)
+    with pytest.raises(SystemExit) as exit:
+        main(["explain", *args])
+    assert exit.value.code == 2
+    assert says in capsys.readouterr().err
+
+
+def test_doctor_says_what_python_has(here):
+    done = call(here, "doctor", PATH="", PADDLE_CHAINRULES_PROGRAMS="off")
+    assert done.returncode == 0, done.stderr
+    lines = dict(line[7:].split(": ", 1) for line in done.stdout.splitlines())
+    marks = {line[:5].strip() for line in done.stdout.splitlines()}
+    assert marks == {"ok", "note"}
+    assert lines["Programs"].startswith("off, by PADDLE_CHAINRULES_PROGRAMS; unset ")
+    assert lines["Julia"] == (
+        "not used; no julia on the PATH; install Julia 1.10 or newer from julialang.org"
+    )
+    assert lines["Python"].endswith(sys.executable)
+
+
+@needs_julia
+def test_doctor_starts_each_language_from_the_other(here):
+    done = call(here, "doctor")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Julia starts Python, A net: tensors cross by DLPack's ex" in done.stdout
+    assert re.search(r"Python starts Julia(, A net: |: juliacall is m)", done.stdout)
+
+
+@needs_julia
+def test_doctor_finds_a_juliacall_of_another_version(here):
+    (here / "juliacall-0.0.1.dist-info").mkdir()
+    (here / "juliacall-0.0.1.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: juliacall\nVersion: 0.0.1\n"
+    )
+    done = call(here, "doctor", PYTHONPATH=str(here))
+    assert done.returncode == 1
+    fault = [line for line in done.stdout.splitlines() if line.startswith("FAULT")]
+    assert len(fault) == 1
+    assert re.search(r"juliacall 0\.0\.1, .*; pip install juliacall==", fault[0])
