@@ -20,6 +20,8 @@
 # make soak    constants of every kind on four Julia threads for ten minutes
 # make differential  every function and layer beside differences; writes docs/refusals.md
 # make orders  how high derivatives of each operator go; writes docs/orders.md
+# make docs    the documentation site, warnings as errors (output/site/index.html)
+# make notebook  run docs/notebook.ipynb and keep what it shows
 # make lint    ruff, mypy, import-linter, and a parse check of every Julia file
 # make clean   remove what these made
 
@@ -32,7 +34,7 @@ export JULIA ?=
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
 .PHONY: demo examples test adapters lux slow differential orders bench bench-programs \
-	bench-equations bench-batches bench-adapters bench-lowered bench-distributed bench-real-nets stress soak lint clean
+	bench-equations bench-batches bench-adapters bench-lowered bench-distributed bench-real-nets stress soak docs notebook lint clean
 
 demo: $(VENV)/installed
 	$(ONE_THREAD) $(RUN) -W "ignore:No ccache" examples/demo.py
@@ -90,6 +92,13 @@ stress: $(VENV)/installed
 soak: $(VENV)/installed
 	$(ONE_THREAD) $(RUN) tests/stress/soak.py
 
+docs: $(VENV)/installed
+	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict --quiet
+	@echo "The site: output/site/index.html"
+
+notebook: $(VENV)/installed
+	$(ONE_THREAD) $(RUN) docs/site/run_notebook.py
+
 lint: $(VENV)/installed
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
@@ -103,7 +112,7 @@ clean:
 # juliacall must have the version of the PythonCall in the Julia at hand, where there is one.
 $(VENV)/installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(RUN) -m pip install --quiet --editable '.[demo,dev]'
+	$(RUN) -m pip install --quiet --editable '.[demo,dev,docs]'
 	$(RUN) -W ignore -c 'from paddle_chainrules import julia; print(julia.requirement())' \
 		| xargs $(RUN) -m pip install --quiet
 	touch $@

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import paddle_chainrules
+from julia_at_hand import needs_julia
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -24,12 +25,23 @@ def run(*args, **kwargs):
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
+def built(tmp_path_factory):
+    """The folder of the wheel and the sdist that it was built from."""
     out = tmp_path_factory.mktemp("dist")
     run(
         sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), str(ROOT)
     )
-    return next(out.glob("*.whl"))
+    return out
+
+
+@pytest.fixture(scope="module")
+def wheel(built):
+    return next(built.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def sdist(built):
+    return next(built.glob("*.tar.gz"))
 
 
 def test_the_wheel_holds_what_users_need(wheel):
@@ -48,7 +60,7 @@ def test_the_wheel_holds_what_users_need(wheel):
     ]
 
 
-def test_the_wheel_installs_and_imports_in_a_clean_environment(wheel, tmp_path):
+def test_the_wheel_installs_and_imports_in_a_clean_environment(wheel, sdist, tmp_path):
     home = tmp_path / "env"
     venv.create(home, with_pip=True)
     python = home / "bin" / "python"
@@ -62,6 +74,41 @@ def test_the_wheel_installs_and_imports_in_a_clean_environment(wheel, tmp_path):
     )
     out = run(python, "-W", "ignore", "-c", code, cwd=tmp_path)
     assert out == "0.2.0 [4, 2]\n"
+    command = (python, "-W", "ignore", "-m", "paddle_chainrules")
+    shown = run(*command, "explain", "paddle.nn:Tanh", "--input", "2x3", cwd=tmp_path)
+    assert "as a program: 1 operators" in shown
+
+    # The sdist gives the same; all that it needs is there.
+    run(python, "-m", "pip", "uninstall", "--quiet", "--yes", "paddle-chainrules")
+    run(python, "-m", "pip", "install", "--quiet", "--no-deps", str(sdist))
+    assert run(python, "-W", "ignore", "-c", code, cwd=tmp_path) == out
+    there = next(home.glob("lib/*/site-packages/paddle_chainrules"))
+    files = {str(p.relative_to(there)) for p in there.rglob("*.*") if p.is_file()}
+    in_wheel = {
+        name.removeprefix("paddle_chainrules/")
+        for name in zipfile.ZipFile(wheel).namelist()
+        if name.startswith("paddle_chainrules/")
+    }
+    assert in_wheel <= files
+
+
+@pytest.mark.slow
+@needs_julia
+def test_julia_loads_the_package_from_the_wheel(wheel, tmp_path):
+    home = tmp_path / "env"
+    venv.create(home, with_pip=True)
+    python = home / "bin" / "python"
+    run(python, "-m", "pip", "install", "--quiet", str(wheel))
+    out = run(python, "-W", "ignore", "-m", "paddle_chainrules", "doctor", cwd=tmp_path)
+    assert "Julia starts Python, A net: tensors cross" in out
+    assert "Python starts Julia: juliacall is missing; pip install" in out
+
+
+def test_the_metadata_is_what_an_index_asks_for(built):
+    files = [str(path) for path in built.iterdir()]
+    assert len(files) == 2
+    out = run(sys.executable, "-m", "twine", "check", "--strict", *files)
+    assert out.count("PASSED") == 2
 
 
 PURITY = """
@@ -105,6 +152,8 @@ def test_everything_public_has_a_docstring():
 def test_versions_agree():
     project = (ROOT / "julia" / "Project.toml").read_text()
     assert f'version = "{paddle_chainrules.__version__}"' in project
+    citation = (ROOT / "CITATION.cff").read_text()
+    assert f"\nversion: {paddle_chainrules.__version__}\n" in citation
     changelog = (ROOT / "CHANGELOG.md").read_text()
     assert f"## {paddle_chainrules.__version__}" in changelog
 

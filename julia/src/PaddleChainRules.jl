@@ -81,7 +81,7 @@ include("precompile.jl")
 @static if VERSION >= v"1.11"
     eval(
         Expr(
-            :public, :Packed, :RankError, :batched_jacobian, :batched_vjp, :check_vjp, :compare, :crossing, :derivative,
+            :public, :Packed, :RankError, :Report, :batched_jacobian, :batched_vjp, :check_vjp, :compare, :crossing, :derivative,
             :doctor, :freeze, :initial_state, :jvp, :load_params, :pullback, :save_params, :threaded,
         ),
     )

@@ -65,7 +65,7 @@ def start(
         RuntimeError: Julia's threads and signal handlers are in a combination that
             would kill the process, or PaddleChainRules.jl can't be loaded.
 
-    Example:
+    Examples:
         ``start().PaddleFCNet(3, 2, 2, 16)`` is a Julia callable on arrays.
     """
     if find_spec("juliacall") is None:

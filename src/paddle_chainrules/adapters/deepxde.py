@@ -35,7 +35,7 @@ def taylor_mode(*nets: Layer) -> Iterator[TaylorMode]:
         ImportError: there is no DeepXDE.
         RuntimeError: its backend is not Paddle.
 
-    Example:
+    Examples:
         with taylor_mode():
             model.train(iterations=10_000)
     """

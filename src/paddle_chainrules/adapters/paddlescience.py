@@ -32,7 +32,7 @@ def taylor_mode(*nets: Layer) -> Iterator[TaylorMode]:
     Raises:
         ImportError: there is no PaddleScience.
 
-    Example:
+    Examples:
         with taylor_mode():
             solver.train()
     """

@@ -31,7 +31,7 @@ def average(tree: Any, weight: float = 1.0) -> Any:
         ValueError: the weight is not positive and finite.
         RankError: ranks disagree, or one failed or is gone.
 
-    Example:
+    Examples:
         >>> import paddle
         >>> from paddle_chainrules import distributed
         >>> distributed.average({"mean": paddle.to_tensor([1.0, 2.0])})["mean"].tolist()

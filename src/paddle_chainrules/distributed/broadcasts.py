@@ -29,7 +29,7 @@ def broadcast(tree: Any, source: int = 0) -> Any:
         ValueError: there is no such rank.
         RankError: ranks disagree, or one failed or is gone.
 
-    Example:
+    Examples:
         >>> from paddle_chainrules import FCNet, distributed
         >>> params = distributed.broadcast(FCNet((3, 5, 2)).init(seed=0))
         >>> list(params["0.weight"].shape)

@@ -35,7 +35,7 @@ def save_checkpoint(path: str | os.PathLike[str], state: Any) -> None:
         OSError: on rank 0, where the file can't be written.
         RankError: on the others, where rank 0 failed; anywhere, where a rank is gone.
 
-    Example:
+    Examples:
         >>> import tempfile
         >>> from paddle_chainrules import FCNet, distributed
         >>> state = {"params": FCNet((3, 5, 2)).init(seed=0), "step": 7}

@@ -60,7 +60,7 @@ def value_and_grad(
         TypeError: from that, as of a single process.
         RankError: from that: ranks disagree, or one failed or is gone.
 
-    Example:
+    Examples:
         >>> import paddle
         >>> from paddle_chainrules import FCNet, distributed
         >>> net = FCNet((2, 8, 1))

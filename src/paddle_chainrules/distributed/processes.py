@@ -15,7 +15,7 @@ def start() -> None:
     ``python -m paddle.distributed.launch --nproc_per_node 4 train.py``. Without it the
     run is one process, and this does nothing.
 
-    Example:
+    Examples:
         >>> from paddle_chainrules import distributed
         >>> distributed.start()
         >>> distributed.rank(), distributed.size()

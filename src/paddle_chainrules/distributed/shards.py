@@ -27,7 +27,7 @@ def shard(tree: Any) -> Any:
         TypeError: a leaf is no array of one dimension or more.
         ValueError: arrays of different numbers of samples, or fewer samples than ranks.
 
-    Example:
+    Examples:
         >>> import paddle
         >>> from paddle_chainrules import distributed
         >>> distributed.shard({"x": paddle.ones([5, 2])})["x"].shape[0]
@@ -104,7 +104,7 @@ def seed(number: int) -> int:
     Raises:
         ValueError: the number is negative, or no int.
 
-    Example:
+    Examples:
         >>> from paddle_chainrules import distributed
         >>> distributed.seed(3) == distributed.seed(3) != distributed.seed(4)
         True

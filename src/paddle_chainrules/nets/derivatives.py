@@ -52,7 +52,7 @@ def taylor(
             integer.
         ValueError: an order out of range, a direction of another length.
 
-    Example:
+    Examples:
         >>> import paddle
         >>> from paddle_chainrules import FCNet, taylor
         >>> net = FCNet((2, 8, 1), "tanh", "float64")
@@ -109,7 +109,7 @@ def derivative(
             than integers.
         ValueError: an index of another length, negative, or of too high an order.
 
-    Example:
+    Examples:
         >>> import paddle
         >>> from paddle_chainrules import FCNet, derivative
         >>> net = FCNet((2, 8, 1), "tanh", "float64")
@@ -171,7 +171,7 @@ def derivatives(
         TypeError, ValueError: as :func:`derivative`; an index that is given twice, a
             name that is not there, rows that depend on others.
 
-    Example:
+    Examples:
         >>> import paddle
         >>> from paddle_chainrules import FCNet, derivatives
         >>> net = FCNet((2, 8, 1), "tanh", "float64")

@@ -49,7 +49,7 @@ class FCNet(Net):
     ``x`` has shape ``[n, sizes[0]]`` and ``y`` ``[n, sizes[-1]]``. One sample without
     batch dimension, further leading dimensions, and n = 0 work.
 
-    Example:
+    Examples:
         >>> import paddle
         >>> from paddle_chainrules import FCNet
         >>> net = FCNet((3, 16, 2), activation="tanh")

@@ -75,7 +75,7 @@ def save_params(path: PathLike, params: Mapping[str, Tensor]) -> None:
         ValueError: another suffix.
         TypeError: params is no dict of tensors.
 
-    Example:
+    Examples:
         >>> import tempfile, paddle
         >>> from paddle_chainrules import FCNet, load_params, save_params
         >>> net = FCNet((3, 5, 2))

@@ -95,7 +95,7 @@ def laplacian(
         ValueError: rows that depend on others, unknown names, weights of another shape,
             more probes than coordinates.
 
-    Example:
+    Examples:
         >>> import paddle
         >>> from paddle_chainrules import FCNet, laplacian
         >>> net = FCNet((2, 8, 1), "tanh", "float64")
@@ -129,7 +129,7 @@ def forward_laplacian(
     Raises:
         TypeError, ValueError: as :func:`laplacian`.
 
-    Example:
+    Examples:
         >>> import paddle
         >>> from paddle_chainrules import FCNet, forward_laplacian
         >>> net = FCNet((2, 8, 1), "tanh", "float64")

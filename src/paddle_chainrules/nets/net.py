@@ -280,7 +280,7 @@ class Net(abc.ABC):
             args: the tuple of positional arguments, or the one argument itself.
             cotangent: nested as the output, with its shapes and dtypes.
 
-        Example:
+        Examples:
             >>> import paddle
             >>> from paddle_chainrules import FCNet
             >>> net = FCNet((3, 5, 2), "tanh")

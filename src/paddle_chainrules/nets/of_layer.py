@@ -40,7 +40,7 @@ def stateless(
         TypeError: not a ``paddle.nn.Layer``, or one with state that can't be copied.
         ValueError: a name or pattern in frozen that no parameter has.
 
-    Example:
+    Examples:
         >>> import paddle
         >>> from paddle_chainrules import stateless
         >>> net, params, buffers = stateless(paddle.nn.Linear(3, 2))

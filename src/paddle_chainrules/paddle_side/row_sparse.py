@@ -21,7 +21,7 @@ class RowSparse:
         values: their values, of shape [k, ...].
         shape: of the whole tensor.
 
-    Example:
+    Examples:
         >>> import paddle
         >>> from paddle_chainrules import stateless
         >>> net, params, _ = stateless(paddle.nn.Embedding(1000, 4, sparse=True))

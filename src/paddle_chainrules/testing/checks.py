@@ -59,7 +59,7 @@ def check_vjp(
         AssertionError: they differ; the message is the table.
         TypeError: a net without its layer.
 
-    Example:
+    Examples:
         >>> import paddle
         >>> from paddle_chainrules.testing import check_vjp
         >>> report = check_vjp(paddle.nn.Linear(3, 2), None, (paddle.ones([4, 3]),))
@@ -108,7 +108,7 @@ def compare(
     Raises:
         AssertionError: they differ, in structure, shape, dtype or value.
 
-    Example:
+    Examples:
         >>> import paddle
         >>> from paddle_chainrules.testing import compare
         >>> compare(paddle.nn.functional.silu, lambda x: x * paddle.nn.functional

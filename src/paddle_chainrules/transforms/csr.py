@@ -45,7 +45,7 @@ class CSR:
         TypeError: a part is no tensor, or of another dtype.
         ValueError: the parts don't fit each other.
 
-    Example:
+    Examples:
         >>> import paddle
         >>> from paddle_chainrules import CSR, FCNet
         >>> x = CSR.of(paddle.to_tensor([[0.0, 0.0, 2.0], [0.0, 0.0, 0.0]]))

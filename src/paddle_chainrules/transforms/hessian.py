@@ -32,7 +32,7 @@ def hvp(fn: Function[Tensor], x: X, v: Tree) -> X:
         ValueError: it is more than one number, or v has another structure or shape.
         NotImplementedError: a kernel that Paddle can't differentiate again.
 
-    Example:
+    Examples:
         >>> import paddle
         >>> from paddle_chainrules import hvp
         >>> x, v = paddle.to_tensor([1.0, 2.0]), paddle.to_tensor([1.0, 0.0])
@@ -70,7 +70,7 @@ def hessian(
         ValueError: from that, where the loss has more than one element.
         NotImplementedError: a kernel that Paddle can't differentiate again.
 
-    Example:
+    Examples:
         >>> import paddle
         >>> from paddle_chainrules import hessian
         >>> x = paddle.to_tensor([1.0, 2.0])

@@ -36,7 +36,7 @@ def jacobian(
     Returns:
         A :class:`Jacobian`.
 
-    Example:
+    Examples:
         >>> import paddle
         >>> from paddle_chainrules import jacobian
         >>> J = jacobian(lambda x: x * x.sum(), paddle.to_tensor([1.0, 2.0]))
@@ -141,7 +141,7 @@ def jacrev(
         zero where the output does not depend on the argument, None where one of them
         is no floating tensor.
 
-    Example:
+    Examples:
         >>> import paddle
         >>> from paddle_chainrules import jacrev
         >>> x = paddle.to_tensor([1.0, 2.0])
@@ -182,7 +182,7 @@ def jacfwd(
     outputs. It needs kernels that Paddle can differentiate twice. Otherwise as
     :func:`jacrev`.
 
-    Example:
+    Examples:
         >>> import paddle
         >>> from paddle_chainrules import jacfwd
         >>> x = paddle.to_tensor([1.0, 2.0])

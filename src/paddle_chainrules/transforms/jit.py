@@ -56,7 +56,7 @@ def jit(
     Raises:
         CaptureError: from a call, where ``strict``.
 
-    Example:
+    Examples:
         >>> import paddle
         >>> from paddle_chainrules import jit, value_and_grad
         >>> step = jit(value_and_grad(lambda w, x: (w * x).sum()))
@@ -78,7 +78,7 @@ def make_program(
     Raises:
         CaptureError: from a call, where the function can't be captured.
 
-    Example:
+    Examples:
         >>> import paddle
         >>> from paddle_chainrules import make_program
         >>> program = make_program(lambda x: paddle.tanh(x) * 2.0)(paddle.ones([3]))

@@ -83,7 +83,7 @@ def jvp(
         NotImplementedError: a kernel that Paddle can't differentiate again, of what is
             no program.
 
-    Example:
+    Examples:
         >>> import paddle
         >>> from paddle_chainrules import jvp
         >>> x, v = paddle.to_tensor([1.0, 2.0]), paddle.to_tensor([1.0, 0.5])
@@ -124,7 +124,7 @@ def linearize(
     Raises:
         As :func:`jvp`.
 
-    Example:
+    Examples:
         >>> import paddle
         >>> from paddle_chainrules import linearize
         >>> y, pushforward = linearize(lambda x: x * x, paddle.to_tensor([1.0, 2.0]))

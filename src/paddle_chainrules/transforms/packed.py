@@ -38,7 +38,7 @@ class Packed:
         TypeError: a part is no tensor, or of another dtype.
         ValueError: the parts don't fit each other.
 
-    Example:
+    Examples:
         >>> import paddle
         >>> from paddle_chainrules import Packed, stateless
         >>> words = Packed.of([paddle.to_tensor([3, 1]), paddle.to_tensor([4, 1, 5])])

@@ -58,7 +58,7 @@ def value_and_grad(
         ValueError: from that, where the loss has more than one element, or argnums is
             out of range.
 
-    Example:
+    Examples:
         >>> import paddle
         >>> from paddle_chainrules import value_and_grad
         >>> loss = lambda w, x: (w["a"] * x).sum()
@@ -108,7 +108,7 @@ def grad(
     As :func:`value_and_grad` without the value; ``(grads, aux)`` with ``has_aux``. Like
     ``jax.grad`` and ``torch.func.grad``.
 
-    Example:
+    Examples:
         >>> import paddle
         >>> from paddle_chainrules import grad
         >>> x = paddle.to_tensor([1.0, 2.0])

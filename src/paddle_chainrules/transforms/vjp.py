@@ -145,7 +145,7 @@ def vjp(  # type: ignore[misc]  # mypy takes no star for many
         gives a tuple, one entry per primal, nested as the primal; None stands where
         nothing is differentiable or the primal is not used.
 
-    Example:
+    Examples:
         >>> import paddle
         >>> from paddle_chainrules import vjp
         >>> x = paddle.to_tensor([1.0, 2.0])

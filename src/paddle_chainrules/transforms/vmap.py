@@ -58,7 +58,7 @@ def vmap(
         TypeError: axes that are no integers, or nested otherwise than the arguments.
         CaptureError: from a call, where fn can't be captured or batched.
 
-    Example:
+    Examples:
         >>> import paddle
         >>> from paddle_chainrules import grad, vmap
         >>> x = paddle.to_tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
@@ -117,7 +117,7 @@ def stack_params(trees: Sequence[Tree]) -> Tree:
         ValueError: there are none, or their names or shapes differ.
         TypeError: they hold something else than tensors.
 
-    Example:
+    Examples:
         >>> import paddle
         >>> from paddle_chainrules import FCNet, stack_params, vmap
         >>> net = FCNet((2, 8, 1))

@@ -1,0 +1,74 @@
+"""What MkDocs does beside: pages from outside ``docs``, and links to source files."""
+
+from __future__ import annotations
+
+import os.path
+import re
+import sys
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import julia_reference
+import sources
+
+ROLE = re.compile(r":(?:func|class|meth|mod|data|attr):<code>([^<]*)</code>")
+FROM = {page: file for file, page in sources.PAGES.items()}
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the README and others, the Julia reference, and linked source files."""
+    pages = {
+        f"docs/{file.src_uri}": file.content_string
+        for file in files.documentation_pages()
+    }
+    for name, page in sources.PAGES.items():
+        text = (sources.ROOT / name).read_text()
+        pages[name] = text
+        if not text.startswith("#"):
+            text = f"# {name.capitalize()}\n\n{text}"
+        files.append(File.generated(config, page, content=text))
+    made = {"reference/julia.md": julia_reference.page()}
+    for page, text in pages.items():
+        for path in sources.linked(page, text):
+            made[sources.page_of(path)] = sources.shown(path)
+    for page, text in made.items():
+        files.append(File.generated(config, page, content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
+    """Turn links to files outside ``docs`` to their pages."""
+    here = page.file.src_uri
+    if here.startswith(("source/", "reference/")):
+        return markdown
+    origin = FROM.get(here, f"docs/{here}")
+
+    def turned(found: re.Match[str]) -> str:
+        path = sources.target(origin, found.group(1))
+        if path.parts[:1] == ("docs",):
+            there = str(PurePosixPath(*path.parts[1:]))
+        elif sources.is_page(path):
+            there = sources.PAGES[str(path)]
+        else:
+            there = sources.page_of(path)
+        relative = os.path.relpath(there, os.path.dirname(here) or ".")
+        return f"]({relative}{found.group(2) or ''})"
+
+    parts = re.split(r"(^```.*?^```$)", markdown, flags=re.MULTILINE | re.DOTALL)
+    return "".join(
+        part if part.startswith("```") else sources.LINK.sub(turned, part)
+        for part in parts
+    )
+
+
+def on_page_content(html: str, page: Page, **_: Any) -> str:
+    """Show roles of docstrings as the names that they mean; turn a notebook's links."""
+    if page.file.src_uri.endswith(".ipynb"):
+        html = re.sub(r'href="([\w/-]+)\.md', r'href="\1.html', html)
+    return ROLE.sub(lambda m: f"<code>{m.group(1).lstrip('~.')}</code>", html)
