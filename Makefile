@@ -13,6 +13,8 @@
 # make bench-equations  steps of differential equations, cost a point; QUICK=1 for less
 # make bench-batches  many samples by vmap beside loops and PyTorch; QUICK=1 for less
 # make bench-adapters  steps of DeepXDE's and PaddleScience's problems, with and without
+# make bench-side-by-side  the same nets and equations in all libraries; QUICK=1 for less
+# make bench-all  all of these, an hour and more; make figures then writes docs by them
 # make bench-lowered  lowered nets beside nets written by hand in Julia; QUICK=1 for less
 # make bench-distributed  steps of one, two and four processes; QUICK=1 for less
 # make bench-real-nets  real architectures as programs beside native Paddle; QUICK=1 for less
@@ -34,7 +36,7 @@ export JULIA ?=
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 
 .PHONY: demo examples test adapters lux slow differential orders bench bench-programs \
-	bench-equations bench-batches bench-adapters bench-lowered bench-distributed bench-real-nets stress soak docs notebook lint clean
+	bench-side-by-side bench-all figures bench-equations bench-batches bench-adapters bench-lowered bench-distributed bench-real-nets stress soak docs notebook lint clean
 
 demo: $(VENV)/installed
 	$(ONE_THREAD) $(RUN) -W "ignore:No ccache" examples/demo.py
@@ -70,6 +72,9 @@ bench-equations: $(VENV)/installed
 	$(ONE_THREAD) $(RUN) -W "ignore:No ccache" benchmarks/equations.py
 	$(ONE_THREAD) $(RUN) -W "ignore:No ccache" benchmarks/laplacians.py
 
+bench-side-by-side: $(VENV)/installed
+	$(ONE_THREAD) $(RUN) -W ignore benchmarks/side_by_side.py
+
 bench-batches: $(VENV)/installed
 	$(ONE_THREAD) $(RUN) -W "ignore:No ccache" benchmarks/batches.py
 
@@ -85,6 +90,12 @@ bench-distributed: $(VENV)/installed
 # With PaddleScience and DeepXDE where .venv has them: make .venv/libraries
 bench-real-nets: $(VENV)/installed
 	$(ONE_THREAD) $(RUN) -W "ignore:No ccache" benchmarks/real_nets.py
+
+bench-all: bench-side-by-side bench bench-programs bench-equations bench-batches \
+	bench-lowered bench-distributed bench-adapters bench-real-nets
+
+figures: $(VENV)/installed
+	$(RUN) benchmarks/figures.py
 
 stress: $(VENV)/installed
 	$(ONE_THREAD) $(RUN) tests/stress/run.py

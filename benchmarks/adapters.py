@@ -12,20 +12,19 @@ for problems with these words in their or their library's names.
 from __future__ import annotations
 
 import importlib
-import json
 import os
 import statistics
 import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import matplotlib as mpl
 from tqdm import tqdm
 
+from machine import OUTPUT, save
 from paddle_chainrules.adapters.taylor_mode import TaylorMode
 from paddle_chainrules.testing.timings import Timer, interleave
 
@@ -41,7 +40,6 @@ BURST = 0.03 if QUICK else 0.06
 FIRST = 4
 """Steps before any is timed: one as ever, one that makes programs, and two to warm."""
 
-OUTPUT = Path(__file__).resolve().parent.parent / "output"
 LIBRARIES = {"adapters_deepxde": "deepxde", "adapters_science": "ppsci"}
 COLOURS = {"DeepXDE": "#4477aa", "PaddleScience": "#ee8866"}
 
@@ -142,14 +140,16 @@ def modules() -> Iterator[Any]:
             print(f"Problems of {library} are left out: {error}.\n")
 
 
-def table(rows: list[Row]) -> str:
+def table(rows: list[Row], whole: bool = True) -> str:
     head = "| problem | library | net | points | native step, ms | ratio of minima "
-    lines = [head + "| ratio of means | first steps, s | as ever |", "|---" * 9 + "|"]
+    head += "| ratio of means |" + " first steps, s | as ever |" * whole
+    lines = [head, "|---" * (head.count("|") - 1) + "|"]
     for row in rows:
         native = row["us"]["native"]["min"] / 1e3
         cells = [row["problem"], row["library"], row["net"], row["points"]]
         cells += [f"{native:.1f}", f"**{row['min']:.2f}**", f"{row['mean']:.2f}"]
-        cells += [f"{row['first']:.1f}", "; ".join(row["reasons"]) or "nothing"]
+        if whole:
+            cells += [f"{row['first']:.1f}", "; ".join(row["reasons"]) or "nothing"]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -212,7 +212,6 @@ def picture(rows: list[Row]) -> None:
 
 
 def main() -> None:
-    OUTPUT.mkdir(exist_ok=True)
     cases = [
         (name, problem, module)
         for module in modules()
@@ -223,7 +222,7 @@ def main() -> None:
     if not rows:
         return
     print(table(rows), told(rows), sep="\n\n")
-    (OUTPUT / "adapters.json").write_text(json.dumps(rows, indent=1))
+    save("adapters", {"rows": rows})
     picture(rows)
 
 

@@ -3,7 +3,7 @@
 ``make bench-batches``: gradients of each of 64 samples of an MLP; values of an ensemble
 of 32 such nets, and gradients of their losses; float32, one thread each, sides in turn.
 Loops are of functions in ``jit``, and of Paddle's own layers with ``paddle.grad``.
-Prints Markdown.
+Prints Markdown, leaves JSON in output/.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 
 import paddle
 
+from machine import save
 from nets import chain
 from paddle_chainrules import FCNet, grad, jit, stack_params, vmap
 from paddle_chainrules.testing.timings import interleave, timer
@@ -112,15 +113,30 @@ def in_torch(torch: Any, params: dict[str, Any]) -> dict[str, Any]:
     return {name: torch.tensor(p.numpy()) for name, p in params.items()}
 
 
+def table(rows: dict[str, Any]) -> str:
+    lines = [
+        "| float32 | vmap, us | loop / vmap | Paddle's loop / vmap | "
+        "PyTorch's vmap / vmap |",
+        "|---|---|---|---|---|",
+    ]
+    for name, us in rows.items():
+        ours = us["vmap"]
+        cells = [
+            f"**{us[s]['min'] / ours['min']:.1f}** ({us[s]['mean'] / ours['mean']:.1f})"
+            if s in us
+            else ""
+            for s in ("loop", "Paddle", "PyTorch")
+        ]
+        lines.append(f"| {name} | {ours['min']:.0f} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     if find_spec("torch"):
         import torch
 
         torch.set_num_threads(1)
-    print(
-        "| float32 | vmap, us | loop / vmap | Paddle's loop / vmap | "
-        "PyTorch's vmap / vmap |\n|---|---|---|---|---|"
-    )
+    rows = {}
     tasks = {
         f"gradients of {SAMPLES} samples": gradients,
         f"values of {NETS} nets, {POINTS} points": ensemble,
@@ -131,15 +147,10 @@ def main() -> None:
         for call in sides.values():
             call()
             call()
-        us = interleave({s: timer(call) for s, call in sides.items()}, ROUNDS, 1)
-        ours = us["vmap"]
-        cells = [
-            f"**{us[s]['min'] / ours['min']:.1f}** ({us[s]['mean'] / ours['mean']:.1f})"
-            if s in us
-            else ""
-            for s in ("loop", "Paddle", "PyTorch")
-        ]
-        print(f"| {name} | {ours['min']:.0f} | {' | '.join(cells)} |")
+        timers = {s: timer(call) for s, call in sides.items()}
+        rows[name] = interleave(timers, ROUNDS, 1, name)
+    print(table(rows))
+    save("batches", {"rows": rows})
 
 
 if __name__ == "__main__":

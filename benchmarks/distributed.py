@@ -3,7 +3,8 @@
 ``make bench-distributed``: a fixed number of samples a process; one thread each, gloo
 on this machine. A digits net (64-64-10, 64 samples) and a PDE loss with second
 derivatives (2-64-64-64-1, 1000 points), float32. Then latency and bandwidth of
-``all_reduce``, and what a ring of more ranks would take by them. Prints Markdown.
+``all_reduce``, and what a ring of more ranks would take by them. Prints Markdown,
+leaves JSON in output/.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tqdm import tqdm
+
+from machine import save
 from paddle_chainrules.testing.timings import interleave, timer
 
 ROUNDS = 20 if "QUICK" in os.environ else 200
@@ -81,29 +85,52 @@ def measured(n: int) -> dict[str, Any]:
         return json.loads((Path(folder) / "found.json").read_text())
 
 
-def main() -> None:
-    by_size = {n: measured(n) for n in (1, 2, 4)}
-    print("| loss | processes | step, ms: minimum (mean) | alone | reduction's share |")
-    print("|---|---|---|---|---|")
+def table(by_size: dict[str, Any]) -> str:
+    """What the steps took."""
+    lines = [
+        "| loss | processes | step, ms: minimum (mean) | alone | reduction's share |",
+        "|---|---|---|---|---|",
+    ]
     for name in ("digits", "PDE"):
         for n, found in by_size.items():
             step, alone = found[name]["step"], found[name]["alone"]["min"]
             share = max(0.0, 1 - alone / step["min"])
-            print(
+            lines.append(
                 f"| {name} | {n} | {step['min'] / 1e3:.2f} ({step['mean'] / 1e3:.2f}) "
                 f"| {alone / 1e3:.2f} | {share:.0%} |"
             )
-    two = by_size[2]
+    return "\n".join(lines)
+
+
+def line(by_size: dict[str, Any]) -> tuple[float, float]:
+    """Latency in us, and bandwidth in bytes a us, between two processes."""
+    two = by_size["2"]
     latency, whole = two[str(SMALL)]["min"], two[str(LARGE)]["min"]
-    bandwidth = LARGE / (whole - latency)  # a ring of two sends as much as the vector
-    print(f"\nLatency {latency:.0f} us, {bandwidth / 1e3:.2f} GB/s between two.\n")
-    print("| loss | ranks | ring of a gradient, ms | beside alone |\n|---|---|---|---|")
+    # A ring of two sends as much as the vector.
+    return latency, LARGE / (whole - latency)
+
+
+def on_paper(by_size: dict[str, Any]) -> str:
+    """What a ring of more ranks would take."""
+    latency, bandwidth = line(by_size)
+    lines = ["| loss | ranks | ring, ms | beside the step alone |", "|---|---|---|---|"]
     for name in ("digits", "PDE"):
-        alone = by_size[1][name]["alone"]["min"]
-        size = 4 * by_size[1][name]["parameters"]
+        alone = by_size["1"][name]["alone"]["min"]
+        size = 4 * by_size["1"][name]["parameters"]
         for n in (64, 1024):
             ring = latency / 2 * 2 * (n - 1) + 2 * (n - 1) / n * size / bandwidth
-            print(f"| {name} | {n} | {ring / 1e3:.1f} | {ring / alone:.1f} |")
+            lines.append(f"| {name} | {n:,} | {ring / 1e3:.1f} | {ring / alone:.1f} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    sizes = tqdm((1, 2, 4), unit="run")
+    by_size = {str(n): measured(n) for n in sizes}
+    latency, bandwidth = line(by_size)
+    print(table(by_size))
+    print(f"\nLatency {latency:.0f} us, {bandwidth / 1e3:.2f} GB/s between two.\n")
+    print(on_paper(by_size))
+    save("distributed", {"processes": by_size})
 
 
 if __name__ == "__main__":

@@ -10,12 +10,10 @@ in output/.
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 os.environ.setdefault(
@@ -29,6 +27,7 @@ from paddle import nn
 from tqdm import tqdm
 
 import peers
+from machine import OUTPUT, save
 from memory import peak
 from nets import ModifiedMLP, PirateNet, chain
 from paddle_chainrules import derivatives, jit, stateless, value_and_grad
@@ -40,7 +39,6 @@ import matplotlib.pyplot as plt
 
 QUICK = "QUICK" in os.environ
 ROUNDS = 10 if QUICK else 40
-OUTPUT = Path(__file__).resolve().parent.parent / "output"
 MOST = 30_000 if QUICK else 1_000_000
 
 Index = tuple[int, ...]
@@ -57,7 +55,10 @@ BIHARMONIC: Equation = (
     lambda u_xxxx, u_xxyy, u_yyyy: u_xxxx + 2.0 * u_xxyy + u_yyyy - 1.0,
 )
 
+POISSON: Equation = (((2, 0), (0, 2)), lambda u_xx, u_yy: u_xx + u_yy + 1.0)
+
 STEPS: dict[str, tuple[Equation, Callable[[], nn.Layer], int]] = {
+    "Poisson, MLP 3x64": (POISSON, lambda: chain([2, *[64] * 3, 1]), 1000),
     "Burgers, MLP 3x16": (BURGERS, lambda: chain([2, *[16] * 3, 1]), 100),
     "Burgers, MLP 5x64": (BURGERS, lambda: chain([2, *[64] * 5, 1]), 1000),
     "Burgers, MLP 5x64, silu": (
@@ -253,14 +254,12 @@ def picture(rows: list[dict[str, Any]]) -> None:
 
 
 def main() -> None:
-    OUTPUT.mkdir(exist_ok=True)
     rows = {name: compared(name) for name in tqdm(STEPS, unit="step")}
     print(table(rows), end="\n\n")
     counts = [n for n in (1_000, 3_000, 10_000, 100_000, 1_000_000) if n <= MOST]
     points = of_points(counts)
     print(table_of_points(points))
-    found = json.dumps({"steps": rows, "points": points}, indent=1)
-    (OUTPUT / "equations.json").write_text(found)
+    save("equations", {"steps": rows, "points": points})
     picture(points)
 
 

@@ -6,16 +6,15 @@ its mean square. Prints Markdown, leaves JSON and a picture in output/.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
 import paddle
 from tqdm import tqdm
 
+from machine import OUTPUT, save
 from memory import peak
 from nets import chain
 from paddle_chainrules import jit, laplacian, stateless, value_and_grad
@@ -25,7 +24,6 @@ mpl.use("Agg")
 import matplotlib.pyplot as plt
 
 QUICK = "QUICK" in os.environ
-OUTPUT = Path(__file__).resolve().parent.parent / "output"
 DIMENSIONS = (1, 10, 100) if QUICK else (1, 10, 100, 1_000, 10_000)
 POINTS, PROBES = 10, 16
 NATIVE_UP_TO = 100
@@ -63,6 +61,22 @@ def sides_of(d: int) -> dict[str, Callable[[], Any]]:
     return found | ({"nested paddle.grad": native} if d <= NATIVE_UP_TO else {})
 
 
+def sides_in(rows: list[dict[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(side for row in rows for side in row["us"]))
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    sides = sides_in(rows)
+    head = ["d", *(f"{s}, ms" for s in sides), *(f"{s}, MB" for s in sides)]
+    lines = [f"| {' | '.join(head)} |", f"{'|---' * len(head)}|"]
+    for row in rows:
+        ms = {side: us["min"] / 1e3 for side, us in row["us"].items()}
+        mb = {side: size / 1e6 for side, size in row["bytes"].items()}
+        cells = [f"{f[s]:.3g}" if s in f else "" for f in (ms, mb) for s in sides]
+        lines.append(f"| {row['d']:,} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     rows = []
     for d in tqdm(DIMENSIONS, unit="dimension"):
@@ -74,16 +88,9 @@ def main() -> None:
         us = interleave(timers, rounds, 1)
         memory = {side: max(peak(call), 1) for side, call in sides.items()}
         rows.append({"d": d, "us": us, "bytes": memory})
-    sides = list(dict.fromkeys(side for row in rows for side in row["us"]))
-    head = ["d", *(f"{s}, ms" for s in sides), *(f"{s}, MB" for s in sides)]
-    print(f"| {' | '.join(head)} |\n{'|---' * len(head)}|")
-    for row in rows:
-        ms = {side: us["min"] / 1e3 for side, us in row["us"].items()}
-        mb = {side: size / 1e6 for side, size in row["bytes"].items()}
-        cells = [f"{f[s]:.3g}" if s in f else "" for f in (ms, mb) for s in sides]
-        print(f"| {row['d']:,} | {' | '.join(cells)} |")
-    OUTPUT.mkdir(exist_ok=True)
-    (OUTPUT / "laplacians.json").write_text(json.dumps(rows, indent=1))
+    print(table(rows))
+    sides = sides_in(rows)
+    save("laplacians", {"rows": rows})
     figure, panels = plt.subplots(1, 2, figsize=(10, 4))
     for side in sides:
         of = [row for row in rows if side in row["us"]]

@@ -174,15 +174,24 @@ def _table(calls: dict[str, Callable[..., Any]]) -> Table:
 
 
 def gradients_in_torch(
-    program: Program, inputs: Sequence[np.ndarray], cotangent: np.ndarray
+    program: Program, inputs: Sequence[np.ndarray], cotangent: np.ndarray, way: str = ""
 ) -> Callable[[], Any]:
-    """A call of PyTorch's that gives the gradients by all inputs."""
+    """A call of PyTorch's that gives the gradients by all inputs.
+
+    By autograd, eager or with the forward pass by ``torch.compile`` (``"compile"``), or
+    by ``torch.func.vjp`` (``"func"``).
+    """
     import torch
 
     torch.set_num_threads(1)
     run = with_table(program, torch_table(), torch.tensor)
-    leaves = [torch.tensor(value, requires_grad=True) for value in inputs]
     seed = torch.tensor(cotangent)
+    if way == "func":
+        values = [torch.tensor(value) for value in inputs]
+        return lambda: torch.func.vjp(run, *values)[1]([seed])
+    leaves = [torch.tensor(value, requires_grad=True) for value in inputs]
+    if way == "compile":
+        run = torch.compile(run)
     return lambda: torch.autograd.grad(run(*leaves), leaves, [seed])
 
 

@@ -7,12 +7,10 @@ a picture in output/. PyTorch and JAX take part where they are installed.
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Callable
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 os.environ.setdefault(
@@ -26,6 +24,7 @@ from paddle.base import core
 from tqdm import tqdm
 
 import peers
+from machine import OUTPUT, save
 from nets import NETS, Named
 from paddle_chainrules import grad, jit, make_program, stateless, value_and_grad
 from paddle_chainrules.testing.timings import interleave, timer
@@ -35,7 +34,6 @@ import matplotlib.pyplot as plt
 
 QUICK = "QUICK" in os.environ
 ROUNDS = 10 if QUICK else 40
-OUTPUT = Path(__file__).resolve().parent.parent / "output"
 BATCHES = (1, 64)
 SIDES = ("to_static", "tape", "program", "PyTorch", "JAX jit")
 
@@ -225,6 +223,15 @@ def table(rows: dict[str, Any], sides: tuple[str, ...], last: str) -> str:
     return "\n".join(lines)
 
 
+def table_of_nets(rows: dict[str, Any]) -> str:
+    return table(rows, SIDES, "program")
+
+
+def table_of_equations(steps: dict[str, Any]) -> str:
+    both = "jit(value_and_grad(loss))", "jit(eager step)"
+    return table(steps, (*both, "PyTorch", "JAX jit"), both[1])
+
+
 def picture(rows: dict[str, Any]) -> None:
     """Ratios of minima, a panel for each batch, in docs/programs.png."""
     figure, panels = plt.subplots(1, len(BATCHES), figsize=(11, 6.5), sharey=True)
@@ -270,17 +277,14 @@ def main() -> None:
         for batch in BATCHES:
             calls, first = sides_of(name, batch)
             rows[f"{name}, {batch}"] = {**compared(calls), "first": first}
-    print(table(rows, SIDES, "program"), end="\n\n")
+    print(table_of_nets(rows), end="\n\n")
     steps = {}
     cases = ((16, 100, "float32"), (64, 1000, "float32"), (64, 1000, "float64"))
     for width, points, dtype in tqdm(cases, unit="equation"):
         label = f"2 x {width}, {points} points, {dtype}"
         steps[label] = compared(equation(width, points, dtype))
-    both = "jit(value_and_grad(loss))", "jit(eager step)"
-    print(table(steps, (*both, "PyTorch", "JAX jit"), both[1]))
-    OUTPUT.mkdir(exist_ok=True)
-    found = json.dumps({"nets": rows, "equations": steps}, indent=1)
-    (OUTPUT / "programs.json").write_text(found)
+    print(table_of_equations(steps))
+    save("programs", {"nets": rows, "equations": steps})
     picture(rows)
 
 

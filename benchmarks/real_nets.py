@@ -10,24 +10,22 @@ it is a row like others.
 
 from __future__ import annotations
 
-import json
 import multiprocessing
 import os
-import platform
 import re
 import statistics
 import sys
 import tempfile
 from collections import Counter
-from datetime import date
 from fnmatch import fnmatch
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from tqdm import tqdm
+
+from machine import save
 
 ROOT = Path(__file__).resolve().parent
 QUICK = "QUICK" in os.environ
@@ -41,8 +39,6 @@ PADDLE_IS_WRONG = {
     "k[i, j] = x of two indices writes at wrong places natively, at the right ones here"
 }
 """Nets that differ from native Paddle since it is at fault; numpy decided."""
-
-PACKAGES = ("paddlepaddle", "paddlesci", "deepxde", "numpy")
 
 
 def nets() -> dict[str, Any]:
@@ -120,22 +116,6 @@ class Worker:
             self._process = None
 
 
-def machine() -> dict[str, Any]:
-    """What ran where."""
-    found: dict[str, Any] = {"date": date.today().isoformat(), "threads": 1}
-    found |= {"cores": os.cpu_count(), "python": platform.python_version()}
-    cpu = Path("/proc/cpuinfo")
-    lines = cpu.read_text().splitlines() if cpu.exists() else []
-    names = [x.split(":")[1].strip() for x in lines if x.startswith("model name")]
-    found["cpu"] = names[0] if names else platform.processor()
-    for name in PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = None
-    return found
-
-
 def ratio(row: dict[str, Any], of: str = "min") -> float:
     return row["us"]["program"][of] / row["us"]["native"][of]
 
@@ -209,23 +189,8 @@ def main(patterns: list[str]) -> None:
                     row |= {"status": "Paddle is wrong", "why": PADDLE_IS_WRONG[name]}
                 rows.append({"net": name, "mode": mode, **row})
         worker.stop()
-    about = machine()
-    parts = {
-        "about": ", ".join(f"{k} {v}" for k, v in about.items() if v is not None),
-        "table": table(rows),
-        "summary": summary(rows),
-    }
-    print(f"{parts['about']}.", parts["table"], parts["summary"], sep="\n\n")
-    folder = ROOT.parent / "output" if patterns else ROOT / "results"
-    folder.mkdir(exist_ok=True)
-    path = folder / "real_nets.json"
-    found = {"machine": about, "rounds": ROUNDS, "rows": rows}
-    path.write_text(json.dumps(found, indent=1) + "\n")
-    print(f"\nJSON: {path}")
-    if not patterns:
-        import real_page
-
-        real_page.write(ROOT.parent / "docs", rows, ratio, **parts)
+    path = save("real_nets", {"rounds": ROUNDS, "rows": rows})
+    print(table(rows), summary(rows), f"JSON: {path}", sep="\n\n")
 
 
 if __name__ == "__main__":

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import matplotlib as mpl
+
+from real_nets import ratio, summary, table
+
+mpl.use("Agg")
+from matplotlib import pyplot as plt
 
 Row = dict[str, Any]
 
@@ -38,14 +44,18 @@ COLORS = {
 }
 
 
-def write(folder: Path, rows: list[Row], ratio: Callable[[Row], float], **parts: str):
-    """``real-nets.md`` and ``real-nets.png``."""
-    (folder / "real-nets.md").write_text(HEAD.format(**parts))
-    import matplotlib
+def page(results: dict[str, Any]) -> str:
+    """``docs/real-nets.md``."""
+    machine, rows = results["machine"], results["rows"]
+    return HEAD.format(
+        about=", ".join(f"{k} {v}" for k, v in machine.items() if v is not None),
+        table=table(rows),
+        summary=summary(rows),
+    )
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
 
+def picture(rows: list[Row], path: Path) -> None:
+    """``docs/real-nets.png``."""
     figure, axes = plt.subplots(figsize=(9, 4.5), layout="constrained")
     families: dict[str, list[Row]] = {}
     for row in rows:
@@ -69,4 +79,5 @@ def write(folder: Path, rows: list[Row], ratio: Callable[[Row], float], **parts:
     axes.set_ylim(bottom=0.0)
     axes.legend(frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(folder / "real-nets.png", dpi=110)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)

@@ -10,17 +10,15 @@ from __future__ import annotations
 import gc
 import json
 import os
-import platform
 import subprocess
 from collections.abc import Callable, Mapping
-from datetime import date
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
 from tqdm import tqdm
 
+from machine import OUTPUT, machine
 from memory import peak
 from paddle_chainrules import julia
 from paddle_chainrules.testing.timings import interleave
@@ -42,12 +40,10 @@ mpl.use("Agg")
 import matplotlib.pyplot as plt
 
 HERE = Path(__file__).resolve().parent
-OUTPUT = HERE.parent / "output"
 SMALL = (8, 64, 4)
 BATCHES = (1, 8, 16, 32, 64)
 WIDTHS = (8, 16, 32)
 POINTS = (100, 1_000, 10_000, 100_000, 1_000_000)
-PACKAGES = ("paddlepaddle", "numpy", "torch", "jax", "deepxde", "juliacall")
 OPTIONAL = {
     "ours, Julia": "Julia with PaddleChainRules",
     "PyTorch": "pip install torch",
@@ -159,30 +155,6 @@ def measure(quick: bool, in_julia: Mapping[str, Callable[..., Any]]) -> dict:
         "poisson": poisson,
         "points": points,
         "scaling": scaling,
-    }
-
-
-def machine(julia_version: str | None) -> dict:
-    """What ran where."""
-    found = {}
-    for name in PACKAGES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            found[name] = None
-    cpu = [
-        line.split(":")[1].strip()
-        for line in Path("/proc/cpuinfo").read_text().splitlines()
-        if line.startswith("model name")
-    ]
-    return {
-        "date": date.today().isoformat(),
-        "cpu": cpu[0] if cpu else platform.processor(),
-        "cores": os.cpu_count(),
-        "threads": 1,
-        "python": platform.python_version(),
-        "julia": julia_version,
-        **found,
     }
 
 

@@ -1,0 +1,46 @@
+"""What ran where, beside the figures of every run."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from datetime import date
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+OUTPUT = Path(__file__).resolve().parent.parent / "output"
+PACKAGES = (
+    *("paddlepaddle", "numpy", "scipy", "torch", "jax", "deepxde", "paddlesci"),
+    "juliacall",
+)
+
+
+def machine(julia_version: str | None = None) -> dict[str, Any]:
+    """Date, processor, and versions; None of what is not installed."""
+    found: dict[str, Any] = {"date": date.today().isoformat(), "cpu": _processor()}
+    found |= {"cores": os.cpu_count(), "threads": 1}
+    found |= {"python": platform.python_version(), "julia": julia_version}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = None
+    return found
+
+
+def save(name: str, found: dict[str, Any], julia_version: str | None = None) -> Path:
+    """Write what was found to output/NAME.json, with the machine's description."""
+    OUTPUT.mkdir(exist_ok=True)
+    path = OUTPUT / f"{name}.json"
+    results = {"machine": machine(julia_version), **found}
+    path.write_text(json.dumps(results, indent=1) + "\n")
+    return path
+
+
+def _processor() -> str:
+    cpu = Path("/proc/cpuinfo")
+    lines = cpu.read_text().splitlines() if cpu.exists() else []
+    names = [line.split(":")[1] for line in lines if line.startswith("model name")]
+    return names[0].strip() if names else platform.processor()
