@@ -3,7 +3,7 @@
 What stands between ``<!-- figure NAME -->`` and ``<!-- / -->`` on a page is what the
 entry NAME of :data:`FIGURES` makes of ``benchmarks/results``. ``make figures`` takes
 what benchmarks have left in output/ over into results/ and docs/, then writes the
-pages; the tests compare them.
+pages; ``--check``, which the tests run, says which are stale.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import json
 import re
 import shutil
 import statistics
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -251,13 +252,17 @@ def take_over() -> None:
             print(kept.relative_to(ROOT))
 
 
-def main() -> None:
-    take_over()
-    for page in PAGES:
-        if page.read_text() != (new := expected(page)):
-            page.write_text(new)
-            print(page.relative_to(ROOT))
+def main(check: bool) -> int:
+    """Write the pages, or say which of them are stale: exit status 1 where one is."""
+    if not check:
+        take_over()
+    stale = [page for page in PAGES if page.read_text() != expected(page)]
+    for page in stale:
+        print(f"{page.relative_to(ROOT)}{': run make figures' * check}")
+        if not check:
+            page.write_text(expected(page))
+    return int(check and bool(stale))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main("--check" in sys.argv))

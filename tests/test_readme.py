@@ -89,3 +89,19 @@ def test_the_table_of_cotangents_is_that_of_the_tests():
     rows = {line.split(" | ")[0].removeprefix("| ") for line in table.split("\n")}
     assert len(tried) > 15
     assert tried <= rows
+
+
+def test_no_figure_is_stale():
+    """What is marked as a figure is what the results of the benchmarks say."""
+    command = [sys.executable, "-W", "ignore", ROOT / "benchmarks" / "figures.py"]
+    done = subprocess.run(
+        [*command, "--check"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    marked = [page.read_text().count("<!-- figure ") for page in PAGES]
+    assert marked[0] >= 3
+    assert sum(marked) > 25
+
+
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 130

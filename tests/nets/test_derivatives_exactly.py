@@ -130,3 +130,19 @@ def test_without_grad_mode_too():
     for ours, other, theirs in zip(found, alone, expected, strict=True):
         np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-12)
         np.testing.assert_allclose(other.numpy(), theirs.numpy(), rtol=1e-9, atol=1e-9)
+
+
+def test_coordinates_by_name_of_a_net_of_columns():
+    """An FCNet takes one tensor: the error says how, and what it says works."""
+    net = FCNet((2, 5, 1), "tanh", "float64")
+    params = net.init(0)
+    at = {"t": paddle.rand([4, 1], "float64"), "x": paddle.rand([4, 1], "float64")}
+    wanted = {"u_t": (0, "t"), "u_xx": (0, "x", "x")}
+    with pytest.raises(TypeError, match="got dict; its features are the columns") as e:
+        derivatives(net, params, at, wanted)
+    joined = eval(str(e.value).partition("such as ")[2], {"net": net, "paddle": paddle})
+    found = derivatives(joined, params, at, wanted)
+    columns = paddle.concat([*at.values()], -1)
+    u_t, u_xx = derivatives(net, params, columns, [(1, 0), (0, 2)])
+    assert paddle.allclose(found["u_t"], u_t, atol=1e-14)
+    assert paddle.allclose(found["u_xx"], u_xx, atol=1e-14)

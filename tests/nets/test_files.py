@@ -31,6 +31,14 @@ def written(suffix, folder, params=PARAMS):
     return path
 
 
+def test_a_folder_that_is_missing_is_named(tmp_path):
+    params = FCNet((3, 5, 2)).init(0)
+    with pytest.raises(FileNotFoundError, match=r"no folder '.*/absent'; make it") as e:
+        save_params(tmp_path / "absent" / "net.npz", params)
+    assert "net.npz'" in str(e.value)
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_what_is_written_is_read(suffix, tmp_path):
     path = written(suffix, tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from paddle import Tensor
@@ -13,9 +14,15 @@ from ..transforms.csr import CSR
 def check_tensor(name: str, value: Any, dtype: str) -> None:
     """Refuse what is no tensor, or of another dtype."""
     if not isinstance(value, Tensor | CSR):
+        remedy = f"convert it with paddle.to_tensor({name}, dtype={dtype!r})"
+        if isinstance(value, Mapping):
+            remedy = (
+                "its features are the columns of one tensor: give a function that "
+                "joins them, such as lambda params, at: "
+                "net(params, paddle.concat([*at.values()], -1))"
+            )
         raise TypeError(
-            f"{name} must be a paddle.Tensor, got {type(value).__name__}; convert it "
-            f"with paddle.to_tensor({name}, dtype={dtype!r})"
+            f"{name} must be a paddle.Tensor, got {type(value).__name__}; {remedy}"
         )
     if value.dtype is not None and not same_dtype(value.dtype, DTYPES[dtype]):
         raise TypeError(

@@ -74,6 +74,7 @@ def save_params(path: PathLike, params: Mapping[str, Tensor]) -> None:
     Raises:
         ValueError: another suffix.
         TypeError: params is no dict of tensors.
+        FileNotFoundError: the folder is not there.
 
     Examples:
         >>> import tempfile, paddle
@@ -148,7 +149,16 @@ def _format(path: Path) -> tuple[Callable[..., None], Callable[..., dict[str, An
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A file beside, which takes the place of the one at path at the end."""
+    """A file beside, which takes the place of the one at path at the end.
+
+    Raises:
+        FileNotFoundError: the folder is not there.
+    """
+    if not path.parent.is_dir():
+        raise FileNotFoundError(
+            f"a file is written into a folder that exists, but for {str(path)!r} there "
+            f"is no folder {str(path.parent)!r}; make it first"
+        )
     with tempfile.TemporaryDirectory(
         dir=path.parent, prefix=f".{path.name}."
     ) as folder:
