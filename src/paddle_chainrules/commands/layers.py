@@ -41,7 +41,7 @@ def layer_and_inputs(
         found: Any = _module(module)
         for part in attribute.split("."):
             found = getattr(found, part)
-    except (AttributeError, FileNotFoundError, ModuleNotFoundError) as error:
+    except (AttributeError, ModuleNotFoundError) as error:
         raise UsageError(
             f"{NAMED}, but for {name!r}: {error}; run it where Python finds the module"
         ) from error
@@ -100,6 +100,6 @@ def _module(name: str) -> ModuleType:
         return importlib.import_module(name)
     path = Path(name).resolve()
     if not path.is_file():
-        raise FileNotFoundError(f"there is no file {name}")
+        raise UsageError(f"{NAMED}, but there is no file {name}; give its path")
     sys.path.insert(0, str(path.parent))
     return importlib.import_module(path.stem)
