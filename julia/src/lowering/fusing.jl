@@ -15,7 +15,8 @@ struct Fused{B<:Broadcasted}
 end
 
 Broadcast.broadcasted(::typeof(fuse), broadcast::Broadcasted) = Fused(broadcast)
-Broadcast.broadcasted(::typeof(fuse), x) = x
+# Not for anything: code of other packages that broadcasts what it does not know would be compiled anew.
+Broadcast.broadcasted(::typeof(fuse), x::Union{Number,Array{<:Number}}) = x
 Broadcast.materialize(x::Fused) = looped(x.broadcast)
 
 function looped(broadcast::Broadcasted)

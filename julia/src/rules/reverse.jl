@@ -22,7 +22,12 @@ struct Leaf
     size::Dims
 end
 
-is_differentiable(T::Type) = plain_type(T) <: Union{AbstractFloat,Complex}
+is_differentiable(T::Type) = plain_of(T) <: Union{AbstractFloat,Complex}
+
+# Of types that are known at run time alone, behind a barrier: what is compiled for any type would
+# be compiled anew where an extension adds a method.
+plain_of(T::Type) =
+    T <: Union{AbstractFloat,Complex} ? T : Base.inferencebarrier(plain_type)(T)::Type
 
 is_zero(tangent) = tangent isa Union{AbstractZero,Nothing}
 
@@ -62,7 +67,7 @@ function collect_cotangents!(out, ȳ, leaf::Leaf)
         DimensionMismatch("the cotangent has size $(size(ȳ)), the output $(leaf.size)"),
     )
     array = dense(ȳ)
-    T = replace_plain(eltype(array), plain_type(leaf.eltype))
+    T = replace_plain(eltype(array), plain_of(leaf.eltype))
     push!(out, eltype(array) == T ? array : converted(T, array))
     return out
 end
@@ -206,7 +211,8 @@ vector where they are flat. One crossing.
 """
 function gradients(reverse::Reverse, cotangents::Vector, asked::Asked = ALL)
     D = dual_type(cotangents)
-    D === nothing || return gradients_of_duals(D, reverse, cotangents, asked)
+    D === nothing ||
+        return Base.inferencebarrier(gradients_of_duals)(D, reverse, cotangents, asked)
     return with_gradients(found -> receive_gradients(reverse, found), reverse, cotangents, asked)
 end
 
