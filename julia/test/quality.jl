@@ -25,3 +25,21 @@ end
         end
     end
 end
+
+# Loaded first, as in most scripts. A method of ours that takes anything, or a call of ours for types
+# that are known late, would have Zygote's compiled code, or ours, compiled anew at the first gradient.
+const LATER = """
+using PaddleChainRules
+seen = ccall(:jl_debug_method_invalidation, Any, (Cint,), 1)
+using Zygote, ForwardDiff, LuxCore
+ccall(:jl_debug_method_invalidation, Any, (Cint,), 0)
+is_of(M, x) = x isa Method ? parentmodule(x.module) === M || x.module === M : x isa Core.MethodInstance && is_of(M, x.def)
+lost = count(i -> is_of(PaddleChainRules, seen[i]) && seen[i] isa Core.MethodInstance && seen[i+1] isa Integer, 1:length(seen)-1)
+causes = count(x -> x isa Vector && any(m -> is_of(PaddleChainRules, m), x), seen)
+println(length(seen) > 0, ' ', lost, ' ', causes)
+"""
+
+@testset "what is loaded later has nothing compiled anew" begin
+    command = `$(Base.julia_cmd()) --startup-file=no --project=$(Base.active_project()) -e $LATER`
+    @test readchomp(pipeline(command; stderr = devnull)) == "true 0 0"
+end
