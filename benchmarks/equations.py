@@ -229,8 +229,9 @@ def table_of_points(rows: list[dict[str, Any]]) -> str:
     for row in rows:
         n = row["points"]
         cells = [f"{n:,}"]
-        for found in ({k: v["min"] for k, v in row["us"].items()}, row["bytes"]):
-            cells += [f"{found[s] / n:.4g}" if s in found else "" for s in sides]
+        us, size = row["us"], row["bytes"]
+        cells += [f"{us[s]['min'] / n:.2f}" if s in us else "" for s in sides]
+        cells += [f"{size[s] / n:,.0f}" if s in size else "" for s in sides]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
