@@ -98,6 +98,9 @@ def test_no_figure_is_stale():
         [*command, "--check"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    for page in PAGES:  # a line that begins with a comment ends a paragraph
+        begun = re.findall(r"^<!-- figure [\w.]+ -->.", page.read_text(), re.MULTILINE)
+        assert not begun, page
     marked = [page.read_text().count("<!-- figure ") for page in PAGES]
     assert marked[0] >= 3
     assert sum(marked) > 25
