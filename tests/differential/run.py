@@ -31,6 +31,8 @@ exact, {refused} refused, none wrong, and no process crashed.
 
 A refusal is a `NotImplementedError` or a `TypeError` that names the operator.
 
+![How many derivatives of each kind were exact, and how many refused](differential.png)
+
 ## Not to be differentiated
 
 | function or layer | asked | said |
@@ -105,6 +107,37 @@ def limits(verdicts: Verdicts) -> str:
     )
 
 
+def picture(verdicts: Verdicts, path: Path) -> None:
+    """How many questions of each kind were answered, and how."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot as plt
+
+    found: dict[str, Counter[str]] = {}
+    for rows in verdicts.values():
+        for asked, verdict, _ in rows:
+            kind = re.sub(r"[\d\[\]'\"].*", "", asked).strip(" ,=")
+            found.setdefault(kind, Counter())[verdict] += 1
+    kinds = sorted(found, key=lambda kind: sum(found[kind].values()))
+    figure, axes = plt.subplots(
+        figsize=(8, 1 + 0.32 * len(kinds)), layout="constrained"
+    )
+    exact, refused = ([found[k][v] for k in kinds] for v in ("exact", "refused"))
+    axes.barh(kinds, exact, color="#4477aa", label=f"exact ({sum(exact)})")
+    axes.barh(
+        kinds, refused, left=exact, color="#ee8866", label=f"refused ({sum(refused)})"
+    )
+    for i, (one, two) in enumerate(zip(exact, refused, strict=True)):
+        axes.text(one + two, i, f" {one + two}", va="center", size=8)
+    axes.set_xlabel("derivatives asked for, each beside central differences")
+    axes.set_title(f"{len(verdicts)} functions, layers and small programs, none wrong")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(loc="lower right", frameon=False)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
 def main(parts: list[str]) -> int:
     cases = [(t, n) for t, table in TABLES.items() for n in table.cases]
     chosen = [c for c in cases if not parts or any(part in c[1] for part in parts)]
@@ -116,6 +149,7 @@ def main(parts: list[str]) -> int:
     wrong = bool(faults(verdicts))
     if not parts and not wrong and "PROGRAMS" not in os.environ:
         LIMITS.write_text(limits(verdicts), encoding="utf-8")
+        picture(verdicts, LIMITS.with_name("differential.png"))
     return int(wrong)
 
 
