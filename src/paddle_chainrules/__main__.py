@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from .commands.bench import bench_layer, table
+from .commands.bench import bench_layer, draw, table
 from .commands.doctor import FAULT, doctor
 from .commands.explain import explain_layer
 from .commands.layers import UsageError, layer_and_inputs
@@ -46,6 +46,7 @@ def parser() -> argparse.ArgumentParser:
         if name == "bench":
             one.add_argument("--rounds", type=int, default=30, help="turns of a side")
             one.add_argument("--json", metavar="FILE", help="write the figures there")
+            one.add_argument("--picture", metavar="FILE", help="draw the ratios there")
         else:
             one.add_argument("--program", action="store_true", help="print it whole")
     return made
@@ -73,6 +74,8 @@ def main(args: list[str] | None = None) -> int:
     print(table(found))
     if given.json:
         Path(given.json).write_text(json.dumps(found, indent=1) + "\n")
+    if given.picture:
+        draw(found, given.picture)
     return 0
 
 

@@ -76,6 +76,7 @@ def test_explain_names_the_line_that_stands_in_the_way(here):
 
 def test_bench_compares_and_writes_its_figures(here):
     args = ("--input", "6x3", "--rounds", "2", "--json", "found.json")
+    args += ("--picture", "p.png")
     done = call(here, "bench", "model.py:net", *args)
     assert done.returncode == 0, done.stderr
     found = json.loads((here / "found.json").read_text())
@@ -85,6 +86,7 @@ def test_bench_compares_and_writes_its_figures(here):
         for us in sides.values():
             assert 0 < us["min"] <= us["mean"]
     assert found["error"] < 1e-6
+    assert (here / "p.png").read_bytes().startswith(b"\x89PNG")
     ratio = re.search(r"forward +native Paddle +\S+ +\S+ +(\S+)", done.stdout)
     assert ratio.group(1) == "1.00"
 

@@ -87,6 +87,34 @@ def table(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def draw(found: dict[str, Any], path: str) -> None:
+    """A picture of the ratios, a bar a side.
+
+    Raises:
+        ModuleNotFoundError: matplotlib is missing.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "a picture needs matplotlib; install it with pip install matplotlib",
+            name="matplotlib",
+        ) from error
+    figure = Figure(figsize=(8, 3.6), layout="constrained")
+    panels = figure.subplots(1, len(found["us"]), sharey=True)
+    for axes, (task, sides) in zip(panels, found["us"].items(), strict=True):
+        native = sides["native Paddle"]["min"]
+        ratios = [us["min"] / native for us in sides.values()]
+        ours = ["C0" if side.startswith("stateless") else "C7" for side in sides]
+        bars = axes.barh([*sides], ratios, color=ours)
+        axes.bar_label(bars, [f"{ratio:.2f}" for ratio in ratios], padding=3)
+        axes.axvline(1, color="black", linewidth=1)
+        axes.set(title=task, xlabel="time / native Paddle", xlim=(0, 1.2 * max(ratios)))
+        axes.spines[["top", "right"]].set_visible(False)
+    panels[0].invert_yaxis()
+    figure.savefig(path, dpi=110)
+
+
 def _sides(
     layer: paddle.nn.Layer, inputs: tuple[Any, ...], task: str
 ) -> Iterator[tuple[str, Callable[[], Callable[[], Any]]]]:
