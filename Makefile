@@ -34,6 +34,8 @@ export JULIA ?=
 
 # Paddle's and BLAS's threads: one, so that figures compare.
 ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
+# Paddle's MKL has AVX2 on AMD's processors only where it is told (docs/performance.md).
+ONE_THREAD += $(shell grep -qs AuthenticAMD /proc/cpuinfo && echo MKL_DEBUG_CPU_TYPE=5)
 
 .PHONY: demo examples test adapters lux slow differential orders bench bench-programs \
 	bench-side-by-side bench-all figures bench-equations bench-batches bench-adapters bench-lowered bench-distributed bench-real-nets stress soak docs notebook lint clean

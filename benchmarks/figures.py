@@ -56,6 +56,8 @@ def about(results: Results) -> str:
     cpu = re.sub(r" \d+-Core Processor|\(R\)| CPU| @.*", "", machine["cpu"])
     versions = [f"{NAMES[k]} {v}" for k, v in machine.items() if k in NAMES and v]
     versions.insert(0, f"Python {machine['python']}")
+    if kernels := machine.get("MKL_DEBUG_CPU_TYPE"):
+        cpu += f" with MKL_DEBUG_CPU_TYPE={kernels}"
     return f"{machine['date']}, {cores} of an {cpu}, {', '.join(versions)}"
 
 

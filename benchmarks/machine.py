@@ -21,6 +21,8 @@ def machine(julia_version: str | None = None) -> dict[str, Any]:
     """Date, processor, and versions; None of what is not installed."""
     found: dict[str, Any] = {"date": date.today().isoformat(), "cpu": _processor()}
     found |= {"cores": os.cpu_count(), "threads": 1}
+    if kernels := os.environ.get("MKL_DEBUG_CPU_TYPE"):
+        found["MKL_DEBUG_CPU_TYPE"] = kernels
     found |= {"python": platform.python_version(), "julia": julia_version}
     for name in PACKAGES:
         try:

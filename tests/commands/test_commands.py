@@ -10,6 +10,7 @@ import pytest
 
 from julia_at_hand import needs_julia
 from paddle_chainrules.__main__ import main
+from paddle_chainrules.commands.doctor import products
 
 MODEL = """
 import paddle
@@ -142,6 +143,14 @@ def test_doctor_says_what_python_has(here):
         "not used; no julia on the PATH; install Julia 1.10 or newer from julialang.org"
     )
     assert lines["Python"].endswith(sys.executable)
+
+
+def test_doctor_knows_the_processors_that_mkl_does_not():
+    amd = "vendor_id : AuthenticAMD\nflags : sse avx avx2 fma\n"
+    assert products(amd, None).mark == "note"
+    assert "MKL_DEBUG_CPU_TYPE=5" in products(amd, None).remedy
+    assert products(amd, "5").mark == "ok"
+    assert products(amd.replace("AuthenticAMD", "GenuineIntel"), None) is None
 
 
 @needs_julia
