@@ -121,7 +121,9 @@ def _threads() -> Iterator[Line]:
     cores = len(os.sched_getaffinity(0))
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     said = [f"{name}={os.environ[name]}" for name in names if name in os.environ]
-    fact = f"{cores} cores, " + (", ".join(said) or "BLAS and OpenMP choose")
+    fact = f"{cores} core{'s' * (cores > 1)}, " + (
+        ", ".join(said) or "BLAS and OpenMP choose"
+    )
     if said or cores == 1:
         yield Line(OK, "Threads", fact)
     else:
