@@ -154,3 +154,44 @@ def test_a_net_is_called_as_a_function():
     params, x = net.init(0), randn([4, 3])
     assert_same(net(params, x), net.forward(params, x))
     assert_same(net(net.flatten(params), x), net.forward(params, x))
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        (1, 2, 3),
+        (1, slice(None), 0),
+        (..., 2),
+        (0, ...),
+        (slice(0, 2), 1, slice(1, None)),
+        ([1, 0], 2, -1),
+        (slice(None), slice(None), slice(None)),
+        1,
+        (1, 2),
+    ],
+    ids=str,
+)
+def test_an_index_of_outputs_and_inputs(index):
+    """As of the whole array, and only the rows asked for are computed."""
+    x = paddle.to_tensor(np.random.default_rng(0).standard_normal(4))
+    w = paddle.to_tensor(np.random.default_rng(1).standard_normal((2, 3, 4)))
+    calls = []
+
+    def f(x):
+        calls.append(1)
+        return paddle.sin(w * x).sum(-1)
+
+    found = jacobian(f, x)[index]
+    expected = (paddle.cos(w * x) * w).numpy()[index]
+    assert list(found.shape) == list(expected.shape)
+    assert np.allclose(found.numpy(), expected, rtol=1e-13)
+    assert len(calls) == 1
+
+
+def test_an_index_of_outputs_and_inputs_of_samples():
+    x = paddle.to_tensor(np.random.default_rng(0).standard_normal((5, 3)))
+    found = jacobian(lambda x: x**2 * x.sum(1, keepdim=True), x, batched=True)
+    whole = found.tensor()
+    assert list(whole.shape) == [5, 3, 3]
+    for i, j in ((0, 1), (2, 2)):
+        assert np.array_equal(found[i, j].numpy(), whole[:, i, j].numpy())

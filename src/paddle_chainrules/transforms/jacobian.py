@@ -82,8 +82,28 @@ class Jacobian(KeptGraph):
         return f"Jacobian(shape={self.shape})"
 
     def __getitem__(self, index: Any) -> Tensor:
-        """The derivatives of some outputs, by an index of their dimensions."""
-        return self._stacked(self._rows[index])
+        """The derivatives of some outputs by some inputs: only these are computed.
+
+        By an index of the output's dimensions and then, if it goes on, of the input's;
+        with batched of those of one sample, and what is given has all samples.
+        """
+        by_output, by_input = self._split(index)
+        found = self._stacked(self._rows[by_output])
+        if not by_input:
+            return found
+        kept = found.ndim - len(self._inputs)
+        return found[(*[slice(None)] * kept, *by_input)]
+
+    def _split(self, index: Any) -> tuple[Any, tuple[Any, ...]]:
+        """What of an index is of the output's dimensions, and of the input's."""
+        first = self._rows.ndim
+        if not isinstance(index, tuple) or any(part is None for part in index):
+            return index, ()
+        if any(part is Ellipsis for part in index):
+            at = next(i for i, part in enumerate(index) if part is Ellipsis)
+            gap = first + len(self._inputs) - (len(index) - 1)
+            index = (*index[:at], *[slice(None)] * gap, *index[at + 1 :])
+        return index[:first], index[first:]
 
     def tensor(self) -> Tensor:
         """All of it, by forward mode where that is cheaper and Paddle can."""
