@@ -91,8 +91,8 @@ class Jacobian(KeptGraph):
         found = self._stacked(self._rows[by_output])
         if not by_input:
             return found
-        kept = found.ndim - len(self._inputs)
-        return found[(*[slice(None)] * kept, *by_input)]
+        every = (slice(None),) * (found.ndim - len(self._inputs))
+        return found[every + by_input]
 
     def _split(self, index: Any) -> tuple[Any, tuple[Any, ...]]:
         """What of an index is of the output's dimensions, and of the input's."""
