@@ -14,10 +14,11 @@
 # make bench-batches  many samples by vmap beside loops and PyTorch; QUICK=1 for less
 # make bench-adapters  steps of DeepXDE's and PaddleScience's problems, with and without
 # make bench-side-by-side  the same nets and equations in all libraries; QUICK=1 for less
-# make bench-all  all of these, an hour and more; make figures then writes docs by them
 # make bench-lowered  lowered nets beside nets written by hand in Julia; QUICK=1 for less
 # make bench-distributed  steps of one, two and four processes; QUICK=1 for less
+# make bench-ranks  steps of ranks of MPI from Julia, where mpiexec and MPI.jl are
 # make bench-real-nets  real architectures as programs beside native Paddle; QUICK=1 for less
+# make bench-all  all of these, an hour and more; make figures then writes docs by them
 # make stress  random calls of both languages by the million, minutes (output/stress.png)
 # make soak    constants of every kind on four Julia threads for ten minutes
 # make differential  every function and layer beside differences; writes docs/refusals.md
@@ -38,7 +39,9 @@ ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 ONE_THREAD += $(shell grep -qs AuthenticAMD /proc/cpuinfo && echo MKL_DEBUG_CPU_TYPE=5)
 
 .PHONY: demo examples test adapters lux slow differential orders bench bench-programs \
-	bench-side-by-side bench-all figures bench-equations bench-batches bench-adapters bench-lowered bench-distributed bench-real-nets stress soak docs notebook lint clean
+	bench-side-by-side bench-equations bench-batches bench-adapters bench-lowered \
+	bench-distributed bench-ranks bench-real-nets bench-all figures stress soak docs \
+	notebook lint clean
 
 demo: $(VENV)/installed
 	$(ONE_THREAD) $(RUN) -W "ignore:No ccache" examples/demo.py
@@ -88,6 +91,9 @@ bench-lowered: $(VENV)/installed
 
 bench-distributed: $(VENV)/installed
 	$(ONE_THREAD) $(RUN) -W ignore benchmarks/distributed.py
+
+bench-ranks: $(VENV)/installed
+	$(ONE_THREAD) $(RUN) -W ignore benchmarks/ranks.py
 
 # With PaddleScience and DeepXDE where .venv has them: make .venv/libraries
 bench-real-nets: $(VENV)/installed

@@ -24,6 +24,7 @@ import equations
 import laplacians
 import lowered
 import programs
+import ranks
 import real_nets
 import real_page
 import run
@@ -203,6 +204,7 @@ FIGURES: dict[str, Callable[[Results], str]] = {
     "distributed.bandwidth": lambda r: (
         f"{distributed.line(r['processes'])[1] / 1e3:.1f} GB/s"
     ),
+    "ranks.table": lambda results: ranks.table(results["ranks"]),
     "adapters.table": lambda results: adapters.table(results["rows"], False),
     "adapters.median": lambda results: f"{adapters.median(results['rows']):.2f}",
     "adapters.told": lambda results: adapters.told(results["rows"]),

@@ -1,18 +1,15 @@
 # What ranks of MPI cost: steps of the same number of samples a rank, with and without the
-# average, in turn, one thread each. For each number of ranks:
-#
-#     export UCX_ERROR_SIGNALS=SIGILL,SIGBUS,SIGFPE    # where MPI stands on UCX
-#     OMP_NUM_THREADS=1 mpiexec -n 2 julia --project benchmarks/ranks.jl
+# average, in turn, one thread each; run by ranks.py for each number of ranks. Prints what is
+# timed, and milliseconds, minimum and mean.
 #
 # The net of digits (64-64-10, 64 samples) and a PDE loss (2-64-64-64-1, 1,000 points), float32.
 
 using MPI, PaddleChainRules, Zygote
-using Printf: @printf
 using Random: Xoshiro
 
 MPI.Init()
 const comm = MPI.COMM_WORLD
-const rank, ranks = MPI.Comm_rank(comm), MPI.Comm_size(comm)
+const rank = MPI.Comm_rank(comm)
 
 "Gradients of a mean square, by the parameters as one vector."
 function digits_step()
@@ -40,16 +37,13 @@ for (name, make, count) in (("digits", digits_step, 1000), ("PDE", pde_step, 150
     foreach(_ -> (step(); together()), 1:20)
     times = [(milliseconds(together), milliseconds(step)) for _ in 1:count]
     whole, alone = first.(times), last.(times)
-    share = 1 - minimum(alone) / minimum(whole)
-    rank == 0 && @printf(
-        "%-7s %d ranks: step %.2f ms (%.2f mean), alone %.2f (%.2f), reduction %.0f%%\n", name, ranks,
-        minimum(whole), sum(whole) / count, minimum(alone), sum(alone) / count, 100share,
-    )
+    rank == 0 && println(name, " step", '\t', minimum(whole), '\t', sum(whole) / count)
+    rank == 0 && println(name, " alone", '\t', minimum(alone), '\t', sum(alone) / count)
 end
 const small = zeros(Float32, 1)
 const large = zeros(Float32, 1_000_000)
 for (name, buffer, count) in (("one number", small, 2000), ("4 MB", large, 100))
     foreach(_ -> MPI.Allreduce!(buffer, +, comm), 1:20)
     times = [milliseconds(() -> MPI.Allreduce!(buffer, +, comm)) for _ in 1:count]
-    rank == 0 && @printf("sum of %s: %.3f ms (%.3f mean)\n", name, minimum(times), sum(times) / count)
+    rank == 0 && println(name, '\t', minimum(times), '\t', sum(times) / count)
 end
