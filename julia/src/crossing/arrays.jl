@@ -100,21 +100,24 @@ function receive_into!(out::Array{T}, start::Int, tensor::Union{Py,PyPtr}, add::
         view.dtype === dlpack_type(T) && start + n - 1 <= length(out) ||
             error("a tensor of $n elements does not fit at $start of $(length(out))")
         if view.device.device_type != CPU.device_type
-            found = vec(Array(copy_out(T, (n,), view)))
-            target = @view out[start:start+n-1]
-            add ? (target .+= found) : (target .= found)
-            return start + n
-        end
-        source = Ptr{T}(view.data + view.byte_offset)
-        if add
-            @inbounds @simd for i in 1:n
-                out[start+i-1] += unsafe_load(source, i)
-            end
+            copied = Array(copy_out(T, (n,), view))::Vector{T}
+            GC.@preserve copied write_from!(out, start, pointer(copied), n, add)
         else
-            GC.@preserve out unsafe_copyto!(pointer(out, start), source, n)
+            write_from!(out, start, Ptr{T}(view.data + view.byte_offset), n, add)
         end
         start + n
     end
+end
+
+function write_from!(out::Array{T}, start, source::Ptr{T}, n, add) where {T}
+    if add
+        @inbounds @simd for i in 1:n
+            out[start+i-1] += unsafe_load(source, i)
+        end
+    else
+        GC.@preserve out unsafe_copyto!(pointer(out, start), source, n)
+    end
+    return nothing
 end
 
 """

@@ -76,16 +76,25 @@ Parameters as a tuple in the order of the net, or as they are where they have no
 """
 by_position(::PaddleNet, ps::Union{Tuple,AbstractVector}) = ps
 function by_position(net::PaddleNet, ps::NamedTuple)
-    if length(ps) != length(net.names) || !all(in(keys(ps)), net.names)
-        throw(
-            ArgumentError(
-                "parameters must have exactly the names $(listed(net.names)); missing: " *
-                "$(listed(setdiff(net.names, keys(ps)))), unknown: " *
-                listed(setdiff(keys(ps), net.names)),
-            ),
-        )
-    end
-    return Tuple(Any[ps[name] for name in net.names])
+    places = places_of(net.names, ps)
+    return Tuple(Any[ps[place] for place in places])
+end
+
+"""
+    places_of(names, ps)
+
+Where in a named tuple each name stands, checked. Compiled once for all named tuples.
+"""
+function places_of(names, @nospecialize(ps::NamedTuple))
+    given = Symbol[fieldname(typeof(ps), i) for i in 1:nfields(ps)]
+    places = indexin(names, given)
+    length(given) == length(names) && !any(isnothing, places) || throw(
+        ArgumentError(
+            "parameters must have exactly the names $(listed(names)); missing: " *
+            "$(listed(setdiff(names, given))), unknown: $(listed(setdiff(given, names)))",
+        ),
+    )
+    return convert(Vector{Int}, places)
 end
 
 function param_arrays(net::PaddleNet, ps::Tuple)
@@ -213,7 +222,7 @@ end
 
 function forward(given::PaddleNet, xs::Tuple, ps)
     D = dual_type((xs, ps))
-    D === nothing || return forward_of_duals(D, given, xs, ps)
+    D === nothing || return Base.inferencebarrier(forward_of_duals)(D, given, xs, ps)
     net, params, inputs = arrays(given, xs, ps)
     return crossing() do
         GC.@preserve params inputs in_turn(both(params, inputs)) do

@@ -21,10 +21,11 @@ end
 # Python's order is that of `names`, which need not be that of the named tuple.
 function params_projector(ps::P, names) where {P<:NamedTuple}
     projects = each(ProjectTo, in_arrays(Tuple(ps)))
+    order = invperm(places_of(names, ps))
     return function (grads)
-        found = NamedTuple{keys(ps)}(NamedTuple{Tuple(names)}(Tuple(grads)))
-        tangents = each(array_tangent, projects, in_arrays(Tuple(found)))
-        return Tangent{P}(; NamedTuple{keys(ps)}(Tuple(tangents))...)
+        tangents = Any[array_tangent(project, grads[i]) for (project, i) in zip(projects, order)]
+        backing = NamedTuple{fieldnames(P)}(Tuple(tangents))
+        return Tangent{P,typeof(backing)}(backing)
     end
 end
 params_projector(ps, names) = params_projector(ps)
@@ -83,6 +84,7 @@ function rule(how, net::PaddleNet, xs::Tuple, ps, trained = nothing)
     y, reverse = reversible(net, xs, ps, trained)
     project_ps = params_projector(ps, net.names)
     project_xs = map(projector, xs)
+    flat = ps isa Array ? ps : nothing
     function back(ȳ)
         Δ = unthunk(ȳ)
         Δ isa AbstractZero && return map(Returns(ZeroTangent()), project_xs), ZeroTangent()
@@ -96,7 +98,7 @@ function rule(how, net::PaddleNet, xs::Tuple, ps, trained = nothing)
             return deferred(tangent, adder(xs[i], reverse, found, to_input, tangent))
         end
         tangent() = project_ps(params(1))
-        add! = adder(ps, reverse, found, p̄ -> ((p̄,), no_inputs), tangent)
+        add! = adder(flat, reverse, found, p̄ -> ((p̄,), no_inputs), tangent)
         return x̄s, deferred(tangent, add!)
     end
     return y, back, reverse.shape
@@ -109,15 +111,17 @@ projector(::Constant) = nothing
     NetPullback
 
 The pullback of a net's rule, which knows what it is of, so that it can be differentiated too.
+Mutable, so that what is made around it holds a reference: a copy of a tuple of hundreds of arrays
+takes a third of a second to compile, for each struct that it lies in.
 """
-struct NetPullback{F,X,P,K<:NamedTuple}
-    back::F # ȳ to the tangents of x, kw and ps
-    net::PaddleNet
-    x::X
-    ps::P
-    kw::K
-    shape::Union{Leaf,Passed,Tuple,NamedTuple} # of y
-    trained::Union{Nothing,Tuple{Vararg{Bool}}} # which of the parameters, where not all
+mutable struct NetPullback{F,X,K<:NamedTuple}
+    const back::F # ȳ to the tangents of x, kw and ps
+    const net::PaddleNet
+    const x::X
+    const ps::Any
+    const kw::K
+    const shape::Union{Leaf,Passed,Tuple,NamedTuple} # of y
+    const trained::Union{Nothing,Tuple{Vararg{Bool}}} # which of the parameters, where not all
 end
 
 function (pullback::NetPullback)(ȳ)

@@ -163,7 +163,8 @@ end
 The value, in one crossing; [`gradients`](@ref) is one more.
 """
 function reversible(given::PaddleNet, xs::Tuple, ps, trained = nothing)
-    dual_type((xs, ps)) === nothing || return reversible_of_duals(given, xs, ps, trained)
+    dual_type((xs, ps)) === nothing ||
+        return Base.inferencebarrier(reversible_of_duals)(given, xs, ps, trained)
     net, params, inputs = arrays(given, xs, ps)
     flat = is_flat(ps)
     y, back, retained = crossing() do
@@ -278,7 +279,7 @@ function receive_gradients(reverse::Reverse, found::PyPtr)
     theta = only(params)
     n == 1 && return (get(theta, 1),), input_grads
     tuple_item(found, 0) == none() && return (nothing,), input_grads
-    return (store!(similar(theta), found, 1:n, false),), input_grads
+    return (Base.inferencebarrier(store!)(similar(theta), found, 1:n, false),), input_grads
 end
 
 receive_gradient(::A, tensor::PyPtr) where {A<:Array} =
