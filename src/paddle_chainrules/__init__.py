@@ -17,6 +17,7 @@ from .nets.params import ParamSpec
 from .nets.pullback import NetPullback
 from .nets.stateless import StatelessLayer
 from .paddle_side.row_sparse import RowSparse
+from .paddle_side.rules.ways_out import ConstantWarning
 from .programs.activations import ACTIVATIONS
 from .programs.batching import BatchWarning
 from .programs.capture_error import CaptureError
@@ -38,6 +39,7 @@ __all__ = [
     "CSR",
     "BatchWarning",
     "CaptureError",
+    "ConstantWarning",
     "FCNet",
     "Jacobian",
     "Net",

@@ -565,12 +565,12 @@ def bad_calls():
         (
             lambda: net.from_state_dict({"a": ones}),
             ValueError,
-            r"tensors \['a'\].*parameters \['0.weight'.*names=",
+            r"tensors \['a'\].*net \['0.weight'.*names=",
         ),
         (
             lambda: net.to_state_dict(params, {"a": ones}),
             ValueError,
-            r"tensors \['a'\].*parameters \['0.weight'.*names=",
+            r"tensors \['a'\].*net \['0.weight'.*names=",
         ),
     ]
 

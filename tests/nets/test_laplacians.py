@@ -17,7 +17,7 @@ from paddle_chainrules.programs import partials
 from paddle_chainrules.programs.capture_error import CaptureError
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit")
 
 D = 5
 RNG = np.random.default_rng(3)

@@ -499,7 +499,7 @@ def test_an_exception_in_the_layer_leaves_everything_usable():
 
         def forward(self, x):
             y = self.linear(x)
-            if float(x.sum()) > 100:
+            if x.sum() > 100:
                 raise RuntimeError("moody")
             return y
 
@@ -540,6 +540,32 @@ def test_state_dict_round_trip_with_tied_names():
     wanted = {n for n, v in layer.state_dict().items() if v._is_initialized()}
     assert set(exported) == wanted
     assert_same(net.from_state_dict(exported), {n: p * 2 for n, p in params.items()})
+
+
+@pytest.mark.parametrize("frozen", [(), "0.*"])
+def test_state_dicts_of_other_layers_are_filled_with_buffers(frozen):
+    def make(*between):
+        return nn.Sequential(nn.Linear(3, 4), *between, nn.BatchNorm1D(4))
+
+    layer, other = make(), make(nn.Tanh())
+    net, params, buffers = stateless(layer, frozen=frozen)
+    _, moved = net(params, randn([6, 3]), buffers=buffers)
+    for like in (other, other.state_dict()):
+        found = net.to_state_dict(params, like=like, buffers=moved)
+        assert other.set_state_dict(found) == ([], [])
+        held = net.to_state_dict(params, buffers=moved)
+        assert_same([*other.state_dict().values()], [*held.values()])
+    assert [*found] == [*other.state_dict()]
+    assert [*held] == [*layer.state_dict()]
+    with pytest.raises(ValueError, match=r"has the tensors.*_mean.*names="):
+        net.to_state_dict(params, like=nn.Linear(3, 4), buffers=moved)
+
+
+def test_a_first_call_with_the_layers_own_parameters():
+    layer = nn.Sequential(nn.Linear(3, 2), nn.Tanh())
+    net, _, _ = stateless(layer)
+    x = randn([4, 3])
+    assert_same(net(dict(layer.named_parameters()), x), layer(x))
 
 
 @pytest.mark.parametrize("wrong", [nn.Linear, lambda x: x, 3, None])

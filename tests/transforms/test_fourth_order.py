@@ -10,7 +10,7 @@ from paddle_chainrules import grad, hessian, hvp, jacfwd, jacrev, jit, jvp
 
 torch = pytest.importorskip("torch")
 TF = torch.nn.functional
-pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit")
 
 W = randn([3, 4], "float64", 7)
 SCALE, SHIFT = randn([4], "float64", 8), randn([4], "float64", 9)

@@ -11,6 +11,7 @@ from paddle import nn
 
 from conftest import assert_same, programs_on, randn, random_like
 from paddle_chainrules import (
+    CaptureError,
     FCNet,
     explain,
     grad,
@@ -67,6 +68,30 @@ def test_static_arguments_are_compared_by_value():
     # A list has no hash.
     with pytest.raises(Exception, match="no hash"):
         f(X, ["a"])
+
+
+class Factor:
+    def __init__(self, value):
+        self.value = value
+
+
+def test_objects_that_change_are_no_part_of_a_program():
+    factor = Factor(2.0)
+    f = jit(lambda x, factor: x * factor.value)
+    assert_same(f(X, factor), X * 2)
+    factor.value = 3.0
+    assert_same(f(X, factor), X * 3)
+    strict = jit(lambda x, factor: x * factor.value, strict=True)
+    with pytest.raises(CaptureError, match="a Factor is equal to itself.*dataclass"):
+        strict(X, factor)
+    dropout = nn.Dropout(0.5)
+    g = jit(lambda layer, x: layer(x))
+    g(dropout, X)
+    dropout.eval()
+    assert_same(g(dropout, X), X)
+    # What the caller calls static is taken at its word.
+    f = jit(lambda x, factor: x * factor.value, static_argnums=(1,), strict=True)
+    assert_same(f(X, factor), X * 3)
 
 
 def test_shapes_and_dtypes_have_programs_of_their_own():

@@ -236,7 +236,7 @@ def test_errors(call, error, words):
         call()
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.torch.jit")
 @pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed")
 def test_beside_pytorch():
     import torch

@@ -32,7 +32,7 @@ from .description import Description, chain_formula
 from .inputs import Inputs
 from .params import P, Params, ParamSpec
 from .pullback import NetPullback, RecordedPullback
-from .state_dicts import names_in
+from .state_dicts import names_in, placed
 
 if TYPE_CHECKING:
     from .chain import Chain
@@ -166,7 +166,8 @@ class Net(abc.ABC):
             if watch and watch.writes:
                 refuse_other_uses(outputs, watch.writes)
             if first:
-                beyond = leaves_behind(filter(is_traced, outputs))
+                arguments = [t for t in tensors_among(leaves) if not t.stop_gradient]
+                beyond = leaves_behind(filter(is_traced, outputs), arguments)
                 made = (watch or recordings()[-1]).constants
                 beyond -= made.keys()
                 effects.note_beyond(beyond, alone=not (nested or by_caller))
@@ -337,15 +338,4 @@ class Net(abc.ABC):
         if like is None:
             return {name: value.detach().clone() for name, value in own.items()}
         target = like.state_dict() if isinstance(like, paddle.nn.Layer) else like
-        found = {}
-        for other, (name, value) in zip(
-            names_in(self.spec.names, target, names), own.items(), strict=True
-        ):
-            if tuple(target[other].shape) != tuple(value.shape):
-                raise ValueError(
-                    f"parameter {name!r} has shape {list(value.shape)}, {other!r} of "
-                    f"the state dict to fill {list(target[other].shape)}; they must be "
-                    "equal"
-                )
-            found[other] = value.detach().clone()
-        return found
+        return placed(own, target, names)

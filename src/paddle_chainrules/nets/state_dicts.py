@@ -48,8 +48,30 @@ def names_in(
     elif len(names) == len(own) and all(name in state_dict for name in names):
         return names
     raise ValueError(
-        f"the state dict has the tensors {list(state_dict)}, the net the "
-        f"parameters {list(own)}, asked for as {list(names)}; they must have the "
+        f"the state dict has the tensors {list(state_dict)}, the net "
+        f"{list(own)}, asked for as {list(names)}; they must have the "
         "same names, or be numbered alike. Which is which can be told: "
         "names=[...], a name in the state dict for each of net.spec.names"
     )
+
+
+def placed(
+    values: Mapping[str, Tensor],
+    target: Mapping[str, Tensor],
+    names: Sequence[str] | None = None,
+) -> dict[str, Tensor]:
+    """Copies under the names that they have in ``target``, a state dict to fill.
+
+    Raises:
+        ValueError: it has other names, or another shape.
+    """
+    found = {}
+    there = names_in([*values], target, names)
+    for other, (name, value) in zip(there, values.items(), strict=True):
+        if tuple(target[other].shape) != tuple(value.shape):
+            raise ValueError(
+                f"{name!r} has shape {list(value.shape)}, {other!r} of the state dict "
+                f"to fill {list(target[other].shape)}; they must be equal"
+            )
+        found[other] = value.detach().clone()
+    return found

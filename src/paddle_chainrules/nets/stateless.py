@@ -28,7 +28,7 @@ from .pullback import NetPullback
 from .selection import Wrt, items_of, selected
 from .shell import copied, derives, keywords_of
 from .shells import Bound, Shells
-from .state_dicts import aliases
+from .state_dicts import aliases, placed
 from .structure import construct, describe
 
 RESERVED = frozenset({"buffers", "seed"})
@@ -324,19 +324,21 @@ class StatelessLayer(Net):
         names: Sequence[str] | None = None,
         buffers: Mapping[str, Tensor] | None = None,
     ) -> dict[str, Tensor]:
-        """As :meth:`Net.to_state_dict`, with tied names, and buffers where given."""
-        if like is not None:
+        """As :meth:`Net.to_state_dict`, with tied names, and buffers where given.
+
+        Frozen parameters are among the buffers. With these, ``names`` has a name for
+        each in the order of the layer's state dict.
+        """
+        if like is not None and buffers is None:
             return super().to_state_dict(params, like, names)
-        values = {**super().to_state_dict(params)}
+        values = super().to_state_dict(params)
         if buffers is not None:
-            values |= {
-                n: b.detach().clone() for n, b in self._check_buffers(buffers).items()
-            }
-        return {
-            alias: values[name]
-            for alias, name in self._aliases.items()
-            if name in values
-        }
+            values |= placed(held := self._check_buffers(buffers), held)
+        if like is None:
+            return {a: values[n] for a, n in self._aliases.items() if n in values}
+        target = like.state_dict() if isinstance(like, paddle.nn.Layer) else like
+        own = dict.fromkeys(n for n in self._aliases.values() if n in values)
+        return placed({n: values[n] for n in own}, target, names)
 
     def _check_buffers(self, buffers: Mapping[str, Tensor]) -> dict[str, Tensor]:
         return ParamSpec.of(self._buffers).as_dict(buffers, "buffers")

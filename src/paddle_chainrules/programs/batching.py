@@ -89,6 +89,11 @@ def batched(
     many = {v for v, flag in zip(program.inputs, flags, strict=True) if flag}
     size = next(t.shape[0] for t, flag in zip(tensors, flags, strict=True) if flag)
     for op, gone in zip(program.ops, program.last_uses, strict=True):
+        if op.operator.name == "seed":
+            raise NoRule(
+                "random numbers of a seed, over a batch, where each sample would begin "
+                "with it; draw them before, and give them as an argument"
+            )
         if op.operator.random and randomness == "error":
             raise NoRule(
                 f"the operator {op.operator.name}, which draws random numbers, over a "

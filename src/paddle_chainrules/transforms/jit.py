@@ -15,7 +15,7 @@ from ..programs.existing import once
 from ..programs.program import Program
 from ..programs.record import Record
 from ..programs.switch import programs_are_on
-from .program_cache import BOUND, ProgramCache, exactly
+from .program_cache import BOUND, ProgramCache, exactly, may_change
 from .program_nodes import call
 from .tree import flatten_tree
 
@@ -45,8 +45,10 @@ def jit(
 
     Args:
         fn: function of trees of tensors.
-        static_argnums: positions of arguments that are compared by value and go to fn
-            as they are. Other arguments' leaves that are no tensors are, too.
+        static_argnums: positions of arguments that are compared by value, and objects
+            that have no value by identity, and go to fn as they are. Other arguments'
+            leaves that are no tensors are compared by value too: each new number makes
+            a new program. Give one that changes at every call as a tensor.
         strict: raise an error where the function can't be captured.
 
     Returns:
@@ -105,6 +107,11 @@ def explain(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
         return str(error)
     size = f"{len(program.ops)} operators"
     return f"It runs as a program of {size}, {program.peak_bytes} bytes at most."
+
+
+def _static(value: Any) -> Any:
+    """As :func:`exactly`; what the caller calls static need not be immutable."""
+    return (type(value), value) if may_change(value) else exactly(value)
 
 
 def _orders(tree: Any) -> Any:
@@ -194,7 +201,7 @@ class Jitted:
         leaves, spec = flatten_tree((args, kwargs))
         places = _places(leaves)
         orders = _orders((args, kwargs))
-        key = (tuple((i, exactly(v)) for i, v in static), spec, orders, places)
+        key = (tuple((i, _static(v)) for i, v in static), spec, orders, places)
         if places is not None:
             leaves = [leaves[places.index(k)] for k in range(1 + max(places))]
         try:

@@ -79,7 +79,7 @@ def jvp(
 
     Raises:
         ValueError: a tangent of another structure or shape.
-        TypeError: a tangent of another dtype.
+        TypeError: a tangent of another dtype, or no tuples.
         NotImplementedError: a kernel that Paddle can't differentiate again, of what is
             no program.
 
@@ -91,6 +91,12 @@ def jvp(
         >>> slope.tolist()
         [2.0, 2.0]
     """
+    for what, row in (("primals", primals), ("tangents", tangents)):
+        if not isinstance(row, tuple | list):
+            raise TypeError(
+                f"{what} must be a tuple with an item for each argument of fn, got "
+                f"{type(row).__name__}; give (x,) for the one argument x"
+            )
     leaves, spec = flatten_tree(tuple(primals))
     given = _tangent_leaves(tuple(tangents), leaves, spec)
     value, pushforward, *aux = _linearized(fn, leaves, spec, has_aux)

@@ -322,8 +322,18 @@ def _samples(leaves: Sequence[Any]) -> tuple[int, tuple[Any, ...]]:
 
 
 def exactly(value: Any) -> Any:
-    """What is equal for the same values of the same types: not for 1, 1.0 and True."""
+    """What is equal for the same values of the same types: not for 1, 1.0 and True.
+
+    Raises:
+        CaptureError: it is equal to itself alone, whatever it comes to hold.
+    """
     kind = type(value)
+    if may_change(value):
+        raise CaptureError(
+            f"an argument can't tell programs apart: a {kind.__name__} is equal to "
+            "itself alone, also when it has changed; give its values, or what has a "
+            "hash by them, such as a frozen dataclass"
+        )
     if kind is float:
         return kind, value.hex()
     if kind is complex:
@@ -331,3 +341,19 @@ def exactly(value: Any) -> Any:
     if kind in (tuple, frozenset):
         return kind, tuple(map(exactly, value))
     return kind, value
+
+
+HEAP = 1 << 9
+"""The flag of types that are made by Python's ``class``."""
+
+
+def may_change(value: Any) -> bool:
+    """Whether it is compared by identity alone and holds what can be set anew."""
+    kind = type(value)
+    return (
+        kind.__eq__ is object.__eq__
+        and kind.__hash__ is object.__hash__
+        and bool(kind.__flags__ & HEAP)
+        and bool(getattr(value, "__dict__", None) or getattr(kind, "__slots__", None))
+        and not kind.__module__.startswith("paddle_chainrules.")
+    )

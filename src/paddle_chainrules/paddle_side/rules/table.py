@@ -23,6 +23,7 @@ from . import complex_numbers, formulas, in_place, linear_algebra, losses, norms
 from . import every_order as closed
 from .convolution import convolution, transposed_convolution
 from .formulas import by_formula, refused, where_complex, where_traced
+from .ways_out import WAYS_OUT, taking_out
 
 Rule = Callable[..., Any]
 
@@ -383,6 +384,7 @@ METHODS: dict[str, Rule] = {
     "__rpow__": where_traced(formulas.raising),
     "copy_": in_place.renewing(in_place.copy),
     "set_value": in_place.set_value,
+    **dict.fromkeys(WAYS_OUT, taking_out),
 }
 """By the names of ``paddle.Tensor``, whose operators do not go through the others."""
 
