@@ -7,10 +7,10 @@ import json
 import sys
 from pathlib import Path
 
-from .commands.bench import bench_layer, draw, table
+from .commands.bench import bench_layer, draw, figure_type, table
 from .commands.doctor import FAULT, doctor
 from .commands.explain import explain_layer
-from .commands.layers import UsageError, layer_and_inputs
+from .commands.layers import UsageError, check_call, layer_and_inputs
 
 EXAMPLE = """examples:
   python -m paddle_chainrules doctor
@@ -63,9 +63,12 @@ def main(args: list[str] | None = None) -> int:
         return int(FAULT in marks)
     try:
         layer, inputs = layer_and_inputs(given.layer, given.input)
-    except UsageError as error:
+        (layer.train if given.train else layer.eval)()
+        check_call(layer, inputs)
+        if given.command == "bench" and given.picture:
+            figure_type()
+    except (UsageError, ModuleNotFoundError) as error:
         parser().error(str(error))
-    (layer.train if given.train else layer.eval)()
     if given.command == "explain":
         text, runs = explain_layer(layer, inputs, given.program)
         print(text)

@@ -14,6 +14,7 @@ from ..paddle_side.dtypes import is_differentiable
 from ..testing.checks import check_vjp
 from ..testing.timings import interleave, timer
 from ..transforms.tree import flatten_tree
+from .layers import in_short
 
 FORWARD, GRADIENTS = "forward", "forward and gradients"
 SECONDS = 0.05
@@ -57,7 +58,7 @@ def bench_layer(
             except Exception as error:  # of Paddle's to_static: whatever it meets
                 if not name.startswith("paddle.jit"):
                     raise
-                found["missing"][name] = str(error).strip().split("\n")[-1]
+                found["missing"][name] = in_short(error)
             else:
                 sides[name] = call
         start = time.perf_counter()
@@ -87,8 +88,8 @@ def table(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def draw(found: dict[str, Any], path: str) -> None:
-    """A picture of the ratios, a bar a side.
+def figure_type() -> Any:
+    """matplotlib's, to draw.
 
     Raises:
         ModuleNotFoundError: matplotlib is missing.
@@ -100,7 +101,12 @@ def draw(found: dict[str, Any], path: str) -> None:
             "a picture needs matplotlib; install it with pip install matplotlib",
             name="matplotlib",
         ) from error
-    figure = Figure(figsize=(8, 3.6), layout="constrained")
+    return Figure
+
+
+def draw(found: dict[str, Any], path: str) -> None:
+    """A picture of the ratios, a bar a side; see :func:`figure_type`."""
+    figure = figure_type()(figsize=(8, 3.6), layout="constrained")
     panels = figure.subplots(1, len(found["us"]), sharey=True)
     for axes, (task, sides) in zip(panels, found["us"].items(), strict=True):
         native = sides["native Paddle"]["min"]

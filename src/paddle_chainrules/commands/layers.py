@@ -74,6 +74,29 @@ def layer_and_inputs(
     return found, given or tuple(tensor_like(text) for text in inputs)
 
 
+def check_call(layer: paddle.nn.Layer, inputs: tuple[Any, ...]) -> None:
+    """Call the layer as Paddle does.
+
+    Raises:
+        UsageError: it takes no such inputs.
+    """
+    try:
+        layer(*inputs)
+    except Exception as error:  # whatever a layer of the user's raises
+        given = (x for x in inputs if isinstance(x, Tensor))
+        shapes = ", ".join(f"shape {list(x.shape)} and {x.dtype}" for x in given)
+        raise UsageError(
+            f"{type(layer).__name__} itself refuses inputs of {shapes}: "
+            f"{in_short(error)}; name others by --input, such as 64x3:float64"
+        ) from error
+
+
+def in_short(error: Exception) -> str:
+    """The first line of an error, with its kind."""
+    first = next((line for line in str(error).split("\n") if line.strip()), "")
+    return f"{type(error).__name__}: {first.strip()[:300]}"
+
+
 def tensor_like(text: str) -> Tensor:
     """A random tensor of a shape, as ``64x3``, ``64x3:float64`` or ``64x5:int64:100``.
 

@@ -15,20 +15,24 @@ def check_tensor(name: str, value: Any, dtype: str) -> None:
     """Refuse what is no tensor, or of another dtype."""
     if not isinstance(value, Tensor | CSR):
         remedy = f"convert it with paddle.to_tensor({name}, dtype={dtype!r})"
-        if isinstance(value, Mapping):
+        by_name = isinstance(value, Mapping)
+        row = isinstance(value, tuple | list) and [*map(type, value)]
+        if by_name or (row and {*row} == {Tensor}):
+            parts = "at.values()" if by_name else "at"
             remedy = (
                 "its features are the columns of one tensor: give a function that "
                 "joins them, such as lambda params, at: "
-                "net(params, paddle.concat([*at.values()], -1))"
+                f"net(params, paddle.concat([*{parts}], -1))"
             )
         raise TypeError(
             f"{name} must be a paddle.Tensor, got {type(value).__name__}; {remedy}"
         )
     if value.dtype is not None and not same_dtype(value.dtype, DTYPES[dtype]):
+        found = dtype_name(value.dtype)
+        other = f", or make the net with dtype={found!r}" if found in DTYPES else ""
         raise TypeError(
-            f"{name} is {dtype_name(value.dtype)}, the net computes in {dtype}; "
-            f"convert it with {name}.astype({dtype!r}), or make the net with "
-            f"dtype={dtype_name(value.dtype)!r}"
+            f"{name} is {found}, the net computes in {dtype}; convert it with "
+            f"{name}.astype({dtype!r}){other}"
         )
 
 

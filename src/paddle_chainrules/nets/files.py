@@ -98,7 +98,8 @@ def save_params(path: PathLike, params: Mapping[str, Tensor]) -> None:
         if not (isinstance(name, str) and isinstance(value, Tensor)):
             raise TypeError(
                 "save_params takes a dict of names and tensors, got "
-                f"{name!r}: {type(value).__name__}"
+                f"{name!r}: {type(value).__name__}; names are strings, and nested "
+                "parameters go to files by distributed.save_checkpoint"
             )
     tensors = {n: p.detach().cpu().contiguous() for n, p in params.items()}
     with replacing(path) as temporary:
@@ -122,10 +123,17 @@ def load_params(
     Raises:
         ValueError: another suffix, a file that is not of that format or corrupt, or
             one with other names, shapes or dtypes.
+        TypeError: like is no net, spec or dict.
         FileNotFoundError: no such file.
     """
     path = Path(path)
     read = _format(path)[1]
+    if not isinstance(like, Net | ParamSpec | Mapping):
+        raise TypeError(
+            "load_params needs the net that the parameters are for, its spec, or a "
+            f"dict of tensors like them, got {type(like).__name__}; for a layer, "
+            "net, params, buffers = stateless(layer)"
+        )
     if isinstance(like, Net):
         spec = like.spec
     else:

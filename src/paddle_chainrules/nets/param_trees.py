@@ -7,7 +7,7 @@ from typing import Any
 
 import optree
 
-from ..transforms.tree import Tree
+from ..transforms.tree import Tree, nesting
 
 
 class ParamTree(tuple[str, ...]):
@@ -50,9 +50,9 @@ class ParamTree(tuple[str, ...]):
         leaves, structure = optree.tree_flatten(tree, none_is_leaf=True)
         if structure != self.structure:
             raise ValueError(
-                f"into for the parameters is nested as {structure}, the parameters as "
-                f"{self.structure}; they must be equal, with None where one is not "
-                "wanted"
+                f"into for the parameters is nested as {nesting(structure)}, the "
+                f"parameters as {nesting(self.structure)}; they must be equal, with "
+                "None where one is not wanted"
             )
         return dict(zip(self, leaves, strict=True))
 

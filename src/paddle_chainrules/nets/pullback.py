@@ -11,7 +11,7 @@ from paddle import Tensor
 from ..paddle_side.row_sparse import RowSparse
 from ..transforms.kept_graph import KeptGraph
 from ..transforms.recording import Recording
-from ..transforms.tree import Tree, cotangent_leaves, flatten_tree
+from ..transforms.tree import Tree, cotangent_leaves, flatten_tree, nesting
 from ..transforms.typed import Y_co
 from .grad_buffers import Primal, check_buffers, write
 from .inputs import Form
@@ -252,8 +252,9 @@ def _leaves_as(structure: Any, part: Tree, what: str) -> list[Any]:
     leaves, found = flatten_tree(part)
     if found != structure:
         raise ValueError(
-            f"into for {what} is nested as {found}, the argument as {structure}; they "
-            "must be equal, with None where one is not wanted"
+            f"into for {what} is nested as {nesting(found)}, the argument as "
+            f"{nesting(structure)}; they must be equal, with None where one is not "
+            "wanted"
         )
     return leaves
 

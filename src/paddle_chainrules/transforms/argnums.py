@@ -42,11 +42,12 @@ def positions_of(argnums: Any) -> tuple[bool, list[int]]:
             raise TypeError
         return not isinstance(argnums, Iterable), [*map(index, given)]
     except TypeError:
-        got = "a tensor" if isinstance(argnums, Tensor) else repr(argnums)
+        plain = isinstance(argnums, bool | float | str)
+        got = repr(argnums) if plain else f"a {type(argnums).__name__}"
         raise TypeError(
             "argnums is the position of an argument, counted from 0, or a sequence of "
             f"positions; got {got}. Arguments go to what the transform gives: "
-            "hessian(fn)(x)"
+            "grad(fn)(x)"
         ) from None
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import optree
 from paddle import Tensor
 
 from .argnums import Argnums
 from .jacobian import jacrev
-from .tree import Tree
+from .tree import Tree, flatten_tree, nesting
 from .typed import Function, X
 from .value_and_grad import grad_of
 from .vjp import vjp
@@ -39,11 +38,16 @@ def hvp(fn: Function[Tensor], x: X, v: Tree) -> X:
         >>> hvp(lambda x: (x**3).sum(), x, v).tolist()
         [6.0, 0.0]
     """
+    (_, like), (along, found) = flatten_tree(x), flatten_tree(v)
+    if found != like:
+        raise ValueError(
+            f"v is nested as {nesting(found)}, x as {nesting(like)}; give one tensor, "
+            "or None for zero, for each of x"
+        )
     gradient, pullback = vjp(grad_of(fn, 0, False, "hvp"), x)
-    known = optree.tree_map(
-        lambda g, v: None if g is None else v, gradient, v, none_is_leaf=True
-    )
-    (product,) = pullback(known)
+    parts = zip(flatten_tree(gradient)[0], along, strict=True)
+    known = [None if g is None else part for g, part in parts]
+    (product,) = pullback(like.unflatten(known))
     return product
 
 

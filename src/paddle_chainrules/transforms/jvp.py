@@ -25,7 +25,7 @@ from .recording import (
     detached,
     records_graph,
 )
-from .tree import Tree, flatten_tree
+from .tree import Tree, flatten_tree, nesting
 from .typed import Aux, Function, WithAux, Y, Y_co
 from .vjp import FlatFunction
 
@@ -146,8 +146,8 @@ def _tangent_leaves(
     given, found = flatten_tree(tangents)
     if found != spec:
         raise ValueError(
-            f"tangents are nested as {found}, primals as {spec}; give one tensor, or "
-            "None for zero, per primal"
+            f"tangents are nested as {nesting(found)}, primals as {nesting(spec)}; "
+            "give one tensor, or None for zero, per primal"
         )
     for leaf, tangent in zip(leaves, given, strict=True):
         if tangent is not None and isinstance(leaf, Tensor):

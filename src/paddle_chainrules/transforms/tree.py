@@ -23,6 +23,12 @@ def flatten_tree(tree: Tree) -> tuple[list[Any], optree.PyTreeSpec]:
     return optree.tree_flatten(tree, none_is_leaf=True)
 
 
+def nesting(spec: optree.PyTreeSpec) -> str:
+    """A structure in words: ``(*, *)`` is a tuple of two tensors."""
+    inside = str(spec).removeprefix("PyTreeSpec(").removesuffix(", NoneIsLeaf)")
+    return "* (one tensor)" if spec.is_leaf() else inside
+
+
 WITHOUT_INDICES: dict[type, Any] = {}
 """Of kinds that hold indices beside values, what gives one with None in their place."""
 
@@ -72,8 +78,8 @@ def cotangent_leaves(cotangent: Tree, spec: optree.PyTreeSpec) -> list[Any]:
     spread = _spread(iter(leaves), found, spec)
     if spread is None:
         raise ValueError(
-            f"the cotangent is nested as {found}, the output as {spec}; "
-            "give one tensor, or None for zero, per output"
+            f"the cotangent is nested as {nesting(found)}, the output as "
+            f"{nesting(spec)}; give one tensor, or None for zero, per output"
         )
     return spread
 

@@ -146,10 +146,15 @@ def _value_and_grad(
             create_graph=bool(effects.reaches),
         )
         if not is_differentiable(loss):
+            is_tensor = isinstance(loss, Tensor)
+            remedy = (
+                "use vjp for other outputs, and has_aux=True for (loss, aux)"
+                if is_tensor or isinstance(loss, tuple | list | dict)
+                else "compute it with Paddle's operators, on paddle.to_tensor of arrays"
+            )
             raise TypeError(
                 f"{name} needs a loss that is a floating-point tensor, got "
-                f"{loss.dtype if isinstance(loss, Tensor) else type(loss).__name__}; "
-                "use vjp for other outputs, and has_aux=True for (loss, aux)"
+                f"{loss.dtype if is_tensor else _kind(loss)}; {remedy}"
             )
         if loss.size != 1:
             raise ValueError(
@@ -160,3 +165,9 @@ def _value_and_grad(
         return value, call.nested(pullback(paddle.ones_like(loss)))
 
     return value_and_grad_fn
+
+
+def _kind(value: Any) -> str:
+    kind = type(value)
+    name = kind.__qualname__
+    return name if kind.__module__ == "builtins" else f"{kind.__module__}.{name}"

@@ -15,7 +15,7 @@ from ..programs.batching import RANDOMNESS, batched, of_one
 from ..programs.capture_error import CaptureError
 from ..programs.operators.calls import NoRule
 from .jit import Jitted, run_strictly
-from .tree import Tree, flatten_tree, is_indexed
+from .tree import Tree, flatten_tree, is_indexed, nesting
 
 Axes = Any
 """An axis, None for what all samples share, or a tree of these that is a prefix."""
@@ -134,8 +134,8 @@ def stack_params(trees: Sequence[Tree]) -> Tree:
     for k, (leaves, other) in enumerate(flat):
         if other != spec:
             raise ValueError(
-                f"parameters {k} are nested as {other}, the first as {spec}; give "
-                "those of nets of one kind"
+                f"parameters {k} are nested as {nesting(other)}, the first as "
+                f"{nesting(spec)}; give those of nets of one kind"
             )
         for one, like in zip(leaves, first, strict=True):
             if not isinstance(one, Tensor) or not isinstance(like, Tensor):
@@ -202,10 +202,12 @@ def _spread(axis: Axes, arg: Any, what: str = "in_axes") -> list[Any]:
         with not_listening():
             found: list[Any] = optree.broadcast_prefix(axis, arg, none_is_leaf=True)
     except ValueError:
-        nested = [optree.tree_structure(t, none_is_leaf=True) for t in (axis, arg)]
+        one, other = (
+            nesting(optree.tree_structure(t, none_is_leaf=True)) for t in (axis, arg)
+        )
         raise TypeError(
-            f"{what} is nested as {nested[0]}, and what it is for as {nested[1]}; give "
-            "an integer, None, or a tree that is a prefix of it"
+            f"{what} is nested as {one}, and what it is for as {other}; give an "
+            "integer, None, or a tree that is a prefix of it"
         ) from None
     return found
 
