@@ -1,5 +1,7 @@
 """Taylor mode of nets that depend on more than parameters: they follow the script."""
 
+import types
+
 import numpy as np
 import paddle
 import pytest
@@ -76,6 +78,40 @@ class OfObject(Net):
         return super().forward(x) * SOMETHING.factor
 
 
+LARGE = np.ones(20_000)
+MODULE = types.ModuleType("of_mine")
+MODULE.factor = 1.0
+
+
+class OfArray(Net):
+    def forward(self, x):
+        return super().forward(x) * float(LARGE.mean())
+
+
+class OfPart(Net):
+    def __init__(self):
+        super().__init__()
+        self.part = Settings()
+
+    def forward(self, x):
+        return super().forward(x) * self.part.factor
+
+
+def of_closures():
+    kind, module = type("Kind", (), {"factor": 1.0}), MODULE
+
+    def scaled(y):
+        return y * kind.factor * module.factor
+
+    class Closing(Net):
+        def forward(self, x):
+            return scaled(super().forward(x))
+
+    net = Closing()
+    net.kind = kind
+    return net
+
+
 def set_global(name):
     return lambda net, value: globals().__setitem__(name, value)
 
@@ -90,6 +126,13 @@ FOLLOWED = {
     "a global tuple": (OfTuple, lambda _, v: set_global("TUPLE")(_, (v,))),
     "a global object": (OfObject, lambda _, v: setattr(SOMETHING, "factor", v)),
     "a class": (OfAttribute, lambda net, v: setattr(type(net), "factor", v)),
+    "the class of a part": (OfPart, lambda _, v: setattr(Settings, "factor", v)),
+    "a large array": (OfArray, lambda _, v: LARGE.fill(v)),
+    "a class in a closure": (
+        of_closures,
+        lambda net, v: setattr(net.kind, "factor", v),
+    ),
+    "a module in a closure": (of_closures, lambda _, v: setattr(MODULE, "factor", v)),
     "another global tensor": (OfTensor, lambda _, v: set_global("TENSOR")(_, ONES[v])),
 }
 
@@ -108,6 +151,13 @@ def test_a_net_follows(name):
     finally:
         change(net, 1.0)
         vars(net).pop("factor", None)
+
+
+class OfLargeArray(Net):
+    data = np.ones(200_000)
+
+    def forward(self, x):
+        return super().forward(x) * float(self.data[0])
 
 
 class Counting(Net):
@@ -152,6 +202,25 @@ def test_a_net_that_draws_without_paddle():
     with taylor_mode(), pytest.warns(NativeWarning, match="no operator shows"):
         found = {float(net(x)[0, 0]) for _ in range(6)}
     assert len(found) == 6
+
+
+@pytest.mark.parametrize("way", ["forward_post_hook", "forward_pre_hook"])
+@pytest.mark.parametrize("part", [lambda net: net, lambda net: net.inner])
+def test_hooks_come_and_go(way, part):
+    net, held = Net(), []
+    hook = {
+        "forward_post_hook": lambda layer, x, y: y * 0.5,
+        "forward_pre_hook": lambda layer, x: (x[0] * 0.5,),
+    }[way]
+
+    def loss(k):
+        if k == 3:
+            held.append(getattr(part(net), f"register_{way}")(hook))
+        if k == 6:
+            held.pop().remove()
+        return residual(net, k)
+
+    compared(loss, net, count=9)
 
 
 def test_hooks_are_called_each_time():

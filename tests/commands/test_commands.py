@@ -108,7 +108,7 @@ def test_bench_takes_inputs_of_other_kinds(here, args):
     [
         (("model.py", "--input", "5x3"), "a layer is named as module:factory"),
         (("nowhere:net", "--input", "5x3"), "No module named 'nowhere'"),
-        (("model.py:net", "--input", "5x4"), r"itself refuses .* shape \[5, 4\]"),
+        (("model.py:net", "--input", "5x4"), "itself refuses inputs of shape [5, 4]"),
         (("nowhere.py:net", "--input", "5x3"), "there is no file nowhere.py"),
         (("model:absent", "--input", "5x3"), "no attribute 'absent'"),
         (("model:needs", "--input", "5x3"), "missing 1 required positional"),

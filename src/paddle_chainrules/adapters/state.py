@@ -12,15 +12,18 @@ import paddle
 from paddle import Tensor
 
 from ..nets.shell import codes_of, globals_of
-from ..nets.slots import ATOMS, walk
+from ..nets.slots import ATOMS, is_bound, walk
 
 MANY = 20_000
 """Places beyond which a net is taken to hold more than itself."""
 
-SMALL = 1 << 16
-"""Bytes of arrays that are compared by content."""
+SMALL = 1 << 20
+"""Bytes of arrays that are compared by content, in a tenth of a millisecond."""
 
-CONSTANT = ("paddle", "numpy", "scipy", "sympy", "deepxde", "ppsci", "builtins")
+CONSTANT = (
+    *("paddle", "numpy", "scipy", "sympy", "deepxde", "ppsci", "builtins"),
+    "paddle_chainrules",
+)
 """Packages whose own functions and variables are taken not to change."""
 
 Place = tuple[int, str]
@@ -42,13 +45,15 @@ class State:
             the dict that it is in, and its name.
 
     Raises:
-        ValueError: it holds far more than a net does.
+        ValueError: it holds far more than a net does, or large arrays.
     """
 
     def __init__(self, layer: paddle.nn.Layer, apart: Set[Place]) -> None:
         self._places: list[tuple[Any, Any, Any]] = []
         self._sizes: list[tuple[Mapping[Any, Any] | list[Any], int]] = []
         self._seen: set[int] = set()
+        self._sized: set[int] = set()
+        self._held: set[int] = set()  # functions of which what they hold is noted
         self._functions: list[types.FunctionType] = []
         self._apart = apart
         self._hold(layer)
@@ -78,12 +83,22 @@ class State:
                 continue
             if key == "training" or isinstance(container, tuple | set | frozenset):
                 continue
+            self._note_size(container)
             self._note(container, key, value)
-            if isinstance(container, dict | list) and id(container) not in self._seen:
-                self._seen.add(id(container))
-                self._sizes.append((container, len(container)))
+
+    def _note_size(self, container: Any) -> None:
+        if isinstance(container, dict | list) and id(container) not in self._sized:
+            self._sized.add(id(container))
+            self._sizes.append((container, len(container)))
 
     def _note(self, container: Any, key: Any, value: Any) -> None:
+        if isinstance(value, np.ndarray) and _is_too_large(value):
+            raise ValueError(
+                f"it reads an array of {value.nbytes:,} bytes, which takes long to "
+                "compare; make it a tensor, or write-protect it by "
+                "array.flags.writeable = False"
+            )
+        self._note_size(value)  # an empty one, too
         self._places.append((container, key, _remembered(value)))
         if len(self._places) > MANY:
             raise ValueError(
@@ -91,6 +106,10 @@ class State:
                 "to see; keep data outside of the net"
             )
         self._functions += _functions_in(value)
+        if isinstance(value, types.FunctionType):
+            self._held.add(id(value))
+        elif not isinstance(value, VALUES):
+            self._read_class(value if isinstance(value, type) else type(value))
 
     def _read_class(self, kind: type) -> None:
         """Its methods, and what is the same for all of its instances."""
@@ -112,15 +131,20 @@ class State:
         if id(function) in self._seen or _is_constant(space.get("__name__", "")):
             return
         self._seen.add(id(function))
+        if id(function) not in self._held:
+            self._hold(function)
+        cells = [c.cell_contents for c in function.__closure__ or () if is_bound(c)]
         for code in codes_of(function.__code__):
-            for name in globals_of(code) & space.keys():
-                value = space[name]
-                if isinstance(value, types.ModuleType):
-                    if not _is_standard(value.__name__):
-                        for part in vars(value).keys() & {*code.co_names}:
-                            self._read_global(vars(value), part)
-                else:
+            read = {name: space[name] for name in globals_of(code) & space.keys()}
+            for name, value in read.items():
+                if not isinstance(value, types.ModuleType):
                     self._read_global(space, name)
+            for value in (*read.values(), *cells):
+                if isinstance(value, types.ModuleType) and not _is_standard(
+                    value.__name__
+                ):
+                    for name in vars(value).keys() & {*code.co_names}:
+                        self._read_global(vars(value), name)
 
     def _read_global(self, space: dict[str, Any], name: str) -> None:
         value = space[name]
@@ -193,9 +217,14 @@ def _functions_in(value: Any) -> Iterator[types.FunctionType]:
         yield value
 
 
+def _is_too_large(value: np.ndarray[Any, Any]) -> bool:
+    """To be compared, where it may change."""
+    return value.nbytes > SMALL and value.dtype != object and value.flags.writeable
+
+
 def _remembered(value: Any) -> Any:
     """The value, or a copy where it may change in place."""
-    if type(value) is np.ndarray and value.nbytes <= SMALL and value.dtype != object:
+    if isinstance(value, np.ndarray) and value.nbytes <= SMALL:
         return value.copy()
     return set(value) if type(value) is set else value
 
