@@ -349,7 +349,7 @@ HEAP = 1 << 9
 
 def may_change(value: Any) -> bool:
     """Whether it is compared by identity alone and holds what can be set anew."""
-    kind = type(value)
+    kind: Any = type(value)
     return (
         kind.__eq__ is object.__eq__
         and kind.__hash__ is object.__hash__
