@@ -1,5 +1,5 @@
-# Compile what every program calls, ahead of time and without Python: nets of one to three layers
-# on matrices, with their parameters as a flat vector or a tuple of arrays.
+# Compile what every program calls, ahead of time and without Python: nets of one to three layers on
+# matrices, and one of many, with their parameters as a flat vector or a tuple of arrays.
 
 """
     precompile_rule(rule, types...)
@@ -21,7 +21,7 @@ for T in (Float32, Float64)
     for how in (Lazy, Eager)
         precompile_rule(net_rule, how, PaddleNet, X, Vector{T})
     end
-    for layers in 1:3
+    for layers in (1, 2, 3, MANY)
         P = Tuple{ntuple(i -> isodd(i) ? Matrix{T} : Vector{T}, 2layers)...}
         precompile(Tuple{PaddleNet,X,P})
         precompile(Tuple{PaddleModuleWrapper{P,nothing,false},X})

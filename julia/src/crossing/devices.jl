@@ -6,7 +6,10 @@ using GPUArraysCore: AnyGPUArray
 const Arrays = Union{Tuple,Vector{Any}}
 const MANY = 32
 
-in_arrays(xs::Tuple) = length(xs) > MANY ? collect(Any, xs) : xs
+in_arrays(xs::Tuple) = length(xs) > MANY ? picked(xs, 1:length(xs)) : xs
+
+"Those of a tuple or named tuple that stand at these places, by code that is compiled once."
+@noinline picked(@nospecialize(xs), places::AbstractVector{Int}) = Any[getfield(xs, i) for i in places]
 
 "`f` of each, in the same form."
 each(f::F, xs::Tuple, more...) where {F} = map(f, xs, more...)

@@ -40,7 +40,8 @@ The outermost type of dual numbers among the arrays of `x`; `nothing` where ther
 dual_type(::Type) = nothing
 dual_type(x::AbstractArray) = dual_type(eltype(x))
 dual_type(_) = nothing
-dual_type(xs::Union{Tuple,NamedTuple}) = outermost(map(dual_type, values(xs))...)
+dual_type(xs::Union{Tuple,NamedTuple}) =
+    length(xs) > MANY ? dual_type(picked(xs, 1:length(xs))) : outermost(map(dual_type, values(xs))...)
 dual_type(xs::Vector{Any}) = foldl(outermost, map(dual_type, xs); init = nothing)
 
 outermost() = nothing

@@ -67,7 +67,21 @@ Refuse a flat vector that names its parts otherwise; plain ones do not.
 """
 check_names(_, ::AbstractVector) = nothing
 
-param_arrays(net::PaddleNet, ps::NamedTuple) = param_arrays(net, by_position(net, ps))
+function param_arrays(net::PaddleNet, ps::Union{Tuple,NamedTuple})
+    row = params_in_a_row(net, ps)
+    check_sizes(net, row)
+    for (name, p, T) in zip(net.names, row, net.eltypes)
+        check_eltype("parameter $name", eltype(p), T)
+    end
+    return each(dense, row)
+end
+
+"Parameters in the order of the net, many in a vector."
+params_in_a_row(::PaddleNet, ps::Tuple) = in_arrays(ps)
+function params_in_a_row(net::PaddleNet, ps::NamedTuple)
+    places = places_of(net.names, ps)
+    return length(ps) > MANY ? picked(ps, places) : Tuple(picked(ps, places))
+end
 
 """
     by_position(net, ps)
@@ -76,8 +90,7 @@ Parameters as a tuple in the order of the net, or as they are where they have no
 """
 by_position(::PaddleNet, ps::Union{Tuple,AbstractVector}) = ps
 function by_position(net::PaddleNet, ps::NamedTuple)
-    places = places_of(net.names, ps)
-    return Tuple(Any[ps[place] for place in places])
+    return Tuple(picked(ps, places_of(net.names, ps)))
 end
 
 """
@@ -97,15 +110,7 @@ function places_of(names, @nospecialize(ps::NamedTuple))
     return convert(Vector{Int}, places)
 end
 
-function param_arrays(net::PaddleNet, ps::Tuple)
-    check_sizes(net, ps)
-    for (name, p, T) in zip(net.names, ps, net.eltypes)
-        check_eltype("parameter $name", eltype(p), T)
-    end
-    return each(dense, in_arrays(ps))
-end
-
-function check_sizes(net::PaddleNet, ps::Tuple)
+function check_sizes(net::PaddleNet, ps::Arrays)
     length(ps) == length(net.names) || throw(
         ArgumentError(
             "got $(length(ps)) parameter arrays, the net has $(length(net.names)): " *
@@ -258,7 +263,10 @@ function unpack(net::PaddleNet, packed::PyPtr, inputs::Tuple)
     if net.features > 0 && only(inputs) isa Array
         A = typeof(only(inputs))
         is_tuple(packed) || return receive_as(A, packed)
-        return ntuple(i -> receive_as(A, tuple_item(packed, i)), Int(tuple_length(packed)) - 1)
+        found = ntuple(i -> receive_as(A, tuple_item(packed, i)), Int(tuple_length(packed)) - 1)
+        structure = owned_item(packed, 0)
+        is_named = PythonCall.pyisinstance(structure, PythonCall.pybuiltins.dict)
+        return is_named ? nest(structure, Any[found...]) : found
     end
     is_tuple(packed) || return receive(packed)
     found = Any[receive_any(tuple_item(packed, i)) for i in 1:(tuple_length(packed)-1)]

@@ -20,7 +20,7 @@ end
 
 # Python's order is that of `names`, which need not be that of the named tuple.
 function params_projector(ps::P, names) where {P<:NamedTuple}
-    projects = each(ProjectTo, in_arrays(Tuple(ps)))
+    projects = each(ProjectTo, length(ps) > MANY ? picked(ps, 1:length(ps)) : Tuple(ps))
     order = invperm(places_of(names, ps))
     return function (grads)
         tangents = Any[array_tangent(project, grads[i]) for (project, i) in zip(projects, order)]

@@ -2,7 +2,8 @@
 
 using ChainRulesCore: ChainRulesCore, NoTangent, Tangent, ZeroTangent, frule
 using PaddleChainRules:
-    PaddleChainRules, PaddleModuleWrapper, PaddleNet, derivative, derivatives, jvp, laplacian, paddle, vjp
+    PaddleChainRules, PaddleFCNet, PaddleModuleWrapper, PaddleNet, derivative, derivatives, jvp, laplacian, lower,
+    paddle, vjp
 using PythonCall
 using Random: Xoshiro
 using Zygote: Zygote
@@ -133,6 +134,33 @@ end
     @test occursin("name derivatives by its parts", err.value.msg)
     err = @test_throws PyException laplacian(net, (x, t), ps; gain, seed = 3)
     @test occursin("leave seed out", sprint(showerror, err.value))
+end
+
+# In an order that is not that of the names.
+@testset "derivatives of a fully connected net by names" begin
+    w = PaddleFCNet(2, 2, 2, 5; activation = "tanh", dtype = "float64", seed = 2)
+    net, x = PaddleNet(w), randn(Xoshiro(1), 2, 7)
+    wanted = (u_xx = (1, 1, 1), u_t = (2, 2), all = (nothing, 1))
+    both = derivatives(w, x, ((2, 0), (0, 1), (1, 0)))
+    rows = (both[1][1:1, :], both[2][2:2, :], both[3])
+    c = map(y -> randn(Xoshiro(3), size(y)), rows)
+    by_names(f) = sum(map((c, y) -> sum(c .* y), c, Tuple(f)))
+    by_rows(f) = by_names((f[1][1:1, :], f[2][2:2, :], f[3]))
+    lowered = lower(w)
+    for of in (w, lowered)
+        found = derivatives(of, x, wanted)
+        @test keys(found) == keys(wanted) && all(map((a, b) -> isapprox(a, b; rtol = 1e-12), Tuple(found), rows))
+    end
+    for point in (x, x .+ 1)
+        found = Zygote.gradient((w, x) -> by_names(derivatives(w, x, wanted)), w, point)
+        expected = Zygote.gradient((w, x) -> by_rows(derivatives(w, x, ((2, 0), (0, 1), (1, 0)))), w, point)
+        @test all(map((a, b) -> a === b === nothing || isapprox(a, b; rtol = 1e-11), found[1].params, expected[1].params))
+        @test isapprox(found[2], expected[2]; rtol = 1e-11)
+    end
+    _, ẏ = frule((NoTangent(), NoTangent(), x, NoTangent(), NoTangent()), derivatives, net, x, w.params, wanted)
+    h = 1e-6
+    ahead, behind = (derivatives(w, x .* (1 + s), wanted) for s in (h, -h))
+    @test all(name -> isapprox(getproperty(ẏ, name), (ahead[name] .- behind[name]) ./ 2h; rtol = 1e-6), keys(wanted))
 end
 
 @testset "of each sample" begin
