@@ -115,13 +115,13 @@ Mutable, so that what is made around it holds a reference: a copy of a tuple of 
 takes a third of a second to compile, for each struct that it lies in.
 """
 mutable struct NetPullback{F,X,K<:NamedTuple}
-    const back::F # ȳ to the tangents of x, kw and ps
-    const net::PaddleNet
-    const x::X
-    const ps::Any
-    const kw::K
-    const shape::Union{Leaf,Passed,Tuple,NamedTuple} # of y
-    const trained::Union{Nothing,Tuple{Vararg{Bool}}} # which of the parameters, where not all
+    back::F # ȳ to the tangents of x, kw and ps
+    net::PaddleNet
+    x::X
+    ps::Any
+    kw::K
+    shape::Union{Leaf,Passed,Tuple,NamedTuple} # of y
+    trained::Union{Nothing,Tuple{Vararg{Bool}}} # which of the parameters, where not all
 end
 
 function (pullback::NetPullback)(ȳ)
