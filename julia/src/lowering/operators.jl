@@ -30,6 +30,7 @@ include("operators/arrays.jl")
 include("operators/normalization.jl")
 include("operators/recurrent.jl")
 
+include("vectorized.jl")
 include("fusing.jl")
 
 "The functions that come from other packages, by package."

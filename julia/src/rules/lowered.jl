@@ -68,6 +68,11 @@ ChainRulesCore.@non_differentiable derived_call(::Any, ::Any, ::Any)
 # Of what writes into an array of its own.
 ChainRulesCore.rrule(::typeof(Base.Broadcast.broadcasted), ::typeof(Operators.fuse), x) =
     x, ȳ -> (NoTangent(), NoTangent(), ȳ)
+# As Zygote has it for tanh: by the value, without dual numbers.
+function ChainRulesCore.rrule(::typeof(Base.Broadcast.broadcasted), ::typeof(Operators.tanh_fast), x::Array)
+    y = Operators.tanh_fast.(x)
+    return y, ȳ -> (NoTangent(), NoTangent(), Operators.tanh_grad.(y, unthunk(ȳ)))
+end
 function ChainRulesCore.rrule(::typeof(Operators.placed), part, size, place, around...)
     function placed_pullback(ȳ)
         rest = map(_ -> NoTangent(), around)

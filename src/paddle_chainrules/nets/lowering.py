@@ -12,6 +12,7 @@ from ..programs.any_size import is_same_tensor
 from ..programs.capture_error import CaptureError
 from ..programs.in_julia.any_batch import of_any_batch
 from ..programs.in_julia.function import Function, Group, julia_function
+from ..programs.in_julia.repeated import without_repeated
 from ..programs.operators.calls import NoRule
 from ..transforms.program_cache import ProgramCache
 from ..transforms.program_recording import Way
@@ -156,16 +157,16 @@ def _with_gradients(
     way: Way, given: Sequence[Group], count: int, leaves: Sequence[Any]
 ) -> tuple[Function, Function]:
     """The functions there and back."""
-    outputs = way.there.count
+    outputs, ways = way.there.count, without_repeated(way.there)
 
     def in_three(names: list[str]) -> Any:
         every = way.captured.filled(names[:outputs])
         seeded = tuple(every[i] for i in way.seeds)
         return way.structure.unflatten(every), seeded, tuple(names[outputs:])
 
-    there = julia_function("there", way.there.forward, given, in_three, count)
+    there = julia_function("there", ways.forward, given, in_three, count)
     every = (True,) * len(way.places)
-    program, has = way.there.back(every, (True,) * len(way.seeds))
+    program, has = ways.back(every, (True,) * len(way.seeds))
     places = [p for p, there_is in zip(way.places, has, strict=True) if there_is]
 
     def in_a_row(names: list[str]) -> Any:

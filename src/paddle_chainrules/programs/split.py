@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -57,6 +57,21 @@ class There:
         """Of each gradient whether there is one."""
         return [grad is not None for grad in self._gradients]
 
+    def again(self, values: Set[Value]) -> There:
+        """The same with these values not kept, but made again on the way back."""
+        forward = self.forward
+        ops = dict.fromkeys((*forward.ops, *self._rest))
+        inputs = (*forward.inputs, *self._cotangents)
+        outputs = forward.outputs[: self.count]
+        program = Program(inputs, forward.constants, tuple(ops), outputs)
+        numbers = len(forward.inputs), self.count
+        return split(program, *numbers, self._gradients, values)
+
+    @property
+    def kept(self) -> tuple[tuple[Value, ...], tuple[Operation, ...]]:
+        """What the way back needs besides cotangents, and what it does with that."""
+        return self._saved, self._rest
+
     def of_used(self) -> There:
         """The same with the gradients alone that there are."""
         found = tuple(grad for grad in self._gradients if grad is not None)
@@ -97,11 +112,12 @@ def split(
     inputs: int,
     outputs: int,
     gradients: Sequence[Value | None],
+    made_again: Set[Value] = frozenset(),
 ) -> There:
     """Of a program from inputs and cotangents to outputs and gradients.
 
     What is a view of something is not kept but made again, and so is what is large and
-    comes from a number and one tensor that is kept anyway.
+    comes from a number and one tensor that is kept anyway; ``made_again`` besides.
     """
     given, cotangents = program.inputs[:inputs], program.inputs[inputs:]
     ends = program.outputs[:outputs]
@@ -115,7 +131,7 @@ def split(
 
     def is_cheap(value: Value) -> bool:
         op = made.get(value)
-        if op is None or op.operator.view:
+        if op is None or op.operator.view or value in made_again:
             return op is not None
         is_scaled = op.operator.name in SCALED and len(op.inputs) == 1
         return is_scaled and value.bytes >= LARGE and op.inputs[0] in kept

@@ -32,6 +32,7 @@ from .call import (
     JuliaCall,
     Several,
 )
+from .repeated import Repeated
 
 OF_REAL_NUMBERS = {
     name for name in TABLE if name.endswith("_grad") and name != "slice_grad"
@@ -58,6 +59,7 @@ class Source:
         self._waiting: dict[Value, Dotted] = {}
         self._uses = Counter(v for op in program.ops for v in op.inputs)
         self._uses.update(program.outputs)
+        self._repeated = Repeated(program)
         self.lines: list[tuple[str, str]] = []
         self._spread = _spread(program)
         for op in program.ops:
@@ -109,7 +111,8 @@ class Source:
                 "Julia; use the first alone"
             )
         if isinstance(text, Dotted):
-            if self._uses[out] == 1 and out not in self._program.outputs:
+            is_once = self._uses[out] == 1 and out not in self._program.outputs
+            if op in self._repeated or is_once:
                 self._waiting[out] = text
                 return
             text = str(text) if out.shape else f"fill({text})"
@@ -132,11 +135,12 @@ class Source:
 
     def _name(self, value: Value, within: tuple[int, ...] | None = None) -> str:
         """A name, or an expression that goes into another of that shape."""
-        waiting = self._waiting.pop(value, None)
+        waiting = self._waiting.get(value)
         if waiting is None:
             return self._names[value]
         if within == value.shape and len(waiting) < LONGEST:
             return Bracketed(f"({waiting})") if isinstance(waiting, Infix) else waiting
+        del self._waiting[value]
         name = self._named(value)
         text = str(waiting) if value.shape else f"fill({waiting})"
         self.lines.append((f"{name} = {text}", ""))
