@@ -12,8 +12,9 @@ from ..programs.any_size import is_same_tensor
 from ..programs.capture_error import CaptureError
 from ..programs.in_julia.any_batch import of_any_batch
 from ..programs.in_julia.function import Function, Group, julia_function
-from ..programs.in_julia.repeated import without_repeated
+from ..programs.in_julia.repeated import goes_into
 from ..programs.operators.calls import NoRule
+from ..programs.repeated import without_repeated
 from ..transforms.program_cache import ProgramCache
 from ..transforms.program_recording import Way
 from ..transforms.tree import flatten_tree
@@ -157,7 +158,7 @@ def _with_gradients(
     way: Way, given: Sequence[Group], count: int, leaves: Sequence[Any]
 ) -> tuple[Function, Function]:
     """The functions there and back."""
-    outputs, ways = way.there.count, without_repeated(way.there)
+    outputs, ways = way.there.count, without_repeated(way.there, goes_into)
 
     def in_three(names: list[str]) -> Any:
         every = way.captured.filled(names[:outputs])

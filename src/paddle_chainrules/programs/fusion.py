@@ -7,7 +7,7 @@ one call; that gives the same bits in less time where matrices are small.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -27,12 +27,15 @@ class _Layer(NamedTuple):
 
 
 def fused(
-    ops: Sequence[Operation], given: Iterable[Value]
+    ops: Sequence[Operation],
+    given: Iterable[Value],
+    apart: Callable[[Operation], bool] = lambda op: False,
 ) -> tuple[list[Operation], dict[Value, Tensor]]:
     """The same with one operator for each layer's gradients, and constants for them.
 
     Args:
         given: values that are there before.
+        apart: which operations stay as they are.
     """
     ops = [*ops]
     numbers = [v.number for v in given]
@@ -41,7 +44,7 @@ def fused(
     constants: dict[Value, Tensor] = {}
     shapes: dict[Any, Value] = {}
     gone: set[int] = set()
-    for layer in _layers(ops):
+    for layer in _layers(ops, apart):
         *others, last = sorted(i for i in layer if i is not None)
         made = {v for i in others for v in ops[i].outputs}
         if any(not made.isdisjoint(op.inputs) for op in ops[others[0] : last + 1]):
@@ -70,13 +73,15 @@ def fused(
     return [op for i, op in enumerate(ops) if i not in gone], constants
 
 
-def _layers(ops: Sequence[Operation]) -> list[_Layer]:
+def _layers(
+    ops: Sequence[Operation], apart: Callable[[Operation], bool]
+) -> list[_Layer]:
     """Where both are asked for, or all three."""
     places: dict[tuple[str, Value], int] = {}
     for i, op in enumerate(ops):
         (out,) = op.outputs if len(op.outputs) == 1 else (None,)
         kinds = {v.dtype for v in (*op.inputs, *op.outputs)}
-        if out is None or kinds not in ({"float32"}, {"float64"}):
+        if out is None or kinds not in ({"float32"}, {"float64"}) or apart(op):
             continue
         name, args = op.operator.name, op.args
         if name == "matmul" and all(len(v.shape) == 2 for v in args[:2]):

@@ -10,9 +10,12 @@ from typing import Any
 from paddle import Tensor
 
 from .fusion import fused
+from .loops.groups import may_loop
+from .loops.loop import with_loops
 from .operations import Operation, Value
-from .reuse import reusable
+from .reuse import Reuse
 from .source import compiled, source
+from .switch import loops_are_on
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,20 +51,37 @@ class Program:
 
     @cached_property
     def function(self) -> Callable[..., list[Tensor]]:
-        """The compiled source."""
-        return compiled(self.as_run)
+        """The compiled source, which goes over to that with loops after some calls."""
+        some = sum(op.operator.loop is not None for op in self.ops) > 1
+        later = (lambda: self.with_loops) if some and loops_are_on() else None
+        return compiled(self.as_run, later)
 
-    def python(self) -> str:
-        """The source that runs."""
-        return source(self.as_run)[0]
+    def python(self, loops: bool = False) -> str:
+        """The source that runs, at first or with loops of machine code."""
+        return source(self.with_loops if loops else self.as_run)[0]
 
     @cached_property
     def as_run(self) -> Program:
         """The same with operators that do the work of several, which is what runs."""
-        ops, constants = fused(self.ops, (*self.inputs, *self.constants))
+        return self._fused()
+
+    def _fused(self, apart: Callable[[Operation], bool] = lambda op: False) -> Program:
+        ops, constants = fused(self.ops, (*self.inputs, *self.constants), apart)
         if len(ops) == len(self.ops):
             return self
         return replace(self, ops=tuple(ops), constants={**self.constants, **constants})
+
+    @cached_property
+    def with_loops(self) -> Program:
+        """The same with loops of machine code for operations on elements.
+
+        Raises:
+            ImportError: llvmlite is not installed.
+        """
+        plain = self._fused(may_loop)
+        given = (*plain.inputs, *plain.constants)
+        ops = with_loops(plain.ops, given, plain.outputs)
+        return replace(plain, ops=tuple(ops))
 
     @cached_property
     def last_uses(self) -> list[list[Value]]:
@@ -77,8 +97,12 @@ class Program:
     @cached_property
     def reused(self) -> dict[Operation, int]:
         """Of operations, by place, the argument that the result is written into."""
-        kept = (*self.inputs, *self.constants, *self.outputs)
-        return reusable(self.ops, kept)
+        return self.reuse.of_operators()
+
+    @cached_property
+    def reuse(self) -> Reuse:
+        """Which memory may be written into."""
+        return Reuse(self.ops, (*self.inputs, *self.constants, *self.outputs))
 
     @cached_property
     def peak_bytes(self) -> int:

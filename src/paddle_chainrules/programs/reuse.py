@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 from .operations import Operation, Value
 
@@ -22,38 +22,60 @@ def memory_of(ops: Sequence[Operation]) -> dict[Value, Value]:
     return found
 
 
-def reusable(ops: Sequence[Operation], kept: Sequence[Value]) -> dict[Operation, int]:
-    """Which of its arguments an operation may overwrite by its result.
+class Reuse:
+    """Which arguments operations may overwrite by their results.
 
-    It is one of the program's own, of the result's shape and dtype, and it and all that
-    may share its memory are used for the last time.
+    These are the program's own, of the result's shape and dtype, and they and all that
+    may share their memory are used for the last time.
 
     Args:
         kept: inputs, constants and outputs.
     """
-    memory = memory_of(ops)
-    last: dict[Value, int] = {}
-    for i, op in enumerate(ops):
-        for value in op.inputs:
-            last[memory.get(value, value)] = i
-    never = {memory.get(value, value) for value in kept}
-    found = {}
-    for i, op in enumerate(ops):
-        for place in op.operator.in_place:
-            value = op.args[place]
-            if not isinstance(value, Value):
-                continue
-            root = memory.get(value, value)
-            others = [
-                memory.get(v, v)
-                for k, v in enumerate(op.args)
-                if k != place and isinstance(v, Value)
-            ]
-            if root in never or last[root] != i or root in others:
-                continue
-            (out,) = op.outputs
-            same = all(v.dtype == out.dtype for v in op.inputs)
-            if same and value.shape == out.shape:
-                found[op] = place
-                break
-    return found
+
+    def __init__(self, ops: Sequence[Operation], kept: Sequence[Value]) -> None:
+        self._ops, self._memory = ops, memory_of(ops)
+        self._last: dict[Value, Operation] = {}
+        for op in ops:
+            for value in op.inputs:
+                self._last[self._root(value)] = op
+        self._never = {self._root(value) for value in kept}
+
+    def _root(self, value: Value) -> Value:
+        return self._memory.get(value, value)
+
+    def _is_free(self, op: Operation, place: int) -> bool:
+        roots = [self._root(v) for v in op.args if isinstance(v, Value)]
+        root = self._root(op.args[place])
+        ends_here = self._last[root] is op and roots.count(root) == 1
+        return ends_here and root not in self._never
+
+    def of_operators(self) -> dict[Operation, int]:
+        """By place, the argument that an operator's result is written into."""
+        found = {}
+        for op in self._ops:
+            for place in op.operator.in_place:
+                value = op.args[place]
+                if not isinstance(value, Value) or not self._is_free(op, place):
+                    continue
+                (out,) = op.outputs
+                same = all(v.dtype == out.dtype for v in op.inputs)
+                if same and value.shape == out.shape:
+                    found[op] = place
+                    break
+        return found
+
+    def of_loop(self, op: Operation, sums: Set[Value]) -> dict[int, Value]:
+        """By the place of a loop's output, the argument in whose memory it comes.
+
+        Args:
+            sums: outputs that come in none.
+        """
+        free = [v for k, v in enumerate(op.args) if self._is_free(op, k)]
+        found = {}
+        for k, out in enumerate(op.outputs):
+            for value in free if out not in sums else ():
+                if (value.shape, value.dtype) == (out.shape, out.dtype):
+                    found[k] = value
+                    free.remove(value)
+                    break
+        return found

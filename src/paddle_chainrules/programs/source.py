@@ -1,4 +1,8 @@
-"""Programs as Python that runs: a line an operation, tensors freed after use."""
+"""Programs as Python that runs: a line an operation, tensors freed after use.
+
+A program that is called often goes over to source with loops of machine code. Its
+function stays the same object, whose code is another from then on.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +11,40 @@ import itertools
 import keyword
 import linecache
 import math
+import warnings
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from types import FunctionType
 from typing import Any
 
+import paddle
+
+from . import switch
+from .loops.loop import Loop
 from .operations import Value
 
 _numbers = itertools.count()
 
+ON_CPU_ALONE = not (
+    paddle.device.is_compiled_with_cuda()
+    or paddle.device.is_compiled_with_xpu()
+    or paddle.device.get_all_custom_device_type()
+)
+"""Whether there is no other device on which a program could be called."""
 
-def source(program: Any) -> tuple[str, dict[str, Any]]:
-    """The text of a function of the inputs, and the names that it finds elsewhere."""
-    names: dict[str, Any] = {}
+
+def source(
+    program: Any, known: dict[str, Any] | None = None, first: str = ""
+) -> tuple[str, dict[str, Any]]:
+    """The text of a function of the inputs, and the names that it finds elsewhere.
+
+    Args:
+        known: names that are others' already.
+        first: a line that comes first.
+    """
+    names: dict[str, Any] = {} if known is None else known
     labels: dict[int, str] = {}
+    dense: set[Value] = set()
 
     def named(value: Any, stem: str) -> str:
         if id(value) not in labels:
@@ -48,11 +73,31 @@ def source(program: Any) -> tuple[str, dict[str, Any]]:
             return repr(arg)
         return named(arg, f"_{type(arg).__name__.lower()}")
 
+    def loop(op: Any) -> Iterator[str]:
+        def local(value: Value) -> str:
+            return f"c{value.number}" if value in program.constants else text(value)
+
+        for value in op.inputs:
+            if value not in dense:
+                given = text(value)
+                rest = f"{given} if {given}.is_contiguous() else {given}.contiguous()"
+                yield f"{local(value)} = {rest}"
+        dense.update(op.inputs, op.outputs)
+        overwritten = program.reuse.of_loop(op, op.operator.group.sums)
+        yield from op.operator.lines(named, local, overwritten)
+
     inputs = ", ".join(map(text, program.inputs))
     lines = [f"def {program.name}({inputs}):"]
+    if first:
+        lines.append(f"    {first}")
     for value, tensor in program.constants.items():
         names[f"t{value.number}"] = tensor
     for op, gone in zip(program.ops, program.last_uses, strict=True):
+        if isinstance(op.operator, Loop):
+            lines += [f"    {line}" for line in loop(op)]
+            if gone:
+                lines.append(f"    del {', '.join(map(text, gone))}")
+            continue
         args = [text(arg) for arg in op.args]
         run, outputs, many = op.operator.run, op.outputs, op.many
         if op.operator.lean is not None and {*outputs[1:]} <= {*gone}:
@@ -86,12 +131,53 @@ def source(program: Any) -> tuple[str, dict[str, Any]]:
     return "\n".join(lines) + "\n", names
 
 
-def compiled(program: Any) -> Callable[..., Any]:
-    """The function, whose lines errors show."""
-    text, names = source(program)
+def compiled(
+    program: Any, with_loops: Callable[[], Any] | None = None
+) -> Callable[..., Any]:
+    """The function, whose lines errors show.
+
+    Args:
+        with_loops: gives the program with loops, to which the function goes over.
+    """
+    names: dict[str, Any] = {}
+    if with_loops is None:
+        return _function(program, names)
+
+    def go_over() -> None:
+        try:
+            found.__code__ = _looped(program, with_loops(), names).__code__
+        except Exception as error:
+            found.__code__ = _function(program, names).__code__
+            warnings.warn(
+                f"programs run without loops of machine code ({error}); reinstall "
+                f"llvmlite, or set {switch.LOOPS}=off",
+                stacklevel=3,
+            )
+
+    names.update(calls=itertools.count(), go_over=go_over)
+    first = f"if next(calls) == {switch.PATIENCE}: go_over()"
+    found = _function(program, names, first)
+    if not switch.PATIENCE:
+        go_over()
+    return found
+
+
+def _looped(plain: Any, program: Any, names: dict[str, Any]) -> FunctionType:
+    """The function with loops, which leaves calls on other devices to the plain one."""
+    if ON_CPU_ALONE:
+        return _function(program, names)
+    names["elsewhere"] = _function(plain, names)
+    inputs = ", ".join(f"t{value.number}" for value in program.inputs)
+    tensor = f"t{[*program.inputs, *program.constants][0].number}"
+    first = f"if not {tensor}.place.is_cpu_place(): return elsewhere({inputs})"
+    return _function(program, names, first)
+
+
+def _function(program: Any, names: dict[str, Any], first: str = "") -> FunctionType:
+    text, names = source(program, names, first)
     file = f"<{program.name} {next(_numbers)}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     exec(compile(text, file, "exec"), names)
-    found: Callable[..., Any] = names[program.name]
-    weakref.finalize(found, linecache.cache.pop, file, None)
+    found: FunctionType = names.pop(program.name)
+    weakref.finalize(found.__code__, linecache.cache.pop, file, None)
     return found

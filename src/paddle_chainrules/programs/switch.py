@@ -1,20 +1,42 @@
-"""Whether anything may run as a program."""
+"""Whether anything may run as a program, and programs with loops."""
 
 from __future__ import annotations
 
 import os
+from functools import cache
+from importlib.util import find_spec
 
 VARIABLE = "PADDLE_CHAINRULES_PROGRAMS"
 """Of the environment: ``off`` for who suspects programs, ``on`` as is the default."""
 
-_given = os.environ.get(VARIABLE, "on")
-if _given not in ("on", "off"):
-    raise ValueError(
-        f"the environment has {VARIABLE}={_given!r}; set it to 'off' to have functions "
-        "and nets run as they are, or to 'on', as it is where it is not set"
-    )
+LOOPS = "PADDLE_CHAINRULES_LOOPS"
+"""Of the environment: ``off`` for who suspects loops of machine code, ``first`` to have
+them from a program's first call on, ``on`` as is the default."""
+
+
+def _given(variable: str, *others: str) -> str:
+    found = os.environ.get(variable, "on")
+    if found not in ("on", "off", *others):
+        raise ValueError(
+            f"the environment has {variable}={found!r}; set it to 'off' to have "
+            "functions and nets run without, or to 'on', as it is where it is not set"
+        )
+    return found
+
+
+_programs, _loops = _given(VARIABLE), _given(LOOPS, "first")
 
 
 def programs_are_on() -> bool:
     """Whether functions and nets may run as programs, by the environment."""
-    return _given == "on"
+    return _programs == "on"
+
+
+@cache
+def loops_are_on() -> bool:
+    """Whether programs may run with loops: by the environment, and with llvmlite."""
+    return _loops != "off" and find_spec("llvmlite") is not None
+
+
+PATIENCE = 0 if _loops == "first" else 32
+"""Calls of a program before it is compiled with loops, which takes as long as many."""

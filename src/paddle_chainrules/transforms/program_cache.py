@@ -17,9 +17,12 @@ from ..paddle_side.grad_mode import grad_mode
 from ..programs.any_size import serves_any_size
 from ..programs.capture import PLACE, Captured, capture
 from ..programs.capture_error import CaptureError
+from ..programs.loops.groups import goes_into
 from ..programs.operations import Value
 from ..programs.program import Program
+from ..programs.repeated import without_repeated
 from ..programs.split import There, split
+from ..programs.switch import loops_are_on
 from .effects import Effects, tensors_among
 from .program_recording import ProgramRecording, Way, run
 from .recording import record
@@ -268,8 +271,11 @@ def cut(whole: Captured, leaves: Sequence[Any], outputs: int) -> tuple[There, Ca
     number = sum(part is PLACE for part in head)
     ends = iter(whole.program.outputs[number:])
     grads = [next(ends) if part is PLACE else None for part in tail]
-    inputs = sum(isinstance(leaf, Tensor) for leaf in leaves)
+    tensors = tensors_among(leaves)
+    inputs = len(tensors)
     there = split(whole.program, inputs, number, grads)
+    if loops_are_on() and all(t.place.is_cpu_place() for t in tensors):
+        there = without_repeated(there, goes_into)
     return there, whole._replace(outputs=head)
 
 

@@ -30,6 +30,7 @@ class Operator:
             there is no ``reverse``.
         jet: Taylor series of the results, from a :class:`.calls.JetCall`.
         batch: results of many samples, from a :class:`.calls.BatchCall`.
+        loop: instructions on one element, from a :class:`..loops.scalars.LoopCall`.
         julia: an expression of Julia's, from a :class:`..in_julia.call.JuliaCall`.
         shapes: positions of the arguments of which only the shape matters.
         structure: positions of the arguments that say where things begin, and whose
@@ -92,6 +93,7 @@ class Operator:
         self.formula: Callable[..., Any] | None = None
         self.jet: Callable[..., Any] | None = None
         self.batch: Callable[..., Any] | None = None
+        self.loop: Callable[..., str] | None = None
         self.julia: Callable[..., str] | None = None
 
     def __repr__(self) -> str:

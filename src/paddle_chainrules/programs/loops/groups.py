@@ -1,0 +1,257 @@
+"""Which operations of a program go into one loop.
+
+An operation on each element waits, from when its arguments are there, until something
+else needs its result, and then goes into one loop with all that it needs, and with
+others that are needed too and read the same. What is cheap is computed again in a later
+loop rather than kept: a loop takes as long as its memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from ..operations import Operation, Value
+from .scalars import NoLoop, Read, Scalars, Shape, is_sum, loop_shape, written
+
+LEAVES = 8
+"""Tensors that an operation that waits may keep from being freed."""
+
+STREAMS = 16
+"""Tensors that a loop reads, as far as it has a choice."""
+
+STEPS = 6
+"""Operations that are repeated rather than to keep their result."""
+
+FREE = frozenset({"expand", "cast"})
+"""Operators that cost nothing within a loop."""
+
+
+class Group(NamedTuple):
+    """Operations on elements of tensors of one shape, and sums of these.
+
+    Attributes:
+        reads: of tensors from elsewhere, each to be broadcast to that shape.
+        outputs: what others need of the results.
+    """
+
+    ops: tuple[Operation, ...]
+    reads: tuple[Read, ...]
+    outputs: tuple[Value, ...]
+
+    @property
+    def shape(self) -> Shape:
+        return loop_shape(self.ops[0])
+
+    @property
+    def sums(self) -> frozenset[Value]:
+        """Which of the outputs are."""
+        return frozenset(op.outputs[0] for op in self.ops if is_sum(op))
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        return tuple(dict.fromkeys(value for value, _ in self.reads))
+
+
+def may_loop(op: Operation) -> bool:
+    """Whether an operation may be part of a loop."""
+    try:
+        reads_of(op)
+    except NoLoop:
+        return False
+    return True
+
+
+def goes_into(op: Operation, value: Value) -> bool:
+    """Whether an operation may be in one loop with what gives it a value."""
+    return may_loop(op)
+
+
+def reads_of(op: Operation) -> list[Read]:
+    """What an operation reads.
+
+    Raises:
+        NoLoop: it is no part of a loop.
+    """
+    found: list[Read] = []
+
+    def name(read: Read) -> str:
+        found.append(read)
+        return "%x"
+
+    written(op, name, Scalars())
+    return found
+
+
+def grouped(
+    ops: Sequence[Operation], given: Iterable[Value], outputs: Iterable[Value]
+) -> list[Operation | Group]:
+    """The operations in an order in which they may run, in groups where they wait."""
+    return _Schedule(ops, given, outputs).found
+
+
+class _Schedule:
+    def __init__(
+        self,
+        ops: Sequence[Operation],
+        given: Iterable[Value],
+        outputs: Iterable[Value],
+    ) -> None:
+        self.found: list[Operation | Group] = []
+        self._given = {*given}
+        self._waiting: dict[Value, Operation] = {}
+        """By their results, each after those that it needs."""
+        self._leaves: dict[Value, frozenset[Value]] = {}
+        """What those that wait are computed of."""
+        self._steps: dict[Value, int] = {}
+        looped = {op for op in ops if may_loop(op)}
+        self._kept = {*outputs}
+        """Results that something needs that is in no loop."""
+        self._users: dict[Value, set[Operation]] = {}
+        self._takers: dict[Value, list[Operation]] = {}
+        self._missing: dict[Operation, set[Value]] = {}
+        made = {v for op in ops for v in op.outputs}
+        for op in ops:
+            if op in looped:
+                self._missing[op] = made.intersection(op.inputs)
+            else:
+                self._kept.update(op.inputs)
+            for v in dict.fromkeys(op.inputs):
+                self._users.setdefault(v, set()).add(op)
+                if op in looped:
+                    self._takers.setdefault(v, []).append(op)
+        for op in ops:
+            if op in looped and not self._missing[op]:
+                self._wait(op)
+        for op in ops:
+            if op not in looped:
+                self._flush([v for v in op.inputs if v in self._waiting])
+                self.found.append(op)
+                self._done(op)
+                for v in op.outputs:
+                    self._arrived(v)
+        self._flush([v for v in self._waiting if v in self._kept])
+
+    def _done(self, op: Operation) -> None:
+        for v in {*op.inputs}:
+            self._users[v].discard(op)
+
+    def _arrived(self, value: Value) -> None:
+        for op in self._takers.get(value, ()):
+            missing = self._missing[op]
+            if value in missing:
+                missing.discard(value)
+                if not missing:
+                    self._wait(op)
+
+    def _wait(self, op: Operation) -> None:
+        (out,) = op.outputs
+        if out in self._leaves:
+            return
+        leaves = frozenset[Value]()
+        steps = int(op.operator.name not in FREE)
+        for v in dict.fromkeys(op.inputs):
+            leaves |= self._leaves[v] if v in self._waiting else {v}
+            steps += self._steps[v] if v in self._waiting else 0
+        self._waiting[out], self._leaves[out], self._steps[out] = op, leaves, steps
+        if len(leaves - self._given) > LEAVES:
+            self._flush([out])
+        self._arrived(out)
+        if is_sum(op):  # which lets go of more than it takes
+            self._flush([out])
+
+    def _is_cheap(self, value: Value) -> bool:
+        few = self._steps[value] <= STEPS and len(self._leaves[value]) <= 2
+        return few and not is_sum(self._waiting[value])
+
+    def _flush(self, values: Sequence[Value]) -> None:
+        """Have these computed, and what they need."""
+        if not values:
+            return
+        wanted = self._with_others([*dict.fromkeys(values)])
+        ops = self._closure(wanted)
+        order = [v for v, op in self._waiting.items() if op in ops]
+        shape = {v: loop_shape(self._waiting[v]) for v in order}
+        stage: dict[Value, int] = {}
+        for v in order:
+            stage[v] = 0
+            for x in self._waiting[v].inputs:
+                if x in stage:
+                    apart = shape[x] != shape[v] or is_sum(self._waiting[x])
+                    stage[v] = max(stage[v], stage[x] + apart)
+        place = {v: (stage[v], shape[v]) for v in order}
+        kept = {*wanted}
+        for v in order:
+            users = self._users.get(v, set())
+            across = any(place[u.outputs[0]] != place[v] for u in users & ops)
+            later = users - ops
+            if across or v in self._kept or (later and not self._is_cheap(v)):
+                kept.add(v)
+        clusters: dict[tuple[int, Shape], list[Operation]] = {}
+        for v in order:
+            clusters.setdefault(place[v], []).append(self._waiting[v])
+        for key in sorted(clusters, key=lambda key: key[0]):
+            for part in _connected(clusters[key]):
+                self._emit(part, kept)
+        gone: set[Operation] = set()
+        for v in reversed(order):
+            if v in kept or self._users.get(v, set()) <= gone:
+                gone.add(self._waiting[v])
+        for v in order:
+            if self._waiting[v] in gone:
+                self._done(self._waiting.pop(v))
+
+    def _with_others(self, values: list[Value]) -> list[Value]:
+        """And what is needed too, has their shape and reads the same."""
+        shapes = {loop_shape(self._waiting[v]) for v in values}
+        leaves = frozenset().union(*(self._leaves[v] for v in values))
+        for v in self._waiting:
+            shape = loop_shape(self._waiting[v])
+            if v in self._kept and shape in shapes and v not in values:
+                both = leaves | self._leaves[v]
+                shared = leaves & self._leaves[v]
+                if any(x.shape == shape for x in shared) and len(both) <= STREAMS:
+                    values.append(v)
+                    leaves = both
+        return values
+
+    def _closure(self, values: Iterable[Value]) -> set[Operation]:
+        found: set[Operation] = set()
+        stack = [*values]
+        while stack:
+            op = self._waiting.get(stack.pop())
+            if op is not None and op not in found:
+                found.add(op)
+                stack += op.inputs
+        return found
+
+    def _emit(self, ops: list[Operation], kept: set[Value]) -> None:
+        made = [op.outputs[0] for op in ops]
+        outputs = tuple(v for v in made if v in kept)
+        needed = {*outputs}
+        used = []
+        for op in reversed(ops):
+            if op.outputs[0] in needed:
+                used.append(op)
+                needed.update(op.inputs)
+        used.reverse()
+        reads = (read for op in used for read in reads_of(op) if read[0] not in made)
+        self.found.append(Group(tuple(used), tuple(dict.fromkeys(reads)), outputs))
+
+
+def _connected(ops: Sequence[Operation]) -> list[list[Operation]]:
+    """Parts that have no value in common."""
+    root: dict[Value, Value] = {}
+
+    def find(x: Value) -> Value:
+        while root.setdefault(x, x) is not x:
+            x = root[x]
+        return x
+
+    for op in ops:
+        for v in op.inputs:
+            root[find(v)] = find(op.outputs[0])
+    parts: dict[Value, list[Operation]] = {}
+    for op in ops:
+        parts.setdefault(find(op.outputs[0]), []).append(op)
+    return [*parts.values()]

@@ -1,0 +1,305 @@
+"""What operators do to one element, as instructions of LLVM.
+
+The numbers are those of Paddle's kernels, bit for bit: the same operations of IEEE 754
+in the same order, none of them contracted.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..operations import Operation, Value
+from ..operators.table import TABLE
+
+TYPES = {"float32": "float", "float64": "double", "bool": "i1"}
+"""Of LLVM, by dtype."""
+
+FLOATS = frozenset({"float32", "float64"})
+
+Shape = tuple[int, ...]
+Read = tuple[Value, Shape]
+"""A tensor, and as what shape its memory is read, to be broadcast to the result's."""
+
+
+class NoLoop(Exception):
+    """A call that is none of each element by itself."""
+
+
+@dataclass
+class Scalars:
+    """Instructions on one element in their order, each of them once."""
+
+    lines: list[str] = field(default_factory=list)
+    _names: dict[str, str] = field(default_factory=dict)
+
+    def put(self, instruction: str) -> str:
+        """The name of what an instruction gives."""
+        name = self._names.setdefault(instruction, f"%v{len(self._names)}")
+        if len(self._names) > len(self.lines):
+            self.lines.append(f"{name} = {instruction}")
+        return name
+
+
+@dataclass(frozen=True)
+class LoopCall:
+    """One call, for the rule that writes it for an element.
+
+    Attributes:
+        args: names of LLVM's for tensors, and what is no tensor as it is.
+        dtypes: of the arguments, None for what is no tensor.
+        dtype: of the result.
+        scalars: where instructions go.
+    """
+
+    args: Sequence[Any]
+    dtypes: Sequence[str | None]
+    dtype: str
+    scalars: Scalars
+
+    @property
+    def floats(self) -> str:
+        """The one dtype of all tensors among the arguments.
+
+        Raises:
+            NoLoop: there are others.
+        """
+        kinds = {d for d in self.dtypes if d is not None}
+        if len(kinds) != 1 or not kinds <= FLOATS:
+            raise NoLoop
+        return kinds.pop()
+
+    def number(self, i: int) -> str:
+        """An argument, a number as one of the tensors' dtype."""
+        return self.args[i] if self.dtypes[i] else self.constant(self.args[i])
+
+    def constant(self, value: Any) -> str:
+        """A number of the tensors' dtype, rounded once.
+
+        Raises:
+            NoLoop: it is no real number, or too large.
+        """
+        if type(value) not in (int, float, bool):
+            raise NoLoop
+        exact = float(value)
+        if self.floats == "float32":
+            try:
+                (exact,) = struct.unpack("f", struct.pack("f", exact))
+            except OverflowError:
+                raise NoLoop from None
+        return f"0x{struct.pack('>d', exact).hex().upper()}"
+
+    def two(self, instruction: str, x: str, y: str) -> str:
+        """An instruction on two numbers of the arguments' dtype."""
+        return self.scalars.put(f"{instruction} {TYPES[self.floats]} {x}, {y}")
+
+    def select(self, chosen: str, x: str, y: str) -> str:
+        kind = TYPES[self.dtype]
+        return self.scalars.put(f"select i1 {chosen}, {kind} {x}, {kind} {y}")
+
+    def function(self, name: str, x: str) -> str:
+        """An intrinsic function of LLVM that rounds once."""
+        kind = TYPES[self.floats]
+        suffix = {"float": "f32", "double": "f64"}[kind]
+        return self.scalars.put(f"call {kind} @llvm.{name}.{suffix}({kind} {x})")
+
+
+FUNCTIONS = ("fabs",)
+"""Intrinsic functions of LLVM that rules call."""
+
+Rule = Callable[[LoopCall], str]
+
+
+def loop_of(*names: str) -> Callable[[Rule], Rule]:
+    """A decorator: the rule of these operators."""
+
+    def put(rule: Rule) -> Rule:
+        for name in names:
+            TABLE[name].loop = rule
+        return rule
+
+    return put
+
+
+def written(op: Operation, name: Callable[[Read], str], scalars: Scalars) -> str:
+    """The result of an operation on one element.
+
+    Raises:
+        NoLoop: there is no rule.
+    """
+    rule = op.operator.loop
+    if rule is None or len(op.outputs) != 1 or op.many:
+        raise NoLoop
+    shapes = _outer(op) if op.operator.name == "matmul" else None
+    if is_sum(op):
+        _check_sum(op)
+    args, dtypes = [], []
+    for i, arg in enumerate(op.args):
+        is_tensor = isinstance(arg, Value)
+        shape = shapes[i] if shapes and i < len(shapes) else None
+        args.append(name((arg, shape or arg.shape)) if is_tensor else arg)
+        dtypes.append(arg.dtype if is_tensor else None)
+    dtype = op.outputs[0].dtype
+    if not {d for d in (*dtypes, dtype) if d is not None} <= TYPES.keys():
+        raise NoLoop
+    return rule(LoopCall(args, dtypes, dtype, scalars))
+
+
+def _outer(op: Operation) -> tuple[Shape, Shape]:
+    """Of a column and a row, how both are read, whose product is one of each element.
+
+    Raises:
+        NoLoop: they are others.
+    """
+    x, y, x_is_turned, y_is_turned = op.args
+    if len(x.shape) != 2 or len(y.shape) != 2:
+        raise NoLoop
+    rows, inner = x.shape[::-1] if x_is_turned else x.shape
+    columns = y.shape[0 if y_is_turned else 1]
+    if inner != 1:
+        raise NoLoop
+    return (rows, 1), (1, columns)
+
+
+def _infix(instruction: str, *names: str, turned: bool = False) -> None:
+    @loop_of(*names)
+    def _(call: LoopCall) -> str:
+        x, y = call.number(0), call.number(1)
+        return call.two(instruction, *((y, x) if turned else (x, y)))
+
+
+_infix("fadd", "add", "Tensor.__add__", "Tensor.__radd__")
+_infix("fsub", "subtract", "Tensor.__sub__")
+_infix("fsub", "Tensor.__rsub__", turned=True)
+_infix("fmul", "multiply", "Tensor.__mul__", "Tensor.__rmul__")
+_infix("fdiv", "divide", "Tensor.__truediv__")
+_infix("fdiv", "Tensor.__rtruediv__", turned=True)
+_infix("fcmp oeq", "equal", "Tensor.__eq__")
+_infix("fcmp une", "not_equal", "Tensor.__ne__")
+_infix("fcmp olt", "less_than", "Tensor.__lt__")
+_infix("fcmp ole", "less_equal", "Tensor.__le__")
+_infix("fcmp ogt", "greater_than", "Tensor.__gt__")
+_infix("fcmp oge", "greater_equal", "Tensor.__ge__")
+
+
+@loop_of("matmul")
+def _(call: LoopCall) -> str:
+    return call.two("fmul", call.args[0], call.args[1])
+
+
+@loop_of("scale")
+def _(call: LoopCall) -> str:
+    x, factor, bias, after = call.args
+    if call.dtypes[1]:
+        raise NoLoop
+    if not after:
+        x = call.two("fadd", x, call.constant(bias))
+    if factor != 1:
+        x = call.two("fmul", x, call.constant(factor))
+    return call.two("fadd", x, call.constant(bias)) if after and bias else str(x)
+
+
+@loop_of("square")
+def _(call: LoopCall) -> str:
+    return call.two("fmul", call.args[0], call.args[0])
+
+
+@loop_of("reciprocal")
+def _(call: LoopCall) -> str:
+    return call.two("fdiv", call.constant(1), call.args[0])
+
+
+@loop_of("abs")
+def _(call: LoopCall) -> str:
+    return call.function("fabs", call.args[0])
+
+
+@loop_of("square_grad")
+def _(call: LoopCall) -> str:
+    x, cotangent = call.args
+    return call.two("fmul", call.two("fmul", cotangent, call.constant(2)), x)
+
+
+@loop_of("tanh_grad")
+def _(call: LoopCall) -> str:
+    out, cotangent = call.args
+    slope = call.two("fsub", call.constant(1), call.two("fmul", out, out))
+    return call.two("fmul", cotangent, slope)
+
+
+@loop_of("sigmoid_grad")
+def _(call: LoopCall) -> str:
+    out, cotangent = call.args
+    rest = call.two("fsub", call.constant(1), out)
+    return call.two("fmul", call.two("fmul", cotangent, out), rest)
+
+
+@loop_of("relu_grad")
+def _(call: LoopCall) -> str:
+    out, cotangent = call.args
+    is_positive = call.two("fcmp ogt", out, call.constant(0))
+    slope = call.select(is_positive, call.constant(1), call.constant(0))
+    return call.two("fmul", cotangent, slope)
+
+
+@loop_of("where")
+def _(call: LoopCall) -> str:
+    if call.dtypes != ["bool", call.dtype, call.dtype]:
+        raise NoLoop
+    return call.select(*call.args)
+
+
+@loop_of("logical_not")
+def _(call: LoopCall) -> str:
+    if call.dtypes != ["bool"]:
+        raise NoLoop
+    return call.scalars.put(f"xor i1 {call.args[0]}, true")
+
+
+@loop_of("cast")
+def _(call: LoopCall) -> str:
+    x, before, after = call.args[0], call.dtypes[0], call.dtype
+    if before == after:
+        return str(x)
+    how = {"float32": "fpext", "float64": "fptrunc", "bool": "uitofp"}[before or ""]
+    if after == "bool":
+        raise NoLoop
+    return call.scalars.put(f"{how} {TYPES[before or '']} {x} to {TYPES[after]}")
+
+
+@loop_of("expand")
+def _(call: LoopCall) -> str:
+    return str(call.args[0])
+
+
+@loop_of("sum")
+def _(call: LoopCall) -> str:
+    """What is added; where it goes, :func:`is_sum` tells."""
+    if call.dtype != call.floats:
+        raise NoLoop
+    return str(call.args[0])
+
+
+def is_sum(op: Operation) -> bool:
+    """Whether it adds up rows, the one operator here that gives less than it reads."""
+    return op.operator.name == "sum"
+
+
+def loop_shape(op: Operation) -> Shape:
+    """Over which the loop of an operation goes."""
+    found: Shape = (op.args[0] if is_sum(op) else op.outputs[0]).shape
+    return found
+
+
+def _check_sum(op: Operation) -> None:
+    """Raise NoLoop but for sums over the first dimensions, added up row by row."""
+    x, axes, *_ = op.args
+    rank = len(x.shape)
+    given = axes if type(axes) in (list, tuple) else [axes]
+    if not all(type(axis) is int for axis in given):
+        raise NoLoop
+    found = sorted(axis % rank for axis in given)
+    if not found or found != [*range(len(found))] or len(found) == rank:
+        raise NoLoop

@@ -1,0 +1,465 @@
+"""Loops of machine code give the bits that Paddle's operators give, one by one."""
+
+import threading
+
+import numpy as np
+import paddle
+import pytest
+
+from conftest import randn
+from paddle_chainrules import FCNet, laplacian, make_program, stateless, vjp
+from paddle_chainrules.programs import source, switch
+from paddle_chainrules.programs.loops import loop, machine
+from paddle_chainrules.programs.loops.groups import LEAVES
+from paddle_chainrules.programs.operations import (
+    Operation,
+    Value,
+    values_in,
+    with_values,
+)
+from paddle_chainrules.programs.operators.table import TABLE
+from paddle_chainrules.programs.program import Program
+from paddle_chainrules.programs.source import compiled
+from paddle_chainrules.transforms import program_cache
+from paddle_chainrules.transforms.program_cache import ProgramCache
+
+FULL, ROW, COLUMN = (5, 7), (7,), (5, 1)
+NUMBERS = (2, -0.1, 1.0)
+PLACES = [(FULL, FULL), (FULL, ROW), (COLUMN, FULL), ((), FULL), (COLUMN, ROW)]
+INFIX = ("add", "sub", "mul", "truediv", "eq", "ne", "lt", "le", "gt", "ge")
+TURNED = ("radd", "rsub", "rmul", "rtruediv")
+ARGUMENTS = {
+    **dict.fromkeys(("add", "subtract", "multiply", "divide"), PLACES),
+    **dict.fromkeys(("equal", "not_equal", "less_than", "less_equal"), PLACES),
+    **dict.fromkeys(("greater_than", "greater_equal"), PLACES),
+    **{
+        f"Tensor.__{name}__": [*PLACES, *((FULL, n) for n in NUMBERS)] for name in INFIX
+    },
+    **{f"Tensor.__{name}__": [(FULL, n) for n in NUMBERS] for name in TURNED},
+    **dict.fromkeys(("square", "reciprocal", "abs"), ((FULL,),)),
+    **dict.fromkeys(("square_grad", "tanh_grad", "sigmoid_grad"), ((FULL, FULL),)),
+    "relu_grad": [(FULL, FULL)],
+    "scale": [
+        *((FULL, factor, bias, True) for factor in NUMBERS for bias in (0.0, 0.3)),
+        *((FULL, factor, 0.3, False) for factor in NUMBERS),
+    ],
+    "where": [("bool", FULL, FULL)],
+    "logical_not": [("bool",)],
+    "cast": [(FULL, paddle.float32), (FULL, paddle.float64), ("bool", paddle.float32)],
+    "expand": [(ROW, [5, 7]), (COLUMN, [5, 7])],
+    "sum": [
+        *((FULL, axes, None, keep) for axes in ([0], 0, -2) for keep in (True, False)),
+        *(((2, 3, 7), axes, None, False) for axes in ([0], [0, 1], [1, 0], [-3])),
+    ],
+    "matmul": [
+        (COLUMN, (1, 7), False, False),
+        (COLUMN, (7, 1), False, True),
+        ((1, 5), (1, 7), True, False),
+        ((1, 5), (7, 1), True, True),
+    ],
+}
+"""Of each operator with a rule, by shapes."""
+
+CASES = [
+    (name, row, dtype)
+    for name, rows in ARGUMENTS.items()
+    for row in rows
+    for dtype in ("float32", "float64")
+]
+SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-310, 3e38, -1e-40)
+
+
+def numbers(shape, dtype, rng):
+    found = rng.standard_normal(shape)
+    if found.size > 1:
+        places = rng.choice(found.size, max(1, found.size // 4), replace=False)
+        found.flat[places] = rng.choice(SPECIAL, places.size)
+    with np.errstate(over="ignore"):
+        return paddle.to_tensor(found.astype(dtype))
+
+
+def value(number, tensor):
+    size = tensor.size * tensor.element_size()
+    return Value(number, tensor.shape, tensor.dtype.name.lower(), size)
+
+
+def assert_same_bits(found, expected):
+    """But for the signs of zeros, which programs do not keep."""
+    assert found.dtype == expected.dtype
+    assert found.shape == expected.shape
+    np.testing.assert_array_equal(found.numpy(), expected.numpy())
+
+
+def test_all_operators_with_a_rule_have_arguments():
+    assert {n for n, entry in TABLE.items() if entry.loop is not None} == {*ARGUMENTS}
+
+
+@pytest.mark.parametrize(("name", "row", "dtype"), CASES)
+def test_an_operator_gives_its_bits(name, row, dtype, count_case):
+    rng = np.random.default_rng(3)
+    entry, tensors, args = TABLE[name], [], []
+    for arg in row:
+        if arg == "bool" or type(arg) is tuple:
+            made = (
+                paddle.to_tensor(rng.random(FULL) < 0.5)
+                if arg == "bool"
+                else numbers(arg, dtype, rng)
+            )
+            tensors.append(made)
+            arg = value(len(tensors), made)
+        args.append(arg)
+    inputs = values_in(args)
+    known = dict(zip(inputs, tensors, strict=True))
+    expected = entry.run(*(with_values(arg, known.__getitem__) for arg in args))
+    out, last = value(50, expected), value(51, expected)
+    if expected.dtype == paddle.bool:
+        then, more, back = "logical_not", (), paddle.logical_not
+    else:
+        tensors.append(paddle.ones_like(expected))
+        then, more, back = "multiply", (value(52, expected),), lambda found: found
+    ops = (
+        Operation(entry, tuple(args), (out,), False, ""),
+        Operation(TABLE[then], (out, *more), (last,), False, ""),
+    )
+    program = Program((*inputs, *more), {}, ops, (last,)).with_loops
+    rest = ["multiply"] * (name == "sum")  # of another shape
+    assert [op.operator.name for op in program.ops] == ["loop", *rest]
+    (found,) = compiled(program)(*tensors)
+    assert_same_bits(back(found), expected)
+    count_case("operators in loops")
+
+
+def assert_same_as_plain(fn, *args, loops=True):
+    """What a function's program gives with loops and without.
+
+    Returns:
+        The program with loops, of which there are some, or none.
+    """
+    program = make_program(fn)(*args)
+    tensors = [arg for arg in args if isinstance(arg, paddle.Tensor)]
+    with paddle.no_grad():
+        expected = compiled(program.as_run)(*tensors)
+        found = compiled(program.with_loops)(*tensors)
+    for a, b in zip(found, expected, strict=True):
+        assert_same_bits(a, b)
+    looped = [op for op in program.with_loops.ops if op.operator.name == "loop"]
+    assert bool(looped) == loops
+    return program.with_loops
+
+
+def test_what_is_broadcast_three_ways():
+    x, y, z = randn([3, 5, 7]), randn([5, 1], seed=1), randn([3, 1, 7], seed=2)
+    assert_same_as_plain(lambda x, y, z: (x * y + z) * x - 2.0 * z, x, y, z)
+
+
+def test_where_nothing_read_has_the_shape_of_the_result():
+    x, y = randn([3, 1, 7]), randn([5, 1], seed=1)
+    assert_same_as_plain(lambda x, y: (x * y) * (x + y), x, y)
+
+
+def test_what_is_broadcast_in_more_ways_than_there_are_loops():
+    x, y = randn([2, 1, 3, 1, 4]), randn([2, 5, 1, 6, 1], seed=1)
+    z = randn([5, 1, 6, 4], seed=2)
+    assert_same_as_plain(lambda x, y, z: x * y + z, x, y, z, loops=False)
+
+
+def test_numbers_by_themselves():
+    x, y = randn([]), randn([], seed=1)
+    assert_same_as_plain(lambda x, y: (x * y + 1.0) * x - y, x, y)
+    assert_same_as_plain(lambda x, y: (x * y + 1.0) * x - y, randn([1]), randn([1, 1]))
+
+
+def test_results_of_another_shape_go_into_another_loop():
+    x, y = randn([5, 7]), randn([7], seed=1)
+
+    def function(x, y):
+        small = y * y + 1.0
+        return x * small + small * 2.0 - x
+
+    program = assert_same_as_plain(function, x, y)
+    assert [op.operator.name for op in program.ops] == ["loop", "loop"]
+
+
+def test_strided_memory():
+    def function(x, w):
+        a, b = x.transpose([1, 0]), x[:, ::2]
+        c, d = paddle.split(w, 2)
+        parts = x.T[1:3]
+        return a * a + 1.0, b * b - b, c * d - c, parts * 2.0 + parts * parts
+
+    assert_same_as_plain(function, randn([5, 7]), randn([6, 2], seed=1))
+
+
+def test_arguments_in_strided_memory():
+    x = randn([7, 5]).T
+    assert not x.is_contiguous()
+    assert_same_as_plain(lambda x: (x * x + 1.0) * x, x)
+
+
+def test_constants_in_strided_memory():
+    c = randn([7, 5]).T
+    assert not c.is_contiguous()
+    assert_same_as_plain(lambda x: (x * c + 1.0) * c - x, randn([5, 7], seed=1))
+
+
+def test_a_constant_that_is_written_into():
+    c = randn([5, 7])
+    x = randn([5, 7], seed=1)
+    run = compiled(make_program(lambda x: (x * c + 1.0) * c)(x).with_loops)
+    before = run(x)[0].numpy()
+    c.set_value(c * 2.0)
+    after = run(x)[0].numpy()
+    np.testing.assert_array_equal(after, ((x * c + 1.0) * c).numpy())
+    assert not np.array_equal(before, after)
+
+
+def test_choices_and_comparisons():
+    def function(x, y):
+        is_less, is_large = x < y, x.abs() > 0.5
+        chosen = paddle.where(is_less, x * 2.0, y - x)
+        return chosen * is_large.astype(x.dtype), is_less, chosen >= 0.1
+
+    assert_same_as_plain(function, randn([5, 7]), randn([5, 7], seed=1))
+
+
+def test_both_precisions_in_one_loop():
+    def function(x):
+        return (x.astype("float64") * 0.1 + 1.0).astype("float32") * x
+
+    assert_same_as_plain(function, randn([5, 7]))
+
+
+def test_what_is_repeated_alone_stays_with_paddle():
+    def function(x):
+        return paddle.expand(x, [5, 7]) + 1.0
+
+    assert_same_as_plain(function, randn([7]), loops=False)
+    assert_same_as_plain(function, randn([5, 1]), loops=False)
+
+
+def test_integers_stay_with_paddle():
+    x = paddle.arange(35).reshape([5, 7])
+    assert_same_as_plain(lambda x: (x * x + 1) * x - x, x, loops=False)
+
+
+def test_no_argument_is_overwritten():
+    x, y = randn([5, 7]), randn([5, 7], seed=1)
+    before = x.numpy().copy(), y.numpy().copy()
+    run = compiled(make_program(lambda x, y: (x * y + x) * y)(x, y).with_loops)
+    first = run(x, y)[0]
+    kept = first.numpy().copy()
+    run(x, y)
+    np.testing.assert_array_equal(first.numpy(), kept)
+    np.testing.assert_array_equal(x.numpy(), before[0])
+    np.testing.assert_array_equal(y.numpy(), before[1])
+
+
+def random_function(seed):
+    """A function of a table, a row and a column in operators at random."""
+    rng = np.random.default_rng(seed)
+    steps = [(int(rng.integers(12)), *rng.integers(0, 1 << 30, 2)) for _ in range(40)]
+
+    def function(x, row, column, w):
+        known = [x, row, column, x * 0.5]
+        for kind, i, j in steps:
+            a, b = known[i % len(known)], known[j % len(known)]
+            if kind == 0:
+                a = paddle.tanh(a)
+            elif kind == 1:
+                a = a - b
+            elif kind == 2:
+                a = a * b
+            elif kind == 3:
+                a = paddle.where(a > b, a, b * 0.5)
+            elif kind == 4 and a.shape == x.shape:
+                a = paddle.matmul(a, w)
+            elif kind == 5:
+                a = 1.0 - paddle.square(a)
+            elif kind == 6 and a.shape == x.shape:
+                a = a.T.reshape([5, 7])
+            elif kind == 7:
+                a = a / (1.0 + b * b)
+            elif kind == 8 and a.shape == x.shape:
+                a = a.sum(axis=1, keepdim=True)
+            elif kind == 9:
+                a = paddle.expand(a, x.shape) + 1.0
+            elif kind == 10:
+                a = paddle.matmul(a[:, :1], w[:1]) if a.shape == x.shape else a * 1.5
+            else:
+                a = a + b * 0.25
+            known.append(a)
+        return known[-1], known[-2], known[len(known) // 2]
+
+    return function
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_programs(seed, count_case):
+    dtype = ("float32", "float64")[seed % 2]
+    x, row = randn([5, 7], dtype, seed), randn([7], dtype, seed + 1)
+    column, w = randn([5, 1], dtype, seed + 2), randn([7, 7], dtype, seed + 3)
+    function = random_function(seed)
+    assert_same_as_plain(function, x, row, column, w)
+
+    def gradients(x, row, column, w):
+        outputs, back = vjp(function, x, row, column, w)
+        return back(outputs)
+
+    assert_same_as_plain(gradients, x, row, column, w)
+    count_case("random programs with loops")
+
+
+def test_sums_of_many_tensors_do_not_keep_them_all():
+    def function(x, w):
+        total = x
+        for _ in range(60):
+            x = paddle.tanh(paddle.matmul(x, w))
+            total = total + x * x
+        return total
+
+    x, w = randn([50, 50]), randn([50, 50], seed=1)
+    program = assert_same_as_plain(function, x, w)
+    plain = make_program(function)(x, w).as_run
+    assert program.peak_bytes <= plain.peak_bytes + (LEAVES + 1) * 50 * 50 * 4
+
+
+def test_cheap_results_are_not_kept_for_the_way_back(monkeypatch):
+    net = FCNet((2, 20, 20, 1), "tanh", dtype="float64")
+    params, x = net.init(0), randn([9, 2], "float64")
+    names, leaves = [*params], [*params.values()]
+
+    def residual(leaves):
+        return [laplacian(net, dict(zip(names, leaves, strict=True)), x)], None
+
+    def way():
+        found = ProgramCache(residual).way_of(leaves)
+        saved, _ = found.there.kept
+        return found, sum(v.bytes for v in saved)
+
+    ours, kept = way()
+    monkeypatch.setattr(program_cache, "loops_are_on", lambda: False)
+    plain, kept_without = way()
+    assert kept < 0.75 * kept_without
+    found = [compiled(way.there.whole.with_loops) for way in (ours, plain)]
+    cotangent = randn([9, 1], "float64", seed=1)
+    outputs = [run(*leaves, cotangent) for run in found]
+    count = ours.there.count, len(ours.there.kept[0]), len(plain.there.kept[0])
+    first = outputs[0][count[0] + count[1] :], outputs[1][count[0] + count[2] :]
+    assert len(first[0]) == len(first[1]) > 3
+    for a, b in zip(*first, strict=True):
+        assert_same_bits(a, b)
+
+
+def test_functions_go_over_after_some_calls(monkeypatch):
+    monkeypatch.setattr(switch, "PATIENCE", 3)
+    x = randn([5, 7])
+    program = make_program(lambda x: paddle.tanh((x * x + 1.0) * x) * 2.0 - x)(x)
+    run = program.function  # which was called once, to be compared
+    assert run is program.function
+    found = []
+    for _ in range(5):
+        found.append((run(x)[0], "loop" in run.__code__.co_names))
+    assert [flag for _, flag in found] == [False] * 2 + [True] * 3
+    for tensor, _ in found:
+        assert_same_bits(tensor, found[0][0])
+
+
+def test_errors_of_the_machine_are_told_once_and_change_nothing(monkeypatch):
+    monkeypatch.setattr(switch, "PATIENCE", 2)
+
+    def broken(kernels):
+        raise RuntimeError("no such processor")
+
+    monkeypatch.setattr(loop, "machine_code", broken)
+    x = randn([5, 7])
+    run = make_program(lambda x: (x * x + 1.0) * x)(x).function
+    expected = run(x)[0]
+    with pytest.warns(UserWarning, match="no such processor.*PADDLE_CHAINRULES_LOOPS"):
+        assert_same_bits(run(x)[0], expected)
+    assert_same_bits(run(x)[0], expected)
+
+
+def test_elsewhere_operators_run(monkeypatch):
+    """On a device that is none: what decides is the tensor's place."""
+    monkeypatch.setattr(switch, "PATIENCE", 0)
+    monkeypatch.setattr(source, "ON_CPU_ALONE", False)
+    x = randn([5, 7])
+    program = make_program(lambda x: (x * x + 1.0) * x)(x)
+    run = compiled(program.as_run, lambda: program.with_loops)
+    expected = run(x)[0]
+
+    class Elsewhere:
+        def __init__(self):
+            self.asked = 0
+
+        @property
+        def place(self):
+            self.asked += 1
+            return self
+
+        def is_cpu_place(self):
+            return False
+
+    there = Elsewhere()
+    with pytest.raises(ValueError, match="must be Tensor, but got Elsewhere"):
+        run(there)
+    assert there.asked == 1
+    assert_same_bits(run(x)[0], expected)
+
+
+def test_threads_that_call_while_a_function_goes_over(monkeypatch):
+    monkeypatch.setattr(switch, "PATIENCE", 50)
+    x = randn([50, 7])
+    program = make_program(lambda x: paddle.tanh((x * x + 1.0) * x) * 2.0 - x)(x)
+    run = program.function
+    expected, wrong = run(x)[0].numpy(), []
+
+    def calls():
+        for _ in range(200):
+            if not np.array_equal(run(x)[0].numpy(), expected):
+                wrong.append(1)
+
+    threads = [threading.Thread(target=calls) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert "loop" in run.__code__.co_names
+
+
+def test_loops_of_the_same_arithmetic_are_compiled_once(monkeypatch):
+    made = []
+    native = machine._compiled
+
+    def compile_them(kernels):
+        made.append(len(kernels))
+        return native(kernels)
+
+    monkeypatch.setattr(machine, "_compiled", compile_them)
+    for rows in (5, 6, 7):
+        assert_same_as_plain(lambda x: (x * 0.625 + 1.125) * x, randn([rows, 9]))
+    assert sum(made) <= 1
+
+
+def test_any_number_of_samples(monkeypatch):
+    monkeypatch.setattr(switch, "PATIENCE", 2)
+    paddle.seed(0)
+    layer = paddle.nn.Sequential(
+        paddle.nn.Linear(3, 11), paddle.nn.Tanh(), paddle.nn.Linear(11, 1)
+    )
+    net, params, _ = stateless(layer, jit=True)
+    for _ in range(5):
+        for n in (4, 9, 6, 13):
+            x, c = randn([n, 3], seed=n), randn([n, 1], seed=n + 1)
+            _, back = net.pullback(params, x)
+            found = back(c)[1][0]
+            x.stop_gradient = False
+            (expected,) = paddle.grad(layer(x), x, c)
+            np.testing.assert_allclose(found.numpy(), expected.numpy(), 1e-5, 1e-6)
+
+
+def test_a_program_prints_its_loops():
+    program = make_program(lambda x: (x * x + 1.0) * x)(randn([5, 7]))
+    assert "loop(n0 * n1, t0.data_ptr(), " in program.python(loops=True)
+    assert "loop" not in program.python()
