@@ -50,6 +50,7 @@ ARGUMENTS = {
     "sum": [
         *((FULL, axes, None, keep) for axes in ([0], 0, -2) for keep in (True, False)),
         *(((2, 3, 7), axes, None, False) for axes in ([0], [0, 1], [1, 0], [-3])),
+        ((501, 1), [0], None, False),
     ],
     "matmul": [
         (COLUMN, (1, 7), False, False),

@@ -33,13 +33,13 @@ class Column(NamedTuple):
         return tree if self.key is None else tree[self.key]
 
     def direction(self, tree: Tree) -> Tensor:
-        """Ones in this column, zeros beside it."""
+        """Ones in this column, zeros beside it; one row for all, where there are more."""
         tensor = self.within(tree)
         if self.at is None:
             return paddle.ones_like(tensor)
         unit = paddle.zeros([tensor.shape[-1]], tensor.dtype)
         unit[self.at] = 1.0
-        return unit.expand(tensor.shape)
+        return unit.reshape([1] * (tensor.ndim - 1) + [-1])
 
 
 def column(tree: Tree, name: Any, what: str, single: bool) -> Column:

@@ -21,13 +21,14 @@ from .independence import is_by_rows
 from .operations import Value
 from .operators.calls import Series
 from .record import Record
-from .taylor import own, second_sums_of, series_of
+from .taylor import in_full, own, second_sums_of, series_of
 
 MultiIndex = tuple[int, ...]
 Wanted = tuple[int, MultiIndex]
 """A derivative of an output, by its number: how often along each direction."""
 Direction = Callable[[Sequence[Tensor]], Sequence[Tensor | None]]
-"""At a point, one tensor for each input, of its shape; None where it stays."""
+"""At a point, one tensor for each input, of its shape or one row for all of its rows;
+None where it stays."""
 
 
 def partials(
@@ -300,7 +301,7 @@ def _along(
             asked = {(n, i[: at + 1]) for n, i in wanted if (n, i[:at]) in group}
             for n, index in asked:
                 below = n, index[:-1]
-                part = parts[below][index[-1]] if below in parts else None
+                part = in_full(parts[below])[index[-1]] if below in parts else None
                 found[n, index] = _times(part, math.factorial(index[-1]))
     return found
 

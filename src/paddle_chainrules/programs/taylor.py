@@ -147,11 +147,13 @@ def _is_of_last_axis(op: Operation) -> bool:
 def _in_full(of: Callable[[Value], Series]) -> Callable[[Value], Series]:
     """Coefficients of the value's shape, where those of many rows are given as one."""
 
-    def full(value: Value) -> Series:
-        x, *parts = of(value)
-        return [x, *(p if p is None else _expanded(p, x) for p in parts)]
+    return lambda value: in_full(of(value))
 
-    return full
+
+def in_full(series: Series) -> Series:
+    """All coefficients of the value's shape."""
+    x, *parts = series
+    return [x, *(p if p is None else _expanded(p, x) for p in parts)]
 
 
 def _expanded(part: Tensor, like: Tensor) -> Tensor:

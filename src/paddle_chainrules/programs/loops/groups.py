@@ -171,15 +171,7 @@ class _Schedule:
         wanted = self._with_others([*dict.fromkeys(values)])
         ops = self._closure(wanted)
         order = [v for v, op in self._waiting.items() if op in ops]
-        shape = {v: loop_shape(self._waiting[v]) for v in order}
-        stage: dict[Value, int] = {}
-        for v in order:
-            stage[v] = 0
-            for x in self._waiting[v].inputs:
-                if x in stage:
-                    apart = shape[x] != shape[v] or is_sum(self._waiting[x])
-                    stage[v] = max(stage[v], stage[x] + apart)
-        place = {v: (stage[v], shape[v]) for v in order}
+        place = self._places(order)
         kept = {*wanted}
         for v in order:
             users = self._users.get(v, set())
@@ -200,6 +192,24 @@ class _Schedule:
         for v in order:
             if self._waiting[v] in gone:
                 self._done(self._waiting.pop(v))
+
+    def _places(self, order: Sequence[Value]) -> dict[Value, tuple[int, Shape]]:
+        """In which loop each is computed: the last that may be."""
+        shape = {v: loop_shape(self._waiting[v]) for v in order}
+        inputs = {v: [x for x in self._waiting[v].inputs if x in shape] for v in order}
+
+        def apart(x: Value, v: Value) -> bool:
+            return shape[x] != shape[v] or is_sum(self._waiting[x])
+
+        stage: dict[Value, int] = {}
+        for v in order:
+            stage[v] = max((stage[x] + apart(x, v) for x in inputs[v]), default=0)
+        last: dict[Value, int] = {}
+        for v in reversed(order):
+            here = last.setdefault(v, stage[v])
+            for x in inputs[v]:
+                last[x] = min(last.get(x, here), here - apart(x, v))
+        return {v: (last[v], shape[v]) for v in order}
 
     def _with_others(self, values: list[Value]) -> list[Value]:
         """And what is needed too, has their shape and reads the same."""

@@ -63,9 +63,13 @@ def kernel(group: Group) -> Kernel:
     for i, (out, spanned) in enumerate(zip(group.outputs, to, strict=True)):
         given.append(f"ptr %out{i}")
         body += _place(f"out{i}", out, spanned)
-        write = _add if out in group.sums else _store
-        body += write(f"out{i}", out, names[out, out.shape])
-    lines = [f"define void @NAME({', '.join(given)}) {{", *_nest(depth, body), "}"]
+        scalar = names[out, out.shape]
+        if out in group.sums:
+            body += _add(f"out{i}", out, scalar, spanned)
+        else:
+            body += _store(f"out{i}", out, scalar)
+    nest = _nest(depth, body, is_parallel=all(along[-1] for along in to))
+    lines = [f"define void @NAME({', '.join(given)}) {{", *nest, "}"]
     return Kernel("\n".join(lines), extents, len(given))
 
 
@@ -94,8 +98,6 @@ def _loops(group: Group) -> tuple[tuple[Dims, ...], Along, Along]:
             flags.append(here)
     if not dims:
         dims, flags = [()], [(True,) * len(shapes)]
-    if not all(flags[-1][count:]):  # a sum within the loop of vectors
-        raise NoLoop
     along = [*zip(*flags, strict=True)]
     return tuple(dims), along[:count], along[count:]
 
@@ -141,17 +143,26 @@ def _store(name: str, value: Value, scalar: str) -> list[str]:
     return [*lines, f"store {kind} {scalar}, ptr %{name}.p, !llvm.access.group !0"]
 
 
-def _add(name: str, value: Value, scalar: str) -> list[str]:
+def _add(name: str, value: Value, scalar: str, spanned: Sequence[bool]) -> list[str]:
+    """To what was added before, at the first place to zero."""
     kind, group = TYPES[value.dtype], "!llvm.access.group !0"
+    lines, first = [], "true"
+    for k, flag in enumerate(spanned):
+        if not flag:
+            lines.append(f"%{name}.z{k} = icmp eq i64 %i{k}, 0")
+            lines.append(f"%{name}.f{k} = and i1 {first}, %{name}.z{k}")
+            first = f"%{name}.f{k}"
     return [
-        f"%{name}.x = load {kind}, ptr %{name}.p, {group}",
+        *lines,
+        f"%{name}.l = load {kind}, ptr %{name}.p, {group}",
+        f"%{name}.x = select i1 {first}, {kind} 0.0, {kind} %{name}.l",
         f"%{name}.s = fadd {kind} %{name}.x, {scalar}",
         f"store {kind} %{name}.s, ptr %{name}.p, {group}",
     ]
 
 
-def _nest(depth: int, body: Sequence[str]) -> list[str]:
-    """Loops around a body."""
+def _nest(depth: int, body: Sequence[str], is_parallel: bool) -> list[str]:
+    """Loops around a body, in the innermost of which each place may be on its own."""
     lines, before = ["entry:"], "entry"
     for k in range(depth):
         lines += [
@@ -169,7 +180,8 @@ def _nest(depth: int, body: Sequence[str]) -> list[str]:
             f"  br label %tail{k}",
             f"tail{k}:",
             f"  %next{k} = add nuw nsw i64 %i{k}, 1",
-            f"  br label %head{k}" + ", !llvm.loop !1" * (k == depth - 1),
+            f"  br label %head{k}"
+            + ", !llvm.loop !1" * (is_parallel and k == depth - 1),
             f"done{k}:",
         ]
     return [*lines, "  ret void"]

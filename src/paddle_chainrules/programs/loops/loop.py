@@ -61,8 +61,8 @@ class Loop(Operator):
             if out in group.sums:
                 dims = range(len(shape) - len(out.shape), len(shape))
                 size = [sizes[i] if spans(shape, out.shape, i) else "1" for i in dims]
-                call = named(RAW.full, "full")
-                yield f"{text(out)} = {call}([{', '.join(size)}], 0.0, {rest})"
+                call = named(RAW.empty, "empty")
+                yield f"{text(out)} = {call}([{', '.join(size)}], {rest})"
             elif full is None:
                 call = named(RAW.empty, "empty")
                 yield f"{text(out)} = {call}([{', '.join(sizes)}], {rest})"
