@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
 from typing import Any
 
 import paddle
 from paddle import Tensor
 
+from ...paddle_side.interception import RAW
 from .calls import BatchCall, Call, JetCall, NoRule
 from .entry import (
     batch_of,
     define,
     holds_for_complex,
+    instead_of,
     jet_of,
     reverse_of,
 )
@@ -64,6 +69,60 @@ def _(call: Call) -> list[Any]:
     perm = [axis % len(call.args[1]) for axis in call.args[1]]
     back = [perm.index(i) for i in range(len(perm))]
     return [ops.transpose(call.cotangent, back), None]
+
+
+MANY_ROWS = 128
+"""From which on Paddle's kernels that cut and join rows, one after another, cost more
+than strided copies."""
+
+
+def _cuts(shape: Sequence[int], axis: Any) -> bool:
+    return type(axis) is int and math.prod(shape[: axis % len(shape)]) >= MANY_ROWS
+
+
+@instead_of("split")
+def _(x: Any, sections: Any, axis: Any) -> tuple[Any, Any] | None:
+    known = isinstance(sections, list | tuple) and all(
+        type(n) is int and (n > 0 or n == -1) for n in sections
+    )
+    if not known or not _cuts(x.shape, axis):
+        return None
+    axis %= len(x.shape)
+    rest = x.shape[axis] - sum(n for n in sections if n > 0)
+    sizes = [rest if n == -1 else n for n in sections]
+    return slices, (x, [*accumulate(sizes, initial=0)], axis)
+
+
+@instead_of("split_with_num")
+def _(x: Any, count: Any, axis: Any) -> tuple[Any, Any] | None:
+    if type(count) is not int or not _cuts(x.shape, axis):
+        return None
+    axis %= len(x.shape)
+    width = x.shape[axis] // count
+    return slices, (x, [i * width for i in range(count + 1)], axis)
+
+
+def slices(x: Tensor, ends: Sequence[int], axis: int) -> list[Tensor]:
+    """Between each end and the next, in memory of their own."""
+    return [
+        RAW.slice(x, [axis], [start], [stop], [1], []).contiguous()
+        for start, stop in pairwise(ends)
+    ]
+
+
+@instead_of("concat")
+def _(parts: Any, axis: Any) -> tuple[Any, Any] | None:
+    shapes = {v.shape for v in parts}
+    if len(shapes) != 1 or len(parts) < 2 or not _cuts(parts[0].shape, axis):
+        return None
+    return stacked, (parts, axis % len(parts[0].shape))
+
+
+def stacked(parts: Sequence[Tensor], axis: int) -> Tensor:
+    """Tensors of one shape side by side."""
+    shape = parts[0].shape
+    shape[axis] *= len(parts)
+    return RAW.reshape(RAW.stack(parts, axis), shape)
 
 
 @reverse_of("concat")
