@@ -33,7 +33,7 @@ class Column(NamedTuple):
         return tree if self.key is None else tree[self.key]
 
     def direction(self, tree: Tree) -> Tensor:
-        """Ones in this column, zeros beside it; one row for all where it is one of several."""
+        """Ones in this column, zeros beside it; one row where it is one of several."""
         tensor = self.within(tree)
         if self.at is None:
             return paddle.ones_like(tensor)
