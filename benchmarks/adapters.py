@@ -26,7 +26,7 @@ from tqdm import tqdm
 
 from machine import OUTPUT, save
 from paddle_chainrules.adapters.taylor_mode import TaylorMode
-from paddle_chainrules.testing.timings import Timer, interleave
+from paddle_chainrules.testing.timings import WARM, Timer, interleave
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt
@@ -107,6 +107,7 @@ def compared(name: str, problem: Any, module: Any) -> Row:
             ours(FIRST)
             first = time.perf_counter() - start
             natively = mode.natively
+            ours(WARM)
             with switch.off():
                 start = time.perf_counter()
                 native(2)

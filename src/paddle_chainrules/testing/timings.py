@@ -5,10 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
+from ..programs.switch import PATIENCE
 from .progress import progress
 
 Timer = Callable[[int], float]
 """Seconds that a number of calls take."""
+
+WARM = PATIENCE + 2
+"""Calls before any is timed: programs are compiled on the way."""
 
 
 def timer(call: Callable[[], object]) -> Timer:
@@ -29,14 +33,16 @@ def interleave(
     """Microseconds a call, side by side in turns; ``what`` names a progress bar.
 
     Returns:
-        Per side the minimum and the mean over the rounds; the first is not counted.
+        Per side the minimum and the mean over the rounds; a first one is not counted.
     """
     times: dict[str, list[float]] = {name: [] for name in timers}
-    turns = range(rounds + 1)
-    for _ in progress(turns, rounds + 1, what) if what else turns:
+    for seconds in timers.values():
+        seconds(max(calls, WARM))
+    turns = range(rounds)
+    for _ in progress(turns, rounds, what) if what else turns:
         for name, seconds in timers.items():
             times[name].append(1e6 * float(seconds(calls)) / calls)
     return {
-        name: {"min": min(values[1:]), "mean": sum(values[1:]) / rounds}
+        name: {"min": min(values), "mean": sum(values) / rounds}
         for name, values in times.items()
     }
