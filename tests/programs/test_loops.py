@@ -10,7 +10,7 @@ from conftest import randn
 from paddle_chainrules import FCNet, laplacian, make_program, stateless, vjp
 from paddle_chainrules.programs import source, switch
 from paddle_chainrules.programs.loops import loop, machine
-from paddle_chainrules.programs.loops.groups import LEAVES
+from paddle_chainrules.programs.loops.groups import LEAVES, STREAMS
 from paddle_chainrules.programs.operations import (
     Operation,
     Value,
@@ -322,6 +322,26 @@ def test_sums_of_many_tensors_do_not_keep_them_all():
     program = assert_same_as_plain(function, x, w)
     plain = make_program(function)(x, w).as_run
     assert program.peak_bytes <= plain.peak_bytes + (LEAVES + 1) * 50 * 50 * 4
+
+
+def test_long_chains_and_many_terms():
+    x = randn([5, 7])
+
+    def chain(x):
+        y = x
+        for _ in range(1500):
+            y = y * 0.999 + x
+        return y
+
+    def terms(*xs):
+        total = xs[0]
+        for y in xs[1:]:
+            total = total + y * 0.5
+        return total
+
+    assert_same_as_plain(chain, x)
+    program = assert_same_as_plain(terms, *(randn([5, 7], seed=i) for i in range(300)))
+    assert max(len(op.inputs) for op in program.ops) <= 2 * STREAMS + 1
 
 
 def test_cheap_results_are_not_kept_for_the_way_back(monkeypatch):

@@ -14,9 +14,21 @@ function logsumexp(x, dims)
 end
 
 "Columns of a table by integers from 0 on; zeros for `padding`."
-embedding(table, index) = table[:, index .+ 1]
+embedding(table, index) = table[:, places(table, index)]
 embedding(table, index, padding) =
-    table[:, index .+ 1] .* reshape(index .!= padding, 1, size(index)...)
+    table[:, places(table, index)] .* reshape(index .!= padding, 1, size(index)...)
+
+"Which columns integers from 0 on stand for."
+function places(table, index)
+    rows = size(table, 2)
+    all(i -> 0 <= i < rows, index) || throw(
+        ArgumentError(
+            "an embedding of $rows rows takes Paddle's integers from 0 to $(rows - 1), got " *
+            "$(minimum(index)) to $(maximum(index)); clamp them, or make the table larger",
+        ),
+    )
+    return index .+ 1
+end
 
 "An array of this size with another one at some place, and one number everywhere else."
 function placed(part, size, place, around = zero(eltype(part)))

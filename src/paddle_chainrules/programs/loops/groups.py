@@ -8,6 +8,7 @@ loop rather than kept: a loop takes as long as its memory.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -19,6 +20,9 @@ LEAVES = 8
 
 STREAMS = 16
 """Tensors that a loop reads, as far as it has a choice."""
+
+DEPTH = 100
+"""Operations one after another in a loop, which LLVM takes longer and longer for."""
 
 STEPS = 6
 """Operations that are repeated rather than to keep their result."""
@@ -104,6 +108,7 @@ class _Schedule:
         self._leaves: dict[Value, frozenset[Value]] = {}
         """What those that wait are computed of."""
         self._steps: dict[Value, int] = {}
+        self._depth: dict[Value, int] = {}
         looped = {op for op in ops if may_loop(op)}
         self._kept = {*outputs}
         """Results that something needs that is in no loop."""
@@ -120,44 +125,50 @@ class _Schedule:
                 self._users.setdefault(v, set()).add(op)
                 if op in looped:
                     self._takers.setdefault(v, []).append(op)
-        for op in ops:
-            if op in looped and not self._missing[op]:
-                self._wait(op)
+        ready = [op for op in ops if op in looped and not self._missing[op]]
+        for op in ready:
+            self._wait(op)
+        self._arrived(op.outputs[0] for op in ready)
         for op in ops:
             if op not in looped:
                 self._flush([v for v in op.inputs if v in self._waiting])
                 self.found.append(op)
                 self._done(op)
-                for v in op.outputs:
-                    self._arrived(v)
+                self._arrived(op.outputs)
         self._flush([v for v in self._waiting if v in self._kept])
 
     def _done(self, op: Operation) -> None:
         for v in {*op.inputs}:
             self._users[v].discard(op)
 
-    def _arrived(self, value: Value) -> None:
-        for op in self._takers.get(value, ()):
-            missing = self._missing[op]
-            if value in missing:
-                missing.discard(value)
-                if not missing:
-                    self._wait(op)
+    def _arrived(self, values: Iterable[Value]) -> None:
+        """Have those wait whose arguments are all there now, these among them."""
+        new = deque(values)
+        while new:
+            value = new.popleft()
+            for op in self._takers.get(value, ()):
+                missing = self._missing[op]
+                if value in missing:
+                    missing.discard(value)
+                    if not missing:
+                        self._wait(op)
+                        new.append(op.outputs[0])
 
     def _wait(self, op: Operation) -> None:
         (out,) = op.outputs
-        if out in self._leaves:
-            return
         leaves = frozenset[Value]()
-        steps = int(op.operator.name not in FREE)
+        steps, depth = int(op.operator.name not in FREE), 0
         for v in dict.fromkeys(op.inputs):
-            leaves |= self._leaves[v] if v in self._waiting else {v}
-            steps += self._steps[v] if v in self._waiting else 0
-        self._waiting[out], self._leaves[out], self._steps[out] = op, leaves, steps
-        if len(leaves - self._given) > LEAVES:
-            self._flush([out])
-        self._arrived(out)
-        if is_sum(op):  # which lets go of more than it takes
+            if v in self._waiting:
+                leaves |= self._leaves[v]
+                steps += self._steps[v]
+                depth = max(depth, self._depth[v])
+            else:
+                leaves |= {v}
+        self._waiting[out], self._leaves[out] = op, leaves
+        self._steps[out], self._depth[out] = steps, depth + 1
+        is_full = len(leaves - self._given) > LEAVES or len(leaves) > 2 * STREAMS
+        if is_full or depth >= DEPTH or is_sum(op):  # a sum frees more than it takes
             self._flush([out])
 
     def _is_cheap(self, value: Value) -> bool:
