@@ -324,6 +324,24 @@ def test_sums_of_many_tensors_do_not_keep_them_all():
     assert program.peak_bytes <= plain.peak_bytes + (LEAVES + 1) * 50 * 50 * 4
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_silu_and_its_sigmoid_share(dtype):
+    rng = np.random.default_rng(0)
+    x = paddle.concat([numbers((400,), dtype, rng), randn([100], dtype) * 100])
+    for both in (
+        lambda x: (paddle.nn.functional.silu(x), paddle.nn.functional.sigmoid(x)),
+        lambda x: (paddle.nn.functional.sigmoid(x), paddle.nn.functional.silu(x)),
+    ):
+        program = make_program(both)(x)
+        for a, b in zip(program(x), both(x), strict=True):
+            assert_same_bits(a, b)
+        names = sorted(op.operator.name for op in program.as_run.ops)
+        assert names == ["multiply", "sigmoid"]
+    z = paddle.complex(randn([5], dtype), randn([5], dtype, 1))
+    program = make_program(lambda z: (paddle.nn.functional.silu(z), z))(z)
+    assert "silu" in program.python()
+
+
 def test_long_chains_and_many_terms():
     x = randn([5, 7])
 

@@ -14,6 +14,7 @@ from .loops.groups import may_loop
 from .loops.loop import with_loops
 from .operations import Operation, Value
 from .reuse import Reuse
+from .sharing import with_shared
 from .source import compiled, source
 from .switch import loops_are_on
 
@@ -66,8 +67,9 @@ class Program:
         return self._fused()
 
     def _fused(self, apart: Callable[[Operation], bool] = lambda op: False) -> Program:
-        ops, constants = fused(self.ops, (*self.inputs, *self.constants), apart)
-        if len(ops) == len(self.ops):
+        shared = with_shared(self.ops)
+        ops, constants = fused(shared, (*self.inputs, *self.constants), apart)
+        if shared is self.ops and len(ops) == len(self.ops):
             return self
         return replace(self, ops=tuple(ops), constants={**self.constants, **constants})
 

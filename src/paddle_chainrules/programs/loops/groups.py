@@ -15,7 +15,7 @@ from typing import NamedTuple
 from ..operations import Operation, Value
 from .scalars import NoLoop, Read, Scalars, Shape, is_sum, loop_shape, written
 
-LEAVES = 8
+LEAVES = 4
 """Tensors that an operation that waits may keep from being freed."""
 
 STREAMS = 16
