@@ -2,7 +2,7 @@
 # make examples  differential equations and a GAN, pictures in output/
 # make test    the tests, Python and Julia; JULIA=required makes a missing Julia a failure,
 #              PADDLE_CHAINRULES_PROGRAMS=off and PROGRAMS=1 have no net, and every net, run
-#              as a program
+#              as a program; PADDLE_CHAINRULES_LOOPS=first has these compiled at once
 # make adapters  the tests of adapters, with DeepXDE and PaddleScience; in make test they
 #              are skipped where these are not installed
 # make lux     what users of Lux and Flux expect, in a Julia environment that has both:

@@ -8,7 +8,7 @@ const FILES = (
     "nets/precision", "nets/frozen", "nets/inputs", "nets/sparse", "nets/packed", "nets/lux_flux", "nets/lux_nested", "nets/interface",
     "nets/components", "nets/programs", "nets/real_nets", "nets/training", "rules/pullback", "rules/chain_rules",
     "rules/cotangents", "rules/implicit", "rules/many_arrays", "rules/mixed", "rules/second_derivatives", "derivatives/derivatives",
-    "derivatives/forward", "derivatives/neuralpde", "derivatives/neuralpde7", "lowering/lower", "lowering/loops", "lowering/derivatives", "testing",
+    "derivatives/forward", "derivatives/neuralpde", "derivatives/neuralpde7", "lowering/lower", "lowering/embedding", "lowering/loops", "lowering/derivatives", "testing",
     "faults", "names", "slips", "quality",
 )
 const SLOW =

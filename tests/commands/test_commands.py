@@ -146,6 +146,16 @@ def test_doctor_says_what_python_has(here):
     assert lines["Python"].endswith(sys.executable)
 
 
+@pytest.mark.parametrize(
+    ("loops", "told"),
+    [("on", "on, with loops by llvmlite "), ("off", "on, without loops of machine")],
+)
+def test_doctor_says_how_programs_run(here, loops, told):
+    done = call(here, "doctor", PATH="", PADDLE_CHAINRULES_LOOPS=loops)
+    lines = dict(line[7:].split(": ", 1) for line in done.stdout.splitlines())
+    assert lines["Programs"].startswith(told)
+
+
 def test_doctor_knows_the_processors_that_mkl_does_not():
     amd = "vendor_id : AuthenticAMD\nflags : sse avx avx2 fma\n"
     assert products(amd, None).mark == "note"

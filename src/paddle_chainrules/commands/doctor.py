@@ -16,7 +16,7 @@ import paddle
 import paddle.version
 
 from .. import julia
-from ..programs.switch import VARIABLE, programs_are_on
+from ..programs.switch import LOOPS, VARIABLE, loops_are_on, programs_are_on
 
 OK, NOTE, FAULT = "ok", "note", "FAULT"
 SECONDS = 600
@@ -88,8 +88,11 @@ def _paddle() -> Iterator[Line]:
         yield Line(NOTE, "GPU", "Paddle is built for CUDA but finds no device", remedy)
     else:
         yield Line(OK, "GPU", f"{count}, {paddle.device.cuda.get_device_name(0)}")
-    if programs_are_on():
-        yield Line(OK, "Programs", "nets of Paddle's layers run as programs")
+    if programs_are_on() and loops_are_on():
+        yield Line(OK, "Programs", f"on, with loops by llvmlite {version('llvmlite')}")
+    elif programs_are_on():
+        remedy = f"pip install llvmlite, unset {LOOPS}"
+        yield Line(NOTE, "Programs", "on, without loops of machine code", remedy)
     else:
         remedy = f"unset {VARIABLE}, unless you suspect them"
         yield Line(NOTE, "Programs", f"off, by {VARIABLE}", remedy)

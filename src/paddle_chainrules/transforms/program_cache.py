@@ -6,6 +6,7 @@ import math
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import paddle
@@ -21,6 +22,7 @@ from ..programs.loops.groups import goes_into
 from ..programs.operations import Value
 from ..programs.program import Program
 from ..programs.repeated import without_repeated
+from ..programs.sharing import with_shared
 from ..programs.split import There, split
 from ..programs.switch import loops_are_on
 from .effects import Effects, tensors_among
@@ -273,7 +275,8 @@ def cut(whole: Captured, leaves: Sequence[Any], outputs: int) -> tuple[There, Ca
     grads = [next(ends) if part is PLACE else None for part in tail]
     tensors = tensors_among(leaves)
     inputs = len(tensors)
-    there = split(whole.program, inputs, number, grads)
+    program = replace(whole.program, ops=tuple(with_shared(whole.program.ops)))
+    there = split(program, inputs, number, grads)
     if loops_are_on() and all(t.place.is_cpu_place() for t in tensors):
         there = without_repeated(there, goes_into)
     return there, whole._replace(outputs=head)
