@@ -10,7 +10,7 @@ from conftest import randn
 from paddle_chainrules import FCNet, laplacian, make_program, stateless, vjp
 from paddle_chainrules.programs import source, switch
 from paddle_chainrules.programs.loops import loop, machine
-from paddle_chainrules.programs.loops.groups import LEAVES, STREAMS
+from paddle_chainrules.programs.loops.groups import JOINED, LEAVES, OUTPUTS, STREAMS
 from paddle_chainrules.programs.operations import (
     Operation,
     Value,
@@ -26,11 +26,11 @@ from paddle_chainrules.transforms.program_cache import ProgramCache
 FULL, ROW, COLUMN = (5, 7), (7,), (5, 1)
 NUMBERS = (2, -0.1, 1.0)
 PLACES = [(FULL, FULL), (FULL, ROW), (COLUMN, FULL), ((), FULL), (COLUMN, ROW)]
-INFIX = ("add", "sub", "mul", "truediv", "eq", "ne", "lt", "le", "gt", "ge")
+INFIX = ("add", "sub", "mul", "truediv", "lt", "le", "gt", "ge")
 TURNED = ("radd", "rsub", "rmul", "rtruediv")
 ARGUMENTS = {
     **dict.fromkeys(("add", "subtract", "multiply", "divide"), PLACES),
-    **dict.fromkeys(("equal", "not_equal", "less_than", "less_equal"), PLACES),
+    **dict.fromkeys(("less_than", "less_equal"), PLACES),
     **dict.fromkeys(("greater_than", "greater_equal"), PLACES),
     **{
         f"Tensor.__{name}__": [*PLACES, *((FULL, n) for n in NUMBERS)] for name in INFIX
@@ -48,9 +48,13 @@ ARGUMENTS = {
     "cast": [(FULL, paddle.float32), (FULL, paddle.float64), ("bool", paddle.float32)],
     "expand": [(ROW, [5, 7]), (COLUMN, [5, 7])],
     "sum": [
-        *((FULL, axes, None, keep) for axes in ([0], 0, -2) for keep in (True, False)),
-        *(((2, 3, 7), axes, None, False) for axes in ([0], [0, 1], [1, 0], [-3])),
-        ((501, 1), [0], None, False),
+        *(
+            ((64, 21), axes, None, keep)
+            for axes in ([0], 0, -2)
+            for keep in (False, True)
+        ),
+        ((12, 30, 7), [-3], None, False),
+        ((1501, 1), [0], None, False),
     ],
     "matmul": [
         (COLUMN, (1, 7), False, False),
@@ -340,6 +344,68 @@ def test_silu_and_its_sigmoid_share(dtype):
     z = paddle.complex(randn([5], dtype), randn([5], dtype, 1))
     program = make_program(lambda z: (paddle.nn.functional.silu(z), z))(z)
     assert "silu" in program.python()
+
+
+def test_what_is_repeated_but_fits_no_loop_runs_once():
+    def function(p, q, x):
+        w = paddle.tanh(x)
+        v = w * x  # cheap, in two groups of too many ways of broadcasting
+        s = paddle.sin(v + p + q)
+        return v * s + p - q
+
+    p, q = randn([3, 1, 4, 1]), randn([1, 5, 1, 2], seed=1)
+    program = assert_same_as_plain(
+        function, p, q, randn([3, 5, 4, 2], seed=2), loops=False
+    )
+    assert len({*program.ops}) == len(program.ops)
+
+
+def test_numbers_that_paddle_has_equal():
+    x = paddle.to_tensor([1e-17, 2.0, -1e-20, 0.0], dtype="float64")
+    assert_same_as_plain(
+        lambda x: (
+            paddle.where(x == 0.0, x * 7.0 + 1.0, x * 2.0)
+            + (x != 0.0).astype(x.dtype) * x
+        ),
+        x,
+    )
+
+
+def test_sums_of_several_dimensions_and_of_none():
+    x = randn([3, 5, 40])
+    assert_same_as_plain(lambda x: (x * x - x).sum([0, 1]), x)
+    assert_same_as_plain(lambda x: (x * x - x).sum([0, 2], keepdim=True), x)
+    assert_same_as_plain(lambda x: (x * x - x).sum(0) * x, x)
+    assert_same_as_plain(lambda x: (x * 2.0 + 1.0).sum(0) * 3.0 + 1.0, randn([]))
+    assert_same_as_plain(lambda x: (x * 2.0).sum(0), randn([9000, 2]), loops=False)
+
+
+def test_what_comes_early_takes_little_memory():
+    def terms(x, c):
+        total = c
+        for i in range(60):
+            total = total + paddle.exp(x * (0.001 * i) + 1.0) * c
+        return total
+
+    def results(x, c):
+        return [x * float(i) + c for i in range(200)]
+
+    x, c = randn([50, 50]), randn([50, 50], seed=1)
+    plain = make_program(terms)(x, c).as_run
+    program = assert_same_as_plain(terms, x, c)
+    assert program.peak_bytes <= plain.peak_bytes + (LEAVES + JOINED + 1) * 50 * 50 * 4
+    program = assert_same_as_plain(results, x, c)
+    assert max(len(op.outputs) for op in program.ops) <= OUTPUTS + JOINED
+
+
+def test_a_program_tells_of_other_tensors_than_its_own():
+    program = make_program(lambda x, y: (x + y) * 2.0 + x)(randn([9]), randn([9]))
+    with pytest.raises(ValueError, match=r"tensor 1 is float32\[3\], .* float32\[9\]"):
+        program(randn([9]), randn([3]))
+    with pytest.raises(ValueError, match=r"tensor 0 is float64\[9\]"):
+        program(randn([9], "float64"), randn([9]))
+    with pytest.raises(TypeError, match="takes 2 tensors, got 1"):
+        program(randn([9]))
 
 
 def test_long_chains_and_many_terms():

@@ -9,6 +9,7 @@ from typing import Any
 
 from paddle import Tensor
 
+from ..paddle_side.dtypes import dtype_name
 from .fusion import fused
 from .loops.groups import may_loop
 from .loops.loop import with_loops
@@ -41,7 +42,23 @@ class Program:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def __call__(self, *inputs: Tensor) -> list[Tensor]:
-        """The outputs at tensors of the inputs' shapes and dtypes, unchecked."""
+        """The outputs at tensors of the inputs' shapes and dtypes.
+
+        Raises:
+            TypeError: there are more or fewer of them.
+            ValueError: one is of another shape or dtype.
+        """
+        if len(inputs) != len(self.inputs):
+            raise TypeError(
+                f"the program takes {len(self.inputs)} tensors, got {len(inputs)}; "
+                "give one for each of its inputs"
+            )
+        for i, (x, value) in enumerate(zip(inputs, self.inputs, strict=True)):
+            if tuple(x.shape) != value.shape or dtype_name(x.dtype) != value.dtype:
+                raise ValueError(
+                    f"tensor {i} is {dtype_name(x.dtype)}{list(x.shape)}, the program "
+                    f"is for {value.dtype}{list(value.shape)}; make one for the other"
+                )
         found: list[Tensor] = self.function(*inputs)
         return found
 

@@ -21,8 +21,14 @@ LEAVES = 4
 STREAMS = 16
 """Tensors that a loop reads, as far as it has a choice."""
 
-DEPTH = 100
-"""Operations one after another in a loop, which LLVM takes longer and longer for."""
+SIZE = 128
+"""Operations of a result in a loop, for more of which LLVM takes longer and longer."""
+
+OUTPUTS = 8
+"""Results of a loop that something needs."""
+
+JOINED = 3
+"""Results that come before they are needed, and take memory until then."""
 
 STEPS = 6
 """Operations that are repeated rather than to keep their result."""
@@ -108,7 +114,9 @@ class _Schedule:
         self._leaves: dict[Value, frozenset[Value]] = {}
         """What those that wait are computed of."""
         self._steps: dict[Value, int] = {}
-        self._depth: dict[Value, int] = {}
+        self._parts: dict[Value, int] = {}
+        """The operations of a result, a bit for each."""
+        self._bits = {op: 1 << i for i, op in enumerate(ops)}
         looped = {op for op in ops if may_loop(op)}
         self._kept = {*outputs}
         """Results that something needs that is in no loop."""
@@ -157,18 +165,18 @@ class _Schedule:
     def _wait(self, op: Operation) -> None:
         (out,) = op.outputs
         leaves = frozenset[Value]()
-        steps, depth = int(op.operator.name not in FREE), 0
+        steps, parts = int(op.operator.name not in FREE), self._bits[op]
         for v in dict.fromkeys(op.inputs):
             if v in self._waiting:
                 leaves |= self._leaves[v]
                 steps += self._steps[v]
-                depth = max(depth, self._depth[v])
+                parts |= self._parts[v]
             else:
                 leaves |= {v}
         self._waiting[out], self._leaves[out] = op, leaves
-        self._steps[out], self._depth[out] = steps, depth + 1
+        self._steps[out], self._parts[out] = steps, parts
         is_full = len(leaves - self._given) > LEAVES or len(leaves) > 2 * STREAMS
-        if is_full or depth >= DEPTH or is_sum(op):  # a sum frees more than it takes
+        if is_full or parts.bit_count() > SIZE or is_sum(op):  # which frees its terms
             self._flush([out])
 
     def _is_cheap(self, value: Value) -> bool:
@@ -176,10 +184,13 @@ class _Schedule:
         return few and not is_sum(self._waiting[value])
 
     def _flush(self, values: Sequence[Value]) -> None:
-        """Have these computed, and what they need."""
-        if not values:
-            return
-        wanted = self._with_others([*dict.fromkeys(values)])
+        """Have these computed, and what they need, some at a time."""
+        for i in range(0, len(values), OUTPUTS):
+            some = (v for v in values[i : i + OUTPUTS] if v in self._waiting)
+            if wanted := [*dict.fromkeys(some)]:
+                self._compute(self._with_others(wanted))
+
+    def _compute(self, wanted: Sequence[Value]) -> None:
         ops = self._closure(wanted)
         order = [v for v, op in self._waiting.items() if op in ops]
         place = self._places(order)
@@ -226,7 +237,10 @@ class _Schedule:
         """And what is needed too, has their shape and reads the same."""
         shapes = {loop_shape(self._waiting[v]) for v in values}
         leaves = frozenset().union(*(self._leaves[v] for v in values))
+        most = len(values) + JOINED
         for v in self._waiting:
+            if len(values) == most:
+                break
             shape = loop_shape(self._waiting[v])
             if v in self._kept and shape in shapes and v not in values:
                 both = leaves | self._leaves[v]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,9 @@ from .machine import machine_code
 from .scalars import NoLoop
 
 CPU = paddle.CPUPlace()
+
+SHORT = 1024
+"""Elements below which a sum alone is left to Paddle."""
 
 
 class Loop(Operator):
@@ -102,24 +106,28 @@ def with_loops(
     Raises:
         ImportError: llvmlite is not installed.
     """
-    found: list[Operation] = []
+    found: dict[Operation, None] = {}  # in their order, each of them once
     loops: list[Loop] = []
     for part in grouped(ops, given, outputs):
         if isinstance(part, Operation):
-            found.append(part)
+            found[part] = None
             continue
         try:
-            if len(part.ops) == 1 and not part.sums:
+            if len(part.ops) == 1 and not _is_long_sum(part):
                 raise NoLoop
             loop = Loop(part, kernel(part))
         except NoLoop:
-            found += part.ops
+            found |= dict.fromkeys(part.ops)
             continue
         loops.append(loop)
         where = part.ops[-1].where
-        found.append(Operation(loop, part.inputs, part.outputs, True, where))
+        found[Operation(loop, part.inputs, part.outputs, True, where)] = None
     for loop, code in zip(
         loops, machine_code([loop.kernel for loop in loops]), strict=True
     ):
         loop.code = code
-    return found
+    return [*found]
+
+
+def _is_long_sum(group: Group) -> bool:
+    return bool(group.sums) and math.prod(group.shape) >= SHORT

@@ -85,25 +85,26 @@ def _(x: Any, sections: Any, axis: Any) -> tuple[Any, Any] | None:
     known = isinstance(sections, list | tuple) and all(
         type(n) is int and (n > 0 or n == -1) for n in sections
     )
-    if not known or not _cuts(x.shape, axis):
-        return None
-    axis %= len(x.shape)
-    rest = x.shape[axis] - sum(n for n in sections if n > 0)
-    sizes = [rest if n == -1 else n for n in sections]
-    return slices, (x, [*accumulate(sizes, initial=0)], axis)
+    return (slices, (x, sections, axis)) if known and _cuts(x.shape, axis) else None
 
 
 @instead_of("split_with_num")
 def _(x: Any, count: Any, axis: Any) -> tuple[Any, Any] | None:
-    if type(count) is not int or not _cuts(x.shape, axis):
-        return None
-    axis %= len(x.shape)
-    width = x.shape[axis] // count
-    return slices, (x, [i * width for i in range(count + 1)], axis)
+    known = type(count) is int and _cuts(x.shape, axis)
+    return (slices, (x, count, axis)) if known else None
 
 
-def slices(x: Tensor, ends: Sequence[int], axis: int) -> list[Tensor]:
-    """Between each end and the next, in memory of their own."""
+def slices(x: Tensor, sections: Sequence[int] | int, axis: int) -> list[Tensor]:
+    """Parts by their number or by their sizes, in memory of their own.
+
+    Args:
+        sections: as ``paddle.split`` has them, -1 for what the others leave.
+    """
+    whole = x.shape[axis]
+    if isinstance(sections, int):
+        sections = [whole // sections] * sections
+    rest = whole - sum(n for n in sections if n > 0)
+    ends = accumulate((rest if n == -1 else n for n in sections), initial=0)
     return [
         RAW.slice(x, [axis], [start], [stop], [1], []).contiguous()
         for start, stop in pairwise(ends)
