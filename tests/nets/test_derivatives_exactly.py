@@ -15,7 +15,7 @@ from mpmath import mp, mpf
 
 from conftest import assert_same, randn
 from nets.written_once import NETS, PADDLE, WANTED, drawn
-from paddle_chainrules import FCNet, derivative, derivatives
+from paddle_chainrules import FCNet, derivative, derivatives, jvp, laplacian, stateless
 
 STEP = mpf(10) ** -10
 SINGLE = {c: mpf(float(np.float32(c))) for c in (1e-5, 1.0507009873554805)}
@@ -146,3 +146,38 @@ def test_coordinates_by_name_of_a_net_of_columns():
     u_t, u_xx = derivatives(net, params, columns, [(1, 0), (0, 2)])
     assert paddle.allclose(found["u_t"], u_t, atol=1e-14)
     assert paddle.allclose(found["u_xx"], u_xx, atol=1e-14)
+
+
+def test_nets_without_parameters():
+    net, params, _ = stateless(paddle.nn.Tanh())
+    x = randn([5, 3], "float64")
+    y = paddle.tanh(x)
+    second = -2 * y * (1 - y * y)
+    found = derivative(net, params, x, (0, 2, 0))
+    expected = paddle.zeros_like(x)
+    expected[:, 1] = second[:, 1]
+    assert_same(found, expected, atol=1e-15)
+    assert_same(laplacian(net, params, x), second, atol=1e-15)
+
+
+@pytest.mark.parametrize("shape", [[6, 3], [1, 3], [2, 4, 3], [3]])
+def test_one_row_for_many_goes_through_all_layers(shape):
+    """Directions of one row: layers that use them as they are, and others."""
+    paddle.seed(0)
+    first, second, skip = (paddle.nn.Linear(n, 2) for n in (3, 2, 3))
+    silu = paddle.nn.functional.silu
+
+    def function(params, x):
+        h = silu(first(x)) + skip(x) * x[..., :1]
+        return second(h) + paddle.concat([x, x], -1)[..., 1:3]
+
+    for layer in (first, second, skip):
+        layer.to(dtype="float64")
+    x = randn(shape, "float64")
+    along = paddle.to_tensor([0.0, 1.0, 0.0], "float64").expand(shape)
+    slope = jvp(lambda x: function({}, x), (x,), (along,))[1]
+    bend = jvp(
+        lambda x: jvp(lambda x: function({}, x), (x,), (along,))[1], (x,), (along,)
+    )[1]
+    assert_same(derivative(function, {}, x, (0, 1, 0)), slope, atol=1e-14)
+    assert_same(derivative(function, {}, x, (0, 2, 0)), bend, atol=1e-14)

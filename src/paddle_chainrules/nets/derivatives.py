@@ -365,7 +365,7 @@ def _integer(name: str, value: Any) -> int:
 
 def check_input(net: Any, params: Any, x: Any) -> int:
     """The number of inputs, the arguments checked."""
-    if isinstance(net, Net):
+    if isinstance(net, Net) and net.spec.dtypes:
         check_tensor("x", x, net.spec.dtypes[0])
         net._check(params, (x,))
     else:

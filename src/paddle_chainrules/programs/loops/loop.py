@@ -92,7 +92,9 @@ def _size(group: Group, i: int, text: Callable[[Any], str]) -> str:
 
 
 def _no_operator(*_: Any) -> Any:
-    raise NotImplementedError("a loop runs within its program alone; call the program instead")
+    raise NotImplementedError(
+        "a loop runs within its program alone; call the program instead"
+    )
 
 
 def with_loops(
