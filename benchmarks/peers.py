@@ -15,6 +15,7 @@ import numpy as np
 
 from paddle_chainrules.programs.operations import Operation
 from paddle_chainrules.programs.program import Program
+from paddle_chainrules.programs.source import compiled
 
 Table = dict[str, Callable[[Operation], tuple[Callable[..., Any], Sequence[Any]]]]
 """By operator, what another library calls for it, and on which arguments."""
@@ -38,7 +39,7 @@ def with_table(program: Program, table: Table, tensor: Callable[[Any], Any]) -> 
 
     constants = {v: tensor(t.numpy()) for v, t in program.constants.items()}
     ops = tuple(map(translated, program.ops))
-    return Program(program.inputs, constants, ops, program.outputs).function
+    return compiled(Program(program.inputs, constants, ops, program.outputs))
 
 
 def _axes(op: Operation) -> tuple[int, ...]:

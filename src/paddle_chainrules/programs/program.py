@@ -11,7 +11,7 @@ from paddle import Tensor
 
 from ..paddle_side.dtypes import dtype_name
 from .fusion import fused
-from .loops.groups import may_loop
+from .loops.groups import is_long
 from .loops.loop import with_loops
 from .operations import Operation, Value
 from .reuse import Reuse
@@ -97,7 +97,7 @@ class Program:
         Raises:
             ImportError: llvmlite is not installed.
         """
-        plain = self._fused(may_loop)
+        plain = self._fused(is_long)
         given = (*plain.inputs, *plain.constants)
         ops = with_loops(plain.ops, given, plain.outputs)
         return replace(plain, ops=tuple(ops))

@@ -8,6 +8,7 @@ loop rather than kept: a loop takes as long as its memory.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -32,6 +33,9 @@ JOINED = 3
 
 STEPS = 6
 """Operations that are repeated rather than to keep their result."""
+
+LONG = 16384
+"""Elements below which calls cost more than memory."""
 
 FREE = frozenset({"expand", "cast"})
 """Operators that cost nothing within a loop."""
@@ -70,6 +74,11 @@ def may_loop(op: Operation) -> bool:
     except NoLoop:
         return False
     return True
+
+
+def is_long(op: Operation) -> bool:
+    """Whether an operation is sooner as part of a loop than of a larger operator."""
+    return may_loop(op) and math.prod(loop_shape(op)) >= LONG
 
 
 def goes_into(op: Operation, value: Value) -> bool:
