@@ -21,7 +21,6 @@ from paddle_chainrules import (
     value_and_grad,
 )
 from paddle_chainrules.bridge.retained_bytes import allocated
-from paddle_chainrules.nets.programs import PATIENCE
 from paddle_chainrules.paddle_side import (
     interception,
     listener,
@@ -30,6 +29,7 @@ from paddle_chainrules.paddle_side import (
     watch,
 )
 from paddle_chainrules.paddle_side.rules import operators
+from paddle_chainrules.testing.timings import WARM
 
 SOURCE = str(Path(paddle_chainrules.__file__).parent)
 
@@ -131,7 +131,7 @@ def calls_of(name):
 def test_an_interrupt_anywhere_changes_nothing(name, which):
     layer, net, calls = calls_of(name)
     call = calls[which]
-    for _ in range(PATIENCE + 3):  # until it runs as it will
+    for _ in range(2 * WARM):  # until it runs as it will
         expected = call()
     before = snapshot(layer)
     call()
@@ -175,7 +175,7 @@ def test_an_interrupt_of_derivatives_changes_nothing(kind):
     def call():
         return DERIVATIVES[kind](net, params, x)
 
-    for _ in range(3 * PATIENCE):  # until it runs as it will
+    for _ in range(2 * WARM):  # until it runs as it will
         expected = call()
     at = 1
     while interrupted(call, at):

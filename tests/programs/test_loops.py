@@ -469,6 +469,26 @@ def test_functions_go_over_after_some_calls(monkeypatch):
         assert_same_bits(tensor, found[0][0])
 
 
+def test_after_an_interrupt_the_next_call_goes_over(monkeypatch):
+    monkeypatch.setattr(switch, "PATIENCE", 2)
+    native = machine._compiled
+
+    def interrupted(kernels):
+        raise KeyboardInterrupt
+
+    x = randn([5, 7])
+    run = make_program(lambda x: (x * x + 1.75) * x)(x).function
+    expected = run(x)[0]
+    monkeypatch.setattr(machine, "_compiled", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(x)
+    monkeypatch.setattr(machine, "_compiled", native)
+    assert "loop" not in run.__code__.co_names
+    for _ in range(2):
+        assert_same_bits(run(x)[0], expected)
+        assert "loop" in run.__code__.co_names
+
+
 def test_errors_of_the_machine_are_told_once_and_change_nothing(monkeypatch):
     monkeypatch.setattr(switch, "PATIENCE", 2)
 

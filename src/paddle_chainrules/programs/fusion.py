@@ -29,12 +29,14 @@ class _Layer(NamedTuple):
 def fused(
     ops: Sequence[Operation],
     given: Iterable[Value],
+    zeros: dict[Any, Tensor],
     apart: Callable[[Operation], bool] = lambda op: False,
 ) -> tuple[list[Operation], dict[Value, Tensor]]:
     """The same with one operator for each layer's gradients, and constants for them.
 
     Args:
         given: values that are there before.
+        zeros: by shape and dtype, those made so far, to which others are added.
         apart: which operations stay as they are.
     """
     ops = [*ops]
@@ -59,7 +61,9 @@ def fused(
             shape = cotangent.shape[1:], cotangent.dtype
             if shape not in shapes:
                 shapes[shape] = Value(next(fresh), *shape, cotangent.bytes)
-                constants[shapes[shape]] = paddle.zeros(*shape)
+                if shape not in zeros:
+                    zeros[shape] = paddle.zeros(*shape)
+                constants[shapes[shape]] = zeros[shape]
             name, args = "addmm_grad", (shapes[shape], x, weight, cotangent, 1.0, 1.0)
             results = [results[-1], *results[:-1]]
         ops[last] = replace(

@@ -83,9 +83,14 @@ class Program:
         """The same with operators that do the work of several, which is what runs."""
         return self._fused()
 
+    @cached_property
+    def _zeros(self) -> dict[Any, Tensor]:
+        return {}
+
     def _fused(self, apart: Callable[[Operation], bool] = lambda op: False) -> Program:
         shared = with_shared(self.ops)
-        ops, constants = fused(shared, (*self.inputs, *self.constants), apart)
+        given = (*self.inputs, *self.constants)
+        ops, constants = fused(shared, given, self._zeros, apart)
         if shared is self.ops and len(ops) == len(self.ops):
             return self
         return replace(self, ops=tuple(ops), constants={**self.constants, **constants})

@@ -153,6 +153,9 @@ def compiled(
                 f"llvmlite, or set {switch.LOOPS}=off",
                 stacklevel=3,
             )
+        except BaseException:  # an interrupt, after which the next call goes over
+            names["calls"] = itertools.count(switch.PATIENCE)
+            raise
 
     names.update(calls=itertools.count(), go_over=go_over)
     first = f"if next(calls) == {switch.PATIENCE}: go_over()"
