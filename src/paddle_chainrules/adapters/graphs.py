@@ -18,9 +18,9 @@ def nodes(
     pending = [*roots]
     while pending:
         node = pending.pop()
-        if node is None or node.node_ptr() in seen:
+        if node is None or (address := node.node_ptr()) in seen:
             continue
-        seen.add(node.node_ptr())
+        seen.add(address)
         yield node
         if not is_end(node):
             pending += node.next_functions

@@ -13,8 +13,8 @@ from typing import Any
 
 from paddle import Tensor
 
-from ..paddle_side.partial_gradients import node_of
-from ..transforms.program_nodes import NODE_NAME, reached
+from ..paddle_side.partial_gradients import PROGRAM, node_of
+from ..transforms.program_nodes import reached
 from .graphs import nodes
 
 WHY = "backward(retain_graph=True) goes back through a graph more than once"
@@ -96,4 +96,4 @@ class Retained:
 
 
 def _is_program(node: Any) -> bool:
-    return bool(node.name() == NODE_NAME)
+    return bool(node.name() == PROGRAM)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import types
 from collections.abc import Iterator, Mapping, Set
+from operator import getitem, is_
 from typing import Any
 
 import numpy as np
@@ -49,8 +50,13 @@ class State:
     """
 
     def __init__(self, layer: paddle.nn.Layer, apart: Set[Place]) -> None:
-        self._places: list[tuple[Any, Any, Any]] = []
-        self._sizes: list[tuple[Mapping[Any, Any] | list[Any], int]] = []
+        # What a holder has at a key was this value; lists, which are gone through
+        # within Python's interpreter.
+        self._holders: list[Any] = []
+        self._keys: list[Any] = []
+        self._values: list[Any] = []
+        self._containers: list[Mapping[Any, Any] | list[Any]] = []
+        self._sizes: list[int] = []
         self._seen: set[int] = set()
         self._sized: set[int] = set()
         self._held: set[int] = set()  # functions of which what they hold is noted
@@ -64,17 +70,19 @@ class State:
 
     def is_same(self) -> bool:
         """Whether nothing has changed."""
-        for container, size in self._sizes:
-            if len(container) != size:
-                return False
+        if [*map(len, self._containers)] != self._sizes:
+            return False
         try:
-            for container, key, value in self._places:
-                now = container[key]
-                if now is not value and not _is_equal(now, value):
-                    return False
+            found = map(getitem, self._holders, self._keys)
+            same = map(is_, found, self._values)
+            return all(
+                self._is_equal(i) for i, is_it in enumerate(same) if not is_it
+            )
         except (LookupError, AttributeError, ValueError):
             return False
-        return True
+
+    def _is_equal(self, i: int) -> bool:
+        return _is_equal(self._holders[i][self._keys[i]], self._values[i])
 
     def _hold(self, root: Any) -> None:
         """All that an object holds."""
@@ -86,10 +94,16 @@ class State:
             self._note_size(container)
             self._note(container, key, value)
 
+    def _place(self, holder: Any, key: Any, value: Any) -> None:
+        self._holders.append(holder)
+        self._keys.append(key)
+        self._values.append(value)
+
     def _note_size(self, container: Any) -> None:
         if isinstance(container, dict | list) and id(container) not in self._sized:
             self._sized.add(id(container))
-            self._sizes.append((container, len(container)))
+            self._containers.append(container)
+            self._sizes.append(len(container))
 
     def _note(self, container: Any, key: Any, value: Any) -> None:
         if isinstance(value, np.ndarray) and _is_too_large(value):
@@ -99,8 +113,8 @@ class State:
                 "array.flags.writeable = False"
             )
         self._note_size(value)  # an empty one, too
-        self._places.append((container, key, _remembered(value)))
-        if len(self._places) > MANY:
+        self._place(container, key, _remembered(value))
+        if len(self._values) > MANY:
             raise ValueError(
                 f"it holds more than {MANY} things, so that changes would take long "
                 "to see; keep data outside of the net"
@@ -122,7 +136,7 @@ class State:
                     if not name.startswith("__"):
                         self._note(vars(owner), name, value)
                 elif functions := [*_functions_in(value)]:
-                    self._places.append((vars(owner), name, value))
+                    self._place(vars(owner), name, value)
                     self._functions += functions
 
     def _read_globals(self, function: types.FunctionType) -> None:

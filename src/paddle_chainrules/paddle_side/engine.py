@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -13,6 +13,7 @@ from paddle import Tensor
 
 from .kernel_errors import kernels_named
 from .listener import listener
+from .partial_gradients import node_of
 from .pylayers import leaving_noticed
 from .random_state import in_turn
 from .watch import note_gradients
@@ -64,10 +65,29 @@ def is_running() -> bool:
     return False
 
 
-_inner = paddle.grad
-while hasattr(_inner, "__wrapped__"):
-    _inner = _inner.__wrapped__
+def asked_for() -> Callable[[Tensor], bool]:
+    """Whether a leaf's gradient is asked for, told while Paddle's engine runs.
+
+    A ``backward`` asks for all of them, ``paddle.grad`` for its inputs'.
+    """
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code in (_GRAD, gradients.__code__):
+            nodes = [node_of(t) for t in frame.f_locals["inputs"]]
+            asked = {node.node_ptr() for node in nodes if node is not None}
+            return lambda leaf: node_of(leaf).node_ptr() in asked
+        if frame.f_code in _BACKWARD:
+            break
+        frame = frame.f_back  # type: ignore[assignment]
+    return lambda leaf: True
+
+
+_inner: Any = inspect.unwrap(paddle.grad)
 _GRAD = _inner.__code__
+_BACKWARD = [
+    inspect.unwrap(way).__code__
+    for way in (paddle.Tensor.backward, paddle.autograd.backward)
+]
 
 _PARAMETERS = (
     *("outputs", "inputs", "grad_outputs", "retain_graph", "create_graph"),

@@ -18,7 +18,10 @@ from paddle import Tensor
 
 from .grad_mode import grad_mode
 
-DIVISIBLE = frozenset(
+PROGRAM = "GradNodePyLayer__Node"
+"""What Paddle calls a program of ours in a graph."""
+
+DIVISIBLE = {PROGRAM} | frozenset(
     f"{name}GradNode{kind}"
     for kind in ("", "Final")
     for name in (

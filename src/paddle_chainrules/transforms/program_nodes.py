@@ -11,7 +11,7 @@ from paddle import Tensor
 from paddle.autograd import PyLayer
 
 from ..paddle_side import kernel_errors
-from ..paddle_side.engine import gradients, is_running
+from ..paddle_side.engine import asked_for, gradients, is_running
 from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.interception import RAW
 from ..paddle_side.listener import listener, local
@@ -50,7 +50,8 @@ def call(
         _look_ahead(node, leaves, captured)
     inputs = [leaves[i] for i in node.wanted] + node.beyond
     outputs: list[Any] = [None] * len(captured.program.outputs)
-    on_graph = _Node.apply(_Call(node, leaves, outputs, inputs), _packed(inputs))
+    given = inputs if all(x.is_leaf for x in inputs) else [_packed(inputs)]
+    on_graph = _Node.apply(_Call(node, leaves, outputs, inputs), *given)
     on_graph = on_graph if isinstance(on_graph, tuple) else (on_graph,)
     for i, output in zip(node.places, on_graph, strict=True):
         outputs[i] = output
@@ -220,7 +221,7 @@ class _Call(NamedTuple):
 
 
 def _packed(tensors: Sequence[Tensor]) -> Tensor:
-    """All of them in one, since Paddle takes layers of one input (paddle-notes.md)."""
+    """All of them in one, since only leaves may be left without (paddle-notes.md)."""
     if len(tensors) == 1:
         return tensors[0]
     if len({t.dtype for t in tensors}) > 1:
@@ -233,21 +234,18 @@ def _packed(tensors: Sequence[Tensor]) -> Tensor:
     return found
 
 
-NODE_NAME = "GradNodePyLayer__Node"
-"""What Paddle calls a program in a graph."""
-
-
 class _Node(PyLayer):
     """A program among the operators that Paddle records."""
 
     @staticmethod
-    def forward(ctx: Any, call: _Call, *_: Tensor) -> Any:
+    def forward(ctx: Any, call: _Call, *given: Tensor) -> Any:
         node, there = call.node, call.node.there
         tensors = [leaf for leaf in call.leaves if isinstance(leaf, Tensor)]
         made = run(there.forward, tensors)
         call.outputs[:] = made[: there.count]
         # What is kept must not hold an output, which holds this.
         ctx.node, ctx.leaves, ctx.inputs = node, call.leaves, call.inputs
+        ctx.several = len(given) > 1
         ctx.kept = made[there.count :]
         ctx.watched = [*ctx.kept, *tensors]
         ctx.versions = versions(ctx.watched)
@@ -255,7 +253,7 @@ class _Node(PyLayer):
         return tuple(made[i].detach() for i in node.places)
 
     @kernel_errors.backward
-    def backward(ctx: Any, *given: Tensor | None) -> Tensor:
+    def backward(ctx: Any, *given: Tensor | None) -> Any:
         node, inputs = ctx.node, ctx.inputs
         ends = [node.captured.program.outputs[i] for i in node.places]
         cotangents = [
@@ -286,6 +284,12 @@ class _Node(PyLayer):
         if reached is not None:
             for x, grad in zip(inputs, grads, strict=True):
                 reached[id(x)] = reached.get(id(x), False) or grad is not None
+        if ctx.several:
+            is_asked = asked_for()
+            return tuple(
+                grad if is_asked(x) else None
+                for x, grad in zip(inputs, grads, strict=True)
+            )
         return _packed(
             [
                 paddle.zeros_like(x) if grad is None else grad
