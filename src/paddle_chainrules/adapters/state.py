@@ -75,9 +75,7 @@ class State:
         try:
             found = map(getitem, self._holders, self._keys)
             same = map(is_, found, self._values)
-            return all(
-                self._is_equal(i) for i, is_it in enumerate(same) if not is_it
-            )
+            return all(self._is_equal(i) for i, is_it in enumerate(same) if not is_it)
         except (LookupError, AttributeError, ValueError):
             return False
 
