@@ -8,6 +8,7 @@ import pytest
 
 from conftest import randn
 from paddle_chainrules import FCNet, laplacian, make_program, stateless, vjp
+from paddle_chainrules.paddle_side.interception import RAW
 from paddle_chainrules.programs import source, switch
 from paddle_chainrules.programs.loops import loop, machine
 from paddle_chainrules.programs.loops.groups import JOINED, LEAVES, OUTPUTS, STREAMS
@@ -582,6 +583,34 @@ def test_any_number_of_samples(monkeypatch):
             x.stop_gradient = False
             (expected,) = paddle.grad(layer(x), x, c)
             np.testing.assert_allclose(found.numpy(), expected.numpy(), 1e-5, 1e-6)
+
+
+@pytest.mark.parametrize("name", sorted(source.DENSE))
+def test_results_that_are_not_looked_at_have_no_gaps(name):
+    """Whatever the arguments' strides are."""
+    x, w, g = randn([4, 6]).T[::2], randn([5, 4]).T, randn([5, 3]).T
+    bias = randn([5]).expand([3, 5])
+    vectors = randn([4]), w, randn([5])
+    stacks = randn([2, 3, 4]), w, randn([2, 5, 3]).transpose([0, 2, 1])
+    given = {
+        "matmul": [
+            (x, w, False, False),
+            (x, w.T, False, True),
+            (*stacks[:2], *[0] * 2),
+        ],
+        "matmul_grad": [
+            (x, w, g, False, False),
+            (x.T, w.T, g, True, True),
+            (*vectors, False, False),
+            (*stacks, False, False),
+        ],
+        "addmm": [(bias, x, w, 1.0, 1.0)],
+        "addmm_grad": [(bias, x, w, g, 1.0, 1.0), (bias[0], x, w, g, 1.0, 1.0)],
+    }
+    for args in given[name]:
+        results = getattr(RAW, name)(*args)
+        for result in results if isinstance(results, list | tuple) else [results]:
+            assert result.is_contiguous()
 
 
 def test_a_program_prints_its_loops():

@@ -32,6 +32,9 @@ ON_CPU_ALONE = not (
 )
 """Whether there is no other device on which a program could be called."""
 
+DENSE = frozenset({"matmul", "matmul_grad", "addmm", "addmm_grad"})
+"""Operators whose results always lie in memory of their own, without gaps."""
+
 
 def source(
     program: Any, known: dict[str, Any] | None = None, first: str = ""
@@ -98,6 +101,8 @@ def source(
             if gone:
                 lines.append(f"    del {', '.join(map(text, gone))}")
             continue
+        if op.operator.name in DENSE:
+            dense.update(op.outputs)
         args = [text(arg) for arg in op.args]
         run, outputs, many = op.operator.run, op.outputs, op.many
         if op.operator.lean is not None and {*outputs[1:]} <= {*gone}:

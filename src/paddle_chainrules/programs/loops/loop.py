@@ -62,17 +62,16 @@ class Loop(Operator):
                 continue
             dtype = named(getattr(paddle, out.dtype), out.dtype)
             rest = f"{dtype}, {named(CPU, 'cpu')}"
+            if out not in group.sums and full is not None:
+                call = named(RAW.empty_like, "empty_like")
+                yield f"{text(out)} = {call}({text(full)}, {rest})"
+                continue
+            size = sizes
             if out in group.sums:
                 dims = range(len(shape) - len(out.shape), len(shape))
                 size = [sizes[i] if spans(shape, out.shape, i) else "1" for i in dims]
-                call = named(RAW.empty, "empty")
-                yield f"{text(out)} = {call}([{', '.join(size)}], {rest})"
-            elif full is None:
-                call = named(RAW.empty, "empty")
-                yield f"{text(out)} = {call}([{', '.join(sizes)}], {rest})"
-            else:
-                call = named(RAW.empty_like, "empty_like")
-                yield f"{text(out)} = {call}({text(full)}, {rest})"
+            call = named(RAW.empty, "empty")
+            yield f"{text(out)} = {call}([{', '.join(size)}], {rest})"
         extents = (
             " * ".join(sizes[i] for i in dims) or "1" for dims in self.kernel.extents
         )
