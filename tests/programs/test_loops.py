@@ -596,7 +596,7 @@ def test_results_that_are_not_looked_at_have_no_gaps(name):
         "matmul": [
             (x, w, False, False),
             (x, w.T, False, True),
-            (*stacks[:2], *[0] * 2),
+            (*stacks[:2], False, False),
         ],
         "matmul_grad": [
             (x, w, g, False, False),
