@@ -13,7 +13,7 @@ const FILES = (
 )
 const SLOW =
     ("nets/layers", "rules/composition", "rules/duals", "rules/zygote_in_zygote", "lowering/nets",
-        "ranks/ranks")
+        "lowering/activations", "ranks/ranks")
 
 "A file in a module of its own, so that it sees no other's names."
 function run(name)
