@@ -1,5 +1,6 @@
 """Taylor mode of nets that depend on more than parameters: they follow the script."""
 
+import collections
 import types
 
 import numpy as np
@@ -97,6 +98,50 @@ class OfPart(Net):
         return super().forward(x) * self.part.factor
 
 
+def plain(y, factor=1.0):
+    return y * factor
+
+
+SPACE, QUEUE = types.SimpleNamespace(factor=1.0), collections.deque([1.0])
+
+
+class ByAnother(Net):
+    def forward(self, x):
+        return plain(super().forward(x))
+
+
+class OfSpaces(Net):
+    def forward(self, x):
+        return super().forward(x) * SPACE.factor * QUEUE[0]
+
+
+class OfItems(Net):
+    factors, by_name = [1.0], {"factor": 1.0}
+
+    def forward(self, x):
+        return super().forward(x) * self.factors[0] * self.by_name["factor"]
+
+
+class OfSign(Net):
+    """Of a number's sign, that of zero too."""
+
+    def __init__(self):
+        super().__init__()
+        self.number, self.array = 0.0, np.zeros(1)
+
+    def forward(self, x):
+        signs = np.copysign(1.0, self.number), np.copysign(1.0, self.array[0])
+        return super().forward(x) * (3.0 + float(signs[0] + 0.5 * signs[1]))
+
+
+def set_signs(net, value):
+    net.number = 0.0 if value != 2.0 else -0.0
+    net.array[0] = 0.0 if value != 3.0 else -0.0
+
+
+NATIVE = plain
+
+
 def of_closures():
     kind, module = type("Kind", (), {"factor": 1.0}), MODULE
 
@@ -116,6 +161,18 @@ def set_global(name):
     return lambda net, value: globals().__setitem__(name, value)
 
 
+CODES = {
+    1.0: plain.__code__,
+    2.0: (lambda y, factor=1.0: 2.0 * y * factor).__code__,
+    3.0: (lambda y, factor=1.0: 3.0 * y * factor).__code__,
+}
+
+FUNCTIONS = {
+    1.0: NATIVE,
+    2.0: types.FunctionType(CODES[2.0], {}, "twice", (1.0,)),
+    3.0: types.FunctionType(CODES[3.0], {}, "thrice", (1.0,)),
+}
+
 FOLLOWED = {
     "a global number": (Direct, set_global("FACTOR")),
     "an attribute": (OfAttribute, lambda net, v: setattr(net, "factor", v)),
@@ -133,6 +190,23 @@ FOLLOWED = {
         lambda net, v: setattr(net.kind, "factor", v),
     ),
     "a module in a closure": (of_closures, lambda _, v: setattr(MODULE, "factor", v)),
+    "another function": (
+        ByAnother,
+        lambda _, v: set_global("plain")(_, FUNCTIONS[v]),
+    ),
+    "a default": (ByAnother, lambda _, v: setattr(NATIVE, "__defaults__", (v,))),
+    "code": (
+        ByAnother,
+        lambda _, v: setattr(NATIVE, "__code__", CODES[v]),
+    ),
+    "a namespace": (OfSpaces, lambda _, v: setattr(SPACE, "factor", v)),
+    "a queue": (OfSpaces, lambda _, v: QUEUE.__setitem__(0, v)),
+    "a list of a class": (OfItems, lambda _, v: OfItems.factors.__setitem__(0, v)),
+    "a dict of a class": (
+        OfItems,
+        lambda _, v: OfItems.by_name.__setitem__("factor", v),
+    ),
+    "the sign of zero": (OfSign, set_signs),
     "another global tensor": (OfTensor, lambda _, v: set_global("TENSOR")(_, ONES[v])),
 }
 
@@ -166,6 +240,20 @@ class Counting(Net):
     def forward(self, x):
         self.calls += 1
         return super().forward(x) * self.calls
+
+
+class OfNothing(Net):
+    """Holds what is not equal to itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.missing, self.array = float("nan"), np.full(2, np.nan)
+
+
+def test_numbers_that_are_none_are_no_change():
+    net = OfNothing()
+    mode = compared(lambda k: residual(net, k), net, count=5)
+    assert mode.programs > mode.natively
 
 
 class Drawing(Net):

@@ -88,15 +88,62 @@ def test_backward_gives_all_of_them(dtypes):
             assert_close(grads(run, way), grads(mixed, way))
 
 
-def test_what_takes_no_part_has_no_gradient():
+FLAT = [paddle.sign, paddle.round, paddle.floor, paddle.ceil, paddle.trunc]
+
+
+@pytest.mark.parametrize("flat", FLAT)
+def test_what_has_no_slope_has_a_gradient_of_zeros(flat):
+    """With which weights decay, as they do natively."""
+
+    def trained(run):
+        own, _ = leaves()
+        rule = paddle.optimizer.AdamW(0.1, parameters=own, weight_decay=0.1)
+        for _ in range(3):
+            total(run(*own)).backward()
+            rule.step()
+            rule.clear_grad()
+        (found,) = paddle.grad(total(run(*own)), [own[0]])
+        return [*own, found]
+
+    def fn(a, b, c, d):
+        return plain(flat(a), b, c, d)
+
+    assert_close(trained(jit(fn)), trained(fn))
+    assert trained(jit(fn))[-1].abs().max() == 0
+
+
+def test_what_a_second_gradient_does_not_depend_on_has_zeros():
+    def fn(a, b, c):
+        return (a * a * b + paddle.sin(b) * c).sum()
+
+    def second(run):
+        own = [randn([3], "float64", seed=i) for i in range(3)]
+        for x in own:
+            x.stop_gradient = False
+        a, c = paddle.grad(run(*own), own[::2], create_graph=True)
+        return paddle.grad((a * c).sum(), own, allow_unused=True)
+
+    assert_close(second(jit(fn)), second(fn))
+
+
+def test_leaves_that_leave_the_graph_after_the_call():
     run = jit(plain)
-    for _ in range(2):
-        own, _ = leaves()
-        run(*own)[1].sum().backward()
-        assert own[2].grad is None
-        own, _ = leaves()
-        (_, y) = run(*own)
-        assert paddle.grad(y, [own[2]], allow_unused=True) == [None]
+    expected, _ = leaves()
+    total(plain(*expected)).backward()
+    own, _ = leaves()
+    y = total(run(*own))
+    own[0].detach_()
+    assert_close(paddle.grad(y, [own[1]]), [expected[1].grad])
+    own, _ = leaves()
+    found = paddle.grad(
+        total(run(*own)), [own[0], own[1]], no_grad_vars=[own[1]], allow_unused=True
+    )
+    assert_close(found, [expected[0].grad, None])
+    own, _ = leaves()
+    y = total(run(*own))
+    own[1].stop_gradient = True
+    with pytest.raises(OSError, match="NotImplementedError.*frozen after the call"):
+        paddle.grad(y, [own[1]], create_graph=True)
 
 
 def test_a_leaf_frozen_or_asked_for_within_a_hook():

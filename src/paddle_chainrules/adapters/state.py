@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import types
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, MutableSequence, Set
 from operator import getitem, is_
 from typing import Any
 
@@ -13,7 +13,7 @@ import paddle
 from paddle import Tensor
 
 from ..nets.shell import codes_of, globals_of
-from ..nets.slots import ATOMS, is_bound, walk
+from ..nets.slots import ATOMS, Slotted, is_bound, walk
 
 MANY = 20_000
 """Places beyond which a net is taken to hold more than itself."""
@@ -30,7 +30,7 @@ CONSTANT = (
 Place = tuple[int, str]
 
 VALUES = (str, bytes, int, float, complex, type(None), np.ndarray, np.generic, Tensor)
-HOLDERS = (list, dict, set, tuple)
+HOLDERS = (set, tuple, Mapping, MutableSequence, types.SimpleNamespace)
 
 
 class State:
@@ -133,6 +133,8 @@ class State:
                 if isinstance(value, (*VALUES, *HOLDERS)):
                     if not name.startswith("__"):
                         self._note(vars(owner), name, value)
+                        if isinstance(value, HOLDERS):
+                            self._hold(value)
                 elif functions := [*_functions_in(value)]:
                     self._place(vars(owner), name, value)
                     self._functions += functions
@@ -143,6 +145,8 @@ class State:
         if id(function) in self._seen or _is_constant(space.get("__name__", "")):
             return
         self._seen.add(id(function))
+        for name in ("__code__", "__defaults__", "__kwdefaults__"):
+            self._place(Slotted(function), name, getattr(function, name))
         if id(function) not in self._held:
             self._hold(function)
         cells = [c.cell_contents for c in function.__closure__ or () if is_bound(c)]
@@ -160,11 +164,13 @@ class State:
 
     def _read_global(self, space: dict[str, Any], name: str) -> None:
         value = space[name]
+        if isinstance(value, VALUES):
+            self._note(space, name, value)
+            return
+        self._place(space, name, value)
         self._functions += _functions_in(value)
         if isinstance(value, type):
             self._read_class(value)
-        elif isinstance(value, VALUES):
-            self._note(space, name, value)
         elif id(value) not in self._seen and _is_held(value):
             self._seen.add(id(value))
             self._note(space, name, value)
@@ -246,5 +252,13 @@ def _is_equal(now: Any, value: Any) -> bool:
     if type(now) is not kind:
         return False
     if kind is np.ndarray:
-        return now.dtype == value.dtype and np.array_equal(now, value)
+        if (now.dtype, now.shape) != (value.dtype, value.shape):
+            return False
+        if now.dtype == object:
+            return np.array_equal(now, value)
+        return bool(now.tobytes() == value.tobytes())  # of zeros the sign, too
+    if kind in (float, complex):
+        return repr(now) == repr(value)
+    if kind is set:
+        return sorted(map(repr, now)) == sorted(map(repr, value))
     return kind in (*ATOMS, bool, set, tuple) and bool(now == value)

@@ -46,7 +46,7 @@ class _Cell:
         return self._cell.cell_contents
 
 
-class _Slotted:
+class Slotted:
     """The attributes of an object of a class with ``__slots__``."""
 
     def __init__(self, owner: Any) -> None:
@@ -80,7 +80,7 @@ class _Parts:
         return container[key][index]
 
 
-MutableMapping.register(_Slotted)
+MutableMapping.register(Slotted)
 MutableSequence.register(_Cell)
 MutableSequence.register(_Parts)
 
@@ -166,7 +166,7 @@ def held_by(path: str, owner: Any) -> Iterator[Visit]:
             for name in (names,) if isinstance(names, str) else names:
                 if name not in ("__dict__", "__weakref__") and hasattr(owner, name):
                     value = getattr(owner, name)
-                    yield f"{path}.{name}", _Slotted(owner), name, value
+                    yield f"{path}.{name}", Slotted(owner), name, value
 
 
 def is_bound(cell: types.CellType) -> bool:

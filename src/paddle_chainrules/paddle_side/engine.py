@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -73,13 +73,19 @@ def asked_for() -> Callable[[Tensor], bool]:
     frame = sys._getframe(1)
     while frame is not None:
         if frame.f_code in (_GRAD, gradients.__code__):
-            nodes = [node_of(t) for t in frame.f_locals["inputs"]]
-            asked = {node.node_ptr() for node in nodes if node is not None}
-            return lambda leaf: node_of(leaf).node_ptr() in asked
+            asked = _addresses(frame.f_locals["inputs"])
+            asked -= _addresses(frame.f_locals.get("no_grad_vars") or ())
+            return lambda leaf: not _addresses([leaf]).isdisjoint(asked)
         if frame.f_code in _BACKWARD:
             break
         frame = frame.f_back  # type: ignore[assignment]
     return lambda leaf: True
+
+
+def _addresses(tensors: Iterable[Tensor]) -> set[int]:
+    """Of the nodes of those that have one."""
+    nodes = map(node_of, tensors)
+    return {node.node_ptr() for node in nodes if node is not None}
 
 
 _inner: Any = inspect.unwrap(paddle.grad)

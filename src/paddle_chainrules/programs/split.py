@@ -57,6 +57,15 @@ class There:
         """Of each gradient whether there is one."""
         return [grad is not None for grad in self._gradients]
 
+    def behind(self, given: tuple[bool, ...]) -> frozenset[Value]:
+        """What the given outputs are computed of, they themselves included."""
+        pairs = zip(self.forward.outputs, given, strict=False)
+        found = {value for value, flag in pairs if flag}
+        for op in reversed(self.forward.ops):
+            if not found.isdisjoint(op.outputs):
+                found.update(op.inputs)
+        return frozenset(found)
+
     def again(self, values: Set[Value]) -> There:
         """The same with these values not kept, but made again on the way back."""
         forward = self.forward

@@ -19,6 +19,8 @@ from ..paddle_side.watch import ask_for, recordings
 from ..programs.capture import Captured, capture
 from ..programs.capture_error import CaptureError
 from ..programs.existing import is_once, once
+from ..programs.operations import Value
+from ..programs.program import Program
 from ..programs.split import There
 from .effects import check_unchanged, versions
 from .program_cache import OfValue, ProgramCache, cut, seed_like
@@ -108,6 +110,23 @@ class Node(NamedTuple):
     """From leaves and cotangents to gradients."""
     once: bool
     """Whether it serves one call alone."""
+    values: list[Value | None]
+    """Of what may have gradients."""
+    is_reverse: bool
+    """Whether it gives gradients itself."""
+
+    def has_zeros(self, given: tuple[bool, ...]) -> list[bool]:
+        """Where there are zeros natively if there is no gradient.
+
+        That is of what a given result is computed of; operators' gradients give all
+        that they may.
+        """
+        if self.is_reverse:
+            return [True] * len(self.values)
+        flags = dict(zip(self.places, given, strict=True))
+        count = self.there.count
+        behind = self.there.behind(tuple(flags.get(i, False) for i in range(count)))
+        return [value in behind for value in self.values]
 
     @property
     def draws(self) -> bool:
@@ -120,6 +139,10 @@ class Node(NamedTuple):
     def serves_any_size(self, size: int, other: Node, its_size: int) -> bool:
         """Never, since cotangents are made of the sizes that were captured."""
         return False
+
+
+class _Reverse(ProgramCache):
+    """Of gradients."""
 
 
 def node_of(programs: ProgramCache, leaves: Sequence[Any], captured: Captured) -> Node:
@@ -151,7 +174,7 @@ def node_of(programs: ProgramCache, leaves: Sequence[Any], captured: Captured) -
         values, grads = both(every, False)
         return [*values, *grads]
 
-    def reverse(every: list[Any]) -> tuple[list[Any], Any]:
+    def gradients_of(every: list[Any]) -> tuple[list[Any], Any]:
         return both(every, True)[1], None
 
     cotangents = [seed_like(captured.program.outputs[i]) for i in places]
@@ -163,7 +186,22 @@ def node_of(programs: ProgramCache, leaves: Sequence[Any], captured: Captured) -
         wanted = [*compress(wanted, there.used)]
         beyond = [*compress(beyond, there.used[number:])]
         there = there.of_used()
-    return Node(there, places, wanted, beyond, whole, ProgramCache(reverse), is_once())
+    reverse = _Reverse(gradients_of)
+    values = _values(there.forward, leaves, [*(leaves[i] for i in wanted), *beyond])
+    is_reverse = isinstance(programs, _Reverse)
+    return Node(
+        *(there, places, wanted, beyond, whole, reverse, is_once()), values, is_reverse
+    )
+
+
+def _values(
+    program: Program, leaves: Sequence[Any], tensors: Sequence[Tensor]
+) -> list[Value | None]:
+    """What stands for tensors in a program."""
+    given = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+    found = {id(t): value for value, t in program.constants.items()}
+    found |= {id(t): v for v, t in zip(program.inputs, given, strict=False)}
+    return [found.get(id(t)) for t in tensors]
 
 
 def _on_tape(
@@ -266,6 +304,10 @@ class _Node(PyLayer):
         if paddle.is_grad_enabled():
             every = [*ctx.leaves, *cotangents]
             try:
+                if any(x.stop_gradient for x in inputs):
+                    raise CaptureError(
+                        "a tensor was frozen after the call; freeze it before"
+                    )
                 if node.draws:
                     raise CaptureError(f"{NO_MORE}; use the function without jit there")
                 with once(node.once):
@@ -280,19 +322,22 @@ class _Node(PyLayer):
             back, has = node.there.back((True,) * len(inputs), is_given)
             found = iter(run(back, [*ctx.kept, *cotangents]))
             grads = [next(found) if there else None for there in has]
+        there = [grad is not None for grad in grads]
+        if False in there:
+            zeros = node.has_zeros(tuple(g is not None for g in given))
+            there = [flag or zero for flag, zero in zip(there, zeros, strict=True)]
         reached = getattr(local, "reached", None)
         if reached is not None:
-            for x, grad in zip(inputs, grads, strict=True):
-                reached[id(x)] = reached.get(id(x), False) or grad is not None
-        if ctx.several:
-            is_asked = asked_for()
-            return tuple(
-                grad if is_asked(x) else None
-                for x, grad in zip(inputs, grads, strict=True)
-            )
-        return _packed(
-            [
-                paddle.zeros_like(x) if grad is None else grad
-                for x, grad in zip(inputs, grads, strict=True)
-            ]
+            for x, flag in zip(inputs, there, strict=True):
+                reached[id(x)] = reached.get(id(x), False) or flag
+        full = [
+            paddle.zeros_like(x) if grad is None else grad
+            for x, grad in zip(inputs, grads, strict=True)
+        ]
+        if not ctx.several:
+            return _packed(full)
+        is_asked = asked_for()
+        return tuple(
+            grad if flag and is_asked(x) else None
+            for x, grad, flag in zip(inputs, full, there, strict=True)
         )
