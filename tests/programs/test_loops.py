@@ -1,5 +1,7 @@
 """Loops of machine code give the bits that Paddle's operators give, one by one."""
 
+import gc
+import linecache
 import threading
 
 import numpy as np
@@ -531,6 +533,19 @@ def test_elsewhere_operators_run(monkeypatch):
         run(there)
     assert there.asked == 1
     assert_same_bits(run(x)[0], expected)
+
+
+def test_lines_of_what_is_gone_go_with_the_next_function():
+    """Not in the midst of a collection, where a debugger may go through them."""
+    program = make_program(lambda x: x * x + 1.0)(randn([5, 7])).as_run
+    run = compiled(program)
+    file = run.__code__.co_filename
+    assert "t0" in linecache.getline(file, 2)
+    del run
+    gc.collect()
+    assert file in linecache.cache
+    compiled(program)
+    assert file not in linecache.cache
 
 
 def test_threads_that_call_while_a_function_goes_over(monkeypatch):

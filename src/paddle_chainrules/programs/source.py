@@ -14,6 +14,7 @@ import math
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from types import FunctionType
 from typing import Any
 
@@ -24,6 +25,10 @@ from .loops.loop import Loop
 from .operations import Value
 
 _numbers = itertools.count()
+
+_gone: list[str] = []
+"""Files of functions that were let go of. Garbage is collected at any time, and who goes
+through the cache of lines must find them still."""
 
 ON_CPU_ALONE = not (
     paddle.device.is_compiled_with_cuda()
@@ -184,8 +189,11 @@ def _looped(plain: Any, program: Any, names: dict[str, Any]) -> FunctionType:
 def _function(program: Any, names: dict[str, Any], first: str = "") -> FunctionType:
     text, names = source(program, names, first)
     file = f"<{program.name} {next(_numbers)}>"
+    with suppress(IndexError):
+        while True:
+            linecache.cache.pop(_gone.pop(), None)
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     exec(compile(text, file, "exec"), names)
     found: FunctionType = names.pop(program.name)
-    weakref.finalize(found.__code__, linecache.cache.pop, file, None)
+    weakref.finalize(found.__code__, _gone.append, file)
     return found
