@@ -27,8 +27,8 @@ from .operations import Value
 _numbers = itertools.count()
 
 _gone: list[str] = []
-"""Files of functions that were let go of. Garbage is collected at any time, and who goes
-through the cache of lines must find them still."""
+"""Files of functions that were let go of. Garbage is collected at any time, and who
+goes through the cache of lines must find them still."""
 
 ON_CPU_ALONE = not (
     paddle.device.is_compiled_with_cuda()
