@@ -115,6 +115,30 @@ class OfSpaces(Net):
         return super().forward(x) * SPACE.factor * QUEUE[0]
 
 
+class Slots:
+    __slots__ = ("factor",)
+
+    def __init__(self):
+        self.factor = 1.0
+
+
+SLOTS = Slots()
+
+
+class OfSlots(Net):
+    def forward(self, x):
+        return super().forward(x) * SLOTS.factor
+
+
+class ByClassMethod(Net):
+    def forward(self, x):
+        return self.scaled(super().forward(x))
+
+    @classmethod
+    def scaled(cls, y):
+        return y
+
+
 class OfItems(Net):
     factors, by_name = [1.0], {"factor": 1.0}
 
@@ -167,6 +191,12 @@ CODES = {
     3.0: (lambda y, factor=1.0: 3.0 * y * factor).__code__,
 }
 
+CLASS_METHODS = {
+    1.0: vars(ByClassMethod)["scaled"],
+    2.0: classmethod(lambda cls, y: 2.0 * y),
+    3.0: classmethod(lambda cls, y: 3.0 * y),
+}
+
 FUNCTIONS = {
     1.0: NATIVE,
     2.0: types.FunctionType(CODES[2.0], {}, "twice", (1.0,)),
@@ -201,6 +231,11 @@ FOLLOWED = {
     ),
     "a namespace": (OfSpaces, lambda _, v: setattr(SPACE, "factor", v)),
     "a queue": (OfSpaces, lambda _, v: QUEUE.__setitem__(0, v)),
+    "a slot": (OfSlots, lambda _, v: setattr(SLOTS, "factor", v)),
+    "a method of a class": (
+        ByClassMethod,
+        lambda _, v: setattr(ByClassMethod, "scaled", CLASS_METHODS[v]),
+    ),
     "a list of a class": (OfItems, lambda _, v: OfItems.factors.__setitem__(0, v)),
     "a dict of a class": (
         OfItems,

@@ -210,7 +210,9 @@ def _is_held(value: Any) -> bool:
     if isinstance(value, HOLDERS):
         return True
     skipped = types.ModuleType, types.FunctionType, types.BuiltinFunctionType
-    has = isinstance(getattr(value, "__dict__", None), dict)
+    has = isinstance(getattr(value, "__dict__", None), dict) or any(
+        "__slots__" in vars(kind) for kind in type(value).__mro__
+    )
     return (
         has
         and not isinstance(value, skipped)
@@ -228,7 +230,8 @@ def _functions_in(value: Any) -> Iterator[types.FunctionType]:
     if isinstance(value, property):
         value = value.fget
     for name in ("__func__", "func", "__wrapped__"):  # of methods, partials, wrappers
-        inner = getattr(value, name, None) if callable(value) else None
+        calls = callable(value) or isinstance(value, classmethod)
+        inner = getattr(value, name, None) if calls else None
         if isinstance(inner, types.FunctionType):
             yield inner
     if isinstance(value, types.FunctionType):
