@@ -75,12 +75,13 @@ class State:
         try:
             found = map(getitem, self._holders, self._keys)
             same = map(is_, found, self._values)
-            return all(self._is_equal(i) for i, is_it in enumerate(same) if not is_it)
+            return all(
+                _is_equal(self._holders[i][self._keys[i]], self._values[i])
+                for i, is_it in enumerate(same)
+                if not is_it
+            )
         except (LookupError, AttributeError, ValueError):
             return False
-
-    def _is_equal(self, i: int) -> bool:
-        return _is_equal(self._holders[i][self._keys[i]], self._values[i])
 
     def _hold(self, root: Any) -> None:
         """All that an object holds."""
@@ -166,15 +167,15 @@ class State:
         value = space[name]
         if isinstance(value, VALUES):
             self._note(space, name, value)
-            return
-        self._place(space, name, value)
-        self._functions += _functions_in(value)
-        if isinstance(value, type):
-            self._read_class(value)
         elif id(value) not in self._seen and _is_held(value):
             self._seen.add(id(value))
             self._note(space, name, value)
             self._hold(value)
+        else:
+            self._place(space, name, value)
+            self._functions += _functions_in(value)
+            if isinstance(value, type):
+                self._read_class(value)
 
 
 class Written:

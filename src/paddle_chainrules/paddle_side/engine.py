@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
+from types import FrameType
 from typing import Any
 
 import paddle
@@ -57,12 +58,8 @@ def gradients(
 
 def is_running() -> bool:
     """Whether a caller's caller is ``paddle.grad``."""
-    frame = sys._getframe(2)
-    while frame is not None:
-        if frame.f_code is _GRAD or frame.f_code is gradients.__code__:
-            return True
-        frame = frame.f_back  # type: ignore[assignment]
-    return False
+    codes = _GRAD, gradients.__code__
+    return any(frame.f_code in codes for frame in _callers(sys._getframe(2)))
 
 
 def asked_for() -> Callable[[Tensor], bool]:
@@ -70,16 +67,21 @@ def asked_for() -> Callable[[Tensor], bool]:
 
     A ``backward`` asks for all of them, ``paddle.grad`` for its inputs'.
     """
-    frame = sys._getframe(1)
-    while frame is not None:
+    for frame in _callers(sys._getframe(1)):
         if frame.f_code in (_GRAD, gradients.__code__):
             asked = _addresses(frame.f_locals["inputs"])
             asked -= _addresses(frame.f_locals.get("no_grad_vars") or ())
             return lambda leaf: not _addresses([leaf]).isdisjoint(asked)
         if frame.f_code in _BACKWARD:
             break
-        frame = frame.f_back  # type: ignore[assignment]
     return lambda leaf: True
+
+
+def _callers(frame: FrameType | None) -> Iterator[FrameType]:
+    """A frame, and those that it was called from."""
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
 
 
 def _addresses(tensors: Iterable[Tensor]) -> set[int]:

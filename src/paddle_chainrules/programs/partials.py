@@ -56,7 +56,7 @@ def partials(
         ends: dict[Wanted, Tensor | None] = {(n, ()): outputs[n] for n, _ in wanted}
         for at, direction in enumerate(seen.directions):
             ends = _along(seen, direction, ends, at, wanted)
-        return [_or_zeros(ends[n, i], outputs[n]) for n, i in wanted]
+        return [or_zeros(ends[n, i], outputs[n]) for n, i in wanted]
 
     return _at_point(fn, inputs, directions, by_rows, answer)
 
@@ -151,8 +151,8 @@ def _second_sums(seen: Seen) -> list[tuple[Tensor, Tensor, Tensor]]:
         return [
             (
                 y,
-                paddle.stack([_or_zeros(first, y) for first in firsts], -1),
-                _or_zeros(total, y),
+                paddle.stack([or_zeros(first, y) for first in firsts], -1),
+                or_zeros(total, y),
             )
             for y, (firsts, total) in zip(seen.outputs, found, strict=True)
         ]
@@ -186,7 +186,8 @@ def _in_turn(
     ]
 
 
-def _or_zeros(part: Tensor | None, like: Tensor) -> Tensor:
+def or_zeros(part: Tensor | None, like: Tensor) -> Tensor:
+    """A part that is missing where it is zero."""
     return paddle.zeros_like(like) if part is None else part
 
 

@@ -42,6 +42,7 @@ class There:
     _cotangents: tuple[Value, ...]
     _gradients: tuple[Value | None, ...]
     _made: dict[Any, tuple[Program, list[bool]]] = field(default_factory=dict)
+    _behind: dict[tuple[bool, ...], frozenset[Value]] = field(default_factory=dict)
 
     @property
     def whole(self) -> Program:
@@ -59,12 +60,14 @@ class There:
 
     def behind(self, given: tuple[bool, ...]) -> frozenset[Value]:
         """What the given outputs are computed of, they themselves included."""
-        pairs = zip(self.forward.outputs, given, strict=False)
-        found = {value for value, flag in pairs if flag}
-        for op in reversed(self.forward.ops):
-            if not found.isdisjoint(op.outputs):
-                found.update(op.inputs)
-        return frozenset(found)
+        if given not in self._behind:
+            pairs = zip(self.forward.outputs, given, strict=False)
+            found = {value for value, flag in pairs if flag}
+            for op in reversed(self.forward.ops):
+                if not found.isdisjoint(op.outputs):
+                    found.update(op.inputs)
+            self._behind[given] = frozenset(found)
+        return self._behind[given]
 
     def again(self, values: Set[Value]) -> There:
         """The same with these values not kept, but made again on the way back."""

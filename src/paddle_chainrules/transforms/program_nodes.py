@@ -20,6 +20,7 @@ from ..programs.capture import Captured, capture
 from ..programs.capture_error import CaptureError
 from ..programs.existing import is_once, once
 from ..programs.operations import Value
+from ..programs.partials import or_zeros
 from ..programs.program import Program
 from ..programs.split import There
 from .effects import check_unchanged, versions
@@ -330,14 +331,10 @@ class _Node(PyLayer):
         if reached is not None:
             for x, flag in zip(inputs, there, strict=True):
                 reached[id(x)] = reached.get(id(x), False) or flag
-        full = [
-            paddle.zeros_like(x) if grad is None else grad
-            for x, grad in zip(inputs, grads, strict=True)
-        ]
         if not ctx.several:
-            return _packed(full)
+            return _packed([*map(or_zeros, grads, inputs)])
         is_asked = asked_for()
         return tuple(
-            grad if flag and is_asked(x) else None
-            for x, grad, flag in zip(inputs, full, there, strict=True)
+            or_zeros(grad, x) if flag and is_asked(x) else None
+            for x, grad, flag in zip(inputs, grads, there, strict=True)
         )
