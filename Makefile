@@ -1,13 +1,18 @@
 # make demo    train on real digits from Python and Julia, compare, draw (output/)
 # make examples  differential equations and a GAN, pictures in output/
-# make test    the tests, Python and Julia; JULIA=required makes a missing Julia a failure,
+# make test    the tests, Python and Julia, on all cores; JULIA=required makes a missing
+#              Julia a failure,
 #              PADDLE_CHAINRULES_PROGRAMS=off and PROGRAMS=1 have no net, and every net, run
 #              as a program; PADDLE_CHAINRULES_LOOPS=first has these compiled at once
 # make adapters  the tests of adapters, with DeepXDE and PaddleScience; in make test they
 #              are skipped where these are not installed
 # make lux     what users of Lux and Flux expect, in a Julia environment that has both:
 #              JULIA_PROJECT=/path/to/it make lux; in make test skipped where they are missing
-# make slow    the tests that take minutes each, Python and Julia; not in make test
+# make quick   the tests of what changed since the last commit, nearest first, within two
+#              minutes; SINCE=main for what changed since main
+# make slow    the tests that take long, Python and Julia; not in make test; PART=n for the
+#              n-th fifth of them
+# make all-tests  make test, adapters, and with PART=n that part of make slow, in one run
 # make bench   compare with native Paddle and others (output/); QUICK=1 for less
 # make bench-programs  programs beside native Paddle on nets of many kinds; QUICK=1 for less
 # make bench-equations  steps of differential equations, cost a point; QUICK=1 for less
@@ -38,7 +43,10 @@ ONE_THREAD := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 # Paddle's MKL has AVX2 on AMD's processors only where it is told (docs/performance.md).
 ONE_THREAD += $(shell grep -qs AuthenticAMD /proc/cpuinfo && echo MKL_DEBUG_CPU_TYPE=5)
 
-.PHONY: demo examples test adapters lux slow differential orders bench bench-programs \
+ON_ALL_CORES := -n auto
+SINCE ?= HEAD
+
+.PHONY: demo examples test quick all-tests adapters lux slow differential orders bench bench-programs \
 	bench-side-by-side bench-equations bench-batches bench-adapters bench-lowered \
 	bench-distributed bench-ranks bench-real-nets bench-all figures stress soak docs \
 	notebook lint clean
@@ -50,16 +58,22 @@ examples: $(VENV)/installed
 	$(ONE_THREAD) $(RUN) -W "ignore:No ccache" examples/run.py
 
 test: $(VENV)/installed
-	$(RUN) -m pytest
+	$(RUN) -m pytest $(ON_ALL_CORES)
+
+quick: $(VENV)/installed
+	$(RUN) tests/quick.py $(SINCE)
 
 adapters: $(VENV)/libraries
-	DDE_BACKEND=paddle $(ONE_THREAD) $(RUN) -m pytest tests/adapters
+	DDE_BACKEND=paddle $(ONE_THREAD) $(RUN) -m pytest $(ON_ALL_CORES) tests/adapters
 
 lux: $(VENV)/installed
-	JULIA=required $(RUN) -m pytest -m slow tests/bridge/test_julia.py -k lux_and_flux
+	JULIA=required $(RUN) -m pytest tests/bridge/test_julia.py -k lux_
 
 slow: $(VENV)/installed
-	$(RUN) -m pytest -m slow
+	$(RUN) -m pytest $(ON_ALL_CORES) -m slow $(if $(PART),--part $(PART))
+
+all-tests: $(VENV)/libraries
+	DDE_BACKEND=paddle $(RUN) -m pytest $(ON_ALL_CORES) $(if $(PART),--part $(PART))
 
 differential: $(VENV)/installed
 	cd tests && $(ONE_THREAD) ../$(RUN) -W ignore -m differential.run

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import os
-import re
-import shutil
 import subprocess
 import sys
-import tempfile
-from pathlib import Path
 
 import numpy as np
 import optree
@@ -16,9 +12,15 @@ import paddle
 import pytest
 
 import watching
+from lanes import pytest_addoption as pytest_addoption
+from lanes import pytest_collection_modifyitems as pytest_collection_modifyitems
+from lanes import pytest_xdist_make_scheduler as pytest_xdist_make_scheduler
 from paddle_chainrules import stateless
 from paddle_chainrules.nets.programs import PATIENCE
 from paddle_chainrules.programs.switch import programs_are_on
+from run_summary import count_case as count_case
+from run_summary import pytest_configure as pytest_configure
+from run_summary import record_julia as record_julia
 from snapshots import assert_unchanged as assert_unchanged
 from snapshots import snapshot as snapshot
 
@@ -137,87 +139,6 @@ def _watched():
 @pytest.fixture(autouse=True)
 def _seeded():
     paddle.seed(20)
-
-
-JULIA_SUMMARY = pytest.StashKey[str]()
-
-
-@pytest.fixture
-def record_julia(request):
-    """Keep the summary of Julia's own tests for the end of the run."""
-
-    def record(text):
-        request.config.stash[JULIA_SUMMARY] = text
-
-    return record
-
-
-BESIDE = pytest.StashKey[tuple]()
-"""Julia's own tests, which run beside Python's: their process and its output."""
-
-
-def pytest_collection_modifyitems(items):
-    """What waits for Julia comes last."""
-    items.sort(key=lambda item: "beside" in getattr(item, "fixturenames", ()))
-
-
-def pytest_runtestloop(session):
-    """Start Julia's own tests with the first of Python's."""
-    waiting = [i for i in session.items if "beside" in getattr(i, "fixturenames", ())]
-    if waiting and not session.config.option.collectonly:
-        folder = Path(tempfile.mkdtemp(prefix="julia-tests-"))
-        out, err = folder / "out", folder / "err"
-        with open(out, "w") as to_out, open(err, "w") as to_err:
-            process = waiting[0].module.start_own_tests(to_out, to_err)
-        session.config.stash[BESIDE] = process, out, err
-
-
-@pytest.fixture
-def beside(request):
-    return request.config.stash[BESIDE]
-
-
-def pytest_unconfigure(config):
-    process, out, _ = config.stash.get(BESIDE, (None, None, None))
-    if process is not None and process.poll() is None:
-        process.kill()
-        process.wait()
-    if out is not None:
-        shutil.rmtree(out.parent)
-
-
-COUNTS = pytest.StashKey[dict]()
-
-
-@pytest.fixture
-def count_case(request):
-    """Count a case of a kind, for the end of the run."""
-    counts = request.config.stash.setdefault(COUNTS, {})
-
-    def count(kind):
-        counts[kind] = counts.get(kind, 0) + 1
-
-    return count
-
-
-def pytest_terminal_summary(terminalreporter, config):
-    counts = {**config.stash.get(COUNTS, {})}
-    if watching.watched["calls"]:
-        counts["calls of which no byte given was changed"] = watching.watched["calls"]
-        counts["tensors looked at in these"] = watching.watched["tensors"]
-    if counts:
-        terminalreporter.section("Cases that were compared")
-        for kind, number in counts.items():
-            terminalreporter.write_line(f"{number:6} {kind}")
-    text = config.stash.get(JULIA_SUMMARY, "")
-    if text:
-        terminalreporter.section("Julia's own tests")
-        for line in text.rstrip().splitlines():
-            name, bar, counts = line.partition("|")
-            if " skipped: " in line:
-                terminalreporter.write_line(line)
-            elif name.startswith(("Test", "Paddle")) or re.match(r"  \w", name):
-                terminalreporter.write_line(f"{name.rstrip()[:60]:60} {bar}{counts}")
 
 
 @pytest.fixture

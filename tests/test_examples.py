@@ -1,4 +1,4 @@
-"""Examples, which assert their own results; the slowest ones only in make examples."""
+"""Examples, which assert their own results, with fewer steps than in make examples."""
 
 import os
 import subprocess
@@ -10,7 +10,7 @@ import pytest
 from julia_at_hand import ENVIRONMENT, environ, needs_julia
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
-ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+QUICK = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "QUICK": "1"}
 SCRIPTS = ("euler_beam.py", "poisson_2d.py", "shared_encoder.py")
 
 
@@ -18,7 +18,7 @@ SCRIPTS = ("euler_beam.py", "poisson_2d.py", "shared_encoder.py")
 def test_example(script):
     done = subprocess.run(
         [sys.executable, EXAMPLES / script],
-        env={**os.environ, **ONE_THREAD},
+        env={**os.environ, **QUICK},
         capture_output=True,
         text=True,
         check=False,
@@ -31,7 +31,7 @@ def test_example(script):
 def test_example_in_julia():
     done = subprocess.run(
         ENVIRONMENT.command(EXAMPLES / "attention.jl"),
-        env=environ(**ONE_THREAD),
+        env=environ(**QUICK),
         capture_output=True,
         text=True,
         check=False,

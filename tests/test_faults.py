@@ -34,6 +34,8 @@ from paddle_chainrules.testing.timings import WARM
 SOURCE = str(Path(paddle_chainrules.__file__).parent)
 
 
+STRIDE = 7
+"""Each so many places one is interrupted in make test; in make slow every one is."""
 CHECKS = ("CALL", "RESUME", "JUMP_BACKWARD", "SEND")
 """Operations after which the interpreter looks whether there was an interrupt."""
 
@@ -126,9 +128,13 @@ def calls_of(name):
     return layer, net, {"forward": forward, "pullback": pullback, "part": again}
 
 
+STRIDES = [STRIDE, pytest.param(1, marks=pytest.mark.slow)]
+
+
+@pytest.mark.parametrize("stride", STRIDES)
 @pytest.mark.parametrize("name", LAYERS)
 @pytest.mark.parametrize("which", ["forward", "pullback", "part"])
-def test_an_interrupt_anywhere_changes_nothing(name, which):
+def test_an_interrupt_anywhere_changes_nothing(name, which, stride):
     layer, net, calls = calls_of(name)
     call = calls[which]
     for _ in range(2 * WARM):  # until it runs as it will
@@ -144,7 +150,7 @@ def test_an_interrupt_anywhere_changes_nothing(name, which):
         assert len(net._shells.free) <= 1
         if at % 5 == 0:
             assert_same(call(), expected)
-        at += 1
+        at += stride
     assert at > 10
     assert_same(call(), expected)
     gc.collect()
@@ -161,14 +167,14 @@ DERIVATIVES = {
     )[0],
     "hvp": lambda net, params, x: hvp(lambda x: net.forward(params, x).sum(), x, x),
 }
-SLOW = ("hvp",)
 
 
 @pytest.mark.parametrize(
-    "kind",
-    [pytest.param(k, marks=[pytest.mark.slow] * (k in SLOW)) for k in DERIVATIVES],
+    ("kind", "stride"),
+    [(kind, STRIDE) for kind in DERIVATIVES if kind != "hvp"]
+    + [pytest.param(kind, 1, marks=pytest.mark.slow) for kind in DERIVATIVES],
 )
-def test_an_interrupt_of_derivatives_changes_nothing(kind):
+def test_an_interrupt_of_derivatives_changes_nothing(kind, stride):
     net = FCNet((3, 4, 1), "tanh", "float64")
     params, x = net.init(0), paddle.randn([5, 3]).astype("float64")
 
@@ -180,7 +186,7 @@ def test_an_interrupt_of_derivatives_changes_nothing(kind):
     at = 1
     while interrupted(call, at):
         assert_nothing_is_left()
-        at += 1
+        at += stride
     assert at > 5
     assert_same(call(), expected)
 

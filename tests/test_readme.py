@@ -1,13 +1,16 @@
 """The examples of README and docs print what they say, and links lead somewhere."""
 
+import json
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from julia_at_hand import ENVIRONMENT, environ, lacks, needs_julia
+from julia_at_hand import lacks, needs_julia
+from julia_lane import own_julia as own_julia
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [
@@ -32,30 +35,49 @@ def examples(language):
     return every
 
 
-def output(command, **kwargs):
+PYTHON, JULIA = examples("python"), examples("julia")
+
+
+def libraries(code):
+    """Those it imports that may be missing."""
+    return {"torch", "jax"} & {*re.findall(r"^import (\w+)", code, re.MULTILINE)}
+
+
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory):
+    """What each block of Python prints that can run here, in one process for all."""
+    able = [code for code, _ in PYTHON if all(map(find_spec, libraries(code)))]
     done = subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=600, **kwargs
+        [sys.executable, "-W", "ignore", Path(__file__).with_name("blocks.py")],
+        input=json.dumps(able),
+        cwd=tmp_path_factory.mktemp("blocks"),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
-    return done.stdout
+    return dict(zip(able, json.loads(done.stdout), strict=True))
 
 
-@pytest.mark.parametrize(("code", "expected"), examples("python"))
-def test_the_python_examples(tmp_path, code, expected):
-    for library in {"torch", "jax"} & {*re.findall(r"^import (\w+)", code, re.M)}:
+@pytest.mark.parametrize(("code", "expected"), PYTHON)
+def test_the_python_examples(printed, code, expected):
+    for library in libraries(code):
         pytest.importorskip(library, reason=f"{library} is not installed")
-    command = [sys.executable, "-W", "ignore", "-c", code]
-    assert output(command, cwd=tmp_path) == expected
+    output, error = printed[code]
+    assert not error
+    assert output == expected
 
 
 @needs_julia
-@pytest.mark.parametrize(("code", "expected"), examples("julia"))
-def test_the_julia_examples(tmp_path, code, expected):
+@pytest.mark.parametrize(("code", "expected"), JULIA)
+def test_the_julia_examples(tmp_path, own_julia, code, expected):
     used = re.findall(r"^using (.*)$", code, re.MULTILINE)
     if lacking := lacks(*{"Flux", "Lux"} & {*re.findall(r"\w+", " ".join(used))}):
         pytest.skip(lacking)
-    command = ENVIRONMENT.command("-e", code)
-    assert output(command, cwd=tmp_path, env=environ()) == expected
+    block = tmp_path / "block.jl"
+    block.write_text(code)
+    assert own_julia.printed(block) == expected
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

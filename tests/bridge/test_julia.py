@@ -1,61 +1,29 @@
 """Julia's own tests, and Julia started from Python, as part of the same run."""
 
-import re
 import subprocess
 import sys
 from itertools import permutations
 
 import pytest
 
-from julia_at_hand import ENVIRONMENT, WHY, environ, lacks, needs_julia
+import julia_lane
 from julia_at_hand import by_juliacall as by_juliacall
+from julia_at_hand import environ, needs_julia
+from julia_lane import own_julia as own_julia
 from paddle_chainrules import julia
 
 
-def start_own_tests(out, err, *choice):
-    """Julia's own tests in a process beside; None where there is no Julia."""
-    if ENVIRONMENT is None:
-        return None
-    program, *rest = ENVIRONMENT.command(julia.SOURCE / "test" / "runtests.jl")
-    command = [program, "-O1", *rest, *choice]  # it compiles more than it runs
-    return subprocess.Popen(command, env=environ(), stdout=out, stderr=err)
-
-
-def passed(process, out, err, record):
-    """How many of Julia's own tests have passed, which all of them have."""
-    assert process is not None, WHY
-    code, stdout = process.wait(), out.read_text()
-    summary = re.search(r"^PaddleChainRules +\|.*$", stdout, re.MULTILINE)
-    assert code == 0, stdout[-20_000:] + err.read_text()[-5_000:]
-    assert summary is not None
-    skipped = re.findall(r"^.* skipped: .*\n", stdout, re.MULTILINE)
-    record("".join(skipped) + stdout[stdout.index("Test Summary:") :])
-    return int(summary.group().split("|")[1].split()[0])
-
-
 @needs_julia
-def test_the_julia_package_passes_its_own_tests(beside, record_julia):
-    assert passed(*beside, record_julia) > 1500
+@pytest.mark.parametrize("name", julia_lane.names("FILES"))
+def test_the_julia_package_passes_its_own_tests(name, own_julia, record_julia):
+    record_julia(own_julia.test(name))
 
 
 @needs_julia
 @pytest.mark.slow
-def test_the_julia_package_passes_its_slow_tests(tmp_path, record_julia):
-    out, err = tmp_path / "out", tmp_path / "err"
-    with open(out, "w") as to_out, open(err, "w") as to_err:
-        process = start_own_tests(to_out, to_err, "slow")
-    assert passed(process, out, err, record_julia) > 50
-
-
-@needs_julia
-@pytest.mark.slow
-def test_what_users_of_lux_and_flux_expect(tmp_path, record_julia):
-    if lacking := lacks("Flux", "Lux"):
-        pytest.skip(lacking)
-    out, err = tmp_path / "out", tmp_path / "err"
-    with open(out, "w") as to_out, open(err, "w") as to_err:
-        process = start_own_tests(to_out, to_err, "nets/lux_flux")
-    assert passed(process, out, err, record_julia) > 50
+@pytest.mark.parametrize("name", julia_lane.names("SLOW"))
+def test_the_julia_package_passes_its_slow_tests(name, own_julia, record_julia):
+    record_julia(own_julia.test(name))
 
 
 START = """

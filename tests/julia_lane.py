@@ -1,0 +1,117 @@
+"""Julia's own tests: one Julia a process of tests, which runs the files as they come.
+
+What it has loaded and compiled for one file serves those after it. A file that takes it
+down fails, and the next one gets a new Julia.
+"""
+
+import re
+import subprocess
+import tempfile
+from dataclasses import dataclass
+
+import pytest
+
+from julia_at_hand import ENVIRONMENT, WHY, environ
+from paddle_chainrules import julia
+
+FOLDER = julia.SOURCE / "test"
+END = "~~ end of "
+
+
+def names(group):
+    """The names of Julia's test files, of ``"FILES"`` or ``"SLOW"``."""
+    text = (FOLDER / "files.jl").read_text()
+    listed = re.search(
+        rf"^const {group} =\s+\((.*?)\)$", text, re.DOTALL | re.MULTILINE
+    )
+    assert listed is not None
+    return re.findall(r'"([\w/]+)"', listed.group(1))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Of one file: how many of its tests passed, are known not to, and its summary."""
+
+    passed: int
+    broken: int
+    summary: str
+
+
+class JuliaLane:
+    """A Julia that runs files of tests by their names."""
+
+    def __init__(self):
+        self._process = None
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115
+
+    def test(self, name):
+        """The outcome of a file of tests, all of which have passed."""
+        return outcome(name, self._asked(f"test {name}"))
+
+    def printed(self, path):
+        """What any other file of Julia prints."""
+        return self._asked(f"run {path}")
+
+    def _asked(self, request):
+        assert ENVIRONMENT is not None, WHY
+        if self._process is None or self._process.poll() is not None:
+            self._start()
+        said_before = self._errors.seek(0, 2)
+        try:
+            self._process.stdin.write(f"{request}\n")
+            self._process.stdin.flush()
+            lines, line = [], ""
+            for line in self._process.stdout:
+                if line.startswith(END):
+                    break
+                lines.append(line)
+        except BaseException:  # interrupted: what it still says is of no use
+            self.close()
+            raise
+        output = "".join(lines).removesuffix("\n")
+        if line != f"{END}{request} passed\n":
+            lives = line.startswith(END)
+            how = "" if lives else f"Julia ended with {self._process.wait()}"
+            self._errors.seek(said_before)
+            errors = self._errors.read()[-5_000:]
+            pytest.fail(f"{output[-20_000:]}\n{errors}\n{how}", pytrace=False)
+        return output
+
+    def close(self):
+        """End Julia; the next file gets a new one."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+            self._process = None
+
+    def _start(self):
+        program, *rest = ENVIRONMENT.command(FOLDER / "as_asked.jl")
+        self._process = subprocess.Popen(
+            [program, "-O1", *rest],  # it compiles more than it runs
+            env=environ(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+        )
+
+
+def outcome(name, output):
+    """What Julia's summary says, whose columns are those of which there are any."""
+    found = re.search(
+        rf"^Test Summary: +\|(.*)\n({name}) +\|(.*)$", output, re.MULTILINE
+    )
+    assert found is not None, output
+    counts = dict(zip(found[1].split(), found[3].split(), strict=False))
+    skipped = re.findall(r"^.* skipped: .*\n", output, re.MULTILINE)
+    passed, broken = (int(counts.get(kind, 0)) for kind in ("Pass", "Broken"))
+    assert passed or skipped, output
+    return Outcome(passed, broken, "".join(skipped) + f"{name:40}{found[3]}")
+
+
+@pytest.fixture(scope="session")
+def own_julia():
+    """This process's own Julia, started by the first file that is asked for."""
+    lane = JuliaLane()
+    yield lane
+    lane.close()

@@ -1,0 +1,122 @@
+"""Which tests run in which process, in which order, and which of the slow ones.
+
+The unit is a file: its tests run in turn in one process. What takes long by itself is a
+unit of its own, and what starts processes with threads of their own, or counts on time,
+is one unit, so that one of these runs at a time. The longest units begin.
+``seconds.json`` says how long each file takes, without those of its tests that are
+named there by themselves; ``--keep-seconds``, for a whole run, writes it.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+KEPT = HERE / "seconds.json"
+SECONDS = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+LONG = 12
+"""Seconds from which on a test is a unit by itself."""
+PARTS = 5
+"""How many parts the slow tests have, of which ``--part`` runs one."""
+ALONE = "one at a time"
+ONE_AT_A_TIME = (
+    "tests/bridge/test_julia.py::test_every_order",
+    "tests/bridge/test_julia.py::test_threads_may_end",
+    "tests/distributed/",
+    "tests/test_stress.py",
+)
+
+
+def unit(nodeid):
+    """What is run in turn by one process: a file, a long test, or those of ALONE."""
+    if nodeid.startswith(ONE_AT_A_TIME):
+        return ALONE
+    file = nodeid.partition("::")[0]
+    return nodeid if nodeid in SECONDS else file
+
+
+def seconds_of(units):
+    """The seconds that each unit takes: those kept of its tests, or of its file."""
+    known = dict.fromkeys(units, 0.0)
+    for name, seconds in SECONDS.items():
+        if (which := unit(name)) in known:
+            known[which] += seconds
+    return known
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--part",
+        type=int,
+        metavar="N",
+        help=f"of the tests marked slow run one part in {PARTS}, that of number "
+        f"N modulo {PARTS}, beside the others; a day's number, say",
+    )
+    parser.addoption(
+        "--keep-seconds",
+        action="store_true",
+        help=f"write how long the tests took into {KEPT.name}",
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    """The longest units first; of the slow tests the part that is asked for."""
+    part = config.getoption("--part")
+    if part is not None:
+        slow = [item.nodeid for item in items if item.get_closest_marker("slow")]
+        others = {*slow} - {*parts(slow)[part % PARTS]}
+        left = [item for item in items if item.nodeid in others]
+        config.hook.pytest_deselected(items=left)
+        items[:] = [item for item in items if item.nodeid not in others]
+        if config.option.markexpr == "not slow":
+            config.option.markexpr = ""  # the slow ones that are asked for stay
+    known = seconds_of({unit(item.nodeid) for item in items})
+    items.sort(key=lambda item: -known[unit(item.nodeid)])
+
+
+def parts(nodeids):
+    """The slow tests in parts of about the same length, in the same way each time."""
+    loads = [(0.0, i, []) for i in range(PARTS)]
+    for nodeid in sorted(nodeids, key=lambda n: (-SECONDS.get(n, 1.0), n)):
+        load, i, chosen = min(loads)
+        loads[i] = load + SECONDS.get(nodeid, 1.0), i, [*chosen, nodeid]
+    return [chosen for _, _, chosen in loads]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Units(LoadScopeScheduling):
+        """Units in the order of collection to whoever is free."""
+
+        def _split_scope(self, nodeid):
+            return unit(nodeid)
+
+    config.option.loadscopereorder = False
+    return Units(config, log)
+
+
+def keep(taken, slow):
+    """Write the seconds of a run's tests into the file, beside those it did not run.
+
+    Args:
+        taken: the seconds by test.
+        slow: the tests that are marked so, which are named whatever they take.
+    """
+    files = {}
+    for nodeid, seconds in taken.items():
+        files.setdefault(nodeid.partition("::")[0], {})[nodeid] = seconds
+    kept = {k: v for k, v in SECONDS.items() if k.partition("::")[0] not in files}
+    for file, tests in files.items():
+        long = {n: s for n, s in tests.items() if s >= LONG or n in slow}
+        others = (k for k in SECONDS if k.startswith(f"{file}::") and k not in tests)
+        kept |= long | {k: SECONDS[k] for k in others}
+        if len(long) < len(tests):
+            kept[file] = sum(tests.values()) - sum(long.values())
+        elif file in SECONDS:
+            kept[file] = SECONDS[file]
+    rounded = {k: round(v, 1) for k, v in sorted(kept.items())}
+    KEPT.write_text(json.dumps(rounded, indent=0) + "\n")

@@ -1,0 +1,72 @@
+"""What runs where, and which tests are near to a change."""
+
+from itertools import chain
+
+import lanes
+import quick
+from lanes import PARTS, parts, unit
+
+
+def test_every_slow_test_is_in_one_part_and_parts_are_alike(monkeypatch):
+    times = {f"tests/test_a.py::test_{i}": float(i) for i in range(1, 40)}
+    monkeypatch.setattr(lanes, "SECONDS", times)
+    names = [*times, "tests/test_b.py::test_new"]
+    found = parts(names)
+    assert len(found) == PARTS
+    assert sorted(chain(*found)) == sorted(names)
+    sums = [sum(times.get(name, 1.0) for name in part) for part in found]
+    assert max(sums) - min(sums) <= 39
+    assert parts(names[::-1]) == found
+
+
+def test_slow_tests_are_named_with_their_time(request):
+    plugins = request.config.pluginmanager.get_plugins()
+    (summary,) = (p for p in plugins if type(p).__name__ == "RunSummary")
+    assert not {*summary.left_out} - {*lanes.SECONDS}, (
+        "run make slow OPTIONS=--keep-seconds"
+    )
+
+
+def test_a_file_is_a_unit_but_for_what_takes_long(monkeypatch):
+    long = "tests/test_a.py::test_long[1-x::y]"
+    monkeypatch.setattr(lanes, "SECONDS", {long: 40.0, "tests/test_a.py": 2.0})
+    assert unit("tests/test_a.py::test_one") == "tests/test_a.py"
+    assert unit(long) == long
+    known = lanes.seconds_of({long, "tests/test_a.py", "tests/test_new.py"})
+    assert known == {long: 40.0, "tests/test_a.py": 2.0, "tests/test_new.py": 0.0}
+    assert unit("tests/test_stress.py::test_a") == unit(
+        "tests/distributed/test_b.py::c"
+    )
+
+
+def near(*names):
+    """Distances by test, where files changed."""
+    found = quick.candidates([quick.ROOT / name for name in names])
+    return {test: away for away, test in found}
+
+
+def test_tests_are_as_near_as_their_imports():
+    found = near("src/paddle_chainrules/nets/columns.py")
+    assert found["tests/nets/test_derivatives.py"] == 2  # by nets/derivatives.py
+    assert "tests/test_lanes.py" not in found
+    assert min(found.values()) == 2
+    assert near("tests/test_lanes.py") == {"tests/test_lanes.py": 0}
+    assert near("tests/quick.py")["tests/test_lanes.py"] == 1
+    assert near("tests/layers.py")["tests/nets/test_arguments.py"] == 1
+    assert not near("LICENSE")
+
+
+def test_a_change_of_julia_chooses_its_folders_tests():
+    found = near("julia/src/lowering/loops.jl", "julia/test/names.jl")
+    names = {name.partition("[")[2].removesuffix("]") for name in found}
+    assert {"lowering/lower", "lowering/loops", "names"} <= names
+    assert not {name for name in names if name.startswith("rules/")}
+    assert near("julia/ext/PaddleChainRulesOptimisersExt.jl")
+
+
+def test_the_nearest_fit_into_the_budget(monkeypatch):
+    monkeypatch.setattr(lanes, "SECONDS", {"a": 30.0, "b": 50.0, "c": 10.0})
+    fit, rest = quick.chosen([(0, "a"), (1, "b"), (2, "c")], 45.0)
+    assert fit == ["a", "c"]
+    assert rest == [(1, "b")]
+    assert quick.chosen([(0, "b")], 45.0) == (["b"], [])  # what changed runs anyway
