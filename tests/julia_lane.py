@@ -40,9 +40,9 @@ class Outcome:
 class JuliaLane:
     """A Julia that runs files of tests by their names."""
 
-    def __init__(self):
+    def __init__(self, errors):
         self._process = None
-        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115
+        self._errors = errors
 
     def test(self, name):
         """The outcome of a file of tests, all of which have passed."""
@@ -112,6 +112,7 @@ def outcome(name, output):
 @pytest.fixture(scope="session")
 def own_julia():
     """This process's own Julia, started by the first file that is asked for."""
-    lane = JuliaLane()
-    yield lane
-    lane.close()
+    with tempfile.TemporaryFile("w+") as errors:
+        lane = JuliaLane(errors)
+        yield lane
+        lane.close()

@@ -68,17 +68,21 @@ class Differences:
     ) -> None:
         self._function = function
         self._arrays = [t.numpy() if isinstance(t, Tensor) else t for t in tensors]
+        self._tensors = [
+            paddle.to_tensor(value) if isinstance(value, np.ndarray) else value
+            for value in self._arrays
+        ]
         self._places = places
         self.outputs = self._at({})
 
     def _at(self, moved: dict[int, Array]) -> list[Array]:
-        given = [
-            paddle.to_tensor(moved.get(i, value))
-            if isinstance(value, np.ndarray)
-            else value
-            for i, value in enumerate(self._arrays)
-        ]
         with paddle.no_grad():
+            given = [  # copies, as the function may write into them
+                value.clone() if isinstance(value, Tensor) else value
+                for value in self._tensors
+            ]
+            for i, array in moved.items():
+                given[i] = paddle.to_tensor(array)
             return [y.numpy() for y in floats_of(self._function(given))]
 
     def along(self, directions: dict[int, Array]) -> tuple[list[Array], float]:
