@@ -1,7 +1,6 @@
 """Functions of Paddle's that take arguments of this package's own kinds, too.
 
-They are replaced wherever Paddle finds them from the first such argument on, and pass
-all others on.
+They are replaced from the first such argument on, and pass all others on.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from .places import Places, lock
+from .places import Places, by_itself, lock
 
 _HANDLERS: dict[Any, dict[type, Callable[..., Any]]] = {}
 """By Paddle's function or class of layers, by the kind of its first argument."""
@@ -74,10 +73,12 @@ def _of(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _stand_in(function: Any) -> Any:
+    beneath = by_itself(function)
+
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         handler = _of(function, args, kwargs)
-        return (handler or function)(*args, **kwargs)
+        return (handler or beneath)(*args, **kwargs)
 
     return call
 

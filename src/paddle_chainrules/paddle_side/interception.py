@@ -15,7 +15,18 @@ import paddle
 from paddle.base import core
 
 from .listener import Listener, listener, local
-from .places import Taken, lock, original, put, spaces, standing, taken
+from .places import (
+    Taken,
+    callable_of,
+    code_calling,
+    innermost,
+    lock,
+    original,
+    put,
+    spaces,
+    standing,
+    taken,
+)
 from .rules import operators as rules
 
 RAW: Any = core.eager.ops
@@ -95,7 +106,7 @@ def _begin(who: Listener) -> None:
         if first:
             places = _places()
             for stand_in in _stand_ins().values():
-                stand_in.passing[0] = standing(stand_in.owner, stand_in.name)
+                stand_in.passing[0] = _passing(stand_in.owner, stand_in.name)
             for place in places.values():
                 place.beneath = standing(place.owner, place.name)
             taken.update(places)
@@ -125,9 +136,19 @@ class StandIn(NamedTuple):
     """What it passes other threads' calls on to, alone in the list."""
 
 
-def _stand_in(owner: Any, name: str, handler: str) -> StandIn:
-    passing = [standing(owner, name)]
-    label = f"Tensor.{name}" if owner is paddle.Tensor else name
+def _passing(owner: Any, name: str) -> Any:
+    return callable_of(owner, standing(owner, name))
+
+
+def _function_in(label: str, handler: str) -> StandIn:
+    """The same for a function of Python's."""
+    owner = innermost(getattr(paddle, label))
+    return _stand_in(owner, "__code__", handler, label)
+
+
+def _stand_in(owner: Any, name: str, handler: str, label: str = "") -> StandIn:
+    passing = [_passing(owner, name)]
+    label = label or (f"Tensor.{name}" if owner is paddle.Tensor else name)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         who = getattr(local, "listener", None)
@@ -172,8 +193,8 @@ def _stand_ins() -> dict[str, StandIn]:
                 found[f"Tensor.{name}"] = _stand_in(tensor, name, handler)
     for name in PROPERTIES:
         found[f"Tensor.{name}"] = _property_in(tensor, name)
-    found["grad"] = _stand_in(vars(paddle), "grad", "grad")
-    found["seed"] = _stand_in(vars(paddle), "seed", "operator")
+    found["grad"] = _function_in("grad", "grad")
+    found["seed"] = _function_in("seed", "operator")
     return found
 
 
@@ -181,8 +202,7 @@ def _stand_ins() -> dict[str, StandIn]:
 def _names() -> dict[int, str]:
     """Names of operators, by the identity of each function that is one."""
     found = {}
-    functions = {"grad": paddle.grad, "seed": paddle.seed}
-    for source in (vars(RAW), vars(paddle._C_ops), functions):
+    for source in (vars(RAW), vars(paddle._C_ops)):
         for name, value in source.items():
             if callable(value) and name in _stand_ins():
                 found[id(original(value))] = name
@@ -201,12 +221,15 @@ def _places() -> dict[tuple[int, str], Taken]:
 
     def add(owner: Any, name: str, key: str) -> None:
         stand_in = stand_ins[key]
-        _found[id(owner), name] = Taken(owner, name, stand_in.call, stand_in.passing)
+        call = stand_in.call
+        if name == "__code__":
+            call = code_calling(owner, call)
+        _found[id(owner), name] = Taken(owner, name, call, stand_in.passing)
 
     if not _found:
         for key, stand_in in stand_ins.items():
-            if stand_in.owner is paddle.Tensor:
-                add(paddle.Tensor, stand_in.name, key)
+            if stand_in.owner is not vars(paddle._C_ops):
+                add(stand_in.owner, stand_in.name, key)
     new = [label for label in sys.modules if label not in _seen]
     if new:
         names = _names()

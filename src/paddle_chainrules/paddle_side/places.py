@@ -1,11 +1,17 @@
-"""Functions of Paddle's, replaced wherever Paddle finds them."""
+"""Functions of Paddle's, replaced for whoever calls them.
+
+Operators, written in C, are replaced wherever Paddle finds them, by their names. What
+is written in Python gets other code, so that it is replaced for those too who hold it
+themselves: by another name, in a class, a closure, or a ``functools.partial``.
+"""
 
 from __future__ import annotations
 
+import inspect
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping
-from types import FunctionType, ModuleType
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 Pair = tuple[Any, Any]
@@ -44,7 +50,8 @@ def stand(owner: Any, name: str, value: Any) -> None:
     if found is None:
         put(owner, name, value)
     else:
-        found.beneath = found.passing[0] = value
+        found.beneath = value
+        found.passing[0] = callable_of(owner, value)
 
 
 def put(owner: Any, name: str, value: Any) -> None:
@@ -71,6 +78,49 @@ def spaces(labels: Iterable[str]) -> Iterator[dict[str, Any]]:
             yield vars(module)
 
 
+def callable_of(owner: Any, value: Any) -> Any:
+    """What is called where this stands in a place, which may be a function's code."""
+    return _with_code(owner, value) if isinstance(value, CodeType) else value
+
+
+def innermost(function: Any) -> Any:
+    """What a function of Python's comes to beneath its decorators, or None."""
+    found = inspect.unwrap(function)
+    has_code = type(found) is FunctionType and not found.__closure__
+    return found if has_code else None
+
+
+def by_itself(function: Any) -> Any:
+    """What a function does as long as nothing stands in for it."""
+    found = innermost(function)
+    return function if found is None else _with_code(found, found.__code__)
+
+
+def _with_code(function: Any, code: CodeType) -> Any:
+    made = FunctionType(code, function.__globals__, function.__name__)
+    made.__defaults__, made.__kwdefaults__ = (
+        function.__defaults__,
+        function.__kwdefaults__,
+    )
+    return made
+
+
+def _passed_on(*args: Any, **kwargs: Any) -> Any:
+    call: Any = "call"
+    return call(*args, **kwargs)
+
+
+def code_calling(function: Any, call: Callable[..., Any]) -> CodeType:
+    """Code for a function that has something else called in its place."""
+    code, own = _passed_on.__code__, function.__code__
+    return code.replace(
+        co_consts=tuple(call if part == "call" else part for part in code.co_consts),
+        co_name=own.co_name,
+        co_filename=own.co_filename,
+        co_firstlineno=own.co_firstlineno,
+    )
+
+
 def original(function: Any) -> Any:
     """What a stand-in stands in for."""
     while type(function) is FunctionType and "__wrapped__" in vars(function):
@@ -81,12 +131,21 @@ def original(function: Any) -> Any:
 class Places:
     """Where some of Paddle's functions stand, to put others there and back.
 
-    A function may stand in many modules; all that is loaded is looked through, once
+    An operator may stand in many modules; all that is loaded is looked through, once
     for every number of modules.
     """
 
     def __init__(self, pairs: Mapping[str, Pair]) -> None:
-        self._by_id = {id(pair[0]): pair for pair in pairs.values()}
+        self._by_id: dict[int, Pair] = {}
+        self._codes: list[tuple[Any, tuple[CodeType, CodeType]]] = []
+        for function, stand_in in pairs.values():
+            inner = innermost(function)
+            if inner is None:
+                self._by_id[id(function)] = function, stand_in
+            else:
+                inner.__signature__ = inspect.signature(inner)
+                codes = inner.__code__, code_calling(inner, stand_in)
+                self._codes.append((inner, codes))
         self._found: list[tuple[dict[str, Any], str, Pair]] = []
         self._modules = 0
 
@@ -98,6 +157,8 @@ class Places:
                 self._found = self._look()
             for space, name, pair in self._found:
                 stand(space, name, pair[which])
+            for inner, codes in self._codes:
+                stand(inner, "__code__", codes[which])
 
     def _look(self) -> list[tuple[dict[str, Any], str, Pair]]:
         return [

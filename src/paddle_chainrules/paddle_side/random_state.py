@@ -12,7 +12,7 @@ from typing import Any
 
 import paddle
 
-from .places import Places
+from .places import Places, by_itself
 
 DRAWING = (
     *("bernoulli", "binomial", "class_center_sample", "dirichlet", "dropout"),
@@ -53,7 +53,7 @@ def _turns() -> Places:
         for name in ("seed", "get_rng_state", "set_rng_state")
     }
     return Places(
-        {n: (function, _in_turn(function)) for n, function in functions.items()}
+        {n: (call, _in_turn(by_itself(call))) for n, call in functions.items()}
     )
 
 

@@ -7,13 +7,13 @@ of :mod:`.table`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cache, wraps
+from functools import cache
 from typing import Any
 
 import paddle
 
 from ..listener import is_plain
-from ..places import Pair, Places, lock, stand, standing
+from ..places import Pair, Places, by_itself, lock, stand, standing
 from ..watch import Context, Watch, recordings
 from .table import DEEP_METHODS, DEEP_RULES, FUNCTIONS, IN_PLACE, METHODS, RULES, Rule
 
@@ -56,7 +56,7 @@ def _places() -> Places:
     functions = {
         f"{function.__module__}.{function.__name__}": (
             function,
-            wraps(function)(_through(rule, function, True)),
+            _through(rule, by_itself(function), True),
         )
         for function, rule in FUNCTIONS.items()
     }
