@@ -18,7 +18,7 @@ DTYPES = {
 
 def single(number: float) -> float:
     """As Paddle's kernels take a number, which round it to float32 for any dtype."""
-    return float(np.float32(number))
+    return float(np.float32(float(number)))
 
 
 # The common ones first, which are found by identity.
@@ -31,6 +31,31 @@ _DIFFERENTIABLE = (
 def is_differentiable(leaf: Any) -> bool:
     """Whether a gradient with respect to the leaf exists: floating or complex."""
     return isinstance(leaf, Tensor) and leaf.dtype in _DIFFERENTIABLE
+
+
+_WHOLE = (
+    *(paddle.int64, paddle.int32, paddle.bool, paddle.uint8, paddle.int8),
+    paddle.int16,
+)
+
+
+def is_whole(leaf: Any) -> bool:
+    """Whether it is a tensor of integers or Booleans, which have no derivative."""
+    if not isinstance(leaf, Tensor):
+        return False
+    dtype = leaf.dtype  # of floats, which is known sooner, in the most cases
+    return dtype not in _DIFFERENTIABLE and dtype in _WHOLE
+
+
+_PAIRS = {
+    (paddle.float32, paddle.complex64),
+    (paddle.float64, paddle.complex128),
+}
+
+
+def same_parts(a: paddle.dtype, b: paddle.dtype) -> bool:
+    """Whether they are one, or one has the other's parts, real and imaginary."""
+    return same_dtype(a, b) or (a, b) in _PAIRS or (b, a) in _PAIRS
 
 
 def dtype_name(dtype: paddle.dtype) -> str:

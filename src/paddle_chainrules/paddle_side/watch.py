@@ -47,6 +47,8 @@ class Watch:
         """Leaves made of constants."""
         self.nested: list[tuple[list[Tensor], list[Tensor]]] = []
         """Of each gradient taken meanwhile what it was made of, and it itself."""
+        self.refusal = ""
+        """Why what was recorded is not differentiated; empty where it is."""
         self.sparse = False
         """Whether a gradient may have rows alone."""
         self.writes: list[Any] = []
@@ -69,6 +71,9 @@ class Watch:
         """``fn(*args)``, the operators of this thread watched.
 
         But for one that another listens to, who has rules of its own.
+
+        Raises:
+            NotImplementedError: an operator was met that is not differentiated.
         """
         if listener() is not None:
             return fn(*args)
@@ -81,6 +86,8 @@ class Watch:
             except BaseException:  # an interrupt
                 self._end()
                 raise
+        if self.refusal:
+            raise NotImplementedError(self.refusal)
         return found
 
     def _begin(self) -> None:
@@ -181,6 +188,10 @@ class Context:
             for tensor in tensors:
                 if id(tensor) not in watch.leaves:
                     watch.asked[id(tensor)] = tensor
+
+    def refuse(self, why: str) -> None:
+        """Have the innermost recording refuse what it has recorded."""
+        self._stack[-1].refusal = why
 
     def note_writes(self, writes: Sequence[Any]) -> None:
         """Have every recording look at its results for other uses of these."""

@@ -13,6 +13,7 @@ from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.listener import not_listening
 from .operations import Operation, Value, values_in, with_values
 from .operators.calls import Call, NoRule
+from .operators.entry import Operator
 from .twins import Twins
 
 
@@ -120,6 +121,8 @@ def reverse(
         for k in wanted:
             targets = named.args[k]
             parts = grads[k]
+            if parts is None and k in op.operator.numbers:
+                _refuse(record, op.operator, k)
             if isinstance(targets, Value):
                 targets, parts = [targets], [parts]
             for value, grad in zip(targets, parts or (), strict=False):
@@ -174,15 +177,19 @@ def _check_rule(record: Record, op: Operation, wanted: list[int]) -> None:
     if entry.differentiable is not None:
         for k in wanted:
             if k not in entry.differentiable:
-                record.fail(
-                    f"the operator {entry.name} has no rule for its gradient by "
-                    f"{entry.arguments[k]}"
-                )
+                _refuse(record, entry, k)
     if not entry.complex and op.is_complex:
         record.fail(
             f"the operator {entry.name} has no rule for complex numbers; compute with "
             "real and imaginary parts"
         )
+
+
+def _refuse(record: Record, entry: Operator, k: int) -> None:
+    record.fail(
+        f"the operator {entry.name} has no rule for its gradient by "
+        f"{entry.arguments[k]}"
+    )
 
 
 def _by_formula(

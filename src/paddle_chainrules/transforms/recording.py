@@ -13,7 +13,7 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from ..paddle_side.dtypes import is_differentiable, same_dtype
+from ..paddle_side.dtypes import is_differentiable, is_whole, same_dtype
 from ..paddle_side.engine import gradients
 from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.kernel_errors import refused_later
@@ -94,7 +94,9 @@ def record(
     """
     effects = effects or Effects(reaches=True)
     enabled = paddle.is_grad_enabled()
-    connected = records_graph(leaves)
+    if connected := records_graph(leaves):
+        leaves = [leaf.detach() if is_whole(leaf) else leaf for leaf in leaves]
+        connected = records_graph(leaves)
     copies = effects.copies
     with nullcontext() if enabled else grad_mode(True), writes_counted():
         nested = watched()

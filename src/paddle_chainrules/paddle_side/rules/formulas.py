@@ -305,6 +305,14 @@ def masked_fill(x: Tensor, mask: Tensor, value: Any) -> Tensor:
     )
 
 
+def bincount(x: Tensor, weights: Tensor, *least: Any) -> Tensor:
+    ops: Any = paddle._C_ops
+    with paddle.no_grad():
+        count = ops.bincount(x, None, *least).shape[0]
+    row: Tensor = closed.scattered(weights.reshape([1, -1]), x, count)
+    return row.reshape([-1])
+
+
 # Random numbers.
 
 
@@ -340,23 +348,6 @@ def gammaincc(
     with paddle.no_grad(), not_listening():
         operator(x, y)
     return paddle._C_ops.gammaincc(x, y)
-
-
-def pad(
-    operator: Any,
-    context: Context,
-    *args: Any,
-    **kwargs: Any,
-) -> Any:
-    given = dict(zip(("x", "pad", "mode", "value"), args, strict=False)) | kwargs
-    value = given.get("value", 0.0)
-    if not is_traced(value):
-        return operator(*args, **kwargs)
-    given["value"] = 0.0
-    name = "x" if "x" in given else "input"
-    zeros = operator(*args[4:], **given)
-    inside = operator(*args[4:], **{**given, name: paddle.ones_like(given[name])})
-    return paddle.where(inside > 0, zeros, value.astype(zeros.dtype).expand_as(zeros))
 
 
 def recompute(

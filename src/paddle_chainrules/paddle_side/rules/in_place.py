@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import paddle
 from paddle import Tensor
 
+from ..dtypes import is_whole
 from ..partial_gradients import node_of
 from ..watch import Context, has_view, is_traced, tensors_in
 from . import every_order as closed
@@ -199,6 +200,8 @@ def _renew(context: Context, x: Tensor) -> None:
 
 def set_item(operator: Any, context: Context, x: Tensor, item: Any, value: Any) -> Any:
     """``x[item] = value`` for indices that are tensors, lists or masks."""
+    if is_whole(x) and isinstance(value, Tensor):
+        value = value.detach()
     parts = item if isinstance(item, tuple) else (item,)
     views = refuse_write(x, [value], context.same)
     plain = int | slice | type(Ellipsis) | None

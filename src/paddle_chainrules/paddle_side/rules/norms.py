@@ -176,3 +176,14 @@ def batch_norm(
         primitives,
         [x.shape[-1 if last else 1]],
     )
+
+
+SMALL = 1e-12
+"""What Paddle's gradient of a norm may add to it."""
+
+
+def p_norm(operator: Any, context: Context, *args: Any) -> Tensor:
+    """Paddle adds epsilon in the gradient, and not before."""
+    x, order, axis, epsilon, *rest = args
+    found: Tensor = operator(x, order, axis, min(epsilon, SMALL), *rest)
+    return found

@@ -10,20 +10,22 @@ others that Paddle differentiates right and as often as one likes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import paddle
 from paddle import Tensor
-from paddle.distributed.fleet.utils import recompute
+from paddle.distributed.fleet.recompute.recompute import recompute
 
 from ..random_state import in_turn
 from ..watch import Context, as_leaf, is_traced, tensors_in
 from . import complex_numbers, formulas, in_place, linear_algebra, losses, norms
 from . import every_order as closed
+from . import given_numbers as for_numbers
+from . import whole_numbers as whole
 from .convolution import convolution, transposed_convolution
 from .formulas import by_formula, refused, where_complex, where_traced
-from .ways_out import WAYS_OUT, taking_out
+from .ways_out import WAYS_OUT, taking_out, to_tensor
 
 Rule = Callable[..., Any]
 
@@ -91,17 +93,24 @@ def _embedding(
 
 
 def _every_order(
-    formula: Callable[..., Any], of: frozenset[Any] = _REAL, checked: bool = False
+    formula: Callable[..., Any],
+    of: frozenset[Any] = _REAL,
+    checked: bool = False,
+    numbers: Sequence[int] = (),
 ) -> Rule:
     """A formula with derivatives of every order, where they may be nested.
 
     For tensors of one dtype, which is one of these. ``checked`` where the formula takes
-    arguments that Paddle refuses.
+    arguments that Paddle refuses; of those at ``numbers`` Paddle makes numbers.
     """
 
     def rule(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
         while args and args[-1] is None:  # an optional argument not given
             args = args[:-1]
+        if found := [args[i] for i in numbers if i < len(args)]:
+            if any(map(is_traced, found)):
+                return operator(*args, **kwargs)
+            args = for_numbers.made(args, numbers)
         tensors = tensors_in([*args, *kwargs.values()])
         options = {k: v for k, v in kwargs.items() if v is not None and k != "name"}
         if (
@@ -178,36 +187,6 @@ def _cholesky_solve(
     return _whole("cholesky_solve")(operator, context, x, y, upper)
 
 
-def _mean(x: Tensor) -> Tensor:
-    return x.sum() * (1 / x.size)
-
-
-def _dot(x: Tensor, y: Tensor) -> Tensor:
-    return (x * y).sum(-1)
-
-
-def _matmul(
-    x: Tensor, y: Any, transpose_x: bool = False, transpose_y: bool = False, **_: Any
-) -> Tensor | None:
-    """Of vectors, where Paddle's second derivative has another shape, or fails."""
-    if not isinstance(y, Tensor) or min(x.ndim, y.ndim) != 1:
-        return None
-    if x.ndim == y.ndim:
-        return _dot(x, y)
-    if x.ndim == 1:
-        return paddle.matmul(x.unsqueeze(0), y, False, transpose_y).squeeze(-2)
-    return paddle.matmul(x, y.unsqueeze(-1), transpose_x, False).squeeze(-1)
-
-
-def _pad(x: Tensor, pads: Any, value: float = 0.0) -> Tensor | None:
-    """Paddle's second derivative pads cotangents with the value."""
-    if not value:
-        return None
-    zeros = paddle._C_ops.pad(x, pads, 0.0)
-    inside = paddle._C_ops.pad(paddle.ones_like(x), pads, 0.0)
-    return paddle.where(inside > 0, zeros, paddle.full_like(zeros, value))
-
-
 def _rnn(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
     if args[-1] is True and any(map(is_traced, tensors_in(args))):
         # In evaluation it keeps nothing for the way back; without dropout it may train.
@@ -258,10 +237,10 @@ _FORMULAS: dict[str, Callable[..., Any]] = {
     "conv2d_transpose": transposed_convolution,
     "conv3d_transpose": transposed_convolution,
     "depthwise_conv2d_transpose": transposed_convolution,
-    "dot": _dot,
-    "mv": _dot,
+    "dot": linear_algebra.dot,
+    "mv": linear_algebra.dot,
     "lerp": formulas.lerp,
-    "mean_all": _mean,
+    "mean_all": linear_algebra.mean,
     **{
         name: getattr(closed, name)
         for name in (
@@ -269,12 +248,18 @@ _FORMULAS: dict[str, Callable[..., Any]] = {
             *("log10", "softsign", "mish", "selu", "tanh_shrink"),
         )
     },
-    "matmul": _matmul,
-    "pad": _pad,
+    "matmul": linear_algebra.product_with_vector,
+    "pad": for_numbers.pad,
+    "pad3d": for_numbers.pad3d,
 }
 
 RULES: dict[str, Rule] = {
     **dict.fromkeys(in_place.VIEWS, in_place.view),
+    # Paddle passes gradients on through integers.
+    **dict.fromkeys(("cast", "sum"), whole.cut),
+    "cast_": whole.cast_in_place,
+    "view_dtype": whole.view_of_bits,
+    **dict.fromkeys(whole.WITH_PLACES, whole.cut_places),
     # Paddle's gradients are wrong, or it crashes, unless all of them are asked for.
     "layer_norm": norms.layer_norm,
     "group_norm": norms.group_norm,
@@ -315,7 +300,12 @@ RULES: dict[str, Rule] = {
     # There is none of some argument.
     "lerp": where_traced(formulas.lerp, 2),
     "clip": where_traced(formulas.clip, 1, 2, checked=True),
-    "scale": where_traced(formulas.scale, 1),
+    "scale": where_traced(formulas.scale, 1, 2),
+    "linspace": where_traced(for_numbers.linspace, 0, 1),
+    "logspace": where_traced(for_numbers.logspace, 0, 1, 3),
+    "pow": where_traced(for_numbers.power, 1),
+    "bincount": where_traced(formulas.bincount, 1, checked=True),
+    "p_norm": norms.p_norm,
     "diag_embed": where_traced(formulas.diag_embed, 0),
     "fill_diagonal_tensor": where_traced(formulas.fill_diagonal, 1),
     "label_smooth": where_traced(losses.label_smooth, 1),
@@ -328,6 +318,10 @@ RULES: dict[str, Rule] = {
     "fused_softmax_mask": where_traced(losses.masked_softmax, 1),
     "gumbel_softmax": formulas.gumbel_softmax,
     "gammaincc": refused("gammaincc", 0),
+    "histogram": refused("histogram", 1),
+    "dropout": refused("dropout", 2),
+    "full": refused("full", 1),
+    "full_like": refused("full_like", 1),
     "roi_align": refused("roi_align", 1),
     **{name: refused(name) for name in ("lstsq", "eigvals", "nextafter", "unique")},
 }
@@ -341,7 +335,11 @@ IN_PLACE = {
 """The operators that write into their first argument."""
 
 FUNCTIONS: dict[Any, Rule] = {
-    paddle.nn.functional.pad: formulas.pad,
+    paddle.nn.functional.pad: for_numbers.padded,
+    paddle.tensor.creation._to_tensor_non_static: to_tensor,
+    paddle.arange: for_numbers.arange,
+    paddle.full: for_numbers.filled,
+    paddle.full_like: for_numbers.filled,
     paddle.nn.functional.gaussian_nll_loss: losses.gaussian_nll_loss,
     paddle.nn.functional.softmax_with_cross_entropy: (
         losses.softmax_with_cross_entropy
@@ -364,6 +362,7 @@ DEEP_RULES: dict[str, Rule] = {
         formula,
         of=_REAL | _COMPLEX if name in _ANALYTIC else _REAL,
         checked=name in _LENIENT,
+        numbers=for_numbers.places(name),
     )
     for name, formula in _FORMULAS.items()
 }
@@ -394,6 +393,8 @@ DEEP_METHODS: dict[str, Rule] = {
     "__pow__": _every_order(_power, _REAL | _COMPLEX),
     "__truediv__": where_complex(complex_numbers.quotient, _every_order(_divide)),
     "__rtruediv__": _every_order(_quotient, _REAL | _COMPLEX),
-    "__matmul__": where_complex(complex_numbers.matrix_product, _every_order(_matmul)),
+    "__matmul__": where_complex(
+        complex_numbers.matrix_product, _every_order(linear_algebra.product_with_vector)
+    ),
 }
 """The same, needed only where derivatives are nested."""

@@ -6,6 +6,8 @@ import sys
 import warnings
 from typing import Any
 
+from paddle import Tensor
+
 from ..watch import Context, is_traced
 
 
@@ -13,35 +15,104 @@ class ConstantWarning(UserWarning):
     """Numbers were taken out of what is differentiated: constants from there on."""
 
 
-WAYS_OUT = (
-    "numpy",
-    "item",
-    "tolist",
-    "__array__",
-    "__float__",
-    "__int__",
-    "__complex__",
-)
+_CONVERSIONS = ("__float__", "__int__", "__index__", "__complex__")
+"""By which Paddle's functions make numbers of tensors that they are given."""
+
+WAYS_OUT = ("numpy", "item", "tolist", "__array__", *_CONVERSIONS)
 """Attributes of tensors that give their numbers."""
+
+_NUMBERS = frozenset(name.strip("_") for name in _CONVERSIONS)
 
 
 def taking_out(
     operator: Any, context: Context, tensor: Any, *args: Any, **kwargs: Any
 ) -> Any:
-    """Say so where the caller's own code does it, and not Paddle's, as to print."""
-    if is_traced(tensor) and not context.by_caller and _is_callers(sys._getframe(2)):
+    """Warn where the caller's own code does it; refuse where a function of Paddle's.
+
+    But for what that does to print. An error here would end the process where it is
+    Paddle's C++ that asks, so that it comes when the function has been recorded.
+    """
+    if is_traced(tensor) and not context.by_caller:
+        frame = sys._getframe(2)
         name = operator.__name__.strip("_")
-        warnings.warn(
-            f"{name}() takes numbers out of what is differentiated, and what is "
-            "computed of them is a constant to the derivative, as to Paddle's own "
-            "backward; compute with tensors, or call detach() before where a constant "
-            "is meant",
-            ConstantWarning,
-            stacklevel=3,
-        )
+        if not _is_ours(frame):
+            _warn(name, frame)
+        elif name in _NUMBERS:
+            context.refuse(
+                f"{_function(frame)} of Paddle's takes a number where it was given a "
+                "tensor that is differentiated, and would lose its gradient. Write the "
+                "function in tensor operations, or give it x.detach() where a constant "
+                "is meant"
+            )
     return operator(tensor, *args, **kwargs)
 
 
-def _is_callers(frame: Any) -> bool:
-    module = frame.f_globals.get("__name__", "")
-    return module.partition(".")[0] not in ("paddle", "paddle_chainrules")
+def to_tensor(
+    operator: Any, context: Context, data: Any, *args: Any, **kwargs: Any
+) -> Any:
+    """``paddle.to_tensor``, which makes constants, of tensors too.
+
+    Within Paddle's functions it is given what is a number otherwise.
+    """
+    if context.by_caller or not any(map(is_traced, _leaves(data))):
+        return operator(data, *args, **kwargs)
+    frame: Any = sys._getframe(2)
+    while _is_ours(frame) and _is_between(frame):
+        frame = frame.f_back
+    if not _is_ours(frame):
+        _warn("to_tensor", frame)
+        return operator(_detached(data), *args, **kwargs)
+    if not isinstance(data, Tensor):
+        return operator(data, *args, **kwargs)
+    dtype = args[0] if args else kwargs.get("dtype")
+    return data.astype(dtype or data.dtype)
+
+
+def _leaves(data: Any) -> list[Any]:
+    if not isinstance(data, list | tuple):
+        return [data]
+    return [leaf for part in data for leaf in _leaves(part)]
+
+
+def _detached(data: Any) -> Any:
+    if isinstance(data, list | tuple):
+        return [_detached(part) for part in data]
+    return data.detach() if isinstance(data, Tensor) else data
+
+
+def _warn(name: str, frame: Any) -> None:
+    """Of what runs in a frame."""
+    warnings.warn_explicit(
+        f"{name}() takes numbers out of what is differentiated, and what is "
+        "computed of them is a constant to the derivative, as to Paddle's own "
+        "backward; compute with tensors, or call detach() before where a constant "
+        "is meant",
+        ConstantWarning,
+        frame.f_code.co_filename,
+        frame.f_lineno,
+        registry=frame.f_globals.setdefault("__warningregistry__", {}),
+    )
+
+
+def _module(frame: Any) -> str:
+    return str(frame.f_globals.get("__name__", ""))
+
+
+def _is_ours(frame: Any) -> bool:
+    """Whether it runs code of Paddle's, or of this package."""
+    return _module(frame).partition(".")[0] in ("paddle", "paddle_chainrules")
+
+
+_BETWEEN = ("paddle_chainrules.", "paddle.tensor.creation", "paddle.utils.decorator")
+
+
+def _is_between(frame: Any) -> bool:
+    """Whether it only passes on what another function of Paddle's gives."""
+    return _module(frame).startswith((*_BETWEEN, "paddle.base.wrapped"))
+
+
+def _function(frame: Any) -> str:
+    """The name of Paddle's function that runs in a frame, or above it."""
+    while _is_between(frame) and _is_ours(frame.f_back):
+        frame = frame.f_back
+    return str(frame.f_code.co_name).strip("_")

@@ -11,6 +11,7 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
+from ...paddle_side.dtypes import same_parts
 from .calls import Call, NoRule
 from .entry import define, holds_for_complex, reverse_of
 from .shared import ops, summed, turned
@@ -78,17 +79,9 @@ def _(call: Call) -> list[Any]:
     return [turned(ops.sign(x), call.cotangent, ops.abs(x))]
 
 
-PAIRS = {
-    (paddle.float32, paddle.complex64),
-    (paddle.float64, paddle.complex128),
-}
-"""Dtypes of which the other one has real and imaginary parts side by side."""
-
-
 @reverse_of("view_dtype")
 def _(call: Call) -> list[Any]:
     x: Tensor = call.args[0]
-    kinds = x.dtype, call.out.dtype
-    if kinds[0] != kinds[1] and kinds not in PAIRS and kinds[::-1] not in PAIRS:
+    if not same_parts(x.dtype, call.out.dtype):
         raise NoRule("the bits of numbers as other numbers; use cast")
     return [ops.view_dtype(call.cotangent, x.dtype), None]

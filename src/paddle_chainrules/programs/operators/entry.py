@@ -9,6 +9,7 @@ import paddle
 
 from ...paddle_side.interception import RAW
 from ...paddle_side.listener import listener
+from ...paddle_side.rules.given_numbers import places
 
 INFO: dict[str, list[str]] = RAW.get_core_ops_args_info()
 
@@ -35,6 +36,7 @@ class Operator:
         shapes: positions of the arguments of which only the shape matters.
         structure: positions of the arguments that say where things begin, and whose
             numbers can't be any.
+        numbers: positions of the arguments that Paddle's own makes numbers of.
         fixed: positions of the outputs that have no derivative.
         alias: it gives its first argument as it is.
         view: it may give memory of its first argument.
@@ -80,6 +82,10 @@ class Operator:
         self.differentiable = differentiable
         self.shapes = frozenset(shapes)
         self.structure = frozenset(structure)
+        numbers = {INFO[name][i] for i in places(name)} if name in INFO else set()
+        self.numbers = frozenset(
+            i for i, argument in enumerate(self.arguments) if argument in numbers
+        )
         self.fixed = frozenset(fixed)
         self.alias, self.view, self.random = alias, view, random
         self.complex = False

@@ -9,6 +9,7 @@ import paddle
 from paddle import Tensor
 
 from ...paddle_side.dtypes import single
+from ...paddle_side.rules.norms import SMALL
 from .calls import Call, NoRule
 from .entry import define, formula_of, reverse_of
 from .reductions import axes_of, spread
@@ -23,12 +24,13 @@ define("renorm")
 
 @reverse_of("p_norm")
 def _(call: Call) -> list[Any]:
-    x, porder, *how = call.args
+    x, porder, axis, epsilon, *how = call.args
     gradient = ops.p_norm_grad
     if porder < 1:  # Paddle's gives NaN where there is a zero
         gradient = _p_norm_grad
-    grad = gradient(x, call.out, call.cotangent, porder, *how)
-    return [grad, None, *(None for _ in how)]
+    places = axis, min(epsilon, SMALL)  # which the norm itself does not add
+    grad = gradient(x, call.out, call.cotangent, porder, *places, *how)
+    return [grad, *(None for _ in call.args[1:])]
 
 
 @formula_of("p_norm_grad")

@@ -1,0 +1,119 @@
+"""Tensors where Paddle takes a number, of which it forgets the gradient."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import paddle
+from paddle import Tensor
+from paddle.base import core
+
+from ..watch import Context, is_traced
+
+_KINDS = core.eager.ops.get_core_ops_args_type_info()
+
+
+def places(name: str) -> list[int]:
+    """Of an operator's arguments, where in the row it takes no tensors."""
+    return [i for i, kind in enumerate(_KINDS.get(name, ())) if not kind]
+
+
+def made(args: Sequence[Any], places: Sequence[int]) -> tuple[Any, ...]:
+    """Arguments, with numbers for constant tensors in these places."""
+
+    def number(arg: Any) -> Any:
+        return arg.item() if isinstance(arg, Tensor) and arg.size == 1 else arg
+
+    return tuple(number(arg) if i in places else arg for i, arg in enumerate(args))
+
+
+def _is_traced(args: Iterable[Any], kwargs: dict[str, Any]) -> bool:
+    return any(map(is_traced, args)) or any(map(is_traced, kwargs.values()))
+
+
+def filled(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
+    """``full`` and ``full_like``."""
+    if not _is_traced(args, kwargs):
+        return operator(*args, **kwargs)
+    given = inspect.signature(operator).bind(*args, **kwargs).arguments
+    value: Any = given.get("fill_value")
+    if not is_traced(value) or given.get("out") is not None:
+        return operator(*args, **kwargs)
+    given["fill_value"] = 0.0
+    made = operator(**given)
+    return value.reshape([]).astype(made.dtype).expand(made.shape)
+
+
+def linspace(
+    start: Tensor, stop: Tensor, count: Tensor, dtype: Any, *rest: Any, out: Any = None
+) -> Tensor | None:
+    n: Any = count.item()
+    if out is not None:
+        return None
+    steps = paddle.arange(n, dtype="int64").astype(dtype) / max(n - 1, 1)
+    start, stop = (t.reshape([1]).astype(dtype) for t in (start, stop))
+    return start * (1 - steps) + stop * steps
+
+
+def logspace(
+    start: Tensor, stop: Tensor, count: Tensor, base: Tensor, dtype: Any, *rest: Any
+) -> Tensor | None:
+    powers = linspace(start, stop, count, dtype)
+    return None if powers is None else paddle.exp(powers * base.astype(dtype).log())
+
+
+def arange(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
+    if not _is_traced(args, kwargs):
+        return operator(*args, **kwargs)
+    given = inspect.signature(operator).bind(*args, **kwargs).arguments
+    start: Any = 0 if given.get("end") is None else given["start"]
+    step: Any = given.get("step")
+    if not (is_traced(start) or is_traced(step)):
+        return operator(*args, **kwargs)
+    with paddle.no_grad():
+        made = operator(*args, **kwargs)
+    places = paddle.arange(len(made), dtype="int64").astype(made.dtype)
+    found = start + (1 if step is None else step) * places
+    whole: Tensor = found.astype(made.dtype)
+    return whole
+
+
+def power(x: Tensor, exponent: Tensor, out: Any = None) -> Tensor | None:
+    if out is not None:
+        return None
+    rounded = exponent.astype("float32")  # as Paddle's kernels take a number
+    return paddle.pow(x, rounded.astype(x.dtype))
+
+
+def padded(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
+    """``nn.functional.pad``."""
+    if not _is_traced(args, kwargs):
+        return operator(*args, **kwargs)
+    given = inspect.signature(operator).bind(*args, **kwargs).arguments
+    value: Any = given.get("value")
+    if not is_traced(value):
+        return operator(*args, **kwargs)
+    x, given["value"] = given["x"], 0.0
+    zeros, inside = operator(**given), operator(**{**given, "x": paddle.ones_like(x)})
+    return paddle.where(inside > 0, zeros, value.astype(zeros.dtype).expand_as(zeros))
+
+
+def pad(x: Tensor, pads: Any, value: float = 0.0) -> Tensor | None:
+    """Paddle's second derivative pads cotangents with the value."""
+    if not value:
+        return None
+    zeros = paddle._C_ops.pad(x, pads, 0.0)
+    inside = paddle._C_ops.pad(paddle.ones_like(x), pads, 0.0)
+    return paddle.where(inside > 0, zeros, paddle.full_like(zeros, value))
+
+
+def pad3d(
+    x: Tensor, pads: Any, mode: str, value: float, layout: str = "NCDHW"
+) -> Tensor | None:
+    if not value or mode != "constant":
+        return None
+    zeros = paddle._C_ops.pad3d(x, pads, mode, 0.0, layout)
+    inside = paddle._C_ops.pad3d(paddle.ones_like(x), pads, mode, 0.0, layout)
+    return paddle.where(inside > 0, zeros, paddle.full_like(zeros, value))

@@ -1,0 +1,65 @@
+"""Integers and Booleans, which have no derivative, nor has what is made of them.
+
+Paddle passes gradients on where a tensor becomes one of integers, and where that
+becomes one of floats again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from paddle import Tensor
+
+from ..dtypes import is_whole, same_parts
+from ..watch import Context, is_traced
+from . import in_place
+
+
+def cut(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
+    """The rule of an operator that may give numbers of another kind than it takes."""
+    found = operator(*args, **kwargs)
+    if is_traced(found) and (is_whole(found) or any(map(is_whole, args[:1]))):
+        return found.detach()
+    return found
+
+
+WITH_PLACES = (
+    *("argsort", "topk", "kthvalue", "mode", "cummax", "cummin"),
+    *("max_pool2d_with_index", "max_pool3d_with_index"),
+)
+"""They give the places of elements, beside their values or alone."""
+
+
+def cut_places(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
+    """The rule of these."""
+    found = operator(*args, **kwargs)
+    for part in found:
+        if is_traced(part) and is_whole(part):
+            part.stop_gradient = True
+    return found
+
+
+def view_of_bits(operator: Any, context: Context, x: Tensor, dtype: Any) -> Tensor:
+    """The same bits as numbers of another kind."""
+    found: Tensor = in_place.view(operator, context, x, dtype)
+    if not is_traced(found):
+        return found
+    if is_whole(x) or is_whole(found):
+        return found.detach()
+    if not same_parts(x.dtype, found.dtype):
+        raise NotImplementedError(
+            f"the bits of {x.dtype} taken for {found.dtype} have no derivative; use "
+            "x.astype(dtype) for the same numbers, or x.detach().view(dtype)"
+        )
+    return found
+
+
+def cast_in_place(operator: Any, context: Context, x: Tensor, *args: Any) -> Any:
+    was_whole = is_whole(x)
+    found = _cast_in_place(operator, context, x, *args)
+    if is_traced(x) and (was_whole or is_whole(x)):
+        x.stop_gradient = True
+    return found
+
+
+_cast_in_place = in_place.rule_of("cast_")
