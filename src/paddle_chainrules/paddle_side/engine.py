@@ -12,10 +12,10 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from .kernel_errors import kernels_named
+from .kernel_errors import kernels_named, note
 from .listener import listener
 from .partial_gradients import node_of
-from .pylayers import leaving_noticed
+from .pylayers import install, leaving_noticed
 from .random_state import in_turn
 from .watch import note_gradients
 
@@ -39,12 +39,16 @@ def gradients(
     if (who := listener()) is not None:
         return who.gradients(outputs, inputs, cotangents, create_graph)
     if is_running():
-        raise RuntimeError(
+        error = RuntimeError(
             "a gradient was asked for while paddle.grad computes another: inside a "
             "hook of a tensor, or the backward of a PyLayer, where Paddle's engine "
-            "would crash. Take the inner gradient in forward, or write the backward "
-            "in tensor operations"
+            "would crash. Take the inner gradient in forward or by a program, which "
+            "needs no engine (jit(grad(fn))(x)), or write the backward in tensor "
+            "operations"
         )
+        note(error)  # in a hook, too
+        raise error
+    install()
     noticed = leaving_noticed() if create_graph else nullcontext()
     with in_turn(), kernels_named(), noticed:
         found: list[Tensor | None] = _grad(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
@@ -12,6 +12,7 @@ import paddle
 from paddle import Tensor
 from paddle.autograd import PyLayer
 
+from . import log_level
 from .grad_mode import grad_mode
 
 MISSING = re.compile(
@@ -22,15 +23,15 @@ MISSING = re.compile(
 class kernels_named:
     """A context for Paddle's engine, whose errors about kernels it turns into one.
 
-    That is a ``NotImplementedError`` that says what to do. What a backward of this
-    package has raised comes out as it is, interrupts too.
+    That is a ``NotImplementedError`` that says what to do. What this package has raised
+    on the way back comes out as it is, interrupts too. Paddle's log is silent.
     """
 
     def __init__(self) -> None:
         self._enabled = paddle.is_grad_enabled()
 
     def __enter__(self) -> None:
-        _here.raised = None
+        _here.raised, self._level = None, log_level.silence()
 
     def __exit__(
         self,
@@ -38,10 +39,11 @@ class kernels_named:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        log_level.restore(self._level)
+        raised, _here.raised = _here.raised, None
         if error is not None:
             paddle.set_grad_enabled(self._enabled)  # Paddle forgets to
-            raised, _here.raised = _here.raised, None
-            if raised is not None:
+            if raised is not None and _says(error, raised):
                 raise raised from None
             if isinstance(error, OSError) and INTERRUPTED.search(str(error)):
                 raise KeyboardInterrupt from None
@@ -85,17 +87,15 @@ INTERRUPTED = re.compile(r"^\s*KeyboardInterrupt\b", re.MULTILINE)
 _here = threading.local()
 
 
-def backward(found: Callable[..., Any]) -> Any:
-    """The backward of a ``PyLayer`` of this package, whose errors Paddle wraps."""
+def note(error: BaseException) -> None:
+    """Have an error come out of Paddle's engine as it is, which makes text of it."""
+    _here.raised = error
 
-    def noting(ctx: Any, *cotangents: Tensor) -> Any:
-        try:
-            return found(ctx, *cotangents)
-        except BaseException as error:
-            _here.raised = error
-            raise
 
-    return staticmethod(noting)
+def _says(error: BaseException, noted: BaseException) -> bool:
+    """Whether it is what Paddle has made of the noted one."""
+    text, part = (" ".join(str(e).split()) for e in (error, noted))
+    return error is noted or part in text
 
 
 class _Refusal(PyLayer):
@@ -106,7 +106,7 @@ class _Refusal(PyLayer):
         ctx.why = why
         return tuple(paddle.assign(value) for value in tensors[:count])
 
-    @backward
+    @staticmethod
     def backward(ctx: Any, *cotangents: Tensor) -> Any:
         raise NotImplementedError(ctx.why)
 

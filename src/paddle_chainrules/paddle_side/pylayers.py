@@ -1,7 +1,9 @@
-"""Layers of a program's own whose backward leaves Paddle, by numpy or by ``detach``.
+"""What the backward of a ``PyLayer`` does that Paddle's engine does not tell.
 
-Their gradients are right and have no graph, so that a derivative of a derivative would
-lose them without a word. Here they refuse to be differentiated.
+It may leave Paddle, by numpy or by ``detach``: such gradients are right and have no
+graph, so that a derivative of a derivative would lose them without a word. Here they
+refuse to be differentiated. And it may fail, of which Paddle makes a text: what this
+package says there is noted, to come out as it is.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import paddle
 from paddle import Tensor
 from paddle.autograd import py_layer
 
-from .kernel_errors import refused_later
+from .kernel_errors import note, refused_later
 from .watch import is_traced
 
 _here = threading.local()
@@ -25,7 +27,7 @@ _here = threading.local()
 @contextmanager
 def leaving_noticed() -> Iterator[None]:
     """Notice it on this thread, while gradients are made that have a graph."""
-    _install()
+    install()
     before = getattr(_here, "on", False)
     try:
         _here.on = True
@@ -35,11 +37,17 @@ def leaving_noticed() -> Iterator[None]:
 
 
 @cache
-def _install() -> None:
+def install() -> None:
+    """Have both noticed from now on, which costs others nothing."""
     original = py_layer.PyLayerBackward.backward
 
     def backward(self: Any, *cotangents: Any) -> Any:
-        found = original(self, *cotangents)
+        try:
+            found = original(self, *cotangents)
+        except BaseException as error:
+            if _is_own(self._forward_cls.__module__) or _is_own(_raised_in(error)):
+                note(error)
+            raise
         if not getattr(_here, "on", False) or not paddle.is_grad_enabled():
             return found
         single = isinstance(found, Tensor)
@@ -61,6 +69,18 @@ def _install() -> None:
         return parts[0] if single else tuple(parts)
 
     py_layer.PyLayerBackward.backward = backward  # type: ignore[method-assign]
+
+
+def _is_own(module: str) -> bool:
+    return module.partition(".")[0] == "paddle_chainrules"
+
+
+def _raised_in(error: BaseException) -> str:
+    """The module whose code has raised it."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return str(trace.tb_frame.f_globals.get("__name__")) if trace is not None else ""
 
 
 def _is_lost(part: Any) -> bool:

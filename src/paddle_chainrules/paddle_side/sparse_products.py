@@ -18,7 +18,6 @@ import paddle
 from paddle import Tensor
 from paddle.autograd import PyLayer
 
-from . import kernel_errors
 from .interception import RAW
 
 Kernel = Callable[[Tensor, Tensor, Tensor, Tensor, int], Tensor]
@@ -183,7 +182,7 @@ class _OnGraph(PyLayer):
         ctx.versions = call.versions()
         return call.value()
 
-    @kernel_errors.backward
+    @staticmethod
     def backward(ctx: Any, cotangent: Tensor) -> Tensor:
         call: _Call = ctx.call
         if ctx.versions != call.versions():

@@ -10,7 +10,6 @@ import paddle
 from paddle import Tensor
 from paddle.autograd import PyLayer
 
-from ..paddle_side import kernel_errors
 from ..paddle_side.engine import asked_for, gradients, is_running
 from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.interception import RAW
@@ -291,7 +290,7 @@ class _Node(PyLayer):
         ctx.set_materialize_grads(False)
         return tuple(made[i].detach() for i in node.places)
 
-    @kernel_errors.backward
+    @staticmethod
     def backward(ctx: Any, *given: Tensor | None) -> Any:
         node, inputs = ctx.node, ctx.inputs
         ends = [node.captured.program.outputs[i] for i in node.places]

@@ -16,7 +16,6 @@ import paddle.nn.functional as F
 from paddle import Tensor
 from paddle.autograd import PyLayer
 
-from .. import kernel_errors
 from ..dtypes import single
 from .complex_numbers import exponential
 
@@ -35,7 +34,7 @@ class _Smooth(PyLayer):
         ctx.save_for_backward(x)
         return value(x)
 
-    @kernel_errors.backward
+    @staticmethod
     def backward(ctx: Any, cotangent: Tensor) -> Tensor:
         (x,) = ctx.saved_tensor()
         if x._inplace_version() != ctx.version:

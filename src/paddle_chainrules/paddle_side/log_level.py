@@ -1,0 +1,45 @@
+"""Paddle's log on the terminal, which says of an error once more that it came.
+
+A derivative that Paddle has not is known by such an error and taken in another way, so
+that the lines would be of what nobody has to know.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from contextlib import suppress
+from functools import cache
+
+import paddle
+
+ERROR = 2
+"""The least severity that is written in the meantime, as glog counts them."""
+
+
+def silence() -> int:
+    """Have warnings left out, on all threads; the level before."""
+    level = _level()
+    before = level[0]
+    if before < ERROR:
+        level[0] = ERROR
+    return before
+
+
+def restore(before: int) -> None:
+    """Have the level at that again."""
+    _level()[0] = before
+
+
+@cache
+def _level() -> memoryview[int]:
+    """glog's own variable, or one that nobody reads where it is not to be found.
+
+    Nor where more than warnings is asked for.
+    """
+    found = ctypes.c_int(ERROR)
+    if os.environ.get("GLOG_v", "0") == "0":  # noqa: SIM112  # as glog has it
+        with suppress(OSError, ValueError, AttributeError):
+            library = ctypes.CDLL(paddle.base.libpaddle.__file__)
+            found = ctypes.c_int.in_dll(library, "_ZN3fLI17FLAGS_minloglevelE")
+    return memoryview(found).cast("B").cast("i")
