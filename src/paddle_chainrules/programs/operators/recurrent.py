@@ -52,15 +52,16 @@ class Tape(NamedTuple):
 
 
 def _taped(args: Sequence[Any]) -> tuple[Tape, Any]:
-    """A call on leaves of its own, and its second result."""
-    x, before, weights, length, dropout_state, *how, _ = args
+    """A call on leaves of its own, without dropout, and its second result."""
+    x, before, weights, length, dropout_state, _, *how, _ = args
     with grad_mode(True):
         leaves = [part.detach() for part in (x, *before, *weights)]
         for leaf in leaves:
             leaf.stop_gradient = False
         split = 1 + len(before)
         given = leaves[0], leaves[1:split], leaves[split:], length, dropout_state
-        out, state, after = RAW.rnn(*given, *how, False)  # else it keeps nothing
+        # In evaluation it keeps nothing.
+        out, state, after = RAW.rnn(*given, 0.0, *how, False)
     return Tape(leaves, [out, *after]), state
 
 
@@ -72,8 +73,6 @@ def _rnn(*args: Any) -> list[Any]:
             "dropout between the layers of an RNN has no program; call it without jit, "
             "or use layers of their own with Dropout between them"
         )
-    if given.dropout_prob:
-        args = (*args[:5], 0.0, *args[6:])
     tape, state = _taped(args)
     state.tape = [tape]
     out, *after = (part.detach() for part in tape.outputs)
