@@ -87,12 +87,58 @@ def random_state() -> Any:
 def put_back(state: Any) -> None:
     """Have the generators at a :func:`random_state` again."""
     with _turn:
-        _restore(state)
+        for device, generators in state:
+            paddle.set_rng_state(generators, device)
 
 
-def _restore(state: Any) -> None:
-    for device, generators in state:
-        paddle.set_rng_state(generators, device)
+class undrawn:
+    """The generators as before where an error comes, as if nothing had been drawn.
+
+    Attributes:
+        state: the :func:`random_state` before this thread has drawn; None if it has
+            not, as far as operators show it.
+    """
+
+    def __init__(self) -> None:
+        self.state: Any = None
+
+    def __enter__(self) -> undrawn:
+        try:
+            self._marks: list[undrawn] = _here.marks
+        except AttributeError:
+            self._marks = _here.marks = []
+        self._marks.append(self)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        marks = self._marks
+        if self in marks:  # where an interrupt may have kept those within
+            del marks[marks.index(self) :]
+        if kind is not None and self.state is not None:
+            put_back(self.state)
+
+
+_here = threading.local()
+
+
+def note_drawing() -> None:
+    """What every operator that draws calls before it does."""
+    state = None
+    for mark in reversed(getattr(_here, "marks", ())):
+        if mark.state is not None:
+            break
+        state = mark.state = state or random_state()
+
+
+def noting(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that draws, with :func:`note_drawing` before it."""
+
+    @functools.wraps(function, assigned=("__name__", "__doc__"), updated=())
+    def call(*args: Any, **kwargs: Any) -> Any:
+        note_drawing()
+        return function(*args, **kwargs)
+
+    return call
 
 
 _AS_IT_IS = nullcontext()
@@ -110,19 +156,20 @@ def drawing_from(source: Any) -> AbstractContextManager[None]:
 @contextmanager
 def _drawing_from(source: Any) -> Iterator[None]:
     take_turns()
+    note_drawing()
     with _turn:
         before = random_state()
         try:
             if isinstance(source, int):
                 paddle.seed(source)
             else:
-                _restore(source)
+                put_back(source)
             yield
         finally:
             try:
-                _restore(before)
+                put_back(before)
             finally:  # an interrupt in the one leaves the other
-                _restore(before)
+                put_back(before)
 
 
 def checked_seed(seed: Any) -> int | None:

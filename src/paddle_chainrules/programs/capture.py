@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, NamedTuple
 
@@ -10,11 +10,17 @@ import numpy as np
 import paddle
 from paddle import Tensor
 
-from ..paddle_side.dtypes import casts_automatically
+from ..paddle_side.dtypes import casts_automatically, dtype_name
 from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.interception import ended, listening
 from ..paddle_side.listener import listener, local, plain
-from ..paddle_side.random_state import drawing_from, in_turn, put_back, random_state
+from ..paddle_side.random_state import (
+    drawing_from,
+    in_turn,
+    note_drawing,
+    put_back,
+    random_state,
+)
 from ..paddle_side.watch import recordings, watch_alone
 from .capture_error import CaptureError
 from .passes import program_of
@@ -101,6 +107,7 @@ def capture(
         raise CaptureError("a tensor has no elements; such calls make no program")
     given, record = _begun(leaves)
     before = listener(), getattr(local, "plain", False), recordings()
+    note_drawing()  # perhaps, and before it does
     state = random_state()
     try:
         watch_alone([])
@@ -232,14 +239,14 @@ def _check(
             f"it gives {len(native)} tensors on other numbers, and not {len(found)}; "
             "use paddle.where for what depends on values"
         )
-    largest = max(map(_size_of, native), default=0.0)
+    largest = max(map(largest_entry, native), default=0.0)
     for i, (a, b) in enumerate(zip(found, native, strict=True)):
         if a.shape != b.shape or a.dtype != b.dtype:
             raise CaptureError(
                 f"output {i} has shape {list(b.shape)} on other numbers, and not "
                 f"{list(a.shape)}; use paddle.where for what depends on values"
             )
-        if not _close(a, b, largest):
+        if not is_close(a, b, largest):
             raise CaptureError(
                 f"output {i} of the program differs from the function's on other "
                 "numbers: it depends on something that no operator shows, such as a "
@@ -284,7 +291,9 @@ def _is_grouped(row: Tensor) -> bool:
     return bool(steps.size) and steps.min() == 0
 
 
-def _close(a: Tensor, b: Tensor, largest: float) -> bool:
+def is_close(
+    a: Tensor, b: Tensor, largest: float, rtol: Mapping[str, float] = RTOL
+) -> bool:
     """To a part of its largest entry, or to rounding of the largest of all outputs.
 
     What is zero but for rounding, such as the gradient of a bias before a
@@ -292,17 +301,23 @@ def _close(a: Tensor, b: Tensor, largest: float) -> bool:
     """
     if not a.size:
         return True
-    x, y = np.asarray(a.numpy()), np.asarray(b.numpy())
+    x, y = _numbers_of(a), _numbers_of(b)
     if x.dtype.kind not in "fc":
         return bool((x == y).all())
-    rtol, rounding = RTOL.get(str(x.dtype), 2e-2), 16 * np.finfo(x.dtype).eps
-    atol = max(rtol * _size_of(b), float(rounding) * largest)
+    part, rounding = rtol.get(dtype_name(a.dtype), 2e-2), 16 * np.finfo(x.dtype).eps
+    atol = max(part * largest_entry(b), float(rounding) * largest)
     return bool(np.allclose(x, y, rtol=0, atol=atol, equal_nan=True))
 
 
-def _size_of(tensor: Tensor) -> float:
+def _numbers_of(tensor: Tensor) -> np.ndarray[Any, Any]:
+    """Its numbers, those that NumPy has no type for as float32."""
+    is_brief = tensor.dtype == paddle.bfloat16
+    return np.asarray((tensor.astype("float32") if is_brief else tensor).numpy())
+
+
+def largest_entry(tensor: Tensor) -> float:
     """Its largest entry."""
-    values = np.asarray(tensor.numpy()) if tensor.size else np.zeros(1)
+    values = _numbers_of(tensor) if tensor.size else np.zeros(1)
     if values.dtype.kind not in "fc":
         return 0.0
     return float(np.abs(values[np.isfinite(values)]).max(initial=0.0))

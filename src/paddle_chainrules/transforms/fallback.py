@@ -9,29 +9,35 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from paddle import Tensor
 
 from ..paddle_side.listener import is_plain
+from ..paddle_side.random_state import drawing_from
 from ..paddle_side.watch import watched
+from ..programs.capture import is_close, largest_entry
 from ..programs.capture_error import CaptureError
 from ..programs.switch import programs_are_on
+from .effects import tensors_among
 from .program_cache import Flat, ProgramCache
 from .program_nodes import call
 from .program_recording import ProgramRecording
-from .recording import records_graph
+from .recording import Recording, records_graph
+
+SAME = {"float64": 1e-9, "complex128": 1e-9, "float32": 5e-5, "complex64": 5e-5}
+"""How far two ways to compute a result may be apart, relative to its largest entry."""
 
 
 def recorded_by_program(
     fn: Flat,
     leaves: Sequence[Any],
     refusal: NotImplementedError,
-    seen: Sequence[Any] | None = None,
+    before: Recording | None = None,
 ) -> tuple[Sequence[Any], Any, ProgramRecording]:
     """As :meth:`.ProgramCache.record`, for what the tape has refused.
 
     Args:
-        seen: what the function has given before, which it must give again.
+        before: an earlier call, whose random numbers are drawn once more, and whose
+            results it must give again.
 
     Raises:
         NotImplementedError: the refusal, where there is no program either.
@@ -39,22 +45,25 @@ def recorded_by_program(
     if _is_off() or records_graph(leaves):
         raise refusal
     try:
-        made = ProgramCache(fn).record(leaves)
+        with drawing_from(before and before.drawn_from):
+            made = ProgramCache(fn).record(leaves)
     except CaptureError as error:
         raise _with(refusal, error) from error
-    if made[2].way.there.forward.draws:
-        raise refusal
-    if seen is not None:
-        check_same(seen, made[0], refusal)
+    if before is not None:
+        check_same(before.outputs, made[0], refusal)
     return made
 
 
 def called_by_program(
-    fn: Flat, leaves: Sequence[Any], refusal: NotImplementedError
+    fn: Flat,
+    leaves: Sequence[Any],
+    refusal: NotImplementedError,
+    drawn_from: Any = None,
 ) -> tuple[list[Any], Any]:
     """What a function gives whose derivatives inside the tape has refused.
 
-    Beside it how that is nested.
+    Beside it how that is nested. Its random numbers are drawn from a state, if one is
+    given.
 
     Raises:
         NotImplementedError: the refusal, where there is no program either.
@@ -62,7 +71,9 @@ def called_by_program(
     if _is_off():
         raise refusal
     try:
-        return call(ProgramCache(fn), leaves, None)
+        with drawing_from(drawn_from):
+            found = call(ProgramCache(fn), leaves, None)
+        return found
     except CaptureError as error:
         raise _with(refusal, error) from error
 
@@ -81,8 +92,7 @@ def check_same(seen: Sequence[Any], found: Sequence[Any], refusal: Exception) ->
     Raises:
         Exception: the refusal.
     """
+    largest = max(map(largest_entry, tensors_among(seen)), default=0.0)
     for a, b in zip(seen, found, strict=False):
-        if isinstance(a, Tensor):
-            x, y = a.numpy(), b.numpy()
-            if not np.allclose(x, y, rtol=1e-5, atol=1e-8, equal_nan=True):
-                raise refusal
+        if isinstance(a, Tensor) and not is_close(b, a, largest, SAME):
+            raise refusal

@@ -7,6 +7,7 @@ from typing import Any
 
 from paddle import Tensor
 
+from ..paddle_side.random_state import undrawn
 from .argnums import Argnums
 from .jacobian import jacrev
 from .tree import Tree, flatten_tree, nesting
@@ -44,10 +45,11 @@ def hvp(fn: Function[Tensor], x: X, v: Tree) -> X:
             f"v is nested as {nesting(found)}, x as {nesting(like)}; give one tensor, "
             "or None for zero, for each of x"
         )
-    gradient, pullback = vjp(grad_of(fn, 0, False, "hvp"), x)
-    parts = zip(flatten_tree(gradient)[0], along, strict=True)
-    known = [None if g is None else part for g, part in parts]
-    (product,) = pullback(like.unflatten(known))
+    with undrawn():
+        gradient, pullback = vjp(grad_of(fn, 0, False, "hvp"), x)
+        parts = zip(flatten_tree(gradient)[0], along, strict=True)
+        known = [None if g is None else part for g, part in parts]
+        (product,) = pullback(like.unflatten(known))
     return product
 
 

@@ -11,6 +11,7 @@ from paddle import Tensor
 from paddle.nn.functional import one_hot
 
 from ..paddle_side.dtypes import is_differentiable
+from ..paddle_side.random_state import undrawn
 from .argnums import Argnums, Selection, positions_of, select
 from .jvp import linearize
 from .kept_graph import KeptGraph
@@ -171,23 +172,24 @@ def jacrev(
     asked = positions_of(argnums)
 
     def jacrev_fn(*args: Any, **kwargs: Any) -> Any:
-        call = select(fn, asked, args, kwargs)
-        y, pullback, *aux = vjp(call.fn, *call.selected, has_aux=has_aux)
-        outputs, out_spec = flatten_tree(y)
-        leaves, in_spec = flatten_tree(call.selected)
-        found = []
-        for k, output in enumerate(outputs):
-            rows: list[list[Any]] = []
-            for seed in _units(output):
-                parts = [seed if i == k else None for i in range(len(outputs))]
-                rows.append(flatten_tree(pullback(out_spec.unflatten(parts)))[0])
-            found.append(
-                [
-                    _block(output, x, [row[i] for row in rows], 0)
-                    for i, x in enumerate(leaves)
-                ]
-            )
-        return _result(call, found, in_spec, out_spec, aux)
+        with undrawn():
+            call = select(fn, asked, args, kwargs)
+            y, pullback, *aux = vjp(call.fn, *call.selected, has_aux=has_aux)
+            outputs, out_spec = flatten_tree(y)
+            leaves, in_spec = flatten_tree(call.selected)
+            found = []
+            for k, output in enumerate(outputs):
+                rows: list[list[Any]] = []
+                for seed in _units(output):
+                    parts = [seed if i == k else None for i in range(len(outputs))]
+                    rows.append(flatten_tree(pullback(out_spec.unflatten(parts)))[0])
+                found.append(
+                    [
+                        _block(output, x, [row[i] for row in rows], 0)
+                        for i, x in enumerate(leaves)
+                    ]
+                )
+            return _result(call, found, in_spec, out_spec, aux)
 
     return jacrev_fn
 
@@ -212,19 +214,22 @@ def jacfwd(
     asked = positions_of(argnums)
 
     def jacfwd_fn(*args: Any, **kwargs: Any) -> Any:
-        call = select(fn, asked, args, kwargs)
-        y, pushforward, *aux = linearize(call.fn, *call.selected, has_aux=has_aux)
-        outputs, out_spec = flatten_tree(y)
-        leaves, in_spec = flatten_tree(call.selected)
-        found: list[list[Any]] = [[] for _ in outputs]
-        for k, leaf in enumerate(leaves):
-            columns: list[list[Any]] = []
-            for seed in _units(leaf):
-                parts = [seed if i == k else None for i in range(len(leaves))]
-                columns.append(flatten_tree(pushforward(*in_spec.unflatten(parts)))[0])
-            for i, (row, output) in enumerate(zip(found, outputs, strict=True)):
-                row.append(_block(output, leaf, [c[i] for c in columns], -1))
-        return _result(call, found, in_spec, out_spec, aux)
+        with undrawn():
+            call = select(fn, asked, args, kwargs)
+            y, pushforward, *aux = linearize(call.fn, *call.selected, has_aux=has_aux)
+            outputs, out_spec = flatten_tree(y)
+            leaves, in_spec = flatten_tree(call.selected)
+            found: list[list[Any]] = [[] for _ in outputs]
+            for k, leaf in enumerate(leaves):
+                columns: list[list[Any]] = []
+                for seed in _units(leaf):
+                    parts = [seed if i == k else None for i in range(len(leaves))]
+                    columns.append(
+                        flatten_tree(pushforward(*in_spec.unflatten(parts)))[0]
+                    )
+                for i, (row, output) in enumerate(zip(found, outputs, strict=True)):
+                    row.append(_block(output, leaf, [c[i] for c in columns], -1))
+            return _result(call, found, in_spec, out_spec, aux)
 
     return jacfwd_fn
 

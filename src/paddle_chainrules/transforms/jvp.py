@@ -16,12 +16,13 @@ from ..paddle_side.dtypes import is_differentiable
 from ..paddle_side.engine import gradients
 from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.listener import listener
+from ..paddle_side.random_state import undrawn
 from ..paddle_side.watch import as_leaf
+from .cotangents import check_cotangent
 from .fallback import called_by_program, check_same
 from .kept_graph import KeptGraph
 from .recording import (
     Recording,
-    check_cotangent,
     detached,
     records_graph,
 )
@@ -99,8 +100,10 @@ def jvp(
             )
     leaves, spec = flatten_tree(tuple(primals))
     given = _tangent_leaves(tuple(tangents), leaves, spec)
-    value, pushforward, *aux = _linearized(fn, leaves, spec, has_aux)
-    return value, pushforward.along(given), *aux
+    with undrawn():
+        value, pushforward, *aux = _linearized(fn, leaves, spec, has_aux)
+        slope = pushforward.along(given)
+    return value, slope, *aux
 
 
 @overload
@@ -160,12 +163,15 @@ def _linearized(
 ) -> tuple[Any, ...]:
     function = FlatFunction(fn, spec, has_aux)
     try:
-        value, aux, recording = function.recorded(leaves, None, create_graph=True)
-        return value, Pushforward(recording, spec, function), *aux
+        with undrawn() as drawing:
+            value, aux, recording = function.recorded(leaves, None, create_graph=True)
+            pushforward = Pushforward[Any](recording, spec, function)
+        return value, pushforward, *aux
     except NotImplementedError as refusal:
         seen, specs = called_by_program(function, leaves, refusal)
         value, aux = function.nested(seen, specs)
-        return value, _Refused(leaves, seen, spec, function, refusal), *aux
+        state = drawing.state
+        return value, _Refused(leaves, seen, spec, function, refusal, state), *aux
 
 
 class Pushforward(KeptGraph, Generic[Y_co]):
@@ -181,7 +187,7 @@ class Pushforward(KeptGraph, Generic[Y_co]):
         self._recording = recording
         self._leaves, self._seen = recording.leaves, recording.outputs
         self._in_spec, self._out_spec = in_spec, function.out_spec
-        self._function = function
+        self._function, self._drawn_from = function, recording.drawn_from
         self._is_outside = listener() is None
         outputs = filter(is_differentiable, recording.outputs)
         traced = {id(o): o for o in outputs if not o.stop_gradient}
@@ -227,7 +233,8 @@ class Pushforward(KeptGraph, Generic[Y_co]):
             row = pushforward._on_tape(directions)
             return [*recording.outputs, *row], None
 
-        found, _ = called_by_program(both, [*leaves, *tangents], refusal)
+        every = [*leaves, *tangents]
+        found, _ = called_by_program(both, every, refusal, self._drawn_from)
         check_same(self._seen, found[:count], refusal)
         return found[count:]
 
@@ -270,7 +277,9 @@ class _Refused(Pushforward[Any]):
         in_spec: Any,
         function: FlatFunction,
         refusal: NotImplementedError,
+        drawn_from: Any,
     ) -> None:
+        self._drawn_from = drawn_from
         self._in_spec, self._out_spec = in_spec, function.out_spec
         self._function, self._refusal = function, refusal
         self._leaves, self._seen = leaves, function.alone(seen)

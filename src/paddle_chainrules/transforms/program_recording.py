@@ -9,13 +9,14 @@ import paddle
 from paddle import Tensor
 from paddle.base import core as _core
 
-from ..paddle_side.random_state import in_turn
+from ..paddle_side.random_state import in_turn, note_drawing
 from ..programs.any_size import serves_any_size
 from ..programs.capture import Captured
 from ..programs.program import Program
 from ..programs.split import There
+from .cotangents import check_seed
 from .effects import check_unchanged, tensors_among, versions
-from .recording import Recording, check_seed, record, records_graph
+from .recording import Recording, record, records_graph
 
 core: Any = _core
 
@@ -174,6 +175,7 @@ NO_MORE = "it draws random numbers, which a second derivative would draw anew"
 def run(program: Program, tensors: Sequence[Tensor]) -> list[Tensor]:
     """What a program gives, without a graph."""
     if program.draws:
+        note_drawing()
         with in_turn():
             found = _run(program.function, tensors)
         return found

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 import paddle
 from paddle import Tensor
 
-from ..paddle_side.dtypes import is_differentiable, is_whole, same_dtype
+from ..paddle_side.dtypes import is_differentiable, is_whole
 from ..paddle_side.engine import gradients
 from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.kernel_errors import refused_later
@@ -24,11 +24,13 @@ from ..paddle_side.partial_gradients import (
     second_order_fault,
     survey,
 )
+from ..paddle_side.random_state import drawing_from, put_back, undrawn
 from ..paddle_side.row_sparse import RowSparse, dense
 from ..paddle_side.rules.in_place import refuse_other_uses
 from ..paddle_side.rules.operators import Watch
 from ..paddle_side.watch import as_leaf, watched
 from ..paddle_side.write_counts import writes_counted
+from .cotangents import check_seed
 from .effects import (
     Effects,
     copied,
@@ -85,6 +87,8 @@ def record(
     depend on a tensor that requires them, a leaf or one that fn closes over; then
     outputs and gradients stay differentiable by it.
 
+    Where fn has to be called twice, it draws the same numbers; where it fails, none.
+
     Args:
         fn: function of a list of leaves.
         leaves: tensors, and anything else, which is passed on.
@@ -93,6 +97,32 @@ def record(
         create_graph: whether the gradients will be differentiated.
     """
     effects = effects or Effects(reaches=True)
+    with undrawn() as drawing:
+        found = _recorded(fn, leaves, effects, create_graph)
+        while isinstance(found, Again):
+            state = drawing.state
+            if state is not None and not found.ended:
+                put_back(state)
+            with drawing_from(state if found.ended else None):
+                found = _recorded(fn, leaves, effects, found.create_graph)
+        found[1].drawn_from = drawing.state
+    return found
+
+
+class Again(NamedTuple):
+    """A call has shown that the function is to be called in another way."""
+
+    create_graph: bool
+    ended: bool
+    """Whether it came to its end, and has drawn all that it draws."""
+
+
+def _recorded(
+    fn: Callable[[list[Any]], Sequence[Any]],
+    leaves: Sequence[Any],
+    effects: Effects,
+    create_graph: bool,
+) -> tuple[list[Any], Recording] | Again:
     enabled = paddle.is_grad_enabled()
     if connected := records_graph(leaves):
         leaves = [leaf.detach() if is_whole(leaf) else leaf for leaf in leaves]
@@ -118,7 +148,7 @@ def record(
                 raise
             effects.writes = True
     if effects.writes and not copies:
-        return record(fn, leaves, effects, create_graph)
+        return Again(create_graph, False)
     if copies:
         effects.learn(given, leaves)
     else:
@@ -140,7 +170,7 @@ def record(
         effects.note_beyond(beyond)
         recording.connected = bool(beyond)
         if beyond and not (create_graph or nested):
-            return record(fn, leaves, effects, create_graph=True)
+            return Again(True, True)
     recording.forget()
     return outputs if recording.connected else detached(outputs, leaves), recording
 
@@ -186,7 +216,10 @@ class Recording(KeptGraph):
         leaves: the primals.
         differentiable: positions of those that have a gradient.
         connected: whether gradients are to stay differentiable.
+        drawn_from: the random state before the call.
     """
+
+    drawn_from: Any = None
 
     def __init__(
         self,
@@ -353,38 +386,3 @@ class Recording(KeptGraph):
                 seeds[id(output)] = leaf
                 outputs.append(output)
         return outputs, list(seeds.values())
-
-
-def check_seed(i: int, leaf: Any, output: Any) -> None:
-    """Refuse a cotangent of output i that is not what its place asks for."""
-    if not is_differentiable(output):
-        kind = getattr(output, "dtype", type(output).__name__)
-        raise TypeError(
-            f"output {i} is {kind} and has no derivative; give None for its cotangent"
-        )
-    check_cotangent(leaf, output.shape, output.dtype)
-
-
-def check_cotangent(
-    leaf: Any,
-    shape: Sequence[int],
-    dtype: paddle.dtype,
-    what: str = "cotangent",
-    of: str = "output",
-) -> None:
-    """Refuse a cotangent that is no tensor of the output's shape and dtype."""
-    if not isinstance(leaf, Tensor):
-        raise TypeError(
-            f"the {what} must be a paddle.Tensor, got {type(leaf).__name__}; "
-            f"convert it with paddle.to_tensor, or nest it as the {of}"
-        )
-    if leaf.shape != shape:
-        raise ValueError(
-            f"the {what} has shape {list(leaf.shape)}, the {of} {list(shape)}; "
-            "they must be equal (no broadcasting)"
-        )
-    if not same_dtype(leaf.dtype, dtype):
-        raise TypeError(
-            f"the {what} is {leaf.dtype}, the {of} {dtype}; convert it with "
-            f"{what}.astype({of}.dtype)"
-        )

@@ -9,6 +9,7 @@ import paddle
 from paddle import Tensor
 
 from ..paddle_side.dtypes import is_differentiable
+from ..paddle_side.random_state import undrawn
 from .argnums import Argnums, positions_of, select
 from .closures import may_reach
 from .effects import Effects
@@ -138,33 +139,39 @@ def _value_and_grad(
     asked = positions_of(argnums)
 
     def value_and_grad_fn(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        call = select(fn, asked, args, kwargs)
-        if paddle.is_grad_enabled() and may_reach(fn, call.others, kwargs):
-            effects.reaches = True
-        loss, pullback, *aux = recorded_vjp(
-            *(call.fn, call.selected, has_aux, effects),
-            create_graph=bool(effects.reaches),
-        )
-        if not is_differentiable(loss):
-            is_tensor = isinstance(loss, Tensor)
-            remedy = (
-                "use vjp for other outputs, and has_aux=True for (loss, aux)"
-                if is_tensor or isinstance(loss, tuple | list | dict)
-                else "compute it with Paddle's operators, on paddle.to_tensor of arrays"
+        with undrawn():
+            call = select(fn, asked, args, kwargs)
+            if paddle.is_grad_enabled() and may_reach(fn, call.others, kwargs):
+                effects.reaches = True
+            loss, pullback, *aux = recorded_vjp(
+                *(call.fn, call.selected, has_aux, effects),
+                create_graph=bool(effects.reaches),
             )
-            raise TypeError(
-                f"{name} needs a loss that is a floating-point tensor, got "
-                f"{loss.dtype if is_tensor else _kind(loss)}; {remedy}"
-            )
-        if loss.size != 1:
-            raise ValueError(
-                f"{name} needs a loss of one element, got shape "
-                f"{list(loss.shape)}; reduce it with .sum() or .mean(), or use vjp"
-            )
-        value = (loss, aux[0]) if has_aux else loss
-        return value, call.nested(pullback(paddle.ones_like(loss)))
+            _check_loss(loss, name)
+            grads = pullback(paddle.ones_like(loss))
+            return (loss, aux[0]) if has_aux else loss, call.nested(grads)
 
     return value_and_grad_fn
+
+
+def _check_loss(loss: Any, name: str) -> None:
+    """Refuse what has no gradient, or more than one."""
+    if not is_differentiable(loss):
+        is_tensor = isinstance(loss, Tensor)
+        remedy = (
+            "use vjp for other outputs, and has_aux=True for (loss, aux)"
+            if is_tensor or isinstance(loss, tuple | list | dict)
+            else "compute it with Paddle's operators, on paddle.to_tensor of arrays"
+        )
+        raise TypeError(
+            f"{name} needs a loss that is a floating-point tensor, got "
+            f"{loss.dtype if is_tensor else _kind(loss)}; {remedy}"
+        )
+    if loss.size != 1:
+        raise ValueError(
+            f"{name} needs a loss of one element, got shape "
+            f"{list(loss.shape)}; reduce it with .sum() or .mean(), or use vjp"
+        )
 
 
 def _kind(value: Any) -> str:

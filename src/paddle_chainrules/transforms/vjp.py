@@ -83,9 +83,9 @@ class Pullback(KeptGraph, Generic[Y_co]):
         before = self._recording
         if before.connected or isinstance(before, ProgramRecording):
             raise refusal
-        seen, function = before.outputs, self._function
+        function = self._function
         function.check_unchanged()
-        _, _, made = recorded_by_program(function, before.leaves, refusal, seen)
+        _, _, made = recorded_by_program(function, before.leaves, refusal, before)
         return function.without_aux(made)
 
     def _leaves_of(self, wrt: Sequence[int]) -> set[int]:

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import paddle
-import paddle.nn.functional as F
 from paddle import Tensor
 from paddle.autograd import PyLayer
 
@@ -27,8 +26,15 @@ def spread_to(shape: Sequence[int], x: Tensor) -> Tensor:
     return x if x.shape == list(shape) else x.expand(shape)
 
 
-def refused(name: str, argument: int | str | None = None) -> Callable[..., Any]:
-    """A rule that refuses to be differentiated by an argument, or by all of them."""
+def refused(
+    name: str,
+    argument: int | str | None = None,
+    otherwise: Callable[..., Any] | None = None,
+) -> Callable[..., Any]:
+    """A rule that refuses to be differentiated by an argument, or by all of them.
+
+    ``otherwise`` is the rule elsewhere.
+    """
 
     def rule(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
         given = dict(enumerate(args)) | kwargs
@@ -40,6 +46,8 @@ def refused(name: str, argument: int | str | None = None) -> Callable[..., Any]:
                 "package. Detach what goes in (x.detach()) where the derivative is not "
                 "wanted, or write the function in other operators"
             )
+        if otherwise is not None:
+            return otherwise(operator, context, *args, **kwargs)
         return operator(*args, **kwargs)
 
     return rule
@@ -311,29 +319,6 @@ def bincount(x: Tensor, weights: Tensor, *least: Any) -> Tensor:
         count = ops.bincount(x, None, *least).shape[0]
     row: Tensor = closed.scattered(weights.reshape([1, -1]), x, count)
     return row.reshape([-1])
-
-
-# Random numbers.
-
-
-def gumbel_softmax(
-    operator: Any,
-    context: Context,
-    x: Tensor,
-    temperature: float,
-    hard: bool,
-    axis: int,
-) -> Tensor:
-    """Paddle forgets the temperature, and that a choice is differentiated as soft."""
-    if not is_traced(x):
-        return operator(x, temperature, hard, axis)
-    same = closed.with_slope(x, 1 / single(temperature))
-    soft = operator(same, temperature, False, axis)
-    if not hard:
-        return soft
-    first = soft.detach().argmax(axis)
-    chosen = F.one_hot(first, soft.shape[axis]).astype(soft.dtype)
-    return chosen.moveaxis(-1, axis) + (soft - soft.detach())
 
 
 # Functions of Python's.

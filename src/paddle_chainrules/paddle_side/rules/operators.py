@@ -14,6 +14,7 @@ import paddle
 
 from ..listener import is_plain
 from ..places import Pair, Places, by_itself, lock, stand, standing
+from ..random_state import DRAWING, noting
 from ..watch import Context, Watch, recordings
 from .table import DEEP_METHODS, DEEP_RULES, FUNCTIONS, IN_PLACE, METHODS, RULES, Rule
 
@@ -60,7 +61,16 @@ def _places() -> Places:
         )
         for function, rule in FUNCTIONS.items()
     }
-    return Places(_pairs({**RULES, **IN_PLACE}, vars(paddle._C_ops)) | functions)
+    operators = _pairs({**RULES, **IN_PLACE}, vars(paddle._C_ops))
+    return Places(operators | _drawing(operators) | functions)
+
+
+def _drawing(pairs: Mapping[str, Pair]) -> dict[str, Pair]:
+    """What draws, with a note before, over its rule where it has one."""
+    ops = vars(paddle._C_ops)
+    found = {n: pairs.get(n) or (op, op) for n in DRAWING if (op := standing(ops, n))}
+    found["seed"] = (seed := standing(vars(paddle), "seed")), seed
+    return {name: (pair[0], noting(pair[1])) for name, pair in found.items()}
 
 
 @cache

@@ -17,13 +17,14 @@ import paddle
 from paddle import Tensor
 from paddle.distributed.fleet.recompute.recompute import recompute
 
-from ..random_state import in_turn
+from ..random_state import in_turn, note_drawing
 from ..watch import Context, as_leaf, is_traced, tensors_in
 from . import complex_numbers, formulas, in_place, linear_algebra, losses, norms
 from . import every_order as closed
 from . import given_numbers as for_numbers
 from . import whole_numbers as whole
 from .convolution import convolution, transposed_convolution
+from .drawing import DRAWN
 from .formulas import by_formula, refused, where_complex, where_traced
 from .ways_out import WAYS_OUT, taking_out, to_tensor
 
@@ -191,13 +192,12 @@ def _rnn(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
     if args[-1] is True and any(map(is_traced, tensors_in(args))):
         # In evaluation it keeps nothing for the way back; without dropout it may train.
         args = *args[:5], 0.0, *args[6:-1], False
-    with in_turn():  # it draws, where it has dropout
-        found = _whole_rnn(operator, context, *args, **kwargs)
-    return found
+    note_drawing()  # where it has dropout
+    with in_turn():
+        return _whole_rnn(operator, context, *args, **kwargs)
 
 
 _whole_triangular_solve, _whole_rnn = _whole("triangular_solve"), _whole("rnn")
-
 
 _CONV2D, _CONV3D = (0, 1, 2, 3, 4, 5, 6, 7), (0, 1, 2, 3, 4, 6, 5, 7)
 
@@ -316,10 +316,10 @@ RULES: dict[str, Rule] = {
     "kldiv_loss": where_traced(losses.kl_divergence, 1),
     "nll_loss": where_traced(losses.nll_loss, 0, 2),
     "fused_softmax_mask": where_traced(losses.masked_softmax, 1),
-    "gumbel_softmax": formulas.gumbel_softmax,
+    **DRAWN,
     "gammaincc": refused("gammaincc", 0),
     "histogram": refused("histogram", 1),
-    "dropout": refused("dropout", 2),
+    "dropout": refused("dropout", 2, DRAWN["dropout"]),
     "full": refused("full", 1),
     "full_like": refused("full_like", 1),
     "roi_align": refused("roi_align", 1),

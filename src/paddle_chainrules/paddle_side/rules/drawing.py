@@ -1,0 +1,154 @@
+"""Operators that draw, with derivatives of every order on the draw of their call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import chain
+from typing import Any
+
+import paddle
+import paddle.nn.functional as F
+from paddle import Tensor
+from paddle.autograd import PyLayer
+
+from ..dtypes import single
+from ..watch import Context, is_traced
+
+
+class _Scaled(PyLayer):
+    """``x`` times slopes that are drawn with the value, and are no part of a graph."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, drawn: Callable[[Tensor], tuple[Tensor, Tensor]], x: Tensor
+    ) -> Tensor:
+        value, ctx.slopes = drawn(x)
+        return value
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: Tensor) -> Tensor:
+        return cotangent * ctx.slopes
+
+
+class _Softmax(PyLayer):
+    """A softmax of ``x / temperature`` and noise, known by its value."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        value: Callable[[Tensor], Tensor],
+        temperature: float,
+        axis: int,
+        x: Tensor,
+    ) -> Tensor:
+        found = value(x)
+        ctx.known = found.detach()
+        ctx.how = temperature, axis
+        ctx.save_for_backward(x)
+        return found
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: Tensor) -> Tensor:
+        (x,), known = ctx.saved_tensor(), ctx.known
+        temperature, axis = ctx.how
+        y = known
+        if paddle.is_grad_enabled():
+            y = _Softmax.apply(lambda _: known.clone(), *ctx.how, x)
+        inner = (cotangent * y).sum(axis, keepdim=True)
+        grad: Tensor = y * (cotangent - inner) * (1 / temperature)
+        return grad
+
+
+def dropout(
+    operator: Any,
+    context: Context,
+    x: Tensor,
+    seed_tensor: Any,
+    p: Any,
+    is_test: bool,
+    mode: str,
+    seed: int,
+    fixed: bool,
+) -> Any:
+    """In evaluation it is the identity, or a multiple of it."""
+    if seed_tensor is not None or not _may_nest(context, x):
+        return operator(x, seed_tensor, p, is_test, mode, seed, fixed)
+    if is_test and mode == "upscale_in_train":
+        return paddle.assign(x)
+    how = float(p), is_test, mode
+
+    def drawn(x: Tensor) -> tuple[Tensor, Tensor]:
+        ones = paddle.ones_like(x)
+        if is_test:
+            row = None, *how, seed, fixed
+            return operator(x, *row), operator(ones, *row)
+        attributes = zip(_NAMES, (*how, seed, fixed), strict=True)
+        value, mask = _SHOWN.dropout(x, *chain.from_iterable(attributes))
+        return value, paddle._C_ops.dropout_grad(mask, ones, *how)
+
+    return _Scaled.apply(drawn, x)
+
+
+_SHOWN: Any = paddle._legacy_C_ops
+"""Operators with what they have drawn, which Paddle shows in its older calls alone."""
+
+_NAMES = "dropout_prob", "is_test", "dropout_implementation", "seed", "fix_seed"
+
+
+def rrelu(
+    operator: Any,
+    context: Context,
+    x: Tensor,
+    lower: float,
+    upper: float,
+    is_test: bool,
+) -> Any:
+    """The slopes are those of the numbers' signs, drawn below zero."""
+    if not _may_nest(context, x):
+        return operator(x, lower, upper, is_test)
+    how = "lower", lower, "upper", upper, "is_test", is_test
+
+    def drawn(x: Tensor) -> tuple[Tensor, Tensor]:
+        value, slopes = _SHOWN.rrelu(x, *how)
+        return value, slopes
+
+    return _Scaled.apply(drawn, x)
+
+
+def gumbel_softmax(
+    operator: Any,
+    context: Context,
+    x: Tensor,
+    temperature: float,
+    hard: bool,
+    axis: int,
+) -> Tensor:
+    """Paddle forgets the temperature, and that a choice is differentiated as soft."""
+    if not is_traced(x):
+        found: Tensor = operator(x, temperature, hard, axis)
+        return found
+
+    def value(x: Tensor) -> Tensor:
+        drawn: Tensor = operator(x, temperature, False, axis)
+        return drawn
+
+    soft: Tensor = _Softmax.apply(value, single(temperature), axis, x)
+    if not hard:
+        return soft
+    first = soft.detach().argmax(axis)
+    chosen = F.one_hot(first, soft.shape[axis]).astype(soft.dtype)
+    choice: Tensor = chosen.moveaxis(-1, axis) + (soft - soft.detach())
+    return choice
+
+
+def _may_nest(context: Context, x: Tensor) -> bool:
+    """Whether its derivative may be differentiated once more."""
+    return is_traced(x) and context.create_graph([x])
+
+
+DRAWN: dict[str, Callable[..., Any]] = {
+    "dropout": dropout,
+    "gumbel_softmax": gumbel_softmax,
+    "rrelu": rrelu,
+}
+"""By the names of ``paddle._C_ops``."""
