@@ -4,7 +4,8 @@ The unit is a file: its tests run in turn in one process. What takes long by its
 unit of its own, and what starts processes with threads of their own, or counts on time,
 is one unit, so that one of these runs at a time. The longest units begin.
 ``seconds.json`` says how long each file takes, without those of its tests that are
-named there by themselves; ``--keep-seconds``, for a whole run, writes it.
+named there by themselves: long ones, and the slow ones. ``--keep-seconds``, for a whole
+run, writes it.
 """
 
 import json
@@ -29,11 +30,20 @@ ONE_AT_A_TIME = (
 
 
 def unit(nodeid):
-    """What is run in turn by one process: a file, a long test, or those of ALONE."""
+    """What is run in turn by one process: what is named by itself, ALONE, or a file."""
     if nodeid.startswith(ONE_AT_A_TIME):
         return ALONE
-    file = nodeid.partition("::")[0]
-    return nodeid if nodeid in SECONDS else file
+    names = nodeid, function_of(nodeid)
+    return next((name for name in names if name in SECONDS), file_of(nodeid))
+
+
+def file_of(nodeid):
+    return nodeid.partition("::")[0]
+
+
+def function_of(nodeid):
+    """The test without what it is given."""
+    return nodeid.partition("[")[0]
 
 
 def seconds_of(units):
@@ -106,17 +116,15 @@ def keep(taken, slow):
         taken: the seconds by test.
         slow: the tests that are marked so, which are named whatever they take.
     """
-    files = {}
+    sums = {}
     for nodeid, seconds in taken.items():
-        files.setdefault(nodeid.partition("::")[0], {})[nodeid] = seconds
-    kept = {k: v for k, v in SECONDS.items() if k.partition("::")[0] not in files}
-    for file, tests in files.items():
-        long = {n: s for n, s in tests.items() if s >= LONG or n in slow}
-        others = (k for k in SECONDS if k.startswith(f"{file}::") and k not in tests)
-        kept |= long | {k: SECONDS[k] for k in others}
-        if len(long) < len(tests):
-            kept[file] = sum(tests.values()) - sum(long.values())
-        elif file in SECONDS:
-            kept[file] = SECONDS[file]
+        name = file_of(nodeid)
+        if seconds >= LONG:
+            name = nodeid
+        elif nodeid in slow:
+            name = function_of(nodeid)
+        sums[name] = sums.get(name, 0.0) + seconds
+    gone = {nodeid for nodeid in taken if nodeid not in sums}
+    kept = {k: v for k, v in SECONDS.items() if k not in gone} | sums
     rounded = {k: round(v, 1) for k, v in sorted(kept.items())}
     KEPT.write_text(json.dumps(rounded, indent=0) + "\n")

@@ -91,7 +91,7 @@ class RunSummary:
             broken = sum(broken for _, broken, _ in self.julia)
             line(f"{passed} passed, {broken} broken")
         if self.left_out:
-            seconds = sum(lanes.SECONDS.get(nodeid, 1.0) for nodeid in self.left_out)
+            seconds = sum(lanes.seconds_of({*map(lanes.unit, self.left_out)}).values())
             line(
                 f"Left to make slow: {len(self.left_out)} tests that take about "
                 f"{seconds / 60:.0f} minutes, by tests/{lanes.KEPT.name}"

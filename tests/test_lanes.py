@@ -22,16 +22,18 @@ def test_every_slow_test_is_in_one_part_and_parts_are_alike(monkeypatch):
 def test_slow_tests_are_named_with_their_time(request):
     plugins = request.config.pluginmanager.get_plugins()
     (summary,) = (p for p in plugins if type(p).__name__ == "RunSummary")
-    assert not {*summary.left_out} - {*lanes.SECONDS}, (
-        "run make slow OPTIONS=--keep-seconds"
-    )
+    names = {name for n in summary.left_out for name in (n, lanes.function_of(n))}
+    told = {lanes.function_of(name) for name in names & {*lanes.SECONDS}}
+    assert {*map(lanes.function_of, summary.left_out)} == told
 
 
 def test_a_file_is_a_unit_but_for_what_takes_long(monkeypatch):
-    long = "tests/test_a.py::test_long[1-x::y]"
-    monkeypatch.setattr(lanes, "SECONDS", {long: 40.0, "tests/test_a.py": 2.0})
+    long, many = "tests/test_a.py::test_long[1-x::y]", "tests/test_a.py::test_many"
+    times = {long: 40.0, "tests/test_a.py": 2.0, many: 30.0}
+    monkeypatch.setattr(lanes, "SECONDS", times)
     assert unit("tests/test_a.py::test_one") == "tests/test_a.py"
     assert unit(long) == long
+    assert unit(f"{many}[3]") == many
     known = lanes.seconds_of({long, "tests/test_a.py", "tests/test_new.py"})
     assert known == {long: 40.0, "tests/test_a.py": 2.0, "tests/test_new.py": 0.0}
     assert unit("tests/test_stress.py::test_a") == unit(
