@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import nullcontext
 from types import FrameType
 from typing import Any
 
@@ -15,7 +14,7 @@ from paddle import Tensor
 from .kernel_errors import kernels_named, note
 from .listener import listener
 from .partial_gradients import node_of
-from .pylayers import install, leaving_noticed
+from .pylayers import layers_watched
 from .random_state import in_turn
 from .watch import note_gradients
 
@@ -48,9 +47,11 @@ def gradients(
         )
         note(error)  # in a hook, too
         raise error
-    install()
-    noticed = leaving_noticed() if create_graph else nullcontext()
-    with in_turn(), kernels_named(), noticed:
+    if len(cotangents) > 1 and not create_graph:
+        # Where several gradients meet, Paddle adds them up in the memory of the first,
+        # which may be that of a cotangent (docs/paddle-notes.md).
+        cotangents = [cotangent.clone() for cotangent in cotangents]
+    with in_turn(), kernels_named(), layers_watched(create_graph):
         found: list[Tensor | None] = _grad(
             *([*outputs], [*inputs], [*cotangents]),
             *(True, create_graph, True, True, [], None),

@@ -125,11 +125,17 @@ def placed(x: Tensor, axis: int, before: int, after: int) -> Tensor:
 def embedding(index: Tensor, weight: Tensor, padding: int = -1) -> Tensor:
     """Rows of a table; those of the padding are zero and have no gradient."""
     found = gathered(weight.T, index.reshape([-1])).T
-    if padding != -1:
-        there = index.reshape([-1, 1]) != padding
-        found = paddle.where(there, found, paddle.zeros_like(found))
-    rows: Tensor = found.reshape([*index.shape, weight.shape[1]])
-    return rows
+    rows = found.reshape([*index.shape, weight.shape[1]])
+    return without_padding(rows, index, padding)
+
+
+def without_padding(rows: Tensor, index: Tensor, padding: int) -> Tensor:
+    """Rows of a table, those of the padding zero and without a gradient."""
+    if padding == -1:
+        return rows
+    there = index.unsqueeze(-1) != padding
+    found: Tensor = paddle.where(there, rows, paddle.zeros_like(rows))
+    return found
 
 
 def with_slope(x: Tensor, slope: float) -> Tensor:

@@ -87,10 +87,11 @@ def _embedding(
     create_graph = is_traced(weight) and context.create_graph([weight])
     if create_graph:
         return closed.embedding(x, weight, padding_idx)
-    sparse = sparse and context.is_leaf(weight)
-    if sparse:
-        context.note_sparse()
-    return operator(x, weight, padding_idx, sparse)
+    if not (sparse and context.is_leaf(weight)):
+        return operator(x, weight, padding_idx, False)
+    context.note_sparse()
+    rows = operator(x, weight, padding_idx, True)  # whose gradient knows no padding
+    return closed.without_padding(rows, x, padding_idx)
 
 
 def _every_order(
