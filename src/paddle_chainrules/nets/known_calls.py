@@ -32,9 +32,14 @@ class Structure(NamedTuple):
         """The output, and with buffers the pair of it and of these."""
         if self.buffers is None and self.output is ONE_LEAF:
             return outputs[0]
+        value, buffers = self.parts(outputs)
+        return value if self.buffers is None else (value, buffers)
+
+    def parts(self, outputs: Sequence[Any]) -> tuple[Any, Any]:
+        """The output, and buffers or None."""
         value = self.output.unflatten(outputs[: self.number])
         if self.buffers is None:
-            return value
+            return value, None
         return value, self.buffers.unflatten(outputs[self.number :])
 
 

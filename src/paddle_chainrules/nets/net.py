@@ -31,13 +31,13 @@ from ..transforms.typed import X
 from .description import Description, chain_formula
 from .inputs import Inputs
 from .params import P, Params, ParamSpec
+from .programs import NetPrograms, once_more, recorded_once
 from .pullback import NetPullback, RecordedPullback
 from .state_dicts import names_in, placed
 
 if TYPE_CHECKING:
     from .chain import Chain
     from .known_calls import KnownCalls
-    from .programs import NetPrograms
 
 
 class Net(abc.ABC):
@@ -262,10 +262,18 @@ class Net(abc.ABC):
             outputs, out_spec = flatten_tree(output)
             return outputs
 
-        values, recording = record(flat, inputs.leaves, self._effects)
+        try:
+            values, recording = record(flat, inputs.leaves, self._effects)
+        except NotImplementedError as refusal:
+            value, aux, out_spec, way = recorded_once(self, inputs, constants, refusal)
+            pullback = RecordedPullback(way, inputs.form(out_spec))
+            return (value, pullback, aux) if has_aux else (value, pullback)
         if not recording.connected and (shared := self._shared()):
             values = unaliased(values, shared)
-        pullback = RecordedPullback(recording, inputs.form(out_spec))
+        again = None
+        if recording.overwrites and not recording.connected:
+            again = once_more(self, inputs, constants, recording.outputs)
+        pullback = RecordedPullback(recording, inputs.form(out_spec), again)
         value = out_spec.unflatten(values)
         if not has_aux:
             return value, pullback

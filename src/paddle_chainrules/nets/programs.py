@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import paddle
@@ -13,10 +13,9 @@ from ..paddle_side.random_state import drawing_from
 from ..paddle_side.watch import watched
 from ..programs.capture_error import CaptureError
 from ..programs.switch import programs_are_on
-from ..transforms.program_cache import (
-    ProgramCache,
-    Refusal,
-)
+from ..transforms.effects import check_unchanged, tensors_among, versions
+from ..transforms.fallback import recorded_by_program
+from ..transforms.program_cache import ProgramCache, Refusal
 from ..transforms.program_nodes import call, found_value
 from ..transforms.program_recording import ProgramRecording
 from ..transforms.recording import records_graph
@@ -99,11 +98,7 @@ class NetPrograms:
         recording.keep(len(inputs.leaves), structure.number)
         if not constants:
             self.known.keep_way(inputs, programs, recording)
-        value = structure.output.unflatten(outputs[: structure.number])
-        buffers = None
-        if structure.buffers is not None:
-            buffers = structure.buffers.unflatten(outputs[structure.number :])
-        return value, buffers, structure.output, recording
+        return (*structure.parts(outputs), structure.output, recording)
 
     def _serves(self) -> bool:
         """Whether the net is known to be as a program takes it."""
@@ -122,8 +117,7 @@ class NetPrograms:
         self, inputs: Inputs, constants: dict[str, Any]
     ) -> tuple[ProgramCache, list[Any]]:
         """Programs, and the leaves that they take: the inputs', then buffers."""
-        buffers: dict[str, Tensor] | None = constants.get("_buffers")
-        names = None if buffers is None else tuple(buffers)
+        names = _buffer_names(constants)
         key = (inputs.order is None, inputs.args_spec, inputs.kwargs_spec, names)
         programs = self._made.get(key)
         if programs is None:
@@ -133,10 +127,55 @@ class NetPrograms:
             asked = self._patience, self._patience > 0
             programs = ProgramCache(flat, self._net._effects, fixed, *asked)
             self._made[key] = programs
-        leaves = inputs.leaves
-        if buffers is not None:
-            leaves = [*leaves, *buffers.values()]
-        return programs, leaves
+        return programs, _leaves(inputs, constants)
+
+
+def _buffer_names(constants: dict[str, Any]) -> tuple[str, ...] | None:
+    buffers: dict[str, Tensor] | None = constants.get("_buffers")
+    return None if buffers is None else tuple(buffers)
+
+
+def _leaves(inputs: Inputs, constants: dict[str, Any]) -> list[Any]:
+    """Those of the inputs, and buffers where they are given."""
+    buffers: dict[str, Tensor] | None = constants.get("_buffers")
+    return inputs.leaves if not buffers else [*inputs.leaves, *buffers.values()]
+
+
+def recorded_once(
+    net: Any,
+    inputs: Inputs,
+    constants: dict[str, Any],
+    refusal: NotImplementedError,
+    seen: Sequence[Any] | None = None,
+) -> tuple[Any, Any, Any, ProgramRecording]:
+    """As :meth:`NetPrograms.record`, for a call that the tape has refused.
+
+    Args:
+        seen: what the call has given, which it must give again.
+
+    Raises:
+        NotImplementedError: the refusal, where there is no program either.
+    """
+    flat = _Flat(net, inputs.without_leaves(), _buffer_names(constants))
+    with drawing_from(constants.get("_seed")):
+        found = recorded_by_program(flat, _leaves(inputs, constants), refusal, seen)
+    outputs, structure, recording = found
+    recording.keep(len(inputs.leaves), structure.number)
+    return (*structure.parts(outputs), structure.output, recording)
+
+
+def once_more(
+    net: Any, inputs: Inputs, constants: dict[str, Any], seen: Sequence[Any]
+) -> Callable[[NotImplementedError], ProgramRecording]:
+    """The way back of a call, by a program, for when the tape refuses it."""
+    tensors = tensors_among(_leaves(inputs, constants))
+    before = versions(tensors)
+
+    def by_program(refusal: NotImplementedError) -> ProgramRecording:
+        check_unchanged(tensors, before, "a parameter or an argument")
+        return recorded_once(net, inputs, constants, refusal, seen)[-1]
+
+    return by_program
 
 
 class _Flat:

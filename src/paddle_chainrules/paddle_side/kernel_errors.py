@@ -20,6 +20,10 @@ MISSING = re.compile(
 )
 
 
+class Overwritten(NotImplementedError):
+    """A gradient needs a value of which the memory holds another one now."""
+
+
 class kernels_named:
     """A context for Paddle's engine, whose errors about kernels it turns into one.
 
@@ -59,6 +63,12 @@ class kernels_named:
                 "Paddle can't differentiate batch_norm in evaluation mode once more: "
                 "batch_norm_grad has no gradient there; it has one in training mode"
             ) from error
+        if isinstance(error, RuntimeError) and OVERWRITTEN in str(error):
+            raise Overwritten(
+                f"a gradient needs a tensor that has been {OVERWRITTEN} since, such as "
+                "y.add_(v) or y[i] = v after a use of y; write it out of place, y = y "
+                "+ v, or into a copy, y = y.clone()"
+            ) from error
         if not isinstance(error, RuntimeError | ValueError | SystemError):
             return
         found = MISSING.search(str(error))
@@ -80,6 +90,9 @@ class kernels_named:
             "laplacian and taylor, which need no kernels"
         ) from error
 
+
+OVERWRITTEN = "modified by an inplace operation"
+"""What Paddle's error says of a tensor that was written into."""
 
 INTERRUPTED = re.compile(r"^\s*KeyboardInterrupt\b", re.MULTILINE)
 """In the error that Paddle makes of an interrupt of a ``PyLayer``."""

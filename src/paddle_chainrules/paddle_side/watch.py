@@ -14,6 +14,9 @@ from .listener import listener
 
 _watching = threading.local()
 
+written_outside = [0]
+"""How many operations in place there were outside of recordings."""
+
 
 class Part(NamedTuple):
     """A view of part of a tensor, and by which index; neither is kept alive."""
@@ -51,6 +54,8 @@ class Watch:
         """Why what was recorded is not differentiated; empty where it is."""
         self.sparse = False
         """Whether a gradient may have rows alone."""
+        self.overwrites = False
+        """Whether a traced tensor has been written into."""
         self.writes: list[Any] = []
         """Of what was written into, what must not be used otherwise."""
         self.same: dict[int, tuple[Any, Any]] = {}
@@ -192,6 +197,11 @@ class Context:
     def refuse(self, why: str) -> None:
         """Have the innermost recording refuse what it has recorded."""
         self._stack[-1].refusal = why
+
+    def note_overwritten(self) -> None:
+        """Have every recording know that a traced tensor has been written into."""
+        for watch in self._stack:
+            watch.overwrites = True
 
     def note_writes(self, writes: Sequence[Any]) -> None:
         """Have every recording look at its results for other uses of these."""

@@ -17,7 +17,7 @@ from ..paddle_side.watch import watched
 from ..programs.capture import is_close, largest_entry
 from ..programs.capture_error import CaptureError
 from ..programs.switch import programs_are_on
-from .effects import tensors_among
+from .effects import copied, tensors_among
 from .program_cache import Flat, ProgramCache
 from .program_nodes import call
 from .program_recording import ProgramRecording
@@ -46,7 +46,7 @@ def recorded_by_program(
         raise refusal
     try:
         with drawing_from(before and before.drawn_from):
-            made = ProgramCache(fn).record(leaves)
+            made = ProgramCache(_on_copies(fn)).record(leaves)
     except CaptureError as error:
         raise _with(refusal, error) from error
     if before is not None:
@@ -72,10 +72,15 @@ def called_by_program(
         raise refusal
     try:
         with drawing_from(drawn_from):
-            found = call(ProgramCache(fn), leaves, None)
+            found = call(ProgramCache(_on_copies(fn)), leaves, None)
         return found
     except CaptureError as error:
         raise _with(refusal, error) from error
+
+
+def _on_copies(fn: Flat) -> Flat:
+    """The function, which may write into what it is given."""
+    return lambda leaves: fn([*map(copied, leaves)])
 
 
 def _is_off() -> bool:

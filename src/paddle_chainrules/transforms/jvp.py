@@ -223,6 +223,8 @@ class Pushforward(KeptGraph, Generic[Y_co]):
         self, tangents: Sequence[Any], refusal: NotImplementedError
     ) -> list[Any]:
         leaves, function = self._leaves, self._function
+        if not self._explains(refusal):
+            raise refusal
         function.check_unchanged()
         count = len(self._seen)
 
@@ -237,6 +239,9 @@ class Pushforward(KeptGraph, Generic[Y_co]):
         found, _ = called_by_program(both, every, refusal, self._drawn_from)
         check_same(self._seen, found[:count], refusal)
         return found[count:]
+
+    def _explains(self, refusal: NotImplementedError) -> bool:
+        return self._recording.explains(refusal)
 
     def _on_tape(self, tangents: Sequence[Any]) -> list[Any]:
         recording = self._recording
@@ -284,6 +289,9 @@ class _Refused(Pushforward[Any]):
         self._function, self._refusal = function, refusal
         self._leaves, self._seen = leaves, function.alone(seen)
         self._is_outside = False
+
+    def _explains(self, refusal: NotImplementedError) -> bool:
+        return True
 
     def _on_tape(self, tangents: Sequence[Any]) -> list[Any]:
         raise self._refusal

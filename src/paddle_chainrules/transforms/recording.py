@@ -16,7 +16,7 @@ from paddle import Tensor
 from ..paddle_side.dtypes import is_differentiable, is_whole
 from ..paddle_side.engine import gradients
 from ..paddle_side.grad_mode import grad_mode
-from ..paddle_side.kernel_errors import refused_later
+from ..paddle_side.kernel_errors import Overwritten, refused_later
 from ..paddle_side.listener import listener
 from ..paddle_side.partial_gradients import (
     Graph,
@@ -28,7 +28,7 @@ from ..paddle_side.random_state import drawing_from, put_back, undrawn
 from ..paddle_side.row_sparse import RowSparse, dense
 from ..paddle_side.rules.in_place import refuse_other_uses
 from ..paddle_side.rules.operators import Watch
-from ..paddle_side.watch import as_leaf, watched
+from ..paddle_side.watch import as_leaf, watched, written_outside
 from ..paddle_side.write_counts import writes_counted
 from .cotangents import check_seed
 from .effects import (
@@ -217,9 +217,11 @@ class Recording(KeptGraph):
         differentiable: positions of those that have a gradient.
         connected: whether gradients are to stay differentiable.
         drawn_from: the random state before the call.
+        overwrites: whether the function writes into what depends on the leaves.
     """
 
     drawn_from: Any = None
+    overwrites = False
 
     def __init__(
         self,
@@ -240,6 +242,8 @@ class Recording(KeptGraph):
         self._constants = watch.constants
         self._nested = watch.nested
         self._sparse = watch.sparse
+        self.overwrites = watch.overwrites
+        self._written = written_outside[0]
         self._graph: Graph | None = None
 
     @property
@@ -266,6 +270,11 @@ class Recording(KeptGraph):
             # Paddle makes leaves of its own within a gradient's graph.
             beyond -= leaves_behind(found) - leaves_behind(made_of)
         return beyond
+
+    def explains(self, refusal: NotImplementedError) -> bool:
+        """Whether it is the function's own doing, and nobody's writing afterwards."""
+        own = self.overwrites and self._written == written_outside[0]
+        return own or not isinstance(refusal, Overwritten)
 
     def forget(self) -> None:
         """Let go of what only :meth:`beyond` needs."""

@@ -81,7 +81,11 @@ class Pullback(KeptGraph, Generic[Y_co]):
 
     def _by_program(self, refusal: NotImplementedError) -> Recording:
         before = self._recording
-        if before.connected or isinstance(before, ProgramRecording):
+        if (
+            before.connected
+            or isinstance(before, ProgramRecording)
+            or not before.explains(refusal)
+        ):
             raise refusal
         function = self._function
         function.check_unchanged()

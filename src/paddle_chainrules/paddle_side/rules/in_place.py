@@ -185,6 +185,7 @@ def renewing(rule: Callable[..., Any], at: int = 0) -> Callable[..., Any]:
     def call(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
         found = rule(operator, context, *args, **kwargs)
         if is_traced(args[at]):
+            context.note_overwritten()
             _renew(context, args[at])
         return found
 

@@ -15,19 +15,25 @@ import paddle
 from ..listener import is_plain
 from ..places import Pair, Places, by_itself, lock, stand, standing
 from ..random_state import DRAWING, noting
-from ..watch import Context, Watch, recordings
+from ..watch import Context, Watch, recordings, written_outside
 from .table import DEEP_METHODS, DEEP_RULES, FUNCTIONS, IN_PLACE, METHODS, RULES, Rule
 
 __all__ = ["Watch"]
+
+WRITING = {*IN_PLACE, "assign_out_", "__setitem__"}
 
 _deep: set[Watch] = set()
 """The recordings under way with nested derivatives."""
 
 
-def _through(rule: Rule, operator: Any, always: bool = False) -> Callable[..., Any]:
+def _through(
+    rule: Rule, operator: Any, always: bool = False, writes: bool = False
+) -> Callable[..., Any]:
     """The operator as it is called while a recording is under way somewhere.
 
     Args:
+        writes: whether it writes into an argument, which is counted outside of
+            recordings.
         always: whether it is the same for who captures functions, and where functions
             are compared with their programs.
     """
@@ -37,6 +43,8 @@ def _through(rule: Rule, operator: Any, always: bool = False) -> Callable[..., A
         if not stack or not paddle.is_grad_enabled():
             if always and is_plain():
                 return rule(operator, Context(stack), *args, **kwargs)
+            if writes and not stack:
+                written_outside[0] += 1
             return operator(*args, **kwargs)
         return rule(operator, Context(stack), *args, **kwargs)
 
@@ -46,7 +54,7 @@ def _through(rule: Rule, operator: Any, always: bool = False) -> Callable[..., A
 
 def _pairs(rules: Mapping[str, Rule], owner: Any) -> dict[str, Pair]:
     return {
-        name: (operator, _through(rule, operator))
+        name: (operator, _through(rule, operator, writes=name in WRITING))
         for name, rule in rules.items()
         if (operator := standing(owner, name)) is not None
     }

@@ -1,0 +1,222 @@
+"""Writes over what a gradient needs: Paddle's tape refuses, and a program is right."""
+
+import numpy as np
+import paddle
+import pytest
+from paddle import nn
+
+from conftest import assert_same, randn
+from paddle_chainrules import (
+    grad,
+    hvp,
+    jit,
+    jvp,
+    stateless,
+    value_and_grad,
+    vjp,
+)
+
+
+def assigned(x):
+    y = x * x
+    for i in range(3):
+        y[i] = y[i] * x[i]
+    return y
+
+
+def from_the_last(x):
+    y = x * x
+    for i in range(1, 3):
+        y[i] = y[i - 1] * y[i]
+    return y
+
+
+def added(x):
+    y = paddle.tanh(x)
+    for _ in range(3):
+        y.add_(paddle.sin(y))
+    return y
+
+
+def added_to_zeros(x):
+    y = paddle.zeros(x.shape, x.dtype)
+    for _ in range(3):
+        y.add_(paddle.sin(y) + x)
+    return y
+
+
+def used_before(x):
+    y = paddle.tanh(x)
+    z = y * y
+    y.add_(x)
+    return y * z
+
+
+def squared(x):
+    y = paddle.exp(0.3 * x)
+    for _ in range(2):
+        y.add_(y * y)
+    return y
+
+
+def multiplied(x):
+    y = paddle.exp(0.3 * x)
+    for _ in range(3):
+        y.multiply_(y * x)
+    return y
+
+
+def chained(x):
+    y = x * x
+    y.scale_(2.0)
+    y.sin_()
+    y.tanh_()
+    return y
+
+
+def by_a_view(x):
+    y = x * 1
+    z = y.unsqueeze(-1)
+    z.add_(paddle.exp(z))
+    return y * y
+
+
+def rows(x):
+    y = paddle.tanh(x)
+    for i in range(3):
+        y[i:] = paddle.exp(-y[i:]) * x[i:]
+    return y
+
+
+def itself(x):
+    x.add_(paddle.sin(x))
+    y = x * x
+    x.multiply_(y)
+    return x * y
+
+
+def columns(x):
+    y = paddle.tanh(x)
+    for _ in range(2):
+        y[..., 0] = (y * y).sum(-1)
+    return y * x
+
+
+WRITES = [
+    *(assigned, from_the_last, added, added_to_zeros, used_before, squared),
+    *(multiplied, chained, by_a_view, rows, itself, columns),
+]
+
+X = np.array([[0.4, -0.7], [1.1, 0.6], [-0.3, 0.8]])
+
+
+def at(values, dtype="float64"):
+    return paddle.to_tensor(values).astype(dtype)
+
+
+def slope(fn, x, v, step=1e-6):
+    """The derivative of a function of an array along a direction, by differences."""
+    with paddle.no_grad():
+        one, other = (fn(at(x + s * step * v)).numpy() for s in (1, -1))
+    return (one - other) / (2 * step)
+
+
+def differences(fn, bar):
+    """The gradient of ``sum(fn(x) * bar)`` at X, by differences."""
+    found = np.zeros_like(X)
+    for place in np.ndindex(*X.shape):
+        unit = np.zeros_like(X)
+        unit[place] = 1
+        found[place] = (slope(fn, X, unit) * bar).sum()
+    return found
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("fn", WRITES)
+def test_transforms(fn, dtype, count_case):
+    x, rng = at(X, dtype), np.random.default_rng(1)
+    bar, v = (rng.standard_normal(X.shape) for _ in range(2))
+    exact = {
+        "gradient": at(differences(fn, bar), dtype),
+        "along": at(slope(fn, X, v), dtype),
+    }
+    near = {"rtol": 1e-5, "atol": 1e-5 if dtype == "float32" else 1e-7}
+
+    def loss(x):
+        return (fn(x) * at(bar, x.dtype)).sum()
+
+    before = x.numpy().tobytes()
+    for of in (fn, jit(fn)):
+        y, back = vjp(of, x)
+        for _ in range(2):
+            assert_same(back(at(bar, dtype))[0], exact["gradient"], **near)
+        assert_same(y, fn(x.clone()), **near)
+        assert_same(jvp(of, (x,), (at(v, dtype),))[1], exact["along"], **near)
+        count_case("pairs of vjp and jvp of functions that overwrite")
+    assert_same(value_and_grad(loss)(x)[1], exact["gradient"], **near)
+    if dtype == "float64":
+        second = hvp(loss, x, at(v))
+        by_steps = slope(grad(jit(loss)), X, v, 1e-5)
+        assert_same(second, at(by_steps), rtol=1e-5, atol=1e-6)
+        count_case("second derivatives of functions that overwrite")
+    assert x.numpy().tobytes() == before
+
+
+@pytest.mark.parametrize(
+    ("jit", "dtype"), [(None, "float64"), (False, "float32"), (True, "float64")]
+)
+@pytest.mark.parametrize("fn", WRITES)
+def test_nets(fn, jit, dtype, count_case):
+    class Writes(nn.Layer):
+        def __init__(self):
+            super().__init__()
+            self.scale = self.create_parameter([2], dtype=dtype)
+            self.scale.set_value(at([1.3, 0.8], dtype))
+
+        def forward(self, x):
+            return fn(x * self.scale)
+
+    net, params, buffers = stateless(Writes(), **({} if jit is None else {"jit": jit}))
+    x, bar = at(X, dtype), np.random.default_rng(1).standard_normal(X.shape)
+    scale = np.array([1.3, 0.8])
+    exact = differences(lambda x: fn(x * at(scale)), bar)
+    near = {"rtol": 1e-5, "atol": 1e-5 if dtype == "float32" else 1e-7}
+    for call in range(5 if jit is None else 3):
+        given = {"buffers": buffers} if call == 2 else {}
+        y, back, *_ = net.pullback(params, x, **given)
+        by_name, (by_x,) = back(at(bar, dtype))
+        assert_same(y, fn(x * params["scale"]), **near)
+        assert_same(by_x, at(exact, dtype), **near)
+        by_scale = (exact * X).sum(0) / scale
+        assert_same(by_name["scale"], at(by_scale, dtype), **near)
+        again, _ = back(at(bar, dtype), wrt="params")
+        assert_same(again["scale"], at(by_scale, dtype), **near)
+        count_case("calls of nets that overwrite")
+
+
+def test_a_write_after_the_call_is_refused():
+    """Also where it leaves the result as it was: no program of other values."""
+    w, x = at([2.0, 3.0]), at([0.0, 0.0])
+
+    def closes_over(x):
+        return x * w * x.exp()
+
+    for fn in (closes_over, lambda x: closes_over(x).add_(x)):
+        _, back = vjp(fn, x)
+        w.add_(paddle.ones_like(w))
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            back(at([1.0, 1.0]))
+    y, back = vjp(lambda x: used_before(x) + x, x)
+    x.add_(paddle.ones_like(x))
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        back(paddle.ones_like(y))
+
+
+def test_with_random_numbers_it_is_refused_by_name():
+    def noisy(x):
+        y = paddle.tanh(x) + 0 * paddle.rand(x.shape, x.dtype)
+        return used_before(y)
+
+    y, back = vjp(noisy, randn([3]))
+    with pytest.raises(NotImplementedError, match="write it out of place"):
+        back(paddle.ones_like(y))
