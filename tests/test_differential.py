@@ -4,8 +4,8 @@ import numpy as np
 import paddle
 import pytest
 
-from differential import run, verdicts
-from differential.tables import TABLES
+from differential import calls, run, verdicts
+from differential.tables import CALLED, TABLES
 
 
 @pytest.mark.parametrize("table", TABLES)
@@ -29,6 +29,44 @@ def test_the_same_as_programs(table, count_case, monkeypatch):
     for rows in found.values():
         for _, verdict, _ in rows:
             count_case(f"derivatives of {table} as programs: {verdict}")
+
+
+def called(cases, count_case):
+    found = run.run(cases)
+    assert not run.faults(found)
+    for (table, _), rows in found.items():
+        for asked, verdict, _ in rows:
+            call = asked.partition(",")[0]
+            count_case(f"{table}, {call}: {verdict}")
+
+
+def test_called_many_times(count_case):
+    """A few of those below."""
+    chosen = ["tanh", "sinc", "logaddexp", "index_put", "Embedding, sparse, padding"]
+    cases = [(t, n) for t, table in CALLED.items() for n in table.cases]
+    some = [case for case in cases if case[1] in chosen] + cases[::60]
+    called(some, count_case)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("table", CALLED)
+def test_every_one_called_many_times(table, count_case):
+    called([(table, name) for name in CALLED[table].cases], count_case)
+
+
+def test_a_fault_of_a_later_call_is_found():
+    class Late(calls.CalledLayer):
+        def called(self, given, seeds):
+            self.count = getattr(self, "count", 0) + 1
+            found = [*super().called(given, seeds)]
+            return [found[0] + 1e-3, *found[1:]] if self.count > 5 else found
+
+    name = "Embedding, sparse, padding"
+    for how in ({}, {"jit": True}):
+        with calls.default_dtype("float64"):
+            found = calls.asked(Late(name, "float64", how), print)
+        assert [v.verdict for v in found] == ["exact", "exact", "wrong"]
+        assert found[-1].asked.startswith("call 6")
 
 
 def test_a_fault_is_found(monkeypatch):

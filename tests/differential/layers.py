@@ -302,6 +302,11 @@ add(
 thawed("Embedding", lambda: nn.Embedding(5, 3), ints(5, 2, 4))
 add("Embedding, padding", lambda: nn.Embedding(5, 3, padding_idx=1), ints(5, 2, 4))
 add("Embedding, sparse", lambda: nn.Embedding(5, 3, sparse=True), ints(5, 2, 4))
+add(
+    "Embedding, sparse, padding",
+    lambda: nn.Embedding(5, 3, padding_idx=1, sparse=True),
+    ints(5, 2, 4),
+)
 add("CosineSimilarity", lambda: nn.CosineSimilarity(1), real(3, 4), real(3, 4))
 add("PairwiseDistance", lambda: nn.PairwiseDistance(), real(3, 4), real(3, 4))
 for name in ["MSELoss", "L1Loss", "SmoothL1Loss"]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from . import functions, layers
+from . import calls, functions, layers
 from .inputs import arrays_of
 from .verdicts import Verdict, of_function, of_layer
 
@@ -33,3 +33,8 @@ TABLES = {
     "functions": Table(functions.TABLE, _function),
     "layers": Table(layers.TABLE, _layer),
 }
+CALLED = {
+    "calls of functions": Table(functions.TABLE, calls.of_function),
+    "calls of layers": Table(layers.TABLE, calls.of_layer),
+}
+"""The same, called many times."""

@@ -459,3 +459,23 @@ def test_attributes_may_have_the_names_of_global_variables():
 def test_parameters_where_none_can_be_put_are_refused(keep):
     with pytest.raises(TypeError, match="where stateless can't replace it"):
         stateless(Keyed(keep))
+
+
+def test_a_buffer_that_is_put_away():
+    class Forgets(nn.Layer):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("scale", paddle.full([3], 2.0))
+
+        def forward(self, x):
+            y = x * self.scale
+            self.scale = None
+            return y
+
+    net, params, buffers = stateless(Forgets())
+    x = paddle.ones([2, 3])
+    for _ in range(2):
+        assert net.forward(params, x).tolist() == [[2.0] * 3] * 2
+        for call in (net.forward, net.pullback):
+            with pytest.raises(TypeError, match="NoneType in the place of its buffer"):
+                call(params, x, buffers=buffers)

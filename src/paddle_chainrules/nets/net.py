@@ -270,10 +270,10 @@ class Net(abc.ABC):
             return (value, pullback, aux) if has_aux else (value, pullback)
         if not recording.connected and (shared := self._shared()):
             values = unaliased(values, shared)
-        again = None
+        afterwards = None
         if recording.overwrites and not recording.connected:
-            again = once_more(self, inputs, constants, recording.outputs)
-        pullback = RecordedPullback(recording, inputs.form(out_spec), again)
+            afterwards = once_more(self, inputs, constants, recording.outputs)
+        pullback = RecordedPullback(recording, inputs.form(out_spec), afterwards)
         value = out_spec.unflatten(values)
         if not has_aux:
             return value, pullback

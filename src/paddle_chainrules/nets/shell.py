@@ -54,6 +54,21 @@ class Shell:
         found: Tensor = container[key]
         return found
 
+    def buffer(self, name: str) -> Tensor:
+        """What a call has left there, off the graph.
+
+        Raises:
+            TypeError: that is no tensor.
+        """
+        found: Any = self.get(name)
+        if not isinstance(found, Tensor):
+            raise TypeError(
+                f"the layer has put {type(found).__name__} in the place of its buffer "
+                f"{name!r}, which has to stay a tensor where buffers= is given; call "
+                "it without, where the buffer is put back after every call"
+            )
+        return found.detach()
+
     def mark(self) -> None:
         """Put marks where tensors belong, for a copy of the layer."""
         self.put({name: Mark(name) for name in self._slots})

@@ -365,7 +365,7 @@ class StatelessLayer(Net):
                 raise
             if own:
                 return output
-            return output, {name: shell.get(name).detach() for name in buffers}
+            return output, {name: shell.buffer(name) for name in buffers}
 
 
 def constructed(facts: dict[str, Any], tensors: Sequence[Tensor]) -> StatelessLayer:

@@ -14,6 +14,7 @@ from ..paddle_side.engine import asked_for, gradients, is_running
 from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.interception import RAW
 from ..paddle_side.listener import listener, local
+from ..paddle_side.served_once import Once, register
 from ..paddle_side.watch import ask_for, recordings
 from ..programs.capture import Captured, capture
 from ..programs.capture_error import CaptureError
@@ -55,6 +56,10 @@ def call(
     given = inputs if all(x.is_leaf for x in inputs) else [_packed(inputs)]
     on_graph = _Node.apply(_Call(node, leaves, outputs, inputs), *given)
     on_graph = on_graph if isinstance(on_graph, tuple) else (on_graph,)
+    once, watches = outputs.pop(), recordings()
+    if not watches or watches[0].create_graph:  # it may be on the caller's graph
+        for output in on_graph:
+            register(output, once)
     for i, output in zip(node.places, on_graph, strict=True):
         outputs[i] = output
     return captured.filled(outputs), found.structure
@@ -280,7 +285,7 @@ class _Node(PyLayer):
         node, there = call.node, call.node.there
         tensors = [leaf for leaf in call.leaves if isinstance(leaf, Tensor)]
         made = run(there.forward, tensors)
-        call.outputs[:] = made[: there.count]
+        call.outputs[:] = *made[: there.count], Once(ctx)
         # What is kept must not hold an output, which holds this.
         ctx.node, ctx.leaves, ctx.inputs = node, call.leaves, call.inputs
         ctx.several = len(given) > 1

@@ -19,7 +19,7 @@ from paddle.distributed.fleet.recompute.recompute import recompute
 
 from ..random_state import in_turn, note_drawing
 from ..watch import Context, as_leaf, is_traced, tensors_in
-from . import complex_numbers, formulas, in_place, linear_algebra, losses, norms
+from . import complex_numbers, formulas, in_place, linear_algebra, losses, norms, pieces
 from . import every_order as closed
 from . import given_numbers as for_numbers
 from . import whole_numbers as whole
@@ -252,6 +252,7 @@ _FORMULAS: dict[str, Callable[..., Any]] = {
     "matmul": linear_algebra.product_with_vector,
     "pad": for_numbers.pad,
     "pad3d": for_numbers.pad3d,
+    **{n: getattr(pieces, n) for n in ("maximum", "minimum", "leaky_relu")},
 }
 
 RULES: dict[str, Rule] = {
@@ -348,8 +349,10 @@ FUNCTIONS: dict[Any, Rule] = {
     paddle.linalg.householder_product: linear_algebra.householder_product,
     recompute: formulas.recompute,
     paddle.gammaincc: formulas.gammaincc,
+    paddle.sinc: pieces.smooth(pieces.sinc),
+    paddle.logaddexp: pieces.smooth(pieces.logaddexp),
 }
-"""Functions of Paddle's that are written in Python."""
+"""Functions of Paddle's that are written in Python; some are methods of tensors too."""
 
 _LENIENT = {"concat", "stack", "split", "split_with_num", "dot", "mv"}
 _LENIENT |= {"conv2d_transpose", "conv3d_transpose", "depthwise_conv2d_transpose"}

@@ -1,0 +1,129 @@
+"""``backward`` for the second time through a program: an error, and no crash."""
+
+import gc
+
+import paddle
+import pytest
+
+from conftest import assert_same, randn, run_code
+from paddle_chainrules import jit, stateless
+
+BEGUN = """
+import paddle
+from paddle_chainrules import hvp, jit, stateless
+
+x = paddle.to_tensor([[0.3, -0.7]], stop_gradient=False)
+f = jit(lambda x: paddle.tanh(x) * x)
+net, params, _ = stateless(paddle.nn.Linear(2, 3), jit=True)
+for _ in range(4):
+    net.forward(params, x.detach())
+
+def again(call):
+    try:
+        call()
+    except (RuntimeError, OSError) as error:
+        print("said" if "has been through a program" in str(error) else error)
+"""
+
+TWICE = {
+    "retained": """
+y = f(x).sum()
+y.backward(retain_graph=True)
+again(y.backward)
+""",
+    "within operators": """
+y = paddle.exp(f(paddle.sin(x))).sum()
+y.backward(retain_graph=True)
+again(lambda: y.backward(retain_graph=True))
+""",
+    "by another loss": """
+h = f(x)
+(h * h).sum().backward(retain_graph=True)
+again(h.sum().backward)
+""",
+    "many": """
+h = f(x)
+losses = [h.sum() * k for k in range(40)]
+losses[0].backward(retain_graph=True)
+for k in range(30):
+    f(x).sum().backward()
+again(losses[1].backward)
+""",
+    "a net": """
+y = net.forward(params, x).sum()
+y.backward(retain_graph=True)
+again(lambda: paddle.autograd.backward([y], retain_graph=True))
+""",
+    "not retained": """
+y = net.forward(params, x)
+y.sum().backward()
+again(lambda: y.sum().backward())
+""",
+    "after paddle.grad": """
+y = f(x).sum()
+for _ in range(2):
+    paddle.grad(y, [x], retain_graph=True)
+y.backward(retain_graph=True)
+again(y.backward)
+""",
+    "the other of two results": """
+first, second = jit(lambda x: (paddle.tanh(x), x * x))(x)
+first.sum().backward(retain_graph=True)
+again(second.sum().backward)
+""",
+    "a derivative": """
+y = f(x).sum()
+(g,) = paddle.grad(y, [x], create_graph=True)
+(g * g).sum().backward(retain_graph=True)
+again((g * g).sum().backward)
+""",
+}
+
+
+def test_an_error_and_no_crash(count_case):
+    code = BEGUN + "".join(TWICE.values()) + "print('alive')"
+    done = run_code(code)
+    assert done.stdout.split() == ["said"] * len(TWICE) + ["alive"], done.stderr
+    for _ in TWICE:
+        count_case("second times through programs")
+
+
+def test_what_is_served_goes_on():
+    fn = jit(lambda x, w: paddle.tanh(x * w).sum())
+    x, w = randn([4, 3]), randn([3], seed=1)
+    w.stop_gradient = False
+    kept = []
+    for step in range(5):
+        loss = fn(x + step, w)
+        first = paddle.grad(loss, [w], retain_graph=True)
+        second = paddle.grad(loss, [w], retain_graph=True)
+        assert_same(first, second)
+        loss.backward()
+        kept.append(loss)  # a graph that has been gone through is still there
+        assert_same(w.grad, first[0], rtol=1e-6)
+        w.clear_gradient()
+    net, params, _ = stateless(paddle.nn.Linear(3, 2), jit=True)
+    for p in params.values():
+        p.stop_gradient = False
+    for _ in range(4):
+        net.forward(params, x).sum().backward()
+    for loss in kept:
+        with pytest.raises(OSError, match="has been through a program"):
+            loss.backward()
+
+
+def test_copies_of_nodes_that_paddle_keeps_after_an_error():
+    """Paddle lets go of them without Python's lock, at its next gradient."""
+    for _ in range(3):
+        w = paddle.to_tensor([1.0, 2.0], stop_gradient=False)
+        out = jit(lambda a: (a**3).sum())(w)
+        with paddle.no_grad():
+            w.add_(paddle.to_tensor([5.0, 5.0]))
+        with pytest.raises(OSError, match="modified by an inplace"):
+            paddle.grad(out, w, create_graph=True)
+        del out, w
+        gc.collect()
+        x = randn([3])
+        x.stop_gradient = False
+        jit(lambda a: a * a)(x).sum().backward()
+        assert_same(x.grad, 2 * x)
