@@ -272,7 +272,7 @@ class Net(abc.ABC):
             values = unaliased(values, shared)
         afterwards = None
         if recording.overwrites and not recording.connected:
-            afterwards = once_more(self, inputs, constants, recording.outputs)
+            afterwards = once_more(self, inputs, constants, recording)
         pullback = RecordedPullback(recording, inputs.form(out_spec), afterwards)
         value = out_spec.unflatten(values)
         if not has_aux:

@@ -18,7 +18,7 @@ from ..transforms.fallback import recorded_by_program
 from ..transforms.program_cache import ProgramCache, Refusal
 from ..transforms.program_nodes import call, found_value
 from ..transforms.program_recording import ProgramRecording
-from ..transforms.recording import records_graph
+from ..transforms.recording import Recording, records_graph
 from ..transforms.tree import flatten_tree
 from .inputs import Inputs
 from .known_calls import KnownCalls, Structure
@@ -146,26 +146,26 @@ def recorded_once(
     inputs: Inputs,
     constants: dict[str, Any],
     refusal: NotImplementedError,
-    seen: Sequence[Any] | None = None,
+    before: Recording | None = None,
 ) -> tuple[Any, Any, Any, ProgramRecording]:
     """As :meth:`NetPrograms.record`, for a call that the tape has refused.
 
     Args:
-        seen: what the call has given, which it must give again.
+        before: the call by the tape, whose results it must give again.
 
     Raises:
         NotImplementedError: the refusal, where there is no program either.
     """
     flat = _Flat(net, inputs.without_leaves(), _buffer_names(constants))
     with drawing_from(constants.get("_seed")):
-        found = recorded_by_program(flat, _leaves(inputs, constants), refusal, seen)
+        found = recorded_by_program(flat, _leaves(inputs, constants), refusal, before)
     outputs, structure, recording = found
     recording.keep(len(inputs.leaves), structure.number)
     return (*structure.parts(outputs), structure.output, recording)
 
 
 def once_more(
-    net: Any, inputs: Inputs, constants: dict[str, Any], seen: Sequence[Any]
+    net: Any, inputs: Inputs, constants: dict[str, Any], taped: Recording
 ) -> Callable[[NotImplementedError], ProgramRecording]:
     """The way back of a call, by a program, for when the tape refuses it."""
     tensors = tensors_among(_leaves(inputs, constants))
@@ -173,7 +173,7 @@ def once_more(
 
     def by_program(refusal: NotImplementedError) -> ProgramRecording:
         check_unchanged(tensors, before, "a parameter or an argument")
-        return recorded_once(net, inputs, constants, refusal, seen)[-1]
+        return recorded_once(net, inputs, constants, refusal, taped)[-1]
 
     return by_program
 

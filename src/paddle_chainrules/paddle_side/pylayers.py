@@ -3,8 +3,9 @@
 Gradients of a backward that leaves Paddle, by numpy or by ``detach``, are right and
 have no graph, so that a derivative of a derivative would lose them without a word: they
 refuse to be differentiated. A tensor that a backward gives and somebody keeps would be
-written into where other gradients are added to it: copies are given. And it may fail, of
-which Paddle makes a text: what this package says there is noted, to come out as it is.
+written into where other gradients are added to it: copies are given. And it may fail,
+of which Paddle makes a text: what this package says there is noted, to come out as it
+is.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -151,3 +151,12 @@ def _patches(
         flat = flat * size[i] + places
         inside = inside & (places >= 0) & (places < size[i])
     return np.where(inside, flat, math.prod(size)).reshape(-1), out
+
+
+def ordered(*order: int) -> Callable[..., Any]:
+    """As :func:`convolution`, whose arguments an operator has in another order."""
+
+    def formula(*args: Any) -> Tensor:
+        return convolution(*(args[i] for i in order))
+
+    return formula

@@ -88,16 +88,7 @@ def _deep_places() -> Places:
 
 @cache
 def _methods() -> dict[str, Pair]:
-    functions = {
-        function.__name__: (function, wraps(function)(_through(rule, function, True)))
-        for function, rule in FUNCTIONS.items()
-        if _is_method(function)
-    }
-    return _pairs(METHODS, paddle.Tensor) | functions
-
-
-def _is_method(function: Any) -> bool:
-    return getattr(paddle.Tensor, function.__name__, None) is function
+    return _pairs(METHODS, paddle.Tensor)
 
 
 @cache

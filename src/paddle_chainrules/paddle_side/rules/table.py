@@ -23,7 +23,7 @@ from . import complex_numbers, formulas, in_place, linear_algebra, losses, norms
 from . import every_order as closed
 from . import given_numbers as for_numbers
 from . import whole_numbers as whole
-from .convolution import convolution, transposed_convolution
+from .convolution import ordered, transposed_convolution
 from .drawing import DRAWN
 from .formulas import by_formula, refused, where_complex, where_traced
 from .ways_out import WAYS_OUT, taking_out, to_tensor
@@ -165,15 +165,6 @@ def _concat(parts: Any, axis: Any = 0) -> Tensor | None:
     return closed.concat(parts, axis) if isinstance(axis, int) else None
 
 
-def _convolution(*order: int) -> Callable[..., Any]:
-    """As :func:`convolution`, whose arguments an operator has in another order."""
-
-    def formula(*args: Any) -> Tensor:
-        return convolution(*(args[i] for i in order))
-
-    return formula
-
-
 def _triangular_solve(operator: Any, context: Context, *args: Any) -> Any:
     *given, unit = args
     if unit and any(map(is_traced, given)):
@@ -232,9 +223,9 @@ _FORMULAS: dict[str, Callable[..., Any]] = {
     "log_softmax": closed.log_softmax,
     "logsigmoid": closed.log_sigmoid,
     "swish": closed.swish,
-    "conv2d": _convolution(*_CONV2D),
-    "depthwise_conv2d": _convolution(*_CONV3D),
-    "conv3d": _convolution(*_CONV3D),
+    "conv2d": ordered(*_CONV2D),
+    "depthwise_conv2d": ordered(*_CONV3D),
+    "conv3d": ordered(*_CONV3D),
     "conv2d_transpose": transposed_convolution,
     "conv3d_transpose": transposed_convolution,
     "depthwise_conv2d_transpose": transposed_convolution,
@@ -352,7 +343,7 @@ FUNCTIONS: dict[Any, Rule] = {
     paddle.sinc: pieces.smooth(pieces.sinc),
     paddle.logaddexp: pieces.smooth(pieces.logaddexp),
 }
-"""Functions of Paddle's that are written in Python; some are methods of tensors too."""
+"""Functions of Paddle's that are written in Python."""
 
 _LENIENT = {"concat", "stack", "split", "split_with_num", "dot", "mv"}
 _LENIENT |= {"conv2d_transpose", "conv3d_transpose", "depthwise_conv2d_transpose"}
