@@ -11,6 +11,7 @@ from typing import Any
 
 from paddle import Tensor
 
+from ..paddle_side.kernel_errors import Overwritten
 from ..paddle_side.listener import is_plain
 from ..paddle_side.random_state import drawing_from
 from ..paddle_side.watch import watched
@@ -46,7 +47,7 @@ def recorded_by_program(
         raise refusal
     try:
         with drawing_from(before and before.drawn_from):
-            made = ProgramCache(_on_copies(fn)).record(leaves)
+            made = ProgramCache(_given(fn, refusal)).record(leaves)
     except CaptureError as error:
         raise _with(refusal, error) from error
     if before is not None:
@@ -72,14 +73,16 @@ def called_by_program(
         raise refusal
     try:
         with drawing_from(drawn_from):
-            found = call(ProgramCache(_on_copies(fn)), leaves, None)
+            found = call(ProgramCache(_given(fn, refusal)), leaves, None)
         return found
     except CaptureError as error:
         raise _with(refusal, error) from error
 
 
-def _on_copies(fn: Flat) -> Flat:
-    """The function, which may write into what it is given."""
+def _given(fn: Flat, refusal: NotImplementedError) -> Flat:
+    """The function on copies, where it may write into what it is given."""
+    if not isinstance(refusal, Overwritten):
+        return fn
     return lambda leaves: fn([*map(copied, leaves)])
 
 
