@@ -212,11 +212,23 @@ def test_a_write_after_the_call_is_refused():
         back(paddle.ones_like(y))
 
 
-def test_with_random_numbers_it_is_refused_by_name():
+def test_random_numbers_are_those_of_the_call():
     def noisy(x):
-        y = paddle.tanh(x) + 0 * paddle.rand(x.shape, x.dtype)
-        return used_before(y)
+        return used_before(paddle.tanh(x) + paddle.rand(x.shape, x.dtype))
 
-    y, back = vjp(noisy, randn([3]))
-    with pytest.raises(NotImplementedError, match="write it out of place"):
-        back(paddle.ones_like(y))
+    x, c = randn([3], "float64"), randn([3], "float64", 2)
+    paddle.seed(5)
+    noise = paddle.rand(x.shape, x.dtype)
+    after = paddle.rand([2])
+
+    def out_of_place(x):
+        v = paddle.tanh(x) + noise
+        y = paddle.tanh(v)
+        return (y + v) * y * y
+
+    expected, exact = vjp(out_of_place, x)
+    paddle.seed(5)
+    y, back = vjp(noisy, x)
+    assert_same((y, back(c)), (expected, exact(c)), rtol=1e-12)
+    assert_same(back(2 * c)[0], 2 * exact(c)[0], rtol=1e-12)
+    assert_same(paddle.rand([2]), after)

@@ -77,7 +77,7 @@ def _drawing(pairs: Mapping[str, Pair]) -> dict[str, Pair]:
     """What draws, with a note before, over its rule where it has one."""
     ops = vars(paddle._C_ops)
     found = {n: pairs.get(n) or (op, op) for n in DRAWING if (op := standing(ops, n))}
-    found["seed"] = (seed := standing(vars(paddle), "seed")), seed
+    found["seed"] = (seed := standing(vars(paddle), "seed")), by_itself(seed)
     return {name: (pair[0], noting(pair[1])) for name, pair in found.items()}
 
 
