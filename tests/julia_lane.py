@@ -55,6 +55,7 @@ class JuliaLane:
     def _asked(self, request):
         assert ENVIRONMENT is not None, WHY
         if self._process is None or self._process.poll() is not None:
+            self.close()
             self._start()
         said_before = self._errors.seek(0, 2)
         try:
