@@ -21,6 +21,7 @@ BY_OTHERS = {
     "str(error)": "as Julia says it",
     "ctx.why": "as refused where the operator was called",
     "why": "likewise",
+    "self.refusal": "likewise, where it was met",
     "self.why": "why a net's calls run as ever, as found before",
     "report": "a table of what differs",
     "error": "of a corrupt file: what was wrong with it",

@@ -133,6 +133,23 @@ program = pc.jit(fn)
 x = t(4).astype("float32")
 np.testing.assert_array_equal(program(x).numpy(), program(x).numpy())
 """,
+    "seed, first drawn from within a capture": """
+from paddle_chainrules.paddle_side.interception import listening
+from paddle_chainrules.paddle_side.random_state import in_turn, take_turns
+import threading
+with listening(object()):
+    take_turns()
+seed(3)
+x = paddle.rand([4])
+seed(3)
+np.testing.assert_array_equal(x.numpy(), paddle.rand([4]).numpy())
+drawn = threading.Event()
+other = threading.Thread(target=lambda: (paddle.rand([4]), drawn.set()))
+with in_turn():
+    other.start()
+    assert not drawn.wait(0.3)  # it is not its turn
+assert drawn.wait(10)
+""",
     "what they are": """
 import inspect
 assert str(inspect.signature(pad)).startswith("(x: 'Tensor', pad")

@@ -91,9 +91,14 @@ def innermost(function: Any) -> Any:
 
 
 def by_itself(function: Any) -> Any:
-    """What a function does as long as nothing stands in for it."""
+    """What a function does as long as nothing more stands in for it.
+
+    A listener that is in its place at this moment does not count: it goes again.
+    """
     found = innermost(function)
-    return function if found is None else _with_code(found, found.__code__)
+    if found is None:
+        return function
+    return _with_code(found, standing(found, "__code__"))
 
 
 def _with_code(function: Any, code: CodeType) -> Any:
@@ -144,7 +149,7 @@ class Places:
                 self._by_id[id(function)] = function, stand_in
             else:
                 inner.__signature__ = inspect.signature(inner)
-                codes = inner.__code__, code_calling(inner, stand_in)
+                codes = standing(inner, "__code__"), code_calling(inner, stand_in)
                 self._codes.append((inner, codes))
         self._found: list[tuple[dict[str, Any], str, Pair]] = []
         self._modules = 0

@@ -12,7 +12,7 @@ from typing import Any
 
 import paddle
 
-from .places import Places, by_itself
+from .places import Places, by_itself, standing
 
 DRAWING = (
     *("bernoulli", "binomial", "class_center_sample", "dirichlet", "dropout"),
@@ -42,11 +42,11 @@ def _in_turn(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @functools.cache
 def _turns() -> Places:
-    ops = paddle._C_ops
+    ops = vars(paddle._C_ops)
     functions = {
         name: function
         for name in DRAWING
-        if (function := getattr(ops, name, None)) is not None
+        if (function := standing(ops, name)) is not None
     }
     functions |= {
         name: getattr(paddle, name)
