@@ -10,7 +10,7 @@ from paddle_chainrules import jit, stateless
 
 BEGUN = """
 import paddle
-from paddle_chainrules import hvp, jit, stateless
+from paddle_chainrules import hvp, jit, stateless, vjp
 
 x = paddle.to_tensor([[0.3, -0.7]], stop_gradient=False)
 f = jit(lambda x: paddle.tanh(x) * x)
@@ -65,6 +65,26 @@ for _ in range(2):
     paddle.grad(y, [x], retain_graph=True)
 y.backward(retain_graph=True)
 again(y.backward)
+""",
+    "by paddle.grad": """
+y = f(x).sum()
+y.backward(retain_graph=True)
+again(lambda: paddle.grad(y, x))
+""",
+    "by paddle.grad, of a net": """
+y = net.forward(params, x)
+y.sum().backward()
+again(lambda: paddle.grad([paddle.exp(y), y * y], [x], retain_graph=True))
+""",
+    "by paddle.grad, from within a capture": """
+y = f(x).sum()
+y.backward(retain_graph=True)
+again(lambda: jit(lambda y: paddle.grad(y, x)[0])(y))
+""",
+    "by a transform of what holds it": """
+y = f(x).sum()
+y.backward(retain_graph=True)
+again(lambda: vjp(lambda t: t * y, x)[1](x))
 """,
     "the other of two results": """
 first, second = jit(lambda x: (paddle.tanh(x), x * x))(x)

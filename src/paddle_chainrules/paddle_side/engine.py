@@ -16,6 +16,7 @@ from .listener import listener
 from .partial_gradients import node_of
 from .pylayers import layers_watched
 from .random_state import in_turn
+from .served_once import check
 from .watch import note_gradients
 
 
@@ -51,6 +52,7 @@ def gradients(
         # Where several gradients meet, Paddle adds them up in the memory of the first,
         # which may be that of a cotangent (docs/paddle-notes.md).
         cotangents = [cotangent.clone() for cotangent in cotangents]
+    check(outputs)
     with in_turn(), kernels_named(), layers_watched(create_graph):
         found: list[Tensor | None] = _grad(
             *([*outputs], [*inputs], [*cotangents]),

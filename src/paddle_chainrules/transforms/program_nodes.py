@@ -14,7 +14,7 @@ from ..paddle_side.engine import asked_for, gradients, is_running
 from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.interception import RAW
 from ..paddle_side.listener import listener, local
-from ..paddle_side.served_once import Once, register
+from ..paddle_side.served_once import Once, watch
 from ..paddle_side.watch import ask_for, recordings
 from ..programs.capture import Captured, capture
 from ..programs.capture_error import CaptureError
@@ -58,8 +58,7 @@ def call(
     on_graph = on_graph if isinstance(on_graph, tuple) else (on_graph,)
     once, watches = outputs.pop(), recordings()
     if not watches or watches[0].create_graph:  # it may be on the caller's graph
-        for output in on_graph:
-            register(output, once)
+        watch(on_graph, once)
     for i, output in zip(node.places, on_graph, strict=True):
         outputs[i] = output
     return captured.filled(outputs), found.structure
