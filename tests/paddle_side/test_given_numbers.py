@@ -7,7 +7,7 @@ import paddle
 import paddle.nn.functional as F
 import pytest
 
-from conftest import programs_on
+from conftest import assert_same, programs_on
 from paddle_chainrules import CaptureError, ConstantWarning, grad, jit, jvp, vjp
 
 RNG = np.random.default_rng(7)
@@ -173,6 +173,35 @@ def test_the_rest_is_refused(name):
         with pytest.raises(NotImplementedError, match=why):
             call()
     vjp(lambda x: fn(x, a.detach()), x)  # a constant is one
+
+
+SKIPPED = {
+    "margin_ranking_loss": lambda x, a: F.margin_ranking_loss(x, 2 * x, x, a),
+    "cross_entropy": lambda x, a: F.cross_entropy(
+        x, paddle.to_tensor([1] * len(x)), label_smoothing=a
+    ),
+    "attention": lambda x, a: F.scaled_dot_product_attention(
+        *[x[None, :, None]] * 3, dropout_p=a
+    ),
+    "pairwise_distance": lambda x, a: F.pairwise_distance(x, 2 * x, 2.0, a),
+    "dropout": lambda x, a: F.dropout(x, a),
+}
+
+
+@pytest.mark.parametrize("name", SKIPPED)
+def test_a_number_that_is_not_looked_at_where_it_is_zero(name):
+    fn = SKIPPED[name]
+    x, a = paddle.to_tensor(X), paddle.to_tensor(0.0, "float64")
+    for call in (
+        lambda: vjp(lambda a: fn(x, a), a),
+        lambda: jvp(lambda a: fn(x, a), (a,), (a,)),
+        lambda: jit(grad(lambda x, a: fn(x, a).sum(), argnums=1))(x, a),
+    ):
+        with pytest.raises(
+            NotImplementedError, match="would lose its gradient|no right"
+        ):
+            call()
+    assert_same(grad(lambda x: fn(x, a).sum())(x), grad(lambda x: fn(x, 0.0).sum())(x))
 
 
 def test_epsilon_of_a_norm():

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import paddle
+import paddle.nn.functional as F
 from paddle import Tensor
 from paddle.distributed.fleet.recompute.recompute import recompute
 
@@ -26,7 +27,7 @@ from . import whole_numbers as whole
 from .convolution import ordered, transposed_convolution
 from .drawing import DRAWN
 from .formulas import by_formula, refused, where_complex, where_traced
-from .ways_out import WAYS_OUT, taking_out, to_tensor
+from .ways_out import WAYS_OUT, a_number, taking_out, to_tensor
 
 Rule = Callable[..., Any]
 
@@ -328,20 +329,28 @@ IN_PLACE = {
 """The operators that write into their first argument."""
 
 FUNCTIONS: dict[Any, Rule] = {
-    paddle.nn.functional.pad: for_numbers.padded,
+    F.pad: for_numbers.padded,
     paddle.tensor.creation._to_tensor_non_static: to_tensor,
     paddle.arange: for_numbers.arange,
     paddle.full: for_numbers.filled,
     paddle.full_like: for_numbers.filled,
-    paddle.nn.functional.gaussian_nll_loss: losses.gaussian_nll_loss,
-    paddle.nn.functional.softmax_with_cross_entropy: (
-        losses.softmax_with_cross_entropy
-    ),
+    F.gaussian_nll_loss: losses.gaussian_nll_loss,
+    F.softmax_with_cross_entropy: losses.softmax_with_cross_entropy,
     paddle.linalg.householder_product: linear_algebra.householder_product,
     recompute: formulas.recompute,
     paddle.gammaincc: formulas.gammaincc,
     paddle.sinc: pieces.smooth(pieces.sinc),
     paddle.logaddexp: pieces.smooth(pieces.logaddexp),
+    **{
+        function: a_number(function, parameter)
+        for function, parameter in (
+            (F.margin_ranking_loss, "margin"),
+            (F.cross_entropy, "label_smoothing"),
+            (F.scaled_dot_product_attention, "dropout_p"),
+            (F.pairwise_distance, "epsilon"),
+            (F.dropout, "p"),
+        )
+    },
 }
 """Functions of Paddle's that are written in Python."""
 

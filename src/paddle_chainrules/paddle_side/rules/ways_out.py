@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 import warnings
 from typing import Any
@@ -38,13 +39,29 @@ def taking_out(
         if not _is_ours(frame):
             _warn(name, frame)
         elif name in _NUMBERS:
-            context.refuse(
-                f"{_function(frame)} of Paddle's takes a number where it was given a "
-                "tensor that is differentiated, and would lose its gradient. Write the "
-                "function in tensor operations, or give it x.detach() where a constant "
-                "is meant"
-            )
+            context.refuse(_lost(_function(frame)))
     return operator(tensor, *args, **kwargs)
+
+
+def _lost(name: str) -> str:
+    return (
+        f"{name} of Paddle's takes a number where it was given a tensor that is "
+        "differentiated, and would lose its gradient. Write the function in tensor "
+        "operations, or give it x.detach() where a constant is meant"
+    )
+
+
+def a_number(function: Any, parameter: str) -> Any:
+    """The rule of a function that does not even look at such a number where it is 0."""
+    place = list(inspect.signature(function).parameters).index(parameter)
+
+    def rule(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
+        found = args[place] if len(args) > place else kwargs.get(parameter)
+        if is_traced(found) and not context.by_caller:
+            context.refuse(_lost(operator.__name__))
+        return operator(*args, **kwargs)
+
+    return rule
 
 
 def to_tensor(
