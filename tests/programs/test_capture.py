@@ -169,8 +169,11 @@ def test_results_share_no_memory_with_arguments_or_each_other():
 
 def standing():
     """What stands in all places of operators."""
-    found = {(id(p.owner), p.name): p for p in interception._places().values()}
-    return {key: id(places.standing(p.owner, p.name)) for key, p in found.items()}
+    return {
+        key: id(places.standing(p.owner, p.name))
+        for space in interception._places()
+        for key, p in space.taken.items()
+    }
 
 
 class Stop(BaseException):

@@ -8,6 +8,7 @@ those of other threads pass on. Nothing stays after the last one has gone.
 from __future__ import annotations
 
 import sys
+from collections.abc import Collection
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -22,7 +23,6 @@ from .places import (
     innermost,
     lock,
     original,
-    put,
     spaces,
     standing,
     taken,
@@ -105,13 +105,12 @@ def _begin(who: Listener) -> None:
         _listening.append(who)
         if first:
             places = _places()
-            for stand_in in _stand_ins().values():
-                stand_in.passing[0] = _passing(stand_in.owner, stand_in.name)
-            for place in places.values():
-                place.beneath = standing(place.owner, place.name)
-            taken.update(places)
-            for place in places.values():
-                put(place.owner, place.name, place.stand_in)
+            for space in places:
+                space.look()
+            for space in places:
+                taken.update(space.taken)
+            for space in places:
+                space.take()
 
 
 def ended(who: Listener, before: Listener | None) -> None:
@@ -121,9 +120,54 @@ def ended(who: Listener, before: Listener | None) -> None:
         if who in _listening:
             _listening.remove(who)
         if taken and not _listening:
-            for place in taken.values():
-                put(place.owner, place.name, place.beneath)
+            for space in _spaces.values():
+                space.give_back()
             taken.clear()
+
+
+class _Space:
+    """All places of a module, of a type, or of a function.
+
+    There are thousands, which are looked at in each capture.
+    """
+
+    def __init__(self, owner: Any) -> None:
+        self._owner = owner
+        self.taken: dict[tuple[int, str], Taken] = {}
+        self._own: list[Taken] = []
+        self._stand_ins: dict[str, Any] = {}
+
+    def add(self, name: str, stand_in: StandIn) -> None:
+        owner, call = self._owner, stand_in.call
+        if name == "__code__":
+            call = code_calling(owner, call)
+        place = Taken(owner, name, call, stand_in.passing)
+        self.taken[id(owner), name] = place
+        self._stand_ins[name] = call
+        if stand_in.owner is owner and stand_in.name == name:
+            self._own.append(place)
+
+    def look(self) -> None:
+        """See what stands there, and is to stand there again."""
+        find = self._owner.get if type(self._owner) is dict else None
+        for place in self.taken.values():
+            name = place.name
+            place.beneath = find(name) if find else getattr(self._owner, name, None)
+        for place in self._own:
+            place.passing[0] = callable_of(self._owner, place.beneath)
+
+    def take(self) -> None:
+        self._put(self._stand_ins)
+
+    def give_back(self) -> None:
+        self._put({place.name: place.beneath for place in self.taken.values()})
+
+    def _put(self, values: dict[str, Any]) -> None:
+        if type(self._owner) is dict:
+            self._owner.update(values)
+        else:
+            for name, value in values.items():
+                setattr(self._owner, name, value)
 
 
 class StandIn(NamedTuple):
@@ -212,24 +256,22 @@ def _names() -> dict[int, str]:
 
 
 _seen: set[str] = set()
-_found: dict[tuple[int, str], Taken] = {}
+_spaces: dict[int, _Space] = {}
 
 
-def _places() -> dict[tuple[int, str], Taken]:
+def _places() -> Collection[_Space]:
     """All places where operators stand, in what is loaded."""
     stand_ins = _stand_ins()
 
-    def add(owner: Any, name: str, key: str) -> None:
-        stand_in = stand_ins[key]
-        call = stand_in.call
-        if name == "__code__":
-            call = code_calling(owner, call)
-        _found[id(owner), name] = Taken(owner, name, call, stand_in.passing)
+    def add(owner: Any, name: str, stand_in: StandIn) -> None:
+        if id(owner) not in _spaces:
+            _spaces[id(owner)] = _Space(owner)
+        _spaces[id(owner)].add(name, stand_in)
 
-    if not _found:
-        for key, stand_in in stand_ins.items():
+    if not _spaces:
+        for stand_in in stand_ins.values():
             if stand_in.owner is not vars(paddle._C_ops):
-                add(stand_in.owner, stand_in.name, key)
+                add(stand_in.owner, stand_in.name, stand_in)
     new = [label for label in sys.modules if label not in _seen]
     if new:
         names = _names()
@@ -237,5 +279,5 @@ def _places() -> dict[tuple[int, str], Taken]:
         for space in spaces(new):
             for name, value in list(space.items()):
                 if (found := names.get(id(original(value)))) is not None:
-                    add(space, name, found)
-    return _found
+                    add(space, name, stand_ins[found])
+    return _spaces.values()

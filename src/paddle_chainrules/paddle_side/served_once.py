@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cache
-from typing import Any
+from typing import Any, NoReturn
 from weakref import ref
 
 import paddle
@@ -19,16 +19,18 @@ from paddle import Tensor
 from .partial_gradients import node_of
 from .places import Places, by_itself
 
-AGAIN = (
-    "has been through a program of this graph before, which Paddle's graphs serve but "
-    "once, with retain_graph=True too. Call backward once, for the sum of the losses, "
-    "or take the gradients by value_and_grad, or by paddle.grad(..., "
-    "retain_graph=True) before backward"
-)
-
 _tensor: Any = paddle.Tensor
 _register = _tensor._register_grad_hook
 """Of a tensor and a hook, as long as nobody listens."""
+
+
+def _refuse(who: str) -> NoReturn:
+    raise RuntimeError(
+        f"{who} has been through a program of this graph before, which Paddle's graphs "
+        "serve but once, with retain_graph=True too. Call backward once, for the sum "
+        "of the losses, or take the gradients by value_and_grad, or by "
+        "paddle.grad(..., retain_graph=True) before backward"
+    )
 
 
 class Once(ref[Any]):
@@ -42,7 +44,7 @@ class Once(ref[Any]):
 
     def __call__(self, *_: Any) -> None:
         if super().__call__() is None:
-            raise RuntimeError(f"backward {AGAIN}")
+            _refuse("backward")
 
     @property
     def is_spent(self) -> bool:
@@ -88,7 +90,7 @@ def check(outputs: Any) -> None:
         if node is None or (address := node.node_ptr()) in seen:
             continue
         if address in spent:
-            raise RuntimeError(f"paddle.grad: backward {AGAIN}")
+            _refuse("paddle.grad: a backward")
         seen.add(address)
         pending += node.next_functions
 
