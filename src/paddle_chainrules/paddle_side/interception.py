@@ -134,33 +134,39 @@ class _Space:
     def __init__(self, owner: Any) -> None:
         self._owner = owner
         self.taken: dict[tuple[int, str], Taken] = {}
-        self._own: list[Taken] = []
         self._stand_ins: dict[str, Any] = {}
+        self._beneath: list[Any] = []
+        self._passing: list[tuple[int, list[Any]]] = []
 
     def add(self, name: str, stand_in: StandIn) -> None:
         owner, call = self._owner, stand_in.call
+        if (id(owner), name) in self.taken:
+            return
         if name == "__code__":
             call = code_calling(owner, call)
-        place = Taken(owner, name, call, stand_in.passing)
+        place = Taken(owner, name, self._beneath, len(self.taken), stand_in.passing)
         self.taken[id(owner), name] = place
         self._stand_ins[name] = call
         if stand_in.owner is owner and stand_in.name == name:
-            self._own.append(place)
+            self._passing.append((place.number, stand_in.passing))
 
     def look(self) -> None:
         """See what stands there, and is to stand there again."""
-        find = self._owner.get if type(self._owner) is dict else None
-        for place in self.taken.values():
-            name = place.name
-            place.beneath = find(name) if find else getattr(self._owner, name, None)
-        for place in self._own:
-            place.passing[0] = callable_of(self._owner, place.beneath)
+        owner, names, beneath = self._owner, self._stand_ins, self._beneath
+        if type(owner) is dict:
+            beneath[:] = map(owner.get, names)
+            for number, passing in self._passing:
+                passing[0] = beneath[number]
+        else:
+            beneath[:] = [getattr(owner, name, None) for name in names]
+            for number, passing in self._passing:
+                passing[0] = callable_of(owner, beneath[number])
 
     def take(self) -> None:
         self._put(self._stand_ins)
 
     def give_back(self) -> None:
-        self._put({place.name: place.beneath for place in self.taken.values()})
+        self._put(dict(zip(self._stand_ins, self._beneath, strict=True)))
 
     def _put(self, values: dict[str, Any]) -> None:
         if type(self._owner) is dict:
@@ -256,6 +262,8 @@ def _names() -> dict[int, str]:
 
 
 _seen: set[str] = set()
+_modules = [0]
+"""How many were loaded when they were looked through."""
 _spaces: dict[int, _Space] = {}
 
 
@@ -272,8 +280,9 @@ def _places() -> Collection[_Space]:
         for stand_in in stand_ins.values():
             if stand_in.owner is not vars(paddle._C_ops):
                 add(stand_in.owner, stand_in.name, stand_in)
-    new = [label for label in sys.modules if label not in _seen]
-    if new:
+    if len(sys.modules) != _modules[0]:
+        _modules[0] = len(sys.modules)
+        new = [label for label in sys.modules if label not in _seen]
         names = _names()
         _seen.update(new)
         for space in spaces(new):

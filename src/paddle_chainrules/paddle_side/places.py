@@ -25,19 +25,26 @@ class Taken:
     """A place that a listener takes.
 
     Attributes:
-        stand_in: what stands there while somebody listens.
-        beneath: what is to stand there afterwards.
-        passing: what the stand-in calls for other threads, alone in a list.
+        number: where, in a list, stands what is to be there afterwards.
+        passing: what the listener calls for other threads, alone in a list.
     """
 
-    __slots__ = ("beneath", "name", "owner", "passing", "stand_in")
+    __slots__ = ("_beneath", "name", "number", "owner", "passing")
 
     def __init__(
-        self, owner: Any, name: str, stand_in: Any, passing: list[Any]
+        self, owner: Any, name: str, beneath: list[Any], number: int, passing: list[Any]
     ) -> None:
         self.owner, self.name = owner, name
-        self.stand_in, self.passing = stand_in, passing
-        self.beneath: Any = None
+        self._beneath, self.number, self.passing = beneath, number, passing
+
+    @property
+    def beneath(self) -> Any:
+        """What is to stand there afterwards."""
+        return self._beneath[self.number]
+
+    @beneath.setter
+    def beneath(self, value: Any) -> None:
+        self._beneath[self.number] = value
 
 
 taken: dict[tuple[int, str], Taken] = {}
