@@ -1,7 +1,9 @@
-"""Julia's own tests: one Julia a process of tests, which runs the files as they come.
+"""Julia's own tests: the files as they come go to a Julia that each process starts.
 
-What it has loaded and compiled for one file serves those after it. A file that takes it
-down fails, and the next one gets a new Julia.
+What it has loaded and compiled for one file serves those after it. Most tests compile
+more than they run, so that theirs interprets what is not precompiled; what is
+``COMPILED`` has another one. A file that takes its Julia down fails, and the next one
+gets a new Julia.
 """
 
 import re
@@ -19,7 +21,7 @@ END = "~~ end of "
 
 
 def names(group):
-    """The names of Julia's test files, of ``"FILES"`` or ``"SLOW"``."""
+    """The names of Julia's test files, of ``"FILES"``, ``"SLOW"`` or ``"COMPILED"``."""
     text = (FOLDER / "files.jl").read_text()
     listed = re.search(
         rf"^const {group} =\s+\((.*?)\)$", text, re.DOTALL | re.MULTILINE
@@ -38,11 +40,16 @@ class Outcome:
 
 
 class JuliaLane:
-    """A Julia that runs files of tests by their names."""
+    """A Julia that runs files of tests by their names.
 
-    def __init__(self, errors):
+    Args:
+        errors: a file for what it writes there.
+        options: of Julia's, how it compiles.
+    """
+
+    def __init__(self, errors, *options):
         self._process = None
-        self._errors = errors
+        self._errors, self._options = errors, options
 
     def test(self, name):
         """The outcome of a file of tests, all of which have passed."""
@@ -88,7 +95,7 @@ class JuliaLane:
     def _start(self):
         program, *rest = ENVIRONMENT.command(FOLDER / "as_asked.jl")
         self._process = subprocess.Popen(
-            [program, "-O1", *rest],  # it compiles more than it runs
+            [program, *self._options, *rest],
             env=environ(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -110,10 +117,17 @@ def outcome(name, output):
     return Outcome(passed, broken, "".join(skipped) + f"{name:40}{found[3]}")
 
 
-@pytest.fixture(scope="session")
-def own_julia():
-    """This process's own Julia, started by the first file that is asked for."""
-    with tempfile.TemporaryFile("w+") as errors:
-        lane = JuliaLane(errors)
-        yield lane
-        lane.close()
+def _lane(*options):
+    @pytest.fixture(scope="session")
+    def lane():
+        with tempfile.TemporaryFile("w+") as errors:
+            found = JuliaLane(errors, *options)
+            yield found
+            found.close()
+
+    return lane
+
+
+# Of this process alone, each started by the first file that is asked for.
+own_julia = _lane("--compile=min", "-O0")
+compiling_julia = _lane("-O1")

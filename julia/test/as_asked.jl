@@ -15,13 +15,13 @@ for line in eachline(stdin)
                 run_file(name)
             end
         else
-            cd(() -> Base.include(Module(), name), dirname(name))
+            cd(() -> run_alone(name), dirname(name))
         end
     catch err # the tests that failed are printed; what else there is, is said
         passed = false
         err isa Test.TestSetException || showerror(stderr, err, catch_backtrace())
     end
+    flush(stderr) # before the line that has it read
     print(stdout, "\n", END, line, passed ? " passed\n" : " failed\n")
     flush(stdout)
-    flush(stderr)
 end

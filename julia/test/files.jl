@@ -14,10 +14,18 @@ const FILES = (
 const SLOW =
     ("nets/layers", "rules/composition", "rules/duals", "rules/zygote_in_zygote", "lowering/nets",
         "lowering/activations", "ranks/ranks")
+# Of FILES those that count what is allocated, start other Julias, or compute for long. The others take a third
+# of the time where code that is not precompiled is interpreted (julia --compile=min), as Python's tests run them.
+const COMPILED = (
+    "crossing/paddle", "crossing/threads", "crossing/retained_bytes", "crossing/guarded", "crossing/lifetimes",
+    "nets/real_nets", "rules/pullback", "rules/chain_rules", "derivatives/derivatives", "derivatives/neuralpde7",
+    "lowering/lower", "lowering/derivatives", "faults",
+)
 
-"A file in a module of its own, so that it sees no other's names."
-function run_file(name)
-    own = Module(Symbol(name))
+"A file of any path in a module of its own, so that it sees no other's names."
+function run_alone(path)
+    own = Module(Symbol(path))
     Core.eval(own, :(using Test; include(path) = Base.include($own, path)))
-    return Base.include(own, joinpath(@__DIR__, "$name.jl"))
+    return Base.include(own, path)
 end
+run_file(name) = run_alone(joinpath(@__DIR__, "$name.jl"))

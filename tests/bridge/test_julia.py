@@ -9,21 +9,31 @@ import pytest
 import julia_lane
 from julia_at_hand import by_juliacall as by_juliacall
 from julia_at_hand import environ, needs_julia
+from julia_lane import compiling_julia as compiling_julia
 from julia_lane import own_julia as own_julia
 from paddle_chainrules import julia
 
+COMPILED = julia_lane.names("COMPILED")
+INTERPRETED = [name for name in julia_lane.names("FILES") if name not in COMPILED]
+
 
 @needs_julia
-@pytest.mark.parametrize("name", julia_lane.names("FILES"))
+@pytest.mark.parametrize("name", INTERPRETED)
 def test_the_julia_package_passes_its_own_tests(name, own_julia, record_julia):
     record_julia(own_julia.test(name))
 
 
 @needs_julia
+@pytest.mark.parametrize("name", COMPILED)
+def test_what_counts_memory_or_takes_long(name, compiling_julia, record_julia):
+    record_julia(compiling_julia.test(name))
+
+
+@needs_julia
 @pytest.mark.slow
-@pytest.mark.parametrize("name", julia_lane.names("SLOW"))
-def test_the_julia_package_passes_its_slow_tests(name, own_julia, record_julia):
-    record_julia(own_julia.test(name))
+@pytest.mark.parametrize("name", [*julia_lane.names("SLOW"), *INTERPRETED])
+def test_all_of_it_compiled(name, compiling_julia, record_julia):
+    record_julia(compiling_julia.test(name))
 
 
 START = """
