@@ -13,7 +13,7 @@ const FILES = (
 )
 const SLOW =
     ("nets/layers", "rules/composition", "rules/duals", "rules/zygote_in_zygote", "lowering/nets",
-        "lowering/activations", "ranks/ranks")
+        "lowering/activations", "lowering/built_in", "lowering/high_orders", "ranks/ranks")
 # Of FILES those that count what is allocated, start other Julias, or compute for long. The others take a third
 # of the time where code that is not precompiled is interpreted (julia --compile=min), as Python's tests run them.
 const COMPILED = (

@@ -5,6 +5,6 @@ using Zygote: Zygote
 
 include("../oracle.jl")
 
-const ACTIVATIONS = ("identity", "silu", "softplus", "elu", "leaky_relu", "sin")
+const ACTIVATIONS = ("identity", "sigmoid", "relu", "gelu", "silu", "softplus", "elu", "leaky_relu", "sin")
 
 include("each_activation.jl")
