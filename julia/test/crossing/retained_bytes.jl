@@ -76,8 +76,8 @@ end
 end
 
 @testset "large results that are dropped leave nothing" begin
-    net = PaddleFCNet(64, 640, 1, 1)
-    x = rand(Float32, 64, 4096) # 10 MB out
+    net = PaddleFCNet(1, 640, 1, 1)
+    x = rand(Float32, 1, 4096) # 10 MB out
     rounds = map(1:10) do _ # 800 MB each
         for _ in 1:40
             net(x)
