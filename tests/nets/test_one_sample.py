@@ -7,6 +7,7 @@ from paddle import nn
 
 from conftest import assert_same, randn
 from paddle_chainrules import (
+    CSR,
     derivatives,
     grad,
     hessian,
@@ -156,6 +157,50 @@ def test_several_arguments_by_position_and_by_name():
         assert_same(found[1], twice[0], **NEAR)
     with pytest.raises(ValueError, match="not enough values"):  # not all are vectors
         net.forward(params, x, y.unsqueeze(0))
+
+
+class Words(nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.rows, self.inner = nn.Embedding(9, 3), nn.LSTM(3, 4)
+
+    def forward(self, words):
+        return self.inner(self.rows(words))[0]
+
+
+def test_a_sequence_of_words():
+    net, params, _ = stateless(Words())
+    words = paddle.to_tensor([3, 1, 4, 1, 5])
+    expected = net.forward(params, words.unsqueeze(0))
+    assert_same(net.forward(params, words), expected[0], **NEAR)
+
+
+def test_a_layer_that_writes_into_what_it_is_given():
+    class Writing(nn.Layer):
+        def __init__(self):
+            super().__init__()
+            self.norm = nn.BatchNorm1D(3)
+
+        def forward(self, x):
+            return self.norm(x.add_(paddle.ones_like(x)))
+
+    net, params, _ = stateless(Writing().eval())
+    x = randn([3], "float64")
+    kept = x.clone()
+    for call in (net.forward, net.pullback):  # what is written is not written twice
+        with pytest.raises(ValueError, match="got 1D input"):
+            call(params, x)
+    assert_same(x, kept)
+
+
+def test_parts_of_a_sparse_matrix_are_no_samples():
+    net, params, _ = stateless(Seeing(nn.Linear(3, 5)), jit=False)
+    begins, columns = paddle.to_tensor([0, 1, 2]), paddle.to_tensor([3, 1])
+    x = CSR(begins, columns, paddle.ones([2], "float64"), [2, 4])
+    SEEN.clear()
+    with pytest.raises((TypeError, ValueError)):
+        net.forward(params, x)
+    assert SEEN == [2]
 
 
 @pytest.mark.parametrize("training", [False, True])

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import optree
 from paddle import Tensor
 
 from ..paddle_side.random_state import undrawn
-from ..transforms.effects import is_refused_write, tensors_among
-from ..transforms.tree import Tree, flatten_tree
+from ..transforms.effects import is_refused_write, tensors_among, versions
+from ..transforms.tree import Tree, flatten_tree, is_indexed
 
 _REFUSALS = (ValueError, IndexError, AssertionError)
 """What layers raise for a tensor of too few axes."""
@@ -33,11 +34,14 @@ class OneSample:
             return run(args, kwargs)
         if shapes in self._known and (found := _tried(run, args, kwargs)):
             return found[0]
+        given = tensors_among(_leaves((args, kwargs)))
+        before = versions(given)
         try:
             with undrawn():
                 return run(args, kwargs)
         except _REFUSALS as refusal:
-            if is_refused_write(refusal) or not (found := _tried(run, args, kwargs)):
+            wrote = versions(given) != before or is_refused_write(refusal)
+            if wrote or not (found := _tried(run, args, kwargs)):
                 raise
         self._known.add(shapes)
         return found[0]
@@ -48,25 +52,31 @@ def _vectors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] |
 
     Keyword arguments are samples where none comes by position.
     """
-    tensors = tensors_among(flatten_tree(args)[0])
-    if not tensors and kwargs:
-        tensors = tensors_among(flatten_tree(kwargs)[0])
-    if not tensors or any(x.ndim != 1 for x in tensors):
+    leaves = _leaves(args)
+    tensors = tensors_among(leaves) or tensors_among(leaves := _leaves(kwargs))
+    if not tensors or any(x.ndim != 1 for x in tensors) or any(map(is_indexed, leaves)):
         return None
     return (*(x.shape[0] for x in tensors), *kwargs)
+
+
+def _leaves(tree: Tree) -> list[Any]:
+    """The leaves, among which are whole what holds indices beside values."""
+    return optree.tree_leaves(tree, is_indexed, none_is_leaf=True)
 
 
 def _tried(
     run: Callable[..., Tree], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Any, ...]:
     """What a batch of one gives, alone in a tuple; an empty one where it is refused."""
-    if tensors_among(flatten_tree(args)[0]):
+    if tensors_among(_leaves(args)):
         args = _each(_batched, args)
     else:
         kwargs = _each(_batched, kwargs)
     try:
         return (_each(_alone, run(args, kwargs)),)
-    except _REFUSALS:
+    except _REFUSALS as refusal:
+        if is_refused_write(refusal):
+            raise
         return ()
 
 
