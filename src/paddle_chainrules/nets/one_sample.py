@@ -52,6 +52,8 @@ def _vectors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] |
 
     Keyword arguments are samples where none comes by position.
     """
+    if args and isinstance(args[0], Tensor) and args[0].ndim != 1:
+        return None
     leaves = _leaves(args)
     tensors = tensors_among(leaves) or tensors_among(leaves := _leaves(kwargs))
     if not tensors or any(x.ndim != 1 for x in tensors) or any(map(is_indexed, leaves)):
