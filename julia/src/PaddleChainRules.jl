@@ -15,6 +15,7 @@ include("crossing/words.jl")
 include("crossing/threads.jl")
 include("crossing/dlpack.jl")
 include("crossing/devices.jl")
+include("crossing/refusals.jl")
 include("crossing/calls.jl")
 include("crossing/arrays.jl")
 include("crossing/retained_bytes.jl")
@@ -81,7 +82,7 @@ include("precompile.jl")
 @static if VERSION >= v"1.11"
     eval(
         Expr(
-            :public, :Packed, :RankError, :Report, :batched_jacobian, :batched_vjp, :check_vjp, :compare, :crossing, :derivative,
+            :public, :LayerError, :Packed, :RankError, :Report, :batched_jacobian, :batched_vjp, :check_vjp, :compare, :crossing, :derivative,
             :doctor, :freeze, :initial_state, :jvp, :load_params, :pullback, :save_params, :threaded,
         ),
     )

@@ -63,7 +63,7 @@ const SLIPS = (
     "other parameters" => (() -> pullback(W, X, PS), "pullback(net, x, ps) or pullback(wrapper, x)"),
     # Lowering, and what was lowered.
     "lowered for another type" => (() -> lower(W, Float64.(X)), "has element type Float64, the net needs Float32"),
-    "lowered for another size" => (() -> lower(W, X'), "the input has size (3, 2), the net needs (2, n)"),
+    "lowered for another size" => (() -> lower(W, X'), "the input of layer \"0\" (Linear) has size (3, 2), the net needs (2, n)"),
     "lowered for nothing" => (() -> lower(W, nothing), "takes one array, got nothing"),
     "lowered for no samples" => (() -> lower(W, X[:, 1:0]), "got the sizes (2, 0)"),
     "lowered again" => (() -> lower(LOWERED), "got lower(a LoweredModule)"),

@@ -35,7 +35,7 @@ end
     call(f, args) -> PyPtr
 
 Call a Python object on a tuple or vector of borrowed references; the result is owned.
-Python's error passes as a `PyException`.
+Python's error passes as [`throw_python`](@ref PaddleChainRules.throw_python) has it.
 """
 function call(f::Py, args::NTuple{N,PyPtr}) where {N}
     block = Ref(args)
@@ -55,6 +55,6 @@ call(f::Py, args::Vector{PyPtr}) = GC.@preserve args call(f, pointer(args), leng
         drop(object)
         found
     end
-    result == PyPtr(0) && PythonCall.Core.pythrow()
+    result == PyPtr(0) && throw_python()
     return result
 end

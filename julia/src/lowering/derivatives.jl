@@ -32,8 +32,11 @@ check_one_array(x) = x isa AbstractArray ? x : throw(
     ArgumentError("derivatives of a lowered net are by one array, got $(kind_of(x)); give an array"),
 )
 
-"Whether a fully connected net has points of more or fewer dimensions than one a column."
-takes_columns(l::Lowered, x) = l.net.features > 0 && ndims(x) ∉ (0, 2)
+"Whether points are of more or fewer dimensions than one a column."
+takes_columns(l::Lowered, x) =
+    l.net.features > 0 ? ndims(x) ∉ (0, 2) : ndims(x) == 1 && is_sample(l.call, length(x))
+is_sample(call::LoweredCall, features) =
+    length(call.sizes) == 1 && length(call.sizes[1]) == 2 && call.sizes[1][1] == features && call.free == [2]
 as_columns(x) = reshape(x, size(x, 1), :)
 
 "What is lowered for a derivative."

@@ -199,14 +199,16 @@ arrays_among(_, rest...) = arrays_among(rest...)
 """
     on_columns(f, lowered, x)
 
-A fully connected net takes arrays of any number of dimensions, column by column.
+A fully connected net takes arrays of any number of dimensions, column by column; others take one
+sample as a vector.
 """
 on_columns(f, ::Lowered, x) = f(x)
 on_columns(f, l::Lowered, x::AbstractArray) =
     takes_columns(l, x) ? as_columns_of(x, f(as_columns(x))) : f(x)
 
-as_columns_of(x, y::AbstractArray) = reshape(y, size(y, 1), size(x)[2:end]...)
-as_columns_of(x, ys::Tuple) = map(y -> as_columns_of(x, y), ys)
+as_columns_of(x, y::AbstractArray{<:Any,0}) = y
+as_columns_of(x, y::AbstractArray) = reshape(y, size(y)[1:end-1]..., size(x)[2:end]...)
+as_columns_of(x, ys::Union{Tuple,NamedTuple}) = map(y -> as_columns_of(x, y), ys)
 
 """
     in_order(net, ps)

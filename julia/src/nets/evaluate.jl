@@ -170,8 +170,14 @@ function input_arrays(net::PaddleNet, xs::Tuple)
         end
     end
     check_features(net, xs)
-    net.features > 0 && check_eltype("the input", eltype(only(xs)), first(net.eltypes))
+    net.features > 0 && check_eltype(input_of(net), eltype(only(xs)), first(net.eltypes))
     return map(dense, xs)
+end
+
+"What to call the input of a chain of Linear layers."
+function input_of(net::PaddleNet)
+    name = rsplit(string(first(net.names)), '.'; limit = 2)
+    return length(name) == 1 ? "the input" : "the input of layer \"$(first(name))\" (Linear)"
 end
 
 function check_features(net::PaddleNet, xs::Tuple)
@@ -181,7 +187,7 @@ function check_features(net::PaddleNet, xs::Tuple)
         x = only(xs)
         (ndims(x) > 0 && size(x, 1) == net.features) || throw(
             DimensionMismatch(
-                "the input has size $(size(x)), the net needs ($(net.features), n): " *
+                "$(input_of(net)) has size $(size(x)), the net needs ($(net.features), n): " *
                 "$(net.features) features first, the batch last",
             ),
         )

@@ -82,8 +82,8 @@ function called(net::PaddleNet, args::Tuple, kwargs::NamedTuple)
     parts = (layout(args), layout(kwargs))
     net.features > 0 && !(args isa Tuple{Vararg{AbstractArray}}) && throw(
         ArgumentError(
-            "a fully connected net takes one array, got $(listed(map(kind_of, args))); give an " *
-            "array of size ($(net.features), n)",
+            "a fully connected net takes one array, got $(listed(map(kind_of, args))); give " *
+            "$(input_of(net)), of size ($(net.features), n)",
         ),
     )
     has_sparse(args) && check_features(net, args)

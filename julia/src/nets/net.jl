@@ -24,8 +24,12 @@ arguments of the call are held constant, but differentiated by Zygote; a named t
 differentiated by everything. Outputs are plain arrays, in tuples and named tuples where the
 layer returns several; what is no tensor is passed through.
 
+One sample may come as a vector, several arguments as vectors each, wherever the net takes it
+as a batch of one; so may its gradients and derivatives.
+
 Throws a `DimensionMismatch` for a wrong size, an `ArgumentError` for a wrong name, element
-type or kind of array, and Python's own exception for what Paddle refuses.
+type or kind of array, a [`LayerError`](@ref PaddleChainRules.LayerError) for what only a layer
+refuses, and Python's own exception for the rest.
 """
 struct PaddleNet
     handle::PaddleHandle

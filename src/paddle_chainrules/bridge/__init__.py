@@ -25,6 +25,7 @@ from .handles import (
     save_arrays,
 )
 from .julia_lock import start_lock
+from .refusals import refusal
 from .retained_bytes import retained_bytes_address
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "of_layer",
     "packed",
     "random_state",
+    "refusal",
     "retained_bytes_address",
     "save_arrays",
     "start_lock",

@@ -21,6 +21,7 @@ from ..transforms.tree import Tree
 from .chain import Chain, chain_of
 from .description import Description
 from .net import Net
+from .one_sample import OneSample
 from .paddles_own import is_paddles_own
 from .params import P, Params, ParamSpec
 from .programs import NetPrograms, of_paddles_own
@@ -87,6 +88,7 @@ class StatelessLayer(Net):
         self._shells = Shells(layer)
         self._chain = None if self._buffers else chain_of(layer, self._spec)
         self._calls = Effects(check_beyond=self._refuse_originals)
+        self._samples = OneSample()
         self._own_programs = self._made_programs(layer)
 
     def _made_programs(self, layer: paddle.nn.Layer) -> NetPrograms | None:
@@ -354,18 +356,24 @@ class StatelessLayer(Net):
         own = _buffers is None
         buffers = self._buffers if _buffers is None else _buffers
         frozen = None if own else self._frozen
-        with (
-            drawing_from(_seed),
-            Bound(self._shells, self._calls, params, buffers, frozen) as shell,
-        ):
-            try:
-                output = shell.layer(*args, **kwargs)
-            except (TypeError, ValueError) as error:
-                explain(error)
-                raise
-            if own:
+        new: dict[str, Tensor] = {}
+
+        def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tree:
+            with (
+                drawing_from(_seed),
+                Bound(self._shells, self._calls, params, buffers, frozen) as shell,
+            ):
+                try:
+                    output = shell.layer(*args, **kwargs)
+                except (TypeError, ValueError) as error:
+                    explain(error)
+                    raise
+                if not own:
+                    new.update((name, shell.buffer(name)) for name in buffers)
                 return output
-            return output, {name: shell.buffer(name) for name in buffers}
+
+        output = self._samples.call(run, args, kwargs)
+        return output if own else (output, new)
 
 
 def constructed(facts: dict[str, Any], tensors: Sequence[Tensor]) -> StatelessLayer:

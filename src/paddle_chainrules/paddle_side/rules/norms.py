@@ -86,6 +86,22 @@ def layer_norm(
     )
 
 
+def layer_norm_of_one(
+    operator: Any,
+    context: Context,
+    x: Any,
+    normalized_shape: Any,
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
+    """``nn.functional.layer_norm``, which refuses one sample, as a batch of one."""
+    shape = normalized_shape
+    shape = [*shape] if isinstance(shape, list | tuple) else [shape]
+    if not isinstance(x, Tensor) or x.shape != shape:
+        return operator(x, normalized_shape, *args, **kwargs)
+    return operator(x.unsqueeze(0), normalized_shape, *args, **kwargs).squeeze(0)
+
+
 def group_norm(
     operator: Any,
     context: Context,

@@ -330,6 +330,7 @@ IN_PLACE = {
 
 FUNCTIONS: dict[Any, Rule] = {
     F.pad: for_numbers.padded,
+    F.layer_norm: norms.layer_norm_of_one,
     paddle.tensor.creation._to_tensor_non_static: to_tensor,
     paddle.arange: for_numbers.arange,
     paddle.full: for_numbers.filled,
