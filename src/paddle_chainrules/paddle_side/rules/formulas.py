@@ -212,6 +212,10 @@ def complex_acosh(x: Tensor, out: Any = None) -> Tensor | None:
     return paddle.log(x + paddle.sqrt(x + 1) * paddle.sqrt(x - 1))
 
 
+def complex_softsign(x: Tensor) -> Tensor | None:
+    return x / (1 + paddle.abs(x)) if x.is_complex() else None
+
+
 def addmm(c: Tensor, x: Tensor, y: Tensor, beta: Any = 1.0, alpha: Any = 1.0) -> Tensor:
     return beta * c + alpha * paddle.matmul(x, y)
 

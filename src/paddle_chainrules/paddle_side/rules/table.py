@@ -182,12 +182,25 @@ def _cholesky_solve(
 
 
 def _rnn(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
-    if args[-1] is True and any(map(is_traced, tensors_in(args))):
+    traced = [t for t in tensors_in(args) if is_traced(t)]
+    if args[-1] is True and traced:
         # In evaluation it keeps nothing for the way back; without dropout it may train.
         args = *args[:5], 0.0, *args[6:-1], False
     note_drawing()  # where it has dropout
+    if traced and not args[0].size:
+        return _rnn_of_nothing(operator, traced, *args, **kwargs)
     with in_turn():
         return _whole_rnn(operator, context, *args, **kwargs)
+
+
+def _rnn_of_nothing(
+    operator: Any, traced: list[Tensor], *args: Any, **kwargs: Any
+) -> Any:
+    """Of no samples, where Paddle's gradients are memory that nobody has written."""
+    with paddle.no_grad():
+        out, state, after = operator(*args, **kwargs)
+    zero = paddle.add_n([t.flatten()[:0].sum() for t in traced])
+    return out + zero, state, [part + zero for part in after]
 
 
 _whole_triangular_solve, _whole_rnn = _whole("triangular_solve"), _whole("rnn")
@@ -284,6 +297,9 @@ RULES: dict[str, Rule] = {
     "elementwise_pow": where_traced(formulas.complex_power),
     "acosh": where_traced(formulas.complex_acosh),
     "sign": where_traced(formulas.complex_sign),
+    "softsign": where_traced(formulas.complex_softsign),
+    "matrix_power": where_traced(linear_algebra.complex_power),
+    "slogdet": where_traced(linear_algebra.complex_logarithm),
     "as_strided": where_traced(formulas.as_strided, 0),
     "tensor_unfold": where_traced(formulas.unfold, 0),
     "masked_fill": where_traced(formulas.masked_fill, 2),
