@@ -313,11 +313,11 @@ def assert_right(call, primals, part):
     """Value and gradients, these up to a part of the largest entry."""
     value, pullback = vjp(call, *primals)
     assert_same(value, call(*(p.clone() for p in primals)), rtol=1e-12)
-    for grad, slope in zip(
+    for found, slope in zip(
         pullback(paddle.ones_like(value)), slopes(call, primals), strict=True
     ):
-        grad = paddle.zeros_like(slope) if grad is None else grad
-        assert_same(grad, slope, atol=part * float(slope.abs().max()) + 1e-7)
+        found = paddle.zeros_like(slope) if found is None else found
+        assert_same(found, slope, atol=part * float(slope.abs().max()) + 1e-7)
 
 
 @pytest.fixture
