@@ -238,7 +238,7 @@ def _check(
     except RuntimeError as error:  # no kernel for the dtype, perhaps
         raise CaptureError(
             f"its program raised {type(error).__name__}, and the function did not: "
-            f"{error}"
+            f"{error}. Call it without jit"
         ) from error
     if len(found) != len(native):
         raise CaptureError(

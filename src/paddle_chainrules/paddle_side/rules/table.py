@@ -145,23 +145,6 @@ def _quotient(x: Tensor, numerator: Any) -> Tensor | None:
     return numerator * closed.power(x, -1)
 
 
-def _split(x: Tensor, sizes: Any, axis: Any) -> list[Tensor] | None:
-    if not isinstance(axis, int) or not isinstance(sizes, list | tuple):
-        return None
-    if not all(isinstance(n, int) for n in sizes) or sizes.count(-1) > 1:
-        return None
-    axis %= x.ndim
-    rest = x.shape[axis] - sum(n for n in sizes if n != -1)
-    return closed.split(x, [rest if n == -1 else n for n in sizes], axis)
-
-
-def _split_evenly(x: Tensor, count: Any, axis: Any) -> list[Tensor] | None:
-    if not isinstance(axis, int) or not isinstance(count, int):
-        return None
-    axis %= x.ndim
-    return closed.split(x, [x.shape[axis] // count] * count, axis)
-
-
 def _concat(parts: Any, axis: Any = 0) -> Tensor | None:
     return closed.concat(parts, axis) if isinstance(axis, int) else None
 
@@ -188,19 +171,9 @@ def _rnn(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
         args = *args[:5], 0.0, *args[6:-1], False
     note_drawing()  # where it has dropout
     if traced and not args[0].size:
-        return _rnn_of_nothing(operator, traced, *args, **kwargs)
+        return formulas.recurrent_of_nothing(operator, traced, *args, **kwargs)
     with in_turn():
         return _whole_rnn(operator, context, *args, **kwargs)
-
-
-def _rnn_of_nothing(
-    operator: Any, traced: list[Tensor], *args: Any, **kwargs: Any
-) -> Any:
-    """Of no samples, where Paddle's gradients are memory that nobody has written."""
-    with paddle.no_grad():
-        out, state, after = operator(*args, **kwargs)
-    zero = paddle.add_n([t.flatten()[:0].sum() for t in traced])
-    return out + zero, state, [part + zero for part in after]
 
 
 _whole_triangular_solve, _whole_rnn = _whole("triangular_solve"), _whole("rnn")
@@ -223,8 +196,8 @@ _FORMULAS: dict[str, Callable[..., Any]] = {
     "cos": closed.cos,
     "softmax": closed.softmax,
     "softplus": closed.softplus,
-    "split": _split,
-    "split_with_num": _split_evenly,
+    "split": formulas.split,
+    "split_with_num": formulas.split_evenly,
     "sqrt": closed.sqrt,
     "square": closed.square,
     "stack": closed.stack,
