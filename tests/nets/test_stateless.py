@@ -624,3 +624,35 @@ def test_a_layer_that_makes_layers_at_its_first_call():
         y, pullback = net.pullback(params, x)
         assert_same(y, layer.linear(x).detach() * 3.0, **TOLERANCE)
         assert_same(pullback(cotangent)[1][0], 3 * cotangent @ layer.linear.weight.T)
+
+
+class Lazy(nn.Layer):
+    """Makes what it trains when it sees the first input."""
+
+    def __init__(self, how):
+        super().__init__()
+        self.how, self.last = how, None
+
+    def forward(self, x):
+        if self.how == "layer" and self.last is None:
+            self.last = nn.Linear(x.shape[-1], 2)
+        if self.how == "parameter" and not hasattr(self, "weight"):
+            self.weight = self.create_parameter([x.shape[-1], 2])
+        return self.last(x) if self.how == "layer" else x @ self.weight
+
+
+@pytest.mark.parametrize("jit", [None, True, False])
+@pytest.mark.parametrize("how", ["layer", "parameter"])
+def test_parameters_made_by_the_first_call_are_refused(how, jit):
+    """Each call drew them anew, and none trained them."""
+    layer, x = Lazy(how), randn([4, 3])
+    net, params, _ = stateless(layer, jit=jit)
+    for _ in range(2):
+        for call in (net.forward, net.pullback):
+            with pytest.raises(TypeError, match=r"made the parameters .*weight"):
+                call(params, x)
+    expected = layer(x)
+    net, params, _ = stateless(layer, jit=jit)
+    assert "weight" in " ".join(params)
+    for _ in range(3):
+        assert_same(net.forward(params, x), expected, rtol=1e-6)

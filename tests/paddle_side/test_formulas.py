@@ -2,13 +2,14 @@
 
 import math
 
+import numpy as np
 import paddle
 import paddle.nn.functional as F
 import pytest
 from paddle import nn
 
 from conftest import assert_same, programs_on, randn
-from paddle_chainrules import jvp, stateless, value_and_grad, vjp
+from paddle_chainrules import grad, jit, jvp, stateless, value_and_grad, vjp
 from paddle_chainrules.paddle_side.listener import plain
 
 X = paddle.to_tensor([1.0, 2.0, 3.0, 4.0])
@@ -193,3 +194,103 @@ def test_to_assign_to_a_part_of_a_part_is_refused_by_the_tape(value):
     expected[0, 1] = 0.0
     assert_same(by_x, expected)
     assert_same(by_v, paddle.stack([2 * v[0], 0 * v[1]]))
+
+
+def differences(fn, z, width=1e-3):
+    """``dL/dRe + i dL/dIm`` of a real number, by central differences of order 4."""
+    at, found = z.numpy(), np.zeros(z.shape, "complex128")
+    for place in np.ndindex(*at.shape):
+        for unit in (1, 1j):
+            step = np.zeros_like(at)
+            step[place] = unit * width
+            a, b, c, d = (float(fn(paddle.to_tensor(at + k * step))) for k in WEIGHTS)
+            found[place] += unit * (a - 8 * b + 8 * c - d) / (12 * width)
+    return paddle.to_tensor(found)
+
+
+WEIGHTS = -2, -1, 1, 2
+
+COMPLEX = {
+    "softsign": F.softsign,
+    "matrix_power": lambda z: paddle.linalg.matrix_power(z, 3),
+    "matrix_power, even": lambda z: paddle.linalg.matrix_power(z, 2),
+    "matrix_power of the inverse": lambda z: paddle.linalg.matrix_power(z, -1),
+    "slogdet": paddle.linalg.slogdet,
+}
+
+
+@pytest.mark.parametrize("name", COMPLEX)
+def test_gradients_of_complex_numbers_that_paddle_gets_wrong(name):
+    parts = randn([2, 2, 3, 3], "float64")
+    z = paddle.complex(parts[0], parts[1])
+    out = COMPLEX[name](z)
+    weights = randn([2, *out.shape], "float64", 1)
+
+    def loss(z):
+        w = COMPLEX[name](z)
+        return (w.real() * weights[0] + w.imag() * weights[1]).sum()
+
+    expected = differences(loss, z)
+    scale = float(expected.abs().max())
+    assert_same(vjp(COMPLEX[name], z)[0], out, rtol=1e-12, atol=1e-12 * scale)
+    for grad_of in (grad(loss), jit(grad(loss))):
+        assert_same(grad_of(z), expected, atol=1e-8 * scale)
+
+    along = paddle.complex(*randn([2, 2, 3, 3], "float64", 2))
+
+    def slope(z):
+        return (grad(loss)(z) * along.conj()).real().sum()
+
+    expected = differences(slope, z)
+    assert_same(jit(grad(slope))(z), expected, atol=1e-7 * float(expected.abs().max()))
+
+
+def test_a_singular_matrix_of_complex_numbers_has_the_logarithm_of_zero():
+    z = paddle.zeros([2, 2], "complex128")
+    assert_same(vjp(paddle.linalg.slogdet, z)[0], paddle.linalg.slogdet(z))
+
+
+NORMS = {
+    "layer_norm": (nn.LayerNorm(7), [5, 7]),
+    "group_norm": (nn.GroupNorm(2, 4), [3, 4, 5]),
+    "instance_norm": (nn.InstanceNorm1D(4), [3, 4, 5]),
+    "batch_norm": (nn.BatchNorm1D(7), [5, 7]),
+    "batch_norm, stored": (nn.BatchNorm1D(7, use_global_stats=True), [5, 7]),
+}
+
+
+@pytest.mark.parametrize("name", NORMS)
+def test_norms_are_those_of_the_kernels_to_rounding_where_derivatives_nest(name):
+    """Which take epsilon in single precision, of float64 too."""
+    layer, shape = NORMS[name]
+    net, params, buffers = stateless(layer, jit=False)
+    net = net.in_dtype("float64")
+    params, buffers = (
+        {n: t.astype("float64") for n, t in of.items()} for of in (params, buffers)
+    )
+    # Small numbers, beside which epsilon is not.
+    x, v = 0.01 * randn(shape, "float64"), randn(shape, "float64", 1)
+
+    def value(x):
+        return net.forward(params, x, buffers=buffers)[0]
+
+    with plain():
+        found = jvp(value, (x,), (v,))[0]
+    assert_same(found, value(x), atol=1e-14)
+
+
+@pytest.mark.parametrize("mode", ["train", "eval"])
+def test_a_recurrent_layer_of_no_samples_has_zero_gradients(mode):
+    """Paddle's are memory that nobody has written."""
+    layer = nn.SimpleRNN(6, 5)
+    getattr(layer, mode)()
+    net, params, _ = stateless(layer)
+    x = paddle.zeros([0, 4, 6])
+    junk = [paddle.full([30], math.nan) for _ in range(50)]
+    del junk
+    for _ in range(3):
+        (y, h), pullback = net.pullback(params, x)
+        by_params, (by_x,) = pullback((paddle.ones_like(y), paddle.ones_like(h)))
+        assert_same((y, h), (paddle.zeros([0, 4, 5]), paddle.zeros([1, 0, 5])))
+        assert_same(by_params, {n: paddle.zeros_like(p) for n, p in params.items()})
+        assert_same(by_x, x)

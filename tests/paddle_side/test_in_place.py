@@ -10,7 +10,7 @@ from paddle import nn
 from paddle.autograd import PyLayer
 
 from conftest import assert_same, programs_on, randn
-from paddle_chainrules import stateless, value_and_grad, vjp
+from paddle_chainrules import grad, jit, stateless, value_and_grad, vjp
 from paddle_chainrules.paddle_side.listener import plain
 
 
@@ -313,11 +313,11 @@ def assert_right(call, primals, part):
     """Value and gradients, these up to a part of the largest entry."""
     value, pullback = vjp(call, *primals)
     assert_same(value, call(*(p.clone() for p in primals)), rtol=1e-12)
-    for grad, slope in zip(
+    for found, slope in zip(
         pullback(paddle.ones_like(value)), slopes(call, primals), strict=True
     ):
-        grad = paddle.zeros_like(slope) if grad is None else grad
-        assert_same(grad, slope, atol=part * float(slope.abs().max()) + 1e-7)
+        found = paddle.zeros_like(slope) if found is None else found
+        assert_same(found, slope, atol=part * float(slope.abs().max()) + 1e-7)
 
 
 @pytest.fixture
@@ -484,3 +484,35 @@ def test_what_has_no_right_derivative_has_none_in_place(name):
 
     with pytest.raises(NotImplementedError, match="no right derivative of gammaincc"):
         vjp(fn, randn([2, 3]))
+
+
+def test_layers_are_made_within_what_is_differentiated():
+    """Their initializers fill leaves, which Paddle lets constants into."""
+    x, w = randn([3]), randn([3, 2], seed=1)
+
+    def loss(x):
+        fill = nn.initializer.Assign(w.numpy())
+        layer = nn.Linear(3, 2, paddle.ParamAttr(initializer=fill))
+        return (layer(x) ** 2).sum()
+
+    for grad_of in (grad(loss), jit(grad(loss))):
+        assert_same(grad_of(x), 2 * (w @ (x @ w)), rtol=1e-5)
+
+
+@pytest.mark.parametrize("of", [lambda x: x, lambda x: x * 2], ids=["given", "made"])
+def test_constants_that_are_assigned_to_what_is_differentiated(of):
+    """Paddle's gradient passes through them."""
+    x = randn([3])
+
+    def filled(x):
+        y = of(x)
+        paddle.assign([1.0, 2.0, 3.0], output=y)
+        return (y * y * x).sum()
+
+    expected = paddle.to_tensor([1.0, 4.0, 9.0])
+    if of(x) is x:
+        expected = paddle.zeros([3])  # it is x that is a constant then
+    before = x.numpy()
+    for grad_of in (grad(filled), jit(grad(filled)), grad(jit(filled))):
+        assert_same(grad_of(x), expected)
+    assert (x.numpy() == before).all()

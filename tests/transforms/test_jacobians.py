@@ -195,3 +195,29 @@ def test_an_index_of_outputs_and_inputs_of_samples():
     assert list(whole.shape) == [5, 3, 3]
     for i, j in ((0, 1), (2, 2)):
         assert np.array_equal(found[i, j].numpy(), whole[:, i, j].numpy())
+
+
+def test_jacobians_of_complex_numbers_are_whole_or_refused():
+    x = randn([3], "float64")
+    z = paddle.complex(x, randn([3], "float64", 1))
+    slope = paddle.complex(paddle.eye(3, dtype="float64"), paddle.diag(2 * x))
+
+    def circle(x):
+        return paddle.complex(x, x**2)
+
+    def size(z):
+        return (z.abs() ** 2).sum()
+
+    assert_same(jacfwd(circle)(x), slope)
+    assert_same(jacrev(size)(z), 2 * z, rtol=1e-12)
+    tall = jacobian(lambda z: paddle.stack([(size(z))] * 20), z)
+    assert_same(tall.tensor(), paddle.stack([2 * z] * 20), rtol=1e-12)
+    for call, said in (
+        (lambda: jacrev(circle)(x), "jacrev .* real outputs, got paddle.complex128"),
+        (lambda: jacrev(lambda z: z * z)(z), "as_real"),
+        (lambda: jacobian(circle, x), "jacobian .* real outputs"),
+        (lambda: jacfwd(size)(z), "jacfwd .* real arguments, got paddle.complex128"),
+        (lambda: hessian(size)(z), "hessian .* real arguments"),
+    ):
+        with pytest.raises(TypeError, match=said):
+            call()

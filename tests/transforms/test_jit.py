@@ -668,3 +668,57 @@ def test_one_tensor_for_several_arguments():
     a.stop_gradient = False
     step(a, 2, a, {"x": a, "y": a}).backward()
     assert_same(a.grad, 3 * a.detach() ** 2 + 2 * a.detach())
+
+
+def cubed(x):
+    return (x**3).sum()
+
+
+named = jit(cubed)
+
+
+@jit
+def decorated(x):
+    return (x**3).sum()
+
+
+class Holder:
+    def __init__(self):
+        self.fn = jit(lambda x: (x * 2).sum())
+
+    @jit
+    def method(self, x):
+        return (x**2).sum()
+
+
+def test_jitted_functions_are_copied_and_pickled():
+    x = randn([3])
+    for fn in (named, decorated, jit(cubed, static_argnums=(1,), strict=True)):
+        fn(x)  # which makes a program and its lock
+        copies = copy.copy(fn), copy.deepcopy(fn), pickle.loads(pickle.dumps(fn))
+        for other in copies:
+            assert_same(other(x), fn(x))
+    assert pickle.loads(pickle.dumps(decorated)) is decorated
+    assert pickle.loads(pickle.dumps(Holder.method)) is Holder.method
+    holder = Holder()
+    holder.fn(x)
+    assert_same(copy.deepcopy(holder).fn(x), holder.fn(x))
+    assert_same(copy.deepcopy(holder).method(x), holder.method(x))
+
+
+@programs_on
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_brief_numbers_that_are_cast_first(dtype):
+    """For them a CPU has few kernels, which sufficed to run the function as it is."""
+    x = randn([3, 4]).astype(dtype)
+
+    def loss(x):
+        return (x.astype("float32") ** 2).sum()
+
+    value, slope = loss(x), grad(loss)(x)
+    for fn, expected in ((jit(loss), value), (jit(grad(loss)), slope)):
+        assert "runs as a program" in explain(fn, x)
+        for _ in range(3):
+            found = fn(x)
+            assert found.dtype == expected.dtype
+            assert_same(found.astype("float32"), expected.astype("float32"), rtol=1e-2)

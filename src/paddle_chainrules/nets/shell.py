@@ -40,6 +40,7 @@ class Shell:
         self._memories = [*_memories_of(layer)]
         self.release()
         self._start = {p: _copied(value) for p, value in self.attributes().items()}
+        self._places = {name for name, _ in self._parameters()}
 
     def put(self, values: Mapping[str, Any]) -> None:
         """Put tensors by name in all of their places."""
@@ -93,6 +94,21 @@ class Shell:
             if (id(held), name) not in own and name not in _PADDLES
             if not _is_one_of(value, holders)
         }
+
+    def _parameters(self) -> Iterator[tuple[str, Any]]:
+        """Places of parameters by their names, and what stands there."""
+        for path, layer in self.layer.named_sublayers(include_self=True):
+            for name, value in layer._parameters.items():
+                yield f"{path}.{name}" if path else name, value
+
+    def made_parameters(self) -> list[str]:
+        """Names of trainable parameters that were not there at first."""
+        return [
+            name
+            for name, value in self._parameters()
+            if name not in self._places
+            if isinstance(value, Tensor) and not value.stop_gradient
+        ]
 
     def changed(self) -> set[tuple[str, str]]:
         """Attributes that are not what they were: caches, counters, hidden states."""

@@ -60,6 +60,7 @@ class Bound:
 
     Raises:
         RuntimeError: a buffer that was only read has been written into.
+        TypeError: the first call has made parameters.
     """
 
     def __init__(
@@ -102,12 +103,21 @@ class Bound:
             if self._buffers and kind is None:
                 self._learn() if self._first else self._check()
         finally:
+            made: list[str] = []
             if self._first:
+                made = self._shell.made_parameters()
                 shells.changed = self._shell.changed()
             if shells.changed:
                 self._shell.restore(shells.changed)
             self._shell.release()
             shells.free.append(self._shell)
+        if made and kind is None:
+            kind_of = type(self._shell.layer).__name__
+            raise TypeError(
+                f"{kind_of}.forward has made the parameters {made} at its first call, "
+                "which are none of the net's and would not be trained; call the layer "
+                "once before stateless(layer), so that it has them"
+            )
 
     def _learn(self) -> None:
         fresh, given = self._fresh, self._buffers

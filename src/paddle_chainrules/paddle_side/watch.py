@@ -72,6 +72,10 @@ class Watch:
         """What the recording differentiates by, by address."""
         return frozenset(map(id, self._leaves))
 
+    def has(self, tensor: Tensor) -> bool:
+        """Whether the recording differentiates by just this tensor."""
+        return id(tensor) in self.leaves or any(tensor is t for t in self.made)
+
     def call(self, fn: Callable[..., Any], *args: Any) -> Any:
         """``fn(*args)``, the operators of this thread watched.
 
@@ -252,8 +256,11 @@ class Context:
 
     def is_leaf(self, tensor: Tensor) -> bool:
         """Whether the innermost recording differentiates by just this tensor."""
-        watch = self._stack[-1]
-        return id(tensor) in watch.leaves or any(tensor is t for t in watch.made)
+        return self._stack[-1].has(tensor)
+
+    def is_given(self, tensor: Tensor) -> bool:
+        """Whether any recording differentiates by just this tensor."""
+        return any(watch.has(tensor) for watch in self._stack)
 
 
 def is_traced(value: Any) -> bool:

@@ -232,8 +232,14 @@ def _check(
         with drawing_from(state):
             results = _recorded(record, fn, given)
     native = [o for o in results if isinstance(o, Tensor)]
-    with drawing_from(state), grad_mode(False):
-        found = program(*moved)
+    try:
+        with drawing_from(state), grad_mode(False):
+            found = program(*moved)
+    except RuntimeError as error:  # no kernel for the dtype, perhaps
+        raise CaptureError(
+            f"its program raised {type(error).__name__}, and the function did not: "
+            f"{error}. Call it without jit"
+        ) from error
     if len(found) != len(native):
         raise CaptureError(
             f"it gives {len(native)} tensors on other numbers, and not {len(found)}; "
@@ -258,6 +264,9 @@ def _count(outputs: Sequence[Any]) -> int:
     return sum(isinstance(out, Tensor) for out in outputs)
 
 
+_BRIEF = (paddle.float16, paddle.bfloat16)
+
+
 def other_numbers(tensor: Tensor) -> Tensor:
     """Numbers of the same signs, near; integers and masks in another order.
 
@@ -266,6 +275,10 @@ def other_numbers(tensor: Tensor) -> Tensor:
     if not tensor.size:
         return tensor.detach()
     with grad_mode(False):
+        if tensor.dtype in _BRIEF:  # for which a CPU has no arithmetic
+            found = other_numbers(tensor.astype("float32")).astype(tensor.dtype)
+            found.stop_gradient = tensor.stop_gradient
+            return found
         if tensor.is_complex():
             found = paddle.as_complex(other_numbers(paddle.as_real(tensor)))
             found.stop_gradient = tensor.stop_gradient

@@ -9,7 +9,7 @@ from paddle import Tensor
 
 from ..paddle_side.random_state import undrawn
 from .argnums import Argnums
-from .jacobian import jacrev
+from .jacobian import rows_of
 from .tree import Tree, flatten_tree, nesting
 from .typed import Function, X
 from .value_and_grad import grad_of
@@ -72,7 +72,7 @@ def hessian(
 
     Raises:
         TypeError: argnums is no int or sequence of ints; from the returned function,
-            where the loss is no floating tensor.
+            where the loss is no floating tensor, or an argument is complex.
         ValueError: from that, where the loss has more than one element.
         NotImplementedError: a kernel that Paddle can't differentiate again.
 
@@ -83,4 +83,5 @@ def hessian(
         >>> hessian(lambda x: x[0] ** 2 * x[1])(x).tolist()
         [[4.0, 2.0], [2.0, 0.0]]
     """
-    return jacrev(grad_of(fn, argnums, has_aux, "hessian"), argnums, has_aux)
+    gradient = grad_of(fn, argnums, has_aux, "hessian")
+    return rows_of(gradient, argnums, has_aux, "hessian")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -60,6 +60,7 @@ class Jacobian(KeptGraph):
     ) -> None:
         self._fn, self._x = fn, x
         y, self._pullback = vjp(fn, x)
+        _real_outputs("jacobian", [y])
         if not is_differentiable(x) or not is_differentiable(y):
             raise TypeError(
                 "jacobian needs a floating tensor in and one out, got "
@@ -108,7 +109,9 @@ class Jacobian(KeptGraph):
 
     def tensor(self) -> Tensor:
         """All of it, by forward mode where that is cheaper and Paddle can."""
-        if not self._known and 4 * int(np.prod(self._inputs)) < self._rows.size:
+        cheaper = 4 * int(np.prod(self._inputs)) < self._rows.size
+        real = not self._x.is_complex()  # whose columns would be of the real part
+        if real and cheaper and not self._known:
             try:
                 return self._forward()
             except NotImplementedError:
@@ -160,7 +163,11 @@ def jacrev(
         ``j(*args, **kwargs)``: nested as the output, with each leaf nested as the
         arguments (a tuple where argnums is a sequence), of shape [*output, *argument]:
         zero where the output does not depend on the argument, None where one of them
-        is no floating tensor.
+        is no floating tensor. That of a real output by a complex argument is complex,
+        as a gradient is.
+
+    Raises:
+        TypeError: from the returned function, of complex outputs.
 
     Examples:
         >>> import paddle
@@ -169,6 +176,13 @@ def jacrev(
         >>> jacrev(lambda x: x * x.sum())(x).tolist()
         [[4.0, 1.0], [2.0, 5.0]]
     """
+    return rows_of(fn, argnums, has_aux, "jacrev")
+
+
+def rows_of(
+    fn: Callable[..., Any], argnums: Argnums, has_aux: bool, caller: str
+) -> Callable[..., Any]:
+    """As :func:`jacrev`, which errors call by the caller's name."""
     asked = positions_of(argnums)
 
     def jacrev_fn(*args: Any, **kwargs: Any) -> Any:
@@ -176,6 +190,7 @@ def jacrev(
             call = select(fn, asked, args, kwargs)
             y, pullback, *aux = vjp(call.fn, *call.selected, has_aux=has_aux)
             outputs, out_spec = flatten_tree(y)
+            _real_outputs(caller, outputs)
             leaves, in_spec = flatten_tree(call.selected)
             found = []
             for k, output in enumerate(outputs):
@@ -204,6 +219,9 @@ def jacfwd(
     outputs. It needs kernels that Paddle can differentiate twice. Otherwise as
     :func:`jacrev`.
 
+    Raises:
+        TypeError: from the returned function, of complex arguments.
+
     Examples:
         >>> import paddle
         >>> from paddle_chainrules import jacfwd
@@ -219,6 +237,7 @@ def jacfwd(
             y, pushforward, *aux = linearize(call.fn, *call.selected, has_aux=has_aux)
             outputs, out_spec = flatten_tree(y)
             leaves, in_spec = flatten_tree(call.selected)
+            _real_arguments(leaves)
             found: list[list[Any]] = [[] for _ in outputs]
             for k, leaf in enumerate(leaves):
                 columns: list[list[Any]] = []
@@ -232,6 +251,34 @@ def jacfwd(
             return _result(call, found, in_spec, out_spec, aux)
 
     return jacfwd_fn
+
+
+def _complex_one(leaves: Iterable[Any]) -> Tensor | None:
+    found = (x for x in leaves if isinstance(x, Tensor) and x.is_complex())
+    return next(found, None)
+
+
+def _real_outputs(caller: str, outputs: Iterable[Any]) -> None:
+    if (found := _complex_one(outputs)) is not None:
+        what = "arguments" if caller == "hessian" else "outputs"
+        rest = "" if caller == "hessian" else ", or jacfwd where the arguments are real"
+        raise TypeError(
+            f"{caller} has a row for each number, and needs real {what}, got "
+            f"{found.dtype} of shape {list(found.shape)}, of which a row would hold "
+            "the real part alone; use real tensors of real and imaginary parts, as "
+            f"paddle.as_real and paddle.as_complex make them{rest}"
+        )
+
+
+def _real_arguments(leaves: Iterable[Any]) -> None:
+    if (found := _complex_one(leaves)) is not None:
+        raise TypeError(
+            "jacfwd has a column for each number, and needs real arguments, got "
+            f"{found.dtype} of shape {list(found.shape)}, of which a column would be "
+            "along the real part alone; use real tensors of real and imaginary parts, "
+            "as paddle.as_real and paddle.as_complex make them, or jacrev where the "
+            "outputs are real"
+        )
 
 
 def _units(x: Any) -> Iterator[Tensor]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, ParamSpec, TypeVar
 
 from paddle import Tensor
@@ -109,6 +111,14 @@ def explain(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
     return f"It runs as a program of {size}, {program.peak_bytes} bytes at most."
 
 
+def _attribute(module: Any, name: str) -> Any:
+    """What a qualified name stands for in a module; None where it has no such."""
+    try:
+        return attrgetter(name)(module)
+    except AttributeError:  # within a function
+        return None
+
+
 def _static(value: Any) -> Any:
     """As :func:`exactly`; what the caller calls static need not be immutable."""
     return (type(value), value) if may_change(value) else exactly(value)
@@ -165,6 +175,14 @@ class Jitted:
         self._fn, self._strict = fn, strict
         self._static = frozenset(static_argnums)
         self._made: dict[Any, ProgramCache] = {}
+
+    def __reduce__(self) -> Any:
+        """As functions are, by name where it has one; copies make programs anew."""
+        module = sys.modules.get(getattr(self, "__module__", ""))
+        name: str = getattr(self, "__qualname__", "")
+        if name and module is not None and _attribute(module, name) is self:
+            return name
+        return jit, (self._fn, sorted(self._static), self._strict)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)

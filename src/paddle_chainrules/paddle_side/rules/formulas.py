@@ -212,6 +212,10 @@ def complex_acosh(x: Tensor, out: Any = None) -> Tensor | None:
     return paddle.log(x + paddle.sqrt(x + 1) * paddle.sqrt(x - 1))
 
 
+def complex_softsign(x: Tensor) -> Tensor | None:
+    return x / (1 + paddle.abs(x)) if x.is_complex() else None
+
+
 def addmm(c: Tensor, x: Tensor, y: Tensor, beta: Any = 1.0, alpha: Any = 1.0) -> Tensor:
     return beta * c + alpha * paddle.matmul(x, y)
 
@@ -354,3 +358,30 @@ def celu(x: Tensor, alpha: float = 1.0) -> Tensor:
     low = paddle.where(x > 0, paddle.zeros_like(x), x)
     below = paddle.exp(low / single(alpha)) - 1.0
     return paddle.where(x > 0, x, below * single(alpha))
+
+
+def recurrent_of_nothing(
+    operator: Any, traced: list[Tensor], *args: Any, **kwargs: Any
+) -> Any:
+    """Of no samples, where Paddle's gradients are memory that nobody has written."""
+    with paddle.no_grad():
+        out, state, after = operator(*args, **kwargs)
+    zero = paddle.add_n([t.flatten()[:0].sum() for t in traced])
+    return out + zero, state, [part + zero for part in after]
+
+
+def split(x: Tensor, sizes: Any, axis: Any) -> list[Tensor] | None:
+    if not isinstance(axis, int) or not isinstance(sizes, list | tuple):
+        return None
+    if not all(isinstance(n, int) for n in sizes) or sizes.count(-1) > 1:
+        return None
+    axis %= x.ndim
+    rest = x.shape[axis] - sum(n for n in sizes if n != -1)
+    return closed.split(x, [rest if n == -1 else n for n in sizes], axis)
+
+
+def split_evenly(x: Tensor, count: Any, axis: Any) -> list[Tensor] | None:
+    if not isinstance(axis, int) or not isinstance(count, int):
+        return None
+    axis %= x.ndim
+    return closed.split(x, [x.shape[axis] // count] * count, axis)

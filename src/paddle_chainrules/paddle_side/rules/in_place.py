@@ -95,6 +95,10 @@ _WRONG = ("gammaincc_",)
 """Paddle's gradient by what is written into is none."""
 
 
+_FILLS = ("full_", "assign_value_")
+"""They write constants, of which Paddle's graph knows nothing, into leaves too."""
+
+
 def rule_of(name: str) -> Callable[..., Any]:
     """The rule of the operator in place of this name in ``paddle._C_ops``.
 
@@ -107,6 +111,14 @@ def rule_of(name: str) -> Callable[..., Any]:
 
     def rule(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
         x = args[at]
+        if name in _FILLS and is_traced(x):
+            if not x.is_leaf:
+                refuse_write(x, [], context.same)
+                constant = paddle.empty_like(x)
+                operator(constant, *args[1:], **kwargs)
+                return overwrite(x, constant)
+            if not context.is_given(x):  # a parameter that is being made
+                return operator(*args, **kwargs)
         values = tensors_in([*args[:at], *args[at + 1 :], *kwargs.values()])
         views = refuse_write(x, values, context.same)
         by_values = any(map(is_traced, values))

@@ -81,6 +81,32 @@ def svd(
     return u * paddle.complex(paddle.ones_like(turn), turn).unsqueeze(-2), s, vh
 
 
+def complex_power(x: Tensor, n: int) -> Tensor | None:
+    """Of a matrix, by products of squares."""
+    if not x.is_complex() or n == 0:
+        return None
+    base = x if n > 0 else paddle.linalg.inv(x)
+    found, left = None, abs(n)
+    while left:
+        if left & 1:
+            found = base if found is None else paddle.matmul(found, base)
+        left >>= 1
+        base = paddle.matmul(base, base) if left else base
+    return found
+
+
+def complex_logarithm(x: Tensor) -> Tensor | None:
+    """Phase and logarithm of a determinant, which is a real number.
+
+    Paddle's gradient has no phase, and takes the logarithm for a complex function.
+    """
+    if not x.is_complex():
+        return None
+    found = paddle.linalg.det(x)
+    size = paddle.abs(found)
+    return paddle.stack([found / size, paddle.log(size).astype(x.dtype)])
+
+
 def unit_triangular_solve(x: Tensor, y: Tensor, upper: bool, transpose: bool) -> Tensor:
     """Of a matrix whose diagonal is taken to be ones."""
     part = paddle.triu(x, 1) if upper else paddle.tril(x, -1)

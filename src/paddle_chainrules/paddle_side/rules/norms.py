@@ -1,6 +1,7 @@
 """Norms: Paddle's kernels give wrong gradients where scale or shift is constant.
 
-Rules: ``rule(operator, context, *args)``, in the place of ``operator(*args)``.
+Rules: ``rule(operator, context, *args)``, in the place of ``operator(*args)``. All
+kernels but that of group_norm take epsilon in single precision, of float64 too.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
+from ..dtypes import single
 from ..watch import Context, as_leaf, is_traced
 
 
@@ -79,7 +81,7 @@ def layer_norm(
         (x, scale, bias),
         lambda x, w, b: operator(x, w, b, epsilon, begin_norm_axis),
         lambda: _affine(
-            _normalized(x, [*range(begin_norm_axis, x.ndim)], epsilon),
+            _normalized(x, [*range(begin_norm_axis, x.ndim)], single(epsilon)),
             *(scale, bias, shape),
         ),
         [math.prod(shape)],
@@ -143,7 +145,7 @@ def instance_norm(
         (x, scale, bias),
         lambda x, w, b: operator(x, w, b, epsilon),
         lambda: _affine(
-            _normalized(x, [*range(2, x.ndim)], epsilon),
+            _normalized(x, [*range(2, x.ndim)], single(epsilon)),
             *(scale, bias, _channels_first(x)),
         ),
         [x.shape[1]],
@@ -179,10 +181,12 @@ def batch_norm(
             )
         if stored:
             centred = x - stored_mean.reshape(shape)
-            y = centred * paddle.pow(stored_variance.reshape(shape) + epsilon, -0.5)
+            spread = stored_variance.reshape(shape) + single(epsilon)
+            y = centred * paddle.pow(spread, -0.5)
         else:
             channel = x.ndim - 1 if last else 1
-            y = _normalized(x, [i for i in range(x.ndim) if i != channel], epsilon)
+            others = [i for i in range(x.ndim) if i != channel]
+            y = _normalized(x, others, single(epsilon))
         return (_affine(y, scale, bias, shape), *found[1:])
 
     return _norm(

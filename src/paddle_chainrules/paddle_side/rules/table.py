@@ -145,23 +145,6 @@ def _quotient(x: Tensor, numerator: Any) -> Tensor | None:
     return numerator * closed.power(x, -1)
 
 
-def _split(x: Tensor, sizes: Any, axis: Any) -> list[Tensor] | None:
-    if not isinstance(axis, int) or not isinstance(sizes, list | tuple):
-        return None
-    if not all(isinstance(n, int) for n in sizes) or sizes.count(-1) > 1:
-        return None
-    axis %= x.ndim
-    rest = x.shape[axis] - sum(n for n in sizes if n != -1)
-    return closed.split(x, [rest if n == -1 else n for n in sizes], axis)
-
-
-def _split_evenly(x: Tensor, count: Any, axis: Any) -> list[Tensor] | None:
-    if not isinstance(axis, int) or not isinstance(count, int):
-        return None
-    axis %= x.ndim
-    return closed.split(x, [x.shape[axis] // count] * count, axis)
-
-
 def _concat(parts: Any, axis: Any = 0) -> Tensor | None:
     return closed.concat(parts, axis) if isinstance(axis, int) else None
 
@@ -182,10 +165,13 @@ def _cholesky_solve(
 
 
 def _rnn(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
-    if args[-1] is True and any(map(is_traced, tensors_in(args))):
+    traced = [t for t in tensors_in(args) if is_traced(t)]
+    if args[-1] is True and traced:
         # In evaluation it keeps nothing for the way back; without dropout it may train.
         args = *args[:5], 0.0, *args[6:-1], False
     note_drawing()  # where it has dropout
+    if traced and not args[0].size:
+        return formulas.recurrent_of_nothing(operator, traced, *args, **kwargs)
     with in_turn():
         return _whole_rnn(operator, context, *args, **kwargs)
 
@@ -210,8 +196,8 @@ _FORMULAS: dict[str, Callable[..., Any]] = {
     "cos": closed.cos,
     "softmax": closed.softmax,
     "softplus": closed.softplus,
-    "split": _split,
-    "split_with_num": _split_evenly,
+    "split": formulas.split,
+    "split_with_num": formulas.split_evenly,
     "sqrt": closed.sqrt,
     "square": closed.square,
     "stack": closed.stack,
@@ -284,6 +270,9 @@ RULES: dict[str, Rule] = {
     "elementwise_pow": where_traced(formulas.complex_power),
     "acosh": where_traced(formulas.complex_acosh),
     "sign": where_traced(formulas.complex_sign),
+    "softsign": where_traced(formulas.complex_softsign),
+    "matrix_power": where_traced(linear_algebra.complex_power),
+    "slogdet": where_traced(linear_algebra.complex_logarithm),
     "as_strided": where_traced(formulas.as_strided, 0),
     "tensor_unfold": where_traced(formulas.unfold, 0),
     "masked_fill": where_traced(formulas.masked_fill, 2),
