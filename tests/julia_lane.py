@@ -21,7 +21,7 @@ END = "~~ end of "
 
 
 def names(group):
-    """The names of Julia's test files, of ``"FILES"``, ``"SLOW"`` or ``"COMPILED"``."""
+    """The names of Julia's test files, of ``"FILES"``, ``"LONG"`` ...; see files.jl."""
     text = (FOLDER / "files.jl").read_text()
     listed = re.search(
         rf"^const {group} =\s+\((.*?)\)$", text, re.DOTALL | re.MULTILINE

@@ -116,7 +116,7 @@ def distances(sources):
 def of_julia(path):
     """Julia's test files for one that changed: itself, its folder's, its users'."""
     julia = ROOT / "julia"
-    files = julia_lane.names("FILES")
+    files = [n for n in julia_lane.names("FILES") if n not in julia_lane.names("LONG")]
     if path.is_relative_to(julia / "test"):
         name = str(path.relative_to(julia / "test").with_suffix(""))
         return [name] if name in files else []

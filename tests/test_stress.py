@@ -16,21 +16,28 @@ sys.modules[spec.name] = stress
 spec.loader.exec_module(stress)
 
 
+some_calls = pytest.mark.parametrize(
+    "calls", [4_000, pytest.param(12_000, marks=pytest.mark.slow)]
+)
+
+
 @needs_julia
+@some_calls
 @pytest.mark.parametrize("run", stress.RUNS[1:2], ids=lambda run: run.name)
-def test_random_calls_from_julia_neither_crash_nor_err(run):
-    outcome = stress.perform(run, 12_000, kinds="few", limit=300)
+def test_random_calls_from_julia_neither_crash_nor_err(run, calls):
+    outcome = stress.perform(run, calls, kinds="few", limit=300)
     assert not outcome.crash, outcome.crash
-    assert (outcome.calls >= 12_000, outcome.wrong) == (True, 0)
+    assert (outcome.calls >= calls, outcome.wrong) == (True, 0)
     assert outcome.error > 0
 
 
 @needs_julia
+@some_calls
 @pytest.mark.parametrize("run", stress.RUNS[-2:], ids=lambda run: run.name)
-def test_random_calls_from_python_neither_crash_nor_err(run, by_juliacall):
-    outcome = stress.perform(run, 12_000, limit=300)
+def test_random_calls_from_python_neither_crash_nor_err(run, calls, by_juliacall):
+    outcome = stress.perform(run, calls, limit=300)
     assert not outcome.crash, outcome.crash
-    assert (outcome.calls >= 11_990, outcome.wrong) == (True, 0)
+    assert (outcome.calls >= calls - 10, outcome.wrong) == (True, 0)
     assert outcome.error > 0
 
 

@@ -13,8 +13,8 @@ from julia_lane import compiling_julia as compiling_julia
 from julia_lane import own_julia as own_julia
 from paddle_chainrules import julia
 
-COMPILED = julia_lane.names("COMPILED")
-INTERPRETED = [name for name in julia_lane.names("FILES") if name not in COMPILED]
+COMPILED, LONG = julia_lane.names("COMPILED"), julia_lane.names("LONG")
+INTERPRETED = [n for n in julia_lane.names("FILES") if n not in {*COMPILED, *LONG}]
 
 
 @needs_julia
@@ -31,7 +31,7 @@ def test_what_counts_memory_or_takes_long(name, compiling_julia, record_julia):
 
 @needs_julia
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*julia_lane.names("SLOW"), *INTERPRETED])
+@pytest.mark.parametrize("name", [*julia_lane.names("SLOW"), *LONG, *INTERPRETED])
 def test_all_of_it_compiled(name, compiling_julia, record_julia):
     record_julia(compiling_julia.test(name))
 
@@ -102,6 +102,7 @@ ORDERS = [
     "paddle paddle_chainrules",
     "",
 ]
+FEW = ("paddle paddle_chainrules juliacall", "juliacall paddle paddle_chainrules", "")
 
 
 def start(order, threads, **env):
@@ -128,7 +129,10 @@ def assert_ends(done, word):
 @pytest.mark.parametrize(
     "threads", [pytest.param("1", marks=pytest.mark.slow), "4"]
 )  # four may crash where one does not
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize(
+    "order",
+    [pytest.param(o, marks=() if o in FEW else pytest.mark.slow) for o in ORDERS],
+)
 def test_every_order_of_imports_survives_threads_that_collect(
     order, threads, by_juliacall
 ):

@@ -111,7 +111,7 @@ def test_julia_gives_what_paddle_gives(tmp_path, count_case):
     script = tmp_path / "compare.jl"
     script.write_text(PRELUDE + "\n".join(lines))
     done = subprocess.run(
-        [*ENVIRONMENT.command(), str(script)],
+        [*ENVIRONMENT.command(), "--compile=min", "-O0", str(script)],
         env=environ(),
         capture_output=True,
         text=True,
