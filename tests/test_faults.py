@@ -27,6 +27,7 @@ from paddle_chainrules.paddle_side import (
     places,
     random_state,
     watch,
+    write_counts,
 )
 from paddle_chainrules.paddle_side.rules import operators
 from paddle_chainrules.testing.timings import WARM
@@ -97,6 +98,7 @@ def assert_nothing_is_left(*locks):
     assert not any(lock._is_owned() for lock in (*locks, random_state.in_turn()))
     assert not watch.watched()
     assert not operators._deep
+    assert not write_counts._here.on
 
 
 def calls_of(name):

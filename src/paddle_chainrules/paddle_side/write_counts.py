@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache, wraps
 from typing import Any
 
@@ -19,16 +20,16 @@ class _Here(threading.local):
 _here = _Here()
 
 
-class writes_counted:
-    """A context in which every write of this thread moves the version of its tensor."""
-
-    def __enter__(self) -> None:
-        _install()
-        self._before = _here.on
+@contextmanager
+def writes_counted() -> Iterator[None]:
+    """Have every write of this thread move the version of its tensor."""
+    _install()
+    before = _here.on
+    try:
         _here.on = True
-
-    def __exit__(self, *_: object) -> None:
-        _here.on = self._before
+        yield
+    finally:  # without a call, at which an interrupt could come
+        _here.on = before
 
 
 @cache
