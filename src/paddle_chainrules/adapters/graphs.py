@@ -2,28 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from paddle import Tensor
 
-from ..paddle_side.partial_gradients import node_of
-
-
-def nodes(
-    roots: Iterable[Any], is_end: Callable[[Any], bool] = lambda node: False
-) -> Iterator[Any]:
-    """Each node once; nothing behind those that are ends."""
-    seen: set[int] = set()
-    pending = [*roots]
-    while pending:
-        node = pending.pop()
-        if node is None or (address := node.node_ptr()) in seen:
-            continue
-        seen.add(address)
-        yield node
-        if not is_end(node):
-            pending += node.next_functions
+from ..paddle_side.partial_gradients import node_of, nodes
 
 
 def depend(tensors: Sequence[Tensor]) -> bool:

@@ -13,9 +13,8 @@ from typing import Any
 
 from paddle import Tensor
 
-from ..paddle_side.partial_gradients import PROGRAM, node_of
+from ..paddle_side.partial_gradients import PROGRAM, node_of, nodes
 from ..transforms.program_nodes import reached
-from .graphs import nodes
 
 WHY = "backward(retain_graph=True) goes back through a graph more than once"
 

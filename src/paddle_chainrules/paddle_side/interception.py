@@ -262,8 +262,6 @@ def _names() -> dict[int, str]:
 
 
 _seen: set[str] = set()
-_modules = [0]
-"""How many were loaded when they were looked through."""
 _spaces: dict[int, _Space] = {}
 
 
@@ -280,13 +278,12 @@ def _places() -> Collection[_Space]:
         for stand_in in stand_ins.values():
             if stand_in.owner is not vars(paddle._C_ops):
                 add(stand_in.owner, stand_in.name, stand_in)
-    if len(sys.modules) != _modules[0]:
-        _modules[0] = len(sys.modules)
+    if not _seen.issuperset(sys.modules):
         new = [label for label in sys.modules if label not in _seen]
         names = _names()
-        _seen.update(new)
         for space in spaces(new):
             for name, value in list(space.items()):
                 if (found := names.get(id(original(value)))) is not None:
                     add(space, name, stand_ins[found])
+        _seen.update(new)  # not before: an interrupt has them looked through again
     return _spaces.values()

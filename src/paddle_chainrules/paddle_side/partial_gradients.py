@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -113,6 +113,22 @@ def leaves_behind(tensors: Iterable[Tensor], stop: Iterable[Tensor] = ()) -> set
             leaves.add(address)
         stack += edges
     return leaves
+
+
+def nodes(
+    roots: Iterable[Any], is_end: Callable[[Any], bool] = lambda node: False
+) -> Iterator[Any]:
+    """Each node once; nothing behind those that are ends."""
+    seen: set[int] = set()
+    pending = [*roots]
+    while pending:
+        node = pending.pop()
+        if node is None or (address := node.node_ptr()) in seen:
+            continue
+        seen.add(address)
+        yield node
+        if not is_end(node):
+            pending += node.next_functions
 
 
 _let_go = ctypes.PYFUNCTYPE(None, ctypes.py_object)(("Py_DecRef", ctypes.pythonapi))

@@ -8,7 +8,7 @@ error instead, and ``paddle.grad`` looks for such nodes first.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, NoReturn
 from weakref import ref
@@ -16,7 +16,7 @@ from weakref import ref
 import paddle
 from paddle import Tensor
 
-from .partial_gradients import node_of
+from .partial_gradients import node_of, nodes
 from .places import Places, by_itself
 
 _tensor: Any = paddle.Tensor
@@ -54,22 +54,21 @@ class Once(ref[Any]):
 # Weak references without callbacks, since Paddle may let go of nodes without Python's
 # lock. A node that is gone may have had the address of another.
 _nodes: dict[int, ref[Once]] = {}
-_many = [256]
+_many = [16]
 """How many of them there may be before those that are gone are left out."""
 
 
-def watch(outputs: Iterable[Tensor], once: Once) -> None:
+def watch(outputs: Sequence[Tensor], once: Once) -> None:
     """Have an error raised where the node of these outputs can serve no more."""
     _guard()
     for output in outputs:
         _register(output, once)
-        node = node_of(output)
-    _nodes[node.node_ptr()] = ref(once)
+    _nodes[node_of(outputs[0]).node_ptr()] = ref(once)
     if len(_nodes) > _many[0]:
         for address, found in [*_nodes.items()]:
             if found() is None:
                 _nodes.pop(address, None)
-        _many[0] = max(256, 2 * len(_nodes))
+        _many[0] = max(16, 2 * len(_nodes))
 
 
 def check(outputs: Any) -> None:
@@ -83,16 +82,9 @@ def check(outputs: Any) -> None:
     if not spent:
         return
     given = outputs if isinstance(outputs, list | tuple) else [outputs]
-    pending = [node_of(t) for t in given if isinstance(t, Tensor)]
-    seen: set[int] = set()
-    while pending:
-        node = pending.pop()
-        if node is None or (address := node.node_ptr()) in seen:
-            continue
-        if address in spent:
-            _refuse("paddle.grad: a backward")
-        seen.add(address)
-        pending += node.next_functions
+    roots = [node_of(t) for t in given if isinstance(t, Tensor)]
+    if any(node.node_ptr() in spent for node in nodes(roots)):
+        _refuse("paddle.grad: a backward")
 
 
 @cache
