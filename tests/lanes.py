@@ -2,13 +2,15 @@
 
 The unit is a file: its tests run in turn in one process. What takes long by itself is a
 unit of its own, and what starts processes with threads of their own, or counts on time,
-is one unit, so that one of these runs at a time. The longest units begin.
+is one unit, so that one of these runs at a time. The longest units begin. Of a test that
+is marked ``thinned(n)`` each n-th case runs, and the others with the slow ones.
 ``seconds.json`` says how long each file takes, without those of its tests that are
 named there by themselves: long ones, and the slow ones. ``--keep-seconds``, for a whole
 run, writes it.
 """
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -73,6 +75,7 @@ def pytest_addoption(parser):
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
     """The longest units first; of the slow tests the part that is asked for."""
+    thin(items)
     part = config.getoption("--part")
     if part is not None:
         slow = [item.nodeid for item in items if item.get_closest_marker("slow")]
@@ -86,12 +89,29 @@ def pytest_collection_modifyitems(config, items):
     items.sort(key=lambda item: -known[unit(item.nodeid)])
 
 
+def thin(items):
+    """Mark as slow what a test that is thinned leaves out: all but each n-th case."""
+    cases = Counter()
+    for item in items:
+        if thinned := item.get_closest_marker("thinned"):
+            name = function_of(item.nodeid)
+            if cases[name] % thinned.args[0]:
+                item.add_marker(pytest.mark.slow)
+            cases[name] += 1
+
+
 def parts(nodeids):
     """The slow tests in parts of about the same length, in the same way each time."""
+    cases = Counter(map(function_of, nodeids))
+
+    def seconds(nodeid):
+        name = function_of(nodeid)
+        return SECONDS.get(nodeid) or SECONDS.get(name, cases[name]) / cases[name]
+
     loads = [(0.0, i, []) for i in range(PARTS)]
-    for nodeid in sorted(nodeids, key=lambda n: (-SECONDS.get(n, 1.0), n)):
+    for nodeid in sorted(nodeids, key=lambda n: (-seconds(n), n)):
         load, i, chosen = min(loads)
-        loads[i] = load + SECONDS.get(nodeid, 1.0), i, [*chosen, nodeid]
+        loads[i] = load + seconds(nodeid), i, [*chosen, nodeid]
     return [chosen for _, _, chosen in loads]
 
 

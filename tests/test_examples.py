@@ -28,6 +28,7 @@ def test_example(script):
 
 
 @needs_julia
+@pytest.mark.slow
 def test_example_in_julia():
     done = subprocess.run(
         ENVIRONMENT.command(EXAMPLES / "attention.jl"),

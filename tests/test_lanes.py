@@ -2,6 +2,8 @@
 
 from itertools import chain
 
+import pytest
+
 import lanes
 import quick
 from lanes import PARTS, parts, unit
@@ -17,6 +19,12 @@ def test_every_slow_test_is_in_one_part_and_parts_are_alike(monkeypatch):
     sums = [sum(times.get(name, 1.0) for name in part) for part in found]
     assert max(sums) - min(sums) <= 39
     assert parts(names[::-1]) == found
+
+
+@pytest.mark.thinned(3)
+@pytest.mark.parametrize("case", range(7))
+def test_of_cases_that_are_thinned_each_third_stays(request, case):
+    assert (request.node.get_closest_marker("slow") is None) == (case % 3 == 0)
 
 
 def test_slow_tests_are_named_with_their_time(request):

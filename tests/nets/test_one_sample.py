@@ -261,6 +261,7 @@ SAMPLES = {
 }
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("how", TRANSFORMED)
 @pytest.mark.parametrize("name", SAMPLES)
 def test_a_sample_in_vmap(name, how):

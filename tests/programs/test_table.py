@@ -250,6 +250,7 @@ def test_gradients(name, k, count_case):
     count_case("operators, gradients")
 
 
+@pytest.mark.thinned(3)
 @each_case
 def test_gradients_of_gradients(name, k, count_case):
     sampled = Sampled(name, k)

@@ -427,6 +427,7 @@ SEVERAL = [
 ]
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("activation", sorted(ACTIVATIONS))
 @pytest.mark.parametrize("sizes", DEPTHS)
 @pytest.mark.parametrize("indices", SEVERAL, ids=str)

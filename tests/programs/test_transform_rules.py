@@ -141,6 +141,7 @@ def as_numpy(part, like):
     return np.zeros(like.shape) if part is None else part.numpy()
 
 
+@pytest.mark.thinned(3)
 @cases("jet")
 def test_taylor_series(name, k, count_case):
     """To the second order, and to the fourth where the operator has a rule for it."""

@@ -131,6 +131,7 @@ WAYS = {
 
 
 @ignored
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", ALL)
 def test_forward_mode_is_on_the_draw_of_the_call(name, way):
@@ -206,6 +207,7 @@ def test_stateless_nets_are_differentiated_forward_at_a_seed(name):
 
 
 @ignored
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", [n for n in LAYERS if n not in ("max", "a wave")])
 def test_in_evaluation_nothing_is_drawn(name, dtype):
