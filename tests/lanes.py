@@ -2,8 +2,8 @@
 
 The unit is a file: its tests run in turn in one process. What takes long by itself is a
 unit of its own, and what starts processes with threads of their own, or counts on time,
-is one unit, so that one of these runs at a time. The longest units begin. ``thinned(n)``
-marks a test of which each n-th case runs, and the others with the slow ones.
+is one unit, so that one of these runs at a time. The longest units begin. A test that
+is marked ``thinned(n)`` has each n-th case run, the others with the slow ones.
 ``seconds.json`` says how long each file takes, without those of its tests that are
 named there by themselves: long ones, and the slow ones. ``--keep-seconds``, for a whole
 run, writes it.
