@@ -14,10 +14,16 @@ from paddle import Tensor
 
 from .operations import Value
 from .program import Program
+from .samples import Samples
 
 
-def serves_any_size(program: Program, size: int, other: Program, its_size: int) -> bool:
-    """Whether a program for one size does the same as another for another size."""
+def samples_of(
+    program: Program, size: int, other: Program, its_size: int
+) -> Samples | None:
+    """What of a program for one size goes along with it, where it serves any size.
+
+    None where it does not do the same as another for another size.
+    """
     return _Pairs(size, its_size).of_programs(program, other)
 
 
@@ -30,14 +36,14 @@ class _Pairs:
         self._varying: set[int] = set()
         self._constant: set[int] = set()
 
-    def of_programs(self, one: Program, other: Program) -> bool:
+    def of_programs(self, one: Program, other: Program) -> Samples | None:
         found = [(one.inputs, other.inputs), (one.outputs, other.outputs)]
         found.append((tuple(one.constants), tuple(other.constants)))
         if len(one.ops) != len(other.ops) or not all(self.same(*p) for p in found):
-            return False
+            return None
         constants = zip(one.constants.values(), other.constants.values(), strict=True)
         if not all(is_same_tensor(*pair) for pair in constants):
-            return False
+            return None
         same = all(
             a.operator is b.operator
             and a.many == b.many
@@ -45,7 +51,9 @@ class _Pairs:
             and self.same(a.outputs, b.outputs)
             for a, b in zip(one.ops, other.ops, strict=True)
         )
-        return same and self._varying.isdisjoint(self._constant)
+        if not same or not self._varying.isdisjoint(self._constant):
+            return None
+        return Samples(self._size, frozenset(self._varying))
 
     def same(self, one: Any, other: Any) -> bool:
         """Whether two arguments are the same, but for values that are pairs."""

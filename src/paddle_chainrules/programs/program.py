@@ -11,10 +11,13 @@ from paddle import Tensor
 
 from ..paddle_side.dtypes import dtype_name
 from .fusion import fused
+from .loops.blas import library
 from .loops.groups import is_long
-from .loops.loop import with_loops
+from .loops.machine import machine_code
+from .loops.region import Region, with_regions
 from .operations import Operation, Value
 from .reuse import Reuse
+from .samples import Samples
 from .sharing import with_shared
 from .source import compiled, source
 from .switch import loops_are_on
@@ -29,6 +32,7 @@ class Program:
         constants: tensors that the function found elsewhere, held by reference.
         ops: in the order in which they run.
         outputs: what a call gives.
+        samples: for what it was captured, where it serves any number of samples.
     """
 
     inputs: tuple[Value, ...]
@@ -36,6 +40,7 @@ class Program:
     ops: tuple[Operation, ...]
     outputs: tuple[Value, ...]
     name: str = field(default="program")
+    samples: Samples | None = field(default=None)
 
     def __getstate__(self) -> dict[str, Any]:
         # What is made of the rest is made anew.
@@ -97,15 +102,23 @@ class Program:
 
     @cached_property
     def with_loops(self) -> Program:
-        """The same with loops of machine code for operations on elements.
+        """The same with regions of machine code.
 
         Raises:
             ImportError: llvmlite is not installed.
         """
-        plain = self._fused(is_long)
+        has_products = library() is not None
+        plain = self._shared() if has_products else self._fused(is_long)
         given = (*plain.inputs, *plain.constants)
-        ops = with_loops(plain.ops, given, plain.outputs)
+        ops = with_regions(plain.ops, given, plain.outputs, self.samples, has_products)
+        regions = [op.operator for op in ops if isinstance(op.operator, Region)]
+        codes = machine_code([region.text for region in regions])
+        for region, code in zip(regions, codes, strict=True):
+            region.code = code
         return replace(plain, ops=tuple(ops))
+
+    def _shared(self) -> Program:
+        return replace(self, ops=tuple(with_shared(self.ops)))
 
     @cached_property
     def last_uses(self) -> list[list[Value]]:
@@ -135,7 +148,7 @@ class Program:
         for op, gone in zip(self.ops, self.last_uses, strict=True):
             made = sum(v.bytes for v in op.outputs)
             over = op.args[self.reused[op]].bytes if op in self.reused else 0
-            most = max(most, now + made - over)
+            most = max(most, now + made - over + op.operator.work_bytes)
             now += made - sum(v.bytes for v in gone)
         return most
 

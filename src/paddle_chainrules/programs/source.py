@@ -21,7 +21,7 @@ from typing import Any
 import paddle
 
 from . import switch
-from .loops.loop import Loop
+from .loops.region import Region
 from .operations import Value
 
 _numbers = itertools.count()
@@ -81,7 +81,7 @@ def source(
             return repr(arg)
         return named(arg, f"_{type(arg).__name__.lower()}")
 
-    def loop(op: Any) -> Iterator[str]:
+    def region(op: Any) -> Iterator[str]:
         def local(value: Value) -> str:
             return f"c{value.number}" if value in program.constants else text(value)
 
@@ -91,8 +91,7 @@ def source(
                 rest = f"{given} if {given}.is_contiguous() else {given}.contiguous()"
                 yield f"{local(value)} = {rest}"
         dense.update(op.inputs, op.outputs)
-        overwritten = program.reuse.of_loop(op, op.operator.group.sums)
-        yield from op.operator.lines(named, local, overwritten)
+        yield from op.operator.lines(named, local)
 
     inputs = ", ".join(map(text, program.inputs))
     lines = [f"def {program.name}({inputs}):"]
@@ -101,8 +100,8 @@ def source(
     for value, tensor in program.constants.items():
         names[f"t{value.number}"] = tensor
     for op, gone in zip(program.ops, program.last_uses, strict=True):
-        if isinstance(op.operator, Loop):
-            lines += [f"    {line}" for line in loop(op)]
+        if isinstance(op.operator, Region):
+            lines += [f"    {line}" for line in region(op)]
             if gone:
                 lines.append(f"    del {', '.join(map(text, gone))}")
             continue

@@ -10,6 +10,7 @@ from .operations import Operation, Value
 from .passes import needed, program_of
 from .program import Program
 from .reuse import memory_of
+from .samples import Samples
 
 SCALED = frozenset(
     {
@@ -44,6 +45,11 @@ class There:
     _made: dict[Any, tuple[Program, list[bool]]] = field(default_factory=dict)
     _behind: dict[tuple[bool, ...], frozenset[Value]] = field(default_factory=dict)
 
+    def for_samples(self, samples: Samples) -> There:
+        """The same for any number of samples."""
+        forward = replace(self.forward, samples=samples)
+        return replace(self, forward=forward, _made={}, _behind={})
+
     @property
     def whole(self) -> Program:
         """There and back in one, with the gradients that there are."""
@@ -51,7 +57,8 @@ class There:
         found = tuple(grad for grad in self._gradients if grad is not None)
         inputs = (*forward.inputs, *self._cotangents)
         outputs = (*forward.outputs, *found)
-        return Program(inputs, forward.constants, (*forward.ops, *self._rest), outputs)
+        ops = (*forward.ops, *self._rest)
+        return Program(inputs, forward.constants, ops, outputs, samples=forward.samples)
 
     @property
     def used(self) -> list[bool]:
@@ -115,6 +122,7 @@ class There:
             inputs = (*self._saved, *self._cotangents)
             constants = self.forward.constants
             program = program_of(self._rest, inputs, constants, ends, "reverse")
+            program = replace(program, samples=self.forward.samples)
             found = self._made[wanted, given] = program, has
         return found
 

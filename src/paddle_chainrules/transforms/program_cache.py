@@ -15,7 +15,7 @@ from paddle import Tensor
 from ..paddle_side.dtypes import casts_automatically, is_differentiable
 from ..paddle_side.engine import is_running
 from ..paddle_side.grad_mode import grad_mode
-from ..programs.any_size import serves_any_size
+from ..programs.any_size import samples_of
 from ..programs.capture import PLACE, Captured, capture
 from ..programs.capture_error import CaptureError
 from ..programs.loops.groups import goes_into
@@ -58,15 +58,20 @@ class OfValue(NamedTuple):
         """Whether it was captured of tensors that are others now."""
         return self.captured.is_stale()
 
-    def serves_any_size(self, size: int, other: OfValue, its_size: int) -> bool:
-        """As :func:`..programs.any_size.serves_any_size`; off the graph alone."""
+    def for_any_size(self, size: int, other: OfValue, its_size: int) -> OfValue | None:
+        """As :meth:`.program_recording.Way.for_any_size`; off the graph alone."""
         own, theirs = self.captured, other.captured
-        return (
-            own.is_like(theirs)
-            and True not in own.requires
-            and self.structure == other.structure
-            and serves_any_size(own.program, size, theirs.program, its_size)
-        )
+        if (
+            not own.is_like(theirs)
+            or True in own.requires
+            or self.structure != other.structure
+        ):
+            return None
+        samples = samples_of(own.program, size, theirs.program, its_size)
+        if samples is None:
+            return None
+        program = replace(own.program, samples=samples)
+        return self._replace(captured=own._replace(program=program))
 
 
 class ProgramCache:
@@ -195,10 +200,10 @@ class ProgramCache:
         """Note a program that serves any number of samples."""
         before, other = self._sizes.get(like, (0, None))
         if before and before != size:
-            if found.serves_any_size(size, other, before):
-                self._of_any[like] = found
-            elif other.serves_any_size(before, found, size):
-                self._of_any[like] = other
+            served = found.for_any_size(size, other, before)
+            served = served or other.for_any_size(before, found, size)
+            if served is not None:
+                self._of_any[like] = served
         self._sizes[like] = size, found
         for kept in (self._sizes, self._of_any):
             while len(kept) > BOUND:

@@ -140,9 +140,8 @@ class Node(NamedTuple):
         """Whether it was captured of tensors that are others now."""
         return self.captured.is_stale()
 
-    def serves_any_size(self, size: int, other: Node, its_size: int) -> bool:
-        """Never, since cotangents are made of the sizes that were captured."""
-        return False
+    def for_any_size(self, size: int, other: Node, its_size: int) -> None:
+        """None: cotangents are made of the sizes that were captured."""
 
 
 class _Reverse(ProgramCache):

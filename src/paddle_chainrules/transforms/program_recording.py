@@ -10,7 +10,7 @@ from paddle import Tensor
 from paddle.base import core as _core
 
 from ..paddle_side.random_state import in_turn, note_drawing
-from ..programs.any_size import serves_any_size
+from ..programs.any_size import samples_of
 from ..programs.capture import Captured
 from ..programs.program import Program
 from ..programs.split import There
@@ -36,18 +36,25 @@ class Way(NamedTuple):
         """Whether it was captured of tensors that are others now."""
         return self.captured.is_stale()
 
-    def serves_any_size(self, size: int, other: Way, its_size: int) -> bool:
-        """As :func:`..programs.any_size.serves_any_size`."""
+    def for_any_size(self, size: int, other: Way, its_size: int) -> Way | None:
+        """The same for any number of samples, where there is no other for another.
+
+        Args:
+            size: the number of samples that this one was captured for.
+            other: captured for another number, ``its_size``.
+        """
         theirs, both = other.there, (self.there.used, other.there.used)
-        known = self.seeds == other.seeds and self.places == other.places
-        return (
-            known
-            and both[0] == both[1]
-            and self.there.reachable == theirs.reachable
-            and self.captured.is_like(other.captured)
-            and self.structure == other.structure
-            and serves_any_size(self.there.whole, size, theirs.whole, its_size)
-        )
+        if (
+            self.seeds != other.seeds
+            or self.places != other.places
+            or both[0] != both[1]
+            or self.there.reachable != theirs.reachable
+            or not self.captured.is_like(other.captured)
+            or self.structure != other.structure
+        ):
+            return None
+        samples = samples_of(self.there.whole, size, theirs.whole, its_size)
+        return samples and self._replace(there=self.there.for_samples(samples))
 
 
 class ProgramRecording(Recording):

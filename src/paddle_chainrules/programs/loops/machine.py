@@ -1,4 +1,4 @@
-"""Machine code of loops by LLVM (the package llvmlite), once for all that are alike."""
+"""Machine code by LLVM (the package llvmlite), once for all that is alike."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import WeakValueDictionary
 
-from .kernel import METADATA, Kernel
+from .blas import library
+from .nest import METADATA
+from .products import SUFFIX
 from .scalars import FUNCTIONS
 
-Code = Callable[..., None]
-"""A function of extents, then addresses."""
+Code = Callable[[bytes], None]
+"""A function of a block of numbers and addresses."""
 
 DECLARATIONS = "\n".join(
     f"declare {kind} @llvm.{name}.{suffix}({kind})"
     for name in FUNCTIONS
     for kind, suffix in (("float", "f32"), ("double", "f64"))
-)
+) + "\ndeclare void @llvm.memset.p0.i64(ptr, i8, i64, i1)"
 
 _lock = threading.Lock()
 _known: WeakValueDictionary[str, Code] = WeakValueDictionary()
@@ -27,22 +29,35 @@ _known: WeakValueDictionary[str, Code] = WeakValueDictionary()
 _numbers = itertools.count()
 
 
-def machine_code(kernels: Sequence[Kernel]) -> list[Code]:
-    """The function of each.
+def machine_code(texts: Sequence[str]) -> list[Code]:
+    """The function of each text, in which its name is ``@NAME``.
 
     Raises:
         ImportError: llvmlite is not installed.
     """
     with _lock:
-        found = {k.text: code for k in kernels if (code := _known.get(k.text))}
-        new = {k.text: k for k in kernels if k.text not in found}
+        found = {text: code for text in texts if (code := _known.get(text))}
+        new = [text for text in dict.fromkeys(texts) if text not in found]
         if new:
-            found.update(zip(new, _compiled([*new.values()]), strict=True))
+            found.update(zip(new, _compiled(new), strict=True))
             _known.update(found)
-        return [found[k.text] for k in kernels]
+        return [found[text] for text in texts]
 
 
-def _compiled(kernels: Sequence[Kernel]) -> list[Code]:
+def module_text(texts: Sequence[str], names: Sequence[str]) -> str:
+    """All of a module: these functions by their names, and what they call."""
+    own = [t.replace("@NAME", f"@{n}") for t, n in zip(texts, names, strict=True)]
+    body = "\n".join(own)
+    products = library()
+    called = [
+        products.text(dtype)
+        for dtype, suffix in SUFFIX.items()
+        if products is not None and f"@product.{suffix}" in body
+    ]
+    return "\n".join([DECLARATIONS, *called, body, METADATA])
+
+
+def _compiled(texts: Sequence[str]) -> list[Code]:
     from llvmlite import binding as llvm
 
     llvm.initialize_native_target()
@@ -53,12 +68,11 @@ def _compiled(kernels: Sequence[Kernel]) -> list[Code]:
         opt=3,
         jit=True,
     )
-    names = [f"loop_{next(_numbers)}" for _ in kernels]
-    texts = [
-        k.text.replace("@NAME", f"@{name}")
-        for k, name in zip(kernels, names, strict=True)
-    ]
-    module = llvm.parse_assembly("\n".join([DECLARATIONS, *texts, METADATA]))
+    products = library()
+    for name, address in products.symbols.items() if products else ():
+        llvm.add_symbol(name, address)
+    names = [f"region_{next(_numbers)}" for _ in texts]
+    module = llvm.parse_assembly(module_text(texts, names))
     module.triple = machine.triple
     module.data_layout = str(machine.target_data)
     options = llvm.create_pipeline_tuning_options(speed_level=3)
@@ -67,14 +81,13 @@ def _compiled(kernels: Sequence[Kernel]) -> list[Code]:
     passes.getModulePassManager().run(module, passes)
     engine = llvm.create_mcjit_compiler(module, machine)
     engine.finalize_object()
-    return [
-        _function(engine, name, k.arity) for k, name in zip(kernels, names, strict=True)
-    ]
+    return [_function(engine, name) for name in names]
 
 
-def _function(engine: Any, name: str, arity: int) -> Code:
+def _function(engine: Any, name: str) -> Code:
     # Without the lock of Python's released, which costs as much as a small loop.
-    kind = ctypes.PYFUNCTYPE(None, *[ctypes.c_void_p] * arity)
-    found: Any = kind(engine.get_function_address(name))
+    found: Any = ctypes.PYFUNCTYPE(None, ctypes.c_char_p)(
+        engine.get_function_address(name)
+    )
     found.engine = engine  # which owns the code
     return found

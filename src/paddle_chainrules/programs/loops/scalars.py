@@ -6,20 +6,15 @@ in the same order, none of them contracted.
 
 from __future__ import annotations
 
-import math
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..operations import Operation, Value
+from ..operators.entry import Operator
 from ..operators.table import TABLE
-
-TYPES = {"float32": "float", "float64": "double", "bool": "i1"}
-"""Of LLVM, by dtype."""
-
-FEW, MANY = 4, 4096
-"""Columns below which Paddle's sums are faster, of so many elements."""
+from .text import TYPES
 
 FLOATS = frozenset({"float32", "float64"})
 
@@ -34,15 +29,23 @@ class NoLoop(Exception):
 
 @dataclass
 class Scalars:
-    """Instructions on one element in their order, each of them once."""
+    """Instructions on one element in their order, each of them once.
 
+    Attributes:
+        stem: with which all names begin.
+        size: the name of a number of elements, a sum.
+    """
+
+    stem: str = "%v"
+    size: Callable[..., str] = str
     lines: list[str] = field(default_factory=list)
     _names: dict[str, str] = field(default_factory=dict)
 
     def put(self, instruction: str) -> str:
         """The name of what an instruction gives."""
-        name = self._names.setdefault(instruction, f"%v{len(self._names)}")
-        if len(self._names) > len(self.lines):
+        name = self._names.get(instruction)
+        if name is None:
+            name = self._names[instruction] = f"{self.stem}.{len(self._names)}"
             self.lines.append(f"{name} = {instruction}")
         return name
 
@@ -138,7 +141,7 @@ def written(op: Operation, name: Callable[[Read], str], scalars: Scalars) -> str
         raise NoLoop
     shapes = _outer(op) if op.operator.name == "matmul" else None
     if is_sum(op):
-        _check_sum(op)
+        kept_dims(op)
     args, dtypes = [], []
     for i, arg in enumerate(op.args):
         is_tensor = isinstance(arg, Value)
@@ -261,15 +264,26 @@ def _(call: LoopCall) -> str:
     return call.scalars.put(f"xor i1 {call.args[0]}, true")
 
 
+CASTS = {
+    ("float32", "float64"): "fpext",
+    ("float64", "float32"): "fptrunc",
+    **{(d, f): "uitofp" for d in ("bool",) for f in ("float32", "float64")},
+    **{(d, f): "sitofp" for d in ("int32", "int64") for f in ("float32", "float64")},
+    **{("bool", d): "zext" for d in ("int32", "int64")},
+    ("int32", "int64"): "sext",
+    ("int64", "int32"): "trunc",
+}
+
+
 @loop_of("cast")
 def _(call: LoopCall) -> str:
-    x, before, after = call.args[0], call.dtypes[0], call.dtype
+    x, before, after = call.args[0], call.dtypes[0] or "", call.dtype
     if before == after:
         return str(x)
-    how = {"float32": "fpext", "float64": "fptrunc", "bool": "uitofp"}[before or ""]
-    if after == "bool":
+    if (before, after) not in CASTS:
         raise NoLoop
-    return call.scalars.put(f"{how} {TYPES[before or '']} {x} to {TYPES[after]}")
+    how = CASTS[before, after]
+    return call.scalars.put(f"{how} {TYPES[before]} {x} to {TYPES[after]}")
 
 
 @loop_of("expand")
@@ -285,6 +299,18 @@ def _(call: LoopCall) -> str:
     return str(call.args[0])
 
 
+def _over_count(call: LoopCall) -> str:
+    x, count = call.args
+    kind = TYPES[call.floats]
+    number = call.scalars.put(f"sitofp i64 {call.scalars.size(count)} to {kind}")
+    return call.two("fdiv", x, number)
+
+
+OVER_COUNT = Operator("over_count", "x count", run=_over_count)
+"""A sum divided by how many there were, an :class:`Extent`; of regions alone."""
+OVER_COUNT.loop = _over_count
+
+
 def is_sum(op: Operation) -> bool:
     """Whether it adds up rows, the one operator here that gives less than it reads."""
     return op.operator.name == "sum"
@@ -296,15 +322,15 @@ def loop_shape(op: Operation) -> Shape:
     return found
 
 
-def _check_sum(op: Operation) -> None:
-    """Raise NoLoop but for sums over the first dimension, where there are others.
+def kept_dims(op: Operation) -> frozenset[int]:
+    """Along which a sum does not add up.
 
-    Over several of them Paddle adds in another order. Few columns are slower in loops.
+    Raises:
+        NoLoop: the dimensions are no numbers.
     """
     x, axes, *_ = op.args
     rank = len(x.shape)
-    axis = axes[0] if type(axes) in (list, tuple) and len(axes) == 1 else axes
-    if rank < 2 or type(axis) is not int or axis % rank != 0:
+    given = [axes] if type(axes) is int else [*(axes or range(rank))]
+    if any(type(axis) is not int for axis in given):
         raise NoLoop
-    if math.prod(x.shape[1:]) < FEW and math.prod(x.shape) > MANY:
-        raise NoLoop
+    return frozenset(range(rank)) - {axis % max(rank, 1) for axis in given}

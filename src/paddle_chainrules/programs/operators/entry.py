@@ -42,6 +42,7 @@ class Operator:
         view: it may give memory of its first argument.
         random: it draws random numbers.
         complex: its rules hold for complex numbers too.
+        work_bytes: of memory that it takes while it runs.
         writes: by position the arguments that Paddle's own overwrites, and by which
             output; programs do not.
         still: whether that writes nothing, by the arguments.
@@ -53,6 +54,8 @@ class Operator:
         simpler: by the arguments, the name of another operator that programs have
             for it, which gives the same, and its arguments; None where there is none.
     """
+
+    work_bytes = 0
 
     def __init__(
         self,

@@ -1,0 +1,168 @@
+"""Loops over the elements of views, as text of LLVM's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from .extents import ZERO, Extent, Sizes
+from .scalars import Shape
+from .text import BYTES, PARALLEL, Carried, Text, in_memory
+from .views import View
+
+METADATA = """
+!0 = distinct !{}
+!1 = distinct !{!1, !2}
+!2 = !{!"llvm.loop.parallel_accesses", !0}
+"""
+"""No element is written before another is read, wherever the outputs are."""
+
+
+class Access(NamedTuple):
+    """What a nest of loops reads, or writes.
+
+    Attributes:
+        strides: elements from one place to the next, along each dimension of the nest.
+        is_sum: it is added up along the dimensions of which the stride is 0.
+    """
+
+    view: View
+    strides: tuple[Extent, ...]
+    is_sum: bool = False
+
+    @property
+    def kind(self) -> str:
+        """The type in which an element lies in memory."""
+        return in_memory(self.view.memory.dtype)
+
+
+Body = Callable[[Sequence[str]], Sequence[str]]
+"""Of the elements that are read, those that are written."""
+
+
+class Nest:
+    """Loops over a shape around what is done to an element of each access.
+
+    Neighbouring dimensions are one loop where all accesses go on from one to the next
+    as within one. Sums along the innermost loop are carried from one iteration to the
+    next, in any order; along the others they are added in memory, in their order.
+
+    Args:
+        address: the name of a pointer to the first element of a view.
+    """
+
+    def __init__(
+        self,
+        text: Text,
+        shape: Shape,
+        reads: Sequence[Access],
+        writes: Sequence[Access],
+        sizes: Sizes,
+        address: Callable[[View], str],
+    ) -> None:
+        self._text, self._reads, self._writes = text, reads, writes
+        self._accesses = [*reads, *writes]
+        self._loops = _loops(shape, self._accesses, sizes)
+        self._sizes, self._address = sizes, address
+        self._carried: dict[int, Carried] = {}
+        self._added: set[int] = set()
+        """Sums in memory, by place among the accesses."""
+        for k, each in enumerate(self._accesses):
+            along = [loop.strides[k] for loop in self._loops]
+            if each.is_sum and along and along[-1] == ZERO:
+                self._carried[k] = _carried(text, each)
+                along.pop()
+            if each.is_sum and ZERO in along:
+                self._added.add(k)
+
+    def write(self, body: Body) -> None:
+        """Have the text of it."""
+        pointers = [self._address(each.view) for each in self._accesses]
+        for k in sorted(self._added):
+            self._clear(self._accesses[k].view, pointers[k])
+        self._level(0, pointers, body)
+
+    def _level(self, depth: int, pointers: Sequence[str], body: Body) -> None:
+        if depth == len(self._loops):
+            self._element(pointers, body)
+            return
+        text, loop = self._text, self._loops[depth]
+        is_last = depth == len(self._loops) - 1
+        carried = [*self._carried.values()] if is_last else []
+        with text.loop(text.number(loop.count), carried, is_last) as index:
+            rows = zip(pointers, self._accesses, loop.strides, strict=True)
+            here = [self._along(*row, index) for row in rows]
+            self._level(depth + 1, here, body)
+        if is_last:
+            for k, each in self._carried.items():
+                self._store(k, pointers[k], each.now, "")
+
+    def _element(self, pointers: Sequence[str], body: Body) -> None:
+        group = f", {PARALLEL}" if self._loops else ""
+        pairs = zip(pointers, self._reads, strict=False)
+        made = body([_load(self._text, p, each, group) for p, each in pairs])
+        for k, scalar in enumerate(made, len(self._reads)):
+            if k in self._carried:
+                kind, _, now, following = self._carried[k]
+                self._text.line(f"{following} = fadd reassoc {kind} {now}, {scalar}")
+            else:
+                self._store(k, pointers[k], scalar, group)
+
+    def _store(self, k: int, pointer: str, scalar: str, group: str) -> None:
+        text, each = self._text, self._accesses[k]
+        if k in self._added:
+            before = text.put(f"load {each.kind}, ptr {pointer}{group}")
+            scalar = text.put(f"fadd {each.kind} {before}, {scalar}")
+        elif each.view.memory.dtype == "bool":
+            scalar = text.put(f"zext i1 {scalar} to i8")
+        text.line(f"store {each.kind} {scalar}, ptr {pointer}{group}")
+
+    def _along(self, pointer: str, each: Access, stride: Extent, index: str) -> str:
+        if stride == ZERO:
+            return pointer
+        steps = index
+        if stride != (1, 0):
+            steps = self._text.put(f"mul i64 {index}, {self._text.number(stride)}")
+        place = f"getelementptr inbounds {each.kind}, ptr {pointer}, i64 {steps}"
+        return self._text.put(place, "p")
+
+    def _clear(self, view: View, pointer: str) -> None:
+        clear(self._text, view, pointer, self._sizes)
+
+
+def clear(text: Text, view: View, pointer: str, sizes: Sizes) -> None:
+    """Write zeros over a view without gaps."""
+    count = sizes.product(view.shape).times(Extent(BYTES[view.memory.dtype]))
+    given = f"ptr {pointer}, i8 0, i64 {text.number(count)}, i1 false"
+    text.line(f"call void @llvm.memset.p0.i64({given})")
+
+
+class _Loop(NamedTuple):
+    count: Extent
+    strides: tuple[Extent, ...]
+
+
+def _loops(shape: Shape, accesses: Sequence[Access], sizes: Sizes) -> list[_Loop]:
+    found: list[_Loop] = []
+    for k, size in enumerate(shape):
+        if size == 1:
+            continue
+        count = sizes.of(size)
+        strides = tuple(each.strides[k] for each in accesses)
+        goes_on = [stride.times(count) for stride in strides]
+        if found and [*found[-1].strides] == goes_on:
+            found[-1] = _Loop(found[-1].count.times(count), strides)
+        else:
+            found.append(_Loop(count, strides))
+    return found
+
+
+def _carried(text: Text, each: Access) -> Carried:
+    return Carried(each.kind, "0.0", text.name("sum"), text.name("more"))
+
+
+def _load(text: Text, pointer: str, each: Access, group: str) -> str:
+    found = text.put(f"load {each.kind}, ptr {pointer}{group}", "x")
+    if each.view.memory.dtype == "bool":
+        return text.put(f"icmp ne i8 {found}, 0")
+    return found

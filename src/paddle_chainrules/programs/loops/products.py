@@ -1,0 +1,146 @@
+"""Products of matrices as calls of a library, on views."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from ..operations import Operation
+from .extents import ONE, ZERO, Extent, Sizes
+from .scalars import FLOATS, NoLoop
+from .text import Text
+from .views import View, along, is_dense, reshaped
+
+SUFFIX = {"float32": "f32", "float64": "f64"}
+
+
+class Factor(NamedTuple):
+    """A matrix as the library takes it: its rows without gaps, or its columns.
+
+    Attributes:
+        turned: whether the columns are.
+        step: elements from one of these to the next.
+    """
+
+    view: View
+    turned: bool
+    step: Extent
+
+
+def factor(view: View, sizes: Sizes) -> Factor:
+    """The last two dimensions of a view as a factor.
+
+    Raises:
+        NoLoop: there are gaps within both rows and columns.
+    """
+    rows, columns = view.shape[-2:]
+    down, across = view.strides[-2:]
+    if across == ONE or columns == 1:
+        return Factor(view, False, down if rows != 1 else sizes.of(columns))
+    if down == ONE or rows == 1:
+        return Factor(view, True, across)
+    raise NoLoop
+
+
+class Product(NamedTuple):
+    """A product of matrices, or many.
+
+    Attributes:
+        shape: of the result, as matrices.
+        turned: of each factor whether it is transposed.
+    """
+
+    x: View
+    y: View
+    shape: tuple[int, ...]
+    turned: tuple[bool, bool]
+
+
+def product(op: Operation, views: Sequence[View], sizes: Sizes) -> Product:
+    """What a ``matmul`` multiplies.
+
+    Raises:
+        NoLoop: numbers that are no floats, or of several dtypes.
+    """
+    _, _, turn_x, turn_y = op.args
+    kinds = {view.memory.dtype for view in views} | {op.outputs[0].dtype}
+    if len(kinds) > 1 or not kinds <= FLOATS:
+        raise NoLoop
+    x, y = views
+    shape = [*op.outputs[0].shape]
+    if len(x.shape) == 1:
+        x, turn_x = reshaped(x, (1, *x.shape), sizes), False
+        shape.insert(len(shape) - (len(y.shape) > 1), 1)
+    if len(y.shape) == 1:
+        y, turn_y = reshaped(y, (*y.shape, 1), sizes), False
+        shape.append(1)
+    if len(y.shape) == 2 and len(x.shape) > 2 and not turn_x and is_dense(x, sizes):
+        # Rows of all matrices, one after another.
+        rows = 1
+        for size in x.shape[:-1]:
+            rows *= size
+        if _goes_along(x.shape[:-1], rows, sizes):
+            x = reshaped(x, (rows, x.shape[-1]), sizes)
+            shape = [rows, shape[-1]]
+    return Product(x, y, tuple(shape), (bool(turn_x), bool(turn_y)))
+
+
+def _goes_along(shape: Sequence[int], count: int, sizes: Sizes) -> bool:
+    """Whether the number of elements of a shape is known by its value."""
+    return sizes.of(count) == sizes.product(shape)
+
+
+def write_product(
+    text: Text,
+    found: Product,
+    out: View,
+    sizes: Sizes,
+    address: Callable[[View], str],
+) -> None:
+    """Write the call, in loops where there are many matrices.
+
+    Args:
+        out: where the result goes, without gaps, in its shape as matrices.
+    """
+    kind = found.x.memory.dtype
+    batch = found.shape[:-2]
+    x, y = factor(found.x, sizes), factor(found.y, sizes)
+    steps = [
+        along(view._replace(shape=view.shape[:-2], strides=view.strides[:-2]), batch)
+        for view in (found.x, found.y, out)
+    ]
+    inner = found.x.shape[-2 if found.turned[0] else -1]
+    m, n, k = (text.number(sizes.of(size)) for size in (*found.shape[-2:], inner))
+    element = {"float32": "float", "float64": "double"}[kind]
+
+    def call(pointers: Sequence[str]) -> None:
+        a, b, c = pointers
+        flags = [
+            str(each.turned != turned).lower()
+            for each, turned in zip((x, y), found.turned, strict=True)
+        ]
+        given = [
+            *(f"i1 {flag}" for flag in flags),
+            *(f"i64 {size}" for size in (m, n, k)),
+            f"ptr {a}, i64 {text.number(x.step)}",
+            f"ptr {b}, i64 {text.number(y.step)}",
+            f"{element} 0.0, ptr {c}, i64 {n}",
+        ]
+        text.line(f"call void @product.{SUFFIX[kind]}({', '.join(given)})")
+
+    def level(depth: int, pointers: Sequence[str]) -> None:
+        if depth == len(batch):
+            call(pointers)
+            return
+        with text.loop(text.number(sizes.of(batch[depth]))) as index:
+            here = []
+            for pointer, stride in zip(pointers, steps, strict=True):
+                if stride[depth] == ZERO:
+                    here.append(pointer)
+                    continue
+                step = text.put(f"mul i64 {index}, {text.number(stride[depth])}")
+                place = f"getelementptr inbounds {element}, ptr {pointer}, i64 {step}"
+                here.append(text.put(place, "p"))
+            level(depth + 1, here)
+
+    level(0, [address(view) for view in (found.x, found.y, out)])

@@ -1,0 +1,300 @@
+"""What a stretch of a program does to memory, step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..operations import Operation, Value
+from .extents import ZERO, Extent, Sizes
+from .groups import Group
+from .nest import Access, Nest, clear
+from .products import product, write_product
+from .scalars import NoLoop, Scalars, Shape, is_sum, kept_dims, written
+from .text import TYPES, Text
+from .views import RULES, Memory, View, along, dense, is_dense, reshaped
+
+Address = Callable[[View], str]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One nest of loops, or one product.
+
+    Attributes:
+        reads: the memory that it reads.
+        writes: the memory that it writes, all of it.
+        over: by what it writes, what it reads at the same places, at no others, and so
+            may overwrite.
+        write: has the text of it.
+    """
+
+    reads: tuple[Memory, ...]
+    writes: tuple[Memory, ...]
+    over: dict[Memory, list[Memory]]
+    write: Callable[[Text, Address], None]
+
+
+class Steps:
+    """The steps of operations that follow one another.
+
+    Attributes:
+        inputs: values from elsewhere, in the order in which they are met.
+        views: where each value lies that was met.
+        found: the steps so far.
+        ops: the operations so far.
+    """
+
+    def __init__(self, sizes: Sizes, has_products: bool = True) -> None:
+        self.sizes, self._has_products = sizes, has_products
+        self.inputs: dict[Value, View] = {}
+        self.views: dict[Value, View] = {}
+        self.found: list[Step] = []
+        self.ops: list[Operation] = []
+
+    def add(self, part: Operation | Group) -> None:
+        """Go on with an operation, or with a group of these.
+
+        Raises:
+            NoLoop: there is no rule for it; nothing has changed then.
+        """
+        before = {**self.inputs}, {**self.views}, len(self.found)
+        try:
+            if isinstance(part, Group):
+                self._group(part)
+            else:
+                self._operation(part)
+        except NoLoop:
+            self.inputs, self.views = before[:2]
+            del self.found[before[2] :]
+            raise
+        self.ops += part.ops if isinstance(part, Group) else [part]
+
+    def view(self, value: Value) -> View:
+        """Where a value lies."""
+        if value not in self.views:
+            if value.dtype not in TYPES:
+                raise NoLoop
+            self.views[value] = self.inputs[value] = dense(value, self.sizes)
+        return self.views[value]
+
+    def is_whole(self, value: Value) -> bool:
+        """Whether a value is all of its memory, without gaps and in its order."""
+        view = self.views[value]
+        whole = view.memory.extent == self.sizes.product(view.shape)
+        return whole and not view.offset and is_dense(view, self.sizes)
+
+    def _new(self, value: Value) -> View:
+        if value.dtype not in TYPES:
+            raise NoLoop
+        self.views[value] = found = dense(value, self.sizes)
+        return found
+
+    def copied(self, view: View, to: Value) -> View:
+        """The elements of a view in memory of a value's own."""
+        self._copy(view, found := self._new(to))
+        return found
+
+    def _copy(self, view: View, to: View) -> None:
+        if view.memory.dtype != to.memory.dtype:
+            raise NoLoop
+        read = Access(view, along(view, to.shape))
+        write = Access(to, along(to, to.shape))
+        self._nest(to.shape, [read], [write], lambda given, text: given)
+
+    def _operation(self, op: Operation) -> None:
+        name = op.operator.name
+        if name in RULES:
+            self._views(op)
+        elif name == "matmul" and self._has_products:
+            self._product(op)
+        elif name in WRITTEN:
+            WRITTEN[name](self, op)
+        else:
+            raise NoLoop
+
+    def _views(self, op: Operation) -> None:
+        source = self.view(op.inputs[0])
+        rule = RULES[op.operator.name]
+        try:
+            made = rule(source, op, self.sizes)
+        except NoLoop:
+            if is_dense(source, self.sizes):
+                raise
+            made = rule(self.copied(source, _like(op.inputs[0])), op, self.sizes)
+        self.views.update(zip(op.outputs, made, strict=True))
+
+    def _product(self, op: Operation) -> None:
+        views = [self.view(value) for value in op.inputs]
+        if len(views) == 1:
+            views *= 2
+        try:
+            found = product(op, views, self.sizes)
+        except NoLoop:
+            views = [self.copied(view, _like(v)) for v, view in zip(op.args, views)]
+            found = product(op, views, self.sizes)
+        out = self._new(op.outputs[0])
+        to = out._replace(shape=found.shape, strides=self.sizes.strides(found.shape))
+        sizes = self.sizes
+        reads = found.x.memory, found.y.memory
+
+        def write(text: Text, address: Address) -> None:
+            text.line(f"; {op!r}  {op.where}")
+            write_product(text, found, to, sizes, address)
+
+        self.found.append(Step(reads, (out.memory,), {}, write))
+
+    def _group(self, group: Group) -> None:
+        shape = group.shape
+        names = [*group.reads]
+        reads = [
+            Access(view, along(view, shape))
+            for view in (self._as_read(value, read) for value, read in names)
+        ]
+        writes = []
+        for out in group.outputs:
+            view = self._new(out)
+            if out in group.sums:
+                (op,) = (op for op in group.ops if op.outputs == (out,))
+                writes.append(Access(view, _summed(view, op, shape), is_sum=True))
+            else:
+                writes.append(Access(view, along(view, shape)))
+
+        def body(given: Sequence[str], text: Text) -> list[str]:
+            known = dict(zip(names, given, strict=True))
+            scalars = Scalars(text.name("e"), text.number)
+            for op in group.ops:
+                out = op.outputs[0]
+                scalars.lines.append(f"; {op!r}  {op.where}")
+                known[out, out.shape] = written(op, known.__getitem__, scalars)
+            text.lines += scalars.lines
+            return [known[out, out.shape] for out in group.outputs]
+
+        body([f"%x{i}" for i in range(len(names))], Text())  # NoLoop is raised now
+        self._nest(shape, reads, writes, body)
+
+    def _as_read(self, value: Value, shape: Shape) -> View:
+        view = self.view(value)
+        return view if shape == view.shape else reshaped(view, shape, self.sizes)
+
+    def _nest(
+        self,
+        shape: Shape,
+        reads: Sequence[Access],
+        writes: Sequence[Access],
+        body: Callable[[Sequence[str], Text], Sequence[str]],
+    ) -> None:
+        sizes = self.sizes
+
+        def write(text: Text, address: Address) -> None:
+            nest = Nest(text, shape, reads, writes, sizes, address)
+            nest.write(lambda given: body(given, text))
+
+        over = {
+            each.view.memory: _same_places(each, reads)
+            for each in writes
+            if not each.is_sum
+        }
+        memories = (tuple(a.view.memory for a in part) for part in (reads, writes))
+        self.found.append(Step(*memories, over, write))
+
+    def zeros(self, value: Value) -> View:
+        """A value of zeros."""
+        view, sizes = self._new(value), self.sizes
+
+        def write(text: Text, address: Address) -> None:
+            clear(text, view, address(view), sizes)
+
+        self.found.append(Step((), (view.memory,), {}, write))
+        return view
+
+    def put(self, part: Value, to: View) -> None:
+        """Write a value into a part of another."""
+        self._copy(self.view(part), to)
+
+
+def _same_places(each: Access, reads: Sequence[Access]) -> list[Memory]:
+    """What is read where an access writes, at the same time, and nowhere else."""
+    own = each.view
+    alike = [
+        r.strides == each.strides
+        and (r.view.offset, r.view.memory.extent, r.view.memory.dtype)
+        == (own.offset, own.memory.extent, own.memory.dtype)
+        for r in reads
+    ]
+    others = {r.view.memory for r, same in zip(reads, alike, strict=True) if not same}
+    every = dict.fromkeys(r.view.memory for r in reads)
+    return [memory for memory in every if memory not in others]
+
+
+def _like(value: Value) -> Value:
+    return Value(value.number, value.shape, value.dtype, value.bytes)
+
+
+def _summed(view: View, op: Operation, shape: Shape) -> tuple[Extent, ...]:
+    """The strides of a sum along what is added up."""
+    kept = kept_dims(op)
+    rest = iter(s for s in zip(view.shape, view.strides, strict=True))
+    keepdim = len(view.shape) == len(shape)
+    found = []
+    for k in range(len(shape)):
+        if keepdim:
+            _, stride = next(rest)
+            found.append(stride if k in kept else ZERO)
+        else:
+            found.append(next(rest)[1] if k in kept else ZERO)
+    return tuple(found)
+
+
+WRITTEN: dict[str, Callable[[Steps, Operation], None]] = {}
+"""Of operators that write one part of their result after another."""
+
+
+def _written(name: str) -> Callable[[Any], Any]:
+    def put(rule: Any) -> Any:
+        WRITTEN[name] = rule
+        return rule
+
+    return put
+
+
+@_written("copy")
+def _(steps: Steps, op: Operation) -> None:
+    steps.copied(steps.view(op.args[0]), op.outputs[0])
+
+
+@_written("concat")
+def _(steps: Steps, op: Operation) -> None:
+    parts, axis = op.args
+    if type(axis) is not int:
+        raise NoLoop
+    (out,) = op.outputs
+    axis %= len(out.shape)
+    whole = steps._new(out)
+    starts: list[Extent] = []
+    for part in parts:
+        place = whole.moved(axis, *starts)
+        steps.put(part, View(whole.memory, place, part.shape, whole.strides))
+        starts.append(steps.sizes.of(part.shape[axis]))
+
+
+@_written("stack")
+def _(steps: Steps, op: Operation) -> None:
+    parts, axis = op.args
+    (out,) = op.outputs
+    axis %= len(out.shape)
+    whole = steps._new(out)
+    strides = whole.strides[:axis] + whole.strides[axis + 1 :]
+    for k, part in enumerate(parts):
+        place = whole.moved(axis, Extent(k))
+        steps.put(part, View(whole.memory, place, part.shape, strides))
+
+
+@_written("slice_grad")
+def _(steps: Steps, op: Operation) -> None:
+    _, part, *_ = op.args
+    whole = steps.zeros(op.outputs[0])
+    like = Operation(op.operator, (op.args[0], *op.args[2:]), (part,), False, "")
+    (place,) = RULES["slice"](whole, like, steps.sizes)
+    steps.put(part, place)

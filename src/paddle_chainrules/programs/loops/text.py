@@ -1,0 +1,160 @@
+"""A function of LLVM's as text that is written line by line."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from .extents import Extent
+
+TYPES = {
+    "float32": "float",
+    "float64": "double",
+    "bool": "i1",
+    "int32": "i32",
+    "int64": "i64",
+}
+"""Of LLVM, by dtype."""
+
+BYTES = {"float32": 4, "float64": 8, "bool": 1, "int32": 4, "int64": 8}
+
+PARALLEL = "!llvm.access.group !0"
+"""Of what an innermost loop reads and writes, in any order of its iterations."""
+
+
+def in_memory(dtype: str) -> str:
+    """The type in which an element lies in memory."""
+    return "i8" if dtype == "bool" else TYPES[dtype]
+
+
+class Carried(NamedTuple):
+    """A number that goes from one iteration of a loop to the next.
+
+    Attributes:
+        kind: its type.
+        start: before the first one.
+        now: its name in an iteration, and after the loop.
+        next: the name that the body gives to it for the next one.
+    """
+
+    kind: str
+    start: str
+    now: str
+    next: str
+
+
+class Text:
+    """A function of one pointer, to a block of numbers and addresses.
+
+    Attributes:
+        lines: of the body, in their order.
+    """
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._first: list[str] = []
+        """What is computed once, before all else."""
+        self._block = "start"
+        self._fresh = itertools.count()
+        self._numbers: dict[object, str] = {}
+
+    def name(self, stem: str = "v") -> str:
+        """A name that nothing has."""
+        return f"%{stem}.{next(self._fresh)}"
+
+    def put(self, instruction: str, stem: str = "v") -> str:
+        """An instruction, and the name of what it gives."""
+        found = self.name(stem)
+        self.lines.append(f"{found} = {instruction}")
+        return found
+
+    def line(self, text: str) -> None:
+        """An instruction that gives nothing, or a comment."""
+        self.lines.append(text)
+
+    def _once(self, key: object, instruction: str, stem: str) -> str:
+        if key not in self._numbers:
+            self._numbers[key] = found = self.name(stem)
+            self._first.append(f"{found} = {instruction}")
+        return self._numbers[key]
+
+    def argument(self, place: int, kind: str, stem: str) -> str:
+        """What stands at a place of the block: a number (i64) or an address (ptr)."""
+        at = f"getelementptr inbounds i64, ptr %block, i64 {place}"
+        where = self._once(("at", place), at, "at")
+        return self._once((place, kind), f"load {kind}, ptr {where}", stem)
+
+    def moved(self, base: str, dtype: str, terms: Sequence[Extent]) -> str:
+        """The address so many elements further."""
+        steps = self.number(*terms)
+        if steps == "0":
+            return base
+        kind = in_memory(dtype)
+        place = f"getelementptr inbounds {kind}, ptr {base}, i64 {steps}"
+        return self._once(place, place, "at")
+
+    def on_stack(self, count: int, align: int) -> str:
+        """The address of so many bytes that last as long as the call."""
+        key = "stack", len(self._first)
+        return self._once(key, f"alloca [{count} x i8], align {align}", "stack")
+
+    def aligned(self, base: str, align: int) -> str:
+        """The next address that is a multiple of a number."""
+        number = self._once(("int", base), f"ptrtoint ptr {base} to i64", "int")
+        up = self._once(("up", base), f"add i64 {number}, {align - 1}", "int")
+        down = self._once(("down", base), f"and i64 {up}, {-align}", "int")
+        return self._once(("ptr", base), f"inttoptr i64 {down} to ptr", "at")
+
+    def number(self, *terms: Extent) -> str:
+        """The sum of these."""
+        constant = sum(term.factor for term in terms if term.power == 0)
+        found = str(constant)
+        for term in terms:
+            if term.power and term.factor:
+                one = self._monomial(term)
+                found = (
+                    one
+                    if found == "0"
+                    else self._once((found, one), f"add i64 {found}, {one}", "size")
+                )
+        return found
+
+    def _monomial(self, term: Extent) -> str:
+        if term.power == 1 and term.factor == 1:
+            return self.argument(0, "i64", "n")
+        if term.power == 1:
+            n = self.argument(0, "i64", "n")
+            return self._once(term, f"mul i64 {n}, {term.factor}", "size")
+        below = self._monomial(Extent(term.factor, term.power - 1))
+        n = self.argument(0, "i64", "n")
+        return self._once(term, f"mul i64 {below}, {n}", "size")
+
+    @contextmanager
+    def loop(
+        self, count: str, carried: Sequence[Carried] = (), parallel: bool = False
+    ) -> Iterator[str]:
+        """A loop around what is written meanwhile; gives the name of its index."""
+        k = next(self._fresh)
+        before, i = self._block, f"%i.{k}"
+        head = [f"br label %head.{k}", f"head.{k}:"]
+        head.append(f"{i} = phi i64 [ 0, %{before} ], [ %next.{k}, %tail.{k} ]")
+        for each in carried:
+            start, after = f"[ {each.start}, %{before} ]", f"[ {each.next}, %tail.{k} ]"
+            head.append(f"{each.now} = phi {each.kind} {start}, {after}")
+        head.append(f"%more.{k} = icmp slt i64 {i}, {count}")
+        head.append(f"br i1 %more.{k}, label %body.{k}, label %done.{k}")
+        self.lines += [*head, f"body.{k}:"]
+        self._block = f"body.{k}"
+        yield i
+        note = ", !llvm.loop !1" if parallel else ""
+        self.lines += [f"br label %tail.{k}", f"tail.{k}:"]
+        self.lines.append(f"%next.{k} = add nuw nsw i64 {i}, 1")
+        self.lines += [f"br label %head.{k}{note}", f"done.{k}:"]
+        self._block = f"done.{k}"
+
+    def __str__(self) -> str:
+        rows = [*self._first, *self.lines, "ret void"]
+        body = "\n".join(r if r.endswith(":") else f"  {r}" for r in rows)
+        return f"define void @NAME(ptr noalias %block) {{\nstart:\n{body}\n}}"

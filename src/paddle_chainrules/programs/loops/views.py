@@ -1,0 +1,202 @@
+"""Where the elements of values lie: in which memory, from where on, how far apart.
+
+Reshaping, slices, transposition and expansion are other places of the same memory, and
+cost nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from ..operations import Operation, Value
+from .extents import ONE, ZERO, Extent, Sizes
+from .scalars import NoLoop, Shape
+
+
+class Memory:
+    """Elements in a row without gaps, all of one dtype.
+
+    Attributes:
+        value: the first value that lies there.
+        extent: how many elements.
+        dtype: of each.
+    """
+
+    __slots__ = ("dtype", "extent", "value")
+
+    def __init__(self, value: Value, extent: Extent) -> None:
+        self.value, self.extent, self.dtype = value, extent, value.dtype
+
+
+class View(NamedTuple):
+    """Where the elements of a value are.
+
+    Attributes:
+        offset: of the first one, a sum.
+        strides: elements from one place to the next, along each dimension.
+    """
+
+    memory: Memory
+    offset: tuple[Extent, ...]
+    shape: Shape
+    strides: tuple[Extent, ...]
+
+    def moved(self, k: int, *starts: Extent) -> tuple[Extent, ...]:
+        """The offset of what begins at a place along a dimension, a sum."""
+        steps = (self.strides[k].times(start) for start in starts if start.factor)
+        return (*self.offset, *steps)
+
+
+def dense(value: Value, sizes: Sizes) -> View:
+    """A value in memory of its own."""
+    memory = Memory(value, sizes.product(value.shape))
+    return View(memory, (), value.shape, sizes.strides(value.shape))
+
+
+def is_dense(view: View, sizes: Sizes) -> bool:
+    """Whether the elements lie in their order without gaps."""
+    rows = zip(view.shape, view.strides, sizes.strides(view.shape), strict=True)
+    return all(size == 1 or stride == own for size, stride, own in rows)
+
+
+def along(view: View, shape: Shape) -> tuple[Extent, ...]:
+    """The strides of a view that is broadcast to a shape, 0 where it is repeated.
+
+    Raises:
+        NoLoop: it can't be.
+    """
+    missing = len(shape) - len(view.shape)
+    if missing < 0:
+        raise NoLoop
+    pairs = zip(view.shape, view.strides, shape[missing:], strict=True)
+    return (ZERO,) * missing + tuple(
+        stride if size == to and size != 1 else ZERO for size, stride, to in pairs
+    )
+
+
+def reshaped(view: View, shape: Shape, sizes: Sizes) -> View:
+    """The same elements in another shape.
+
+    Raises:
+        NoLoop: they have gaps between them.
+    """
+    if is_dense(view, sizes):
+        return View(view.memory, view.offset, shape, sizes.strides(shape))
+    kept = [(n, s) for n, s in zip(view.shape, view.strides, strict=True) if n != 1]
+    if [n for n, _ in kept] != [n for n in shape if n != 1]:
+        raise NoLoop
+    rest = iter(kept)
+    strides = tuple(next(rest)[1] if n != 1 else ONE for n in shape)
+    return View(view.memory, view.offset, shape, strides)
+
+
+Rule = Callable[[View, Operation, Sizes], Sequence[View]]
+"""Of the view of the first argument, where the results lie."""
+
+RULES: dict[str, Rule] = {}
+
+
+def _view_of(*names: str) -> Callable[[Rule], Rule]:
+    def put(rule: Rule) -> Rule:
+        RULES.update(dict.fromkeys(names, rule))
+        return rule
+
+    return put
+
+
+@_view_of("reshape", "squeeze", "unsqueeze", "flatten", "view_shape", "share_data")
+def _(view: View, op: Operation, sizes: Sizes) -> Sequence[View]:
+    return [reshaped(view, op.outputs[0].shape, sizes)]
+
+
+@_view_of("transpose")
+def _(view: View, op: Operation, sizes: Sizes) -> Sequence[View]:
+    rank = len(view.shape)
+    order = [axis % rank for axis in op.args[1]]
+    strides = tuple(view.strides[k] for k in order)
+    return [View(view.memory, view.offset, op.outputs[0].shape, strides)]
+
+
+@_view_of("Tensor.T")
+def _(view: View, op: Operation, sizes: Sizes) -> Sequence[View]:
+    return [View(view.memory, view.offset, op.outputs[0].shape, view.strides[::-1])]
+
+
+@_view_of("expand")
+def _(view: View, op: Operation, sizes: Sizes) -> Sequence[View]:
+    shape = op.outputs[0].shape
+    return [View(view.memory, view.offset, shape, along(view, shape))]
+
+
+@_view_of("slice")
+def _(view: View, op: Operation, sizes: Sizes) -> Sequence[View]:
+    _, axes, starts, _, _, gone = op.args
+    for axis, start in zip(axes, starts, strict=True):
+        if type(start) is not int:
+            raise NoLoop
+        view = view._replace(offset=view.moved(axis, _place(view, axis, start, sizes)))
+    left = tuple(s for k, s in enumerate(view.strides) if k not in {*gone})
+    if len(left) != len(op.outputs[0].shape):
+        raise NoLoop
+    return [View(view.memory, view.offset, op.outputs[0].shape, left)]
+
+
+@_view_of("strided_slice")
+def _(view: View, op: Operation, sizes: Sizes) -> Sequence[View]:
+    _, axes, starts, _, steps = op.args
+    strides = [*view.strides]
+    for axis, start, step in zip(axes, starts, steps, strict=True):
+        if type(start) is not int or type(step) is not int or step < 1:
+            raise NoLoop
+        view = view._replace(offset=view.moved(axis, _place(view, axis, start, sizes)))
+        strides[axis] = strides[axis].times(Extent(step))
+    return [View(view.memory, view.offset, op.outputs[0].shape, tuple(strides))]
+
+
+@_view_of("split", "split_with_num")
+def _(view: View, op: Operation, sizes: Sizes) -> Sequence[View]:
+    axis = op.args[2] % len(view.shape)
+    counts = [sizes.of(out.shape[axis]) for out in op.outputs]
+    return _parts(view, op, axis, counts, view.strides)
+
+
+@_view_of("unbind", "unstack")
+def _(view: View, op: Operation, sizes: Sizes) -> Sequence[View]:
+    axis = op.args[1] % len(view.shape)
+    left = view.strides[:axis] + view.strides[axis + 1 :]
+    return _parts(view, op, axis, [ONE] * len(op.outputs), left)
+
+
+def _parts(
+    view: View,
+    op: Operation,
+    axis: int,
+    counts: Sequence[Extent],
+    strides: tuple[Extent, ...],
+) -> list[View]:
+    """One after another along a dimension, so many places each."""
+    return [
+        View(view.memory, view.moved(axis, *_sum(counts[:i])), out.shape, strides)
+        for i, out in enumerate(op.outputs)
+    ]
+
+
+def _sum(terms: Sequence[Extent]) -> list[Extent]:
+    """The same sum in a term for each power."""
+    found: dict[int, int] = {}
+    for factor, power in terms:
+        found[power] = found.get(power, 0) + factor
+    return [Extent(factor, power) for power, factor in found.items()]
+
+
+def _place(view: View, axis: int, start: int, sizes: Sizes) -> Extent:
+    """Where a slice begins.
+
+    Raises:
+        NoLoop: it is counted from an end that is another for each number of samples.
+    """
+    size = view.shape[axis]
+    if start < 0 and sizes.of(size).power:
+        raise NoLoop
+    return Extent(min(max(start + size if start < 0 else start, 0), size))
