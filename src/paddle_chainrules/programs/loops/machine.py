@@ -11,13 +11,14 @@ from weakref import WeakValueDictionary
 
 from .kernel import METADATA, Kernel
 from .scalars import FUNCTIONS
+from .vectorised import VECTORISED
 
 Code = Callable[..., None]
 """A function of extents, then addresses."""
 
 DECLARATIONS = "\n".join(
-    f"declare {kind} @llvm.{name}.{suffix}({kind})"
-    for name in FUNCTIONS
+    f"declare {kind} @llvm.{name}.{suffix}({', '.join([kind] * arity)})"
+    for name, arity in FUNCTIONS.items()
     for kind, suffix in (("float", "f32"), ("double", "f64"))
 )
 
@@ -58,7 +59,12 @@ def _compiled(kernels: Sequence[Kernel]) -> list[Code]:
         k.text.replace("@NAME", f"@{name}")
         for k, name in zip(kernels, names, strict=True)
     ]
-    module = llvm.parse_assembly("\n".join([DECLARATIONS, *texts, METADATA]))
+    called = [
+        function.text
+        for name, function in VECTORISED.items()
+        if any(f"@{name}(" in text for text in texts)
+    ]
+    module = llvm.parse_assembly("\n".join([DECLARATIONS, *called, *texts, METADATA]))
     module.triple = machine.triple
     module.data_layout = str(machine.target_data)
     options = llvm.create_pipeline_tuning_options(speed_level=3)
