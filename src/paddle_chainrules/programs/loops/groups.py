@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ..operations import Operation, Value
+from .functions import STEPS as STEPS_OF
 from .scalars import NoLoop, Read, Scalars, Shape, is_sum, loop_shape, written
 
 LEAVES = 4
@@ -36,9 +37,6 @@ STEPS = 6
 
 LONG = 16384
 """Elements below which calls cost more than memory."""
-
-FREE = frozenset({"expand", "cast"})
-"""Operators that cost nothing within a loop."""
 
 
 class Group(NamedTuple):
@@ -174,7 +172,7 @@ class _Schedule:
     def _wait(self, op: Operation) -> None:
         (out,) = op.outputs
         leaves = frozenset[Value]()
-        steps, parts = int(op.operator.name not in FREE), self._bits[op]
+        steps, parts = STEPS_OF[op.operator.name], self._bits[op]
         for v in dict.fromkeys(op.inputs):
             if v in self._waiting:
                 leaves |= self._leaves[v]

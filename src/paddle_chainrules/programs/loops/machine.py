@@ -13,13 +13,14 @@ from .blas import library
 from .nest import METADATA
 from .products import SUFFIX
 from .scalars import FUNCTIONS
+from .vectorised import VECTORISED
 
 Code = Callable[[bytes], None]
 """A function of a block of numbers and addresses."""
 
 DECLARATIONS = "\n".join(
-    f"declare {kind} @llvm.{name}.{suffix}({kind})"
-    for name in FUNCTIONS
+    f"declare {kind} @llvm.{name}.{suffix}({', '.join([kind] * arity)})"
+    for name, arity in FUNCTIONS.items()
     for kind, suffix in (("float", "f32"), ("double", "f64"))
 ) + "\ndeclare void @llvm.memset.p0.i64(ptr, i8, i64, i1)"
 
@@ -54,6 +55,7 @@ def module_text(texts: Sequence[str], names: Sequence[str]) -> str:
         for dtype, suffix in SUFFIX.items()
         if products is not None and f"@product.{suffix}" in body
     ]
+    called += [f.text for name, f in VECTORISED.items() if f"@{name}(" in body]
     return "\n".join([DECLARATIONS, *called, body, METADATA])
 
 

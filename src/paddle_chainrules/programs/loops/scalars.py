@@ -14,6 +14,7 @@ from typing import Any
 from ..operations import Operation, Value
 from ..operators.entry import Operator
 from ..operators.table import TABLE
+from .number import Number
 from .text import TYPES
 
 FLOATS = frozenset({"float32", "float64"})
@@ -106,25 +107,40 @@ class LoopCall:
         kind = TYPES[self.dtype]
         return self.scalars.put(f"select i1 {chosen}, {kind} {x}, {kind} {y}")
 
-    def function(self, name: str, x: str) -> str:
-        """An intrinsic function of LLVM that rounds once."""
-        kind = TYPES[self.floats]
-        suffix = {"float": "f32", "double": "f64"}[kind]
-        return self.scalars.put(f"call {kind} @llvm.{name}.{suffix}({kind} {x})")
+    def numbers(self) -> list[Any]:
+        """The arguments, with tensors as numbers to compute with.
+
+        Raises:
+            NoLoop: they are not all of the result's dtype.
+        """
+        if self.floats != self.dtype:
+            raise NoLoop
+        kind = TYPES[self.dtype]
+        return [
+            Number(arg, kind, self.scalars, self.dtype == "float32") if dtype else arg
+            for arg, dtype in zip(self.args, self.dtypes, strict=True)
+        ]
 
 
-FUNCTIONS = ("fabs",)
-"""Intrinsic functions of LLVM that rules call."""
+FUNCTIONS = {
+    **dict.fromkeys(("fabs", "sqrt", "floor", "ceil", "trunc"), 1),
+    **dict.fromkeys(("copysign",), 2),
+    **dict.fromkeys(("fma", "fmuladd"), 3),
+}
+"""Intrinsic functions of LLVM that rules call, and of how many numbers."""
 
 Rule = Callable[[LoopCall], str]
 
+STEPS: dict[str, int] = {}
+"""About how many operations of arithmetic an operator takes."""
 
-def loop_of(*names: str) -> Callable[[Rule], Rule]:
-    """A decorator: the rule of these operators."""
+
+def loop_of(*names: str, steps: int = 1) -> Callable[[Rule], Rule]:
+    """A decorator: the rule of these operators, and what it takes."""
 
     def put(rule: Rule) -> Rule:
         for name in names:
-            TABLE[name].loop = rule
+            TABLE[name].loop, STEPS[name] = rule, steps
         return rule
 
     return put
@@ -219,7 +235,8 @@ def _(call: LoopCall) -> str:
 
 @loop_of("abs")
 def _(call: LoopCall) -> str:
-    return call.function("fabs", call.args[0])
+    (x,) = call.numbers()
+    return abs(x).name
 
 
 @loop_of("square_grad")
@@ -275,7 +292,7 @@ CASTS = {
 }
 
 
-@loop_of("cast")
+@loop_of("cast", steps=0)
 def _(call: LoopCall) -> str:
     x, before, after = call.args[0], call.dtypes[0] or "", call.dtype
     if before == after:
@@ -286,7 +303,7 @@ def _(call: LoopCall) -> str:
     return call.scalars.put(f"{how} {TYPES[before]} {x} to {TYPES[after]}")
 
 
-@loop_of("expand")
+@loop_of("expand", steps=0)
 def _(call: LoopCall) -> str:
     return str(call.args[0])
 

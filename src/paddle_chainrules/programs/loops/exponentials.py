@@ -1,0 +1,257 @@
+"""Exponentials, logarithms and what is made of them, as instructions of LLVM.
+
+All are computed in float64, for float32 with shorter polynomials, and rounded at the
+end. The polynomials are of near-minimax error, by Chebyshev's nodes, computed with 60
+digits and rounded; their errors, relative to the function, are below 2^-31 and 2^-55.
+"""
+
+from __future__ import annotations
+
+from .number import Number, Polynomial
+
+LOG2_E = 1.4426950408889634
+LN2_HIGH, LN2_LOW = 0.693147180369123816490, 1.90821492927058770002e-10
+"""Of ln 2 the first 33 bits, so that products with exponents are exact, and the rest."""
+
+EXP = Polynomial(
+    (
+        *(0.500000001353873, 0.16666666681704215, 0.04166646419740569),
+        *(0.008333310844647862, 0.0013933730715792083, 0.00019891080463998843),
+    ),
+    (
+        *(0.5000000000000001, 0.16666666666666669, 0.041666666666623824),
+        *(0.008333333333330039, 0.0013888888917367081, 0.00019841269863171557),
+        *(2.4801521057868204e-05, 2.7557268276905696e-06, 2.7620201591031547e-07),
+        2.5100472505694996e-08,
+    ),
+)
+"""``(exp(r) - 1 - r) / r**2`` where r is at most ln(2) / 2."""
+
+LOG = Polynomial(
+    (
+        *(0.6666666655404201, 0.4000012221181065, 0.28550778633191964),
+        0.23331614471843498,
+    ),
+    (
+        *(0.666666666666667, 0.3999999999989889, 0.28571428626253836),
+        *(0.22222211089379496, 0.1818289243253687, 0.15331611722055008),
+        0.14617807153417325,
+    ),
+)
+"""``(2 atanh(s) - 2 s) / s**3`` of ``s**2``, for logarithms from 1/sqrt(2) to sqrt(2)."""
+
+TANH = (
+    *(-0.3333333333333333, 0.13333333333332392, -0.0539682539670594),
+    *(0.021869488476962563, -0.008863234021529514, 0.003592105532132769),
+    *(-0.0014556239774192678, 0.0005887537111834804, -0.00023410556936672797),
+    *(8.426522203958066e-05, -2.0026740085317684e-05),
+)
+"""``(tanh(x) - x) / x**3`` of ``x**2``, where x is at most 9/16."""
+
+SINH = Polynomial(
+    (
+        *(0.16666666646842135, 0.00833333967591706, 0.00019838101968683888),
+        2.8062802582276946e-06,
+    ),
+    (
+        *(0.16666666666666666, 0.008333333333333299, 0.00019841269841324198),
+        *(2.7557319191381816e-06, 2.5052117695907823e-08, 1.6057679623801638e-10),
+        7.746178593018827e-13,
+    ),
+)
+"""``(sinh(x) - x) / x**3`` of ``x**2``, where x is at most 1."""
+
+EIGEN_TANH = (
+    (
+        *(4.89352455891786e-03, 6.37261928875436e-04, 1.48572235717979e-05),
+        *(5.12229709037114e-08, -8.60467152213735e-11, 2.00018790482477e-13),
+        -2.76076847742355e-16,
+    ),
+    (
+        *(4.89352518554385e-03, 2.26843463243900e-03, 1.18534705686654e-04),
+        1.19825839466702e-06,
+    ),
+    7.90531110763549805,
+)
+"""Of Eigen's tanh in float32, odd over even, and where it is constant (Eigen 3.3,
+``MathFunctionsImpl.h``)."""
+
+
+def clamped(x: Number, low: float, high: float) -> Number:
+    """The nearest number between two; what is no number is left."""
+    x = (x < low).where(low, x)
+    return (x > high).where(high, x)
+
+
+def exp(x: Number, low: Number | None = None, less: int = 0) -> Number:
+    """The exponential, below all normal numbers rounded twice.
+
+    Args:
+        low: what is added to the exponent, of an order less than its rounding errors.
+        less: the result is divided by 2 to this power, which it may have to overflow.
+    """
+    x = clamped(x, *((-160, 160) if x.is_single else (-760, 720)))
+    n, k, r = _reduced(x)
+    r = r if low is None else r + low
+    p = (r * r).fma(r.polynomial(EXP), r) + 1
+    if x.is_single:
+        return p * (k - less).power_of_two()
+    half = k >> 1
+    return p * half.power_of_two() * (k - half - less).power_of_two()
+
+
+def _reduced(x: Number) -> tuple[Number, Number, Number]:
+    """``n``, also as an integer, and ``r``, where ``x = n ln(2) + r``."""
+    n, k = (x * LOG2_E).rounded()
+    return n, k, (-n).fma(LN2_LOW, (-n).fma(LN2_HIGH, x))
+
+
+def expm1(x: Number) -> Number:
+    """``exp(x) - 1``."""
+    n, k, r = _reduced(clamped(x, -40, 160 if x.is_single else 709.8))
+    half = (k - 1).power_of_two()
+    square = r * r * r.polynomial(EXP)
+    found = (half.fma(r, half - 0.5) + square * half) * 2
+    return (abs(x) < 2.0**-54).where(x, found)
+
+
+def log(x: Number) -> Number:
+    """The natural logarithm."""
+    tiny = x < 2.0**-1022
+    n, f = _parts(tiny.where(x * 2.0**54, x))
+    found = _log(tiny.where(n - 54, n), f)
+    return _with_edges(x, x, found)
+
+
+def log1p(x: Number) -> Number:
+    """``log(1 + x)``."""
+    found = _with_edges(x, x + 1, _log1p(x))
+    return (abs(x) < 2.0**-54).where(x, found)
+
+
+def _log1p(x: Number) -> Number:
+    """The same between -1 and infinity."""
+    u = x + 1
+    n, f = _parts(u)
+    lost = (x > 1).where(1 - (u - x), x - (u - 1)) / u
+    is_near = n.is_zero()
+    return _log(n, is_near.where(x, f), is_near.where(0.0, lost))
+
+
+def _with_edges(x: Number, u: Number, found: Number) -> Number:
+    """The logarithm of u: found, where that is positive and finite."""
+    is_usual = (u > 0) & (u < float("inf"))
+    no_number = (u < 0).where(float("nan"), x)
+    return is_usual.where(found, u.is_zero().where(float("-inf"), no_number))
+
+
+def _parts(x: Number) -> tuple[Number, Number]:
+    """``n`` and ``f`` of ``2**n (1 + f)``, which is from 1/sqrt(2) to sqrt(2)."""
+    bits, root = x.bits(), x.constant(2.0**-0.5).bits()
+    n = (bits - root) >> 52
+    shift = x.constant(1.5 * 2.0**52)  # beside which an integer is a number
+    return (n + shift.bits()).bits() - shift, (bits - (n << 52)).bits() - 1
+
+
+def _log(n: Number, f: Number, low: Number | None = None) -> Number:
+    """``n ln(2) + log(1 + f) + low``.
+
+    After Sun's fdlibm, ``log(1 + f) = f - f**2 / 2 + s (f**2 / 2 + R)`` where
+    ``s = f / (2 + f)``, so that errors are those of small terms.
+    """
+    s = f / (f + 2)
+    half = f * f * 0.5
+    z = s * s
+    rest = n * LN2_LOW
+    rest = s.fma(z.fma(z.polynomial(LOG), half), rest if low is None else rest + low)
+    return n.fma(LN2_HIGH, f - (half - rest))
+
+
+def sigmoid(x: Number) -> Number:
+    """``1 / (1 + exp(-x))``."""
+    e = exp(-abs(x))
+    return (x < 0).where(e, 1.0) / (e + 1)
+
+
+def gated(x: Number, y: Number, low: Number | None = None) -> Number:
+    """``x / (1 + exp(-y))`` where y has the sign of x and is no smaller than it.
+
+    What is small is scaled until the end, lest it be rounded twice.
+
+    Args:
+        low: of the magnitude of y, what its rounding left out.
+    """
+    scale = 2.0**64
+    e = exp(-abs(y), low and -low, less=-64)
+    is_below = x < 0
+    over = is_below.where((x < -800).where(-800, x) * e, x) / e.fma(1 / scale, 1.0)
+    found = over * is_below.where(x.constant(1 / scale), 1.0)
+    return (x > float("-inf")).where(found, float("nan"))  # as Paddle has it
+
+
+def tanh(x: Number) -> Number:
+    """The hyperbolic tangent."""
+    z = x * x
+    near = (x * z).fma(z.polynomial(TANH), x)
+    far = 1 - 2 / (exp(abs(x) * 2) + 1)
+    return (abs(x) < 0.5625).where(near, far.copysign(x))
+
+
+def eigen_tanh(x: Number) -> Number:
+    """That of Eigen in float32, with its bits: nothing is contracted."""
+    odd, even, most = EIGEN_TANH
+    x = clamped(x, -most, most)
+    z = x * x
+    p, q = (_uncontracted(part, z) for part in (odd, even))
+    return p * x / q
+
+
+def _uncontracted(coefficients: tuple[float, ...], x: Number) -> Number:
+    *rest, last = coefficients
+    found = x.constant(last)
+    for c in reversed(rest):
+        found = found * x + c
+    return found
+
+
+def softplus(x: Number) -> Number:
+    """``log(1 + exp(x))``."""
+    return (x > 0).where(x, 0.0) + _log1p(exp(-abs(x)))
+
+
+def logsigmoid(x: Number) -> Number:
+    """``-log(1 + exp(-x))``."""
+    return (x < 0).where(x, 0.0) - _log1p(exp(-abs(x)))
+
+
+def cosh(x: Number) -> Number:
+    """The hyperbolic cosine."""
+    half = exp(abs(x), less=1)
+    return half + 0.25 / half
+
+
+def sinh(x: Number) -> Number:
+    """The hyperbolic sine."""
+    z = x * x
+    near = (x * z).fma(z.polynomial(SINH), x)
+    half = exp(abs(x), less=1)
+    return (abs(x) < 1).where(near, (half - 0.25 / half).copysign(x))
+
+
+def power(x: Number, exponent: float) -> Number:
+    """x to a constant power, in float64 too rough for all but float32."""
+    if exponent == int(exponent) and abs(exponent) <= 8:
+        found = _product(x, int(abs(exponent)))
+        return found if exponent >= 0 else 1 / found
+    found = exp(log(abs(x)) * exponent)
+    if exponent % 2 == 1:
+        return found.copysign(x)
+    is_negative = (x < 0) & (x > float("-inf"))
+    return found if exponent % 2 == 0 else is_negative.where(float("nan"), found)
+
+
+def _product(x: Number, count: int) -> Number:
+    if count == 0:
+        return x.constant(1)
+    half = _product(x, count // 2) if count > 1 else x
+    return (half * half * x if count % 2 else half * half) if count > 1 else x

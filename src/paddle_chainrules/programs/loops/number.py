@@ -1,0 +1,224 @@
+"""Numbers of LLVM's, so that instructions on an element read like mathematics."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+BITS = {"float": "i32", "double": "i64", "i32": "float", "i64": "double"}
+"""What has as many bits."""
+
+FRACTION = {"float": 23, "double": 52}
+"""Bits of a number of this type behind its leading one."""
+
+SUFFIX = {"float": "f32", "double": "f64"}
+
+Real = int | float
+
+
+class Polynomial(NamedTuple):
+    """Coefficients, the constant first, for results of either precision."""
+
+    single: tuple[float, ...]
+    double: tuple[float, ...]
+
+
+class Lines(Protocol):
+    """Where instructions go, each of them once."""
+
+    def put(self, instruction: str) -> str:
+        """The name of what an instruction gives."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Number:
+    """A number, of any type, or as many of them as a vector has lanes.
+
+    Python's operators on it put instructions. None of those of floating point is
+    contracted: :meth:`fma` alone adds to a product, rounded once or twice as the
+    processor has it.
+
+    Attributes:
+        name: LLVM's.
+        type: of it, or of each lane: ``float``, ``double``, ``i1``, ``i32``, ``i64``.
+        lines: where instructions go.
+        is_single: the result is wanted in float32, so that shorter polynomials will do.
+        lanes: of a vector, 0 where it is none.
+    """
+
+    name: str
+    type: str
+    lines: Lines
+    is_single: bool = False
+    lanes: int = 0
+
+    @property
+    def kind(self) -> str:
+        """As text of LLVM's names its type."""
+        return f"<{self.lanes} x {self.type}>" if self.lanes else self.type
+
+    def kind_of(self, type: str) -> str:
+        """Of another type and as many lanes."""
+        return f"<{self.lanes} x {type}>" if self.lanes else type
+
+    def make(self, instruction: str, type: str | None = None) -> Number:
+        """What an instruction gives, of this type or another."""
+        name = self.lines.put(instruction)
+        return Number(name, type or self.type, self.lines, self.is_single, self.lanes)
+
+    def constant(self, value: Real) -> Number:
+        """A number of this type, rounded once."""
+        text = str(value)
+        if self.type in FRACTION:
+            exact = float(value)
+            if self.type == "float":
+                (exact,) = struct.unpack("f", struct.pack("f", exact))
+            text = f"0x{struct.pack('>d', exact).hex().upper()}"
+        if self.lanes:
+            text = f"splat ({self.type} {text})"
+        return Number(text, self.type, self.lines, self.is_single, self.lanes)
+
+    def _of(self, value: Number | Real) -> Number:
+        return value if isinstance(value, Number) else self.constant(value)
+
+    def _two(self, instruction: str, y: Number | Real, type: str | None = None) -> Number:
+        y = self._of(y)
+        return self.make(f"{instruction} {self.kind} {self.name}, {y.name}", type)
+
+    def _arithmetic(self, name: str, y: Number | Real) -> Number:
+        return self._two(f"f{name}" if self.type in FRACTION else name, y)
+
+    def __add__(self, y: Number | Real) -> Number:
+        return self._arithmetic("add", y)
+
+    __radd__ = __add__
+
+    def __sub__(self, y: Number | Real) -> Number:
+        return self._arithmetic("sub", y)
+
+    def __rsub__(self, y: Real) -> Number:
+        return self.constant(y) - self
+
+    def __mul__(self, y: Number | Real) -> Number:
+        return self._arithmetic("mul", y)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, y: Number | Real) -> Number:
+        return self._arithmetic("div", y)
+
+    def __rtruediv__(self, y: Real) -> Number:
+        return self.constant(y) / self
+
+    def __neg__(self) -> Number:
+        return self.make(f"fneg {self.kind} {self.name}")
+
+    def __abs__(self) -> Number:
+        return self.intrinsic("fabs")
+
+    def __lt__(self, y: Number | Real) -> Number:
+        return self._two("fcmp olt", y, "i1")
+
+    def __le__(self, y: Number | Real) -> Number:
+        return self._two("fcmp ole", y, "i1")
+
+    def __gt__(self, y: Number | Real) -> Number:
+        return self._two("fcmp ogt", y, "i1")
+
+    def __ge__(self, y: Number | Real) -> Number:
+        return self._two("fcmp oge", y, "i1")
+
+    def is_nan(self) -> Number:
+        return self._two("fcmp uno", self, "i1")
+
+    def is_zero(self) -> Number:
+        """Of an integer, or of a number of floating point."""
+        compared = "fcmp oeq" if self.type in FRACTION else "icmp eq"
+        return self._two(compared, 0, "i1")
+
+    def __and__(self, y: Number | Real) -> Number:
+        return self._two("and", y)
+
+    def __or__(self, y: Number | Real) -> Number:
+        return self._two("or", y)
+
+    def __xor__(self, y: Number | Real) -> Number:
+        return self._two("xor", y)
+
+    def __lshift__(self, count: int) -> Number:
+        return self._two("shl", count)
+
+    def __rshift__(self, count: int) -> Number:
+        """With the sign kept."""
+        return self._two("ashr", count)
+
+    def where(self, x: Number | Real, y: Number | Real) -> Number:
+        """The one or the other, one of which is a :class:`Number`, by a bit."""
+        if not isinstance(x, Number):
+            x = y.constant(x) if isinstance(y, Number) else self.constant(x)
+        y = x._of(y)
+        bits = f"select {self.kind} {self.name}"
+        return x.make(f"{bits}, {x.kind} {x.name}, {y.kind} {y.name}")
+
+    def bits(self) -> Number:
+        """The same bits as an integer, or of an integer as a number."""
+        other = BITS[self.type]
+        to = self.kind_of(other)
+        return self.make(f"bitcast {self.kind} {self.name} to {to}", other)
+
+    def to(self, how: str, type: str) -> Number:
+        """As another type, by one of LLVM's instructions."""
+        to = self.kind_of(type)
+        return self.make(f"{how} {self.kind} {self.name} to {to}", type)
+
+    def intrinsic(self, name: str, *more: Number) -> Number:
+        """A function of LLVM's."""
+        suffix = f"v{self.lanes}" * bool(self.lanes) + SUFFIX[self.type]
+        given = ", ".join(f"{x.kind} {x.name}" for x in (self, *more))
+        return self.make(f"call {self.kind} @llvm.{name}.{suffix}({given})")
+
+    def fma(self, y: Number | Real, z: Number | Real) -> Number:
+        """``self * y + z``, rounded once where the processor has an instruction."""
+        return self.intrinsic("fmuladd", self._of(y), self._of(z))
+
+    def times(self, y: Number | Real) -> tuple[Number, Number]:
+        """The product rounded, and what that leaves out."""
+        y = self._of(y)
+        rounded = self * y
+        return rounded, self.intrinsic("fma", y, -rounded)
+
+    def square(self) -> tuple[Number, Number]:
+        """The square rounded, and what that leaves out."""
+        return self.times(self)
+
+    def copysign(self, y: Number) -> Number:
+        return self.intrinsic("copysign", y)
+
+    def polynomial(self, coefficients: Polynomial | Sequence[float]) -> Number:
+        """Its value here, by Horner's scheme."""
+        if isinstance(coefficients, Polynomial):
+            coefficients = coefficients[not self.is_single]
+        *rest, last = coefficients
+        found = self.constant(last)
+        for c in reversed(rest):
+            found = found.fma(self, c)
+        return found
+
+    def rounded(self) -> tuple[Number, Number]:
+        """The nearest integer, as a number of floating point and as an integer.
+
+        By what adds to 1.5 times 2 to the bits of a fraction, for numbers of some 30
+        bits and 50; of any other the result is any number.
+        """
+        shift = 1.5 * 2.0 ** FRACTION[self.type]
+        shifted = self + shift
+        return shifted - shift, shifted.bits() - self.constant(shift).bits()
+
+    def power_of_two(self) -> Number:
+        """2 to an integer within the exponents of normal numbers."""
+        fraction = {"i32": 23, "i64": 52}[self.type]
+        bias = {"i32": 127, "i64": 1023}[self.type]
+        return ((self + bias) << fraction).bits()

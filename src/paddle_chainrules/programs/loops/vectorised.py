@@ -1,0 +1,133 @@
+"""Functions that vectorised loops call, for all lanes of a vector at once.
+
+Where some of these need another way, the C library goes it, which a loop that has the
+function's instructions within could not have: LLVM vectorises no loop with branches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property, wraps
+
+from .number import Number
+
+LANES = (2, 4, 8, 16)
+"""Of the vectors that loops are made of."""
+
+PURE = "nounwind willreturn memory(none)"
+
+Formula = Callable[[Number], Number]
+
+
+@dataclass
+class _Lines:
+    """Instructions in their order."""
+
+    found: list[str] = field(default_factory=list)
+
+    def put(self, instruction: str) -> str:
+        self.found.append(f"%v{len(self.found)} = {instruction}")
+        return f"%v{len(self.found) - 1}"
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function of a number in float64, and of vectors of them.
+
+    Attributes:
+        name: the C library's.
+        is_single: the result is wanted in float32.
+        formula: its instructions.
+        is_other: for which numbers the C library is asked.
+    """
+
+    name: str
+    is_single: bool
+    formula: Formula
+    is_other: Formula
+
+    @property
+    def symbol(self) -> str:
+        return f"{self.name}_{'single' if self.is_single else 'double'}"
+
+    @cached_property
+    def text(self) -> str:
+        """Of LLVM's, with a version for each number of lanes.
+
+        By the attribute, LLVM finds the one for the vectors that it makes.
+        """
+        versions = {n: f"{self.symbol}_{n}" for n in LANES}
+        called = ",".join(
+            f"_ZGV_LLVM_N{n}v_{self.symbol}({version})"
+            for n, version in versions.items()
+        )
+        lines = [f"declare double @{self.name}(double) {PURE}"]
+        lines += self._body(0, f'noinline "vector-function-abi-variant"="{called}"')
+        for n in LANES:
+            kind = f"<{n} x i1>"
+            lines.append(f"declare i1 @llvm.vector.reduce.or.v{n}i1({kind})")
+            lines += self._body(n, "noinline")
+        return "\n".join(lines)
+
+    def _body(self, lanes: int, how: str) -> Iterator[str]:
+        lines = _Lines()
+        x = Number("%x", "double", lines, self.is_single, lanes)
+        found, is_other = self.formula(x), self.is_other(x)
+        any_other = is_other.name
+        if lanes:
+            reduced = f"@llvm.vector.reduce.or.v{lanes}i1"
+            any_other = lines.put(f"call i1 {reduced}(<{lanes} x i1> {any_other})")
+        name = f"{self.symbol}_{lanes}" if lanes else self.symbol
+        yield f"define {x.kind} @{name}({x.kind} %x) {PURE} {how} {{"
+        yield from lines.found
+        count = len(lines.found)
+        yield f"br i1 {any_other}, label %other, label %usual"
+        yield "usual:"
+        yield f"ret {x.kind} {found.name}"
+        yield "other:"
+        asked = self._asked(x)
+        chosen = is_other.where(asked, found)
+        yield from lines.found[count:]
+        yield f"ret {x.kind} {chosen.name}"
+        yield "}"
+
+    def _asked(self, x: Number) -> Number:
+        """What the C library has for each lane."""
+        function = f"call double @{self.name}(double"
+        if not x.lanes:
+            return x.make(f"{function} %x)")
+        found = "poison"
+        for i in range(x.lanes):
+            lane = x.lines.put(f"extractelement {x.kind} %x, i32 {i}")
+            value = x.lines.put(f"{function} {lane})")
+            found = x.lines.put(
+                f"insertelement {x.kind} {found}, double {value}, i32 {i}"
+            )
+        return Number(found, x.type, x.lines, x.is_single, x.lanes)
+
+
+VECTORISED: dict[str, Function] = {}
+"""By their names in LLVM's text."""
+
+
+def vectorised(name: str, is_other: Formula) -> Callable[[Formula], Formula]:
+    """A decorator: the formula is called as a function.
+
+    Args:
+        name: of a function of the C library's, which gives the same.
+        is_other: for which numbers that is asked.
+    """
+
+    def put(formula: Formula) -> Formula:
+        functions = [Function(name, is_single, formula, is_other) for is_single in (False, True)]
+        VECTORISED.update({f.symbol: f for f in functions})
+
+        @wraps(formula)
+        def called(x: Number) -> Number:
+            function = functions[x.is_single]
+            return x.make(f"call double @{function.symbol}(double {x.name})")
+
+        return called
+
+    return put
