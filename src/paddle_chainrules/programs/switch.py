@@ -13,18 +13,25 @@ LOOPS = "PADDLE_CHAINRULES_LOOPS"
 """Of the environment: ``off`` for who suspects loops of machine code, ``first`` to have
 them from a program's first call on, ``on`` as is the default."""
 
+BLAS = "PADDLE_CHAINRULES_BLAS"
+"""Of the environment: ``mkl``, ``onednn`` or ``openblas`` to have its products of
+matrices in machine code, ``off`` to have Paddle's own, ``on`` for the fastest."""
+
 
 def _given(variable: str, *others: str) -> str:
     found = os.environ.get(variable, "on")
     if found not in ("on", "off", *others):
+        more = f"; or to {', '.join(map(repr, others))}" if others else ""
         raise ValueError(
             f"the environment has {variable}={found!r}; set it to 'off' to have "
             "functions and nets run without, or to 'on', as it is where it is not set"
+            + more
         )
     return found
 
 
 _programs, _loops = _given(VARIABLE), _given(LOOPS, "first")
+_blas = _given(BLAS, "mkl", "onednn", "openblas")
 
 
 def programs_are_on() -> bool:
@@ -36,6 +43,11 @@ def programs_are_on() -> bool:
 def loops_are_on() -> bool:
     """Whether programs may run with loops: by the environment, and with llvmlite."""
     return _loops != "off" and find_spec("llvmlite") is not None
+
+
+def wanted_blas() -> str:
+    """The library that is to multiply matrices in machine code, ``on``, or ``off``."""
+    return _blas
 
 
 PATIENCE = 0 if _loops == "first" else 32

@@ -1,0 +1,252 @@
+"""Products of matrices as text of LLVM's, each a call of a library's function."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+TYPES = {"float32": ("float", "f32"), "float64": ("double", "f64")}
+"""LLVM's, and how the names of its functions end."""
+
+
+class Convention(NamedTuple):
+    """How a library's function is called.
+
+    Attributes:
+        flag: the type of what says whether a matrix is transposed.
+        order: what says that matrices lie row by row, of the same type, if anything.
+        plain, transposed: the values of a flag.
+        size: the type of sizes and leading dimensions.
+        result: ``i32`` where another than zero tells that nothing was done.
+    """
+
+    flag: str
+    order: int | None
+    plain: int
+    transposed: int
+    size: str
+    result: str
+
+
+CBLAS = Convention("i32", 101, 111, 112, "i32", "void")
+CONVENTIONS = {
+    "mkl": CBLAS,
+    "onednn": Convention("i8 signext", None, ord("N"), ord("T"), "i64", "i32"),
+    "openblas": CBLAS._replace(size="i64"),
+}
+"""By the library's name; oneDNN's matrices always lie row by row."""
+
+PARAMETERS = (
+    "i1 %ta, i1 %tb, i64 %m, i64 %n, i64 %k, ptr %a, i64 %lda, ptr %b, i64 %ldb, "
+    "REAL %beta, ptr %c, i64 %ldc"
+)
+HERE = re.sub(r"ptr (%.)", r"ptr \1.here", PARAMETERS)
+"""The same of one among many products."""
+
+LARGEST = 2**31 - 1
+
+
+def symbol(name: str, dtype: str) -> str:
+    """What the texts call a library's function, whatever its own name."""
+    return f"paddle_chainrules.{name}.{TYPES[dtype][1]}"
+
+
+def signature(name: str, dtype: str) -> list[str]:
+    """The types that a library's function takes."""
+    real, _ = TYPES[dtype]
+    it = CONVENTIONS[name]
+    flags = [it.flag] * (2 if it.order is None else 3)
+    matrix = ["ptr", it.size]
+    return [*flags, *[it.size] * 3, real, *matrix, *matrix, real, *matrix]
+
+
+def product_text(name: str, dtype: str) -> str:
+    """Functions that multiply by a library: one product, or many of one shape.
+
+    ``void @product.f32(i1 ta, i1 tb, i64 m, i64 n, i64 k, ptr a, i64 lda, ptr b,
+    i64 ldb, float beta, ptr c, i64 ldc)`` makes ``c = op(a) @ op(b) + beta * c`` of
+    matrices that lie row by row, ``op(a)`` of shape (m, k) and ``op(b)`` of (k, n).
+    With ``ta`` what lies at ``a`` is (k, m), with ``tb`` what lies at ``b`` is (n, k).
+    ``c`` overlaps neither, and what it held does not matter where beta is zero. The
+    leading dimension of a single row does not matter; rows that overlap (a smaller one
+    than they are long) are multiplied slowly, but right.
+
+    ``void @products.f32(i64 count, i64 stride_a, i64 stride_b, i64 stride_c, ...)``
+    makes as many, of matrices that are so many numbers apart.
+
+    Of float64 they are ``@product.f64`` and ``@products.f64``. What a library is not
+    asked for (no terms, sizes beyond its integers) or refuses, plain loops do.
+    """
+    real, suffix = TYPES[dtype]
+    texts = (_declaration(name, dtype), PLAIN, _product(name, dtype), PRODUCTS)
+    whole = "\n".join(texts).replace("PARAMETERS", PARAMETERS).replace("HERE", HERE)
+    return whole.replace("REAL", real).replace("SUFFIX", suffix)
+
+
+def _declaration(name: str, dtype: str) -> str:
+    types = ", ".join(signature(name, dtype))
+    return (
+        f"declare {CONVENTIONS[name].result} @{symbol(name, dtype)}({types}) nounwind"
+    )
+
+
+PLAIN = """
+define internal void @product.SUFFIX.plain(PARAMETERS) noinline cold optsize nounwind {
+entry:
+  %a.down = select i1 %ta, i64 1, i64 %lda
+  %a.along = select i1 %ta, i64 %lda, i64 1
+  %b.down = select i1 %tb, i64 1, i64 %ldb
+  %b.along = select i1 %tb, i64 %ldb, i64 1
+  %fresh = fcmp oeq REAL %beta, 0.0
+  br label %rows
+rows:
+  %i = phi i64 [ 0, %entry ], [ %i.next, %row.done ]
+  %i.more = icmp slt i64 %i, %m
+  br i1 %i.more, label %row, label %done
+row:
+  %i.next = add nsw i64 %i, 1
+  %a.offset = mul i64 %i, %a.down
+  %a.row = getelementptr REAL, ptr %a, i64 %a.offset
+  %c.offset = mul i64 %i, %ldc
+  %c.row = getelementptr REAL, ptr %c, i64 %c.offset
+  br label %columns
+columns:
+  %j = phi i64 [ 0, %row ], [ %j.next, %stored ]
+  %j.more = icmp slt i64 %j, %n
+  br i1 %j.more, label %column, label %row.done
+column:
+  %j.next = add nsw i64 %j, 1
+  %b.offset = mul i64 %j, %b.along
+  %b.column = getelementptr REAL, ptr %b, i64 %b.offset
+  br label %terms
+terms:
+  %p = phi i64 [ 0, %column ], [ %p.next, %term ]
+  %sum = phi REAL [ 0.0, %column ], [ %sum.next, %term ]
+  %p.more = icmp slt i64 %p, %k
+  br i1 %p.more, label %term, label %summed
+term:
+  %p.next = add nsw i64 %p, 1
+  %a.place = mul i64 %p, %a.along
+  %a.p = getelementptr REAL, ptr %a.row, i64 %a.place
+  %a.x = load REAL, ptr %a.p
+  %b.place = mul i64 %p, %b.down
+  %b.p = getelementptr REAL, ptr %b.column, i64 %b.place
+  %b.x = load REAL, ptr %b.p
+  %both = fmul REAL %a.x, %b.x
+  %sum.next = fadd REAL %sum, %both
+  br label %terms
+summed:
+  %c.p = getelementptr REAL, ptr %c.row, i64 %j
+  br i1 %fresh, label %stored, label %kept
+kept:
+  %c.x = load REAL, ptr %c.p
+  %c.part = fmul REAL %beta, %c.x
+  %c.sum = fadd REAL %sum, %c.part
+  br label %stored
+stored:
+  %c.new = phi REAL [ %sum, %summed ], [ %c.sum, %kept ]
+  store REAL %c.new, ptr %c.p
+  br label %columns
+row.done:
+  br label %rows
+done:
+  ret void
+}
+"""
+
+PRODUCTS = """
+define internal void @products.SUFFIX(i64 %count, i64 %stride_a, i64 %stride_b, \
+i64 %stride_c, PARAMETERS) alwaysinline nounwind {
+entry:
+  br label %all
+all:
+  %i = phi i64 [ 0, %entry ], [ %next, %each ]
+  %more = icmp slt i64 %i, %count
+  br i1 %more, label %each, label %done
+each:
+  %next = add nsw i64 %i, 1
+  %a.offset = mul i64 %i, %stride_a
+  %a.here = getelementptr REAL, ptr %a, i64 %a.offset
+  %b.offset = mul i64 %i, %stride_b
+  %b.here = getelementptr REAL, ptr %b, i64 %b.offset
+  %c.offset = mul i64 %i, %stride_c
+  %c.here = getelementptr REAL, ptr %c, i64 %c.offset
+  call void @product.SUFFIX(HERE)
+  br label %all
+done:
+  ret void
+}
+"""
+
+SIZED = {
+    "a": ("select i1 %ta, i64 %k, i64 %m", "select i1 %ta, i64 %m, i64 %k"),
+    "b": ("select i1 %tb, i64 %n, i64 %k", "select i1 %tb, i64 %k, i64 %n"),
+    "c": ("add i64 %m, 0", "add i64 %n, 0"),
+}
+"""How many rows lie in memory, and how long they are."""
+
+
+def _product(name: str, dtype: str) -> str:
+    it = CONVENTIONS[name]
+    unfit: list[str] = []
+    lines = ["define internal void @product.SUFFIX(PARAMETERS) alwaysinline nounwind {"]
+    lines += ["entry:"]
+    for size in ("m", "n", "k"):
+        lines.append(f"%{size}.none = icmp slt i64 %{size}, 1")
+        unfit.append(f"%{size}.none")
+    for x, (rows, length) in SIZED.items():
+        lines += [
+            f"%{x}.rows = {rows}",
+            f"%{x}.length = {length}",
+            f"%{x}.short = icmp slt i64 %ld{x}, %{x}.length",
+            f"%{x}.many = icmp ne i64 %{x}.rows, 1",
+            f"%{x}.ld = select i1 %{x}.many, i64 %ld{x}, i64 %{x}.length",
+            f"%{x}.overlaps = and i1 %{x}.short, %{x}.many",
+        ]
+        unfit.append(f"%{x}.overlaps")
+    sizes = ["%m", "%n", "%k", "%a.ld", "%b.ld", "%c.ld"]
+    if it.size == "i32":
+        for i, size in enumerate(sizes):
+            lines += [
+                f"%large{i} = icmp sgt i64 {size}, {LARGEST}",
+                f"%narrow{i} = trunc i64 {size} to i32",
+            ]
+            unfit.append(f"%large{i}")
+        sizes = [f"%narrow{i}" for i in range(len(sizes))]
+    lines.append(f"%unfit0 = or i1 {unfit[0]}, {unfit[1]}")
+    for i, flag in enumerate(unfit[2:]):
+        lines.append(f"%unfit{i + 1} = or i1 %unfit{i}, {flag}")
+    flag = it.flag.split()[0]
+    values = [] if it.order is None else [str(it.order)]
+    for x in ("ta", "tb"):
+        choice = f"{flag} {it.transposed}, {flag} {it.plain}"
+        lines.append(f"%{x}.flag = select i1 %{x}, {choice}")
+        values.append(f"%{x}.flag")
+    m, n, k, lda, ldb, ldc = sizes
+    values += [m, n, k, "1.0", "%a", lda, "%b", ldb, "%beta", "%c", ldc]
+    types = signature(name, dtype)
+    given = ", ".join(f"{t} {v}" for t, v in zip(types, values, strict=True))
+    call = f"call {it.result} @{symbol(name, dtype)}({given})"
+    if it.result == "void":
+        told = [call, "br label %done"]
+    else:
+        # Refused before anything is written: an argument, or no memory for copies.
+        told = [
+            f"%status = {call}",
+            "%refused = icmp ne i32 %status, 0",
+            "br i1 %refused, label %plain, label %done",
+        ]
+    return "\n".join(
+        [
+            *lines,
+            f"br i1 %unfit{len(unfit) - 2}, label %plain, label %ask",
+            "ask:",
+            *told,
+            "plain:",
+            "call void @product.SUFFIX.plain(PARAMETERS)",
+            "br label %done",
+            "done:",
+            "ret void",
+            "}",
+        ]
+    )
