@@ -156,6 +156,22 @@ def test_doctor_says_how_programs_run(here, loops, told):
     assert lines["Programs"].startswith(told)
 
 
+@pytest.mark.parametrize(
+    ("blas", "told"),
+    [
+        ("on", r"float32 by \w+ \(.*\), float64 by \w+ \(.*\)"),
+        ("off", "none, they are Paddle's operators; unset PADDLE_CHAINRULES_BLAS"),
+        ("openblas", r"float32 by openblas \(by PADDLE_CHAINRULES_BLAS\), float64 by"),
+    ],
+)
+def test_doctor_says_what_multiplies(here, blas, told):
+    environ = {"PADDLE_CHAINRULES_BLAS": blas, "PADDLE_CHAINRULES_LOOPS": "on"}
+    environ["PADDLE_CHAINRULES_PROGRAMS"] = "on"
+    done = call(here, "doctor", PATH="", **environ)
+    lines = dict(line[7:].split(": ", 1) for line in done.stdout.splitlines())
+    assert re.match(told, lines["Products in machine code"])
+
+
 def test_doctor_knows_the_processors_that_mkl_does_not():
     amd = "vendor_id : AuthenticAMD\nflags : sse avx avx2 fma\n"
     assert products(amd, None).mark == "note"

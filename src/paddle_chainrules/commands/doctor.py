@@ -16,7 +16,8 @@ import paddle
 import paddle.version
 
 from .. import julia
-from ..programs.switch import LOOPS, VARIABLE, loops_are_on, programs_are_on
+from ..programs.loops.blas import library
+from ..programs.switch import BLAS, LOOPS, VARIABLE, loops_are_on, programs_are_on
 
 OK, NOTE, FAULT = "ok", "note", "FAULT"
 SECONDS = 600
@@ -51,6 +52,8 @@ def doctor() -> Iterator[Line]:
     if cpuinfo.exists() and (mkl / "libmklml_intel.so").exists():
         line = products(cpuinfo.read_text(), os.environ.get("MKL_DEBUG_CPU_TYPE"))
         yield from [line] if line else []
+    if programs_are_on() and loops_are_on():
+        yield products_of_machine_code()
     yield from _julia()
 
 
@@ -118,6 +121,23 @@ def products(cpuinfo: str, kernels: str | None) -> Line | None:
         "Paddle's MKL has no AVX2 on AMD's processors by itself",
         "set MKL_DEBUG_CPU_TYPE=5 before Python starts: half of the time",
     )
+
+
+def products_of_machine_code() -> Line:
+    """Which libraries multiply matrices in machine code, and why."""
+    subject = "Products in machine code"
+    try:
+        found = library()
+    except ValueError as why:
+        return Line(FAULT, subject, str(why))
+    if found is None:
+        remedy = f"unset {BLAS}, unless you suspect the others; Paddle's wheel has MKL"
+        return Line(NOTE, subject, "none, they are Paddle's operators", remedy)
+    told = [
+        f"{dtype} by {name} ({found.reasons[dtype]})"
+        for dtype, name in found.names.items()
+    ]
+    return Line(OK, subject, ", ".join(told))
 
 
 def _threads() -> Iterator[Line]:

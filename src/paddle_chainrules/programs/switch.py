@@ -24,7 +24,8 @@ def _given(variable: str, *others: str) -> str:
         more = f"; or to {', '.join(map(repr, others))}" if others else ""
         raise ValueError(
             f"the environment has {variable}={found!r}; set it to 'off' to have "
-            f"functions and nets run without, or to 'on', as it is where it is not set{more}"
+            "functions and nets run without, or to 'on', as it is where it is not set"
+            + more
         )
     return found
 

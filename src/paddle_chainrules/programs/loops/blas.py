@@ -21,7 +21,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -33,12 +33,17 @@ import paddle
 from ..switch import BLAS, wanted_blas
 from .gemm import CONVENTIONS, product_text, signature, symbol
 
-SHAPES = ((64, 64, 64), (100, 16, 16), (1000, 64, 64))
-"""Of the products that are measured: rows, columns, and terms of each sum."""
+SMALL = ((64, 64, 64), (100, 16, 16))
+"""Products that OpenBLAS makes by one thread: rows, columns, and terms of each sum."""
 
-ROUNDS = 8
+SHAPES = (*SMALL, (1000, 64, 64))
+"""Those that are measured."""
+
+ROUNDS, LEAST, MOST = 8, 0.001, 0.005
+"""How often at least, and seconds: in fewer no rounds end, after more none begins."""
+
 LESS = 0.8
-"""Of MKL's time that another takes at most where it is chosen: MKL has Paddle's bits."""
+"""Of MKL's time that another takes, at most, to be chosen: MKL has Paddle's bits."""
 
 DTYPES = ("float32", "float64")
 
@@ -61,7 +66,7 @@ class Library:
     def text(self, dtype: str) -> str:
         """``@product.f32`` and ``@products.f32``, or with ``f64``, as text of LLVM's.
 
-        They are described in [`product_text`][paddle_chainrules.programs.loops.gemm].
+        ``gemm.product_text`` describes them.
         """
         return product_text(self.names[dtype], dtype)
 
@@ -85,8 +90,9 @@ _chosen: list[Library | None] = []
 def library() -> Library | None:
     """The library that multiplies in this process, chosen at the first call.
 
-    That call takes some ten milliseconds. There is none where the environment has
-    ``PADDLE_CHAINRULES_BLAS=off``, or where nothing is found.
+    That call takes some ten milliseconds, and fifty more where oneDNN is measured.
+    There is none where the environment has ``PADDLE_CHAINRULES_BLAS=off``, or where
+    nothing is found.
 
     Raises:
         ValueError: the environment asks for one that is not here.
@@ -141,38 +147,59 @@ def _choice(wanted: str, dtype: str, able: Mapping[str, Found]) -> tuple[str, st
         return wanted, f"by {BLAS}"
     limit = able["mkl"].threads if "mkl" in able else None
     limit = limit or _number(os.environ.get("OMP_NUM_THREADS"))
-    fit = {name: it for name, it in able.items() if (it.threads or 1) <= limit} or able
-    name, measured = _fastest(dtype, fit)
+    fit = [name for name, it in able.items() if (it.threads or 1) <= limit] or [*able]
+    ratios = _ratios(dtype, able, fit)
+    first = fit[0]
+    best = min(fit, key=lambda name: ratios.get(name, 1.0))
     reasons = [f"{wanted} has no {dtype}"] if wanted != "on" else []
-    reasons += [measured] if measured else []
+    reasons += [f"{name} takes {x:.2f} of {first}'s time" for name, x in ratios.items()]
     reasons += [
-        f"{left} has {it.threads} threads, Paddle {limit}"
-        for left, it in able.items()
-        if left not in fit
+        f"{name} has {it.threads} threads, Paddle {limit}"
+        for name, it in able.items()
+        if name not in fit
     ]
-    return name, ", ".join(reasons) or "there is no other"
+    told = ", ".join(reasons) or "there is no other"
+    return best if ratios.get(best, 1.0) < LESS else first, told
 
 
 def _number(text: str | None) -> int:
     return int(text) if text and text.isdigit() else 1
 
 
-def _fastest(dtype: str, fit: Mapping[str, Found]) -> tuple[str, str]:
-    """The first, unless another takes much less of its time, in the mean of shapes."""
-    first, *others = fit
-    if not others:
-        return first, ""
-    addresses = {name: it.addresses[dtype] for name, it in fit.items()}
-    rows = [_seconds(addresses, dtype, shape) for shape in SHAPES]
-    ratios = {
-        name: math.exp(
-            math.fsum(math.log(r[name] / r[first]) for r in rows) / len(rows)
-        )
-        for name in others
-    }
-    best = min(others, key=ratios.__getitem__)
-    told = ", ".join(f"{name} takes {x:.2f}" for name, x in ratios.items())
-    return best if ratios[best] < LESS else first, f"{told} of {first}'s time"
+def _ratios(
+    dtype: str, able: Mapping[str, Found], fit: Sequence[str]
+) -> dict[str, float]:
+    """Times of others to the first's, as far as they are needed for a choice.
+
+    oneDNN's first product takes 50 ms, in which it makes its code. So it is measured
+    where OpenBLAS is not here, or is much faster than MKL and has too many threads.
+    """
+    first = fit[0]
+    others = [name for name in able if name not in (first, "onednn")]
+    found = {}
+    for name in others:
+        shapes = SHAPES if name in fit else SMALL
+        found[name] = _ratio(dtype, able, (first, name), shapes)
+    if "onednn" in fit[1:]:
+        faster = [name for name in others if found[name] < LESS]
+        if not others or (faster and not {*faster} & {*fit}):
+            found["onednn"] = _ratio(dtype, able, (first, "onednn"), SHAPES)
+    return found
+
+
+def _ratio(
+    dtype: str,
+    able: Mapping[str, Found],
+    names: tuple[str, str],
+    shapes: Sequence[tuple[int, int, int]],
+) -> float:
+    """Of the second's time to the first's, in the mean over shapes."""
+    addresses = {name: able[name].addresses[dtype] for name in names}
+    logs = []
+    for shape in shapes:
+        first, second = _seconds(addresses, dtype, shape).values()
+        logs.append(math.log(second / first))
+    return math.exp(math.fsum(logs) / len(logs))
 
 
 C_TYPES: dict[str, Any] = {
@@ -201,11 +228,17 @@ def _seconds(
         # With Python's lock, for which one would wait where other threads run.
         product: Any = ctypes.PYFUNCTYPE(None, *types)(address)
         calls.append((name, product, (*flags, m, n, k, 1.0, *data)))
-    for _ in range(1 + ROUNDS):  # the first makes oneDNN's code, and fills caches
+    for _, product, given in calls:  # once before: oneDNN makes its code then
+        product(*given)
+    begin = now = time.perf_counter()
+    rounds = 0
+    while now - begin < (LEAST if rounds >= ROUNDS else MOST):
         for name, product, given in calls:
             start = time.perf_counter()
             product(*given)
-            seconds[name] = min(seconds[name], time.perf_counter() - start)
+            now = time.perf_counter()
+            seconds[name] = min(seconds[name], now - start)
+        rounds += 1
     return seconds
 
 
@@ -223,18 +256,17 @@ def libraries() -> dict[str, Found]:
     mkl = next(_opened(libs, "*mklml*", is_to_load=True), None)
     if mkl and (addresses := _addresses(mkl, *CBLAS)):
         found["mkl"] = Found(addresses, _called(mkl, "mkl_get_max_threads"))
+    for openblas in chain.from_iterable(_opened(at, "*openblas64_*") for at in around):
+        for prefix in ("scipy_", ""):
+            name = f"{prefix}openblas_get_num_threads64_"
+            addresses = _addresses(openblas, *(f"{prefix}{f}64_" for f in CBLAS))
+            if addresses and "openblas" not in found:
+                found["openblas"] = Found(addresses, _called(openblas, name))
     onednn = next(chain(_opened(libs, "*dnnl*"), _opened(libs, "*mkldnn*")), None)
     if onednn and (addresses := _addresses(onednn, "dnnl_sgemm", "")):
         openmp = next(_opened(libs, "*iomp5*"), None)
         threads = _called(openmp, "omp_get_max_threads") if openmp else None
         found["onednn"] = Found(addresses, threads)
-    for openblas in chain.from_iterable(_opened(at, "*openblas64_*") for at in around):
-        for prefix in ("scipy_", ""):
-            name = f"{prefix}openblas_get_num_threads64_"
-            addresses = _addresses(openblas, *(f"{prefix}{f}64_" for f in CBLAS))
-            if addresses:
-                found["openblas"] = Found(addresses, _called(openblas, name))
-                return found
     return found
 
 

@@ -66,11 +66,10 @@ def product_text(name: str, dtype: str) -> str:
     ``void @product.f32(i1 ta, i1 tb, i64 m, i64 n, i64 k, ptr a, i64 lda, ptr b,
     i64 ldb, float beta, ptr c, i64 ldc)`` makes ``c = op(a) @ op(b) + beta * c`` of
     matrices that lie row by row, ``op(a)`` of shape (m, k) and ``op(b)`` of (k, n).
-    With ``ta`` it is a matrix of (k, m) that lies at ``a``, with ``tb`` one of (n, k) at
-    ``b``. What ``c`` held does
-    not matter where beta is zero; it must not overlap the others. The leading dimension
-    of a single row does not matter; rows that overlap (a smaller one than they are
-    long) are multiplied slowly, but right.
+    With ``ta`` what lies at ``a`` is (k, m), with ``tb`` what lies at ``b`` is (n, k).
+    ``c`` overlaps neither, and what it held does not matter where beta is zero. The
+    leading dimension of a single row does not matter; rows that overlap (a smaller one
+    than they are long) are multiplied slowly, but right.
 
     ``void @products.f32(i64 count, i64 stride_a, i64 stride_b, i64 stride_c, ...)``
     makes as many, of matrices that are so many numbers apart.
