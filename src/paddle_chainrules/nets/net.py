@@ -25,7 +25,8 @@ from ..transforms.effects import (
     tensors_among,
     versions,
 )
-from ..transforms.recording import detached, record, records_graph, unaliased
+from ..transforms.outputs import detached, unaliased
+from ..transforms.recording import record, records_graph
 from ..transforms.tree import Tree, flatten_tree
 from ..transforms.typed import X
 from .description import Description, chain_formula

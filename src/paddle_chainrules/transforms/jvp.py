@@ -21,11 +21,8 @@ from ..paddle_side.watch import as_leaf
 from .cotangents import check_cotangent
 from .fallback import called_by_program, check_same
 from .kept_graph import KeptGraph
-from .recording import (
-    Recording,
-    detached,
-    records_graph,
-)
+from .outputs import detached
+from .recording import Recording, records_graph
 from .tree import Tree, flatten_tree, nesting
 from .typed import Aux, Function, WithAux, Y, Y_co
 from .vjp import FlatFunction

@@ -16,8 +16,9 @@ from .closures import may_reach
 from .effects import Effects, check_unchanged, tensors_among, versions
 from .fallback import check_same, recorded_by_program
 from .kept_graph import KeptGraph
+from .outputs import detached
 from .program_recording import ProgramRecording
-from .recording import Recording, detached, record
+from .recording import Recording, record
 from .tree import ONE_LEAF, Tree, cotangent_leaves, flatten_tree
 from .typed import Aux, Function, WithAux, Y, Y_co
 
