@@ -75,3 +75,11 @@ def install(patch):
         "gradients",
         _watch(gradients, lambda args, kwargs: [list(args[0].leaves), list(args[1])]),
     )
+
+
+def leave_nets(patch):
+    """Calls of nets as they are, for what reads their code."""
+    for owner in (Net, FCNet, StatelessLayer):
+        for name, function in [*vars(owner).items()]:
+            if name in ("forward", "pullback", "vjp"):
+                patch.setattr(owner, name, function.__wrapped__)

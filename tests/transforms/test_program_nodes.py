@@ -7,7 +7,7 @@ import paddle
 import pytest
 
 from conftest import randn
-from paddle_chainrules import jit
+from paddle_chainrules import grad, jit, vjp
 
 SIZES = {"a": [3, 4], "b": [4], "c": [4, 2], "d": [3, 1]}
 SUBSETS = [names for n in range(1, 5) for names in combinations(SIZES, n)]
@@ -110,6 +110,26 @@ def test_what_has_no_slope_has_a_gradient_of_zeros(flat):
 
     assert_close(trained(jit(fn)), trained(fn))
     assert trained(jit(fn))[-1].abs().max() == 0
+
+
+def test_what_a_result_does_not_depend_on_has_no_gradient_in_a_transform():
+    """Also at a first call, on copies, which a program takes packed into one tensor."""
+    run = jit(lambda a, b, c: (a * b, paddle.sin(c), paddle.sign(b)))
+    given = [randn([3], "float64", seed=i) for i in range(3)]
+
+    def of(i):
+        return lambda a, b, c: run(a, b, c)[i].sum()
+
+    for i, there in enumerate(["ab", "c", "b"]):
+        once = grad(of(i), (0, 1, 2))
+        for way in (
+            once,
+            once,
+            lambda *x, i=i: vjp(of(i), *x)[1](paddle.ones([], "float64")),
+        ):
+            found = way(*given)
+            assert [g is not None for g in found] == [n in there for n in "abc"]
+    assert not found[1].any()
 
 
 def test_what_a_second_gradient_does_not_depend_on_has_zeros():

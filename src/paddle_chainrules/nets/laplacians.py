@@ -10,6 +10,7 @@ import paddle
 from paddle import Tensor
 
 from ..programs.partials import UNROLLED, Rows, second_sums
+from ..programs.static_graphs import fallback, need_tensors
 from ..transforms.tree import Tree, flatten_tree
 from .columns import Column, check_floating, column, tensors_of
 from .derivative_programs import run_kept
@@ -103,11 +104,13 @@ def laplacian(
         >>> laplacian(net, net.init(0), x).shape
         paddle.Size([5, 1])
     """
+    need_tensors(fallback(True))
     places = _columns(x, by)
     along = directions(len(places), weights)
     if estimator is not None or probes is not None or seed is not None:
         along = estimated(along, estimator, probes, seed)
-    return _summed(net, params, x, places, along)[2]
+    total: Tree = _summed(net, params, x, places, along, alone=True)
+    return total
 
 
 def forward_laplacian(
@@ -138,6 +141,7 @@ def forward_laplacian(
         >>> jacobian.shape
         paddle.Size([5, 1, 2])
     """
+    need_tensors(fallback(True))
     places = _columns(x, by)
     along = directions(len(places), weights)
     if len(along) < len(places):
@@ -207,11 +211,13 @@ def _summed(
     places: Sequence[Column],
     every: Directions,
     back: np.ndarray | None = None,
-) -> tuple[Tree, Tree, Tree]:
+    alone: bool = False,
+) -> Any:
     """Value, derivatives by columns, and the sums of second ones along directions.
 
     Args:
         back: a matrix that gives derivatives by columns from those along directions.
+        alone: whether the sums alone are wanted, so that the program has no more.
     """
     tensors, _ = tensors_of(x)
     groups = [
@@ -224,9 +230,7 @@ def _summed(
         order = np.argsort(-every.signs, kind="stable")
         turn = paddle.to_tensor(back[:, order], dtype=tensors[0].dtype)
 
-    def found(
-        params: Tree, x: Tree, groups: list[list[Any]], turn: Any
-    ) -> tuple[Tree, Tree, Tree]:
+    def found(params: Tree, x: Tree, groups: list[list[Any]], turn: Any) -> Any:
         point, filled = tensors_of(x)
         nested: list[Any] = []
 
@@ -251,12 +255,10 @@ def _summed(
             totals.append(sums[0] - sums[1] if sums[1:] else sums[0] * sign)
         (structure,) = nested
         y, jacobian, total = map(structure.unflatten, (ys, jacobians, totals))
-        return y, jacobian, total
+        return total if alone else (y, jacobian, total)
 
-    key = "laplacian", tuple(places), sign
-    results: tuple[Tree, Tree, Tree]
-    results = run_kept(net, key, found, params, x, groups, turn)
-    return results
+    key = "laplacian", tuple(places), sign, alone
+    return run_kept(net, key, found, params, x, groups, turn)
 
 
 def _of_leaf(

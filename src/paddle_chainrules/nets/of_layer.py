@@ -5,6 +5,7 @@ from __future__ import annotations
 import paddle
 from paddle import Tensor
 
+from ..programs.static_graphs import fallback, need_tensors
 from .selection import Wrt
 from .stateless import StatelessLayer
 
@@ -47,6 +48,7 @@ def stateless(
         >>> net.forward(params, paddle.ones([4, 3])).shape
         paddle.Size([4, 2])
     """
+    need_tensors(fallback(True))
     net = StatelessLayer(layer, frozen, jit)
     named = dict(layer.named_parameters())
     params = {name: named[name].detach().clone() for name in net.spec.names}

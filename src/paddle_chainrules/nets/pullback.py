@@ -7,9 +7,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Generic, overload
 
 from paddle import Tensor
+from paddle.jit import not_to_static
 
 from ..paddle_side.kernel_errors import Overwritten
 from ..paddle_side.row_sparse import RowSparse
+from ..programs.static_graphs import fallback, need_tensors
 from ..transforms.kept_graph import KeptGraph
 from ..transforms.recording import Recording
 from ..transforms.tree import Tree, cotangent_leaves, flatten_tree, nesting
@@ -43,6 +45,7 @@ class NetPullback(KeptGraph, abc.ABC, Generic[Y_co]):
         sparse: Wrt | bool = False,
     ) -> tuple[Any, ...]: ...
 
+    @not_to_static  # whose defaults Paddle's transformation does not find
     def __call__(
         self,
         cotangent: Tree,
@@ -84,6 +87,7 @@ class NetPullback(KeptGraph, abc.ABC, Generic[Y_co]):
 
         Nothing is written where something is raised.
         """
+        need_tensors(fallback(True))
         if into is not None:
             if wrt is not WRT:
                 raise ValueError(

@@ -15,6 +15,7 @@ from ..paddle_side.argument_kinds import explain
 from ..paddle_side.dtypes import DTYPES
 from ..paddle_side.partial_gradients import node_of
 from ..paddle_side.random_state import checked_seed, drawing_from
+from ..programs.static_graphs import fallback, need_tensors
 from ..programs.switch import programs_are_on
 from ..transforms.effects import Effects
 from ..transforms.tree import Tree
@@ -262,9 +263,10 @@ class StatelessLayer(Net):
 
     def forward(self, params: Params, *args: Any, **kwargs: Any) -> Any:
         """The layer's output; ``(output, new_buffers)`` where buffers are given."""
-        if not kwargs.keys() & RESERVED:
-            return super().forward(params, *args, **kwargs)
-        constants, kwargs = self.split_keywords(kwargs)
+        need_tensors(fallback(True))
+        constants: dict[str, Any] = {}
+        if kwargs.keys() & RESERVED:
+            constants, kwargs = self.split_keywords(kwargs)
         return self._forward(params, args, kwargs, constants)
 
     @overload

@@ -18,14 +18,12 @@ from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.listener import listener
 from ..paddle_side.random_state import undrawn
 from ..paddle_side.watch import as_leaf
+from ..programs.static_graphs import fallback, need_tensors
 from .cotangents import check_cotangent
 from .fallback import called_by_program, check_same
 from .kept_graph import KeptGraph
-from .recording import (
-    Recording,
-    detached,
-    records_graph,
-)
+from .outputs import detached
+from .recording import Recording, records_graph
 from .tree import Tree, flatten_tree, nesting
 from .typed import Aux, Function, WithAux, Y, Y_co
 from .vjp import FlatFunction
@@ -92,6 +90,7 @@ def jvp(
         >>> slope.tolist()
         [2.0, 2.0]
     """
+    need_tensors(fallback(True))
     for what, row in (("primals", primals), ("tangents", tangents)):
         if not isinstance(row, tuple | list):
             raise TypeError(
@@ -140,6 +139,7 @@ def linearize(
         >>> pushforward(paddle.to_tensor([1.0, 0.5])).tolist()
         [2.0, 2.0]
     """
+    need_tensors(fallback(True))
     return _linearized(fn, *flatten_tree(primals), has_aux)
 
 
@@ -203,6 +203,7 @@ class Pushforward(KeptGraph, Generic[Y_co]):
 
     def __call__(self, *tangents: Tree) -> Y_co:
         """The derivative along tangents, nested as the primals, None for zero."""
+        need_tensors(fallback(True))
         return self.along(_tangent_leaves(tangents, self._leaves, self._in_spec))
 
     def along(self, tangents: Sequence[Any]) -> Y_co:

@@ -13,7 +13,7 @@ from paddle.autograd import PyLayer
 from ..paddle_side.engine import asked_for, gradients, is_running
 from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.interception import RAW
-from ..paddle_side.listener import listener, local
+from ..paddle_side.listener import listener
 from ..paddle_side.served_once import Once, watch
 from ..paddle_side.watch import ask_for, recordings
 from ..programs.capture import Captured, capture
@@ -26,6 +26,7 @@ from ..programs.split import There
 from .effects import check_unchanged, versions
 from .program_cache import OfValue, ProgramCache, cut, seed_like
 from .program_recording import NO_MORE, run
+from .reached import note_reached
 from .recording import record
 
 
@@ -237,23 +238,6 @@ def _on_tape(
     return values, grads
 
 
-class reached:
-    """Notes what backward passes within it give gradients by way of programs.
-
-    A graph of Paddle's gives zeros where there are none; by the identity of a tensor,
-    whether there was one.
-    """
-
-    def __enter__(self) -> dict[int, bool]:
-        self._before = getattr(local, "reached", None)
-        found: dict[int, bool] = {}
-        local.reached = found
-        return found
-
-    def __exit__(self, *_: object) -> None:
-        local.reached = self._before
-
-
 class _Call(NamedTuple):
     node: Node
     leaves: Sequence[Any]
@@ -329,10 +313,7 @@ class _Node(PyLayer):
         if False in there:
             zeros = node.has_zeros(tuple(g is not None for g in given))
             there = [flag or zero for flag, zero in zip(there, zeros, strict=True)]
-        reached = getattr(local, "reached", None)
-        if reached is not None:
-            for x, flag in zip(inputs, there, strict=True):
-                reached[id(x)] = reached.get(id(x), False) or flag
+        note_reached(inputs, there)
         if not ctx.several:
             return _packed([*map(or_zeros, grads, inputs)])
         is_asked = asked_for()

@@ -40,6 +40,8 @@ from .effects import (
     versions,
 )
 from .kept_graph import KeptGraph
+from .outputs import apart, detached, unaliased
+from .reached import reached, without_zeros
 
 
 def records_graph(leaves: Iterable[Any], reaches: bool = False) -> bool:
@@ -50,29 +52,6 @@ def records_graph(leaves: Iterable[Any], reaches: bool = False) -> bool:
     return paddle.is_grad_enabled() and (
         reaches or False in flags(tensors_among(leaves))
     )
-
-
-def unaliased(outputs: Sequence[Any], inputs: Iterable[Any]) -> list[Any]:
-    """The outputs, cloned where they share memory with an input.
-
-    A function may hand back its input or a view of it; the caller's later changes to
-    the one must not show in the other.
-    """
-    held = tensors_among(inputs)
-    return [
-        leaf.clone()
-        if isinstance(leaf, Tensor)
-        and leaf._is_initialized()
-        and any(map(leaf._is_shared_buffer_with, held))
-        else leaf
-        for leaf in outputs
-    ]
-
-
-def detached(outputs: Sequence[Any], inputs: Iterable[Any]) -> list[Any]:
-    """The outputs off the graph and in memory of their own."""
-    off = [leaf.detach() if isinstance(leaf, Tensor) else leaf for leaf in outputs]
-    return unaliased(off, inputs)
 
 
 def record(
@@ -142,7 +121,7 @@ def _recorded(
             outputs = watch.call(fn, [*given])
             if watch.writes:
                 refuse_other_uses(outputs, watch.writes)
-            outputs = _apart(outputs, given)
+            outputs = apart(outputs, given)
         except ValueError as error:
             if copies or not is_refused_write(error):
                 raise
@@ -159,6 +138,7 @@ def _recorded(
         if leaf is not target
     ]
     recording = Recording(leaves, targets, differentiable, outputs, watch, connected)
+    recording.given = given
     who = listener()
     if who is not None:
         who.stands_in([*recording.inputs, *tensors], recording)
@@ -186,29 +166,6 @@ def _target(leaf: Tensor, connected: bool, nested: bool) -> Tensor:
     return detached
 
 
-def _apart(outputs: Sequence[Any], given: Sequence[Any]) -> list[Any]:
-    """The outputs, none of which is an input itself, or a tensor of somebody else's.
-
-    Nor do two of them stand at one place of the graph, as a tensor and ``y[:]`` do.
-    """
-    inputs = set(map(id, given))
-    found: list[Any] = []
-    for leaf in outputs:
-        if is_differentiable(leaf) and (
-            leaf.is_leaf or id(leaf) in inputs or _has_twin(leaf, found)
-        ):
-            leaf = paddle.assign(leaf)
-        found.append(leaf)
-    return found
-
-
-def _has_twin(leaf: Tensor, others: Iterable[Any]) -> bool:
-    return leaf._is_initialized() and any(
-        other is not leaf and leaf._is_shared_buffer_with(other)
-        for other in tensors_among(others)
-    )
-
-
 class Recording(KeptGraph):
     """The graph of :func:`record`, kept alive for any number of pullbacks.
 
@@ -218,10 +175,12 @@ class Recording(KeptGraph):
         connected: whether gradients are to stay differentiable.
         drawn_from: the random state before the call.
         overwrites: whether the function writes into what depends on the leaves.
+        given: what the function got for the leaves.
     """
 
     drawn_from: Any = None
     overwrites = False
+    given: Sequence[Any]
 
     def __init__(
         self,
@@ -323,11 +282,18 @@ class Recording(KeptGraph):
     def _divided(
         self, outputs: list[Tensor], seeds: list[Tensor], wanted: Sequence[int]
     ) -> Sequence[Tensor | None]:
-        """The wanted gradients alone, or picked from all of them."""
-        every = self.differentiable
         if listener() is not None:
             inputs = [self._targets[i] for i in wanted]
             return gradients(outputs, inputs, seeds, paddle.is_grad_enabled())
+        with reached() as noted:
+            found = self._by_paddle(outputs, seeds, wanted)
+        return without_zeros(found, [self.given[i] for i in wanted], noted)
+
+    def _by_paddle(
+        self, outputs: list[Tensor], seeds: list[Tensor], wanted: Sequence[int]
+    ) -> Sequence[Tensor | None]:
+        """The wanted gradients alone, or picked from all of them."""
+        every = self.differentiable
         if self.connected or records_graph(seeds):
             found = self.differentiable_gradients(outputs, seeds)
         else:
