@@ -325,7 +325,7 @@ def _over_count(call: LoopCall) -> str:
 
 OVER_COUNT = Operator("over_count", "x count", run=_over_count)
 """A sum divided by how many there were, an :class:`Extent`; of regions alone."""
-OVER_COUNT.loop = _over_count
+OVER_COUNT.loop, STEPS[OVER_COUNT.name] = _over_count, 1
 
 
 def is_sum(op: Operation) -> bool:
