@@ -118,15 +118,19 @@ class Region(Operator):
         given = [samples, *map(lambda v: self._address(v, text), self._inputs)]
         given += [self._address(v, text) for v in self._outputs]
         if self.work and not self.on_stack:
-            terms = " + ".join(
-                [f"{f} * n**{p}" if p else f"{f}" for f, p in self.work]
-            )
-            size = f"{terms} + {len(self.work) * (ALIGNED - 1)}"
+            size = self._work_size()
             byte = named(paddle.uint8, "uint8")
             yield f"work = {empty}([{size}], {byte}, {cpu})"
             given.append("work.data_ptr()")
         pack = named(_pack(len(given)), f"pack{len(given)}")
         yield f"{named(self.code, 'region')}({pack}({', '.join(given)}))"
+
+    def _work_size(self) -> str:
+        """The bytes of what is in between, as Python has it."""
+        sums = {0: len(self.work) * (ALIGNED - 1)}
+        for factor, power in self.work:
+            sums[power] = sums.get(power, 0) + factor
+        return " + ".join(f"{f} * n**{p}" if p else f"{f}" for p, f in sums.items())
 
     def _size(self, size: int) -> str:
         factor, power = self._sizes.of(size)
