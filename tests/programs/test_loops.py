@@ -378,9 +378,8 @@ def test_what_is_repeated_but_fits_no_loop_runs_once():
         return v * s + p - q
 
     p, q = randn([3, 1, 4, 1]), randn([1, 5, 1, 2], seed=1)
-    program = assert_same_as_plain(
-        function, p, q, randn([3, 5, 4, 2], seed=2)
-    )
+    x = randn([3, 5, 4, 2], seed=2)
+    program = assert_same_as_plain(function, p, q, x, eps=8)
     assert len({*program.ops}) == len(program.ops)
 
 
@@ -420,7 +419,7 @@ def test_what_comes_early_takes_little_memory():
 
     x, c = randn([50, 50]), randn([50, 50], seed=1)
     plain = make_program(terms)(x, c).as_run
-    program = assert_same_as_plain(terms, x, c)
+    program = assert_same_as_plain(terms, x, c, eps=32)
     assert program.peak_bytes <= plain.peak_bytes + (LEAVES + JOINED + 1) * 50 * 50 * 4
     assert_same_as_plain(results, x, c)
 
@@ -655,5 +654,5 @@ def test_results_that_are_not_looked_at_have_no_gaps(name):
 
 def test_a_program_prints_its_loops():
     program = make_program(lambda x: (x * x + 1.0) * x)(randn([5, 7]))
-    assert "region(pack3(0, t0.data_ptr(), " in program.python(loops=True)
+    assert "region(pack3(0, *map(address, [t0, " in program.python(loops=True)
     assert "region" not in program.python()

@@ -19,6 +19,7 @@ from types import FunctionType
 from typing import Any
 
 import paddle
+from paddle import Tensor
 
 from . import switch
 from .loops.region import Region
@@ -39,6 +40,15 @@ ON_CPU_ALONE = not (
 
 DENSE = frozenset({"matmul", "matmul_grad", "addmm", "addmm_grad"})
 """Operators whose results always lie in memory of their own, without gaps."""
+
+
+is_contiguous = Tensor.is_contiguous
+
+
+def without_gaps(*tensors: Tensor) -> Any:
+    """The tensors, or copies of those that have gaps between elements."""
+    found = [x if x.is_contiguous() else x.contiguous() for x in tensors]
+    return found if len(found) > 1 else found[0]
 
 
 def source(
@@ -85,11 +95,14 @@ def source(
         def local(value: Value) -> str:
             return f"c{value.number}" if value in program.constants else text(value)
 
-        for value in op.inputs:
-            if value not in dense:
-                given = text(value)
-                rest = f"{given} if {given}.is_contiguous() else {given}.contiguous()"
-                yield f"{local(value)} = {rest}"
+        looked_at = [v for v in op.inputs if v not in dense]
+        for value in looked_at:
+            if value in program.constants:
+                yield f"{local(value)} = {text(value)}"
+        if looked_at:
+            given = ", ".join(map(local, looked_at))
+            yield f"if not all(map({named(is_contiguous, 'is_contiguous')}, [{given}])):"
+            yield f"    {given} = {named(without_gaps, 'without_gaps')}({given})"
         dense.update(op.inputs, op.outputs)
         yield from op.operator.lines(named, local)
 

@@ -26,6 +26,8 @@ from .views import RULES, Memory, View
 
 CPU = paddle.CPUPlace()
 
+ADDRESS = paddle.Tensor.data_ptr
+
 ON_STACK = 1 << 15
 """Bytes of results in between that lie on the stack."""
 
@@ -51,11 +53,13 @@ class Region(Operator):
         super().__init__("region", "", run=_no_operator)
         self.ops = tuple(steps.ops)
         self._inputs, self._outputs = [*steps.inputs], [*outputs]
+        self._order = [v for v in (*steps.inputs, *outputs) if 0 not in v.shape]
         self._samples = samples
         self._sizes = steps.sizes
         given = {view.memory for view in steps.inputs.values()}
         ends = [steps.views[value].memory for value in outputs]
-        plan = planned(steps.found, given, ends)
+        self._placed = steps.placed(ends)
+        plan = planned(steps.found, {*given, *self._placed}, ends)
         self.work = plan.bytes
         n = samples.size if samples else 0
         self.work_bytes = sum(each.at(n) + ALIGNED - 1 for each in self.work)
@@ -66,15 +70,19 @@ class Region(Operator):
     def _written(self, steps: Steps, plan: Plan) -> str:
         text = Text()
         names: dict[Memory, str] = {}
-        order = [*self._inputs, *self._outputs]
-        for place, value in enumerate(order, 1):
+        for value in (*self._inputs, *self._outputs):
+            names[steps.views[value].memory] = "null"  # where it has no elements
+        for place, value in enumerate(self._order, 1):
             memory = steps.views[value].memory
             names[memory] = text.argument(place, "ptr", f"t{value.number}")
-        slots = self._slots(text, len(order) + 1, plan)
+        slots = self._slots(text, len(self._order) + 1, plan)
 
         def address(view: View) -> str:
             memory = view.memory
-            base = names.get(memory) or slots[plan.slots[memory]]
+            if memory in self._placed:
+                base = address(self._placed[memory])
+            else:
+                base = names.get(memory) or slots[plan.slots[memory]]
             return text.moved(base, memory.dtype, view.offset)
 
         for step in steps.found:
@@ -115,15 +123,14 @@ class Region(Operator):
             sizes = ", ".join(self._size(size) for size in out.shape)
             dtype = named(getattr(paddle, out.dtype), out.dtype)
             yield f"{text(out)} = {empty}([{sizes}], {dtype}, {cpu})"
-        given = [samples, *map(lambda v: self._address(v, text), self._inputs)]
-        given += [self._address(v, text) for v in self._outputs]
+        tensors = [text(v) for v in self._order]
         if self.work and not self.on_stack:
-            size = self._work_size()
             byte = named(paddle.uint8, "uint8")
-            yield f"work = {empty}([{size}], {byte}, {cpu})"
-            given.append("work.data_ptr()")
-        pack = named(_pack(len(given)), f"pack{len(given)}")
-        yield f"{named(self.code, 'region')}({pack}({', '.join(given)}))"
+            yield f"work = {empty}([{self._work_size()}], {byte}, {cpu})"
+            tensors.append("work")
+        pack = named(_pack(1 + len(tensors)), f"pack{1 + len(tensors)}")
+        places = f"*map({named(ADDRESS, 'address')}, [{', '.join(tensors)}])"
+        yield f"{named(self.code, 'region')}({pack}({samples}, {places}))"
 
     def _work_size(self) -> str:
         """The bytes of what is in between, as Python has it."""
@@ -135,9 +142,6 @@ class Region(Operator):
     def _size(self, size: int) -> str:
         factor, power = self._sizes.of(size)
         return f"{factor} * n" if power and factor != 1 else "n" if power else f"{size}"
-
-    def _address(self, value: Value, text: Callable[[Any], str]) -> str:
-        return f"{text(value)}.data_ptr()" if 0 not in value.shape else "0"
 
     def _number_of_samples(self, text: Callable[[Any], str]) -> str:
         for value in self._inputs:
@@ -267,7 +271,7 @@ class _Regions:
         given = {view.memory for view in steps.inputs.values()}
         for value in needed:
             memory = steps.views[value].memory
-            is_whole = steps.is_whole(value) and memory not in given
+            is_whole = steps.is_whole(steps.views[value]) and memory not in given
             if made[value].operator.name not in RULES or (is_whole and alone[memory] == 1):
                 outputs[value] = None
                 continue

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..operations import Operation, Value
@@ -28,12 +28,14 @@ class Step:
         over: by what it writes, what it reads at the same places, at no others, and so
             may overwrite.
         write: has the text of it.
+        copy: where it copies from, and where to, if that is all that it does.
     """
 
     reads: tuple[Memory, ...]
     writes: tuple[Memory, ...]
     over: dict[Memory, list[Memory]]
     write: Callable[[Text, Address], None]
+    copy: tuple[View, View] | None = None
 
 
 class Steps:
@@ -79,11 +81,31 @@ class Steps:
             self.views[value] = self.inputs[value] = dense(value, self.sizes)
         return self.views[value]
 
-    def is_whole(self, value: Value) -> bool:
-        """Whether a value is all of its memory, without gaps and in its order."""
-        view = self.views[value]
+    def is_whole(self, view: View) -> bool:
+        """Whether it is all of its memory, without gaps and in its order."""
         whole = view.memory.extent == self.sizes.product(view.shape)
         return whole and not view.offset and is_dense(view, self.sizes)
+
+    def placed(self, ends: Collection[Memory]) -> dict[Memory, View]:
+        """What is computed in its place within an end, to which it was to be copied.
+
+        These copies are no steps any more.
+        """
+        given = {view.memory for view in self.inputs.values()}
+        found: dict[Memory, View] = {}
+        left = []
+        for step in reversed(self.found):
+            if step.copy is not None:
+                source, to = step.copy
+                is_own = source.memory not in (given | {*ends} | found.keys())
+                is_end = to.memory in ends or to.memory in found
+                if is_own and is_end and self.is_whole(source):
+                    if is_dense(to, self.sizes):
+                        found[source.memory] = to
+                        continue
+            left.append(step)
+        self.found = left[::-1]
+        return found
 
     def _new(self, value: Value) -> View:
         if value.dtype not in TYPES:
@@ -102,6 +124,7 @@ class Steps:
         read = Access(view, along(view, to.shape))
         write = Access(to, along(to, to.shape))
         self._nest(to.shape, [read], [write], lambda given, text: given)
+        self.found[-1] = replace(self.found[-1], copy=(view, to))
 
     def _operation(self, op: Operation) -> None:
         name = op.operator.name
