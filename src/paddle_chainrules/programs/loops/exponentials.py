@@ -87,28 +87,34 @@ def exp(x: Number, low: Number | None = None, less: int = 0) -> Number:
     """The exponential, below all normal numbers rounded twice.
 
     Args:
-        low: what is added to the exponent, of an order less than its rounding errors.
+        low: what is added to x, a small part of 1.
         less: the result is divided by 2 to this power, which it may have to overflow.
     """
     x = clamped(x, *((-160, 160) if x.is_single else (-760, 720)))
-    n, k, r = _reduced(x)
-    r = r if low is None else r + low
-    p = (r * r).fma(r.polynomial(EXP), r) + 1
+    _, k, r, lost = _reduced(x)
+    square = r * r
     if x.is_single:
+        p = square.fma(r.polynomial(EXP), r) + 1
         return p * (k - less).power_of_two()
+    q = r.polynomial(EXP)
+    if low is not None:  # by which the exponential itself is multiplied
+        lost = lost + low * (square.fma(q, r) + 1)
+    p = square.fma(q, lost) + r + 1
     half = k >> 1
     return p * half.power_of_two() * (k - half - less).power_of_two()
 
 
-def _reduced(x: Number) -> tuple[Number, Number, Number]:
-    """``n``, also as an integer, and ``r``, where ``x = n ln(2) + r``."""
+def _reduced(x: Number) -> tuple[Number, Number, Number, Number]:
+    """``n``, also as an integer, ``r`` and what it lacks, where ``x = n ln(2) + r``."""
     n, k = (x * LOG2_E).rounded()
-    return n, k, (-n).fma(LN2_LOW, (-n).fma(LN2_HIGH, x))
+    first = (-n).fma(LN2_HIGH, x)
+    r = (-n).fma(LN2_LOW, first)
+    return n, k, r, (-n).fma(LN2_LOW, first - r)
 
 
 def expm1(x: Number) -> Number:
     """``exp(x) - 1``."""
-    n, k, r = _reduced(clamped(x, -40, 160 if x.is_single else 709.8))
+    _, k, r, _ = _reduced(clamped(x, -40, 160 if x.is_single else 709.8))
     half = (k - 1).power_of_two()
     square = r * r * r.polynomial(EXP)
     found = (half.fma(r, half - 0.5) + square * half) * 2
@@ -170,7 +176,20 @@ def _log(n: Number, f: Number, low: Number | None = None) -> Number:
 def sigmoid(x: Number) -> Number:
     """``1 / (1 + exp(-x))``."""
     e = exp(-abs(x))
-    return (x < 0).where(e, 1.0) / (e + 1)
+    return _share((x < 0).where(e, 1.0), e)
+
+
+def _share(x: Number, e: Number, low: Number | None = None) -> Number:
+    """``(x + low) / (1 + e)`` where e is at most 1 and low is a rounding error.
+
+    What the sum loses is divided by nearly the sum.
+    """
+    total = e + 1
+    found = x / total
+    if x.is_single:
+        return found
+    lost = found * (e - (total - 1))
+    return found - (lost if low is None else lost - low) * (1.45 - total * 0.48)
 
 
 def gated(x: Number, y: Number, low: Number | None = None) -> Number:
@@ -182,11 +201,13 @@ def gated(x: Number, y: Number, low: Number | None = None) -> Number:
         low: of the magnitude of y, what its rounding left out.
     """
     scale = 2.0**64
-    e = exp(-abs(y), low and -low, less=-64)
+    e = exp(-abs(y), None if low is None else -low, less=-64)
     is_below = x < 0
-    over = is_below.where((x < -800).where(-800, x) * e, x) / e.fma(1 / scale, 1.0)
-    found = over * is_below.where(x.constant(1 / scale), 1.0)
-    return (x > float("-inf")).where(found, float("nan"))  # as Paddle has it
+    over, lost = (x < -800).where(-800, x).times(e)
+    share = _share(is_below.where(over, x), e * (1 / scale), is_below.where(lost, 0.0))
+    found = share * is_below.where(x.constant(1 / scale), 1.0)
+    is_usual = abs(x) < float("inf")
+    return is_usual.where(found, (x > 0).where(x, float("nan")))  # as Paddle has it
 
 
 def tanh(x: Number) -> Number:
@@ -194,16 +215,16 @@ def tanh(x: Number) -> Number:
     z = x * x
     near = (x * z).fma(z.polynomial(TANH), x)
     far = 1 - 2 / (exp(abs(x) * 2) + 1)
-    return (abs(x) < 0.5625).where(near, far.copysign(x))
+    return (abs(x) < 0.5625).where(near, far).copysign(x)
 
 
 def eigen_tanh(x: Number) -> Number:
     """That of Eigen in float32, with its bits: nothing is contracted."""
     odd, even, most = EIGEN_TANH
-    x = clamped(x, -most, most)
-    z = x * x
+    y = clamped(x, -most, most)
+    z = y * y
     p, q = (_uncontracted(part, z) for part in (odd, even))
-    return p * x / q
+    return (abs(x) < 0.0004).where(x, p * y / q)
 
 
 def _uncontracted(coefficients: tuple[float, ...], x: Number) -> Number:

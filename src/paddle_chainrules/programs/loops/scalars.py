@@ -120,7 +120,7 @@ class LoopCall:
 
 
 FUNCTIONS = {
-    **dict.fromkeys(("fabs", "sqrt", "floor", "ceil", "trunc"), 1),
+    **dict.fromkeys(("fabs", "sqrt", "floor", "ceil", "trunc", "rint"), 1),
     **dict.fromkeys(("copysign",), 2),
     **dict.fromkeys(("fma", "fmuladd"), 3),
 }
