@@ -83,25 +83,34 @@ def clamped(x: Number, low: float, high: float) -> Number:
     return (x > high).where(high, x)
 
 
-def exp(x: Number, low: Number | None = None, less: int = 0) -> Number:
-    """The exponential, below all normal numbers rounded twice.
+def exp(x: Number, less: int = 0) -> Number:
+    """The exponential, over 2 to the power of ``less``."""
+    found, _ = exp_in_parts(x, less=less)
+    return found
+
+
+def exp_in_parts(
+    x: Number, low: Number | None = None, less: int = 0
+) -> tuple[Number, Number]:
+    """The exponential and what its rounding left out.
 
     Args:
         low: what is added to x, a small part of 1.
-        less: the result is divided by 2 to this power, which it may have to overflow.
+        less: both are divided by 2 to this power, which the whole may not hold.
     """
     x = clamped(x, *((-160, 160) if x.is_single else (-760, 720)))
     _, k, r, lost = _reduced(x)
-    square = r * r
+    square, q = r * r, r.polynomial(EXP)
     if x.is_single:
-        p = square.fma(r.polynomial(EXP), r) + 1
-        return p * (k - less).power_of_two()
-    q = r.polynomial(EXP)
+        scale = (k - less).power_of_two()
+        return (square.fma(q, r) + 1) * scale, x.constant(0)
     if low is not None:  # by which the exponential itself is multiplied
         lost = lost + low * (square.fma(q, r) + 1)
-    p = square.fma(q, lost) + r + 1
+    rest = square.fma(q, lost) + r
+    found = rest + 1
     half = k >> 1
-    return p * half.power_of_two() * (k - half - less).power_of_two()
+    first, second = half.power_of_two(), (k - half - less).power_of_two()
+    return found * first * second, (rest - (found - 1)) * first * second
 
 
 def _reduced(x: Number) -> tuple[Number, Number, Number, Number]:
@@ -201,7 +210,7 @@ def gated(x: Number, y: Number, low: Number | None = None) -> Number:
         low: of the magnitude of y, what its rounding left out.
     """
     scale = 2.0**64
-    e = exp(-abs(y), None if low is None else -low, less=-64)
+    e, _ = exp_in_parts(-abs(y), None if low is None else -low, less=-64)
     is_below = x < 0
     over, lost = (x < -800).where(-800, x).times(e)
     share = _share(is_below.where(over, x), e * (1 / scale), is_below.where(lost, 0.0))

@@ -210,7 +210,7 @@ _put_exact("clip_grad", formula=_clip_grad)
 
 def _silu_grad(x: Number, out: Number, g: Number) -> Number:
     share = exponentials.sigmoid(x)
-    return g * (share * (x * (1 - share) + 1))
+    return g * (share * (x * exponentials.sigmoid(-x) + 1))
 
 
 def _softplus_grad(x: Number, g: Number, beta: Any, threshold: Any) -> Number:

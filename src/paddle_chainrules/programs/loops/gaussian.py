@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from .exponentials import exp, gated, sigmoid
+from .exponentials import exp, exp_in_parts, gated, sigmoid
 from .number import Number, Polynomial
 
 ERF = Polynomial(
@@ -74,10 +74,10 @@ def _tail(x: Number) -> tuple[Number, Number, Number]:
     return t.polynomial(TAIL), under, t
 
 
-def _bell(x: Number) -> Number:
-    """``exp(-x**2 / 2)`` over the scale."""
+def _bell(x: Number) -> tuple[Number, Number]:
+    """``exp(-x**2 / 2)`` over the scale, and what its rounding left out."""
     square, lost = x.square()
-    return exp(square * -0.5, lost * -0.5, less=-64)
+    return exp_in_parts(square * -0.5, lost * -0.5, less=-64)
 
 
 def gelu(x: Number) -> Number:
@@ -89,11 +89,13 @@ def gelu(x: Number) -> Number:
     y = abs(x)
     y = (y > 40).where(40, y)
     over, under, t = _tail(y)
-    part, part_lost = y.times(_bell(y))
+    bell, bell_lost = _bell(y)
+    part, part_lost = y.times(bell)
     product, lost = part.times(over)
     found = product / under
     if not x.is_single:
-        lost = part_lost.fma(over, lost) - found * (y - (under - 4))
+        lost = y.fma(bell_lost, part_lost).fma(over, lost)
+        lost = lost - found * (y - (under - 4))
         found = found + lost * ((1 - t) * 0.125)
     found = (x > 0).where(x, 0.0) - found * SCALE
     if not x.is_single:  # near 0 the fraction is the difference of larger numbers
@@ -107,7 +109,7 @@ def gelu_slope(x: Number) -> Number:
     y = abs(x)
     y = (y > 40).where(40, y)
     over, under, _ = _tail(y)
-    bell = _bell(y) * SCALE
+    bell = _bell(y)[0] * SCALE
     beyond = bell * over / under
     return (x < 0).where(beyond, 1 - beyond) + x * (bell * (1 / math.sqrt(2 * math.pi)))
 
@@ -134,5 +136,6 @@ def gelu_tanh(x: Number) -> Number:
 def gelu_tanh_slope(x: Number) -> Number:
     """The derivative of :func:`gelu_tanh`."""
     z = x * x
-    share = sigmoid(x * z.fma(B, A))
-    return share + x * share * (1 - share) * z.fma(3 * B, A)
+    y = x * z.fma(B, A)
+    share = sigmoid(y)
+    return share + x * share * sigmoid(-y) * z.fma(3 * B, A)
