@@ -11,7 +11,7 @@ from .number import Number, Polynomial
 
 LOG2_E = 1.4426950408889634
 LN2_HIGH, LN2_LOW = 0.693147180369123816490, 1.90821492927058770002e-10
-"""Of ln 2 the first 33 bits, so that products with exponents are exact, and the rest."""
+"""Of ln 2 33 bits, so that products with exponents are exact, and the rest."""
 
 EXP = Polynomial(
     (
@@ -38,7 +38,8 @@ LOG = Polynomial(
         0.14617807153417325,
     ),
 )
-"""``(2 atanh(s) - 2 s) / s**3`` of ``s**2``, for logarithms from 1/sqrt(2) to sqrt(2)."""
+"""``(2 atanh(s) - 2 s) / s**3`` of ``s**2``, where ``(1 + s) / (1 - s)`` is from
+1/sqrt(2) to sqrt(2)."""
 
 TANH = (
     *(-0.3333333333333333, 0.13333333333332392, -0.0539682539670594),

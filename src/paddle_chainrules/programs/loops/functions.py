@@ -7,16 +7,13 @@ bits of Paddle's.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 from ...paddle_side.dtypes import single
 from . import exponentials, gaussian, trigonometric
 from .number import Number
-from .scalars import STEPS, LoopCall, NoLoop, loop_of
-
-__all__ = ["STEPS"]
+from .scalars import LoopCall, NoLoop, loop_of
 
 DEAR = 20
 """Steps of a function made of polynomials."""

@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 
 from .kernel import METADATA, Kernel
 from .scalars import FUNCTIONS
-from .vectorised import VECTORISED
+from .vectorised import definitions
 
 Code = Callable[..., None]
 """A function of extents, then addresses."""
@@ -59,12 +59,8 @@ def _compiled(kernels: Sequence[Kernel]) -> list[Code]:
         k.text.replace("@NAME", f"@{name}")
         for k, name in zip(kernels, names, strict=True)
     ]
-    called = [
-        function.text
-        for name, function in VECTORISED.items()
-        if any(f"@{name}(" in text for text in texts)
-    ]
-    module = llvm.parse_assembly("\n".join([DECLARATIONS, *called, *texts, METADATA]))
+    parts = [DECLARATIONS, *definitions(texts), *texts, METADATA]
+    module = llvm.parse_assembly("\n".join(parts))
     module.triple = machine.triple
     module.data_layout = str(machine.target_data)
     options = llvm.create_pipeline_tuning_options(speed_level=3)

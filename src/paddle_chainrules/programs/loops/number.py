@@ -84,7 +84,9 @@ class Number:
     def _of(self, value: Number | Real) -> Number:
         return value if isinstance(value, Number) else self.constant(value)
 
-    def _two(self, instruction: str, y: Number | Real, type: str | None = None) -> Number:
+    def _two(
+        self, instruction: str, y: Number | Real, type: str | None = None
+    ) -> Number:
         y = self._of(y)
         return self.make(f"{instruction} {self.kind} {self.name}, {y.name}", type)
 

@@ -128,7 +128,7 @@ FUNCTIONS = {
 
 Rule = Callable[[LoopCall], str]
 
-STEPS: dict[str, int] = {}
+COST: dict[str, int] = {}
 """About how many operations of arithmetic an operator takes."""
 
 
@@ -137,7 +137,7 @@ def loop_of(*names: str, steps: int = 1) -> Callable[[Rule], Rule]:
 
     def put(rule: Rule) -> Rule:
         for name in names:
-            TABLE[name].loop, STEPS[name] = rule, steps
+            TABLE[name].loop, COST[name] = rule, steps
         return rule
 
     return put
