@@ -67,11 +67,22 @@ def _compiled(kernels: Sequence[Kernel]) -> list[Code]:
     options.loop_vectorization = True
     passes = llvm.create_pass_builder(machine, options)
     passes.getModulePassManager().run(module, passes)
+    _drop_others(llvm, module, names, passes)
     engine = llvm.create_mcjit_compiler(module, machine)
     engine.finalize_object()
     return [
         _function(engine, name, k.arity) for k, name in zip(kernels, names, strict=True)
     ]
+
+
+def _drop_others(llvm: Any, module: Any, names: Sequence[str], passes: Any) -> None:
+    """Of the functions that loops might call, those for vectors that none has."""
+    for function in module.functions:
+        if not function.is_declaration and function.name not in names:
+            function.linkage = "internal"
+    cleaning = llvm.create_new_module_pass_manager()
+    cleaning.add_global_dead_code_eliminate_pass()
+    cleaning.run(module, passes)
 
 
 def _function(engine: Any, name: str, arity: int) -> Code:
