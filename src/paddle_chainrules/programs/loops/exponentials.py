@@ -99,7 +99,7 @@ def exp_in_parts(
         low: what is added to x, a small part of 1.
         less: both are divided by 2 to this power, which the whole may not hold.
     """
-    x = clamped(x, *((-160, 160) if x.is_single else (-760, 720)))
+    x = clamped(x, *((-700, 160) if x.is_single else (-760, 720)))
     _, k, r, lost = _reduced(x)
     square, q = r * r, r.polynomial(EXP)
     if x.is_single:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from .exponentials import exp, exp_in_parts, gated, sigmoid
+from .exponentials import clamped, exp, exp_in_parts, gated, sigmoid
 from .number import Number, Polynomial
 
 ERF = Polynomial(
@@ -115,10 +115,9 @@ def gelu(x: Number) -> Number:
 
 def gelu_slope(x: Number) -> Number:
     """The derivative of :func:`gelu`."""
-    y = abs(x)
-    y = (y > 40).where(40, y)
-    over, under, *_ = _tail(y)
-    bell = _bell(y)[0] * SCALE
+    x = clamped(x, -40, 40)
+    over, under, *_ = _tail(abs(x))
+    bell = _bell(abs(x))[0] * SCALE
     beyond = bell * over / under
     return (x < 0).where(beyond, 1 - beyond) + x * (bell * (1 / math.sqrt(2 * math.pi)))
 
@@ -144,6 +143,7 @@ def gelu_tanh(x: Number) -> Number:
 
 def gelu_tanh_slope(x: Number) -> Number:
     """The derivative of :func:`gelu_tanh`."""
+    x = clamped(x, -40, 40)
     z = x * x
     y = x * z.fma(B, A)
     share = sigmoid(y)
