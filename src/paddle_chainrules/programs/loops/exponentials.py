@@ -149,9 +149,12 @@ def _log1p(x: Number) -> Number:
     """The same between -1 and infinity."""
     u = x + 1
     n, f = _parts(u)
-    lost = (x > 1).where(1 - (u - x), x - (u - 1)) / u
     is_near = n.is_zero()
-    return _log(n, is_near.where(x, f), is_near.where(0.0, lost))
+    f = is_near.where(x, f)
+    if x.is_single:
+        return _log(n, f)
+    lost = (x > 1).where(1 - (u - x), x - (u - 1)) / u
+    return _log(n, f, is_near.where(0.0, lost))
 
 
 def _with_edges(x: Number, u: Number, found: Number) -> Number:
