@@ -146,7 +146,7 @@ def log1p(x: Number) -> Number:
 
 
 def _log1p(x: Number) -> Number:
-    """The same between -1 and infinity."""
+    """The same between -1 and infinity, and any number of what is none."""
     u = x + 1
     n, f = _parts(u)
     is_near = n.is_zero()
@@ -250,12 +250,12 @@ def _uncontracted(coefficients: tuple[float, ...], x: Number) -> Number:
 
 def softplus(x: Number) -> Number:
     """``log(1 + exp(x))``."""
-    return (x > 0).where(x, 0.0) + _log1p(exp(-abs(x)))
+    return (x < 0).where(0.0, x) + _log1p(exp(-abs(x)))
 
 
 def logsigmoid(x: Number) -> Number:
     """``-log(1 + exp(-x))``."""
-    return (x < 0).where(x, 0.0) - _log1p(exp(-abs(x)))
+    return (x > 0).where(0.0, x) - _log1p(exp(-abs(x)))
 
 
 def cosh(x: Number) -> Number:

@@ -1,7 +1,7 @@
 """The error function and the normal distribution, as instructions of LLVM.
 
 Computed in float64, as :mod:`.exponentials` are; the polynomials are of near-minimax
-error, by Chebyshev's nodes, with errors below 2^-31 and 2^-54.
+error, by Chebyshev's nodes, with errors below 2^-32 and 2^-56.
 """
 
 from __future__ import annotations
