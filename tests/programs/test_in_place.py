@@ -177,7 +177,8 @@ def test_gradients_of_what_is_written(function, count_case):
 
     program = make_program(gradients)(x, y, cotangent)
     found, *grads = program(x, y, cotangent)
-    np.testing.assert_array_equal(found.numpy(), value.numpy())
+    # Functions in loops are up to 2 ulp from the true values, and Paddle's too.
+    np.testing.assert_allclose(found.numpy(), value.numpy(), 2.0**-50, 2.0**-50)
     exact = Differences(lambda given: [function(*given)], [x, y], [0, 1])
     slopes = exact.gradients([cotangent.numpy()])
     for i, grad in enumerate(grads):
@@ -295,5 +296,6 @@ def test_a_function_that_writes_is_the_same_under_jit():
     for function in FUNCTIONS:
         fn = jit(function, strict=True)
         for scale in (1.0, -0.7):
-            expected = function(x * scale, y)
-            np.testing.assert_array_equal(fn(x * scale, y).numpy(), expected.numpy())
+            found, expected = fn(x * scale, y).numpy(), function(x * scale, y).numpy()
+            # Some of the functions are up to 2 ulp from the true values in loops.
+            np.testing.assert_allclose(found, expected, 2.0**-50, 2.0**-50)

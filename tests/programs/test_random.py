@@ -55,7 +55,8 @@ def test_numbers_are_drawn_in_the_order_of_the_function(name):
     paddle.seed(5)
     expected = [value_and_grad(loss)(X) for _ in range(3)]
     for (value, grad), (native, slope) in zip(found, expected, strict=True):
-        assert value.item() == native.item()
+        # Functions in loops are some bits off, numbers of another draw by far more.
+        assert_same(value, native, rtol=1e-15)
         assert_same(grad, slope, rtol=1e-12)
 
 

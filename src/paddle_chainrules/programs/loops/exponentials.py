@@ -11,7 +11,7 @@ from .number import Number, Polynomial
 
 LOG2_E = 1.4426950408889634
 LN2_HIGH, LN2_LOW = 0.693147180369123816490, 1.90821492927058770002e-10
-"""Of ln 2 the first 33 bits, so that products with exponents are exact, and the rest."""
+"""Of ln 2 33 bits, so that products with exponents are exact, and the rest."""
 
 EXP = Polynomial(
     (
@@ -38,7 +38,8 @@ LOG = Polynomial(
         0.14617807153417325,
     ),
 )
-"""``(2 atanh(s) - 2 s) / s**3`` of ``s**2``, for logarithms from 1/sqrt(2) to sqrt(2)."""
+"""``(2 atanh(s) - 2 s) / s**3`` of ``s**2``, where ``(1 + s) / (1 - s)`` is from
+1/sqrt(2) to sqrt(2)."""
 
 TANH = (
     *(-0.3333333333333333, 0.13333333333332392, -0.0539682539670594),
@@ -83,32 +84,47 @@ def clamped(x: Number, low: float, high: float) -> Number:
     return (x > high).where(high, x)
 
 
-def exp(x: Number, low: Number | None = None, less: int = 0) -> Number:
-    """The exponential, below all normal numbers rounded twice.
+def exp(x: Number, less: int = 0) -> Number:
+    """The exponential, over 2 to the power of ``less``."""
+    found, _ = exp_in_parts(x, less=less)
+    return found
+
+
+def exp_in_parts(
+    x: Number, low: Number | None = None, less: int = 0
+) -> tuple[Number, Number]:
+    """The exponential and what its rounding left out.
 
     Args:
-        low: what is added to the exponent, of an order less than its rounding errors.
-        less: the result is divided by 2 to this power, which it may have to overflow.
+        low: what is added to x, a small part of 1.
+        less: both are divided by 2 to this power, which the whole may not hold.
     """
-    x = clamped(x, *((-160, 160) if x.is_single else (-760, 720)))
-    n, k, r = _reduced(x)
-    r = r if low is None else r + low
-    p = (r * r).fma(r.polynomial(EXP), r) + 1
+    x = clamped(x, *((-700, 160) if x.is_single else (-760, 720)))
+    _, k, r, lost = _reduced(x)
+    square, q = r * r, r.polynomial(EXP)
     if x.is_single:
-        return p * (k - less).power_of_two()
+        scale = (k - less).power_of_two()
+        return (square.fma(q, r) + 1) * scale, x.constant(0)
+    if low is not None:  # by which the exponential itself is multiplied
+        lost = lost + low * (square.fma(q, r) + 1)
+    rest = square.fma(q, lost) + r
+    found = rest + 1
     half = k >> 1
-    return p * half.power_of_two() * (k - half - less).power_of_two()
+    first, second = half.power_of_two(), (k - half - less).power_of_two()
+    return found * first * second, (rest - (found - 1)) * first * second
 
 
-def _reduced(x: Number) -> tuple[Number, Number, Number]:
-    """``n``, also as an integer, and ``r``, where ``x = n ln(2) + r``."""
+def _reduced(x: Number) -> tuple[Number, Number, Number, Number]:
+    """``n``, also as an integer, ``r`` and what it lacks, where ``x = n ln(2) + r``."""
     n, k = (x * LOG2_E).rounded()
-    return n, k, (-n).fma(LN2_LOW, (-n).fma(LN2_HIGH, x))
+    first = (-n).fma(LN2_HIGH, x)
+    r = (-n).fma(LN2_LOW, first)
+    return n, k, r, (-n).fma(LN2_LOW, first - r)
 
 
 def expm1(x: Number) -> Number:
     """``exp(x) - 1``."""
-    n, k, r = _reduced(clamped(x, -40, 160 if x.is_single else 709.8))
+    _, k, r, _ = _reduced(clamped(x, -40, 160 if x.is_single else 709.8))
     half = (k - 1).power_of_two()
     square = r * r * r.polynomial(EXP)
     found = (half.fma(r, half - 0.5) + square * half) * 2
@@ -130,12 +146,15 @@ def log1p(x: Number) -> Number:
 
 
 def _log1p(x: Number) -> Number:
-    """The same between -1 and infinity."""
+    """The same between -1 and infinity, and any number of what is none."""
     u = x + 1
     n, f = _parts(u)
-    lost = (x > 1).where(1 - (u - x), x - (u - 1)) / u
     is_near = n.is_zero()
-    return _log(n, is_near.where(x, f), is_near.where(0.0, lost))
+    f = is_near.where(x, f)
+    if x.is_single:
+        return _log(n, f)
+    lost = (x > 1).where(1 - (u - x), x - (u - 1)) / u
+    return _log(n, f, is_near.where(0.0, lost))
 
 
 def _with_edges(x: Number, u: Number, found: Number) -> Number:
@@ -170,7 +189,20 @@ def _log(n: Number, f: Number, low: Number | None = None) -> Number:
 def sigmoid(x: Number) -> Number:
     """``1 / (1 + exp(-x))``."""
     e = exp(-abs(x))
-    return (x < 0).where(e, 1.0) / (e + 1)
+    return _share((x < 0).where(e, 1.0), e)
+
+
+def _share(x: Number, e: Number, low: Number | None = None) -> Number:
+    """``(x + low) / (1 + e)`` where e is at most 1 and low is a rounding error.
+
+    What the sum loses is divided by nearly the sum.
+    """
+    total = e + 1
+    found = x / total
+    if x.is_single:
+        return found
+    lost = found * (e - (total - 1))
+    return found - (lost if low is None else lost - low) * (1.45 - total * 0.48)
 
 
 def gated(x: Number, y: Number, low: Number | None = None) -> Number:
@@ -182,11 +214,13 @@ def gated(x: Number, y: Number, low: Number | None = None) -> Number:
         low: of the magnitude of y, what its rounding left out.
     """
     scale = 2.0**64
-    e = exp(-abs(y), low and -low, less=-64)
+    e, _ = exp_in_parts(-abs(y), None if low is None else -low, less=-64)
     is_below = x < 0
-    over = is_below.where((x < -800).where(-800, x) * e, x) / e.fma(1 / scale, 1.0)
-    found = over * is_below.where(x.constant(1 / scale), 1.0)
-    return (x > float("-inf")).where(found, float("nan"))  # as Paddle has it
+    over, lost = (x < -800).where(-800, x).times(e)
+    share = _share(is_below.where(over, x), e * (1 / scale), is_below.where(lost, 0.0))
+    found = share * is_below.where(x.constant(1 / scale), 1.0)
+    is_usual = abs(x) < float("inf")
+    return is_usual.where(found, (x > 0).where(x, float("nan")))  # as Paddle has it
 
 
 def tanh(x: Number) -> Number:
@@ -194,16 +228,16 @@ def tanh(x: Number) -> Number:
     z = x * x
     near = (x * z).fma(z.polynomial(TANH), x)
     far = 1 - 2 / (exp(abs(x) * 2) + 1)
-    return (abs(x) < 0.5625).where(near, far.copysign(x))
+    return (abs(x) < 0.5625).where(near, far).copysign(x)
 
 
 def eigen_tanh(x: Number) -> Number:
     """That of Eigen in float32, with its bits: nothing is contracted."""
     odd, even, most = EIGEN_TANH
-    x = clamped(x, -most, most)
-    z = x * x
+    y = clamped(x, -most, most)
+    z = y * y
     p, q = (_uncontracted(part, z) for part in (odd, even))
-    return p * x / q
+    return (abs(x) < 0.0004).where(x, p * y / q)
 
 
 def _uncontracted(coefficients: tuple[float, ...], x: Number) -> Number:
@@ -216,12 +250,12 @@ def _uncontracted(coefficients: tuple[float, ...], x: Number) -> Number:
 
 def softplus(x: Number) -> Number:
     """``log(1 + exp(x))``."""
-    return (x > 0).where(x, 0.0) + _log1p(exp(-abs(x)))
+    return (x < 0).where(0.0, x) + _log1p(exp(-abs(x)))
 
 
 def logsigmoid(x: Number) -> Number:
     """``-log(1 + exp(-x))``."""
-    return (x < 0).where(x, 0.0) - _log1p(exp(-abs(x)))
+    return (x > 0).where(0.0, x) - _log1p(exp(-abs(x)))
 
 
 def cosh(x: Number) -> Number:

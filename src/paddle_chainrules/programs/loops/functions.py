@@ -7,16 +7,13 @@ bits of Paddle's.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
 from ...paddle_side.dtypes import single
 from . import exponentials, gaussian, trigonometric
 from .number import Number
-from .scalars import STEPS, LoopCall, NoLoop, loop_of
-
-__all__ = ["STEPS"]
+from .scalars import LoopCall, NoLoop, loop_of
 
 DEAR = 20
 """Steps of a function made of polynomials."""
@@ -113,6 +110,7 @@ def _power(x: Number, exponent: Any) -> Number:
         return exponentials.power(x, exponent)
     square = x * x
     found = {
+        0.0: lambda: x.constant(1),
         1.0: lambda: x,
         2.0: lambda: square,
         3.0: lambda: square * x,
@@ -134,11 +132,10 @@ def _put_exact(*names: str, formula: Callable[..., Number], steps: int = 1) -> N
 
 
 def _round(x: Number, decimals: Any) -> Number:
-    """The nearest integer, the one away from zero where there are two."""
+    """The nearest integer, the even one where there are two."""
     if decimals != 0:
         raise NoLoop
-    down = abs(x).intrinsic("floor")
-    return (down + (abs(x) - down >= 0.5).where(x.constant(1), 0)).copysign(x)
+    return x.intrinsic("rint")
 
 
 def _sign(x: Number) -> Number:
@@ -192,7 +189,7 @@ def _elu_grad(x: Number, out: Number, g: Number, alpha: Any) -> Number:
 
 def _selu_grad(out: Number, g: Number, scale: Any, alpha: Any) -> Number:
     scale, alpha = single(_number(scale)), single(_number(alpha))
-    return g * (out > 0).where(out.constant(scale), out + single(scale * alpha))
+    return g * (out <= 0).where(out + single(scale * alpha), scale)
 
 
 def _clip_grad(x: Number, g: Number, low: Any, high: Any) -> Number:
@@ -210,7 +207,7 @@ _put_exact("clip_grad", formula=_clip_grad)
 
 def _silu_grad(x: Number, out: Number, g: Number) -> Number:
     share = exponentials.sigmoid(x)
-    return g * (share * (x * (1 - share) + 1))
+    return g * (share * (x * exponentials.sigmoid(-x) + 1))
 
 
 def _softplus_grad(x: Number, g: Number, beta: Any, threshold: Any) -> Number:

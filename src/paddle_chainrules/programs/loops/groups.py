@@ -14,8 +14,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from ..operations import Operation, Value
-from .functions import STEPS as STEPS_OF
-from .scalars import NoLoop, Read, Scalars, Shape, is_sum, loop_shape, written
+from . import functions  # noqa: F401  # with its rules
+from .scalars import COST, NoLoop, Read, Scalars, Shape, is_sum, loop_shape, written
 
 LEAVES = 4
 """Tensors that an operation that waits may keep from being freed."""
@@ -172,7 +172,7 @@ class _Schedule:
     def _wait(self, op: Operation) -> None:
         (out,) = op.outputs
         leaves = frozenset[Value]()
-        steps, parts = STEPS_OF[op.operator.name], self._bits[op]
+        steps, parts = COST[op.operator.name], self._bits[op]
         for v in dict.fromkeys(op.inputs):
             if v in self._waiting:
                 leaves |= self._leaves[v]

@@ -13,7 +13,7 @@ from .blas import library
 from .nest import METADATA
 from .products import SUFFIX
 from .scalars import FUNCTIONS
-from .vectorised import VECTORISED
+from .vectorised import definitions
 
 Code = Callable[[bytes], None]
 """A function of a block of numbers and addresses."""
@@ -55,8 +55,7 @@ def module_text(texts: Sequence[str], names: Sequence[str]) -> str:
         for dtype, suffix in SUFFIX.items()
         if products is not None and f"@product.{suffix}" in body
     ]
-    called += [f.text for name, f in VECTORISED.items() if f"@{name}(" in body]
-    return "\n".join([DECLARATIONS, *called, body, METADATA])
+    return "\n".join([DECLARATIONS, *called, *definitions(own), body, METADATA])
 
 
 def _compiled(texts: Sequence[str]) -> list[Code]:
@@ -81,9 +80,20 @@ def _compiled(texts: Sequence[str]) -> list[Code]:
     options.loop_vectorization = True
     passes = llvm.create_pass_builder(machine, options)
     passes.getModulePassManager().run(module, passes)
+    _drop_others(llvm, module, names, passes)
     engine = llvm.create_mcjit_compiler(module, machine)
     engine.finalize_object()
     return [_function(engine, name) for name in names]
+
+
+def _drop_others(llvm: Any, module: Any, names: Sequence[str], passes: Any) -> None:
+    """Of the functions that loops might call, those for vectors that none has."""
+    for function in module.functions:
+        if not function.is_declaration and function.name not in names:
+            function.linkage = "internal"
+    cleaning = llvm.create_new_module_pass_manager()
+    cleaning.add_global_dead_code_eliminate_pass()
+    cleaning.run(module, passes)
 
 
 def _function(engine: Any, name: str) -> Code:

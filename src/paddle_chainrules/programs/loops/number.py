@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple, Protocol
 
 BITS = {"float": "i32", "double": "i64", "i32": "float", "i64": "double"}
@@ -25,6 +27,17 @@ class Polynomial(NamedTuple):
     double: tuple[float, ...]
 
 
+@lru_cache(maxsize=1024)
+def _text(value: Real, type: str, sign: float) -> str:
+    """A constant as LLVM's text has it; zeros are told apart by their sign."""
+    if type not in FRACTION:
+        return str(value)
+    exact = float(value)
+    if type == "float":
+        (exact,) = struct.unpack("f", struct.pack("f", exact))
+    return f"0x{struct.pack('>d', exact).hex().upper()}"
+
+
 class Lines(Protocol):
     """Where instructions go, each of them once."""
 
@@ -33,7 +46,7 @@ class Lines(Protocol):
         ...
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)  # not frozen, which is slow to make
 class Number:
     """A number, of any type, or as many of them as a vector has lanes.
 
@@ -71,12 +84,7 @@ class Number:
 
     def constant(self, value: Real) -> Number:
         """A number of this type, rounded once."""
-        text = str(value)
-        if self.type in FRACTION:
-            exact = float(value)
-            if self.type == "float":
-                (exact,) = struct.unpack("f", struct.pack("f", exact))
-            text = f"0x{struct.pack('>d', exact).hex().upper()}"
+        text = _text(value, self.type, math.copysign(1, value))
         if self.lanes:
             text = f"splat ({self.type} {text})"
         return Number(text, self.type, self.lines, self.is_single, self.lanes)
@@ -84,7 +92,9 @@ class Number:
     def _of(self, value: Number | Real) -> Number:
         return value if isinstance(value, Number) else self.constant(value)
 
-    def _two(self, instruction: str, y: Number | Real, type: str | None = None) -> Number:
+    def _two(
+        self, instruction: str, y: Number | Real, type: str | None = None
+    ) -> Number:
         y = self._of(y)
         return self.make(f"{instruction} {self.kind} {self.name}, {y.name}", type)
 

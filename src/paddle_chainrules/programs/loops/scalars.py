@@ -123,7 +123,7 @@ class LoopCall:
 
 
 FUNCTIONS = {
-    **dict.fromkeys(("fabs", "sqrt", "floor", "ceil", "trunc"), 1),
+    **dict.fromkeys(("fabs", "sqrt", "floor", "ceil", "trunc", "rint"), 1),
     **dict.fromkeys(("copysign",), 2),
     **dict.fromkeys(("fma", "fmuladd"), 3),
 }
@@ -131,7 +131,7 @@ FUNCTIONS = {
 
 Rule = Callable[[LoopCall], str]
 
-STEPS: dict[str, int] = {}
+COST: dict[str, int] = {}
 """About how many operations of arithmetic an operator takes."""
 
 
@@ -140,7 +140,7 @@ def loop_of(*names: str, steps: int = 1) -> Callable[[Rule], Rule]:
 
     def put(rule: Rule) -> Rule:
         for name in names:
-            TABLE[name].loop, STEPS[name] = rule, steps
+            TABLE[name].loop, COST[name] = rule, steps
         return rule
 
     return put
@@ -325,7 +325,7 @@ def _over_count(call: LoopCall) -> str:
 
 OVER_COUNT = Operator("over_count", "x count", run=_over_count)
 """A sum divided by how many there were, an :class:`Extent`; of regions alone."""
-OVER_COUNT.loop, STEPS[OVER_COUNT.name] = _over_count, 1
+OVER_COUNT.loop, COST[OVER_COUNT.name] = _over_count, 1
 
 
 def is_sum(op: Operation) -> bool:

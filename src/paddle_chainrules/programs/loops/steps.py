@@ -18,7 +18,7 @@ from .views import RULES, Memory, View, along, dense, is_dense, reshaped
 Address = Callable[[View], str]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Step:
     """One nest of loops, or one product.
 
@@ -29,6 +29,7 @@ class Step:
             may overwrite.
         write: has the text of it.
         copy: where it copies from, and where to, if that is all that it does.
+        clears: whether all that it does is to write zeros.
     """
 
     reads: tuple[Memory, ...]
@@ -36,6 +37,7 @@ class Step:
     over: dict[Memory, list[Memory]]
     write: Callable[[Text, Address], None]
     copy: tuple[View, View] | None = None
+    clears: bool = False
 
 
 class Steps:
@@ -89,7 +91,7 @@ class Steps:
     def placed(self, ends: Collection[Memory]) -> dict[Memory, View]:
         """What is computed in its place within an end, to which it was to be copied.
 
-        These copies are no steps any more.
+        These copies are no steps any more, and what is zero there is so from the start.
         """
         given = {view.memory for view in self.inputs.values()}
         found: dict[Memory, View] = {}
@@ -104,7 +106,8 @@ class Steps:
                         found[source.memory] = to
                         continue
             left.append(step)
-        self.found = left[::-1]
+        early = [s for s in left if s.clears and s.writes[0] in (found.keys() | {*ends})]
+        self.found = [*early, *(s for s in left[::-1] if s not in early)]
         return found
 
     def _new(self, value: Value) -> View:
@@ -229,7 +232,7 @@ class Steps:
         def write(text: Text, address: Address) -> None:
             clear(text, view, address(view), sizes)
 
-        self.found.append(Step((), (view.memory,), {}, write))
+        self.found.append(Step((), (view.memory,), {}, write, clears=True))
         return view
 
     def put(self, part: Value, to: View) -> None:

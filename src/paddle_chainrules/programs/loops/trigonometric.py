@@ -78,21 +78,22 @@ def _sine(x: Number, turned: int = 0) -> Number:
     n, quarter = (x * (2 / math.pi)).rounded()
     high, middle, low = HALF_PI
     first = (-n).fma(high, x)
-    part = n * middle
-    r = first - part
-    lost = (-n).fma(low, (first - r) - part)
-    total = r + lost
-    lost = lost - (total - r)
-    r = total
+    if x.is_single:
+        r, lost = (-n).fma(middle, first), x.constant(0)
+    else:
+        part = n * middle
+        near = first - part
+        lost = (-n).fma(low, (first - near) - part)
+        r = near + lost
+        lost = lost - (r - near)
     z = r * r
-    s = r + (r * z).fma(z.polynomial(SIN), lost)
-    half = z * 0.5
-    c = 1 - (half - (z * z).fma(z.polynomial(COS), -(r * lost)))
+    s = (r * z).fma(z.polynomial(SIN), lost) + r
+    c = 1 - (z * 0.5 - (z * z).fma(z.polynomial(COS), -(r * lost)))
     quarter = quarter + turned
     found = (quarter & 1).is_zero().where(s, c)
     sign = (quarter & 2) << 62
     found = (found.bits() ^ sign).bits()
-    return found if turned else (abs(x) < 2.0**-30).where(x.fma(0.0, x), found)
+    return found if turned else (abs(x) < 2.0**-30).where(x, found)
 
 
 def atan(x: Number) -> Number:
@@ -101,7 +102,9 @@ def atan(x: Number) -> Number:
     is_small, is_large = y < math.tan(math.pi / 8), y > math.tan(3 * math.pi / 8)
     over = is_small.where(y, is_large.where(-1, y - 1))
     r = over / is_small.where(1.0, is_large.where(y, y + 1))
-    base = is_small.where(y.constant(0), is_large.where(y.constant(math.pi / 2), math.pi / 4))
+    base = is_small.where(
+        y.constant(0), is_large.where(y.constant(math.pi / 2), math.pi / 4)
+    )
     left = base * (6.123233995736766e-17 / (math.pi / 2))
     z = r * r
     found = base + (r + (r * z).fma(z.polynomial(ATAN), left))

@@ -6,7 +6,7 @@ function's instructions within could not have: LLVM vectorises no loop with bran
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, wraps
 
@@ -51,6 +51,15 @@ class Function:
     def symbol(self) -> str:
         return f"{self.name}_{'single' if self.is_single else 'double'}"
 
+    @property
+    def declarations(self) -> list[str]:
+        """Of what it calls."""
+        reduced = (f"@llvm.vector.reduce.or.v{n}i1(<{n} x i1>)" for n in LANES)
+        return [
+            f"declare double @{self.name}(double) {PURE}",
+            *(f"declare i1 {each}" for each in reduced),
+        ]
+
     @cached_property
     def text(self) -> str:
         """Of LLVM's, with a version for each number of lanes.
@@ -62,13 +71,9 @@ class Function:
             f"_ZGV_LLVM_N{n}v_{self.symbol}({version})"
             for n, version in versions.items()
         )
-        lines = [f"declare double @{self.name}(double) {PURE}"]
-        lines += self._body(0, f'noinline "vector-function-abi-variant"="{called}"')
-        for n in LANES:
-            kind = f"<{n} x i1>"
-            lines.append(f"declare i1 @llvm.vector.reduce.or.v{n}i1({kind})")
-            lines += self._body(n, "noinline")
-        return "\n".join(lines)
+        alone = self._body(0, f'noinline "vector-function-abi-variant"="{called}"')
+        bodies = [alone, *(self._body(n, "noinline") for n in LANES)]
+        return "\n".join(line for body in bodies for line in body)
 
     def _body(self, lanes: int, how: str) -> Iterator[str]:
         lines = _Lines()
@@ -111,6 +116,17 @@ VECTORISED: dict[str, Function] = {}
 """By their names in LLVM's text."""
 
 
+def definitions(texts: Sequence[str]) -> list[str]:
+    """Text of LLVM's for the functions that others call, and for what these call."""
+    called = [
+        function
+        for symbol, function in VECTORISED.items()
+        if any(f"@{symbol}(" in text for text in texts)
+    ]
+    declarations = dict.fromkeys(line for f in called for line in f.declarations)
+    return [*declarations, *(function.text for function in called)]
+
+
 def vectorised(name: str, is_other: Formula) -> Callable[[Formula], Formula]:
     """A decorator: the formula is called as a function.
 
@@ -120,7 +136,9 @@ def vectorised(name: str, is_other: Formula) -> Callable[[Formula], Formula]:
     """
 
     def put(formula: Formula) -> Formula:
-        functions = [Function(name, is_single, formula, is_other) for is_single in (False, True)]
+        functions = [
+            Function(name, is_single, formula, is_other) for is_single in (False, True)
+        ]
         VECTORISED.update({f.symbol: f for f in functions})
 
         @wraps(formula)
