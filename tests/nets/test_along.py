@@ -146,7 +146,8 @@ def test_only_the_gradients_asked_for():
     vjp = VJP(net, 1, params=flags, inputs=False)
     found = vjp.forward(params, None, x, cotangent)
     assert [g is None for g in found] == [True, False, True, True, True]
-    assert_same(found[1], whole[1])
+    # What is in a loop of the one may be Paddle's in the other, some bits apart.
+    assert_same(found[1], whole[1], rtol=1e-14)
     moved = [False] * 5 + [True, False]
     every = JVP(VJP(net, 1), 3, None, moved).forward(
         params, None, x, cotangent, direction
