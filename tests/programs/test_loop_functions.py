@@ -11,12 +11,12 @@ import pytest
 from paddle_chainrules import make_program
 from paddle_chainrules.paddle_side.dtypes import single
 from paddle_chainrules.paddle_side.interception import RAW
-from paddle_chainrules.programs.loops.groups import STEPS, Group
 from paddle_chainrules.programs.loops.extents import Sizes
+from paddle_chainrules.programs.loops.groups import STEPS, Group
 from paddle_chainrules.programs.loops.machine import machine_code
 from paddle_chainrules.programs.loops.region import Region
-from paddle_chainrules.programs.loops.steps import Steps
 from paddle_chainrules.programs.loops.scalars import COST
+from paddle_chainrules.programs.loops.steps import Steps
 from paddle_chainrules.programs.operations import Operation, Value
 from paddle_chainrules.programs.operators.table import TABLE
 from paddle_chainrules.programs.source import compiled
@@ -369,7 +369,7 @@ def test_a_program_with_all_kinds_of_sines():
 
     x = paddle.to_tensor(np.array([0.5, -2, 9, 1e7, 3e38, 1e-30], "float32"))
     program = make_program(function)(x)
-    looped = [op for op in program.with_loops.ops if op.operator.name == "loop"]
+    looped = [op for op in program.with_loops.ops if op.operator.name == "region"]
     assert looped
     for a, b in zip(compiled(program.with_loops)(x), function(x), strict=True):
         eps = 2.0**-22 if a.dtype == paddle.float32 else 2.0**-50
@@ -379,7 +379,7 @@ def test_a_program_with_all_kinds_of_sines():
 def test_powers_of_python():
     x = paddle.to_tensor(np.linspace(-3, 3, 35).reshape([5, 7]).astype("float32"))
     program = make_program(lambda x: (x**3 + x) * x**-2 - x**7.0)(x).with_loops
-    assert [op.operator.name for op in program.ops] == ["loop"]
+    assert [op.operator.name for op in program.ops] == ["region"]
     (found,) = compiled(program)(x)
     x = x.astype("float64")
     expected = (x**3 + x) * x**-2 - x**7.0
@@ -389,7 +389,7 @@ def test_powers_of_python():
 def test_powers_that_stay_with_paddle():
     x = paddle.to_tensor(np.linspace(0.1, 3, 35).reshape([5, 7]))
     program = make_program(lambda x: x**2.5 * x - x ** (x + 1))(x).with_loops
-    assert "loop" in [op.operator.name for op in program.ops]
+    assert "region" in [op.operator.name for op in program.ops]
     assert {"Tensor.__pow__"} < {op.operator.name for op in program.ops}
 
 

@@ -611,7 +611,9 @@ def test_loops_of_the_same_arithmetic_are_compiled_once(monkeypatch):
 
     monkeypatch.setattr(machine, "_compiled", compile_them)
     programs = [  # who are let go of, and their loops, would be compiled anew
-        assert_same_as_plain(lambda x: (x * 0.625 + 1.125) * x, randn([5, 9], seed=seed))
+        assert_same_as_plain(
+            lambda x: (x * 0.625 + 1.125) * x, randn([5, 9], seed=seed)
+        )
         for seed in range(3)
     ]
     assert sum(made) <= 1 < len(programs)

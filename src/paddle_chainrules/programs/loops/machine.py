@@ -18,11 +18,14 @@ from .vectorised import definitions
 Code = Callable[[bytes], None]
 """A function of a block of numbers and addresses."""
 
-DECLARATIONS = "\n".join(
-    f"declare {kind} @llvm.{name}.{suffix}({', '.join([kind] * arity)})"
-    for name, arity in FUNCTIONS.items()
-    for kind, suffix in (("float", "f32"), ("double", "f64"))
-) + "\ndeclare void @llvm.memset.p0.i64(ptr, i8, i64, i1)"
+DECLARATIONS = (
+    "\n".join(
+        f"declare {kind} @llvm.{name}.{suffix}({', '.join([kind] * arity)})"
+        for name, arity in FUNCTIONS.items()
+        for kind, suffix in (("float", "f32"), ("double", "f64"))
+    )
+    + "\ndeclare void @llvm.memset.p0.i64(ptr, i8, i64, i1)"
+)
 
 _lock = threading.Lock()
 _known: WeakValueDictionary[str, Code] = WeakValueDictionary()

@@ -263,7 +263,9 @@ class _Regions:
 
     def _put(self, steps: Steps) -> None:
         """A region, and after it the views of what it gives that others need."""
-        needed = [v for v in steps.views if v not in steps.inputs and self._users[v] > 0]
+        needed = [
+            v for v in steps.views if v not in steps.inputs and self._users[v] > 0
+        ]
         made = {v: op for op in steps.ops for v in op.outputs}
         alone = Counter(steps.views[v].memory for v in needed)
         outputs: dict[Value, None] = {}
@@ -272,7 +274,9 @@ class _Regions:
         for value in needed:
             memory = steps.views[value].memory
             is_whole = steps.is_whole(steps.views[value]) and memory not in given
-            if made[value].operator.name not in RULES or (is_whole and alone[memory] == 1):
+            if made[value].operator.name not in RULES or (
+                is_whole and alone[memory] == 1
+            ):
                 outputs[value] = None
                 continue
             while value not in steps.inputs:

@@ -11,7 +11,7 @@ from .extents import ZERO, Extent, Sizes
 from .groups import Group
 from .nest import Access, Nest, clear
 from .products import product, write_product
-from .scalars import NoLoop, Scalars, Shape, is_sum, kept_dims, written
+from .scalars import NoLoop, Scalars, Shape, kept_dims, written
 from .text import TYPES, Text
 from .views import RULES, Memory, View, along, dense, is_dense, reshaped
 
@@ -106,7 +106,9 @@ class Steps:
                         found[source.memory] = to
                         continue
             left.append(step)
-        early = [s for s in left if s.clears and s.writes[0] in (found.keys() | {*ends})]
+        early = [
+            s for s in left if s.clears and s.writes[0] in (found.keys() | {*ends})
+        ]
         self.found = [*early, *(s for s in left[::-1] if s not in early)]
         return found
 
