@@ -14,7 +14,8 @@ from .fusion import fused
 from .loops.blas import library
 from .loops.groups import is_long
 from .loops.machine import machine_code
-from .loops.region import Region, with_regions
+from .loops.region import Region
+from .loops.regions import with_regions
 from .operations import Operation, Value
 from .reuse import Reuse
 from .samples import Samples

@@ -101,7 +101,8 @@ def source(
                 yield f"{local(value)} = {text(value)}"
         if looked_at:
             given = ", ".join(map(local, looked_at))
-            yield f"if not all(map({named(is_contiguous, 'is_contiguous')}, [{given}])):"
+            label = named(is_contiguous, "is_contiguous")
+            yield f"if not all(map({label}, [{given}])):"
             yield f"    {given} = {named(without_gaps, 'without_gaps')}({given})"
         dense.update(op.inputs, op.outputs)
         yield from op.operator.lines(named, local)

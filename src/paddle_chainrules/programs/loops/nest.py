@@ -89,7 +89,7 @@ class Nest:
         text, loop = self._text, self._loops[depth]
         is_last = depth == len(self._loops) - 1
         carried = [*self._carried.values()] if is_last else []
-        with text.loop(text.number(loop.count), carried, is_last) as index:
+        with text.loop(text.number(loop.extent), carried, is_last) as index:
             rows = zip(pointers, self._accesses, loop.strides, strict=True)
             here = [self._along(*row, index) for row in rows]
             self._level(depth + 1, here, body)
@@ -138,7 +138,7 @@ def clear(text: Text, view: View, pointer: str, sizes: Sizes) -> None:
 
 
 class _Loop(NamedTuple):
-    count: Extent
+    extent: Extent
     strides: tuple[Extent, ...]
 
 
@@ -147,13 +147,13 @@ def _loops(shape: Shape, accesses: Sequence[Access], sizes: Sizes) -> list[_Loop
     for k, size in enumerate(shape):
         if size == 1:
             continue
-        count = sizes.of(size)
+        extent = sizes.of(size)
         strides = tuple(each.strides[k] for each in accesses)
-        goes_on = [stride.times(count) for stride in strides]
+        goes_on = [stride.times(extent) for stride in strides]
         if found and [*found[-1].strides] == goes_on:
-            found[-1] = _Loop(found[-1].count.times(count), strides)
+            found[-1] = _Loop(found[-1].extent.times(extent), strides)
         else:
-            found.append(_Loop(count, strides))
+            found.append(_Loop(extent, strides))
     return found
 
 

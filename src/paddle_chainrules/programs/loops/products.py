@@ -50,8 +50,8 @@ class Product(NamedTuple):
         turned: of each factor whether it is transposed.
     """
 
-    x: View
-    y: View
+    x: Factor
+    y: Factor
     shape: tuple[int, ...]
     turned: tuple[bool, bool]
 
@@ -60,7 +60,7 @@ def product(op: Operation, views: Sequence[View], sizes: Sizes) -> Product:
     """What a ``matmul`` multiplies.
 
     Raises:
-        NoLoop: numbers that are no floats, or of several dtypes.
+        NoLoop: numbers that are no floats, or of several dtypes, or with gaps.
     """
     _, _, turn_x, turn_y = op.args
     kinds = {view.memory.dtype for view in views} | {op.outputs[0].dtype}
@@ -82,7 +82,8 @@ def product(op: Operation, views: Sequence[View], sizes: Sizes) -> Product:
         if _goes_along(x.shape[:-1], rows, sizes):
             x = reshaped(x, (rows, x.shape[-1]), sizes)
             shape = [rows, shape[-1]]
-    return Product(x, y, tuple(shape), (bool(turn_x), bool(turn_y)))
+    turned = bool(turn_x), bool(turn_y)
+    return Product(factor(x, sizes), factor(y, sizes), tuple(shape), turned)
 
 
 def _goes_along(shape: Sequence[int], count: int, sizes: Sizes) -> bool:
@@ -102,14 +103,13 @@ def write_product(
     Args:
         out: where the result goes, without gaps, in its shape as matrices.
     """
-    kind = found.x.memory.dtype
-    batch = found.shape[:-2]
-    x, y = factor(found.x, sizes), factor(found.y, sizes)
+    x, y = found.x, found.y
+    kind, batch = x.view.memory.dtype, found.shape[:-2]
     steps = [
         along(view._replace(shape=view.shape[:-2], strides=view.strides[:-2]), batch)
-        for view in (found.x, found.y, out)
+        for view in (x.view, y.view, out)
     ]
-    inner = found.x.shape[-2 if found.turned[0] else -1]
+    inner = x.view.shape[-2 if found.turned[0] else -1]
     m, n, k = (text.number(sizes.of(size)) for size in (*found.shape[-2:], inner))
     element = {"float32": "float", "float64": "double"}[kind]
 
@@ -143,4 +143,4 @@ def write_product(
                 here.append(text.put(place, "p"))
             level(depth + 1, here)
 
-    level(0, [address(view) for view in (found.x, found.y, out)])
+    level(0, [address(view) for view in (x.view, y.view, out)])

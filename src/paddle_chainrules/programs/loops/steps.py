@@ -101,14 +101,13 @@ class Steps:
                 source, to = step.copy
                 is_own = source.memory not in (given | {*ends} | found.keys())
                 is_end = to.memory in ends or to.memory in found
-                if is_own and is_end and self.is_whole(source):
-                    if is_dense(to, self.sizes):
-                        found[source.memory] = to
-                        continue
+                without_gaps = self.is_whole(source) and is_dense(to, self.sizes)
+                if is_own and is_end and without_gaps:
+                    found[source.memory] = to
+                    continue
             left.append(step)
-        early = [
-            s for s in left if s.clears and s.writes[0] in (found.keys() | {*ends})
-        ]
+        there = found.keys() | {*ends}
+        early = [step for step in left if step.clears and step.writes[0] in there]
         self.found = [*early, *(s for s in left[::-1] if s not in early)]
         return found
 
@@ -155,17 +154,16 @@ class Steps:
 
     def _product(self, op: Operation) -> None:
         views = [self.view(value) for value in op.inputs]
-        if len(views) == 1:
-            views *= 2
         try:
             found = product(op, views, self.sizes)
         except NoLoop:
-            views = [self.copied(view, _like(v)) for v, view in zip(op.args, views)]
+            pairs = zip(op.inputs, views, strict=True)
+            views = [self.copied(view, _like(v)) for v, view in pairs]
             found = product(op, views, self.sizes)
         out = self._new(op.outputs[0])
         to = out._replace(shape=found.shape, strides=self.sizes.strides(found.shape))
         sizes = self.sizes
-        reads = found.x.memory, found.y.memory
+        reads = found.x.view.memory, found.y.view.memory
 
         def write(text: Text, address: Address) -> None:
             text.line(f"; {op!r}  {op.where}")
@@ -224,8 +222,10 @@ class Steps:
             for each in writes
             if not each.is_sum
         }
-        memories = (tuple(a.view.memory for a in part) for part in (reads, writes))
-        self.found.append(Step(*memories, over, write))
+        given, made = (
+            tuple(each.view.memory for each in part) for part in (reads, writes)
+        )
+        self.found.append(Step(given, made, over, write))
 
     def zeros(self, value: Value) -> View:
         """A value of zeros."""

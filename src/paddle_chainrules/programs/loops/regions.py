@@ -1,0 +1,152 @@
+"""Which operations of a program go into one region, and which stay Paddle's."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..operations import Operation, Value
+from ..operators.table import TABLE
+from ..samples import Samples
+from .extents import Sizes
+from .groups import Group, grouped
+from .region import Region
+from .scalars import OVER_COUNT, NoLoop, kept_dims
+from .steps import Steps
+from .views import RULES
+
+
+def with_regions(
+    ops: Sequence[Operation],
+    given: Sequence[Value],
+    outputs: Sequence[Value],
+    samples: Samples | None,
+    has_products: bool,
+) -> list[Operation]:
+    """The same operations, in regions where they have rules.
+
+    Args:
+        given: values that are there before, which the caller keeps.
+        has_products: whether products may be part of regions.
+    """
+    sizes = Sizes(samples)
+    numbers = [v.number for v in given]
+    numbers += [v.number for op in ops for v in (*op.inputs, *op.outputs)]
+    fresh = itertools.count(1 + max(numbers, default=0))
+    parts = grouped([*_apart(ops, sizes, fresh, has_products)], given, outputs)
+    return _Regions(parts, outputs, sizes, has_products).found
+
+
+def _apart(
+    ops: Iterable[Operation], sizes: Sizes, fresh: Iterator[int], has_products: bool
+) -> Iterator[Operation]:
+    """Operations that do one thing each."""
+
+    def like(value: Value) -> Value:
+        return Value(next(fresh), value.shape, value.dtype, value.bytes)
+
+    for op in ops:
+        name, args = op.operator.name, op.args
+        if name == "linear" and has_products:
+            x, weight, bias = args
+            yield from _affine(op, x, weight, bias, like)
+        elif name == "addmm" and has_products and args[3:] == (1.0, 1.0):
+            yield from _affine(op, args[1], args[2], args[0], like)
+        elif name in ("mean", "mean_all"):
+            x, axes, keepdim = args if name == "mean" else (*args, None, False)
+            made = like(op.outputs[0])
+            given = x, axes, None, keepdim
+            total = replace(op, operator=TABLE["sum"], args=given, outputs=(made,))
+            kept = kept_dims(total)
+            count = sizes.product(n for k, n in enumerate(x.shape) if k not in kept)
+            yield total
+            yield replace(op, operator=OVER_COUNT, args=(made, count))
+        else:
+            yield op
+
+
+def _affine(
+    op: Operation, x: Value, weight: Value, bias: Any, like: Callable[[Value], Value]
+) -> Iterator[Operation]:
+    """A product, and what is added to it."""
+    (out,) = op.outputs
+    made = out if bias is None else like(out)
+    args = x, weight, False, False
+    yield replace(op, operator=TABLE["matmul"], args=args, outputs=(made,))
+    if bias is not None:
+        yield replace(op, operator=TABLE["add"], args=(made, bias))
+
+
+class _Regions:
+    """Parts of a program in their order, as many in one region as can be."""
+
+    def __init__(
+        self,
+        parts: Sequence[Operation | Group],
+        outputs: Sequence[Value],
+        sizes: Sizes,
+        has_products: bool,
+    ) -> None:
+        self._found: dict[Operation, None] = {}  # in their order, each of them once
+        self._sizes = sizes
+        self._users: Counter[Value] = Counter(outputs)
+        """How many parts to come, and outputs of the program, read a value."""
+        for part in parts:
+            self._users.update({*part.inputs})
+        self._has_products = has_products
+        self._steps = Steps(sizes, has_products)
+        self._parts: list[Operation | Group] = []
+        for part in parts:
+            try:
+                self._steps.add(part)
+            except NoLoop:
+                self._end([part])
+            else:
+                self._parts.append(part)
+        self._end([])
+        self.found = [*self._found]
+
+    def _end(self, after: Sequence[Operation | Group]) -> None:
+        """Close a region, after which come parts that are in none."""
+        steps, parts = self._steps, self._parts
+        self._steps, self._parts = Steps(self._sizes, self._has_products), []
+        for part in parts:
+            self._users.subtract({*part.inputs})
+        if sum(op.operator.name not in RULES for op in steps.ops) > 1:
+            self._put(steps)
+        else:
+            after = [*parts, *after]
+        for part in after:
+            ops = part.ops if isinstance(part, Group) else (part,)
+            self._found.update(dict.fromkeys(ops))
+
+    def _put(self, steps: Steps) -> None:
+        """A region, and after it the views of what it gives that others need."""
+        needed = [
+            v for v in steps.views if v not in steps.inputs and self._users[v] > 0
+        ]
+        by = {v: op for op in steps.ops for v in op.outputs}
+        alone = Counter(steps.views[v].memory for v in needed)
+        outputs: dict[Value, None] = {}
+        after: set[Operation] = set()
+        given = {view.memory for view in steps.inputs.values()}
+        for value in needed:
+            view = steps.views[value]
+            is_own = view.memory not in given and alone[view.memory] == 1
+            if is_own and steps.is_whole(view):
+                outputs[value] = None
+                continue
+            while value not in steps.inputs:
+                op = by[value]
+                if op.operator.name not in RULES:
+                    outputs[value] = None
+                    break
+                after.add(op)
+                value = op.inputs[0]
+        region = Region(steps, [*outputs], self._sizes.samples)
+        inputs, where = tuple(steps.inputs), steps.ops[-1].where
+        self._found[Operation(region, inputs, (*outputs,), True, where)] = None
+        self._found.update((op, None) for op in steps.ops if op in after)
