@@ -17,6 +17,7 @@ from paddle_chainrules.programs.capture_error import CaptureError
 from paddle_chainrules.programs.operators.entry import raw
 from paddle_chainrules.programs.operators.sparse import csr
 from paddle_chainrules.programs.operators.table import TABLE
+from paddle_chainrules.programs.switch import PATIENCE
 from paddle_chainrules.transforms import program_cache
 from paddle_chainrules.transforms.program_cache import ProgramCache
 from programs.samples import COMPARED, PREPARED, SAMPLES, T
@@ -214,7 +215,7 @@ def test_value(name, k, count_case):
     captured = capture(sampled.results, tensors, check=not entry.random)
     paddle.seed(3)
     for found, expected in zip(captured.program(*tensors), native, strict=True):
-        if name == "linear":
+        if name == "linear" or not PATIENCE:  # in regions
             assert_to_last_places(found.numpy(), expected.numpy())
         else:
             np.testing.assert_array_equal(found.numpy(), expected.numpy())
@@ -224,7 +225,11 @@ def test_value(name, k, count_case):
 def assert_to_last_places(found, expected):
     """Equal but for rounding: kernels of one product differ so on some processors."""
     assert found.dtype == expected.dtype
-    rounding = 8 * np.finfo(expected.dtype).eps * np.abs(expected).max()
+    if not expected.size or expected.dtype.kind not in "fc":
+        np.testing.assert_array_equal(found, expected)
+        return
+    largest = np.abs(expected[np.isfinite(expected)]).max(initial=0.0)
+    rounding = 8 * np.finfo(expected.dtype).eps * largest
     np.testing.assert_allclose(found, expected, rtol=0, atol=rounding)
 
 

@@ -10,6 +10,7 @@ import paddle
 from ..nets.description import aligned
 from ..nets.of_layer import stateless
 from ..programs.capture_error import CaptureError
+from ..programs.switch import loops_are_on
 from ..transforms.jit import make_program
 
 
@@ -34,6 +35,8 @@ def explain_layer(
         f"Its forward pass as a program: {len(program.ops)} operators, "
         f"{program.peak_bytes:,} bytes at most."
     )
+    if loops_are_on():
+        lines.append(program.explain_machine())
     lines.append(aligned([(f"  {n}", str(k)) for n, k in counts.most_common()]))
     if whole:
         lines += ["", str(program)]

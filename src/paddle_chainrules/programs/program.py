@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -16,6 +17,7 @@ from .loops.groups import is_long
 from .loops.machine import machine_code
 from .loops.region import Region
 from .loops.regions import with_regions
+from .loops.views import RULES
 from .operations import Operation, Value
 from .reuse import Reuse
 from .samples import Samples
@@ -81,8 +83,43 @@ class Program:
         return compiled(self.as_run, later)
 
     def python(self, loops: bool = False) -> str:
-        """The source that runs, at first or with loops of machine code."""
+        """The source that runs, at first or with regions of machine code."""
         return source(self.with_loops if loops else self.as_run)[0]
+
+    def machine(self) -> str:
+        """Its regions as functions in LLVM's language, a comment an operation.
+
+        Raises:
+            ImportError: llvmlite is not installed.
+        """
+        texts = (region.text for region in self.with_loops.regions)
+        return "\n\n".join(t.replace("@NAME", f"@_{i}") for i, t in enumerate(texts))
+
+    @cached_property
+    def regions(self) -> list[Region]:
+        """Those among its operators."""
+        return [op.operator for op in self.ops if isinstance(op.operator, Region)]
+
+    def explain_machine(self) -> str:
+        """How much of it is machine code, and what is not, in a sentence.
+
+        Raises:
+            ImportError: llvmlite is not installed.
+        """
+        made = self.with_loops
+        count = len(made.regions)
+        left = Counter(
+            op.operator.name
+            for op in made.ops
+            if not isinstance(op.operator, Region) and op.operator.name not in RULES
+        )
+        if not count:
+            return "No machine code: no two operators that meet have rules for it."
+        code = f"{count} functions" if count > 1 else "one function"
+        if not left:
+            return f"As machine code it is {code}."
+        names = ", ".join(f"{n} x {k}" if k > 1 else n for n, k in left.most_common())
+        return f"As machine code it is {code} between operators of Paddle's: {names}."
 
     @cached_property
     def as_run(self) -> Program:
@@ -112,11 +149,11 @@ class Program:
         plain = self._shared() if has_products else self._fused(is_long)
         given = (*plain.inputs, *plain.constants)
         ops = with_regions(plain.ops, given, plain.outputs, self.samples, has_products)
-        regions = [op.operator for op in ops if isinstance(op.operator, Region)]
-        codes = machine_code([region.text for region in regions])
-        for region, code in zip(regions, codes, strict=True):
+        found = replace(plain, ops=tuple(ops))
+        codes = machine_code([region.text for region in found.regions])
+        for region, code in zip(found.regions, codes, strict=True):
             region.code = code
-        return replace(plain, ops=tuple(ops))
+        return found
 
     def _shared(self) -> Program:
         return replace(self, ops=tuple(with_shared(self.ops)))

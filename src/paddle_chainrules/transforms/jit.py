@@ -17,7 +17,7 @@ from ..programs.existing import once
 from ..programs.program import Program
 from ..programs.record import Record
 from ..programs.static_graphs import fallback, need_tensors
-from ..programs.switch import programs_are_on
+from ..programs.switch import loops_are_on, programs_are_on
 from .program_cache import BOUND, ProgramCache, exactly, may_change
 from .program_nodes import call
 from .tree import flatten_tree
@@ -109,7 +109,8 @@ def explain(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
     except CaptureError as error:
         return str(error)
     size = f"{len(program.ops)} operators"
-    return f"It runs as a program of {size}, {program.peak_bytes} bytes at most."
+    found = f"It runs as a program of {size}, {program.peak_bytes} bytes at most."
+    return f"{found} {program.explain_machine()}" if loops_are_on() else found
 
 
 def _attribute(module: Any, name: str) -> Any:

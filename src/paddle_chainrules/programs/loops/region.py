@@ -68,7 +68,8 @@ class Region(Operator):
             names[steps.views[value].memory] = "null"  # where it has no elements
         for place, value in enumerate(self._order, 1):
             memory = steps.views[value].memory
-            names[memory] = text.argument(place, "ptr", f"t{value.number}")
+            names[memory] = found = text.argument(place, "ptr", "p")
+            text.line(f"; {found} is {value!r}")
         slots = self._slots(text, len(self._order) + 1, plan)
 
         def address(view: View) -> str:
