@@ -19,7 +19,6 @@ from types import FunctionType
 from typing import Any
 
 import paddle
-from paddle import Tensor
 
 from . import switch
 from .loops.region import Region
@@ -40,15 +39,6 @@ ON_CPU_ALONE = not (
 
 DENSE = frozenset({"matmul", "matmul_grad", "addmm", "addmm_grad"})
 """Operators whose results always lie in memory of their own, without gaps."""
-
-
-is_contiguous = Tensor.is_contiguous
-
-
-def without_gaps(*tensors: Tensor) -> Any:
-    """The tensors, or copies of those that have gaps between elements."""
-    found = [x if x.is_contiguous() else x.contiguous() for x in tensors]
-    return found if len(found) > 1 else found[0]
 
 
 def source(
@@ -99,13 +89,8 @@ def source(
         for value in looked_at:
             if value in program.constants:
                 yield f"{local(value)} = {text(value)}"
-        if looked_at:
-            given = ", ".join(map(local, looked_at))
-            label = named(is_contiguous, "is_contiguous")
-            yield f"if not all(map({label}, [{given}])):"
-            yield f"    {given} = {named(without_gaps, 'without_gaps')}({given})"
         dense.update(op.inputs, op.outputs)
-        yield from op.operator.lines(named, local)
+        yield from op.operator.lines(named, local, looked_at)
 
     inputs = ", ".join(map(text, program.inputs))
     lines = [f"def {program.name}({inputs}):"]

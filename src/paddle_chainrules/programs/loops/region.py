@@ -4,23 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
+from operator import attrgetter
 from struct import Struct
+from struct import error as struct_error
 from typing import Any
 
 import paddle
+from paddle import Tensor
 
+from ...paddle_side.dtypes import dtype_name
 from ...paddle_side.interception import RAW
 from ..operations import Value
 from ..operators.entry import Operator
 from ..samples import Samples
 from .plan import Plan, planned
 from .steps import Steps
-from .text import Text
+from .text import BYTES, Text
 from .views import Memory, View
 
 CPU = paddle.CPUPlace()
 
-ADDRESS = paddle.Tensor.data_ptr
+ADDRESS, SIZE = Tensor.data_ptr, Tensor.element_size
+WITHOUT_GAPS, SHAPE = Tensor.is_contiguous, attrgetter("shape")
 
 ON_STACK = 1 << 15
 """Bytes of results in between that lie on the stack."""
@@ -101,23 +106,25 @@ class Region(Operator):
         self,
         named: Callable[[Any, str], str],
         text: Callable[[Any], str],
-        overwritten: Any = None,
+        looked_at: Sequence[Value],
     ) -> Iterator[str]:
         """Of Python's, that run it.
 
         Args:
             named: a name for something.
             text: of a value.
+            looked_at: inputs that may be others than they were.
         """
         cpu, empty = named(CPU, "cpu"), named(RAW.empty, "empty")
         samples = "0"
         if self._samples is not None:
             samples = "n"
             yield f"n = {self._number_of_samples(text)}"
+        if looked_at:
+            yield from self._check(named, text, looked_at)
         for out in self._outputs:
-            sizes = ", ".join(self._size(size) for size in out.shape)
             dtype = named(getattr(paddle, out.dtype), out.dtype)
-            yield f"{text(out)} = {empty}([{sizes}], {dtype}, {cpu})"
+            yield f"{text(out)} = {empty}({self._shape(out)}, {dtype}, {cpu})"
         tensors = [text(v) for v in self._order]
         if self.work and not self.on_stack:
             byte = named(paddle.uint8, "uint8")
@@ -125,7 +132,29 @@ class Region(Operator):
             tensors.append("work")
         pack = named(_pack(1 + len(tensors)), f"pack{1 + len(tensors)}")
         places = f"*map({named(ADDRESS, 'address')}, [{', '.join(tensors)}])"
-        yield f"{named(self.code, 'region')}({pack}({samples}, {places}))"
+        yield "try:"
+        yield f"    {named(self.code, 'region')}({pack}({samples}, {places}))"
+        yield f"except {named(struct_error, 'no_address')}:"
+        yield f"    raise {named(without_memory, 'without_memory')}() from None"
+
+    def _check(
+        self,
+        named: Callable[[Any, str], str],
+        text: Callable[[Any], str],
+        values: Sequence[Value],
+    ) -> Iterator[str]:
+        """That tensors are what the code is for, before an address is taken."""
+        rows = [self._shape(value) for value in values]
+        shapes = f"[{', '.join(rows)}]"
+        if self._samples is None:
+            shapes = named([[*value.shape] for value in values], "shapes")
+        sizes = named([BYTES[value.dtype] for value in values], "sizes")
+        dtypes = named([value.dtype for value in values], "dtypes")
+        names = ", ".join(map(text, values))
+        yield f"given = [{names}]"
+        yield f"if not {named(is_as, 'is_as')}(given, {shapes}, {sizes}):"
+        fitting = f"{named(fitted, 'fitted')}(given, {shapes}, {dtypes})"
+        yield f"    {names}, = {fitting}"
 
     def _work_size(self) -> str:
         """The bytes of what is in between, as Python has it."""
@@ -133,6 +162,9 @@ class Region(Operator):
         for factor, power in self.work:
             sums[power] = sums.get(power, 0) + factor
         return " + ".join(f"{f} * n**{p}" if p else f"{f}" for p, f in sums.items())
+
+    def _shape(self, value: Value) -> str:
+        return f"[{', '.join(map(self._size, value.shape))}]"
 
     def _size(self, size: int) -> str:
         factor, power = self._sizes.of(size)
@@ -145,6 +177,42 @@ class Region(Operator):
                 if power:
                     return f"{text(value)}.shape[{k}] // {factor}"
         return "0"  # no size within goes along with it
+
+
+def is_as(given: list[Tensor], shapes: list[list[int]], sizes: list[int]) -> bool:
+    """Whether tensors have these shapes, so many bytes an element, and no gaps."""
+    return (
+        [*map(SHAPE, given)] == shapes
+        and [*map(SIZE, given)] == sizes
+        and all(map(WITHOUT_GAPS, given))
+    )
+
+
+def fitted(
+    given: list[Tensor], shapes: list[list[int]], dtypes: list[str]
+) -> list[Tensor]:
+    """The tensors, or copies without gaps.
+
+    Raises:
+        ValueError: one has another shape or dtype.
+    """
+    for i, x in enumerate(given):
+        found = f"{dtype_name(x.dtype)}{list(x.shape)}"
+        if found != (expected := f"{dtypes[i]}{shapes[i]}"):
+            raise ValueError(
+                f"a tensor that a program reads is {found}, and was {expected} when "
+                "it was captured; leave shapes and dtypes of parameters, constants and "
+                "what a pullback needs as they are, or make new tensors"
+            )
+    return [x if x.is_contiguous() else x.contiguous() for x in given]
+
+
+def without_memory() -> ValueError:
+    """The error where a tensor has no address."""
+    return ValueError(
+        "a tensor that a program reads has no memory any more; keep parameters, "
+        "constants and what a pullback needs until it was called"
+    )
 
 
 @cache
