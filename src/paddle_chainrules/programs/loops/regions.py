@@ -14,7 +14,7 @@ from ..samples import Samples
 from .extents import Sizes
 from .groups import Group, grouped
 from .region import Region
-from .scalars import OVER_COUNT, NoLoop, kept_dims
+from .scalars import FLOATS, OVER_COUNT, NoLoop, kept_dims
 from .steps import Steps
 from .views import RULES
 
@@ -55,7 +55,7 @@ def _apart(
             yield from _affine(op, x, weight, bias, like)
         elif name == "addmm" and has_products and args[3:] == (1.0, 1.0):
             yield from _affine(op, args[1], args[2], args[0], like)
-        elif name in ("mean", "mean_all"):
+        elif name in ("mean", "mean_all") and op.outputs[0].dtype in FLOATS:
             x, axes, keepdim = args if name == "mean" else (*args, None, False)
             made = like(op.outputs[0])
             given = x, axes, None, keepdim
@@ -115,7 +115,8 @@ class _Regions:
         self._steps, self._parts = Steps(self._sizes, self._has_products), []
         for part in parts:
             self._users.subtract({*part.inputs})
-        if sum(op.operator.name not in RULES for op in steps.ops) > 1:
+        names = [op.operator.name for op in steps.ops if op.operator.name not in RULES]
+        if len(names) > 1 or OVER_COUNT.name in names:
             self._put(steps)
         else:
             after = [*parts, *after]

@@ -323,8 +323,8 @@ def _over_count(call: LoopCall) -> str:
     return call.two("fdiv", x, number)
 
 
-OVER_COUNT = Operator("over_count", "x count", run=_over_count)
-"""A sum divided by how many there were, an :class:`Extent`; of regions alone."""
+OVER_COUNT = Operator("over_count", "x count", run=lambda x, count: x / count.at(0))
+"""A sum divided by how many there were, an :class:`Extent`; for regions."""
 OVER_COUNT.loop, COST[OVER_COUNT.name] = _over_count, 1
 
 
