@@ -200,10 +200,14 @@ class ProgramCache:
         """Note a program that serves any number of samples."""
         before, other = self._sizes.get(like, (0, None))
         if before and before != size:
-            served = found.for_any_size(size, other, before)
-            served = served or other.for_any_size(before, found, size)
-            if served is not None:
-                self._of_any[like] = served
+            pairs = (found, size, other, before), (other, before, found, size)
+            for one, own, another, its in pairs:
+                served = one.for_any_size(own, another, its)
+                if served is not None:
+                    self._of_any[like] = served
+                    same = [key for key, made in self._made.items() if made is one]
+                    self._made.update(dict.fromkeys(same, served))
+                    break
         self._sizes[like] = size, found
         for kept in (self._sizes, self._of_any):
             while len(kept) > BOUND:
