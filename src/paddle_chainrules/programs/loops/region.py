@@ -41,6 +41,7 @@ class Region(Operator):
 
     Attributes:
         ops: what it does.
+        order: the tensors whose addresses it takes, inputs first.
         text: how, in LLVM's language.
         code: which does it.
         work: the bytes of memory that it needs besides, of so many samples.
@@ -52,7 +53,7 @@ class Region(Operator):
         super().__init__("region", "", run=_no_operator)
         self.ops = tuple(steps.ops)
         self._inputs, self._outputs = [*steps.inputs], [*outputs]
-        self._order = [v for v in (*steps.inputs, *outputs) if 0 not in v.shape]
+        self.order = [v for v in (*steps.inputs, *outputs) if 0 not in v.shape]
         self._samples = samples
         self._sizes = steps.sizes
         given = {view.memory for view in steps.inputs.values()}
@@ -71,11 +72,11 @@ class Region(Operator):
         names: dict[Memory, str] = {}
         for value in (*self._inputs, *self._outputs):
             names[steps.views[value].memory] = "null"  # where it has no elements
-        for place, value in enumerate(self._order, 1):
+        for place, value in enumerate(self.order, 1):
             memory = steps.views[value].memory
             names[memory] = found = text.argument(place, "ptr", "p")
             text.line(f"; {found} is {value!r}")
-        slots = self._slots(text, len(self._order) + 1, plan)
+        slots = self._slots(text, len(self.order) + 1, plan)
 
         def address(view: View) -> str:
             memory = view.memory
@@ -125,7 +126,7 @@ class Region(Operator):
         for out in self._outputs:
             dtype = named(getattr(paddle, out.dtype), out.dtype)
             yield f"{text(out)} = {empty}({self._shape(out)}, {dtype}, {cpu})"
-        tensors = [text(v) for v in self._order]
+        tensors = [text(v) for v in self.order]
         if self.work and not self.on_stack:
             byte = named(paddle.uint8, "uint8")
             yield f"work = {empty}([{self._work_size()}], {byte}, {cpu})"
@@ -154,7 +155,7 @@ class Region(Operator):
         yield f"given = [{names}]"
         yield f"if not {named(is_as, 'is_as')}(given, {shapes}, {sizes}):"
         fitting = f"{named(fitted, 'fitted')}(given, {shapes}, {dtypes})"
-        yield f"    {names}, = {fitting}"
+        yield f"    [{names}] = {fitting}"
 
     def _work_size(self) -> str:
         """The bytes of what is in between, as Python has it."""

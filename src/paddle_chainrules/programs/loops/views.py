@@ -7,7 +7,7 @@ cost nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..operations import Operation, Value
 from .extents import ONE, ZERO, Extent, Sizes
@@ -152,6 +152,44 @@ def _(view: View, op: Operation, sizes: Sizes) -> Sequence[View]:
         view = view._replace(offset=view.moved(axis, _place(view, axis, start, sizes)))
         strides[axis] = strides[axis].times(Extent(step))
     return [View(view.memory, view.offset, op.outputs[0].shape, tuple(strides))]
+
+
+@_view_of("Tensor._getitem_dygraph")
+def _(view: View, op: Operation, sizes: Sizes) -> Sequence[View]:
+    strides: list[Extent] = []
+    axis = 0
+    for part in _every_index(op.args[1], len(view.shape)):
+        if part is None:
+            strides.append(ONE)
+            continue
+        start = part.start or 0 if isinstance(part, slice) else part
+        step = (part.step or 1) if isinstance(part, slice) else 1
+        if type(start) is not int or type(step) is not int or step < 1:
+            raise NoLoop
+        view = view._replace(offset=view.moved(axis, _place(view, axis, start, sizes)))
+        if isinstance(part, slice):
+            strides.append(view.strides[axis].times(Extent(step)))
+        axis += 1
+    if len(strides) != len(op.outputs[0].shape):
+        raise NoLoop
+    return [View(view.memory, view.offset, op.outputs[0].shape, tuple(strides))]
+
+
+def _every_index(index: Any, rank: int) -> list[Any]:
+    """A number, a slice, or None for a new one, for each dimension in turn.
+
+    Raises:
+        NoLoop: there is something else, such as a tensor.
+    """
+    parts = [*index] if isinstance(index, list | tuple) else [index]
+    if any(
+        not (part is None or part is ... or type(part) in (int, slice))
+        for part in parts
+    ):
+        raise NoLoop
+    missing = rank - sum(part is not None and part is not ... for part in parts)
+    k = next((i for i, part in enumerate(parts) if part is ...), len(parts))
+    return [*parts[:k], *[slice(None)] * missing, *parts[k + 1 :]]
 
 
 @_view_of("split", "split_with_num")

@@ -1,0 +1,473 @@
+"""Regions write what they should and nothing else, whatever they are given."""
+
+import os
+import pickle
+import struct
+import threading
+from itertools import pairwise
+
+import numpy as np
+import paddle
+import pytest
+
+from conftest import native, randn
+from paddle_chainrules import (
+    explain,
+    grad,
+    jit,
+    make_program,
+    stateless,
+    value_and_grad,
+    vjp,
+)
+from paddle_chainrules.programs import switch
+from paddle_chainrules.programs.loops import region as region_module
+from paddle_chainrules.programs.operations import with_values
+from paddle_chainrules.programs.source import compiled
+
+FENCE = 64
+"""Bytes before and after a buffer that are looked at after a call."""
+
+
+class Fenced:
+    """Memory for an array between fences, at an address that is a multiple of its
+    elements' size and of no more."""
+
+    def __init__(self, shape, dtype, fill=None):
+        dtype = np.dtype(dtype)
+        count = int(np.prod(shape, dtype=int)) * dtype.itemsize
+        self._all = np.full(2 * FENCE + count + 64 + dtype.itemsize, 0xA5, np.uint8)
+        first = FENCE + dtype.itemsize
+        self._inside = slice(first, first + count)
+        self.array = self._all[self._inside].view(dtype).reshape(shape)
+        if dtype.kind == "f":
+            self.array.fill(np.nan)
+        if fill is not None:
+            self.array[...] = fill
+        self.address = self.array.ctypes.data
+
+    def is_whole(self):
+        before, after = self._all[: self._inside.start], self._all[self._inside.stop :]
+        return bool((before == 0xA5).all() and (after == 0xA5).all())
+
+
+def run_fenced(program, tensors, samples=0):
+    """What a program gives, regions on buffers between fences, and how many there are.
+
+    Memory for what is in between is NaN before.
+    """
+    known = dict(zip(program.inputs, tensors, strict=True)) | program.constants
+    count = 0
+    for op in program.ops:
+        if op.operator.name != "region":
+            made = op.operator.run(
+                *(with_values(a, known.__getitem__) for a in op.args)
+            )
+            known.update(zip(op.outputs, made if op.many else [made], strict=True))
+            continue
+        region, buffers = op.operator, {}
+        for value in region.order:
+            fill = known[value].numpy() if value in op.inputs else None
+            shape = value.shape if fill is None else fill.shape
+            if samples and fill is None:
+                shape = [region._sizes.of(size).at(samples) for size in shape]
+            buffers[value] = Fenced(shape, value.dtype, fill)
+        size = sum(each.at(samples) + 63 for each in region.work)
+        work = Fenced([size // 8 + 1], "float64")
+        places = [each.address for each in (*buffers.values(), work)]
+        region.code(struct.pack(f"{1 + len(places)}q", samples, *places))
+        assert all(each.is_whole() for each in (*buffers.values(), work))
+        for value in op.inputs:
+            if value in buffers:
+                np.testing.assert_array_equal(
+                    buffers[value].array, known[value].numpy()
+                )
+        for value in op.outputs:
+            found = buffers[value].array if value in buffers else np.empty(value.shape)
+            known[value] = paddle.to_tensor(found.copy()).astype(value.dtype)
+        count += 1
+    return [known[value] for value in program.outputs], count
+
+
+def assert_near(found, expected, eps=500):
+    a, b = found.numpy(), expected.numpy()
+    assert a.shape == b.shape
+    assert a.dtype == b.dtype
+    if a.dtype.kind != "f":
+        np.testing.assert_array_equal(a, b)
+        return
+    largest = np.abs(b[np.isfinite(b)]).max(initial=0.0)
+    close = eps * np.finfo(b.dtype).eps * max(largest, 1e-3)
+    np.testing.assert_allclose(a, b, rtol=0, atol=close, equal_nan=True)
+
+
+def check(fn, *tensors, regions=True, eps=500):
+    """Between fences a program gives what its operators give, and at each call.
+
+    Returns:
+        The program with regions.
+    """
+    program = make_program(fn)(*tensors)
+    with paddle.no_grad():
+        expected = compiled(program.as_run)(*tensors)
+        found, count = run_fenced(program.with_loops, tensors)
+        run = compiled(program.with_loops)
+        calls = [run(*tensors) for _ in range(2)]
+    for outputs in (found, *calls):
+        for a, b in zip(outputs, expected, strict=True):
+            assert_near(a, b, eps)
+    assert bool(count) == regions
+    return program.with_loops
+
+
+@pytest.fixture
+def off_stack(monkeypatch):
+    monkeypatch.setattr(region_module, "ON_STACK", -1)
+
+
+VIEWS = {
+    "transposed": lambda x: x.T * 2.0 + x.T,
+    "a slice": lambda x: x[1:, :2] * 3.0 - x[:-1, 1:3],
+    "steps": lambda x: x[::2] * x[::2] + 1.0,
+    "steps within": lambda x: x[:, 1::2] * 2.0 + 1.0,
+    "reshaped": lambda x: (x * 2.0).reshape([-1]) + x.flatten(),
+    "transposed, reshaped": lambda x: x.T.reshape([-1]) * 2.0 + 1.0,
+    "split": lambda x: [part * 2.0 - 1.0 for part in x.split([1, -1], 1)],
+    "unbound": lambda x: sum(row * float(i + 1) for i, row in enumerate(x.unbind(0))),
+    "one row and the last": lambda x: x[0] * x[-1] + x[1, None] * 2.0,
+    "columns by ellipsis": lambda x: x[..., 0] * x[..., -1] + x[:, 1],
+    "one in three": lambda x: x[1::3, ::2] * 2.0 + 1.0,
+    "unsqueezed": lambda x: x.unsqueeze(1) * x.unsqueeze(0) + 1.0,
+    "squeezed": lambda x: (x[:1] * 2.0).squeeze(0) * x[0],
+    "expanded": lambda x: x[:1].expand([4, x.shape[1]]) * 2.0 + x[0],
+    "joined": lambda x: paddle.concat([x * 2.0, x + 1.0, x[:1]], 0) * 1.0 + 0.5,
+    "joined, an output": lambda x: paddle.concat([x * 2.0, x + 1.0, x[:1] * x[1]], 0),
+    "joined along rows": lambda x: paddle.concat([x * 2.0, x + 1.0], 1),
+    "joined twice": lambda x: paddle.concat(
+        [(y := paddle.concat([x * 2.0, x + 1.0], 0)), y], 0
+    ),
+    "stacked": lambda x: paddle.stack([x * 2.0, x + 1.0, x], 1),
+    "a view of a result": lambda x: [y := x * 2.0 + 1.0, y.reshape([-1]) * y.sum()],
+    "views of one result": lambda x: [
+        (y := x * 2.0 + 1.0)[0] * 1.0,
+        y.T,
+        y.reshape([-1]),
+    ],
+    "the same twice": lambda x: [y := x * 2.0 + 1.0, y],
+    "an input too": lambda x: [x, x * 2.0 + 1.0],
+    "choices": lambda x: paddle.where(x > 0.0, x * 2.0, x.abs() + 1.0),
+    "booleans": lambda x: [(x > 0.0) & (x < 1.0), (x * 2.0 > x + 1.0)],
+    "of both precisions": lambda x: (x.astype("float64") * 3.0 + 1.0).astype(x.dtype),
+    "of integers": lambda x: x * paddle.arange(x.shape[1]).astype(x.dtype) + 1.0,
+}
+
+
+@pytest.mark.parametrize("shape", [[3, 4], [2, 9], [7, 3], [5, 31]], ids=str)
+@pytest.mark.parametrize("name", VIEWS)
+def test_views_and_what_is_put_together(name, shape, off_stack):
+    check(VIEWS[name], randn(shape))
+
+    def slopes(x):
+        outputs, back = vjp(VIEWS[name], x)
+        many = isinstance(outputs, list)
+        every = outputs if many else [outputs]
+        ones = [o * 0.5 if o.is_floating_point() else None for o in every]
+        return back(ones if many else ones[0])
+
+    if name != "booleans":
+        check(slopes, randn(shape, "float64", 1))
+
+
+PRODUCTS = {
+    "of matrices": ([5, 7], [7, 3], lambda x, w: x @ w + 1.0),
+    "turned": ([7, 5], [3, 7], lambda x, w: paddle.matmul(x, w, True, True) * 2.0 + 1),
+    "with gaps": ([10, 14], [7, 6], lambda x, w: x[::2, ::2] @ w[:, ::2] + 1.0),
+    "of transposed slices": ([14, 5], [7, 6], lambda x, w: x.T[:, 3:10] @ w + 1.0),
+    "by a vector": ([5, 7], [7], lambda x, w: x @ w + 1.0),
+    "of a vector": ([7], [7, 3], lambda x, w: x @ w + 1.0),
+    "of vectors": ([7], [7], lambda x, w: (x @ w) * 2.0 + 1.0),
+    "of many": ([4, 5, 7], [4, 7, 3], lambda x, w: x @ w + 1.0),
+    "of many by one": ([4, 5, 7], [7, 3], lambda x, w: x @ w + 1.0),
+    "of one by many": ([5, 7], [4, 7, 3], lambda x, w: x @ w + 1.0),
+    "broadcast": ([2, 1, 5, 7], [3, 7, 2], lambda x, w: x @ w + 1.0),
+    "of heads": (
+        [2, 5, 12],
+        [2, 12, 5],
+        lambda x, w: (
+            x.reshape([2, 5, 3, 4]).transpose([0, 2, 1, 3]) @ w.reshape([2, 3, 4, 5])
+            + 1.0
+        ),
+    ),
+    "of an expanded one": ([1, 7], [7, 3], lambda x, w: x.expand([5, 7]) @ w + 1.0),
+    "with itself": ([6, 6], [1], lambda x, w: x @ x + w),
+    "of one row": ([1, 7], [7, 3], lambda x, w: x @ w + 1.0),
+    "of one term": ([5, 1], [1, 3], lambda x, w: x @ w + 1.0),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products(name, dtype, off_stack):
+    x, w, fn = PRODUCTS[name]
+    x, w = randn(x, dtype), randn(w, dtype, 1)
+    program = check(fn, x, w)
+    assert "matmul" not in [op.operator.name for op in program.ops]
+
+    def slopes(x, w):
+        out, back = vjp(fn, x, w)
+        return back(out)
+
+    check(slopes, x, w)
+
+
+@pytest.mark.parametrize("keepdim", [False, True])
+@pytest.mark.parametrize("shape", [[3, 5, 4], [1, 7, 1], [6, 1, 9], [2, 3, 129]])
+def test_sums_and_means_over_any_dimensions(shape, keepdim, off_stack):
+    x = randn(shape)
+    for axes in ([0], [1], [2], [0, 1], [0, 2], [1, 2], [0, 1, 2], [-1, 0], None):
+        for reduced in (paddle.sum, paddle.mean):
+            check(lambda x: reduced(x * x + 1.0, axes, keepdim=keepdim) * 2.0, x)  # noqa: B023
+            check(lambda x: (x * 2.0, reduced(x * 2.0, axes, keepdim=keepdim)), x)  # noqa: B023
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 64, 65, 257])
+def test_sizes_around_those_of_vectors(n, off_stack):
+    def fn(x, w):
+        y = paddle.tanh(x @ w)
+        return y * y + x.sum(0), y.sum(1), paddle.exp(-y).mean()
+
+    check(fn, randn([n, 3]), randn([3, 3], seed=1))
+    check(fn, randn([3, n], "float64"), randn([n, n], "float64", 1) * 0.1, eps=5000)
+
+
+@pytest.mark.parametrize("n", [5, 64, 1000])
+def test_what_is_in_between_may_lie_anywhere(n, monkeypatch):
+    """On the stack and elsewhere the numbers are the same."""
+    layer = paddle.nn.Sequential(paddle.nn.Linear(3, 17), paddle.nn.Tanh())
+    net, params, _ = stateless(layer)
+    x, found = randn([n, 3]), []
+
+    def loss(params, x):
+        return (net.forward(params, x) ** 2).mean()
+
+    for limit in (-1, 1 << 40):
+        monkeypatch.setattr(region_module, "ON_STACK", limit)
+        program = make_program(value_and_grad(loss))(params, x)
+        run = compiled(program.with_loops)
+        found.append(run(*(params[name] for name in sorted(params)), x))
+    for a, b in zip(*found, strict=True):
+        np.testing.assert_array_equal(a.numpy(), b.numpy())
+
+
+def mlp(features, dtype="float32"):
+    paddle.seed(0)
+    layers = []
+    for i, o in pairwise(features):
+        layers += [paddle.nn.Linear(i, o), paddle.nn.Tanh()]
+    layer = paddle.nn.Sequential(*layers[:-1])
+    return layer.astype(dtype) if dtype != "float32" else layer
+
+
+@pytest.mark.parametrize("features", [(3, 8, 2), (5, 5, 5), (4, 3, 8, 16, 1)], ids=str)
+def test_batches_that_change(features, monkeypatch):
+    """Also where a size of the batch is one of the net, or a multiple."""
+    monkeypatch.setattr(switch, "PATIENCE", 1)
+    layer = mlp(features)
+    net, params, _ = stateless(layer, jit=True)
+    theta = net.flatten(params)
+    for n in (3, 5, 8, 1, 5, 16, 13, 3, 2, 64, 8, 5):
+        x, c = randn([n, features[0]], seed=n), randn([n, features[-1]], seed=n + 1)
+        expected, (by_name, (by_x,)) = native(layer, (x,), c)
+        for given in (params, theta):
+            for _ in range(2):
+                y, back = net.pullback(given, x)
+                grads, (slope,) = back(c)
+                assert_near(y, expected)
+                assert_near(slope, by_x)
+                if given is theta:
+                    grads = net.unflatten(grads)
+                for name, each in grads.items():
+                    assert_near(each, by_name[name])
+
+
+def test_a_mean_over_samples_of_any_number(monkeypatch):
+    monkeypatch.setattr(switch, "PATIENCE", 1)
+
+    class Centred(paddle.nn.Layer):
+        def __init__(self):
+            super().__init__()
+            self.linear = paddle.nn.Linear(3, 4)
+
+        def forward(self, x):
+            y = self.linear(x)
+            return paddle.concat([y - y.mean(0), y.sum(1, keepdim=True)], 1) * 2.0
+
+    layer = Centred()
+    net, params, _ = stateless(layer, jit=True)
+    for n in (6, 9, 7, 6, 2, 31):
+        x, c = randn([n, 3], seed=n), randn([n, 5], seed=n + 1)
+        expected, (by_name, (by_x,)) = native(layer, (x,), c)
+        for _ in range(3):
+            y, back = net.pullback(params, x)
+            grads, (slope,) = back(c)
+            assert_near(y, expected)
+            assert_near(slope, by_x)
+            for name, each in grads.items():
+                assert_near(each, by_name[name])
+
+
+@pytest.fixture
+def first(monkeypatch):
+    monkeypatch.setattr(switch, "PATIENCE", 0)
+
+
+SLIPS = {
+    "fewer elements": (
+        lambda p: setattr(p, "data", paddle.rand([2, 2])),
+        r"float32\[2, 2\], and was float32\[3, 4\]",
+    ),
+    "another dtype": (
+        lambda p: setattr(p, "data", paddle.rand([3, 4]).astype("float64")),
+        r"is float64\[3, 4\], and was float32",
+    ),
+    "no memory": (lambda p: p._clear_data(), "has no memory any more"),
+}
+
+
+@pytest.mark.parametrize("slip", SLIPS)
+def test_a_parameter_that_is_another_before_the_way_back(slip, first):
+    change, said = SLIPS[slip]
+    net, params, _ = stateless(mlp((3, 4, 2)), jit=True)
+    params = {name: value.clone() for name, value in params.items()}
+    for _ in range(3):
+        y, back = net.pullback(params, randn([5, 3]))
+        back(y)
+    change(params["0.weight"])
+    with pytest.raises(ValueError, match=said):
+        back(y)
+
+
+def test_a_constant_that_is_another(first):
+    c = paddle.rand([3])
+    f = jit(lambda x: (x * c + 1.0) * c)
+    x = paddle.rand([3])
+    f(x)
+    c.data = paddle.rand([1])
+    assert_near(f(x), (x * c + 1.0) * c)
+
+
+def test_parameters_with_gaps(first):
+    layer = mlp((3, 4, 2))
+    net, params, _ = stateless(layer, jit=True)
+    x, c = randn([5, 3]), randn([5, 2], seed=1)
+    _, (expected, _) = native(layer, (x,), c)
+    turned = {n: p.T.clone().T if p.ndim == 2 else p for n, p in params.items()}
+    assert not turned["0.weight"].is_contiguous()
+    wide = paddle.zeros([5, 6])
+    wide[:, ::2] = x
+    for _ in range(3):
+        _, back = net.pullback(turned, wide[:, ::2])
+        for name, each in back(c)[0].items():
+            assert_near(each, expected[name])
+
+
+def test_threads_with_numbers_of_their_own(first):
+    net, params, _ = stateless(mlp((3, 16, 2)), jit=True)
+    inputs = [randn([7, 3], seed=seed) for seed in range(4)]
+    expected = [net.forward(params, x).numpy() for x in inputs]
+    wrong = []
+
+    def calls(x, right):
+        for _ in range(300):
+            if not np.array_equal(net.forward(params, x).numpy(), right):
+                wrong.append(1)
+
+    threads = [
+        threading.Thread(target=calls, args=pair)
+        for pair in zip(inputs, expected, strict=True)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_process_that_is_forked_goes_on(first):
+    net, params, _ = stateless(mlp((3, 16, 2)), jit=True)
+    x = randn([7, 3])
+    expected = net.forward(params, x).numpy()
+    child = os.fork()
+    if not child:
+        same = np.array_equal(net.forward(params, x).numpy(), expected)
+        os._exit(0 if same else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_a_net_is_pickled_and_makes_its_code_anew(first):
+    net, params, _ = stateless(mlp((3, 16, 2)), jit=True)
+    x = randn([7, 3])
+    expected = net.forward(params, x)
+    other = pickle.loads(pickle.dumps(net))
+    for _ in range(2):
+        assert_near(other.forward(params, x), expected, 1)
+    program = make_program(lambda x: (x * 2.0 + 1.0) * x)(x)
+    again = pickle.loads(pickle.dumps(program))
+    assert_near(again(x)[0], program(x)[0], 1)
+
+
+def test_results_are_tensors_of_their_own(first):
+    f = jit(lambda x: [y := x * 2.0 + 1.0, y.T, y[:2], paddle.concat([y, y], 0)])
+    x = randn([3, 4])
+    found = f(x)
+    kept = [part.numpy().copy() for part in found]
+    for part in f(x):
+        part.zero_()
+    for part, before in zip(found, kept, strict=True):
+        np.testing.assert_array_equal(part.numpy(), before)
+    found[0].zero_()
+    for part, before in zip(found[1:], kept[1:], strict=True):
+        np.testing.assert_array_equal(part.numpy(), before)
+
+
+def test_memory_in_between_is_used_again():
+    def chain(x, w):
+        for _ in range(20):
+            x = paddle.tanh(x @ w) + 0.5
+        return x
+
+    program = make_program(chain)(randn([64, 64]), randn([64, 64], seed=1))
+    (op,) = program.with_loops.ops
+    assert op.operator.work_bytes <= 2 * (64 * 64 * 4 + 64)
+    assert program.with_loops.peak_bytes <= program.peak_bytes + 64 * 64 * 4 + 3 * 64
+
+
+def test_a_gradient_in_one_piece_is_computed_in_its_place():
+    net, params, _ = stateless(mlp((3, 16, 16, 2)), jit=True)
+    theta, x = net.flatten(params), randn([7, 3])
+
+    def loss(theta):
+        return (net.forward(theta, x) ** 2).sum()
+
+    program = make_program(grad(loss))(theta)
+    text = program.machine()
+    assert "concat" in {op.operator.name for op in program.ops}
+    assert len(program.with_loops.ops) == 1
+    assert "concat" not in text
+
+
+def test_what_is_machine_code_and_what_is_not():
+    x = randn([5, 7])
+
+    def sorting(x):
+        return paddle.sort(x * 2.0 + 1.0, 0) * 3.0 + x
+
+    said = explain(sorting, x)
+    assert "2 functions between operators of Paddle's: argsort" in said
+    assert "As machine code it is one function." in explain(lambda x: x * x + 1.0, x)
+    assert "No machine code" in explain(lambda x: paddle.sort(x, 0), x)
+    program = make_program(lambda x: x * x + 1.0)(x)
+    assert "define void @_0" in program.machine()
+    assert "multiply(t0, t0)  test_regions.py" in program.machine()
