@@ -16,7 +16,7 @@ from .loops.blas import library
 from .loops.groups import is_long
 from .loops.machine import machine_code
 from .loops.region import Region
-from .loops.regions import with_regions
+from .loops.regions import may_have_regions, with_regions
 from .loops.views import RULES
 from .operations import Operation, Value
 from .reuse import Reuse
@@ -78,7 +78,7 @@ class Program:
     @cached_property
     def function(self) -> Callable[..., list[Tensor]]:
         """The compiled source, which goes over to that with loops after some calls."""
-        some = sum(op.operator.loop is not None for op in self.ops) > 1
+        some = may_have_regions(self.ops)
         later = (lambda: self.with_loops) if some and loops_are_on() else None
         return compiled(self.as_run, later)
 

@@ -19,6 +19,16 @@ from .steps import Steps
 from .views import RULES
 
 
+APART = {"linear": 2, "addmm": 2, "mean": 2, "mean_all": 2}
+"""Operators that are several in a region, and how many."""
+
+
+def may_have_regions(ops: Iterable[Operation]) -> bool:
+    """Whether there are two operations or more that may be part of one."""
+    counts = (APART.get(op.operator.name, op.operator.loop is not None) for op in ops)
+    return sum(counts) > 1
+
+
 def with_regions(
     ops: Sequence[Operation],
     given: Sequence[Value],
