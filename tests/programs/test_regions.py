@@ -374,6 +374,8 @@ def test_parameters_with_gaps(first):
 def test_threads_with_numbers_of_their_own(first):
     net, params, _ = stateless(mlp((3, 16, 2)), jit=True)
     inputs = [randn([7, 3], seed=seed) for seed in range(4)]
+    for x in inputs:
+        net.forward(params, x)  # the first is Paddle's own
     expected = [net.forward(params, x).numpy() for x in inputs]
     wrong = []
 
@@ -398,6 +400,7 @@ def test_threads_with_numbers_of_their_own(first):
 def test_a_process_that_is_forked_goes_on(first):
     net, params, _ = stateless(mlp((3, 16, 2)), jit=True)
     x = randn([7, 3])
+    net.forward(params, x)
     expected = net.forward(params, x).numpy()
     child = os.fork()
     if not child:
@@ -412,7 +415,7 @@ def test_a_net_is_pickled_and_makes_its_code_anew(first):
     expected = net.forward(params, x)
     other = pickle.loads(pickle.dumps(net))
     for _ in range(2):
-        assert_near(other.forward(params, x), expected, 1)
+        assert_near(other.forward(params, x), expected)
     program = make_program(lambda x: (x * 2.0 + 1.0) * x)(x)
     again = pickle.loads(pickle.dumps(program))
     assert_near(again(x)[0], program(x)[0], 1)
