@@ -77,7 +77,7 @@ class KnownCalls:
     def forward(self, params: Any, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
         """The output, alone in a tuple; None for a call like none before."""
         known, leaves = self.value(params, args)
-        return None if known is None else known.value(leaves)
+        return None if known is None else known.value(leaves, True)
 
     def pullback(
         self, params: Any, args: tuple[Any, ...]
@@ -144,13 +144,19 @@ class KnownValue:
     def __init__(self, found: OfValue) -> None:
         self._found, self._structure = found, found.structure
 
-    def value(self, leaves: list[Tensor]) -> tuple[Any, ...] | None:
-        """The output, alone in a tuple; None where the program serves no more."""
+    def value(
+        self, leaves: list[Tensor], trusts: bool = False
+    ) -> tuple[Any, ...] | None:
+        """The output, alone in a tuple; None where the program serves no more.
+
+        Args:
+            trusts: whether the leaves' shapes and dtypes were looked at.
+        """
         found = self._found
         if found.is_stale():
             return None
         try:
-            made = run(found.captured.program, leaves)
+            made = run(found.captured.program, leaves, trusts)
         except CaptureError:  # a shape that depends on values
             return None
         return (self._structure.nested(found.captured.filled(made)),)
@@ -189,12 +195,16 @@ class KnownWay:
         """To those gradients alone that are asked for, where there is :attr:`back`."""
         return self.way.there.back(asked, (True,))[0]
 
-    def made(self, leaves: list[Tensor]) -> list[Tensor] | None:
-        """Outputs, and what the way back needs; None where programs serve no more."""
+    def made(self, leaves: list[Tensor], trusts: bool = False) -> list[Tensor] | None:
+        """Outputs, and what the way back needs; None where programs serve no more.
+
+        Args:
+            trusts: whether the leaves' shapes and dtypes were looked at.
+        """
         if self.way.is_stale():
             return None
         try:
-            return run(self.way.there.forward, leaves)
+            return run(self.way.there.forward, leaves, trusts)
         except CaptureError:
             return None
 
@@ -204,8 +214,11 @@ class KnownWay:
         return KnownPullback(self, recording)
 
     def pullback(self, leaves: list[Tensor]) -> tuple[Any, KnownPullback] | None:
-        """Output and pullback; None where the programs serve no more."""
-        made = self.made(leaves)
+        """Output and pullback; None where the programs serve no more.
+
+        The leaves' shapes and dtypes were looked at.
+        """
+        made = self.made(leaves, True)
         if made is None:
             return None
         outputs = self.way.captured.filled(made[: self.count])

@@ -42,13 +42,17 @@ DENSE = frozenset({"matmul", "matmul_grad", "addmm", "addmm_grad"})
 
 
 def source(
-    program: Any, known: dict[str, Any] | None = None, first: str = ""
+    program: Any,
+    known: dict[str, Any] | None = None,
+    first: str = "",
+    trusts: bool = False,
 ) -> tuple[str, dict[str, Any]]:
     """The text of a function of the inputs, and the names that it finds elsewhere.
 
     Args:
         known: names that are others' already.
         first: a line that comes first.
+        trusts: whether inputs are known to have the shapes and dtypes that they had.
     """
     names: dict[str, Any] = {} if known is None else known
     labels: dict[int, str] = {}
@@ -90,7 +94,8 @@ def source(
             if value in program.constants:
                 yield f"{local(value)} = {text(value)}"
         dense.update(op.inputs, op.outputs)
-        yield from op.operator.lines(named, local, looked_at)
+        trusted = {*program.inputs} if trusts else set()
+        yield from op.operator.lines(named, local, looked_at, trusted)
 
     inputs = ", ".join(map(text, program.inputs))
     lines = [f"def {program.name}({inputs}):"]
@@ -144,16 +149,24 @@ def compiled(
 ) -> Callable[..., Any]:
     """The function, whose lines errors show.
 
+    Its attribute ``trusting`` is the same for who knows the shapes and dtypes of what
+    it is given, from when it has gone over, and itself before.
+
     Args:
         with_loops: gives the program with loops, to which the function goes over.
     """
     names: dict[str, Any] = {}
     if with_loops is None:
-        return _function(program, names)
+        found = _function(program, names)
+        found.trusting = found  # type: ignore[attr-defined]
+        return found
 
     def go_over() -> None:
         try:
-            found.__code__ = _looped(program, with_loops(), names).__code__
+            looped = with_loops()
+            trusting = _looped(program, looped, {}, trusts=True)
+            found.__code__ = _looped(program, looped, names).__code__
+            found.trusting = trusting  # type: ignore[attr-defined]
         except Exception as error:
             found.__code__ = _function(program, names).__code__
             warnings.warn(
@@ -168,24 +181,29 @@ def compiled(
     names.update(calls=itertools.count(), go_over=go_over)
     first = f"if next(calls) == {switch.PATIENCE}: go_over()"
     found = _function(program, names, first)
+    found.trusting = found  # type: ignore[attr-defined]
     if not switch.PATIENCE:
         go_over()
     return found
 
 
-def _looped(plain: Any, program: Any, names: dict[str, Any]) -> FunctionType:
+def _looped(
+    plain: Any, program: Any, names: dict[str, Any], trusts: bool = False
+) -> FunctionType:
     """The function with loops, which leaves calls on other devices to the plain one."""
     if ON_CPU_ALONE:
-        return _function(program, names)
+        return _function(program, names, trusts=trusts)
     names["elsewhere"] = _function(plain, names)
     inputs = ", ".join(f"t{value.number}" for value in program.inputs)
     tensor = f"t{[*program.inputs, *program.constants][0].number}"
     first = f"if not {tensor}.place.is_cpu_place(): return elsewhere({inputs})"
-    return _function(program, names, first)
+    return _function(program, names, first, trusts)
 
 
-def _function(program: Any, names: dict[str, Any], first: str = "") -> FunctionType:
-    text, names = source(program, names, first)
+def _function(
+    program: Any, names: dict[str, Any], first: str = "", trusts: bool = False
+) -> FunctionType:
+    text, names = source(program, names, first, trusts)
     file = f"<{program.name} {next(_numbers)}>"
     with suppress(IndexError):
         while True:

@@ -113,7 +113,7 @@ class ProgramCache:
         """
         way: Way = self.found("vjp", leaves, self.way_of, key)
         tensors = tensors_among(leaves)
-        made = run(way.there.forward, tensors)
+        made = run(way.there.forward, tensors, trusts=True)
         recording = self.recording(way, leaves, tensors, made)
         return recording.outputs, way.structure, recording
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cache
 from operator import attrgetter
 from struct import Struct
@@ -108,6 +108,7 @@ class Region(Operator):
         named: Callable[[Any, str], str],
         text: Callable[[Any], str],
         looked_at: Sequence[Value],
+        trusted: Collection[Value],
     ) -> Iterator[str]:
         """Of Python's, that run it.
 
@@ -115,14 +116,21 @@ class Region(Operator):
             named: a name for something.
             text: of a value.
             looked_at: inputs that may be others than they were.
+            trusted: of which gaps alone may be other.
         """
         cpu, empty = named(CPU, "cpu"), named(RAW.empty, "empty")
         samples = "0"
         if self._samples is not None:
             samples = "n"
             yield f"n = {self._number_of_samples(text)}"
-        if looked_at:
-            yield from self._check(named, text, looked_at)
+        if others := [value for value in looked_at if value not in trusted]:
+            yield from self._check(named, text, others)
+        if known := [value for value in looked_at if value in trusted]:
+            names = ", ".join(map(text, known))
+            has_none = named(WITHOUT_GAPS, "has_no_gaps")
+            yield f"given = [{names}]"
+            yield f"if not all(map({has_none}, given)):"
+            yield f"    [{names}] = {named(without_gaps, 'without_gaps')}(given)"
         for out in self._outputs:
             dtype = named(getattr(paddle, out.dtype), out.dtype)
             yield f"{text(out)} = {empty}({self._shape(out)}, {dtype}, {cpu})"
@@ -205,6 +213,11 @@ def fitted(
                 "it was captured; leave shapes and dtypes of parameters, constants and "
                 "what a pullback needs as they are, or make new tensors"
             )
+    return without_gaps(given)
+
+
+def without_gaps(given: list[Tensor]) -> list[Tensor]:
+    """The tensors, or copies of those that have gaps between elements."""
     return [x if x.is_contiguous() else x.contiguous() for x in given]
 
 

@@ -18,7 +18,6 @@ from .scalars import FLOATS, OVER_COUNT, NoLoop, kept_dims
 from .steps import Steps
 from .views import RULES
 
-
 APART = {"linear": 2, "addmm": 2, "mean": 2, "mean_all": 2}
 """Operators that are several in a region, and how many."""
 
