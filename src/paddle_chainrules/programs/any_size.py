@@ -12,9 +12,12 @@ from typing import Any
 import numpy as np
 from paddle import Tensor
 
-from .operations import Value
+from .operations import Operation, Value
 from .program import Program
 from .samples import Samples
+
+PARTS = frozenset({"slice", "strided_slice", "Tensor._getitem_dygraph"})
+"""Operators that give what there is where they are asked for more."""
 
 
 def samples_of(
@@ -53,7 +56,19 @@ class _Pairs:
         )
         if not same or not self._varying.isdisjoint(self._constant):
             return None
+        if any(map(self._takes_some, one.ops)):
+            return None
         return Samples(self._size, frozenset(self._varying))
+
+    def _takes_some(self, op: Operation) -> bool:
+        """Whether it takes so many of the samples, of which there may be fewer."""
+        if op.operator.name not in PARTS:
+            return False
+        counts = [
+            sum(size in self._varying for size in value.shape)
+            for value in (op.args[0], *op.outputs)
+        ]
+        return any(count < counts[0] for count in counts)
 
     def same(self, one: Any, other: Any) -> bool:
         """Whether two arguments are the same, but for values that are pairs."""

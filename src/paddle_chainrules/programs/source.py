@@ -21,6 +21,7 @@ from typing import Any
 import paddle
 
 from . import switch
+from .loops.extents import Extent
 from .loops.region import Region
 from .operations import Value
 
@@ -71,6 +72,8 @@ def source(
     def text(arg: Any) -> str:
         if isinstance(arg, Value):
             return f"t{arg.number}"
+        if isinstance(arg, Extent):
+            return f"{arg.factor} * n**{arg.power}" if arg.power else f"{arg.factor}"
         if type(arg) is list:
             return f"[{', '.join(map(text, arg))}]"
         if type(arg) is tuple:
@@ -101,6 +104,8 @@ def source(
     lines = [f"def {program.name}({inputs}):"]
     if first:
         lines.append(f"    {first}")
+    if program.samples is not None:
+        lines.append(f"    n = {_number_of_samples(program)}")
     for value, tensor in program.constants.items():
         names[f"t{value.number}"] = tensor
     for op, gone in zip(program.ops, program.last_uses, strict=True):
@@ -142,6 +147,16 @@ def source(
             lines.append(f"    del {', '.join(map(text, gone))}")
     lines.append(f"    return [{', '.join(map(text, program.outputs))}]")
     return "\n".join(lines) + "\n", names
+
+
+def _number_of_samples(program: Any) -> str:
+    """Of a call, by the size of an input."""
+    size, varying = program.samples
+    for value in program.inputs:
+        for k, found in enumerate(value.shape):
+            if found in varying:
+                return f"t{value.number}.shape[{k}] // {found // size}"
+    return "0"  # no size within goes along with it
 
 
 def compiled(

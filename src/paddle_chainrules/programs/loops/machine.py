@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import os
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -28,6 +29,13 @@ DECLARATIONS = (
 )
 
 _lock = threading.Lock()
+if hasattr(os, "register_at_fork"):
+    # No fork amid compiling, whose child would wait for a thread that it has not.
+    os.register_at_fork(
+        before=_lock.acquire,
+        after_in_parent=_lock.release,
+        after_in_child=_lock.release,
+    )
 _known: WeakValueDictionary[str, Code] = WeakValueDictionary()
 """By their text, for as long as a program has them."""
 _numbers = itertools.count()

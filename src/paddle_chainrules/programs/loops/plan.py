@@ -23,6 +23,14 @@ class Plan(NamedTuple):
     bytes: list[Extent]
 
 
+ALIGNED = 64
+"""Bytes of which slots are multiples."""
+
+
+def _rounded(size: Extent) -> Extent:
+    return Extent(-(-size.factor // ALIGNED) * ALIGNED, size.power)
+
+
 def planned(
     steps: Sequence[Step], given: Collection[Memory], ends: Collection[Memory]
 ) -> Plan:
@@ -50,7 +58,7 @@ def planned(
                     break
             if memory in slots:
                 continue
-            size = memory.extent.times(Extent(BYTES[memory.dtype]))
+            size = _rounded(memory.extent.times(Extent(BYTES[memory.dtype])))
             if not free.get(size):
                 free.setdefault(size, []).append(len(sizes))
                 sizes.append(size)

@@ -17,10 +17,10 @@ from ...paddle_side.interception import RAW
 from ..operations import Value
 from ..operators.entry import Operator
 from ..samples import Samples
-from .plan import Plan, planned
-from .steps import Steps
+from .plan import ALIGNED, Plan, planned
+from .steps import Step, Steps
 from .text import BYTES, Text
-from .views import Memory, View
+from .views import View
 
 CPU = paddle.CPUPlace()
 
@@ -30,7 +30,8 @@ WITHOUT_GAPS, SHAPE = Tensor.is_contiguous, attrgetter("shape")
 ON_STACK = 1 << 15
 """Bytes of results in between that lie on the stack."""
 
-ALIGNED = 64
+PART = 32
+"""Loops and products of a function, for more of which LLVM takes longer and longer."""
 
 
 class Region(Operator):
@@ -62,46 +63,56 @@ class Region(Operator):
         plan = planned(steps.found, {*given, *self._placed}, ends)
         self.work = plan.bytes
         n = samples.size if samples else 0
-        self.work_bytes = sum(each.at(n) + ALIGNED - 1 for each in self.work)
+        self.work_bytes = sum(each.at(n) for each in self.work)
         self.on_stack = samples is None and self.work_bytes <= ON_STACK
         self.text = self._written(steps, plan)
         self.code: Callable[[bytes], None] = _no_operator
 
     def _written(self, steps: Steps, plan: Plan) -> str:
-        text = Text()
-        names: dict[Memory, str] = {}
-        for value in (*self._inputs, *self._outputs):
-            names[steps.views[value].memory] = "null"  # where it has no elements
+        """The function, and those that it calls one after another.
+
+        What takes LLVM longer and longer for more of it is parted.
+        """
+        starts = range(0, len(steps.found), PART)
+        parts = [steps.found[start : start + PART] for start in starts]
+        texts = [self._part(k, part, steps, plan) for k, part in enumerate(parts)]
+        whole = Text()
         for place, value in enumerate(self.order, 1):
-            memory = steps.views[value].memory
-            names[memory] = found = text.argument(place, "ptr", "p")
-            text.line(f"; {found} is {value!r}")
-        slots = self._slots(text, len(self.order) + 1, plan)
+            whole.line(f"; {place}: {value!r}")
+        work = "null"
+        if self.on_stack and plan.bytes:
+            work = whole.on_stack(self.work_bytes, ALIGNED)
+        elif plan.bytes:
+            given = whole.argument(len(self.order) + 1, "ptr", "work")
+            work = whole.aligned(given, ALIGNED)
+        for k in range(len(parts)):
+            whole.line(f"call void @NAME.{k}(ptr %block, ptr {work})")
+        return "\n\n".join(map(str, [*texts, whole]))
+
+    def _part(self, k: int, part: Sequence[Step], steps: Steps, plan: Plan) -> Text:
+        text = Text(f"internal void @NAME.{k}(ptr noalias %block, ptr %work) noinline")
+        places = {v: place for place, v in enumerate(self.order, 1)}
+        bases = {
+            steps.views[value].memory: places.get(value)
+            for value in (*self._inputs, *self._outputs)
+        }
+        offsets = [plan.bytes[:slot] for slot in range(len(plan.bytes))]
 
         def address(view: View) -> str:
             memory = view.memory
             if memory in self._placed:
                 base = address(self._placed[memory])
+            elif memory not in bases:
+                base = text.moved("%work", "bool", offsets[plan.slots[memory]])
+            elif bases[memory] is None:
+                return "null"  # it has no elements
             else:
-                base = names.get(memory) or slots[plan.slots[memory]]
+                base = text.argument(bases[memory] or 0, "ptr", "p")
             return text.moved(base, memory.dtype, view.offset)
 
-        for step in steps.found:
+        for step in part:
             step.write(text, address)
-        return str(text)
-
-    def _slots(self, text: Text, place: int, plan: Plan) -> list[str]:
-        """Pointers to the parts of the memory for what is in between."""
-        if not plan.bytes:
-            return []
-        if self.on_stack:
-            return [text.on_stack(size.factor, ALIGNED) for size in plan.bytes]
-        at = text.argument(place, "ptr", "work")
-        found = []
-        for size in plan.bytes:
-            found.append(at := text.aligned(at, ALIGNED))
-            at = text.moved(at, "bool", (size,))
-        return found
+        return text
 
     def lines(
         self,
@@ -110,7 +121,7 @@ class Region(Operator):
         looked_at: Sequence[Value],
         trusted: Collection[Value],
     ) -> Iterator[str]:
-        """Of Python's, that run it.
+        """Of Python's, that run it, where ``n`` is the number of samples.
 
         Args:
             named: a name for something.
@@ -119,10 +130,7 @@ class Region(Operator):
             trusted: of which gaps alone may be other.
         """
         cpu, empty = named(CPU, "cpu"), named(RAW.empty, "empty")
-        samples = "0"
-        if self._samples is not None:
-            samples = "n"
-            yield f"n = {self._number_of_samples(text)}"
+        samples = "0" if self._samples is None else "n"
         if others := [value for value in looked_at if value not in trusted]:
             yield from self._check(named, text, others)
         if known := [value for value in looked_at if value in trusted]:
@@ -145,6 +153,8 @@ class Region(Operator):
         yield f"    {named(self.code, 'region')}({pack}({samples}, {places}))"
         yield f"except {named(struct_error, 'no_address')}:"
         yield f"    raise {named(without_memory, 'without_memory')}() from None"
+        if "work" in tensors:
+            yield "del work"
 
     def _check(
         self,
@@ -167,7 +177,7 @@ class Region(Operator):
 
     def _work_size(self) -> str:
         """The bytes of what is in between, as Python has it."""
-        sums = {0: len(self.work) * (ALIGNED - 1)}
+        sums = {0: ALIGNED - 1}
         for factor, power in self.work:
             sums[power] = sums.get(power, 0) + factor
         return " + ".join(f"{f} * n**{p}" if p else f"{f}" for p, f in sums.items())
@@ -178,14 +188,6 @@ class Region(Operator):
     def _size(self, size: int) -> str:
         factor, power = self._sizes.of(size)
         return f"{factor} * n" if power and factor != 1 else "n" if power else f"{size}"
-
-    def _number_of_samples(self, text: Callable[[Any], str]) -> str:
-        for value in self._inputs:
-            for k, size in enumerate(value.shape):
-                factor, power = self._sizes.of(size)
-                if power:
-                    return f"{text(value)}.shape[{k}] // {factor}"
-        return "0"  # no size within goes along with it
 
 
 def is_as(given: list[Tensor], shapes: list[list[int]], sizes: list[int]) -> bool:

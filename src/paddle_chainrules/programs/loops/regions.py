@@ -151,7 +151,7 @@ class _Regions:
                 continue
             while value not in steps.inputs:
                 op = by[value]
-                if op.operator.name not in RULES:
+                if steps.views[value].memory.value is value:  # it is no view here
                     outputs[value] = None
                     break
                 after.add(op)

@@ -6,6 +6,7 @@ in the same order, none of them contracted.
 
 from __future__ import annotations
 
+import operator
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -323,8 +324,8 @@ def _over_count(call: LoopCall) -> str:
     return call.two("fdiv", x, number)
 
 
-OVER_COUNT = Operator("over_count", "x count", run=lambda x, count: x / count.at(0))
-"""A sum divided by how many there were, an :class:`Extent`; for regions."""
+OVER_COUNT = Operator("over_count", "x count", run=operator.truediv)
+"""A sum divided by how many there were, an :class:`Extent`."""
 OVER_COUNT.loop, COST[OVER_COUNT.name] = _over_count, 1
 
 

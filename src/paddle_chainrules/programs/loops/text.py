@@ -46,13 +46,17 @@ class Carried(NamedTuple):
 
 
 class Text:
-    """A function of one pointer, to a block of numbers and addresses.
+    """A function of ``%block``, numbers and addresses, and maybe of ``%work``, memory.
+
+    Args:
+        head: how it begins: linkage, name, what it is given, attributes.
 
     Attributes:
         lines: of the body, in their order.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, head: str = "void @NAME(ptr noalias %block)") -> None:
+        self._head = head
         self.lines: list[str] = []
         self._first: list[str] = []
         """What is computed once, before all else."""
@@ -157,4 +161,4 @@ class Text:
     def __str__(self) -> str:
         rows = [*self._first, *self.lines, "ret void"]
         body = "\n".join(r if r.endswith(":") else f"  {r}" for r in rows)
-        return f"define void @NAME(ptr noalias %block) {{\nstart:\n{body}\n}}"
+        return f"define {self._head} {{\nstart:\n{body}\n}}"

@@ -195,6 +195,8 @@ def _every_index(index: Any, rank: int) -> list[Any]:
 @_view_of("split", "split_with_num")
 def _(view: View, op: Operation, sizes: Sizes) -> Sequence[View]:
     axis = op.args[2] % len(view.shape)
+    if any(len(out.shape) != len(view.shape) for out in op.outputs):
+        raise NoLoop  # a part of no places, which Paddle gives no shape
     counts = [sizes.of(out.shape[axis]) for out in op.outputs]
     return _parts(view, op, axis, counts, view.strides)
 
@@ -232,9 +234,9 @@ def _place(view: View, axis: int, start: int, sizes: Sizes) -> Extent:
     """Where a slice begins.
 
     Raises:
-        NoLoop: it is counted from an end that is another for each number of samples.
+        NoLoop: it is one of samples, of which there may be too few.
     """
     size = view.shape[axis]
-    if start < 0 and sizes.of(size).power:
+    if start and sizes.of(size).power:
         raise NoLoop
     return Extent(min(max(start + size if start < 0 else start, 0), size))
