@@ -362,6 +362,10 @@ def test_a_mean_that_is_alone_in_its_part():
     check(fn, randn([2], "float64"))
 
 
+def test_results_in_float64_of_float32(first):
+    check(lambda x: (x.sum(1) * x.mean()).astype("float64") * 2.0, randn([5, 300]))
+
+
 def test_a_part_of_no_places():
     check(lambda x: paddle.split(x * 2.0 + 1.0, [3, 0])[0] * 2.0, randn([3, 2]))
 
