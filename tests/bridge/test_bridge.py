@@ -83,12 +83,13 @@ def test_the_last_use_lets_go_of_the_graph_and_another_makes_it_anew():
     x, cotangent = randn([4, 3]), randn([4, 50], seed=1)
     forward, pullback, _ = handle.bind_and("forward", False, *params, x)
     paddle.seed(1)
+    others = count_recordings()
     for _ in range(3):
         _, back = pullback(x)
         first = list(back(True, True, False, cotangent))
-        assert count_recordings() == 1
+        assert count_recordings() == others + 1
         assert_same(list(back(True, True, True, cotangent)), first)
-        assert count_recordings() == 0
+        assert count_recordings() == others
         # The same mask again, and no random number of the program's used up.
         state = paddle.get_rng_state()
         assert_same(list(back(False, True, False, cotangent))[-1], first[-1])

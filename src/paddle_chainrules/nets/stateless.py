@@ -234,8 +234,7 @@ class StatelessLayer(Net):
             ("frozen" if n in self._frozen else "buffer", n, str(shape), dtype)
             for n, shape, dtype in rows
         )
-        held = (*found.rows, *buffers)
-        return dataclasses.replace(found, rows=held)
+        return dataclasses.replace(found, rows=(*found.rows, *buffers))
 
     def _formula(self) -> str:
         if self._chain is not None:

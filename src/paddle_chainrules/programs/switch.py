@@ -25,7 +25,7 @@ def _given(variable: str, *others: str) -> str:
         raise ValueError(
             f"the environment has {variable}={found!r}; set it to 'off' to have "
             "functions and nets run without, or to 'on', as it is where it is not set"
-            + more
+            f"{more}"
         )
     return found
 
