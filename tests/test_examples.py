@@ -14,6 +14,7 @@ QUICK = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "QUICK": "1"}
 SCRIPTS = ("euler_beam.py", "poisson_2d.py", "shared_encoder.py")
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_example(script):
     done = subprocess.run(

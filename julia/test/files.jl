@@ -20,11 +20,11 @@ const SLOW =
 # --compile=min), which takes a third of the time, and compiled with the slow ones.
 const LONG = (
     "crossing/threads", "rules/chain_rules", "derivatives/derivatives", "derivatives/neuralpde7",
-    "lowering/derivatives", "faults",
+    "lowering/derivatives", "faults", "nets/inputs", "lowering/lower",
 )
 const COMPILED = (
     "crossing/paddle", "crossing/retained_bytes", "crossing/guarded", "crossing/lifetimes", "nets/real_nets",
-    "rules/pullback", "lowering/lower",
+    "rules/pullback",
 )
 
 "A file of any path in a module of its own, so that it sees no other's names."

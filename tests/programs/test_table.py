@@ -233,6 +233,7 @@ def assert_to_last_places(found, expected):
     np.testing.assert_allclose(found, expected, rtol=0, atol=rounding)
 
 
+@pytest.mark.thinned(3)
 @each_case
 def test_gradients(name, k, count_case):
     sampled = Sampled(name, k)
