@@ -282,15 +282,20 @@ def arguments(case, dtype, x, rng):
     return tensors, [part for part in rest if part is not ...]
 
 
+def beside_paddle(case, dtype, x, rng):
+    """What an operator gives in a loop, and what Paddle's gives."""
+    tensors, constants = arguments(case, dtype, x, rng)
+    expected = getattr(RAW, case[0])(*map(paddle.to_tensor, tensors), *constants)
+    return in_a_loop(case[0], tensors, constants), expected
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("case", AS_PADDLE, ids=str)
 def test_what_rounds_once_has_the_bits_of_paddles(case, dtype):
     rng = np.random.default_rng(1)
     x = np.concatenate([samples(dtype, 100), [INF, -INF, NAN, NAN, 0.5, 2.5, -0.5]])
     x = np.concatenate([x, [0.49999997, 0.49999999999999994]]).astype(dtype)
-    tensors, constants = arguments(case, dtype, x, rng)
-    expected = getattr(RAW, case[0])(*map(paddle.to_tensor, tensors), *constants)
-    found = in_a_loop(case[0], tensors, constants)
+    found, expected = beside_paddle(case, dtype, x, rng)
     np.testing.assert_array_equal(found, expected.numpy())
 
 
@@ -299,9 +304,7 @@ def test_what_rounds_once_has_the_bits_of_paddles(case, dtype):
 def test_gradients_are_those_of_paddle_to_rounding(case, dtype):
     rng = np.random.default_rng(1)
     x = rng.uniform(-6, 6, 3000).astype(dtype)
-    tensors, constants = arguments(case, dtype, x, rng)
-    expected = getattr(RAW, case[0])(*map(paddle.to_tensor, tensors), *constants)
-    found = in_a_loop(case[0], tensors, constants)
+    found, expected = beside_paddle(case, dtype, x, rng)
     eps = float(np.finfo(dtype).eps)
     # Paddle's have terms of up to 40 that cancel, and numbers of 8 digits for float32.
     is_rough = case == ("gelu_grad", ..., True)

@@ -6,7 +6,6 @@ one sample after another, which a warning says.
 
 from __future__ import annotations
 
-import itertools
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -18,7 +17,7 @@ from paddle import Tensor
 from ..paddle_side.listener import not_listening
 from ..paddle_side.random_state import put_back, random_state
 from .inside import recorded_inside
-from .operations import Operation, Value, values_in, with_values
+from .operations import Operation, Value, fresh_numbers, values_in, with_values
 from .operators import batched_images, batched_indices, batches  # noqa: F401
 from .operators.calls import BatchCall, NoRule
 from .operators.table import TABLE
@@ -52,8 +51,7 @@ def of_one(
 
 def _with_stops(record: Record) -> Iterator[Operation]:
     """Its operations, and where gradients end that would go on among others."""
-    known = [v.number for op in record.ops for v in (*op.inputs, *op.outputs)]
-    fresh = itertools.count(1 + max(known, default=0))
+    fresh = fresh_numbers((), record.ops)
     for op, taped in zip(record.ops, record.taped, strict=True):
         if taped or not any(map(record.requires, op.inputs)):
             yield op

@@ -6,7 +6,6 @@ one call; that gives the same bits in less time where matrices are small.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -14,7 +13,7 @@ from typing import Any, NamedTuple
 import paddle
 from paddle import Tensor
 
-from .operations import Operation, Value
+from .operations import Operation, Value, fresh_numbers
 from .operators.table import TABLE
 
 
@@ -40,9 +39,7 @@ def fused(
         apart: which operations stay as they are.
     """
     ops = [*ops]
-    numbers = [v.number for v in given]
-    numbers += [v.number for op in ops for v in (*op.inputs, *op.outputs)]
-    fresh = itertools.count(1 + max(numbers, default=0))
+    fresh = fresh_numbers(given, ops)
     constants: dict[Value, Tensor] = {}
     shapes: dict[Any, Value] = {}
     gone: set[int] = set()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -72,6 +73,13 @@ class Operation:
         left = ", ".join(map(repr, self.outputs))
         args = ", ".join(map(_text, self.args))
         return f"{left} = {self.operator.name}({args})"
+
+
+def fresh_numbers(given: Iterable[Value], ops: Iterable[Operation]) -> Iterator[int]:
+    """Numbers that no value among these has."""
+    known = [v.number for v in given]
+    known += [v.number for op in ops for v in (*op.inputs, *op.outputs)]
+    return itertools.count(1 + max(known, default=0))
 
 
 def values_in(args: Iterable[Any]) -> list[Value]:

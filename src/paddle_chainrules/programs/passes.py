@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -10,7 +9,7 @@ from typing import Any
 
 from paddle import Tensor
 
-from .operations import Operation, Value
+from .operations import Operation, Value, fresh_numbers
 from .operators.table import TABLE
 from .program import Program
 from .reuse import memory_of
@@ -31,9 +30,7 @@ def program_of(
         shared: of each output whether its memory is known to be another's.
     """
     ops = [*ops]
-    known = [v.number for v in (*inputs, *constants)]
-    known += [v.number for op in ops for v in (*op.inputs, *op.outputs)]
-    fresh = itertools.count(1 + max(known, default=0))
+    fresh = fresh_numbers((*inputs, *constants), ops)
     ops, alias = _rewritten(ops, fresh)
     ends = [alias.get(v, v) for v in outputs]
     ops = needed(ops, ends)

@@ -16,7 +16,7 @@ from .loops.blas import library
 from .loops.groups import is_long
 from .loops.machine import machine_code
 from .loops.region import Region
-from .loops.regions import may_have_regions, with_regions
+from .loops.regions import has_products_among, may_have_regions, with_regions
 from .loops.views import RULES
 from .operations import Operation, Value
 from .reuse import Reuse
@@ -145,7 +145,7 @@ class Program:
         Raises:
             ImportError: llvmlite is not installed.
         """
-        has_products = library() is not None
+        has_products = has_products_among(self.ops) and library() is not None
         plain = self._shared() if has_products else self._fused(is_long)
         given = (*plain.inputs, *plain.constants)
         ops = with_regions(plain.ops, given, plain.outputs, self.samples, has_products)
@@ -172,12 +172,8 @@ class Program:
     @cached_property
     def reused(self) -> dict[Operation, int]:
         """Of operations, by place, the argument that the result is written into."""
-        return self.reuse.of_operators()
-
-    @cached_property
-    def reuse(self) -> Reuse:
-        """Which memory may be written into."""
-        return Reuse(self.ops, (*self.inputs, *self.constants, *self.outputs))
+        kept = (*self.inputs, *self.constants, *self.outputs)
+        return Reuse(self.ops, kept).of_operators()
 
     @cached_property
     def peak_bytes(self) -> int:

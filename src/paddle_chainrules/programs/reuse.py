@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 
 from .operations import Operation, Value
 
@@ -61,21 +61,5 @@ class Reuse:
                 same = all(v.dtype == out.dtype for v in op.inputs)
                 if same and value.shape == out.shape:
                     found[op] = place
-                    break
-        return found
-
-    def of_loop(self, op: Operation, sums: Set[Value]) -> dict[int, Value]:
-        """By the place of a loop's output, the argument in whose memory it comes.
-
-        Args:
-            sums: outputs that come in none.
-        """
-        free = [v for k, v in enumerate(op.args) if self._is_free(op, k)]
-        found = {}
-        for k, out in enumerate(op.outputs):
-            for value in free if out not in sums else ():
-                if (value.shape, value.dtype) == (out.shape, out.dtype):
-                    found[k] = value
-                    free.remove(value)
                     break
         return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -59,7 +58,3 @@ class Sizes:
             found.append(step)
             step = step.times(self.of(size))
         return tuple(found[::-1])
-
-    def is_empty(self, shape: tuple[int, ...]) -> bool:
-        """Whether there is no element, for any number of samples."""
-        return math.prod(shape) == 0

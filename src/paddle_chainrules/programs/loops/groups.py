@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from ..operations import Operation, Value
@@ -124,7 +125,12 @@ class _Schedule:
         self._parts: dict[Value, int] = {}
         """The operations of a result, a bit for each."""
         self._bits = {op: 1 << i for i, op in enumerate(ops)}
-        looped = {op for op in ops if may_loop(op)}
+        self._reads: dict[Operation, list[Read]] = {}
+        """Of operations that may be part of a loop."""
+        for op in ops:
+            with suppress(NoLoop):
+                self._reads[op] = reads_of(op)
+        looped = self._reads.keys()
         self._kept = {*outputs}
         """Results that something needs that is in no loop."""
         self._users: dict[Value, set[Operation]] = {}
@@ -277,7 +283,7 @@ class _Schedule:
                 used.append(op)
                 needed.update(op.inputs)
         used.reverse()
-        reads = (read for op in used for read in reads_of(op) if read[0] not in made)
+        reads = (read for op in used for read in self._reads[op] if read[0] not in made)
         self.found.append(Group(tuple(used), tuple(dict.fromkeys(reads)), outputs))
 
 

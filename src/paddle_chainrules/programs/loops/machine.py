@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import WeakValueDictionary
 
-from .blas import library
+from .blas import Library, library
 from .nest import METADATA
 from .products import SUFFIX
 from .scalars import FUNCTIONS
@@ -62,11 +62,12 @@ def _without_comments(text: str) -> str:
     return "\n".join(row for row in text.split("\n") if not row.startswith("  ;"))
 
 
-def module_text(texts: Sequence[str], names: Sequence[str]) -> str:
+def module_text(
+    texts: Sequence[str], names: Sequence[str], products: Library | None
+) -> str:
     """All of a module: these functions by their names, and what they call."""
     own = [t.replace("@NAME", f"@{n}") for t, n in zip(texts, names, strict=True)]
     body = "\n".join(own)
-    products = library()
     called = [
         products.text(dtype)
         for dtype, suffix in SUFFIX.items()
@@ -86,11 +87,11 @@ def _compiled(texts: Sequence[str]) -> list[Code]:
         opt=3,
         jit=True,
     )
-    products = library()
-    for name, address in products.symbols.items() if products else ():
-        llvm.add_symbol(name, address)
     names = [f"region_{next(_numbers)}" for _ in texts]
-    module = llvm.parse_assembly(module_text(texts, names))
+    products = library() if any("@product." in text for text in texts) else None
+    for symbol, address in products.symbols.items() if products else ():
+        llvm.add_symbol(symbol, address)
+    module = llvm.parse_assembly(module_text(texts, names, products))
     module.triple = machine.triple
     module.data_layout = str(machine.target_data)
     # Unrolled loops take three times as long to compile, and are no faster.

@@ -79,7 +79,7 @@ class Nest:
         """Have the text of it."""
         pointers = [self._address(each.view) for each in self._accesses]
         for k in sorted(self._added):
-            self._clear(self._accesses[k].view, pointers[k])
+            clear(self._text, self._accesses[k].view, pointers[k], self._sizes)
         self._level(0, pointers, body)
 
     def _level(self, depth: int, pointers: Sequence[str], body: Body) -> None:
@@ -91,7 +91,7 @@ class Nest:
         carried = [*self._carried.values()] if is_last else []
         with text.loop(text.number(loop.extent), carried, is_last) as index:
             rows = zip(pointers, self._accesses, loop.strides, strict=True)
-            here = [self._along(*row, index) for row in rows]
+            here = [text.along(p, each.kind, stride, index) for p, each, stride in rows]
             self._level(depth + 1, here, body)
         if is_last:
             for k, each in self._carried.items():
@@ -116,18 +116,6 @@ class Nest:
         elif each.view.memory.dtype == "bool":
             scalar = text.put(f"zext i1 {scalar} to i8")
         text.line(f"store {each.kind} {scalar}, ptr {pointer}{group}")
-
-    def _along(self, pointer: str, each: Access, stride: Extent, index: str) -> str:
-        if stride == ZERO:
-            return pointer
-        steps = index
-        if stride != (1, 0):
-            steps = self._text.put(f"mul i64 {index}, {self._text.number(stride)}")
-        place = f"getelementptr inbounds {each.kind}, ptr {pointer}, i64 {steps}"
-        return self._text.put(place, "p")
-
-    def _clear(self, view: View, pointer: str) -> None:
-        clear(self._text, view, pointer, self._sizes)
 
 
 def clear(text: Text, view: View, pointer: str, sizes: Sizes) -> None:

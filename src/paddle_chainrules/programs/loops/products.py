@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ..operations import Operation
-from .extents import ONE, ZERO, Extent, Sizes
+from .extents import ONE, Extent, Sizes
 from .scalars import FLOATS, NoLoop
-from .text import Text
+from .text import TYPES, Text
 from .views import View, along, is_dense, reshaped
 
 SUFFIX = {"float32": "f32", "float64": "f64"}
@@ -75,20 +76,12 @@ def product(op: Operation, views: Sequence[View], sizes: Sizes) -> Product:
         y, turn_y = reshaped(y, (*y.shape, 1), sizes), False
         shape.append(1)
     if len(y.shape) == 2 and len(x.shape) > 2 and not turn_x and is_dense(x, sizes):
-        # Rows of all matrices, one after another.
-        rows = 1
-        for size in x.shape[:-1]:
-            rows *= size
-        if _goes_along(x.shape[:-1], rows, sizes):
+        rows = math.prod(x.shape[:-1])
+        if sizes.of(rows) == sizes.product(x.shape[:-1]):  # one after another
             x = reshaped(x, (rows, x.shape[-1]), sizes)
             shape = [rows, shape[-1]]
     turned = bool(turn_x), bool(turn_y)
     return Product(factor(x, sizes), factor(y, sizes), tuple(shape), turned)
-
-
-def _goes_along(shape: Sequence[int], count: int, sizes: Sizes) -> bool:
-    """Whether the number of elements of a shape is known by its value."""
-    return sizes.of(count) == sizes.product(shape)
 
 
 def write_product(
@@ -111,7 +104,7 @@ def write_product(
     ]
     inner = x.view.shape[-2 if found.turned[0] else -1]
     m, n, k = (text.number(sizes.of(size)) for size in (*found.shape[-2:], inner))
-    element = {"float32": "float", "float64": "double"}[kind]
+    element = TYPES[kind]
 
     def call(pointers: Sequence[str]) -> None:
         a, b, c = pointers
@@ -133,14 +126,8 @@ def write_product(
             call(pointers)
             return
         with text.loop(text.number(sizes.of(batch[depth]))) as index:
-            here = []
-            for pointer, stride in zip(pointers, steps, strict=True):
-                if stride[depth] == ZERO:
-                    here.append(pointer)
-                    continue
-                step = text.put(f"mul i64 {index}, {text.number(stride[depth])}")
-                place = f"getelementptr inbounds {element}, ptr {pointer}, i64 {step}"
-                here.append(text.put(place, "p"))
+            rows = zip(pointers, steps, strict=True)
+            here = [text.along(p, element, each[depth], index) for p, each in rows]
             level(depth + 1, here)
 
     level(0, [address(view) for view in (x.view, y.view, out)])

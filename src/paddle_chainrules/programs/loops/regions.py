@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..operations import Operation, Value
+from ..operations import Operation, Value, fresh_numbers
 from ..operators.table import TABLE
 from ..samples import Samples
 from .extents import Sizes
@@ -21,11 +20,19 @@ from .views import RULES
 APART = {"linear": 2, "addmm": 2, "mean": 2, "mean_all": 2}
 """Operators that are several in a region, and how many."""
 
+PRODUCTS = frozenset({"matmul", "linear", "addmm"})
+"""Operators whose products a library makes."""
+
 
 def may_have_regions(ops: Iterable[Operation]) -> bool:
     """Whether there are two operations or more that may be part of one."""
     counts = (APART.get(op.operator.name, op.operator.loop is not None) for op in ops)
     return sum(counts) > 1
+
+
+def has_products_among(ops: Iterable[Operation]) -> bool:
+    """Whether there are products that may be part of regions."""
+    return not PRODUCTS.isdisjoint(op.operator.name for op in ops)
 
 
 def with_regions(
@@ -42,9 +49,7 @@ def with_regions(
         has_products: whether products may be part of regions.
     """
     sizes = Sizes(samples)
-    numbers = [v.number for v in given]
-    numbers += [v.number for op in ops for v in (*op.inputs, *op.outputs)]
-    fresh = itertools.count(1 + max(numbers, default=0))
+    fresh = fresh_numbers(given, ops)
     parts = grouped([*_apart(ops, sizes, fresh, has_products)], given, outputs)
     return _Regions(parts, outputs, sizes, has_products).found
 

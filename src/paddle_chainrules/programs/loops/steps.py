@@ -197,7 +197,6 @@ class Steps:
             text.lines += scalars.lines
             return [known[out, out.shape] for out in group.outputs]
 
-        body([f"%x{i}" for i in range(len(names))], Text())  # NoLoop is raised now
         self._nest(shape, reads, writes, body)
 
     def _as_read(self, value: Value, shape: Shape) -> View:
@@ -262,17 +261,10 @@ def _like(value: Value) -> Value:
 
 def _summed(view: View, op: Operation, shape: Shape) -> tuple[Extent, ...]:
     """The strides of a sum along what is added up."""
-    kept = kept_dims(op)
-    rest = iter(s for s in zip(view.shape, view.strides, strict=True))
-    keepdim = len(view.shape) == len(shape)
-    found = []
-    for k in range(len(shape)):
-        if keepdim:
-            _, stride = next(rest)
-            found.append(stride if k in kept else ZERO)
-        else:
-            found.append(next(rest)[1] if k in kept else ZERO)
-    return tuple(found)
+    kept, rest = kept_dims(op), iter(view.strides)
+    if len(view.shape) == len(shape):  # what is gone is there as 1
+        return tuple(s if k in kept else ZERO for k, s in enumerate(rest))
+    return tuple(next(rest) if k in kept else ZERO for k in range(len(shape)))
 
 
 WRITTEN: dict[str, Callable[[Steps, Operation], None]] = {}

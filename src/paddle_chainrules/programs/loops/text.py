@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from .extents import Extent
+from .extents import ONE, ZERO, Extent
 
 TYPES = {
     "float32": "float",
@@ -99,10 +99,18 @@ class Text:
         place = f"getelementptr inbounds {kind}, ptr {base}, i64 {steps}"
         return self._once(place, place, "at")
 
+    def along(self, base: str, kind: str, stride: Extent, index: str) -> str:
+        """The address so many strides further, of elements of a type, in a loop."""
+        if stride == ZERO:
+            return base
+        steps = index
+        if stride != ONE:
+            steps = self.put(f"mul i64 {index}, {self.number(stride)}")
+        return self.put(f"getelementptr inbounds {kind}, ptr {base}, i64 {steps}", "p")
+
     def on_stack(self, count: int, align: int) -> str:
         """The address of so many bytes that last as long as the call."""
-        key = "stack", len(self._first)
-        return self._once(key, f"alloca [{count} x i8], align {align}", "stack")
+        return self._once("stack", f"alloca [{count} x i8], align {align}", "stack")
 
     def aligned(self, base: str, align: int) -> str:
         """The next address that is a multiple of a number."""
@@ -113,26 +121,21 @@ class Text:
 
     def number(self, *terms: Extent) -> str:
         """The sum of these."""
-        constant = sum(term.factor for term in terms if term.power == 0)
-        found = str(constant)
+        found = str(sum(term.factor for term in terms if not term.power))
         for term in terms:
             if term.power and term.factor:
                 one = self._monomial(term)
-                found = (
-                    one
-                    if found == "0"
-                    else self._once((found, one), f"add i64 {found}, {one}", "size")
-                )
+                total = f"add i64 {found}, {one}"
+                found = one if found == "0" else self._once(total, total, "size")
         return found
 
     def _monomial(self, term: Extent) -> str:
-        if term.power == 1 and term.factor == 1:
-            return self.argument(0, "i64", "n")
-        if term.power == 1:
-            n = self.argument(0, "i64", "n")
-            return self._once(term, f"mul i64 {n}, {term.factor}", "size")
-        below = self._monomial(Extent(term.factor, term.power - 1))
+        if not term.power:
+            return str(term.factor)
         n = self.argument(0, "i64", "n")
+        if term == (1, 1):
+            return n
+        below = self._monomial(Extent(term.factor, term.power - 1))
         return self._once(term, f"mul i64 {below}, {n}", "size")
 
     @contextmanager
