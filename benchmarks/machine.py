@@ -11,6 +11,9 @@ from pathlib import Path
 from typing import Any
 
 OUTPUT = Path(__file__).resolve().parent.parent / "output"
+SETTLED = 34
+"""Calls after which a side runs as ever: programs become machine code after 32."""
+
 PACKAGES = (
     *("paddlepaddle", "numpy", "scipy", "torch", "jax", "deepxde", "paddlesci"),
     "juliacall",

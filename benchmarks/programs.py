@@ -24,7 +24,7 @@ from paddle.base import core
 from tqdm import tqdm
 
 import peers
-from machine import OUTPUT, save
+from machine import OUTPUT, SETTLED, save
 from nets import NETS, Named
 from paddle_chainrules import grad, jit, make_program, stateless, value_and_grad
 from paddle_chainrules.testing.timings import interleave, timer
@@ -187,7 +187,7 @@ def compared(calls: Calls) -> dict[str, Any]:
     largest = max(float(g.abs().max()) for g in native if g is not None)
     far = {}
     for name, call in calls.items():
-        for _ in range(2):  # the first calls make what the later ones run
+        for _ in range(SETTLED):
             found = call()
         far[name] = distance(found, native)
         for a, b in zip(found, native, strict=True):

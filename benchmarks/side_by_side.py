@@ -29,7 +29,7 @@ from tqdm import tqdm
 
 import peers
 from equations import STEPS, Step
-from machine import OUTPUT, save
+from machine import OUTPUT, SETTLED, save
 from nets import NETS
 from paddle_chainrules import stateless
 from paddle_chainrules.testing.timings import interleave, timer
@@ -244,7 +244,7 @@ def compared(makers: dict[str, Callable[[], Side]]) -> dict[str, Any]:
     for name, make in makers.items():
         try:
             call = make()
-            for _ in range(3):  # the first calls compile
+            for _ in range(SETTLED):
                 found = call()
         except Exception as error:  # of compilers and libraries, whatever it is
             if name in ("native", "ours"):
