@@ -18,6 +18,7 @@ include("crossing/devices.jl")
 include("crossing/refusals.jl")
 include("crossing/calls.jl")
 include("crossing/arrays.jl")
+include("crossing/code.jl")
 include("crossing/retained_bytes.jl")
 
 # Nets: a handle on the Python side, parameters on the Julia side.
@@ -27,6 +28,7 @@ include("nets/buffers.jl")
 include("nets/wrapper.jl")
 include("nets/fcnet.jl")
 export PaddleFCNet, PaddleModuleWrapper, PaddleNet
+include("nets/codes.jl")
 include("nets/evaluate.jl")
 include("nets/nested.jl")
 include("nets/sparse.jl")

@@ -135,6 +135,7 @@ function start_paddle()
     start_lock()
     start_exchange()
     start_counting()
+    start_codes()
     if Threads.maxthreadid() > 1 && !julia_handles_segv()
         PythonCall.pycopy!(BRIDGE, PythonCall.PyNULL)
         error(

@@ -12,9 +12,14 @@ inputs(xs::Tuple) = xs
 A net with the same parameters, of the Python handle `make(handle)`; made once.
 """
 function derived(make, net::PaddleNet, key)
+    found = get((@atomic net.handle.operators), key, nothing)
+    found === nothing || return found::PaddleNet
     return crossing() do
-        get!(net.handle.operators, key) do
-            net_of(make(object_of(net.handle)), net.handle.buffers)
+        known = @atomic net.handle.operators
+        get(known, key) do
+            made = net_of(make(object_of(net.handle)), net.handle.buffers)
+            @atomic net.handle.operators = merge(known, Dict{Any,Any}(key => made))
+            made
         end
     end::PaddleNet
 end
@@ -235,10 +240,14 @@ function forward(given::PaddleNet, xs::Tuple, ps)
     D = dual_type((xs, ps))
     D === nothing || return Base.inferencebarrier(forward_of_duals)(D, given, xs, ps)
     net, params, inputs = arrays(given, xs, ps)
+    flat = is_flat(ps)
+    found, n = value_code(net, params, inputs)
+    found === nothing || return value_by_code(net, found, n, params, inputs, flat)
     return crossing() do
         GC.@preserve params inputs in_turn(both(params, inputs)) do
-            result = enter(net, :forward, params, inputs, is_flat(ps))
+            result = enter(net, :forward, params, inputs, flat)
             try
+                note_call(net, :value, params, inputs, flat)
                 return unpack(net, result, inputs)
             finally
                 drop(result)

@@ -21,13 +21,14 @@ mutable struct PaddleHandle
     forward::Py
     pullback::Py
     object::Py # the handle of the Python side
-    operators::Dict{Any,Any} # nets of derivatives by the input, made on first use
+    @atomic operators::Dict{Any,Any} # nets of derivatives by the input; exchanged, not changed
     buffers::NamedTuple # arrays that the Python side reads for as long as it lives
+    codes::Any # its machine code, of the type Codes
 end
 
 PaddleHandle(handle::Py, activation::AbstractString, buffers::NamedTuple = (;)) = PaddleHandle(
     handle.bind_and, activation, WeakRef[], Ptr{Cvoid}[], false,
-    PythonCall.pynew(), PythonCall.pynew(), handle, Dict{Any,Any}(), buffers,
+    PythonCall.pynew(), PythonCall.pynew(), handle, Dict{Any,Any}(), buffers, nothing,
 )
 
 "Whether the net is a chain of Linear layers with one built-in activation between."

@@ -178,6 +178,8 @@ function write_gradients!(p̄s::Arrays, x̄s::Tuple, reverse::AnyReverse, cotang
     some = [p̄ !== nothing for p̄ in p̄s]
     asked = Asked(any(some), any(!isnothing, x̄s), any(some) && !all(some) ? some : nothing)
     asked.params || asked.inputs || return nothing
+    reverse isa Reverse && reverse.kept !== nothing &&
+        return write_gradients_by_code!(p̄s, x̄s, reverse, cotangents, accumulate, asked)
     with_gradients(reverse, cotangents, asked) do found
         n = Int(tuple_length(found)) - length(x̄s)
         for (i, x̄) in enumerate(x̄s)
@@ -187,6 +189,31 @@ function write_gradients!(p̄s::Arrays, x̄s::Tuple, reverse::AnyReverse, cotang
             store!(only(p̄s), found, 1:n, accumulate)
         else
             foreach((i, p̄) -> store!(p̄, found, i:i, accumulate), 1:n, p̄s)
+        end
+    end
+    return nothing
+end
+
+# Straight into plain arrays, and by way of new ones where it is added, or what is read would change.
+function write_gradients_by_code!(p̄s, x̄s, reverse::Reverse, cotangents, accumulate, asked::Asked)
+    back = asked_code(reverse.kept, reverse, cotangents, asked)
+    there = places_wanted(back, reverse, asked)
+    count = length(reverse.net.names)
+    read = filter(!isnothing, cotangents)
+    direct(buffer) = !accumulate && buffer isa Array && !any(ȳ -> overlap(buffer, ȳ), read)
+    made(buffer, primal, has) = buffer === nothing || !has ? nothing : direct(buffer) ? buffer : similar(primal)
+    has = reverse.flat ? (any(@view there[1:count]),) : there[1:count]
+    new_p̄s = Any[made(p̄, p, h) for (p̄, p, h) in zip(p̄s, reverse.params, has)]
+    new_x̄s = map(made, x̄s, reverse.inputs, Tuple(there[count+1:end]))
+    write_by_code(reverse.kept, back, reverse, cotangents, new_p̄s, new_x̄s)
+    for (buffer, found) in Iterators.flatten((zip(p̄s, new_p̄s), zip(x̄s, new_x̄s)))
+        (buffer === nothing || buffer === found) && continue
+        if found === nothing
+            accumulate || fill!(buffer, 0)
+        elseif accumulate
+            buffer .+= found
+        else
+            copyto!(buffer, found)
         end
     end
     return nothing

@@ -131,6 +131,7 @@ mutable struct Reverse{P<:Arrays,I<:Tuple}
     left::Asked
     trained::Union{Nothing,Tuple{Vararg{Bool}}} # which of the parameters, where not all
     retained_bytes::Int # bytes, part of `RETAINED_BYTES`
+    kept::Union{Kept,Nothing} # what it needs where it goes by code, and `back` is none
 end
 
 """
@@ -167,6 +168,11 @@ function reversible(given::PaddleNet, xs::Tuple, ps, trained = nothing)
         return Base.inferencebarrier(reversible_of_duals)(given, xs, ps, trained)
     net, params, inputs = arrays(given, xs, ps)
     flat = is_flat(ps)
+    way, n = way_code(net, params, inputs)
+    if way !== nothing
+        y, kept = there_by_code(net, way, n, params, inputs, flat)
+        return y, Reverse(net, params, inputs, flat, outline(y), NONE, ALL, trained, 0, kept)
+    end
     y, back, retained = crossing() do
         relieve()
         GC.@preserve params inputs in_turn(both(params, inputs)) do
@@ -174,13 +180,14 @@ function reversible(given::PaddleNet, xs::Tuple, ps, trained = nothing)
             try
                 retained = last_retained_bytes()
                 back = owned_item(made, 1)
+                note_call(net, :way, params, inputs, flat)
                 unpack(net, tuple_item(made, 0), inputs), back, retained
             finally
                 drop(made)
             end
         end
     end
-    reverse = Reverse(net, params, inputs, flat, outline(y), back, ALL, trained, 0)
+    reverse = Reverse(net, params, inputs, flat, outline(y), back, ALL, trained, 0, nothing)
     finalizer(release!, set_retained!(reverse, retained))
     return y, reverse
 end
@@ -214,6 +221,8 @@ function gradients(reverse::Reverse, cotangents::Vector, asked::Asked = ALL)
     D = dual_type(cotangents)
     D === nothing ||
         return Base.inferencebarrier(gradients_of_duals)(D, reverse, cotangents, asked)
+    kept = reverse.kept
+    kept === nothing || return gradients_by_code(kept, reverse, cotangents, asked)
     return with_gradients(found -> receive_gradients(reverse, found), reverse, cotangents, asked)
 end
 
@@ -285,3 +294,67 @@ end
 receive_gradient(::A, tensor::PyPtr) where {A<:Array} =
     tensor == none() ? nothing : receive_as(A, tensor)
 receive_gradient(_, tensor::PyPtr) = tensor == none() ? nothing : receive(tensor)
+
+"""
+    gradients_by_code(kept, reverse, cotangents, asked)
+
+The same by code.
+"""
+function gradients_by_code(kept::Kept, reverse::Reverse, cotangents::Vector, asked::Asked)
+    (; params, inputs, flat) = reverse
+    back = asked_code(kept, reverse, cotangents, asked)
+    there = places_wanted(back, reverse, asked)
+    count = length(reverse.net.names)
+    p̄s = flat ? (any(@view there[1:count]) ? similar(only(params)) : nothing,) :
+         each((i, p) -> there[i] ? similar(p) : nothing, params isa Tuple ? ntuple(identity, length(params)) : 1:length(params), params)
+    x̄s = ntuple(i -> there[count+i] ? similar(inputs[i]) : nothing, length(inputs))
+    write_by_code(kept, back, reverse, cotangents, p̄s, x̄s)
+    return p̄s, x̄s
+end
+
+"The code of what is asked for."
+function asked_code(kept::Kept, reverse::Reverse, cotangents::Vector, asked::Asked)
+    some = asked.some !== nothing ? asked.some : asked.params && reverse.trained !== nothing ? Bool[reverse.trained...] : nothing
+    given = Bool[cotangents[seed] !== nothing for seed in kept.way.seeds]
+    return back_code(kept.way, (some === nothing ? asked.params : some, asked.inputs, given))
+end
+
+"Of each parameter and input whether it is to have a gradient."
+function places_wanted(back::BackCode, reverse::Reverse, asked::Asked)
+    count = length(reverse.net.names)
+    there = falses(count + length(reverse.inputs))
+    there[back.places] .= true
+    flags = asked.some !== nothing ? asked.some : reverse.trained
+    for i in 1:count
+        there[i] &= asked.params && (flags === nothing || flags[i])
+    end
+    asked.inputs || (there[count+1:end] .= false)
+    return there
+end
+
+"""
+    write_by_code(kept, back, reverse, cotangents, p̄s, x̄s)
+
+Write gradients into arrays, nothing where one is not wanted. Where all parameters are one array,
+those without a gradient are zeros.
+"""
+function write_by_code(kept::Kept, back::BackCode, reverse::Reverse, cotangents::Vector, p̄s::Arrays, x̄s::Tuple)
+    (; net, params, inputs, flat) = reverse
+    count = length(net.names)
+    targets = fill(Address(0), count + length(x̄s))
+    GC.@preserve params inputs p̄s x̄s begin
+        if flat
+            θ̄ = only(p̄s)
+            if θ̄ !== nothing
+                sum(<=(count), back.places; init = 0) == count || fill!(θ̄, 0)
+                param_addresses!(targets, net, (θ̄,), true)
+            end
+        else
+            foreach((i, p̄) -> p̄ === nothing || (targets[i] = address(p̄)), 1:count, p̄s)
+        end
+        foreach((i, x̄) -> x̄ === nothing || (targets[count+i] = address(x̄)), 1:length(x̄s), x̄s)
+        given = input_addresses(net, params, inputs, flat)
+        back_by_code(place -> targets[place], kept, back, given, cotangents)
+    end
+    return nothing
+end

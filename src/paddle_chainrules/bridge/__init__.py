@@ -13,6 +13,7 @@ from ..transforms.csr import of_parts as csr
 from ..transforms.packed import Packed
 from ..transforms.packed import of_parts as packed
 from .bound import Recorded
+from .code import patience
 from .described import described, of_description
 from .handles import (
     Called,
@@ -42,6 +43,7 @@ __all__ = [
     "of_description",
     "of_layer",
     "packed",
+    "patience",
     "random_state",
     "refusal",
     "retained_bytes_address",

@@ -139,10 +139,10 @@ def keep(known: dict[Any, Any], key: Any, found: Any) -> None:
 
 
 class KnownValue:
-    """The program of the value of a kind of calls."""
+    """The program of the value of a kind of calls, which was :attr:`found`."""
 
     def __init__(self, found: OfValue) -> None:
-        self._found, self._structure = found, found.structure
+        self.found, self._structure = found, found.structure
 
     def value(
         self, leaves: list[Tensor], trusts: bool = False
@@ -152,7 +152,7 @@ class KnownValue:
         Args:
             trusts: whether the leaves' shapes and dtypes were looked at.
         """
-        found = self._found
+        found = self.found
         if found.is_stale():
             return None
         try:

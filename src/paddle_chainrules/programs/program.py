@@ -145,10 +145,24 @@ class Program:
         Raises:
             ImportError: llvmlite is not installed.
         """
+        return self._with_regions(2)
+
+    @cached_property
+    def as_code(self) -> Program:
+        """The same where one operator alone is worth a region, too.
+
+        Raises:
+            ImportError: llvmlite is not installed.
+        """
+        made = self.with_loops if may_have_regions(self.ops) else None
+        return made if made and made.regions else self._with_regions(1)
+
+    def _with_regions(self, least: int) -> Program:
         has_products = has_products_among(self.ops) and library() is not None
         plain = self._shared() if has_products else self._fused(is_long)
-        given = (*plain.inputs, *plain.constants)
-        ops = with_regions(plain.ops, given, plain.outputs, self.samples, has_products)
+        given, ends = (*plain.inputs, *plain.constants), plain.outputs
+        sizes = self.samples, has_products, least
+        ops = with_regions(plain.ops, given, ends, *sizes)
         found = replace(plain, ops=tuple(ops))
         codes = machine_code([region.text for region in found.regions])
         for region, code in zip(found.regions, codes, strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cache
 from operator import attrgetter
@@ -67,6 +68,11 @@ class Region(Operator):
         self.on_stack = samples is None and self.work_bytes <= ON_STACK
         self.text = self._written(steps, plan)
         self.code: Callable[[bytes], None] = _no_operator
+
+    @property
+    def address(self) -> int:
+        """Where the code is."""
+        return ctypes.cast(self.code, ctypes.c_void_p).value or 0  # type: ignore[arg-type]
 
     def _written(self, steps: Steps, plan: Plan) -> str:
         """The function, and those that it calls one after another.

@@ -41,17 +41,19 @@ def with_regions(
     outputs: Sequence[Value],
     samples: Samples | None,
     has_products: bool,
+    least: int = 2,
 ) -> list[Operation]:
     """The same operations, in regions where they have rules.
 
     Args:
         given: values that are there before, which the caller keeps.
         has_products: whether products may be part of regions.
+        least: so many kinds of operations make a region.
     """
     sizes = Sizes(samples)
     fresh = fresh_numbers(given, ops)
     parts = grouped([*_apart(ops, sizes, fresh, has_products)], given, outputs)
-    return _Regions(parts, outputs, sizes, has_products).found
+    return _Regions(parts, outputs, sizes, has_products, least).found
 
 
 def _apart(
@@ -103,7 +105,9 @@ class _Regions:
         outputs: Sequence[Value],
         sizes: Sizes,
         has_products: bool,
+        least: int,
     ) -> None:
+        self._least = least
         self._found: dict[Operation, None] = {}  # in their order, each of them once
         self._sizes = sizes
         self._users: Counter[Value] = Counter(outputs)
@@ -130,7 +134,7 @@ class _Regions:
         for part in parts:
             self._users.subtract({*part.inputs})
         names = [op.operator.name for op in steps.ops if op.operator.name not in RULES]
-        if len(names) > 1 or OVER_COUNT.name in names:
+        if len(names) >= self._least or OVER_COUNT.name in names:
             self._put(steps)
         else:
             after = [*parts, *after]

@@ -1,0 +1,183 @@
+# Machine code of programs, which Julia calls without Python.
+
+"""
+    Extent(factor, power)
+
+`factor * n^power`, where n is the number of samples of a call.
+"""
+struct Extent
+    factor::Int
+    power::Int
+end
+
+at(extent::Extent, n::Int) =
+    extent.power == 0 ? extent.factor :
+    extent.power == 1 ? extent.factor * n : extent.factor * n^extent.power
+
+"""
+    Layout(type, size)
+
+An array of a call: `Array{T,N}`, and its size.
+"""
+struct Layout
+    type::DataType
+    bytes::Int # of an element
+    size::Vector{Extent}
+end
+
+Base.sizeof(layout::Layout, n::Int) = layout.bytes * prod(extent -> at(extent, n), layout.size; init = 1)
+
+@enum Kind INPUT CONSTANT RESULT
+
+"Where the elements of something are: in an input or a result by its number, or at an address."
+struct Place
+    kind::Kind
+    at::Int
+end
+
+struct Output
+    place::Place
+    layout::Layout
+end
+
+"""
+    Code
+
+A program as one function of the address of a block: the number of samples, addresses of inputs and
+results, and that of memory for what is in between. Sizes and element types are checked before an
+address is taken: [`samples_in`](@ref PaddleChainRules.samples_in).
+"""
+struct Code
+    address::Ptr{Cvoid} # null where nothing is computed
+    samples::NTuple{3,Int} # the input that tells how many, its dimension, elements of a sample there
+    inputs::Vector{Layout}
+    block::Vector{Place}
+    work::Vector{Extent}
+    outputs::Vector{Output}
+    writers::Vector{Int} # of each result the output whose array it is, the last one
+    owner::Py # which keeps the code and its constants
+end
+
+const WORK_ALIGNED = 64
+
+"The code that a text of the Python side describes: its function `code_of`."
+function Code(text::AbstractString, owner::Py)
+    words = Iterators.Stateful(eachsplit(text, ' '))
+    next() = popfirst!(words)
+    number() = parse(Int, next())
+    listed(f) = [f() for _ in 1:number()]
+    extent() = Extent(number(), number())
+    function layout()
+        T, N = get(TYPES, next(), nothing), number()
+        T === nothing && error("machine code for an element type that Julia has not")
+        return Layout(Array{T,N}, sizeof(T), [extent() for _ in 1:N])
+    end
+    kinds = Dict("i" => INPUT, "c" => CONSTANT, "o" => RESULT)
+    place() = Place(kinds[next()], number())
+    address = Ptr{Cvoid}(number())
+    samples = (number(), number(), number())
+    inputs, block, work, results = listed(layout), listed(place), listed(extent), listed(layout)
+    outputs = listed(() -> Output(place(), layout()))
+    writers = map(eachindex(results)) do j
+        found = findlast(output -> output.place == Place(RESULT, j), outputs)
+        found === nothing ? error("machine code with a result that is no output") : found
+    end
+    return Code(address, samples, inputs, block, work, outputs, writers, owner)
+end
+
+const TYPES = Dict(
+    "float32" => Float32, "float64" => Float64, "bool" => Bool, "int8" => Int8, "int16" => Int16,
+    "int32" => Int32, "int64" => Int64, "uint8" => UInt8,
+)
+
+"""
+    samples_in(code, first, inputs) -> Int
+
+The number of samples where these arrays are what the inputs after the `first` must be, 0 where it
+is fixed; -1 where they are not.
+"""
+function samples_in(code::Code, first::Int, inputs::Tuple{Vararg{Array}})
+    length(code.inputs) == first + length(inputs) || return -1
+    k, d, of_each = code.samples
+    n = k == 0 ? 0 : size_along(inputs, k - first, d) ÷ of_each
+    k == 0 || n >= 2 || return -1 # one sample broadcasts
+    return fits(code, first + 1, n, inputs...) ? n : -1
+end
+samples_in(::Code, ::Int, _) = -1
+
+# Unrolled over the tuple, whose arrays differ in type.
+size_along(::Tuple{}, _, _) = 0
+size_along(xs::Tuple, k, d) =
+    k == 1 ? (d <= ndims(xs[1]) ? size(xs[1], d) : 0) : size_along(Base.tail(xs), k - 1, d)
+
+fits(::Code, _, _) = true
+fits(code::Code, k, n, x, rest...) = has_layout(code.inputs[k], n, x) && fits(code, k + 1, n, rest...)
+
+function has_layout(layout::Layout, n::Int, x::Array)
+    typeof(x) === layout.type || return false
+    for d in 1:ndims(x)
+        at(layout.size[d], n) == size(x, d) || return false
+    end
+    return true
+end
+
+"""
+    new_array(layout, n)
+
+An array for so many samples.
+"""
+new_array(layout::Layout, n::Int) = new_array(layout.type, layout.size, n)
+new_array(::Type{Array{T,N}}, size::Vector{Extent}, n::Int) where {T,N} =
+    Array{T,N}(undef, ntuple(d -> at(size[d], n), Val(N)))
+
+const Address = Ptr{Cvoid}
+
+"""
+    run_code(code, n, inputs, outputs)
+
+Compute what belongs at each address of `outputs`, from what is at those of `inputs`; nothing is
+written for an output that is null and no result. The caller keeps the arrays.
+
+Other threads may collect garbage meanwhile; an interrupt waits.
+"""
+function run_code(code::Code, n::Int, inputs::Vector{Address}, outputs::Vector{Address})
+    source(place::Place) =
+        place.kind === INPUT ? inputs[place.at] :
+        place.kind === RESULT ? outputs[code.writers[place.at]] : Address(place.at)
+    if code.address != C_NULL
+        count = length(code.block)
+        block = Vector{Int}(undef, count + 2)
+        block[1] = n
+        for i in 1:count
+            block[i+1] = Int(source(code.block[i]))
+        end
+        call_code(code, block, n)
+    end
+    for (i, output) in enumerate(code.outputs)
+        from = source(output.place)
+        (outputs[i] == from || outputs[i] == C_NULL) && continue
+        ccall(:memmove, Address, (Address, Address, Csize_t), outputs[i], from, sizeof(output.layout, n))
+    end
+    return nothing
+end
+
+function call_code(code::Code, block::Vector{Int}, n::Int)
+    address, bytes = code.address, 0
+    for extent in code.work
+        bytes += at(extent, n)
+    end
+    Base.sigatomic_begin()
+    work = bytes == 0 ? C_NULL : Libc.malloc(bytes + WORK_ALIGNED)
+    if work == C_NULL && bytes > 0
+        Base.sigatomic_end()
+        throw(OutOfMemoryError())
+    end
+    block[end] = Int(work)
+    GC.@preserve block code begin
+        given = pointer(block)
+        @gc_safe ccall(address, Cvoid, (Ptr{Int},), given)
+    end
+    work == C_NULL || Libc.free(work)
+    Base.sigatomic_end()
+    return nothing
+end
