@@ -42,7 +42,13 @@ dual_type(x::AbstractArray) = dual_type(eltype(x))
 dual_type(_) = nothing
 dual_type(xs::Union{Tuple,NamedTuple}) =
     length(xs) > MANY ? dual_type(picked(xs, 1:length(xs))) : outermost(map(dual_type, values(xs))...)
-dual_type(xs::Vector{Any}) = foldl(outermost, map(dual_type, xs); init = nothing)
+function dual_type(xs::Vector{Any})
+    found = nothing
+    for x in xs # the usual ones without a look-up
+        x isa Union{Nothing,Array{Float32},Array{Float64}} || (found = outermost(found, dual_type(x)))
+    end
+    return found
+end
 
 outermost() = nothing
 outermost(D) = D

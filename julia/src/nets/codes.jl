@@ -12,6 +12,26 @@ struct OfValue
 end
 
 """
+    BackCode
+
+Code of the gradients that a key asks for: of parameters (one flag, or one of each), of the inputs,
+and which cotangents are more than zeros. `places` are those that there are, parameters first;
+`wanted` are flags of all that tell which of them were asked for.
+"""
+struct BackCode
+    key::Tuple{Union{Bool,Vector{Bool}},Bool,Vector{Bool}}
+    code::Code
+    places::Vector{Int}
+    wanted::Vector{Bool}
+end
+
+function BackCode(key, code::Code, places::Vector{Int}, params::Int, inputs::Int)
+    flags = key[1] isa Bool ? fill(key[1], params) : key[1]
+    wanted = [i in places && (i <= params ? flags[i] : key[2]) for i in 1:params+inputs]
+    return BackCode(key, code, places, wanted)
+end
+
+"""
     OfWay
 
 The same of the value and what the way back needs, and code of ways back, made when first needed.
@@ -22,19 +42,7 @@ mutable struct OfWay
     const outputs::Int
     const seeds::Vector{Int} # outputs that have cotangents
     const made::Py
-    @atomic backs::Vector{Any} # of `BackCode`, that of all gradients first; never changed but exchanged
-end
-
-"""
-    BackCode
-
-Code of the gradients that a key asks for: of parameters (one flag, or one of each), of the inputs,
-and which cotangents are more than zeros. `places` are those that there are, parameters first.
-"""
-struct BackCode
-    key::Tuple{Union{Bool,Vector{Bool}},Bool,Vector{Bool}}
-    code::Code
-    places::Vector{Int}
+    @atomic backs::Vector{BackCode} # that of all gradients first; exchanged, not changed
 end
 
 """
@@ -98,24 +106,32 @@ on_host(xs::Vector{Any}) = all(x -> x isa Array, xs)
 Of the parameters, which lie one after another in a flat vector, and of the inputs.
 """
 function input_addresses(net::PaddleNet, params::Arrays, inputs::Tuple, flat::Bool)
-    found = Vector{Address}(undef, length(net.names) + length(inputs))
-    k = param_addresses!(found, net, params, flat)
-    foreach(x -> found[k+=1] = address(x), inputs)
+    count = length(net.names)
+    found = Vector{Address}(undef, count + length(inputs))
+    flat ? flat_addresses!(found, net, only(params)) : put_addresses!(found, 1, params)
+    put_addresses!(found, count + 1, inputs)
     return found
 end
 
-function param_addresses!(found, net::PaddleNet, params::Arrays, flat::Bool)
-    if flat
-        next = address(only(params))
-        for k in eachindex(net.names)
-            found[k] = next
-            next += prod(net.sizes[k]) * sizeof(net.eltypes[k])
-        end
-    else
-        k = 0
-        foreach(p -> found[k+=1] = address(p), params)
+# Unrolled over the tuple, whose arrays differ in type.
+put_addresses!(_, _, ::Tuple{}) = nothing
+function put_addresses!(found, k, xs::Tuple)
+    xs[1] === nothing || (found[k] = address(xs[1]))
+    return put_addresses!(found, k + 1, Base.tail(xs))
+end
+function put_addresses!(found, k, xs::Vector{Any})
+    for (i, x) in enumerate(xs)
+        x === nothing || (found[k+i-1] = address(x))
     end
-    return length(net.names)
+end
+
+"Those of the parameters within a flat vector."
+function flat_addresses!(found, net::PaddleNet, theta::Array{T}) where {T}
+    next = address(theta)
+    for k in eachindex(net.names)
+        found[k] = next
+        next += prod(net.sizes[k]) * sizeof(T)
+    end
 end
 
 """
@@ -160,8 +176,8 @@ function ask_for_code(net::PaddleNet, kind::Symbol, params::Arrays, inputs::Tupl
     else
         owner = found.owner
         outputs, seeds... = parse.(Int, split(text(owner.facts)))
-        made = OfWay(Code(text(found.text), owner), structure, outputs, seeds, owner, [])
-        back_code(made, (true, true, fill(true, length(seeds))))
+        made = OfWay(Code(text(found.text), owner), structure, outputs, seeds, owner, BackCode[])
+        back_code(net, made, (true, true, fill(true, length(seeds))))
         @atomic codes.ways = [made; first((@atomic codes.ways), MOST_CODE - 1)]
     end
     return true
@@ -170,29 +186,33 @@ end
 const MOST_OUTPUTS = 1024
 
 """
-    back_code(way, key) -> BackCode
+    back_code(net, way, key) -> BackCode
 
 The code of the gradients that are asked for, made where there is none yet; where none can be made,
 or not on this thread, that of all gradients.
 """
-function back_code(way::OfWay, key)
+function back_code(net::PaddleNet, way::OfWay, key)
     backs = @atomic way.backs
     for found in backs
-        found.key == key && return found::BackCode
+        found.key == key && return found
     end
-    isempty(backs) || holds_lock() || OPEN[] > 0 || return first(backs)::BackCode
+    count = length(net.names)
+    made(code, places) = BackCode(key, code, places, count, length(way.code.inputs) - count)
+    if !(isempty(backs) || holds_lock() || OPEN[] > 0)
+        all = first(backs)
+        return made(all.code, all.places)
+    end
     return crossing() do
         params, inputs, given = key
         flags = params isa Bool ? Py(params) : pytuple(params)
-        backs = @atomic way.backs
-        made = way.made.back(flags, Py(inputs), pytuple(given))
-        found = if PythonCall.pyis(made, NONE)
-            all = first(backs)
-            BackCode(key, all.code, all.places)
+        answer = way.made.back(flags, Py(inputs), pytuple(given))
+        before = @atomic way.backs
+        found = if PythonCall.pyis(answer, NONE)
+            made(first(before).code, first(before).places)
         else
-            BackCode(key, Code(text(made[1]), made[2]), parse.(Int, split(text(made[0]))))
+            made(Code(text(answer[1]), answer[2]), parse.(Int, split(text(answer[0]))))
         end
-        @atomic way.backs = [backs; found]
+        @atomic way.backs = [before; found]
         return found
     end
 end
@@ -235,23 +255,44 @@ end
 aligned(bytes::Int) = (bytes + WORK_ALIGNED - 1) & -WORK_ALIGNED
 
 """
-    kept_addresses!(f, code, first, n, block, given)
+    kept_bytes(way, n)
+    kept_addresses(way, n, start, given)
 
-`f(i, address)` for each output of the way there after the `first`: within the block where the
-code writes it, else where it is.
+How many bytes the way there leaves for the way back, and where each of what that needs lies: in a
+block of so many bytes from `start` on, or where the way there was `given` it.
 """
-function kept_addresses(f::F, code::Code, first::Int, n::Int, start::Address, given::Vector{Address}) where {F}
+function kept_bytes(way::OfWay, n::Int)
+    bytes = 0
+    for i in way.outputs+1:length(way.code.outputs)
+        is_written(way.code, i) && (bytes += aligned(sizeof(way.code.outputs[i].layout, n)))
+    end
+    return bytes
+end
+
+function kept_addresses(way::OfWay, n::Int, start::Address, given::Vector{Address})
+    (; code, outputs) = way
+    found = fill(Address(0), length(code.outputs) - outputs)
     next = start
-    for i in first+1:length(code.outputs)
-        (; place, layout) = code.outputs[i]
-        if place.kind === RESULT && code.writers[place.at] == i
-            f(i, next)
+    for k in eachindex(found)
+        (; place, layout) = code.outputs[outputs+k]
+        if is_written(code, outputs + k)
+            found[k] = next
             next += aligned(sizeof(layout, n))
         else
-            f(i, place.kind === INPUT ? given[place.at] : place.kind === CONSTANT ? Address(place.at) : Address(0))
+            place.kind === INPUT && (found[k] = given[place.at])
+            place.kind === CONSTANT && (found[k] = Address(place.at))
         end
     end
-    return Int(next - start)
+    for k in eachindex(found) # what was written by way of another
+        found[k] == C_NULL && (found[k] = found[code.writers[code.outputs[outputs+k].place.at]-outputs])
+    end
+    return found
+end
+
+"Whether the code writes into the array of an output, and not into that of another that equals it."
+function is_written(code::Code, i::Int)
+    place = code.outputs[i].place
+    return place.kind === RESULT && code.writers[place.at] == i
 end
 
 """
@@ -263,13 +304,12 @@ its caller may change.
 function there_by_code(net::PaddleNet, way::OfWay, n::Int, params::Arrays, inputs::Tuple, flat::Bool)
     code = way.code
     given = input_addresses(net, params, inputs, flat)
-    bytes = kept_addresses(Returns(nothing), code, way.outputs, n, Address(0), given)
-    block = Vector{UInt8}(undef, bytes)
-    outputs = fill(Address(0), length(code.outputs))
+    block = Vector{UInt8}(undef, kept_bytes(way, n))
     GC.@preserve params inputs block begin
-        kept_addresses(code, way.outputs, n, Address(pointer(block)), given) do i, place
-            written = code.outputs[i].place.kind === RESULT
-            written && place != C_NULL && (outputs[i] = place)
+        kept = kept_addresses(way, n, Address(pointer(block)), given)
+        outputs = fill(Address(0), length(code.outputs))
+        for k in eachindex(kept)
+            is_written(code, way.outputs + k) && (outputs[way.outputs+k] = kept[k])
         end
         if is_alone(net, way, inputs)
             y = new_array(typeof(only(inputs)), code.outputs[1].layout.size, n)
@@ -278,52 +318,31 @@ function there_by_code(net::PaddleNet, way::OfWay, n::Int, params::Arrays, input
             return y, Kept(way, n, block)
         end
         ys = Any[new_array(code.outputs[i].layout, n) for i in 1:way.outputs]
-        for i in 1:way.outputs
-            outputs[i] = address(ys[i])
-        end
+        put_addresses!(outputs, 1, ys)
         GC.@preserve ys run_code(code, n, given, outputs)
         return nested_outputs(way.structure, ys), Kept(way, n, block)
     end
 end
 
 """
-    back_by_code(kept, key, given, cotangents, target)
+    back_by_code(kept, back, given, cotangents, targets)
 
-Gradients by code, written to where `target(place)` says, null where one is not wanted. `given` are
-the addresses of what the way there was given, cotangents arrays or nothing.
+Gradients by code, written to where `targets` says for each parameter and input, null where one is
+not wanted. `given` are the addresses of what the way there was given, cotangents arrays or nothing.
 """
-function back_by_code(target::F, kept::Kept, back::BackCode, given::Vector{Address}, cotangents::Vector) where {F}
+function back_by_code(kept::Kept, back::BackCode, given::Vector{Address}, cotangents::Vector, targets::Vector{Address})
     (; way, n, block) = kept
-    code = back.code
-    inputs, others = Address[], Any[]
+    code, others = back.code, Vector{UInt8}[]
+    scratch(layout) = (push!(others, zeros(UInt8, sizeof(layout, n))); Address(pointer(last(others))))
     GC.@preserve block cotangents others begin
-        shared = fill(Address(0), length(way.code.outputs))
-        kept_addresses(way.code, way.outputs, n, Address(pointer(block)), given) do i, place
-            if place == C_NULL # written where another output is
-                place = shared[way.code.writers[way.code.outputs[i].place.at]]
-            end
-            shared[i] = place
-            push!(inputs, place)
-        end
+        inputs = kept_addresses(way, n, Address(pointer(block)), given)
         for seed in way.seeds
             ȳ = cotangents[seed]
-            if ȳ === nothing
-                zeros = fill(0x00, sizeof(code.inputs[length(inputs)+1], n))
-                push!(others, zeros)
-                push!(inputs, Address(pointer(zeros)))
-            else
-                push!(inputs, address(ȳ))
-            end
+            push!(inputs, ȳ === nothing ? scratch(code.inputs[length(inputs)+1]) : address(ȳ)::Address)
         end
-        outputs = map(enumerate(back.places)) do (i, place)
-            found = target(place)
-            (; place, layout) = code.outputs[i]
-            if found == C_NULL && place.kind === RESULT && code.writers[place.at] == i
-                scratch = Vector{UInt8}(undef, sizeof(layout, n))
-                push!(others, scratch)
-                found = Address(pointer(scratch))
-            end
-            found
+        outputs = targets[back.places]
+        for i in eachindex(outputs)
+            outputs[i] == C_NULL && is_written(code, i) && (outputs[i] = scratch(code.outputs[i].layout))
         end
         run_code(code, n, inputs, outputs)
     end

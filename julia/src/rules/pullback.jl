@@ -197,8 +197,7 @@ end
 # Straight into plain arrays, and by way of new ones where it is added, or what is read would change.
 function write_gradients_by_code!(p̄s, x̄s, reverse::Reverse, cotangents, accumulate, asked::Asked)
     back = asked_code(reverse.kept, reverse, cotangents, asked)
-    there = places_wanted(back, reverse, asked)
-    count = length(reverse.net.names)
+    there, count = back.wanted, length(reverse.net.names)
     read = filter(!isnothing, cotangents)
     direct(buffer) = !accumulate && buffer isa Array && !any(ȳ -> overlap(buffer, ȳ), read)
     made(buffer, primal, has) = buffer === nothing || !has ? nothing : direct(buffer) ? buffer : similar(primal)

@@ -303,33 +303,23 @@ The same by code.
 function gradients_by_code(kept::Kept, reverse::Reverse, cotangents::Vector, asked::Asked)
     (; params, inputs, flat) = reverse
     back = asked_code(kept, reverse, cotangents, asked)
-    there = places_wanted(back, reverse, asked)
-    count = length(reverse.net.names)
-    p̄s = flat ? (any(@view there[1:count]) ? similar(only(params)) : nothing,) :
-         each((i, p) -> there[i] ? similar(p) : nothing, params isa Tuple ? ntuple(identity, length(params)) : 1:length(params), params)
-    x̄s = ntuple(i -> there[count+i] ? similar(inputs[i]) : nothing, length(inputs))
+    wanted, count = back.wanted, length(reverse.net.names)
+    made(x, i) = wanted[i] ? similar(x) : nothing
+    p̄s = flat ? (any(@view wanted[1:count]) ? similar(only(params)) : nothing,) :
+         params isa Tuple ? map(made, params, ntuple(identity, length(params))) : Any[made(p, i) for (i, p) in enumerate(params)]
+    x̄s = map(made, inputs, ntuple(i -> count + i, length(inputs)))
     write_by_code(kept, back, reverse, cotangents, p̄s, x̄s)
     return p̄s, x̄s
 end
 
 "The code of what is asked for."
 function asked_code(kept::Kept, reverse::Reverse, cotangents::Vector, asked::Asked)
-    some = asked.some !== nothing ? asked.some : asked.params && reverse.trained !== nothing ? Bool[reverse.trained...] : nothing
-    given = Bool[cotangents[seed] !== nothing for seed in kept.way.seeds]
-    return back_code(kept.way, (some === nothing ? asked.params : some, asked.inputs, given))
-end
-
-"Of each parameter and input whether it is to have a gradient."
-function places_wanted(back::BackCode, reverse::Reverse, asked::Asked)
-    count = length(reverse.net.names)
-    there = falses(count + length(reverse.inputs))
-    there[back.places] .= true
-    flags = asked.some !== nothing ? asked.some : reverse.trained
-    for i in 1:count
-        there[i] &= asked.params && (flags === nothing || flags[i])
-    end
-    asked.inputs || (there[count+1:end] .= false)
-    return there
+    way, some = kept.way, asked.some
+    some === nothing && asked.params && reverse.trained !== nothing && (some = Bool[reverse.trained...])
+    is_given = all(seed -> cotangents[seed] !== nothing, way.seeds)
+    some === nothing && asked.params && asked.inputs && is_given && return first(@atomic way.backs)
+    given = Bool[cotangents[seed] !== nothing for seed in way.seeds]
+    return back_code(reverse.net, way, (some === nothing ? asked.params : some, asked.inputs, given))
 end
 
 """
@@ -346,15 +336,15 @@ function write_by_code(kept::Kept, back::BackCode, reverse::Reverse, cotangents:
         if flat
             θ̄ = only(p̄s)
             if θ̄ !== nothing
-                sum(<=(count), back.places; init = 0) == count || fill!(θ̄, 0)
-                param_addresses!(targets, net, (θ̄,), true)
+                all(@view back.wanted[1:count]) || fill!(θ̄, 0)
+                flat_addresses!(targets, net, θ̄)
             end
         else
-            foreach((i, p̄) -> p̄ === nothing || (targets[i] = address(p̄)), 1:count, p̄s)
+            put_addresses!(targets, 1, p̄s)
         end
-        foreach((i, x̄) -> x̄ === nothing || (targets[count+i] = address(x̄)), 1:length(x̄s), x̄s)
+        put_addresses!(targets, count + 1, x̄s)
         given = input_addresses(net, params, inputs, flat)
-        back_by_code(place -> targets[place], kept, back, given, cotangents)
+        back_by_code(kept, back, given, cotangents, targets)
     end
     return nothing
 end
