@@ -17,7 +17,7 @@ at(extent::Extent, n::Int) =
 """
     Layout(type, size)
 
-An array of a call: `Array{T,N}`, and its size.
+An array of a call: `Array{T,N}`, and its size; `Nothing` where there is something else.
 """
 struct Layout
     type::DataType
@@ -68,8 +68,10 @@ function Code(text::AbstractString, owner::Py)
     listed(f) = [f() for _ in 1:number()]
     extent() = Extent(number(), number())
     function layout()
-        T, N = get(TYPES, next(), nothing), number()
-        T === nothing && error("machine code for an element type that Julia has not")
+        word = next()
+        T, N = get(TYPES, word, nothing), number()
+        word == "none" && return Layout(Nothing, 0, Extent[])
+        T === nothing && error("machine code for $word, which no array of Julia holds")
         return Layout(Array{T,N}, sizeof(T), [extent() for _ in 1:N])
     end
     kinds = Dict("i" => INPUT, "c" => CONSTANT, "o" => RESULT)
@@ -94,25 +96,28 @@ const TYPES = Dict(
     samples_in(code, first, inputs) -> Int
 
 The number of samples where these arrays are what the inputs after the `first` must be, 0 where it
-is fixed; -1 where they are not.
+is fixed; -1 where they are not. What is no array is not looked at.
 """
-function samples_in(code::Code, first::Int, inputs::Tuple{Vararg{Array}})
-    length(code.inputs) == first + length(inputs) || return -1
+function samples_in(code::Code, first::Int, inputs::Tuple)
+    length(code.inputs) <= first + length(inputs) || return -1
     k, d, of_each = code.samples
     n = k == 0 ? 0 : size_along(inputs, k - first, d) ÷ of_each
     k == 0 || n >= 2 || return -1 # one sample broadcasts
     return fits(code, first + 1, n, inputs...) ? n : -1
 end
-samples_in(::Code, ::Int, _) = -1
 
 # Unrolled over the tuple, whose arrays differ in type.
 size_along(::Tuple{}, _, _) = 0
-size_along(xs::Tuple, k, d) =
-    k == 1 ? (d <= ndims(xs[1]) ? size(xs[1], d) : 0) : size_along(Base.tail(xs), k - 1, d)
+size_along(xs::Tuple, k, d) = k == 1 ? size_along(xs[1], d) : size_along(Base.tail(xs), k - 1, d)
+size_along(x::Array, d) = d <= ndims(x) ? size(x, d) : 0
+size_along(_, _) = 0
 
 fits(::Code, _, _) = true
-fits(code::Code, k, n, x, rest...) = has_layout(code.inputs[k], n, x) && fits(code, k + 1, n, rest...)
+fits(code::Code, k, n, x, rest...) =
+    (k > length(code.inputs) ? !(x isa AbstractArray) : has_layout(code.inputs[k], n, x)) &&
+    fits(code, k + 1, n, rest...)
 
+has_layout(layout::Layout, _, x) = layout.type === Nothing && !(x isa AbstractArray)
 function has_layout(layout::Layout, n::Int, x::Array)
     typeof(x) === layout.type || return false
     for d in 1:ndims(x)

@@ -9,6 +9,7 @@ places, or 1 for one alone.
 struct OfValue
     code::Code
     structure::Any
+    constants::Tuple # arguments that are no arrays, which it was made for
 end
 
 """
@@ -39,6 +40,7 @@ The same of the value and what the way back needs, and code of ways back, made w
 mutable struct OfWay
     const code::Code # of the outputs, and then of what is kept
     const structure::Any
+    const constants::Tuple
     const outputs::Int
     const seeds::Vector{Int} # outputs that have cotangents
     const made::Py
@@ -91,10 +93,15 @@ function found_code(all::Vector{C}, net::PaddleNet, params, inputs) where {C}
     on_host(params) || return nothing, 0
     for found in all
         n = samples_in(found.code, length(net.names), inputs)
-        n < 0 || return found, n
+        n < 0 || !has_constants(inputs, found.constants) || return found, n
     end
     return nothing, 0
 end
+
+constants_among(inputs::Tuple) = map(x -> x isa AbstractArray ? nothing : x, inputs)
+
+has_constants(::Tuple{Vararg{Array}}, ::Tuple) = true
+has_constants(inputs::Tuple, constants::Tuple) = constants_among(inputs) === constants
 
 on_host(xs::Tuple{Vararg{Array}}) = true
 on_host(xs::Tuple) = false
@@ -107,7 +114,7 @@ Of the parameters, which lie one after another in a flat vector, and of the inpu
 """
 function input_addresses(net::PaddleNet, params::Arrays, inputs::Tuple, flat::Bool)
     count = length(net.names)
-    found = Vector{Address}(undef, count + length(inputs))
+    found = fill(Address(0), count + length(inputs))
     flat ? flat_addresses!(found, net, only(params)) : put_addresses!(found, 1, params)
     put_addresses!(found, count + 1, inputs)
     return found
@@ -116,12 +123,12 @@ end
 # Unrolled over the tuple, whose arrays differ in type.
 put_addresses!(_, _, ::Tuple{}) = nothing
 function put_addresses!(found, k, xs::Tuple)
-    xs[1] === nothing || (found[k] = address(xs[1]))
+    xs[1] isa Array && (found[k] = address(xs[1]))
     return put_addresses!(found, k + 1, Base.tail(xs))
 end
 function put_addresses!(found, k, xs::Vector{Any})
     for (i, x) in enumerate(xs)
-        x === nothing || (found[k+i-1] = address(x))
+        x isa Array && (found[k+i-1] = address(x))
     end
 end
 
@@ -161,22 +168,22 @@ Whether there is code for calls like this one from now on. Within a crossing.
 """
 function ask_for_code(net::PaddleNet, kind::Symbol, params::Arrays, inputs::Tuple, flat::Bool)
     codes = codes_of(net)
-    if !(on_host(params) && inputs isa Tuple{Vararg{Array}})
-        @atomic codes.why = "its arrays are not all on the host"
+    if !(on_host(params) && inputs isa Tuple{Vararg{Union{Array,Nothing,Bool,Int,Symbol}}})
+        @atomic codes.why = "not all of its arguments are arrays on the host, whole numbers or symbols"
         return false
     end
-    arrays = (params..., inputs...)
+    constants, arrays = constants_among(inputs), (params..., inputs...)
     found = PythonCall.pynew(call_with(object_of(net.handle).code, (Py(string(kind)), Py(flat)), arrays))
     @atomic codes.why = text(found.why)
     isempty(text(found.why)) || return false
     structure = nest(found.structure, Any[1:MOST_OUTPUTS...])
     if kind === :value
-        made = OfValue(Code(text(found.text), found.owner), structure)
+        made = OfValue(Code(text(found.text), found.owner), structure, constants)
         @atomic codes.values = [made; first((@atomic codes.values), MOST_CODE - 1)]
     else
         owner = found.owner
         outputs, seeds... = parse.(Int, split(text(owner.facts)))
-        made = OfWay(Code(text(found.text), owner), structure, outputs, seeds, owner, BackCode[])
+        made = OfWay(Code(text(found.text), owner), structure, constants, outputs, seeds, owner, BackCode[])
         back_code(net, made, (true, true, fill(true, length(seeds))))
         @atomic codes.ways = [made; first((@atomic codes.ways), MOST_CODE - 1)]
     end
@@ -197,7 +204,7 @@ function back_code(net::PaddleNet, way::OfWay, key)
         found.key == key && return found
     end
     count = length(net.names)
-    made(code, places) = BackCode(key, code, places, count, length(way.code.inputs) - count)
+    made(code, places) = BackCode(key, code, places, count, length(way.constants))
     if !(isempty(backs) || holds_lock() || OPEN[] > 0)
         all = first(backs)
         return made(all.code, all.places)

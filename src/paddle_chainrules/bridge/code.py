@@ -7,17 +7,19 @@ the number of samples where the program serves any number.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from paddle import Tensor
 
-from ..nets.known_calls import KnownCalls, Structure
+from ..nets.along import InARow
+from ..nets.inputs import Inputs
+from ..nets.net import Net
 from ..nets.selection import each
+from ..nets.stateless import RESERVED
 from ..programs import switch
-from ..programs.capture import Captured
+from ..programs.capture_error import CaptureError
 from ..programs.loops.extents import Sizes
-from ..programs.loops.views import KEEP_ORDER
 from ..programs.operations import Value
 from ..programs.program import Program
 from ..programs.switch import loops_are_on, programs_are_on
@@ -45,7 +47,7 @@ class Code(NamedTuple):
     owner: Any
 
 
-def code_of(program: Program) -> Code:
+def code_of(program: Program, places: Sequence[int] | None = None) -> Code:
     """The code of a program.
 
     The text has, one after another, each a number or a word:
@@ -62,6 +64,10 @@ def code_of(program: Program) -> Code:
 
     A size is its number of dimensions, and a factor and a power for each.
 
+    Args:
+        places: at which place among a call's arguments each input is, where there may
+            be others between, which have the dtype ``none``.
+
     Raises:
         NoCode: it is more or less than one function.
     """
@@ -69,29 +75,31 @@ def code_of(program: Program) -> Code:
         raise NoCode("it draws random numbers")
     made = program.as_code
     if len(made.regions) > 1:
-        raise NoCode(program.explain_machine())
+        raise NoCode(made.explain_machine())
     region = made.regions[0] if made.regions else None
-    places: dict[Value, str] = {}
-    for k, value in enumerate(made.inputs):
-        places[value] = f"i {k + 1}"
+    sizes = Sizes(made.samples)
+    order = region.order if region else []
+    own = region.work if region and not region.on_stack else []
+    results: list[Value] = []
+    for op in made.ops:
+        if region is None or op.operator is not region:
+            raise NoCode(made.explain_machine())
+        results = [*op.outputs]
+    if any(0 in value.shape for value in (*made.inputs, *results, *made.outputs)):
+        raise NoCode("a tensor of it has no elements")
+    if places is None:
+        places = range(len(made.inputs))
+    given = dict(zip(places, made.inputs, strict=True))
+    at = {value: f"i {place + 1}" for place, value in given.items()}
     for value, tensor in made.constants.items():
         if not tensor.is_contiguous() or not tensor.place.is_cpu_place():
             raise NoCode("a constant of it has gaps between elements")
-        places[value] = f"c {tensor.data_ptr()}"
-    results: list[Value] = []
-    for op in made.ops:
-        if region is not None and op.operator is region:
-            results = [*op.outputs]
-            places.update({v: f"o {k + 1}" for k, v in enumerate(results)})
-        elif op.operator.name in KEEP_ORDER and op.inputs[0] in places:
-            places[op.outputs[0]] = places[op.inputs[0]]
-        else:
-            raise NoCode(program.explain_machine())
-    if any(0 in value.shape for value in (*made.inputs, *results, *made.outputs)):
-        raise NoCode("a tensor of it has no elements")
-    sizes = Sizes(made.samples)
+        at[value] = f"c {tensor.data_ptr()}"
+    at.update({value: f"o {k + 1}" for k, value in enumerate(results)})
 
-    def size(value: Value) -> str:
+    def size(value: Value | None) -> str:
+        if value is None:
+            return "none 0"
         each = (f"{e.factor} {e.power}" for e in map(sizes.of, reversed(value.shape)))
         return " ".join([value.dtype, str(len(value.shape)), *each])
 
@@ -99,27 +107,24 @@ def code_of(program: Program) -> Code:
         row = [*items]
         return " ".join([str(len(row)), *row])
 
-    samples = _samples(made)
-    order = region.order if region else []
-    own = region.work if region and not region.on_stack else []
-    work = (f"{e.factor} {e.power}" for e in own)
     parts = [
         str(region.address if region else 0),
-        samples,
-        listed(map(size, made.inputs)),
-        listed(places[value] for value in order),
-        listed(work),
+        _samples(made, given),
+        listed(size(given.get(k)) for k in range(1 + max(given, default=-1))),
+        listed(at[value] for value in order),
+        listed(f"{e.factor} {e.power}" for e in own),
         listed(map(size, results)),
-        listed(f"{places[value]} {size(value)}" for value in made.outputs),
+        listed(f"{at[value]} {size(value)}" for value in made.outputs),
     ]
-    return Code(" ".join(parts), (region and region.code, [*made.constants.values()]))
+    owner = region and region.code, [*made.constants.values()]
+    return Code(" ".join(parts), owner)
 
 
-def _samples(program: Program) -> str:
+def _samples(program: Program, given: dict[int, Value]) -> str:
     if program.samples is None:
         return "0 0 0"
     size, varying = program.samples
-    for k, value in enumerate(program.inputs):
+    for k, value in given.items():
         for axis, found in enumerate(value.shape):
             if found in varying:
                 return f"{k + 1} {len(value.shape) - axis} {found // size}"
@@ -131,21 +136,24 @@ class WayCode:
 
     Args:
         way: its programs.
-        params: how many of the leaves are parameters.
+        places: at which place among a call's arguments each leaf is.
+        params: how many of the arguments are parameters.
 
     Raises:
         NoCode: the way there is more or less than one function.
     """
 
-    def __init__(self, way: Way, params: int) -> None:
+    def __init__(self, way: Way, places: Sequence[int], params: int) -> None:
         self._way, self._params = way, params
-        self.there = code_of(way.there.forward)
-        self.structure = _structure(way.structure)
+        tensors = _tensors(way.there.forward, places)
+        self._at = [places[leaf] for leaf in way.places]
+        self.there = code_of(way.there.forward, tensors)
 
     @property
     def facts(self) -> str:
         """How many outputs there are, then the places of those with a cotangent."""
-        return " ".join(map(str, (self._way.there.count, *(i + 1 for i in self._way.seeds))))
+        count, seeds = self._way.there.count, self._way.seeds
+        return " ".join(map(str, (count, *(i + 1 for i in seeds))))
 
     def back(
         self, params: bool | tuple[bool, ...], inputs: bool, given: tuple[bool, ...]
@@ -159,23 +167,15 @@ class WayCode:
             inputs: whether those of the inputs are.
             given: of each cotangent whether it is more than zeros.
         """
-        way = self._way
         flags = [*each(params, self._params)]
-        flags += [inputs] * (len(way.there.forward.inputs) - len(flags))
-        wanted = [place + 1 for place in way.places if flags[place]]
-        program, has = way.there.back(tuple(flags[i] for i in way.places), given)
-        found = [str(p) for p, flag in zip(wanted, has, strict=True) if flag]
+        asked = tuple(flags[i] if i < len(flags) else inputs for i in self._at)
+        program, has = self._way.there.back(asked, given)
+        wanted = [i for i, flag in zip(self._at, asked, strict=True) if flag]
+        found = [str(i + 1) for i, flag in zip(wanted, has, strict=True) if flag]
         try:
             return " ".join(found), *code_of(program)
         except NoCode:
             return None
-
-
-def _structure(structure: Structure) -> Any:
-    """How outputs are nested, with None for each; None for one alone."""
-    if structure.buffers is not None:
-        raise NoCode("it gives new buffers")
-    return structure.output.unflatten([None] * structure.number)
 
 
 class Found(NamedTuple):
@@ -184,7 +184,7 @@ class Found(NamedTuple):
     Attributes:
         why: there is none; empty where there is.
         owner: of a value what keeps its code alive, of a way its :class:`WayCode`.
-        structure: how outputs are nested.
+        structure: how outputs are nested, with None for each; None for one alone.
     """
 
     why: str
@@ -193,42 +193,63 @@ class Found(NamedTuple):
     structure: Any = None
 
 
-NOT_YET = Found("no program serves calls of this kind yet")
+Arguments = Callable[[Sequence[Any]], tuple[tuple[Any, ...], dict[str, Any]]]
 
 
-def value_code(known: KnownCalls | None, params: Any, row: tuple[Any, ...]) -> Found:
-    """The code of a net's value at such parameters and arguments."""
-    found = known and known.value(params, row)[0]
-    if not found:
-        return NOT_YET
-    of = found.found
+def code(
+    net: Net, back: bool, params: Any, row: tuple[Any, ...], arguments: Arguments
+) -> Found:
+    """The code of calls of a net like this one.
+
+    Args:
+        back: whether the way back is wanted, too.
+        row: the arguments, nested by ``arguments``.
+    """
     try:
-        _check(of.captured, len(of.captured.program.outputs))
-        code = code_of(of.captured.program)
-        return Found("", code.text, code.owner, _structure(of.structure))
-    except NoCode as error:
+        return _code(net, back, params, row, *arguments(row))
+    except (NoCode, CaptureError) as error:
         return Found(str(error))
 
 
-def way_code(known: KnownCalls | None, params: Any, row: tuple[Any, ...]) -> Found:
-    """The same of the way there and back; the text is that of the way there."""
-    found = known and known.way(params, row)[0]
-    if not found:
-        return NOT_YET
-    way = found.way
-    try:
-        _check(way.captured, way.there.count)
-        count = 1 if isinstance(params, Tensor) else len(params)
-        made = WayCode(way, count)
-        if made.back(True, True, (True,) * len(way.seeds)) is None:
-            return Found("its way back is more than one function of machine code")
-        return Found("", made.there.text, made, made.structure)
-    except NoCode as error:
-        return Found(str(error))
+def _code(
+    net: Net,
+    back: bool,
+    params: Any,
+    row: tuple[Any, ...],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Found:
+    programs = net._programs
+    if programs is None:
+        raise NoCode("it does not run as programs")
+    if RESERVED & kwargs.keys() or (isinstance(net, InARow) and net.is_seeded(row)):
+        raise NoCode("it is given a seed or buffers")
+    tensors = [params] if isinstance(params, Tensor) else [*params.values()]
+    at = {id(x): k for k, x in enumerate((*tensors, *row)) if isinstance(x, Tensor)}
+    inputs = Inputs(net.spec, params, args, kwargs)
+    if back:
+        way, leaves = programs.way(inputs)
+        structure, captured, count = way.structure, way.captured, way.there.count
+    else:
+        found, leaves = programs.value(inputs)
+        structure, captured = found.structure, found.captured
+        count = len(captured.program.outputs)
+    if len(captured.outputs) != count or structure.buffers is not None:
+        raise NoCode("it gives something that is no tensor, or new buffers")
+    places = [at.get(id(leaf), -1) for leaf in leaves]
+    nested = structure.output.unflatten([None] * structure.number)
+    if not back:
+        value = code_of(captured.program, _tensors(captured.program, places))
+        return Found("", value.text, value.owner, nested)
+    made = WayCode(way, places, len(tensors))
+    if made.back(True, True, (True,) * len(way.seeds)) is None:
+        raise NoCode("its way back is more than one function of machine code")
+    return Found("", made.there.text, made, nested)
 
 
-def _check(captured: Captured, outputs: int) -> None:
-    if captured.is_stale():
-        raise NoCode("what it was captured of has changed")
-    if len(captured.outputs) != outputs:
-        raise NoCode("it gives something that is no tensor")
+def _tensors(program: Program, places: Sequence[int]) -> list[int]:
+    """The places of a program's inputs, of those of all leaves."""
+    found = [place for place in places if place >= 0]
+    if len(found) != len(program.inputs):
+        raise NoCode("its arguments are no plain tensors")
+    return found

@@ -24,7 +24,7 @@ from ..nets.stateless import StatelessLayer
 from ..paddle_side.dtypes import dtype_name
 from ..programs.activations import ACTIVATIONS, Activation
 from .bound import Recorded
-from .code import Found, value_code, way_code
+from .code import Found, code
 from .retained_bytes import Meter
 
 
@@ -78,14 +78,11 @@ class Handle:
         result = getattr(bound, entry)(*tensors[count:])
         return bound.forward, bound.pullback, result
 
-    def code(self, kind: str, flat: bool, *tensors: Tensor) -> Found:
+    def code(self, kind: str, flat: bool, *tensors: Any) -> Found:
         """The machine code of the ``"value"`` or ``"way"`` of calls like this one."""
-        if self.nesting is not None:
-            return Found("its arguments are nested, or given by keyword")
         count = 1 if flat else len(self.names)
         params, _ = self._in_parts(flat, tensors[:count])
-        find = {"value": value_code, "way": way_code}[kind]
-        return find(self.net.known_calls, params, tensors[count:])
+        return code(self.net, kind == "way", params, tensors[count:], self.arguments)
 
     def init(self, seed: int) -> tuple[Tensor, ...] | None:
         """Fresh parameters, for a net that draws its own."""

@@ -74,6 +74,10 @@ class InARow(Derived):
         row, constants = self._apart(args)
         return self._recorded(params, row, kwargs, constants)
 
+    def is_seeded(self, row: Sequence[Any]) -> bool:
+        """Whether the row tells what random numbers are drawn from."""
+        return any(row[i] is not None for i in self._sources)
+
     def _apart(self, row: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The row without what random numbers are drawn from, and that."""
         given = [row[i] for i in self._sources if row[i] is not None]

@@ -139,10 +139,10 @@ def keep(known: dict[Any, Any], key: Any, found: Any) -> None:
 
 
 class KnownValue:
-    """The program of the value of a kind of calls, which was :attr:`found`."""
+    """The program of the value of a kind of calls."""
 
     def __init__(self, found: OfValue) -> None:
-        self.found, self._structure = found, found.structure
+        self._found, self._structure = found, found.structure
 
     def value(
         self, leaves: list[Tensor], trusts: bool = False
@@ -152,7 +152,7 @@ class KnownValue:
         Args:
             trusts: whether the leaves' shapes and dtypes were looked at.
         """
-        found = self.found
+        found = self._found
         if found.is_stale():
             return None
         try:

@@ -15,9 +15,9 @@ from ..programs.capture_error import CaptureError
 from ..programs.switch import programs_are_on
 from ..transforms.effects import check_unchanged, tensors_among, versions
 from ..transforms.fallback import recorded_by_program
-from ..transforms.program_cache import ProgramCache, Refusal
+from ..transforms.program_cache import OfValue, ProgramCache, Refusal
 from ..transforms.program_nodes import call, found_value
-from ..transforms.program_recording import ProgramRecording
+from ..transforms.program_recording import ProgramRecording, Way
 from ..transforms.recording import Recording, records_graph
 from ..transforms.tree import flatten_tree
 from .inputs import Inputs
@@ -99,6 +99,32 @@ class NetPrograms:
         if not constants:
             self.known.keep_way(inputs, programs, recording)
         return (*structure.parts(outputs), structure.output, recording)
+
+    def value(self, inputs: Inputs) -> tuple[OfValue, list[Any]]:
+        """The program of calls like this one, and the leaves that it takes.
+
+        Raises:
+            CaptureError: there is none.
+        """
+        programs, leaves = self._alone(inputs)
+        return found_value(programs, leaves, None)[0], leaves
+
+    def way(self, inputs: Inputs) -> tuple[Way, list[Any]]:
+        """The same of the way there and back.
+
+        Raises:
+            CaptureError: there is none.
+        """
+        programs, leaves = self._alone(inputs)
+        return programs.found("vjp", leaves, programs.way_of), leaves
+
+    def _alone(self, inputs: Inputs) -> tuple[ProgramCache, list[Any]]:
+        """Where the result depends on nothing else."""
+        if not self._serves():
+            raise CaptureError("it runs as Paddle runs it")
+        if self._net._effects.reaches:
+            raise CaptureError("it uses parameters that are no arguments")
+        return self._of(inputs, {})
 
     def _serves(self) -> bool:
         """Whether the net is known to be as a program takes it."""

@@ -16,7 +16,12 @@ from .loops.blas import library
 from .loops.groups import is_long
 from .loops.machine import machine_code
 from .loops.region import Region
-from .loops.regions import has_products_among, may_have_regions, with_regions
+from .loops.regions import (
+    copied_views,
+    has_products_among,
+    may_have_regions,
+    with_regions,
+)
 from .loops.views import RULES
 from .operations import Operation, Value
 from .reuse import Reuse
@@ -106,7 +111,7 @@ class Program:
         Raises:
             ImportError: llvmlite is not installed.
         """
-        made = self.with_loops
+        made = self if self.regions else self.with_loops
         count = len(made.regions)
         left = Counter(
             op.operator.name
@@ -149,21 +154,23 @@ class Program:
 
     @cached_property
     def as_code(self) -> Program:
-        """The same where one operator alone is worth a region, too.
+        """The same, as one region where it can be, of results that are no views.
 
         Raises:
             ImportError: llvmlite is not installed.
         """
-        made = self.with_loops if may_have_regions(self.ops) else None
-        return made if made and made.regions else self._with_regions(1)
+        made = self.with_loops if may_have_regions(self.ops) else self
+        if len(made.ops) == 1 and made.regions:
+            return made
+        ops, ends = copied_views(self.ops, (*self.inputs, *self.constants), self.outputs)
+        return replace(self, ops=ops, outputs=ends)._with_regions(1)
 
     def _with_regions(self, least: int) -> Program:
         has_products = has_products_among(self.ops) and library() is not None
         plain = self._shared() if has_products else self._fused(is_long)
         given, ends = (*plain.inputs, *plain.constants), plain.outputs
         sizes = self.samples, has_products, least
-        ops = with_regions(plain.ops, given, ends, *sizes)
-        found = replace(plain, ops=tuple(ops))
+        found = replace(plain, ops=tuple(with_regions(plain.ops, given, ends, *sizes)))
         codes = machine_code([region.text for region in found.regions])
         for region, code in zip(found.regions, codes, strict=True):
             region.code = code

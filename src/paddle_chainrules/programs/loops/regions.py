@@ -35,6 +35,21 @@ def has_products_among(ops: Iterable[Operation]) -> bool:
     return not PRODUCTS.isdisjoint(op.operator.name for op in ops)
 
 
+def copied_views(
+    ops: Sequence[Operation], given: Sequence[Value], outputs: Sequence[Value]
+) -> tuple[tuple[Operation, ...], tuple[Value, ...]]:
+    """The same operations and outputs, of which those that are views are copies."""
+    fresh = fresh_numbers(given, ops)
+    views = {v for op in ops if op.operator.name in RULES for v in op.outputs}
+    more: dict[Value, Operation] = {}
+    for value in outputs:
+        if value in views and value not in more:
+            made = Value(next(fresh), value.shape, value.dtype, value.bytes)
+            more[value] = Operation(TABLE["copy"], (value,), (made,), False, "")
+    ends = (more[v].outputs[0] if v in more else v for v in outputs)
+    return (*ops, *more.values()), tuple(ends)
+
+
 def with_regions(
     ops: Sequence[Operation],
     given: Sequence[Value],

@@ -105,11 +105,7 @@ def _view_of(*names: str) -> Callable[[Rule], Rule]:
     return put
 
 
-KEEP_ORDER = "reshape", "squeeze", "unsqueeze", "flatten", "view_shape", "share_data"
-"""Views that are the same elements in the same order."""
-
-
-@_view_of(*KEEP_ORDER)
+@_view_of("reshape", "squeeze", "unsqueeze", "flatten", "view_shape", "share_data")
 def _(view: View, op: Operation, sizes: Sizes) -> Sequence[View]:
     return [reshaped(view, op.outputs[0].shape, sizes)]
 
