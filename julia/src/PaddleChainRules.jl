@@ -29,8 +29,10 @@ include("nets/wrapper.jl")
 include("nets/fcnet.jl")
 export PaddleFCNet, PaddleModuleWrapper, PaddleNet
 include("nets/codes.jl")
+include("nets/by_code.jl")
 include("nets/evaluate.jl")
 include("nets/nested.jl")
+include("nets/compile.jl")
 include("nets/sparse.jl")
 include("nets/packed.jl")
 include("nets/precision.jl")
@@ -84,8 +86,8 @@ include("precompile.jl")
 @static if VERSION >= v"1.11"
     eval(
         Expr(
-            :public, :LayerError, :Packed, :RankError, :Report, :batched_jacobian, :batched_vjp, :check_vjp, :compare, :crossing, :derivative,
-            :doctor, :freeze, :initial_state, :jvp, :load_params, :pullback, :save_params, :threaded,
+            :public, :LayerError, :Packed, :RankError, :Report, :batched_jacobian, :batched_vjp, :check_vjp, :compare, :compile, :crossing, :derivative,
+            :doctor, :explain, :forward!, :freeze, :initial_state, :jvp, :load_params, :pullback, :save_params, :threaded,
         ),
     )
 end

@@ -40,6 +40,15 @@ struct Output
     layout::Layout
 end
 
+const Address = Ptr{Cvoid}
+
+"The addresses of one call: of inputs, of outputs, and the block that code is called with."
+mutable struct Addresses # so that a reference is exchanged
+    const inputs::Vector{Address}
+    const outputs::Vector{Address}
+    const block::Vector{Int}
+end
+
 """
     Code
 
@@ -47,15 +56,16 @@ A program as one function of the address of a block: the number of samples, addr
 results, and that of memory for what is in between. Sizes and element types are checked before an
 address is taken: [`samples_in`](@ref PaddleChainRules.samples_in).
 """
-struct Code
-    address::Ptr{Cvoid} # null where nothing is computed
-    samples::NTuple{3,Int} # the input that tells how many, its dimension, elements of a sample there
-    inputs::Vector{Layout}
-    block::Vector{Place}
-    work::Vector{Extent}
-    outputs::Vector{Output}
-    writers::Vector{Int} # of each result the output whose array it is, the last one
-    owner::Py # which keeps the code and its constants
+mutable struct Code
+    const address::Ptr{Cvoid} # null where nothing is computed
+    const samples::NTuple{3,Int} # the input that tells how many, its dimension, elements of a sample there
+    const inputs::Vector{Layout}
+    const block::Vector{Place}
+    const work::Vector{Extent}
+    const outputs::Vector{Output}
+    const writers::Vector{Int} # of each result the output whose array it is, the last one
+    const owner::Py # which keeps the code and its constants
+    @atomic spare::Union{Nothing,Addresses} # for the next call
 end
 
 const WORK_ALIGNED = 64
@@ -84,7 +94,7 @@ function Code(text::AbstractString, owner::Py)
         found = findlast(output -> output.place == Place(RESULT, j), outputs)
         found === nothing ? error("machine code with a result that is no output") : found
     end
-    return Code(address, samples, inputs, block, work, outputs, writers, owner)
+    return Code(address, samples, inputs, block, work, outputs, writers, owner, nothing)
 end
 
 const TYPES = Dict(
@@ -135,25 +145,39 @@ new_array(layout::Layout, n::Int) = new_array(layout.type, layout.size, n)
 new_array(::Type{Array{T,N}}, size::Vector{Extent}, n::Int) where {T,N} =
     Array{T,N}(undef, ntuple(d -> at(size[d], n), Val(N)))
 
-const Address = Ptr{Cvoid}
+"""
+    with_addresses(f, code)
+
+`f(addresses)` with nulls for inputs and outputs, of which there are spare ones but for calls within
+one another and on several threads at a time.
+"""
+@inline function with_addresses(f::F, code::Code) where {F}
+    spare = @atomicswap code.spare = nothing
+    found = spare === nothing ?
+            Addresses(fill(C_NULL, length(code.inputs)), fill(C_NULL, length(code.outputs)),
+        zeros(Int, length(code.block) + 2)) : spare
+    result = f(found)
+    fill!(found.inputs, C_NULL)
+    fill!(found.outputs, C_NULL)
+    @atomic code.spare = found
+    return result
+end
 
 """
-    run_code(code, n, inputs, outputs)
+    run_code(code, n, addresses)
 
-Compute what belongs at each address of `outputs`, from what is at those of `inputs`; nothing is
-written for an output that is null and no result. The caller keeps the arrays.
+Compute what belongs at each address of outputs, from what is at those of inputs; nothing is written
+for an output that is null and no result. The caller keeps the arrays.
 
 Other threads may collect garbage meanwhile; an interrupt waits.
 """
-function run_code(code::Code, n::Int, inputs::Vector{Address}, outputs::Vector{Address})
+function run_code(code::Code, n::Int, (; inputs, outputs, block)::Addresses)
     source(place::Place) =
         place.kind === INPUT ? inputs[place.at] :
         place.kind === RESULT ? outputs[code.writers[place.at]] : Address(place.at)
     if code.address != C_NULL
-        count = length(code.block)
-        block = Vector{Int}(undef, count + 2)
         block[1] = n
-        for i in 1:count
+        for i in eachindex(code.block)
             block[i+1] = Int(source(code.block[i]))
         end
         call_code(code, block, n)

@@ -112,7 +112,9 @@ function take_turn()
             ConcurrencyViolationError(
                 "Paddle was called on Julia thread $(Threads.threadid()), which does not hold " *
                 "Python's lock. Call it from the main thread, or let all threads call it:\n\n" *
-                "    PaddleChainRules.threaded() do\n        Threads.@threads for ... end\n    end",
+                "    PaddleChainRules.threaded() do\n        Threads.@threads for ... end\n    end\n\n" *
+                "A net that is machine code needs neither: PaddleChainRules.compile(net, x, ps) makes it " *
+                "so before, and PaddleChainRules.explain(net, x, ps) says whether it is.",
             ),
         )
     end

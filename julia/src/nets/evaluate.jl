@@ -170,12 +170,13 @@ function input_arrays(net::PaddleNet, xs::Tuple)
     for (i, x) in enumerate(xs)
         x isa AbstractArray || continue # a constant
         dlpack_type(eltype(x)) # refuses here what can't cross, before anything is lent
-        if eltype(x) <: AbstractFloat && net.eltype !== nothing
+        if eltype(x) <: AbstractFloat && net.eltype !== nothing && eltype(x) !== net.eltype
             check_eltype(length(xs) == 1 ? "the input" : "array $i of the call", eltype(x), net.eltype)
         end
     end
     check_features(net, xs)
-    net.features > 0 && check_eltype(input_of(net), eltype(only(xs)), first(net.eltypes))
+    net.features > 0 && eltype(only(xs)) !== first(net.eltypes) &&
+        check_eltype(input_of(net), eltype(only(xs)), first(net.eltypes))
     return map(dense, xs)
 end
 

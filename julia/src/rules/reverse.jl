@@ -330,21 +330,8 @@ those without a gradient are zeros.
 """
 function write_by_code(kept::Kept, back::BackCode, reverse::Reverse, cotangents::Vector, p̄s::Arrays, x̄s::Tuple)
     (; net, params, inputs, flat) = reverse
-    count = length(net.names)
-    targets = fill(Address(0), count + length(x̄s))
-    GC.@preserve params inputs p̄s x̄s begin
-        if flat
-            θ̄ = only(p̄s)
-            if θ̄ !== nothing
-                all(@view back.wanted[1:count]) || fill!(θ̄, 0)
-                flat_addresses!(targets, net, θ̄)
-            end
-        else
-            put_addresses!(targets, 1, p̄s)
-        end
-        put_addresses!(targets, count + 1, x̄s)
-        given = input_addresses(net, params, inputs, flat)
-        back_by_code(kept, back, given, cotangents, targets)
+    if flat && only(p̄s) !== nothing && !all(@view back.wanted[1:length(net.names)])
+        fill!(only(p̄s), 0)
     end
-    return nothing
+    return back_by_code(kept, back, net, params, inputs, flat, cotangents, p̄s, x̄s)
 end
