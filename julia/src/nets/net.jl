@@ -68,7 +68,7 @@ float_type(dtype::AbstractString) = get(FLOATS, dtype) do
     throw(
         ArgumentError(
             "parameters of dtype $dtype have no Julia counterpart here; convert the layer, " *
-            "for example layer.astype(\"float32\")",
+            "for example layer.to(dtype=\"float32\")",
         ),
     )
 end

@@ -47,12 +47,13 @@ end
     collected()
     most, grown, before = 0, 0, 0
     n = 4 * RETAINED_LIMIT ÷ each
+    by_code = name === :chain # after some calls, and then nothing is behind Python's objects
     for i in 1:n
         rrule(net, x)
         most = max(most, RETAINED_BYTES[])
         i == n ÷ 2 && (before = rss())
     end
-    @test RETAINED_LIMIT ÷ 2 < most <= RETAINED_LIMIT + each
+    @test (by_code ? each : RETAINED_LIMIT ÷ 2) < most <= (by_code ? 100each : RETAINED_LIMIT + each)
     @test rss() - before < 50 * 2^20
     @test NEXT_COLLECTION[] == RETAINED_LIMIT
 end

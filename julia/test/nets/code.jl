@@ -1,0 +1,209 @@
+# Nets as machine code that Julia calls: against pure Julia, native Paddle, and the same net through Python.
+
+using ComponentArrays: ComponentVector
+using PaddleChainRules:
+    PaddleChainRules, PaddleFCNet, PaddleModuleWrapper, PaddleNet, batched_jacobian, compile, derivatives, explain,
+    forward!, laplacian, paddle, pullback
+using PythonCall
+using Random: Xoshiro
+using Zygote: Zygote
+
+include("../oracle.jl")
+include("../process.jl")
+
+const CODE = "machine code, without Python, on any thread"
+const HAS_CODE = PaddleChainRules.crossing(() -> pyconvert(Int, PaddleChainRules.BRIDGE.patience())) >= 0
+
+near(a, b) = size(a) == size(b) && eltype(a) == eltype(b) && maximum(abs, a .- b; init = 0) <= 64eps(eltype(a)) * maximum(abs, b; init = 0)
+flat(ps) = reduce(vcat, vec.(ps))
+
+"The net 3-5-2 and its gradients, by hand."
+by_hand(x, (W, b, V, c)) = V * tanh.(W * x .+ b) .+ c
+function by_hand(x, (W, b, V, c), ȳ)
+    h = tanh.(W * x .+ b)
+    z̄ = (V' * ȳ) .* (1 .- h .^ 2)
+    return W' * z̄, (z̄ * x', vec(sum(z̄; dims = 2)), ȳ * h', vec(sum(ȳ; dims = 2)))
+end
+
+HAS_CODE && @testset "values and gradients in every form, any number of samples: $T" for T in (Float32, Float64)
+    wrapper = PaddleFCNet(3, 2, 2, 5; activation = "tanh", dtype = lowercase(string(T)), seed = 1)
+    net, ps = PaddleNet(wrapper), wrapper.params
+    θ = flat(ps)
+    named = NamedTuple{Tuple(net.names)}(ps)
+    @test occursin("too few", explain(net, rand(T, 3, 4), θ))
+    @test occursin(CODE, compile(net, rand(Xoshiro(0), T, 3, 4), θ))
+    for n in (1, 2, 4, 7, 64, 1001)
+        x, ȳ = randn(Xoshiro(n), T, 3, n), randn(Xoshiro(n + 1), T, 2, n)
+        @test occursin(CODE, explain(wrapper, x))
+        y, (x̄, p̄s) = by_hand(x, ps), by_hand(x, ps, ȳ)
+        for given in (ps, θ, named, ComponentVector(named))
+            @test near(net(x, given), y)
+            found, back = pullback(net, x, given)
+            @test near(found, y)
+            fill!(found, T(NaN)) # is the caller's
+            a, b = back(ȳ)
+            @test near(a, x̄)
+            @test near(given isa AbstractVector ? collect(b) : flat(Tuple(b)), flat(p̄s))
+            a, b = Zygote.gradient((x, p) -> sum(ȳ .* net(x, p)), x, given)
+            @test near(a, x̄)
+            @test near(given isa AbstractVector ? collect(b) : flat(Tuple(b)), flat(p̄s))
+        end
+        @test near(wrapper(x), y)
+        @test all(map(near, Zygote.gradient(w -> sum(ȳ .* w(x)), wrapper)[1].params, p̄s))
+        @test near(Zygote.gradient(x -> sum(ȳ .* wrapper(x)), x)[1], x̄)
+        _, back = pullback(net, x, θ)
+        into, total = (similar(x), similar(θ)), copy(θ)
+        back(ȳ; into)
+        @test near(into[1], x̄) && near(into[2], flat(p̄s))
+        back(ȳ; into = (nothing, total), accumulate = true)
+        @test near(total, θ .+ flat(p̄s))
+        written = copy(ȳ) # what is read and written at once
+        if size(x̄) == size(ȳ)
+            back(written; into = (written, nothing))
+            @test near(written, x̄)
+        end
+    end
+end
+
+HAS_CODE && @testset "nothing is written beside the results" begin
+    wrapper = PaddleFCNet(3, 2, 3, 7; activation = "silu", seed = 2)
+    net, θ = PaddleNet(wrapper), flat(wrapper.params)
+    compile(net, rand(Float32, 3, 5), θ)
+    for n in (2, 3, 8, 9, 31)
+        x, ȳ = randn(Xoshiro(n), Float32, 3, n), randn(Xoshiro(1), Float32, 2, n)
+        expected, (x̄, θ̄) = net(x, θ), pullback(net, x, θ)[2](ȳ)
+        room = fill(NaN32, 2n + 16)
+        y = unsafe_wrap(Array, pointer(room, 9), (2, n))
+        GC.@preserve room begin
+            @test forward!(y, net, x, θ) === y
+            @test y == expected
+            @test all(isnan, room[[1:8; end-7:end]])
+        end
+        rooms = fill(NaN32, 3n + 16), fill(NaN32, length(θ) + 16)
+        into = unsafe_wrap(Array, pointer(rooms[1], 9), (3, n)), unsafe_wrap(Array, pointer(rooms[2], 9), length(θ))
+        GC.@preserve rooms begin
+            pullback(net, x, θ)[2](ȳ; into)
+            @test into[1] == x̄ && into[2] == θ̄
+            @test all(room -> all(isnan, room[[1:8; end-7:end]]), rooms)
+        end
+    end
+end
+
+HAS_CODE && @testset "forward! allocates nothing, and says what it needs" begin
+    wrapper = PaddleFCNet(3, 2, 2, 5; seed = 1)
+    net, θ, x = PaddleNet(wrapper), flat(wrapper.params), rand(Float32, 3, 4)
+    compile(net, x, θ)
+    y = similar(x, 2, 4)
+    counted(y, net, x, θ) = @allocated forward!(y, net, x, θ)
+    counted(y, net, x, θ)
+    @test counted(y, net, x, θ) == 0
+    @test forward!(zeros(Float32, 2, 4), wrapper, x) == y == net(x, θ)
+    @test_throws DimensionMismatch("the array for the value has size (3, 4), the value (2, 4); give one of that") forward!(zeros(Float32, 3, 4), net, x, θ)
+    @test_throws ArgumentError forward!(zeros(2, 4), net, x, θ)
+    @test_throws "overlaps a parameter or an input" forward!(reshape(view(θ, 1:8), 2, 4), net, x, θ)
+    square = PaddleFCNet(3, 3, 2, 4; seed = 3)
+    @test_throws "overlaps" forward!(x, square, x)
+    @test_throws "pullback(net, x, ps)" pullback(3)
+end
+
+HAS_CODE && @testset "derivatives by the input: $name" for (name, of) in pairs((
+    laplacian = (net, x, ps) -> (laplacian(net, x, ps),),
+    derivatives = (net, x, ps) -> derivatives(net, x, ps, ((0, 0, 0), (1, 0, 0), (0, 1, 1))),
+    named = (net, x, ps) -> Tuple(derivatives(net, x, ps, (u = (nothing,), u_x = (nothing, 1)))),
+    jacobian = (net, x, ps) -> (batched_jacobian(net, x, ps),),
+    jvp = (net, x, ps) -> (PaddleChainRules.jvp(net, x, ps, 2 .* x),),
+    twice = (net, x, ps) -> Zygote.gradient((x, p) -> sum(abs2, Zygote.gradient(x -> sum(abs2, net(x, p)), x)[1]), x, ps),
+    of_laplacian = (net, x, ps) -> Zygote.gradient((x, p) -> sum(abs2, laplacian(net, x, p)), x, ps),
+))
+    layer = paddle.nn.Sequential(paddle.nn.Linear(3, 6), paddle.nn.Tanh(), paddle.nn.Linear(6, 2)).to(dtype = "float64")
+    net, slow = (PaddleModuleWrapper(layer; jit) for jit in (nothing, false))
+    θ = flat(net.params)
+    for n in (5, 9)
+        x = randn(Xoshiro(n), 3, n)
+        expected = of(slow.net, x, θ)
+        for _ in 1:(n == 5 ? 45 : 10) # through Python first, then by code
+            @test all(map((a, b) -> isapprox(a, b; rtol = 1e-9), of(net.net, x, θ), expected))
+        end
+    end
+    found = values(getfield(net.net.handle, :operators, :sequentially_consistent))
+    codes = [net.net.handle.codes; [o.handle.codes for o in found]]
+    count = sum(c -> c === nothing ? 0 : length(@atomic c.values) + length(@atomic c.ways), codes)
+    @test count > 0
+end
+
+HAS_CODE && @testset "several arguments, and others that are no arrays" begin
+    space = pydict()
+    pyexec(
+        """
+        import paddle
+        class Gated(paddle.nn.Layer):
+            def __init__(self):
+                super().__init__()
+                self.a, self.b = paddle.nn.Linear(3, 4), paddle.nn.Linear(2, 4)
+            def forward(self, x, y, scale=None, twice=False):
+                z = paddle.tanh(self.a(x)) * paddle.nn.functional.sigmoid(self.b(y))
+                if twice:
+                    z = z * 2.0
+                return {"sum": z.sum(-1, keepdim=True), "all": z}
+        made = Gated()
+        """,
+        space,
+    )
+    plain, wrapper = (PaddleModuleWrapper(space["made"]; jit) for jit in (false, true))
+    x, y = randn(Xoshiro(1), Float32, 3, 6), randn(Xoshiro(2), Float32, 2, 6)
+    c = (all = randn(Xoshiro(3), Float32, 4, 6), sum = randn(Xoshiro(4), Float32, 1, 6))
+    ways = ((w -> w(x, y)), (w -> w(x, y; twice = true)), (w -> w(x, y; twice = false)))
+    for call in ways
+        expected, by = Zygote.withgradient(w -> (f = call(w); sum(c.all .* f.all) + sum(c.sum .* f.sum)), plain)
+        for _ in 1:45
+            value, found = Zygote.withgradient(w -> (f = call(w); sum(c.all .* f.all) + sum(c.sum .* f.sum)), wrapper)
+            @test value ≈ expected
+            @test all(map(near, found[1].params, by[1].params))
+        end
+        alone = Zygote.gradient(w -> sum(c.all .* call(w).all), wrapper)[1].params
+        @test all(map(isapprox, alone, Zygote.gradient(w -> sum(c.all .* call(w).all), plain)[1].params))
+    end
+    @test occursin("Gradients are machine code", explain(wrapper.net, (x, y), wrapper.params))
+    @test occursin("Gradients are machine code", explain(wrapper.net, (x, y), wrapper.params; twice = true))
+end
+
+HAS_CODE && @testset "what is no code says why" begin
+    for (layer, reason) in (paddle.nn.LayerNorm(4) => "layer_norm", paddle.nn.Dropout(0.5) => "random numbers")
+        wrapper = PaddleModuleWrapper(paddle.nn.Sequential(paddle.nn.Linear(3, 4), layer))
+        @test occursin(reason, compile(wrapper, rand(Float32, 3, 5)))
+    end
+    wrapper = PaddleModuleWrapper(paddle.nn.Linear(3, 4); jit = false)
+    @test occursin("through Python", compile(wrapper, rand(Float32, 3, 5)))
+end
+
+HAS_CODE && @testset "threads call without a lock, nets come and go" begin
+    code = """
+        using PaddleChainRules, Zygote
+        using PaddleChainRules: compile, pullback
+        near(a, b) = maximum(abs, a .- b) <= 64eps(Float32) * maximum(abs, b)
+        function round(seed)
+            wrapper = PaddleFCNet(3, 2, 3, 8; activation = ("tanh", "silu", "relu")[seed], seed)
+            net, θ = PaddleNet(wrapper), reduce(vcat, vec.(wrapper.params))
+            xs = [rand(Float32, 3, n) for n in (1, 2, 5, 64, 300)]
+            cs = [rand(Float32, 2, size(x, 2)) for x in xs]
+            expected = [(r = pullback(net, x, θ); (r[1], r[2](c)...)) for (x, c) in zip(xs, cs)]
+            compile(net, xs[3], θ)
+            Threads.@threads :static for t in 1:Threads.nthreads()
+                for k in 1:1000
+                    i = mod1(k + t, 5)
+                    near(net(xs[i], θ), expected[i][1]) || exit(7)
+                    y, back = pullback(net, xs[i], θ)
+                    x̄, θ̄ = back(cs[i])
+                    near(x̄, expected[i][2]) && near(θ̄, expected[i][3]) || exit(8)
+                    foreach(a -> fill!(a, NaN32), (y, x̄, θ̄))
+                    k % 10 == 0 && Zygote.gradient(p -> sum(net(xs[i], p)), θ)
+                    k % 500 == 0 && GC.gc(k % 1000 == 0)
+                end
+            end
+        end
+        foreach(round, [1, 2, 3, 1])
+        GC.gc()
+        print("right")
+        """
+    @test run_julia(code)[1:3] == (0, 0, "right")
+end
