@@ -39,7 +39,7 @@ def public() -> list[str]:
     """The names that are public and not exported."""
     names = re.search(r":public,(.*?)\)", MAIN.read_text(), re.DOTALL)
     assert names is not None
-    return sorted(set(re.findall(r":(\w+)", names.group(1))))
+    return sorted(set(re.findall(r":([\w!]+)", names.group(1))))
 
 
 def docstrings() -> dict[str, list[str]]:
