@@ -20,6 +20,7 @@
 # make bench-adapters  steps of DeepXDE's and PaddleScience's problems, with and without
 # make bench-side-by-side  the same nets and equations in all libraries; QUICK=1 for less
 # make bench-lowered  lowered nets beside nets written by hand in Julia; QUICK=1 for less
+# make bench-threads  calls a second of one thread of Julia and of two; QUICK=1 for less
 # make bench-distributed  steps of one, two and four processes; QUICK=1 for less
 # make bench-ranks  steps of ranks of MPI from Julia, where mpiexec and MPI.jl are
 # make bench-real-nets  real architectures as programs beside native Paddle; QUICK=1 for less
@@ -48,7 +49,7 @@ SINCE ?= HEAD
 
 .PHONY: demo examples test quick all-tests adapters lux slow differential orders bench bench-programs \
 	bench-side-by-side bench-equations bench-batches bench-adapters bench-lowered \
-	bench-distributed bench-ranks bench-real-nets bench-all figures stress soak docs \
+	bench-distributed bench-threads bench-ranks bench-real-nets bench-all figures stress soak docs \
 	notebook lint clean
 
 demo: $(VENV)/installed
@@ -103,6 +104,10 @@ bench-adapters: $(VENV)/libraries
 bench-lowered: $(VENV)/installed
 	$(ONE_THREAD) $(RUN) -W ignore benchmarks/lowered.py
 
+bench-threads: $(VENV)/installed
+	JULIA_PYTHONCALL_EXE=$(abspath $(VENV))/bin/python JULIA_CONDAPKG_BACKEND=Null $(ONE_THREAD) \
+	  julia --threads=2 --project=$$(julia julia/environment.jl | head -1) benchmarks/threads.jl
+
 bench-distributed: $(VENV)/installed
 	$(ONE_THREAD) $(RUN) -W ignore benchmarks/distributed.py
 
@@ -114,7 +119,7 @@ bench-real-nets: $(VENV)/installed
 	$(ONE_THREAD) $(RUN) -W "ignore:No ccache" benchmarks/real_nets.py
 
 bench-all: bench-side-by-side bench bench-programs bench-equations bench-batches \
-	bench-lowered bench-distributed bench-adapters bench-real-nets
+	bench-lowered bench-threads bench-distributed bench-adapters bench-real-nets
 
 figures: $(VENV)/installed
 	$(RUN) benchmarks/figures.py
