@@ -44,9 +44,9 @@ const Address = Ptr{Cvoid}
 
 "The addresses of one call: of inputs, of outputs, and the block that code is called with."
 mutable struct Addresses # so that a reference is exchanged
-    const inputs::Vector{Address}
-    const outputs::Vector{Address}
-    const block::Vector{Int}
+    inputs::Vector{Address}
+    outputs::Vector{Address}
+    block::Vector{Int}
 end
 
 """
@@ -57,14 +57,14 @@ results, and that of memory for what is in between. Sizes and element types are 
 address is taken: [`samples_in`](@ref PaddleChainRules.samples_in).
 """
 mutable struct Code
-    const address::Ptr{Cvoid} # null where nothing is computed
-    const samples::NTuple{3,Int} # the input that tells how many, its dimension, elements of a sample there
-    const inputs::Vector{Layout}
-    const block::Vector{Place}
-    const work::Vector{Extent}
-    const outputs::Vector{Output}
-    const writers::Vector{Int} # of each result the output whose array it is, the last one
-    const owner::Py # which keeps the code and its constants
+    address::Ptr{Cvoid} # null where nothing is computed
+    samples::NTuple{3,Int} # the input that tells how many, its dimension, elements of a sample there
+    inputs::Vector{Layout}
+    block::Vector{Place}
+    work::Vector{Extent}
+    outputs::Vector{Output}
+    writers::Vector{Int} # of each result the output whose array it is, the last one
+    owner::Py # which keeps the code and its constants
     @atomic spare::Union{Nothing,Addresses} # for the next call
 end
 

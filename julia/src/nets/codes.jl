@@ -38,12 +38,12 @@ end
 The same of the value and what the way back needs, and code of ways back, made when first needed.
 """
 mutable struct OfWay
-    const code::Code # of the outputs, and then of what is kept
-    const structure::Any
-    const constants::Tuple
-    const outputs::Int
-    const seeds::Vector{Int} # outputs that have cotangents
-    const made::Py
+    code::Code # of the outputs, and then of what is kept
+    structure::Any
+    constants::Tuple
+    outputs::Int
+    seeds::Vector{Int} # outputs that have cotangents
+    made::Py
     @atomic backs::Vector{BackCode} # that of all gradients first; exchanged, not changed
 end
 
@@ -56,7 +56,7 @@ mutable struct Codes
     @atomic values::Vector{OfValue}
     @atomic ways::Vector{OfWay}
     @atomic why::String # there is none for the last call that asked
-    const process::UInt
+    process::UInt
     missed::Dict{Symbol,Tuple{Int,Int}} # calls by Python, and when to ask next; within crossings
 end
 

@@ -162,7 +162,8 @@ class Program:
         made = self.with_loops if may_have_regions(self.ops) else self
         if len(made.ops) == 1 and made.regions:
             return made
-        ops, ends = copied_views(self.ops, (*self.inputs, *self.constants), self.outputs)
+        given = (*self.inputs, *self.constants)
+        ops, ends = copied_views(self.ops, given, self.outputs)
         return replace(self, ops=ops, outputs=ends)._with_regions(1)
 
     def _with_regions(self, least: int) -> Program:
