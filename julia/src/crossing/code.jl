@@ -17,7 +17,8 @@ at(extent::Extent, n::Int) =
 """
     Layout(type, size)
 
-An array of a call: `Array{T,N}`, and its size; `Nothing` where there is something else.
+An array of a call: `Array{T,N}`, and its size; `Nothing` where there is something
+else, or elements that no code computes with.
 """
 struct Layout
     type::DataType
@@ -79,10 +80,9 @@ function Code(text::AbstractString, owner::Py)
     extent() = Extent(number(), number())
     function layout()
         word = next()
-        T, N = get(TYPES, word, nothing), number()
-        word == "none" && return Layout(Nothing, 0, Extent[])
-        T === nothing && error("machine code for $word, which no array of Julia holds")
-        return Layout(Array{T,N}, sizeof(T), [extent() for _ in 1:N])
+        T, N = get(TYPES, word, Nothing), number()
+        size = Extent[extent() for _ in 1:N]
+        return T === Nothing ? Layout(T, 0, size) : Layout(Array{T,N}, sizeof(T), size)
     end
     kinds = Dict("i" => INPUT, "c" => CONSTANT, "o" => RESULT)
     place() = Place(kinds[next()], number())
@@ -127,7 +127,7 @@ fits(code::Code, k, n, x, rest...) =
     (k > length(code.inputs) ? !(x isa AbstractArray) : has_layout(code.inputs[k], n, x)) &&
     fits(code, k + 1, n, rest...)
 
-has_layout(layout::Layout, _, x) = layout.type === Nothing && !(x isa AbstractArray)
+has_layout(layout::Layout, _, x) = layout.type === Nothing && isempty(layout.size) && !(x isa AbstractArray)
 function has_layout(layout::Layout, n::Int, x::Array)
     typeof(x) === layout.type || return false
     for d in 1:ndims(x)

@@ -7,6 +7,7 @@ the number of samples where the program serves any number.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -22,7 +23,7 @@ from ..programs.capture_error import CaptureError
 from ..programs.loops.extents import Sizes
 from ..programs.operations import Value
 from ..programs.program import Program
-from ..programs.switch import loops_are_on, programs_are_on
+from ..programs.switch import LOOPS, loops_are_on, programs_are_on
 from ..transforms.program_recording import Way
 
 
@@ -209,6 +210,10 @@ def code(
         return _code(net, back, params, row, *arguments(row))
     except (NoCode, CaptureError) as error:
         return Found(str(error))
+    except Exception as error:  # as programs do that can't be compiled
+        why = f"machine code can't be made of it ({error})"
+        warnings.warn(f"{why}; reinstall llvmlite, or set {LOOPS}=off", stacklevel=2)
+        return Found(why)
 
 
 def _code(
