@@ -29,6 +29,7 @@ function start_lock()
     address = text(BRIDGE.start_lock(julia_handles_segv()))
     PYTHON_LOCK[] = Ptr{UInt64}(parse(UInt, address))
     TURN[] == C_NULL || return nothing
+    atexit(end_lending)
     block = Libc.calloc(TURN_BYTES, 1)
     block == C_NULL && throw(OutOfMemoryError())
     ccall(:uv_mutex_init_recursive, Cint, (Ptr{Cvoid},), block) == 0 ||
@@ -130,6 +131,16 @@ function regain_lock(saved::Ptr{Cvoid})
     return nothing
 end
 
+# What the main thread of Python has let go of in `threaded`, and on which of Julia's.
+const LENT = Ref((C_NULL, 0))
+
+"At an exit within `threaded` Python is ended, for which its main thread needs the lock."
+function end_lending()
+    saved, thread = LENT[]
+    saved == C_NULL || thread != Threads.threadid() || regain_lock(saved)
+    return nothing
+end
+
 """
     PaddleChainRules.threaded(f)
 
@@ -172,6 +183,7 @@ function threaded(f)
     Base.sigatomic_begin()
     Threads.atomic_add!(OPEN, 1)
     saved = ccall(PYTHON[].save_thread, Ptr{Cvoid}, ())
+    LENT[] = (saved, Threads.threadid())
     try
         Base.sigatomic_end()
         return f()
@@ -181,6 +193,7 @@ function threaded(f)
         # After an interrupt others may still call: who has the turn ends, and the next get an error.
         turn = TURN[]
         @gc_safe ccall(:uv_mutex_lock, Cvoid, (Ptr{Cvoid},), turn)
+        LENT[] = (C_NULL, 0)
         regain_lock(saved)
         ccall(:uv_mutex_unlock, Cvoid, (Ptr{Cvoid},), turn)
         migrates && (task.sticky = false)

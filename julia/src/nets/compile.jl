@@ -121,7 +121,7 @@ forward!(y::AbstractArray, w::PaddleModuleWrapper, x; kw...) = forward!(y, w.net
 
 check_apart(_, ::Tuple{}) = nothing
 check_apart(y, xs::Tuple) = (check_apart(y, xs[1]); check_apart(y, Base.tail(xs)))
-check_apart(y, xs::Vector{Any}) = foreach(x -> check_apart(y, x), xs)
+check_apart(y::AbstractArray, xs::Vector{Any}) = foreach(x -> check_apart(y, x), xs)
 check_apart(_, _) = nothing
 check_apart(y::AbstractArray, x::AbstractArray) = overlap(y, x) && throw(
     ArgumentError("the array for the value overlaps a parameter or an input; give one of its own"),
