@@ -48,6 +48,17 @@ mutable struct OfWay
 end
 
 """
+    Missed
+
+Calls of a kind that went by Python: how many, when to ask for code next, and why there is none.
+"""
+mutable struct Missed
+    calls::Int
+    ask_at::Int
+    why::String
+end
+
+"""
     Codes
 
 The code of one net, found by any thread without a lock: vectors are exchanged, not changed.
@@ -55,12 +66,11 @@ The code of one net, found by any thread without a lock: vectors are exchanged, 
 mutable struct Codes
     @atomic values::Vector{OfValue}
     @atomic ways::Vector{OfWay}
-    @atomic why::String # there is none for the last call that asked
+    @atomic missed::Dict{Any,Missed} # by kinds of calls; exchanged, not changed
     process::UInt
-    missed::Dict{Symbol,Tuple{Int,Int}} # calls by Python, and when to ask next; within crossings
 end
 
-Codes() = Codes(OfValue[], OfWay[], "", PROCESS[], Dict{Symbol,Tuple{Int,Int}}())
+Codes() = Codes(OfValue[], OfWay[], Dict{Any,Missed}(), PROCESS[])
 
 "The code of a net, of this process: it doesn't outlive the one that it was made in."
 function codes_of(net::PaddleNet)
@@ -108,20 +118,36 @@ on_host(xs::Tuple) = false
 on_host(xs::Vector{Any}) = all(x -> x isa Array, xs)
 
 """
+    missed_calls(net, kind, inputs) -> Missed
+
+Those that are alike but for the size along the last dimension, of the value or of the way there and back.
+"""
+function missed_calls(net::PaddleNet, kind::Symbol, inputs::Tuple)
+    key = (kind, map(x -> x isa AbstractArray ? (typeof(x), Base.front((0, size(x)...))) : x, inputs))
+    codes = codes_of(net)
+    known = @atomic codes.missed
+    return get(known, key) do
+        made = Missed(0, PATIENCE[] + 4, "")
+        before = length(known) < MOST_CODE ? known : Dict{Any,Missed}()
+        @atomic codes.missed = merge(before, Dict{Any,Missed}(key => made))
+        made
+    end
+end
+
+"""
     note_call(net, kind, params, inputs, flat)
 
 Count a call that went by Python, and now and then ask whether there is code for the next ones.
 Within a crossing.
 """
 function note_call(net::PaddleNet, kind::Symbol, params::Arrays, inputs::Tuple, flat::Bool)
-    patience = PATIENCE[]
-    patience < 0 && return nothing
-    codes = codes_of(net)
-    calls, ask_at = get(codes.missed, kind, (0, patience + 4))
-    calls += 1
-    codes.missed[kind] = (calls, ask_at)
-    calls < ask_at && return nothing
-    codes.missed[kind] = (calls, ask_for_code(net, kind, params, inputs, flat) ? calls + patience + 4 : 2calls)
+    PATIENCE[] < 0 && return nothing
+    missed = missed_calls(net, kind, inputs)
+    missed.calls += 1
+    missed.calls < missed.ask_at && return nothing
+    found = ask_for_code(net, kind, params, inputs, flat)
+    # By an odd number more, so that calls by turns are asked for by turns.
+    missed.ask_at = missed.calls + (found ? PATIENCE[] + 4 : missed.calls ÷ 2 | 1)
     return nothing
 end
 
@@ -133,15 +159,15 @@ const MOST_CODE = 64
 Whether there is code for calls like this one from now on. Within a crossing.
 """
 function ask_for_code(net::PaddleNet, kind::Symbol, params::Arrays, inputs::Tuple, flat::Bool)
-    codes = codes_of(net)
+    codes, missed = codes_of(net), missed_calls(net, kind, inputs)
     if !(on_host(params) && inputs isa Tuple{Vararg{Union{Array,Nothing,Bool,Int,Symbol}}})
-        @atomic codes.why = "not all of its arguments are arrays on the host, whole numbers or symbols"
+        missed.why = "not all of its arguments are arrays on the host, whole numbers or symbols"
         return false
     end
     constants, arrays = constants_among(inputs), (params..., inputs...)
     found = PythonCall.pynew(call_with(object_of(net.handle).code, (Py(string(kind)), Py(flat)), arrays))
-    @atomic codes.why = text(found.why)
-    isempty(text(found.why)) || return false
+    missed.why = text(found.why)
+    isempty(missed.why) || return false
     structure = nest(found.structure, Any[1:MOST_OUTPUTS...])
     if kind === :value
         made = OfValue(Code(text(found.text), found.owner), structure, constants)

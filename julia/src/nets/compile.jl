@@ -19,8 +19,8 @@ explain(w::PaddleModuleWrapper, x; kw...) = explain(w.net, x, w.params; kw...)
     PaddleChainRules.compile(net, x, ps) -> String
     PaddleChainRules.compile(wrapper, x) -> String
 
-Have the net's value and its gradients as machine code now, for arrays like these and, where `x` is one
-array, for any number of samples; gives what [`explain`](@ref PaddleChainRules.explain) says
+Have the net's value and its gradients as machine code now, for arrays like these and, where `x` is a
+matrix, for any number of samples, by calls on some of its columns; gives what [`explain`](@ref PaddleChainRules.explain) says
 then. It takes half a second for a small net. Threads may then call the net without
 [`threaded`](@ref PaddleChainRules.threaded):
 
@@ -36,9 +36,13 @@ end
 """
 function compile(net::PaddleNet, x, ps; kw...)
     of, params, inputs, flat = arrays_of(net, x, ps, values(kw))
-    for (n, is_last) in (x isa Matrix ? other_numbers(net, x) : ())
-        others = (Random.rand!(similar(x, size(x, 1), n)), Base.tail(inputs)...)
-        crossing(() -> fetch_code(of, params, others, flat, is_last))
+    for (n, asks) in (x isa Matrix && !isempty(x) ? other_numbers(net, x) : ())
+        others = (inputs[1][:, mod1.(1:n, end)], Base.tail(inputs)...)
+        try
+            crossing(() -> fetch_code(of, params, others, flat, asks))
+        catch err
+            err isa InterruptException && rethrow() # a net may take some numbers of samples alone
+        end
     end
     crossing(() -> fetch_code(of, params, inputs, flat, true))
     return explained(of, params, inputs, flat)
@@ -82,7 +86,7 @@ end
 function explained(net::PaddleNet, params::Arrays, inputs::Tuple, flat::Bool)
     has_value, has_way = value_code(net, params, inputs)[1] !== nothing, way_code(net, params, inputs)[1] !== nothing
     has_value && has_way && return "Values and gradients are machine code, without Python, on any thread."
-    why = @atomic codes_of(net).why
+    why = missed_calls(net, has_value ? :way : :value, inputs).why
     reason = PATIENCE[] < 0 ? "programs or machine code are off (PADDLE_CHAINRULES_PROGRAMS, PADDLE_CHAINRULES_LOOPS), or llvmlite is not installed" :
              isempty(why) ? "calls of this kind are too few yet; PaddleChainRules.compile(net, x, ps) has the code at once" : why
     part = has_value ? "Values are machine code, gradients go" : has_way ? "Gradients are machine code, values go" : "Calls go"

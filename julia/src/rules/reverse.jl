@@ -335,3 +335,11 @@ function write_by_code(kept::Kept, back::BackCode, reverse::Reverse, cotangents:
     end
     return back_by_code(kept, back, net, params, inputs, flat, cotangents, p̄s, x̄s)
 end
+
+# What a call keeps lies in this process.
+Serialization.serialize(::AbstractSerializer, reverse::Reverse) = throw(
+    ArgumentError(
+        "the pullback of $(reverse.net) can't go to another process or a file; send the net and the arrays, and " *
+        "make the pullback there",
+    ),
+)

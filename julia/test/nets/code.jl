@@ -5,7 +5,8 @@ using PaddleChainRules:
     PaddleChainRules, PaddleFCNet, PaddleModuleWrapper, PaddleNet, batched_jacobian, compile, derivatives, explain,
     forward!, laplacian, paddle, pullback
 using PythonCall
-using Random: Xoshiro
+using Random: Random, Xoshiro
+using Serialization: deserialize, serialize
 using Zygote: Zygote
 
 include("../oracle.jl")
@@ -174,6 +175,57 @@ HAS_CODE && @testset "what is no code says why" begin
     end
     wrapper = PaddleModuleWrapper(paddle.nn.Linear(3, 4); jit = false)
     @test occursin("through Python", compile(wrapper, rand(Float32, 3, 5)))
+end
+
+HAS_CODE && @testset "compile calls with columns of the caller's, and leaves random numbers alone" begin
+    layer = paddle.nn.Sequential(paddle.nn.Embedding(6, 3), paddle.nn.Linear(3, 2))
+    @test occursin("embedding", compile(PaddleModuleWrapper(layer), rand(Xoshiro(1), 0:5, 4, 8)))
+    wrapper = PaddleFCNet(3, 2, 2, 5; seed = 1)
+    Random.seed!(1)
+    expected = rand()
+    Random.seed!(1)
+    compile(wrapper, rand(Xoshiro(1), Float32, 3, 4))
+    @test rand() == expected
+    space = pydict()
+    pyexec(
+        """
+        import paddle
+        class Picky(paddle.nn.Layer):
+            def __init__(self):
+                super().__init__()
+                self.linear = paddle.nn.Linear(3, 4)
+            def forward(self, x):
+                assert x.shape[0] == 8
+                return paddle.tanh(self.linear(x))
+        made = Picky()
+        """,
+        space,
+    )
+    @test occursin(CODE, compile(PaddleModuleWrapper(space["made"]; jit = true), rand(Float32, 3, 8)))
+end
+
+HAS_CODE && @testset "kinds of calls by turns have their code each, and their reason" begin
+    wrapper = PaddleModuleWrapper(paddle.nn.Sequential(paddle.nn.Linear(3, 4), paddle.nn.Tanh(), paddle.nn.Linear(4, 2)))
+    x, none = rand(Xoshiro(1), Float32, 3, 5), zeros(Float32, 3, 0)
+    for _ in 1:120
+        wrapper(x)
+        wrapper(none)
+    end
+    @test occursin("Values are machine code", explain(wrapper, x))
+    @test occursin("through Python", explain(wrapper, none))
+end
+
+HAS_CODE && @testset "a pullback is not sent" begin
+    wrapper = PaddleFCNet(3, 2, 2, 5; seed = 1)
+    for _ in 1:2
+        _, back = pullback(wrapper, rand(Float32, 3, 4))
+        @test_throws "can't go to another process" serialize(IOBuffer(), back)
+        compile(wrapper, rand(Float32, 3, 4))
+    end
+    again = deserialize(seekstart((io = IOBuffer(); serialize(io, wrapper); io)))
+    x = rand(Float32, 3, 4)
+    @test occursin("too few", explain(again, x)) # its code is made anew
+    @test again(x) ≈ wrapper(x)
 end
 
 HAS_CODE && @testset "threads call without a lock, nets come and go" begin
