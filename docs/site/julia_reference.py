@@ -96,4 +96,4 @@ def _markdown(text: str) -> str:
 
 def _anchor(reference: re.Match[str]) -> str:
     name = reference.group(2) or reference.group(1)
-    return name.rpartition(".")[2].lower()
+    return name.rpartition(".")[2].lower().rstrip("!")

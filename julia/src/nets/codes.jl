@@ -123,7 +123,7 @@ on_host(xs::Vector{Any}) = all(x -> x isa Array, xs)
 Those that are alike but for the size along the last dimension, of the value or of the way there and back.
 """
 function missed_calls(net::PaddleNet, kind::Symbol, inputs::Tuple)
-    key = (kind, map(x -> x isa AbstractArray ? (typeof(x), Base.front((0, size(x)...))) : x, inputs))
+    key = (kind, map(kind_among_calls, inputs))
     codes = codes_of(net)
     known = @atomic codes.missed
     return get(known, key) do
@@ -133,6 +133,10 @@ function missed_calls(net::PaddleNet, kind::Symbol, inputs::Tuple)
         made
     end
 end
+
+kind_among_calls(x::AbstractArray) = (typeof(x), Base.front((0, size(x)...)))
+kind_among_calls(x::Union{Nothing,Bool,Int,Symbol}) = x
+kind_among_calls(x) = typeof(x)
 
 """
     note_call(net, kind, params, inputs, flat)

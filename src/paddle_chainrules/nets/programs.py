@@ -121,9 +121,14 @@ class NetPrograms:
     def _alone(self, inputs: Inputs) -> tuple[ProgramCache, list[Any]]:
         """Where the result depends on nothing else."""
         if not self._serves():
-            raise CaptureError("it runs as Paddle runs it")
+            raise CaptureError(
+                "the net runs as Paddle runs it; make it with jit=True, or see what it "
+                "is shown to run as"
+            )
         if self._net._effects.reaches:
-            raise CaptureError("it uses parameters that are no arguments")
+            raise CaptureError(
+                "the net uses parameters that are no arguments; make them its own"
+            )
         return self._of(inputs, {})
 
     def _serves(self) -> bool:
