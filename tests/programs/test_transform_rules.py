@@ -163,7 +163,7 @@ def test_taylor_series_of_the_fourth_order(name, k, count_case):
     count_case("operators, Taylor series of the fourth order")
 
 
-ROUNDED = {"matrix_exp": 8}
+ROUNDED = {"matrix_exp": 16}
 """Of functions whose values are products of products more roundoffs than of others."""
 
 
