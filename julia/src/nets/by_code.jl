@@ -33,33 +33,52 @@ function put_parts!(found, net::PaddleNet, theta::Array{T}) where {T}
 end
 
 """
+    with_outputs(write!, net, of, inputs, n, count) -> y
+
+The first `count` outputs, nested as they are, once `write!(ys)` has written them.
+"""
+function with_outputs(write!::F, net::PaddleNet, of, inputs::Tuple, n::Int, count::Int) where {F}
+    outputs = of.code.outputs
+    if is_alone(net, of, inputs)
+        y = new_array(typeof(only(inputs)), outputs[1].layout.size, n)
+        write!((y,))
+        return y
+    end
+    ys = Any[new_array(outputs[i].layout, n) for i in 1:count]
+    write!(ys)
+    return nested_outputs(of.structure, ys)
+end
+
+"""
     value_by_code(net, found, n, params, inputs, flat)
 
 What [`forward`](@ref) gives, by code.
 """
 function value_by_code(net::PaddleNet, found::OfValue, n::Int, params::Arrays, inputs::Tuple, flat::Bool)
     code = found.code
-    if is_alone(net, found, inputs)
-        y = new_array(typeof(only(inputs)), code.outputs[1].layout.size, n)
-        write_value!((y,), net, code, n, params, inputs, flat)
-        return y
+    return with_outputs(net, found, inputs, n, length(code.outputs)) do ys
+        write_value!(Returns(nothing), ys, net, code, n, params, inputs, flat)
     end
-    ys = Any[new_array(output.layout, n) for output in code.outputs]
-    write_value!(ys, net, code, n, params, inputs, flat)
-    return nested_outputs(found.structure, ys)
 end
 
-function write_value!(ys::Arrays, net::PaddleNet, code::Code, n::Int, params::Arrays, inputs::Tuple, flat::Bool)
+"""
+    write_value!(more!, ys, net, code, n, params, inputs, flat)
+
+Run the code into these arrays, and where `more!` puts addresses of other outputs.
+"""
+function write_value!(
+    more!::F, ys::Arrays, net::PaddleNet, code::Code, n::Int, params::Arrays, inputs::Tuple, flat::Bool,
+) where {F}
     with_addresses(code) do at
         GC.@preserve ys params inputs begin
             put_inputs!(at.inputs, net, params, inputs, flat)
             put_addresses!(at.outputs, 1, ys)
+            more!(at.outputs)
             run_code(code, n, at)
         end
     end
     return nothing
 end
-
 # A fully connected net gives the kind of array that it takes.
 is_alone(net::PaddleNet, found, inputs) =
     net.features > 0 && found.structure === 1 && found.code.outputs[1].layout.type === typeof(only(inputs))
@@ -81,23 +100,10 @@ end
 aligned(bytes::Int) = (bytes + WORK_ALIGNED - 1) & -WORK_ALIGNED
 
 """
-    kept_bytes(way, n)
-
-How many bytes the way there leaves for the way back.
-"""
-function kept_bytes(way::OfWay, n::Int)
-    bytes = 0
-    for i in way.outputs+1:length(way.code.outputs)
-        is_written(way.code, i) && (bytes += aligned(sizeof(way.code.outputs[i].layout, n)))
-    end
-    return bytes
-end
-
-"""
-    put_kept!(f, way, n, start)
+    put_kept!(f, way, n, start) -> bytes
 
 `f(k, address, place)` for each thing that the way back needs: its address in a block that starts
-there, or null, and where the way there has it.
+there, or null, and where the way there has it; and how many bytes the block has.
 """
 function put_kept!(f::F, way::OfWay, n::Int, start::Address) where {F}
     (; code, outputs) = way
@@ -111,7 +117,7 @@ function put_kept!(f::F, way::OfWay, n::Int, start::Address) where {F}
             f(k, C_NULL, place)
         end
     end
-    return nothing
+    return Int(next - start)
 end
 
 "Whether the code writes into the array of an output, and not into that of another that equals it."
@@ -127,27 +133,13 @@ The value by code, and what the way back needs. What is kept is not shared with 
 its caller may change.
 """
 function there_by_code(net::PaddleNet, way::OfWay, n::Int, params::Arrays, inputs::Tuple, flat::Bool)
-    block = Vector{UInt8}(undef, kept_bytes(way, n))
-    if is_alone(net, way, inputs)
-        y = new_array(typeof(only(inputs)), way.code.outputs[1].layout.size, n)
-        write_there!((y,), block, net, way, n, params, inputs, flat)
-        return y, Kept(way, n, block)
-    end
-    ys = Any[new_array(way.code.outputs[i].layout, n) for i in 1:way.outputs]
-    write_there!(ys, block, net, way, n, params, inputs, flat)
-    return nested_outputs(way.structure, ys), Kept(way, n, block)
-end
-
-function write_there!(ys, block, net::PaddleNet, way::OfWay, n::Int, params::Arrays, inputs::Tuple, flat::Bool)
-    with_addresses(way.code) do at
-        GC.@preserve ys block params inputs begin
-            put_inputs!(at.inputs, net, params, inputs, flat)
-            put_addresses!(at.outputs, 1, ys)
-            put_kept!((k, address, _) -> (at.outputs[way.outputs+k] = address), way, n, Address(pointer(block)))
-            run_code(way.code, n, at)
+    block = Vector{UInt8}(undef, put_kept!(Returns(nothing), way, n, C_NULL))
+    y = with_outputs(net, way, inputs, n, way.outputs) do ys
+        GC.@preserve block write_value!(ys, net, way.code, n, params, inputs, flat) do outputs
+            put_kept!((k, address, _) -> (outputs[way.outputs+k] = address), way, n, Address(pointer(block)))
         end
     end
-    return nothing
+    return y, Kept(way, n, block)
 end
 
 """

@@ -98,12 +98,11 @@ The code of calls like this one, and the number of samples that it is called wit
 value_code(net::PaddleNet, params, inputs) = found_code((@atomic codes_of(net).values), net, params, inputs)
 way_code(net::PaddleNet, params, inputs) = found_code((@atomic codes_of(net).ways), net, params, inputs)
 
-function found_code(all::Vector{C}, net::PaddleNet, params, inputs) where {C}
-    isempty(all) && return nothing, 0
-    on_host(params) || return nothing, 0
+function found_code(all::Vector, net::PaddleNet, params, inputs)
+    (isempty(all) || !on_host(params)) && return nothing, 0
     for found in all
         n = samples_in(found.code, length(net.names), inputs)
-        n < 0 || !has_constants(inputs, found.constants) || return found, n
+        n >= 0 && has_constants(inputs, found.constants) && return found, n
     end
     return nothing, 0
 end

@@ -12,7 +12,7 @@ The first calls of a kind go through Python. After some 36 of them, or one
 where all of its operators can be machine code; after calls with two numbers of samples it serves any
 number of at least two.
 """
-explain(net::PaddleNet, x, ps; kw...) = explained(arrays_of(net, x, ps, values(kw))...)
+explain(net::PaddleNet, x, ps; kw...) = explained(arrays_of(net, x, ps, values(kw))[1:3]...)
 explain(w::PaddleModuleWrapper, x; kw...) = explain(w.net, x, w.params; kw...)
 
 """
@@ -36,6 +36,8 @@ end
 """
 function compile(net::PaddleNet, x, ps; kw...)
     of, params, inputs, flat = arrays_of(net, x, ps, values(kw))
+    bridge() # knows whether there is to be code
+    PATIENCE[] < 0 && return explained(of, params, inputs)
     for (n, asks) in (x isa Matrix && !isempty(x) ? other_numbers(net, x) : ())
         others = (inputs[1][:, mod1.(1:n, end)], Base.tail(inputs)...)
         try
@@ -45,7 +47,7 @@ function compile(net::PaddleNet, x, ps; kw...)
         end
     end
     crossing(() -> fetch_code(of, params, inputs, flat, true))
-    return explained(of, params, inputs, flat)
+    return explained(of, params, inputs)
 end
 compile(w::PaddleModuleWrapper, x; kw...) = compile(w.net, x, w.params; kw...)
 
@@ -83,7 +85,7 @@ function fetch_code(net::PaddleNet, params::Arrays, inputs::Tuple, flat::Bool, a
     return nothing
 end
 
-function explained(net::PaddleNet, params::Arrays, inputs::Tuple, flat::Bool)
+function explained(net::PaddleNet, params::Arrays, inputs::Tuple)
     has_value, has_way = value_code(net, params, inputs)[1] !== nothing, way_code(net, params, inputs)[1] !== nothing
     has_value && has_way && return "Values and gradients are machine code, without Python, on any thread."
     why = missed_calls(net, has_value ? :way : :value, inputs).why
@@ -108,7 +110,7 @@ function forward!(y::AbstractArray, net::PaddleNet, x, ps; kw...)
     check_apart(y, params)
     check_apart(y, inputs)
     if found !== nothing && found.structure === 1 && has_layout(found.code.outputs[1].layout, n, y)
-        write_value!((y,), of, found.code, n, params, inputs, flat)
+        write_value!(Returns(nothing), (y,), of, found.code, n, params, inputs, flat)
         return y
     end
     value = evaluate(net, x, ps, values(kw))

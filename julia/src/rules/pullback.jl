@@ -206,14 +206,7 @@ function write_gradients_by_code!(p̄s, x̄s, reverse::Reverse, cotangents, accu
     new_x̄s = map(made, x̄s, reverse.inputs, Tuple(there[count+1:end]))
     write_by_code(reverse.kept, back, reverse, cotangents, new_p̄s, new_x̄s)
     for (buffer, found) in Iterators.flatten((zip(p̄s, new_p̄s), zip(x̄s, new_x̄s)))
-        (buffer === nothing || buffer === found) && continue
-        if found === nothing
-            accumulate || fill!(buffer, 0)
-        elseif accumulate
-            buffer .+= found
-        else
-            copyto!(buffer, found)
-        end
+        buffer === nothing || buffer === found || store!(buffer, found, accumulate)
     end
     return nothing
 end
@@ -225,9 +218,7 @@ Assign or add tensors of the tuple `found` in a row, none being zero, to an arra
 """
 store!(::Nothing, _, _, _) = nothing
 function store!(buffer::Array, found::PyPtr, items, accumulate::Bool)
-    if any(i -> tuple_item(found, i - 1) == none(), items)
-        return accumulate ? buffer : fill!(buffer, 0)
-    end
+    any(i -> tuple_item(found, i - 1) == none(), items) && return store!(buffer, nothing, accumulate)
     next = 1
     for i in items
         next = receive_into!(buffer, next, tuple_item(found, i - 1), accumulate)
@@ -237,9 +228,12 @@ end
 
 # Arrays of GPUs and other kinds, by a copy.
 function store!(buffer::AbstractArray, found::PyPtr, items, accumulate::Bool)
-    if any(i -> tuple_item(found, i - 1) == none(), items)
-        return accumulate ? buffer : fill!(buffer, 0)
-    end
-    grad = reshape(reduce(vcat, [vec(receive(tuple_item(found, i - 1))) for i in items]), size(buffer))
-    return copyto!(buffer, accumulate ? dense(buffer) .+ grad : grad)
+    is_zero = any(i -> tuple_item(found, i - 1) == none(), items)
+    grads() = [vec(receive(tuple_item(found, i - 1))) for i in items]
+    return store!(buffer, is_zero ? nothing : reshape(reduce(vcat, grads()), size(buffer)), accumulate)
 end
+
+"The same of a gradient that is an array, or nothing for zero."
+store!(buffer::AbstractArray, ::Nothing, accumulate::Bool) = accumulate ? buffer : fill!(buffer, 0)
+store!(buffer::AbstractArray, grad::AbstractArray, accumulate::Bool) =
+    copyto!(buffer, accumulate ? dense(buffer) .+ grad : grad)

@@ -245,9 +245,13 @@ function with_gradients(f::F, reverse::Reverse, cotangents::Vector, asked::Asked
     end
 end
 
+"Which of the parameters are asked for, by a flag for each; nothing for all or none."
+asked_params(reverse::Reverse, asked::Asked) =
+    asked.some !== nothing ? asked.some : asked.params ? reverse.trained : nothing
+
 function grads(reverse::Reverse, cotangents::Vector, asked::Asked)
     last = is_last!(reverse, asked)
-    flags = asked.some !== nothing ? asked.some : asked.params ? reverse.trained : nothing
+    flags = asked_params(reverse, asked)
     some = flags === nothing ? NONE : pytuple(flags)
     params_flag = flags === nothing ? boolean(asked.params) : PythonCall.getptr(some)
     args = PyPtr[params_flag, boolean(asked.inputs), boolean(last)]
@@ -314,12 +318,11 @@ end
 
 "The code of what is asked for."
 function asked_code(kept::Kept, reverse::Reverse, cotangents::Vector, asked::Asked)
-    way, some = kept.way, asked.some
-    some === nothing && asked.params && reverse.trained !== nothing && (some = Bool[reverse.trained...])
-    is_given = all(seed -> cotangents[seed] !== nothing, way.seeds)
-    some === nothing && asked.params && asked.inputs && is_given && return first(@atomic way.backs)
-    given = Bool[cotangents[seed] !== nothing for seed in way.seeds]
-    return back_code(reverse.net, way, (some === nothing ? asked.params : some, asked.inputs, given))
+    way, flags = kept.way, asked_params(reverse, asked)
+    is_given(seed) = cotangents[seed] !== nothing
+    flags === nothing && asked.params && asked.inputs && all(is_given, way.seeds) && return first(@atomic way.backs)
+    some = flags === nothing ? asked.params : collect(Bool, flags)
+    return back_code(reverse.net, way, (some, asked.inputs, map(is_given, way.seeds)))
 end
 
 """

@@ -228,6 +228,25 @@ HAS_CODE && @testset "a pullback is not sent" begin
     @test again(x) ≈ wrapper(x)
 end
 
+HAS_CODE && @testset "calls go over to code while threads call; where it is off they don't" begin
+    code = """
+        using PaddleChainRules
+        wrapper = PaddleFCNet(3, 2, 3, 8; activation = "tanh", seed = 1)
+        x = rand(Float32, 3, 5)
+        y = wrapper(x)
+        PaddleChainRules.threaded() do
+            Threads.@threads for i in 1:400
+                isapprox(wrapper(x), y; rtol = 1e-6) || exit(7)
+            end
+        end
+        print(PaddleChainRules.explain(wrapper, x), PaddleChainRules.compile(wrapper, x))
+        """
+    on, off = (run_julia(code; env = ("PADDLE_CHAINRULES_LOOPS" => loops,)) for loops in ("on", "off"))
+    @test on[1:2] == off[1:2] == (0, 0)
+    @test startswith(on[3], "Values are machine code, gradients go") && occursin(CODE, on[3])
+    @test !occursin(CODE, off[3]) && occursin("PADDLE_CHAINRULES_LOOPS", off[3])
+end
+
 HAS_CODE && @testset "threads call without a lock, nets come and go" begin
     code = """
         using PaddleChainRules, Zygote

@@ -73,7 +73,10 @@ def code_of(program: Program, places: Sequence[int] | None = None) -> Code:
         NoCode: it is more or less than one function.
     """
     if program.draws:
-        raise NoCode("it draws random numbers")
+        raise NoCode(
+            "it draws random numbers, which Paddle counts; use the net in "
+            "evaluation mode"
+        )
     made = program.as_code
     if len(made.regions) > 1:
         raise NoCode(made.explain_machine())
@@ -87,14 +90,16 @@ def code_of(program: Program, places: Sequence[int] | None = None) -> Code:
             raise NoCode(made.explain_machine())
         results = [*op.outputs]
     if any(0 in value.shape for value in (*made.inputs, *results, *made.outputs)):
-        raise NoCode("a tensor of it has no elements")
+        raise NoCode("a tensor of it has no elements; give some samples for code")
     if places is None:
         places = range(len(made.inputs))
     given = dict(zip(places, made.inputs, strict=True))
     at = {value: f"i {place + 1}" for place, value in given.items()}
     for value, tensor in made.constants.items():
         if not tensor.is_contiguous() or not tensor.place.is_cpu_place():
-            raise NoCode("a constant of it has gaps between elements")
+            raise NoCode(
+                "a constant of it has gaps between elements; make it contiguous"
+            )
         at[value] = f"c {tensor.data_ptr()}"
     at.update({value: f"o {k + 1}" for k, value in enumerate(results)})
 
@@ -129,7 +134,9 @@ def _samples(program: Program, given: dict[int, Value]) -> str:
         for axis, found in enumerate(value.shape):
             if found in varying:
                 return f"{k + 1} {len(value.shape) - axis} {found // size}"
-    raise NoCode("no input of it tells the number of samples")
+    raise NoCode(
+        "no input of it tells the number of samples; give them as the first axis"
+    )
 
 
 class WayCode:
@@ -226,9 +233,9 @@ def _code(
 ) -> Found:
     programs = net._programs
     if programs is None:
-        raise NoCode("it does not run as programs")
+        raise NoCode("it does not run as programs; make the net with jit = true")
     if RESERVED & kwargs.keys() or (isinstance(net, InARow) and net.is_seeded(row)):
-        raise NoCode("it is given a seed or buffers")
+        raise NoCode("it is given a seed or buffers; call it without for code")
     tensors = [params] if isinstance(params, Tensor) else [*params.values()]
     at = {id(x): k for k, x in enumerate((*tensors, *row)) if isinstance(x, Tensor)}
     inputs = Inputs(net.spec, params, args, kwargs)
@@ -240,7 +247,9 @@ def _code(
         structure, captured = found.structure, found.captured
         count = len(captured.program.outputs)
     if len(captured.outputs) != count or structure.buffers is not None:
-        raise NoCode("it gives something that is no tensor, or new buffers")
+        raise NoCode(
+            "it gives something that is no tensor, or new buffers; give tensors alone"
+        )
     places = [at.get(id(leaf), -1) for leaf in leaves]
     nested = structure.output.unflatten([None] * structure.number)
     if not back:
@@ -248,7 +257,10 @@ def _code(
         return Found("", value.text, value.owner, nested)
     made = WayCode(way, places, len(tensors))
     if made.back(True, True, (True,) * len(way.seeds)) is None:
-        raise NoCode("its way back is more than one function of machine code")
+        raise NoCode(
+            "its way back is more than one function of machine code; put what has no "
+            "rule into a net of its own"
+        )
     return Found("", made.there.text, made, nested)
 
 
@@ -256,5 +268,5 @@ def _tensors(program: Program, places: Sequence[int]) -> list[int]:
     """The places of a program's inputs, of those of all leaves."""
     found = [place for place in places if place >= 0]
     if len(found) != len(program.inputs):
-        raise NoCode("its arguments are no plain tensors")
+        raise NoCode("its arguments are no plain tensors; give it arrays alone")
     return found

@@ -80,11 +80,10 @@ class InARow(Derived):
 
     def _apart(self, row: tuple[Any, ...]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The row without what random numbers are drawn from, and that."""
-        given = [row[i] for i in self._sources if row[i] is not None]
-        if not given:
+        if not self.is_seeded(row):
             return row, {}
         rest = (None if i in self._sources else leaf for i, leaf in enumerate(row))
-        source = given[0]
+        source = next(row[i] for i in self._sources if row[i] is not None)
         is_state = isinstance(source, list)
         return tuple(rest), {"_seed": source if is_state else checked_seed(source)}
 
