@@ -21,7 +21,7 @@ const STORM = """
 
 const THROUGH_PYTHON = ("PADDLE_CHAINRULES_LOOPS" => "off",)
 
-@testset "every thread calls nets and collects garbage: $threads, $(length(env))" for (threads, env) in (
+@testset "every thread calls nets and collects garbage: $threads $env" for (threads, env) in (
     ("1", THROUGH_PYTHON), ("4", THROUGH_PYTHON), ("4,1", THROUGH_PYTHON), ("4", ()),
 )
     code = STORM * """
