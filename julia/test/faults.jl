@@ -160,6 +160,30 @@ const INTERRUPTED_TASKS = """
     @test run_julia(INTERRUPTED_TASKS; env, seconds = 120)[1:3] == (0, 0, "right")
 end
 
+# A call of machine code that takes seconds.
+const INTERRUPTED_CODE = """
+    using PaddleChainRules
+    Base.exit_on_sigint(false)
+    wrapper = PaddleFCNet(8, 2, 12, 256; activation = "tanh", seed = 1)
+    x = rand(Float32, 8, 100_000)
+    occursin("are machine code", PaddleChainRules.compile(wrapper, x)) || exit(6)
+    expected = wrapper(x)
+    y = fill(NaN32, size(expected))
+    try
+        run(`bash -c "sleep 0.5; kill -INT \$(getpid())"`; wait = false)
+        PaddleChainRules.forward!(y, wrapper, x)
+        exit(7)
+    catch err
+        err isa InterruptException || rethrow()
+    end
+    all(isnan, y) || exit(8) # it was left before its end
+    wrapper(x) == expected && print("right")
+    """
+
+@testset "Ctrl-C ends a long call of machine code" begin
+    @test run_julia(INTERRUPTED_CODE)[1:3] == (0, 0, "right")
+end
+
 @testset "a segmentation fault elsewhere is still reported" begin
     code = """
         using PaddleChainRules

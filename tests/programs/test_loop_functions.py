@@ -14,7 +14,7 @@ from paddle_chainrules.paddle_side.interception import RAW
 from paddle_chainrules.programs.loops.extents import Sizes
 from paddle_chainrules.programs.loops.groups import STEPS, Group
 from paddle_chainrules.programs.loops.machine import machine_code
-from paddle_chainrules.programs.loops.region import Region
+from paddle_chainrules.programs.loops.region import NEVER, Region
 from paddle_chainrules.programs.loops.scalars import COST
 from paddle_chainrules.programs.loops.steps import Steps
 from paddle_chainrules.programs.operations import Operation, Value
@@ -121,7 +121,7 @@ def in_a_loop(name, tensors, attributes=()):
     found = np.full(n + 2, 77, dtype)
     inside = found[1:-1]
     places = [t.ctypes.data for t in (*tensors, inside)]
-    code(struct.pack(f"{1 + len(places)}q", 0, *places))
+    code(struct.pack(f"{2 + len(places)}q", 0, NEVER, *places))
     assert found[0] == found[-1] == 77
     return inside
 

@@ -1,5 +1,6 @@
 """Regions write what they should and nothing else, whatever they are given."""
 
+import ctypes
 import os
 import pickle
 import struct
@@ -25,6 +26,7 @@ from paddle_chainrules.programs import switch
 from paddle_chainrules.programs.any_size import samples_of
 from paddle_chainrules.programs.loops import machine
 from paddle_chainrules.programs.loops import region as region_module
+from paddle_chainrules.programs.loops.region import NEVER
 from paddle_chainrules.programs.operations import with_values
 from paddle_chainrules.programs.source import compiled
 
@@ -78,7 +80,7 @@ def run_fenced(program, tensors, samples=0):
         size = sum(each.at(samples) for each in region.work) + 63
         work = Fenced([size // 8 + 1], "float64")
         places = [each.address for each in (*buffers.values(), work)]
-        region.code(struct.pack(f"{1 + len(places)}q", samples, *places))
+        region.code(struct.pack(f"{2 + len(places)}q", samples, NEVER, *places))
         assert all(each.is_whole() for each in (*buffers.values(), work))
         for value in op.inputs:
             if value in buffers:
@@ -532,6 +534,24 @@ def test_results_are_tensors_of_their_own(first):
         np.testing.assert_array_equal(part.numpy(), before)
 
 
+def test_a_region_ends_before_its_next_step_once_its_flag_is_set(off_stack):
+    x = randn([5, 3])
+    program = make_program(lambda x: paddle.tanh(x @ x.T) @ x)(x).with_loops
+    (region,) = program.regions
+    run = ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_char_p)(region.address)
+    given, out = Fenced([5, 3], x.numpy().dtype, x.numpy()), Fenced([5, 3], "float32")
+    work = Fenced([region.work_bytes // 8 + 8], "float64")
+    flag = np.zeros(1, np.int32)
+    places = [flag.ctypes.data, given.address, out.address, work.address]
+    block = struct.pack("5q", 0, *places)
+    flag[0] = 2
+    assert run(block)
+    assert np.isnan(out.array).all()
+    flag[0] = 0
+    assert not run(block)
+    assert_near(paddle.to_tensor(out.array), program.function(x)[0])
+
+
 def test_memory_in_between_is_used_again():
     def chain(x, w):
         for _ in range(20):
@@ -569,5 +589,5 @@ def test_what_is_machine_code_and_what_is_not():
     assert "As machine code it is one function." in explain(lambda x: x * x + 1.0, x)
     assert "No machine code" in explain(lambda x: paddle.sort(x, 0), x)
     program = make_program(lambda x: x * x + 1.0)(x)
-    assert "define void @_0" in program.machine()
+    assert "define zeroext i1 @_0(" in program.machine()
     assert "multiply(t0, t0)  test_regions.py" in program.machine()

@@ -53,8 +53,8 @@ end
 """
     Code
 
-A program as one function of the address of a block: the number of samples, addresses of inputs and
-results, and that of memory for what is in between. Sizes and element types are checked before an
+A program as one function of the address of a block: the number of samples, addresses of a flag that ends
+it, of inputs and results, and that of memory for what is in between. Sizes and element types are checked before an
 address is taken: [`samples_in`](@ref PaddleChainRules.samples_in).
 """
 mutable struct Code
@@ -155,7 +155,7 @@ one another and on several threads at a time.
     spare = @atomicswap code.spare = nothing
     found = spare === nothing ?
             Addresses(fill(C_NULL, length(code.inputs)), fill(C_NULL, length(code.outputs)),
-        zeros(Int, length(code.block) + 2)) : spare
+        zeros(Int, length(code.block) + 3)) : spare
     result = f(found)
     fill!(found.inputs, C_NULL)
     fill!(found.outputs, C_NULL)
@@ -169,16 +169,16 @@ end
 Compute what belongs at each address of outputs, from what is at those of inputs; nothing is written
 for an output that is null and no result. The caller keeps the arrays.
 
-Other threads may collect garbage meanwhile; an interrupt waits.
+Other threads may collect garbage meanwhile. An interrupt ends it between two loops or products.
 """
 function run_code(code::Code, n::Int, (; inputs, outputs, block)::Addresses)
     source(place::Place) =
         place.kind === INPUT ? inputs[place.at] :
         place.kind === RESULT ? outputs[code.writers[place.at]] : Address(place.at)
     if code.address != C_NULL
-        block[1] = n
+        block[1], block[2] = n, Int(interrupt_flag())
         for i in eachindex(code.block)
-            block[i+1] = Int(source(code.block[i]))
+            block[i+2] = Int(source(code.block[i]))
         end
         call_code(code, block, n)
     end
@@ -204,9 +204,25 @@ function call_code(code::Code, block::Vector{Int}, n::Int)
     block[end] = Int(work)
     GC.@preserve block code begin
         given = pointer(block)
-        @gc_safe ccall(address, Cvoid, (Ptr{Int},), given)
+        is_left = @gc_safe ccall(address, Bool, (Ptr{Int},), given)
+        work == C_NULL || Libc.free(work)
+        Base.sigatomic_end() # throws what waits
+        is_left && throw(InterruptException())
     end
-    work == C_NULL || Libc.free(work)
-    Base.sigatomic_end()
+    return nothing
+end
+
+# Interrupts are for Julia's first thread; it has a number that is not zero while one waits.
+interrupt_flag() = Threads.threadid() == 1 ? PENDING[] : never()
+never() = Address(pointer_from_objref(NEVER))
+const NEVER = Ref(Int32(0))
+const PENDING = Ref{Address}(C_NULL)
+
+function find_pending()
+    PENDING[] = try
+        cglobal(:jl_signal_pending)
+    catch # a Julia that has it no more: interrupts wait for the end
+        never()
+    end
     return nothing
 end

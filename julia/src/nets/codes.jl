@@ -87,6 +87,7 @@ const PATIENCE = Ref(-1) # calls before code is asked for; negative for never
 function start_codes()
     PROCESS[] = hash((getpid(), time_ns())) | 1
     PATIENCE[] = PythonCall.pyconvert(Int, BRIDGE.patience())
+    find_pending()
     return nothing
 end
 

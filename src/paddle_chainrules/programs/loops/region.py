@@ -35,11 +35,20 @@ PART = 32
 """Loops and products of a function, for more of which LLVM takes longer and longer."""
 
 
+FLAG, FIRST = 1, 2
+"""Places in the block: of the flag's address, and of the first tensor's."""
+
+_zero = ctypes.c_int32(0)
+NEVER = ctypes.addressof(_zero)
+"""The address of the flag of Python's calls, which no interrupt ends."""
+
+
 class Region(Operator):
     """An operator that is one function of machine code.
 
     It takes the address of a block of eight bytes each: the number of samples, then the
-    addresses of inputs, of outputs, and of memory for what is in between.
+    addresses of a flag, of inputs, of outputs, and of memory for what is in between. It
+    ends early, which it says, where the flag, four bytes, is no longer zero.
 
     Attributes:
         ops: what it does.
@@ -83,21 +92,22 @@ class Region(Operator):
         parts = [steps.found[start : start + PART] for start in starts]
         texts = [self._part(k, part, steps, plan) for k, part in enumerate(parts)]
         whole = Text()
-        for place, value in enumerate(self.order, 1):
+        for place, value in enumerate(self.order, FIRST):
             whole.line(f"; {place}: {value!r}")
         work = "null"
         if self.on_stack and plan.bytes:
             work = whole.on_stack(self.work_bytes, ALIGNED)
         elif plan.bytes:
-            given = whole.argument(len(self.order) + 1, "ptr", "work")
+            given = whole.argument(FIRST + len(self.order), "ptr", "work")
             work = whole.aligned(given, ALIGNED)
         for k in range(len(parts)):
-            whole.line(f"call void @NAME.{k}(ptr %block, ptr {work})")
+            is_left = whole.put(f"call i1 @NAME.{k}(ptr %block, ptr {work})", "left")
+            whole.leave_if(is_left)
         return "\n\n".join(map(str, [*texts, whole]))
 
     def _part(self, k: int, part: Sequence[Step], steps: Steps, plan: Plan) -> Text:
-        text = Text(f"internal void @NAME.{k}(ptr noalias %block, ptr %work) noinline")
-        places = {v: place for place, v in enumerate(self.order, 1)}
+        text = Text(f"internal i1 @NAME.{k}(ptr noalias %block, ptr %work) noinline")
+        places = {v: place for place, v in enumerate(self.order, FIRST)}
         bases = {
             steps.views[value].memory: places.get(value)
             for value in (*self._inputs, *self._outputs)
@@ -117,6 +127,10 @@ class Region(Operator):
             return text.moved(base, memory.dtype, view.offset)
 
         for step in part:
+            if not self.on_stack:
+                flag = text.argument(FLAG, "ptr", "flag")
+                now = text.put(f"load volatile i32, ptr {flag}", "now")
+                text.leave_if(text.put(f"icmp ne i32 {now}, 0", "stop"))
             step.write(text, address)
         return text
 
@@ -153,10 +167,12 @@ class Region(Operator):
             byte = named(paddle.uint8, "uint8")
             yield f"work = {empty}([{self._work_size()}], {byte}, {cpu})"
             tensors.append("work")
-        pack = named(_pack(1 + len(tensors)), f"pack{1 + len(tensors)}")
+        count = FIRST + len(tensors)
+        pack = named(_pack(count), f"pack{count}")
         places = f"*map({named(ADDRESS, 'address')}, [{', '.join(tensors)}])"
         yield "try:"
-        yield f"    {named(self.code, 'region')}({pack}({samples}, {places}))"
+        given = f"{samples}, {named(NEVER, 'never')}, {places}"
+        yield f"    {named(self.code, 'region')}({pack}({given}))"
         yield f"except {named(struct_error, 'no_address')}:"
         yield f"    raise {named(without_memory, 'without_memory')}() from None"
         if "work" in tensors:

@@ -48,6 +48,8 @@ class Carried(NamedTuple):
 class Text:
     """A function of ``%block``, numbers and addresses, and maybe of ``%work``, memory.
 
+    It gives whether it was left before its end.
+
     Args:
         head: how it begins: linkage, name, what it is given, attributes.
 
@@ -55,7 +57,7 @@ class Text:
         lines: of the body, in their order.
     """
 
-    def __init__(self, head: str = "void @NAME(ptr noalias %block)") -> None:
+    def __init__(self, head: str = "zeroext i1 @NAME(ptr noalias %block)") -> None:
         self._head = head
         self.lines: list[str] = []
         self._first: list[str] = []
@@ -63,6 +65,7 @@ class Text:
         self._block = "start"
         self._fresh = itertools.count()
         self._numbers: dict[object, str] = {}
+        self._is_left = False
 
     def name(self, stem: str = "v") -> str:
         """A name that nothing has."""
@@ -161,7 +164,16 @@ class Text:
         self.lines += [f"br label %head.{k}{note}", f"done.{k}:"]
         self._block = f"done.{k}"
 
+    def leave_if(self, condition: str) -> None:
+        """Go no further where this is true."""
+        following = f"on.{next(self._fresh)}"
+        go = f"br i1 {condition}, label %left, label %{following}"
+        self.lines += [go, f"{following}:"]
+        self._block, self._is_left = following, True
+
     def __str__(self) -> str:
-        rows = [*self._first, *self.lines, "ret void"]
+        rows = [*self._first, *self.lines, "ret i1 false"]
+        if self._is_left:
+            rows += ["left:", "ret i1 true"]
         body = "\n".join(r if r.endswith(":") else f"  {r}" for r in rows)
         return f"define {self._head} {{\nstart:\n{body}\n}}"
