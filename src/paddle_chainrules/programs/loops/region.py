@@ -31,6 +31,9 @@ WITHOUT_GAPS, SHAPE = Tensor.is_contiguous, attrgetter("shape")
 ON_STACK = 1 << 15
 """Bytes of results in between that lie on the stack."""
 
+CHECKED = 4
+"""Each of so many loops and products looks at the flag."""
+
 PART = 32
 """Loops and products of a function, for more of which LLVM takes longer and longer."""
 
@@ -126,8 +129,8 @@ class Region(Operator):
                 base = text.argument(bases[memory] or 0, "ptr", "p")
             return text.moved(base, memory.dtype, view.offset)
 
-        for step in part:
-            if not self.on_stack:
+        for k, step in enumerate(part):
+            if not self.on_stack and k % CHECKED == 0:
                 flag = text.argument(FLAG, "ptr", "flag")
                 now = text.put(f"load volatile i32, ptr {flag}", "now")
                 text.leave_if(text.put(f"icmp ne i32 {now}, 0", "stop"))
