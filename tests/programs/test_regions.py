@@ -29,6 +29,7 @@ from paddle_chainrules.programs.loops import region as region_module
 from paddle_chainrules.programs.loops.region import NEVER
 from paddle_chainrules.programs.operations import with_values
 from paddle_chainrules.programs.source import compiled
+from paddle_chainrules.programs.switch import wanted_blas
 
 FENCE = 64
 """Bytes before and after a buffer that are looked at after a call."""
@@ -223,6 +224,28 @@ def test_products(name, dtype, off_stack):
         return back(out)
 
     check(slopes, x, w)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("turned", [(0, 0), (0, 1), (1, 0), (1, 1)], ids=str)
+def test_small_products_of_one_row_or_one_column(turned, dtype, off_stack):
+    sizes = [(1, k, n) for k in (1, 3, 8, 17, 65, 131) for n in (1, 2, 5, 33, 64, 130)]
+    sizes += [(n, k, 1) for _, k, n in sizes]
+    for m, k, n in sizes:
+        x = randn([k, m] if turned[0] else [m, k], dtype)
+        y = randn([n, k] if turned[1] else [k, n], dtype, 1)
+
+        def fn(x, y):
+            return paddle.matmul(x, y, *map(bool, turned)) * 2.0
+
+        program = make_program(fn)(x, y).with_loops
+        (found,), _ = run_fenced(program, [x, y])
+        a, b = x.numpy().astype("float64"), y.numpy().astype("float64")
+        a, b = (t.T if flag else t for t, flag in zip((a, b), turned, strict=True))
+        most = 8 * np.finfo(dtype).eps * (np.abs(a) @ np.abs(b))
+        assert (np.abs(found.numpy() - 2.0 * (a @ b)) <= most).all()
+        is_own = "@product" not in program.regions[0].text
+        assert is_own == (wanted_blas() == "on" and k * n * m <= 8192)
 
 
 @pytest.mark.parametrize("keepdim", [False, True])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 import os
+import re
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,7 +15,11 @@ from .blas import Library, library
 from .nest import METADATA
 from .products import SUFFIX
 from .scalars import FUNCTIONS
+from .text import TYPES
 from .vectorised import definitions
+
+SUM = re.compile(r"@llvm\.vector\.reduce\.fadd\.v(\d+)f(32|64)")
+"""Of the numbers of a vector, in texts."""
 
 Code = Callable[[bytes], None]
 """A function of a block of numbers and addresses."""
@@ -73,7 +78,14 @@ def module_text(
         for dtype, suffix in SUFFIX.items()
         if products is not None and f"@product.{suffix}" in body
     ]
-    return "\n".join([DECLARATIONS, *called, *definitions(own), body, METADATA])
+    sums = sorted({*SUM.findall(body)})
+    of_vectors = [
+        f"declare {TYPES[f'float{bits}']} @llvm.vector.reduce.fadd.v{n}f{bits}"
+        f"({TYPES[f'float{bits}']}, <{n} x {TYPES[f'float{bits}']}>)"
+        for n, bits in sums
+    ]
+    parts = [DECLARATIONS, *of_vectors, *called, *definitions(own), body, METADATA]
+    return "\n".join(parts)
 
 
 def _compiled(texts: Sequence[str]) -> list[Code]:

@@ -7,12 +7,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..operations import Operation, Value
+from ..switch import wanted_blas
 from .extents import ZERO, Extent, Sizes
 from .groups import Group
 from .nest import Access, Nest, clear
 from .products import product, write_product
 from .scalars import NoLoop, Scalars, Shape, kept_dims, written
 from .text import TYPES, Text
+from .thin import thin, write_thin
 from .views import RULES, Memory, View, along, dense, is_dense, reshaped
 
 Address = Callable[[View], str]
@@ -164,10 +166,13 @@ class Steps:
         to = out._replace(shape=found.shape, strides=self.sizes.strides(found.shape))
         sizes = self.sizes
         reads = found.x.view.memory, found.y.view.memory
+        # No library is asked for by its name.
+        small = thin(found, sizes) if wanted_blas() == "on" else None
 
         def write(text: Text, address: Address) -> None:
             text.line(f"; {op!r}  {op.where}")
-            write_product(text, found, to, sizes, address)
+            if not (small and write_thin(text, small, to, address)):
+                write_product(text, found, to, sizes, address)
 
         self.found.append(Step(reads, (out.memory,), {}, write))
 

@@ -111,6 +111,12 @@ class Text:
             steps = self.put(f"mul i64 {index}, {self.number(stride)}")
         return self.put(f"getelementptr inbounds {kind}, ptr {base}, i64 {steps}", "p")
 
+    def further(self, base: str, kind: str, count: int) -> str:
+        """The address so many elements of a type further, where it is computed now."""
+        if not count:
+            return base
+        return self.put(f"getelementptr inbounds {kind}, ptr {base}, i64 {count}", "p")
+
     def on_stack(self, count: int, align: int) -> str:
         """The address of so many bytes that last as long as the call."""
         return self._once("stack", f"alloca [{count} x i8], align {align}", "stack")
