@@ -666,5 +666,5 @@ def test_results_that_are_not_looked_at_have_no_gaps(name):
 
 def test_a_program_prints_its_loops():
     program = make_program(lambda x: (x * x + 1.0) * x)(randn([5, 7]))
-    assert "region(pack3(0, *map(address, [t0, " in program.python(loops=True)
+    assert "region(pack4(0, never, *map(address, [t0, " in program.python(loops=True)
     assert "region" not in program.python()

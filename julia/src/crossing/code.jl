@@ -59,7 +59,7 @@ address is taken: [`samples_in`](@ref PaddleChainRules.samples_in).
 """
 mutable struct Code
     address::Ptr{Cvoid} # null where nothing is computed
-    samples::NTuple{3,Int} # the input that tells how many, its dimension, elements of a sample there
+    samples::NTuple{4,Int} # the input that tells how many, its dimension, elements of a sample there, the most
     inputs::Vector{Layout}
     block::Vector{Place}
     work::Vector{Extent}
@@ -87,7 +87,7 @@ function Code(text::AbstractString, owner::Py)
     kinds = Dict("i" => INPUT, "c" => CONSTANT, "o" => RESULT)
     place() = Place(kinds[next()], number())
     address = Ptr{Cvoid}(number())
-    samples = (number(), number(), number())
+    samples = (number(), number(), number(), number())
     inputs, block, work, results = listed(layout), listed(place), listed(extent), listed(layout)
     outputs = listed(() -> Output(place(), layout()))
     writers = map(eachindex(results)) do j
@@ -110,9 +110,9 @@ is fixed; -1 where they are not. What is no array is not looked at.
 """
 function samples_in(code::Code, first::Int, inputs::Tuple)
     length(code.inputs) <= first + length(inputs) || return -1
-    k, d, of_each = code.samples
+    k, d, of_each, most = code.samples
     n = k == 0 ? 0 : size_along(inputs, k - first, d) ÷ of_each
-    k == 0 || n >= 2 || return -1 # one sample broadcasts
+    k == 0 || 2 <= n <= most || return -1 # one sample broadcasts
     return fits(code, first + 1, n, inputs...) ? n : -1
 end
 

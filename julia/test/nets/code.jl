@@ -90,6 +90,25 @@ HAS_CODE && @testset "nothing is written beside the results" begin
     end
 end
 
+"How many kinds of calls of a net and of what is derived of it have code."
+function code_count(net)
+    derived = values(getfield(net.net.handle, :operators, :sequentially_consistent))
+    codes = filter(!isnothing, [net.net.handle.codes; [o.handle.codes for o in derived]])
+    return sum(c -> length(@atomic c.values) + length(@atomic c.ways), codes; init = 0)
+end
+
+HAS_CODE && @testset "the code of a Laplacian for two numbers of samples serves others" begin
+    net = PaddleFCNet(3, 2, 2, 6; activation = "tanh", dtype = "float64", seed = 1)
+    slow = PaddleModuleWrapper(paddle.nn.Sequential(paddle.nn.Linear(3, 6), paddle.nn.Tanh(), paddle.nn.Linear(6, 2)); jit = false)
+    θ = flat(net.params)
+    for (n, calls) in ((5, 3), (9, 45), (14, 45), (300, 45))
+        x = randn(Xoshiro(n), 3, n)
+        expected = laplacian(slow.net, x, θ)
+        @test all(_ -> isapprox(laplacian(net.net, x, θ), expected; rtol = 1e-9), 1:calls)
+        n < 9 || @test code_count(net) == 1
+    end
+end
+
 HAS_CODE && @testset "derivatives by the input: $name" for (name, of) in pairs((
     laplacian = (net, x, ps) -> (laplacian(net, x, ps),),
     derivatives = (net, x, ps) -> derivatives(net, x, ps, ((0, 0, 0), (1, 0, 0), (0, 1, 1))),
@@ -109,10 +128,7 @@ HAS_CODE && @testset "derivatives by the input: $name" for (name, of) in pairs((
             @test all(map((a, b) -> isapprox(a, b; rtol = 1e-9), of(net.net, x, θ), expected))
         end
     end
-    found = values(getfield(net.net.handle, :operators, :sequentially_consistent))
-    codes = [net.net.handle.codes; [o.handle.codes for o in found]]
-    count = sum(c -> c === nothing ? 0 : length(@atomic c.values) + length(@atomic c.ways), codes)
-    @test count > 0
+    @test code_count(net) > 0
 end
 
 HAS_CODE && @testset "several arguments, and others that are no arrays" begin

@@ -55,7 +55,8 @@ def code_of(program: Program, places: Sequence[int] | None = None) -> Code:
 
     - the address of the function, 0 where nothing is computed;
     - the number of samples: the input that tells it, the dimension, counted from one as
-      Julia does, and how many elements a sample has there; zeros where it is fixed;
+      Julia does, how many elements a sample has there, and the most samples; zeros
+      where it is fixed;
     - the inputs: how many, then for each its dtype, and its size as Julia has it;
     - the block: how many addresses, then for each ``i`` and an input, ``c`` and an
       address of a constant, or ``o`` and a result;
@@ -128,12 +129,13 @@ def code_of(program: Program, places: Sequence[int] | None = None) -> Code:
 
 def _samples(program: Program, given: dict[int, Value]) -> str:
     if program.samples is None:
-        return "0 0 0"
-    size, varying = program.samples
+        return "0 0 0 0"
+    size, varying, most = program.samples
     for k, value in given.items():
         for axis, found in enumerate(value.shape):
             if found in varying:
-                return f"{k + 1} {len(value.shape) - axis} {found // size}"
+                where = f"{k + 1} {len(value.shape) - axis} {found // size}"
+                return f"{where} {most}"
     raise NoCode(
         "no input of it tells the number of samples; give them as the first axis"
     )

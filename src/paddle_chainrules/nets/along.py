@@ -29,7 +29,7 @@ from .derived import Derived
 from .nesting import Nesting
 from .net import Net
 from .params import Params
-from .programs import NetPrograms
+from .programs import NetPrograms, of_derivatives
 from .selection import Flags, each
 
 
@@ -55,7 +55,7 @@ class InARow(Derived):
 
     @cached_property
     def _kept(self) -> NetPrograms | None:
-        return NetPrograms(self) if self._net._programs else None
+        return of_derivatives(self, self._net._programs)
 
     @property
     def _programs(self) -> NetPrograms | None:

@@ -19,7 +19,7 @@ from .derivatives import derivative, derivatives
 from .laplacians import laplacian
 from .net import Net
 from .params import ParamSpec
-from .programs import NetPrograms
+from .programs import NetPrograms, of_derivatives
 from .stateless import RESERVED
 
 What = str | MultiIndex | tuple[MultiIndex, ...] | Mapping[str, Sequence[Any]]
@@ -60,7 +60,7 @@ class Derivative(Derived):
 
     @cached_property
     def _programs(self) -> NetPrograms | None:
-        return NetPrograms(self) if self._net._programs else None
+        return of_derivatives(self, self._net._programs)
 
     @property
     def _effects(self) -> Effects:

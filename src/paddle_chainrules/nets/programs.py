@@ -11,7 +11,9 @@ from paddle import Tensor
 from ..paddle_side.listener import is_plain
 from ..paddle_side.random_state import drawing_from
 from ..paddle_side.watch import watched
+from ..programs.blocks import PROBE
 from ..programs.capture_error import CaptureError
+from ..programs.samples import ANY
 from ..programs.switch import programs_are_on
 from ..transforms.effects import check_unchanged, tensors_among, versions
 from ..transforms.fallback import recorded_by_program
@@ -29,7 +31,15 @@ PATIENCE = 3
 
 def of_paddles_own(net: Any) -> NetPrograms | None:
     """Those of a net of Paddle's code alone, if programs are on."""
-    return NetPrograms(net, PATIENCE) if programs_are_on() else None
+    return NetPrograms(net, PATIENCE, ANY) if programs_are_on() else None
+
+
+def of_derivatives(net: Any, programs: NetPrograms | None) -> NetPrograms | None:
+    """Those of a net that differentiates another, which has these.
+
+    More samples than these may go in blocks.
+    """
+    return programs and NetPrograms(net, most=min(programs.most, PROBE))
 
 
 class NetPrograms:
@@ -37,10 +47,11 @@ class NetPrograms:
 
     Args:
         patience: how many calls of a kind come before there is a program.
+        most: up to how many samples its code decides nothing by their number.
     """
 
-    def __init__(self, net: Any, patience: int = 0) -> None:
-        self._net, self._patience = net, patience
+    def __init__(self, net: Any, patience: int = 0, most: int = 0) -> None:
+        self._net, self._patience, self.most = net, patience, most
         self._made: dict[Any, ProgramCache] = {}
         self.known = KnownCalls(net)
         self.derivatives: dict[Any, Any] = {}
@@ -154,9 +165,8 @@ class NetPrograms:
         if programs is None:
             flat = _Flat(self._net, inputs.without_leaves(), names)
             fixed = 1 if inputs.order is None else len(inputs.order)
-            # Paddle's own layers, whose code decides nothing by the number of samples.
-            asked = self._patience, self._patience > 0
-            programs = ProgramCache(flat, self._net._effects, fixed, *asked)
+            how = self._patience, self.most
+            programs = ProgramCache(flat, self._net._effects, fixed, *how)
             self._made[key] = programs
         return programs, _leaves(inputs, constants)
 

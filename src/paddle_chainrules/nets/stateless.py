@@ -15,6 +15,7 @@ from ..paddle_side.argument_kinds import explain
 from ..paddle_side.dtypes import DTYPES
 from ..paddle_side.partial_gradients import node_of
 from ..paddle_side.random_state import checked_seed, drawing_from
+from ..programs.samples import ANY
 from ..programs.static_graphs import fallback, need_tensors
 from ..programs.switch import programs_are_on
 from ..transforms.effects import Effects
@@ -93,9 +94,11 @@ class StatelessLayer(Net):
         self._own_programs = self._made_programs(layer)
 
     def _made_programs(self, layer: paddle.nn.Layer) -> NetPrograms | None:
+        is_own = is_paddles_own(layer)
         if self._jit is None:
-            return of_paddles_own(self) if is_paddles_own(layer) else None
-        return NetPrograms(self) if self._jit and programs_are_on() else None
+            return of_paddles_own(self) if is_own else None
+        most = ANY if is_own else 0
+        return NetPrograms(self, 0, most) if self._jit and programs_are_on() else None
 
     @property
     def _programs(self) -> NetPrograms | None:

@@ -7,6 +7,7 @@ any size. A function that decides by the size is none of these; who asks must kn
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,20 +15,24 @@ from paddle import Tensor
 
 from .operations import Operation, Value
 from .program import Program
-from .samples import Samples
+from .samples import ANY, SIZED, Samples
 
 PARTS = frozenset({"slice", "strided_slice", "Tensor._getitem_dygraph"})
 """Operators that give what there is where they are asked for more."""
 
 
 def samples_of(
-    program: Program, size: int, other: Program, its_size: int
+    program: Program, size: int, other: Program, its_size: int, most: int = ANY
 ) -> Samples | None:
     """What of a program for one size goes along with it, where it serves any size.
 
     None where it does not do the same as another for another size.
+
+    Args:
+        most: the largest size that it serves.
     """
-    return _Pairs(size, its_size).of_programs(program, other)
+    found = _Pairs(size, its_size).of_programs(program, other)
+    return found and found._replace(most=most)
 
 
 class _Pairs:
@@ -50,7 +55,7 @@ class _Pairs:
         same = all(
             a.operator is b.operator
             and a.many == b.many
-            and self.same(a.args, b.args)
+            and self._same_arguments(a, b)
             and self.same(a.outputs, b.outputs)
             for a, b in zip(one.ops, other.ops, strict=True)
         )
@@ -59,6 +64,15 @@ class _Pairs:
         if any(map(self._takes_some, one.ops)):
             return None
         return Samples(self._size, frozenset(self._varying))
+
+    def _same_arguments(self, one: Operation, other: Operation) -> bool:
+        if one.operator.name not in SIZED:
+            return self.same(one.args, other.args)
+        pairs = zip(one.args, other.args, strict=True)
+        return all(
+            self._same_sizes(a, b) if isinstance(a, list) else self.same(a, b)
+            for a, b in pairs
+        )
 
     def _takes_some(self, op: Operation) -> bool:
         """Whether it takes so many of the samples, of which there may be fewer."""
@@ -89,12 +103,15 @@ class _Pairs:
         return bool(one == other) or (one != one and other != other)
 
     def _same_shape(self, one: Value, other: Value) -> bool:
+        return self._same_sizes(one.shape, other.shape)
+
+    def _same_sizes(self, one: Sequence[int], other: Sequence[int]) -> bool:
         """But for multiples of the size, which are to be nothing else by chance."""
-        for n, m in zip(one.shape, other.shape, strict=False):
+        for n, m in zip(one, other, strict=False):
             (self._constant if n == m else self._varying).add(n)
             if n != m and (n % self._size or n * self._its_size != m * self._size):
                 return False
-        return len(one.shape) == len(other.shape)
+        return len(one) == len(other)
 
 
 def is_same_tensor(one: Tensor, other: Tensor) -> bool:

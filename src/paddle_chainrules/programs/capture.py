@@ -72,7 +72,12 @@ class Captured(NamedTuple):
         """Whether the two differ in their programs alone, and use nothing beyond."""
         own = self.outputs, self.requires, self.kinds
         theirs = other.outputs, other.requires, other.kinds
-        return not (self.beyond or other.beyond) and own == theirs
+        return own == theirs and not (self._reaches() or other._reaches())
+
+    def _reaches(self) -> bool:
+        """Whether the program has a tensor from beyond; what it dropped is none."""
+        constants = {*map(id, self.program.constants.values())}
+        return not constants.isdisjoint(map(id, self.beyond))
 
     def filled(self, tensors: list[Any]) -> list[Any]:
         """All that the function gives, with tensors in their places."""

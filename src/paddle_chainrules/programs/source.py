@@ -21,9 +21,10 @@ from typing import Any
 import paddle
 
 from . import switch
-from .loops.extents import Extent
+from .loops.extents import Extent, Sizes
 from .loops.region import Region
 from .operations import Value
+from .samples import SIZED
 
 _numbers = itertools.count()
 
@@ -116,7 +117,10 @@ def source(
             continue
         if op.operator.name in DENSE:
             dense.update(op.outputs)
-        args = [text(arg) for arg in op.args]
+        sized = op.args
+        if program.samples is not None and op.operator.name in SIZED:
+            sized = tuple(map(Sizes(program.samples).in_list, op.args))
+        args = [text(arg) for arg in sized]
         run, outputs, many = op.operator.run, op.outputs, op.many
         if op.operator.lean is not None and {*outputs[1:]} <= {*gone}:
             run, many, gone = (
@@ -129,7 +133,7 @@ def source(
         if op in program.reused:
             run, order = op.operator.in_place[program.reused[op]]
             call = f"{named(run, run.__name__)}({', '.join(args[i] for i in order)})"
-        elif instead := op.operator.instead and op.operator.instead(*op.args):
+        elif instead := op.operator.instead and op.operator.instead(*sized):
             run, given = instead
             label = named(run, run.__name__)
             call = f"{label}({', '.join(map(text, given))})"
@@ -151,7 +155,7 @@ def source(
 
 def _number_of_samples(program: Any) -> str:
     """Of a call, by the size of an input."""
-    size, varying = program.samples
+    size, varying, _ = program.samples
     for value in program.inputs:
         for k, found in enumerate(value.shape):
             if found in varying:

@@ -58,7 +58,9 @@ class OfValue(NamedTuple):
         """Whether it was captured of tensors that are others now."""
         return self.captured.is_stale()
 
-    def for_any_size(self, size: int, other: OfValue, its_size: int) -> OfValue | None:
+    def for_any_size(
+        self, size: int, other: OfValue, its_size: int, most: int
+    ) -> OfValue | None:
         """As :meth:`.program_recording.Way.for_any_size`; off the graph alone."""
         own, theirs = self.captured, other.captured
         if (
@@ -67,7 +69,7 @@ class OfValue(NamedTuple):
             or self.structure != other.structure
         ):
             return None
-        samples = samples_of(own.program, size, theirs.program, its_size)
+        samples = samples_of(own.program, size, theirs.program, its_size, most)
         if samples is None:
             return None
         program = replace(own.program, samples=samples)
@@ -82,8 +84,8 @@ class ProgramCache:
         effects: what is known of it.
         fixed: how many of the leaves, the first ones, are always of one kind.
         patience: how many calls of a kind come before there is a program.
-        any_size: whether a program may serve calls with more or fewer samples than
-            those it was captured for, since fn does the same for any number.
+        most: up to how many samples a program may serve calls with more or fewer than
+            those it was captured for, since fn does the same for these numbers.
     """
 
     def __init__(
@@ -92,9 +94,9 @@ class ProgramCache:
         effects: Effects | None = None,
         fixed: int = 0,
         patience: int = 0,
-        any_size: bool = False,
+        most: int = 0,
     ) -> None:
-        self._any_size = any_size
+        self._most = most
         self._sizes: dict[Any, tuple[int, Any]] = {}
         self._of_any: dict[Any, Any] = {}
         self._fn, self._fixed, self._patience = fn, fixed, patience
@@ -164,7 +166,8 @@ class ProgramCache:
         self, key: Any, leaves: Sequence[Any], make: Callable[[Sequence[Any]], Any]
     ) -> Any:
         made = self._made
-        size, like = _samples(leaves[self._fixed :]) if self._any_size else (0, ())
+        size, like = _samples(leaves[self._fixed :]) if self._most else (0, ())
+        size = size if size <= self._most else 0
         with self._lock:
             served = self._of_any.get((key[:2], like)) if size else None
             if served is not None and not served.is_stale():
@@ -202,7 +205,7 @@ class ProgramCache:
         if before and before != size:
             pairs = (found, size, other, before), (other, before, found, size)
             for one, own, another, its in pairs:
-                served = one.for_any_size(own, another, its)
+                served = one.for_any_size(own, another, its, self._most)
                 if served is not None:
                     self._of_any[like] = served
                     same = [key for key, made in self._made.items() if made is one]

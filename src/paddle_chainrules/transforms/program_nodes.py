@@ -141,7 +141,7 @@ class Node(NamedTuple):
         """Whether it was captured of tensors that are others now."""
         return self.captured.is_stale()
 
-    def for_any_size(self, size: int, other: Node, its_size: int) -> None:
+    def for_any_size(self, size: int, other: Node, its_size: int, most: int) -> None:
         """None: cotangents are made of the sizes that were captured."""
 
 

@@ -36,12 +36,15 @@ class Way(NamedTuple):
         """Whether it was captured of tensors that are others now."""
         return self.captured.is_stale()
 
-    def for_any_size(self, size: int, other: Way, its_size: int) -> Way | None:
+    def for_any_size(
+        self, size: int, other: Way, its_size: int, most: int
+    ) -> Way | None:
         """The same for any number of samples, where there is no other for another.
 
         Args:
             size: the number of samples that this one was captured for.
             other: captured for another number, ``its_size``.
+            most: the largest number that it serves.
         """
         theirs, both = other.there, (self.there.used, other.there.used)
         if (
@@ -53,7 +56,7 @@ class Way(NamedTuple):
             or self.structure != other.structure
         ):
             return None
-        samples = samples_of(self.there.whole, size, theirs.whole, its_size)
+        samples = samples_of(self.there.whole, size, theirs.whole, its_size, most)
         return samples and self._replace(there=self.there.for_samples(samples))
 
 

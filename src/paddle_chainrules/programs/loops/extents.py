@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..samples import Samples
 
@@ -43,6 +43,10 @@ class Sizes:
         if self.samples is not None and size in self.samples.varying:
             return Extent(size // self.samples.size, 1)
         return Extent(size)
+
+    def in_list(self, arg: Any) -> Any:
+        """The same with the extents of sizes where it is a list of these."""
+        return [*map(self.of, arg)] if isinstance(arg, list) else arg
 
     def product(self, shape: Iterable[int]) -> Extent:
         """The number of elements of a shape."""
