@@ -11,7 +11,7 @@
 # make quick   the tests of what changed since the last commit, nearest first, within two
 #              minutes; SINCE=main for what changed since main
 # make slow    the tests that take long, Python and Julia; not in make test; PART=n for the
-#              n-th seventh of them
+#              n-th tenth of them
 # make all-tests  make test, adapters, and with PART=n that part of make slow, in one run
 # make bench   compare with native Paddle and others (output/); QUICK=1 for less
 # make bench-programs  programs beside native Paddle on nets of many kinds; QUICK=1 for less
@@ -26,7 +26,8 @@
 # make bench-real-nets  real architectures as programs beside native Paddle; QUICK=1 for less
 # make bench-all  all of these, an hour and more; make figures then writes docs by them
 # make stress  random calls of both languages by the million, minutes (output/stress.png)
-# make soak    constants of every kind on four Julia threads for ten minutes
+# make soak    constants of every kind on four Julia threads for ten minutes, then ten million
+#              calls of machine code; MINUTES=1 CALLS=100000 for less
 # make differential  every function and layer beside differences; writes docs/refusals.md
 # make orders  how high derivatives of each operator go; writes docs/orders.md
 # make docs    the documentation site, warnings as errors (output/site/index.html)

@@ -20,7 +20,7 @@ KEPT = HERE / "seconds.json"
 SECONDS = json.loads(KEPT.read_text()) if KEPT.exists() else {}
 LONG = 12
 """Seconds from which on a test is a unit by itself."""
-PARTS = 7
+PARTS = 10
 """How many parts the slow tests have, of which ``--part`` runs one."""
 ALONE = "one at a time"
 ONE_AT_A_TIME = (
@@ -63,7 +63,7 @@ def pytest_addoption(parser):
         type=int,
         metavar="N",
         help=f"of the tests marked slow run one part in {PARTS}, that of number "
-        f"N modulo {PARTS}, beside the others; a day's number, say",
+        f"N modulo {PARTS}, beside the others; that of the hour, say",
     )
     parser.addoption(
         "--keep-seconds",

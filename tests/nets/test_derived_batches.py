@@ -1,4 +1,4 @@
-"""Programs of derivatives serve any number of samples up to where these go in blocks."""
+"""Programs of derivatives serve any number of samples that does not go in blocks."""
 
 import paddle
 import pytest

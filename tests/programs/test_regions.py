@@ -1,6 +1,7 @@
 """Regions write what they should and nothing else, whatever they are given."""
 
 import ctypes
+import gc
 import os
 import pickle
 import struct
@@ -573,6 +574,22 @@ def test_a_region_ends_before_its_next_step_once_its_flag_is_set(off_stack):
     flag[0] = 0
     assert not run(block)
     assert_near(paddle.to_tensor(out.array), program.function(x)[0])
+
+
+def test_what_is_made_again_is_not_compiled_again(monkeypatch):
+    def made():
+        fn = make_program(lambda x: paddle.tanh(x * 1.1875) * 0.8125 + x)
+        return fn(randn([13, 11])).with_loops.regions[0].address
+
+    first = made()
+    gc.collect()
+    monkeypatch.setattr(machine, "_compiled", lambda texts: pytest.fail("compiled"))
+    assert made() == first
+    monkeypatch.undo()
+    monkeypatch.setattr(machine, "LAST", 1)
+    other = make_program(lambda x: paddle.tanh(x * 1.25) * 0.75 + x)(randn([13, 11]))
+    assert other.with_loops.regions
+    assert len(machine._last) == 1
 
 
 def test_memory_in_between_is_used_again():

@@ -9,7 +9,7 @@ using Random: Xoshiro
 using Zygote: Zygote
 
 const CALLS = isempty(ARGS) ? 10_000_000 : parse(Int, ARGS[1])
-const ROUNDS, NETS, BATCHES = 20, 6, (1, 2, 3, 8, 31, 64, 200)
+const ROUNDS, NETS, BATCHES = 20, 6, (1, 2, 3, 8, 31, 64)
 const ACTIVATIONS = (
     tanh = tanh, relu = x -> max(x, zero(x)), sin = sin, sigmoid = x -> 1 / (1 + exp(-x)), silu = x -> x / (1 + exp(-x)),
 )
@@ -35,6 +35,7 @@ struct Case{T}
     net::PaddleNet
     θ::Vector{T}
     batches::Vector{Batch{T}}
+    curved::Bool # so that its Laplacian is not zero, which is no code
 end
 
 flat(ps) = reduce(vcat, vec.(ps))
@@ -42,9 +43,10 @@ near(a, b, roundoffs = 2_000) = size(a) == size(b) && maximum(abs, a .- b) <= ro
 
 function case(rng)
     T, name = rand(rng, (Float32, Float64)), rand(rng, keys(ACTIVATIONS))
-    act, n, m = ACTIVATIONS[name], rand(rng, 1:6), rand(rng, 1:5)
+    act, n, m, layers = ACTIVATIONS[name], rand(rng, 1:6), rand(rng, 1:5), rand(rng, 1:4)
+    curved = layers > 1 && name !== :relu
     w = PaddleFCNet(
-        n, m, rand(rng, 1:4), rand(rng, 2:40);
+        n, m, layers, rand(rng, 2:16);
         dtype = lowercase(string(T)), activation = string(name), seed = rand(rng, UInt16),
     )
     net, ps, θ = PaddleNet(w), w.params, flat(w.params)
@@ -56,16 +58,16 @@ function case(rng)
     end
     said = compile(net, last(batches).x, θ)
     occursin("are machine code", said) || error(said)
-    for of in (batches[1], batches[end-1], batches[end]), _ in 1:45 # brings the code home
+    for of in (curved ? (batches[1], batches[end-1], batches[end]) : ()), _ in 1:45 # brings the code home
         near(laplacian(net, of.x, θ), of.Δ) || error("a Laplacian is another than at first")
     end
-    return Case{T}(net, θ, collect(batches))
+    return Case{T}(net, θ, collect(batches), curved)
 end
 
 "One call of any kind: whether it gives what it should."
-function right(rng, (; net, θ, batches)::Case{T}) where {T}
+function right(rng, (; net, θ, batches, curved)::Case{T}) where {T}
     (; x, ȳ, y, x̄, θ̄, Δ) = rand(rng, batches)
-    kind = rand(rng, 1:6)
+    kind = rand(rng, 1:(curved ? 6 : 5))
     if kind == 1
         found = (net(x, θ),)
         expected = (y,)
@@ -93,7 +95,7 @@ function work(seed, cases, calls)
     rng, wrong = Xoshiro(seed), 0
     for k in 1:calls
         right(rng, rand(rng, cases)) || (wrong += 1)
-        k % 5_000 == 0 && GC.gc(false)
+        k % 10_000 == 0 && GC.gc(false)
         k % 100_000 == 0 && GC.gc()
     end
     return wrong

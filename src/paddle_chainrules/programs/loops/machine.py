@@ -7,6 +7,7 @@ import itertools
 import os
 import re
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 from weakref import WeakValueDictionary
@@ -42,7 +43,13 @@ if hasattr(os, "register_at_fork"):
         after_in_child=_lock.release,
     )
 _known: WeakValueDictionary[str, Code] = WeakValueDictionary()
-"""By their text, for as long as a program has them."""
+"""By their text, for as long as a program has them, or they are among the last."""
+
+LAST = 256
+"""Functions that stay, so that who makes the same net again need not wait again, nor
+pay: llvmlite leaves some 40 kB of each that it optimizes."""
+
+_last: OrderedDict[str, Code] = OrderedDict()
 _numbers = itertools.count()
 
 
@@ -59,6 +66,11 @@ def machine_code(texts: Sequence[str]) -> list[Code]:
         if new:
             found.update(zip(new, _compiled(new), strict=True))
             _known.update(found)
+        for text, code in found.items():
+            _last[text] = code
+            _last.move_to_end(text)
+        while len(_last) > LAST:
+            _last.popitem(last=False)
         return [found[text] for text in texts]
 
 
