@@ -7,13 +7,15 @@ from paddle import nn
 from conftest import assert_same, randn
 from paddle_chainrules import FCNet, stateless
 from paddle_chainrules.nets.derived import Derivative
+from paddle_chainrules.nets.per_sample import SampleJacobian
 from paddle_chainrules.programs.blocks import PROBE
 
-WHATS = {
-    "laplacian": "laplacian",
-    "one": (0, 2, 0),
-    "several": ((0, 0, 0), (1, 0, 0), (0, 1, 1)),
-    "by name": {"u": [None], "u_x": [None, 1]},
+DERIVED = {
+    "laplacian": lambda net: Derivative(net, "laplacian"),
+    "one": lambda net: Derivative(net, (0, 2, 0)),
+    "several": lambda net: Derivative(net, ((0, 0, 0), (1, 0, 0), (0, 1, 1))),
+    "by name": lambda net: Derivative(net, {"u": [None], "u_x": [None, 1]}),
+    "Jacobians": lambda net: SampleJacobian(net, 1, None, (True,)),
 }
 
 
@@ -34,14 +36,14 @@ def programs_of(derived):
 
 
 @pytest.mark.parametrize("made", [fc_net, layer_net])
-@pytest.mark.parametrize("what", WHATS)
+@pytest.mark.parametrize("what", DERIVED)
 def test_values_and_gradients_of_any_number_of_samples(what, made):
     paddle.seed(0)
     net, params = made()
-    derived = Derivative(net, WHATS[what])
+    derived = DERIVED[what](net)
     for n in (7, 11, 2, 3, 12, 37, PROBE, 1, PROBE + 1):
         x = randn([n, 3], "float64", n)
-        expected, back = Derivative(net, WHATS[what]).pullback(params, x)
+        expected, back = DERIVED[what](net).pullback(params, x)
         for _ in range(2):
             value, own_back = derived.pullback(params, x)
             assert_same(derived.forward(params, x), expected, rtol=1e-12, atol=1e-12)
