@@ -34,6 +34,14 @@ def of_paddles_own(net: Any) -> NetPrograms | None:
     return NetPrograms(net, PATIENCE, ANY) if programs_are_on() else None
 
 
+def as_asked(net: Any, jit: bool | None, is_own: bool) -> NetPrograms | None:
+    """Those of a net that was made with ``jit``; by default of Paddle's code alone."""
+    if jit is None:
+        return of_paddles_own(net) if is_own else None
+    most = ANY if is_own else 0
+    return NetPrograms(net, 0, most) if jit and programs_are_on() else None
+
+
 def of_derivatives(net: Any, programs: NetPrograms | None) -> NetPrograms | None:
     """Those of a net that differentiates another, which has these.
 

@@ -15,7 +15,6 @@ from ..paddle_side.argument_kinds import explain
 from ..paddle_side.dtypes import DTYPES
 from ..paddle_side.partial_gradients import node_of
 from ..paddle_side.random_state import checked_seed, drawing_from
-from ..programs.samples import ANY
 from ..programs.static_graphs import fallback, need_tensors
 from ..programs.switch import programs_are_on
 from ..transforms.effects import Effects
@@ -26,7 +25,7 @@ from .net import Net
 from .one_sample import OneSample
 from .paddles_own import is_paddles_own
 from .params import P, Params, ParamSpec
-from .programs import NetPrograms, of_paddles_own
+from .programs import NetPrograms, as_asked
 from .pullback import NetPullback
 from .selection import Wrt, items_of, selected
 from .shell import copied, derives, keywords_of
@@ -91,14 +90,7 @@ class StatelessLayer(Net):
         self._chain = None if self._buffers else chain_of(layer, self._spec)
         self._calls = Effects(check_beyond=self._refuse_originals)
         self._samples = OneSample()
-        self._own_programs = self._made_programs(layer)
-
-    def _made_programs(self, layer: paddle.nn.Layer) -> NetPrograms | None:
-        is_own = is_paddles_own(layer)
-        if self._jit is None:
-            return of_paddles_own(self) if is_own else None
-        most = ANY if is_own else 0
-        return NetPrograms(self, 0, most) if self._jit and programs_are_on() else None
+        self._own_programs = as_asked(self, self._jit, is_paddles_own(layer))
 
     @property
     def _programs(self) -> NetPrograms | None:
