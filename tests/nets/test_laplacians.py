@@ -188,6 +188,10 @@ def test_estimators_have_the_mean_and_the_variance_that_are_stated(estimator, ki
             expected = D * (D - k) / k * diagonal.var(-1, ddof=1)
         np.testing.assert_allclose(deviation**2, expected, rtol=0.25)
     again = laplacian(net, params, x, weights, estimator=estimator, probes=k, seed=7)
+    once_more = laplacian(
+        net, params, x, weights, estimator=estimator, probes=k, seed=7
+    )
+    np.testing.assert_array_equal(again.numpy(), once_more.numpy())
     # As machine code by then, which adds in another order.
     close = 1e-14 * np.abs(found[7]).max()
     np.testing.assert_allclose(again.numpy(), found[7], rtol=1e-12, atol=close)

@@ -4,23 +4,15 @@
 #     julia -t 4 tests/stress/code.jl [calls]
 
 using PaddleChainRules
-using PaddleChainRules: compile, explain, forward!, laplacian, pullback
+using PaddleChainRules: compile, forward!, laplacian, pullback
 using Random: Xoshiro
 using Zygote: Zygote
 
+include("shared.jl")
+
 const CALLS = isempty(ARGS) ? 10_000_000 : parse(Int, ARGS[1])
 const ROUNDS, NETS, BATCHES = 20, 6, (1, 2, 3, 8, 31, 64)
-const ACTIVATIONS = (
-    tanh = tanh, relu = x -> max(x, zero(x)), sin = sin, sigmoid = x -> 1 / (1 + exp(-x)), silu = x -> x / (1 + exp(-x)),
-)
-
-function chain(act, ps, x)
-    for i in 1:2:length(ps)
-        x = ps[i] * x .+ ps[i+1]
-        i + 2 < length(ps) && (x = act.(x))
-    end
-    return x
-end
+const ACTS = merge(ACTIVATIONS, (silu = x -> x * sigmoid(x),))
 
 struct Batch{T}
     x::Matrix{T}
@@ -42,8 +34,8 @@ flat(ps) = reduce(vcat, vec.(ps))
 near(a, b, roundoffs = 2_000) = size(a) == size(b) && maximum(abs, a .- b) <= roundoffs * eps(eltype(b)) * max(1, maximum(abs, b))
 
 function case(rng)
-    T, name = rand(rng, (Float32, Float64)), rand(rng, keys(ACTIVATIONS))
-    act, n, m, layers = ACTIVATIONS[name], rand(rng, 1:6), rand(rng, 1:5), rand(rng, 1:4)
+    T, name = rand(rng, (Float32, Float64)), rand(rng, keys(ACTS))
+    act, n, m, layers = ACTS[name], rand(rng, 1:6), rand(rng, 1:5), rand(rng, 1:4)
     curved = layers > 1 && name !== :relu
     w = PaddleFCNet(
         n, m, layers, rand(rng, 2:16);
@@ -100,8 +92,6 @@ function work(seed, cases, calls)
     end
     return wrong
 end
-
-resident() = parse(Int, split(read("/proc/self/statm", String))[2]) * 4096 / 2^20
 
 function main()
     threads, wrong, half, begun = Threads.nthreads(), 0, 0.0, time()

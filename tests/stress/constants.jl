@@ -6,6 +6,8 @@
 using PaddleChainRules, PythonCall, Zygote
 using PaddleChainRules: initial_state
 
+include("shared.jl")
+
 const MINUTES = isempty(ARGS) ? 10.0 : parse(Float64, ARGS[1])
 const TESTS = normpath(joinpath(@__DIR__, ".."))
 
@@ -30,7 +32,6 @@ calls(k) = (
 )
 const expected = map(calls, 1:8)
 const count, wrong = Threads.Atomic{Int}(0), Threads.Atomic{Int}(0)
-resident() = parse(Int, split(read("/proc/self/statm", String))[2]) * 4096 / 2^20
 
 function soak(seconds)
     stop = time() + seconds

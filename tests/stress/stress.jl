@@ -31,16 +31,7 @@ function memory()
 end
 
 # The nets again, in plain Julia.
-sigmoid(x) = 1 / (1 + exp(-x))
-const ACTIVATIONS = (tanh = tanh, relu = x -> max(x, zero(x)), sin = sin, sigmoid = sigmoid)
-
-function chain(act, ps, x)
-    for i in 1:2:length(ps)
-        x = ps[i] * x .+ ps[i+1]
-        i + 2 < length(ps) && (x = act.(x))
-    end
-    return x
-end
+include("shared.jl")
 
 function normed(ps, x)
     h = ps[1] * x .+ ps[2]

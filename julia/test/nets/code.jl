@@ -33,7 +33,7 @@ HAS_CODE && @testset "values and gradients in every form, any number of samples:
     named = NamedTuple{Tuple(net.names)}(ps)
     @test occursin("too few", explain(net, rand(T, 3, 4), θ))
     @test occursin(CODE, compile(net, rand(Xoshiro(0), T, 3, 4), θ))
-    for n in (1, 2, 4, 7, 129)
+    for n in (1, 2, 4, 7, 64, 1001)
         x, ȳ = randn(Xoshiro(n), T, 3, n), randn(Xoshiro(n + 1), T, 2, n)
         @test occursin(CODE, explain(wrapper, x))
         y, (x̄, p̄s) = by_hand(x, ps), by_hand(x, ps, ȳ)

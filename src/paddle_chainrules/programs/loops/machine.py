@@ -90,14 +90,16 @@ def module_text(
         for dtype, suffix in SUFFIX.items()
         if products is not None and f"@product.{suffix}" in body
     ]
-    sums = sorted({*SUM.findall(body)})
-    of_vectors = [
-        f"declare {TYPES[f'float{bits}']} @llvm.vector.reduce.fadd.v{n}f{bits}"
-        f"({TYPES[f'float{bits}']}, <{n} x {TYPES[f'float{bits}']}>)"
-        for n, bits in sums
-    ]
-    parts = [DECLARATIONS, *of_vectors, *called, *definitions(own), body, METADATA]
+    sums = map(_declared_sum, sorted({*SUM.findall(body)}))
+    parts = [DECLARATIONS, *sums, *called, *definitions(own), body, METADATA]
     return "\n".join(parts)
+
+
+def _declared_sum(found: tuple[str, str]) -> str:
+    count, bits = found
+    real = TYPES[f"float{bits}"]
+    name = f"@llvm.vector.reduce.fadd.v{count}f{bits}"
+    return f"declare {real} {name}({real}, <{count} x {real}>)"
 
 
 def _compiled(texts: Sequence[str]) -> list[Code]:
