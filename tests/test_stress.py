@@ -16,13 +16,12 @@ sys.modules[spec.name] = stress
 spec.loader.exec_module(stress)
 
 
-some_calls = pytest.mark.parametrize(
-    "calls", [4_000, pytest.param(12_000, marks=pytest.mark.slow)]
-)
+CALLS = [4_000, 12_000]
 
 
 @needs_julia
-@some_calls
+@pytest.mark.slow
+@pytest.mark.parametrize("calls", CALLS)
 @pytest.mark.parametrize("run", stress.RUNS[1:2], ids=lambda run: run.name)
 def test_random_calls_from_julia_neither_crash_nor_err(run, calls):
     outcome = stress.perform(run, calls, kinds="few", limit=300)
@@ -31,9 +30,11 @@ def test_random_calls_from_julia_neither_crash_nor_err(run, calls):
     assert outcome.error > 0
 
 
+# Calls of both languages beside one another in make test, all others in make slow.
 @needs_julia
-@some_calls
-@pytest.mark.parametrize("run", stress.RUNS[-2:], ids=lambda run: run.name)
+@pytest.mark.thinned(4)
+@pytest.mark.parametrize("calls", CALLS)
+@pytest.mark.parametrize("run", stress.RUNS[:-3:-1], ids=lambda run: run.name)
 def test_random_calls_from_python_neither_crash_nor_err(run, calls, by_juliacall):
     outcome = stress.perform(run, calls, limit=300)
     assert not outcome.crash, outcome.crash

@@ -20,10 +20,10 @@ const SLOW =
 # --compile=min), which takes a third of the time, and compiled with the slow ones.
 const LONG = (
     "crossing/threads", "rules/chain_rules", "derivatives/derivatives", "derivatives/neuralpde7",
-    "lowering/derivatives", "faults", "nets/inputs", "lowering/lower",
+    "lowering/derivatives", "faults", "nets/inputs", "lowering/lower", "lowering/loops", "nets/real_nets",
 )
 const COMPILED = (
-    "crossing/paddle", "crossing/retained_bytes", "crossing/guarded", "crossing/lifetimes", "nets/real_nets",
+    "crossing/paddle", "crossing/retained_bytes", "crossing/guarded", "crossing/lifetimes",
     "nets/by_code", "rules/pullback",
 )
 
