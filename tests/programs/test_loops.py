@@ -31,6 +31,7 @@ from programs.test_loop_functions import AS_PADDLE, NEAR_PADDLE, TRUE
 FUNCTIONS = {case[0] for case in (*TRUE, *AS_PADDLE, *NEAR_PADDLE)} | {"Tensor.__pow__"}
 FULL, ROW, COLUMN = (5, 7), (7,), (5, 1)
 NUMBERS = (2, -0.1, 1.0)
+INTEGERS = ("integers", 5, 7)
 PLACES = [(FULL, FULL), (FULL, ROW), (COLUMN, FULL), ((), FULL), (COLUMN, ROW)]
 INFIX = ("add", "sub", "mul", "truediv", "lt", "le", "gt", "ge")
 TURNED = ("radd", "rsub", "rmul", "rtruediv")
@@ -51,7 +52,21 @@ ARGUMENTS = {
     ],
     "where": [("bool", FULL, FULL)],
     "logical_not": [("bool",)],
-    "cast": [(FULL, paddle.float32), (FULL, paddle.float64), ("bool", paddle.float32)],
+    "cast": [
+        *((FULL, dtype) for dtype in (paddle.float32, paddle.float64, paddle.int64)),
+        ("bool", paddle.float32),
+    ],
+    **dict.fromkeys(("equal", "Tensor.__eq__"), (*PLACES, (FULL, "same"))),
+    **dict.fromkeys(("not_equal", "Tensor.__ne__"), ((INTEGERS, INTEGERS),)),
+    **dict.fromkeys(
+        ("max", "amax", "min", "amin"),
+        (
+            ((64, 21), [0], False),
+            ((12, 30, 7), [1, 2], True),
+            ((5, 40), [1], False),
+            ((7, 9), [], False),
+        ),
+    ),
     "expand": [(ROW, [5, 7]), (COLUMN, [5, 7])],
     "sum": [
         *(
@@ -111,29 +126,37 @@ def test_an_operator_gives_its_bits(name, row, dtype, count_case):
     rng = np.random.default_rng(3)
     entry, tensors, args = TABLE[name], [], []
     for arg in row:
-        if arg == "bool" or type(arg) is tuple:
-            made = (
-                paddle.to_tensor(rng.random(FULL) < 0.5)
-                if arg == "bool"
-                else numbers(arg, dtype, rng)
-            )
+        if arg in ("bool", "same") or type(arg) is tuple:
+            if arg == "bool":
+                made = paddle.to_tensor(rng.random(FULL) < 0.5)
+            elif arg == "same":
+                made = tensors[0] * 1.0
+            elif arg[:1] == INTEGERS[:1]:
+                made = paddle.to_tensor(rng.integers(0, 4, arg[1:]))
+            else:
+                made = numbers(arg, dtype, rng)
             tensors.append(made)
             arg = value(len(tensors), made)
         args.append(arg)
     inputs = values_in(args)
     known = dict(zip(inputs, tensors, strict=True))
     expected = entry.run(*(with_values(arg, known.__getitem__) for arg in args))
-    out, last = value(50, expected), value(51, expected)
+    out = value(50, expected)
     if expected.dtype == paddle.bool:
         then, more, back = "logical_not", (), paddle.logical_not
+    elif expected.dtype == paddle.int64:
+        then, more, back = "cast", (paddle.float64,), lambda found: found
+        expected = expected.astype("float64")
     else:
         tensors.append(paddle.ones_like(expected))
         then, more, back = "multiply", (value(52, expected),), lambda found: found
+    last = value(51, expected)
     ops = (
         Operation(entry, tuple(args), (out,), False, ""),
         Operation(TABLE[then], (out, *more), (last,), False, ""),
     )
-    program = Program((*inputs, *more), {}, ops, (last,)).with_loops
+    given = values_in([*inputs, *more])
+    program = Program(tuple(given), {}, ops, (last,)).with_loops
     names = [op.operator.name for op in program.ops]
     assert names == ["region"] or name == "expand"  # which costs nothing
     (found,) = compiled(program)(*tensors)

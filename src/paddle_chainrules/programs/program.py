@@ -24,6 +24,7 @@ from .loops.regions import (
 )
 from .loops.views import RULES
 from .operations import Operation, Value
+from .parts import in_parts, may_have_parts
 from .reuse import Reuse
 from .samples import Samples
 from .sharing import with_shared
@@ -83,7 +84,7 @@ class Program:
     @cached_property
     def function(self) -> Callable[..., list[Tensor]]:
         """The compiled source, which goes over to that with loops after some calls."""
-        some = may_have_regions(self.ops)
+        some = may_have_regions(self.ops) or may_have_parts(self.ops)
         later = (lambda: self.with_loops) if some and loops_are_on() else None
         return compiled(self.as_run, later)
 
@@ -159,7 +160,8 @@ class Program:
         Raises:
             ImportError: llvmlite is not installed.
         """
-        made = self.with_loops if may_have_regions(self.ops) else self
+        some = may_have_regions(self.ops) or may_have_parts(self.ops)
+        made = self.with_loops if some else self
         if len(made.ops) == 1 and made.regions:
             return made
         given = (*self.inputs, *self.constants)
@@ -170,8 +172,14 @@ class Program:
         has_products = has_products_among(self.ops) and library() is not None
         plain = self._shared() if has_products else self._fused(is_long)
         given, ends = (*plain.inputs, *plain.constants), plain.outputs
-        sizes = self.samples, has_products, least
-        found = replace(plain, ops=tuple(with_regions(plain.ops, given, ends, *sizes)))
+        sizes = self.samples, has_products
+        ops, more = in_parts(plain.ops, given, ends, *sizes)
+        given = (*given, *more)
+        found = replace(
+            plain,
+            ops=tuple(with_regions(ops, given, ends, *sizes, least)),
+            constants={**plain.constants, **more},
+        )
         codes = machine_code([region.text for region in found.regions])
         for region, code in zip(found.regions, codes, strict=True):
             region.code = code

@@ -16,7 +16,17 @@ from typing import NamedTuple
 
 from ..operations import Operation, Value
 from . import functions  # noqa: F401  # with its rules
-from .scalars import COST, NoLoop, Read, Scalars, Shape, is_sum, loop_shape, written
+from .scalars import (
+    COST,
+    NoLoop,
+    Read,
+    Reduction,
+    Scalars,
+    Shape,
+    loop_shape,
+    reduction_of,
+    written,
+)
 
 LEAVES = 4
 """Tensors that an operation that waits may keep from being freed."""
@@ -41,7 +51,7 @@ LONG = 16384
 
 
 class Group(NamedTuple):
-    """Operations on elements of tensors of one shape, and sums of these.
+    """Operations on elements of tensors of one shape, and sums of these, or maxima.
 
     Attributes:
         reads: of tensors from elsewhere, each to be broadcast to that shape.
@@ -57,9 +67,10 @@ class Group(NamedTuple):
         return loop_shape(self.ops[0])
 
     @property
-    def sums(self) -> frozenset[Value]:
-        """Which of the outputs are."""
-        return frozenset(op.outputs[0] for op in self.ops if is_sum(op))
+    def reduced(self) -> dict[Value, tuple[Operation, Reduction]]:
+        """Which of the outputs are, and how."""
+        pairs = ((op, reduction_of(op)) for op in self.ops)
+        return {op.outputs[0]: (op, how) for op, how in pairs if how}
 
     @property
     def inputs(self) -> tuple[Value, ...]:
@@ -189,12 +200,14 @@ class _Schedule:
         self._waiting[out], self._leaves[out] = op, leaves
         self._steps[out], self._parts[out] = steps, parts
         is_full = len(leaves - self._given) > LEAVES or len(leaves) > 2 * STREAMS
-        if is_full or parts.bit_count() > SIZE or is_sum(op):  # which frees its terms
+        if (
+            is_full or parts.bit_count() > SIZE or reduction_of(op)
+        ):  # which frees its terms
             self._flush([out])
 
     def _is_cheap(self, value: Value) -> bool:
         few = self._steps[value] <= STEPS and len(self._leaves[value]) <= 2
-        return few and not is_sum(self._waiting[value])
+        return few and not reduction_of(self._waiting[value])
 
     def _flush(self, values: Sequence[Value]) -> None:
         """Have these computed, and what they need, some at a time."""
@@ -234,7 +247,7 @@ class _Schedule:
         inputs = {v: [x for x in self._waiting[v].inputs if x in shape] for v in order}
 
         def apart(x: Value, v: Value) -> bool:
-            return shape[x] != shape[v] or is_sum(self._waiting[x])
+            return shape[x] != shape[v] or reduction_of(self._waiting[x]) is not None
 
         stage: dict[Value, int] = {}
         for v in order:

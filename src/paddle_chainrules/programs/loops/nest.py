@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from .extents import ZERO, Extent, Sizes
-from .scalars import Shape
+from .extents import ONE, ZERO, Extent, Sizes
+from .scalars import SUM, Reduction, Shape
 from .text import BYTES, PARALLEL, Carried, Text, in_memory
 from .views import View
 
@@ -23,12 +23,12 @@ class Access(NamedTuple):
 
     Attributes:
         strides: elements from one place to the next, along each dimension of the nest.
-        is_sum: it is added up along the dimensions of which the stride is 0.
+        reduction: how one is made of many, along the dimensions of stride 0.
     """
 
     view: View
     strides: tuple[Extent, ...]
-    is_sum: bool = False
+    reduction: Reduction | None = None
 
     @property
     def kind(self) -> str:
@@ -44,8 +44,9 @@ class Nest:
     """Loops over a shape around what is done to an element of each access.
 
     Neighbouring dimensions are one loop where all accesses go on from one to the next
-    as within one. Sums along the innermost loop are carried from one iteration to the
-    next, in any order; along the others they are added in memory, in their order.
+    as within one. Sums and maxima along the innermost loop are carried from one
+    iteration to the next, in any order; along the others they are made in memory, in
+    their order.
 
     Args:
         address: the name of a pointer to the first element of a view.
@@ -65,21 +66,22 @@ class Nest:
         self._loops = _loops(shape, self._accesses, sizes)
         self._sizes, self._address = sizes, address
         self._carried: dict[int, Carried] = {}
-        self._added: set[int] = set()
-        """Sums in memory, by place among the accesses."""
+        self._added: dict[int, Reduction] = {}
+        """What is reduced in memory, by place among the accesses."""
         for k, each in enumerate(self._accesses):
             along = [loop.strides[k] for loop in self._loops]
-            if each.is_sum and along and along[-1] == ZERO:
-                self._carried[k] = _carried(text, each)
+            if each.reduction and along and along[-1] == ZERO:
+                self._carried[k] = _carried(text, each, each.reduction)
                 along.pop()
-            if each.is_sum and ZERO in along:
-                self._added.add(k)
+            if each.reduction and ZERO in along:
+                self._added[k] = each.reduction
 
     def write(self, body: Body) -> None:
         """Have the text of it."""
         pointers = [self._address(each.view) for each in self._accesses]
-        for k in sorted(self._added):
-            clear(self._text, self._accesses[k].view, pointers[k], self._sizes)
+        for k, how in self._added.items():
+            view = self._accesses[k].view
+            fill(self._text, view, pointers[k], self._sizes, how.start)
         self._level(0, pointers, body)
 
     def _level(self, depth: int, pointers: Sequence[str], body: Body) -> None:
@@ -104,7 +106,10 @@ class Nest:
         for k, scalar in enumerate(made, len(self._reads)):
             if k in self._carried:
                 kind, _, now, following = self._carried[k]
-                self._text.line(f"{following} = fadd reassoc {kind} {now}, {scalar}")
+                how = self._accesses[k].reduction
+                assert how is not None
+                more = how.of(kind, now, scalar, " reassoc")
+                self._text.line(f"{following} = {more}")
             else:
                 self._store(k, pointers[k], scalar, group)
 
@@ -112,7 +117,7 @@ class Nest:
         text, each = self._text, self._accesses[k]
         if k in self._added:
             before = text.put(f"load {each.kind}, ptr {pointer}{group}")
-            scalar = text.put(f"fadd {each.kind} {before}, {scalar}")
+            scalar = text.put(self._added[k].of(each.kind, before, scalar))
         elif each.view.memory.dtype == "bool":
             scalar = text.put(f"zext i1 {scalar} to i8")
         text.line(f"store {each.kind} {scalar}, ptr {pointer}{group}")
@@ -123,6 +128,17 @@ def clear(text: Text, view: View, pointer: str, sizes: Sizes) -> None:
     count = sizes.product(view.shape).times(Extent(BYTES[view.memory.dtype]))
     given = f"ptr {pointer}, i8 0, i64 {text.number(count)}, i1 false"
     text.line(f"call void @llvm.memset.p0.i64({given})")
+
+
+def fill(text: Text, view: View, pointer: str, sizes: Sizes, number: str) -> None:
+    """Write a number all over a view without gaps."""
+    if number == SUM.start:
+        clear(text, view, pointer, sizes)
+        return
+    kind = in_memory(view.memory.dtype)
+    with text.loop(text.number(sizes.product(view.shape)), parallel=True) as index:
+        place = text.along(pointer, kind, ONE, index)
+        text.line(f"store {kind} {number}, ptr {place}, {PARALLEL}")
 
 
 class _Loop(NamedTuple):
@@ -145,8 +161,8 @@ def _loops(shape: Shape, accesses: Sequence[Access], sizes: Sizes) -> list[_Loop
     return found
 
 
-def _carried(text: Text, each: Access) -> Carried:
-    return Carried(each.kind, "0.0", text.name("sum"), text.name("more"))
+def _carried(text: Text, each: Access, how: Reduction) -> Carried:
+    return Carried(each.kind, how.start, text.name("sum"), text.name("more"))
 
 
 def _load(text: Text, pointer: str, each: Access, group: str) -> str:

@@ -11,10 +11,10 @@ from ..operations import Operation, Value, fresh_numbers
 from ..operators.table import TABLE
 from ..samples import Samples
 from .extents import Sizes
-from .groups import Group, grouped
+from .groups import Group, grouped, may_loop
 from .region import Region
 from .scalars import FLOATS, OVER_COUNT, NoLoop, kept_dims
-from .steps import Steps
+from .steps import WRITTEN, Steps
 from .views import RULES
 
 APART = {"linear": 2, "addmm": 2, "mean": 2, "mean_all": 2}
@@ -22,6 +22,18 @@ APART = {"linear": 2, "addmm": 2, "mean": 2, "mean_all": 2}
 
 PRODUCTS = frozenset({"matmul", "linear", "addmm"})
 """Operators whose products a library makes."""
+
+
+def may_be_part(op: Operation, has_products: bool) -> bool:
+    """Whether an operation may be part of a region.
+
+    Args:
+        has_products: whether products may be.
+    """
+    name = op.operator.name
+    if name in PRODUCTS:
+        return has_products or may_loop(op)
+    return name in RULES or name in WRITTEN or name in APART or may_loop(op)
 
 
 def may_have_regions(ops: Iterable[Operation]) -> bool:

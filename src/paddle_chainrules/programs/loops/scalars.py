@@ -10,7 +10,7 @@ import operator
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..operations import Operation, Value
 from ..operators.entry import Operator
@@ -125,7 +125,7 @@ class LoopCall:
 
 FUNCTIONS = {
     **dict.fromkeys(("fabs", "sqrt", "floor", "ceil", "trunc", "rint"), 1),
-    **dict.fromkeys(("copysign",), 2),
+    **dict.fromkeys(("copysign", "maximum", "minimum"), 2),
     **dict.fromkeys(("fma", "fmuladd"), 3),
 }
 """Intrinsic functions of LLVM that rules call, and of how many numbers."""
@@ -157,7 +157,7 @@ def written(op: Operation, name: Callable[[Read], str], scalars: Scalars) -> str
     if rule is None or len(op.outputs) != 1 or op.many:
         raise NoLoop
     shapes = _outer(op) if op.operator.name == "matmul" else None
-    if is_sum(op):
+    if reduction_of(op):
         kept_dims(op)
     args, dtypes = [], []
     for i, arg in enumerate(op.args):
@@ -200,11 +200,42 @@ _infix("fsub", "Tensor.__rsub__", turned=True)
 _infix("fmul", "multiply", "Tensor.__mul__", "Tensor.__rmul__")
 _infix("fdiv", "divide", "Tensor.__truediv__")
 _infix("fdiv", "Tensor.__rtruediv__", turned=True)
-# Not equal and not_equal, for which Paddle has numbers equal that differ by 1e-15.
 _infix("fcmp olt", "less_than", "Tensor.__lt__")
 _infix("fcmp ole", "less_equal", "Tensor.__le__")
 _infix("fcmp ogt", "greater_than", "Tensor.__gt__")
 _infix("fcmp oge", "greater_equal", "Tensor.__ge__")
+
+
+EQUAL = 1e-15
+"""Numbers that differ by less than that are equal, as Paddle has it."""
+
+
+@loop_of("equal", "Tensor.__eq__", steps=4)
+def _(call: LoopCall) -> str:
+    kinds = {d for d in call.dtypes if d is not None}
+    if len(kinds) == 1 and kinds <= {"int32", "int64", "bool"}:
+        x, y = (arg if type(arg) is str else _integer(arg) for arg in call.args)
+        return call.scalars.put(f"icmp eq {TYPES[kinds.pop()]} {x}, {y}")
+    x, y = call.number(0), call.number(1)
+    apart = Number(call.two("fsub", x, y), TYPES[call.floats], call.scalars)
+    near = abs(apart) < EQUAL
+    same = call.two("fcmp oeq", x, y)  # of both infinite
+    return call.scalars.put(f"or i1 {same}, {near.name}")
+
+
+def _integer(arg: Any) -> str:
+    if type(arg) is not int:
+        raise NoLoop
+    return str(arg)
+
+
+@loop_of("not_equal", "Tensor.__ne__")
+def _(call: LoopCall) -> str:
+    kinds = {d for d in call.dtypes if d is not None}
+    if len(kinds) != 1 or not kinds <= {"int32", "int64", "bool"}:
+        raise NoLoop
+    x, y = (arg if type(arg) is str else _integer(arg) for arg in call.args)
+    return call.scalars.put(f"icmp ne {TYPES[kinds.pop()]} {x}, {y}")
 
 
 @loop_of("matmul")
@@ -287,6 +318,7 @@ CASTS = {
     ("float64", "float32"): "fptrunc",
     **{(d, f): "uitofp" for d in ("bool",) for f in ("float32", "float64")},
     **{(d, f): "sitofp" for d in ("int32", "int64") for f in ("float32", "float64")},
+    **{(f, d): "fptosi" for d in ("int32", "int64") for f in ("float32", "float64")},
     **{("bool", d): "zext" for d in ("int32", "int64")},
     ("int32", "int64"): "sext",
     ("int64", "int32"): "trunc",
@@ -301,7 +333,10 @@ def _(call: LoopCall) -> str:
     if (before, after) not in CASTS:
         raise NoLoop
     how = CASTS[before, after]
-    return call.scalars.put(f"{how} {TYPES[before]} {x} to {TYPES[after]}")
+    found = call.scalars.put(f"{how} {TYPES[before]} {x} to {TYPES[after]}")
+    # What is too large for an integer is some number.
+    is_cut = how == "fptosi"
+    return call.scalars.put(f"freeze {TYPES[after]} {found}") if is_cut else found
 
 
 @loop_of("expand", steps=0)
@@ -309,9 +344,9 @@ def _(call: LoopCall) -> str:
     return str(call.args[0])
 
 
-@loop_of("sum")
+@loop_of("sum", "max", "amax", "min", "amin")
 def _(call: LoopCall) -> str:
-    """What is added; where it goes, :func:`is_sum` tells."""
+    """What is added or compared; where it goes, :func:`reduction_of` tells."""
     if call.dtype != call.floats:
         raise NoLoop
     return str(call.args[0])
@@ -329,19 +364,54 @@ OVER_COUNT = Operator("over_count", "x count", run=operator.truediv)
 OVER_COUNT.loop, COST[OVER_COUNT.name] = _over_count, 1
 
 
-def is_sum(op: Operation) -> bool:
-    """Whether it adds up rows, the one operator here that gives less than it reads."""
-    return op.operator.name == "sum"
+class Reduction(NamedTuple):
+    """How one number is made of many.
+
+    Attributes:
+        start: what it is of none.
+        call: of two, an instruction with places for their type, its suffix and both.
+    """
+
+    start: str
+    call: str
+
+    def of(self, kind: str, x: str, y: str, flags: str = "") -> str:
+        """The instruction on two numbers of a type."""
+        suffix = "f32" if kind == "float" else "f64"
+        return self.call.format(kind=kind, suffix=suffix, x=x, y=y, flags=flags)
+
+
+SUM = Reduction("0.0", "fadd{flags} {kind} {x}, {y}")
+_LARGEST, _LEAST = (
+    Reduction(
+        f"0x{sign}FF0000000000000",
+        f"call {{kind}} @llvm.{name}.{{suffix}}({{kind}} {{x}}, {{kind}} {{y}})",
+    )
+    for sign, name in (("F", "maximum"), ("7", "minimum"))
+)
+"""Of which one that is no number makes the result none."""
+
+REDUCTIONS = {
+    "sum": SUM,
+    **dict.fromkeys(("max", "amax"), _LARGEST),
+    **dict.fromkeys(("min", "amin"), _LEAST),
+}
+"""Of the operators here that give less than they read."""
+
+
+def reduction_of(op: Operation) -> Reduction | None:
+    """How an operation makes one number of many, if it does."""
+    return REDUCTIONS.get(op.operator.name)
 
 
 def loop_shape(op: Operation) -> Shape:
     """Over which the loop of an operation goes."""
-    found: Shape = (op.args[0] if is_sum(op) else op.outputs[0]).shape
+    found: Shape = (op.args[0] if reduction_of(op) else op.outputs[0]).shape
     return found
 
 
 def kept_dims(op: Operation) -> frozenset[int]:
-    """Along which a sum does not add up.
+    """Along which a reduction does not go.
 
     Raises:
         NoLoop: the dimensions are no numbers.

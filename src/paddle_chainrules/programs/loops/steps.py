@@ -186,9 +186,9 @@ class Steps:
         writes = []
         for out in group.outputs:
             view = self._new(out)
-            if out in group.sums:
-                (op,) = (op for op in group.ops if op.outputs == (out,))
-                writes.append(Access(view, _summed(view, op, shape), is_sum=True))
+            if out in group.reduced:
+                op, how = group.reduced[out]
+                writes.append(Access(view, _reduced(view, op, shape), how))
             else:
                 writes.append(Access(view, along(view, shape)))
 
@@ -224,7 +224,7 @@ class Steps:
         over = {
             each.view.memory: _same_places(each, reads)
             for each in writes
-            if not each.is_sum
+            if not each.reduction
         }
         given, made = (
             tuple(each.view.memory for each in part) for part in (reads, writes)
@@ -264,8 +264,8 @@ def _like(value: Value) -> Value:
     return Value(value.number, value.shape, value.dtype, value.bytes)
 
 
-def _summed(view: View, op: Operation, shape: Shape) -> tuple[Extent, ...]:
-    """The strides of a sum along what is added up."""
+def _reduced(view: View, op: Operation, shape: Shape) -> tuple[Extent, ...]:
+    """The strides of what is reduced along what it is made of."""
     kept, rest = kept_dims(op), iter(view.strides)
     if len(view.shape) == len(shape):  # what is gone is there as 1
         return tuple(s if k in kept else ZERO for k, s in enumerate(rest))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import paddle
 from paddle import Tensor
@@ -50,18 +50,28 @@ define("group_norm")
 define("group_norm_grad")
 
 
-def standard(x: Tensor, axes: Sequence[int], epsilon: float) -> tuple[Tensor, Tensor]:
-    """``(x - mean) / deviation`` along axes, and the deviation."""
-    centred = x - ops.mean(x, axes, True)
+class Standard(NamedTuple):
+    """``y = (x - mean) * scale``, of the mean 0 and the variance 1 along some axes."""
+
+    y: Tensor
+    mean: Tensor
+    variance: Tensor
+    scale: Tensor
+
+
+def standard(x: Tensor, axes: Sequence[int], epsilon: float) -> Standard:
+    """What has the mean 0 and the variance 1 along axes, but for epsilon."""
+    mean = ops.mean(x, axes, True)
+    centred = x - mean
     variance = ops.mean(centred * centred, axes, True)
-    deviation = ops.sqrt(variance + single(epsilon))
-    return centred / deviation, deviation
+    scale = ops.rsqrt(variance + single(epsilon))
+    return Standard(centred * scale, mean, variance, scale)
 
 
-def standard_back(g: Tensor, y: Tensor, deviation: Tensor, axes: Sequence[int]) -> Any:
+def standard_back(g: Tensor, by: Standard, axes: Sequence[int]) -> Any:
     """The gradient by x of what :func:`standard` gives."""
-    mean, slope = ops.mean(g, axes, True), ops.mean(g * y, axes, True)
-    return (g - mean - y * slope) / deviation
+    mean, slope = ops.mean(g, axes, True), ops.mean(g * by.y, axes, True)
+    return (g - mean - by.y * slope) * by.scale
 
 
 class Layout:
@@ -82,8 +92,11 @@ class Layout:
             bias = paddle.zeros([self.channels], x.dtype)
         return scale, bias
 
-    def scaled(self, g: Tensor, scale: Any) -> Tensor:
-        return g if scale is None else g * ops.reshape(scale, self.shape)
+    def scaled(self, g: Tensor, scale: Any, bias: Any = None) -> Tensor:
+        """Times the scale, and the shift added."""
+        if scale is not None:
+            g = g * ops.reshape(scale, self.shape)
+        return g if bias is None else g + ops.reshape(bias, self.shape)
 
     def back(self, g: Tensor, y: Tensor, scale: Any, bias: Any) -> list[Any]:
         """Gradients by scale and shift."""
@@ -97,16 +110,45 @@ class Layout:
 
 @reverse_of("batch_norm")
 def _(call: Call) -> list[Any]:
-    x, _, _, scale, bias, is_test, momentum, epsilon, layout, use_global, train = (
+    x, *stored, scale, bias, is_test, momentum, epsilon, layout, use_global, train = (
         call.args
     )
     scale, bias = Layout(x, layout).affine(x, scale, bias)
-    _, mean, variance, saved_mean, saved_variance, reserve = call.outputs
+    _, *moved, saved_mean, saved_variance, _ = call.outputs
+    is_by_stored = use_global or (is_test and not train)
+    mean, variance = stored if is_by_stored else moved
     by_x, by_scale, by_bias = ops.batch_norm_grad(
-        *(x, scale, bias, mean, variance, saved_mean, saved_variance, reserve),
+        *(x, scale, bias, mean, variance, saved_mean, saved_variance, None),
         *(call.cotangent, momentum, epsilon, layout, is_test, use_global, train),
     )
     return [by_x, None, None, by_scale, by_bias, *(None for _ in range(6))]
+
+
+def _by_stored(x: Tensor, mean: Tensor, variance: Tensor, *how: Any) -> Standard:
+    """By a mean and a variance for each channel, whatever those of x are."""
+    layout, epsilon = how
+    mean, variance = (ops.reshape(part, layout.shape) for part in (mean, variance))
+    scale = ops.rsqrt(variance + single(epsilon))
+    return Standard((x - mean) * scale, mean, variance, scale)
+
+
+@formula_of("batch_norm")
+def _(
+    x: Tensor, mean: Tensor, variance: Tensor, scale: Any, bias: Any, *how: Any
+) -> Any:
+    is_test, momentum, epsilon, data_format, use_global, train = how
+    layout = Layout(x, data_format)
+    if use_global or (is_test and not train):
+        by = _by_stored(x, mean, variance, layout, epsilon)
+        return (layout.scaled(by.y, scale, bias), *(None for _ in range(5)))
+    by = standard(x, layout.others, epsilon)
+    own = [ops.reshape(part, [-1]) for part in (by.mean, by.variance, by.scale)]
+    old, new = single(momentum), single(1.0 - momentum)
+    moved = (
+        before * old + part * new
+        for before, part in zip((mean, variance), own[:2], strict=True)
+    )
+    return (layout.scaled(by.y, scale, bias), *moved, own[0], own[2], None)
 
 
 @formula_of("batch_norm_grad")
@@ -116,13 +158,12 @@ def _(*args: Any) -> Any:
     layout = Layout(x, data_format)
     scaled = layout.scaled(g, scale)
     if use_global or (is_test and not train):
-        deviation = ops.sqrt(ops.reshape(variance, layout.shape) + single(epsilon))
-        y = (x - ops.reshape(mean, layout.shape)) / deviation
-        by_x = scaled / deviation
+        by = _by_stored(x, mean, variance, layout, epsilon)
+        by_x = scaled * by.scale
     else:
-        y, deviation = standard(x, layout.others, epsilon)
-        by_x = standard_back(scaled, y, deviation, layout.others)
-    return (by_x, *layout.back(g, y, scale, bias))
+        by = standard(x, layout.others, epsilon)
+        by_x = standard_back(scaled, by, layout.others)
+    return (by_x, *layout.back(g, by.y, scale, bias))
 
 
 # Of an image.
@@ -137,6 +178,13 @@ def _(call: Call) -> list[Any]:
     return [*ops.instance_norm_grad(*given), None]
 
 
+@formula_of("instance_norm")
+def _(x: Tensor, scale: Any, bias: Any, epsilon: float) -> Any:
+    by = standard(x, [*range(2, x.ndim)], epsilon)
+    moments = (ops.reshape(part, [-1]) for part in (by.mean, by.scale))
+    return (Layout(x).scaled(by.y, scale, bias), *moments)
+
+
 @formula_of("instance_norm_grad")
 def _(
     x: Tensor,
@@ -148,9 +196,9 @@ def _(
     epsilon: float,
 ) -> Any:
     layout, axes = Layout(x), [*range(2, x.ndim)]
-    y, deviation = standard(x, axes, epsilon)
-    by_x = standard_back(layout.scaled(grad_y, scale), y, deviation, axes)
-    return (by_x, *layout.back(grad_y, y, scale, bias))
+    by = standard(x, axes, epsilon)
+    by_x = standard_back(layout.scaled(grad_y, scale), by, axes)
+    return (by_x, *layout.back(grad_y, by.y, scale, bias))
 
 
 # Of groups of channels.
@@ -178,6 +226,16 @@ def _(call: Call) -> list[Any]:
     return [*found, None, None, None]
 
 
+@formula_of("group_norm")
+def _(
+    x: Tensor, scale: Any, bias: Any, epsilon: float, groups: int, data_format: str
+) -> Any:
+    layout = Layout(x, data_format)
+    by = standard(*_grouped(x, layout, groups), epsilon)
+    moments = (ops.reshape(part, [x.shape[0], -1]) for part in (by.mean, by.variance))
+    return (layout.scaled(shaped_as(by.y, x), scale, bias), *moments)
+
+
 @formula_of("group_norm_grad")
 def _(
     x: Tensor,
@@ -193,7 +251,7 @@ def _(
 ) -> Any:
     layout = Layout(x, data_format)
     parts, axes = _grouped(x, layout, groups)
-    plain, deviation = standard(parts, axes, epsilon)
+    by = standard(parts, axes, epsilon)
     scaled, _ = _grouped(layout.scaled(y_grad, scale), layout, groups)
-    by_x = shaped_as(standard_back(scaled, plain, deviation, axes), x)
-    return (by_x, *layout.back(y_grad, shaped_as(plain, x), scale, bias))
+    by_x = shaped_as(standard_back(scaled, by, axes), x)
+    return (by_x, *layout.back(y_grad, shaped_as(by.y, x), scale, bias))

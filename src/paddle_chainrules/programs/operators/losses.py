@@ -73,6 +73,11 @@ def _(call: Call) -> list[Any]:
     return [by_x, by_label]
 
 
+@formula_of("bce_loss")
+def _(x: Tensor, label: Tensor) -> Tensor:
+    return -(label * _log(x) + (1.0 - label) * _log(1.0 - x))
+
+
 @formula_of("bce_loss_grad")
 def _(x: Tensor, label: Tensor, out_grad: Tensor) -> Tensor:
     variance = (1.0 - x) * x
@@ -142,7 +147,7 @@ def _(label: Tensor, prior_dist: Any, epsilon: float) -> Tensor:
     epsilon = single(epsilon)
     kept = label * single(1.0 - epsilon)
     if prior_dist is None:
-        return kept + epsilon / label.shape[-1]
+        return kept + single(epsilon / label.shape[-1])
     row = ops.reshape(prior_dist, [*[1] * (label.ndim - 1), -1])
     return kept + row * epsilon
 

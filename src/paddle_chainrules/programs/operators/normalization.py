@@ -14,7 +14,7 @@ from .calls import BatchCall, Call, JetCall
 from .channel_norms import standard, standard_back
 from .entry import TABLE, batch_of, define, formula_of, jet_of, reverse_of
 from .series import linear, power, product, total
-from .shared import ops, shaped_as
+from .shared import ops
 
 
 def _layer_norm(
@@ -49,6 +49,24 @@ def _(call: Call) -> list[Any]:
     return [*found, None, None]
 
 
+@formula_of("layer_norm")
+def _(x: Tensor, scale: Any, bias: Any, epsilon: float, begin_norm_axis: int) -> Any:
+    axes, y_shape = _features(x, begin_norm_axis)
+    by = standard(x, axes, epsilon)
+    y = by.y
+    if scale is not None:
+        y = y * ops.reshape(scale, y_shape)
+    if bias is not None:
+        y = y + ops.reshape(bias, y_shape)
+    moments = (ops.reshape(part, [-1]) for part in (by.mean, by.variance))
+    return (y, *moments)
+
+
+def _features(x: Tensor, begin_norm_axis: int) -> tuple[list[int], list[int]]:
+    """Their axes, and their sizes."""
+    return [*range(begin_norm_axis, x.ndim)], x.shape[begin_norm_axis:]
+
+
 @formula_of("layer_norm_grad")
 def _(
     x: Tensor,
@@ -60,15 +78,17 @@ def _(
     epsilon: float,
     begin_norm_axis: int,
 ) -> Any:
-    n = math.prod(x.shape[begin_norm_axis:])
-    rows = ops.reshape(x, [-1, n])
-    g = ops.reshape(out_grad, [-1, n])
-    y, deviation = standard(rows, [1], epsilon)
-    scaled = g if scale is None else g * ops.reshape(scale, [1, n])
-    by_x = standard_back(scaled, y, deviation, [1])
-    by_scale = None if scale is None else ops.sum(g * y, [0], None, False)
-    by_bias = None if bias is None else ops.sum(g, [0], None, False)
-    return shaped_as(by_x, x), by_scale, by_bias
+    axes, shape = _features(x, begin_norm_axis)
+    by, g = standard(x, axes, epsilon), out_grad
+    scaled = g if scale is None else g * ops.reshape(scale, shape)
+
+    def summed(part: Tensor) -> Tensor:
+        rows = [*range(begin_norm_axis)]
+        return ops.reshape(ops.sum(part, rows, None, False), [-1])
+
+    by_scale = None if scale is None else summed(g * by.y)
+    by_bias = None if bias is None else summed(g)
+    return standard_back(scaled, by, axes), by_scale, by_bias
 
 
 @formula_of("spectral_norm")

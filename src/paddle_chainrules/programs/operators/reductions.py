@@ -81,6 +81,25 @@ def _(call: Call) -> list[Any]:
     return [ops.softmax_grad(call.out, call.cotangent, call.args[1]), None]
 
 
+def _below_top(x: Tensor, axes: list[int]) -> tuple[Tensor, Tensor]:
+    """What is left of the largest along axes, and that one, through which no gradient
+    goes."""
+    top = ops.max(x, axes, True).detach()
+    return x - top, top
+
+
+@formula_of("softmax")
+def _(x: Tensor, axis: int) -> Tensor:
+    weights = ops.exp(_below_top(x, [axis])[0])
+    return weights / ops.sum(weights, [axis], None, True)
+
+
+@formula_of("log_softmax")
+def _(x: Tensor, axis: int) -> Tensor:
+    below, _ = _below_top(x, [axis])
+    return below - ops.log(ops.sum(ops.exp(below), [axis], None, True))
+
+
 @formula_of("softmax_grad")
 def _(out: Tensor, out_grad: Tensor, axis: int) -> Tensor:
     product = out * out_grad
@@ -102,8 +121,8 @@ def _(call: Call) -> list[Any]:
 @formula_of("logsumexp")
 def _(x: Tensor, axis: Any, keepdim: bool) -> Tensor:
     axes = axes_of(x, axis)
-    top = ops.max(x, axes, True).detach()
-    total = ops.log(ops.sum(ops.exp(x - top), axes, None, True)) + top
+    below, top = _below_top(x, axes)
+    total = ops.log(ops.sum(ops.exp(below), axes, None, True)) + top
     if keepdim:
         return total
     return ops.reshape(total, [n for i, n in enumerate(x.shape) if i not in axes])

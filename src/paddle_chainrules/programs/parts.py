@@ -1,0 +1,245 @@
+"""Operators that are several simpler ones in machine code: norms, softmax, losses.
+
+Paddle's kernels of these go over memory several times, and end a region. What their
+formulas do, operator by operator, has rules for machine code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import paddle
+from paddle import Tensor
+
+from ..paddle_side.grad_mode import grad_mode
+from ..paddle_side.listener import not_listening
+from .capture_error import CaptureError
+from .inside import recorded_inside
+from .loops.regions import may_be_part
+from .operations import (
+    Operation,
+    Value,
+    fresh_numbers,
+    needed,
+    values_in,
+    with_values,
+)
+from .samples import Samples
+from .twins import Twins
+
+PARTED = frozenset(
+    {
+        *("softmax", "softmax_grad", "log_softmax", "logsumexp"),
+        *("layer_norm", "layer_norm_grad", "rms_norm"),
+        *("batch_norm", "batch_norm_grad", "group_norm", "group_norm_grad"),
+        *("instance_norm", "instance_norm_grad"),
+        *("sigmoid_cross_entropy_with_logits", "bce_loss", "bce_loss_grad"),
+        *("huber_loss", "kldiv_loss", "log_loss", "label_smooth"),
+    }
+)
+"""Operators whose formulas are sooner as machine code than their kernels."""
+
+
+class Parts(NamedTuple):
+    """What an operator is made of.
+
+    Attributes:
+        inputs: what stands for its inputs.
+        constants: tensors that the formula makes of nothing.
+        ends: what stands for its outputs, None for those that it leaves out.
+    """
+
+    inputs: Sequence[Value]
+    constants: dict[Value, Tensor]
+    ops: Sequence[Operation]
+    ends: Sequence[Value | None]
+
+    def lacks(self, op: Operation, wanted: set[Value]) -> bool:
+        """Whether it leaves out what somebody wants."""
+        pairs = zip(op.outputs, self.ends, strict=True)
+        return any(end is None and out in wanted for out, end in pairs)
+
+    def read(self, op: Operation) -> list[Value]:
+        """Which inputs of an operation it reads."""
+        used = {v for part in self.ops for v in part.inputs}
+        pairs = zip(_given(op), self.inputs, strict=True)
+        return [value for value, own in pairs if own in used]
+
+    def on(
+        self, op: Operation, fresh: Iterator[int], constants: dict[Value, Tensor]
+    ) -> Iterator[Operation]:
+        """The same on the values of an operation, with its constants among others."""
+        own = dict(zip(self.inputs, _given(op), strict=True))
+        pairs = zip(self.ends, op.outputs, strict=True)
+        own.update((end, out) for end, out in pairs if end is not None)
+
+        def named(value: Value) -> Value:
+            if value not in own:
+                size = value.shape, value.dtype, value.bytes
+                own[value] = Value(next(fresh), *size)
+            return own[value]
+
+        for value, tensor in self.constants.items():
+            constants[named(value)] = tensor
+        for part in self.ops:
+            args = tuple(with_values(arg, named) for arg in part.args)
+            outs = tuple(map(named, part.outputs))
+            yield replace(part, args=args, outputs=outs, where=op.where)
+
+
+def _given(op: Operation) -> list[Value]:
+    """The tensors that an operation is given, which others may have left empty."""
+    return [v for v in dict.fromkeys(op.inputs) if v.dtype != "none"]
+
+
+def may_have_parts(ops: Iterable[Operation]) -> bool:
+    """Whether there are operators that may be several."""
+    return any(op.operator.name in PARTED for op in ops)
+
+
+def in_parts(
+    ops: Sequence[Operation],
+    given: Iterable[Value],
+    outputs: Iterable[Value],
+    samples: Samples | None,
+    has_products: bool,
+) -> tuple[list[Operation], dict[Value, Tensor]]:
+    """The same with parts for the whole where these go into regions; and constants.
+
+    Args:
+        given: values that are there before.
+        has_products: whether products may be part of regions.
+    """
+    known: dict[Any, Parts | None] = {}
+    wanted = {*outputs}
+    chosen: list[tuple[Operation, Parts | None]] = []
+    for op in reversed(ops):
+        if not op.operator.random and wanted.isdisjoint(op.outputs):
+            continue
+        parts = None
+        if op.operator.name in PARTED and op.operator.formula is not None:
+            key = _key(op)
+            if key not in known:
+                known[key] = _parts_of(op, samples, has_products)
+            parts = known[key]
+            if parts is not None and parts.lacks(op, wanted):
+                parts = None
+        wanted.update(op.inputs if parts is None else parts.read(op))
+        chosen.append((op, parts))
+    twins, kept = Twins(), {*outputs}
+    fresh = fresh_numbers(given, ops)
+    constants: dict[Value, Tensor] = {}
+    found: list[Operation] = []
+    for op, parts in reversed(chosen):
+        for each in [op] if parts is None else parts.on(op, fresh, constants):
+            named = twins.named(each)
+            # What a program gives is its own.
+            if not kept.isdisjoint(named.outputs) or not twins.is_known(named):
+                found.append(named)
+    return needed(found, kept), constants
+
+
+def _key(op: Operation) -> Any:
+    """What is the same for operations that have the same parts."""
+    order = {v: i for i, v in enumerate(dict.fromkeys(op.inputs))}
+    args = with_values(op.args, lambda v: (order[v], v.shape, v.dtype))
+    return op.operator.name, repr(args)
+
+
+def _parts_of(
+    op: Operation, samples: Samples | None, has_products: bool
+) -> Parts | None:
+    """What the formula does, if all of it may be part of a region."""
+    found = _traced(op, lambda size: size)
+    if found is None or not all(may_be_part(p, has_products) for p in found.ops):
+        return None
+    if samples is not None:
+        varying, size = samples.varying, samples.size
+        other = size + 1
+
+        def another(n: int) -> int:
+            return n // size * other if n in varying else n
+
+        again = _traced(op, another)
+        if again is None or not _is_like(found, again, another):
+            return None
+    return found
+
+
+def _is_like(one: Parts, other: Parts, another: Callable[[int], int]) -> bool:
+    """Whether two are the same for different numbers of samples."""
+    pairs: dict[Value, Value] = {}
+
+    def same(a: Any, b: Any, is_size: bool = False) -> bool:
+        if isinstance(a, Value):
+            return (
+                isinstance(b, Value)
+                and pairs.setdefault(a, b) is b
+                and (tuple(map(another, a.shape)) == b.shape)
+            )
+        if isinstance(a, list | tuple):
+            return len(a) == len(b) and all(
+                same(x, y, isinstance(a, list)) for x, y in zip(a, b, strict=True)
+            )
+        return bool(a == b) or (is_size and type(a) is int and another(a) == b)
+
+    return (
+        len(one.ops) == len(other.ops)
+        and all(
+            a.operator is b.operator
+            and same(a.args, b.args)
+            and same(a.outputs, b.outputs)
+            for a, b in zip(one.ops, other.ops, strict=True)
+        )
+        and all(
+            a.shape == b.shape
+            for a, b in zip(one.constants, other.constants, strict=True)
+        )
+    )
+
+
+def _zeros(value: Value, resized: Callable[[int], int]) -> Tensor:
+    shape, dtype = [*map(resized, value.shape)], getattr(paddle, value.dtype)
+    return paddle.zeros(shape, dtype)
+
+
+def _traced(op: Operation, resized: Callable[[int], int]) -> Parts | None:
+    """What the formula of an operation does, with the sizes of its inputs changed."""
+    values = _given(op)
+    formula = op.operator.formula
+    assert formula is not None
+    results: list[Any] = []
+
+    def of_tensors(tensors: list[Tensor]) -> list[Tensor]:
+        named = dict(zip(values, tensors, strict=True))
+        result = formula(*(with_values(arg, named.get) for arg in op.args))
+        results.extend(result if isinstance(result, list | tuple) else [result])
+        return [r for r in results if r is not None]
+
+    try:
+        with not_listening(), grad_mode(False):
+            tensors = [_zeros(v, resized) for v in values]
+        with grad_mode(False):
+            record, ends = recorded_inside(of_tensors, tensors)
+    except (CaptureError, RuntimeError, TypeError, ValueError):
+        return None
+    twins = Twins()
+    ops = []
+    for each in map(twins.named, record.ops):
+        if each.operator.alias:
+            twins.alias[each.outputs[0]] = each.args[0]
+        else:
+            ops.append(each)
+    rest = iter(twins.alias.get(v, v) for v in ends)
+    places = [next(rest) if r is not None else None for r in results]
+    count = len(op.outputs)
+    places = [*places[:count], *[None] * (count - len(places))]
+    made = {v for each in ops for v in each.outputs}
+    there = [p for p in places if p is not None]
+    if len({*there}) < len(there) or not made.issuperset(there):
+        return None  # an input as it is, or the same twice
+    used = {*values_in([each.args for each in ops])}
+    constants = {v: t for v, t in record.constants.items() if v in used}
+    return Parts(record.inputs, constants, ops, places)

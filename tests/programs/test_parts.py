@@ -1,0 +1,185 @@
+"""Norms, softmax and losses in machine code give what Paddle's kernels give."""
+
+import numpy as np
+import paddle
+import paddle.nn.functional as F
+import pytest
+
+from conftest import native, randn
+from paddle_chainrules import make_program, stateless, vjp
+from paddle_chainrules.programs import switch
+from paddle_chainrules.programs.parts import PARTED, may_have_parts
+from programs.test_regions import assert_near, check, of_any_number, run_fenced
+
+
+def row(n, dtype, seed):
+    return randn([n], dtype, seed)
+
+
+def channels(x, *seeds):
+    return [row(x.shape[1], x.dtype, seed) for seed in seeds]
+
+
+def shares(x):
+    """Numbers between 0 and 1."""
+    return F.sigmoid(randn(x.shape, x.dtype, 7))
+
+
+PARTS = {
+    "softmax": lambda x: F.softmax(x),
+    "softmax of rows": lambda x: F.softmax(x, axis=1),
+    "softmax of the first": lambda x: F.softmax(x, axis=0),
+    "log_softmax": lambda x: F.log_softmax(x),
+    "log_softmax of rows": lambda x: F.log_softmax(x, axis=1),
+    "logsumexp": lambda x: paddle.logsumexp(x, [0, 2]),
+    "logsumexp of all": lambda x: paddle.logsumexp(x),
+    "max": lambda x: paddle.max(x, 1),
+    "max of all": lambda x: paddle.max(x),
+    "amax": lambda x: paddle.amax(x, [0, -1]),
+    "min, kept": lambda x: paddle.min(x, 2, keepdim=True),
+    "amin": lambda x: paddle.amin(x, 0),
+    "layer_norm": lambda x: F.layer_norm(x, x.shape[2]),
+    "layer_norm, affine": lambda x: F.layer_norm(
+        x, x.shape[2], row(x.shape[2], x.dtype, 1), row(x.shape[2], x.dtype, 2)
+    ),
+    "layer_norm of two": lambda x: F.layer_norm(x, x.shape[1:], epsilon=1e-3),
+    "instance_norm": lambda x: F.instance_norm(x[..., None] * 2.0),
+    "group_norm": lambda x: F.group_norm(
+        paddle.concat([x, x * x], 1), 2, 1e-5, *channels(paddle.concat([x, x], 1), 1, 2)
+    ),
+    "batch_norm by what is stored": lambda x: F.batch_norm(
+        x, *channels(x, 1), channels(x, 2)[0] ** 2, *channels(x, 3, 4), training=False
+    ),
+    "binary cross entropy": lambda x: F.binary_cross_entropy(F.sigmoid(x), shares(x)),
+    "of logits": lambda x: F.binary_cross_entropy_with_logits(
+        x, shares(x), pos_weight=row(x.shape[2], x.dtype, 3) ** 2, reduction="none"
+    ),
+    "huber": lambda x: F.smooth_l1_loss(x, shares(x), delta=0.7),
+    "divergence": lambda x: F.kl_div(F.log_softmax(x), shares(x), "batchmean"),
+    "log_loss": lambda x: F.log_loss(
+        F.sigmoid(x).reshape([-1, 1]), shares(x).reshape([-1, 1])
+    ),
+    "label_smooth": lambda x: F.label_smooth(F.softmax(x), epsilon=0.2),
+}
+
+
+def with_gradient(fn):
+    def both(x):
+        y, back = vjp(fn, x)
+        return y, *back(paddle.sin(y * 3.0 + 1.0))
+
+    return both
+
+
+KINDS = [([3, 5, 7], "float32"), ([2, 4, 33], "float64"), ([1, 3, 1], "float32")]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize("name", PARTS)
+def test_values_and_gradients(name, kind, count_case):
+    shape, dtype = kind
+    if name == "log_loss" and dtype == "float64":
+        pytest.skip("Paddle has no kernel of log_loss in float64")
+    x = randn(shape, dtype)
+    program = make_program(with_gradient(PARTS[name]))(x)
+    assert may_have_parts(program.ops) or name.startswith(
+        ("max", "amax", "min", "amin")
+    )
+    # Paddle's group_norm subtracts the square of the mean from that of the squares.
+    eps = 200_000 if name == "group_norm" else 2_000
+    made = check(with_gradient(PARTS[name]), x, eps=eps)
+    assert PARTED.isdisjoint(op.operator.name for op in made.ops)
+    count_case("operators in parts")
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_entries_that_are_infinite_or_large(axis):
+    x = randn([4, 6]).numpy()
+    x[0, 1] = x[1, 1] = x[2, 4] = -np.inf
+    x[3] *= 1e4
+    x = paddle.to_tensor(x)
+    check(lambda x: F.softmax(x, axis) * 2.0, x)
+    check(lambda x: paddle.max(x, axis) * 2.0, x)
+    x[1, 2] = float("nan")
+    check(lambda x: paddle.max(x, axis) * 2.0, x)
+    check(lambda x: paddle.amin(x, axis) * 2.0, x)
+    check(lambda x: F.softmax(x, axis) * 2.0, x)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_numbers_that_are_nearly_equal(dtype):
+    x = paddle.to_tensor([1.0, 1e-7, 1e-16, 0.0, np.inf, -np.inf, np.nan], dtype)
+    y = paddle.to_tensor([1.0, 2e-7, 2e-16, 1e-15, np.inf, np.inf, np.nan], dtype)
+    check(lambda x, y: ((x == y).astype(dtype) * 2.0, (x * 1.0 == y)), x, y)
+
+
+def test_integers_that_are_equal():
+    def fn(x, i):
+        return paddle.where(i == 2, x * 2.0, x) + (i != 3).astype("float32")
+
+    check(fn, randn([3, 4]), paddle.arange(12).reshape([3, 4]) % 5)
+
+
+class Normalized(paddle.nn.Layer):
+    def __init__(self, norm):
+        super().__init__()
+        self.first, self.norm = paddle.nn.Linear(3, 6), norm
+        self.last = paddle.nn.Linear(6, 2)
+
+    def forward(self, x):
+        return F.softmax(self.last(F.tanh(self.norm(self.first(x)))))
+
+
+NORMS = {
+    "LayerNorm": lambda: paddle.nn.LayerNorm(6),
+    "GroupNorm": lambda: paddle.nn.GroupNorm(2, 6),
+    "BatchNorm": lambda: paddle.nn.BatchNorm1D(6),
+}
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("name", NORMS)
+def test_batches_that_change(name, training, monkeypatch):
+    """Also where a size of the batch is one of the net, or a part of it."""
+    monkeypatch.setattr(switch, "PATIENCE", 1)
+    paddle.seed(0)
+    layer = Normalized(NORMS[name]())
+    if not training:
+        layer.eval()
+    net, params, buffers = stateless(layer, jit=True)
+    for n in (3, 5, 2, 6, 5, 16, 13, 3, 64):
+        x, c = randn([n, 3], seed=n), randn([n, 2], seed=n + 1)
+        for _ in range(3):
+            before = {k: v.clone() for k, v in layer.state_dict().items()}
+            expected, (by_name, (by_x,)) = native(layer, (x,), c)
+            moved = {k: v.clone() for k, v in layer.state_dict().items()}
+            layer.set_state_dict(before)
+            if buffers:
+                y, back, found = net.pullback(params, x, buffers=buffers)
+                for key, each in found.items():
+                    assert_near(each, moved[key])
+            else:
+                y, back = net.pullback(params, x)
+            grads, (slope,) = back(c)
+            assert_near(y, expected)
+            assert_near(slope, by_x, 5_000)
+            # What is zero but for rounding, as a bias before a norm is.
+            largest = max(float(each.abs().max()) for each in by_name.values())
+            for key, each in grads.items():
+                off = float((each - by_name[key]).abs().max())
+                assert off <= 1e-5 * largest, key
+
+
+def test_sizes_of_a_formula_that_are_the_number_of_samples():
+    """Groups of five channels each do not go along with five samples."""
+
+    def fn(x):
+        return F.group_norm(x * 2.0, 2)
+
+    program = of_any_number(fn, randn([5, 10, 3]), randn([8, 10, 3]))
+    assert program is None or "group_norm" in {op.operator.name for op in program.ops}
+    program = of_any_number(fn, randn([7, 10, 3]), randn([8, 10, 3]))
+    for n in (7, 1, 5, 12):
+        x = randn([n, 10, 3], seed=n)
+        (found,), _ = run_fenced(program, [x], n)
+        assert_near(found, fn(x))
