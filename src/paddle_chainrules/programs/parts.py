@@ -26,6 +26,7 @@ from .operations import (
     values_in,
     with_values,
 )
+from .operators.calls import NoRule
 from .samples import Samples
 from .twins import Twins
 
@@ -35,6 +36,7 @@ PARTED = frozenset(
         *("layer_norm", "layer_norm_grad", "rms_norm"),
         *("batch_norm", "batch_norm_grad", "group_norm", "group_norm_grad"),
         *("instance_norm", "instance_norm_grad"),
+        *("add_grad", "divide_grad", "maximum_grad", "minimum_grad", "pow_grad"),
         *("sigmoid_cross_entropy_with_logits", "bce_loss", "bce_loss_grad"),
         *("huber_loss", "kldiv_loss", "log_loss", "label_smooth"),
     }
@@ -152,7 +154,7 @@ def _parts_of(
     op: Operation, samples: Samples | None, has_products: bool
 ) -> Parts | None:
     """What the formula does, if all of it may be part of a region."""
-    found = _traced(op, lambda size: size)
+    found = _traced(op, lambda size: size, has_products)
     if found is None or not all(may_be_part(p, has_products) for p in found.ops):
         return None
     if samples is not None:
@@ -162,7 +164,7 @@ def _parts_of(
         def another(n: int) -> int:
             return n // size * other if n in varying else n
 
-        again = _traced(op, another)
+        again = _traced(op, another, has_products)
         if again is None or not _is_like(found, again, another):
             return None
     return found
@@ -205,7 +207,9 @@ def _zeros(value: Value, resized: Callable[[int], int]) -> Tensor:
     return paddle.zeros(shape, dtype)
 
 
-def _traced(op: Operation, resized: Callable[[int], int]) -> Parts | None:
+def _traced(
+    op: Operation, resized: Callable[[int], int], has_products: bool
+) -> Parts | None:
     """What the formula of an operation does, with the sizes of its inputs changed."""
     values = _given(op)
     formula = op.operator.formula
@@ -223,7 +227,7 @@ def _traced(op: Operation, resized: Callable[[int], int]) -> Parts | None:
             tensors = [_zeros(v, resized) for v in values]
         with grad_mode(False):
             record, ends = recorded_inside(of_tensors, tensors)
-    except (CaptureError, RuntimeError, TypeError, ValueError):
+    except (CaptureError, NoRule, RuntimeError, TypeError, ValueError):
         return None
     twins = Twins()
     ops = []
@@ -237,9 +241,13 @@ def _traced(op: Operation, resized: Callable[[int], int]) -> Parts | None:
     count = len(op.outputs)
     places = [*places[:count], *[None] * (count - len(places))]
     made = {v for each in ops for v in each.outputs}
+    places = [p if p in made else None for p in places]  # no input as it is
     there = [p for p in places if p is not None]
-    if len({*there}) < len(there) or not made.issuperset(there):
-        return None  # an input as it is, or the same twice
+    if len({*there}) < len(there):
+        return None  # the same twice
+    given = (*record.inputs, *record.constants)
+    ops, more = in_parts(ops, given, there, None, has_products)
     used = {*values_in([each.args for each in ops])}
-    constants = {v: t for v, t in record.constants.items() if v in used}
+    known = {**record.constants, **more}
+    constants = {v: t for v, t in known.items() if v in used}
     return Parts(record.inputs, constants, ops, places)

@@ -10,6 +10,7 @@ from typing import Any
 from ..operations import Operation, Value, fresh_numbers
 from ..operators.table import TABLE
 from ..samples import Samples
+from .convolution import CONVOLUTIONS
 from .extents import Sizes
 from .groups import Group, grouped, may_loop
 from .region import Region
@@ -20,8 +21,12 @@ from .views import RULES
 APART = {"linear": 2, "addmm": 2, "mean": 2, "mean_all": 2}
 """Operators that are several in a region, and how many."""
 
-PRODUCTS = frozenset({"matmul", "linear", "addmm"})
+PRODUCTS = frozenset({"matmul", "linear", "addmm", *CONVOLUTIONS})
 """Operators whose products a library makes."""
+
+
+ALONE = frozenset({OVER_COUNT.name, *CONVOLUTIONS})
+"""Operators that are a region each, if need be."""
 
 
 def may_be_part(op: Operation, has_products: bool) -> bool:
@@ -38,8 +43,12 @@ def may_be_part(op: Operation, has_products: bool) -> bool:
 
 def may_have_regions(ops: Iterable[Operation]) -> bool:
     """Whether there are two operations or more that may be part of one."""
-    counts = (APART.get(op.operator.name, op.operator.loop is not None) for op in ops)
-    return sum(counts) > 1
+    names = ((op.operator.name, op.operator.loop) for op in ops)
+    return sum(_count(n, loop is not None or n in WRITTEN) for n, loop in names) > 1
+
+
+def _count(name: str, is_part: bool) -> int:
+    return 2 if name in ALONE else APART.get(name, is_part)
 
 
 def has_products_among(ops: Iterable[Operation]) -> bool:
@@ -161,7 +170,7 @@ class _Regions:
         for part in parts:
             self._users.subtract({*part.inputs})
         names = [op.operator.name for op in steps.ops if op.operator.name not in RULES]
-        if len(names) >= self._least or OVER_COUNT.name in names:
+        if len(names) >= self._least or not ALONE.isdisjoint(names):
             self._put(steps)
         else:
             after = [*parts, *after]

@@ -46,6 +46,7 @@ class Steps:
     """The steps of operations that follow one another.
 
     Attributes:
+        has_products: whether a library multiplies.
         inputs: values from elsewhere, in the order in which they are met.
         views: where each value lies that was met.
         found: the steps so far.
@@ -53,7 +54,7 @@ class Steps:
     """
 
     def __init__(self, sizes: Sizes, has_products: bool = True) -> None:
-        self.sizes, self._has_products = sizes, has_products
+        self.sizes, self.has_products = sizes, has_products
         self.inputs: dict[Value, View] = {}
         self.views: dict[Value, View] = {}
         self.found: list[Step] = []
@@ -113,15 +114,21 @@ class Steps:
         self.found = [*early, *(s for s in left[::-1] if s not in early)]
         return found
 
-    def _new(self, value: Value) -> View:
+    def new(self, value: Value) -> View:
+        """Memory of a value's own."""
         if value.dtype not in TYPES:
             raise NoLoop
         self.views[value] = found = dense(value, self.sizes)
         return found
 
+    def dense(self, value: Value) -> View:
+        """Where a value lies without gaps."""
+        view = self.view(value)
+        return view if is_dense(view, self.sizes) else self.copied(view, _like(value))
+
     def copied(self, view: View, to: Value) -> View:
         """The elements of a view in memory of a value's own."""
-        self._copy(view, found := self._new(to))
+        self._copy(view, found := self.new(to))
         return found
 
     def _copy(self, view: View, to: View) -> None:
@@ -136,7 +143,7 @@ class Steps:
         name = op.operator.name
         if name in RULES:
             self._views(op)
-        elif name == "matmul" and self._has_products:
+        elif name == "matmul" and self.has_products:
             self._product(op)
         elif name in WRITTEN:
             WRITTEN[name](self, op)
@@ -162,7 +169,7 @@ class Steps:
             pairs = zip(op.inputs, views, strict=True)
             views = [self.copied(view, _like(v)) for v, view in pairs]
             found = product(op, views, self.sizes)
-        out = self._new(op.outputs[0])
+        out = self.new(op.outputs[0])
         to = out._replace(shape=found.shape, strides=self.sizes.strides(found.shape))
         sizes = self.sizes
         reads = found.x.view.memory, found.y.view.memory
@@ -185,7 +192,7 @@ class Steps:
         ]
         writes = []
         for out in group.outputs:
-            view = self._new(out)
+            view = self.new(out)
             if out in group.reduced:
                 op, how = group.reduced[out]
                 writes.append(Access(view, _reduced(view, op, shape), how))
@@ -233,7 +240,7 @@ class Steps:
 
     def zeros(self, value: Value) -> View:
         """A value of zeros."""
-        view, sizes = self._new(value), self.sizes
+        view, sizes = self.new(value), self.sizes
 
         def write(text: Text, address: Address) -> None:
             clear(text, view, address(view), sizes)
@@ -276,27 +283,29 @@ WRITTEN: dict[str, Callable[[Steps, Operation], None]] = {}
 """Of operators that write one part of their result after another."""
 
 
-def _written(name: str) -> Callable[[Any], Any]:
+def written_as(*names: str) -> Callable[[Any], Any]:
+    """A decorator: the rule of these operators, given the steps so far."""
+
     def put(rule: Any) -> Any:
-        WRITTEN[name] = rule
+        WRITTEN.update(dict.fromkeys(names, rule))
         return rule
 
     return put
 
 
-@_written("copy")
+@written_as("copy")
 def _(steps: Steps, op: Operation) -> None:
     steps.copied(steps.view(op.args[0]), op.outputs[0])
 
 
-@_written("concat")
+@written_as("concat")
 def _(steps: Steps, op: Operation) -> None:
     parts, axis = op.args
     if type(axis) is not int:
         raise NoLoop
     (out,) = op.outputs
     axis %= len(out.shape)
-    whole = steps._new(out)
+    whole = steps.new(out)
     starts: list[Extent] = []
     for part in parts:
         place = whole.moved(axis, *starts)
@@ -304,19 +313,19 @@ def _(steps: Steps, op: Operation) -> None:
         starts.append(steps.sizes.of(part.shape[axis]))
 
 
-@_written("stack")
+@written_as("stack")
 def _(steps: Steps, op: Operation) -> None:
     parts, axis = op.args
     (out,) = op.outputs
     axis %= len(out.shape)
-    whole = steps._new(out)
+    whole = steps.new(out)
     strides = whole.strides[:axis] + whole.strides[axis + 1 :]
     for k, part in enumerate(parts):
         place = whole.moved(axis, Extent(k))
         steps.put(part, View(whole.memory, place, part.shape, strides))
 
 
-@_written("slice_grad")
+@written_as("slice_grad")
 def _(steps: Steps, op: Operation) -> None:
     _, part, *_ = op.args
     whole = steps.zeros(op.outputs[0])

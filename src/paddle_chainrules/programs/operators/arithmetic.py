@@ -8,7 +8,7 @@ import paddle
 from paddle import Tensor
 
 from ...paddle_side.dtypes import single
-from .calls import BatchCall, Call, JetCall
+from .calls import BatchCall, Call, JetCall, NoRule
 from .entry import (
     TABLE,
     define,
@@ -183,6 +183,13 @@ def _complex_logarithm(x: Tensor, like: Tensor) -> Tensor:
     x = x if x.dtype == like.dtype else ops.cast(x, like.dtype)
     zero = x == 0
     return ops.log(ops.where(zero, paddle.ones_like(x), x))
+
+
+@formula_of("add_grad")
+def _(x: Tensor, y: Tensor, out_grad: Tensor, axis: int) -> Any:
+    if axis not in (-1, max(x.ndim - y.ndim, 0)):
+        raise NoRule("an axis at which y begins within x; reshape y")
+    return summed_to(out_grad, x, False), summed_to(out_grad, y, False)
 
 
 @reverse_of("add_grad")

@@ -48,8 +48,12 @@ def shaped_as(x: Tensor, like: Tensor) -> Tensor:
     return ops.reshape(x, [-1, *like.shape[1:]] if like.ndim else [])
 
 
-def summed_to(g: Tensor, like: Tensor) -> Tensor:
-    """The sum of a gradient over what a tensor was repeated along, of its shape."""
+def summed_to(g: Tensor, like: Tensor, in_order: bool = True) -> Tensor:
+    """The sum of a gradient over what a tensor was repeated along, of its shape.
+
+    Args:
+        in_order: whether it is added in the order of Paddle's sums.
+    """
     if g.is_complex() and not like.is_complex():
         g = ops.real(g)
     shape: list[int] = like.shape
@@ -58,8 +62,8 @@ def summed_to(g: Tensor, like: Tensor) -> Tensor:
     lead = g.ndim - len(shape)
     axes = [*range(lead)]
     axes += [i + lead for i, n in enumerate(shape) if n != g.shape[i + lead]]
-    if g.ndim > 2 and len(axes) > 1:
-        return ops.add_grad(g, like, g, -1)[1]  # in the order of Paddle's sums
+    if in_order and g.ndim > 2 and len(axes) > 1:
+        return ops.add_grad(g, like, g, -1)[1]
     total = ops.sum(g, axes, None, False)
     return total if total.shape == shape else ops.reshape(total, shape)
 

@@ -1,0 +1,147 @@
+"""Convolutions in machine code give what Paddle's kernels give, and their gradients."""
+
+import paddle
+import paddle.nn.functional as F
+import pytest
+
+from conftest import native, randn
+from paddle_chainrules import stateless, vjp
+from paddle_chainrules.programs import switch
+from paddle_chainrules.programs.loops import convolution
+from programs.test_regions import assert_near, check
+
+
+def conv(x, filters, by=F.conv2d, **how):
+    return by(x, filters, **how)
+
+
+CASES = {
+    "plain": ([2, 3, 7, 5], [4, 3, 3, 2], {}),
+    "padded": ([2, 3, 7, 5], [4, 3, 3, 3], {"padding": 1}),
+    "steps and dilations": (
+        [2, 3, 11, 13],
+        [4, 3, 3, 2],
+        {"padding": [1, 2], "stride": [2, 3], "dilation": [2, 1]},
+    ),
+    "padded on some sides": ([2, 3, 7, 5], [4, 3, 3, 3], {"padding": [0, 1, 2, 0]}),
+    "the same size": ([2, 3, 7, 6], [4, 3, 3, 3], {"padding": "SAME", "stride": 2}),
+    "valid": ([2, 3, 7, 6], [4, 3, 3, 3], {"padding": "VALID"}),
+    "points": ([2, 3, 7, 6], [4, 3, 1, 1], {}),
+    "points at steps": ([2, 3, 7, 6], [4, 3, 1, 1], {"stride": 2}),
+    "points, padded": ([2, 3, 4, 5], [4, 3, 1, 1], {"padding": 1}),
+    "groups": ([2, 6, 7, 6], [4, 3, 3, 3], {"groups": 2, "padding": 1}),
+    "groups of points": ([2, 40, 5, 3], [4, 20, 1, 1], {"groups": 2}),
+    "one place": ([3, 2, 3, 4], [5, 2, 3, 4], {}),
+    "one image, one filter": ([1, 1, 9, 1], [1, 1, 3, 1], {}),
+    "in one dimension": ([2, 6, 7], [4, 6, 3], {"by": F.conv1d, "padding": 1}),
+    "in three": (
+        [2, 3, 5, 6, 7],
+        [4, 3, 3, 2, 3],
+        {"by": F.conv3d, "padding": 1, "stride": 2},
+    ),
+    "turned": (
+        [2, 3, 5, 6],
+        [3, 4, 3, 2],
+        {"by": F.conv2d_transpose, "padding": 1, "stride": 2},
+    ),
+    "turned, longer": (
+        [2, 3, 5, 6],
+        [3, 4, 3, 3],
+        {"by": F.conv2d_transpose, "padding": 1, "stride": 2, "output_padding": 1},
+    ),
+    "turned, dilated": (
+        [2, 3, 5, 6],
+        [3, 4, 2, 3],
+        {"by": F.conv2d_transpose, "dilation": [3, 2]},
+    ),
+    "turned, groups": (
+        [2, 6, 5, 6],
+        [6, 8, 3, 3],
+        {"by": F.conv2d_transpose, "stride": 2, "groups": 3},
+    ),
+    "turned, in one dimension": (
+        [2, 3, 5],
+        [3, 4, 3],
+        {"by": F.conv1d_transpose, "stride": 2},
+    ),
+    "turned, in three": (
+        [2, 3, 3, 4, 3],
+        [3, 4, 3, 2, 3],
+        {"by": F.conv3d_transpose, "stride": 2},
+    ),
+}
+"""By name the shapes of images and filters, and how."""
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("columns", [1, 1 << 18], ids=["a row", "all rows"])
+@pytest.mark.parametrize("name", CASES)
+def test_values_and_gradients(name, columns, dtype, monkeypatch):
+    monkeypatch.setattr(convolution, "COLUMNS", columns)
+    shape, kernel, how = CASES[name]
+    x, filters = randn(shape, dtype), randn(kernel, dtype, seed=1)
+
+    def both(x, filters):
+        y, back = vjp(lambda *given: conv(*given, **how) * 2.0, x, filters)
+        return y, *back(paddle.cos(paddle.arange(y.size, dtype=dtype)).reshape(y.shape))
+
+    made = check(both, x, filters)
+    assert [op.operator.name for op in made.ops] == ["region"]
+
+
+def test_convolutions_of_views():
+    def fn(x, filters):
+        y = F.conv2d(x.transpose([0, 1, 3, 2]), filters.transpose([1, 0, 2, 3]))
+        return y[:, 1:] * 2.0
+
+    check(fn, randn([2, 3, 7, 5]), randn([3, 4, 3, 3], seed=1))
+
+
+@pytest.mark.parametrize(
+    "how", [{"data_format": "NHWC"}, {"groups": 6}], ids=["NHWC", "depthwise"]
+)
+def test_what_stays_with_paddle(how):
+    filters = randn([6, 6 // how.get("groups", 1), 3, 3], seed=1)
+    made = check(
+        lambda x, w: F.conv2d(x * 2.0 + 1.0, w, **how) * 2.0 + 1.0,
+        randn([2, 6, 6, 6]),
+        filters,
+    )
+    names = [op.operator.name for op in made.ops]
+    assert names.count("region") == 2
+    assert len(names) == 3
+
+
+class Images(paddle.nn.Layer):
+    """With sizes that numbers of samples are, too."""
+
+    def __init__(self, norm=None):
+        super().__init__()
+        self.first = paddle.nn.Conv2D(3, 5, 3, padding=1)
+        self.norm = norm or paddle.nn.Identity()
+        self.second = paddle.nn.Conv2D(5, 4, 2, stride=2)
+        self.last = paddle.nn.Linear(4 * 9, 2)
+
+    def forward(self, x):
+        y = F.relu(self.norm(self.first(x)))
+        return self.last(F.tanh(self.second(y)).flatten(1))
+
+
+@pytest.mark.parametrize("norm", [None, lambda: paddle.nn.BatchNorm2D(5)])
+def test_batches_that_change(norm, monkeypatch):
+    monkeypatch.setattr(switch, "PATIENCE", 1)
+    paddle.seed(0)
+    layer = Images(norm and norm())
+    layer.eval()
+    net, params, buffers = stateless(layer, jit=True)
+    given = {"buffers": buffers} if buffers else {}
+    for n in (3, 5, 2, 6, 45, 36, 1, 8, 3):
+        x, c = randn([n, 3, 6, 6], seed=n), randn([n, 2], seed=n + 1)
+        expected, (by_name, (by_x,)) = native(layer, (x,), c)
+        for _ in range(3):
+            y, back, *_ = net.pullback(params, x, **given)
+            grads, (slope,) = back(c)
+            assert_near(y, expected)
+            assert_near(slope, by_x)
+            for key, each in grads.items():
+                assert_near(each, by_name[key], 2_000)
