@@ -25,6 +25,11 @@ CASES = {
     ),
     "padded on some sides": ([2, 3, 7, 5], [4, 3, 3, 3], {"padding": [0, 1, 2, 0]}),
     "the same size": ([2, 3, 7, 6], [4, 3, 3, 3], {"padding": "SAME", "stride": 2}),
+    "the same size, dilated": (
+        [2, 3, 9, 8],
+        [4, 3, 3, 2],
+        {"padding": "SAME", "dilation": 2},
+    ),
     "valid": ([2, 3, 7, 6], [4, 3, 3, 3], {"padding": "VALID"}),
     "points": ([2, 3, 7, 6], [4, 3, 1, 1], {}),
     "points at steps": ([2, 3, 7, 6], [4, 3, 1, 1], {"stride": 2}),

@@ -15,6 +15,7 @@ from paddle import Tensor
 
 from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.listener import not_listening
+from ..paddle_side.random_state import put_back, random_state
 from .capture_error import CaptureError
 from .inside import recorded_inside
 from .loops.regions import may_be_part
@@ -33,12 +34,16 @@ from .twins import Twins
 PARTED = frozenset(
     {
         *("softmax", "softmax_grad", "log_softmax", "logsumexp"),
-        *("layer_norm", "layer_norm_grad", "rms_norm"),
-        *("batch_norm", "batch_norm_grad", "group_norm", "group_norm_grad"),
-        *("instance_norm", "instance_norm_grad"),
+        *("layer_norm", "layer_norm_grad", "batch_norm", "batch_norm_grad"),
+        *("group_norm", "group_norm_grad", "instance_norm", "instance_norm_grad"),
         *("add_grad", "divide_grad", "maximum_grad", "minimum_grad", "pow_grad"),
         *("sigmoid_cross_entropy_with_logits", "bce_loss", "bce_loss_grad"),
         *("huber_loss", "kldiv_loss", "log_loss", "label_smooth"),
+        *("p_norm", "p_norm_grad", "dist", "dot", "mv", "bmm", "baddbmm", "einsum"),
+        *("matmul_grad", "addmm", "addmm_grad", "bilinear"),
+        *("softsign", "mish", "relu6", "hardswish", "hardsigmoid", "hardtanh", "selu"),
+        *("celu", "stanh", "softshrink", "thresholded_relu", "swiglu", "prelu"),
+        *("fmax", "fmin", "lerp", "dropout", "dropout_grad"),
     }
 )
 """Operators whose formulas are sooner as machine code than their kernels."""
@@ -155,7 +160,9 @@ def _parts_of(
 ) -> Parts | None:
     """What the formula does, if all of it may be part of a region."""
     found = _traced(op, lambda size: size, has_products)
-    if found is None or not all(may_be_part(p, has_products) for p in found.ops):
+    if found is None or not all(
+        may_be_part(part, has_products) or part.operator.random for part in found.ops
+    ):
         return None
     if samples is not None:
         varying, size = samples.varying, samples.size
@@ -222,6 +229,7 @@ def _traced(
         results.extend(result if isinstance(result, list | tuple) else [result])
         return [r for r in results if r is not None]
 
+    state = random_state()
     try:
         with not_listening(), grad_mode(False):
             tensors = [_zeros(v, resized) for v in values]
@@ -229,6 +237,8 @@ def _traced(
             record, ends = recorded_inside(of_tensors, tensors)
     except (CaptureError, NoRule, RuntimeError, TypeError, ValueError):
         return None
+    finally:
+        put_back(state)
     twins = Twins()
     ops = []
     for each in map(twins.named, record.ops):

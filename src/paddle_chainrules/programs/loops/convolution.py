@@ -9,18 +9,17 @@ kernels do the same for a whole image at once.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from ..operations import Operation, Value
-from .extents import Extent, Sizes
-from .nest import Access, Nest, clear
+from .nest import clear
 from .products import SUFFIX
 from .scalars import FLOATS, NoLoop, Shape
-from .steps import Address, Step, Steps, written_as
-from .text import BYTES, TYPES, Text
-from .views import View, dense
+from .steps import Address, Steps, written_as
+from .text import BYTES, Text
+from .windows import FIXED, Place, Windows, WindowStep, given, padding
 
 COLUMNS = 1 << 18
 """Bytes of what windows cover, copied at a time."""
@@ -28,61 +27,6 @@ COLUMNS = 1 << 18
 LEAST = 16
 """Numbers that a window covers in the channels of a group, with fewer of which Paddle's
 own kernels are as fast."""
-
-FIXED = Sizes(None)
-"""None of the sizes within an image goes along with the number of samples."""
-
-
-class Windows(NamedTuple):
-    """How the windows of a convolution lie on images.
-
-    Attributes:
-        images: how many.
-        groups: of channels.
-        channels, filters: of a group: of the image, and of the result.
-        image, kernel, result: sizes in space.
-        before: what is padded before the first place of each dimension.
-        padded: sizes of the image with what is padded.
-        steps, dilations: places from one window to the next, and within one.
-    """
-
-    images: int
-    groups: int
-    channels: int
-    filters: int
-    image: Shape
-    kernel: Shape
-    result: Shape
-    before: Shape
-    padded: Shape
-    steps: Shape
-    dilations: Shape
-
-    @property
-    def terms(self) -> int:
-        """What a window covers of the channels of a group."""
-        return self.channels * math.prod(self.kernel)
-
-    @property
-    def places(self) -> int:
-        """Of windows on an image."""
-        return math.prod(self.result)
-
-    @property
-    def is_padded(self) -> bool:
-        return self.padded != self.image
-
-    @property
-    def is_matrix(self) -> bool:
-        """Whether the image is the matrix itself."""
-        ones = (*self.kernel, *self.steps)
-        return not self.is_padded and {*ones} == {1}
-
-    def rows(self, dtype: str) -> int:
-        """Of the result at a time."""
-        first, rest = self.result[0], math.prod(self.result[1:])
-        most = max(COLUMNS // (self.terms * rest * BYTES[dtype]), 1)
-        return max(n for n in range(1, min(first, most) + 1) if first % n == 0)
 
 
 def _windows_of(
@@ -103,10 +47,11 @@ def _windows_of(
         raise NoLoop
     if groups > 1 and terms < LEAST:
         raise NoLoop
-    n, out = len(space), result.shape[2:]
-    steps, dilations = how["strides"], how["dilations"]
+    out, steps, dilations = result.shape[2:], how["strides"], how["dilations"]
+    if how["padding_algorithm"] == "SAME":
+        dilations = [1] * len(space)  # whatever is asked for, as Paddle has it
     spans = [d * (k - 1) + 1 for d, k in zip(dilations, kernel, strict=True)]
-    around = _padding(how, space, spans, n)
+    around = padding(how, space, spans)
     padded = [s + p + q for s, (p, q) in zip(space, around, strict=True)]
     fits = [
         (o - 1) * step + span <= size
@@ -121,24 +66,6 @@ def _windows_of(
     )
 
 
-def _padding(
-    how: dict[str, Any], space: Sequence[int], spans: Sequence[int], n: int
-) -> list[tuple[int, int]]:
-    """Before and after each dimension."""
-    algorithm, given = how["padding_algorithm"], how["paddings"]
-    if algorithm == "VALID":
-        return [(0, 0)] * n
-    if algorithm == "SAME":
-        found = []
-        for size, step, span in zip(space, how["strides"], spans, strict=True):
-            total = max((-(-size // step) - 1) * step + span - size, 0)
-            found.append((total // 2, total - total // 2))
-        return found
-    if len(given) == n:
-        return [(p, p) for p in given]
-    return [*zip(given[::2], given[1::2], strict=True)]
-
-
 Block = tuple[str, str]
 """The index of a group of channels, and of some rows."""
 
@@ -151,28 +78,18 @@ class Matrix(NamedTuple):
     turned: bool = False
 
 
-class Place(NamedTuple):
-    """The first number of something, and from one to the next along each dimension."""
-
-    first: str
-    steps: Shape
-
-
-class _Convolution:
+class _Convolution(WindowStep):
     """The three products of a convolution, each a step of a region."""
 
     def __init__(self, steps: Steps, windows: Windows, op: Operation) -> None:
-        self._all, self._it, self._op = steps, windows, op
-        self._dtype = op.outputs[0].dtype
-        self._kind = TYPES[self._dtype]
-        self._rows = windows.rows(self._dtype)
-        self._columns = self._rows * math.prod(windows.result[1:])
-        every = windows.groups * windows.channels, *windows.padded
-        self._padded = self._scratch(every)
+        super().__init__(steps, windows, op)
+        first, rest = windows.result[0], math.prod(windows.result[1:])
+        most = max(COLUMNS // (windows.terms * rest * BYTES[self._dtype]), 1)
+        fitting = range(1, min(first, most) + 1)
+        self._rows = max(n for n in fitting if first % n == 0)
+        """Of the result at a time."""
+        self._columns = self._rows * rest
         self._matrix = self._scratch((windows.terms, self._columns))
-        channel, *place = (s.factor for s in FIXED.strides(every))
-        self._channel, self._place = channel, place
-        """From one of a padded image to the next."""
 
     def forward(self, image: Value, filters: Value, result: Value) -> None:
         """The result of an image and filters."""
@@ -180,7 +97,7 @@ class _Convolution:
         sizes = it.filters, self._columns, it.terms
 
         def write(text: Text, address: Address) -> None:
-            self._clear_around(text, address)
+            self._fill_around(text, address)
             with self._images(text, (x, out), address) as (here, to):
                 padded = self._around(text, here, address)
                 with self._blocks(text) as block:
@@ -189,7 +106,7 @@ class _Convolution:
                     part = self._part(text, to, block)
                     self._multiply(text, left, right, part, sizes)
 
-        x, w, out = self._put(image, filters, result, write)
+        x, w, out = self._put((image, filters), result, [self._matrix], write)
 
     def by_image(self, filters: Value, result: Value, image: Value) -> None:
         """The gradient by the image, of one of the result."""
@@ -213,11 +130,9 @@ class _Convolution:
                     if not it.is_matrix:
                         self._add_up(text, made.first, first)
                 if it.is_padded:
-                    inside, whole = self._within(text, padded), self._whole(to)
-                    shape = it.groups * it.channels, *it.image
-                    self._nest(text, shape, inside, whole)
+                    self._copy(text, self._within(text, padded), self._whole(to))
 
-        w, g, out = self._put(filters, result, image, write)
+        w, g, out = self._put((filters, result), image, [self._matrix], write)
 
     def by_filters(self, image: Value, result: Value, filters: Value) -> None:
         """The gradient by the filters, of one of the result."""
@@ -225,7 +140,7 @@ class _Convolution:
         sizes = it.filters, it.terms, self._columns
 
         def write(text: Text, address: Address) -> None:
-            self._clear_around(text, address)
+            self._fill_around(text, address)
             clear(text, out, address(out), FIXED)
             with self._images(text, (x, g), address) as (here, given):
                 padded = self._around(text, here, address)
@@ -236,46 +151,9 @@ class _Convolution:
                     total = self._filters(text, address(out), block)
                     self._multiply(text, left, right, total, sizes, onto=True)
 
-        x, g, out = self._put(image, result, filters, write)
-
-    def _scratch(self, shape: Shape) -> View:
-        """Memory of the step's own."""
-        size = BYTES[self._dtype] * math.prod(shape)
-        return dense(Value(-1, shape, self._dtype, size), FIXED)
-
-    def _put(
-        self,
-        one: Value,
-        other: Value,
-        made: Value,
-        write: Callable[[Text, Address], None],
-    ) -> tuple[View, View, View]:
-        """The step, and where what it is given lies, and what it makes."""
-        x, y = self._all.dense(one), self._all.dense(other)
-        out, op = self._all.new(made), self._op
-
-        def noted(text: Text, address: Address) -> None:
-            text.line(f"; {op!r}  {op.where}")
-            write(text, address)
-
-        own = self._padded.memory, self._matrix.memory
-        reads, writes = (x.memory, y.memory), (out.memory, *own)
-        self._all.found.append(Step(reads, writes, {}, noted))
-        return x, y, out
+        x, g, out = self._put((image, result), filters, [self._matrix], write)
 
     # Where things are.
-
-    @contextmanager
-    def _images(
-        self, text: Text, views: Sequence[View], address: Address
-    ) -> Iterator[list[str]]:
-        """One after another; gives where each of these has its part."""
-        firsts = [*map(address, views)]
-        with text.loop(text.number(self._all.sizes.of(self._it.images))) as index:
-            yield [
-                self._at(text, first, (index, math.prod(view.shape[1:])))
-                for first, view in zip(firsts, views, strict=True)
-            ]
 
     @contextmanager
     def _blocks(self, text: Text) -> Iterator[Block]:
@@ -286,11 +164,6 @@ class _Convolution:
             text.loop(str(blocks)) as block,
         ):
             yield group, block
-
-    def _at(self, text: Text, base: str, *steps: tuple[str, int]) -> str:
-        for index, step in steps:
-            base = text.along(base, self._kind, Extent(step), index)
-        return base
 
     def _image(self, text: Text, padded: str, block: Block) -> str:
         """Where the first window lies."""
@@ -312,38 +185,13 @@ class _Convolution:
 
     # What is done.
 
-    def _clear_around(self, text: Text, address: Address) -> None:
-        if self._it.is_padded:
-            clear(text, self._padded, address(self._padded), FIXED)
-
-    def _within(self, text: Text, padded: str) -> Place:
-        """What of a padded image is none of the padding."""
-        pairs = zip(self._it.before, self._place, strict=True)
-        first = text.further(padded, self._kind, sum(n * s for n, s in pairs))
-        return Place(first, (self._channel, *self._place))
-
-    def _whole(self, image: str) -> Place:
+    def _over(self) -> Shape:
+        """From what a window covers to the next, then from window to window."""
         it = self._it
-        shape = it.groups * it.channels, *it.image
-        return Place(image, tuple(s.factor for s in FIXED.strides(shape)))
+        return it.channels, *it.kernel, self._rows, *it.result[1:]
 
-    def _around(self, text: Text, image: str, address: Address) -> str:
-        """Where the image is with its padding."""
-        if not self._it.is_padded:
-            return image
-        padded = address(self._padded)
-        shape = self._it.groups * self._it.channels, *self._it.image
-        self._nest(text, shape, self._whole(image), self._within(text, padded))
-        return padded
-
-    def _windows(self, first: str) -> tuple[Shape, Place, Place]:
-        """Over what to go from window to window, on the image and on the matrix."""
-        it, place = self._it, self._place
-        shape = it.channels, *it.kernel, self._rows, *it.result[1:]
-        inner = (d * s for d, s in zip(it.dilations, place, strict=True))
-        outer = (n * s for n, s in zip(it.steps, place, strict=True))
-        image = Place(first, (self._channel, *inner, *outer))
-        return shape, image, Place("", tuple(s.factor for s in FIXED.strides(shape)))
+    def _columns_at(self, first: str) -> Place:
+        return Place(first, tuple(s.factor for s in FIXED.strides(self._over())))
 
     def _covered(
         self, text: Text, padded: str, block: Block, address: Address
@@ -352,32 +200,19 @@ class _Convolution:
         first = self._image(text, padded, block)
         if self._it.is_matrix:
             return Matrix(first, self._it.places)
-        shape, image, matrix = self._windows(first)
         columns = address(self._matrix)
-        self._nest(text, shape, image, matrix._replace(first=columns))
+        given, made = [self._windows(first)], [self._columns_at(columns)]
+        self._nest(text, self._over(), given, made, lambda x: x)
         return Matrix(columns, self._columns)
 
     def _add_up(self, text: Text, columns: str, first: str) -> None:
         """Add the matrix to the places of the image that it is of."""
-        shape, image, matrix = self._windows(first)
-        self._nest(text, shape, matrix._replace(first=columns), image, adds=True)
-
-    def _nest(
-        self, text: Text, shape: Shape, source: Place, to: Place, adds: bool = False
-    ) -> None:
-        """Copy from one place to another, or add to what is there."""
-        views = [
-            View(self._matrix.memory, (), shape, tuple(map(Extent, each.steps)))
-            for each in (source, to)
-        ]
-        firsts = {id(v): p.first for v, p in zip(views, (source, to), strict=True)}
-        read, write = (Access(view, view.strides) for view in views)
-        nest = Nest(
-            *(text, shape, [read, write] if adds else [read], [write], FIXED),
-            lambda view: firsts[id(view)],
+        image, add = self._windows(first), f"fadd {self._kind}"
+        given = [self._columns_at(columns), image]
+        self._nest(
+            *(text, self._over(), given, [image]),
+            lambda x: [text.put(f"{add} {', '.join(x)}")],
         )
-        add = f"fadd {self._kind}"
-        nest.write(lambda x: [text.put(f"{add} {', '.join(x)}")] if adds else x)
 
     def _multiply(
         self,
@@ -400,14 +235,11 @@ class _Convolution:
         text.line(f"call void {name}({', '.join(given)})")
 
 
-def _how(op: Operation) -> dict[str, Any]:
-    return dict(zip(op.operator.arguments, op.args, strict=False))
-
-
 def _of(steps: Steps, op: Operation, image: Value, result: Value) -> _Convolution:
-    if not steps.has_products:
+    how = given(op)
+    is_same = "transpose" in op.operator.name and how["padding_algorithm"] == "SAME"
+    if is_same or not steps.has_products:
         raise NoLoop
-    how = _how(op)
     return _Convolution(steps, _windows_of(image, how["filter"], result, how), op)
 
 

@@ -13,6 +13,7 @@ from ..samples import Samples
 from .convolution import CONVOLUTIONS
 from .extents import Sizes
 from .groups import Group, grouped, may_loop
+from .pooling import POOLING
 from .region import Region
 from .scalars import FLOATS, OVER_COUNT, NoLoop, kept_dims
 from .steps import WRITTEN, Steps
@@ -25,7 +26,7 @@ PRODUCTS = frozenset({"matmul", "linear", "addmm", *CONVOLUTIONS})
 """Operators whose products a library makes."""
 
 
-ALONE = frozenset({OVER_COUNT.name, *CONVOLUTIONS})
+ALONE = frozenset({OVER_COUNT.name, *CONVOLUTIONS, *POOLING})
 """Operators that are a region each, if need be."""
 
 
@@ -132,6 +133,10 @@ def _affine(
         yield replace(op, operator=TABLE["add"], args=(made, bias))
 
 
+def _ops_of(part: Operation | Group) -> tuple[Operation, ...]:
+    return part.ops if isinstance(part, Group) else (part,)
+
+
 class _Regions:
     """Parts of a program in their order, as many in one region as can be."""
 
@@ -153,12 +158,18 @@ class _Regions:
         self._has_products = has_products
         self._steps = Steps(sizes, has_products)
         self._parts: list[Operation | Group] = []
+        self._made: set[Value] = set()
+        """By the parts of the region that is open."""
         for part in parts:
             try:
                 self._steps.add(part)
             except NoLoop:
-                self._end([part])
+                if self._made.isdisjoint(part.inputs):  # it waits for nothing here
+                    self._found.update(dict.fromkeys(_ops_of(part)))
+                else:
+                    self._end([part])
             else:
+                self._made.update(v for op in _ops_of(part) for v in op.outputs)
                 self._parts.append(part)
         self._end([])
         self.found = [*self._found]
@@ -167,6 +178,7 @@ class _Regions:
         """Close a region, after which come parts that are in none."""
         steps, parts = self._steps, self._parts
         self._steps, self._parts = Steps(self._sizes, self._has_products), []
+        self._made.clear()
         for part in parts:
             self._users.subtract({*part.inputs})
         names = [op.operator.name for op in steps.ops if op.operator.name not in RULES]
@@ -175,8 +187,7 @@ class _Regions:
         else:
             after = [*parts, *after]
         for part in after:
-            ops = part.ops if isinstance(part, Group) else (part,)
-            self._found.update(dict.fromkeys(ops))
+            self._found.update(dict.fromkeys(_ops_of(part)))
 
     def _put(self, steps: Steps) -> None:
         """A region, and after it the views of what it gives that others need."""

@@ -316,7 +316,7 @@ def _(call: LoopCall) -> str:
 CASTS = {
     ("float32", "float64"): "fpext",
     ("float64", "float32"): "fptrunc",
-    **{(d, f): "uitofp" for d in ("bool",) for f in ("float32", "float64")},
+    **{(d, f): "uitofp" for d in ("bool", "uint8") for f in FLOATS},
     **{(d, f): "sitofp" for d in ("int32", "int64") for f in ("float32", "float64")},
     **{(f, d): "fptosi" for d in ("int32", "int64") for f in ("float32", "float64")},
     **{("bool", d): "zext" for d in ("int32", "int64")},
@@ -382,7 +382,7 @@ class Reduction(NamedTuple):
 
 
 SUM = Reduction("0.0", "fadd{flags} {kind} {x}, {y}")
-_LARGEST, _LEAST = (
+LARGEST, _LEAST = (
     Reduction(
         f"0x{sign}FF0000000000000",
         f"call {{kind}} @llvm.{name}.{{suffix}}({{kind}} {{x}}, {{kind}} {{y}})",
@@ -393,7 +393,7 @@ _LARGEST, _LEAST = (
 
 REDUCTIONS = {
     "sum": SUM,
-    **dict.fromkeys(("max", "amax"), _LARGEST),
+    **dict.fromkeys(("max", "amax"), LARGEST),
     **dict.fromkeys(("min", "amin"), _LEAST),
 }
 """Of the operators here that give less than they read."""

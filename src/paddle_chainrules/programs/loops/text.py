@@ -13,12 +13,13 @@ TYPES = {
     "float32": "float",
     "float64": "double",
     "bool": "i1",
+    "uint8": "i8",
     "int32": "i32",
     "int64": "i64",
 }
 """Of LLVM, by dtype."""
 
-BYTES = {"float32": 4, "float64": 8, "bool": 1, "int32": 4, "int64": 8}
+BYTES = {"float32": 4, "float64": 8, "bool": 1, "uint8": 1, "int32": 4, "int64": 8}
 
 PARALLEL = "!llvm.access.group !0"
 """Of what an innermost loop reads and writes, in any order of its iterations."""

@@ -278,6 +278,12 @@ def _(x: Tensor, threshold: float) -> Tensor:
     return x * ops.tanh(ops.softplus(x, 1.0, threshold))
 
 
+@formula_of("selu")
+def _(x: Tensor, scale: float, alpha: float) -> Tensor:
+    low = ops.exp(ops.where(x > 0, paddle.zeros_like(x), x)) - 1.0
+    return ops.where(x > 0, x, low * single(alpha)) * single(scale)
+
+
 @formula_of("relu6")
 def _(x: Tensor) -> Tensor:
     return ops.where(x < 6.0, ops.relu(x), paddle.full_like(x, 6.0))

@@ -115,8 +115,9 @@ def _(call: Call) -> list[Any]:
     )
     scale, bias = Layout(x, layout).affine(x, scale, bias)
     _, *moved, saved_mean, saved_variance, _ = call.outputs
-    is_by_stored = use_global or (is_test and not train)
-    mean, variance = stored if is_by_stored else moved
+    if use_global or (is_test and not train):  # nothing else is read
+        moved = saved_mean, saved_variance = stored
+    mean, variance = moved
     by_x, by_scale, by_bias = ops.batch_norm_grad(
         *(x, scale, bias, mean, variance, saved_mean, saved_variance, None),
         *(call.cotangent, momentum, epsilon, layout, is_test, use_global, train),

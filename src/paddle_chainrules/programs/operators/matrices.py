@@ -154,6 +154,11 @@ def _(input: Tensor, x: Tensor, y: Tensor, beta: float, alpha: float) -> Tensor:
     return product + (input if beta == 1 else input * beta)
 
 
+@formula_of("bmm")
+def _(x: Tensor, y: Tensor) -> Tensor:
+    return ops.matmul(x, y, False, False)
+
+
 @formula_of("dot")
 def _(x: Tensor, y: Tensor) -> Tensor:
     return ops.sum(x * y, [-1], None, False)

@@ -22,6 +22,18 @@ define("dist", defaults={"p": 2.0})
 define("renorm")
 
 
+@formula_of("p_norm")
+def _(
+    x: Tensor, porder: float, axis: int, epsilon: float, keepdim: bool, asvector: bool
+) -> Tensor:
+    axes = [*range(x.ndim)] if asvector else axes_of(x, axis)
+    if porder == 1:
+        return ops.sum(ops.abs(x), axes, None, keepdim)
+    if porder != 2:
+        raise NoRule("norms but for those of one and two")
+    return ops.sqrt(ops.sum(x * x, axes, None, keepdim))
+
+
 @reverse_of("p_norm")
 def _(call: Call) -> list[Any]:
     x, porder, axis, epsilon, *how = call.args

@@ -10,7 +10,7 @@ from paddle import Tensor
 from ...paddle_side.dtypes import single
 from ...paddle_side.interception import RAW
 from .calls import Call, NoRule
-from .entry import define, reverse_of, simpler_of
+from .entry import TABLE, define, formula_of, reverse_of, simpler_of
 from .shared import ops
 
 
@@ -26,6 +26,11 @@ def _dropout(
     if mask._is_initialized():
         mask.stop_gradient = True
     return out, mask
+
+
+def _dropout_of_ones(ones: Tensor, p: float, mode: str, seed: int, fix: bool) -> Any:
+    """By what dropout multiplies, and the mask."""
+    return _dropout(ones, None, p, False, mode, seed, fix)
 
 
 def _rrelu(x: Tensor, lower: float, upper: float, is_test: bool) -> Any:
@@ -46,6 +51,13 @@ def _gumbel_softmax(x: Tensor, temperature: float, hard: bool, axis: int) -> Any
 
 define("dropout", run=_dropout, random=True, shown=1, differentiable=(0,), fixed=(1,))
 define("dropout_grad", differentiable=(1,))
+define(
+    "dropout_of_ones",
+    "ones p mode seed fix_seed",
+    run=_dropout_of_ones,
+    random=True,
+    differentiable=(),
+)
 define("rrelu", run=_rrelu, random=True, shown=1, differentiable=(0,), fixed=(1,))
 define(
     "gumbel_softmax",
@@ -87,6 +99,27 @@ def _(x: Any, lower: float, upper: float, is_test: bool) -> Any:
     if not is_test or x.dtype not in _ROUNDED:
         return None
     return "leaky_relu", (x, single((single(lower) + single(upper)) / 2.0))
+
+
+@formula_of("dropout")
+def _(
+    x: Tensor, seed_tensor: Any, p: Any, is_test: bool, mode: str, seed: int, fix: bool
+) -> Any:
+    """The draw apart, which waits for nothing that is computed."""
+    if is_test or seed_tensor is not None or not isinstance(p, float | int):
+        raise NoRule("a seed or a probability in a tensor; give numbers")
+    ones = paddle.ones(x.shape, x.dtype)
+    factors, mask = TABLE["dropout_of_ones"].every([ones, p, mode, seed, fix])
+    zeros = ops.expand(paddle.zeros([], x.dtype), x.shape)  # of what is infinite, too
+    return ops.where(factors > 0.0, x * factors, zeros), mask
+
+
+@formula_of("dropout_grad")
+def _(mask: Tensor, out_grad: Tensor, p: Any, is_test: bool, mode: str) -> Tensor:
+    if is_test or not isinstance(p, float | int):
+        raise NoRule("a probability in a tensor; give a number")
+    scale = 1.0 if mode != "upscale_in_train" else 1.0 / (1.0 - p) if p < 1 else 0.0
+    return out_grad * ops.cast(mask, out_grad.dtype) * single(scale)
 
 
 @reverse_of("dropout")

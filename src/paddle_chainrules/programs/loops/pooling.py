@@ -1,0 +1,188 @@
+"""Pooling: the largest or the mean of what each window covers, and the way back."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+from ...paddle_side.dtypes import single
+from ..operations import Operation, Value
+from .extents import Extent
+from .nest import Body
+from .scalars import FLOATS, LARGEST, SUM, NoLoop, Shape
+from .steps import Address, Steps, written_as
+from .text import Text
+from .views import View
+from .windows import FIXED, Place, Windows, WindowStep, given, padding
+
+
+def _windows_of(image: Value, result: Value, how: dict[str, Any]) -> Windows:
+    """How they lie, on the image of each channel by itself.
+
+    Raises:
+        NoLoop: channels are last, windows differ in size, or numbers are no floats.
+    """
+    count, channels, *space = image.shape
+    out = result.shape[2:]
+    kernel, steps = how["kernel_size"], how["strides"]
+    is_mean, n = how["pooling_type"] == "avg", len(space)
+    is_first = how["data_format"] in ("NCHW", "NCDHW")
+    is_list = type(kernel) is list and all(type(k) is int for k in kernel)
+    if not is_first or not is_list or image.dtype not in FLOATS or 0 in image.shape:
+        raise NoLoop
+    if how["adaptive"] or how["global_pooling"]:
+        if any(size % o for size, o in zip(space, out, strict=True)):
+            raise NoLoop
+        kernel = steps = [size // o for size, o in zip(space, out, strict=True)]
+        around = [(0, 0)] * n
+    else:
+        around = padding(how, space, kernel)
+    padded = [s + p + q for s, (p, q) in zip(space, around, strict=True)]
+    needed = [(o - 1) * step + k for o, step, k in zip(out, steps, kernel, strict=True)]
+    padded = [*map(max, padded, needed)]
+    if is_mean and padded != space:
+        raise NoLoop  # of how many each is the mean
+    return Windows(
+        *(count * channels, 1, 1, 1),
+        *(tuple(space), tuple(kernel), tuple(out), tuple(p for p, _ in around)),
+        *(tuple(padded), tuple(steps), (1,) * n),
+    )
+
+
+class _Pooling(WindowStep):
+    """Of one channel of an image after another."""
+
+    def __init__(
+        self, steps: Steps, image: Value, result: Value, op: Operation
+    ) -> None:
+        how = given(op)
+        self._is_mean = how["pooling_type"] == "avg"
+        start = SUM.start if self._is_mean else LARGEST.start
+        super().__init__(steps, _windows_of(image, result, how), op, start)
+        self._extent = steps.sizes.product(image.shape[:2])
+
+    def _count(self) -> Extent:
+        return self._extent
+
+    def _size_of(self, view: View) -> int:
+        return math.prod(view.shape[2:])
+
+    @property
+    def is_of_one(self) -> bool:
+        """Whether an image has one window, of which the largest is looked for."""
+        return not self._is_mean and self._it.places == 1
+
+    def forward(self, image: Value, result: Value) -> None:
+        """The largest, or the means."""
+        it, how = self._it, SUM if self._is_mean else LARGEST
+
+        def write(text: Text, address: Address) -> None:
+            self._fill_around(text, address)
+            with self._images(text, (x, out), address) as (here, to):
+                windows = self._windows(self._around(text, here, address))
+                places = [windows], [self._result(to)]
+                self._nest(text, self._over(), *places, lambda x: x, how)
+                if self._is_mean:
+                    place = [Place(to, _steps(it.result))]
+                    self._nest(
+                        *(text, it.result, place, place),
+                        lambda total: [self._mean(text, total[0])],
+                    )
+
+        x, out = self._put((image,), result, [], write)
+
+    def by_image(
+        self, image: Value, result: Value, cotangent: Value, made: Value
+    ) -> None:
+        """The gradient: to the first of those that are the largest, or to all."""
+        it = self._it
+        slopes, left = self._scratch((1, *it.padded)), self._scratch(it.result)
+
+        def write(text: Text, address: Address) -> None:
+            self._fill_around(text, address)
+            with self._images(text, (x, top, g, out), address) as (
+                here,
+                most,
+                mine,
+                to,
+            ):
+                first = address(slopes) if it.is_padded else to
+                zeros = Place(first, _steps(slopes.shape))
+                self._nest(text, slopes.shape, [], [zeros], lambda _: ["0.0"])
+                sums, each = self._windows(first), self._result(mine)
+                if self._is_mean:
+                    places = [each, sums], [sums]
+                    self._nest(text, self._over(), *places, self._to_all(text))
+                else:
+                    rest = Place(address(left), _steps(it.result))
+                    own = Place(mine, _steps(it.result))
+                    self._nest(text, it.result, [own], [rest], lambda x: x)
+                    rest = self._result(rest.first)
+                    covered = self._windows(self._around(text, here, address))
+                    places = [covered, self._result(most), sums, rest], [sums, rest]
+                    self._nest(text, self._over(), *places, self._to_first(text))
+                if it.is_padded:
+                    self._copy(text, self._within(text, first), self._whole(to))
+
+        given = image, result, cotangent
+        x, top, g, out = self._put(given, made, [slopes, left], write)
+
+    def _over(self) -> Shape:
+        """From what a window covers to the next, then from window to window."""
+        return 1, *self._it.kernel, *self._it.result
+
+    def _result(self, first: str) -> Place:
+        """Of each window, the same for all that it covers."""
+        around = (0,) * (1 + len(self._it.kernel))
+        return Place(first, around + _steps(self._it.result))
+
+    def _mean(self, text: Text, total: str) -> str:
+        count = float(math.prod(self._it.kernel))
+        return text.put(f"fdiv {self._kind} {total}, {count}")
+
+    def _to_all(self, text: Text) -> Body:
+        def added(x: Sequence[str]) -> list[str]:
+            # In float64 too, as Paddle has it.
+            share = single(1.0 / math.prod(self._it.kernel))
+            exact = f"0x{struct.pack('>d', share).hex().upper()}"
+            part = text.put(f"fmul {self._kind} {x[0]}, {exact}")
+            return [text.put(f"fadd {self._kind} {x[1]}, {part}")]
+
+        return added
+
+    def _to_first(self, text: Text) -> Body:
+        """What is left of a cotangent goes to a number that is the largest."""
+        kind = self._kind
+
+        def added(x: Sequence[str]) -> list[str]:
+            number, largest, total, left = x
+            is_it = text.put(f"fcmp oeq {kind} {number}, {largest}")
+            part = text.put(f"select i1 {is_it}, {kind} {left}, {kind} 0.0")
+            rest = text.put(f"select i1 {is_it}, {kind} 0.0, {kind} {left}")
+            return [text.put(f"fadd {kind} {total}, {part}"), rest]
+
+        return added
+
+
+def _steps(shape: Shape) -> tuple[int, ...]:
+    return tuple(stride.factor for stride in FIXED.strides(shape))
+
+
+POOLING = frozenset({"pool2d", "pool3d", "pool2d_grad", "pool3d_grad"})
+
+
+@written_as("pool2d", "pool3d")
+def _(steps: Steps, op: Operation) -> None:
+    x, (out,) = op.args[0], op.outputs
+    _Pooling(steps, x, out, op).forward(x, out)
+
+
+@written_as("pool2d_grad", "pool3d_grad")
+def _(steps: Steps, op: Operation) -> None:
+    x, out, g = op.args[:3]
+    it = _Pooling(steps, x, out, op)
+    if it.is_of_one:
+        raise NoLoop  # a loop over what is left would wait for itself
+    it.by_image(x, out, g, op.outputs[0])

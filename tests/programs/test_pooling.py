@@ -1,0 +1,67 @@
+"""Pooling in machine code gives what Paddle's kernels give, and its way back."""
+
+import paddle
+import paddle.nn.functional as F
+import pytest
+
+from conftest import randn
+from paddle_chainrules import vjp
+from programs.test_regions import check
+
+IMAGE, VOLUME, ROW = [2, 3, 8, 6], [2, 3, 4, 5, 6], [3, 2, 11]
+CASES = {
+    "largest": (IMAGE, lambda x: F.max_pool2d(x, 2)),
+    "largest, padded": (IMAGE, lambda x: F.max_pool2d(x, 3, 2, 1)),
+    "largest, padded on some sides": (IMAGE, lambda x: F.max_pool2d(x, 3, 2, [1, 0])),
+    "largest, overlapping": (IMAGE, lambda x: F.max_pool2d(paddle.round(x), 3, 1, 1)),
+    "largest, beyond the end": (
+        IMAGE,
+        lambda x: F.max_pool2d(x, 3, 2, ceil_mode=True),
+    ),
+    "largest of columns": (IMAGE, lambda x: F.max_pool2d(paddle.round(x), [8, 2])),
+    "largest in one dimension": (ROW, lambda x: F.max_pool1d(x, 3, 2)),
+    "largest in three": (VOLUME, lambda x: F.max_pool3d(x, 2, 2, 1)),
+    "means": (IMAGE, lambda x: F.avg_pool2d(x, 2)),
+    "means, overlapping": (IMAGE, lambda x: F.avg_pool2d(x, 3, 1)),
+    "means of all": (IMAGE, lambda x: F.adaptive_avg_pool2d(x, 1)),
+    "means of so many parts": (IMAGE, lambda x: F.adaptive_avg_pool2d(x, [4, 3])),
+    "means in one dimension": (ROW, lambda x: F.avg_pool1d(x, 3, 2)),
+    "means in three": (VOLUME, lambda x: F.avg_pool3d(x, 2)),
+}
+WITH_PADDLE = {
+    "means, padded": lambda x: F.avg_pool2d(x, 3, 2, 1),
+    "means of parts of two sizes": lambda x: F.adaptive_avg_pool2d(x, [5, 3]),
+    "channels last": lambda x: F.max_pool2d(x, 2, data_format="NHWC"),
+    "with places": lambda x: F.max_pool2d(x, 2, return_mask=True)[0],
+}
+
+
+def with_gradient(fn):
+    def both(x):
+        y, back = vjp(lambda x: fn(x) * 2.0 + 1.0, x)
+        return y, *back(
+            paddle.cos(paddle.arange(y.size, dtype=y.dtype)).reshape(y.shape)
+        )
+
+    return both
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", CASES)
+def test_values_and_gradients(name, dtype):
+    shape, fn = CASES[name]
+    made = check(with_gradient(fn), randn(shape, dtype))
+    assert [op.operator.name for op in made.ops] == ["region"]
+
+
+@pytest.mark.parametrize("name", WITH_PADDLE)
+def test_what_stays_with_paddle(name):
+    made = check(with_gradient(WITH_PADDLE[name]), randn(IMAGE))
+    assert "region" in {op.operator.name for op in made.ops}
+    assert len(made.ops) > 1
+
+
+def test_the_largest_of_a_whole_image():
+    """Forward it is machine code; a loop over what is left would wait for itself."""
+    made = check(with_gradient(lambda x: F.max_pool2d(x, [8, 6])), randn(IMAGE), eps=10)
+    assert "pool2d_grad" in {op.operator.name for op in made.ops}
