@@ -43,7 +43,7 @@ ARGUMENTS = {
         f"Tensor.__{name}__": [*PLACES, *((FULL, n) for n in NUMBERS)] for name in INFIX
     },
     **{f"Tensor.__{name}__": [(FULL, n) for n in NUMBERS] for name in TURNED},
-    **dict.fromkeys(("square", "reciprocal", "abs"), ((FULL,),)),
+    **dict.fromkeys(("square", "reciprocal", "abs", "isnan"), ((FULL,),)),
     **dict.fromkeys(("square_grad", "tanh_grad", "sigmoid_grad"), ((FULL, FULL),)),
     "relu_grad": [(FULL, FULL)],
     "scale": [
@@ -52,6 +52,11 @@ ARGUMENTS = {
     ],
     "where": [("bool", FULL, FULL)],
     "logical_not": [("bool",)],
+    **{
+        name: [("bool", "bool")]
+        for kind in ("and", "or", "xor")
+        for name in (f"logical_{kind}", f"Tensor.__{kind}__")
+    },
     "cast": [
         *((FULL, dtype) for dtype in (paddle.float32, paddle.float64, paddle.int64)),
         ("bool", paddle.float32),

@@ -9,6 +9,7 @@ from conftest import native, randn
 from paddle_chainrules import make_program, stateless, vjp
 from paddle_chainrules.programs import switch
 from paddle_chainrules.programs.parts import PARTED, may_have_parts
+from paddle_chainrules.programs.source import compiled
 from programs.test_regions import assert_near, check, of_any_number, run_fenced
 
 
@@ -59,8 +60,47 @@ PARTS = {
     "log_loss": lambda x: F.log_loss(
         F.sigmoid(x).reshape([-1, 1]), shares(x).reshape([-1, 1])
     ),
+    "norm": lambda x: paddle.linalg.norm(x * 2.0),
+    "norm of rows": lambda x: paddle.linalg.norm(x * 2.0, axis=1, keepdim=True),
+    "norm of one": lambda x: paddle.linalg.norm(x * 2.0, p=1, axis=-1),
+    "norm of matrices": lambda x: paddle.linalg.norm(x * 2.0, p="fro", axis=[1, 2]),
+    "distance": lambda x: paddle.dist(x, x.sin(), 2),
+    "dot": lambda x: paddle.dot(x[0], x[0].sin()),
+    "matrix and vector": lambda x: paddle.mv(x[0], x[0, 0].sin()),
+    "products of matrices": lambda x: paddle.bmm(x, x.sin().transpose([0, 2, 1])),
+    "einsum": lambda x: paddle.einsum("bij,kj->bik", x, x[0].sin()),
+    "relu6": lambda x: F.relu6(x * 5.0) * 2.0,
+    "hardswish": lambda x: F.hardswish(x * 4.0) * 2.0,
+    "hardsigmoid": lambda x: F.hardsigmoid(x * 4.0) * 2.0,
+    "hardtanh": lambda x: F.hardtanh(x) * 2.0,
+    "softsign": lambda x: F.softsign(x) * 2.0,
+    "mish": lambda x: F.mish(x) * 2.0,
+    "selu": lambda x: F.selu(x) * 2.0,
+    "celu": lambda x: F.celu(x) * 2.0,
+    "softshrink": lambda x: F.softshrink(x) * 2.0,
+    "fmax": lambda x: paddle.fmax(x, x.sin()) * 2.0,
+    "sums of three": lambda x: paddle.add_n([x, x.sin(), x[:1].expand_as(x)]),
+    "tiled": lambda x: paddle.tile(x, [2, 1, 3]) * 2.0,
+    "tiled, with more axes": lambda x: paddle.tile(x, [2, 1, 1, 2]) * 2.0,
+    "filled": lambda x: paddle.masked_fill(x, x > 0.0, 0.5) * 2.0,
+    "lower triangles": lambda x: paddle.tril(x, 1) * 2.0,
+    "upper triangles": lambda x: paddle.triu(x) * 2.0,
+    "larger": lambda x: F.interpolate(x[..., None] * 2.0, scale_factor=2) * 2.0,
+    "larger, by sizes": lambda x: F.interpolate(
+        x[..., None] * 2.0, size=[x.shape[2] * 3, 2]
+    ),
+    "shuffled": lambda x: F.pixel_shuffle(
+        paddle.concat([x, x.sin(), x.cos(), -x], 1)[..., None], 2
+    ),
+    "unshuffled": lambda x: F.pixel_unshuffle(
+        paddle.stack([x, x.sin()], 3).tile([1, 1, 2, 1]), 2
+    ),
     "label_smooth": lambda x: F.label_smooth(F.softmax(x), epsilon=0.2),
 }
+
+
+WHOLE = ("max", "amax", "min", "amin")
+"""Operators that are one."""
 
 
 def with_gradient(fn):
@@ -85,8 +125,9 @@ def test_values_and_gradients(name, kind, count_case):
     assert may_have_parts(program.ops) or name.startswith(
         ("max", "amax", "min", "amin")
     )
-    # Paddle's group_norm subtracts the square of the mean from that of the squares.
-    eps = 200_000 if name == "group_norm" else 2_000
+    # Paddle's group_norm subtracts the square of the mean from that of the squares,
+    # and its gradients of norms add 1e-12 to what they divide by.
+    eps = 200_000 if name == "group_norm" else 20_000 if "norm" in name else 2_000
     made = check(with_gradient(PARTS[name]), x, eps=eps)
     assert PARTED.isdisjoint(op.operator.name for op in made.ops)
     count_case("operators in parts")
@@ -183,3 +224,46 @@ def test_sizes_of_a_formula_that_are_the_number_of_samples():
         x = randn([n, 10, 3], seed=n)
         (found,), _ = run_fenced(program, [x], n)
         assert_near(found, fn(x))
+
+
+PADDED = {
+    "around": lambda x: F.pad(x[:, :, None, :], [1, 2, 0, 1]),
+    "in three dimensions": lambda x: F.pad(x[:, :, None, :, None], [1, 0, 0, 2, 3, 0]),
+    "of each dimension": lambda x: F.pad(x, [0, 1, 2, 0, 1, 1]),
+}
+
+
+@pytest.mark.parametrize("name", PADDED)
+def test_padding_by_zeros(name):
+    made = check(with_gradient(lambda x: PADDED[name](x * 2.0)), randn([3, 4, 5]))
+    assert [op.operator.name for op in made.ops] == ["region"]
+    made = check(lambda x: F.pad(x * 2.0 + 1.0, [1, 2], value=0.5), randn([3, 4, 5]))
+    assert len(made.ops) > 1
+
+
+@pytest.mark.parametrize("mode", ["upscale_in_train", "downscale_in_infer"])
+def test_dropout_draws_what_paddle_draws(mode):
+    """Forward and back, whatever the input holds, call after call."""
+
+    def fn(x):
+        y = F.dropout(F.tanh(x), 0.3, mode=mode)
+        return F.dropout(y * 2.0 + x, 0.6, mode=mode) * 2.0
+
+    x = randn([7, 9])
+    program = make_program(with_gradient(fn))(x)
+    made = program.with_loops
+    names = [op.operator.name for op in made.ops]
+    assert names == ["dropout_of_ones", "dropout_of_ones", "region"]
+    x[0, 0] = float("inf")
+    found = []
+    for run in (compiled(made), compiled(program.as_run)):
+        paddle.seed(5)
+        found.append([y for _ in range(3) for y in run(x)])
+    for a, b in zip(*found, strict=True):
+        assert_near(a, b)
+
+
+def test_dropout_of_all():
+    x = randn([4, 3])
+    made = check(with_gradient(lambda x: F.dropout(x * 2.0, 1.0) * 2.0), x)
+    assert "dropout" not in {op.operator.name for op in made.ops}

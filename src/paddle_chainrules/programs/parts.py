@@ -43,7 +43,10 @@ PARTED = frozenset(
         *("matmul_grad", "addmm", "addmm_grad", "bilinear"),
         *("softsign", "mish", "relu6", "hardswish", "hardsigmoid", "hardtanh", "selu"),
         *("celu", "stanh", "softshrink", "thresholded_relu", "swiglu", "prelu"),
-        *("fmax", "fmin", "lerp", "dropout", "dropout_grad"),
+        *("fmax", "fmin", "lerp", "dropout", "dropout_grad", "add_n"),
+        *("pixel_shuffle", "pixel_unshuffle", "tile", "masked_fill", "tril", "triu"),
+        *("pixel_shuffle_grad", "pixel_unshuffle_grad", "nearest_interp"),
+        *("nearest_interp_grad", "frobenius_norm", "squared_l2_norm"),
     }
 )
 """Operators whose formulas are sooner as machine code than their kernels."""

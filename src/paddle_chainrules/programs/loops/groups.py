@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from ..operations import Operation, Value
-from . import functions  # noqa: F401  # with its rules
+from . import arithmetic, functions  # noqa: F401  # with their rules
 from .scalars import (
     COST,
     NoLoop,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
 from typing import Any
 
 import paddle
@@ -238,6 +240,11 @@ def _(x: Tensor, y: Tensor, out_grad: Tensor) -> Any:
 @formula_of("minimum_grad")
 def _(x: Tensor, y: Tensor, out_grad: Tensor) -> Any:
     return _shares(out_grad, x, y, x < y, x <= y)
+
+
+@formula_of("add_n")
+def _(x: Sequence[Tensor]) -> Tensor:
+    return functools.reduce(ops.add, x)
 
 
 @reverse_of("add_n")

@@ -84,6 +84,12 @@ def _quotient(a: Tensor, b: Tensor) -> Tensor:
     return ops.where(none, paddle.zeros_like(found), found)
 
 
+@formula_of("frobenius_norm")
+def _(x: Tensor, axis: Any, keepdim: bool, everything: bool) -> Tensor:
+    axes = [*range(x.ndim)] if everything else axes_of(x, axis)
+    return ops.sqrt(ops.sum(x * x, axes, None, keepdim))
+
+
 @reverse_of("frobenius_norm")
 def _(call: Call) -> list[Any]:
     x, axis, keepdim, everything = call.args

@@ -9,7 +9,7 @@ from paddle import Tensor
 
 from ...paddle_side.interception import RAW
 from .calls import Call, NoRule
-from .entry import define, reverse_of
+from .entry import define, formula_of, reverse_of
 from .kernels import linear
 from .known_shapes import define_of_known_shape
 from .places import put_back, row_numbers
@@ -18,6 +18,30 @@ from .shared import ops, shaped_as, summed_to
 for name in ("pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "temporal_shift"):
     define(name)
     linear(name)
+
+
+@formula_of("pixel_shuffle", "pixel_unshuffle_grad")
+def _(x: Tensor, factor: int, data_format: str) -> Tensor:
+    """Channels side by side in space."""
+    if data_format != "NCHW":
+        raise NoRule("channels that are last; transpose them")
+    n, channels, height, width = x.shape
+    parts = [n, channels // factor**2, factor, factor, height, width]
+    turned = ops.transpose(ops.reshape(x, parts), [0, 1, 4, 2, 5, 3])
+    return ops.reshape(turned, [n, parts[1], height * factor, width * factor])
+
+
+@formula_of("pixel_unshuffle", "pixel_shuffle_grad")
+def _(x: Tensor, factor: int, data_format: str) -> Tensor:
+    """And back."""
+    if data_format != "NCHW":
+        raise NoRule("channels that are last; transpose them")
+    n, channels, height, width = x.shape
+    inner = [height // factor, factor, width // factor, factor]
+    turned = ops.transpose(ops.reshape(x, [n, channels, *inner]), [0, 1, 3, 5, 2, 4])
+    return ops.reshape(turned, [n, channels * factor**2, inner[0], inner[2]])
+
+
 define("view_shape", "x dims", view=True)
 define("repeat_interleave")
 define_of_known_shape("repeat_interleave_with_tensor_index", differentiable=(0,))

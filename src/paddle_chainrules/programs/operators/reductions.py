@@ -118,6 +118,11 @@ def _(call: Call) -> list[Any]:
     return [x * ops.reshape(call.cotangent, [1] * x.ndim) * 2.0]
 
 
+@formula_of("squared_l2_norm")
+def _(x: Tensor) -> Tensor:
+    return ops.reshape(ops.sum(x * x, [*range(x.ndim)], None, False), [1])
+
+
 @formula_of("logsumexp")
 def _(x: Tensor, axis: Any, keepdim: bool) -> Tensor:
     axes = axes_of(x, axis)

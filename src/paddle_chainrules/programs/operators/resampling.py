@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from paddle import Tensor
 
-from .calls import Call
-from .entry import define, reverse_of
+from .calls import Call, NoRule
+from .entry import define, formula_of, reverse_of
 from .kernels import linear
 from .shared import ops
 
@@ -20,6 +21,47 @@ for name in (*RESAMPLING, "affine_grid", "unfold", "fold"):
 define("pad3d", differentiable=(0, 3))
 linear(*RESAMPLING, "affine_grid", "unfold", "fold")
 linear("pad3d", pad_value=0.0)
+
+
+def _repeats(size: list[int], how: Any) -> list[int]:
+    """How often each number of an image is repeated along each axis.
+
+    Raises:
+        NoRule: not each as often.
+    """
+    data_format, _, height, width, scale, kind, corners, _ = how
+    wanted = [height, width]
+    if data_format != "NCHW" or len(size) != 2 or corners or kind != "nearest":
+        raise NoRule("another kind of resampling")
+    if scale:
+        wanted = [int(n * s) for n, s in zip(size, scale, strict=True)]
+    for n, m in zip(size, wanted, strict=True):
+        places = np.arange(m, dtype=np.float32) * np.float32(np.float32(n) / m)
+        if m % n or (places.astype(int) != np.arange(m) // (m // n)).any():
+            raise NoRule("a size that is no multiple")
+    return [m // n for n, m in zip(size, wanted, strict=True)]
+
+
+@formula_of("nearest_interp")
+def _(x: Tensor, *how: Any) -> Tensor:
+    if any(isinstance(part, Tensor | list) for part in how[:3]):
+        raise NoRule("a size in a tensor; give numbers")
+    n, channels, height, width = x.shape
+    down, along = _repeats([height, width], how[3:])
+    apart = ops.reshape(x, [n, channels, height, 1, width, 1])
+    repeated = ops.expand(apart, [n, channels, height, down, width, along])
+    return ops.reshape(repeated, [n, channels, height * down, width * along])
+
+
+@formula_of("nearest_interp_grad")
+def _(x: Tensor, *how: Any) -> Tensor:
+    *others, g = how[:4]
+    if any(isinstance(part, Tensor | list) for part in others):
+        raise NoRule("a size in a tensor; give numbers")
+    n, channels, height, width = x.shape
+    down, along = _repeats([height, width], how[4:])
+    parts = ops.reshape(g, [n, channels, height, down, width, along])
+    return ops.sum(parts, [3, 5], None, False)
 
 
 @reverse_of("pad3d")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
 from typing import Any
 
+import numpy as np
 import paddle
 from paddle import Tensor
 
@@ -15,6 +16,7 @@ from .calls import BatchCall, Call, JetCall, NoRule
 from .entry import (
     batch_of,
     define,
+    formula_of,
     holds_for_complex,
     instead_of,
     jet_of,
@@ -180,6 +182,21 @@ def _(call: Call) -> list[Any]:
     return [_summed_back(call.cotangent, call.args[0]), None, None]
 
 
+@formula_of("tile")
+def _(x: Tensor, times: Any) -> Tensor:
+    """Of each axis two, of which one is repeated."""
+    times = [int(n) for n in times]
+    shape = [1] * (len(times) - x.ndim) + x.shape
+    times = [1] * (len(shape) - len(times)) + times
+    pairs = [*zip(times, shape, strict=True)]
+    split = [n for count, size in pairs for n in ([1, size] if count > 1 else [size])]
+    every = [
+        n for count, size in pairs for n in ([count, size] if count > 1 else [size])
+    ]
+    repeated = ops.expand(ops.reshape(x, split), every)
+    return ops.reshape(repeated, [count * size for count, size in pairs])
+
+
 @reverse_of("tile")
 def _(call: Call) -> list[Any]:
     x, times = call.args
@@ -206,6 +223,31 @@ def _(call: Call) -> list[Any]:
 @reverse_of("triu")
 def _(call: Call) -> list[Any]:
     return [ops.triu(call.cotangent, call.args[1]), None]
+
+
+@formula_of("tril")
+def _(x: Tensor, diagonal: int) -> Tensor:
+    return _kept(x, lambda row, column: column - row <= diagonal)
+
+
+@formula_of("triu")
+def _(x: Tensor, diagonal: int) -> Tensor:
+    return _kept(x, lambda row, column: column - row >= diagonal)
+
+
+def _kept(x: Tensor, where: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    """What stands at some places of matrices, and zeros."""
+    rows = paddle.arange(x.shape[-2], dtype="float32").reshape([-1, 1])
+    columns = paddle.arange(x.shape[-1], dtype="float32").reshape([1, -1])
+    mask = ops.expand(where(rows, columns), x.shape)
+    return ops.where(mask, x, ops.expand(paddle.zeros([], x.dtype), x.shape))
+
+
+@formula_of("masked_fill")
+def _(x: Tensor, mask: Tensor, value: Tensor) -> Tensor:
+    shape = [*np.broadcast_shapes(x.shape, mask.shape)]
+    x, mask, value = (ops.expand(part, shape) for part in (x, mask, value))
+    return ops.where(mask, value, x)
 
 
 @reverse_of("masked_fill")

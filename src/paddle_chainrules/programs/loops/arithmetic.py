@@ -1,0 +1,187 @@
+"""Arithmetic, comparisons, choices and casts of one element, with the bits of Paddle's.
+
+Functions are in :mod:`.functions`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .number import Number
+from .scalars import FLOATS, LoopCall, NoLoop, loop_of
+from .text import TYPES
+
+
+def _infix(instruction: str, *names: str, turned: bool = False) -> None:
+    @loop_of(*names)
+    def _(call: LoopCall) -> str:
+        x, y = call.number(0), call.number(1)
+        return call.two(instruction, *((y, x) if turned else (x, y)))
+
+
+_infix("fadd", "add", "Tensor.__add__", "Tensor.__radd__")
+_infix("fsub", "subtract", "Tensor.__sub__")
+_infix("fsub", "Tensor.__rsub__", turned=True)
+_infix("fmul", "multiply", "Tensor.__mul__", "Tensor.__rmul__")
+_infix("fdiv", "divide", "Tensor.__truediv__")
+_infix("fdiv", "Tensor.__rtruediv__", turned=True)
+_infix("fcmp olt", "less_than", "Tensor.__lt__")
+_infix("fcmp ole", "less_equal", "Tensor.__le__")
+_infix("fcmp ogt", "greater_than", "Tensor.__gt__")
+_infix("fcmp oge", "greater_equal", "Tensor.__ge__")
+
+
+EQUAL = 1e-15
+"""Numbers that differ by less than that are equal, as Paddle has it."""
+
+
+@loop_of("equal", "Tensor.__eq__", steps=4)
+def _(call: LoopCall) -> str:
+    kinds = {d for d in call.dtypes if d is not None}
+    if len(kinds) == 1 and kinds <= {"int32", "int64", "bool"}:
+        x, y = (arg if type(arg) is str else _integer(arg) for arg in call.args)
+        return call.scalars.put(f"icmp eq {TYPES[kinds.pop()]} {x}, {y}")
+    x, y = call.number(0), call.number(1)
+    apart = Number(call.two("fsub", x, y), TYPES[call.floats], call.scalars)
+    near = abs(apart) < EQUAL
+    same = call.two("fcmp oeq", x, y)  # of both infinite
+    return call.scalars.put(f"or i1 {same}, {near.name}")
+
+
+def _integer(arg: Any) -> str:
+    if type(arg) is not int:
+        raise NoLoop
+    return str(arg)
+
+
+@loop_of("not_equal", "Tensor.__ne__")
+def _(call: LoopCall) -> str:
+    kinds = {d for d in call.dtypes if d is not None}
+    if len(kinds) != 1 or not kinds <= {"int32", "int64", "bool"}:
+        raise NoLoop
+    x, y = (arg if type(arg) is str else _integer(arg) for arg in call.args)
+    return call.scalars.put(f"icmp ne {TYPES[kinds.pop()]} {x}, {y}")
+
+
+@loop_of("matmul")
+def _(call: LoopCall) -> str:
+    return call.two("fmul", call.args[0], call.args[1])
+
+
+@loop_of("scale")
+def _(call: LoopCall) -> str:
+    x, factor, bias, after = call.args
+    if call.dtypes[1]:
+        raise NoLoop
+    if not after:
+        x = call.two("fadd", x, call.constant(bias))
+    if factor != 1:
+        x = call.two("fmul", x, call.constant(factor))
+    return call.two("fadd", x, call.constant(bias)) if after and bias else str(x)
+
+
+@loop_of("square")
+def _(call: LoopCall) -> str:
+    return call.two("fmul", call.args[0], call.args[0])
+
+
+@loop_of("reciprocal")
+def _(call: LoopCall) -> str:
+    return call.two("fdiv", call.constant(1), call.args[0])
+
+
+@loop_of("abs")
+def _(call: LoopCall) -> str:
+    (x,) = call.numbers()
+    return abs(x).name
+
+
+@loop_of("isnan")
+def _(call: LoopCall) -> str:
+    return call.two("fcmp uno", call.args[0], call.args[0])
+
+
+@loop_of("square_grad")
+def _(call: LoopCall) -> str:
+    x, cotangent = call.args
+    return call.two("fmul", call.two("fmul", cotangent, call.constant(2)), x)
+
+
+@loop_of("tanh_grad")
+def _(call: LoopCall) -> str:
+    out, cotangent = call.args
+    slope = call.two("fsub", call.constant(1), call.two("fmul", out, out))
+    return call.two("fmul", cotangent, slope)
+
+
+@loop_of("sigmoid_grad")
+def _(call: LoopCall) -> str:
+    out, cotangent = call.args
+    rest = call.two("fsub", call.constant(1), out)
+    return call.two("fmul", call.two("fmul", cotangent, out), rest)
+
+
+@loop_of("relu_grad")
+def _(call: LoopCall) -> str:
+    out, cotangent = call.args
+    is_positive = call.two("fcmp ogt", out, call.constant(0))
+    slope = call.select(is_positive, call.constant(1), call.constant(0))
+    return call.two("fmul", cotangent, slope)
+
+
+@loop_of("where")
+def _(call: LoopCall) -> str:
+    if call.dtypes != ["bool", call.dtype, call.dtype]:
+        raise NoLoop
+    return call.select(*call.args)
+
+
+@loop_of("logical_not")
+def _(call: LoopCall) -> str:
+    if call.dtypes != ["bool"]:
+        raise NoLoop
+    return call.scalars.put(f"xor i1 {call.args[0]}, true")
+
+
+def _logical(instruction: str, *names: str) -> None:
+    @loop_of(*names)
+    def _(call: LoopCall) -> str:
+        if call.dtypes != ["bool", "bool"]:
+            raise NoLoop
+        return call.scalars.put(f"{instruction} i1 {call.args[0]}, {call.args[1]}")
+
+
+_logical("and", "logical_and", "Tensor.__and__")
+_logical("or", "logical_or", "Tensor.__or__")
+_logical("xor", "logical_xor", "Tensor.__xor__")
+
+
+CASTS = {
+    ("float32", "float64"): "fpext",
+    ("float64", "float32"): "fptrunc",
+    **{(d, f): "uitofp" for d in ("bool", "uint8") for f in FLOATS},
+    **{(d, f): "sitofp" for d in ("int32", "int64") for f in ("float32", "float64")},
+    **{(f, d): "fptosi" for d in ("int32", "int64") for f in ("float32", "float64")},
+    **{("bool", d): "zext" for d in ("int32", "int64")},
+    ("int32", "int64"): "sext",
+    ("int64", "int32"): "trunc",
+}
+
+
+@loop_of("cast", steps=0)
+def _(call: LoopCall) -> str:
+    x, before, after = call.args[0], call.dtypes[0] or "", call.dtype
+    if before == after:
+        return str(x)
+    if (before, after) not in CASTS:
+        raise NoLoop
+    how = CASTS[before, after]
+    found = call.scalars.put(f"{how} {TYPES[before]} {x} to {TYPES[after]}")
+    # What is too large for an integer is some number.
+    is_cut = how == "fptosi"
+    return call.scalars.put(f"freeze {TYPES[after]} {found}") if is_cut else found
+
+
+@loop_of("expand", steps=0)
+def _(call: LoopCall) -> str:
+    return str(call.args[0])
