@@ -167,8 +167,46 @@ HAS_CODE && @testset "several arguments, and others that are no arrays" begin
     @test occursin("Gradients are machine code", explain(wrapper.net, (x, y), wrapper.params; twice = true))
 end
 
+const nn = paddle.nn
+"By name a layer, and the size of one sample."
+const KINDS = (
+    "norms" => (() -> nn.Sequential(nn.Linear(3, 16), nn.LayerNorm(16), nn.GELU(), nn.GroupNorm(2, 16), nn.Linear(16, 2)), (3,)),
+    "convolutions" => (
+        () -> nn.Sequential(
+            nn.Conv2D(2, 4, 3; padding = 1), nn.BatchNorm2D(4), nn.ReLU(), nn.MaxPool2D(2), nn.Conv2D(4, 3, 2; stride = 2),
+            nn.Flatten(), nn.Linear(3, 2), nn.Softmax(),
+        ),
+        (5, 6, 2),
+    ),
+    "attention" => (() -> nn.TransformerEncoderLayer(8, 2, 16; dropout = 0.0), (8, 5)),
+    "turned convolutions" => (() -> nn.Sequential(nn.Conv1DTranspose(2, 3, 4; stride = 2), nn.Tanh(), nn.AvgPool1D(2)), (7, 2)),
+)
+
+HAS_CODE && @testset "layers of many kinds, any number of samples: $name" for (name, (make, size)) in KINDS
+    layer = make()
+    layer.eval()
+    plain, wrapper = (PaddleModuleWrapper(layer; jit) for jit in (false, true))
+    for n in (11, 13) # which are no sizes of the nets
+        @test occursin(CODE, compile(wrapper, randn(Xoshiro(0), Float32, size..., n)))
+    end
+    for n in (4, 3, 2, 6, 3, 17, 1)
+        @test n == 1 || occursin(CODE, explain(wrapper, randn(Float32, size..., n)))
+        x = randn(Xoshiro(n), Float32, size..., n)
+        ȳ = randn(Xoshiro(n + 1), Float32, Base.size(plain(x)))
+        for _ in 1:2
+            expected, by = Zygote.withgradient((w, x) -> sum(ȳ .* w(x)), plain, x)
+            value, found = Zygote.withgradient((w, x) -> sum(ȳ .* w(x)), wrapper, x)
+            @test wrapper(x) ≈ plain(x)
+            @test value ≈ expected
+            @test found[2] ≈ by[2]
+            largest = maximum(g -> maximum(abs, g), by[1].params)
+            @test all(((a, b),) -> maximum(abs, a .- b) <= 1.0f-5 * largest, zip(found[1].params, by[1].params))
+        end
+    end
+end
+
 HAS_CODE && @testset "what is no code says why" begin
-    for (layer, reason) in (paddle.nn.LayerNorm(4) => "layer_norm", paddle.nn.Dropout(0.5) => "random numbers")
+    for (layer, reason) in (paddle.nn.Maxout(2) => "maxout", paddle.nn.Dropout(0.5) => "random numbers")
         wrapper = PaddleModuleWrapper(paddle.nn.Sequential(paddle.nn.Linear(3, 4), layer))
         @test occursin(reason, compile(wrapper, rand(Float32, 3, 5)))
     end

@@ -58,18 +58,13 @@ class Parts(NamedTuple):
     Attributes:
         inputs: what stands for its inputs.
         constants: tensors that the formula makes of nothing.
-        ends: what stands for its outputs, None for those that it leaves out.
+        ends: what stands for its outputs, None for those that nobody wants.
     """
 
     inputs: Sequence[Value]
     constants: dict[Value, Tensor]
     ops: Sequence[Operation]
     ends: Sequence[Value | None]
-
-    def lacks(self, op: Operation, wanted: set[Value]) -> bool:
-        """Whether it leaves out what somebody wants."""
-        pairs = zip(op.outputs, self.ends, strict=True)
-        return any(end is None and out in wanted for out, end in pairs)
 
     def read(self, op: Operation) -> list[Value]:
         """Which inputs of an operation it reads."""
@@ -130,12 +125,11 @@ def in_parts(
             continue
         parts = None
         if op.operator.name in PARTED and op.operator.formula is not None:
-            key = _key(op)
+            asked = tuple(out in wanted for out in op.outputs)
+            key = asked, _key(op)
             if key not in known:
-                known[key] = _parts_of(op, samples, has_products)
+                known[key] = _parts_of(op, asked, samples, has_products)
             parts = known[key]
-            if parts is not None and parts.lacks(op, wanted):
-                parts = None
         wanted.update(op.inputs if parts is None else parts.read(op))
         chosen.append((op, parts))
     twins, kept = Twins(), {*outputs}
@@ -159,10 +153,11 @@ def _key(op: Operation) -> Any:
 
 
 def _parts_of(
-    op: Operation, samples: Samples | None, has_products: bool
+    op: Operation, asked: tuple[bool, ...], samples: Samples | None, has_products: bool
 ) -> Parts | None:
-    """What the formula does, if all of it may be part of a region."""
-    found = _traced(op, lambda size: size, has_products)
+    """What the formula does for the outputs that are asked for, if all of it may be
+    part of a region."""
+    found = _traced(op, asked, lambda size: size, has_products)
     if found is None or not all(
         may_be_part(part, has_products) or part.operator.random for part in found.ops
     ):
@@ -174,7 +169,7 @@ def _parts_of(
         def another(n: int) -> int:
             return n // size * other if n in varying else n
 
-        again = _traced(op, another, has_products)
+        again = _traced(op, asked, another, has_products)
         if again is None or not _is_like(found, again, another):
             return None
     return found
@@ -218,7 +213,10 @@ def _zeros(value: Value, resized: Callable[[int], int]) -> Tensor:
 
 
 def _traced(
-    op: Operation, resized: Callable[[int], int], has_products: bool
+    op: Operation,
+    asked: tuple[bool, ...],
+    resized: Callable[[int], int],
+    has_products: bool,
 ) -> Parts | None:
     """What the formula of an operation does, with the sizes of its inputs changed."""
     values = _given(op)
@@ -253,11 +251,12 @@ def _traced(
     places = [next(rest) if r is not None else None for r in results]
     count = len(op.outputs)
     places = [*places[:count], *[None] * (count - len(places))]
+    places = [p if on else None for p, on in zip(places, asked, strict=True)]
     made = {v for each in ops for v in each.outputs}
     places = [p if p in made else None for p in places]  # no input as it is
     there = [p for p in places if p is not None]
-    if len({*there}) < len(there):
-        return None  # the same twice
+    if len({*there}) < sum(asked):
+        return None  # the same twice, or left out
     given = (*record.inputs, *record.constants)
     ops, more = in_parts(ops, given, there, None, has_products)
     used = {*values_in([each.args for each in ops])}
