@@ -36,6 +36,23 @@ CASES = {
     "points, padded": ([2, 3, 4, 5], [4, 3, 1, 1], {"padding": 1}),
     "groups": ([2, 6, 7, 6], [4, 3, 3, 3], {"groups": 2, "padding": 1}),
     "groups of points": ([2, 40, 5, 3], [4, 20, 1, 1], {"groups": 2}),
+    "depthwise": ([2, 3, 7, 6], [3, 1, 3, 2], {"groups": 3}),
+    "depthwise, padded": (
+        [2, 3, 7, 6],
+        [3, 1, 3, 3],
+        {"groups": 3, "padding": [1, 2], "stride": 2},
+    ),
+    "depthwise, dilated": (
+        [2, 5, 9, 8],
+        [5, 1, 3, 2],
+        {"groups": 5, "dilation": 2, "padding": [1, 0, 0, 2]},
+    ),
+    "depthwise of one place": ([2, 3, 4, 2], [3, 1, 4, 2], {"groups": 3}),
+    "depthwise in one dimension": (
+        [2, 3, 7],
+        [3, 1, 3],
+        {"by": F.conv1d, "groups": 3, "padding": 1},
+    ),
     "one place": ([3, 2, 3, 4], [5, 2, 3, 4], {}),
     "one image, one filter": ([1, 1, 9, 1], [1, 1, 3, 1], {}),
     "in one dimension": ([2, 6, 7], [4, 6, 3], {"by": F.conv1d, "padding": 1}),
@@ -63,6 +80,11 @@ CASES = {
         [2, 6, 5, 6],
         [6, 8, 3, 3],
         {"by": F.conv2d_transpose, "stride": 2, "groups": 3},
+    ),
+    "turned, depthwise": (
+        [2, 3, 5, 6],
+        [3, 1, 3, 2],
+        {"by": F.conv2d_transpose, "stride": 2, "groups": 3, "padding": 1},
     ),
     "turned, in one dimension": (
         [2, 3, 5],
@@ -103,10 +125,11 @@ def test_convolutions_of_views():
 
 
 @pytest.mark.parametrize(
-    "how", [{"data_format": "NHWC"}, {"groups": 6}], ids=["NHWC", "depthwise"]
+    "how", [{"data_format": "NHWC"}, {"groups": 3}], ids=["NHWC", "narrow groups"]
 )
 def test_what_stays_with_paddle(how):
-    filters = randn([6, 6 // how.get("groups", 1), 3, 3], seed=1)
+    size = 1 if "groups" in how else 3
+    filters = randn([6, 6 // how.get("groups", 1), size, size], seed=1)
     made = check(
         lambda x, w: F.conv2d(x * 2.0 + 1.0, w, **how) * 2.0 + 1.0,
         randn([2, 6, 6, 6]),

@@ -11,15 +11,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..operations import Operation, Value
+from .depthwise import Depthwise
 from .nest import clear
 from .products import SUFFIX
-from .scalars import FLOATS, NoLoop, Shape
+from .scalars import NoLoop, Shape
 from .steps import Address, Steps, written_as
 from .text import BYTES, Text
-from .windows import FIXED, Place, Windows, WindowStep, given, padding
+from .windows import FIXED, Place, Windows, WindowStep, given, steps_of, windows_of
 
 COLUMNS = 1 << 18
 """Bytes of what windows cover, copied at a time."""
@@ -27,43 +28,6 @@ COLUMNS = 1 << 18
 LEAST = 16
 """Numbers that a window covers in the channels of a group, with fewer of which Paddle's
 own kernels are as fast."""
-
-
-def _windows_of(
-    image: Value, filters: Value, result: Value, how: dict[str, Any]
-) -> Windows:
-    """How they lie.
-
-    Raises:
-        NoLoop: channels are last, or Paddle's kernels are better.
-    """
-    kinds = {v.dtype for v in (image, filters, result)}
-    groups = how["groups"]
-    count, every, *space = image.shape
-    _, channels, *kernel = filters.shape
-    terms = channels * math.prod(kernel)
-    is_first = how["data_format"] in ("NCHW", "NCDHW")
-    if not is_first or len(kinds) > 1 or not kinds <= FLOATS:
-        raise NoLoop
-    if groups > 1 and terms < LEAST:
-        raise NoLoop
-    out, steps, dilations = result.shape[2:], how["strides"], how["dilations"]
-    if how["padding_algorithm"] == "SAME":
-        dilations = [1] * len(space)  # whatever is asked for, as Paddle has it
-    spans = [d * (k - 1) + 1 for d, k in zip(dilations, kernel, strict=True)]
-    around = padding(how, space, spans)
-    padded = [s + p + q for s, (p, q) in zip(space, around, strict=True)]
-    fits = [
-        (o - 1) * step + span <= size
-        for o, step, span, size in zip(out, steps, spans, padded, strict=True)
-    ]
-    if channels * groups != every or not all(fits) or 0 in (count, *out):
-        raise NoLoop
-    return Windows(
-        *(count, groups, channels, filters.shape[0] // groups),
-        *(tuple(space), tuple(kernel), tuple(out), tuple(p for p, _ in around)),
-        *(tuple(padded), tuple(steps), tuple(dilations)),
-    )
 
 
 Block = tuple[str, str]
@@ -191,7 +155,7 @@ class _Convolution(WindowStep):
         return it.channels, *it.kernel, self._rows, *it.result[1:]
 
     def _columns_at(self, first: str) -> Place:
-        return Place(first, tuple(s.factor for s in FIXED.strides(self._over())))
+        return Place(first, steps_of(self._over()))
 
     def _covered(
         self, text: Text, padded: str, block: Block, address: Address
@@ -235,29 +199,36 @@ class _Convolution(WindowStep):
         text.line(f"call void {name}({', '.join(given)})")
 
 
-def _of(steps: Steps, op: Operation, image: Value, result: Value) -> _Convolution:
+def _of(
+    steps: Steps, op: Operation, image: Value, result: Value
+) -> _Convolution | Depthwise:
     how = given(op)
     is_same = "transpose" in op.operator.name and how["padding_algorithm"] == "SAME"
     if is_same or not steps.has_products:
         raise NoLoop
-    return _Convolution(steps, _windows_of(image, how["filter"], result, how), op)
+    windows = windows_of(image, how["filter"], result, how)
+    if (windows.channels, windows.filters) == (1, 1):
+        return Depthwise(steps, windows, op)
+    if windows.groups > 1 and windows.terms < LEAST:
+        raise NoLoop
+    return _Convolution(steps, windows, op)
 
 
+PLAIN = ("conv2d", "conv3d", "depthwise_conv2d")
+TURNED = tuple(f"{name}_transpose" for name in PLAIN)
 CONVOLUTIONS = frozenset(
-    f"{name}{end}"
-    for name in ("conv2d", "conv3d", "conv2d_transpose", "conv3d_transpose")
-    for end in ("", "_grad")
+    f"{name}{end}" for name in (*PLAIN, *TURNED) for end in ("", "_grad")
 )
-"""Operators that are products of matrices."""
+"""Operators that go over windows with filters."""
 
 
-@written_as("conv2d", "conv3d")
+@written_as(*PLAIN)
 def _(steps: Steps, op: Operation) -> None:
     x, filters, (out,) = *op.args[:2], op.outputs
     _of(steps, op, x, out).forward(x, filters, out)
 
 
-@written_as("conv2d_grad", "conv3d_grad")
+@written_as(*(f"{name}_grad" for name in PLAIN))
 def _(steps: Steps, op: Operation) -> None:
     x, filters, g = op.args[:3]
     by_x, by_filters = op.outputs
@@ -266,13 +237,13 @@ def _(steps: Steps, op: Operation) -> None:
     it.by_image(filters, g, by_x)
 
 
-@written_as("conv2d_transpose", "conv3d_transpose")
+@written_as(*TURNED)
 def _(steps: Steps, op: Operation) -> None:
     x, filters, (out,) = *op.args[:2], op.outputs
     _of(steps, op, out, x).by_image(filters, x, out)
 
 
-@written_as("conv2d_transpose_grad", "conv3d_transpose_grad")
+@written_as(*(f"{name}_grad" for name in TURNED))
 def _(steps: Steps, op: Operation) -> None:
     x, filters, g = op.args[:3]
     by_x, by_filters = op.outputs

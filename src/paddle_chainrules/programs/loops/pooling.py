@@ -15,7 +15,7 @@ from .scalars import FLOATS, LARGEST, SUM, NoLoop, Shape
 from .steps import Address, Steps, written_as
 from .text import Text
 from .views import View
-from .windows import FIXED, Place, Windows, WindowStep, given, padding
+from .windows import Place, Windows, WindowStep, given, padding, steps_of
 
 
 def _windows_of(image: Value, result: Value, how: dict[str, Any]) -> Windows:
@@ -85,7 +85,7 @@ class _Pooling(WindowStep):
                 places = [windows], [self._result(to)]
                 self._nest(text, self._over(), *places, lambda x: x, how)
                 if self._is_mean:
-                    place = [Place(to, _steps(it.result))]
+                    place = [Place(to, steps_of(it.result))]
                     self._nest(
                         *(text, it.result, place, place),
                         lambda total: [self._mean(text, total[0])],
@@ -109,15 +109,15 @@ class _Pooling(WindowStep):
                 to,
             ):
                 first = address(slopes) if it.is_padded else to
-                zeros = Place(first, _steps(slopes.shape))
+                zeros = Place(first, steps_of(slopes.shape))
                 self._nest(text, slopes.shape, [], [zeros], lambda _: ["0.0"])
                 sums, each = self._windows(first), self._result(mine)
                 if self._is_mean:
                     places = [each, sums], [sums]
                     self._nest(text, self._over(), *places, self._to_all(text))
                 else:
-                    rest = Place(address(left), _steps(it.result))
-                    own = Place(mine, _steps(it.result))
+                    rest = Place(address(left), steps_of(it.result))
+                    own = Place(mine, steps_of(it.result))
                     self._nest(text, it.result, [own], [rest], lambda x: x)
                     rest = self._result(rest.first)
                     covered = self._windows(self._around(text, here, address))
@@ -136,7 +136,7 @@ class _Pooling(WindowStep):
     def _result(self, first: str) -> Place:
         """Of each window, the same for all that it covers."""
         around = (0,) * (1 + len(self._it.kernel))
-        return Place(first, around + _steps(self._it.result))
+        return Place(first, around + steps_of(self._it.result))
 
     def _mean(self, text: Text, total: str) -> str:
         count = float(math.prod(self._it.kernel))
@@ -164,10 +164,6 @@ class _Pooling(WindowStep):
             return [text.put(f"fadd {kind} {total}, {part}"), rest]
 
         return added
-
-
-def _steps(shape: Shape) -> tuple[int, ...]:
-    return tuple(stride.factor for stride in FIXED.strides(shape))
 
 
 POOLING = frozenset({"pool2d", "pool3d", "pool2d_grad", "pool3d_grad"})

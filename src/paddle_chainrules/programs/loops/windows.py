@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from ..operations import Operation, Value
 from .extents import Extent, Sizes
 from .nest import Access, Nest, fill
-from .scalars import Reduction, Shape
+from .scalars import FLOATS, NoLoop, Reduction, Shape
 from .steps import Address, Step, Steps
 from .text import BYTES, TYPES, Text
 from .views import View, dense
@@ -94,6 +94,45 @@ def padding(
     return [*zip(given[::2], given[1::2], strict=True)]
 
 
+def windows_of(
+    image: Value, filters: Value, result: Value, how: dict[str, Any]
+) -> Windows:
+    """How they lie.
+
+    Raises:
+        NoLoop: channels are last, or it is of several dtypes.
+    """
+    kinds = {v.dtype for v in (image, filters, result)}
+    groups = how["groups"]
+    count, every, *space = image.shape
+    _, channels, *kernel = filters.shape
+    is_first = how["data_format"] in ("NCHW", "NCDHW")
+    if not is_first or len(kinds) > 1 or not kinds <= FLOATS:
+        raise NoLoop
+    out, steps, dilations = result.shape[2:], how["strides"], how["dilations"]
+    if how["padding_algorithm"] == "SAME":
+        dilations = [1] * len(space)  # whatever is asked for, as Paddle has it
+    spans = [d * (k - 1) + 1 for d, k in zip(dilations, kernel, strict=True)]
+    around = padding(how, space, spans)
+    padded = [s + p + q for s, (p, q) in zip(space, around, strict=True)]
+    fits = [
+        (o - 1) * step + span <= size
+        for o, step, span, size in zip(out, steps, spans, padded, strict=True)
+    ]
+    if channels * groups != every or not all(fits) or 0 in (count, *out):
+        raise NoLoop
+    return Windows(
+        *(count, groups, channels, filters.shape[0] // groups),
+        *(tuple(space), tuple(kernel), tuple(out), tuple(p for p, _ in around)),
+        *(tuple(padded), tuple(steps), tuple(dilations)),
+    )
+
+
+def steps_of(shape: Shape) -> tuple[int, ...]:
+    """From one number to the next along each dimension, without gaps."""
+    return tuple(stride.factor for stride in FIXED.strides(shape))
+
+
 class Place(NamedTuple):
     """The first number of something, and from one to the next along each dimension."""
 
@@ -116,8 +155,7 @@ class WindowStep:
         self._kind = TYPES[self._dtype]
         self._every = windows.groups * windows.channels
         self._padded = self._scratch((self._every, *windows.padded))
-        channel, *place = (s.factor for s in FIXED.strides(self._padded.shape))
-        self._channel, self._place = channel, place
+        self._channel, *self._place = steps_of(self._padded.shape)
         """From one of a padded image to the next."""
 
     def _scratch(self, shape: Shape) -> View:
@@ -187,7 +225,7 @@ class WindowStep:
     def _whole(self, image: str) -> Place:
         it = self._it
         shape = it.groups * it.channels, *it.image
-        return Place(image, tuple(s.factor for s in FIXED.strides(shape)))
+        return Place(image, steps_of(shape))
 
     def _around(self, text: Text, image: str, address: Address) -> str:
         """Where the image is with its padding."""
