@@ -631,3 +631,19 @@ def test_what_is_machine_code_and_what_is_not():
     program = make_program(lambda x: x * x + 1.0)(x)
     assert "define zeroext i1 @_0(" in program.machine()
     assert "multiply(t0, t0)  test_regions.py" in program.machine()
+
+
+def test_steps_that_do_the_same_are_one_function():
+    layers = [(randn([6, 6], seed=k) / 3, randn([6], seed=k + 50)) for k in range(40)]
+
+    def deep(x):
+        for k, (weight, bias) in enumerate(layers):
+            x = paddle.tanh(x @ weight + bias) + (x if k % 2 else x.T.reshape([4, 6]))
+        return x, x.sum(0)
+
+    made = check(deep, randn([4, 6]))
+    (region,) = made.regions
+    functions = region.text.count("define ")
+    assert len(set(region.text.split("define "))) == functions + 1
+    assert functions < 20
+    assert region.text.count("call i1 @NAME.step") >= 80

@@ -38,12 +38,47 @@ PART = 32
 """Loops and products of a function, for more of which LLVM takes longer and longer."""
 
 
+MANY = 2
+"""Such functions, with more of which steps that do the same are one function."""
+
 FLAG, FIRST = 1, 2
 """Places in the block: of the flag's address, and of the first tensor's."""
 
 _zero = ctypes.c_int32(0)
 NEVER = ctypes.addressof(_zero)
 """The address of the flag of Python's calls, which no interrupt ends."""
+
+
+class Alike:
+    """Steps as functions, of which those that do the same to other memory are one."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, str] = {}
+
+    @property
+    def texts(self) -> Iterator[str]:
+        """Of the functions."""
+        return (text.replace("@NAME.step", name) for text, name in self._names.items())
+
+    def write(self, step: Step, text: Text, address: Callable[[View], str]) -> None:
+        """Write a call of the function of a step."""
+        given: dict[tuple[Any, ...], tuple[str, View]] = {}
+
+        def argument(view: View) -> str:
+            place = view.memory, view.offset
+            return given.setdefault(place, (f"%a{len(given)}", view))[0]
+
+        own = Text("")
+        step.write(own, argument)
+        names = ", ".join(f"ptr {name}" for name, _ in given.values())
+        own.head = f"internal i1 @NAME.step(ptr noalias %block, {names}) noinline"
+        rows = str(own).split("\n")
+        notes = [row.strip() for row in rows if row.startswith("  ;")]
+        body = "\n".join(row for row in rows if not row.startswith("  ;"))
+        name = self._names.setdefault(body, f"@NAME.step.{len(self._names)}")
+        text.lines += notes
+        places = ", ".join(f"ptr {address(view)}" for _, view in given.values())
+        text.put(f"call i1 {name}(ptr %block, {places})", "done")
 
 
 class Region(Operator):
@@ -93,7 +128,10 @@ class Region(Operator):
         """
         starts = range(0, len(steps.found), PART)
         parts = [steps.found[start : start + PART] for start in starts]
-        texts = [self._part(k, part, steps, plan) for k, part in enumerate(parts)]
+        alike = Alike() if len(parts) > MANY else None
+        texts = [
+            self._part(k, part, steps, plan, alike) for k, part in enumerate(parts)
+        ]
         whole = Text()
         for place, value in enumerate(self.order, FIRST):
             whole.line(f"; {place}: {value!r}")
@@ -106,9 +144,17 @@ class Region(Operator):
         for k in range(len(parts)):
             is_left = whole.put(f"call i1 @NAME.{k}(ptr %block, ptr {work})", "left")
             whole.leave_if(is_left)
-        return "\n\n".join(map(str, [*texts, whole]))
+        functions = alike.texts if alike else ()
+        return "\n\n".join(map(str, [*functions, *texts, whole]))
 
-    def _part(self, k: int, part: Sequence[Step], steps: Steps, plan: Plan) -> Text:
+    def _part(
+        self,
+        k: int,
+        part: Sequence[Step],
+        steps: Steps,
+        plan: Plan,
+        alike: Alike | None,
+    ) -> Text:
         text = Text(f"internal i1 @NAME.{k}(ptr noalias %block, ptr %work) noinline")
         places = {v: place for place, v in enumerate(self.order, FIRST)}
         bases = {
@@ -134,7 +180,10 @@ class Region(Operator):
                 flag = text.argument(FLAG, "ptr", "flag")
                 now = text.put(f"load volatile i32, ptr {flag}", "now")
                 text.leave_if(text.put(f"icmp ne i32 {now}, 0", "stop"))
-            step.write(text, address)
+            if alike is None:
+                step.write(text, address)
+            else:
+                alike.write(step, text, address)
         return text
 
     def lines(

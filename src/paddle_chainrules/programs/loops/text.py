@@ -55,11 +55,12 @@ class Text:
         head: how it begins: linkage, name, what it is given, attributes.
 
     Attributes:
+        head: how it begins.
         lines: of the body, in their order.
     """
 
     def __init__(self, head: str = "zeroext i1 @NAME(ptr noalias %block)") -> None:
-        self._head = head
+        self.head = head
         self.lines: list[str] = []
         self._first: list[str] = []
         """What is computed once, before all else."""
@@ -183,4 +184,4 @@ class Text:
         if self._is_left:
             rows += ["left:", "ret i1 true"]
         body = "\n".join(r if r.endswith(":") else f"  {r}" for r in rows)
-        return f"define {self._head} {{\nstart:\n{body}\n}}"
+        return f"define {self.head} {{\nstart:\n{body}\n}}"
