@@ -30,7 +30,7 @@ def _(
     if porder == 1:
         return ops.sum(ops.abs(x), axes, None, keepdim)
     if porder != 2:
-        raise NoRule("norms but for those of one and two")
+        raise NoRule("norms of an order but one and two; use paddle.sum of powers")
     return ops.sqrt(ops.sum(x * x, axes, None, keepdim))
 
 

@@ -32,20 +32,20 @@ def _repeats(size: list[int], how: Any) -> list[int]:
     data_format, _, height, width, scale, kind, corners, _ = how
     wanted = [height, width]
     if data_format != "NCHW" or len(size) != 2 or corners or kind != "nearest":
-        raise NoRule("another kind of resampling")
+        raise NoRule("another kind of resampling than nearest; use that for a formula")
     if scale:
         wanted = [int(n * s) for n, s in zip(size, scale, strict=True)]
     for n, m in zip(size, wanted, strict=True):
         places = np.arange(m, dtype=np.float32) * np.float32(np.float32(n) / m)
         if m % n or (places.astype(int) != np.arange(m) // (m // n)).any():
-            raise NoRule("a size that is no multiple")
+            raise NoRule("a size that is no multiple; give a whole number as scale_factor")
     return [m // n for n, m in zip(size, wanted, strict=True)]
 
 
 @formula_of("nearest_interp")
 def _(x: Tensor, *how: Any) -> Tensor:
     if any(isinstance(part, Tensor | list) for part in how[:3]):
-        raise NoRule("a size in a tensor; give numbers")
+        raise NoRule("a size that is in a tensor; give numbers")
     n, channels, height, width = x.shape
     down, along = _repeats([height, width], how[3:])
     apart = ops.reshape(x, [n, channels, height, 1, width, 1])
@@ -57,7 +57,7 @@ def _(x: Tensor, *how: Any) -> Tensor:
 def _(x: Tensor, *how: Any) -> Tensor:
     *others, g = how[:4]
     if any(isinstance(part, Tensor | list) for part in others):
-        raise NoRule("a size in a tensor; give numbers")
+        raise NoRule("a size that is in a tensor; give numbers")
     n, channels, height, width = x.shape
     down, along = _repeats([height, width], how[4:])
     parts = ops.reshape(g, [n, channels, height, down, width, along])
