@@ -1,5 +1,6 @@
 """Pooling in machine code gives what Paddle's kernels give, and its way back."""
 
+import numpy as np
 import paddle
 import paddle.nn.functional as F
 import pytest
@@ -32,6 +33,7 @@ WITH_PADDLE = {
     "means, padded": lambda x: F.avg_pool2d(x, 3, 2, 1),
     "means of parts of two sizes": lambda x: F.adaptive_avg_pool2d(x, [5, 3]),
     "channels last": lambda x: F.max_pool2d(x, 2, data_format="NHWC"),
+    "the largest of all": lambda x: F.max_pool2d(x, [8, 6]),
     "with places": lambda x: F.max_pool2d(x, 2, return_mask=True)[0],
 }
 
@@ -61,7 +63,17 @@ def test_what_stays_with_paddle(name):
     assert len(made.ops) > 1
 
 
-def test_the_largest_of_a_whole_image():
-    """Forward it is machine code; a loop over what is left would wait for itself."""
-    made = check(with_gradient(lambda x: F.max_pool2d(x, [8, 6])), randn(IMAGE), eps=10)
-    assert "pool2d_grad" in {op.operator.name for op in made.ops}
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_numbers_that_are_none_and_infinite_ones(dtype):
+    x = randn([2, 3, 8, 9], dtype).numpy()
+    x[0, 0, :3, :4] = -np.inf
+    x[0, 1, ::2, 1::3] = np.nan
+    x[1, 2, 4:, :2] = np.inf
+    x = paddle.to_tensor(x)
+    for fn in (
+        lambda x: F.max_pool2d(x, 2),
+        lambda x: F.max_pool2d(x, 3, 2, 1),
+        lambda x: F.max_pool2d(x, [1, 1], [2, 2], ceil_mode=True),
+        lambda x: F.avg_pool2d(x, 2),
+    ):
+        check(with_gradient(fn), x)

@@ -11,11 +11,14 @@ from ...paddle_side.dtypes import single
 from ..operations import Operation, Value
 from .extents import Extent
 from .nest import Body
-from .scalars import FLOATS, LARGEST, SUM, NoLoop, Shape
+from .scalars import FLOATS, SUM, NoLoop, Shape
 from .steps import Address, Steps, written_as
 from .text import Text
 from .views import View
 from .windows import Place, Windows, WindowStep, given, padding, steps_of
+
+LEAST = "0xC7EFFFFFE0000000"
+"""The least finite number of float32, for float64 too, which is the largest of none."""
 
 
 def _windows_of(image: Value, result: Value, how: dict[str, Any]) -> Windows:
@@ -59,8 +62,10 @@ class _Pooling(WindowStep):
     ) -> None:
         how = given(op)
         self._is_mean = how["pooling_type"] == "avg"
-        start = SUM.start if self._is_mean else LARGEST.start
+        start = "0.0" if self._is_mean else LEAST
         super().__init__(steps, _windows_of(image, result, how), op, start)
+        if not self._is_mean and self._it.places == 1:
+            raise NoLoop  # a loop over what is the largest would wait for itself
         self._extent = steps.sizes.product(image.shape[:2])
 
     def _count(self) -> Extent:
@@ -69,27 +74,25 @@ class _Pooling(WindowStep):
     def _size_of(self, view: View) -> int:
         return math.prod(view.shape[2:])
 
-    @property
-    def is_of_one(self) -> bool:
-        """Whether an image has one window, of which the largest is looked for."""
-        return not self._is_mean and self._it.places == 1
-
     def forward(self, image: Value, result: Value) -> None:
         """The largest, or the means."""
-        it, how = self._it, SUM if self._is_mean else LARGEST
+        it = self._it
 
         def write(text: Text, address: Address) -> None:
             self._fill_around(text, address)
             with self._images(text, (x, out), address) as (here, to):
                 windows = self._windows(self._around(text, here, address))
-                places = [windows], [self._result(to)]
-                self._nest(text, self._over(), *places, lambda x: x, how)
+                every, each = Place(to, steps_of(it.result)), self._result(to)
                 if self._is_mean:
-                    place = [Place(to, steps_of(it.result))]
+                    self._nest(text, self._over(), [windows], [each], lambda x: x, SUM)
                     self._nest(
-                        *(text, it.result, place, place),
+                        *(text, it.result, [every], [every]),
                         lambda total: [self._mean(text, total[0])],
                     )
+                else:
+                    self._nest(text, it.result, [], [every], lambda _: [self._number])
+                    places = [windows, each], [each]
+                    self._nest(text, self._over(), *places, self._larger(text))
 
         x, out = self._put((image,), result, [], write)
 
@@ -142,6 +145,16 @@ class _Pooling(WindowStep):
         count = float(math.prod(self._it.kernel))
         return text.put(f"fdiv {self._kind} {total}, {count}")
 
+    def _larger(self, text: Text) -> Body:
+        """What is larger than what was found is, as Paddle has it, also no number."""
+        kind = self._kind
+
+        def chosen(x: Sequence[str]) -> list[str]:
+            is_more = text.put(f"fcmp ogt {kind} {x[1]}, {x[0]}")
+            return [text.put(f"select i1 {is_more}, {kind} {x[1]}, {kind} {x[0]}")]
+
+        return chosen
+
     def _to_all(self, text: Text) -> Body:
         def added(x: Sequence[str]) -> list[str]:
             # In float64 too, as Paddle has it.
@@ -178,7 +191,4 @@ def _(steps: Steps, op: Operation) -> None:
 @written_as("pool2d_grad", "pool3d_grad")
 def _(steps: Steps, op: Operation) -> None:
     x, out, g = op.args[:3]
-    it = _Pooling(steps, x, out, op)
-    if it.is_of_one:
-        raise NoLoop  # a loop over what is left would wait for itself
-    it.by_image(x, out, g, op.outputs[0])
+    _Pooling(steps, x, out, op).by_image(x, out, g, op.outputs[0])

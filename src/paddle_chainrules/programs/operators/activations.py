@@ -286,7 +286,8 @@ def _(x: Tensor, scale: float, alpha: float) -> Tensor:
 
 @formula_of("relu6")
 def _(x: Tensor) -> Tensor:
-    return ops.where(x < 6.0, ops.relu(x), paddle.full_like(x, 6.0))
+    most = ops.where(ops.isnan(x), x, paddle.full_like(x, 6.0))
+    return ops.where(x < 6.0, ops.relu(x), most)
 
 
 @reverse_of("clip")

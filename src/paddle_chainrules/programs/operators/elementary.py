@@ -77,7 +77,8 @@ define("lerp")
 @formula_of("softshrink")
 def _(x: Tensor, threshold: float) -> Tensor:
     t = single(threshold)
-    return ops.where(x > t, x - t, ops.where(x < -t, x + t, paddle.zeros_like(x)))
+    inside = ops.where(ops.isnan(x), x, paddle.zeros_like(x))
+    return ops.where(x > t, x - t, ops.where(x < -t, x + t, inside))
 
 
 @reverse_of("hardshrink")
@@ -90,7 +91,8 @@ def _(call: Call) -> list[Any]:
 
 @formula_of("thresholded_relu")
 def _(x: Tensor, threshold: float, value: float) -> Tensor:
-    return ops.where(x > single(threshold), x, paddle.full_like(x, single(value)))
+    low = ops.where(ops.isnan(x), x, paddle.full_like(x, single(value)))
+    return ops.where(x > single(threshold), x, low)
 
 
 @formula_of("hardsigmoid")

@@ -79,7 +79,7 @@ def _p_norm_grad(
 
 def _quotient(a: Tensor, b: Tensor) -> Tensor:
     """Nothing where the divisor is zero."""
-    none = b == 0
+    none = ops.logical_and(b <= 0.0, b >= 0.0)  # and not what is nearly zero
     found = a / ops.where(none, paddle.ones_like(b), b)
     return ops.where(none, paddle.zeros_like(found), found)
 

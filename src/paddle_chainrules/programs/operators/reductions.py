@@ -88,15 +88,20 @@ def _below_top(x: Tensor, axes: list[int]) -> tuple[Tensor, Tensor]:
     return x - top, top
 
 
+def _cut(below: Tensor) -> Tensor:
+    """At least -64, as Paddle has it."""
+    return ops.maximum(below, paddle.full_like(below, -64.0))
+
+
 @formula_of("softmax")
 def _(x: Tensor, axis: int) -> Tensor:
-    weights = ops.exp(_below_top(x, [axis])[0])
+    weights = ops.exp(_cut(_below_top(x, [axis])[0]))
     return weights / ops.sum(weights, [axis], None, True)
 
 
 @formula_of("log_softmax")
 def _(x: Tensor, axis: int) -> Tensor:
-    below, _ = _below_top(x, [axis])
+    below = _cut(_below_top(x, [axis])[0])
     return below - ops.log(ops.sum(ops.exp(below), [axis], None, True))
 
 

@@ -38,7 +38,9 @@ def _repeats(size: list[int], how: Any) -> list[int]:
     for n, m in zip(size, wanted, strict=True):
         places = np.arange(m, dtype=np.float32) * np.float32(np.float32(n) / m)
         if m % n or (places.astype(int) != np.arange(m) // (m // n)).any():
-            raise NoRule("a size that is no multiple; give a whole number as scale_factor")
+            raise NoRule(
+                "a size that is no multiple; give a whole number as scale_factor"
+            )
     return [m // n for n, m in zip(size, wanted, strict=True)]
 
 
