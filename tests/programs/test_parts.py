@@ -274,3 +274,16 @@ def test_dropout_of_all():
     x = randn([4, 3])
     made = check(with_gradient(lambda x: F.dropout(x * 2.0, 1.0) * 2.0), x)
     assert "dropout" not in {op.operator.name for op in made.ops}
+
+
+def test_statistics_of_a_batch_in_float64():
+    """Paddle's momentum is a float32 one."""
+    layer = paddle.nn.BatchNorm1D(4).to(dtype="float64")
+    net, params, buffers = stateless(layer, jit=True)
+    x = randn([6, 4], "float64")
+    layer(x)
+    moved = {k: v.clone() for k, v in layer.state_dict().items()}
+    program = make_program(lambda x: [*net(params, x, buffers=buffers)[1].values()])(x)
+    for key, each in zip(buffers, compiled(program.with_loops)(x), strict=True):
+        np.testing.assert_allclose(each.numpy(), moved[key].numpy(), rtol=1e-13)
+    assert program.with_loops.regions

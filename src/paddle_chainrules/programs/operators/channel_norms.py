@@ -144,7 +144,8 @@ def _(
         return (layout.scaled(by.y, scale, bias), *(None for _ in range(5)))
     by = standard(x, layout.others, epsilon)
     own = [ops.reshape(part, [-1]) for part in (by.mean, by.variance, by.scale)]
-    old, new = single(momentum), single(1.0 - momentum)
+    old = single(momentum)
+    new = 1.0 - old
     moved = (
         before * old + part * new
         for before, part in zip((mean, variance), own[:2], strict=True)
