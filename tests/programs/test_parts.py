@@ -270,6 +270,34 @@ def test_dropout_draws_what_paddle_draws(mode):
         assert_near(a, b)
 
 
+@pytest.mark.parametrize("p", [0.1, 0.3, 0.7, 0.999])
+def test_dropout_in_float64(p):
+    """Its gradients are rounded as Paddle rounds them."""
+    x = randn([40, 50], "float64")
+    program = make_program(with_gradient(lambda x: F.dropout(x * 2.0, p) * 3.0))(x)
+    found = []
+    for run in (compiled(program.with_loops), compiled(program.as_run)):
+        paddle.seed(3)
+        found.append(run(x))
+    for a, b in zip(*found, strict=True):
+        assert_near(a, b)
+
+
+@pytest.mark.parametrize("fn", [paddle.maximum, paddle.minimum, paddle.fmax])
+def test_gradients_of_the_larger_of_two(fn):
+    x = randn([6, 1])
+    y = paddle.concat([x[:3, 0], randn([3], seed=1)])
+    x[1] = y[4] = float("nan")
+    x[2] = float("inf")
+
+    def both(x, y):
+        z, back = vjp(lambda x, y: fn(x * 1.0, y * 1.0), x, y)
+        return z, *back(paddle.ones_like(z))
+
+    made = check(both, x, y)
+    assert [op.operator.name for op in made.ops] == ["region"]
+
+
 def test_dropout_of_all():
     x = randn([4, 3])
     made = check(with_gradient(lambda x: F.dropout(x * 2.0, 1.0) * 2.0), x)

@@ -74,6 +74,8 @@ def test_numbers_that_are_none_and_infinite_ones(dtype):
         lambda x: F.max_pool2d(x, 2),
         lambda x: F.max_pool2d(x, 3, 2, 1),
         lambda x: F.max_pool2d(x, [1, 1], [2, 2], ceil_mode=True),
+        lambda x: F.max_pool2d(x, [3, 2], [2, 4], ceil_mode=True),
+        lambda x: F.max_pool2d(x, [2, 1], [1, 1], [1, 0]),
         lambda x: F.avg_pool2d(x, 2),
     ):
         check(with_gradient(fn), x)

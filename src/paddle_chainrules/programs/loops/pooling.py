@@ -146,12 +146,16 @@ class _Pooling(WindowStep):
         return text.put(f"fdiv {self._kind} {total}, {count}")
 
     def _larger(self, text: Text) -> Body:
-        """What is larger than what was found is, as Paddle has it, also no number."""
+        """What was found, if it is larger, and the next one else, unless that is of the
+        padding: what is no number goes on to there, as Paddle has it."""
         kind = self._kind
 
         def chosen(x: Sequence[str]) -> list[str]:
-            is_more = text.put(f"fcmp ogt {kind} {x[1]}, {x[0]}")
-            return [text.put(f"select i1 {is_more}, {kind} {x[1]}, {kind} {x[0]}")]
+            number, found = x
+            is_more = text.put(f"fcmp ogt {kind} {found}, {number}")
+            is_around = text.put(f"fcmp oeq {kind} {number}, {LEAST}")
+            stays = text.put(f"or i1 {is_more}, {is_around}")
+            return [text.put(f"select i1 {stays}, {kind} {found}, {kind} {number}")]
 
         return chosen
 

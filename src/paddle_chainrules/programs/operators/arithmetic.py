@@ -222,24 +222,25 @@ def _(call: Call) -> list[Any]:
     return list(ops.minimum_grad(*call.args, call.cotangent))
 
 
-def _shares(g: Tensor, x: Tensor, y: Tensor, *first: Tensor) -> tuple[Tensor, Tensor]:
-    """Gradients of the one that was chosen, half of each where they are equal.
+def _share(g: Tensor, to: Tensor, *is_chosen: Tensor) -> Tensor:
+    """The gradient of one of two, half of it where they are equal.
 
     Args:
-        first: where the one goes before the other, and where it does or is equal.
+        is_chosen: where it is the larger, and where it is that or equal; nowhere of
+            what is no number.
     """
-    part = ops.cast(first[0], g.dtype) * 0.5 + ops.cast(first[1], g.dtype) * 0.5
-    return summed_to(g * part, x), summed_to(g * (1.0 - part), y)
+    before, with_ties = (ops.cast(each, g.dtype) for each in is_chosen)
+    return summed_to(g * (before * 0.5 + with_ties * 0.5), to)
 
 
 @formula_of("maximum_grad")
 def _(x: Tensor, y: Tensor, out_grad: Tensor) -> Any:
-    return _shares(out_grad, x, y, x > y, x >= y)
+    return _share(out_grad, x, x > y, x >= y), _share(out_grad, y, y > x, y >= x)
 
 
 @formula_of("minimum_grad")
 def _(x: Tensor, y: Tensor, out_grad: Tensor) -> Any:
-    return _shares(out_grad, x, y, x < y, x <= y)
+    return _share(out_grad, x, x < y, x <= y), _share(out_grad, y, y < x, y <= x)
 
 
 @formula_of("add_n")

@@ -9,6 +9,7 @@ from paddle import Tensor
 
 from ...paddle_side.dtypes import single
 from ...paddle_side.interception import RAW
+from ...paddle_side.listener import not_listening
 from .calls import Call, NoRule
 from .entry import TABLE, define, formula_of, reverse_of, simpler_of
 from .shared import ops
@@ -118,8 +119,11 @@ def _(
 def _(mask: Tensor, out_grad: Tensor, p: Any, is_test: bool, mode: str) -> Tensor:
     if is_test or not isinstance(p, float | int):
         raise NoRule("a probability in a tensor; give a number")
-    scale = 1.0 if mode != "upscale_in_train" else 1.0 / (1.0 - p) if p < 1 else 0.0
-    return out_grad * ops.cast(mask, out_grad.dtype) * single(scale)
+    with not_listening():  # rounded as Paddle rounds it
+        one = paddle.ones([1], out_grad.dtype)
+        kept = paddle.ones([1], "uint8")
+        scale = RAW.dropout_grad(kept, one, p, False, mode).item()
+    return out_grad * ops.cast(mask, out_grad.dtype) * scale
 
 
 @reverse_of("dropout")
