@@ -9,7 +9,7 @@ collected() = (GC.gc(); PythonCall.GC.gc(); RETAINED_BYTES[])
 const HELD_NETS = (
     chain = PaddleFCNet(3, 2, 3, 8; seed = 1),
     recorded = PaddleModuleWrapper(paddle.nn.Sequential(
-        (f for _ in 1:10 for f in (paddle.nn.Linear(3, 3), paddle.nn.LayerNorm(3)))...,
+        (f for _ in 1:10 for f in (paddle.nn.Linear(3, 3), paddle.nn.Hardshrink()))...,
     )),
 )
 x = rand(Float32, 3, 5)

@@ -90,7 +90,7 @@ def _below_top(x: Tensor, axes: list[int]) -> tuple[Tensor, Tensor]:
 
 def _cut(below: Tensor) -> Tensor:
     """At least -64, as Paddle has it."""
-    return ops.maximum(below, paddle.full_like(below, -64.0))
+    return ops.maximum(below, paddle.full([], -64.0, below.dtype))
 
 
 @formula_of("softmax")
