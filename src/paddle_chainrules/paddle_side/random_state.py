@@ -91,6 +91,28 @@ def put_back(state: Any) -> None:
             paddle.set_rng_state(generators, device)
 
 
+class sketched:
+    """Have dropout draw by a seed of its own, where sizes alone are looked at.
+
+    The generators are left alone, and nobody waits for their turn.
+    """
+
+    def __enter__(self) -> None:
+        self._before = is_sketched()
+        _local.sketched = True
+
+    def __exit__(self, *_: object) -> None:
+        _local.sketched = self._before
+
+
+def is_sketched() -> bool:
+    """Whether sizes alone are looked at on this thread."""
+    return getattr(_local, "sketched", False)
+
+
+_local = threading.local()
+
+
 class undrawn:
     """The generators as before where an error comes, as if nothing had been drawn.
 

@@ -15,7 +15,7 @@ from paddle import Tensor
 
 from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.listener import not_listening
-from ..paddle_side.random_state import put_back, random_state
+from ..paddle_side.random_state import sketched
 from .capture_error import CaptureError
 from .inside import recorded_inside
 from .loops.regions import may_be_part
@@ -230,16 +230,13 @@ def _traced(
         results.extend(result if isinstance(result, list | tuple) else [result])
         return [r for r in results if r is not None]
 
-    state = random_state()
     try:
         with not_listening(), grad_mode(False):
             tensors = [_zeros(v, resized) for v in values]
-        with grad_mode(False):
+        with grad_mode(False), sketched():
             record, ends = recorded_inside(of_tensors, tensors)
     except (CaptureError, NoRule, RuntimeError, TypeError, ValueError):
         return None
-    finally:
-        put_back(state)
     twins = Twins()
     ops = []
     for each in map(twins.named, record.ops):

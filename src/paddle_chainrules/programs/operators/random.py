@@ -10,6 +10,7 @@ from paddle import Tensor
 from ...paddle_side.dtypes import single
 from ...paddle_side.interception import RAW
 from ...paddle_side.listener import not_listening
+from ...paddle_side.random_state import is_sketched
 from .calls import Call, NoRule
 from .entry import TABLE, define, formula_of, reverse_of, simpler_of
 from .shared import ops
@@ -31,6 +32,8 @@ def _dropout(
 
 def _dropout_of_ones(ones: Tensor, p: float, mode: str, seed: int, fix: bool) -> Any:
     """By what dropout multiplies, and the mask."""
+    if is_sketched():
+        seed, fix = 1, True
     return _dropout(ones, None, p, False, mode, seed, fix)
 
 
