@@ -8,21 +8,41 @@ any size. A function that decides by the size is none of these; who asks must kn
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from paddle import Tensor
 
 from .operations import Operation, Value
-from .program import Program
 from .samples import ANY, SIZED, Samples
 
 PARTS = frozenset({"slice", "strided_slice", "Tensor._getitem_dygraph"})
 """Operators that give what there is where they are asked for more."""
 
 
+class Line(Protocol):
+    """What a :class:`.program.Program` is for this: operations one after another."""
+
+    @property
+    def inputs(self) -> Sequence[Value]: ...
+
+    @property
+    def constants(self) -> dict[Value, Tensor]: ...
+
+    @property
+    def ops(self) -> Sequence[Operation]: ...
+
+    @property
+    def outputs(self) -> Sequence[Value]: ...
+
+
 def samples_of(
-    program: Program, size: int, other: Program, its_size: int, most: int = ANY
+    program: Line,
+    size: int,
+    other: Line,
+    its_size: int,
+    most: int = ANY,
+    known: frozenset[int] = frozenset(),
 ) -> Samples | None:
     """What of a program for one size goes along with it, where it serves any size.
 
@@ -30,21 +50,22 @@ def samples_of(
 
     Args:
         most: the largest size that it serves.
+        known: sizes that go along with it in what the program is a part of.
     """
-    found = _Pairs(size, its_size).of_programs(program, other)
+    found = _Pairs(size, its_size, known).of_programs(program, other)
     return found and found._replace(most=most)
 
 
 class _Pairs:
     """The values of two programs that stand for one another."""
 
-    def __init__(self, size: int, its_size: int) -> None:
+    def __init__(self, size: int, its_size: int, known: frozenset[int]) -> None:
         self._size, self._its_size = size, its_size
         self._pairs: dict[Value, Value] = {}
-        self._varying: set[int] = set()
+        self._varying = {*known}
         self._constant: set[int] = set()
 
-    def of_programs(self, one: Program, other: Program) -> Samples | None:
+    def of_programs(self, one: Line, other: Line) -> Samples | None:
         found = [(one.inputs, other.inputs), (one.outputs, other.outputs)]
         found.append((tuple(one.constants), tuple(other.constants)))
         if len(one.ops) != len(other.ops) or not all(self.same(*p) for p in found):

@@ -82,17 +82,6 @@ def fresh_numbers(given: Iterable[Value], ops: Iterable[Operation]) -> Iterator[
     return itertools.count(1 + max(known, default=0))
 
 
-def needed(ops: Sequence[Operation], ends: Iterable[Value]) -> list[Operation]:
-    """Those on which the ends depend, and all that draw random numbers."""
-    wanted = {*ends}
-    found = []
-    for op in reversed(ops):
-        if op.operator.random or not wanted.isdisjoint(op.outputs):
-            wanted.update(op.inputs)
-            found.append(op)
-    return found[::-1]
-
-
 def values_in(args: Iterable[Any]) -> list[Value]:
     """The values in arguments, lists among them."""
     found: list[Value] = []

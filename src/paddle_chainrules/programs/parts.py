@@ -16,17 +16,11 @@ from paddle import Tensor
 from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.listener import not_listening
 from ..paddle_side.random_state import sketched
+from .any_size import samples_of
 from .capture_error import CaptureError
 from .inside import recorded_inside
 from .loops.regions import may_be_part
-from .operations import (
-    Operation,
-    Value,
-    fresh_numbers,
-    needed,
-    values_in,
-    with_values,
-)
+from .operations import Operation, Value, fresh_numbers, values_in, with_values
 from .operators.calls import NoRule
 from .samples import Samples
 from .twins import Twins
@@ -65,6 +59,11 @@ class Parts(NamedTuple):
     constants: dict[Value, Tensor]
     ops: Sequence[Operation]
     ends: Sequence[Value | None]
+
+    @property
+    def outputs(self) -> tuple[Value, ...]:
+        """Those of the ends that are there."""
+        return tuple(end for end in self.ends if end is not None)
 
     def read(self, op: Operation) -> list[Value]:
         """Which inputs of an operation it reads."""
@@ -142,7 +141,7 @@ def in_parts(
             # What a program gives is its own.
             if not kept.isdisjoint(named.outputs) or not twins.is_known(named):
                 found.append(named)
-    return needed(found, kept), constants
+    return found, constants
 
 
 def _key(op: Operation) -> Any:
@@ -170,41 +169,10 @@ def _parts_of(
             return n // size * other if n in varying else n
 
         again = _traced(op, asked, another, has_products)
-        if again is None or not _is_like(found, again, another):
+        both = again and samples_of(found, size, again, other, known=varying)
+        if both is None or both.varying != varying:
             return None
     return found
-
-
-def _is_like(one: Parts, other: Parts, another: Callable[[int], int]) -> bool:
-    """Whether two are the same for different numbers of samples."""
-    pairs: dict[Value, Value] = {}
-
-    def same(a: Any, b: Any, is_size: bool = False) -> bool:
-        if isinstance(a, Value):
-            return (
-                isinstance(b, Value)
-                and pairs.setdefault(a, b) is b
-                and (tuple(map(another, a.shape)) == b.shape)
-            )
-        if isinstance(a, list | tuple):
-            return len(a) == len(b) and all(
-                same(x, y, isinstance(a, list)) for x, y in zip(a, b, strict=True)
-            )
-        return bool(a == b) or (is_size and type(a) is int and another(a) == b)
-
-    return (
-        len(one.ops) == len(other.ops)
-        and all(
-            a.operator is b.operator
-            and same(a.args, b.args)
-            and same(a.outputs, b.outputs)
-            for a, b in zip(one.ops, other.ops, strict=True)
-        )
-        and all(
-            a.shape == b.shape
-            for a, b in zip(one.constants, other.constants, strict=True)
-        )
-    )
 
 
 def _zeros(value: Value, resized: Callable[[int], int]) -> Tensor:

@@ -9,7 +9,7 @@ from typing import Any
 
 from paddle import Tensor
 
-from .operations import Operation, Value, fresh_numbers, needed
+from .operations import Operation, Value, fresh_numbers
 from .operators.table import TABLE
 from .program import Program
 from .reuse import memory_of
@@ -86,6 +86,17 @@ def _rewritten(
                     if _is_negation(last):
                         negated[last.outputs[0]] = last.args[0]
     return found, twins.alias
+
+
+def needed(ops: Sequence[Operation], ends: Iterable[Value]) -> list[Operation]:
+    """Those on which the ends depend, and all that draw random numbers."""
+    wanted = {*ends}
+    found = []
+    for op in reversed(ops):
+        if op.operator.random or not wanted.isdisjoint(op.outputs):
+            wanted.update(op.inputs)
+            found.append(op)
+    return found[::-1]
 
 
 NEGATION = (-1.0, 0.0, True)

@@ -84,9 +84,13 @@ class Program:
     @cached_property
     def function(self) -> Callable[..., list[Tensor]]:
         """The compiled source, which goes over to that with loops after some calls."""
-        some = may_have_regions(self.ops) or may_have_parts(self.ops)
-        later = (lambda: self.with_loops) if some and loops_are_on() else None
+        some = self._may_be_code and loops_are_on()
+        later = (lambda: self.with_loops) if some else None
         return compiled(self.as_run, later)
+
+    @property
+    def _may_be_code(self) -> bool:
+        return may_have_regions(self.ops) or may_have_parts(self.ops)
 
     def python(self, loops: bool = False) -> str:
         """The source that runs, at first or with regions of machine code."""
@@ -160,8 +164,7 @@ class Program:
         Raises:
             ImportError: llvmlite is not installed.
         """
-        some = may_have_regions(self.ops) or may_have_parts(self.ops)
-        made = self.with_loops if some else self
+        made = self.with_loops if self._may_be_code else self
         if len(made.ops) == 1 and made.regions:
             return made
         given = (*self.inputs, *self.constants)

@@ -6,8 +6,8 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from .operations import Operation, Value, needed
-from .passes import program_of
+from .operations import Operation, Value
+from .passes import needed, program_of
 from .program import Program
 from .reuse import memory_of
 from .samples import Samples

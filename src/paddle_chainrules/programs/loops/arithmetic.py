@@ -5,8 +5,6 @@ Functions are in :mod:`.functions`.
 
 from __future__ import annotations
 
-from typing import Any
-
 from .number import Number
 from .scalars import FLOATS, LoopCall, NoLoop, loop_of
 from .text import TYPES
@@ -37,10 +35,8 @@ EQUAL = 1e-15
 
 @loop_of("equal", "Tensor.__eq__", steps=4)
 def _(call: LoopCall) -> str:
-    kinds = {d for d in call.dtypes if d is not None}
-    if len(kinds) == 1 and kinds <= {"int32", "int64", "bool"}:
-        x, y = (arg if type(arg) is str else _integer(arg) for arg in call.args)
-        return call.scalars.put(f"icmp eq {TYPES[kinds.pop()]} {x}, {y}")
+    if whole := _of_integers(call, "icmp eq"):
+        return whole
     x, y = call.number(0), call.number(1)
     apart = Number(call.two("fsub", x, y), TYPES[call.floats], call.scalars)
     near = abs(apart) < EQUAL
@@ -48,19 +44,26 @@ def _(call: LoopCall) -> str:
     return call.scalars.put(f"or i1 {same}, {near.name}")
 
 
-def _integer(arg: Any) -> str:
-    if type(arg) is not int:
-        raise NoLoop
-    return str(arg)
-
-
 @loop_of("not_equal", "Tensor.__ne__")
 def _(call: LoopCall) -> str:
+    if whole := _of_integers(call, "icmp ne"):
+        return whole
+    raise NoLoop
+
+
+def _of_integers(call: LoopCall, instruction: str) -> str | None:
+    """An instruction on two integers or truths, None for other numbers.
+
+    Raises:
+        NoLoop: one is neither a tensor nor an integer.
+    """
     kinds = {d for d in call.dtypes if d is not None}
     if len(kinds) != 1 or not kinds <= {"int32", "int64", "bool"}:
+        return None
+    if any(type(arg) not in (int, str) for arg in call.args):
         raise NoLoop
-    x, y = (arg if type(arg) is str else _integer(arg) for arg in call.args)
-    return call.scalars.put(f"icmp ne {TYPES[kinds.pop()]} {x}, {y}")
+    x, y = call.args
+    return call.scalars.put(f"{instruction} {TYPES[kinds.pop()]} {x}, {y}")
 
 
 @loop_of("matmul")
@@ -160,8 +163,8 @@ CASTS = {
     ("float32", "float64"): "fpext",
     ("float64", "float32"): "fptrunc",
     **{(d, f): "uitofp" for d in ("bool", "uint8") for f in FLOATS},
-    **{(d, f): "sitofp" for d in ("int32", "int64") for f in ("float32", "float64")},
-    **{(f, d): "fptosi" for d in ("int32", "int64") for f in ("float32", "float64")},
+    **{(d, f): "sitofp" for d in ("int32", "int64") for f in FLOATS},
+    **{(f, d): "fptosi" for d in ("int32", "int64") for f in FLOATS},
     **{("bool", d): "zext" for d in ("int32", "int64")},
     ("int32", "int64"): "sext",
     ("int64", "int32"): "trunc",

@@ -91,8 +91,9 @@ class _Convolution(WindowStep):
                         made = Matrix(address(self._matrix), self._columns)
                     turned = left._replace(turned=True)
                     self._multiply(text, turned, right, made, sizes)
-                    if not it.is_matrix:
-                        self._add_up(text, made.first, first)
+                    if not it.is_matrix:  # added up where windows overlap
+                        columns = self._columns_at(made.first)
+                        self._add(text, self._over(), columns, self._windows(first))
                 if it.is_padded:
                     self._copy(text, self._within(text, padded), self._whole(to))
 
@@ -166,17 +167,8 @@ class _Convolution(WindowStep):
             return Matrix(first, self._it.places)
         columns = address(self._matrix)
         given, made = [self._windows(first)], [self._columns_at(columns)]
-        self._nest(text, self._over(), given, made, lambda x: x)
+        self._nest(text, self._over(), given, made, lambda x: [x])
         return Matrix(columns, self._columns)
-
-    def _add_up(self, text: Text, columns: str, first: str) -> None:
-        """Add the matrix to the places of the image that it is of."""
-        image, add = self._windows(first), f"fadd {self._kind}"
-        given = [self._columns_at(columns), image]
-        self._nest(
-            *(text, self._over(), given, [image]),
-            lambda x: [text.put(f"{add} {', '.join(x)}")],
-        )
 
     def _multiply(
         self,

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ..operations import Value
-from .nest import Body, clear
-from .scalars import SUM, Shape
+from .nest import clear
+from .number import Number
+from .scalars import SUM
 from .steps import Address
 from .text import Text
 from .windows import FIXED, Place, WindowStep, steps_of
@@ -15,29 +14,10 @@ from .windows import FIXED, Place, WindowStep, steps_of
 class Depthwise(WindowStep):
     """Loops over channels, what a window covers, and windows."""
 
-    def _over(self) -> Shape:
-        return self._every, *self._it.kernel, *self._it.result
-
-    def _result(self, first: str) -> Place:
-        """Of each window, the same for all that it covers."""
-        channel, *place = steps_of((self._every, *self._it.result))
-        return Place(first, (channel, *(0,) * len(self._it.kernel), *place))
-
     def _filters(self, first: str) -> Place:
         """Of what a window covers, the same for all windows."""
         steps = steps_of((self._every, *self._it.kernel))
         return Place(first, (*steps, *(0,) * len(self._it.result)))
-
-    def _times(self, text: Text, onto: bool = False) -> Body:
-        """The product of the first two, or that added to a third."""
-        kind = self._kind
-
-        def made(x: Sequence[str]) -> list[str]:
-            product = text.put(f"fmul {kind} {x[0]}, {x[1]}")
-            added = f"fadd {kind} {x[2]}, {product}" if onto else ""
-            return [text.put(added) if onto else product]
-
-        return made
 
     def forward(self, image: Value, filters: Value, result: Value) -> None:
         """The result of an image and filters."""
@@ -47,7 +27,7 @@ class Depthwise(WindowStep):
             with self._images(text, (x, out), address) as (here, to):
                 windows = self._windows(self._around(text, here, address))
                 reads, made = [windows, self._filters(address(w))], [self._result(to)]
-                self._nest(text, self._over(), reads, made, self._times(text), SUM)
+                self._nest(text, self._over(), reads, made, _times, SUM)
 
         x, w, out = self._put((image, filters), result, [], write)
 
@@ -61,8 +41,10 @@ class Depthwise(WindowStep):
                 clear(text, self._padded, first, FIXED)
                 sums = self._windows(first)
                 reads = [self._result(mine), self._filters(address(w)), sums]
-                times = self._times(text, onto=True)
-                self._nest(text, self._over(), reads, [sums], times)
+                self._nest(
+                    *(text, self._over(), reads, [sums]),
+                    lambda g, w, sum: [sum + g * w],
+                )
                 if is_padded:
                     self._copy(text, self._within(text, first), self._whole(to))
 
@@ -80,12 +62,12 @@ class Depthwise(WindowStep):
                 windows = self._windows(self._around(text, here, address))
                 own = self._filters(address(part))
                 reads = [windows, self._result(mine)]
-                self._nest(text, self._over(), reads, [own], self._times(text), SUM)
-                one, total = (Place(address(v), steps_of(shape)) for v in (part, out))
-                add = f"fadd {self._kind}"
-                self._nest(
-                    *(text, shape, [total, one], [total]),
-                    lambda x: [text.put(f"{add} {', '.join(x)}")],
-                )
+                self._nest(text, self._over(), reads, [own], _times, SUM)
+                places = (Place(address(v), steps_of(shape)) for v in (part, out))
+                self._add(text, shape, *places)
 
         x, g, out = self._put((image, result), filters, [part], write)
+
+
+def _times(x: Number, y: Number) -> list[Number]:
+    return [x * y]

@@ -200,10 +200,8 @@ class _Schedule:
         self._waiting[out], self._leaves[out] = op, leaves
         self._steps[out], self._parts[out] = steps, parts
         is_full = len(leaves - self._given) > LEAVES or len(leaves) > 2 * STREAMS
-        if (
-            is_full or parts.bit_count() > SIZE or reduction_of(op)
-        ):  # which frees its terms
-            self._flush([out])
+        if is_full or parts.bit_count() > SIZE or reduction_of(op):
+            self._flush([out])  # which frees its terms
 
     def _is_cheap(self, value: Value) -> bool:
         few = self._steps[value] <= STEPS and len(self._leaves[value]) <= 2

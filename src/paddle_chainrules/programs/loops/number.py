@@ -141,6 +141,10 @@ class Number:
     def __ge__(self, y: Number | Real) -> Number:
         return self._two("fcmp oge", y, "i1")
 
+    def equals(self, y: Number | Real) -> Number:
+        """Of numbers of floating point."""
+        return self._two("fcmp oeq", y, "i1")
+
     def is_nan(self) -> Number:
         return self._two("fcmp uno", self, "i1")
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
-import struct
-from collections.abc import Sequence
 from typing import Any
 
 from ...paddle_side.dtypes import single
 from ..operations import Operation, Value
 from .extents import Extent
-from .nest import Body
-from .scalars import FLOATS, SUM, NoLoop, Shape
+from .nest import clear, fill
+from .number import Number
+from .scalars import FLOATS, SUM, NoLoop
 from .steps import Address, Steps, written_as
 from .text import Text
 from .views import View
-from .windows import Place, Windows, WindowStep, given, padding, steps_of
+from .windows import FIXED, Place, Windows, WindowStep, given, padding, steps_of
 
 LEAST = "0xC7EFFFFFE0000000"
 """The least finite number of float32, for float64 too, which is the largest of none."""
@@ -76,23 +75,20 @@ class _Pooling(WindowStep):
 
     def forward(self, image: Value, result: Value) -> None:
         """The largest, or the means."""
-        it = self._it
+        it, count = self._it, math.prod(self._it.kernel)
 
         def write(text: Text, address: Address) -> None:
             self._fill_around(text, address)
             with self._images(text, (x, out), address) as (here, to):
                 windows = self._windows(self._around(text, here, address))
-                every, each = Place(to, steps_of(it.result)), self._result(to)
+                over, each = self._over(), self._result(to)
                 if self._is_mean:
-                    self._nest(text, self._over(), [windows], [each], lambda x: x, SUM)
-                    self._nest(
-                        *(text, it.result, [every], [every]),
-                        lambda total: [self._mean(text, total[0])],
-                    )
+                    self._nest(text, over, [windows], [each], lambda x: [x], SUM)
+                    every = [Place(to, steps_of(it.result))]
+                    self._nest(text, it.result, every, every, lambda x: [x / count])
                 else:
-                    self._nest(text, it.result, [], [every], lambda _: [self._number])
-                    places = [windows, each], [each]
-                    self._nest(text, self._over(), *places, self._larger(text))
+                    fill(text, self._scratch(it.result), to, FIXED, self._number)
+                    self._nest(text, over, [windows, each], [each], _larger)
 
         x, out = self._put((image,), result, [], write)
 
@@ -100,87 +96,49 @@ class _Pooling(WindowStep):
         self, image: Value, result: Value, cotangent: Value, made: Value
     ) -> None:
         """The gradient: to the first of those that are the largest, or to all."""
-        it = self._it
+        it, over = self._it, self._over()
         slopes, left = self._scratch((1, *it.padded)), self._scratch(it.result)
+        # In float64 too, as Paddle has it.
+        share = single(1.0 / math.prod(it.kernel))
 
         def write(text: Text, address: Address) -> None:
             self._fill_around(text, address)
-            with self._images(text, (x, top, g, out), address) as (
-                here,
-                most,
-                mine,
-                to,
-            ):
+            given = x, top, g, out
+            with self._images(text, given, address) as (here, most, mine, to):
                 first = address(slopes) if it.is_padded else to
-                zeros = Place(first, steps_of(slopes.shape))
-                self._nest(text, slopes.shape, [], [zeros], lambda _: ["0.0"])
+                clear(text, slopes, first, FIXED)
                 sums, each = self._windows(first), self._result(mine)
                 if self._is_mean:
-                    places = [each, sums], [sums]
-                    self._nest(text, self._over(), *places, self._to_all(text))
+                    self._nest(
+                        *(text, over, [each, sums], [sums]),
+                        lambda g, sum: [sum + g * share],
+                    )
                 else:
-                    rest = Place(address(left), steps_of(it.result))
-                    own = Place(mine, steps_of(it.result))
-                    self._nest(text, it.result, [own], [rest], lambda x: x)
-                    rest = self._result(rest.first)
+                    rest, own = address(left), steps_of(it.result)
+                    places = [Place(mine, own)], [Place(rest, own)]
+                    self._nest(text, it.result, *places, lambda x: [x])
                     covered = self._windows(self._around(text, here, address))
-                    places = [covered, self._result(most), sums, rest], [sums, rest]
-                    self._nest(text, self._over(), *places, self._to_first(text))
+                    all_left = self._result(rest)
+                    reads = [covered, self._result(most), sums, all_left]
+                    self._nest(text, over, reads, [sums, all_left], _to_first)
                 if it.is_padded:
                     self._copy(text, self._within(text, first), self._whole(to))
 
         given = image, result, cotangent
         x, top, g, out = self._put(given, made, [slopes, left], write)
 
-    def _over(self) -> Shape:
-        """From what a window covers to the next, then from window to window."""
-        return 1, *self._it.kernel, *self._it.result
 
-    def _result(self, first: str) -> Place:
-        """Of each window, the same for all that it covers."""
-        around = (0,) * (1 + len(self._it.kernel))
-        return Place(first, around + steps_of(self._it.result))
+def _larger(number: Number, found: Number) -> list[Number]:
+    """What was found, if it is larger, and the next one else, unless that is of the
+    padding: what is no number goes on to there, as Paddle has it."""
+    least = Number(LEAST, found.type, found.lines)
+    return [((found > number) | number.equals(least)).where(found, number)]
 
-    def _mean(self, text: Text, total: str) -> str:
-        count = float(math.prod(self._it.kernel))
-        return text.put(f"fdiv {self._kind} {total}, {count}")
 
-    def _larger(self, text: Text) -> Body:
-        """What was found, if it is larger, and the next one else, unless that is of the
-        padding: what is no number goes on to there, as Paddle has it."""
-        kind = self._kind
-
-        def chosen(x: Sequence[str]) -> list[str]:
-            number, found = x
-            is_more = text.put(f"fcmp ogt {kind} {found}, {number}")
-            is_around = text.put(f"fcmp oeq {kind} {number}, {LEAST}")
-            stays = text.put(f"or i1 {is_more}, {is_around}")
-            return [text.put(f"select i1 {stays}, {kind} {found}, {kind} {number}")]
-
-        return chosen
-
-    def _to_all(self, text: Text) -> Body:
-        def added(x: Sequence[str]) -> list[str]:
-            # In float64 too, as Paddle has it.
-            share = single(1.0 / math.prod(self._it.kernel))
-            exact = f"0x{struct.pack('>d', share).hex().upper()}"
-            part = text.put(f"fmul {self._kind} {x[0]}, {exact}")
-            return [text.put(f"fadd {self._kind} {x[1]}, {part}")]
-
-        return added
-
-    def _to_first(self, text: Text) -> Body:
-        """What is left of a cotangent goes to a number that is the largest."""
-        kind = self._kind
-
-        def added(x: Sequence[str]) -> list[str]:
-            number, largest, total, left = x
-            is_it = text.put(f"fcmp oeq {kind} {number}, {largest}")
-            part = text.put(f"select i1 {is_it}, {kind} {left}, {kind} 0.0")
-            rest = text.put(f"select i1 {is_it}, {kind} 0.0, {kind} {left}")
-            return [text.put(f"fadd {kind} {total}, {part}"), rest]
-
-        return added
+def _to_first(number: Number, most: Number, sum: Number, left: Number) -> list[Number]:
+    """What is left of a cotangent goes to a number that is the largest."""
+    is_it = number.equals(most)
+    return [sum + is_it.where(left, 0.0), is_it.where(0.0, left)]
 
 
 POOLING = frozenset({"pool2d", "pool3d", "pool2d_grad", "pool3d_grad"})

@@ -37,7 +37,6 @@ CHECKED = 4
 PART = 32
 """Loops and products of a function, for more of which LLVM takes longer and longer."""
 
-
 MANY = 2
 """Such functions, with more of which steps that do the same are one function."""
 

@@ -25,7 +25,6 @@ APART = {"linear": 2, "addmm": 2, "mean": 2, "mean_all": 2}
 PRODUCTS = frozenset({"matmul", "linear", "addmm", *CONVOLUTIONS})
 """Operators whose products a library makes."""
 
-
 ALONE = frozenset({OVER_COUNT.name, *CONVOLUTIONS, *POOLING})
 """Operators that are a region each, if need be."""
 

@@ -225,7 +225,7 @@ class Reduction(NamedTuple):
 
 
 SUM = Reduction("0.0", "fadd{flags} {kind} {x}, {y}")
-LARGEST, _LEAST = (
+_LARGEST, _LEAST = (
     Reduction(
         f"0x{sign}FF0000000000000",
         f"call {{kind}} @llvm.{name}.{{suffix}}({{kind}} {{x}}, {{kind}} {{y}})",
@@ -236,7 +236,7 @@ LARGEST, _LEAST = (
 
 REDUCTIONS = {
     "sum": SUM,
-    **dict.fromkeys(("max", "amax"), LARGEST),
+    **dict.fromkeys(("max", "amax"), _LARGEST),
     **dict.fromkeys(("min", "amin"), _LEAST),
 }
 """Of the operators here that give less than they read."""

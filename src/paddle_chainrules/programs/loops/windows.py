@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from ..operations import Operation, Value
 from .extents import Extent, Sizes
 from .nest import Access, Nest, fill
+from .number import Number
 from .scalars import FLOATS, NoLoop, Reduction, Shape
 from .steps import Address, Step, Steps
 from .text import BYTES, TYPES, Text
@@ -223,9 +224,7 @@ class WindowStep:
         return Place(first, (self._channel, *self._place))
 
     def _whole(self, image: str) -> Place:
-        it = self._it
-        shape = it.groups * it.channels, *it.image
-        return Place(image, steps_of(shape))
+        return Place(image, steps_of((self._every, *self._it.image)))
 
     def _around(self, text: Text, image: str, address: Address) -> str:
         """Where the image is with its padding."""
@@ -238,14 +237,27 @@ class WindowStep:
     def _copy(self, text: Text, source: Place, to: Place) -> None:
         """An image without its padding."""
         shape = self._every, *self._it.image
-        self._nest(text, shape, [source], [to], lambda x: x)
+        self._nest(text, shape, [source], [to], lambda x: [x])
+
+    def _add(self, text: Text, shape: Shape, part: Place, total: Place) -> None:
+        """Add numbers to others, a place at a time."""
+        self._nest(text, shape, [part, total], [total], lambda x, sum: [sum + x])
+
+    def _over(self) -> Shape:
+        """From what a window covers to the next, then from window to window."""
+        return self._every, *self._it.kernel, *self._it.result
 
     def _windows(self, first: str) -> Place:
-        """The first numbers of windows, then those of each from window to window."""
+        """What windows cover, along :meth:`_over`."""
         it, place = self._it, self._place
         inner = (d * s for d, s in zip(it.dilations, place, strict=True))
         outer = (n * s for n, s in zip(it.steps, place, strict=True))
         return Place(first, (self._channel, *inner, *outer))
+
+    def _result(self, first: str) -> Place:
+        """The result of each window, the same for all that it covers."""
+        channel, *place = steps_of((self._every, *self._it.result))
+        return Place(first, (channel, *(0,) * len(self._it.kernel), *place))
 
     def _nest(
         self,
@@ -253,10 +265,14 @@ class WindowStep:
         shape: Shape,
         reads: Sequence[Place],
         writes: Sequence[Place],
-        body: Callable[[Sequence[str]], Sequence[str]],
+        body: Callable[..., Sequence[Number]],
         reduction: Reduction | None = None,
     ) -> None:
-        """Loops over a shape; what is read may be what is written at the same place."""
+        """Loops over a shape; what is read may be what is written at the same place.
+
+        Args:
+            body: of what is read, what is written.
+        """
         firsts: dict[int, str] = {}
         views = []
 
@@ -273,4 +289,9 @@ class WindowStep:
 
         given = [access(place) for place in reads]
         made = [access(place, reduction) for place in writes]
-        Nest(text, shape, given, made, FIXED, lambda v: firsts[id(v)]).write(body)
+
+        def named(x: Sequence[str]) -> list[str]:
+            numbers = (Number(name, self._kind, text) for name in x)
+            return [number.name for number in body(*numbers)]
+
+        Nest(text, shape, given, made, FIXED, lambda v: firsts[id(v)]).write(named)

@@ -31,6 +31,10 @@ def _(
         return ops.sum(ops.abs(x), axes, None, keepdim)
     if porder != 2:
         raise NoRule("norms of an order but one and two; use paddle.sum of powers")
+    return _euclidean(x, axes, keepdim)
+
+
+def _euclidean(x: Tensor, axes: list[int], keepdim: bool) -> Tensor:
     return ops.sqrt(ops.sum(x * x, axes, None, keepdim))
 
 
@@ -87,7 +91,7 @@ def _quotient(a: Tensor, b: Tensor) -> Tensor:
 @formula_of("frobenius_norm")
 def _(x: Tensor, axis: Any, keepdim: bool, everything: bool) -> Tensor:
     axes = [*range(x.ndim)] if everything else axes_of(x, axis)
-    return ops.sqrt(ops.sum(x * x, axes, None, keepdim))
+    return _euclidean(x, axes, keepdim)
 
 
 @reverse_of("frobenius_norm")

@@ -182,13 +182,18 @@ def _(call: Call) -> list[Any]:
     return [_summed_back(call.cotangent, call.args[0]), None, None]
 
 
-@formula_of("tile")
-def _(x: Tensor, times: Any) -> Tensor:
-    """Of each axis two, of which one is repeated."""
+def _repeats(x: Tensor, times: Any) -> list[tuple[int, int]]:
+    """How often a tensor is repeated along each axis of the result, and its size."""
     times = [int(n) for n in times]
     shape = [1] * (len(times) - x.ndim) + x.shape
     times = [1] * (len(shape) - len(times)) + times
-    pairs = [*zip(times, shape, strict=True)]
+    return [*zip(times, shape, strict=True)]
+
+
+@formula_of("tile")
+def _(x: Tensor, times: Any) -> Tensor:
+    """Of each axis two, of which one is repeated."""
+    pairs = _repeats(x, times)
     split = [n for count, size in pairs for n in ([1, size] if count > 1 else [size])]
     every = [
         n for count, size in pairs for n in ([count, size] if count > 1 else [size])
@@ -200,12 +205,9 @@ def _(x: Tensor, times: Any) -> Tensor:
 @reverse_of("tile")
 def _(call: Call) -> list[Any]:
     x, times = call.args
-    times = [int(n) for n in times]
-    shape = [1] * (len(times) - x.ndim) + x.shape
-    times = [1] * (len(shape) - len(times)) + times
     split: list[int] = []  # of as few axes as may be, since Paddle has nine at most
     repeats = []
-    for count, size in zip(times, shape, strict=True):
+    for count, size in _repeats(x, times):
         if count > 1:
             repeats.append(len(split))
             split.append(count)
