@@ -357,6 +357,31 @@ def of_any_number(fn, x, y):
     return samples and replace(one, samples=samples).with_loops
 
 
+def test_the_call_at_which_a_program_goes_over_to_machine_code(monkeypatch):
+    """Which runs operators to its end, with constants of its own.
+
+    What these stand for is numbered, and a number may be another constant's in the
+    program with regions.
+    """
+    monkeypatch.setattr(switch, "PATIENCE", 3)
+    layer = paddle.nn.Sequential(
+        paddle.nn.Linear(3, 4),
+        paddle.nn.ReLU6(),
+        paddle.nn.Hardswish(),
+        paddle.nn.SELU(),
+    )
+    net, params, _ = stateless(layer, jit=True)
+    x, c = randn([5, 3]), randn([5, 4], seed=1)
+    expected, (by_name, (by_x,)) = native(layer, (x,), c)
+    for _ in range(8):
+        y, back = net.pullback(params, x)
+        grads, (slope,) = back(c)
+        assert_near(y, expected)
+        assert_near(slope, by_x, 5_000)
+        for name, g in by_name.items():
+            assert_near(grads[name], g, 5_000)
+
+
 def test_a_mean_over_samples_that_goes_into_a_later_region():
     def fn(x):
         mean = x.mean(0)

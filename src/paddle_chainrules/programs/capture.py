@@ -24,7 +24,8 @@ from ..paddle_side.random_state import (
 from ..paddle_side.watch import recordings, watch_alone
 from . import switch
 from .capture_error import CaptureError
-from .passes import program_of
+from .operations import Value
+from .passes import expanding, program_of
 from .program import Program
 from .record import Record
 
@@ -62,6 +63,8 @@ class Captured(NamedTuple):
     """Such tensors that are no arguments."""
     kinds: tuple[Any, ...]
     """Of each constant of the program what it was."""
+    made: frozenset[Value] = frozenset()
+    """Constants that the function makes, of nothing that may change."""
 
     def is_stale(self) -> bool:
         """Whether constants are others than those that were captured."""
@@ -73,6 +76,12 @@ class Captured(NamedTuple):
         own = self.outputs, self.requires, self.kinds
         theirs = other.outputs, other.requires, other.kinds
         return own == theirs and not (self._reaches() or other._reaches())
+
+    def expanding(self) -> Captured:
+        """The same, with a number for constants that are nothing but that."""
+        program = expanding(self.program, self.made)
+        kinds = kinds_of(program.constants.values())
+        return self._replace(program=program, kinds=kinds)
 
     def _reaches(self) -> bool:
         """Whether the program has a tensor from beyond; what it dropped is none."""
@@ -157,6 +166,7 @@ def capture(
         tuple(end in reached for end in ends),
         beyond,
         kinds_of(program.constants.values()),
+        frozenset(filter(record.is_own, program.constants)),
     )
 
 
@@ -280,7 +290,8 @@ _BRIEF = (paddle.float16, paddle.bfloat16)
 def other_numbers(tensor: Tensor) -> Tensor:
     """Numbers of the same signs, near; integers and masks in another order.
 
-    Numbers of segments stay in order, since Paddle asks for that.
+    Numbers of segments stay in order, since Paddle asks for that, and tuples of numbers
+    stay together, since each may be the number of a place among others.
     """
     if not tensor.size:
         return tensor.detach()
@@ -297,7 +308,9 @@ def other_numbers(tensor: Tensor) -> Tensor:
             row = tensor.reshape([-1])
             if _is_grouped(row):
                 return (row[0] + row[-1] - row.flip(0)).reshape(tensor.shape)
-            return paddle.concat([row[1:], row[:1]]).reshape(tensor.shape)
+            if tensor.ndim < 2 or tensor.shape[0] == 1:
+                return paddle.concat([row[1:], row[:1]]).reshape(tensor.shape)
+            return paddle.concat([tensor[1:], tensor[:1]])
         steps = paddle.arange(tensor.size, dtype="float32") * 2.4 + 1.0
         factor = paddle.sin(steps).reshape(tensor.shape).astype(tensor.dtype) * 0.1
         zero = (tensor == 0).astype(tensor.dtype)

@@ -20,6 +20,7 @@ from .any_size import samples_of
 from .capture_error import CaptureError
 from .inside import recorded_inside
 from .loops.regions import may_be_part
+from .one_number import with_one_number
 from .operations import Operation, Value, fresh_numbers, values_in, with_values
 from .operators.calls import NoRule
 from .samples import Samples
@@ -32,6 +33,7 @@ PARTED = frozenset(
         *("group_norm", "group_norm_grad", "instance_norm", "instance_norm_grad"),
         *("add_grad", "divide_grad", "maximum_grad", "minimum_grad", "pow_grad"),
         *("sigmoid_cross_entropy_with_logits", "bce_loss", "bce_loss_grad"),
+        *("cross_entropy_with_softmax", "cross_entropy_with_softmax_grad"),
         *("huber_loss", "kldiv_loss", "log_loss", "label_smooth"),
         *("p_norm", "p_norm_grad", "dist", "dot", "mv", "bmm", "baddbmm", "einsum"),
         *("matmul_grad", "addmm", "addmm_grad", "bilinear"),
@@ -44,6 +46,10 @@ PARTED = frozenset(
     }
 )
 """Operators whose formulas are sooner as machine code than their kernels."""
+
+
+SMALL = 64
+"""Numbers of a constant, up to which it is looked for among others."""
 
 
 class Parts(NamedTuple):
@@ -72,9 +78,17 @@ class Parts(NamedTuple):
         return [value for value, own in pairs if own in used]
 
     def on(
-        self, op: Operation, fresh: Iterator[int], constants: dict[Value, Tensor]
+        self,
+        op: Operation,
+        fresh: Iterator[int],
+        constants: dict[Value, Tensor],
+        known: dict[Any, Value],
     ) -> Iterator[Operation]:
-        """The same on the values of an operation, with its constants among others."""
+        """The same on the values of an operation, with its constants among others.
+
+        Args:
+            known: these others by what they hold.
+        """
         own = dict(zip(self.inputs, _given(op), strict=True))
         pairs = zip(self.ends, op.outputs, strict=True)
         own.update((end, out) for end, out in pairs if end is not None)
@@ -86,11 +100,19 @@ class Parts(NamedTuple):
             return own[value]
 
         for value, tensor in self.constants.items():
-            constants[named(value)] = tensor
+            own[value] = known.setdefault(_content(tensor), named(value))
+            constants.setdefault(own[value], tensor)
         for part in self.ops:
             args = tuple(with_values(arg, named) for arg in part.args)
             outs = tuple(map(named, part.outputs))
             yield replace(part, args=args, outputs=outs, where=op.where)
+
+
+def _content(tensor: Tensor) -> Any:
+    """What is the same for tensors that hold the same, as far as they are small."""
+    if tensor.size > SMALL:
+        return id(tensor)
+    return tensor.dtype, *tensor.shape, tensor.numpy().tobytes()
 
 
 def _given(op: Operation) -> list[Value]:
@@ -134,9 +156,10 @@ def in_parts(
     twins, kept = Twins(), {*outputs}
     fresh = fresh_numbers(given, ops)
     constants: dict[Value, Tensor] = {}
+    alike: dict[Any, Value] = {}
     found: list[Operation] = []
     for op, parts in reversed(chosen):
-        for each in [op] if parts is None else parts.on(op, fresh, constants):
+        for each in [op] if parts is None else parts.on(op, fresh, constants, alike):
             named = twins.named(each)
             # What a program gives is its own.
             if not kept.isdisjoint(named.outputs) or not twins.is_known(named):
@@ -156,7 +179,7 @@ def _parts_of(
 ) -> Parts | None:
     """What the formula does for the outputs that are asked for, if all of it may be
     part of a region."""
-    found = _traced(op, asked, lambda size: size, has_products)
+    found = _traced(op, asked, int if samples else None, has_products)
     if found is None or not all(
         may_be_part(part, has_products) or part.operator.random for part in found.ops
     ):
@@ -183,10 +206,17 @@ def _zeros(value: Value, resized: Callable[[int], int]) -> Tensor:
 def _traced(
     op: Operation,
     asked: tuple[bool, ...],
-    resized: Callable[[int], int],
+    resized: Callable[[int], int] | None,
     has_products: bool,
 ) -> Parts | None:
-    """What the formula of an operation does, with the sizes of its inputs changed."""
+    """What the formula of an operation does.
+
+    Args:
+        resized: of sizes of its inputs, others for them; None where they stay, whatever
+            the number of samples.
+    """
+    sized = resized is not None
+    resized = resized or int
     values = _given(op)
     formula = op.operator.formula
     assert formula is not None
@@ -224,7 +254,9 @@ def _traced(
         return None  # the same twice, or left out
     given = (*record.inputs, *record.constants)
     ops, more = in_parts(ops, given, there, None, has_products)
-    used = {*values_in([each.args for each in ops])}
     known = {**record.constants, **more}
+    if sized:
+        ops, known = with_one_number(ops, known, given)
+    used = {*values_in([each.args for each in ops])}
     constants = {v: t for v, t in known.items() if v in used}
     return Parts(record.inputs, constants, ops, places)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from paddle import Tensor
 
+from .one_number import with_one_number
 from .operations import Operation, Value, fresh_numbers
 from .operators.table import TABLE
 from .program import Program
@@ -38,6 +39,19 @@ def program_of(
     used = {v for op in ops for v in op.inputs}
     kept = {v: t for v, t in constants.items() if v in used or v in ends}
     return Program(tuple(inputs), kept, tuple(ops), tuple(ends), name)
+
+
+def expanding(program: Program, made: Collection[Value]) -> Program:
+    """The same program, with a number for each constant that is nothing but that.
+
+    Args:
+        made: constants that the function has made; the others may change.
+    """
+    own = {v: t for v, t in program.constants.items() if v in made}
+    given = (*program.inputs, *program.constants)
+    ops, more = with_one_number(program.ops, own, given)
+    rest = {v: t for v, t in program.constants.items() if v not in made}
+    return replace(program, ops=tuple(ops), constants={**rest, **more})
 
 
 NAMED: dict[str, tuple[Any, ...]] = {

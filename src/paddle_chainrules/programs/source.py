@@ -39,6 +39,9 @@ ON_CPU_ALONE = not (
 )
 """Whether there is no other device on which a program could be called."""
 
+ELSEWHERE = "elsewhere"
+"""The name of the function without loops."""
+
 DENSE = frozenset({"matmul", "matmul_grad", "addmm", "addmm_grad"})
 """Operators whose results always lie in memory of their own, without gaps."""
 
@@ -72,7 +75,11 @@ def source(
 
     def text(arg: Any) -> str:
         if isinstance(arg, Value):
-            return f"t{arg.number}"
+            label = f"t{arg.number}"
+            if arg not in program.constants:
+                return label
+            # Another program of the same names may have another of this number.
+            return named(program.constants[arg], label)
         if isinstance(arg, Extent):
             return f"{arg.factor} * n**{arg.power}" if arg.power else f"{arg.factor}"
         if type(arg) is list:
@@ -99,7 +106,8 @@ def source(
                 yield f"{local(value)} = {text(value)}"
         dense.update(op.inputs, op.outputs)
         trusted = {*program.inputs} if trusts else set()
-        yield from op.operator.lines(named, local, looked_at, trusted)
+        again = f"{ELSEWHERE}({inputs})"
+        yield from op.operator.lines(named, local, looked_at, trusted, again)
 
     inputs = ", ".join(map(text, program.inputs))
     lines = [f"def {program.name}({inputs}):"]
@@ -107,8 +115,6 @@ def source(
         lines.append(f"    {first}")
     if program.samples is not None:
         lines.append(f"    n = {_number_of_samples(program)}")
-    for value, tensor in program.constants.items():
-        names[f"t{value.number}"] = tensor
     for op, gone in zip(program.ops, program.last_uses, strict=True):
         if isinstance(op.operator, Region):
             lines += [f"    {line}" for line in region(op)]
@@ -209,13 +215,19 @@ def compiled(
 def _looped(
     plain: Any, program: Any, names: dict[str, Any], trusts: bool = False
 ) -> FunctionType:
-    """The function with loops, which leaves calls on other devices to the plain one."""
+    """The function with loops, which leaves calls on other devices to the plain one,
+    and those with numbers of places that are out of range."""
+    may_leave = any(region.may_leave for region in program.regions)
+    if may_leave or not ON_CPU_ALONE:
+        names[ELSEWHERE] = _function(plain, names)
     if ON_CPU_ALONE:
         return _function(program, names, trusts=trusts)
-    names["elsewhere"] = _function(plain, names)
     inputs = ", ".join(f"t{value.number}" for value in program.inputs)
-    tensor = f"t{[*program.inputs, *program.constants][0].number}"
-    first = f"if not {tensor}.place.is_cpu_place(): return elsewhere({inputs})"
+    if program.inputs:
+        tensor = f"t{program.inputs[0].number}"
+    else:
+        tensor, names["constant"] = "constant", next(iter(program.constants.values()))
+    first = f"if not {tensor}.place.is_cpu_place(): return {ELSEWHERE}({inputs})"
     return _function(program, names, first, trusts)
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Collection, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .operations import Operation, Value
-from .passes import needed, program_of
+from .passes import expanding, needed, program_of
 from .program import Program
 from .reuse import memory_of
 from .samples import Samples
@@ -78,13 +78,28 @@ class There:
 
     def again(self, values: Set[Value]) -> There:
         """The same with these values not kept, but made again on the way back."""
+        return self._divided(self._together, values)
+
+    def expanding(self, made: Collection[Value]) -> There:
+        """The same, with a number for constants that are nothing but that.
+
+        Args:
+            made: as :func:`.passes.expanding` has it.
+        """
+        return self._divided(expanding(self._together, made))
+
+    @property
+    def _together(self) -> Program:
+        """There and back, each operation once."""
         forward = self.forward
         ops = dict.fromkeys((*forward.ops, *self._rest))
         inputs = (*forward.inputs, *self._cotangents)
         outputs = forward.outputs[: self.count]
-        program = Program(inputs, forward.constants, tuple(ops), outputs)
-        numbers = len(forward.inputs), self.count
-        return split(program, *numbers, self._gradients, values)
+        return Program(inputs, forward.constants, tuple(ops), outputs)
+
+    def _divided(self, program: Program, again: Set[Value] = frozenset()) -> There:
+        numbers = len(self.forward.inputs), self.count
+        return split(program, *numbers, self._gradients, again)
 
     @property
     def kept(self) -> tuple[tuple[Value, ...], tuple[Operation, ...]]:

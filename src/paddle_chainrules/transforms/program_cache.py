@@ -62,18 +62,17 @@ class OfValue(NamedTuple):
         self, size: int, other: OfValue, its_size: int, most: int
     ) -> OfValue | None:
         """As :meth:`.program_recording.Way.for_any_size`; off the graph alone."""
-        own, theirs = self.captured, other.captured
-        if (
-            not own.is_like(theirs)
-            or True in own.requires
-            or self.structure != other.structure
-        ):
+        own, its = self.captured, other.captured
+        if True in own.requires or self.structure != other.structure:
             return None
-        samples = samples_of(own.program, size, theirs.program, its_size, most)
-        if samples is None:
-            return None
-        program = replace(own.program, samples=samples)
-        return self._replace(captured=own._replace(program=program))
+        for one, another in ((own, its), (own.expanding(), its.expanding())):
+            if one.is_like(another):
+                sizes = size, another.program, its_size, most
+                samples = samples_of(one.program, *sizes)
+                if samples is not None:
+                    program = replace(one.program, samples=samples)
+                    return self._replace(captured=one._replace(program=program))
+        return None
 
 
 class ProgramCache:

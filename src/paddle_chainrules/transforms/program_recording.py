@@ -46,18 +46,27 @@ class Way(NamedTuple):
             other: captured for another number, ``its_size``.
             most: the largest number that it serves.
         """
-        theirs, both = other.there, (self.there.used, other.there.used)
         if (
             self.seeds != other.seeds
             or self.places != other.places
-            or both[0] != both[1]
-            or self.there.reachable != theirs.reachable
-            or not self.captured.is_like(other.captured)
+            or self.there.used != other.there.used
             or self.structure != other.structure
         ):
             return None
-        samples = samples_of(self.there.whole, size, theirs.whole, its_size, most)
-        return samples and self._replace(there=self.there.for_samples(samples))
+        for own, its in ((self, other), (self._expanding(), other._expanding())):
+            alike = own.captured.is_like(its.captured)
+            if alike and own.there.reachable == its.there.reachable:
+                sizes = size, its.there.whole, its_size, most
+                samples = samples_of(own.there.whole, *sizes)
+                if samples is not None:
+                    return own._replace(there=own.there.for_samples(samples))
+        return None
+
+    def _expanding(self) -> Way:
+        captured, there = self.captured, self.there
+        return self._replace(
+            captured=captured.expanding(), there=there.expanding(captured.made)
+        )
 
 
 class ProgramRecording(Recording):

@@ -22,8 +22,8 @@ from .vectorised import definitions
 SUM = re.compile(r"@llvm\.vector\.reduce\.fadd\.v(\d+)f(32|64)")
 """Of the numbers of a vector, in texts."""
 
-Code = Callable[[bytes], None]
-"""A function of a block of numbers and addresses."""
+Code = Callable[[bytes], bool]
+"""A function of a block of numbers and addresses; whether it was left."""
 
 DECLARATIONS = (
     "\n".join(
@@ -144,7 +144,7 @@ def _drop_others(llvm: Any, module: Any, names: Sequence[str], passes: Any) -> N
 
 def _function(engine: Any, name: str) -> Code:
     # Without the lock of Python's released, which costs as much as a small loop.
-    found: Any = ctypes.PYFUNCTYPE(None, ctypes.c_char_p)(
+    found: Any = ctypes.PYFUNCTYPE(ctypes.c_bool, ctypes.c_char_p)(
         engine.get_function_address(name)
     )
     found.engine = engine  # which owns the code

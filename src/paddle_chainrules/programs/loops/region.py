@@ -77,7 +77,9 @@ class Alike:
         name = self._names.setdefault(body, f"@NAME.step.{len(self._names)}")
         text.lines += notes
         places = ", ".join(f"ptr {address(view)}" for _, view in given.values())
-        text.put(f"call i1 {name}(ptr %block, {places})", "done")
+        is_left = text.put(f"call i1 {name}(ptr %block, {places})", "left")
+        if step.may_leave:
+            text.leave_if(is_left)
 
 
 class Region(Operator):
@@ -93,6 +95,7 @@ class Region(Operator):
         text: how, in LLVM's language.
         code: which does it.
         work: the bytes of memory that it needs besides, of so many samples.
+        may_leave: whether it ends early where a number of a place is out of range.
     """
 
     def __init__(
@@ -110,10 +113,11 @@ class Region(Operator):
         plan = planned(steps.found, {*given, *self._placed}, ends)
         self.work = plan.bytes
         n = samples.size if samples else 0
+        self.may_leave = any(step.may_leave for step in steps.found)
         self.work_bytes = sum(each.at(n) for each in self.work)
         self.on_stack = samples is None and self.work_bytes <= ON_STACK
         self.text = self._written(steps, plan)
-        self.code: Callable[[bytes], None] = _no_operator
+        self.code: Callable[[bytes], bool] = _no_operator
 
     @property
     def address(self) -> int:
@@ -191,6 +195,7 @@ class Region(Operator):
         text: Callable[[Any], str],
         looked_at: Sequence[Value],
         trusted: Collection[Value],
+        otherwise: str,
     ) -> Iterator[str]:
         """Of Python's, that run it, where ``n`` is the number of samples.
 
@@ -199,6 +204,7 @@ class Region(Operator):
             text: of a value.
             looked_at: inputs that may be others than they were.
             trusted: of which gaps alone may be other.
+            otherwise: what gives the program's results where it ends early.
         """
         cpu, empty = named(CPU, "cpu"), named(RAW.empty, "empty")
         samples = "0" if self._samples is None else "n"
@@ -223,9 +229,12 @@ class Region(Operator):
         places = f"*map({named(ADDRESS, 'address')}, [{', '.join(tensors)}])"
         yield "try:"
         given = f"{samples}, {named(NEVER, 'never')}, {places}"
-        yield f"    {named(self.code, 'region')}({pack}({given}))"
+        call = f"{named(self.code, 'region')}({pack}({given}))"
+        yield f"    is_left = {call}" if self.may_leave else f"    {call}"
         yield f"except {named(struct_error, 'no_address')}:"
         yield f"    raise {named(without_memory, 'without_memory')}() from None"
+        if self.may_leave:
+            yield f"if is_left: return {otherwise}"
         if "work" in tensors:
             yield "del work"
 

@@ -32,6 +32,7 @@ class Step:
         write: has the text of it.
         copy: where it copies from, and where to, if that is all that it does.
         clears: whether all that it does is to write zeros.
+        may_leave: whether it may leave the function, where a number is out of range.
     """
 
     reads: tuple[Memory, ...]
@@ -40,6 +41,7 @@ class Step:
     write: Callable[[Text, Address], None]
     copy: tuple[View, View] | None = None
     clears: bool = False
+    may_leave: bool = False
 
 
 class Steps:
@@ -131,6 +133,13 @@ class Steps:
         self._copy(view, found := self.new(to))
         return found
 
+    def duplicate(self, value: Value, to: Value) -> View:
+        """A copy, in which others may write."""
+        found = self.copied(self.view(value), to)
+        # It stays a step, since what it copies is to stay as it is.
+        self.found[-1] = replace(self.found[-1], copy=None)
+        return found
+
     def _copy(self, view: View, to: View) -> None:
         if view.memory.dtype != to.memory.dtype:
             raise NoLoop
@@ -141,7 +150,7 @@ class Steps:
 
     def _operation(self, op: Operation) -> None:
         name = op.operator.name
-        if name in RULES:
+        if name in RULES and not (name in WRITTEN and len(op.inputs) > 1):
             self._views(op)
         elif name == "matmul" and self.has_products:
             self._product(op)

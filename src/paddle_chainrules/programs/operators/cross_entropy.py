@@ -61,6 +61,28 @@ def _logarithms(x: Tensor, use_softmax: bool, axis: int) -> Tensor:
     return ops.log_softmax(x, axis) if use_softmax else bounded_log(x, 0.0, LEAST)
 
 
+@formula_of("cross_entropy_with_softmax")
+def _(
+    x: Tensor,
+    label: Tensor,
+    soft_label: bool,
+    use_softmax: bool,
+    numeric_stable_mode: bool,
+    ignore_index: int,
+    axis: int,
+) -> tuple[Tensor, Tensor]:
+    axis %= x.ndim
+    softmax = ops.softmax(x, axis) if use_softmax else x * 1.0
+    logs = _logarithms(x, use_softmax, axis)
+    if soft_label:
+        return softmax, -ops.sum(label * logs, [axis], None, True)
+    if label.ndim < x.ndim:
+        label = ops.unsqueeze(label, [axis])
+    there = label != ignore_index
+    chosen = ops.take_along_axis(logs, masked(label, there), axis)
+    return softmax, masked(-chosen, there)
+
+
 @formula_of("cross_entropy_with_softmax_grad")
 def _(
     label: Tensor,
@@ -80,6 +102,6 @@ def _(
     chosen = ops.logical_and(one_hot(label, softmax, axis), there)
     if use_softmax:
         part = softmax - ops.cast(chosen, softmax.dtype)
-        return loss_grad * ops.cast(there, softmax.dtype) * part
+        return masked(loss_grad * part, ops.expand(there, softmax.shape))
     part = -1.0 / ops.where(chosen, softmax, paddle.ones_like(softmax))
     return loss_grad * masked(part, chosen)
