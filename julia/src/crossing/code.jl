@@ -59,6 +59,7 @@ address is taken: [`samples_in`](@ref PaddleChainRules.samples_in).
 """
 mutable struct Code
     address::Ptr{Cvoid} # null where nothing is computed
+    may_leave::Bool # where a number that says a place is out of range
     samples::NTuple{4,Int} # the input that tells how many, its dimension, elements of a sample there, the most
     inputs::Vector{Layout}
     block::Vector{Place}
@@ -86,7 +87,7 @@ function Code(text::AbstractString, owner::Py)
     end
     kinds = Dict("i" => INPUT, "c" => CONSTANT, "o" => RESULT)
     place() = Place(kinds[next()], number())
-    address = Ptr{Cvoid}(number())
+    address, may_leave = Ptr{Cvoid}(number()), number() == 1
     samples = (number(), number(), number(), number())
     inputs, block, work, results = listed(layout), listed(place), listed(extent), listed(layout)
     outputs = listed(() -> Output(place(), layout()))
@@ -94,7 +95,7 @@ function Code(text::AbstractString, owner::Py)
         found = findlast(output -> output.place == Place(RESULT, j), outputs)
         found === nothing ? error("machine code with a result that is no output") : found
     end
-    return Code(address, samples, inputs, block, work, outputs, writers, owner, nothing)
+    return Code(address, may_leave, samples, inputs, block, work, outputs, writers, owner, nothing)
 end
 
 const TYPES = Dict(
@@ -207,9 +208,37 @@ function call_code(code::Code, block::Vector{Int}, n::Int)
         is_left = @gc_safe ccall(address, Bool, (Ptr{Int},), given)
         work == C_NULL || Libc.free(work)
         Base.sigatomic_end() # throws what waits
-        is_left && throw(InterruptException())
+        is_left && throw(code.may_leave ? OutOfRange() : InterruptException())
     end
     return nothing
+end
+
+"What code throws that was left, with nothing written that anybody has."
+struct OutOfRange <: Exception end
+
+Base.showerror(io::IO, ::OutOfRange) = print(
+    io,
+    "a number that says a place, such as that of a row, is out of range on the way back and was not on the way " *
+    "there; leave the arguments of a net as they are until its pullback was called",
+)
+
+"""
+    or_nothing(f, code, args...)
+
+`f(args...)`, which runs the code, or nothing where that is left.
+"""
+function or_nothing(f::F, code::Code, args...) where {F}
+    code.may_leave || return f(args...)
+    return Base.inferencebarrier(caught)(f, args)
+end
+
+function caught(f, args)
+    try
+        return f(args...)
+    catch err
+        err isa OutOfRange || rethrow()
+        return nothing
+    end
 end
 
 # Interrupts are for Julia's first thread; it has a number that is not zero while one waits.

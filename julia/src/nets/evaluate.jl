@@ -243,7 +243,10 @@ function forward(given::PaddleNet, xs::Tuple, ps)
     net, params, inputs = arrays(given, xs, ps)
     flat = is_flat(ps)
     found, n = value_code(net, params, inputs)
-    found === nothing || return value_by_code(net, found, n, params, inputs, flat)
+    if found !== nothing
+        y = or_nothing(value_by_code, found.code, net, found, n, params, inputs, flat)
+        y === nothing || return y
+    end
     return crossing() do
         GC.@preserve params inputs in_turn(both(params, inputs)) do
             result = enter(net, :forward, params, inputs, flat)

@@ -170,8 +170,11 @@ function reversible(given::PaddleNet, xs::Tuple, ps, trained = nothing)
     flat = is_flat(ps)
     way, n = way_code(net, params, inputs)
     if way !== nothing
-        y, kept = there_by_code(net, way, n, params, inputs, flat)
-        return y, Reverse(net, params, inputs, flat, outline(y), NONE, ALL, trained, 0, kept)
+        made = or_nothing(there_by_code, way.code, net, way, n, params, inputs, flat)
+        if made !== nothing # else Paddle says what is wrong
+            y, kept = made
+            return y, Reverse(net, params, inputs, flat, outline(y), NONE, ALL, trained, 0, kept)
+        end
     end
     y, back, retained = crossing() do
         relieve()

@@ -54,6 +54,7 @@ def code_of(program: Program, places: Sequence[int] | None = None) -> Code:
     The text has, one after another, each a number or a word:
 
     - the address of the function, 0 where nothing is computed;
+    - 1 where it may leave with nothing done, which is then Paddle's, else 0;
     - the number of samples: the input that tells it, the dimension, counted from one as
       Julia does, how many elements a sample has there, and the most samples; zeros
       where it is fixed;
@@ -116,6 +117,7 @@ def code_of(program: Program, places: Sequence[int] | None = None) -> Code:
 
     parts = [
         str(region.address if region else 0),
+        str(int(region.may_leave if region else 0)),
         _samples(made, given),
         listed(size(given.get(k)) for k in range(1 + max(given, default=-1))),
         listed(at[value] for value in order),

@@ -10,23 +10,35 @@ from .scalars import FLOATS, LoopCall, NoLoop, loop_of
 from .text import TYPES
 
 
-def _infix(instruction: str, *names: str, turned: bool = False) -> None:
+def _infix(
+    instruction: str, *names: str, turned: bool = False, whole: str | None = None
+) -> None:
+    """The rule of an instruction on two numbers.
+
+    Args:
+        turned: whether the second argument comes first.
+        whole: the instruction on two integers.
+    """
+
     @loop_of(*names)
     def _(call: LoopCall) -> str:
+        if whole and "bool" not in call.dtypes:
+            if found := _of_integers(call, whole, turned):
+                return found
         x, y = call.number(0), call.number(1)
         return call.two(instruction, *((y, x) if turned else (x, y)))
 
 
-_infix("fadd", "add", "Tensor.__add__", "Tensor.__radd__")
-_infix("fsub", "subtract", "Tensor.__sub__")
-_infix("fsub", "Tensor.__rsub__", turned=True)
-_infix("fmul", "multiply", "Tensor.__mul__", "Tensor.__rmul__")
+_infix("fadd", "add", "Tensor.__add__", "Tensor.__radd__", whole="add")
+_infix("fsub", "subtract", "Tensor.__sub__", whole="sub")
+_infix("fsub", "Tensor.__rsub__", turned=True, whole="sub")
+_infix("fmul", "multiply", "Tensor.__mul__", "Tensor.__rmul__", whole="mul")
 _infix("fdiv", "divide", "Tensor.__truediv__")
 _infix("fdiv", "Tensor.__rtruediv__", turned=True)
-_infix("fcmp olt", "less_than", "Tensor.__lt__")
-_infix("fcmp ole", "less_equal", "Tensor.__le__")
-_infix("fcmp ogt", "greater_than", "Tensor.__gt__")
-_infix("fcmp oge", "greater_equal", "Tensor.__ge__")
+_infix("fcmp olt", "less_than", "Tensor.__lt__", whole="icmp slt")
+_infix("fcmp ole", "less_equal", "Tensor.__le__", whole="icmp sle")
+_infix("fcmp ogt", "greater_than", "Tensor.__gt__", whole="icmp sgt")
+_infix("fcmp oge", "greater_equal", "Tensor.__ge__", whole="icmp sge")
 
 
 EQUAL = 1e-15
@@ -51,18 +63,29 @@ def _(call: LoopCall) -> str:
     raise NoLoop
 
 
-def _of_integers(call: LoopCall, instruction: str) -> str | None:
+LARGEST = 2**31 - 1
+"""Of integers of 32 bits."""
+
+
+def _of_integers(
+    call: LoopCall, instruction: str, turned: bool = False
+) -> str | None:
     """An instruction on two integers or truths, None for other numbers.
 
     Raises:
-        NoLoop: one is neither a tensor nor an integer.
+        NoLoop: one is neither a tensor nor a small integer, or the result is a number
+            of another kind.
     """
     kinds = {d for d in call.dtypes if d is not None}
     if len(kinds) != 1 or not kinds <= {"int32", "int64", "bool"}:
         return None
     if any(type(arg) not in (int, str) for arg in call.args):
         raise NoLoop
-    x, y = call.args
+    if any(type(arg) is int and abs(arg) > LARGEST for arg in call.args):
+        raise NoLoop
+    if call.dtype not in ("bool", *kinds):
+        raise NoLoop
+    x, y = call.args[::-1] if turned else call.args
     return call.scalars.put(f"{instruction} {TYPES[kinds.pop()]} {x}, {y}")
 
 

@@ -1,0 +1,52 @@
+"""Optimizers as functions, in optax's conventions, with the numbers of Paddle's.
+
+``state = init(params)``; ``updates, state = update(grads, state, params)``; ``params =
+apply_updates(params, updates)``. Learning rates are numbers, tensors or schedules.
+"""
+
+from . import schedules
+from .adaptive import adam, adamax, adamw, lamb, nadam, radam
+from .first_order import adadelta, adagrad, momentum, rmsprop, sgd
+from .paddles import from_paddle, schedule_of, to_paddle
+from .parts import (
+    accumulate,
+    add_decayed_weights,
+    clip_by_global_norm,
+    clip_by_norm,
+    clip_by_value,
+    ema,
+    global_norm,
+    scale,
+    scale_by_schedule,
+)
+from .transformation import Optimizer, apply_updates, chain
+
+__all__ = [
+    "Optimizer",
+    "accumulate",
+    "adadelta",
+    "adagrad",
+    "adam",
+    "adamax",
+    "adamw",
+    "add_decayed_weights",
+    "apply_updates",
+    "chain",
+    "clip_by_global_norm",
+    "clip_by_norm",
+    "clip_by_value",
+    "ema",
+    "from_paddle",
+    "global_norm",
+    "lamb",
+    "momentum",
+    "nadam",
+    "radam",
+    "rmsprop",
+    "scale",
+    "scale_by_schedule",
+    "schedule_of",
+    "schedules",
+    "sgd",
+    "to_paddle",
+]

@@ -1,0 +1,334 @@
+"""Paddle's optimizers and schedulers as functions, where they stand, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import paddle
+from paddle import Tensor, nn
+from paddle.optimizer import lr
+
+from ..transforms.tree import Tree
+from . import adaptive, first_order, parts, schedules
+from .schedules import Rate
+from .transformation import Optimizer, chain, step_number
+
+
+class _Kind(NamedTuple):
+    """A class of Paddle's.
+
+    Attributes:
+        make: of the learning rate and an optimizer, what is given to the function.
+        trees: by fields of the state, what Paddle calls them.
+        scalars: the same of those that are one number for all parameters.
+    """
+
+    make: Callable[[Rate, Any], Optimizer]
+    trees: dict[str, str]
+    scalars: dict[str, str]
+
+
+_BETAS = {"beta1_pow": "beta1_pow_acc", "beta2_pow": "beta2_pow_acc"}
+_MOMENTS = {"first": "moment1", "second": "moment2"}
+
+
+def _adam(rate: Rate, it: Any) -> Optimizer:
+    how = it._beta1, it._beta2, it._epsilon
+    return adaptive.adam(rate, *how, amsgrad=it._amsgrad, weight_decay=_decay(it))
+
+
+def _adamw(rate: Rate, it: Any) -> Optimizer:
+    if it._apply_decay_param_fun is not None or it._lr_ratio is not None:
+        raise NotImplementedError(
+            "from_paddle takes no AdamW with apply_decay_param_fun or lr_ratio; call "
+            "optimizers.adamw with a mask"
+        )
+    how = it._beta1, it._beta2, it._epsilon, it._weight_decay
+    return adaptive.adamw(rate, *how, amsgrad=it._amsgrad)
+
+
+def _lamb(rate: Rate, it: Any) -> Optimizer:
+    if it._exclude_from_weight_decay_fn is not None:
+        raise NotImplementedError(
+            "from_paddle takes no Lamb with exclude_from_weight_decay_fn; call "
+            "optimizers.lamb with a mask"
+        )
+    how = it._lamb_weight_decay, it._beta1, it._beta2, it._epsilon
+    return adaptive.lamb(rate, *how, always_adapt=it.always_adapt)
+
+
+def _of_betas(make: Callable[..., Optimizer]) -> Callable[[Rate, Any], Optimizer]:
+    return lambda rate, it: make(
+        rate, it._beta1, it._beta2, it._epsilon, weight_decay=_decay(it)
+    )
+
+
+KINDS: dict[type, _Kind] = {
+    paddle.optimizer.SGD: _Kind(
+        lambda rate, it: first_order.sgd(rate, weight_decay=_decay(it)), {}, {}
+    ),
+    paddle.optimizer.Momentum: _Kind(
+        lambda rate, it: first_order.momentum(
+            rate,
+            it._momentum,
+            nesterov=bool(it._use_nesterov),
+            weight_decay=_decay(it),
+        ),
+        {"velocity": "velocity"},
+        {},
+    ),
+    paddle.optimizer.Adagrad: _Kind(
+        lambda rate, it: first_order.adagrad(
+            rate,
+            it._epsilon,
+            initial=it.initial_accumulator_value,
+            weight_decay=_decay(it),
+        ),
+        {"squares": "moment"},
+        {},
+    ),
+    paddle.optimizer.Adadelta: _Kind(
+        lambda rate, it: first_order.adadelta(
+            rate, it._epsilon, it._rho, weight_decay=_decay(it)
+        ),
+        {"squares": "_avg_squared_grad", "steps": "_avg_squared_update"},
+        {},
+    ),
+    paddle.optimizer.RMSProp: _Kind(
+        lambda rate, it: first_order.rmsprop(
+            rate,
+            it._rho,
+            it._epsilon,
+            decay=it._momentum,
+            centered=it._centered,
+            weight_decay=_decay(it),
+        ),
+        {"squares": "mean_square", "velocity": "momentum", "means": "mean_grad"},
+        {},
+    ),
+    paddle.optimizer.Adam: _Kind(
+        _adam, {**_MOMENTS, "largest": "moment2_max"}, _BETAS
+    ),
+    paddle.optimizer.AdamW: _Kind(
+        _adamw, {**_MOMENTS, "largest": "moment2_max"}, _BETAS
+    ),
+    paddle.optimizer.Adamax: _Kind(
+        _of_betas(adaptive.adamax),
+        {"first": "moment", "second": "inf_norm"},
+        {"beta1_pow": "beta1_pow_acc"},
+    ),
+    paddle.optimizer.Lamb: _Kind(_lamb, _MOMENTS, _BETAS),
+    paddle.optimizer.NAdam: _Kind(
+        lambda rate, it: adaptive.nadam(
+            *(rate, it._beta1, it._beta2, it._epsilon, it._momentum_decay),
+            weight_decay=_decay(it),
+        ),
+        _MOMENTS,
+        {
+            "decay_pow": "momentum_decay_pow",
+            "beta2_pow": "beta2_pow",
+            "product": "mu_product",
+        },
+    ),
+}
+"""By class. RAdam's number of steps is in what Paddle keeps to few digits alone."""
+
+
+def _decay(it: Any) -> float:
+    """The coefficient of the decay of weights.
+
+    Raises:
+        NotImplementedError: it is of the entries' sizes, and not of their squares.
+    """
+    if (coefficient := getattr(it, "_regularization_coeff", 0.0)) and (
+        it._regularization_method == "l2_decay"
+    ):
+        return float(coefficient)
+    found = it.regularization
+    if found is None:
+        return 0.0
+    if type(found) is not paddle.regularizer.L2Decay:
+        raise NotImplementedError(
+            f"from_paddle takes no {type(found).__name__}; add its gradient to those "
+            "that update is given"
+        )
+    return float(found._coeff)
+
+
+def from_paddle(optimizer: Any, layer: nn.Layer) -> tuple[Optimizer, Tree]:
+    """An optimizer of Paddle's as functions, and its state where it stands.
+
+    Args:
+        optimizer: one of ``SGD``, ``Momentum``, ``Adagrad``, ``Adadelta``, ``RMSProp``,
+            ``Adam``, ``AdamW``, ``Adamax``, ``Lamb`` and ``NAdam``, with clipping,
+            decay and a scheduler of those that :func:`schedule_of` takes.
+        layer: whose parameters it moves; the state is nested as those of
+            ``stateless(layer)``.
+
+    Raises:
+        NotImplementedError: of another kind, with groups of parameters, or settings of
+            one parameter.
+        ValueError: it moves other parameters than the layer's.
+    """
+    kind, moved = _known(optimizer, layer)
+    rate, count = optimizer._learning_rate, 0
+    if isinstance(rate, lr.LRScheduler):
+        rate, count = schedule_of(rate), rate.last_epoch
+    made = kind.make(rate, optimizer)
+    state = made.init({name: p.detach() for name, p in moved.items()})
+    kept = optimizer._accumulators
+    fields: dict[str, Any] = {"count": step_number(count)}
+    for field, theirs in kind.trees.items():
+        values = {name: kept[theirs].get(p.name) for name, p in moved.items()}
+        own = getattr(state, field)
+        fields[field] = {
+            name: own[name] if x is None or own[name] is None else x.detach().clone()
+            for name, x in values.items()
+        }
+    for field, theirs in kind.scalars.items():
+        for x in kept[theirs].values():
+            value = x.flatten()[0].detach().clone()
+            fields[field] = value.astype(getattr(state, field).dtype)
+    state = state._replace(**fields)
+    clip = optimizer._grad_clip
+    if clip is None:
+        return made, state
+    return chain(_clip(clip), made), ((), state)
+
+
+def to_paddle(state: Tree, optimizer: Any, layer: nn.Layer) -> None:
+    """Have an optimizer of Paddle's go on from a state, as :func:`from_paddle` has it.
+
+    The parameters are not part of it: ``layer.set_state_dict(net.to_state_dict(params))``
+    moves these. A scheduler goes on from the state's number of steps.
+
+    Raises:
+        NotImplementedError: as :func:`from_paddle`.
+        ValueError: it moves other parameters than the layer's, or the state is of
+            another optimizer.
+    """
+    kind, moved = _known(optimizer, layer)
+    if optimizer._grad_clip is not None:
+        _, state = state
+    missing = {"count", *kind.trees, *kind.scalars} - {*getattr(state, "_fields", ())}
+    if missing:
+        raise ValueError(
+            f"a {type(state).__name__} has no {', '.join(sorted(missing))}, which "
+            f"{type(optimizer).__name__} has; give the state of the same kind"
+        )
+    optimizer._create_accumulators(None, [*moved.values()])
+    kept = optimizer._accumulators
+    for field, theirs in kind.trees.items():
+        for name, value in getattr(state, field).items():
+            if value is not None:
+                paddle.assign(value, kept[theirs][moved[name].name])
+    for field, theirs in kind.scalars.items():
+        value = getattr(state, field)
+        for p in moved.values():
+            to = kept[theirs][p.name]
+            paddle.assign(value.astype(to.dtype).expand(to.shape), to)
+    if isinstance(optimizer._learning_rate, lr.LRScheduler):
+        optimizer._learning_rate.step(int(state.count))
+
+
+def _known(optimizer: Any, layer: nn.Layer) -> tuple[_Kind, dict[str, Any]]:
+    """What is known of an optimizer, and the parameters that it moves by their names."""
+    kind = KINDS.get(type(optimizer))
+    if kind is None:
+        names = ", ".join(sorted(each.__name__ for each in KINDS))
+        raise NotImplementedError(
+            f"{type(optimizer).__name__} has no function here; use one of {names}"
+        )
+    given = optimizer._parameter_list
+    own = {n: p for n, p in layer.named_parameters() if not p.stop_gradient}
+    if any(isinstance(p, dict) for p in given):
+        raise NotImplementedError(
+            "from_paddle takes no groups of parameters; use masks, or an optimizer of "
+            "each group"
+        )
+    if {id(p) for p in given if not p.stop_gradient} != {*map(id, own.values())}:
+        raise ValueError(
+            "the optimizer moves other parameters than the layer has; give the layer "
+            "whose parameters it was made with, all of them"
+        )
+    for name, p in own.items():
+        if p.optimize_attr.get("learning_rate", 1.0) != 1.0 or p.regularizer is not None:
+            raise NotImplementedError(
+                f"the parameter {name} has a learning rate or a regularizer of its own; "
+                "use masks instead"
+            )
+    return kind, own
+
+
+def _clip(clip: Any) -> Optimizer:
+    if type(clip) is nn.ClipGradByValue:
+        return parts.clip_by_value(clip.max, clip.min)
+    if type(clip) is nn.ClipGradByNorm:
+        return parts.clip_by_norm(clip.clip_norm)
+    if type(clip) is nn.ClipGradByGlobalNorm:
+        return parts.clip_by_global_norm(clip.clip_norm)
+    raise NotImplementedError(
+        f"{type(clip).__name__} has no function here; use ClipGradByValue, "
+        "ClipGradByNorm or ClipGradByGlobalNorm"
+    )
+
+
+_Attributes = Sequence[str]
+_SCHEDULES: dict[type, tuple[Callable[..., schedules.Schedule], _Attributes]] = {
+    lr.ExponentialDecay: (schedules.exponential_decay, ("base_lr", "gamma")),
+    lr.NaturalExpDecay: (schedules.natural_exp_decay, ("base_lr", "gamma")),
+    lr.InverseTimeDecay: (schedules.inverse_time_decay, ("base_lr", "gamma")),
+    lr.PolynomialDecay: (
+        schedules.polynomial_decay,
+        ("base_lr", "decay_steps", "end_lr", "power", "cycle"),
+    ),
+    lr.PiecewiseDecay: (schedules.piecewise_decay, ("boundaries", "values")),
+    lr.MultiStepDecay: (
+        schedules.multi_step_decay,
+        ("base_lr", "milestones", "gamma"),
+    ),
+    lr.StepDecay: (schedules.step_decay, ("base_lr", "step_size", "gamma")),
+    lr.NoamDecay: (schedules.noam_decay, ("d_model", "warmup_steps", "base_lr")),
+    lr.LinearLR: (
+        schedules.linear,
+        ("base_lr", "total_steps", "start_factor", "end_factor"),
+    ),
+    lr.CosineAnnealingDecay: (
+        schedules.cosine_annealing,
+        ("base_lr", "T_max", "eta_min"),
+    ),
+    lr.CosineAnnealingWarmRestarts: (
+        schedules.cosine_warm_restarts,
+        ("base_lr", "T_0", "T_mult", "eta_min"),
+    ),
+}
+"""By class, the function, and where its arguments are."""
+
+
+def schedule_of(scheduler: lr.LRScheduler) -> schedules.Schedule:
+    """A scheduler of Paddle's as a schedule, from its first step on.
+
+    Raises:
+        NotImplementedError: it is a function of the user's, depends on losses, or is of
+            a class that Paddle has not.
+    """
+    it: Any = scheduler
+    if type(it) in _SCHEDULES:
+        make, names = _SCHEDULES[type(it)]
+        return make(*(getattr(it, name) for name in names))
+    if type(it) is lr.LinearWarmup:
+        after = it.learning_rate
+        after = schedule_of(after) if isinstance(after, lr.LRScheduler) else after
+        return schedules.linear_warmup(after, it.warmup_steps, it.start_lr, it.end_lr)
+    if type(it) is lr.OneCycleLR:
+        anneal = "cos" if it.anneal_func.__name__ == "_cos_annealing" else "linear"
+        return schedules.in_phases(it._step_config[:-1], it._lr_config, anneal)
+    if type(it) is lr.CyclicLR and it.scale_fn.__name__.startswith("_"):
+        up = round(it.step_up_pct * it.cycle_size)
+        sizes = up, round(it.cycle_size - up)
+        return schedules.cyclic(it.base_lr, it.max_lr, *sizes, it.mode, it.gamma)
+    raise NotImplementedError(
+        f"{type(it).__name__} has no function here; write a function of the number of "
+        "steps in tensor operations"
+    )

@@ -1,0 +1,208 @@
+"""Parts of optimizers: clipping, decay of weights, scaling, averages, accumulation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import paddle
+from paddle import Tensor
+
+from ..transforms.tree import Tree, flatten_tree
+from .schedules import Rate, rate_at
+from .transformation import (
+    Leaf,
+    Optimizer,
+    by_leaf,
+    like,
+    needed,
+    of_dtype,
+    stateless_update,
+    step_number,
+)
+
+
+def each(rule: Callable[[Tensor], Tensor]) -> Callable[[Tree, Tree], Tree]:
+    """A rule for gradients, of those that there are."""
+
+    def of_tree(grads: Tree, _: Tree) -> Tree:
+        return by_leaf(lambda g: (None if g is None else rule(g),), grads)[0]
+
+    return of_tree
+
+
+def scale(factor: Any) -> Optimizer:
+    """Updates times a number, or a tensor of one."""
+    return stateless_update(each(lambda g: g * of_dtype(factor, g)))
+
+
+class Count(NamedTuple):
+    """How many steps there were, int64."""
+
+    count: Tensor
+
+
+def scale_by_schedule(schedule: Rate) -> Optimizer:
+    """Updates times what a schedule gives, of the number of steps so far."""
+
+    def update(grads: Tree, state: Count, params: Tree = None) -> tuple[Tree, Count]:
+        rate = rate_at(schedule, state.count)
+        return each(lambda g: g * of_dtype(rate, g))(grads, None), Count(state.count + 1)
+
+    return Optimizer(lambda params: Count(step_number()), update)
+
+
+def clip_by_value(largest: float, least: float | None = None) -> Optimizer:
+    """Each entry between two numbers, by default a number and its negative, as
+    ``paddle.nn.ClipGradByValue``."""
+    low = -largest if least is None else least
+    return stateless_update(each(lambda g: paddle.clip(g, low, largest)))
+
+
+def clip_by_norm(largest: float) -> Optimizer:
+    """Each tensor made shorter where its norm is above a number, as
+    ``paddle.nn.ClipGradByNorm``."""
+
+    def clip(g: Tensor) -> Tensor:
+        norm = paddle.sqrt((g * g).sum())
+        factor = paddle.where(norm > largest, largest / norm, paddle.ones_like(norm))
+        return g * factor
+
+    return stateless_update(each(clip))
+
+
+def global_norm(tree: Tree) -> Tensor:
+    """The norm of all entries of all tensors in a tree together."""
+    leaves = [g for g in flatten_tree(tree)[0] if g is not None]
+    if not leaves:
+        raise ValueError("a tree without tensors has no norm; give one with gradients")
+    double = any(g.dtype == paddle.float64 for g in leaves)
+    squares = [(g * g).sum() for g in leaves]
+    if double:
+        squares = [s.astype("float64") for s in squares]
+    return paddle.sqrt(sum(squares[1:], squares[0]))
+
+
+def clip_by_global_norm(largest: float) -> Optimizer:
+    """All tensors made shorter by one factor where the norm of them all together is
+    above a number, as ``paddle.nn.ClipGradByGlobalNorm``."""
+
+    def clip(grads: Tree, _: Tree) -> Tree:
+        norm = global_norm(grads)
+        most = paddle.full_like(norm, largest)
+        factor = most / paddle.maximum(norm, most)
+        return each(lambda g: g * of_dtype(factor, g))(grads, None)
+
+    return stateless_update(clip)
+
+
+Mask = Any
+"""A tree of booleans nested as the parameters, or a function of these that gives one."""
+
+
+def add_decayed_weights(decay: float, mask: Mask = None) -> Optimizer:
+    """Add ``decay`` times the parameters, of those that a mask lets through.
+
+    Before an optimizer it is the gradient of a penalty, ``weight_decay`` of Paddle's
+    ``SGD``, ``Momentum``, ``Adam`` and others.
+    """
+
+    def update(grads: Tree, state: Tree, params: Tree = None) -> tuple[Tree, Tree]:
+        params = needed(params, "decay of weights")
+        marks = mask(params) if callable(mask) else mask
+        if marks is None:
+            marks = by_leaf(lambda p: (True,), params)[0]
+
+        def add(g: Leaf, p: Leaf, on: Any) -> tuple[Leaf]:
+            return (g if g is None or not on else g + p * decay,)
+
+        return by_leaf(add, grads, params, marks)[0], state
+
+    return Optimizer(lambda params: (), update)
+
+
+class Average(NamedTuple):
+    """Averages, nested as what they are of, and the number of steps."""
+
+    count: Tensor
+    average: Tree
+
+
+def ema(decay: float, debias: bool = True) -> Optimizer:
+    """An exponential moving average of what it is given, in its place.
+
+    ``average = decay * average + (1 - decay) * x``. For an average of parameters call
+    its ``update`` with these: ``average, state = update(params, state)``.
+
+    Args:
+        debias: whether it is divided by ``1 - decay ** count``, so that it is no
+            nearer to zero at the start.
+    """
+
+    def update(grads: Tree, state: Average, params: Tree = None) -> tuple[Tree, Average]:
+        count = state.count + 1
+
+        def move(g: Leaf, a: Leaf) -> tuple[Leaf, ...]:
+            if g is None:
+                return a, None
+            a = a * decay + g * (1.0 - decay)
+            if not debias:
+                return a, a
+            left = 1.0 - paddle.full([], decay, "float64") ** count.astype("float64")
+            return a, a / left.astype(a.dtype)
+
+        average, found = by_leaf(move, grads, state.average)
+        return found, Average(count, average)
+
+    return Optimizer(lambda params: Average(step_number(), like(params)), update)
+
+
+class Accumulated(NamedTuple):
+    """Gradients so far, of how many calls, and the state of the optimizer within."""
+
+    count: Tensor
+    total: Tree
+    inner: Tree
+
+
+def accumulate(optimizer: Optimizer, every: int) -> Optimizer:
+    """An optimizer of the mean of so many gradients, one call after another.
+
+    Between its steps updates are zeros. In optax it is ``MultiSteps``.
+
+    Raises:
+        ValueError: ``every`` is below 1.
+    """
+    if every < 1:
+        raise ValueError(
+            f"gradients are accumulated over {every} calls; give a number from 1 on"
+        )
+
+    def init(params: Tree) -> Accumulated:
+        return Accumulated(step_number(), like(params), optimizer.init(params))
+
+    def update(
+        grads: Tree, state: Accumulated, params: Tree = None
+    ) -> tuple[Tree, Accumulated]:
+        count = state.count + 1
+        is_due = count == every
+
+        def add(g: Leaf, t: Leaf) -> tuple[Leaf]:
+            return (t if g is None else t + g / every,)
+
+        (total,) = by_leaf(add, grads, state.total)
+        updates, inner = optimizer.update(total, state.inner, params)
+
+        def chosen(new: Leaf, old: Leaf) -> tuple[Leaf]:
+            if new is None or old is None:
+                return (new,)
+            return (paddle.where(is_due, new, old),)
+
+        zeros = like(total)
+        (updates,) = by_leaf(chosen, updates, zeros)
+        (inner,) = by_leaf(chosen, inner, state.inner)
+        (total,) = by_leaf(chosen, zeros, total)
+        (count,) = chosen(paddle.zeros_like(count), count)
+        return updates, Accumulated(count, total, inner)
+
+    return Optimizer(init, update)

@@ -1,0 +1,318 @@
+"""Learning rates that go along with the steps, as those of ``paddle.optimizer.lr``.
+
+Each is a function of the number of steps so far, an integer or a tensor of one, which
+gives a tensor in float64. What Paddle's schedulers compute from the rate before is in
+closed form here, so that a rate depends on nothing but the number of steps.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import paddle
+from paddle import Tensor
+
+Schedule = Callable[[Any], Any]
+"""From the number of steps so far to the learning rate."""
+
+Rate = float | Tensor | Schedule
+"""A learning rate: a number, a tensor of one, or a schedule."""
+
+
+def rate_at(rate: Rate, count: Any) -> Any:
+    """The learning rate after so many steps: a number, or a tensor of one."""
+    return rate(count) if callable(rate) and not isinstance(rate, Tensor) else rate
+
+
+def _steps(count: Any) -> Tensor:
+    if isinstance(count, Tensor):
+        return count.astype("float64")
+    return paddle.full([], float(count), "float64")
+
+
+def _positive(name: str, **values: float) -> None:
+    for key, value in values.items():
+        if not value > 0:
+            raise ValueError(
+                f"{key} of {name} is {value}, and must be above zero; give a number of "
+                "steps or a factor that is"
+            )
+
+
+def constant(rate: float) -> Schedule:
+    """The same rate at every step."""
+    return lambda count: _steps(count) * 0.0 + rate
+
+
+def exponential_decay(rate: float, gamma: float) -> Schedule:
+    """``rate * gamma ** count``."""
+    _positive("exponential_decay", gamma=gamma)
+    log = math.log(gamma)
+    return lambda count: rate * paddle.exp(_steps(count) * log)
+
+
+def natural_exp_decay(rate: float, gamma: float) -> Schedule:
+    """``rate * exp(-gamma * count)``."""
+    return lambda count: rate * paddle.exp(_steps(count) * -gamma)
+
+
+def inverse_time_decay(rate: float, gamma: float) -> Schedule:
+    """``rate / (1 + gamma * count)``."""
+    return lambda count: rate / (1.0 + gamma * _steps(count))
+
+
+def polynomial_decay(
+    rate: float,
+    decay_steps: int,
+    end_rate: float = 0.0001,
+    power: float = 1.0,
+    cycle: bool = False,
+) -> Schedule:
+    """From ``rate`` to ``end_rate`` in so many steps, as a power of what is left.
+
+    Args:
+        cycle: whether, after these steps, it goes up again, to fall in twice as many,
+            and so on; else it stays.
+    """
+    _positive("polynomial_decay", decay_steps=decay_steps)
+
+    def schedule(count: Any) -> Tensor:
+        t = _steps(count)
+        if cycle:
+            whole = decay_steps * paddle.ceil(t / decay_steps)
+            part = t / paddle.where(whole == 0.0, whole + decay_steps, whole)
+        else:
+            part = paddle.clip(t, max=float(decay_steps)) / decay_steps
+        return (rate - end_rate) * (1.0 - part) ** power + end_rate
+
+    return schedule
+
+
+def piecewise_decay(boundaries: Sequence[int], values: Sequence[float]) -> Schedule:
+    """The first value before the first boundary, and so on, the last after the last.
+
+    Raises:
+        ValueError: there is not one value more than there are boundaries.
+    """
+    if len(values) != len(boundaries) + 1:
+        raise ValueError(
+            f"piecewise_decay has {len(values)} values for {len(boundaries)} boundaries; "
+            "give one value more than boundaries"
+        )
+
+    def schedule(count: Any) -> Tensor:
+        t = _steps(count)
+        found = t * 0.0 + values[-1]
+        for end, value in reversed([*zip(boundaries, values, strict=False)]):
+            found = paddle.where(t < end, t * 0.0 + value, found)
+        return found
+
+    return schedule
+
+
+def multi_step_decay(
+    rate: float, milestones: Sequence[int], gamma: float = 0.1
+) -> Schedule:
+    """``rate``, times ``gamma`` from each milestone on."""
+    powers = [rate * gamma**k for k in range(len(milestones) + 1)]
+    return piecewise_decay(milestones, powers)
+
+
+def step_decay(rate: float, step_size: int, gamma: float = 0.1) -> Schedule:
+    """``rate``, times ``gamma`` after each so many steps."""
+    _positive("step_decay", step_size=step_size, gamma=gamma)
+    log = math.log(gamma)
+    return lambda count: (
+        rate * paddle.exp(paddle.floor(_steps(count) / step_size) * log)
+    )
+
+
+def noam_decay(width: int, warmup_steps: int, rate: float = 1.0) -> Schedule:
+    """Up in so many steps, then down as the inverse square root: Vaswani et al., 2017,
+    "Attention is all you need", for a model of this width."""
+    _positive("noam_decay", width=width, warmup_steps=warmup_steps)
+
+    def schedule(count: Any) -> Tensor:
+        t = _steps(count)
+        none = t == 0.0  # where Paddle has 1 for the root
+        root = paddle.where(none, t + 1.0, t) ** -0.5
+        return rate * width**-0.5 * paddle.minimum(root, t * warmup_steps**-1.5)
+
+    return schedule
+
+
+def linear_warmup(
+    after: Rate, warmup_steps: int, start_rate: float, end_rate: float
+) -> Schedule:
+    """From one rate to another in so many steps, then a rate or a schedule.
+
+    Args:
+        after: a schedule is given the number of steps since then.
+    """
+    _positive("linear_warmup", warmup_steps=warmup_steps)
+
+    def schedule(count: Any) -> Tensor:
+        t = _steps(count)
+        warm = (end_rate - start_rate) * t / warmup_steps + start_rate
+        later = rate_at(after, paddle.clip(t - warmup_steps, min=0.0))
+        if not isinstance(later, Tensor):
+            later = t * 0.0 + later
+        return paddle.where(t < warmup_steps, warm, later.astype("float64"))
+
+    return schedule
+
+
+def linear(
+    rate: float, total_steps: int, start_factor: float = 1 / 3, end_factor: float = 1.0
+) -> Schedule:
+    """``rate`` times a factor that goes from one to another in so many steps."""
+    _positive("linear", total_steps=total_steps)
+
+    def schedule(count: Any) -> Tensor:
+        part = paddle.clip(_steps(count), max=float(total_steps)) / total_steps
+        return rate * (start_factor + (end_factor - start_factor) * part)
+
+    return schedule
+
+
+def cosine_annealing(rate: float, steps: int, end_rate: float = 0.0) -> Schedule:
+    """From ``rate`` to ``end_rate`` in so many steps, and back in as many, along a
+    cosine."""
+    _positive("cosine_annealing", steps=steps)
+    return lambda count: (
+        end_rate
+        + (rate - end_rate) * (1.0 + paddle.cos(_steps(count) * (math.pi / steps))) / 2.0
+    )
+
+
+def cosine_warm_restarts(
+    rate: float, steps: int, factor: int = 1, end_rate: float = 0.0
+) -> Schedule:
+    """From ``rate`` to ``end_rate`` along a cosine, again and again from the start.
+
+    Loshchilov, Hutter, "SGDR: stochastic gradient descent with warm restarts", 2017.
+
+    Args:
+        steps: of the first time.
+        factor: by which each time is longer than the one before.
+    """
+    _positive("cosine_warm_restarts", steps=steps, factor=factor)
+
+    def schedule(count: Any) -> Tensor:
+        t = _steps(count)
+        if factor == 1:
+            part = t / steps - paddle.floor(t / steps)
+        else:
+            done = t * (factor - 1.0) / steps + 1.0
+            # A whole number of times may come out just below.
+            n = paddle.floor(paddle.log(done) / math.log(factor) + 1e-12)
+            length = paddle.exp(n * math.log(factor))
+            first = steps * (length - 1.0) / (factor - 1.0)
+            part = (t - first) / (steps * length)
+        return end_rate + (rate - end_rate) * (1.0 + paddle.cos(part * math.pi)) / 2.0
+
+    return schedule
+
+
+def one_cycle(
+    largest: float,
+    total_steps: int,
+    divide_factor: float = 25.0,
+    end_rate: float = 0.0001,
+    up_part: float = 0.3,
+    anneal: str = "cos",
+    three_phase: bool = False,
+) -> Schedule:
+    """Up to the largest rate and down to the last: Smith, Topin, "Super-convergence",
+    2018.
+
+    Args:
+        divide_factor: by which the first rate is below the largest.
+        up_part: of the steps in which it goes up.
+        anneal: along a cosine, ``"cos"``, or a line, ``"linear"``.
+        three_phase: whether it goes down as it went up, and then to the last rate.
+
+    Raises:
+        ValueError: another way to go.
+    """
+    _positive("one_cycle", total_steps=total_steps, up_part=up_part)
+    first = largest / divide_factor
+    up = float(up_part * total_steps) - 1.0
+    if three_phase:
+        ends = [0.0, up, 2.0 * up, total_steps - 1.0]
+        return in_phases(ends, [first, largest, first, end_rate], anneal)
+    return in_phases([0.0, up, total_steps - 1.0], [first, largest, end_rate], anneal)
+
+
+def in_phases(ends: Sequence[float], rates: Sequence[float], anneal: str) -> Schedule:
+    """From one rate to the next between numbers of steps, and on after the last.
+
+    Args:
+        anneal: as of :func:`one_cycle`.
+    """
+    between = _between(anneal)
+
+    def schedule(count: Any) -> Tensor:
+        t = _steps(count)
+        found = None
+        for k in reversed(range(len(ends) - 1)):
+            part = (t - ends[k]) / (ends[k + 1] - ends[k])
+            here = between(rates[k], rates[k + 1], part)
+            found = here if found is None else paddle.where(t <= ends[k + 1], here, found)
+        assert found is not None
+        return found
+
+    return schedule
+
+
+def _between(anneal: str) -> Callable[[float, float, Tensor], Tensor]:
+    if anneal == "cos":
+        return lambda a, b, part: b + (a - b) / 2.0 * (1.0 + paddle.cos(part * math.pi))
+    if anneal == "linear":
+        return lambda a, b, part: a + (b - a) * part
+    raise ValueError(f"anneal is {anneal!r}, and must be 'cos' or 'linear'; choose one")
+
+
+def cyclic(
+    rate: float,
+    largest: float,
+    steps_up: int,
+    steps_down: int | None = None,
+    mode: str = "triangular",
+    gamma: float = 1.0,
+) -> Schedule:
+    """Up and down between two rates: Smith, "Cyclical learning rates", 2017.
+
+    Args:
+        steps_down: as many as up where None.
+        mode: of what the height is from cycle to cycle: the same (``"triangular"``),
+            half of the one before (``"triangular2"``), or times ``gamma`` at each step
+            (``"exp_range"``).
+
+    Raises:
+        ValueError: another mode.
+    """
+    down = steps_up if steps_down is None else steps_down
+    _positive("cyclic", steps_up=steps_up, steps_down=down, gamma=gamma)
+    if mode not in ("triangular", "triangular2", "exp_range"):
+        raise ValueError(
+            f"mode is {mode!r}, and must be 'triangular', 'triangular2' or "
+            "'exp_range'; choose one"
+        )
+    size, up_part = float(steps_up + down), steps_up / (steps_up + down)
+
+    def schedule(count: Any) -> Tensor:
+        t = _steps(count)
+        cycle = paddle.floor(t / size)
+        part = t / size - cycle
+        rising = part <= up_part
+        height = paddle.where(rising, part / up_part, (1.0 - part) / (1.0 - up_part))
+        if mode == "triangular2":
+            height = height * paddle.exp(cycle * -math.log(2.0))
+        elif mode == "exp_range":
+            height = height * paddle.exp(t * math.log(gamma))
+        return rate + (largest - rate) * height
+
+    return schedule

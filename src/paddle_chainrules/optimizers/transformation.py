@@ -1,0 +1,165 @@
+"""What an optimizer is: a state's start, and a rule from gradients to updates.
+
+The conventions are those of optax: ``state = init(params)``, ``updates, state =
+update(grads, state, params)``, ``params = apply_updates(params, updates)``. All are
+functions of trees of tensors, so that a step is a function too, for ``jit`` and ``vmap``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import optree
+import paddle
+from paddle import Tensor
+
+from ..transforms.tree import Tree, flatten_tree, nesting
+
+Leaf = Any
+"""A tensor, or None where there is none."""
+
+
+class Update(Protocol):
+    """From gradients and a state to what is added to the parameters, and a state."""
+
+    def __call__(
+        self, grads: Tree, state: Tree, params: Tree = None
+    ) -> tuple[Tree, Tree]: ...
+
+
+class Optimizer(NamedTuple):
+    """An optimizer, or a part of one, as two functions.
+
+    Attributes:
+        init: the state of parameters before the first step.
+        update: of gradients, a state, and the parameters, which some need: what is to be
+            added to the parameters, and the next state. A gradient may be None, where a
+            parameter has none, which then stays with its part of the state.
+    """
+
+    init: Callable[[Tree], Tree]
+    update: Update
+
+
+def apply_updates(params: Tree, updates: Tree) -> Tree:
+    """The sums of parameters and updates, each in the dtype of its parameter.
+
+    Args:
+        params: a tree of tensors.
+        updates: nested as these, None where a parameter stays.
+
+    Raises:
+        ValueError: they are nested otherwise.
+    """
+
+    def add(p: Leaf, u: Leaf) -> tuple[Leaf]:
+        if p is None or u is None:
+            return (p,)
+        return (p + (u if u.dtype == p.dtype else u.astype(p.dtype)),)
+
+    return by_leaf(add, params, updates)[0]
+
+
+def chain(*parts: Optimizer) -> Optimizer:
+    """One part after another: each is given the updates of the one before.
+
+    The state is a tuple of theirs.
+    """
+
+    def init(params: Tree) -> Tree:
+        return tuple(part.init(params) for part in parts)
+
+    def update(grads: Tree, state: Tree, params: Tree = None) -> tuple[Tree, Tree]:
+        if len(state) != len(parts):
+            raise ValueError(
+                f"a chain of {len(parts)} parts is given a state of {len(state)}; give "
+                "the state that its own init or update gave"
+            )
+        found = []
+        for part, own in zip(parts, state, strict=True):
+            grads, own = part.update(grads, own, params)
+            found.append(own)
+        return grads, tuple(found)
+
+    return Optimizer(init, update)
+
+
+def stateless_update(rule: Callable[[Tree, Tree], Tree]) -> Optimizer:
+    """What has no state, from a function of gradients and parameters."""
+
+    def update(grads: Tree, state: Tree, params: Tree = None) -> tuple[Tree, Tree]:
+        return rule(grads, params), state
+
+    return Optimizer(lambda params: (), update)
+
+
+def by_leaf(
+    rule: Callable[..., Sequence[Leaf]], tree: Tree, *others: Tree
+) -> list[Tree]:
+    """The results of a rule of each leaf and those of other trees at the same place.
+
+    Args:
+        rule: gives one or more results.
+
+    Raises:
+        ValueError: a tree is nested otherwise than the first one.
+    """
+    leaves, spec = flatten_tree(tree)
+    rows = [leaves]
+    for other in others:
+        row, its = flatten_tree(other)
+        if its != spec:
+            raise ValueError(
+                f"gradients, parameters and the state of an optimizer are nested alike, "
+                f"and one of them is {nesting(spec)}, another {nesting(its)}; give the "
+                "parameters that init was given, and their gradients"
+            )
+        rows.append(row)
+    found = [rule(*each) for each in zip(*rows, strict=True)]
+    count = len(found[0]) if found else 1
+    return [
+        optree.tree_unflatten(spec, [each[k] for each in found]) for k in range(count)
+    ]
+
+
+def like(params: Tree, value: float = 0.0) -> Tree:
+    """A number for each of the parameters', of their shapes and dtypes."""
+
+    def full(p: Leaf) -> tuple[Leaf]:
+        return (None if p is None else paddle.full_like(p, value),)
+
+    return by_leaf(full, params)[0]
+
+
+def needed(params: Tree, name: str) -> Tree:
+    """The parameters.
+
+    Raises:
+        ValueError: they were not given.
+    """
+    if params is None:
+        raise ValueError(
+            f"{name} depends on the parameters; give them to update, as "
+            "update(grads, state, params)"
+        )
+    return params
+
+
+def of_dtype(value: Any, x: Tensor) -> Any:
+    """A number, or a tensor of one in another's dtype."""
+    if isinstance(value, Tensor) and value.dtype != x.dtype:
+        return value.astype(x.dtype)
+    return value
+
+
+def step_number(count: int = 0) -> Tensor:
+    """A number of steps, as states have it: int64, of no dimensions."""
+    return paddle.full([], count, "int64")
+
+
+def scalar(value: float, params: Tree) -> Tensor:
+    """A number that goes along with the steps, as precise as the parameters are."""
+    leaves = [leaf for leaf in flatten_tree(params)[0] if isinstance(leaf, Tensor)]
+    is_double = any(leaf.dtype == paddle.float64 for leaf in leaves)
+    return paddle.full([], value, "float64" if is_double else "float32")
