@@ -7,6 +7,7 @@ from .paddle_side.signals import julia_handlers_kept as _julia_handlers_kept
 with _julia_handlers_kept():
     import paddle as _paddle  # noqa: F401
 
+from . import optimizers
 from .nets.derivatives import derivative, derivatives, taylor
 from .nets.fcnet import FCNet
 from .nets.files import load_params, save_params
@@ -67,6 +68,7 @@ __all__ = [
     "linearize",
     "load_params",
     "make_program",
+    "optimizers",
     "save_params",
     "stack_params",
     "stateless",

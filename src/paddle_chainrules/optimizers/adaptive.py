@@ -28,14 +28,14 @@ class Adam(NamedTuple):
     """The state of :func:`adam`, :func:`adamw`, :func:`adamax` and :func:`lamb`.
 
     Attributes:
-        count: the steps so far, int64.
-        beta1_pow: ``beta1 ** (count + 1)``, and so on, as Paddle has them.
+        step: the steps so far, int64.
+        beta1_pow: ``beta1 ** (step + 1)``, and so on, as Paddle has them.
         first: averages of the gradients.
         second: of their squares, or of their largest entries.
         largest: the largest of ``second`` so far, None where it is not used.
     """
 
-    count: Tensor
+    step: Tensor
     beta1_pow: Tensor
     beta2_pow: Tensor
     first: Tree
@@ -57,7 +57,7 @@ def _start(params: Tree, beta1: float, beta2: float, amsgrad: bool = False) -> A
 
 def _next(state: Adam, beta1: float, beta2: float, *trees: Tree) -> Adam:
     powers = state.beta1_pow * beta1, state.beta2_pow * beta2
-    return Adam(state.count + 1, *powers, *trees)
+    return Adam(state.step + 1, *powers, *trees)
 
 
 def _check(name: str, beta1: float, beta2: float) -> None:
@@ -126,7 +126,7 @@ def adamw(
         marks = mask(params) if callable(mask) else mask
         if marks is None:
             marks = by_leaf(lambda p: (True,), params)[0]
-        rate = rate_at(learning_rate, state.count)
+        rate = rate_at(learning_rate, state.step)
         updates, state = made.update(grads, state, params)
 
         def decay(u: Leaf, p: Leaf, on: Any) -> tuple[Leaf]:
@@ -142,7 +142,7 @@ def _adam(
     learning_rate: Rate, beta1: float, beta2: float, epsilon: float, amsgrad: bool
 ) -> Optimizer:
     def update(grads: Tree, state: Adam, params: Tree = None) -> tuple[Tree, Adam]:
-        rate = rate_at(learning_rate, state.count)
+        rate = rate_at(learning_rate, state.step)
         root = paddle.sqrt(1.0 - state.beta2_pow)
         factor = root / (1.0 - state.beta1_pow) * of_dtype(rate, root)
 
@@ -185,7 +185,7 @@ def adamax(
     _check("adamax", beta1, beta2)
 
     def update(grads: Tree, state: Adam, params: Tree = None) -> tuple[Tree, Adam]:
-        rate = rate_at(learning_rate, state.count)
+        rate = rate_at(learning_rate, state.step)
         left = 1.0 - state.beta1_pow
         factor = of_dtype(rate, left) / left
 
@@ -232,7 +232,7 @@ def lamb(
         marks = mask(params) if callable(mask) else mask
         if marks is None:
             marks = by_leaf(lambda p: (True,), params)[0]
-        rate = rate_at(learning_rate, state.count)
+        rate = rate_at(learning_rate, state.step)
         left = 1.0 - state.beta1_pow, 1.0 - state.beta2_pow
 
         def move(g: Leaf, m: Leaf, v: Leaf, p: Leaf, on: Any) -> tuple[Leaf, ...]:
@@ -283,14 +283,16 @@ def radam(
     last = 2.0 / (1.0 - beta2) - 1.0
 
     def update(grads: Tree, state: Adam, params: Tree = None) -> tuple[Tree, Adam]:
-        rate = rate_at(learning_rate, state.count)
-        t = (state.count + 1).astype("float64")
+        rate = rate_at(learning_rate, state.step)
+        t = (state.step + 1).astype("float64")
         power = paddle.exp(t * math.log(beta2)) if beta2 else t * 0.0
         left = 1.0 - power
         rho = last - 2.0 * t * power / left
         is_known = rho > 5.0
         kept = paddle.where(is_known, rho, paddle.full_like(rho, last))
-        square = (kept - 4.0) * (kept - 2.0) * last / ((last - 4.0) * (last - 2.0) * kept)
+        square = (
+            (kept - 4.0) * (kept - 2.0) * last / ((last - 4.0) * (last - 2.0) * kept)
+        )
         rectified = paddle.sqrt(square * left)
         bias = of_dtype(rate, t) / (1.0 - state.beta1_pow.astype("float64"))
 
@@ -314,12 +316,12 @@ class NAdam(NamedTuple):
     """The state of :func:`nadam`.
 
     Attributes:
-        decay_pow: ``0.96 ** count``.
-        beta2_pow: ``beta2 ** count``.
+        decay_pow: ``0.96 ** step``.
+        beta2_pow: ``beta2 ** step``.
         product: of all factors of the averages so far.
     """
 
-    count: Tensor
+    step: Tensor
     decay_pow: Tensor
     beta2_pow: Tensor
     product: Tensor
@@ -356,7 +358,7 @@ def nadam(
         return NAdam(step_number(), one, one, one, like(params), like(params))
 
     def update(grads: Tree, state: NAdam, params: Tree = None) -> tuple[Tree, NAdam]:
-        rate = rate_at(learning_rate, state.count)
+        rate = rate_at(learning_rate, state.step)
         power = state.decay_pow * 0.96
         beta2_pow = state.beta2_pow * beta2
         part = paddle.exp(paddle.log(power) * decay)
@@ -377,7 +379,7 @@ def nadam(
             return -(mean / size * of_dtype(rate, g)), m, v
 
         found, *trees = by_leaf(move, grads, state.first, state.second)
-        count = state.count + 1
+        count = state.step + 1
         return found, NAdam(count, power, beta2_pow, product, *trees)
 
     return decayed(Optimizer(init, update), weight_decay, mask)

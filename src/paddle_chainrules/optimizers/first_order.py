@@ -12,7 +12,7 @@ import paddle
 from paddle import Tensor
 
 from ..transforms.tree import Tree
-from .parts import Count, Mask, add_decayed_weights, each
+from .parts import Mask, Steps, add_decayed_weights, each
 from .schedules import Rate, rate_at
 from .transformation import Leaf, Optimizer, by_leaf, like, of_dtype, step_number
 
@@ -40,19 +40,19 @@ def sgd(
         mask: of which parameters; all where None.
     """
 
-    def update(grads: Tree, state: Count, params: Tree = None) -> tuple[Tree, Count]:
-        rate = rate_at(learning_rate, state.count)
+    def update(grads: Tree, state: Steps, params: Tree = None) -> tuple[Tree, Steps]:
+        rate = rate_at(learning_rate, state.step)
         found = each(lambda g: -(g * of_dtype(rate, g)))(grads, None)
-        return found, Count(state.count + 1)
+        return found, Steps(state.step + 1)
 
-    made = Optimizer(lambda params: Count(step_number()), update)
+    made = Optimizer(lambda params: Steps(step_number()), update)
     return decayed(made, weight_decay, mask)
 
 
 class Momentum(NamedTuple):
     """The state of :func:`momentum`."""
 
-    count: Tensor
+    step: Tensor
     velocity: Tree
 
 
@@ -77,7 +77,7 @@ def momentum(
     def update(
         grads: Tree, state: Momentum, params: Tree = None
     ) -> tuple[Tree, Momentum]:
-        rate = rate_at(learning_rate, state.count)
+        rate = rate_at(learning_rate, state.step)
 
         def move(g: Leaf, v: Leaf) -> tuple[Leaf, ...]:
             if g is None:
@@ -87,7 +87,7 @@ def momentum(
             return -(step * of_dtype(rate, g)), v
 
         found, velocity = by_leaf(move, grads, state.velocity)
-        return found, Momentum(state.count + 1, velocity)
+        return found, Momentum(state.step + 1, velocity)
 
     made = Optimizer(lambda params: Momentum(step_number(), like(params)), update)
     return decayed(made, weight_decay, mask)
@@ -96,7 +96,7 @@ def momentum(
 class Adagrad(NamedTuple):
     """The state of :func:`adagrad`."""
 
-    count: Tensor
+    step: Tensor
     squares: Tree
 
 
@@ -121,7 +121,7 @@ def adagrad(
     def update(
         grads: Tree, state: Adagrad, params: Tree = None
     ) -> tuple[Tree, Adagrad]:
-        rate = rate_at(learning_rate, state.count)
+        rate = rate_at(learning_rate, state.step)
 
         def move(g: Leaf, s: Leaf) -> tuple[Leaf, ...]:
             if g is None:
@@ -130,7 +130,7 @@ def adagrad(
             return -(g * of_dtype(rate, g) / (paddle.sqrt(s) + epsilon)), s
 
         found, squares = by_leaf(move, grads, state.squares)
-        return found, Adagrad(state.count + 1, squares)
+        return found, Adagrad(state.step + 1, squares)
 
     def init(params: Tree) -> Adagrad:
         return Adagrad(step_number(), like(params, initial))
@@ -141,7 +141,7 @@ def adagrad(
 class Adadelta(NamedTuple):
     """The state of :func:`adadelta`: averages of the squares of gradients and steps."""
 
-    count: Tensor
+    step: Tensor
     squares: Tree
     steps: Tree
 
@@ -167,7 +167,7 @@ def adadelta(
     def update(
         grads: Tree, state: Adadelta, params: Tree = None
     ) -> tuple[Tree, Adadelta]:
-        rate = rate_at(learning_rate, state.count)
+        rate = rate_at(learning_rate, state.step)
 
         def move(g: Leaf, s: Leaf, d: Leaf) -> tuple[Leaf, ...]:
             if g is None:
@@ -178,7 +178,7 @@ def adadelta(
             return step * of_dtype(rate, g), s, d
 
         found, squares, steps = by_leaf(move, grads, state.squares, state.steps)
-        return found, Adadelta(state.count + 1, squares, steps)
+        return found, Adadelta(state.step + 1, squares, steps)
 
     def init(params: Tree) -> Adadelta:
         return Adadelta(step_number(), like(params), like(params))
@@ -189,7 +189,7 @@ def adadelta(
 class RMSProp(NamedTuple):
     """The state of :func:`rmsprop`; the means are None where they are not used."""
 
-    count: Tensor
+    step: Tensor
     squares: Tree
     velocity: Tree
     means: Tree
@@ -220,7 +220,7 @@ def rmsprop(
     def update(
         grads: Tree, state: RMSProp, params: Tree = None
     ) -> tuple[Tree, RMSProp]:
-        rate = rate_at(learning_rate, state.count)
+        rate = rate_at(learning_rate, state.step)
 
         def move(g: Leaf, s: Leaf, v: Leaf, m: Leaf) -> tuple[Leaf, ...]:
             if g is None:
@@ -234,7 +234,7 @@ def rmsprop(
             return -v, s, v, m
 
         row = by_leaf(move, grads, state.squares, state.velocity, state.means)
-        return row[0], RMSProp(state.count + 1, *row[1:])
+        return row[0], RMSProp(state.step + 1, *row[1:])
 
     def init(params: Tree) -> RMSProp:
         none = by_leaf(lambda p: (None,), params)[0]

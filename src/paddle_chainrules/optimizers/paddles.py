@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import paddle
-from paddle import Tensor, nn
+from paddle import nn
 from paddle.optimizer import lr
 
 from ..transforms.tree import Tree
@@ -107,9 +107,7 @@ KINDS: dict[type, _Kind] = {
         {"squares": "mean_square", "velocity": "momentum", "means": "mean_grad"},
         {},
     ),
-    paddle.optimizer.Adam: _Kind(
-        _adam, {**_MOMENTS, "largest": "moment2_max"}, _BETAS
-    ),
+    paddle.optimizer.Adam: _Kind(_adam, {**_MOMENTS, "largest": "moment2_max"}, _BETAS),
     paddle.optimizer.AdamW: _Kind(
         _adamw, {**_MOMENTS, "largest": "moment2_max"}, _BETAS
     ),
@@ -172,13 +170,14 @@ def from_paddle(optimizer: Any, layer: nn.Layer) -> tuple[Optimizer, Tree]:
         ValueError: it moves other parameters than the layer's.
     """
     kind, moved = _known(optimizer, layer)
-    rate, count = optimizer._learning_rate, 0
+    rate, step = optimizer._learning_rate, 0
     if isinstance(rate, lr.LRScheduler):
-        rate, count = schedule_of(rate), rate.last_epoch
+        step = rate.last_epoch
+        rate = schedule_of(rate)
     made = kind.make(rate, optimizer)
     state = made.init({name: p.detach() for name, p in moved.items()})
     kept = optimizer._accumulators
-    fields: dict[str, Any] = {"count": step_number(count)}
+    fields: dict[str, Any] = {"step": step_number(step)}
     for field, theirs in kind.trees.items():
         values = {name: kept[theirs].get(p.name) for name, p in moved.items()}
         own = getattr(state, field)
@@ -200,8 +199,9 @@ def from_paddle(optimizer: Any, layer: nn.Layer) -> tuple[Optimizer, Tree]:
 def to_paddle(state: Tree, optimizer: Any, layer: nn.Layer) -> None:
     """Have an optimizer of Paddle's go on from a state, as :func:`from_paddle` has it.
 
-    The parameters are not part of it: ``layer.set_state_dict(net.to_state_dict(params))``
-    moves these. A scheduler goes on from the state's number of steps.
+    The parameters are not part of it, which
+    ``layer.set_state_dict(net.to_state_dict(params))`` moves. A scheduler goes on from
+    the state's number of steps.
 
     Raises:
         NotImplementedError: as :func:`from_paddle`.
@@ -211,13 +211,14 @@ def to_paddle(state: Tree, optimizer: Any, layer: nn.Layer) -> None:
     kind, moved = _known(optimizer, layer)
     if optimizer._grad_clip is not None:
         _, state = state
-    missing = {"count", *kind.trees, *kind.scalars} - {*getattr(state, "_fields", ())}
+    missing = {"step", *kind.trees, *kind.scalars} - {*getattr(state, "_fields", ())}
     if missing:
         raise ValueError(
             f"a {type(state).__name__} has no {', '.join(sorted(missing))}, which "
             f"{type(optimizer).__name__} has; give the state of the same kind"
         )
-    optimizer._create_accumulators(None, [*moved.values()])
+    block = paddle.static.default_main_program().global_block()
+    optimizer._create_accumulators(block, [*moved.values()])
     kept = optimizer._accumulators
     for field, theirs in kind.trees.items():
         for name, value in getattr(state, field).items():
@@ -229,11 +230,11 @@ def to_paddle(state: Tree, optimizer: Any, layer: nn.Layer) -> None:
             to = kept[theirs][p.name]
             paddle.assign(value.astype(to.dtype).expand(to.shape), to)
     if isinstance(optimizer._learning_rate, lr.LRScheduler):
-        optimizer._learning_rate.step(int(state.count))
+        optimizer._learning_rate.step(int(state.step))
 
 
 def _known(optimizer: Any, layer: nn.Layer) -> tuple[_Kind, dict[str, Any]]:
-    """What is known of an optimizer, and the parameters that it moves by their names."""
+    """What is known of an optimizer, and by name the parameters that it moves."""
     kind = KINDS.get(type(optimizer))
     if kind is None:
         names = ", ".join(sorted(each.__name__ for each in KINDS))
@@ -253,10 +254,13 @@ def _known(optimizer: Any, layer: nn.Layer) -> tuple[_Kind, dict[str, Any]]:
             "whose parameters it was made with, all of them"
         )
     for name, p in own.items():
-        if p.optimize_attr.get("learning_rate", 1.0) != 1.0 or p.regularizer is not None:
+        if (
+            p.optimize_attr.get("learning_rate", 1.0) != 1.0
+            or p.regularizer is not None
+        ):
             raise NotImplementedError(
-                f"the parameter {name} has a learning rate or a regularizer of its own; "
-                "use masks instead"
+                f"the parameter {name} has a learning rate or a regularizer of its "
+                "own; use masks instead"
             )
     return kind, own
 
@@ -318,8 +322,8 @@ def schedule_of(scheduler: lr.LRScheduler) -> schedules.Schedule:
         make, names = _SCHEDULES[type(it)]
         return make(*(getattr(it, name) for name in names))
     if type(it) is lr.LinearWarmup:
-        after = it.learning_rate
-        after = schedule_of(after) if isinstance(after, lr.LRScheduler) else after
+        last: Any = it.learning_rate
+        after = schedule_of(last) if isinstance(last, lr.LRScheduler) else last
         return schedules.linear_warmup(after, it.warmup_steps, it.start_lr, it.end_lr)
     if type(it) is lr.OneCycleLR:
         anneal = "cos" if it.anneal_func.__name__ == "_cos_annealing" else "linear"

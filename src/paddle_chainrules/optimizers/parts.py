@@ -36,20 +36,20 @@ def scale(factor: Any) -> Optimizer:
     return stateless_update(each(lambda g: g * of_dtype(factor, g)))
 
 
-class Count(NamedTuple):
+class Steps(NamedTuple):
     """How many steps there were, int64."""
 
-    count: Tensor
+    step: Tensor
 
 
 def scale_by_schedule(schedule: Rate) -> Optimizer:
     """Updates times what a schedule gives, of the number of steps so far."""
 
-    def update(grads: Tree, state: Count, params: Tree = None) -> tuple[Tree, Count]:
-        rate = rate_at(schedule, state.count)
-        return each(lambda g: g * of_dtype(rate, g))(grads, None), Count(state.count + 1)
+    def update(grads: Tree, state: Steps, params: Tree = None) -> tuple[Tree, Steps]:
+        rate = rate_at(schedule, state.step)
+        return each(lambda g: g * of_dtype(rate, g))(grads, None), Steps(state.step + 1)
 
-    return Optimizer(lambda params: Count(step_number()), update)
+    return Optimizer(lambda params: Steps(step_number()), update)
 
 
 def clip_by_value(largest: float, least: float | None = None) -> Optimizer:
@@ -97,7 +97,7 @@ def clip_by_global_norm(largest: float) -> Optimizer:
 
 
 Mask = Any
-"""A tree of booleans nested as the parameters, or a function of these that gives one."""
+"""A tree of booleans nested as the parameters, or a function that gives one of them."""
 
 
 def add_decayed_weights(decay: float, mask: Mask = None) -> Optimizer:
@@ -124,7 +124,7 @@ def add_decayed_weights(decay: float, mask: Mask = None) -> Optimizer:
 class Average(NamedTuple):
     """Averages, nested as what they are of, and the number of steps."""
 
-    count: Tensor
+    step: Tensor
     average: Tree
 
 
@@ -139,8 +139,10 @@ def ema(decay: float, debias: bool = True) -> Optimizer:
             nearer to zero at the start.
     """
 
-    def update(grads: Tree, state: Average, params: Tree = None) -> tuple[Tree, Average]:
-        count = state.count + 1
+    def update(
+        grads: Tree, state: Average, params: Tree = None
+    ) -> tuple[Tree, Average]:
+        count = state.step + 1
 
         def move(g: Leaf, a: Leaf) -> tuple[Leaf, ...]:
             if g is None:
@@ -160,7 +162,7 @@ def ema(decay: float, debias: bool = True) -> Optimizer:
 class Accumulated(NamedTuple):
     """Gradients so far, of how many calls, and the state of the optimizer within."""
 
-    count: Tensor
+    step: Tensor
     total: Tree
     inner: Tree
 
@@ -184,7 +186,7 @@ def accumulate(optimizer: Optimizer, every: int) -> Optimizer:
     def update(
         grads: Tree, state: Accumulated, params: Tree = None
     ) -> tuple[Tree, Accumulated]:
-        count = state.count + 1
+        count = state.step + 1
         is_due = count == every
 
         def add(g: Leaf, t: Leaf) -> tuple[Leaf]:

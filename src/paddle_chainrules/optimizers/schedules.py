@@ -98,8 +98,8 @@ def piecewise_decay(boundaries: Sequence[int], values: Sequence[float]) -> Sched
     """
     if len(values) != len(boundaries) + 1:
         raise ValueError(
-            f"piecewise_decay has {len(values)} values for {len(boundaries)} boundaries; "
-            "give one value more than boundaries"
+            f"piecewise_decay has {len(values)} values for {len(boundaries)} "
+            "boundaries; give one value more than boundaries"
         )
 
     def schedule(count: Any) -> Tensor:
@@ -183,7 +183,9 @@ def cosine_annealing(rate: float, steps: int, end_rate: float = 0.0) -> Schedule
     _positive("cosine_annealing", steps=steps)
     return lambda count: (
         end_rate
-        + (rate - end_rate) * (1.0 + paddle.cos(_steps(count) * (math.pi / steps))) / 2.0
+        + (rate - end_rate)
+        * (1.0 + paddle.cos(_steps(count) * (math.pi / steps)))
+        / 2.0
     )
 
 
@@ -260,7 +262,9 @@ def in_phases(ends: Sequence[float], rates: Sequence[float], anneal: str) -> Sch
         for k in reversed(range(len(ends) - 1)):
             part = (t - ends[k]) / (ends[k + 1] - ends[k])
             here = between(rates[k], rates[k + 1], part)
-            found = here if found is None else paddle.where(t <= ends[k + 1], here, found)
+            found = (
+                here if found is None else paddle.where(t <= ends[k + 1], here, found)
+            )
         assert found is not None
         return found
 

@@ -2,7 +2,7 @@
 
 The conventions are those of optax: ``state = init(params)``, ``updates, state =
 update(grads, state, params)``, ``params = apply_updates(params, updates)``. All are
-functions of trees of tensors, so that a step is a function too, for ``jit`` and ``vmap``.
+functions of trees of tensors, so that a step is one too, for ``jit`` and ``vmap``.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class Optimizer(NamedTuple):
 
     Attributes:
         init: the state of parameters before the first step.
-        update: of gradients, a state, and the parameters, which some need: what is to be
-            added to the parameters, and the next state. A gradient may be None, where a
-            parameter has none, which then stays with its part of the state.
+        update: of gradients, a state, and the parameters, which some need: what is to
+            be added to the parameters, and the next state. A gradient may be None,
+            where a parameter has none, which then stays with its part of the state.
     """
 
     init: Callable[[Tree], Tree]
@@ -111,7 +111,7 @@ def by_leaf(
         row, its = flatten_tree(other)
         if its != spec:
             raise ValueError(
-                f"gradients, parameters and the state of an optimizer are nested alike, "
+                "gradients, parameters and the state of an optimizer are nested alike, "
                 f"and one of them is {nesting(spec)}, another {nesting(its)}; give the "
                 "parameters that init was given, and their gradients"
             )

@@ -23,7 +23,8 @@ def _infix(
     @loop_of(*names)
     def _(call: LoopCall) -> str:
         if whole and "bool" not in call.dtypes:
-            if found := _of_integers(call, whole, turned):
+            found = _of_integers(call, whole, turned)
+            if found is not None:
                 return found
         x, y = call.number(0), call.number(1)
         return call.two(instruction, *((y, x) if turned else (x, y)))
@@ -67,9 +68,7 @@ LARGEST = 2**31 - 1
 """Of integers of 32 bits."""
 
 
-def _of_integers(
-    call: LoopCall, instruction: str, turned: bool = False
-) -> str | None:
+def _of_integers(call: LoopCall, instruction: str, turned: bool = False) -> str | None:
     """An instruction on two integers or truths, None for other numbers.
 
     Raises:
