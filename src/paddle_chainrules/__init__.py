@@ -29,6 +29,7 @@ from .transforms.jacobian import Jacobian, jacfwd, jacobian, jacrev
 from .transforms.jit import explain, jit, make_program
 from .transforms.jvp import Pushforward, jvp, linearize
 from .transforms.packed_layers import Packed
+from .transforms.scan import cond, fori_loop, scan, while_loop
 from .transforms.value_and_grad import grad, value_and_grad
 from .transforms.vjp import Pullback, vjp
 from .transforms.vmap import stack_params, vmap
@@ -52,9 +53,11 @@ __all__ = [
     "Pushforward",
     "RowSparse",
     "StatelessLayer",
+    "cond",
     "derivative",
     "derivatives",
     "explain",
+    "fori_loop",
     "forward_laplacian",
     "grad",
     "hessian",
@@ -70,10 +73,12 @@ __all__ = [
     "make_program",
     "optimizers",
     "save_params",
+    "scan",
     "stack_params",
     "stateless",
     "taylor",
     "value_and_grad",
     "vjp",
     "vmap",
+    "while_loop",
 ]

@@ -18,7 +18,7 @@ from ..programs.program import Program
 from ..programs.record import Record
 from ..programs.static_graphs import fallback, need_tensors
 from ..programs.switch import loops_are_on, programs_are_on
-from .program_cache import BOUND, ProgramCache, exactly, may_change
+from .program_cache import BOUND, OfValue, ProgramCache, exactly, may_change
 from .program_nodes import call
 from .tree import flatten_tree
 
@@ -210,6 +210,16 @@ class Jitted:
         """The program of one call."""
         programs, leaves = self._programs(args, kwargs)
         return programs.program(leaves)
+
+    def found(self, *args: Any) -> OfValue:
+        """What is known of the program of one call.
+
+        Raises:
+            CaptureError: there is none.
+        """
+        programs, leaves = self._programs(args, {})
+        found: OfValue = programs.found("value", leaves, programs.value_of)
+        return found
 
     def _programs(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -1,0 +1,169 @@
+"""A step that is one function of machine code, again and again on its own results."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import paddle
+from paddle import Tensor
+
+from ..paddle_side.grad_mode import grad_mode
+from ..programs.loops.region import FIRST, NEVER, Region
+from ..programs.operations import Value
+from .program_cache import OfValue
+
+
+class NotOne(Exception):
+    """A step is more or less than one function that may follow itself."""
+
+
+class RepeatedStep:
+    """Steps whose results go into two sets of memory by turns.
+
+    Args:
+        found: the program of a step, of the leaves of the carry, and of those of what
+            comes with each step.
+        carry: tensors that the first step is given, which stay as they are.
+        xs: what comes with the steps, all of it, a part for each along its first axis.
+        first: what a step gave beside the carry before, for the shapes.
+
+    Raises:
+        NotOne: it is none.
+    """
+
+    def __init__(
+        self,
+        found: OfValue,
+        carry: Sequence[Tensor],
+        xs: Sequence[Tensor],
+        first: Sequence[Tensor],
+    ) -> None:
+        program, captured = found.captured.program, found.captured
+        if program.draws or any(captured.requires):
+            raise NotOne
+        made = program.as_code
+        if len(made.ops) != 1 or len(made.regions) != 1 or made.samples is not None:
+            raise NotOne
+        ends = len(carry) + len(xs), len(carry) + len(first)
+        if (len(made.inputs), len(made.outputs)) != ends:
+            raise NotOne
+        held = [*carry, *xs, *made.constants.values()]
+        if not all(t.place.is_cpu_place() and t.size for t in held):
+            raise NotOne
+        (region,) = made.regions
+        self._region: Region = region
+        self._program, self._plain = made, program
+        self._xs = [x.contiguous() for x in xs]
+        self._first, self._count = [*first], len(carry)
+        self._constants = {v: t.contiguous() for v, t in made.constants.items()}
+        self._kept = self._places(made.outputs)
+        self._start = [leaf.contiguous() for leaf in carry]
+        self._sets = [self._new(), self._new()]
+        self._now = self._start
+        size = sum(each.at(0) for each in region.work)
+        self._work = np.empty(size + 64, np.uint8) if not region.on_stack else None
+        self._ys: list[Tensor] = []
+        self._t = 0
+
+    def _places(self, outputs: Sequence[Value]) -> list[bool]:
+        """Of each leaf of the carry whether it stays as it is.
+
+        Raises:
+            NotOne: results change places, or are no results.
+        """
+        results = self._program.ops[0].outputs
+        ends, ys = outputs[: self._count], outputs[self._count :]
+        stays = [
+            end is given for end, given in zip(ends, self._program.inputs, strict=False)
+        ]
+        moved = [end for end, flag in zip(ends, stays, strict=True) if not flag]
+        every = [*moved, *ys]
+        if len({*every}) < len(every) or not {*every} <= {*results}:
+            raise NotOne
+        return stays
+
+    def _new(self) -> list[Tensor]:
+        """Memory for a carry, but for what stays as it is."""
+        return [
+            own if stays else paddle.empty(own.shape, own.dtype)
+            for own, stays in zip(self._start, self._kept, strict=True)
+        ]
+
+    def steps(self, count: int) -> Iterator[int]:
+        """All steps but the first of so many; gives the number of each, once it is
+        done."""
+        with grad_mode(False):
+            self._ys = [paddle.empty([count, *y.shape], y.dtype) for y in self._first]
+            for whole, y in zip(self._ys, self._first, strict=True):
+                whole[0] = y
+        blocks = [self._block(k) for k in range(3)]
+        code, pointers = self._region.code, [ctypes.c_char_p(b[0]) for b in blocks]
+        for t in range(1, count):
+            # The first one reads what it was given, the others each other's results.
+            k = 0 if t == 1 else 1 + t % 2
+            row, moving = blocks[k][1], blocks[k][2]
+            for place, base, step in moving:
+                row[place] = base + t * step
+            if code(pointers[k]):  # type: ignore[arg-type]
+                self._by_operators(t)
+            self._now, self._t = self._sets[t % 2], t
+            yield t
+
+    def _block(self, k: int) -> tuple[int, Any, list[tuple[int, int, int]]]:
+        """A block of addresses: where it is, its numbers, and those that go along.
+
+        Args:
+            k: 0 of the first step, 1 of even ones, 2 of odd ones.
+        """
+        read = self._start if k == 0 else self._sets[k == 1]
+        write = self._sets[k != 1]
+        at: dict[Value, tuple[int, int]] = {}
+        inputs, outputs = self._program.inputs, self._program.outputs
+        for value, tensor in zip(inputs, read, strict=False):
+            at[value] = tensor.data_ptr(), 0
+        for value, x in zip(inputs[self._count :], self._xs, strict=True):
+            at[value] = x.data_ptr(), _part(x)
+        for value, tensor in self._constants.items():
+            at[value] = tensor.data_ptr(), 0
+        rows = zip(outputs, write, self._kept, strict=False)
+        at.update((v, (t.data_ptr(), 0)) for v, t, stays in rows if not stays)
+        for value, y in zip(outputs[self._count :], self._ys, strict=True):
+            at[value] = y.data_ptr(), _part(y)
+        places = [at[value] for value in self._region.order]
+        numbers = [0, NEVER, *(base for base, _ in places)]
+        if self._work is not None:
+            numbers.append(self._work.ctypes.data)
+        row = (ctypes.c_int64 * len(numbers))(*numbers)
+        moving = [(FIRST + i, *place) for i, place in enumerate(places) if place[1]]
+        return ctypes.addressof(row), row, moving
+
+    def _by_operators(self, t: int) -> None:
+        """A step that code has left, where a number is out of range; it raises, or
+        writes what Paddle gives."""
+        given = [*self._now, *(x[t] for x in self._xs)]
+        with grad_mode(False):
+            found = self._plain(*given)
+            for to, own in zip(self._sets[t % 2], found, strict=False):
+                paddle.assign(own, to)
+            for whole, y in zip(self._ys, found[self._count :], strict=True):
+                whole[t] = y
+
+    def copies(self) -> tuple[list[Tensor], list[Tensor]]:
+        """The carry, and what the last step gave, which nobody writes into."""
+        with grad_mode(False):
+            own = [leaf.clone() for leaf in self._now]
+            return own, [whole[self._t].clone() for whole in self._ys]
+
+    def result(self) -> tuple[list[Tensor], list[Tensor]]:
+        """The last carry, and what all steps gave."""
+        with grad_mode(False):
+            own = zip(self._now, self._kept, strict=True)
+            return [x.clone() if stays else x for x, stays in own], self._ys
+
+
+def _part(x: Tensor) -> int:
+    """Bytes of a part along the first axis."""
+    return int(x.size // x.shape[0]) * int(x.element_size())

@@ -1,0 +1,418 @@
+"""Loops of steps give what the steps give, by machine code or without."""
+
+import gc
+import signal
+import sys
+import threading
+import time
+import weakref
+
+import numpy as np
+import optree
+import paddle
+import pytest
+
+from conftest import randn
+from paddle_chainrules import (
+    CaptureError,
+    FCNet,
+    cond,
+    fori_loop,
+    grad,
+    jit,
+    optimizers,
+    scan,
+    value_and_grad,
+    vjp,
+    vmap,
+    while_loop,
+)
+from paddle_chainrules.transforms import repeated_steps
+from paddle_chainrules.transforms.scan import FEW
+
+scan_module = sys.modules["paddle_chainrules.transforms.scan"]
+
+NET = FCNet((3, 8, 2), "tanh")
+MANY = FEW + 24
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """How many loops ran as machine code."""
+    found = []
+    start = repeated_steps.RepeatedStep.__init__
+
+    def init(self, *args):
+        start(self, *args)
+        found.append(self)
+
+    monkeypatch.setattr(repeated_steps.RepeatedStep, "__init__", init)
+    return found
+
+
+def one_by_one(step, carry, xs, length):
+    """The oracle: Python's loop."""
+    ys = []
+    for t in range(length):
+        part = optree.tree_map(lambda x, t=t: x[t], xs)
+        carry, y = step(carry, part)
+        ys.append(y)
+    return carry, optree.tree_map(lambda *row: paddle.stack([*row]), *ys)
+
+
+def assert_same(found, expected, rtol=1e-5):
+    a, b = (optree.tree_flatten(tree) for tree in (found, expected))
+    assert a[1] == b[1]
+    for x, y in zip(a[0], b[0], strict=True):
+        assert (x.shape, x.dtype) == (y.shape, y.dtype)
+        atol = rtol * max(float(y.abs().max()), 1e-3) if y.size else 0.0
+        np.testing.assert_allclose(x.numpy(), y.numpy(), rtol=0, atol=atol)
+
+
+def training(optimizer):
+    def step(carry, x):
+        params, state = carry
+
+        def loss(params):
+            return ((NET(params, x) - x[:, :2].sin()) ** 2).mean()
+
+        value, grads = value_and_grad(loss)(params)
+        updates, state = optimizer.update(grads, state, params)
+        params = optimizers.apply_updates(params, updates)
+        return (params, state), {"loss": value, "largest": grads["0.weight"].max()}
+
+    return step
+
+
+def of_places(carry, x):
+    """Places change, one is given and kept, one comes back as it was."""
+    total, factor, count = carry
+    total = total * factor + x["a"].sum(0) * x["b"]
+    return (total, factor, count + 1), (total.sin(), x["a"] + 1.0)
+
+
+CASES = {
+    "training": (
+        training(optimizers.adam(optimizers.schedules.cosine_annealing(0.1, 30))),
+        lambda: (
+            NET.init(0),
+            optimizers.adam(0.1).init(NET.init(0)),
+        ),
+        lambda: randn([MANY, 16, 3]),
+    ),
+    "what is given and kept": (
+        of_places,
+        lambda: (randn([4]), paddle.full([4], 0.9), paddle.zeros([], "int64")),
+        lambda: {"a": randn([MANY, 3, 4]), "b": randn([MANY], seed=1)},
+    ),
+    "without xs": (
+        lambda c, _: (c * 0.5 + c.sin(), None),
+        lambda: randn([5], "float64"),
+        lambda: None,
+    ),
+    "words": (
+        lambda c, i: (c + paddle.gather(c, i).mean(0), c[i]),
+        lambda: randn([6, 3]),
+        lambda: paddle.randint(0, 6, [MANY, 2]),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_steps_as_one_function_of_machine_code(name, made):
+    paddle.seed(0)
+    step, carry, xs = CASES[name]
+    carry, xs = carry(), xs()
+    before = [x.clone() for x in optree.tree_leaves((carry, xs))]
+    expected = one_by_one(step, carry, xs, MANY)
+    for _ in range(2):
+        assert_same(scan(step, carry, xs, MANY), expected)
+    assert len(made) == 2
+    for x, own in zip(optree.tree_leaves((carry, xs)), before, strict=True):
+        np.testing.assert_array_equal(x.numpy(), own.numpy())
+
+
+BY_PROGRAMS = {
+    "places that change": (
+        lambda c, _: ((c[1], c[0] * 0.5 + c[1].sin()), c[0] * 2.0),
+        lambda: (randn([3]), randn([3], seed=1)),
+    ),
+    "the carry as what a step gives": (
+        lambda c, _: ((d := c * 0.5 + 1.0), d),
+        lambda: randn([3]),
+    ),
+    "random numbers": (
+        lambda c, _: (c + paddle.nn.functional.dropout(c, 0.5), c.sum()),
+        lambda: randn([3]),
+    ),
+    "an operator of Paddle's alone": (
+        lambda c, _: (paddle.nn.functional.hardshrink(c * 1.5) * 0.9, c.sum()),
+        lambda: randn([3, 4]),
+    ),
+    "of no elements": (
+        lambda c, _: ((c[0] * 2.0, c[1] * 0.5 + 1.0), c[1]),
+        lambda: (paddle.zeros([0, 3]), randn([2])),
+    ),
+}
+
+
+MADE = ("places that change", "the carry as what a step gives")
+"""Which copies make one function of."""
+
+
+@pytest.mark.parametrize("name", BY_PROGRAMS)
+def test_other_steps(name, made):
+    step, carry = BY_PROGRAMS[name]
+    carry = carry()
+    paddle.seed(3)
+    expected = one_by_one(step, carry, None, MANY)
+    paddle.seed(3)
+    assert_same(scan(step, carry, length=MANY), expected)
+    assert not made or name in MADE
+
+
+@pytest.mark.parametrize("how", ["programs", "loops"])
+def test_switched_off(how, made, monkeypatch):
+    monkeypatch.setattr(scan_module, f"{how}_are_on", lambda: False)
+    step, carry, xs = CASES["what is given and kept"]
+    carry, xs = carry(), xs()
+    found = scan(step, carry, xs)
+    assert_same(found, one_by_one(step, carry, xs, MANY))
+    assert not made
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 5, FEW, FEW + 1, FEW + 2, FEW + 3])
+def test_any_number_of_steps(count):
+    step, carry, _ = CASES["what is given and kept"]
+    carry, xs = carry(), {"a": randn([count, 3, 4]), "b": randn([count], seed=1)}
+    found = scan(step, carry, xs)
+    if count:
+        assert_same(found, one_by_one(step, carry, xs, count))
+    else:
+        assert_same(found[0], carry)
+        assert [y.shape for y in found[1]] == [[0, 4], [0, 3, 4]]
+
+
+def test_results_are_the_callers():
+    """What is written into one changes neither another nor a later call."""
+    step, carry, xs = CASES["what is given and kept"]
+    carry, xs = carry(), xs()
+    expected = one_by_one(step, carry, xs, MANY)
+    first = scan(step, carry, xs)
+    for x in optree.tree_leaves(first):
+        paddle.assign(paddle.full_like(x, 7), x)
+    assert_same(scan(step, carry, xs), expected)
+
+
+def test_reports():
+    step, carry, xs = CASES["training"]
+    carry, xs = carry(), xs()
+    seen = []
+
+    def report(count, carry, y):
+        seen.append((count, carry, y))
+
+    every = 7
+    found = scan(step, carry, xs, on_step=report, every=every)
+    assert [count for count, _, _ in seen] == [*range(every, MANY, every), MANY]
+    for count, own, y in seen:
+        part = optree.tree_map(lambda x, count=count: x[:count], xs)
+        expected, ys = one_by_one(step, carry, part, count)
+        assert_same(own, expected, 1e-4)
+        assert_same(y, optree.tree_map(lambda y: y[-1], ys), 1e-4)
+        for x in optree.tree_leaves(own):
+            paddle.assign(paddle.zeros_like(x), x)
+    assert_same(found, one_by_one(step, carry, xs, MANY), 1e-4)
+
+
+def test_an_error_in_a_report_ends_the_loop():
+    step, carry, xs = CASES["what is given and kept"]
+    seen = []
+
+    def report(count, carry, _):
+        seen.append(carry)
+        if count == FEW + 9:
+            raise RuntimeError("enough")
+
+    with pytest.raises(RuntimeError, match="enough"):
+        scan(step, carry(), xs(), on_step=report)
+    assert len(seen) == FEW + 9
+
+
+def test_an_interrupt_in_the_midst():
+    """Of ten million steps; what was reported is there, and goes on."""
+    last = []
+    timer = threading.Timer(0.5, lambda: signal.raise_signal(signal.SIGINT))
+    carry = randn([3], "float64")
+
+    def step(c, _):
+        return c * 0.999 + 0.5, None
+
+    scan(step, carry, length=MANY)  # compiled before
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        scan(
+            *(step, carry),
+            length=10_000_000,
+            on_step=lambda count, c, _: last.append((count, c)),
+            every=1000,
+        )
+    timer.join()
+    count, own = last[-1]
+    assert len(last) > 2
+    expected = carry * 0.999**count + 0.5 * (1.0 - 0.999**count) / 0.001
+    assert_same(own, expected, 1e-9)
+    assert_same(scan(step, own, length=MANY)[0], one_by_one(step, own, None, MANY)[0])
+
+
+def test_a_number_out_of_range_in_the_midst():
+    step, carry, xs = CASES["words"]
+    carry, xs = carry(), xs()
+    xs[FEW + 5, 0] = 6
+    seen = []
+    with pytest.raises(IndexError, match="index"):
+        scan(step, carry, xs, on_step=lambda count, *_: seen.append(count))
+    assert seen == [*range(1, FEW + 6)]
+    xs[FEW + 5, 0] = -1  # counts from the end
+    assert_same(scan(step, carry, xs), one_by_one(step, carry, xs, MANY))
+
+
+def test_within_programs_and_derivatives(made):
+    """There a loop is its steps."""
+    xs, w = randn([5, 3]), randn([3], seed=1)
+
+    def loss(w):
+        last, ys = scan(lambda c, x: (c * x.sin() + w, (c * w).sum()), w * 2.0, xs)
+        return (last**2).sum() + ys.sum()
+
+    def by_hand(w):
+        c, total = w * 2.0, 0.0
+        for x in xs:
+            total = total + (c * w).sum()
+            c = c * x.sin() + w
+        return (c**2).sum() + total
+
+    for fn in (value_and_grad, lambda f: jit(value_and_grad(f))):
+        assert_same(fn(loss)(w), value_and_grad(by_hand)(w))
+    assert_same(
+        grad(lambda w: grad(loss)(w).sum())(w),
+        grad(lambda w: grad(by_hand)(w).sum())(w),
+    )
+    many = randn([4, 3], seed=2)
+    assert_same(
+        jit(vmap(grad(loss)))(many), paddle.stack([grad(by_hand)(w) for w in many])
+    )
+    leaf = w.clone()
+    leaf.stop_gradient = False
+    assert_same(paddle.grad(loss(leaf), leaf)[0], grad(by_hand)(w))
+    assert not made
+    with pytest.raises(NotImplementedError, match="call scan by itself"):
+        vjp(lambda w: scan(lambda c, x: (c * x, None), w, xs, on_step=print)[0], w)
+
+
+def test_gradients_of_what_a_step_closes_over():
+    """Native, by Paddle's tape."""
+    w = randn([3])
+    w.stop_gradient = False
+    xs = randn([MANY, 3], seed=1)
+    last, _ = scan(lambda c, x: (c * 0.5 + w * x, None), paddle.zeros([3]), xs)
+    (found,) = paddle.grad(last.sum(), w)
+    factors = paddle.to_tensor([0.5 ** (MANY - 1 - t) for t in range(MANY)])
+    assert_same(found, (factors[:, None] * xs).sum(0))
+
+
+def test_threads(made):
+    step, carry, xs = CASES["training"]
+    carry, xs = carry(), xs()
+    expected = scan(step, carry, xs)
+    found, failed = [], []
+
+    def work():
+        try:
+            found.extend(scan(step, carry, xs) for _ in range(5))
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed
+    assert len(found) == 20
+    for each in found:
+        assert_same(each, expected, 1e-7)
+
+
+def test_a_step_is_let_go():
+    def once():
+        big = paddle.zeros([100])
+
+        def step(c, _):
+            return c * 0.5 + big.sum(), None
+
+        scan(step, paddle.ones([3]), length=MANY)
+        fori_loop(
+            0, MANY, step_of := (lambda i, c: c * 0.5 + big.sum() * i), paddle.ones([3])
+        )
+        return [weakref.ref(step), weakref.ref(step_of)]
+
+    held = once()
+    for _ in range(3):
+        gc.collect()
+    assert [ref() for ref in held] == [None, None]
+
+
+def test_memory_is_flat():
+    def step(c, _):
+        return c * 0.999 + 0.5, None
+
+    scan(step, randn([3]), length=MANY)
+    start = time.perf_counter()
+    last, none = scan(step, randn([3]), length=300_000)
+    assert none is None
+    assert float(last[0]) == pytest.approx(500.0, rel=1e-3)
+    assert time.perf_counter() - start < 60  # some half a microsecond each
+
+
+def test_other_loops():
+    i_sum = fori_loop(2, 30, lambda i, c: c + i.astype("float32") * 0.5, 1.0)
+    assert float(i_sum) == 1.0 + 0.5 * sum(range(2, 30))
+    assert float(fori_loop(5, 2, lambda i, c: c + 1.0, 3.0)) == 3.0
+    halves = while_loop(
+        lambda c: c["x"].sum() > 1e-3,
+        lambda c: {"x": c["x"] * 0.5, "n": c["n"] + 1},
+        {"x": paddle.ones([4]), "n": 0},
+    )
+    assert int(halves["n"]) == 12
+    x = randn([3])
+    for fn in (lambda f: f, jit, lambda f: jit(value_and_grad(f))):
+        found = fn(
+            lambda x: cond(x.sum() > 0, lambda x: (x * 2.0).sum(), lambda x: x.sum(), x)
+        )
+        for given in (x.abs(), -x.abs()):
+            factor = 2.0 if given is not None and float(given.sum()) > 0 else 1.0
+            value = optree.tree_leaves(found(given))[0]
+            assert float(value) == pytest.approx(factor * float(given.sum()), rel=1e-6)
+    assert cond(True, lambda: 1, lambda: 2) == 1
+    with pytest.raises(CaptureError, match="the same shape and dtype"):
+        jit(lambda x: cond(x.sum() > 0, lambda: x, lambda: x[:1]), strict=True)(x)
+
+
+def test_slips_are_named():
+    x = paddle.ones([3])
+    for step, message in (
+        (lambda c, _: c * 2.0, "must give a pair"),
+        (lambda c, _: ((c, c), None), "nested alike"),
+        (lambda c, _: (c[:1], None), r"float32\[3\] to float32\[1\]"),
+        (lambda c, _: (c.astype("float64"), None), "use astype"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            scan(step, x, length=3)
+    for kwargs in ({}, {"xs": (x, paddle.ones([4]))}, {"xs": x, "length": 5}):
+        with pytest.raises(ValueError, match="one number of steps"):
+            scan(lambda c, _: (c, None), x, **kwargs)
+    with pytest.raises(ValueError, match="from 0 on"):
+        scan(lambda c, _: (c, None), x, length=-1)
+    with pytest.raises(ValueError, match="from 1 on"):
+        scan(lambda c, _: (c, None), x, length=2, every=0)
