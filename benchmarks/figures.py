@@ -29,6 +29,7 @@ import real_nets
 import real_page
 import run
 import side_by_side
+import training
 from machine import OUTPUT
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -193,6 +194,7 @@ FIGURES: dict[str, Callable[[Results], str]] = {
     "programs.nets": lambda results: programs.table_of_nets(results["nets"]),
     "programs.equations": lambda r: programs.table_of_equations(r["equations"]),
     "equations.steps": lambda results: equations.table(results["steps"]),
+    "training.steps": lambda results: training.table(results["trainings"]),
     "equations.points": lambda results: equations.table_of_points(results["points"]),
     "equations.most": most,
     "laplacians.table": lambda results: laplacians.table(results["rows"]),

@@ -11,6 +11,7 @@ HERE = Path(__file__).resolve().parent
 SCRIPTS = (
     *("euler_beam.py", "poisson_2d.py", "burgers_1d.py"),
     *("gan_2d.py", "shared_encoder.py", "gauss_newton.py", "sparse_words.py"),
+    "many_steps.py",
 )
 MANY = "many_processes.py"
 IN_JULIA = ("poisson_2d.jl", "attention.jl")

@@ -297,9 +297,23 @@ def test_what_is_repeated_alone_stays_with_paddle():
     assert_same_as_plain(function, randn([5, 1]), loops=False)
 
 
-def test_integers_stay_with_paddle():
-    x = paddle.arange(35).reshape([5, 7])
-    assert_same_as_plain(lambda x: (x * x + 1) * x - x, x, loops=False)
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_integers(dtype):
+    """Those that are too large go around, as Paddle's do; what is no integer, and
+    large numbers, stay Paddle's."""
+    x = paddle.to_tensor([[3, -7, 2**31 - 1], [0, 5, -(2**31)]], dtype)
+    y = paddle.to_tensor([[5, -(2**31), 9]], dtype)
+    fns = (
+        lambda x, y: (x * x + 1) * y - (7 - x) * 3,
+        lambda x, y: paddle.where((x < y) | (x >= 3), x + y, y * 2),
+        lambda x, y: (x > 2) & (y <= x),
+    )
+    for fn in fns:
+        assert_same_as_plain(fn, x, y)
+    for fn in (lambda x, y: (x / y) * 2.0, lambda x, y: (x + 1.5) * 2.0):
+        program = make_program(fn)(x, y)
+        for a, b in zip(compiled(program)(x, y), program(x, y), strict=True):
+            np.testing.assert_array_equal(a.numpy(), b.numpy())
 
 
 def test_no_argument_is_overwritten():

@@ -405,7 +405,7 @@ def test_slips_are_named():
         (lambda c, _: c * 2.0, "must give a pair"),
         (lambda c, _: ((c, c), None), "nested alike"),
         (lambda c, _: (c[:1], None), r"float32\[3\] to float32\[1\]"),
-        (lambda c, _: (c.astype("float64"), None), "use astype"),
+        (lambda c, _: (c.astype("float64"), None), "by astype"),
     ):
         with pytest.raises(ValueError, match=message):
             scan(step, x, length=3)

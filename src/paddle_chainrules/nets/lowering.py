@@ -10,6 +10,7 @@ from paddle import Tensor
 
 from ..programs.any_size import is_same_tensor
 from ..programs.capture_error import CaptureError
+from ..programs.existing import whole
 from ..programs.in_julia.any_batch import of_any_batch
 from ..programs.in_julia.function import Function, Group, julia_function
 from ..programs.in_julia.repeated import goes_into
@@ -136,7 +137,8 @@ class _Call:
 
         every = [*leaves, *self._params.values()]
         programs = ProgramCache(flat, net._effects)
-        found = programs.value_of(every)
+        with whole():
+            found = programs.value_of(every)
         inputs = [_label(leaf) for leaf in leaves if isinstance(leaf, Tensor)]
         params = [f"{n}: {_label(p)}" for n, p in self._params.items()]
         given = Group("inputs", inputs), Group("ps", params)
@@ -148,7 +150,9 @@ class _Call:
             count,
         )
         try:
-            there, back = _with_gradients(programs.way_of(every), given, count, every)
+            with whole():
+                way = programs.way_of(every)
+            there, back = _with_gradients(way, given, count, every)
         except (CaptureError, NoRule) as error:
             return Lowered(value, None, None, 0, str(error))
         return Lowered(value, there, back, 0, "")
@@ -158,7 +162,7 @@ def _with_gradients(
     way: Way, given: Sequence[Group], count: int, leaves: Sequence[Any]
 ) -> tuple[Function, Function]:
     """The functions there and back."""
-    outputs, ways = way.there.count, without_repeated(way.there, goes_into)
+    outputs, ways = way.there.count, without_repeated(way.there.apart, goes_into)
 
     def in_three(names: list[str]) -> Any:
         every = way.captured.filled(names[:outputs])

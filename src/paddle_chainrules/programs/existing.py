@@ -36,6 +36,22 @@ def is_once() -> bool:
     return bool(getattr(local, "once", False))
 
 
+class whole:
+    """Captures within have operators as Paddle has them, none of them in parts."""
+
+    def __enter__(self) -> None:
+        self._before = getattr(local, "whole", False)
+        local.whole = True
+
+    def __exit__(self, *_: object) -> None:
+        local.whole = self._before
+
+
+def is_whole() -> bool:
+    """Whether captures of this thread do."""
+    return bool(getattr(local, "whole", False))
+
+
 def is_existing(tensor: Tensor, inside: Iterable[Any]) -> bool:
     """Whether it may be used: no leaf that was made inside is in its graph."""
     if not is_once() or is_running():

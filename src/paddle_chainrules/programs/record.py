@@ -20,14 +20,15 @@ from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.listener import not_listening
 from ..paddle_side.random_state import DRAWING
 from .capture_error import CaptureError
-from .existing import is_existing
+from .existing import is_existing, is_whole
 from .in_place import begin, end, is_write, write
 from .memory import Memory
 from .operations import OF_SHAPES, Operation, Value, tensors_in, values_in
-from .operators.entry import Operator, UnknownArgument
+from .operators.entry import Operator, UnknownArgument, apart
 from .operators.table import TABLE
 from .paddle_grad import grad
 from .reverse import reverse_through
+from .switch import loops_are_on
 from .where import where_called
 
 _DRAWING = frozenset((*DRAWING, "seed"))
@@ -67,6 +68,7 @@ class Record:
         self._leaves: dict[Value, weakref.ref[Any]] = {}
         self._made: dict[Any, Value] = {}
         self._versions: list[tuple[Tensor, int]] = []
+        self._in_parts = loops_are_on() and not is_whole()
         self.memory = Memory()
         self.inputs = tuple(map(self._new, inputs))
 
@@ -245,6 +247,8 @@ class Record:
     def operator(
         self, name: str, call: Callable[..., Any], args: Any, kwargs: Any
     ) -> Any:
+        if self._in_parts and (found := apart(name, args, kwargs)) is not None:
+            return found
         with not_listening():
             tensors = [*tensors_in(args), *tensors_in(kwargs.values())]
             writes = is_write(name) and not self._is_nobodys(tensors)
@@ -300,9 +304,8 @@ class Record:
         result = self._noted(entry, given)
         if entry.nested is not None:
             return entry.nested(result)
-        if entry.shown is None or not isinstance(result, list | tuple):
-            return result
-        if entry.shown == len(result):
+        is_list = isinstance(result, list | tuple)
+        if not is_list or entry.shown in (None, len(result)):
             return result
         return result[0] if entry.shown == 1 else tuple(result[: entry.shown])
 
@@ -321,11 +324,8 @@ class Record:
         self.draws = self.draws or entry.name in _DRAWING
         many = isinstance(result, list | tuple)
         parts = [*result] if many else [result]
-        taped = (
-            paddle.is_grad_enabled()
-            and entry.differentiable != ()
-            and any(self._requires[v.number] for v in values_in(args))
-        )
+        is_on = paddle.is_grad_enabled() and entry.differentiable != ()
+        taped = is_on and any(self._requires[v.number] for v in values_in(args))
         for i, part in enumerate(parts):  # Paddle's kernels end somewhere, rules do not
             if is_differentiable(part) and part._is_initialized():
                 part.stop_gradient = not taped or i in entry.fixed

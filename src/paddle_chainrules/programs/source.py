@@ -39,6 +39,10 @@ ON_CPU_ALONE = not (
 )
 """Whether there is no other device on which a program could be called."""
 
+MANY, ALIKE, EARLY = 150, 6, 2
+"""Operators of a program, and how many of each kind, for which it goes over at this
+call."""
+
 ELSEWHERE = "elsewhere"
 """The name of the function without loops."""
 
@@ -200,16 +204,25 @@ def compiled(
                 stacklevel=3,
             )
         except BaseException:  # an interrupt, after which the next call goes over
-            names["calls"] = itertools.count(switch.PATIENCE)
+            names["calls"] = itertools.count(patience)
             raise
 
+    patience = _patience(program)
     names.update(calls=itertools.count(), go_over=go_over)
-    first = f"if next(calls) == {switch.PATIENCE}: go_over()"
+    first = f"if next(calls) == {patience}: go_over()"
     found = _function(program, names, first)
     found.trusting = found  # type: ignore[attr-defined]
-    if not switch.PATIENCE:
+    if not patience:
         go_over()
     return found
+
+
+def _patience(program: Any) -> int:
+    """The call at which it goes over: an early one where a program repeats itself, as
+    loops do that are steps, whose operators cost much and whose code costs little."""
+    kinds = {(op.operator.name, *(v.shape for v in op.inputs)) for op in program.ops}
+    repeats = len(program.ops) >= MANY and len(program.ops) >= ALIKE * len(kinds)
+    return min(switch.PATIENCE, EARLY) if repeats else switch.PATIENCE
 
 
 def _looped(

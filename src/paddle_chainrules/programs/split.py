@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence, Set
+from collections.abc import Callable, Collection, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -44,11 +44,48 @@ class There:
     _gradients: tuple[Value | None, ...]
     _made: dict[Any, tuple[Program, list[bool]]] = field(default_factory=dict)
     _behind: dict[tuple[bool, ...], frozenset[Value]] = field(default_factory=dict)
+    _apart: There | None = None
+
+    @property
+    def apart(self) -> There:
+        """The same with a tensor for each result that the way back needs."""
+        return self._apart or self
 
     def for_samples(self, samples: Samples) -> There:
-        """The same for any number of samples."""
-        forward = replace(self.forward, samples=samples)
-        return replace(self, forward=forward, _made={}, _behind={})
+        """The same for any number of samples, with a tensor for each."""
+        there = self.apart
+        forward = replace(there.forward, samples=samples)
+        return replace(there, forward=forward, _made={}, _behind={})
+
+    def holding(
+        self,
+        forward: Program,
+        reachable: tuple[int, ...],
+        rest: tuple[Operation, ...],
+        saved: tuple[Value, ...],
+        named: Callable[[Value], Value],
+    ) -> There:
+        """The same that keeps other tensors.
+
+        Args:
+            forward: gives these.
+            reachable: of these.
+            rest: goes back from these.
+            saved: these.
+            named: what values that were kept are on the way back.
+        """
+        gradients = tuple(g and named(g) for g in self._gradients)
+        return replace(
+            self,
+            forward=forward,
+            reachable=reachable,
+            _rest=rest,
+            _saved=saved,
+            _gradients=gradients,
+            _made={},
+            _behind={},
+            _apart=self,
+        )
 
     @property
     def whole(self) -> Program:
@@ -91,6 +128,7 @@ class There:
     @property
     def _together(self) -> Program:
         """There and back, each operation once."""
+        assert self._apart is None
         forward = self.forward
         ops = dict.fromkeys((*forward.ops, *self._rest))
         inputs = (*forward.inputs, *self._cotangents)
@@ -109,7 +147,8 @@ class There:
     def of_used(self) -> There:
         """The same with the gradients alone that there are."""
         found = tuple(grad for grad in self._gradients if grad is not None)
-        return replace(self, _gradients=found, _made={})
+        apart = self._apart and self._apart.of_used()
+        return replace(self, _gradients=found, _made={}, _apart=apart)
 
     def back(
         self, wanted: tuple[bool, ...], given: tuple[bool, ...]

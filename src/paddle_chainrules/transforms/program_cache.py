@@ -22,6 +22,7 @@ from ..programs.loops.groups import goes_into
 from ..programs.operations import Value
 from ..programs.program import Program
 from ..programs.repeated import without_repeated
+from ..programs.residuals import in_few
 from ..programs.sharing import with_shared
 from ..programs.split import There, split
 from ..programs.switch import loops_are_on
@@ -289,7 +290,7 @@ def cut(whole: Captured, leaves: Sequence[Any], outputs: int) -> tuple[There, Ca
     program = replace(whole.program, ops=tuple(with_shared(whole.program.ops)))
     there = split(program, inputs, number, grads)
     if loops_are_on() and all(t.place.is_cpu_place() for t in tensors):
-        there = without_repeated(there, goes_into)
+        there = in_few(without_repeated(there, goes_into))
     return there, whole._replace(outputs=head)
 
 

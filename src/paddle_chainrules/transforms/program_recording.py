@@ -13,7 +13,9 @@ from ..paddle_side.random_state import in_turn, note_drawing
 from ..programs.any_size import samples_of
 from ..programs.capture import Captured
 from ..programs.program import Program
+from ..programs.residuals import in_few
 from ..programs.split import There
+from ..programs.switch import loops_are_on
 from .cotangents import check_seed
 from .effects import check_unchanged, tensors_among, versions
 from .recording import Recording, record, records_graph
@@ -53,14 +55,21 @@ class Way(NamedTuple):
             or self.structure != other.structure
         ):
             return None
-        for own, its in ((self, other), (self._expanding(), other._expanding())):
+        one, another = self._apart(), other._apart()
+        for own, its in ((one, another), (one._expanding(), another._expanding())):
             alike = own.captured.is_like(its.captured)
             if alike and own.there.reachable == its.there.reachable:
                 sizes = size, its.there.whole, its_size, most
                 samples = samples_of(own.there.whole, *sizes)
                 if samples is not None:
-                    return own._replace(there=own.there.for_samples(samples))
+                    there = own.there.for_samples(samples)
+                    return own._replace(
+                        there=in_few(there) if loops_are_on() else there
+                    )
         return None
+
+    def _apart(self) -> Way:
+        return self._replace(there=self.there.apart)
 
     def _expanding(self) -> Way:
         captured, there = self.captured, self.there

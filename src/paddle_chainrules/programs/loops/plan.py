@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
 
 from .extents import Extent
 from .steps import Step
@@ -11,7 +12,8 @@ from .text import BYTES
 from .views import Memory
 
 
-class Plan(NamedTuple):
+@dataclass(frozen=True)
+class Plan:
     """Slots of memory.
 
     Attributes:
@@ -21,6 +23,16 @@ class Plan(NamedTuple):
 
     slots: dict[Memory, int]
     bytes: list[Extent]
+
+    @cached_property
+    def starts(self) -> list[tuple[Extent, ...]]:
+        """The bytes before each slot, a sum."""
+        total: dict[int, int] = {}
+        found = []
+        for factor, power in self.bytes:
+            found.append(tuple(Extent(f, p) for p, f in total.items()))
+            total[power] = total.get(power, 0) + factor
+        return found
 
 
 ALIGNED = 64

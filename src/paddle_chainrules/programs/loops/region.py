@@ -164,14 +164,13 @@ class Region(Operator):
             steps.views[value].memory: places.get(value)
             for value in (*self._inputs, *self._outputs)
         }
-        offsets = [plan.bytes[:slot] for slot in range(len(plan.bytes))]
 
         def address(view: View) -> str:
             memory = view.memory
             if memory in self._placed:
                 base = address(self._placed[memory])
             elif memory not in bases:
-                base = text.moved("%work", "bool", offsets[plan.slots[memory]])
+                base = text.moved("%work", "bool", plan.starts[plan.slots[memory]])
             elif bases[memory] is None:
                 return "null"  # it has no elements
             else:

@@ -53,6 +53,8 @@ class Operator:
             given; None where there is nothing.
         simpler: by the arguments, the name of another operator that programs have
             for it, which gives the same, and its arguments; None where there is none.
+        apart: by the arguments, its result by other operators, which programs have for
+            it where they become machine code; None where they have it.
     """
 
     work_bytes = 0
@@ -98,6 +100,7 @@ class Operator:
         self.in_place: dict[int, tuple[Callable[..., Any], tuple[int, ...]]] = {}
         self.instead: Callable[..., tuple[Callable[..., Any], Any] | None] | None = None
         self.simpler: Callable[..., tuple[str, tuple[Any, ...]] | None] | None = None
+        self.apart: Callable[..., Any] | None = None
         self.reverse: Callable[..., Sequence[Any]] | None = None
         self.formula: Callable[..., Any] | None = None
         self.jet: Callable[..., Any] | None = None
@@ -195,6 +198,15 @@ class UnknownArgument(Exception):
 TABLE: dict[str, Operator] = {}
 
 
+def apart(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What an operator gives, by others that programs have for it; None where it is
+    one."""
+    entry = TABLE.get(name)
+    if entry is None or entry.apart is None:
+        return None
+    return entry.apart(*entry.canonical(args, kwargs))
+
+
 def operator_of(name: str) -> Operator:
     """The entry of this name."""
     return TABLE[name]
@@ -239,6 +251,7 @@ def _decorator(rule: str) -> Callable[..., Callable[[Any], Any]]:
 
 instead_of = _decorator("instead")
 simpler_of = _decorator("simpler")
+apart_of = _decorator("apart")
 reverse_of = _decorator("reverse")
 formula_of = _decorator("formula")
 jet_of = _decorator("jet")

@@ -143,9 +143,9 @@ def _(*args: Any) -> Any:
     else:
         layers = _layers(given, ways)
     count = given.num_layers * ways
-    zero = paddle.zeros_like(_part(given.pre_state[0], 0))
+    zero = paddle.zeros_like(part_of(given.pre_state[0], 0))
     ends = [
-        [zero if part is None else _part(part, k) for part in after]
+        [zero if part is None else part_of(part, k) for part in after]
         for k in range(count)
     ]
     states: list[Any] = [None] * count
@@ -160,7 +160,7 @@ def _(*args: Any) -> Any:
             part = ops.flip(part, [0]) if way and part is not None else part
             by_x, states[k], found = layer.gradients(part, ends[k])
             inputs.append(ops.flip(by_x, [0]) if way else by_x)
-            for place, grad in zip(_sources(k, count), found, strict=True):
+            for place, grad in zip(sources(k, count), found, strict=True):
                 weights[place] = grad
         g = inputs[0] if ways == 1 else inputs[0] + inputs[1]
     joined = [ops.concat([*parts], 0) for parts in zip(*states, strict=True)]
@@ -187,8 +187,8 @@ def _single(given: Arguments, k: int, x: Tensor, out: Tensor | None) -> _Layer:
     count = given.num_layers * (1 + given.is_bidirec)
     one = given._replace(
         x=x,
-        pre_state=[_part(state, k) for state in given.pre_state],
-        weight_list=[given.weight_list[i] for i in _sources(k, count)],
+        pre_state=[part_of(state, k) for state in given.pre_state],
+        weight_list=[given.weight_list[i] for i in sources(k, count)],
         dropout_prob=0.0,
         is_bidirec=False,
         input_size=x.shape[-1],
@@ -197,12 +197,12 @@ def _single(given: Arguments, k: int, x: Tensor, out: Tensor | None) -> _Layer:
     return BACK[given.mode](one, ops.rnn(*one)[0] if out is None else out)
 
 
-def _sources(k: int, count: int) -> tuple[int, ...]:
+def sources(k: int, count: int) -> tuple[int, ...]:
     """Where the weights of a layer are, and its biases, by x and by h."""
     return 2 * k, 2 * k + 1, 2 * (count + k), 2 * (count + k) + 1
 
 
-def _part(state: Tensor, k: int) -> Tensor:
+def part_of(state: Tensor, k: int) -> Tensor:
     return ops.slice(state, [0], [k], [k + 1], [1], [])
 
 

@@ -35,6 +35,7 @@ from . import (  # noqa: F401
     random,
     rearranging,
     recurrent,
+    recurrent_steps,
     reductions,
     regions,
     resampling,
