@@ -205,6 +205,25 @@ HAS_CODE && @testset "layers of many kinds, any number of samples: $name" for (n
     end
 end
 
+HAS_CODE && @testset "recurrent layers, any number of samples: $(kind)" for kind in (:LSTM, :GRU)
+    layer = pygetattr(nn, string(kind))(3, 4, 2; direction = "bidirect")
+    plain, wrapper = (PaddleModuleWrapper(layer; jit) for jit in (false, true))
+    for n in (13, 17)
+        @test occursin(CODE, compile(wrapper, randn(Xoshiro(0), Float32, 3, 6, n)))
+    end
+    last(w, x) = w(x)[2] isa Tuple ? w(x)[2][2] : w(x)[2]
+    for n in (5, 2, 13, 1, 40)
+        x, ȳ, c = randn(Xoshiro(n), Float32, 3, 6, n), randn(Xoshiro(1), Float32, 8, 6, n), randn(Xoshiro(2), Float32, 4, n, 4)
+        for _ in 1:2
+            expected, by = Zygote.withgradient((w, x) -> sum(ȳ .* w(x)[1]) + sum(c .* last(w, x)), plain, x)
+            value, found = Zygote.withgradient((w, x) -> sum(ȳ .* w(x)[1]) + sum(c .* last(w, x)), wrapper, x)
+            @test value ≈ expected
+            @test found[2] ≈ by[2]
+            @test all(((a, b),) -> isapprox(a, b; rtol = 1e-4), zip(found[1].params, by[1].params))
+        end
+    end
+end
+
 HAS_CODE && @testset "words by their numbers, of which Paddle refuses some" begin
     layer = nn.Sequential(nn.Embedding(11, 6), nn.Flatten(), nn.LayerNorm(24), nn.Tanh(), nn.Linear(24, 3))
     plain, wrapper = (PaddleModuleWrapper(layer; jit) for jit in (false, true))

@@ -19,7 +19,7 @@ from ..programs.record import Record
 from ..programs.static_graphs import fallback, need_tensors
 from ..programs.switch import loops_are_on, programs_are_on
 from .program_cache import BOUND, OfValue, ProgramCache, exactly, may_change
-from .program_nodes import call
+from .program_nodes import call, found_value
 from .tree import flatten_tree
 
 P = ParamSpec("P")
@@ -218,8 +218,7 @@ class Jitted:
             CaptureError: there is none.
         """
         programs, leaves = self._programs(args, {})
-        found: OfValue = programs.found("value", leaves, programs.value_of)
-        return found
+        return found_value(programs, leaves, None)[0]
 
     def _programs(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
