@@ -357,3 +357,23 @@ def test_a_net_of_words_whose_words_are_out_of_range(monkeypatch):
         net(params, numbers([4, 7], 11), labels + 3)
     expected = layer(numbers([4, 7], 11), labels)
     assert_near(net(params, numbers([4, 7], 11), labels), expected)
+
+
+def test_long_functions_are_left_too(monkeypatch):
+    """Of which each step is a function that others share."""
+
+    def fn(x, i):
+        for k in range(50):
+            x = paddle.gather(x, i) * (1.0 + 0.01 * k) + x.sum(0)
+        return x
+
+    x, good = randn([5, 3]), numbers([5], 5)
+    program = make_program(fn)(x, good)
+    (region,) = program.with_loops.regions
+    assert ".step." in region.text
+    monkeypatch.setattr(switch, "PATIENCE", 0)
+    run, plain = compiled(program, lambda: program.with_loops), compiled(program.as_run)
+    assert_near(run(x, good)[0], plain(x, good)[0])
+    bad = good.clone()
+    bad[2] = 5
+    assert _error(run, x, bad) == _error(plain, x, bad) is not None
