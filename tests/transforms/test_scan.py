@@ -22,6 +22,7 @@ from paddle_chainrules import (
     jit,
     optimizers,
     scan,
+    stateless,
     value_and_grad,
     vjp,
     vmap,
@@ -416,3 +417,40 @@ def test_slips_are_named():
         scan(lambda c, _: (c, None), x, length=-1)
     with pytest.raises(ValueError, match="from 1 on"):
         scan(lambda c, _: (c, None), x, length=2, every=0)
+
+
+def test_a_net_that_holds_state(made):
+    """Its statistics go along in the carry, and are those of native training."""
+    paddle.seed(0)
+
+    layer = paddle.nn.Sequential(  # a bias before a norm moves by rounding alone
+        paddle.nn.Linear(3, 8, bias_attr=False),
+        *(paddle.nn.BatchNorm1D(8), paddle.nn.ReLU(), paddle.nn.Linear(8, 2)),
+    )
+    net, params, buffers = stateless(layer)
+    xs, adam = randn([MANY, 16, 3]), optimizers.adam(1e-2)
+
+    def step(carry, x):
+        params, buffers, state = carry
+
+        def loss(params):
+            y, moved = net(params, x, buffers=buffers)
+            return ((y - x[:, :2].sin()) ** 2).mean(), moved
+
+        (value, buffers), grads = value_and_grad(loss, has_aux=True)(params)
+        updates, state = adam.update(grads, state, params)
+        return (optimizers.apply_updates(params, updates), buffers, state), value
+
+    start = params, buffers, adam.init(params)
+    (params, moved, _), losses = scan(step, start, xs)
+    assert made
+    native = paddle.optimizer.Adam(1e-2, parameters=layer.parameters())
+    for x, found in zip(xs, losses, strict=True):
+        value = ((layer(x) - x[:, :2].sin()) ** 2).mean()
+        value.backward()
+        native.step()
+        native.clear_grad()
+        assert float(found) == pytest.approx(float(value), rel=1e-4)
+    state = net.to_state_dict(params, like=layer, buffers=moved)
+    for name, value in layer.state_dict().items():
+        np.testing.assert_allclose(value.numpy(), state[name].numpy(), atol=2e-4)
