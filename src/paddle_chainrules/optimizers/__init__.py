@@ -19,9 +19,11 @@ from .parts import (
     scale,
     scale_by_schedule,
 )
+from .quasi_newton import Minimum, lbfgs
 from .transformation import Optimizer, apply_updates, chain
 
 __all__ = [
+    "Minimum",
     "Optimizer",
     "accumulate",
     "adadelta",
@@ -39,6 +41,7 @@ __all__ = [
     "from_paddle",
     "global_norm",
     "lamb",
+    "lbfgs",
     "momentum",
     "nadam",
     "radam",

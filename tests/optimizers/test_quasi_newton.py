@@ -1,0 +1,138 @@
+"""L-BFGS finds minima that are known, and says what it has done."""
+
+import math
+
+import numpy as np
+import paddle
+import pytest
+
+from conftest import randn
+from paddle_chainrules import FCNet, derivatives
+from paddle_chainrules.optimizers import lbfgs
+
+
+def rosenbrock(x):
+    return (100.0 * (x[1:] - x[:-1] ** 2) ** 2 + (1.0 - x[:-1]) ** 2).sum()
+
+
+@pytest.mark.parametrize("n", [2, 5, 20])
+def test_a_curved_valley(n):
+    start = paddle.full([n], -0.5, "float64")
+    found = lbfgs(rosenbrock, start, steps=300, tolerance_change=0.0)
+    np.testing.assert_allclose(found.params.numpy(), 1.0, atol=1e-6)
+    assert found.converged
+    assert found.grad <= 1e-7
+    assert found.evaluations < 3 * found.steps
+    assert float(start[0]) == -0.5
+
+
+def test_a_quadratic():
+    rng = np.random.default_rng(0)
+    q, _ = np.linalg.qr(rng.normal(size=(12, 12)))
+    matrix = paddle.to_tensor(q @ np.diag(np.logspace(0, 2, 12)) @ q.T)
+    b = paddle.to_tensor(rng.normal(size=12))
+    found = lbfgs(
+        lambda x: 0.5 * (x * (matrix @ x)).sum() - (b * x).sum(),
+        paddle.zeros([12], "float64"),
+        memory=12,
+        tolerance_change=0.0,
+    )
+    expected = np.linalg.solve(matrix.numpy(), b.numpy())
+    np.testing.assert_allclose(found.params.numpy(), expected, rtol=1e-5, atol=1e-9)
+    assert found.steps < 60
+
+
+@pytest.mark.filterwarnings("ignore:To copy construct")
+def test_beside_paddles():
+    """From the same start to the same minimum, in no more calls of the function."""
+    start = randn([8], "float64")
+    ours = lbfgs(rosenbrock, start, steps=500, tolerance_change=0.0, memory=100)
+    leaf = start.clone()
+    leaf.stop_gradient = False
+    calls = []
+    theirs = paddle.optimizer.LBFGS(
+        max_iter=500,
+        tolerance_change=1e-300,
+        line_search_fn="strong_wolfe",
+        parameters=[leaf],
+    )
+
+    def closure():
+        theirs.clear_grad()
+        loss = rosenbrock(leaf)
+        loss.backward()
+        calls.append(float(loss))
+        return loss
+
+    theirs.step(closure)
+    assert ours.value <= max(min(calls), 1e-14)
+    assert ours.evaluations <= 1.5 * len(calls)
+
+
+def test_a_net_for_an_equation():
+    """u'' = -sin(x) with u(0) = u(pi) = 0: u = sin(x)."""
+    net = FCNet((1, 12, 1), "tanh", dtype="float64")
+    x = paddle.linspace(0.0, math.pi, 24, "float64").reshape([24, 1])
+
+    def loss(params):
+        u, slope2 = derivatives(net, params, x, [(0,), (2,)])
+        ends = u[0] ** 2 + u[-1] ** 2
+        return ((slope2 + x.sin()) ** 2).mean() + ends.sum()
+
+    values = []
+    found = lbfgs(
+        loss, net.init(0), steps=200, on_step=lambda k, p, value: values.append(value)
+    )
+    assert len(values) == found.steps
+    assert values == sorted(values, reverse=True)
+    assert found.value < 2e-5
+    np.testing.assert_allclose(net(found.params, x).numpy(), x.sin().numpy(), atol=2e-3)
+
+
+def test_where_the_function_is_no_number():
+    """A step that goes there is too long."""
+    found = lbfgs(
+        lambda x: (x - paddle.log(x)).sum(), paddle.full([3], 0.01, "float64")
+    )
+    np.testing.assert_allclose(found.params.numpy(), 1.0, atol=1e-5)
+
+
+def test_nested_parameters_in_float32():
+    target = randn([3, 2])
+    found = lbfgs(
+        lambda p: ((p["a"] - target) ** 2).sum() + (p["b"][0] - 2.0) ** 2,
+        {"a": paddle.zeros([3, 2]), "b": [paddle.zeros([])]},
+        tolerance_change=0.0,
+    )
+    np.testing.assert_allclose(found.params["a"].numpy(), target.numpy(), atol=1e-5)
+    assert float(found.params["b"][0]) == pytest.approx(2.0, abs=1e-5)
+
+
+def test_what_ends_a_search():
+    bowl = lambda x: ((x - 3.0) ** 2).sum()  # noqa: E731
+    x = paddle.zeros([2])
+    few = lbfgs(rosenbrock, x, steps=3)
+    assert (few.steps, few.converged, few.reason) == (3, False, "there were 3 steps")
+    there = lbfgs(bowl, paddle.full([2], 3.0))
+    assert (there.steps, there.converged, there.evaluations) == (0, True, 1)
+    none = lbfgs(lambda x: -paddle.abs(x).sum() * 0.0 + x.sum() * 0.0, x)
+    assert none.converged
+
+    def stop(count, *_):
+        if count == 2:
+            raise RuntimeError("enough")
+
+    with pytest.raises(RuntimeError, match="enough"):
+        lbfgs(rosenbrock, x, on_step=stop)
+
+
+def test_slips_are_named():
+    x = paddle.ones([2])
+    with pytest.raises(ValueError, match="loss of one element"):
+        lbfgs(lambda x: x * 2.0, x)
+    with pytest.raises(ValueError, match="where it is finite"):
+        lbfgs(lambda x: paddle.log(-x).sum(), x)
+    with pytest.raises(TypeError, match="floating point"):
+        lbfgs(lambda p: p[0].sum(), [x, 3])
+    with pytest.raises(TypeError, match="one dtype"):
+        lbfgs(lambda p: p[0].sum(), [x, x.astype("float64")])
