@@ -17,6 +17,7 @@
 # make bench-programs  programs beside native Paddle on nets of many kinds; QUICK=1 for less
 # make bench-equations  steps of differential equations, cost a point; QUICK=1 for less
 # make bench-training  steps of training in all libraries; QUICK=1 for less
+# make bench-recurrent  recurrent layers in all libraries; QUICK=1 for less
 # make bench-batches  many samples by vmap beside loops and PyTorch; QUICK=1 for less
 # make bench-adapters  steps of DeepXDE's and PaddleScience's problems, with and without
 # make bench-side-by-side  the same nets and equations in all libraries; QUICK=1 for less
@@ -50,7 +51,8 @@ ON_ALL_CORES := -n auto
 SINCE ?= HEAD
 
 .PHONY: demo examples test quick all-tests adapters lux slow differential orders bench bench-programs \
-	bench-side-by-side bench-equations bench-training bench-batches bench-adapters bench-lowered \
+	bench-side-by-side bench-equations bench-training bench-recurrent bench-batches \
+	bench-adapters bench-lowered \
 	bench-distributed bench-threads bench-ranks bench-real-nets bench-all figures stress soak docs \
 	notebook lint clean
 
@@ -97,6 +99,9 @@ bench-equations: $(VENV)/installed
 bench-training: $(VENV)/installed
 	$(ONE_THREAD) $(RUN) -W ignore benchmarks/training.py
 
+bench-recurrent: $(VENV)/installed
+	$(ONE_THREAD) $(RUN) -W ignore benchmarks/recurrent.py
+
 bench-side-by-side: $(VENV)/installed
 	$(ONE_THREAD) $(RUN) -W ignore benchmarks/side_by_side.py
 
@@ -123,7 +128,7 @@ bench-ranks: $(VENV)/installed
 bench-real-nets: $(VENV)/installed
 	$(ONE_THREAD) $(RUN) -W "ignore:No ccache" benchmarks/real_nets.py
 
-bench-all: bench-side-by-side bench bench-programs bench-equations bench-training bench-batches \
+bench-all: bench-side-by-side bench bench-programs bench-equations bench-training bench-recurrent bench-batches \
 	bench-lowered bench-threads bench-distributed bench-adapters bench-real-nets
 
 figures: $(VENV)/installed

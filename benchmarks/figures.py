@@ -27,6 +27,7 @@ import programs
 import ranks
 import real_nets
 import real_page
+import recurrent
 import run
 import side_by_side
 import training
@@ -194,6 +195,7 @@ FIGURES: dict[str, Callable[[Results], str]] = {
     "programs.nets": lambda results: programs.table_of_nets(results["nets"]),
     "programs.equations": lambda r: programs.table_of_equations(r["equations"]),
     "equations.steps": lambda results: equations.table(results["steps"]),
+    "recurrent.table": lambda results: recurrent.table(results["rows"]),
     "training.steps": lambda results: training.table(results["trainings"]),
     "equations.points": lambda results: equations.table_of_points(results["points"]),
     "equations.most": most,

@@ -103,7 +103,7 @@ class Training(Step):
         return run
 
     def by_scan(self) -> Side:
-        step = self._step()
+        step = jit(self._step())
 
         def run() -> float:
             start = self._start, optimizers.adam(RATE).init(self._start)

@@ -170,6 +170,8 @@ def from_paddle(optimizer: Any, layer: nn.Layer) -> tuple[Optimizer, Tree]:
         ValueError: it moves other parameters than the layer's.
     """
     kind, moved = _known(optimizer, layer)
+    if optimizer._accumulators_holder:  # a state that was loaded, before any step
+        _create(optimizer, moved)
     rate, step = optimizer._learning_rate, 0
     if isinstance(rate, lr.LRScheduler):
         step = rate.last_epoch
@@ -217,8 +219,7 @@ def to_paddle(state: Tree, optimizer: Any, layer: nn.Layer) -> None:
             f"a {type(state).__name__} has no {', '.join(sorted(missing))}, which "
             f"{type(optimizer).__name__} has; give the state of the same kind"
         )
-    block = paddle.static.default_main_program().global_block()
-    optimizer._create_accumulators(block, [*moved.values()])
+    _create(optimizer, moved)
     kept = optimizer._accumulators
     for field, theirs in kind.trees.items():
         for name, value in getattr(state, field).items():
@@ -231,6 +232,12 @@ def to_paddle(state: Tree, optimizer: Any, layer: nn.Layer) -> None:
             paddle.assign(value.astype(to.dtype).expand(to.shape), to)
     if isinstance(optimizer._learning_rate, lr.LRScheduler):
         optimizer._learning_rate.step(int(state.step))
+
+
+def _create(optimizer: Any, moved: dict[str, Any]) -> None:
+    """Have its accumulators, those that were loaded with their numbers."""
+    block = paddle.static.default_main_program().global_block()
+    optimizer._create_accumulators(block, [*moved.values()])
 
 
 def _known(optimizer: Any, layer: nn.Layer) -> tuple[_Kind, dict[str, Any]]:
@@ -261,6 +268,11 @@ def _known(optimizer: Any, layer: nn.Layer) -> tuple[_Kind, dict[str, Any]]:
             raise NotImplementedError(
                 f"the parameter {name} has a learning rate or a regularizer of its "
                 "own; use masks instead"
+            )
+        if optimizer._grad_clip is not None and not getattr(p, "need_clip", True):
+            raise NotImplementedError(
+                f"the parameter {name} is not clipped, and others are; clip by a "
+                "function of yours instead"
             )
     return kind, own
 

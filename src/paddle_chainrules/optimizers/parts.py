@@ -88,6 +88,8 @@ def clip_by_global_norm(largest: float) -> Optimizer:
     above a number, as ``paddle.nn.ClipGradByGlobalNorm``."""
 
     def clip(grads: Tree, _: Tree) -> Tree:
+        if all(g is None for g in flatten_tree(grads)[0]):
+            return grads
         norm = global_norm(grads)
         most = paddle.full_like(norm, largest)
         factor = most / paddle.maximum(norm, most)
@@ -193,7 +195,8 @@ def accumulate(optimizer: Optimizer, every: int) -> Optimizer:
             return (t if g is None else t + g / every,)
 
         (total,) = by_leaf(add, grads, state.total)
-        updates, inner = optimizer.update(total, state.inner, params)
+        (mean,) = by_leaf(lambda g, t: (t if g is not None else None,), grads, total)
+        updates, inner = optimizer.update(mean, state.inner, params)
 
         def chosen(new: Leaf, old: Leaf) -> tuple[Leaf]:
             if new is None or old is None:

@@ -22,8 +22,21 @@ Rate = float | Tensor | Schedule
 
 
 def rate_at(rate: Rate, count: Any) -> Any:
-    """The learning rate after so many steps: a number, or a tensor of one."""
-    return rate(count) if callable(rate) and not isinstance(rate, Tensor) else rate
+    """The learning rate after so many steps: a number, or a tensor of no dimensions.
+
+    Raises:
+        ValueError: it is a tensor of several numbers.
+    """
+    if callable(rate) and not isinstance(rate, Tensor):
+        rate = rate(count)
+    if isinstance(rate, Tensor) and rate.ndim:
+        if rate.size != 1:
+            raise ValueError(
+                f"a learning rate is one number, and this is {list(rate.shape)}; give "
+                "one, and masks or chains for parameters that differ"
+            )
+        return rate.reshape([])
+    return rate
 
 
 def _steps(count: Any) -> Tensor:
@@ -242,6 +255,11 @@ def one_cycle(
     _positive("one_cycle", total_steps=total_steps, up_part=up_part)
     first = largest / divide_factor
     up = float(up_part * total_steps) - 1.0
+    if not 0.0 < up < total_steps - 1.0:
+        raise ValueError(
+            f"one_cycle goes up in {up_part} of {total_steps} steps less one, and down "
+            "in the rest; give an up_part that leaves more than one step of each"
+        )
     if three_phase:
         ends = [0.0, up, 2.0 * up, total_steps - 1.0]
         return in_phases(ends, [first, largest, first, end_rate], anneal)

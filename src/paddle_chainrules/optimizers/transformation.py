@@ -56,6 +56,11 @@ def apply_updates(params: Tree, updates: Tree) -> Tree:
     def add(p: Leaf, u: Leaf) -> tuple[Leaf]:
         if p is None or u is None:
             return (p,)
+        if p.shape != u.shape:
+            raise ValueError(
+                f"an update of shape {list(u.shape)} is none of a parameter of shape "
+                f"{list(p.shape)}; give updates of the parameters' shapes"
+            )
         return (p + (u if u.dtype == p.dtype else u.astype(p.dtype)),)
 
     return by_leaf(add, params, updates)[0]

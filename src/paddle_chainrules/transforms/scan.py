@@ -9,7 +9,6 @@ after another.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any
 
 import optree
@@ -83,9 +82,9 @@ def scan(
             "on_step within another program or derivative, which would run without it; "
             "call scan by itself, or leave on_step out"
         )
-    run = step if inside or not programs_are_on() else _program_of(step)
+    run = None if inside or not programs_are_on() else _program_of(step)
     loop = _Loop(step, run, (leaves, spec), (xs_leaves, xs_spec), count)
-    return loop.result(on_step, every, inside)
+    return loop.result(on_step, every)
 
 
 def fori_loop(
@@ -102,17 +101,10 @@ def fori_loop(
     """
     places = paddle.arange(lower, max(lower, upper), dtype="int64")
 
-    return scan(_kept(body, _StepOf), init, places)[0]
+    def step(value: Tree, i: Tensor) -> tuple[Tree, None]:
+        return body(i, value), None
 
-
-class _StepOf:
-    """A step of :func:`scan` that gives nothing, of the body of :func:`fori_loop`."""
-
-    def __init__(self, body: Callable[[Tensor, Tree], Tree]) -> None:
-        self.fn = body
-
-    def __call__(self, value: Tree, i: Tensor) -> tuple[Tree, None]:
-        return self.fn(i, value), None
+    return scan(step, init, places)[0]
 
 
 def while_loop(
@@ -176,7 +168,7 @@ class _Loop:
 
     Args:
         step: the function.
-        run: the same as a program, if it is one.
+        run: the same as a program, where there may be one.
         carry: leaves, and how they are nested.
         xs: likewise.
         count: of steps.
@@ -185,7 +177,7 @@ class _Loop:
     def __init__(
         self,
         step: Callable[..., Any],
-        run: Callable[..., Any],
+        run: Jitted | None,
         carry: tuple[list[Any], optree.PyTreeSpec],
         xs: tuple[list[Any], optree.PyTreeSpec],
         count: int,
@@ -197,13 +189,12 @@ class _Loop:
         """What each step gave, tensors by step."""
         self._of_step: optree.PyTreeSpec | None = None
 
-    def result(
-        self, on_step: Report | None, every: int, inside: bool
-    ) -> tuple[Tree, Tree]:
+    def result(self, on_step: Report | None, every: int) -> tuple[Tree, Tree]:
         if not self._count:
             return self._of_none()
+        self._have_program()
         for t in range(self._count):
-            if t == 1 and self._count > FEW and not inside:
+            if t == 1 and self._count > FEW and self._run is not None:
                 found = self._by_code(on_step, every)
                 if found is not None:
                     return found
@@ -215,9 +206,21 @@ class _Loop:
         ]
         return self._nested(self._leaves), self._nested_ys(ys)
 
+    def _have_program(self) -> None:
+        """See whether there is one."""
+        try:
+            if self._run is not None:
+                self._run.found(self._nested(self._leaves), self._x(0))
+        except CaptureError:
+            self._run = None
+
     def _one(self, t: int) -> None:
         """A step, and what it gives."""
-        found = self._run(self._nested(self._leaves), self._x(t))
+        x = self._x(t)
+        if self._run is not None:
+            found = self._run(self._nested(self._leaves), x)
+        else:
+            found = _unwritten(self._step, self._nested(self._leaves), x, t == 0)
         if type(found) is not tuple or len(found) != 2:
             raise ValueError(
                 f"a step of scan gives a {type(found).__name__}, and must give a pair "
@@ -239,8 +242,9 @@ class _Loop:
     def _by_code(self, on_step: Report | None, every: int) -> tuple[Tree, Tree] | None:
         """All steps but the first, which was made, as machine code; None where they
         are not."""
-        if not isinstance(self._run, Jitted) or not loops_are_on():
+        if not loops_are_on():
             return None
+        assert self._run is not None
         self._leaves = _apart(self._leaves)
         try:
             carry = self._nested(self._leaves)
@@ -267,8 +271,8 @@ class _Loop:
 
     def _report(self, t: int, on_step: Report | None, every: int) -> None:
         if on_step is not None and self._is_due(t, every):
-            ys = self._nested_ys(self._given[-1])
-            on_step(t + 1, self._nested(self._leaves), ys)
+            ys = self._nested_ys([*map(_copy, self._given[-1])])
+            on_step(t + 1, self._nested([*map(_copy, self._leaves)]), ys)
 
     def _is_due(self, t: int, every: int) -> bool:
         return (t + 1) % every == 0 or t + 1 == self._count
@@ -278,8 +282,9 @@ class _Loop:
         zeros = [
             x if x is None else paddle.zeros(x.shape[1:], x.dtype) for x in self._xs
         ]
-        carry = self._nested(self._leaves)
-        found = self._step(carry, self._xs_spec.unflatten(zeros))
+        carry = self._nested([*map(_copy, self._leaves)])
+        x = self._xs_spec.unflatten(zeros)
+        found = _unwritten(self._step, carry, x, True)
         ys, self._of_step = flatten_tree(found[1])
         none = [
             y if y is None else paddle.zeros([0, *y.shape], y.dtype)
@@ -298,33 +303,41 @@ class _Loop:
         return self._xs_spec.unflatten([x if x is None else x[t] for x in self._xs])
 
 
-def _program_of(step: Callable[..., Any]) -> Callable[..., Any]:
-    """A function as a program, the same one at every call."""
-    return step if isinstance(step, Jitted) else _kept(step, _Program)
-
-
-class _Program(Jitted):
-    """A step as a program."""
-
-    def __init__(self, fn: Callable[..., Any]) -> None:
-        super().__init__(fn)
-        self.fn = fn
-
-
-def _kept(fn: Callable[..., Any], make: Callable[[Any], Any]) -> Any:
-    """What is made of a function, and kept with it, for as long as it is there."""
-    name = f"_paddle_chainrules{make.__name__}"
-    found = getattr(fn, "__dict__", {}).get(name)
-    if found is None or found.fn is not fn:  # another's, whose attributes it has
-        found = make(fn)
-        with suppress(AttributeError, TypeError):  # as methods have none
-            setattr(fn, name, found)
-    return found
+def _program_of(step: Callable[..., Any]) -> Jitted:
+    """A function as a program, for this loop alone where nobody has asked for one:
+    who has may know that nothing of Python's changes that it depends on."""
+    return step if isinstance(step, Jitted) else Jitted(step)
 
 
 def _tensor(leaf: Any) -> Any:
     """A tensor of a number, and anything else as it is."""
     return paddle.to_tensor(leaf) if isinstance(leaf, bool | int | float) else leaf
+
+
+def _copy(leaf: Any) -> Any:
+    return leaf.clone() if isinstance(leaf, Tensor) else leaf
+
+
+def _unwritten(step: Callable[..., Any], carry: Tree, x: Tree, is_first: bool) -> Any:
+    """A step that is no program, which writes into nothing that it is given.
+
+    Args:
+        is_first: whether the carry is the caller's, who keeps it as it is.
+
+    Raises:
+        NotImplementedError: it writes.
+    """
+    carry = optree.tree_map(_copy, carry, none_is_leaf=True) if is_first else carry
+    x = optree.tree_map(_copy, x, none_is_leaf=True)
+    given = _tensors([*flatten_tree(carry)[0], *flatten_tree(x)[0]])
+    before = [tensor._inplace_version() for tensor in given]
+    found = step(carry, x)
+    if before != [tensor._inplace_version() for tensor in given]:
+        raise NotImplementedError(
+            "a step of scan writes in place into the carry or a part of xs, which "
+            "others read; give new tensors, as c + x for c.add_(x)"
+        )
+    return found
 
 
 def _tensors(leaves: Sequence[Any]) -> list[Tensor]:

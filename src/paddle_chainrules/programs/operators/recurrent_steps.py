@@ -12,7 +12,7 @@ from .entry import apart_of
 from .recurrent import Arguments, part_of, sources
 from .shared import ops
 
-LONGEST = 128
+LONGEST = 80
 """Steps of all layers together, for more of which a layer stays one operator."""
 
 
