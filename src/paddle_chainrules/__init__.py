@@ -23,13 +23,14 @@ from .programs.activations import ACTIVATIONS
 from .programs.batching import BatchWarning
 from .programs.capture_error import CaptureError
 from .programs.program import Program
+from .transforms.control_flow import cond, while_loop
 from .transforms.csr import CSR
 from .transforms.hessian import hessian, hvp
 from .transforms.jacobian import Jacobian, jacfwd, jacobian, jacrev
 from .transforms.jit import explain, jit, make_program
 from .transforms.jvp import Pushforward, jvp, linearize
 from .transforms.packed_layers import Packed
-from .transforms.scan import cond, fori_loop, scan, while_loop
+from .transforms.scan import fori_loop, scan
 from .transforms.value_and_grad import grad, value_and_grad
 from .transforms.vjp import Pullback, vjp
 from .transforms.vmap import stack_params, vmap

@@ -6,6 +6,7 @@ import math
 import numpy as np
 import paddle
 import pytest
+from paddle.utils import unique_name
 
 from paddle_chainrules import jit, stateless
 from paddle_chainrules.optimizers import (
@@ -302,3 +303,30 @@ def test_schedules_say_what_they_take():
         with pytest.raises(ValueError, match=r"must be"):
             make()
     assert float(schedules.constant(0.5)(7)) == 0.5
+
+
+def test_a_state_that_was_loaded_and_not_stepped():
+    """As after a checkpoint was read."""
+    layer, _, _ = made("float32")
+    with unique_name.guard():  # as in a process of its own
+        first = P.Adam(0.1, parameters=layer.parameters())
+        for seed in range(3):
+            paddles_step(first, layer, gradients(layer, seed))
+        _, expected = from_paddle(first, layer)
+    with unique_name.guard():
+        second = P.Adam(0.1, parameters=layer.parameters())
+        second.set_state_dict(first.state_dict())
+        _, found = from_paddle(second, layer)
+    for name, value in expected.first.items():
+        np.testing.assert_array_equal(found.first[name].numpy(), value.numpy())
+        assert float(value.abs().max()) > 0
+    assert float(found.beta1_pow) == float(expected.beta1_pow)
+
+
+def test_parameters_that_are_not_clipped_are_refused():
+    own = paddle.ParamAttr(need_clip=False)
+    layer = paddle.nn.Linear(3, 2, weight_attr=own)
+    clip = paddle.nn.ClipGradByValue(0.01)
+    optimizer = P.SGD(0.1, parameters=layer.parameters(), grad_clip=clip)
+    with pytest.raises(NotImplementedError, match="not clipped"):
+        from_paddle(optimizer, layer)

@@ -175,6 +175,37 @@ def test_parameters_nested_and_without_gradients():
         assert optree.tree_structure(again) == optree.tree_structure(updates)
 
 
+def test_no_gradient_in_what_is_accumulated():
+    """Its parameter neither moves nor decays."""
+    params = {"a": paddle.ones([2]), "b": paddle.ones([2])}
+    grads = {"a": paddle.ones([2]), "b": None}
+    for optimizer in (accumulate(adamw(0.1), 2), accumulate(lamb(0.1), 1)):
+        state, found = optimizer.init(params), params
+        for _ in range(4):
+            updates, state = optimizer.update(grads, state, found)
+            found = apply_updates(found, updates)
+        assert found["b"].tolist() == [1.0, 1.0]
+        assert float(found["a"][0]) < 1.0
+    none = dict.fromkeys(params)
+    clip = clip_by_global_norm(1.0)
+    assert clip.update(none, clip.init(params))[0] == none
+
+
+def test_rates_of_one_number():
+    params = {"a": paddle.ones([]), "b": paddle.ones([2])}
+    for make in (sgd, adam, momentum, optimizers.rmsprop):
+        optimizer = make(paddle.to_tensor([0.1]))
+        updates, _ = optimizer.update(params, optimizer.init(params), params)
+        assert apply_updates(params, updates)["a"].shape == []
+    bad = sgd(paddle.to_tensor([0.1, 0.2]))
+    with pytest.raises(ValueError, match="one number"):
+        bad.update(params, bad.init(params))
+    with pytest.raises(ValueError, match="none of a parameter"):
+        apply_updates(params, {"a": paddle.ones([1]), "b": paddle.ones([2])})
+    with pytest.raises(ValueError, match="up_part that leaves"):
+        schedules.one_cycle(1.0, 10, up_part=0.1)
+
+
 def test_a_norm_of_all():
     tree = {"a": paddle.to_tensor([3.0, 0.0]), "b": [paddle.to_tensor(4.0), None]}
     assert float(global_norm(tree)) == 5.0

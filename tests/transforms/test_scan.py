@@ -1,5 +1,7 @@
 """Loops of steps give what the steps give, by machine code or without."""
 
+import contextlib
+import copy
 import gc
 import signal
 import sys
@@ -454,3 +456,85 @@ def test_a_net_that_holds_state(made):
     state = net.to_state_dict(params, like=layer, buffers=moved)
     for name, value in layer.state_dict().items():
         np.testing.assert_allclose(value.numpy(), state[name].numpy(), atol=2e-4)
+
+
+class Moved(paddle.nn.Layer):
+    def __init__(self):
+        super().__init__()
+        self.linear, self.dropout = paddle.nn.Linear(3, 3), paddle.nn.Dropout(0.5)
+        self.rate = 1.0
+
+    def forward(self, carry, x):
+        return self.dropout(self.linear(carry)) * self.rate + x, None
+
+
+def test_what_python_holds_is_as_it_is_now():
+    """A layer's mode, an attribute, a number of a closure; a copy of the layer."""
+    layer = Moved()
+    layer.eval()
+    for p in layer.parameters():
+        p.stop_gradient = True
+    start, xs = randn([3]), randn([MANY, 3], seed=1)
+    first = scan(layer, start, xs)[0]
+    assert_same(first, one_by_one(layer, start, xs, MANY)[0])
+    layer.rate = 0.5
+    assert_same(scan(layer, start, xs)[0], one_by_one(layer, start, xs, MANY)[0])
+    assert_same(scan(copy.deepcopy(layer), start, xs)[0], scan(layer, start, xs)[0])
+    layer.train()
+    paddle.seed(1)
+    drawn = scan(layer, start, xs)[0]
+    paddle.seed(1)
+    assert_same(drawn, one_by_one(layer, start, xs, MANY)[0])
+    factor = 1.0
+
+    def step(c, x):
+        return c * 0.5 + factor * x, None
+
+    ones = scan(step, start * 0.0, xs)[0]
+    factor = 2.0
+    assert_same(scan(step, start * 0.0, xs)[0], ones * 2.0)
+
+
+@pytest.mark.parametrize("count", [3, MANY])
+def test_steps_that_write_in_place(count):
+    """Are refused, and what the caller has is as it was; as programs they are right."""
+    start, xs = paddle.zeros([2]), paddle.ones([count, 2])
+
+    def native(c, x):
+        c.add_(x * float(x.numpy()[0]))  # a value that leaves, so no program
+        return c, c
+
+    with pytest.raises(NotImplementedError, match="give new tensors"):
+        scan(native, start, xs)
+    with pytest.raises(NotImplementedError, match="give new tensors"):
+        while_loop(
+            lambda c: c.sum() < 5.0, lambda c: c.add_(xs[0]) + float(c[0]) * 0, start
+        )
+
+    def step(c, x):
+        x.multiply_(paddle.full([2], 2.0))
+        return c + x, c * 1.0
+
+    with contextlib.suppress(NotImplementedError):
+        last, ys = scan(step, start, xs)
+        assert float(last[0]) == 2.0 * count
+        assert ys[:, 0].tolist() == [2.0 * k for k in range(count)]
+    assert float(start.abs().sum()) == 0.0
+    assert float((xs - 1.0).abs().sum()) == 0.0
+
+
+@pytest.mark.parametrize("count", [5, MANY])
+def test_reports_are_the_callers(count):
+    def spoil(_, carry, y):
+        for x in optree.tree_leaves((carry, y)):
+            paddle.assign(paddle.full_like(x, -7.0), x)
+
+    def step(c, x):
+        return (c[0] + x * c[1], c[1]), c[0] * 1.0
+
+    start, xs = (paddle.zeros([2]), paddle.ones([2])), paddle.ones([count, 2])
+    found = scan(step, start, xs, on_step=spoil)
+    assert_same(found, one_by_one(step, start, xs, count))
+    carry, _ = scan(step, start, xs[:0])
+    paddle.assign(paddle.ones([2]), carry[0])
+    assert float(start[0].sum()) == 0.0

@@ -1,0 +1,99 @@
+"""What goes from one step of a loop to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import optree
+import paddle
+from paddle import Tensor
+
+from ..paddle_side.dtypes import dtype_name
+from .jit import Jitted
+from .tree import Tree, flatten_tree, nesting
+
+
+def program_of(step: Callable[..., Any]) -> Jitted:
+    """A function as a program, for this loop alone where nobody has asked for one:
+    who has may know that nothing of Python's changes that it depends on."""
+    return step if isinstance(step, Jitted) else Jitted(step)
+
+
+def tensor_of(leaf: Any) -> Any:
+    """A tensor of a number, and anything else as it is."""
+    return paddle.to_tensor(leaf) if isinstance(leaf, bool | int | float) else leaf
+
+
+def copy(leaf: Any) -> Any:
+    """Of a tensor, and anything else as it is."""
+    return leaf.clone() if isinstance(leaf, Tensor) else leaf
+
+
+def unwritten(step: Callable[..., Any], carry: Tree, x: Tree, is_first: bool) -> Any:
+    """A step that is no program, which writes into nothing that it is given.
+
+    Args:
+        is_first: whether the carry is the caller's, who keeps it as it is.
+
+    Raises:
+        NotImplementedError: it writes.
+    """
+    carry = optree.tree_map(copy, carry, none_is_leaf=True) if is_first else carry
+    x = optree.tree_map(copy, x, none_is_leaf=True)
+    given = tensors([*flatten_tree(carry)[0], *flatten_tree(x)[0]])
+    before = [tensor._inplace_version() for tensor in given]
+    found = step(carry, x)
+    if before != [tensor._inplace_version() for tensor in given]:
+        raise NotImplementedError(
+            "a step of scan writes in place into the carry or a part of xs, which "
+            "others read; give new tensors, as c + x for c.add_(x)"
+        )
+    return found
+
+
+def tensors(leaves: Sequence[Any]) -> list[Tensor]:
+    """Those among leaves."""
+    return [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+
+
+def apart(leaves: Sequence[Any]) -> list[Any]:
+    """Each tensor once: copies of those that are there again."""
+    seen: set[int] = set()
+    found = []
+    for leaf in leaves:
+        if isinstance(leaf, Tensor):
+            leaf = leaf.clone() if id(leaf) in seen else leaf
+            seen.add(id(leaf))
+        found.append(leaf)
+    return found
+
+
+def check_alike(
+    before: Sequence[Any],
+    spec: optree.PyTreeSpec,
+    after: Sequence[Any],
+    its: optree.PyTreeSpec,
+) -> None:
+    """Refuse another nesting, or other shapes and dtypes.
+
+    Raises:
+        ValueError: they differ.
+    """
+    if its != spec:
+        raise ValueError(
+            f"a step goes from {nesting(spec)} to {nesting(its)}, and these must be "
+            "nested alike; give back what it was given, moved"
+        )
+    for k, (a, b) in enumerate(zip(before, after, strict=True)):
+        if _kind(a) != _kind(b):
+            raise ValueError(
+                f"a step goes from {_kind(a)} to {_kind(b)} at leaf {k}; have "
+                "the same shape and dtype, by astype or a start of what it gives"
+            )
+
+
+def _kind(leaf: Any) -> str:
+    if not isinstance(leaf, Tensor):
+        return repr(leaf)
+    return f"{dtype_name(leaf.dtype)}{list(leaf.shape)}"
