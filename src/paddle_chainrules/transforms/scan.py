@@ -42,6 +42,9 @@ def scan(
 ) -> tuple[Tree, Tree]:
     """The carry after many steps, and what each of them gave, as ``jax.lax.scan``.
 
+    Each call captures the step anew, so that what Python holds is as it is then. Of
+    ``jit(step)`` the program is kept from call to call.
+
     Args:
         step: from a carry and a part of ``xs`` to the next carry, of the same nesting,
             shapes and dtypes, and a tree of tensors; as :func:`.jit.jit` takes it.
@@ -61,7 +64,7 @@ def scan(
         ValueError: the carry of a step is nested or shaped otherwise, or the numbers of
             steps differ.
         NotImplementedError: ``on_step`` within another program or derivative, of which
-            each call would have to report.
+            each call would have to report; or a step writes into what it is given.
 
     Examples:
         >>> import paddle
