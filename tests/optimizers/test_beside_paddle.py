@@ -83,6 +83,18 @@ def stepping(optimizer):
     return step
 
 
+def after(ours, state, params, theirs, layer, scheduler=None):
+    """Parameters and state after so many steps of both."""
+    step = stepping(ours)
+    for seed in range(STEPS):
+        grads = gradients(layer, seed)
+        params, state = step(params, state, grads)
+        paddles_step(theirs, layer, grads)
+        if scheduler is not None:
+            scheduler.step()
+    return params, state
+
+
 def assert_moved_alike(params, layer, dtype):
     for name, p in layer.named_parameters():
         assert params[name].dtype == p.dtype
@@ -97,11 +109,7 @@ def test_so_many_steps(name, dtype):
     layer, _, params = made(dtype)
     theirs = kind(learning_rate=0.02, parameters=layer.parameters(), **kwargs)
     ours, state = from_paddle(theirs, layer)
-    step = stepping(ours)
-    for seed in range(STEPS):
-        grads = gradients(layer, seed)
-        params, state = step(params, state, grads)
-        paddles_step(theirs, layer, grads)
+    params, state = after(ours, state, params, theirs, layer)
     assert_moved_alike(params, layer, dtype)
     assert int(state.step) == STEPS
 
@@ -111,11 +119,7 @@ def test_radam(dtype):
     layer, _, params = made(dtype)
     theirs = P.RAdam(0.02, parameters=layer.parameters(), weight_decay=0.01)
     ours = radam(0.02, weight_decay=0.01)
-    step, state = stepping(ours), ours.init(params)
-    for seed in range(STEPS):
-        grads = gradients(layer, seed)
-        params, state = step(params, state, grads)
-        paddles_step(theirs, layer, grads)
+    params, _ = after(ours, ours.init(params), params, theirs, layer)
     assert_moved_alike(params, layer, dtype)
 
 
@@ -124,11 +128,7 @@ def test_clipped(clip):
     layer, _, params = made("float32")
     theirs = P.Adam(0.02, parameters=layer.parameters(), grad_clip=CLIPS[clip])
     ours, state = from_paddle(theirs, layer)
-    step = stepping(ours)
-    for seed in range(STEPS):
-        grads = gradients(layer, seed)
-        params, state = step(params, state, grads)
-        paddles_step(theirs, layer, grads)
+    params, state = after(ours, state, params, theirs, layer)
     assert_moved_alike(params, layer, "float32")
 
 
@@ -181,12 +181,7 @@ def test_steps_of_a_schedule(name):
     scheduler = SCHEDULERS[name]()
     theirs = P.Momentum(scheduler, parameters=layer.parameters())
     ours, state = from_paddle(theirs, layer)
-    step = stepping(ours)
-    for seed in range(STEPS):
-        grads = gradients(layer, seed)
-        params, state = step(params, state, grads)
-        paddles_step(theirs, layer, grads)
-        scheduler.step()
+    params, _ = after(ours, state, params, theirs, layer, scheduler)
     assert_moved_alike(params, layer, "float32")
 
 

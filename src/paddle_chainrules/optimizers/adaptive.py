@@ -10,7 +10,7 @@ from paddle import Tensor
 
 from ..transforms.tree import Tree
 from .first_order import decayed
-from .parts import Mask
+from .parts import Mask, marks_of
 from .schedules import Rate, rate_at
 from .transformation import (
     Leaf,
@@ -18,6 +18,7 @@ from .transformation import (
     by_leaf,
     like,
     needed,
+    nothing,
     of_dtype,
     scalar,
     step_number,
@@ -44,20 +45,26 @@ class Adam(NamedTuple):
 
 
 def _start(params: Tree, beta1: float, beta2: float, amsgrad: bool = False) -> Adam:
-    none = by_leaf(lambda p: (None,), params)[0]
     return Adam(
         step_number(),
         scalar(beta1, params),
         scalar(beta2, params),
         like(params),
         like(params),
-        like(params) if amsgrad else none,
+        like(params) if amsgrad else nothing(params),
     )
 
 
 def _next(state: Adam, beta1: float, beta2: float, *trees: Tree) -> Adam:
     powers = state.beta1_pow * beta1, state.beta2_pow * beta2
     return Adam(state.step + 1, *powers, *trees)
+
+
+def _moments(
+    g: Tensor, m: Tensor, v: Tensor, beta1: float, beta2: float
+) -> tuple[Tensor, Tensor]:
+    """The averages of gradients and of their squares, with one more gradient."""
+    return m * beta1 + g * (1.0 - beta1), v * beta2 + g * g * (1.0 - beta2)
 
 
 def _check(name: str, beta1: float, beta2: float) -> None:
@@ -123,9 +130,7 @@ def adamw(
 
     def update(grads: Tree, state: Adam, params: Tree = None) -> tuple[Tree, Adam]:
         params = needed(params, "adamw")
-        marks = mask(params) if callable(mask) else mask
-        if marks is None:
-            marks = by_leaf(lambda p: (True,), params)[0]
+        marks = marks_of(mask, params)
         rate = rate_at(learning_rate, state.step)
         updates, state = made.update(grads, state, params)
 
@@ -149,8 +154,7 @@ def _adam(
         def move(g: Leaf, m: Leaf, v: Leaf, largest: Leaf) -> tuple[Leaf, ...]:
             if g is None:
                 return None, m, v, largest
-            m = m * beta1 + g * (1.0 - beta1)
-            v = v * beta2 + g * g * (1.0 - beta2)
+            m, v = _moments(g, m, v, beta1, beta2)
             if amsgrad:
                 largest = paddle.maximum(largest, v)
             divided = paddle.sqrt(largest if amsgrad else v)
@@ -229,17 +233,14 @@ def lamb(
 
     def update(grads: Tree, state: Adam, params: Tree = None) -> tuple[Tree, Adam]:
         params = needed(params, "lamb")
-        marks = mask(params) if callable(mask) else mask
-        if marks is None:
-            marks = by_leaf(lambda p: (True,), params)[0]
+        marks = marks_of(mask, params)
         rate = rate_at(learning_rate, state.step)
         left = 1.0 - state.beta1_pow, 1.0 - state.beta2_pow
 
         def move(g: Leaf, m: Leaf, v: Leaf, p: Leaf, on: Any) -> tuple[Leaf, ...]:
             if g is None:
                 return None, m, v
-            m = m * beta1 + g * (1.0 - beta1)
-            v = v * beta2 + g * g * (1.0 - beta2)
+            m, v = _moments(g, m, v, beta1, beta2)
             means = m / of_dtype(left[0], g), v / of_dtype(left[1], g)
             step = means[0] / (paddle.sqrt(means[1]) + epsilon)
             decay = weight_decay if on else 0.0
@@ -299,8 +300,7 @@ def radam(
         def move(g: Leaf, m: Leaf, v: Leaf) -> tuple[Leaf, ...]:
             if g is None:
                 return None, m, v
-            m = m * beta1 + g * (1.0 - beta1)
-            v = v * beta2 + g * g * (1.0 - beta2)
+            m, v = _moments(g, m, v, beta1, beta2)
             by_size = of_dtype(rectified, g) / (paddle.sqrt(v) + epsilon)
             size = paddle.where(is_known, by_size, paddle.ones_like(v))
             return -(m * of_dtype(bias, g) * size), m, v
@@ -372,8 +372,7 @@ def nadam(
         def move(g: Leaf, m: Leaf, v: Leaf) -> tuple[Leaf, ...]:
             if g is None:
                 return None, m, v
-            m = m * beta1 + g * (1.0 - beta1)
-            v = v * beta2 + g * g * (1.0 - beta2)
+            m, v = _moments(g, m, v, beta1, beta2)
             mean = m * of_dtype(by_m, g) + g * of_dtype(by_g, g)
             size = paddle.sqrt(v / of_dtype(left, g)) + epsilon
             return -(mean / size * of_dtype(rate, g)), m, v

@@ -14,7 +14,15 @@ from paddle import Tensor
 from ..transforms.tree import Tree
 from .parts import Mask, Steps, add_decayed_weights, each
 from .schedules import Rate, rate_at
-from .transformation import Leaf, Optimizer, by_leaf, like, of_dtype, step_number
+from .transformation import (
+    Leaf,
+    Optimizer,
+    by_leaf,
+    like,
+    nothing,
+    of_dtype,
+    step_number,
+)
 
 
 def decayed(optimizer: Optimizer, decay: float, mask: Mask = None) -> Optimizer:
@@ -237,8 +245,7 @@ def rmsprop(
         return row[0], RMSProp(state.step + 1, *row[1:])
 
     def init(params: Tree) -> RMSProp:
-        none = by_leaf(lambda p: (None,), params)[0]
-        means = like(params) if centered else none
+        means = like(params) if centered else nothing(params)
         return RMSProp(step_number(), like(params), like(params), means)
 
     return decayed(Optimizer(init, update), weight_decay, mask)

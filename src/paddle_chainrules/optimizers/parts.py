@@ -102,6 +102,13 @@ Mask = Any
 """A tree of booleans nested as the parameters, or a function that gives one of them."""
 
 
+def marks_of(mask: Mask, params: Tree) -> Tree:
+    """Which parameters a mask lets through; all where it is None."""
+    if mask is None:
+        return by_leaf(lambda p: (True,), params)[0]
+    return mask(params) if callable(mask) else mask
+
+
 def add_decayed_weights(decay: float, mask: Mask = None) -> Optimizer:
     """Add ``decay`` times the parameters, of those that a mask lets through.
 
@@ -111,9 +118,7 @@ def add_decayed_weights(decay: float, mask: Mask = None) -> Optimizer:
 
     def update(grads: Tree, state: Tree, params: Tree = None) -> tuple[Tree, Tree]:
         params = needed(params, "decay of weights")
-        marks = mask(params) if callable(mask) else mask
-        if marks is None:
-            marks = by_leaf(lambda p: (True,), params)[0]
+        marks = marks_of(mask, params)
 
         def add(g: Leaf, p: Leaf, on: Any) -> tuple[Leaf]:
             return (g if g is None or not on else g + p * decay,)

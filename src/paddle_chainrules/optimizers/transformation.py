@@ -137,6 +137,11 @@ def like(params: Tree, value: float = 0.0) -> Tree:
     return by_leaf(full, params)[0]
 
 
+def nothing(params: Tree) -> Tree:
+    """None for each of the parameters."""
+    return by_leaf(lambda p: (None,), params)[0]
+
+
 def needed(params: Tree, name: str) -> Tree:
     """The parameters.
 

@@ -50,6 +50,9 @@ class RepeatedStep:
         ends = len(carry) + len(xs), len(carry) + len(first)
         if (len(made.inputs), len(made.outputs)) != ends:
             raise NotOne
+        # A result for each, which is the rule: programs copy what else they give.
+        if {*made.outputs} != {*made.ops[0].outputs} or len({*made.outputs}) < ends[1]:
+            raise NotOne
         held = [*carry, *xs, *made.constants.values()]
         if not all(t.place.is_cpu_place() and t.size for t in held):
             raise NotOne
@@ -59,7 +62,6 @@ class RepeatedStep:
         self._xs = [x.contiguous() for x in xs]
         self._first, self._count = [*first], len(carry)
         self._constants = {v: t.contiguous() for v, t in made.constants.items()}
-        self._kept = self._places(made.outputs)
         self._start = [leaf.contiguous() for leaf in carry]
         self._sets = [self._new(), self._new()]
         self._now = self._start
@@ -68,29 +70,9 @@ class RepeatedStep:
         self._ys: list[Tensor] = []
         self._t = 0
 
-    def _places(self, outputs: Sequence[Value]) -> list[bool]:
-        """Of each leaf of the carry whether it stays as it is.
-
-        Raises:
-            NotOne: results change places, or are no results.
-        """
-        results = self._program.ops[0].outputs
-        ends, ys = outputs[: self._count], outputs[self._count :]
-        stays = [
-            end is given for end, given in zip(ends, self._program.inputs, strict=False)
-        ]
-        moved = [end for end, flag in zip(ends, stays, strict=True) if not flag]
-        every = [*moved, *ys]
-        if len({*every}) < len(every) or not {*every} <= {*results}:
-            raise NotOne
-        return stays
-
     def _new(self) -> list[Tensor]:
-        """Memory for a carry, but for what stays as it is."""
-        return [
-            own if stays else paddle.empty(own.shape, own.dtype)
-            for own, stays in zip(self._start, self._kept, strict=True)
-        ]
+        """Memory for a carry."""
+        return [paddle.empty(own.shape, own.dtype) for own in self._start]
 
     def steps(self, count: int) -> Iterator[int]:
         """All steps but the first of so many; gives the number of each, once it is
@@ -128,8 +110,8 @@ class RepeatedStep:
             at[value] = x.data_ptr(), _part(x)
         for value, tensor in self._constants.items():
             at[value] = tensor.data_ptr(), 0
-        rows = zip(outputs, write, self._kept, strict=False)
-        at.update((v, (t.data_ptr(), 0)) for v, t, stays in rows if not stays)
+        rows = zip(outputs, write, strict=False)
+        at.update((v, (t.data_ptr(), 0)) for v, t in rows)
         for value, y in zip(outputs[self._count :], self._ys, strict=True):
             at[value] = y.data_ptr(), _part(y)
         places = [at[value] for value in self._region.order]
@@ -159,9 +141,7 @@ class RepeatedStep:
 
     def result(self) -> tuple[list[Tensor], list[Tensor]]:
         """The last carry, and what all steps gave."""
-        with grad_mode(False):
-            own = zip(self._now, self._kept, strict=True)
-            return [x.clone() if stays else x for x, stays in own], self._ys
+        return self._now, self._ys
 
 
 def _part(x: Tensor) -> int:

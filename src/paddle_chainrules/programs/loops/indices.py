@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from ..operations import Operation, Value
-from .extents import ONE, ZERO, Extent, Sizes
+from .extents import ONE, Extent, Sizes
 from .number import Number
 from .scalars import NoLoop, Shape
 from .steps import Address, Step, Steps, written_as
@@ -197,68 +197,74 @@ def over_places(
     steps.found.append(Step(reads, (to.memory,), {}, write, may_leave=True))
 
 
-def _sum(x: Number, there: Number) -> Number:
-    return there + x
-
-
 def _axis(axis: object, x: Value) -> int:
     if type(axis) is not int or not x.shape:
         raise NoLoop
     return axis % len(x.shape)
 
 
-@written_as("gather", "index_select")
-def _(steps: Steps, op: Operation) -> None:
-    x, index, axis = op.args
-    _take(steps, op, x, index, _axis(axis, x))
-
-
-def _take(steps: Steps, op: Operation, x: Value, index: Value, axis: int) -> None:
-    """Places along an axis."""
-    if len(index.shape) > 1 and op.operator.name != "Tensor._getitem_dygraph":
+def _row(index: Value) -> Value:
+    if len(index.shape) > 1:
         raise NoLoop
-    indices = indices_of(steps, index, x.shape[axis : axis + 1])
+    return index
+
+
+def _take(
+    steps: Steps, op: Operation, x: Value, index: Value, axis: int, wraps: bool = True
+) -> None:
+    """What lies at places along an axis."""
+    indices = indices_of(steps, index, x.shape[axis : axis + 1], wraps)
     lines = lines_of(x.shape, axis, steps.sizes)
     source, to = steps.dense(x), steps.new(op.outputs[0])
     over_places(steps, op, indices, lines, source, to, puts=False)
 
 
+def _put(
+    steps: Steps,
+    op: Operation,
+    to: View,
+    index: Value,
+    part: Value,
+    axis: int,
+    how: str,
+) -> None:
+    """A part at places along an axis."""
+    indices = indices_of(steps, index, to.shape[axis : axis + 1])
+    lines = lines_of(to.shape, axis, steps.sizes)
+    source = steps.dense(part)
+    over_places(steps, op, indices, lines, source, to, puts=True, body=PUT[how])
+
+
+PUT: dict[str, Body] = {"add": lambda x, there: there + x, "assign": lambda x, there: x}
+"""How a number is put where another is."""
+
+
+@written_as("gather", "index_select")
+def _(steps: Steps, op: Operation) -> None:
+    x, index, axis = op.args
+    _take(steps, op, x, _row(index), _axis(axis, x))
+
+
 @written_as("embedding")
 def _(steps: Steps, op: Operation) -> None:
     index, x, padding, _ = op.args
-    indices = indices_of(steps, index, x.shape[:1], wraps=False)
-    lines = lines_of(x.shape, 0, steps.sizes)
     if padding != -1:
         raise NoLoop
-    over_places(
-        *(steps, op, indices, lines, steps.dense(x), steps.new(op.outputs[0])),
-        puts=False,
-    )
+    _take(steps, op, x, index, 0, wraps=False)
 
 
 @written_as("gather_grad")
 def _(steps: Steps, op: Operation) -> None:
     x, index, g, axis = op.args
-    _add(steps, op, steps.zeros(op.outputs[0]), index, g, _axis(axis, x))
+    to = steps.zeros(op.outputs[0])
+    _put(steps, op, to, _row(index), g, _axis(axis, x), "add")
 
 
 @written_as("index_add")
 def _(steps: Steps, op: Operation) -> None:
     x, index, part, axis = op.args
     to = steps.duplicate(x, op.outputs[0])
-    _add(steps, op, to, index, part, _axis(axis, x))
-
-
-def _add(
-    steps: Steps, op: Operation, to: View, index: Value, part: Value, axis: int
-) -> None:
-    if len(index.shape) > 1:
-        raise NoLoop
-    indices = indices_of(steps, index, to.shape[axis : axis + 1])
-    lines = lines_of(to.shape, axis, steps.sizes)
-    over_places(
-        *(steps, op, indices, lines, steps.dense(part), to), puts=True, body=_sum
-    )
+    _put(steps, op, to, _row(index), part, _axis(axis, x), "add")
 
 
 @written_as("gather_nd")
@@ -273,10 +279,8 @@ def _(steps: Steps, op: Operation) -> None:
 def _(steps: Steps, op: Operation) -> None:
     x, index, part = op.args
     indices, lines = _of_tuples(steps, x, index)
-    to = steps.duplicate(x, op.outputs[0])
-    over_places(
-        *(steps, op, indices, lines, steps.dense(part), to), puts=True, body=_sum
-    )
+    source, to = steps.dense(part), steps.duplicate(x, op.outputs[0])
+    over_places(steps, op, indices, lines, source, to, puts=True, body=PUT["add"])
 
 
 def _of_tuples(steps: Steps, x: Value, index: Value) -> tuple[Indices, Lines]:
@@ -308,10 +312,6 @@ def _take_of_each(
     indices, lines = _of_each(steps, x, index, axis, wraps)
     source, to = steps.dense(x), steps.new(op.outputs[0])
     over_places(steps, op, indices, lines, source, to, puts=False, of_each=True)
-
-
-PUT: dict[str, Body] = {"add": _sum, "assign": lambda x, there: x}
-"""How a number is put where another is."""
 
 
 @written_as("put_along_axis")
@@ -354,19 +354,14 @@ def _(steps: Steps, op: Operation) -> None:
     x, indices, part, accumulate = op.args
     if len(indices) != 1 or part.shape != indices[0].shape + x.shape[1:]:
         raise NoLoop
-    found = indices_of(steps, indices[0], x.shape[:1])
-    lines = lines_of(x.shape, 0, steps.sizes)
     to = steps.duplicate(x, op.outputs[0])
-    body = PUT["add" if accumulate else "assign"]
-    over_places(*(steps, op, found, lines, steps.dense(part), to), puts=True, body=body)
+    _put(steps, op, to, indices[0], part, 0, "add" if accumulate else "assign")
 
 
 @written_as("scatter")
 def _(steps: Steps, op: Operation) -> None:
     x, index, part, overwrite = op.args
-    if not overwrite or len(index.shape) != 1 or ZERO in part.shape:
+    if not overwrite or len(index.shape) != 1:
         raise NoLoop
-    found = indices_of(steps, index, x.shape[:1])
-    lines = lines_of(x.shape, 0, steps.sizes)
     to = steps.duplicate(x, op.outputs[0])
-    over_places(steps, op, found, lines, steps.dense(part), to, puts=True)
+    _put(steps, op, to, index, part, 0, "assign")
