@@ -104,12 +104,12 @@ class Step:
         leaves = self.layer.parameters()
         return [loss, *paddle.grad(loss, leaves, allow_unused=True)]
 
-    def ours(self) -> Callable[[], list[Any]]:
-        def loss(params: Any) -> Any:
-            found = derivatives(self.net, params, self.x, self.indices)
-            return (self.residual(*found) ** 2).mean()
+    def loss(self, params: Any) -> Any:
+        found = derivatives(self.net, params, self.x, self.indices)
+        return (self.residual(*found) ** 2).mean()
 
-        step = jit(value_and_grad(loss))
+    def ours(self) -> Callable[[], list[Any]]:
+        step = jit(value_and_grad(self.loss))
 
         def call() -> list[Any]:
             value, grads = step(self.params)
@@ -117,11 +117,12 @@ class Step:
 
         return call
 
-    def in_jax(self) -> Callable[[], list[Any]]:
+    def loss_in_jax(self, params: Any) -> tuple[Callable[..., Any], list[Any], Any]:
+        """The loss of leaves and points, these leaves of the parameters, and points."""
         import jax
         from jax import numpy as jnp
 
-        program, values = program_of(self.net, self.params, self.x)
+        program, values = program_of(self.net, params, self.x)
         net = peers.with_table(program, peers.jax_table(), jnp.asarray)
 
         def along(u: Any, axis: int) -> Any:
@@ -140,8 +141,13 @@ class Step:
 
             return (self.residual(*map(derivative, self.indices)) ** 2).mean()
 
+        return loss, [*map(jnp.asarray, values)], jnp.asarray(self.x.numpy())
+
+    def in_jax(self) -> Callable[[], list[Any]]:
+        import jax
+
+        loss, leaves, x = self.loss_in_jax(self.params)
         step = jax.jit(jax.value_and_grad(loss))
-        leaves, x = [*map(jnp.asarray, values)], jnp.asarray(self.x.numpy())
 
         def call() -> list[Any]:
             value, grads = jax.block_until_ready(step(leaves, x))

@@ -21,7 +21,7 @@ from tqdm import tqdm
 import peers
 from equations import STEPS, Step
 from machine import save
-from paddle_chainrules import derivatives, jit, optimizers, scan, value_and_grad
+from paddle_chainrules import jit, optimizers, scan, value_and_grad
 from programs import program_of
 
 QUICK = "QUICK" in os.environ
@@ -42,10 +42,6 @@ class Training(Step):
         self.length = LENGTHS[name]
         self._start = {key: p.clone() for key, p in self.params.items()}
 
-    def _loss(self, params: Any) -> Any:
-        found = derivatives(self.net, params, self.x, self.indices)
-        return (self.residual(*found) ** 2).mean()
-
     def _reset(self) -> None:
         self.layer.set_state_dict(self.net.to_state_dict(self._start))
 
@@ -62,7 +58,7 @@ class Training(Step):
         return float(loss)
 
     def gradients_and_paddles_adam(self) -> Side:
-        step = jit(value_and_grad(self._loss))
+        step = jit(value_and_grad(self.loss))
 
         def run() -> float:
             leaves = {name: p.clone() for name, p in self._start.items()}
@@ -85,7 +81,7 @@ class Training(Step):
 
         def step(carry: Any, _: Any) -> Any:
             params, state = carry
-            loss, grads = value_and_grad(self._loss)(params)
+            loss, grads = value_and_grad(self.loss)(params)
             updates, state = adam.update(grads, state, params)
             return (optimizers.apply_updates(params, updates), state), loss
 
@@ -114,33 +110,13 @@ class Training(Step):
     def by_jax(self) -> Side:
         import jax
         import optax
-        from jax import numpy as jnp
 
-        program, values = program_of(self.net, self._start, self.x)
-        net = peers.with_table(program, peers.jax_table(), jnp.asarray)
-        x = jnp.asarray(self.x.numpy())
-
-        def along(u: Any, axis: int) -> Any:
-            def slope(x: Any) -> Any:
-                return jax.jvp(u, (x,), (jnp.zeros_like(x).at[:, axis].set(1),))[1]
-
-            return slope
-
-        def loss(leaves: Any) -> Any:
-            def derivative(index: Any) -> Any:
-                u = lambda x: net(*leaves, x)[0]  # noqa: E731
-                for axis, times in enumerate(index):
-                    for _ in range(times):
-                        u = along(u, axis)
-                return u(x)
-
-            return (self.residual(*map(derivative, self.indices)) ** 2).mean()
-
+        loss, leaves, x = self.loss_in_jax(self._start)
         adam = optax.adam(RATE)
 
         def step(carry: Any, _: Any) -> Any:
             leaves, state = carry
-            value, grads = jax.value_and_grad(loss)(leaves)
+            value, grads = jax.value_and_grad(loss)(leaves, x)
             updates, state = adam.update(grads, state)
             return (optax.apply_updates(leaves, updates), state), value
 
@@ -149,7 +125,6 @@ class Training(Step):
             start = leaves, adam.init(leaves)
             return jax.lax.scan(step, start, None, self.length)
 
-        leaves = [jnp.asarray(v) for v in values]
         return lambda: float(steps(leaves)[1][-1])
 
     def by_torch(self) -> Side:
