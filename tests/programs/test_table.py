@@ -28,7 +28,7 @@ UNTESTED = {
     *("batch_norm_grad", "layer_norm_grad", "instance_norm_grad", "group_norm_grad"),
     *("rnn_grad", "cumprod_grad", "logcumsumexp_grad"),
     *("Tensor._tensor_use_gpudnn", "share_data", "Tensor.T", "Tensor.data"),
-    *("blocks", "stop_gradient", "dropout_of_ones"),
+    *("blocks", "steps", "stop_gradient", "dropout_of_ones"),
 }
 """Without a sample: they take what only their forward gives, or a program, are part of
 machine code alone (tests/programs/test_parts.py), or are put

@@ -30,7 +30,7 @@ from paddle_chainrules import (
     vmap,
     while_loop,
 )
-from paddle_chainrules.transforms import repeated_steps
+from paddle_chainrules.programs import repeated_steps
 from paddle_chainrules.transforms.scan import FEW
 
 scan_module = sys.modules["paddle_chainrules.transforms.scan"]
@@ -45,8 +45,8 @@ def made(monkeypatch):
     found = []
     start = repeated_steps.RepeatedStep.__init__
 
-    def init(self, *args):
-        start(self, *args)
+    def init(self, *args, **kwargs):
+        start(self, *args, **kwargs)
         found.append(self)
 
     monkeypatch.setattr(repeated_steps.RepeatedStep, "__init__", init)
@@ -281,7 +281,7 @@ def test_a_number_out_of_range_in_the_midst():
 
 
 def test_within_programs_and_derivatives(made):
-    """There a loop is its steps."""
+    """A few steps are themselves there."""
     xs, w = randn([5, 3]), randn([3], seed=1)
 
     def loss(w):

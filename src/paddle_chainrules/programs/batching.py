@@ -37,6 +37,13 @@ def of_one(
     fn: Callable[[list[Tensor]], Sequence[Tensor]], samples: Sequence[Tensor]
 ) -> Program:
     """The program of a function at one sample, while a record may listen outside."""
+    return recorded_one(fn, samples)[0]
+
+
+def recorded_one(
+    fn: Callable[[list[Tensor]], Sequence[Tensor]], samples: Sequence[Tensor]
+) -> tuple[Program, Record]:
+    """As :func:`of_one`, and the record that it is of."""
     state = random_state()
     try:
         record, ends = recorded_inside(fn, samples)
@@ -46,7 +53,8 @@ def of_one(
     if record.draws:
         put_back(state)
     ops = [*_with_stops(record)]
-    return program_of(ops, record.inputs, record.constants, ends, "sample")
+    known = record.inputs, record.constants
+    return program_of(ops, *known, ends, "sample"), record
 
 
 def _with_stops(record: Record) -> Iterator[Operation]:

@@ -25,7 +25,7 @@ from ..paddle_side.watch import recordings, watch_alone
 from . import switch
 from .capture_error import CaptureError
 from .operations import Value
-from .passes import expanding, program_of
+from .passes import expanding, least, program_of
 from .program import Program
 from .record import Record
 
@@ -140,7 +140,7 @@ def capture(
             shared.append(made and any(map(tensor._is_shared_buffer_with, held)))
             held += [tensor] * made
         known = record.inputs, record.constants
-        program = program_of(record.ops, *known, ends, name, shared)
+        program = least(program_of(record.ops, *known, ends, name, shared))
         lost = record.writes and record.differentiates  # by the tape, perhaps
         if check or (record.writes and not lost):
             # Two threads in paddle.grad crash.

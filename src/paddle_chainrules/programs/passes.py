@@ -113,6 +113,17 @@ def needed(ops: Sequence[Operation], ends: Iterable[Value]) -> list[Operation]:
     return found[::-1]
 
 
+def least(program: Program) -> Program:
+    """The program without results that it does not need itself, though whoever
+    differentiates it would."""
+    wanted, found = {*program.outputs}, []
+    for op in reversed(program.ops):
+        op = op.operator.less(op, wanted) if op.operator.less else op
+        wanted.update(op.inputs)
+        found.append(op)
+    return replace(program, ops=tuple(found[::-1]))
+
+
 NEGATION = (-1.0, 0.0, True)
 """What ``scale`` takes besides to negate."""
 

@@ -13,6 +13,11 @@ from ..paddle_side.dtypes import dtype_name
 from .jit import Jitted
 from .tree import Tree, flatten_tree, nesting
 
+WRITES = (
+    "a step of scan writes in place into the carry or a part of xs, which others read; "
+    "give new tensors, as c + x for c.add_(x)"
+)
+
 
 def program_of(step: Callable[..., Any]) -> Jitted:
     """A function as a program, for this loop alone where nobody has asked for one:
@@ -45,10 +50,7 @@ def unwritten(step: Callable[..., Any], carry: Tree, x: Tree, is_first: bool) ->
     before = [tensor._inplace_version() for tensor in given]
     found = step(carry, x)
     if before != [tensor._inplace_version() for tensor in given]:
-        raise NotImplementedError(
-            "a step of scan writes in place into the carry or a part of xs, which "
-            "others read; give new tensors, as c + x for c.add_(x)"
-        )
+        raise NotImplementedError(WRITES)
     return found
 
 

@@ -2,8 +2,8 @@
 
 A loop that is called by itself makes a program of its step. Where that is one function
 of machine code, steps follow one another without a tensor of Paddle's in between: two
-sets of memory take turns. Within another program or derivative a loop is its steps, one
-after another.
+sets of memory take turns. Within another program it is one operator
+(:mod:`..programs.steps`), and within a derivative such a program.
 """
 
 from __future__ import annotations
@@ -15,17 +15,33 @@ import optree
 import paddle
 from paddle import Tensor
 
-from ..paddle_side.listener import is_plain
+from ..paddle_side.listener import is_plain, listener
 from ..programs.capture_error import CaptureError
+from ..programs.existing import once
+from ..programs.repeated_steps import NotOne, RepeatedStep
+from ..programs.steps import Draws, in_steps
 from ..programs.switch import loops_are_on, programs_are_on
-from .carry import apart, check_alike, copy, program_of, tensor_of, tensors, unwritten
+from .carry import (
+    WRITES,
+    apart,
+    check_alike,
+    copy,
+    program_of,
+    tensor_of,
+    tensors,
+    unwritten,
+)
 from .jit import Jitted
+from .program_cache import OfValue
 from .recording import records_graph
-from .repeated_steps import NotOne, RepeatedStep
 from .tree import Tree, flatten_tree, nesting
 
 FEW = 16
-"""Steps, for fewer of which no machine code is made."""
+"""Steps, for no more of which there is no loop in programs, and no machine code."""
+
+LONG = 100
+"""Steps, for more of which a loop is not run natively where a program can be made, be
+it to differentiate it once or to see that a program is right."""
 
 Report = Callable[[int, Tree, Tree], Any]
 """Is given how many steps there were, the carry, and what the last step gave."""
@@ -37,6 +53,7 @@ def scan(
     xs: Tree = None,
     length: int | None = None,
     *,
+    reverse: bool = False,
     on_step: Report | None = None,
     every: int = 1,
 ) -> tuple[Tree, Tree]:
@@ -52,6 +69,8 @@ def scan(
         xs: a tree of tensors, each of which has a part for each step along its first
             axis; None where a step is given None.
         length: how many steps; that of ``xs`` where None.
+        reverse: whether steps go from the last part of ``xs`` to the first; what each
+            gives stands where its part does.
         on_step: called after each ``every`` steps, and after the last, with the number
             of steps so far, the carry, and what the last step gave, all of them the
             caller's. An error or an interrupt ends the loop; what was reported stays.
@@ -79,15 +98,15 @@ def scan(
         raise ValueError(f"every is {every}; give a number of steps from 1 on")
     leaves, spec = flatten_tree(carry)
     leaves = apart([*map(tensor_of, leaves)])
-    inside = is_plain() or records_graph([*leaves, *xs_leaves])
-    if inside and on_step is not None:
+    is_inside = is_plain()
+    if on_step is not None and (is_inside or records_graph([*leaves, *xs_leaves])):
         raise NotImplementedError(
             "on_step within another program or derivative, which would run without it; "
             "call scan by itself, or leave on_step out"
         )
-    run = None if inside or not programs_are_on() else program_of(step)
-    loop = _Loop(step, run, (leaves, spec), (xs_leaves, xs_spec), count)
-    return loop.result(on_step, every)
+    run = None if is_inside or not programs_are_on() else program_of(step)
+    trees = (leaves, spec), (xs_leaves, xs_spec)
+    return _Loop(step, run, *trees, count, reverse).result(on_step, every)
 
 
 def fori_loop(
@@ -110,6 +129,10 @@ def fori_loop(
     return scan(step, init, places)[0]
 
 
+class _TooLong(Exception):
+    """A loop is not run natively, where another way there is to see what it gives."""
+
+
 class _Loop:
     """One call of :func:`scan`.
 
@@ -119,6 +142,7 @@ class _Loop:
         carry: leaves, and how they are nested.
         xs: likewise.
         count: of steps.
+        backwards: whether they begin with the last part of xs.
     """
 
     def __init__(
@@ -128,8 +152,10 @@ class _Loop:
         carry: tuple[list[Any], optree.PyTreeSpec],
         xs: tuple[list[Any], optree.PyTreeSpec],
         count: int,
+        backwards: bool,
     ) -> None:
         self._step, self._run, self._count = step, run, count
+        self._backwards = backwards
         self._leaves, self._spec = carry
         self._xs, self._xs_spec = xs
         self._given: list[list[Any]] = []
@@ -139,7 +165,11 @@ class _Loop:
     def result(self, on_step: Report | None, every: int) -> tuple[Tree, Tree]:
         if not self._count:
             return self._of_none()
-        self._have_program()
+        if self._count > FEW and programs_are_on():
+            found = self._as_operator()
+            if found is not None:
+                return found
+        self._found()
         for t in range(self._count):
             if t == 1 and self._count > FEW and self._run is not None:
                 found = self._by_code(on_step, every)
@@ -147,19 +177,79 @@ class _Loop:
                     return found
             self._one(t)
             self._report(t, on_step, every)
+        given = self._given[::-1] if self._backwards else self._given
         ys = [
             part[0] if part[0] is None else paddle.stack([*part])
-            for part in zip(*self._given, strict=True)
+            for part in zip(*given, strict=True)
         ]
         return self._nested(self._leaves), self._nested_ys(ys)
 
-    def _have_program(self) -> None:
-        """See whether there is one."""
+    def _as_operator(self) -> tuple[Tree, Tree] | None:
+        """All steps as one operator of a program; None where they are to go one by
+        one."""
+        if listener() is not None:
+            try:
+                return self._inside()
+            except Draws:
+                return None
+        if is_plain() and self._count > LONG:
+            raise _TooLong
+        kept = self._step.loops if isinstance(self._step, Jitted) else None
+        if is_plain() or (kept is None and self._count <= LONG):
+            return None
+        if not self._is_on_graph():
+            return None
+        carry, xs = self._nested(self._leaves), self._xs_spec.unflatten(self._xs)
+        whole = Jitted(_loop_of(self._step, self._count, self._backwards), strict=True)
+        if kept is not None:
+            whole = kept.setdefault((self._count, self._backwards), whole)
+        try:
+            with once(kept is None):
+                found: tuple[Tree, Tree] = whole.run(carry, xs)
+            return found
+        except CaptureError:
+            return None
+
+    def _is_on_graph(self) -> bool:
+        """Whether gradients are taken from outside, by what a step closes over too."""
+        if records_graph([*self._leaves, *self._xs]):
+            return True
+        found = self._found()
+        return found is not None and any(found.captured.requires)
+
+    def _found(self) -> OfValue | None:
+        """What is known of the program of a step, where there is one."""
         try:
             if self._run is not None:
-                self._run.found(self._nested(self._leaves), self._x(0))
+                return self._run.found(self._nested(self._leaves), self._x(0))
         except CaptureError:
             self._run = None
+        return None
+
+    def _inside(self) -> tuple[Tree, Tree]:
+        """All steps as one operator of whoever listens."""
+        rows: list[list[Any]] = []
+
+        def step(given: list[Tensor]) -> list[Tensor]:
+            before = [x._inplace_version() for x in given]
+            each = iter(given)
+            row = [
+                [next(each) if isinstance(x, Tensor) else x for x in leaves]
+                for leaves in (self._leaves, self._xs)
+            ]
+            found = self._step(self._nested(row[0]), self._xs_spec.unflatten(row[1]))
+            if before != [x._inplace_version() for x in given]:
+                raise NotImplementedError(WRITES)
+            leaves, ys = self._checked(found)
+            rows[:] = leaves, ys
+            return [*tensors(leaves), *tensors(ys)]
+
+        carry, xs = tensors(self._leaves), tensors(self._xs)
+        found = iter(in_steps(step, carry, xs, self._count, self._backwards))
+        leaves, ys = (
+            [next(found) if isinstance(x, Tensor) else x for x in row] for row in rows
+        )
+        return self._nested(leaves), self._nested_ys(ys)
 
     def _one(self, t: int) -> None:
         """A step, and what it gives."""
@@ -168,6 +258,11 @@ class _Loop:
             found = self._run(self._nested(self._leaves), x)
         else:
             found = unwritten(self._step, self._nested(self._leaves), x, t == 0)
+        self._leaves, ys = self._checked(found)
+        self._given.append(ys)
+
+    def _checked(self, found: Any) -> tuple[list[Any], list[Any]]:
+        """The leaves of what a step gives."""
         if type(found) is not tuple or len(found) != 2:
             raise ValueError(
                 f"a step of scan gives a {type(found).__name__}, and must give a pair "
@@ -177,14 +272,13 @@ class _Loop:
         leaves = [*map(tensor_of, leaves)]
         check_alike(self._leaves, self._spec, leaves, spec)
         ys, its = flatten_tree(found[1])
-        ys = [*map(tensor_of, ys)]
         if self._of_step is not None and its != self._of_step:
             raise ValueError(
                 f"a step of scan gives {nesting(its)} after {nesting(self._of_step)}; "
                 "give the same at every step"
             )
-        self._leaves, self._of_step = leaves, its
-        self._given.append(ys)
+        self._of_step = its
+        return leaves, [*map(tensor_of, ys)]
 
     def _by_code(self, on_step: Report | None, every: int) -> tuple[Tree, Tree] | None:
         """All steps but the first, which was made, as machine code; None where they
@@ -194,13 +288,14 @@ class _Loop:
         assert self._run is not None
         self._leaves = apart(self._leaves)
         try:
-            carry = self._nested(self._leaves)
-            found = self._run.found(carry, self._x(1))
-            rows = self._leaves, self._xs, self._given[0]
-            made = RepeatedStep(found, *map(tensors, rows))
+            found = self._run.found(self._nested(self._leaves), self._x(1)).captured
+            if any(found.requires):
+                return None
+            carry, xs = tensors(self._leaves), tensors(self._xs)
+            made = RepeatedStep(found.program, carry, xs, backwards=self._backwards)
         except (CaptureError, NotOne):
             return None
-        steps = made.steps(self._count)
+        steps = made.steps(self._count, tensors(self._given[0]))
         for t in steps:
             if on_step is not None and self._is_due(t, every):
                 own, ys = self._filled(*made.copies())
@@ -247,7 +342,19 @@ class _Loop:
         return self._of_step.unflatten(ys)
 
     def _x(self, t: int) -> Tree:
+        """What comes with a step."""
+        t = self._count - 1 - t if self._backwards else t
         return self._xs_spec.unflatten([x if x is None else x[t] for x in self._xs])
+
+
+def _loop_of(step: Callable[..., Any], *kinds: Any) -> Callable[..., Any]:
+    """So many steps, as a function of the carry and of what comes with them."""
+
+    def loop(carry: Tree, xs: Tree) -> tuple[Tree, Tree]:
+        both = flatten_tree(carry), flatten_tree(xs)
+        return _Loop(step, None, *both, *kinds).result(None, 1)
+
+    return loop
 
 
 def _length(xs: Sequence[Any], length: int | None) -> int:

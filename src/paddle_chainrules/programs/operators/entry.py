@@ -55,6 +55,7 @@ class Operator:
             for it, which gives the same, and its arguments; None where there is none.
         apart: by the arguments, its result by other operators, which programs have for
             it where they become machine code; None where they have it.
+        less: by an operation and the values that are needed, one that gives those.
     """
 
     work_bytes = 0
@@ -101,6 +102,7 @@ class Operator:
         self.instead: Callable[..., tuple[Callable[..., Any], Any] | None] | None = None
         self.simpler: Callable[..., tuple[str, tuple[Any, ...]] | None] | None = None
         self.apart: Callable[..., Any] | None = None
+        self.less: Callable[..., Any] | None = None
         self.reverse: Callable[..., Sequence[Any]] | None = None
         self.formula: Callable[..., Any] | None = None
         self.jet: Callable[..., Any] | None = None

@@ -1,0 +1,291 @@
+"""Loops of steps as one operator of a program, whose steps are a program of their own.
+
+Its gradients are such an operator again, which goes back over the carries that the
+steps began with and takes each step once more; many samples are one whose steps are
+for all of them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import paddle
+from paddle import Tensor
+
+from ..paddle_side.dtypes import is_differentiable
+from ..paddle_side.grad_mode import grad_mode
+from ..paddle_side.listener import listener, not_listening
+from .batching import STOP, batched, recorded_one
+from .operations import Operation, Value, with_values
+from .operators.calls import BatchCall, Call
+from .operators.entry import TABLE, batch_of, define, reverse_of
+from .operators.shared import ops
+from .passes import least, program_of
+from .program import Program
+from .repeated_steps import NotOne, RepeatedStep
+from .switch import loops_are_on
+from .taylor import own
+
+Step = Callable[[list[Tensor]], Sequence[Tensor]]
+"""From a carry and what comes with a step to the next carry and what the step gives."""
+
+_numbers = itertools.count()
+
+
+class Steps:
+    """The steps of a loop, to be called with all that they are given.
+
+    Args:
+        program: of a step: from the carry, what comes with it, and what all steps are
+            given, to the next carry and what it gives.
+        carry: how many tensors that is.
+        xs: how many tensors come with each step.
+        count: how many steps there are.
+        backwards: whether they go from the last part of what comes with them to the
+            first.
+        saved: how many of the last results are the carries that steps begin with, which
+            the way back needs.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        carry: int,
+        xs: int,
+        count: int,
+        backwards: bool,
+        saved: int,
+    ) -> None:
+        self.program, self.carry, self.xs = program, carry, xs
+        self.count, self.backwards, self.saved = count, backwards, saved
+        self._number = next(_numbers)
+
+    def __repr__(self) -> str:
+        back = ", backwards" if self.backwards else ""
+        size = f"{len(self.program.ops)} operators"
+        return f"Steps(no. {self._number}: {self.count} of {size}{back})"
+
+    @cached_property
+    def as_run(self) -> Program:
+        """The program without the places where gradients end."""
+        every = self.program.ops
+        row = [replace(o, operator=_SAME) if o.operator is STOP else o for o in every]
+        given = self.program.inputs, self.program.constants
+        return least(program_of(row, *given, self.program.outputs, "step"))
+
+    @cached_property
+    def without_saved(self) -> Steps:
+        """The same, for whoever needs no way back."""
+        ends = self.program.outputs[: -self.saved]
+        given = self.program.inputs, self.program.constants
+        program = program_of(self.program.ops, *given, ends, "step")
+        return Steps(program, self.carry, self.xs, self.count, self.backwards, 0)
+
+    def parted(self, tensors: Sequence[Any]) -> tuple[Any, Any, Any]:
+        """The carry, what comes with steps, and what all steps are given."""
+        n, m = self.carry, self.carry + self.xs
+        return tensors[:n], tensors[n:m], tensors[m:]
+
+    def __call__(self, *tensors: Tensor) -> list[Tensor]:
+        """The last carry, and what all steps give."""
+        carry, xs, held = self.parted(tensors)
+        with grad_mode(False):
+            if loops_are_on():
+                try:
+                    made = RepeatedStep(self.as_run, carry, xs, held, self.backwards)
+                except NotOne:
+                    pass
+                else:
+                    for _ in made.steps(self.count):
+                        pass
+                    last, ys = made.result()
+                    return [*last, *ys]
+            rows: list[Sequence[Tensor]] = []
+            order = range(self.count)
+            for t in reversed(order) if self.backwards else order:
+                found = self.as_run(*carry, *(x[t] for x in xs), *held)
+                carry = found[: self.carry]
+                rows.append(found[self.carry :])
+            rows = rows[::-1] if self.backwards else rows
+            return [*carry, *(paddle.stack([*y]) for y in zip(*rows, strict=True))]
+
+    def step(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """One step, operator by operator."""
+        program = self.program
+        known = {**program.constants, **dict(zip(program.inputs, tensors, strict=True))}
+        for op in program.ops:
+            args = [with_values(arg, known.__getitem__) for arg in op.args]
+            operator = _SAME if op.operator is STOP else op.operator
+            known.update(zip(op.outputs, operator.every(args), strict=True))
+        return [known[v] for v in program.outputs]
+
+    def back(self, call: Call) -> list[Tensor | None]:
+        """The gradients of all tensors that it is given."""
+        carry, xs, held = self.parted(call.args[1:])
+        saved = call.outputs[len(call.outputs) - self.saved :]
+        n = self.carry
+
+        def places(first: int, row: Sequence[Tensor]) -> list[int]:
+            wanted = call.wanted
+            return [
+                i
+                for i, x in enumerate(row)
+                if (not first or first + i in wanted) and is_differentiable(x)
+            ]
+
+        moving = places(0, carry)
+        by_xs, by_held = places(1 + n, xs), places(1 + n + self.xs, held)
+        seeds = [(n + i, g) for i, g in enumerate(call.cotangents[n:]) if g is not None]
+        start = [_zeros_unless(call.cotangents[i], carry[i]) for i in moving]
+        start += [paddle.zeros_like(held[i]) for i in by_held]
+
+        def step(leaves: list[Tensor]) -> list[Tensor]:
+            each = iter(leaves)
+            ends = [(i, next(each)) for i in moving]
+            sums = [next(each) for _ in by_held]
+            record: Any = listener()
+            with grad_mode(True):
+                given = [_leaf(next(each)) for _ in range(n + self.xs)]
+                given += map(_leaf, held)
+                found = self.step(given)
+            ends += [(i, next(each)) for i, _ in seeds]
+            ends = [(i, g) for i, g in ends if not found[i].stop_gradient]
+            row = [*moving, *(n + i for i in by_xs)]
+            row += [n + self.xs + i for i in by_held]
+            grads = record.gradients(
+                [found[i] for i, _ in ends],
+                [given[i] for i in row],
+                [g for _, g in ends],
+                create_graph=paddle.is_grad_enabled(),
+            )
+            pairs = zip(grads, row, strict=True)
+            found = [_zeros_unless(g, given[i]) for g, i in pairs]
+            stop, ys = len(moving), len(moving) + len(by_xs)
+            more = [s + g for s, g in zip(sums, found[ys:], strict=True)]
+            return [*found[:stop], *more, *found[stop:ys]]
+
+        rows = [*saved, *xs, *(g for _, g in seeds)]
+        found = iter(in_steps(step, start, rows, self.count, not self.backwards))
+        grads: list[Tensor | None] = [None] * (len(call.args) - 1)
+        first = n + self.xs
+        for i in (*moving, *(first + i for i in by_held), *(n + i for i in by_xs)):
+            grads[i] = next(found)
+        return grads
+
+    def of_many(self, call: BatchCall) -> list[Tensor]:
+        """The results of many samples."""
+        carry, xs, held = self.parted(call.args[1:])
+        flags = [i in call.batched for i in range(1, len(call.args))]
+        _, by_xs, by_held = self.parted(flags)
+        size = call.size
+
+        def spread(x: Tensor, flag: bool) -> Tensor:
+            return x if flag else ops.expand(x, [size, *x.shape])
+
+        start = [spread(x, flag) for x, flag in zip(carry, flags, strict=False)]
+        rows = [
+            paddle.moveaxis(x, 0, 1) if flag else x
+            for x, flag in zip(xs, by_xs, strict=True)
+        ]
+        every = [*(True for _ in start), *by_xs, *by_held]
+
+        def step(leaves: list[Tensor]) -> list[Tensor]:
+            found, differ = batched(self.program, [*leaves, *held], every)
+            return [*map(spread, found, differ)]
+
+        found = in_steps(step, start, rows, self.count, self.backwards, self.saved)
+        stop = self.carry
+        return [*found[:stop], *(paddle.moveaxis(y, 0, 1) for y in found[stop:])]
+
+
+def _zeros_unless(x: Tensor | None, like: Tensor) -> Tensor:
+    found: Tensor = paddle.zeros_like(like) if x is None else x
+    return found
+
+
+def _leaf(x: Tensor) -> Tensor:
+    """What one differentiates by, where one can."""
+    return own(x) if is_differentiable(x) else x
+
+
+_SAME = TABLE["Tensor.detach"]
+STEPS = define("steps", "", run=lambda steps, *tensors: steps(*tensors))
+
+
+@reverse_of("steps")
+def _(call: Call) -> list[Any]:
+    return [None, *call.args[0].back(call)]
+
+
+@batch_of("steps")
+def _(call: BatchCall) -> list[Tensor]:
+    return call.args[0].of_many(call)
+
+
+def _less(op: Operation, wanted: Collection[Value]) -> Operation:
+    """The operation without the carries that nobody needs."""
+    steps, *rest = op.args
+    stop = len(op.outputs) - steps.saved
+    if not steps.saved or not {*op.outputs[stop:]}.isdisjoint(wanted):
+        return op
+    return replace(op, args=(steps.without_saved, *rest), outputs=op.outputs[:stop])
+
+
+STEPS.less = _less
+
+
+class Draws(Exception):
+    """Steps draw random numbers, of which each has its own."""
+
+
+def in_steps(
+    step: Step,
+    carry: Sequence[Tensor],
+    xs: Sequence[Tensor],
+    count: int,
+    backwards: bool = False,
+    saved: int | None = None,
+) -> list[Tensor]:
+    """A loop as one operator of whoever listens.
+
+    Args:
+        step: gives as many tensors of the carry's shapes and dtypes first.
+        xs: a part along the first axis comes with each step.
+        backwards: whether the last part comes first.
+        saved: how many of the last results of a step are the carry that it begins
+            with; known here where None.
+
+    Returns:
+        The last carry, and what the steps give, along a first axis.
+
+    Raises:
+        Draws: the steps draw random numbers.
+    """
+    on = paddle.is_grad_enabled()
+    with not_listening():
+        first = -1 if backwards else 0
+        samples = [*(x.detach() for x in carry), *(x[first].detach() for x in xs)]
+        for x in samples:
+            x.stop_gradient = not (on and is_differentiable(x))
+    program, record = recorded_one(step, samples)
+    if record.draws:
+        raise Draws
+    outer: Any = listener()
+    if outer is not None:
+        outer.writes = outer.writes or record.writes
+    far = {v: t for v, t in program.constants.items() if not record.is_own(v)}
+    constants = {v: t for v, t in program.constants.items() if v not in far}
+    inputs, ends = (*program.inputs, *far), program.outputs
+    held, more = [*far.values()], 0
+    if saved is None and on and any(not x.stop_gradient for x in (*carry, *xs, *held)):
+        more = len(carry)
+        ends = (*ends, *program.inputs[:more])
+    program = program_of(program.ops, inputs, constants, ends, "step")
+    kinds = len(carry), len(xs), count, backwards
+    steps = Steps(program, *kinds, more if saved is None else saved)
+    found = STEPS.every([steps, *carry, *xs, *held])
+    return found[: len(found) - more]
