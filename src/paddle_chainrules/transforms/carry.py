@@ -10,13 +10,9 @@ import paddle
 from paddle import Tensor
 
 from ..paddle_side.dtypes import dtype_name
+from .effects import versions
 from .jit import Jitted
 from .tree import Tree, flatten_tree, nesting
-
-WRITES = (
-    "a step of scan writes in place into the carry or a part of xs, which others read; "
-    "give new tensors, as c + x for c.add_(x)"
-)
 
 
 def program_of(step: Callable[..., Any]) -> Jitted:
@@ -47,11 +43,30 @@ def unwritten(step: Callable[..., Any], carry: Tree, x: Tree, is_first: bool) ->
     carry = optree.tree_map(copy, carry, none_is_leaf=True) if is_first else carry
     x = optree.tree_map(copy, x, none_is_leaf=True)
     given = tensors([*flatten_tree(carry)[0], *flatten_tree(x)[0]])
-    before = [tensor._inplace_version() for tensor in given]
-    found = step(carry, x)
-    if before != [tensor._inplace_version() for tensor in given]:
-        raise NotImplementedError(WRITES)
-    return found
+    with unchanged(given):
+        return step(carry, x)
+
+
+class unchanged:
+    """What a step does within leaves what it is given as it is.
+
+    Raises:
+        NotImplementedError: at the end, where it was written into.
+    """
+
+    def __init__(self, given: Sequence[Tensor]) -> None:
+        self._given = given
+        self._before = versions(given)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None and versions(self._given) != self._before:
+            raise NotImplementedError(
+                "a step of scan writes in place into the carry or a part of xs, which "
+                "others read; give new tensors, as c + x for c.add_(x)"
+            )
 
 
 def tensors(leaves: Sequence[Any]) -> list[Tensor]:

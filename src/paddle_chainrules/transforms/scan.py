@@ -22,13 +22,13 @@ from ..programs.repeated_steps import NotOne, RepeatedStep
 from ..programs.steps import Draws, in_steps
 from ..programs.switch import loops_are_on, programs_are_on
 from .carry import (
-    WRITES,
     apart,
     check_alike,
     copy,
     program_of,
     tensor_of,
     tensors,
+    unchanged,
     unwritten,
 )
 from .jit import Jitted
@@ -229,20 +229,20 @@ class _Loop:
     def _inside(self) -> tuple[Tree, Tree]:
         """All steps as one operator of whoever listens."""
         rows: list[list[Any]] = []
+        pairs = (self._spec, self._leaves), (self._xs_spec, self._xs)
 
         def step(given: list[Tensor]) -> list[Tensor]:
-            before = [x._inplace_version() for x in given]
             each = iter(given)
-            row = [
-                [next(each) if isinstance(x, Tensor) else x for x in leaves]
-                for leaves in (self._leaves, self._xs)
+            trees = [
+                spec.unflatten(
+                    [next(each) if isinstance(x, Tensor) else x for x in row]
+                )
+                for spec, row in pairs
             ]
-            found = self._step(self._nested(row[0]), self._xs_spec.unflatten(row[1]))
-            if before != [x._inplace_version() for x in given]:
-                raise NotImplementedError(WRITES)
-            leaves, ys = self._checked(found)
-            rows[:] = leaves, ys
-            return [*tensors(leaves), *tensors(ys)]
+            with unchanged(given):
+                found = self._step(*trees)
+            rows[:] = self._checked(found)
+            return tensors(rows[0]) + tensors(rows[1])
 
         carry, xs = tensors(self._leaves), tensors(self._xs)
         found = iter(in_steps(step, carry, xs, self._count, self._backwards))
