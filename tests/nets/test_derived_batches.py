@@ -35,6 +35,7 @@ def programs_of(derived):
     return cache
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("made", [fc_net, layer_net])
 @pytest.mark.parametrize("what", DERIVED)
 def test_values_and_gradients_of_any_number_of_samples(what, made):

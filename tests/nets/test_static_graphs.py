@@ -113,6 +113,7 @@ CALLS = {
 }
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", CALLS)
 def test_a_graph_in_parts_goes_round_them(name):
     run = paddle.jit.to_static(CALLS[name], full_graph=False)
