@@ -25,9 +25,10 @@ from .programs.capture_error import CaptureError
 from .programs.program import Program
 from .transforms.control_flow import cond, while_loop
 from .transforms.csr import CSR
+from .transforms.explain import explain
 from .transforms.hessian import hessian, hvp
 from .transforms.jacobian import Jacobian, jacfwd, jacobian, jacrev
-from .transforms.jit import explain, jit, make_program
+from .transforms.jit import jit, make_program
 from .transforms.jvp import Pushforward, jvp, linearize
 from .transforms.packed_layers import Packed
 from .transforms.scan import fori_loop, scan

@@ -30,6 +30,8 @@ multi-indices or by names."""
 class Derived(Net):
     """A net with the parameters of another."""
 
+    holds: tuple[str, ...] = ("_net",)
+
     def __init__(self, net: Net) -> None:
         self._net = net
 

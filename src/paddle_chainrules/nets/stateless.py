@@ -55,6 +55,8 @@ class StatelessLayer(Net):
     cache, a counter) is put back after every call.
     """
 
+    holds = ("_layer", "_buffers")
+
     def __init__(
         self, layer: paddle.nn.Layer, frozen: Wrt = (), jit: bool | None = None
     ) -> None:

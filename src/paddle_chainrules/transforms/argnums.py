@@ -51,6 +51,12 @@ def positions_of(argnums: Any) -> tuple[bool, list[int]]:
         ) from None
 
 
+def fixed(argnums: Any) -> tuple[bool, tuple[int, ...]]:
+    """As :func:`positions_of`, to be compared with others."""
+    is_one, positions = positions_of(argnums)
+    return is_one, tuple(positions)
+
+
 def select(
     fn: Callable[..., Any],
     asked: tuple[bool, list[int]],

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from paddle import Tensor
 
 from ..paddle_side.random_state import undrawn
 from ..programs.static_graphs import fallback, need_tensors
-from .argnums import Argnums
+from .argnums import Argnums, fixed
 from .jacobian import rows_of
+from .kept import NOTHING, by_program, kept
 from .tree import Tree, flatten_tree, nesting
 from .typed import Function, X
 from .value_and_grad import grad_of
@@ -40,6 +41,11 @@ def hvp(fn: Function[Tensor], x: X, v: Tree) -> X:
         >>> hvp(lambda x: (x**3).sum(), x, v).tolist()
         [6.0, 0.0]
     """
+    found: Any = by_program(("hvp",), fn, lambda x, v: _hvp(fn, x, v), (x, v), {})
+    return cast(X, _hvp(fn, x, v) if found is NOTHING else found)
+
+
+def _hvp(fn: Function[Tensor], x: Any, v: Tree) -> Any:
     need_tensors(fallback(True))
     (_, like), (along, found) = flatten_tree(x), flatten_tree(v)
     if found != like:
@@ -86,4 +92,5 @@ def hessian(
         [[4.0, 2.0], [2.0, 0.0]]
     """
     gradient = grad_of(fn, argnums, has_aux, "hessian")
-    return rows_of(gradient, argnums, has_aux, "hessian")
+    rows = rows_of(gradient, argnums, has_aux, "hessian")
+    return kept("hessian", fixed(argnums), has_aux)(fn, rows)

@@ -13,8 +13,9 @@ from paddle.nn.functional import one_hot
 from ..paddle_side.dtypes import is_differentiable
 from ..paddle_side.random_state import undrawn
 from ..programs.static_graphs import fallback, need_tensors
-from .argnums import Argnums, Selection, positions_of, select
+from .argnums import Argnums, Selection, fixed, positions_of, select
 from .jvp import linearize
+from .kept import kept
 from .kept_graph import KeptGraph
 from .tree import flatten_tree
 from .vjp import vjp
@@ -178,7 +179,8 @@ def jacrev(
         >>> jacrev(lambda x: x * x.sum())(x).tolist()
         [[4.0, 1.0], [2.0, 5.0]]
     """
-    return rows_of(fn, argnums, has_aux, "jacrev")
+    rows = rows_of(fn, argnums, has_aux, "jacrev")
+    return kept("jacrev", fixed(argnums), has_aux)(fn, rows)
 
 
 def rows_of(
@@ -254,7 +256,7 @@ def jacfwd(
                     row.append(_block(output, leaf, [c[i] for c in columns], -1))
             return _result(call, found, in_spec, out_spec, aux)
 
-    return jacfwd_fn
+    return kept("jacfwd", fixed(argnums), has_aux)(fn, jacfwd_fn)
 
 
 def _complex_one(leaves: Iterable[Any]) -> Tensor | None:

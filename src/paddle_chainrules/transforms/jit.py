@@ -17,7 +17,7 @@ from ..programs.existing import once
 from ..programs.program import Program
 from ..programs.record import Record
 from ..programs.static_graphs import fallback, need_tensors
-from ..programs.switch import loops_are_on, programs_are_on
+from ..programs.switch import programs_are_on
 from .program_cache import BOUND, OfValue, ProgramCache, exactly, may_change
 from .program_nodes import call, found_value
 from .tree import flatten_tree
@@ -97,22 +97,6 @@ def make_program(
     return make
 
 
-def explain(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
-    """Why :func:`jit` runs ``fn(*args)`` as a program, or why it can't.
-
-    Returns:
-        A sentence, with file and line of the code in question where there is one.
-    """
-    jitted = fn if isinstance(fn, Jitted) else Jitted(fn)
-    try:
-        program = jitted.program(*args, **kwargs)
-    except CaptureError as error:
-        return str(error)
-    size = f"{len(program.ops)} operators"
-    found = f"It runs as a program of {size}, {program.peak_bytes} bytes at most."
-    return f"{found} {program.explain_machine()}" if loops_are_on() else found
-
-
 def _attribute(module: Any, name: str) -> Any:
     """What a qualified name stands for in a module; None where it has no such."""
     try:
@@ -166,15 +150,22 @@ def run_strictly(
 
 
 class Jitted:
-    """What :func:`jit` returns."""
+    """What :func:`jit` returns.
+
+    Args:
+        patience: how many calls of a kind come before there is a program.
+    """
+
+    holds = ("_fn",)
 
     def __init__(
         self,
         fn: Callable[..., Any],
         static_argnums: Sequence[int] = (),
         strict: bool = False,
+        patience: int = 0,
     ) -> None:
-        self._fn, self._strict = fn, strict
+        self._fn, self._strict, self._patience = fn, strict, patience
         self._static = frozenset(static_argnums)
         self._made: dict[Any, ProgramCache] = {}
         self.loops: dict[Any, Jitted] = {}
@@ -252,7 +243,8 @@ class Jitted:
                     args[i] = value
                 return flatten_tree(self._fn(*args, **kwargs))
 
-            programs = self._made[key] = ProgramCache(flat)
+            programs = ProgramCache(flat, patience=self._patience)
+            self._made[key] = programs
             while len(self._made) > BOUND:
                 self._made.pop(next(iter(self._made)), None)
         elif len(self._made) > BOUND // 2:  # to the end, as used last

@@ -7,7 +7,7 @@ are in :mod:`..nets.derivatives`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, Literal, overload
+from typing import Any, Generic, Literal, cast, overload
 
 import paddle
 from paddle import Tensor
@@ -21,6 +21,7 @@ from ..paddle_side.watch import as_leaf
 from ..programs.static_graphs import fallback, need_tensors
 from .cotangents import check_cotangent
 from .fallback import called_by_program, check_same
+from .kept import NOTHING, by_program
 from .kept_graph import KeptGraph
 from .outputs import detached
 from .recording import Recording, records_graph
@@ -90,6 +91,18 @@ def jvp(
         >>> slope.tolist()
         [2.0, 2.0]
     """
+
+    def run(primals: Any, tangents: Any) -> tuple[Any, ...]:
+        return _jvp(fn, primals, tangents, has_aux)
+
+    given = primals, tangents
+    found: Any = by_program(("jvp", has_aux), fn, run, given, {})
+    return run(*given) if found is NOTHING else cast(tuple[Any, ...], found)
+
+
+def _jvp(
+    fn: Callable[..., Tree], primals: Any, tangents: Any, has_aux: bool
+) -> tuple[Any, ...]:
     need_tensors(fallback(True))
     for what, row in (("primals", primals), ("tangents", tangents)):
         if not isinstance(row, tuple | list):

@@ -11,9 +11,10 @@ from paddle import Tensor
 from ..paddle_side.dtypes import is_differentiable
 from ..paddle_side.random_state import undrawn
 from ..programs.static_graphs import fallback, need_tensors
-from .argnums import Argnums, positions_of, select
+from .argnums import Argnums, fixed, positions_of, select
 from .closures import may_reach
 from .effects import Effects
+from .kept import kept
 from .typed import Aux, Function, Grad, GradAndAux, ValueAndGrad, WithAux, Y
 from .vjp import recorded_vjp
 
@@ -69,7 +70,8 @@ def value_and_grad(
         >>> float(value), grad["a"].tolist()
         (11.0, [3.0, 4.0])
     """
-    return _value_and_grad(fn, argnums, has_aux, "value_and_grad")
+    both = _value_and_grad(fn, argnums, has_aux, "value_and_grad")
+    return kept("value_and_grad", fixed(argnums), has_aux)(fn, both)
 
 
 @overload
@@ -117,7 +119,8 @@ def grad(
         >>> grad(lambda x: (x**3).sum())(x).tolist()
         [3.0, 12.0]
     """
-    return grad_of(fn, argnums, has_aux, "grad")
+    gradient = grad_of(fn, argnums, has_aux, "grad")
+    return kept("grad", fixed(argnums), has_aux)(fn, gradient)
 
 
 def grad_of(

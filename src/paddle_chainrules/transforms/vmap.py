@@ -16,6 +16,7 @@ from ..programs.capture_error import CaptureError
 from ..programs.operators.calls import NoRule
 from ..programs.static_graphs import fallback, need_tensors
 from .jit import Jitted, run_strictly
+from .kept import kept
 from .tree import Tree, flatten_tree, is_indexed, nesting
 
 Axes = Any
@@ -36,8 +37,9 @@ def vmap(
     own. It composes with ``grad``, ``jvp``, ``jit`` and itself: gradients of each
     sample are ``vmap(grad(loss), (None, 0, 0))(params, x, y)``.
 
-    ``fn`` is captured anew at every call, so that what it closes over is read anew;
-    in ``jit`` once.
+    ``fn`` is captured anew at every call, so that what it closes over is read anew; in
+    ``jit`` once, and after some calls where all that it depends on is seen not to have
+    changed (:func:`.explain.explain` tells).
 
     Args:
         fn: of tensors, or trees of them, that gives such; captured as programs are.
@@ -102,7 +104,8 @@ def vmap(
             return placed(*leaves)
         return run_strictly(Jitted(placed, strict=True), placed, *leaves)
 
-    return of_many
+    kind = "vmap", in_axes, out_axes, chunk_size, randomness
+    return kept(*kind)(fn, of_many)
 
 
 def stack_params(trees: Sequence[Tree]) -> Tree:

@@ -1,7 +1,11 @@
-"""What of Python's a net's value may depend on, to see whether it has changed."""
+"""What of Python's a function's value may depend on, to see whether it has changed."""
 
 from __future__ import annotations
 
+import dis
+import enum
+import functools
+import inspect
 import sys
 import types
 from collections.abc import Iterator, Mapping, MutableSequence, Set
@@ -12,8 +16,7 @@ import numpy as np
 import paddle
 from paddle import Tensor
 
-from ..nets.shell import codes_of, globals_of
-from ..nets.slots import ATOMS, Slotted, is_bound, walk
+from .slots import ATOMS, Slotted, Visit, is_bound, walk
 
 MANY = 20_000
 """Places beyond which a net is taken to hold more than itself."""
@@ -27,6 +30,35 @@ CONSTANT = (
 )
 """Packages whose own functions and variables are taken not to change."""
 
+PURE = (
+    *("paddle", "numpy", "builtins", "paddle_chainrules", "math", "cmath"),
+    *("functools", "itertools", "operator", "typing", "collections", "_operator"),
+    *("_functools", "dataclasses", "enum", "numbers", "fractions", "decimal", "abc"),
+)
+"""Packages of which functions give the same again, but for those of WORDS."""
+
+WORDS = frozenset(
+    {
+        *("print", "input", "open", "exec", "eval", "compile", "globals", "locals"),
+        *("vars", "setattr", "delattr", "iter", "next", "id", "hash", "breakpoint"),
+        *("__import__", "import_module", "random", "default_rng", "RandomState"),
+        *("time", "perf_counter", "monotonic", "now", "today", "getenv", "environ"),
+        *("seed", "get_rng_state", "set_rng_state", "get_flags", "set_flags"),
+        *("save", "load", "loadtxt", "fromfile", "memmap", "set_default_dtype"),
+        *("get_lr", "set_lr", "step", "backward", "clear_grad", "clear_gradients"),
+        *("set_device", "get_device", "register_hook", "set_value", "write", "read"),
+        *("log_level", "warn", "info", "debug", "error", "getpid", "get_default_dtype"),
+    }
+)
+"""Names of what gives another value another time, or does something besides."""
+
+PLAIN = (
+    *(types.FunctionType, types.MethodType, types.CodeType, property, range, slice),
+    *(functools.partial, classmethod, staticmethod, types.GenericAlias),
+    *(type(Ellipsis), enum.Enum, paddle.dtype, np.dtype, np.ufunc, bool),
+)
+"""What holds no more than is gone through."""
+
 Place = tuple[int, str]
 
 VALUES = (str, bytes, int, float, complex, type(None), np.ndarray, np.generic, Tensor)
@@ -34,22 +66,28 @@ HOLDERS = (set, tuple, Mapping, MutableSequence, types.SimpleNamespace)
 
 
 class State:
-    """The attributes of a layer and all below it, and what their functions read.
+    """The attributes of a layer and all below it, and what their functions read; or the
+    same of a function.
 
     That is attributes of objects and classes, what containers hold, what functions
     close over, and what methods and the functions that they call name among the global
     variables: numbers, strings, arrays, tensors, containers and objects of these. The
-    modes, train or eval, are left out.
+    modes, train or eval, are left out where they are not asked for.
 
     Args:
+        root: a layer, or anything that can be called.
         apart: attributes that its value does not depend on, each by the identity of
             the dict that it is in, and its name.
+        strict: whether to refuse what may change unseen, or do more than give values.
 
     Raises:
-        ValueError: it holds far more than a net does, or large arrays.
+        ValueError: it holds far more than a net does, or large arrays; or what is
+            refused.
     """
 
-    def __init__(self, layer: paddle.nn.Layer, apart: Set[Place]) -> None:
+    def __init__(
+        self, root: Any, apart: Set[Place] = frozenset(), strict: bool = False
+    ) -> None:
         # What a holder has at a key was this value; lists, which are gone through
         # within Python's interpreter.
         self._holders: list[Any] = []
@@ -61,10 +99,11 @@ class State:
         self._sized: set[int] = set()
         self._held: set[int] = set()  # functions of which what they hold is noted
         self._functions: list[types.FunctionType] = []
-        self._apart = apart
-        self._hold(layer)
-        for part in layer.sublayers(include_self=True):
-            self._read_class(type(part))
+        self._apart, self._strict = apart, strict
+        if not isinstance(root, types.FunctionType):
+            self._read_class(type(root))
+            self._hold(root)
+        self._functions += _functions_in(root)
         while self._functions:
             self._read_globals(self._functions.pop())
 
@@ -85,10 +124,14 @@ class State:
 
     def _hold(self, root: Any) -> None:
         """All that an object holds."""
-        for _, container, key, value in walk(root, ""):
+        for _, container, key, value in walk(root, "", of_package):
             if isinstance(key, str) and (id(container), key) in self._apart:
                 continue
-            if key == "training" or isinstance(container, tuple | set | frozenset):
+            if key == "training" and not self._strict:
+                continue
+            if isinstance(container, tuple | set | frozenset):
+                if self._strict:
+                    self._look_at(value)
                 continue
             self._note_size(container)
             self._note(container, key, value)
@@ -111,6 +154,8 @@ class State:
                 "compare; make it a tensor, or write-protect it by "
                 "array.flags.writeable = False"
             )
+        if self._strict:
+            self._check(value)
         self._note_size(value)  # an empty one, too
         self._place(container, key, _remembered(value))
         if len(self._values) > MANY:
@@ -118,11 +163,44 @@ class State:
                 f"it holds more than {MANY} things, so that changes would take long "
                 "to see; keep data outside of the net"
             )
+        self._look_at(value)
+
+    def _look_at(self, value: Any) -> None:
+        """The functions of what is held, and its class."""
+        if self._strict:
+            self._check(value)
         self._functions += _functions_in(value)
         if isinstance(value, types.FunctionType):
             self._held.add(id(value))
         elif not isinstance(value, VALUES):
             self._read_class(value if isinstance(value, type) else type(value))
+
+    def _check(self, value: Any) -> None:
+        """Refuse what may change unseen.
+
+        Raises:
+            ValueError: it may.
+        """
+        if isinstance(value, (*VALUES, *HOLDERS, *PLAIN, type)):
+            return
+        kind = type(value)
+        if isinstance(value, types.ModuleType):
+            name = value.__name__
+            if name.partition(".")[0] in PURE or not _is_standard(name):
+                return
+        elif isinstance(value, types.BuiltinFunctionType):
+            package = (value.__module__ or "").partition(".")[0]
+            if package in PURE and value.__name__ not in WORDS:
+                return
+        elif not _is_standard(kind.__module__) or kind.__module__.startswith(
+            ("paddle.", "paddle_chainrules.")
+        ):
+            return
+        name = getattr(value, "__name__", kind.__name__)
+        raise ValueError(
+            f"it uses {name}, of which nobody sees what it does or when it changes; "
+            "put the transform into jit where that is no matter"
+        )
 
     def _read_class(self, kind: type) -> None:
         """Its methods, and what is the same for all of its instances."""
@@ -146,6 +224,8 @@ class State:
         if id(function) in self._seen or _is_constant(space.get("__name__", "")):
             return
         self._seen.add(id(function))
+        if self._strict:
+            check_words(function)
         for name in ("__code__", "__defaults__", "__kwdefaults__"):
             self._place(Slotted(function), name, getattr(function, name))
         if id(function) not in self._held:
@@ -156,6 +236,9 @@ class State:
             for name, value in read.items():
                 if not isinstance(value, types.ModuleType):
                     self._read_global(space, name)
+                elif self._strict:
+                    self._check(value)
+                    self._place(space, name, value)
             for value in (*read.values(), *cells):
                 if isinstance(value, types.ModuleType) and not _is_standard(
                     value.__name__
@@ -167,47 +250,86 @@ class State:
         value = space[name]
         if isinstance(value, VALUES):
             self._note(space, name, value)
-        elif id(value) not in self._seen and _is_held(value):
+        elif id(value) not in self._seen and _is_held(value, self._strict):
             self._seen.add(id(value))
             self._note(space, name, value)
             self._hold(value)
         else:
+            if self._strict:
+                self._check(value)
             self._place(space, name, value)
             self._functions += _functions_in(value)
             if isinstance(value, type):
                 self._read_class(value)
 
 
-class Written:
-    """The attributes of a layer and those in it that a call sets, seen by two looks."""
-
-    def __init__(self, layer: paddle.nn.Layer) -> None:
-        parts = layer.sublayers(include_self=True)
-        self._before = [(vars(part), dict(vars(part))) for part in parts]
-
-    def places(self) -> set[Place]:
-        """Those that hold tensors alone by now, and were others."""
-        return {
-            (id(held), name)
-            for held, before in self._before
-            for name, value in held.items()
-            if value is not before.get(name) and _are_tensors(value)
-        }
+def globals_of(code: types.CodeType) -> set[str]:
+    """Names of the global variables that it reads."""
+    loads = ("LOAD_GLOBAL", "LOAD_NAME")
+    return {step.argval for step in dis.get_instructions(code) if step.opname in loads}
 
 
-def _are_tensors(value: Any) -> bool:
-    parts = value.values() if isinstance(value, dict) else value
-    if isinstance(value, Tensor) or not isinstance(value, dict | list | tuple):
-        return isinstance(value, Tensor)
-    return len(value) > 0 and all(map(_are_tensors, parts))
+def codes_of(code: types.CodeType) -> Iterator[types.CodeType]:
+    """The code of a function, and of the functions in it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from codes_of(constant)
+
+
+def check_words(function: types.FunctionType) -> None:
+    """Refuse a function that may do more than give a value of what it is given.
+
+    Raises:
+        ValueError: it names what may, sets a variable that is not its own, imports, or
+            is a generator.
+    """
+    for code in codes_of(function.__code__):
+        where = f"{code.co_qualname if hasattr(code, 'co_qualname') else code.co_name}"
+        if words := WORDS & {*code.co_names}:
+            raise ValueError(
+                f"{where} names {min(words)}, which may give another value another "
+                "time, or do something besides; put the transform into jit where that "
+                "is no matter"
+            )
+        goes_on = code.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE)
+        if goes_on and code.co_name != "<genexpr>":
+            raise ValueError(
+                f"{where} is a generator, which goes on where it stood; put the "
+                "transform into jit where that is no matter"
+            )
+        free = {*code.co_freevars}
+        for step in dis.get_instructions(code):
+            name = step.opname
+            is_set = name in ("STORE_GLOBAL", "DELETE_GLOBAL", "IMPORT_NAME")
+            is_cell = name in ("STORE_DEREF", "DELETE_DEREF") and step.argval in free
+            if is_set or is_cell:
+                raise ValueError(
+                    f"{where} sets or imports {step.argval}, which later calls may "
+                    "see; put the transform into jit where that is no matter"
+                )
+
+
+def of_package(path: str, owner: Any) -> Iterator[Visit] | None:
+    """What an object of this package depends on, by what its class says it ``holds``;
+    None for others."""
+    if not type(owner).__module__.startswith("paddle_chainrules."):
+        return None
+    held = getattr(owner, "__dict__", {})
+    names = getattr(type(owner), "holds", ())
+    return ((f"{path}.{name}", held, name, held[name]) for name in names)
 
 
 def _is_constant(module: str) -> bool:
     return module.partition(".")[0] in CONSTANT
 
 
-def _is_held(value: Any) -> bool:
-    """Whether it is a container, or an object of a class that may change."""
+def _is_held(value: Any, strict: bool) -> bool:
+    """Whether it is a container, or an object of a class that may change.
+
+    Args:
+        strict: whether objects of packages that do not change are, too.
+    """
     if isinstance(value, HOLDERS):
         return True
     skipped = types.ModuleType, types.FunctionType, types.BuiltinFunctionType
@@ -217,7 +339,7 @@ def _is_held(value: Any) -> bool:
     return (
         has
         and not isinstance(value, skipped)
-        and not _is_standard(type(value).__module__)
+        and (strict or not _is_standard(type(value).__module__))
     )
 
 
