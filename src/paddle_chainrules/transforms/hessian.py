@@ -8,7 +8,7 @@ from typing import Any
 from paddle import Tensor
 
 from ..paddle_side.random_state import undrawn
-from ..programs.static_graphs import fallback, need_tensors
+from ..programs.static_graphs import need_tensors, sot
 from .argnums import Argnums
 from .jacobian import rows_of
 from .tree import Tree, flatten_tree, nesting
@@ -40,7 +40,7 @@ def hvp(fn: Function[Tensor], x: X, v: Tree) -> X:
         >>> hvp(lambda x: (x**3).sum(), x, v).tolist()
         [6.0, 0.0]
     """
-    need_tensors(fallback(True))
+    need_tensors(sot.fallback(True))
     (_, like), (along, found) = flatten_tree(x), flatten_tree(v)
     if found != like:
         raise ValueError(
