@@ -21,6 +21,7 @@
 # make bench-batches  many samples by vmap beside loops and PyTorch; QUICK=1 for less
 # make bench-adapters  steps of DeepXDE's and PaddleScience's problems, with and without
 # make bench-side-by-side  the same nets and equations in all libraries; QUICK=1 for less
+# make bench-first-calls  the import and first calls, each in fresh processes; TIMES=3 for less
 # make bench-lowered  lowered nets beside nets written by hand in Julia; QUICK=1 for less
 # make bench-threads  calls a second of one thread of Julia and of two; QUICK=1 for less
 # make bench-distributed  steps of one, two and four processes; QUICK=1 for less
@@ -52,7 +53,7 @@ SINCE ?= HEAD
 
 .PHONY: demo examples test quick all-tests adapters lux slow differential orders bench bench-programs \
 	bench-side-by-side bench-equations bench-training bench-recurrent bench-batches \
-	bench-adapters bench-lowered \
+	bench-adapters bench-first-calls bench-lowered \
 	bench-distributed bench-threads bench-ranks bench-real-nets bench-all figures stress soak docs \
 	notebook lint clean
 
@@ -111,6 +112,9 @@ bench-batches: $(VENV)/installed
 bench-adapters: $(VENV)/libraries
 	DDE_BACKEND=paddle $(ONE_THREAD) $(RUN) -W ignore benchmarks/adapters.py
 
+bench-first-calls: $(VENV)/installed
+	$(ONE_THREAD) $(RUN) -W ignore benchmarks/first_calls.py
+
 bench-lowered: $(VENV)/installed
 	$(ONE_THREAD) $(RUN) -W ignore benchmarks/lowered.py
 
@@ -129,7 +133,7 @@ bench-real-nets: $(VENV)/installed
 	$(ONE_THREAD) $(RUN) -W "ignore:No ccache" benchmarks/real_nets.py
 
 bench-all: bench-side-by-side bench bench-programs bench-equations bench-training bench-recurrent bench-batches \
-	bench-lowered bench-threads bench-distributed bench-adapters bench-real-nets
+	bench-first-calls bench-lowered bench-threads bench-distributed bench-adapters bench-real-nets
 
 figures: $(VENV)/installed
 	$(RUN) benchmarks/figures.py

@@ -21,6 +21,7 @@ import adapters
 import batches
 import distributed
 import equations
+import first_calls
 import laplacians
 import lowered
 import programs
@@ -201,6 +202,7 @@ FIGURES: dict[str, Callable[[Results], str]] = {
     "equations.most": most,
     "laplacians.table": lambda results: laplacians.table(results["rows"]),
     "batches.table": lambda results: batches.table(results["rows"]),
+    "first_calls.table": lambda results: first_calls.table(results["rows"]),
     "lowered.table": lambda results: lowered.table(results["rows"]),
     "distributed.table": lambda r: distributed.table(r["processes"]),
     "distributed.paper": lambda r: distributed.on_paper(r["processes"]),

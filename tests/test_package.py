@@ -1,5 +1,6 @@
 """The package as users get it: a wheel, pure imports, examples in the docs."""
 
+import ast
 import doctest
 import email
 import importlib
@@ -158,6 +159,7 @@ import paddle
 dtype, threads = paddle.get_default_dtype(), threading.active_count()
 handlers, before = logging.getLogger().handlers[:], set(sys.modules)
 import paddle_chainrules, paddle_chainrules.bridge
+from paddle_chainrules import *
 new = {m.split('.')[0] for m in set(sys.modules) - before}
 assert not new & {'juliacall', 'juliapkg', 'matplotlib', 'sklearn', 'tqdm'}, new
 assert 'paddle_chainrules.julia' not in sys.modules
@@ -169,6 +171,129 @@ assert logging.getLogger().handlers == handlers
 
 def test_importing_starts_nothing_and_imports_no_julia():
     run(sys.executable, "-W", "ignore", "-c", PURITY)
+
+
+AT_NEED = """
+import os, sys
+import paddle
+before = set(sys.modules)
+
+def new():
+    return set(sys.modules) - before
+
+os.environ["PADDLE_CHAINRULES_LOOPS"] = "never"
+try:
+    import paddle_chainrules
+except ValueError as error:
+    assert "PADDLE_CHAINRULES_LOOPS='never'; set it to 'off'" in str(error)
+else:
+    raise AssertionError("the environment is not read with the import")
+del os.environ["PADDLE_CHAINRULES_LOOPS"]
+import paddle_chainrules
+ours = {m for m in new() if m.startswith("paddle_chainrules.")}
+early = {"paddle_side", "paddle_side.signals", "programs", "programs.switch"}
+assert ours == {f"paddle_chainrules.{m}" for m in early}, ours
+heavy = {"llvmlite", "scipy", "juliacall", "deepxde", "ppsci", "optree", "safetensors"}
+assert not heavy & {m.split(".")[0] for m in new()}, new()
+assert not [m for m in new() if m.startswith("paddle.")], new()
+
+for name in paddle_chainrules.__all__:
+    getattr(paddle_chainrules, name)
+step = paddle_chainrules.jit(paddle_chainrules.value_and_grad(lambda x: (x * x).sum()))
+value, slope = step(paddle.to_tensor([3.0, 4.0]))
+assert slope.tolist() == [6.0, 8.0]
+net, params, _ = paddle_chainrules.stateless(paddle.nn.Linear(3, 2))
+net.pullback(params, paddle.ones([4, 3]))[1](paddle.ones([4, 2]))
+heavy -= {"optree", "safetensors"}
+assert not heavy & {m.split(".")[0] for m in new()}, new()
+assert not [m for m in new() if m.startswith("paddle.jit.sot")], new()
+"""
+
+
+def test_what_is_heavy_is_imported_where_it_is_needed():
+    run(sys.executable, "-W", "ignore", "-c", AT_NEED)
+
+
+def test_names_that_are_loaded_at_their_first_use_are_those_that_editors_see():
+    source = ast.parse(Path(paddle_chainrules.__file__).read_text())
+    (block,) = (
+        node
+        for node in source.body
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    )
+    shown = {alias.name: node.module for node in block.body for alias in node.names}
+    assert shown.pop("optimizers") is None
+    assert shown == paddle_chainrules._HOMES
+    assert {*shown, "optimizers"} == {*paddle_chainrules.__all__}
+    for name, home in shown.items():
+        module = importlib.import_module(f"paddle_chainrules.{home}")
+        assert getattr(paddle_chainrules, name) is getattr(module, name)
+    assert paddle_chainrules.optimizers is sys.modules["paddle_chainrules.optimizers"]
+    assert {*paddle_chainrules.__all__, "__version__"} <= {*dir(paddle_chainrules)}
+    with pytest.raises(AttributeError, match="'paddle_chainrules' has no attribute"):
+        paddle_chainrules.gradient  # noqa: B018
+
+
+WITHIN = """
+import sys
+import paddle
+from paddle_chainrules import jit
+from paddle_chainrules.paddle_side.interception import _stand_ins
+
+def f(x):
+    import paddle_chainrules as p
+    for name in p.__all__:
+        getattr(p, name)
+    y, back = p.vjp(lambda x: x.clone() ** 3, x)
+    return p.vmap(p.grad(lambda x: (x * x.detach()).sum()))(x) + back(y)[0]
+
+x = paddle.to_tensor([[0.5, 1.5, 2.0], [3.0, 0.25, 1.0]])
+f = jit(f, strict=True)
+for _ in range(2):
+    assert bool(((f(x) - (x + 3 * x**5)).abs() < 1e-3).all())
+
+passing = {id(stand_in.call) for stand_in in _stand_ins().values()}
+assert len(passing) > 1000
+from paddle_chainrules.programs.operators.table import TABLE
+assert not [name for name, entry in TABLE.items() if id(entry.run) in passing]
+for label, module in [*sys.modules.items()]:
+    if label.startswith("paddle_chainrules."):
+        kept = [name for name, value in vars(module).items() if id(value) in passing]
+        assert not kept, (label, kept)
+"""
+
+
+def test_names_may_be_used_first_within_what_is_captured():
+    run(sys.executable, "-W", "ignore", "-c", WITHIN)
+
+
+BY_BRIDGE = """
+import paddle
+from paddle_chainrules.bridge import Packed
+from paddle_chainrules.paddle_side import argument_kinds
+
+x = paddle.to_tensor([[-1.0, 2.0], [3.0, -4.0], [5.0, 6.0]])
+packed = Packed(x, paddle.to_tensor([0, 1, 3]))
+relu = paddle.nn.functional.relu
+assert relu(packed).values.tolist() == [[0, 2], [3, 0], [5, 6]]
+
+class Kind:
+    pass
+
+@argument_kinds.taken_by(Kind, paddle.flip)
+def _(x, axis):
+    return axis
+
+forward = paddle.nn.LSTM.forward
+argument_kinds.place()
+assert paddle.nn.LSTM.forward is forward
+assert paddle.flip(Kind(), 3) == 3
+assert relu(packed).values.tolist() == [[0, 2], [3, 0], [5, 6]]
+"""
+
+
+def test_kinds_of_arguments_that_come_later_join_those_in_place():
+    run(sys.executable, "-W", "ignore", "-c", BY_BRIDGE)
 
 
 @pytest.mark.parametrize(

@@ -324,7 +324,7 @@ def drawing(x):
 
 
 def of_numpy(x):
-    return x.sum() * np.random.rand()
+    return x.sum() * np.random.rand()  # noqa: NPY002
 
 
 def of_a_generator(x):

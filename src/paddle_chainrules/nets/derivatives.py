@@ -11,7 +11,7 @@ from paddle import Tensor
 
 from ..paddle_side.dtypes import dtype_name
 from ..programs.partials import Direction, MultiIndex, Wanted, partials
-from ..programs.static_graphs import fallback, need_tensors
+from ..programs.static_graphs import need_tensors, sot
 from ..transforms.tree import Tree
 from .checks import check_tensor
 from .columns import Column, check_floating, column, tensors_of
@@ -63,7 +63,7 @@ def taylor(
         >>> u_xx.shape
         paddle.Size([5, 1])
     """
-    need_tensors(fallback(True))
+    need_tensors(sot.fallback(True))
     degree = _integer("order", order)
     if not 0 <= degree <= MAX_ORDER:
         raise ValueError(f"order must be 0 to {MAX_ORDER}, got {degree}; {BEYOND}")
@@ -120,7 +120,7 @@ def derivative(
         >>> u_xy.shape
         paddle.Size([5, 1])
     """
-    need_tensors(fallback(True))
+    need_tensors(sot.fallback(True))
     width = check_input(net, params, x)
     return _by_columns(net, params, x, (check_multi_index(multi_index, width),))[0]
 
@@ -188,7 +188,7 @@ def derivatives(
         >>> bool(paddle.allclose(found["u_xx"], u_xx))
         True
     """
-    need_tensors(fallback(True))
+    need_tensors(sot.fallback(True))
     if isinstance(wanted, Mapping):
         return _by_name(net, params, x, wanted)
     width = check_input(net, params, x)

@@ -10,7 +10,7 @@ import paddle
 from paddle import Tensor
 
 from ..programs.partials import UNROLLED, Rows, second_sums
-from ..programs.static_graphs import fallback, need_tensors
+from ..programs.static_graphs import need_tensors, sot
 from ..transforms.tree import Tree, flatten_tree
 from .columns import Column, check_floating, column, tensors_of
 from .derivative_programs import run_kept
@@ -104,7 +104,7 @@ def laplacian(
         >>> laplacian(net, net.init(0), x).shape
         paddle.Size([5, 1])
     """
-    need_tensors(fallback(True))
+    need_tensors(sot.fallback(True))
     places = _columns(x, by)
     along = directions(len(places), weights)
     if estimator is not None or probes is not None or seed is not None:
@@ -141,7 +141,7 @@ def forward_laplacian(
         >>> jacobian.shape
         paddle.Size([5, 1, 2])
     """
-    need_tensors(fallback(True))
+    need_tensors(sot.fallback(True))
     places = _columns(x, by)
     along = directions(len(places), weights)
     if len(along) < len(places):

@@ -15,7 +15,7 @@ from ..paddle_side.rules.in_place import refuse_other_uses
 from ..paddle_side.rules.operators import Watch
 from ..paddle_side.watch import is_traced, recordings, watched
 from ..paddle_side.write_counts import writes_counted
-from ..programs.static_graphs import fallback, need_tensors
+from ..programs.static_graphs import need_tensors, sot
 from ..programs.switch import programs_are_on
 from ..transforms.effects import (
     Effects,
@@ -104,7 +104,7 @@ class Net(abc.ABC):
             TypeError: a wrong type or dtype.
             ValueError: a wrong name, shape or device.
         """
-        need_tensors(fallback(True))
+        need_tensors(sot.fallback(True))
         self._check(params, args)
         return self._forward(params, args, kwargs, {})
 
@@ -225,7 +225,7 @@ class Net(abc.ABC):
         and where gradients are to be differentiated once more (a tensor with
         ``stop_gradient=False`` while gradients are on).
         """
-        need_tensors(fallback(True))
+        need_tensors(sot.fallback(True))
         self._check(params, args)
         return self.recorded(params, args, kwargs)
 

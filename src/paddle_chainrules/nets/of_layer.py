@@ -5,7 +5,7 @@ from __future__ import annotations
 import paddle
 from paddle import Tensor
 
-from ..programs.static_graphs import fallback, need_tensors
+from ..programs.static_graphs import need_tensors, sot
 from .selection import Wrt
 from .stateless import StatelessLayer
 
@@ -48,7 +48,7 @@ def stateless(
         >>> net.forward(params, paddle.ones([4, 3])).shape
         paddle.Size([4, 2])
     """
-    need_tensors(fallback(True))
+    need_tensors(sot.fallback(True))
     net = StatelessLayer(layer, frozen, jit)
     named = dict(layer.named_parameters())
     params = {name: named[name].detach().clone() for name in net.spec.names}

@@ -11,7 +11,7 @@ from paddle.jit import not_to_static
 
 from ..paddle_side.kernel_errors import Overwritten
 from ..paddle_side.row_sparse import RowSparse
-from ..programs.static_graphs import fallback, need_tensors
+from ..programs.static_graphs import need_tensors, sot
 from ..transforms.kept_graph import KeptGraph
 from ..transforms.recording import Recording
 from ..transforms.tree import Tree, cotangent_leaves, flatten_tree, nesting
@@ -87,7 +87,7 @@ class NetPullback(KeptGraph, abc.ABC, Generic[Y_co]):
 
         Nothing is written where something is raised.
         """
-        need_tensors(fallback(True))
+        need_tensors(sot.fallback(True))
         if into is not None:
             if wrt is not WRT:
                 raise ValueError(

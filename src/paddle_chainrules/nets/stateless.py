@@ -15,7 +15,7 @@ from ..paddle_side.argument_kinds import explain
 from ..paddle_side.dtypes import DTYPES
 from ..paddle_side.partial_gradients import node_of
 from ..paddle_side.random_state import checked_seed, drawing_from
-from ..programs.static_graphs import fallback, need_tensors
+from ..programs.static_graphs import need_tensors, sot
 from ..programs.switch import programs_are_on
 from ..transforms.effects import Effects
 from ..transforms.tree import Tree
@@ -259,7 +259,7 @@ class StatelessLayer(Net):
 
     def forward(self, params: Params, *args: Any, **kwargs: Any) -> Any:
         """The layer's output; ``(output, new_buffers)`` where buffers are given."""
-        need_tensors(fallback(True))
+        need_tensors(sot.fallback(True))
         constants: dict[str, Any] = {}
         if kwargs.keys() & RESERVED:
             constants, kwargs = self.split_keywords(kwargs)
@@ -288,7 +288,7 @@ class StatelessLayer(Net):
 
     def pullback(self, params: Params, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """``(output, pullback)``; with buffers given, their new values as a third."""
-        need_tensors(fallback(True))
+        need_tensors(sot.fallback(True))
         return self.recorded(params, args, kwargs)
 
     def recorded(

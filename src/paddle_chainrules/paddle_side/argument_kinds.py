@@ -48,7 +48,7 @@ def place() -> None:
         return
     with lock:
         pairs = {}
-        for function in _HANDLERS:
+        for function in [*_HANDLERS][_placed[0] :]:  # those of kinds loaded since
             if isinstance(function, type):
                 layers: Any = function
                 layers.forward = _forward_in(layers, layers.forward)
@@ -94,7 +94,7 @@ def _forward_in(layers: Any, forward: Any) -> Any:
     return call
 
 
-_NOT_TAKEN = re.compile(r"(\w+)\(\): argument .*but got (\w+)")
+_NOT_TAKEN = r"(\w+)\(\): argument .*but got (\w+)"
 
 
 def explain(error: Exception) -> None:
@@ -103,7 +103,7 @@ def explain(error: Exception) -> None:
     Raises:
         TypeError: it was.
     """
-    found = _NOT_TAKEN.search(str(error))
+    found = re.search(_NOT_TAKEN, str(error))
     remedy = found and _INSTEAD.get(found[2])
     if found and remedy:
         raise TypeError(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection
 from functools import cache
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import paddle
@@ -282,8 +283,11 @@ def _places() -> Collection[_Space]:
         new = [label for label in sys.modules if label not in _seen]
         names = _names()
         for space in spaces(new):
-            for name, value in list(space.items()):
-                if (found := names.get(id(original(value)))) is not None:
+            for name, value in space.copy().items():
+                found = names.get(id(value))
+                if found is None and type(value) is FunctionType:
+                    found = names.get(id(original(value)))
+                if found is not None:
                     add(space, name, stand_ins[found])
         _seen.update(new)  # not before: an interrupt has them looked through again
     return _spaces.values()

@@ -15,9 +15,7 @@ from paddle.autograd import PyLayer
 from . import log_level
 from .grad_mode import grad_mode
 
-MISSING = re.compile(
-    r"The Op (\w+) doesn't have any grad op|kernel `(\w+)` is not registered"
-)
+MISSING = r"The Op (\w+) doesn't have any grad op|kernel `(\w+)` is not registered"
 
 
 class Overwritten(NotImplementedError):
@@ -49,7 +47,7 @@ class kernels_named:
             paddle.set_grad_enabled(self._enabled)  # Paddle forgets to
             if raised is not None and _says(error, raised):
                 raise raised from None
-            if isinstance(error, OSError) and INTERRUPTED.search(str(error)):
+            if isinstance(error, OSError) and re.search(INTERRUPTED, str(error)):
                 raise KeyboardInterrupt from None
         if isinstance(error, ValueError) and "nullptr" in str(error):
             raise NotImplementedError(
@@ -71,7 +69,7 @@ class kernels_named:
             ) from error
         if not isinstance(error, RuntimeError | ValueError | SystemError):
             return
-        found = MISSING.search(str(error))
+        found = re.search(MISSING, str(error))
         if found is None:
             if "(at /paddle/" in str(error) and "inplace" not in str(error):
                 said = " ".join(str(error).split("[Hint")[0].split())[:300]
@@ -94,7 +92,7 @@ class kernels_named:
 OVERWRITTEN = "modified by an inplace operation"
 """What Paddle's error says of a tensor that was written into."""
 
-INTERRUPTED = re.compile(r"^\s*KeyboardInterrupt\b", re.MULTILINE)
+INTERRUPTED = r"(?m)^\s*KeyboardInterrupt\b"
 """In the error that Paddle makes of an interrupt of a ``PyLayer``."""
 
 _here = threading.local()

@@ -135,8 +135,8 @@ def code_calling(function: Any, call: Callable[..., Any]) -> CodeType:
 
 def original(function: Any) -> Any:
     """What a stand-in stands in for."""
-    while type(function) is FunctionType and "__wrapped__" in vars(function):
-        function = vars(function)["__wrapped__"]
+    while type(function) is FunctionType and hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
     return function
 
 
@@ -173,9 +173,14 @@ class Places:
                 stand(inner, "__code__", codes[which])
 
     def _look(self) -> list[tuple[dict[str, Any], str, Pair]]:
-        return [
-            (space, name, self._by_id[id(value)])
+        by_id = self._by_id
+        found = [
+            (space, name, by_id[id(value)])
             for space in spaces([*sys.modules])
-            for name in list(space)
-            if id(value := standing(space, name)) in self._by_id
+            for name, value in space.copy().items()
+            if id(value) in by_id
         ]
+        for place in taken.values():
+            if type(place.owner) is dict and id(place.beneath) in by_id:
+                found.append((place.owner, place.name, by_id[id(place.beneath)]))
+        return found

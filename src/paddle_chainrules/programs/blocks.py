@@ -149,11 +149,13 @@ def _(call: Call) -> list[Any]:
 
 
 def in_blocks(
-    fn: Rows, plain: Rows, inputs: Sequence[Tensor], n: int
+    fn: Rows, unchecked: Rows, plain: Rows, inputs: Sequence[Tensor], n: int
 ) -> list[Tensor] | None:
     """``fn(inputs)`` by blocks while a record listens; None where that can't be.
 
     Args:
+        fn: raises where a row of what it gives depends on other rows.
+        unchecked: the same without the check, by which the size of blocks is chosen.
         plain: the function of which ``fn`` gives derivatives. What it gives of a block
             must be what it gives there of all rows.
         n: rows of all inputs that have a row for each row of the results.
@@ -161,7 +163,7 @@ def in_blocks(
     rows = [bool(x.ndim) and x.shape[0] == n for x in inputs]
     if n <= PROBE or not all(x.place.is_cpu_place() for x in inputs):
         return None
-    found = _block_of(fn, inputs, rows, PROBE)
+    found = _block_of(unchecked, inputs, rows, PROBE)
     if not found.has_rows:
         return None
     size = PROBE

@@ -227,6 +227,7 @@ def _at_point(
         try:
             found = in_blocks(
                 lambda point: answer(_seen(fn, point, directions, True)),
+                lambda point: answer(_seen(fn, point, directions, False)),
                 fn,
                 inputs,
                 rows.pop(),

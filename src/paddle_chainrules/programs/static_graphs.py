@@ -1,23 +1,54 @@
 """Calls from within ``paddle.jit.to_static``, whose static graphs hold no tensors.
 
-The first thing that a public function does is ``need_tensors(fallback(True))``.
+The first thing that a public function does is ``need_tensors(sot.fallback(True))``.
 """
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+from typing import Any
+
 from paddle.base.framework import global_var
-from paddle.jit.sot.psdb import fallback
 
 from .capture_error import CaptureError
 
-__all__ = ["fallback", "need_tensors"]
+__all__ = ["need_tensors", "sot"]
+
+SOT = "paddle.jit.sot.psdb"
+"""Where Paddle has what ends a graph: ``to_static`` loads it, with 60 other modules."""
+
+_loaded = sys.modules.get
+
+
+class _Outside:
+    """What stands for it where nothing makes such graphs."""
+
+    @staticmethod
+    def fallback(recursive: bool = False) -> None:
+        """Nothing ends."""
+
+
+class _Sot:
+    """What Paddle has for functions of which it makes graphs."""
+
+    __slots__ = ()
+
+    @property
+    def fallback(self) -> Callable[[bool], None]:
+        """The function that ends a graph, which is known by its identity."""
+        found: Any = _loaded(SOT, _Outside)
+        return found.fallback
+
+
+sot = _Sot()
 
 
 def need_tensors(_: None) -> None:
     """Refuse to compute in a static graph of Paddle's.
 
     Args:
-        _: what ``fallback(True)`` gives in the caller's own code. There it has
+        _: what ``sot.fallback(True)`` gives in the caller's own code. There it has
             ``to_static``, which reads the code that is to run, end its graph before the
             call, run that as it is, and go on after it.
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 from paddle import Tensor
 
 from ..paddle_side.random_state import undrawn
-from ..programs.static_graphs import fallback, need_tensors
+from ..programs.static_graphs import need_tensors, sot
 from .argnums import Argnums, fixed
 from .jacobian import rows_of
 from .kept import NOTHING, by_program, kept
@@ -46,7 +46,7 @@ def hvp(fn: Function[Tensor], x: X, v: Tree) -> X:
 
 
 def _hvp(fn: Function[Tensor], x: Any, v: Tree) -> Any:
-    need_tensors(fallback(True))
+    need_tensors(sot.fallback(True))
     (_, like), (along, found) = flatten_tree(x), flatten_tree(v)
     if found != like:
         raise ValueError(

@@ -12,7 +12,7 @@ from paddle.nn.functional import one_hot
 
 from ..paddle_side.dtypes import is_differentiable
 from ..paddle_side.random_state import undrawn
-from ..programs.static_graphs import fallback, need_tensors
+from ..programs.static_graphs import need_tensors, sot
 from .argnums import Argnums, Selection, fixed, positions_of, select
 from .jvp import linearize
 from .kept import kept
@@ -46,7 +46,7 @@ def jacobian(
         >>> J[0].tolist(), J.tensor().tolist()
         ([4.0, 1.0], [[4.0, 1.0], [2.0, 5.0]])
     """
-    need_tensors(fallback(True))
+    need_tensors(sot.fallback(True))
     return Jacobian(fn, x, batched)
 
 
@@ -190,7 +190,7 @@ def rows_of(
     asked = positions_of(argnums)
 
     def jacrev_fn(*args: Any, **kwargs: Any) -> Any:
-        need_tensors(fallback(True))
+        need_tensors(sot.fallback(True))
         with undrawn():
             call = select(fn, asked, args, kwargs)
             y, pullback, *aux = vjp(call.fn, *call.selected, has_aux=has_aux)
@@ -237,7 +237,7 @@ def jacfwd(
     asked = positions_of(argnums)
 
     def jacfwd_fn(*args: Any, **kwargs: Any) -> Any:
-        need_tensors(fallback(True))
+        need_tensors(sot.fallback(True))
         with undrawn():
             call = select(fn, asked, args, kwargs)
             y, pushforward, *aux = linearize(call.fn, *call.selected, has_aux=has_aux)

@@ -16,7 +16,7 @@ from ..programs.capture_error import CaptureError
 from ..programs.existing import once
 from ..programs.program import Program
 from ..programs.record import Record
-from ..programs.static_graphs import fallback, need_tensors
+from ..programs.static_graphs import need_tensors, sot
 from ..programs.switch import programs_are_on
 from .program_cache import BOUND, OfValue, ProgramCache, exactly, may_change
 from .program_nodes import call, found_value
@@ -183,7 +183,7 @@ class Jitted:
         return self if instance is None else functools.partial(self, instance)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        need_tensors(fallback(True))
+        need_tensors(sot.fallback(True))
         if is_plain() or not (self._strict or programs_are_on()):
             return self._fn(*args, **kwargs)  # as part of another program, too
         return self.run(*args, **kwargs)

@@ -18,7 +18,7 @@ from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.listener import listener
 from ..paddle_side.random_state import undrawn
 from ..paddle_side.watch import as_leaf
-from ..programs.static_graphs import fallback, need_tensors
+from ..programs.static_graphs import need_tensors, sot
 from .cotangents import check_cotangent
 from .fallback import called_by_program, check_same
 from .kept import NOTHING, by_program
@@ -103,7 +103,7 @@ def jvp(
 def _jvp(
     fn: Callable[..., Tree], primals: Any, tangents: Any, has_aux: bool
 ) -> tuple[Any, ...]:
-    need_tensors(fallback(True))
+    need_tensors(sot.fallback(True))
     for what, row in (("primals", primals), ("tangents", tangents)):
         if not isinstance(row, tuple | list):
             raise TypeError(
@@ -152,7 +152,7 @@ def linearize(
         >>> pushforward(paddle.to_tensor([1.0, 0.5])).tolist()
         [2.0, 2.0]
     """
-    need_tensors(fallback(True))
+    need_tensors(sot.fallback(True))
     return _linearized(fn, *flatten_tree(primals), has_aux)
 
 
@@ -216,7 +216,7 @@ class Pushforward(KeptGraph, Generic[Y_co]):
 
     def __call__(self, *tangents: Tree) -> Y_co:
         """The derivative along tangents, nested as the primals, None for zero."""
-        need_tensors(fallback(True))
+        need_tensors(sot.fallback(True))
         return self.along(_tangent_leaves(tangents, self._leaves, self._in_spec))
 
     def along(self, tangents: Sequence[Any]) -> Y_co:

@@ -10,7 +10,7 @@ from paddle import Tensor
 
 from ..paddle_side.dtypes import is_differentiable
 from ..paddle_side.random_state import undrawn
-from ..programs.static_graphs import fallback, need_tensors
+from ..programs.static_graphs import need_tensors, sot
 from .argnums import Argnums, fixed, positions_of, select
 from .closures import may_reach
 from .effects import Effects
@@ -143,7 +143,7 @@ def _value_and_grad(
     asked = positions_of(argnums)
 
     def value_and_grad_fn(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
-        need_tensors(fallback(True))
+        need_tensors(sot.fallback(True))
         with undrawn():
             call = select(fn, asked, args, kwargs)
             if paddle.is_grad_enabled() and may_reach(fn, call.others, kwargs):

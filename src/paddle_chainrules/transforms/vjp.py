@@ -12,7 +12,7 @@ from paddle import Tensor
 
 from ..paddle_side.listener import listener, not_listening
 from ..programs.capture_error import CaptureError
-from ..programs.static_graphs import fallback, need_tensors
+from ..programs.static_graphs import need_tensors, sot
 from .closures import may_reach
 from .effects import Effects, check_unchanged, tensors_among, versions
 from .fallback import check_same, recorded_by_program
@@ -63,7 +63,7 @@ class Pullback(KeptGraph, Generic[Y_co]):
                 position where there is no primal.
             TypeError: a cotangent that is not a tensor or has another dtype.
         """
-        need_tensors(fallback(True))
+        need_tensors(sot.fallback(True))
         if self._is_outside and listener() is not None:
             recording = self._function.once_more(self._recording)
             inside = Pullback[Y_co](
@@ -160,7 +160,7 @@ def vjp(  # type: ignore[misc]  # mypy takes no star for many
         >>> pullback(paddle.to_tensor([1.0, 10.0]))[0].tolist()
         [2.0, 40.0]
     """
-    need_tensors(fallback(True))
+    need_tensors(sot.fallback(True))
     create_graph = paddle.is_grad_enabled() and may_reach(fn)
     return recorded_vjp(fn, primals, has_aux, create_graph=create_graph)
 

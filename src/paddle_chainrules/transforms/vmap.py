@@ -14,7 +14,7 @@ from ..paddle_side.listener import listener, not_listening
 from ..programs.batching import RANDOMNESS, batched, of_one
 from ..programs.capture_error import CaptureError
 from ..programs.operators.calls import NoRule
-from ..programs.static_graphs import fallback, need_tensors
+from ..programs.static_graphs import need_tensors, sot
 from .jit import Jitted, run_strictly
 from .kept import kept
 from .tree import Tree, flatten_tree, is_indexed, nesting
@@ -68,7 +68,7 @@ def vmap(
         >>> vmap(grad(lambda x: (x**3).sum()))(x).tolist()
         [[3.0, 12.0], [27.0, 48.0], [75.0, 108.0]]
     """
-    need_tensors(fallback(True))
+    need_tensors(sot.fallback(True))
     if randomness not in RANDOMNESS:
         raise ValueError(
             f"randomness must be one of {', '.join(RANDOMNESS)}, got {randomness!r}; "
@@ -86,7 +86,7 @@ def vmap(
 
     @functools.wraps(fn, updated=())
     def of_many(*args: Any, **kwargs: Any) -> Any:
-        need_tensors(fallback(True))
+        need_tensors(sot.fallback(True))
         leaves, spec = flatten_tree((args, kwargs))
         axes = _axes_of(in_axes, args, kwargs)
         size = _size_of(leaves, axes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-WHOLE = re.compile(r"(?<![\w.])(\d+)(?![\w.])")
+WHOLE = r"(?<![\w.])(\d+)(?![\w.])"
 """A whole number that stands by itself."""
 
 
@@ -19,7 +19,7 @@ def of_any_batch(texts: Sequence[str], counts: Sequence[int]) -> str | None:
     Returns:
         None where the texts differ otherwise.
     """
-    parts = [WHOLE.split(text) for text in texts]
+    parts = [re.split(WHOLE, text) for text in texts]
     first = parts[0]
     if any(len(part) != len(first) for part in parts):
         return None

@@ -17,7 +17,7 @@ from ..program import Program
 from .call import FLOATS, TYPES, row, typed_number
 from .source import Source
 
-OF_TYPE = re.compile(r"\bT\b")
+OF_TYPE = r"\bT\b"
 """Where a line names the type of numbers."""
 
 
@@ -92,7 +92,7 @@ def julia_function(
     body = Source(program, names, kind)
     lines = [f"    {line}" + (f" # {at}" if at else "") for line, at in body.lines]
     lines = [samples, *head, *lines] if samples else [*head, *lines]
-    if any(OF_TYPE.search(line.partition(" # ")[0]) for line in lines):
+    if any(re.search(OF_TYPE, line.partition(" # ")[0]) for line in lines):
         each = [*types.values()] or [TYPES[kind]]
         of_all = f"promote_type({', '.join(each)})" if len(each) > 1 else each[0]
         lines.insert(0, f"    T = {of_all}")

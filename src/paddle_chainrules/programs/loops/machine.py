@@ -19,7 +19,7 @@ from .scalars import FUNCTIONS
 from .text import TYPES
 from .vectorised import definitions
 
-SUM = re.compile(r"@llvm\.vector\.reduce\.fadd\.v(\d+)f(32|64)")
+SUM = r"@llvm\.vector\.reduce\.fadd\.v(\d+)f(32|64)"
 """Of the numbers of a vector, in texts."""
 
 Code = Callable[[bytes], bool]
@@ -90,7 +90,7 @@ def module_text(
         for dtype, suffix in SUFFIX.items()
         if products is not None and f"@product.{suffix}" in body
     ]
-    sums = map(_declared_sum, sorted({*SUM.findall(body)}))
+    sums = map(_declared_sum, sorted({*re.findall(SUM, body)}))
     parts = [DECLARATIONS, *sums, *called, *definitions(own), body, METADATA]
     return "\n".join(parts)
 
