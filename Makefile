@@ -18,6 +18,7 @@
 # make bench-equations  steps of differential equations, cost a point; QUICK=1 for less
 # make bench-training  steps of training in all libraries; QUICK=1 for less
 # make bench-recurrent  recurrent layers in all libraries; QUICK=1 for less
+# make bench-transforms  transforms without jit beside jit and PyTorch; QUICK=1 for less
 # make bench-batches  many samples by vmap beside loops and PyTorch; QUICK=1 for less
 # make bench-adapters  steps of DeepXDE's and PaddleScience's problems, with and without
 # make bench-side-by-side  the same nets and equations in all libraries; QUICK=1 for less
@@ -52,7 +53,7 @@ ON_ALL_CORES := -n auto
 SINCE ?= HEAD
 
 .PHONY: demo examples test quick all-tests adapters lux slow differential orders bench bench-programs \
-	bench-side-by-side bench-equations bench-training bench-recurrent bench-batches \
+	bench-side-by-side bench-equations bench-training bench-recurrent bench-batches bench-transforms \
 	bench-adapters bench-first-calls bench-lowered \
 	bench-distributed bench-threads bench-ranks bench-real-nets bench-all figures stress soak docs \
 	notebook lint clean
@@ -106,6 +107,9 @@ bench-recurrent: $(VENV)/installed
 bench-side-by-side: $(VENV)/installed
 	$(ONE_THREAD) $(RUN) -W ignore benchmarks/side_by_side.py
 
+bench-transforms: $(VENV)/installed
+	$(ONE_THREAD) $(RUN) -W ignore benchmarks/transforms.py
+
 bench-batches: $(VENV)/installed
 	$(ONE_THREAD) $(RUN) -W "ignore:No ccache" benchmarks/batches.py
 
@@ -132,7 +136,7 @@ bench-ranks: $(VENV)/installed
 bench-real-nets: $(VENV)/installed
 	$(ONE_THREAD) $(RUN) -W "ignore:No ccache" benchmarks/real_nets.py
 
-bench-all: bench-side-by-side bench bench-programs bench-equations bench-training bench-recurrent bench-batches \
+bench-all: bench-side-by-side bench bench-programs bench-equations bench-training bench-recurrent bench-transforms bench-batches \
 	bench-first-calls bench-lowered bench-threads bench-distributed bench-adapters bench-real-nets
 
 figures: $(VENV)/installed

@@ -32,6 +32,7 @@ import recurrent
 import run
 import side_by_side
 import training
+import transforms
 from machine import OUTPUT
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -202,6 +203,7 @@ FIGURES: dict[str, Callable[[Results], str]] = {
     "equations.most": most,
     "laplacians.table": lambda results: laplacians.table(results["rows"]),
     "batches.table": lambda results: batches.table(results["rows"]),
+    "transforms.table": lambda results: transforms.table(results["rows"]),
     "first_calls.table": lambda results: first_calls.table(results["rows"]),
     "lowered.table": lambda results: lowered.table(results["rows"]),
     "distributed.table": lambda r: distributed.table(r["processes"]),
