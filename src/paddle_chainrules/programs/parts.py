@@ -23,6 +23,7 @@ from .loops.regions import may_be_part
 from .one_number import with_one_number
 from .operations import Operation, Value, fresh_numbers, values_in, with_values
 from .operators.calls import NoRule
+from .operators.channels_last import CHANNELS_LAST
 from .samples import Samples
 from .twins import Twins
 
@@ -43,6 +44,7 @@ PARTED = frozenset(
         *("pixel_shuffle", "pixel_unshuffle", "tile", "masked_fill", "tril", "triu"),
         *("pixel_shuffle_grad", "pixel_unshuffle_grad", "nearest_interp"),
         *("nearest_interp_grad", "frobenius_norm", "squared_l2_norm"),
+        *CHANNELS_LAST,
     }
 )
 """Operators whose formulas are sooner as machine code than their kernels."""
