@@ -86,12 +86,20 @@ TRUE = {
 """Of operators and their constant arguments."""
 
 TRUE_SINGLE = {
-    ("pow", n): lambda x, n=n: mp.power(x, single(n))
-    for n in (-2.0, 4.0, 7.0, 11.0, -13.0, 0.5, -0.5, 2.5, 0.3, -1.7)
+    **{
+        ("pow", n): lambda x, n=n: mp.power(x, single(n))
+        for n in (-2.0, 4.0, 7.0, 11.0, -13.0, 0.5, -0.5, 2.5, 0.3, -1.7)
+    },
+    ("log2",): lambda x: mp.log(x, 2),
+    ("log10",): mp.log10,
+    **{
+        ("Tensor.__rpow__", n): lambda x, n=n: mp.power(single(n), bounded(x))
+        for n in (2.0, 0.3, 1e4)
+    },
 }
 """Of those that loops have in float32 alone."""
 
-POSITIVE = {"log", "sqrt", "rsqrt"}
+POSITIVE = {"log", "log2", "log10", "sqrt", "rsqrt"}
 
 AS_PADDLE = [
     *(("floor",), ("ceil",), ("trunc",), ("round", 0), ("sign",), ("relu",)),
@@ -99,13 +107,14 @@ AS_PADDLE = [
     *(("maximum", ...), ("minimum", ...), ("sqrt_grad", ...), ("rsqrt_grad", ...)),
     *(("leaky_relu_grad", ..., 0.1), ("selu_grad", ..., 1.05, 1.67)),
     *(("clip_grad", ..., -0.5, 1.25), ("elu_grad", ..., ..., 0.3)),
+    *(("hardshrink", 0.5), ("hardshrink", 0.0)),
 ]
 """What gives Paddle's bits; ``...`` in the place of a second tensor and a third."""
 
 NEAR_PADDLE = [
     *(("sin_grad", ...), ("cos_grad", ...), ("silu_grad", ..., ...)),
     *(("softplus_grad", ..., 1.0, 20.0), ("softplus_grad", ..., 0.3, 2.0)),
-    *(("gelu_grad", ..., False), ("gelu_grad", ..., True)),
+    *(("gelu_grad", ..., False), ("gelu_grad", ..., True), ("tanh_shrink",)),
 ]
 
 

@@ -44,6 +44,9 @@ PARTED = frozenset(
         *("pixel_shuffle", "pixel_unshuffle", "tile", "masked_fill", "tril", "triu"),
         *("pixel_shuffle_grad", "pixel_unshuffle_grad", "nearest_interp"),
         *("nearest_interp_grad", "frobenius_norm", "squared_l2_norm"),
+        *("nll_loss", "all", "any", "multi_dot", "kron"),
+        *("channel_shuffle", "channel_shuffle_grad", "pad3d", "pad3d_grad"),
+        *("send_u_recv", "send_ue_recv", "send_uv", "Tensor._setitem_dygraph"),
         *CHANNELS_LAST,
     }
 )
