@@ -321,6 +321,23 @@ def test_gradients_are_those_of_paddle_to_rounding(case, dtype):
     np.testing.assert_allclose(found, expected.numpy(), 4 * eps, bound)
 
 
+def test_powers_of_numbers():
+    """Of all signs and magnitudes, whole and infinite ones among them."""
+    rng = np.random.default_rng(2)
+    edges = [0.0, 1.0, 2.0, 0.5, 3.0, 7.5, 1e-40, 3e38, INF]
+    edges = np.array([NAN, *edges, *(-e for e in edges)], np.float32)
+    x, y = (each.reshape(-1) for each in np.meshgrid(edges, edges))
+    x = np.concatenate([x, np.exp(rng.normal(0, 4, 500)), rng.normal(0, 4, 500)])
+    y = np.concatenate([y, rng.normal(0, 9, 500), rng.integers(-9, 9, 500)])
+    x, y = x.astype(np.float32), y.astype(np.float32)
+    found = in_a_loop("elementwise_pow", [x, y])
+    with np.errstate(all="ignore"):
+        expected = np.power(x.astype(np.float64), y.astype(np.float64))
+        np.testing.assert_allclose(found, expected.astype(np.float32), rtol=1.2e-7)
+    theirs = paddle.pow(paddle.to_tensor(x), paddle.to_tensor(y)).numpy()
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(theirs))
+
+
 SLOPES = {
     ("sin_grad", ...): mp.sin,
     ("cos_grad", ...): mp.cos,

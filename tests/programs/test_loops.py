@@ -29,7 +29,7 @@ from paddle_chainrules.transforms.program_cache import ProgramCache
 from programs.test_loop_functions import AS_PADDLE, NEAR_PADDLE, TRUE, TRUE_SINGLE
 
 FUNCTIONS = {case[0] for case in (*TRUE, *TRUE_SINGLE, *AS_PADDLE, *NEAR_PADDLE)} | {
-    "Tensor.__pow__"
+    *("Tensor.__pow__", "elementwise_pow")
 }
 FULL, ROW, COLUMN = (5, 7), (7,), (5, 1)
 NUMBERS = (2, -0.1, 1.0)

@@ -86,6 +86,27 @@ PARTS = {
     "lower triangles": lambda x: paddle.tril(x, 1) * 2.0,
     "upper triangles": lambda x: paddle.triu(x) * 2.0,
     "larger": lambda x: F.interpolate(x[..., None] * 2.0, scale_factor=2) * 2.0,
+    "larger, between": lambda x: F.interpolate(
+        x[..., None].tile([1, 1, 1, 3]), scale_factor=2, mode="bilinear"
+    ),
+    "with its corners": lambda x: F.interpolate(
+        x[..., None].tile([1, 1, 1, 4]),
+        size=[3, 9],
+        mode="bilinear",
+        align_corners=True,
+    ),
+    "larger, a row": lambda x: F.interpolate(
+        x, scale_factor=2, mode="linear", data_format="NCW"
+    ),
+    "larger, in three": lambda x: F.interpolate(
+        x[..., None, None].tile([1, 1, 1, 2, 3]),
+        scale_factor=2,
+        mode="trilinear",
+        data_format="NCDHW",
+    ),
+    "smaller, the nearest": lambda x: F.interpolate(
+        x[..., None].tile([1, 1, 4, 5]), size=[3, 2]
+    ),
     "larger, by sizes": lambda x: F.interpolate(
         x[..., None] * 2.0, size=[x.shape[2] * 3, 2]
     ),

@@ -111,6 +111,16 @@ def _of_number(x: Number, base: Any) -> Number:
 _put("Tensor.__rpow__", formula=_of_number)
 
 
+def _of_numbers(x: Number, y: Any) -> Number:
+    """A power of tensors, in float32 alone."""
+    if not isinstance(y, Number) or not x.is_single:
+        raise NoLoop
+    return exponentials.power_of(x, y)
+
+
+_put("elementwise_pow", formula=_of_numbers, steps=2 * DEAR)
+
+
 def _gelu(x: Number, approximate: bool) -> Number:
     return (gaussian.gelu_tanh if approximate else gaussian.gelu)(x)
 

@@ -47,6 +47,7 @@ from . import (  # noqa: F401
     sparse,
     special,
     spectral,
+    taps,
     writes,
 )
 from .entry import TABLE
