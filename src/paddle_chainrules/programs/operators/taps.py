@@ -54,7 +54,7 @@ def _taps(
     shape = [size, 1, *[1] * rank]
     shape[2 + axis] = size
     with not_listening(), grad_mode(False):
-        each = paddle.eye(size).astype(dtype).reshape(shape)
+        each = paddle.eye(size).astype(getattr(paddle, dtype)).reshape(shape)
         given = layout, depth, height, width, [*scale], *kind
         found = getattr(RAW, name)(each, None, None, None, *given).numpy()
     # Of images that are one elsewhere, the same everywhere.
