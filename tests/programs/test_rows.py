@@ -131,6 +131,45 @@ def test_which_of_those_that_are_equal(dtype, axis):
     assert left <= ({"cummax", "cummin"} if axis is None else set())  # long rows
 
 
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64"])
+def test_rows_in_their_order(dtype, descending):
+    """Of equal numbers each where Paddle has it."""
+    x = rows_with_ties("float32")
+    long = paddle.concat([x] * 3, 2)
+    if dtype == "int64":
+        x, long = (paddle.nan_to_num(each, 3.0, 9.0, -9.0) for each in (x, long))
+    x, long = x.astype(dtype), long.astype(dtype)
+
+    def fn(x, long):
+        x, long = x * 1, long * 1
+        how = {"descending": descending}
+        found = [paddle.argsort(x, axis, **how) for axis in (1, 2, -1)]
+        found += [paddle.sort(x, axis, **how) for axis in (1, 2)]
+        found.append(paddle.sort(long, 2, stable=True, **how))
+        return [*found, paddle.argsort(long, -1, stable=True, **how)]
+
+    made = check(fn, x, long)
+    assert names_of(made) == ["region"]
+    check(
+        lambda x: paddle.argsort(x * 1, -1, **{"descending": descending}),
+        long,
+        regions=False,
+    )
+
+
+def test_gradients_of_rows_in_their_order():
+    def twice(x):
+        def fn(x):
+            return paddle.sort(paddle.sin(x * 1.5), 1, descending=True) * 2.0
+
+        y, back = vjp(lambda x: (with_gradient(fn)(x)[1] ** 2).sum(), x)
+        return fn(x), *back(paddle.ones_like(y))
+
+    made = check(twice, randn([3, 7, 4]), eps=5_000)
+    assert names_of(made) == ["region"]
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_sums_of_infinite_numbers(dtype):
     x = paddle.to_tensor(

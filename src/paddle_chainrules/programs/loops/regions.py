@@ -16,6 +16,7 @@ from . import (  # noqa: F401  # with their rules
     patches,
     rearranged,
     running,
+    sorting,
 )
 from .convolution import CONVOLUTIONS
 from .extents import Sizes
