@@ -124,20 +124,51 @@ def test_convolutions_of_views():
     check(fn, randn([2, 3, 7, 5]), randn([3, 4, 3, 3], seed=1))
 
 
-@pytest.mark.parametrize(
-    "how", [{"data_format": "NHWC"}, {"groups": 3}], ids=["NHWC", "narrow groups"]
-)
-def test_what_stays_with_paddle(how):
-    size = 1 if "groups" in how else 3
-    filters = randn([6, 6 // how.get("groups", 1), size, size], seed=1)
+def test_what_stays_with_paddle():
     made = check(
-        lambda x, w: F.conv2d(x * 2.0 + 1.0, w, **how) * 2.0 + 1.0,
+        lambda x, w: F.conv2d(x * 2.0 + 1.0, w, groups=3) * 2.0 + 1.0,
         randn([2, 6, 6, 6]),
-        filters,
+        randn([6, 2, 1, 1], seed=1),
     )
     names = [op.operator.name for op in made.ops]
     assert names.count("region") == 2
     assert len(names) == 3
+
+
+LAST = {
+    "plain": ([2, 7, 5, 3], [4, 3, 3, 2], {"data_format": "NHWC", "padding": 1}),
+    "depthwise": ([2, 7, 6, 3], [3, 1, 3, 2], {"data_format": "NHWC", "groups": 3}),
+    "in one dimension": (
+        [2, 7, 6],
+        [4, 6, 3],
+        {"by": F.conv1d, "data_format": "NLC", "stride": 2},
+    ),
+    "in three": (
+        [2, 5, 6, 4, 3],
+        [4, 3, 3, 2, 3],
+        {"by": F.conv3d, "data_format": "NDHWC"},
+    ),
+    "turned": (
+        [2, 5, 6, 3],
+        [3, 4, 3, 2],
+        {"by": F.conv2d_transpose, "data_format": "NHWC", "stride": 2},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LAST)
+def test_channels_that_are_last(name):
+    shape, kernel, how = LAST[name]
+
+    def both(x, filters):
+        y, back = vjp(lambda *given: conv(*given, **how) * 2.0, x, filters)
+        by_x, by_filters = back(
+            paddle.cos(paddle.arange(y.size, dtype=y.dtype)).reshape(y.shape)
+        )
+        return y, by_x * 2.0, by_filters
+
+    made = check(both, randn(shape), randn(kernel, seed=1))
+    assert [op.operator.name for op in made.ops] == ["region"]
 
 
 class Images(paddle.nn.Layer):

@@ -86,12 +86,20 @@ TRUE = {
 """Of operators and their constant arguments."""
 
 TRUE_SINGLE = {
-    ("pow", n): lambda x, n=n: mp.power(x, single(n))
-    for n in (-2.0, 4.0, 7.0, 11.0, -13.0, 0.5, -0.5, 2.5, 0.3, -1.7)
+    **{
+        ("pow", n): lambda x, n=n: mp.power(x, single(n))
+        for n in (-2.0, 4.0, 7.0, 11.0, -13.0, 0.5, -0.5, 2.5, 0.3, -1.7)
+    },
+    ("log2",): lambda x: mp.log(x, 2),
+    ("log10",): mp.log10,
+    **{
+        ("Tensor.__rpow__", n): lambda x, n=n: mp.power(single(n), bounded(x))
+        for n in (2.0, 0.3, 1e4)
+    },
 }
 """Of those that loops have in float32 alone."""
 
-POSITIVE = {"log", "sqrt", "rsqrt"}
+POSITIVE = {"log", "log2", "log10", "sqrt", "rsqrt"}
 
 AS_PADDLE = [
     *(("floor",), ("ceil",), ("trunc",), ("round", 0), ("sign",), ("relu",)),
@@ -99,13 +107,14 @@ AS_PADDLE = [
     *(("maximum", ...), ("minimum", ...), ("sqrt_grad", ...), ("rsqrt_grad", ...)),
     *(("leaky_relu_grad", ..., 0.1), ("selu_grad", ..., 1.05, 1.67)),
     *(("clip_grad", ..., -0.5, 1.25), ("elu_grad", ..., ..., 0.3)),
+    *(("hardshrink", 0.5), ("hardshrink", 0.0)),
 ]
 """What gives Paddle's bits; ``...`` in the place of a second tensor and a third."""
 
 NEAR_PADDLE = [
     *(("sin_grad", ...), ("cos_grad", ...), ("silu_grad", ..., ...)),
     *(("softplus_grad", ..., 1.0, 20.0), ("softplus_grad", ..., 0.3, 2.0)),
-    *(("gelu_grad", ..., False), ("gelu_grad", ..., True)),
+    *(("gelu_grad", ..., False), ("gelu_grad", ..., True), ("tanh_shrink",)),
 ]
 
 
@@ -310,6 +319,23 @@ def test_gradients_are_those_of_paddle_to_rounding(case, dtype):
     is_rough = case == ("gelu_grad", ..., True)
     bound = (400 if is_rough else 24) * eps
     np.testing.assert_allclose(found, expected.numpy(), 4 * eps, bound)
+
+
+def test_powers_of_numbers():
+    """Of all signs and magnitudes, whole and infinite ones among them."""
+    rng = np.random.default_rng(2)
+    edges = [0.0, 1.0, 2.0, 0.5, 3.0, 7.5, 1e-40, 3e38, INF]
+    edges = np.array([NAN, *edges, *(-e for e in edges)], np.float32)
+    x, y = (each.reshape(-1) for each in np.meshgrid(edges, edges))
+    x = np.concatenate([x, np.exp(rng.normal(0, 4, 500)), rng.normal(0, 4, 500)])
+    y = np.concatenate([y, rng.normal(0, 9, 500), rng.integers(-9, 9, 500)])
+    x, y = x.astype(np.float32), y.astype(np.float32)
+    found = in_a_loop("elementwise_pow", [x, y])
+    with np.errstate(all="ignore"):
+        expected = np.power(x.astype(np.float64), y.astype(np.float64))
+        np.testing.assert_allclose(found, expected.astype(np.float32), rtol=1.2e-7)
+    theirs = paddle.pow(paddle.to_tensor(x), paddle.to_tensor(y)).numpy()
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(theirs))
 
 
 SLOPES = {

@@ -26,9 +26,11 @@ from paddle_chainrules.programs.program import Program
 from paddle_chainrules.programs.source import compiled
 from paddle_chainrules.transforms import program_cache
 from paddle_chainrules.transforms.program_cache import ProgramCache
-from programs.test_loop_functions import AS_PADDLE, NEAR_PADDLE, TRUE
+from programs.test_loop_functions import AS_PADDLE, NEAR_PADDLE, TRUE, TRUE_SINGLE
 
-FUNCTIONS = {case[0] for case in (*TRUE, *AS_PADDLE, *NEAR_PADDLE)} | {"Tensor.__pow__"}
+FUNCTIONS = {case[0] for case in (*TRUE, *TRUE_SINGLE, *AS_PADDLE, *NEAR_PADDLE)} | {
+    *("Tensor.__pow__", "elementwise_pow")
+}
 FULL, ROW, COLUMN = (5, 7), (7,), (5, 1)
 NUMBERS = (2, -0.1, 1.0)
 INTEGERS = ("integers", 5, 7)
@@ -44,6 +46,7 @@ ARGUMENTS = {
     },
     **{f"Tensor.__{name}__": [(FULL, n) for n in NUMBERS] for name in TURNED},
     **dict.fromkeys(("square", "reciprocal", "abs", "isnan"), ((FULL,),)),
+    **dict.fromkeys(("isinf", "isfinite"), ((FULL,),)),
     **dict.fromkeys(("square_grad", "tanh_grad", "sigmoid_grad"), ((FULL, FULL),)),
     "relu_grad": [(FULL, FULL)],
     "scale": [
@@ -57,6 +60,11 @@ ARGUMENTS = {
         for kind in ("and", "or", "xor")
         for name in (f"logical_{kind}", f"Tensor.__{kind}__")
     },
+    **dict.fromkeys(
+        ("bitwise_and", "bitwise_or", "bitwise_xor"),
+        (("bool", "bool"), (INTEGERS, INTEGERS)),
+    ),
+    "bitwise_not": [("bool",), (INTEGERS,)],
     "cast": [
         *((FULL, dtype) for dtype in (paddle.float32, paddle.float64, paddle.int64)),
         ("bool", paddle.float32),
@@ -81,6 +89,12 @@ ARGUMENTS = {
         ),
         ((12, 30, 7), [-3], None, False),
         ((1501, 1), [0], None, False),
+        (INTEGERS, [1], paddle.int64, False),
+        ("bool", [0], paddle.int64, True),
+    ],
+    "prod": [
+        *(((7, 9), axes, False, False) for axes in ([0], [1], [0, 1])),
+        ((5, 3), [0], False, True),
     ],
     "matmul": [
         (COLUMN, (1, 7), False, False),
@@ -165,7 +179,7 @@ def test_an_operator_gives_its_bits(name, row, dtype, count_case):
     names = [op.operator.name for op in program.ops]
     assert names == ["region"] or name == "expand"  # which costs nothing
     (found,) = compiled(program)(*tensors)
-    same = assert_close if name == "sum" else assert_same_bits
+    same = assert_close if name in ("sum", "prod") else assert_same_bits
     same(back(found), expected)
     count_case("operators in loops")
 

@@ -86,6 +86,27 @@ PARTS = {
     "lower triangles": lambda x: paddle.tril(x, 1) * 2.0,
     "upper triangles": lambda x: paddle.triu(x) * 2.0,
     "larger": lambda x: F.interpolate(x[..., None] * 2.0, scale_factor=2) * 2.0,
+    "larger, between": lambda x: F.interpolate(
+        x[..., None].tile([1, 1, 1, 3]), scale_factor=2, mode="bilinear"
+    ),
+    "with its corners": lambda x: F.interpolate(
+        x[..., None].tile([1, 1, 1, 4]),
+        size=[3, 9],
+        mode="bilinear",
+        align_corners=True,
+    ),
+    "larger, a row": lambda x: F.interpolate(
+        x, scale_factor=2, mode="linear", data_format="NCW"
+    ),
+    "larger, in three": lambda x: F.interpolate(
+        x[..., None, None].tile([1, 1, 1, 2, 3]),
+        scale_factor=2,
+        mode="trilinear",
+        data_format="NCDHW",
+    ),
+    "smaller, the nearest": lambda x: F.interpolate(
+        x[..., None].tile([1, 1, 4, 5]), size=[3, 2]
+    ),
     "larger, by sizes": lambda x: F.interpolate(
         x[..., None] * 2.0, size=[x.shape[2] * 3, 2]
     ),
@@ -95,11 +116,23 @@ PARTS = {
     "unshuffled": lambda x: F.pixel_unshuffle(
         paddle.stack([x, x.sin()], 3).tile([1, 1, 2, 1]), 2
     ),
+    "all and any": lambda x: paddle.where(
+        (x > -2.0).all(1, keepdim=True) & (x > 2.0).any(), x, x * 2.0
+    ),
+    "many products": lambda x: paddle.linalg.multi_dot([x[0], x[0].T, x[0]]),
+    "a product of blocks": lambda x: paddle.kron(x[0], x[0, :2]),
+    "shuffled channels": lambda x: F.channel_shuffle(
+        paddle.concat([x, x.sin()], 1)[..., None], 2
+    ),
+    "products": lambda x: paddle.prod(x, 1) * 2.0,
+    "reflected": lambda x: F.pad(x.tile([1, 1, 4]), [3, 2], "reflect") * 2.0,
+    "with its edges": lambda x: F.pad(x[..., None], [1, 0, 2, 3], "replicate") * 2.0,
+    "as on a ring": lambda x: F.pad(x.tile([1, 1, 4]), [1, 3], "circular") * 2.0,
     "label_smooth": lambda x: F.label_smooth(F.softmax(x), epsilon=0.2),
 }
 
 
-WHOLE = ("max", "amax", "min", "amin")
+WHOLE = ("max", "amax", "min", "amin", "products")
 """Operators that are one."""
 
 
@@ -122,9 +155,7 @@ def test_values_and_gradients(name, kind, count_case):
         pytest.skip("Paddle has no kernel of log_loss in float64")
     x = randn(shape, dtype)
     program = make_program(with_gradient(PARTS[name]))(x)
-    assert may_have_parts(program.ops) or name.startswith(
-        ("max", "amax", "min", "amin")
-    )
+    assert may_have_parts(program.ops) or name.startswith(WHOLE)
     # Paddle's group_norm subtracts the square of the mean from that of the squares,
     # and its gradients of norms add 1e-12 to what they divide by.
     eps = 200_000 if name == "group_norm" else 20_000 if "norm" in name else 2_000
@@ -166,6 +197,80 @@ def test_integers_that_are_equal():
         return paddle.where(i == 2, x * 2.0, x) + (i != 3).astype("float32")
 
     check(fn, randn([3, 4]), paddle.arange(12).reshape([3, 4]) % 5)
+
+
+LIKELIHOODS = {
+    "means": {},
+    "one by one": {"reduction": "none"},
+    "sums": {"reduction": "sum", "ignore_index": 2},
+    "weighted": {"weight": randn([6], seed=3) ** 2, "ignore_index": 0},
+}
+
+
+@pytest.mark.parametrize("name", LIKELIHOODS)
+def test_likelihoods(name):
+    labels = paddle.to_tensor([3, 0, 5, 2, 2])
+
+    def both(x, labels):
+        y, back = vjp(
+            lambda x: F.nll_loss(F.log_softmax(x), labels, **LIKELIHOODS[name]) * 2.0, x
+        )
+        return y, *back(paddle.sin(y * 3.0 + 1.0))
+
+    made = check(both, randn([5, 6]), labels)
+    assert PARTED.isdisjoint(op.operator.name for op in made.ops)
+
+
+EDGES = {
+    "sums": lambda x, to: paddle.geometric.send_u_recv(x, to[0], to[1]) * 2.0,
+    "sums in fewer": lambda x, to: paddle.geometric.send_u_recv(
+        x, to[0], to[1] % 2, out_size=2
+    ),
+    "means": lambda x, to: paddle.geometric.send_u_recv(x, to[0], to[1], "mean") * 2.0,
+    "with edges": lambda x, to: paddle.geometric.send_ue_recv(
+        x, x[:4].sin(), to[0], to[1], "mul"
+    ),
+    "of edges": lambda x, to: paddle.geometric.send_uv(x, x.sin(), to[0], to[1]),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", EDGES)
+def test_messages_along_edges(name, dtype):
+    """Of which one row receives none, and one two."""
+    to = paddle.to_tensor([[3, 0, 5, 3], [1, 4, 1, 0]])
+
+    def both(x, to):
+        y, back = vjp(lambda x: EDGES[name](x * 1.5, to), x)
+        return y, *back(paddle.sin(y * 3.0 + 1.0))
+
+    made = check(both, randn([6, 3], dtype), to)
+    assert PARTED.isdisjoint(op.operator.name for op in made.ops)
+
+
+def with_items(x, *puts):
+    y = x * 1.5
+    for index, value in puts:
+        y[index] = value
+    return y * 2.0
+
+
+PUT = {
+    "a number by slices": lambda x: with_items(x, ((slice(1, 3), slice(None)), 0.5)),
+    "a number backwards": lambda x: with_items(x, (slice(None, None, -2), 0.5)),
+    "a part": lambda x: with_items(x, ((slice(1, 4), slice(0, 6, 2)), x[:3, 1:4])),
+    "a row": lambda x: with_items(x, (2, x[0]), (-1, 2.0)),
+    "a column": lambda x: with_items(x, ((slice(None), 3), x[:, 0].sin())),
+    "one row to many": lambda x: with_items(x, (slice(1, 3), x[0])),
+    "by a mask": lambda x: with_items(x, (x > 0.0, 0.5)),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", PUT)
+def test_what_is_put_by_brackets(name, dtype):
+    made = check(with_gradient(PUT[name]), randn([5, 7], dtype))
+    assert PARTED.isdisjoint(op.operator.name for op in made.ops)
 
 
 class Normalized(paddle.nn.Layer):

@@ -28,11 +28,33 @@ CASES = {
     "means of so many parts": (IMAGE, lambda x: F.adaptive_avg_pool2d(x, [4, 3])),
     "means in one dimension": (ROW, lambda x: F.avg_pool1d(x, 3, 2)),
     "means in three": (VOLUME, lambda x: F.avg_pool3d(x, 2)),
+    "means, padded": (IMAGE, lambda x: F.avg_pool2d(x, 3, 2, 1)),
+    "means, padded on some sides": (IMAGE, lambda x: F.avg_pool2d(x, 3, 2, [1, 0])),
+    "means, padded unevenly": (IMAGE, lambda x: F.avg_pool2d(x, 3, 2, [0, 1, 1, 0])),
+    "means, with what is padded": (
+        IMAGE,
+        lambda x: F.avg_pool2d(x, 3, 2, 1, exclusive=False),
+    ),
+    "means, beyond the end": (IMAGE, lambda x: F.avg_pool2d(x, 3, 2, ceil_mode=True)),
+    "means, beyond the padding": (
+        IMAGE,
+        lambda x: F.avg_pool2d(x, 3, 2, 1, ceil_mode=True, exclusive=False),
+    ),
+    "means, as many as steps": (IMAGE, lambda x: F.avg_pool2d(x, 3, 2, "SAME")),
+    "means, padded, in one dimension": (ROW, lambda x: F.avg_pool1d(x, 3, 2, 1)),
+    "means, padded, in three": (VOLUME, lambda x: F.avg_pool3d(x, 3, 2, 1)),
+    "largest, channels last": (IMAGE, lambda x: F.max_pool2d(x, 2, data_format="NHWC")),
+    "means, channels last": (
+        IMAGE,
+        lambda x: F.avg_pool2d(x, 3, 2, 1, data_format="NHWC"),
+    ),
+    "means in three, channels last": (
+        VOLUME,
+        lambda x: F.avg_pool3d(x, 2, 2, 1, data_format="NDHWC"),
+    ),
 }
 WITH_PADDLE = {
-    "means, padded": lambda x: F.avg_pool2d(x, 3, 2, 1),
     "means of parts of two sizes": lambda x: F.adaptive_avg_pool2d(x, [5, 3]),
-    "channels last": lambda x: F.max_pool2d(x, 2, data_format="NHWC"),
     "the largest of all": lambda x: F.max_pool2d(x, [8, 6]),
     "with places": lambda x: F.max_pool2d(x, 2, return_mask=True)[0],
 }
@@ -77,5 +99,6 @@ def test_numbers_that_are_none_and_infinite_ones(dtype):
         lambda x: F.max_pool2d(x, [3, 2], [2, 4], ceil_mode=True),
         lambda x: F.max_pool2d(x, [2, 1], [1, 1], [1, 0]),
         lambda x: F.avg_pool2d(x, 2),
+        lambda x: F.avg_pool2d(x, 3, 2, 1),
     ):
         check(with_gradient(fn), x)

@@ -390,7 +390,7 @@ def test_the_call_at_which_a_program_goes_over_to_machine_code(monkeypatch):
 def test_a_mean_over_samples_that_goes_into_a_later_region():
     def fn(x):
         mean = x.mean(0)
-        return mean * 2.0 + paddle.cumsum(paddle.tanh(mean)) * 3.0
+        return mean * 2.0 + paddle.erfinv(paddle.tanh(mean)) * 3.0
 
     program = of_any_number(fn, randn([5, 4]), randn([8, 4]))
     for n in (5, 1, 13):
@@ -435,8 +435,8 @@ def test_a_view_of_what_was_expanded_within_a_loop():
 
 def test_memory_of_one_region_is_let_go_of_before_the_next():
     def fn(x):
-        first = paddle.cumsum(paddle.tanh(x @ x) @ x, 0) * 1e-3
-        return paddle.cumsum(paddle.exp(first.T @ first) @ x, 0)
+        first = paddle.sort(paddle.tanh(x @ x) @ x, 0) * 1e-3
+        return paddle.sort(paddle.exp(first.T @ first) @ x, 0)
 
     text = check(fn, randn([120, 120]) * 0.1).python()
     assert text.count("work = ") == text.count("del work") == 2

@@ -23,6 +23,8 @@ from .loops.regions import may_be_part
 from .one_number import with_one_number
 from .operations import Operation, Value, fresh_numbers, values_in, with_values
 from .operators.calls import NoRule
+from .operators.channels_last import CHANNELS_LAST
+from .operators.taps import TAPPED
 from .samples import Samples
 from .twins import Twins
 
@@ -41,8 +43,12 @@ PARTED = frozenset(
         *("celu", "stanh", "softshrink", "thresholded_relu", "swiglu", "prelu"),
         *("fmax", "fmin", "lerp", "dropout", "dropout_grad", "add_n"),
         *("pixel_shuffle", "pixel_unshuffle", "tile", "masked_fill", "tril", "triu"),
-        *("pixel_shuffle_grad", "pixel_unshuffle_grad", "nearest_interp"),
-        *("nearest_interp_grad", "frobenius_norm", "squared_l2_norm"),
+        *("pixel_shuffle_grad", "pixel_unshuffle_grad"),
+        *("frobenius_norm", "squared_l2_norm"),
+        *("nll_loss", "all", "any", "multi_dot", "kron"),
+        *("channel_shuffle", "channel_shuffle_grad", "pad3d", "pad3d_grad"),
+        *("send_u_recv", "send_ue_recv", "send_uv", "Tensor._setitem_dygraph"),
+        *(*CHANNELS_LAST, *TAPPED),
     }
 )
 """Operators whose formulas are sooner as machine code than their kernels."""

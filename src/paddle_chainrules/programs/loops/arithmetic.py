@@ -126,6 +126,23 @@ def _(call: LoopCall) -> str:
     return call.two("fcmp uno", call.args[0], call.args[0])
 
 
+@loop_of("isinf")
+def _(call: LoopCall) -> str:
+    return call.two("fcmp oeq", _size(call), INFINITE)
+
+
+@loop_of("isfinite")
+def _(call: LoopCall) -> str:
+    return call.two("fcmp olt", _size(call), INFINITE)
+
+
+INFINITE = "0x7FF0000000000000"
+
+
+def _size(call: LoopCall) -> str:
+    return abs(Number(call.args[0], TYPES[call.floats], call.scalars)).name
+
+
 @loop_of("square_grad")
 def _(call: LoopCall) -> str:
     x, cotangent = call.args
@@ -176,9 +193,33 @@ def _logical(instruction: str, *names: str) -> None:
         return call.scalars.put(f"{instruction} i1 {call.args[0]}, {call.args[1]}")
 
 
-_logical("and", "logical_and", "Tensor.__and__")
-_logical("or", "logical_or", "Tensor.__or__")
-_logical("xor", "logical_xor", "Tensor.__xor__")
+_logical("and", "logical_and")
+_logical("or", "logical_or")
+_logical("xor", "logical_xor")
+
+
+def _bits(instruction: str, *names: str) -> None:
+    """Of truths and of integers."""
+
+    @loop_of(*names)
+    def _(call: LoopCall) -> str:
+        found = _of_integers(call, instruction)
+        if found is None:
+            raise NoLoop
+        return found
+
+
+_bits("and", "bitwise_and", "Tensor.__and__")
+_bits("or", "bitwise_or", "Tensor.__or__")
+_bits("xor", "bitwise_xor", "Tensor.__xor__")
+
+
+@loop_of("bitwise_not")
+def _(call: LoopCall) -> str:
+    if call.dtypes not in (["bool"], ["int32"], ["int64"]):
+        raise NoLoop
+    ones = "true" if call.dtype == "bool" else "-1"
+    return call.scalars.put(f"xor {TYPES[call.dtype]} {call.args[0]}, {ones}")
 
 
 CASTS = {

@@ -289,3 +289,17 @@ def _product(x: Number, count: int) -> Number:
         return x.constant(1)
     half = _product(x, count // 2) if count > 1 else x
     return (half * half * x if count % 2 else half * half) if count > 1 else x
+
+
+def power_of(x: Number, y: Number) -> Number:
+    """A power of any exponent, in float64 too rough for all but float32."""
+    whole, half = (part.intrinsic("rint").equals(part) for part in (y, y * 0.5))
+    infinite = float("inf")
+    size = abs(x)
+    found = exp(y * log(size))
+    is_one = y.equals(0) | x.equals(1) | (size.equals(1) & abs(y).equals(infinite))
+    found = is_one.where(1.0, found)
+    is_below = x.constant(1).copysign(x) < 0
+    found = (is_below & whole & (half ^ 1)).where(-found, found)
+    is_none = (x < 0) & (x > -infinite) & (whole ^ 1)
+    return is_none.where(float("nan"), found)

@@ -7,6 +7,7 @@ bits of Paddle's.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -75,6 +76,49 @@ def _(call: LoopCall) -> str:
     (x,) = call.numbers()
     is_single = call.dtype == "float32"
     return (exponentials.eigen_tanh if is_single else exponentials.tanh)(x).name
+
+
+@loop_of("tanh_shrink", steps=DEAR)
+def _(call: LoopCall) -> str:
+    (x,) = call.numbers()
+    is_single = call.dtype == "float32"
+    return (x - (exponentials.eigen_tanh if is_single else exponentials.tanh)(x)).name
+
+
+def _of_base(base: float) -> Callable[[Number], Number]:
+    """A logarithm, in float32 alone, since the quotient is rounded twice."""
+
+    def found(x: Number) -> Number:
+        if not x.is_single:
+            raise NoLoop
+        return exponentials.log(x) * (1 / math.log(base))
+
+    return found
+
+
+_put("log2", formula=_of_base(2.0))
+_put("log10", formula=_of_base(10.0))
+
+
+def _of_number(x: Number, base: Any) -> Number:
+    """A power of a constant, in float32 alone, where it grows larger errors."""
+    base = single(_number(base))
+    if not x.is_single or not 0 < base < math.inf:
+        raise NoLoop
+    return exponentials.exp(x * math.log(base))
+
+
+_put("Tensor.__rpow__", formula=_of_number)
+
+
+def _of_numbers(x: Number, y: Any) -> Number:
+    """A power of tensors, in float32 alone."""
+    if not isinstance(y, Number) or not x.is_single:
+        raise NoLoop
+    return exponentials.power_of(x, y)
+
+
+_put("elementwise_pow", formula=_of_numbers, steps=2 * DEAR)
 
 
 def _gelu(x: Number, approximate: bool) -> Number:
@@ -150,6 +194,11 @@ def _clip(x: Number, low: Any, high: Any) -> Number:
     return exponentials.clamped(x, _number(low), _number(high))
 
 
+def _hardshrink(x: Number, threshold: Any) -> Number:
+    most = _number(threshold)
+    return x * ((x >= most) | (x <= -most)).where(x.constant(1), 0.0)
+
+
 def _largest(x: Number, y: Number) -> Number:
     """What is no number goes before all numbers, the first before the second."""
     return (x.is_nan() | (x > y)).where(x, y)
@@ -168,6 +217,7 @@ _put_exact("sign", formula=_sign)
 _put_exact("relu", formula=lambda x: (x > 0).where(x, 0.0))  # what is no number is 0
 _put_exact("leaky_relu", formula=_leaky_relu)
 _put_exact("clip", formula=_clip)
+_put_exact("hardshrink", formula=_hardshrink)
 _put_exact("maximum", formula=_largest)
 _put_exact("minimum", formula=_least)
 

@@ -32,10 +32,12 @@ def factor(view: View, sizes: Sizes) -> Factor:
     """The last two dimensions of a view as a factor.
 
     Raises:
-        NoLoop: there are gaps within both rows and columns.
+        NoLoop: there are gaps within both rows and columns, or they lie backwards.
     """
     rows, columns = view.shape[-2:]
     down, across = view.strides[-2:]
+    if min(down.factor, across.factor) < 0:
+        raise NoLoop
     if across == ONE or columns == 1:
         return Factor(view, False, down if rows != 1 else sizes.of(columns))
     if down == ONE or rows == 1:

@@ -10,7 +10,14 @@ from typing import Any
 from ..operations import Operation, Value, fresh_numbers
 from ..operators.table import TABLE
 from ..samples import Samples
-from . import indices  # noqa: F401  # with its rules
+from . import (  # noqa: F401  # with their rules
+    extremes,
+    indices,
+    patches,
+    rearranged,
+    running,
+    sorting,
+)
 from .convolution import CONVOLUTIONS
 from .extents import Sizes
 from .groups import Group, grouped, may_loop

@@ -187,9 +187,14 @@ def _outer(op: Operation) -> tuple[Shape, Shape]:
     return (rows, 1), (1, columns)
 
 
-@loop_of("sum", "max", "amax", "min", "amin")
+@loop_of("sum", "prod", "max", "amax", "min", "amin")
 def _(call: LoopCall) -> str:
     """What is added or compared; where it goes, :func:`reduction_of` tells."""
+    before = call.dtypes[0]
+    if call.dtype == "int64" and before in ("bool", "int32", "int64"):
+        how = {"bool": "zext i1", "int32": "sext i32"}.get(before or "")
+        x = str(call.args[0])
+        return call.scalars.put(f"{how} {x} to i64") if how else x
     if call.dtype != call.floats:
         raise NoLoop
     return str(call.args[0])
@@ -225,6 +230,8 @@ class Reduction(NamedTuple):
 
 
 SUM = Reduction("0.0", "fadd{flags} {kind} {x}, {y}")
+COUNT = Reduction("0", "add {kind} {x}, {y}")
+PRODUCT = Reduction("1.0", "fmul{flags} {kind} {x}, {y}")
 _LARGEST, _LEAST = (
     Reduction(
         f"0x{sign}FF0000000000000",
@@ -236,6 +243,7 @@ _LARGEST, _LEAST = (
 
 REDUCTIONS = {
     "sum": SUM,
+    "prod": PRODUCT,
     **dict.fromkeys(("max", "amax"), _LARGEST),
     **dict.fromkeys(("min", "amin"), _LEAST),
 }
@@ -244,7 +252,10 @@ REDUCTIONS = {
 
 def reduction_of(op: Operation) -> Reduction | None:
     """How an operation makes one number of many, if it does."""
-    return REDUCTIONS.get(op.operator.name)
+    name = op.operator.name
+    if name in REDUCTIONS and op.outputs[0].dtype == "int64":
+        return COUNT
+    return REDUCTIONS.get(name)
 
 
 def loop_shape(op: Operation) -> Shape:
@@ -261,6 +272,10 @@ def kept_dims(op: Operation) -> frozenset[int]:
     """
     x, axes, *_ = op.args
     rank = len(x.shape)
+    if op.outputs[0].dtype == "int64" and op.operator.name != "sum":
+        raise NoLoop
+    if op.operator.name == "prod" and op.args[3]:
+        axes = []
     given = [axes] if type(axes) is int else [*(axes or range(rank))]
     if any(type(axis) is not int for axis in given):
         raise NoLoop

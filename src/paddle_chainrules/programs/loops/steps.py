@@ -130,7 +130,7 @@ class Steps:
 
     def copied(self, view: View, to: Value) -> View:
         """The elements of a view in memory of a value's own."""
-        self._copy(view, found := self.new(to))
+        self.copy(view, found := self.new(to))
         return found
 
     def duplicate(self, value: Value, to: Value) -> View:
@@ -140,7 +140,8 @@ class Steps:
         self.found[-1] = replace(self.found[-1], copy=None)
         return found
 
-    def _copy(self, view: View, to: View) -> None:
+    def copy(self, view: View, to: View) -> None:
+        """Write the elements of a view into another one, to whose shape it expands."""
         if view.memory.dtype != to.memory.dtype:
             raise NoLoop
         read = Access(view, along(view, to.shape))
@@ -259,7 +260,7 @@ class Steps:
 
     def put(self, part: Value, to: View) -> None:
         """Write a value into a part of another."""
-        self._copy(self.view(part), to)
+        self.copy(self.view(part), to)
 
 
 def _same_places(each: Access, reads: Sequence[Access]) -> list[Memory]:

@@ -123,7 +123,7 @@ def _(view: View, op: Operation, sizes: Sizes) -> Sequence[View]:
     return [View(view.memory, view.offset, op.outputs[0].shape, view.strides[::-1])]
 
 
-@_view_of("expand")
+@_view_of("expand", "expand_as")
 def _(view: View, op: Operation, sizes: Sizes) -> Sequence[View]:
     shape = op.outputs[0].shape
     return [View(view.memory, view.offset, shape, along(view, shape))]
@@ -145,13 +145,78 @@ def _(view: View, op: Operation, sizes: Sizes) -> Sequence[View]:
 @_view_of("strided_slice")
 def _(view: View, op: Operation, sizes: Sizes) -> Sequence[View]:
     _, axes, starts, _, steps = op.args
-    strides = [*view.strides]
     for axis, start, step in zip(axes, starts, steps, strict=True):
-        if type(start) is not int or type(step) is not int or step < 1:
-            raise NoLoop
-        view = view._replace(offset=view.moved(axis, _place(view, axis, start, sizes)))
-        strides[axis] = strides[axis].times(Extent(step))
-    return [View(view.memory, view.offset, op.outputs[0].shape, tuple(strides))]
+        view = stepped(view, axis, start, step, sizes)
+    return [view._replace(shape=op.outputs[0].shape)]
+
+
+def stepped(view: View, axis: int, start: Any, step: Any, sizes: Sizes) -> View:
+    """From a place on, some places further each time, or back.
+
+    Raises:
+        NoLoop: these are no numbers.
+    """
+    if type(start) is not int or type(step) is not int or not step:
+        raise NoLoop
+    size = view.shape[axis]
+    if step < 0 and sizes.of(size).power:
+        raise NoLoop
+    place = _place(view, axis, start, sizes)
+    if step < 0:
+        place = Extent(min(place.factor, size - 1))
+    strides = [*view.strides]
+    strides[axis] = strides[axis].times(Extent(step))
+    return view._replace(offset=view.moved(axis, place), strides=tuple(strides))
+
+
+@_view_of("flip")
+def _(view: View, op: Operation, sizes: Sizes) -> Sequence[View]:
+    given = [op.args[1]] if type(op.args[1]) is int else op.args[1]
+    for axis in {axis % len(view.shape) for axis in given}:
+        last = sizes.of(view.shape[axis]), Extent(-1)
+        strides = [*view.strides]
+        strides[axis] = strides[axis].times(Extent(-1))
+        view = view._replace(offset=view.moved(axis, *last), strides=tuple(strides))
+    return [view]
+
+
+@_view_of("diagonal")
+def _(view: View, op: Operation, sizes: Sizes) -> Sequence[View]:
+    return [diagonal(view, op.args[1:], op.outputs[0].shape, sizes)]
+
+
+def diagonal(view: View, where: Sequence[int], shape: Shape, sizes: Sizes) -> View:
+    """The diagonal of two dimensions, which is the last one then.
+
+    Args:
+        where: how far above, and which dimensions.
+
+    Raises:
+        NoLoop: one of these goes along with the number of samples.
+    """
+    rank = len(view.shape)
+    offset, down, along = where[0], where[1] % rank, where[2] % rank
+    if any(sizes.of(view.shape[k]).power for k in (down, along)):
+        raise NoLoop
+    steps = view.strides[down], view.strides[along]
+    if steps[0].power != steps[1].power:
+        raise NoLoop
+    start = view.moved(along if offset > 0 else down, Extent(abs(offset)))
+    step = Extent(steps[0].factor + steps[1].factor, steps[0].power)
+    rest = (s for k, s in enumerate(view.strides) if k not in (down, along))
+    return View(view.memory, start, shape, (*rest, step))
+
+
+@_view_of("tensor_unfold")
+def _(view: View, op: Operation, sizes: Sizes) -> Sequence[View]:
+    _, axis, _, step = op.args
+    axis %= max(len(view.shape), 1)
+    if not view.shape or sizes.of(view.shape[axis]).power:
+        raise NoLoop
+    strides = [*view.strides, view.strides[axis]]
+    strides[axis] = strides[axis].times(Extent(step))
+    shape = op.outputs[0].shape
+    return [view._replace(shape=shape, strides=tuple(strides))]
 
 
 @_view_of("Tensor._getitem_dygraph")
@@ -162,13 +227,15 @@ def _(view: View, op: Operation, sizes: Sizes) -> Sequence[View]:
         if part is None:
             strides.append(ONE)
             continue
-        start = part.start or 0 if isinstance(part, slice) else part
-        step = (part.step or 1) if isinstance(part, slice) else 1
-        if type(start) is not int or type(step) is not int or step < 1:
-            raise NoLoop
-        view = view._replace(offset=view.moved(axis, _place(view, axis, start, sizes)))
+        start, step = part, 1
         if isinstance(part, slice):
-            strides.append(view.strides[axis].times(Extent(step)))
+            step = part.step or 1
+            start = part.start or 0
+            if part.start is None and type(step) is int and step < 0:
+                start = -1
+        view = stepped(view, axis, start, step, sizes)
+        if isinstance(part, slice):
+            strides.append(view.strides[axis])
         axis += 1
     if len(strides) != len(op.outputs[0].shape):
         raise NoLoop

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import paddle
+from paddle import Tensor
+
 from .calls import Call, NoRule
-from .entry import define, reverse_of
+from .entry import define, formula_of, reverse_of
 from .known_shapes import define_of_known_shape
 from .shared import ops
 
@@ -21,6 +24,22 @@ for name in ("isclose", "allclose"):
     )
 for name in ("logical_xor", "equal_all", "is_empty", "one_hot", "shard_index"):
     define(name, differentiable=())
+
+
+@formula_of("all")
+def _(x: Tensor, axis: Any, keepdim: bool) -> Any:
+    if x.dtype != paddle.bool:
+        raise NoRule("numbers; compare them first")
+    return ops.min(ops.cast(x, paddle.float32), axis, keepdim) > 0.0
+
+
+@formula_of("any")
+def _(x: Tensor, axis: Any, keepdim: bool) -> Any:
+    if x.dtype != paddle.bool:
+        raise NoRule("numbers; compare them first")
+    return ops.max(ops.cast(x, paddle.float32), axis, keepdim) > 0.0
+
+
 define("searchsorted", differentiable=(), structure=(0,))
 define("gather_tree", differentiable=())
 define("histogram")

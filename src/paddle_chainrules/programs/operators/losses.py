@@ -14,7 +14,7 @@ from .calls import Call
 from .entry import define, formula_of, reverse_of
 from .kernels import by_kernel
 from .putting import masked
-from .shared import bounded_log, one_hot, ops
+from .shared import bounded_log, ops
 
 
 def _nll_loss(
@@ -105,11 +105,12 @@ def _(
 def _(x: Tensor, label: Tensor, weight: Any, ignore_index: int, reduction: str) -> Any:
     if weight is None:
         weight = paddle.ones([x.shape[1]], x.dtype)
-    label = ops.unsqueeze(label, [1])
-    chosen = ops.logical_and(one_hot(label, x, 1), label != ignore_index)
-    weight = ops.reshape(weight, [-1, *[1] * (x.ndim - 2)])
-    weights = ops.cast(chosen, x.dtype) * weight
-    loss = -ops.sum(ops.where(chosen, x * weights, weights), [1], None, False)
+    there = label != ignore_index
+    label = masked(label, there)
+    chosen = ops.squeeze(ops.take_along_axis(x, ops.unsqueeze(label, [1]), 1), [1])
+    weights = ops.gather(weight, ops.reshape(label, [-1]), 0)
+    weights = masked(ops.reshape(weights, label.shape), there)
+    loss = masked(-(chosen * weights), there)
     total = ops.sum(weights, [], None, False)
     if reduction == "none":
         return loss, paddle.zeros([], x.dtype)

@@ -42,6 +42,25 @@ def _(x: Tensor, factor: int, data_format: str) -> Tensor:
     return ops.reshape(turned, [n, channels * factor**2, inner[0], inner[2]])
 
 
+@formula_of("channel_shuffle")
+def _(x: Tensor, groups: int, data_format: str) -> Tensor:
+    return _mixed(x, [groups, -1], data_format)
+
+
+@formula_of("channel_shuffle_grad")
+def _(x: Tensor, groups: int, data_format: str) -> Tensor:
+    return _mixed(x, [-1, groups], data_format)
+
+
+def _mixed(x: Tensor, parts: list[int], data_format: str) -> Tensor:
+    """Channels in a table, read by its columns."""
+    if data_format != "NCHW":
+        raise NoRule("channels that are last; transpose them")
+    n, _, *space = x.shape
+    table = ops.reshape(x, [n, *parts, *space])
+    return ops.reshape(ops.transpose(table, [0, 2, 1, 3, 4]), x.shape)
+
+
 define("view_shape", "x dims", view=True)
 define("repeat_interleave")
 define_of_known_shape("repeat_interleave_with_tensor_index", differentiable=(0,))

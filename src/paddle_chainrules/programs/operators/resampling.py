@@ -66,6 +66,83 @@ def _(x: Tensor, *how: Any) -> Tensor:
     return ops.sum(parts, [3, 5], None, False)
 
 
+def _around(x: Tensor, paddings: Any, mode: str, layout: str) -> list[Any]:
+    """Each dimension with how much comes before it and after it.
+
+    Raises:
+        NoRule: it is another number that comes there.
+    """
+    if mode == "constant" or layout != "NCDHW" or type(paddings) is not list:
+        raise NoRule("padding by a number; pad has it")
+    pairs = [*zip(paddings[::2], paddings[1::2], strict=True)][::-1]
+    return [(2 + k, *pair) for k, pair in enumerate(pairs) if any(pair)]
+
+
+def _end(x: Tensor, axis: int, start: int, count: int) -> Tensor:
+    """So many places from one on."""
+    return ops.slice(x, [axis], [start], [start + count], [1], [])
+
+
+def _borders(mode: str, size: int, before: int, after: int) -> tuple[int, int]:
+    """Where what is repeated before and after a dimension begins."""
+    if mode == "reflect":
+        return 1, size - 1 - after
+    return size - before, 0
+
+
+@formula_of("pad3d")
+def _(x: Tensor, paddings: Any, mode: str, value: Any, layout: str) -> Tensor:
+    """Along one dimension after another."""
+    for axis, before, after in _around(x, paddings, mode, layout):
+        size, parts = x.shape[axis], [x]
+        if mode == "replicate":
+            wide = [*x.shape]
+            for place, count, at in ((0, before, 0), (size - 1, after, 2)):
+                wide[axis] = count
+                if count:
+                    edge = ops.expand(_end(x, axis, place, 1), wide)
+                    parts.insert(at, edge)
+        else:
+            places = _borders(mode, size, before, after)
+            for place, count, at in zip(places, (before, after), (0, 2), strict=True):
+                if count:
+                    part = _end(x, axis, place, count)
+                    part = ops.flip(part, [axis]) if mode == "reflect" else part
+                    parts.insert(at, part)
+        x = ops.concat(parts, axis)
+    return x
+
+
+@formula_of("pad3d_grad")
+def _(
+    x: Tensor, out_grad: Tensor, paddings: Any, mode: str, value: Any, layout: str
+) -> Tensor:
+    g = out_grad
+    for axis, before, after in _around(x, paddings, mode, layout)[::-1]:
+        size = x.shape[axis]
+        found = _end(g, axis, before, size)
+        if mode == "replicate":
+            places, ends = (0, size - 1), (1, 1)
+        else:
+            places, ends = _borders(mode, size, before, after), (before, after)
+        starts = (0, before + size)
+        for place, end, start, count in zip(
+            places, ends, starts, (before, after), strict=True
+        ):
+            if not count:
+                continue
+            part = _end(g, axis, start, count)
+            if mode == "reflect":
+                part = ops.flip(part, [axis])
+            if mode == "replicate":
+                part = ops.sum(part, [axis], None, True)
+            around = [0] * (2 * g.ndim)
+            around[2 * axis : 2 * axis + 2] = [place, size - place - end]
+            found = found + ops.pad(part, around, 0.0)
+        g = found
+    return g
+
+
 @reverse_of("pad3d")
 def _(call: Call) -> list[Any]:
     x, paddings, mode, value, layout = call.args

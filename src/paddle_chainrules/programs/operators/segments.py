@@ -7,7 +7,7 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from .calls import Call
+from .calls import Call, NoRule
 from .entry import define, formula_of, reverse_of
 from .known_shapes import define_of_known_shape
 from .shared import ops, summed_to
@@ -53,6 +53,45 @@ def _sent_back(
 def _ahead(rows: Tensor, like: Tensor) -> list[int]:
     """The shape of a number a row, for broadcasting."""
     return [*rows.shape, *[1] * (like.ndim - 1)]
+
+
+def _received(message: Tensor, to: Tensor, how: str, rows: int) -> Any:
+    """The sums or means of messages, and how many there were.
+
+    Args:
+        rows: that may receive some.
+    """
+    if how not in ("SUM", "MEAN"):
+        raise NoRule("the largest of messages, where some receive none")
+    shape = [rows, *message.shape[1:]]
+    total = ops.index_add(paddle.zeros(shape, message.dtype), to, message, 0)
+    if how == "SUM":
+        return total, None
+    ones = paddle.ones(to.shape, message.dtype)
+    count = ops.index_add(paddle.zeros([rows], message.dtype), to, ones, 0)
+    count = ops.maximum(count, paddle.ones_like(count))
+    return total / ops.reshape(count, _ahead(count, message)), None
+
+
+def _rows(x: Tensor, out_size: Any) -> int:
+    size = out_size[0] if isinstance(out_size, list) and out_size else out_size
+    if type(size) is not int:
+        raise NoRule("a number of rows in a tensor; give an int")
+    return size if size > 0 else int(x.shape[0])
+
+
+@formula_of("send_u_recv")
+def _(x: Tensor, source: Tensor, to: Tensor, how: str, out_size: Any) -> Any:
+    return _received(ops.gather(x, source, 0), to, how, _rows(x, out_size))
+
+
+@formula_of("send_ue_recv")
+def _(
+    x: Tensor, y: Tensor, source: Tensor, to: Tensor, op: str, how: str, out_size: Any
+) -> Any:
+    mine = ops.gather(x, source, 0)
+    message = mine + y if op == "ADD" else mine * y
+    return _received(message, to, how, _rows(x, out_size))
 
 
 @reverse_of("segment_pool")

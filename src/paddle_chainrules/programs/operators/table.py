@@ -8,6 +8,7 @@ from . import (  # noqa: F401
     arithmetic,  # for those above
     brackets,
     channel_norms,
+    channels_last,
     comparison,
     complex_numbers,
     convolution,
@@ -46,6 +47,7 @@ from . import (  # noqa: F401
     sparse,
     special,
     spectral,
+    taps,
     writes,
 )
 from .entry import TABLE

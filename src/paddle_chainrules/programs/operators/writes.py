@@ -8,10 +8,18 @@ import paddle
 from paddle import Tensor
 
 from ...paddle_side.interception import RAW
+from .brackets import basic
 from .calls import Call, NoRule
-from .entry import TABLE, define, holds_for_complex, overwrites, reverse_of
+from .entry import (
+    TABLE,
+    define,
+    formula_of,
+    holds_for_complex,
+    overwrites,
+    reverse_of,
+)
 from .putting import last_written, masked
-from .shared import summed_to
+from .shared import ops, summed_to
 
 _set: Any = vars(paddle.Tensor)["_setitem_dygraph"]
 
@@ -51,6 +59,26 @@ def _(call: Call) -> list[Any]:
     if 2 in call.wanted:
         by_value = summed_to(_taken(g, index, value), value)
     return [by_x, None, by_value]
+
+
+@formula_of("Tensor._setitem_dygraph")
+def _(x: Tensor, index: Any, value: Any) -> Tensor:
+    """By a mask, or by slices."""
+    parts = index if isinstance(index, tuple | list) else (index,)
+    is_number = type(value) in (int, float)
+    if [getattr(part, "dtype", None) for part in parts] == [paddle.bool]:
+        if not is_number or parts[0].shape != x.shape:
+            raise NoRule("a mask of another shape; use paddle.where")
+        return ops.masked_fill(x, parts[0], paddle.full([], value, x.dtype))
+    where = None if _tensors(index) else basic(index, x.shape)
+    if where is None or where.has_new or len(where.drop) == x.ndim:
+        raise NoRule("such an index; put the values by another operator")
+    if is_number:
+        value = paddle.full([1], value, x.dtype)
+    elif not isinstance(value, Tensor) or value.dtype != x.dtype:
+        raise NoRule("a value of another dtype; cast it")
+    axes, starts, ends, steps, drop, *_ = where
+    return ops.set_value_with_tensor(x, value, starts, ends, steps, axes, drop, [])
 
 
 def _taken(g: Tensor, index: Any, value: Tensor) -> Tensor:
