@@ -110,8 +110,8 @@ def peers(torch: Any) -> dict[str, Callable[[], Any]]:
 
 def table(rows: dict[str, Any]) -> str:
     lines = [
-        "| without jit | in jit, us | after some calls | as ever | PyTorch | first call "
-        "in jit, ms |",
+        "| without jit | in jit, us | after some calls | as ever | PyTorch "
+        "| first call in jit, ms |",
         "|---|---|---|---|---|---|",
     ]
     for name, row in rows.items():
