@@ -14,6 +14,7 @@ import weakref
 from collections.abc import Callable, Hashable
 from typing import Any
 
+from ..paddle_side.engine import is_running
 from ..paddle_side.listener import is_plain
 from ..paddle_side.watch import watched
 from ..programs.capture_error import CaptureError
@@ -77,7 +78,7 @@ def by_program(
     Args:
         place: where it is kept if the function that was transformed has no place.
     """
-    if is_plain() or not programs_are_on() or watched():
+    if is_plain() or not programs_are_on() or watched() or is_running():
         return NOTHING
     calls = _calls_of(kind, fn, place)
     if calls is None or calls.why:
@@ -92,7 +93,7 @@ def why_not(fn: Any) -> str:
         return ""
     try:
         State(_innermost(of[1])[1], strict=True)
-    except ValueError as error:
+    except Exception as error:
         return str(error)
     calls = _calls_of(of[0], of[1], vars(fn))
     return calls.why if calls is not None else ""
@@ -194,7 +195,7 @@ class _Calls:
             return NOTHING
         if self._state is None:
             return self._watched(transformed, args, kwargs)
-        if not self._state.is_same():
+        if not _is_same(self._state):
             self._change()
             return NOTHING
         self._here.transformed = transformed
@@ -214,11 +215,11 @@ class _Calls:
         """A call as ever, which shows whether it changes what it depends on."""
         try:
             state = State(self._inner(), strict=True)
-        except ValueError as error:
-            self.why = str(error)
+        except Exception as error:  # of an object of the user's, perhaps
+            self.why = f"what it depends on can't be seen ({error})"
             return NOTHING
         found = transformed(*args, **kwargs)
-        if state.is_same():
+        if _is_same(state):
             self._state = state
         else:
             self._change()
@@ -231,3 +232,10 @@ class _Calls:
             self.why = (
                 "what it depends on changes from call to call; give that as an argument"
             )
+
+
+def _is_same(state: State) -> bool:
+    try:
+        return state.is_same()
+    except Exception:  # of an object of the user's
+        return False

@@ -192,7 +192,7 @@ class State:
             package = (value.__module__ or "").partition(".")[0]
             if package in PURE and value.__name__ not in WORDS:
                 return
-        elif not _is_standard(kind.__module__) or kind.__module__.startswith(
+        elif not _is_standard(_module_of(kind)) or _module_of(kind).startswith(
             ("paddle.", "paddle_chainrules.")
         ):
             return
@@ -205,7 +205,7 @@ class State:
     def _read_class(self, kind: type) -> None:
         """Its methods, and what is the same for all of its instances."""
         for owner in kind.__mro__:
-            if id(owner) in self._seen or _is_constant(owner.__module__):
+            if id(owner) in self._seen or _is_constant(_module_of(owner)):
                 continue
             self._seen.add(id(owner))
             for name, value in [*vars(owner).items()]:
@@ -313,11 +313,16 @@ def check_words(function: types.FunctionType) -> None:
 def of_package(path: str, owner: Any) -> Iterator[Visit] | None:
     """What an object of this package depends on, by what its class says it ``holds``;
     None for others."""
-    if not type(owner).__module__.startswith("paddle_chainrules."):
+    if not _module_of(type(owner)).startswith("paddle_chainrules."):
         return None
     held = getattr(owner, "__dict__", {})
     names = getattr(type(owner), "holds", ())
     return ((f"{path}.{name}", held, name, held[name]) for name in names)
+
+
+def _module_of(kind: type) -> str:
+    """The module of a class; some of C's have none."""
+    return str(getattr(kind, "__module__", None) or "builtins")
 
 
 def _is_constant(module: str) -> bool:
@@ -339,7 +344,7 @@ def _is_held(value: Any, strict: bool) -> bool:
     return (
         has
         and not isinstance(value, skipped)
-        and (strict or not _is_standard(type(value).__module__))
+        and (strict or not _is_standard(_module_of(type(value))))
     )
 
 
