@@ -13,6 +13,7 @@ from ..samples import Samples
 from . import (  # noqa: F401  # with their rules
     extremes,
     indices,
+    padding,
     patches,
     rearranged,
     running,
