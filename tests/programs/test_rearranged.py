@@ -65,6 +65,15 @@ def test_what_is_elsewhere_and_its_gradients(name):
     assert names_of(made) == ["region"]
 
 
+def test_results_that_lie_backwards():
+    def fn(x):
+        y = paddle.flip(x * 2.0 + 1.0, [0])
+        return y, y.reshape([-1]), paddle.flip(y + x, [1])
+
+    made = check(fn, randn(MATRIX))
+    assert "flip" not in names_of(made)
+
+
 def test_integers_and_truths_elsewhere():
     def fn(x):
         whole, there = paddle.cast(x * 9.0, "int32"), x > 0.0

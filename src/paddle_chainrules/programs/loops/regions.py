@@ -38,6 +38,10 @@ ALONE = frozenset({OVER_COUNT.name, *CONVOLUTIONS, *POOLING})
 """Operators that are a region each, if need be."""
 
 
+SLOW = frozenset({"flip"})
+"""Views whose kernels take many times what a copy takes."""
+
+
 def may_be_part(op: Operation, has_products: bool) -> bool:
     """Whether an operation may be part of a region.
 
@@ -203,6 +207,9 @@ class _Regions:
             v for v in steps.views if v not in steps.inputs and self._users[v] > 0
         ]
         by = {v: op for op in steps.ops for v in op.outputs}
+        for value in needed:
+            if by[value].operator.name in SLOW:
+                steps.copied(steps.views[value], value)
         alone = Counter(steps.views[v].memory for v in needed)
         outputs: dict[Value, None] = {}
         after: set[Operation] = set()
