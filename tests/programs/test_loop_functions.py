@@ -107,7 +107,6 @@ AS_PADDLE = [
     *(("maximum", ...), ("minimum", ...), ("sqrt_grad", ...), ("rsqrt_grad", ...)),
     *(("leaky_relu_grad", ..., 0.1), ("selu_grad", ..., 1.05, 1.67)),
     *(("clip_grad", ..., -0.5, 1.25), ("elu_grad", ..., ..., 0.3)),
-    *(("hardshrink", 0.5), ("hardshrink", 0.0)),
 ]
 """What gives Paddle's bits; ``...`` in the place of a second tensor and a third."""
 

@@ -2,10 +2,11 @@
 
 import numpy as np
 import paddle
+import paddle.nn.functional as F
 import pytest
 
 from conftest import randn
-from paddle_chainrules import vjp
+from paddle_chainrules import make_program, vjp
 from programs.test_regions import assert_near, check, of_any_number, run_fenced
 
 RAW = paddle._C_ops
@@ -192,3 +193,44 @@ def test_any_number_of_samples():
         assert count
         for a, b in zip(outputs, fn(x), strict=True):
             assert_near(a, b)
+
+
+def mixed(x):
+    """Of shape [2, 5, 4], with many of these operators."""
+    y = paddle.logcumsumexp(paddle.cumsum(x, 1), 2) + paddle.cumprod(x, 1) * 0.3
+    y = y + paddle.flip(paddle.cummax(x, 1)[0], [1]) + paddle.roll(x, 2, 1)
+    y = F.pad(y[:, None], [1, 1, 1, 1], mode="reflect")
+    last = y.transpose([0, 2, 3, 1])
+    last = F.avg_pool2d(last, 3, 2, 1, data_format="NHWC").transpose([0, 3, 1, 2])
+    y = F.avg_pool2d(y, 3, 2, 1) + last
+    y = F.interpolate(y, scale_factor=2, mode="bilinear")
+    return (paddle.sort(y.reshape([2, -1])[:, :12], 1) ** 2).sum() + paddle.prod(
+        x, 2
+    ).sum()
+
+
+def test_first_and_second_derivatives_beside_differences():
+    x, v = randn([2, 5, 4], "float64"), randn([2, 5, 4], "float64", 1)
+
+    def slopes(x):
+        y, back = vjp(mixed, x)
+        return back(paddle.ones_like(y))[0]
+
+    def along(x):
+        _, back = vjp(slopes, x)
+        return back(v)[0]
+
+    step = 1e-5
+    pairs = []
+    for fn, of in ((slopes, mixed), (along, lambda x: (slopes(x) * v).sum())):
+        program = make_program(fn)(x)
+        (found,), count = run_fenced(program.with_loops, [x])
+        assert count
+        pairs.append((found.numpy().reshape(-1), of))
+    for found, of in pairs:
+        for k in range(x.size):
+            move = np.zeros(x.size)
+            move[k] = step
+            move = paddle.to_tensor(move.reshape(x.shape))
+            slope = (of(x + move) - of(x - move)) / (2 * step)
+            np.testing.assert_allclose(found[k], float(slope), rtol=1e-5, atol=1e-5)

@@ -23,7 +23,7 @@ from .loops.regions import may_be_part
 from .one_number import with_one_number
 from .operations import Operation, Value, fresh_numbers, values_in, with_values
 from .operators.calls import NoRule
-from .operators.channels_last import CHANNELS_LAST
+from .operators.channels_last import CHANNELS_LAST, FIRST
 from .operators.taps import TAPPED
 from .samples import Samples
 from .twins import Twins
@@ -131,6 +131,16 @@ def may_have_parts(ops: Iterable[Operation]) -> bool:
     return any(op.operator.name in PARTED for op in ops)
 
 
+def _is_parted(op: Operation) -> bool:
+    """Whether an operation may have parts, by what costs nothing to see."""
+    name = op.operator.name
+    if name in CHANNELS_LAST and not any(
+        isinstance(arg, str) and arg in FIRST for arg in op.args
+    ):
+        return False
+    return name in PARTED and op.operator.formula is not None
+
+
 def in_parts(
     ops: Sequence[Operation],
     given: Iterable[Value],
@@ -151,7 +161,7 @@ def in_parts(
         if not op.operator.random and wanted.isdisjoint(op.outputs):
             continue
         parts = None
-        if op.operator.name in PARTED and op.operator.formula is not None:
+        if _is_parted(op):
             asked = tuple(out in wanted for out in op.outputs)
             key = asked, _key(op)
             if key not in known:

@@ -194,11 +194,6 @@ def _clip(x: Number, low: Any, high: Any) -> Number:
     return exponentials.clamped(x, _number(low), _number(high))
 
 
-def _hardshrink(x: Number, threshold: Any) -> Number:
-    most = _number(threshold)
-    return x * ((x >= most) | (x <= -most)).where(x.constant(1), 0.0)
-
-
 def _largest(x: Number, y: Number) -> Number:
     """What is no number goes before all numbers, the first before the second."""
     return (x.is_nan() | (x > y)).where(x, y)
@@ -217,7 +212,6 @@ _put_exact("sign", formula=_sign)
 _put_exact("relu", formula=lambda x: (x > 0).where(x, 0.0))  # what is no number is 0
 _put_exact("leaky_relu", formula=_leaky_relu)
 _put_exact("clip", formula=_clip)
-_put_exact("hardshrink", formula=_hardshrink)
 _put_exact("maximum", formula=_largest)
 _put_exact("minimum", formula=_least)
 

@@ -13,6 +13,7 @@ from ..samples import Samples
 from . import (  # noqa: F401  # with their rules
     extremes,
     indices,
+    padding,
     patches,
     rearranged,
     running,
@@ -35,6 +36,10 @@ PRODUCTS = frozenset({"matmul", "linear", "addmm", *CONVOLUTIONS})
 
 ALONE = frozenset({OVER_COUNT.name, *CONVOLUTIONS, *POOLING})
 """Operators that are a region each, if need be."""
+
+
+SLOW = frozenset({"flip"})
+"""Views whose kernels take many times what a copy takes."""
 
 
 def may_be_part(op: Operation, has_products: bool) -> bool:
@@ -202,6 +207,9 @@ class _Regions:
             v for v in steps.views if v not in steps.inputs and self._users[v] > 0
         ]
         by = {v: op for op in steps.ops for v in op.outputs}
+        for value in needed:
+            if by[value].operator.name in SLOW:
+                steps.copied(steps.views[value], value)
         alone = Counter(steps.views[v].memory for v in needed)
         outputs: dict[Value, None] = {}
         after: set[Operation] = set()

@@ -10,7 +10,7 @@ from .steps import Address, Step, Steps, written_as
 from .text import TYPES, Carried, Text
 from .views import View
 
-EVERY, STABLE = 16, 128
+EVERY, STABLE = 16, 48
 """Numbers of a row that are sorted here: up to so many Paddle leaves equal ones in
 their order, in longer rows where it is asked to."""
 

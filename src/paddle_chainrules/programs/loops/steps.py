@@ -335,60 +335,6 @@ def _(steps: Steps, op: Operation) -> None:
         steps.put(part, View(whole.memory, place, part.shape, strides))
 
 
-@written_as("pad")
-def _(steps: Steps, op: Operation) -> None:
-    x, paddings, value = op.args
-    pairs = [*zip(paddings[::2], paddings[1::2], strict=True)]
-    _pad(steps, op, x, pairs, value)
-
-
-@written_as("pad3d")
-def _(steps: Steps, op: Operation) -> None:
-    x, paddings, mode, value, layout = op.args
-    _pad(steps, op, x, _in_space(paddings, mode, layout), value)
-
-
-@written_as("pad3d_grad")
-def _(steps: Steps, op: Operation) -> None:
-    _, g, paddings, mode, _, layout = op.args
-    around = _in_space(paddings, mode, layout)
-    (out,) = op.outputs
-    if any(n < 0 for pair in around for n in pair):
-        raise NoLoop
-    steps.copied(_inside(steps.view(g), around, out.shape), out)
-
-
-def _in_space(paddings: Any, mode: str, layout: str) -> list[tuple[int, int]]:
-    """Before and after each dimension, of which Paddle says the last one first."""
-    if mode != "constant" or layout != "NCDHW" or type(paddings) is not list:
-        raise NoLoop
-    pairs = [*zip(paddings[::2], paddings[1::2], strict=True)]
-    return [(0, 0), (0, 0), *pairs[::-1]]
-
-
-def _pad(
-    steps: Steps, op: Operation, x: Value, around: list[tuple[int, int]], value: Any
-) -> None:
-    """A value within zeros."""
-    is_list = all(type(n) is int and n >= 0 for pair in around for n in pair)
-    if not is_list or type(value) not in (int, float) or value:
-        raise NoLoop
-    varies = (steps.sizes.of(n).power for n in x.shape)
-    if any(p and any(pair) for p, pair in zip(varies, around, strict=True)):
-        raise NoLoop  # which adds to the number of samples
-    whole = steps.zeros(op.outputs[0])
-    steps.put(x, _inside(whole, around, x.shape))
-
-
-def _inside(whole: View, around: list[tuple[int, int]], shape: Shape) -> View:
-    starts = [
-        whole.strides[k].times(Extent(before))
-        for k, (before, _) in enumerate(around)
-        if before
-    ]
-    return View(whole.memory, (*whole.offset, *starts), shape, whole.strides)
-
-
 @written_as("slice_grad")
 def _(steps: Steps, op: Operation) -> None:
     _, part, *_ = op.args

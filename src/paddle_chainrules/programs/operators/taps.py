@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -51,10 +52,13 @@ def _taps(
         NoRule: numbers are made of too many.
     """
     layout, depth, height, width, scale, *kind = how
-    shape = [size, 1, *[1] * rank]
+    least = math.ceil(1 / min(1.0, *scale)) if scale else 1
+    shape = [size, 1, *[least] * rank]
     shape[2 + axis] = size
     with not_listening(), grad_mode(False):
-        each = paddle.eye(size).astype(getattr(paddle, dtype)).reshape(shape)
+        of_one = [size, *[1] * (axis + 1), size, *[1] * (rank - 1 - axis)]
+        each = paddle.eye(size).astype(getattr(paddle, dtype)).reshape(of_one)
+        each = paddle.expand(each, shape)
         given = layout, depth, height, width, [*scale], *kind
         found = getattr(RAW, name)(each, None, None, None, *given).numpy()
     # Of images that are one elsewhere, the same everywhere.
