@@ -117,6 +117,8 @@ def test_what_ends_a_search():
     assert (there.steps, there.converged, there.evaluations) == (0, True, 1)
     none = lbfgs(lambda x: -paddle.abs(x).sum() * 0.0 + x.sum() * 0.0, x)
     assert none.converged
+    constant = lbfgs(lambda _: paddle.ones([]), x)
+    assert (constant.steps, constant.converged) == (0, True)
 
     def stop(count, *_):
         if count == 2:

@@ -6,7 +6,11 @@ apply_updates(params, updates)``. Learning rates are numbers, tensors or schedul
 
 from . import schedules
 from .adaptive import adam, adamax, adamw, lamb, nadam, radam
+from .damped_steps import Fit
 from .first_order import adadelta, adagrad, momentum, rmsprop, sgd
+from .krylov_least_squares import gauss_newton
+from .least_squares import levenberg_marquardt
+from .metric_gradients import natural_gradient
 from .paddles import from_paddle, schedule_of, to_paddle
 from .parts import (
     accumulate,
@@ -23,6 +27,7 @@ from .quasi_newton import Minimum, lbfgs
 from .transformation import Optimizer, apply_updates, chain
 
 __all__ = [
+    "Fit",
     "Minimum",
     "Optimizer",
     "accumulate",
@@ -39,11 +44,14 @@ __all__ = [
     "clip_by_value",
     "ema",
     "from_paddle",
+    "gauss_newton",
     "global_norm",
     "lamb",
     "lbfgs",
+    "levenberg_marquardt",
     "momentum",
     "nadam",
+    "natural_gradient",
     "radam",
     "rmsprop",
     "scale",

@@ -11,14 +11,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import optree
-import paddle
 from paddle import Tensor
 
 from ..paddle_side.grad_mode import grad_mode
-from ..transforms.jit import jit
-from ..transforms.tree import Tree, flatten_tree
-from ..transforms.value_and_grad import value_and_grad
+from ..transforms.tree import Tree
+from .flat_trees import flat_params, value_and_slope
 
 DECREASE, CURVATURE = 1e-4, 0.9
 """Of the strong Wolfe conditions: how much of the slope a step must gain at least, and
@@ -109,35 +106,12 @@ class _Search:
     def __init__(
         self, fn: Callable[[Tree], Tensor], params: Tree, memory: int, evaluations: int
     ) -> None:
-        leaves, self._spec = flatten_tree(params)
-        for leaf in leaves:
-            if not isinstance(leaf, Tensor) or not leaf.is_floating_point():
-                raise TypeError(
-                    f"lbfgs moves tensors of floating point, and is given {leaf!r}; "
-                    "close over what is none"
-                )
-            if leaf.dtype != leaves[0].dtype:
-                raise TypeError(
-                    f"lbfgs moves tensors of one dtype, and is given {leaf.dtype} and "
-                    f"{leaves[0].dtype}; convert them"
-                )
-        self._shapes = [leaf.shape for leaf in leaves]
-        self._sizes = [int(leaf.size) for leaf in leaves]
-        self._at = paddle.concat([leaf.detach().flatten() for leaf in leaves])
+        self._at, nesting = flat_params(params, "lbfgs")
+        self._tree = nesting.tree
         self._memory: deque[tuple[Tensor, Tensor, float]] = deque(maxlen=memory)
         self._most = evaluations
         self._count = 0
-
-        @jit
-        def evaluated(flat: Tensor) -> Any:
-            return value_and_grad(lambda flat: fn(self._tree(flat)))(flat)
-
-        self._fn = evaluated
-
-    def _tree(self, flat: Tensor) -> Tree:
-        parts = paddle.split(flat, self._sizes) if len(self._sizes) > 1 else [flat]
-        pairs = zip(parts, self._shapes, strict=True)
-        return optree.tree_unflatten(self._spec, [p.reshape(s) for p, s in pairs])
+        self._fn = value_and_slope(fn, nesting)
 
     def _evaluate(self, at: Tensor) -> tuple[float, Tensor]:
         self._count += 1

@@ -1,0 +1,92 @@
+"""Dense linear algebra of least squares, by NumPy, on the processor.
+
+NumPy takes half of a product of a matrix with itself (syrk), which Paddle does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+DTYPES = "float32", "float64"
+"""In which there is such algebra."""
+
+BLOCK = 32
+"""Rows of a triangle that are solved for at once."""
+
+
+def without_warnings() -> Any:
+    """A context for numbers that are looked at when they are there."""
+    return np.errstate(over="ignore", invalid="ignore")
+
+
+def cholesky_solver(matrix: Any) -> Callable[[Any], Any] | None:
+    """Solves a system with a matrix by its factor; None where that is not positive."""
+    try:
+        factor = np.linalg.cholesky(matrix)
+    except np.linalg.LinAlgError:
+        return None
+
+    def solve(b: Any) -> Any:
+        size, x = len(b), b.copy()
+        starts = range(0, size, BLOCK)
+        for i in starts:
+            j = min(i + BLOCK, size)
+            x[i:j] -= factor[i:j, :i] @ x[:i]
+            x[i:j] = np.linalg.solve(factor[i:j, i:j], x[i:j])
+        for i in reversed(starts):
+            j = min(i + BLOCK, size)
+            x[i:j] = np.linalg.solve(factor[i:j, i:j].T, x[i:j])
+            x[:i] -= factor[i:j, :i].T @ x[i:j]
+        return x
+
+    return solve
+
+
+class DampedSquares:
+    """``(J^T J + mu D)^-1 J^T`` for any mu, by the smaller of two matrices of products.
+
+    With fewer rows than columns as ``S^T (S S^T + mu)^-1`` with ``S = J D^-1/2``.
+    """
+
+    def __init__(self, jacobian: Any, scale: Any) -> None:
+        rows, columns = jacobian.shape
+        self._is_wide = rows < columns
+        self._root = np.sqrt(scale) if self._is_wide else None
+        self._by = jacobian / self._root if self._is_wide else jacobian
+        s = self._by
+        self._products = s @ s.T if self._is_wide else s.T @ s
+        self._diagonal = self._products.diagonal().copy()
+        self._damped = np.ones(rows, s.dtype) if self._is_wide else scale
+
+    def solver(self, mu: float) -> Callable[[Any], Any] | None:
+        """From residuals to parameters; None where the matrix is not positive."""
+        matrix = self._products
+        matrix.flat[:: len(matrix) + 1] = self._diagonal + mu * self._damped
+        solve = cholesky_solver(matrix)
+        if solve is None:
+            return None
+        s, root = self._by, self._root
+        if root is None:
+            return lambda u: solve(s.T @ u)
+        return lambda u: (s.T @ solve(u)) / root
+
+
+def symmetric_solve(matrix: Any, b: Any, damping: float, rcond: float) -> Any:
+    """Of ``(matrix + damping) x = b`` the shortest x of least squares.
+
+    Eigenvalues of the matrix up to ``rcond`` of the largest count as zero, and their
+    eigenvectors are left out, unless damping makes the matrix positive as it is.
+    """
+    if damping:
+        damped = matrix.copy()
+        damped.flat[:: len(b) + 1] += damping
+        solve = cholesky_solver(damped)
+        if solve is not None:
+            return solve(b)
+    values, vectors = np.linalg.eigh(matrix)
+    kept = values > rcond * max(abs(values[0]), abs(values[-1]))
+    basis = vectors[:, kept]
+    return basis @ ((basis.T @ b) / (values[kept] + damping))
