@@ -1,10 +1,50 @@
-# Frozen parameters are not trainable.
+# Optimisers: what is frozen is not trainable, and its rules as part of a step that is traced.
 module PaddleChainRulesOptimisersExt
 
 using Functors: functor
-using Optimisers: Optimisers
-using PaddleChainRules: PaddleModuleWrapper
+using LinearAlgebra: norm
+using Optimisers: Optimisers, Leaf
+using PaddleChainRules: PaddleChainRules, PaddleModuleWrapper, Traced, TrainedLeaf, kind_of
 
 Optimisers.trainable(w::PaddleModuleWrapper) = (; functor(w)[1].params)
+
+PaddleChainRules.trained_leaves(state, model) = collect_leaves!(TrainedLeaf[], Base.IdSet{Leaf}(), state, model)
+
+function collect_leaves!(found, seen, leaf::Leaf, x)
+    leaf in seen && return found
+    push!(seen, leaf)
+    x isa AbstractArray || refuse(leaf, x)
+    leaf.frozen || push!(found, TrainedLeaf(leaf, x))
+    return found
+end
+collect_leaves!(found, _, ::Nothing, _) = found
+function collect_leaves!(found, seen, tree, x)
+    children = functor(x)[1]
+    isempty(children) && isempty(tree) && return found
+    tree isa Union{NamedTuple,Tuple,AbstractDict,AbstractArray} && keys(tree) == keys(children) || refuse(tree, x)
+    for key in keys(tree)
+        collect_leaves!(found, seen, tree[key], children[key])
+    end
+    return found
+end
+
+refuse(tree, x) = throw(
+    ArgumentError(
+        "the state is that of another tree: it has $(kind_of(tree)) for $(kind_of(x)); give Optimisers.setup(rule, ps) of " *
+        "the parameters that are trained",
+    ),
+)
+
+PaddleChainRules.apply_rule(rule, state, x::Traced, x̄::Traced) = Optimisers.apply!(rule, state, x, x̄)
+
+PaddleChainRules.needs_finite(_) = false
+PaddleChainRules.needs_finite(rule::Optimisers.ClipNorm) = rule.throw
+PaddleChainRules.needs_finite(rule::Optimisers.OptimiserChain) = any(PaddleChainRules.needs_finite, rule.opts)
+
+# Rules that look at values: the same without.
+function Optimisers.apply!(rule::Optimisers.ClipNorm, state, x::Traced{T}, x̄) where {T}
+    x̄ = Base.materialize(x̄)
+    return state, x̄ .* T(min(rule.omega / norm(x̄, rule.p), 1))
+end
 
 end

@@ -8,7 +8,7 @@ after another.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import optree
@@ -19,7 +19,6 @@ from ..paddle_side.listener import is_plain
 from ..programs.capture_error import CaptureError
 from ..programs.switch import loops_are_on, programs_are_on
 from .carry import apart, check_alike, copy, program_of, tensor_of, tensors, unwritten
-from .jit import Jitted
 from .recording import records_graph
 from .repeated_steps import NotOne, RepeatedStep
 from .tree import Tree, flatten_tree, nesting
@@ -73,21 +72,13 @@ def scan(
         >>> float(total), sums.tolist()
         (6.0, [0.0, 1.0, 3.0, 6.0])
     """
-    xs_leaves, xs_spec = flatten_tree(xs)
-    count = _length(xs_leaves, length)
     if every < 1:
         raise ValueError(f"every is {every}; give a number of steps from 1 on")
-    leaves, spec = flatten_tree(carry)
-    leaves = apart([*map(tensor_of, leaves)])
-    inside = is_plain() or records_graph([*leaves, *xs_leaves])
-    if inside and on_step is not None:
-        raise NotImplementedError(
-            "on_step within another program or derivative, which would run without it; "
-            "call scan by itself, or leave on_step out"
-        )
-    run = None if inside or not programs_are_on() else program_of(step)
-    loop = _Loop(step, run, (leaves, spec), (xs_leaves, xs_spec), count)
-    return loop.result(on_step, every)
+    loop = Loop(step, carry, xs, length, reports=on_step is not None)
+    for t in loop.walk():
+        if on_step is not None and ((t + 1) % every == 0 or t + 1 == loop.count):
+            on_step(t + 1, *loop.reported())
+    return loop.result()
 
 
 def fori_loop(
@@ -110,48 +101,86 @@ def fori_loop(
     return scan(step, init, places)[0]
 
 
-class _Loop:
-    """One call of :func:`scan`.
+class Loop:
+    """One call of :func:`scan`, whose steps are those of :meth:`walk`.
 
     Args:
         step: the function.
-        run: the same as a program, where there may be one.
-        carry: leaves, and how they are nested.
+        carry: as :func:`scan` takes it.
         xs: likewise.
+        length: likewise.
+        reports: whether :meth:`reported` will be called.
+
+    Attributes:
         count: of steps.
     """
 
     def __init__(
         self,
-        step: Callable[..., Any],
-        run: Jitted | None,
-        carry: tuple[list[Any], optree.PyTreeSpec],
-        xs: tuple[list[Any], optree.PyTreeSpec],
-        count: int,
+        step: Callable[[Tree, Tree], tuple[Tree, Tree]],
+        carry: Tree,
+        xs: Tree = None,
+        length: int | None = None,
+        *,
+        reports: bool = False,
     ) -> None:
-        self._step, self._run, self._count = step, run, count
-        self._leaves, self._spec = carry
-        self._xs, self._xs_spec = xs
+        self._xs, self._xs_spec = flatten_tree(xs)
+        self.count = _length(self._xs, length)
+        leaves, self._spec = flatten_tree(carry)
+        self._leaves = apart([*map(tensor_of, leaves)])
+        inside = is_plain() or records_graph([*self._leaves, *self._xs])
+        if inside and reports:
+            raise NotImplementedError(
+                "on_step within another program or derivative, which would run without "
+                "it; call scan by itself, or leave on_step out"
+            )
+        run = None if inside or not programs_are_on() else program_of(step)
+        self._step, self._run = step, run
+        self._repeated: RepeatedStep | None = None
         self._given: list[list[Any]] = []
         """What each step gave, tensors by step."""
         self._of_step: optree.PyTreeSpec | None = None
 
-    def result(self, on_step: Report | None, every: int) -> tuple[Tree, Tree]:
-        if not self._count:
-            return self._of_none()
+    def walk(self) -> Iterator[int]:
+        """Steps, one after another; gives the number of each, once it is done."""
+        if not self.count:
+            return
         self._have_program()
-        for t in range(self._count):
-            if t == 1 and self._count > FEW and self._run is not None:
-                found = self._by_code(on_step, every)
-                if found is not None:
-                    return found
+        for t in range(self.count):
+            if t == 1 and self.count > FEW and self._run is not None:
+                self._repeated = self._as_code()
+                if self._repeated is not None:
+                    yield from self._repeated.steps(self.count)
+                    return
             self._one(t)
-            self._report(t, on_step, every)
-        ys = [
-            part[0] if part[0] is None else paddle.stack([*part])
-            for part in zip(*self._given, strict=True)
-        ]
-        return self._nested(self._leaves), self._nested_ys(ys)
+            yield t
+
+    def reported(self) -> tuple[Tree, Tree]:
+        """The carry now and what the last step gave, which nobody writes into."""
+        if self._repeated is not None:
+            return self._of_code(*self._repeated.copies())
+        ys = self._nested_ys([*map(copy, self._given[-1])])
+        return self._nested([*map(copy, self._leaves)]), ys
+
+    def given(self, begin: int, end: int) -> Tree:
+        """What some of the steps gave, with an axis of steps first.
+
+        Args:
+            begin: the first of these.
+            end: the one after the last; at most as many as were walked.
+        """
+        if self._repeated is not None:
+            own = [y[begin:end].clone() for y in self._repeated.result()[1]]
+            return self._nested_ys(_in_place(self._given[0], own))
+        return self._nested_ys(_stacked(self._given[begin:end]))
+
+    def result(self) -> tuple[Tree, Tree]:
+        """The last carry and what all steps gave, after all have been walked."""
+        if not self.count:
+            return self._of_none()
+        if self._repeated is not None:
+            return self._of_code(*self._repeated.result())
+        return self._nested(self._leaves), self._nested_ys(_stacked(self._given))
 
     def _have_program(self) -> None:
         """See whether there is one."""
@@ -186,7 +215,7 @@ class _Loop:
         self._leaves, self._of_step = leaves, its
         self._given.append(ys)
 
-    def _by_code(self, on_step: Report | None, every: int) -> tuple[Tree, Tree] | None:
+    def _as_code(self) -> RepeatedStep | None:
         """All steps but the first, which was made, as machine code; None where they
         are not."""
         if not loops_are_on():
@@ -197,32 +226,15 @@ class _Loop:
             carry = self._nested(self._leaves)
             found = self._run.found(carry, self._x(1))
             rows = self._leaves, self._xs, self._given[0]
-            made = RepeatedStep(found, *map(tensors, rows))
+            return RepeatedStep(found, *map(tensors, rows))
         except (CaptureError, NotOne):
             return None
-        steps = made.steps(self._count)
-        for t in steps:
-            if on_step is not None and self._is_due(t, every):
-                own, ys = self._filled(*made.copies())
-                on_step(t + 1, self._nested(own), self._nested_ys(ys))
-        own, ys = self._filled(*made.result())
-        return self._nested(own), self._nested_ys(ys)
 
-    def _filled(self, carry: Sequence[Tensor], ys: Sequence[Tensor]) -> list[list[Any]]:
-        """Both with what is no tensor in its place, which is the same at each step."""
-        rows = ((self._leaves, iter(carry)), (self._given[0], iter(ys)))
-        return [
-            [next(own) if isinstance(x, Tensor) else x for x in row]
-            for row, own in rows
-        ]
-
-    def _report(self, t: int, on_step: Report | None, every: int) -> None:
-        if on_step is not None and self._is_due(t, every):
-            ys = self._nested_ys([*map(copy, self._given[-1])])
-            on_step(t + 1, self._nested([*map(copy, self._leaves)]), ys)
-
-    def _is_due(self, t: int, every: int) -> bool:
-        return (t + 1) % every == 0 or t + 1 == self._count
+    def _of_code(
+        self, carry: Sequence[Tensor], ys: Sequence[Tensor]
+    ) -> tuple[Tree, Tree]:
+        own = self._nested(_in_place(self._leaves, carry))
+        return own, self._nested_ys(_in_place(self._given[0], ys))
 
     def _of_none(self) -> tuple[Tree, Tree]:
         """No steps; what each would give tells a step on zeros."""
@@ -264,3 +276,17 @@ def _length(xs: Sequence[Any], length: int | None) -> int:
     if count is None or count < 0:
         raise ValueError(f"scan is given {count} steps; give a number from 0 on")
     return int(count)
+
+
+def _in_place(row: Sequence[Any], found: Sequence[Tensor]) -> list[Any]:
+    """Tensors in the place of others, among what is no tensor and always the same."""
+    own = iter(found)
+    return [next(own) if isinstance(x, Tensor) else x for x in row]
+
+
+def _stacked(given: Sequence[Sequence[Any]]) -> list[Any]:
+    """What steps gave, along an axis of steps."""
+    return [
+        part[0] if part[0] is None else paddle.stack([*part])
+        for part in zip(*given, strict=True)
+    ]
