@@ -16,9 +16,11 @@ reduction(op) = throw(
 )
 
 function Base.mapreduce(f, op, x::Union{Traced,LazyTraced}; dims = :, init = nothing)
-    init === nothing || throw(
-        TraceError("a reduction is given init = $init", "leave init out, and combine with it afterwards"),
-    )
+    found = reduced(f, op, x, dims)
+    return init === nothing ? found : op.(found, init)
+end
+
+function reduced(f, op, x, dims)
     each = f === identity ? Broadcast.materialize(x) : broadcast(f, x)
     each isa Number && return each
     name = reduction(op)
@@ -35,6 +37,10 @@ function Base.mapreduce(f, op, x::Union{Traced,LazyTraced}; dims = :, init = not
     return traced_array(of(in_type(T, each); axis = PythonCall.pylist(axes), keepdim = true))
 end
 Base.reduce(op, x::Union{Traced,LazyTraced}; options...) = mapreduce(identity, op, x; options...)
+
+# Of Booleans Base counts where it is to sum.
+Base.count(x::Traced{Bool}; dims = :, init = 0) = mapreduce(Int, +, x; dims, init)
+Base.count(f, x::Traced; dims = :, init = 0) = mapreduce(v -> Int(f(v)), +, x; dims, init)
 
 LinearAlgebra.dot(x::Traced, y::Traced) = sum(same_length(x, y) .* vec(y))
 LinearAlgebra.dot(x::Traced, y::AbstractArray) = sum(same_length(x, y) .* vec(y))
@@ -116,7 +122,7 @@ function Base.getindex(x::Traced{T,N}, indices...) where {T,N}
         ndims(index) == 1 || throw(
             TraceError("a traced array has an index of $(ndims(index)) dimensions", "index by vectors, and reshape"),
         )
-        tensor = PADDLE.index_select(tensor, tensor_for(Int64.(index) .- 1); axis = N - d)
+        tensor = PADDLE.index_select(tensor, tensor_for(collect(Int64, index) .- 1); axis = N - d)
     end
     slices = map(reverse(given)) do index
         index isa Integer ? Py(Int(index) - 1) :
@@ -131,6 +137,9 @@ refuse_traced(_) = nothing
 refuse_traced(::AnyTraced) = throw(
     TraceError("an array is indexed by what is traced", "index by whole numbers and ranges that the loss does not compute"),
 )
+Base.to_index(x::TracedNumber) = refuse_traced(x)
+Base.to_index(x::Traced) = refuse_traced(x)
+Base.to_index(x::Traced{Bool}) = refuse_traced(x)
 
 # Arrays of several.
 
@@ -147,13 +156,38 @@ function joined_along(dims::Int, parts)
     return traced_array(PADDLE.concat(PythonCall.pylist(collect(raised)); axis = N - dims))
 end
 
-const Part = Union{AbstractArray,Number}
-const PlainPart = Union{Array,Real}
+# One signature for each of those in Base and SparseArrays that would be as near.
+const AnyPart = Union{Number,AbstractVecOrMat{<:Number}}
+const Traced2{T} = Union{Traced{T,1},Traced{T,2}}
+const Array2{T} = Union{Array{T,1},Array{T,2}}
+const PlainNumber = Union{AbstractFloat,Integer,Rational,AbstractIrrational}
+const Several2{T} = AbstractVecOrMat{T}
+
 for (f, dims) in ((:vcat, 1), (:hcat, 2))
-    @eval Base.$f(x::AnyTraced, more::Part...) = joined_along($dims, (x, more...))
-    @eval Base.$f(a::PlainPart, x::AnyTraced, more::Part...) = joined_along($dims, (a, x, more...))
-    @eval Base.$f(x::TracedNumber, more::Number...) = joined_along($dims, (x, more...))
+    for (signature, parameter) in (
+        (:(x::Traced2{<:Real}, rest::AnyPart...), nothing),
+        (:(x::Traced2{<:Real}, rest::Several2{<:Number}...), nothing),
+        (:(x::Traced2{T}, rest::Several2{T}...), :(T <: Real)),
+        (:(x::Traced2{<:Real}, y::Several2{<:Number}), nothing),
+        (:(x::Traced2{T}, y::Several2{T}), :(T <: Real)),
+        (:(x::Array2{<:Real}, y::AnyTraced, rest::AnyPart...), nothing),
+        (:(x::Array2{<:Real}, y::Traced2{<:Real}, rest::Several2{<:Number}...), nothing),
+        (:(x::Array2{T}, y::Traced2{T}, rest::Several2{T}...), :(T <: Real)),
+        (:(x::Array2{<:Real}, y::Traced2{<:Real}), nothing),
+        (:(x::Array2{T}, y::Traced2{T}), :(T <: Real)),
+        (:(x::TracedNumber, rest::AnyPart...), nothing),
+        (:(x::TracedNumber, rest::Number...), nothing),
+        (:(x::TracedNumber{T}, rest::TracedNumber{T}...), :(T <: Real)),
+        (:(x::PlainNumber, y::AnyTraced, rest::AnyPart...), nothing),
+        (:(x::PlainNumber, y::TracedNumber, rest::Number...), nothing),
+    )
+        local parts = map(arg -> Meta.isexpr(arg, :...) ? :($(arg.args[1].args[1])...) : arg.args[1], signature.args)
+        local call = :(Base.$f($(signature.args...)))
+        @eval $(parameter === nothing ? call : Expr(:where, call, parameter)) = joined_along($dims, ($(parts...),))
+    end
     @eval Base.reduce(::typeof($f), xs::AbstractVector{<:Traced}) = joined_along($dims, Tuple(xs))
+    @eval Base.reduce(::typeof($f), xs::AbstractVector{<:Traced2}) = joined_along($dims, Tuple(xs))
 end
-Base.cat(x::AnyTraced, more::Part...; dims::Integer) = joined_along(Int(dims), (x, more...))
-Base.cat(a::PlainPart, x::AnyTraced, more::Part...; dims::Integer) = joined_along(Int(dims), (a, x, more...))
+Base.cat(x::AnyTraced, rest::Union{AbstractArray,Number}...; dims::Integer) = joined_along(Int(dims), (x, rest...))
+Base.cat(x::Union{Array,PlainNumber}, y::AnyTraced, rest::Union{AbstractArray,Number}...; dims::Integer) =
+    joined_along(Int(dims), (x, y, rest...))

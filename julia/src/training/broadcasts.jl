@@ -12,8 +12,10 @@ Base.BroadcastStyle(::Type{<:AnyTraced}) = TracedStyle()
 Base.BroadcastStyle(::TracedStyle, ::Broadcast.BroadcastStyle) = TracedStyle()
 Base.BroadcastStyle(::TracedStyle, ::TracedStyle) = TracedStyle()
 
-Base.copy(bc::Broadcast.Broadcasted{TracedStyle}) =
-    shaped(each_element(bc), map(length, axes(bc)))
+function Base.copy(bc::Broadcast.Broadcasted{TracedStyle})
+    found, dims = each_element(bc), map(length, axes(bc))
+    return dims === () ? found : shaped(found, dims)
+end
 Base.copyto!(_::AbstractArray, ::Broadcast.Broadcasted{TracedStyle}) = throw(
     TraceError("a traced array was written into an array (.=)", "make a new array, x = y .+ z in place of x .= y .+ z"),
 )
@@ -36,8 +38,7 @@ element(x::AbstractArray) = throw(
 )
 element(x) = x
 
-"Elements as the array that they are those of, or as the one number."
-shaped(x, ::Tuple{}) = x
+"Elements as the array that they are those of."
 shaped(x::Real, dims::Dims) = shaped(TracedNumber{typeof(x)}(tensor_for(x)), dims)
 function shaped(x::TracedNumber, dims::Dims)
     found = traced_array(x.tensor)

@@ -55,7 +55,8 @@ function as_tensor(value::Py, x, y)
 end
 
 divided(x, y) = both_in(float(promote_type(plain_eltype(x), plain_eltype(y))), /, x, y)
-power(x, y) = in_common(^, x, y)
+# Paddle keeps a number that is an exponent in Float32.
+power(x, y) = y isa Real && !(y isa TracedNumber) && Float32(y) == y ? in_common(^, x, y) : tensors_in_common(^, x, y)
 power(x::TracedNumber{T}, p::Integer) where {T} =
     T <: Integer && p < 0 ? throw(DomainError(p, "a whole number to a negative power is none; write float(x)^p")) :
     TracedNumber{T}(x.tensor^Py(T <: Integer ? p : T(p)))

@@ -150,3 +150,7 @@ function explained_error(err::MethodError)
         "write it by functions that it has (docs/training.md)",
     )
 end
+explained_error(::StackOverflowError) = TraceError(
+    "a function calls itself without end, as some of Base's do with a number that they do not know",
+    "write it by functions that traced numbers have (docs/training.md)",
+)
