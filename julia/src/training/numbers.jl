@@ -1,5 +1,7 @@
 # Functions of traced numbers, which are those of the elements of arrays in broadcasts, too.
 
+const KNOWN_FUNCTIONS = "write it by functions that they have (docs/training.md)"
+
 # By the names that Paddle has for them.
 for (f, name) in (
     (:exp, :exp), (:expm1, :expm1), (:log, :log), (:log2, :log2), (:log10, :log10), (:log1p, :log1p), (:sqrt, :sqrt),
@@ -21,13 +23,20 @@ Base.abs2(x::TracedNumber) = x * x
 Base.inv(x::TracedNumber) = 1 / x
 Base.exp2(x::TracedNumber) = exp(x * float(eltype(x))(log(2)))
 Base.exp10(x::TracedNumber) = exp(x * float(eltype(x))(log(10)))
+Base.cbrt(x::TracedNumber) = sign(x) * abs(x)^(1 / oftype(float(one(x)), 3))
 Base.sincos(x::TracedNumber) = sin(x), cos(x)
 Base.zero(::Union{TracedNumber{T},Type{TracedNumber{T}}}) where {T} = zero(T)
 Base.one(::Union{TracedNumber{T},Type{TracedNumber{T}}}) where {T} = one(T)
 Base.oneunit(x::Union{TracedNumber,Type{<:TracedNumber}}) = one(x)
 Base.float(x::TracedNumber{T}) where {T} = TracedNumber{float(T)}(in_type(float(T), x))
-for T in (:Float32, :Float64, :Int32, :Int64)
+Base.float(x::TracedNumber{<:AbstractFloat}) =
+    (FLOATED[] += 1) <= MOST_FLOATED ? x :
+    throw(TraceError("a function of Base does not know traced numbers, and calls itself without end", KNOWN_FUNCTIONS))
+for T in (:Float32, :Float64)
     @eval Base.$T(x::TracedNumber) = TracedNumber{$T}(in_type($T, x))
+end
+for T in (:Int32, :Int64)
+    @eval Base.$T(x::TracedNumber{<:Integer}) = TracedNumber{$T}(in_type($T, x))
 end
 
 Base.promote_rule(::Type{TracedNumber{S}}, ::Type{T}) where {S,T<:Real} = TracedNumber{promote_type(S, T)}

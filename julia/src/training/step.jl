@@ -147,10 +147,10 @@ function explained_error(err::MethodError)
     any(is_traced, err.args) || return err
     return TraceError(
         "$(err.f) has no method for ($(join(map(kind_of, err.args), ", ")))",
-        "write it by functions that it has (docs/training.md)",
+        KNOWN_FUNCTIONS,
     )
 end
-explained_error(::StackOverflowError) = TraceError(
-    "a function calls itself without end, as some of Base's do with a number that they do not know",
-    "write it by functions that traced numbers have (docs/training.md)",
-)
+function explained_error(err::ErrorException) # of what Base has for no number but its own
+    occursin("TracedNumber", err.msg) || return err
+    return TraceError(err.msg, KNOWN_FUNCTIONS)
+end

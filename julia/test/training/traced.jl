@@ -38,7 +38,7 @@ const FUNCTIONS = (
     ("kinks", x -> abs.(x) .+ sign.(x) .+ max.(x, 0) .- min.(x, Y) .+ clamp.(x, -0.5, 1) .+ floor.(x) .+ ceil.(x)),
     ("choices", x -> ifelse.(x .> 0, x, 2x) .+ ifelse.((x .<= Y) .& .!(x .== 1), 1, x .^ 2) .+ (x .>= 1) .+ (x .< Y) .* x .+ ifelse.((x .> 2) .| (x .!= x), x, 0)),
     ("functions of one's own", x -> softplus.(x) .+ sloped.(x, 0.1) .+ map((a, b) -> a * b + muladd(a, 2, b), x, Y)),
-    ("constants of irrational and whole numbers", x -> π .* x .+ 2 .* x .+ x .* (1 // 3) .+ abs.(x) .^ π .+ true .* x),
+    ("constants of irrational and whole numbers", x -> π .* x .+ 2 .* x .+ x .* (1 // 3) .+ cbrt.(x) .+ sec.(x) .+ log.(2, abs.(x)) .+ copysign.(x, Y) .+ abs.(x) .^ π .+ true .* x),
     ("rows and columns", x -> x .* V .+ V .+ x .* (1:4)' .+ reshape(V, 3, 1)),
     ("more dimensions", x -> x .* permutedims(CUBE, (2, 3, 1))),
     ("numbers of the loss", x -> (s = sum(x); x .* s .+ s .* Y .+ s * x .+ x / s .+ s^2)),
@@ -119,7 +119,7 @@ end
     ("iterated", x -> sum([v for v in x])), ("similar", x -> copyto!(similar(x), x)), ("written into", x -> (x[1] = 2; x)),
     ("a condition", x -> sum(x) > 0 ? x : 2x), ("a condition", x -> map(v -> v > 0 ? v : 2v, x)),
     (".=", x -> (y = zeros(3, 4); y .= x; y)), ("needed as Float64", x -> (y = zeros(3); y[1] = sum(x); y)),
-    ("has no method", x -> cbrt.(x)), ("has no method", x -> digits.(x)), ("vector is transposed", x -> x[:, 1]'),     ("the function", x -> reduce(hypot, x)), ("indices", x -> x[1, :, 1:1, 1]), ("what is traced", x -> Y[:, 1][sum(x)]),
+    ("calls itself", x -> deg2rad.(x)), ("fma", x -> fma.(x, 2, 3)), ("Int64", x -> Int.(x)), ("has no method", x -> digits.(x)), ("vector is transposed", x -> x[:, 1]'),     ("the function", x -> reduce(hypot, x)), ("indices", x -> x[1, :, 1:1, 1]), ("what is traced", x -> Y[:, 1][sum(x)]),
     ("compared as a whole", x -> x == Y), ("compared as a whole", x -> Y == x), ("tuple of 2", x -> sincos.(x)),
     ("gives a String", x -> string.(x .> 0) .* "a"), ("broadcast", x -> x .* ["a"]),
 )
