@@ -19,8 +19,8 @@ function collect_leaves!(found, seen, leaf::Leaf, x)
 end
 collect_leaves!(found, _, ::Nothing, _) = found
 function collect_leaves!(found, seen, tree, x)
+    isempty(tree) && return found # of what Optimisers does not train
     children = functor(x)[1]
-    isempty(children) && isempty(tree) && return found
     tree isa Union{NamedTuple,Tuple,AbstractDict,AbstractArray} && keys(tree) == keys(children) || refuse(tree, x)
     for key in keys(tree)
         collect_leaves!(found, seen, tree[key], children[key])
