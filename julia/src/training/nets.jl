@@ -21,7 +21,7 @@ function forward_of_duals(::Type{TracedNumber}, given::PaddleNet, xs::Tuple, ps)
             check_eltype("an input", eltype(x), net.eltype)
     end
     crossed = map(x -> x isa AbstractArray ? tensor_for(x) : Py(x), xs)
-    params = flat ? (tensor_for(ps),) : map(tensor_of, row)
+    params = flat ? (tensor_for(ps),) : map(tensor_for, row)
     found = object_of(net.handle).traced(flat, params..., crossed...)
     PythonCall.pyisinstance(found, TENSOR) && return traced_array(found)
     leaves = Any[PythonCall.pyisinstance(leaf, TENSOR) ? traced_array(leaf) : leaf for leaf in found[1]]

@@ -111,14 +111,9 @@ end
 convert_like(a::Real, b::Real) = convert(typeof(a), b)
 convert_like(_, b) = b
 
-"""
-    Failure(error, trace)
-
-The last error of Julia's within a step, which Python has passed on.
-"""
+"The last error of Julia's within a step, which Python has passed on."
 mutable struct Failure
     error::Any
-    trace::Any
 end
 
 "A function for Python to call, whose errors are noted."
@@ -126,7 +121,7 @@ called_by_python(f, failure::Failure) = PythonCall.pyfunc(function (args...)
     try
         return f(args...)
     catch err
-        failure.error, failure.trace = explained_error(err), catch_backtrace()
+        failure.error = with_place(explained_error(err), stacktrace(catch_backtrace()))
         rethrow()
     end
 end)
@@ -153,4 +148,18 @@ end
 function explained_error(err::ErrorException) # of what Base has for no number but its own
     occursin("TracedNumber", err.msg) || return err
     return TraceError(err.msg, KNOWN_FUNCTIONS)
+end
+
+"An error with the place in the caller's code, or in a rule's."
+with_place(err, _) = err
+function with_place(err::TraceError, frames)
+    i = findfirst(is_callers, frames)
+    return i === nothing ? err : TraceError(err.what, err.remedy, "$(frames[i].file):$(frames[i].line)")
+end
+
+const OWN_FILES = dirname(@__DIR__)
+function is_callers(frame)
+    file = string(frame.file)
+    is_bases = !isabspath(file) && !contains(file, '[') # REPL[1] and In[1] are the caller's
+    return !(frame.from_c || is_bases || startswith(file, OWN_FILES) || startswith(file, Sys.STDLIB))
 end

@@ -30,16 +30,18 @@ const MOST_FLOATED = 100
 const AnyTraced = Union{Traced,TracedNumber}
 
 """
-    TraceError(what, remedy)
+    TraceError(what, remedy, place = "")
 
-What a loss may not do while it is traced, and what to write in its place.
+What a loss may not do while it is traced, what to write in its stead, and the file and line.
 """
 struct TraceError <: Exception
     what::String
     remedy::String
+    place::String
 end
+TraceError(what, remedy) = TraceError(what, remedy, "")
 Base.showerror(io::IO, error::TraceError) = print(
-    io, "TraceError: ", error.what,
+    io, "TraceError: ", error.what, isempty(error.place) ? "" : " at $(error.place)",
     ", but train! traces the loss once, with arrays and numbers that have no values yet; ", error.remedy,
 )
 

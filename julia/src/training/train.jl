@@ -70,7 +70,7 @@ function check_trained(trained::TrainedLeaf)
 end
 
 function run_steps(loss, model, leaves::Vector{TrainedLeaf}, steps::Int, callback, every::Int)
-    constants, failure = Dict{Any,Py}(), Failure(nothing, nothing)
+    constants, failure = Dict{Any,Py}(), Failure(nothing)
     training = crossing() do
         of_array(x) = own_tensor(dense(x))
         of_array(x::Real) = own_tensor(fill(x))
