@@ -43,8 +43,8 @@ Base.count(x::Traced{Bool}; dims = :, init = 0) = mapreduce(Int, +, x; dims, ini
 Base.count(f, x::Traced; dims = :, init = 0) = mapreduce(v -> Int(f(v)), +, x; dims, init)
 
 LinearAlgebra.dot(x::Traced, y::Traced) = sum(same_length(x, y) .* vec(y))
-LinearAlgebra.dot(x::Traced, y::AbstractArray) = sum(same_length(x, y) .* vec(y))
-LinearAlgebra.dot(x::AbstractArray, y::Traced) = LinearAlgebra.dot(y, x)
+LinearAlgebra.dot(x::Traced, y::Array) = sum(same_length(x, y) .* vec(y))
+LinearAlgebra.dot(x::Array, y::Traced) = LinearAlgebra.dot(y, x)
 function same_length(x, y)
     length(x) == length(y) || throw(
         DimensionMismatch("dot of arrays of $(length(x)) and $(length(y)) elements; give as many in both"),
@@ -175,11 +175,11 @@ for (f, dims) in ((:vcat, 1), (:hcat, 2))
         (:(x::Array2{T}, y::Traced2{T}, rest::Several2{T}...), :(T <: Real)),
         (:(x::Array2{<:Real}, y::Traced2{<:Real}), nothing),
         (:(x::Array2{T}, y::Traced2{T}), :(T <: Real)),
-        (:(x::TracedNumber, rest::AnyPart...), nothing),
         (:(x::TracedNumber, rest::Number...), nothing),
         (:(x::TracedNumber{T}, rest::TracedNumber{T}...), :(T <: Real)),
-        (:(x::PlainNumber, y::AnyTraced, rest::AnyPart...), nothing),
         (:(x::PlainNumber, y::TracedNumber, rest::Number...), nothing),
+        (f === :vcat ? :(x::TracedNumber, rest::AnyPart...) : :(x::TracedNumber, y::Traced2, rest::AnyPart...), nothing),
+        (f === :vcat ? :(x::PlainNumber, y::AnyTraced, rest::AnyPart...) : :(x::PlainNumber, y::Traced2, rest::AnyPart...), nothing),
     )
         local parts = map(arg -> Meta.isexpr(arg, :...) ? :($(arg.args[1].args[1])...) : arg.args[1], signature.args)
         local call = :(Base.$f($(signature.args...)))

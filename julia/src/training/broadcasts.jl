@@ -10,6 +10,7 @@ struct TracedStyle <: Broadcast.BroadcastStyle end
 
 Base.BroadcastStyle(::Type{<:AnyTraced}) = TracedStyle()
 Base.BroadcastStyle(::TracedStyle, ::Broadcast.BroadcastStyle) = TracedStyle()
+Base.BroadcastStyle(::TracedStyle, ::Broadcast.Unknown) = TracedStyle()
 Base.BroadcastStyle(::TracedStyle, ::TracedStyle) = TracedStyle()
 
 function Base.copy(bc::Broadcast.Broadcasted{TracedStyle})
@@ -49,7 +50,7 @@ shaped(xs::Tuple, ::Dims) = throw(
     TraceError("a function that is broadcast gives a tuple of $(length(xs))", "broadcast one function for each"),
 )
 shaped(x, ::Dims) = throw(
-    TraceError("a function that is broadcast gives $(kind_of(x))", "give a real number"),
+    TraceError("a function that is broadcast gives $(kind_of(x))", "have it give a real number for each element"),
 )
 
 function Base.map(f, x::Traced, more::AbstractArray...)

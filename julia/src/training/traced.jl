@@ -131,8 +131,3 @@ Base.similar(x::Traced, ::Type, ::Dims) = throw(
 Base.setindex!(::Traced, _...) = throw(
     TraceError("a traced array was written into", "make a new one, such as x .+ y, vcat or ifelse.(mask, x, y)"),
 )
-Base.:(==)(::Traced, ::AbstractArray) = throw(
-    TraceError("a traced array was compared as a whole", "compare elements, x .== y, and take ifelse.(x .== y, a, b)"),
-)
-Base.:(==)(x::AbstractArray, y::Traced) = y == x
-Base.:(==)(x::Traced, y::Traced) = invoke(==, Tuple{Traced,AbstractArray}, x, y)
