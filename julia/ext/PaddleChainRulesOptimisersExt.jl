@@ -1,10 +1,73 @@
-# Frozen parameters are not trainable.
+# Optimisers: what is frozen is not trainable, and its rules as part of a step that is traced.
 module PaddleChainRulesOptimisersExt
 
 using Functors: functor
-using Optimisers: Optimisers
-using PaddleChainRules: PaddleModuleWrapper
+using LinearAlgebra: norm
+using Optimisers: Optimisers, Leaf
+using PaddleChainRules: PaddleChainRules, PaddleModuleWrapper, Traced, TrainedLeaf, kind_of
 
 Optimisers.trainable(w::PaddleModuleWrapper) = (; functor(w)[1].params)
+
+PaddleChainRules.trained_leaves(state, model) = collect_leaves!(TrainedLeaf[], Base.IdSet{Leaf}(), state, model)
+
+function collect_leaves!(found, seen, leaf::Leaf, x)
+    leaf in seen && return found
+    push!(seen, leaf)
+    x isa AbstractArray || refuse(leaf, x)
+    leaf.frozen || push!(found, TrainedLeaf(leaf, x))
+    return found
+end
+collect_leaves!(found, _, ::Nothing, _) = found
+function collect_leaves!(found, seen, tree, x)
+    isempty(tree) && return found # of what Optimisers does not train
+    children = functor(x)[1]
+    tree isa Union{NamedTuple,Tuple,AbstractDict,AbstractArray} && keys(tree) == keys(children) || refuse(tree, x)
+    for key in keys(tree)
+        collect_leaves!(found, seen, tree[key], children[key])
+    end
+    return found
+end
+
+refuse(tree, x) = throw(
+    ArgumentError(
+        "the state is that of another tree: it has $(kind_of(tree)) for $(kind_of(x)); give Optimisers.setup(rule, ps) of " *
+        "the parameters that are trained",
+    ),
+)
+
+PaddleChainRules.apply_rule(rule, state, x::Traced, x̄::Traced) = Optimisers.apply!(rule, state, x, x̄)
+
+PaddleChainRules.needs_finite(_) = false
+PaddleChainRules.needs_finite(rule::Optimisers.ClipNorm) = rule.throw
+PaddleChainRules.needs_finite(rule::Optimisers.OptimiserChain) = any(PaddleChainRules.needs_finite, rule.opts)
+
+# Rules that look at values: the same by choices.
+
+function Optimisers.apply!(rule::Optimisers.ClipNorm, state, x::Traced{T}, x̄) where {T}
+    x̄ = Base.materialize(x̄)
+    return state, x̄ .* T(min(rule.omega / norm(x̄, rule.p), 1))
+end
+
+function Optimisers.apply!(rule::Optimisers.RAdam, (m, v, power, t), x::Traced{T}, x̄) where {T}
+    η, (β1, β2), ϵ = T(rule.eta), T.(rule.beta), T(rule.epsilon)
+    most = 2 / (1 - β2) - 1
+    m = β1 .* m .+ (1 - β1) .* x̄
+    v = β2 .* v .+ (1 - β2) .* abs2.(x̄)
+    length = most - 2 * t * power[2] / (1 - power[2])
+    is_known = length > 4
+    kept = ifelse(is_known, length, most)
+    factor = sqrt((kept - 4) * (kept - 2) * most / ((most - 4) * (most - 2) * kept))
+    mean = m ./ (1 - power[1])
+    size = sqrt.(v ./ (1 - power[2])) .+ ϵ
+    return (m, v, power .* (β1, β2), t + 1), ifelse.(is_known, mean ./ size .* η .* factor, mean .* η)
+end
+
+function Optimisers.apply!(rule::Optimisers.Rprop, (g, η), x::Traced{T}, x̄) where {T}
+    (less, more), (least, most) = T.(rule.ell), T.(rule.gamma)
+    turn = g .* x̄
+    η = ifelse.(turn .> 0, min.(η .* more, most), ifelse.(turn .< 0, max.(η .* less, least), η))
+    g = ifelse.(turn .< 0, zero(T), x̄)
+    return (g, η), η .* sign.(g)
+end
 
 end

@@ -73,6 +73,15 @@ include("rules/lowered.jl")
 include("rules/forward.jl")
 export vjp
 
+# Training by steps that are traced.
+include("training/traced.jl")
+include("training/numbers.jl")
+include("training/broadcasts.jl")
+include("training/arrays.jl")
+include("training/nets.jl")
+include("training/step.jl")
+include("training/train.jl")
+
 # Many processes.
 include("ranks.jl")
 export rank_average
@@ -86,8 +95,8 @@ include("precompile.jl")
 @static if VERSION >= v"1.11"
     eval(
         Expr(
-            :public, :LayerError, :Packed, :RankError, :Report, :batched_jacobian, :batched_vjp, :check_vjp, :compare, :compile, :crossing, :derivative,
-            :doctor, :explain, :forward!, :freeze, :initial_state, :jvp, :load_params, :pullback, :save_params, :threaded,
+            :public, :LayerError, :Packed, :RankError, :Report, :TraceError, :batched_jacobian, :batched_vjp, :check_vjp, :compare, :compile, :crossing, :derivative,
+            :doctor, :explain, :forward!, :freeze, :initial_state, :jvp, :load_params, :pullback, :save_params, :threaded, :train!,
         ),
     )
 end

@@ -28,20 +28,24 @@ from .handles import (
 from .julia_lock import start_lock
 from .refusals import refusal
 from .retained_bytes import retained_bytes_address
+from .training import Training, facts, own
 
 __all__ = [
     "Called",
     "Handle",
     "Packed",
     "Recorded",
+    "Training",
     "activations",
     "chosen",
     "csr",
     "described",
+    "facts",
     "fcnet",
     "layer",
     "of_description",
     "of_layer",
+    "own",
     "packed",
     "patience",
     "random_state",

@@ -23,6 +23,7 @@ from ..nets.selection import Flags, selected
 from ..nets.stateless import StatelessLayer
 from ..paddle_side.dtypes import dtype_name
 from ..programs.activations import ACTIVATIONS, Activation
+from ..transforms.tree import flatten_tree
 from .bound import Recorded
 from .code import Found, code
 from .retained_bytes import Meter
@@ -83,6 +84,20 @@ class Handle:
         count = 1 if flat else len(self.names)
         params, _ = self._in_parts(flat, tensors[:count])
         return code(self.net, kind == "way", params, tensors[count:], self.arguments)
+
+    def traced(self, flat: bool, *row: Any) -> Any:
+        """The net's call as part of what is being recorded.
+
+        Returns:
+            A tensor, or the structure with None for each leaf, and all leaves.
+        """
+        count = 1 if flat else len(self.names)
+        args, kwargs = self.arguments(row[count:])
+        output = self.net.forward(self._params(flat, row[:count]), *args, **kwargs)
+        if isinstance(output, Tensor):
+            return output
+        leaves, spec = flatten_tree(output)
+        return spec.unflatten([None] * len(leaves)), leaves
 
     def init(self, seed: int) -> tuple[Tensor, ...] | None:
         """Fresh parameters, for a net that draws its own."""

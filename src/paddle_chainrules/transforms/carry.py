@@ -114,3 +114,24 @@ def _kind(leaf: Any) -> str:
     if not isinstance(leaf, Tensor):
         return repr(leaf)
     return f"{dtype_name(leaf.dtype)}{list(leaf.shape)}"
+
+
+def number_of_steps(xs: Sequence[Any], length: int | None) -> int:
+    """The length, or the first axis of all tensors.
+
+    Raises:
+        ValueError: they are not one number.
+    """
+    sizes = {x.shape[0] if x.ndim else None for x in xs if isinstance(x, Tensor)}
+    if length is not None:
+        sizes.add(length)
+    if len(sizes) != 1 or None in sizes:
+        found = ", ".join(sorted(map(str, sizes))) or "none"
+        raise ValueError(
+            "scan has one number of steps, the length or the first axis of all xs, and "
+            f"is given {found}; give tensors with a part for each step, or length"
+        )
+    (count,) = sizes
+    if count is None or count < 0:
+        raise ValueError(f"scan is given {count} steps; give a number from 0 on")
+    return int(count)

@@ -8,7 +8,7 @@ sets of memory take turns. Within another program it is one operator
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import optree
@@ -25,6 +25,7 @@ from .carry import (
     apart,
     check_alike,
     copy,
+    number_of_steps,
     program_of,
     tensor_of,
     tensors,
@@ -92,21 +93,17 @@ def scan(
         >>> float(total), sums.tolist()
         (6.0, [0.0, 1.0, 3.0, 6.0])
     """
-    xs_leaves, xs_spec = flatten_tree(xs)
-    count = _length(xs_leaves, length)
     if every < 1:
         raise ValueError(f"every is {every}; give a number of steps from 1 on")
-    leaves, spec = flatten_tree(carry)
-    leaves = apart([*map(tensor_of, leaves)])
-    is_inside = is_plain()
-    if on_step is not None and (is_inside or records_graph([*leaves, *xs_leaves])):
-        raise NotImplementedError(
-            "on_step within another program or derivative, which would run without it; "
-            "call scan by itself, or leave on_step out"
-        )
-    run = None if is_inside or not programs_are_on() else program_of(step)
-    trees = (leaves, spec), (xs_leaves, xs_spec)
-    return _Loop(step, run, *trees, count, reverse).result(on_step, every)
+    reports = on_step is not None
+    loop = Loop(step, carry, xs, length, reverse=reverse, reports=reports)
+    found = loop.as_operator()
+    if found is not None:
+        return found
+    for t in loop.walk():
+        if on_step is not None and ((t + 1) % every == 0 or t + 1 == loop.count):
+            on_step(t + 1, *loop.reported())
+    return loop.result()
 
 
 def fori_loop(
@@ -133,76 +130,113 @@ class _TooLong(Exception):
     """A loop is not run natively, where another way there is to see what it gives."""
 
 
-class _Loop:
-    """One call of :func:`scan`.
+class Loop:
+    """One call of :func:`scan`, whose steps are those of :meth:`walk`.
 
     Args:
         step: the function.
-        run: the same as a program, where there may be one.
-        carry: leaves, and how they are nested.
+        carry: as :func:`scan` takes it.
         xs: likewise.
+        length: likewise.
+        reverse: likewise.
+        reports: whether :meth:`reported` will be called.
+
+    Attributes:
         count: of steps.
-        backwards: whether they begin with the last part of xs.
     """
 
     def __init__(
         self,
-        step: Callable[..., Any],
-        run: Jitted | None,
-        carry: tuple[list[Any], optree.PyTreeSpec],
-        xs: tuple[list[Any], optree.PyTreeSpec],
-        count: int,
-        backwards: bool,
+        step: Callable[[Tree, Tree], tuple[Tree, Tree]],
+        carry: Tree,
+        xs: Tree = None,
+        length: int | None = None,
+        *,
+        reverse: bool = False,
+        reports: bool = False,
     ) -> None:
-        self._step, self._run, self._count = step, run, count
-        self._backwards = backwards
-        self._leaves, self._spec = carry
-        self._xs, self._xs_spec = xs
+        self._xs, self._xs_spec = flatten_tree(xs)
+        self.count = number_of_steps(self._xs, length)
+        leaves, self._spec = flatten_tree(carry)
+        self._leaves = apart([*map(tensor_of, leaves)])
+        is_inside = is_plain()
+        if reports and (is_inside or records_graph([*self._leaves, *self._xs])):
+            raise NotImplementedError(
+                "on_step within another program or derivative, which would run without "
+                "it; call scan by itself, or leave on_step out"
+            )
+        run = None if is_inside or not programs_are_on() else program_of(step)
+        self._backwards = reverse
+        self._step, self._run = step, run
+        self._repeated: RepeatedStep | None = None
         self._given: list[list[Any]] = []
         """What each step gave, tensors by step."""
         self._of_step: optree.PyTreeSpec | None = None
 
-    def result(self, on_step: Report | None, every: int) -> tuple[Tree, Tree]:
-        if not self._count:
-            return self._of_none()
-        if self._count > FEW and programs_are_on():
-            found = self._as_operator()
-            if found is not None:
-                return found
+    def walk(self) -> Iterator[int]:
+        """Steps, one after another; gives the number of each, once it is done."""
+        if not self.count:
+            return
         self._found()
-        for t in range(self._count):
-            if t == 1 and self._count > FEW and self._run is not None:
-                found = self._by_code(on_step, every)
-                if found is not None:
-                    return found
+        for t in range(self.count):
+            if t == 1 and self.count > FEW and self._run is not None:
+                self._repeated = self._as_code()
+                if self._repeated is not None:
+                    first = tensors(self._given[0])
+                    yield from self._repeated.steps(self.count, first)
+                    return
             self._one(t)
-            self._report(t, on_step, every)
-        given = self._given[::-1] if self._backwards else self._given
-        ys = [
-            part[0] if part[0] is None else paddle.stack([*part])
-            for part in zip(*given, strict=True)
-        ]
-        return self._nested(self._leaves), self._nested_ys(ys)
+            yield t
 
-    def _as_operator(self) -> tuple[Tree, Tree] | None:
+    def reported(self) -> tuple[Tree, Tree]:
+        """The carry now and what the last step gave, which nobody writes into."""
+        if self._repeated is not None:
+            return self._of_code(*self._repeated.copies())
+        ys = self._nested_ys([*map(copy, self._given[-1])])
+        return self._nested([*map(copy, self._leaves)]), ys
+
+    def given(self, begin: int, end: int) -> Tree:
+        """What some of the steps gave, with an axis of steps first.
+
+        Args:
+            begin: the first of these.
+            end: the one after the last; at most as many as were walked.
+        """
+        if self._repeated is not None:
+            own = [y[begin:end].clone() for y in self._repeated.result()[1]]
+            return self._nested_ys(_in_place(self._given[0], own))
+        return self._nested_ys(_stacked(self._given[begin:end]))
+
+    def result(self) -> tuple[Tree, Tree]:
+        """The last carry and what all steps gave, after all have been walked."""
+        if not self.count:
+            return self._of_none()
+        if self._repeated is not None:
+            return self._of_code(*self._repeated.result())
+        given = self._given[::-1] if self._backwards else self._given
+        return self._nested(self._leaves), self._nested_ys(_stacked(given))
+
+    def as_operator(self) -> tuple[Tree, Tree] | None:
         """All steps as one operator of a program; None where they are to go one by
         one."""
+        if self.count <= FEW or not programs_are_on():
+            return None
         if listener() is not None:
             try:
                 return self._inside()
             except Draws:
                 return None
-        if is_plain() and self._count > LONG:
+        if is_plain() and self.count > LONG:
             raise _TooLong
         kept = self._step.loops if isinstance(self._step, Jitted) else None
-        if is_plain() or (kept is None and self._count <= LONG):
+        if is_plain() or (kept is None and self.count <= LONG):
             return None
         if not self._is_on_graph():
             return None
         carry, xs = self._nested(self._leaves), self._xs_spec.unflatten(self._xs)
-        whole = Jitted(_loop_of(self._step, self._count, self._backwards), strict=True)
+        whole = Jitted(_loop_of(self._step, self.count, self._backwards), strict=True)
         if kept is not None:
-            whole = kept.setdefault((self._count, self._backwards), whole)
+            whole = kept.setdefault((self.count, self._backwards), whole)
         try:
             with once(kept is None):
                 found: tuple[Tree, Tree] = whole.run(carry, xs)
@@ -245,7 +279,7 @@ class _Loop:
             return tensors(rows[0]) + tensors(rows[1])
 
         carry, xs = tensors(self._leaves), tensors(self._xs)
-        found = iter(in_steps(step, carry, xs, self._count, self._backwards))
+        found = iter(in_steps(step, carry, xs, self.count, self._backwards))
         leaves, ys = (
             [next(found) if isinstance(x, Tensor) else x for x in row] for row in rows
         )
@@ -280,7 +314,7 @@ class _Loop:
         self._of_step = its
         return leaves, [*map(tensor_of, ys)]
 
-    def _by_code(self, on_step: Report | None, every: int) -> tuple[Tree, Tree] | None:
+    def _as_code(self) -> RepeatedStep | None:
         """All steps but the first, which was made, as machine code; None where they
         are not."""
         if not loops_are_on():
@@ -292,32 +326,15 @@ class _Loop:
             if any(found.requires):
                 return None
             carry, xs = tensors(self._leaves), tensors(self._xs)
-            made = RepeatedStep(found.program, carry, xs, backwards=self._backwards)
+            return RepeatedStep(found.program, carry, xs, backwards=self._backwards)
         except (CaptureError, NotOne):
             return None
-        steps = made.steps(self._count, tensors(self._given[0]))
-        for t in steps:
-            if on_step is not None and self._is_due(t, every):
-                own, ys = self._filled(*made.copies())
-                on_step(t + 1, self._nested(own), self._nested_ys(ys))
-        own, ys = self._filled(*made.result())
-        return self._nested(own), self._nested_ys(ys)
 
-    def _filled(self, carry: Sequence[Tensor], ys: Sequence[Tensor]) -> list[list[Any]]:
-        """Both with what is no tensor in its place, which is the same at each step."""
-        rows = ((self._leaves, iter(carry)), (self._given[0], iter(ys)))
-        return [
-            [next(own) if isinstance(x, Tensor) else x for x in row]
-            for row, own in rows
-        ]
-
-    def _report(self, t: int, on_step: Report | None, every: int) -> None:
-        if on_step is not None and self._is_due(t, every):
-            ys = self._nested_ys([*map(copy, self._given[-1])])
-            on_step(t + 1, self._nested([*map(copy, self._leaves)]), ys)
-
-    def _is_due(self, t: int, every: int) -> bool:
-        return (t + 1) % every == 0 or t + 1 == self._count
+    def _of_code(
+        self, carry: Sequence[Tensor], ys: Sequence[Tensor]
+    ) -> tuple[Tree, Tree]:
+        own = self._nested(_in_place(self._leaves, carry))
+        return own, self._nested_ys(_in_place(self._given[0], ys))
 
     def _of_none(self) -> tuple[Tree, Tree]:
         """No steps; what each would give tells a step on zeros."""
@@ -343,31 +360,34 @@ class _Loop:
 
     def _x(self, t: int) -> Tree:
         """What comes with a step."""
-        t = self._count - 1 - t if self._backwards else t
+        t = self.count - 1 - t if self._backwards else t
         return self._xs_spec.unflatten([x if x is None else x[t] for x in self._xs])
 
 
-def _loop_of(step: Callable[..., Any], *kinds: Any) -> Callable[..., Any]:
+def _loop_of(step: Callable[..., Any], count: int, backwards: bool) -> Any:
     """So many steps, as a function of the carry and of what comes with them."""
 
     def loop(carry: Tree, xs: Tree) -> tuple[Tree, Tree]:
-        both = flatten_tree(carry), flatten_tree(xs)
-        return _Loop(step, None, *both, *kinds).result(None, 1)
+        loop = Loop(step, carry, xs, count, reverse=backwards)
+        found = loop.as_operator()
+        if found is None:
+            for _ in loop.walk():
+                pass
+            found = loop.result()
+        return found
 
     return loop
 
 
-def _length(xs: Sequence[Any], length: int | None) -> int:
-    sizes = {x.shape[0] if x.ndim else None for x in xs if isinstance(x, Tensor)}
-    if length is not None:
-        sizes.add(length)
-    if len(sizes) != 1 or None in sizes:
-        found = ", ".join(sorted(map(str, sizes))) or "none"
-        raise ValueError(
-            "scan has one number of steps, the length or the first axis of all xs, and "
-            f"is given {found}; give tensors with a part for each step, or length"
-        )
-    (count,) = sizes
-    if count is None or count < 0:
-        raise ValueError(f"scan is given {count} steps; give a number from 0 on")
-    return int(count)
+def _in_place(row: Sequence[Any], found: Sequence[Tensor]) -> list[Any]:
+    """Tensors in the place of others, among what is no tensor and always the same."""
+    own = iter(found)
+    return [next(own) if isinstance(x, Tensor) else x for x in row]
+
+
+def _stacked(given: Sequence[Sequence[Any]]) -> list[Any]:
+    """What steps gave, along an axis of steps."""
+    return [
+        part[0] if part[0] is None else paddle.stack([*part])
+        for part in zip(*given, strict=True)
+    ]

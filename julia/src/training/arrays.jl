@@ -1,0 +1,193 @@
+# Reductions, products, shapes and parts of traced arrays.
+
+using LinearAlgebra: LinearAlgebra, Adjoint, Transpose
+
+const LazyTraced = Broadcast.Broadcasted{TracedStyle}
+
+# Reductions.
+
+"Paddle's names of what arrays are reduced by."
+reduction(::Union{typeof(+),typeof(Base.add_sum)}) = :sum
+reduction(::Union{typeof(*),typeof(Base.mul_prod)}) = :prod
+reduction(::typeof(max)) = :max
+reduction(::typeof(min)) = :min
+reduction(op) = throw(
+    TraceError("a traced array is reduced by the function $op", "reduce by +, *, max or min, or broadcast"),
+)
+
+function Base.mapreduce(f, op, x::Union{Traced,LazyTraced}; dims = :, init = nothing)
+    found = reduced(f, op, x, dims)
+    return init === nothing ? found : op.(found, init)
+end
+
+function reduced(f, op, x, dims)
+    each = f === identity ? Broadcast.materialize(x) : broadcast(f, x)
+    each isa Number && return each
+    name = reduction(op)
+    T = name in (:sum, :prod) ? Base.promote_op(op, eltype(each), eltype(each)) : eltype(each)
+    of = getproperty(PADDLE, name)
+    dims isa Colon && return TracedNumber{T}(of(in_type(T, each)))
+    axes = [ndims(each) - d for d in dims if d <= ndims(each)]
+    all(>=(1), dims) || throw(ArgumentError("dimensions are numbered from 1 on, got dims = $dims"))
+    isempty(axes) && return traced_array(in_type(T, each))
+    if name === :prod # one axis at a time
+        found = foldl((t, axis) -> of(t; axis, keepdim = true), axes; init = in_type(T, each))
+        return traced_array(found)
+    end
+    return traced_array(of(in_type(T, each); axis = PythonCall.pylist(axes), keepdim = true))
+end
+Base.reduce(op, x::Union{Traced,LazyTraced}; options...) = mapreduce(identity, op, x; options...)
+
+# Of Booleans Base counts where it is to sum.
+Base.count(x::Traced{Bool}; dims = :, init = 0) = mapreduce(Int, +, x; dims, init)
+Base.count(f, x::Traced; dims = :, init = 0) = mapreduce(v -> Int(f(v)), +, x; dims, init)
+
+LinearAlgebra.dot(x::Traced, y::Traced) = sum(same_length(x, y) .* vec(y))
+LinearAlgebra.dot(x::Traced, y::Array) = sum(same_length(x, y) .* vec(y))
+LinearAlgebra.dot(x::Array, y::Traced) = LinearAlgebra.dot(y, x)
+function same_length(x, y)
+    length(x) == length(y) || throw(
+        DimensionMismatch("dot of arrays of $(length(x)) and $(length(y)) elements; give as many in both"),
+    )
+    return vec(x)
+end
+
+LinearAlgebra.norm(x::Traced, p::Real = 2) =
+    p == 2 ? sqrt(sum(abs2, x)) : p == 1 ? sum(abs, x) : p == Inf ? maximum(abs, x) :
+    sum(v -> abs(v)^p, x)^(1 / oftype(float(one(eltype(x))), p))
+
+# Products: the reversed shapes have the product the other way about.
+
+const Plain2 = Union{Matrix,Adjoint{<:Any,<:Matrix},Transpose{<:Any,<:Matrix}}
+
+function matrix_product(a, b)
+    inner = size(a, 2)
+    inner == size(b, 1) || throw(
+        DimensionMismatch("a product of arrays of the sizes $(size(a)) and $(size(b)); the inner ones must agree"),
+    )
+    T = promote_type(plain_eltype(a), plain_eltype(b))
+    return traced_array(PADDLE.matmul(in_type(T, b), in_type(T, a)))
+end
+
+Base.:*(a::Traced{<:Real,2}, b::Traced{<:Real,2}) = matrix_product(a, b)
+Base.:*(a::Traced{<:Real,2}, b::Traced{<:Real,1}) = matrix_product(a, b)
+Base.:*(a::Traced{<:Real,2}, b::Plain2) = matrix_product(a, b)
+Base.:*(a::Traced{<:Real,2}, b::Vector) = matrix_product(a, b)
+Base.:*(a::Plain2, b::Traced{<:Real,2}) = matrix_product(a, b)
+Base.:*(a::Plain2, b::Traced{<:Real,1}) = matrix_product(a, b)
+Base.:*(a::Traced{<:Real,1}, b::Traced{<:Real,2}) = matrix_product(reshape(a, :, 1), b)
+
+# Shapes.
+
+function Base.reshape(x::Traced, dims::Dims)
+    prod(dims) == length(x) || throw(
+        DimensionMismatch("an array of size $(size(x)) can't have the size $dims; give as many elements"),
+    )
+    return dims == size(x) ? x : traced_array(PADDLE.reshape(x.tensor, python_size(dims)))
+end
+
+function Base.permutedims(x::Traced{<:Any,N}, order) where {N}
+    isperm(order) && length(order) == N || throw(
+        ArgumentError("the order of $N dimensions is a permutation of 1 to $N, got $order"),
+    )
+    axes = [N - order[N-a] for a in 0:N-1]
+    return traced_array(PADDLE.transpose(x.tensor, PythonCall.pylist(axes)))
+end
+Base.permutedims(x::Traced{<:Any,2}) = permutedims(x, (2, 1))
+Base.permutedims(x::Traced{<:Any,1}) = reshape(x, 1, length(x))
+for f in (:adjoint, :transpose)
+    @eval Base.$f(x::Traced{<:Real,2}) = permutedims(x)
+    @eval Base.$f(x::Traced{<:Real,1}) = throw(
+        TraceError(
+            "a traced vector is transposed", "write sum(x .* y) or dot(x, y) for x' * y, and reshape(x, 1, :) for a row",
+        ),
+    )
+end
+
+# Parts.
+
+function Base.getindex(x::Traced{T,N}, indices...) where {T,N}
+    foreach(refuse_traced, indices)
+    if N > 1 && length(indices) == 1 && !(only(indices) isa Union{CartesianIndex,AbstractArray{Bool}})
+        return getindex(vec(x), only(indices))
+    end
+    given = to_indices(x, indices)
+    checkbounds(x, given...)
+    length(given) == N || throw(
+        TraceError("a traced array of $N dimensions has $(length(given)) indices", "give one for each dimension"),
+    )
+    tensor = x.tensor
+    for (d, index) in enumerate(given)
+        index isa Union{Integer,AbstractUnitRange} && continue
+        ndims(index) == 1 || throw(
+            TraceError("a traced array has an index of $(ndims(index)) dimensions", "index by vectors, and reshape"),
+        )
+        tensor = PADDLE.index_select(tensor, tensor_for(collect(Int64, index) .- 1); axis = N - d)
+    end
+    slices = map(reverse(given)) do index
+        index isa Integer ? Py(Int(index) - 1) :
+        index isa AbstractUnitRange ? PythonCall.pyslice(first(index) - 1, last(index)) : PythonCall.pyslice(nothing)
+    end
+    all(index -> index isa Base.Slice, given) || (tensor = PythonCall.pygetitem(tensor, pytuple(slices)))
+    return all(index -> index isa Integer, given) ? TracedNumber{T}(tensor) : traced_array(tensor)
+end
+Base.view(x::Traced, indices...) = getindex(x, indices...)
+
+refuse_traced(_) = nothing
+refuse_traced(::AnyTraced) = throw(
+    TraceError("an array is indexed by what is traced", "index by whole numbers and ranges that the loss does not compute"),
+)
+Base.to_index(x::TracedNumber) = refuse_traced(x)
+Base.to_index(x::Traced) = refuse_traced(x)
+Base.to_index(x::Traced{Bool}) = refuse_traced(x)
+
+# Arrays of several.
+
+function joined_along(dims::Int, parts)
+    N = max(dims, maximum(part -> part isa Number ? 1 : ndims(part), parts))
+    T = mapreduce(plain_eltype, promote_type, parts)
+    raised = map(parts) do part
+        array = part isa AnyTraced ? part : part isa Number ? fill(part) : part
+        tensor = in_type(T, array)
+        size_of = part isa Number ? () : size(part)
+        length(size_of) == N && return tensor
+        PADDLE.reshape(tensor, python_size((size_of..., ntuple(Returns(1), N - length(size_of))...)))
+    end
+    return traced_array(PADDLE.concat(PythonCall.pylist(collect(raised)); axis = N - dims))
+end
+
+# One signature for each of those in Base and SparseArrays that would be as near.
+const AnyPart = Union{Number,AbstractVecOrMat{<:Number}}
+const Traced2{T} = Union{Traced{T,1},Traced{T,2}}
+const Array2{T} = Union{Array{T,1},Array{T,2}}
+const PlainNumber = Union{AbstractFloat,Integer,Rational,AbstractIrrational}
+const Several2{T} = AbstractVecOrMat{T}
+
+for (f, dims) in ((:vcat, 1), (:hcat, 2))
+    for (signature, parameter) in (
+        (:(x::Traced2{<:Real}, rest::AnyPart...), nothing),
+        (:(x::Traced2{<:Real}, rest::Several2{<:Number}...), nothing),
+        (:(x::Traced2{T}, rest::Several2{T}...), :(T <: Real)),
+        (:(x::Traced2{<:Real}, y::Several2{<:Number}), nothing),
+        (:(x::Traced2{T}, y::Several2{T}), :(T <: Real)),
+        (:(x::Array2{<:Real}, y::AnyTraced, rest::AnyPart...), nothing),
+        (:(x::Array2{<:Real}, y::Traced2{<:Real}, rest::Several2{<:Number}...), nothing),
+        (:(x::Array2{T}, y::Traced2{T}, rest::Several2{T}...), :(T <: Real)),
+        (:(x::Array2{<:Real}, y::Traced2{<:Real}), nothing),
+        (:(x::Array2{T}, y::Traced2{T}), :(T <: Real)),
+        (:(x::TracedNumber, rest::Number...), nothing),
+        (:(x::TracedNumber{T}, rest::TracedNumber{T}...), :(T <: Real)),
+        (:(x::PlainNumber, y::TracedNumber, rest::Number...), nothing),
+        (f === :vcat ? :(x::TracedNumber, rest::AnyPart...) : :(x::TracedNumber, y::Traced2, rest::AnyPart...), nothing),
+        (f === :vcat ? :(x::PlainNumber, y::AnyTraced, rest::AnyPart...) : :(x::PlainNumber, y::Traced2, rest::AnyPart...), nothing),
+    )
+        local parts = map(arg -> Meta.isexpr(arg, :...) ? :($(arg.args[1].args[1])...) : arg.args[1], signature.args)
+        local call = :(Base.$f($(signature.args...)))
+        @eval $(parameter === nothing ? call : Expr(:where, call, parameter)) = joined_along($dims, ($(parts...),))
+    end
+    @eval Base.reduce(::typeof($f), xs::AbstractVector{<:Traced}) = joined_along($dims, Tuple(xs))
+    @eval Base.reduce(::typeof($f), xs::AbstractVector{<:Traced2}) = joined_along($dims, Tuple(xs))
+end
+Base.cat(x::AnyTraced, rest::Union{AbstractArray,Number}...; dims::Integer) = joined_along(Int(dims), (x, rest...))
+Base.cat(x::Union{Array,PlainNumber}, y::AnyTraced, rest::Union{AbstractArray,Number}...; dims::Integer) =
+    joined_along(Int(dims), (x, y, rest...))

@@ -1,0 +1,151 @@
+# Many steps of training, compiled.
+
+"Seconds of steps between two looks at Julia: for an interrupt, and to write down what there is."
+const SLICE = 0.1
+
+"""
+    PaddleChainRules.train!(loss, ps, state, data...; steps, callback = nothing, every = 1) -> losses
+    PaddleChainRules.train!(loss, net, ps, state, data...; steps, callback = nothing, every = 1) -> losses
+
+Many steps of an optimizer of Optimisers, `state = Optimisers.setup(rule, ps)`, on the loss
+`loss(ps, data...)`, or `loss(net, ps, data...)`: what a loop of `Zygote.gradient` and
+`Optimisers.update!` does, as one compiled program a step.
+
+`ps` is anything that `Optimisers.setup` takes: a flat vector, a `ComponentVector`, nested named
+tuples, a wrapper. Its arrays and the state are updated in place, so that one goes on with
+`Optimisers.update!` or another `train!`; what is frozen stays. Gives the loss of each step, before
+its update.
+
+The loss and the rule are traced: they are called a few times with arrays that stand for Paddle's
+tensors, and their operations become the program. So a loss is made of nets, [`derivatives`](@ref), [`laplacian`](@ref)
+and other functions of nets, broadcasts of any function of numbers, sums, products, slices, and
+`vcat`; it must depend on nothing that changes from step to step. Arrays that it has from elsewhere
+are constants.
+
+`callback(step, loss, ps)` is called after each `every` steps and after the last; where it gives
+`true` training ends. After an error of its own, or Ctrl-C, `ps` and `state` are those of a step
+that was done, at most a tenth of a second ago.
+
+Throws a [`TraceError`](@ref PaddleChainRules.TraceError) where the loss needs a value that it has
+not, such as in `if`, and an `ArgumentError` for a loss that is no number, or a state of another tree.
+
+```julia
+using Optimisers
+wrapper = PaddleFCNet(1, 1, 3, 16; dtype = "float64", activation = "tanh", seed = 0)
+net, theta = PaddleNet(wrapper), reduce(vcat, vec.(wrapper.params))
+x = reshape(range(-3, 3; length = 64), 1, :)
+state = Optimisers.setup(Optimisers.Adam(0.01), theta)
+losses = PaddleChainRules.train!(net, theta, state, x, sin.(x); steps = 500) do net, theta, x, y
+    sum(abs2, net(x, theta) .- y) / length(y)
+end
+```
+"""
+function train!(loss, model, state, data...; steps::Integer, callback = nothing, every::Integer = 1)
+    steps >= 0 && every >= 1 || throw(
+        ArgumentError("train! makes 0 steps or more, and reports after 1 or more, got steps = $steps, every = $every"),
+    )
+    Base.get_extension(@__MODULE__, :PaddleChainRulesOptimisersExt) === nothing && throw(
+        ArgumentError("train! takes the state of an optimizer of Optimisers; load it, using Optimisers, for its setup"),
+    )
+    leaves = trained_leaves(state, model)::Vector{TrainedLeaf}
+    isempty(leaves) && throw(
+        ArgumentError("the state has no leaf that is trained; give Optimisers.setup(rule, ps), with some not frozen"),
+    )
+    foreach(check_trained, leaves)
+    steps == 0 && return eltype(first(leaves).array)[]
+    return run_steps(ps -> loss(ps, data...), model, leaves, Int(steps), callback, Int(every))
+end
+train!(loss, net::PaddleNet, ps, state, data...; options...) =
+    train!((ps, data...) -> loss(net, ps, data...), ps, state, data...; options...)
+
+function check_trained(trained::TrainedLeaf)
+    x = trained.array
+    x isa DenseArray && eltype(x) <: AbstractFloat && haskey(FLOATS, dtype_name(eltype(x))) || throw(
+        ArgumentError(
+            "train! writes into what it trains, dense arrays of Float32 or Float64, got $(summary(x)); make such a one, " *
+            "such as collect(x)",
+        ),
+    )
+    return nothing
+end
+
+function run_steps(loss, model, leaves::Vector{TrainedLeaf}, steps::Int, callback, every::Int)
+    constants, failure = Dict{Any,Py}(), Failure(nothing)
+    training = crossing() do
+        of_array(x) = own_tensor(dense(x))
+        of_array(x::Real) = own_tensor(fill(x))
+        params = pytuple([of_array(trained.array) for trained in leaves])
+        states = pytuple([of_array(x) for trained in leaves for x in state_parts(trained.leaf.state)])
+        BRIDGE.Training(
+            called_by_python(loss_of_tensors(loss, model, leaves), failure),
+            called_by_python(rule_of_tensors(leaves), failure),
+            params, states, steps,
+        )
+    end
+    losses, done, stops = nothing, 0, false
+    while done < steps && !stops
+        due = min(done + every - done % every, steps)
+        before = done
+        done, latest = with_constants(constants) do
+            advanced!(training, leaves, before, callback === nothing ? steps : due, failure)
+        end
+        losses === nothing && (losses = similar(latest, 0))
+        append!(losses, latest)
+        stops = callback !== nothing && done == due && callback(done, last(losses), model) === true
+    end
+    return losses
+end
+
+"`f()`, in which constants of a loss are kept here."
+function with_constants(f, constants)
+    before, CONSTANTS[] = CONSTANTS[], constants
+    try
+        return f()
+    finally
+        CONSTANTS[] = before
+    end
+end
+
+"""
+    advanced!(training, leaves, done, most, failure) -> done, losses
+
+Some more steps, after which parameters and states are written down. In one crossing, which no
+interrupt divides.
+"""
+function advanced!(training::Py, leaves::Vector{TrainedLeaf}, done::Int, most::Int, failure::Failure)
+    try
+        return crossing() do
+            args = map(Py, (done, most, SLICE))
+            found = PythonCall.pynew(GC.@preserve args call(training.advance, map(PythonCall.getptr, args)))
+            now = PythonCall.pyconvert(Int, found)
+            tensors, latest = training.now(now, done)
+            write_down!(leaves, map(receive, collect(Py, tensors)), now)
+            return now, receive(latest[0])
+        end
+    catch err
+        err isa PyException && failure.error !== nothing || rethrow()
+        crossing(() -> pytype_name(err.v)) == "JuliaError" || rethrow()
+        throw(failure.error)
+    end
+end
+
+function write_down!(leaves::Vector{TrainedLeaf}, arrays::Vector, step::Int)
+    for (trained, new) in zip(leaves, arrays)
+        needs_finite(trained.leaf.rule) && !all(isfinite, new) && throw(
+            DomainError(
+                step, "a gradient was not finite within the steps up to this one, which ClipNorm refuses; the parameters " *
+                "are those of the report before",
+            ),
+        )
+    end
+    states = arrays[length(leaves)+1:end]
+    for (trained, new) in zip(leaves, arrays)
+        copyto!(trained.array, new)
+        trained.leaf.state = with_parts(written, trained.leaf.state, states)
+    end
+    return nothing
+end
+
+written(old::DenseArray, new::AbstractArray) = copyto!(old, new)
+written(old::AbstractArray, new::AbstractArray) = convert(typeof(old), new)
+written(old::Real, new::AbstractArray) = convert(typeof(old), only(new))

@@ -1,0 +1,200 @@
+using Optimisers: Optimisers
+using PaddleChainRules: PaddleChainRules, PaddleFCNet, PaddleModuleWrapper, PaddleNet, TraceError, derivative,
+    derivatives, freeze, jvp, laplacian, paddle, train!
+using PythonCall
+using Random: Xoshiro
+using Zygote: Zygote
+
+include("../oracle.jl")
+include("../process.jl")
+
+"The same steps by Zygote and Optimisers; the losses."
+function by_zygote(loss, ps, state, steps)
+    return map(1:steps) do _
+        value, (gradient,) = Zygote.withgradient(loss, ps)
+        Optimisers.update!(state, ps, gradient)
+        value
+    end
+end
+
+fcnet(T, sizes...) = PaddleFCNet(sizes...; dtype = lowercase(string(T)), activation = "tanh", seed = 3)
+flat(wrapper) = reduce(vcat, vec.(wrapper.params))
+tolerance(::Type{Float64}) = (rtol = 1e-9, atol = 1e-10)
+tolerance(::Type{Float32}) = (rtol = 1e-3, atol = 1e-4)
+
+function burgers(net, theta, x, inner)
+    u, u_t, u_x, u_xx = derivatives(net, x, theta, ((0, 0), (0, 1), (1, 0), (2, 0)))
+    r = u_t .+ u .* u_x .- eltype(x)(0.01) .* u_xx
+    return sum(abs2, r) / length(r) + sum(abs2, net(inner, theta) .- sin.(inner[1:1, :])) / size(inner, 2)
+end
+
+@testset "an equation for 50 steps, $T" for T in (Float64, Float32)
+    net, theta = (w = fcnet(T, 2, 1, 3, 7); (PaddleNet(w), flat(w)))
+    x, inner = rand(Xoshiro(1), T, 2, 9), rand(Xoshiro(2), T, 2, 5)
+    state = Optimisers.setup(Optimisers.Adam(0.01), theta)
+    other, other_state = copy(theta), deepcopy(state)
+    losses = train!(burgers, net, theta, state, x, inner; steps = 50)
+    expected = by_zygote(theta -> burgers(net, theta, x, inner), other, other_state, 50)
+    @test eltype(losses) == T && same(losses, expected; tolerance(T)...)
+    @test same(theta, other; tolerance(T)...) && losses[end] < losses[1]
+    @test state.state[3] == other_state.state[3] && same(state.state[2], other_state.state[2]; tolerance(T)...)
+    # The loop goes on with either.
+    @test same(
+        by_zygote(theta -> burgers(net, theta, x, inner), theta, state, 3),
+        train!(burgers, net, other, other_state, x, inner; steps = 3); tolerance(T)...,
+    )
+end
+
+@testset "a wrapper with frozen parameters, and named ones, $T" for T in (Float64,)
+    layer = paddle.nn.Sequential(paddle.nn.Linear(3, 8), paddle.nn.Sigmoid(), paddle.nn.LayerNorm(8), paddle.nn.Linear(8, 2))
+    T === Float64 && layer.to(dtype = "float64")
+    wrapper = freeze(PaddleModuleWrapper(layer), "0.bias")
+    x, y = randn(Xoshiro(1), T, 3, 20), randn(Xoshiro(2), T, 2, 20)
+    loss(model, x, y) = sum(abs2.(model(x) .- y)) / length(y)
+    state = Optimisers.setup(Optimisers.AdamW(0.01), wrapper)
+    before, other = deepcopy(wrapper), deepcopy(wrapper)
+    losses = train!(loss, wrapper, state, x, y; steps = 20)
+    expected = by_zygote(model -> loss(model, x, y), other, Optimisers.setup(Optimisers.AdamW(0.01), other), 20)
+    @test same(losses, expected; tolerance(T)...)
+    for i in eachindex(wrapper.params)
+        @test same(wrapper.params[i], other.params[i]; tolerance(T)...)
+        @test (wrapper.params[i] == before.params[i]) == (i == 2)
+    end
+    # Named parameters, of which Optimisers freezes one, beside one of the loss's own.
+    net = PaddleNet(wrapper)
+    ps = (net = NamedTuple{Tuple(net.names)}(deepcopy(before.params)), shift = T[0.5, -0.25], unused = T[1, 2, 3])
+    shifted(ps) = sum(abs2, net(x .* 2, ps.net) .+ ps.shift .- y) / length(y) + ps.shift[2]
+    state = Optimisers.setup(Optimisers.Momentum(0.01), ps)
+    Optimisers.freeze!(state.net.var"0.weight")
+    other, other_state = deepcopy(ps), deepcopy(state)
+    @test same(train!(shifted, ps, state; steps = 20), by_zygote(shifted, other, other_state, 20); tolerance(T)...)
+    for name in net.names
+        @test same(ps.net[name], other.net[name]; tolerance(T)...)
+    end
+    @test ps.net.var"0.weight" == before.params[1] && ps.unused == T[1, 2, 3]
+    @test same(ps.shift, other.shift; tolerance(T)...) && ps.shift != T[0.5, -0.25]
+end
+
+@testset "functions of nets" begin
+    net, theta = (w = fcnet(Float64, 2, 1, 3, 5); (PaddleNet(w), flat(w)))
+    x = rand(Xoshiro(1), 2, 6)
+    loss(theta) = sum(abs2, laplacian(net, x, theta) .+ derivative(net, x, theta, (1, 1))) +
+                  sum(jvp(net, x, theta, [1.0, 2.0])) + sum(sin, derivatives(net, x, theta, (a = (1, 2), b = (1,))).b) +
+                  sum(vcat(net(x, theta), net(x[:, 1:6], theta)) .* [1.0, 2.0])
+    before = copy(theta)
+    # Of the gradient along a direction, since Zygote takes many times as long.
+    value = train!(loss, theta, Optimisers.setup(Optimisers.Descent(1.0), theta); steps = 1)
+    v, h = randn(Xoshiro(2), length(theta)), 1e-6
+    @test value ≈ [loss(before)] rtol = 1e-12
+    @test sum(v .* (before - theta)) ≈ (loss(before + h * v) - loss(before - h * v)) / 2h rtol = 1e-6
+    # By what the loss computes, which is no parameter.
+    inner(theta) = sum(abs2, net(2 .* net(x, theta) .+ x, theta) .- x[1:1, :])
+    theta = copy(before)
+    @test train!(inner, theta, Optimisers.setup(Optimisers.Descent(1.0), theta); steps = 1) ≈ [inner(before)]
+    @test sum(v .* (before - theta)) ≈ (inner(before + h * v) - inner(before - h * v)) / 2h rtol = 1e-6
+end
+
+quadratic(ps) = sum(abs2, ps.a) + sum(ps.b .^ 4)
+start() = (a = randn(Xoshiro(1), 2, 3), b = randn(Xoshiro(2), 4))
+
+@testset "reports, and ends between steps" begin
+    ps, whole = start(), start()
+    rule = Optimisers.Adam(0.01)
+    all = train!(quadratic, whole, Optimisers.setup(rule, whole); steps = 60)
+    state, seen = Optimisers.setup(rule, ps), []
+    losses = train!(quadratic, ps, state; steps = 60, every = 25, callback = (i, loss, ps) -> (push!(seen, (i, loss, copy(ps.a))); nothing))
+    @test losses == all && ps == whole
+    @test [(i, loss) for (i, loss, _) in seen] == [(i, all[i]) for i in (25, 50, 60)]
+    @test seen[end][3] == ps.a && seen[1][3] != ps.a
+    # Ended by itself, by an error, and by an interrupt; each goes on from where it was.
+    ps, state, losses = start(), nothing, Float64[]
+    state = Optimisers.setup(rule, ps)
+    append!(losses, train!(quadratic, ps, state; steps = 60, every = 5, callback = (i, _, _) -> i == 20))
+    @test length(losses) == 20
+    for error in (ErrorException("enough"), InterruptException())
+        part = Float64[]
+        stop(i, loss, _) = (push!(part, loss); i == 20 && throw(error))
+        @test_throws typeof(error) train!(quadratic, ps, state; steps = 60, callback = stop)
+        @test length(part) == 20
+        append!(losses, part)
+    end
+    @test same(losses, all; rtol = 1e-12) && same(ps.a, whole.a; rtol = 1e-12) && same(ps.b, whole.b; rtol = 1e-12)
+    @test train!(quadratic, ps, state; steps = 0) == Float64[]
+end
+
+@testset "without programs" begin
+    ps, other, rule = start(), start(), Optimisers.Momentum(0.01)
+    switch = pyimport("paddle_chainrules.programs.switch")
+    switch._programs = "off"
+    losses = try
+        train!(quadratic, ps, Optimisers.setup(rule, ps); steps = 30)
+    finally
+        switch._programs = "on"
+    end
+    @test same(losses, train!(quadratic, other, Optimisers.setup(rule, other); steps = 30); rtol = 1e-12)
+    @test same(ps.a, other.a; rtol = 1e-12) && same(ps.b, other.b; rtol = 1e-12)
+end
+
+@testset "a step that is more than one function of machine code" begin
+    net, theta = (w = PaddleModuleWrapper(paddle.nn.Sequential(paddle.nn.Linear(3, 4), paddle.nn.Hardshrink())); (PaddleNet(w), flat(w)))
+    x, other = randn(Xoshiro(1), Float32, 3, 7), copy(theta)
+    loss(theta) = sum(abs2, net(x, theta) .- 1)
+    rule = Optimisers.Descent(1e-3)
+    losses = train!(loss, theta, Optimisers.setup(rule, theta); steps = 30, every = 7, callback = Returns(nothing))
+    @test same(losses, by_zygote(loss, other, Optimisers.setup(rule, other), 30); rtol = 1e-4) && same(theta, other; rtol = 1e-4)
+end
+
+@testset "refused: $words" for (words, call) in (
+    ("is that of another tree", (ps, state) -> train!(quadratic, ps, state.a; steps = 3)),
+    ("is that of another tree", (ps, state) -> train!(quadratic, ps.a, state; steps = 3)),
+    ("no leaf that is trained", (ps, state) -> (Optimisers.freeze!(state); train!(quadratic, ps, state; steps = 3))),
+    ("steps = -1", (ps, state) -> train!(quadratic, ps, state; steps = -1)),
+    ("every = 0", (ps, state) -> train!(quadratic, ps, state; steps = 3, every = 0)),
+    ("one floating number", (ps, state) -> train!(ps -> ps.a .^ 2, ps, state; steps = 3)),
+    ("one floating number", (ps, state) -> train!(ps -> sum(ps.a .> 0), ps, state; steps = 3)),
+    ("does not depend on", (ps, state) -> train!(ps -> 3.0, ps, state; steps = 3)),
+    ("such as collect(x)", (ps, state) -> (p = view(ps.a, :, 1:2); train!(sum, p, Optimisers.setup(Optimisers.Descent(), p); steps = 3))),
+)
+    ps = start()
+    err = @test_throws ArgumentError call(ps, Optimisers.setup(Optimisers.Adam(), ps))
+    @test occursin(words, err.value.msg) && ps == start()
+end
+
+@testset "errors of the loss are the caller's" begin
+    ps = start()
+    state = Optimisers.setup(Optimisers.Adam(), ps)
+    @test_throws KeyError train!(ps -> Dict()[:x], ps, state; steps = 3)
+    @test_throws DimensionMismatch train!(ps -> sum(ps.a * ps.b), ps, state; steps = 3)
+    @test_throws DimensionMismatch train!(ps -> sum(ps.a .+ ps.b), ps, state; steps = 3)
+    @test_throws BoundsError train!(ps -> ps.b[5], ps, state; steps = 3)
+    net = PaddleNet(fcnet(Float64, 3, 1, 2, 4))
+    @test_throws DimensionMismatch train!(ps -> sum(net(ps.a, ps.b)), ps, state; steps = 3)
+    @test_throws UndefKeywordError train!(quadratic, ps, state)
+    @test ps == start()
+end
+
+# Ctrl-C while steps go on, which would take minutes.
+const INTERRUPTED = """
+    using PaddleChainRules, Optimisers
+    Base.exit_on_sigint(false)
+    w = PaddleFCNet(2, 1, 3, 16; activation = "tanh", seed = 1)
+    net, theta, x = PaddleNet(w), reduce(vcat, vec.(w.params)), rand(Float32, 2, 100)
+    loss(net, theta, x) = sum(abs2, laplacian(net, x, theta) .+ 1)
+    state = Optimisers.setup(Optimisers.AdaGrad(0.01), theta)
+    PaddleChainRules.train!(loss, net, theta, state, x; steps = 20)
+    before = copy(theta)
+    try
+        run(`bash -c "sleep 0.7; kill -INT \$(getpid())"`; wait = false)
+        PaddleChainRules.train!(loss, net, theta, state, x; steps = 20_000_000)
+        exit(7)
+    catch err
+        err isa InterruptException || rethrow()
+    end
+    theta != before && all(isfinite, theta) && PaddleChainRules.DEPTH[] == 0 || exit(8)
+    losses = PaddleChainRules.train!(loss, net, theta, state, x; steps = 20)
+    losses[end] < loss(net, before, x) && print("right")
+    """
+
+@testset "Ctrl-C ends a long loop, and what was done stays" begin
+    @test run_julia(INTERRUPTED)[1:3] == (0, 0, "right")
+end

@@ -1,0 +1,103 @@
+"""Steps of training whose loss and whose rule are functions of Julia.
+
+Julia's functions call Paddle's operators on the tensors that they are given, so that a
+step is captured as one of Python's is.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from paddle import Tensor
+
+from ..paddle_side.dtypes import dtype_name
+from ..paddle_side.listener import not_listening
+from ..programs.capture_error import CaptureError
+from ..transforms.jit import Jitted
+from ..transforms.scan import Loop
+from ..transforms.value_and_grad import value_and_grad
+
+Loss = Callable[[Sequence[Tensor]], Tensor]
+"""From parameters to a number."""
+
+Rule = Callable[..., tuple[Sequence[Tensor], Sequence[Tensor]]]
+"""From parameters, the state of an optimizer and gradients, of which some may be None,
+to the next parameters and the next state."""
+
+
+class Training:
+    """Many steps, some at a time.
+
+    Args:
+        loss: of the parameters.
+        rule: the optimizer.
+        params: tensors, which stay as they are.
+        state: likewise.
+        steps: how many there will be.
+    """
+
+    def __init__(
+        self,
+        loss: Loss,
+        rule: Rule,
+        params: Sequence[Tensor],
+        state: Sequence[Tensor],
+        steps: int,
+    ) -> None:
+        def step(carry: Any, _: None) -> Any:
+            params, state = carry
+            value, grads = value_and_grad(loss)(params)
+            params, state = rule(params, state, grads)
+            return (tuple(params), tuple(state)), value
+
+        self._step = Jitted(step)
+        self._carry = tuple(params), tuple(state)
+        self._loop = Loop(self._step, self._carry, length=steps, reports=True)
+        self._walk: Iterator[int] = self._loop.walk()
+
+    def advance(self, done: int, most: int, seconds: float) -> int:
+        """How many steps there are done now.
+
+        Args:
+            done: how many there were.
+            most: how many there are to be.
+            seconds: after which there need not be more.
+        """
+        end = time.perf_counter() + seconds
+        while done < most:
+            done = next(self._walk) + 1
+            if time.perf_counter() > end:
+                break
+        return done
+
+    def now(self, done: int, before: int) -> tuple[tuple[Tensor, ...], ...]:
+        """Parameters, the state, and the losses of the steps since ``before``."""
+        (params, state), _ = self._loop.reported()
+        return (*_contiguous(params), *_contiguous(state)), (
+            self._loop.given(before, done).contiguous(),
+        )
+
+    def runs(self) -> str:
+        """Why a step is a program, or none."""
+        try:
+            program = self._step.program(self._carry, None)
+        except CaptureError as error:
+            return str(error)
+        return program.explain_machine()
+
+
+def facts(tensor: Tensor) -> str:
+    """Its dtype and its sizes, with spaces between."""
+    return " ".join((dtype_name(tensor.dtype), *map(str, tensor.shape)))
+
+
+def own(tensor: Tensor) -> Tensor:
+    """A copy, which is a constant wherever it is used."""
+    with not_listening():
+        return tensor.clone()
+
+
+def _contiguous(tensors: Sequence[Tensor]) -> list[Tensor]:
+    return [tensor.contiguous() for tensor in tensors]
