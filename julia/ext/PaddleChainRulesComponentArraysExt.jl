@@ -1,8 +1,8 @@
 # Vectors with names in them are flat parameters whose order can be checked.
 module PaddleChainRulesComponentArraysExt
 
-using ComponentArrays: ComponentVector
-using PaddleChainRules: PaddleChainRules, listed
+using ComponentArrays: ComponentArrays, ComponentVector, getaxes, getdata
+using PaddleChainRules: PaddleChainRules, Traced, dual_type, listed, tensor_for
 
 function PaddleChainRules.check_names(names, ps::ComponentVector)
     found = keys(ps)
@@ -14,5 +14,11 @@ function PaddleChainRules.check_names(names, ps::ComponentVector)
     )
     return nothing
 end
+
+# A traced vector with the names of the vector that it stands for.
+const TracedComponents = ComponentVector{<:Real,<:Traced}
+PaddleChainRules.as_traced(x::ComponentVector, traced::Traced) = ComponentVector(traced, getaxes(x))
+PaddleChainRules.dual_type(x::TracedComponents) = dual_type(getdata(x))
+PaddleChainRules.tensor_for(x::TracedComponents) = tensor_for(getdata(x))
 
 end

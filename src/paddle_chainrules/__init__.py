@@ -134,7 +134,9 @@ if not TYPE_CHECKING:  # type checkers would take any name to be here
         if name == "optimizers":
             return _import_module(".optimizers", __name__)
         if name not in _HOMES:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            raise AttributeError(
+                f"module {__name__!r} has no attribute {name!r}; dir() has all"
+            )
         found = getattr(_import_module(f".{_HOMES[name]}", __name__), name)
         globals()[name] = found
         return found

@@ -59,7 +59,8 @@ function loss_of_tensors(loss, model, leaves::Vector{TrainedLeaf})
         for (trained, tensor) in zip(leaves, tensors)
             stands_for[trained.array] = as_traced(trained.array, traced_array(tensor))
         end
-        traced = Functors.fmap(x -> get(stands_for, x, x), model)
+        is_leaf(x) = haskey(stands_for, x) || Functors.isleaf(x)
+        traced = Functors.fmap(x -> get(stands_for, x, x), model; exclude = is_leaf)
         return checked_loss(loss(traced)).tensor
     end
 end

@@ -1,3 +1,4 @@
+using ComponentArrays: ComponentVector
 using Optimisers: Optimisers
 using PaddleChainRules: PaddleChainRules, PaddleFCNet, PaddleModuleWrapper, PaddleNet, TraceError, derivative,
     derivatives, freeze, jvp, laplacian, paddle, train!
@@ -92,6 +93,19 @@ end
     theta = copy(before)
     @test train!(inner, theta, Optimisers.setup(Optimisers.Descent(1.0), theta); steps = 1) ≈ [inner(before)]
     @test sum(v .* (before - theta)) ≈ (inner(before + h * v) - inner(before - h * v)) / 2h rtol = 1e-6
+end
+
+@testset "vectors with names" begin
+    net = PaddleNet(fcnet(Float64, 2, 1, 3, 5))
+    ps = NamedTuple{Tuple(net.names)}(map(size -> randn(Xoshiro(5), size), Tuple(net.sizes)))
+    theta, rule, x = ComponentVector(net = ComponentVector(ps), rate = 0.5, shift = [1.0, 2.0, 3.0]), Optimisers.Descent(0.1), rand(Xoshiro(1), 2, 6)
+    loss(net_ps, rate, shift) = sum(abs2, rate .* net(x, net_ps) .- sum(shift)) / 6 + sum(shift .* [1.0, -1.0, 0.5])
+    plain = (net = ps, rate = [0.5], shift = [1.0, 2.0, 3.0])
+    losses = train!(p -> loss(p.net, p.rate, p.shift), theta, Optimisers.setup(rule, theta); steps = 4)
+    expected = train!(p -> loss(p.net, p.rate, p.shift), plain, Optimisers.setup(rule, plain); steps = 4)
+    @test same(losses, expected; rtol = 1e-12) && theta isa ComponentVector
+    @test same(theta.shift, plain.shift; rtol = 1e-12) && theta.rate ≈ only(plain.rate)
+    @test same(collect(theta.net), reduce(vcat, map(vec, values(plain.net))); rtol = 1e-12)
 end
 
 quadratic(ps) = sum(abs2, ps.a) + sum(ps.b .^ 4)

@@ -29,7 +29,7 @@ for name in ("logical_xor", "equal_all", "is_empty", "one_hot", "shard_index"):
 @formula_of("all")
 def _(x: Tensor, axis: Any, keepdim: bool) -> Any:
     if x.dtype != paddle.bool:
-        raise NoRule("numbers; compare them first")
+        raise NoRule("truths of numbers; compare them with zero first")
     return ops.min(ops.cast(x, paddle.float32), axis, keepdim) > 0.0
 
 

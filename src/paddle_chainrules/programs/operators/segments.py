@@ -62,7 +62,9 @@ def _received(message: Tensor, to: Tensor, how: str, rows: int) -> Any:
         rows: that may receive some.
     """
     if how not in ("SUM", "MEAN"):
-        raise NoRule("the largest of messages, where some receive none")
+        raise NoRule(
+            "the largest of messages, where some receive none; use sums or means"
+        )
     shape = [rows, *message.shape[1:]]
     total = ops.index_add(paddle.zeros(shape, message.dtype), to, message, 0)
     if how == "SUM":
