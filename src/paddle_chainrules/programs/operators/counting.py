@@ -36,7 +36,7 @@ def _(x: Tensor, axis: Any, keepdim: bool) -> Any:
 @formula_of("any")
 def _(x: Tensor, axis: Any, keepdim: bool) -> Any:
     if x.dtype != paddle.bool:
-        raise NoRule("numbers; compare them first")
+        raise NoRule("truths of numbers; compare them with zero first")
     return ops.max(ops.cast(x, paddle.float32), axis, keepdim) > 0.0
 
 
