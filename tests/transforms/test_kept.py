@@ -117,8 +117,21 @@ def test_the_same_by_a_program(name):
     close(transform(fn)(more, w), jit(transform(cubes))(more, w))
 
 
+class Doubling:
+    def __init__(self):
+        self.times = 2.0
+
+    def __get__(self, owner, kind=None):
+        return self.times
+
+
 class Scale:
     factor = 2.0
+    described = Doubling()
+
+    @functools.cached_property
+    def cached(self):
+        return self.own + FACTOR
 
     def __init__(self):
         self.own, self.items = 3.0, [1.0, 2.0]
@@ -169,6 +182,12 @@ def changing():
     def by_object(x):
         return (x**2).sum() * OBJECT.own * OBJECT.items[0] * OBJECT.factor
 
+    def by_descriptor(x):
+        return (x**2).sum() * OBJECT.described
+
+    def by_cached(x):
+        return (x**2).sum() * OBJECT.cached
+
     def by_module(x):
         return (x**2).sum() * MODULE.number
 
@@ -215,6 +234,15 @@ def changing():
             by_object,
             lambda: setattr(Scale, "factor", 5.0),
             lambda: setattr(Scale, "factor", 2.0),
+        ),
+        "descriptor": (
+            by_descriptor,
+            *swap(vars(vars(Scale)["described"]), "times", 5.0),
+        ),
+        "cached": (
+            by_cached,
+            lambda: vars(OBJECT).update(cached=7.0),
+            lambda: vars(OBJECT).pop("cached"),
         ),
         "module": (by_module, *swap(vars(MODULE), "number", 5.0)),
         "namespace": (by_point, *swap(vars(point), "x", 5.0)),

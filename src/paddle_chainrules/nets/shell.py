@@ -22,7 +22,7 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from ..transforms.python_state import codes_of, globals_of
+from ..transforms.code_objects import codes_of, globals_of
 from ..transforms.slots import (
     ATOMS,
     Mark,

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import dis
 import enum
 import functools
-import inspect
 import sys
 import types
 from collections.abc import Iterator, Mapping, MutableSequence, Set
@@ -16,6 +14,7 @@ import numpy as np
 import paddle
 from paddle import Tensor
 
+from .code_objects import PURE, WORDS, check_words, codes_of, globals_of
 from .slots import ATOMS, Slotted, Visit, is_bound, walk
 
 MANY = 20_000
@@ -29,28 +28,6 @@ CONSTANT = (
     "paddle_chainrules",
 )
 """Packages whose own functions and variables are taken not to change."""
-
-PURE = (
-    *("paddle", "numpy", "builtins", "paddle_chainrules", "math", "cmath"),
-    *("functools", "itertools", "operator", "typing", "collections", "_operator"),
-    *("_functools", "dataclasses", "enum", "numbers", "fractions", "decimal", "abc"),
-)
-"""Packages of which functions give the same again, but for those of WORDS."""
-
-WORDS = frozenset(
-    {
-        *("print", "input", "open", "exec", "eval", "compile", "globals", "locals"),
-        *("vars", "setattr", "delattr", "iter", "next", "id", "hash", "breakpoint"),
-        *("__import__", "import_module", "random", "default_rng", "RandomState"),
-        *("time", "perf_counter", "monotonic", "now", "today", "getenv", "environ"),
-        *("seed", "get_rng_state", "set_rng_state", "get_flags", "set_flags"),
-        *("save", "load", "loadtxt", "fromfile", "memmap", "set_default_dtype"),
-        *("get_lr", "set_lr", "step", "backward", "clear_grad", "clear_gradients"),
-        *("set_device", "get_device", "register_hook", "set_value", "write", "read"),
-        *("log_level", "warn", "info", "debug", "error", "getpid", "get_default_dtype"),
-    }
-)
-"""Names of what gives another value another time, or does something besides."""
 
 PLAIN = (
     *(types.FunctionType, types.MethodType, types.CodeType, property, range, slice),
@@ -205,7 +182,8 @@ class State:
     def _read_class(self, kind: type) -> None:
         """Its methods, and what is the same for all of its instances."""
         for owner in kind.__mro__:
-            if id(owner) in self._seen or _is_constant(_module_of(owner)):
+            module = _module_of(owner)
+            if id(owner) in self._seen or _is_constant(module) or module == "abc":
                 continue
             self._seen.add(id(owner))
             for name, value in [*vars(owner).items()]:
@@ -217,6 +195,11 @@ class State:
                 elif functions := [*_functions_in(value)]:
                     self._place(vars(owner), name, value)
                     self._functions += functions
+                elif self._strict and not (
+                    name.startswith(("__", "_abc_")) or _is_plain(value)
+                ):
+                    self._note(vars(owner), name, value)
+                    self._hold(value)
 
     def _read_globals(self, function: types.FunctionType) -> None:
         """The global variables that a function names."""
@@ -261,53 +244,6 @@ class State:
             self._functions += _functions_in(value)
             if isinstance(value, type):
                 self._read_class(value)
-
-
-def globals_of(code: types.CodeType) -> set[str]:
-    """Names of the global variables that it reads."""
-    loads = ("LOAD_GLOBAL", "LOAD_NAME")
-    return {step.argval for step in dis.get_instructions(code) if step.opname in loads}
-
-
-def codes_of(code: types.CodeType) -> Iterator[types.CodeType]:
-    """The code of a function, and of the functions in it."""
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from codes_of(constant)
-
-
-def check_words(function: types.FunctionType) -> None:
-    """Refuse a function that may do more than give a value of what it is given.
-
-    Raises:
-        ValueError: it names what may, sets a variable that is not its own, imports, or
-            is a generator.
-    """
-    for code in codes_of(function.__code__):
-        where = f"{code.co_qualname if hasattr(code, 'co_qualname') else code.co_name}"
-        if words := WORDS & {*code.co_names}:
-            raise ValueError(
-                f"{where} names {min(words)}, which may give another value another "
-                "time, or do something besides; put the transform into jit where that "
-                "is no matter"
-            )
-        goes_on = code.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE)
-        if goes_on and code.co_name != "<genexpr>":
-            raise ValueError(
-                f"{where} is a generator, which goes on where it stood; put the "
-                "transform into jit where that is no matter"
-            )
-        free = {*code.co_freevars}
-        for step in dis.get_instructions(code):
-            name = step.opname
-            is_set = name in ("STORE_GLOBAL", "DELETE_GLOBAL", "IMPORT_NAME")
-            is_cell = name in ("STORE_DEREF", "DELETE_DEREF") and step.argval in free
-            if is_set or is_cell:
-                raise ValueError(
-                    f"{where} sets or imports {step.argval}, which later calls may "
-                    "see; put the transform into jit where that is no matter"
-                )
 
 
 def of_package(path: str, owner: Any) -> Iterator[Visit] | None:
@@ -357,6 +293,8 @@ def _functions_in(value: Any) -> Iterator[types.FunctionType]:
     """What is called where it is called."""
     if isinstance(value, property):
         value = value.fget
+    if isinstance(value, functools.cached_property):
+        value = value.func
     for name in ("__func__", "func", "__wrapped__"):  # of methods, partials, wrappers
         calls = callable(value) or isinstance(value, classmethod)
         inner = getattr(value, name, None) if calls else None
@@ -364,6 +302,12 @@ def _functions_in(value: Any) -> Iterator[types.FunctionType]:
             yield inner
     if isinstance(value, types.FunctionType):
         yield value
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether it is a part of a class that C has made."""
+    kinds = types.GetSetDescriptorType, types.MemberDescriptorType
+    return isinstance(value, (*kinds, types.WrapperDescriptorType, staticmethod))
 
 
 def _is_too_large(value: np.ndarray[Any, Any]) -> bool:
