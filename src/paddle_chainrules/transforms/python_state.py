@@ -182,8 +182,8 @@ class State:
     def _read_class(self, kind: type) -> None:
         """Its methods, and what is the same for all of its instances."""
         for owner in kind.__mro__:
-            module = _module_of(owner)
-            if id(owner) in self._seen or _is_constant(module) or module == "abc":
+            skips = _is_standard if self._strict else _is_constant
+            if id(owner) in self._seen or skips(_module_of(owner)):
                 continue
             self._seen.add(id(owner))
             for name, value in [*vars(owner).items()]:
@@ -195,9 +195,7 @@ class State:
                 elif functions := [*_functions_in(value)]:
                     self._place(vars(owner), name, value)
                     self._functions += functions
-                elif self._strict and not (
-                    name.startswith(("__", "_abc_")) or _is_plain(value)
-                ):
+                elif self._strict and not _is_plain(name, value):
                     self._note(vars(owner), name, value)
                     self._hold(value)
 
@@ -304,10 +302,10 @@ def _functions_in(value: Any) -> Iterator[types.FunctionType]:
         yield value
 
 
-def _is_plain(value: Any) -> bool:
-    """Whether it is a part of a class that C has made."""
+def _is_plain(name: str, value: Any) -> bool:
+    """Whether it is a part of a class that Python has made."""
     kinds = types.GetSetDescriptorType, types.MemberDescriptorType
-    return isinstance(value, (*kinds, types.WrapperDescriptorType, staticmethod))
+    return name.startswith(("__", "_abc_")) or isinstance(value, kinds)
 
 
 def _is_too_large(value: np.ndarray[Any, Any]) -> bool:
