@@ -100,8 +100,8 @@ bench-equations: $(VENV)/installed
 
 bench-training: $(VENV)/installed
 	$(ONE_THREAD) $(RUN) -W ignore benchmarks/training.py
-	command -v julia > /dev/null && JULIA_PYTHONCALL_EXE=$(abspath $(VENV))/bin/python JULIA_CONDAPKG_BACKEND=Null \
-	  $(ONE_THREAD) julia --project=$$(julia julia/environment.jl Optimisers Zygote | head -1) benchmarks/training.jl
+	if command -v julia > /dev/null; then JULIA_PYTHONCALL_EXE=$(abspath $(VENV))/bin/python JULIA_CONDAPKG_BACKEND=Null \
+	  $(ONE_THREAD) julia --project=$$(julia julia/environment.jl Optimisers Zygote | head -1) benchmarks/training.jl; fi
 
 bench-recurrent: $(VENV)/installed
 	$(ONE_THREAD) $(RUN) -W ignore benchmarks/recurrent.py

@@ -46,13 +46,13 @@ function main()
         for row in rounds # the same steps
             isapprox(row[1][2], row[2][2]; rtol = 1e-2) || error("the losses differ: $row")
         end
-        loop = [1e6 * row[1][1] / few for row in rounds]
-        step = [1e6 * (row[3][1] - row[2][1]) / (many - few) for row in rounds]
-        before = [1e3 * row[2][1] - 1e-3 * us * few for (row, us) in zip(rounds, step)]
-        println("| Burgers, $name, $few and $many steps | ", join(map(cell, (loop, step, before)), " | "), " |")
+        cells = map((minimum, row -> sum(row) / length(row))) do of # of runs, since a difference of noisy ones may be anything
+            loop, short, long = (of([row[k][1] for row in rounds]) for k in 1:3)
+            step = (long - short) / (many - few)
+            map(x -> round(x; digits = 1), (1e6 * loop / few, 1e6 * step, 1e3 * (short - few * step)))
+        end
+        println("| Burgers, $name, $few and $many steps | ", join(("$least ($mean)" for (least, mean) in zip(cells...)), " | "), " |")
     end
 end
-
-cell(found) = "$(round(minimum(found); digits = 1)) ($(round(sum(found) / length(found); digits = 1)))"
 
 main()

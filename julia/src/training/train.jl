@@ -86,9 +86,8 @@ function run_steps(loss, model, leaves::Vector{TrainedLeaf}, steps::Int, callbac
     while done < steps && !stops
         due = min(done + every - done % every, steps)
         before = done
-        done, latest = with_constants(constants) do
-            advanced!(training, leaves, before, callback === nothing ? steps : due, failure)
-        end
+        most = callback === nothing ? steps : due
+        done, latest = advanced!(training, leaves, before, most, constants, failure)
         losses === nothing && (losses = similar(latest, 0))
         append!(losses, latest)
         stops = callback !== nothing && done == due && callback(done, last(losses), model) === true
@@ -96,7 +95,7 @@ function run_steps(loss, model, leaves::Vector{TrainedLeaf}, steps::Int, callbac
     return losses
 end
 
-"`f()`, in which constants of a loss are kept here."
+"`f()`, in which constants of a loss are kept here. Within a crossing."
 function with_constants(f, constants)
     before, CONSTANTS[] = CONSTANTS[], constants
     try
@@ -107,17 +106,19 @@ function with_constants(f, constants)
 end
 
 """
-    advanced!(training, leaves, done, most, failure) -> done, losses
+    advanced!(training, leaves, done, most, constants, failure) -> done, losses
 
 Some more steps, after which parameters and states are written down. In one crossing, which no
 interrupt divides.
 """
-function advanced!(training::Py, leaves::Vector{TrainedLeaf}, done::Int, most::Int, failure::Failure)
+function advanced!(training::Py, leaves::Vector{TrainedLeaf}, done::Int, most::Int, constants, failure::Failure)
     try
         return crossing() do
             args = map(Py, (done, most, SLICE))
-            found = PythonCall.pynew(GC.@preserve args call(training.advance, map(PythonCall.getptr, args)))
-            now = PythonCall.pyconvert(Int, found)
+            found = with_constants(constants) do
+                GC.@preserve args call(training.advance, map(PythonCall.getptr, args))
+            end
+            now = PythonCall.pyconvert(Int, PythonCall.pynew(found))
             tensors, latest = training.now(now, done)
             write_down!(leaves, map(receive, collect(Py, tensors)), now)
             return now, receive(latest[0])

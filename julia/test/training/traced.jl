@@ -3,6 +3,7 @@ using Optimisers: Optimisers
 using PaddleChainRules: PaddleChainRules, TraceError, Traced, TracedNumber, crossing, own_tensor, receive,
     traced_array, train!, with_constants
 using Random: Xoshiro
+using Statistics: mean
 
 include("../oracle.jl")
 
@@ -46,6 +47,7 @@ const FUNCTIONS = (
     ("products", x -> prod(x) .+ prod(x; dims = 1) .+ prod(sin, x; dims = (1, 2)) .+ reduce(*, x)),
     ("largest and least", x -> maximum(x) .+ minimum(x; dims = 2) .+ maximum(abs, x; dims = 1) .+ reduce(max, x)),
     ("a sum of a function", x -> sum(v -> v^2 * sin(v), x) .+ mapreduce(exp, +, x; dims = 1) .+ sum(x; init = 2.0)),
+    ("means", x -> mean(x) .+ mean(abs2, x; dims = 1) .+ mean(x; dims = (1, 2)) .* mean(sin, x)),
     ("norms", x -> norm(x) + norm(x, 1) + norm(x, Inf) + norm(x, 3) + dot(x, Y) + dot(Y, x) + dot(x, x)),
     ("matrix products", x -> x * W),
     ("matrix products of both", x -> x' * x .+ transpose(x) * Y),

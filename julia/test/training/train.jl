@@ -29,13 +29,13 @@ function burgers(net, theta, x, inner)
     return sum(abs2, r) / length(r) + sum(abs2, net(inner, theta) .- sin.(inner[1:1, :])) / size(inner, 2)
 end
 
-@testset "an equation for 50 steps, $T" for T in (Float64, Float32)
+@testset "an equation for $steps steps, $T" for (T, steps) in ((Float64, 50), (Float32, 15))
     net, theta = (w = fcnet(T, 2, 1, 3, 7); (PaddleNet(w), flat(w)))
     x, inner = rand(Xoshiro(1), T, 2, 9), rand(Xoshiro(2), T, 2, 5)
     state = Optimisers.setup(Optimisers.Adam(0.01), theta)
     other, other_state = copy(theta), deepcopy(state)
-    losses = train!(burgers, net, theta, state, x, inner; steps = 50)
-    expected = by_zygote(theta -> burgers(net, theta, x, inner), other, other_state, 50)
+    losses = train!(burgers, net, theta, state, x, inner; steps)
+    expected = by_zygote(theta -> burgers(net, theta, x, inner), other, other_state, steps)
     @test eltype(losses) == T && same(losses, expected; tolerance(T)...)
     @test same(theta, other; tolerance(T)...) && losses[end] < losses[1]
     @test state.state[3] == other_state.state[3] && same(state.state[2], other_state.state[2]; tolerance(T)...)
@@ -187,28 +187,39 @@ end
     @test ps == start()
 end
 
-# Ctrl-C while steps go on, which would take minutes.
-const INTERRUPTED = """
+# Ctrl-C while steps go on, which would take minutes; then threads that train by turns.
+const IN_ITS_OWN = """
     using PaddleChainRules, Optimisers
     Base.exit_on_sigint(false)
-    w = PaddleFCNet(2, 1, 3, 16; activation = "tanh", seed = 1)
-    net, theta, x = PaddleNet(w), reduce(vcat, vec.(w.params)), rand(Float32, 2, 100)
-    loss(net, theta, x) = sum(abs2, laplacian(net, x, theta) .+ 1)
-    state = Optimisers.setup(Optimisers.AdaGrad(0.01), theta)
-    PaddleChainRules.train!(loss, net, theta, state, x; steps = 20)
-    before = copy(theta)
+    x = rand(Float32, 2, 100)
+    loss(w, x) = sum(abs2, laplacian(w, x) .+ 1)
+    made(seed) = PaddleFCNet(2, 1, 3, 16; activation = "tanh", seed)
+    started(w) = w, Optimisers.setup(Optimisers.AdaGrad(0.01), w)
+    train(w, state, steps; options...) = PaddleChainRules.train!(loss, w, state, x; steps, options...)
+    w, state = started(made(1))
+    train(w, state, 20)
+    before = deepcopy(w)
     try
-        run(`bash -c "sleep 0.7; kill -INT \$(getpid())"`; wait = false)
-        PaddleChainRules.train!(loss, net, theta, state, x; steps = 20_000_000)
+        run(`bash -c "sleep 0.5; kill -INT \$(getpid())"`; wait = false)
+        train(w, state, 20_000_000)
         exit(7)
     catch err
         err isa InterruptException || rethrow()
     end
-    theta != before && all(isfinite, theta) && PaddleChainRules.DEPTH[] == 0 || exit(8)
-    losses = PaddleChainRules.train!(loss, net, theta, state, x; steps = 20)
-    losses[end] < loss(net, before, x) && print("right")
+    w.params[1] != before.params[1] && all(isfinite, w.params[1]) && PaddleChainRules.DEPTH[] == 0 || exit(8)
+    train(w, state, 20)[end] < loss(before, x) || exit(9)
+    reported(seed) = train(started(made(seed))..., 2000; every = 100, callback = Returns(nothing))
+    expected = map(reported, 1:2)
+    found = Vector{Any}(undef, 4)
+    PaddleChainRules.threaded() do
+        Threads.@threads for i in 1:4
+            found[i] = reported(mod1(i, 2))
+            GC.gc()
+        end
+    end
+    all(i -> found[i] == expected[mod1(i, 2)], 1:4) && print("right")
     """
 
-@testset "Ctrl-C ends a long loop, and what was done stays" begin
-    @test run_julia(INTERRUPTED)[1:3] == (0, 0, "right")
+@testset "Ctrl-C ends a long loop, and what was done stays; threads" begin
+    @test run_julia(IN_ITS_OWN)[1:3] == (0, 0, "right")
 end

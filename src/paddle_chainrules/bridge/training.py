@@ -14,8 +14,6 @@ from paddle import Tensor
 
 from ..paddle_side.dtypes import dtype_name
 from ..paddle_side.listener import not_listening
-from ..programs.capture_error import CaptureError
-from ..transforms.jit import Jitted
 from ..transforms.scan import Loop
 from ..transforms.value_and_grad import value_and_grad
 
@@ -52,9 +50,8 @@ class Training:
             params, state = rule(params, state, grads)
             return (tuple(params), tuple(state)), value
 
-        self._step = Jitted(step)
-        self._carry = tuple(params), tuple(state)
-        self._loop = Loop(self._step, self._carry, length=steps, reports=True)
+        carry = tuple(params), tuple(state)
+        self._loop = Loop(step, carry, length=steps, reports=True)
         self._walk: Iterator[int] = self._loop.walk()
 
     def advance(self, done: int, most: int, seconds: float) -> int:
@@ -78,14 +75,6 @@ class Training:
         return (*_contiguous(params), *_contiguous(state)), (
             self._loop.given(before, done).contiguous(),
         )
-
-    def runs(self) -> str:
-        """Why a step is a program, or none."""
-        try:
-            program = self._step.program(self._carry, None)
-        except CaptureError as error:
-            return str(error)
-        return program.explain_machine()
 
 
 def facts(tensor: Tensor) -> str:
