@@ -10,8 +10,8 @@ from paddle import nn
 from paddle_chainrules.adapters import deepxde, paddlescience
 from paddle_chainrules.adapters.net_calls import predicted
 from paddle_chainrules.adapters.origins import Entry
+from paddle_chainrules.adapters.state import State
 from paddle_chainrules.adapters.taylor_mode import NativeWarning, TaylorMode
-from paddle_chainrules.transforms.python_state import State
 
 
 class Net(nn.Layer):

@@ -538,3 +538,22 @@ def test_reports_are_the_callers(count):
     carry, _ = scan(step, start, xs[:0])
     paddle.assign(paddle.ones([2]), carry[0])
     assert float(start[0].sum()) == 0.0
+
+
+@pytest.mark.parametrize("count", [3, MANY])
+def test_numbers_that_a_step_gives(count):
+    """As a carry, and as what it gives, whose places in memory are their own."""
+    x = randn([4])
+
+    def fixed(c, _):
+        return (c[0] * 0.9, 1), (c[1], 3.0)
+
+    found = scan(fixed, (x, 0), length=count)
+    (last, one), (before, threes) = found
+    np.testing.assert_allclose(last.numpy(), 0.9**count * x.numpy(), rtol=1e-5)
+    assert int(one) == 1
+    assert before.tolist() == [0] + [1] * (count - 1)
+    assert threes.tolist() == [3.0] * count
+    swapped = fori_loop(0, count, lambda i, v: (1, v[1] * 0.9), (0, x))
+    np.testing.assert_allclose(swapped[1].numpy(), last.numpy(), rtol=1e-6)
+    assert int(swapped[0]) == 1

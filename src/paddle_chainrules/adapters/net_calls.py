@@ -14,11 +14,10 @@ from ..paddle_side.dtypes import dtype_name
 from ..programs.capture_error import CaptureError
 from ..transforms.program_cache import ProgramCache
 from ..transforms.program_nodes import call
-from ..transforms.python_state import State
 from ..transforms.tree import flatten_tree
 from .graphs import depend
 from .origins import Call, Entry, Notes
-from .written import Written
+from .state import State, Written
 
 Native = Callable[..., Any]
 Asked = frozenset[Entry]

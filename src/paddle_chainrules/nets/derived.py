@@ -30,7 +30,9 @@ multi-indices or by names."""
 class Derived(Net):
     """A net with the parameters of another."""
 
-    holds: tuple[str, ...] = ("_net",)
+    def depends_on(self) -> list[Any]:
+        """What its results depend on, for :mod:`..transforms.seen`."""
+        return [self._net]
 
     def __init__(self, net: Net) -> None:
         self._net = net

@@ -58,6 +58,10 @@ class FCNet(Net):
         paddle.Size([5, 2])
     """
 
+    def depends_on(self) -> list[Any] | None:
+        """What its results depend on, for :mod:`..transforms.seen`."""
+        return [] if isinstance(self.activation, str) else None
+
     sizes: tuple[int, ...]
     activation: str | Activation = "sigmoid"
     dtype: str = "float32"

@@ -8,7 +8,7 @@ from typing import Any
 
 import paddle
 
-from ..transforms.slots import ATOMS, Mark, walk
+from .slots import ATOMS, Mark, walk
 
 _KNOWN = frozenset({"paddle", "builtins", "collections", "numpy", "functools"})
 

@@ -8,6 +8,7 @@ its copy has a slot.
 from __future__ import annotations
 
 import copy
+import dis
 import functools
 import inspect
 import types
@@ -22,17 +23,7 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from ..transforms.code_objects import codes_of, globals_of
-from ..transforms.slots import (
-    ATOMS,
-    Mark,
-    held_by,
-    is_bound,
-    places_of,
-    slots_of,
-    takes,
-    walk,
-)
+from .slots import ATOMS, Mark, held_by, is_bound, places_of, slots_of, takes, walk
 
 
 class Shell:
@@ -344,6 +335,20 @@ def _refuse_globals(layer: paddle.nn.Layer, tensors: Mapping[str, Tensor]) -> No
                         "stateless can't replace it; reach it through an attribute of "
                         "the layer"
                     )
+
+
+def globals_of(code: types.CodeType) -> set[str]:
+    """Names of the global variables that it reads."""
+    loads = ("LOAD_GLOBAL", "LOAD_NAME")
+    return {step.argval for step in dis.get_instructions(code) if step.opname in loads}
+
+
+def codes_of(code: types.CodeType) -> Iterator[types.CodeType]:
+    """The code of a function, and of the functions in it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from codes_of(constant)
 
 
 def keywords_of(function: Any) -> set[str]:

@@ -55,7 +55,10 @@ class StatelessLayer(Net):
     cache, a counter) is put back after every call.
     """
 
-    holds = ("_layer", "_buffers")
+    def depends_on(self) -> list[Any] | None:
+        """What its results depend on, for :mod:`..transforms.seen`; None where its
+        layer's code is others', which may depend on anything."""
+        return [self._layer, self._buffers] if self._own_programs else None
 
     def __init__(
         self, layer: paddle.nn.Layer, frozen: Wrt = (), jit: bool | None = None

@@ -18,8 +18,8 @@ from paddle import ParamAttr, Tensor, nn
 from paddle.nn import functional
 
 from ..paddle_side.dtypes import dtype_name
-from ..transforms.slots import Mark
 from .params import ParamSpec
+from .slots import Mark
 
 ROOMS = ("paddle.nn.", "paddle.vision.")
 """Where the classes are that may be named."""

@@ -127,7 +127,7 @@ class RepeatedStep:
             at[value] = x.data_ptr(), 0
         for value, tensor in self._constants.items():
             at[value] = tensor.data_ptr(), 0
-        rows = zip(outputs, write, strict=False)
+        rows = zip(outputs[: self._count], write, strict=True)
         at.update((v, (t.data_ptr(), 0)) for v, t in rows)
         for value, y in zip(outputs[self._count :], self._ys, strict=True):
             at[value] = y.data_ptr(), _part(y)

@@ -41,7 +41,7 @@ def hvp(fn: Function[Tensor], x: X, v: Tree) -> X:
         >>> hvp(lambda x: (x**3).sum(), x, v).tolist()
         [6.0, 0.0]
     """
-    found: Any = by_program(("hvp",), fn, lambda x, v: _hvp(fn, x, v), (x, v), {})
+    found: Any = by_program("hvp", fn, lambda x, v: _hvp(fn, x, v), (x, v), {})
     return cast(X, _hvp(fn, x, v) if found is NOTHING else found)
 
 

@@ -156,7 +156,9 @@ class Jitted:
         patience: how many calls of a kind come before there is a program.
     """
 
-    holds = ("_fn",)
+    def depends_on(self) -> list[Any]:
+        """What its results depend on, for :mod:`.seen`."""
+        return [self._fn]
 
     def __init__(
         self,

@@ -96,7 +96,7 @@ def jvp(
         return _jvp(fn, primals, tangents, has_aux)
 
     given = primals, tangents
-    found: Any = by_program(("jvp", has_aux), fn, run, given, {})
+    found: Any = by_program(f"jvp{has_aux}", fn, run, given, {})
     return run(*given) if found is NOTHING else cast(tuple[Any, ...], found)
 
 

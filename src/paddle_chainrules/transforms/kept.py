@@ -2,17 +2,20 @@
 
 After some calls ``vmap(grad(loss))(params, x, y)`` is a program as it is in
 :func:`.jit.jit`, where it can be known that nothing is lost by that: all that ``loss``
-depends on beside its arguments is the same as before (:mod:`.python_state`), and it
-does nothing but give a value. What can't be known runs as ever.
+depends on beside its arguments is as it was, and it does nothing but give a value
+(:mod:`.seen`). What can't be known runs as ever.
 """
 
 from __future__ import annotations
 
 import functools
 import threading
+import types
 import weakref
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import Any
+
+from paddle import Tensor
 
 from ..paddle_side.engine import is_running
 from ..paddle_side.listener import is_plain
@@ -20,8 +23,8 @@ from ..paddle_side.watch import watched
 from ..programs.capture_error import CaptureError
 from ..programs.switch import programs_are_on
 from .jit import Jitted
-from .python_state import State
 from .recording import records_graph
+from .seen import ATOMS, KEPT, TRANSFORM, NotSeen, Seen, Transform, transform_of
 from .tree import flatten_tree
 
 PATIENCE = 2
@@ -30,13 +33,13 @@ PATIENCE = 2
 CHANGES = 3
 """How often what a function depends on may change."""
 
-KEPT = "_paddle_chainrules"
-"""The name in a function's ``__dict__`` under which its transforms are kept."""
+MANY = 32
+"""Transforms of one function; the first of them is dropped."""
 
 NOTHING: Any = object()
 
 
-def kept(*kind: Hashable) -> Callable[[Any, Callable[..., Any]], Callable[..., Any]]:
+def kept(*kind: Any) -> Callable[[Any, Callable[..., Any]], Callable[..., Any]]:
     """Has a transformed function run as a program after some calls.
 
     Args:
@@ -45,14 +48,16 @@ def kept(*kind: Hashable) -> Callable[[Any, Callable[..., Any]], Callable[..., A
     Returns:
         From the function and what it was transformed to, what is to be called.
     """
+    name = repr(kind)
 
     def of(fn: Any, transformed: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(transformed, updated=())
         def called(*args: Any, **kwargs: Any) -> Any:
-            found = by_program(kind, fn, transformed, args, kwargs, vars(called))
+            found = by_program(name, fn, transformed, args, kwargs)
             return transformed(*args, **kwargs) if found is NOTHING else found
 
-        vars(called)["_of"] = kind, fn, transformed
+        known = Transform(name, fn, transformed, weakref.ref(called))
+        vars(called)[TRANSFORM] = known
         return called
 
     return of
@@ -60,27 +65,22 @@ def kept(*kind: Hashable) -> Callable[[Any, Callable[..., Any]], Callable[..., A
 
 def without_keeping(fn: Any) -> Any:
     """A transformed function that is called as it is."""
-    of = getattr(fn, "__dict__", {}).get("_of")
-    return of[2] if of else fn
+    of = transform_of(fn)
+    return of.transformed if of is not None else fn
 
 
 def by_program(
-    kind: tuple[Hashable, ...],
+    kind: str,
     fn: Any,
-    transformed: Callable[..., Any],
+    transformed: Any,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-    place: dict[str, Any] | None = None,
 ) -> Any:
     """What a program gives for ``transformed(*args, **kwargs)``; NOTHING where there is
-    none.
-
-    Args:
-        place: where it is kept if the function that was transformed has no place.
-    """
+    none."""
     if is_plain() or not programs_are_on() or watched() or is_running():
         return NOTHING
-    calls = _calls_of(kind, fn, place)
+    calls = _calls_of(kind, fn)
     if calls is None or calls.why:
         return NOTHING
     return calls.result(transformed, args, kwargs)
@@ -88,24 +88,19 @@ def by_program(
 
 def why_not(fn: Any) -> str:
     """Why calls of a transformed function run as ever, if they do and it is known."""
-    of = getattr(fn, "__dict__", {}).get("_of")
+    of = transform_of(fn)
     if of is None:
         return ""
     try:
-        State(_innermost(of[1])[1], strict=True)
+        Seen(of.fn)
     except Exception as error:
         return str(error)
-    calls = _calls_of(of[0], of[1], vars(fn))
-    return calls.why if calls is not None else ""
+    calls = _calls_of(of.kind, of.fn)
+    return calls.why if calls is not None else f"{_name_of(of.fn)} is no function"
 
 
-def _innermost(fn: Any) -> tuple[tuple[Hashable, ...], Any]:
-    """The transforms of a function, and the function that they are of."""
-    kinds: list[Hashable] = []
-    while of := getattr(fn, "__dict__", {}).get("_of"):
-        kinds.append(of[0])
-        fn = of[1]
-    return tuple(kinds), fn
+def _name_of(fn: Any) -> str:
+    return str(getattr(fn, "__name__", type(fn).__name__))
 
 
 class _Kept:
@@ -113,50 +108,29 @@ class _Kept:
 
     def __init__(self, owner: Any = None) -> None:
         self.owner = weakref.ref(owner) if owner is not None else lambda: None
-        self.calls: dict[Hashable, _Calls] = {}
+        self.calls: dict[str, _Calls] = {}
 
     def __reduce__(self) -> Any:
         return _Kept, ()
 
 
-def _calls_of(
-    kind: tuple[Hashable, ...], fn: Any, place: dict[str, Any] | None
-) -> _Calls | None:
-    kinds, inner = _innermost(fn)
-    key: Hashable = (kind, *kinds)
-    try:
-        hash(key)
-    except TypeError:
-        key = id(fn)
-        inner = None
-    held = getattr(inner, "__dict__", None) if _lasts(inner) else None
-    if held is None:
-        if place is None:
-            return None
-        held, key = place, ()
-    made = held.get(KEPT)
-    if made is None or (held is not place and made.owner() is not inner):
-        made = held[KEPT] = _Kept(inner if held is not place else None)
-    calls: _Calls | None = made.calls.get(key)
-    if calls is None:
+def _calls_of(kind: str, fn: Any) -> _Calls | None:
+    """Those of a transform, kept with the function that it is of, if that can be."""
+    while (of := transform_of(fn)) is not None:
+        kind, fn = f"{kind}{of.kind}", of.fn
+    kinds = type(fn)
+    is_ours = hasattr(kinds, "depends_on") and hasattr(fn, "__dict__")
+    if kinds is not types.FunctionType and not is_ours:
+        return None
+    made: _Kept | None = vars(fn).get(KEPT)
+    if made is None or made.owner() is not fn:
+        made = vars(fn)[KEPT] = _Kept(fn)
+    found = made.calls.get(kind)
+    if found is None:
         if len(made.calls) >= MANY:
             made.calls.pop(next(iter(made.calls)), None)
-        calls = made.calls[key] = _Calls(_innermost(fn)[1])
-    return calls
-
-
-MANY = 32
-"""Transforms of one function; the first of them is dropped."""
-
-
-def _lasts(fn: Any) -> bool:
-    """Whether it is an object of its own, that can have attributes."""
-    kind = type(fn)
-    is_own = kind.__module__.startswith("paddle_chainrules.")
-    return isinstance(fn, _FUNCTION) or (is_own and hasattr(fn, "__dict__"))
-
-
-_FUNCTION = type(_lasts)
+        found = made.calls[kind] = _Calls(fn)
+    return found
 
 
 class _Calls:
@@ -166,11 +140,11 @@ class _Calls:
         why: why they run as ever, if they do.
     """
 
-    def __init__(self, inner: Any) -> None:
+    def __init__(self, fn: Any) -> None:
         self.why = ""
-        self._inner = weakref.ref(inner) if _lasts(inner) else lambda: inner
+        self._fn = weakref.ref(fn)
         self._calls = self._changes = 0
-        self._state: State | None = None
+        self._seen: Seen | None = None
         self._here = threading.local()
         self._program = self._new()
 
@@ -188,14 +162,25 @@ class _Calls:
         kwargs: dict[str, Any],
     ) -> Any:
         leaves, _ = flatten_tree((args, kwargs))
+        if not all(isinstance(leaf, Tensor) or type(leaf) in ATOMS for leaf in leaves):
+            return NOTHING
         if records_graph(leaves):
             return NOTHING
         self._calls += 1
         if self._calls < PATIENCE:
             return NOTHING
-        if self._state is None:
-            return self._watched(transformed, args, kwargs)
-        if not _is_same(self._state):
+        seen = self._look()
+        if seen is None:
+            return NOTHING
+        if self._seen is None:
+            found = transformed(*args, **kwargs)
+            after = self._look()
+            if after is not None and after == seen:
+                self._seen = seen
+            else:
+                self._change()
+            return found
+        if seen != self._seen:
             self._change()
             return NOTHING
         self._here.transformed = transformed
@@ -206,36 +191,20 @@ class _Calls:
         finally:
             self._here.transformed = None
 
-    def _watched(
-        self,
-        transformed: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> Any:
-        """A call as ever, which shows whether it changes what it depends on."""
+    def _look(self) -> Seen | None:
+        """What the function depends on; None where that can't be known."""
         try:
-            state = State(self._inner(), strict=True)
-        except Exception as error:  # of an object of the user's, perhaps
+            return Seen(self._fn())
+        except NotSeen as error:
+            self.why = str(error)
+        except Exception as error:  # of an object of the user's
             self.why = f"what it depends on can't be seen ({error})"
-            return NOTHING
-        found = transformed(*args, **kwargs)
-        if _is_same(state):
-            self._state = state
-        else:
-            self._change()
-        return found
+        return None
 
     def _change(self) -> None:
-        self._state, self._program = None, self._new()
+        self._seen, self._program = None, self._new()
         self._changes += 1
         if self._changes > CHANGES:
             self.why = (
                 "what it depends on changes from call to call; give that as an argument"
             )
-
-
-def _is_same(state: State) -> bool:
-    try:
-        return state.is_same()
-    except Exception:  # of an object of the user's
-        return False

@@ -326,6 +326,9 @@ class Loop:
             if any(found.requires):
                 return None
             carry, xs = tensors(self._leaves), tensors(self._xs)
+            given = len(carry) + len(tensors(self._given[0]))
+            if len(found.program.outputs) != given:
+                return None  # numbers of Python's are among them
             return RepeatedStep(found.program, carry, xs, backwards=self._backwards)
         except (CaptureError, NotOne):
             return None

@@ -1,9 +1,7 @@
-"""What of Python's a function's value may depend on, to see whether it has changed."""
+"""What of Python's a net's value may depend on, to see whether it has changed."""
 
 from __future__ import annotations
 
-import enum
-import functools
 import sys
 import types
 from collections.abc import Iterator, Mapping, MutableSequence, Set
@@ -14,8 +12,8 @@ import numpy as np
 import paddle
 from paddle import Tensor
 
-from .code_objects import PURE, WORDS, check_words, codes_of, globals_of
-from .slots import ATOMS, Slotted, Visit, is_bound, walk
+from ..nets.shell import codes_of, globals_of
+from ..nets.slots import ATOMS, Slotted, is_bound, walk
 
 MANY = 20_000
 """Places beyond which a net is taken to hold more than itself."""
@@ -29,13 +27,6 @@ CONSTANT = (
 )
 """Packages whose own functions and variables are taken not to change."""
 
-PLAIN = (
-    *(types.FunctionType, types.MethodType, types.CodeType, property, range, slice),
-    *(functools.partial, classmethod, staticmethod, types.GenericAlias),
-    *(type(Ellipsis), enum.Enum, paddle.dtype, np.dtype, np.ufunc, bool),
-)
-"""What holds no more than is gone through."""
-
 Place = tuple[int, str]
 
 VALUES = (str, bytes, int, float, complex, type(None), np.ndarray, np.generic, Tensor)
@@ -43,28 +34,22 @@ HOLDERS = (set, tuple, Mapping, MutableSequence, types.SimpleNamespace)
 
 
 class State:
-    """The attributes of a layer and all below it, and what their functions read; or the
-    same of a function.
+    """The attributes of a layer and all below it, and what their functions read.
 
     That is attributes of objects and classes, what containers hold, what functions
     close over, and what methods and the functions that they call name among the global
     variables: numbers, strings, arrays, tensors, containers and objects of these. The
-    modes, train or eval, are left out where they are not asked for.
+    modes, train or eval, are left out.
 
     Args:
-        root: a layer, or anything that can be called.
         apart: attributes that its value does not depend on, each by the identity of
             the dict that it is in, and its name.
-        strict: whether to refuse what may change unseen, or do more than give values.
 
     Raises:
-        ValueError: it holds far more than a net does, or large arrays; or what is
-            refused.
+        ValueError: it holds far more than a net does, or large arrays.
     """
 
-    def __init__(
-        self, root: Any, apart: Set[Place] = frozenset(), strict: bool = False
-    ) -> None:
+    def __init__(self, layer: paddle.nn.Layer, apart: Set[Place]) -> None:
         # What a holder has at a key was this value; lists, which are gone through
         # within Python's interpreter.
         self._holders: list[Any] = []
@@ -76,11 +61,10 @@ class State:
         self._sized: set[int] = set()
         self._held: set[int] = set()  # functions of which what they hold is noted
         self._functions: list[types.FunctionType] = []
-        self._apart, self._strict = apart, strict
-        if not isinstance(root, types.FunctionType):
-            self._read_class(type(root))
-            self._hold(root)
-        self._functions += _functions_in(root)
+        self._apart = apart
+        self._hold(layer)
+        for part in layer.sublayers(include_self=True):
+            self._read_class(type(part))
         while self._functions:
             self._read_globals(self._functions.pop())
 
@@ -101,14 +85,10 @@ class State:
 
     def _hold(self, root: Any) -> None:
         """All that an object holds."""
-        for _, container, key, value in walk(root, "", of_package):
+        for _, container, key, value in walk(root, ""):
             if isinstance(key, str) and (id(container), key) in self._apart:
                 continue
-            if key == "training" and not self._strict:
-                continue
-            if isinstance(container, tuple | set | frozenset):
-                if self._strict:
-                    self._look_at(value)
+            if key == "training" or isinstance(container, tuple | set | frozenset):
                 continue
             self._note_size(container)
             self._note(container, key, value)
@@ -131,8 +111,6 @@ class State:
                 "compare; make it a tensor, or write-protect it by "
                 "array.flags.writeable = False"
             )
-        if self._strict:
-            self._check(value)
         self._note_size(value)  # an empty one, too
         self._place(container, key, _remembered(value))
         if len(self._values) > MANY:
@@ -140,50 +118,16 @@ class State:
                 f"it holds more than {MANY} things, so that changes would take long "
                 "to see; keep data outside of the net"
             )
-        self._look_at(value)
-
-    def _look_at(self, value: Any) -> None:
-        """The functions of what is held, and its class."""
-        if self._strict:
-            self._check(value)
         self._functions += _functions_in(value)
         if isinstance(value, types.FunctionType):
             self._held.add(id(value))
         elif not isinstance(value, VALUES):
             self._read_class(value if isinstance(value, type) else type(value))
 
-    def _check(self, value: Any) -> None:
-        """Refuse what may change unseen.
-
-        Raises:
-            ValueError: it may.
-        """
-        if isinstance(value, (*VALUES, *HOLDERS, *PLAIN, type)):
-            return
-        kind = type(value)
-        if isinstance(value, types.ModuleType):
-            name = value.__name__
-            if name.partition(".")[0] in PURE or not _is_standard(name):
-                return
-        elif isinstance(value, types.BuiltinFunctionType):
-            package = (value.__module__ or "").partition(".")[0]
-            if package in PURE and value.__name__ not in WORDS:
-                return
-        elif not _is_standard(_module_of(kind)) or _module_of(kind).startswith(
-            ("paddle.", "paddle_chainrules.")
-        ):
-            return
-        name = getattr(value, "__name__", kind.__name__)
-        raise ValueError(
-            f"it uses {name}, of which nobody sees what it does or when it changes; "
-            "put the transform into jit where that is no matter"
-        )
-
     def _read_class(self, kind: type) -> None:
         """Its methods, and what is the same for all of its instances."""
         for owner in kind.__mro__:
-            skips = _is_standard if self._strict else _is_constant
-            if id(owner) in self._seen or skips(_module_of(owner)):
+            if id(owner) in self._seen or _is_constant(owner.__module__):
                 continue
             self._seen.add(id(owner))
             for name, value in [*vars(owner).items()]:
@@ -195,9 +139,6 @@ class State:
                 elif functions := [*_functions_in(value)]:
                     self._place(vars(owner), name, value)
                     self._functions += functions
-                elif self._strict and not _is_plain(name, value):
-                    self._note(vars(owner), name, value)
-                    self._hold(value)
 
     def _read_globals(self, function: types.FunctionType) -> None:
         """The global variables that a function names."""
@@ -205,8 +146,6 @@ class State:
         if id(function) in self._seen or _is_constant(space.get("__name__", "")):
             return
         self._seen.add(id(function))
-        if self._strict:
-            check_words(function)
         for name in ("__code__", "__defaults__", "__kwdefaults__"):
             self._place(Slotted(function), name, getattr(function, name))
         if id(function) not in self._held:
@@ -217,9 +156,6 @@ class State:
             for name, value in read.items():
                 if not isinstance(value, types.ModuleType):
                     self._read_global(space, name)
-                elif self._strict:
-                    self._check(value)
-                    self._place(space, name, value)
             for value in (*read.values(), *cells):
                 if isinstance(value, types.ModuleType) and not _is_standard(
                     value.__name__
@@ -231,44 +167,47 @@ class State:
         value = space[name]
         if isinstance(value, VALUES):
             self._note(space, name, value)
-        elif id(value) not in self._seen and _is_held(value, self._strict):
+        elif id(value) not in self._seen and _is_held(value):
             self._seen.add(id(value))
             self._note(space, name, value)
             self._hold(value)
         else:
-            if self._strict:
-                self._check(value)
             self._place(space, name, value)
             self._functions += _functions_in(value)
             if isinstance(value, type):
                 self._read_class(value)
 
 
-def of_package(path: str, owner: Any) -> Iterator[Visit] | None:
-    """What an object of this package depends on, by what its class says it ``holds``;
-    None for others."""
-    if not _module_of(type(owner)).startswith("paddle_chainrules."):
-        return None
-    held = getattr(owner, "__dict__", {})
-    names = getattr(type(owner), "holds", ())
-    return ((f"{path}.{name}", held, name, held[name]) for name in names)
+class Written:
+    """The attributes of a layer and those in it that a call sets, seen by two looks."""
+
+    def __init__(self, layer: paddle.nn.Layer) -> None:
+        parts = layer.sublayers(include_self=True)
+        self._before = [(vars(part), dict(vars(part))) for part in parts]
+
+    def places(self) -> set[Place]:
+        """Those that hold tensors alone by now, and were others."""
+        return {
+            (id(held), name)
+            for held, before in self._before
+            for name, value in held.items()
+            if value is not before.get(name) and _are_tensors(value)
+        }
 
 
-def _module_of(kind: type) -> str:
-    """The module of a class; some of C's have none."""
-    return str(getattr(kind, "__module__", None) or "builtins")
+def _are_tensors(value: Any) -> bool:
+    parts = value.values() if isinstance(value, dict) else value
+    if isinstance(value, Tensor) or not isinstance(value, dict | list | tuple):
+        return isinstance(value, Tensor)
+    return len(value) > 0 and all(map(_are_tensors, parts))
 
 
 def _is_constant(module: str) -> bool:
     return module.partition(".")[0] in CONSTANT
 
 
-def _is_held(value: Any, strict: bool) -> bool:
-    """Whether it is a container, or an object of a class that may change.
-
-    Args:
-        strict: whether objects of packages that do not change are, too.
-    """
+def _is_held(value: Any) -> bool:
+    """Whether it is a container, or an object of a class that may change."""
     if isinstance(value, HOLDERS):
         return True
     skipped = types.ModuleType, types.FunctionType, types.BuiltinFunctionType
@@ -278,7 +217,7 @@ def _is_held(value: Any, strict: bool) -> bool:
     return (
         has
         and not isinstance(value, skipped)
-        and (strict or not _is_standard(_module_of(type(value))))
+        and not _is_standard(type(value).__module__)
     )
 
 
@@ -291,8 +230,6 @@ def _functions_in(value: Any) -> Iterator[types.FunctionType]:
     """What is called where it is called."""
     if isinstance(value, property):
         value = value.fget
-    if isinstance(value, functools.cached_property):
-        value = value.func
     for name in ("__func__", "func", "__wrapped__"):  # of methods, partials, wrappers
         calls = callable(value) or isinstance(value, classmethod)
         inner = getattr(value, name, None) if calls else None
@@ -300,12 +237,6 @@ def _functions_in(value: Any) -> Iterator[types.FunctionType]:
             yield inner
     if isinstance(value, types.FunctionType):
         yield value
-
-
-def _is_plain(name: str, value: Any) -> bool:
-    """Whether it is a part of a class that Python has made."""
-    kinds = types.GetSetDescriptorType, types.MemberDescriptorType
-    return name.startswith(("__", "_abc_")) or isinstance(value, kinds)
 
 
 def _is_too_large(value: np.ndarray[Any, Any]) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import types
 from collections.abc import (
-    Callable,
     Iterator,
     Mapping,
     MutableMapping,
@@ -97,17 +96,10 @@ Visit = tuple[str, Any, Any, Any]
 """A path to print, a container, a key of it, and what stands there."""
 
 
-def walk(
-    root: Any,
-    name: str,
-    instead: Callable[[str, Any], Iterator[Visit] | None] = lambda path, owner: None,
-) -> Iterator[Visit]:
+def walk(root: Any, name: str) -> Iterator[Visit]:
     """Everything that Python's objects below the root hold, each object once.
 
     A tuple comes once for each of its places.
-
-    Args:
-        instead: what an object of a path holds, where that is known otherwise.
     """
     seen: set[int] = set()
     pending: list[tuple[str, Any, Slot | None]] = [(name, root, None)]
@@ -120,8 +112,7 @@ def walk(
         )
         if not is_tuple:
             seen.add(id(owner))
-        known = None if is_tuple else instead(path, owner)
-        for where, container, key, value in known or held_by(path, owner):
+        for where, container, key, value in held_by(path, owner):
             if is_tuple and place is not None and takes(place[0]):
                 container = _Parts(*place)
             yield where, container, key, value
