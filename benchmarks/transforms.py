@@ -32,7 +32,7 @@ from paddle_chainrules.testing.timings import interleave, timer
 from paddle_chainrules.transforms.kept import without_keeping
 
 ROUNDS = 10 if "QUICK" in os.environ else 60
-SLOW = 5
+SLOW = 20
 """Rounds of the calls as ever."""
 SIZES = (3, 64, 64, 64, 1)
 
