@@ -336,3 +336,21 @@ def test_what_can_not_be_one_operator():
         grad(
             lambda x: scan(lambda c, _: (c, c), x, length=COUNT, on_step=print)[0].sum()
         )(randn([3]))
+
+
+@pytest.mark.parametrize("way", ["outside", "in jit"])
+def test_what_nothing_depends_on_has_no_gradient(way):
+    """As natively: None of it, and of what comes through detach."""
+
+    def fn(p, loop=scan):
+        def step(c, x):
+            return (c[0].detach() * 1.0, c[1] * x, c[2] * 0.5), None
+
+        return loop(step, p, paddle.ones([COUNT], "float64"))[0][1].sum()
+
+    params = tuple(randn([2], "float64", k) for k in range(3))
+    found = (jit(grad(fn)) if way == "in jit" else grad(fn))(params)
+    expected = grad(lambda p: fn(p, by_python))(params)
+    assert [g is None for g in found] == [True, False, True]
+    assert [g is None for g in expected] == [True, False, True]
+    close(found[1], expected[1])

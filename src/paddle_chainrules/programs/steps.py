@@ -137,9 +137,13 @@ class Steps:
                 if (not first or first + i in wanted) and is_differentiable(x)
             ]
 
-        moving = places(0, carry)
-        by_xs, by_held = places(1 + n, xs), places(1 + n + self.xs, held)
         seeds = [(n + i, g) for i, g in enumerate(call.cotangents[n:]) if g is not None]
+        ends = [i for i in range(n) if call.cotangents[i] is not None]
+        reached = self._reached([*ends, *(i for i, _ in seeds)])
+        moving = [i for i in places(0, carry) if i in reached or i in ends]
+        by_xs = [i for i in places(1 + n, xs) if n + i in reached]
+        first = n + self.xs
+        by_held = [i for i in places(1 + first, held) if first + i in reached]
         start = [_zeros_unless(call.cotangents[i], carry[i]) for i in moving]
         start += [paddle.zeros_like(held[i]) for i in by_held]
 
@@ -171,10 +175,30 @@ class Steps:
         rows = [*saved, *xs, *(g for _, g in seeds)]
         found = iter(in_steps(step, start, rows, self.count, not self.backwards))
         grads: list[Tensor | None] = [None] * (len(call.args) - 1)
-        first = n + self.xs
         for i in (*moving, *(first + i for i in by_held), *(n + i for i in by_xs)):
-            grads[i] = next(found)
+            grad = next(found)
+            grads[i] = grad if i in reached else None
         return grads
+
+    def _reached(self, ends: Sequence[int]) -> set[int]:
+        """By number, what the program takes of which these results of steps depend, so
+        that gradients come to it, or may."""
+        program = self.program
+        of: dict[Value, set[int]] = {v: {i} for i, v in enumerate(program.inputs)}
+        for op in program.ops:
+            stops = op.operator is STOP or op.operator.differentiable == ()
+            found = set[int]().union(*(of.get(v, ()) for v in op.inputs))
+            for v in op.outputs:
+                is_cut = stops or not v.dtype.startswith(("float", "bfloat", "complex"))
+                of[v] = set() if is_cut else found
+        rows = [of.get(v, set()) for v in program.outputs]
+        live, reached = {*ends}, set[int]()
+        while True:
+            reached = set[int]().union(*(rows[i] for i in live))
+            more = {i for i in reached if i < self.carry} - live
+            if not more:
+                return reached
+            live |= more
 
     def of_many(self, call: BatchCall) -> list[Tensor]:
         """The results of many samples."""

@@ -219,19 +219,22 @@ class Loop:
     def as_operator(self) -> tuple[Tree, Tree] | None:
         """All steps as one operator of a program; None where they are to go one by
         one."""
-        if self.count <= FEW or not programs_are_on():
+        if not programs_are_on() or not self.count:
             return None
         if listener() is not None:
             try:
-                return self._inside()
+                return self._inside() if self.count > FEW else None
             except Draws:
                 return None
-        if is_plain() and self.count > LONG:
-            raise _TooLong
-        kept = self._step.loops if isinstance(self._step, Jitted) else None
-        if is_plain() or (kept is None and self.count <= LONG):
+        if is_plain():
+            if self.count > LONG:
+                raise _TooLong
             return None
         if not self._is_on_graph():
+            return None
+        kept = self._step.loops if isinstance(self._step, Jitted) else None
+        if self.count <= (LONG if kept is None else FEW):
+            self._run = None  # natively, on Paddle's tape
             return None
         carry, xs = self._nested(self._leaves), self._xs_spec.unflatten(self._xs)
         whole = Jitted(_loop_of(self._step, self.count, self._backwards), strict=True)
