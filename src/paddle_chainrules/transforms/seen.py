@@ -159,7 +159,10 @@ class Seen:
         if module.partition(".")[0] == "paddle":
             return self._same("function", fn)
         if others := {*fn.__dict__} - {TRANSFORM, KEPT, "__wrapped__"}:
-            raise NotSeen(f"{fn.__name__} has an attribute, {min(others)}; {REST}")
+            raise NotSeen(
+                f"{fn.__name__} has attributes, {min(others)} among them, which may "
+                f"change; {REST}"
+            )
         found = [self._same("code", fn.__code__)]
         found.append(tuple(map(self._of, fn.__defaults__ or ())))
         found.append(self._of(dict(fn.__kwdefaults__ or {})))
@@ -179,7 +182,10 @@ class Seen:
             elif name in BUILTINS and hasattr(builtins, name):
                 found.append((name, "of Python's"))
             else:
-                raise NotSeen(f"{fn.__name__} names {name}; {REST}")
+                raise NotSeen(
+                    f"{fn.__name__} names {name}, which may do more than give a value; "
+                    f"{REST}"
+                )
         for value in self._held:
             fields.update(getattr(type(value), "_fields", ()))
         unknown = read - known_names() - fields
