@@ -138,7 +138,8 @@ class Seen:
                 return *self._same("ours", value), *map(self._of_part, parts)
         elif _is_constant(value):
             return self._same("constant", value)
-        name = getattr(value, "__name__", kind.__name__)
+        known = isinstance(value, types.ModuleType | types.BuiltinFunctionType | type)
+        name = value.__name__ if known else f"a {kind.__name__}"
         raise NotSeen(
             f"it uses {name}, of which can't be seen when it changes or what it does "
             f"besides; {REST}"
@@ -294,8 +295,10 @@ def _is_constant(value: Any) -> bool:
     """Whether it is a part of Paddle's or Python's that is never another."""
     if isinstance(value, types.ModuleType):
         return value.__name__ in MODULES
-    if isinstance(value, paddle.dtype | np.dtype | np.ufunc):
+    if isinstance(value, paddle.dtype | np.dtype):
         return True
+    if isinstance(value, np.ufunc):
+        return getattr(np, value.__name__, None) is value
     if isinstance(value, types.BuiltinFunctionType):
         module = (value.__module__ or "").partition(".")[0]
         return module in ("math", "builtins") and (
