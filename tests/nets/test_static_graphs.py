@@ -34,6 +34,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Dy2Static")
 @pytest.fixture(autouse=True)
 def _unwatched(monkeypatch):
     watching.leave_nets(monkeypatch)
+    paddle.jit.enable_to_static(True)  # which PaddleScience's solver turns off
 
 
 NET = FCNet((2, 5, 3), "tanh", "float64")
