@@ -6,6 +6,7 @@ const STORM = """
     lstm = PaddleModuleWrapper(paddle.nn.LSTM(3, 4))
     x, sequence = rand(3, 5), rand(Float32, 3, 5, 2)
     PaddleChainRules.compile(wrapper, x) # or not, by LOOPS; the bits then stay
+    PaddleChainRules.compile(lstm, sequence)
     y, steps = wrapper(x), first(lstm(sequence))
     gradient() = Zygote.gradient((w, x) -> sum(abs2, w(x)), wrapper, x)
     expected = gradient()
