@@ -72,6 +72,16 @@ def _with_stops(record: Record) -> Iterator[Operation]:
                 yield Operation(STOP, (end,), (value,), False, op.where)
 
 
+def replayed(program: Program, tensors: Sequence[Tensor]) -> list[Tensor]:
+    """A program's outputs, operator by operator, which whoever listens is told of."""
+    known = {**program.constants, **dict(zip(program.inputs, tensors, strict=False))}
+    for op in program.ops:
+        args = [with_values(arg, known.__getitem__) for arg in op.args]
+        operator = DETACH if op.operator is STOP else op.operator
+        known.update(zip(op.outputs, operator.every(args), strict=True))
+    return [known[v] for v in program.outputs]
+
+
 def batched(
     program: Program,
     tensors: Sequence[Tensor],

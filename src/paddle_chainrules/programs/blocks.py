@@ -18,8 +18,9 @@ from ..paddle_side.dtypes import is_differentiable
 from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.interception import listening
 from ..paddle_side.listener import listener, not_listening
+from .batching import replayed
 from .inside import recorded_inside
-from .operations import Value, with_values
+from .operations import Value
 from .operators.calls import Call
 from .operators.entry import define, holds_for_complex, reverse_of
 from .operators.shared import ops
@@ -121,11 +122,7 @@ def _reversed(
         x.stop_gradient = not flag
     record = Record(leaves)
     with listening(record), grad_mode(True):
-        known = {**program.constants, **dict(zip(program.inputs, leaves, strict=False))}
-        for op in program.ops:
-            args = [with_values(arg, known.__getitem__) for arg in op.args]
-            known.update(zip(op.outputs, op.operator.every(args), strict=True))
-        outputs = [*compress((known[v] for v in program.outputs), given)]
+        outputs = [*compress(replayed(program, leaves), given)]
         starts = [*compress(leaves, wanted)]
         seeds = leaves[len(wanted) :]
         grads = record.gradients(outputs, starts, seeds, create_graph=False)

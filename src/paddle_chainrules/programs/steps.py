@@ -19,10 +19,10 @@ from paddle import Tensor
 from ..paddle_side.dtypes import is_differentiable
 from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.listener import listener, not_listening
-from .batching import STOP, batched, recorded_one
-from .operations import Operation, Value, with_values
+from .batching import DETACH, STOP, batched, recorded_one, replayed
+from .operations import Operation, Value
 from .operators.calls import BatchCall, Call
-from .operators.entry import TABLE, batch_of, define, reverse_of
+from .operators.entry import batch_of, define, reverse_of
 from .operators.shared import ops
 from .passes import least, program_of
 from .program import Program
@@ -73,7 +73,7 @@ class Steps:
     def as_run(self) -> Program:
         """The program without the places where gradients end."""
         every = self.program.ops
-        row = [replace(o, operator=_SAME) if o.operator is STOP else o for o in every]
+        row = [replace(o, operator=DETACH) if o.operator is STOP else o for o in every]
         given = self.program.inputs, self.program.constants
         return least(program_of(row, *given, self.program.outputs, "step"))
 
@@ -105,80 +105,61 @@ class Steps:
                     last, ys = made.result()
                     return [*last, *ys]
             rows: list[Sequence[Tensor]] = []
-            order = range(self.count)
-            for t in reversed(order) if self.backwards else order:
+            step = -1 if self.backwards else 1
+            for t in range(self.count)[::step]:
                 found = self.as_run(*carry, *(x[t] for x in xs), *held)
                 carry = found[: self.carry]
                 rows.append(found[self.carry :])
-            rows = rows[::-1] if self.backwards else rows
+            rows = rows[::step]
             return [*carry, *(paddle.stack([*y]) for y in zip(*rows, strict=True))]
-
-    def step(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """One step, operator by operator."""
-        program = self.program
-        known = {**program.constants, **dict(zip(program.inputs, tensors, strict=True))}
-        for op in program.ops:
-            args = [with_values(arg, known.__getitem__) for arg in op.args]
-            operator = _SAME if op.operator is STOP else op.operator
-            known.update(zip(op.outputs, operator.every(args), strict=True))
-        return [known[v] for v in program.outputs]
 
     def back(self, call: Call) -> list[Tensor | None]:
         """The gradients of all tensors that it is given."""
-        carry, xs, held = self.parted(call.args[1:])
+        tensors, n, m = call.args[1:], self.carry, self.carry + self.xs
+        _, xs, held = self.parted(tensors)
         saved = call.outputs[len(call.outputs) - self.saved :]
-        n = self.carry
+        given = [(i, g) for i, g in enumerate(call.cotangents) if g is not None]
+        seeds = [(i, g) for i, g in given if i >= n]
+        reached = self._reached([i for i, _ in given])
 
-        def places(first: int, row: Sequence[Tensor]) -> list[int]:
-            wanted = call.wanted
-            return [
-                i
-                for i, x in enumerate(row)
-                if (not first or first + i in wanted) and is_differentiable(x)
-            ]
-
-        seeds = [(n + i, g) for i, g in enumerate(call.cotangents[n:]) if g is not None]
-        ends = [i for i in range(n) if call.cotangents[i] is not None]
-        reached = self._reached([*ends, *(i for i, _ in seeds)])
-        moving = [i for i in places(0, carry) if i in reached or i in ends]
-        by_xs = [i for i in places(1 + n, xs) if n + i in reached]
-        first = n + self.xs
-        by_held = [i for i in places(1 + first, held) if first + i in reached]
-        start = [_zeros_unless(call.cotangents[i], carry[i]) for i in moving]
-        start += [paddle.zeros_like(held[i]) for i in by_held]
+        # All by their numbers among what is given.
+        into = {i for i, _ in given} | reached
+        moving = [i for i in range(n) if i in into and is_differentiable(tensors[i])]
+        wanted = [
+            i
+            for i in range(n, len(tensors))
+            if i in reached and i + 1 in call.wanted and is_differentiable(tensors[i])
+        ]
+        of_xs, of_held = [i for i in wanted if i < m], [i for i in wanted if i >= m]
+        start = [_zeros_unless(call.cotangents[i], tensors[i]) for i in moving]
+        start += [paddle.zeros_like(tensors[i]) for i in of_held]
 
         def step(leaves: list[Tensor]) -> list[Tensor]:
             each = iter(leaves)
             ends = [(i, next(each)) for i in moving]
-            sums = [next(each) for _ in by_held]
+            sums = [next(each) for _ in of_held]
             record: Any = listener()
             with grad_mode(True):
-                given = [_leaf(next(each)) for _ in range(n + self.xs)]
-                given += map(_leaf, held)
-                found = self.step(given)
+                here = [_leaf(next(each)) for _ in range(m)]
+                here += map(_leaf, held)
+                found = replayed(self.program, here)
             ends += [(i, next(each)) for i, _ in seeds]
             ends = [(i, g) for i, g in ends if not found[i].stop_gradient]
-            row = [*moving, *(n + i for i in by_xs)]
-            row += [n + self.xs + i for i in by_held]
+            row = [*moving, *of_held, *of_xs]
             grads = record.gradients(
                 [found[i] for i, _ in ends],
-                [given[i] for i in row],
+                [here[i] for i in row],
                 [g for _, g in ends],
                 create_graph=paddle.is_grad_enabled(),
             )
-            pairs = zip(grads, row, strict=True)
-            found = [_zeros_unless(g, given[i]) for g, i in pairs]
-            stop, ys = len(moving), len(moving) + len(by_xs)
-            more = [s + g for s, g in zip(sums, found[ys:], strict=True)]
-            return [*found[:stop], *more, *found[stop:ys]]
+            by = {i: _zeros_unless(g, here[i]) for i, g in zip(row, grads, strict=True)}
+            more = [s + by[i] for s, i in zip(sums, of_held, strict=True)]
+            return [*(by[i] for i in moving), *more, *(by[i] for i in of_xs)]
 
         rows = [*saved, *xs, *(g for _, g in seeds)]
-        found = iter(in_steps(step, start, rows, self.count, not self.backwards))
-        grads: list[Tensor | None] = [None] * (len(call.args) - 1)
-        for i in (*moving, *(first + i for i in by_held), *(n + i for i in by_xs)):
-            grad = next(found)
-            grads[i] = grad if i in reached else None
-        return grads
+        found = in_steps(step, start, rows, self.count, not self.backwards)
+        made = dict(zip((*moving, *of_held, *of_xs), found, strict=True))
+        return [made.get(i) if i in reached else None for i in range(len(tensors))]
 
     def _reached(self, ends: Sequence[int]) -> set[int]:
         """By number, what the program takes of which these results of steps depend, so
@@ -236,7 +217,6 @@ def _leaf(x: Tensor) -> Tensor:
     return own(x) if is_differentiable(x) else x
 
 
-_SAME = TABLE["Tensor.detach"]
 STEPS = define("steps", "", run=lambda steps, *tensors: steps(*tensors))
 
 

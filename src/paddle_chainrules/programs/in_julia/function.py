@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from paddle import Tensor
 
+from ...paddle_side.dtypes import dtype_name
 from ..operations import with_values
 from ..passes import program_of
 from ..program import Program
@@ -155,7 +156,7 @@ def _one_row(tensor: Tensor, count: int) -> Tensor | None:
 
 def _filled(tensor: Tensor, kind: str) -> str | None:
     """A constant whose numbers are all the same, as an expression."""
-    dtype = str(tensor.dtype).removeprefix("paddle.")
+    dtype = dtype_name(tensor.dtype)
     if dtype not in TYPES or not tensor.size:
         return None
     numbers = tensor.numpy()
