@@ -9,7 +9,7 @@ Prints Markdown, leaves JSON in output/.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from typing import Any
 
@@ -113,6 +113,17 @@ def in_torch(torch: Any, params: dict[str, Any]) -> dict[str, Any]:
     return {name: torch.tensor(p.numpy()) for name, p in params.items()}
 
 
+def ratios(us: dict[str, Any], ours: str, sides: Sequence[str]) -> list[str]:
+    """How many times longer sides take, minimum and mean; nothing where one is not."""
+    own = us[ours]
+    return [
+        f"**{us[s]['min'] / own['min']:.1f}** ({us[s]['mean'] / own['mean']:.1f})"
+        if s in us
+        else ""
+        for s in sides
+    ]
+
+
 def table(rows: dict[str, Any]) -> str:
     lines = [
         "| float32 | vmap, us | loop / vmap | Paddle's loop / vmap | "
@@ -120,14 +131,8 @@ def table(rows: dict[str, Any]) -> str:
         "|---|---|---|---|---|",
     ]
     for name, us in rows.items():
-        ours = us["vmap"]
-        cells = [
-            f"**{us[s]['min'] / ours['min']:.1f}** ({us[s]['mean'] / ours['mean']:.1f})"
-            if s in us
-            else ""
-            for s in ("loop", "Paddle", "PyTorch")
-        ]
-        lines.append(f"| {name} | {ours['min']:.0f} | {' | '.join(cells)} |")
+        cells = ratios(us, "vmap", ("loop", "Paddle", "PyTorch"))
+        lines.append(f"| {name} | {us['vmap']['min']:.0f} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

@@ -30,12 +30,12 @@ multi-indices or by names."""
 class Derived(Net):
     """A net with the parameters of another."""
 
+    def __init__(self, net: Net) -> None:
+        self._net = net
+
     def depends_on(self) -> list[Any]:
         """What its results depend on, for :mod:`..transforms.seen`."""
         return [self._net]
-
-    def __init__(self, net: Net) -> None:
-        self._net = net
 
     @property
     def spec(self) -> ParamSpec:

@@ -58,10 +58,6 @@ class FCNet(Net):
         paddle.Size([5, 2])
     """
 
-    def depends_on(self) -> list[Any] | None:
-        """What its results depend on, for :mod:`..transforms.seen`."""
-        return [] if isinstance(self.activation, str) else None
-
     sizes: tuple[int, ...]
     activation: str | Activation = "sigmoid"
     dtype: str = "float32"
@@ -95,6 +91,10 @@ class FCNet(Net):
             raise ValueError(
                 f"unsupported dtype {self.dtype!r}; use one of {list(DTYPES)}"
             )
+
+    def depends_on(self) -> list[Any] | None:
+        """What its results depend on, for :mod:`..transforms.seen`."""
+        return [] if isinstance(self.activation, str) else None
 
     def __getstate__(self) -> dict[str, Any]:
         # What is derived from these is made anew, some of it can't be pickled.

@@ -55,11 +55,6 @@ class StatelessLayer(Net):
     cache, a counter) is put back after every call.
     """
 
-    def depends_on(self) -> list[Any] | None:
-        """What its results depend on, for :mod:`..transforms.seen`; None where its
-        layer's code is others', which may depend on anything."""
-        return [self._layer, self._buffers] if self._own_programs else None
-
     def __init__(
         self, layer: paddle.nn.Layer, frozen: Wrt = (), jit: bool | None = None
     ) -> None:
@@ -100,6 +95,11 @@ class StatelessLayer(Net):
     @property
     def _programs(self) -> NetPrograms | None:
         return self._own_programs
+
+    def depends_on(self) -> list[Any] | None:
+        """What its results depend on, for :mod:`..transforms.seen`; None where its
+        layer's code is others', which may depend on anything."""
+        return [self._layer, self._buffers] if self._own_programs else None
 
     def _refuse_originals(self, beyond: set[int]) -> None:
         """Refuse results that depend on the layer's own parameters.

@@ -30,7 +30,7 @@ class Selection(NamedTuple):
         return tuple(parts[i] for i in self.places)
 
 
-def positions_of(argnums: Any) -> tuple[bool, list[int]]:
+def positions_of(argnums: Any) -> tuple[bool, tuple[int, ...]]:
     """Whether it is a single position, and all of them.
 
     Raises:
@@ -40,7 +40,7 @@ def positions_of(argnums: Any) -> tuple[bool, list[int]]:
         given = [*argnums] if isinstance(argnums, Iterable) else [argnums]
         if any(isinstance(part, bool | Tensor | str) for part in (argnums, *given)):
             raise TypeError
-        return not isinstance(argnums, Iterable), [*map(index, given)]
+        return not isinstance(argnums, Iterable), tuple(map(index, given))
     except TypeError:
         plain = isinstance(argnums, bool | float | str)
         got = repr(argnums) if plain else f"a {type(argnums).__name__}"
@@ -51,15 +51,9 @@ def positions_of(argnums: Any) -> tuple[bool, list[int]]:
         ) from None
 
 
-def fixed(argnums: Any) -> tuple[bool, tuple[int, ...]]:
-    """As :func:`positions_of`, to be compared with others."""
-    is_one, positions = positions_of(argnums)
-    return is_one, tuple(positions)
-
-
 def select(
     fn: Callable[..., Any],
-    asked: tuple[bool, list[int]],
+    asked: tuple[bool, tuple[int, ...]],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Selection:

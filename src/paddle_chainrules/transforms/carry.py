@@ -10,7 +10,7 @@ import paddle
 from paddle import Tensor
 
 from ..paddle_side.dtypes import dtype_name
-from .effects import versions
+from .effects import tensors_among, versions
 from .jit import Jitted
 from .tree import Tree, flatten_tree, nesting
 
@@ -42,7 +42,7 @@ def unwritten(step: Callable[..., Any], carry: Tree, x: Tree, is_first: bool) ->
     """
     carry = optree.tree_map(copy, carry, none_is_leaf=True) if is_first else carry
     x = optree.tree_map(copy, x, none_is_leaf=True)
-    given = tensors([*flatten_tree(carry)[0], *flatten_tree(x)[0]])
+    given = tensors_among([*flatten_tree(carry)[0], *flatten_tree(x)[0]])
     with unchanged(given):
         return step(carry, x)
 
@@ -67,11 +67,6 @@ class unchanged:
                 "a step of scan writes in place into the carry or a part of xs, which "
                 "others read; give new tensors, as c + x for c.add_(x)"
             )
-
-
-def tensors(leaves: Sequence[Any]) -> list[Tensor]:
-    """Those among leaves."""
-    return [leaf for leaf in leaves if isinstance(leaf, Tensor)]
 
 
 def apart(leaves: Sequence[Any]) -> list[Any]:

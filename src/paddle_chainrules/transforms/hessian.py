@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
 from paddle import Tensor
 
 from ..paddle_side.random_state import undrawn
 from ..programs.static_graphs import need_tensors, sot
-from .argnums import Argnums, fixed
+from .argnums import Argnums, positions_of
 from .jacobian import rows_of
-from .kept import NOTHING, by_program, kept
+from .kept import by_program, kept
 from .tree import Tree, flatten_tree, nesting
 from .typed import Function, X
 from .value_and_grad import grad_of
@@ -41,8 +42,7 @@ def hvp(fn: Function[Tensor], x: X, v: Tree) -> X:
         >>> hvp(lambda x: (x**3).sum(), x, v).tolist()
         [6.0, 0.0]
     """
-    found: Any = by_program("hvp", fn, lambda x, v: _hvp(fn, x, v), (x, v), {})
-    return cast(X, _hvp(fn, x, v) if found is NOTHING else found)
+    return cast(X, by_program("hvp", fn, partial(_hvp, fn), x, v))
 
 
 def _hvp(fn: Function[Tensor], x: Any, v: Tree) -> Any:
@@ -93,4 +93,4 @@ def hessian(
     """
     gradient = grad_of(fn, argnums, has_aux, "hessian")
     rows = rows_of(gradient, argnums, has_aux, "hessian")
-    return kept("hessian", fixed(argnums), has_aux)(fn, rows)
+    return kept(fn, rows, "hessian", positions_of(argnums), has_aux)

@@ -13,7 +13,7 @@ from paddle.nn.functional import one_hot
 from ..paddle_side.dtypes import is_differentiable
 from ..paddle_side.random_state import undrawn
 from ..programs.static_graphs import need_tensors, sot
-from .argnums import Argnums, Selection, fixed, positions_of, select
+from .argnums import Argnums, Selection, positions_of, select
 from .jvp import linearize
 from .kept import kept
 from .kept_graph import KeptGraph
@@ -180,7 +180,7 @@ def jacrev(
         [[4.0, 1.0], [2.0, 5.0]]
     """
     rows = rows_of(fn, argnums, has_aux, "jacrev")
-    return kept("jacrev", fixed(argnums), has_aux)(fn, rows)
+    return kept(fn, rows, "jacrev", positions_of(argnums), has_aux)
 
 
 def rows_of(
@@ -256,7 +256,7 @@ def jacfwd(
                     row.append(_block(output, leaf, [c[i] for c in columns], -1))
             return _result(call, found, in_spec, out_spec, aux)
 
-    return kept("jacfwd", fixed(argnums), has_aux)(fn, jacfwd_fn)
+    return kept(fn, jacfwd_fn, "jacfwd", asked, has_aux)
 
 
 def _complex_one(leaves: Iterable[Any]) -> Tensor | None:

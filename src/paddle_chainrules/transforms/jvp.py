@@ -7,6 +7,7 @@ are in :mod:`..nets.derivatives`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Generic, Literal, cast, overload
 
 import paddle
@@ -21,7 +22,7 @@ from ..paddle_side.watch import as_leaf
 from ..programs.static_graphs import need_tensors, sot
 from .cotangents import check_cotangent
 from .fallback import called_by_program, check_same
-from .kept import NOTHING, by_program
+from .kept import by_program
 from .kept_graph import KeptGraph
 from .outputs import detached
 from .recording import Recording, records_graph
@@ -91,17 +92,13 @@ def jvp(
         >>> slope.tolist()
         [2.0, 2.0]
     """
-
-    def run(primals: Any, tangents: Any) -> tuple[Any, ...]:
-        return _jvp(fn, primals, tangents, has_aux)
-
-    given = primals, tangents
-    found: Any = by_program(f"jvp{has_aux}", fn, run, given, {})
-    return run(*given) if found is NOTHING else cast(tuple[Any, ...], found)
+    run = partial(_jvp, fn, has_aux)
+    found = by_program(f"jvp{has_aux}", fn, run, primals, tangents)
+    return cast(tuple[Any, ...], found)
 
 
 def _jvp(
-    fn: Callable[..., Tree], primals: Any, tangents: Any, has_aux: bool
+    fn: Callable[..., Tree], has_aux: bool, primals: Any, tangents: Any
 ) -> tuple[Any, ...]:
     need_tensors(sot.fallback(True))
     for what, row in (("primals", primals), ("tangents", tangents)):

@@ -36,54 +36,39 @@ CHANGES = 3
 MANY = 32
 """Transforms of one function; the first of them is dropped."""
 
-NOTHING: Any = object()
+_NOTHING: Any = object()
 
 
-def kept(*kind: Any) -> Callable[[Any, Callable[..., Any]], Callable[..., Any]]:
-    """Has a transformed function run as a program after some calls.
+def kept(fn: Any, transformed: Callable[..., Any], *kind: Any) -> Callable[..., Any]:
+    """A transformed function that runs as a program after some calls.
+
+    Its attribute ``__wrapped__`` is the one that it was made of.
 
     Args:
+        fn: what was transformed.
+        transformed: to what.
         kind: the transform's name and options.
-
-    Returns:
-        From the function and what it was transformed to, what is to be called.
     """
     name = repr(kind)
 
-    def of(fn: Any, transformed: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(transformed, updated=())
-        def called(*args: Any, **kwargs: Any) -> Any:
-            found = by_program(name, fn, transformed, args, kwargs)
-            return transformed(*args, **kwargs) if found is NOTHING else found
+    @functools.wraps(transformed, updated=())
+    def called(*args: Any, **kwargs: Any) -> Any:
+        return by_program(name, fn, transformed, *args, **kwargs)
 
-        known = Transform(name, fn, transformed, weakref.ref(called))
-        vars(called)[TRANSFORM] = known
-        return called
-
-    return of
-
-
-def without_keeping(fn: Any) -> Any:
-    """A transformed function that is called as it is."""
-    of = transform_of(fn)
-    return of.transformed if of is not None else fn
+    vars(called)[TRANSFORM] = Transform(name, fn, weakref.ref(called))
+    return called
 
 
 def by_program(
-    kind: str,
-    fn: Any,
-    transformed: Any,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
+    kind: str, fn: Any, transformed: Any, /, *args: Any, **kwargs: Any
 ) -> Any:
-    """What a program gives for ``transformed(*args, **kwargs)``; NOTHING where there is
-    none."""
-    if is_plain() or not programs_are_on() or watched() or is_running():
-        return NOTHING
-    calls = _calls_of(kind, fn)
-    if calls is None or calls.why:
-        return NOTHING
-    return calls.result(transformed, args, kwargs)
+    """``transformed(*args, **kwargs)``, by a program where there is one."""
+    found = _NOTHING
+    if not (is_plain() or not programs_are_on() or watched() or is_running()):
+        calls = _calls_of(kind, fn)
+        if calls is not None and not calls.why:
+            found = calls.result(transformed, args, kwargs)
+    return transformed(*args, **kwargs) if found is _NOTHING else found
 
 
 def why_not(fn: Any) -> str:
@@ -96,11 +81,7 @@ def why_not(fn: Any) -> str:
     except Exception as error:
         return str(error)
     calls = _calls_of(of.kind, of.fn)
-    return calls.why if calls is not None else f"{_name_of(of.fn)} is no function"
-
-
-def _name_of(fn: Any) -> str:
-    return str(getattr(fn, "__name__", type(fn).__name__))
+    return calls.why if calls is not None else f"a {type(of.fn).__name__} keeps none"
 
 
 class _Kept:
@@ -118,9 +99,8 @@ def _calls_of(kind: str, fn: Any) -> _Calls | None:
     """Those of a transform, kept with the function that it is of, if that can be."""
     while (of := transform_of(fn)) is not None:
         kind, fn = f"{kind}{of.kind}", of.fn
-    kinds = type(fn)
-    is_ours = hasattr(kinds, "depends_on") and hasattr(fn, "__dict__")
-    if kinds is not types.FunctionType and not is_ours:
+    is_ours = hasattr(type(fn), "depends_on")
+    if type(fn) is not types.FunctionType and not is_ours:
         return None
     made: _Kept | None = vars(fn).get(KEPT)
     if made is None or made.owner() is not fn:
@@ -163,15 +143,15 @@ class _Calls:
     ) -> Any:
         leaves, _ = flatten_tree((args, kwargs))
         if not all(isinstance(leaf, Tensor) or type(leaf) in ATOMS for leaf in leaves):
-            return NOTHING
+            return _NOTHING
         if records_graph(leaves):
-            return NOTHING
+            return _NOTHING
         self._calls += 1
         if self._calls < PATIENCE:
-            return NOTHING
+            return _NOTHING
         seen = self._look()
         if seen is None:
-            return NOTHING
+            return _NOTHING
         if self._seen is None:
             found = transformed(*args, **kwargs)
             after = self._look()
@@ -182,12 +162,12 @@ class _Calls:
             return found
         if seen != self._seen:
             self._change()
-            return NOTHING
+            return _NOTHING
         self._here.transformed = transformed
         try:
             return self._program(*args, **kwargs)
         except CaptureError:
-            return NOTHING
+            return _NOTHING
         finally:
             self._here.transformed = None
 

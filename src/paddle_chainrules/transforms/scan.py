@@ -8,7 +8,7 @@ sets of memory take turns. Within another program it is one operator
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import optree
@@ -28,10 +28,10 @@ from .carry import (
     number_of_steps,
     program_of,
     tensor_of,
-    tensors,
     unchanged,
     unwritten,
 )
+from .effects import tensors_among
 from .jit import Jitted
 from .program_cache import OfValue
 from .recording import records_graph
@@ -182,7 +182,7 @@ class Loop:
             if t == 1 and self.count > FEW and self._run is not None:
                 self._repeated = self._as_code()
                 if self._repeated is not None:
-                    first = tensors(self._given[0])
+                    first = tensors_among(self._given[0])
                     yield from self._repeated.steps(self.count, first)
                     return
             self._one(t)
@@ -270,22 +270,15 @@ class Loop:
 
         def step(given: list[Tensor]) -> list[Tensor]:
             each = iter(given)
-            trees = [
-                spec.unflatten(
-                    [next(each) if isinstance(x, Tensor) else x for x in row]
-                )
-                for spec, row in pairs
-            ]
+            trees = [spec.unflatten(_in_place(row, each)) for spec, row in pairs]
             with unchanged(given):
                 found = self._step(*trees)
             rows[:] = self._checked(found)
-            return tensors(rows[0]) + tensors(rows[1])
+            return tensors_among(rows[0]) + tensors_among(rows[1])
 
-        carry, xs = tensors(self._leaves), tensors(self._xs)
+        carry, xs = tensors_among(self._leaves), tensors_among(self._xs)
         found = iter(in_steps(step, carry, xs, self.count, self._backwards))
-        leaves, ys = (
-            [next(found) if isinstance(x, Tensor) else x for x in row] for row in rows
-        )
+        leaves, ys = (_in_place(row, found) for row in rows)
         return self._nested(leaves), self._nested_ys(ys)
 
     def _one(self, t: int) -> None:
@@ -328,8 +321,8 @@ class Loop:
             found = self._run.found(self._nested(self._leaves), self._x(1)).captured
             if any(found.requires):
                 return None
-            carry, xs = tensors(self._leaves), tensors(self._xs)
-            given = len(carry) + len(tensors(self._given[0]))
+            carry, xs = tensors_among(self._leaves), tensors_among(self._xs)
+            given = len(carry) + len(tensors_among(self._given[0]))
             if len(found.program.outputs) != given:
                 return None  # numbers of Python's are among them
             return RepeatedStep(found.program, carry, xs, backwards=self._backwards)
@@ -385,7 +378,7 @@ def _loop_of(step: Callable[..., Any], count: int, backwards: bool) -> Any:
     return loop
 
 
-def _in_place(row: Sequence[Any], found: Sequence[Tensor]) -> list[Any]:
+def _in_place(row: Sequence[Any], found: Iterable[Tensor]) -> list[Any]:
     """Tensors in the place of others, among what is no tensor and always the same."""
     own = iter(found)
     return [next(own) if isinstance(x, Tensor) else x for x in row]

@@ -30,16 +30,8 @@ SMALL = 1 << 16
 """Bytes of an array that is compared by its numbers."""
 
 ATOMS = (
-    str,
-    bytes,
-    int,
-    float,
-    complex,
-    bool,
-    type(None),
-    type(Ellipsis),
-    slice,
-    range,
+    *(str, bytes, int, float, complex, bool),
+    *(type(None), type(Ellipsis), slice, range),
 )
 """What never changes."""
 
@@ -112,7 +104,7 @@ class Seen:
         if self._left < 0:
             raise NotSeen(f"it depends on more than {MOST} things; {REST}")
         kind = type(value)
-        if kind is Tensor or isinstance(value, Tensor):
+        if isinstance(value, Tensor):
             return self._same("tensor", value)
         if kind in ATOMS:
             return exactly(value) if kind not in (slice, range) else (kind, repr(value))
@@ -159,9 +151,9 @@ class Seen:
         module = fn.__module__ or ""
         if module.partition(".")[0] == "paddle":
             return self._same("function", fn)
-        if others := {*fn.__dict__} - {TRANSFORM, KEPT, "__wrapped__"}:
+        if more := {*fn.__dict__} - {TRANSFORM, KEPT, "__wrapped__"}:
             raise NotSeen(
-                f"{fn.__name__} has attributes, {min(others)} among them, which may "
+                f"{fn.__name__} has attributes, {min(more)} among them, which may "
                 f"change; {REST}"
             )
         found = [self._same("code", fn.__code__)]
@@ -174,9 +166,8 @@ class Seen:
                 found.append(("unbound",))
         if _is_ours(module):
             return tuple(found)
-        names, read = names_of(fn.__code__)
-        fields: set[str] = set()
-        for name in sorted(names):
+        names, others = names_of(fn.__code__)
+        for name in names:
             if name in fn.__globals__:
                 value = fn.__globals__[name]
                 found.append((name, self._of(value)))
@@ -187,12 +178,12 @@ class Seen:
                     f"{fn.__name__} names {name}, which may do more than give a value; "
                     f"{REST}"
                 )
-        for value in self._held:
-            fields.update(getattr(type(value), "_fields", ()))
-        unknown = read - known_names() - fields
-        if unknown:
+        if others:  # but for those of named tuples
+            rows = (getattr(type(value), "_fields", ()) for value in self._held)
+            others = others.difference(*rows)
+        if others:
             raise NotSeen(
-                f"{fn.__name__} names {min(unknown)}, which may give another value "
+                f"{fn.__name__} names {min(others)}, which may give another value "
                 f"another time, or do something besides; {REST}"
             )
         return tuple(found)
@@ -204,14 +195,12 @@ class Transform:
     Attributes:
         kind: the transform's name and options.
         fn: the function.
-        transformed: what is called where no program is.
         owner: a reference to what this is known of; copies of its attributes are not
             that.
     """
 
-    def __init__(self, kind: str, fn: Any, transformed: Any, owner: Any) -> None:
-        self.kind, self.fn, self.transformed = kind, fn, transformed
-        self.owner = owner
+    def __init__(self, kind: str, fn: Any, owner: Any) -> None:
+        self.kind, self.fn, self.owner = kind, fn, owner
 
 
 TRANSFORM = "_paddle_chainrules_transform"
@@ -229,8 +218,9 @@ def transform_of(fn: Any) -> Transform | None:
 
 
 @cache
-def names_of(code: types.CodeType) -> tuple[frozenset[str], frozenset[str]]:
-    """The global variables that code names, and the attributes.
+def names_of(code: types.CodeType) -> tuple[list[str], frozenset[str]]:
+    """The global variables that code names, and attributes that may say more than a
+    value.
 
     Raises:
         NotSeen: it is a generator, or changes what is not its own.
@@ -254,7 +244,7 @@ def names_of(code: types.CodeType) -> tuple[frozenset[str], frozenset[str]]:
                 names.add(step.argval)
             elif step.opname in ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR"):
                 read.add(step.argval)
-    return frozenset(names), frozenset(read)
+    return sorted(names), frozenset(read - known_names())
 
 
 def _codes_of(code: types.CodeType) -> Iterator[types.CodeType]:

@@ -11,7 +11,7 @@ from paddle import Tensor
 from ..paddle_side.dtypes import is_differentiable
 from ..paddle_side.random_state import undrawn
 from ..programs.static_graphs import need_tensors, sot
-from .argnums import Argnums, fixed, positions_of, select
+from .argnums import Argnums, positions_of, select
 from .closures import may_reach
 from .effects import Effects
 from .kept import kept
@@ -71,7 +71,7 @@ def value_and_grad(
         (11.0, [3.0, 4.0])
     """
     both = _value_and_grad(fn, argnums, has_aux, "value_and_grad")
-    return kept("value_and_grad", fixed(argnums), has_aux)(fn, both)
+    return kept(fn, both, "value_and_grad", positions_of(argnums), has_aux)
 
 
 @overload
@@ -120,7 +120,7 @@ def grad(
         [3.0, 12.0]
     """
     gradient = grad_of(fn, argnums, has_aux, "grad")
-    return kept("grad", fixed(argnums), has_aux)(fn, gradient)
+    return kept(fn, gradient, "grad", positions_of(argnums), has_aux)
 
 
 def grad_of(

@@ -104,8 +104,7 @@ def vmap(
             return placed(*leaves)
         return run_strictly(Jitted(placed, strict=True), placed, *leaves)
 
-    kind = "vmap", in_axes, out_axes, chunk_size, randomness
-    return kept(*kind)(fn, of_many)
+    return kept(fn, of_many, "vmap", in_axes, out_axes, chunk_size, randomness)
 
 
 def stack_params(trees: Sequence[Tree]) -> Tree:
