@@ -367,6 +367,16 @@ def of_any_number(fn, x, y):
     return samples and replace(one, samples=samples).with_loops
 
 
+def assert_serves_any_number(found, fn):
+    """As :func:`of_any_number` gives it, of rows of nine, for some numbers of them."""
+    for n in (2, 7, 13, 64):
+        x = randn([n, 9], seed=n)
+        outputs, count = run_fenced(found, [x], n)
+        assert count
+        for a, b in zip(outputs, fn(x), strict=True):
+            assert_near(a, b)
+
+
 def test_the_call_at_which_a_program_goes_over_to_machine_code(monkeypatch):
     """Which runs operators to its end, with constants of its own.
 

@@ -10,7 +10,7 @@ import paddle
 
 from ..nets.description import aligned
 from ..nets.of_layer import stateless
-from ..paddle_side.dtypes import is_differentiable
+from ..paddle_side.dtypes import dtype_name, is_differentiable
 from ..testing.checks import check_vjp
 from ..testing.timings import interleave, timer
 from ..transforms.tree import flatten_tree
@@ -171,4 +171,4 @@ def _sides(
 
 
 def _name(x: Any) -> str:
-    return str(x.dtype).removeprefix("paddle.")
+    return dtype_name(x.dtype)

@@ -11,6 +11,7 @@ import optree
 import paddle
 from paddle import Tensor
 
+from ..paddle_side.dtypes import dtype_name
 from ..transforms.jit import jit
 from ..transforms.tree import Tree, flatten_tree
 from ..transforms.value_and_grad import value_and_grad
@@ -84,7 +85,7 @@ def flat_params(
                 f"{caller} moves tensors of one dtype, and is given {leaf.dtype} and "
                 f"{leaves[0].dtype}; convert them"
             )
-    name = str(leaves[0].dtype).removeprefix("paddle.")
+    name = dtype_name(leaves[0].dtype)
     if dtypes is not None and name not in dtypes:
         raise TypeError(
             f"{caller} solves in {' or '.join(dtypes)}, and is given parameters of "

@@ -10,6 +10,7 @@ import numpy as np
 import paddle
 from paddle import Tensor
 
+from ..paddle_side.dtypes import dtype_name
 from ..transforms.jit import jit
 from ..transforms.jvp import jvp
 from ..transforms.tree import Tree, flatten_tree, nesting
@@ -135,7 +136,7 @@ def _check_dtype(name: str, leaf: Any, like: Tensor) -> None:
 
 def _units(like: Tensor, count: int) -> Iterator[Tensor]:
     """Unit vectors, some at a time, the last of them filled up with zeros."""
-    dtype = str(like.dtype).removeprefix("paddle.")
+    dtype = dtype_name(like.dtype)
     for start in range(0, count, CHUNK):
         some = np.eye(min(count, CHUNK), count, start, dtype)
         yield paddle.to_tensor(some, place=like.place)

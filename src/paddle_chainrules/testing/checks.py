@@ -12,6 +12,7 @@ from ..nets.fcnet import FCNet
 from ..nets.net import Net
 from ..nets.of_layer import stateless
 from ..nets.params import Params
+from ..paddle_side.dtypes import dtype_name
 from ..paddle_side.random_state import drawing_from
 from ..transforms.tree import Tree, flatten_tree
 from .errors import TOLERANCES, array_of, row_of, rows_of
@@ -127,7 +128,7 @@ def compare(
             if not isinstance(two, Tensor):
                 assert one == two, f"output {i} is {one!r} and {two!r}"
                 continue
-            dtype = str(two.dtype).removeprefix("paddle.")
+            dtype = dtype_name(two.dtype)
             assert one.dtype == two.dtype, f"output {i} is {one.dtype}, {two.dtype}"
             allowed = TOLERANCES.get(dtype, 0.0) if tolerance is None else tolerance
             pair = array_of(one), array_of(two)
