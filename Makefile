@@ -100,6 +100,7 @@ bench-equations: $(VENV)/installed
 
 bench-training: $(VENV)/installed
 	$(ONE_THREAD) $(RUN) -W ignore benchmarks/training.py
+	$(ONE_THREAD) $(RUN) -W ignore benchmarks/loops.py
 	if command -v julia > /dev/null; then JULIA_PYTHONCALL_EXE=$(abspath $(VENV))/bin/python JULIA_CONDAPKG_BACKEND=Null \
 	  $(ONE_THREAD) julia --project=$$(julia julia/environment.jl Optimisers Zygote | head -1) benchmarks/training.jl; fi
 

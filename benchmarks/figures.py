@@ -23,6 +23,7 @@ import distributed
 import equations
 import first_calls
 import laplacians
+import loops
 import lowered
 import programs
 import ranks
@@ -203,6 +204,7 @@ FIGURES: dict[str, Callable[[Results], str]] = {
     "equations.most": most,
     "laplacians.table": lambda results: laplacians.table(results["rows"]),
     "batches.table": lambda results: batches.table(results["rows"]),
+    "loops.line": lambda results: loops.line(results["us"]),
     "transforms.table": lambda results: transforms.table(results["rows"]),
     "first_calls.table": lambda results: first_calls.table(results["rows"]),
     "lowered.table": lambda results: lowered.table(results["rows"]),
