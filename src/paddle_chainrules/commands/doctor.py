@@ -17,7 +17,14 @@ import paddle.version
 
 from .. import julia
 from ..programs.loops.blas import library
-from ..programs.switch import BLAS, LOOPS, VARIABLE, loops_are_on, programs_are_on
+from ..programs.switch import (
+    BLAS,
+    LOOPS,
+    VARIABLE,
+    code_folder,
+    loops_are_on,
+    programs_are_on,
+)
 
 OK, NOTE, FAULT = "ok", "note", "FAULT"
 SECONDS = 600
@@ -92,7 +99,9 @@ def _paddle() -> Iterator[Line]:
     else:
         yield Line(OK, "GPU", f"{count}, {paddle.device.cuda.get_device_name(0)}")
     if programs_are_on() and loops_are_on():
-        yield Line(OK, "Programs", f"on, with loops by llvmlite {version('llvmlite')}")
+        folder = f", kept in {code_folder()}" if code_folder() else ""
+        fact = f"on, with loops by llvmlite {version('llvmlite')}{folder}"
+        yield Line(OK, "Programs", fact)
     elif programs_are_on():
         remedy = f"pip install llvmlite, unset {LOOPS}"
         yield Line(NOTE, "Programs", "on, without loops of machine code", remedy)

@@ -17,6 +17,9 @@ BLAS = "PADDLE_CHAINRULES_BLAS"
 """Of the environment: ``mkl``, ``onednn`` or ``openblas`` to have its products of
 matrices in machine code, ``off`` to have Paddle's own, ``on`` for the fastest."""
 
+CODE = "PADDLE_CHAINRULES_CODE"
+"""Of the environment: a folder in which machine code is kept for later processes."""
+
 
 def _given(variable: str, *others: str) -> str:
     found = os.environ.get(variable, "on")
@@ -48,6 +51,11 @@ def loops_are_on() -> bool:
 def wanted_blas() -> str:
     """The library that is to multiply matrices in machine code, ``on``, or ``off``."""
     return _blas
+
+
+def code_folder() -> str:
+    """Where machine code is to be kept, or nothing."""
+    return os.environ.get(CODE, "")
 
 
 PATIENCE = 0 if _loops == "first" else 32

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import ctypes
-import itertools
 import os
 import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from importlib.metadata import version
 from typing import Any
 from weakref import WeakValueDictionary
 
 from .blas import Library, library
+from .kept_code import keep, kept, name_of
 from .nest import METADATA
 from .products import SUFFIX
 from .scalars import FUNCTIONS
@@ -50,7 +51,6 @@ LAST = 256
 pay: llvmlite leaves some 40 kB of each that it optimizes."""
 
 _last: OrderedDict[str, Code] = OrderedDict()
-_numbers = itertools.count()
 
 
 def machine_code(texts: Sequence[str]) -> list[Code]:
@@ -107,17 +107,30 @@ def _compiled(texts: Sequence[str]) -> list[Code]:
 
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
+    cpu, features = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
     machine = llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name(),
-        features=llvm.get_host_cpu_features().flatten(),
-        opt=3,
-        jit=True,
+        cpu=cpu, features=features, opt=3, jit=True
     )
-    names = [f"region_{next(_numbers)}" for _ in texts]
     products = library() if any("@product." in text for text in texts) else None
     for symbol, address in products.symbols.items() if products else ():
         llvm.add_symbol(symbol, address)
-    module = llvm.parse_assembly(module_text(texts, names, products))
+    names = [f"region_{i}" for i in range(len(texts))]
+    text = module_text(texts, names, products)
+    versions = (*map(str, llvm.llvm_version_info), version("llvmlite"))
+    name = name_of(text, machine.triple, cpu, features, *versions)
+    code = kept(name)
+    if code is None:
+        code = _object(llvm, text, names, machine)
+        keep(name, code)
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
+    engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+    engine.finalize_object()
+    return [_function(engine, name) for name in names]
+
+
+def _object(llvm: Any, text: str, names: Sequence[str], machine: Any) -> bytes:
+    """The code of a module, of which these functions are called from outside."""
+    module = llvm.parse_assembly(text)
     module.triple = machine.triple
     module.data_layout = str(machine.target_data)
     # Unrolled loops take three times as long to compile, and are no faster.
@@ -127,9 +140,8 @@ def _compiled(texts: Sequence[str]) -> list[Code]:
     passes = llvm.create_pass_builder(machine, options)
     passes.getModulePassManager().run(module, passes)
     _drop_others(llvm, module, names, passes)
-    engine = llvm.create_mcjit_compiler(module, machine)
-    engine.finalize_object()
-    return [_function(engine, name) for name in names]
+    found: bytes = machine.emit_object(module)
+    return found
 
 
 def _drop_others(llvm: Any, module: Any, names: Sequence[str], passes: Any) -> None:
