@@ -113,7 +113,7 @@ def test_what_is_damaged_is_made_anew(folder, forgetful, damage):
 def test_a_folder_that_others_may_write_into_is_not_used(folder, forgetful):
     folder.mkdir(parents=True)
     folder.chmod(0o777)
-    with pytest.warns(UserWarning, match="others may write.*set PADDLE_CHAINRULES_CODE"):
+    with pytest.warns(UserWarning, match="others may write.*CHAINRULES_CODE"):
         made(randn([13, 9]))
     assert not [*folder.iterdir()]
 
