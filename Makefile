@@ -11,7 +11,7 @@
 # make quick   the tests of what changed since the last commit, nearest first, within two
 #              minutes; SINCE=main for what changed since main
 # make slow    the tests that take long, Python and Julia; not in make test; PART=n for the
-#              n-th sixtieth of them
+#              n-th hundredth of them
 # make all-tests  make test, adapters, and with PART=n that part of make slow, in one run
 # make bench   compare with native Paddle and others (output/); QUICK=1 for less
 # make bench-programs  programs beside native Paddle on nets of many kinds; QUICK=1 for less

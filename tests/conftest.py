@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -128,6 +129,13 @@ def as_programs(net, params, *args, **kwargs):
     for _ in range(PATIENCE + 2):
         net.pullback(params, *args, **kwargs)
         net.forward(params, *args, **kwargs)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish():
+    """What is loaded by now stays, and collections need not look at it again."""
+    gc.collect()
+    gc.freeze()
 
 
 PROGRAMS = "PROGRAMS" in os.environ

@@ -20,7 +20,7 @@ KEPT = HERE / "seconds.json"
 SECONDS = json.loads(KEPT.read_text()) if KEPT.exists() else {}
 LONG = 12
 """Seconds from which on a test is a unit by itself."""
-PARTS = 60
+PARTS = 100
 """How many parts the slow tests have, of which ``--part`` runs one."""
 ALONE = "one at a time"
 ONE_AT_A_TIME = (

@@ -16,7 +16,7 @@ sys.modules[spec.name] = stress
 spec.loader.exec_module(stress)
 
 
-CALLS = [4_000, 12_000]
+CALLS = [2_000, 12_000]
 
 
 @needs_julia

@@ -13,7 +13,7 @@ const FILES = (
     "faults", "names", "slips", "quality",
 )
 const SLOW =
-    ("nets/layers", "rules/composition", "rules/duals", "rules/zygote_in_zygote", "lowering/nets",
+    ("nets/layers", "nets/code_kinds", "rules/composition", "rules/duals", "rules/zygote_in_zygote", "lowering/nets",
         "lowering/activations", "lowering/built_in", "lowering/high_orders", "ranks/ranks")
 # How Python's tests run FILES: LONG with the slow ones alone; COMPILED, which count what is allocated, start other
 # Julias, or compute for long, as they are; all others with code that is not precompiled interpreted (julia

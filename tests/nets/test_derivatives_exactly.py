@@ -102,6 +102,7 @@ def exact(net, params, x, out, orders):
     return (total / STEP ** sum(orders)).astype(float)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", NETS)
 def test_derivatives_equal_mpmath(name, count_case):
     net, params, x = drawn(name)

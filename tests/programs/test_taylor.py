@@ -141,6 +141,7 @@ def assert_exact_or_zero(found, expected):
 INDICES = [i for i in itertools.product(range(5), repeat=2) if sum(i) <= 4]
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("activation", sorted(ACTIVATIONS))
 def test_partial_derivatives_equal_mpmath(activation):
     net, params, x, exact = case(activation, n=2)
@@ -161,6 +162,7 @@ def test_partial_derivatives_equal_mpmath(activation):
         assert_exact_or_zero(derivative(net, params, x, index), expected)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("activation", sorted(ACTIVATIONS))
 def test_gradients_of_derivatives_equal_mpmath(activation):
     """By every parameter and by the point, of a derivative of order two and three."""
@@ -400,6 +402,7 @@ def gradients(function, params, x, cotangent):
 DEPTHS = [(3, 2), (3, 4, 2), (3, 5, 4, 2), (3, 4, 2, 5, 1)]
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("activation", sorted(ACTIVATIONS))
 @pytest.mark.parametrize("sizes", DEPTHS)
 def test_the_laplacian_and_its_gradients(activation, sizes):

@@ -178,6 +178,7 @@ def differences(fn, at, v, step=1e-5):
     return (ends[0] - ends[1]) / (2 * step)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("outer", OUTER)
 @pytest.mark.parametrize("inner", INNER)
@@ -205,6 +206,7 @@ TRIPLES = [
 ]
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("place", ["dict", "theta", "passed"])
 @pytest.mark.parametrize("triple", TRIPLES, ids="-".join)
 @pytest.mark.parametrize("name", NETS)
@@ -232,6 +234,7 @@ CARRIED = {
 }
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("place", ["dict", "theta", "passed"])
 @pytest.mark.parametrize("outer", OUTER)
 @pytest.mark.parametrize("name", CARRIED)

@@ -60,7 +60,12 @@ def same_parts(a: paddle.dtype, b: paddle.dtype) -> bool:
 
 def dtype_name(dtype: paddle.dtype) -> str:
     """``paddle.float32`` as ``"float32"``."""
-    return str(dtype).removeprefix("paddle.")
+    found = _NAMES.get(id(dtype))
+    return str(dtype).removeprefix("paddle.") if found is None else found
+
+
+_NAMES = {id(dtype): name for name, dtype in DTYPES.items()}
+"""By identity, since the hash of a dtype is slow."""
 
 
 def same_dtype(a: paddle.dtype, b: paddle.dtype) -> bool:

@@ -36,9 +36,9 @@ OF_SHAPES = frozenset(
 COMPLEX = frozenset({"complex64", "complex128"})
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Operation:
-    """A call of an operator.
+    """A call of an operator, which stays as it is.
 
     Attributes:
         operator: its entry in the table.

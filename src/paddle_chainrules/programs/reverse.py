@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import paddle
 from paddle import Tensor
 
+from ..paddle_side.dtypes import same_dtype
 from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.listener import not_listening
 from .operations import Operation, Value, values_in, with_values
@@ -242,10 +243,11 @@ def _add(record: Record, found: dict[Value, Any], value: Value, grad: Any) -> No
     if grad is None or not grad._is_initialized():  # of what is not there
         return
     tensor = record.tensor(value)
-    if grad.is_complex() and not tensor.is_complex():
-        grad = paddle._C_ops.real(grad)
-    if grad.dtype != tensor.dtype:
-        grad = paddle._C_ops.cast(grad, tensor.dtype)
+    if not same_dtype(grad.dtype, tensor.dtype):
+        if grad.is_complex() and not tensor.is_complex():
+            grad = paddle._C_ops.real(grad)
+        if grad.dtype != tensor.dtype:
+            grad = paddle._C_ops.cast(grad, tensor.dtype)
     if grad.shape != tensor.shape:
         record.fail(f"a rule gives a gradient of {grad.shape} for {tensor.shape}")
     before = found.get(value)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from .operations import Operation, Value, with_values
@@ -25,7 +24,7 @@ class Twins:
         if alias.keys().isdisjoint(op.inputs):
             return op
         args = tuple(with_values(a, lambda v: alias.get(v, v)) for a in op.args)
-        return replace(op, args=args)
+        return Operation(op.operator, args, op.outputs, op.many, op.where)
 
     def is_known(self, op: Operation, *more: Any) -> bool:
         """Whether one that was met gives the same, whose results are its aliases then.

@@ -18,8 +18,21 @@ def where_called(full: bool = False) -> str:
     frame: Any = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
-        if not file.startswith((_PADDLE, _OWN, "<frozen")) and "contextlib" not in file:
-            name = file if full else os.path.basename(file)
-            return f"{name}:{frame.f_lineno}"
+        name = _names.get(file)
+        if name is None:
+            name = _names[file] = _name_of(file)
+        if name:
+            return f"{file if full else name}:{frame.f_lineno}"
         frame = frame.f_back
     return ""
+
+
+_names: dict[str, str] = {}
+"""By the file, which is looked at once."""
+
+
+def _name_of(file: str) -> str:
+    """Of somebody's file; nothing where it is Paddle's or ours."""
+    if file.startswith((_PADDLE, _OWN, "<frozen")) or "contextlib" in file:
+        return ""
+    return os.path.basename(file)
