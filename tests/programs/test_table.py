@@ -15,6 +15,7 @@ from paddle_chainrules.paddle_side import sparse_products
 from paddle_chainrules.programs.capture import capture
 from paddle_chainrules.programs.capture_error import CaptureError
 from paddle_chainrules.programs.operators.entry import raw
+from paddle_chainrules.programs.operators.reductions import share
 from paddle_chainrules.programs.operators.sparse import csr
 from paddle_chainrules.programs.operators.table import TABLE
 from paddle_chainrules.programs.switch import PATIENCE
@@ -90,8 +91,8 @@ def with_item(x, index, value):
 def called(name):
     """The operator, as Paddle's own code calls it: by the name in its place."""
     owner, _, attribute = name.rpartition(".")
-    if name in ("copy", "seed"):
-        return {"copy": paddle.assign, "seed": paddle.seed}[name]
+    if name in ("copy", "seed", "share"):
+        return {"copy": paddle.assign, "seed": paddle.seed, "share": share}[name]
     if name == "matrix_exp":
         return lambda x: paddle.linalg.matrix_exp(x)
     if name in sparse_products.KINDS:

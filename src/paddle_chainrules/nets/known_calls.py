@@ -13,7 +13,8 @@ from ..paddle_side.watch import watched
 from ..programs.capture_error import CaptureError
 from ..programs.program import Program
 from ..transforms.effects import flags
-from ..transforms.program_cache import BOUND, OfValue, ProgramCache, key_of
+from ..transforms.keys import key_of
+from ..transforms.program_cache import BOUND, OfValue, ProgramCache
 from ..transforms.program_recording import ProgramRecording, run
 from ..transforms.tree import ONE_LEAF, Tree
 from .inputs import Inputs

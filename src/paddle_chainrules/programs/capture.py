@@ -65,6 +65,8 @@ class Captured(NamedTuple):
     """Of each constant of the program what it was."""
     made: frozenset[Value] = frozenset()
     """Constants that the function makes, of nothing that may change."""
+    by_series: bool = False
+    """Whether it asked for derivatives by points, of which many may go in blocks."""
 
     def is_stale(self) -> bool:
         """Whether constants are others than those that were captured."""
@@ -167,6 +169,7 @@ def capture(
         beyond,
         kinds_of(program.constants.values()),
         frozenset(filter(record.is_own, program.constants)),
+        record.by_series,
     )
 
 

@@ -25,7 +25,7 @@ from .loops.regions import (
 from .loops.views import RULES
 from .operations import Operation, Value
 from .parts import in_parts, may_have_parts
-from .reuse import Reuse
+from .reuse import Reuse, most_bytes
 from .samples import Samples
 from .sharing import with_shared
 from .source import compiled, source
@@ -210,14 +210,10 @@ class Program:
 
     @cached_property
     def peak_bytes(self) -> int:
-        """The most bytes of tensors made by the program at a time, but for views."""
-        now = most = 0
-        for op, gone in zip(self.ops, self.last_uses, strict=True):
-            made = sum(v.bytes for v in op.outputs)
-            over = op.args[self.reused[op]].bytes if op in self.reused else 0
-            most = max(most, now + made - over + op.operator.work_bytes)
-            now += made - sum(v.bytes for v in gone)
-        return most
+        """The most bytes of memory that the program has made at a time, what a region
+        has on the stack among them, and not what Paddle's kernels take meanwhile."""
+        given = (*self.inputs, *self.constants)
+        return most_bytes(self.ops, given, self.outputs, self.reused)
 
     def __repr__(self) -> str:
         """A line an operation: result, operator, arguments, and where it came from."""

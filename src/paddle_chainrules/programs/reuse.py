@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from .operations import Operation, Value
 
@@ -63,3 +63,54 @@ class Reuse:
                     found[op] = place
                     break
         return found
+
+
+IN_ORDER = frozenset({"reshape", "flatten", "squeeze", "unsqueeze", "Tensor.detach"})
+"""Views of all elements in their order, which are copies of what has gaps."""
+
+COPIES = frozenset(
+    {
+        *("split", "split_with_num", "unstack", "expand", "tile", "cast"),
+        *("real", "imag"),
+    }
+)
+"""Operators that may share memory by what Paddle says, and whose kernels copy."""
+
+
+def most_bytes(
+    ops: Sequence[Operation],
+    given: Sequence[Value],
+    outputs: Sequence[Value],
+    reused: Mapping[Operation, int],
+) -> int:
+    """The most bytes that operations have made at a time, one after another.
+
+    Args:
+        given: inputs and constants, which are there before.
+        outputs: what stays.
+        reused: of operations, by place, the argument that the result is written into.
+    """
+    root: dict[Value, Value] = {}  # of each value, in whose memory it is
+    has_gaps: set[Value] = set()
+    for op in ops:
+        into = op.args[reused[op]] if op in reused else None
+        if into is None and op.operator.view and op.operator.name not in COPIES:
+            source = op.inputs[0]
+            if op.operator.name not in IN_ORDER:
+                into = source
+                has_gaps.update(op.outputs)
+            elif source not in has_gaps:
+                into = source
+        if into is not None:
+            root.update(dict.fromkeys(op.outputs, root.get(into, into)))
+    last: dict[Value, Operation] = {}
+    for op in ops:
+        last.update((root.get(v, v), op) for v in (*op.inputs, *op.outputs))
+    stays = {root.get(v, v) for v in (*given, *outputs)}
+    now = most = 0
+    for op in ops:
+        now += sum(v.bytes for v in op.outputs if v not in root)
+        most = max(most, now + op.operator.work_bytes)
+        ends = {root.get(v, v) for v in (*op.inputs, *op.outputs)} - stays
+        now -= sum(v.bytes for v in ends if last[v] is op)
+    return most

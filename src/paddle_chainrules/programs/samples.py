@@ -8,7 +8,7 @@ ANY = 2**62
 """So many samples that nobody has more."""
 
 
-SIZED = frozenset({"expand", "reshape", "split"})
+SIZED = frozenset({"expand", "reshape", "share", "split"})
 """Operators that are given sizes, in a list."""
 
 

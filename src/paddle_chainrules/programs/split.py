@@ -16,6 +16,7 @@ SCALED = frozenset(
     {
         *("scale", "Tensor.__add__", "Tensor.__radd__", "Tensor.__sub__"),
         *("Tensor.__rsub__", "Tensor.__mul__", "Tensor.__rmul__", "Tensor.__truediv__"),
+        "share",
     }
 )
 """Operators of a tensor and a number that cost less than to read their result."""

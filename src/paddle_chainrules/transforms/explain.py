@@ -30,5 +30,8 @@ def _explained(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
     except CaptureError as error:
         return str(error)
     size = f"{len(program.ops)} operators"
-    found = f"It runs as a program of {size}, {program.peak_bytes} bytes at most."
+    any_size = "" if program.samples is None else " for any number of samples"
+    most = f"{program.peak_bytes} bytes at most"
+    most += f" for {program.samples.size}" if program.samples is not None else ""
+    found = f"It runs as a program{any_size} of {size}, {most}."
     return f"{found} {program.explain_machine()}" if loops_are_on() else found

@@ -18,8 +18,10 @@ from ..programs.program import Program
 from ..programs.record import Record
 from ..programs.static_graphs import need_tensors, sot
 from ..programs.switch import programs_are_on
-from .program_cache import BOUND, OfValue, ProgramCache, exactly, may_change
+from .keys import exactly, may_change
+from .program_cache import BOUND, THESE_SIZES, OfValue, ProgramCache
 from .program_nodes import call, found_value
+from .seen import most_samples
 from .tree import flatten_tree
 
 P = ParamSpec("P")
@@ -32,7 +34,9 @@ def jit(
     """The function as a program of Paddle's operators, one for every kind of arguments.
 
     The first call with tensors of new dtypes and shapes captures what the function does
-    to them; later ones run that, without Python's and Paddle's layers in between. What
+    to them; later ones run that, without Python's and Paddle's layers in between. Where
+    two calls differ in the number of samples alone, and the function names no size, the
+    program serves any number of samples. What
     is computed of shapes, numbers and other objects of Python is part of the program;
     so the function must depend on nothing of Python's that changes, and change nothing.
     Tensors that it closes over are read at every call.
@@ -154,6 +158,7 @@ class Jitted:
 
     Args:
         patience: how many calls of a kind come before there is a program.
+        most: gives the number up to which fn does the same for any number of samples.
     """
 
     def depends_on(self) -> list[Any]:
@@ -166,8 +171,10 @@ class Jitted:
         static_argnums: Sequence[int] = (),
         strict: bool = False,
         patience: int = 0,
+        most: Callable[[], int] | None = None,
     ) -> None:
         self._fn, self._strict, self._patience = fn, strict, patience
+        self._most = most or (lambda: most_samples(fn))
         self._static = frozenset(static_argnums)
         self._made: dict[Any, ProgramCache] = {}
         self.loops: dict[Any, Jitted] = {}
@@ -202,18 +209,22 @@ class Jitted:
         return structure.unflatten(found)
 
     def program(self, *args: Any, **kwargs: Any) -> Program:
-        """The program of one call."""
+        """The program that runs at one call."""
         programs, leaves = self._programs(args, kwargs)
-        return programs.program(leaves)
+        return found_value(programs, leaves, None)[0].captured.program
 
     def found(self, *args: Any) -> OfValue:
-        """What is known of the program of one call.
+        """What is known of the program of one call, for its number of samples alone.
 
         Raises:
             CaptureError: there is none.
         """
         programs, leaves = self._programs(args, {})
-        return found_value(programs, leaves, None)[0]
+        found, flags = found_value(programs, leaves, None)
+        if found.captured.program.samples is None:
+            return found
+        own: OfValue = programs.found(THESE_SIZES, leaves, programs.value_of, flags)
+        return own
 
     def _programs(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -245,7 +256,8 @@ class Jitted:
                     args[i] = value
                 return flatten_tree(self._fn(*args, **kwargs))
 
-            programs = ProgramCache(flat, patience=self._patience)
+            how = self._patience, self._most()
+            programs = ProgramCache(flat, None, 0, *how)
             self._made[key] = programs
             while len(self._made) > BOUND:
                 self._made.pop(next(iter(self._made)), None)

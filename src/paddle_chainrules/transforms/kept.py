@@ -24,7 +24,16 @@ from ..programs.capture_error import CaptureError
 from ..programs.switch import programs_are_on
 from .jit import Jitted
 from .recording import records_graph
-from .seen import ATOMS, KEPT, TRANSFORM, NotSeen, Seen, Transform, transform_of
+from .seen import (
+    ATOMS,
+    KEPT,
+    TRANSFORM,
+    NotSeen,
+    Seen,
+    Transform,
+    most_samples,
+    transform_of,
+)
 from .tree import flatten_tree
 
 PATIENCE = 2
@@ -129,7 +138,12 @@ class _Calls:
         self._program = self._new()
 
     def _new(self) -> Jitted:
-        return Jitted(self._called, strict=True, patience=PATIENCE - 1)
+        return Jitted(
+            self._called,
+            strict=True,
+            patience=PATIENCE - 1,
+            most=lambda: most_samples(self._fn()),
+        )
 
     def _called(self, *args: Any, **kwargs: Any) -> Any:
         """The function of the call that is being captured."""

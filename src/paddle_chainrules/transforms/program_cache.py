@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 import paddle
 from paddle import Tensor
 
-from ..paddle_side.dtypes import casts_automatically, is_differentiable
+from ..paddle_side.dtypes import is_differentiable
 from ..paddle_side.engine import is_running
 from ..paddle_side.grad_mode import grad_mode
 from ..programs.any_size import samples_of
+from ..programs.blocks import PROBE
 from ..programs.capture import PLACE, Captured, capture
 from ..programs.capture_error import CaptureError
 from ..programs.loops.groups import goes_into
@@ -27,14 +28,19 @@ from ..programs.sharing import with_shared
 from ..programs.split import There, split
 from ..programs.switch import loops_are_on
 from .effects import Effects, tensors_among
+from .keys import key_of
 from .program_recording import ProgramRecording, Way, run
 from .recording import record
+from .varying_sizes import Firsts, Varying, apart
 
 BOUND = 64
 """The most programs of a function; the one not used for longest is dropped."""
 
 MANY = 4096
 """The most kinds of calls that are counted before there is a program."""
+
+THESE_SIZES = "value of these sizes"
+"""A kind of program that serves no other number of samples."""
 
 Flat = Callable[[list[Any]], tuple[Sequence[Any], Any]]
 """From leaves to leaves, and how these are nested."""
@@ -59,11 +65,20 @@ class OfValue(NamedTuple):
         """Whether it was captured of tensors that are others now."""
         return self.captured.is_stale()
 
+    @property
+    def most(self) -> int:
+        """Up to how many samples it serves, where it serves any number."""
+        samples = self.captured.program.samples
+        return samples.most if samples is not None else 0
+
     def for_any_size(
         self, size: int, other: OfValue, its_size: int, most: int
     ) -> OfValue | None:
         """As :meth:`.program_recording.Way.for_any_size`; off the graph alone."""
         own, its = self.captured, other.captured
+        most = min(most, PROBE) if own.by_series else most  # more may go in blocks
+        if max(size, its_size) > most:
+            return None
         if True in own.requires or self.structure != other.structure:
             return None
         for one, another in ((own, its), (own.expanding(), its.expanding())):
@@ -97,8 +112,8 @@ class ProgramCache:
         most: int = 0,
     ) -> None:
         self._most = most
-        self._sizes: dict[Any, tuple[int, Any]] = {}
-        self._of_any: dict[Any, Any] = {}
+        self._sizes: dict[Any, tuple[Firsts, Any]] = {}
+        self._of_any: dict[Any, tuple[Varying, Any]] = {}
         self._fn, self._fixed, self._patience = fn, fixed, patience
         self._calls: Counter[Any] = Counter()
         self._effects = effects
@@ -166,11 +181,12 @@ class ProgramCache:
         self, key: Any, leaves: Sequence[Any], make: Callable[[Sequence[Any]], Any]
     ) -> Any:
         made = self._made
-        size, like = _samples(leaves[self._fixed :]) if self._most else (0, ())
-        size = size if size <= self._most else 0
+        may_serve = self._most and key[0] != THESE_SIZES
+        firsts, like = apart(leaves[self._fixed :]) if may_serve else ((), ())
+        like = key[:2], like
         with self._lock:
-            served = self._of_any.get((key[:2], like)) if size else None
-            if served is not None and not served.is_stale():
+            served = self._served(like, firsts)
+            if served is not None:
                 made[key] = served
                 self._bound()
                 return served
@@ -191,27 +207,36 @@ class ProgramCache:
                     found = Refusal(str(error))
                 made[key] = found
                 self._bound()
-                if size and not isinstance(found, Refusal):
-                    self._compare((key[:2], like), size, found)
+                if firsts and not isinstance(found, Refusal):
+                    self._compare(like, firsts, found)
         return found
 
     def _bound(self) -> None:
         while len(self._made) > BOUND:
             self._made.popitem(last=False)
 
-    def _compare(self, like: Any, size: int, found: Any) -> None:
+    def _served(self, like: Any, firsts: Firsts) -> Any:
+        """A program for any number of samples, if there is one."""
+        varying, served = self._of_any.get(like, (None, None))
+        if varying is None or served is None or served.is_stale():
+            return None
+        return served if 1 < varying.size(firsts) <= served.most else None
+
+    def _compare(self, like: Any, firsts: Firsts, found: Any) -> None:
         """Note a program that serves any number of samples."""
-        before, other = self._sizes.get(like, (0, None))
-        if before and before != size:
-            pairs = (found, size, other, before), (other, before, found, size)
+        before, other = self._sizes.get(like, (firsts, None))
+        varying = Varying.between(firsts, before)
+        size, its_size = varying.size(firsts), varying.size(before)
+        if min(size, its_size) > 1 and max(size, its_size) <= self._most:
+            pairs = (found, size, other, its_size), (other, its_size, found, size)
             for one, own, another, its in pairs:
                 served = one.for_any_size(own, another, its, self._most)
                 if served is not None:
-                    self._of_any[like] = served
+                    self._of_any[like] = varying, served
                     same = [key for key, made in self._made.items() if made is one]
                     self._made.update(dict.fromkeys(same, served))
                     break
-        self._sizes[like] = size, found
+        self._sizes[like] = firsts, found
         for kept in (self._sizes, self._of_any):
             while len(kept) > BOUND:
                 kept.pop(next(iter(kept)))
@@ -308,73 +333,3 @@ def seed_like(value: Value) -> Tensor:
     with grad_mode(False):
         ramp = paddle.linspace(0.5, 1.5, math.prod(value.shape), "float32")
         return ramp.reshape(value.shape).astype(getattr(paddle, value.dtype))
-
-
-def key_of(leaves: Sequence[Any]) -> tuple[Any, ...]:
-    """What a program depends on: dtypes and shapes, and what is no tensor, by value.
-
-    Raises:
-        TypeError: something that has no hash.
-    """
-    row: list[Any] = [casts_automatically(), paddle.get_default_dtype()]
-    for leaf in leaves:
-        if isinstance(leaf, Tensor):
-            row.append(id(leaf.dtype))  # of which there is one each, with a slow hash
-            row += leaf.shape
-        else:
-            row.append(exactly(leaf))
-    return tuple(row)
-
-
-def _samples(leaves: Sequence[Any]) -> tuple[int, tuple[Any, ...]]:
-    """How many samples all tensors have along their first axis, and what else they are.
-
-    Zero where that is not one number, or too few to tell from broadcasting.
-    """
-    tensors = tensors_among(leaves)
-    sizes = {t.shape[0] if t.ndim else 0 for t in tensors}
-    size = sizes.pop() if len(sizes) == 1 else 0
-    if size < 2:
-        return 0, ()
-    others = [leaf for leaf in leaves if not isinstance(leaf, Tensor)]
-    places = tuple(isinstance(leaf, Tensor) for leaf in leaves)
-    rest = [(id(t.dtype), *t.shape[1:]) for t in tensors]
-    return size, (places, *rest, key_of(others))
-
-
-def exactly(value: Any) -> Any:
-    """What is equal for the same values of the same types: not for 1, 1.0 and True.
-
-    Raises:
-        CaptureError: it is equal to itself alone, whatever it comes to hold.
-    """
-    kind = type(value)
-    if may_change(value):
-        raise CaptureError(
-            f"an argument can't tell programs apart: a {kind.__name__} is equal to "
-            "itself alone, also when it has changed; give its values, or what has a "
-            "hash by them, such as a frozen dataclass"
-        )
-    if kind is float:
-        return kind, value.hex()
-    if kind is complex:
-        return kind, repr(value)
-    if kind in (tuple, frozenset):
-        return kind, tuple(map(exactly, value))
-    return kind, value
-
-
-HEAP = 1 << 9
-"""The flag of types that are made by Python's ``class``."""
-
-
-def may_change(value: Any) -> bool:
-    """Whether it is compared by identity alone and holds what can be set anew."""
-    kind: Any = type(value)
-    return (
-        kind.__eq__ is object.__eq__
-        and kind.__hash__ is object.__hash__
-        and bool(kind.__flags__ & HEAP)
-        and bool(getattr(value, "__dict__", None) or getattr(kind, "__slots__", None))
-        and not kind.__module__.startswith("paddle_chainrules.")
-    )

@@ -38,6 +38,12 @@ class Way(NamedTuple):
         """Whether it was captured of tensors that are others now."""
         return self.captured.is_stale()
 
+    @property
+    def most(self) -> int:
+        """Up to how many samples it serves, where it serves any number."""
+        samples = self.there.forward.samples
+        return samples.most if samples is not None else 0
+
     def for_any_size(
         self, size: int, other: Way, its_size: int, most: int
     ) -> Way | None:

@@ -21,7 +21,8 @@ import numpy as np
 import paddle
 from paddle import Tensor
 
-from .program_cache import exactly
+from ..programs.samples import ANY
+from .keys import exactly
 
 MOST = 2_000
 """Things that are gone through at a call, which takes some microseconds each."""
@@ -57,6 +58,14 @@ MORE = frozenset(
 )
 """Public names of Paddle's that give another value another time, or do more."""
 
+SIZES = frozenset(
+    {
+        *("len", "shape", "size", "numel", "nbytes", "strides", "stride"),
+        *("get_strides", "element_size", "nelement", "data_ptr", "itemsize"),
+    }
+)
+"""By which code may ask how large something is."""
+
 KINDS = (inspect.CO_GENERATOR, inspect.CO_COROUTINE, inspect.CO_ASYNC_GENERATOR)
 WRITES = frozenset(
     {
@@ -79,6 +88,9 @@ class Seen:
     Args:
         fn: the function.
 
+    Attributes:
+        asks_sizes: whether code names sizes, or may, so that it may decide by them.
+
     Raises:
         NotSeen: that can't be known.
     """
@@ -87,6 +99,7 @@ class Seen:
         self._held: list[Any] = []  # whose identity is compared
         self._met: dict[int, int] = {}
         self._left = MOST
+        self.asks_sizes = False
         self.parts = self._of(fn)
 
     def __eq__(self, other: object) -> bool:
@@ -125,6 +138,9 @@ class Seen:
             return self._of_function(value)
         depends_on = getattr(kind, "depends_on", None)
         if _is_ours(kind.__module__) and depends_on is not None:
+            programs = getattr(value, "_programs", None)
+            if programs is not None and not programs.most:
+                self.asks_sizes = True  # of a layer whose code is not Paddle's
             parts = depends_on(value)
             if parts is not None:
                 return *self._same("ours", value), *map(self._of_part, parts)
@@ -166,7 +182,8 @@ class Seen:
                 found.append(("unbound",))
         if _is_ours(module):
             return tuple(found)
-        names, others = names_of(fn.__code__)
+        names, others, asks_sizes = names_of(fn.__code__)
+        self.asks_sizes = self.asks_sizes or asks_sizes
         for name in names:
             if name in fn.__globals__:
                 value = fn.__globals__[name]
@@ -187,6 +204,14 @@ class Seen:
                 f"another time, or do something besides; {REST}"
             )
         return tuple(found)
+
+
+def most_samples(fn: Any) -> int:
+    """Up to how many samples a function does the same for any number: none, or all."""
+    try:
+        return 0 if Seen(fn).asks_sizes else ANY
+    except Exception:  # of an object of the user's, too
+        return 0
 
 
 class Transform:
@@ -218,9 +243,9 @@ def transform_of(fn: Any) -> Transform | None:
 
 
 @cache
-def names_of(code: types.CodeType) -> tuple[list[str], frozenset[str]]:
-    """The global variables that code names, and attributes that may say more than a
-    value.
+def names_of(code: types.CodeType) -> tuple[list[str], frozenset[str], bool]:
+    """The global variables that code names, attributes that may say more than a
+    value, and whether it names sizes.
 
     Raises:
         NotSeen: it is a generator, or changes what is not its own.
@@ -244,7 +269,8 @@ def names_of(code: types.CodeType) -> tuple[list[str], frozenset[str]]:
                 names.add(step.argval)
             elif step.opname in ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR"):
                 read.add(step.argval)
-    return sorted(names), frozenset(read - known_names())
+    asks_sizes = not SIZES.isdisjoint(names | read)
+    return sorted(names), frozenset(read - known_names()), asks_sizes
 
 
 def _codes_of(code: types.CodeType) -> Iterator[types.CodeType]:

@@ -189,6 +189,7 @@ BASIC: dict[str, list[tuple[Any, ...]]] = {
     ],
     "mean": [(t(3, 4), [], False), (t(2, 3, 4), [0, 2], True), (t(3, 4), [1], False)],
     "mean_all": [(t(3, 4),)],
+    "share": [(t(3, 4), [3, 4]), (t(4), [7])],
     "max": [(t(3, 4), [1], False), (t(3, 4), [], False)],
     "min": [(t(3, 4), [0], True)],
     **{

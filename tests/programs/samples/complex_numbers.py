@@ -121,6 +121,7 @@ COMPLEX: dict[str, list[tuple[Any, ...]]] = {
     ],
     "mean": [(z(3, 4), [], False), (z(3, 4), [1], True)],
     "mean_all": [(z(3, 4),)],
+    "share": [(z(3, 4), [5])],
     "cumsum": [(z(3, 4), 1, False, False, False), (z(3, 4), 0, False, True, True)],
     "conj": [(z(3, 4),), (t(3, 4),), (z(),)],
     **{n: [(z(3, 4),), (z(),)] for n in ("real", "imag", "as_real")},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from ...paddle_side.dtypes import single
 from ..operators.calls import NoRule
 from .call import FLOATS, TYPES, Dotted, Infix, JuliaCall, elementwise
@@ -58,6 +60,13 @@ def _(call: JuliaCall) -> str:
     if power == 0.5:
         return Dotted(f"sqrt.({x})")
     return Infix(f"{x} .^ {call.number(power)}")
+
+
+@elementwise("share")
+def _(call: JuliaCall) -> str:
+    x, sizes = call.args
+    count = call.number(math.prod(sizes), _real(call.dtype))
+    return Infix(f"{x} ./ {count}")
 
 
 @elementwise("scale")

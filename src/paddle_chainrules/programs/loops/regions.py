@@ -28,7 +28,7 @@ from .scalars import FLOATS, OVER_COUNT, NoLoop, kept_dims
 from .steps import WRITTEN, Steps
 from .views import RULES
 
-APART = {"linear": 2, "addmm": 2, "mean": 2, "mean_all": 2}
+APART = {"linear": 2, "addmm": 2, "mean": 2, "mean_all": 2, "share": 1}
 """Operators that are several in a region, and how many."""
 
 PRODUCTS = frozenset({"matmul", "linear", "addmm", *CONVOLUTIONS})
@@ -129,6 +129,9 @@ def _apart(
             count = sizes.product(n for k, n in enumerate(x.shape) if k not in kept)
             yield total
             yield replace(op, operator=OVER_COUNT, args=(made, count))
+        elif name == "share" and op.outputs[0].dtype in FLOATS:
+            x, shape = args
+            yield replace(op, operator=OVER_COUNT, args=(x, sizes.product(shape)))
         else:
             yield op
 

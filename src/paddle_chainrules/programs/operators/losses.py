@@ -14,6 +14,7 @@ from .calls import Call
 from .entry import define, formula_of, reverse_of
 from .kernels import by_kernel
 from .putting import masked
+from .reductions import share
 from .shared import bounded_log, ops
 
 
@@ -128,8 +129,8 @@ def _(x: Tensor, label: Tensor, reduction: str, log_target: bool) -> Tensor:
     if reduction == "none":
         return loss
     total = ops.sum(loss, [], None, False)
-    parts = {"sum": 1, "mean": math.prod(x.shape), "batchmean": x.shape[0]}
-    return total / float(parts[reduction])
+    parts = {"sum": [], "mean": x.shape, "batchmean": x.shape[:1]}
+    return share(total, parts[reduction])
 
 
 @formula_of("huber_loss")
@@ -165,4 +166,4 @@ def _(x: Tensor, reduction: int) -> Tensor:
     if reduction == 2:
         return x * 1.0
     total = ops.sum(x, [], None, False)
-    return total if reduction == 0 else total / float(math.prod(x.shape))
+    return total if reduction == 0 else share(total, x.shape)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import paddle
 from paddle import Tensor
 
-from .calls import Call
-from .entry import define, formula_of, holds_for_complex, reverse_of
+from .calls import BatchCall, Call, JetCall
+from .entry import batch_of, define, formula_of, holds_for_complex, jet_of, reverse_of
+from .series import linear
 from .shared import ops
 
 define("sum", defaults={"dtype": None, "axis": [], "keepdim": False})
@@ -26,7 +28,8 @@ define("amax", defaults={"axis": [], "keepdim": False})
 define("amin", defaults={"axis": [], "keepdim": False})
 define("cumsum", "x axis flatten exclusive reverse")
 define("nansum", defaults={"axis": [], "dtype": None, "keepdim": False})
-holds_for_complex("sum", "mean", "mean_all", "cumsum")
+SHARE = define("share", "x sizes", run=lambda x, sizes: x / float(math.prod(sizes)))
+holds_for_complex("sum", "mean", "mean_all", "cumsum", "share")
 
 
 def axes_of(x: Tensor, axis: Any) -> list[int]:
@@ -45,6 +48,28 @@ def spread(g: Tensor, x: Tensor, axes: list[int], keepdim: bool) -> Tensor:
     return ops.expand(g, x.shape)
 
 
+def share(x: Tensor, sizes: Sequence[int]) -> Tensor:
+    """Divided by how many there are of these sizes, which may go along with a batch."""
+    (found,) = SHARE.every([x, [*sizes]])
+    return found
+
+
+@reverse_of("share")
+def _(call: Call) -> list[Any]:
+    return [share(call.cotangent, call.args[1]), None]
+
+
+@jet_of("share")
+def _(call: JetCall) -> list[list[Any]]:
+    x, sizes = call.args
+    return [linear(lambda part: share(part, sizes), x)]
+
+
+@batch_of("share")
+def _(call: BatchCall) -> list[Any]:
+    return SHARE.every(call.args)
+
+
 @reverse_of("sum")
 def _(call: Call) -> list[Any]:
     x, axis, _, keepdim = call.args
@@ -57,14 +82,15 @@ def _(call: Call) -> list[Any]:
 def _(call: Call) -> list[Any]:
     x, axis, keepdim = call.args
     axes = axes_of(x, axis)
-    count = math.prod(x.shape[i] for i in axes)
-    return [spread(call.cotangent / float(count), x, axes, keepdim), None, None]
+    part = share(call.cotangent, [x.shape[i] for i in axes])
+    return [spread(part, x, axes, keepdim), None, None]
 
 
 @reverse_of("mean_all")
 def _(call: Call) -> list[Any]:
     x = call.args[0]
-    return [spread(call.cotangent / float(x.size), x, [*range(x.ndim)], False)]
+    part = share(call.cotangent, x.shape)
+    return [spread(part, x, [*range(x.ndim)], False)]
 
 
 @reverse_of("max", "min", "amax", "amin")
