@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, ParamSpec, TypeVar
 
@@ -116,12 +116,18 @@ def _static(value: Any) -> Any:
 
 def _orders(tree: Any) -> Any:
     """The orders of the keys of all dicts in it, which its structure does not tell."""
-    if isinstance(tree, Mapping):
-        return tuple(map(exactly, tree)), tuple(map(_orders, tree.values()))
+    kind = type(tree)
+    if kind is dict or (kind not in (tuple, list) and isinstance(tree, Mapping)):
+        keys = [key if type(key) is str else exactly(key) for key in tree]
+        return tuple(keys), _orders_of(tree.values())
     if isinstance(tree, tuple | list):
-        found = tuple(map(_orders, tree))
+        found = _orders_of(tree)
         return found if any(found) else ()
     return ()
+
+
+def _orders_of(parts: Iterable[Any]) -> tuple[Any, ...]:
+    return tuple([() if isinstance(x, Tensor) else _orders(x) for x in parts])
 
 
 def _places(leaves: list[Any]) -> tuple[int, ...] | None:
