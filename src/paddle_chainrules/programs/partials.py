@@ -256,7 +256,7 @@ def _seen(
         start = len(record.ops)
         outputs = fn(point)
     along = [direction(inputs) for direction in directions]
-    if by_rows:
+    if by_rows and not record.is_again:
         moved = [
             i
             for i, parts in enumerate(zip(*along, strict=True))

@@ -47,6 +47,7 @@ class Record:
         writes: whether something was written in place.
         differentiates: whether derivatives were taken.
         by_series: whether Taylor series were.
+        is_again: whether the function was recorded before, on other numbers.
     """
 
     def __init__(self, inputs: Sequence[Tensor], outer: Record | None = None) -> None:
@@ -56,6 +57,7 @@ class Record:
         self.failure: CaptureError | None = None
         self.takes_gradients = self.draws = self.writes = False
         self.differentiates = self.by_series = False
+        self.is_again: bool = outer is not None and outer.is_again
         self._tensors: list[Any] = []
         self._all: list[Value] = []
         self._values: dict[int, Value] = {}
@@ -261,13 +263,10 @@ class Record:
             own = all(id(t) in self._fresh and t.stop_gradient for t in asked)
             if own and name not in _DRAWING:
                 return self._constant(call(*args, **kwargs))
-            entry = TABLE.get(name)
-            if entry is None:
-                self.fail(
-                    f"the operator {name} is not in the table of programs; write it in "
-                    "others, or leave it outside of jit"
-                )
-            assert entry is not None
+            entry = TABLE.get(name) or self.fail(
+                f"the operator {name} is not in the table of programs; write it in "
+                "others, or leave it outside of jit"
+            )
             try:
                 entry, given = entry.simplified(entry.canonical(args, kwargs))
             except UnknownArgument as error:
