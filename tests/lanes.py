@@ -129,17 +129,18 @@ def pytest_xdist_make_scheduler(config, log):
     return Units(config, log)
 
 
-def keep(taken, slow):
+def keep(taken, calls, slow):
     """Write the seconds of a run's tests into the file, beside those it did not run.
 
     Args:
         taken: the seconds by test.
+        calls: those of the test alone, without what it shares with others of its file.
         slow: the tests that are marked so, which are named whatever they take.
     """
     sums = {}
     for nodeid, seconds in taken.items():
         name = file_of(nodeid)
-        if seconds >= LONG:
+        if calls.get(nodeid, 0.0) >= LONG:
             name = nodeid
         elif nodeid in slow:
             name = function_of(nodeid)

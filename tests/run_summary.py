@@ -37,7 +37,7 @@ class RunSummary:
     def __init__(self, config):
         self.config = config
         self.counts, self.julia, self.left_out = {}, [], []
-        self.seconds, self.slow = {}, set()
+        self.seconds, self.calls, self.slow = {}, {}, set()
 
     def add(self, counts, julia):
         for kind, number in counts.items():
@@ -72,6 +72,8 @@ class RunSummary:
             self.add(*own)
 
     def pytest_runtest_logreport(self, report):
+        if report.when == "call":
+            self.calls[report.nodeid] = report.duration
         before = self.seconds.get(report.nodeid, 0.0)
         self.seconds[report.nodeid] = before + report.duration
         if "slow" in report.keywords:
@@ -97,4 +99,4 @@ class RunSummary:
                 f"{seconds / 60:.0f} minutes, by tests/{lanes.KEPT.name}"
             )
         if self.config.getoption("--keep-seconds"):
-            lanes.keep(self.seconds, self.slow)
+            lanes.keep(self.seconds, self.calls, self.slow)

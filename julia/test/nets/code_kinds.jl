@@ -95,3 +95,9 @@ HAS_CODE && @testset "words by their numbers, of which Paddle refuses some" begi
         x .= kept
     end
 end
+
+HAS_CODE && @testset "gradients of gradients by Zygote" begin
+    @test becomes_code() do net, x, ps
+        Zygote.gradient((x, p) -> sum(abs2, Zygote.gradient(x -> sum(abs2, net(x, p)), x)[1]), x, ps)
+    end
+end
