@@ -165,6 +165,35 @@ def assert_captured_for(fn, sizes, expected, captures):
             np.testing.assert_allclose(a.numpy(), b, rtol=0, atol=1e-10 * largest)
 
 
+def with_some(x):
+    y = x * 1.0
+    y[:8] = 0.0
+    return y
+
+
+SOME = {
+    "brackets": lambda x: x[:8].mean(),
+    "brackets from the end": lambda x: x[-8:].mean(),
+    "both axes": lambda x: (x @ x.T)[:8, :8].sum(),
+    "new axes": lambda x: x[None, :8].mean(),
+    "a slice": lambda x: paddle.slice(x, [0], [0], [8]).mean(),
+    "a strided slice": lambda x: paddle.strided_slice(x, [0], [0], [8], [1]).mean(),
+    "values put": lambda x: (with_some(x) * x).sum(),
+}
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_as_many_as_there_are_of_so_many(name):
+    """Where the first two sizes have no more than are asked for."""
+
+    def fn(p, x):
+        return SOME[name](x) * net(p, x).mean()
+
+    program = jit(value_and_grad(fn), strict=True)
+    for n in (3, 6, 12, 5, 64):
+        assert_as_called(program, value_and_grad(fn), n)
+
+
 @pytest.mark.parametrize("name", TRANSFORMED)
 def test_transforms(name, captures):
     assert_captured_for(TRANSFORMED[name], SIZES, [64, 32], captures)

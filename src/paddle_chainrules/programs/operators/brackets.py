@@ -37,9 +37,10 @@ class Basic(NamedTuple):
 
 def basic(index: Any, shape: list[int]) -> Basic | None:
     """What an index says; None where it is of other things than ints and slices."""
-    parts = _without_ellipsis(index, len(shape))
-    found = Basic([], [], [], [], [], [*shape], any(part is None for part in parts))
-    for axis, part in enumerate(part for part in parts if part is not None):
+    each = index if isinstance(index, tuple) else (index,)
+    has_new = any(part is None for part in each)
+    found = Basic([], [], [], [], [], [*shape], has_new)
+    for axis, part in enumerate(parts_of(index, len(shape))):
         n = shape[axis]
         if type(part) is int:
             start = part % n
@@ -58,6 +59,11 @@ def basic(index: Any, shape: list[int]) -> Basic | None:
             found.ends.append(stop if stop >= 0 else -n - 1)
             found.steps.append(step)
     return found
+
+
+def parts_of(index: Any, ndim: int) -> list[Any]:
+    """What an index says of each axis, one after another, but for new ones."""
+    return [part for part in _without_ellipsis(index, ndim) if part is not None]
 
 
 def _without_ellipsis(index: Any, ndim: int) -> list[Any]:
