@@ -194,6 +194,46 @@ def test_as_many_as_there_are_of_so_many(name):
         assert_as_called(program, value_and_grad(fn), n)
 
 
+def image(x):
+    """One, along which samples stand."""
+    return x.T.unsqueeze(0)
+
+
+KERNEL = randn([2, 3, 3], seed=6, dtype=D)
+BOUNDED = {
+    "convolution": lambda x: F.conv1d(image(x), KERNEL, padding=1),
+    "strides": lambda x: F.conv1d(image(x), KERNEL, stride=3),
+    "turned": lambda x: F.conv1d_transpose(image(x), KERNEL.transpose([1, 0, 2])),
+    "maxima": lambda x: F.max_pool1d(image(x), 3, 1, 1),
+    "means": lambda x: F.avg_pool1d(image(x), 4, 4),
+    "adaptive means": lambda x: F.adaptive_avg_pool1d(image(x), 4),
+    "resampled": lambda x: F.interpolate(
+        image(x), scale_factor=0.25, mode="linear", data_format="NCW"
+    ),
+    "diagonal": lambda x: x.diagonal(),
+    "another diagonal": lambda x: x.diagonal(1),
+    "factors": lambda x: paddle.linalg.qr(x)[1],
+    "singular values": lambda x: paddle.linalg.svd(x, full_matrices=False)[1],
+    "inverse": lambda x: paddle.linalg.pinv(x),
+    "windows": lambda x: x.unfold(0, 2, 8),
+    "half a spectrum": lambda x: paddle.fft.rfft(x, axis=0).abs(),
+}
+
+
+@pytest.mark.parametrize("name", BOUNDED)
+def test_what_has_windows_or_a_bound_along_samples(name, captures):
+    """Of which two numbers of samples may not tell."""
+
+    def fn(p, x):
+        return (BOUNDED[name](x) ** 2).mean() * net(p, x).mean()
+
+    program = jit(value_and_grad(fn), strict=True)
+    sizes = 6, 7, 12, 4, 33
+    for n in (*sizes, *[12] * 36, 9, 33):
+        assert_as_called(program, value_and_grad(fn), n)
+    assert [*dict.fromkeys(captures)] == [*sizes, 9]
+
+
 @pytest.mark.parametrize("name", TRANSFORMED)
 def test_transforms(name, captures):
     assert_captured_for(TRANSFORMED[name], SIZES, [64, 32], captures)

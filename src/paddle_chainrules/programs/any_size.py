@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 from paddle import Tensor
 
+from .along_samples import holds
 from .operations import Operation, Value
 from .operators.brackets import parts_of
 from .samples import ANY, SIZED, Samples
@@ -87,7 +88,8 @@ class _Pairs:
         )
         if not same or not self._varying.isdisjoint(self._constant):
             return None
-        if any(map(self._takes_some, one.ops)):
+        varies = self._varying.__contains__
+        if any(self._takes_some(op) or not holds(op, varies) for op in one.ops):
             return None
         return Samples(self._size, frozenset(self._varying))
 
