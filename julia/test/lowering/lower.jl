@@ -56,3 +56,25 @@ end
     layer = paddle.nn.Sequential(paddle.nn.Linear(3, 5), paddle.nn.Tanh(), paddle.nn.Linear(5, 2))
     @test same(lower(PaddleModuleWrapper(layer))(x), PaddleModuleWrapper(layer)(x))
 end
+
+@testset "what takes so many of the samples, which may be all" begin
+    space = pydict()
+    pyexec(
+        """
+        import paddle
+        class Some(paddle.nn.Layer):
+            def __init__(self):
+                super().__init__()
+                self.linear = paddle.nn.Linear(3, 2)
+            def forward(self, x):
+                y = self.linear(x)
+                return y + y[:8].mean(0)
+        made = Some()
+        """,
+        space,
+    )
+    wrapper, x = PaddleModuleWrapper(space["made"]; jit = true), randn(Xoshiro(1), Float32, 3, 5)
+    lowered = lower(wrapper, x)
+    @test same(lowered(x), wrapper(x); rtol = 1.0f-5)
+    @test occursin("for 5 samples alone", sprint(show, MIME("text/plain"), lowered.net))
+end

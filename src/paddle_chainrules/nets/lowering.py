@@ -23,7 +23,13 @@ from .net import Net
 from .stateless import StatelessLayer
 
 FEW = (3, 4, 6, 7, 9, 11, 13, 17, 19, 23, 29)
-"""Numbers of samples that are tried."""
+"""Numbers of samples of which two are tried."""
+
+MANY = (509, 503, 127, 113, 61, 59, 37, 31)
+"""Of which one is, which what is bounded by a size would be seen by: the first of which
+samples have no more than so many bytes."""
+
+BYTES = 1 << 22
 
 
 class Lowered(NamedTuple):
@@ -92,8 +98,15 @@ class _Call:
         """For any number of samples; None where it can't be."""
         tensors = [t for t in self._leaves if isinstance(t, Tensor)]
         taken = {n for t in (*tensors, *self._params.values()) for n in t.shape}
-        counts = [n for n in FEW if n not in taken][:3]
-        if not self._count or len(counts) < 3:
+        if not self._count:
+            return None
+        sizes = (t.size * t.element_size() for t in tensors if _has_samples(t))
+        each_bytes = max(1, sum(sizes) // self._count)
+        few = [n for n in FEW if n not in taken][:2]
+        fitting = [n for n in MANY if n not in taken and n * each_bytes <= BYTES]
+        many = fitting[:1] or [n for n in MANY if n not in taken][-1:]
+        counts = [*few, *many]
+        if len(counts) < 3:
             return None
         try:
             each = [self._of([*self._resized(n)], n) for n in counts]
