@@ -245,14 +245,20 @@ def test_an_error_in_a_report_ends_the_loop():
 def test_an_interrupt_in_the_midst():
     """Of ten million steps; what was reported is there, and goes on."""
     last = []
-    timer = threading.Timer(0.5, lambda: signal.raise_signal(signal.SIGINT))
+    ended = threading.Event()
+
+    def interrupt():  # again where the first one came amid a collection, and was lost
+        while not ended.wait(0.5):
+            signal.raise_signal(signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
     carry = randn([3], "float64")
 
     def step(c, _):
         return c * 0.999 + 0.5, None
 
     scan(step, carry, length=MANY)  # compiled before
-    timer.start()
+    thread.start()
     with pytest.raises(KeyboardInterrupt):
         scan(
             *(step, carry),
@@ -260,7 +266,8 @@ def test_an_interrupt_in_the_midst():
             on_step=lambda count, c, _: last.append((count, c)),
             every=1000,
         )
-    timer.join()
+    ended.set()
+    thread.join()
     count, own = last[-1]
     assert len(last) > 2
     expected = carry * 0.999**count + 0.5 * (1.0 - 0.999**count) / 0.001

@@ -8,6 +8,7 @@ let through by their names.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from .operations import Operation, Value
 
@@ -92,6 +93,12 @@ MATRICES = frozenset(
 )
 """Of the last two axes."""
 
+APART = {
+    **dict.fromkeys(("fft_c2c", "fft_r2c", "fft_c2r", "tensor_unfold"), (1,)),
+    "diagonal": (2, 3),
+}
+"""By name, which arguments say along which axes there must be no samples."""
+
 
 def holds(op: Operation, varies: Callable[[int], bool]) -> bool:
     """Whether an operation does the same for any number of samples.
@@ -110,10 +117,15 @@ def holds(op: Operation, varies: Callable[[int], bool]) -> bool:
     if name in MATRICES:
         pairs = zip((*op.inputs, *op.outputs), places, strict=True)
         return all(max(axes, default=-1) < len(v.shape) - 2 for v, axes in pairs)
-    if name.startswith("fft_"):
+    if name in APART:
         shape = op.args[0].shape
-        return not any(varies(shape[axis]) for axis in op.args[1])
+        axes = [axis for place in APART[name] for axis in _listed(op.args[place])]
+        return not any(varies(shape[axis]) for axis in axes)
     return False
+
+
+def _listed(axes: Any) -> list[int]:
+    return [axes] if isinstance(axes, int) else [*axes]
 
 
 def _varying(value: Value, varies: Callable[[int], bool]) -> Sequence[int]:
