@@ -242,23 +242,26 @@ def test_an_error_in_a_report_ends_the_loop():
     assert len(seen) == FEW + 9
 
 
+@pytest.fixture
+def _interruptible():
+    """Interrupts are heard, also where tests run in the background of a shell."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_interruptible")
 def test_an_interrupt_in_the_midst():
     """Of ten million steps; what was reported is there, and goes on."""
     last = []
-    ended = threading.Event()
-
-    def interrupt():  # again where the first one came amid a collection, and was lost
-        while not ended.wait(0.5):
-            signal.raise_signal(signal.SIGINT)
-
-    thread = threading.Thread(target=interrupt)
+    timer = threading.Timer(0.5, lambda: signal.raise_signal(signal.SIGINT))
     carry = randn([3], "float64")
 
     def step(c, _):
         return c * 0.999 + 0.5, None
 
     scan(step, carry, length=MANY)  # compiled before
-    thread.start()
+    timer.start()
     with pytest.raises(KeyboardInterrupt):
         scan(
             *(step, carry),
@@ -266,8 +269,7 @@ def test_an_interrupt_in_the_midst():
             on_step=lambda count, c, _: last.append((count, c)),
             every=1000,
         )
-    ended.set()
-    thread.join()
+    timer.join()
     count, own = last[-1]
     assert len(last) > 2
     expected = carry * 0.999**count + 0.5 * (1.0 - 0.999**count) / 0.001
