@@ -171,7 +171,7 @@ clean:
 # juliacall must have the version of the PythonCall in the Julia at hand, where there is one.
 $(VENV)/installed: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(RUN) -m pip install --quiet --upgrade pip # which takes a third less time for all below
+	$(RUN) -m pip install --quiet --upgrade pip # an old one is slow
 	$(RUN) -m pip install --quiet --editable '.[demo,dev,docs]'
 	$(RUN) -W ignore -c 'from paddle_chainrules import julia; print(julia.requirement())' \
 		| xargs $(RUN) -m pip install --quiet

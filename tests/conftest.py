@@ -27,13 +27,15 @@ from snapshots import assert_unchanged as assert_unchanged
 from snapshots import snapshot as snapshot
 
 
-def run_code(code):
-    """What a Python process of its own has done with it."""
+def run_code(code, **variables):
+    """What a Python process of its own has done with it, in this environment."""
     return subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code],
+        env={**os.environ, **variables},
         capture_output=True,
         text=True,
         check=False,
+        timeout=120,
     )
 
 

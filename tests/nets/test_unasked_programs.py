@@ -1,9 +1,6 @@
 """Nets that run as programs without being asked, and those that do not."""
 
 import functools
-import os
-import subprocess
-import sys
 
 import optree
 import paddle
@@ -11,7 +8,7 @@ import paddle.nn.functional as F
 import pytest
 from paddle import nn
 
-from conftest import PROGRAMS, assert_same, programs_on, randn
+from conftest import PROGRAMS, assert_same, programs_on, randn, run_code
 from paddle_chainrules import FCNet, grad, stateless
 from paddle_chainrules.nets.paddles_own import is_paddles_own
 from paddle_chainrules.nets.programs import PATIENCE, of_paddles_own
@@ -167,14 +164,7 @@ print("fine")
 
 @pytest.mark.parametrize(("value", "said"), [("off", "fine"), ("maybe", "set it to")])
 def test_programs_off(value, said):
-    environment = {**os.environ, "PADDLE_CHAINRULES_PROGRAMS": value}
-    found = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", CODE],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    found = run_code(CODE, PADDLE_CHAINRULES_PROGRAMS=value)
     assert said in found.stdout + found.stderr, found.stderr
 
 

@@ -4,7 +4,6 @@ import ctypes
 import itertools
 import mmap
 import os
-import subprocess
 import sys
 import threading
 
@@ -12,7 +11,7 @@ import numpy as np
 import paddle
 import pytest
 
-from conftest import randn
+from conftest import randn, run_code
 from paddle_chainrules.programs.loops import blas, gemm
 
 llvm = pytest.importorskip("llvmlite.binding", reason="machine code is llvmlite's")
@@ -328,21 +327,10 @@ print("both")
 """
 
 
-def python(code, **environ):
-    return subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code],
-        env={**os.environ, **environ},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-
-
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_children_of_a_fork_multiply():
     """With one thread; more of OpenMP's are not there in a child."""
-    done = python(FORK, OMP_NUM_THREADS="1")
+    done = run_code(FORK, OMP_NUM_THREADS="1")
     assert done.stdout == "both\n", done.stderr
 
 
@@ -354,8 +342,8 @@ print(found and dict(found.names))
 
 
 def test_the_environment_chooses():
-    assert python(CHOOSE, PADDLE_CHAINRULES_BLAS="off").stdout == "None\n"
-    done = python(CHOOSE, PADDLE_CHAINRULES_BLAS="fastest")
+    assert run_code(CHOOSE, PADDLE_CHAINRULES_BLAS="off").stdout == "None\n"
+    done = run_code(CHOOSE, PADDLE_CHAINRULES_BLAS="fastest")
     assert done.stderr.strip().splitlines()[-1] == (
         "ValueError: the environment has PADDLE_CHAINRULES_BLAS='fastest'; set it to "
         "'off' to have functions and nets run without, or to 'on', as it is where it "

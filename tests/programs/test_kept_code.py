@@ -1,13 +1,9 @@
 """Machine code in a folder, by which later processes compile nothing."""
 
-import os
-import subprocess
-import sys
-
 import paddle
 import pytest
 
-from conftest import programs_on, randn
+from conftest import programs_on, randn, run_code
 from paddle_chainrules import make_program
 from paddle_chainrules.programs.loops import kept_code, machine
 
@@ -66,16 +62,10 @@ def refuse(monkeypatch):
 def test_another_process_compiles_nothing(tmp_path):
     variables = {"CODE": str(tmp_path / "code"), "LOOPS": "on", "PROGRAMS": "on"}
     more = {f"PADDLE_CHAINRULES_{name}": value for name, value in variables.items()}
-    env = {**os.environ, **more}
 
     def run():
-        done = subprocess.run(
-            [sys.executable, "-W", "ignore", "-c", STEP],
-            env=env,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        done = run_code(STEP, **more)
+        assert done.returncode == 0, done.stderr
         return done.stdout.split()
 
     first, second = run(), run()

@@ -12,7 +12,7 @@ import paddle
 import safetensors.paddle
 from paddle import Tensor
 
-from ..nets.files import replacing
+from ..whole_files import replacing
 from .processes import rank
 from .rounds import agree, send
 

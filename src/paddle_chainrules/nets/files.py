@@ -11,7 +11,6 @@ import io
 import math
 import os
 import stat
-import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,6 +23,7 @@ from paddle import Tensor
 from safetensors import deserialize
 from safetensors.paddle import save_file
 
+from ..whole_files import replacing
 from .net import Net
 from .params import ParamSpec
 
@@ -153,26 +153,6 @@ def _format(path: Path) -> tuple[Callable[..., None], Callable[..., dict[str, An
             "paddle.load(path) to net.from_state_dict"
         )
     return FORMATS[path.suffix]
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A file beside, which takes the place of the one at path at the end.
-
-    Raises:
-        FileNotFoundError: the folder is not there.
-    """
-    if not path.parent.is_dir():
-        raise FileNotFoundError(
-            f"a file is written into a folder that exists, but for {str(path)!r} there "
-            f"is no folder {str(path.parent)!r}; make it first"
-        )
-    with tempfile.TemporaryDirectory(
-        dir=path.parent, prefix=f".{path.name}."
-    ) as folder:
-        temporary = Path(folder) / path.name
-        yield temporary
-        temporary.replace(path)
 
 
 def _write_npz(path: Path, tensors: dict[str, Tensor]) -> None:

@@ -26,10 +26,10 @@ FEW = (3, 4, 6, 7, 9, 11, 13, 17, 19, 23, 29)
 """Numbers of samples of which two are tried."""
 
 MANY = (509, 503, 127, 113, 61, 59, 37, 31)
-"""Of which one is, which what is bounded by a size would be seen by: the first of which
-samples have no more than so many bytes."""
+"""Numbers of which one is, by which what is bounded by a size is seen."""
 
 BYTES = 1 << 22
+"""Of so many samples at most, where there are numbers as small."""
 
 
 class Lowered(NamedTuple):
@@ -96,16 +96,7 @@ class _Call:
 
     def of_any_number(self) -> Lowered | None:
         """For any number of samples; None where it can't be."""
-        tensors = [t for t in self._leaves if isinstance(t, Tensor)]
-        taken = {n for t in (*tensors, *self._params.values()) for n in t.shape}
-        if not self._count:
-            return None
-        sizes = (t.size * t.element_size() for t in tensors if _has_samples(t))
-        each_bytes = max(1, sum(sizes) // self._count)
-        few = [n for n in FEW if n not in taken][:2]
-        fitting = [n for n in MANY if n not in taken and n * each_bytes <= BYTES]
-        many = fitting[:1] or [n for n in MANY if n not in taken][-1:]
-        counts = [*few, *many]
+        counts = self._counts() if self._count else []
         if len(counts) < 3:
             return None
         try:
@@ -120,6 +111,15 @@ class _Call:
         if there is None or back is None:
             there = back = None
         return Lowered(value, there, back, 0, each[0].why)
+
+    def _counts(self) -> list[int]:
+        """Three numbers of samples that are no sizes of the call's, if there are."""
+        tensors = [t for t in self._leaves if isinstance(t, Tensor)]
+        taken = {n for t in (*tensors, *self._params.values()) for n in t.shape}
+        few, many = ([n for n in row if n not in taken] for row in (FEW, MANY))
+        sizes = (t.size * t.element_size() for t in tensors if _has_samples(t))
+        fitting = BYTES * self._count // max(1, sum(sizes))
+        return [*few[:2], *([n for n in many if n <= fitting] or many[-1:])[:1]]
 
     def of_one_number(self) -> Lowered:
         """For the number of samples that there are."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .operations import Operation, Value
+from .operators.brackets import parts_of
 
 ELEMENTS = frozenset(
     {
@@ -93,6 +94,13 @@ MATRICES = frozenset(
 )
 """Of the last two axes."""
 
+BRACKETS = frozenset({"Tensor._getitem_dygraph", "Tensor._setitem_dygraph"})
+"""Operators with an index of slices. These, and those that have starts and ends, give
+what there is where they are asked for more."""
+
+WHOLE = 2**31 - 1
+"""The end of a slice that has none."""
+
 APART = {
     **dict.fromkeys(("fft_c2c", "fft_r2c", "fft_c2r", "tensor_unfold"), (1,)),
     "diagonal": (2, 3),
@@ -108,8 +116,10 @@ def holds(op: Operation, varies: Callable[[int], bool]) -> bool:
     """
     places = [_varying(v, varies) for v in (*op.inputs, *op.outputs)]
     name = op.operator.name
-    if not any(places) or op.operator.loop is not None or name in ANYWHERE:
+    if not any(places) or op.operator.loop is not None:
         return True
+    if name in ANYWHERE:
+        return not _takes_some(op, varies)
     if name in FIRST or name.startswith(WINDOWS) or "_interp" in name:
         return all({*axes} <= {0} for axes in places)
     if name in ("rnn", "rnn_grad"):  # steps, samples, features
@@ -122,6 +132,33 @@ def holds(op: Operation, varies: Callable[[int], bool]) -> bool:
         axes = [axis for place in APART[name] for axis in _listed(op.args[place])]
         return not any(varies(shape[axis]) for axis in axes)
     return False
+
+
+def _takes_some(op: Operation, varies: Callable[[int], bool]) -> bool:
+    """Whether it takes so many of the samples, of which there may be more or fewer,
+    though in a program it may be all of them."""
+    given = dict(zip(op.operator.arguments, op.args, strict=False))
+    if op.operator.name in BRACKETS:
+        shape = op.args[0].shape
+        parts = zip(shape, parts_of(given["index"], len(shape)), strict=False)
+        return any(varies(size) and _is_some(part, varies) for size, part in parts)
+    if "starts" not in given:
+        return False
+    rows = zip(given["axes"], given["starts"], given["ends"], strict=True)
+    return any(
+        varies(op.args[0].shape[axis]) and (start != 0 or end < WHOLE)
+        for axis, start, end in rows
+    )
+
+
+def _is_some(part: Any, varies: Callable[[int], bool]) -> bool:
+    """Whether a part of an index may be less than all along its axis."""
+    if isinstance(part, Value):  # as many as there are samples
+        return not any(map(varies, part.shape))
+    if not isinstance(part, slice):
+        return True
+    ends = part.start, part.stop
+    return ends != (None, None) or part.step not in (None, 1, -1)
 
 
 def _listed(axes: Any) -> list[int]:

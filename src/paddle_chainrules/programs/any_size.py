@@ -15,15 +15,7 @@ from paddle import Tensor
 
 from .along_samples import holds
 from .operations import Operation, Value
-from .operators.brackets import parts_of
 from .samples import ANY, SIZED, Samples
-
-BRACKETS = frozenset({"Tensor._getitem_dygraph", "Tensor._setitem_dygraph"})
-"""Operators with an index of slices. These, and those that have starts and ends, give
-what there is where they are asked for more."""
-
-WHOLE = 2**31 - 1
-"""The end of a slice that has none."""
 
 
 class Line(Protocol):
@@ -89,7 +81,7 @@ class _Pairs:
         if not same or not self._varying.isdisjoint(self._constant):
             return None
         varies = self._varying.__contains__
-        if any(self._takes_some(op) or not holds(op, varies) for op in one.ops):
+        if not all(holds(op, varies) for op in one.ops):
             return None
         return Samples(self._size, frozenset(self._varying))
 
@@ -101,32 +93,6 @@ class _Pairs:
             self._same_sizes(a, b) if isinstance(a, list) else self.same(a, b)
             for a, b in pairs
         )
-
-    def _takes_some(self, op: Operation) -> bool:
-        """Whether it takes so many of the samples, of which there may be more or fewer,
-        though in both programs it may be all of them."""
-        given = dict(zip(op.operator.arguments, op.args, strict=False))
-        if op.operator.name in BRACKETS:
-            shape = op.args[0].shape
-            parts = parts_of(given["index"], len(shape))
-            pairs = zip(shape, parts, strict=False)
-            return any(n in self._varying and self._is_some(part) for n, part in pairs)
-        if "starts" not in given:
-            return False
-        rows = zip(given["axes"], given["starts"], given["ends"], strict=True)
-        return any(
-            op.args[0].shape[axis] in self._varying and (start != 0 or end < WHOLE)
-            for axis, start, end in rows
-        )
-
-    def _is_some(self, part: Any) -> bool:
-        """Whether a part of an index may be less than all along its axis."""
-        if isinstance(part, Value):  # as many as there are samples
-            return self._varying.isdisjoint(part.shape)
-        if not isinstance(part, slice):
-            return True
-        ends = part.start, part.stop
-        return ends != (None, None) or part.step not in (None, 1, -1)
 
     def same(self, one: Any, other: Any) -> bool:
         """Whether two arguments are the same, but for values that are pairs."""

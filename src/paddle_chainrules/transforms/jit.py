@@ -262,8 +262,8 @@ class Jitted:
                     args[i] = value
                 return flatten_tree(self._fn(*args, **kwargs))
 
-            how = self._patience, self._most()
-            programs = ProgramCache(flat, None, 0, *how)
+            most = self._most()
+            programs = ProgramCache(flat, patience=self._patience, most=most)
             self._made[key] = programs
             while len(self._made) > BOUND:
                 self._made.pop(next(iter(self._made)), None)

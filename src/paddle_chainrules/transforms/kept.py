@@ -31,7 +31,6 @@ from .seen import (
     NotSeen,
     Seen,
     Transform,
-    most_samples,
     transform_of,
 )
 from .tree import flatten_tree
@@ -142,7 +141,7 @@ class _Calls:
             self._called,
             strict=True,
             patience=PATIENCE - 1,
-            most=lambda: most_samples(self._fn()),
+            most=lambda: self._seen.most if self._seen else 0,
         )
 
     def _called(self, *args: Any, **kwargs: Any) -> Any:

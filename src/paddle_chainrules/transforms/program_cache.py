@@ -21,7 +21,6 @@ from ..programs.capture import PLACE, Captured, capture
 from ..programs.capture_error import CaptureError
 from ..programs.loops.groups import goes_into
 from ..programs.operations import Value
-from ..programs.program import Program
 from ..programs.repeated import without_repeated
 from ..programs.residuals import in_few
 from ..programs.sharing import with_shared
@@ -245,15 +244,6 @@ class ProgramCache:
     def made(self) -> list[Any]:
         """All that was made, refusals too."""
         return [*{id(found): found for found in self._made.values()}.values()]
-
-    def program(self, leaves: Sequence[Any], key: Any = None) -> Program:
-        """That of the value.
-
-        Raises:
-            CaptureError: there is no program.
-        """
-        found: OfValue = self.found("value", leaves, self.value_of, key)
-        return found.captured.program
 
     def plain(self, leaves: list[Any]) -> Sequence[Any]:
         """The function without the structure of what it gives."""

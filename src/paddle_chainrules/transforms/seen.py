@@ -102,6 +102,11 @@ class Seen:
         self.asks_sizes = False
         self.parts = self._of(fn)
 
+    @property
+    def most(self) -> int:
+        """Up to how many samples it does the same for any number: none, or all."""
+        return 0 if self.asks_sizes else ANY
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Seen) and self.parts == other.parts
 
@@ -207,9 +212,9 @@ class Seen:
 
 
 def most_samples(fn: Any) -> int:
-    """Up to how many samples a function does the same for any number: none, or all."""
+    """As :attr:`Seen.most`; none where that can't be known."""
     try:
-        return 0 if Seen(fn).asks_sizes else ANY
+        return Seen(fn).most
     except Exception:  # of an object of the user's, too
         return 0
 

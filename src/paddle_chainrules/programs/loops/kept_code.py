@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 import warnings
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
+from ...whole_files import replacing
 from ..switch import CODE, code_folder
 
 LENGTH = hashlib.sha256().digest_size
@@ -43,18 +42,12 @@ def keep(name: str, code: bytes) -> None:
     folder = _folder()
     if folder is None:
         return
-    part = ""
     try:
-        number, part = tempfile.mkstemp(dir=folder)
-        with os.fdopen(number, "wb") as file:
-            file.write(hashlib.sha256(code).digest() + code)
-        Path(part).replace(folder / name)
+        with replacing(folder / name) as file:
+            file.touch(mode=0o600)
+            file.write_bytes(hashlib.sha256(code).digest() + code)
     except OSError as error:
         _warn(folder, str(error))
-    finally:
-        if part:
-            with suppress(OSError):
-                Path(part).unlink()
 
 
 @cache
