@@ -60,13 +60,13 @@ end
 
 @testset "pullbacks in use raise the limit, and give it back" begin
     net, kept = HELD_NETS.recorded, Any[]
-    PaddleChainRules.compile(net, x) # as far as it can be; the bits then stay
     while RETAINED_BYTES[] < 2RETAINED_LIMIT
         push!(kept, last(rrule(net, x)))
     end
     @test NEXT_COLLECTION[] > RETAINED_LIMIT
     expected = unthunk(first(kept)(x)[2])
-    @test all(back -> unthunk(back(x)[2]) == expected, kept[2:100:end])
+    # The way back becomes machine code meanwhile, whose products may be of another library.
+    @test all(back -> isapprox(unthunk(back(x)[2]), expected; rtol = 1f-5), kept[2:100:end])
     empty!(kept)
     expected = nothing
     while RETAINED_BYTES[] < NEXT_COLLECTION[]
