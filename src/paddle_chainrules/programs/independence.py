@@ -21,6 +21,7 @@ from ..paddle_side.random_state import drawing_from, random_state
 from .operations import Value
 from .program import Program
 from .record import Record
+from .row_by_row import is_row_by_row
 from .source import compiled
 
 
@@ -31,7 +32,12 @@ def is_by_rows(
     outputs: Sequence[Tensor],
     moved: Sequence[int],
 ) -> bool:
-    """Whether entries of what was recorded depend on one row of each moved input."""
+    """Whether entries of what was recorded depend on one row of each moved input.
+
+    Where the operators do not show it, it is tried on other numbers.
+    """
+    if is_row_by_row(record.ops[start:], [starts[at] for at in moved]):
+        return True
     with not_listening(), grad_mode(False):
         program = _recorded(record, start, starts, outputs)
         # Operator by operator: machine code, after some calls, rounds otherwise.
