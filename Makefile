@@ -93,6 +93,8 @@ bench: $(VENV)/installed
 
 bench-programs: $(VENV)/installed
 	$(ONE_THREAD) $(RUN) -W "ignore:No ccache" benchmarks/programs.py
+	if grep -qs AuthenticAMD /proc/cpuinfo; then \
+	  $(ONE_THREAD) env -u MKL_DEBUG_CPU_TYPE $(RUN) -W "ignore:No ccache" benchmarks/programs.py --as-it-is; fi
 
 bench-equations: $(VENV)/installed
 	$(ONE_THREAD) $(RUN) -W "ignore:No ccache" benchmarks/equations.py

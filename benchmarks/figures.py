@@ -197,6 +197,7 @@ FIGURES: dict[str, Callable[[Results], str]] = {
     "side_by_side.missing": lambda results: side_by_side.why_not(results["rows"]),
     "programs.nets": lambda results: programs.table_of_nets(results["nets"]),
     "programs.equations": lambda r: programs.table_of_equations(r["equations"]),
+    "programs_as_it_is.table": programs.short_table,
     "equations.steps": lambda results: equations.table(results["steps"]),
     "recurrent.table": lambda results: recurrent.table(results["rows"]),
     "training.steps": lambda results: training.table(results["trainings"]),

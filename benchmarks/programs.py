@@ -2,12 +2,14 @@
 
 ``make bench-programs``: forward and all gradients, in turn in one process, one thread
 each; microseconds of native Paddle, and ratios to it. Prints Markdown, leaves JSON and
-a picture in output/. PyTorch and JAX take part where they are installed.
+a picture in output/. PyTorch and JAX take part where they are installed. ``--as-it-is``
+is for a run without MKL_DEBUG_CPU_TYPE, whose JSON has another name.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -239,6 +241,19 @@ def table_of_nets(rows: dict[str, Any]) -> str:
     return table(rows, SIDES, "program")
 
 
+def short_table(results: dict[str, Any]) -> str:
+    """Nets of 64 samples and equations, with what is compiled alone."""
+    sides = ("program", "PyTorch", "JAX jit")
+    lines = [f"| | native, us | {' | '.join(sides)} |", "|" + "---|" * (len(sides) + 2)]
+    rows = {k: v for k, v in results["nets"].items() if k.endswith(", 64")}
+    for label, found in (rows | results["equations"]).items():
+        ours = "program" if "program" in found["times"] else "jit(eager step)"
+        native = f"{found['times']['native']['min']:.0f}"
+        cells = [ratio(found, side) for side in (ours, *sides[1:])]
+        lines.append(f"| {' | '.join([label, native, *cells])} |")
+    return "\n".join(lines)
+
+
 def table_of_equations(steps: dict[str, Any]) -> str:
     both = "jit(value_and_grad(loss))", "jit(eager step)"
     return table(steps, (*both, "PyTorch", "JAX jit"), both[1])
@@ -283,7 +298,9 @@ def picture(rows: dict[str, Any]) -> None:
     figure.savefig(OUTPUT / "programs.png", dpi=110)
 
 
-def main() -> None:
+def main(as_it_is: bool) -> None:
+    if as_it_is and "MKL_DEBUG_CPU_TYPE" in os.environ:
+        raise SystemExit("unset MKL_DEBUG_CPU_TYPE, which --as-it-is does without")
     rows = {}
     for name in tqdm(NETS, unit="net"):
         for batch in BATCHES:
@@ -296,9 +313,13 @@ def main() -> None:
         label = f"2 x {width}, {points} points, {dtype}"
         steps[label] = compared(equation(width, points, dtype))
     print(table_of_equations(steps))
-    save("programs", {"nets": rows, "equations": steps})
-    picture(rows)
+    save(
+        "programs_as_it_is" if as_it_is else "programs",
+        {"nets": rows, "equations": steps},
+    )
+    if not as_it_is:
+        picture(rows)
 
 
 if __name__ == "__main__":
-    main()
+    main("--as-it-is" in sys.argv)

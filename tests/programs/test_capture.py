@@ -20,7 +20,8 @@ from paddle_chainrules import (
     value_and_grad,
 )
 from paddle_chainrules.paddle_side import interception, places
-from paddle_chainrules.programs.capture import capture, other_numbers
+from paddle_chainrules.programs.capture import capture
+from paddle_chainrules.programs.comparison import Numbers, other_numbers
 
 X = randn([3, 4])
 
@@ -352,6 +353,40 @@ def test_other_numbers_are_other_also_for_scalars_integers_and_masks():
         assert moved.dtype == x.dtype
         same = (moved == x).astype("int64")
         assert int(same.sum()) == (2 if x.dtype == paddle.bool else 0)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", [[], [1], [4092], [4093], [2, 4093], [3, 61, 137]])
+def test_other_numbers_of_many_are_near_and_others_in_every_place(shape, dtype):
+    x = randn(shape, dtype)
+    x = paddle.where(x.abs() < 0.1, paddle.zeros_like(x), x)
+    before, moved = x.numpy().copy(), other_numbers(x)
+    assert moved.dtype == x.dtype
+    assert moved.shape == x.shape
+    np.testing.assert_array_equal(x.numpy(), before)
+    found = moved.numpy()
+    assert (found != before).all()
+    assert (abs(found - before) <= 0.1001 * abs(before) + 0.0101).all()
+    assert (found[before != 0] * before[before != 0] > 0).all()
+
+
+def test_results_are_compared_with_the_largest_of_their_entries():
+    one = Numbers.of(paddle.to_tensor([1.0, -8.0, 0.0]))
+    assert one.largest == 8
+    assert Numbers.of(paddle.to_tensor([1.0, float("nan"), -float("inf")])).largest == 1
+    near, far = (paddle.to_tensor([1.0 + by, -8.0, 0.0]) for by in (0.015, 0.02))
+    assert Numbers.of(near).is_close(one, 8.0)
+    assert not Numbers.of(far).is_close(one, 8.0)
+    none = Numbers.of(paddle.to_tensor([float("nan"), -8.0, 0.0]))
+    assert none.is_close(none, 8.0)
+    assert not none.is_close(one, 8.0)
+    assert not one.is_close(none, 8.0)
+    whole = [Numbers.of(paddle.to_tensor([1, n])) for n in (2, 2, 3)]
+    assert whole[0].is_close(whole[1], 8.0)
+    assert not whole[0].is_close(whole[2], 8.0)
+    tiny = [Numbers.of(paddle.to_tensor([by])) for by in (1e-9, -1e-9)]
+    assert tiny[0].is_close(tiny[1], 1.0)  # zero but for rounding of others
+    assert not tiny[0].is_close(tiny[1], 1e-9)
 
 
 @programs_on

@@ -154,3 +154,48 @@ def test_dropout_in_a_net_with_attention_is_that_of_the_seed():
         assert_same(found, expected)
         grads, slopes = back(found), tape_back(expected)
         assert_same(grads[1][0], slopes[1][0], rtol=1e-5)
+
+
+@pytest.mark.parametrize("loops", ["off", "on"])
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.SimpleRNN])
+def test_dropout_between_recurrent_layers_is_paddles(kind, loops, monkeypatch):
+    """By parameters, input and first states, with sequences of several lengths too."""
+    monkeypatch.setattr(
+        "paddle_chainrules.programs.record.loops_are_on", lambda: loops == "on"
+    )
+    paddle.seed(4)
+    layer = kind(3, 5, num_layers=3, direction="bidirect", dropout=0.3).train()
+    count = 2 if kind is nn.LSTM else 1
+    states = [randn([6, 4, 5], seed=k) for k in range(count)]
+    states = states if count > 1 else states[0]
+    net, params, _ = stateless(layer, jit=True)
+    x, lengths = randn([4, 7, 3]), paddle.to_tensor([7, 3, 5, 1])
+    for given in ((x, states), (x, states, lengths)):
+        for _ in range(3):  # the third one is known
+            paddle.seed(8)
+            (y, after), back = net.pullback(params, *given)
+            drawn = paddle.rand([2])
+            ends = after if count > 1 else [after]
+            cotangent = paddle.cos(y * 9), [paddle.sin(end * 7) for end in ends]
+            found = back(
+                (
+                    cotangent[0],
+                    type(after)(cotangent[1]) if count > 1 else cotangent[1][0],
+                )
+            )
+        leaves = [x, *(states if count > 1 else [states])]
+        for leaf in leaves:
+            leaf.stop_gradient = False
+        paddle.seed(8)
+        expected, last = layer(*given)
+        assert_same(drawn, paddle.rand([2]))
+        last = last if count > 1 else [last]
+        assert_same(y, expected, atol=1e-6)
+        by = [*layer.parameters(), *leaves]
+        native = paddle.grad([expected, *last], by, [cotangent[0], *cotangent[1]])
+        for leaf in leaves:
+            leaf.stop_gradient = True
+        inner = found[1][1]
+        mine = [*found[0].values(), found[1][0], *(inner if count > 1 else [inner])]
+        for a, b in zip(mine, native, strict=True):
+            assert_same(a, b, atol=2e-6 * float(b.abs().max()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from typing import Any, NamedTuple
 
@@ -10,7 +10,7 @@ import numpy as np
 import paddle
 from paddle import Tensor
 
-from ..paddle_side.dtypes import casts_automatically, dtype_name
+from ..paddle_side.dtypes import casts_automatically
 from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.interception import ended, listening
 from ..paddle_side.listener import listener, local, plain
@@ -24,6 +24,7 @@ from ..paddle_side.random_state import (
 from ..paddle_side.watch import recordings, watch_alone
 from . import switch
 from .capture_error import CaptureError
+from .comparison import ROUGH, RTOL, Numbers, other_numbers
 from .operations import Value
 from .passes import expanding, least, program_of
 from .program import Program
@@ -41,11 +42,6 @@ _CONSTANT = (
     np.generic,
 )
 """What a function may give beside tensors, the same at every call."""
-
-RTOL = {"float64": 1e-8, "float32": 2e-3, "complex64": 2e-3, "complex128": 1e-8}
-ROUGH = dict.fromkeys(RTOL, 2e-3)
-"""How far a program may be from its function, relative to the largest entry."""
-
 
 PLACE: Any = type("Place", (), {"__repr__": lambda self: "PLACE"})()
 """Stands among what a function gives for an output of its program."""
@@ -266,7 +262,8 @@ def _check(
             f"it gives {len(native)} tensors on other numbers, and not {len(found)}; "
             "use paddle.where for what depends on values"
         )
-    largest = max(map(largest_entry, native), default=0.0)
+    expected = [*map(Numbers.of, native)]
+    largest = max((numbers.largest for numbers in expected), default=0.0)
     # Machine code rounds float32 otherwise, which a result in float64 shows.
     kinds = {v.dtype for op in program.ops for v in op.outputs}
     rtol = ROUGH if not switch.PATIENCE and "float32" in kinds else RTOL
@@ -276,7 +273,7 @@ def _check(
                 f"output {i} has shape {list(b.shape)} on other numbers, and not "
                 f"{list(a.shape)}; use paddle.where for what depends on values"
             )
-        if not is_close(a, b, largest, rtol):
+        if not Numbers.of(a).is_close(expected[i], largest, rtol):
             raise CaptureError(
                 f"output {i} of the program differs from the function's on other "
                 "numbers: it depends on something that no operator shows, such as a "
@@ -286,78 +283,3 @@ def _check(
 
 def _count(outputs: Sequence[Any]) -> int:
     return sum(isinstance(out, Tensor) for out in outputs)
-
-
-_BRIEF = (paddle.float16, paddle.bfloat16)
-
-
-def other_numbers(tensor: Tensor) -> Tensor:
-    """Numbers of the same signs, near; integers and masks in another order.
-
-    Numbers of segments stay in order, since Paddle asks for that, and tuples of numbers
-    stay together, since each may be the number of a place among others.
-    """
-    if not tensor.size:
-        return tensor.detach()
-    with grad_mode(False):
-        if tensor.dtype in _BRIEF:  # for which a CPU has no arithmetic
-            found = other_numbers(tensor.astype("float32")).astype(tensor.dtype)
-            found.stop_gradient = tensor.stop_gradient
-            return found
-        if tensor.is_complex():
-            found = paddle.as_complex(other_numbers(paddle.as_real(tensor)))
-            found.stop_gradient = tensor.stop_gradient
-            return found
-        if not tensor.is_floating_point():
-            row = tensor.reshape([-1])
-            if _is_grouped(row):
-                return (row[0] + row[-1] - row.flip(0)).reshape(tensor.shape)
-            if tensor.ndim < 2 or tensor.shape[0] == 1:
-                return paddle.concat([row[1:], row[:1]]).reshape(tensor.shape)
-            return paddle.concat([tensor[1:], tensor[:1]])
-        steps = paddle.arange(tensor.size, dtype="float32") * 2.4 + 1.0
-        factor = paddle.sin(steps).reshape(tensor.shape).astype(tensor.dtype) * 0.1
-        zero = (tensor == 0).astype(tensor.dtype)
-        found = tensor + tensor * factor + zero * factor * 0.1
-    found.stop_gradient = tensor.stop_gradient
-    return found
-
-
-def _is_grouped(row: Tensor) -> bool:
-    """Whether integers rise and some are equal, as those of segments."""
-    if row.dtype not in (paddle.int32, paddle.int64):
-        return False
-    steps = np.diff(row.numpy())
-    return bool(steps.size) and steps.min() == 0
-
-
-def is_close(
-    a: Tensor, b: Tensor, largest: float, rtol: Mapping[str, float] = RTOL
-) -> bool:
-    """To a part of its largest entry, or to rounding of the largest of all outputs.
-
-    What is zero but for rounding, such as the gradient of a bias before a
-    normalization, has no digits of its own.
-    """
-    if not a.size:
-        return True
-    x, y = _numbers_of(a), _numbers_of(b)
-    if x.dtype.kind not in "fc":
-        return bool((x == y).all())
-    part, rounding = rtol.get(dtype_name(a.dtype), 2e-2), 16 * np.finfo(x.dtype).eps
-    atol = max(part * largest_entry(b), float(rounding) * largest)
-    return bool(np.allclose(x, y, rtol=0, atol=atol, equal_nan=True))
-
-
-def _numbers_of(tensor: Tensor) -> np.ndarray[Any, Any]:
-    """Its numbers, those that NumPy has no type for as float32."""
-    is_brief = tensor.dtype == paddle.bfloat16
-    return np.asarray((tensor.astype("float32") if is_brief else tensor).numpy())
-
-
-def largest_entry(tensor: Tensor) -> float:
-    """Its largest entry."""
-    values = _numbers_of(tensor) if tensor.size else np.zeros(1)
-    if values.dtype.kind not in "fc":
-        return 0.0
-    return float(np.abs(values[np.isfinite(values)]).max(initial=0.0))

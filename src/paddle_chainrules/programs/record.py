@@ -249,7 +249,8 @@ class Record:
     def operator(
         self, name: str, call: Callable[..., Any], args: Any, kwargs: Any
     ) -> Any:
-        if self._in_parts and (found := apart(name, args, kwargs)) is not None:
+        found = apart(name, args, kwargs, self._in_parts)
+        if found is not None:
             return found
         with not_listening():
             tensors = [*tensors_in(args), *tensors_in(kwargs.values())]
@@ -320,7 +321,7 @@ class Record:
         for i in writes:
             begin(self, entry.name, given[i])
         result = entry.run(*given)
-        self.draws = self.draws or entry.name in _DRAWING
+        self.draws = self.draws or entry.random or entry.name in _DRAWING
         many = isinstance(result, list | tuple)
         parts = [*result] if many else [result]
         is_on = paddle.is_grad_enabled() and entry.differentiable != ()

@@ -15,10 +15,10 @@ from ..paddle_side.kernel_errors import Overwritten
 from ..paddle_side.listener import is_plain
 from ..paddle_side.random_state import drawing_from
 from ..paddle_side.watch import watched
-from ..programs.capture import is_close, largest_entry
 from ..programs.capture_error import CaptureError
+from ..programs.comparison import Numbers
 from ..programs.switch import programs_are_on
-from .effects import copied, tensors_among
+from .effects import copied
 from .program_cache import Flat, ProgramCache
 from .program_nodes import call
 from .program_recording import ProgramRecording
@@ -100,7 +100,11 @@ def check_same(seen: Sequence[Any], found: Sequence[Any], refusal: Exception) ->
     Raises:
         Exception: the refusal.
     """
-    largest = max(map(largest_entry, tensors_among(seen)), default=0.0)
-    for a, b in zip(seen, found, strict=False):
-        if isinstance(a, Tensor) and not is_close(b, a, largest, SAME):
-            raise refusal
+    pairs = [
+        (Numbers.of(a), Numbers.of(b))
+        for a, b in zip(seen, found, strict=False)
+        if isinstance(a, Tensor)
+    ]
+    largest = max((a.largest for a, _ in pairs), default=0.0)
+    if not all(b.is_close(a, largest, SAME) for a, b in pairs):
+        raise refusal

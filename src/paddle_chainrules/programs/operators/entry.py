@@ -53,8 +53,8 @@ class Operator:
             given; None where there is nothing.
         simpler: by the arguments, the name of another operator that programs have
             for it, which gives the same, and its arguments; None where there is none.
-        apart: by the arguments, its result by other operators, which programs have for
-            it where they become machine code; None where they have it.
+        apart: by the arguments, and whether programs are to become machine code, its
+            result by other operators; None where programs have it.
         less: by an operation and the values that are needed, one that gives those.
     """
 
@@ -200,13 +200,19 @@ class UnknownArgument(Exception):
 TABLE: dict[str, Operator] = {}
 
 
-def apart(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def apart(
+    name: str, args: tuple[Any, ...], kwargs: dict[str, Any], in_parts: bool
+) -> Any:
     """What an operator gives, by others that programs have for it; None where it is
-    one."""
+    one.
+
+    Args:
+        in_parts: whether these are to become machine code.
+    """
     entry = TABLE.get(name)
     if entry is None or entry.apart is None:
         return None
-    return entry.apart(*entry.canonical(args, kwargs))
+    return entry.apart(in_parts, *entry.canonical(args, kwargs))
 
 
 def operator_of(name: str) -> Operator:

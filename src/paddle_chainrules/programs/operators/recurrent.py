@@ -52,7 +52,10 @@ class Tape(NamedTuple):
 
 
 def _taped(args: Sequence[Any]) -> tuple[Tape, Any]:
-    """A call on leaves of its own, without dropout, and its second result."""
+    """A call on leaves of its own, and its second result.
+
+    Without dropout, which is between layers that are one by one in programs.
+    """
     x, before, weights, length, dropout_state, _, *how, _ = args
     with grad_mode(True):
         leaves = [part.detach() for part in (x, *before, *weights)]
@@ -67,12 +70,6 @@ def _taped(args: Sequence[Any]) -> tuple[Tape, Any]:
 
 def _rnn(*args: Any) -> list[Any]:
     """All tensors in one list; the second of them carries the tape, for one use."""
-    given = Arguments(*args)
-    if given.dropout_prob and not given.is_test and given.num_layers > 1:
-        raise NotImplementedError(
-            "dropout between the layers of an RNN has no program; call it without jit, "
-            "or use layers of their own with Dropout between them"
-        )
     tape, state = _taped(args)
     state.tape = [tape]
     out, *after = (part.detach() for part in tape.outputs)

@@ -1,4 +1,5 @@
-"""Recurrent layers step by step, in operators that become machine code."""
+"""Recurrent layers apart: layer by layer where there is dropout in between, and step by
+step, in operators that become machine code."""
 
 from __future__ import annotations
 
@@ -8,7 +9,8 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from .entry import apart_of
+from ...paddle_side.dtypes import single
+from .entry import TABLE, apart_of
 from .recurrent import Arguments, part_of, sources
 from .shared import ops
 
@@ -17,20 +19,21 @@ LONGEST = 80
 
 
 @apart_of("rnn")
-def _(*args: Any) -> Any:
+def _(in_parts: bool, *args: Any) -> Any:
     """Step by step, for machine code: what is added to the gates by the input for all
     steps at once, then a product and the gates of each step.
 
-    None for what Paddle's kernel has besides: sequences of several lengths, dropout
-    between layers, layers without biases, many steps.
+    None for what Paddle's kernel has besides: sequences of several lengths, layers
+    without biases, many steps.
     """
     given = Arguments(*args)
+    if given.dropout_prob and not given.is_test and given.num_layers > 1:
+        return _with_dropout(given)
     ways = 1 + bool(given.is_bidirec)
     count = given.num_layers * ways
-    has_dropout = given.dropout_prob and not given.is_test and given.num_layers > 1
-    is_plain = given.sequence_length is None and not has_dropout
     if (
-        not is_plain
+        not in_parts
+        or given.sequence_length is not None
         or len(given.weight_list) != 4 * count
         or count * given.x.shape[0] > LONGEST
         or given.x.dtype not in (paddle.float32, paddle.float64)
@@ -49,6 +52,47 @@ def _(*args: Any) -> Any:
             ends.append(last)
         x = ops.concat(outs, 2) if ways > 1 else outs[0]
     return x, None, [ops.stack([*row], 0) for row in zip(*ends, strict=True)]
+
+
+def _with_dropout(given: Arguments) -> Any:
+    """Layer by layer. Paddle's kernel draws once, for all layers alike."""
+    x, ends, factors = given.x, [], None
+    ways = 1 + bool(given.is_bidirec)
+    biases = 2 * ways * given.num_layers  # come after weights, where there are any
+    for i in range(given.num_layers):
+        if i:
+            if factors is None:
+                factors = _drawn(x, given)
+            x = x * factors / single(1.0 - single(given.dropout_prob))
+        first, last = ways * i, ways * (i + 1)
+        states = [ops.slice(s, [0], [first], [last], [1], []) for s in given.pre_state]
+        rows = (slice(at + 2 * first, at + 2 * last) for at in (0, biases))
+        one = given._replace(
+            x=x,
+            pre_state=states,
+            weight_list=[w for row in rows for w in given.weight_list[row]],
+            dropout_prob=0.0,
+            input_size=x.shape[2],
+            num_layers=1,
+        )
+        x, _, *after = _parts(ops.rnn(*one))
+        ends.append(after)
+    return x, None, [ops.concat([*row], 0) for row in zip(*ends, strict=True)]
+
+
+def _parts(found: Any) -> list[Tensor]:
+    """Output, what the kernel keeps, and the last states, in one list."""
+    out, kept, *after = found
+    nested = len(after) == 1 and isinstance(after[0], list | tuple)
+    return [out, kept, *(after[0] if nested else after)]
+
+
+def _drawn(x: Tensor, given: Arguments) -> Tensor:
+    """A one for each entry that stays, a zero for others."""
+    ones = paddle.ones(x.shape, x.dtype)
+    how = given.dropout_prob, "upscale_in_train", given.seed, bool(given.seed)
+    _, mask = TABLE["dropout_of_ones"].every([ones, *how])
+    return ops.cast(mask, x.dtype)
 
 
 def _in_steps(

@@ -1,0 +1,129 @@
+"""Other numbers for a function and its program, and how near results are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import paddle
+from paddle import Tensor
+
+from ..paddle_side.dtypes import dtype_name
+from ..paddle_side.grad_mode import grad_mode
+
+RTOL = {"float64": 1e-8, "float32": 2e-3, "complex64": 2e-3, "complex128": 1e-8}
+ROUGH = dict.fromkeys(RTOL, 2e-3)
+"""How far a program may be from its function, relative to the largest entry."""
+
+_BRIEF = (paddle.float16, paddle.bfloat16)
+
+PERIOD = 4093
+"""After so many numbers, a prime, the factors of other numbers come again."""
+
+
+def other_numbers(tensor: Tensor) -> Tensor:
+    """Numbers of the same signs, near; integers and masks in another order.
+
+    Numbers of segments stay in order, since Paddle asks for that, and tuples of numbers
+    stay together, since each may be the number of a place among others.
+    """
+    if not tensor.size:
+        return tensor.detach()
+    with grad_mode(False):
+        if tensor.dtype in _BRIEF:  # for which a CPU has no arithmetic
+            found = other_numbers(tensor.astype("float32")).astype(tensor.dtype)
+        elif tensor.is_complex():
+            found = paddle.as_complex(other_numbers(paddle.as_real(tensor)))
+        elif tensor.is_floating_point():
+            found = paddle.to_tensor(_moved(tensor.numpy()), place=tensor.place)
+        else:
+            return _reordered(tensor)
+    found.stop_gradient = tensor.stop_gradient
+    return found
+
+
+def _moved(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Each number times one from 0.9 to 1.1; small ones for zeros."""
+    flat, steps = values.reshape(-1), _steps(values.dtype.name)
+    found = np.empty_like(flat)
+    whole = flat.size // PERIOD * PERIOD
+    rows = flat[:whole].reshape(-1, PERIOD)
+    np.multiply(rows, 1 + steps, out=found[:whole].reshape(rows.shape))
+    np.multiply(flat[whole:], 1 + steps[: flat.size - whole], out=found[whole:])
+    (zeros,) = (flat == 0).nonzero()
+    found[zeros] = 0.1 * steps[zeros % PERIOD]
+    return found.reshape(values.shape)
+
+
+@cache
+def _steps(dtype: str) -> np.ndarray[Any, Any]:
+    return (0.1 * np.sin(2.4 * np.arange(PERIOD) + 1)).astype(dtype)
+
+
+def _reordered(tensor: Tensor) -> Tensor:
+    row = tensor.reshape([-1])
+    if _is_grouped(row):
+        return (row[0] + row[-1] - row.flip(0)).reshape(tensor.shape)
+    if tensor.ndim < 2 or tensor.shape[0] == 1:
+        return paddle.concat([row[1:], row[:1]]).reshape(tensor.shape)
+    return paddle.concat([tensor[1:], tensor[:1]])
+
+
+def _is_grouped(row: Tensor) -> bool:
+    """Whether integers rise and some are equal, as those of segments."""
+    if row.dtype not in (paddle.int32, paddle.int64):
+        return False
+    steps = np.diff(row.numpy())
+    return bool(steps.size) and steps.min() == 0
+
+
+class Numbers(NamedTuple):
+    """What a result is, to be compared with another.
+
+    Attributes:
+        dtype: the result's; NumPy's values are float32 where it has no such type.
+        largest: the largest finite entry, zero for integers and truths.
+    """
+
+    dtype: str
+    values: np.ndarray[Any, Any]
+    largest: float
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> Numbers:
+        """Those of a tensor."""
+        is_brief = tensor.dtype == paddle.bfloat16
+        values = (tensor.astype("float32") if is_brief else tensor).numpy()
+        return cls(dtype_name(tensor.dtype), values, _largest(values))
+
+    def is_close(
+        self, expected: Numbers, largest: float, rtol: Mapping[str, float] = RTOL
+    ) -> bool:
+        """To a part of its largest entry, or to rounding of the largest of all outputs.
+
+        What is zero but for rounding, such as the gradient of a bias before a
+        normalization, has no digits of its own.
+        """
+        x, y = self.values, expected.values
+        if not x.size or np.array_equal(x, y):
+            return True
+        if x.dtype.kind not in "fc":
+            return False
+        part = rtol.get(self.dtype, 2e-2)
+        rounding = 16 * np.finfo(x.dtype).eps
+        atol = max(part * expected.largest, float(rounding) * largest)
+        return bool(np.allclose(x, y, rtol=0, atol=atol, equal_nan=True))
+
+
+def _largest(values: np.ndarray[Any, Any]) -> float:
+    if values.dtype.kind not in "fc" or not values.size:
+        return 0.0
+    if values.dtype.kind == "f":
+        found = max(float(values.max()), -float(values.min()))
+        if math.isfinite(found):
+            return found
+    finite = values[np.isfinite(values)]
+    return float(np.abs(finite).max(initial=0.0))
