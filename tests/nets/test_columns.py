@@ -15,10 +15,12 @@ from paddle_chainrules import (
     derivatives,
     jit,
     laplacian,
+    make_program,
     stateless,
     taylor,
     value_and_grad,
 )
+from paddle_chainrules.programs import blocks
 from paddle_chainrules.programs.capture_error import CaptureError
 
 NET = FCNet((2, 6, 5, 2), "tanh", "float64")
@@ -273,6 +275,58 @@ def test_rows_that_do_not_depend_on_others_are_not_refused():
         assert derivatives(fn, {}, x, [(1, 0)])[0].shape == [n, 5]
 
 
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """Blocks of 64 rows from 513 rows on; and the sizes of those that are made."""
+    sizes = []
+    began = blocks.Blocks.__init__
+
+    def begin(self, programs, rows, sums):
+        began(self, programs, rows, sums)
+        sizes.append([*programs])
+
+    monkeypatch.setattr(blocks.Blocks, "__init__", begin)
+    monkeypatch.setattr(blocks, "WHOLE", 0)
+    monkeypatch.setattr(blocks, "BYTES", 1)
+    return sizes
+
+
+@pytest.mark.parametrize("columns", [False, True])
+def test_derivatives_by_names_go_in_blocks(columns, small_blocks, monkeypatch):
+    w, v = randn([2, 7], "float64", 1), randn([7, 3], "float64", 2)
+    at = randn([531, 2], "float64", 3)
+    wanted = {"xx": (0, "x", "x"), "t": (2, "t"), "u": (0,), "xt": (1, "x", "t")}
+
+    def loss(w, at):
+        def net(_, at):
+            return paddle.tanh(paddle.concat([at["x"], at["t"]], 1) @ w) @ v
+
+        coords = {"x": at[:, :1], "t": at[:, 1:]}
+        if not columns:
+            coords, names = at, {"x": 0, "t": 1}
+            of_names = {k: (n, *map(names.get, by)) for k, (n, *by) in wanted.items()}
+            found = derivatives(lambda _, x: paddle.tanh(x @ w) @ v, {}, at, of_names)
+        else:
+            found = derivatives(net, {}, coords, wanted)
+        return ((found["t"] + found["u"] * found["xx"] - found["xt"]) ** 2).mean()
+
+    found = jit(value_and_grad(loss, (0, 1)))(w, at)
+    assert [64, 531 % 64] in small_blocks
+    monkeypatch.setattr(blocks, "WHOLE", 1 << 40)
+    small_blocks.clear()
+    assert_same(found, jit(value_and_grad(loss, (0, 1)))(w, at), atol=1e-12)
+    assert not small_blocks
+
+
+def test_steps_of_many_rows_that_fit_the_memory_are_one_program():
+    net, params, _ = stateless(
+        nn.Sequential(nn.Linear(2, 5), nn.Tanh(), nn.Linear(5, 1))
+    )
+    program = make_program(lambda x: laplacian(net, params, x))(randn([3000, 2]))
+    assert "blocks" not in {op.operator.name for op in program.ops}
+
+
+@pytest.mark.usefixtures("small_blocks")
 def test_a_function_that_asks_for_all_rows_is_not_taken_in_blocks():
     table = {2000: 3.0}
     (found,) = derivatives(
@@ -307,6 +361,7 @@ def test_the_same_names_of_other_columns_are_others():
         assert found["u_x"].item() == 60
 
 
+@pytest.mark.usefixtures("small_blocks")
 def test_rows_in_blocks_are_where_they_stand():
     """Where a function knows the place of a row, blocks would give it another."""
     w, v = randn([2, 64], "float64", 1), randn([64, 1], "float64", 2)
@@ -325,6 +380,7 @@ def test_rows_in_blocks_are_where_they_stand():
     assert_same(laplacian(fn, {}, x), expected, atol=1e-10)
 
 
+@pytest.mark.usefixtures("small_blocks")
 def test_random_numbers_of_many_rows():
     drop = paddle.nn.Dropout(0.3)
     w, x = randn([2, 64], "float64", 1), randn([9000, 2], "float64", 3)

@@ -494,6 +494,7 @@ def test_many_points_go_in_blocks(n, kind, monkeypatch):
     expected = both()
     assert not sizes
     monkeypatch.setattr(blocks, "PROBE", 256)
+    monkeypatch.setattr(blocks, "WHOLE", 0)
     monkeypatch.setattr(blocks, "BYTES", 1)  # then a block has 64 rows
     assert_close(both(), expected)
     rest = n % 64 or 32

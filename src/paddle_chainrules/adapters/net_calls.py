@@ -13,7 +13,7 @@ from ..nets.derivatives import derivatives
 from ..paddle_side.dtypes import dtype_name
 from ..programs.capture_error import CaptureError
 from ..transforms.program_cache import ProgramCache
-from ..transforms.program_nodes import call, found_value
+from ..transforms.program_nodes import call, seen_value
 from ..transforms.tree import flatten_tree
 from .graphs import depend
 from .origins import Call, Entry, Notes
@@ -211,7 +211,7 @@ class _Kind:
             )
         entries = sorted(asked)
         program = ProgramCache(lambda tensors: (self._partials(tensors, entries), None))
-        if found_value(program, tensors, None)[0].captured.program.draws:
+        if seen_value(program, tensors, None)[0].captured.program.draws:
             raise NoProgram("it draws random numbers; make the net without dropout")
         self._compare(tensors, call(program, tensors, None)[0], entries)
         self._programs[asked] = program

@@ -234,13 +234,12 @@ def _by_name(
 
         def outputs(moved: list[Tensor]) -> list[Tensor]:
             result = net(params, filled(moved))
-            for name in of:
-                whole = name is None and isinstance(result, Tensor)
-                places.append(
-                    Column(None, None)
-                    if whole
-                    else column(result, name, "the net's output", single=False)
-                )
+            places[:] = [
+                Column(None, None)
+                if name is None and isinstance(result, Tensor)
+                else column(result, name, "the net's output", single=False)
+                for name in of
+            ]
             return [place.within(result) for place in places]
 
         def along(place: Column) -> Direction:

@@ -18,7 +18,7 @@ from ..programs.switch import programs_are_on
 from ..transforms.effects import check_unchanged, tensors_among, versions
 from ..transforms.fallback import recorded_by_program
 from ..transforms.program_cache import OfValue, ProgramCache, Refusal
-from ..transforms.program_nodes import call, found_value
+from ..transforms.program_nodes import call, found_value, seen_value
 from ..transforms.program_recording import ProgramRecording, Way
 from ..transforms.recording import Recording, records_graph
 from ..transforms.tree import flatten_tree
@@ -94,7 +94,7 @@ class NetPrograms:
         except CaptureError:
             return ()
         if not constants:
-            found = found_value(programs, leaves, None)[0]
+            found, _ = seen_value(programs, leaves, None)
             self.known.keep_value(inputs, found)
         return (structure.nested(outputs),)
 

@@ -265,6 +265,10 @@ class ProgramCache:
         found, structure = self._captured(leaves, check=not is_running())
         return OfValue(found, structure)
 
+    def seen_of(self, leaves: Sequence[Any]) -> OfValue:
+        """The same, not compared with the function."""
+        return OfValue(*self._captured(leaves, check=False))
+
     def way_of(self, leaves: Sequence[Any]) -> Way:
         """The programs of the value and of its gradients."""
         with grad_mode(True):

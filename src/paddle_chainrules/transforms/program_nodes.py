@@ -42,7 +42,7 @@ def call(
     Raises:
         CaptureError: there is no program.
     """
-    found, flags = found_value(programs, leaves, key)
+    found, flags = seen_value(programs, leaves, key)
     captured = found.captured
     if flags is None or True not in captured.requires:
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
@@ -79,6 +79,24 @@ def found_value(
     return found, flags
 
 
+def seen_value(
+    programs: ProgramCache, leaves: Sequence[Any], key: Any
+) -> tuple[OfValue, tuple[bool, ...] | None]:
+    """The same; where results are on the graph, not yet compared with the function.
+
+    A program with gradients comes next, which is compared.
+
+    Raises:
+        CaptureError: there is no program.
+    """
+    flags = _flags(leaves) if paddle.is_grad_enabled() else None
+    if flags is not None and False in flags:
+        found: OfValue = programs.found("seen", leaves, programs.seen_of, (key, flags))
+        if True in found.captured.requires:
+            return found, flags
+    return found_value(programs, leaves, key)
+
+
 def _look_ahead(node: Node, leaves: Sequence[Any], captured: Captured) -> None:
     """See to it that the gradients of a program can be differentiated.
 
@@ -92,7 +110,7 @@ def _look_ahead(node: Node, leaves: Sequence[Any], captured: Captured) -> None:
         cotangent.stop_gradient = False
     every = [*leaves, *cotangents]
     of, key = node.reverse, (None, _flags(every))
-    found = of.found("value", every, of.value_of, key)
+    found, _ = seen_value(of, every, None)
     if True in found.captured.requires:
         of.found("node", every, lambda every: node_of(of, every, found.captured), key)
 

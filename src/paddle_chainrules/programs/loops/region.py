@@ -22,6 +22,7 @@ from .plan import ALIGNED, Plan, planned
 from .steps import Step, Steps
 from .text import BYTES, Text
 from .views import View
+from .workspace import borrowed, give_back
 
 CPU = paddle.CPUPlace()
 
@@ -220,9 +221,8 @@ class Region(Operator):
             yield f"{text(out)} = {empty}({self._shape(out)}, {dtype}, {cpu})"
         tensors = [text(v) for v in self.order]
         if self.work and not self.on_stack:
-            byte = named(paddle.uint8, "uint8")
-            yield f"work = {empty}([{self._work_size()}], {byte}, {cpu})"
-            tensors.append("work")
+            yield f"memory = {named(borrowed, 'borrowed')}({self._work_size()})"
+            tensors.append("memory[1]")
         count = FIRST + len(tensors)
         pack = named(_pack(count), f"pack{count}")
         places = f"*map({named(ADDRESS, 'address')}, [{', '.join(tensors)}])"
@@ -232,10 +232,11 @@ class Region(Operator):
         yield f"    is_left = {call}" if self.may_leave else f"    {call}"
         yield f"except {named(struct_error, 'no_address')}:"
         yield f"    raise {named(without_memory, 'without_memory')}() from None"
+        if self.work and not self.on_stack:
+            yield f"{named(give_back, 'give_back')}(memory)"
+            yield "del memory"
         if self.may_leave:
             yield f"if is_left: return {otherwise}"
-        if "work" in tensors:
-            yield "del work"
 
     def _check(
         self,

@@ -1,0 +1,122 @@
+"""Memory for what is in between, which calls of machine code leave to later ones."""
+
+import resource
+import threading
+
+import numpy as np
+import paddle
+import pytest
+
+from conftest import assert_same, randn
+from paddle_chainrules import jit, laplacian, stateless, value_and_grad
+from paddle_chainrules.programs.loops import workspace
+from paddle_chainrules.programs.loops.workspace import borrowed, give_back, let_go
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept():
+    let_go()
+    yield
+    let_go()
+
+
+def test_memory_is_the_same_as_long_as_it_is_large_enough():
+    first = borrowed(100)
+    assert list(first[1].shape) == [100]
+    give_back(first)
+    assert borrowed(70) is first
+    give_back(first)
+    larger = borrowed(101)
+    assert larger is not first
+    assert list(larger[1].shape) == [101]
+    give_back(larger)
+    assert borrowed(100) is larger
+
+
+def test_nobody_has_what_another_has():
+    one, other = borrowed(100), borrowed(100)
+    assert one[1].data_ptr() != other[1].data_ptr()
+    give_back(one)
+    give_back(other)
+    assert {id(borrowed(100)), id(borrowed(100))} == {id(one), id(other)}
+
+
+def test_what_is_too_large_is_not_kept(monkeypatch):
+    monkeypatch.setattr(workspace, "KEPT", 1000)
+    large = borrowed(1001)
+    give_back(large)
+    assert not workspace._free
+    give_back(borrowed(1000))
+    assert len(workspace._free) == 1
+
+
+def step_of(width=24):
+    paddle.seed(1)
+    layer = paddle.nn.Sequential(
+        paddle.nn.Linear(2, width), paddle.nn.Tanh(), paddle.nn.Linear(width, 1)
+    )
+    net, params, _ = stateless(layer, jit=True)
+
+    def loss(params, x):
+        return ((laplacian(net, params, x) + net.forward(params, x)) ** 2).mean()
+
+    return jit(value_and_grad(loss)), params
+
+
+@pytest.fixture
+def at_once(monkeypatch):
+    monkeypatch.setattr("paddle_chainrules.programs.switch.PATIENCE", 0)
+
+
+@pytest.mark.usefixtures("at_once")
+def test_steps_touch_no_new_pages():
+    step, params = step_of()
+    x = randn([20_000, 2])
+    for _ in range(3):
+        step(params, x)
+    assert sum(size for size, _ in workspace._free) > 1 << 22
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(10):
+        step(params, x)
+    touched = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+    assert touched < 1000  # 10,000 and more where each call has memory of its own
+
+
+@pytest.mark.usefixtures("at_once")
+def test_what_others_have_left_is_not_read():
+    step, params = step_of()
+    x = randn([700, 2])
+    expected = step(params, x)
+    for size in (1 << 24, 5):
+        let_go()
+        memory = size, paddle.full([size], 255, "uint8")  # none of which is a number
+        give_back(memory)
+        found = step(params, x)
+        assert np.isfinite(found[0].numpy())
+        assert_same(found, expected)
+
+
+@pytest.mark.usefixtures("at_once")
+def test_threads_have_memory_of_their_own():
+    step, params = step_of()
+    xs = [randn([n, 2], seed=n) for n in (900, 1100, 1300)]
+    expected = [step(params, x) for x in xs]
+    wrong = []
+
+    def work(k):
+        for _ in range(60):
+            value, grads = step(params, xs[k])
+            same = np.array_equal(value.numpy(), expected[k][0].numpy())
+            pairs = zip(grads.values(), expected[k][1].values(), strict=True)
+            if not same or not all(
+                np.array_equal(a.numpy(), b.numpy()) for a, b in pairs
+            ):
+                wrong.append(k)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+    assert 1 <= len(workspace._free) <= 3
