@@ -443,13 +443,13 @@ def test_a_view_of_what_was_expanded_within_a_loop():
     check(lambda x: paddle.expand((x @ x) * 0.3, [3, 3]).T, randn([3, 3]))
 
 
-def test_memory_of_one_region_is_let_go_of_before_the_next():
+def test_regions_of_a_program_have_one_memory_after_another():
     def fn(x):
         first = paddle.sort(paddle.tanh(x @ x) @ x, 0) * 1e-3
         return paddle.sort(paddle.exp(first.T @ first) @ x, 0)
 
     text = check(fn, randn([120, 120]) * 0.1).python()
-    assert text.count("work = ") == text.count("del work") == 2
+    assert text.count("memory = borrowed(") == text.count("give_back(memory)") == 2
 
 
 def test_what_is_long_is_several_functions():

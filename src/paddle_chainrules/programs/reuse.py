@@ -107,10 +107,11 @@ def most_bytes(
     for op in ops:
         last.update((root.get(v, v), op) for v in (*op.inputs, *op.outputs))
     stays = {root.get(v, v) for v in (*given, *outputs)}
-    now = most = 0
+    now = left = most = 0
     for op in ops:
         now += sum(v.bytes for v in op.outputs if v not in root)
-        most = max(most, now + op.operator.work_bytes)
+        left = max(left, op.operator.left_bytes)
+        most = max(most, now + max(left, op.operator.work_bytes))
         ends = {root.get(v, v) for v in (*op.inputs, *op.outputs)} - stays
         now -= sum(v.bytes for v in ends if last[v] is op)
     return most

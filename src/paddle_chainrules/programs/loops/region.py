@@ -117,6 +117,7 @@ class Region(Operator):
         self.may_leave = any(step.may_leave for step in steps.found)
         self.work_bytes = sum(each.at(n) for each in self.work)
         self.on_stack = samples is None and self.work_bytes <= ON_STACK
+        self.left_bytes = 0 if self.on_stack else self.work_bytes
         self.text = self._written(steps, plan)
         self.code: Callable[[bytes], bool] = _no_operator
 

@@ -43,6 +43,7 @@ class Operator:
         random: it draws random numbers.
         complex: its rules hold for complex numbers too.
         work_bytes: of memory that it takes while it runs.
+        left_bytes: of those, what it leaves to later ones.
         writes: by position the arguments that Paddle's own overwrites, and by which
             output; programs do not.
         still: whether that writes nothing, by the arguments.
@@ -58,7 +59,7 @@ class Operator:
         less: by an operation and the values that are needed, one that gives those.
     """
 
-    work_bytes = 0
+    work_bytes = left_bytes = 0
 
     def __init__(
         self,
