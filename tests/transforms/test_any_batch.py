@@ -254,12 +254,15 @@ def test_without_jit(captures):
     assert captures == before
 
 
-def test_derivatives_by_points_up_to_what_may_go_in_blocks(captures):
+@pytest.mark.parametrize("most", [0, 1 << 28])
+def test_derivatives_by_points_up_to_what_goes_in_blocks(captures, most, monkeypatch):
+    monkeypatch.setattr("paddle_chainrules.programs.blocks.WHOLE", most)
+
     def loss(p, x):
         return (derivatives(net, p, x, ((0, 2, 0),))[0] ** 2).mean()
 
-    sizes = 64, 40, PROBE, 3, PROBE + 1
-    expected = [64, 40, PROBE + 1]
+    sizes = 64, 40, PROBE, 3, PROBE + 1, 2000
+    expected = [64, 40] if most else [64, 40, PROBE + 1, 2000]
     assert_captured_for(value_and_grad(loss), sizes, expected, captures)
 
 

@@ -11,7 +11,6 @@ from paddle import Tensor
 from ..paddle_side.listener import is_plain
 from ..paddle_side.random_state import drawing_from
 from ..paddle_side.watch import watched
-from ..programs.blocks import PROBE
 from ..programs.capture_error import CaptureError
 from ..programs.samples import ANY
 from ..programs.switch import programs_are_on
@@ -43,11 +42,8 @@ def as_asked(net: Any, jit: bool | None, is_own: bool) -> NetPrograms | None:
 
 
 def of_derivatives(net: Any, programs: NetPrograms | None) -> NetPrograms | None:
-    """Those of a net that differentiates another, which has these.
-
-    More samples than these may go in blocks.
-    """
-    return programs and NetPrograms(net, most=min(programs.most, PROBE))
+    """Those of a net that differentiates another, which has these."""
+    return programs and NetPrograms(net, most=programs.most)
 
 
 class NetPrograms:

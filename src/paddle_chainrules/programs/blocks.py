@@ -43,6 +43,11 @@ WHOLE = 1 << 28
 it is sooner by a tenth than its blocks, which meet their rows twice."""
 
 
+def rows_at_once(program: Program, rows: int) -> int:
+    """How many rows run as they are, if they take memory as a program of some does."""
+    return max(PROBE, WHOLE * rows // max(program.peak_bytes, 1))
+
+
 class Blocks:
     """Programs for blocks of some numbers of rows.
 
