@@ -80,5 +80,5 @@ def test_peak_bytes_are_those_of_a_call(name, kind):
         heap = taken(lambda: program.function(*given))
         padding = 64 * len(program.regions)  # of the memory in between
         assert program.peak_bytes - on_stack <= heap
-        if name != "transform of Fourier":  # whose kernel takes some beside what is kept
+        if name != "transform of Fourier":  # whose kernel takes some beside
             assert heap <= program.peak_bytes + padding
