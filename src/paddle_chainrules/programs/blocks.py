@@ -43,6 +43,10 @@ WHOLE = 1 << 28
 it is sooner by a tenth than its blocks, which meet their rows twice."""
 
 
+ABOUT = 2
+"""What derivatives make at a time, by all that their function makes: hardly more."""
+
+
 def rows_at_once(program: Program, rows: int) -> int:
     """How many rows run as they are, if they take memory as a program of some does."""
     return max(PROBE, WHOLE * rows // max(program.peak_bytes, 1))
@@ -166,6 +170,8 @@ def in_blocks(
     rows = [bool(x.ndim) and x.shape[0] == n for x in inputs]
     if n <= PROBE or not all(x.place.is_cpu_place() for x in inputs):
         return None
+    if _bytes_of(plain, inputs, rows) * n * ABOUT <= WHOLE * PROBE:
+        return None
     found = _block_of(unchecked, inputs, rows, PROBE)
     if not found.has_rows:
         return None
@@ -250,6 +256,16 @@ class _Block:
         kept = {v: t for v, t in self.program.constants.items() if v not in self.wholes}
         inputs = (*self.program.inputs, *more)
         return Program(inputs, kept, self.program.ops, self.program.outputs, "block")
+
+
+def _bytes_of(plain: Rows, inputs: Sequence[Tensor], rows: Sequence[bool]) -> int:
+    """Of all that a function makes of the first rows."""
+    with not_listening():
+        first = [
+            _first(x, PROBE) if row else x for x, row in zip(inputs, rows, strict=True)
+        ]
+    record, _ = recorded_inside(plain, first)
+    return sum(v.bytes for op in record.ops for v in op.outputs)
 
 
 def _block_of(
