@@ -450,3 +450,18 @@ def test_what_has_no_derivatives_says_so(name):
     call, (kind, message) = REFUSED[name]
     with pytest.raises(kind, match=message):
         call()
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_a_constant_of_all_rows_keeps_them_together():
+    """Though all of its rows are alike when the program is made."""
+    w, v = randn([2, 8], "float64", 1), randn([8, 1], "float64", 2)
+    x, weights = randn([700, 2], "float64", 3), paddle.ones([700, 1], "float64")
+
+    def net(_, x):
+        return paddle.tanh(x @ w) @ v * weights[: x.shape[0]]
+
+    step = jit(lambda x: derivatives(net, {}, x, [(0, 0)])[0])
+    step(x)
+    weights.set_value(randn([700, 1], "float64", 4))
+    assert_same(step(x), net({}, x), atol=1e-14)

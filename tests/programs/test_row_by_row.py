@@ -43,8 +43,14 @@ UNSEEN = {
     "w @ x": lambda x: paddle.rand([4, x.shape[-2]]) @ x,
     "outer": lambda x: x[..., 0].flatten() * x.reshape([-1, x.shape[-1]])[:, :1],
     "reshape": lambda x: x.reshape([3, -1]).sum(-1),
+    "places of two axes": lambda x: (x.reshape([4, 1, 3, 1]) * WIDE)[
+        :, FOUR, :, FOUR
+    ].sum(1),
     "norm of all": lambda x: F.layer_norm(x, x.shape),
 }
+WIDE = paddle.rand([4, 4, 3, 4])
+"""Of which the axes of the rows are no longer the first, once two others are indexed."""
+
 HARMLESS = {
     "layer norm": NORM,
     "gather": lambda x: paddle.gather(x, ONES, -1),
@@ -52,7 +58,7 @@ HARMLESS = {
 }
 """What works row by row, but is not known to."""
 
-ONES = paddle.to_tensor([1, 0, 1])
+ONES, FOUR = paddle.to_tensor([1, 0, 1]), paddle.to_tensor([2, 0, 3, 1])
 
 
 def program_and_rows(fn, shape):

@@ -190,6 +190,8 @@ def in_blocks(
     if not all(block.has_rows for block in made.values()):
         return None
     blocks, tensors = _joined(made, inputs, rows, [False] * found.count)
+    if any(x.shape[:1] == [n] for x in tensors[len(inputs) :]):
+        return None  # a row of each for one of the inputs
     with not_listening():
         if not _agree(blocks, tensors, rest) or not _has_rows(
             plain, inputs, rows, n, size

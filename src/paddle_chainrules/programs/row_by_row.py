@@ -82,7 +82,10 @@ def _transposed(args: Mapping[str, Any], given: Sequence[Value], count: int) -> 
 
 
 def _indexed(args: Mapping[str, Any], given: Sequence[Value], count: int) -> bool:
+    """By numbers and slices alone: what lists take may come first in the result."""
     parts = [*parts_of(args["index"], len(given[0].shape))]
+    if not all(type(part) in (int, slice) for part in parts):
+        return False
     return len(given) == 1 and parts[:count] == [slice(None)] * count
 
 
