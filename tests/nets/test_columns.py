@@ -465,3 +465,17 @@ def test_a_constant_of_all_rows_keeps_them_together():
     step(x)
     weights.set_value(randn([700, 1], "float64", 4))
     assert_same(step(x), net({}, x), atol=1e-14)
+
+
+def test_rows_that_come_to_depend_on_others_are_refused_at_the_first_call():
+    """Behind a gate that is zero then: other numbers are tried, too."""
+    w = randn([2, 3], "float64", 1)
+
+    def gated(p, x):
+        y = F.layer_norm(x @ w, [3])
+        return y + p * y.mean(0)
+
+    x, zero = randn([6, 2], "float64", 3), paddle.zeros([1], "float64")
+    step = jit(lambda p, x: derivatives(gated, p, x, [(1, 0)])[0], strict=True)
+    with pytest.raises(CaptureError, match="depends on other rows"):
+        step(zero, x)

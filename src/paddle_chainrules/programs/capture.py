@@ -245,7 +245,6 @@ def _check(
     # Paddle gives zeros for some gradients that no rule gives.
     if results is None or _count(results) != len(program.outputs):
         given, record = _begun(other)
-        record.is_again = True
         with drawing_from(state):
             results = _recorded(record, fn, given)
     native = [o for o in results if isinstance(o, Tensor)]

@@ -256,7 +256,7 @@ def _seen(
         start = len(record.ops)
         outputs = fn(point)
     along = [direction(inputs) for direction in directions]
-    if by_rows and not record.is_again:
+    if by_rows:
         moved = [
             i
             for i, parts in enumerate(zip(*along, strict=True))

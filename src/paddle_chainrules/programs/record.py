@@ -47,7 +47,6 @@ class Record:
         writes: whether something was written in place.
         differentiates: whether derivatives were taken.
         by_series: whether Taylor series were.
-        is_again: whether the function was recorded before, on other numbers.
     """
 
     def __init__(self, inputs: Sequence[Tensor], outer: Record | None = None) -> None:
@@ -57,7 +56,6 @@ class Record:
         self.failure: CaptureError | None = None
         self.takes_gradients = self.draws = self.writes = False
         self.differentiates = self.by_series = False
-        self.is_again: bool = outer is not None and outer.is_again
         self._tensors: list[Any] = []
         self._all: list[Value] = []
         self._values: dict[int, Value] = {}
