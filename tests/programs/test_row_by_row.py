@@ -49,7 +49,7 @@ UNSEEN = {
     "norm of all": lambda x: F.layer_norm(x, x.shape),
 }
 WIDE = paddle.rand([4, 4, 3, 4])
-"""Of which the axes of the rows are no longer the first, once two others are indexed."""
+"""Whose rows are no longer along the first axis, once two others are indexed."""
 
 HARMLESS = {
     "layer norm": NORM,
