@@ -3,7 +3,7 @@ module PaddleChainRulesLuxCoreExt
 
 using LuxCore: LuxCore, AbstractLuxLayer
 using PaddleChainRules:
-    PaddleChainRules, PaddleModuleWrapper, PaddleNet, check_all_trained, fresh_parameters,
+    PaddleChainRules, PaddleModuleWrapper, PaddleNet, as_float, check_all_trained, fresh_parameters,
     in_precision, initial_state
 using Random: AbstractRNG
 
@@ -33,7 +33,7 @@ LuxCore.initialstates(rng::AbstractRNG, layer::PaddleLuxLayer) =
     initial_state(layer.net; seed = rand(rng, UInt64))
 LuxCore.parameterlength(layer::PaddleLuxLayer) = layer.net.nparams
 
-(layer::PaddleLuxLayer)(x, ps, st::NamedTuple) = layer.net(x, ps, st)
+(layer::PaddleLuxLayer)(x, ps, st::NamedTuple) = layer.net(as_float(layer.net, x), ps, st)
 
 Base.show(io::IO, layer::PaddleLuxLayer) = print(io, "luxlayer(", layer.net, ")")
 

@@ -3,7 +3,7 @@ module PaddleChainRulesNeuralPDEExt
 
 using ChainRulesCore: ChainRulesCore
 using NeuralPDE: NeuralPDE
-using PaddleChainRules: PaddleChainRules, PaddleNet, row_derivative
+using PaddleChainRules: PaddleChainRules, net_in, row_derivative
 
 # Older versions take a function instead: exact_derivative.
 @static if isdefined(NeuralPDE, :AbstractDerivativeLowering)
@@ -48,19 +48,6 @@ refuse(needed, got) = throw(
         "or FiniteDifferenceDerivative()",
     ),
 )
-
-"The net within what NeuralPDE calls, which holds a layer of Lux."
-net_in(net::PaddleNet) = net
-function net_in(f)
-    layer = hasproperty(f, :lux_model) ? f.lux_model : f
-    hasproperty(layer, :net) && layer.net isa PaddleNet && return layer.net
-    throw(
-        ArgumentError(
-            "PaddleDerivative differentiates layers made by luxlayer(wrapper), got " *
-            "$(nameof(typeof(layer))); give PhysicsInformedNN such a layer, or another derivative",
-        ),
-    )
-end
 
 NeuralPDE.nn_jvp(f, X, θ, ::Exact{D}, k) where {D} = row_derivative(net_in(f), X, θ, D, k)
 

@@ -4,11 +4,14 @@
 
 """
     exact_derivative(net)
+    exact_derivative()
 
 A function `(phi, u, x, εs, order, θ)` that gives the exact partial derivative of a fully
 connected net, for NeuralPDE's `PhysicsInformedNN(chain, strategy; derivative)`.
 
 `phi` and `u` are not called: the net is, at the flat parameters `θ`, with `x` of size `(d, n)`.
+Without a net it is that of the layer within `phi`, which [`luxlayer`](@ref) has made: for systems of
+several nets, of which NeuralPDE says with each call which one it is.
 See [`derivative`](@ref) for which nets and orders; a lowered net is faster where it is small.
 
 ```julia
@@ -19,11 +22,29 @@ u_xx(nothing, nothing, rand(2, 5), [[1e-3, 0.0], [1e-3, 0.0]], 2, reduce(vcat, v
 """
 function exact_derivative(net::Union{PaddleNet,Lowered})
     function exact(phi, u, x, εs, order, θ)
-        return derivative(net, x, θ, multi_index(εs, order, size(x, 1)))
+        return derivative(net, as_float(net, x), θ, multi_index(εs, order, size(x, 1)))
     end
     return exact
 end
 exact_derivative(w::Union{PaddleModuleWrapper,LoweredModule}) = exact_derivative(w.net)
+exact_derivative() = exact_of_phi
+exact_of_phi(phi, u, x, εs, order, θ) = exact_derivative(net_in(phi))(phi, u, x, εs, order, θ)
+
+"The net within what NeuralPDE calls, which holds a layer of Lux."
+net_in(net::PaddleNet) = net
+function net_in(f)
+    layer = f
+    for name in (:lux_model, :smodel, :model) # of NeuralPDE 7, and of 5 and 6
+        hasproperty(layer, name) && (layer = getproperty(layer, name))
+    end
+    hasproperty(layer, :net) && layer.net isa PaddleNet && return layer.net
+    throw(
+        ArgumentError(
+            "exact derivatives are of layers made by luxlayer(wrapper), got $(nameof(typeof(layer))); give " *
+            "PhysicsInformedNN such a layer, or another derivative",
+        ),
+    )
+end
 
 """
     stencil_derivative(phi, u, x, εs, order, θ)

@@ -1,6 +1,7 @@
 using FiniteDifferences: FiniteDifferenceMethod
+using LuxCore: LuxCore
 using PaddleChainRules: PaddleChainRules, PaddleFCNet, PaddleNet, derivative, derivatives, exact_derivative,
-    lower, stencil_derivative
+    lower, luxlayer, stencil_derivative
 using Random: Xoshiro
 using Zygote: Zygote
 
@@ -41,6 +42,24 @@ end
         found = exact_derivative(lower(WRAPPER))(NET, u, X, steps(index, 1e-2), sum(index), THETA)
         @test same(found, derivative(NET, X, THETA, index); rtol = 1e-12, atol = 1e-13)
     end
+end
+
+@testset "of whichever net a system asks for" begin
+    exact = exact_derivative()
+    for (d, wrapper) in ((1, PaddleFCNet(1, 1, 2, 3; dtype = "float64", seed = 2)), (2, WRAPPER))
+        layer = luxlayer(wrapper)
+        ps, st = LuxCore.setup(Xoshiro(3), layer)
+        x, θ = randn(Xoshiro(4), d, 5), reduce(vcat, vec.(values(ps)))
+        index = (2, 0)[1:d]
+        phi = (; smodel = LuxCore.StatefulLuxLayer{true}(layer, nothing, st))
+        of_net, εs = exact_derivative(wrapper), steps(index, 1e-2)
+        for f in (phi, (; lux_model = layer), layer, PaddleNet(wrapper))
+            @test exact(f, u, x, εs, 2, θ) == of_net(f, u, x, εs, 2, θ)
+        end
+        slope(f) = Zygote.gradient(θ -> sum(abs2, f(phi, u, x, εs, 2, θ)), θ)[1]
+        @test slope(exact) == slope(of_net)
+    end
+    @test_throws "layers made by luxlayer" exact(sin, u, X, steps((1, 0), 1e-2), 1, THETA)
 end
 
 @testset "one call for all points of a stencil" begin

@@ -55,3 +55,13 @@ end
     x = randn(Xoshiro(1), Float32, 3, 5)
     @test same(first(luxlayer(wrapper)(x, ps, st)), wrapper(x))
 end
+
+@testset "whole numbers are taken as Lux's Dense takes them" begin
+    layer = luxlayer(PaddleFCNet(2, 1, 2, 3; dtype = "float64", seed = 4))
+    ps, st = LuxCore.setup(Xoshiro(2), layer)
+    x = [0 1 -1; 2 0 1]
+    @test layer(x, ps, st)[1] == layer(Float64.(x), ps, st)[1]
+    @test Zygote.gradient(ps -> sum(abs2, layer(x, ps, st)[1]), ps)[1] ==
+          Zygote.gradient(ps -> sum(abs2, layer(Float64.(x), ps, st)[1]), ps)[1]
+    @test_throws "Float32" layer(Float32.(x), ps, st)
+end
