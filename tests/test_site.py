@@ -89,5 +89,5 @@ def test_the_notebook_shows_what_it_says(tmp_path):
 def shown(cell):
     """What a cell prints, and the kinds of what it displays."""
     outputs = cell.get("outputs", [])
-    printed = [o.text for o in outputs if o.get("name") == "stdout"]
-    return printed + [kind for o in outputs for kind in sorted(o.get("data", {}))]
+    printed = "".join(o.text for o in outputs if o.get("name") == "stdout")
+    return [printed] + [kind for o in outputs for kind in sorted(o.get("data", {}))]

@@ -50,6 +50,11 @@ def test_what_is_too_large_is_not_kept(monkeypatch):
     assert len(workspace._free) == 1
 
 
+def leaves(found):
+    value, grads = found
+    return [value, *grads.values()]
+
+
 def step_of(width=24):
     paddle.seed(1)
     layer = paddle.nn.Sequential(
@@ -100,17 +105,19 @@ def test_what_others_have_left_is_not_read():
 def test_threads_have_memory_of_their_own():
     step, params = step_of()
     xs = [randn([n, 2], seed=n) for n in (900, 1100, 1300)]
+    for x in xs:
+        step(params, x)  # until one program serves all of these numbers
     expected = [step(params, x) for x in xs]
     wrong = []
 
+    def is_near(a, b):
+        return bool((a - b).abs().max() <= 1e-5 * b.abs().max())
+
     def work(k):
         for _ in range(60):
-            value, grads = step(params, xs[k])
-            same = np.array_equal(value.numpy(), expected[k][0].numpy())
-            pairs = zip(grads.values(), expected[k][1].values(), strict=True)
-            if not same or not all(
-                np.array_equal(a.numpy(), b.numpy()) for a, b in pairs
-            ):
+            found = step(params, xs[k])
+            pairs = zip(leaves(found), leaves(expected[k]), strict=True)
+            if not all(is_near(a, b) for a, b in pairs):
                 wrong.append(k)
 
     threads = [threading.Thread(target=work, args=(k,)) for k in range(3)]
