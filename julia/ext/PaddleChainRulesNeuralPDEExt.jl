@@ -49,7 +49,9 @@ refuse(needed, got) = throw(
     ),
 )
 
-NeuralPDE.nn_jvp(f, X, θ, ::Exact{D}, k) where {D} = row_derivative(net_in(f), X, θ, D, k)
+# Of numbers: symbols have methods of NeuralPDE's own, for any kind of direction.
+NeuralPDE.nn_jvp(f, X::AbstractMatrix{<:AbstractFloat}, θ, ::Exact{D}, k) where {D} =
+    row_derivative(net_in(f), X, θ, D, k)
 
 function ChainRulesCore.rrule(::typeof(NeuralPDE.nn_jvp), f, X, θ, ::Exact{D}, k) where {D}
     y, back = ChainRulesCore.rrule(row_derivative, net_in(f), X, θ, D, k)

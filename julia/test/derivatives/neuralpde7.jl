@@ -157,3 +157,9 @@ end
     )
     @test_throws "needs NeuralPDE 7 or newer" PaddleChainRules.PaddleDerivative(1)
 end
+
+@testset "of symbols it is NeuralPDE's own" begin
+    symbols = NeuralPDE.Num.([:x :y; :z :w])
+    @test NeuralPDE.nn_jvp(f, symbols, symbols[:, 1], Extension.Exact{((1,),)}(), 1) === :symbolic
+    @test NeuralPDE.nn_jvp(f, symbols, θ, Extension.Exact{((1,),)}(), 1) === :symbolic
+end

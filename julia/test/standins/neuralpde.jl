@@ -42,7 +42,16 @@ struct Term
 end
 
 function lower_derivative end
-function nn_jvp end
+
+"A symbol, which is a number to Julia."
+struct Num <: Real
+    name::Symbol
+end
+
+# As `@register_array_symbolic` of Symbolics has methods for symbols, whatever the directions are.
+nn_jvp(f, X::AbstractMatrix{<:Num}, θ::AbstractVector, ε, k::Integer) = :symbolic
+nn_jvp(f, X::AbstractMatrix, θ::AbstractVector{<:Num}, ε, k::Integer) = :symbolic
+nn_jvp(f, X::AbstractMatrix{<:Num}, θ::AbstractVector{<:Num}, ε, k::Integer) = :symbolic
 
 lower_depvar(call, ctx, shift, directions) = Term(
     ctx.networks[operation(call)],
