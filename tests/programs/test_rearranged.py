@@ -1,11 +1,12 @@
 """Elements in other places, and put at places, in machine code as Paddle has them."""
 
+import numpy as np
 import paddle
 import paddle.nn.functional as F
 import pytest
 
 from conftest import randn
-from paddle_chainrules import make_program
+from paddle_chainrules import jit, make_program, vjp
 from paddle_chainrules.programs import switch
 from paddle_chainrules.programs.source import compiled
 from programs.test_indices import _error
@@ -144,3 +145,60 @@ def test_any_number_of_samples():
         assert_near(run_fenced(found, [x := randn([2, 9])], 2)[0][0], of(x))
     found = of_any_number(fn, randn([11, 9]), randn([12, 9]))
     assert_serves_any_number(found, fn)
+
+
+def _written(place, made_first):
+    """What is written is computed within, before what it is written into or after, and
+    the whole is a result, in whose memory parts are computed."""
+
+    def fn(x, y):
+        value = paddle.tanh(y) * 1.5 if made_first else None
+        z = x * 1.5
+        z[place] = paddle.tanh(y) * 1.5 if value is None else value
+        return z, z * z
+
+    return fn
+
+
+@pytest.mark.parametrize("made_first", [True, False])
+@pytest.mark.parametrize(
+    ("place", "shape"),
+    [
+        (1, [4]),
+        (1, [1]),
+        ((slice(None), 2), [3]),
+        ((slice(1, 3), slice(0, 2)), [2, 2]),
+        ((slice(1, 3), slice(0, 2)), [1, 2]),
+        ((slice(1, 3),), [2, 4]),
+        ((slice(1, 3),), [1]),
+        ((slice(None, None, 2),), [2, 4]),
+        ((slice(None),), [3, 4]),
+    ],
+    ids=str,
+)
+def test_what_is_written_into_a_result_is_all_there_after_it(place, shape, made_first):
+    fn = _written(place, made_first)
+    x, y = randn([3, 4], "float64"), randn(shape, "float64", seed=1)
+    check(fn, x, y)
+    z = 1.5 * x.numpy()
+    z[place] = 1.5 * np.tanh(y.numpy())
+    for a, b in zip(make_program(fn)(x, y).with_loops(x, y), (z, z * z), strict=True):
+        np.testing.assert_allclose(a.numpy(), b, rtol=1e-13)
+    seeds = randn([3, 4], "float64", seed=2), randn([3, 4], "float64", seed=3)
+    given = []
+    for function in (jit(fn), fn):
+        _, back = vjp(function, x, y)
+        given.append(back(seeds))
+    for a, b in zip(*given, strict=True):
+        np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-12)
+
+
+def test_parts_beside_each_other_are_computed_in_their_places():
+    """Without memory in between, where nothing is written over."""
+
+    def fn(x):
+        return paddle.concat([paddle.tanh(x), paddle.sin(x)], 0)
+
+    program = make_program(fn)(randn([5, 7]))
+    (region,) = program.with_loops.regions
+    assert not region.work

@@ -47,7 +47,7 @@ PARTED = frozenset(
         *("frobenius_norm", "squared_l2_norm"),
         *("nll_loss", "all", "any", "multi_dot", "kron"),
         *("channel_shuffle", "channel_shuffle_grad", "pad3d", "pad3d_grad"),
-        *("send_u_recv", "send_ue_recv", "send_uv"),
+        *("send_u_recv", "send_ue_recv", "send_uv", "Tensor._setitem_dygraph"),
         *(*CHANNELS_LAST, *TAPPED),
     }
 )

@@ -97,8 +97,10 @@ class Steps:
         """What is computed in its place within an end, to which it was to be copied.
 
         These copies are no steps any more, and what is zero there is so from the start.
+        Where something else is written first, they come after it.
         """
         given = {view.memory for view in self.inputs.values()}
+        made = {m for s in self.found if not (s.copy or s.clears) for m in s.writes}
         found: dict[Memory, View] = {}
         left = []
         for step in reversed(self.found):
@@ -106,8 +108,12 @@ class Steps:
                 source, to = step.copy
                 is_own = source.memory not in (given | {*ends} | found.keys())
                 is_end = to.memory in ends or to.memory in found
+                is_first = to.memory not in made
                 without_gaps = self.is_whole(source) and is_dense(to, self.sizes)
-                if is_own and is_end and without_gaps:
+                as_large = self.sizes.product(source.shape) == self.sizes.product(
+                    to.shape
+                )
+                if is_own and is_end and is_first and without_gaps and as_large:
                     found[source.memory] = to
                     continue
             left.append(step)
