@@ -6,6 +6,7 @@ import gc
 import os
 import subprocess
 import sys
+import threading
 
 import numpy as np
 import optree
@@ -18,7 +19,7 @@ from lanes import pytest_collection_modifyitems as pytest_collection_modifyitems
 from lanes import pytest_xdist_make_scheduler as pytest_xdist_make_scheduler
 from paddle_chainrules import stateless
 from paddle_chainrules.nets.programs import PATIENCE
-from paddle_chainrules.programs import switch
+from paddle_chainrules.programs import blocks, switch
 from paddle_chainrules.programs.switch import programs_are_on
 from run_summary import count_case as count_case
 from run_summary import pytest_configure as pytest_configure
@@ -37,6 +38,15 @@ def run_code(code, **variables):
         check=False,
         timeout=120,
     )
+
+
+def on_threads(work, arguments):
+    """Call a function with each of these, all at a time."""
+    threads = [threading.Thread(target=work, args=each) for each in arguments]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
 
 
 def assert_same(found, expected, *, rtol=0.0, atol=0.0):
@@ -171,3 +181,25 @@ def in_double():
     paddle.set_default_dtype("float64")
     yield
     paddle.set_default_dtype(before)
+
+
+@pytest.fixture
+def block_sizes(monkeypatch):
+    """The numbers of rows of all blocks that are made."""
+    sizes = []
+    began = blocks.Blocks.__init__
+
+    def begin(self, programs, rows, sums):
+        began(self, programs, rows, sums)
+        sizes.append([*programs])
+
+    monkeypatch.setattr(blocks.Blocks, "__init__", begin)
+    return sizes
+
+
+@pytest.fixture
+def small_blocks(block_sizes, monkeypatch):
+    """The same, of 64 rows from 513 rows on."""
+    monkeypatch.setattr(blocks, "WHOLE", 0)
+    monkeypatch.setattr(blocks, "BYTES", 1)
+    return block_sizes

@@ -275,22 +275,6 @@ def test_rows_that_do_not_depend_on_others_are_not_refused():
         assert derivatives(fn, {}, x, [(1, 0)])[0].shape == [n, 5]
 
 
-@pytest.fixture
-def small_blocks(monkeypatch):
-    """Blocks of 64 rows from 513 rows on; and the sizes of those that are made."""
-    sizes = []
-    began = blocks.Blocks.__init__
-
-    def begin(self, programs, rows, sums):
-        began(self, programs, rows, sums)
-        sizes.append([*programs])
-
-    monkeypatch.setattr(blocks.Blocks, "__init__", begin)
-    monkeypatch.setattr(blocks, "WHOLE", 0)
-    monkeypatch.setattr(blocks, "BYTES", 1)
-    return sizes
-
-
 @pytest.mark.parametrize("columns", [False, True])
 def test_derivatives_by_names_go_in_blocks(columns, small_blocks, monkeypatch):
     w, v = randn([2, 7], "float64", 1), randn([7, 3], "float64", 2)

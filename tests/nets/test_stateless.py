@@ -13,6 +13,7 @@ from conftest import (
     assert_same,
     assert_unchanged,
     native,
+    on_threads,
     randn,
     random_like,
     snapshot,
@@ -525,11 +526,7 @@ def test_threads_take_turns():
             if not paddle.allclose(net.forward(scaled[k], x), expected[k], 1e-5, 1e-6):
                 failures.append(k)
 
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    on_threads(work, [(k,) for k in range(4)])
     assert not failures
 
 

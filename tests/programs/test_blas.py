@@ -5,13 +5,12 @@ import itertools
 import mmap
 import os
 import sys
-import threading
 
 import numpy as np
 import paddle
 import pytest
 
-from conftest import randn, run_code
+from conftest import on_threads, randn, run_code
 from paddle_chainrules.programs.loops import blas, gemm
 
 llvm = pytest.importorskip("llvmlite.binding", reason="machine code is llvmlite's")
@@ -293,11 +292,7 @@ def test_threads_multiply_at_once(name, dtype):
             if not np.abs(c - expected).max() < 1e-4:
                 wrong.append(seed)
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(1, 5)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    on_threads(work, [(seed,) for seed in range(1, 5)])
     assert not wrong
 
 
@@ -404,12 +399,6 @@ def test_a_library_is_chosen_by_name_or_by_time(monkeypatch):
 
 def test_the_same_is_chosen_by_all_threads():
     found = []
-    threads = [
-        threading.Thread(target=lambda: found.append(blas.library())) for _ in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    on_threads(lambda: found.append(blas.library()), [()] * 4)
     assert len(found) == 4
     assert all(each is found[0] for each in found)

@@ -2,13 +2,12 @@
 
 import gc
 import linecache
-import threading
 
 import numpy as np
 import paddle
 import pytest
 
-from conftest import randn
+from conftest import on_threads, randn
 from paddle_chainrules import FCNet, laplacian, make_program, stateless, vjp
 from paddle_chainrules.paddle_side.interception import RAW
 from paddle_chainrules.programs import program as program_module
@@ -648,11 +647,7 @@ def test_threads_that_call_while_a_function_goes_over(monkeypatch):
             if not np.array_equal(run(x)[0].numpy(), expected):
                 wrong.append(1)
 
-    threads = [threading.Thread(target=calls) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    on_threads(calls, [()] * 4)
     assert not wrong
     assert "region" in run.__code__.co_names
 

@@ -13,7 +13,7 @@ import numpy as np
 import paddle
 import pytest
 
-from conftest import native, randn
+from conftest import native, on_threads, randn
 from paddle_chainrules import (
     explain,
     grad,
@@ -547,14 +547,7 @@ def test_threads_with_numbers_of_their_own(first):
             if not np.array_equal(net.forward(params, x).numpy(), right):
                 wrong.append(1)
 
-    threads = [
-        threading.Thread(target=calls, args=pair)
-        for pair in zip(inputs, expected, strict=True)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    on_threads(calls, zip(inputs, expected, strict=True))
     assert not wrong
 
 

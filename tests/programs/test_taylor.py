@@ -461,7 +461,7 @@ def test_several_derivatives_of_higher_order():
 
 @pytest.mark.parametrize("n", [512, 513, 800])
 @pytest.mark.parametrize("kind", ["derivatives", "laplacian"])
-def test_many_points_go_in_blocks(n, kind, monkeypatch):
+def test_many_points_go_in_blocks(n, kind, small_blocks, monkeypatch):
     net, params = random_net("tanh", (3, 5, 4, 2))
     x, indices = randn([n, 3], "float64", 9), SEVERAL[-1]
     cotangents = tuple(randn([n, 2], "float64", 20 + i) for i in range(len(indices)))
@@ -482,23 +482,13 @@ def test_many_points_go_in_blocks(n, kind, monkeypatch):
         (slope,) = paddle.grad([value], [leaf], [cotangents[0]], create_graph=True)
         return [*found, slope, *paddle.grad([(slope**2).sum()], [leaf])]
 
-    sizes = []
-    began = blocks.Blocks.__init__
-
-    def begin(self, programs, rows, sums):
-        began(self, programs, rows, sums)
-        sizes.append([*programs])
-
-    monkeypatch.setattr(blocks.Blocks, "__init__", begin)
     monkeypatch.setattr(blocks, "PROBE", 10**9)
     expected = both()
-    assert not sizes
+    assert not small_blocks
     monkeypatch.setattr(blocks, "PROBE", 256)
-    monkeypatch.setattr(blocks, "WHOLE", 0)
-    monkeypatch.setattr(blocks, "BYTES", 1)  # then a block has 64 rows
     assert_close(both(), expected)
     rest = n % 64 or 32
-    assert [64, rest] in sizes
+    assert [64, rest] in small_blocks
 
 
 def test_only_what_is_asked_for_is_differentiated():

@@ -1,13 +1,12 @@
 """Memory for what is in between, which calls of machine code leave to later ones."""
 
 import resource
-import threading
 
 import numpy as np
 import paddle
 import pytest
 
-from conftest import assert_same, randn
+from conftest import assert_same, on_threads, randn
 from paddle_chainrules import jit, laplacian, stateless, value_and_grad
 from paddle_chainrules.programs.loops import workspace
 from paddle_chainrules.programs.loops.workspace import borrowed, give_back, let_go
@@ -120,10 +119,6 @@ def test_threads_have_memory_of_their_own():
             if not all(is_near(a, b) for a, b in pairs):
                 wrong.append(k)
 
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    on_threads(work, [(k,) for k in range(3)])
     assert not wrong
     assert 1 <= len(workspace._free) <= 3

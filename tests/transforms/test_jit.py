@@ -3,14 +3,13 @@
 import copy
 import gc
 import pickle
-import threading
 
 import numpy as np
 import paddle
 import pytest
 from paddle import nn
 
-from conftest import assert_same, programs_on, randn, random_like
+from conftest import assert_same, on_threads, programs_on, randn, random_like
 from paddle_chainrules import (
     CaptureError,
     FCNet,
@@ -337,11 +336,7 @@ def test_threads_run_one_program_at_once():
                 if not paddle.allclose(a, b, 1e-4, 1e-5):
                     wrong.append(n)
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    on_threads(work, [()] * 4)
     assert not wrong
 
 

@@ -8,7 +8,6 @@ import logging
 import math
 import pickle
 import random
-import threading
 import time
 import types
 import weakref
@@ -18,7 +17,7 @@ import optree
 import paddle
 import pytest
 
-from conftest import programs_on, randn
+from conftest import on_threads, programs_on, randn
 from paddle_chainrules import (
     FCNet,
     explain,
@@ -553,11 +552,7 @@ def test_threads():
             if not np.allclose(found.numpy(), expected.numpy(), rtol=1e-9):
                 wrong.append(seed)
 
-    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    on_threads(work, [(k,) for k in range(4)])
     assert not wrong
 
 

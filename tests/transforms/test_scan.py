@@ -14,7 +14,7 @@ import optree
 import paddle
 import pytest
 
-from conftest import randn
+from conftest import on_threads, randn
 from paddle_chainrules import (
     CaptureError,
     FCNet,
@@ -345,11 +345,7 @@ def test_threads(made):
         except BaseException as error:
             failed.append(error)
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    on_threads(work, [()] * 4)
     assert not failed
     assert len(found) == 20
     for each in found:

@@ -137,7 +137,7 @@ def holds(op: Operation, varies: Callable[[int], bool]) -> bool:
 def _takes_some(op: Operation, varies: Callable[[int], bool]) -> bool:
     """Whether it takes so many of the samples, of which there may be more or fewer,
     though in a program it may be all of them."""
-    given = dict(zip(op.operator.arguments, op.args, strict=False))
+    given = op.named
     if op.operator.name in BRACKETS:
         shape = op.args[0].shape
         parts = zip(shape, parts_of(given["index"], len(shape)), strict=False)

@@ -44,12 +44,15 @@ def samples_of(
 ) -> Samples | None:
     """What of a program for one size goes along with it, where it serves any size.
 
-    None where it does not do the same as another for another size.
+    None where it does not do the same as another for another size, or one of these is
+    more than it may serve.
 
     Args:
         most: the largest size that it serves.
         known: sizes that go along with it in what the program is a part of.
     """
+    if max(size, its_size) > most:
+        return None
     found = _Pairs(size, its_size, known).of_programs(program, other)
     return found and found._replace(most=most)
 

@@ -175,7 +175,7 @@ def in_blocks(
     found = _block_of(unchecked, inputs, rows, PROBE)
     if not found.has_rows:
         return None
-    if found.program.peak_bytes * n <= WHOLE * PROBE:
+    if n <= rows_at_once(found.program, PROBE):
         return None
     size = PROBE
     fitting = BYTES * PROBE // max(found.program.peak_bytes, 1)

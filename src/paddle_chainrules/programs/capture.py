@@ -23,6 +23,7 @@ from ..paddle_side.random_state import (
 )
 from ..paddle_side.watch import recordings, watch_alone
 from . import switch
+from .blocks import rows_at_once
 from .capture_error import CaptureError
 from .comparison import ROUGH, RTOL, Numbers, other_numbers
 from .operations import Value
@@ -80,6 +81,11 @@ class Captured(NamedTuple):
         program = expanding(self.program, self.made)
         kinds = kinds_of(program.constants.values())
         return self._replace(program=program, kinds=kinds)
+
+    def at_once(self, most: int, size: int) -> int:
+        """Of so many samples how many it may serve, as captured for this number: more
+        derivatives by points may go in blocks."""
+        return min(most, rows_at_once(self.program, size)) if self.by_series else most
 
     def _reaches(self) -> bool:
         """Whether the program has a tensor from beyond; what it dropped is none."""
@@ -261,7 +267,7 @@ def _check(
             f"it gives {len(native)} tensors on other numbers, and not {len(found)}; "
             "use paddle.where for what depends on values"
         )
-    expected = [*map(Numbers.of, native)]
+    expected = [*map(Numbers, native)]
     largest = max((numbers.largest for numbers in expected), default=0.0)
     # Machine code rounds float32 otherwise, which a result in float64 shows.
     kinds = {v.dtype for op in program.ops for v in op.outputs}
@@ -272,7 +278,7 @@ def _check(
                 f"output {i} has shape {list(b.shape)} on other numbers, and not "
                 f"{list(a.shape)}; use paddle.where for what depends on values"
             )
-        if not Numbers.of(a).is_close(expected[i], largest, rtol):
+        if not Numbers(a).is_close(expected[i], largest, rtol):
             raise CaptureError(
                 f"output {i} of the program differs from the function's on other "
                 "numbers: it depends on something that no operator shows, such as a "

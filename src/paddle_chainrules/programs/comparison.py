@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from functools import cache
-from typing import Any, NamedTuple
+from functools import cache, cached_property
+from typing import Any
 
 import numpy as np
 import paddle
@@ -80,24 +80,33 @@ def _is_grouped(row: Tensor) -> bool:
     return bool(steps.size) and steps.min() == 0
 
 
-class Numbers(NamedTuple):
+class Numbers:
     """What a result is, to be compared with another.
 
     Attributes:
-        dtype: the result's; NumPy's values are float32 where it has no such type.
-        largest: the largest finite entry, zero for integers and truths.
+        dtype: the result's.
+        values: its numbers, float32 where NumPy has no such type.
     """
 
-    dtype: str
-    values: np.ndarray[Any, Any]
-    largest: float
-
-    @classmethod
-    def of(cls, tensor: Tensor) -> Numbers:
-        """Those of a tensor."""
+    def __init__(self, tensor: Tensor) -> None:
         is_brief = tensor.dtype == paddle.bfloat16
-        values = (tensor.astype("float32") if is_brief else tensor).numpy()
-        return cls(dtype_name(tensor.dtype), values, _largest(values))
+        self.dtype = dtype_name(tensor.dtype)
+        self.values: np.ndarray[Any, Any] = (
+            tensor.astype("float32") if is_brief else tensor
+        ).numpy()
+
+    @cached_property
+    def largest(self) -> float:
+        """The largest finite entry, zero for integers and truths."""
+        values = self.values
+        if values.dtype.kind not in "fc" or not values.size:
+            return 0.0
+        if values.dtype.kind == "f":
+            found = max(float(values.max()), -float(values.min()))
+            if math.isfinite(found):
+                return found
+        finite = values[np.isfinite(values)]
+        return float(np.abs(finite).max(initial=0.0))
 
     def is_close(
         self, expected: Numbers, largest: float, rtol: Mapping[str, float] = RTOL
@@ -116,14 +125,3 @@ class Numbers(NamedTuple):
         rounding = 16 * np.finfo(x.dtype).eps
         atol = max(part * expected.largest, float(rounding) * largest)
         return bool(np.allclose(x, y, rtol=0, atol=atol, equal_nan=True))
-
-
-def _largest(values: np.ndarray[Any, Any]) -> float:
-    if values.dtype.kind not in "fc" or not values.size:
-        return 0.0
-    if values.dtype.kind == "f":
-        found = max(float(values.max()), -float(values.min()))
-        if math.isfinite(found):
-            return found
-    finite = values[np.isfinite(values)]
-    return float(np.abs(finite).max(initial=0.0))

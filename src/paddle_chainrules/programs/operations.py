@@ -60,6 +60,11 @@ class Operation:
         return tuple(values_in(self.args))
 
     @property
+    def named(self) -> dict[str, Any]:
+        """The arguments by their names."""
+        return dict(zip(self.operator.arguments, self.args, strict=False))
+
+    @property
     def structure(self) -> list[Value]:
         """Inputs that say where things begin, and whose numbers can't be any."""
         return values_in([self.args[i] for i in self.operator.structure])

@@ -319,7 +319,7 @@ class Record:
         for i in writes:
             begin(self, entry.name, given[i])
         result = entry.run(*given)
-        self.draws = self.draws or entry.random or entry.name in _DRAWING
+        self.draws = self.draws or entry.random
         many = isinstance(result, list | tuple)
         parts = [*result] if many else [result]
         is_on = paddle.is_grad_enabled() and entry.differentiable != ()

@@ -8,9 +8,6 @@ from typing import Any
 from .operations import Operation, Value
 from .operators.brackets import parts_of
 
-Rows = tuple[int, ...]
-"""The axes in front of the last one, along which rows stand, by their sizes."""
-
 
 def is_row_by_row(ops: Iterable[Operation], moved: Sequence[Value]) -> bool:
     """Whether all that is made of rows has in each row what is made of that row alone.
@@ -39,11 +36,9 @@ def is_row_by_row(ops: Iterable[Operation], moved: Sequence[Value]) -> bool:
 
 def _keeps_rows(op: Operation, given: Sequence[Value], count: int) -> bool:
     """Whether an operation keeps so many leading axes, which all that is given has."""
-    name = op.operator.name
-    rule = RULES.get(name)
+    rule = RULES.get(op.operator.name)
     if rule is not None:
-        args = dict(zip(op.operator.arguments, op.args, strict=False))
-        return rule(args, given, count)
+        return rule(op.named, given, count)
     if op.operator.loop is None:
         return False
     ranks = {len(v.shape) for v in (*given, *op.outputs)}
@@ -64,7 +59,7 @@ def _product(args: Mapping[str, Any], given: Sequence[Value], count: int) -> boo
 
 def _along(args: Mapping[str, Any], given: Sequence[Value], count: int) -> bool:
     """Of parts along axes that are no rows."""
-    found = args.get("axes", args.get("axis", args.get("perm")))
+    found = args["axes"] if "axes" in args else args["axis"]
     axes = [found] if isinstance(found, int) else found
     rank = len(given[0].shape)
     if not isinstance(axes, list | tuple) or not axes:

@@ -101,7 +101,7 @@ def check_same(seen: Sequence[Any], found: Sequence[Any], refusal: Exception) ->
         Exception: the refusal.
     """
     pairs = [
-        (Numbers.of(a), Numbers.of(b))
+        (Numbers(a), Numbers(b))
         for a, b in zip(seen, found, strict=False)
         if isinstance(a, Tensor)
     ]

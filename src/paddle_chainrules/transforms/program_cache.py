@@ -16,7 +16,6 @@ from ..paddle_side.dtypes import is_differentiable
 from ..paddle_side.engine import is_running
 from ..paddle_side.grad_mode import grad_mode
 from ..programs.any_size import samples_of
-from ..programs.blocks import rows_at_once
 from ..programs.capture import PLACE, Captured, capture
 from ..programs.capture_error import CaptureError
 from ..programs.loops.groups import goes_into
@@ -75,10 +74,7 @@ class OfValue(NamedTuple):
     ) -> OfValue | None:
         """As :meth:`.program_recording.Way.for_any_size`; off the graph alone."""
         own, its = self.captured, other.captured
-        if own.by_series:
-            most = min(most, rows_at_once(own.program, size))
-        if max(size, its_size) > most:
-            return None
+        most = own.at_once(most, size)
         if True in own.requires or self.structure != other.structure:
             return None
         for one, another in ((own, its), (own.expanding(), its.expanding())):

@@ -75,8 +75,7 @@ def found_value(
         CaptureError: there is no program.
     """
     flags = _flags(leaves) if paddle.is_grad_enabled() else None
-    found: OfValue = programs.found("value", leaves, programs.value_of, (key, flags))
-    return found, flags
+    return _value(programs, leaves, key, flags), flags
 
 
 def seen_value(
@@ -94,7 +93,14 @@ def seen_value(
         found: OfValue = programs.found("seen", leaves, programs.seen_of, (key, flags))
         if True in found.captured.requires:
             return found, flags
-    return found_value(programs, leaves, key)
+    return _value(programs, leaves, key, flags), flags
+
+
+def _value(
+    programs: ProgramCache, leaves: Sequence[Any], key: Any, flags: Any
+) -> OfValue:
+    found: OfValue = programs.found("value", leaves, programs.value_of, (key, flags))
+    return found
 
 
 def _look_ahead(node: Node, leaves: Sequence[Any], captured: Captured) -> None:

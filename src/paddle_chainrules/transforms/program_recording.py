@@ -11,7 +11,6 @@ from paddle.base import core as _core
 
 from ..paddle_side.random_state import in_turn, note_drawing
 from ..programs.any_size import samples_of
-from ..programs.blocks import rows_at_once
 from ..programs.capture import Captured
 from ..programs.program import Program
 from ..programs.residuals import in_few
@@ -62,10 +61,7 @@ class Way(NamedTuple):
             or self.structure != other.structure
         ):
             return None
-        if self.captured.by_series:
-            most = min(most, rows_at_once(self.there.whole, size))
-        if max(size, its_size) > most:
-            return None
+        most = self.captured.at_once(most, size)
         one, another = self._apart(), other._apart()
         for own, its in ((one, another), (one._expanding(), another._expanding())):
             alike = own.captured.is_like(its.captured)

@@ -20,7 +20,7 @@ from .products import SUFFIX
 from .scalars import NoLoop, Shape
 from .steps import Address, Steps, written_as
 from .text import BYTES, Text
-from .windows import FIXED, Place, Windows, WindowStep, given, steps_of, windows_of
+from .windows import FIXED, Place, Windows, WindowStep, steps_of, windows_of
 
 COLUMNS = 1 << 18
 """Bytes of what windows cover, copied at a time."""
@@ -194,7 +194,7 @@ class _Convolution(WindowStep):
 def _of(
     steps: Steps, op: Operation, image: Value, result: Value
 ) -> _Convolution | Depthwise:
-    how = given(op)
+    how = op.named
     is_same = "transpose" in op.operator.name and how["padding_algorithm"] == "SAME"
     if is_same or not steps.has_products:
         raise NoLoop

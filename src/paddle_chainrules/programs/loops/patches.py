@@ -9,7 +9,7 @@ from .nest import clear
 from .scalars import FLOATS, NoLoop
 from .steps import Address, Steps, written_as
 from .text import Text
-from .windows import FIXED, Place, Windows, WindowStep, given, steps_of
+from .windows import FIXED, Place, Windows, WindowStep, steps_of
 
 
 def _windows_of(image: Value, how: dict[str, Any]) -> Windows:
@@ -69,11 +69,11 @@ class _Patches(WindowStep):
 def _(steps: Steps, op: Operation) -> None:
     image = op.args[0] if op.operator.name == "unfold" else op.args[1]
     (out,) = op.outputs
-    _Patches(steps, _windows_of(image, given(op)), op).unfold(image, out)
+    _Patches(steps, _windows_of(image, op.named), op).unfold(image, out)
 
 
 @written_as("fold", "unfold_grad")
 def _(steps: Steps, op: Operation) -> None:
     columns = op.args[0] if op.operator.name == "fold" else op.args[1]
     (out,) = op.outputs
-    _Patches(steps, _windows_of(out, given(op)), op).fold(columns, out)
+    _Patches(steps, _windows_of(out, op.named), op).fold(columns, out)

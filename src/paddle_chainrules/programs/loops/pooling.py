@@ -14,7 +14,7 @@ from .scalars import FLOATS, SUM, NoLoop
 from .steps import Address, Steps, written_as
 from .text import Text
 from .views import View
-from .windows import FIXED, Place, Windows, WindowStep, given, padding, steps_of
+from .windows import FIXED, Place, Windows, WindowStep, padding, steps_of
 
 LEAST = "0xC7EFFFFFE0000000"
 """The least finite number of float32, for float64 too, which is the largest of none."""
@@ -91,7 +91,7 @@ class _Pooling(WindowStep):
     def __init__(
         self, steps: Steps, image: Value, result: Value, op: Operation
     ) -> None:
-        how = given(op)
+        how = op.named
         self._is_mean = how["pooling_type"] == "avg"
         start = "0.0" if self._is_mean else LEAST
         super().__init__(steps, _windows_of(image, result, how), op, start)

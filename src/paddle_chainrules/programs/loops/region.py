@@ -22,9 +22,7 @@ from .plan import ALIGNED, Plan, planned
 from .steps import Step, Steps
 from .text import BYTES, Text
 from .views import View
-from .workspace import borrowed, give_back
-
-CPU = paddle.CPUPlace()
+from .workspace import CPU, borrowed, give_back
 
 ADDRESS, SIZE = Tensor.data_ptr, Tensor.element_size
 WITHOUT_GAPS, SHAPE = Tensor.is_contiguous, attrgetter("shape")

@@ -66,11 +66,6 @@ class Windows(NamedTuple):
         return not self.is_padded and {*ones} == {1}
 
 
-def given(op: Operation) -> dict[str, Any]:
-    """The arguments of an operation by their names."""
-    return dict(zip(op.operator.arguments, op.args, strict=False))
-
-
 def padding(
     how: dict[str, Any], space: Sequence[int], spans: Sequence[int]
 ) -> list[tuple[int, int]]:

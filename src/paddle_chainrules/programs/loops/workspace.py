@@ -22,7 +22,7 @@ Memory = tuple[int, Tensor]
 _free: list[Memory] = []
 """As many as there were calls at a time; taken and put back in one step each."""
 
-_CPU = paddle.CPUPlace()
+CPU = paddle.CPUPlace()
 
 
 def borrowed(size: int) -> Memory:
@@ -34,7 +34,7 @@ def borrowed(size: int) -> Memory:
     if found is not None and found[0] >= size:
         return found
     del found  # before there is more
-    return size, RAW.empty([size], paddle.uint8, _CPU)
+    return size, RAW.empty([size], paddle.uint8, CPU)
 
 
 def give_back(memory: Memory) -> None:
