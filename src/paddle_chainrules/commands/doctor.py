@@ -16,6 +16,7 @@ import paddle
 import paddle.version
 
 from .. import julia
+from ..programs.loops import threads
 from ..programs.loops.blas import library
 from ..programs.switch import (
     BLAS,
@@ -61,6 +62,7 @@ def doctor() -> Iterator[Line]:
         yield from [line] if line else []
     if programs_are_on() and loops_are_on():
         yield products_of_machine_code()
+        yield loops_of_machine_code()
     yield from _julia()
 
 
@@ -147,6 +149,15 @@ def products_of_machine_code() -> Line:
         for dtype, name in found.names.items()
     ]
     return Line(OK, subject, ", ".join(told))
+
+
+def loops_of_machine_code() -> Line:
+    """How many threads share the loops of machine code."""
+    count = threads.threads()
+    if count == 1:
+        return Line(OK, "Loops in machine code", "by one thread")
+    told = f"shared by {count} threads, from {threads.LEAST:,} operations on"
+    return Line(OK, "Loops in machine code", told)
 
 
 def _threads() -> Iterator[Line]:

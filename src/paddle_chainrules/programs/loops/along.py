@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from ..operations import Operation, Value
@@ -75,6 +76,9 @@ class Way(NamedTuple):
         return inner if inner != ONE or few or not self.is_dear else Extent(MANY)
 
 
+EACH = 8
+"""Operations at a place, more or less."""
+
 MANY, FEW = 16, 3
 """Lines that lie one after another, gone along together; of fewer each by itself."""
 
@@ -123,7 +127,8 @@ def go_along(
             each = MANY
             up = text.put(f"add i64 {count}, {MANY - 1}")
             blocks = text.put(f"sdiv i64 {up}, {MANY}")
-        with text.loop(blocks if each > 1 else count) as i:
+        start, stop = text.part(blocks if each > 1 else count)
+        with text.loop(stop, start=start) as i:
             step = Extent(each)
             given = walk.moved(given, line.times(step), i)
             made = walk.moved(made, ends.times(step), i)
@@ -139,7 +144,10 @@ def go_along(
                 walk.many(given, made, kept, here, line, ONE)
 
     made = tuple(view.memory for view in (*writes, *own))
-    steps.found.append(Step(tuple(v.memory for v in reads), made, {}, write))
+    step = Step(tuple(v.memory for v in reads), made, {}, write)
+    if not own:
+        step = replace(step, shared=whole.times(Extent(EACH)))
+    steps.found.append(step)
 
 
 def _row(dtype: str, extent: Extent) -> View:

@@ -264,10 +264,15 @@ def libraries() -> dict[str, Found]:
                 found["openblas"] = Found(addresses, _called(openblas, name))
     onednn = next(chain(_opened(libs, "*dnnl*"), _opened(libs, "*mkldnn*")), None)
     if onednn and (addresses := _addresses(onednn, "dnnl_sgemm", "")):
-        openmp = next(_opened(libs, "*iomp5*"), None)
-        threads = _called(openmp, "omp_get_max_threads") if openmp else None
+        handle = openmp()
+        threads = _called(handle, "omp_get_max_threads") if handle else None
         found["onednn"] = Found(addresses, threads)
     return found
+
+
+def openmp() -> Any:
+    """The library whose threads Paddle's products have, if it is here."""
+    return next(_opened(Path(paddle.__file__).parent / "libs", "*iomp5*"), None)
 
 
 def _opened(folder: Path, pattern: str, is_to_load: bool = False) -> Iterator[Any]:

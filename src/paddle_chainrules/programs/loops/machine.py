@@ -18,6 +18,7 @@ from .nest import METADATA
 from .products import SUFFIX
 from .scalars import FUNCTIONS
 from .text import TYPES
+from .threads import SHARED, symbols
 from .vectorised import definitions
 
 SUM = r"@llvm\.vector\.reduce\.fadd\.v(\d+)f(32|64)"
@@ -91,6 +92,8 @@ def module_text(
         if products is not None and f"@product.{suffix}" in body
     ]
     sums = map(_declared_sum, sorted({*re.findall(SUM, body)}))
+    if "@shared(" in body:
+        called.append(SHARED)
     parts = [DECLARATIONS, *sums, *called, *definitions(own), body, METADATA]
     return "\n".join(parts)
 
@@ -112,7 +115,8 @@ def _compiled(texts: Sequence[str]) -> list[Code]:
         cpu=cpu, features=features, opt=3, jit=True
     )
     products = library() if any("@product." in text for text in texts) else None
-    for symbol, address in products.symbols.items() if products else ():
+    called = {**(products.symbols if products else {}), **symbols()}
+    for symbol, address in called.items():
         llvm.add_symbol(symbol, address)
     names = [f"region_{i}" for i in range(len(texts))]
     text = module_text(texts, names, products)

@@ -50,6 +50,8 @@ class Nest:
 
     Args:
         address: the name of a pointer to the first element of a view.
+        shared: which of its loops threads share, if any; what is added up in memory is
+            there already then.
     """
 
     def __init__(
@@ -60,11 +62,12 @@ class Nest:
         writes: Sequence[Access],
         sizes: Sizes,
         address: Callable[[View], str],
+        shared: int | None = None,
     ) -> None:
         self._text, self._reads, self._writes = text, reads, writes
         self._accesses = [*reads, *writes]
         self._loops = _loops(shape, self._accesses, sizes)
-        self._sizes, self._address = sizes, address
+        self._sizes, self._address, self._shared = sizes, address, shared
         self._carried: dict[int, Carried] = {}
         self._added: dict[int, Reduction] = {}
         """What is reduced in memory, by place among the accesses."""
@@ -78,11 +81,16 @@ class Nest:
 
     def write(self, body: Body) -> None:
         """Have the text of it."""
+        if self._shared is None:
+            self.prepare()
         pointers = [self._address(each.view) for each in self._accesses]
+        self._level(0, pointers, body)
+
+    def prepare(self) -> None:
+        """Have the text of what comes before: zeros, to which is added in memory."""
         for k, how in self._added.items():
             view = self._accesses[k].view
-            fill(self._text, view, pointers[k], self._sizes, how.start)
-        self._level(0, pointers, body)
+            fill(self._text, view, self._address(view), self._sizes, how.start)
 
     def _level(self, depth: int, pointers: Sequence[str], body: Body) -> None:
         if depth == len(self._loops):
@@ -91,7 +99,10 @@ class Nest:
         text, loop = self._text, self._loops[depth]
         is_last = depth == len(self._loops) - 1
         carried = [*self._carried.values()] if is_last else []
-        with text.loop(text.number(loop.extent), carried, is_last) as index:
+        start, stop = "0", text.number(loop.extent)
+        if depth == self._shared:
+            start, stop = text.part(stop)
+        with text.loop(stop, carried, is_last, start) as index:
             rows = zip(pointers, self._accesses, loop.strides, strict=True)
             here = [text.along(p, each.kind, stride, index) for p, each, stride in rows]
             self._level(depth + 1, here, body)
@@ -139,6 +150,18 @@ def fill(text: Text, view: View, pointer: str, sizes: Sizes, number: str) -> Non
     with text.loop(text.number(sizes.product(view.shape)), parallel=True) as index:
         place = text.along(pointer, kind, ONE, index)
         text.line(f"store {kind} {number}, ptr {place}, {PARALLEL}")
+
+
+def shared_loop(
+    shape: Shape, reads: Sequence[Access], writes: Sequence[Access], sizes: Sizes
+) -> int | None:
+    """Which loop of a nest threads may share: each writes memory of its own there."""
+    if {each.view.memory for each in reads} & {each.view.memory for each in writes}:
+        return None
+    for depth, loop in enumerate(_loops(shape, [*reads, *writes], sizes)):
+        if ZERO not in loop.strides[len(reads) :]:
+            return depth
+    return None
 
 
 class _Loop(NamedTuple):

@@ -86,6 +86,12 @@ def product(op: Operation, views: Sequence[View], sizes: Sizes) -> Product:
     return Product(factor(x, sizes), factor(y, sizes), tuple(shape), turned)
 
 
+def shared_batch(found: Product) -> int | None:
+    """Along which dimension of many products threads may share these, if any."""
+    batch = found.shape[:-2]
+    return next((k for k, size in enumerate(batch) if size != 1), None)
+
+
 def write_product(
     text: Text,
     found: Product,
@@ -127,7 +133,10 @@ def write_product(
         if depth == len(batch):
             call(pointers)
             return
-        with text.loop(text.number(sizes.of(batch[depth]))) as index:
+        start, stop = "0", text.number(sizes.of(batch[depth]))
+        if depth == shared_batch(found):
+            start, stop = text.part(stop)
+        with text.loop(stop, start=start) as index:
             rows = zip(pointers, steps, strict=True)
             here = [text.along(p, element, each[depth], index) for p, each in rows]
             level(depth + 1, here)

@@ -18,6 +18,7 @@ from ...paddle_side.interception import RAW
 from ..operations import Value
 from ..operators.entry import Operator
 from ..samples import Samples
+from . import threads
 from .plan import ALIGNED, Plan, planned
 from .steps import Step, Steps
 from .text import BYTES, Text
@@ -60,25 +61,48 @@ class Alike:
 
     def write(self, step: Step, text: Text, address: Callable[[View], str]) -> None:
         """Write a call of the function of a step."""
+        own, given = self._own(step)
+        names = ", ".join(f"ptr %a{k}" for k in range(len(given)))
+        own.head = f"internal i1 @NAME.step(ptr noalias %block, {names}) noinline"
+        name = self._named(own, text)
+        places = ", ".join(f"ptr {address(view)}" for view in given)
+        is_left = text.put(f"call i1 {name}(ptr %block, {places})", "left")
+        if step.may_leave:
+            text.leave_if(is_left)
+
+    def write_shared(
+        self, step: Step, text: Text, address: Callable[[View], str]
+    ) -> None:
+        """Write a call by which threads share the function of a step."""
+        assert step.shared is not None
+        if step.prepare:
+            step.prepare(text, address)
+        own, given = self._own(step, is_shared=True)
+        own.head = "internal i1 @NAME.step(ptr %given) noinline"
+        own.begin(threads.beginning(["%block", *(f"%a{k}" for k in range(len(given)))]))
+        name = self._named(own, text)
+        pointers = ["%block", *map(address, given)]
+        threads.write_call(text, name, pointers, step.shared)
+
+    def _own(self, step: Step, is_shared: bool = False) -> tuple[Text, list[View]]:
+        """The text of a step's function, and what it is given the addresses of."""
+        own = Text()
+        own.is_shared = is_shared
         given: dict[tuple[Any, ...], tuple[str, View]] = {}
 
         def argument(view: View) -> str:
             place = view.memory, view.offset
             return given.setdefault(place, (f"%a{len(given)}", view))[0]
 
-        own = Text("")
         step.write(own, argument)
-        names = ", ".join(f"ptr {name}" for name, _ in given.values())
-        own.head = f"internal i1 @NAME.step(ptr noalias %block, {names}) noinline"
+        return own, [view for _, view in given.values()]
+
+    def _named(self, own: Text, text: Text) -> str:
+        """The name of a function, whose notes go where it is called."""
         rows = str(own).split("\n")
-        notes = [row.strip() for row in rows if row.startswith("  ;")]
+        text.lines += [row.strip() for row in rows if row.startswith("  ;")]
         body = "\n".join(row for row in rows if not row.startswith("  ;"))
-        name = self._names.setdefault(body, f"@NAME.step.{len(self._names)}")
-        text.lines += notes
-        places = ", ".join(f"ptr {address(view)}" for _, view in given.values())
-        is_left = text.put(f"call i1 {name}(ptr %block, {places})", "left")
-        if step.may_leave:
-            text.leave_if(is_left)
+        return self._names.setdefault(body, f"@NAME.step.{len(self._names)}")
 
 
 class Region(Operator):
@@ -131,9 +155,10 @@ class Region(Operator):
         """
         starts = range(0, len(steps.found), PART)
         parts = [steps.found[start : start + PART] for start in starts]
-        alike = Alike() if len(parts) > MANY else None
+        alike, all_alike = Alike(), len(parts) > MANY
         texts = [
-            self._part(k, part, steps, plan, alike) for k, part in enumerate(parts)
+            self._part(k, part, steps, plan, alike, all_alike)
+            for k, part in enumerate(parts)
         ]
         whole = Text()
         for place, value in enumerate(self.order, FIRST):
@@ -147,8 +172,7 @@ class Region(Operator):
         for k in range(len(parts)):
             is_left = whole.put(f"call i1 @NAME.{k}(ptr %block, ptr {work})", "left")
             whole.leave_if(is_left)
-        functions = alike.texts if alike else ()
-        return "\n\n".join(map(str, [*functions, *texts, whole]))
+        return "\n\n".join(map(str, [*alike.texts, *texts, whole]))
 
     def _part(
         self,
@@ -156,7 +180,8 @@ class Region(Operator):
         part: Sequence[Step],
         steps: Steps,
         plan: Plan,
-        alike: Alike | None,
+        alike: Alike,
+        all_alike: bool,
     ) -> Text:
         text = Text(f"internal i1 @NAME.{k}(ptr noalias %block, ptr %work) noinline")
         places = {v: place for place, v in enumerate(self.order, FIRST)}
@@ -182,10 +207,12 @@ class Region(Operator):
                 flag = text.argument(FLAG, "ptr", "flag")
                 now = text.put(f"load volatile i32, ptr {flag}", "now")
                 text.leave_if(text.put(f"icmp ne i32 {now}, 0", "stop"))
-            if alike is None:
-                step.write(text, address)
-            else:
+            if threads.may_share(step.shared):
+                alike.write_shared(step, text, address)
+            elif all_alike:
                 alike.write(step, text, address)
+            else:
+                step.write(text, address)
         return text
 
     def lines(

@@ -10,8 +10,8 @@ from ..operations import Operation, Value
 from ..switch import wanted_blas
 from .extents import ZERO, Extent, Sizes
 from .groups import Group
-from .nest import Access, Nest, clear
-from .products import product, write_product
+from .nest import Access, Nest, clear, shared_loop
+from .products import product, shared_batch, write_product
 from .scalars import NoLoop, Scalars, Shape, kept_dims, written
 from .text import TYPES, Text
 from .thin import thin, write_thin
@@ -33,6 +33,8 @@ class Step:
         copy: where it copies from, and where to, if that is all that it does.
         clears: whether all that it does is to write zeros.
         may_leave: whether it may leave the function, where a number is out of range.
+        shared: how many operations on numbers it is, if threads may share its loops.
+        prepare: has the text of what one thread does before, if they do.
     """
 
     reads: tuple[Memory, ...]
@@ -42,6 +44,8 @@ class Step:
     copy: tuple[View, View] | None = None
     clears: bool = False
     may_leave: bool = False
+    shared: Extent | None = None
+    prepare: Callable[[Text, Address], None] | None = None
 
 
 class Steps:
@@ -197,7 +201,12 @@ class Steps:
             if not (small and write_thin(text, small, to, address)):
                 write_product(text, found, to, sizes, address)
 
-        self.found.append(Step(reads, (out.memory,), {}, write))
+        step = Step(reads, (out.memory,), {}, write)
+        if shared_batch(found) is not None:
+            x = found.x.view.shape
+            inner = sizes.of(x[-2 if found.turned[0] else -1])
+            step = replace(step, shared=sizes.product(found.shape).times(inner))
+        self.found.append(step)
 
     def _group(self, group: Group) -> None:
         shape = group.shape
@@ -225,7 +234,7 @@ class Steps:
             text.lines += scalars.lines
             return [known[out, out.shape] for out in group.outputs]
 
-        self._nest(shape, reads, writes, body)
+        self._nest(shape, reads, writes, body, len(group.ops))
 
     def _as_read(self, value: Value, shape: Shape) -> View:
         view = self.view(value)
@@ -237,12 +246,22 @@ class Steps:
         reads: Sequence[Access],
         writes: Sequence[Access],
         body: Callable[[Sequence[str], Text], Sequence[str]],
+        each: int = 1,
     ) -> None:
+        """A nest of loops.
+
+        Args:
+            each: operations on an element.
+        """
         sizes = self.sizes
+        depth = shared_loop(shape, reads, writes, sizes)
+
+        def nest(text: Text, address: Address) -> Nest:
+            shared = depth if text.is_shared else None
+            return Nest(text, shape, reads, writes, sizes, address, shared)
 
         def write(text: Text, address: Address) -> None:
-            nest = Nest(text, shape, reads, writes, sizes, address)
-            nest.write(lambda given: body(given, text))
+            nest(text, address).write(lambda given: body(given, text))
 
         over = {
             each.view.memory: _same_places(each, reads)
@@ -252,7 +271,11 @@ class Steps:
         given, made = (
             tuple(each.view.memory for each in part) for part in (reads, writes)
         )
-        self.found.append(Step(given, made, over, write))
+        count = None if depth is None else sizes.product(shape).times(Extent(each))
+        step = Step(given, made, over, write, shared=count)
+        if any(each.reduction for each in writes):
+            step = replace(step, prepare=lambda t, a: nest(t, a).prepare())
+        self.found.append(step)
 
     def zeros(self, value: Value) -> View:
         """A value of zeros."""

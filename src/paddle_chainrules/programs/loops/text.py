@@ -57,6 +57,7 @@ class Text:
     Attributes:
         head: how it begins.
         lines: of the body, in their order.
+        is_shared: whether several threads run it, each a part of its loops.
     """
 
     def __init__(self, head: str = "zeroext i1 @NAME(ptr noalias %block)") -> None:
@@ -68,6 +69,7 @@ class Text:
         self._fresh = itertools.count()
         self._numbers: dict[object, str] = {}
         self._is_left = False
+        self.is_shared = False
 
     def name(self, stem: str = "v") -> str:
         """A name that nothing has."""
@@ -119,9 +121,9 @@ class Text:
             return base
         return self.put(f"getelementptr inbounds {kind}, ptr {base}, i64 {count}", "p")
 
-    def on_stack(self, count: int, align: int) -> str:
+    def on_stack(self, count: int, align: int, key: object = "stack") -> str:
         """The address of so many bytes that last as long as the call."""
-        return self._once("stack", f"alloca [{count} x i8], align {align}", "stack")
+        return self._once(key, f"alloca [{count} x i8], align {align}", "stack")
 
     def aligned(self, base: str, align: int) -> str:
         """The next address that is a multiple of a number."""
@@ -149,18 +151,36 @@ class Text:
         below = self._monomial(Extent(term.factor, term.power - 1))
         return self._once(term, f"mul i64 {below}, {n}", "size")
 
+    def begin(self, rows: Sequence[str]) -> None:
+        """Instructions before all others."""
+        self._first[:0] = rows
+
+    def part(self, count: str) -> tuple[str, str]:
+        """Of so many iterations, those of this thread: the first, and the one after."""
+        if not self.is_shared:
+            return "0", count
+        ends = []
+        for thread in ("%thread", "%thread.next"):
+            done = self.put(f"mul i64 {count}, {thread}")
+            ends.append(self.put(f"udiv i64 {done}, %threads", "end"))
+        return ends[0], ends[1]
+
     @contextmanager
     def loop(
-        self, count: str, carried: Sequence[Carried] = (), parallel: bool = False
+        self,
+        count: str,
+        carried: Sequence[Carried] = (),
+        parallel: bool = False,
+        start: str = "0",
     ) -> Iterator[str]:
         """A loop around what is written meanwhile; gives the name of its index."""
         k = next(self._fresh)
         before, i = self._block, f"%i.{k}"
         head = [f"br label %head.{k}", f"head.{k}:"]
-        head.append(f"{i} = phi i64 [ 0, %{before} ], [ %next.{k}, %tail.{k} ]")
+        head.append(f"{i} = phi i64 [ {start}, %{before} ], [ %next.{k}, %tail.{k} ]")
         for each in carried:
-            start, after = f"[ {each.start}, %{before} ]", f"[ {each.next}, %tail.{k} ]"
-            head.append(f"{each.now} = phi {each.kind} {start}, {after}")
+            first, after = f"[ {each.start}, %{before} ]", f"[ {each.next}, %tail.{k} ]"
+            head.append(f"{each.now} = phi {each.kind} {first}, {after}")
         head.append(f"%more.{k} = icmp slt i64 {i}, {count}")
         head.append(f"br i1 %more.{k}, label %body.{k}, label %done.{k}")
         self.lines += [*head, f"body.{k}:"]
