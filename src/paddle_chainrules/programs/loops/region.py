@@ -78,7 +78,7 @@ class Alike:
         if step.prepare:
             step.prepare(text, address)
         own, given = self._own(step, is_shared=True)
-        own.head = "internal i1 @NAME.step(ptr %given) noinline"
+        own.head = threads.HEAD
         own.begin(threads.beginning(["%block", *(f"%a{k}" for k in range(len(given)))]))
         name = self._named(own, text)
         pointers = ["%block", *map(address, given)]

@@ -159,11 +159,10 @@ class Text:
         """Of so many iterations, those of this thread: the first, and the one after."""
         if not self.is_shared:
             return "0", count
-        ends = []
-        for thread in ("%thread", "%thread.next"):
-            done = self.put(f"mul i64 {count}, {thread}")
-            ends.append(self.put(f"udiv i64 {done}, %threads", "end"))
-        return ends[0], ends[1]
+        before = self.put(f"mul i64 {count}, %thread")
+        upto = self.put(f"add i64 {before}, {count}")
+        start, stop = (self.put(f"udiv i64 {n}, %threads") for n in (before, upto))
+        return start, stop
 
     @contextmanager
     def loop(

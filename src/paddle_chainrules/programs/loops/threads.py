@@ -56,44 +56,42 @@ def may_share(count: Extent | None) -> bool:
 
 
 FIRST = 1
-"""Where in what a shared function is given, after whether one thread does all, the
-addresses begin."""
+"""Where in what a shared function is given the addresses begin, after its own."""
+
+HEAD = "internal i1 @NAME.step(ptr %given, i64 %thread, i64 %threads) noinline"
+"""How such a function begins: ``Text.part`` has which thread it is, of how many."""
 
 SHARED = f"""
 declare void @{PREFIX}.parallel(ptr, ptr, i32, i32)
 declare i32 @{PREFIX}.thread()
 declare i32 @{PREFIX}.threads()
-define internal void @shared(ptr %function, ptr %given, i64 %count) noinline {{
+define internal void @shared.part(ptr %given) {{
+  %function = load ptr, ptr %given
+  %number = call i32 @{PREFIX}.thread()
+  %count = call i32 @{PREFIX}.threads()
+  %thread = zext i32 %number to i64
+  %threads = zext i32 %count to i64
+  call i1 %function(ptr %given, i64 %thread, i64 %threads)
+  ret void
+}}
+define internal void @shared(ptr %function, ptr %given, i64 %count) {{
   %many = icmp sge i64 %count, {LEAST}
   br i1 %many, label %all, label %one
 all:
-  store i64 0, ptr %given
-  call void @{PREFIX}.parallel(ptr %function, ptr %given, i32 0, i32 0)
+  store ptr %function, ptr %given
+  call void @{PREFIX}.parallel(ptr @shared.part, ptr %given, i32 0, i32 0)
   ret void
 one:
-  store i64 1, ptr %given
-  call i1 %function(ptr %given)
+  call i1 %function(ptr %given, i64 0, i64 1)
   ret void
 }}
 """
 """``@shared`` has a function done by all threads, or by one where that is little."""
 
-WHICH = f"""\
-%alone.number = load i64, ptr %given
-%alone = icmp ne i64 %alone.number, 0
-%thread.here = call i32 @{PREFIX}.thread()
-%threads.here = call i32 @{PREFIX}.threads()
-%thread.wide = zext i32 %thread.here to i64
-%threads.wide = zext i32 %threads.here to i64
-%thread = select i1 %alone, i64 0, i64 %thread.wide
-%threads = select i1 %alone, i64 1, i64 %threads.wide
-%thread.next = add i64 %thread, 1"""
-"""Which of how many this thread is, as ``Text.part`` has it."""
-
 
 def beginning(names: Sequence[str]) -> list[str]:
     """What a shared function begins with: these addresses of what it is given."""
-    rows = WHICH.split("\n")
+    rows = []
     for place, name in enumerate(names, FIRST):
         rows.append(f"{name}.at = getelementptr i64, ptr %given, i64 {place}")
         rows.append(f"{name} = load ptr, ptr {name}.at")
