@@ -8,14 +8,14 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from paddle_chainrules.programs.loops.workspace import let_go
+from paddle_chainrules.programs.loops.workspace import empty_cache
 
 STATUS = Path("/proc/self/status")
 
 
 def peak(call: Callable[[], object]) -> int:
     """Bytes by which the process grows at most during a call."""
-    let_go()
+    empty_cache()
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)
     before = _bytes("VmRSS")

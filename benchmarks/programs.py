@@ -30,7 +30,7 @@ from machine import OUTPUT, SETTLED, save
 from nets import NETS, Named
 from paddle_chainrules import grad, jit, make_program, stateless, value_and_grad
 from paddle_chainrules.programs.loops.blas import library
-from paddle_chainrules.programs.loops.workspace import let_go
+from paddle_chainrules.programs.loops.workspace import empty_cache
 from paddle_chainrules.testing.timings import interleave, timer
 
 mpl.use("Agg")
@@ -185,7 +185,7 @@ def measured(calls: Calls) -> dict[str, dict[str, float]]:
 
 def peak(call: Callable[[], Any]) -> int:
     """Bytes of tensors at most at a time, beyond those that there are before."""
-    let_go()
+    empty_cache()
     before = core.host_memory_stat_current_value("Allocated", 0)
     core.host_memory_stat_reset_peak_value("Allocated", 0)
     call()

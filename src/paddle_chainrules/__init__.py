@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .programs.activations import ACTIVATIONS
     from .programs.batching import BatchWarning
     from .programs.capture_error import CaptureError
+    from .programs.loops.workspace import empty_cache
     from .programs.program import Program
     from .transforms.control_flow import cond, while_loop
     from .transforms.csr import CSR
@@ -67,6 +68,7 @@ __all__ = [
     "cond",
     "derivative",
     "derivatives",
+    "empty_cache",
     "explain",
     "fori_loop",
     "forward_laplacian",
@@ -109,6 +111,7 @@ _NAMES = {
     "programs.activations": "ACTIVATIONS",
     "programs.batching": "BatchWarning",
     "programs.capture_error": "CaptureError",
+    "programs.loops.workspace": "empty_cache",
     "programs.program": "Program",
     "transforms.control_flow": "cond while_loop",
     "transforms.csr": "CSR",

@@ -5,7 +5,7 @@ import pytest
 
 from conftest import randn
 from paddle_chainrules import FCNet, grad, make_program, stateless, value_and_grad
-from paddle_chainrules.programs.loops.workspace import let_go
+from paddle_chainrules.programs.loops.workspace import empty_cache
 from paddle_chainrules.programs.source import compiled
 from paddle_chainrules.transforms.tree import flatten_tree
 
@@ -54,7 +54,7 @@ OWN = {"words"}
 def taken(call):
     """The most bytes that a call had at a time."""
     call()  # what it has once
-    let_go()
+    empty_cache()
     before = core.host_memory_stat_current_value("Allocated", 0)
     core.host_memory_stat_reset_peak_value("Allocated", 0)
     found = call()

@@ -9,14 +9,14 @@ import pytest
 from conftest import assert_same, on_threads, randn
 from paddle_chainrules import jit, laplacian, stateless, value_and_grad
 from paddle_chainrules.programs.loops import workspace
-from paddle_chainrules.programs.loops.workspace import borrowed, give_back, let_go
+from paddle_chainrules.programs.loops.workspace import borrowed, give_back, empty_cache
 
 
 @pytest.fixture(autouse=True)
 def nothing_kept():
-    let_go()
+    empty_cache()
     yield
-    let_go()
+    empty_cache()
 
 
 def test_memory_is_the_same_as_long_as_it_is_large_enough():
@@ -92,7 +92,7 @@ def test_what_others_have_left_is_not_read():
     x = randn([700, 2])
     expected = step(params, x)
     for size in (1 << 24, 5):
-        let_go()
+        empty_cache()
         memory = size, paddle.full([size], 255, "uint8")  # none of which is a number
         give_back(memory)
         found = step(params, x)

@@ -42,6 +42,11 @@ def give_back(memory: Memory) -> None:
         _free.append(memory)
 
 
-def let_go() -> None:
-    """Give all that is kept back to the system."""
+def empty_cache() -> None:
+    """Give the memory that machine code keeps for its next call back to the system.
+
+    As ``paddle.device.cuda.empty_cache``: numbers stay, the next call that needs some
+    takes it anew. One memory is kept for as many calls as there were at a time, at
+    most 1 GB each.
+    """
     _free.clear()
