@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 from tqdm import tqdm
@@ -35,8 +36,7 @@ def sides(kind: str, rows: int) -> dict[str, Callable[[], Any]]:
 
     paddle.seed(3)
     params = [
-        (paddle.randn([a, b]) / a**0.5, paddle.randn([b]))
-        for a, b in zip(SIZES, SIZES[1:], strict=False)
+        (paddle.randn([a, b]) / a**0.5, paddle.randn([b])) for a, b in pairwise(SIZES)
     ]
     flat = [each for pair in params for each in pair]
     for each in flat:

@@ -9,7 +9,7 @@ import pytest
 from conftest import assert_same, on_threads, randn
 from paddle_chainrules import jit, laplacian, stateless, value_and_grad
 from paddle_chainrules.programs.loops import workspace
-from paddle_chainrules.programs.loops.workspace import borrowed, give_back, empty_cache
+from paddle_chainrules.programs.loops.workspace import borrowed, empty_cache, give_back
 
 
 @pytest.fixture(autouse=True)
