@@ -10,12 +10,14 @@ from typing import Any
 
 import paddle
 from paddle import Tensor
+from paddle.optimizer import Optimizer
 
 from ..nets.derivatives import MAX_ORDER
 from ..paddle_side.dtypes import casts_automatically
 from ..paddle_side.listener import is_plain
 from .graphs import is_behind
 from .net_calls import Native, NetCalls
+from .optimizer_steps import OptimizerSteps
 from .origins import Call, Entry, Origins
 from .retained import Retained
 
@@ -36,6 +38,7 @@ class TaylorMode:
         programs: how many calls ran as programs.
         natively: how many ran as ever.
         reasons: why some go on to.
+        steps: those of optimizers.
     """
 
     def __init__(self, library: str, apart: Iterable[str] = ()) -> None:
@@ -46,6 +49,7 @@ class TaylorMode:
         self._origins = Origins()
         self._busy = self._off = False
         self._thread = threading.get_ident()
+        self.steps = OptimizerSteps(self._is_here, self._tell)
         self._retained = Retained(self._turn_off, self._params)
         self._stack = ExitStack()
 
@@ -53,18 +57,26 @@ class TaylorMode:
         for owner in (paddle.Tensor, paddle.autograd):
             checked = self._retained.checked(owner.backward)
             self.replace(owner, "backward", checked)
+        made = self.steps.taken(Optimizer._create_optimization_pass)
+        self.replace(Optimizer, "_create_optimization_pass", made)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
         self._nets.clear()
         self._origins.clear()
+        self.steps.clear()
 
     def __repr__(self) -> str:
         told = (
             f"Taylor mode of {self._library}: {self.programs} calls of nets by "
             f"programs, {self.natively} as ever"
         )
+        if self.steps.programs or self.steps.natively:
+            told += (
+                f"; {self.steps.programs} steps of optimizers by programs, "
+                f"{self.steps.natively} as ever"
+            )
         return "\n".join([told, *self.reasons])
 
     def replace(self, owner: Any, name: str, value: Any) -> None:
@@ -93,14 +105,19 @@ class TaylorMode:
         self.replace(kind, "__call__", call)
 
     def _serves(self) -> bool:
+        return (
+            self._is_here()
+            and not self._busy
+            and paddle.is_grad_enabled()
+            and not casts_automatically()
+        )
+
+    def _is_here(self) -> bool:
         return not (
-            self._busy
-            or self._off
+            self._off
             or threading.get_ident() != self._thread
             or is_plain()
-            or not paddle.is_grad_enabled()
             or not paddle.in_dynamic_mode()
-            or casts_automatically()
         )
 
     def _called(self, layer: Any, native: Native, args: tuple[Any, ...]) -> Any:
