@@ -33,14 +33,18 @@ KINDS = {
     ),
     "AdamW": (optimizer.AdamW, {"weight_decay": 0.1}),
     "AdamW, amsgrad": (optimizer.AdamW, {"amsgrad": True, "beta2": 0.7}),
+    "AdamW, of some": (
+        optimizer.AdamW,
+        {"weight_decay": 0.3, "apply_decay_param_fun": lambda n: n[-3:] == "w_1"},
+    ),
     "Adamax": (optimizer.Adamax, {"beta1": 0.7}),
 }
 RTOL = {"float64": 1e-12, "float32": 1e-5}
 
 
 def params_of(dtype, shapes=([3, 5], [5], [2, 1, 4])):
-    draw = np.random.default_rng(5).standard_normal
-    made = [nn.Layer().create_parameter(shape, dtype=dtype) for shape in shapes]
+    draw, layer = np.random.default_rng(5).standard_normal, nn.Layer()
+    made = [layer.create_parameter(shape, dtype=dtype) for shape in shapes]
     for p in made:
         p.set_value(draw(p.shape).astype(dtype))
     return made
@@ -219,9 +223,6 @@ def groups(params):
 REFUSED = {
     "there is no rule": lambda p: Own(0.02, parameters=p),
     "of parameters": lambda p: optimizer.Adam(0.02, parameters=groups(p)),
-    "functions of parameters": lambda p: optimizer.AdamW(
-        0.02, parameters=p, apply_decay_param_fun=lambda name: True
-    ),
     "use_multi_tensor": lambda p: optimizer.Momentum(
         0.02, parameters=p, use_multi_tensor=True
     ),

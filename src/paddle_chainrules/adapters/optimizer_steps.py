@@ -22,7 +22,7 @@ from ..programs.loops.scalars import FLOATS
 from ..programs.source import ON_CPU_ALONE
 from ..programs.switch import loops_are_on, programs_are_on
 from .net_calls import NoProgram
-from .step_code import FIRST, NATIVE, SETTINGS, code_of
+from .step_code import FIRST, NATIVE, SETTINGS, Setting, code_of
 
 Native = Callable[..., Any]
 
@@ -109,6 +109,7 @@ class _Plan(NamedTuple):
         tensors: parameters, and in that order what is kept for each, last the rate.
         addresses: theirs.
         like: shapes and dtypes of gradients.
+        last: of each parameter whether it has the last of the settings.
         head: the block up to the gradients.
     """
 
@@ -119,6 +120,8 @@ class _Plan(NamedTuple):
     tensors: list[Tensor]
     addresses: list[int]
     like: tuple[list[Any], list[Any]]
+    setting: Setting
+    last: list[bool]
     head: bytes
     code: Code
 
@@ -133,6 +136,7 @@ class _Plan(NamedTuple):
             and [*map(ADDRESS, self.tensors)] == self.addresses
             and all(map(_is_plain, params))
             and not optimizer._auxiliary_vars
+            and self.setting.marks(params) == self.last
         )
 
     def run(self, grads: Sequence[Tensor]) -> None:
@@ -218,9 +222,10 @@ def _planned(optimizer: Any, params: tuple[Tensor, ...]) -> _Plan | None:
     ):
         raise NoProgram("its tensors are not all float32 or all float64, on the CPU")
     width = count + len(setting.powers)
+    last = setting.marks(params)
     table: list[int] = []
     for i, p in enumerate(params):
-        table += [p.size, *addresses[i * width : (i + 1) * width]]
+        table += [p.size, not last or last[i], *addresses[i * width : (i + 1) * width]]
     start = FIRST + len(setting.numbers) + len(table)
     head = pack("3q", len(params), addresses[-1], start)
     head += pack(f"{len(setting.numbers)}d", *setting.numbers)
@@ -228,5 +233,6 @@ def _planned(optimizer: Any, params: tuple[Tensor, ...]) -> _Plan | None:
     code = code_of(setting, dtype_name(dtype))
     attributes = tuple(vars(optimizer).values())
     return _Plan(
-        optimizer, attributes, params, held, tensors, addresses, like, head, code
+        *(optimizer, attributes, params, held, tensors, addresses, like),
+        *(setting, last, head, code),
     )

@@ -12,6 +12,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
+from paddle import Tensor
 from paddle import optimizer as theirs
 
 from ..programs.loops.machine import Code, machine_code
@@ -39,12 +40,20 @@ class Setting(NamedTuple):
         numbers: what its rule is given.
         moments: Paddle's names of what it keeps for each element, in the rule's order.
         powers: and of what it keeps for each parameter, one number.
+        has_last: of a parameter's name, whether the last of the numbers is for it; for
+            all where None.
     """
 
     rule: Rule
     numbers: tuple[float, ...]
     moments: tuple[str, ...] = ()
     powers: tuple[str, ...] = ()
+    has_last: Callable[[str], bool] | None = None
+
+    def marks(self, params: Sequence[Tensor]) -> list[bool]:
+        """Of each parameter whether it has the last of the numbers; none for all."""
+        own = self.has_last
+        return [] if own is None else [bool(own(p.name)) for p in params]
 
 
 def _root(x: Number) -> Number:
@@ -163,9 +172,10 @@ def _of_adam(it: Any, *decay: float) -> Setting:
 
 
 def _of_adamw(it: Any) -> Setting | str:
-    if it._apply_decay_param_fun is not None or it._lr_ratio is not None:
-        return "it has functions of parameters"
-    return _of_adam(it, *_single(it._weight_decay))
+    if it._lr_ratio is not None:
+        return "it has a rate for each parameter"
+    made = _of_adam(it, *_single(it._weight_decay))
+    return made._replace(has_last=it._apply_decay_param_fun)
 
 
 SETTINGS: dict[type, Callable[[Any], Setting | str]] = {
@@ -197,8 +207,9 @@ def code_of(setting: Setting, dtype: str) -> Code:
     """The function that takes a step.
 
     Its block has, eight bytes each: the number of parameters, what stands at the places
-    above, the settings as float64, then for each parameter its size, its address and
-    those of its moments and powers, then the gradients' addresses.
+    above, the settings as float64, then for each parameter its size, whether it has the
+    last of the settings, its address and those of its moments and powers, then the
+    gradients' addresses.
     """
     counts = map(len, (setting.numbers, setting.moments, setting.powers))
     return _code(setting.rule, *counts, dtype)
@@ -223,11 +234,13 @@ def _code(rule: Rule, numbers: int, moments: int, powers: int, dtype: str) -> Co
         given.append(exact if kind == "double" else exact.to("fptrunc", kind))
     grads, first = text.argument(GRADS, "i64", "grads"), FIRST + numbers
     with text.loop(text.argument(0, "i64", "count")) as which:
-        row = text.put(f"mul i64 {which}, {2 + moments + powers}")
+        row = text.put(f"mul i64 {which}, {3 + moments + powers}")
         size = at("i64", row, first)
-        found = [at("ptr", row, first + 1 + i) for i in range(1 + moments + powers)]
+        found = [at("ptr", row, first + 2 + i) for i in range(1 + moments + powers)]
         tensors, scalars = found[: 1 + moments], found[1 + moments :]
         grad = at("ptr", which, grads)
+        own = Number(at("i64", row, first + 1), "i64", text)
+        given[-1:] = [x * own.to("sitofp", kind) for x in given[-1:]]
         element, after = rule(rate, [load(kind, p) for p in scalars], *given)
         with text.loop(size, parallel=True) as i:
             inside = f"getelementptr inbounds {kind}, ptr"
