@@ -227,6 +227,7 @@ def test_a_training_is_the_native_one(name):
     found, expected, mode = both_ways(trained(PROBLEMS[name]), taylor_mode)
     assert_equal(found, expected)
     assert mode.programs >= STEPS - 3
+    assert mode.steps.programs == STEPS - 1
 
 
 def test_float32():

@@ -239,6 +239,7 @@ def test_a_training_is_the_native_one(name, tmp_path):
     assert_equal(found, expected)
     assert mode.natively <= 3
     assert mode.programs >= STEPS - 1
+    assert mode.steps.programs == STEPS - 1
 
 
 def test_float32(tmp_path):

@@ -20,7 +20,7 @@ from ..programs.loops.machine import Code
 from ..programs.loops.region import ADDRESS, SHAPE, WITHOUT_GAPS
 from ..programs.loops.scalars import FLOATS
 from ..programs.source import ON_CPU_ALONE
-from ..programs.switch import loops_are_on, programs_are_on
+from ..programs.switch import loops_are_on
 from .net_calls import NoProgram
 from .step_code import FIRST, NATIVE, SETTINGS, Setting, code_of
 
@@ -174,13 +174,13 @@ def _is_on_cpu(x: Tensor) -> bool:
 
 
 def _planned(optimizer: Any, params: tuple[Tensor, ...]) -> _Plan | None:
-    """Where everything is by now, if it is there.
+    """Where everything is by now; None where it is not there, or code is off.
 
     Raises:
         NoProgram: there is something that programs don't do.
     """
-    if not (programs_are_on() and loops_are_on()):
-        raise NoProgram("machine code is off")
+    if not loops_are_on():
+        return None
     setting = SETTINGS[type(optimizer)](optimizer)
     if isinstance(setting, str):
         raise NoProgram(setting)
