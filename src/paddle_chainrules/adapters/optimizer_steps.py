@@ -25,8 +25,12 @@ from .net_calls import NoProgram
 from .step_code import FIRST, NATIVE, SETTINGS, Setting, code_of
 
 Native = Callable[..., Any]
+Params = tuple[Tensor, ...]
 
 DENSE = Tensor.is_dense
+
+MANY = 64
+"""How many sets of parameters are known; the first of them is dropped."""
 
 
 class OptimizerSteps:
@@ -34,7 +38,7 @@ class OptimizerSteps:
 
     Args:
         serves: whether this is a call to be taken.
-        tell: is called with the reason where one runs as ever, and those after it will.
+        tell: is called with the reason where one runs as ever.
 
     Attributes:
         programs: how many steps ran as programs.
@@ -44,7 +48,8 @@ class OptimizerSteps:
     def __init__(self, serves: Callable[[], bool], tell: Callable[[str], None]) -> None:
         self.programs = self.natively = 0
         self._serves, self._tell = serves, tell
-        self._plans: dict[int, _Plan] = {}
+        self._plans: dict[Any, _Plan | Params] = {}
+        """By optimizer and parameters; these alone after their first step."""
 
     def taken(self, native: Native) -> Native:
         """What an optimizer does with gradients that are clipped and decayed."""
@@ -53,14 +58,11 @@ class OptimizerSteps:
             if not self._serves():
                 return native(optimizer, pairs, param_group_idx)
             try:
-                done = self._by_program(optimizer, pairs)
+                if self._by_program(optimizer, pairs):
+                    self.programs += 1
+                    return []
             except NoProgram as error:
-                done = False
-                name = type(optimizer).__name__
-                self._tell(f"steps of {name} run as ever: {error}")
-            if done:
-                self.programs += 1
-                return []
+                self._tell(f"steps of {type(optimizer).__name__} run as ever: {error}")
             self.natively += 1
             return native(optimizer, pairs, param_group_idx)
 
@@ -76,70 +78,105 @@ class OptimizerSteps:
         Raises:
             NoProgram: it can't be.
         """
-        kind = type(optimizer)
-        if (
-            kind not in SETTINGS
-            or vars(kind)["_append_optimize_op"] is not NATIVE[kind]
-        ):
-            raise NoProgram("there is no rule for it")
+        setting = _setting(optimizer)
         if type(pairs) is not list:
             raise NoProgram("it has groups of parameters")
         pairs = [pair for pair in pairs if pair[1] is not None]
-        if not pairs or optimizer._global_learning_rate() is None:
+        if not pairs or not loops_are_on():
             return False
+        params, grads = zip(*pairs, strict=True)
+        key = id(optimizer), *map(id, params)
+        plan = self._plans.get(key)
+        if plan is None:
+            self._plans[key] = optimizer, *params  # whose places are theirs from now on
+            while len(self._plans) > MANY:
+                self._plans.pop(next(iter(self._plans)))
+            return False
+        if not all(map(_is_plain, params)):
+            raise NoProgram(
+                "a parameter has a rate or a decay of its own, or is frozen"
+            )
         if isinstance(optimizer._learning_rate, LRScheduler):
             optimizer._create_global_learning_rate()  # has it as it is now
-        params, grads = zip(*pairs, strict=True)
-        plan = self._plans.get(id(optimizer))
-        if plan is None or not plan.is_for(optimizer, params):
-            plan = _planned(optimizer, params)
+        if not isinstance(plan, _Plan) or not plan.is_for(optimizer, setting):
+            plan = _planned(optimizer, setting, params)
             if plan is None:
                 return False
-            self._plans[id(optimizer)] = plan
-        plan.run(grads)
+            self._plans[key] = plan
+        plan.run(setting, grads)
         return True
+
+
+def _setting(optimizer: Any) -> Setting:
+    """How it steps, as it is set by now.
+
+    Raises:
+        NoProgram: there is something that programs don't do.
+    """
+    kind = type(optimizer)
+    if (
+        kind not in SETTINGS
+        or vars(kind)["_append_optimize_op"] is not NATIVE[kind]
+        or "_append_optimize_op" in vars(optimizer)
+    ):
+        raise NoProgram("there is no rule for it")
+    if optimizer._auxiliary_vars or optimizer._use_multi_tensor:
+        raise NoProgram("it scales gradients, or has use_multi_tensor")
+    setting = SETTINGS[kind](optimizer)
+    if isinstance(setting, str):
+        raise NoProgram(setting)
+    if not {*map(type, setting.numbers)} <= {int, float}:
+        raise NoProgram("a setting is no number of Python's")
+    return setting
+
+
+def _is_plain(p: Any) -> bool:
+    """Whether a parameter goes by the optimizer's rate, and has no decay of its own."""
+    rate = (getattr(p, "optimize_attr", None) or {}).get("learning_rate", 1.0)
+    own = type(rate) is not float or rate != 1.0 or p.stop_gradient
+    return not own and getattr(p, "regularizer", None) is None
+
+
+def _is_on_cpu(x: Tensor) -> bool:
+    return bool(x.place.is_cpu_place())
 
 
 class _Plan(NamedTuple):
     """Where everything is that a step reads and writes, but gradients.
 
     Attributes:
-        attributes: the optimizer's own, of which none is another since.
-        held: by name what it keeps for parameters.
-        tensors: parameters, and in that order what is kept for each, last the rate.
+        kind: what is the same of all settings that the code is for.
+        held: by name what the optimizer keeps for parameters.
+        tensors: the rate, then each parameter with what is kept for it.
         addresses: theirs.
         like: shapes and dtypes of gradients.
-        last: of each parameter whether it has the last of the settings.
-        head: the block up to the gradients.
+        marks: of each parameter whether it has the last of the settings.
+        table: the block between settings and gradients.
     """
 
     optimizer: Any
-    attributes: tuple[Any, ...]
-    params: tuple[Tensor, ...]
+    params: Params
+    kind: Any
     held: dict[str, list[Tensor]]
     tensors: list[Tensor]
     addresses: list[int]
     like: tuple[list[Any], list[Any]]
-    setting: Setting
-    last: list[bool]
-    head: bytes
+    marks: list[bool]
+    table: bytes
     code: Code
 
-    def is_for(self, optimizer: Any, params: tuple[Tensor, ...]) -> bool:
+    def is_for(self, optimizer: Any, setting: Setting) -> bool:
         """Whether all is as it was."""
         kept = optimizer._accumulators
         return (
-            _are(params, self.params)
-            and _are(vars(optimizer).values(), self.attributes)
+            setting.kind == self.kind
             and all(_are(kept[name].values(), x) for name, x in self.held.items())
-            and optimizer._global_learning_rate() is self.tensors[-1]
+            and optimizer._global_learning_rate() is self.tensors[0]
             and [*map(ADDRESS, self.tensors)] == self.addresses
-            and all(map(_is_plain, params))
-            and not optimizer._auxiliary_vars
-            and self.setting.marks(params) == self.last
+            and setting.marks(self.params) == self.marks
         )
 
-    def run(self, grads: Sequence[Tensor]) -> None:
+    def run(self, setting: Setting, grads: Sequence[Tensor]) -> None:
         """Take the step.
 
         Raises:
@@ -155,65 +192,42 @@ class _Plan(NamedTuple):
             or not (ON_CPU_ALONE or all(map(_is_on_cpu, grads)))
         ):
             raise NoProgram("a gradient is sparse, has gaps, or another shape or dtype")
-        self.code(self.head + pack(f"{len(places)}q", *places))
+        count = len(setting.numbers)
+        start = FIRST + count + len(self.table) // 8
+        head = len(places), self.addresses[0], start, *setting.numbers
+        self.code(
+            pack(f"3q{count}d", *head) + self.table + pack(f"{len(places)}q", *places)
+        )
 
 
 def _are(now: Collection[Any], then: Collection[Any]) -> bool:
     return len(now) == len(then) and all(map(is_, now, then))
 
 
-def _is_plain(p: Any) -> bool:
-    """Whether a parameter goes by the optimizer's rate, and has no decay of its own."""
-    rate = (getattr(p, "optimize_attr", None) or {}).get("learning_rate", 1.0)
-    own = type(rate) is not float or rate != 1.0 or p.stop_gradient
-    return not own and getattr(p, "regularizer", None) is None
-
-
-def _is_on_cpu(x: Tensor) -> bool:
-    return bool(x.place.is_cpu_place())
-
-
-def _planned(optimizer: Any, params: tuple[Tensor, ...]) -> _Plan | None:
-    """Where everything is by now; None where it is not there, or code is off.
+def _planned(optimizer: Any, setting: Setting, params: Params) -> _Plan | None:
+    """Where everything is by now; None where it is not there yet.
 
     Raises:
-        NoProgram: there is something that programs don't do.
+        NoProgram: it is of a kind that programs don't take.
     """
-    if not loops_are_on():
-        return None
-    setting = SETTINGS[type(optimizer)](optimizer)
-    if isinstance(setting, str):
-        raise NoProgram(setting)
-    if any(type(x) not in (int, float) for x in setting.numbers):
-        raise NoProgram("a setting is no number of Python's")
-    if optimizer._auxiliary_vars or optimizer._use_multi_tensor:
-        raise NoProgram("it scales gradients, or has use_multi_tensor")
-    if "_append_optimize_op" in vars(optimizer):
-        raise NoProgram("there is no rule for it")
-    if not all(map(_is_plain, params)):
-        raise NoProgram("a parameter has a rate or a decay of its own, or is frozen")
-    first = f"{optimizer._name}_" if optimizer._name is not None else ""
-    names = [p.name for p in params]
+    rate, dtype = optimizer._global_learning_rate(), params[0].dtype
     held, rows = {}, [[p] for p in params]
     for name in (*setting.moments, *setting.powers):
-        kept = optimizer._accumulators.get(first + name, {})
-        if any(name not in kept for name in names):
-            return None
-        held[first + name] = [*kept.values()]
-        for row, own in zip(rows, names, strict=True):
-            row.append(kept[own])
-    rate, dtype = optimizer._global_learning_rate(), params[0].dtype
-    tensors = [x for row in rows for x in row] + [rate]
-    like = [p.shape for p in params], [dtype] * len(params)
-    count = 1 + len(setting.moments)
-    shapes = [
-        shape for p in like[0] for shape in (*[p] * count, *[[1]] * len(setting.powers))
-    ]
-    addresses = [*map(ADDRESS, tensors)]
+        full = name if optimizer._name is None else f"{optimizer._name}_{name}"
+        kept = optimizer._accumulators.get(full, {})
+        for row in rows:
+            row.append(kept.get(row[0].name))
+        held[full] = [*kept.values()]
+    tensors = [rate, *(x for row in rows for x in row)]
+    if any(x is None for x in tensors):
+        return None
+    like, addresses = [p.shape for p in params], [*map(ADDRESS, tensors)]
+    width, ones = 1 + len(setting.moments), [[1]] * len(setting.powers)
+    shapes = [shape for p in like for shape in (*[p] * width, *ones)]
     if (
         dtype_name(dtype) not in FLOATS
-        or [x.dtype for x in tensors] != [dtype] * len(tensors)
-        or [*map(SHAPE, tensors[:-1])] != shapes
+        or any(x.dtype != dtype for x in tensors)
+        or [*map(SHAPE, tensors[1:])] != shapes
         or not all(map(DENSE, tensors))
         or not all(map(WITHOUT_GAPS, tensors))
         or not all(map(_is_on_cpu, tensors))
@@ -221,18 +235,13 @@ def _planned(optimizer: Any, params: tuple[Tensor, ...]) -> _Plan | None:
         or rate.size != 1
     ):
         raise NoProgram("its tensors are not all float32 or all float64, on the CPU")
-    width = count + len(setting.powers)
-    last = setting.marks(params)
+    marks = setting.marks(params)
+    found = iter(addresses[1:])
     table: list[int] = []
-    for i, p in enumerate(params):
-        table += [p.size, not last or last[i], *addresses[i * width : (i + 1) * width]]
-    start = FIRST + len(setting.numbers) + len(table)
-    head = pack("3q", len(params), addresses[-1], start)
-    head += pack(f"{len(setting.numbers)}d", *setting.numbers)
-    head += pack(f"{len(table)}q", *table)
-    code = code_of(setting, dtype_name(dtype))
-    attributes = tuple(vars(optimizer).values())
+    for k, row in enumerate(rows):
+        table += [row[0].size, not marks or marks[k], *(next(found) for _ in row)]
     return _Plan(
-        *(optimizer, attributes, params, held, tensors, addresses, like),
-        *(setting, last, head, code),
+        *(optimizer, params, setting.kind, held, tensors, addresses),
+        *((like, [dtype] * len(params)), marks, pack(f"{len(table)}q", *table)),
+        code_of(setting, dtype_name(dtype)),
     )

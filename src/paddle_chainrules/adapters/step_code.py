@@ -50,6 +50,11 @@ class Setting(NamedTuple):
     powers: tuple[str, ...] = ()
     has_last: Callable[[str], bool] | None = None
 
+    @property
+    def kind(self) -> tuple[Any, ...]:
+        """What machine code, and places in memory, are made by."""
+        return self.rule, len(self.numbers), self.moments, self.powers
+
     def marks(self, params: Sequence[Tensor]) -> list[bool]:
         """Of each parameter whether it has the last of the numbers; none for all."""
         own = self.has_last
