@@ -1,5 +1,7 @@
 """Steps of Paddle's optimizers by programs: numbers and state of native ones."""
 
+import math
+
 import numpy as np
 import paddle
 import pytest
@@ -39,7 +41,7 @@ KINDS = {
     ),
     "Adamax": (optimizer.Adamax, {"beta1": 0.7}),
 }
-DRAWN = 0.1 * np.random.default_rng(3).standard_normal((STEPS, 15))
+DRAWN = 0.1 * np.random.default_rng(3).standard_normal((STEPS, 22))
 RTOL = {"float64": 1e-12, "float32": 1e-5}
 
 
@@ -158,12 +160,17 @@ CHANGES = {
         params[1], "regularizer", paddle.regularizer.L2Decay(0.3) if k > 5 else None
     ),
     "fewer parameters": lambda k, made, params: k == 5 and made._parameter_list.pop(),
+    "names": lambda k, made, params: k == 5 and setattr(params[1], "name", "other"),
+    "methods": lambda k, made, params: (
+        k == 5 and setattr(made, "_finish_update", lambda *given: None)
+    ),
     "order": lambda k, made, params: made._parameter_list.reverse(),
     "clip": lambda k, made, params: setattr(
         made, "_grad_clip", nn.ClipGradByGlobalNorm(0.1) if k > 5 else None
     ),
 }
 SAID = {
+    "methods": "no rule",
     "a setting is a tensor": "no number",
     "own rate": "of its own",
     "own decay": "of its own",
@@ -193,6 +200,27 @@ def test_gradients_that_come_and_go():
 
     ran = compared(script)
     assert (ran.programs, ran.natively) == (12, 3)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_gradients_that_are_no_numbers(name):
+    """And are again: what they were none for stays none, as natively."""
+    kind, options = KINDS[name]
+
+    def script():
+        params = params_of("float32", ([2, 11],))
+        made = kind(learning_rate=0.02, parameters=params, **options)
+        for k in range(5):
+            params[0].set_value(np.ones([2, 11], "float32"))
+            give_gradients(params, k)
+            if k == 2:
+                params[0].grad[0, 1:4] = math.nan
+            made.step()
+        return params[0].numpy()
+
+    found, expected, mode = both_ways(script, taylor_mode)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, equal_nan=True)
+    assert mode.steps.programs == 4
 
 
 def test_a_gradient_of_another_shape():

@@ -22,7 +22,7 @@ from ..programs.loops.scalars import FLOATS
 from ..programs.source import ON_CPU_ALONE
 from ..programs.switch import loops_are_on
 from .net_calls import NoProgram
-from .step_code import FIRST, NATIVE, SETTINGS, Setting, code_of
+from .step_code import FIRST, Setting, code_of, setting_of
 
 Native = Callable[..., Any]
 Params = tuple[Tensor, ...]
@@ -78,7 +78,9 @@ class OptimizerSteps:
         Raises:
             NoProgram: it can't be.
         """
-        setting = _setting(optimizer)
+        setting = setting_of(optimizer)
+        if isinstance(setting, str):
+            raise NoProgram(setting)
         if type(pairs) is not list:
             raise NoProgram("it has groups of parameters")
         pairs = [pair for pair in pairs if pair[1] is not None]
@@ -107,29 +109,6 @@ class OptimizerSteps:
         return True
 
 
-def _setting(optimizer: Any) -> Setting:
-    """How it steps, as it is set by now.
-
-    Raises:
-        NoProgram: there is something that programs don't do.
-    """
-    kind = type(optimizer)
-    if (
-        kind not in SETTINGS
-        or vars(kind)["_append_optimize_op"] is not NATIVE[kind]
-        or "_append_optimize_op" in vars(optimizer)
-    ):
-        raise NoProgram("there is no rule for it")
-    if optimizer._auxiliary_vars or optimizer._use_multi_tensor:
-        raise NoProgram("it scales gradients, or has use_multi_tensor")
-    setting = SETTINGS[kind](optimizer)
-    if isinstance(setting, str):
-        raise NoProgram(setting)
-    if not {*map(type, setting.numbers)} <= {int, float}:
-        raise NoProgram("a setting is no number of Python's")
-    return setting
-
-
 def _is_plain(p: Any) -> bool:
     """Whether a parameter goes by the optimizer's rate, and has no decay of its own."""
     rate = (getattr(p, "optimize_attr", None) or {}).get("learning_rate", 1.0)
@@ -146,6 +125,7 @@ class _Plan(NamedTuple):
 
     Attributes:
         kind: what is the same of all settings that the code is for.
+        names: of the parameters.
         held: by name what the optimizer keeps for parameters.
         tensors: the rate, then each parameter with what is kept for it.
         addresses: theirs.
@@ -157,6 +137,7 @@ class _Plan(NamedTuple):
     optimizer: Any
     params: Params
     kind: Any
+    names: list[str]
     held: dict[str, list[Tensor]]
     tensors: list[Tensor]
     addresses: list[int]
@@ -170,6 +151,7 @@ class _Plan(NamedTuple):
         kept = optimizer._accumulators
         return (
             setting.kind == self.kind
+            and [p.name for p in self.params] == self.names
             and all(_are(kept[name].values(), x) for name, x in self.held.items())
             and optimizer._global_learning_rate() is self.tensors[0]
             and [*map(ADDRESS, self.tensors)] == self.addresses
@@ -211,12 +193,12 @@ def _planned(optimizer: Any, setting: Setting, params: Params) -> _Plan | None:
         NoProgram: it is of a kind that programs don't take.
     """
     rate, dtype = optimizer._global_learning_rate(), params[0].dtype
-    held, rows = {}, [[p] for p in params]
+    held, rows, names = {}, [[p] for p in params], [p.name for p in params]
     for name in (*setting.moments, *setting.powers):
         full = name if optimizer._name is None else f"{optimizer._name}_{name}"
         kept = optimizer._accumulators.get(full, {})
-        for row in rows:
-            row.append(kept.get(row[0].name))
+        for row, own in zip(rows, names, strict=True):
+            row.append(kept.get(own))
         held[full] = [*kept.values()]
     tensors = [rate, *(x for row in rows for x in row)]
     if any(x is None for x in tensors):
@@ -234,14 +216,14 @@ def _planned(optimizer: Any, setting: Setting, params: Params) -> _Plan | None:
         or not all(addresses)
         or rate.size != 1
     ):
-        raise NoProgram("its tensors are not all float32 or all float64, on the CPU")
+        raise NoProgram("its tensors are not all of float32 or of float64 on the CPU")
     marks = setting.marks(params)
     found = iter(addresses[1:])
     table: list[int] = []
     for k, row in enumerate(rows):
         table += [row[0].size, not marks or marks[k], *(next(found) for _ in row)]
     return _Plan(
-        *(optimizer, params, setting.kind, held, tensors, addresses),
+        *(optimizer, params, setting.kind, names, held, tensors, addresses),
         *((like, [dtype] * len(params)), marks, pack(f"{len(table)}q", *table)),
         code_of(setting, dtype_name(dtype)),
     )

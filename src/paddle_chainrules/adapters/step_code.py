@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -128,7 +129,7 @@ def _adam(rate: Number, powers: Numbers, *settings: Number) -> Made:
     ) -> Numbers:
         m = beta1 * m + (1 - beta1) * g
         v = beta2 * v + (1 - beta2) * g * g
-        largest = tuple((v > x).where(v, x) for x in largest)
+        largest = tuple((v < x).where(x, v) for x in largest)
         divisor = _root(largest[0] if largest else v) + least
         before = p * kept[0] if kept else p
         return before - factor * (m / divisor), m, v, *largest
@@ -143,7 +144,7 @@ def _adamax(rate: Number, powers: Numbers, *settings: Number) -> Made:
     def element(p: Number, g: Number, m: Number, v: Number) -> Numbers:
         m = beta1 * m + (1 - beta1) * g
         size, below = abs(g), beta2 * v + epsilon
-        v = (size > below).where(size, below)
+        v = (size < below).where(below, size)
         return p - factor * (m / v), m, v
 
     return element, [one * exact]
@@ -204,8 +205,25 @@ SETTINGS: dict[type, Callable[[Any], Setting | str]] = {
 }
 """By class: how an optimizer steps, or why not by a program."""
 
-NATIVE = {kind: vars(kind)["_append_optimize_op"] for kind in SETTINGS}
-"""What they do to one parameter natively, which a script may have replaced."""
+METHODS = "_append_optimize_op", "_finish_update", "_create_accumulators"
+"""What they do natively, which a script may have replaced."""
+
+_methods = attrgetter(*METHODS)
+_native = {kind: _methods(kind) for kind in SETTINGS}
+
+
+def setting_of(optimizer: Any) -> Setting | str:
+    """How an optimizer steps, as it is set by now, or why not by a program."""
+    kind = type(optimizer)
+    replaced = not vars(optimizer).keys().isdisjoint(METHODS)
+    if kind not in SETTINGS or replaced or _methods(kind) != _native[kind]:
+        return "there is no rule for it"
+    if optimizer._auxiliary_vars or optimizer._use_multi_tensor:
+        return "it scales gradients, or has use_multi_tensor"
+    found = SETTINGS[kind](optimizer)
+    if isinstance(found, Setting) and not {*map(type, found.numbers)} <= {int, float}:
+        return "a setting is no number of Python's"
+    return found
 
 
 def code_of(setting: Setting, dtype: str) -> Code:
