@@ -54,8 +54,8 @@ THREE = {
 }
 
 
-def run(code):
-    done = run_code(BEGIN + code + "\nprint('done')", **THREE)
+def run(code, **more):
+    done = run_code(BEGIN + code + "\nprint('done')", **{**THREE, **more})
     assert done.stdout.split()[-1:] == ["done"], done.stdout + done.stderr
 
 
@@ -116,6 +116,25 @@ workers = [threading.Thread(target=work) for _ in range(4)]
 [w.join() for w in workers]
 assert not wrong
 """)
+
+
+def test_what_several_threads_of_paddle_s_lose():
+    """Sums at the same places, and gradients of what was taken there."""
+    run(
+        """
+x = paddle.zeros([4, 3], "float64")
+put = pc.jit(lambda i, j, v: paddle.index_put(x, (i, j), v, accumulate=True))
+back = pc.jit(lambda x, i, j, v: pc.vjp(lambda x: x[i, j], x)[1](v))
+for _ in range(60):
+    i, j = paddle.randint(0, 4, [3000]), paddle.randint(0, 3, [3000])
+    v = paddle.randn([3000], "float64")
+    expected = np.zeros([4, 3])
+    np.add.at(expected, (i.numpy(), j.numpy()), v.numpy())
+    for found in (put(i, j, v), back(x, i, j, v)):
+        assert np.abs(np.asarray(found).reshape([4, 3]) - expected).max() < 1e-9
+""",
+        PADDLE_CHAINRULES_LOOPS="off",
+    )
 
 
 @pytest.mark.parametrize("count", [1, 2])

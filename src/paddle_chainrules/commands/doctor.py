@@ -16,8 +16,9 @@ import paddle
 import paddle.version
 
 from .. import julia
-from ..programs.loops import threads
+from ..paddle_side.openmp import threads
 from ..programs.loops.blas import library
+from ..programs.loops.threads import LEAST
 from ..programs.switch import (
     BLAS,
     LOOPS,
@@ -153,10 +154,10 @@ def products_of_machine_code() -> Line:
 
 def loops_of_machine_code() -> Line:
     """How many threads share the loops of machine code."""
-    count = threads.threads()
+    count = threads()
     if count == 1:
         return Line(OK, "Loops in machine code", "by one thread")
-    told = f"shared by {count} threads, from {threads.LEAST:,} operations on"
+    told = f"shared by {count} threads, from {LEAST:,} operations on"
     return Line(OK, "Loops in machine code", told)
 
 

@@ -30,6 +30,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import paddle
 
+from ...paddle_side.openmp import openmp, threads
 from ..switch import BLAS, wanted_blas
 from .gemm import CONVENTIONS, product_text, signature, symbol
 
@@ -264,15 +265,8 @@ def libraries() -> dict[str, Found]:
                 found["openblas"] = Found(addresses, _called(openblas, name))
     onednn = next(chain(_opened(libs, "*dnnl*"), _opened(libs, "*mkldnn*")), None)
     if onednn and (addresses := _addresses(onednn, "dnnl_sgemm", "")):
-        handle = openmp()
-        threads = _called(handle, "omp_get_max_threads") if handle else None
-        found["onednn"] = Found(addresses, threads)
+        found["onednn"] = Found(addresses, threads() if openmp() else None)
     return found
-
-
-def openmp() -> Any:
-    """The library whose threads Paddle's products have, if it is here."""
-    return next(_opened(Path(paddle.__file__).parent / "libs", "*iomp5*"), None)
 
 
 def _opened(folder: Path, pattern: str, is_to_load: bool = False) -> Iterator[Any]:

@@ -11,7 +11,7 @@ import ctypes
 from collections.abc import Sequence
 from functools import cache
 
-from .blas import openmp
+from ...paddle_side.openmp import openmp, threads
 from .extents import Extent
 from .text import Text
 
@@ -41,17 +41,13 @@ def symbols() -> dict[str, int]:
     return found
 
 
-def threads() -> int:
-    """How many would share a loop of this thread of Python's."""
-    return int(openmp().omp_get_max_threads()) if symbols() else 1
-
-
 def may_share(count: Extent | None) -> bool:
     """Whether threads share what is so many operations on numbers."""
     return (
         count is not None
         and (count.power > 0 or count.factor >= LEAST)
         and threads() > 1
+        and bool(symbols())
     )
 
 

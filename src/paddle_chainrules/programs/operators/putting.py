@@ -9,6 +9,8 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
+from ...paddle_side.interception import RAW
+from ...paddle_side.openmp import one_thread
 from .calls import Call, NoRule
 from .entry import define, holds_for_complex, reverse_of
 from .shared import ops, summed_to
@@ -17,9 +19,19 @@ define("take_along_axis", "x index axis", differentiable=(0,))
 define(
     "put_along_axis", "x index values axis reduce include_self", differentiable=(0, 2)
 )
+
+
+def _index_put(x: Any, indices: Any, value: Any, accumulate: bool) -> Any:
+    if not accumulate:
+        return RAW.index_put(x, indices, value, False)
+    with one_thread():  # several lose sums at places that are there more than once
+        return RAW.index_put(x, indices, value, True)
+
+
 define(
     "index_put",
     "x indices value accumulate",
+    run=_index_put,
     differentiable=(0, 2),
     defaults={"accumulate": False},
 )

@@ -1,0 +1,48 @@
+"""The threads that Paddle's operators and libraries share.
+
+One, unless OMP_NUM_THREADS is set before Paddle is imported.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import paddle
+
+
+@cache
+def openmp() -> Any:
+    """The library that they are of, as ctypes has it, if it is loaded."""
+    for file in sorted((Path(paddle.__file__).parent / "libs").glob("*iomp5*")):
+        try:
+            # Windows, which has no such mode, gives what was loaded from the same file.
+            return ctypes.CDLL(str(file), mode=getattr(os, "RTLD_NOLOAD", 0))
+        except OSError:
+            continue
+    return None
+
+
+def threads() -> int:
+    """How many share the work of an operator on this thread of Python."""
+    library = openmp()
+    return int(library.omp_get_max_threads()) if library is not None else 1
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Have the operators within run on this thread alone."""
+    count = threads()
+    if count == 1:
+        yield
+        return
+    openmp().omp_set_num_threads(1)
+    try:
+        yield
+    finally:
+        openmp().omp_set_num_threads(count)
