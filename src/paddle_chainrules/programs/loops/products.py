@@ -111,34 +111,47 @@ def write_product(
         for view in (x.view, y.view, out)
     ]
     inner = x.view.shape[-2 if found.turned[0] else -1]
-    m, n, k = (text.number(sizes.of(size)) for size in (*found.shape[-2:], inner))
+    counts = [text.number(sizes.of(size)) for size in (*found.shape[-2:], inner)]
+    rows = [*map(text.number, (x.step, y.step)), counts[1]]
     element = TYPES[kind]
-
-    def call(pointers: Sequence[str]) -> None:
-        a, b, c = pointers
-        flags = [
-            str(each.turned != turned).lower()
-            for each, turned in zip((x, y), found.turned, strict=True)
-        ]
-        given = [
-            *(f"i1 {flag}" for flag in flags),
-            *(f"i64 {size}" for size in (m, n, k)),
-            f"ptr {a}, i64 {text.number(x.step)}",
-            f"ptr {b}, i64 {text.number(y.step)}",
-            f"{element} 0.0, ptr {c}, i64 {n}",
-        ]
-        text.line(f"call void @product.{SUFFIX[kind]}({', '.join(given)})")
 
     def level(depth: int, pointers: Sequence[str]) -> None:
         if depth == len(batch):
-            call(pointers)
+            write_call(text, found, counts, pointers, rows)
             return
         start, stop = "0", text.number(sizes.of(batch[depth]))
         if depth == shared_batch(found):
             start, stop = text.part(stop)
         with text.loop(stop, start=start) as index:
-            rows = zip(pointers, steps, strict=True)
-            here = [text.along(p, element, each[depth], index) for p, each in rows]
+            pairs = zip(pointers, steps, strict=True)
+            here = [text.along(p, element, each[depth], index) for p, each in pairs]
             level(depth + 1, here)
 
     level(0, [address(view) for view in (x.view, y.view, out)])
+
+
+def write_call(
+    text: Text,
+    found: Product,
+    counts: Sequence[str],
+    pointers: Sequence[str],
+    steps: Sequence[str],
+    beta: str = "0.0",
+) -> None:
+    """Write the call for one of the products.
+
+    Args:
+        counts: rows, columns, and terms.
+        pointers: to both factors, and the result.
+        steps: from a row of each to the next, as it lies in memory.
+        beta: by what is multiplied that is there before.
+    """
+    kind = found.x.view.memory.dtype
+    pairs = zip((found.x, found.y), found.turned, strict=True)
+    flags = [f"i1 {str(each.turned != turned).lower()}" for each, turned in pairs]
+    a, b, c = (
+        f"ptr {at}, i64 {step}" for at, step in zip(pointers, steps, strict=True)
+    )
+    sizes = (f"i64 {size}" for size in counts)
+    given = ", ".join([*flags, *sizes, a, b, f"{TYPES[kind]} {beta}", c])
+    text.line(f"call void @product.{SUFFIX[kind]}({given})")

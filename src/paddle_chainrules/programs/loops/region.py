@@ -19,9 +19,10 @@ from ..operations import Value
 from ..operators.entry import Operator
 from ..samples import Samples
 from . import threads
+from .chains import in_blocks
 from .plan import ALIGNED, Plan, planned
 from .steps import Step, Steps
-from .text import BYTES, Text
+from .text import BYTES, FLAG, Text
 from .views import View
 from .workspace import CPU, borrowed, give_back
 
@@ -40,8 +41,8 @@ PART = 32
 MANY = 2
 """Such functions, with more of which steps that do the same are one function."""
 
-FLAG, FIRST = 1, 2
-"""Places in the block: of the flag's address, and of the first tensor's."""
+FIRST = FLAG + 1
+"""The place in the block of the first tensor's address."""
 
 _zero = ctypes.c_int32(0)
 NEVER = ctypes.addressof(_zero)
@@ -67,7 +68,7 @@ class Alike:
         name = self._named(own, text)
         places = ", ".join(f"ptr {address(view)}" for view in given)
         is_left = text.put(f"call i1 {name}(ptr %block, {places})", "left")
-        if step.may_leave:
+        if step.may_leave or step.is_long:
             text.leave_if(is_left)
 
     def write_shared(
@@ -133,7 +134,9 @@ class Region(Operator):
         given = {view.memory for view in steps.inputs.values()}
         ends = [steps.views[value].memory for value in outputs]
         self._placed = steps.placed(ends)
-        plan = planned(steps.found, {*given, *self._placed}, ends)
+        there = {*given, *self._placed, *ends}
+        steps.found = in_blocks(steps.found, there, self._placed, self._sizes)
+        plan = planned(steps.found, there, ())
         self.work = plan.bytes
         n = samples.size if samples else 0
         self.may_leave = any(step.may_leave for step in steps.found)
@@ -204,9 +207,7 @@ class Region(Operator):
 
         for k, step in enumerate(part):
             if not self.on_stack and k % CHECKED == 0:
-                flag = text.argument(FLAG, "ptr", "flag")
-                now = text.put(f"load volatile i32, ptr {flag}", "now")
-                text.leave_if(text.put(f"icmp ne i32 {now}, 0", "stop"))
+                text.leave_if_told()
             if threads.may_share(step.shared):
                 alike.write_shared(step, text, address)
             elif all_alike:

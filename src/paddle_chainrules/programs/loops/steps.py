@@ -13,6 +13,7 @@ from .groups import Group
 from .nest import Access, Nest, clear, shared_loop
 from .products import product, shared_batch, write_product
 from .scalars import NoLoop, Scalars, Shape, kept_dims, written
+from .spaces import Space, of_nest, of_product
 from .text import TYPES, Text
 from .thin import thin, write_thin
 from .views import RULES, Memory, View, along, dense, is_dense, reshaped
@@ -33,6 +34,8 @@ class Step:
         copy: where it copies from, and where to, if that is all that it does.
         clears: whether all that it does is to write zeros.
         may_leave: whether it may leave the function, where a number is out of range.
+        is_long: whether it is left where the flag is up.
+        space: its places, of which some may be done at a time.
         shared: how many operations on numbers it is, if threads may share its loops.
         prepare: has the text of what one thread does before, if they do.
     """
@@ -44,6 +47,8 @@ class Step:
     copy: tuple[View, View] | None = None
     clears: bool = False
     may_leave: bool = False
+    is_long: bool = False
+    space: Space | None = None
     shared: Extent | None = None
     prepare: Callable[[Text, Address], None] | None = None
 
@@ -195,17 +200,17 @@ class Steps:
         reads = found.x.view.memory, found.y.view.memory
         # No library is asked for by its name.
         small = thin(found, sizes) if wanted_blas() == "on" else None
+        note = f"; {op!r}  {op.where}"
 
         def write(text: Text, address: Address) -> None:
-            text.line(f"; {op!r}  {op.where}")
+            text.line(note)
             if not (small and write_thin(text, small, to, address)):
                 write_product(text, found, to, sizes, address)
 
-        step = Step(reads, (out.memory,), {}, write)
+        space = of_product(found, to, note, sizes)
+        step = Step(reads, (out.memory,), {}, write, space=space)
         if shared_batch(found) is not None:
-            x = found.x.view.shape
-            inner = sizes.of(x[-2 if found.turned[0] else -1])
-            step = replace(step, shared=sizes.product(found.shape).times(inner))
+            step = replace(step, shared=sizes.product(space.shape))
         self.found.append(step)
 
     def _group(self, group: Group) -> None:
@@ -271,8 +276,9 @@ class Steps:
         given, made = (
             tuple(each.view.memory for each in part) for part in (reads, writes)
         )
+        space = of_nest(shape, reads, writes, body)
         count = None if depth is None else sizes.product(shape).times(Extent(each))
-        step = Step(given, made, over, write, shared=count)
+        step = Step(given, made, over, write, space=space, shared=count)
         if any(each.reduction for each in writes):
             step = replace(step, prepare=lambda t, a: nest(t, a).prepare())
         self.found.append(step)

@@ -21,6 +21,9 @@ TYPES = {
 
 BYTES = {"float32": 4, "float64": 8, "bool": 1, "uint8": 1, "int32": 4, "int64": 8}
 
+FLAG = 1
+"""The place in the block of the address of a flag that tells to stop."""
+
 PARALLEL = "!llvm.access.group !0"
 """Of what an innermost loop reads and writes, in any order of its iterations."""
 
@@ -197,6 +200,12 @@ class Text:
         go = f"br i1 {condition}, label %left, label %{following}"
         self.lines += [go, f"{following}:"]
         self._block, self._is_left = following, True
+
+    def leave_if_told(self) -> None:
+        """Go no further where the flag is up."""
+        flag = self.argument(FLAG, "ptr", "flag")
+        now = self.put(f"load volatile i32, ptr {flag}", "now")
+        self.leave_if(self.put(f"icmp ne i32 {now}, 0", "stop"))
 
     def __str__(self) -> str:
         rows = [*self._first, *self.lines, "ret i1 false"]
