@@ -32,7 +32,7 @@ def by_blocks_of(rows, monkeypatch, shared=1024):
     Args:
         shared: bytes, of whose multiples rows are not apart.
     """
-    monkeypatch.setattr(chains, "LARGE", 1)
+    monkeypatch.setattr(chains, "LARGE", -(1 << 40))
     monkeypatch.setattr(chains, "LONG", 1)
     monkeypatch.setattr(by_block, "LEAST", rows)
     monkeypatch.setattr(by_block, "AT_ONCE", 1)
@@ -292,6 +292,24 @@ def test_memory_is_that_of_a_block():
 def test_few_scores_stay_together():
     found, _ = attention_of(2, 128)
     assert not count_of_blocks(found)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_library_asked_for_by_its_name_has_whole_products(dtype, monkeypatch):
+    """The numbers are those of one call for each, to the last bit."""
+    by_blocks_of(5, monkeypatch)
+    monkeypatch.setattr(by_block, "wanted_blas", lambda: "mkl")
+    *given, c, _ = given_of("no mask", (2, 24, 24, 3, 4, 4), dtype)
+    slopes = slopes_of(attention, 3)
+    found = make_program(slopes)(*given, c).with_loops
+    assert count_of_blocks(found)
+    monkeypatch.setattr(chains, "LARGE", 1 << 40)
+    whole = make_program(slopes)(*given, c).with_loops
+    assert not count_of_blocks(whole)
+    with paddle.no_grad():
+        pairs = zip(found.function(*given, c), whole.function(*given, c), strict=True)
+        for a, b in pairs:
+            np.testing.assert_array_equal(a.numpy(), b.numpy())
 
 
 def test_an_interrupt_ends_it():

@@ -45,6 +45,11 @@ CASES = {
         X,
     ),
     "parts": (lambda p, x: sum(paddle.split(paddle.tanh(x), 3, 1)), P, X),
+    "blocks of scores": (
+        lambda p, x: paddle.nn.functional.softmax(x @ x.transpose([0, 2, 1])) @ x,
+        P,
+        randn([3, 517, 8]),
+    ),
     "expanded": (lambda p, x: x.sum(1, keepdim=True).expand([500, 3]) * x, P, X),
 }
 OWN = {"words"}

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ..operations import Value
+from ..switch import wanted_blas
 from .extents import ZERO, Extent, Sizes
 from .nest import Access
 from .packing import Packed, packed, padded
@@ -76,7 +77,10 @@ class Blocks:
         """From a row of these to the next."""
         _, whole = self._planned(self._every)
         of_row = sum(size.factor for size in whole) // self._every
-        self._rows = _rows(self._every, AT_ONCE // max(of_row, 1))
+        at_once = AT_ONCE // max(of_row, 1)
+        # A library that is asked for by its name has each product as a whole.
+        is_free = wanted_blas() == "on"
+        self._rows = _rows(self._every, at_once if is_free else self._every)
         slots, count = self._planned(self._rows)
         self._work = [Memory(Value(-1, (), "uint8", 0), size) for size in count]
         self._own = {m: View(self._work[k], (), (), ()) for m, k in slots.items()}

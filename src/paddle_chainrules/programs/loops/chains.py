@@ -16,14 +16,14 @@ from typing import NamedTuple
 from .by_block import Blocks, Dims
 from .extents import ZERO, Extent, Sizes
 from .nest import Access
+from .plan import planned
 from .scalars import Shape
 from .spaces import Space
 from .steps import Step
-from .text import BYTES
 from .views import Memory, View
 
 LARGE = 1 << 20
-"""Bytes in between, from which on they are made block by block."""
+"""Bytes of memory that blocks save, at least."""
 
 LONG = 128
 """Numbers of a row, at least."""
@@ -56,13 +56,23 @@ def in_blocks(
         before, after = chain.taken(rest)
         if chain.inside:
             own = chain.own({*kept}.union(*(step.reads for step in after)))
-            if sum(map(chain.bytes_of, own)) >= LARGE:
-                blocks = Blocks(chain.axes, chain.inside, own, sizes)
-                found += [*before, blocks.step]
-                rest = after
-                continue
+            if chain.first in own:
+                blocks = Blocks(chain.axes, chain.inside, own, sizes).step
+                if chain.bytes_of(kept) - _bytes([blocks], kept, sizes) >= LARGE:
+                    found += [*before, blocks]
+                    rest = after
+                    continue
         found.append(rest.pop(0))
     return found
+
+
+def _bytes(steps: Sequence[Step], kept: Collection[Memory], sizes: Sizes) -> int:
+    """Of memory for what some steps write, in between."""
+    made = {memory for step in steps for memory in step.writes}
+    read = {memory for step in steps for memory in step.reads}
+    plan = planned(steps, {*kept} | (read - made), ())
+    samples = sizes.samples
+    return sum(size.at(samples.size if samples else 0) for size in plan.bytes)
 
 
 class Places(NamedTuple):
@@ -153,10 +163,14 @@ class _Chain:
             if memory not in needed and self._leads(memory, at)
         ]
 
-    def bytes_of(self, memory: Memory) -> int:
-        """Of all its blocks."""
-        samples = self._sizes.samples
-        return memory.extent.at(samples.size if samples else 0) * BYTES[memory.dtype]
+    @property
+    def first(self) -> Memory:
+        """The result of that product."""
+        return self.inside[0][0].writes[0]
+
+    def bytes_of(self, kept: Collection[Memory]) -> int:
+        """What is in between as a whole takes."""
+        return _bytes([step for step, _ in self.inside], kept, self._sizes)
 
     def _grows(self, space: Space) -> bool:
         """Whether matrices are larger than their factors."""
