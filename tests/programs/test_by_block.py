@@ -38,6 +38,7 @@ def by_blocks_of(rows, monkeypatch, shared=1024):
     monkeypatch.setattr(by_block, "AT_ONCE", 1)
     monkeypatch.setattr(by_block, "MULTIPLE", 1)
     monkeypatch.setattr(packing, "SHARED", shared)
+    monkeypatch.setattr(by_block, "wanted_blas", lambda: "on")
 
 
 BLOCKS = [(1, 1024), (8, 4), (1 << 20, 8)]
@@ -282,7 +283,8 @@ def attention_of(heads, steps):
     return make_program(slopes)(q, k, v, c).with_loops, (q, k, v, c)
 
 
-def test_memory_is_that_of_a_block():
+def test_memory_is_that_of_a_block(monkeypatch):
+    monkeypatch.setattr(by_block, "wanted_blas", lambda: "on")
     found, _ = attention_of(4, 1024)
     given = 4 * 1024 * 64 * 4
     scores = 4 * 1024 * 1024 * 4
