@@ -25,6 +25,7 @@
 # make bench-first-calls  the import and first calls, each in fresh processes; TIMES=3 for less
 # make bench-lowered  lowered nets beside nets written by hand in Julia; QUICK=1 for less
 # make bench-threads  calls a second of one thread of Julia and of two; QUICK=1 for less
+# make bench-attention  attention as a whole, in blocks, and PyTorch's; QUICK=1 for less
 # make bench-cores  values and gradients on one core and on all; QUICK=1 for less
 # make bench-distributed  steps of one, two and four processes; QUICK=1 for less
 # make bench-ranks  steps of ranks of MPI from Julia, where mpiexec and MPI.jl are
@@ -55,7 +56,7 @@ SINCE ?= HEAD
 
 .PHONY: demo examples test quick all-tests adapters lux slow differential orders bench bench-programs \
 	bench-side-by-side bench-equations bench-training bench-recurrent bench-batches bench-transforms \
-	bench-adapters bench-first-calls bench-lowered bench-cores \
+	bench-adapters bench-first-calls bench-lowered bench-cores bench-attention \
 	bench-distributed bench-threads bench-ranks bench-real-nets bench-all figures stress soak docs \
 	notebook lint clean
 
@@ -127,6 +128,9 @@ bench-first-calls: $(VENV)/installed
 
 bench-lowered: $(VENV)/installed
 	$(ONE_THREAD) $(RUN) -W ignore benchmarks/lowered.py
+
+bench-attention: $(VENV)/installed
+	$(ONE_THREAD) $(RUN) -W ignore benchmarks/attention.py
 
 bench-cores: $(VENV)/installed
 	$(shell grep -qs AuthenticAMD /proc/cpuinfo && echo MKL_DEBUG_CPU_TYPE=5) $(RUN) -W ignore benchmarks/cores.py
