@@ -3,8 +3,8 @@ module PaddleChainRulesLuxCoreExt
 
 using LuxCore: LuxCore, AbstractLuxLayer
 using PaddleChainRules:
-    PaddleChainRules, PaddleModuleWrapper, PaddleNet, as_float, check_all_trained, fresh_parameters,
-    in_precision, initial_state
+    PaddleChainRules, PaddleModuleWrapper, PaddleNet, check_all_trained, common_precision, fresh_parameters,
+    in_precision, in_precision_of, initial_state, input_in, is_chain
 using Random: AbstractRNG
 
 """
@@ -29,11 +29,16 @@ function LuxCore.initialparameters(rng::AbstractRNG, layer::PaddleLuxLayer)
     return named(layer.net, drawn === nothing ? map(copy, layer.params) : drawn)
 end
 
+# A chain of Linear layers draws nothing, and takes nothing from `rng` then, as Lux's layers.
 LuxCore.initialstates(rng::AbstractRNG, layer::PaddleLuxLayer) =
-    initial_state(layer.net; seed = rand(rng, UInt64))
+    initial_state(layer.net; seed = is_chain(layer.net.handle) ? UInt64(0) : rand(rng, UInt64))
 LuxCore.parameterlength(layer::PaddleLuxLayer) = layer.net.nparams
 
-(layer::PaddleLuxLayer)(x, ps, st::NamedTuple) = layer.net(as_float(layer.net, x), ps, st)
+# Arrays of different floating types are taken in the widest of them.
+function (layer::PaddleLuxLayer)(x, ps, st::NamedTuple)
+    precision, net = common_precision(x, ps, st), layer.net
+    return net(input_in(precision, net, x), in_precision_of(precision, ps), in_precision_of(precision, st))
+end
 
 Base.show(io::IO, layer::PaddleLuxLayer) = print(io, "luxlayer(", layer.net, ")")
 

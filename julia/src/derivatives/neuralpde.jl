@@ -10,9 +10,14 @@ A function `(phi, u, x, εs, order, θ)` that gives the exact partial derivative
 connected net, for NeuralPDE's `PhysicsInformedNN(chain, strategy; derivative)`.
 
 `phi` and `u` are not called: the net is, at the flat parameters `θ`, with `x` of size `(d, n)`.
-Without a net it is that of the layer within `phi`, which [`luxlayer`](@ref) has made: for systems of
-several nets, of which NeuralPDE says with each call which one it is.
-See [`derivative`](@ref) for which nets and orders; a lowered net is faster where it is small.
+It is that of the layer within `phi`, which [`luxlayer`](@ref) has made: in systems of several nets
+NeuralPDE says with each call which one it is. The net that is given serves where `phi` is `nothing`;
+a lowered one, which is faster where it is small, stands in for the net that it was made of, or
+for a chain of Linear layers alike.
+See [`derivative`](@ref) for which nets and orders.
+
+The function throws an `ArgumentError` where `phi` holds no such layer, or another net than the one
+that was lowered.
 
 ```julia
 wrapper = PaddleFCNet(2, 1, 3, 16; dtype = "float64", activation = "tanh")
@@ -21,14 +26,45 @@ u_xx(nothing, nothing, rand(2, 5), [[1e-3, 0.0], [1e-3, 0.0]], 2, reduce(vcat, v
 ```
 """
 function exact_derivative(net::Union{PaddleNet,Lowered})
-    function exact(phi, u, x, εs, order, θ)
-        return derivative(net, as_float(net, x), θ, multi_index(εs, order, size(x, 1)))
-    end
+    exact(phi, u, x, εs, order, θ) = exact_at(net_for(phi, net), x, εs, order, θ)
     return exact
 end
 exact_derivative(w::Union{PaddleModuleWrapper,LoweredModule}) = exact_derivative(w.net)
 exact_derivative() = exact_of_phi
-exact_of_phi(phi, u, x, εs, order, θ) = exact_derivative(net_in(phi))(phi, u, x, εs, order, θ)
+exact_of_phi(phi, u, x, εs, order, θ) = exact_at(net_in(phi), x, εs, order, θ)
+
+function exact_at(net, x, εs, order, θ)
+    precision, index = common_precision(x, θ), multi_index(εs, order, size(x, 1))
+    return derivative(net, input_in(precision, net, x), in_precision_of(precision, θ), index)
+end
+
+"What to differentiate for `phi`, where this net is given."
+net_for(phi, net::PaddleNet) = phi === nothing ? net : net_in(phi)
+function net_for(phi, lowered::Lowered)
+    phi === nothing && return lowered
+    net = net_in(phi)
+    computes_as(net, lowered.net) || throw(
+        ArgumentError(
+            "$net is to be differentiated, and what was lowered is $(lowered.net); give exact_derivative() " *
+            "for systems of several nets, or lower the wrapper that luxlayer was given",
+        ),
+    )
+    return lowered
+end
+
+"""
+    computes_as(net, other)
+
+Whether two nets compute the same of the same parameters: one net, also in another precision, or
+chains of Linear layers alike.
+"""
+computes_as(net::PaddleNet, other::PaddleNet) =
+    net.sizes == other.sizes && (
+        net.handle === other.handle || is_derived(net, other) || is_derived(other, net) ||
+        is_chain(net.handle) && net.handle.activation == other.handle.activation
+    )
+is_derived(net::PaddleNet, other::PaddleNet) =
+    any(made -> made isa PaddleNet && made.handle === net.handle, values(@atomic other.handle.operators))
 
 "The net within what NeuralPDE calls, which holds a layer of Lux."
 net_in(net::PaddleNet) = net
@@ -148,9 +184,10 @@ Output `k` of a net, differentiated once by each of `directions`, tuples of rows
 whose sum each goes.
 """
 function row_derivative(net::PaddleNet, x, θ, directions::Tuple{Vararg{Tuple{Vararg{Int}}}}, k)
-    counts = index_counts(directions, size(x, 1))
+    counts, precision = index_counts(directions, size(x, 1)), common_precision(x, θ)
     isempty(counts) && return zeros(eltype(x), 1, size(x, 2))
-    return weighted_row(derivatives(net, x, θ, first.(counts)), last.(counts), k)
+    parts = derivatives(net, in_precision_of(precision, x), in_precision_of(precision, θ), first.(counts))
+    return weighted_row(parts, last.(counts), k)
 end
 
 weighted_row(parts, weights, k) = sum(map((part, w) -> w .* part[k:k, :], parts, weights))

@@ -8,7 +8,11 @@ A net as a layer of Lux: `layer(x, ps, st)` gives `(y, st)`.
 `LuxCore.initialparameters(rng, layer)` gives a named tuple with the names of the parameters:
 fresh ones drawn by `rng` for a [`PaddleFCNet`](@ref), and for any other layer a copy of those
 that it had. The states are the net's buffers, its mode and the seed of what it draws, see
-[`initial_state`](@ref PaddleChainRules.initial_state). Needs `using LuxCore` or `using Lux`.
+[`initial_state`](@ref PaddleChainRules.initial_state); for a chain of Linear layers, which draws
+nothing, they leave `rng` as it is. Needs `using LuxCore` or `using Lux`.
+
+Arrays of different floating types are taken in the widest of them, as layers of Lux take them, and
+gradients come in the types of their primals. A chain of Linear layers takes whole numbers too.
 
 ```julia
 using LuxCore, Random

@@ -102,7 +102,3 @@ function (net::PaddleNet)(x, ps, st::NamedTuple)
     moded, kw = used(net, st)
     return with_state(evaluate(moded, x, ps, kw), st, kw)
 end
-
-"An input of whole numbers, such as corners of a domain, as a chain of Linear layers takes it, and Lux's do."
-as_float(net::PaddleNet, x::AbstractArray{<:Integer}) = net.features > 0 ? first(net.eltypes).(x) : x
-as_float(_, x) = x

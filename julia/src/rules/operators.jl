@@ -97,8 +97,9 @@ function ChainRulesCore.rrule(::typeof(row_derivative), net::PaddleNet, x, θ, d
         zero_pullback(_) = (nothing_, nothing_, zero_, zero_, nothing_, nothing_)
         return row_derivative(net, x, θ, directions, k), zero_pullback
     end
-    wanted, weights = first.(counts), last.(counts)
-    parts, back = ChainRulesCore.rrule(derivatives, net, x, θ, wanted)
+    wanted, weights, precision = first.(counts), last.(counts), common_precision(x, θ)
+    at = in_precision_of(precision, x), in_precision_of(precision, θ)
+    parts, back = ChainRulesCore.rrule(derivatives, net, at..., wanted)
     function row_pullback(ȳ)
         Δ = unthunk(ȳ)
         Δ isa AbstractZero && return (NoTangent(), NoTangent(), Δ, Δ, NoTangent(), NoTangent())
@@ -108,9 +109,11 @@ function ChainRulesCore.rrule(::typeof(row_derivative), net::PaddleNet, x, θ, d
             part̄
         end
         _, _, x̄, θ̄, _ = back(Tangent{typeof(parts)}(each...))
-        return NoTangent(), NoTangent(), x̄, θ̄, NoTangent(), NoTangent()
+        found = as_primal(precision, x, x̄), as_primal(precision, θ, θ̄)
+        return NoTangent(), NoTangent(), found..., NoTangent(), NoTangent()
     end
     return weighted_row(parts, weights, k), row_pullback
 end
 
 ChainRulesCore.@non_differentiable net_in(::Any)
+ChainRulesCore.@non_differentiable net_for(::Any, ::Any)

@@ -1,6 +1,7 @@
 # Nets and their derivatives within a loss that is traced.
 
 dual_type(::AnyTraced) = TracedNumber
+with_plain(T::Type, x::Traced) = traced_array(in_type(T, x))
 
 """
     forward_of_duals(TracedNumber, net, xs, ps)

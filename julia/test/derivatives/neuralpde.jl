@@ -62,6 +62,30 @@ end
     @test_throws "layers made by luxlayer" exact(sin, u, X, steps((1, 0), 1e-2), 1, THETA)
 end
 
+@testset "it is that of phi, where another of equal sizes was given" begin
+    other = PaddleFCNet(2, 1, 3, 5; dtype = "float64", activation = "sigmoid", seed = 7)
+    phi, εs = luxlayer(other), steps((2, 0), 1e-2)
+    expected = derivative(PaddleNet(other), X, THETA, (2, 0))
+    @test exact_derivative(WRAPPER)(phi, u, X, εs, 2, THETA) == expected
+    @test exact_derivative(lower(other))(phi, u, X, εs, 2, THETA) ≈ expected
+    @test_throws "what was lowered is" exact_derivative(lower(WRAPPER))(phi, u, X, εs, 2, THETA)
+    @test_throws "layers made by luxlayer" exact_derivative(WRAPPER)(x -> x, u, X, εs, 2, THETA)
+    # Alike, in another precision, and where nothing is said of phi.
+    same_chain = PaddleFCNet(2, 1, 3, 5; activation = "tanh", seed = 1)
+    of_tanh = derivative(NET, X, THETA, (2, 0))
+    @test exact_derivative(lower(WRAPPER))(luxlayer(same_chain), u, X, εs, 2, THETA) ≈ of_tanh
+    @test exact_derivative(NET)(nothing, u, X, εs, 2, THETA) == of_tanh
+end
+
+@testset "points and parameters of two floating types, and whole numbers" begin
+    exact, εs = exact_derivative(), steps((1, 1), 1e-2)
+    layer, narrow = luxlayer(WRAPPER), Float32.(THETA)
+    @test exact(layer, u, X, εs, 2, narrow) == exact(layer, u, X, εs, 2, Float64.(narrow))
+    @test exact(layer, u, [1 0; -1 2], εs, 2, THETA) == exact(layer, u, [1.0 0; -1 2], εs, 2, THETA)
+    slope(θ) = Zygote.gradient(θ -> sum(abs2, exact(layer, u, X, εs, 2, θ)), θ)[1]
+    @test slope(narrow) == Float32.(slope(Float64.(narrow)))
+end
+
 @testset "one call for all points of a stencil" begin
     calls = Int[]
     counted(cord, θ, phi) = (push!(calls, size(cord, 2)); phi(cord, θ))

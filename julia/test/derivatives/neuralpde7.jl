@@ -137,6 +137,15 @@ end
     @test found ≈ PaddleChainRules.derivative(own, x, (2, 0))
 end
 
+@testset "points and parameters of two floating types" begin
+    mixed, narrow = Extension.Exact{((1,), (2,))}(), Float32.(θ)
+    value(X, θ) = NeuralPDE.nn_jvp(f, X, θ, mixed, 2)
+    slopes(X, θ) = Zygote.gradient((X, θ) -> sum(abs2, value(X, θ)), X, θ)
+    @test value(X, narrow) == value(X, Float64.(narrow))
+    X̄, θ̄ = slopes(X, Float64.(narrow))
+    @test slopes(X, narrow) == (X̄, Float32.(θ̄))
+end
+
 @testset "terms of a loss, each with its gradient" begin
     # As adaptive losses weigh them.
     inside, edge = lowered(u, 1, 2), lowered(NeuralPDE.Call(:u, [0.0, :y]), 1, 1)

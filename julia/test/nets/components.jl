@@ -1,5 +1,6 @@
 using ComponentArrays: ComponentVector, getdata
-using PaddleChainRules: PaddleFCNet, PaddleNet, derivatives, laplacian, lower
+using ForwardDiff: ForwardDiff
+using PaddleChainRules: PaddleChainRules, PaddleFCNet, PaddleNet, derivatives, laplacian, lower
 using Random: Xoshiro
 using Zygote: Zygote
 
@@ -25,6 +26,9 @@ include("../oracle.jl")
         @test same(collect(p̄), expected[2]; rtol = 1e-12, atol = 1e-13)
         @test same(p̄.var"1.weight", Zygote.gradient(loss, x, named)[2].var"1.weight"; rtol = 1e-12, atol = 1e-13)
     end
+    @test PaddleChainRules.dense(ps) === getdata(ps) # shared, not copied
+    slopes = ForwardDiff.gradient(p -> sum(abs2, net(x, p)), ps)
+    @test same(collect(slopes), Zygote.gradient(losses[1], x, theta)[2]; rtol = 1e-12, atol = 1e-13)
     # A part of a larger one, as Lux and NeuralPDE hand it over.
     both = ComponentVector(; u = named, v = map(p -> 2p, named))
     loss(b) = losses[2](x, b.u) + 3losses[1](x, b.v)

@@ -78,6 +78,19 @@ end
     @test isapprox(found, expected; rtol = 1e-9)
 end
 
+@testset "partials in one pass, as by broadcasts" begin
+    duals = Dual{Mark}.(randn(Xoshiro(1), 3, 4), randn(Xoshiro(2), 3, 4), randn(Xoshiro(3), 3, 4))
+    nested = Dual{typeof(sin)}.(duals, reverse(duals))
+    for x in (duals, view(nested, :, 2:3), nested')
+        D = PaddleChainRules.dual_type(x)
+        found = PaddleChainRules.partials(D, x)
+        each = [PaddleChainRules.partial(D, x, k) for k in 1:PaddleChainRules.partials_count(D)]
+        @test found == stack(each)
+        whole = PaddleChainRules.joined(D, PaddleChainRules.primal(D, collect(x)), found)
+        @test typeof(whole) == typeof(collect(x)) && all(map(===, whole, x))
+    end
+end
+
 @testset "one crossing for all partials" begin
     w, x = normed(), randn(Xoshiro(1), 3, 4)
     w(x)
