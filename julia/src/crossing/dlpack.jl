@@ -80,8 +80,9 @@ dlpack_type(::Type{T}) where {T} = throw(
     ArgumentError(
         "arrays of $T have no Paddle counterpart; use one of " *
         "$(join(first.(ELTYPES), ", ")), for example Float32.(x). Numbers that carry " *
-        "derivatives (duals, tracked numbers) can't enter Paddle: differentiate through " *
-        "the rules, for example with Zygote.",
+        "derivatives or stand for a computation can't enter Paddle: differentiate by ForwardDiff, " *
+        "ReverseDiff, Tracker, or the rules, for example with Zygote; a compiler such as Reactant " *
+        "takes lower(net, x), which is plain Julia.",
     ),
 )
 

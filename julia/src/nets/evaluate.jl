@@ -152,13 +152,14 @@ param_arrays(net::PaddleNet, ps) = throw(
 )
 
 function check_eltype(what, found::Type, wanted::Type)
-    found == wanted || throw(
+    found == wanted && return nothing
+    found <: Real && !(found <: Union{AbstractFloat,Integer,Rational,AbstractIrrational}) && dlpack_type(found)
+    throw(
         ArgumentError(
             "$what has element type $found, the net needs $wanted; convert it with " *
             "$wanted.(...)" * (found in values(FLOATS) ? ", or the net to $found" : ""),
         ),
     )
-    return nothing
 end
 
 """
