@@ -6,8 +6,9 @@
 #              as a program; PADDLE_CHAINRULES_LOOPS=first has these compiled at once
 # make adapters  the tests of adapters, with DeepXDE and PaddleScience; in make test they
 #              are skipped where these are not installed
-# make lux     what users of Lux and Flux expect, in a Julia environment that has both:
-#              JULIA_PROJECT=/path/to/it make lux; in make test skipped where they are missing
+# make lux     what users of Lux, Flux and others expect, and docs/lux.md, in a Julia environment
+#              that has them: JULIA_PROJECT=/path/to/it make lux; in make test those whose
+#              packages are missing are skipped
 # make quick   the tests of what changed since the last commit, nearest first, within two
 #              minutes; SINCE=main for what changed since main
 # make slow    the tests that take long, Python and Julia; not in make test; PART=n for the
@@ -76,7 +77,8 @@ adapters: $(VENV)/libraries
 	DDE_BACKEND=paddle $(ONE_THREAD) $(RUN) -m pytest $(ON_ALL_CORES) tests/adapters
 
 lux: $(VENV)/installed
-	JULIA=required $(RUN) -m pytest tests/bridge/test_julia.py -k lux_
+	JULIA=required $(RUN) -m pytest tests/bridge/test_julia.py tests/test_readme.py \
+	  -k "libraries/ or lux_ or interface or lux-"
 
 slow: $(VENV)/installed
 	$(RUN) -m pytest $(ON_ALL_CORES) -m slow $(if $(PART),--part $(PART))

@@ -24,11 +24,29 @@ TEST_PACKAGES = (
     "SpecialFunctions",
     "Zygote",
 )
-OPTIONAL_PACKAGES = ("DifferentiationInterface?", "Flux?", "JLArrays?", "Lux?", "MPI?")
+OPTIONAL_PACKAGES = (
+    "DifferentiationInterface",
+    "EnzymeCore",
+    "FiniteDiff",
+    "Flux",
+    "JLArrays",
+    "JLD2",
+    "Lux",
+    "Mooncake",
+    "MPI",
+    "Optimization",
+    "OptimizationOptimJL",
+    "OptimizationOptimisers",
+    "ReverseDiff",
+    "Tracker",
+)
 """What tests use where it is there, and else say that they are skipped."""
 
 try:
-    ENVIRONMENT, WHY = julia.environment(*TEST_PACKAGES, *OPTIONAL_PACKAGES), ""
+    ENVIRONMENT = julia.environment(
+        *TEST_PACKAGES, *(f"{name}?" for name in OPTIONAL_PACKAGES)
+    )
+    WHY = ""
 except FileNotFoundError as error:
     ENVIRONMENT, WHY = None, str(error)
 

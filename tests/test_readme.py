@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from julia_at_hand import lacks, needs_julia
+from julia_at_hand import OPTIONAL_PACKAGES, lacks, needs_julia
 from julia_lane import own_julia as own_julia
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -30,7 +30,9 @@ def examples(language):
         text = page.read_text()
         found = re.findall(pattern, text, re.DOTALL)
         assert len(found) == text.count(f"```{language}\n"), page
-        every += found
+        every += [
+            pytest.param(*block, id=f"{page.stem}-{i}") for i, block in enumerate(found)
+        ]
     assert len(every) > 1
     return every
 
@@ -46,7 +48,8 @@ def libraries(code):
 @pytest.fixture(scope="module")
 def printed(tmp_path_factory):
     """What each block of Python prints that can run here, in one process for all."""
-    able = [code for code, _ in PYTHON if all(map(find_spec, libraries(code)))]
+    blocks = [param.values[0] for param in PYTHON]
+    able = [code for code in blocks if all(map(find_spec, libraries(code)))]
     done = subprocess.run(
         [sys.executable, "-W", "ignore", Path(__file__).with_name("blocks.py")],
         input=json.dumps(able),
@@ -73,7 +76,7 @@ def test_the_python_examples(printed, code, expected):
 @pytest.mark.parametrize(("code", "expected"), JULIA)
 def test_the_julia_examples(tmp_path, own_julia, code, expected):
     used = re.findall(r"^using (.*)$", code, re.MULTILINE)
-    if lacking := lacks(*{"Flux", "Lux"} & {*re.findall(r"\w+", " ".join(used))}):
+    if lacking := lacks(*{*OPTIONAL_PACKAGES} & {*re.findall(r"\w+", " ".join(used))}):
         pytest.skip(lacking)
     block = tmp_path / "block.jl"
     block.write_text(code)
