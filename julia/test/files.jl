@@ -10,7 +10,7 @@ const FILES = (
     "nets/components", "nets/programs", "nets/code", "nets/by_code", "nets/real_nets", "nets/training", "rules/pullback", "rules/chain_rules",
     "rules/cotangents", "rules/implicit", "rules/many_arrays", "rules/mixed", "rules/second_derivatives", "derivatives/derivatives",
     "derivatives/forward", "derivatives/neuralpde", "derivatives/neuralpde7", "lowering/lower", "lowering/embedding", "lowering/loops", "lowering/derivatives", "training/traced", "training/rules", "training/train", "testing",
-    "libraries/lux", "libraries/flux", "libraries/jld2", "libraries/optimization", "libraries/tapes",
+    "libraries/lux", "libraries/flux", "libraries/jld2", "libraries/optimization", "libraries/tapes", "libraries/mooncake",
     "libraries/enzyme", "libraries/ode", "faults", "names", "slips", "quality",
 )
 const SLOW =
@@ -26,6 +26,7 @@ const LONG = (
 const COMPILED = (
     "crossing/paddle", "crossing/retained_bytes", "crossing/guarded", "crossing/lifetimes",
     "nets/by_code", "nets/code", "rules/pullback", "libraries/jld2",
+    "libraries/mooncake",
 )
 
 "A file of any path in a module of its own, so that it sees no other's names."

@@ -1,0 +1,4 @@
+# Nets under Mooncake.
+
+include("../needing.jl")
+run_where(("DifferentiationInterface", "Mooncake"), "mooncake")
