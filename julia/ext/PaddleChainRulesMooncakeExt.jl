@@ -6,8 +6,8 @@ using Mooncake:
     @is_primitive, @zero_derivative, CoDual, DefaultCtx, Dual, FData, Mooncake, NoFData, NoTangent, fdata, primal,
     tangent, zero_rdata, zero_tangent
 using PaddleChainRules:
-    PaddleChainRules, PaddleModuleWrapper, PaddleNet, Present, derivative, derivatives, laplacian,
-    promotion
+    PaddleChainRules, PaddleModuleWrapper, PaddleNet, Present, common_precision, derivative, derivatives,
+    laplacian
 
 const Nets = Union{PaddleNet,PaddleModuleWrapper}
 const ByInput = Union{typeof(laplacian),typeof(derivative),typeof(derivatives)}
@@ -16,7 +16,7 @@ const ByInput = Union{typeof(laplacian),typeof(derivative),typeof(derivatives)}
 Mooncake.tangent_type(::Type{PaddleNet}) = NoTangent
 Mooncake.tangent_type(::Type{Present}) = NoTangent
 
-@zero_derivative DefaultCtx Tuple{typeof(promotion),PaddleNet,Any,Any}
+@zero_derivative DefaultCtx Tuple{typeof(common_precision),Vararg}
 
 @is_primitive DefaultCtx Tuple{PaddleNet,Vararg}
 @is_primitive DefaultCtx Tuple{PaddleModuleWrapper,Vararg}
