@@ -69,7 +69,7 @@ function poisson()
     @variables u(..)
     xx, yy = Differential(x)^2, Differential(y)^2
     equation = xx(u(x, y)) + yy(u(x, y)) ~ -sin(pi * x) * sin(pi * y)
-    edges = [u(0, y) ~ 0.0, u(1, y) ~ 0.0, u(x, 0) ~ 0.0, u(x, 1) ~ 0.0]
+    edges = [(u(0, y) ~ 0.0), (u(1, y) ~ 0.0), (u(x, 0) ~ 0.0), (u(x, 1) ~ 0.0)]
     square = [x ∈ Interval(0.0, 1.0), y ∈ Interval(0.0, 1.0)]
     @named system = PDESystem(equation, edges, square, [x, y], [u(x, y)])
     points = reduce(hcat, [[a, b] for a in 0:0.05:1 for b in 0:0.05:1])
@@ -84,7 +84,7 @@ function burgers()
     @variables u(..)
     dt, dx, dxx = Differential(t), Differential(x), Differential(x)^2
     equation = dt(u(t, x)) + u(t, x) * dx(u(t, x)) - NU * dxx(u(t, x)) ~ 0
-    edges = [u(0, x) ~ -sin(pi * x), u(t, -1) ~ 0.0, u(t, 1) ~ 0.0, u(t, -1) ~ u(t, 1)]
+    edges = [(u(0, x) ~ -sin(pi * x)), (u(t, -1) ~ 0.0), (u(t, 1) ~ 0.0), (u(t, -1) ~ u(t, 1))]
     domain = [t ∈ Interval(0.0, 1.0), x ∈ Interval(-1.0, 1.0)]
     @named system = PDESystem(equation, edges, domain, [t, x], [u(t, x)])
     points = reduce(hcat, [[a, b] for a in 0:0.1:1 for b in -1:0.05:1])
