@@ -34,11 +34,31 @@ from ...paddle_side.openmp import openmp, threads
 from ..switch import BLAS, wanted_blas
 from .gemm import CONVENTIONS, product_text, signature, symbol
 
-SMALL = ((64, 64, 64), (100, 16, 16))
-"""Products that OpenBLAS makes by one thread: rows, columns, and terms of each sum."""
 
-SHAPES = (*SMALL, (1000, 64, 64))
-"""Those that are measured."""
+class Shape(NamedTuple):
+    """Of a product: rows, columns, and terms of each sum.
+
+    Attributes:
+        turned: whether the second factor lies transposed, as weights on a way back do.
+    """
+
+    rows: int
+    columns: int
+    terms: int
+    turned: bool = False
+
+
+SMALL = Shape(64, 64, 64), Shape(100, 16, 16)
+"""Products that OpenBLAS makes by one thread."""
+
+SHAPES = (
+    *SMALL,
+    Shape(1000, 64, 64),
+    Shape(100, 16, 16, turned=True),
+    Shape(512, 256, 8, turned=True),
+)
+"""Those that are measured. OpenBLAS, which may be faster at the first ones, takes twice
+as long at the last, as large nets with few samples have it."""
 
 ROUNDS, LEAST, MOST = 8, 0.001, 0.005
 """How often at least, and seconds: in fewer no rounds end, after more none begins."""
@@ -192,7 +212,7 @@ def _ratio(
     dtype: str,
     able: Mapping[str, Found],
     names: tuple[str, str],
-    shapes: Sequence[tuple[int, int, int]],
+    shapes: Sequence[Shape],
 ) -> float:
     """Of the second's time to the first's, in the mean over shapes."""
     addresses = {name: able[name].addresses[dtype] for name in names}
@@ -214,18 +234,19 @@ C_TYPES: dict[str, Any] = {
 
 
 def _seconds(
-    addresses: Mapping[str, int], dtype: str, shape: tuple[int, int, int]
+    addresses: Mapping[str, int], dtype: str, shape: Shape
 ) -> dict[str, float]:
     """Of a product by each, all in turn, the least of some rounds."""
-    m, n, k = shape
-    a, b, c = (np.ones(size, dtype) for size in ((m, k), (k, n), (m, n)))
+    m, n, k, turned = shape
+    lies = (n, k) if turned else (k, n)
+    a, b, c = (np.ones(size, dtype) for size in ((m, k), lies, (m, n)))
     calls, seconds = [], dict.fromkeys(addresses, math.inf)
     for name, address in addresses.items():
         types = [C_TYPES[kind] for kind in signature(name, dtype)]
         it = CONVENTIONS[name]
         flags = [] if it.order is None else [it.order]
-        flags += [it.plain] * 2
-        data = a.ctypes.data, k, b.ctypes.data, n, 0.0, c.ctypes.data, n
+        flags += [it.plain, it.transposed if turned else it.plain]
+        data = a.ctypes.data, k, b.ctypes.data, lies[1], 0.0, c.ctypes.data, n
         # With Python's lock, for which one would wait where other threads run.
         product: Any = ctypes.PYFUNCTYPE(None, *types)(address)
         calls.append((name, product, (*flags, m, n, k, 1.0, *data)))
