@@ -109,12 +109,19 @@ class Numbers:
         return float(np.abs(finite).max(initial=0.0))
 
     def is_close(
-        self, expected: Numbers, largest: float, rtol: Mapping[str, float] = RTOL
+        self,
+        expected: Numbers,
+        largest: float,
+        rtol: Mapping[str, float] = RTOL,
+        terms: int = 1,
     ) -> bool:
         """To a part of its largest entry, or to rounding of the largest of all outputs.
 
         What is zero but for rounding, such as the gradient of a bias before a
         normalization, has no digits of its own.
+
+        Args:
+            terms: so many may be added up in another order.
         """
         x, y = self.values, expected.values
         if not x.size or np.array_equal(x, y):
@@ -122,6 +129,6 @@ class Numbers:
         if x.dtype.kind not in "fc":
             return False
         part = rtol.get(self.dtype, 2e-2)
-        rounding = 16 * np.finfo(x.dtype).eps
+        rounding = 16 * np.finfo(x.dtype).eps * math.sqrt(terms)
         atol = max(part * expected.largest, float(rounding) * largest)
         return bool(np.allclose(x, y, rtol=0, atol=atol, equal_nan=True))

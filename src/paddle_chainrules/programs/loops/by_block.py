@@ -225,4 +225,4 @@ def _rows(every: int, at_once: int) -> int:
     """Of a block, so that blocks are about as large as each other."""
     count = -(-every // max(at_once, LEAST))
     rows = -(-every // count)
-    return every if count == 1 else -(-rows // MULTIPLE) * MULTIPLE
+    return every if count == 1 else min(every, -(-rows // MULTIPLE) * MULTIPLE)
