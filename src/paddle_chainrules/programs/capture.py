@@ -276,7 +276,7 @@ def _check(
         # result in float64 shows.
         made = [v for op in program.ops for v in op.outputs]
         rtol = ROUGH if "float32" in {v.dtype for v in made} else RTOL
-        terms = max(1, *(math.prod(v.shape) for v in made))
+        terms = max([1, *(math.prod(v.shape) for v in made)])
     for i, (a, b) in enumerate(zip(found, native, strict=True)):
         if a.shape != b.shape or a.dtype != b.dtype:
             raise CaptureError(
