@@ -17,6 +17,7 @@ REMEDIES = (
 """What comes before a remedy, or is one."""
 
 BY_OTHERS = {
+    "setting": "why an optimizer has none that programs take",
     "done.stderr.strip()": "environment.jl says what is missing",
     "str(error)": "as Julia says it",
     "ctx.why": "as refused where the operator was called",

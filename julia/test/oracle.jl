@@ -57,12 +57,20 @@ function same(found, expected; rtol = 1e-5, atol = 1e-6)
     return all(isapprox.(found, expected; rtol, atol))
 end
 
+"""
+    importing(name)
+
+A module that imports Paddle, once Paddle is there: the import of Paddle itself is guarded, without which
+its handlers of signals stay.
+"""
+importing(name) = (paddle.__version__; pyimport(name))
+
 "A module of Python's tests."
 function python_module(name)
     sys = pyimport("sys")
     tests = joinpath(dirname(dirname(@__DIR__)), "tests")
     pyin(tests, sys.path) || sys.path.insert(0, tests)
-    return pyimport(name)
+    return importing(name)
 end
 
 "Everything of a layer that no call may change: tensors, buffers, gradients, modes, flags, hooks."
@@ -93,7 +101,7 @@ function counted(f, names...)
 end
 
 "Whether anything may run as a program, by the environment."
-programs_are_on() = pyconvert(Bool, pyimport("paddle_chainrules.programs.switch").programs_are_on())
+programs_are_on() = pyconvert(Bool, importing("paddle_chainrules.programs.switch").programs_are_on())
 
 "The names of the operators that programs run within `f()`, in turn."
 function operators_run(f)

@@ -3,11 +3,11 @@
 import ctypes
 import struct
 import threading
+from importlib.util import find_spec
 
 import numpy as np
 import paddle
 import pytest
-import torch
 
 from conftest import native, randn
 from paddle_chainrules import make_program, stateless, value_and_grad, vjp
@@ -118,14 +118,17 @@ def test_attention(mask, dtype, blocks):
     assert count_of_blocks(program) == 1
     with paddle.no_grad():
         found = program.function(*every[:floats], c)
-    for a, b in zip(found, by_torch(mask, every, floats, c), strict=True):
-        assert_near(a, b, 100)
+    if find_spec("torch"):
+        for a, b in zip(found, by_torch(mask, every, floats, c), strict=True):
+            assert_near(a, b, 100)
     for a, b in zip(found, by_paddle(of_floats, every[:floats], c), strict=True):
         assert_near(a, b, 100)
 
 
 def by_torch(mask, every, floats, cotangent):
     """Value and gradients by PyTorch."""
+    import torch
+
     given = [torch.from_numpy(t.numpy()) for t in every]
     for t in given[:floats]:
         t.requires_grad_()

@@ -82,7 +82,7 @@ class OptimizerSteps:
         if isinstance(setting, str):
             raise NoProgram(setting)
         if type(pairs) is not list:
-            raise NoProgram("it has groups of parameters")
+            raise NoProgram("it has groups of parameters; give it one list")
         pairs = [pair for pair in pairs if pair[1] is not None]
         if not pairs or not loops_are_on():
             return False
@@ -216,7 +216,9 @@ def _planned(optimizer: Any, setting: Setting, params: Params) -> _Plan | None:
         or not all(addresses)
         or rate.size != 1
     ):
-        raise NoProgram("its tensors are not all of float32 or of float64 on the CPU")
+        raise NoProgram(
+            "its tensors are not all of float32 or of float64 on the CPU; keep them so"
+        )
     marks = setting.marks(params)
     found = iter(addresses[1:])
     table: list[int] = []

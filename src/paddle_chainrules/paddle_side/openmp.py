@@ -1,6 +1,7 @@
 """The threads that Paddle's operators and libraries share.
 
-One, unless OMP_NUM_THREADS is set before Paddle is imported.
+One, unless OMP_NUM_THREADS is set before Paddle is imported. The child of a fork has
+one whatever is set, since the library may wait there for threads that it has not.
 """
 
 from __future__ import annotations
@@ -46,3 +47,12 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         openmp().omp_set_num_threads(count)
+
+
+def _leave_one() -> None:
+    if threads() > 1:
+        openmp().omp_set_num_threads(1)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_one)

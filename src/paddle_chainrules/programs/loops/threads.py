@@ -8,6 +8,8 @@ of a step's, in which nothing is added up, so that results have the same bits.
 from __future__ import annotations
 
 import ctypes
+import os
+import sys
 from collections.abc import Sequence
 from functools import cache
 
@@ -17,6 +19,17 @@ from .text import Text
 
 LEAST = 1 << 16
 """Operations on numbers, of which fewer are sooner done by one thread."""
+
+least = ctypes.c_int64(LEAST)
+"""The same, as it is read at each call."""
+
+
+def _share_nothing() -> None:
+    least.value = sys.maxsize
+
+
+if hasattr(os, "register_at_fork"):  # whose child may not wait for others
+    os.register_at_fork(after_in_child=_share_nothing)
 
 PREFIX = "paddle_chainrules.openmp"
 """What the texts call the library's functions, whatever others are in the process."""
@@ -32,7 +45,7 @@ NAMES = {
 def symbols() -> dict[str, int]:
     """Addresses of what the texts call, for llvmlite's ``add_symbol``."""
     handle = openmp()
-    found = {}
+    found = {f"{PREFIX}.least": ctypes.addressof(least)}
     for own, name in NAMES.items():
         if not hasattr(handle, name):
             return {}
@@ -61,6 +74,7 @@ SHARED = f"""
 declare void @{PREFIX}.parallel(ptr, ptr, i32, i32)
 declare i32 @{PREFIX}.thread()
 declare i32 @{PREFIX}.threads()
+@{PREFIX}.least = external global i64
 define internal void @shared.part(ptr %given) {{
   %function = load ptr, ptr %given
   %number = call i32 @{PREFIX}.thread()
@@ -71,7 +85,8 @@ define internal void @shared.part(ptr %given) {{
   ret void
 }}
 define internal void @shared(ptr %function, ptr %given, i64 %count) {{
-  %many = icmp sge i64 %count, {LEAST}
+  %least = load volatile i64, ptr @{PREFIX}.least
+  %many = icmp sge i64 %count, %least
   br i1 %many, label %all, label %one
 all:
   store ptr %function, ptr %given
