@@ -96,7 +96,8 @@ class OptimizerSteps:
             return False
         if not all(map(_is_plain, params)):
             raise NoProgram(
-                "a parameter has a rate or a decay of its own, or is frozen"
+                "a parameter has a rate or a decay of its own, or is frozen; give all "
+                "of them the optimizer's"
             )
         if isinstance(optimizer._learning_rate, LRScheduler):
             optimizer._create_global_learning_rate()  # has it as it is now
@@ -173,7 +174,10 @@ class _Plan(NamedTuple):
             or not all(places := [*map(ADDRESS, grads)])
             or not (ON_CPU_ALONE or all(map(_is_on_cpu, grads)))
         ):
-            raise NoProgram("a gradient is sparse, has gaps, or another shape or dtype")
+            raise NoProgram(
+                "a gradient is sparse, has gaps, or another shape or dtype than its "
+                "parameter; make it dense"
+            )
         count = len(setting.numbers)
         start = FIRST + count + len(self.table) // 8
         head = len(places), self.addresses[0], start, *setting.numbers
