@@ -17,7 +17,7 @@ from ...paddle_side.openmp import openmp, threads
 from .extents import Extent
 from .text import Text
 
-LEAST = 1 << 16
+LEAST = 1 << 20
 """Operations on numbers, of which fewer are sooner done by one thread."""
 
 least = ctypes.c_int64(LEAST)
