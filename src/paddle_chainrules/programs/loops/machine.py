@@ -115,7 +115,9 @@ def _compiled(texts: Sequence[str]) -> list[Code]:
         cpu=cpu, features=features, opt=3, jit=True
     )
     products = library() if any("@product." in text for text in texts) else None
-    called = {**(products.symbols if products else {}), **symbols()}
+    called = {**products.symbols} if products else {}
+    if any("@shared(" in text for text in texts):
+        called |= symbols()
     for symbol, address in called.items():
         llvm.add_symbol(symbol, address)
     names = [f"region_{i}" for i in range(len(texts))]
