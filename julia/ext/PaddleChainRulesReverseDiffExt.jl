@@ -2,8 +2,8 @@
 module PaddleChainRulesReverseDiffExt
 
 using PaddleChainRules:
-    Asked, PaddleChainRules, PaddleNet, by_position, cotangents, each_array, gradients,
-    has_derivative, is_flat, plain_type, replace_plain, reversible
+    PaddleChainRules, PaddleNet, RowCall, each_array, has_derivative, plain_type, replace_plain, reversible,
+    row_call, row_gradients
 using ReverseDiff: ReverseDiff, SpecialInstruction, TrackedReal, deriv, istracked, value
 
 struct OnTape end # in place of a type of dual numbers
@@ -13,35 +13,19 @@ PaddleChainRules.plain_type(::Type{<:TrackedReal{V}}) where {V} = plain_type(V)
 PaddleChainRules.replace_plain(::Type{<:TrackedReal{V,D}}, F::Type) where {V,D} =
     TrackedReal{replace_plain(V, F),replace_plain(D, F),Nothing}
 
-"The call of a net of so many inputs; its other arguments are parameters."
-struct Call
-    net::PaddleNet
-    count::Int
-    flat::Bool
-end
-
-function (call::Call)(args)
-    ps = call.flat ? last(args) : args[call.count+1:end]
-    return reversible(call.net, args[1:call.count], ps)
-end
-
 function PaddleChainRules.forward_of_duals(::Type{OnTape}, net::PaddleNet, xs::Tuple, ps)
-    row, flat = by_position(net, ps), is_flat(ps)
-    call, args = Call(net, length(xs), flat), (xs..., (flat ? (row,) : row)...)
+    call, args = row_call(net, xs, ps)
     tape = ReverseDiff.tape(args...)
-    y, reverse = call(map(value, args))
+    y, reverse = reversible(call, map(value, args))
     output = each_array(y -> has_derivative(y) ? ReverseDiff.track(y, tape) : y, y)
     ReverseDiff.record!(tape, SpecialInstruction, call, args, output, Ref{Any}(reverse))
     return output
 end
 
-function ReverseDiff.special_reverse_exec!(instruction::SpecialInstruction{Call})
+function ReverseDiff.special_reverse_exec!(instruction::SpecialInstruction{RowCall})
     (; func, input, output, cache) = instruction
-    moved = map(istracked, input)
-    asked = Asked(any(moved[func.count+1:end]), any(moved[1:func.count]))
     ȳ = each_array(y -> has_derivative(y) ? copy(deriv(y)) : nothing, output)
-    p̄s, x̄s = gradients(cache[], cotangents(cache[], ȳ), asked)
-    foreach(add!, input, (x̄s..., p̄s...))
+    foreach(add!, input, row_gradients(func, cache[], ȳ, map(istracked, input)))
     each_array(y -> (has_derivative(y) && ReverseDiff.unseed!(y); nothing), output)
     return nothing
 end
@@ -49,10 +33,10 @@ end
 add!(x, x̄) = istracked(x) && x̄ !== nothing && ReverseDiff.increment_deriv!(x, x̄)
 
 # Of a tape that runs again, at other numbers.
-function ReverseDiff.special_forward_exec!(instruction::SpecialInstruction{Call})
+function ReverseDiff.special_forward_exec!(instruction::SpecialInstruction{RowCall})
     (; func, input, output, cache) = instruction
     foreach(ReverseDiff.pull_value!, input)
-    y, cache[] = func(map(x -> copied(value(x)), input))
+    y, cache[] = reversible(func, map(x -> copied(value(x)), input))
     set_values!(output, y)
     return nothing
 end

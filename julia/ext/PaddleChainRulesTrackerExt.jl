@@ -2,8 +2,8 @@
 module PaddleChainRulesTrackerExt
 
 using PaddleChainRules:
-    Asked, PaddleChainRules, PaddleNet, by_position, cotangents, gradients, has_derivative,
-    is_flat, kind_of, plain_type, reversible
+    PaddleChainRules, PaddleNet, RowCall, has_derivative, kind_of, plain_type, reversible, row_call,
+    row_gradients
 using Tracker: Tracker, TrackedArray, TrackedReal, data
 
 struct ByTracker end # in place of a type of dual numbers
@@ -11,26 +11,16 @@ struct ByTracker end # in place of a type of dual numbers
 PaddleChainRules.dual_type(::Type{<:TrackedReal}) = ByTracker
 PaddleChainRules.plain_type(::Type{<:TrackedReal{T}}) where {T} = plain_type(T)
 
-"The call of a net of so many inputs; its other arguments are parameters."
-struct Call
-    net::PaddleNet
-    count::Int
-    flat::Bool
-end
-
 function PaddleChainRules.forward_of_duals(::Type{ByTracker}, net::PaddleNet, xs::Tuple, ps)
-    row, flat = by_position(net, ps), is_flat(ps)
-    args = map(in_one, (xs..., (flat ? (row,) : row)...))
-    return Tracker.track(Call(net, length(xs), flat), args...)
+    call, args = row_call(net, xs, ps)
+    return Tracker.track(call, map(in_one, args)...)
 end
 
 in_one(x::AbstractArray{<:TrackedReal}) = x isa TrackedArray ? x : Tracker.collect(x)
 in_one(x) = x
 
-function Tracker._forward(call::Call, args...)
-    plain = map(data, args)
-    ps = call.flat ? last(plain) : plain[call.count+1:end]
-    y, reverse = reversible(call.net, plain[1:call.count], ps)
+function Tracker._forward(call::RowCall, args...)
+    y, reverse = reversible(call, map(data, args))
     y isa AbstractArray && has_derivative(y) || throw(
         ArgumentError(
             "Tracker follows one floating array, and $(call.net) gives $(kind_of(y)); take the part " *
@@ -38,11 +28,7 @@ function Tracker._forward(call::Call, args...)
         ),
     )
     moved = map(Tracker.istracked, args)
-    asked = Asked(any(moved[call.count+1:end]), any(moved[1:call.count]))
-    function net_back(ȳ)
-        p̄s, x̄s = gradients(reverse, cotangents(reverse, data(ȳ)), asked)
-        return map(once, (x̄s..., p̄s...))
-    end
+    net_back(ȳ) = map(once, row_gradients(call, reverse, data(ȳ), moved))
     return y, net_back
 end
 
