@@ -101,20 +101,29 @@ def main() -> None:
         for side, seconds in apart(threads, kind, rows).items():
             key = kind, rows, side, threads
             least[key] = min(seconds, least.get(key, seconds))
-    head = ["", "native, ms", f"with {cores} threads", "ours", f"with {cores} threads"]
-    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
-    for kind in KINDS:
-        for rows in ROWS:
-            cells = [f"{kind}, {rows:,} samples"]
-            for side in ("native", "ours"):
-                one, all_ = (least[kind, rows, side, n] for n in (1, cores))
-                cells += [f"{1e3 * one:.2f}", f"{all_ / one:.2f} of it"]
-            lines.append(f"| {' | '.join(cells)} |")
-    rows_found = [
+    found = [
         {"kind": k, "rows": r, "side": s, "threads": t, "seconds": v}
         for (k, r, s, t), v in least.items()
     ]
-    print("\n".join(lines), f"JSON: {save('cores', {'rows': rows_found})}", sep="\n\n")
+    print(table(found), f"JSON: {save('cores', {'rows': found})}", sep="\n\n")
+
+
+def table(found: list[dict[str, Any]]) -> str:
+    """Milliseconds with one thread, and what part of it all of them take."""
+    cores = max(row["threads"] for row in found)
+    least = {
+        (r["kind"], r["rows"], r["side"], r["threads"]): r["seconds"] for r in found
+    }
+    head = ["", "native, ms", f"with {cores} threads", "ours, ms"]
+    head.append(f"with {cores} threads")
+    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
+    for kind, rows in dict.fromkeys(key[:2] for key in least):
+        cells = [f"{kind}, {rows:,} samples"]
+        for side in ("native", "ours"):
+            one, all_ = (least[kind, rows, side, n] for n in (1, cores))
+            cells += [f"{1e3 * one:.2f}", f"{all_ / one:.2f} of it"]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":
