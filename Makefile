@@ -31,6 +31,8 @@
 # make bench-distributed  steps of one, two and four processes; QUICK=1 for less
 # make bench-ranks  steps of ranks of MPI from Julia, where mpiexec and MPI.jl are
 # make bench-real-nets  real architectures as programs beside native Paddle; QUICK=1 for less
+# make bench-solved  differential equations solved by all libraries, error against seconds: hours;
+#              MINUTES=1 SEEDS=1 JOBS=2 ONLY=Burgers SIDES=scan for less; QUICK=1 some minutes a problem
 # make bench-all  all of these, an hour and more; make figures then writes docs by them
 # make stress  random calls of both languages by the million, minutes (output/stress.png)
 # make soak    constants of every kind on four Julia threads for ten minutes, then ten million
@@ -57,7 +59,7 @@ SINCE ?= HEAD
 
 .PHONY: demo examples test quick all-tests adapters lux slow differential orders bench bench-programs \
 	bench-side-by-side bench-equations bench-training bench-recurrent bench-batches bench-transforms \
-	bench-adapters bench-first-calls bench-lowered bench-cores bench-attention \
+	bench-adapters bench-first-calls bench-lowered bench-cores bench-attention bench-solved \
 	bench-distributed bench-threads bench-ranks bench-real-nets bench-all figures stress soak docs \
 	notebook lint clean
 
@@ -136,6 +138,9 @@ bench-attention: $(VENV)/installed
 
 bench-cores: $(VENV)/installed
 	$(shell grep -qs AuthenticAMD /proc/cpuinfo && echo MKL_DEBUG_CPU_TYPE=5) $(RUN) -W ignore benchmarks/cores.py
+
+bench-solved: $(VENV)/libraries
+	cd benchmarks && $(ONE_THREAD) ../$(RUN) -W ignore -m solved.run
 
 bench-threads: $(VENV)/installed
 	JULIA_PYTHONCALL_EXE=$(abspath $(VENV))/bin/python JULIA_CONDAPKG_BACKEND=Null $(ONE_THREAD) \

@@ -19,6 +19,7 @@ from typing import Any
 
 import adapters
 import batches
+import cores
 import distributed
 import equations
 import first_calls
@@ -32,6 +33,7 @@ import real_page
 import recurrent
 import run
 import side_by_side
+import solved.page
 import training
 import transforms
 from machine import OUTPUT
@@ -220,6 +222,9 @@ FIGURES: dict[str, Callable[[Results], str]] = {
     "adapters.median": lambda results: f"{adapters.median(results['rows']):.2f}",
     "adapters.told": lambda results: adapters.told(results["rows"]),
     "real_nets.median": real_median,
+    "cores.table": lambda results: cores.table(results["rows"]),
+    "solved.summary": lambda results: solved.page.summary(results["runs"]),
+    "solved.tables": lambda results: solved.page.tables(results["runs"]),
 }
 """By name what a page shows: of the results whose name stands before the dot."""
 

@@ -1,0 +1,98 @@
+"""This package's own way: ``derivatives``, ``optimizers`` and ``scan``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import paddle
+
+from paddle_chainrules import FCNet, derivatives, jit, optimizers, scan, value_and_grad
+
+from .clock import DECAY, RATE, Chunk, Clock, Found
+from .problem import Array, Part, Problem, columns
+
+
+class Posed:
+    """A problem in Paddle's tensors of one dtype."""
+
+    def __init__(self, problem: Problem, seed: int, dtype: str) -> None:
+        self.problem, self.dtype = problem, dtype
+        self.net = FCNet(tuple(problem.widths()), "tanh", dtype)
+        self.params: dict[str, Any] = {"net": self.net.init(seed)}
+        for name, (start, _) in problem.learnt.items():
+            self.params[name] = paddle.to_tensor([[start]], dtype)
+        self.given: list[dict[str, Any]] = []
+        """Of each part the coordinates, and the targets by the equation's number."""
+        for part, points in zip(problem.parts, problem.drawn(seed), strict=True):
+            at = columns(problem.inputs, self.tensor(points))
+            targets = [self.tensor(e.targets(points)) for e in part.equations]
+            self.given.append({"at": at, "targets": targets})
+
+    def tensor(self, values: Array) -> Any:
+        return paddle.to_tensor(values, self.dtype)
+
+    def fields(self, params: Any, at: Any) -> dict[str, Any]:
+        """The outputs by name."""
+        problem = self.problem
+        features = at if problem.features is None else problem.features(at, paddle)
+        found = self.net(params["net"], paddle.concat([*features.values()], -1))
+        out = columns(problem.outputs, found)
+        return out if not problem.conditions else problem.conditions(at, out, paddle)
+
+    def residuals(self, params: Any, part: Part, at: Any, targets: Any) -> list[Any]:
+        """Of each equation what it misses its target by, [n, 1]."""
+        names = self.problem.derivatives(part)
+        terms = dict(at) | {name: params[name] for name in self.problem.learnt}
+        terms |= derivatives(self.fields, params, at, names)
+        return [
+            each.of(**{name: terms[name] for name in each.terms}) - target
+            for each, target in zip(part.equations, targets, strict=True)
+        ]
+
+    def loss(self, params: Any) -> Any:
+        total = 0.0
+        for part, given in zip(self.problem.parts, self.given, strict=True):
+            for missed in self.residuals(params, part, **given):
+                total = total + part.weight * (missed * missed).mean()
+        return total
+
+    def looking(self, clock: Clock) -> Callable[[Any], Found]:
+        """The outputs at the clock's points, by one program."""
+        at = columns(self.problem.inputs, self.tensor(clock.judge.points))
+        fields = jit(self.fields)
+
+        def look(params: Any) -> Found:
+            out = fields(params, at)
+            outputs = np.concatenate([out[n].numpy() for n in self.problem.outputs], 1)
+            return outputs, {n: params[n].item() for n in self.problem.learnt}
+
+        return look
+
+
+def adam(problem: Problem, seed: int, clock: Clock) -> str:
+    """Adam, all steps of a while as one loop of machine code."""
+    posed = Posed(problem, seed, "float32")
+    rate = optimizers.schedules.inverse_time_decay(RATE, DECAY)
+    adam = optimizers.adam(rate)
+    look = posed.looking(clock)
+
+    @jit
+    def step(carry: Any, _: Any) -> Any:
+        params, state = carry
+        value, grads = value_and_grad(posed.loss)(params)
+        updates, state = adam.update(grads, state, params)
+        return (optimizers.apply_updates(params, updates), state), value
+
+    clock.start()
+    carry = posed.params, adam.init(posed.params)
+    chunk, done = Chunk(), 0
+    while not clock.over(done, partial(look, carry[0])):
+        start = time.perf_counter()
+        carry, _ = scan(step, carry, length=chunk.steps)
+        done += chunk.steps
+        chunk.adapt(time.perf_counter() - start)
+    return ""

@@ -1,0 +1,63 @@
+"""Seconds of training, and the errors on the way."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .problem import Array, Judge
+
+Found = tuple[Array, Mapping[str, float]]
+"""Outputs [points, outputs] in float32 or float64, and coefficients by name."""
+
+
+class Clock:
+    """Stands while an error is measured, which is at times ever further apart."""
+
+    def __init__(self, judge: Judge, limit: float) -> None:
+        self.judge, self.limit = judge, limit
+        self.curve: list[tuple[float, int, float]] = []
+        """Seconds, steps, and the error."""
+        self.field: Array | None = None
+        """The outputs at the last look."""
+        self.since = time.perf_counter()
+        self.stood, self.due = 0.0, 0.0
+
+    def start(self) -> None:
+        self.since, self.stood = time.perf_counter(), 0.0
+
+    def seconds(self) -> float:
+        return time.perf_counter() - self.since - self.stood
+
+    def over(self, steps: int, look: Callable[[], Found]) -> bool:
+        """Whether the time is over; the error is measured where that is due."""
+        now = self.seconds()
+        if now < min(self.due, self.limit):
+            return False
+        before = time.perf_counter()
+        outputs, learnt = look()
+        self.field = outputs
+        self.curve.append((now, steps, self.judge.error(outputs, learnt)))
+        self.due = 1.1 * now + 0.02
+        self.stood += time.perf_counter() - before
+        return now >= self.limit
+
+
+class Chunk:
+    """How many steps to take between two looks at a clock: a tenth of a second."""
+
+    def __init__(self, steps: int = 10) -> None:
+        self.steps = steps
+
+    def adapt(self, seconds: float) -> None:
+        factor = min(4.0, max(0.25, 0.1 / max(seconds, 1e-6)))
+        self.steps = max(1, int(self.steps * factor))
+
+
+RATE, DECAY = 1e-3, 2e-4
+
+
+def rate_at(steps: Any) -> Any:
+    """The rate of Adam at a step, on all sides."""
+    return RATE / (1.0 + DECAY * steps)

@@ -1,0 +1,230 @@
+"""The page and the pictures of problems that were solved."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+
+from .problem import Judge
+from .sides import NATIVE, OURS, PROBLEMS, SIDES
+
+mpl.use("Agg")
+from matplotlib import pyplot as plt
+
+MARKS = (1e-2, 1e-3, 1e-4)
+THEIRS = ("PaddleScience", "DeepXDE, Paddle")
+SAME = "ours, scan"
+"""The side that has the same optimizer as theirs."""
+LIBRARIES = tuple(side for side in SIDES if side.startswith("DeepXDE, P"))
+LIBRARIES += ("PaddleScience",)
+Run = dict[str, Any]
+
+
+def collected(folder: Path) -> list[Run]:
+    """What all runs found, in the order of problems and sides."""
+    runs = [json.loads(path.read_text()) for path in folder.glob("*.json")]
+    names, sides = [*PROBLEMS], [NATIVE, *SIDES]
+    known = [r for r in runs if r["problem"] in names and r["side"] in sides]
+    order = lambda r: (names.index(r["problem"]), sides.index(r["side"]), r["seed"])  # noqa: E731
+    return sorted(known, key=order)
+
+
+def short(runs: list[Run]) -> list[Run]:
+    """Without what no page needs, and numbers to three digits."""
+    kept = ("problem", "side", "seed", "limit")
+    return [
+        {name: run[name] for name in kept}
+        | {"curve": [[*(float(f"{x:.3g}") for x in look)] for look in run["curve"]]}
+        for run in runs
+    ]
+
+
+def seconds_to(run: Run, error: float) -> float:
+    """When the error was first at most this; infinite where it never was."""
+    return next((s for s, _, e in run["curve"] if e <= error), float("inf"))
+
+
+def after(run: Run, seconds: float) -> float:
+    """The error at the last look before."""
+    seen = [e for s, _, e in run["curve"] if s <= 1.02 * seconds]
+    return seen[-1] if seen else float("nan")
+
+
+def least(run: Run) -> float:
+    return min(e for _, _, e in run["curve"])
+
+
+def of(runs: list[Run], problem: str) -> dict[str, list[Run]]:
+    """A problem's runs by side."""
+    found: dict[str, list[Run]] = {}
+    for run in runs:
+        if run["problem"] == problem:
+            found.setdefault(run["side"], []).append(run)
+    return found
+
+
+def shown(seconds: float) -> str:
+    return "" if seconds == float("inf") else f"{seconds:.3g}"
+
+
+def table(sides: dict[str, list[Run]]) -> str:
+    """Seconds to errors, and errors after a time, in the median of seeds."""
+    limit = max(run["limit"] for runs in sides.values() for run in runs)
+    times = sorted({min(60.0, limit), limit})
+    head = ["seconds to", *(f"{mark:.0e}" for mark in MARKS)]
+    head += [f"error after {time:.0f} s" for time in times] + ["steps a second"]
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    for side, runs in sides.items():
+        cells = [f"**{side}**" if side in OURS else side]
+        cells += [
+            shown(statistics.median(seconds_to(run, mark) for run in runs))
+            for mark in MARKS
+        ]
+        cells += [f"{statistics.median(after(r, t) for r in runs):.1e}" for t in times]
+        rates = [run["curve"][-1][1] / run["curve"][-1][0] for run in runs]
+        cells.append(f"{statistics.median(rates):,.0f}")
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def sooner(sides: dict[str, list[Run]], theirs: str) -> float:
+    """Their seconds by ours, to the least error that they come to; seed by seed."""
+    ours = {run["seed"]: run for run in sides.get(SAME, [])}
+    found = []
+    for run in sides.get(theirs, []):
+        if run["seed"] in ours:
+            reached = least(run)
+            found.append(
+                seconds_to(run, reached) / seconds_to(ours[run["seed"]], reached)
+            )
+    return statistics.median(found) if found else float("nan")
+
+
+def best(sides: dict[str, list[Run]], names: Any) -> float:
+    """The least error of these sides, of each in the median of seeds."""
+    errors = [
+        statistics.median(map(least, runs))
+        for side, runs in sides.items()
+        if side in names
+    ]
+    return min(errors, default=float("nan"))
+
+
+def summary(runs: list[Run]) -> str:
+    """A line for each problem."""
+    head = [
+        "problem",
+        *(f"sooner than {name}" for name in THEIRS),
+        "smaller error than both",
+    ]
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    for name in PROBLEMS:
+        if sides := of(runs, name):
+            times = [sooner(sides, theirs) for theirs in THEIRS]
+            cells = [f"{t:.1f}" if t == t else "" for t in times]
+            gain = best(sides, LIBRARIES) / best(sides, OURS)
+            cells.append(f"{gain:,.1f}" if gain == gain else "")
+            lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def tables(runs: list[Run]) -> str:
+    """The summary, then a table for each problem."""
+    parts = [summary(runs)]
+    for name, make in PROBLEMS.items():
+        if sides := of(runs, name):
+            problem = make()
+            net = "-".join(map(str, problem.widths()))
+            seeds = len({run["seed"] for each in sides.values() for run in each})
+            told = f"{problem.source}. Net {net}; {seeds} seed{'s' * (seeds > 1)}."
+            parts += [f"## {name}", told, table(sides)]
+    return "\n\n".join(parts)
+
+
+def picture(name: str, sides: dict[str, list[Run]], field: Any, path: Path) -> None:
+    """Errors against seconds, the solution, and where the best of ours is off.
+
+    Args:
+        field: gives the outputs that a run ended with.
+    """
+    judge = Judge(PROBLEMS[name]())
+    flat = len(judge.shape) == 2
+    figure = plt.figure(figsize=(13 if flat else 9, 3.8), layout="constrained")
+    left, *panels = (
+        figure.subplots(1, 3, width_ratios=(1.5, 1, 1))
+        if flat
+        else (figure.subplots(1, 2, width_ratios=(1.5, 1)))
+    )
+    curves(left, sides)
+    left.set_title(name)
+    ours = [run for side, runs in sides.items() if side in OURS for run in runs]
+    nearest = min(ours, key=least, default=None)
+    if nearest is not None:
+        solution = judge.solution[:, 0]
+        off = np.abs(field(nearest)[:, 0] - solution)
+        title = f"off by, {nearest['side']}"
+        if flat:
+            mapped(panels[0], judge, solution, "solution", "viridis")
+            mapped(panels[1], judge, off, title, "magma")
+        else:
+            panels[0].plot(judge.points[:, 0], off, ".", markersize=2)
+            panels[0].set(title=title, xlabel=judge.problem.inputs[0])
+    figure.savefig(path, dpi=80)
+    plt.close(figure)
+
+
+def curves(axes: Any, sides: dict[str, list[Run]]) -> None:
+    """Errors against seconds; ours are whole lines."""
+    names = NATIVE, *SIDES
+    colours = dict(zip(names, plt.get_cmap("tab10").colors, strict=True))
+    for side, runs in sides.items():
+        for i, run in enumerate(runs):
+            seconds, _, errors = zip(*run["curve"], strict=True)
+            axes.loglog(
+                np.maximum(seconds, 1e-2),
+                errors,
+                color=colours[side],
+                linestyle="-" if side in OURS else "--",
+                alpha=1.0 if i == 0 else 0.35,
+                label=side if i == 0 else None,
+            )
+    axes.set(xlabel="seconds on one core", ylabel="relative L2 error")
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=7, frameon=False)
+
+
+def mapped(axes: Any, judge: Judge, values: Any, title: str, colours: str) -> None:
+    """Values at the points of a grid, the first coordinate to the right."""
+    low, high = judge.points.min(0), judge.points.max(0)
+    image = axes.imshow(
+        values.reshape(judge.shape).T,
+        origin="lower",
+        aspect="auto",
+        extent=(low[0], high[0], low[1], high[1]),
+        cmap=colours,
+    )
+    axes.set(title=title, xlabel=judge.problem.inputs[0])
+    axes.set_ylabel(judge.problem.inputs[1])
+    axes.figure.colorbar(image, ax=axes)
+
+
+def file_of(name: str) -> str:
+    """Of a problem's picture."""
+    return "solved-" + "".join(c if c.isalnum() else "-" for c in name) + ".png"
+
+
+def pictures(runs: list[Run], folder: Path) -> None:
+    from .run import path_of
+
+    def field(run: Run) -> Any:
+        job = run["seed"], run["problem"], run["side"]
+        return np.load(path_of(job).with_suffix(".npy"))
+
+    for name in PROBLEMS:
+        if sides := of(runs, name):
+            picture(name, sides, field, folder / file_of(name))

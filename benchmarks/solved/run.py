@@ -1,0 +1,92 @@
+"""Differential equations solved on all sides: make bench-solved.
+
+Each problem is trained by each side, with the same net, points and rate, in a process
+of its own with one thread: ``MINUTES`` (5) each, for ``SEEDS`` (3) seeds, ``JOBS`` (1)
+at a time; ``QUICK=1`` is 20 seconds and one seed. ``ONLY=Burgers,wave`` for problems
+and ``SIDES=scan`` for sides with these words. What is there already in output/solved/
+is kept where it had as much time, so that a run that was stopped goes on. The clock
+begins when the library is loaded: what compiles and captures counts. Prints Markdown
+and leaves pictures in output/solved/; ``make figures`` writes docs/solved.md.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from tqdm import tqdm
+
+from machine import OUTPUT, save
+
+from . import page
+from .sides import PROBLEMS, sides_of
+
+QUICK = "QUICK" in os.environ
+LIMIT = 60.0 * float(os.environ.get("MINUTES", 1 / 3 if QUICK else 5))
+SEEDS = int(os.environ.get("SEEDS", 1 if QUICK else 3))
+JOBS = int(os.environ.get("JOBS", 1))
+FOUND = OUTPUT / "solved"
+Job = tuple[int, str, str]
+"""Seed, problem, side."""
+
+
+def asked(variable: str, names: list[str]) -> list[str]:
+    words = [word for word in os.environ.get(variable, "").split(",") if word]
+    return [n for n in names if not words or any(word in n for word in words)]
+
+
+def path_of(job: Job) -> Path:
+    seed, problem, side = job
+    plain = "".join(c if c.isalnum() else "-" for c in f"{problem}-{side}-{seed}")
+    return FOUND / f"{plain}.json"
+
+
+def done(job: Job) -> bool:
+    path = path_of(job)
+    return path.exists() and json.loads(path.read_text())["limit"] >= LIMIT
+
+
+def trained(job: Job) -> str:
+    """What went wrong, where it did."""
+    seed, problem, side = job
+    told = [problem, side, str(seed), str(LIMIT), str(path_of(job))]
+    made = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "solved.one", *told],
+        env={**os.environ, **sides_of(problem)[side].variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return made.stderr[-2000:] if made.returncode else ""
+
+
+def main() -> None:
+    FOUND.mkdir(parents=True, exist_ok=True)
+    jobs = [
+        (seed, name, side)
+        for seed in range(SEEDS)
+        for name in asked("ONLY", [*PROBLEMS])
+        for side in asked("SIDES", [*sides_of(name)])
+    ]
+    jobs = [job for job in jobs if not done(job)]
+    failed = []
+    with ThreadPoolExecutor(JOBS) as pool, tqdm(total=len(jobs), unit="run") as bar:
+        for job, wrong in zip(jobs, pool.map(trained, jobs), strict=True):
+            bar.update()
+            if wrong:
+                failed.append(job)
+                tqdm.write(f"{job[1]}, {job[2]}, seed {job[0]}:\n{wrong}")
+    results = page.collected(FOUND)
+    page.pictures(results, FOUND)
+    save("solved", {"runs": page.short(results)})
+    print(page.tables(results))
+    if failed:
+        sys.exit(f"{len(failed)} of {len(jobs)} runs failed; their errors stand above")
+
+
+if __name__ == "__main__":
+    main()

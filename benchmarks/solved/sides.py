@@ -1,0 +1,64 @@
+"""All problems and all sides, by their names on the page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from . import evolving, flows, neural_ode, steady
+from .problem import Problem
+
+
+class Side(NamedTuple):
+    """Who trains: the function of a module, and what its process is told."""
+
+    module: str
+    function: str
+    variables: Mapping[str, str] = {}
+
+
+PADDLE, TORCH = {"DDE_BACKEND": "paddle"}, {"DDE_BACKEND": "pytorch"}
+
+SIDES: dict[str, Side] = {
+    "PaddleScience": Side("in_paddlescience", "adam"),
+    "DeepXDE, Paddle": Side("in_deepxde", "adam", PADDLE),
+    "DeepXDE, PyTorch": Side("in_deepxde", "adam", TORCH),
+    "DeepXDE, PyTorch, L-BFGS": Side("in_deepxde", "adam_lbfgs", TORCH),
+    "JAX, optax": Side("in_jax", "adam"),
+    "PaddleScience, Taylor mode": Side("in_paddlescience", "adam_in_taylor_mode"),
+    "DeepXDE, Taylor mode": Side("in_deepxde", "adam_in_taylor_mode", PADDLE),
+    "ours, scan": Side("by_functions", "adam"),
+    "ours, Levenberg-Marquardt": Side("by_least_squares", "least_squares"),
+}
+OURS = tuple(SIDES)[-4:]
+NATIVE = "native Paddle"
+
+PROBLEMS: dict[str, Callable[[], Problem]] = {
+    "Poisson, sharp source": steady.sharp_poisson,
+    "Helmholtz": steady.helmholtz,
+    "Burgers": evolving.burgers,
+    "Allen-Cahn": evolving.allen_cahn,
+    "Korteweg-de Vries": evolving.korteweg_de_vries,
+    "convection": evolving.convection,
+    "reaction-diffusion": evolving.reaction_diffusion,
+    "wave": evolving.wave,
+    "Klein-Gordon": evolving.klein_gordon,
+    "Kovasznay flow": flows.kovasznay,
+    "lid-driven cavity": flows.cavity,
+    "Euler beam": steady.beam,
+    "biharmonic plate": steady.plate,
+    "Poisson, 10 dimensions": steady.ten_dimensions,
+    "heat, inverse": evolving.heat_from_data,
+    "neural ODE": neural_ode.neural_ode,
+}
+
+OF_ODES: dict[str, Side] = {
+    "native Paddle": Side("neural_ode", "native"),
+    "JAX, optax": Side("neural_ode", "in_jax"),
+    "ours, scan": Side("neural_ode", "by_scan"),
+}
+
+
+def sides_of(problem: str) -> dict[str, Side]:
+    """Who solves a problem; what is no equation of a net's derivatives has others."""
+    return OF_ODES if problem == "neural ODE" else SIDES

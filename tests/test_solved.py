@@ -1,0 +1,149 @@
+"""Problems of benchmarks/solved are those that their solutions solve."""
+
+import importlib
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+BENCHMARKS = str(Path(__file__).parents[1] / "benchmarks")
+COMPUTED = (
+    "Allen-Cahn",
+    "Korteweg-de Vries",
+    "reaction-diffusion",
+    "lid-driven cavity",
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _benchmarks():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(BENCHMARKS)
+        yield
+    for name in [name for name in sys.modules if name.partition(".")[0] == "solved"]:
+        del sys.modules[name]
+
+
+def problems():
+    return importlib.import_module("solved.sides").PROBLEMS
+
+
+def stencil(order, h):
+    """Places and weights of a central difference of eighth order and more."""
+    places = h * np.arange(-5, 6)
+    powers = np.vander(places / h, increasing=True).T
+    wanted = np.zeros(11)
+    wanted[order] = np.prod(np.arange(1, order + 1, dtype=float))
+    return places, np.linalg.solve(powers, wanted) / h**order
+
+
+def derivative(solution, points, axes, h):
+    """Of all outputs at points [n, d], by differences along one axis after another."""
+    total = np.zeros(())
+    for axis in dict.fromkeys(axes):
+        places, weights = stencil(axes.count(axis), h)
+        rest = tuple(other for other in axes if other != axis)
+        for place, weight in zip(places, weights, strict=True):
+            if weight:
+                moved = points.copy()
+                moved[:, axis] += place
+                total = total + weight * derivative(solution, moved, rest, h)
+        return total
+    return solution(points)
+
+
+NAMES = (
+    *("Poisson, sharp source", "Helmholtz", "Burgers", "convection", "wave"),
+    *("Klein-Gordon", "Kovasznay flow", "Euler beam", "biharmonic plate"),
+    *("Poisson, 10 dimensions", "heat, inverse"),
+    *(pytest.param(name, marks=pytest.mark.slow) for name in COMPUTED),
+)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_solutions_meet_their_equations(name):
+    problem = problems()[name]()
+    _, solution = problem.grid()[0], problem.solution
+    h = 0.002 if name in ("Poisson, sharp source", "Burgers") else 0.01
+    reached = []
+    for part, points in zip(problem.parts, problem.drawn(7), strict=True):
+        at = points[:40]
+        inside = part.name == "inside"
+        if inside:  # where differences stay in the domain and away from a shock
+            low, high = points.min(0) + 0.06, points.max(0) - 0.06
+            kept = ((points > low) & (points < high)).all(1)
+            if name == "Burgers":
+                kept &= np.abs(points[:, 1]) > 0.3
+            at = points[kept][: 6 if name in COMPUTED else 40]
+        given = {n: at[:, i : i + 1] for i, n in enumerate(problem.inputs)}
+        given |= {n: true for n, (_, true) in problem.learnt.items()}
+        for term, (output, *by) in problem.derivatives(part).items():
+            axes = tuple(problem.inputs.index(letter) for letter in by)
+            i = problem.outputs.index(output)
+            if (axes and not inside and name in COMPUTED) or i >= problem.compared:
+                continue  # at the rim, and the pressure of a computed flow
+            given[term] = derivative(solution, at, axes, h)[:, i : i + 1]
+        for each in part.equations:
+            if not {*each.terms} <= {*given}:
+                continue
+            found = each.of(**{n: given[n] for n in each.terms})
+            scale = max(np.abs(given[n]).max() for n in each.terms)
+            off = np.abs(found - each.targets(at)).max() / max(scale, 1.0)
+            noise = 0.05 if part.name == "data" else 0.0
+            assert off < noise + (2e-5 if name not in COMPUTED else 2e-3), (
+                part.name,
+                off,
+            )
+            reached.append(part.name)
+    assert "inside" in reached
+
+
+def test_references_change_by_nothing_when_they_are_refined():
+    references = importlib.import_module("solved.references")
+    t, x = np.repeat([0.25, 1.0], 5), np.tile([-0.9, -0.3, 0.01, 0.2, 0.7], 2)
+    nu = 0.01 / np.pi
+    fine = references.cole_hopf(t, x, nu)
+    np.testing.assert_allclose(references.cole_hopf(t, x, nu, 134), fine, atol=1e-12)
+    places = np.stack([t, x], 1)
+    coarse = references.korteweg_de_vries(places, 256)
+    fine = references.korteweg_de_vries(places, 384)
+    np.testing.assert_allclose(coarse, fine, atol=1e-7)
+    square = np.stack([t * 0.8, np.abs(x)], 1)
+    coarse, fine = references.cavity(square, 20), references.cavity(square, 28)
+    np.testing.assert_allclose(coarse, fine, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_the_cavity_carries_its_vorticity():
+    solution = importlib.import_module("solved.references").cavity
+    at = np.random.default_rng(3).uniform(0.1, 0.9, (7, 2))
+    x, y = 0, 1
+    d = lambda *axes: derivative(solution, at, axes, 0.01).T  # noqa: E731
+    u, v = d()
+    w_x, w_y = d(x, x)[1] - d(x, y)[0], d(x, y)[1] - d(y, y)[0]
+    bent = d(x, x, x)[1] - d(x, x, y)[0] + d(x, y, y)[1] - d(y, y, y)[0]
+    np.testing.assert_allclose(0.01 * bent, u * w_x + v * w_y, atol=2e-4)
+
+
+def test_an_error_is_that_of_the_compared_outputs():
+    problem_of = importlib.import_module("solved.problem")
+    judge = problem_of.Judge(problems()["heat, inverse"]())
+    exact = judge.solution
+    assert judge.error(exact, {"k": 1.0}) == 0.0
+    assert judge.error(1.02 * exact, {"k": 1.0}) == pytest.approx(0.02)
+    assert judge.error(exact, {"k": 1.3}) == pytest.approx(0.3)
+    with pytest.raises(ValueError, match="give the net's whole result"):
+        judge.error(exact[:5])
+
+
+def test_pages_show_when_an_error_was_reached():
+    page = importlib.import_module("solved.page")
+    run = {"problem": "Burgers", "seed": 0, "limit": 60.0}
+    slow = {**run, "side": "PaddleScience", "curve": [(0, 0, 1.0), (50.0, 10, 2e-3)]}
+    fast = {**run, "side": "ours, scan"}
+    fast["curve"] = [(0, 0, 1.0), (2.0, 90, 2e-3), (60.0, 999, 5e-5)]
+    table = page.tables([slow, fast])
+    assert "| Burgers | 25.0 |" in table.replace(" |  | ", " | ")
+    assert "| **ours, scan** | 2 | 60 | 60 |" in table
+    assert page.seconds_to(slow, 1e-3) == float("inf")
