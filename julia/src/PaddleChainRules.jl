@@ -18,6 +18,7 @@ include("crossing/devices.jl")
 include("crossing/refusals.jl")
 include("crossing/calls.jl")
 include("crossing/arrays.jl")
+include("crossing/gpus.jl")
 include("crossing/code.jl")
 include("crossing/retained_bytes.jl")
 

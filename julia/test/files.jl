@@ -11,7 +11,7 @@ const FILES = (
     "rules/cotangents", "rules/implicit", "rules/many_arrays", "rules/mixed", "rules/second_derivatives", "derivatives/derivatives",
     "derivatives/forward", "derivatives/neuralpde", "derivatives/neuralpde7", "lowering/lower", "lowering/embedding", "lowering/loops", "lowering/derivatives", "training/traced", "training/rules", "training/train", "testing",
     "libraries/lux", "libraries/flux", "libraries/jld2", "libraries/optimization", "libraries/tapes", "libraries/mooncake",
-    "libraries/enzyme", "libraries/ode", "faults", "names", "slips", "quality",
+    "libraries/enzyme", "libraries/ode", "libraries/gpus", "libraries/all_gpus", "faults", "names", "slips", "quality",
 )
 const SLOW =
     ("nets/layers", "nets/code_kinds", "rules/composition", "rules/duals", "rules/zygote_in_zygote", "lowering/nets",
@@ -22,6 +22,7 @@ const SLOW =
 const LONG = (
     "crossing/threads", "rules/chain_rules", "derivatives/derivatives", "derivatives/neuralpde7",
     "lowering/derivatives", "faults", "nets/inputs", "lowering/lower", "lowering/loops", "nets/real_nets",
+    "libraries/all_gpus",
 )
 const COMPILED = (
     "crossing/paddle", "crossing/retained_bytes", "crossing/guarded", "crossing/lifetimes",

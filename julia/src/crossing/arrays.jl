@@ -156,11 +156,3 @@ function copy_out(::Type{T}, dims::Dims, view::DLTensor) where {T}
     GC.@preserve out unsafe_copyto!(pointer(out), source, length(out))
     return out
 end
-
-copy_from_device(::Val{kind}, source, dims, device) where {kind} = throw(
-    ArgumentError(
-        "a tensor on a device of DLPack kind $kind came back from Paddle, and no loaded " *
-        "package can hold it; for a GPU, load CUDA, or move the net to the CPU with " *
-        "paddle.device.set_device(\"cpu\") before making it",
-    ),
-)

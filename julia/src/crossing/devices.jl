@@ -1,7 +1,5 @@
 # Which memory an array has: dense or not, and on which device.
 
-using GPUArraysCore: AnyGPUArray
-
 "Arrays of one call: many of them are in a vector, since code for each long tuple compiles for seconds."
 const Arrays = Union{Tuple,Vector{Any}}
 const MANY = 32
@@ -23,18 +21,14 @@ both(xs::Arrays, ys::Arrays) = Any[xs..., ys...]
     dense(x::AbstractArray)
 
 `x` itself where its memory can be shared as it lies, otherwise a dense copy: views,
-adjoints, `Fill`s and the like are accepted and copied. Arrays on a device that no loaded
-package can share are refused, never silently copied to the host.
+adjoints, `Fill`s and the like are accepted and copied, those of a GPU on their device. Arrays on a
+device that no loaded package can share are refused, never silently copied to the host.
 """
 dense(x::Array) = x
-dense(x::AbstractArray) = collect(x)::Array # by position, whatever the indices
-dense(x::AnyGPUArray) = throw(
-    ArgumentError(
-        "an array of type $(typeof(x)) lives on a device that can't be shared with Paddle " *
-        "here. Move it to the host with Array(x); a CuArray is shared once CUDA is loaded " *
-        "and Paddle is a GPU build.",
-    ),
-)
+function dense(x::AbstractArray)
+    within = gpu_array(x)
+    return within === nothing ? collect(x)::Array : dense_beside(within, x) # by position, whatever the indices
+end
 
 """
     overlap(a, b)
@@ -43,14 +37,20 @@ Whether a write into one array may change the other: by the addresses that they 
 these have gaps by `Base.mightalias`, for which all reshaped views of an array are one.
 """
 function overlap(a::AbstractArray, b::AbstractArray)
+    of_a, of_b = gpu_array(a), gpu_array(b)
+    if of_a !== nothing && of_b !== nothing # what is around an array of a GPU has no address of its own
+        return meet(span(of_a), span(of_b)) && (of_a !== of_b || Base.mightalias(a, b))
+    end
+    of_a === of_b || return false
     a isa StridedArray && b isa StridedArray || return Base.mightalias(a, b)
     (first_a, last_a), (first_b, last_b) = span(a), span(b)
-    first_a < last_b && first_b < last_a || return false
+    meet((first_a, last_a), (first_b, last_b)) || return false
     has_gaps(x, from, to) = to - from > length(x) * sizeof(eltype(x))
     return !(has_gaps(a, first_a, last_a) || has_gaps(b, first_b, last_b)) || Base.mightalias(a, b)
 end
 
 overlap(_, _) = false # what is no array
+meet((first_a, last_a), (first_b, last_b)) = first_a < last_b && first_b < last_a
 
 "The address of the first byte of an array, and that behind its last."
 function span(x::StridedArray)

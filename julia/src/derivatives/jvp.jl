@@ -76,6 +76,7 @@ function check_direction(x, v)
         ArgumentError("an array of $(eltype(x)) has no direction; give nothing, or Float32.(...) of it"),
     )
     check_eltype("the direction", plain_type(eltype(v)), plain_type(eltype(x)))
+    check_device((x, v))
     size(v) == size(x) || throw(
         DimensionMismatch(
             "the direction has size $(size(v)), the array that it is of $(size(x)); give one of that " *

@@ -92,7 +92,7 @@ not to be had.
 function stencil_derivative(phi, u, x, εs, order, θ)
     steps = first_steps(εs, order)
     isempty(steps) && return u(x, θ, phi)
-    offsets, weights = stencil(steps)
+    offsets, weights = map(part -> beside((x,), part), stencil(map(collect, steps)))
     d, m = size(x, 1), length(weights)
     points = reshape(reshape(x, d, :, 1) .+ reshape(offsets, d, 1, m), d, :)
     values = u(points, θ, phi)
@@ -112,7 +112,7 @@ function multi_index(εs, order, d)
         length(ε) == d || throw(
             DimensionMismatch("a step has $(length(ε)) entries, the points have $d"),
         )
-        i = findall(!iszero, ε)
+        i = findall(!iszero, collect(ε))
         length(i) == 1 || throw(
             ArgumentError("a step must differ from zero in one entry, got $ε"),
         )
@@ -185,7 +185,7 @@ whose sum each goes.
 """
 function row_derivative(net::PaddleNet, x, θ, directions::Tuple{Vararg{Tuple{Vararg{Int}}}}, k)
     counts, precision = index_counts(directions, size(x, 1)), common_precision(x, θ)
-    isempty(counts) && return zeros(eltype(x), 1, size(x, 2))
+    isempty(counts) && return zeros_like(x, eltype(x), (1, size(x, 2)))
     parts = derivatives(net, in_precision_of(precision, x), in_precision_of(precision, θ), first.(counts))
     return weighted_row(parts, last.(counts), k)
 end

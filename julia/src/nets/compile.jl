@@ -113,6 +113,7 @@ function forward!(y::AbstractArray, net::PaddleNet, x, ps; kw...)
         write_value!(Returns(nothing), (y,), of, found.code, n, params, inputs, flat)
         return y
     end
+    check_device(both((y,), both(params, inputs)))
     value = evaluate(net, x, ps, values(kw))
     value isa AbstractArray || throw(
         ArgumentError("the net gives $(kind_of(value)); forward! is for nets that give one array"),

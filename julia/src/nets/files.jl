@@ -46,7 +46,8 @@ again = PaddleChainRules.load_params(path, wrapper)
 """
 function load_params(path::AbstractString, w::PaddleModuleWrapper)
     (; net, buffers, training) = present(w)
-    params = Tuple(load_params(path, in_precision(w.net, w.params)))
+    found = Tuple(load_params(path, in_precision(w.net, w.params)))
+    params = map((old, new) -> beside((old,), new), w.params, found)
     return PaddleModuleWrapper(net, params, trained(w), Present(net, buffers, training))
 end
 load_params(path::AbstractString, net::PaddleNet) = crossing() do

@@ -100,13 +100,32 @@ What to call for such arguments: a net that takes their leaves in a row, and the
 `x` first.
 """
 in_a_row(net::PaddleNet, x::Plain, kw::NamedTuple{()}) =
-    has_sparse(x) ? by_leaves(net, x, kw) : (net, inputs(x))
+    has_sparse(x) ? by_leaves(net, x, kw) : (net, beside_buffers(net, inputs(x), kw))
 in_a_row(net::PaddleNet, x, kw::NamedTuple) = by_leaves(net, x, kw)
 
 function by_leaves(net::PaddleNet, x, kw::NamedTuple)
     args, kwargs = arguments(x, kw)
-    row = (leaves(args)..., leaves(kwargs)...)
+    row = beside_buffers(net, (leaves(args)..., leaves(kwargs)...), kw)
     return called(net, args, kwargs), row
+end
+
+"""
+    beside_buffers(net, row, kw)
+
+The same row, which must be on the device of the buffers that the call reads.
+"""
+beside_buffers(::PaddleNet, row::Tuple{Vararg{Array}}, ::NamedTuple) = row
+function beside_buffers(net::PaddleNet, row::Tuple, kw::NamedTuple)
+    haskey(kw, :buffers) && return row
+    theirs = unique(map(device, values(net.handle.buffers)))
+    ours = unique(device(x) for x in row if x isa AbstractArray)
+    isempty(theirs) || isempty(ours) || theirs == ours || throw(
+        ArgumentError(
+            "the net's buffers are on $(join(theirs, " and ")), what it is called with on $(join(ours, " and ")); move " *
+            "them with adapt(to, wrapper), or give them by a state: net(x, ps, st)",
+        ),
+    )
+    return row
 end
 
 function evaluate(net::PaddleNet, x, ps, kw::NamedTuple)

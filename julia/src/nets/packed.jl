@@ -23,12 +23,12 @@ struct Packed{V<:AbstractArray,O<:AbstractVector{Int64}}
     values::V
     offsets::O
     function Packed(values::V, offsets::O) where {V<:AbstractArray,O<:AbstractVector{Int64}}
-        total = size(values, ndims(values))
-        !isempty(offsets) && first(offsets) == 0 && last(offsets) == total && issorted(offsets) ||
+        total, places = size(values, ndims(values)), from_gpu(offsets)
+        !isempty(places) && first(places) == 0 && last(places) == total && issorted(places) ||
             throw(
                 ArgumentError(
                     "offsets rise from 0 to the number of elements, $total, got " *
-                    "$(isempty(offsets) ? "none" : "from $(first(offsets)) to $(last(offsets))"); " *
+                    "$(isempty(places) ? "none" : "from $(first(places)) to $(last(places))"); " *
                     "give where each sequence begins, and where the last ends",
                 ),
             )
@@ -39,14 +39,15 @@ end
 function Packed(sequences::AbstractVector{<:AbstractArray})
     isempty(sequences) &&
         throw(ArgumentError("Packed takes at least one sequence, got none; leave out empty batches"))
+    check_device(Tuple(sequences))
     lengths = [size(x, ndims(x)) for x in sequences]
     values = cat(sequences...; dims = ndims(first(sequences)))
-    return Packed(values, cumsum([0; lengths]))
+    return Packed(values, beside((values,), cumsum([0; lengths])))
 end
 
 Base.length(x::Packed) = length(x.offsets) - 1
 function Base.show(io::IO, x::Packed)
-    least, most = extrema(diff(x.offsets); init = (length(x) == 0 ? 0 : typemax(Int), 0))
+    least, most = extrema(diff(from_gpu(x.offsets)); init = (length(x) == 0 ? 0 : typemax(Int), 0))
     return print(io, "Packed($(length(x)) sequences of $least to $most elements, $(eltype(x.values)))")
 end
 
@@ -56,7 +57,7 @@ struct PackedLayout
 end
 
 leaves(x::Packed) = (x.values, x.offsets)
-layout(x::Packed) = PackedLayout(maximum(diff(x.offsets); init = 0))
+layout(x::Packed) = PackedLayout(maximum(diff(from_gpu(x.offsets)); init = 0))
 slot(::PackedLayout) = "_"
 positions(part::PackedLayout, next) =
     BRIDGE.packed(part.longest, (Py(popfirst!(next)) for _ in 1:2)...)

@@ -34,9 +34,9 @@ end
 "Gradients of parameters as one vector, or one row a parameter's element; `nothing` for none."
 function in_one(net::PaddleNet, grads::Tuple, n...)
     all(isnothing, grads) && return nothing
-    T = eltype(something(grads...))
+    some = something(grads...)
     filled = map(grads, Tuple(net.sizes)) do g, size
-        g === nothing ? zeros(T, prod(size), n...) : reshape(g, prod(size), n...)
+        g === nothing ? zeros_like(some, eltype(some), (prod(size), n...)) : reshape(g, prod(size), n...)
     end
     return reduce(vcat, filled)
 end

@@ -11,7 +11,8 @@ gradient. Keyword arguments are those of the net, held constant.
 
 `into` is the same pair of arrays of your own, `nothing` where a gradient is not wanted: it is
 written there, or added with `accumulate = true`, without a new array of that size, and it is
-not computed where it is not wanted. Arrays of GPUs and other kinds go by a copy.
+not computed where it is not wanted. Arrays of GPUs and other kinds go by a copy; they are on the
+device of the arrays that the gradients are of.
 
 Throws a `DimensionMismatch` for a buffer of another size, and an `ArgumentError` for one of
 another element type or nesting, or that overlaps another, a parameter or an input; nothing is
@@ -126,6 +127,7 @@ function check_buffers(buffers::Arrays, primals::Arrays)
             ArgumentError("an array of into holds $(eltype(buffer)), its gradient $(eltype(primal))"),
         )
         check_writable(buffer)
+        check_device((primal, buffer))
     end
     given = filter(!isnothing, collect(Any, buffers))
     for (i, buffer) in enumerate(given), other in Iterators.flatten((given[i+1:end], primals))
@@ -145,8 +147,9 @@ end
 Refuse an array that does not keep every number that it is given, such as a range, before a
 gradient is computed for it: what is tried is a copy.
 """
-check_writable(::Union{StridedArray,AnyGPUArray}) = nothing
+check_writable(::StridedArray) = nothing
 function check_writable(buffer::AbstractArray)
+    gpu_array(buffer) === nothing || return nothing
     numbers = reshape(convert(Vector{eltype(buffer)}, 1:length(buffer)), size(buffer))
     kept = try
         dense(copyto!(deepcopy(buffer), numbers)) == numbers

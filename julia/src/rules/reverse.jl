@@ -49,16 +49,18 @@ has_derivative(::Union{Passed,Constant}) = false
 has_derivative(parts::Union{Tuple,NamedTuple}) = any(has_derivative, parts)
 
 """
-    collect_cotangents!(out, ȳ, shape)
+    collect_cotangents!(out, ȳ, shape, others = ())
 
-Append one dense array, or `nothing` for zero, per leaf of `shape`, in order.
+Append one dense array, or `nothing` for zero, per leaf of `shape`, in order. Numbers, `Fill`s and other
+cotangents without memory go where `others` are.
 """
-function collect_cotangents!(out, ȳ, leaf::Leaf)
+function collect_cotangents!(out, ȳ, leaf::Leaf, others = ())
     ȳ = unthunk(ȳ)
     if is_zero(ȳ) || !has_derivative(leaf)
         push!(out, nothing)
         return out
     end
+    has_memory = !isbits(ȳ)
     ȳ isa Number && leaf.size == () && (ȳ = fill(ȳ))
     ȳ isa AbstractArray || throw(
         ArgumentError("the cotangent of an array must be an array, got $(kind_of(ȳ))"),
@@ -66,7 +68,7 @@ function collect_cotangents!(out, ȳ, leaf::Leaf)
     size(ȳ) == leaf.size || throw(
         DimensionMismatch("the cotangent has size $(size(ȳ)), the output $(leaf.size)"),
     )
-    array = dense(ȳ)
+    array = has_memory ? dense(ȳ) : beside(others, dense(ȳ))
     T = replace_plain(eltype(array), plain_of(leaf.eltype))
     push!(out, eltype(array) == T ? array : converted(T, array))
     return out
@@ -74,7 +76,9 @@ end
 
 function converted(T::Type, ȳ::AbstractArray)
     try
-        return convert(Array{T}, ȳ)
+        # Where a GPU would find a number that is none of T, its kernel would end.
+        ȳ isa AbstractGPUArray && !(eltype(ȳ) <: Real) && T <: Real && throw(InexactError(:convert, T, ȳ))
+        return convert(AbstractArray{T}, ȳ)
     catch err
         err isa Union{MethodError,InexactError} || rethrow()
         throw(
@@ -86,13 +90,13 @@ function converted(T::Type, ȳ::AbstractArray)
     end
 end
 
-collect_cotangents!(out, _, ::Passed) = push!(out, nothing)
+collect_cotangents!(out, ȳ, ::Passed, others = ()) = push!(out, nothing)
 
-function collect_cotangents!(out, ȳ, shape::Union{Tuple,NamedTuple})
+function collect_cotangents!(out, ȳ, shape::Union{Tuple,NamedTuple}, others = ())
     ȳ = unthunk(ȳ)
     part = is_zero(ȳ) ? Returns(ȳ) : key -> tangent_part(ȳ, key, shape, "cotangent")
     for key in keys(shape)
-        collect_cotangents!(out, part(key), shape[key])
+        collect_cotangents!(out, part(key), shape[key], others)
     end
     return out
 end
@@ -209,7 +213,8 @@ function cotangents(reverse::AnyReverse, ȳ)
             "no array; so there is no gradient of it",
         ),
     )
-    found = collect_cotangents!(Any[], ȳ, reverse.shape)
+    primals = both(reverse.params, reverse.inputs)
+    found = collect_cotangents!(Any[], ȳ, reverse.shape, primals)
     check_device((reverse.inputs..., filter(!isnothing, found)...))
     return found
 end

@@ -2,6 +2,7 @@
 
 using LinearAlgebra: LinearAlgebra, Adjoint, Transpose
 
+const Stored{T,N} = Union{Array{T,N},AbstractGPUArray{T,N}}
 const LazyTraced = Broadcast.Broadcasted{TracedStyle}
 
 # Reductions.
@@ -43,8 +44,8 @@ Base.count(x::Traced{Bool}; dims = :, init = 0) = mapreduce(Int, +, x; dims, ini
 Base.count(f, x::Traced; dims = :, init = 0) = mapreduce(v -> Int(f(v)), +, x; dims, init)
 
 LinearAlgebra.dot(x::Traced, y::Traced) = sum(same_length(x, y) .* vec(y))
-LinearAlgebra.dot(x::Traced, y::Array) = sum(same_length(x, y) .* vec(y))
-LinearAlgebra.dot(x::Array, y::Traced) = LinearAlgebra.dot(y, x)
+LinearAlgebra.dot(x::Traced, y::Stored) = sum(same_length(x, y) .* vec(y))
+LinearAlgebra.dot(x::Stored, y::Traced) = LinearAlgebra.dot(y, x)
 function same_length(x, y)
     length(x) == length(y) || throw(
         DimensionMismatch("dot of arrays of $(length(x)) and $(length(y)) elements; give as many in both"),
@@ -58,7 +59,8 @@ LinearAlgebra.norm(x::Traced, p::Real = 2) =
 
 # Products: the reversed shapes have the product the other way about.
 
-const Plain2 = Union{Matrix,Adjoint{<:Any,<:Matrix},Transpose{<:Any,<:Matrix}}
+const StoredMatrix = Stored{<:Any,2}
+const Plain2 = Union{StoredMatrix,Adjoint{<:Any,<:StoredMatrix},Transpose{<:Any,<:StoredMatrix}}
 
 function matrix_product(a, b)
     inner = size(a, 2)
@@ -72,7 +74,7 @@ end
 Base.:*(a::Traced{<:Real,2}, b::Traced{<:Real,2}) = matrix_product(a, b)
 Base.:*(a::Traced{<:Real,2}, b::Traced{<:Real,1}) = matrix_product(a, b)
 Base.:*(a::Traced{<:Real,2}, b::Plain2) = matrix_product(a, b)
-Base.:*(a::Traced{<:Real,2}, b::Vector) = matrix_product(a, b)
+Base.:*(a::Traced{<:Real,2}, b::Stored{<:Any,1}) = matrix_product(a, b)
 Base.:*(a::Plain2, b::Traced{<:Real,2}) = matrix_product(a, b)
 Base.:*(a::Plain2, b::Traced{<:Real,1}) = matrix_product(a, b)
 Base.:*(a::Traced{<:Real,1}, b::Traced{<:Real,2}) = matrix_product(reshape(a, :, 1), b)
@@ -108,6 +110,7 @@ end
 
 function Base.getindex(x::Traced{T,N}, indices...) where {T,N}
     foreach(refuse_traced, indices)
+    indices = map(index -> index isa AbstractArray ? from_gpu(index) : index, indices)
     if N > 1 && length(indices) == 1 && !(only(indices) isa Union{CartesianIndex,AbstractArray{Bool}})
         return getindex(vec(x), only(indices))
     end
@@ -122,7 +125,7 @@ function Base.getindex(x::Traced{T,N}, indices...) where {T,N}
         ndims(index) == 1 || throw(
             TraceError("a traced array has an index of $(ndims(index)) dimensions", "index by vectors, and reshape"),
         )
-        tensor = PADDLE.index_select(tensor, tensor_for(collect(Int64, index) .- 1); axis = N - d)
+        tensor = PADDLE.index_select(tensor, tensor_for(beside((TRAINED[],), collect(Int64, index) .- 1)); axis = N - d)
     end
     slices = map(reverse(given)) do index
         index isa Integer ? Py(Int(index) - 1) :

@@ -30,9 +30,9 @@ element(x::Traced{T}) where {T} = TracedNumber{T}(x.tensor)
 element(x::Ref) = x[]
 element(x::AbstractArray{<:Real}) = (tensor = tensor_for(x); TracedNumber{plain_eltype(x)}(tensor))
 element(x::Tuple{Any}) = only(x)
-element(x::Tuple{Vararg{Real}}) = element(collect(x))
-element(x::AbstractArray{<:Any,0}) = x[]
-element(x::AbstractArray{<:Real,0}) = x[]
+element(x::Tuple{Vararg{Real}}) = element(beside((TRAINED[],), collect(x)))
+element(x::AbstractArray{<:Any,0}) = only(collect(x))
+element(x::AbstractArray{<:Real,0}) = only(collect(x))
 element(x::Traced{T,0}) where {T} = TracedNumber{T}(x.tensor)
 element(x::AbstractArray) = throw(
     TraceError("an array of $(eltype(x)) is broadcast with a traced one", "broadcast arrays of real numbers"),

@@ -17,7 +17,7 @@ end
 # One signature for each of those in Base and SparseArrays that would be as near.
 const AnyPart = Union{Number,AbstractVecOrMat{<:Number}}
 const Traced2{T<:Real} = Union{Traced{T,1},Traced{T,2}}
-const Array2{T<:Real} = Union{Array{T,1},Array{T,2}}
+const Array2{T<:Real} = Union{Array{T,1},Array{T,2},AbstractGPUArray{T,1},AbstractGPUArray{T,2}}
 const PlainNumber = Union{AbstractFloat,Integer,Rational,AbstractIrrational}
 const Several2{T} = AbstractVecOrMat{T}
 

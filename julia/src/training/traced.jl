@@ -72,6 +72,9 @@ Base.show(io::IO, ::TracedNumber{T}) where {T} = print(io, "TracedNumber{", T, "
 "Tensors of the arrays that a loss uses as they are, by what is in them: the same each time."
 const CONSTANTS = Ref(Dict{Any,Py}())
 
+"An array that is trained, on whose device the others of a loss must be."
+const TRAINED = Ref{AbstractArray}(Float64[])
+
 """
     tensor_for(x) -> Py
 
@@ -82,14 +85,16 @@ tensor_for(x::Number) = tensor_for(fill(x))
 function tensor_for(x::AbstractArray)
     isconcretetype(eltype(x)) || return tensor_for(map(identity, x))
     eltype(x) <: Real && dlpack_type(eltype(x)) # refuses here what can't cross
-    values = dense(x)
-    return get!(CONSTANTS[], (eltype(values), copy(values))) do
+    # Numbers, ranges and the like are on no device.
+    values = ndims(x) == 0 || isbits(x) ? beside((TRAINED[],), dense(x)) : dense(x)
+    check_device((TRAINED[], values))
+    return get!(CONSTANTS[], (eltype(values), device(values), collect(values))) do
         own_tensor(values)
     end
 end
 
 "A tensor with what is in a dense array, in memory of its own."
-own_tensor(values::AbstractArray) = GC.@preserve values begin
+own_tensor(values::AbstractArray) = GC.@preserve values in_turn(values) do
     lent = PythonCall.pynew(lend(values))
     found = BRIDGE.own(lent)
     PythonCall.pydel!(lent)

@@ -70,10 +70,11 @@ function check_trained(trained::TrainedLeaf)
 end
 
 function run_steps(loss, model, leaves::Vector{TrainedLeaf}, steps::Int, callback, every::Int)
+    check_device(Any[trained.array for trained in leaves])
     constants, failure = Dict{Any,Py}(), Failure(nothing)
     training = crossing() do
-        of_array(x) = own_tensor(dense(x))
-        of_array(x::Real) = own_tensor(fill(x))
+        of_array(x::AbstractArray) = own_tensor(dense(x))
+        of_array(x::Real) = own_tensor(beside((first(leaves).array,), fill(x)))
         params = pytuple([of_array(trained.array) for trained in leaves])
         states = pytuple([of_array(x) for trained in leaves for x in state_parts(trained.leaf.state)])
         BRIDGE.Training(
@@ -96,12 +97,13 @@ function run_steps(loss, model, leaves::Vector{TrainedLeaf}, steps::Int, callbac
 end
 
 "`f()`, in which constants of a loss are kept here. Within a crossing."
-function with_constants(f, constants)
-    before, CONSTANTS[] = CONSTANTS[], constants
+function with_constants(f, constants, trained = Float64[])
+    before = CONSTANTS[], TRAINED[]
+    CONSTANTS[], TRAINED[] = constants, trained
     try
         return f()
     finally
-        CONSTANTS[] = before
+        CONSTANTS[], TRAINED[] = before
     end
 end
 
@@ -115,13 +117,13 @@ function advanced!(training::Py, leaves::Vector{TrainedLeaf}, done::Int, most::I
     try
         return crossing() do
             args = map(Py, (done, most, SLICE))
-            found = with_constants(constants) do
+            found = with_constants(constants, first(leaves).array) do
                 GC.@preserve args call(training.advance, map(PythonCall.getptr, args))
             end
             now = PythonCall.pyconvert(Int, PythonCall.pynew(found))
             tensors, latest = training.now(now, done)
             write_down!(leaves, map(receive, collect(Py, tensors)), now)
-            return now, receive(latest[0])
+            return now, Array(receive(latest[0]))
         end
     catch err
         err isa PyException && failure.error !== nothing || rethrow()
@@ -149,4 +151,4 @@ end
 
 written(old::DenseArray, new::AbstractArray) = copyto!(old, new)
 written(old::AbstractArray, new::AbstractArray) = convert(typeof(old), new)
-written(old::Real, new::AbstractArray) = convert(typeof(old), only(new))
+written(old::Real, new::AbstractArray) = convert(typeof(old), only(collect(new)))
