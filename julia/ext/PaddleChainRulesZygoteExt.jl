@@ -5,7 +5,8 @@ using ChainRulesCore: ChainRulesCore
 using PaddleChainRules:
     Eager, Inputs, PaddleModuleWrapper, PaddleNet, batched_jacobian, batched_jacobian_rule,
     derivative, derivative_rule, derivatives, derivatives_rule, jvp, jvp_rule, keyword_rule,
-    laplacian, laplacian_rule, net_rule, state_rule, vjp, wrapper_rule
+    laplacian, laplacian_rule, net_rule, stand_in, state_rule, vjp, wrapper_rule
+using PrecompileTools: @compile_workload, @setup_workload
 using Zygote: Context, Zygote, ZygoteRuleConfig
 
 ChainRulesCore.rrule(::ZygoteRuleConfig, net::PaddleNet, x::Inputs, ps) =
@@ -79,5 +80,16 @@ noted(cx::Context{true}, xs::Union{Tuple,NamedTuple}, x̄s::Union{Tuple,NamedTup
     map((x, x̄) -> noted(cx, x, x̄), xs, x̄s)
 noted(cx::Context{true}, w::PaddleModuleWrapper, w̄::NamedTuple) =
     merge(w̄, (; params = noted(cx, w.params, w̄.params)))
+
+# A first gradient compiles Zygote's own code more than anything else: what looks into a loss, and the rules of
+# what losses are made of.
+@setup_workload for T in (Float32, Float64)
+    w = stand_in(T, (16, 3), (16,), (2, 16), (2,))
+    x, y = ones(T, 3, 32), ones(T, 2, 32)
+    @compile_workload begin
+        loss(net, x) = sum(abs2, net(x) .- y)
+        Zygote.gradient(net -> loss(net, x), w)
+    end
+end
 
 end

@@ -41,3 +41,33 @@ for options in ((:seed,), (:activation, :seed), (:activation, :dtype, :seed))
     precompile(Core.kwcall, (NamedTuple{options,types}, typeof(PaddleFCNet), Int, Int, Int, Int))
 end
 precompile(PaddleFCNet, (Int, Int, Int, Int))
+
+"""
+    stand_in(T, sizes...)
+
+A wrapper with parameters of these sizes that can be called and differentiated without Python, for what extensions
+compile by running it: its machine code computes nothing, and what it gives holds anything.
+"""
+function stand_in(T::Type, sizes::Dims...)
+    params, features, outputs = map(size -> zeros(T, size), sizes), sizes[1][2], sizes[end][1]
+    names = [Symbol(i ÷ 2, isodd(i) ? ".bias" : ".weight") for i in 0:length(sizes)-1]
+    layout(size, samples = ()) = Layout(
+        Array{T,length(size) + length(samples)}, sizeof(T), [map(d -> Extent(d, 0), [size...]); samples...],
+    )
+    batch(rows) = layout((rows,), (Extent(1, 1),))
+    inputs, y = [map(layout, [sizes...]); batch(features)], batch(outputs)
+    code(inputs, k, results) = Code(
+        C_NULL, false, (k, 2, 1, typemax(Int)), inputs, Place[], Extent[],
+        [Output(Place(RESULT, i), result) for (i, result) in enumerate(results)], collect(eachindex(results)), NONE, nothing,
+    )
+    there, count = code(inputs, length(inputs), [y]), length(inputs)
+    back = BackCode((true, true, [true]), code([y], 1, inputs), collect(1:count), count - 1, 1)
+    codes = Codes()
+    @atomic codes.values = [OfValue(there, 1, (nothing,))]
+    @atomic codes.ways = [OfWay(there, 1, (nothing,), 1, [1], NONE, [back])]
+    handle = PaddleHandle(
+        NONE, "tanh", WeakRef[], Ptr{Cvoid}[], false, NONE, NONE, NONE, Dict{Any,Any}(), (;), codes,
+    )
+    net = PaddleNet(handle, "FCNet", names, [sizes...], map(Returns(T), names), T, sum(prod, sizes), features)
+    return PaddleModuleWrapper(net, params)
+end

@@ -26,6 +26,14 @@ end
     end
 end
 
+@testset "what is compiled by running it has sizes and gradients as a net has" begin
+    sizes = (5, 3), (5,), (2, 5), (2,)
+    w = PaddleChainRules.stand_in(Float64, sizes...)
+    y, back = PaddleChainRules.pullback(w, ones(3, 4))
+    p̄s, x̄ = back(ones(2, 4))
+    @test size(y) == size(w(ones(3, 4))) == (2, 4) && size(x̄) == (3, 4) && map(size, p̄s) == sizes
+end
+
 # Loaded first, as in most scripts. A method of ours that takes anything, or a call of ours for types
 # that are known late, would have Zygote's compiled code, or ours, compiled anew at the first gradient.
 const LATER = """
