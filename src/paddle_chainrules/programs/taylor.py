@@ -37,6 +37,8 @@ def series_of(
         series: of each of the starts, its value first, all of one length.
     """
     order = len(series[0]) - 1
+    if order == 0:
+        return [[record.tensor(value)] for value in ends]
     known: dict[Value, Series] = dict(zip(starts, series, strict=True))
 
     def of(value: Value) -> Series:

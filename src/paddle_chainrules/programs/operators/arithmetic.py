@@ -20,7 +20,7 @@ from .entry import (
     overwrites,
     reverse_of,
 )
-from .series import linear, product, total
+from .series import linear, minus, product, total
 from .shared import aligned, conj, ops, summed, summed_to
 
 for name, infix in (("add", "+"), ("sub", "-"), ("mul", "*"), ("truediv", "/")):
@@ -261,13 +261,34 @@ def _(call: JetCall) -> list[Any]:
     x, y = call.args
     if not isinstance(y, list):
         return [[call.out, *x[1:]]]
+    return [[call.out, *map(total, _pairs(call))]]
+
+
+@jet_of("Tensor.__sub__", "subtract")
+def _(call: JetCall) -> list[Any]:
+    x, y = call.args
+    if not isinstance(y, list):
+        return [[call.out, *x[1:]]]
+    return [[call.out, *(minus(a, b) for a, b in _pairs(call))]]
+
+
+@jet_of("Tensor.__rsub__")
+def _(call: JetCall) -> list[Any]:
+    x, y = call.args
+    if not isinstance(y, list):
+        return [[call.out, *(minus(None, a) for a in x[1:])]]
+    return [[call.out, *(minus(b, a) for a, b in _pairs(call))]]
+
+
+def _pairs(call: JetCall) -> list[tuple[Any, Any]]:
+    """The coefficients of two arguments beyond their values, of the result's shape."""
     shape = call.out.shape
 
     def full(part: Tensor) -> Tensor:
         return part if part.shape == shape else ops.expand(part, shape)
 
-    pairs = zip(linear(full, x[1:]), linear(full, y[1:]), strict=True)
-    return [[call.out, *map(total, pairs)]]
+    x, y = (linear(full, arg[1:]) for arg in call.args)
+    return [*zip(x, y, strict=True)]
 
 
 @jet_of("Tensor.__mul__", "Tensor.__rmul__", "multiply")

@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 import paddle
 from paddle import Tensor
 
-from .calls import Call, NoRule
-from .entry import define, holds_for_complex, reverse_of
+from .calls import Call, JetCall, NoRule
+from .entry import define, holds_for_complex, jet_of, reverse_of
 from .places import put_back, row_numbers
+from .series import linear
 from .shared import ops, summed_to
 
 define("Tensor._getitem_dygraph", "x index", view=True)
@@ -94,6 +95,21 @@ def _(call: Call) -> list[Any]:
     if {*steps} == {1}:
         return [ops.slice_grad(x, g, axes, starts, ends, [1] * len(axes), []), None]
     return [ops.strided_slice_grad(x, g, axes, starts, ends, steps), None]
+
+
+@jet_of("Tensor._getitem_dygraph")
+def _(call: JetCall) -> list[Any]:
+    x, index = call.args[0], _values(call.args[1])
+    return [[call.out, *linear(lambda part: part._getitem_dygraph(index), x[1:])]]
+
+
+def _values(index: Any) -> Any:
+    """An index with the tensors of which a call along a curve has series."""
+    if isinstance(index, list) and index and isinstance(index[0], Tensor):
+        return index[0]
+    if isinstance(index, tuple | list):
+        return type(index)(map(_values, index))
+    return index
 
 
 def _at_tensors(x: Tensor, index: Any, g: Tensor) -> Tensor:

@@ -6,9 +6,10 @@ from typing import Any
 
 import paddle
 
-from .calls import Call
-from .entry import define, holds_for_complex, reverse_of
+from .calls import Call, JetCall
+from .entry import define, holds_for_complex, jet_of, reverse_of
 from .kernels import linear
+from .series import linear as linearly
 from .shared import ops
 
 define("slice", "x axes starts ends infer_flags decrease_axis", view=True)
@@ -38,6 +39,12 @@ holds_for_complex("gather", "gather_grad", "index_select", "embedding")
 def _(call: Call) -> list[Any]:
     x, *where = call.args
     return [ops.slice_grad(x, call.cotangent, *where), *(None for _ in where)]
+
+
+@jet_of("slice")
+def _(call: JetCall) -> list[Any]:
+    x, *where = call.args
+    return [[call.out, *linearly(lambda part: ops.slice(part, *where), x[1:])]]
 
 
 @reverse_of("slice_grad")

@@ -308,6 +308,27 @@ def _(call: JetCall) -> list[Any]:
     return [[call.out, *rest]]
 
 
+@jet_of("transpose")
+def _(call: JetCall) -> list[Any]:
+    x, perm = call.args
+    return [[call.out, *linear(lambda part: ops.transpose(part, perm), x[1:])]]
+
+
+@jet_of("concat")
+def _(call: JetCall) -> list[Any]:
+    series, axis = call.args
+    axis = axis[0] if isinstance(axis, list) else axis
+    found: list[Any] = [call.out]
+    for parts in [*zip(*series, strict=True)][1:]:
+        if all(part is None for part in parts):
+            found.append(None)
+            continue
+        pairs = zip(series, parts, strict=True)
+        full = [paddle.zeros_like(x[0]) if p is None else p for x, p in pairs]
+        found.append(ops.concat(full, axis))
+    return [found]
+
+
 @batch_of("reshape", "unsqueeze", "squeeze", "flatten")
 def _(call: BatchCall) -> list[Any]:
     return [ops.reshape(call.args[0], [call.size, *call.shapes[0]])]
