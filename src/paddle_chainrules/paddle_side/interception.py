@@ -10,7 +10,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection
 from functools import cache
-from types import FunctionType
 from typing import Any, NamedTuple
 
 import paddle
@@ -18,13 +17,14 @@ from paddle.base import core
 
 from .listener import Listener, listener, local
 from .places import (
+    Looked,
     Taken,
     callable_of,
     code_calling,
     innermost,
     lock,
+    look_through,
     original,
-    spaces,
     standing,
     taken,
 )
@@ -101,11 +101,12 @@ class listening:
 
 def _begin(who: Listener) -> None:
     with lock:
-        rules.place()
         first = not _listening
+        looked = _look() if first else None
+        rules.place(looked)
         _listening.append(who)
         if first:
-            places = _places()
+            places = _places(looked)
             for space in places:
                 space.look()
             for space in places:
@@ -252,10 +253,10 @@ def _stand_ins() -> dict[str, StandIn]:
 @cache
 def _names() -> dict[int, str]:
     """Names of operators, by the identity of each function that is one."""
-    found = {}
+    found, stand_ins = {}, _stand_ins()
     for source in (vars(RAW), vars(paddle._C_ops)):
         for name, value in source.items():
-            if callable(value) and name in _stand_ins():
+            if callable(value) and name in stand_ins:
                 found[id(original(value))] = name
     for name in OLD:
         found[id(original(getattr(RAW.legacy, name)))] = name
@@ -266,8 +267,19 @@ _seen: set[str] = set()
 _spaces: dict[int, _Space] = {}
 
 
-def _places() -> Collection[_Space]:
-    """All places where operators stand, in what is loaded."""
+def _look() -> Looked:
+    """Where operators stand in modules that have not been looked through before."""
+    new = [label for label in [*sys.modules] if label not in _seen]
+    return look_through(new, _names() if new else {})
+
+
+def _places(looked: Looked | None = None) -> Collection[_Space]:
+    """All places where operators stand, in what is loaded.
+
+    Args:
+        looked: as :func:`_look` has it.
+    """
+    looked = looked or _look()
     stand_ins = _stand_ins()
 
     def add(owner: Any, name: str, stand_in: StandIn) -> None:
@@ -279,15 +291,7 @@ def _places() -> Collection[_Space]:
         for stand_in in stand_ins.values():
             if stand_in.owner is not vars(paddle._C_ops):
                 add(stand_in.owner, stand_in.name, stand_in)
-    if not _seen.issuperset(sys.modules):
-        new = [label for label in sys.modules if label not in _seen]
-        names = _names()
-        for space in spaces(new):
-            for name, value in space.copy().items():
-                found = names.get(id(value))
-                if found is None and type(value) is FunctionType:
-                    found = names.get(id(original(value)))
-                if found is not None:
-                    add(space, name, stand_ins[found])
-        _seen.update(new)  # not before: an interrupt has them looked through again
+    for space, name, operator in looked.found:
+        add(space, name, stand_ins[operator])
+    _seen.update(looked.labels)  # not before an interrupt may have come
     return _spaces.values()

@@ -10,9 +10,9 @@ from __future__ import annotations
 import inspect
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import CodeType, FunctionType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 Pair = tuple[Any, Any]
 """A function of Paddle's, and what stands in for it."""
@@ -76,13 +76,46 @@ def standing(owner: Any, name: str) -> Any:
     return owner.get(name) if type(owner) is dict else getattr(owner, name, None)
 
 
+_PYTHONS = sys.stdlib_module_names - {"builtins"}
+"""Modules in which no operator stands, a fifth of what there is to look through."""
+
+
 def spaces(labels: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """The namespaces of modules, but Paddle's own of static graphs."""
+    """The namespaces of modules, but Python's and Paddle's own of static graphs."""
     for label in labels:
+        if label.partition(".")[0] in _PYTHONS:
+            continue
         module = sys.modules.get(label)
         of_graphs = ".pir" in label or "_pir" in label
         if isinstance(module, ModuleType) and not of_graphs:
             yield vars(module)
+
+
+class Looked(NamedTuple):
+    """Modules that were looked through, and what stands there."""
+
+    labels: Sequence[str]
+    found: list[tuple[dict[str, Any], str, str]]
+    """Namespaces, names there, and the operators that these stand for."""
+
+
+def look_through(labels: Sequence[str], operators: Mapping[int, str]) -> Looked:
+    """Where operators stand, or what stands in for them.
+
+    Args:
+        operators: their names, by the identity of each function that is one.
+    """
+    found = []
+    for space in spaces(labels):
+        for name, value in space.copy().items():
+            operator = operators.get(id(value))
+            if operator is None and type(value) is FunctionType:
+                if not hasattr(value, "__wrapped__"):
+                    continue
+                operator = operators.get(id(original(value)))
+            if operator is not None:
+                found.append((space, name, operator))
+    return Looked(labels, found)
 
 
 def callable_of(owner: Any, value: Any) -> Any:
@@ -161,16 +194,31 @@ class Places:
         self._found: list[tuple[dict[str, Any], str, Pair]] = []
         self._modules = 0
 
-    def put(self, which: int) -> None:
-        """What stands in (1), or the functions themselves (0)."""
+    def put(self, which: int, looked: Looked | None = None) -> None:
+        """What stands in (1), or the functions themselves (0).
+
+        Args:
+            looked: where operators stand, if that is known.
+        """
         with lock:
             if which and len(sys.modules) != self._modules:
                 self._modules = len(sys.modules)
-                self._found = self._look()
+                if looked is not None and len(looked.labels) == self._modules:
+                    self._found = self._among(looked)
+                else:
+                    self._found = self._look()
             for space, name, pair in self._found:
                 stand(space, name, pair[which])
             for inner, codes in self._codes:
                 stand(inner, "__code__", codes[which])
+
+    def _among(self, looked: Looked) -> list[tuple[dict[str, Any], str, Pair]]:
+        by_id = self._by_id
+        return [
+            (space, name, by_id[id(value)])
+            for space, name, _ in looked.found
+            if id(value := standing(space, name)) in by_id
+        ]
 
     def _look(self) -> list[tuple[dict[str, Any], str, Pair]]:
         by_id = self._by_id

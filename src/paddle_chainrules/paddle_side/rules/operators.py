@@ -13,7 +13,7 @@ from typing import Any
 import paddle
 
 from ..listener import is_plain
-from ..places import Pair, Places, by_itself, lock, stand, standing
+from ..places import Looked, Pair, Places, by_itself, lock, stand, standing
 from ..random_state import DRAWING, noting
 from ..watch import Context, Watch, recordings, written_outside
 from .table import DEEP_METHODS, DEEP_RULES, FUNCTIONS, IN_PLACE, METHODS, RULES, Rule
@@ -100,14 +100,14 @@ _placed = [0, 0]
 """Whether the rules, and those for nested derivatives, are in their places."""
 
 
-def _put() -> None:
+def _put(looked: Looked | None = None) -> None:
     """The rules in the operators' places, those for nested derivatives while needed.
 
     The others stay, since to place them costs more than what they cost: outside of
     recordings they ask whether there is one, and pass on.
     """
     if not _placed[0]:
-        _places().put(1)
+        _places().put(1, looked)
         for name, pair in _methods().items():
             stand(paddle.Tensor, name, pair[1])
         _placed[0] = 1
@@ -120,10 +120,14 @@ def _put() -> None:
             stand(paddle.Tensor, name, pair[wanted])
 
 
-def place() -> None:
-    """Have the rules in the operators' places, if no recording has put them there."""
+def place(looked: Looked | None = None) -> None:
+    """Have the rules in the operators' places, if no recording has put them there.
+
+    Args:
+        looked: where operators stand, if that is known.
+    """
     with lock:
-        _put()
+        _put(looked)
 
 
 def _begin(watch: Watch) -> None:
