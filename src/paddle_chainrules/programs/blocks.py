@@ -20,7 +20,7 @@ from ..paddle_side.interception import listening
 from ..paddle_side.listener import listener, not_listening
 from .batching import replayed
 from .inside import recorded_inside
-from .operations import Value
+from .operations import Operation, Value
 from .operators.calls import Call
 from .operators.entry import define, holds_for_complex, reverse_of
 from .operators.shared import ops
@@ -42,6 +42,9 @@ WHOLE = 1 << 28
 """Of what the program of all rows makes, up to which it runs as it is: as machine code
 it is sooner by a tenth than its blocks, which meet their rows twice."""
 
+
+FEW = 16
+"""Probes, up to which rows are seen all at once before they go in blocks."""
 
 ABOUT = 2
 """What derivatives make at a time, by all that their function makes: hardly more."""
@@ -153,6 +156,18 @@ def _(call: Call) -> list[Any]:
     found = iter(BLOCKS.every([back, [*tensors, *seeds]]))
     each = iter([next(found) if flag else None for flag in has])
     return [None, [next(each) if _requires(x) else None for x in tensors]]
+
+
+def are_few(n: int) -> bool:
+    """Whether a function may be seen at all of so many rows, to see what it makes."""
+    return n <= FEW * PROBE
+
+
+def go_as_they_are(made: Sequence[Operation], n: int) -> bool:
+    """Whether so many rows go in no blocks, by what a function has made of them."""
+    if n <= PROBE or any(op.operator.random for op in made):
+        return True
+    return sum(v.bytes for op in made for v in op.outputs) * ABOUT <= WHOLE
 
 
 def in_blocks(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from paddle import Tensor
@@ -46,6 +45,7 @@ class Operation:
         outputs: one for each tensor of the result.
         many: whether the result is a tuple or list.
         where: file and line of the user's code.
+        inputs: the values among the arguments, in order.
     """
 
     operator: Operator
@@ -54,10 +54,8 @@ class Operation:
     many: bool
     where: str
 
-    @cached_property
-    def inputs(self) -> tuple[Value, ...]:
-        """The values among the arguments, in order."""
-        return tuple(values_in(self.args))
+    def __post_init__(self) -> None:
+        self.inputs = tuple(values_in(self.args))
 
     @property
     def named(self) -> dict[str, Any]:

@@ -16,12 +16,13 @@ from paddle import Tensor
 from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.listener import listener, not_listening
 from ..paddle_side.random_state import put_back, random_state
-from .blocks import in_blocks, one_after_another
+from .blocks import are_few, go_as_they_are, in_blocks, one_after_another
 from .independence import is_by_rows
-from .operations import Value
+from .operations import Operation, Value
 from .operators.calls import Series
 from .record import Record
 from .taylor import in_full, own, second_sums_of, series_of
+from .where import in_one_place
 
 MultiIndex = tuple[int, ...]
 Wanted = tuple[int, MultiIndex]
@@ -208,6 +209,11 @@ class Seen:
     outputs: Sequence[Tensor]
     directions: Sequence[Sequence[Tensor | None]]
 
+    @property
+    def made(self) -> list[Operation]:
+        """What the function did."""
+        return self.record.ops[self.start :]
+
     def ends(self, tensors: Iterable[Tensor]) -> list[Value]:
         with not_listening():
             return [self.record.value_of(x) for x in tensors]
@@ -222,7 +228,10 @@ def _at_point(
 ) -> list[Tensor]:
     """What is asked about a function at a point, in blocks of many rows."""
     rows = {x.shape[0] if x.ndim else 1 for x in inputs}
-    if len(rows) == 1:
+    seen = None
+    if len(rows) != 1 or are_few(*rows):
+        seen = _seen(fn, inputs, directions, by_rows)
+    if len(rows) == 1 and (seen is None or not go_as_they_are(seen.made, *rows)):
         state = random_state()
         try:
             found = in_blocks(
@@ -237,7 +246,9 @@ def _at_point(
         if found is not None:
             return found
         put_back(state)
-    return answer(_seen(fn, inputs, directions, by_rows))
+    seen = seen or _seen(fn, inputs, directions, by_rows)
+    with in_one_place(seen.record):
+        return answer(seen)
 
 
 def _seen(

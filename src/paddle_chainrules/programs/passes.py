@@ -166,7 +166,8 @@ def _signed(
     for k in SIGNS.get(name, ()):
         if args[k] in negated:
             args[k], is_negative = negated[args[k]], not is_negative
-    op = replace(op, operator=TABLE[name], args=tuple(args))
+    if name != op.operator.name or tuple(args) != op.args:
+        op = replace(op, operator=TABLE[name], args=tuple(args))
     if not is_negative:
         return [op]
     (end,) = op.outputs

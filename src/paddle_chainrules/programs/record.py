@@ -28,8 +28,9 @@ from .operators.entry import Operator, UnknownArgument, apart
 from .operators.table import TABLE
 from .paddle_grad import grad
 from .reverse import reverse_through
+from .shape_arguments import check_shapes
 from .switch import loops_are_on
-from .where import where_called
+from .where import in_one_place, where_called
 
 _DRAWING = frozenset((*DRAWING, "seed"))
 
@@ -47,6 +48,8 @@ class Record:
         writes: whether something was written in place.
         differentiates: whether derivatives were taken.
         by_series: whether Taylor series were.
+        place: where in somebody's code all operators are called from now on; None
+            where each is to be looked up.
     """
 
     def __init__(self, inputs: Sequence[Tensor], outer: Record | None = None) -> None:
@@ -56,6 +59,7 @@ class Record:
         self.failure: CaptureError | None = None
         self.takes_gradients = self.draws = self.writes = False
         self.differentiates = self.by_series = False
+        self.place: str | None = None
         self._tensors: list[Any] = []
         self._all: list[Value] = []
         self._values: dict[int, Value] = {}
@@ -71,6 +75,10 @@ class Record:
         self._in_parts = loops_are_on() and not is_whole()
         self.memory = Memory()
         self.inputs = tuple(map(self._new, inputs))
+
+    def take(self, inputs: Sequence[Any]) -> None:
+        """More inputs, of those the tensors."""
+        self.inputs += tuple(self._new(x) for x in inputs if isinstance(x, Tensor))
 
     # Tensors and values.
 
@@ -314,7 +322,8 @@ class Record:
 
     def _noted(self, entry: Operator, given: tuple[Any, ...]) -> Any:
         args = tuple(map(self._with_values, given))
-        self._check_shapes(entry, args)
+        if entry.view:
+            check_shapes(self, entry.name, args)
         writes = entry.writes_of(given)
         for i in writes:
             begin(self, entry.name, given[i])
@@ -328,7 +337,8 @@ class Record:
             if is_differentiable(part) and part._is_initialized():
                 part.stop_gradient = not taped or i in entry.fixed
         outputs = tuple(map(self._new, parts))
-        op = Operation(entry, args, outputs, many, where_called())
+        place = where_called() if self.place is None else self.place
+        op = Operation(entry, args, outputs, many, place)
         self.ops.append(op)
         self.taped.append(taped)
         if entry.view or entry.alias:
@@ -336,21 +346,6 @@ class Record:
         for i, output in writes.items():
             end(self, entry.name, given[i], parts[output])
         return result
-
-    def _check_shapes(self, entry: Operator, args: tuple[Any, ...]) -> None:
-        """Refuse shapes that depend on values."""
-        others = values_in(args[1:]) if entry.view else []
-        if entry.name == "Tensor._getitem_dygraph":
-            if any(v.dtype == "bool" for v in others):
-                self.fail(
-                    "an index by a mask has a shape that depends on values; use "
-                    "paddle.where"
-                )
-        elif others:
-            self.fail(
-                f"{entry.name} is given a tensor that says a shape or an axis, which "
-                "is part of a program; give Python's ints"
-            )
 
     def _with_values(self, arg: Any) -> Any:
         if isinstance(arg, Tensor):
@@ -385,7 +380,7 @@ class Record:
         with not_listening():
             ends = [self.value_of(t) for t in outputs]
             starts = [self.value_of(t) for t in inputs]
-        with grad_mode(create_graph):
+        with grad_mode(create_graph), in_one_place(self):
             return reverse_through(self, ends, starts, cotangents)
 
     def grad(self, name: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:

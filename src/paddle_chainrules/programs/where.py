@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,17 @@ def where_called(full: bool = False) -> str:
             return f"{file if full else name}:{frame.f_lineno}"
         frame = frame.f_back
     return ""
+
+
+@contextmanager
+def in_one_place(record: Any) -> Iterator[None]:
+    """For operators that none of somebody's code calls, which have one place."""
+    before = record.place
+    try:
+        record.place = where_called() if before is None else before
+        yield
+    finally:
+        record.place = before
 
 
 _names: dict[str, str] = {}

@@ -1,0 +1,29 @@
+"""Shapes that depend on values, which no program has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .operations import values_in
+from .reverse import Record
+
+
+def check_shapes(record: Record, name: str, args: Sequence[Any]) -> None:
+    """Refuse an operator that may give a view, where a tensor says of which shape.
+
+    Raises:
+        CaptureError: it is one.
+    """
+    others = values_in(args[1:])
+    if name == "Tensor._getitem_dygraph":
+        if any(v.dtype == "bool" for v in others):
+            record.fail(
+                "an index by a mask has a shape that depends on values; use "
+                "paddle.where"
+            )
+    elif others:
+        record.fail(
+            f"{name} is given a tensor that says a shape or an axis, which is part of "
+            "a program; give Python's ints"
+        )
