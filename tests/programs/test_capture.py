@@ -1,7 +1,9 @@
 """What may be captured: every check has a function that it alone catches."""
 
+import gc
 import sys
 import threading
+import weakref
 
 import numpy as np
 import paddle
@@ -203,6 +205,47 @@ def test_nothing_of_a_capture_stays(how):
     assert not places.taken
     assert interception.listener() is None
     assert paddle.is_grad_enabled() == enabled
+    assert gc.isenabled()
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_garbage_is_collected_afterwards_where_it_was_before(enabled):
+    within = []
+
+    def fn(x):
+        within.append(gc.isenabled())
+        return paddle.tanh(x)
+
+    try:
+        gc.enable() if enabled else gc.disable()
+        jit(fn, strict=True)(X)
+        assert gc.isenabled() == enabled
+    finally:
+        gc.enable()
+    assert within == [False, False]
+
+
+def test_what_was_recorded_is_gone_when_it_is_compared():
+    """Whose memory the function takes then."""
+    met, alive = [], []
+
+    def fn(x):
+        hidden = paddle.tanh(x)
+        alive.append([ref() is not None for ref in met])
+        met.append(weakref.ref(hidden))
+        return (hidden * x).sum()
+
+    jit(value_and_grad(fn), strict=True)(X)
+    assert alive == [[], [False]]
+
+
+def test_operators_are_where_somebody_calls_them():
+    def loss(x):
+        return paddle.tanh(x).sum()
+
+    ops = make_program(grad(loss))(X).ops
+    assert {"tanh", "tanh_grad"} <= {op.operator.name for op in ops}
+    assert {op.where.split(":")[0] for op in ops} <= {"test_capture.py", "watching.py"}
 
 
 def test_no_other_thread_is_recorded_or_changed():

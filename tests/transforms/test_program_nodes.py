@@ -43,6 +43,26 @@ def assert_close(found, expected):
             np.testing.assert_allclose(x.numpy(), y.numpy(), rtol, rtol * scale)
 
 
+@pytest.mark.parametrize("draws", [False, True])
+def test_the_function_is_recorded_once(draws):
+    """Its gradients go on with the record of its value, where nothing is drawn."""
+    calls = []
+
+    def fn(*given):
+        calls.append(given)
+        a, b, c, d = given
+        hidden, sums = plain(a, b, c, d)
+        return hidden, sums + (paddle.rand([3], "float64") if draws else 1.0)
+
+    own, given = leaves(made=("b", "d"))
+    paddle.seed(5)
+    found = paddle.grad(total(jit(fn, strict=True)(*given)), own)
+    assert len(calls) == (3 if draws else 2)
+    paddle.seed(5)
+    again = paddle.grad(total(fn(*given)), own)
+    assert_close(found, again)
+
+
 @pytest.mark.parametrize("made", [(), ("b",), ("a", "d")])
 @pytest.mark.parametrize("names", SUBSETS, ids="".join)
 def test_any_part_of_the_gradients(names, made):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
@@ -102,11 +103,25 @@ class Captured(NamedTuple):
         return [next(each) if part is PLACE else part for part in self.outputs]
 
 
+class Begun(NamedTuple):
+    """A function that was recorded, of which more may be."""
+
+    record: Record
+    leaves: list[Any]
+    outputs: list[Any]
+
+
+Further = Callable[[list[Any], list[Any]], Sequence[Any]]
+"""From all leaves, and what one function gave of the first, to what another gives."""
+
+
 def capture(
     fn: Callable[[list[Any]], Sequence[Any]],
     leaves: Sequence[Any],
     name: str = "program",
     check: bool = True,
+    begun: list[Begun] | None = None,
+    further: Further | None = None,
 ) -> Captured:
     """``fn(leaves)`` as a program of the tensors among the leaves.
 
@@ -114,6 +129,9 @@ def capture(
         fn: function of a list of leaves, that gives a list.
         leaves: tensors, and anything else, which is part of the program.
         check: whether to compare with the function on other numbers.
+        begun: where to leave the record; or which to go on with, alone in the list.
+        further: what fn does after another function of the first of the leaves, which
+            is that of ``begun``, if there is one.
 
     Random numbers are as if none had been drawn.
 
@@ -127,13 +145,72 @@ def capture(
         )
     if any(isinstance(leaf, Tensor) and not leaf.size for leaf in leaves):
         raise CaptureError("a tensor has no elements; such calls make no program")
-    given, record = _begun(leaves)
-    before = listener(), getattr(local, "plain", False), recordings()
+    before = getattr(local, "plain", False), recordings(), gc.isenabled()
     note_drawing()  # perhaps, and before it does
-    state = random_state()
+    state, draws = random_state(), False
     try:
+        gc.disable()  # who looks for cycles now looks through all that is kept anyway
         watch_alone([])
-        outputs = _recorded(record, fn, given)
+        captured, how = _first(fn, leaves, name, state, begun, further)
+        draws = how.draws
+        if check or how.must_check:
+            # Two threads in paddle.grad crash.
+            with in_turn() if how.takes_gradients else nullcontext():
+                _check(captured.program, fn, leaves, how.again)
+    finally:  # whatever an interrupt has left
+        if before[2]:
+            gc.enable()
+        if draws:
+            put_back(state)
+        local.plain = before[0]
+        watch_alone(before[1])
+    return captured
+
+
+class How(NamedTuple):
+    """How a function is to be compared with its program."""
+
+    must_check: bool
+    draws: bool
+    takes_gradients: bool
+    again: bool
+    """Whether it is recorded once more."""
+
+
+def _first(
+    fn: Callable[[list[Any]], Sequence[Any]],
+    leaves: Sequence[Any],
+    name: str,
+    state: Any,
+    begun: list[Begun] | None,
+    further: Further | None,
+) -> tuple[Captured, How]:
+    """A function as a program, not yet compared.
+
+    The tensors of its record are gone afterwards, where nobody goes on with it: whoever
+    compares has their memory, since to touch new memory takes longer than most
+    operators.
+
+    Args:
+        state: of the generators, which are put back.
+    """
+    if begun and further is not None:
+        record, before_these, values = begun.pop()
+        more = [*map(stand_in, leaves[len(before_these) :])]
+        record.take(more)
+        given = [*before_these, *more]
+
+        def run(given: list[Any]) -> Sequence[Any]:
+            return further(given, values)
+    else:
+        given, record = _begun(leaves)
+
+        def run(given: list[Any]) -> Sequence[Any]:
+            return fn(given)
+
+    before = listener()
+    try:
+        outputs = _recorded(record, run, given)
         tensors = [out for out in outputs if isinstance(out, Tensor)]
         ends = [record.value_of(out) for out in tensors]
         record.check_constants()
@@ -147,18 +224,31 @@ def capture(
             held += [tensor] * made
         known = record.inputs, record.constants
         program = least(program_of(record.ops, *known, ends, name, shared))
-        lost = record.writes and record.differentiates  # by the tape, perhaps
-        if check or (record.writes and not lost):
-            # Two threads in paddle.grad crash.
-            with in_turn() if record.takes_gradients else nullcontext():
-                twice = record.draws and record.differentiates  # a tape may draw so
-                _check(program, fn, leaves, lost or record.by_series or twice)
+        captured = _captured(record, program, outputs, ends)
+        if further is None and begun is not None and not record.draws:
+            begun.append(Begun(record, given, outputs))
     finally:  # whatever an interrupt has left
-        ended(record, before[0])
+        ended(record, before)
         if record.draws:
             put_back(state)
-        local.plain = before[1]
-        watch_alone(before[2])
+    lost = record.writes and record.differentiates  # by the tape, perhaps
+    twice = record.draws and record.differentiates  # a tape may draw so
+    return captured, How(
+        record.writes and not lost,
+        record.draws,
+        record.takes_gradients,
+        lost or record.by_series or twice,
+    )
+
+
+def _captured(
+    record: Record, program: Program, outputs: Sequence[Any], ends: Sequence[Value]
+) -> Captured:
+    """What was seen of a function that gives these outputs.
+
+    Raises:
+        CaptureError: there is none that programs can give.
+    """
     for out in outputs:
         if not isinstance(out, (Tensor, *_CONSTANT)):
             raise CaptureError(
@@ -256,6 +346,7 @@ def _check(
     # Paddle gives zeros for some gradients that no rule gives.
     if results is None or _count(results) != len(program.outputs):
         given, record = _begun(other)
+        record.place = ""  # of which nobody asks
         with drawing_from(state):
             results = _recorded(record, fn, given)
     native = [o for o in results if isinstance(o, Tensor)]

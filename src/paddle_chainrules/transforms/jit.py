@@ -41,8 +41,9 @@ def jit(
     so the function must depend on nothing of Python's that changes, and change nothing.
     Tensors that it closes over are read at every call.
 
-    At the first call with a kind of arguments the function is called twice, and four
-    times where gradients are taken from outside, each time also on other numbers.
+    At the first call with a kind of arguments the function is called twice, the second
+    time on other numbers; three or four times where random numbers are drawn, or Paddle
+    has no gradients to compare with.
 
     Derivatives inside, by this package or ``paddle.grad``, become part of the program:
     ``jit(value_and_grad(loss))`` is one program, and so is a whole training step.

@@ -16,7 +16,7 @@ from ..paddle_side.dtypes import is_differentiable
 from ..paddle_side.engine import is_running
 from ..paddle_side.grad_mode import grad_mode
 from ..programs.any_size import samples_of
-from ..programs.capture import PLACE, Captured, capture
+from ..programs.capture import PLACE, Begun, Captured, capture
 from ..programs.capture_error import CaptureError
 from ..programs.loops.groups import goes_into
 from ..programs.operations import Value
@@ -246,7 +246,9 @@ class ProgramCache:
         """The function without the structure of what it gives."""
         return self._fn(leaves)[0]
 
-    def _captured(self, leaves: Sequence[Any], check: bool) -> tuple[Captured, Any]:
+    def _captured(
+        self, leaves: Sequence[Any], check: bool, begun: list[Begun] | None = None
+    ) -> tuple[Captured, Any]:
         """The function captured, and the structure of what it gives."""
         structures: list[Any] = []
 
@@ -255,16 +257,23 @@ class ProgramCache:
             structures.append(structure)
             return outputs
 
-        return capture(plain, leaves, check=check), structures[0]
+        captured = capture(plain, leaves, check=check, begun=begun)
+        return captured, structures[0]
 
     def value_of(self, leaves: Sequence[Any]) -> OfValue:
         """The program of the value."""
         found, structure = self._captured(leaves, check=not is_running())
         return OfValue(found, structure)
 
-    def seen_of(self, leaves: Sequence[Any]) -> OfValue:
-        """The same, not compared with the function."""
-        return OfValue(*self._captured(leaves, check=False))
+    def seen_of(
+        self, leaves: Sequence[Any], begun: list[Begun] | None = None
+    ) -> OfValue:
+        """The same, not compared with the function.
+
+        Args:
+            begun: where to leave its record.
+        """
+        return OfValue(*self._captured(leaves, False, begun))
 
     def way_of(self, leaves: Sequence[Any]) -> Way:
         """The programs of the value and of its gradients."""

@@ -16,7 +16,7 @@ from ..paddle_side.interception import RAW
 from ..paddle_side.listener import listener
 from ..paddle_side.served_once import Once, watch
 from ..paddle_side.watch import ask_for, recordings
-from ..programs.capture import Captured, capture
+from ..programs.capture import Begun, Captured, capture
 from ..programs.capture_error import CaptureError
 from ..programs.existing import is_once, once
 from ..programs.operations import Value
@@ -31,26 +31,36 @@ from .recording import record
 
 
 def call(
-    programs: ProgramCache, leaves: Sequence[Any], key: Any, ahead: bool = True
+    programs: ProgramCache,
+    leaves: Sequence[Any],
+    key: Any,
+    ahead: bool = True,
+    begun: list[Begun] | None = None,
 ) -> tuple[list[Any], Any]:
     """``fn(leaves)`` and its structure, on the caller's graph where fn's results are.
 
     Args:
         ahead: whether to see to it that gradients can be differentiated, where that is
             known to come.
+        begun: what :func:`seen_value` has left just before.
 
     Raises:
         CaptureError: there is no program.
     """
-    found, flags = seen_value(programs, leaves, key)
+    begun = [] if begun is None else begun
+    found, flags = seen_value(programs, leaves, key, begun)
     captured = found.captured
     if flags is None or True not in captured.requires:
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
         made = run(captured.program, tensors, trusts=True)  # its key has all kinds
         return captured.filled(made), found.structure
     node: Node = programs.found(
-        "node", leaves, lambda leaves: node_of(programs, leaves, captured), (key, flags)
+        "node",
+        leaves,
+        lambda leaves: node_of(programs, leaves, captured, begun),
+        (key, flags),
     )
+    begun.clear()
     if ahead and any(watch.deep for watch in recordings()):
         _look_ahead(node, leaves, captured)
     inputs = [leaves[i] for i in node.wanted] + node.beyond
@@ -79,18 +89,27 @@ def found_value(
 
 
 def seen_value(
-    programs: ProgramCache, leaves: Sequence[Any], key: Any
+    programs: ProgramCache,
+    leaves: Sequence[Any],
+    key: Any,
+    begun: list[Begun] | None = None,
 ) -> tuple[OfValue, tuple[bool, ...] | None]:
     """The same; where results are on the graph, not yet compared with the function.
 
     A program with gradients comes next, which is compared.
+
+    Args:
+        begun: where to leave the record, if it is made now, for that program to go on
+            with.
 
     Raises:
         CaptureError: there is no program.
     """
     flags = _flags(leaves) if paddle.is_grad_enabled() else None
     if flags is not None and False in flags:
-        found: OfValue = programs.found("seen", leaves, programs.seen_of, (key, flags))
+        found: OfValue = programs.found(
+            "seen", leaves, lambda leaves: programs.seen_of(leaves, begun), (key, flags)
+        )
         if True in found.captured.requires:
             return found, flags
     return _value(programs, leaves, key, flags), flags
@@ -174,8 +193,17 @@ class _Reverse(ProgramCache):
     """Of gradients."""
 
 
-def node_of(programs: ProgramCache, leaves: Sequence[Any], captured: Captured) -> Node:
-    """Captured with gradients by all that requires them."""
+def node_of(
+    programs: ProgramCache,
+    leaves: Sequence[Any],
+    captured: Captured,
+    begun: list[Begun] | None = None,
+) -> Node:
+    """Captured with gradients by all that requires them.
+
+    Args:
+        begun: the record of ``captured``, if it is there.
+    """
     places = [i for i, flag in enumerate(captured.requires) if flag]
     wanted = [
         i
@@ -194,10 +222,19 @@ def node_of(programs: ProgramCache, leaves: Sequence[Any], captured: Captured) -
             if listener() is None:
                 return _on_tape(asking, *given, places, wanted, beyond, create_graph)
             values = [*programs.plain(given[0])]
-            tensors = [v for v in values if isinstance(v, Tensor)]
-            ends = [tensors[i] for i in places]
-            starts = [given[0][i] for i in wanted] + beyond
-            return values, gradients(ends, starts, given[1], create_graph)
+            return values, of_values(every, values, create_graph)
+
+    def of_values(
+        every: list[Any], values: list[Any], create_graph: bool
+    ) -> list[Tensor | None]:
+        tensors = [v for v in values if isinstance(v, Tensor)]
+        ends = [tensors[i] for i in places]
+        starts = [every[i] for i in wanted] + beyond
+        return gradients(ends, starts, every[count:], create_graph)
+
+    def further(every: list[Any], values: list[Any]) -> list[Any]:
+        with grad_mode(True):
+            return [*values, *of_values(every, values, False)]
 
     def joint(every: list[Any]) -> list[Any]:
         values, grads = both(every, False)
@@ -207,7 +244,13 @@ def node_of(programs: ProgramCache, leaves: Sequence[Any], captured: Captured) -
         return both(every, True)[1], None
 
     cotangents = [seed_like(captured.program.outputs[i]) for i in places]
-    whole = capture(joint, [*leaves, *cotangents], check=not is_running())
+    whole = capture(
+        joint,
+        [*leaves, *cotangents],
+        check=not is_running(),
+        begun=begun,
+        further=further,
+    )
     there, _ = cut(whole, leaves, len(captured.outputs))
     if any(there.used):
         # What is not used is no input, so that it has no gradient.
