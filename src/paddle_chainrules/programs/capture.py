@@ -110,6 +110,11 @@ class Begun(NamedTuple):
     leaves: list[Any]
     outputs: list[Any]
 
+    def without_made(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """Those that the function has not made, though it may have made leaves."""
+        record = self.record
+        return [t for t in tensors if not record.is_own(record.value_of(t))]
+
 
 Further = Callable[[list[Any], list[Any]], Sequence[Any]]
 """From all leaves, and what one function gave of the first, to what another gives."""
@@ -175,6 +180,8 @@ class How(NamedTuple):
     takes_gradients: bool
     again: bool
     """Whether it is recorded once more."""
+    above: Any
+    """Memory above that of the record, which the system takes back from the top."""
 
 
 def _first(
@@ -231,6 +238,7 @@ def _first(
         ended(record, before)
         if record.draws:
             put_back(state)
+    made = [v for op in record.ops for v in op.outputs]
     lost = record.writes and record.differentiates  # by the tape, perhaps
     twice = record.draws and record.differentiates  # a tape may draw so
     return captured, How(
@@ -238,6 +246,7 @@ def _first(
         record.draws,
         record.takes_gradients,
         lost or record.by_series or twice,
+        np.empty(max((v.bytes for v in made), default=0), np.uint8),
     )
 
 
@@ -349,6 +358,7 @@ def _check(
         record.place = ""  # of which nobody asks
         with drawing_from(state):
             results = _recorded(record, fn, given)
+        del given, record  # and the memory
     native = [o for o in results if isinstance(o, Tensor)]
     try:
         with drawing_from(state), grad_mode(False):

@@ -211,6 +211,8 @@ def node_of(
         if isinstance(leaf, Tensor) and not leaf.stop_gradient
     ]
     beyond, count = captured.beyond, len(leaves)
+    if begun:
+        beyond = begun[0].without_made(beyond)
 
     def asking(leaves: list[Any]) -> Sequence[Any]:
         ask_for(beyond)
