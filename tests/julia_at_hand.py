@@ -1,6 +1,8 @@
 """The Julia on the PATH, for the tests that need one, and how to start it."""
 
 import os
+import subprocess
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 
 import pytest
@@ -70,6 +72,18 @@ def environ(**more):
     kept = {k: v for k, v in variables if not k.startswith("PYTHON_JULIA")}
     kept.pop("JULIA_NUM_THREADS", None)
     return {**kept, **more}
+
+
+@cache
+def precompile():
+    """Have the package, and what it adds to others, compiled once for every Julia.
+
+    What a Julia of -O2 has compiled serves those of -O0 and -O1, which else compile it
+    each for themselves, and for none of a higher level.
+    """
+    names = ", ".join(("PaddleChainRules", *TEST_PACKAGES))
+    command = ENVIRONMENT.command("-e", f"import {names}")
+    subprocess.run(command, env=environ(), capture_output=True, check=False)
 
 
 @pytest.fixture

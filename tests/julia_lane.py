@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from julia_at_hand import ENVIRONMENT, WHY, environ
+from julia_at_hand import ENVIRONMENT, WHY, environ, precompile
 from paddle_chainrules import julia
 
 FOLDER = julia.SOURCE / "test"
@@ -93,6 +93,7 @@ class JuliaLane:
             self._process = None
 
     def _start(self):
+        precompile()
         program, *rest = ENVIRONMENT.command(FOLDER / "as_asked.jl")
         self._process = subprocess.Popen(
             [program, *self._options, *rest],

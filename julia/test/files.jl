@@ -27,7 +27,7 @@ const LONG = (
 const COMPILED = (
     "crossing/paddle", "crossing/retained_bytes", "crossing/guarded", "crossing/lifetimes",
     "nets/by_code", "nets/code", "rules/pullback", "libraries/jld2",
-    "libraries/mooncake",
+    "libraries/mooncake", "quality",
 )
 
 "A file of any path in a module of its own, so that it sees no other's names."
