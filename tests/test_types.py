@@ -8,8 +8,8 @@ from pathlib import Path
 FILE = Path(__file__).parent / "typed" / "public_functions.py"
 
 
-def check(path):
-    command = [sys.executable, "-m", "mypy", str(path)]
+def check(*paths):
+    command = [sys.executable, "-m", "mypy", *map(str, paths)]
     cwd = FILE.parents[2]
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
 
@@ -21,5 +21,7 @@ def test_editors_show_what_comes_out(tmp_path):
     assert before in text
     wrong = tmp_path / "wrong.py"
     wrong.write_text(text.replace(before, after))
-    assert check(FILE).returncode == 0, check(FILE).stdout
-    assert 'Unsupported operand types for + ("dict[str, Tensor]"' in check(wrong).stdout
+    *errors, found = check(FILE, wrong).stdout.splitlines()
+    assert found.startswith("Found 1 error in 1 file (checked 2 source files)"), errors
+    assert errors[0].partition(":")[0].endswith("wrong.py")
+    assert 'Unsupported operand types for + ("dict[str, Tensor]"' in errors[0]

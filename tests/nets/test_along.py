@@ -104,6 +104,7 @@ def of_row(net, params, row):
     return flatten_tree(net.forward(params, *args, **kwargs))[0]
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("moving", ["params", "inputs", "both"])
 def test_derivatives_along_directions(name, moving):
@@ -120,6 +121,7 @@ def test_derivatives_along_directions(name, moving):
         assert_unchanged(net._layer, before)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("moving", ["params", "inputs", "cotangents", "all"])
 def test_derivatives_of_gradients_along_directions(name, moving):

@@ -79,6 +79,7 @@ def test_derivatives_equal_those_of_torch(name, count_case):
         count_case("derivatives by the input, beside PyTorch")
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", NETS)
 def test_gradients_of_a_loss_of_them(name, count_case):
     net, params, x = drawn(name)

@@ -13,6 +13,7 @@ from paddle_chainrules import (
     stateless,
     value_and_grad,
 )
+from paddle_chainrules.nets import laplacians
 from paddle_chainrules.programs import partials
 from paddle_chainrules.programs.capture_error import CaptureError
 
@@ -108,10 +109,17 @@ def test_weighted_sums_and_their_gradients(kind, count_case):
     assert_near(by_x, at.grad, 1e-11)
 
 
-@pytest.mark.parametrize("d", [17, 24, 41])
-def test_many_coordinates_are_taken_in_turn(d, monkeypatch):
-    """With the last ones fewer than the others, or not."""
-    net, params, reference = make(d, 6, 2)
+@pytest.mark.parametrize(
+    ("d", "at_once"), [(6, 3), (8, 3), pytest.param(17, None, marks=pytest.mark.slow)]
+)
+def test_many_coordinates_are_taken_in_turn(d, at_once, monkeypatch):
+    """With the last ones fewer than the others, or not; three at once, or as many as
+    ever."""
+    if at_once is not None:
+        monkeypatch.setattr(partials, "IN_TURN", at_once)
+        for module in (partials, laplacians):
+            monkeypatch.setattr(module, "UNROLLED", at_once)
+    net, params, reference = make(d, 7, 2)
     x = randn([3, d], "float64", 50)
 
     def both():
@@ -123,7 +131,8 @@ def test_many_coordinates_are_taken_in_turn(d, monkeypatch):
     found = both()
     h = hessians(reference, {n: as_torch(p) for n, p in params.items()}, as_torch(x))
     assert_near(found[3], torch.einsum("noii->no", h))
-    monkeypatch.setattr(partials, "UNROLLED", 10**6)
+    for module in (partials, laplacians):
+        monkeypatch.setattr(module, "UNROLLED", 10**6)
     for one, other in zip(found, both(), strict=True):
         if one is None or other is None:
             assert one is other
@@ -160,6 +169,7 @@ def test_some_of_the_coordinates_by_name():
     assert_near(found, expected[:, 0])
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("kind", ["none", "of both signs", "matrix"])
 @pytest.mark.parametrize("estimator", ["hutchinson", "stde"])
 def test_estimators_have_the_mean_and_the_variance_that_are_stated(estimator, kind):

@@ -1,5 +1,7 @@
 """Nets and transforms within functions that ``paddle.jit.to_static`` is given."""
 
+import gc
+
 import paddle
 import pytest
 
@@ -29,6 +31,13 @@ from paddle_chainrules import (
 )
 
 pytestmark = pytest.mark.filterwarnings("ignore:Dy2Static")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _frozen():
+    """Paddle collects garbage for each frame that it translates."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -100,10 +100,10 @@ def spectral(lib, p, x):
 
 
 def recurrent(lib, p, x):
-    """An LSTM cell, twice over both coordinates."""
+    """An LSTM cell over both coordinates."""
     h = c = x @ p["h0"]
-    for step in range(4):
-        gates = x[:, step % 2 : step % 2 + 1] @ p["wx"] + h @ p["wh"] + p["b0"]
+    for step in range(2):
+        gates = x[:, step : step + 1] @ p["wx"] + h @ p["wh"] + p["b0"]
         i, f, g, o = (gates[:, 3 * k : 3 * k + 3] for k in range(4))
         c = lib.sigmoid(f) * c + lib.sigmoid(i) * lib.tanh(g)
         h = lib.sigmoid(o) * lib.tanh(c)

@@ -140,9 +140,9 @@ end
     end
     for change in (identity, testmode ∘ trainmode, w -> fmap(b -> copy(b) .+ 0, w))
         net, ps, back = made(change)
-        for _ in 1:5
+        for _ in 1:2
             GC.gc()
-            foreach(_ -> randn(4) .+ 1, 1:1000)
+            foreach(_ -> randn(4), 1:1000)
         end
         @test exact(back(c)[2], expected)
         @test exact(Zygote.gradient(x -> sum(c .* net(x, ps)), x)[1], expected)
