@@ -183,6 +183,7 @@ TWICE = {
 }
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", TWICE)
 def test_graphs_that_are_walked_twice_end_no_process(name):
     code = f"{BEGIN}        {TWICE[name]}{END}"

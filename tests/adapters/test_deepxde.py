@@ -221,7 +221,7 @@ def trained(make, steps=STEPS):
     return script
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_a_training_is_the_native_one(name):
     found, expected, mode = both_ways(trained(PROBLEMS[name]), taylor_mode)

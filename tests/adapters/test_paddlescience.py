@@ -231,7 +231,7 @@ def trained(make, folder, steps=STEPS, optimizer=None, aggregator=None):
     return script
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_a_training_is_the_native_one(name, tmp_path):
     script = trained(PROBLEMS[name], tmp_path)

@@ -92,6 +92,7 @@ def test_bench_compares_and_writes_its_figures(here):
     assert ratio.group(1) == "1.00"
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     "args",
     [("model:words", "--input", "5x2:int64:11"), ("model:two",)],
@@ -146,6 +147,7 @@ def test_doctor_says_what_python_has(here):
     assert lines["Python"].endswith(sys.executable)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("loops", "told"),
     [
@@ -160,6 +162,7 @@ def test_doctor_says_how_programs_run(here, loops, told):
     assert re.match(told, lines["Programs"])
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("blas", "told"),
     [

@@ -102,6 +102,7 @@ def assert_moved_alike(params, layer, dtype):
         assert apart <= ROUNDED[dtype] * max(float(p.abs().max()), 1.0), name
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_so_many_steps(name, dtype):

@@ -168,7 +168,7 @@ np.testing.assert_array_equal(pad(t(2) * 0 + 1, [1, 0]).numpy(), [0, 1, 1])
 }
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("name", CASES)
 def test_whoever_holds_them(name):
     done = run_code(HELD + CASES[name])

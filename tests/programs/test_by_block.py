@@ -96,6 +96,7 @@ def of_mask(mask):
     return fn
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("mask", MASKS)
 def test_attention(mask, dtype, blocks):
@@ -160,6 +161,7 @@ SIZES = [
 ]
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("sizes", SIZES, ids=str)
 def test_sizes(sizes, blocks):
     *given, c, _ = given_of("no mask", sizes, "float64")
@@ -249,6 +251,7 @@ CHAINS = [
 ]
 
 
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("fn", CHAINS)
 def test_what_goes_over_rows(fn, dtype, blocks):

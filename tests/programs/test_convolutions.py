@@ -100,6 +100,7 @@ CASES = {
 """By name the shapes of images and filters, and how."""
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("columns", [1, 1 << 18], ids=["a row", "all rows"])
 @pytest.mark.parametrize("name", CASES)

@@ -384,6 +384,7 @@ def random_function(seed, curve):
     return function
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("seed", range(40))
 def test_random_programs(seed, count_case):
     dtype = ("float32", "float64")[seed % 2]

@@ -179,6 +179,7 @@ VIEWS = {
 }
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("shape", [[3, 4], [2, 9], [7, 3], [5, 31]], ids=str)
 @pytest.mark.parametrize("name", VIEWS)
 def test_views_and_what_is_put_together(name, shape, off_stack):
@@ -237,6 +238,7 @@ def test_products(name, dtype, off_stack):
     check(slopes, x, w)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("turned", [(0, 0), (0, 1), (1, 0), (1, 1)], ids=str)
 def test_small_products_of_one_row_or_one_column(turned, dtype, off_stack):

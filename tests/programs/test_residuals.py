@@ -117,6 +117,7 @@ def test_programs_that_repeat_themselves_go_over_early():
     assert "region" in program.function.__code__.co_names
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "SimpleRNN"])
 @pytest.mark.parametrize("way", ["forward", "bidirect"])
 def test_recurrent_layers(kind, way, monkeypatch):

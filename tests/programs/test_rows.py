@@ -50,6 +50,7 @@ RUNNING = {
 }
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 @pytest.mark.parametrize("name", RUNNING)
 def test_what_is_made_of_all_before(name, kind):

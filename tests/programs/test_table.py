@@ -237,7 +237,7 @@ def assert_to_last_places(found, expected):
     np.testing.assert_allclose(found, expected, rtol=0, atol=rounding)
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(5)
 @each_case
 def test_gradients(name, k, count_case):
     sampled = Sampled(name, k)
@@ -260,7 +260,7 @@ def test_gradients(name, k, count_case):
     count_case("operators, gradients")
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(6)
 @each_case
 def test_gradients_of_gradients(name, k, count_case):
     sampled = Sampled(name, k)

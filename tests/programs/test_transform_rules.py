@@ -142,7 +142,7 @@ def as_numpy(part, like):
     return np.zeros(like.shape) if part is None else part.numpy()
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(5)
 @cases("jet")
 def test_taylor_series(name, k, count_case):
     """To the second order, and to the fourth where the operator has a rule for it."""
@@ -228,6 +228,7 @@ def every_case():
     return pytest.mark.parametrize(("name", "k"), every, ids=ids)
 
 
+@pytest.mark.thinned(3)
 @every_case()
 @pytest.mark.filterwarnings("ignore::paddle_chainrules.BatchWarning")
 def test_batches(name, k, count_case):
