@@ -160,7 +160,11 @@ ONCE = [
     *("smaller, between", "smaller, the nearest"),
 ]
 """Of one kind each."""
-CASES = [(n, kind) for n in PARTS if n not in ONCE for kind in KINDS]
+CASES = [
+    pytest.param(n, kind, marks=() if i == k % 3 else pytest.mark.slow)
+    for k, n in enumerate(n for n in PARTS if n not in ONCE)
+    for i, kind in enumerate(KINDS)
+]
 CASES += [(name, KINDS[k % 2]) for k, name in enumerate(ONCE)]
 
 

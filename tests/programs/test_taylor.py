@@ -402,7 +402,7 @@ def gradients(function, params, x, cotangent):
 DEPTHS = [(3, 2), (3, 4, 2), (3, 5, 4, 2), (3, 4, 2, 5, 1)]
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("activation", sorted(ACTIVATIONS))
 @pytest.mark.parametrize("sizes", DEPTHS)
 def test_the_laplacian_and_its_gradients(activation, sizes):
@@ -430,7 +430,7 @@ SEVERAL = [
 ]
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(7)
 @pytest.mark.parametrize("activation", sorted(ACTIVATIONS))
 @pytest.mark.parametrize("sizes", DEPTHS)
 @pytest.mark.parametrize("indices", SEVERAL, ids=str)
