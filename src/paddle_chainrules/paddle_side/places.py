@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+import sysconfig
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import CodeType, FunctionType, ModuleType
@@ -76,18 +77,25 @@ def standing(owner: Any, name: str) -> Any:
     return owner.get(name) if type(owner) is dict else getattr(owner, name, None)
 
 
-_PYTHONS = sys.stdlib_module_names - {"builtins"}
-"""Modules in which no operator stands, a fifth of what there is to look through."""
+_STANDARD = sysconfig.get_path("stdlib")
+
+
+def _is_pythons(label: str, module: Any) -> bool:
+    """Whether a module is Python's own, as a fifth of all are: no operator is there."""
+    if label == "builtins" or label.partition(".")[0] not in sys.stdlib_module_names:
+        return False
+    file = getattr(module, "__file__", None) or _STANDARD
+    return file.startswith(_STANDARD) and "site-packages" not in file
 
 
 def spaces(labels: Iterable[str]) -> Iterator[dict[str, Any]]:
     """The namespaces of modules, but Python's and Paddle's own of static graphs."""
     for label in labels:
-        if label.partition(".")[0] in _PYTHONS:
-            continue
         module = sys.modules.get(label)
         of_graphs = ".pir" in label or "_pir" in label
-        if isinstance(module, ModuleType) and not of_graphs:
+        if not isinstance(module, ModuleType) or of_graphs:
+            continue
+        if not _is_pythons(label, module):
             yield vars(module)
 
 
