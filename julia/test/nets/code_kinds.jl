@@ -1,11 +1,15 @@
 # Layers of many kinds as machine code that Julia calls, for any number of samples, beside the same through Python.
 
-using PaddleChainRules: PaddleModuleWrapper, compile, explain, paddle
+using ComponentArrays: ComponentVector
+using PaddleChainRules: PaddleChainRules, PaddleFCNet, PaddleModuleWrapper, PaddleNet, compile, explain, paddle, pullback
 using PythonCall
 using Random: Xoshiro
 using Zygote: Zygote
 
 include("../has_code.jl")
+
+const FLOATS = (Float64,) # Float32 in code.jl
+include("each_form.jl")
 
 const nn = paddle.nn
 "By name a layer, and the size of one sample."
