@@ -367,11 +367,11 @@ def test_rows_in_blocks_are_where_they_stand():
 @pytest.mark.usefixtures("small_blocks")
 def test_random_numbers_of_many_rows():
     drop = paddle.nn.Dropout(0.3)
-    w, x = randn([2, 64], "float64", 1), randn([9000, 2], "float64", 3)
+    w, x = randn([2, 64], "float64", 1), randn([1500, 2], "float64", 3)
     paddle.seed(3)
     found = laplacian(lambda _, x: drop(paddle.sin(x @ w)), {}, x)
     paddle.seed(3)
-    kept = drop(paddle.ones([9000, 64], "float64"))
+    kept = drop(paddle.ones([1500, 64], "float64"))
     assert_same(found, -kept * paddle.sin(x @ w) * (w * w).sum(0), atol=1e-12)
 
 

@@ -332,7 +332,7 @@ def test_exact(fn, depth, primals):
 
 
 @programs_on
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(5)
 @pytest.mark.parametrize("depth", [once, nested])
 @pytest.mark.parametrize("fn", REFUSED)
 def test_what_the_tape_refuses_is_right_as_a_program(fn, depth, primals):
