@@ -10,7 +10,7 @@ import paddle
 import pytest
 from paddle import nn
 
-from conftest import programs_on, randn, run_code
+from conftest import on_threads, programs_on, randn, run_code
 from paddle_chainrules import (
     CaptureError,
     explain,
@@ -467,3 +467,17 @@ def test_operators_of_paddle_s_older_interface(act):
     assert [op.operator.name for op in program.ops] == ["batch_norm", act]
     np.testing.assert_array_equal(program(x)[0].numpy(), layer(x).numpy())
     assert "built-in" in repr(paddle._legacy_C_ops.relu)
+
+
+def test_captures_of_several_threads_leave_the_collector_as_it_was():
+    def captures(number):
+        w = paddle.full([3, 4], float(number))
+        w.stop_gradient = False
+        for _ in range(12):
+            x = paddle.ones([5, 3])
+            x.stop_gradient = False
+            jit(lambda x: paddle.tanh(x @ w).sum())(x)
+
+    assert gc.isenabled()
+    on_threads(captures, [(1,), (2,), (3,), (4,)])
+    assert gc.isenabled()

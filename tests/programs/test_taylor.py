@@ -607,3 +607,21 @@ def test_training_on_second_derivatives(optimizer):
             opt.step()
             opt.clear_grad()
     assert float(loss()) < {"LBFGS": 0.1, "Adam": 0.3, "SGD": 0.99}[optimizer] * start
+
+
+def test_a_constant_of_a_wider_dtype_widens_derivatives():
+    c = paddle.to_tensor([[0.25], [0.75]], "float64")
+    x = paddle.to_tensor([[0.5, 2.0, 1.0], [1.5, -1.0, 3.0]])
+
+    def fn(params, x):
+        return paddle.concat([x - c, c - x, (x * c) * (x + c)], 1)
+
+    found = derivatives(fn, {}, x, [(1, 0, 0), (2, 0, 0)])
+    first = x[:, 0].astype("float64").numpy()
+    scale = c.numpy()[:, 0]
+    for part, column, expected in (
+        *((found[0], 0, np.ones(2)), (found[0], 3, -np.ones(2))),
+        *((found[0], 6, scale * (2 * first + scale)), (found[1], 6, 2 * scale)),
+    ):
+        assert part.dtype == paddle.float64
+        np.testing.assert_allclose(part.numpy()[:, column], expected, rtol=1e-12)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import math
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
@@ -13,6 +12,7 @@ import paddle
 from paddle import Tensor
 
 from ..paddle_side.dtypes import casts_automatically
+from ..paddle_side.garbage import collector_waits
 from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.interception import ended, listening
 from ..paddle_side.listener import listener, local, plain
@@ -150,21 +150,19 @@ def capture(
         )
     if any(isinstance(leaf, Tensor) and not leaf.size for leaf in leaves):
         raise CaptureError("a tensor has no elements; such calls make no program")
-    before = getattr(local, "plain", False), recordings(), gc.isenabled()
+    before = getattr(local, "plain", False), recordings()
     note_drawing()  # perhaps, and before it does
     state, draws = random_state(), False
     try:
-        gc.disable()  # who looks for cycles now looks through all that is kept anyway
         watch_alone([])
-        captured, how = _first(fn, leaves, name, state, begun, further)
-        draws = how.draws
-        if check or how.must_check:
-            # Two threads in paddle.grad crash.
-            with in_turn() if how.takes_gradients else nullcontext():
-                _check(captured.program, fn, leaves, how.again)
+        with collector_waits():
+            captured, how = _first(fn, leaves, name, state, begun, further)
+            draws = how.draws
+            if check or how.must_check:
+                # Two threads in paddle.grad crash.
+                with in_turn() if how.takes_gradients else nullcontext():
+                    _check(captured.program, fn, leaves, how.again)
     finally:  # whatever an interrupt has left
-        if before[2]:
-            gc.enable()
         if draws:
             put_back(state)
         local.plain = before[0]

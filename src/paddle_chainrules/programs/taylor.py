@@ -133,10 +133,16 @@ def _through(
     if op.operator.jet is not None and not op.is_complex:
         args = [with_values(arg, of) for arg in op.args]
         outputs = [record.tensor(v) for v in op.outputs]
-        found = op.operator.jet(JetCall(args, outputs, order))
+        found = [*map(_in_one_dtype, op.operator.jet(JetCall(args, outputs, order)))]
     else:
         found = _by_gradients(record, i, {v: of(v) for v in op.inputs}, order)
     return dict(zip(op.outputs, found, strict=True))
+
+
+def _in_one_dtype(series: Series) -> Series:
+    """In that of the value, which may be wider than that of what it depends on."""
+    dtype = series[0].dtype
+    return [p if p is None or p.dtype == dtype else p.astype(dtype) for p in series]
 
 
 def _is_of_last_axis(op: Operation) -> bool:
