@@ -99,15 +99,18 @@ end
 
 @testset "parts of a vector, $way" begin
     out = zeros(7)
-    a, b = tensor_of([1.0 2.0; 3.0 4.0]), tensor_of([5.0])
-    next = receive_into!(out, 2, a)
-    @test next == 6
-    @test receive_into!(out, next, b) == 7
-    @test out == [0, 1, 3, 2, 4, 5, 0]
-    @test_throws ErrorException receive_into!(out, 6, a)
-    @test_throws ErrorException receive_into!(zeros(Float32, 9), 1, a)
-    @test_throws ErrorException receive_as(Vector{Float64}, a)
-    @test_throws ErrorException receive_as(Matrix{Float32}, a)
+    four, one = [1.0 2.0; 3.0 4.0], [5.0]
+    GC.@preserve four one begin
+        a, b = tensor_of(four), tensor_of(one)
+        next = receive_into!(out, 2, a)
+        @test next == 6
+        @test receive_into!(out, next, b) == 7
+        @test out == [0, 1, 3, 2, 4, 5, 0]
+        @test_throws ErrorException receive_into!(out, 6, a)
+        @test_throws ErrorException receive_into!(zeros(Float32, 9), 1, a)
+        @test_throws ErrorException receive_as(Vector{Float64}, a)
+        @test_throws ErrorException receive_as(Matrix{Float32}, a)
+    end
 end
 
 @testset "nothing is left behind, $way" begin
