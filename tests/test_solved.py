@@ -88,7 +88,7 @@ def test_solutions_meet_their_equations(name):
         for each in part.equations:
             if not {*each.terms} <= {*given}:
                 continue
-            found = each.of(**{n: given[n] for n in each.terms})
+            found = each.at(given)
             scale = max(np.abs(given[n]).max() for n in each.terms)
             off = np.abs(found - each.targets(at)).max() / max(scale, 1.0)
             noise = 0.05 if part.name == "data" else 0.0

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +10,7 @@ import paddle
 
 from paddle_chainrules import FCNet, derivatives, jit, optimizers, scan, value_and_grad
 
-from .clock import DECAY, RATE, Chunk, Clock, Found
+from .clock import DECAY, RATE, Clock, Found, train
 from .problem import Array, Part, Problem, columns
 
 
@@ -49,7 +47,7 @@ class Posed:
         terms = dict(at) | {name: params[name] for name in self.problem.learnt}
         terms |= derivatives(self.fields, params, at, names)
         return [
-            each.of(**{name: terms[name] for name in each.terms}) - target
+            each.at(terms) - target
             for each, target in zip(part.equations, targets, strict=True)
         ]
 
@@ -76,23 +74,30 @@ class Posed:
 def adam(problem: Problem, seed: int, clock: Clock) -> str:
     """Adam, all steps of a while as one loop of machine code."""
     posed = Posed(problem, seed, "float32")
-    rate = optimizers.schedules.inverse_time_decay(RATE, DECAY)
-    adam = optimizers.adam(rate)
     look = posed.looking(clock)
+    by_scan(posed.loss, posed.params, clock, look)
+    return ""
+
+
+def by_scan(
+    loss: Callable[[Any], Any], params: Any, clock: Clock, look: Callable[[Any], Found]
+) -> None:
+    """Train parameters of which ``look`` says what they give."""
+    adam = optimizers.adam(optimizers.schedules.inverse_time_decay(RATE, DECAY))
 
     @jit
     def step(carry: Any, _: Any) -> Any:
         params, state = carry
-        value, grads = value_and_grad(posed.loss)(params)
+        value, grads = value_and_grad(loss)(params)
         updates, state = adam.update(grads, state, params)
         return (optimizers.apply_updates(params, updates), state), value
 
     clock.start()
-    carry = posed.params, adam.init(posed.params)
-    chunk, done = Chunk(), 0
-    while not clock.over(done, partial(look, carry[0])):
-        start = time.perf_counter()
-        carry, _ = scan(step, carry, length=chunk.steps)
-        done += chunk.steps
-        chunk.adapt(time.perf_counter() - start)
-    return ""
+    carry = params, adam.init(params)
+
+    def steps(count: int) -> int:
+        nonlocal carry
+        carry, _ = scan(step, carry, length=count)
+        return count
+
+    train(clock, steps, lambda: look(carry[0]))

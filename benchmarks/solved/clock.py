@@ -44,15 +44,19 @@ class Clock:
         return now >= self.limit
 
 
-class Chunk:
-    """How many steps to take between two looks at a clock: a tenth of a second."""
+def train(clock: Clock, steps: Callable[[int], int], look: Callable[[], Found]) -> None:
+    """Take steps until the time is over, for a tenth of a second between two looks.
 
-    def __init__(self, steps: int = 10) -> None:
-        self.steps = steps
-
-    def adapt(self, seconds: float) -> None:
-        factor = min(4.0, max(0.25, 0.1 / max(seconds, 1e-6)))
-        self.steps = max(1, int(self.steps * factor))
+    Args:
+        steps: takes about so many, and says how many.
+        look: what there is by then.
+    """
+    count, done = 10, 0
+    while not clock.over(done, look):
+        begun = time.perf_counter()
+        done += steps(count)
+        factor = 0.1 / max(time.perf_counter() - begun, 1e-6)
+        count = max(1, int(count * min(4.0, max(0.25, factor))))
 
 
 RATE, DECAY = 1e-3, 2e-4

@@ -8,7 +8,7 @@ import numpy as np
 
 from . import references
 from .points import around, grid, inside, where
-from .problem import Array, Columns, Equation, Part, Problem
+from .problem import Columns, Equation, Part, Problem, column
 
 PI = np.pi
 
@@ -36,17 +36,15 @@ def periodic(length: float) -> Any:
     return features
 
 
-def column(solution: Any) -> Any:
-    """From points [n, 2] by a function of t and x."""
-
-    def at(points: Array) -> Array:
-        return solution(points[:, 0], points[:, 1])[:, None]
-
-    return at
-
-
 def equation(of: Any, target: Any = 0.0) -> tuple[Equation, ...]:
     return (Equation(of, target),)
+
+
+def start(box: Any, count: int, value: Any, weight: float = 1.0) -> Part:
+    """What u is at first."""
+    return Part(
+        "start", where(box, 0, 0.0, count), equation(lambda u: u, value), weight
+    )
 
 
 def burgers() -> Problem:
@@ -63,11 +61,7 @@ def burgers() -> Problem:
         (
             Part("inside", inside(box, 2540), equation(residual)),
             Part("sides", around(box, 80, (1,)), equation(lambda u: u)),
-            Part(
-                "start",
-                where(box, 0, 0.0, 160),
-                equation(lambda u: u, lambda t, x: -np.sin(PI * x)),
-            ),
+            start(box, 160, lambda t, x: -np.sin(PI * x)),
         ),
         column(lambda t, x: references.cole_hopf(t, x, nu)),
     )
@@ -106,12 +100,7 @@ def korteweg_de_vries() -> Problem:
         (32, 32, 32, 32),
         (
             Part("inside", inside(box, 2000), equation(residual)),
-            Part(
-                "start",
-                where(box, 0, 0.0, 200),
-                equation(lambda u: u, lambda t, x: np.cos(PI * x)),
-                100.0,
-            ),
+            start(box, 200, lambda t, x: np.cos(PI * x), 100.0),
         ),
         references.korteweg_de_vries,
         features=periodic(2.0),
@@ -130,12 +119,7 @@ def convection() -> Problem:
         (50, 50, 50, 50),
         (
             Part("inside", inside(box, 1000), equation(residual)),
-            Part(
-                "start",
-                where(box, 0, 0.0, 100),
-                equation(lambda u: u, lambda t, x: np.sin(x)),
-                100.0,
-            ),
+            start(box, 100, lambda t, x: np.sin(x), 100.0),
         ),
         column(lambda t, x: np.sin(x - 30.0 * t)),
         features=periodic(2 * PI),
@@ -154,12 +138,7 @@ def reaction_diffusion() -> Problem:
         (50, 50, 50, 50),
         (
             Part("inside", inside(box, 1000), equation(residual)),
-            Part(
-                "start",
-                where(box, 0, 0.0, 100),
-                equation(lambda u: u, lambda t, x: references.bump(x)),
-                10.0,
-            ),
+            start(box, 100, lambda t, x: references.bump(x), 10.0),
         ),
         references.reaction_diffusion,
         features=periodic(2 * PI),
@@ -184,12 +163,7 @@ def wave() -> Problem:
                 equation(lambda u_tt, u_xx: u_tt - 4.0 * u_xx),
             ),
             Part("sides", around(box, 200, (1,)), equation(lambda u: u), 1000.0),
-            Part(
-                "start",
-                where(box, 0, 0.0, 200),
-                equation(lambda u: u, solution),
-                1000.0,
-            ),
+            start(box, 200, solution, 1000.0),
             Part("at rest", where(box, 0, 0.0, 200), equation(lambda u_t: u_t), 10.0),
         ),
         column(solution),
@@ -216,7 +190,7 @@ def klein_gordon() -> Problem:
                 equation(lambda u, u_tt, u_xx: u_tt - u_xx + u * u, source),
             ),
             Part("sides", around(box, 60, (1,)), equation(lambda u: u, solution)),
-            Part("start", where(box, 0, 0.0, 60), equation(lambda u: u, solution)),
+            start(box, 60, solution),
             Part("at rest", where(box, 0, 0.0, 60), equation(lambda u_t: u_t)),
         ),
         column(solution),
@@ -246,11 +220,7 @@ def heat_from_data() -> Problem:
         (
             Part("inside", inside(box, 400), equation(residual, source)),
             Part("sides", around(box, 20, (1,)), equation(lambda u: u)),
-            Part(
-                "start",
-                where(box, 0, 0.0, 20),
-                equation(lambda u: u, solution),
-            ),
+            start(box, 20, solution),
             Part("data", inside(box, 100), equation(lambda u: u, noisy)),
         ),
         column(solution),

@@ -50,7 +50,7 @@ class Watch(dde.callbacks.Callback):
             self.clock.over(0, self.look)
 
     def on_batch_end(self) -> None:
-        self.steps += 1
+        self.steps = self.model.train_state.iteration
         if self.clock.over(self.steps, self.look):
             self.model.stop_training = True
 
@@ -134,7 +134,7 @@ class Posed:
         for name in equation.terms:
             if name not in terms:
                 terms[name] = self.derivative(x, y, name)
-        return equation.of(**{name: terms[name] for name in equation.terms})
+        return equation.at(terms)
 
     def operator(self, equation: Equation) -> Any:
         return lambda x, y, _: self.value(equation, x, y)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
-import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 os.environ.setdefault(
@@ -15,23 +16,13 @@ import numpy as np
 import optax
 from jax import numpy as jnp
 
-from .clock import Chunk, Clock, Found, rate_at
+from .clock import Clock, Found, rate_at, train
 from .problem import Part, Problem, columns
-
-SCAN = 100
-"""Steps of one compiled loop."""
 
 
 def adam(problem: Problem, seed: int, clock: Clock) -> str:
     """Derivatives forward in forward mode, steps by ``lax.scan``, in float32."""
-    widths = problem.widths()
-    keys = jax.random.split(jax.random.PRNGKey(seed), len(widths))
-    start = jax.nn.initializers.glorot_normal()
-    layers = [
-        (start(key, (n, m)), jnp.zeros(m))
-        for key, n, m in zip(keys, widths[:-1], widths[1:], strict=False)
-    ]
-    params: Any = {"net": layers}
+    params: Any = {"net": layers(problem.widths(), seed)}
     params |= {name: jnp.array(first) for name, (first, _) in problem.learnt.items()}
     drawn = problem.drawn(seed)
     given = [
@@ -67,7 +58,7 @@ def adam(problem: Problem, seed: int, clock: Clock) -> str:
                 f = along(f, problem.inputs.index(letter))
             terms[name] = f(points)
         return [
-            each.of(**{n: terms[n] for n in each.terms}) - target
+            each.at(terms) - target
             for each, target in zip(part.equations, targets, strict=True)
         ]
 
@@ -78,6 +69,26 @@ def adam(problem: Problem, seed: int, clock: Clock) -> str:
             for missed in residuals(params, part, points, targets)
         )
 
+    seen = jnp.asarray(clock.judge.points, "float32")
+    outputs = jax.jit(fields)
+
+    def look(params: Any) -> Found:
+        out = outputs(params, seen)
+        values = np.concatenate([np.asarray(out[n]) for n in problem.outputs], 1)
+        return values, {n: float(params[n]) for n in problem.learnt}
+
+    by_scan(loss, params, clock, look, 100)
+    return ""
+
+
+def by_scan(
+    loss: Callable[[Any], Any],
+    params: Any,
+    clock: Clock,
+    look: Callable[[Any], Found],
+    length: int,
+) -> None:
+    """Train parameters by compiled loops of this length."""
     optimizer = optax.adam(rate_at)
 
     def step(carry: Any, _: Any) -> Any:
@@ -86,23 +97,26 @@ def adam(problem: Problem, seed: int, clock: Clock) -> str:
         updates, state = optimizer.update(grads, state, params)
         return (optax.apply_updates(params, updates), state), value
 
-    steps = jax.jit(lambda carry: jax.lax.scan(step, carry, None, SCAN)[0])
-    seen = jnp.asarray(clock.judge.points, "float32")
-    outputs = jax.jit(fields)
-
-    def look() -> Found:
-        out = outputs(carry[0], seen)
-        values = np.concatenate([np.asarray(out[n]) for n in problem.outputs], 1)
-        return values, {n: float(carry[0][n]) for n in problem.learnt}
-
+    loop = jax.jit(lambda carry: jax.lax.scan(step, carry, None, length)[0])
     clock.start()
     carry = params, optimizer.init(params)
-    chunk, done = Chunk(1), 0
-    while not clock.over(done, look):
-        begun = time.perf_counter()
-        for _ in range(chunk.steps):
-            carry = steps(carry)
+
+    def steps(count: int) -> int:
+        nonlocal carry
+        loops = max(1, count // length)
+        for _ in range(loops):
+            carry = loop(carry)
         jax.block_until_ready(carry)
-        done += SCAN * chunk.steps
-        chunk.adapt(time.perf_counter() - begun)
-    return ""
+        return length * loops
+
+    train(clock, steps, lambda: look(carry[0]))
+
+
+def layers(widths: Sequence[int], seed: int) -> list[Any]:
+    """Weights by Glorot, and biases."""
+    keys = jax.random.split(jax.random.PRNGKey(seed), len(widths) - 1)
+    start = jax.nn.initializers.glorot_normal()
+    return [
+        (start(key, pair), jnp.zeros(pair[1]))
+        for key, pair in zip(keys, itertools.pairwise(widths), strict=True)
+    ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-import time
 from contextlib import nullcontext, redirect_stderr, redirect_stdout
 from io import StringIO
 from typing import Any
@@ -17,7 +16,7 @@ with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
 from ppsci.autodiff import hessian, jacobian
 from ppsci.equation import PDE
 
-from .clock import DECAY, RATE, Chunk, Clock, Found
+from .clock import DECAY, RATE, Clock, Found, train
 from .problem import Equation, Problem, columns, named
 
 paddle.set_default_dtype("float32")
@@ -77,11 +76,9 @@ class Posed(PDE):
 
     def net(self) -> Any:
         problem = self.problem
-        inputs = problem.inputs
-        if problem.features is not None:
-            ones = dict.fromkeys(problem.inputs, np.zeros(1))
-            inputs = tuple(problem.features(ones, np))
-        model = ppsci.arch.MLP(inputs, problem.outputs, None, problem.hidden, "tanh")
+        model = ppsci.arch.MLP(
+            problem.net_inputs(), problem.outputs, None, problem.hidden, "tanh"
+        )
         if problem.features is not None:
             model.register_input_transform(lambda at: problem.features(at, paddle))
         if problem.conditions is not None:
@@ -100,7 +97,7 @@ class Posed(PDE):
                     terms[name] = out[name]
                 else:
                     terms[name] = derivative(out, name)
-            return equation.of(**terms)
+            return equation.at(terms)
 
         return of
 
@@ -109,7 +106,7 @@ def as_float32(values: dict[str, Any]) -> dict[str, Any]:
     return {name: value.astype("float32") for name, value in values.items()}
 
 
-def train(problem: Problem, seed: int, clock: Clock, context: Any) -> str:
+def trained(problem: Problem, seed: int, clock: Clock, context: Any) -> str:
     """Adam by the solver's own epochs."""
     posed = Posed(problem, seed)
     seen = columns(problem.inputs, paddle.to_tensor(clock.judge.points, "float32"))
@@ -135,22 +132,22 @@ def train(problem: Problem, seed: int, clock: Clock, context: Any) -> str:
         equation={"posed": posed},
     )
     solver.max_steps = 10**9
-    chunk, done = Chunk(), 0
+
+    def steps(count: int) -> int:
+        solver.iters_per_epoch = count
+        solver.train_epoch_func(solver, 1, solver.log_freq)
+        return count
+
     with context as mode:
-        while not clock.over(done, look):
-            begun = time.perf_counter()
-            solver.iters_per_epoch = chunk.steps
-            solver.train_epoch_func(solver, 1, solver.log_freq)
-            done += chunk.steps
-            chunk.adapt(time.perf_counter() - begun)
+        train(clock, steps, look)
     return "" if mode is None else str(mode)
 
 
 def adam(problem: Problem, seed: int, clock: Clock) -> str:
-    return train(problem, seed, clock, nullcontext())
+    return trained(problem, seed, clock, nullcontext())
 
 
 def adam_in_taylor_mode(problem: Problem, seed: int, clock: Clock) -> str:
     from paddle_chainrules.adapters.paddlescience import taylor_mode
 
-    return train(problem, seed, clock, taylor_mode())
+    return trained(problem, seed, clock, taylor_mode())

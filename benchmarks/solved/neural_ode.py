@@ -7,7 +7,6 @@ error is that of the whole trajectory from the first state.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 import numpy as np
 from scipy.integrate import solve_ivp
 
-from .clock import DECAY, RATE, Chunk, Clock, Found, rate_at
+from .clock import DECAY, RATE, Clock, Found, train
 from .problem import Array, Problem
 
 COUNT, LENGTH, END = 1000, 10, 25.0
@@ -85,18 +84,6 @@ def missed(f: Callable[[Any], Any], y: Any, after: Any) -> Any:
     return total / LENGTH
 
 
-def until(
-    clock: Clock, steps: Callable[[int], int], weights: Callable[[], list[Array]]
-) -> str:
-    """Train until the time is over; ``steps`` says how many it took of those asked."""
-    chunk, done = Chunk(), 0
-    while not clock.over(done, lambda: found(weights())):
-        begun = time.perf_counter()
-        done += steps(chunk.steps)
-        chunk.adapt(time.perf_counter() - begun)
-    return ""
-
-
 def native(problem: Problem, seed: int, clock: Clock) -> str:
     """Paddle as it is."""
     import paddle
@@ -117,54 +104,39 @@ def native(problem: Problem, seed: int, clock: Clock) -> str:
         return count
 
     clock.start()
-    return until(clock, steps, lambda: [p.numpy() for p in net.parameters()])
+    train(clock, steps, lambda: found([p.numpy() for p in net.parameters()]))
+    return ""
 
 
 def by_scan(problem: Problem, seed: int, clock: Clock) -> str:
     """This package's ``scan`` of steps of ``optimizers.adam``."""
     import paddle
 
-    from paddle_chainrules import FCNet, jit, optimizers, scan, value_and_grad
+    from paddle_chainrules import FCNet
+
+    from . import by_functions
 
     net = FCNet(WIDTHS, "tanh")
     begun, after = map(paddle.to_tensor, segments())
-    adam = optimizers.adam(optimizers.schedules.inverse_time_decay(RATE, DECAY))
 
     def loss(params: Any) -> Any:
         return missed(lambda y: net(params, y**3), begun, after)
 
-    @jit
-    def step(carry: Any, _: Any) -> Any:
-        params, state = carry
-        value, grads = value_and_grad(loss)(params)
-        updates, state = adam.update(grads, state, params)
-        return (optimizers.apply_updates(params, updates), state), value
+    def look(params: Any) -> Found:
+        return found([p.numpy() for p in params.values()])
 
-    clock.start()
-    params = net.init(seed)
-    carry = [(params, adam.init(params))]
-
-    def steps(count: int) -> int:
-        carry[0], _ = scan(step, carry[0], length=count)
-        return count
-
-    return until(clock, steps, lambda: [p.numpy() for p in carry[0][0].values()])
+    by_functions.by_scan(loss, net.init(seed), clock, look)
+    return ""
 
 
 def in_jax(problem: Problem, seed: int, clock: Clock) -> str:
     """JAX with optax, by hand."""
     import jax
-    import optax
     from jax import numpy as jnp
 
-    start = jax.nn.initializers.glorot_normal()
-    keys = jax.random.split(jax.random.PRNGKey(seed))
-    net = [
-        (start(key, (n, m)), jnp.zeros(m))
-        for key, n, m in zip(keys, WIDTHS[:-1], WIDTHS[1:], strict=True)
-    ]
+    from . import in_jax as by_jax
+
     begun, after = map(jnp.asarray, segments())
-    optimizer = optax.adam(rate_at)
 
     def loss(net: Any) -> Any:
         (first, bias), (second, last) = net
@@ -176,22 +148,8 @@ def in_jax(problem: Problem, seed: int, clock: Clock) -> str:
 
         return jax.lax.scan(step, begun, after)[1].mean()
 
-    def step(carry: Any, _: Any) -> Any:
-        net, state = carry
-        value, grads = jax.value_and_grad(loss)(net)
-        updates, state = optimizer.update(grads, state, net)
-        return (optax.apply_updates(net, updates), state), value
+    def look(net: Any) -> Found:
+        return found([*map(np.asarray, jax.tree.leaves(net))])
 
-    compiled = jax.jit(lambda carry: jax.lax.scan(step, carry, None, 10)[0])
-    clock.start()
-    carry = [(net, optimizer.init(net))]
-
-    def steps(count: int) -> int:
-        tens = max(1, count // 10)
-        for _ in range(tens):
-            carry[0] = compiled(carry[0])
-        jax.block_until_ready(carry[0])
-        return 10 * tens
-
-    leaves = jax.tree.leaves
-    return until(clock, steps, lambda: [*map(np.asarray, leaves(carry[0][0]))])
+    by_jax.by_scan(loss, by_jax.layers(WIDTHS, seed), clock, look, 10)
+    return ""

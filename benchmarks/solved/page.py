@@ -213,18 +213,20 @@ def mapped(axes: Any, judge: Judge, values: Any, title: str, colours: str) -> No
     axes.figure.colorbar(image, ax=axes)
 
 
-def file_of(name: str) -> str:
-    """Of a problem's picture."""
-    return "solved-" + "".join(c if c.isalnum() else "-" for c in name) + ".png"
+def file_of(*parts: Any) -> str:
+    """A name of a file for a problem or one of its runs; the last part is its end."""
+    *parts, end = parts
+    name = "-".join(map(str, parts))
+    return "".join(c if c.isalnum() else "-" for c in name) + end
 
 
 def pictures(runs: list[Run], folder: Path) -> None:
-    from .run import path_of
+    """One for each problem, beside its runs' files."""
 
     def field(run: Run) -> Any:
-        job = run["seed"], run["problem"], run["side"]
-        return np.load(path_of(job).with_suffix(".npy"))
+        names = run["problem"], run["side"], run["seed"]
+        return np.load(folder / file_of(*names, ".npy"))
 
     for name in PROBLEMS:
         if sides := of(runs, name):
-            picture(name, sides, field, folder / file_of(name))
+            picture(name, sides, field, folder / file_of("solved", name, ".png"))

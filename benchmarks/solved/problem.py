@@ -29,6 +29,10 @@ class Equation(NamedTuple):
     def terms(self) -> tuple[str, ...]:
         return tuple(inspect.signature(self.of).parameters)
 
+    def at(self, terms: Columns) -> Any:
+        """What it gives of its terms."""
+        return self.of(**{name: terms[name] for name in self.terms})
+
     def targets(self, points: Array) -> Array:
         """A column [n, 1]."""
         target = self.target
@@ -75,12 +79,15 @@ class Problem(NamedTuple):
     compared: int = 1
     learnt: Mapping[str, tuple[float, float]] = {}
 
+    def net_inputs(self) -> tuple[str, ...]:
+        """Names of what the net takes: the coordinates, or features of them."""
+        if self.features is None:
+            return self.inputs
+        return tuple(self.features(dict.fromkeys(self.inputs, np.zeros(1)), np))
+
     def widths(self) -> list[int]:
         """All of the net's, with those of its inputs and outputs."""
-        inputs = len(self.inputs)
-        if self.features is not None:
-            inputs = len(self.features(dict.fromkeys(self.inputs, np.zeros(1)), np))
-        return [inputs, *self.hidden, len(self.outputs)]
+        return [len(self.net_inputs()), *self.hidden, len(self.outputs)]
 
     def drawn(self, seed: int) -> list[Array]:
         """The points of each part, in float64."""
@@ -103,6 +110,11 @@ def named(term: str) -> tuple[str, ...]:
 def columns(names: tuple[str, ...], values: Any) -> dict[str, Any]:
     """The columns [n, 1] of an array [n, d]."""
     return {name: values[:, i : i + 1] for i, name in enumerate(names)}
+
+
+def column(solution: Callable[..., Array]) -> Callable[[Array], Array]:
+    """From points [n, d] to [n, 1], by a function of the coordinates."""
+    return lambda points: solution(*points.T)[:, None]
 
 
 class Judge:

@@ -6,7 +6,7 @@ at a time; ``QUICK=1`` is 20 seconds and one seed. ``ONLY=Burgers,wave`` for pro
 and ``SIDES=scan`` for sides with these words. What is there already in output/solved/
 is kept where it had as much time, so that a run that was stopped goes on. The clock
 begins when the library is loaded: what compiles and captures counts. Prints Markdown
-and leaves pictures in output/solved/; ``make figures`` writes docs/solved.md.
+and leaves pictures in output/solved/.
 """
 
 from __future__ import annotations
@@ -41,8 +41,7 @@ def asked(variable: str, names: list[str]) -> list[str]:
 
 def path_of(job: Job) -> Path:
     seed, problem, side = job
-    plain = "".join(c if c.isalnum() else "-" for c in f"{problem}-{side}-{seed}")
-    return FOUND / f"{plain}.json"
+    return FOUND / page.file_of(problem, side, seed, ".json")
 
 
 def done(job: Job) -> bool:

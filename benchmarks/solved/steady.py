@@ -7,19 +7,10 @@ from typing import Any
 import numpy as np
 
 from .points import around, grid, inside, where
-from .problem import Array, Equation, Part, Problem
+from .problem import Array, Equation, Part, Problem, column
 
 PI = np.pi
 LETTERS = tuple("abcdefghij")
-
-
-def column(solution: Any) -> Any:
-    """From points [n, d] by a function of the coordinates."""
-
-    def at(points: Array) -> Array:
-        return solution(*points.T)[:, None]
-
-    return at
 
 
 def sharp_poisson() -> Problem:
