@@ -1,14 +1,14 @@
 """Programs on graphs that Paddle records: any part of the gradients, however asked."""
 
 import weakref
-from itertools import combinations
+from itertools import combinations, product
 
 import numpy as np
 import paddle
 import pytest
 
 from conftest import randn
-from paddle_chainrules import grad, jit, vjp
+from paddle_chainrules import CaptureError, grad, jit, vjp
 
 SIZES = {"a": [3, 4], "b": [4], "c": [4, 2], "d": [3, 1]}
 SUBSETS = [names for n in range(1, 5) for names in combinations(SIZES, n)]
@@ -214,3 +214,55 @@ def test_a_leaf_frozen_or_asked_for_within_a_hook():
     results[0].register_hook(hook)
     (found,) = paddle.grad(total(results), [own[0]])
     assert_close([found, *noted], [expected[0].grad, expected[3].grad])
+
+
+@pytest.mark.parametrize("first", [False, True])
+@pytest.mark.parametrize(
+    "flags", [flags for n in (1, 2, 3) for flags in product((False, True), repeat=n)]
+)
+def test_a_tensor_that_is_frozen_for_a_while(flags, first):
+    """Gradients come of where it was not, as of tensors that stand for the others."""
+    p, x = randn([3], "float64", seed=3), randn([4, 3], "float64", seed=4)
+
+    def fn(x):
+        out = 1.0
+        for power, flag in enumerate(flags, 2):
+            p.stop_gradient = not flag
+            out = out * (paddle.sin(p**power) * x).sum()
+        return out
+
+    def expected_of(x):
+        out = 1.0
+        for power, flag in enumerate(flags, 2):
+            out = out * (paddle.sin((p if flag else p.detach()) ** power) * x).sum()
+        return out
+
+    def found_of(fn, first=True):
+        p.stop_gradient = not first
+        result = fn(x)
+        p.stop_gradient = False
+        if result.stop_gradient:
+            return [result]
+        (slope,) = paddle.grad(result, p, create_graph=True, allow_unused=True)
+        if slope is None or slope.stop_gradient:
+            return [result, slope]
+        return [result, slope, *paddle.grad((slope * slope).sum(), p)]
+
+    expected = found_of(expected_of)
+    jitted = jit(fn)
+    for _ in range(3):
+        assert_close(found_of(jitted, first), expected)
+
+
+def test_what_ends_frozen_is_no_program():
+    p = paddle.ones([3])
+    p.stop_gradient = False
+
+    def fn(x):
+        p.stop_gradient = False
+        y = (p * x).sum()
+        p.stop_gradient = True
+        return y
+
+    with pytest.raises(CaptureError, match="set stop_gradient back"):
+        jit(fn, strict=True)(paddle.ones([3]))

@@ -30,6 +30,7 @@ from .blocks import rows_at_once
 from .capture_error import CaptureError
 from .comparison import ROUGH, RTOL, Numbers, other_numbers
 from .operations import Value
+from .outside import outside
 from .passes import expanding, least, program_of
 from .program import Program
 from .record import Record
@@ -262,7 +263,7 @@ def _captured(
                 f"it gives a {type(out).__name__}, which every call would have to make "
                 "anew; give tensors and numbers alone"
             )
-    reached, beyond = record.outside()
+    reached, beyond = outside(record)
     return Captured(
         program,
         [PLACE if isinstance(out, Tensor) else out for out in outputs],
@@ -351,7 +352,8 @@ def _check(
         except Exception:  # in a derivative, perhaps, that Paddle has not
             results = None
     # Paddle gives zeros for some gradients that no rule gives.
-    if results is None or _count(results) != len(program.outputs):
+    count = sum(isinstance(out, Tensor) for out in results or ())
+    if results is None or count != len(program.outputs):
         given, record = _begun(other)
         record.place = ""  # of which nobody asks
         with drawing_from(state):
@@ -392,7 +394,3 @@ def _check(
                 "numbers: it depends on something that no operator shows, such as a "
                 "value computed outside of Paddle; give that as an argument"
             )
-
-
-def _count(outputs: Sequence[Any]) -> int:
-    return sum(isinstance(out, Tensor) for out in outputs)

@@ -11,7 +11,6 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import paddle
 from paddle import Tensor
 
@@ -19,6 +18,7 @@ from ..paddle_side.dtypes import dtype_name, is_differentiable
 from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.listener import not_listening
 from ..paddle_side.random_state import DRAWING
+from .arguments import in_values
 from .capture_error import CaptureError
 from .existing import is_existing, is_whole
 from .in_place import begin, end, is_write, write
@@ -65,12 +65,12 @@ class Record:
         self._values: dict[int, Value] = {}
         self._requires: list[bool] = []
         self._native: list[bool] = []
-        self._before: list[bool] = []
         self.taped: list[bool] = []
         self._fresh: dict[int, Tensor] = {}
         self._lost: dict[int, Tensor] = {}
         self._leaves: dict[Value, weakref.ref[Any]] = {}
         self._made: dict[Any, Value] = {}
+        self._twins: dict[Value, Value] = {}
         self._versions: list[tuple[Tensor, int]] = []
         self._in_parts = loops_are_on() and not is_whole()
         self.memory = Memory()
@@ -93,7 +93,6 @@ class Record:
         native = isinstance(tensor, Tensor) and not tensor.stop_gradient
         self._tensors.append(tensor)
         self._native.append(native)
-        self._before.append(native)
         self._requires.append(native and known and is_differentiable(tensor))
         if isinstance(tensor, Tensor):
             self._values[id(tensor)] = value
@@ -118,13 +117,7 @@ class Record:
             value = self._constant_of(tensor)
             self._versions.append((tensor, tensor._inplace_version()))
         elif tensor.stop_gradient == self._native[value.number]:  # it was changed
-            requires = not tensor.stop_gradient
-            if requires and not tensor.is_leaf:
-                self.fail(
-                    "a tensor has the gradient of something that no operator shows, "
-                    "such as a PyLayer: write it in tensor operations"
-                )
-            value = self._flagged(value, tensor)
+            value = self._values[id(tensor)] = self._flagged(value, tensor)
         return value
 
     def _is_outer(self, tensor: Tensor) -> bool:
@@ -152,10 +145,29 @@ class Record:
 
     def _flagged(self, value: Value, tensor: Tensor) -> Value:
         """The same numbers from here on, with or without gradients."""
+        requires = not tensor.stop_gradient
+        if self._tensors[value.number] is tensor:  # rules run on it, as it was
+            with not_listening():
+                before = self._tensors[value.number] = tensor.detach()
+            before.stop_gradient = requires
+            self._values[id(before)] = value
+            self.memory.meet(before)
+        if value in self._twins:
+            return self._twins[value]
+        if requires and not tensor.is_leaf:
+            self.fail(
+                "a tensor has the gradient of something that no operator shows, "
+                "such as a PyLayer: write it in tensor operations"
+            )
         found = self._new(tensor)
-        detach = TABLE["Tensor.detach"]
-        self.ops.append(Operation(detach, (value,), (found,), False, where_called()))
-        self.taped.append(False)
+        if requires and value in self.constants and not self.is_own(value):
+            self.constants[found] = tensor
+        else:
+            place = where_called()
+            detach = TABLE["Tensor.detach"]
+            self.ops.append(Operation(detach, (value,), (found,), False, place))
+            self.taped.append(False)
+        self._twins |= {value: found, found: value}
         return found
 
     def knows(self, tensor: Tensor) -> bool:
@@ -212,14 +224,9 @@ class Record:
         held = self._leaves.get(value)
         return held() is None if held is not None else not self.requires(value)
 
-    def outside(self) -> tuple[set[Value], list[Tensor]]:
-        """What depends on tensors that required gradients before, and which did."""
-        beyond = [v for v in self.constants if self._before[v.number]]
-        reached = {*beyond, *(v for v in self.inputs if self._before[v.number])}
-        for op, taped in zip(self.ops, self.taped, strict=True):
-            if taped and not reached.isdisjoint(op.inputs):
-                reached.update(v for v in op.outputs if self._requires[v.number])
-        return reached, [self.constants[v] for v in beyond]
+    def required(self, value: Value) -> bool:
+        """Whether it required gradients when it was met."""
+        return self._native[value.number]
 
     def reaches_beyond(self, outputs: Sequence[Any], own: Sequence[Any]) -> bool:
         """Whether they depend on what requires gradients and is none of their own."""
@@ -233,7 +240,12 @@ class Record:
         return any(self._requires[v.number] for v in needed - roots)
 
     def check_constants(self) -> None:
-        """Refuse constants that were written into after they had been used."""
+        """Refuse constants that were written into or frozen after they were used."""
+        if any(t.stop_gradient for v, t in self.constants.items() if self.required(v)):
+            self.fail(
+                "a tensor that is no argument is used with gradients and frozen "
+                "afterwards; set stop_gradient back, or freeze it outside of jit"
+            )
         for tensor, version in self._versions:
             if tensor._inplace_version() != version:
                 self.fail(
@@ -321,7 +333,7 @@ class Record:
             return self._noted(entry, tuple(given))
 
     def _noted(self, entry: Operator, given: tuple[Any, ...]) -> Any:
-        args = tuple(map(self._with_values, given))
+        args = tuple(in_values(self, arg) for arg in given)
         if entry.view:
             check_shapes(self, entry.name, args)
         writes = entry.writes_of(given)
@@ -346,25 +358,6 @@ class Record:
         for i, output in writes.items():
             end(self, entry.name, given[i], parts[output])
         return result
-
-    def _with_values(self, arg: Any) -> Any:
-        if isinstance(arg, Tensor):
-            return self.value_of(arg)
-        if type(arg) in (list, tuple):
-            return type(arg)(map(self._with_values, arg))
-        if isinstance(arg, slice) and tensors_in([arg]):
-            self.fail(
-                "a slice goes from or to a tensor, so that shapes depend on values; "
-                "give Python's ints"
-            )
-        if isinstance(arg, np.generic):
-            return arg.item()
-        if isinstance(arg, np.ndarray):
-            self.fail(
-                "an operator is given an array of numpy, which may change; give it as "
-                "a tensor, by an argument of the function"
-            )
-        return arg
 
     # Derivatives.
 

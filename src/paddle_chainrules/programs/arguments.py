@@ -1,0 +1,45 @@
+"""What an operator is given, as its operation notes it."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+from paddle import Tensor
+
+from .operations import Value, tensors_in
+
+
+class Noting(Protocol):
+    """What notes operators: a record."""
+
+    def value_of(self, tensor: Tensor) -> Value:
+        """What a tensor stands for."""
+
+    def fail(self, reason: str) -> Any:
+        """Give up."""
+
+
+def in_values(record: Noting, arg: Any) -> Any:
+    """An argument with values of the record for tensors.
+
+    Raises:
+        CaptureError: its shape, or what it is, may be another at the next call.
+    """
+    if isinstance(arg, Tensor):
+        return record.value_of(arg)
+    if type(arg) in (list, tuple):
+        return type(arg)(in_values(record, each) for each in arg)
+    if isinstance(arg, slice) and tensors_in([arg]):
+        record.fail(
+            "a slice goes from or to a tensor, so that shapes depend on values; "
+            "give Python's ints"
+        )
+    if isinstance(arg, np.generic):
+        return arg.item()
+    if isinstance(arg, np.ndarray):
+        record.fail(
+            "an operator is given an array of numpy, which may change; give it as "
+            "a tensor, by an argument of the function"
+        )
+    return arg

@@ -1,0 +1,18 @@
+"""What a recorded function's results depend on, for who differentiates from outside."""
+
+from __future__ import annotations
+
+from paddle import Tensor
+
+from .operations import Value
+from .record import Record
+
+
+def outside(record: Record) -> tuple[set[Value], list[Tensor]]:
+    """Values that depend on what required gradients before, and what no argument is."""
+    beyond = [v for v in record.constants if record.required(v)]
+    reached = {*beyond, *filter(record.required, record.inputs)}
+    for op, taped in zip(record.ops, record.taped, strict=True):
+        if taped and not reached.isdisjoint(op.inputs):
+            reached.update(filter(record.requires, op.outputs))
+    return reached, [record.constants[v] for v in beyond]
