@@ -54,6 +54,9 @@ PICTURES = {
     "equations": ("equations.png",),
     "laplacians": ("laplacians.png",),
     "adapters": ("adapters.png",),
+    "solved": tuple(
+        f"solved/{solved.page.file_of(name, '.png')}" for name in solved.page.PROBLEMS
+    ),
 }
 
 
@@ -224,7 +227,9 @@ FIGURES: dict[str, Callable[[Results], str]] = {
     "real_nets.median": real_median,
     "cores.table": lambda results: cores.table(results["rows"]),
     "solved.summary": lambda results: solved.page.summary(results["runs"]),
-    "solved.tables": lambda results: solved.page.tables(results["runs"]),
+    "solved.goals": lambda results: solved.page.goals(results["runs"]),
+    "solved.told": lambda results: solved.page.told(results["runs"]),
+    "solved.problems": lambda results: solved.page.problems(results["runs"]),
 }
 """By name what a page shows: of the results whose name stands before the dot."""
 
@@ -239,7 +244,7 @@ def figure(name: str) -> str:
     source, _, what = name.partition(".")
     results = json.loads((RESULTS / f"{source}.json").read_text())
     text = about(results) if what == "about" else FIGURES[name](results)
-    return f"\n\n{text}\n\n" if text.startswith("|") else text
+    return f"\n\n{text}\n\n" if text[0] in "|#" else text
 
 
 def written(page: str) -> str:
@@ -265,7 +270,9 @@ def take_over() -> None:
         ):
             shutil.copy2(found, kept)
             for picture in PICTURES.get(name, ()):
-                shutil.copy2(OUTPUT / picture, ROOT / "docs" / picture)
+                path = ROOT / "docs" / picture
+                path.parent.mkdir(exist_ok=True)
+                shutil.copy2(OUTPUT / picture, path)
             if name == "real_nets":
                 rows = json.loads(kept.read_text())["rows"]
                 real_page.picture(rows, ROOT / "docs" / "real-nets.png")

@@ -9,8 +9,9 @@ import numpy as np
 import paddle
 
 from paddle_chainrules import FCNet, derivatives, jit, optimizers, scan, value_and_grad
+from paddle_chainrules.optimizers import lbfgs
 
-from .clock import DECAY, RATE, Clock, Found, train
+from .clock import DECAY, LBFGS_AFTER, RATE, Clock, Found, Over, train
 from .problem import Array, Part, Problem, columns
 
 
@@ -79,10 +80,33 @@ def adam(problem: Problem, seed: int, clock: Clock) -> str:
     return ""
 
 
+def adam_lbfgs(problem: Problem, seed: int, clock: Clock) -> str:
+    """Adam for a part of the time and L-BFGS then, in float64."""
+    posed = Posed(problem, seed, "float64")
+    look, whole = posed.looking(clock), clock.limit
+    clock.limit = LBFGS_AFTER * whole
+    params, done = by_scan(posed.loss, posed.params, clock, look)
+    clock.limit = whole
+    try:
+        found = lbfgs(
+            posed.loss,
+            params,
+            steps=10**9,
+            memory=100,
+            tolerance_grad=0.0,
+            tolerance_change=0.0,
+            on_step=clock.until_over(look, done),
+        )
+    except Over:
+        return ""
+    clock.last(done + found.steps, lambda: look(found.params))
+    return f"L-BFGS ended by itself: {found.reason}"
+
+
 def by_scan(
     loss: Callable[[Any], Any], params: Any, clock: Clock, look: Callable[[Any], Found]
-) -> None:
-    """Train parameters of which ``look`` says what they give."""
+) -> tuple[Any, int]:
+    """Train parameters of which ``look`` says what they give, for so many steps."""
     adam = optimizers.adam(optimizers.schedules.inverse_time_decay(RATE, DECAY))
 
     @jit
@@ -100,4 +124,5 @@ def by_scan(
         carry, _ = scan(step, carry, length=count)
         return count
 
-    train(clock, steps, lambda: look(carry[0]))
+    done = train(clock, steps, lambda: look(carry[0]))
+    return carry[0], done

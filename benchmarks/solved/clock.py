@@ -12,6 +12,10 @@ Found = tuple[Array, Mapping[str, float]]
 """Outputs [points, outputs] in float32 or float64, and coefficients by name."""
 
 
+class Over(Exception):
+    """The time is over."""
+
+
 class Clock:
     """Stands while an error is measured, which is at times ever further apart."""
 
@@ -43,13 +47,35 @@ class Clock:
         self.stood += time.perf_counter() - before
         return now >= self.limit
 
+    def until_over(self, look: Callable[[Any], Found], done: int = 0) -> Any:
+        """What methods that have ``on_step`` call: it raises :class:`Over`.
 
-def train(clock: Clock, steps: Callable[[int], int], look: Callable[[], Found]) -> None:
+        Args:
+            look: what parameters give.
+            done: steps before.
+        """
+
+        def on_step(step: int, params: Any, _: float) -> None:
+            if self.over(done + step, lambda: look(params)):
+                raise Over
+
+        return on_step
+
+    def last(self, steps: int, look: Callable[[], Found]) -> None:
+        """Measure the error of what ended by itself."""
+        self.due = 0.0
+        self.over(steps, look)
+
+
+def train(clock: Clock, steps: Callable[[int], int], look: Callable[[], Found]) -> int:
     """Take steps until the time is over, for a tenth of a second between two looks.
 
     Args:
         steps: takes about so many, and says how many.
         look: what there is by then.
+
+    Returns:
+        How many there were.
     """
     count, done = 10, 0
     while not clock.over(done, look):
@@ -57,7 +83,11 @@ def train(clock: Clock, steps: Callable[[int], int], look: Callable[[], Found]) 
         done += steps(count)
         factor = 0.1 / max(time.perf_counter() - begun, 1e-6)
         count = max(1, int(count * min(4.0, max(0.25, factor))))
+    return done
 
+
+LBFGS_AFTER = 0.5
+"""What part of the time Adam has where L-BFGS comes after it."""
 
 RATE, DECAY = 1e-3, 2e-4
 

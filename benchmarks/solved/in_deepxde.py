@@ -12,12 +12,10 @@ import numpy as np
 with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
     import deepxde as dde
 
-from .clock import DECAY, RATE, Clock, Found
+from .clock import DECAY, LBFGS_AFTER, RATE, Clock, Found
 from .problem import Equation, Problem, columns, named
 
 BACKEND = os.environ.get("DDE_BACKEND", "")
-LBFGS_AFTER = 0.5
-"""What part of the time Adam has where L-BFGS comes after it."""
 LOOKS = 50
 """Steps of L-BFGS between two looks at the clock."""
 
@@ -173,8 +171,7 @@ def train(problem: Problem, seed: int, clock: Clock, then: bool, context: Any) -
                 verbose=0,
             )
             posed.model.train(**quiet)
-            clock.due = 0.0
-            clock.over(watch.steps, watch.look)
+            clock.last(watch.steps, watch.look)
     return "" if mode is None else str(mode)
 
 

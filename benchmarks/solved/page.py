@@ -9,6 +9,7 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
+from PIL import Image
 
 from .problem import Judge
 from .sides import NATIVE, OURS, PROBLEMS, SIDES
@@ -126,24 +127,56 @@ def summary(runs: list[Run]) -> str:
     for name in PROBLEMS:
         if sides := of(runs, name):
             times = [sooner(sides, theirs) for theirs in THEIRS]
-            cells = [f"{t:.1f}" if t == t else "" for t in times]
-            gain = best(sides, LIBRARIES) / best(sides, OURS)
+            cells = [("never" if t == 0.0 else f"{t:.1f}") for t in times if t == t]
+            cells += [""] * (len(times) - len(cells))
+            gain = gain_of(sides)
             cells.append(f"{gain:,.1f}" if gain == gain else "")
             lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def tables(runs: list[Run]) -> str:
-    """The summary, then a table for each problem."""
-    parts = [summary(runs)]
+def gain_of(sides: dict[str, list[Run]]) -> float:
+    """How many times smaller the least error of ours is than the libraries'."""
+    return best(sides, LIBRARIES) / best(sides, OURS)
+
+
+def goals(runs: list[Run]) -> str:
+    """On how many problems what was hoped for is there."""
+    by_problem = [sides for name in PROBLEMS if (sides := of(runs, name))]
+    compared = [sides for sides in by_problem if THEIRS[0] in sides]
+    soon = sum(min(sooner(s, theirs) for theirs in THEIRS) >= 5 for s in compared)
+    small = sum(gain_of(sides) >= 100 for sides in compared)
+    return (
+        f"`scan` is at least 5 times sooner than both on {soon} of {len(compared)}, "
+        f"and the least error of ours at least 100 times smaller on {small}"
+    )
+
+
+def told(runs: list[Run]) -> str:
+    """How long runs were, and how many."""
+    limits = sorted({run["limit"] for run in runs})
+    seeds = len({run["seed"] for run in runs})
+    each = " or ".join(f"{limit:.0f}" for limit in limits)
+    return f"{len(runs)} runs of {each} seconds, {seeds} seed{'s' * (seeds > 1)}"
+
+
+def problems(runs: list[Run], pictures: bool = True) -> str:
+    """A heading, a sentence, a table and a picture for each problem."""
+    parts = []
     for name, make in PROBLEMS.items():
         if sides := of(runs, name):
             problem = make()
             net = "-".join(map(str, problem.widths()))
-            seeds = len({run["seed"] for each in sides.values() for run in each})
-            told = f"{problem.source}. Net {net}; {seeds} seed{'s' * (seeds > 1)}."
-            parts += [f"## {name}", told, table(sides)]
+            parts += [f"## {name}", f"{problem.source}. Net {net}.", table(sides)]
+            if pictures:
+                path = f"solved/{file_of(name, '.png')}"
+                parts.append(f"![{name}: errors against seconds]({path})")
     return "\n\n".join(parts)
+
+
+def tables(runs: list[Run]) -> str:
+    """The summary, then a table for each problem."""
+    return f"{summary(runs)}\n\n{problems(runs, pictures=False)}"
 
 
 def picture(name: str, sides: dict[str, list[Run]], field: Any, path: Path) -> None:
@@ -176,12 +209,15 @@ def picture(name: str, sides: dict[str, list[Run]], field: Any, path: Path) -> N
             panels[0].set(title=title, xlabel=judge.problem.inputs[0])
     figure.savefig(path, dpi=80)
     plt.close(figure)
+    with Image.open(path) as image:
+        few = image.convert("RGB").quantize(128)
+    few.save(path, optimize=True)
 
 
 def curves(axes: Any, sides: dict[str, list[Run]]) -> None:
     """Errors against seconds; ours are whole lines."""
     names = NATIVE, *SIDES
-    colours = dict(zip(names, plt.get_cmap("tab10").colors, strict=True))
+    colours = dict(zip(names, plt.get_cmap("tab20").colors, strict=False))
     for side, runs in sides.items():
         for i, run in enumerate(runs):
             seconds, _, errors = zip(*run["curve"], strict=True)
@@ -229,4 +265,4 @@ def pictures(runs: list[Run], folder: Path) -> None:
 
     for name in PROBLEMS:
         if sides := of(runs, name):
-            picture(name, sides, field, folder / file_of("solved", name, ".png"))
+            picture(name, sides, field, folder / file_of(name, ".png"))

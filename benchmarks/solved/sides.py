@@ -28,9 +28,10 @@ SIDES: dict[str, Side] = {
     "PaddleScience, Taylor mode": Side("in_paddlescience", "adam_in_taylor_mode"),
     "DeepXDE, Taylor mode": Side("in_deepxde", "adam_in_taylor_mode", PADDLE),
     "ours, scan": Side("by_functions", "adam"),
+    "ours, L-BFGS": Side("by_functions", "adam_lbfgs"),
     "ours, Levenberg-Marquardt": Side("by_least_squares", "least_squares"),
 }
-OURS = tuple(SIDES)[-4:]
+OURS = tuple(SIDES)[-5:]
 NATIVE = "native Paddle"
 
 PROBLEMS: dict[str, Callable[[], Problem]] = {
