@@ -5,7 +5,14 @@ import paddle
 import pytest
 
 from differential.verdicts import Differences, apart
-from paddle_chainrules import CaptureError, explain, grad, jit, make_program
+from paddle_chainrules import (
+    CaptureError,
+    derivatives,
+    explain,
+    grad,
+    jit,
+    make_program,
+)
 from paddle_chainrules.programs.capture import capture
 
 
@@ -148,3 +155,65 @@ def test_scattering_in_place():
     x, v = tensor([1.0, 2.0, 3.0, 4.0]), tensor([5.0, 6.0, 7.0])
     found = jit(function, strict=True)(x, v)
     assert found.tolist() == [5.0, 15.0, 13.0, 8.0]
+
+
+T, F = True, False
+LISTS = {
+    "first": lambda x: x[[2, 0]],
+    "negative": lambda x: x[[-1, 2], :, 1],
+    "nested": lambda x: x[[[0, 1], [3, 3]]],
+    "pairs": lambda x: x[[0, 1], [2, 3]],
+    "inside": lambda x: x[:, [0, 2, 2]],
+    "last": lambda x: x[..., [0, 2]],
+    "range": lambda x: x[:, range(1, 4)],
+    "bools": lambda x: x[[T, F, T, F]],
+    "bools inside": lambda x: x[1, [T, F, F, T, F], 2:],
+    "bools of two axes": lambda x: x[[[T, F, F, T, F]] * 3 + [[F] * 5]],
+}
+
+
+def written(x):
+    y = x * 1.0
+    y[[0, 2]] = 3.0
+    y[:, [1, 4, 0]] += x[:, [0, 1, 2]]
+    y[[T, F, F, T]] *= 2.0
+    return y
+
+
+@pytest.mark.parametrize("name", [*LISTS, "written"])
+def test_lists_in_brackets(name):
+    fn = LISTS.get(name, written)
+    x = paddle.arange(120, dtype="float64").reshape([4, 5, 6]) / 7.0
+    found = jit(fn, strict=True)(x)
+    assert found.tolist() == fn(x).tolist()
+    c = paddle.cos(paddle.arange(found.size, dtype="float64")).reshape(found.shape)
+    total = lambda x: (fn(x) * fn(x) * c).sum()  # noqa: E731
+    slope = jit(grad(total), strict=True)(x)
+    h = paddle.eye(120, dtype="float64").reshape([120, 4, 5, 6]) * 0.01
+    ends = [float(total(x + e) - total(x - e)) for e in h]  # of a square, exact
+    expected = np.reshape(ends, x.shape) / 0.02
+    np.testing.assert_allclose(slope.numpy(), expected, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    "index", [[T, F], [0.5], [], np.array([0, 1]), [paddle.to_tensor(1)]]
+)
+def test_what_else_brackets_hold_is_left_to_paddle(index):
+    with pytest.raises(CaptureError):
+        jit(lambda x: x[index], strict=True)(paddle.ones([3]))
+
+
+def test_lists_in_a_net_of_columns():
+    def u(w, at):
+        h = paddle.tanh(at @ w)
+        return (h[:, [0, 2]] * h[:, [1, 3]]).sum(1, keepdim=True)
+
+    def sliced(w, at):
+        h = paddle.tanh(at @ w)
+        return h[:, 0:1] * h[:, 1:2] + h[:, 2:3] * h[:, 3:4]
+
+    w, at = paddle.rand([2, 4], "float64"), paddle.rand([7, 2], "float64")
+    orders = [(2, 0), (1, 1), (0, 3)]
+    wanted = derivatives(u, w, at, orders), derivatives(sliced, w, at, orders)
+    for found, expected in zip(*wanted, strict=True):
+        np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-10)

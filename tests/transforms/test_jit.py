@@ -717,3 +717,24 @@ def test_brief_numbers_that_are_cast_first(dtype):
             found = fn(x)
             assert found.dtype == expected.dtype
             assert_same(found.astype("float32"), expected.astype("float32"), rtol=1e-2)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_an_error_that_passes(strict, tmp_path):
+    """It is raised, and the next call makes the program."""
+    path, ran = tmp_path / "scale.txt", []
+
+    def fn(x):
+        ran.append(1)
+        return x * float(path.read_text())
+
+    jitted, x = jit(fn, strict=strict), paddle.ones([3])
+    for _ in range(12):
+        with pytest.raises(CaptureError if strict else OSError, match="scale.txt"):
+            jitted(x)
+    path.write_text("2.5")
+    for _ in range(3):
+        assert jitted(x).tolist() == [2.5] * 3
+    ran.clear()
+    jitted(x)
+    assert bool(ran) != strict  # left to itself after many errors, where that is right

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import paddle
 from paddle.base import core
 
+from .index_lists import with_tensors
 from .listener import Listener, listener, local
 from .places import (
     Looked,
@@ -51,6 +52,9 @@ METHODS = (
 
 OLD = ("relu", "sigmoid", "tanh")
 """Operators that Paddle calls by its older interface too (``BatchNorm(act=...)``)."""
+
+BRACKETS = ("__getitem__", "__setitem__")
+"""Methods of tensors, in Python, that make an array of NumPy of a list."""
 
 PROPERTIES = ("data",)
 """Attributes of tensors that give another tensor without an operator."""
@@ -211,6 +215,18 @@ def _stand_in(owner: Any, name: str, handler: str, label: str = "") -> StandIn:
     return StandIn(owner, name, call, passing)
 
 
+def _bracket_in(owner: Any, name: str) -> StandIn:
+    """The same for brackets, in which somebody who listens is given tensors."""
+    passing = [_passing(owner, name)]
+
+    def call(tensor: Any, item: Any, *value: Any) -> Any:
+        if getattr(local, "listener", None) is not None:
+            item = with_tensors(tensor.shape, item)
+        return passing[0](tensor, item, *value)
+
+    return StandIn(owner, name, call, passing)
+
+
 def _property_in(owner: Any, name: str) -> StandIn:
     """The same for an attribute that is read, and may be set."""
     passing = [standing(owner, name)]
@@ -243,6 +259,8 @@ def _stand_ins() -> dict[str, StandIn]:
         for name in names:
             if hasattr(tensor, name):
                 found[f"Tensor.{name}"] = _stand_in(tensor, name, handler)
+    for name in BRACKETS:
+        found[f"Tensor.{name}"] = _bracket_in(tensor, name)
     for name in PROPERTIES:
         found[f"Tensor.{name}"] = _property_in(tensor, name)
     found["grad"] = _function_in("grad", "grad")

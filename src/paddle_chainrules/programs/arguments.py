@@ -40,6 +40,6 @@ def in_values(record: Noting, arg: Any) -> Any:
     if isinstance(arg, np.ndarray):
         record.fail(
             "an operator is given an array of numpy, which may change; give it as "
-            "a tensor, by an argument of the function"
+            "a tensor, by an argument of the function, or a list in brackets"
         )
     return arg

@@ -297,7 +297,8 @@ def _recorded(
             raise record.failure from None
         raise CaptureError(
             f"it raised {type(error).__name__} while it was captured: {error}. "
-            "Call it without jit to see where"
+            "Call it without jit to see where",
+            raised=True,
         ) from error
     if record.failure is not None:
         raise record.failure

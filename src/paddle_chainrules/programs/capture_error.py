@@ -8,8 +8,9 @@ class CaptureError(RuntimeError):
 
     Attributes:
         where: file and line of the function's code.
+        raised: whether the function raised an error of its own, which may pass.
     """
 
-    def __init__(self, reason: str, where: str = "") -> None:
+    def __init__(self, reason: str, where: str = "", raised: bool = False) -> None:
         super().__init__(f"{where}: {reason}" if where else reason)
-        self.where = where
+        self.where, self.raised = where, raised

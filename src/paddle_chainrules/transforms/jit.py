@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
@@ -19,7 +20,7 @@ from ..programs.record import Record
 from ..programs.static_graphs import need_tensors, sot
 from ..programs.switch import programs_are_on
 from .keys import exactly, may_change
-from .program_cache import BOUND, THESE_SIZES, OfValue, ProgramCache
+from .program_cache import BOUND, THESE_SIZES, TRIES, OfValue, ProgramCache
 from .program_nodes import call, found_value
 from .seen import most_samples
 from .tree import flatten_tree
@@ -263,8 +264,9 @@ class Jitted:
                     args[i] = value
                 return flatten_tree(self._fn(*args, **kwargs))
 
-            most = self._most()
-            programs = ProgramCache(flat, patience=self._patience, most=most)
+            most, tries = self._most(), math.inf if self._strict else TRIES
+            patience = self._patience
+            programs = ProgramCache(flat, patience=patience, most=most, tries=tries)
             self._made[key] = programs
             while len(self._made) > BOUND:
                 self._made.pop(next(iter(self._made)), None)

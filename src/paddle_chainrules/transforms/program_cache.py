@@ -37,6 +37,9 @@ BOUND = 64
 MANY = 4096
 """The most kinds of calls that are counted before there is a program."""
 
+TRIES = 8
+"""Errors of a function, which may pass, before it is left to itself."""
+
 THESE_SIZES = "value of these sizes"
 """A kind of program that serves no other number of samples."""
 
@@ -48,9 +51,11 @@ class Refusal(NamedTuple):
     """Why there is no program."""
 
     why: str
+    passes: bool = False
+    """Whether the next call of the kind tries again."""
 
     def is_stale(self) -> bool:
-        return False
+        return self.passes
 
 
 class OfValue(NamedTuple):
@@ -97,6 +102,7 @@ class ProgramCache:
         patience: how many calls of a kind come before there is a program.
         most: up to how many samples a program may serve calls with more or fewer than
             those it was captured for, since fn does the same for these numbers.
+        tries: how many errors of fn itself do not count, since they may pass.
     """
 
     def __init__(
@@ -106,8 +112,9 @@ class ProgramCache:
         fixed: int = 0,
         patience: int = 0,
         most: int = 0,
+        tries: float = TRIES,
     ) -> None:
-        self._most = most
+        self._most, self._tries = most, tries
         self._sizes: dict[Any, tuple[Firsts, Any]] = {}
         self._of_any: dict[Any, tuple[Varying, Any]] = {}
         self._fn, self._fixed, self._patience = fn, fixed, patience
@@ -200,7 +207,8 @@ class ProgramCache:
                 try:
                     found = make(leaves)
                 except CaptureError as error:
-                    found = Refusal(str(error))
+                    found = Refusal(str(error), error.raised and self._tries > 0)
+                    self._tries -= error.raised
                 made[key] = found
                 self._bound()
                 if firsts and not isinstance(found, Refusal):
