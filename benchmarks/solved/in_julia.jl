@@ -2,12 +2,15 @@
 #
 #     julia solved/in_julia.jl PROBLEM SIDE SEED SECONDS FILE
 #
-# in the folder above, in an environment with PaddleChainRules and its Python side, Lux, Zygote and
-# Optimisers. Points, clock and error are those of the sides in Python.
-using Lux: Chain, Dense, Lux, StatefulLuxLayer
+# in the folder above, in an environment with PaddleChainRules and its Python side, Lux, Zygote, ForwardDiff
+# and Optimisers. Points, clock and error are those of the sides in Python.
+using ADTypes: AutoForwardDiff
+using ChainRulesCore: ChainRulesCore
+using ForwardDiff: ForwardDiff
+using Lux: Chain, Dense, Lux, StatefulLuxLayer, jacobian_vector_product
 using Optimisers: Optimisers
 using PaddleChainRules: PaddleFCNet, PaddleNet, derivatives, train!
-using PythonCall: Py, PyArray, pyconvert, pyimport
+using PythonCall: pyconvert, pydict, pyfunc, pyimport
 using Random: Xoshiro
 using Zygote: Zygote
 
@@ -27,7 +30,7 @@ end
 function klein_gordon(u, parts)
     (inside, source), (sides, at_sides), (start, first), (rest, _) = parts
     v, v_tt, v_xx = u(inside, ((0, 0), (2, 0), (0, 2)))
-    at_rest, = u(rest, ((1, 0),))
+    at_rest = only(u(rest, ((1, 0),)))
     equation = v_tt .- v_xx .+ v .* v .- source
     return mean2(equation) + mean2(u(sides) .- at_sides) + mean2(u(start) .- first) + mean2(at_rest)
 end
@@ -41,7 +44,7 @@ end
 function wave(u, parts)
     (inside, _), (sides, _), (start, first), (rest, _) = parts
     v_tt, v_xx = u(inside, ((2, 0), (0, 2)))
-    at_rest, = u(rest, ((1, 0),))
+    at_rest = only(u(rest, ((1, 0),)))
     return mean2(v_tt .- 4 .* v_xx) + 1000 * mean2(u(sides)) + 1000 * mean2(u(start) .- first) + 10 * mean2(at_rest)
 end
 
@@ -57,30 +60,82 @@ const RULE = Optimisers.OptimiserChain(Optimisers.Adam(1.0f-3), InverseTime())
 function parts_of(problem, seed)
     array(x) = permutedims(pyconvert(Matrix{Float32}, x))
     drawn = problem.drawn(seed)
-    return map(zip(problem.parts, drawn)) do (part, points)
-        array(points), array(part.equations[0].targets(points))
-    end |> Tuple
+    return Tuple((array(points), array(part.equations[0].targets(points))) for (part, points) in zip(problem.parts, drawn))
 end
 
-"Steps until the time is over, by `step(count)`, of which `net(points)` gives what there is."
-function until_over(step, net, clock)
+"What clocks measure: the net's results at their points, as NumPy's array."
+function looking(net, clock)
     points = permutedims(pyconvert(Matrix{Float32}, clock.judge.points))
-    look() = (pyimport("numpy").asarray(permutedims(net(points))), Dict{String,Float64}())
-    return pyimport("solved.clock").train(clock, count -> (step(pyconvert(Int, count)); count), look)
+    found(ps) = (pyimport("numpy").asarray(permutedims(net(points, ps))), pydict())
+    return ps -> pyfunc(() -> found(ps); name = "look")
 end
 
-function by_train(problem, seed, clock)
+"Our way: `train!`, which asks the clock after each twenty steps."
+function paddle_chain_rules(name, problem, seed, clock)
     widths = pyconvert(Vector{Int}, problem.widths())
-    wrapper = PaddleFCNet(2, 1, length(widths) - 1, widths[2]; activation = "tanh", seed = pyconvert(Int, seed))
+    wrapper = PaddleFCNet(2, 1, length(widths) - 1, widths[2]; activation = "tanh", seed)
     net, theta = PaddleNet(wrapper), reduce(vcat, vec.(wrapper.params))
-    parts, loss = parts_of(problem, seed), LOSSES[pyconvert(String, clock.problem)]
-    clock.start()
-    state = Optimisers.setup(RULE, theta)
-    function of_theta(net, theta)
+    parts, look = parts_of(problem, seed), looking(net, clock)
+    function loss(net, theta)
         u(x) = net(x, theta)
         u(x, wanted) = derivatives(net, x, theta, wanted)
-        return loss(u, parts)
+        return LOSSES[name](u, parts)
     end
-    until_over(count -> train!(of_theta, net, theta, state; steps = count), x -> net(x, theta), clock)
-    return ""
+    clock.start()
+    clock.over(0, look(theta))
+    state = Optimisers.setup(RULE, theta)
+    over(step, _, theta) = pyconvert(Bool, clock.over(step, look(theta)))
+    train!(loss, net, theta, state; steps = 10^8, callback = over, every = 20)
+    return nothing
 end
+
+"""
+    slope(f, x, index)
+
+The derivative of a layer's results by rows of its input, of order two at most: a product of the
+Jacobian and a direction, by dual numbers, nested.
+"""
+function slope(f, x, index)
+    directions = [row for (row, order) in enumerate(index) for _ in 1:order]
+    along(f, row) = x -> jacobian_vector_product(f, AutoForwardDiff(), x, ones_in(x, row))
+    return foldl(along, directions; init = f)(x)
+end
+function ones_in(x, row)
+    e = zero(x)
+    e[row, :] .= 1
+    return e
+end
+ChainRulesCore.@non_differentiable ones_in(::Any, ::Any)
+
+"Lux's way: a `StatefulLuxLayer`, Zygote over nested dual numbers, a step by `Optimisers.update!`."
+function lux(name, problem, seed, clock)
+    widths = pyconvert(Vector{Int}, problem.widths())
+    hidden = [Dense(a => b, tanh) for (a, b) in zip(widths, widths[2:end-1])]
+    layers = Chain(hidden..., Dense(widths[end-1] => widths[end]))
+    ps, st = Lux.setup(Xoshiro(seed), layers)
+    parts, look = parts_of(problem, seed), looking((x, ps) -> first(layers(x, ps, st)), clock)
+    function loss(ps)
+        f = StatefulLuxLayer{true}(layers, ps, st)
+        u(x) = f(x)
+        u(x, wanted) = map(index -> slope(f, x, index), wanted)
+        return LOSSES[name](u, parts)
+    end
+    clock.start()
+    state, steps = Optimisers.setup(RULE, ps), 0
+    while !pyconvert(Bool, clock.over(steps, look(ps)))
+        gradient = only(Zygote.gradient(loss, ps))
+        state, ps = Optimisers.update!(state, ps, gradient)
+        steps += 1
+    end
+    return nothing
+end
+
+const SIDES = Dict("Julia: train!" => paddle_chain_rules, "Julia: Lux" => lux)
+
+function main(name, side, seed, seconds, path)
+    train(problem, seed, clock) = SIDES[side](name, problem, pyconvert(Int, seed), clock)
+    arguments = parse(Int, seed), parse(Float64, seconds), pyimport("pathlib").Path(path)
+    pyimport("solved.one").main(name, side, arguments..., pyfunc(train; name = "train"))
+end
+
+main(ARGS...)

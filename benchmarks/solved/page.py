@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image
 
 from .problem import Judge
-from .sides import NATIVE, OURS, PROBLEMS, SIDES
+from .sides import IN_JULIA, NATIVE, OURS, PROBLEMS, SIDES
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
@@ -23,13 +23,14 @@ SAME = "ours, scan"
 """The side that has the same optimizer as theirs."""
 LIBRARIES = tuple(side for side in SIDES if side.startswith("DeepXDE, P"))
 LIBRARIES += ("PaddleScience",)
+ALL = NATIVE, *SIDES, *IN_JULIA
 Run = dict[str, Any]
 
 
 def collected(folder: Path) -> list[Run]:
     """What all runs found, in the order of problems and sides."""
     runs = [json.loads(path.read_text()) for path in folder.glob("*.json")]
-    names, sides = [*PROBLEMS], [NATIVE, *SIDES]
+    names, sides = [*PROBLEMS], [*ALL]
     known = [r for r in runs if r["problem"] in names and r["side"] in sides]
     order = lambda r: (names.index(r["problem"]), sides.index(r["side"]), r["seed"])  # noqa: E731
     return sorted(known, key=order)
@@ -216,8 +217,7 @@ def picture(name: str, sides: dict[str, list[Run]], field: Any, path: Path) -> N
 
 def curves(axes: Any, sides: dict[str, list[Run]]) -> None:
     """Errors against seconds; ours are whole lines."""
-    names = NATIVE, *SIDES
-    colours = dict(zip(names, plt.get_cmap("tab20").colors, strict=False))
+    colours = dict(zip(ALL, plt.get_cmap("tab20").colors, strict=False))
     for side, runs in sides.items():
         for i, run in enumerate(runs):
             seconds, _, errors = zip(*run["curve"], strict=True)

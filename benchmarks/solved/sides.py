@@ -31,7 +31,13 @@ SIDES: dict[str, Side] = {
     "ours, L-BFGS": Side("by_functions", "adam_lbfgs"),
     "ours, Levenberg-Marquardt": Side("by_least_squares", "least_squares"),
 }
-OURS = tuple(SIDES)[-5:]
+IN_JULIA: dict[str, Side] = {
+    "Julia: Lux": Side("in_julia.jl", "lux"),
+    "Julia: train!": Side("in_julia.jl", "paddle_chain_rules"),
+}
+"""Of the problems that in_julia.jl has, where there is Julia with what it takes."""
+
+OURS = *tuple(SIDES)[-5:], "Julia: train!"
 NATIVE = "native Paddle"
 
 PROBLEMS: dict[str, Callable[[], Problem]] = {
@@ -60,6 +66,11 @@ OF_ODES: dict[str, Side] = {
 }
 
 
+FROM_JULIA = ("Helmholtz", "Burgers", "wave", "Klein-Gordon")
+
+
 def sides_of(problem: str) -> dict[str, Side]:
     """Who solves a problem; what is no equation of a net's derivatives has others."""
-    return OF_ODES if problem == "neural ODE" else SIDES
+    if problem == "neural ODE":
+        return OF_ODES
+    return SIDES | IN_JULIA if problem in FROM_JULIA else SIDES
