@@ -21,7 +21,7 @@ class Posed:
     def __init__(self, problem: Problem, seed: int, dtype: str) -> None:
         self.problem, self.dtype = problem, dtype
         self.net = FCNet(tuple(problem.widths()), "tanh", dtype)
-        self.params: dict[str, Any] = {"net": self.net.init(seed)}
+        self.params: dict[str, Any] = {"net": net_of(problem.start(seed), dtype)}
         for name, (start, _) in problem.learnt.items():
             self.params[name] = paddle.to_tensor([[start]], dtype)
         self.given: list[dict[str, Any]] = []
@@ -70,6 +70,15 @@ class Posed:
             return outputs, {n: params[n].item() for n in self.problem.learnt}
 
         return look
+
+
+def net_of(layers: list[tuple[Array, Array]], dtype: str) -> dict[str, Any]:
+    """Parameters of ``FCNet``."""
+    return {
+        f"{i}.{name}": paddle.to_tensor(value, dtype)
+        for i, pair in enumerate(layers)
+        for name, value in zip(("weight", "bias"), pair, strict=True)
+    }
 
 
 def adam(problem: Problem, seed: int, clock: Clock) -> str:

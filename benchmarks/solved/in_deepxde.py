@@ -13,7 +13,7 @@ with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
     import deepxde as dde
 
 from .clock import DECAY, LBFGS_AFTER, RATE, Clock, Found
-from .problem import Equation, Problem, columns, named
+from .problem import Array, Equation, Problem, columns, named
 
 BACKEND = os.environ.get("DDE_BACKEND", "")
 LOOKS = 50
@@ -94,11 +94,23 @@ class Posed:
         )
         self.weights = weights
         net = dde.nn.FNN(problem.widths(), "tanh", "Glorot normal")
+        for layer, pair in zip(net.linears, problem.start(seed), strict=True):
+            self.set(layer, *pair)
         if problem.features is not None:
             net.apply_feature_transform(self.features)
         if problem.conditions is not None:
             net.apply_output_transform(self.conditions)
         self.model = dde.Model(self.data, net)
+
+    def set(self, layer: Any, weight: Array, bias: Array) -> None:
+        """Numbers of a layer."""
+        if BACKEND == "paddle":
+            layer.weight.set_value(weight)
+            layer.bias.set_value(bias)
+        else:
+            layer.load_state_dict(
+                {"weight": self.lib.tensor(weight.T), "bias": self.lib.tensor(bias)}
+            )
 
     def features(self, x: Any) -> Any:
         found = self.problem.features(columns(self.problem.inputs, x), self.lib)

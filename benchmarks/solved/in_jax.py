@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 os.environ.setdefault(
@@ -22,7 +21,7 @@ from .problem import Part, Problem, columns
 
 def adam(problem: Problem, seed: int, clock: Clock) -> str:
     """Derivatives forward in forward mode, steps by ``lax.scan``, in float32."""
-    params: Any = {"net": layers(problem.widths(), seed)}
+    params: Any = {"net": jax.tree.map(jnp.asarray, problem.start(seed))}
     params |= {name: jnp.array(first) for name, (first, _) in problem.learnt.items()}
     drawn = problem.drawn(seed)
     given = [
@@ -110,13 +109,3 @@ def by_scan(
         return length * loops
 
     train(clock, steps, lambda: look(carry[0]))
-
-
-def layers(widths: Sequence[int], seed: int) -> list[Any]:
-    """Weights by Glorot, and biases."""
-    keys = jax.random.split(jax.random.PRNGKey(seed), len(widths) - 1)
-    start = jax.nn.initializers.glorot_normal()
-    return [
-        (start(key, pair), jnp.zeros(pair[1]))
-        for key, pair in zip(keys, itertools.pairwise(widths), strict=True)
-    ]

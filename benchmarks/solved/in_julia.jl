@@ -63,6 +63,10 @@ function parts_of(problem, seed)
     return Tuple((array(points), array(part.equations[0].targets(points))) for (part, points) in zip(problem.parts, drawn))
 end
 
+"Weights (out, in) and biases of all layers, as on all sides."
+start_of(problem, seed) =
+    [(permutedims(pyconvert(Matrix{Float32}, w)), pyconvert(Vector{Float32}, b)) for (w, b) in problem.start(seed)]
+
 "What clocks measure: the net's results at their points, as NumPy's array."
 function looking(net, clock)
     points = permutedims(pyconvert(Matrix{Float32}, clock.judge.points))
@@ -74,7 +78,7 @@ end
 function paddle_chain_rules(name, problem, seed, clock)
     widths = pyconvert(Vector{Int}, problem.widths())
     wrapper = PaddleFCNet(2, 1, length(widths) - 1, widths[2]; activation = "tanh", seed)
-    net, theta = PaddleNet(wrapper), reduce(vcat, vec.(wrapper.params))
+    net, theta = PaddleNet(wrapper), reduce(vcat, Iterators.flatten(map(layer -> vec.(layer), start_of(problem, seed))))
     parts, look = parts_of(problem, seed), looking(net, clock)
     function loss(net, theta)
         u(x) = net(x, theta)
@@ -113,6 +117,8 @@ function lux(name, problem, seed, clock)
     hidden = [Dense(a => b, tanh) for (a, b) in zip(widths, widths[2:end-1])]
     layers = Chain(hidden..., Dense(widths[end-1] => widths[end]))
     ps, st = Lux.setup(Xoshiro(seed), layers)
+    start = [(; weight, bias) for (weight, bias) in start_of(problem, seed)]
+    ps = NamedTuple{keys(ps)}(Tuple(start))
     parts, look = parts_of(problem, seed), looking((x, ps) -> first(layers(x, ps, st)), clock)
     function loss(ps)
         f = StatefulLuxLayer{true}(layers, ps, st)

@@ -39,7 +39,7 @@ class Posed(PDE):
 
     def __init__(self, problem: Problem, seed: int) -> None:
         super().__init__()
-        self.problem = problem
+        self.problem, self.seed = problem, seed
         ppsci.utils.misc.set_random_seed(seed)
         self.coefficients = {}
         for name, (first, _) in problem.learnt.items():
@@ -79,6 +79,11 @@ class Posed(PDE):
         model = ppsci.arch.MLP(
             problem.net_inputs(), problem.outputs, None, problem.hidden, "tanh"
         )
+        for layer, (weight, bias) in zip(
+            [*model.linears, model.last_fc], problem.start(self.seed), strict=True
+        ):
+            layer.weight.set_value(weight)
+            layer.bias.set_value(bias)
         if problem.features is not None:
             model.register_input_transform(lambda at: problem.features(at, paddle))
         if problem.conditions is not None:

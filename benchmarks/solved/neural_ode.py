@@ -15,7 +15,7 @@ import numpy as np
 from scipy.integrate import solve_ivp
 
 from .clock import DECAY, RATE, Clock, Found, train
-from .problem import Array, Problem
+from .problem import Array, Problem, glorot
 
 COUNT, LENGTH, END = 1000, 10, 25.0
 STEP = END / COUNT
@@ -89,8 +89,10 @@ def native(problem: Problem, seed: int, clock: Clock) -> str:
     import paddle
     from paddle import nn
 
-    paddle.seed(seed)
     net = nn.Sequential(nn.Linear(2, WIDTHS[1]), nn.Tanh(), nn.Linear(WIDTHS[1], 2))
+    values = [value for pair in glorot(WIDTHS, seed) for value in pair]
+    for parameter, value in zip(net.parameters(), values, strict=True):
+        parameter.set_value(value)
     begun, after = map(paddle.to_tensor, segments())
     rate = paddle.optimizer.lr.InverseTimeDecay(RATE, DECAY)
     optimizer = paddle.optimizer.Adam(rate, parameters=net.parameters())
@@ -125,7 +127,8 @@ def by_scan(problem: Problem, seed: int, clock: Clock) -> str:
     def look(params: Any) -> Found:
         return found([p.numpy() for p in params.values()])
 
-    by_functions.by_scan(loss, net.init(seed), clock, look)
+    start = by_functions.net_of(glorot(WIDTHS, seed), "float32")
+    by_functions.by_scan(loss, start, clock, look)
     return ""
 
 
@@ -151,5 +154,6 @@ def in_jax(problem: Problem, seed: int, clock: Clock) -> str:
     def look(net: Any) -> Found:
         return found([*map(np.asarray, jax.tree.leaves(net))])
 
-    by_jax.by_scan(loss, by_jax.layers(WIDTHS, seed), clock, look, 10)
+    start = jax.tree.map(jnp.asarray, glorot(WIDTHS, seed))
+    by_jax.by_scan(loss, start, clock, look, 10)
     return ""

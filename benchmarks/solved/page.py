@@ -38,9 +38,9 @@ def collected(folder: Path) -> list[Run]:
 
 def short(runs: list[Run]) -> list[Run]:
     """Without what no page needs, and numbers to three digits."""
-    kept = ("problem", "side", "seed", "limit")
+    kept = ("problem", "side", "seed", "limit", "failed")
     return [
-        {name: run[name] for name in kept}
+        {name: run[name] for name in kept if name in run}
         | {"curve": [[*(float(f"{x:.3g}") for x in look)] for look in run["curve"]]}
         for run in runs
     ]
@@ -62,12 +62,22 @@ def least(run: Run) -> float:
 
 
 def of(runs: list[Run], problem: str) -> dict[str, list[Run]]:
-    """A problem's runs by side."""
+    """A problem's runs by side, without those that failed."""
     found: dict[str, list[Run]] = {}
     for run in runs:
-        if run["problem"] == problem:
+        if run["problem"] == problem and run["curve"]:
             found.setdefault(run["side"], []).append(run)
     return found
+
+
+def failures(runs: list[Run], problem: str) -> str:
+    """A sentence on sides that raised an error, each with it."""
+    why: dict[str, list[str]] = {}
+    for run in runs:
+        if run["problem"] == problem and "failed" in run:
+            sides = why.setdefault(run["failed"], [])
+            sides += [run["side"]] * (run["side"] not in sides)
+    return "".join(f" Not by {', '.join(w)}: `{e}`." for e, w in why.items())
 
 
 def shown(seconds: float) -> str:
@@ -95,15 +105,17 @@ def table(sides: dict[str, list[Run]]) -> str:
 
 
 def sooner(sides: dict[str, list[Run]], theirs: str) -> float:
-    """Their seconds by ours, to the least error that they come to; seed by seed."""
+    """Their seconds by ours, to the error that they end with; seed by seed.
+
+    Not a number where that is more than half of what they began with.
+    """
     ours = {run["seed"]: run for run in sides.get(SAME, [])}
     found = []
     for run in sides.get(theirs, []):
-        if run["seed"] in ours:
-            reached = least(run)
-            found.append(
-                seconds_to(run, reached) / seconds_to(ours[run["seed"]], reached)
-            )
+        ends = run["curve"][-1][2]
+        if run["seed"] in ours and ends < 0.5 * run["curve"][0][2]:
+            own = seconds_to(ours[run["seed"]], ends)
+            found.append(seconds_to(run, ends) / own)
     return statistics.median(found) if found else float("nan")
 
 
@@ -128,8 +140,8 @@ def summary(runs: list[Run]) -> str:
     for name in PROBLEMS:
         if sides := of(runs, name):
             times = [sooner(sides, theirs) for theirs in THEIRS]
-            cells = [("never" if t == 0.0 else f"{t:.1f}") for t in times if t == t]
-            cells += [""] * (len(times) - len(cells))
+            words = {"0.0": "never", "nan": ""}
+            cells = [words.get(f"{t:.1f}", f"{t:.1f}") for t in times]
             gain = gain_of(sides)
             cells.append(f"{gain:,.1f}" if gain == gain else "")
             lines.append(f"| {name} | {' | '.join(cells)} |")
@@ -168,7 +180,8 @@ def problems(runs: list[Run], pictures: bool = True) -> str:
         if sides := of(runs, name):
             problem = make()
             net = "-".join(map(str, problem.widths()))
-            parts += [f"## {name}", f"{problem.source}. Net {net}.", table(sides)]
+            said = f"{problem.source}. Net {net}.{failures(runs, name)}"
+            parts += [f"## {name}", said, table(sides)]
             if pictures:
                 path = f"solved/{file_of(name, '.png')}"
                 parts.append(f"![{name}: errors against seconds]({path})")

@@ -9,7 +9,8 @@ there is none.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -89,6 +90,10 @@ class Problem(NamedTuple):
         """All of the net's, with those of its inputs and outputs."""
         return [len(self.net_inputs()), *self.hidden, len(self.outputs)]
 
+    def start(self, seed: int) -> list[tuple[Array, Array]]:
+        """Of each layer weights [in, out] by Glorot, and biases, in float32."""
+        return glorot(self.widths(), seed)
+
     def drawn(self, seed: int) -> list[Array]:
         """The points of each part, in float64."""
         rng = np.random.default_rng(seed)
@@ -99,6 +104,19 @@ class Problem(NamedTuple):
         names = dict.fromkeys(term for each in part.equations for term in each.terms)
         known = {*self.inputs, *self.learnt}
         return {n: named(n) for n in names if n not in known}
+
+
+def glorot(widths: Sequence[int], seed: int) -> list[tuple[Array, Array]]:
+    """What a net of these widths has at first, on all sides."""
+    rng = np.random.default_rng((seed, 1))
+    return [
+        (rng.normal(0.0, (2.0 / (a + b)) ** 0.5, (a, b)).astype("float32"), zeros(b))
+        for a, b in pairwise(widths)
+    ]
+
+
+def zeros(size: int) -> Array:
+    return np.zeros(size, "float32")
 
 
 def named(term: str) -> tuple[str, ...]:

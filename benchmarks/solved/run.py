@@ -74,7 +74,12 @@ def trained(job: Job) -> str:
         text=True,
         check=False,
     )
-    return made.stderr[-2000:] if made.returncode else ""
+    if not made.returncode:
+        return ""
+    why = made.stderr.strip().splitlines()[-1]
+    found = {"problem": problem, "side": side, "seed": seed, "limit": LIMIT}
+    path_of(job).write_text(json.dumps({**found, "curve": [], "failed": why}) + "\n")
+    return made.stderr[-2000:]
 
 
 def main() -> None:

@@ -22,7 +22,6 @@ PADDLE, TORCH = {"DDE_BACKEND": "paddle"}, {"DDE_BACKEND": "pytorch"}
 SIDES: dict[str, Side] = {
     "PaddleScience": Side("in_paddlescience", "adam"),
     "DeepXDE, Paddle": Side("in_deepxde", "adam", PADDLE),
-    "DeepXDE, PyTorch": Side("in_deepxde", "adam", TORCH),
     "DeepXDE, PyTorch, L-BFGS": Side("in_deepxde", "adam_lbfgs", TORCH),
     "JAX, optax": Side("in_jax", "adam"),
     "PaddleScience, Taylor mode": Side("in_paddlescience", "adam_in_taylor_mode"),
