@@ -143,9 +143,61 @@ def test_pages_show_when_an_error_was_reached():
     page = importlib.import_module("solved.page")
     run = {"problem": "Burgers", "seed": 0, "limit": 60.0}
     slow = {**run, "side": "PaddleScience", "curve": [(0, 0, 1.0), (50.0, 10, 2e-3)]}
+    other = {**run, "side": "DeepXDE, Paddle", "curve": [(0, 0, 1.0), (60.0, 9, 0.6)]}
     fast = {**run, "side": "ours, scan"}
-    fast["curve"] = [(0, 0, 1.0), (2.0, 90, 2e-3), (60.0, 999, 5e-5)]
-    table = page.tables([slow, fast])
-    assert "| Burgers | 25.0 |" in table.replace(" |  | ", " | ")
-    assert "| **ours, scan** | 2 | 60 | 60 |" in table
+    fast["curve"] = [(0, 0, 1.0), (2.0, 90, 2e-3), (60.0, 999, 5e-6)]
+    failed = {**run, "side": "JAX, optax", "curve": [], "failed": "KeyError: tan"}
+    runs = [slow, other, fast, failed]
+    # The second has learnt nothing, so that there is no time to its error.
+    assert "| Burgers | 25.0 |  | 400.0 |" in page.summary(runs)
+    text = page.problems(runs)
+    assert "| **ours, scan** | 2 | 60 | 60 | 5.0e-06 | 17 |" in text
+    assert "Not by JAX, optax: `KeyError: tan`." in text
+    assert page.goals(runs).endswith("at least 100 times smaller on 1")
     assert page.seconds_to(slow, 1e-3) == float("inf")
+    never = [slow, {**fast, "curve": [(0, 0, 1.0), (60.0, 9, 0.9)]}]
+    assert "| Burgers | never |" in page.summary(never)
+
+
+def test_all_sides_begin_with_the_same_numbers():
+    problem = problems()["Kovasznay flow"]()
+    start = problem.start(3)
+    assert [w.shape for w, _ in start] == [(2, 50), *[(50, 50)] * 3, (50, 3)]
+    for weight, _ in start[1:4]:  # Glorot's
+        np.testing.assert_allclose(weight.std(), (2 / 100) ** 0.5, rtol=0.1)
+    posed = importlib.import_module("solved.by_functions").Posed
+    made = posed(problem, 3, "float64")
+    points = np.random.default_rng(0).uniform(0.0, 1.0, (7, 2))
+    x = points
+    for k, (weight, bias) in enumerate(start):
+        x = x @ weight + bias
+        x = np.tanh(x) if k < 4 else x
+    at = {n: made.tensor(points[:, i : i + 1]) for i, n in enumerate("xy")}
+    found = made.fields(made.params, at)
+    for i, name in enumerate("uvp"):
+        np.testing.assert_allclose(found[name].numpy()[:, 0], x[:, i], rtol=1e-6)
+
+
+def test_residuals_of_all_points_are_those_of_single_ones():
+    """Their squares are the loss, and gradients of each point are the Jacobian."""
+    by_least_squares = importlib.import_module("solved.by_least_squares")
+    posed_of = importlib.import_module("solved.by_functions").Posed
+    problem = problems()["Euler beam"]()
+    posed = posed_of(problem, 1, "float64")
+    single, jacobian = by_least_squares.by_points(posed)
+    flat = lambda parts: np.concatenate([p.numpy().ravel() for p in parts])  # noqa: E731
+    found, at_once = flat(single(posed.params)), by_least_squares.all_at_once(posed)
+    np.testing.assert_allclose(found, flat(at_once(posed.params)), rtol=1e-10)
+    loss = float(posed.loss(posed.params))
+    np.testing.assert_allclose((found**2).sum(), loss, rtol=1e-10)
+    name, h = "1.weight", 1e-6
+    rows = np.concatenate(
+        [part["net"][name].numpy()[:, 2, 5] for part in jacobian(posed.params)]
+    )
+    ends = []
+    for sign in (1.0, -1.0):
+        moved = posed.params["net"][name].clone()
+        moved[2, 5] += sign * h
+        net = {**posed.params["net"], name: moved}
+        ends.append(flat(single({**posed.params, "net": net})))
+    np.testing.assert_allclose(rows, (ends[0] - ends[1]) / (2 * h), atol=1e-7)
