@@ -32,6 +32,23 @@ def library() -> Any:
     return torch
 
 
+def features_of(problem: Problem, lib: Any) -> Any:
+    """What the net takes, of coordinates [n, d]."""
+    features, inputs = problem.features, problem.inputs
+    return lambda x: lib.concat([*features(columns(inputs, x), lib).values()], 1)
+
+
+def conditions_of(problem: Problem, lib: Any) -> Any:
+    """What meets conditions by itself, of coordinates and outputs."""
+    conditions, inputs, outputs = problem.conditions, problem.inputs, problem.outputs
+
+    def transform(x: Any, y: Any) -> Any:
+        at, out = columns(inputs, x), columns(outputs, y)
+        return lib.concat([*conditions(at, out, lib).values()], 1)
+
+    return transform
+
+
 class Watch(dde.callbacks.Callback):
     """Asks the clock after each step."""
 
@@ -97,9 +114,9 @@ class Posed:
         for layer, pair in zip(net.linears, problem.start(seed), strict=True):
             self.set(layer, *pair)
         if problem.features is not None:
-            net.apply_feature_transform(self.features)
+            net.apply_feature_transform(features_of(problem, self.lib))
         if problem.conditions is not None:
-            net.apply_output_transform(self.conditions)
+            net.apply_output_transform(conditions_of(problem, self.lib))
         self.model = dde.Model(self.data, net)
 
     def set(self, layer: Any, weight: Array, bias: Array) -> None:
@@ -111,15 +128,6 @@ class Posed:
             layer.load_state_dict(
                 {"weight": self.lib.tensor(weight.T), "bias": self.lib.tensor(bias)}
             )
-
-    def features(self, x: Any) -> Any:
-        found = self.problem.features(columns(self.problem.inputs, x), self.lib)
-        return self.lib.concat([*found.values()], 1)
-
-    def conditions(self, x: Any, y: Any) -> Any:
-        problem = self.problem
-        at, out = columns(problem.inputs, x), columns(problem.outputs, y)
-        return self.lib.concat([*problem.conditions(at, out, self.lib).values()], 1)
 
     def derivative(self, x: Any, y: Any, term: str) -> Any:
         """By ``jacobian`` and ``hessian``, one in the other where it is higher."""

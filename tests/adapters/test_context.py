@@ -11,6 +11,7 @@ from both_ways import assert_equal, ends_of, points, steps_of
 from paddle import nn
 from small_library import Library, Net, derivative, residual, taylor_mode
 
+from paddle_chainrules import derivatives, stateless, value_and_grad
 from paddle_chainrules.adapters.taylor_mode import NativeWarning
 
 HERE = Path(__file__).resolve().parent
@@ -201,3 +202,49 @@ def test_a_graph_that_outlives_the_context():
     code += "    a.backward()\n    print('second')\nexcept RuntimeError:\n"
     code += "    print('refused')\n"
     assert ends_of(code) in ([0, "second"], [0, "refused"])
+
+
+class Waves(Net):
+    """Of which Paddle can't differentiate the third derivative."""
+
+    def __init__(self):
+        super().__init__(inputs=3)
+
+    def forward(self, x):
+        turn = 3.0 * x[:, 1:]
+        features = [x[:, :1], paddle.cos(turn), paddle.sin(turn)]
+        return super().forward(paddle.concat(features, axis=1))
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_what_paddle_has_no_gradients_for(at_once):
+    """From the first call on, against the same loss as a function."""
+    net = Waves()
+
+    def equation_of(k):
+        x = points(9, 2, seed=k)
+        u = net(x)
+        u_t = derivative(u, x, 0, 0)
+        if at_once:
+            u_xxx = derivative(u, x, 0, 1, 1, 1)
+        else:
+            u_xxx = derivative(derivative(u, x, 0, 1, 1), x, 0, 1)
+        return ((u_t + u * u_xxx) ** 2).mean(), []
+
+    with pytest.raises(RuntimeError, match="cos_triple_grad"):
+        equation_of(0)
+    Library.clear()
+    apart, params, _ = stateless(net)
+
+    def loss(params, x):
+        u, u_t, u_xxx = derivatives(apart, params, x, [(0, 0), (1, 0), (0, 3)])
+        return ((u_t + u * u_xxx) ** 2).mean()
+
+    script = steps_of([net], equation_of, Library.clear)
+    with taylor_mode() as mode:
+        found = script()
+    assert mode.natively == 1
+    for k, step in enumerate(found):
+        value, grads = value_and_grad(loss)(params, points(9, 2, seed=k).detach())
+        expected = [float(value), [g.numpy() for g in grads.values()]]
+        assert_equal(step, expected, 1e-9)

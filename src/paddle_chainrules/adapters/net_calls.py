@@ -11,7 +11,7 @@ from paddle import Tensor
 
 from ..nets.derivatives import derivatives
 from ..paddle_side.dtypes import dtype_name
-from ..programs.capture import Begun
+from ..programs.capture import Begun, capture
 from ..programs.capture_error import CaptureError
 from ..transforms.program_cache import ProgramCache
 from ..transforms.program_nodes import call, seen_value
@@ -179,7 +179,8 @@ class _Kind:
         outputs = [y for y in flatten_tree(output)[0] if isinstance(y, Tensor)]
         notes = Notes()
         self.history.append(notes)
-        return Ran(output, Call(tensors, outputs, {}, notes), False, self.why)
+        made = Call(tensors, outputs, {}, notes, self.more)
+        return Ran(output, made, False, self.why)
 
     def by_program(self, tensors: list[Tensor]) -> Ran:
         """A call that gives the derivatives likely to be asked for, too.
@@ -203,7 +204,22 @@ class _Kind:
         notes = Notes()
         self.history.append(notes)
         output = self._spec.unflatten(values)
-        return Ran(output, Call(tensors, values, known, notes), True, "")
+        return Ran(output, Call(tensors, values, known, notes, self.more), True, "")
+
+    def more(self, tensors: Sequence[Tensor], entries: Sequence[Entry]) -> list[Tensor]:
+        """Derivatives of a call that came without them.
+
+        Raises:
+            NoProgram: as of :meth:`by_program`.
+        """
+        asked = frozenset(entries)
+        try:
+            program = self._programs.get(asked) or self._made(asked, [*tensors])
+            every, _ = call(program, tensors, None)
+        except (CaptureError, ValueError, TypeError, RuntimeError) as error:
+            raise NoProgram(str(error)) from error
+        found = dict(zip(sorted(asked), every[self._count :], strict=True))
+        return [found[entry] for entry in entries]
 
     def _made(self, asked: Asked, tensors: list[Tensor]) -> ProgramCache:
         if len(self._programs) >= KINDS:
@@ -253,14 +269,13 @@ class _Kind:
         own = [t.detach() for t in tensors]
         for x, given in zip(own, tensors, strict=True):
             x.stop_gradient = given.stop_gradient
-        outputs = flatten_tree(self._run(own))[0]
-        expected = [*outputs]
-        for entry in entries:
-            y = outputs[entry.output][:, entry.column : entry.column + 1]
-            for place, column in entry.by:
-                whole = paddle.grad(y, own[place], create_graph=True)[0]
-                y = whole[:, column : column + 1]
-            expected.append(y)
+        try:
+            expected = self._by_gradients(own, entries)
+        except RuntimeError:  # of which Paddle has none: by the rules of operators
+            by_rules = capture(
+                lambda own: self._by_gradients(own, entries), own, check=False
+            )
+            expected = by_rules.program(*own)
         with paddle.no_grad():
             largest = max(float(y.abs().max()) for y in expected)
             for y, given in zip(expected, found, strict=True):
@@ -272,6 +287,20 @@ class _Kind:
                         f"{scale:.1e} at most; its rows may depend on each other, or "
                         "float32 be too coarse for it: use float64"
                     )
+
+    def _by_gradients(
+        self, own: list[Tensor], entries: Sequence[Entry]
+    ) -> list[Tensor]:
+        """As :meth:`_partials`, one gradient after another."""
+        outputs = flatten_tree(self._run(own))[0]
+        found = [*outputs]
+        for entry in entries:
+            y = outputs[entry.output][:, entry.column : entry.column + 1]
+            for place, column in entry.by:
+                whole = paddle.grad(y, own[place], create_graph=True)[0]
+                y = whole[:, column : column + 1]
+            found.append(y)
+        return found
 
 
 def predicted(history: Sequence[Set[Entry]]) -> Asked:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from paddle import Tensor
@@ -40,6 +40,8 @@ class Call(NamedTuple):
     outputs: Sequence[Tensor]
     derivatives: dict[Entry, Tensor]
     notes: Notes
+    more: Callable[[Sequence[Tensor], Sequence[Entry]], list[Tensor]]
+    """From the inputs and others, those."""
 
     def place(self, x: Tensor) -> int | None:
         """Which of the inputs it is."""

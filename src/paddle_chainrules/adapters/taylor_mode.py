@@ -16,7 +16,7 @@ from ..nets.derivatives import MAX_ORDER
 from ..paddle_side.dtypes import casts_automatically
 from ..paddle_side.listener import is_plain
 from .graphs import is_behind
-from .net_calls import Native, NetCalls
+from .net_calls import Native, NetCalls, NoProgram
 from .optimizer_steps import OptimizerSteps
 from .origins import Call, Entry, Origins
 from .retained import Retained
@@ -192,7 +192,13 @@ class TaylorMode:
         found = [None if each is None else _known(*each) for each in asked]
         results = [part for part in found if part is not None]
         if len(results) < len(found):
-            results = self._as_ever(natively)
+            try:
+                results = self._as_ever(natively)
+            except RuntimeError:
+                series = self._as_ever(lambda: _by_series(asked))
+                if series is None:
+                    raise
+                results = series
         for each, result in zip(asked, results, strict=True):
             if each is not None:
                 self._origins.add(result, *each)
@@ -236,10 +242,31 @@ def are_matrices(*tensors: Any) -> bool:
     return all(isinstance(t, Tensor) and t.ndim == 2 for t in tensors)
 
 
+def _by_series(asked: Sequence[tuple[Call, list[Entry]] | None]) -> Any:
+    """What Paddle has no gradients for, such as the fourth derivative of cos.
+
+    None where there can be no program, either.
+    """
+    found = []
+    for each in asked:
+        if each is None:
+            return None
+        call, entries = each
+        try:
+            found.append(_side_by_side(call.more(call.inputs, entries)))
+        except NoProgram:
+            return None
+    return found
+
+
 def _known(call: Call, entries: Sequence[Entry]) -> Tensor | None:
     """Derivatives that were computed with a call, side by side."""
     found = [call.derivatives.get(entry) for entry in entries]
     known = [part for part in found if part is not None]
     if len(known) < len(found):
         return None
-    return known[0] if len(known) == 1 else paddle.concat(known, axis=-1)
+    return _side_by_side(known)
+
+
+def _side_by_side(columns: Sequence[Tensor]) -> Tensor:
+    return columns[0] if len(columns) == 1 else paddle.concat(columns, axis=-1)
