@@ -6,9 +6,10 @@
 #              as a program; PADDLE_CHAINRULES_LOOPS=first has these compiled at once
 # make adapters  the tests of adapters, with DeepXDE and PaddleScience; in make test they
 #              are skipped where these are not installed
-# make lux     what users of Lux, Flux and others expect, and docs/lux.md, in a Julia environment
-#              that has them: JULIA_PROJECT=/path/to/it make lux; in make test those whose
-#              packages are missing are skipped
+# make lux     what users of Lux, Flux and others expect, and docs/lux.md and
+#              docs/backends.md, in a Julia environment that has them:
+#              JULIA_PROJECT=/path/to/it make lux; in make test those whose packages are
+#              missing are skipped
 # make quick   the tests of what changed since the last commit, nearest first, within two
 #              minutes; SINCE=main for what changed since main
 # make slow    the tests that take long, Python and Julia; not in make test; PART=n for the
@@ -80,7 +81,7 @@ adapters: $(VENV)/libraries
 
 lux: $(VENV)/installed
 	JULIA=required $(RUN) -m pytest tests/bridge/test_julia.py tests/test_readme.py \
-	  -k "libraries/ or lux_ or interface or lux-"
+	  -k "libraries/ or lux_ or interface or lux- or backends-"
 
 slow: $(VENV)/installed
 	$(RUN) -m pytest $(ON_ALL_CORES) -m slow $(if $(PART),--part $(PART))

@@ -5,7 +5,7 @@
 #
 # in an environment that has PaddleChainRules with its Python side, NeuralPDE 5.20, ModelingToolkit,
 # Symbolics, DomainSets, SciMLBase, Optimisers, OptimizationOptimisers, OptimizationOptimJL,
-# LineSearches, Integrals, QuasiMonteCarlo, Lux, ComponentArrays and Zygote. Prints the table of docs/pde.md.
+# LineSearches, Integrals, QuasiMonteCarlo, Lux, ComponentArrays and Zygote. Prints the table of docs/neuralpde.md.
 using ComponentArrays: ComponentArray
 using DomainSets: Interval
 using Integrals: QuadGKJL

@@ -91,7 +91,7 @@ def test_links_lead_to_files(page):
 
 
 def test_the_tests_that_the_features_name_are_there():
-    text = (ROOT / "docs" / "julia.md").read_text()
+    text = (ROOT / "docs" / "reliability.md").read_text()
     rows = [line for line in text.splitlines() if re.search(r"/tests/|/julia/t", line)]
     named = 0
     for file, names in re.findall(

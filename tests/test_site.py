@@ -64,6 +64,13 @@ def test_no_link_of_the_site_leads_nowhere(site):
     assert followed > 1000
 
 
+def test_the_first_page_shows_each_reader_a_path(site):
+    text = (site / "index.html").read_text()
+    head = Page(text[text.index("<article") : text.index('id="install"')])
+    pages = {"julia", "lux", "python", "training", "pde", "limits", "contributing"}
+    assert {f"{page}.html" for page in pages} <= head.links
+
+
 def test_the_references_hold_every_public_name(site):
     import paddle_chainrules
 

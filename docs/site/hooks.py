@@ -1,4 +1,7 @@
-"""What MkDocs does beside: pages from outside ``docs``, and links to source files."""
+"""What MkDocs does beside: pages from outside ``docs``, and links to source files.
+
+The first page is the README, with the sections of the navigation at its head.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +32,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     }
     for name, page in sources.PAGES.items():
         text = (sources.ROOT / name).read_text()
+        if page == "index.md":
+            text = text.replace("\n\n![", f"\n\n{paths(config.nav)}\n\n![", 1)
         pages[name] = text
         if not text.startswith("#"):
             text = f"# {name.capitalize()}\n\n{text}"
@@ -40,6 +45,17 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for page, text in made.items():
         files.append(File.generated(config, page, content=text))
     return files
+
+
+def paths(nav: list[Any]) -> str:
+    """Which pages are for whom: the sections of the navigation as a table."""
+    rows = ["| | |", "|---|---|"]
+    for section, pages in (pair for entry in nav for pair in entry.items()):
+        if isinstance(pages, list):
+            named = (pair for page in pages for pair in page.items())
+            links = [f"[{n}]({FROM.get(page, f'docs/{page}')})" for n, page in named]
+            rows.append(f"| **{section}** | {' · '.join(links)} |")
+    return "\n".join(rows)
 
 
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:

@@ -1,6 +1,6 @@
 # Functions of traced numbers, which are those of the elements of arrays in broadcasts, too.
 
-const KNOWN_FUNCTIONS = "write it by functions that they have (docs/training.md)"
+const KNOWN_FUNCTIONS = "write it by functions that they have (docs/training-julia.md)"
 
 # By the names that Paddle has for them.
 for (f, name) in (
