@@ -1,4 +1,7 @@
-"""Calls of a net at parameters that stay, which go straight to their programs."""
+"""Calls of a net at parameters that stay, which go straight to their programs.
+
+A dispatch cache, keyed by the dtypes and shapes of the arguments alone.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Calls of a net like earlier ones, which go straight to their programs."""
+"""Calls of a net like earlier ones, which go straight to their programs.
+
+A dispatch cache, keyed by the dtypes and shapes of parameters and arguments.
+"""
 
 from __future__ import annotations
 

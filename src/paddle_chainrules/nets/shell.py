@@ -1,8 +1,8 @@
 """A layer's structure, with places for the tensors that come with every call.
 
-The structure is copied once. Wherever the layer holds a parameter or buffer, in a
-registry, an attribute of any object, a list or dict, or what a function closes over,
-its copy has a slot.
+That is a functional module. The structure is copied once. Wherever the layer holds a
+parameter or buffer, in a registry, an attribute of any object, a list or dict, or what
+a function closes over, its copy has a slot.
 """
 
 from __future__ import annotations

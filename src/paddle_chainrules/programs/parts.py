@@ -1,4 +1,4 @@
-"""Operators that are several simpler ones in machine code: norms, softmax, losses.
+"""Operators decomposed into simpler ones for machine code: norms, softmax, losses.
 
 Paddle's kernels of these go over memory several times, and end a region. What their
 formulas do, operator by operator, has rules for machine code.
