@@ -18,8 +18,7 @@ from packaging.requirements import Requirement
 
 import paddle_chainrules
 from julia_at_hand import needs_julia
-
-ROOT = Path(__file__).resolve().parents[1]
+from named_files import ROOT, defined_in, named
 
 
 def run(*args, **kwargs):
@@ -324,19 +323,70 @@ def test_versions_agree():
     assert f"## {paddle_chainrules.__version__}" in changelog
 
 
+PAGE = (ROOT / "docs" / "architecture.md").read_text()
+
+
+def section(title):
+    """The lines of a section of the page on the architecture."""
+    return PAGE.split(f"\n## {title}\n", 1)[1].split("\n## ", 1)[0]
+
+
+def items(text, start):
+    """Items of a list, each with the lines that go on with it."""
+    found = []
+    for line in text.splitlines():
+        if re.match(start, line):
+            found.append(line)
+        elif found and line.startswith(" "):
+            found[-1] += f"\n{line}"
+    return found
+
+
+def not_there(text):
+    """Files that are not there, and names that are not in the file before them."""
+    found = [*named(text)]
+    missing = [file for file, there, _ in found if not there]
+    return missing + [
+        f"{name} in {file}"
+        for file, there, names in found
+        for name in names
+        if not any(path.is_file() and name in defined_in(path) for path in there)
+    ]
+
+
 def test_the_files_that_the_architecture_names_are_there():
-    text = (ROOT / "docs" / "architecture.md").read_text()
-    named = set(re.findall(r"`([\w/]+\.(?:py|jl))`", text))
-    folders = [ROOT, ROOT / "src" / "paddle_chainrules", ROOT / "julia" / "src"]
-    rules = ROOT / "src" / "paddle_chainrules" / "paddle_side" / "rules"
-    crossing = ROOT / "julia" / "src" / "crossing"
-    missing = {
-        name
-        for name in named
-        if not any((f / name).exists() for f in (*folders, rules, crossing))
-    }
-    assert len(named) > 30
-    assert not missing
+    found = [*named(PAGE)]
+    assert len(found) > 100
+    assert not [file for file, there, _ in found if not there]
+
+
+def test_each_question_of_where_is_answered_by_a_file_and_what_is_in_it():
+    questions = items(section("Where is ...?"), r"\d+\. \.\.\. ")
+    assert len(questions) == 20
+    for number, question in enumerate(questions, 1):
+        assert question.startswith(f"{number}. ... ")
+        answer = question.partition("? ")[2]
+        assert [*named(answer)], question
+        assert not not_there(answer), question
+
+
+def test_stations_and_doors_of_the_walk_are_files_and_what_is_in_them():
+    walk = section("One walk: a call, there and back")
+    stations = items(walk, r"- \*\*")
+    labels = [station[4] for station in stations]
+    assert labels == [*"123456ABCDEF"]
+    assert len([*"56ABCDEF"]) <= 8
+    for station in stations:
+        assert re.match(r"- \*\*\w\*\* `[\w/]+\.(py|jl)`, `[\w.]+`: ", station), station
+        for door in items(station, "    - "):
+            assert re.match(r"    - door: [^`]+, `", door), door
+            assert ", taken when " in door, door
+    assert not not_there(walk)
+
+
+def test_the_page_on_the_architecture_is_short():
+    assert len(PAGE.splitlines()) < 250
+    assert 0 < len(items(section("Words of ours, and the field's"), "- ")) <= 12
 
 
 def test_no_module_is_long():

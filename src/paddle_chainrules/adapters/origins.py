@@ -1,4 +1,4 @@
-"""Which tensors are columns of a net's output, or derivatives of such."""
+"""Which tensors are columns of a net's output, or derivatives of such: provenance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Calls of a net at parameters that stay, which go straight to their programs."""
+"""Calls of a net at parameters that stay, which go straight to their programs.
+
+A dispatch cache, keyed by the dtypes and shapes of the arguments alone.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from typing import Any
 
 from paddle import Tensor
 
-from ..nets.known_calls import KnownValue, KnownWay, keep, likeness
+from ..nets.known_calls import KnownValue, KnownWay, cache_key, keep
 from ..nets.net import Net
 
 
@@ -23,7 +26,7 @@ class BoundCalls:
 
     def forward(self, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
         """The output, alone in a tuple; None for a call like none before."""
-        key = likeness(args)
+        key = cache_key(args)
         known = self._values.get(key)
         if known is not None:
             return known.value([*self._tensors, *args])
@@ -38,7 +41,7 @@ class BoundCalls:
 
     def way(self, args: tuple[Any, ...]) -> tuple[KnownWay | None, list[Tensor]]:
         """What serves calls like this one, and the leaves of this one."""
-        key = likeness(args)
+        key = cache_key(args)
         known = self._ways.get(key)
         if known is not None:
             return known, [*self._tensors, *args]

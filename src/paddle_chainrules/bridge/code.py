@@ -262,7 +262,7 @@ def _code(
     made = WayCode(way, places, len(tensors))
     if made.back(True, True, (True,) * len(way.seeds)) is None:
         raise NoCode(
-            "its way back is more than one function of machine code; put what has no "
+            "its pullback is more than one function of machine code; put what has no "
             "rule into a net of its own"
         )
     return Found("", made.there.text, made, nested)

@@ -1,4 +1,4 @@
-"""How many bytes stand behind a pullback, for a collector that does not see them."""
+"""How many bytes are saved for a pullback, for a collector that does not see them."""
 
 from __future__ import annotations
 

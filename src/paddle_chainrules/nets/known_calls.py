@@ -1,4 +1,7 @@
-"""Calls of a net like earlier ones, which go straight to their programs."""
+"""Calls of a net like earlier ones, which go straight to their programs.
+
+A dispatch cache, keyed by the dtypes and shapes of parameters and arguments.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +74,7 @@ class KnownCalls:
         order = inputs.order  # of a tree it equals the names, too
         if isinstance(order, ParamTree) or order not in (None, self._net.spec.names):
             return
-        key = None if kwargs else self._like(params, args)[0]
+        key = None if kwargs else self._key_and_leaves(params, args)[0]
         if key is not None and not (key[0] and self._net._effects.reaches):
             keep(known, key, found)
 
@@ -91,17 +94,17 @@ class KnownCalls:
         self, params: Any, args: tuple[Any, ...]
     ) -> tuple[KnownValue | None, list[Tensor]]:
         """What was kept for calls like this one, and the leaves of this one."""
-        key, leaves = self._like(params, args)
+        key, leaves = self._key_and_leaves(params, args)
         return self._values.get(key), leaves
 
     def way(
         self, params: Any, args: tuple[Any, ...]
     ) -> tuple[KnownWay | None, list[Tensor]]:
         """The same with the way back."""
-        key, leaves = self._like(params, args)
+        key, leaves = self._key_and_leaves(params, args)
         return self._ways.get(key), leaves
 
-    def _like(
+    def _key_and_leaves(
         self, params: Any, args: tuple[Any, ...]
     ) -> tuple[tuple[Any, ...] | None, list[Tensor]]:
         """What two calls have in common, and the leaves; None for other calls."""
@@ -111,11 +114,11 @@ class KnownCalls:
             leaves = [params, *args]
         else:
             return None, []
-        key = likeness(leaves)
+        key = cache_key(leaves)
         return None if key is None else (*key, type(params)), leaves
 
 
-def likeness(leaves: Sequence[Any]) -> tuple[Any, ...] | None:
+def cache_key(leaves: Sequence[Any]) -> tuple[Any, ...] | None:
     """Whether gradients are on, and the dtypes and shapes of a call's leaves.
 
     None for what is no tensor or on the caller's graph, and where functions are to be

@@ -1,8 +1,8 @@
 """A layer's structure, with places for the tensors that come with every call.
 
-The structure is copied once. Wherever the layer holds a parameter or buffer, in a
-registry, an attribute of any object, a list or dict, or what a function closes over,
-its copy has a slot.
+That is a functional module. The structure is copied once. Wherever the layer holds a
+parameter or buffer, in a registry, an attribute of any object, a list or dict, or what
+a function closes over, its copy has a slot.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Shell:
         self.layer = layer
         self._slots = slots_of(layer)
         self._every = [slot for slots in self._slots.values() for slot in slots]
-        self._memories = [*_memories_of(layer)]
+        self._caches = [*_caches_of(layer)]
         self.release()
         self._start = {p: _copied(value) for p, value in self.attributes().items()}
         self._places = {name for name, _ in self._parameters()}
@@ -78,8 +78,8 @@ class Shell:
         """Leave no tensor of a caller in the layer."""
         for container, key in self._every:
             container[key] = None
-        for memory in self._memories:
-            memory.cache_clear()
+        for cache in self._caches:
+            cache.cache_clear()
 
     def attributes(self) -> dict[tuple[str, str], Any]:
         """All attributes of the layer and those in it, by layer and name, but slots."""
@@ -175,7 +175,7 @@ def _is_same(value: Any, before: Any) -> bool:
     )
 
 
-def _memories_of(layer: paddle.nn.Layer) -> Iterator[Any]:
+def _caches_of(layer: paddle.nn.Layer) -> Iterator[Any]:
     """Methods that remember their results (``functools.lru_cache``)."""
     for kind in {kind for part in layer.sublayers(True) for kind in type(part).__mro__}:
         for value in vars(kind).values():

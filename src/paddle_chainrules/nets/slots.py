@@ -1,4 +1,7 @@
-"""Where a layer holds tensors: every place that Python lets it keep one."""
+"""Where a layer holds tensors: every place that Python lets it keep one.
+
+They are found by a walk of attributes, containers and closures.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions of rows in blocks of them, which stay in the processor's cache.
+"""Functions of rows in blocks of them, tiles that stay in the processor's cache.
 
 One operator of a program: a program of its own runs on one block of rows after another.
 Its gradients are such an operator again, which meets each block anew, so that memory

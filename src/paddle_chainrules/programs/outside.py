@@ -1,4 +1,8 @@
-"""What a recorded function's results depend on, for who differentiates from outside."""
+"""What a recorded function's results depend on, for who differentiates from outside.
+
+Tensors from beyond are its free variables: those that require gradients and are no
+arguments.
+"""
 
 from __future__ import annotations
 

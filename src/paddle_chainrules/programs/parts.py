@@ -1,4 +1,4 @@
-"""Operators that are several simpler ones in machine code: norms, softmax, losses.
+"""Operators decomposed into simpler ones for machine code: norms, softmax, losses.
 
 Paddle's kernels of these go over memory several times, and end a region. What their
 formulas do, operator by operator, has rules for machine code.
@@ -18,6 +18,7 @@ from ..paddle_side.listener import not_listening
 from ..paddle_side.random_state import sketched
 from .any_size import samples_of
 from .capture_error import CaptureError
+from .common_subexpressions import CommonSubexpressions
 from .inside import recorded_inside
 from .loops.regions import may_be_part
 from .one_number import with_one_number
@@ -26,7 +27,6 @@ from .operators.calls import NoRule
 from .operators.channels_last import CHANNELS_LAST, FIRST
 from .operators.taps import TAPPED
 from .samples import Samples
-from .twins import Twins
 
 PARTED = frozenset(
     {
@@ -169,16 +169,16 @@ def in_parts(
             parts = known[key]
         wanted.update(op.inputs if parts is None else parts.read(op))
         chosen.append((op, parts))
-    twins, kept = Twins(), {*outputs}
+    common, kept = CommonSubexpressions(), {*outputs}
     fresh = fresh_numbers(given, ops)
     constants: dict[Value, Tensor] = {}
     alike: dict[Any, Value] = {}
     found: list[Operation] = []
     for op, parts in reversed(chosen):
         for each in [op] if parts is None else parts.on(op, fresh, constants, alike):
-            named = twins.named(each)
+            named = common.named(each)
             # What a program gives is its own.
-            if not kept.isdisjoint(named.outputs) or not twins.is_known(named):
+            if not kept.isdisjoint(named.outputs) or not common.is_known(named):
                 found.append(named)
     return found, constants
 
@@ -251,14 +251,14 @@ def _traced(
             record, ends = recorded_inside(of_tensors, tensors)
     except (CaptureError, NoRule, RuntimeError, TypeError, ValueError):
         return None
-    twins = Twins()
+    common = CommonSubexpressions()
     ops = []
-    for each in map(twins.named, record.ops):
+    for each in map(common.named, record.ops):
         if each.operator.alias:
-            twins.alias[each.outputs[0]] = each.args[0]
+            common.alias[each.outputs[0]] = each.args[0]
         else:
             ops.append(each)
-    rest = iter(twins.alias.get(v, v) for v in ends)
+    rest = iter(common.alias.get(v, v) for v in ends)
     places = [next(rest) if r is not None else None for r in results]
     count = len(op.outputs)
     places = [*places[:count], *[None] * (count - len(places))]

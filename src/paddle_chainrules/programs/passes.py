@@ -9,12 +9,12 @@ from typing import Any
 
 from paddle import Tensor
 
+from .common_subexpressions import CommonSubexpressions
 from .one_number import with_one_number
 from .operations import Operation, Value, fresh_numbers
 from .operators.table import TABLE
 from .program import Program
 from .reuse import memory_of
-from .twins import Twins
 
 
 def program_of(
@@ -82,24 +82,24 @@ def _rewritten(
     What comes out stays as it is when it comes in again: an operation is compared with
     others in its last form, on values that are no others.
     """
-    twins = Twins()
+    common = CommonSubexpressions()
     negated: dict[Value, Value] = {}
     found = []
-    for op in map(twins.named, ops):
+    for op in map(common.named, ops):
         if op.operator.alias:
-            twins.alias[op.outputs[0]] = op.args[0]
+            common.alias[op.outputs[0]] = op.args[0]
             continue
         if _is_negation(op) and op.args[0] in negated:
-            twins.alias[op.outputs[0]] = negated[op.args[0]]
+            common.alias[op.outputs[0]] = negated[op.args[0]]
             continue
         for part in _signed(_named(op), negated, fresh):
-            for last in _expanded(twins.named(part), fresh):
-                last = twins.named(last)
-                if last.operator.name == "copy" or not twins.is_known(last):
+            for last in _expanded(common.named(part), fresh):
+                last = common.named(last)
+                if last.operator.name == "copy" or not common.is_known(last):
                     found.append(last)
                     if _is_negation(last):
                         negated[last.outputs[0]] = last.args[0]
-    return found, twins.alias
+    return found, common.alias
 
 
 def needed(ops: Sequence[Operation], ends: Iterable[Value]) -> list[Operation]:

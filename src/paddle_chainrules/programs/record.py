@@ -70,7 +70,7 @@ class Record:
         self._lost: dict[int, Tensor] = {}
         self._leaves: dict[Value, weakref.ref[Any]] = {}
         self._made: dict[Any, Value] = {}
-        self._twins: dict[Value, Value] = {}
+        self._other_flag: dict[Value, Value] = {}
         self._versions: list[tuple[Tensor, int]] = []
         self._in_parts = loops_are_on() and not is_whole()
         self.memory = Memory()
@@ -152,8 +152,8 @@ class Record:
             before.stop_gradient = requires
             self._values[id(before)] = value
             self.memory.meet(before)
-        if value in self._twins:
-            return self._twins[value]
+        if value in self._other_flag:
+            return self._other_flag[value]
         if requires and not tensor.is_leaf:
             self.fail(
                 "a tensor has the gradient of something that no operator shows, "
@@ -167,7 +167,7 @@ class Record:
             detach = TABLE["Tensor.detach"]
             self.ops.append(Operation(detach, (value,), (found,), False, place))
             self.taped.append(False)
-        self._twins |= {value: found, found: value}
+        self._other_flag |= {value: found, found: value}
         return found
 
     def knows(self, tensor: Tensor) -> bool:

@@ -12,10 +12,10 @@ from paddle import Tensor
 from ..paddle_side.dtypes import same_dtype
 from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.listener import not_listening
+from .common_subexpressions import CommonSubexpressions
 from .operations import Operation, Value, values_in, with_values
 from .operators.calls import Call, NoRule
 from .operators.entry import Operator
-from .twins import Twins
 
 
 class Record(Protocol):
@@ -146,20 +146,20 @@ def _active(
     Returns:
         Operations; all values with gradients; and which values are the same as others.
     """
-    reached, twins = {*starts}, Twins()
+    reached, common = {*starts}, CommonSubexpressions()
     active = []
     for i in range(start, stop):
         op = record.ops[i]
-        named = twins.named(op)
+        named = common.named(op)
         if op.operator.alias and record.is_done(op.outputs[0]):
             source = named.args[0]
             if record.taped[i] or not record.requires(source):
-                twins.alias[op.outputs[0]] = source
+                common.alias[op.outputs[0]] = source
                 continue
         if not record.taped[i] or reached.isdisjoint(named.inputs):
             continue
         flags = tuple(map(record.requires, op.outputs))
-        if reached.isdisjoint(op.outputs) and twins.is_known(named, flags):
+        if reached.isdisjoint(op.outputs) and common.is_known(named, flags):
             continue
         wanted = [
             k
@@ -170,7 +170,7 @@ def _active(
         if wanted:
             active.append((op, named, wanted))
             reached.update(itertools.compress(op.outputs, flags))
-    return active, reached, twins.alias
+    return active, reached, common.alias
 
 
 def _check_rule(record: Record, op: Operation, wanted: list[int]) -> None:

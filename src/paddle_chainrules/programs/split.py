@@ -1,4 +1,8 @@
-"""A program of values and gradients, cut in two: the way there and the way back."""
+"""A program of values and gradients, cut in two: the way there and the way back.
+
+Elsewhere these are the forward and the backward graph of a joint one, and what goes
+from the one to the other is saved for backward: the residuals.
+"""
 
 from __future__ import annotations
 

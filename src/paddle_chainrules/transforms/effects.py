@@ -14,7 +14,7 @@ from ..paddle_side.rules.in_place import REFUSED_WRITE
 
 
 class Effects:
-    """What the calls of one function have shown of it.
+    """What the calls of one function have shown of it: whether it is pure.
 
     Attributes:
         writes: whether it writes into its arguments. None until its first call, which

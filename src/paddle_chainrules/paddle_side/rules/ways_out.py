@@ -1,4 +1,7 @@
-"""Numbers that leave Paddle while a graph is recorded, which no derivative sees."""
+"""Numbers that leave Paddle while a graph is recorded, which no derivative sees.
+
+Tracers elsewhere have a graph break there, or refuse to make a value concrete.
+"""
 
 from __future__ import annotations
 

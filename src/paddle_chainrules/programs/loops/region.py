@@ -1,4 +1,4 @@
-"""A stretch of a program as one function of machine code."""
+"""A stretch of a program as one function of machine code: a fused kernel."""
 
 from __future__ import annotations
 
@@ -347,5 +347,6 @@ def _pack(count: int) -> Callable[..., bytes]:
 
 def _no_operator(*_: Any) -> Any:
     raise NotImplementedError(
-        "a region runs within its program alone; call the program instead"
+        "a region is a kernel that runs within its program alone, and no operator of "
+        "its own; call the program instead"
     )

@@ -1,4 +1,4 @@
-"""Operations that compute what others have computed before."""
+"""Operations that compute what others have computed before, found by a table."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from .operations import Operation, Value, with_values
 
 
-class Twins:
+class CommonSubexpressions:
     """The operations that were met, in their order.
 
     Attributes:
@@ -35,10 +35,10 @@ class Twins:
         entry = op.operator
         if entry.random:
             return False
-        twin = self._known.setdefault((entry.name, *more, *map(_key, op.args)), op)
-        if twin is op:
+        first = self._known.setdefault((entry.name, *more, *map(_key, op.args)), op)
+        if first is op:
             return False
-        self.alias.update(zip(op.outputs, twin.outputs, strict=True))
+        self.alias.update(zip(op.outputs, first.outputs, strict=True))
         return True
 
 
