@@ -6,7 +6,7 @@ import pytest
 
 from conftest import randn
 from paddle_chainrules import make_program
-from paddle_chainrules.programs.operators.shapes import MANY_ROWS
+from paddle_chainrules.programs.operators.manipulation.shapes import MANY_ROWS
 
 N = MANY_ROWS + 3
 CUTS = {

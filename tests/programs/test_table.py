@@ -15,8 +15,8 @@ from paddle_chainrules.paddle_side import sparse_products
 from paddle_chainrules.programs.capture import capture
 from paddle_chainrules.programs.capture_error import CaptureError
 from paddle_chainrules.programs.operators.entry import raw
-from paddle_chainrules.programs.operators.reductions import share
-from paddle_chainrules.programs.operators.sparse import csr
+from paddle_chainrules.programs.operators.linear_algebra.sparse import csr
+from paddle_chainrules.programs.operators.reductions.reductions import share
 from paddle_chainrules.programs.operators.table import TABLE
 from paddle_chainrules.programs.switch import PATIENCE
 from paddle_chainrules.transforms import program_cache

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .operations import Operation, Value
-from .operators.brackets import parts_of
+from .operators.manipulation.brackets import parts_of
 
 ELEMENTS = frozenset(
     {

@@ -18,7 +18,7 @@ from ..paddle_side.listener import not_listening
 from ..paddle_side.random_state import put_back, random_state
 from .inside import recorded_inside
 from .operations import Operation, Value, fresh_numbers, values_in, with_values
-from .operators import batched_images, batched_indices, batches  # noqa: F401
+from .operators.batch_rules import batched_images, batched_indices, batches  # noqa: F401
 from .operators.calls import BatchCall, NoRule
 from .operators.table import TABLE
 from .passes import program_of

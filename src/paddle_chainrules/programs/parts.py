@@ -24,8 +24,8 @@ from .loops.regions import may_be_part
 from .one_number import with_one_number
 from .operations import Operation, Value, fresh_numbers, values_in, with_values
 from .operators.calls import NoRule
-from .operators.channels_last import CHANNELS_LAST, FIRST
-from .operators.taps import TAPPED
+from .operators.images.channels_last import CHANNELS_LAST, FIRST
+from .operators.images.taps import TAPPED
 from .samples import Samples
 
 PARTED = frozenset(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from .operations import Operation, Value
-from .operators.brackets import parts_of
+from .operators.manipulation.brackets import parts_of
 
 
 def is_row_by_row(ops: Iterable[Operation], moved: Sequence[Value]) -> bool:

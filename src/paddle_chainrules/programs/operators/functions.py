@@ -12,9 +12,9 @@ import paddle
 from ...paddle_side.listener import listener
 from ...paddle_side.rules.table import FUNCTIONS
 from ...paddle_side.watch import Context
-from .adjoints import adjoint, part
 from .calls import Call
 from .entry import TABLE, define, reverse_of
+from .linear_algebra.adjoints import adjoint, part
 from .shared import ops
 
 define("matrix_exp", "x", run=paddle.linalg.matrix_exp)

@@ -2,54 +2,64 @@
 
 from __future__ import annotations
 
-from . import (  # noqa: F401
+from . import functions, random, spectral  # noqa: F401
+from .elementwise import (  # noqa: F401
     activation_series,
     activations,
-    arithmetic,  # for those above
-    brackets,
-    channel_norms,
-    channels_last,
+    arithmetic,
     comparison,
     complex_numbers,
-    convolution,
     copies,
     counting,
-    cross_entropy,
-    cumulative,
-    diagonals,
-    eigenvalues,
-    einsum,
     elementary,
-    factorizations,
-    functions,
     gates,
-    hierarchical,
-    indexing,
-    losses,
-    matrices,
-    normalization,
-    norms,
-    ordering,
+    special,
+)
+from .entry import TABLE
+from .images import (  # noqa: F401
+    channels_last,
+    convolution,
     pooling,
-    products,
-    putting,
-    random,
-    rearranging,
-    recurrent,
-    recurrent_steps,
-    reductions,
     regions,
     resampling,
     sampling,
-    segments,
-    shapes,
+    taps,
+)
+from .layers import (  # noqa: F401
+    channel_norms,
+    normalization,
+    recurrent,
+    recurrent_steps,
+)
+from .linear_algebra import (  # noqa: F401
+    diagonals,
+    eigenvalues,
+    einsum,
+    factorizations,
+    matrices,
+    products,
     solving,
     sparse,
-    special,
-    spectral,
-    taps,
+)
+from .losses import (  # noqa: F401
+    cross_entropy,
+    hierarchical,
+    losses,
+)
+from .manipulation import (  # noqa: F401
+    brackets,
+    indexing,
+    putting,
+    rearranging,
+    segments,
+    shapes,
     writes,
 )
-from .entry import TABLE
+from .reductions import (  # noqa: F401
+    cumulative,
+    norms,
+    ordering,
+    reductions,
+)
 
 __all__ = ["TABLE"]

@@ -1,0 +1,1 @@
+"""Rules for many samples at once, a family of operators a file."""

@@ -1,0 +1,358 @@
+"""Functions of each element by itself."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import paddle
+from paddle import Tensor
+
+from ....paddle_side.dtypes import single
+from ..calls import BatchCall, Call
+from ..entry import (
+    TABLE,
+    batch_of,
+    define,
+    formula_of,
+    holds_for_complex,
+    overwrites,
+    reverse_of,
+)
+from ..shared import conj, ops, turned
+
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "gelu": {"approximate": False},
+    "softplus": {"beta": 1.0, "threshold": 20.0},
+    "elu": {"alpha": 1.0},
+    "leaky_relu": {"alpha": 0.01},
+    "selu": {"scale": 1.0507009873554804934193349852946}
+    | {"alpha": 1.6732632423543772848170429916717},
+    "round": {"decimals": 0},
+}
+
+NAMES = (
+    *("tanh", "sigmoid", "relu", "sin", "cos", "exp", "log", "sqrt", "rsqrt", "square"),
+    *("abs", "silu", "gelu", "softplus", "elu", "leaky_relu", "erf", "sinh", "cosh"),
+    *("reciprocal", "log1p", "expm1", "sign", "floor", "ceil", "round", "atan"),
+    *("softsign", "logsigmoid", "swish", "mish", "relu6", "hardswish", "clip", "selu"),
+    "trunc",
+)
+
+for name in NAMES:
+    define(name, defaults=DEFAULTS.get(name))
+for name in (
+    *("tanh", "sigmoid", "relu", "sin", "cos", "sqrt", "rsqrt", "square", "silu"),
+    *("gelu", "softplus", "elu", "leaky_relu", "selu", "clip"),
+):
+    define(f"{name}_grad")
+holds_for_complex("exp", "log", "sqrt", "square", "abs", "sign", "reciprocal", "silu")
+holds_for_complex("sin", "cos", "sinh", "cosh", "tanh", "sigmoid", "softsign", "atan")
+holds_for_complex("log1p", "expm1")
+for name in ("tanh", "sigmoid", "sin", "cos", "sqrt", "square", "silu"):
+    holds_for_complex(f"{name}_grad")
+
+for name in ("tanh", "sigmoid", "relu", "sin", "cos", "exp", "sqrt", "rsqrt", "square"):
+    overwrites(name, f"{name}_", 0)
+for name in ("tanh", "sigmoid", "relu", "sin", "cos", "square", "gelu", "softplus"):
+    overwrites(f"{name}_grad", f"{name}_grad_", 1)
+overwrites("silu_grad", "silu_grad_", 2)
+
+
+def _by_output(name: str) -> None:
+    """``x̄ = name_grad(out, ȳ, ...)``"""
+
+    def reverse(call: Call) -> list[Any]:
+        grad = getattr(ops, f"{name}_grad")
+        rest = call.args[1:]
+        return [grad(call.out, call.cotangent, *rest), *(None for _ in rest)]
+
+    TABLE[name].reverse = reverse
+
+
+def _by_input(name: str) -> None:
+    """``x̄ = name_grad(x, ȳ, ...)``"""
+
+    def reverse(call: Call) -> list[Any]:
+        grad = getattr(ops, f"{name}_grad")
+        x, *rest = call.args
+        return [grad(x, call.cotangent, *rest), *(None for _ in rest)]
+
+    TABLE[name].reverse = reverse
+
+
+for name in ("tanh", "sigmoid", "relu", "sqrt", "rsqrt", "selu"):
+    _by_output(name)
+for name in ("sin", "cos", "square", "gelu", "softplus", "leaky_relu"):
+    _by_input(name)
+
+
+@reverse_of("silu", "swish")
+def _(call: Call) -> list[Any]:
+    x, out, g = call.args[0], call.out, call.cotangent
+    if x.is_complex():
+        return [ops.silu_grad(x, out, g)]
+    # silu_grad is no number where exp(-x) is infinite, and swish_grad slow.
+    share = ops.sigmoid(x)
+    return [g * (share + out * (1.0 - share))]
+
+
+@reverse_of("elu")
+def _(call: Call) -> list[Any]:
+    x, alpha = call.args
+    return [ops.elu_grad(x, call.out, call.cotangent, alpha), None]
+
+
+@reverse_of("exp")
+def _(call: Call) -> list[Any]:
+    return [call.cotangent * conj(call.out)]
+
+
+@reverse_of("log")
+def _(call: Call) -> list[Any]:
+    return [call.cotangent / conj(call.args[0])]
+
+
+@reverse_of("abs")
+def _(call: Call) -> list[Any]:
+    return [call.cotangent * ops.sign(call.args[0])]
+
+
+@reverse_of("sign", "floor", "ceil", "round", "trunc")
+def _(call: Call) -> list[Any]:
+    if call.out.is_complex():
+        speed = ops.imag(ops.conj(call.out) * call.cotangent)
+        return [turned(call.out, speed, ops.abs(call.args[0]))]
+    return [paddle.zeros_like(call.cotangent), *(None for _ in call.args[1:])]
+
+
+@reverse_of("erf")
+def _(call: Call) -> list[Any]:
+    x = call.args[0]
+    return [call.cotangent * ops.exp(-(x * x)) * (2 / math.sqrt(math.pi))]
+
+
+@reverse_of("sinh")
+def _(call: Call) -> list[Any]:
+    return [call.cotangent * conj(ops.cosh(call.args[0]))]
+
+
+@reverse_of("cosh")
+def _(call: Call) -> list[Any]:
+    return [call.cotangent * conj(ops.sinh(call.args[0]))]
+
+
+@reverse_of("reciprocal")
+def _(call: Call) -> list[Any]:
+    out = conj(call.out)
+    return [-(call.cotangent * out * out)]
+
+
+@reverse_of("log1p")
+def _(call: Call) -> list[Any]:
+    return [call.cotangent / (conj(call.args[0]) + 1.0)]
+
+
+@reverse_of("expm1")
+def _(call: Call) -> list[Any]:
+    return [call.cotangent * (conj(call.out) + 1.0)]
+
+
+@reverse_of("atan")
+def _(call: Call) -> list[Any]:
+    x = conj(call.args[0])
+    return [call.cotangent / (x * x + 1.0)]
+
+
+# Of these gradients, to be differentiated more often. They conjugate the first argument
+# where it is complex: what is linear in the cotangent is given back with it as it is.
+
+
+@reverse_of("tanh_grad")
+def _(call: Call) -> list[Any]:  # g (1 - out out)
+    out, g = call.args
+    c = call.cotangent
+    by_out = g * conj(c) * conj(out) * -2.0 if 0 in call.wanted else None
+    return [by_out, ops.tanh_grad(conj(out), c) if 1 in call.wanted else None]
+
+
+@reverse_of("sigmoid_grad")
+def _(call: Call) -> list[Any]:  # g out (1 - out)
+    out, g = call.args
+    c = call.cotangent
+    by_out = g * conj(c) * (1.0 - conj(out) * 2.0) if 0 in call.wanted else None
+    return [by_out, ops.sigmoid_grad(conj(out), c) if 1 in call.wanted else None]
+
+
+@reverse_of("sin_grad")
+def _(call: Call) -> list[Any]:  # g cos(x)
+    x, g = call.args
+    c = call.cotangent
+    by_x = ops.cos_grad(x, g * conj(c)) if 0 in call.wanted else None
+    return [by_x, ops.sin_grad(conj(x), c) if 1 in call.wanted else None]
+
+
+@reverse_of("cos_grad")
+def _(call: Call) -> list[Any]:  # -g sin(x)
+    x, g = call.args
+    c = call.cotangent
+    by_x = -ops.sin_grad(x, g * conj(c)) if 0 in call.wanted else None
+    return [by_x, ops.cos_grad(conj(x), c) if 1 in call.wanted else None]
+
+
+@reverse_of("square_grad")
+def _(call: Call) -> list[Any]:  # 2 x g
+    x, g = call.args
+    c = call.cotangent
+    by_x = ops.square_grad(conj(g), conj(c)) if 0 in call.wanted else None
+    return [by_x, ops.square_grad(conj(x), c) if 1 in call.wanted else None]
+
+
+# In operators that have rules, for the same.
+
+
+@reverse_of("relu_grad")
+def _(call: Call) -> list[Any]:
+    out = call.args[0]
+    return [None, ops.relu_grad(out, call.cotangent)]
+
+
+@formula_of("sqrt_grad")
+def _(out: Tensor, out_grad: Tensor) -> Tensor:
+    return out_grad * 0.5 / conj(out)
+
+
+@formula_of("rsqrt_grad")
+def _(out: Tensor, out_grad: Tensor) -> Tensor:
+    return out_grad * -0.5 * out * out * out
+
+
+@formula_of("silu_grad")
+def _(x: Tensor, out: Tensor, out_grad: Tensor) -> Tensor:
+    x = conj(x)
+    s = ops.sigmoid(x)
+    return out_grad * s * (1.0 + x * (1.0 - s))
+
+
+@formula_of("gelu_grad")
+def _(x: Tensor, out_grad: Tensor, approximate: bool) -> Tensor:
+    if approximate:
+        a, b = math.sqrt(2 / math.pi), 0.044715
+        t = ops.tanh((x + x * x * x * b) * a)
+        slope = (1.0 - t * t) * (1.0 + x * x * (3 * b)) * a
+        return out_grad * 0.5 * (1.0 + t + x * slope)
+    phi = ops.exp(x * x * -0.5) * (1 / math.sqrt(2 * math.pi))
+    return out_grad * (0.5 * (1.0 + ops.erf(x * math.sqrt(0.5))) + x * phi)
+
+
+@formula_of("softplus_grad")
+def _(x: Tensor, out_grad: Tensor, beta: float, threshold: float) -> Tensor:
+    slope = ops.sigmoid(x * beta)
+    return out_grad * ops.where(x * beta > threshold, paddle.ones_like(x), slope)
+
+
+@formula_of("elu_grad")
+def _(x: Tensor, out: Tensor, out_grad: Tensor, alpha: float) -> Tensor:
+    low = ops.exp(ops.where(x > 0, paddle.zeros_like(x), x)) * single(alpha)
+    return out_grad * ops.where(x > 0, paddle.ones_like(x), low)
+
+
+@reverse_of("leaky_relu_grad")
+def _(call: Call) -> list[Any]:
+    x, _, alpha = call.args
+    return [None, ops.leaky_relu_grad(x, call.cotangent, alpha), None]
+
+
+@formula_of("softsign")
+def _(x: Tensor) -> Tensor:
+    return x / (ops.abs(x) + 1.0)
+
+
+@formula_of("logsigmoid")
+def _(x: Tensor) -> Tensor:
+    return -ops.softplus(-x, 1.0, 20.0)
+
+
+@formula_of("mish")
+def _(x: Tensor, threshold: float) -> Tensor:
+    return x * ops.tanh(ops.softplus(x, 1.0, threshold))
+
+
+@formula_of("selu")
+def _(x: Tensor, scale: float, alpha: float) -> Tensor:
+    low = ops.exp(ops.where(x > 0, paddle.zeros_like(x), x)) - 1.0
+    return ops.where(x > 0, x, low * single(alpha)) * single(scale)
+
+
+@formula_of("relu6")
+def _(x: Tensor) -> Tensor:
+    most = ops.where(ops.isnan(x), x, paddle.full_like(x, 6.0))
+    return ops.where(x < 6.0, ops.relu(x), most)
+
+
+@reverse_of("clip")
+def _(call: Call) -> list[Any]:
+    x, low, high = call.args
+    if call.wanted == {0}:
+        return [ops.clip_grad(x, call.cotangent, low, high), None, None]
+    least, most = (_bound(bound, x) for bound in (low, high))
+    g, by_high = ops.minimum_grad(ops.maximum(x, least), most, call.cotangent)
+    by_x, by_low = ops.maximum_grad(x, least, g)
+    grads = [by_x]
+    for bound, grad in ((low, by_low), (high, by_high)):
+        one = isinstance(bound, Tensor)
+        grads.append(ops.reshape(grad, bound.shape) if one else None)
+    return grads
+
+
+def _bound(bound: Any, x: Tensor) -> Tensor:
+    if isinstance(bound, Tensor):
+        bound = ops.reshape(bound, [])
+        return bound if bound.dtype == x.dtype else ops.cast(bound, x.dtype)
+    return paddle.full([], bound, x.dtype)
+
+
+@formula_of("clip_grad")
+def _(x: Tensor, grad_out: Tensor, min: Any, max: Any) -> Tensor:
+    inside = ops.logical_and(x >= _bound(min, x), x <= _bound(max, x))
+    return ops.where(inside, grad_out, paddle.zeros_like(grad_out))
+
+
+@formula_of("hardswish")
+def _(x: Tensor) -> Tensor:
+    return x * ops.relu6(x + 3.0) / 6.0
+
+
+@formula_of("selu_grad")
+def _(out: Tensor, out_grad: Tensor, scale: float, alpha: float) -> Tensor:
+    low = out + single(single(scale) * single(alpha))
+    return out_grad * ops.where(out > 0, paddle.full_like(out, single(scale)), low)
+
+
+# Of many samples.
+
+
+def _each_alone(name: str) -> None:
+    def batch(call: BatchCall) -> list[Any]:
+        return [getattr(ops, name)(*call.args)]
+
+    TABLE[name].batch = batch
+
+
+for name in NAMES:
+    _each_alone(name)
+
+
+@batch_of("clip")
+def _(call: BatchCall) -> list[Any]:
+    x, *bounds = call.args
+    if call.batched == {0}:
+        return [ops.clip(x, *bounds)]
+    ones = [1] * call.ndim(0)
+    least, most = (
+        ops.reshape(bound, [call.size, *ones])
+        if k in call.batched
+        else _bound(bound, x)
+        for k, bound in enumerate(bounds, 1)
+    )
+    return [ops.minimum(ops.maximum(x, least), most)]

@@ -1,0 +1,320 @@
+"""Sums, products, quotients, powers, of tensors and of numbers."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import paddle
+from paddle import Tensor
+
+from ....paddle_side.dtypes import single
+from ..calls import BatchCall, Call, JetCall, NoRule
+from ..entry import (
+    TABLE,
+    define,
+    formula_of,
+    holds_for_complex,
+    jet_of,
+    overwrites,
+    reverse_of,
+)
+from ..series import linear, minus, product, total
+from ..shared import aligned, conj, ops, summed, summed_to
+
+for name, infix in (("add", "+"), ("sub", "-"), ("mul", "*"), ("truediv", "/")):
+    define(f"Tensor.__{name}__", "x y", infix=infix)
+for name in ("radd", "rsub", "rmul", "rtruediv", "pow", "rpow"):
+    define(f"Tensor.__{name}__", "x y")
+for name in ("add", "subtract", "divide", "maximum", "minimum"):
+    define(name)
+define("multiply", "x y")
+define(
+    "scale",
+    differentiable=(0, 1),
+    defaults={"scale": 1.0, "bias": 0.0, "bias_after_scale": True},
+)
+define("pow", differentiable=(0,))
+define("elementwise_pow")
+define("add_grad", "x y out_grad axis", differentiable=(2,), shapes=(0, 1))
+define("divide_grad", "x y out out_grad axis")
+define("pow_grad", differentiable=(0, 1))
+define("maximum_grad", "x y out_grad")
+define("minimum_grad", "x y out_grad")
+define("add_n", "x")
+for name in ("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv"):
+    holds_for_complex(f"Tensor.__{name}__")
+holds_for_complex("add", "subtract", "multiply", "divide", "scale", "add_n")
+holds_for_complex("Tensor.__pow__", "Tensor.__rpow__", "pow", "elementwise_pow")
+holds_for_complex("add_grad", "divide_grad", "pow_grad")
+
+overwrites("add", "add_", 0, 1)
+overwrites("multiply", "multiply_", 0, 1)
+for name in ("subtract", "divide", "scale"):
+    overwrites(name, f"{name}_", 0)
+
+
+@reverse_of("Tensor.__add__", "Tensor.__radd__", "add")
+def _(call: Call) -> list[Any]:
+    g = call.cotangent
+    return summed(call, lambda: g, lambda: g)
+
+
+@reverse_of("Tensor.__sub__", "subtract")
+def _(call: Call) -> list[Any]:
+    g = call.cotangent
+    return summed(call, lambda: g, lambda: ops.scale(g, -1.0, 0.0, True))
+
+
+@reverse_of("Tensor.__rsub__")
+def _(call: Call) -> list[Any]:  # y - x
+    g = call.cotangent
+    return summed(call, lambda: ops.scale(g, -1.0, 0.0, True), lambda: g)
+
+
+@reverse_of("Tensor.__mul__", "Tensor.__rmul__", "multiply")
+def _(call: Call) -> list[Any]:
+    x, y = call.args
+    g = call.cotangent
+    return summed(call, lambda: g * conj(y), lambda: g * conj(x))
+
+
+@reverse_of("Tensor.__truediv__", "divide")
+def _(call: Call) -> list[Any]:
+    by_x = call.cotangent / conj(call.args[1])
+    return summed(call, lambda: by_x, lambda: -(by_x * conj(call.out)))
+
+
+@reverse_of("Tensor.__rtruediv__")
+def _(call: Call) -> list[Any]:  # y / x
+    by_y = call.cotangent / conj(call.args[0])
+    return summed(call, lambda: -(by_y * conj(call.out)), lambda: by_y)
+
+
+@reverse_of("scale")
+def _(call: Call) -> list[Any]:
+    x, factor, bias, after = call.args
+    g = call.cotangent
+    by_x = by_factor = None
+    if 0 in call.wanted:
+        by_x = ops.scale(g, conj(factor), 0.0, True)
+    if 1 in call.wanted:
+        by_factor = ops.sum(g * conj(x if after else x + bias), [], None, False)
+        by_factor = ops.reshape(by_factor, factor.shape)
+    return [by_x, by_factor, None, None]
+
+
+@reverse_of("pow")
+def _(call: Call) -> list[Any]:
+    x, exponent = call.args
+    if not isinstance(exponent, Tensor) and exponent == 2:
+        return [call.cotangent * conj(x) * 2.0, None]
+    return [ops.pow_grad(x, call.cotangent, exponent), None]
+
+
+@formula_of("pow_grad")
+def _(x: Tensor, out_grad: Tensor, factor: Any) -> Tensor:
+    if isinstance(factor, Tensor):  # rounded as numbers are
+        factor = ops.reshape(ops.cast(factor, paddle.float32), [])
+        factor = ops.cast(factor, paddle.float64)
+        below = _exponent_below(factor)
+        below, factor = ops.cast(below, x.dtype), ops.cast(factor, x.dtype)
+        return out_grad * ops.elementwise_pow(conj(x), below) * factor
+    if factor == 0:
+        return out_grad * paddle.zeros_like(x)
+    if factor == 1:
+        return out_grad * 1.0
+    factor = single(factor)
+    below = factor - 1.0
+    if x.dtype == paddle.float32 or below == single(below):
+        return out_grad * ops.pow(conj(x), below) * factor
+    unrounded = ops.elementwise_pow(conj(x), paddle.full([], below, x.dtype))
+    return out_grad * unrounded * factor
+
+
+@formula_of("Tensor.__pow__")
+def _(x: Tensor, y: Any) -> Tensor:
+    if isinstance(y, Tensor):
+        return ops.elementwise_pow(x, y)
+    if isinstance(y, complex):
+        return ops.elementwise_pow(x, _complex_number(y, x))
+    return ops.pow(x, y)
+
+
+@formula_of("Tensor.__rpow__")
+def _(x: Tensor, y: Any) -> Tensor:
+    if isinstance(y, complex):
+        y = _complex_number(y, x)
+    elif not isinstance(y, Tensor):
+        y = paddle.full([], y, x.dtype)
+    return ops.elementwise_pow(y, x)
+
+
+def _complex_number(number: complex, like: Tensor) -> Tensor:
+    """Of the precision of a tensor."""
+    double = like.dtype in (paddle.float64, paddle.complex128)
+    return paddle.full([], number, paddle.complex128 if double else paddle.complex64)
+
+
+@reverse_of("elementwise_pow")
+def _(call: Call) -> list[Any]:
+    x, y = call.args
+    g = call.cotangent
+    by_x = by_y = None
+    if 0 in call.wanted:
+        below = _exponent_below(y)
+        by_x = summed_to(g * conj(y) * conj(ops.elementwise_pow(x, below)), x)
+    if 1 in call.wanted and call.out.is_complex():
+        by_y = summed_to(g * conj(call.out * _complex_logarithm(x, call.out)), y)
+    elif 1 in call.wanted:
+        logs = ops.where(
+            x > 0, ops.log(ops.where(x > 0, x, paddle.ones_like(x))), x * 0
+        )
+        by_y = summed_to(g * call.out * logs, y)
+    return [by_x, by_y]
+
+
+def _exponent_below(y: Tensor) -> Tensor:
+    """``y - 1``, and 0 where y is: the slope there is 0, not ``0 * inf``."""
+    return ops.where(y == 0, paddle.ones_like(y), y) - 1.0
+
+
+def _complex_logarithm(x: Tensor, like: Tensor) -> Tensor:
+    """Of a base, as a complex number; zero where it is zero."""
+    x = x if x.dtype == like.dtype else ops.cast(x, like.dtype)
+    zero = x == 0
+    return ops.log(ops.where(zero, paddle.ones_like(x), x))
+
+
+@formula_of("add_grad")
+def _(x: Tensor, y: Tensor, out_grad: Tensor, axis: int) -> Any:
+    if axis not in (-1, max(x.ndim - y.ndim, 0)):
+        raise NoRule("an axis at which y begins within x; reshape y")
+    return summed_to(out_grad, x, False), summed_to(out_grad, y, False)
+
+
+@reverse_of("add_grad")
+def _(call: Call) -> list[Any]:
+    x = call.args[0]
+    by_x, by_y = call.cotangents
+    total = by_x
+    if by_y is not None:
+        if by_y.shape != x.shape:
+            by_y = ops.expand(by_y, x.shape)
+        total = by_y if total is None else total + by_y
+    return [None, None, total, None]
+
+
+@formula_of("divide_grad")
+def _(x: Tensor, y: Tensor, out: Tensor, out_grad: Tensor, axis: int = -1) -> Any:
+    by_x = out_grad / conj(y)
+    return summed_to(by_x, x), summed_to(-(by_x * conj(out)), y)
+
+
+@reverse_of("maximum")
+def _(call: Call) -> list[Any]:
+    return list(ops.maximum_grad(*call.args, call.cotangent))
+
+
+@reverse_of("minimum")
+def _(call: Call) -> list[Any]:
+    return list(ops.minimum_grad(*call.args, call.cotangent))
+
+
+def _share(g: Tensor, to: Tensor, *is_chosen: Tensor) -> Tensor:
+    """The gradient of one of two, half of it where they are equal.
+
+    Args:
+        is_chosen: where it is the larger, and where it is that or equal; nowhere of
+            what is no number.
+    """
+    before, with_ties = (ops.cast(each, g.dtype) for each in is_chosen)
+    return summed_to(g * (before * 0.5 + with_ties * 0.5), to)
+
+
+@formula_of("maximum_grad")
+def _(x: Tensor, y: Tensor, out_grad: Tensor) -> Any:
+    return _share(out_grad, x, x > y, x >= y), _share(out_grad, y, y > x, y >= x)
+
+
+@formula_of("minimum_grad")
+def _(x: Tensor, y: Tensor, out_grad: Tensor) -> Any:
+    return _share(out_grad, x, x < y, x <= y), _share(out_grad, y, y < x, y <= x)
+
+
+@formula_of("add_n")
+def _(x: Sequence[Tensor]) -> Tensor:
+    return functools.reduce(ops.add, x)
+
+
+@reverse_of("add_n")
+def _(call: Call) -> list[Any]:
+    return [[call.cotangent for _ in call.args[0]]]
+
+
+# In Taylor series.
+
+
+@jet_of("Tensor.__add__", "Tensor.__radd__", "add")
+def _(call: JetCall) -> list[Any]:
+    x, y = call.args
+    if not isinstance(y, list):
+        return [[call.out, *x[1:]]]
+    return [[call.out, *map(total, _pairs(call))]]
+
+
+@jet_of("Tensor.__sub__", "subtract")
+def _(call: JetCall) -> list[Any]:
+    x, y = call.args
+    if not isinstance(y, list):
+        return [[call.out, *x[1:]]]
+    return [[call.out, *(minus(a, b) for a, b in _pairs(call))]]
+
+
+@jet_of("Tensor.__rsub__")
+def _(call: JetCall) -> list[Any]:
+    x, y = call.args
+    if not isinstance(y, list):
+        return [[call.out, *(minus(None, a) for a in x[1:])]]
+    return [[call.out, *(minus(b, a) for a, b in _pairs(call))]]
+
+
+def _pairs(call: JetCall) -> list[tuple[Any, Any]]:
+    """The coefficients of two arguments beyond their values, of the result's shape."""
+    shape = call.out.shape
+
+    def full(part: Tensor) -> Tensor:
+        return part if part.shape == shape else ops.expand(part, shape)
+
+    x, y = (linear(full, arg[1:]) for arg in call.args)
+    return [*zip(x, y, strict=True)]
+
+
+@jet_of("Tensor.__mul__", "Tensor.__rmul__", "multiply")
+def _(call: JetCall) -> list[Any]:
+    x, y = call.args
+    if not isinstance(y, list):
+        return [[call.out, *linear(lambda part: part * y, x[1:])]]
+    return [[call.out, *product(x, y)[1:]]]
+
+
+# Of many samples, and in Julia.
+
+
+def _broadcast(name: str) -> None:
+    def batch(call: BatchCall) -> list[Any]:
+        tensors = [i for i, arg in enumerate(call.args) if isinstance(arg, Tensor)]
+        ndim = max(map(call.ndim, tensors))
+        args = [*call.args]
+        for i in call.batched:
+            args[i] = aligned(args[i], ndim)
+        return TABLE[name].every(args)
+
+    TABLE[name].batch = batch
+
+
+for name in ("add", "sub", "mul", "truediv", "radd", "rsub", "rmul", "rtruediv"):
+    _broadcast(f"Tensor.__{name}__")
+for name in ("add", "subtract", "multiply", "divide", "maximum", "minimum"):
+    _broadcast(name)

@@ -1,0 +1,43 @@
+"""Comparisons and choices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import paddle
+
+from ..calls import Call
+from ..entry import define, holds_for_complex, reverse_of
+from ..shared import ops, summed
+
+for name, infix in (("eq", "=="), ("ne", "!="), ("lt", "<"), ("le", "<="), ("gt", ">")):
+    define(f"Tensor.__{name}__", "x y", infix=infix, differentiable=())
+define("Tensor.__ge__", "x y", infix=">=", differentiable=())
+for name in ("and", "or", "xor"):
+    define(f"Tensor.__{name}__", "x y", differentiable=())
+for name in (
+    *("equal", "not_equal", "less_than", "less_equal", "greater_than", "greater_equal"),
+    *("logical_and", "logical_or", "logical_not", "isnan", "isinf", "isfinite"),
+):
+    define(name, differentiable=())
+for name in ("argmax", "argmin"):
+    define(
+        name,
+        "x axis keepdim dtype",
+        differentiable=(),
+        defaults={"axis": None, "keepdim": False, "dtype": paddle.int64},
+    )
+define("where", differentiable=(1, 2))
+holds_for_complex("where")
+
+
+@reverse_of("where")
+def _(call: Call) -> list[Any]:
+    chosen, g = call.args[0], call.cotangent
+    zero = paddle.zeros_like(g)
+    return summed(
+        call,
+        None,
+        lambda: ops.where(chosen, g, zero),
+        lambda: ops.where(chosen, zero, g),
+    )

@@ -1,0 +1,87 @@
+"""Complex numbers and their parts.
+
+Gradients are of ``Re <cotangent, output>``, as Paddle and PyTorch have them: that of a
+real tensor is real.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import paddle
+from paddle import Tensor
+
+from ....paddle_side.dtypes import same_parts
+from ..calls import Call, NoRule
+from ..entry import define, holds_for_complex, reverse_of
+from ..shared import ops, summed, turned
+
+define("conj")
+define("real", view=True)
+define("imag", view=True)
+define("real_grad")
+define("imag_grad")
+define("complex")
+define("as_complex", view=True)
+define("as_real", view=True)
+define("angle")
+define("view_dtype", "x dtype", view=True)
+holds_for_complex("conj", "real", "imag", "real_grad", "imag_grad", "complex")
+holds_for_complex("as_complex", "as_real", "angle", "view_dtype")
+
+
+@reverse_of("conj")
+def _(call: Call) -> list[Any]:
+    return [ops.conj(call.cotangent)]
+
+
+@reverse_of("real")
+def _(call: Call) -> list[Any]:
+    return [ops.real_grad(call.cotangent)]
+
+
+@reverse_of("imag")
+def _(call: Call) -> list[Any]:
+    return [ops.imag_grad(call.cotangent)]
+
+
+@reverse_of("real_grad")
+def _(call: Call) -> list[Any]:
+    return [ops.real(call.cotangent)]
+
+
+@reverse_of("imag_grad")
+def _(call: Call) -> list[Any]:
+    return [ops.imag(call.cotangent)]
+
+
+@reverse_of("complex")
+def _(call: Call) -> list[Any]:
+    g = call.cotangent
+    return summed(call, lambda: ops.real(g), lambda: ops.imag(g))
+
+
+@reverse_of("as_complex")
+def _(call: Call) -> list[Any]:
+    return [ops.as_real(call.cotangent)]
+
+
+@reverse_of("as_real")
+def _(call: Call) -> list[Any]:
+    return [ops.as_complex(call.cotangent)]
+
+
+@reverse_of("angle")
+def _(call: Call) -> list[Any]:
+    x = call.args[0]
+    if not x.is_complex():
+        return [paddle.zeros_like(x)]
+    return [turned(ops.sign(x), call.cotangent, ops.abs(x))]
+
+
+@reverse_of("view_dtype")
+def _(call: Call) -> list[Any]:
+    x: Tensor = call.args[0]
+    if not same_parts(x.dtype, call.out.dtype):
+        raise NoRule("the bits of numbers as other numbers; use cast")
+    return [ops.view_dtype(call.cotangent, x.dtype), None]

@@ -1,0 +1,60 @@
+"""The same values once more: copies, casts, constants of the same shape."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import paddle
+from paddle import Tensor
+
+from ....paddle_side.interception import RAW
+from ..calls import BatchCall, Call, JetCall
+from ..entry import (
+    batch_of,
+    define,
+    holds_for_complex,
+    jet_of,
+    reverse_of,
+)
+from ..series import linear
+from ..shared import ops
+
+define("assign", alias=True)
+define("Tensor.clone", "x", alias=True)
+define("Tensor.contiguous", "x", alias=True)
+define("Tensor._tensor_use_gpudnn", "x use", alias=True)
+define("Tensor.detach", "x", alias=True, differentiable=())
+define("Tensor.data", "x", run=paddle.Tensor.detach, alias=True, differentiable=())
+define("share_data", "x", alias=True, differentiable=())
+define("cast", "x dtype", view=True)
+define("copy", "x", run=RAW.assign)
+"""A copy in memory of its own, which passes leave where it is."""
+define("stop_gradient", "x", run=paddle.Tensor.detach, view=True, differentiable=())
+"""Where no gradient goes on, which passes leave where it is."""
+holds_for_complex("assign", "copy", "cast", "Tensor.clone", "Tensor.contiguous")
+holds_for_complex("Tensor._tensor_use_gpudnn")
+
+
+@reverse_of(
+    "assign", "copy", "Tensor.clone", "Tensor.contiguous", "Tensor._tensor_use_gpudnn"
+)
+def _(call: Call) -> list[Any]:
+    return [call.cotangent, *(None for _ in call.args[1:])]
+
+
+@reverse_of("cast")
+def _(call: Call) -> list[Any]:
+    x: Tensor = call.args[0]
+    if not (x.is_floating_point() or x.is_complex()):
+        return [None, None]
+    return [ops.cast(call.cotangent, x.dtype), None]
+
+
+@jet_of("copy")
+def _(call: JetCall) -> list[Any]:
+    return [[call.out, *linear(ops.assign, call.args[0][1:])]]
+
+
+@batch_of("copy")
+def _(call: BatchCall) -> list[Any]:
+    return [ops.assign(call.args[0])]

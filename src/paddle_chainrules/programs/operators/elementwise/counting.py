@@ -1,0 +1,60 @@
+"""Integers and Booleans: bits, counts, positions, and what holds of all elements."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import paddle
+from paddle import Tensor
+
+from ..calls import Call, NoRule
+from ..entry import define, formula_of, reverse_of
+from ..known_shapes import define_of_known_shape
+from ..shared import ops
+
+for name in ("and", "or", "xor", "not", "left_shift", "right_shift"):
+    define(f"bitwise_{name}", differentiable=(), defaults={"is_arithmetic": True})
+for name in ("all", "any"):
+    define(name, differentiable=(), defaults={"axis": [], "keepdim": False})
+for name in ("isclose", "allclose"):
+    define(
+        name,
+        differentiable=(),
+        defaults={"rtol": 1e-05, "atol": 1e-08, "equal_nan": False},
+    )
+for name in ("logical_xor", "equal_all", "is_empty", "one_hot", "shard_index"):
+    define(name, differentiable=())
+
+
+@formula_of("all")
+def _(x: Tensor, axis: Any, keepdim: bool) -> Any:
+    if x.dtype != paddle.bool:
+        raise NoRule("truths of numbers; compare them with zero first")
+    return ops.min(ops.cast(x, paddle.float32), axis, keepdim) > 0.0
+
+
+@formula_of("any")
+def _(x: Tensor, axis: Any, keepdim: bool) -> Any:
+    if x.dtype != paddle.bool:
+        raise NoRule("truths of numbers; compare them with zero first")
+    return ops.max(ops.cast(x, paddle.float32), axis, keepdim) > 0.0
+
+
+define("searchsorted", differentiable=(), structure=(0,))
+define("gather_tree", differentiable=())
+define("histogram")
+define_of_known_shape("bincount", differentiable=(1,))
+define_of_known_shape("sequence_mask", differentiable=())
+
+
+@reverse_of("histogram")
+def _(call: Call) -> list[Any]:
+    if 1 in call.wanted:
+        raise NoRule("the weights of a histogram; use paddle.bincount")
+    return [None] * len(call.args)
+
+
+@reverse_of("bincount")
+def _(call: Call) -> list[Any]:
+    x, *_ = call.args
+    return [None, ops.gather(call.cotangent, x, 0), None, None]

@@ -1,0 +1,182 @@
+"""More functions of each element: inverse and hyperbolic ones, and kinks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import paddle
+from paddle import Tensor
+
+from ....paddle_side.dtypes import single
+from ..calls import Call
+from ..entry import define, formula_of, holds_for_complex, reverse_of
+from ..shared import conj, ops, summed
+
+SLOPES: dict[str, Callable[[Any, Any], Any]] = {
+    "tan": lambda x, out: out * out + 1.0,
+    "asin": lambda x, out: _rsqrt(1.0 - x * x),
+    "acos": lambda x, out: -_rsqrt(1.0 - x * x),
+    "asinh": lambda x, out: _rsqrt(x * x + 1.0),
+    "acosh": lambda x, out: _slope_of_acosh(x),
+    "atanh": lambda x, out: 1.0 / (1.0 - x * x),
+    "log2": lambda x, out: 1.0 / (x * math.log(2.0)),
+    "log10": lambda x, out: 1.0 / (x * math.log(10.0)),
+    "tanh_shrink": lambda x, out: ops.square(ops.tanh(x)),
+}
+"""Derivatives, from the argument and the result."""
+
+
+def with_slope(name: str, slope: Callable[[Any, Any], Any]) -> None:
+    """Define a function of each element by its derivative.
+
+    Args:
+        slope: from the argument and the result.
+    """
+    define(name)
+
+    @reverse_of(name)
+    def _(call: Call) -> list[Any]:
+        return [call.cotangent * conj(slope(call.args[0], call.out))]
+
+
+def _rsqrt(x: Tensor) -> Tensor:
+    return 1.0 / ops.sqrt(x) if x.is_complex() else ops.rsqrt(x)
+
+
+def _slope_of_acosh(x: Tensor) -> Tensor:
+    if x.is_complex():  # whose cut is not that of the root of a product
+        return 1.0 / (ops.sqrt(x + 1.0) * ops.sqrt(x - 1.0))
+    return ops.rsqrt(x * x - 1.0)
+
+
+for name, slope in SLOPES.items():
+    with_slope(name, slope)
+holds_for_complex("tan", "asin", "acos", "asinh", "acosh", "atanh", "log2", "log10")
+define("softshrink", defaults={"threshold": 0.5})
+define("hardshrink", defaults={"threshold": 0.5})
+define("thresholded_relu", defaults={"threshold": 1.0, "value": 0.0})
+define("hardsigmoid", defaults={"slope": 1 / 6, "offset": 0.5})
+define("celu", defaults={"alpha": 1.0})
+define("stanh", defaults={"scale_a": 0.67, "scale_b": 1.7159})
+define("hardtanh", defaults={"t_min": -1.0, "t_max": 1.0})
+define("increment", defaults={"value": 1.0})
+define("heaviside")
+define("copysign")
+define("nextafter")
+define("atan2")
+define("fmax")
+define("fmin")
+define("remainder")
+define("Tensor.__mod__", "x y")
+define("floor_divide", differentiable=())
+define("lerp")
+
+
+@formula_of("softshrink")
+def _(x: Tensor, threshold: float) -> Tensor:
+    t = single(threshold)
+    inside = ops.where(ops.isnan(x), x, paddle.zeros_like(x))
+    return ops.where(x > t, x - t, ops.where(x < -t, x + t, inside))
+
+
+@reverse_of("hardshrink")
+def _(call: Call) -> list[Any]:
+    x, threshold = call.args
+    g = call.cotangent
+    inside = ops.abs(x) < single(threshold)
+    return [ops.where(inside, paddle.zeros_like(g), g), None]
+
+
+@formula_of("thresholded_relu")
+def _(x: Tensor, threshold: float, value: float) -> Tensor:
+    low = ops.where(ops.isnan(x), x, paddle.full_like(x, single(value)))
+    return ops.where(x > single(threshold), x, low)
+
+
+@formula_of("hardsigmoid")
+def _(x: Tensor, slope: float, offset: float) -> Tensor:
+    y = x * single(slope) + single(offset)
+    one, zero = paddle.ones_like(x), paddle.zeros_like(x)
+    return ops.where(y >= 1.0, one, ops.where(y <= 0.0, zero, y))
+
+
+@formula_of("celu")
+def _(x: Tensor, alpha: float) -> Tensor:
+    a = single(alpha)
+    low = ops.where(x > 0, paddle.zeros_like(x), x)
+    return ops.where(x > 0, x, (ops.exp(low / a) - 1.0) * a)
+
+
+@formula_of("hardtanh")
+def _(x: Tensor, t_min: float, t_max: float) -> Tensor:
+    low, high = single(t_min), single(t_max)
+    above = ops.where(x >= high, paddle.full_like(x, high), x)
+    return ops.where(x <= low, paddle.full_like(x, low), above)
+
+
+@formula_of("increment")
+def _(x: Tensor, value: float) -> Tensor:
+    return x + value
+
+
+@reverse_of("heaviside")
+def _(call: Call) -> list[Any]:
+    x = call.args[0]
+    g = call.cotangent
+    zero = paddle.zeros_like(g)
+    none = ops.logical_and(x <= 0, x >= 0)  # since == takes small numbers for zero
+    none = ops.expand(none, g.shape)
+    return summed(call, lambda: zero, lambda: ops.where(none, g, zero))
+
+
+@reverse_of("copysign")
+def _(call: Call) -> list[Any]:
+    g = call.cotangent
+    return summed(
+        call,
+        lambda: g * ops.sign(call.args[0]) * ops.sign(call.out),
+        lambda: paddle.zeros_like(g),
+    )
+
+
+@formula_of("stanh")
+def _(x: Tensor, scale_a: float, scale_b: float) -> Tensor:
+    return ops.tanh(x * single(scale_a)) * single(scale_b)
+
+
+@reverse_of("atan2")
+def _(call: Call) -> list[Any]:
+    x, y = call.args
+    part = call.cotangent / (x * x + y * y)
+    return summed(call, lambda: part * y, lambda: -(part * x))
+
+
+@formula_of("fmax")
+def _(x: Tensor, y: Tensor) -> Tensor:
+    return _chosen(x, y, x >= y)
+
+
+@formula_of("fmin")
+def _(x: Tensor, y: Tensor) -> Tensor:
+    return _chosen(x, y, x <= y)
+
+
+def _chosen(x: Tensor, y: Tensor, first: Tensor) -> Tensor:
+    """The one or the other; where one is no number, the other."""
+    first = ops.logical_or(first, ops.isnan(y))
+    both = first.shape
+    return ops.where(first, ops.expand(x, both), ops.expand(y, both))
+
+
+@reverse_of("remainder", "Tensor.__mod__")
+def _(call: Call) -> list[Any]:
+    x, y = call.args
+    g = call.cotangent
+    return summed(call, lambda: g, lambda: -(g * ops.floor(x / y)))
+
+
+@formula_of("lerp")
+def _(x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+    return x + weight * (y - x)

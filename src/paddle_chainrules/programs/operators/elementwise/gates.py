@@ -1,0 +1,55 @@
+"""Activations of several elements: with weights, gates, or groups of channels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import paddle
+from paddle import Tensor
+
+from ..calls import Call
+from ..entry import define, formula_of, reverse_of
+from ..shared import ops, summed_to
+
+define("prelu")
+define("maxout", differentiable=(0,))
+define("swiglu", defaults={"y": None})
+define("fused_softmax_mask")
+
+
+@formula_of("prelu")
+def _(x: Tensor, alpha: Tensor, data_format: str, mode: str) -> Tensor:
+    shape = [1] * x.ndim
+    if mode == "channel":
+        shape[1 if data_format.startswith("NC") else -1] = -1
+    elif mode == "element":
+        shape[1:] = x.shape[1:]
+    return ops.where(x > 0, x, x * ops.reshape(alpha, shape))
+
+
+@formula_of("maxout")
+def _(x: Tensor, groups: int, axis: int) -> Tensor:
+    axis %= x.ndim
+    shape = [*x.shape]
+    shape[axis : axis + 1] = [shape[axis] // groups, groups]
+    parts = ops.reshape(x, shape)
+    first = ops.argmax(parts, axis + 1, True, paddle.int64)
+    places = paddle.arange(groups, dtype="int64")
+    chosen = first == places.reshape([groups, *[1] * (x.ndim - axis - 1)])
+    kept = ops.where(chosen, parts, paddle.zeros_like(parts))
+    return ops.sum(kept, [axis + 1], None, False)
+
+
+@formula_of("swiglu")
+def _(x: Tensor, y: Any) -> Tensor:
+    if y is None:
+        x, y = ops.split_with_num(x, 2, x.ndim - 1)
+    return ops.silu(x) * y
+
+
+@reverse_of("fused_softmax_mask")
+def _(call: Call) -> list[Any]:
+    mask = call.args[1]
+    grad = ops.softmax_grad(call.out, call.cotangent, -1)
+    by_mask = summed_to(grad, mask) if 1 in call.wanted else None
+    return [grad, by_mask]

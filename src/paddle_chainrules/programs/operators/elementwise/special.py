@@ -1,0 +1,95 @@
+"""Special functions: of Bessel, gamma, error, and their kin."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import paddle
+from paddle import Tensor
+
+from ....paddle_side.dtypes import single
+from ..calls import Call
+from ..entry import define, reverse_of
+from ..shared import ops, summed
+from .elementary import with_slope
+
+ROOT_PI = math.sqrt(math.pi)
+
+SLOPES: dict[str, Callable[[Any, Any], Any]] = {
+    "lgamma": lambda x, out: ops.digamma(x),
+    "gammaln": lambda x, out: ops.digamma(x),
+    "digamma": lambda x, out: ops.polygamma(x, 1),
+    "erfinv": lambda x, out: ops.exp(out * out) * (ROOT_PI / 2),
+    "i0": lambda x, out: x * _ratio(x),
+    "i1": lambda x, out: ops.i0(x) - _ratio(x),
+    "i0e": lambda x, out: x * _scaled_ratio(x) - ops.sign(x) * out,
+    "i1e": lambda x, out: ops.i0e(x) - _scaled_ratio(x) * (ops.abs(x) + 1.0),
+}
+"""Derivatives, from the argument and the result."""
+
+
+for name, slope in SLOPES.items():
+    with_slope(name, slope)
+define("polygamma", differentiable=(0,))
+define("gammaincc", differentiable=(1,))
+define("logit", differentiable=(0,))
+
+
+_TERMS = [
+    0.5 ** (2 * k + 1) / math.factorial(k) / math.factorial(k + 1) for k in range(13)
+]
+
+
+def _series(x: Tensor) -> Tensor:
+    """``i1(x) / x`` of what is less than one."""
+    square = x * x
+    found: Any = square * _TERMS[-1] + _TERMS[-2]
+    for term in _TERMS[-3::-1]:
+        found = found * square + term
+    return found
+
+
+def _parts(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Where a number is less than one; those that are, and those that are not."""
+    small, one = ops.abs(x) < 1.0, paddle.ones_like(x)
+    return small, ops.where(small, x, one), ops.where(small, one, x)
+
+
+def _ratio(x: Tensor) -> Tensor:
+    """``i1(x) / x``, of which Paddle has no value at zero."""
+    small, near, far = _parts(x)
+    return ops.where(small, _series(near), ops.i1(far) / far)
+
+
+def _scaled_ratio(x: Tensor) -> Tensor:
+    """``i1e(x) / x``"""
+    small, near, far = _parts(x)
+    scaled = _series(near) * ops.exp(-ops.abs(near))
+    return ops.where(small, scaled, ops.i1e(far) / far)
+
+
+@reverse_of("polygamma")
+def _(call: Call) -> list[Any]:
+    x, n = call.args
+    return [call.cotangent * ops.polygamma(x, n + 1), None]
+
+
+@reverse_of("gammaincc")
+def _(call: Call) -> list[Any]:
+    x, y = call.args
+    density = ops.exp((x - 1.0) * ops.log(y) - y - ops.lgamma(x))
+    return summed(call, None, lambda: -(call.cotangent * density))
+
+
+@reverse_of("logit")
+def _(call: Call) -> list[Any]:
+    x, eps = call.args
+    if not eps:
+        return [call.cotangent / (x * (1.0 - x)), None]
+    least = single(eps)
+    inside = ops.logical_and(x >= least, x <= 1.0 - least)
+    safe = ops.where(inside, x, paddle.full_like(x, 0.5))
+    part = call.cotangent / (safe * (1.0 - safe))
+    return [ops.where(inside, part, paddle.zeros_like(part)), None]

@@ -1,0 +1,1 @@
+"""Convolutions, pooling, and images in other sizes."""

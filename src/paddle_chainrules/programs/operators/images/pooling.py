@@ -1,0 +1,170 @@
+"""Pooling over windows, and its way back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import paddle
+from paddle import Tensor
+
+from ....paddle_side.dtypes import single
+from ..calls import Call, NoRule
+from ..entry import define, formula_of, reverse_of
+from ..kernels import by_kernel
+from ..shared import ops
+
+for name in ("pool2d", "pool3d"):
+    define(name, differentiable=(0,))
+for name in ("max_pool2d_with_index", "max_pool3d_with_index"):
+    define(name, differentiable=(0,), fixed=(1,))
+for name in ("fractional_max_pool2d", "fractional_max_pool3d"):
+    define(name, differentiable=(0,), fixed=(1,), random=True)
+by_kernel("pool2d", "pool3d", "max_pool2d_with_index", "max_pool3d_with_index")
+by_kernel("fractional_max_pool2d", "fractional_max_pool3d")
+define("lp_pool2d", differentiable=(0,))
+by_kernel("lp_pool2d")
+define("unpool", differentiable=(0,))
+define("unpool3d", differentiable=(0,))
+
+AXES = {"pool2d_grad": 2, "pool3d_grad": 3}
+
+
+def taken(x: Tensor, index: Tensor) -> Tensor:
+    """Elements of the image of each sample and channel, by their places in it.
+
+    Args:
+        x: of shape ``[n, c, *size]``.
+        index: of shape ``[n, c, *places]``, into the flattened image.
+    """
+    planes = x.shape[0] * x.shape[1]
+    size = math.prod(x.shape[2:])
+    starts = paddle.arange(planes, dtype="int64") * size
+    index = ops.reshape(ops.cast(index, paddle.int64), [planes, -1])
+    index = ops.reshape(index + ops.reshape(starts, [planes, 1]), [-1])
+    return ops.gather(ops.reshape(x, [-1]), index, 0)
+
+
+# Where each number came from is known, or found again.
+
+
+@reverse_of(
+    *("max_pool2d_with_index_grad", "max_pool3d_with_index_grad"),
+    *("fractional_max_pool2d_grad", "fractional_max_pool3d_grad"),
+)
+def _(call: Call) -> list[Any]:
+    _, mask, g, *how = call.args
+    found = ops.reshape(taken(call.cotangent, mask), g.shape)
+    return [None, None, found, *(None for _ in how)]
+
+
+@reverse_of("pool2d_grad", "pool3d_grad")
+def _(call: Call) -> list[Any]:
+    x, _, g, *how = call.args
+    if 2 not in call.wanted:
+        return [None] * len(call.args)
+    name = "pool2d" if len(how[0]) == 2 else "pool3d"
+    if how[6] == "avg":
+        found = getattr(ops, name)(call.cotangent, *how)
+    else:
+        found = _of_largest(call.cotangent, x, g.shape, *how)
+    return [None, None, found, *(None for _ in how)]
+
+
+def _of_largest(
+    u: Tensor,
+    x: Tensor,
+    shape: Sequence[int],
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    paddings: Sequence[int],
+    ceil_mode: bool,
+    exclusive: bool,
+    layout: str,
+    kind: str,
+    whole: bool,
+    adaptive: bool,
+    algorithm: str,
+) -> Tensor:
+    """Elements of u in the places of the largest of x in each window."""
+    if adaptive:  # of which Paddle's kernel makes the maximum of all
+        raise NoRule("adaptive maxima by pool2d; use adaptive_max_pool2d")
+    last = not layout.startswith("NC")
+    axes = len(kernel)
+    if last:
+        first = [0, axes + 1, *range(1, axes + 1)]
+        u, x = ops.transpose(u, first), ops.transpose(x, first)
+    if not whole:
+        pairs = _paddings(x.shape[2:], kernel, strides, paddings, algorithm)
+        around = [0] * 4 + [n for pair in pairs for n in pair]
+        if any(around):
+            u, x = ops.pad(u, around, 0.0), ops.pad(x, around, LEAST)
+    indexed = getattr(ops, f"max_pool{axes}d_with_index")
+    mask = indexed(x, kernel, strides, [0] * axes, whole, False, ceil_mode)[1]
+    found = ops.reshape(taken(u, mask), mask.shape)
+    if last:
+        found = ops.transpose(found, [0, *range(2, axes + 2), 1])
+    if found.shape != [*shape]:
+        raise NoRule("windows that these paddings give twice; pad before pooling")
+    return found
+
+
+LEAST = -1e38
+"""Padding that is no maximum, and more than what the kernel begins with."""
+
+
+def _paddings(
+    size: Sequence[int],
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    paddings: Sequence[int],
+    algorithm: str,
+) -> list[tuple[int, int]]:
+    """Before and after each axis, as Paddle's algorithms say."""
+    if algorithm == "VALID":
+        return [(0, 0) for _ in size]
+    if algorithm == "SAME":
+        sums = [
+            max((-(-n // s) - 1) * s + k - n, 0)
+            for n, k, s in zip(size, kernel, strides, strict=True)
+        ]
+        return [(p // 2, p - p // 2) for p in sums]
+    if len(paddings) == len(size):
+        return [(p, p) for p in paddings]
+    return [*zip(paddings[::2], paddings[1::2], strict=True)]
+
+
+# Powers.
+
+
+@formula_of("lp_pool2d_grad")
+def _(x: Tensor, out: Tensor, out_grad: Tensor, *how: Any) -> Tensor:
+    *windows, power = how
+    kernel, strides, paddings, ceil_mode, _, layout, _, *rest = windows
+    if not 0 < power < math.inf:
+        raise NoRule(f"the power {power}; use max_pool2d for an infinite one")
+    counts = ops.lp_pool2d(paddle.ones(x.shape, x.dtype), *windows, 1.0)
+    if (counts == 0).any():
+        raise NoRule("windows that hold padding alone; use less of it")
+    given = (kernel, strides, paddings, ceil_mode, True, layout, "avg", *rest)
+    slope = out_grad * ops.pow(out, 1.0 - single(power)) * counts
+    return ops.pow(x, power - 1.0) * ops.pool2d_grad(x, out, slope, *given)
+
+
+# The way back from pooling.
+
+
+@reverse_of("unpool", "unpool3d")
+def _(call: Call) -> list[Any]:
+    x, index, *how = call.args
+    channels_first = how[-1].startswith("NC")
+    if not channels_first:
+        raise NoRule("channels in the last place; transpose before")
+    # Of several that go to one place, the one that stays there.
+    name = "unpool" if x.ndim == 4 else "unpool3d"
+    numbers = ops.reshape(paddle.arange(x.size, dtype="float64"), x.shape)
+    placed = getattr(ops, name)(numbers, index, *how)
+    stays = ops.reshape(taken(placed, index), x.shape) == numbers
+    found = ops.reshape(taken(call.cotangent, index), x.shape)
+    return [found * ops.cast(stays, found.dtype), None, *(None for _ in how)]

@@ -1,0 +1,54 @@
+"""Pooling of regions of images; the regions themselves have no gradient."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import paddle
+from paddle import Tensor
+
+from ....paddle_side.interception import RAW
+from ..calls import Call
+from ..entry import define, reverse_of
+from ..kernels import by_kernel, linear
+from ..shared import ops
+
+
+def _roi_pool(
+    x: Tensor,
+    boxes: Tensor,
+    boxes_num: Any,
+    pooled_height: int,
+    pooled_width: int,
+    spatial_scale: float,
+) -> Any:
+    """With the places of the largest, which the way back needs."""
+    attributes = ("pooled_height", pooled_height, "pooled_width", pooled_width)
+    return RAW.legacy.roi_pool(
+        x, boxes, boxes_num, *attributes, "spatial_scale", spatial_scale
+    )
+
+
+define("roi_align", differentiable=(0,))
+define("psroi_pool", differentiable=(0,))
+define("roi_pool", run=_roi_pool, shown=1, fixed=(1,), differentiable=(0,))
+linear("roi_align", "psroi_pool")
+by_kernel("roi_pool")
+
+
+@reverse_of("roi_pool_grad")
+def _(call: Call) -> list[Any]:
+    x, _, boxes_num, places, g, *how = call.args
+    count, channels = g.shape[:2]
+    size = math.prod(x.shape[2:])
+    ends = ops.cast(ops.cumsum(boxes_num, 0, False, False, False), paddle.int64)
+    passed = ops.reshape(ends, [1, -1]) <= paddle.arange(count).reshape([-1, 1])
+    image = ops.sum(ops.cast(passed, paddle.int64), [1], None, True)
+    plane = image * channels + paddle.arange(channels).reshape([1, -1])
+    flat = ops.reshape(plane * size, [count, channels, 1, 1]) + places
+    found = places >= 0  # regions may be empty
+    flat = ops.reshape(ops.where(found, flat, paddle.zeros_like(flat)), [-1])
+    by_g = ops.gather(ops.reshape(call.cotangent, [-1]), flat, 0)
+    by_g = ops.reshape(by_g, g.shape) * ops.cast(found, g.dtype)
+    return [None, None, None, None, by_g, *(None for _ in how)]

@@ -1,0 +1,159 @@
+"""Resampling as sums of a few weighted numbers, along one axis after another."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import paddle
+from paddle import Tensor
+
+from ....paddle_side.dtypes import dtype_name
+from ....paddle_side.grad_mode import grad_mode
+from ....paddle_side.interception import RAW
+from ....paddle_side.listener import not_listening
+from ..calls import NoRule
+from ..entry import TABLE
+from ..shared import ops
+from . import resampling  # noqa: F401  # whose operators are in the table then
+
+MOST, LARGEST = 2, 512
+"""Numbers of which one is made along an axis, and places of that."""
+
+
+class Tap(NamedTuple):
+    """Of each place of a result a place that it is made of, and its weight.
+
+    Attributes:
+        weights: None where all are one.
+    """
+
+    places: Any
+    weights: Any
+
+
+class Axis(NamedTuple):
+    """One that is resampled."""
+
+    number: int
+    taps: Sequence[Tap]
+
+
+@lru_cache(maxsize=64)
+def _taps(
+    name: str, size: int, axis: int, rank: int, how: tuple[Any, ...], dtype: str
+) -> tuple[Tap, ...]:
+    """Along an axis of an image, as the operator itself shows them.
+
+    Raises:
+        NoRule: numbers are made of too many.
+    """
+    layout, depth, height, width, scale, *kind = how
+    least = math.ceil(1 / min(1.0, *scale)) if scale else 1
+    shape = [size, 1, *[least] * rank]
+    shape[2 + axis] = size
+    with not_listening(), grad_mode(False):
+        of_one = [size, *[1] * (axis + 1), size, *[1] * (rank - 1 - axis)]
+        each = paddle.eye(size).astype(getattr(paddle, dtype)).reshape(of_one)
+        each = paddle.expand(each, shape)
+        given = layout, depth, height, width, [*scale], *kind
+        found = getattr(RAW, name)(each, None, None, None, *given).numpy()
+    # Of images that are one elsewhere, the same everywhere.
+    found = np.moveaxis(found, 2 + axis, 1).reshape(size, found.shape[2 + axis], -1)
+    weights = found[..., 0].T
+    count = int((weights != 0).sum(1).max())
+    if count > MOST:
+        raise NoRule("numbers that are made of many; resample them by the operator")
+    order = np.argsort(weights == 0, axis=1, kind="stable")[:, :count]
+    sorted_weights = np.take_along_axis(weights, order, 1)
+    # Where there are fewer, a neighbour counts nothing, as Paddle has it.
+    near = np.minimum(order[:, :1] + 1, size - 1)
+    order = np.where(sorted_weights != 0, order, near)
+    if count == 1 and (sorted_weights == 1).all():
+        return (Tap(order[:, 0], None),)
+    return tuple(Tap(order[:, k], sorted_weights[:, k]) for k in range(count))
+
+
+def _axes(name: str, x: Tensor, how: Sequence[Any]) -> list[Axis]:
+    """The last one, which lies in memory without gaps, first.
+
+    Raises:
+        NoRule: sizes are in tensors, the image is large, or its channels are last.
+    """
+    *sizes, layout, depth, height, width, scale, kind, corners, mode = how
+    space = x.shape[2:]
+    if any(isinstance(part, Tensor | list) for part in sizes):
+        raise NoRule("a size that is in a tensor; give numbers")
+    if not layout.startswith("NC") or max(space) > LARGEST:
+        raise NoRule("channels that are last, or a large image; use the operator")
+    key = layout, depth, height, width, tuple(scale or ()), kind, corners, mode
+    dtype = dtype_name(x.dtype)
+    return [
+        Axis(2 + k, _taps(name, n, k, len(space), key, dtype))
+        for k, n in reversed([*enumerate(space)])
+    ]
+
+
+def _weighted(x: Tensor, weights: Any, axis: int) -> Tensor:
+    if weights is None:
+        return x
+    column = paddle.to_tensor(weights)
+    return x * ops.reshape(column, [-1, *[1] * (x.ndim - 1 - axis)])
+
+
+def _put(name: str) -> None:
+    """Give an operator and its gradient formulas, where they have no others."""
+    others = TABLE[name].formula, TABLE[f"{name}_grad"].formula
+
+    def forward(x: Tensor, *how: Any) -> Tensor:
+        if others[0] is not None:
+            try:
+                return others[0](x, *how)
+            except NoRule:
+                pass
+        for axis, taps in _axes(name, x, how):
+            parts = (
+                _weighted(
+                    ops.gather(x, paddle.to_tensor(t.places), axis), t.weights, axis
+                )
+                for t in taps
+            )
+            first, *rest = parts
+            x = sum(rest, first)
+        return x
+
+    def back(x: Tensor, *how: Any) -> Tensor:
+        if others[1] is not None:
+            try:
+                return others[1](x, *how)
+            except NoRule:
+                pass
+        sizes, g, given = how[:3], how[3], how[4:]
+        axes = _axes(name, x, (*sizes, *given))
+        for axis, taps in reversed(axes):
+            shape = [*g.shape]
+            shape[axis] = x.shape[axis]
+            like = paddle.zeros(shape, g.dtype)
+            parts = [
+                ops.gather_grad(
+                    like,
+                    paddle.to_tensor(t.places),
+                    _weighted(g, t.weights, axis),
+                    axis,
+                )
+                for t in taps
+            ]
+            g = sum(parts[1:], parts[0])
+        return g
+
+    TABLE[name].formula, TABLE[f"{name}_grad"].formula = forward, back
+
+
+_LINEAR = ("linear_interp", "bilinear_interp", "trilinear_interp", "nearest_interp")
+for _name in _LINEAR:
+    _put(_name)
+TAPPED = tuple(f"{name}{end}" for name in _LINEAR for end in ("", "_grad"))
+"""Operators that have such formulas."""

@@ -1,0 +1,1 @@
+"""Normalization, and recurrent layers."""

@@ -1,0 +1,259 @@
+"""Normalization of channels, over batches, images, or groups of channels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import paddle
+from paddle import Tensor
+
+from ....paddle_side.dtypes import single
+from ....paddle_side.interception import RAW
+from ..calls import Call
+from ..entry import define, formula_of, reverse_of
+from ..shared import ops, shaped_as
+
+
+def _instance_norm(x: Tensor, scale: Any, bias: Any, epsilon: float) -> Any:
+    """With mean and variance, which the way back needs."""
+    if scale is None:  # which crashes there
+        scale = paddle.ones([x.shape[1]], x.dtype)
+    if bias is None:
+        bias = paddle.zeros([x.shape[1]], x.dtype)
+    return RAW.legacy.instance_norm(x, scale, bias, "epsilon", epsilon)
+
+
+def _batch_norm(x: Tensor, mean: Tensor, variance: Tensor, *how: Any) -> Any:
+    """Without a write into the statistics."""
+    return RAW.batch_norm(x, RAW.assign(mean), RAW.assign(variance), *how)
+
+
+define(
+    "batch_norm",
+    run=_batch_norm,
+    writes={1: 1, 2: 2},
+    still=lambda *args: bool(args[5] or args[9]),  # in evaluation
+    differentiable=(0, 3, 4),
+    fixed=(1, 2, 3, 4, 5),
+)
+define("batch_norm_grad")
+define(
+    "instance_norm",
+    run=_instance_norm,
+    shown=1,
+    fixed=(1, 2),
+    lean=RAW.instance_norm,
+)
+define("instance_norm_grad")
+define("group_norm")
+define("group_norm_grad")
+
+
+class Standard(NamedTuple):
+    """``y = (x - mean) * scale``, of the mean 0 and the variance 1 along some axes."""
+
+    y: Tensor
+    mean: Tensor
+    variance: Tensor
+    scale: Tensor
+
+
+def standard(x: Tensor, axes: Sequence[int], epsilon: float) -> Standard:
+    """What has the mean 0 and the variance 1 along axes, but for epsilon."""
+    mean = ops.mean(x, axes, True)
+    centred = x - mean
+    variance = ops.mean(centred * centred, axes, True)
+    scale = ops.rsqrt(variance + single(epsilon))
+    return Standard(centred * scale, mean, variance, scale)
+
+
+def standard_back(g: Tensor, by: Standard, axes: Sequence[int]) -> Any:
+    """The gradient by x of what :func:`standard` gives."""
+    mean, slope = ops.mean(g, axes, True), ops.mean(g * by.y, axes, True)
+    return (g - mean - by.y * slope) * by.scale
+
+
+class Layout:
+    """Where the channels of a tensor are."""
+
+    def __init__(self, x: Tensor, data_format: str = "NCHW") -> None:
+        last = x.ndim > 2 and not data_format.startswith("NC")
+        self.axis = x.ndim - 1 if last else 1
+        self.channels = x.shape[self.axis]
+        self.others = [i for i in range(x.ndim) if i != self.axis]
+        self.shape = [self.channels if i == self.axis else 1 for i in range(x.ndim)]
+
+    def affine(self, x: Tensor, scale: Any, bias: Any) -> tuple[Tensor, Tensor]:
+        """Scale and shift, where they are missing those that do nothing."""
+        if scale is None:
+            scale = paddle.ones([self.channels], x.dtype)
+        if bias is None:
+            bias = paddle.zeros([self.channels], x.dtype)
+        return scale, bias
+
+    def scaled(self, g: Tensor, scale: Any, bias: Any = None) -> Tensor:
+        """Times the scale, and the shift added."""
+        if scale is not None:
+            g = g * ops.reshape(scale, self.shape)
+        return g if bias is None else g + ops.reshape(bias, self.shape)
+
+    def back(self, g: Tensor, y: Tensor, scale: Any, bias: Any) -> list[Any]:
+        """Gradients by scale and shift."""
+        by_scale = None if scale is None else ops.sum(g * y, self.others, None, False)
+        by_bias = None if bias is None else ops.sum(g, self.others, None, False)
+        return [by_scale, by_bias]
+
+
+# Of a batch, or by what is stored.
+
+
+@reverse_of("batch_norm")
+def _(call: Call) -> list[Any]:
+    x, *stored, scale, bias, is_test, momentum, epsilon, layout, use_global, train = (
+        call.args
+    )
+    scale, bias = Layout(x, layout).affine(x, scale, bias)
+    _, *moved, saved_mean, saved_variance, _ = call.outputs
+    if use_global or (is_test and not train):  # nothing else is read
+        moved = saved_mean, saved_variance = stored
+    mean, variance = moved
+    by_x, by_scale, by_bias = ops.batch_norm_grad(
+        *(x, scale, bias, mean, variance, saved_mean, saved_variance, None),
+        *(call.cotangent, momentum, epsilon, layout, is_test, use_global, train),
+    )
+    return [by_x, None, None, by_scale, by_bias, *(None for _ in range(6))]
+
+
+def _by_stored(x: Tensor, mean: Tensor, variance: Tensor, *how: Any) -> Standard:
+    """By a mean and a variance for each channel, whatever those of x are."""
+    layout, epsilon = how
+    mean, variance = (ops.reshape(part, layout.shape) for part in (mean, variance))
+    scale = ops.rsqrt(variance + single(epsilon))
+    return Standard((x - mean) * scale, mean, variance, scale)
+
+
+@formula_of("batch_norm")
+def _(
+    x: Tensor, mean: Tensor, variance: Tensor, scale: Any, bias: Any, *how: Any
+) -> Any:
+    is_test, momentum, epsilon, data_format, use_global, train = how
+    layout = Layout(x, data_format)
+    if use_global or (is_test and not train):
+        by = _by_stored(x, mean, variance, layout, epsilon)
+        return (layout.scaled(by.y, scale, bias), *(None for _ in range(5)))
+    by = standard(x, layout.others, epsilon)
+    own = [ops.reshape(part, [-1]) for part in (by.mean, by.variance, by.scale)]
+    old = single(momentum)
+    new = 1.0 - old
+    moved = (
+        before * old + part * new
+        for before, part in zip((mean, variance), own[:2], strict=True)
+    )
+    return (layout.scaled(by.y, scale, bias), *moved, own[0], own[2], None)
+
+
+@formula_of("batch_norm_grad")
+def _(*args: Any) -> Any:
+    x, scale, bias, mean, variance, _, _, _, g, *how = args
+    _, epsilon, data_format, is_test, use_global, train = how
+    layout = Layout(x, data_format)
+    scaled = layout.scaled(g, scale)
+    if use_global or (is_test and not train):
+        by = _by_stored(x, mean, variance, layout, epsilon)
+        by_x = scaled * by.scale
+    else:
+        by = standard(x, layout.others, epsilon)
+        by_x = standard_back(scaled, by, layout.others)
+    return (by_x, *layout.back(g, by.y, scale, bias))
+
+
+# Of an image.
+
+
+@reverse_of("instance_norm")
+def _(call: Call) -> list[Any]:
+    x, scale, bias, epsilon = call.args
+    scale, bias = Layout(x).affine(x, scale, bias)
+    _, mean, variance = call.outputs
+    given = (x, scale, bias, mean, variance, call.cotangent, epsilon)
+    return [*ops.instance_norm_grad(*given), None]
+
+
+@formula_of("instance_norm")
+def _(x: Tensor, scale: Any, bias: Any, epsilon: float) -> Any:
+    by = standard(x, [*range(2, x.ndim)], epsilon)
+    moments = (ops.reshape(part, [-1]) for part in (by.mean, by.scale))
+    return (Layout(x).scaled(by.y, scale, bias), *moments)
+
+
+@formula_of("instance_norm_grad")
+def _(
+    x: Tensor,
+    scale: Any,
+    bias: Any,
+    saved_mean: Tensor,
+    saved_variance: Tensor,
+    grad_y: Tensor,
+    epsilon: float,
+) -> Any:
+    layout, axes = Layout(x), [*range(2, x.ndim)]
+    by = standard(x, axes, epsilon)
+    by_x = standard_back(layout.scaled(grad_y, scale), by, axes)
+    return (by_x, *layout.back(grad_y, by.y, scale, bias))
+
+
+# Of groups of channels.
+
+
+def _grouped(x: Tensor, layout: Layout, groups: int) -> tuple[Tensor, list[int]]:
+    """With the groups apart, and the axes that are normalized."""
+    inner = [groups, layout.channels // groups]
+    shape = [-1, *x.shape[1 : layout.axis], *inner, *x.shape[layout.axis + 1 :]]
+    axes = [i for i in range(1, len(shape)) if i != layout.axis]
+    return ops.reshape(x, shape), axes
+
+
+@reverse_of("group_norm")
+def _(call: Call) -> list[Any]:
+    x, scale, bias, epsilon, groups, data_format = call.args
+    layout = Layout(x, data_format)
+    scale, bias = layout.affine(x, scale, bias)  # without which Paddle's are wrong
+    parts, axes = _grouped(x, layout, groups)
+    mean = ops.mean(parts, axes, True)
+    variance = ops.mean(ops.square(parts - mean), axes, False)
+    mean = shaped_as(mean, variance)
+    given = (x, scale, bias, call.out, mean, variance, call.cotangent)
+    found = ops.group_norm_grad(*given, epsilon, groups, data_format)
+    return [*found, None, None, None]
+
+
+@formula_of("group_norm")
+def _(
+    x: Tensor, scale: Any, bias: Any, epsilon: float, groups: int, data_format: str
+) -> Any:
+    layout = Layout(x, data_format)
+    by = standard(*_grouped(x, layout, groups), epsilon)
+    moments = (ops.reshape(part, [x.shape[0], -1]) for part in (by.mean, by.variance))
+    return (layout.scaled(shaped_as(by.y, x), scale, bias), *moments)
+
+
+@formula_of("group_norm_grad")
+def _(
+    x: Tensor,
+    scale: Any,
+    bias: Any,
+    y: Tensor,
+    mean: Tensor,
+    variance: Tensor,
+    y_grad: Tensor,
+    epsilon: float,
+    groups: int,
+    data_format: str,
+) -> Any:
+    layout = Layout(x, data_format)
+    parts, axes = _grouped(x, layout, groups)
+    by = standard(parts, axes, epsilon)
+    scaled, _ = _grouped(layout.scaled(y_grad, scale), layout, groups)
+    by_x = shaped_as(standard_back(scaled, by, axes), x)
+    return (by_x, *layout.back(y_grad, shaped_as(by.y, x), scale, bias))

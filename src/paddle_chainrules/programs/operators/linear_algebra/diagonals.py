@@ -1,0 +1,66 @@
+"""Diagonals of matrices, taken and put."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import paddle
+from paddle import Tensor
+
+from ..calls import Call
+from ..entry import define, holds_for_complex, reverse_of
+from ..kernels import linear
+from ..shared import ops
+
+define(
+    "diagonal",
+    view=True,
+    defaults={"offset": 0, "axis1": 0, "axis2": 1},
+)
+define("diag")
+define("diag_embed")
+define("fill_diagonal_tensor")
+
+linear("diagonal")
+holds_for_complex("diagonal", "diagonal_grad", "diag")
+
+
+def with_diagonal(
+    shape: list[int], values: Tensor, offset: int, axis1: int, axis2: int
+) -> Tensor:
+    """Zeros, but for values on the diagonal; theirs is the last axis."""
+    ndim = len(shape)
+    return ops.diagonal_grad(
+        paddle.zeros(shape, values.dtype), values, offset, axis1 % ndim, axis2 % ndim
+    )
+
+
+@reverse_of("diag")
+def _(call: Call) -> list[Any]:
+    x, offset, _ = call.args
+    g = call.cotangent
+    if x.ndim == 1:
+        return [ops.assign(ops.diagonal(g, offset, 0, 1)), None, None]
+    return [with_diagonal(x.shape, g, offset, 0, 1), None, None]
+
+
+@reverse_of("diag_embed")
+def _(call: Call) -> list[Any]:
+    _, offset, axis1, axis2 = call.args
+    ndim = call.out.ndim
+    found = ops.diagonal(call.cotangent, offset, axis1 % ndim, axis2 % ndim)
+    return [found, None, None, None]
+
+
+@reverse_of("fill_diagonal_tensor")
+def _(call: Call) -> list[Any]:
+    x, y, *where = call.args
+    g = call.cotangent
+    by_x = by_y = None
+    if 0 in call.wanted:
+        by_x = ops.fill_diagonal_tensor(g, paddle.zeros_like(y), *where)
+    if 1 in call.wanted:
+        offset, *axes = where
+        by_y = ops.diagonal(g, offset, *(axis % x.ndim for axis in axes))
+        by_y = by_y if by_y.shape == y.shape else ops.reshape(by_y, y.shape)
+    return [by_x, by_y, *(None for _ in where)]

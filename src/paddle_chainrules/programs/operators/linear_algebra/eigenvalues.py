@@ -1,0 +1,151 @@
+"""Eigenvalues, singular values, and their vectors.
+
+What depends on the choice of a vector's phase has no derivative; nor has what depends
+on the vectors of equal values, whose gradients are not finite.
+
+Sources: Giles, as in :mod:`.solving`; Wan and Zhang, "Automatic differentiation for
+complex valued SVD", 2019; the matrix rules of PyTorch.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from paddle import Tensor
+
+from ..calls import Call, NoRule
+from ..entry import define, formula_of, holds_for_complex, reverse_of
+from ..shared import conj, ops
+from .adjoints import (
+    adjoint,
+    columns,
+    diagonal,
+    on_diagonal,
+    part,
+    product,
+    transposed,
+    unit,
+)
+
+define("eigh", "x UPLO")
+define("eigvalsh", "x uplo is_test")
+define("eig")
+define("eigvals")
+define("svd", "x full_matrices", defaults={"full_matrices": False})
+define("svdvals")
+define("matrix_rank", differentiable=())
+define("matrix_rank_tol", differentiable=())
+define("matrix_rank_atol_rtol", differentiable=())
+holds_for_complex("eigh", "eigvalsh", "eig", "eigvals", "svd")
+
+
+def _gaps(values: Tensor) -> Tensor:
+    """``values[j] - values[i]``, and one on the diagonal."""
+    found = columns(values) - ops.unsqueeze(values, [-1])
+    return found + unit(values, values.shape[-1])
+
+
+def _off_diagonal(x: Tensor) -> Tensor:
+    return x - on_diagonal(diagonal(x))
+
+
+def _skew(x: Tensor) -> Tensor:
+    return x - adjoint(x)
+
+
+def _between(left: Tensor, values: Any, inner: Any, right: Tensor) -> Tensor:
+    """``left (diagonal of the values + inner) right``, where None is zero."""
+    found = None if values is None else left * columns(values)
+    if inner is not None:
+        more = product(left, inner)
+        found = more if found is None else found + more
+    assert found is not None
+    return product(found, right)
+
+
+@reverse_of("eigh")
+def _(call: Call) -> list[Any]:
+    values, vectors = call.outputs
+    by_values, by_vectors = call.cotangents
+    inner = None
+    if by_vectors is not None:
+        turns = _off_diagonal(_skew(product(adjoint(vectors), by_vectors)))
+        inner = turns / (_gaps(values) * 2.0)
+    return [_between(vectors, by_values, inner, adjoint(vectors)), None]
+
+
+@formula_of("eigvalsh")
+def _(x: Tensor, uplo: str, is_test: bool) -> Any:
+    return ops.eigh(x, uplo)
+
+
+@reverse_of("eig")
+def _(call: Call) -> list[Any]:
+    values, vectors = call.outputs
+    by_values, by_vectors = call.cotangents
+    back, inner = adjoint(vectors), None
+    if by_vectors is not None:
+        turns = product(back, by_vectors)
+        length = diagonal(turns)
+        length = (length + conj(length)) * 0.5
+        turns = _off_diagonal(turns - product(back, vectors * columns(length)))
+        inner = turns / conj(_gaps(values))
+    return [_between(ops.inverse(back), by_values, inner, back)]
+
+
+@reverse_of("eigvals")
+def _(call: Call) -> list[Any]:
+    values, vectors = ops.eig(transposed(call.args[0]))  # whose order it mostly has
+    order = _order(call.out.detach(), values.detach())
+    by_values = ops.squeeze(product(columns(call.cotangent), order), [-2])
+    back = adjoint(vectors)
+    return [transposed(_between(ops.inverse(back), by_values, None, back))]
+
+
+def _order(found: Tensor, others: Tensor) -> Tensor:
+    """Which of the others each is, as a matrix of ones and zeros."""
+    far = ops.abs(ops.unsqueeze(found, [-1]) - columns(others))
+    nearest = ops.cast(far == ops.min(far, [-1], True), far.dtype)
+    own = ops.unsqueeze(diagonal(nearest), [-1])  # in the same place
+    shared = nearest / ops.sum(nearest, [-1], None, True)
+    return ops.cast(own * unit(far, far.shape[-1]) + (1.0 - own) * shared, found.dtype)
+
+
+@reverse_of("svd")
+def _(call: Call) -> list[Any]:
+    x, full = call.args
+    u, s, vh = call.outputs
+    by_u, by_s, by_vh = call.cotangents
+    m, n = x.shape[-2:]
+    k = min(m, n)
+    if full and m != n:
+        if (by_u if m > n else by_vh) is not None:
+            raise NoRule(
+                "vectors that the matrix does not determine; use full_matrices=False"
+            )
+        u, vh = part(u, -1, 0, k), part(vh, -2, 0, k)
+    inner, outside, gaps = None, [], _gaps(s * s)
+    if by_u is not None:
+        turns = product(adjoint(u), by_u)
+        inner = _off_diagonal(_skew(turns)) / gaps * columns(s)
+        if x.is_complex():
+            inner = inner + on_diagonal(diagonal(_skew(turns)) / (s * 2.0))
+        if m > k:
+            outside.append(product((by_u - product(u, turns)) / columns(s), vh))
+    if by_vh is not None:
+        turns = product(vh, adjoint(by_vh))
+        rows = ops.unsqueeze(s, [-1])
+        found = _off_diagonal(_skew(turns)) / gaps * rows
+        inner = found if inner is None else inner + found
+        if n > k:
+            across = by_vh - product(adjoint(turns), vh)
+            outside.append(product(u, across / rows))
+    total = _between(u, by_s, inner, vh)
+    for more in outside:
+        total = total + more
+    return [total, None]
+
+
+@formula_of("svdvals")
+def _(x: Tensor) -> Tensor:
+    return ops.svd(x, False)[1]

@@ -1,0 +1,175 @@
+"""Cholesky, LU and QR factors, and least squares.
+
+Sources: Murray, "Differentiation of the Cholesky decomposition", 2016; Roberts and
+Roberts, "QR and LQ decomposition matrix backpropagation algorithms for square, wide,
+and deep matrices", 2020; the matrix rules of PyTorch.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import paddle
+from paddle import Tensor
+
+from ..calls import Call, NoRule
+from ..entry import define, formula_of, holds_for_complex, reverse_of
+from ..shared import conj, ops
+from .adjoints import adjoint, columns, diagonal, on_diagonal, part, product, unit
+
+define("cholesky", "x upper", defaults={"upper": False})
+define("lu", fixed=(1, 2))
+define("lu_unpack", differentiable=(0,), fixed=(0,))
+define("qr", defaults={"mode": "reduced"})
+define("lstsq", fixed=(2,))
+holds_for_complex("lu", "lu_unpack", "qr")
+
+
+def lower_solve(factor: Tensor, x: Tensor, unitriangular: bool = False) -> Tensor:
+    """``factor^-H x``, of a lower triangle."""
+    return ops.triangular_solve(conj(factor), x, False, True, unitriangular)
+
+
+def upper_solve(x: Tensor, factor: Tensor) -> Tensor:
+    """``x factor^-H``, of an upper triangle."""
+    return adjoint(ops.triangular_solve(factor, adjoint(x), True, False, False))
+
+
+@reverse_of("cholesky")
+def _(call: Call) -> list[Any]:  # of symmetric changes of a symmetric matrix
+    factor, g, upper = call.out, call.cotangent, call.args[1]
+    if upper:
+        factor, g = adjoint(factor), adjoint(g)
+    inner = ops.tril(product(adjoint(factor), g), 0)
+    inner = inner - on_diagonal(diagonal(inner)) * 0.5
+    half = lower_solve(factor, adjoint(lower_solve(factor, inner)))
+    return [(half + adjoint(half)) * 0.5, None]
+
+
+@reverse_of("lu")
+def _(call: Call) -> list[Any]:
+    both, pivots = call.outputs[:2]
+    g = call.cotangent
+    m, n = both.shape[-2:]
+    k = min(m, n)
+    order = ops.lu_unpack(both.detach(), pivots, False, True)[0]
+    core = part(part(both, -2, 0, k), -1, 0, k)
+    lower, upper = ops.tril(core, -1) + unit(core, k), ops.triu(core, 0)
+    of_core = part(part(g, -2, 0, k), -1, 0, k)
+    by_lower, by_upper = ops.tril(of_core, -1), ops.triu(of_core, 0)
+    rest = None
+    if m > k:
+        below = part(both, -2, k, m)
+        rest = upper_solve(part(g, -2, k, m), upper)
+        by_upper = by_upper - ops.triu(product(adjoint(below), rest), 0)
+    elif n > k:
+        beside = part(both, -1, k, n)
+        rest = lower_solve(lower, part(g, -1, k, n), True)
+        by_lower = by_lower - ops.tril(product(rest, adjoint(beside)), -1)
+    inner = ops.tril(product(adjoint(lower), by_lower), -1)
+    inner = inner + ops.triu(product(by_upper, adjoint(upper)), 0)
+    found = upper_solve(lower_solve(lower, inner, True), upper)
+    if rest is not None:
+        found = ops.concat([found, rest], found.ndim - (2 if m > k else 1))
+    return [product(order, found), None]
+
+
+@formula_of("lu_unpack")
+def _(x: Tensor, y: Tensor, unpack_ludata: bool, unpack_pivots: bool) -> list[Any]:
+    m, n = x.shape[-2:]
+    k = min(m, n)
+    lower = ops.tril(part(x, -1, 0, k), -1)
+    if m == k:
+        one = unit(x, k)
+    else:
+        one = ops.concat([unit(x, k), paddle.zeros([m - k, k], unit(x, k).dtype)], 0)
+    return [None, lower + one, ops.triu(part(x, -2, 0, k), 0)]
+
+
+@reverse_of("qr")
+def _(call: Call) -> list[Any]:
+    x, mode = call.args
+    q, r = call.outputs
+    by_q: Any
+    by_r: Any
+    by_q, by_r = call.cotangents
+    m, n = x.shape[-2:]
+    if mode == "r":
+        q, r = ops.qr(x, "reduced")
+    elif mode == "complete" and m > n:
+        if by_q is not None:
+            raise NoRule(
+                "Q with columns that the matrix does not determine; use mode='reduced'"
+            )
+        q, r = part(q, -1, 0, n), part(r, -2, 0, n)
+        by_r = part(by_r, -2, 0, n)
+    if n <= m:
+        return [_by_square(q, r, by_q, by_r), None]
+    beside = None if by_r is None else part(by_r, -1, m, n)
+    by_r = None if by_r is None else part(by_r, -1, 0, m)
+    if beside is None:
+        beside = paddle.zeros_like(part(x, -1, m, n))
+    else:
+        more = product(part(x, -1, m, n), adjoint(beside))
+        by_q = more if by_q is None else by_q + more
+    found = _by_square(q, part(r, -1, 0, m), by_q, by_r)
+    return [ops.concat([found, product(q, beside)], x.ndim - 1), None]
+
+
+def _by_square(q: Tensor, r: Tensor, by_q: Any, by_r: Any) -> Tensor:
+    """Of at least as many rows as columns."""
+    inner: Any = None
+    if by_r is not None:
+        inner = product(r, adjoint(ops.triu(by_r, 0)))
+    if by_q is not None:
+        other = product(adjoint(by_q), q)
+        inner = -other if inner is None else inner - other
+    lower, middle = ops.tril(inner, -1), diagonal(inner)
+    middle = (middle + conj(middle)) * 0.5
+    found = product(q, lower + adjoint(lower) + on_diagonal(middle))
+    return upper_solve(found if by_q is None else found + by_q, r)
+
+
+@reverse_of("lstsq")
+def _(call: Call) -> list[Any]:
+    x, y, *_ = call.args
+    solution, _, rank, _ = call.outputs
+    g, by_squares, _, by_values = call.cotangents
+    g = paddle.zeros_like(solution) if g is None else g
+    if rank._is_initialized():  # without all of its rank there is no derivative
+        g = g + _nan_where(rank < min(x.shape[-2:]), g)
+    wide = x.shape[-2] < x.shape[-1]
+    by_x, by_y = (_shortest if wide else _nearest)(x, y, solution, g, by_squares)
+    if by_values is not None:
+        u, _, vh = ops.svd(x, False)
+        by_x = by_x + product(u * columns(by_values), vh)
+    return [by_x, by_y, None, None]
+
+
+def _nan_where(bad: Tensor, like: Tensor) -> Tensor:
+    nan = paddle.full_like(bad, float("nan"), like.dtype)
+    return ops.unsqueeze(ops.where(bad, nan, paddle.zeros_like(nan)), [-1, -2])
+
+
+def _nearest(
+    x: Tensor, y: Tensor, solution: Tensor, g: Tensor, by_squares: Any
+) -> tuple[Tensor, Tensor]:
+    """Gradients by both, of at least as many equations as unknowns."""
+    q, r = ops.qr(x, "reduced")
+    once = ops.triangular_solve(r, g, True, True, False)
+    twice = ops.triangular_solve(r, once, True, False, False)
+    by_y, rest = product(q, once), y - product(x, solution)
+    if by_squares is not None:
+        by_y = by_y + rest * columns(by_squares) * 2.0
+    return product(rest, adjoint(twice)) - product(by_y, adjoint(solution)), by_y
+
+
+def _shortest(
+    x: Tensor, y: Tensor, solution: Tensor, g: Tensor, _: Any
+) -> tuple[Tensor, Tensor]:
+    """The same of fewer equations, which have one shortest solution."""
+    q, r = ops.qr(adjoint(x), "reduced")
+    by_y = ops.triangular_solve(r, product(adjoint(q), g), True, False, False)
+    back = ops.triangular_solve(r, product(adjoint(q), solution), True, False, False)
+    across = g - product(q, product(adjoint(q), g))
+    return product(back, adjoint(across)) - product(by_y, adjoint(solution)), by_y

@@ -1,0 +1,226 @@
+"""Products of matrices, and affine maps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from paddle import Tensor
+
+from ....paddle_side.interception import RAW
+from ..calls import BatchCall, Call, JetCall
+from ..entry import (
+    batch_of,
+    define,
+    formula_of,
+    holds_for_complex,
+    instead_of,
+    jet_of,
+    reverse_of,
+)
+from ..series import linear, product, total
+from ..shared import aligned, conj, ops, summed_to
+
+define(
+    "matmul",
+    "x y transpose_x transpose_y",
+    defaults={"transpose_x": False, "transpose_y": False},
+)
+define("Tensor.__matmul__", "x y", infix="@")
+define("bmm")
+define("matmul_grad", "x y out_grad transpose_x transpose_y")
+define("linear", "x weight bias")
+define("linear_v2")
+define("addmm", defaults={"beta": 1.0, "alpha": 1.0})
+define("addmm_grad", "input x y out_grad alpha beta")
+define("dot")
+holds_for_complex("matmul", "Tensor.__matmul__", "linear", "dot")
+
+
+def rows(x: Tensor) -> Tensor:
+    """As a matrix, of the last dimension."""
+    return x if x.ndim == 2 else ops.reshape(x, [-1, x.shape[-1]])
+
+
+@reverse_of("matmul")
+def _(call: Call) -> list[Any]:
+    x, y, turn_x, turn_y = call.args
+    return [*_matmul(call, x, y, turn_x, turn_y), None, None]
+
+
+@reverse_of("Tensor.__matmul__", "bmm")
+def _(call: Call) -> list[Any]:
+    x, y = call.args
+    return _matmul(call, x, y, False, False)
+
+
+def _matmul(call: Call, x: Tensor, y: Tensor, turn_x: bool, turn_y: bool) -> list[Any]:
+    g = call.cotangent
+    vector_x, vector_y = x.ndim == 1, y.ndim == 1
+    if vector_x:
+        x, turn_x = ops.unsqueeze(x, [0]), False
+        g = ops.unsqueeze(g, [-1 if vector_y else -2])
+    if vector_y:
+        y, turn_y = ops.unsqueeze(y, [1]), False
+        g = ops.unsqueeze(g, [-1])
+    by_x = by_y = None
+    if 0 in call.wanted:
+        if turn_x:
+            by_x = ops.matmul(conj(y), g, turn_y, True)
+        else:
+            by_x = ops.matmul(g, conj(y), False, not turn_y)
+        by_x = summed_to(by_x, x)
+        by_x = ops.reshape(by_x, call.args[0].shape) if vector_x else by_x
+    if 1 in call.wanted:
+        if y.ndim == 2 and x.ndim > 2 and not turn_x:
+            x, g = rows(x), rows(g)
+        if turn_y:
+            by_y = ops.matmul(g, conj(x), True, turn_x)
+        else:
+            by_y = ops.matmul(conj(x), g, not turn_x, False)
+        by_y = summed_to(by_y, y)
+        by_y = ops.reshape(by_y, call.args[1].shape) if vector_y else by_y
+    return [by_x, by_y]
+
+
+_LONG = 1024
+"""Terms of a sum from which on it rounds by several last places where the bias comes
+first, and where that is not faster any more."""
+
+
+@instead_of("linear")
+def _(x: Any, weight: Any, bias: Any) -> tuple[Any, Any] | None:
+    if bias is None or len(x.shape) != 2 or len(bias.shape) != 1:
+        return None
+    if weight.shape[0] > _LONG:
+        return None
+    if {x.dtype, weight.dtype, bias.dtype} not in ({"float32"}, {"float64"}):
+        return None
+    return RAW.addmm, (bias, x, weight, 1.0, 1.0)
+
+
+@reverse_of("linear")
+def _(call: Call) -> list[Any]:
+    x, weight, bias = call.args
+    return _linear(call, x, weight, bias, False)
+
+
+@reverse_of("linear_v2")
+def _(call: Call) -> list[Any]:
+    x, weight, bias, turned = call.args
+    return [*_linear(call, x, weight, bias, turned), None]
+
+
+def _linear(
+    call: Call, x: Tensor, weight: Tensor, bias: Any, turned: bool
+) -> list[Any]:
+    g = call.cotangent
+    by_x = by_weight = by_bias = None
+    if 0 in call.wanted:
+        by_x = ops.matmul(g, conj(weight), False, not turned)
+    if 1 in call.wanted:
+        if x.ndim == 1:
+            x, g = ops.unsqueeze(x, [0]), ops.unsqueeze(g, [0])
+        x, g = rows(conj(x)), rows(g)
+        if turned:
+            by_weight = ops.matmul(g, x, True, False)
+        else:
+            by_weight = ops.matmul(x, g, True, False)
+    if 2 in call.wanted:
+        by_bias = summed_to(g, bias)
+    return [by_x, by_weight, by_bias]
+
+
+@formula_of("matmul_grad")
+def _(
+    x: Tensor, y: Tensor, out_grad: Tensor, transpose_x: bool, transpose_y: bool
+) -> list[Any]:
+    call = Call([x, y], [], [out_grad], frozenset({0, 1}))
+    return _matmul(call, x, y, transpose_x, transpose_y)
+
+
+@formula_of("addmm_grad")
+def _(
+    input: Tensor, x: Tensor, y: Tensor, out_grad: Tensor, alpha: float, beta: float
+) -> list[Any]:
+    g = out_grad * alpha
+    by_x, by_y = ops.matmul(g, y, False, True), ops.matmul(x, g, True, False)
+    return [summed_to(out_grad, input) * beta, by_x, by_y]
+
+
+@formula_of("addmm")
+def _(input: Tensor, x: Tensor, y: Tensor, beta: float, alpha: float) -> Tensor:
+    product = ops.matmul(x, y, False, False)
+    product = product if alpha == 1 else product * alpha
+    return product + (input if beta == 1 else input * beta)
+
+
+@formula_of("bmm")
+def _(x: Tensor, y: Tensor) -> Tensor:
+    return ops.matmul(x, y, False, False)
+
+
+@formula_of("dot")
+def _(x: Tensor, y: Tensor) -> Tensor:
+    return ops.sum(x * y, [-1], None, False)
+
+
+# In Taylor series.
+
+
+@jet_of("matmul")
+def _(call: JetCall) -> list[Any]:
+    x, y, turn_x, turn_y = call.args
+
+    def times(a: Tensor, b: Tensor) -> Tensor:
+        return ops.matmul(a, b, turn_x, turn_y)
+
+    return [[call.out, *product(x, y, times)[1:]]]
+
+
+@jet_of("linear")
+def _(call: JetCall) -> list[Any]:
+    x, weight, bias = call.args
+    found = product(x, weight, lambda a, b: ops.matmul(a, b, False, False))[1:]
+    if bias is not None:
+        shape = call.out.shape
+        spread = linear(lambda part: ops.expand(part, shape), bias[1:])
+        found = [*map(total, zip(found, spread, strict=True))]
+    return [[call.out, *found]]
+
+
+# Of many samples.
+
+
+def _product(
+    call: BatchCall, x: Tensor, y: Tensor, turn_x: bool, turn_y: bool
+) -> Tensor:
+    """Of arguments 0 and 1, vectors among them as matrices of one row or column."""
+    ndim = max(call.ndim(0), call.ndim(1), 2)
+    if call.ndim(0) == 1:
+        x, turn_x = ops.unsqueeze(x, [-2]), False
+    if call.ndim(1) == 1:
+        y, turn_y = ops.unsqueeze(y, [-1]), False
+    x = aligned(x, ndim) if 0 in call.batched else x
+    y = aligned(y, ndim) if 1 in call.batched else y
+    found = ops.matmul(x, y, turn_x, turn_y)
+    if call.ndim(0) > 1 and call.ndim(1) > 1:
+        return found
+    return ops.reshape(found, [call.size, *call.shapes[0]])
+
+
+@batch_of("matmul")
+def _(call: BatchCall) -> list[Any]:
+    return [_product(call, *call.args)]
+
+
+@batch_of("linear")
+def _(call: BatchCall) -> list[Any]:
+    x, weight, bias = call.args
+    if call.batched.isdisjoint((0, 1)):
+        return [ops.linear(x, weight, None) + aligned(bias, len(call.shapes[0]))]
+    if 1 not in call.batched and 2 not in call.batched:
+        return [ops.linear(x, weight, bias)]
+    found = _product(call, x, weight, False, False)
+    if bias is None:
+        return [found]
+    return [found + (aligned(bias, call.ndim(0)) if 2 in call.batched else bias)]

@@ -1,0 +1,79 @@
+"""More products of vectors and matrices, and traces."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import paddle
+from paddle import Tensor
+
+from ..calls import Call
+from ..entry import define, formula_of, holds_for_complex, reverse_of
+from ..shared import conj, ops
+from .adjoints import product
+
+define("mv")
+define("baddbmm", defaults={"beta": 1.0, "alpha": 1.0})
+define("multi_dot", "x")
+define("kron")
+define("cross", "x y axis", defaults={"axis": 9})
+define("bilinear", "x y weight bias")
+define("trace", defaults={"offset": 0, "axis1": 0, "axis2": 1})
+holds_for_complex("kron", "cross", "trace")
+
+
+@formula_of("mv")
+def _(x: Tensor, vec: Tensor) -> Tensor:
+    return ops.matmul(x, vec, False, False)
+
+
+@formula_of("baddbmm")
+def _(input: Tensor, x: Tensor, y: Tensor, beta: float, alpha: float) -> Tensor:
+    found = product(x, y)
+    found = found if alpha == 1 else found * alpha
+    return found + (input if beta == 1 else input * beta)
+
+
+@formula_of("multi_dot")
+def _(x: Sequence[Tensor]) -> Tensor:
+    return product(*x)
+
+
+@formula_of("kron")
+def _(x: Tensor, y: Tensor) -> Tensor:
+    ndim = max(x.ndim, y.ndim)
+    left = [1] * (ndim - x.ndim) + x.shape
+    right = [1] * (ndim - y.ndim) + y.shape
+    x = ops.reshape(x, [n for size in left for n in (size, 1)])
+    y = ops.reshape(y, [n for size in right for n in (1, size)])
+    return ops.reshape(x * y, [a * b for a, b in zip(left, right, strict=True)])
+
+
+@reverse_of("cross")
+def _(call: Call) -> list[Any]:
+    x, y, axis = call.args
+    g = conj(call.cotangent)
+    axis = x.shape.index(3) if axis == 9 else axis  # Paddle's word for the first
+    by_x = conj(ops.cross(y, g, axis)) if 0 in call.wanted else None
+    by_y = conj(ops.cross(g, x, axis)) if 1 in call.wanted else None
+    return [by_x, by_y, None]
+
+
+@formula_of("bilinear")
+def _(x: Tensor, y: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    outputs, n, m = weight.shape
+    by_rows = ops.reshape(ops.transpose(weight, [1, 0, 2]), [n, outputs * m])
+    partial = ops.reshape(ops.matmul(x, by_rows, False, False), [-1, outputs, m])
+    found = ops.matmul(partial, ops.unsqueeze(y, [2]), False, False)
+    found = ops.squeeze(found, [2])
+    return found if bias is None else found + bias
+
+
+@formula_of("trace")
+def _(x: Tensor, offset: int, axis1: int, axis2: int) -> Tensor:
+    pair = [axis1 % x.ndim, axis2 % x.ndim]
+    x = ops.transpose(x, [k for k in range(x.ndim) if k not in pair] + pair)
+    ones = paddle.ones(x.shape[-2:], "float64")
+    mask = ops.tril(ones, offset) - ops.tril(ones, offset - 1)
+    return ops.sum(x * ops.cast(mask, x.dtype), [-2, -1], None, False)

@@ -1,0 +1,154 @@
+"""Inverses, systems of linear equations, determinants and powers of matrices.
+
+Source: Giles, "An extended collection of matrix derivative results for forward and
+reverse mode algorithmic differentiation", 2008.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import paddle
+from paddle import Tensor
+
+from ..calls import Call
+from ..entry import define, formula_of, holds_for_complex, reverse_of
+from ..shared import conj, ops, summed, summed_to
+from .adjoints import adjoint, part, product, transposed, unit
+
+define("inverse")
+define("solve")
+define(
+    "triangular_solve",
+    defaults={"upper": True, "transpose": False, "unitriangular": False},
+)
+define("cholesky_solve", defaults={"upper": False})
+define("lu_solve", differentiable=(0, 1))
+define("det")
+define("slogdet")
+define("matrix_power")
+holds_for_complex(
+    "inverse", "triangular_solve", "lu_solve", "det", "slogdet", "matrix_power"
+)
+
+
+@reverse_of("inverse")
+def _(call: Call) -> list[Any]:
+    back = adjoint(call.out)
+    return [-product(back, call.cotangent, back)]
+
+
+@reverse_of("solve")
+def _(call: Call) -> list[Any]:
+    x, y = call.args
+    g, out = call.cotangent, call.out
+    if out.ndim < x.ndim:  # right-hand sides are vectors
+        g, out = ops.unsqueeze(g, [-1]), ops.unsqueeze(out, [-1])
+        y = ops.unsqueeze(y, [-1])
+    by_y = ops.solve(adjoint(x), g)
+    by_x = None
+    if 0 in call.wanted:
+        by_x = summed_to(-product(by_y, adjoint(out)), x)
+    return [by_x, ops.reshape(summed_to(by_y, y), call.args[1].shape)]
+
+
+@reverse_of("triangular_solve")
+def _(call: Call) -> list[Any]:
+    x, _, upper, transpose, unitriangular = call.args
+    out = call.out
+    by_y = ops.triangular_solve(
+        conj(x), call.cotangent, upper, not transpose, unitriangular
+    )
+
+    def by_x() -> Tensor:
+        found = -product(by_y, adjoint(out))
+        found = transposed(found) if transpose else found
+        return triangle(found, upper, unitriangular)
+
+    return [*summed(call, by_x, lambda: by_y, None, None, None)]
+
+
+def triangle(x: Tensor, upper: bool, strict: bool = False) -> Tensor:
+    """One of the triangles, without the diagonal where it is to be strict."""
+    return ops.triu(x, int(strict)) if upper else ops.tril(x, -int(strict))
+
+
+@reverse_of("cholesky_solve")
+def _(call: Call) -> list[Any]:
+    _, factor, upper = call.args
+    by_x = ops.cholesky_solve(call.cotangent, factor, upper)
+
+    def by_factor() -> Tensor:
+        half = product(by_x, adjoint(call.out))
+        both = half + adjoint(half)
+        root = triangle(factor, upper)
+        found = product(root, both) if upper else product(both, root)
+        return triangle(-found, upper)
+
+    return summed(call, lambda: by_x, by_factor, None)
+
+
+@formula_of("lu_solve")
+def _(b: Tensor, lu: Tensor, pivots: Tensor, trans: str) -> Tensor:
+    order = ops.lu_unpack(lu.detach(), pivots, False, True)[0]
+    if trans == "N":
+        found = ops.triangular_solve(
+            lu, product(transposed(order), b), False, False, True
+        )
+        return ops.triangular_solve(lu, found, True, False, False)
+    lu = conj(lu) if trans == "C" else lu
+    found = ops.triangular_solve(lu, b, True, True, False)
+    return product(order, ops.triangular_solve(lu, found, False, True, True))
+
+
+def cofactors(x: Tensor) -> Tensor | None:
+    """Derivatives of a determinant of up to three rows, of any rank."""
+    n = x.shape[-1]
+    if n == 1:
+        return paddle.ones_like(x)
+    if n == 2:
+        signs = 2.0 * unit(x, 2) - 1.0
+        return ops.flip(x, [x.ndim - 2, x.ndim - 1]) * signs
+    if n == 3:
+        first, second = (ops.roll(x, [-k], [x.ndim - 2]) for k in (1, 2))
+        return ops.cross(first, second, x.ndim - 1)
+    return None
+
+
+def _as_matrix(x: Tensor) -> Tensor:
+    return ops.unsqueeze(x, [-1, -2])
+
+
+@reverse_of("det")
+def _(call: Call) -> list[Any]:
+    x, g = call.args[0], call.cotangent
+    slopes = cofactors(x)
+    if slopes is not None:
+        return [_as_matrix(g) * conj(slopes)]
+    return [_as_matrix(g * conj(call.out)) * adjoint(ops.inverse(x))]
+
+
+@reverse_of("slogdet")
+def _(call: Call) -> list[Any]:
+    x, g = call.args[0], call.cotangent
+    by_sign, by_log = (ops.squeeze(part(g, 0, k, k + 1), [0]) for k in (0, 1))
+    if x.is_complex():  # the phase turns, and the logarithm is a real one
+        sign = ops.squeeze(part(call.out, 0, 0, 1), [0])
+        turn = by_sign * conj(sign)
+        by_log = (by_log + conj(by_log) + turn - conj(turn)) * 0.5
+    return [_as_matrix(by_log) * adjoint(ops.inverse(x))]
+
+
+@formula_of("matrix_power")
+def _(x: Tensor, n: int) -> Tensor:
+    if n == 0:
+        return x * 0.0 + unit(x, x.shape[-1])
+    base = x if n > 0 else ops.inverse(x)
+    left = abs(n)
+    found: Any = None
+    while left:
+        if left & 1:
+            found = base if found is None else product(found, base)
+        left >>= 1
+        base = product(base, base) if left else base
+    return found

@@ -1,0 +1,89 @@
+"""Products of a sparse matrix, given by its rows, with a dense one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from paddle import Tensor
+
+from ....paddle_side.listener import listener
+from ....paddle_side.sparse_products import KINDS, on_graph
+from ..calls import BatchCall, Call, JetCall, NoRule
+from ..entry import TABLE, batch_of, define, jet_of, reverse_of
+from ..series import product
+from ..shared import ops
+
+
+def csr(
+    name: str, first: Tensor, second: Tensor, crows: Tensor, cols: Tensor, d: int
+) -> Tensor:
+    """One of :data:`KINDS`, in a program or on the graph that Paddle records."""
+    if listener() is None:
+        return on_graph(name, first, second, crows, cols, d)
+    found: Tensor = TABLE[name].every([first, second, crows, cols, d])[0]
+    return found
+
+
+for _name, _kind in KINDS.items():
+    define(
+        _name,
+        "x y crows cols d",
+        run=_kind.kernel,
+        differentiable=(0, 1),
+        structure=(2, 3),
+    )
+
+
+def _reverse(name: str) -> Any:
+    def rule(call: Call) -> list[Any]:
+        first, second, *pattern = call.args
+        every = first, second, call.cotangent
+        grads: list[Any] = [None] * 5
+        for k, (other, (i, j)) in enumerate(KINDS[name].back):
+            if k in call.wanted:
+                grads[k] = TABLE[other].every([every[i], every[j], *pattern])[0]
+        return grads
+
+    return rule
+
+
+def _series(name: str) -> Any:
+    def rule(call: JetCall) -> list[Any]:
+        first, second, crows, cols, d = call.args
+        pattern = crows[0], cols[0], d
+
+        def times(x: Tensor, y: Tensor) -> Tensor:
+            found: Tensor = TABLE[name].every([x, y, *pattern])[0]
+            return found
+
+        return [[call.out, *product(first, second, times)[1:]]]
+
+    return rule
+
+
+for _name in KINDS:
+    reverse_of(_name)(_reverse(_name))
+    jet_of(_name)(_series(_name))
+
+
+def _batch(name: str) -> Any:
+    """Dense matrices of all samples, side by side."""
+
+    def rule(call: BatchCall) -> list[Any]:
+        values, dense, *pattern = call.args
+        if call.batched != frozenset({1}):
+            raise NoRule(
+                "a sparse matrix of each sample; give one matrix that has the rows of "
+                "all, and reduce the result by samples"
+            )
+        size, rows, width = dense.shape
+        side = ops.reshape(ops.transpose(dense, [1, 0, 2]), [rows, size * width])
+        found = TABLE[name].every([values, side, *pattern])[0]
+        apart = ops.reshape(found, [found.shape[0], size, width])
+        return [ops.transpose(apart, [1, 0, 2])]
+
+    return rule
+
+
+for _name in ("csr_product", "csr_adjoint"):
+    batch_of(_name)(_batch(_name))

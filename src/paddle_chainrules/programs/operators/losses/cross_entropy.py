@@ -1,0 +1,107 @@
+"""Cross entropy of classes, or of probabilities of classes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import paddle
+from paddle import Tensor
+
+from ..calls import Call
+from ..entry import define, formula_of, reverse_of
+from ..manipulation.putting import masked
+from ..shared import bounded_log, one_hot, ops
+
+define(
+    "cross_entropy_with_softmax",
+    "input label soft_label use_softmax numeric_stable_mode ignore_index axis",
+    differentiable=(0, 1),
+)
+define("cross_entropy_with_softmax_grad", differentiable=(1, 2))
+
+LEAST = -1e20
+"""The logarithm of zero, as this operator has it."""
+
+
+@reverse_of("cross_entropy_with_softmax")
+def _(call: Call) -> list[Any]:
+    x, label, soft, use_softmax, *how = call.args
+    axis = how[-1]
+    softmax, _ = call.outputs
+    of_softmax, g = call.cotangents
+    by_x = by_label = None
+    if g is not None and 0 in call.wanted:
+        if soft:
+            by_x = g * _slope(x, softmax, label, use_softmax, axis)
+        else:
+            by_x = ops.cross_entropy_with_softmax_grad(
+                label, softmax, g, soft, use_softmax, *how
+            )
+    if g is not None and 1 in call.wanted:
+        by_label = -(g * _logarithms(x, use_softmax, axis))
+    if of_softmax is not None and 0 in call.wanted:
+        part = of_softmax
+        if use_softmax:
+            part = ops.softmax_grad(softmax, of_softmax, axis)
+        by_x = part if by_x is None else by_x + part
+    return [by_x, by_label, *(None for _ in call.args[2:])]
+
+
+def _slope(
+    x: Tensor, softmax: Tensor, label: Tensor, use_softmax: bool, axis: int
+) -> Tensor:
+    """Of labels that are probabilities: Paddle's kernel has them sum to one."""
+    if use_softmax:
+        return softmax * ops.sum(label, [axis], None, True) - label
+    inside = x > 0
+    return masked(-(label / ops.where(inside, x, paddle.ones_like(x))), inside)
+
+
+def _logarithms(x: Tensor, use_softmax: bool, axis: int) -> Tensor:
+    return ops.log_softmax(x, axis) if use_softmax else bounded_log(x, 0.0, LEAST)
+
+
+@formula_of("cross_entropy_with_softmax")
+def _(
+    x: Tensor,
+    label: Tensor,
+    soft_label: bool,
+    use_softmax: bool,
+    numeric_stable_mode: bool,
+    ignore_index: int,
+    axis: int,
+) -> tuple[Tensor, Tensor]:
+    axis %= x.ndim
+    softmax = ops.softmax(x, axis) if use_softmax else x * 1.0
+    logs = _logarithms(x, use_softmax, axis)
+    if soft_label:
+        return softmax, -ops.sum(label * logs, [axis], None, True)
+    if label.ndim < x.ndim:
+        label = ops.unsqueeze(label, [axis])
+    there = label != ignore_index
+    chosen = ops.take_along_axis(logs, masked(label, there), axis)
+    return softmax, masked(-chosen, there)
+
+
+@formula_of("cross_entropy_with_softmax_grad")
+def _(
+    label: Tensor,
+    softmax: Tensor,
+    loss_grad: Tensor,
+    soft_label: bool,
+    use_softmax: bool,
+    numeric_stable_mode: bool,
+    ignore_index: int,
+    axis: int,
+) -> Tensor:
+    axis %= softmax.ndim
+    if label.ndim < softmax.ndim:
+        label = ops.unsqueeze(label, [axis])
+    label = ops.cast(label, paddle.int64)
+    there = label != ignore_index
+    chosen = ops.logical_and(one_hot(label, softmax, axis), there)
+    if use_softmax:
+        part = softmax - ops.cast(chosen, softmax.dtype)
+        return masked(loss_grad * part, ops.expand(there, softmax.shape))
+    part = -1.0 / ops.where(chosen, softmax, paddle.ones_like(softmax))
+    return loss_grad * masked(part, chosen)

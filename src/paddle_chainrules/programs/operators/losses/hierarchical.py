@@ -1,0 +1,57 @@
+"""The loss of a tree of classes, by the way from its root to a leaf."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import paddle
+from paddle import Tensor
+
+from ..entry import define, formula_of
+from ..shared import ops
+
+define(
+    "hsigmoid_loss",
+    "x label w bias path code num_classes is_sparse is_sparse_too",
+    differentiable=(0, 2, 3),
+    fixed=(1, 2),
+    defaults={"is_sparse_too": False},
+)
+
+
+@formula_of("hsigmoid_loss")
+def _(
+    x: Tensor,
+    label: Tensor,
+    w: Tensor,
+    bias: Any,
+    path: Any,
+    code: Any,
+    num_classes: int,
+    is_sparse: bool,
+    is_sparse_too: bool,
+) -> Tensor:
+    if path is None:
+        path, code = _binary(label, num_classes)
+    there = path >= 0
+    nodes = ops.where(there, path, paddle.zeros_like(path))
+    rows = ops.embedding(nodes, w, -1, False)
+    scores = ops.sum(rows * ops.unsqueeze(x, [1]), [2], None, False)
+    if bias is not None:
+        scores = scores + ops.squeeze(ops.embedding(nodes, bias, -1, False), [2])
+    loss = ops.softplus(scores, 1.0, 80.0) - scores * ops.cast(code, x.dtype)
+    loss = ops.where(there, loss, paddle.zeros_like(loss))
+    return ops.sum(loss, [1], None, True)
+
+
+def _binary(label: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Nodes on the way to a class, -1 after them, and whether it goes right at each.
+
+    Of the tree in which node n has below it the nodes 2n + 1 and 2n + 2.
+    """
+    depth = (2 * count - 1).bit_length() - 1
+    halves = 2 ** paddle.arange(depth, dtype=label.dtype)
+    leaf = ops.reshape(label, [-1, 1]) + count
+    here = ops.floor_divide(leaf, halves)
+    above = ops.floor_divide(here, paddle.full_like(here, 2))
+    return above - 1, here - above * 2

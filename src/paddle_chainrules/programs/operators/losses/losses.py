@@ -1,0 +1,169 @@
+"""Losses with operators of their own."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import paddle
+from paddle import Tensor
+
+from ....paddle_side.dtypes import single
+from ....paddle_side.interception import RAW
+from ..calls import Call
+from ..entry import define, formula_of, reverse_of
+from ..kernels import by_kernel
+from ..manipulation.putting import masked
+from ..reductions.reductions import share
+from ..shared import bounded_log, ops
+
+
+def _nll_loss(
+    x: Tensor, label: Tensor, weight: Any, ignore_index: int, reduction: str
+) -> Any:
+    """Images pixel by pixel: Paddle's sums of them write past their memory."""
+    if x.ndim > 2 and reduction != "none":
+        x = RAW.reshape(RAW.transpose(x, [0, 2, 3, 1]), [-1, x.shape[1]])
+        label = RAW.reshape(label, [-1])
+    return RAW.nll_loss(x, label, weight, ignore_index, reduction)
+
+
+def _of_alignments(name: str, *names: str) -> None:
+    """A loss over all alignments, with the gradient that it finds on the way.
+
+    Args:
+        names: of its attributes.
+    """
+
+    def run(*args: Any) -> Any:
+        tensors, how = args[:4], args[4:]
+        attributes = [part for pair in zip(names, how, strict=True) for part in pair]
+        return getattr(RAW.legacy, name)(*tensors, *attributes)
+
+    define(name, run=run, shown=1, differentiable=(0,), fixed=(1,))
+    by_kernel(name, outputs=f"loss {name}grad")
+
+
+define("bce_loss")
+define("bce_loss_grad")
+define("sigmoid_cross_entropy_with_logits")
+define("nll_loss", run=_nll_loss, differentiable=(0, 2))
+define("kldiv_loss")
+define("huber_loss")
+define("label_smooth")
+define("log_loss", differentiable=(0,))
+define("identity_loss")
+_of_alignments("warpctc", "blank", "norm_by_times")
+_of_alignments("warprnnt", "blank", "fastemit_lambda")
+
+
+def _log(x: Tensor) -> Tensor:
+    """At least -100, as this loss has it."""
+    return bounded_log(x, math.exp(-100.0), -100.0)
+
+
+@reverse_of("bce_loss")
+def _(call: Call) -> list[Any]:
+    x, label = call.args
+    g = call.cotangent
+    by_x = by_label = None
+    if 0 in call.wanted:
+        by_x = ops.bce_loss_grad(x, label, g)
+    if 1 in call.wanted:
+        by_label = g * (_log(1.0 - x) - _log(x))
+    return [by_x, by_label]
+
+
+@formula_of("bce_loss")
+def _(x: Tensor, label: Tensor) -> Tensor:
+    return -(label * _log(x) + (1.0 - label) * _log(1.0 - x))
+
+
+@formula_of("bce_loss_grad")
+def _(x: Tensor, label: Tensor, out_grad: Tensor) -> Tensor:
+    variance = (1.0 - x) * x
+    least = paddle.full_like(x, single(1e-12))
+    return out_grad * (x - label) / ops.maximum(variance, least)
+
+
+@formula_of("sigmoid_cross_entropy_with_logits")
+def _(
+    x: Tensor, label: Tensor, pos_weight: Any, normalize: bool, ignore_index: int
+) -> Tensor:
+    # Paddle ignores labels by their integer parts, and counts them by themselves.
+    there = ops.cast(ops.cast(label, paddle.int32) != ignore_index, x.dtype)
+    tail = ops.softplus(-x, 1.0, 80.0)
+    weighted = tail if pos_weight is None else pos_weight * tail
+    loss = ((1.0 - label) * x + weighted) * there
+    if not normalize:
+        return loss
+    counted = ops.abs(label - float(ignore_index)) >= 1e-6
+    count = ops.sum(ops.cast(counted, x.dtype), [], None, False)
+    return loss / ops.maximum(count, paddle.full_like(count, single(1e-5)))
+
+
+@formula_of("nll_loss")
+def _(x: Tensor, label: Tensor, weight: Any, ignore_index: int, reduction: str) -> Any:
+    if weight is None:
+        weight = paddle.ones([x.shape[1]], x.dtype)
+    there = label != ignore_index
+    label = masked(label, there)
+    chosen = ops.squeeze(ops.take_along_axis(x, ops.unsqueeze(label, [1]), 1), [1])
+    weights = ops.gather(weight, ops.reshape(label, [-1]), 0)
+    weights = masked(ops.reshape(weights, label.shape), there)
+    loss = masked(-(chosen * weights), there)
+    total = ops.sum(weights, [], None, False)
+    if reduction == "none":
+        return loss, paddle.zeros([], x.dtype)
+    loss = ops.sum(loss, [], None, False)
+    return (loss / total if reduction == "mean" else loss), total
+
+
+@formula_of("kldiv_loss")
+def _(x: Tensor, label: Tensor, reduction: str, log_target: bool) -> Tensor:
+    if log_target:
+        loss = ops.exp(label) * (label - x)
+    else:
+        part = label * (bounded_log(label, 0.0, 0.0) - x)
+        loss = masked(part, label > 0)
+    if reduction == "none":
+        return loss
+    total = ops.sum(loss, [], None, False)
+    parts = {"sum": [], "mean": x.shape, "batchmean": x.shape[:1]}
+    return share(total, parts[reduction])
+
+
+@formula_of("huber_loss")
+def _(x: Tensor, label: Tensor, delta: float) -> Tensor:
+    delta = single(delta)
+    distance = label - x
+    far = ops.abs(distance)
+    near = far <= delta
+    return ops.where(
+        near, distance * distance * 0.5, far * delta - (0.5 * delta * delta)
+    )
+
+
+@formula_of("label_smooth")
+def _(label: Tensor, prior_dist: Any, epsilon: float) -> Tensor:
+    epsilon = single(epsilon)
+    kept = label * single(1.0 - epsilon)
+    if prior_dist is None:
+        return kept + single(epsilon / label.shape[-1])
+    row = ops.reshape(prior_dist, [*[1] * (label.ndim - 1), -1])
+    return kept + row * epsilon
+
+
+@formula_of("log_loss")
+def _(x: Tensor, label: Tensor, epsilon: float) -> Tensor:
+    epsilon = single(epsilon)
+    other = (1.0 - label) * ops.log((1.0 - x) + epsilon)
+    return -(label * ops.log(x + epsilon)) - other
+
+
+@formula_of("identity_loss")
+def _(x: Tensor, reduction: int) -> Tensor:
+    if reduction == 2:
+        return x * 1.0
+    total = ops.sum(x, [], None, False)
+    return total if reduction == 0 else share(total, x.shape)

@@ -1,0 +1,152 @@
+"""Parts of a tensor by an index in brackets, and tensors with other values there."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import paddle
+from paddle import Tensor
+
+from ..calls import Call, JetCall, NoRule
+from ..entry import define, holds_for_complex, jet_of, reverse_of
+from ..series import linear
+from ..shared import ops, summed_to
+from .places import put_back, row_numbers
+
+define("Tensor._getitem_dygraph", "x index", view=True)
+define(
+    "set_value_with_tensor",
+    "x values starts ends steps axes decrease_axes none_axes",
+    differentiable=(0, 1),
+)
+holds_for_complex("Tensor._getitem_dygraph", "set_value_with_tensor")
+
+
+class Basic(NamedTuple):
+    """An index of ints, slices and new axes, as the operators on slices take it."""
+
+    axes: list[int]
+    starts: list[int]
+    ends: list[int]
+    steps: list[int]
+    drop: list[int]
+    """Axes that an int takes away."""
+    kept: list[int]
+    """The shape with these, and without new axes."""
+    has_new: bool
+
+
+def basic(index: Any, shape: list[int]) -> Basic | None:
+    """What an index says; None where it is of other things than ints and slices."""
+    each = index if isinstance(index, tuple) else (index,)
+    has_new = any(part is None for part in each)
+    found = Basic([], [], [], [], [], [*shape], has_new)
+    for axis, part in enumerate(parts_of(index, len(shape))):
+        n = shape[axis]
+        if type(part) is int:
+            start = part % n
+            stop, step = start + 1, 1
+            found.drop.append(axis)
+        elif type(part) is slice and all(
+            p is None or type(p) is int for p in (part.start, part.stop, part.step)
+        ):
+            start, stop, step = part.indices(n)
+        else:
+            return None
+        found.kept[axis] = len(range(start, stop, step))
+        if (start, stop, step) != (0, n, 1) or axis in found.drop:
+            found.axes.append(axis)
+            found.starts.append(start)
+            found.ends.append(stop if stop >= 0 else -n - 1)
+            found.steps.append(step)
+    return found
+
+
+def parts_of(index: Any, ndim: int) -> list[Any]:
+    """What an index says of each axis, one after another, but for new ones."""
+    return [part for part in _without_ellipsis(index, ndim) if part is not None]
+
+
+def _without_ellipsis(index: Any, ndim: int) -> list[Any]:
+    parts = [*index] if isinstance(index, tuple) else [index]
+    for i, part in enumerate(parts):
+        if part is Ellipsis:
+            count = sum(p is not None for p in parts) - 1
+            parts[i : i + 1] = [slice(None)] * (ndim - count)
+            break
+    return parts
+
+
+@reverse_of("Tensor._getitem_dygraph")
+def _(call: Call) -> list[Any]:
+    x, index = call.args
+    g = call.cotangent
+    if not g.size:
+        return [paddle.zeros_like(x), None]
+    where = basic(index, x.shape)
+    if where is None:
+        return [_at_tensors(x, index, g), None]
+    axes, starts, ends, steps, drop, kept, has_new = where
+    if not axes:
+        return [ops.reshape(g, x.shape), None]
+    if {*steps} == {1} and not has_new:
+        return [ops.slice_grad(x, g, axes, starts, ends, [1] * len(axes), drop), None]
+    g = g if g.shape == kept else ops.reshape(g, kept)
+    if {*steps} == {1}:
+        return [ops.slice_grad(x, g, axes, starts, ends, [1] * len(axes), []), None]
+    return [ops.strided_slice_grad(x, g, axes, starts, ends, steps), None]
+
+
+@jet_of("Tensor._getitem_dygraph")
+def _(call: JetCall) -> list[Any]:
+    x, index = call.args[0], _values(call.args[1])
+    return [[call.out, *linear(lambda part: part._getitem_dygraph(index), x[1:])]]
+
+
+def _values(index: Any) -> Any:
+    """An index with the tensors of which a call along a curve has series."""
+    if isinstance(index, list) and index and isinstance(index[0], Tensor):
+        return index[0]
+    if isinstance(index, tuple | list):
+        return type(index)(map(_values, index))
+    return index
+
+
+def _at_tensors(x: Tensor, index: Any, g: Tensor) -> Tensor:
+    """The gradient where tensors of integers are in the index."""
+    parts = _without_ellipsis(index, x.ndim)
+    if any(part is None for part in parts):
+        raise NoRule(
+            "a new axis beside a tensor in an index, where Paddle takes other elements "
+            "than NumPy, also from beyond the tensor; use unsqueeze on what is found"
+        )
+    at = [i for i, part in enumerate(parts) if isinstance(part, Tensor)]
+    rest = [part for i, part in enumerate(parts) if i not in at]
+    plain = all(type(part) is slice and part == slice(None) for part in rest)
+    tensors = [parts[i] for i in at]
+    if plain and len(at) == 1:
+        (axis,), (numbers,) = at, tensors
+        if numbers.ndim > 1:
+            numbers = ops.reshape(numbers, [-1])
+            g = ops.reshape(g, [*x.shape[:axis], -1, *x.shape[axis + 1 :]])
+        return ops.gather_grad(x, numbers, g, axis)
+    if plain and at == [*range(len(at))] and any(part.ndim for part in tensors):
+        return ops.index_put(paddle.zeros_like(x), tensors, g, True)
+    return put_back(x, row_numbers(x)._getitem_dygraph(index), g)
+
+
+@reverse_of("set_value_with_tensor")
+def _(call: Call) -> list[Any]:
+    _, values, starts, ends, steps, axes, drop, new = call.args
+    if new:
+        raise NoRule("new axes where values are set; reshape the values")
+    g, how = call.cotangent, call.args[2:]
+    by_x = by_values = None
+    if 0 in call.wanted:
+        by_x = ops.set_value_with_tensor(g, paddle.zeros_like(values), *how)
+    if 1 in call.wanted:
+        part = ops.strided_slice(g, axes, starts, ends, steps)
+        kept = [n for i, n in enumerate(part.shape) if i not in drop]
+        part = part if part.shape == kept else ops.reshape(part, kept)
+        by_values = summed_to(part, values)
+    return [by_x, by_values, *(None for _ in how)]

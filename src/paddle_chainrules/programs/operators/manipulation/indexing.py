@@ -1,0 +1,116 @@
+"""Slices, and rows by tensors of their numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import paddle
+
+from ..calls import Call, JetCall
+from ..entry import define, holds_for_complex, jet_of, reverse_of
+from ..kernels import linear
+from ..series import linear as linearly
+from ..shared import ops
+
+define("slice", "x axes starts ends infer_flags decrease_axis", view=True)
+define(
+    "slice_grad",
+    "x out_grad axes starts ends infer_flags decrease_axis",
+    differentiable=(1,),
+    shapes=(0,),
+)
+define("strided_slice", view=True)
+define("crop", "x shape offsets")
+define("gather", "x index axis", differentiable=(0,), defaults={"axis": 0})
+define("gather_grad", "x index out_grad axis", differentiable=(2,), shapes=(0,))
+define("index_select", "x index axis", differentiable=(0,))
+define("embedding", "x weight padding_idx sparse", differentiable=(1,))
+define("index_add", "x index add_value axis", differentiable=(0, 2))
+define("gather_nd", "x index", differentiable=(0,))
+define("scatter_nd_add", "x index updates", differentiable=(0, 2))
+define("index_sample", "x index", differentiable=(0,))
+
+linear("strided_slice")
+holds_for_complex("slice", "slice_grad", "strided_slice", "strided_slice_grad")
+holds_for_complex("gather", "gather_grad", "index_select", "embedding")
+
+
+@reverse_of("slice")
+def _(call: Call) -> list[Any]:
+    x, *where = call.args
+    return [ops.slice_grad(x, call.cotangent, *where), *(None for _ in where)]
+
+
+@jet_of("slice")
+def _(call: JetCall) -> list[Any]:
+    x, *where = call.args
+    return [[call.out, *linearly(lambda part: ops.slice(part, *where), x[1:])]]
+
+
+@reverse_of("slice_grad")
+def _(call: Call) -> list[Any]:
+    _, _, *where = call.args
+    return [None, ops.slice(call.cotangent, *where), *(None for _ in where)]
+
+
+@reverse_of("crop")
+def _(call: Call) -> list[Any]:
+    x, _, offsets = call.args
+    sizes = zip(x.shape, offsets, call.out.shape, strict=True)
+    around = [n for size, start, n in sizes for n in (start, size - start - n)]
+    return [ops.pad(call.cotangent, around, 0.0), None, None]
+
+
+@reverse_of("gather", "index_select")
+def _(call: Call) -> list[Any]:
+    x, index, axis = call.args
+    axis = int(axis) % x.ndim
+    return [ops.gather_grad(x, index, call.cotangent, axis), None, None]
+
+
+@reverse_of("gather_grad")
+def _(call: Call) -> list[Any]:
+    _, index, _, axis = call.args
+    return [None, None, ops.gather(call.cotangent, index, axis), None]
+
+
+@reverse_of("embedding")
+def _(call: Call) -> list[Any]:
+    x, weight, padding_idx, _ = call.args
+    g = ops.reshape(call.cotangent, [-1, weight.shape[1]])
+    index = ops.reshape(x, [-1])
+    if padding_idx != -1:
+        kept = ops.cast(index != padding_idx, g.dtype)
+        g = g * ops.unsqueeze(kept, [1])
+    return [None, ops.gather_grad(weight, index, g, 0), None, None]
+
+
+@reverse_of("index_add")
+def _(call: Call) -> list[Any]:
+    _, index, _, axis = call.args
+    g = call.cotangent
+    part = ops.gather(g, index, axis % g.ndim) if 2 in call.wanted else None
+    return [g, None, part, None]
+
+
+@reverse_of("gather_nd")
+def _(call: Call) -> list[Any]:
+    x, index = call.args
+    g = call.cotangent
+    if index.ndim == 1:
+        index, g = ops.unsqueeze(index, [0]), ops.unsqueeze(g, [0])
+    return [ops.scatter_nd_add(paddle.zeros_like(x), index, g), None]
+
+
+@reverse_of("scatter_nd_add")
+def _(call: Call) -> list[Any]:
+    index = call.args[1]
+    part = ops.gather_nd(call.cotangent, index) if 2 in call.wanted else None
+    return [call.cotangent, None, part]
+
+
+@reverse_of("index_sample")
+def _(call: Call) -> list[Any]:
+    x, index = call.args
+    zeros = paddle.zeros_like(x)
+    return [ops.put_along_axis(zeros, index, call.cotangent, 1, "add", True), None]

@@ -1,0 +1,152 @@
+"""Elements in another order, repeated, chosen from several tensors, in windows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import paddle
+from paddle import Tensor
+
+from ....paddle_side.interception import RAW
+from ..calls import Call, NoRule
+from ..entry import define, formula_of, reverse_of
+from ..kernels import linear
+from ..known_shapes import define_of_known_shape
+from ..shared import ops, shaped_as, summed_to
+from .places import put_back, row_numbers
+
+for name in ("pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "temporal_shift"):
+    define(name)
+    linear(name)
+
+
+@formula_of("pixel_shuffle", "pixel_unshuffle_grad")
+def _(x: Tensor, factor: int, data_format: str) -> Tensor:
+    """Channels side by side in space."""
+    if data_format != "NCHW":
+        raise NoRule("channels that are last; transpose them")
+    n, channels, height, width = x.shape
+    parts = [n, channels // factor**2, factor, factor, height, width]
+    turned = ops.transpose(ops.reshape(x, parts), [0, 1, 4, 2, 5, 3])
+    return ops.reshape(turned, [n, parts[1], height * factor, width * factor])
+
+
+@formula_of("pixel_unshuffle", "pixel_shuffle_grad")
+def _(x: Tensor, factor: int, data_format: str) -> Tensor:
+    """And back."""
+    if data_format != "NCHW":
+        raise NoRule("channels that are last; transpose them")
+    n, channels, height, width = x.shape
+    inner = [height // factor, factor, width // factor, factor]
+    turned = ops.transpose(ops.reshape(x, [n, channels, *inner]), [0, 1, 3, 5, 2, 4])
+    return ops.reshape(turned, [n, channels * factor**2, inner[0], inner[2]])
+
+
+@formula_of("channel_shuffle")
+def _(x: Tensor, groups: int, data_format: str) -> Tensor:
+    return _mixed(x, [groups, -1], data_format)
+
+
+@formula_of("channel_shuffle_grad")
+def _(x: Tensor, groups: int, data_format: str) -> Tensor:
+    return _mixed(x, [-1, groups], data_format)
+
+
+def _mixed(x: Tensor, parts: list[int], data_format: str) -> Tensor:
+    """Channels in a table, read by its columns."""
+    if data_format != "NCHW":
+        raise NoRule("channels that are last; transpose them")
+    n, _, *space = x.shape
+    table = ops.reshape(x, [n, *parts, *space])
+    return ops.reshape(ops.transpose(table, [0, 2, 1, 3, 4]), x.shape)
+
+
+define("view_shape", "x dims", view=True)
+define("repeat_interleave")
+define_of_known_shape("repeat_interleave_with_tensor_index", differentiable=(0,))
+define("broadcast_tensors", "x")
+define("reduce_as", differentiable=(0,), shapes=(1,))
+define("multiplex", "x index", differentiable=(0,))
+
+
+def _strided(x: Tensor, *how: Any) -> Tensor:
+    """Of a tensor that has a piece of memory to itself, and no more of that."""
+    dims, stride, offset = how
+    steps = (step * (n - 1) for n, step in zip(dims, stride, strict=True))
+    if offset // x.element_size() + sum(steps) >= x.size:
+        raise NotImplementedError(
+            "strides that reach beyond a tensor, into one that it is a part of; take "
+            "them of that one"
+        )
+    if x._offset() or not x.is_contiguous():
+        raise NotImplementedError(
+            "as_strided of a view, whose strides count in the memory of another "
+            "tensor; take a clone"
+        )
+    return RAW.as_strided(x, *how)
+
+
+define("tensor_unfold", "x axis size step", view=True)
+define("as_strided", "x dims stride offset", run=_strided, view=True)
+
+
+@reverse_of("view_shape")
+def _(call: Call) -> list[Any]:
+    return [shaped_as(call.cotangent, call.args[0]), None]
+
+
+@reverse_of("repeat_interleave")
+def _(call: Call) -> list[Any]:
+    x, count, axis, _ = call.args
+    axis %= x.ndim
+    shape = [*x.shape[: axis + 1], count, *x.shape[axis + 1 :]]
+    g = ops.sum(ops.reshape(call.cotangent, shape), [axis + 1], None, False)
+    return [g, None, None, None]
+
+
+@reverse_of("repeat_interleave_with_tensor_index")
+def _(call: Call) -> list[Any]:
+    x, counts, axis, *_ = call.args
+    axis %= x.ndim
+    g = call.cotangent
+    rows = paddle.arange(x.shape[axis])
+    source = ops.repeat_interleave_with_tensor_index(rows, counts, 0, g.shape[axis])
+    return [ops.gather_grad(x, source, g, axis), *[None] * 4]
+
+
+@reverse_of("broadcast_tensors")
+def _(call: Call) -> list[Any]:
+    pairs = zip(call.cotangents, call.args[0], strict=True)
+    return [[None if g is None else summed_to(g, x) for g, x in pairs]]
+
+
+@reverse_of("reduce_as")
+def _(call: Call) -> list[Any]:
+    return [ops.expand(call.cotangent, call.args[0].shape), None]
+
+
+@reverse_of("multiplex")
+def _(call: Call) -> list[Any]:
+    parts, index = call.args
+    g = call.cotangent
+    row = ops.reshape(index, [-1, *[1] * (g.ndim - 1)])
+    zero = paddle.zeros_like(g)
+    chosen = (ops.expand(row == k, g.shape) for k in range(len(parts)))
+    return [[ops.where(there, g, zero) for there in chosen], None]
+
+
+@reverse_of("tensor_unfold")
+def _(call: Call) -> list[Any]:
+    x, *how = call.args
+    numbers = ops.tensor_unfold(row_numbers(x), *how)
+    return [put_back(x, numbers, call.cotangent), *(None for _ in how)]
+
+
+@reverse_of("as_strided")
+def _(call: Call) -> list[Any]:
+    x, *how = call.args
+    dtype = {4: "int32", 8: "int64"}.get(x.element_size())
+    if dtype is None or x._offset() or not x.is_contiguous():
+        raise NoRule("strides over a view, or over this dtype; give x.contiguous()")
+    numbers = ops.as_strided(row_numbers(x, dtype), *how)
+    return [put_back(x, numbers, call.cotangent), *(None for _ in how)]

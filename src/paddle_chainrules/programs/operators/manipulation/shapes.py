@@ -1,0 +1,334 @@
+"""The same elements in another shape or order, side by side, or apart."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import accumulate, pairwise
+from typing import Any
+
+import numpy as np
+import paddle
+from paddle import Tensor
+
+from ....paddle_side.interception import RAW
+from ..calls import BatchCall, Call, JetCall, NoRule
+from ..entry import (
+    batch_of,
+    define,
+    formula_of,
+    holds_for_complex,
+    instead_of,
+    jet_of,
+    reverse_of,
+)
+from ..series import linear
+from ..shared import ops, shaped_as, summed
+
+for name in ("reshape", "unsqueeze", "squeeze", "flatten"):
+    define(name, view=True)
+define("transpose", view=True)
+define("Tensor.T", "x", view=True)
+define("concat", defaults={"axis": 0})
+define("stack", defaults={"axis": 0})
+define("split", view=True)
+define("split_with_num", view=True)
+define("unbind", "x axis", view=True)
+define("unstack", "x axis num", view=True)
+define("expand", view=True)
+define(
+    "expand_as",
+    "x y target_shape",
+    differentiable=(0,),
+    shapes=(1,),
+    defaults={"target_shape": []},
+)
+define("tril", "x diagonal", defaults={"diagonal": 0})
+define("triu", "x diagonal", defaults={"diagonal": 0})
+define("masked_fill", "x mask value", differentiable=(0, 2))
+define("tile", view=True)
+define("meshgrid", "x")
+define("pad", "x paddings value", differentiable=(0,))
+define("flip", "x axis")
+define("roll", "x shifts axis", defaults={"axis": []})
+holds_for_complex("reshape", "unsqueeze", "squeeze", "flatten", "transpose")
+holds_for_complex("concat", "stack", "split", "unbind", "unstack", "meshgrid")
+holds_for_complex("expand", "tile", "tril", "triu", "pad", "flip", "roll")
+
+
+@reverse_of("reshape", "unsqueeze", "squeeze")
+def _(call: Call) -> list[Any]:
+    return [shaped_as(call.cotangent, call.args[0]), None]
+
+
+@reverse_of("flatten")
+def _(call: Call) -> list[Any]:
+    return [shaped_as(call.cotangent, call.args[0]), None, None]
+
+
+@reverse_of("transpose")
+def _(call: Call) -> list[Any]:
+    perm = [axis % len(call.args[1]) for axis in call.args[1]]
+    back = [perm.index(i) for i in range(len(perm))]
+    return [ops.transpose(call.cotangent, back), None]
+
+
+MANY_ROWS = 128
+"""From which on Paddle's kernels that cut and join rows, one after another, cost more
+than strided copies."""
+
+
+def _cuts(shape: Sequence[int], axis: Any) -> bool:
+    return type(axis) is int and math.prod(shape[: axis % len(shape)]) >= MANY_ROWS
+
+
+@instead_of("split")
+def _(x: Any, sections: Any, axis: Any) -> tuple[Any, Any] | None:
+    known = isinstance(sections, list | tuple) and all(
+        type(n) is int and (n > 0 or n == -1) for n in sections
+    )
+    return (slices, (x, sections, axis)) if known and _cuts(x.shape, axis) else None
+
+
+@instead_of("split_with_num")
+def _(x: Any, count: Any, axis: Any) -> tuple[Any, Any] | None:
+    known = type(count) is int and _cuts(x.shape, axis)
+    return (slices, (x, count, axis)) if known else None
+
+
+def slices(x: Tensor, sections: Sequence[int] | int, axis: int) -> list[Tensor]:
+    """Parts by their number or by their sizes, in memory of their own.
+
+    Args:
+        sections: as ``paddle.split`` has them, -1 for what the others leave.
+    """
+    whole = x.shape[axis]
+    if isinstance(sections, int):
+        sections = [whole // sections] * sections
+    rest = whole - sum(n for n in sections if n > 0)
+    ends = accumulate((rest if n == -1 else n for n in sections), initial=0)
+    return [
+        RAW.slice(x, [axis], [start], [stop], [1], []).contiguous()
+        for start, stop in pairwise(ends)
+    ]
+
+
+@instead_of("concat")
+def _(parts: Any, axis: Any) -> tuple[Any, Any] | None:
+    shapes = {v.shape for v in parts}
+    if len(shapes) != 1 or len(parts) < 2 or not _cuts(parts[0].shape, axis):
+        return None
+    return stacked, (parts, axis % len(parts[0].shape))
+
+
+def stacked(parts: Sequence[Tensor], axis: int) -> Tensor:
+    """Tensors of one shape side by side."""
+    shape = parts[0].shape
+    shape[axis] *= len(parts)
+    return RAW.reshape(RAW.stack(parts, axis), shape)
+
+
+@reverse_of("concat")
+def _(call: Call) -> list[Any]:
+    parts, axis = call.args
+    axis = int(axis) % call.cotangent.ndim
+    return [ops.split(call.cotangent, [p.shape[axis] for p in parts], axis), None]
+
+
+@reverse_of("stack")
+def _(call: Call) -> list[Any]:
+    axis = call.args[1]
+    return [ops.unbind(call.cotangent, axis % call.cotangent.ndim), None]
+
+
+def _parts(call: Call) -> list[Tensor]:
+    """The cotangents, zeros where there is none."""
+    return [
+        paddle.zeros_like(out) if g is None else g
+        for out, g in zip(call.outputs, call.cotangents, strict=True)
+    ]
+
+
+@reverse_of("split", "split_with_num")
+def _(call: Call) -> list[Any]:
+    x, _, axis = call.args
+    return [ops.concat(_parts(call), int(axis) % x.ndim), None, None]
+
+
+@reverse_of("unbind", "unstack")
+def _(call: Call) -> list[Any]:
+    x, axis, *rest = call.args
+    return [ops.stack(_parts(call), axis % x.ndim), None, *(None for _ in rest)]
+
+
+def _summed_back(g: Tensor, x: Tensor) -> Tensor:
+    lead = g.ndim - x.ndim
+    axes = [*range(lead)]
+    axes += [
+        i + lead for i, n in enumerate(x.shape) if n == 1 and g.shape[i + lead] != 1
+    ]
+    if axes:
+        g = ops.sum(g, axes, None, False)
+    return g if g.shape == x.shape else shaped_as(g, x)
+
+
+@reverse_of("expand")
+def _(call: Call) -> list[Any]:
+    return [_summed_back(call.cotangent, call.args[0]), None]
+
+
+@reverse_of("expand_as")
+def _(call: Call) -> list[Any]:
+    return [_summed_back(call.cotangent, call.args[0]), None, None]
+
+
+def _repeats(x: Tensor, times: Any) -> list[tuple[int, int]]:
+    """How often a tensor is repeated along each axis of the result, and its size."""
+    times = [int(n) for n in times]
+    shape = [1] * (len(times) - x.ndim) + x.shape
+    times = [1] * (len(shape) - len(times)) + times
+    return [*zip(times, shape, strict=True)]
+
+
+@formula_of("tile")
+def _(x: Tensor, times: Any) -> Tensor:
+    """Of each axis two, of which one is repeated."""
+    pairs = _repeats(x, times)
+    split = [n for count, size in pairs for n in ([1, size] if count > 1 else [size])]
+    every = [
+        n for count, size in pairs for n in ([count, size] if count > 1 else [size])
+    ]
+    repeated = ops.expand(ops.reshape(x, split), every)
+    return ops.reshape(repeated, [count * size for count, size in pairs])
+
+
+@reverse_of("tile")
+def _(call: Call) -> list[Any]:
+    x, times = call.args
+    split: list[int] = []  # of as few axes as may be, since Paddle has nine at most
+    repeats = []
+    for count, size in _repeats(x, times):
+        if count > 1:
+            repeats.append(len(split))
+            split.append(count)
+        split.append(size)
+    g = ops.reshape(call.cotangent, split)
+    g = ops.sum(g, repeats, None, False) if repeats else g
+    return [shaped_as(g, x), None]
+
+
+@reverse_of("tril")
+def _(call: Call) -> list[Any]:
+    return [ops.tril(call.cotangent, call.args[1]), None]
+
+
+@reverse_of("triu")
+def _(call: Call) -> list[Any]:
+    return [ops.triu(call.cotangent, call.args[1]), None]
+
+
+@formula_of("tril")
+def _(x: Tensor, diagonal: int) -> Tensor:
+    return _kept(x, lambda row, column: column - row <= diagonal)
+
+
+@formula_of("triu")
+def _(x: Tensor, diagonal: int) -> Tensor:
+    return _kept(x, lambda row, column: column - row >= diagonal)
+
+
+def _kept(x: Tensor, where: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    """What stands at some places of matrices, and zeros."""
+    rows = paddle.arange(x.shape[-2], dtype="float32").reshape([-1, 1])
+    columns = paddle.arange(x.shape[-1], dtype="float32").reshape([1, -1])
+    mask = ops.expand(where(rows, columns), x.shape)
+    return ops.where(mask, x, ops.expand(paddle.zeros([], x.dtype), x.shape))
+
+
+@formula_of("masked_fill")
+def _(x: Tensor, mask: Tensor, value: Tensor) -> Tensor:
+    shape = [*np.broadcast_shapes(x.shape, mask.shape)]
+    x, mask, value = (ops.expand(part, shape) for part in (x, mask, value))
+    return ops.where(mask, value, x)
+
+
+@reverse_of("masked_fill")
+def _(call: Call) -> list[Any]:
+    g = call.cotangent
+    zero = paddle.zeros_like(g)
+    mask = ops.expand(call.args[1], g.shape)
+    return summed(
+        call, lambda: ops.where(mask, zero, g), None, lambda: ops.where(mask, g, zero)
+    )
+
+
+@reverse_of("pad")
+def _(call: Call) -> list[Any]:
+    _, paddings, _ = call.args
+    if min(paddings, default=0) < 0:
+        raise NoRule("negative paddings; take a slice instead")
+    before, after = paddings[::2], paddings[1::2]
+    sizes = call.cotangent.shape
+    axes = [*range(len(sizes))]
+    ends = [n - m for n, m in zip(sizes, after, strict=True)]
+    found = ops.slice(call.cotangent, axes, before, ends, [1] * len(axes), [])
+    return [found, None, None]
+
+
+@reverse_of("meshgrid")
+def _(call: Call) -> list[Any]:
+    (parts,) = call.args
+    grads = []
+    for k, (part, g) in enumerate(zip(parts, call.cotangents, strict=True)):
+        others = [i for i in range(len(parts)) if i != k]
+        g = ops.sum(g, others, None, False) if g is not None and others else g
+        grads.append(None if g is None else ops.reshape(g, part.shape))
+    return [grads]
+
+
+@reverse_of("flip")
+def _(call: Call) -> list[Any]:
+    return [ops.flip(call.cotangent, call.args[1]), None]
+
+
+@reverse_of("roll")
+def _(call: Call) -> list[Any]:
+    _, shifts, axis = call.args
+    shifts = [shifts] if isinstance(shifts, int) else shifts
+    return [ops.roll(call.cotangent, [-n for n in shifts], axis), None, None]
+
+
+# In Taylor series, of many samples, and in Julia.
+
+
+@jet_of("reshape", "unsqueeze", "squeeze", "flatten")
+def _(call: JetCall) -> list[Any]:
+    shape = call.out.shape
+    rest = linear(lambda part: ops.reshape(part, shape), call.args[0][1:])
+    return [[call.out, *rest]]
+
+
+@jet_of("transpose")
+def _(call: JetCall) -> list[Any]:
+    x, perm = call.args
+    return [[call.out, *linear(lambda part: ops.transpose(part, perm), x[1:])]]
+
+
+@jet_of("concat")
+def _(call: JetCall) -> list[Any]:
+    series, axis = call.args
+    axis = axis[0] if isinstance(axis, list) else axis
+    found: list[Any] = [call.out]
+    for parts in [*zip(*series, strict=True)][1:]:
+        if all(part is None for part in parts):
+            found.append(None)
+            continue
+        pairs = zip(series, parts, strict=True)
+        full = [paddle.zeros_like(x[0]) if p is None else p for x, p in pairs]
+        found.append(ops.concat(full, axis))
+    return [found]
+
+
+@batch_of("reshape", "unsqueeze", "squeeze", "flatten")
+def _(call: BatchCall) -> list[Any]:
+    return [ops.reshape(call.args[0], [call.size, *call.shapes[0]])]

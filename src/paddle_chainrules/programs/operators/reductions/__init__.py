@@ -1,0 +1,1 @@
+"""Sums, norms, orders and what else goes along axes."""

@@ -1,0 +1,122 @@
+"""Elements chosen by their order: sorted, the largest, the median."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import paddle
+from paddle import Tensor
+
+from ....paddle_side.interception import RAW
+from ..calls import Call
+from ..entry import define, reverse_of
+from ..shared import ops
+from .reductions import axes_of
+
+
+def _topk(x: Tensor, k: Any, *how: Any) -> Any:
+    if isinstance(k, Tensor):
+        raise NotImplementedError(
+            "topk with a tensor that says how many, so that shapes depend on values; "
+            "give an int"
+        )
+    return RAW.topk(x, k, *how)
+
+
+define("topk", run=_topk, differentiable=(0,))
+define("argsort")
+define("kthvalue")
+define("mode")
+define("cummax")
+define("cummin")
+define("median")
+define("nanmedian")
+
+
+def _chosen(call: Call, axis: int, keepdim: bool = True) -> list[Any]:
+    """The gradient where the second output says which elements the first one has."""
+    x, *how = call.args
+    g, index = call.cotangent, call.outputs[1]
+    if not x.ndim:
+        return [ops.reshape(g, []), *(None for _ in how)]
+    axis %= x.ndim
+    if not keepdim:
+        g, index = ops.unsqueeze(g, [axis]), ops.unsqueeze(index, [axis])
+    zeros = paddle.zeros_like(x)
+    found = ops.put_along_axis(zeros, index, g, axis, "add", True)
+    return [found, *(None for _ in how)]
+
+
+@reverse_of("topk")
+def _(call: Call) -> list[Any]:
+    return _chosen(call, call.args[2])
+
+
+@reverse_of("argsort", "cummax", "cummin")
+def _(call: Call) -> list[Any]:
+    return _chosen(call, call.args[1])
+
+
+@reverse_of("kthvalue")
+def _(call: Call) -> list[Any]:
+    return _chosen(call, call.args[2], call.args[3])
+
+
+@reverse_of("mode")
+def _(call: Call) -> list[Any]:
+    return _chosen(call, call.args[1], call.args[2])
+
+
+class Rows:
+    """A tensor as rows of what a reduction goes over, and back again."""
+
+    def __init__(self, x: Tensor, axes: list[int]) -> None:
+        rest = [i for i in range(x.ndim) if i not in axes]
+        self._perm = [*rest, *axes]
+        self._shape = [x.shape[i] for i in self._perm]
+        self.lead = [x.shape[i] for i in rest]
+        self.count = math.prod(x.shape[i] for i in axes)
+
+    def of(self, x: Tensor) -> Tensor:
+        """With a row along the last axis."""
+        if self._perm != [*range(len(self._perm))]:
+            x = ops.transpose(x, self._perm)
+        return ops.reshape(x, [*self.lead, self.count])
+
+    def reduced(self, x: Tensor, count: int = 1) -> Tensor:
+        """What was found of each row, so many numbers."""
+        return ops.reshape(x, [*self.lead, count])
+
+    def back(self, row: Tensor) -> Tensor:
+        """Of the first shape."""
+        row = ops.reshape(row, self._shape)
+        perm = self._perm
+        if perm == [*range(len(perm))]:
+            return row
+        return ops.transpose(row, [perm.index(i) for i in range(len(perm))])
+
+
+@reverse_of("median", "nanmedian")
+def _(call: Call) -> list[Any]:
+    x, axis, _, mode = call.args
+    rows = Rows(x, axes_of(x, axis))
+    row = rows.of(x)
+    index = call.outputs[1]
+    index = rows.reduced(index, index.size // max(math.prod(rows.lead), 1))
+    index = ops.clip(index, 0, rows.count - 1)  # anything where there is no number
+    places = paddle.full(index.shape, 1.0 / index.shape[-1], x.dtype)
+    zeros = paddle.zeros_like(row)
+    part = ops.put_along_axis(zeros, index, places, row.ndim - 1, "add", True)
+    if mode == "avg":  # shared by those that are equal to it
+        part = _shared(row, rows.reduced(call.out), part)
+    found = rows.back(part * rows.reduced(call.cotangent))
+    return [found, None, None, None]
+
+
+def _shared(row: Tensor, middle: Tensor, otherwise: Tensor) -> Tensor:
+    equal = ops.logical_or(row == middle, ops.isnan(middle))
+    equal = ops.cast(equal, row.dtype)
+    count = ops.sum(equal, [row.ndim - 1], None, True)
+    some = ops.expand(count > 0, row.shape)
+    return ops.where(some, equal / count, otherwise)

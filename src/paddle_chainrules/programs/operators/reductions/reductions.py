@@ -1,0 +1,179 @@
+"""Sums and means along axes, softmax, norms."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import paddle
+from paddle import Tensor
+
+from ..calls import BatchCall, Call, JetCall
+from ..entry import batch_of, define, formula_of, holds_for_complex, jet_of, reverse_of
+from ..series import linear
+from ..shared import ops
+
+define("sum", defaults={"dtype": None, "axis": [], "keepdim": False})
+define("mean", defaults={"axis": [], "keepdim": False})
+define("mean_all", "x")
+define("max", defaults={"axis": [], "keepdim": False})
+define("min", defaults={"axis": [], "keepdim": False})
+define("softmax", defaults={"axis": -1})
+define("softmax_grad")
+define("log_softmax", "x axis", defaults={"axis": -1})
+define("squared_l2_norm", "x")
+define("logsumexp", "x axis keepdim", defaults={"axis": [], "keepdim": False})
+define("amax", defaults={"axis": [], "keepdim": False})
+define("amin", defaults={"axis": [], "keepdim": False})
+define("cumsum", "x axis flatten exclusive reverse")
+define("nansum", defaults={"axis": [], "dtype": None, "keepdim": False})
+SHARE = define("share", "x sizes", run=lambda x, sizes: x / float(math.prod(sizes)))
+holds_for_complex("sum", "mean", "mean_all", "cumsum", "share")
+
+
+def axes_of(x: Tensor, axis: Any) -> list[int]:
+    """Non-negative axes; all of them for none."""
+    given = [axis] if isinstance(axis, int) else [*(axis or [])]
+    return sorted({int(a) % max(x.ndim, 1) for a in given}) or [*range(x.ndim)]
+
+
+def spread(g: Tensor, x: Tensor, axes: list[int], keepdim: bool) -> Tensor:
+    """A reduced tensor once more along the axes, of the shape of x."""
+    if not x.ndim:
+        return ops.reshape(g, [])
+    if not keepdim or g.ndim != x.ndim:
+        kept = [1 if i in axes else n for i, n in enumerate(x.shape)]
+        g = ops.reshape(g, kept)
+    return ops.expand(g, x.shape)
+
+
+def share(x: Tensor, sizes: Sequence[int]) -> Tensor:
+    """Divided by how many there are of these sizes, which may go along with a batch."""
+    (found,) = SHARE.every([x, [*sizes]])
+    return found
+
+
+@reverse_of("share")
+def _(call: Call) -> list[Any]:
+    return [share(call.cotangent, call.args[1]), None]
+
+
+@jet_of("share")
+def _(call: JetCall) -> list[list[Any]]:
+    x, sizes = call.args
+    return [linear(lambda part: share(part, sizes), x)]
+
+
+@batch_of("share")
+def _(call: BatchCall) -> list[Any]:
+    return SHARE.every(call.args)
+
+
+@reverse_of("sum")
+def _(call: Call) -> list[Any]:
+    x, axis, _, keepdim = call.args
+    g = call.cotangent
+    g = g if g.dtype == x.dtype else ops.cast(g, x.dtype)
+    return [spread(g, x, axes_of(x, axis), keepdim), None, None, None]
+
+
+@reverse_of("mean")
+def _(call: Call) -> list[Any]:
+    x, axis, keepdim = call.args
+    axes = axes_of(x, axis)
+    part = share(call.cotangent, [x.shape[i] for i in axes])
+    return [spread(part, x, axes, keepdim), None, None]
+
+
+@reverse_of("mean_all")
+def _(call: Call) -> list[Any]:
+    x = call.args[0]
+    part = share(call.cotangent, x.shape)
+    return [spread(part, x, [*range(x.ndim)], False)]
+
+
+@reverse_of("max", "min", "amax", "amin")
+def _(call: Call) -> list[Any]:  # shared by those that are equal
+    x, axis, keepdim = call.args
+    axes = axes_of(x, axis)
+    chosen = ops.cast(spread(call.out, x, axes, keepdim) == x, x.dtype)
+    g = spread(call.cotangent, x, axes, keepdim)
+    return [g * chosen / ops.sum(chosen, axes, None, True), None, None]
+
+
+@reverse_of("softmax")
+def _(call: Call) -> list[Any]:
+    return [ops.softmax_grad(call.out, call.cotangent, call.args[1]), None]
+
+
+def _below_top(x: Tensor, axes: list[int]) -> tuple[Tensor, Tensor]:
+    """What is left of the largest along axes, and that one, through which no gradient
+    goes."""
+    top = ops.max(x, axes, True).detach()
+    return x - top, top
+
+
+def _cut(below: Tensor) -> Tensor:
+    """At least -64, as Paddle has it."""
+    return ops.maximum(below, paddle.full([], -64.0, below.dtype))
+
+
+@formula_of("softmax")
+def _(x: Tensor, axis: int) -> Tensor:
+    weights = ops.exp(_cut(_below_top(x, [axis])[0]))
+    return weights / ops.sum(weights, [axis], None, True)
+
+
+@formula_of("log_softmax")
+def _(x: Tensor, axis: int) -> Tensor:
+    below = _cut(_below_top(x, [axis])[0])
+    return below - ops.log(ops.sum(ops.exp(below), [axis], None, True))
+
+
+@formula_of("softmax_grad")
+def _(out: Tensor, out_grad: Tensor, axis: int) -> Tensor:
+    product = out * out_grad
+    return product - out * ops.sum(product, [axis], None, True)
+
+
+@reverse_of("log_softmax")
+def _(call: Call) -> list[Any]:
+    g, axis = call.cotangent, call.args[1]
+    return [g - ops.exp(call.out) * ops.sum(g, [axis], None, True), None]
+
+
+@reverse_of("squared_l2_norm")
+def _(call: Call) -> list[Any]:
+    x = call.args[0]
+    return [x * ops.reshape(call.cotangent, [1] * x.ndim) * 2.0]
+
+
+@formula_of("squared_l2_norm")
+def _(x: Tensor) -> Tensor:
+    return ops.reshape(ops.sum(x * x, [*range(x.ndim)], None, False), [1])
+
+
+@formula_of("logsumexp")
+def _(x: Tensor, axis: Any, keepdim: bool) -> Tensor:
+    axes = axes_of(x, axis)
+    below, top = _below_top(x, axes)
+    total = ops.log(ops.sum(ops.exp(below), axes, None, True)) + top
+    if keepdim:
+        return total
+    return ops.reshape(total, [n for i, n in enumerate(x.shape) if i not in axes])
+
+
+@reverse_of("cumsum")
+def _(call: Call) -> list[Any]:
+    x, axis, flatten, exclusive, reverse = call.args
+    axis = 0 if flatten else axis
+    found = ops.cumsum(call.cotangent, axis, False, exclusive, not reverse)
+    found = ops.reshape(found, x.shape) if flatten else found
+    return [found, None, None, None, None]
+
+
+@formula_of("nansum")
+def _(x: Tensor, axis: Any, dtype: Any, keepdim: bool) -> Tensor:
+    numbers = ops.where(ops.isnan(x), paddle.zeros_like(x), x)
+    return ops.sum(numbers, axis, dtype, keepdim)
