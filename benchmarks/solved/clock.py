@@ -17,7 +17,11 @@ class Over(Exception):
 
 
 class Clock:
-    """Stands while an error is measured, which is at times ever further apart."""
+    """The processor's time, which stands while an error is measured.
+
+    That is what a run takes where nothing else runs; errors are measured at times ever
+    further apart.
+    """
 
     def __init__(self, judge: Judge, limit: float) -> None:
         self.judge, self.limit = judge, limit
@@ -25,26 +29,26 @@ class Clock:
         """Seconds, steps, and the error."""
         self.field: Array | None = None
         """The outputs at the last look."""
-        self.since = time.perf_counter()
+        self.since = time.process_time()
         self.stood, self.due = 0.0, 0.0
 
     def start(self) -> None:
-        self.since, self.stood = time.perf_counter(), 0.0
+        self.since, self.stood = time.process_time(), 0.0
 
     def seconds(self) -> float:
-        return time.perf_counter() - self.since - self.stood
+        return time.process_time() - self.since - self.stood
 
     def over(self, steps: int, look: Callable[[], Found]) -> bool:
         """Whether the time is over; the error is measured where that is due."""
         now = self.seconds()
         if now < min(self.due, self.limit):
             return False
-        before = time.perf_counter()
+        before = time.process_time()
         outputs, learnt = look()
         self.field = outputs
         self.curve.append((now, steps, self.judge.error(outputs, learnt)))
         self.due = 1.1 * now + 0.02
-        self.stood += time.perf_counter() - before
+        self.stood += time.process_time() - before
         return now >= self.limit
 
     def until_over(self, look: Callable[[Any], Found], done: int = 0) -> Any:
@@ -79,9 +83,9 @@ def train(clock: Clock, steps: Callable[[int], int], look: Callable[[], Found]) 
     """
     count, done = 10, 0
     while not clock.over(done, look):
-        begun = time.perf_counter()
+        begun = time.process_time()
         done += steps(count)
-        factor = 0.1 / max(time.perf_counter() - begun, 1e-6)
+        factor = 0.1 / max(time.process_time() - begun, 1e-6)
         count = max(1, int(count * min(4.0, max(0.25, factor))))
     return done
 

@@ -4,8 +4,9 @@ Each problem is trained by each side, with the same net, points and rate, in a p
 of its own with one thread: ``MINUTES`` (5) each, for ``SEEDS`` (3) seeds, ``JOBS`` (1)
 at a time; ``QUICK=1`` is 20 seconds and one seed. ``ONLY=Burgers,wave`` for problems
 and ``SIDES=scan`` for sides with these words. What is there already in output/solved/
-is kept where it had as much time, so that a run that was stopped goes on. The clock
-begins when the library is loaded: what compiles and captures counts. Prints Markdown
+is kept where it had as much time, so that a run that was stopped goes on. The clock is
+the processor's, and begins when the library is loaded: what compiles and captures
+counts. Prints Markdown
 and leaves pictures in output/solved/.
 """
 
