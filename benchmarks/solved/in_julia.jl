@@ -5,9 +5,9 @@
 # in the folder above, in an environment with PaddleChainRules and its Python side, Lux, Zygote, ForwardDiff
 # and Optimisers. Points, clock and error are those of the sides in Python.
 using ADTypes: AutoForwardDiff
-using ChainRulesCore: ChainRulesCore
+using ChainRulesCore: ChainRulesCore, ignore_derivatives
 using ForwardDiff: ForwardDiff
-using Lux: Chain, Dense, Lux, StatefulLuxLayer, jacobian_vector_product
+using Lux: Chain, Dense, Lux
 using Optimisers: Optimisers
 using PaddleChainRules: PaddleFCNet, PaddleNet, derivatives, train!
 using PythonCall: pyconvert, pydict, pyfunc, pyimport
@@ -94,15 +94,16 @@ function paddle_chain_rules(name, problem, seed, clock)
 end
 
 """
-    slope(f, x, index)
+    slope(f, index)
 
-The derivative of a layer's results by rows of its input, of order two at most: a product of the
-Jacobian and a direction, by dual numbers, nested.
+The derivative of `f(x, ps)` by rows of x, as such a function: dual numbers, nested, by what
+`Lux.jacobian_vector_product` does for a layer, which takes parameters as its last argument.
 """
-function slope(f, x, index)
+function slope(f, index)
     directions = [row for (row, order) in enumerate(index) for _ in 1:order]
-    along(f, row) = x -> jacobian_vector_product(f, AutoForwardDiff(), x, ones_in(x, row))
-    return foldl(along, directions; init = f)(x)
+    jvp = Lux.AutoDiffInternalImpl.jacobian_vector_product_impl
+    along(f, row) = (x, ps) -> jvp(f, AutoForwardDiff(), x, ones_in(x, row), ps)
+    return foldl(along, directions; init = f)
 end
 function ones_in(x, row)
     e = zero(x)
@@ -111,7 +112,7 @@ function ones_in(x, row)
 end
 ChainRulesCore.@non_differentiable ones_in(::Any, ::Any)
 
-"Lux's way: a `StatefulLuxLayer`, Zygote over nested dual numbers, a step by `Optimisers.update!`."
+"Lux's way: Zygote over nested dual numbers, a step by `Optimisers.update!`."
 function lux(name, problem, seed, clock)
     widths = pyconvert(Vector{Int}, problem.widths())
     hidden = [Dense(a => b, tanh) for (a, b) in zip(widths, widths[2:end-1])]
@@ -119,11 +120,11 @@ function lux(name, problem, seed, clock)
     ps, st = Lux.setup(Xoshiro(seed), layers)
     start = [(; weight, bias) for (weight, bias) in start_of(problem, seed)]
     ps = NamedTuple{keys(ps)}(Tuple(start))
-    parts, look = parts_of(problem, seed), looking((x, ps) -> first(layers(x, ps, st)), clock)
+    f(x, ps) = first(Lux.apply(layers, x, ps, st))
+    parts, look = parts_of(problem, seed), looking(f, clock)
     function loss(ps)
-        f = StatefulLuxLayer{true}(layers, ps, st)
-        u(x) = f(x)
-        u(x, wanted) = map(index -> slope(f, x, index), wanted)
+        u(x) = f(x, ps)
+        u(x, wanted) = map(index -> ignore_derivatives(() -> slope(f, index))(x, ps), wanted)
         return LOSSES[name](u, parts)
     end
     clock.start()

@@ -77,7 +77,8 @@ def trained(job: Job) -> str:
     )
     if not made.returncode:
         return ""
-    why = made.stderr.strip().splitlines()[-1]
+    lines = made.stderr.strip().splitlines()
+    why = next((line for line in lines if line.startswith("ERROR")), lines[-1])[:300]
     found = {"problem": problem, "side": side, "seed": seed, "limit": LIMIT}
     path_of(job).write_text(json.dumps({**found, "curve": [], "failed": why}) + "\n")
     return made.stderr[-2000:]
