@@ -517,3 +517,32 @@ def test_constants_that_are_assigned_to_what_is_differentiated(of):
     for grad_of in (grad(filled), jit(grad(filled)), grad(jit(filled))):
         assert_same(grad_of(x), expected)
     assert (x.numpy() == before).all()
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        (slice(1, 3), None),
+        (slice(0, 4), None, slice(1, 3)),
+        (None, slice(1, 3)),
+        (-2, slice(0, 3), None),
+    ],
+    ids=["behind", "between", "before", "at the end"],
+)
+def test_a_new_axis_in_what_is_written(index):
+    """At the first calls, by the tape, and at later ones, by a program."""
+    x = paddle.arange(12, dtype="float64").reshape([4, 3])
+    weights = paddle.cos(x)
+    shape = (x[index] * 1.0).shape
+    v = paddle.sin(paddle.arange(int(np.prod(shape)), dtype="float64")).reshape(shape)
+
+    def loss(x, v):
+        y = x * 1.0
+        y[index] = v
+        return (y * y * weights).sum()
+
+    h = 1e-3 * paddle.eye(v.size, dtype="float64").reshape([v.size, *shape])
+    ends = [float(loss(x, v + e) - loss(x, v - e)) / 2e-3 for e in h]
+    for _ in range(5):
+        _, (_, slope) = value_and_grad(loss, (0, 1))(x, v)
+        np.testing.assert_allclose(slope.numpy().ravel(), ends, atol=1e-9)

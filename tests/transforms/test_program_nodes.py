@@ -8,7 +8,7 @@ import paddle
 import pytest
 
 from conftest import randn
-from paddle_chainrules import CaptureError, grad, jit, vjp
+from paddle_chainrules import CaptureError, grad, jit, make_program, vjp
 
 SIZES = {"a": [3, 4], "b": [4], "c": [4, 2], "d": [3, 1]}
 SUBSETS = [names for n in range(1, 5) for names in combinations(SIZES, n)]
@@ -266,3 +266,60 @@ def test_what_ends_frozen_is_no_program():
 
     with pytest.raises(CaptureError, match="set stop_gradient back"):
         jit(fn, strict=True)(paddle.ones([3]))
+
+
+def test_rules_run_on_what_was_frozen():
+    """Though it is not when the gradient is taken."""
+    q = randn([4, 2], "float64", seed=5)
+    q.stop_gradient = False
+
+    def penalty(x, q):
+        y = paddle.tanh(x) @ q
+        (slope,) = paddle.grad(y.sum(), x, create_graph=True)
+        return (slope * slope).sum()
+
+    def fn(x):
+        x = x.detach()
+        x.stop_gradient = False
+        q.stop_gradient = True
+        y = paddle.tanh(x) @ q
+        q.stop_gradient = False
+        (slope,) = paddle.grad(y.sum(), x, create_graph=True)
+        return (slope * slope).sum() + q.sum()
+
+    x = randn([3, 4], "float64", seed=6)
+    fn_of_x = jit(fn, strict=True)
+    found = fn_of_x(x)
+    (slope,) = paddle.grad(found, q)
+    leaf = x.detach()
+    leaf.stop_gradient = False
+    expected = penalty(leaf, q.detach()) + q.sum()
+    assert_close([found, slope], [expected, paddle.ones_like(q)])
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_flags_are_as_before_where_there_is_no_program(strict):
+    p = randn([3], "float64", seed=5)
+
+    def fn(x):
+        y = (x * p).sum()
+        p.stop_gradient = True
+        z = float((x * p).sum())
+        p.stop_gradient = False
+        return y * z
+
+    x = randn([3], "float64", seed=6)
+    jitted = jit(fn, strict=strict)
+    for _ in range(3):
+        p.stop_gradient = False
+        if strict:
+            with pytest.raises(CaptureError, match="a value leaves the program"):
+                jitted(x)
+        else:
+            (slope,) = paddle.grad(jitted(x), p)
+            expected = x * float((x * p).sum())
+            assert_close([slope], [expected])
+        assert not p.stop_gradient
+    with pytest.raises(CaptureError, match="a value leaves"):
+        make_program(fn)(x)
+    assert not p.stop_gradient

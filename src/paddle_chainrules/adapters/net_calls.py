@@ -39,6 +39,10 @@ CHANGES = 3
 """How often a net's attributes may change."""
 
 
+FAULTS = RuntimeError, SystemError
+"""What Paddle raises for a gradient that it has not."""
+
+
 class NoProgram(Exception):
     """Why calls run as ever."""
 
@@ -197,7 +201,7 @@ class _Kind:
             if program is None:
                 program = self._made(asked, tensors)
             every, _ = call(program, tensors, None)
-        except (CaptureError, ValueError, TypeError, RuntimeError) as error:
+        except (CaptureError, ValueError, TypeError, *FAULTS) as error:
             raise NoProgram(str(error)) from error
         values, found = every[: self._count], every[self._count :]
         known = dict(zip(sorted(asked), found, strict=True))
@@ -216,7 +220,7 @@ class _Kind:
         try:
             program = self._programs.get(asked) or self._made(asked, [*tensors])
             every, _ = call(program, tensors, None)
-        except (CaptureError, ValueError, TypeError, RuntimeError) as error:
+        except (CaptureError, ValueError, TypeError, *FAULTS) as error:
             raise NoProgram(str(error)) from error
         found = dict(zip(sorted(asked), every[self._count :], strict=True))
         return [found[entry] for entry in entries]
@@ -271,7 +275,7 @@ class _Kind:
             x.stop_gradient = given.stop_gradient
         try:
             expected = self._by_gradients(own, entries)
-        except RuntimeError:  # of which Paddle has none: by the rules of operators
+        except FAULTS:  # of which Paddle has none: by the rules of operators
             by_rules = capture(
                 lambda own: self._by_gradients(own, entries), own, check=False
             )

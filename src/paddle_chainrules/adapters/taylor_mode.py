@@ -16,7 +16,7 @@ from ..nets.derivatives import MAX_ORDER
 from ..paddle_side.dtypes import casts_automatically
 from ..paddle_side.listener import is_plain
 from .graphs import is_behind
-from .net_calls import Native, NetCalls, NoProgram
+from .net_calls import FAULTS, Native, NetCalls, NoProgram
 from .optimizer_steps import OptimizerSteps
 from .origins import Call, Entry, Origins
 from .retained import Retained
@@ -194,7 +194,7 @@ class TaylorMode:
         if len(results) < len(found):
             try:
                 results = self._as_ever(natively)
-            except RuntimeError:
+            except FAULTS:
                 series = self._as_ever(lambda: _by_series(asked))
                 if series is None:
                     raise

@@ -11,39 +11,51 @@ import paddle
 _NESTED = (list, tuple, range)
 
 
-def with_tensors(shape: list[int], item: Any) -> Any:
+def with_tensors(shape: list[int], item: Any, bools: bool = True) -> Any:
     """What stands in brackets, with a tensor for each list of whole numbers.
 
     One of bools, as many as there are, stands for the numbers of those that are True.
 
     Args:
         shape: of the tensor before the brackets.
+        bools: whether lists of these are looked at; through one beside a slice
+            Paddle writes whole rows (docs/paddle-notes.md).
     """
     parts = item if isinstance(item, tuple) else (item,)
     if not any(isinstance(part, _NESTED) for part in parts):
         return item
     found: list[Any] = []
     axis = 0
-    for part in parts:
-        axis = len(shape) if part is Ellipsis else axis
-        array = _array(part)
+    arrays = [*map(_array, parts)]
+    for k, (part, array) in enumerate(zip(parts, arrays, strict=True)):
+        if part is Ellipsis:
+            behind = zip(parts[k + 1 :], arrays[k + 1 :], strict=True)
+            axis = len(shape) - sum(_axes(*pair) for pair in behind)
+            found.append(part)
+            continue
         if array is None:
             found.append(part)
-            axis += part is not None
         elif array.dtype != bool:
             found.append(paddle.to_tensor(array))
-            axis += 1
         else:
             here = tuple(shape[axis : axis + array.ndim])
-            as_many = here == array.shape
-            found += map(paddle.to_tensor, array.nonzero()) if as_many else [part]
-            axis += array.ndim
+            known = bools and here == array.shape and array.any()
+            found += map(paddle.to_tensor, array.nonzero()) if known else [part]
+        axis += _axes(part, array)
     return tuple(found)
+
+
+def _axes(part: Any, array: np.ndarray | None) -> int:
+    """How many axes of the tensor an index goes along."""
+    if array is not None and array.dtype == bool:
+        return array.ndim
+    return 0 if part is None else 1
 
 
 def _array(part: Any) -> np.ndarray | None:
     """A list of whole numbers or bools; None where it is something else, or none."""
-    if isinstance(part, _NESTED) and all(isinstance(x, int) for x in _numbers(part)):
+    whole = int, np.integer
+    if isinstance(part, _NESTED) and all(isinstance(x, whole) for x in _numbers(part)):
         array = np.array(part)
         if array.size and array.dtype != object:
             return array

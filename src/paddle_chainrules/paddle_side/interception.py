@@ -221,7 +221,8 @@ def _bracket_in(owner: Any, name: str) -> StandIn:
 
     def call(tensor: Any, item: Any, *value: Any) -> Any:
         if getattr(local, "listener", None) is not None:
-            item = with_tensors(tensor.shape, item)
+            alone = not isinstance(item, tuple)
+            item = with_tensors(tensor.shape, item, bools=alone or not value)
         return passing[0](tensor, item, *value)
 
     return StandIn(owner, name, call, passing)
@@ -246,6 +247,19 @@ def _property_in(owner: Any, name: str) -> StandIn:
     return StandIn(owner, name, property(read, write), passing)
 
 
+def _flag_in(owner: Any) -> StandIn:
+    """The same for the flag of tensors, of which somebody who listens notes changes."""
+    flag = standing(owner, "stop_gradient")
+
+    def write(tensor: Any, value: bool) -> None:
+        who = getattr(local, "listener", None)
+        if who is not None:
+            who.flagged(tensor, tensor.stop_gradient)
+        flag.__set__(tensor, value)
+
+    return StandIn(owner, "stop_gradient", property(flag.__get__, write), [flag])
+
+
 @cache
 def _stand_ins() -> dict[str, StandIn]:
     """By the names of operators, as ``paddle._C_ops`` has them, and ``Tensor.name``."""
@@ -263,6 +277,7 @@ def _stand_ins() -> dict[str, StandIn]:
         found[f"Tensor.{name}"] = _bracket_in(tensor, name)
     for name in PROPERTIES:
         found[f"Tensor.{name}"] = _property_in(tensor, name)
+    found["Tensor.stop_gradient"] = _flag_in(tensor)
     found["grad"] = _function_in("grad", "grad")
     found["seed"] = _function_in("seed", "operator")
     return found

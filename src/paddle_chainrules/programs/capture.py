@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any, NamedTuple
 
@@ -26,12 +26,13 @@ from ..paddle_side.random_state import (
 )
 from ..paddle_side.watch import recordings, watch_alone
 from . import switch
-from .blocks import rows_at_once
 from .capture_error import CaptureError
+from .captured import PLACE, Captured, kinds_of
 from .comparison import ROUGH, RTOL, Numbers, other_numbers
+from .flags import Flags, flags_of
 from .operations import Value
 from .outside import outside
-from .passes import expanding, least, program_of
+from .passes import least, program_of
 from .program import Program
 from .record import Record
 
@@ -47,61 +48,6 @@ _CONSTANT = (
     np.generic,
 )
 """What a function may give beside tensors, the same at every call."""
-
-PLACE: Any = type("Place", (), {"__repr__": lambda self: "PLACE"})()
-"""Stands among what a function gives for an output of its program."""
-
-
-class Captured(NamedTuple):
-    """A program, and what else was seen of its function."""
-
-    program: Program
-    outputs: list[Any]
-    """What the function gives, with :data:`PLACE` for each tensor."""
-    requires: tuple[bool, ...]
-    """Of each of these, does it depend on a tensor that required gradients before."""
-    beyond: list[Tensor]
-    """Such tensors that are no arguments."""
-    kinds: tuple[Any, ...]
-    """Of each constant of the program what it was."""
-    made: frozenset[Value] = frozenset()
-    """Constants that the function makes, of nothing that may change."""
-    by_series: bool = False
-    """Whether it asked for derivatives by points, of which many may go in blocks."""
-
-    def is_stale(self) -> bool:
-        """Whether constants are others than those that were captured."""
-        kinds = self.kinds
-        return bool(kinds) and kinds != kinds_of(self.program.constants.values())
-
-    def is_like(self, other: Captured) -> bool:
-        """Whether the two differ in their programs alone, and use nothing beyond."""
-        own = self.outputs, self.requires, self.kinds
-        theirs = other.outputs, other.requires, other.kinds
-        return own == theirs and not (self._reaches() or other._reaches())
-
-    def expanding(self) -> Captured:
-        """The same, with a number for constants that are nothing but that."""
-        program = expanding(self.program, self.made)
-        kinds = kinds_of(program.constants.values())
-        return self._replace(program=program, kinds=kinds)
-
-    def at_once(self, most: int, size: int) -> int:
-        """Of so many samples how many it may serve, as captured for this number: more
-        derivatives by points may go in blocks."""
-        return min(most, rows_at_once(self.program, size)) if self.by_series else most
-
-    def _reaches(self) -> bool:
-        """Whether the program has a tensor from beyond; what it dropped is none."""
-        constants = {*map(id, self.program.constants.values())}
-        return not constants.isdisjoint(map(id, self.beyond))
-
-    def filled(self, tensors: list[Any]) -> list[Any]:
-        """All that the function gives, with tensors in their places."""
-        if len(tensors) == len(self.outputs):
-            return tensors
-        each = iter(tensors)
-        return [next(each) if part is PLACE else part for part in self.outputs]
 
 
 class Begun(NamedTuple):
@@ -158,11 +104,15 @@ def capture(
         watch_alone([])
         with collector_waits():
             captured, how = _first(fn, leaves, name, state, begun, further)
-            draws = how.draws
-            if check or how.must_check:
-                # Two threads in paddle.grad crash.
-                with in_turn() if how.takes_gradients else nullcontext():
-                    _check(captured.program, fn, leaves, how.again)
+            draws, flags = how.draws, how.flags.before
+            try:
+                if check or how.must_check:
+                    # Two threads in paddle.grad crash.
+                    with in_turn() if how.takes_gradients else nullcontext():
+                        _check(captured.program, fn, leaves, how.again)
+                flags = how.flags.after
+            finally:
+                how.flags.set(flags)
     finally:  # whatever an interrupt has left
         if draws:
             put_back(state)
@@ -179,6 +129,8 @@ class How(NamedTuple):
     takes_gradients: bool
     again: bool
     """Whether it is recorded once more."""
+    flags: Flags
+    """Of tensors, where the function has set them; they are as before."""
     above: Any
     """Memory above that of the record, which the system takes back from the top."""
 
@@ -235,6 +187,8 @@ def _first(
             begun.append(Begun(record, given, outputs))
     finally:  # whatever an interrupt has left
         ended(record, before)
+        flags = flags_of(record.flags.values())
+        flags.set(flags.before)
         if record.draws:
             put_back(state)
     made = [v for op in record.ops for v in op.outputs]
@@ -245,6 +199,7 @@ def _first(
         record.draws,
         record.takes_gradients,
         lost or record.by_series or twice,
+        flags,
         np.empty(max((v.bytes for v in made), default=0), np.uint8),
     )
 
@@ -303,11 +258,6 @@ def _recorded(
     if record.failure is not None:
         raise record.failure
     return outputs
-
-
-def kinds_of(tensors: Iterable[Tensor]) -> tuple[Any, ...]:
-    """Dtype, whether it requires gradients, and shape, of each."""
-    return tuple((t.dtype, t.stop_gradient, *t.shape) for t in tensors)
 
 
 def stand_in(leaf: Any) -> Any:

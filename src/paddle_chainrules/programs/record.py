@@ -71,6 +71,7 @@ class Record:
         self._leaves: dict[Value, weakref.ref[Any]] = {}
         self._made: dict[Any, Value] = {}
         self._other_flag: dict[Value, Value] = {}
+        self.flags: dict[int, tuple[Tensor, bool]] = {}
         self._versions: list[tuple[Tensor, int]] = []
         self._in_parts = loops_are_on() and not is_whole()
         self.memory = Memory()
@@ -145,16 +146,11 @@ class Record:
 
     def _flagged(self, value: Value, tensor: Tensor) -> Value:
         """The same numbers from here on, with or without gradients."""
+        self.tensor(value)  # apart from this one, as it was
         requires = not tensor.stop_gradient
-        if self._tensors[value.number] is tensor:  # rules run on it, as it was
-            with not_listening():
-                before = self._tensors[value.number] = tensor.detach()
-            before.stop_gradient = requires
-            self._values[id(before)] = value
-            self.memory.meet(before)
         if value in self._other_flag:
             return self._other_flag[value]
-        if requires and not tensor.is_leaf:
+        if requires and not (tensor.is_leaf or self._is_outer(tensor)):
             self.fail(
                 "a tensor has the gradient of something that no operator shows, "
                 "such as a PyLayer: write it in tensor operations"
@@ -163,9 +159,8 @@ class Record:
         if requires and value in self.constants and not self.is_own(value):
             self.constants[found] = tensor
         else:
-            place = where_called()
-            detach = TABLE["Tensor.detach"]
-            self.ops.append(Operation(detach, (value,), (found,), False, place))
+            entry, place = TABLE["Tensor.detach"], where_called()
+            self.ops.append(Operation(entry, (value,), (found,), False, place))
             self.taped.append(False)
         self._other_flag |= {value: found, found: value}
         return found
@@ -176,12 +171,26 @@ class Record:
         return id(tensor) in self._values or (outer is not None and outer.knows(tensor))
 
     def tensor(self, value: Value) -> Any:
-        return self._tensors[value.number]
+        """One that rules may run on, with the flag that the function's own had then."""
+        found, native = self._tensors[value.number], self._native[value.number]
+        if not isinstance(found, Tensor) or found.stop_gradient != native:
+            return found
+        with not_listening():
+            before = self._tensors[value.number] = found.detach()
+        before.stop_gradient = not found.stop_gradient
+        self._values[id(before)] = value
+        self.memory.meet(before)
+        return before
 
-    def is_own(self, value: Value) -> bool:
+    def requiring(self, tensor: Tensor) -> Value:
+        """What it stands for where gradients flow through it, if it does anywhere."""
+        v = self.value_of(tensor)
+        return v if self.requires(v) else self._other_flag.get(v, v)
+
+    def is_own(self, v: Value) -> bool:
         """Whether it was made here."""
-        made = value not in self.constants or id(self.constants[value]) in self._fresh
-        return made and value not in self.inputs
+        made = v not in self.constants or id(self.constants[v]) in self._fresh
+        return made and v not in self.inputs
 
     def set_apart(self, x: Tensor) -> None:
         """Have values keep their numbers, when what shares memory with x is written."""
@@ -241,7 +250,8 @@ class Record:
 
     def check_constants(self) -> None:
         """Refuse constants that were written into or frozen after they were used."""
-        if any(t.stop_gradient for v, t in self.constants.items() if self.required(v)):
+        required = [v for v in self.constants if self.required(v)]
+        if any(self.constants[v].stop_gradient for v in required if not self.is_own(v)):
             self.fail(
                 "a tensor that is no argument is used with gradients and frozen "
                 "afterwards; set stop_gradient back, or freeze it outside of jit"
@@ -375,6 +385,9 @@ class Record:
             starts = [self.value_of(t) for t in inputs]
         with grad_mode(create_graph), in_one_place(self):
             return reverse_through(self, ends, starts, cotangents)
+
+    def flagged(self, tensor: Tensor, before: bool) -> None:
+        self.flags.setdefault(id(tensor), (tensor, before))
 
     def grad(self, name: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """``paddle.grad`` with its own arguments."""

@@ -45,6 +45,8 @@ class Part(Record, Protocol):
 
     def knows(self, tensor: Tensor) -> bool: ...
 
+    def requiring(self, tensor: Tensor) -> Value: ...
+
 
 def reverse_through(
     record: Part,
@@ -74,8 +76,8 @@ def reverse_through(
     if far and outer is not None:
         reached = [v for v in between if found[v] is not None]
         with not_listening():
-            outer_ends = [outer.value_of(record.tensor(v)) for v in reached]
-            outer_starts = [outer.value_of(record.tensor(v)) for v in far]
+            outer_ends = [outer.requiring(record.constants[v]) for v in reached]
+            outer_starts = [outer.requiring(record.constants[v]) for v in far]
         given = [found[v] for v in reached]
         more = reverse_through(outer, outer_ends, outer_starts, given, onto)
         found.update(zip(far, more, strict=True))

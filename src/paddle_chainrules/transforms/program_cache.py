@@ -16,8 +16,9 @@ from ..paddle_side.dtypes import is_differentiable
 from ..paddle_side.engine import is_running
 from ..paddle_side.grad_mode import grad_mode
 from ..programs.any_size import samples_of
-from ..programs.capture import PLACE, Begun, Captured, capture
+from ..programs.capture import Begun, capture
 from ..programs.capture_error import CaptureError
+from ..programs.captured import PLACE, Captured
 from ..programs.loops.groups import goes_into
 from ..programs.operations import Value
 from ..programs.repeated import without_repeated

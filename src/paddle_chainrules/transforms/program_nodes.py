@@ -16,8 +16,9 @@ from ..paddle_side.interception import RAW
 from ..paddle_side.listener import listener
 from ..paddle_side.served_once import Once, watch
 from ..paddle_side.watch import ask_for, recordings
-from ..programs.capture import Begun, Captured, capture
+from ..programs.capture import Begun, capture
 from ..programs.capture_error import CaptureError
+from ..programs.captured import Captured
 from ..programs.existing import is_once, once
 from ..programs.operations import Value
 from ..programs.partials import or_zeros

@@ -11,7 +11,7 @@ from paddle.base import core as _core
 
 from ..paddle_side.random_state import in_turn, note_drawing
 from ..programs.any_size import samples_of
-from ..programs.capture import Captured
+from ..programs.captured import Captured
 from ..programs.program import Program
 from ..programs.residuals import in_few
 from ..programs.split import There

@@ -212,12 +212,12 @@ def _renew(context: Context, x: Tensor) -> None:
 
 
 def set_item(operator: Any, context: Context, x: Tensor, item: Any, value: Any) -> Any:
-    """``x[item] = value`` for indices that are tensors, lists or masks."""
+    """``x[item] = value`` for indices that are tensors, lists, masks or new axes."""
     if is_whole(x) and isinstance(value, Tensor):
         value = value.detach()
     parts = item if isinstance(item, tuple) else (item,)
     views = refuse_write(x, [value], context.same)
-    plain = int | slice | type(Ellipsis) | None
+    plain = int | slice | type(Ellipsis)
     if any(part is None for part in parts) and any(
         isinstance(part, Tensor) for part in parts
     ):

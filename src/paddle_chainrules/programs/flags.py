@@ -1,0 +1,29 @@
+"""What a function sets of tensors' flags, which are as before where it runs again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from paddle import Tensor
+
+
+class Flags(NamedTuple):
+    """``stop_gradient`` of tensors, before a function has set it and afterwards."""
+
+    tensors: list[Tensor]
+    before: list[bool]
+    after: list[bool]
+
+    def set(self, flags: Iterable[bool]) -> None:
+        for tensor, flag in zip(self.tensors, flags, strict=True):
+            tensor.stop_gradient = flag
+
+
+def flags_of(noted: Iterable[tuple[Tensor, bool]]) -> Flags:
+    """Those that a record has noted; of leaves, since others may not be set back."""
+    kept = [(tensor, flag) for tensor, flag in noted if tensor.is_leaf]
+    tensors = [tensor for tensor, _ in kept]
+    return Flags(
+        tensors, [flag for _, flag in kept], [t.stop_gradient for t in tensors]
+    )
