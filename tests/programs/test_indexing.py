@@ -165,7 +165,7 @@ LISTS = {
     "pairs": lambda x: x[[0, 1], [2, 3]],
     "inside": lambda x: x[:, [0, 2, 2]],
     "last": lambda x: x[..., [0, 2]],
-    "last bools": lambda x: x[..., [T, F, T, F, F, T], None],
+    "last bools": lambda x: x[..., [T, F, F, T, F], 1:3],
     "range": lambda x: x[:, range(1, 4)],
     "bools": lambda x: x[[T, F, T, F]],
     "bools inside": lambda x: x[1, [T, F, F, T, F], 2:],
