@@ -216,29 +216,62 @@ class Waves(Net):
         return super().forward(paddle.concat(features, axis=1))
 
 
-@pytest.mark.parametrize("at_once", [False, True])
-def test_what_paddle_has_no_gradients_for(at_once):
+class Turned(Net):
+    """The same of columns, where Paddle's error is another."""
+
+    def forward(self, x, y):
+        features = [paddle.cos(2.0 * x), paddle.sin(y)]
+        return super().forward(paddle.concat(features, axis=1))
+
+
+def of_a_matrix(net, k):
+    x = points(9, 2, seed=k)
+    u = net(x)
+    return u, derivative(u, x, 0, 0), derivative(derivative(u, x, 0, 1, 1), x, 0, 1)
+
+
+def at_once(net, k):
+    x = points(9, 2, seed=k)
+    u = net(x)
+    return u, derivative(u, x, 0, 0), derivative(u, x, 0, 1, 1, 1)
+
+
+def of_columns(net, k):
+    x, y = (points(9, 2, seed=k)[:, i : i + 1].detach() for i in range(2))
+    x.stop_gradient = y.stop_gradient = False
+    u = net(x, y)
+    u_x = derivative(u, x, 0, 0)
+    return u, u_x, derivative(derivative(u_x, y, 0, 0), x, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "terms", "third", "error"),
+    [
+        (Waves, of_a_matrix, (0, 3), (RuntimeError, "cos_triple_grad")),
+        (Waves, at_once, (0, 3), (RuntimeError, "cos_triple_grad")),
+        (Turned, of_columns, (2, 1), (SystemError, "Unable to fill empty grad")),
+    ],
+)
+def test_what_paddle_has_no_gradients_for(kind, terms, third, error):
     """From the first call on, against the same loss as a function."""
-    net = Waves()
+    net = kind()
 
     def equation_of(k):
-        x = points(9, 2, seed=k)
-        u = net(x)
-        u_t = derivative(u, x, 0, 0)
-        if at_once:
-            u_xxx = derivative(u, x, 0, 1, 1, 1)
-        else:
-            u_xxx = derivative(derivative(u, x, 0, 1, 1), x, 0, 1)
-        return ((u_t + u * u_xxx) ** 2).mean(), []
+        u, first, highest = terms(net, k)
+        return ((first + u * highest) ** 2).mean(), []
 
-    with pytest.raises(RuntimeError, match="cos_triple_grad"):
-        equation_of(0)
+    with pytest.raises(error[0], match=error[1]):
+        equation_of(0)[0].backward()
     Library.clear()
+    net.clear_gradients()
     apart, params, _ = stateless(net)
 
+    def u(params, x):
+        return apart(params, x) if kind is Waves else apart(params, x[:, :1], x[:, 1:])
+
     def loss(params, x):
-        u, u_t, u_xxx = derivatives(apart, params, x, [(0, 0), (1, 0), (0, 3)])
-        return ((u_t + u * u_xxx) ** 2).mean()
+        value, first, highest = derivatives(u, params, x, [(0, 0), (1, 0), third])
+        return ((first + value * highest) ** 2).mean()
 
     script = steps_of([net], equation_of, Library.clear)
     with taylor_mode() as mode:
