@@ -75,7 +75,8 @@ def failures(runs: list[Run], problem: str) -> str:
     why: dict[str, list[str]] = {}
     for run in runs:
         if run["problem"] == problem and "failed" in run:
-            sides = why.setdefault(run["failed"], [])
+            error = run["failed"].partition(" (at ")[0].replace("`", "'")
+            sides = why.setdefault(error, [])
             sides += [run["side"]] * (run["side"] not in sides)
     return "".join(f" Not by {', '.join(w)}: `{e}`." for e, w in why.items())
 

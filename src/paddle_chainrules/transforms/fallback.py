@@ -17,6 +17,7 @@ from ..paddle_side.random_state import drawing_from
 from ..paddle_side.watch import watched
 from ..programs.capture_error import CaptureError
 from ..programs.comparison import Numbers
+from ..programs.partials import or_zeros
 from ..programs.switch import programs_are_on
 from .effects import copied
 from .program_cache import Flat, ProgramCache
@@ -101,7 +102,7 @@ def check_same(seen: Sequence[Any], found: Sequence[Any], refusal: Exception) ->
         Exception: the refusal.
     """
     pairs = [
-        (Numbers(a), Numbers(b))
+        (Numbers(a), Numbers(or_zeros(b, a)))
         for a, b in zip(seen, found, strict=False)
         if isinstance(a, Tensor)
     ]
