@@ -37,11 +37,11 @@ def collected(folder: Path) -> list[Run]:
 
 
 def short(runs: list[Run]) -> list[Run]:
-    """Without what no page needs, and numbers to three digits."""
+    """Without what no page needs, and numbers to five digits."""
     kept = ("problem", "side", "seed", "limit", "failed")
     return [
         {name: run[name] for name in kept if name in run}
-        | {"curve": [[*(float(f"{x:.3g}") for x in look)] for look in run["curve"]]}
+        | {"curve": [[*(float(f"{x:.5g}") for x in look)] for look in run["curve"]]}
         for run in runs
     ]
 
@@ -108,13 +108,14 @@ def table(sides: dict[str, list[Run]]) -> str:
 def sooner(sides: dict[str, list[Run]], theirs: str) -> float:
     """Their seconds by ours, to the error that they end with; seed by seed.
 
-    Not a number where that is more than half of what they began with.
+    Not a number where that is more than half of what they began with, or that of zero.
     """
     ours = {run["seed"]: run for run in sides.get(SAME, [])}
     found = []
     for run in sides.get(theirs, []):
         ends = run["curve"][-1][2]
-        if run["seed"] in ours and ends < 0.5 * run["curve"][0][2]:
+        learnt = ends < min(0.9, 0.5 * run["curve"][0][2])
+        if run["seed"] in ours and learnt:
             own = seconds_to(ours[run["seed"]], ends)
             found.append(seconds_to(run, ends) / own)
     return statistics.median(found) if found else float("nan")
@@ -225,13 +226,15 @@ def picture(name: str, sides: dict[str, list[Run]], field: Any, path: Path) -> N
     figure.savefig(path, dpi=80)
     plt.close(figure)
     with Image.open(path) as image:
-        few = image.convert("RGB").quantize(128)
+        few = image.convert("RGB").quantize(256, dither=Image.Dither.NONE)
     few.save(path, optimize=True)
 
 
 def curves(axes: Any, sides: dict[str, list[Run]]) -> None:
     """Errors against seconds; ours are whole lines."""
-    colours = dict(zip(ALL, plt.get_cmap("tab20").colors, strict=False))
+    colours = dict(
+        zip(ALL, (*plt.get_cmap("tab10").colors, "black", "gold"), strict=True)
+    )
     for side, runs in sides.items():
         for i, run in enumerate(runs):
             seconds, _, errors = zip(*run["curve"], strict=True)
