@@ -9,7 +9,6 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
-from PIL import Image
 
 from .problem import Judge
 from .sides import IN_JULIA, NATIVE, OURS, PROBLEMS, SIDES
@@ -212,7 +211,7 @@ def picture(name: str, sides: dict[str, list[Run]], field: Any, path: Path) -> N
     curves(left, sides)
     left.set_title(name)
     ours = [run for side, runs in sides.items() if side in OURS for run in runs]
-    nearest = min(ours, key=least, default=None)
+    nearest = min(ours, key=lambda run: run["curve"][-1][2], default=None)
     if nearest is not None:
         solution = judge.solution[:, 0]
         off = np.abs(field(nearest)[:, 0] - solution)
@@ -223,11 +222,8 @@ def picture(name: str, sides: dict[str, list[Run]], field: Any, path: Path) -> N
         else:
             panels[0].plot(judge.points[:, 0], off, ".", markersize=2)
             panels[0].set(title=title, xlabel=judge.problem.inputs[0])
-    figure.savefig(path, dpi=80)
+    figure.savefig(path, dpi=72, pil_kwargs={"optimize": True})
     plt.close(figure)
-    with Image.open(path) as image:
-        few = image.convert("RGB").quantize(256, dither=Image.Dither.NONE)
-    few.save(path, optimize=True)
 
 
 def curves(axes: Any, sides: dict[str, list[Run]]) -> None:
