@@ -226,10 +226,10 @@ FIGURES: dict[str, Callable[[Results], str]] = {
     "adapters.told": lambda results: adapters.told(results["rows"]),
     "real_nets.median": real_median,
     "cores.table": lambda results: cores.table(results["rows"]),
-    "solved.summary": lambda results: solved.page.summary(results["runs"]),
-    "solved.goals": lambda results: solved.page.goals(results["runs"]),
-    "solved.told": lambda results: solved.page.told(results["runs"]),
-    "solved.problems": lambda results: solved.page.problems(results["runs"]),
+    "solved.summary": lambda r: solved.page.summary(solved.page.read(r["runs"])),
+    "solved.goals": lambda r: solved.page.goals(solved.page.read(r["runs"])),
+    "solved.told": lambda r: solved.page.told(solved.page.read(r["runs"])),
+    "solved.problems": lambda r: solved.page.problems(solved.page.read(r["runs"])),
 }
 """By name what a page shows: of the results whose name stands before the dot."""
 

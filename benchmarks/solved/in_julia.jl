@@ -18,7 +18,8 @@ pyimport("sys").path.insert(0, pwd())
 
 mean2(r) = sum(abs2, r) / length(r)
 
-# Losses: u(x, (1, 2)) is the solution's derivative by the second coordinate twice, and so on, of points [2, n].
+# Losses: u(x) is the solution at points [2, n], u(x, ((1, 0), (0, 2))) its derivatives by the first coordinate and
+# by the second twice.
 
 function burgers(u, parts)
     (inside, _), (sides, _), (start, first) = parts

@@ -36,13 +36,23 @@ def collected(folder: Path) -> list[Run]:
 
 
 def short(runs: list[Run]) -> list[Run]:
-    """Without what no page needs, and numbers to five digits."""
+    """Without what no page needs, numbers to five digits, a line for each curve."""
     kept = ("problem", "side", "seed", "limit", "failed")
     return [
         {name: run[name] for name in kept if name in run}
-        | {"curve": [[*(float(f"{x:.5g}") for x in look)] for look in run["curve"]]}
+        | {"curve": " ".join(f"{x:.5g}" for look in run["curve"] for x in look)}
         for run in runs
     ]
+
+
+def read(runs: list[Run]) -> list[Run]:
+    """Runs of which :func:`short` has made these."""
+
+    def looks(curve: str) -> list[list[float]]:
+        numbers = [*map(float, curve.split())]
+        return [numbers[i : i + 3] for i in range(0, len(numbers), 3)]
+
+    return [{**run, "curve": looks(run["curve"])} for run in runs]
 
 
 def seconds_to(run: Run, error: float) -> float:
@@ -167,7 +177,8 @@ def goals(runs: list[Run]) -> str:
 
 
 def told(runs: list[Run]) -> str:
-    """How long runs were, and how many."""
+    """How long runs were, and how many, without those that failed."""
+    runs = [run for run in runs if run["curve"]]
     limits = sorted({run["limit"] for run in runs})
     seeds = len({run["seed"] for run in runs})
     each = " or ".join(f"{limit:.0f}" for limit in limits)

@@ -4,10 +4,10 @@ Each problem is trained by each side, with the same net, points and rate, in a p
 of its own with one thread: ``MINUTES`` (5) each, for ``SEEDS`` (3) seeds, ``JOBS`` (1)
 at a time; ``QUICK=1`` is 20 seconds and one seed. ``ONLY=Burgers,wave`` for problems
 and ``SIDES=scan`` for sides with these words. What is there already in output/solved/
-is kept where it had as much time, so that a run that was stopped goes on. The clock is
-the processor's, and begins when the library is loaded: what compiles and captures
-counts. Prints Markdown
-and leaves pictures in output/solved/.
+is kept where it had as much time, so that a run that was stopped goes on; what failed
+is tried again. The clock is the processor's, and begins when the library is loaded:
+what compiles and captures counts. Prints Markdown and leaves pictures in
+output/solved/.
 """
 
 from __future__ import annotations
@@ -57,7 +57,10 @@ def path_of(job: Job) -> Path:
 
 def done(job: Job) -> bool:
     path = path_of(job)
-    return path.exists() and json.loads(path.read_text())["limit"] >= LIMIT
+    if not path.exists():
+        return False
+    found = json.loads(path.read_text())
+    return found["limit"] >= LIMIT and "failed" not in found
 
 
 def trained(job: Job) -> str:
@@ -77,11 +80,11 @@ def trained(job: Job) -> str:
     )
     if not made.returncode:
         return ""
-    lines = made.stderr.strip().splitlines()
+    lines = made.stderr.strip().splitlines() or [f"ended with {made.returncode}"]
     why = next((line for line in lines if line.startswith("ERROR")), lines[-1])[:300]
     found = {"problem": problem, "side": side, "seed": seed, "limit": LIMIT}
     path_of(job).write_text(json.dumps({**found, "curve": [], "failed": why}) + "\n")
-    return made.stderr[-2000:]
+    return made.stderr[-2000:] or why
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ import paddle
 import pytest
 
 from conftest import randn
-from paddle_chainrules import CaptureError, grad, jit, make_program, vjp
+from paddle_chainrules import CaptureError, grad, jit, make_program, vjp, vmap
 
 SIZES = {"a": [3, 4], "b": [4], "c": [4, 2], "d": [3, 1]}
 SUBSETS = [names for n in range(1, 5) for names in combinations(SIZES, n)]
@@ -323,3 +323,19 @@ def test_flags_are_as_before_where_there_is_no_program(strict):
     with pytest.raises(CaptureError, match="a value leaves"):
         make_program(fn)(x)
     assert not p.stop_gradient
+
+
+def test_flags_are_as_before_where_a_sample_can_not_be_recorded():
+    p = randn([3], "float64", seed=5)
+    p.stop_gradient = False
+
+    def fn(x):
+        p.stop_gradient = True
+        z = float((x * p).sum())
+        p.stop_gradient = False
+        return (x * p).sum() * z
+
+    for transformed in (vmap(fn), jit(vmap(fn)), jit(vmap(jit(fn)))):
+        with pytest.raises(CaptureError, match="a value leaves"):
+            transformed(randn([4, 3], "float64", seed=6))
+        assert not p.stop_gradient

@@ -196,15 +196,7 @@ class _Kind:
         if self.why:
             raise NoProgram(self.why)
         asked = predicted([notes.asked for notes in self.history])
-        program = self._programs.get(asked)
-        try:
-            if program is None:
-                program = self._made(asked, tensors)
-            every, _ = call(program, tensors, None)
-        except (CaptureError, ValueError, TypeError, *FAULTS) as error:
-            raise NoProgram(str(error)) from error
-        values, found = every[: self._count], every[self._count :]
-        known = dict(zip(sorted(asked), found, strict=True))
+        values, known = self._computed(asked, tensors)
         notes = Notes()
         self.history.append(notes)
         output = self._spec.unflatten(values)
@@ -216,14 +208,26 @@ class _Kind:
         Raises:
             NoProgram: as of :meth:`by_program`.
         """
-        asked = frozenset(entries)
+        _, known = self._computed(frozenset(entries), [*tensors])
+        return [known[entry] for entry in entries]
+
+    def _computed(
+        self, asked: Asked, tensors: list[Tensor]
+    ) -> tuple[list[Tensor], dict[Entry, Tensor]]:
+        """Values and derivatives, by a program.
+
+        Raises:
+            NoProgram: there can be none, or it gives something else.
+        """
+        program = self._programs.get(asked)
         try:
-            program = self._programs.get(asked) or self._made(asked, [*tensors])
+            if program is None:
+                program = self._made(asked, tensors)
             every, _ = call(program, tensors, None)
         except (CaptureError, ValueError, TypeError, *FAULTS) as error:
             raise NoProgram(str(error)) from error
-        found = dict(zip(sorted(asked), every[self._count :], strict=True))
-        return [found[entry] for entry in entries]
+        values, found = every[: self._count], every[self._count :]
+        return values, dict(zip(sorted(asked), found, strict=True))
 
     def _made(self, asked: Asked, tensors: list[Tensor]) -> ProgramCache:
         if len(self._programs) >= KINDS:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import paddle
 from paddle.base import core
 
+from .flags import Noted, flags_of
 from .index_lists import with_tensors
 from .listener import Listener, listener, local
 from .places import (
@@ -82,25 +83,41 @@ _listening: list[Listener] = []
 
 
 class listening:
-    """Hand the calls of this thread to somebody, those within its methods excepted."""
+    """Hand the calls of this thread to somebody, those within its methods excepted.
+
+    After an error the flags of tensors are as before.
+
+    Attributes:
+        flags: of tensors whose flag was set meanwhile.
+    """
 
     def __init__(self, who: Listener) -> None:
         self._who, self._before = who, listener()
+        self._outer: Noted | None = getattr(local, "flags", None)
+        self.flags: Noted = {}
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> listening:
         try:
             _begin(self._who)
-            local.listener = self._who
+            local.listener, local.flags = self._who, self.flags
         except BaseException:  # an interrupt
             ended(self._who, self._before)
             raise
+        return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
         try:
             ended(self._who, self._before)
         except BaseException:  # an interrupt
             ended(self._who, self._before)
             raise
+        finally:
+            if error is not None:
+                flags = flags_of(self.flags)
+                flags.set(flags.before)
+            elif self._outer is not None:
+                self._outer.update(self.flags | self._outer)
+            local.flags = self._outer  # only now, so that it does not note these
 
 
 def _begin(who: Listener) -> None:
@@ -252,9 +269,8 @@ def _flag_in(owner: Any) -> StandIn:
     flag = standing(owner, "stop_gradient")
 
     def write(tensor: Any, value: bool) -> None:
-        who = getattr(local, "listener", None)
-        if who is not None:
-            who.flagged(tensor, tensor.stop_gradient)
+        if getattr(local, "listener", None) is not None:
+            local.flags.setdefault(id(tensor), (tensor, tensor.stop_gradient))
         flag.__set__(tensor, value)
 
     return StandIn(owner, "stop_gradient", property(flag.__get__, write), [flag])

@@ -37,9 +37,6 @@ class Listener(Protocol):
     def stands_in(self, leaves: Sequence[Tensor], recording: Any) -> None:
         """Leaves by which a recording differentiates, as long as it is there."""
 
-    def flagged(self, tensor: Tensor, before: bool) -> None:
-        """A tensor's ``stop_gradient`` is to be set, which was this."""
-
     def grad(self, name: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """``paddle.grad``."""
 

@@ -12,6 +12,7 @@ import paddle
 from paddle import Tensor
 
 from ..paddle_side.dtypes import casts_automatically
+from ..paddle_side.flags import Flags, flags_of
 from ..paddle_side.garbage import collector_waits
 from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.interception import ended, listening
@@ -29,7 +30,6 @@ from . import switch
 from .capture_error import CaptureError
 from .captured import PLACE, Captured, kinds_of
 from .comparison import ROUGH, RTOL, Numbers, other_numbers
-from .flags import Flags, flags_of
 from .operations import Value
 from .outside import outside
 from .passes import least, program_of
@@ -187,7 +187,7 @@ def _first(
             begun.append(Begun(record, given, outputs))
     finally:  # whatever an interrupt has left
         ended(record, before)
-        flags = flags_of(record.flags.values())
+        flags = flags_of(record.flags)
         flags.set(flags.before)
         if record.draws:
             put_back(state)
@@ -245,7 +245,8 @@ def _recorded(
         CaptureError: it is no straight line of operators, or raised an error.
     """
     try:
-        with listening(record):
+        with listening(record) as heard:
+            record.flags = heard.flags
             outputs = [*fn([*leaves])]
     except Exception as error:
         if record.failure is not None:

@@ -25,7 +25,7 @@ def recorded_inside(
         record = Record(leaves, outer)
     with listening(record):
         outputs = fn(leaves)
-    if record.failure is not None:
-        raise record.failure
+        if record.failure is not None:
+            raise record.failure
     with not_listening():
         return record, [record.value_of(y) for y in outputs]

@@ -15,6 +15,7 @@ import paddle
 from paddle import Tensor
 
 from ..paddle_side.dtypes import dtype_name, is_differentiable
+from ..paddle_side.flags import Noted
 from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.listener import not_listening
 from ..paddle_side.random_state import DRAWING
@@ -48,6 +49,7 @@ class Record:
         writes: whether something was written in place.
         differentiates: whether derivatives were taken.
         by_series: whether Taylor series were.
+        flags: of tensors whose flag the function has set.
         place: where in somebody's code all operators are called from now on; None
             where each is to be looked up.
     """
@@ -71,7 +73,7 @@ class Record:
         self._leaves: dict[Value, weakref.ref[Any]] = {}
         self._made: dict[Any, Value] = {}
         self._other_flag: dict[Value, Value] = {}
-        self.flags: dict[int, tuple[Tensor, bool]] = {}
+        self.flags: Noted = {}
         self._versions: list[tuple[Tensor, int]] = []
         self._in_parts = loops_are_on() and not is_whole()
         self.memory = Memory()
@@ -385,9 +387,6 @@ class Record:
             starts = [self.value_of(t) for t in inputs]
         with grad_mode(create_graph), in_one_place(self):
             return reverse_through(self, ends, starts, cotangents)
-
-    def flagged(self, tensor: Tensor, before: bool) -> None:
-        self.flags.setdefault(id(tensor), (tensor, before))
 
     def grad(self, name: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """``paddle.grad`` with its own arguments."""

@@ -7,6 +7,9 @@ from typing import NamedTuple
 
 from paddle import Tensor
 
+Noted = dict[int, tuple[Tensor, bool]]
+"""Tensors by their identity, each with the flag that it had at first."""
+
 
 class Flags(NamedTuple):
     """``stop_gradient`` of tensors, before a function has set it and afterwards."""
@@ -20,9 +23,9 @@ class Flags(NamedTuple):
             tensor.stop_gradient = flag
 
 
-def flags_of(noted: Iterable[tuple[Tensor, bool]]) -> Flags:
-    """Those that a record has noted; of leaves, since others may not be set back."""
-    kept = [(tensor, flag) for tensor, flag in noted if tensor.is_leaf]
+def flags_of(noted: Noted) -> Flags:
+    """Those that were noted; of leaves, since others may not be set back."""
+    kept = [(tensor, flag) for tensor, flag in noted.values() if tensor.is_leaf]
     tensors = [tensor for tensor, _ in kept]
     return Flags(
         tensors, [flag for _, flag in kept], [t.stop_gradient for t in tensors]
