@@ -9,9 +9,9 @@ import numpy as np
 import paddle
 
 from paddle_chainrules import FCNet, derivatives, jit, optimizers, scan, value_and_grad
-from paddle_chainrules.optimizers import lbfgs
+from paddle_chainrules.optimizers import Minimum, bfgs, lbfgs
 
-from .clock import DECAY, LBFGS_AFTER, RATE, Clock, Found, Over, train
+from .clock import BROYDEN_AFTER, DECAY, LBFGS_AFTER, RATE, Clock, Found, Over, train
 from .problem import Array, Part, Problem, columns
 
 
@@ -91,17 +91,33 @@ def adam(problem: Problem, seed: int, clock: Clock) -> str:
 
 def adam_lbfgs(problem: Problem, seed: int, clock: Clock) -> str:
     """Adam for a part of the time and L-BFGS then, in float64."""
+    return adam_and(lbfgs, LBFGS_AFTER, problem, seed, clock, memory=100)
+
+
+def adam_broyden(problem: Problem, seed: int, clock: Clock) -> str:
+    """Adam for a short while and self-scaled Broyden then, in float64."""
+    return adam_and(bfgs, BROYDEN_AFTER, problem, seed, clock)
+
+
+def adam_and(
+    method: Callable[..., Minimum],
+    part: float,
+    problem: Problem,
+    seed: int,
+    clock: Clock,
+    **options: Any,
+) -> str:
     posed = Posed(problem, seed, "float64")
     look, whole = posed.looking(clock), clock.limit
-    clock.limit = LBFGS_AFTER * whole
+    clock.limit = part * whole
     params, done = by_scan(posed.loss, posed.params, clock, look)
     clock.limit = whole
     try:
-        found = lbfgs(
+        found = method(
             posed.loss,
             params,
+            **options,
             steps=10**9,
-            memory=100,
             tolerance_grad=0.0,
             tolerance_change=0.0,
             on_step=clock.until_over(look, done),
@@ -109,7 +125,7 @@ def adam_lbfgs(problem: Problem, seed: int, clock: Clock) -> str:
     except Over:
         return ""
     clock.last(done + found.steps, lambda: look(found.params))
-    return f"L-BFGS ended by itself: {found.reason}"
+    return f"{method.__name__} ended by itself: {found.reason}"
 
 
 def by_scan(

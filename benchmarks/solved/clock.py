@@ -90,8 +90,8 @@ def train(clock: Clock, steps: Callable[[int], int], look: Callable[[], Found]) 
     return done
 
 
-LBFGS_AFTER = 0.5
-"""What part of the time Adam has where L-BFGS comes after it."""
+LBFGS_AFTER, BROYDEN_AFTER = 0.5, 0.1
+"""What part of the time Adam has where L-BFGS or self-scaled Broyden come after it."""
 
 RATE, DECAY = 1e-3, 2e-4
 

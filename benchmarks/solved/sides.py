@@ -28,6 +28,7 @@ SIDES: dict[str, Side] = {
     "DeepXDE, Taylor mode": Side("in_deepxde", "adam_in_taylor_mode", PADDLE),
     "ours, scan": Side("by_functions", "adam"),
     "ours, L-BFGS": Side("by_functions", "adam_lbfgs"),
+    "ours, self-scaled Broyden": Side("by_functions", "adam_broyden"),
     "ours, Levenberg-Marquardt": Side("by_least_squares", "least_squares"),
 }
 IN_JULIA: dict[str, Side] = {
@@ -36,7 +37,7 @@ IN_JULIA: dict[str, Side] = {
 }
 """Of the problems that in_julia.jl has, where there is Julia with what it takes."""
 
-OURS = *tuple(SIDES)[-5:], "Julia: train!"
+OURS = *tuple(SIDES)[-6:], "Julia: train!"
 NATIVE = "native Paddle"
 
 PROBLEMS: dict[str, Callable[[], Problem]] = {

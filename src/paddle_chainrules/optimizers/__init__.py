@@ -23,7 +23,7 @@ from .parts import (
     scale,
     scale_by_schedule,
 )
-from .quasi_newton import Minimum, lbfgs
+from .quasi_newton import Minimum, bfgs, lbfgs
 from .transformation import Optimizer, apply_updates, chain
 
 __all__ = [
@@ -38,6 +38,7 @@ __all__ = [
     "adamw",
     "add_decayed_weights",
     "apply_updates",
+    "bfgs",
     "chain",
     "clip_by_global_norm",
     "clip_by_norm",

@@ -1,0 +1,148 @@
+"""The inverse of a Hessian, as it follows from steps and changes of the gradient.
+
+Limited memory: Nocedal, Wright, "Numerical optimization", 2nd edition, 2006, algorithm
+7.4. Matrices: BFGS, there (6.17) and (6.20); self-scaled: Al-Baali, "Numerical
+experience with a class of self-scaling quasi-Newton algorithms", J. Optim. Theory Appl.
+96, 1998; Urban, Stefanou, Pons, "Unveiling the optimization process of physics informed
+neural networks", J. Comput. Phys. 523, 2025.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from typing import Protocol
+
+import paddle
+from paddle import Tensor
+
+
+class InverseHessian(Protocol):
+    """What gives directions, and learns from steps."""
+
+    @property
+    def empty(self) -> bool:
+        """Whether it has learnt nothing: the identity."""
+
+    def __call__(self, grad: Tensor, /) -> Tensor:
+        """Its product with a gradient, the negative of a direction."""
+
+    def learn(self, step: Tensor, change: Tensor, curvature: float) -> None:
+        """From a step and the gradient's change on it.
+
+        Args:
+            step: of the parameters.
+            change: of the gradient.
+            curvature: the product of the step with the Hessian that this stands for,
+                along the step.
+        """
+
+    def forget(self) -> None:
+        """Be the identity again."""
+
+
+class LimitedMemory:
+    """By the last steps, of which there are ``memory`` at most."""
+
+    def __init__(self, memory: int) -> None:
+        self._memory: deque[tuple[Tensor, Tensor, float]] = deque(maxlen=memory)
+
+    @property
+    def empty(self) -> bool:
+        return not self._memory
+
+    def forget(self) -> None:
+        self._memory.clear()
+
+    def learn(self, step: Tensor, change: Tensor, curvature: float) -> None:
+        along = _dot(step, change)
+        if along > 1e-10 * _dot(change, change):
+            self._memory.append((step, change, 1.0 / along))
+
+    def __call__(self, grad: Tensor) -> Tensor:
+        found, factors = grad, []
+        for step, change, scale in reversed(self._memory):
+            factor = scale * _dot(step, found)
+            found = found - change * factor
+            factors.append(factor)
+        if self._memory:
+            _, change, scale = self._memory[-1]
+            found = found / (scale * _dot(change, change))
+        for (step, change, scale), factor in zip(
+            self._memory, reversed(factors), strict=True
+        ):
+            found = found + step * (factor - scale * _dot(change, found))
+        return found
+
+
+class Matrix:
+    """A matrix of all parameters by all, in the dtype of these.
+
+    Args:
+        update: "bfgs", "ssbfgs" or "ssbroyden".
+    """
+
+    def __init__(self, update: str) -> None:
+        self._update = update
+        self._matrix: Tensor | None = None
+
+    @property
+    def empty(self) -> bool:
+        return self._matrix is None
+
+    def forget(self) -> None:
+        self._matrix = None
+
+    def __call__(self, grad: Tensor) -> Tensor:
+        return grad if self._matrix is None else paddle.mv(self._matrix, grad)
+
+    def learn(self, step: Tensor, change: Tensor, curvature: float) -> None:
+        along = _dot(step, change)  # s^T y
+        moved = self(change)  # H y
+        bent = _dot(change, moved)  # y^T H y
+        if not (along > 0.0 and bent > 0.0 and curvature > 0.0):
+            return
+        h, b = bent / along, curvature / along
+        theta, sigma = self._member(h, b)
+        if self._matrix is None:  # as large as the Hessian is along the first step
+            self._matrix = paddle.eye(len(step), dtype=step.dtype)
+            tau = h / sigma
+        else:
+            tau = self._scale(theta, sigma, b, len(step))
+        phi = (1.0 - theta) / sigma
+        if not all(map(math.isfinite, (phi / tau, 1.0 / tau))):
+            return
+        # (H - Hy(Hy)^T / y^T H y + phi y^T H y v v^T) / tau + s s^T / s^T y,
+        # where v = s / s^T y - Hy / y^T H y
+        first = step * ((phi * h / tau + 1.0) / along) - moved * (phi / (tau * along))
+        second = moved * ((phi - 1.0) / (tau * bent)) - step * (phi / (tau * along))
+        left = paddle.stack([step, moved], 1)
+        right = paddle.stack([first, second])
+        self._matrix.addmm_(left, right, beta=1.0 / tau, alpha=1.0)
+
+    def _member(self, h: float, b: float) -> tuple[float, float]:
+        """Of Broyden's class: theta, and sigma, both in the terms of the papers."""
+        if self._update != "ssbroyden":
+            return 0.0, 1.0
+        a = h * b - 1.0
+        if a <= 0.0:  # the step is along an eigenvector: all members are BFGS
+            return 0.0, 1.0
+        rho = min(1.0, h * (1.0 - math.sqrt(a / (1.0 + a))))
+        theta = max((rho - 1.0) / a, min(1.0 / rho, (1.0 - b) / b))
+        return theta, 1.0 + theta * a
+
+    def _scale(self, theta: float, sigma: float, b: float, size: int) -> float:
+        """What the matrix is divided by."""
+        if self._update == "bfgs":
+            return 1.0
+        largest = min(1.0, 1.0 / b)
+        if self._update == "ssbfgs" or size == 1:
+            return largest
+        mean = sigma ** (1.0 / (1 - size))
+        if theta <= 0.0:
+            return min(largest * mean, sigma)
+        return largest * min(mean, 1.0 / theta)
+
+
+def _dot(a: Tensor, b: Tensor) -> float:
+    return float((a * b).sum())

@@ -1,0 +1,103 @@
+"""The length of a step along a direction, with the strong Wolfe conditions.
+
+Nocedal, Wright, "Numerical optimization", 2nd edition, 2006: algorithms 3.5 and 3.6.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+from paddle import Tensor
+
+DECREASE, CURVATURE = 1e-4, 0.9
+"""Of the strong Wolfe conditions: how much of the slope a step must gain at least, and
+how much of it may be left."""
+
+LONGER = 4.0
+"""By which a step is longer that goes down at its end still."""
+
+
+class Point(NamedTuple):
+    """A step's end: its length, the value, the gradient, and the slope along it."""
+
+    length: float
+    value: float
+    grad: Tensor
+    slope: float
+
+
+Evaluate = Callable[[float], Point]
+"""Of a length along the direction its point."""
+
+
+def strong_wolfe(
+    evaluate: Evaluate, start: Point, length: float, most: int
+) -> Point | None:
+    """A step with the conditions, or the lowest that was met; None where none is lower.
+
+    Args:
+        evaluate: gives the points.
+        start: of length zero.
+        length: which is tried first.
+        most: points that may be evaluated.
+    """
+    before, last = start, most
+    while last > 0:
+        here, last = evaluate(length), last - 1
+        too_far = not _is_lower(here, start) or (
+            before.length > 0.0 and here.value >= before.value
+        )
+        if too_far or not math.isfinite(here.value):
+            return _zoom(evaluate, start, before, here, last)
+        if abs(here.slope) <= -CURVATURE * start.slope:
+            return here
+        if here.slope >= 0.0:
+            return _zoom(evaluate, start, here, before, last)
+        before, length = here, length * LONGER
+    return before if before.length else None
+
+
+def _zoom(
+    evaluate: Evaluate, start: Point, low: Point, high: Point, last: int
+) -> Point | None:
+    """Between two ends, of which ``low`` is the lower one."""
+    for _ in range(last):
+        length = _between(low, high)
+        if length in (low.length, high.length):
+            break
+        here = evaluate(length)
+        if not _is_lower(here, start) or here.value >= low.value:
+            high = here
+            continue
+        if abs(here.slope) <= -CURVATURE * start.slope:
+            return here
+        if here.slope * (high.length - low.length) >= 0.0:
+            high = low
+        low = here
+    return low if low.length else None
+
+
+def _is_lower(here: Point, start: Point) -> bool:
+    """Whether a step gains enough; of what is no number it gains nothing."""
+    return here.value <= start.value + DECREASE * here.length * start.slope
+
+
+def _between(one: Point, other: Point) -> float:
+    """Where the cubic of both values and slopes is lowest, well between the two."""
+    low, high = sorted((one.length, other.length))
+    middle, margin = (low + high) / 2.0, 0.1 * (high - low)
+    if not all(map(math.isfinite, (other.value, other.slope))):
+        return middle
+    apart = other.length - one.length
+    a = one.slope + other.slope - 3.0 * (other.value - one.value) / apart
+    square = a * a - one.slope * other.slope
+    if square < 0.0:
+        return middle
+    root = math.copysign(math.sqrt(square), apart)
+    below = other.slope - one.slope + 2.0 * root
+    if below == 0.0:
+        return middle
+    found = other.length - apart * (other.slope + root - a) / below
+    return min(max(found, low + margin), high - margin)
