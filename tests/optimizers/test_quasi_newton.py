@@ -1,4 +1,4 @@
-"""L-BFGS finds minima that are known, and says what it has done."""
+"""L-BFGS and BFGS find minima that are known, and say what they have done."""
 
 import math
 
@@ -8,7 +8,9 @@ import pytest
 
 from conftest import randn
 from paddle_chainrules import FCNet, derivatives
-from paddle_chainrules.optimizers import lbfgs
+from paddle_chainrules.optimizers import bfgs, inverse_hessians, lbfgs
+from paddle_chainrules.optimizers.inverse_hessians import Matrix
+from paddle_chainrules.optimizers.quasi_newton import UPDATES
 
 
 def rosenbrock(x):
@@ -24,6 +26,90 @@ def test_a_curved_valley(n):
     assert found.grad <= 1e-7
     assert found.evaluations < 3 * found.steps
     assert float(start[0]) == -0.5
+
+
+@pytest.mark.parametrize("update", UPDATES)
+@pytest.mark.parametrize("n", [1, 2, 7, 30])
+def test_a_curved_valley_by_a_matrix(update, n):
+    start = paddle.full([n], -0.5, "float64")
+    fn = rosenbrock if n > 1 else lambda x: ((x - 1.0) ** 4 + (x - 1.0) ** 2).sum()
+    found = bfgs(fn, start, update=update, steps=600, tolerance_change=0.0)
+    np.testing.assert_allclose(found.params.numpy(), 1.0, atol=1e-6)
+    assert found.converged
+    assert found.evaluations < 3 * found.steps
+    assert float(start[0]) == -0.5
+
+
+def updated(hessian, step, change, update):
+    """Of Al-Baali's (1998) formula for the Hessian itself, not its inverse."""
+    n, along, bent = len(step), step @ change, step @ hessian @ step
+    b, h = bent / along, change @ np.linalg.solve(hessian, change) / along
+    a = h * b - 1.0
+    theta, tau = 0.0, 1.0
+    if update != "bfgs":
+        tau = min(1.0, along / bent)
+    if update == "ssbroyden":
+        rho = min(1.0, h * (1.0 - np.sqrt(a / (1.0 + a))))
+        theta = max((rho - 1.0) / a, min(1.0 / rho, 1.0 / b - 1.0))
+        sigma = 1.0 + theta * a
+        mean = sigma ** (-1.0 / (n - 1))
+        tau = tau * min(mean, 1.0 / theta) if theta > 0 else min(tau * mean, sigma)
+    w = np.sqrt(bent) * (change / along - hessian @ step / bent)
+    left = hessian - np.outer(hessian @ step, hessian @ step) / bent
+    return tau * (left + theta * np.outer(w, w)) + np.outer(change, change) / along
+
+
+@pytest.mark.parametrize("update", UPDATES)
+@pytest.mark.parametrize("size, largest", [(0.03, 1e6), (1.0, 1.5), (30.0, 1e6)])
+def test_the_matrix_is_the_inverse_of_the_papers(monkeypatch, update, size, largest):
+    """Also: positive definite, and each change's product is its step."""
+    monkeypatch.setattr(inverse_hessians, "LARGEST", largest)
+    rng = np.random.default_rng(int(100 * size))
+    n = 6
+    matrix, hessian = Matrix(update), None
+    root = rng.normal(size=(n, n))
+    curved = size * (root @ root.T + np.eye(n))  # of a function that is a quadratic
+    for _ in range(8):
+        step = rng.normal(size=n)
+        change = curved @ step * rng.uniform(0.5, 2.0)
+        curvature = step @ step if hessian is None else step @ hessian @ step
+        matrix.learn(paddle.to_tensor(step), paddle.to_tensor(change), curvature)
+        inverse = np.stack(
+            [matrix(paddle.to_tensor(row)).numpy() for row in np.eye(n)], 1
+        )
+        if hessian is not None:
+            hessian = updated(hessian, step, change, update)
+            np.testing.assert_allclose(inverse @ hessian, np.eye(n), atol=1e-8)
+        hessian = np.linalg.inv(inverse)
+        np.testing.assert_allclose(inverse @ change, step, rtol=1e-9, atol=1e-10)
+        np.testing.assert_allclose(inverse, inverse.T, rtol=1e-9, atol=1e-10)
+        assert np.linalg.eigvalsh(inverse).min() > 0
+
+
+def test_what_can_not_be_a_hessian_is_not_learnt():
+    matrix = Matrix("ssbroyden")
+    step = paddle.to_tensor([1.0, 2.0, 3.0], "float64")
+    matrix.learn(step, -step, 1.0)
+    matrix.learn(step, step * float("nan"), 1.0)
+    assert matrix.empty
+    matrix.learn(step, 2.0 * step, 14.0)
+    np.testing.assert_allclose(matrix(step).numpy(), 0.5 * step.numpy())
+    matrix.forget()
+    assert matrix(step) is step
+
+
+@pytest.mark.parametrize("method", [lbfgs, bfgs])
+def test_a_search_that_rounding_ends_begins_anew_once(method):
+    """Values of float32 near a minimum are stairs."""
+    found = method(
+        lambda x: (x**4).sum() + 1.0,
+        paddle.to_tensor([0.3, -0.7, 1.1]),
+        steps=200,
+        tolerance_grad=0.0,
+        tolerance_change=0.0,
+    )
+    assert found.value == 1.0
+    assert found.reason == "no step along the direction goes down far enough"
 
 
 def test_a_quadratic():
@@ -69,7 +155,8 @@ def test_beside_paddles():
     assert ours.evaluations <= 1.5 * len(calls)
 
 
-def test_a_net_for_an_equation():
+@pytest.mark.parametrize("method", [lbfgs, bfgs])
+def test_a_net_for_an_equation(method):
     """u'' = -sin(x) with u(0) = u(pi) = 0: u = sin(x)."""
     net = FCNet((1, 12, 1), "tanh", dtype="float64")
     x = paddle.linspace(0.0, math.pi, 24, "float64").reshape([24, 1])
@@ -80,7 +167,7 @@ def test_a_net_for_an_equation():
         return ((slope2 + x.sin()) ** 2).mean() + ends.sum()
 
     values = []
-    found = lbfgs(
+    found = method(
         loss, net.init(0), steps=200, on_step=lambda k, p, value: values.append(value)
     )
     assert len(values) == found.steps
@@ -130,6 +217,10 @@ def test_what_ends_a_search():
 
 def test_slips_are_named():
     x = paddle.ones([2])
+    with pytest.raises(ValueError, match="ssbroyden, ssbfgs, bfgs, and is given 'dfp'"):
+        bfgs(rosenbrock, x, update="dfp")
+    with pytest.raises(TypeError, match="bfgs moves tensors of floating point"):
+        bfgs(lambda p: p[0].sum(), [3])
     with pytest.raises(ValueError, match="loss of one element"):
         lbfgs(lambda x: x * 2.0, x)
     with pytest.raises(ValueError, match="where it is finite"):

@@ -75,8 +75,12 @@ class LimitedMemory:
         return found
 
 
+LARGEST = 1e6
+"""A factor beside a matrix, before it is multiplied into it."""
+
+
 class Matrix:
-    """A matrix of all parameters by all, in the dtype of these.
+    """A matrix of all parameters by all, in the dtype of these, times a factor.
 
     Args:
         update: "bfgs", "ssbfgs" or "ssbroyden".
@@ -85,16 +89,19 @@ class Matrix:
     def __init__(self, update: str) -> None:
         self._update = update
         self._matrix: Tensor | None = None
+        self._factor = 1.0
 
     @property
     def empty(self) -> bool:
         return self._matrix is None
 
     def forget(self) -> None:
-        self._matrix = None
+        self._matrix, self._factor = None, 1.0
 
     def __call__(self, grad: Tensor) -> Tensor:
-        return grad if self._matrix is None else paddle.mv(self._matrix, grad)
+        if self._matrix is None:
+            return grad
+        return paddle.mv(self._matrix, grad) * self._factor
 
     def learn(self, step: Tensor, change: Tensor, curvature: float) -> None:
         along = _dot(step, change)  # s^T y
@@ -104,21 +111,29 @@ class Matrix:
             return
         h, b = bent / along, curvature / along
         theta, sigma = self._member(h, b)
-        if self._matrix is None:  # as large as the Hessian is along the first step
-            self._matrix = paddle.eye(len(step), dtype=step.dtype)
+        if self._matrix is None:  # as large as the Hessian is along the step
             tau = h / sigma
         else:
             tau = self._scale(theta, sigma, b, len(step))
         phi = (1.0 - theta) / sigma
-        if not all(map(math.isfinite, (phi / tau, 1.0 / tau))):
+        factor = self._factor / tau
+        if not all(map(math.isfinite, (phi / tau, factor, 1.0 / factor))):
             return
+        if self._matrix is None:
+            self._matrix = paddle.eye(len(step), dtype=step.dtype)
         # (H - Hy(Hy)^T / y^T H y + phi y^T H y v v^T) / tau + s s^T / s^T y,
         # where v = s / s^T y - Hy / y^T H y
-        first = step * ((phi * h / tau + 1.0) / along) - moved * (phi / (tau * along))
-        second = moved * ((phi - 1.0) / (tau * bent)) - step * (phi / (tau * along))
-        left = paddle.stack([step, moved], 1)
-        right = paddle.stack([first, second])
-        self._matrix.addmm_(left, right, beta=1.0 / tau, alpha=1.0)
+        mixed = -phi / (tau * along)
+        right = [
+            step * ((phi * h / tau + 1.0) / along) + moved * mixed,
+            moved * ((phi - 1.0) / (tau * bent)) + step * mixed,
+        ]
+        left = paddle.stack([step, moved], 1) / factor
+        self._matrix.addmm_(left, paddle.stack(right))
+        self._factor = factor
+        if not 1.0 / LARGEST < factor < LARGEST:
+            self._matrix.multiply_(paddle.full([], factor, step.dtype))
+            self._factor = 1.0
 
     def _member(self, h: float, b: float) -> tuple[float, float]:
         """Of Broyden's class: theta, and sigma, both in the terms of the papers."""
