@@ -60,7 +60,7 @@ def updated(hessian, step, change, update):
 
 
 @pytest.mark.parametrize("update", UPDATES)
-@pytest.mark.parametrize("size, largest", [(0.03, 1e6), (1.0, 1.5), (30.0, 1e6)])
+@pytest.mark.parametrize(("size", "largest"), [(0.03, 1e6), (1.0, 1.5), (30.0, 1e6)])
 def test_the_matrix_is_the_inverse_of_the_papers(monkeypatch, update, size, largest):
     """Also: positive definite, and each change's product is its step."""
     monkeypatch.setattr(inverse_hessians, "LARGEST", largest)
