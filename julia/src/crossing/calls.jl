@@ -31,6 +31,15 @@ function text(string::Py)
     end
 end
 
+"A whole number of Python's, that fits into a `Clong`."
+function whole_number(number::Py)
+    return GC.@preserve number begin
+        found = ccall(PYTHON[].as_long, Clong, (PyPtr,), PythonCall.getptr(number))
+        found == -1 && PythonCall.Core.errcheck()
+        Int(found)
+    end
+end
+
 """
     call(f, args) -> PyPtr
 

@@ -90,8 +90,10 @@ function check_device(given::Arrays)
     devices = [device(x) for x in given if x isa AbstractArray]
     allequal(devices) || throw(
         ArgumentError(
-            "parameters, inputs and cotangents must be on one device, got arrays on " *
-            join(unique(devices), " and ") * "; move them, for example with cu(x) or Array(x)",
+            string(
+                "parameters, inputs and cotangents must be on one device, got arrays on ",
+                sprint(join, unique(devices), " and "), "; move them, for example with cu(x) or Array(x)",
+            ),
         ),
     )
     return nothing

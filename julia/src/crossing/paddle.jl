@@ -85,6 +85,7 @@ struct PythonFunctions
     decref::Ptr{Cvoid}
     holds_gil::Ptr{Cvoid}
     utf8::Ptr{Cvoid}
+    as_long::Ptr{Cvoid}
     ensure::Ptr{Cvoid}
     release::Ptr{Cvoid}
     save_thread::Ptr{Cvoid}
@@ -95,8 +96,8 @@ end
 const FUNCTION_NAMES = (
     :PyCapsule_New, :PyCapsule_GetPointer, :PyObject_Vectorcall, :PyTuple_Size,
     :PyTuple_GetItem, :PyObject_IsInstance, :Py_IncRef, :Py_DecRef, :PyGILState_Check,
-    :PyUnicode_AsUTF8, :PyGILState_Ensure, :PyGILState_Release, :PyEval_SaveThread,
-    :PyEval_RestoreThread, :PyThread_get_thread_ident,
+    :PyUnicode_AsUTF8, :PyLong_AsLong, :PyGILState_Ensure, :PyGILState_Release,
+    :PyEval_SaveThread, :PyEval_RestoreThread, :PyThread_get_thread_ident,
 )
 
 # Filled by the first use of Paddle, in `start_paddle`.

@@ -3,8 +3,8 @@
 "Items with commas between, of many the first ten."
 listed(items) =
     isempty(items) ? "none" :
-    length(items) <= 12 ? join(items, ", ") :
-    join(first(items, 10), ", ") * ", ... ($(length(items)) in all)"
+    length(items) <= 12 ? sprint(join, items, ", ") :
+    string(sprint(join, first(items, 10), ", "), ", ... (", length(items), " in all)")
 
 "What a value is, in a few words."
 function kind_of(x)

@@ -38,8 +38,8 @@ function at_once!(out, broadcast)
 end
 
 function by_columns!(out, broadcast)
-    rows = max(size(out, 1), 1)
-    for start in 0:rows:length(out)-1
+    rows = max(size(out, 1)::Int, 1)
+    for start in 0:rows:length(out)::Int-1
         @inbounds @simd for row in 1:rows
             out[start+row] = at(broadcast, out, start + row, row)
         end

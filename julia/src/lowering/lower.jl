@@ -105,7 +105,7 @@ function lowered_texts(net::PaddleNet, row::Tuple, ps::Tuple)
             lower = object_of(net.handle).lower
             made = PythonCall.pynew(call_with(lower, (Py(length(ps)),), (ps..., row...)))
             texts = ntuple(i -> text(made[i-1]), 3)
-            samples = PythonCall.pyconvert(Int, made[3])
+            samples = whole_number(made[3])
             constants = ntuple(i -> receive_all(made[4+i]), 3)
             return texts, samples, text(made[4]), constants
         end

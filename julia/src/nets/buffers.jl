@@ -78,7 +78,7 @@ function with_buffers(net::PaddleNet, buffers)
     for (name, old, new) in zip(keys(own), own, buffers)
         new isa AbstractArray && (eltype(new) == eltype(old) || all(is_float, (old, new))) || throw(
             ArgumentError(
-                "buffer $name must be an array of $(eltype(old)), got $(summary(new)); fmap over a " *
+                "buffer $name must be an array of $(eltype(old)), got $(kind_of(new)); fmap over a " *
                 "wrapper must give arrays",
             ),
         )

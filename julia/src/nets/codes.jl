@@ -86,7 +86,7 @@ const PATIENCE = Ref(-1) # calls before code is asked for; negative for never
 
 function start_codes()
     PROCESS[] = hash((getpid(), time_ns())) | 1
-    PATIENCE[] = PythonCall.pyconvert(Int, BRIDGE.patience())
+    PATIENCE[] = whole_number(BRIDGE.patience())
     find_pending()
     return nothing
 end

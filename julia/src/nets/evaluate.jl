@@ -220,14 +220,13 @@ function enter(net::PaddleNet, entry::Symbol, params::Arrays, inputs::Tuple, fla
     end
     object_of(handle)
     names = (Py(string(entry)), Py(flat))
+    given = PyPtr[PythonCall.getptr(names[1]), PythonCall.getptr(names[2])]
     lent = PyPtr[]
     for array in both(params, inputs)
         push!(lent, lend(array))
     end
     try
-        made = GC.@preserve names call(
-            handle.bind_and, [map(PythonCall.getptr, names)...; lent],
-        )
+        made = GC.@preserve names call(handle.bind_and, append!(given, lent))
         bind!(handle, params, flat, owned_item(made, 0), owned_item(made, 1))
         result = tuple_item(made, 2)
         keep(result)

@@ -37,7 +37,7 @@ function PaddleFCNet(
     )
     check_seed(seed)
     return crossing() do
-        sizes = Int[dim_in; fill(hidden, num_layers - 1); dim_out]
+        sizes = vcat([Int(dim_in)], fill(Int(hidden), num_layers - 1), [Int(dim_out)])
         args = (pytuple(sizes), python_activation(activation), Py(String(dtype)), Py(seed))
         wrapper(BRIDGE.fcnet(args...))
     end

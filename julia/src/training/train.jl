@@ -120,7 +120,7 @@ function advanced!(training::Py, leaves::Vector{TrainedLeaf}, done::Int, most::I
             found = with_constants(constants, first(leaves).array) do
                 GC.@preserve args call(training.advance, map(PythonCall.getptr, args))
             end
-            now = PythonCall.pyconvert(Int, PythonCall.pynew(found))
+            now = whole_number(PythonCall.pynew(found))
             tensors, latest = training.now(now, done)
             write_down!(leaves, map(receive, collect(Py, tensors)), now)
             return now, Array(receive(latest[0]))

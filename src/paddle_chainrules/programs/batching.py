@@ -215,7 +215,7 @@ def _by_formula(
     assert formula is not None
     inputs = [*dict.fromkeys(op.inputs)]
     with not_listening():
-        samples = [_sample(known[v], 0) if v in many else known[v] for v in inputs]
+        samples = [_sample(known, v, 0) if v in many else known[v] for v in inputs]
         for sample, v in zip(samples, inputs, strict=True):
             sample.stop_gradient = known[v].stop_gradient
 
@@ -245,19 +245,19 @@ def _one_by_one(
     for k in range(size):
 
         def of(v: Value, k: int = k) -> Tensor:
-            return _sample(known[v], k) if v in many else known[v]
+            return _sample(known, v, k) if v in many else known[v]
 
         rows.append(op.operator.every([with_values(arg, of) for arg in op.args]))
     return [
-        paddle.stack([*column]) if column[0]._is_initialized() else column[0]
-        for column in zip(*rows, strict=True)
+        column[0] if v.dtype == "none" else paddle.stack([*column])
+        for v, column in zip(op.outputs, zip(*rows, strict=True), strict=True)
     ]
 
 
-def _sample(x: Tensor, k: int) -> Tensor:
-    """One of many, in memory of its own; what an operator has left empty as it is."""
-    found: Tensor = paddle.assign(x[k]) if x._is_initialized() and x.size else x
-    return found
+def _sample(known: dict[Value, Tensor], value: Value, k: int) -> Tensor:
+    """One of many, in memory of its own; what an operator leaves out as it is."""
+    x = known[value]
+    return x if value.dtype == "none" else paddle.assign(x[k])
 
 
 def _in_list(

@@ -85,8 +85,10 @@ class Record:
 
     # Tensors and values.
 
-    def _new(self, tensor: Any) -> Value:
-        known = isinstance(tensor, Tensor) and tensor._is_initialized()
+    def _new(self, tensor: Any, optional: bool = True) -> Value:
+        known = isinstance(tensor, Tensor)
+        if optional and known and not tensor._is_initialized():
+            known = tensor.shape != [0]  # what an operator leaves out has no numbers
         shape, dtype, size = (), "none", 0
         if known:
             shape, dtype = tuple(tensor.shape), dtype_name(tensor.dtype)
@@ -358,9 +360,9 @@ class Record:
         is_on = paddle.is_grad_enabled() and entry.differentiable != ()
         taped = is_on and any(self._requires[v.number] for v in values_in(args))
         for i, part in enumerate(parts):  # Paddle's kernels end somewhere, rules do not
-            if is_differentiable(part) and part._is_initialized():
+            if is_differentiable(part):
                 part.stop_gradient = not taped or i in entry.fixed
-        outputs = tuple(map(self._new, parts))
+        outputs = tuple(self._new(part, optional=many) for part in parts)
         place = where_called() if self.place is None else self.place
         op = Operation(entry, args, outputs, many, place)
         self.ops.append(op)

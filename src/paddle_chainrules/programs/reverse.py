@@ -242,8 +242,8 @@ def _by_formula(
 
 def _add(record: Record, found: dict[Value, Any], value: Value, grad: Any) -> None:
     """Add to what was found of a value's gradient."""
-    if grad is None or not grad._is_initialized():  # of what is not there
-        return
+    if grad is None or not (grad._is_initialized() or 0 in value.shape):
+        return  # of what is not there
     tensor = record.tensor(value)
     if not same_dtype(grad.dtype, tensor.dtype):
         if grad.is_complex() and not tensor.is_complex():

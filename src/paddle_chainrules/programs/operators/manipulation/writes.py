@@ -78,6 +78,8 @@ def _(x: Tensor, index: Any, value: Any) -> Tensor:
     elif not isinstance(value, Tensor) or value.dtype != x.dtype:
         raise NoRule("a value of another dtype; cast it")
     axes, starts, ends, steps, drop, *_ = where
+    if not all(map(len, map(range, starts, ends, steps))):  # nothing is written
+        return ops.assign(x)
     return ops.set_value_with_tensor(x, value, starts, ends, steps, axes, drop, [])
 
 
