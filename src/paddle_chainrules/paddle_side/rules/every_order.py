@@ -191,10 +191,6 @@ def gelu(x: Tensor, approximate: bool = False) -> Tensor:
     return 0.5 * x * (1 + erf(x * math.sqrt(0.5)))
 
 
-def swish(x: Tensor) -> Tensor:
-    return silu(x)
-
-
 def log_sigmoid(x: Tensor) -> Tensor:
     return _applied(F.log_sigmoid, lambda x: sigmoid(-x), x)
 
@@ -260,18 +256,6 @@ def log2(x: Tensor) -> Tensor:
 
 def log10(x: Tensor) -> Tensor:
     return _applied(paddle.log10, lambda x: power(x, -1) / math.log(10), x)
-
-
-def softsign(x: Tensor) -> Tensor:
-    return x * power(1 + x.abs(), -1)
-
-
-def mish(x: Tensor, threshold: float = 20.0) -> Tensor:
-    return x * paddle.tanh(softplus(x, 1.0, threshold))
-
-
-def selu(x: Tensor, scale: float, alpha: float) -> Tensor:
-    return scale * elu(x, alpha)
 
 
 def tanh_shrink(x: Tensor) -> Tensor:

@@ -10,6 +10,8 @@ import paddle
 from paddle import Tensor
 
 from ....paddle_side.dtypes import single
+from ....paddle_side.rules.activations import celu
+from ....paddle_side.rules.formulas import lerp
 from ..calls import Call
 from ..entry import define, formula_of, holds_for_complex, reverse_of
 from ..shared import conj, ops, summed
@@ -102,11 +104,7 @@ def _(x: Tensor, slope: float, offset: float) -> Tensor:
     return ops.where(y >= 1.0, one, ops.where(y <= 0.0, zero, y))
 
 
-@formula_of("celu")
-def _(x: Tensor, alpha: float) -> Tensor:
-    a = single(alpha)
-    low = ops.where(x > 0, paddle.zeros_like(x), x)
-    return ops.where(x > 0, x, (ops.exp(low / a) - 1.0) * a)
+formula_of("celu")(celu)
 
 
 @formula_of("hardtanh")
@@ -177,6 +175,4 @@ def _(call: Call) -> list[Any]:
     return summed(call, lambda: g, lambda: -(g * ops.floor(x / y)))
 
 
-@formula_of("lerp")
-def _(x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
-    return x + weight * (y - x)
+formula_of("lerp")(lerp)
