@@ -229,13 +229,10 @@ _FORMULAS: dict[str, Callable[..., Any]] = {
     "mv": linear_algebra.dot,
     "lerp": formulas.lerp,
     "mean_all": linear_algebra.mean,
-    **{
-        name: getattr(closed, name)
-        for name in (
-            *("tan", "asin", "acos", "asinh", "acosh", "atanh", "log1p", "log2"),
-            *("log10", "tanh_shrink"),
-        )
-    },
+    "log1p": closed.log1p,
+    "tan": closed.tan,
+    "tanh_shrink": closed.tanh_shrink,
+    **closed.BY_SLOPES,
     **{n: getattr(activations, n) for n in ("softsign", "mish", "selu")},
     "matmul": linear_algebra.product_with_vector,
     "pad": for_numbers.pad,
