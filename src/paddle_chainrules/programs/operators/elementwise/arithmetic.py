@@ -243,11 +243,6 @@ def _(x: Sequence[Tensor]) -> Tensor:
     return functools.reduce(ops.add, x)
 
 
-@reverse_of("add_n")
-def _(call: Call) -> list[Any]:
-    return [[call.cotangent for _ in call.args[0]]]
-
-
 # In Taylor series.
 
 

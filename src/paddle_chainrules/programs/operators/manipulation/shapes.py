@@ -23,7 +23,7 @@ from ..entry import (
     reverse_of,
 )
 from ..series import linear
-from ..shared import ops, shaped_as, summed
+from ..shared import ops, shaped_as
 
 for name in ("reshape", "unsqueeze", "squeeze", "flatten"):
     define(name, view=True)
@@ -246,16 +246,6 @@ def _kept(x: Tensor, where: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
 
 
 formula_of("masked_fill")(masked_fill)
-
-
-@reverse_of("masked_fill")
-def _(call: Call) -> list[Any]:
-    g = call.cotangent
-    zero = paddle.zeros_like(g)
-    mask = ops.expand(call.args[1], g.shape)
-    return summed(
-        call, lambda: ops.where(mask, zero, g), None, lambda: ops.where(mask, g, zero)
-    )
 
 
 @reverse_of("pad")
