@@ -53,6 +53,16 @@ def test_the_value_is_paddles(name):
     assert_same(deep, fn(X), rtol=1e-6)
 
 
+@pytest.mark.parametrize("fn", [F.selu, F.mish, F.softsign, F.celu])
+def test_activations_have_paddles_constants_where_derivatives_nest(fn):
+    x = randn([7, 5], "float64") * 3
+    with plain():
+        value, slope = jvp(fn, (x,), (paddle.ones_like(x),))
+    assert_same(value, fn(x), rtol=1e-14)
+    step = 1e-6
+    assert_same(slope, (fn(x + step) - fn(x - step)) / (2 * step), rtol=1e-8, atol=1e-9)
+
+
 WRONG = {
     "stack": lambda x: paddle.stack([x, x[:1]]),
     "split": lambda x: paddle.split(x, 3),

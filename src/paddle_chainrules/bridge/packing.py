@@ -21,10 +21,6 @@ is none or where the flags ``params`` and the Boolean ``args`` do not ask for it
 ``last`` what is kept for the way back is let go of; a later call makes it anew."""
 
 
-def one_or_all(found: list[Tensor], several: bool) -> Packed:
-    return pack(tuple(found)) if several else plain(found[0])
-
-
 def pack(output: Any) -> Packed:
     if isinstance(output, Tensor):
         return plain(output)

@@ -122,7 +122,7 @@ class NetPrograms:
             CaptureError: there is none.
         """
         programs, leaves = self._alone(inputs)
-        return found_value(programs, leaves, None)[0], leaves
+        return found_value(programs, leaves)[0], leaves
 
     def way(self, inputs: Inputs) -> tuple[Way, list[Any]]:
         """The same of the way there and back.

@@ -23,6 +23,7 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
+from ..transforms.seen import codes_of
 from .slots import ATOMS, Mark, held_by, is_bound, places_of, slots_of, takes, walk
 
 
@@ -341,14 +342,6 @@ def globals_of(code: types.CodeType) -> set[str]:
     """Names of the global variables that it reads."""
     loads = ("LOAD_GLOBAL", "LOAD_NAME")
     return {step.argval for step in dis.get_instructions(code) if step.opname in loads}
-
-
-def codes_of(code: types.CodeType) -> Iterator[types.CodeType]:
-    """The code of a function, and of the functions in it."""
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from codes_of(constant)
 
 
 def keywords_of(function: Any) -> set[str]:

@@ -70,7 +70,6 @@ Further = Callable[[list[Any], list[Any]], Sequence[Any]]
 def capture(
     fn: Callable[[list[Any]], Sequence[Any]],
     leaves: Sequence[Any],
-    name: str = "program",
     check: bool = True,
     begun: list[Begun] | None = None,
     further: Further | None = None,
@@ -103,7 +102,7 @@ def capture(
     try:
         watch_alone([])
         with collector_waits():
-            captured, how = _first(fn, leaves, name, state, begun, further)
+            captured, how = _first(fn, leaves, state, begun, further)
             draws, flags = how.draws, how.flags.before
             try:
                 if check or how.must_check:
@@ -138,7 +137,6 @@ class How(NamedTuple):
 def _first(
     fn: Callable[[list[Any]], Sequence[Any]],
     leaves: Sequence[Any],
-    name: str,
     state: Any,
     begun: list[Begun] | None,
     further: Further | None,
@@ -181,7 +179,7 @@ def _first(
             shared.append(made and any(map(tensor._is_shared_buffer_with, held)))
             held += [tensor] * made
         known = record.inputs, record.constants
-        program = least(program_of(record.ops, *known, ends, name, shared))
+        program = least(program_of(record.ops, *known, ends, shared=shared))
         captured = _captured(record, program, outputs, ends)
         if further is None and begun is not None and not record.draws:
             begun.append(Begun(record, given, outputs))

@@ -219,7 +219,7 @@ class Jitted:
     def program(self, *args: Any, **kwargs: Any) -> Program:
         """The program that runs at one call."""
         programs, leaves = self._programs(args, kwargs)
-        return found_value(programs, leaves, None)[0].captured.program
+        return found_value(programs, leaves)[0].captured.program
 
     def found(self, *args: Any) -> OfValue:
         """What is known of the program of one call, for its number of samples alone.
@@ -228,7 +228,7 @@ class Jitted:
             CaptureError: there is none.
         """
         programs, leaves = self._programs(args, {})
-        found, flags = found_value(programs, leaves, None)
+        found, flags = found_value(programs, leaves)
         if found.captured.program.samples is None:
             return found
         own: OfValue = programs.found(THESE_SIZES, leaves, programs.value_of, flags)

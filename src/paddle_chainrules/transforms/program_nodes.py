@@ -78,7 +78,7 @@ def call(
 
 
 def found_value(
-    programs: ProgramCache, leaves: Sequence[Any], key: Any
+    programs: ProgramCache, leaves: Sequence[Any]
 ) -> tuple[OfValue, tuple[bool, ...] | None]:
     """The program of the value, and which leaves are off the graph, if there is one.
 
@@ -86,7 +86,7 @@ def found_value(
         CaptureError: there is no program.
     """
     flags = _flags(leaves) if paddle.is_grad_enabled() else None
-    return _value(programs, leaves, key, flags), flags
+    return _value(programs, leaves, None, flags), flags
 
 
 def seen_value(

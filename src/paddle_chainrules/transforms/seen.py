@@ -256,7 +256,7 @@ def names_of(code: types.CodeType) -> tuple[list[str], frozenset[str], bool]:
         NotSeen: it is a generator, or changes what is not its own.
     """
     names, read = set(), set()
-    for part in _codes_of(code):
+    for part in codes_of(code):
         name = part.co_name
         if any(part.co_flags & kind for kind in KINDS) and name != "<genexpr>":
             raise NotSeen(
@@ -278,12 +278,12 @@ def names_of(code: types.CodeType) -> tuple[list[str], frozenset[str], bool]:
     return sorted(names), frozenset(read - known_names()), asks_sizes
 
 
-def _codes_of(code: types.CodeType) -> Iterator[types.CodeType]:
+def codes_of(code: types.CodeType) -> Iterator[types.CodeType]:
     """The code of a function, and of the functions in it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            yield from _codes_of(constant)
+            yield from codes_of(constant)
 
 
 MODULES = (

@@ -191,10 +191,6 @@ def gelu(x: Tensor, approximate: bool = False) -> Tensor:
     return 0.5 * x * (1 + erf(x * math.sqrt(0.5)))
 
 
-def swish(x: Tensor) -> Tensor:
-    return silu(x)
-
-
 def log_sigmoid(x: Tensor) -> Tensor:
     return _applied(F.log_sigmoid, lambda x: sigmoid(-x), x)
 
@@ -230,48 +226,31 @@ def tan(x: Tensor) -> Tensor:
     return _applied(paddle.tan, lambda x: 1 + square(tan(x)), x)
 
 
-def asin(x: Tensor) -> Tensor:
-    return _applied(paddle.asin, lambda x: power(1 - x * x, -0.5), x)
-
-
-def acos(x: Tensor) -> Tensor:
-    return _applied(paddle.acos, lambda x: -power(1 - x * x, -0.5), x)
-
-
-def asinh(x: Tensor) -> Tensor:
-    return _applied(paddle.asinh, lambda x: power(x * x + 1, -0.5), x)
-
-
-def acosh(x: Tensor) -> Tensor:
-    return _applied(paddle.acosh, lambda x: power(x * x - 1, -0.5), x)
-
-
-def atanh(x: Tensor) -> Tensor:
-    return _applied(paddle.atanh, lambda x: power(1 - x * x, -1), x)
-
-
 def log1p(x: Tensor) -> Tensor:
     return _applied(paddle.log1p, lambda x: power(1 + x, -1), x)
 
 
-def log2(x: Tensor) -> Tensor:
-    return _applied(paddle.log2, lambda x: power(x, -1) / math.log(2), x)
+Power = Callable[[Tensor, float], Tensor]
+
+SLOPES: dict[str, Callable[[Tensor, Power], Tensor]] = {
+    "asin": lambda x, power: power(1.0 - x * x, -0.5),
+    "acos": lambda x, power: -power(1.0 - x * x, -0.5),
+    "asinh": lambda x, power: power(x * x + 1.0, -0.5),
+    "acosh": lambda x, power: power(x * x - 1.0, -0.5),
+    "atanh": lambda x, power: power(1.0 - x * x, -1.0),
+    "log2": lambda x, power: power(x * math.log(2.0), -1.0),
+    "log10": lambda x, power: power(x * math.log(10.0), -1.0),
+}
+"""Derivatives by the powers of whoever asks: those here, or those of programs."""
 
 
-def log10(x: Tensor) -> Tensor:
-    return _applied(paddle.log10, lambda x: power(x, -1) / math.log(10), x)
+def _by_slope(name: str) -> Callable[[Tensor], Tensor]:
+    value, slope = getattr(paddle, name), SLOPES[name]
+    return lambda x: _applied(value, lambda x: slope(x, power), x)
 
 
-def softsign(x: Tensor) -> Tensor:
-    return x * power(1 + x.abs(), -1)
-
-
-def mish(x: Tensor, threshold: float = 20.0) -> Tensor:
-    return x * paddle.tanh(softplus(x, 1.0, threshold))
-
-
-def selu(x: Tensor, scale: float, alpha: float) -> Tensor:
-    return scale * elu(x, alpha)
+BY_SLOPES = {name: _by_slope(name) for name in SLOPES}
+"""The functions whose derivatives these are."""
 
 
 def tanh_shrink(x: Tensor) -> Tensor:

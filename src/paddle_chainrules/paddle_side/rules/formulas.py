@@ -15,11 +15,13 @@ import paddle
 from paddle import Tensor
 from paddle.autograd import PyLayer
 
-from ..dtypes import single
 from ..listener import listener, not_listening
 from ..watch import Context, is_traced, tensors_in
 from . import every_order as closed
+from .activations import softsign
 from .complex_numbers import exponential
+
+ops: Any = paddle._C_ops
 
 
 def spread_to(shape: Sequence[int], x: Tensor) -> Tensor:
@@ -179,17 +181,17 @@ def raised(x: Tensor, exponent: Any) -> Tensor | None:
     """``x ** exponent``"""
     if not isinstance(exponent, Tensor | complex):
         return None
-    return complex_power(x, _number_like(x, exponent))
+    return complex_power(x, complex_like(x, exponent))
 
 
 def raising(x: Tensor, base: Any) -> Tensor | None:
     """``base ** x``"""
     if isinstance(base, Tensor) or not (x.is_complex() or isinstance(base, complex)):
         return None
-    return complex_power(_number_like(x, base), x)
+    return complex_power(complex_like(x, base), x)
 
 
-def _number_like(x: Tensor, number: Any) -> Any:
+def complex_like(x: Tensor, number: Any) -> Tensor:
     """A number as a complex tensor of the precision of another."""
     if isinstance(number, Tensor):
         return number
@@ -213,11 +215,7 @@ def complex_acosh(x: Tensor, out: Any = None) -> Tensor | None:
 
 
 def complex_softsign(x: Tensor) -> Tensor | None:
-    return x / (1 + paddle.abs(x)) if x.is_complex() else None
-
-
-def addmm(c: Tensor, x: Tensor, y: Tensor, beta: Any = 1.0, alpha: Any = 1.0) -> Tensor:
-    return beta * c + alpha * paddle.matmul(x, y)
+    return softsign(x) if x.is_complex() else None
 
 
 # Shapes.
@@ -311,10 +309,10 @@ def _replaced(x: Tensor, index: np.ndarray[Any, Any], values: Tensor) -> Tensor:
 
 def masked_fill(x: Tensor, mask: Tensor, value: Any) -> Tensor:
     shape = paddle.broadcast_shape(x.shape, mask.shape)
-    value = value.astype(x.dtype)
-    return paddle.where(
-        spread_to(shape, mask), spread_to(shape, value), spread_to(shape, x)
-    )
+    value = value if value.dtype == x.dtype else value.astype(x.dtype)
+    x, mask, value = (ops.expand(part, shape) for part in (x, mask, value))
+    found: Tensor = ops.where(mask, value, x)
+    return found
 
 
 def bincount(x: Tensor, weights: Tensor, *least: Any) -> Tensor:
@@ -351,13 +349,6 @@ def recompute(
 def silu(x: Tensor) -> Tensor | None:
     """Paddle's gradient is no number where ``exp(-x)`` is infinite."""
     return None if x.is_complex() else closed.silu(x)
-
-
-def celu(x: Tensor, alpha: float = 1.0) -> Tensor:
-    """Paddle's gradient is no number where ``exp(x / alpha)`` is infinite."""
-    low = paddle.where(x > 0, paddle.zeros_like(x), x)
-    below = paddle.exp(low / single(alpha)) - 1.0
-    return paddle.where(x > 0, x, below * single(alpha))
 
 
 def recurrent_of_nothing(

@@ -11,6 +11,8 @@ from ..listener import is_plain
 from ..watch import Context, is_traced
 from .formulas import refused
 
+ops: Any = paddle._C_ops
+
 
 def matmul(
     x: Tensor, y: Any, transpose_x: bool = False, transpose_y: bool = False, **rest: Any
@@ -38,7 +40,17 @@ def mean(x: Tensor) -> Tensor:
 
 
 def dot(x: Tensor, y: Tensor) -> Tensor:
-    return (x * y).sum(-1)
+    found: Tensor = ops.sum(x * y, [-1], None, False)
+    return found
+
+
+def addmm(c: Tensor, x: Tensor, y: Tensor, beta: Any = 1.0, alpha: Any = 1.0) -> Tensor:
+    """``beta c + alpha x y``, of factors that are numbers or tensors."""
+    return _times(ops.matmul(x, y, False, False), alpha) + _times(c, beta)
+
+
+def _times(x: Tensor, factor: Any) -> Tensor:
+    return x if not isinstance(factor, Tensor) and factor == 1 else x * factor
 
 
 def product_with_vector(
@@ -82,17 +94,21 @@ def svd(
 
 
 def complex_power(x: Tensor, n: int) -> Tensor | None:
-    """Of a matrix, by products of squares."""
-    if not x.is_complex() or n == 0:
-        return None
-    base = x if n > 0 else paddle.linalg.inv(x)
-    found, left = None, abs(n)
+    return matrix_power(x, n) if x.is_complex() and n else None
+
+
+def matrix_power(x: Tensor, n: int) -> Tensor:
+    """Of a matrix, by products of squares; n is not 0."""
+    base = x if n > 0 else ops.inverse(x)
+    found: Any = None
+    left = abs(n)
     while left:
         if left & 1:
-            found = base if found is None else paddle.matmul(found, base)
+            found = base if found is None else ops.matmul(found, base, False, False)
         left >>= 1
-        base = paddle.matmul(base, base) if left else base
-    return found
+        base = ops.matmul(base, base, False, False) if left else base
+    power: Tensor = found
+    return power
 
 
 def complex_logarithm(x: Tensor) -> Tensor | None:

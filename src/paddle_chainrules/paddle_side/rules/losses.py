@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from typing import Any
 
 import numpy as np
@@ -14,27 +15,48 @@ from ..dtypes import single
 from ..listener import listener, not_listening
 from ..watch import Context, is_traced
 
+ops: Any = paddle._C_ops
+
+
+def bounded_log(x: Tensor, above: float, least: float) -> Tensor:
+    """The logarithm of what is greater than ``above``, and ``least`` elsewhere."""
+    inside = x > above
+    logs = ops.log(ops.where(inside, x, paddle.ones_like(x)))
+    found: Tensor = ops.where(inside, logs, paddle.full_like(x, least))
+    return found
+
+
+def log_of_probability(x: Tensor) -> Tensor:
+    """At least -100, as binary cross entropy has it."""
+    return bounded_log(x, math.exp(-100.0), -100.0)
+
 
 def binary_cross_entropy(x: Tensor, label: Tensor) -> Tensor:
-    def logs(x: Tensor) -> Tensor:
-        least = paddle.full_like(x, -100.0)
-        inside = x > float(np.exp(-100.0))
-        safe = paddle.where(inside, x, paddle.ones_like(x))
-        return paddle.where(inside, paddle.log(safe), least)
-
-    return -(label * logs(x) + (1 - label) * logs(1 - x))
+    logs = label * log_of_probability(x)
+    return -(logs + (1.0 - label) * log_of_probability(1.0 - x))
 
 
 def cross_entropy_with_logits(
     x: Tensor, label: Tensor, pos_weight: Any, normalize: bool, ignored: int
-) -> Tensor | None:
-    if normalize:
-        return None
-    tail = F.softplus(-x, threshold=80)
-    weight = 1 if pos_weight is None else pos_weight
-    loss = (1 - label) * x + weight * tail
-    there = (label != ignored).astype(x.dtype)
-    return loss * there
+) -> Tensor:
+    # Paddle ignores labels by their integer parts, and counts them by themselves.
+    there = ops.cast(ops.cast(label, paddle.int32) != ignored, x.dtype)
+    tail = ops.softplus(-x, 1.0, 80.0)
+    weighted = tail if pos_weight is None else pos_weight * tail
+    loss = ((1.0 - label) * x + weighted) * there
+    if not normalize:
+        return loss
+    counted = ops.abs(label - float(ignored)) >= 1e-6
+    count = ops.sum(ops.cast(counted, x.dtype), [], None, False)
+    return loss / ops.maximum(count, paddle.full_like(count, single(1e-5)))
+
+
+def logarithms(x: Tensor, use_softmax: bool, axis: int) -> Tensor:
+    """Of probabilities of classes, as cross entropy has them; of zero -1e20."""
+    if not use_softmax:
+        return bounded_log(x, 0.0, -1e20)
+    found: Tensor = ops.log_softmax(x, axis)
+    return found
 
 
 def soft_cross_entropy(operator: Any, context: Context, *args: Any) -> Any:
@@ -42,11 +64,7 @@ def soft_cross_entropy(operator: Any, context: Context, *args: Any) -> Any:
     x, label, soft, use_softmax, *_, axis = args
     if not (soft and (is_traced(x) or is_traced(label))):
         return operator(*args)
-    if use_softmax:
-        logs = F.log_softmax(x, axis)
-    else:
-        safe = paddle.where(x > 0, x, paddle.ones_like(x))
-        logs = paddle.where(x > 0, paddle.log(safe), paddle.full_like(x, -1e20))
+    logs = logarithms(x, use_softmax, axis)
     return paddle.exp(logs), -(label * logs).sum(axis, keepdim=True)
 
 
@@ -65,12 +83,17 @@ def softmax_with_cross_entropy(
 def kl_divergence(
     x: Tensor, target: Tensor, reduction: str, log_target: bool
 ) -> Tensor | None:
-    if reduction != "none":
-        return None
+    return divergences(x, target, log_target) if reduction == "none" else None
+
+
+def divergences(x: Tensor, target: Tensor, log_target: bool) -> Tensor:
+    """That of Kullback and Leibler, each element's share of it."""
     if log_target:
-        return paddle.exp(target) * (target - x)
-    safe = paddle.where(target > 0, target, paddle.ones_like(target))
-    return paddle.where(target > 0, safe * (paddle.log(safe) - x), paddle.zeros_like(x))
+        logs: Tensor = ops.exp(target) * (target - x)
+        return logs
+    part = target * (bounded_log(target, 0.0, 0.0) - x)
+    found: Tensor = ops.where(target > 0, part, paddle.zeros_like(part))
+    return found
 
 
 def nll_loss(
@@ -114,11 +137,12 @@ def gaussian_nll_loss(
     return {"none": loss, "sum": loss.sum(), "mean": loss.mean()}[reduction]
 
 
-def label_smooth(label: Tensor, prior: Any, epsilon: float) -> Tensor | None:
-    if prior is None:
-        return None
+def label_smooth(label: Tensor, prior: Any, epsilon: float) -> Tensor:
     epsilon = single(epsilon)  # as Paddle's kernel has them
-    return single(1 - epsilon) * label + epsilon * prior
+    kept = label * single(1.0 - epsilon)
+    if prior is None:
+        return kept + single(epsilon / label.shape[-1])
+    return kept + ops.reshape(prior, [*[1] * (label.ndim - 1), -1]) * epsilon
 
 
 def masked_softmax(x: Tensor, mask: Tensor) -> Tensor:

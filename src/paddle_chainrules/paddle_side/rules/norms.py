@@ -16,13 +16,15 @@ from paddle import Tensor
 from ..dtypes import single
 from ..watch import Context, as_leaf, is_traced
 
+ops: Any = paddle._C_ops
+
 
 def _affine(
     y: Tensor, scale: Tensor | None, bias: Tensor | None, shape: Sequence[int]
 ) -> Tensor:
     if scale is not None:
-        y = y * scale.reshape(shape)
-    return y if bias is None else y + bias.reshape(shape)
+        y = y * ops.reshape(scale, shape)
+    return y if bias is None else y + ops.reshape(bias, shape)
 
 
 def _normalized(x: Tensor, axes: Sequence[int], epsilon: float) -> Tensor:
@@ -36,8 +38,41 @@ def _normalized(x: Tensor, axes: Sequence[int], epsilon: float) -> Tensor:
     return centred * paddle.pow(variance + epsilon, -0.5)
 
 
-def _channels_first(x: Tensor) -> list[int]:
-    return [1, x.shape[1], *(1,) * (x.ndim - 2)]
+class Layout:
+    """Where the channels of a tensor are.
+
+    Attributes:
+        axis: theirs.
+        channels: how many there are.
+        others: the other axes.
+        shape: in which a number for each channel is broadcast.
+    """
+
+    def __init__(self, x: Tensor, data_format: str = "NCHW") -> None:
+        last = x.ndim > 2 and not data_format.startswith("NC")
+        self.axis = x.ndim - 1 if last else 1
+        self.channels = x.shape[self.axis]
+        self.others = [i for i in range(x.ndim) if i != self.axis]
+        self.shape = [self.channels if i == self.axis else 1 for i in range(x.ndim)]
+
+    def grouped(self, x: Tensor, groups: int) -> tuple[Tensor, list[int]]:
+        """With groups of channels apart, and the axes that are normalized then."""
+        inner = [groups, self.channels // groups]
+        shape = [-1, *x.shape[1 : self.axis], *inner, *x.shape[self.axis + 1 :]]
+        axes = [i for i in range(1, len(shape)) if i != self.axis]
+        return ops.reshape(x, shape), axes
+
+    def affine(self, x: Tensor, scale: Any, bias: Any) -> tuple[Tensor, Tensor]:
+        """Scale and shift, where they are missing those that do nothing."""
+        if scale is None:
+            scale = paddle.ones([self.channels], x.dtype)
+        if bias is None:
+            bias = paddle.zeros([self.channels], x.dtype)
+        return scale, bias
+
+    def scaled(self, y: Tensor, scale: Any, bias: Any = None) -> Tensor:
+        """Times the scale, and the shift added."""
+        return _affine(y, scale, bias, self.shape)
 
 
 def _norm(
@@ -114,21 +149,18 @@ def group_norm(
     groups: int = -1,
     data_format: str = "NCHW",
 ) -> Any:
-    last = x.ndim > 2 and not data_format.startswith("NC")
+    layout = Layout(x, data_format)
 
     def primitives() -> Tensor:
-        first = x.moveaxis(-1, 1) if last else x
-        grouped = first.reshape([first.shape[0], groups, -1])
-        y = _normalized(grouped, [2], epsilon).reshape(first.shape)
-        y = _affine(y, scale, bias, _channels_first(first))
-        return y.moveaxis(1, -1) if last else y
+        y = _normalized(*layout.grouped(x, groups), epsilon).reshape(x.shape)
+        return layout.scaled(y, scale, bias)
 
     return _norm(
         context,
         (x, scale, bias),
         lambda x, w, b: operator(x, w, b, epsilon, groups, data_format),
         primitives,
-        [x.shape[-1 if last else 1]],
+        [layout.channels],
     )
 
 
@@ -140,15 +172,15 @@ def instance_norm(
     bias: Tensor | None = None,
     epsilon: float = 1e-5,
 ) -> Any:
+    layout = Layout(x)
     return _norm(
         context,
         (x, scale, bias),
         lambda x, w, b: operator(x, w, b, epsilon),
-        lambda: _affine(
-            _normalized(x, [*range(2, x.ndim)], single(epsilon)),
-            *(scale, bias, _channels_first(x)),
+        lambda: layout.scaled(
+            _normalized(x, [*range(2, x.ndim)], single(epsilon)), scale, bias
         ),
-        [x.shape[1]],
+        [layout.channels],
     )
 
 
@@ -167,10 +199,9 @@ def batch_norm(
     use_global_stats: bool,
     trainable_statistics: bool,
 ) -> Any:
-    last = x.ndim > 2 and not data_format.startswith("NC")
+    layout = Layout(x, data_format)
     rest = is_test, momentum, epsilon, data_format, use_global_stats
     stored = use_global_stats or (is_test and not trainable_statistics)
-    shape = [1] * (x.ndim - 1) + [x.shape[-1]] if last else _channels_first(x)
 
     def primitives() -> Any:
         stored_mean, stored_variance = mean.clone(), variance.clone()
@@ -180,21 +211,19 @@ def batch_norm(
                 parts[0], mean, variance, *parts[1:], *rest, trainable_statistics
             )
         if stored:
-            centred = x - stored_mean.reshape(shape)
-            spread = stored_variance.reshape(shape) + single(epsilon)
+            centred = x - stored_mean.reshape(layout.shape)
+            spread = stored_variance.reshape(layout.shape) + single(epsilon)
             y = centred * paddle.pow(spread, -0.5)
         else:
-            channel = x.ndim - 1 if last else 1
-            others = [i for i in range(x.ndim) if i != channel]
-            y = _normalized(x, others, single(epsilon))
-        return (_affine(y, scale, bias, shape), *found[1:])
+            y = _normalized(x, layout.others, single(epsilon))
+        return (layout.scaled(y, scale, bias), *found[1:])
 
     return _norm(
         context,
         (x, scale, bias),
         lambda x, w, b: operator(x, mean, variance, w, b, *rest, trainable_statistics),
         primitives,
-        [x.shape[-1 if last else 1]],
+        [layout.channels],
     )
 
 

@@ -20,7 +20,16 @@ from paddle.distributed.fleet.recompute.recompute import recompute
 
 from ..random_state import in_turn, note_drawing
 from ..watch import Context, as_leaf, is_traced, tensors_in
-from . import complex_numbers, formulas, in_place, linear_algebra, losses, norms, pieces
+from . import (
+    activations,
+    complex_numbers,
+    formulas,
+    in_place,
+    linear_algebra,
+    losses,
+    norms,
+    pieces,
+)
 from . import every_order as closed
 from . import given_numbers as for_numbers
 from . import whole_numbers as whole
@@ -209,7 +218,7 @@ _FORMULAS: dict[str, Callable[..., Any]] = {
     "flatten": closed.flatten,
     "log_softmax": closed.log_softmax,
     "logsigmoid": closed.log_sigmoid,
-    "swish": closed.swish,
+    "swish": closed.silu,
     "conv2d": ordered(*_CONV2D),
     "depthwise_conv2d": ordered(*_CONV3D),
     "conv3d": ordered(*_CONV3D),
@@ -220,13 +229,11 @@ _FORMULAS: dict[str, Callable[..., Any]] = {
     "mv": linear_algebra.dot,
     "lerp": formulas.lerp,
     "mean_all": linear_algebra.mean,
-    **{
-        name: getattr(closed, name)
-        for name in (
-            *("tan", "asin", "acos", "asinh", "acosh", "atanh", "log1p", "log2"),
-            *("log10", "softsign", "mish", "selu", "tanh_shrink"),
-        )
-    },
+    "log1p": closed.log1p,
+    "tan": closed.tan,
+    "tanh_shrink": closed.tanh_shrink,
+    **closed.BY_SLOPES,
+    **{n: getattr(activations, n) for n in ("softsign", "mish", "selu")},
     "matmul": linear_algebra.product_with_vector,
     "pad": for_numbers.pad,
     "pad3d": for_numbers.pad3d,
@@ -262,8 +269,7 @@ RULES: dict[str, Rule] = {
     "unstack": where_traced(formulas.unstack, 0, checked=True),
     "broadcast_tensors": formulas.broadcast_tensors,
     "meshgrid": formulas.meshgrid,
-    "addmm": where_traced(formulas.addmm),
-    "baddbmm": where_traced(formulas.addmm),
+    **dict.fromkeys(("addmm", "baddbmm"), where_traced(linear_algebra.addmm)),
     # They are wrong, or fail, whatever is asked for.
     "matmul": where_traced(linear_algebra.matmul),
     "prod": where_traced(formulas.product, 0, checked=True),
@@ -277,7 +283,7 @@ RULES: dict[str, Rule] = {
     "tensor_unfold": where_traced(formulas.unfold, 0),
     "masked_fill": where_traced(formulas.masked_fill, 2),
     **dict.fromkeys(("silu", "swish"), where_traced(formulas.silu, 0)),
-    "celu": where_traced(formulas.celu, 0),
+    "celu": where_traced(activations.celu, 0),
     "assign_out_": in_place.renewing(in_place.assign_out, 1),
     "cross_entropy_with_softmax": losses.soft_cross_entropy,
     # There is none of some argument.

@@ -21,11 +21,11 @@ def _shift(call: JuliaCall, epsilon: Any) -> str:
     return call.number(single(epsilon))
 
 
-def _with_rest(call: JuliaCall, text: str, shown: int = 1) -> str:
-    """The results that are shown, and nothing for the others."""
-    if not any(call.used[shown:]):
+def _with_rest(call: JuliaCall, text: str) -> str:
+    """The result that is shown, and nothing for the others."""
+    if not any(call.used[1:]):
         return text
-    rest = ", nothing" * (len(call.outs) - shown)
+    rest = ", nothing" * (len(call.outs) - 1)
     return Several(f"({text}{rest})")
 
 

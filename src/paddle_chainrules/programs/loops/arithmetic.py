@@ -105,22 +105,6 @@ def _(call: LoopCall) -> str:
     return call.two("fadd", x, call.constant(bias)) if after and bias else str(x)
 
 
-@loop_of("square")
-def _(call: LoopCall) -> str:
-    return call.two("fmul", call.args[0], call.args[0])
-
-
-@loop_of("reciprocal")
-def _(call: LoopCall) -> str:
-    return call.two("fdiv", call.constant(1), call.args[0])
-
-
-@loop_of("abs")
-def _(call: LoopCall) -> str:
-    (x,) = call.numbers()
-    return abs(x).name
-
-
 @loop_of("isnan")
 def _(call: LoopCall) -> str:
     return call.two("fcmp uno", call.args[0], call.args[0])
@@ -141,34 +125,6 @@ INFINITE = "0x7FF0000000000000"
 
 def _size(call: LoopCall) -> str:
     return abs(Number(call.args[0], TYPES[call.floats], call.scalars)).name
-
-
-@loop_of("square_grad")
-def _(call: LoopCall) -> str:
-    x, cotangent = call.args
-    return call.two("fmul", call.two("fmul", cotangent, call.constant(2)), x)
-
-
-@loop_of("tanh_grad")
-def _(call: LoopCall) -> str:
-    out, cotangent = call.args
-    slope = call.two("fsub", call.constant(1), call.two("fmul", out, out))
-    return call.two("fmul", cotangent, slope)
-
-
-@loop_of("sigmoid_grad")
-def _(call: LoopCall) -> str:
-    out, cotangent = call.args
-    rest = call.two("fsub", call.constant(1), out)
-    return call.two("fmul", call.two("fmul", cotangent, out), rest)
-
-
-@loop_of("relu_grad")
-def _(call: LoopCall) -> str:
-    out, cotangent = call.args
-    is_positive = call.two("fcmp ogt", out, call.constant(0))
-    slope = call.select(is_positive, call.constant(1), call.constant(0))
-    return call.two("fmul", cotangent, slope)
 
 
 @loop_of("where")

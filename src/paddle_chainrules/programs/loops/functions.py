@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...paddle_side.dtypes import single
+from ..operators.table import TABLE
 from . import exponentials, gaussian, trigonometric
 from .number import Number
 from .scalars import LoopCall, NoLoop, loop_of
@@ -175,6 +176,12 @@ def _put_exact(*names: str, formula: Callable[..., Number], steps: int = 1) -> N
     _put(*names, formula=formula, steps=steps, exact=True)
 
 
+def _formula_of(name: str) -> Callable[..., Any]:
+    found = TABLE[name].formula
+    assert found is not None
+    return found
+
+
 def _round(x: Number, decimals: Any) -> Number:
     """The nearest integer, the even one where there are two."""
     if decimals != 0:
@@ -203,6 +210,9 @@ def _least(x: Number, y: Number) -> Number:
     return (x.is_nan() | (x < y)).where(x, y)
 
 
+_put_exact("square", formula=lambda x: x * x)
+_put_exact("reciprocal", formula=lambda x: 1 / x)
+_put_exact("abs", formula=abs)
 _put_exact("sqrt", formula=lambda x: x.intrinsic("sqrt"), steps=5)
 _put_exact("floor", formula=lambda x: x.intrinsic("floor"))
 _put_exact("ceil", formula=lambda x: x.intrinsic("ceil"))
@@ -241,8 +251,17 @@ def _clip_grad(x: Number, g: Number, low: Any, high: Any) -> Number:
     return is_inside.where(g, 0.0)
 
 
-_put_exact("sqrt_grad", formula=lambda out, g: g * 0.5 / out, steps=2)
-_put_exact("rsqrt_grad", formula=lambda out, g: g * -0.5 * out * out * out, steps=4)
+def _relu_grad(out: Number, g: Number) -> Number:
+    return g * (out > 0).where(out.constant(1), 0.0)
+
+
+_put_exact("square_grad", formula=lambda x, g: g * 2 * x)
+_put_exact("tanh_grad", formula=lambda out, g: g * (1 - out * out))
+_put_exact("sigmoid_grad", formula=lambda out, g: g * out * (1 - out))
+_put_exact("relu_grad", formula=_relu_grad)
+# Those on tensors, of numbers.
+_put_exact("sqrt_grad", formula=_formula_of("sqrt_grad"), steps=2)
+_put_exact("rsqrt_grad", formula=_formula_of("rsqrt_grad"), steps=4)
 _put_exact("leaky_relu_grad", formula=_leaky_relu_grad, steps=2)
 _put_exact("elu_grad", formula=_elu_grad, steps=2)
 _put_exact("selu_grad", formula=_selu_grad, steps=2)

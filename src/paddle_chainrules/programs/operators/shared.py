@@ -26,13 +26,6 @@ def turned(sign: Tensor, speed: Tensor, size: Tensor) -> Tensor:
     return sign * ops.imag_grad(speed / size)
 
 
-def bounded_log(x: Tensor, above: float, least: float) -> Tensor:
-    """The logarithm of what is greater than ``above``, and ``least`` elsewhere."""
-    inside = x > above
-    logs = ops.log(ops.where(inside, x, paddle.ones_like(x)))
-    return ops.where(inside, logs, paddle.full_like(x, least))
-
-
 def one_hot(label: Tensor, like: Tensor, axis: int) -> Tensor:
     """Whether the label is the place along an axis that another tensor has.
 

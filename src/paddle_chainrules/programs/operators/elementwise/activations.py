@@ -9,6 +9,7 @@ import paddle
 from paddle import Tensor
 
 from ....paddle_side.dtypes import single
+from ....paddle_side.rules import activations as rules
 from ..calls import BatchCall, Call
 from ..entry import (
     TABLE,
@@ -263,25 +264,14 @@ def _(call: Call) -> list[Any]:
     return [None, ops.leaky_relu_grad(x, call.cotangent, alpha), None]
 
 
-@formula_of("softsign")
-def _(x: Tensor) -> Tensor:
-    return x / (ops.abs(x) + 1.0)
-
-
 @formula_of("logsigmoid")
 def _(x: Tensor) -> Tensor:
     return -ops.softplus(-x, 1.0, 20.0)
 
 
-@formula_of("mish")
-def _(x: Tensor, threshold: float) -> Tensor:
-    return x * ops.tanh(ops.softplus(x, 1.0, threshold))
-
-
-@formula_of("selu")
-def _(x: Tensor, scale: float, alpha: float) -> Tensor:
-    low = ops.exp(ops.where(x > 0, paddle.zeros_like(x), x)) - 1.0
-    return ops.where(x > 0, x, low * single(alpha)) * single(scale)
+formula_of("softsign")(rules.softsign)
+formula_of("mish")(rules.mish)
+formula_of("selu")(rules.selu)
 
 
 @formula_of("relu6")

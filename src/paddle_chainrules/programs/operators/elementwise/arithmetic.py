@@ -10,6 +10,7 @@ import paddle
 from paddle import Tensor
 
 from ....paddle_side.dtypes import single
+from ....paddle_side.rules.formulas import complex_like
 from ..calls import BatchCall, Call, JetCall, NoRule
 from ..entry import (
     TABLE,
@@ -138,23 +139,17 @@ def _(x: Tensor, y: Any) -> Tensor:
     if isinstance(y, Tensor):
         return ops.elementwise_pow(x, y)
     if isinstance(y, complex):
-        return ops.elementwise_pow(x, _complex_number(y, x))
+        return ops.elementwise_pow(x, complex_like(x, y))
     return ops.pow(x, y)
 
 
 @formula_of("Tensor.__rpow__")
 def _(x: Tensor, y: Any) -> Tensor:
     if isinstance(y, complex):
-        y = _complex_number(y, x)
+        y = complex_like(x, y)
     elif not isinstance(y, Tensor):
         y = paddle.full([], y, x.dtype)
     return ops.elementwise_pow(y, x)
-
-
-def _complex_number(number: complex, like: Tensor) -> Tensor:
-    """Of the precision of a tensor."""
-    double = like.dtype in (paddle.float64, paddle.complex128)
-    return paddle.full([], number, paddle.complex128 if double else paddle.complex64)
 
 
 @reverse_of("elementwise_pow")
@@ -246,11 +241,6 @@ def _(x: Tensor, y: Tensor, out_grad: Tensor) -> Any:
 @formula_of("add_n")
 def _(x: Sequence[Tensor]) -> Tensor:
     return functools.reduce(ops.add, x)
-
-
-@reverse_of("add_n")
-def _(call: Call) -> list[Any]:
-    return [[call.cotangent for _ in call.args[0]]]
 
 
 # In Taylor series.

@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import paddle
 from paddle import Tensor
 
 from ....paddle_side.dtypes import single
+from ....paddle_side.rules.activations import celu
+from ....paddle_side.rules.every_order import SLOPES
+from ....paddle_side.rules.formulas import lerp
 from ..calls import Call
 from ..entry import define, formula_of, holds_for_complex, reverse_of
 from ..shared import conj, ops, summed
-
-SLOPES: dict[str, Callable[[Any, Any], Any]] = {
-    "tan": lambda x, out: out * out + 1.0,
-    "asin": lambda x, out: _rsqrt(1.0 - x * x),
-    "acos": lambda x, out: -_rsqrt(1.0 - x * x),
-    "asinh": lambda x, out: _rsqrt(x * x + 1.0),
-    "acosh": lambda x, out: _slope_of_acosh(x),
-    "atanh": lambda x, out: 1.0 / (1.0 - x * x),
-    "log2": lambda x, out: 1.0 / (x * math.log(2.0)),
-    "log10": lambda x, out: 1.0 / (x * math.log(10.0)),
-    "tanh_shrink": lambda x, out: ops.square(ops.tanh(x)),
-}
-"""Derivatives, from the argument and the result."""
 
 
 def with_slope(name: str, slope: Callable[[Any, Any], Any]) -> None:
@@ -41,18 +31,23 @@ def with_slope(name: str, slope: Callable[[Any, Any], Any]) -> None:
         return [call.cotangent * conj(slope(call.args[0], call.out))]
 
 
-def _rsqrt(x: Tensor) -> Tensor:
+def _power(x: Tensor, exponent: float) -> Tensor:
+    """Of minus one, or of minus one half."""
+    if exponent == -1.0:
+        return 1.0 / x
     return 1.0 / ops.sqrt(x) if x.is_complex() else ops.rsqrt(x)
 
 
-def _slope_of_acosh(x: Tensor) -> Tensor:
-    if x.is_complex():  # whose cut is not that of the root of a product
+def _slope(name: str, x: Tensor, _: Tensor) -> Tensor:
+    if name == "acosh" and x.is_complex():  # its cut is not that of a product's root
         return 1.0 / (ops.sqrt(x + 1.0) * ops.sqrt(x - 1.0))
-    return ops.rsqrt(x * x - 1.0)
+    return SLOPES[name](x, _power)
 
 
-for name, slope in SLOPES.items():
-    with_slope(name, slope)
+for name in SLOPES:
+    with_slope(name, partial(_slope, name))
+with_slope("tan", lambda x, out: out * out + 1.0)
+with_slope("tanh_shrink", lambda x, out: ops.square(ops.tanh(x)))
 holds_for_complex("tan", "asin", "acos", "asinh", "acosh", "atanh", "log2", "log10")
 define("softshrink", defaults={"threshold": 0.5})
 define("hardshrink", defaults={"threshold": 0.5})
@@ -102,11 +97,7 @@ def _(x: Tensor, slope: float, offset: float) -> Tensor:
     return ops.where(y >= 1.0, one, ops.where(y <= 0.0, zero, y))
 
 
-@formula_of("celu")
-def _(x: Tensor, alpha: float) -> Tensor:
-    a = single(alpha)
-    low = ops.where(x > 0, paddle.zeros_like(x), x)
-    return ops.where(x > 0, x, (ops.exp(low / a) - 1.0) * a)
+formula_of("celu")(celu)
 
 
 @formula_of("hardtanh")
@@ -177,6 +168,4 @@ def _(call: Call) -> list[Any]:
     return summed(call, lambda: g, lambda: -(g * ops.floor(x / y)))
 
 
-@formula_of("lerp")
-def _(x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
-    return x + weight * (y - x)
+formula_of("lerp")(lerp)

@@ -10,6 +10,7 @@ from paddle import Tensor
 
 from ....paddle_side.dtypes import single
 from ....paddle_side.interception import RAW
+from ....paddle_side.rules.norms import Layout
 from ..calls import Call
 from ..entry import define, formula_of, reverse_of
 from ..shared import ops, shaped_as
@@ -74,35 +75,11 @@ def standard_back(g: Tensor, by: Standard, axes: Sequence[int]) -> Any:
     return (g - mean - by.y * slope) * by.scale
 
 
-class Layout:
-    """Where the channels of a tensor are."""
-
-    def __init__(self, x: Tensor, data_format: str = "NCHW") -> None:
-        last = x.ndim > 2 and not data_format.startswith("NC")
-        self.axis = x.ndim - 1 if last else 1
-        self.channels = x.shape[self.axis]
-        self.others = [i for i in range(x.ndim) if i != self.axis]
-        self.shape = [self.channels if i == self.axis else 1 for i in range(x.ndim)]
-
-    def affine(self, x: Tensor, scale: Any, bias: Any) -> tuple[Tensor, Tensor]:
-        """Scale and shift, where they are missing those that do nothing."""
-        if scale is None:
-            scale = paddle.ones([self.channels], x.dtype)
-        if bias is None:
-            bias = paddle.zeros([self.channels], x.dtype)
-        return scale, bias
-
-    def scaled(self, g: Tensor, scale: Any, bias: Any = None) -> Tensor:
-        """Times the scale, and the shift added."""
-        if scale is not None:
-            g = g * ops.reshape(scale, self.shape)
-        return g if bias is None else g + ops.reshape(bias, self.shape)
-
-    def back(self, g: Tensor, y: Tensor, scale: Any, bias: Any) -> list[Any]:
-        """Gradients by scale and shift."""
-        by_scale = None if scale is None else ops.sum(g * y, self.others, None, False)
-        by_bias = None if bias is None else ops.sum(g, self.others, None, False)
-        return [by_scale, by_bias]
+def _back(g: Tensor, layout: Layout, y: Tensor, scale: Any, bias: Any) -> list[Any]:
+    """Gradients by scale and shift."""
+    by_scale = None if scale is None else ops.sum(g * y, layout.others, None, False)
+    by_bias = None if bias is None else ops.sum(g, layout.others, None, False)
+    return [by_scale, by_bias]
 
 
 # Of a batch, or by what is stored.
@@ -165,7 +142,7 @@ def _(*args: Any) -> Any:
     else:
         by = standard(x, layout.others, epsilon)
         by_x = standard_back(scaled, by, layout.others)
-    return (by_x, *layout.back(g, by.y, scale, bias))
+    return (by_x, *_back(g, layout, by.y, scale, bias))
 
 
 # Of an image.
@@ -200,18 +177,10 @@ def _(
     layout, axes = Layout(x), [*range(2, x.ndim)]
     by = standard(x, axes, epsilon)
     by_x = standard_back(layout.scaled(grad_y, scale), by, axes)
-    return (by_x, *layout.back(grad_y, by.y, scale, bias))
+    return (by_x, *_back(grad_y, layout, by.y, scale, bias))
 
 
 # Of groups of channels.
-
-
-def _grouped(x: Tensor, layout: Layout, groups: int) -> tuple[Tensor, list[int]]:
-    """With the groups apart, and the axes that are normalized."""
-    inner = [groups, layout.channels // groups]
-    shape = [-1, *x.shape[1 : layout.axis], *inner, *x.shape[layout.axis + 1 :]]
-    axes = [i for i in range(1, len(shape)) if i != layout.axis]
-    return ops.reshape(x, shape), axes
 
 
 @reverse_of("group_norm")
@@ -219,7 +188,7 @@ def _(call: Call) -> list[Any]:
     x, scale, bias, epsilon, groups, data_format = call.args
     layout = Layout(x, data_format)
     scale, bias = layout.affine(x, scale, bias)  # without which Paddle's are wrong
-    parts, axes = _grouped(x, layout, groups)
+    parts, axes = layout.grouped(x, groups)
     mean = ops.mean(parts, axes, True)
     variance = ops.mean(ops.square(parts - mean), axes, False)
     mean = shaped_as(mean, variance)
@@ -233,7 +202,7 @@ def _(
     x: Tensor, scale: Any, bias: Any, epsilon: float, groups: int, data_format: str
 ) -> Any:
     layout = Layout(x, data_format)
-    by = standard(*_grouped(x, layout, groups), epsilon)
+    by = standard(*layout.grouped(x, groups), epsilon)
     moments = (ops.reshape(part, [x.shape[0], -1]) for part in (by.mean, by.variance))
     return (layout.scaled(shaped_as(by.y, x), scale, bias), *moments)
 
@@ -252,8 +221,8 @@ def _(
     data_format: str,
 ) -> Any:
     layout = Layout(x, data_format)
-    parts, axes = _grouped(x, layout, groups)
+    parts, axes = layout.grouped(x, groups)
     by = standard(parts, axes, epsilon)
-    scaled, _ = _grouped(layout.scaled(y_grad, scale), layout, groups)
+    scaled, _ = layout.grouped(layout.scaled(y_grad, scale), groups)
     by_x = shaped_as(standard_back(scaled, by, axes), x)
-    return (by_x, *layout.back(y_grad, shaped_as(by.y, x), scale, bias))
+    return (by_x, *_back(y_grad, layout, shaped_as(by.y, x), scale, bias))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import paddle
-from paddle import Tensor
 
 from ..calls import Call
 from ..entry import define, holds_for_complex, reverse_of
@@ -25,23 +24,14 @@ linear("diagonal")
 holds_for_complex("diagonal", "diagonal_grad", "diag")
 
 
-def with_diagonal(
-    shape: list[int], values: Tensor, offset: int, axis1: int, axis2: int
-) -> Tensor:
-    """Zeros, but for values on the diagonal; theirs is the last axis."""
-    ndim = len(shape)
-    return ops.diagonal_grad(
-        paddle.zeros(shape, values.dtype), values, offset, axis1 % ndim, axis2 % ndim
-    )
-
-
 @reverse_of("diag")
 def _(call: Call) -> list[Any]:
     x, offset, _ = call.args
     g = call.cotangent
     if x.ndim == 1:
         return [ops.assign(ops.diagonal(g, offset, 0, 1)), None, None]
-    return [with_diagonal(x.shape, g, offset, 0, 1), None, None]
+    zeros = paddle.zeros(x.shape, g.dtype)
+    return [ops.diagonal_grad(zeros, g, offset, 0, 1), None, None]
 
 
 @reverse_of("diag_embed")

@@ -7,6 +7,7 @@ from typing import Any
 from paddle import Tensor
 
 from ....paddle_side.interception import RAW
+from ....paddle_side.rules.linear_algebra import addmm, dot
 from ..calls import BatchCall, Call, JetCall
 from ..entry import (
     batch_of,
@@ -147,11 +148,7 @@ def _(
     return [summed_to(out_grad, input) * beta, by_x, by_y]
 
 
-@formula_of("addmm")
-def _(input: Tensor, x: Tensor, y: Tensor, beta: float, alpha: float) -> Tensor:
-    product = ops.matmul(x, y, False, False)
-    product = product if alpha == 1 else product * alpha
-    return product + (input if beta == 1 else input * beta)
+formula_of("addmm")(addmm)
 
 
 @formula_of("bmm")
@@ -159,9 +156,7 @@ def _(x: Tensor, y: Tensor) -> Tensor:
     return ops.matmul(x, y, False, False)
 
 
-@formula_of("dot")
-def _(x: Tensor, y: Tensor) -> Tensor:
-    return ops.sum(x * y, [-1], None, False)
+formula_of("dot")(dot)
 
 
 # In Taylor series.

@@ -8,6 +8,7 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
+from ....paddle_side.rules.linear_algebra import addmm
 from ..calls import Call
 from ..entry import define, formula_of, holds_for_complex, reverse_of
 from ..shared import conj, ops
@@ -28,11 +29,7 @@ def _(x: Tensor, vec: Tensor) -> Tensor:
     return ops.matmul(x, vec, False, False)
 
 
-@formula_of("baddbmm")
-def _(input: Tensor, x: Tensor, y: Tensor, beta: float, alpha: float) -> Tensor:
-    found = product(x, y)
-    found = found if alpha == 1 else found * alpha
-    return found + (input if beta == 1 else input * beta)
+formula_of("baddbmm")(addmm)
 
 
 @formula_of("multi_dot")

@@ -11,6 +11,7 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
+from ....paddle_side.rules.linear_algebra import matrix_power
 from ..calls import Call
 from ..entry import define, formula_of, holds_for_complex, reverse_of
 from ..shared import conj, ops, summed, summed_to
@@ -143,12 +144,4 @@ def _(call: Call) -> list[Any]:
 def _(x: Tensor, n: int) -> Tensor:
     if n == 0:
         return x * 0.0 + unit(x, x.shape[-1])
-    base = x if n > 0 else ops.inverse(x)
-    left = abs(n)
-    found: Any = None
-    while left:
-        if left & 1:
-            found = base if found is None else product(found, base)
-        left >>= 1
-        base = product(base, base) if left else base
-    return found
+    return matrix_power(x, n)

@@ -7,10 +7,11 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
+from ....paddle_side.rules.losses import logarithms
 from ..calls import Call
 from ..entry import define, formula_of, reverse_of
 from ..manipulation.putting import masked
-from ..shared import bounded_log, one_hot, ops
+from ..shared import one_hot, ops
 
 define(
     "cross_entropy_with_softmax",
@@ -18,9 +19,6 @@ define(
     differentiable=(0, 1),
 )
 define("cross_entropy_with_softmax_grad", differentiable=(1, 2))
-
-LEAST = -1e20
-"""The logarithm of zero, as this operator has it."""
 
 
 @reverse_of("cross_entropy_with_softmax")
@@ -38,7 +36,7 @@ def _(call: Call) -> list[Any]:
                 label, softmax, g, soft, use_softmax, *how
             )
     if g is not None and 1 in call.wanted:
-        by_label = -(g * _logarithms(x, use_softmax, axis))
+        by_label = -(g * logarithms(x, use_softmax, axis))
     if of_softmax is not None and 0 in call.wanted:
         part = of_softmax
         if use_softmax:
@@ -57,10 +55,6 @@ def _slope(
     return masked(-(label / ops.where(inside, x, paddle.ones_like(x))), inside)
 
 
-def _logarithms(x: Tensor, use_softmax: bool, axis: int) -> Tensor:
-    return ops.log_softmax(x, axis) if use_softmax else bounded_log(x, 0.0, LEAST)
-
-
 @formula_of("cross_entropy_with_softmax")
 def _(
     x: Tensor,
@@ -73,7 +67,7 @@ def _(
 ) -> tuple[Tensor, Tensor]:
     axis %= x.ndim
     softmax = ops.softmax(x, axis) if use_softmax else x * 1.0
-    logs = _logarithms(x, use_softmax, axis)
+    logs = logarithms(x, use_softmax, axis)
     if soft_label:
         return softmax, -ops.sum(label * logs, [axis], None, True)
     if label.ndim < x.ndim:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import paddle
@@ -10,12 +9,19 @@ from paddle import Tensor
 
 from ....paddle_side.dtypes import single
 from ....paddle_side.interception import RAW
+from ....paddle_side.rules.losses import (
+    binary_cross_entropy,
+    cross_entropy_with_logits,
+    divergences,
+    label_smooth,
+    log_of_probability,
+)
 from ..calls import Call
 from ..entry import define, formula_of, reverse_of
 from ..kernels import by_kernel
 from ..manipulation.putting import masked
 from ..reductions.reductions import share
-from ..shared import bounded_log, ops
+from ..shared import ops
 
 
 def _nll_loss(
@@ -57,11 +63,6 @@ _of_alignments("warpctc", "blank", "norm_by_times")
 _of_alignments("warprnnt", "blank", "fastemit_lambda")
 
 
-def _log(x: Tensor) -> Tensor:
-    """At least -100, as this loss has it."""
-    return bounded_log(x, math.exp(-100.0), -100.0)
-
-
 @reverse_of("bce_loss")
 def _(call: Call) -> list[Any]:
     x, label = call.args
@@ -70,13 +71,11 @@ def _(call: Call) -> list[Any]:
     if 0 in call.wanted:
         by_x = ops.bce_loss_grad(x, label, g)
     if 1 in call.wanted:
-        by_label = g * (_log(1.0 - x) - _log(x))
+        by_label = g * (log_of_probability(1.0 - x) - log_of_probability(x))
     return [by_x, by_label]
 
 
-@formula_of("bce_loss")
-def _(x: Tensor, label: Tensor) -> Tensor:
-    return -(label * _log(x) + (1.0 - label) * _log(1.0 - x))
+formula_of("bce_loss")(binary_cross_entropy)
 
 
 @formula_of("bce_loss_grad")
@@ -86,20 +85,8 @@ def _(x: Tensor, label: Tensor, out_grad: Tensor) -> Tensor:
     return out_grad * (x - label) / ops.maximum(variance, least)
 
 
-@formula_of("sigmoid_cross_entropy_with_logits")
-def _(
-    x: Tensor, label: Tensor, pos_weight: Any, normalize: bool, ignore_index: int
-) -> Tensor:
-    # Paddle ignores labels by their integer parts, and counts them by themselves.
-    there = ops.cast(ops.cast(label, paddle.int32) != ignore_index, x.dtype)
-    tail = ops.softplus(-x, 1.0, 80.0)
-    weighted = tail if pos_weight is None else pos_weight * tail
-    loss = ((1.0 - label) * x + weighted) * there
-    if not normalize:
-        return loss
-    counted = ops.abs(label - float(ignore_index)) >= 1e-6
-    count = ops.sum(ops.cast(counted, x.dtype), [], None, False)
-    return loss / ops.maximum(count, paddle.full_like(count, single(1e-5)))
+formula_of("sigmoid_cross_entropy_with_logits")(cross_entropy_with_logits)
+formula_of("label_smooth")(label_smooth)
 
 
 @formula_of("nll_loss")
@@ -121,11 +108,7 @@ def _(x: Tensor, label: Tensor, weight: Any, ignore_index: int, reduction: str) 
 
 @formula_of("kldiv_loss")
 def _(x: Tensor, label: Tensor, reduction: str, log_target: bool) -> Tensor:
-    if log_target:
-        loss = ops.exp(label) * (label - x)
-    else:
-        part = label * (bounded_log(label, 0.0, 0.0) - x)
-        loss = masked(part, label > 0)
+    loss = divergences(x, label, log_target)
     if reduction == "none":
         return loss
     total = ops.sum(loss, [], None, False)
@@ -142,16 +125,6 @@ def _(x: Tensor, label: Tensor, delta: float) -> Tensor:
     return ops.where(
         near, distance * distance * 0.5, far * delta - (0.5 * delta * delta)
     )
-
-
-@formula_of("label_smooth")
-def _(label: Tensor, prior_dist: Any, epsilon: float) -> Tensor:
-    epsilon = single(epsilon)
-    kept = label * single(1.0 - epsilon)
-    if prior_dist is None:
-        return kept + single(epsilon / label.shape[-1])
-    row = ops.reshape(prior_dist, [*[1] * (label.ndim - 1), -1])
-    return kept + row * epsilon
 
 
 @formula_of("log_loss")

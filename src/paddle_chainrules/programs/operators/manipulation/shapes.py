@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
 from typing import Any
 
-import numpy as np
 import paddle
 from paddle import Tensor
 
 from ....paddle_side.interception import RAW
+from ....paddle_side.rules.formulas import masked_fill
 from ..calls import BatchCall, Call, JetCall, NoRule
 from ..entry import (
     batch_of,
@@ -23,7 +23,7 @@ from ..entry import (
     reverse_of,
 )
 from ..series import linear
-from ..shared import ops, shaped_as, summed
+from ..shared import ops, shaped_as
 
 for name in ("reshape", "unsqueeze", "squeeze", "flatten"):
     define(name, view=True)
@@ -245,21 +245,7 @@ def _kept(x: Tensor, where: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
     return ops.where(mask, x, ops.expand(paddle.zeros([], x.dtype), x.shape))
 
 
-@formula_of("masked_fill")
-def _(x: Tensor, mask: Tensor, value: Tensor) -> Tensor:
-    shape = [*np.broadcast_shapes(x.shape, mask.shape)]
-    x, mask, value = (ops.expand(part, shape) for part in (x, mask, value))
-    return ops.where(mask, value, x)
-
-
-@reverse_of("masked_fill")
-def _(call: Call) -> list[Any]:
-    g = call.cotangent
-    zero = paddle.zeros_like(g)
-    mask = ops.expand(call.args[1], g.shape)
-    return summed(
-        call, lambda: ops.where(mask, zero, g), None, lambda: ops.where(mask, g, zero)
-    )
+formula_of("masked_fill")(masked_fill)
 
 
 @reverse_of("pad")

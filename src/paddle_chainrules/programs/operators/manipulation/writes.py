@@ -57,7 +57,7 @@ def _(call: Call) -> list[Any]:
     if 0 in call.wanted:
         by_x = _ITEM.every([g, index, 0.0])[0]
     if 2 in call.wanted:
-        by_value = summed_to(_taken(g, index, value), value)
+        by_value = summed_to(_taken(g, index), value)
     return [by_x, None, by_value]
 
 
@@ -83,7 +83,7 @@ def _(x: Tensor, index: Any, value: Any) -> Tensor:
     return ops.set_value_with_tensor(x, value, starts, ends, steps, axes, drop, [])
 
 
-def _taken(g: Tensor, index: Any, value: Tensor) -> Tensor:
+def _taken(g: Tensor, index: Any) -> Tensor:
     """Of what was written, the cotangents; zero where it was written over again."""
     asked = _tensors(index)
     if any(part.dtype == paddle.bool for part in asked):
