@@ -75,6 +75,14 @@ WRONG = {
 }
 
 
+def test_log_sigmoid_far_from_zero_in_a_program():
+    """Its slope, 1 / (1 + exp(x)), to rounding where softplus would be its argument."""
+    x = paddle.to_tensor([-60.0, -25.0, -20.5, -19.5, 21.0, 40.0], "float64")
+    found = jit(grad(lambda x: F.log_sigmoid(x).sum()))(x)
+    expected = 1.0 / (1.0 + np.exp(x.numpy()))
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-14)
+
+
 @pytest.mark.parametrize("name", WRONG)
 def test_what_paddle_refuses_is_refused(name):
     fn = WRONG[name]

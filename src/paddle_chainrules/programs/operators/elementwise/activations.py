@@ -266,7 +266,7 @@ def _(call: Call) -> list[Any]:
 
 @formula_of("logsigmoid")
 def _(x: Tensor) -> Tensor:
-    return -ops.softplus(-x, 1.0, 20.0)
+    return -ops.softplus(-x, 1.0, 80.0)
 
 
 formula_of("softsign")(rules.softsign)
