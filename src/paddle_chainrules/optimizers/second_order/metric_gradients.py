@@ -15,11 +15,11 @@ import numpy as np
 import paddle
 from paddle import Tensor
 
-from ..paddle_side.grad_mode import grad_mode
-from ..transforms.hessian import hvp
-from ..transforms.jit import jit
-from ..transforms.tree import Tree
-from ..transforms.vmap import vmap
+from ...paddle_side.grad_mode import grad_mode
+from ...transforms.hessian import hvp
+from ...transforms.jit import jit
+from ...transforms.tree import Tree
+from ...transforms.vmap import vmap
 from .flat_trees import Nesting, array_of, flat_params, value_and_slope
 from .linear_systems import DTYPES, symmetric_solve, without_warnings
 from .quasi_newton import Minimum
