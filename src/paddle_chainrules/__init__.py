@@ -8,7 +8,7 @@ from importlib.metadata import version as _version
 from typing import TYPE_CHECKING
 from typing import Any as _Any
 
-from .paddle_side.signals import julia_handlers_kept as _julia_handlers_kept
+from .paddle_side.process.signals import julia_handlers_kept as _julia_handlers_kept
 
 with _julia_handlers_kept():
     import paddle as _paddle  # noqa: F401
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .nets.params import ParamSpec
     from .nets.pullback import NetPullback
     from .nets.stateless import StatelessLayer
-    from .paddle_side.row_sparse import RowSparse
+    from .paddle_side.autograd.row_sparse import RowSparse
     from .paddle_side.rules.ways_out import ConstantWarning
     from .programs.activations import ACTIVATIONS
     from .programs.batching import BatchWarning
@@ -106,7 +106,7 @@ _NAMES = {
     "nets.params": "ParamSpec",
     "nets.pullback": "NetPullback",
     "nets.stateless": "StatelessLayer",
-    "paddle_side.row_sparse": "RowSparse",
+    "paddle_side.autograd.row_sparse": "RowSparse",
     "paddle_side.rules.ways_out": "ConstantWarning",
     "programs.activations": "ACTIVATIONS",
     "programs.batching": "BatchWarning",

@@ -21,7 +21,8 @@ from paddle import nn
 from tqdm import tqdm
 
 from paddle_chainrules import grad, hessian, jit, stateless, value_and_grad
-from paddle_chainrules.paddle_side import interception, places
+from paddle_chainrules.paddle_side import interception
+from paddle_chainrules.paddle_side.patching import places
 from paddle_chainrules.transforms import program_cache
 
 THREADS = 4

@@ -8,7 +8,7 @@ call returns, and for as long as a pullback made from it. Arguments are checked 
 Julia side, in Julia's terms.
 """
 
-from ..paddle_side.random_state import random_state
+from ..paddle_side.process.random_state import random_state
 from ..transforms.csr import of_parts as csr
 from ..transforms.packed import of_parts as packed
 from ..transforms.packed_layers import Packed

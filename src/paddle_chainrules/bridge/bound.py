@@ -12,7 +12,7 @@ from ..nets.nesting import Nesting
 from ..nets.net import Net
 from ..nets.pullback import RecordedPullback
 from ..nets.selection import Flags
-from ..paddle_side.random_state import drawing_from, random_state
+from ..paddle_side.process.random_state import drawing_from, random_state
 from ..transforms.program_recording import run
 from ..transforms.tree import flatten_tree
 from .bound_calls import BoundCalls

@@ -15,7 +15,7 @@ import paddle
 from paddle import Tensor
 
 from ..paddle_side.dtypes import is_differentiable
-from ..paddle_side.random_state import (
+from ..paddle_side.process.random_state import (
     checked_seed,
     drawing_from,
     put_back,

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import paddle
 from paddle import Tensor
 
-from ..paddle_side.grad_mode import grad_mode
-from ..paddle_side.partial_gradients import leaves_behind
+from ..paddle_side.autograd.grad_mode import grad_mode
+from ..paddle_side.autograd.partial_gradients import leaves_behind
+from ..paddle_side.patching.write_counts import writes_counted
 from ..paddle_side.rules.in_place import refuse_other_uses
 from ..paddle_side.rules.operators import Watch
 from ..paddle_side.watch import is_traced, recordings, watched
-from ..paddle_side.write_counts import writes_counted
 from ..programs.static_graphs import need_tensors, sot
 from ..programs.switch import programs_are_on
 from ..transforms.effects import (

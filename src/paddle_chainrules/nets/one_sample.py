@@ -8,7 +8,7 @@ from typing import Any
 import optree
 from paddle import Tensor
 
-from ..paddle_side.random_state import undrawn
+from ..paddle_side.process.random_state import undrawn
 from ..transforms.effects import is_refused_write, tensors_among, versions
 from ..transforms.tree import Tree, flatten_tree, is_indexed
 

@@ -9,7 +9,7 @@ import paddle
 from paddle import Tensor
 
 from ..paddle_side.listener import is_plain
-from ..paddle_side.random_state import drawing_from
+from ..paddle_side.process.random_state import drawing_from
 from ..paddle_side.watch import watched
 from ..programs.capture_error import CaptureError
 from ..programs.samples import ANY

@@ -9,8 +9,8 @@ from typing import Any, Generic, overload
 from paddle import Tensor
 from paddle.jit import not_to_static
 
-from ..paddle_side.kernel_errors import Overwritten
-from ..paddle_side.row_sparse import RowSparse
+from ..paddle_side.autograd.kernel_errors import Overwritten
+from ..paddle_side.autograd.row_sparse import RowSparse
 from ..programs.static_graphs import need_tensors, sot
 from ..transforms.kept_graph import KeptGraph
 from ..transforms.recording import Recording

@@ -11,10 +11,10 @@ from typing import Any, overload
 import paddle
 from paddle import Tensor
 
-from ..paddle_side.argument_kinds import explain
+from ..paddle_side.autograd.partial_gradients import node_of
 from ..paddle_side.dtypes import DTYPES
-from ..paddle_side.partial_gradients import node_of
-from ..paddle_side.random_state import checked_seed, drawing_from
+from ..paddle_side.patching.argument_kinds import explain
+from ..paddle_side.process.random_state import checked_seed, drawing_from
 from ..programs.static_graphs import need_tensors, sot
 from ..programs.switch import programs_are_on
 from ..transforms.effects import Effects

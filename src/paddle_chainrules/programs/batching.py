@@ -15,7 +15,7 @@ import paddle
 from paddle import Tensor
 
 from ..paddle_side.listener import not_listening
-from ..paddle_side.random_state import put_back, random_state
+from ..paddle_side.process.random_state import put_back, random_state
 from .inside import recorded_inside
 from .operations import Operation, Value, fresh_numbers, values_in, with_values
 from .operators.batch_rules import batched_images, batched_indices, batches  # noqa: F401

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from paddle import Tensor
 
+from ..paddle_side.autograd.grad_mode import grad_mode
 from ..paddle_side.dtypes import is_differentiable
-from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.interception import listening
 from ..paddle_side.listener import listener, not_listening
 from .batching import replayed

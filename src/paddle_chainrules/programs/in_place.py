@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import paddle
 from paddle import Tensor
 
-from ..paddle_side.grad_mode import grad_mode
+from ..paddle_side.autograd.grad_mode import grad_mode
 from ..paddle_side.interception import RAW
 from ..paddle_side.listener import not_listening
 from .memory import Memory

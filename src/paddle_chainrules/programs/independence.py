@@ -14,10 +14,10 @@ import numpy as np
 import paddle
 from paddle import Tensor
 
+from ..paddle_side.autograd.grad_mode import grad_mode
 from ..paddle_side.dtypes import is_differentiable
-from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.listener import not_listening
-from ..paddle_side.random_state import drawing_from, random_state
+from ..paddle_side.process.random_state import drawing_from, random_state
 from .operations import Value
 from .program import Program
 from .record import Record

@@ -8,7 +8,7 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from ..paddle_side.grad_mode import grad_mode
+from ..paddle_side.autograd.grad_mode import grad_mode
 from .operations import Operation, Value, with_values
 
 _PLAIN = frozenset({"cast"})

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import paddle
 from paddle import Tensor
 
-from ..paddle_side.grad_mode import grad_mode
+from ..paddle_side.autograd.grad_mode import grad_mode
 from ..paddle_side.listener import listener, not_listening
-from ..paddle_side.random_state import put_back, random_state
+from ..paddle_side.process.random_state import put_back, random_state
 from .blocks import are_few, go_as_they_are, in_blocks, one_after_another
 from .independence import is_by_rows
 from .operations import Operation, Value

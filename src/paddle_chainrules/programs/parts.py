@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 import paddle
 from paddle import Tensor
 
-from ..paddle_side.grad_mode import grad_mode
+from ..paddle_side.autograd.grad_mode import grad_mode
 from ..paddle_side.listener import not_listening
-from ..paddle_side.random_state import sketched
+from ..paddle_side.process.random_state import sketched
 from .any_size import samples_of
 from .capture_error import CaptureError
 from .common_subexpressions import CommonSubexpressions

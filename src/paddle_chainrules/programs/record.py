@@ -14,11 +14,11 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
+from ..paddle_side.autograd.grad_mode import grad_mode
 from ..paddle_side.dtypes import dtype_name, is_differentiable
 from ..paddle_side.flags import Noted
-from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.listener import not_listening
-from ..paddle_side.random_state import DRAWING
+from ..paddle_side.process.random_state import DRAWING
 from .arguments import in_values
 from .capture_error import CaptureError
 from .existing import is_existing, is_whole
@@ -380,7 +380,7 @@ class Record:
         cotangents: Sequence[Tensor],
         create_graph: bool,
     ) -> list[Tensor | None]:
-        """As :func:`..paddle_side.engine.gradients`, by the rules of the table."""
+        """As :func:`.engine.gradients`, by the rules of the table."""
         self.differentiates = True
         with not_listening():
             ends = [self.value_of(t) for t in outputs]

@@ -10,7 +10,7 @@ import numpy as np
 import paddle
 from paddle import Tensor
 
-from ..paddle_side.grad_mode import grad_mode
+from ..paddle_side.autograd.grad_mode import grad_mode
 from .loops.region import FIRST, NEVER, Region
 from .operations import Value
 from .program import Program

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 import paddle
 from paddle import Tensor
 
+from ..paddle_side.autograd.grad_mode import grad_mode
 from ..paddle_side.dtypes import same_dtype
-from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.listener import not_listening
 from .common_subexpressions import CommonSubexpressions
 from .operations import Operation, Value, values_in, with_values

@@ -16,8 +16,8 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
+from ..paddle_side.autograd.grad_mode import grad_mode
 from ..paddle_side.dtypes import is_differentiable
-from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.listener import listener, not_listening
 from .batching import DETACH, STOP, batched, recorded_one, replayed
 from .operations import Operation, Value

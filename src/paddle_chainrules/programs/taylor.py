@@ -15,7 +15,7 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from ..paddle_side.grad_mode import grad_mode
+from ..paddle_side.autograd.grad_mode import grad_mode
 from ..paddle_side.listener import not_listening
 from .operations import Operation, Value, with_values
 from .operators.calls import JetCall, Series

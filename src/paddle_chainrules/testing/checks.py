@@ -13,7 +13,7 @@ from ..nets.net import Net
 from ..nets.of_layer import stateless
 from ..nets.params import Params
 from ..paddle_side.dtypes import dtype_name
-from ..paddle_side.random_state import drawing_from
+from ..paddle_side.process.random_state import drawing_from
 from ..transforms.tree import Tree, flatten_tree
 from .errors import TOLERANCES, array_of, row_of, rows_of
 from .report import Report

@@ -11,9 +11,9 @@ from typing import Any
 
 from paddle import Tensor
 
-from ..paddle_side.kernel_errors import Overwritten
+from ..paddle_side.autograd.kernel_errors import Overwritten
 from ..paddle_side.listener import is_plain
-from ..paddle_side.random_state import drawing_from
+from ..paddle_side.process.random_state import drawing_from
 from ..paddle_side.watch import watched
 from ..programs.capture_error import CaptureError
 from ..programs.comparison import Numbers

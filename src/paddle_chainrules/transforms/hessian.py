@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from paddle import Tensor
 
-from ..paddle_side.random_state import undrawn
+from ..paddle_side.process.random_state import undrawn
 from ..programs.static_graphs import need_tensors, sot
 from .argnums import Argnums, positions_of
 from .jacobian import rows_of

@@ -11,7 +11,7 @@ from paddle import Tensor
 from paddle.nn.functional import one_hot
 
 from ..paddle_side.dtypes import is_differentiable
-from ..paddle_side.random_state import undrawn
+from ..paddle_side.process.random_state import undrawn
 from ..programs.static_graphs import need_tensors, sot
 from .argnums import Argnums, Selection, positions_of, select
 from .jvp import linearize

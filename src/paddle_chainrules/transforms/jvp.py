@@ -13,11 +13,11 @@ from typing import Any, Generic, Literal, cast, overload
 import paddle
 from paddle import Tensor
 
+from ..paddle_side.autograd.engine import gradients
+from ..paddle_side.autograd.grad_mode import grad_mode
 from ..paddle_side.dtypes import is_differentiable
-from ..paddle_side.engine import gradients
-from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.listener import listener
-from ..paddle_side.random_state import undrawn
+from ..paddle_side.process.random_state import undrawn
 from ..paddle_side.watch import as_leaf
 from ..programs.static_graphs import need_tensors, sot
 from .cotangents import check_cotangent

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import paddle
 from paddle import Tensor
 
+from ..paddle_side.autograd.engine import is_running
+from ..paddle_side.autograd.grad_mode import grad_mode
 from ..paddle_side.dtypes import is_differentiable
-from ..paddle_side.engine import is_running
-from ..paddle_side.grad_mode import grad_mode
 from ..programs.any_size import samples_of
 from ..programs.capture import Begun, capture
 from ..programs.capture_error import CaptureError

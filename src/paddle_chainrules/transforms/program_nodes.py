@@ -10,11 +10,11 @@ import paddle
 from paddle import Tensor
 from paddle.autograd import PyLayer
 
-from ..paddle_side.engine import asked_for, gradients, is_running
-from ..paddle_side.grad_mode import grad_mode
+from ..paddle_side.autograd.engine import asked_for, gradients, is_running
+from ..paddle_side.autograd.grad_mode import grad_mode
+from ..paddle_side.autograd.served_once import Once, watch
 from ..paddle_side.interception import RAW
 from ..paddle_side.listener import listener
-from ..paddle_side.served_once import Once, watch
 from ..paddle_side.watch import ask_for, recordings
 from ..programs.capture import Begun, capture
 from ..programs.capture_error import CaptureError

@@ -9,7 +9,7 @@ import paddle
 from paddle import Tensor
 from paddle.base import core as _core
 
-from ..paddle_side.random_state import in_turn, note_drawing
+from ..paddle_side.process.random_state import in_turn, note_drawing
 from ..programs.any_size import samples_of
 from ..programs.captured import Captured
 from ..programs.program import Program

@@ -9,7 +9,7 @@ import paddle
 from paddle import Tensor
 
 from ..paddle_side.dtypes import is_differentiable
-from ..paddle_side.random_state import undrawn
+from ..paddle_side.process.random_state import undrawn
 from ..programs.static_graphs import need_tensors, sot
 from .argnums import Argnums, positions_of, select
 from .closures import may_reach

@@ -14,7 +14,7 @@ import numpy as np
 import paddle
 from paddle import Tensor
 
-from ...paddle_side.grad_mode import grad_mode
+from ...paddle_side.autograd.grad_mode import grad_mode
 from ...transforms.tree import Tree
 from .flat_trees import array_of
 from .linear_systems import without_warnings

@@ -15,7 +15,7 @@ import numpy as np
 import paddle
 from paddle import Tensor
 
-from ...paddle_side.grad_mode import grad_mode
+from ...paddle_side.autograd.grad_mode import grad_mode
 from ...transforms.hessian import hvp
 from ...transforms.jit import jit
 from ...transforms.tree import Tree

@@ -18,15 +18,23 @@ import paddle.nn.functional as F
 from paddle import Tensor
 from paddle.distributed.fleet.recompute.recompute import recompute
 
-from ..random_state import in_turn, note_drawing
+from ..process.random_state import in_turn, note_drawing
 from ..watch import Context, as_leaf, is_traced, tensors_in
-from . import complex_numbers, formulas, in_place, linear_algebra, losses, norms, pieces
-from . import every_order as closed
 from . import given_numbers as for_numbers
+from . import in_place
 from . import whole_numbers as whole
-from .convolution import ordered, transposed_convolution
+from .derivatives import (
+    complex_numbers,
+    formulas,
+    linear_algebra,
+    losses,
+    norms,
+    pieces,
+)
+from .derivatives import every_order as closed
+from .derivatives.convolution import ordered, transposed_convolution
+from .derivatives.formulas import by_formula, refused, where_complex, where_traced
 from .drawing import DRAWN
-from .formulas import by_formula, refused, where_complex, where_traced
 from .ways_out import WAYS_OUT, a_number, taking_out, to_tensor
 
 Rule = Callable[..., Any]

@@ -16,8 +16,8 @@ from weakref import ref
 import paddle
 from paddle import Tensor
 
+from ..patching.places import Places, by_itself
 from .partial_gradients import node_of, nodes
-from .places import Places, by_itself
 
 _tensor: Any = paddle.Tensor
 _register = _tensor._register_grad_hook

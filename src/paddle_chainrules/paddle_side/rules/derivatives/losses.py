@@ -10,9 +10,9 @@ import paddle
 import paddle.nn.functional as F
 from paddle import Tensor
 
-from ..dtypes import single
-from ..listener import listener, not_listening
-from ..watch import Context, is_traced
+from ...dtypes import single
+from ...listener import listener, not_listening
+from ...watch import Context, is_traced
 
 
 def binary_cross_entropy(x: Tensor, label: Tensor) -> Tensor:

@@ -13,8 +13,8 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from ..dtypes import single
-from ..watch import Context, as_leaf, is_traced
+from ...dtypes import single
+from ...watch import Context, as_leaf, is_traced
 
 
 def _affine(

@@ -7,8 +7,8 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from ..listener import is_plain
-from ..watch import Context, is_traced
+from ...listener import is_plain
+from ...watch import Context, is_traced
 from .formulas import refused
 
 

@@ -18,8 +18,8 @@ import paddle
 from paddle import Tensor
 from paddle.autograd import py_layer
 
+from ..watch import is_traced
 from .kernel_errors import note, refused_later
-from .watch import is_traced
 
 _here = threading.local()
 

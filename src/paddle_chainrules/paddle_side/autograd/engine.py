@@ -11,13 +11,13 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
+from ..listener import listener
+from ..process.random_state import in_turn
+from ..watch import note_gradients
 from .kernel_errors import kernels_named, note
-from .listener import listener
 from .partial_gradients import node_of
 from .pylayers import layers_watched
-from .random_state import in_turn
 from .served_once import check
-from .watch import note_gradients
 
 
 def gradients(

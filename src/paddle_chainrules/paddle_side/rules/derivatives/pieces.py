@@ -14,9 +14,9 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from ..dtypes import single
-from ..listener import listener
-from ..watch import Context, is_traced, tensors_in
+from ...dtypes import single
+from ...listener import listener
+from ...watch import Context, is_traced, tensors_in
 from .formulas import by_formula, spread_to
 
 

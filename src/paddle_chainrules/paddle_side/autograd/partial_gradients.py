@@ -1,7 +1,7 @@
 """What Paddle's kernels can't do with part of their gradients, read from the graph.
 
 Some of them fail, crash or give wrong numbers where not all of their inputs are
-differentiated; docs/paddle-notes.md has the list. :mod:`.rules` mends most of it where
+differentiated; docs/paddle-notes.md has the list. :mod:`..rules` mends most of it where
 the operators are called; here is what only the graph tells.
 """
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import paddle
 
-from .places import Places, by_itself, standing
+from ..patching.places import Places, by_itself, standing
 
 DRAWING = (
     *("bernoulli", "binomial", "class_center_sample", "dirichlet", "dropout"),

@@ -16,7 +16,7 @@ import paddle.nn.functional as F
 from paddle import Tensor
 from paddle.autograd import PyLayer
 
-from ..dtypes import single
+from ...dtypes import single
 from .complex_numbers import exponential
 
 

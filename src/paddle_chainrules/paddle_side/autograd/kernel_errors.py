@@ -12,7 +12,7 @@ import paddle
 from paddle import Tensor
 from paddle.autograd import PyLayer
 
-from . import log_level
+from ..process import log_level
 from .grad_mode import grad_mode
 
 MISSING = r"The Op (\w+) doesn't have any grad op|kernel `(\w+)` is not registered"

@@ -15,9 +15,9 @@ import paddle
 from paddle import Tensor
 from paddle.autograd import PyLayer
 
-from ..dtypes import single
-from ..listener import listener, not_listening
-from ..watch import Context, is_traced, tensors_in
+from ...dtypes import single
+from ...listener import listener, not_listening
+from ...watch import Context, is_traced, tensors_in
 from . import every_order as closed
 from .complex_numbers import exponential
 
