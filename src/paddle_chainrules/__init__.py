@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from .paddle_side.autograd.row_sparse import RowSparse
     from .paddle_side.rules.ways_out import ConstantWarning
     from .programs.activations import ACTIVATIONS
-    from .programs.batching import BatchWarning
+    from .programs.batches.batching import BatchWarning
     from .programs.capture_error import CaptureError
+    from .programs.compiling.program import Program
     from .programs.loops.workspace import empty_cache
-    from .programs.program import Program
     from .transforms.control_flow import cond, while_loop
     from .transforms.csr import CSR
     from .transforms.explain import explain
@@ -109,10 +109,10 @@ _NAMES = {
     "paddle_side.autograd.row_sparse": "RowSparse",
     "paddle_side.rules.ways_out": "ConstantWarning",
     "programs.activations": "ACTIVATIONS",
-    "programs.batching": "BatchWarning",
+    "programs.batches.batching": "BatchWarning",
     "programs.capture_error": "CaptureError",
     "programs.loops.workspace": "empty_cache",
-    "programs.program": "Program",
+    "programs.compiling.program": "Program",
     "transforms.control_flow": "cond while_loop",
     "transforms.csr": "CSR",
     "transforms.hessian": "hessian hvp",

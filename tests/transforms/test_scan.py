@@ -30,7 +30,7 @@ from paddle_chainrules import (
     vmap,
     while_loop,
 )
-from paddle_chainrules.programs import repeated_steps
+from paddle_chainrules.programs.compiling import repeated_steps
 from paddle_chainrules.transforms.scan import FEW
 
 scan_module = sys.modules["paddle_chainrules.transforms.scan"]

@@ -20,10 +20,10 @@ from ..nets.selection import each
 from ..nets.stateless import RESERVED
 from ..programs import switch
 from ..programs.capture_error import CaptureError
+from ..programs.compiling.program import Program
 from ..programs.loops.extents import Sizes
-from ..programs.operations import Value
-from ..programs.program import Program
 from ..programs.switch import LOOPS, loops_are_on, programs_are_on
+from ..programs.tracing.operations import Value
 from ..transforms.program_recording import Way
 
 

@@ -10,7 +10,7 @@ import paddle
 from paddle import Tensor
 
 from ..paddle_side.dtypes import dtype_name
-from ..programs.partials import Direction, MultiIndex, Wanted, partials
+from ..programs.derivatives.partials import Direction, MultiIndex, Wanted, partials
 from ..programs.static_graphs import need_tensors, sot
 from ..transforms.tree import Tree
 from .checks import check_tensor

@@ -12,7 +12,7 @@ from typing import Any
 
 from paddle import Tensor
 
-from ..programs.partials import MultiIndex
+from ..programs.derivatives.partials import MultiIndex
 from ..transforms.effects import Effects
 from ..transforms.tree import Tree
 from .derivatives import derivative, derivatives

@@ -14,7 +14,7 @@ from paddle import Tensor
 from ..paddle_side.listener import is_plain
 from ..paddle_side.watch import watched
 from ..programs.capture_error import CaptureError
-from ..programs.program import Program
+from ..programs.compiling.program import Program
 from ..transforms.effects import flags
 from ..transforms.keys import key_of
 from ..transforms.program_cache import BOUND, OfValue, ProgramCache

@@ -9,7 +9,7 @@ import numpy as np
 import paddle
 from paddle import Tensor
 
-from ..programs.partials import UNROLLED, Rows, second_sums
+from ..programs.derivatives.partials import UNROLLED, Rows, second_sums
 from ..programs.static_graphs import need_tensors, sot
 from ..transforms.tree import Tree, flatten_tree
 from .columns import Column, check_floating, column, tensors_of

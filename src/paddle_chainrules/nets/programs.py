@@ -12,7 +12,7 @@ from ..paddle_side.listener import is_plain
 from ..paddle_side.process.random_state import drawing_from
 from ..paddle_side.watch import watched
 from ..programs.capture_error import CaptureError
-from ..programs.samples import ANY
+from ..programs.sizes.samples import ANY
 from ..programs.switch import programs_are_on
 from ..transforms.effects import check_unchanged, tensors_among, versions
 from ..transforms.fallback import recorded_by_program

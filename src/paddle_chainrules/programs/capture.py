@@ -30,11 +30,11 @@ from . import switch
 from .capture_error import CaptureError
 from .captured import PLACE, Captured, kinds_of
 from .comparison import ROUGH, RTOL, Numbers, other_numbers
-from .operations import Value
-from .outside import outside
-from .passes import least, program_of
-from .program import Program
-from .record import Record
+from .compiling.passes import least, program_of
+from .compiling.program import Program
+from .tracing.operations import Value
+from .tracing.outside import outside
+from .tracing.record import Record
 
 _CONSTANT = (
     int,

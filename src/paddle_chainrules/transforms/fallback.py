@@ -17,7 +17,7 @@ from ..paddle_side.process.random_state import drawing_from
 from ..paddle_side.watch import watched
 from ..programs.capture_error import CaptureError
 from ..programs.comparison import Numbers
-from ..programs.partials import or_zeros
+from ..programs.derivatives.partials import or_zeros
 from ..programs.switch import programs_are_on
 from .effects import copied
 from .program_cache import Flat, ProgramCache

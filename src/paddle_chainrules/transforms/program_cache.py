@@ -15,17 +15,17 @@ from paddle import Tensor
 from ..paddle_side.autograd.engine import is_running
 from ..paddle_side.autograd.grad_mode import grad_mode
 from ..paddle_side.dtypes import is_differentiable
-from ..programs.any_size import samples_of
 from ..programs.capture import Begun, capture
 from ..programs.capture_error import CaptureError
 from ..programs.captured import PLACE, Captured
+from ..programs.compiling.repeated import without_repeated
+from ..programs.compiling.residuals import in_few
+from ..programs.compiling.sharing import with_shared
+from ..programs.compiling.split import There, split
 from ..programs.loops.groups import goes_into
-from ..programs.operations import Value
-from ..programs.repeated import without_repeated
-from ..programs.residuals import in_few
-from ..programs.sharing import with_shared
-from ..programs.split import There, split
+from ..programs.sizes.any_size import samples_of
 from ..programs.switch import loops_are_on
+from ..programs.tracing.operations import Value
 from .effects import Effects, tensors_among
 from .keys import key_of
 from .program_recording import ProgramRecording, Way, run

@@ -19,11 +19,11 @@ from ..paddle_side.watch import ask_for, recordings
 from ..programs.capture import Begun, capture
 from ..programs.capture_error import CaptureError
 from ..programs.captured import Captured
-from ..programs.existing import is_once, once
-from ..programs.operations import Value
-from ..programs.partials import or_zeros
-from ..programs.program import Program
-from ..programs.split import There
+from ..programs.compiling.program import Program
+from ..programs.compiling.split import There
+from ..programs.derivatives.partials import or_zeros
+from ..programs.tracing.existing import is_once, once
+from ..programs.tracing.operations import Value
 from .effects import check_unchanged, versions
 from .program_cache import OfValue, ProgramCache, cut, seed_like
 from .program_recording import NO_MORE, run

@@ -10,11 +10,11 @@ from paddle import Tensor
 from paddle.base import core as _core
 
 from ..paddle_side.process.random_state import in_turn, note_drawing
-from ..programs.any_size import samples_of
 from ..programs.captured import Captured
-from ..programs.program import Program
-from ..programs.residuals import in_few
-from ..programs.split import There
+from ..programs.compiling.program import Program
+from ..programs.compiling.residuals import in_few
+from ..programs.compiling.split import There
+from ..programs.sizes.any_size import samples_of
 from ..programs.switch import loops_are_on
 from .cotangents import check_seed
 from .effects import check_unchanged, tensors_among, versions

@@ -17,10 +17,10 @@ from paddle import Tensor
 
 from ..paddle_side.listener import is_plain, listener
 from ..programs.capture_error import CaptureError
-from ..programs.existing import once
-from ..programs.repeated_steps import NotOne, RepeatedStep
+from ..programs.compiling.repeated_steps import NotOne, RepeatedStep
 from ..programs.steps import Draws, in_steps
 from ..programs.switch import loops_are_on, programs_are_on
+from ..programs.tracing.existing import once
 from .carry import (
     apart,
     check_alike,

@@ -11,7 +11,7 @@ import paddle
 from paddle import Tensor
 
 from ..paddle_side.listener import listener, not_listening
-from ..programs.batching import RANDOMNESS, batched, of_one
+from ..programs.batches.batching import RANDOMNESS, batched, of_one
 from ..programs.capture_error import CaptureError
 from ..programs.operators.calls import NoRule
 from ..programs.static_graphs import need_tensors, sot

@@ -12,9 +12,9 @@ import numpy as np
 from paddle import Tensor
 
 from ...paddle_side.dtypes import dtype_name
-from ..operations import with_values
-from ..passes import program_of
-from ..program import Program
+from ..compiling.passes import program_of
+from ..compiling.program import Program
+from ..tracing.operations import with_values
 from .call import FLOATS, TYPES, row, typed_number
 from .source import Source
 

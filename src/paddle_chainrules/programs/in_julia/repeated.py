@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ..operations import Operation, Value
-from ..program import Program
-from ..repeated import MOST, is_arithmetic, takers_of
+from ..compiling.program import Program
+from ..compiling.repeated import MOST, is_arithmetic, takers_of
+from ..tracing.operations import Operation, Value
 from .call import ELEMENTWISE
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import paddle
 
-from ..operations import Operation, Value, values_in
+from ..compiling.program import Program
 from ..operators.calls import NoRule
 from ..operators.table import TABLE
-from ..program import Program
+from ..tracing.operations import Operation, Value, values_in
 from . import (  # noqa: F401, which put rules into the table
     einsum,
     elementwise,

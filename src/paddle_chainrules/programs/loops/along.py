@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from ..operations import Operation, Value
+from ..tracing.operations import Operation, Value
 from .extents import ONE, Extent
 from .indices import Lines
 from .number import Number

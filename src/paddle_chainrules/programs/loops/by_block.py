@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from ..operations import Value
 from ..switch import wanted_blas
+from ..tracing.operations import Value
 from .extents import ZERO, Extent, Sizes
 from .nest import Access
 from .packing import Packed, packed, padded

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from ..operations import Operation, Value
+from ..tracing.operations import Operation, Value
 from .depthwise import Depthwise
 from .nest import clear
 from .products import SUFFIX

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..operations import Value
+from ..tracing.operations import Value
 from .nest import clear
 from .number import Number
 from .scalars import SUM

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..operations import Operation
+from ..tracing.operations import Operation
 from .along import Here, Start, There, Way, go_along
 from .extents import ONE
 from .number import Number

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from ..operations import Operation, Value
+from ..tracing.operations import Operation, Value
 from . import arithmetic, functions  # noqa: F401  # with their rules
 from .scalars import (
     COST,

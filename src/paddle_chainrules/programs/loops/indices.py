@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from ..operations import Operation, Value
+from ..tracing.operations import Operation, Value
 from .extents import ONE, Extent, Sizes
 from .number import Number
 from .scalars import NoLoop, Shape

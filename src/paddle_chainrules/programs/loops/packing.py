@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import NamedTuple
 
-from ..operations import Value
+from ..tracing.operations import Value
 from .extents import ONE, Extent
 from .nest import Access, Nest
 from .spaces import COLUMNS, FIXED, ROWS, TERMS, Address, Space

@@ -6,7 +6,7 @@ import struct
 from typing import Any
 
 from ...paddle_side.dtypes import single
-from ..operations import Operation, Value
+from ..tracing.operations import Operation, Value
 from .extents import Extent
 from .nest import fill
 from .scalars import FLOATS, NoLoop, Shape

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..operations import Operation, Value
+from ..tracing.operations import Operation, Value
 from .nest import clear
 from .scalars import FLOATS, NoLoop
 from .steps import Address, Steps, written_as

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from ..operations import Operation
+from ..tracing.operations import Operation
 from .extents import ONE, Extent, Sizes
 from .scalars import FLOATS, NoLoop
 from .text import TYPES, Text

@@ -6,7 +6,7 @@ import itertools
 import math
 from typing import Any
 
-from ..operations import Operation
+from ..tracing.operations import Operation
 from .extents import ONE, ZERO, Extent
 from .indices import indices_of
 from .scalars import NoLoop

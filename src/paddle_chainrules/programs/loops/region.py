@@ -15,9 +15,9 @@ from paddle import Tensor
 
 from ...paddle_side.dtypes import dtype_name
 from ...paddle_side.interception import RAW
-from ..operations import Value
 from ..operators.entry import Operator
-from ..samples import Samples
+from ..sizes.samples import Samples
+from ..tracing.operations import Value
 from . import threads
 from .chains import in_blocks
 from .plan import ALIGNED, Plan, planned

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..operations import Operation, Value, fresh_numbers
 from ..operators.table import TABLE
-from ..samples import Samples
+from ..sizes.samples import Samples
+from ..tracing.operations import Operation, Value, fresh_numbers
 from . import (  # noqa: F401  # with their rules
     extremes,
     indices,

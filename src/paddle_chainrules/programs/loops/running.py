@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from ..operations import Operation, Value
+from ..tracing.operations import Operation, Value
 from . import exponentials
 from .along import Here, Start, There, Way, go_along
 from .extents import ONE

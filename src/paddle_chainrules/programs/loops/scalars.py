@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ..operations import Operation, Value
 from ..operators.entry import Operator
 from ..operators.table import TABLE
+from ..tracing.operations import Operation, Value
 from .number import Number
 from .text import TYPES
 

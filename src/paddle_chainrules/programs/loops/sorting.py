@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..operations import Operation, Value
+from ..tracing.operations import Operation, Value
 from .extents import ONE, Extent
 from .number import Number
 from .scalars import FLOATS, NoLoop

@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..operations import Operation, Value
 from ..switch import wanted_blas
+from ..tracing.operations import Operation, Value
 from .extents import ZERO, Extent, Sizes
 from .groups import Group
 from .nest import Access, Nest, clear, shared_loop

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from ..operations import Operation, Value
+from ..tracing.operations import Operation, Value
 from .extents import Extent, Sizes
 from .nest import Access, Nest, fill
 from .number import Number
