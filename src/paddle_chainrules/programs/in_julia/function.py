@@ -15,7 +15,7 @@ from ...paddle_side.dtypes import dtype_name
 from ..compiling.passes import program_of
 from ..compiling.program import Program
 from ..tracing.operations import with_values
-from .call import FLOATS, TYPES, row, typed_number
+from .operators.call import FLOATS, TYPES, row, typed_number
 from .source import Source
 
 OF_TYPE = r"\bT\b"

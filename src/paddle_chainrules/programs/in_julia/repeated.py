@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..compiling.program import Program
 from ..compiling.repeated import MOST, is_arithmetic, takers_of
 from ..tracing.operations import Operation, Value
-from .call import ELEMENTWISE
+from .operators.call import ELEMENTWISE
 
 
 def goes_into(taker: Operation, value: Value) -> bool:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..operators.calls import NoRule
-from ..operators.table import TABLE
+from ...operators.calls import NoRule
+from ...operators.table import TABLE
 from .call import JuliaCall, Several, Shape, julia_of, row
 
 

@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from ..operators.calls import NoRule
-from ..operators.manipulation.brackets import basic
+from ...operators.calls import NoRule
+from ...operators.manipulation.brackets import basic
 from .call import JuliaCall, Several, Shape, dim, julia_of, kept, row, sizes
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ..operators.calls import NoRule
+from ...operators.calls import NoRule
 from .call import JuliaCall, Shape, julia_of, row
 
 

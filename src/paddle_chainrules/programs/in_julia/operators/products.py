@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..operators.calls import NoRule
+from ...operators.calls import NoRule
 from .call import Infix, JuliaCall, julia_of, kept, row
 
 

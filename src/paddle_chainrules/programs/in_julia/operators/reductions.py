@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..operators.calls import NoRule
+from ...operators.calls import NoRule
 from .call import JuliaCall, Several, dim, dims, julia_of, kept, sizes
 
 

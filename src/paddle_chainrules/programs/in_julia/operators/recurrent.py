@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..operators.calls import NoRule
-from ..operators.layers.recurrent import Arguments
+from ...operators.calls import NoRule
+from ...operators.layers.recurrent import Arguments
 from .call import JuliaCall, Several, julia_of, row
 
 CELLS = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from ...paddle_side.dtypes import single
-from ..operators.calls import NoRule
+from ....paddle_side.dtypes import single
+from ...operators.calls import NoRule
 from .call import FLOATS, TYPES, Dotted, Infix, JuliaCall, elementwise
 
 INFIX = {

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from ..operators.calls import NoRule
-from ..operators.table import TABLE
+from ...operators.calls import NoRule
+from ...operators.table import TABLE
 
 Shape = tuple[int, ...]
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...paddle_side.dtypes import single
-from ..operators.calls import NoRule
+from ....paddle_side.dtypes import single
+from ...operators.calls import NoRule
 from .call import JuliaCall, Several, julia_of
 
 
