@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .programs.batches.batching import BatchWarning
     from .programs.capture_error import CaptureError
     from .programs.compiling.program import Program
-    from .programs.loops.workspace import empty_cache
+    from .programs.loops.fused_kernels.workspace import empty_cache
     from .transforms.control_flow import cond, while_loop
     from .transforms.csr import CSR
     from .transforms.explain import explain
@@ -111,7 +111,7 @@ _NAMES = {
     "programs.activations": "ACTIVATIONS",
     "programs.batches.batching": "BatchWarning",
     "programs.capture_error": "CaptureError",
-    "programs.loops.workspace": "empty_cache",
+    "programs.loops.fused_kernels.workspace": "empty_cache",
     "programs.compiling.program": "Program",
     "transforms.control_flow": "cond while_loop",
     "transforms.csr": "CSR",

@@ -26,8 +26,8 @@ from paddle_chainrules import (
 from paddle_chainrules.programs import switch
 from paddle_chainrules.programs.compiling.source import compiled
 from paddle_chainrules.programs.loops import machine
-from paddle_chainrules.programs.loops import region as region_module
-from paddle_chainrules.programs.loops.region import NEVER
+from paddle_chainrules.programs.loops.fused_kernels import region as region_module
+from paddle_chainrules.programs.loops.fused_kernels.region import NEVER
 from paddle_chainrules.programs.sizes.any_size import samples_of
 from paddle_chainrules.programs.switch import wanted_blas
 from paddle_chainrules.programs.tracing.operations import with_values

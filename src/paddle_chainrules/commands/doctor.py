@@ -17,7 +17,7 @@ import paddle.version
 
 from .. import julia
 from ..paddle_side.process.openmp import threads
-from ..programs.loops.blas import library
+from ..programs.loops.matrix_products.blas import library
 from ..programs.loops.threads import LEAST
 from ..programs.switch import (
     BLAS,

@@ -17,7 +17,7 @@ from ...paddle_side.autograd.grad_mode import grad_mode
 from ...paddle_side.listener import not_listening
 from ...paddle_side.process.random_state import sketched
 from ..capture_error import CaptureError
-from ..loops.regions import may_be_part
+from ..loops.fused_kernels.regions import may_be_part
 from ..operators.calls import NoRule
 from ..operators.images.channels_last import CHANNELS_LAST, FIRST
 from ..operators.images.taps import TAPPED

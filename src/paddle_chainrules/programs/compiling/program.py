@@ -11,16 +11,16 @@ from typing import Any
 from paddle import Tensor
 
 from ...paddle_side.dtypes import dtype_name
-from ..loops.blas import library
-from ..loops.groups import is_long
-from ..loops.machine import machine_code
-from ..loops.region import Region
-from ..loops.regions import (
+from ..loops.fused_kernels.region import Region
+from ..loops.fused_kernels.regions import (
     copied_views,
     has_products_among,
     may_have_regions,
     with_regions,
 )
+from ..loops.groups import is_long
+from ..loops.machine import machine_code
+from ..loops.matrix_products.blas import library
 from ..loops.views import RULES
 from ..sizes.samples import Samples
 from ..switch import loops_are_on

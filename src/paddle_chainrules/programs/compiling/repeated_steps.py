@@ -11,7 +11,7 @@ import paddle
 from paddle import Tensor
 
 from ...paddle_side.autograd.grad_mode import grad_mode
-from ..loops.region import FIRST, NEVER, Region
+from ..loops.fused_kernels.region import FIRST, NEVER, Region
 from ..tracing.operations import Value
 from .program import Program
 

@@ -22,7 +22,7 @@ import paddle
 
 from .. import switch
 from ..loops.extents import Extent, Sizes
-from ..loops.region import Region
+from ..loops.fused_kernels.region import Region
 from ..sizes.samples import SIZED
 from ..tracing.operations import Value
 

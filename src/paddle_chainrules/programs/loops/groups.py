@@ -15,8 +15,8 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from ..tracing.operations import Operation, Value
-from . import arithmetic, functions  # noqa: F401  # with their rules
-from .scalars import (
+from .elements import arithmetic, functions  # noqa: F401  # with their rules
+from .elements.scalars import (
     COST,
     NoLoop,
     Read,

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from ..tracing.operations import Operation, Value
+from .elements.scalars import NoLoop, Shape
 from .extents import ONE, ZERO, Extent, Sizes
-from .scalars import NoLoop, Shape
 
 
 class Memory:

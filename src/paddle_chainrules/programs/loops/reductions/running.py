@@ -6,14 +6,14 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from ..tracing.operations import Operation, Value
-from . import exponentials
+from ...tracing.operations import Operation, Value
+from ..elements import exponentials
+from ..elements.number import Number
+from ..elements.scalars import FLOATS, NoLoop
+from ..extents import ONE
+from ..manipulation.indices import Lines, lines_of
+from ..steps import Steps, written_as
 from .along import Here, Start, There, Way, go_along
-from .extents import ONE
-from .indices import Lines, lines_of
-from .number import Number
-from .scalars import FLOATS, NoLoop
-from .steps import Steps, written_as
 
 LOWEST = {"float32": "0xC7EFFFFFE0000000", "float64": "0xFFEFFFFFFFFFFFFF"}
 """Of finite numbers."""

@@ -12,11 +12,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ..operators.entry import Operator
-from ..operators.table import TABLE
-from ..tracing.operations import Operation, Value
+from ...operators.entry import Operator
+from ...operators.table import TABLE
+from ...tracing.operations import Operation, Value
+from ..text import TYPES
 from .number import Number
-from .text import TYPES
 
 FLOATS = frozenset({"float32", "float64"})
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ...paddle_side.dtypes import single
-from ..tracing.operations import Operation, Value
-from .extents import Extent
-from .nest import clear, fill
-from .number import Number
-from .scalars import FLOATS, SUM, NoLoop
-from .steps import Address, Steps, written_as
-from .text import Text
-from .views import View
+from ....paddle_side.dtypes import single
+from ...tracing.operations import Operation, Value
+from ..elements.number import Number
+from ..elements.scalars import FLOATS, SUM, NoLoop
+from ..extents import Extent
+from ..nest import clear, fill
+from ..steps import Address, Steps, written_as
+from ..text import Text
+from ..views import View
 from .windows import FIXED, Place, Windows, WindowStep, padding, steps_of
 
 LEAST = "0xC7EFFFFFE0000000"

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from .extents import ONE, Extent, Sizes
+from ..extents import ONE, Extent, Sizes
+from ..text import BYTES, TYPES, Carried, Text
+from ..views import View
 from .products import Product
-from .text import BYTES, TYPES, Carried, Text
-from .views import View
 
 VECTOR = 256
 """Bytes of the longest vector."""

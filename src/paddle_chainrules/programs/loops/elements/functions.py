@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from ...paddle_side.dtypes import single
+from ....paddle_side.dtypes import single
 from . import exponentials, gaussian, trigonometric
 from .number import Number
 from .scalars import LoopCall, NoLoop, loop_of

@@ -6,10 +6,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from .extents import Extent
-from .steps import Step
-from .text import BYTES
-from .views import Memory
+from ..extents import Extent
+from ..steps import Step
+from ..text import BYTES
+from ..views import Memory
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import paddle
 from paddle import Tensor
 
-from ...paddle_side.interception import RAW
+from ....paddle_side.interception import RAW
 
 KEPT = 1 << 30
 """Bytes of one memory, of which more are not kept."""

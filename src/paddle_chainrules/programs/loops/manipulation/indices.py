@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from ..tracing.operations import Operation, Value
-from .extents import ONE, Extent, Sizes
-from .number import Number
-from .scalars import NoLoop, Shape
-from .steps import Address, Step, Steps, written_as
-from .text import PARALLEL, TYPES, Carried, Text, in_memory
-from .views import View
+from ...tracing.operations import Operation, Value
+from ..elements.number import Number
+from ..elements.scalars import NoLoop, Shape
+from ..extents import ONE, Extent, Sizes
+from ..steps import Address, Step, Steps, written_as
+from ..text import PARALLEL, TYPES, Carried, Text, in_memory
+from ..views import View
 
 INTEGERS = frozenset({"int32", "int64"})
 

@@ -5,9 +5,9 @@ Functions are in :mod:`.functions`.
 
 from __future__ import annotations
 
+from ..text import TYPES
 from .number import Number
 from .scalars import FLOATS, LoopCall, NoLoop, loop_of
-from .text import TYPES
 
 
 def _infix(

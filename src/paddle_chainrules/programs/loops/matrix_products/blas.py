@@ -30,8 +30,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import paddle
 
-from ...paddle_side.process.openmp import openmp, threads
-from ..switch import BLAS, wanted_blas
+from ....paddle_side.process.openmp import openmp, threads
+from ...switch import BLAS, wanted_blas
 from .gemm import CONVENTIONS, product_text, signature, symbol
 
 

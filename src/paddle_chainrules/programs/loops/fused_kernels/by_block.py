@@ -6,17 +6,17 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from ..switch import wanted_blas
-from ..tracing.operations import Value
-from .extents import ZERO, Extent, Sizes
-from .nest import Access
+from ...switch import wanted_blas
+from ...tracing.operations import Value
+from ..elements.scalars import Shape
+from ..extents import ZERO, Extent, Sizes
+from ..nest import Access
+from ..spaces import Part, Space
+from ..steps import Address, Step
+from ..text import Text, in_memory
+from ..views import Memory, View
 from .packing import Packed, packed, padded
 from .plan import planned
-from .scalars import Shape
-from .spaces import Part, Space
-from .steps import Address, Step
-from .text import Text, in_memory
-from .views import Memory, View
 
 AT_ONCE = 1 << 20
 """Bytes of what is in between in a block."""

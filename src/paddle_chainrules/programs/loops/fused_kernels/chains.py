@@ -13,14 +13,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from math import prod
 from typing import NamedTuple
 
+from ..elements.scalars import Shape
+from ..extents import ZERO, Extent, Sizes
+from ..nest import Access
+from ..spaces import Space
+from ..steps import Step
+from ..views import Memory, View
 from .by_block import Blocks, Dims
-from .extents import ZERO, Extent, Sizes
-from .nest import Access
 from .plan import planned
-from .scalars import Shape
-from .spaces import Space
-from .steps import Step
-from .views import Memory, View
 
 LARGE = 1 << 20
 """Bytes of memory that blocks save, at least."""

@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from ..tracing.operations import Operation
-from .extents import ONE, Extent, Sizes
-from .scalars import FLOATS, NoLoop
-from .text import TYPES, Text
-from .views import View, along, is_dense, reshaped
+from ...tracing.operations import Operation
+from ..elements.scalars import FLOATS, NoLoop
+from ..extents import ONE, Extent, Sizes
+from ..text import TYPES, Text
+from ..views import View, along, is_dense, reshaped
 
 SUFFIX = {"float32": "f32", "float64": "f64"}
 

@@ -13,17 +13,17 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from ...paddle_side.dtypes import dtype_name
-from ...paddle_side.interception import RAW
-from ..operators.entry import Operator
-from ..sizes.samples import Samples
-from ..tracing.operations import Value
-from . import threads
+from ....paddle_side.dtypes import dtype_name
+from ....paddle_side.interception import RAW
+from ...operators.entry import Operator
+from ...sizes.samples import Samples
+from ...tracing.operations import Value
+from .. import threads
+from ..steps import Step, Steps
+from ..text import BYTES, FLAG, Text
+from ..views import View
 from .chains import in_blocks
 from .plan import ALIGNED, Plan, planned
-from .steps import Step, Steps
-from .text import BYTES, FLAG, Text
-from .views import View
 from .workspace import CPU, borrowed, give_back
 
 ADDRESS, SIZE = Tensor.data_ptr, Tensor.element_size

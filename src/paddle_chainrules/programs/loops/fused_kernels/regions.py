@@ -7,26 +7,20 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..operators.table import TABLE
-from ..sizes.samples import Samples
-from ..tracing.operations import Operation, Value, fresh_numbers
-from . import (  # noqa: F401  # with their rules
-    extremes,
-    indices,
-    padding,
-    patches,
-    rearranged,
-    running,
-    sorting,
-)
-from .convolution import CONVOLUTIONS
-from .extents import Sizes
-from .groups import Group, grouped, may_loop
-from .pooling import POOLING
+from ...operators.table import TABLE
+from ...sizes.samples import Samples
+from ...tracing.operations import Operation, Value, fresh_numbers
+from ..elements.scalars import FLOATS, OVER_COUNT, NoLoop, kept_dims
+from ..extents import Sizes
+from ..groups import Group, grouped, may_loop
+from ..images import patches  # noqa: F401  # with its rules
+from ..images.convolution import CONVOLUTIONS
+from ..images.pooling import POOLING
+from ..manipulation import indices, padding, rearranged  # noqa: F401  # likewise
+from ..reductions import extremes, running, sorting  # noqa: F401  # likewise
+from ..steps import WRITTEN, Steps
+from ..views import RULES
 from .region import Region
-from .scalars import FLOATS, OVER_COUNT, NoLoop, kept_dims
-from .steps import WRITTEN, Steps
-from .views import RULES
 
 APART = {"linear": 2, "addmm": 2, "mean": 2, "mean_all": 2, "share": 1}
 """Operators that are several in a region, and how many."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..tracing.operations import Operation, Value
-from .nest import clear
-from .scalars import FLOATS, NoLoop
-from .steps import Address, Steps, written_as
-from .text import Text
+from ...tracing.operations import Operation, Value
+from ..elements.scalars import FLOATS, NoLoop
+from ..nest import clear
+from ..steps import Address, Steps, written_as
+from ..text import Text
 from .windows import FIXED, Place, Windows, WindowStep, steps_of
 
 

@@ -13,13 +13,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from ..tracing.operations import Operation, Value
+from ...tracing.operations import Operation, Value
+from ..elements.scalars import NoLoop, Shape
+from ..matrix_products.products import SUFFIX
+from ..nest import clear
+from ..steps import Address, Steps, written_as
+from ..text import BYTES, Text
 from .depthwise import Depthwise
-from .nest import clear
-from .products import SUFFIX
-from .scalars import NoLoop, Shape
-from .steps import Address, Steps, written_as
-from .text import BYTES, Text
 from .windows import FIXED, Place, Windows, WindowStep, steps_of, windows_of
 
 COLUMNS = 1 << 18

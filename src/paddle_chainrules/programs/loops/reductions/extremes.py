@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from ..tracing.operations import Operation
+from ...tracing.operations import Operation
+from ..elements.number import Number
+from ..elements.scalars import FLOATS, NoLoop
+from ..extents import ONE
+from ..steps import Steps, written_as
+from ..text import BYTES
 from .along import Here, Start, There, Way, go_along
-from .extents import ONE
-from .number import Number
 from .running import LOWEST, lines_along
-from .scalars import FLOATS, NoLoop
-from .steps import Steps, written_as
-from .text import BYTES
 
 HIGHEST = {"float32": "0x47EFFFFFE0000000", "float64": "0x7FEFFFFFFFFFFFFF"}
 """Of finite numbers."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from ...paddle_side.dtypes import single
-from ..tracing.operations import Operation, Value
-from .extents import Extent
-from .nest import fill
-from .scalars import FLOATS, NoLoop, Shape
-from .steps import Address, Step, Steps, written_as
-from .text import Text
-from .views import View
+from ....paddle_side.dtypes import single
+from ...tracing.operations import Operation, Value
+from ..elements.scalars import FLOATS, NoLoop, Shape
+from ..extents import Extent
+from ..nest import fill
+from ..steps import Address, Step, Steps, written_as
+from ..text import Text
+from ..views import View
 
 
 @written_as("pad")

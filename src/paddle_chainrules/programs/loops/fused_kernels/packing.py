@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import NamedTuple
 
-from ..tracing.operations import Value
-from .extents import ONE, Extent
-from .nest import Access, Nest
-from .spaces import COLUMNS, FIXED, ROWS, TERMS, Address, Space
-from .text import BYTES, Text
-from .views import Memory, View
+from ...tracing.operations import Value
+from ..extents import ONE, Extent
+from ..nest import Access, Nest
+from ..spaces import COLUMNS, FIXED, ROWS, TERMS, Address, Space
+from ..text import BYTES, Text
+from ..views import Memory, View
 
 SHARED = 1024
 """Bytes that rows are apart, of whose multiples few are in the cache at a time."""

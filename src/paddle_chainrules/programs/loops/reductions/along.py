@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from ..tracing.operations import Operation, Value
-from .extents import ONE, Extent
-from .indices import Lines
-from .number import Number
-from .scalars import NoLoop
-from .steps import Address, Step, Steps
-from .text import PARALLEL, TYPES, Carried, Text
-from .views import Memory, View
+from ...tracing.operations import Operation, Value
+from ..elements.number import Number
+from ..elements.scalars import NoLoop
+from ..extents import ONE, Extent
+from ..manipulation.indices import Lines
+from ..steps import Address, Step, Steps
+from ..text import PARALLEL, TYPES, Carried, Text
+from ..views import Memory, View
 
 
 class Start(NamedTuple):

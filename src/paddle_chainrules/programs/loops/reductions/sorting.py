@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from ..tracing.operations import Operation, Value
-from .extents import ONE, Extent
-from .number import Number
-from .scalars import FLOATS, NoLoop
-from .steps import Address, Step, Steps, written_as
-from .text import TYPES, Carried, Text
-from .views import View
+from ...tracing.operations import Operation, Value
+from ..elements.number import Number
+from ..elements.scalars import FLOATS, NoLoop
+from ..extents import ONE, Extent
+from ..steps import Address, Step, Steps, written_as
+from ..text import TYPES, Carried, Text
+from ..views import View
 
 EVERY, STABLE = 16, 48
 """Numbers of a row that are sorted here: up to so many Paddle leaves equal ones in

@@ -6,13 +6,13 @@ import itertools
 import math
 from typing import Any
 
-from ..tracing.operations import Operation
-from .extents import ONE, ZERO, Extent
+from ...tracing.operations import Operation
+from ..elements.scalars import NoLoop
+from ..extents import ONE, ZERO, Extent
+from ..steps import Address, Step, Steps, written_as
+from ..text import TYPES, Text
+from ..views import View, along, diagonal, reshaped, stepped
 from .indices import indices_of
-from .scalars import NoLoop
-from .steps import Address, Step, Steps, written_as
-from .text import TYPES, Text
-from .views import View, along, diagonal, reshaped, stepped
 
 
 def _ints(given: Any) -> list[int]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ..tracing.operations import Value
-from .nest import clear
-from .number import Number
-from .scalars import SUM
-from .steps import Address
-from .text import Text
+from ...tracing.operations import Value
+from ..elements.number import Number
+from ..elements.scalars import SUM
+from ..nest import clear
+from ..steps import Address
+from ..text import Text
 from .windows import FIXED, Place, WindowStep, steps_of
 
 

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from ..tracing.operations import Operation, Value
-from .extents import Extent, Sizes
-from .nest import Access, Nest, fill
-from .number import Number
-from .scalars import FLOATS, NoLoop, Reduction, Shape
-from .steps import Address, Step, Steps
-from .text import BYTES, TYPES, Text
-from .views import View, dense
+from ...tracing.operations import Operation, Value
+from ..elements.number import Number
+from ..elements.scalars import FLOATS, NoLoop, Reduction, Shape
+from ..extents import Extent, Sizes
+from ..nest import Access, Nest, fill
+from ..steps import Address, Step, Steps
+from ..text import BYTES, TYPES, Text
+from ..views import View, dense
 
 FIXED = Sizes(None)
 """None of the sizes within an image goes along with the number of samples."""
