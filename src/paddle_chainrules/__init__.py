@@ -17,15 +17,15 @@ from .programs import switch as _switch  # noqa: F401  # reads the environment
 
 if TYPE_CHECKING:
     from . import optimizers
-    from .nets.derivatives import derivative, derivatives, taylor
+    from .nets.calls.pullback import NetPullback
+    from .nets.derivatives.derivatives import derivative, derivatives, taylor
+    from .nets.derivatives.laplacians import forward_laplacian, laplacian
     from .nets.fcnet import FCNet
     from .nets.files import load_params, save_params
-    from .nets.laplacians import forward_laplacian, laplacian
+    from .nets.layers.of_layer import stateless
+    from .nets.layers.stateless import StatelessLayer
     from .nets.net import Net
-    from .nets.of_layer import stateless
-    from .nets.params import ParamSpec
-    from .nets.pullback import NetPullback
-    from .nets.stateless import StatelessLayer
+    from .nets.parameters.params import ParamSpec
     from .paddle_side.autograd.row_sparse import RowSparse
     from .paddle_side.rules.ways_out import ConstantWarning
     from .programs.activations import ACTIVATIONS
@@ -97,27 +97,27 @@ __all__ = [
 ]
 
 _NAMES = {
-    "nets.derivatives": "derivative derivatives taylor",
+    "nets.calls.pullback": "NetPullback",
+    "nets.derivatives.derivatives": "derivative derivatives taylor",
+    "nets.derivatives.laplacians": "forward_laplacian laplacian",
     "nets.fcnet": "FCNet",
     "nets.files": "load_params save_params",
-    "nets.laplacians": "forward_laplacian laplacian",
+    "nets.layers.of_layer": "stateless",
+    "nets.layers.stateless": "StatelessLayer",
     "nets.net": "Net",
-    "nets.of_layer": "stateless",
-    "nets.params": "ParamSpec",
-    "nets.pullback": "NetPullback",
-    "nets.stateless": "StatelessLayer",
+    "nets.parameters.params": "ParamSpec",
     "paddle_side.autograd.row_sparse": "RowSparse",
     "paddle_side.rules.ways_out": "ConstantWarning",
     "programs.activations": "ACTIVATIONS",
     "programs.batches.batching": "BatchWarning",
     "programs.capture_error": "CaptureError",
-    "programs.loops.fused_kernels.workspace": "empty_cache",
     "programs.compiling.program": "Program",
+    "programs.loops.fused_kernels.workspace": "empty_cache",
     "transforms.control_flow": "cond while_loop",
     "transforms.csr": "CSR",
+    "transforms.explain": "explain",
     "transforms.hessian": "hessian hvp",
     "transforms.jacobian": "Jacobian jacfwd jacobian jacrev",
-    "transforms.explain": "explain",
     "transforms.jit": "jit make_program",
     "transforms.jvp": "Pushforward jvp linearize",
     "transforms.packed_layers": "Packed",

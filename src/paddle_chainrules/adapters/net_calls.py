@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import paddle
 from paddle import Tensor
 
-from ..nets.derivatives import derivatives
+from ..nets.derivatives.derivatives import derivatives
 from ..paddle_side.dtypes import dtype_name
 from ..programs.capture import Begun, capture
 from ..programs.capture_error import CaptureError

@@ -12,8 +12,8 @@ import numpy as np
 import paddle
 from paddle import Tensor
 
-from ..nets.shell import codes_of, globals_of
-from ..nets.slots import ATOMS, Slotted, is_bound, walk
+from ..nets.layers.shell import codes_of, globals_of
+from ..nets.layers.slots import ATOMS, Slotted, is_bound, walk
 
 MANY = 20_000
 """Places beyond which a net is taken to hold more than itself."""

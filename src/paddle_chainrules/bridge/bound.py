@@ -7,11 +7,11 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from ..nets.known_calls import KnownWay
+from ..nets.calls.known_calls import KnownWay
+from ..nets.calls.pullback import RecordedPullback
+from ..nets.calls.selection import Flags
 from ..nets.nesting import Nesting
 from ..nets.net import Net
-from ..nets.pullback import RecordedPullback
-from ..nets.selection import Flags
 from ..paddle_side.process.random_state import drawing_from, random_state
 from ..transforms.program_recording import run
 from ..transforms.tree import flatten_tree

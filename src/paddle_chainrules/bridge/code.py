@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 from paddle import Tensor
 
-from ..nets.along import InARow
-from ..nets.inputs import Inputs
+from ..nets.calls.inputs import Inputs
+from ..nets.calls.selection import each
+from ..nets.derivatives.along import InARow
+from ..nets.layers.stateless import RESERVED
 from ..nets.net import Net
-from ..nets.selection import each
-from ..nets.stateless import RESERVED
 from ..programs import switch
 from ..programs.capture_error import CaptureError
 from ..programs.compiling.program import Program

@@ -9,7 +9,7 @@ from typing import Any
 import paddle
 
 from ..nets.description import aligned
-from ..nets.of_layer import stateless
+from ..nets.layers.of_layer import stateless
 from ..paddle_side.dtypes import dtype_name, is_differentiable
 from ..testing.checks import check_vjp
 from ..testing.timings import interleave, timer

@@ -15,13 +15,13 @@ from paddle import Tensor
 from ..paddle_side.dtypes import DTYPES
 from ..programs.activations import Activation, resolve
 from ..transforms.effects import Effects
+from .calls.programs import NetPrograms, of_paddles_own
+from .calls.pullback import NetPullback
 from .chain import Chain
 from .checks import check_place, check_tensor, check_width
 from .description import chain_formula
 from .net import Net
-from .params import P, Params, ParamSpec
-from .programs import NetPrograms, of_paddles_own
-from .pullback import NetPullback
+from .parameters.params import P, Params, ParamSpec
 
 MANY_DEVICES = (
     paddle.device.is_compiled_with_cuda() or paddle.device.is_compiled_with_xpu()

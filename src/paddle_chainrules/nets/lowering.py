@@ -19,8 +19,8 @@ from ..programs.tracing.existing import whole
 from ..transforms.program_cache import ProgramCache
 from ..transforms.program_recording import Way
 from ..transforms.tree import flatten_tree
+from .layers.stateless import StatelessLayer
 from .net import Net
-from .stateless import StatelessLayer
 
 FEW = (3, 4, 6, 7, 9, 11, 13, 17, 19, 23, 29)
 """Numbers of samples of which two are tried."""

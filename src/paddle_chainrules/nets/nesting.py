@@ -8,7 +8,7 @@ from typing import Any
 from paddle import Tensor
 
 from ..transforms.tree import flatten_tree
-from .stateless import RESERVED
+from .layers.stateless import RESERVED
 
 
 class Nesting:

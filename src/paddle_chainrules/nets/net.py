@@ -30,16 +30,16 @@ from ..transforms.outputs import detached, unaliased
 from ..transforms.recording import record, records_graph
 from ..transforms.tree import Tree, flatten_tree
 from ..transforms.typed import X
+from .calls.inputs import Inputs
+from .calls.programs import NetPrograms, once_more, recorded_once
+from .calls.pullback import NetPullback, RecordedPullback
 from .description import Description, chain_formula
-from .inputs import Inputs
-from .params import P, Params, ParamSpec
-from .programs import NetPrograms, once_more, recorded_once
-from .pullback import NetPullback, RecordedPullback
-from .state_dicts import names_in, placed
+from .parameters.params import P, Params, ParamSpec
+from .parameters.state_dicts import names_in, placed
 
 if TYPE_CHECKING:
+    from .calls.known_calls import KnownCalls
     from .chain import Chain
-    from .known_calls import KnownCalls
 
 
 class Net(abc.ABC):

@@ -9,9 +9,9 @@ import paddle
 from paddle import Tensor, nn
 
 from ..nets.fcnet import FCNet
+from ..nets.layers.of_layer import stateless
 from ..nets.net import Net
-from ..nets.of_layer import stateless
-from ..nets.params import Params
+from ..nets.parameters.params import Params
 from ..paddle_side.dtypes import dtype_name
 from ..paddle_side.process.random_state import drawing_from
 from ..transforms.tree import Tree, flatten_tree

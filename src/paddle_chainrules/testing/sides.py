@@ -11,8 +11,8 @@ import paddle
 from paddle import Tensor, nn
 
 from ..nets.fcnet import FCNet
+from ..nets.layers.of_layer import stateless
 from ..nets.net import Net
-from ..nets.of_layer import stateless
 from ..paddle_side.autograd.engine import gradients
 from ..paddle_side.dtypes import is_differentiable
 from ..paddle_side.process.random_state import drawing_from

@@ -7,13 +7,13 @@ from typing import Any
 
 from paddle import Tensor
 
-from ..transforms.jacobian import jacfwd, jacrev
-from ..transforms.tree import flatten_tree
-from ..transforms.vjp import vjp
-from ..transforms.vmap import vmap
+from ...transforms.jacobian import jacfwd, jacrev
+from ...transforms.tree import flatten_tree
+from ...transforms.vjp import vjp
+from ...transforms.vmap import vmap
+from ..nesting import Nesting
+from ..net import Net
 from .along import InARow
-from .nesting import Nesting
-from .net import Net
 
 
 class PerSample(InARow):

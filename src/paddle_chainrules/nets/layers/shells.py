@@ -9,8 +9,8 @@ from contextlib import contextmanager
 import paddle
 from paddle import Tensor
 
-from ..paddle_side.listener import not_listening
-from ..transforms.effects import Effects, differ, versions
+from ...paddle_side.listener import not_listening
+from ...transforms.effects import Effects, differ, versions
 from .shell import Shell, copied
 
 

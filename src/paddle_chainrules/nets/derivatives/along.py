@@ -14,23 +14,23 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from ..paddle_side.dtypes import is_differentiable
-from ..paddle_side.process.random_state import (
+from ...paddle_side.dtypes import is_differentiable
+from ...paddle_side.process.random_state import (
     checked_seed,
     drawing_from,
     put_back,
     random_state,
 )
-from ..transforms.fallback import called_by_program
-from ..transforms.jvp import linearize
-from ..transforms.tree import Tree, flatten_tree
-from ..transforms.vjp import vjp
+from ...transforms.fallback import called_by_program
+from ...transforms.jvp import linearize
+from ...transforms.tree import Tree, flatten_tree
+from ...transforms.vjp import vjp
+from ..calls.programs import NetPrograms, of_derivatives
+from ..calls.selection import Flags, each
+from ..nesting import Nesting
+from ..net import Net
+from ..parameters.params import Params
 from .derived import Derived
-from .nesting import Nesting
-from .net import Net
-from .params import Params
-from .programs import NetPrograms, of_derivatives
-from .selection import Flags, each
 
 
 class InARow(Derived):

@@ -9,15 +9,15 @@ from typing import Any, overload
 import paddle
 from paddle import Tensor
 
-from ..paddle_side.dtypes import dtype_name
-from ..programs.derivatives.partials import Direction, MultiIndex, Wanted, partials
-from ..programs.static_graphs import need_tensors, sot
-from ..transforms.tree import Tree
-from .checks import check_tensor
+from ...paddle_side.dtypes import dtype_name
+from ...programs.derivatives.partials import Direction, MultiIndex, Wanted, partials
+from ...programs.static_graphs import need_tensors, sot
+from ...transforms.tree import Tree
+from ..checks import check_tensor
+from ..net import Net
+from ..parameters.params import Params
 from .columns import Column, check_floating, column, tensors_of
 from .derivative_programs import run_kept
-from .net import Net
-from .params import Params
 
 MAX_ORDER = 4
 

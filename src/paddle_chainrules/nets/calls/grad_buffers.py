@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from paddle import Tensor
 
-from ..paddle_side.autograd.grad_mode import grad_mode
-from ..paddle_side.autograd.row_sparse import RowSparse
-from ..paddle_side.dtypes import dtype_name, is_differentiable, same_dtype
+from ...paddle_side.autograd.grad_mode import grad_mode
+from ...paddle_side.autograd.row_sparse import RowSparse
+from ...paddle_side.dtypes import dtype_name, is_differentiable, same_dtype
 
 
 class Primal(NamedTuple):

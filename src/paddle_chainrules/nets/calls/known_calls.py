@@ -11,17 +11,17 @@ from typing import Any, NamedTuple
 import paddle
 from paddle import Tensor
 
-from ..paddle_side.listener import is_plain
-from ..paddle_side.watch import watched
-from ..programs.capture_error import CaptureError
-from ..programs.compiling.program import Program
-from ..transforms.effects import flags
-from ..transforms.keys import key_of
-from ..transforms.program_cache import BOUND, OfValue, ProgramCache
-from ..transforms.program_recording import ProgramRecording, run
-from ..transforms.tree import ONE_LEAF, Tree
+from ...paddle_side.listener import is_plain
+from ...paddle_side.watch import watched
+from ...programs.capture_error import CaptureError
+from ...programs.compiling.program import Program
+from ...transforms.effects import flags
+from ...transforms.keys import key_of
+from ...transforms.program_cache import BOUND, OfValue, ProgramCache
+from ...transforms.program_recording import ProgramRecording, run
+from ...transforms.tree import ONE_LEAF, Tree
+from ..parameters.param_trees import ParamTree
 from .inputs import Inputs
-from .param_trees import ParamTree
 from .pullback import RecordedPullback
 
 

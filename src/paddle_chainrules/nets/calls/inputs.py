@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from paddle import Tensor
 
-from ..transforms.tree import ONE_LEAF, flatten_tree
-from .params import Params, ParamSpec
+from ...transforms.tree import ONE_LEAF, flatten_tree
+from ..parameters.params import Params, ParamSpec
 
 NO_KEYWORDS = flatten_tree({})
 

@@ -9,14 +9,14 @@ import numpy as np
 import paddle
 from paddle import Tensor
 
-from ..programs.derivatives.partials import UNROLLED, Rows, second_sums
-from ..programs.static_graphs import need_tensors, sot
-from ..transforms.tree import Tree, flatten_tree
+from ...programs.derivatives.partials import UNROLLED, Rows, second_sums
+from ...programs.static_graphs import need_tensors, sot
+from ...transforms.tree import Tree, flatten_tree
+from ..net import Net
+from ..parameters.params import Params
 from .columns import Column, check_floating, column, tensors_of
 from .derivative_programs import run_kept
 from .directions import Directions, by_sign, directions, estimated
-from .net import Net
-from .params import Params
 
 
 @overload

@@ -7,10 +7,10 @@ from typing import Any
 
 from paddle import Tensor
 
-from ..paddle_side.listener import listener
-from ..transforms.jit import Jitted, run_strictly
-from ..transforms.tree import flatten_tree
-from .net import Net
+from ...paddle_side.listener import listener
+from ...transforms.jit import Jitted, run_strictly
+from ...transforms.tree import flatten_tree
+from ..net import Net
 
 
 def run_kept(net: Any, key: Any, fn: Callable[..., Any], *args: Any) -> Any:

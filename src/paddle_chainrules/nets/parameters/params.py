@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, TypeVar, Union
 import paddle
 from paddle import Tensor
 
-from ..paddle_side.dtypes import dtype_name
+from ...paddle_side.dtypes import dtype_name
 from .param_trees import ParamTree
 
 Params: TypeAlias = Union[Mapping[str, Any], Sequence[Any], Tensor]  # noqa: UP007

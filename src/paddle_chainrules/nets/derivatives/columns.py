@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import paddle
 from paddle import Tensor
 
-from ..paddle_side.dtypes import dtype_name, is_differentiable
-from ..transforms.tree import Tree, flatten_tree
+from ...paddle_side.dtypes import dtype_name, is_differentiable
+from ...transforms.tree import Tree, flatten_tree
 
 
 class Column(NamedTuple):

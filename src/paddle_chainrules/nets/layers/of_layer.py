@@ -5,8 +5,8 @@ from __future__ import annotations
 import paddle
 from paddle import Tensor
 
-from ..programs.static_graphs import need_tensors, sot
-from .selection import Wrt
+from ...programs.static_graphs import need_tensors, sot
+from ..calls.selection import Wrt
 from .stateless import StatelessLayer
 
 

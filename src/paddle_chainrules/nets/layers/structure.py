@@ -17,8 +17,8 @@ import paddle
 from paddle import ParamAttr, Tensor, nn
 from paddle.nn import functional
 
-from ..paddle_side.dtypes import dtype_name
-from .params import ParamSpec
+from ...paddle_side.dtypes import dtype_name
+from ..parameters.params import ParamSpec
 from .slots import Mark
 
 ROOMS = ("paddle.nn.", "paddle.vision.")

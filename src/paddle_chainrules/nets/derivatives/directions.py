@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from paddle import Tensor
 
-from ..paddle_side.listener import listener
+from ...paddle_side.listener import listener
 
 ESTIMATORS = ("hutchinson", "stde")
 

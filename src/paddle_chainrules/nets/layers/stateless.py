@@ -11,26 +11,26 @@ from typing import Any, overload
 import paddle
 from paddle import Tensor
 
-from ..paddle_side.autograd.partial_gradients import node_of
-from ..paddle_side.dtypes import DTYPES
-from ..paddle_side.patching.argument_kinds import explain
-from ..paddle_side.process.random_state import checked_seed, drawing_from
-from ..programs.static_graphs import need_tensors, sot
-from ..programs.switch import programs_are_on
-from ..transforms.effects import Effects
-from ..transforms.tree import Tree
-from .chain import Chain, chain_of
-from .description import Description
-from .net import Net
+from ...paddle_side.autograd.partial_gradients import node_of
+from ...paddle_side.dtypes import DTYPES
+from ...paddle_side.patching.argument_kinds import explain
+from ...paddle_side.process.random_state import checked_seed, drawing_from
+from ...programs.static_graphs import need_tensors, sot
+from ...programs.switch import programs_are_on
+from ...transforms.effects import Effects
+from ...transforms.tree import Tree
+from ..calls.programs import NetPrograms, as_asked
+from ..calls.pullback import NetPullback
+from ..calls.selection import Wrt, items_of, selected
+from ..chain import Chain, chain_of
+from ..description import Description
+from ..net import Net
+from ..parameters.params import P, Params, ParamSpec
+from ..parameters.state_dicts import aliases, placed
 from .one_sample import OneSample
 from .paddles_own import is_paddles_own
-from .params import P, Params, ParamSpec
-from .programs import NetPrograms, as_asked
-from .pullback import NetPullback
-from .selection import Wrt, items_of, selected
 from .shell import copied, derives, keywords_of
 from .shells import Bound, Shells
-from .state_dicts import aliases, placed
 from .structure import construct, describe
 
 RESERVED = frozenset({"buffers", "seed"})
@@ -97,7 +97,7 @@ class StatelessLayer(Net):
         return self._own_programs
 
     def depends_on(self) -> list[Any] | None:
-        """What its results depend on, for :mod:`..transforms.seen`; None where its
+        """What its results depend on, for :mod:`...transforms.seen`; None where its
         layer's code is others', which may depend on anything."""
         return [self._layer, self._buffers] if self._own_programs else None
 

@@ -12,15 +12,15 @@ from typing import Any
 
 from paddle import Tensor
 
-from ..programs.derivatives.partials import MultiIndex
-from ..transforms.effects import Effects
-from ..transforms.tree import Tree
+from ...programs.derivatives.partials import MultiIndex
+from ...transforms.effects import Effects
+from ...transforms.tree import Tree
+from ..calls.programs import NetPrograms, of_derivatives
+from ..layers.stateless import RESERVED
+from ..net import Net
+from ..parameters.params import ParamSpec
 from .derivatives import derivative, derivatives
 from .laplacians import laplacian
-from .net import Net
-from .params import ParamSpec
-from .programs import NetPrograms, of_derivatives
-from .stateless import RESERVED
 
 What = str | MultiIndex | tuple[MultiIndex, ...] | Mapping[str, Sequence[Any]]
 """``"laplacian"``, a partial derivative by its multi-index, or several of them, by
@@ -34,7 +34,7 @@ class Derived(Net):
         self._net = net
 
     def depends_on(self) -> list[Any]:
-        """What its results depend on, for :mod:`..transforms.seen`."""
+        """What its results depend on, for :mod:`...transforms.seen`."""
         return [self._net]
 
     @property

@@ -8,19 +8,19 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from ..paddle_side.listener import is_plain
-from ..paddle_side.process.random_state import drawing_from
-from ..paddle_side.watch import watched
-from ..programs.capture_error import CaptureError
-from ..programs.sizes.samples import ANY
-from ..programs.switch import programs_are_on
-from ..transforms.effects import check_unchanged, tensors_among, versions
-from ..transforms.fallback import recorded_by_program
-from ..transforms.program_cache import OfValue, ProgramCache, Refusal
-from ..transforms.program_nodes import call, found_value, seen_value
-from ..transforms.program_recording import ProgramRecording, Way
-from ..transforms.recording import Recording, records_graph
-from ..transforms.tree import flatten_tree
+from ...paddle_side.listener import is_plain
+from ...paddle_side.process.random_state import drawing_from
+from ...paddle_side.watch import watched
+from ...programs.capture_error import CaptureError
+from ...programs.sizes.samples import ANY
+from ...programs.switch import programs_are_on
+from ...transforms.effects import check_unchanged, tensors_among, versions
+from ...transforms.fallback import recorded_by_program
+from ...transforms.program_cache import OfValue, ProgramCache, Refusal
+from ...transforms.program_nodes import call, found_value, seen_value
+from ...transforms.program_recording import ProgramRecording, Way
+from ...transforms.recording import Recording, records_graph
+from ...transforms.tree import flatten_tree
 from .inputs import Inputs
 from .known_calls import KnownCalls, Structure
 
