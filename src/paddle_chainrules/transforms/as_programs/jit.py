@@ -11,19 +11,19 @@ from typing import Any, ParamSpec, TypeVar
 
 from paddle import Tensor
 
-from ..paddle_side.interception import listening
-from ..paddle_side.listener import is_plain
-from ..programs.capture_error import CaptureError
-from ..programs.compiling.program import Program
-from ..programs.static_graphs import need_tensors, sot
-from ..programs.switch import programs_are_on
-from ..programs.tracing.existing import once
-from ..programs.tracing.record import Record
+from ...paddle_side.interception import listening
+from ...paddle_side.listener import is_plain
+from ...programs.capture_error import CaptureError
+from ...programs.compiling.program import Program
+from ...programs.static_graphs import need_tensors, sot
+from ...programs.switch import programs_are_on
+from ...programs.tracing.existing import once
+from ...programs.tracing.record import Record
+from ..containers.tree import flatten_tree
 from .keys import exactly, may_change
 from .program_cache import BOUND, THESE_SIZES, TRIES, OfValue, ProgramCache
 from .program_nodes import call, found_value
 from .seen import most_samples
-from .tree import flatten_tree
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -186,7 +186,7 @@ class Jitted:
         self._static = frozenset(static_argnums)
         self._made: dict[Any, ProgramCache] = {}
         self.loops: dict[Any, Jitted] = {}
-        """Of :func:`.scan.scan`, in which it is the step."""
+        """Of :func:`..control_flow.scan.scan`, in which it is the step."""
 
     def __reduce__(self) -> Any:
         """As functions are, by name where it has one; copies make programs anew."""
