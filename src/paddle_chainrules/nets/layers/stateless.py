@@ -97,7 +97,7 @@ class StatelessLayer(Net):
         return self._own_programs
 
     def depends_on(self) -> list[Any] | None:
-        """What its results depend on, for :mod:`...transforms.as_programs.seen`; None where its
+        """What its results depend on, for :mod:`.as_programs.seen`; None where its
         layer's code is others', which may depend on anything."""
         return [self._layer, self._buffers] if self._own_programs else None
 

@@ -186,7 +186,7 @@ class Jitted:
         self._static = frozenset(static_argnums)
         self._made: dict[Any, ProgramCache] = {}
         self.loops: dict[Any, Jitted] = {}
-        """Of :func:`..control_flow.scan.scan`, in which it is the step."""
+        """Of :func:`.scan.scan`, in which it is the step."""
 
     def __reduce__(self) -> Any:
         """As functions are, by name where it has one; copies make programs anew."""

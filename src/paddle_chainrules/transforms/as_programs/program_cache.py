@@ -127,7 +127,7 @@ class ProgramCache:
     def record(
         self, leaves: Sequence[Any], key: Any = None
     ) -> tuple[Sequence[Any], Any, ProgramRecording]:
-        """As :func:`..tape.recording.record`: outputs, their structure, and the way back.
+        """As :func:`.recording.record`: outputs, their structure, and the way back.
 
         Raises:
             CaptureError: there is no program.

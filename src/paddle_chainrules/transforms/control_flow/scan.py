@@ -65,7 +65,7 @@ def scan(
 
     Args:
         step: from a carry and a part of ``xs`` to the next carry, of the same nesting,
-            shapes and dtypes, and a tree of tensors; as :func:`..as_programs.jit.jit` takes it.
+            shapes and dtypes, and a tree of tensors; as :func:`.jit.jit` takes it.
         carry: a tree of tensors and numbers, which become tensors.
         xs: a tree of tensors, each of which has a part for each step along its first
             axis; None where a step is given None.

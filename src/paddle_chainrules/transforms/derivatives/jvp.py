@@ -1,7 +1,7 @@
 """Forward mode, Jacobians, second derivatives of any function, by nested paddle.grad.
 
-Where Paddle's kernels end, by a program (:mod:`..as_programs.fallback`); derivatives by coordinates
-are in :mod:`...nets.derivatives.derivatives`.
+Where Paddle's kernels end, by a program (:mod:`..as_programs.fallback`); derivatives
+by coordinates are in :mod:`...nets.derivatives.derivatives`.
 """
 
 from __future__ import annotations
