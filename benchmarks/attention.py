@@ -17,9 +17,9 @@ import paddle
 import torch
 
 from paddle_chainrules import make_program, vjp
-from paddle_chainrules.programs.loops import chains
-from paddle_chainrules.programs.loops.workspace import let_go
-from paddle_chainrules.programs.program import Program
+from paddle_chainrules.programs.compiling.program import Program
+from paddle_chainrules.programs.loops.fused_kernels import chains
+from paddle_chainrules.programs.loops.fused_kernels.workspace import let_go
 
 QUICK = "QUICK" in os.environ
 SECONDS = 0.5 if QUICK else 2.5

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from paddle_chainrules.programs.operations import Operation
-from paddle_chainrules.programs.program import Program
-from paddle_chainrules.programs.source import compiled
+from paddle_chainrules.programs.compiling.program import Program
+from paddle_chainrules.programs.compiling.source import compiled
+from paddle_chainrules.programs.tracing.operations import Operation
 
 Table = dict[str, Callable[[Operation], tuple[Callable[..., Any], Sequence[Any]]]]
 """By operator, what another library calls for it, and on which arguments."""

@@ -18,8 +18,9 @@ from lanes import pytest_addoption as pytest_addoption
 from lanes import pytest_collection_modifyitems as pytest_collection_modifyitems
 from lanes import pytest_xdist_make_scheduler as pytest_xdist_make_scheduler
 from paddle_chainrules import stateless
-from paddle_chainrules.nets.programs import PATIENCE
-from paddle_chainrules.programs import blocks, switch
+from paddle_chainrules.nets.calls.programs import PATIENCE
+from paddle_chainrules.programs import switch
+from paddle_chainrules.programs.batches import blocks
 from paddle_chainrules.programs.switch import programs_are_on
 from run_summary import count_case as count_case
 from run_summary import pytest_configure as pytest_configure

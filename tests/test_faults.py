@@ -24,11 +24,10 @@ from paddle_chainrules.bridge.retained_bytes import allocated
 from paddle_chainrules.paddle_side import (
     interception,
     listener,
-    places,
-    random_state,
     watch,
-    write_counts,
 )
+from paddle_chainrules.paddle_side.patching import places, write_counts
+from paddle_chainrules.paddle_side.process import random_state
 from paddle_chainrules.paddle_side.rules import operators
 from paddle_chainrules.testing.timings import WARM
 

@@ -56,8 +56,8 @@ def near(*names):
 
 
 def test_tests_are_as_near_as_their_imports():
-    found = near("src/paddle_chainrules/nets/columns.py")
-    assert found["tests/nets/test_derivatives.py"] == 2  # by nets/derivatives.py
+    found = near("src/paddle_chainrules/nets/derivatives/columns.py")
+    assert found["tests/nets/test_derivatives.py"] == 2  # by derivatives.py there
     assert "tests/test_lanes.py" not in found
     assert min(found.values()) == 2
     assert near("tests/test_lanes.py") == {"tests/test_lanes.py": 0}

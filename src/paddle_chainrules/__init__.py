@@ -8,7 +8,7 @@ from importlib.metadata import version as _version
 from typing import TYPE_CHECKING
 from typing import Any as _Any
 
-from .paddle_side.signals import julia_handlers_kept as _julia_handlers_kept
+from .paddle_side.process.signals import julia_handlers_kept as _julia_handlers_kept
 
 with _julia_handlers_kept():
     import paddle as _paddle  # noqa: F401
@@ -17,33 +17,33 @@ from .programs import switch as _switch  # noqa: F401  # reads the environment
 
 if TYPE_CHECKING:
     from . import optimizers
-    from .nets.derivatives import derivative, derivatives, taylor
+    from .nets.calls.pullback import NetPullback
+    from .nets.derivatives.derivatives import derivative, derivatives, taylor
+    from .nets.derivatives.laplacians import forward_laplacian, laplacian
     from .nets.fcnet import FCNet
     from .nets.files import load_params, save_params
-    from .nets.laplacians import forward_laplacian, laplacian
+    from .nets.layers.of_layer import stateless
+    from .nets.layers.stateless import StatelessLayer
     from .nets.net import Net
-    from .nets.of_layer import stateless
-    from .nets.params import ParamSpec
-    from .nets.pullback import NetPullback
-    from .nets.stateless import StatelessLayer
-    from .paddle_side.row_sparse import RowSparse
+    from .nets.parameters.params import ParamSpec
+    from .paddle_side.autograd.row_sparse import RowSparse
     from .paddle_side.rules.ways_out import ConstantWarning
     from .programs.activations import ACTIVATIONS
-    from .programs.batching import BatchWarning
+    from .programs.batches.batching import BatchWarning
     from .programs.capture_error import CaptureError
-    from .programs.loops.workspace import empty_cache
-    from .programs.program import Program
-    from .transforms.control_flow import cond, while_loop
-    from .transforms.csr import CSR
-    from .transforms.explain import explain
-    from .transforms.hessian import hessian, hvp
-    from .transforms.jacobian import Jacobian, jacfwd, jacobian, jacrev
-    from .transforms.jit import jit, make_program
-    from .transforms.jvp import Pushforward, jvp, linearize
-    from .transforms.packed_layers import Packed
-    from .transforms.scan import fori_loop, scan
-    from .transforms.value_and_grad import grad, value_and_grad
-    from .transforms.vjp import Pullback, vjp
+    from .programs.compiling.program import Program
+    from .programs.loops.fused_kernels.workspace import empty_cache
+    from .transforms.as_programs.explain import explain
+    from .transforms.as_programs.jit import jit, make_program
+    from .transforms.containers.csr import CSR
+    from .transforms.containers.packed_layers import Packed
+    from .transforms.control_flow.conditionals import cond, while_loop
+    from .transforms.control_flow.scan import fori_loop, scan
+    from .transforms.derivatives.hessian import hessian, hvp
+    from .transforms.derivatives.jacobian import Jacobian, jacfwd, jacobian, jacrev
+    from .transforms.derivatives.jvp import Pushforward, jvp, linearize
+    from .transforms.derivatives.value_and_grad import grad, value_and_grad
+    from .transforms.derivatives.vjp import Pullback, vjp
     from .transforms.vmap import stack_params, vmap
 
 __version__ = _version("paddle-chainrules")
@@ -97,33 +97,33 @@ __all__ = [
 ]
 
 _NAMES = {
-    "nets.derivatives": "derivative derivatives taylor",
+    "nets.calls.pullback": "NetPullback",
+    "nets.derivatives.derivatives": "derivative derivatives taylor",
+    "nets.derivatives.laplacians": "forward_laplacian laplacian",
     "nets.fcnet": "FCNet",
     "nets.files": "load_params save_params",
-    "nets.laplacians": "forward_laplacian laplacian",
+    "nets.layers.of_layer": "stateless",
+    "nets.layers.stateless": "StatelessLayer",
     "nets.net": "Net",
-    "nets.of_layer": "stateless",
-    "nets.params": "ParamSpec",
-    "nets.pullback": "NetPullback",
-    "nets.stateless": "StatelessLayer",
-    "paddle_side.row_sparse": "RowSparse",
+    "nets.parameters.params": "ParamSpec",
+    "paddle_side.autograd.row_sparse": "RowSparse",
     "paddle_side.rules.ways_out": "ConstantWarning",
     "programs.activations": "ACTIVATIONS",
-    "programs.batching": "BatchWarning",
+    "programs.batches.batching": "BatchWarning",
     "programs.capture_error": "CaptureError",
-    "programs.loops.workspace": "empty_cache",
-    "programs.program": "Program",
-    "transforms.control_flow": "cond while_loop",
-    "transforms.csr": "CSR",
-    "transforms.hessian": "hessian hvp",
-    "transforms.jacobian": "Jacobian jacfwd jacobian jacrev",
-    "transforms.explain": "explain",
-    "transforms.jit": "jit make_program",
-    "transforms.jvp": "Pushforward jvp linearize",
-    "transforms.packed_layers": "Packed",
-    "transforms.scan": "fori_loop scan",
-    "transforms.value_and_grad": "grad value_and_grad",
-    "transforms.vjp": "Pullback vjp",
+    "programs.compiling.program": "Program",
+    "programs.loops.fused_kernels.workspace": "empty_cache",
+    "transforms.as_programs.explain": "explain",
+    "transforms.as_programs.jit": "jit make_program",
+    "transforms.containers.csr": "CSR",
+    "transforms.containers.packed_layers": "Packed",
+    "transforms.control_flow.conditionals": "cond while_loop",
+    "transforms.control_flow.scan": "fori_loop scan",
+    "transforms.derivatives.hessian": "hessian hvp",
+    "transforms.derivatives.jacobian": "Jacobian jacfwd jacobian jacrev",
+    "transforms.derivatives.jvp": "Pushforward jvp linearize",
+    "transforms.derivatives.value_and_grad": "grad value_and_grad",
+    "transforms.derivatives.vjp": "Pullback vjp",
     "transforms.vmap": "stack_params vmap",
 }
 """What is imported above for type checkers, by the module that it is from."""

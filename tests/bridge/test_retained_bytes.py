@@ -9,7 +9,7 @@ import pytest
 from conftest import tape_only
 from paddle_chainrules import bridge, stateless, value_and_grad, vjp
 from paddle_chainrules.bridge.retained_bytes import allocated
-from paddle_chainrules.nets.programs import PATIENCE
+from paddle_chainrules.nets.calls.programs import PATIENCE
 
 HELD = ctypes.c_int64.from_address(int(bridge.retained_bytes_address()))
 LAYERS = {

@@ -26,7 +26,7 @@ from conftest import (
 )
 from layers import Found, Masked, Mirror, Noisy, Smooth, Tangled
 from paddle_chainrules import grad, hvp, jvp, stateless, value_and_grad
-from paddle_chainrules.nets.along import VJP
+from paddle_chainrules.nets.derivatives.along import VJP
 from paddle_chainrules.nets.nesting import Nesting
 from paddle_chainrules.paddle_side.listener import plain
 

@@ -6,10 +6,10 @@ from paddle import nn
 
 from conftest import assert_same, randn
 from paddle_chainrules import FCNet, stateless
-from paddle_chainrules.nets.derived import Derivative
-from paddle_chainrules.nets.per_sample import SampleJacobian
-from paddle_chainrules.programs import blocks
-from paddle_chainrules.programs.blocks import PROBE
+from paddle_chainrules.nets.derivatives.derived import Derivative
+from paddle_chainrules.nets.derivatives.per_sample import SampleJacobian
+from paddle_chainrules.programs.batches import blocks
+from paddle_chainrules.programs.batches.blocks import PROBE
 
 DERIVED = {
     "laplacian": lambda net: Derivative(net, "laplacian"),

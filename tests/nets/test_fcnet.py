@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from conftest import as_programs, assert_same, native, randn
 from paddle_chainrules import ACTIVATIONS, FCNet
-from paddle_chainrules.nets.known_calls import KnownPullback
-from paddle_chainrules.nets.programs import PATIENCE
+from paddle_chainrules.nets.calls.known_calls import KnownPullback
+from paddle_chainrules.nets.calls.programs import PATIENCE
 from paddle_chainrules.programs.switch import programs_are_on
 
 RTOL = {"float32": 1e-5, "float64": 1e-12}

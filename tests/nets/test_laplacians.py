@@ -13,9 +13,9 @@ from paddle_chainrules import (
     stateless,
     value_and_grad,
 )
-from paddle_chainrules.nets import laplacians
-from paddle_chainrules.programs import partials
+from paddle_chainrules.nets.derivatives import laplacians
 from paddle_chainrules.programs.capture_error import CaptureError
+from paddle_chainrules.programs.derivatives import partials
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit")

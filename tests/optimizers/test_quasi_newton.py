@@ -8,9 +8,10 @@ import pytest
 
 from conftest import randn
 from paddle_chainrules import FCNet, derivatives
-from paddle_chainrules.optimizers import bfgs, inverse_hessians, lbfgs
-from paddle_chainrules.optimizers.inverse_hessians import Matrix
-from paddle_chainrules.optimizers.quasi_newton import UPDATES
+from paddle_chainrules.optimizers import bfgs, lbfgs
+from paddle_chainrules.optimizers.second_order import inverse_hessians
+from paddle_chainrules.optimizers.second_order.inverse_hessians import Matrix
+from paddle_chainrules.optimizers.second_order.quasi_newton import UPDATES
 
 
 def rosenbrock(x):

@@ -135,7 +135,7 @@ np.testing.assert_array_equal(program(x).numpy(), program(x).numpy())
 """,
     "seed, first drawn from within a capture": """
 from paddle_chainrules.paddle_side.interception import listening
-from paddle_chainrules.paddle_side.random_state import in_turn, take_turns
+from paddle_chainrules.paddle_side.process.random_state import in_turn, take_turns
 import threading
 with listening(object()):
     take_turns()

@@ -13,7 +13,7 @@ from paddle import nn
 
 from conftest import assert_same, assert_unchanged, randn, snapshot
 from paddle_chainrules import hvp, stateless, value_and_grad, vjp
-from paddle_chainrules.nets.along import VJP
+from paddle_chainrules.nets.derivatives.along import VJP
 from paddle_chainrules.testing import check_vjp
 
 LAYERS = {

@@ -11,7 +11,7 @@ import paddle
 import pytest
 
 from conftest import on_threads, randn, run_code
-from paddle_chainrules.programs.loops import blas, gemm
+from paddle_chainrules.programs.loops.matrix_products import blas, gemm
 
 llvm = pytest.importorskip("llvmlite.binding", reason="machine code is llvmlite's")
 
@@ -330,7 +330,7 @@ def test_children_of_a_fork_multiply():
 
 
 CHOOSE = """
-from paddle_chainrules.programs.loops.blas import library
+from paddle_chainrules.programs.loops.matrix_products.blas import library
 found = library()
 print(found and dict(found.names))
 """

@@ -21,7 +21,8 @@ from paddle_chainrules import (
     stateless,
     value_and_grad,
 )
-from paddle_chainrules.paddle_side import interception, places
+from paddle_chainrules.paddle_side import interception
+from paddle_chainrules.paddle_side.patching import places
 from paddle_chainrules.programs.capture import capture
 from paddle_chainrules.programs.comparison import Numbers, other_numbers
 

@@ -7,7 +7,7 @@ import pytest
 from conftest import native, randn
 from paddle_chainrules import stateless, vjp
 from paddle_chainrules.programs import switch
-from paddle_chainrules.programs.loops import convolution
+from paddle_chainrules.programs.loops.images import convolution
 from programs.test_regions import assert_near, check
 
 

@@ -13,11 +13,11 @@ from paddle_chainrules import make_program
 from paddle_chainrules.programs.capture import capture
 from paddle_chainrules.programs.capture_error import CaptureError
 from paddle_chainrules.programs.in_julia.any_batch import of_any_batch
-from paddle_chainrules.programs.in_julia.call import TYPES
 from paddle_chainrules.programs.in_julia.function import Group, julia_function
-from paddle_chainrules.programs.operations import tensors_in
+from paddle_chainrules.programs.in_julia.operators.call import TYPES
 from paddle_chainrules.programs.operators.calls import NoRule
 from paddle_chainrules.programs.operators.table import TABLE
+from paddle_chainrules.programs.tracing.operations import tensors_in
 from programs.samples import SAMPLES
 from programs.test_table import called, made
 from programs.test_transform_rules import net_and_inputs

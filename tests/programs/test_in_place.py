@@ -6,7 +6,7 @@ import pytest
 
 from differential.verdicts import Differences, apart
 from paddle_chainrules import CaptureError, jit, make_program, vjp
-from paddle_chainrules.programs.operations import Operation
+from paddle_chainrules.programs.tracing.operations import Operation
 
 
 def a_row(x, y):

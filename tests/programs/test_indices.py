@@ -10,8 +10,8 @@ import pytest
 from conftest import randn
 from paddle_chainrules import make_program, stateless, vjp
 from paddle_chainrules.programs import switch
-from paddle_chainrules.programs.loops.region import NEVER
-from paddle_chainrules.programs.source import compiled
+from paddle_chainrules.programs.compiling.source import compiled
+from paddle_chainrules.programs.loops.fused_kernels.region import NEVER
 from programs.test_regions import assert_near, check, of_any_number, run_fenced
 
 RAW = paddle._C_ops

@@ -11,15 +11,15 @@ import pytest
 from paddle_chainrules import make_program
 from paddle_chainrules.paddle_side.dtypes import single
 from paddle_chainrules.paddle_side.interception import RAW
+from paddle_chainrules.programs.compiling.source import compiled
+from paddle_chainrules.programs.loops.elements.scalars import COST
 from paddle_chainrules.programs.loops.extents import Sizes
+from paddle_chainrules.programs.loops.fused_kernels.region import NEVER, Region
 from paddle_chainrules.programs.loops.groups import STEPS, Group
 from paddle_chainrules.programs.loops.machine import machine_code
-from paddle_chainrules.programs.loops.region import NEVER, Region
-from paddle_chainrules.programs.loops.scalars import COST
 from paddle_chainrules.programs.loops.steps import Steps
-from paddle_chainrules.programs.operations import Operation, Value
 from paddle_chainrules.programs.operators.table import TABLE
-from paddle_chainrules.programs.source import compiled
+from paddle_chainrules.programs.tracing.operations import Operation, Value
 
 mp = mpmath.mp.clone()
 mp.prec = 200

@@ -10,21 +10,22 @@ import pytest
 from conftest import on_threads, randn
 from paddle_chainrules import FCNet, laplacian, make_program, stateless, vjp
 from paddle_chainrules.paddle_side.interception import RAW
-from paddle_chainrules.programs import program as program_module
-from paddle_chainrules.programs import source, switch
+from paddle_chainrules.programs import switch
+from paddle_chainrules.programs.compiling import program as program_module
+from paddle_chainrules.programs.compiling import source
+from paddle_chainrules.programs.compiling.program import Program
+from paddle_chainrules.programs.compiling.source import compiled
 from paddle_chainrules.programs.loops import machine
 from paddle_chainrules.programs.loops.groups import JOINED, LEAVES
-from paddle_chainrules.programs.operations import (
+from paddle_chainrules.programs.operators.table import TABLE
+from paddle_chainrules.programs.tracing.operations import (
     Operation,
     Value,
     values_in,
     with_values,
 )
-from paddle_chainrules.programs.operators.table import TABLE
-from paddle_chainrules.programs.program import Program
-from paddle_chainrules.programs.source import compiled
-from paddle_chainrules.transforms import program_cache
-from paddle_chainrules.transforms.program_cache import ProgramCache
+from paddle_chainrules.transforms.as_programs import program_cache
+from paddle_chainrules.transforms.as_programs.program_cache import ProgramCache
 from programs.test_loop_functions import AS_PADDLE, NEAR_PADDLE, TRUE, TRUE_SINGLE
 
 FUNCTIONS = {case[0] for case in (*TRUE, *TRUE_SINGLE, *AS_PADDLE, *NEAR_PADDLE)} | {

@@ -6,8 +6,8 @@ import pytest
 from conftest import native, randn
 from paddle_chainrules import stateless
 from paddle_chainrules.programs import switch
-from paddle_chainrules.programs.any_size import samples_of
 from paddle_chainrules.programs.capture import capture
+from paddle_chainrules.programs.sizes.any_size import samples_of
 from programs.test_regions import assert_near
 
 nn = paddle.nn

@@ -8,8 +8,8 @@ import pytest
 from conftest import native, randn
 from paddle_chainrules import make_program, stateless, vjp
 from paddle_chainrules.programs import switch
-from paddle_chainrules.programs.parts import PARTED, may_have_parts
-from paddle_chainrules.programs.source import compiled
+from paddle_chainrules.programs.compiling.parts import PARTED, may_have_parts
+from paddle_chainrules.programs.compiling.source import compiled
 from programs.test_regions import assert_near, check, of_any_number, run_fenced
 
 

@@ -8,7 +8,7 @@ import pytest
 from conftest import randn
 from paddle_chainrules import jit, make_program, vjp
 from paddle_chainrules.programs import switch
-from paddle_chainrules.programs.source import compiled
+from paddle_chainrules.programs.compiling.source import compiled
 from programs.test_indices import _error
 from programs.test_regions import (
     assert_near,

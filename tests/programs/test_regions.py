@@ -24,13 +24,13 @@ from paddle_chainrules import (
     vjp,
 )
 from paddle_chainrules.programs import switch
-from paddle_chainrules.programs.any_size import samples_of
+from paddle_chainrules.programs.compiling.source import compiled
 from paddle_chainrules.programs.loops import machine
-from paddle_chainrules.programs.loops import region as region_module
-from paddle_chainrules.programs.loops.region import NEVER
-from paddle_chainrules.programs.operations import with_values
-from paddle_chainrules.programs.source import compiled
+from paddle_chainrules.programs.loops.fused_kernels import region as region_module
+from paddle_chainrules.programs.loops.fused_kernels.region import NEVER
+from paddle_chainrules.programs.sizes.any_size import samples_of
 from paddle_chainrules.programs.switch import wanted_blas
+from paddle_chainrules.programs.tracing.operations import with_values
 
 FENCE = 64
 """Bytes before and after a buffer that are looked at after a call."""

@@ -5,8 +5,8 @@ import paddle.nn.functional as F
 import pytest
 
 from paddle_chainrules import make_program
-from paddle_chainrules.programs.independence import _is_by_rows
-from paddle_chainrules.programs.row_by_row import is_row_by_row
+from paddle_chainrules.programs.batches.row_by_row import is_row_by_row
+from paddle_chainrules.programs.derivatives.independence import _is_by_rows
 
 paddle.seed(3)
 MATRIX, SQUARE = paddle.rand([3, 5]), paddle.rand([3, 3])

@@ -24,7 +24,7 @@ from paddle_chainrules import (
     value_and_grad,
     vjp,
 )
-from paddle_chainrules.programs import blocks
+from paddle_chainrules.programs.batches import blocks
 
 EXACT = {
     "identity": lambda z: z,

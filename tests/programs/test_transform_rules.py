@@ -9,12 +9,12 @@ from numpy.polynomial import chebyshev
 from paddle_chainrules import BatchWarning
 from paddle_chainrules.paddle_side.interception import listening
 from paddle_chainrules.paddle_side.listener import listener, not_listening
-from paddle_chainrules.programs.batching import batched
+from paddle_chainrules.programs.batches.batching import batched
 from paddle_chainrules.programs.capture import capture
 from paddle_chainrules.programs.capture_error import CaptureError
+from paddle_chainrules.programs.derivatives.taylor import series_of
 from paddle_chainrules.programs.operators.table import TABLE
-from paddle_chainrules.programs.record import Record
-from paddle_chainrules.programs.taylor import series_of
+from paddle_chainrules.programs.tracing.record import Record
 from programs.samples import SAMPLES, T
 from programs.test_table import ONCE, ROUGH, Sampled, called, floats, made
 

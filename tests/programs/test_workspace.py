@@ -8,8 +8,12 @@ import pytest
 
 from conftest import assert_same, on_threads, randn
 from paddle_chainrules import jit, laplacian, stateless, value_and_grad
-from paddle_chainrules.programs.loops import workspace
-from paddle_chainrules.programs.loops.workspace import borrowed, empty_cache, give_back
+from paddle_chainrules.programs.loops.fused_kernels import workspace
+from paddle_chainrules.programs.loops.fused_kernels.workspace import (
+    borrowed,
+    empty_cache,
+    give_back,
+)
 
 
 @pytest.fixture(autouse=True)

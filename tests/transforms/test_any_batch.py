@@ -23,9 +23,9 @@ from paddle_chainrules import (
     vmap,
 )
 from paddle_chainrules.paddle_side.listener import plain
-from paddle_chainrules.programs.blocks import PROBE
-from paddle_chainrules.transforms import program_cache
-from paddle_chainrules.transforms.tree import flatten_tree
+from paddle_chainrules.programs.batches.blocks import PROBE
+from paddle_chainrules.transforms.as_programs import program_cache
+from paddle_chainrules.transforms.containers.tree import flatten_tree
 
 pytestmark = programs_on
 D = "float64"
@@ -256,7 +256,7 @@ def test_without_jit(captures):
 
 @pytest.mark.parametrize("most", [0, 1 << 28])
 def test_derivatives_by_points_up_to_what_goes_in_blocks(captures, most, monkeypatch):
-    monkeypatch.setattr("paddle_chainrules.programs.blocks.WHOLE", most)
+    monkeypatch.setattr("paddle_chainrules.programs.batches.blocks.WHOLE", most)
 
     def loss(p, x):
         return (derivatives(net, p, x, ((0, 2, 0),))[0] ** 2).mean()

@@ -8,7 +8,7 @@ import pytest
 from paddle import nn
 
 from paddle_chainrules import Packed, grad, jit, jvp, stateless, value_and_grad, vmap
-from paddle_chainrules.nets.paddles_own import is_paddles_own
+from paddle_chainrules.nets.layers.paddles_own import is_paddles_own
 
 LENGTHS = (4, 1, 6, 2)
 WIDTH = 3

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from paddle import Tensor
 
-from ..paddle_side.partial_gradients import node_of, nodes
+from ..paddle_side.autograd.partial_gradients import node_of, nodes
 
 
 def depend(tensors: Sequence[Tensor]) -> bool:

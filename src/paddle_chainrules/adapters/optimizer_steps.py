@@ -16,10 +16,10 @@ from paddle import Tensor
 from paddle.optimizer.lr import LRScheduler
 
 from ..paddle_side.dtypes import dtype_name
+from ..programs.compiling.source import ON_CPU_ALONE
+from ..programs.loops.elements.scalars import FLOATS
+from ..programs.loops.fused_kernels.region import ADDRESS, SHAPE, WITHOUT_GAPS
 from ..programs.loops.machine import Code
-from ..programs.loops.region import ADDRESS, SHAPE, WITHOUT_GAPS
-from ..programs.loops.scalars import FLOATS
-from ..programs.source import ON_CPU_ALONE
 from ..programs.switch import loops_are_on
 from .net_calls import NoProgram
 from .step_code import FIRST, Setting, code_of, setting_of

@@ -12,9 +12,9 @@ import numpy as np
 import paddle
 from paddle import Tensor
 
-from ..nets.shell import globals_of
-from ..nets.slots import ATOMS, Slotted, is_bound, walk
-from ..transforms.seen import codes_of
+from ..nets.layers.shell import globals_of
+from ..nets.layers.slots import ATOMS, Slotted, is_bound, walk
+from ..transforms.as_programs.seen import codes_of
 
 MANY = 20_000
 """Places beyond which a net is taken to hold more than itself."""

@@ -16,8 +16,8 @@ import numpy as np
 from paddle import Tensor
 from paddle import optimizer as theirs
 
+from ..programs.loops.elements.number import Number
 from ..programs.loops.machine import Code, machine_code
-from ..programs.loops.number import Number
 from ..programs.loops.text import PARALLEL, TYPES, Text
 
 RATE, GRADS, FIRST = 1, 2, 3

@@ -12,7 +12,7 @@ import paddle
 from paddle import Tensor
 from paddle.optimizer import Optimizer
 
-from ..nets.derivatives import MAX_ORDER
+from ..nets.derivatives.derivatives import MAX_ORDER
 from ..paddle_side.dtypes import casts_automatically
 from ..paddle_side.listener import is_plain
 from .graphs import is_behind

@@ -9,12 +9,12 @@ from typing import Any
 
 from paddle import Tensor
 
-from ..nets.known_calls import KnownValue, KnownWay, cache_key, keep
+from ..nets.calls.known_calls import KnownValue, KnownWay, cache_key, keep
 from ..nets.net import Net
 
 
 class BoundCalls:
-    """As :class:`..nets.known_calls.KnownCalls`, found by the arguments alone."""
+    """As :class:`..nets.calls.known_calls.KnownCalls`, found by the arguments alone."""
 
     def __init__(self, net: Net, params: dict[str, Tensor] | Tensor) -> None:
         self._net, self._params = net, params

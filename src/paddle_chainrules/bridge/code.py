@@ -13,18 +13,18 @@ from typing import Any, NamedTuple
 
 from paddle import Tensor
 
-from ..nets.along import InARow
-from ..nets.inputs import Inputs
+from ..nets.calls.inputs import Inputs
+from ..nets.calls.selection import each
+from ..nets.derivatives.along import InARow
+from ..nets.layers.stateless import RESERVED
 from ..nets.net import Net
-from ..nets.selection import each
-from ..nets.stateless import RESERVED
 from ..programs import switch
 from ..programs.capture_error import CaptureError
+from ..programs.compiling.program import Program
 from ..programs.loops.extents import Sizes
-from ..programs.operations import Value
-from ..programs.program import Program
 from ..programs.switch import LOOPS, loops_are_on, programs_are_on
-from ..transforms.program_recording import Way
+from ..programs.tracing.operations import Value
+from ..transforms.as_programs.program_recording import Way
 
 
 def patience() -> int:

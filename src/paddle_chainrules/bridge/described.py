@@ -7,7 +7,7 @@ import json
 from paddle import Tensor
 
 from ..nets.fcnet import FCNet
-from ..nets.stateless import StatelessLayer, constructed
+from ..nets.layers.stateless import StatelessLayer, constructed
 from .handles import Handle, of_fcnet, of_layer
 
 

@@ -9,21 +9,21 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from ..nets.along import JVP, VJP
-from ..nets.derived import Derivative, What
+from ..nets.calls.selection import Flags, selected
+from ..nets.derivatives.along import JVP, VJP
+from ..nets.derivatives.derived import Derivative, What
+from ..nets.derivatives.per_sample import SampleJacobian, SampleVJP
 from ..nets.fcnet import FCNet
 from ..nets.files import load_params, save_params
+from ..nets.layers.of_layer import stateless
+from ..nets.layers.stateless import StatelessLayer
 from ..nets.lowering import lowered
 from ..nets.nesting import Nesting
 from ..nets.net import Net
-from ..nets.of_layer import stateless
-from ..nets.params import Params
-from ..nets.per_sample import SampleJacobian, SampleVJP
-from ..nets.selection import Flags, selected
-from ..nets.stateless import StatelessLayer
+from ..nets.parameters.params import Params
 from ..paddle_side.dtypes import dtype_name
 from ..programs.activations import ACTIVATIONS, Activation
-from ..transforms.tree import flatten_tree
+from ..transforms.containers.tree import flatten_tree
 from .bound import Recorded
 from .code import Found, code
 from .retained_bytes import Meter

@@ -16,8 +16,8 @@ import paddle
 import paddle.version
 
 from .. import julia
-from ..paddle_side.openmp import threads
-from ..programs.loops.blas import library
+from ..paddle_side.process.openmp import threads
+from ..programs.loops.matrix_products.blas import library
 from ..programs.loops.threads import LEAST
 from ..programs.switch import (
     BLAS,

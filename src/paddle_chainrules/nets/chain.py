@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from paddle import nn
 
-from .params import ParamSpec
+from .parameters.params import ParamSpec
 
 # The layers that are built-in activations, as what they have to be for that.
 ACTIVATION_LAYERS: dict[type, tuple[str, dict[str, Any]]] = {

@@ -25,7 +25,7 @@ from safetensors.paddle import save_file
 
 from ..whole_files import replacing
 from .net import Net
-from .params import ParamSpec
+from .parameters.params import ParamSpec
 
 PathLike = str | os.PathLike[str]
 

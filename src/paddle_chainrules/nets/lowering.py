@@ -8,19 +8,19 @@ from typing import Any, NamedTuple
 import paddle
 from paddle import Tensor
 
-from ..programs.any_size import is_same_tensor
 from ..programs.capture_error import CaptureError
-from ..programs.existing import whole
+from ..programs.compiling.repeated import without_repeated
 from ..programs.in_julia.any_batch import of_any_batch
 from ..programs.in_julia.function import Function, Group, julia_function
 from ..programs.in_julia.repeated import goes_into
 from ..programs.operators.calls import NoRule
-from ..programs.repeated import without_repeated
-from ..transforms.program_cache import ProgramCache
-from ..transforms.program_recording import Way
-from ..transforms.tree import flatten_tree
+from ..programs.sizes.any_size import is_same_tensor
+from ..programs.tracing.existing import whole
+from ..transforms.as_programs.program_cache import ProgramCache
+from ..transforms.as_programs.program_recording import Way
+from ..transforms.containers.tree import flatten_tree
+from .layers.stateless import StatelessLayer
 from .net import Net
-from .stateless import StatelessLayer
 
 FEW = (3, 4, 6, 7, 9, 11, 13, 17, 19, 23, 29)
 """Numbers of samples of which two are tried."""

@@ -7,8 +7,8 @@ from typing import Any
 
 from paddle import Tensor
 
-from ..transforms.tree import flatten_tree
-from .stateless import RESERVED
+from ..transforms.containers.tree import flatten_tree
+from .layers.stateless import RESERVED
 
 
 class Nesting:

@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING, Any
 import paddle
 from paddle import Tensor
 
-from ..paddle_side.grad_mode import grad_mode
-from ..paddle_side.partial_gradients import leaves_behind
+from ..paddle_side.autograd.grad_mode import grad_mode
+from ..paddle_side.autograd.partial_gradients import leaves_behind
+from ..paddle_side.patching.write_counts import writes_counted
 from ..paddle_side.rules.in_place import refuse_other_uses
 from ..paddle_side.rules.operators import Watch
 from ..paddle_side.watch import is_traced, recordings, watched
-from ..paddle_side.write_counts import writes_counted
 from ..programs.static_graphs import need_tensors, sot
 from ..programs.switch import programs_are_on
-from ..transforms.effects import (
+from ..transforms.containers.tree import Tree, flatten_tree
+from ..transforms.derivatives.typed import X
+from ..transforms.tape.effects import (
     Effects,
     copied,
     flags,
@@ -26,20 +28,18 @@ from ..transforms.effects import (
     tensors_among,
     versions,
 )
-from ..transforms.outputs import detached, unaliased
-from ..transforms.recording import record, records_graph
-from ..transforms.tree import Tree, flatten_tree
-from ..transforms.typed import X
+from ..transforms.tape.outputs import detached, unaliased
+from ..transforms.tape.recording import record, records_graph
+from .calls.inputs import Inputs
+from .calls.programs import NetPrograms, once_more, recorded_once
+from .calls.pullback import NetPullback, RecordedPullback
 from .description import Description, chain_formula
-from .inputs import Inputs
-from .params import P, Params, ParamSpec
-from .programs import NetPrograms, once_more, recorded_once
-from .pullback import NetPullback, RecordedPullback
-from .state_dicts import names_in, placed
+from .parameters.params import P, Params, ParamSpec
+from .parameters.state_dicts import names_in, placed
 
 if TYPE_CHECKING:
+    from .calls.known_calls import KnownCalls
     from .chain import Chain
-    from .known_calls import KnownCalls
 
 
 class Net(abc.ABC):

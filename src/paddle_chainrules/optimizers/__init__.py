@@ -6,11 +6,7 @@ apply_updates(params, updates)``. Learning rates are numbers, tensors or schedul
 
 from . import schedules
 from .adaptive import adam, adamax, adamw, lamb, nadam, radam
-from .damped_steps import Fit
 from .first_order import adadelta, adagrad, momentum, rmsprop, sgd
-from .krylov_least_squares import gauss_newton
-from .least_squares import levenberg_marquardt
-from .metric_gradients import natural_gradient
 from .paddles import from_paddle, schedule_of, to_paddle
 from .parts import (
     accumulate,
@@ -23,7 +19,11 @@ from .parts import (
     scale,
     scale_by_schedule,
 )
-from .quasi_newton import Minimum, bfgs, lbfgs
+from .second_order.damped_steps import Fit
+from .second_order.krylov_least_squares import gauss_newton
+from .second_order.least_squares import levenberg_marquardt
+from .second_order.metric_gradients import natural_gradient
+from .second_order.quasi_newton import Minimum, bfgs, lbfgs
 from .transformation import Optimizer, apply_updates, chain
 
 __all__ = [

@@ -18,7 +18,7 @@ from paddle.base import core
 from .flags import Noted, flags_of
 from .index_lists import with_tensors
 from .listener import Listener, listener, local
-from .places import (
+from .patching.places import (
     Looked,
     Taken,
     callable_of,

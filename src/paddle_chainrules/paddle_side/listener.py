@@ -29,7 +29,7 @@ class Listener(Protocol):
         cotangents: Sequence[Tensor],
         create_graph: bool,
     ) -> list[Tensor | None]:
-        """What :func:`.engine.gradients` gives otherwise."""
+        """What :func:`.autograd.engine.gradients` gives otherwise."""
 
     def reaches_beyond(self, outputs: Sequence[Any], own: Sequence[Any]) -> bool:
         """Whether they depend on what requires gradients and is none of their own."""

@@ -11,14 +11,14 @@ import numpy as np
 import paddle
 from paddle import Tensor
 
+from ..paddle_side.autograd.grad_mode import grad_mode
 from ..paddle_side.dtypes import casts_automatically
 from ..paddle_side.flags import Flags, flags_of
-from ..paddle_side.garbage import collector_waits
-from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.interception import ended, listening
 from ..paddle_side.listener import listener, local, plain
-from ..paddle_side.openmp import one_thread
-from ..paddle_side.random_state import (
+from ..paddle_side.process.garbage import collector_waits
+from ..paddle_side.process.openmp import one_thread
+from ..paddle_side.process.random_state import (
     drawing_from,
     in_turn,
     note_drawing,
@@ -30,11 +30,11 @@ from . import switch
 from .capture_error import CaptureError
 from .captured import PLACE, Captured, kinds_of
 from .comparison import ROUGH, RTOL, Numbers, other_numbers
-from .operations import Value
-from .outside import outside
-from .passes import least, program_of
-from .program import Program
-from .record import Record
+from .compiling.passes import least, program_of
+from .compiling.program import Program
+from .tracing.operations import Value
+from .tracing.outside import outside
+from .tracing.record import Record
 
 _CONSTANT = (
     int,

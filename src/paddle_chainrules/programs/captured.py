@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 from paddle import Tensor
 
-from .blocks import rows_at_once
-from .operations import Value
-from .passes import expanding
-from .program import Program
+from .batches.blocks import rows_at_once
+from .compiling.passes import expanding
+from .compiling.program import Program
+from .tracing.operations import Value
 
 PLACE: Any = type("Place", (), {"__repr__": lambda self: "PLACE"})()
 """Stands among what a function gives for an output of its program."""

@@ -11,8 +11,8 @@ import numpy as np
 import paddle
 from paddle import Tensor
 
+from ..paddle_side.autograd.grad_mode import grad_mode
 from ..paddle_side.dtypes import dtype_name
-from ..paddle_side.grad_mode import grad_mode
 
 RTOL = {"float64": 1e-8, "float32": 2e-3, "complex64": 2e-3, "complex128": 1e-8}
 ROUGH = dict.fromkeys(RTOL, 2e-3)

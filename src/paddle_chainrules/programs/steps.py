@@ -16,19 +16,19 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
+from ..paddle_side.autograd.grad_mode import grad_mode
 from ..paddle_side.dtypes import is_differentiable
-from ..paddle_side.grad_mode import grad_mode
 from ..paddle_side.listener import listener, not_listening
-from .batching import DETACH, STOP, batched, recorded_one, replayed
-from .operations import Operation, Value
+from .batches.batching import DETACH, STOP, batched, recorded_one, replayed
+from .compiling.passes import least, program_of
+from .compiling.program import Program
+from .compiling.repeated_steps import NotOne, RepeatedStep
+from .derivatives.taylor import own
 from .operators.calls import BatchCall, Call
 from .operators.entry import batch_of, define, reverse_of
 from .operators.shared import ops
-from .passes import least, program_of
-from .program import Program
-from .repeated_steps import NotOne, RepeatedStep
 from .switch import loops_are_on
-from .taylor import own
+from .tracing.operations import Operation, Value
 
 Step = Callable[[list[Tensor]], Sequence[Tensor]]
 """From a carry and what comes with a step to the next carry and what the step gives."""

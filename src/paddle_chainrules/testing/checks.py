@@ -9,12 +9,12 @@ import paddle
 from paddle import Tensor, nn
 
 from ..nets.fcnet import FCNet
+from ..nets.layers.of_layer import stateless
 from ..nets.net import Net
-from ..nets.of_layer import stateless
-from ..nets.params import Params
+from ..nets.parameters.params import Params
 from ..paddle_side.dtypes import dtype_name
-from ..paddle_side.random_state import drawing_from
-from ..transforms.tree import Tree, flatten_tree
+from ..paddle_side.process.random_state import drawing_from
+from ..transforms.containers.tree import Tree, flatten_tree
 from .errors import TOLERANCES, array_of, row_of, rows_of
 from .report import Report
 from .sides import Side, move_to

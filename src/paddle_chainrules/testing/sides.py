@@ -11,13 +11,13 @@ import paddle
 from paddle import Tensor, nn
 
 from ..nets.fcnet import FCNet
+from ..nets.layers.of_layer import stateless
 from ..nets.net import Net
-from ..nets.of_layer import stateless
+from ..paddle_side.autograd.engine import gradients
 from ..paddle_side.dtypes import is_differentiable
-from ..paddle_side.engine import gradients
-from ..paddle_side.random_state import drawing_from
+from ..paddle_side.process.random_state import drawing_from
 from ..paddle_side.rules.operators import Watch
-from ..transforms.tree import Tree, flatten_tree
+from ..transforms.containers.tree import Tree, flatten_tree
 
 
 def move_to(value: Any, device: str, dtype: str | None = None) -> Any:

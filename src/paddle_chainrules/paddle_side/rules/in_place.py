@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 import paddle
 from paddle import Tensor
 
+from ..autograd.partial_gradients import node_of
 from ..dtypes import is_whole
-from ..partial_gradients import node_of
 from ..watch import Context, has_view, is_traced, tensors_in
-from . import every_order as closed
-from .formulas import spread_to
+from .derivatives import every_order as closed
+from .derivatives.formulas import spread_to
 
 REFUSED_WRITE = "IsLeafTensor"
 """What Paddle's error says where a leaf of the graph would be written into."""

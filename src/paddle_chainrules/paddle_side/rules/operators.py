@@ -13,8 +13,8 @@ from typing import Any
 import paddle
 
 from ..listener import is_plain
-from ..places import Looked, Pair, Places, by_itself, lock, stand, standing
-from ..random_state import DRAWING, noting
+from ..patching.places import Looked, Pair, Places, by_itself, lock, stand, standing
+from ..process.random_state import DRAWING, noting
 from ..watch import Context, Watch, recordings, written_outside
 from .table import DEEP_METHODS, DEEP_RULES, FUNCTIONS, IN_PLACE, METHODS, RULES, Rule
 

@@ -12,10 +12,10 @@ import numpy as np
 from paddle import Tensor
 
 from ...paddle_side.dtypes import dtype_name
-from ..operations import with_values
-from ..passes import program_of
-from ..program import Program
-from .call import FLOATS, TYPES, row, typed_number
+from ..compiling.passes import program_of
+from ..compiling.program import Program
+from ..tracing.operations import with_values
+from .operators.call import FLOATS, TYPES, row, typed_number
 from .source import Source
 
 OF_TYPE = r"\bT\b"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ..operations import Operation, Value
-from ..program import Program
-from ..repeated import MOST, is_arithmetic, takers_of
-from .call import ELEMENTWISE
+from ..compiling.program import Program
+from ..compiling.repeated import MOST, is_arithmetic, takers_of
+from ..tracing.operations import Operation, Value
+from .operators.call import ELEMENTWISE
 
 
 def goes_into(taker: Operation, value: Value) -> bool:

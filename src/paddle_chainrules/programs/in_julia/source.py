@@ -9,11 +9,11 @@ from typing import Any
 
 import paddle
 
-from ..operations import Operation, Value, values_in
+from ..compiling.program import Program
 from ..operators.calls import NoRule
 from ..operators.table import TABLE
-from ..program import Program
-from . import (  # noqa: F401, which put rules into the table
+from ..tracing.operations import Operation, Value, values_in
+from .operators import (  # noqa: F401, which put rules into the table
     einsum,
     elementwise,
     images,
@@ -24,7 +24,7 @@ from . import (  # noqa: F401, which put rules into the table
     shapes,
     spectral,
 )
-from .call import (
+from .operators.call import (
     ELEMENTWISE,
     Bracketed,
     Dotted,

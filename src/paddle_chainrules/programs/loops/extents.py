@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from ..samples import Samples
+from ..sizes.samples import Samples
 
 
 class Extent(NamedTuple):

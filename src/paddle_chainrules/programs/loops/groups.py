@@ -14,9 +14,9 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from ..operations import Operation, Value
-from . import arithmetic, functions  # noqa: F401  # with their rules
-from .scalars import (
+from ..tracing.operations import Operation, Value
+from .elements import arithmetic, functions  # noqa: F401  # with their rules
+from .elements.scalars import (
     COST,
     NoLoop,
     Read,

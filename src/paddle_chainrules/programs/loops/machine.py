@@ -12,14 +12,14 @@ from importlib.metadata import version
 from typing import Any
 from weakref import WeakValueDictionary
 
-from .blas import Library, library
+from .elements.scalars import FUNCTIONS
+from .elements.vectorised import definitions
 from .kept_code import keep, kept, name_of
+from .matrix_products.blas import Library, library
+from .matrix_products.products import SUFFIX
 from .nest import METADATA
-from .products import SUFFIX
-from .scalars import FUNCTIONS
 from .text import TYPES
 from .threads import SHARED, symbols
-from .vectorised import definitions
 
 SUM = r"@llvm\.vector\.reduce\.fadd\.v(\d+)f(32|64)"
 """Of the numbers of a vector, in texts."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from .elements.scalars import SUM, Reduction, Shape
 from .extents import ONE, ZERO, Extent, Sizes
-from .scalars import SUM, Reduction, Shape
 from .text import BYTES, PARALLEL, Carried, Text, in_memory
 from .views import View
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from .elements.scalars import Shape
 from .extents import ONE, ZERO, Extent, Sizes
+from .matrix_products.products import Product, write_call
 from .nest import Access, Nest
-from .products import Product, write_call
-from .scalars import Shape
 from .text import TYPES, Text
 from .views import View, along
 

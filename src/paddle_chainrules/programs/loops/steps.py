@@ -6,16 +6,16 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..operations import Operation, Value
 from ..switch import wanted_blas
+from ..tracing.operations import Operation, Value
+from .elements.scalars import NoLoop, Scalars, Shape, kept_dims, written
 from .extents import ZERO, Extent, Sizes
 from .groups import Group
+from .matrix_products.products import product, shared_batch, write_product
+from .matrix_products.thin import thin, write_thin
 from .nest import Access, Nest, clear, shared_loop
-from .products import product, shared_batch, write_product
-from .scalars import NoLoop, Scalars, Shape, kept_dims, written
 from .spaces import Space, of_nest, of_product
 from .text import TYPES, Text
-from .thin import thin, write_thin
 from .views import RULES, Memory, View, along, dense, is_dense, reshaped
 
 Address = Callable[[View], str]

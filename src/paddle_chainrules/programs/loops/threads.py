@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from functools import cache
 
-from ...paddle_side.openmp import openmp, threads
+from ...paddle_side.process.openmp import openmp, threads
 from .extents import Extent
 from .text import Text
 

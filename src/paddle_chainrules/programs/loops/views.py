@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from ..operations import Operation, Value
+from ..tracing.operations import Operation, Value
+from .elements.scalars import NoLoop, Shape
 from .extents import ONE, ZERO, Extent, Sizes
-from .scalars import NoLoop, Shape
 
 
 class Memory:

@@ -31,8 +31,8 @@ class Operator:
             there is no ``reverse``.
         jet: Taylor series of the results, from a :class:`.calls.JetCall`.
         batch: results of many samples, from a :class:`.calls.BatchCall`.
-        loop: instructions on one element, from a :class:`..loops.scalars.LoopCall`.
-        julia: an expression of Julia's, from a :class:`..in_julia.call.JuliaCall`.
+        loop: instructions on one element, from a :class:`.LoopCall`.
+        julia: an expression of Julia's, from a :class:`.JuliaCall`.
         shapes: positions of the arguments of which only the shape matters.
         structure: positions of the arguments that say where things begin, and whose
             numbers can't be any.

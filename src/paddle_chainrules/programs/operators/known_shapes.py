@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...paddle_side.grad_mode import grad_mode
+from ...paddle_side.autograd.grad_mode import grad_mode
 from ..capture_error import CaptureError
 from .entry import INFO, Operator, put, raw
 

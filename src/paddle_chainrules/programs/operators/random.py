@@ -10,7 +10,7 @@ from paddle import Tensor
 from ...paddle_side.dtypes import single
 from ...paddle_side.interception import RAW
 from ...paddle_side.listener import not_listening
-from ...paddle_side.random_state import is_sketched
+from ...paddle_side.process.random_state import is_sketched
 from .calls import Call, NoRule
 from .entry import TABLE, define, formula_of, reverse_of, simpler_of
 from .shared import ops

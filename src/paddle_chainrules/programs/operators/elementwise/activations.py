@@ -9,7 +9,7 @@ import paddle
 from paddle import Tensor
 
 from ....paddle_side.dtypes import single
-from ....paddle_side.rules import activations as rules
+from ....paddle_side.rules.derivatives import activations as rules
 from ..calls import BatchCall, Call
 from ..entry import (
     TABLE,

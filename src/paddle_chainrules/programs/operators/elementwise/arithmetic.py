@@ -10,7 +10,7 @@ import paddle
 from paddle import Tensor
 
 from ....paddle_side.dtypes import single
-from ....paddle_side.rules.formulas import complex_like
+from ....paddle_side.rules.derivatives.formulas import complex_like
 from ..calls import BatchCall, Call, JetCall, NoRule
 from ..entry import (
     TABLE,

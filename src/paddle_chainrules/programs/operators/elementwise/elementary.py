@@ -10,9 +10,9 @@ import paddle
 from paddle import Tensor
 
 from ....paddle_side.dtypes import single
-from ....paddle_side.rules.activations import celu
-from ....paddle_side.rules.every_order import SLOPES
-from ....paddle_side.rules.formulas import lerp
+from ....paddle_side.rules.derivatives.activations import celu
+from ....paddle_side.rules.derivatives.every_order import SLOPES
+from ....paddle_side.rules.derivatives.formulas import lerp
 from ..calls import Call
 from ..entry import define, formula_of, holds_for_complex, reverse_of
 from ..shared import conj, ops, summed

@@ -11,8 +11,8 @@ import numpy as np
 import paddle
 from paddle import Tensor
 
+from ....paddle_side.autograd.grad_mode import grad_mode
 from ....paddle_side.dtypes import dtype_name
-from ....paddle_side.grad_mode import grad_mode
 from ....paddle_side.interception import RAW
 from ....paddle_side.listener import not_listening
 from ..calls import NoRule

@@ -10,7 +10,7 @@ from paddle import Tensor
 
 from ....paddle_side.dtypes import single
 from ....paddle_side.interception import RAW
-from ....paddle_side.rules.norms import Layout
+from ....paddle_side.rules.derivatives.norms import Layout
 from ..calls import Call
 from ..entry import define, formula_of, reverse_of
 from ..shared import ops, shaped_as

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import paddle
 from paddle import Tensor
 
-from ....paddle_side.grad_mode import grad_mode
+from ....paddle_side.autograd.grad_mode import grad_mode
 from ....paddle_side.interception import RAW
 from ..calls import Call, NoRule
 from ..entry import TABLE, define, formula_of, reverse_of

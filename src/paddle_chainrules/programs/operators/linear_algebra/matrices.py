@@ -7,7 +7,7 @@ from typing import Any
 from paddle import Tensor
 
 from ....paddle_side.interception import RAW
-from ....paddle_side.rules.linear_algebra import addmm, dot
+from ....paddle_side.rules.derivatives.linear_algebra import addmm, dot
 from ..calls import BatchCall, Call, JetCall
 from ..entry import (
     batch_of,

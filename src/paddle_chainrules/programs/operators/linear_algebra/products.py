@@ -8,7 +8,7 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from ....paddle_side.rules.linear_algebra import addmm
+from ....paddle_side.rules.derivatives.linear_algebra import addmm
 from ..calls import Call
 from ..entry import define, formula_of, holds_for_complex, reverse_of
 from ..shared import conj, ops

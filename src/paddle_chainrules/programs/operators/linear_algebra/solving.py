@@ -11,7 +11,7 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from ....paddle_side.rules.linear_algebra import matrix_power
+from ....paddle_side.rules.derivatives.linear_algebra import matrix_power
 from ..calls import Call
 from ..entry import define, formula_of, holds_for_complex, reverse_of
 from ..shared import conj, ops, summed, summed_to

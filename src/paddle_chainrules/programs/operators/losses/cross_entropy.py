@@ -7,7 +7,7 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from ....paddle_side.rules.losses import logarithms
+from ....paddle_side.rules.derivatives.losses import logarithms
 from ..calls import Call
 from ..entry import define, formula_of, reverse_of
 from ..manipulation.putting import masked

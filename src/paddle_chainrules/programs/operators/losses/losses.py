@@ -9,7 +9,7 @@ from paddle import Tensor
 
 from ....paddle_side.dtypes import single
 from ....paddle_side.interception import RAW
-from ....paddle_side.rules.losses import (
+from ....paddle_side.rules.derivatives.losses import (
     binary_cross_entropy,
     cross_entropy_with_logits,
     divergences,

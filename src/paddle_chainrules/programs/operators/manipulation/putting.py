@@ -10,7 +10,7 @@ import paddle
 from paddle import Tensor
 
 from ....paddle_side.interception import RAW
-from ....paddle_side.openmp import one_thread
+from ....paddle_side.process.openmp import one_thread
 from ..calls import Call, NoRule
 from ..entry import define, holds_for_complex, reverse_of
 from ..shared import ops, summed_to

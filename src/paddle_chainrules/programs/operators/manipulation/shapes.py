@@ -11,7 +11,7 @@ import paddle
 from paddle import Tensor
 
 from ....paddle_side.interception import RAW
-from ....paddle_side.rules.formulas import masked_fill
+from ....paddle_side.rules.derivatives.formulas import masked_fill
 from ..calls import BatchCall, Call, JetCall, NoRule
 from ..entry import (
     batch_of,

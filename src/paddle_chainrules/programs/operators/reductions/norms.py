@@ -9,7 +9,7 @@ import paddle
 from paddle import Tensor
 
 from ....paddle_side.dtypes import single
-from ....paddle_side.rules.norms import SMALL
+from ....paddle_side.rules.derivatives.norms import SMALL
 from ..calls import Call, NoRule
 from ..entry import define, formula_of, reverse_of
 from ..shared import ops

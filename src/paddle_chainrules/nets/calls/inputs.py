@@ -1,0 +1,87 @@
+"""What a net is called with, as one row of leaves."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from paddle import Tensor
+
+from ...transforms.containers.tree import ONE_LEAF, flatten_tree
+from ..parameters.params import Params, ParamSpec
+
+NO_KEYWORDS = flatten_tree({})
+
+
+class Form(NamedTuple):
+    """How what a call is given, and what it gives, are nested."""
+
+    spec: ParamSpec
+    order: tuple[str, ...] | None
+    """The names in the order of the caller's parameters; None for one theta."""
+    args: Any
+    kwargs: Any = NO_KEYWORDS[1]
+    output: Any = ONE_LEAF
+
+    @property
+    def param_leaves(self) -> int:
+        """How many of the leaves are parameters."""
+        return 1 if self.order is None else len(self.order)
+
+
+class Inputs:
+    """What a net is called with, as a row of leaves.
+
+    Attributes:
+        leaves: the checked parameters, or theta, then those of all arguments.
+        order: the names as the caller has them in order; None for theta.
+        given: the parameters, checked, arguments and keyword arguments.
+    """
+
+    def __init__(
+        self,
+        spec: ParamSpec,
+        params: Params,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> None:
+        self._spec = spec
+        given: list[Any]
+        self.given: tuple[Any, ...]
+        if isinstance(params, Tensor):
+            self.order, given = None, [params]
+            self.given = params, args, kwargs
+        else:
+            values = spec.as_dict(params)
+            self.order, given = spec.order_of(params), [*values.values()]
+            self.given = values, args, kwargs
+        arg_leaves, self.args_spec = flatten_tree(args)
+        kwarg_leaves, self.kwargs_spec = flatten_tree(kwargs) if kwargs else NO_KEYWORDS
+        self._start = len(given)
+        self._middle = self._start + len(arg_leaves)
+        self.leaves = [*given, *arg_leaves, *kwarg_leaves]
+
+    def without_leaves(self) -> Inputs:
+        """How the leaves are nested, and no tensor."""
+        found = copy.copy(self)
+        found.leaves = []
+        found.given = ()
+        return found
+
+    def with_leaves(self, leaves: Sequence[Any]) -> tuple[dict[str, Any], Any, Any]:
+        """Parameters as a dict, arguments and keyword arguments, of other leaves."""
+        if self.order is None:
+            values = self._spec.unflatten(leaves[0])
+        elif leaves is self.leaves:
+            return self.given
+        else:
+            values = self._spec.named(leaves[: self._start])
+        args = self.args_spec.unflatten(leaves[self._start : self._middle])
+        if self.kwargs_spec is NO_KEYWORDS[1]:
+            return values, args, {}
+        return values, args, self.kwargs_spec.unflatten(leaves[self._middle :])
+
+    def form(self, output: Any) -> Form:
+        """How the call is nested, with an output that is nested so."""
+        return Form(self._spec, self.order, self.args_spec, self.kwargs_spec, output)

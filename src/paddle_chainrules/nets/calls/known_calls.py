@@ -1,0 +1,261 @@
+"""Calls of a net like earlier ones, which go straight to their programs.
+
+A dispatch cache, keyed by the dtypes and shapes of parameters and arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import paddle
+from paddle import Tensor
+
+from ...paddle_side.listener import is_plain
+from ...paddle_side.watch import watched
+from ...programs.capture_error import CaptureError
+from ...programs.compiling.program import Program
+from ...transforms.as_programs.keys import key_of
+from ...transforms.as_programs.program_cache import BOUND, OfValue, ProgramCache
+from ...transforms.as_programs.program_recording import ProgramRecording, run
+from ...transforms.containers.tree import ONE_LEAF, Tree
+from ...transforms.tape.effects import flags
+from ..parameters.param_trees import ParamTree
+from .inputs import Inputs
+from .pullback import RecordedPullback
+
+
+class Structure(NamedTuple):
+    """How outputs are nested, and what comes after them."""
+
+    output: Any
+    number: int
+    buffers: Any
+
+    def nested(self, outputs: list[Any]) -> Any:
+        """The output, and with buffers the pair of it and of these."""
+        if self.buffers is None and self.output is ONE_LEAF:
+            return outputs[0]
+        value, buffers = self.parts(outputs)
+        return value if self.buffers is None else (value, buffers)
+
+    def parts(self, outputs: Sequence[Any]) -> tuple[Any, Any]:
+        """The output, and buffers or None."""
+        value = self.output.unflatten(outputs[: self.number])
+        if self.buffers is None:
+            return value, None
+        return value, self.buffers.unflatten(outputs[self.number :])
+
+
+class KnownCalls:
+    """What is called for parameters and arguments of each dtypes and shapes.
+
+    That is for parameters in a dict as the net has them or as theta, arguments that are
+    tensors, and all of them off the caller's graph; other calls are looked at closer.
+    """
+
+    def __init__(self, net: Any) -> None:
+        self._net = net
+        self._values: dict[Any, KnownValue] = {}
+        self._ways: dict[Any, KnownWay] = {}
+
+    def keep_value(self, inputs: Inputs, found: OfValue) -> None:
+        """Have this program serve calls like this one."""
+        self._keep(self._values, inputs, KnownValue(found))
+
+    def keep_way(
+        self, inputs: Inputs, programs: ProgramCache, recording: ProgramRecording
+    ) -> None:
+        """The same with the way back."""
+        self._keep(self._ways, inputs, KnownWay(inputs, programs, recording))
+
+    def _keep(self, known: dict[Any, Any], inputs: Inputs, found: Any) -> None:
+        params, args, kwargs = inputs.given
+        order = inputs.order  # of a tree it equals the names, too
+        if isinstance(order, ParamTree) or order not in (None, self._net.spec.names):
+            return
+        key = None if kwargs else self._key_and_leaves(params, args)[0]
+        if key is not None and not (key[0] and self._net._effects.reaches):
+            keep(known, key, found)
+
+    def forward(self, params: Any, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+        """The output, alone in a tuple; None for a call like none before."""
+        known, leaves = self.value(params, args)
+        return None if known is None else known.value(leaves, True)
+
+    def pullback(
+        self, params: Any, args: tuple[Any, ...]
+    ) -> tuple[Any, KnownPullback] | None:
+        """Output and pullback; None for a call like none before."""
+        known, leaves = self.way(params, args)
+        return None if known is None else known.pullback(leaves)
+
+    def value(
+        self, params: Any, args: tuple[Any, ...]
+    ) -> tuple[KnownValue | None, list[Tensor]]:
+        """What was kept for calls like this one, and the leaves of this one."""
+        key, leaves = self._key_and_leaves(params, args)
+        return self._values.get(key), leaves
+
+    def way(
+        self, params: Any, args: tuple[Any, ...]
+    ) -> tuple[KnownWay | None, list[Tensor]]:
+        """The same with the way back."""
+        key, leaves = self._key_and_leaves(params, args)
+        return self._ways.get(key), leaves
+
+    def _key_and_leaves(
+        self, params: Any, args: tuple[Any, ...]
+    ) -> tuple[tuple[Any, ...] | None, list[Tensor]]:
+        """What two calls have in common, and the leaves; None for other calls."""
+        if type(params) is dict and tuple(params) == self._net.spec.names:
+            leaves = [*params.values(), *args]
+        elif isinstance(params, Tensor):
+            leaves = [params, *args]
+        else:
+            return None, []
+        key = cache_key(leaves)
+        return None if key is None else (*key, type(params)), leaves
+
+
+def cache_key(leaves: Sequence[Any]) -> tuple[Any, ...] | None:
+    """Whether gradients are on, and the dtypes and shapes of a call's leaves.
+
+    None for what is no tensor or on the caller's graph, and where functions are to be
+    called, and not their programs.
+    """
+    if is_plain() or watched():
+        return None
+    for leaf in leaves:
+        if not isinstance(leaf, Tensor):
+            return None
+    graph = paddle.is_grad_enabled()
+    if graph and False in flags(leaves):
+        return None
+    return (graph, *key_of(leaves))
+
+
+def keep(known: dict[Any, Any], key: Any, found: Any) -> None:
+    """Note what serves a kind of calls, of which there is a bound."""
+    if len(known) >= BOUND:
+        known.clear()
+    known[key] = found
+
+
+class KnownValue:
+    """The program of the value of a kind of calls."""
+
+    def __init__(self, found: OfValue) -> None:
+        self._found, self._structure = found, found.structure
+
+    def value(
+        self, leaves: list[Tensor], trusts: bool = False
+    ) -> tuple[Any, ...] | None:
+        """The output, alone in a tuple; None where the program serves no more.
+
+        Args:
+            trusts: whether the leaves' shapes and dtypes were looked at.
+        """
+        found = self._found
+        if found.is_stale():
+            return None
+        try:
+            made = run(found.captured.program, leaves, trusts)
+        except CaptureError:  # a shape that depends on values
+            return None
+        return (self._structure.nested(found.captured.filled(made)),)
+
+
+class KnownWay:
+    """The programs of a kind of calls.
+
+    Attributes:
+        draws: whether it draws random numbers.
+        count: of the outputs.
+        retained_bytes: what a call leaves for the way back.
+        back: to the gradients of all parameters and arguments, where there is one
+            output, a tensor, of this ``shape`` and ``dtype``; None elsewhere.
+    """
+
+    back: Program | None = None
+
+    def __init__(
+        self, inputs: Inputs, programs: ProgramCache, recording: ProgramRecording
+    ) -> None:
+        way, output = recording.way, recording.outputs[0]
+        self._programs, self.way = programs, way
+        self.form = inputs.form(way.structure.output)
+        self.count = way.there.count
+        self.draws = way.there.forward.draws
+        self.retained_bytes = recording.retained_bytes()
+        structure, number = way.structure, len(inputs.leaves)
+        alone = structure.output is ONE_LEAF and structure.buffers is None
+        if alone and way.seeds == [0] and way.places == [*range(number)]:
+            self.shape, self.dtype = output.shape, output.dtype
+            program, has = way.there.back((True,) * number, (True,))
+            self.back = program if all(has) else None
+
+    def part(self, asked: tuple[bool, ...]) -> Program:
+        """To those gradients alone that are asked for, where there is :attr:`back`."""
+        return self.way.there.back(asked, (True,))[0]
+
+    def made(self, leaves: list[Tensor], trusts: bool = False) -> list[Tensor] | None:
+        """Outputs, and what the way back needs; None where programs serve no more.
+
+        Args:
+            trusts: whether the leaves' shapes and dtypes were looked at.
+        """
+        if self.way.is_stale():
+            return None
+        try:
+            return run(self.way.there.forward, leaves, trusts)
+        except CaptureError:
+            return None
+
+    def recorded(self, leaves: list[Tensor], made: list[Tensor]) -> KnownPullback:
+        """The pullback of a call that has made this."""
+        recording = self._programs.recording(self.way, leaves, leaves, made)
+        return KnownPullback(self, recording)
+
+    def pullback(self, leaves: list[Tensor]) -> tuple[Any, KnownPullback] | None:
+        """Output and pullback; None where the programs serve no more.
+
+        The leaves' shapes and dtypes were looked at.
+        """
+        made = self.made(leaves, True)
+        if made is None:
+            return None
+        outputs = self.way.captured.filled(made[: self.count])
+        return self.way.structure.nested(outputs), self.recorded(leaves, made)
+
+
+class KnownPullback(RecordedPullback):
+    """The pullback of a known call, straight where all gradients are asked for."""
+
+    _recording: ProgramRecording
+
+    def __init__(self, known: KnownWay, recording: ProgramRecording) -> None:
+        self._form, self._known, self._recording = known.form, known, recording
+
+    def _straight(self, cotangent: Tree) -> list[Tensor] | None:
+        """All gradients; None where the cotangent is to be looked at closer."""
+        known = self._known
+        if (
+            known.back is None
+            or not isinstance(cotangent, Tensor)
+            or cotangent.shape != known.shape
+            or cotangent.dtype is not known.dtype
+            or (paddle.is_grad_enabled() and not cotangent.stop_gradient)
+        ):
+            return None
+        return run(known.back, [*self._recording.saved(), cotangent])
+
+    def __call__(self, cotangent: Tree, **how: Any) -> Any:
+        found = None if how else self._straight(cotangent)
+        if found is None:
+            return super().__call__(cotangent, **how)
+        form = self._form
+        if form.order is None:
+            return found[0], (*found[1:],)
+        names = form.spec.names
+        return dict(zip(names, found, strict=False)), (*found[len(names) :],)

@@ -1,0 +1,243 @@
+"""A net's calls as programs, where it was asked for and they can be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import paddle
+from paddle import Tensor
+
+from ...paddle_side.listener import is_plain
+from ...paddle_side.process.random_state import drawing_from
+from ...paddle_side.watch import watched
+from ...programs.capture_error import CaptureError
+from ...programs.sizes.samples import ANY
+from ...programs.switch import programs_are_on
+from ...transforms.as_programs.fallback import recorded_by_program
+from ...transforms.as_programs.program_cache import OfValue, ProgramCache, Refusal
+from ...transforms.as_programs.program_nodes import call, found_value, seen_value
+from ...transforms.as_programs.program_recording import ProgramRecording, Way
+from ...transforms.containers.tree import flatten_tree
+from ...transforms.tape.effects import check_unchanged, tensors_among, versions
+from ...transforms.tape.recording import Recording, records_graph
+from .inputs import Inputs
+from .known_calls import KnownCalls, Structure
+
+PATIENCE = 3
+"""How many calls of a kind come before a program that nobody has asked for."""
+
+
+def of_paddles_own(net: Any) -> NetPrograms | None:
+    """Those of a net of Paddle's code alone, if programs are on."""
+    return NetPrograms(net, PATIENCE, ANY) if programs_are_on() else None
+
+
+def as_asked(net: Any, jit: bool | None, is_own: bool) -> NetPrograms | None:
+    """Those of a net that was made with ``jit``; by default of Paddle's code alone."""
+    if jit is None:
+        return of_paddles_own(net) if is_own else None
+    most = ANY if is_own else 0
+    return NetPrograms(net, 0, most) if jit and programs_are_on() else None
+
+
+def of_derivatives(net: Any, programs: NetPrograms | None) -> NetPrograms | None:
+    """Those of a net that differentiates another, which has these."""
+    return programs and NetPrograms(net, most=programs.most)
+
+
+class NetPrograms:
+    """Programs of one net, for every way in which its arguments are nested.
+
+    Args:
+        patience: how many calls of a kind come before there is a program.
+        most: up to how many samples its code decides nothing by their number.
+    """
+
+    def __init__(self, net: Any, patience: int = 0, most: int = 0) -> None:
+        self._net, self._patience, self.most = net, patience, most
+        self._made: dict[Any, ProgramCache] = {}
+        self.known = KnownCalls(net)
+        self.derivatives: dict[Any, Any] = {}
+
+    def describe(self) -> str:
+        """What runs, in a sentence."""
+        made = [found for cache in self._made.values() for found in cache.made]
+        refused = [found.why for found in made if isinstance(found, Refusal)]
+        count = len(made) - len(refused)
+        if refused:
+            kinds = f"{len(refused)} of {len(made)} kinds of calls"
+            return f"It runs as Paddle runs it in {kinds}: {refused[-1]}."
+        if count:
+            return f"It runs as a program, of which there are {count}."
+        effects = self._net._effects
+        if effects.is_known and effects.writes:
+            return "It runs as Paddle runs it, since it writes into what it is given."
+        if effects.is_known and effects.asks:
+            return "It runs as Paddle runs it, since it changes stop_gradient."
+        if self._patience:
+            return f"It will run as a program after {self._patience} calls of a kind."
+        return "It will run as a program."
+
+    def forward(self, inputs: Inputs, constants: dict[str, Any]) -> tuple[Any, ...]:
+        """The net's result, alone in a tuple; an empty one where no program serves."""
+        if not self._serves():
+            return ()
+        try:
+            programs, leaves = self._of(inputs, constants)
+            with drawing_from(constants.get("_seed")):
+                outputs, structure = call(programs, leaves, None)
+        except CaptureError:
+            return ()
+        if not constants:
+            found, _ = seen_value(programs, leaves, None)
+            self.known.keep_value(inputs, found)
+        return (structure.nested(outputs),)
+
+    def record(
+        self, inputs: Inputs, constants: dict[str, Any]
+    ) -> tuple[Any, Any, Any, ProgramRecording] | None:
+        """Output, buffers, how the output is nested, and the way back."""
+        if (
+            not self._serves()
+            or watched()
+            or records_graph(inputs.leaves, self._reach())
+        ):
+            return None
+        try:
+            programs, leaves = self._of(inputs, constants)
+            with drawing_from(constants.get("_seed")):
+                outputs, structure, recording = programs.record(leaves)
+        except CaptureError:
+            return None
+        recording.keep(len(inputs.leaves), structure.number)
+        if not constants:
+            self.known.keep_way(inputs, programs, recording)
+        return (*structure.parts(outputs), structure.output, recording)
+
+    def value(self, inputs: Inputs) -> tuple[OfValue, list[Any]]:
+        """The program of calls like this one, and the leaves that it takes.
+
+        Raises:
+            CaptureError: there is none.
+        """
+        programs, leaves = self._alone(inputs)
+        return found_value(programs, leaves)[0], leaves
+
+    def way(self, inputs: Inputs) -> tuple[Way, list[Any]]:
+        """The same of the way there and back.
+
+        Raises:
+            CaptureError: there is none.
+        """
+        programs, leaves = self._alone(inputs)
+        return programs.found("vjp", leaves, programs.way_of), leaves
+
+    def _alone(self, inputs: Inputs) -> tuple[ProgramCache, list[Any]]:
+        """Where the result depends on nothing else."""
+        if not self._serves():
+            raise CaptureError(
+                "the net runs as Paddle runs it; make it with jit=True, or see what it "
+                "is shown to run as"
+            )
+        if self._net._effects.reaches:
+            raise CaptureError(
+                "the net uses parameters that are no arguments; make them its own"
+            )
+        return self._of(inputs, {})
+
+    def _serves(self) -> bool:
+        """Whether the net is known to be as a program takes it."""
+        effects = self._net._effects
+        return (
+            not is_plain()
+            and effects.is_known
+            and effects.writes is False
+            and not effects.asks
+        )
+
+    def _reach(self) -> bool:
+        return bool(self._net._effects.reaches) and paddle.is_grad_enabled()
+
+    def _of(
+        self, inputs: Inputs, constants: dict[str, Any]
+    ) -> tuple[ProgramCache, list[Any]]:
+        """Programs, and the leaves that they take: the inputs', then buffers."""
+        names = _buffer_names(constants)
+        key = (inputs.order is None, inputs.args_spec, inputs.kwargs_spec, names)
+        programs = self._made.get(key)
+        if programs is None:
+            flat = _Flat(self._net, inputs.without_leaves(), names)
+            fixed = 1 if inputs.order is None else len(inputs.order)
+            how = self._patience, self.most
+            programs = ProgramCache(flat, self._net._effects, fixed, *how)
+            self._made[key] = programs
+        return programs, _leaves(inputs, constants)
+
+
+def _buffer_names(constants: dict[str, Any]) -> tuple[str, ...] | None:
+    buffers: dict[str, Tensor] | None = constants.get("_buffers")
+    return None if buffers is None else tuple(buffers)
+
+
+def _leaves(inputs: Inputs, constants: dict[str, Any]) -> list[Any]:
+    """Those of the inputs, and buffers where they are given."""
+    buffers: dict[str, Tensor] | None = constants.get("_buffers")
+    return inputs.leaves if not buffers else [*inputs.leaves, *buffers.values()]
+
+
+def recorded_once(
+    net: Any,
+    inputs: Inputs,
+    constants: dict[str, Any],
+    refusal: NotImplementedError,
+    before: Recording | None = None,
+) -> tuple[Any, Any, Any, ProgramRecording]:
+    """As :meth:`NetPrograms.record`, for a call that the tape has refused.
+
+    Args:
+        before: the call by the tape, whose results it must give again.
+
+    Raises:
+        NotImplementedError: the refusal, where there is no program either.
+    """
+    flat = _Flat(net, inputs.without_leaves(), _buffer_names(constants))
+    with drawing_from(constants.get("_seed")):
+        found = recorded_by_program(flat, _leaves(inputs, constants), refusal, before)
+    outputs, structure, recording = found
+    recording.keep(len(inputs.leaves), structure.number)
+    return (*structure.parts(outputs), structure.output, recording)
+
+
+def once_more(
+    net: Any, inputs: Inputs, constants: dict[str, Any], taped: Recording
+) -> Callable[[NotImplementedError], ProgramRecording]:
+    """The way back of a call, by a program, for when the tape refuses it."""
+    tensors = tensors_among(_leaves(inputs, constants))
+    before = versions(tensors)
+
+    def by_program(refusal: NotImplementedError) -> ProgramRecording:
+        check_unchanged(tensors, before, "a parameter or an argument")
+        return recorded_once(net, inputs, constants, refusal, taped)[-1]
+
+    return by_program
+
+
+class _Flat:
+    """The net as a function of a list of leaves."""
+
+    def __init__(self, net: Any, inputs: Inputs, names: Sequence[str] | None) -> None:
+        self._net, self._inputs, self._names = net, inputs, names
+
+    def __call__(self, leaves: list[Any]) -> tuple[list[Any], Structure]:
+        names = self._names
+        count = len(leaves) - len(names or ())
+        values, args, kwargs = self._inputs.with_leaves(leaves[:count])
+        if names is None:
+            outputs, spec = flatten_tree(self._net._apply(values, *args, **kwargs))
+            return outputs, Structure(spec, len(outputs), None)
+        buffers = dict(zip(names, leaves[count:], strict=True))
+        output, new = self._net._apply(values, *args, **kwargs, _buffers=buffers)
+        outputs, spec = flatten_tree(output)
+        others, aux_spec = flatten_tree(new)
+        return [*outputs, *others], Structure(spec, len(outputs), aux_spec)

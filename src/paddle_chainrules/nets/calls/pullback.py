@@ -1,0 +1,361 @@
+"""From the cotangent of a net's output to gradients of its parameters and arguments."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Generic, overload
+
+from paddle import Tensor
+from paddle.jit import not_to_static
+
+from ...paddle_side.autograd.kernel_errors import Overwritten
+from ...paddle_side.autograd.row_sparse import RowSparse
+from ...programs.static_graphs import need_tensors, sot
+from ...transforms.containers.tree import Tree, cotangent_leaves, flatten_tree, nesting
+from ...transforms.derivatives.typed import Y_co
+from ...transforms.tape.kept_graph import KeptGraph
+from ...transforms.tape.recording import Recording
+from ..parameters.param_trees import ParamTree
+from ..parameters.params import ParamSpec
+from .grad_buffers import Primal, check_buffers, write
+from .inputs import Form
+from .selection import WRT, Flags, Wrt, asked_for, each, items_of, selected
+
+
+class NetPullback(KeptGraph, abc.ABC, Generic[Y_co]):
+    """Cotangent of a net's output to the gradients of its parameters and arguments."""
+
+    def __init__(self, form: Form) -> None:
+        self._form = form
+
+    @overload
+    def __call__(
+        self, cotangent: Tree, *, sparse: Wrt | bool = False
+    ) -> tuple[Y_co, tuple[Any, ...]]: ...
+
+    @overload
+    def __call__(
+        self,
+        cotangent: Tree,
+        *,
+        wrt: Wrt = WRT,
+        into: tuple[Tree, ...] | None = None,
+        accumulate: bool = False,
+        sparse: Wrt | bool = False,
+    ) -> tuple[Any, ...]: ...
+
+    @not_to_static  # whose defaults Paddle's transformation does not find
+    def __call__(
+        self,
+        cotangent: Tree,
+        *,
+        wrt: Wrt = WRT,
+        into: tuple[Tree, ...] | None = None,
+        accumulate: bool = False,
+        sparse: Wrt | bool = False,
+    ) -> tuple[Tree, ...]:
+        """``(grad_params, grad_args)``, nested as the inputs; callable repeatedly.
+
+        A third, ``grad_kwargs``, comes where it is asked for.
+
+        Args:
+            cotangent: nested as the output, with its shapes and dtypes.
+            wrt: what to differentiate by: ``"params"``, ``"args"``, names of
+                parameters or patterns of them such as ``"encoder.*"``, positions of
+                arguments, predicates of names, ``"kwargs"`` or names of keyword
+                arguments, or several of these. What is not asked for is not computed
+                and comes back as None.
+            into: the same pair, or the three, of the caller's own tensors, None where
+                a gradient is not wanted; it is written there, and not computed where
+                it is not. Instead of ``wrt``.
+            accumulate: add to what is there instead.
+            sparse: parameters whose gradients to give as :class:`RowSparse`: names,
+                patterns or predicates, or True for all. Where the layer computes them
+                so (``Embedding(sparse=True)``) no dense one is made. A RowSparse in
+                ``into`` asks for the same.
+
+        Returns:
+            New tensors, or those of ``into``.
+
+        Raises:
+            ValueError: an unknown name in wrt; a cotangent of another structure or
+                shape; a buffer of another structure, shape or device, or one that
+                overlaps another, a parameter or an argument.
+            TypeError: a cotangent or a buffer of another dtype; a cotangent of an
+                output that has no derivative.
+
+        Nothing is written where something is raised.
+        """
+        need_tensors(sot.fallback(True))
+        if into is not None:
+            if wrt is not WRT:
+                raise ValueError(
+                    "wrt and into both say what is wanted; give one of them, with None "
+                    "in into for what is not"
+                )
+            if sparse:
+                raise ValueError("into says what is sparse: give a RowSparse there")
+            return self._write(cotangent, into, accumulate)
+        if accumulate:
+            raise ValueError("accumulate adds to the tensors of into; give them too")
+        rows = self._sparse_positions(sparse)
+        if wrt is WRT:
+            return self._nested(self._gradients(cotangent, None, rows))
+        children, keywords = self._form.args.children(), self.keywords
+        asked = asked_for(wrt, self._form.spec.names, len(children), keywords)
+        by_params, by_args = any(asked.params), any(asked.args)
+        if self._form.order is None and by_params and not all(asked.params):
+            raise ValueError(
+                "wrt names some parameters, but they came as one theta, which has one "
+                "gradient; pass a dict, or ask for 'params'"
+            )
+        flags = [by_params] if self._form.order is None else [*asked.params]
+        for child, flag in zip(children, asked.args, strict=True):
+            flags += [flag] * child.num_leaves
+        if asked.kwargs is not None:
+            each = zip(self._form.kwargs.children(), keywords, strict=True)
+            for child, keyword in each:
+                flags += [asked.kwargs[keyword]] * child.num_leaves
+        grads = self._gradients(cotangent, flags, rows)
+        grad_params, grad_args = self._nested(grads)
+        if by_args and not all(asked.args):
+            grad_args = tuple(
+                part if flag else None
+                for part, flag in zip(grad_args, asked.args, strict=True)
+            )
+        found = grad_params if by_params else None, grad_args if by_args else None
+        if asked.kwargs is None:
+            return found
+        stop = self._form.param_leaves + self._form.args.num_leaves
+        by_keyword: Any = self._form.kwargs.unflatten(grads[stop:])
+        return *found, {
+            n: g if asked.kwargs[n] else None for n, g in by_keyword.items()
+        }
+
+    def _sparse_positions(self, sparse: Wrt | bool) -> Sequence[int]:
+        if sparse is False:
+            return ()
+        if self._form.order is None:
+            raise ValueError(
+                "sparse names parameters, but they came as one theta, whose gradient "
+                "is dense; pass a dict"
+            )
+        names = self._form.spec.names
+        items = ["params"] if sparse is True else items_of(sparse)
+        chosen = {n for item in items for n in selected(item, names, "sparse")}
+        return [i for i, name in enumerate(names) if name in chosen]
+
+    @property
+    def keywords(self) -> tuple[str, ...]:
+        """Names of the keyword arguments of the call."""
+        return tuple(self._form.kwargs.entries())
+
+    def _write(
+        self, cotangent: Tree, into: tuple[Tree, ...], accumulate: bool
+    ) -> tuple[Tree, ...]:
+        if not isinstance(into, tuple) or len(into) not in (2, 3):
+            raise TypeError(
+                "into must be a pair, of buffers for the parameters and a tuple of "
+                "buffers for the arguments, or these and a dict for the keyword "
+                f"arguments, got {type(into).__name__}; give None for what is not "
+                "wanted"
+            )
+        for_params, for_args, *for_kwargs = into
+        buffers = [*self._param_buffers(for_params), *self._arg_buffers(for_args)]
+        for given in for_kwargs:
+            buffers += self._kwarg_buffers(given)
+        check_buffers(buffers, self._primals()[: len(buffers)])
+        flags = [buffer is not None for buffer in buffers]
+        rows = [i for i, buffer in enumerate(buffers) if isinstance(buffer, RowSparse)]
+        write(buffers, self._gradients(cotangent, flags, rows), accumulate)
+        return into
+
+    def _param_buffers(self, given: Tree) -> list[Any]:
+        if given is None:
+            return [None] * self._form.param_leaves
+        if self._form.order is None:
+            return [given]
+        if isinstance(self._form.order, ParamTree):
+            given = self._form.order.leaves(given)
+        _check_names(given, self._form.order, "parameters")
+        return [given[name] for name in self._form.spec.names]
+
+    def _arg_buffers(self, given: Tree) -> list[Any]:
+        children = self._form.args.children()
+        if given is None:
+            given = (None,) * len(children)
+        if not isinstance(given, tuple) or len(given) != len(children):
+            raise ValueError(
+                f"into for the arguments must be None or a tuple of {len(children)}, "
+                f"one for each, got {given!r}; give None for what is not wanted"
+            )
+        return [
+            leaf
+            for i, (part, child) in enumerate(zip(given, children, strict=True))
+            for leaf in _leaves_as(child, part, f"argument {i}")
+        ]
+
+    def _kwarg_buffers(self, given: Tree) -> list[Any]:
+        keywords = self.keywords
+        if given is None:
+            given = dict.fromkeys(keywords)
+        _check_names(given, keywords, "keyword arguments")
+        return [
+            leaf
+            for name, child in zip(keywords, self._form.kwargs.children(), strict=True)
+            for leaf in _leaves_as(child, given[name], f"argument {name!r}")
+        ]
+
+    def _nested(self, grads: Sequence[Any]) -> tuple[Tree, Tree]:
+        """Gradients in a row, nested as parameters and arguments."""
+        form = self._form
+        count = form.param_leaves
+        if form.order is None:
+            grad_params = grads[0]
+        else:
+            grad_params = form.spec.named(grads[:count], form.order)
+            if isinstance(form.order, ParamTree):
+                grad_params = form.order.nested(grad_params)
+        return grad_params, form.args.unflatten(
+            grads[count : count + form.args.num_leaves]
+        )
+
+    @abc.abstractmethod
+    def _gradients(
+        self,
+        cotangent: Tree,
+        flags: Sequence[bool] | None,
+        sparse: Sequence[int] = (),
+    ) -> Sequence[Any]:
+        """Of the parameters in forward order, or theta, then of the arguments' leaves.
+
+        None where a flag is off, and computed only where it is on; all without flags.
+        Flags may go on with those of the keyword arguments' leaves. Those at the
+        ``sparse`` positions are RowSparse.
+        """
+
+    @abc.abstractmethod
+    def _primals(self) -> list[Primal]:
+        """What these are with respect to."""
+
+
+def _check_names(given: Tree, names: Sequence[str], what: str) -> None:
+    """Refuse buffers by name that have other names."""
+    if not isinstance(given, Mapping) or given.keys() != set(names):
+        found = list(given) if isinstance(given, Mapping) else type(given).__name__
+        raise ValueError(
+            f"into for the {what} must be None or a dict with the names "
+            f"{list(names)}, None where one is not wanted; got {found}"
+        )
+
+
+def _leaves_as(structure: Any, part: Tree, what: str) -> list[Any]:
+    """Buffers for one argument in a row, None where none is given."""
+    if part is None:
+        return [None] * int(structure.num_leaves)
+    leaves, found = flatten_tree(part)
+    if found != structure:
+        raise ValueError(
+            f"into for {what} is nested as {nesting(found)}, the argument as "
+            f"{nesting(structure)}; they must be equal, with None where one is not "
+            "wanted"
+        )
+    return leaves
+
+
+class RecordedPullback(NetPullback[Any]):
+    """The pullback of any net, by the graph that Paddle records.
+
+    Args:
+        again: the way back where the net has written over what that graph needs.
+    """
+
+    _again: Callable[[NotImplementedError], Recording] | None = None
+
+    def __init__(
+        self,
+        recording: Recording,
+        form: Form,
+        again: Callable[[NotImplementedError], Recording] | None = None,
+    ) -> None:
+        super().__init__(form)
+        self._recording, self._again = recording, again
+
+    def _gradients(
+        self,
+        cotangent: Tree,
+        flags: Sequence[bool] | None,
+        sparse: Sequence[int] = (),
+    ) -> Sequence[Any]:
+        leaves = cotangent_leaves(cotangent, self._form.output)
+        return self._of(leaves, flags, sparse)
+
+    def _of(
+        self,
+        cotangents: Sequence[Tensor | None],
+        flags: Sequence[bool] | None,
+        sparse: Sequence[int] = (),
+    ) -> list[Any]:
+        """One for each flag, or of the parameters and arguments."""
+        try:
+            return self._recorded(cotangents, flags, sparse)
+        except NotImplementedError as refusal:
+            again, own = self._again, self._recording.explains(refusal)
+            if again is None or not own or not isinstance(refusal, Overwritten):
+                raise
+            self._recording, self._again = again(refusal), None
+        return self._recorded(cotangents, flags, sparse)
+
+    def _recorded(
+        self,
+        cotangents: Sequence[Tensor | None],
+        flags: Sequence[bool] | None,
+        sparse: Sequence[int],
+    ) -> list[Any]:
+        form, recording = self._form, self._recording
+        count = form.param_leaves + form.args.num_leaves
+        if flags is None and len(recording.leaves) == count:
+            return recording.gradients(cotangents, None, sparse)
+        asked: Collection[int] = range(count)
+        if flags is not None:
+            asked = {i for i, flag in enumerate(flags) if flag}
+            count = len(flags)
+        return recording.gradients(cotangents, asked, sparse)[:count]
+
+    def _primals(self) -> list[Primal]:
+        args = self._form.args.num_leaves + self._form.kwargs.num_leaves
+        count = self._form.param_leaves + args
+        values = self._recording.leaves[:count]
+        names = param_labels(self._form.spec, self._form.order)
+        labels = [*names, *(["an argument"] * (len(values) - len(names)))]
+        return [Primal(*pair) for pair in zip(labels, values, strict=True)]
+
+    @property
+    def nodes(self) -> int:
+        """Operators on the graph that is kept."""
+        return self._recording.nodes
+
+    def leaves(
+        self,
+        cotangents: Sequence[Tensor | None],
+        params: Flags,
+        args: bool,
+    ) -> list[Tensor | None]:
+        """Gradients in a row: of the parameters, then of all arguments' leaves.
+
+        More cotangents than the output has leaves are left out.
+        """
+        cotangents = cotangents[: self._form.output.num_leaves]
+        count = self._form.args.num_leaves + self._form.kwargs.num_leaves
+        if params is True and args and count == self._form.args.num_leaves:
+            return self._of(cotangents, None)
+        flags = [*each(params, self._form.param_leaves), *[args] * count]
+        return self._of(cotangents, flags)
+
+
+def param_labels(spec: ParamSpec, order: tuple[str, ...] | None) -> list[str]:
+    """What to call parameters in an error."""
+    if order is None:
+        return ["theta"]
+    return [f"params[{name!r}]" for name in spec.names]

@@ -1,0 +1,132 @@
+"""Columns of tensors by name: coordinates, and what is differentiated by them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import paddle
+from paddle import Tensor
+
+from ...paddle_side.dtypes import dtype_name, is_differentiable
+from ...transforms.containers.tree import Tree, flatten_tree
+
+
+class Column(NamedTuple):
+    """A tensor in a tree, or one column of it: an index of the last dimension.
+
+    The tree is a tensor itself where there is no key.
+    """
+
+    key: Any
+    at: int | None
+
+    def of(self, tree: Tree) -> Tensor:
+        """What it names, of shape [n, 1] where it is one column of several."""
+        tensor: Tensor = self.within(tree)
+        if self.at is None:
+            return tensor
+        return tensor[..., self.at : self.at + 1]
+
+    def within(self, tree: Tree) -> Any:
+        """The whole tensor that it is in."""
+        return tree if self.key is None else tree[self.key]
+
+    def direction(self, tree: Tree) -> Tensor:
+        """Ones in this column, zeros beside it; one row where it is one of several."""
+        tensor = self.within(tree)
+        if self.at is None:
+            return paddle.ones_like(tensor)
+        unit = paddle.zeros([tensor.shape[-1]], tensor.dtype)
+        unit[self.at] = 1.0
+        return unit.reshape([1] * (tensor.ndim - 1) + [-1])
+
+
+def column(tree: Tree, name: Any, what: str, single: bool) -> Column:
+    """The column that a name stands for: a key, an index, or both in a tuple.
+
+    Args:
+        what: the tree, in errors.
+        single: whether it has to be one column alone.
+
+    Raises:
+        ValueError: there is none of this name, or there are several.
+    """
+    if isinstance(tree, Tensor):
+        key, index = None, name
+    else:
+        key, index = name if type(name) is tuple and len(name) == 2 else (name, None)
+        key = _key(tree, key, what)
+    found = tree if key is None else tree[key]
+    if not isinstance(found, Tensor):
+        raise ValueError(
+            f"{what} {name!r} is {type(found).__name__}, no tensor; derivatives are of "
+            "tensors and by tensors"
+        )
+    check_floating(f"{what} {name!r}", found)
+    width = found.shape[-1] if found.ndim else 1
+    if index is None:
+        if single and width != 1 and found.ndim > 1:
+            whole = "" if key is None else f"{key!r}, "
+            raise ValueError(
+                f"{what} {name!r} has {width} columns, shape {list(found.shape)}; name "
+                f"one of them, such as ({whole}0)"
+            )
+        return Column(key, None)
+    is_index = isinstance(index, int) and not isinstance(index, bool)
+    if not is_index or found.ndim == 0 or not -width <= index < width:
+        raise ValueError(
+            f"{what} of shape {list(found.shape)} has no column {index!r}; give an "
+            f"index from 0 to {width - 1}"
+        )
+    return Column(key, index % width)
+
+
+def tensors_of(tree: Tree) -> tuple[list[Tensor], Callable[[Sequence[Tensor]], Tree]]:
+    """The tensors in a tree, and the tree with others in their places."""
+    leaves, spec = flatten_tree(tree)
+    places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+
+    def filled(tensors: Sequence[Tensor]) -> Tree:
+        given = [*leaves]
+        for i, tensor in zip(places, tensors, strict=True):
+            given[i] = tensor
+        return spec.unflatten(given)
+
+    return [leaves[i] for i in places], filled
+
+
+def check_floating(what: str, tensor: Any) -> None:
+    """Refuse what has no derivatives."""
+    if not isinstance(tensor, Tensor):
+        raise TypeError(
+            f"{what} is {type(tensor).__name__}; derivatives are of tensors and by "
+            "them, so give paddle.to_tensor of numbers, and name parts of trees: "
+            "{'u_x': ('u', 'x')}"
+        )
+    if not is_differentiable(tensor):
+        raise TypeError(
+            f"{what} is {dtype_name(tensor.dtype)}; derivatives are of floating "
+            "tensors and by them, so give it as float32 or float64, as the net is"
+        )
+
+
+def _key(tree: Any, key: Any, what: str) -> Any:
+    fields = getattr(tree, "_fields", ())
+    if key in fields:
+        return fields.index(key)
+    if isinstance(tree, Mapping) and key in tree:
+        return key
+    is_index = isinstance(key, int) and not isinstance(key, bool)
+    if isinstance(tree, tuple | list) and is_index and -len(tree) <= key < len(tree):
+        return key % len(tree)
+    if isinstance(tree, Mapping):
+        known = ", ".join(map(repr, tree))
+    elif isinstance(tree, tuple | list):
+        known = ", ".join(map(repr, fields or range(len(tree))))
+    else:
+        raise ValueError(
+            f"{what} is {type(tree).__name__}; derivatives are of tensors, and of "
+            "dicts, tuples and lists of them"
+        )
+    raise ValueError(f"{what} has no part {key!r}; use one of {known}")

@@ -1,0 +1,381 @@
+"""Derivatives of nets with respect to their input, for PDEs."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, overload
+
+import paddle
+from paddle import Tensor
+
+from ...paddle_side.dtypes import dtype_name
+from ...programs.derivatives.partials import Direction, MultiIndex, Wanted, partials
+from ...programs.static_graphs import need_tensors, sot
+from ...transforms.containers.tree import Tree
+from ..checks import check_tensor
+from ..net import Net
+from ..parameters.params import Params
+from .columns import Column, check_floating, column, tensors_of
+from .derivative_programs import run_kept
+
+MAX_ORDER = 4
+
+
+def taylor(
+    net: Net | Callable[[Any, Any], Tensor],
+    params: Any,
+    x: Tensor,
+    directions: Tensor,
+    order: int,
+) -> tuple[Tensor, ...]:
+    """Value and directional derivatives of a net of one tensor, in one pass.
+
+    Like ``jax.experimental.jet``, for any number of directions at once: Taylor series
+    go through the net's operators, also where nested ``paddle.grad`` finds no kernels.
+    Differentiable with respect to parameters, ``x`` and ``directions``, in any order.
+
+    Args:
+        net: an :class:`FCNet`, ``stateless`` of a layer, or any function of parameters
+            and x.
+        params: what it takes as parameters.
+        x: shape [n, d], or [..., d].
+        directions: shape [d] for one, [k, d] for k of them, the same at all points.
+        order: 0 to 4.
+
+    Returns:
+        ``(y, d1, ..., d_order)``: y of shape [n, out], and the derivatives ``d^j/dt^j
+        net(x + t v)`` at t = 0 of shape [n, out], or [k, n, out] for k directions.
+
+    Raises:
+        CaptureError: the net is no program.
+        TypeError: a tensor of another dtype than the net's, an order that is no
+            integer.
+        ValueError: an order out of range, a direction of another length.
+
+    Examples:
+        >>> import paddle
+        >>> from paddle_chainrules import FCNet, taylor
+        >>> net = FCNet((2, 8, 1), "tanh", "float64")
+        >>> x = paddle.rand([5, 2], dtype="float64")
+        >>> along_x = paddle.to_tensor([1.0, 0.0], dtype="float64")
+        >>> u, u_x, u_xx = taylor(net, net.init(0), x, along_x, order=2)
+        >>> u_xx.shape
+        paddle.Size([5, 1])
+    """
+    need_tensors(sot.fallback(True))
+    degree = _integer("order", order)
+    if not 0 <= degree <= MAX_ORDER:
+        raise ValueError(f"order must be 0 to {MAX_ORDER}, got {degree}; {BEYOND}")
+    width = check_input(net, params, x)
+    check_tensor("directions", directions, dtype_name(x.dtype))
+    if directions.ndim not in (1, 2) or directions.shape[-1] != width:
+        raise ValueError(
+            f"directions have shape {list(directions.shape)}, x {list(x.shape)}; a "
+            f"direction has one entry per input: [{width}], or [k, {width}] for k"
+        )
+    indices = [(j,) for j in range(degree + 1)]
+
+    def along(params: Params, x: Tensor, directions: Tensor) -> list[Tensor]:
+        rows = [directions] if directions.ndim == 1 else paddle.unbind(directions)
+        found = [_partials(net, params, x, [_everywhere(row)], indices) for row in rows]
+        if directions.ndim == 1:
+            return found[0]
+        return [found[0][0], *map(paddle.stack, [*zip(*found, strict=True)][1:])]
+
+    return tuple(run_kept(net, ("taylor", degree), along, params, x, directions))
+
+
+def derivative(
+    net: Net | Callable[[Any, Any], Tensor],
+    params: Any,
+    x: Tensor,
+    multi_index: Sequence[int],
+) -> Tensor:
+    """One partial derivative of a net of one tensor, in one pass: u_x, u_xy, ...
+
+    Args:
+        net: as for :func:`taylor`.
+        params: dict or theta.
+        x: shape [n, d], or [..., d].
+        multi_index: how often to differentiate by each of the d inputs, at most four
+            times together: ``(2, 0)`` is u_xx, ``(1, 1)`` is u_xy.
+
+    Returns:
+        The derivative of every output, shape [n, out]; differentiable with respect to
+        parameters and ``x``, in any order.
+
+    Raises:
+        CaptureError: the net is no program.
+        TypeError: a tensor of another dtype than the net's, an index of something else
+            than integers.
+        ValueError: an index of another length, negative, or of too high an order.
+
+    Examples:
+        >>> import paddle
+        >>> from paddle_chainrules import FCNet, derivative
+        >>> net = FCNet((2, 8, 1), "tanh", "float64")
+        >>> x = paddle.rand([5, 2], dtype="float64")
+        >>> u_xy = derivative(net, net.init(0), x, (1, 1))
+        >>> u_xy.shape
+        paddle.Size([5, 1])
+    """
+    need_tensors(sot.fallback(True))
+    width = check_input(net, params, x)
+    return _by_columns(net, params, x, (check_multi_index(multi_index, width),))[0]
+
+
+@overload
+def derivatives(
+    net: Net | Callable[[Any, Any], Tensor],
+    params: Tree,
+    x: Tensor,
+    wanted: Sequence[Sequence[int]],
+) -> tuple[Tensor, ...]: ...
+
+
+@overload
+def derivatives(
+    net: Net | Callable[[Any, Any], Tree],
+    params: Tree,
+    x: Tree,
+    wanted: Mapping[str, Sequence[Any]],
+) -> dict[str, Tensor]: ...
+
+
+def derivatives(
+    net: Net | Callable[[Any, Any], Tree], params: Tree, x: Tree, wanted: Any
+) -> tuple[Tensor, ...] | dict[str, Tensor]:
+    """Several partial derivatives of a net, in one pass.
+
+    As :func:`derivative`, for all that a differential equation names: they share what
+    they have in common, and cost little more than the highest of them alone. By
+    multi-indices of a net of one tensor; or by names, of any function of parameters
+    and coordinates.
+
+    Args:
+        net: a net, or a function ``(params, x)`` whose result has in each row what
+            depends on that row of the coordinates alone.
+        params: what it takes as parameters.
+        x: shape [n, d], or [..., d]; by names also a dict, tuple, named tuple or list
+            of columns.
+        wanted: multi-indices, each once, where ``(0, 0)`` is the value. Or a dict: by
+            a name of your own, the output and what it is differentiated by, such as
+            ``{"u_xx": ("u", "x", "x")}``; each is a key, a field or an index, the
+            column of a single array among them, and None the whole of an output that
+            is one array.
+
+    Returns:
+        One tensor of shape [n, out] for each multi-index, in their order; or a dict of
+        the same names, with tensors of the outputs' shapes, [n, 1] for a column.
+
+    Raises:
+        CaptureError: the net is no program.
+        TypeError, ValueError: as :func:`derivative`; an index that is given twice, a
+            name that is not there, rows that depend on others.
+
+    Examples:
+        >>> import paddle
+        >>> from paddle_chainrules import FCNet, derivatives
+        >>> net = FCNet((2, 8, 1), "tanh", "float64")
+        >>> x = paddle.rand([5, 2], dtype="float64")
+        >>> wanted = (0, 0), (0, 1), (1, 0), (2, 0)
+        >>> u, u_t, u_x, u_xx = derivatives(net, net.init(0), x, wanted)
+        >>> residual = u_t + u * u_x - 0.01 * u_xx
+        >>> residual.shape
+        paddle.Size([5, 1])
+        >>> found = derivatives(net, net.init(0), x, {"u_xx": (0, 0, 0)})
+        >>> bool(paddle.allclose(found["u_xx"], u_xx))
+        True
+    """
+    need_tensors(sot.fallback(True))
+    if isinstance(wanted, Mapping):
+        return _by_name(net, params, x, wanted)
+    width = check_input(net, params, x)
+    return tuple(_by_columns(net, params, x, check_multi_indices(wanted, width)))
+
+
+def _by_columns(
+    net: Any, params: Any, x: Tensor, indices: Sequence[MultiIndex]
+) -> list[Tensor]:
+    used = [i for i, orders in enumerate(zip(*indices, strict=True)) if any(orders)]
+    tops = [tuple(index[i] for i in used) for index in indices]
+
+    def of(params: Params, x: Tensor) -> list[Tensor]:
+        along = [_of_column(Column(None, i)) for i in used]
+        return _partials(net, params, x, along, tops, by_rows=x.ndim > 1)
+
+    return run_kept(net, tuple(indices), of, params, x)
+
+
+def _by_name(
+    net: Any, params: Tree, coords: Tree, wanted: Mapping[str, Sequence[Any]]
+) -> dict[str, Tensor]:
+    """As :func:`derivatives`, of columns by names."""
+    wanted = {name: _names(name, parts) for name, parts in wanted.items()}
+    if not wanted:
+        raise ValueError("derivatives need one name at least, such as {'u': ('u',)}")
+    by = {
+        part: column(coords, part, "coords", single=True)
+        for parts in wanted.values()
+        for part in parts[1:]
+    }
+    columns = [*dict.fromkeys(by.values())]
+    of = [*dict.fromkeys(parts[0] for parts in wanted.values())]
+    indices = {
+        name: tuple([by[part] for part in parts[1:]].count(c) for c in columns)
+        for name, parts in wanted.items()
+    }
+    asked = [(of.index(parts[0]), indices[name]) for name, parts in wanted.items()]
+
+    def found(params: Tree, coords: Tree) -> dict[str, Tensor]:
+        point, filled = tensors_of(coords)
+        places: list[Column] = []
+
+        def outputs(moved: list[Tensor]) -> list[Tensor]:
+            result = net(params, filled(moved))
+            places[:] = [
+                Column(None, None)
+                if name is None and isinstance(result, Tensor)
+                else column(result, name, "the net's output", single=False)
+                for name in of
+            ]
+            return [place.within(result) for place in places]
+
+        def along(place: Column) -> Direction:
+            tensor = place.within(coords)
+            at = [x is tensor for x in point]
+            alone = Column(None, place.at)
+            return lambda point: [
+                alone.direction(x) if here else None
+                for x, here in zip(point, at, strict=True)
+            ]
+
+        by_rows = not (isinstance(coords, Tensor) and coords.ndim < 2)
+        whole = partials(outputs, point, [*map(along, columns)], asked, by_rows)
+        return {
+            name: Column(None, places[n].at).of(part)
+            for (name, part), (n, _) in zip(
+                zip(wanted, whole, strict=True), asked, strict=True
+            )
+        }
+
+    key = "by name", tuple(wanted.items()), tuple(by.items())
+    return run_kept(net, key, found, params, coords)
+
+
+def _names(name: str, parts: Any) -> tuple[Any, ...]:
+    if isinstance(parts, str) or not isinstance(parts, Sequence) or not parts:
+        raise TypeError(
+            f"{name!r} must name an output and what it is differentiated by, such as "
+            f"('u', 'x', 'x'), got {parts!r}"
+        )
+    if len(parts) - 1 > MAX_ORDER:
+        raise ValueError(
+            f"{name!r} is of order {len(parts) - 1}, the highest is {MAX_ORDER}; "
+            f"{BEYOND}"
+        )
+    return tuple(parts)
+
+
+def _of_column(place: Column) -> Direction:
+    return lambda point: [place.direction(point[0])]
+
+
+def _everywhere(direction: Tensor) -> Direction:
+    return lambda point: [direction.expand(point[0].shape)]
+
+
+def _partials(
+    net: Any,
+    params: Any,
+    x: Tensor,
+    directions: Sequence[Direction],
+    indices: Sequence[MultiIndex],
+    by_rows: bool = False,
+) -> list[Tensor]:
+    """Of the whole output of a net of one tensor."""
+    wanted: list[Wanted] = [(0, index) for index in indices]
+
+    def outputs(point: list[Tensor]) -> list[Tensor]:
+        found = net(params, *point)
+        check_floating("the net's result", found)
+        return [found]
+
+    return partials(outputs, [x], directions, wanted, by_rows)
+
+
+BEYOND = (
+    "differentiate a lower derivative with respect to x once more, by vjp or "
+    "paddle.grad, for the order above"
+)
+
+
+def check_multi_indices(
+    multi_indices: Sequence[Sequence[int]], width: int
+) -> tuple[MultiIndex, ...]:
+    """The same of several, of which each may be there once."""
+    try:
+        given = list(multi_indices)
+    except TypeError as error:
+        raise TypeError(
+            "multi_indices must be a sequence of multi-indices, got "
+            f"{multi_indices!r}; give for example [(0, 0), (2, 0)]"
+        ) from error
+    indices = tuple(check_multi_index(index, width) for index in given)
+    if not indices or len(set(indices)) < len(indices):
+        raise ValueError(
+            f"multi_indices must name one derivative at least, and each once; got "
+            f"{indices}"
+        )
+    return indices
+
+
+def check_multi_index(multi_index: Sequence[int], width: int) -> MultiIndex:
+    """The multi-index as a tuple of ints, refused where it is none of a net's input."""
+    example = (2, *(0,) * (width - 1))
+    try:
+        index = tuple(_integer("a multi-index entry", m) for m in multi_index)
+    except TypeError as error:
+        raise TypeError(
+            f"multi_index must be a sequence of {width} integers, such as {example}, "
+            f"got {multi_index!r}"
+        ) from error
+    if len(index) != width or min(index) < 0:
+        raise ValueError(
+            f"multi_index {index} must have one entry per input, {width}, and none "
+            f"negative; {example} is the second derivative by the first"
+        )
+    if sum(index) > MAX_ORDER:
+        raise ValueError(
+            f"multi_index {index} is of order {sum(index)}, the highest is "
+            f"{MAX_ORDER}; {BEYOND}"
+        )
+    return index
+
+
+def _integer(name: str, value: Any) -> int:
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(
+            f"{name} must be an integer, got {value!r}; give int({name}) where it "
+            "counts something"
+        ) from None
+
+
+def check_input(net: Any, params: Any, x: Any) -> int:
+    """The number of inputs, the arguments checked."""
+    if isinstance(net, Net) and net.spec.dtypes:
+        check_tensor("x", x, net.spec.dtypes[0])
+        net._check(params, (x,))
+    else:
+        check_floating("x", x)
+        if not x.ndim:
+            raise TypeError(
+                "x has shape [], where derivatives by indices need a column for each: "
+                "[n, d]; give x.reshape([1, 1])"
+            )
+    return int(x.shape[-1])

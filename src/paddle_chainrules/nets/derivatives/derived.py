@@ -1,0 +1,99 @@
+"""Nets made of a net: its derivatives by the input.
+
+As nets they may be differentiated in their turn.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from functools import cached_property, partial
+from typing import Any
+
+from paddle import Tensor
+
+from ...programs.derivatives.partials import MultiIndex
+from ...transforms.containers.tree import Tree
+from ...transforms.tape.effects import Effects
+from ..calls.programs import NetPrograms, of_derivatives
+from ..layers.stateless import RESERVED
+from ..net import Net
+from ..parameters.params import ParamSpec
+from .derivatives import derivative, derivatives
+from .laplacians import laplacian
+
+What = str | MultiIndex | tuple[MultiIndex, ...] | Mapping[str, Sequence[Any]]
+"""``"laplacian"``, a partial derivative by its multi-index, or several of them, by
+multi-indices or by names."""
+
+
+class Derived(Net):
+    """A net with the parameters of another."""
+
+    def __init__(self, net: Net) -> None:
+        self._net = net
+
+    def depends_on(self) -> list[Any]:
+        """What its results depend on, for :mod:`...transforms.as_programs.seen`."""
+        return [self._net]
+
+    @property
+    def spec(self) -> ParamSpec:
+        return self._net.spec
+
+    def in_dtype(self, dtype: str) -> Derived:
+        found = copy.copy(self)
+        found._net = self._net.in_dtype(dtype)
+        for made in ("_programs", "_kept"):  # of this one
+            vars(found).pop(made, None)
+        return found
+
+
+class Derivative(Derived):
+    """A derivative by the input: ``forward`` takes what the net takes.
+
+    Args:
+        what: which derivative.
+        names: the keyword arguments that are coordinates; where there are none the
+            positional arguments are, or the one alone.
+    """
+
+    def __init__(self, net: Net, what: What, names: Sequence[str] = ()) -> None:
+        super().__init__(net)
+        self._what, self._names = what, names
+
+    @cached_property
+    def _programs(self) -> NetPrograms | None:
+        return of_derivatives(self, self._net._programs)
+
+    @property
+    def _effects(self) -> Effects:
+        return self._net._effects
+
+    def _apply(self, params: dict[str, Tensor], *args: Any, **kwargs: Any) -> Tree:
+        if given := RESERVED & kwargs.keys():
+            raise TypeError(
+                "derivatives by the input are of a net without random numbers, at its "
+                f"own buffers; leave {' and '.join(sorted(given))} out"
+            )
+        coords: Any = args[0] if len(args) == 1 else args
+        of: Any = self._net
+        if self._names:
+            coords = {name: kwargs[name] for name in self._names}
+        if kwargs or len(args) != 1:
+            of = partial(self._at, args, kwargs)
+        what: Any = self._what
+        if what == "laplacian":
+            return laplacian(of, params, coords)
+        if isinstance(what, Mapping) or isinstance(what[0], tuple):
+            return derivatives(of, params, coords, what)
+        return derivative(of, params, coords, what)
+
+    def _at(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], params: Any, coords: Any
+    ) -> Tree:
+        """The net at other coordinates."""
+        if self._names:
+            return self._net.forward(params, *args, **{**kwargs, **coords})
+        given = coords if len(args) != 1 else (coords,)
+        return self._net.forward(params, *given, **kwargs)

@@ -1,0 +1,100 @@
+"""One sample as vectors, for a layer that takes batches alone: a batch of one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import optree
+from paddle import Tensor
+
+from ...paddle_side.process.random_state import undrawn
+from ...transforms.containers.tree import Tree, flatten_tree, is_indexed
+from ...transforms.tape.effects import is_refused_write, tensors_among, versions
+
+_REFUSALS = (ValueError, IndexError, AssertionError)
+"""What layers raise for a tensor of too few axes."""
+
+
+class OneSample:
+    """Calls of a layer with vectors, which is a sample where the layer refuses it.
+
+    A call that is refused is made with a batch of one, and so are those like it from
+    then on. Where that is refused too, the error is that of the vectors.
+    """
+
+    def __init__(self) -> None:
+        self._known: set[Any] = set()
+
+    def call(
+        self, run: Callable[..., Tree], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Tree:
+        """``run(args, kwargs)``, or the same for a batch of one without its axis."""
+        if (shapes := _vectors(args, kwargs)) is None:
+            return run(args, kwargs)
+        if shapes in self._known and (found := _tried(run, args, kwargs)):
+            return found[0]
+        given = tensors_among(_leaves((args, kwargs)))
+        before = versions(given)
+        try:
+            with undrawn():
+                return run(args, kwargs)
+        except _REFUSALS as refusal:
+            wrote = versions(given) != before or is_refused_write(refusal)
+            if wrote or not (found := _tried(run, args, kwargs)):
+                raise
+        self._known.add(shapes)
+        return found[0]
+
+
+def _vectors(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
+    """The lengths of the tensors among the arguments, if all of them are vectors.
+
+    Keyword arguments are samples where none comes by position.
+    """
+    if args and isinstance(args[0], Tensor) and args[0].ndim != 1:
+        return None
+    leaves = _leaves(args)
+    tensors = tensors_among(leaves) or tensors_among(leaves := _leaves(kwargs))
+    if not tensors or any(x.ndim != 1 for x in tensors) or any(map(is_indexed, leaves)):
+        return None
+    return (*(x.shape[0] for x in tensors), *kwargs)
+
+
+def _leaves(tree: Tree) -> list[Any]:
+    """The leaves, among which are whole what holds indices beside values."""
+    return optree.tree_leaves(tree, is_indexed, none_is_leaf=True)
+
+
+def _tried(
+    run: Callable[..., Tree], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Any, ...]:
+    """What a batch of one gives, alone in a tuple; an empty one where it is refused."""
+    if tensors_among(_leaves(args)):
+        args = _each(_batched, args)
+    else:
+        kwargs = _each(_batched, kwargs)
+    try:
+        return (_each(_alone, run(args, kwargs)),)
+    except _REFUSALS as refusal:
+        if is_refused_write(refusal):
+            raise
+        return ()
+
+
+def _each(function: Callable[[Tensor], Tensor], tree: Tree) -> Any:
+    leaves, spec = flatten_tree(tree)
+    return spec.unflatten([function(x) if isinstance(x, Tensor) else x for x in leaves])
+
+
+def _batched(x: Tensor) -> Tensor:
+    return x.unsqueeze(0)
+
+
+def _alone(y: Tensor) -> Tensor:
+    """A result without the axis of samples, where it has any axis."""
+    if y.ndim and y.shape[0] != 1:
+        raise ValueError(
+            f"a result of a batch of one has shape {list(y.shape)}; give a batch"
+        )
+    return y.squeeze(0) if y.ndim else y

@@ -1,0 +1,351 @@
+"""A layer's structure, with places for the tensors that come with every call.
+
+That is a functional module. The structure is copied once. Wherever the layer holds a
+parameter or buffer, in a registry, an attribute of any object, a list or dict, or what
+a function closes over, its copy has a slot.
+"""
+
+from __future__ import annotations
+
+import copy
+import dis
+import functools
+import inspect
+import types
+from collections.abc import (
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+)
+from typing import Any
+
+import paddle
+from paddle import Tensor
+
+from ...transforms.as_programs.seen import codes_of
+from .slots import ATOMS, Mark, held_by, is_bound, places_of, slots_of, takes, walk
+
+
+class Shell:
+    """A layer without its tensors, which are put into it for a call.
+
+    Attributes:
+        layer: the layer, with None where tensors belong.
+    """
+
+    def __init__(self, layer: paddle.nn.Layer) -> None:
+        self.layer = layer
+        self._slots = slots_of(layer)
+        self._every = [slot for slots in self._slots.values() for slot in slots]
+        self._caches = [*_caches_of(layer)]
+        self.release()
+        self._start = {p: _copied(value) for p, value in self.attributes().items()}
+        self._places = {name for name, _ in self._parameters()}
+
+    def put(self, values: Mapping[str, Any]) -> None:
+        """Put tensors by name in all of their places."""
+        slots = self._slots
+        for name, value in values.items():
+            for container, key in slots.get(name, ()):
+                container[key] = value
+
+    def get(self, name: str) -> Tensor:
+        """What stands there now."""
+        container, key = self._slots[name][0]
+        found: Tensor = container[key]
+        return found
+
+    def buffer(self, name: str) -> Tensor:
+        """What a call has left there, off the graph.
+
+        Raises:
+            TypeError: that is no tensor.
+        """
+        found: Any = self.get(name)
+        if not isinstance(found, Tensor):
+            raise TypeError(
+                f"the layer has put {type(found).__name__} in the place of its buffer "
+                f"{name!r}, which has to stay a tensor where buffers= is given; call "
+                "it without, where the buffer is put back after every call"
+            )
+        return found.detach()
+
+    def mark(self) -> None:
+        """Put marks where tensors belong, for a copy of the layer."""
+        self.put({name: Mark(name) for name in self._slots})
+
+    def release(self) -> None:
+        """Leave no tensor of a caller in the layer."""
+        for container, key in self._every:
+            container[key] = None
+        for cache in self._caches:
+            cache.cache_clear()
+
+    def attributes(self) -> dict[tuple[str, str], Any]:
+        """All attributes of the layer and those in it, by layer and name, but slots."""
+        slots = [place for slot in self._every for place in places_of(*slot)]
+        own = {(id(container), key) for container, key in slots}
+        holders = {id(container) for container, _ in slots}
+        return {
+            (path, name): value
+            for path, layer in self.layer.named_sublayers(include_self=True)
+            for held in _held_by(layer)
+            for name, value in held.items()
+            if (id(held), name) not in own and name not in _PADDLES
+            if not _is_one_of(value, holders)
+        }
+
+    def _parameters(self) -> Iterator[tuple[str, Any]]:
+        """Places of parameters by their names, and what stands there."""
+        for path, layer in self.layer.named_sublayers(include_self=True):
+            for name, value in layer._parameters.items():
+                yield f"{path}.{name}" if path else name, value
+
+    def made_parameters(self) -> list[str]:
+        """Names of trainable parameters that were not there at first."""
+        return [
+            name
+            for name, value in self._parameters()
+            if name not in self._places
+            if isinstance(value, Tensor) and not value.stop_gradient
+        ]
+
+    def changed(self) -> set[tuple[str, str]]:
+        """Attributes that are not what they were: caches, counters, hidden states."""
+        now, before = self.attributes(), self._start
+        return {
+            place
+            for place in {*now, *before}
+            if not _is_same(now.get(place, _ABSENT), before.get(place, _ABSENT))
+        }
+
+    def restore(self, places: Iterable[tuple[str, str]]) -> None:
+        """Put attributes back to what they were."""
+        layers = dict(self.layer.named_sublayers(include_self=True))
+        for path, name in places:
+            layer, value = layers[path], self._start.get((path, name), _ABSENT)
+            if value is not _ABSENT:
+                setattr(layer, name, _copied(value))
+            elif any(name in held for held in _held_by(layer)):
+                delattr(layer, name)
+
+
+def _held_by(layer: paddle.nn.Layer) -> tuple[dict[str, Any], ...]:
+    """Where Paddle puts attributes, tensors and layers."""
+    return vars(layer), layer._buffers, layer._sub_layers
+
+
+_ABSENT = object()
+_PADDLES = frozenset(vars(paddle.nn.Layer()))
+"""Attributes that every layer has, which are Paddle's to change."""
+
+
+def _is_one_of(value: Any, holders: set[int]) -> bool:
+    """Whether it holds a slot, itself or in a container in it."""
+    if type(value) not in (list, dict, set, tuple):
+        return False
+    parts = value.values() if isinstance(value, dict) else value
+    return id(value) in holders or any(_is_one_of(part, holders) for part in parts)
+
+
+def _copied(value: Any) -> Any:
+    """Containers of Python's copied, what else they hold shared."""
+    if type(value) is dict:
+        return {key: _copied(part) for key, part in value.items()}
+    if type(value) is list:
+        return [*map(_copied, value)]
+    return set(value) if type(value) is set else value
+
+
+def _is_same(value: Any, before: Any) -> bool:
+    """Whether an attribute is what it was, in a container its parts."""
+    if value is before:
+        return True
+    kind = type(before)
+    if type(value) is not kind:
+        return False
+    if kind in (*ATOMS, set):
+        return bool(value == before)
+    if kind is dict:
+        return [*value] == [*before] and all(
+            map(_is_same, value.values(), before.values())
+        )
+    return (
+        kind is list and len(value) == len(before) and all(map(_is_same, value, before))
+    )
+
+
+def _caches_of(layer: paddle.nn.Layer) -> Iterator[Any]:
+    """Methods that remember their results (``functools.lru_cache``)."""
+    for kind in {kind for part in layer.sublayers(True) for kind in type(part).__mro__}:
+        for value in vars(kind).values():
+            if callable(getattr(value, "cache_clear", None)):
+                yield value
+
+
+def copied(
+    layer: paddle.nn.Layer, tensors: Mapping[str, Tensor], shared: bool = False
+) -> paddle.nn.Layer:
+    """A deep copy that holds marks in place of the named tensors.
+
+    Every other tensor is copied, or shared. Functions that close over part of the layer
+    close over its copy in the copy.
+
+    Raises:
+        TypeError: it holds what can't be copied, or a tensor where no mark can stand.
+    """
+    _refuse_globals(layer, tensors)
+    marks = {id(value): Mark(name) for name, value in tensors.items()}
+    memo: dict[int, Any] = dict(marks)
+    for value in _tensors_in(layer):
+        if id(value) not in memo and value._is_initialized():
+            memo[id(value)] = value if shared else _own(value)
+    try:
+        found = copy.deepcopy(layer, memo)
+    except Exception as error:
+        raise TypeError(
+            f"stateless copies a layer's structure, and {type(layer).__name__} holds "
+            f"something that can't be copied ({error}); keep such state outside the "
+            "layer, or give its class a __deepcopy__"
+        ) from error
+    _rebind(found, memo)
+    return found
+
+
+def derives(layer: paddle.nn.Layer) -> bool:
+    """Whether it holds what was computed from parameters."""
+    return any(not value.is_leaf for value in _tensors_in(layer))
+
+
+def _own(value: Tensor) -> Tensor:
+    """A copy; of what was computed from parameters with its graph, which shows that."""
+    return (value.detach() if value.is_leaf else value).clone()
+
+
+def _tensors_in(layer: paddle.nn.Layer) -> Iterator[Tensor]:
+    for _, _, _, value in walk(layer, ""):
+        if isinstance(value, Tensor):
+            yield value
+
+
+def _rebind(root: Any, memo: dict[int, Any]) -> None:
+    """Functions that close over originals, replaced by some that close over copies."""
+    made: dict[int, Any] = {}
+    for path, container, key, value in walk(root, type(root).__name__):
+        if not isinstance(value, types.FunctionType | functools.partial):
+            continue
+        new = _rebound(value, memo, made)
+        if new is value:
+            continue
+        if not takes(container):
+            raise TypeError(
+                f"{type(root).__name__} holds a function that closes over part of it "
+                f"in a {type(container).__name__} ({path}), where stateless can't "
+                "replace it; keep the function in an attribute, a list or a dict"
+            )
+        container[key] = new
+
+
+def _rebound(value: Any, memo: dict[int, Any], made: dict[int, Any]) -> Any:
+    """A function like it on copies, where it holds any of what was copied."""
+
+    copies = set(map(id, memo.values()))
+
+    def of(part: Any) -> Any:
+        if isinstance(part, types.FunctionType | functools.partial):
+            return _rebound(part, memo, made)
+        if id(part) in copies:
+            return part
+        return copy.deepcopy(part, memo) if _is_copied(part, memo) else part
+
+    if id(value) in made:
+        return made[id(value)]
+    held = [visit[3] for visit in held_by("", value)]
+    if isinstance(value, functools.partial):
+        parts = [*map(of, held)]
+        if all(a is b for a, b in zip(parts, held, strict=True)):
+            return value
+        count = 1 + len(value.args)
+        named = dict(zip(value.keywords, parts[count:], strict=True))
+        rebuilt = functools.partial(parts[0], *parts[1:count], **named)
+        made[id(rebuilt)] = rebuilt
+        return rebuilt
+    cells = value.__closure__ or ()
+    new_cells = tuple(types.CellType() for _ in cells)
+    new = types.FunctionType(
+        value.__code__, value.__globals__, value.__name__, None, new_cells
+    )
+    functools.update_wrapper(new, value)
+    vars(new).pop("__wrapped__")
+    made[id(value)] = new  # a function may close over itself
+    made[id(new)] = new  # and is not to be rebound again
+    parts = [*map(of, held)]
+    if all(
+        (a is b and not isinstance(a, Mark)) or a is new
+        for a, b in zip(parts, held, strict=True)
+    ):
+        made[id(value)] = value
+        return value
+    rest = iter(parts)
+    for cell, new_cell in zip(cells, new_cells, strict=True):
+        if is_bound(cell):
+            new_cell.cell_contents = next(rest)
+    if value.__defaults__:
+        new.__defaults__ = tuple(next(rest) for _ in value.__defaults__)
+    if value.__kwdefaults__:
+        new.__kwdefaults__ = {name: next(rest) for name in value.__kwdefaults__}
+    return new
+
+
+def _is_copied(part: Any, memo: dict[int, Any]) -> bool:
+    """Whether it is, or holds, any of what was copied, or a mark."""
+
+    def is_one(value: Any) -> bool:
+        known = id(value) in memo and not isinstance(value, ATOMS)
+        return known or isinstance(value, Mark)
+
+    return is_one(part) or any(is_one(value) for _, _, _, value in walk(part, ""))
+
+
+def _refuse_globals(layer: paddle.nn.Layer, tensors: Mapping[str, Tensor]) -> None:
+    """Refuse a layer whose code reads it, or what it trains, as a global variable."""
+    names = {id(value): f"the parameter {name!r}" for name, value in tensors.items()}
+    for prefix, part in layer.named_sublayers(include_self=True):
+        names[id(part)] = f"the layer {prefix!r}" if prefix else "the layer itself"
+    functions: list[tuple[str, Callable[..., Any]]] = [
+        (f"{type(part).__name__}.forward", type(part).forward)
+        for part in layer.sublayers(include_self=True)
+        if not getattr(type(part), "__module__", "").startswith("paddle.")
+    ]
+    functions += [
+        (path, value)
+        for path, _, _, value in walk(layer, type(layer).__name__)
+        if isinstance(value, types.FunctionType)
+    ]
+    for path, function in functions:
+        function = getattr(function, "__wrapped__", function)
+        if not isinstance(function, types.FunctionType):
+            continue
+        for code in codes_of(function.__code__):
+            for name in globals_of(code):
+                what = names.get(id(function.__globals__.get(name)))
+                if what is not None:
+                    raise TypeError(
+                        f"{path} reads {what} as the global variable {name!r}, where "
+                        "stateless can't replace it; reach it through an attribute of "
+                        "the layer"
+                    )
+
+
+def globals_of(code: types.CodeType) -> set[str]:
+    """Names of the global variables that it reads."""
+    loads = ("LOAD_GLOBAL", "LOAD_NAME")
+    return {step.argval for step in dis.get_instructions(code) if step.opname in loads}
+
+
+def keywords_of(function: Any) -> set[str]:
+    try:
+        return {*inspect.signature(function).parameters}
+    except ValueError:  # of an object that Paddle has made of the function
+        return set()

@@ -1,0 +1,139 @@
+"""The shells of one layer, one for every call at a time, and a call with one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Set
+from contextlib import contextmanager
+
+import paddle
+from paddle import Tensor
+
+from ...paddle_side.listener import not_listening
+from ...transforms.tape.effects import Effects, differ, versions
+from .shell import Shell, copied
+
+
+class Shells:
+    """A layer's structure and copies of it, each for one call at a time.
+
+    Attributes:
+        free: those that no call has at the moment.
+        changed: attributes that the layer changes, put back after every call.
+        read: buffers that the layer only reads.
+    """
+
+    def __init__(self, layer: paddle.nn.Layer) -> None:
+        self._first = Shell(layer)
+        self._lock = threading.RLock()
+        self.free: list[Shell] = []
+        self.changed: set[tuple[str, str]] = set()
+        self.read: set[str] = set()
+
+    @contextmanager
+    def marked(self) -> Iterator[paddle.nn.Layer]:
+        """The layer with marks where its tensors belong, to be copied."""
+        with self._lock:
+            try:
+                self._first.mark()
+                yield self._first.layer
+            finally:
+                self._first.release()
+
+    def one(self) -> Shell:
+        """A shell that no other call has."""
+        try:
+            return self.free.pop()
+        except IndexError:
+            with self.marked() as layer, not_listening():
+                return Shell(copied(layer, {}, shared=True))
+
+
+class Bound:
+    """A shell with tensors in their places, for one call.
+
+    The first call learns which buffers the layer only reads, and which of its
+    attributes it changes; those are put back after every call.
+
+    Args:
+        frozen: where the call's buffers are a caller's, those never written into.
+
+    Raises:
+        RuntimeError: a buffer that was only read has been written into.
+        TypeError: the first call has made parameters.
+    """
+
+    def __init__(
+        self,
+        shells: Shells,
+        effects: Effects,
+        params: Mapping[str, Tensor],
+        buffers: Mapping[str, Tensor],
+        frozen: Set[str] | None,
+    ) -> None:
+        self._shells, self._effects = shells, effects
+        self._params, self._buffers = params, buffers
+        self._first = effects.writes is None
+        # Buffers that need no copies, since a call only reads them.
+        self._kept: Set[str] = set()
+        if not effects.copies:
+            self._kept = shells.read if frozen is None else shells.read & frozen
+
+    def __enter__(self) -> Shell:
+        self._shell = self._shells.one()
+        try:
+            self._put()
+        except BaseException:  # an interrupt
+            self._shell.release()
+            self._shells.free.append(self._shell)
+            raise
+        return self._shell
+
+    def _put(self) -> None:
+        self._shell.put(self._params)
+        if self._buffers:
+            kept = self._kept
+            self._fresh = {n: _detached(b, n in kept) for n, b in self._buffers.items()}
+            self._before = versions(map(self._fresh.__getitem__, kept))
+            self._shell.put(self._fresh)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        shells = self._shells
+        try:
+            if self._buffers and kind is None:
+                self._learn() if self._first else self._check()
+        finally:
+            made: list[str] = []
+            if self._first:
+                made = self._shell.made_parameters()
+                shells.changed = self._shell.changed()
+            if shells.changed:
+                self._shell.restore(shells.changed)
+            self._shell.release()
+            shells.free.append(self._shell)
+        if made and kind is None:
+            kind_of = type(self._shell.layer).__name__
+            raise TypeError(
+                f"{kind_of}.forward has made the parameters {made} at its first call, "
+                "which are none of the net's and would not be trained; call the layer "
+                "once before stateless(layer), so that it has them"
+            )
+
+    def _learn(self) -> None:
+        fresh, given = self._fresh, self._buffers
+        self._shells.read = {n for n in fresh if not differ(fresh[n], given[n])}
+
+    def _check(self) -> None:
+        if versions(map(self._fresh.__getitem__, self._kept)) == self._before:
+            return
+        self._effects.writes = True
+        raise RuntimeError(
+            f"{type(self._shell.layer).__name__}.forward has written into one of the "
+            f"buffers {sorted(self._kept)}, which it only read at its first call; the "
+            "value there is changed. From now on it works on copies: make the net anew "
+            "by stateless(layer), or give buffers=... with the value restored"
+        )
+
+
+def _detached(buffer: Tensor, kept: bool) -> Tensor:
+    return buffer.detach() if kept else buffer.detach().clone()

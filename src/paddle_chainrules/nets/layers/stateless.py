@@ -1,0 +1,400 @@
+"""Any paddle.nn.Layer as a stateless net."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, overload
+
+import paddle
+from paddle import Tensor
+
+from ...paddle_side.autograd.partial_gradients import node_of
+from ...paddle_side.dtypes import DTYPES
+from ...paddle_side.patching.argument_kinds import explain
+from ...paddle_side.process.random_state import checked_seed, drawing_from
+from ...programs.static_graphs import need_tensors, sot
+from ...programs.switch import programs_are_on
+from ...transforms.containers.tree import Tree
+from ...transforms.tape.effects import Effects
+from ..calls.programs import NetPrograms, as_asked
+from ..calls.pullback import NetPullback
+from ..calls.selection import Wrt, items_of, selected
+from ..chain import Chain, chain_of
+from ..description import Description
+from ..net import Net
+from ..parameters.params import P, Params, ParamSpec
+from ..parameters.state_dicts import aliases, placed
+from .one_sample import OneSample
+from .paddles_own import is_paddles_own
+from .shell import copied, derives, keywords_of
+from .shells import Bound, Shells
+from .structure import construct, describe
+
+RESERVED = frozenset({"buffers", "seed"})
+"""Keyword arguments of every stateless net, not passed on to its layer."""
+
+
+class StatelessLayer(Net):
+    """What :func:`stateless` returns: ``forward(params, *args)`` of a layer.
+
+    Arguments and keyword arguments go to the layer's ``forward``, but for two, which
+    each call may have:
+
+    - ``buffers``: the buffers come in explicitly and their new values (BatchNorm's
+      running statistics in training mode) come back; without it those of
+      :func:`stateless` are used, and updates are dropped.
+    - ``seed``: of the random numbers that the layer draws, from 0 to 2**64 - 1. The
+      same seed gives the same dropout, and the program's own numbers go on as if none
+      had been drawn; without it they are the program's.
+
+    Each thread that calls has a copy of the layer's structure, and so has a call within
+    a call. What the layer's first call changes in its attributes (a hidden state, a
+    cache, a counter) is put back after every call.
+    """
+
+    def __init__(
+        self, layer: paddle.nn.Layer, frozen: Wrt = (), jit: bool | None = None
+    ) -> None:
+        if not isinstance(layer, paddle.nn.Layer):
+            raise TypeError(
+                "stateless needs a paddle.nn.Layer instance, got "
+                f"{layer.__name__ if isinstance(layer, type) else type(layer).__name__}"
+                "; for a plain function of tensors use vjp(fn, *primals)"
+            )
+        named = dict(layer.named_parameters())
+        trained = [n for n, p in named.items() if not p.stop_gradient]
+        self._frozen = {
+            n for item in items_of(frozen) for n in selected(item, trained, "frozen")
+        }
+        params = {n: named[n] for n in trained if n not in self._frozen}
+        buffers = {n: p for n, p in named.items() if n not in params}
+        # Paddle counts every tensor among them, also what was computed of parameters.
+        held = {n: b for n, b in layer.named_buffers() if b._is_initialized()}
+        buffers |= {n: b for n, b in held.items() if b.is_leaf}
+        self._spec = ParamSpec.of(params)
+        self._buffers = {n: b.detach().clone() for n, b in buffers.items()}
+        self._aliases = aliases(layer, params, buffers)
+        self._originals = {n: node_of(p) for n, p in params.items()}
+        self._derives = derives(layer)
+        self._jit = jit
+        self._adopt(copied(layer, {**params, **buffers}))
+        self._ambiguous = keywords_of(layer.forward) & RESERVED
+
+    def _adopt(self, layer: paddle.nn.Layer) -> None:
+        """Take a layer of this net's own, with marks where its tensors belong."""
+        self._layer = layer
+        self._shells = Shells(layer)
+        self._chain = None if self._buffers else chain_of(layer, self._spec)
+        self._calls = Effects(check_beyond=self._refuse_originals)
+        self._samples = OneSample()
+        self._own_programs = as_asked(self, self._jit, is_paddles_own(layer))
+
+    @property
+    def _programs(self) -> NetPrograms | None:
+        return self._own_programs
+
+    def depends_on(self) -> list[Any] | None:
+        """What its results depend on, for :mod:`.as_programs.seen`; None where its
+        layer's code is others', which may depend on anything."""
+        return [self._layer, self._buffers] if self._own_programs else None
+
+    def _refuse_originals(self, beyond: set[int]) -> None:
+        """Refuse results that depend on the layer's own parameters.
+
+        Raises:
+            TypeError: they do.
+        """
+        for name, node in self._originals.items():
+            if node.node_ptr() in beyond:
+                kind = type(self._layer).__name__
+                raise TypeError(
+                    f"{kind}.forward uses its own parameter {name!r} and not the one "
+                    "given: it is reached through a weak reference, a variable of the "
+                    "class or module, or a function of these, or a tensor was computed "
+                    "from it beforehand, where stateless can't replace it; reach it "
+                    "through an attribute of the layer, and compute with it in forward"
+                )
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> StatelessLayer:
+        return self._with(lambda shell: None)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._derives and not self._effects.is_known:
+            raise TypeError(
+                f"{type(self._layer).__name__} holds tensors computed from its "
+                "parameters, and no call has shown yet that forward computes them "
+                "anew; call the net once before it is pickled"
+            )
+        with self._shells.marked() as layer:
+            return _unpickled, (pickle.dumps(layer), self._kept())
+
+    def _kept(self) -> dict[str, Any]:
+        """What it knows of itself beside its layer."""
+        kept = ("_spec", "_buffers", "_frozen", "_aliases", "_ambiguous", "_jit")
+        return {name: vars(self)[name] for name in kept}
+
+    def described(self) -> tuple[dict[str, Any], list[Tensor]]:
+        """What it is, in values of JSON, and the tensors that it holds.
+
+        Raises:
+            TypeError: what it is made of is not Paddle's alone.
+        """
+        with self._shells.marked() as layer:
+            return describe(layer, self._kept())
+
+    def _with(
+        self, change: Callable[[paddle.nn.Layer], object], **fields: Any
+    ) -> StatelessLayer:
+        """A net like this one with a layer of its own that is changed first."""
+        with self._shells.marked() as own:
+            layer = copied(own, {})
+        change(layer)
+        other = StatelessLayer.__new__(StatelessLayer)
+        vars(other).update(vars(self))
+        other._buffers = {n: b.clone() for n, b in self._buffers.items()}
+        vars(other).update(fields)
+        other._adopt(layer)
+        return other
+
+    def in_mode(self, training: bool) -> StatelessLayer:
+        """The same net and buffers with all layers in training or evaluation mode."""
+        layers = self._layer.sublayers(include_self=True)
+        if all(layer.training == training for layer in layers):
+            return self
+        return self._with(
+            lambda shell: shell.train() if training else shell.eval(),
+            _buffers=self._buffers,
+        )
+
+    def in_dtype(self, dtype: str) -> StatelessLayer:
+        kind, held = DTYPES[dtype], self._buffers
+        buffers = {
+            n: b.astype(kind) if b.is_floating_point() and b.dtype != kind else b
+            for n, b in held.items()
+        }
+        if {*self._spec.dtypes} <= {dtype} and all(buffers[n] is held[n] for n in held):
+            return self
+
+        def convert(shell: paddle.nn.Layer) -> None:
+            for part in shell.sublayers(include_self=True):
+                part._dtype = kind  # as Layer.to does
+
+        spec = self._spec.in_dtype(dtype)
+        return self._with(convert, _spec=spec, _buffers=buffers)
+
+    def share_buffers(self, buffers: Mapping[str, Tensor]) -> None:
+        """Read these tensors from now on where none are given, and not copies of them.
+
+        Raises:
+            ValueError: one has another shape than what it takes the place of.
+        """
+        for name, value in buffers.items():
+            if value.shape != self._buffers[name].shape:
+                raise ValueError(
+                    f"buffer {name!r} has shape {list(value.shape)}, the net needs "
+                    f"{list(self._buffers[name].shape)}; give one of that shape"
+                )
+        self._buffers = {**self._buffers, **buffers}
+
+    @property
+    def spec(self) -> ParamSpec:
+        return self._spec
+
+    @property
+    def chain(self) -> Chain | None:
+        return self._chain
+
+    @property
+    def _effects(self) -> Effects:
+        return self._calls
+
+    def _shared(self) -> list[Tensor]:
+        return [self._buffers[name] for name in self._frozen]
+
+    @property
+    def training(self) -> bool:
+        """The mode that the layer had: dropout and BatchNorm behave accordingly."""
+        return bool(self._layer.training)
+
+    def __repr__(self) -> str:
+        kind = type(self._layer).__name__
+        return (
+            f"StatelessLayer({kind}, {len(self._spec.names)} parameters of "
+            f"{self._spec.size} elements)"
+        )
+
+    def describe(self) -> Description:
+        found = super().describe()
+        spec = ParamSpec.of(self._buffers)
+        rows = zip(spec.names, map(list, spec.shapes), spec.dtypes, strict=True)
+        buffers = tuple(
+            ("frozen" if n in self._frozen else "buffer", n, str(shape), dtype)
+            for n, shape, dtype in rows
+        )
+        return dataclasses.replace(found, rows=(*found.rows, *buffers))
+
+    def _formula(self) -> str:
+        if self._chain is not None:
+            return super()._formula()
+        mode = "training" if self.training else "evaluation"
+        return f"y = {type(self._layer).__name__}(...) in {mode}"
+
+    def _runs(self) -> str:
+        if self._programs is None and programs_are_on() and self._jit is None:
+            return "It runs as Paddle runs it, having code of others; see jit=True."
+        return super()._runs()
+
+    @property
+    def buffers(self) -> Mapping[str, Tensor]:
+        """The buffers used where none are given; read-only."""
+        return MappingProxyType(self._buffers)
+
+    @overload
+    def forward(
+        self, params: Params, *args: Any, buffers: Mapping[str, Tensor], **kwargs: Any
+    ) -> tuple[Any, dict[str, Tensor]]: ...
+
+    @overload
+    def forward(self, params: Params, *args: Any, **kwargs: Any) -> Any: ...
+
+    def forward(self, params: Params, *args: Any, **kwargs: Any) -> Any:
+        """The layer's output; ``(output, new_buffers)`` where buffers are given."""
+        need_tensors(sot.fallback(True))
+        constants: dict[str, Any] = {}
+        if kwargs.keys() & RESERVED:
+            constants, kwargs = self.split_keywords(kwargs)
+        return self._forward(params, args, kwargs, constants)
+
+    @overload
+    def __call__(
+        self, params: Params, *args: Any, buffers: Mapping[str, Tensor], **kwargs: Any
+    ) -> tuple[Any, dict[str, Tensor]]: ...
+
+    @overload
+    def __call__(self, params: Params, *args: Any, **kwargs: Any) -> Any: ...
+
+    def __call__(self, params: Params, *args: Any, **kwargs: Any) -> Any:
+        return self.forward(params, *args, **kwargs)
+
+    @overload
+    def pullback(
+        self, params: P, *args: Any, buffers: Mapping[str, Tensor], **kwargs: Any
+    ) -> tuple[Any, NetPullback[P], dict[str, Tensor]]: ...
+
+    @overload
+    def pullback(
+        self, params: P, *args: Any, **kwargs: Any
+    ) -> tuple[Any, NetPullback[P]]: ...
+
+    def pullback(self, params: Params, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """``(output, pullback)``; with buffers given, their new values as a third."""
+        need_tensors(sot.fallback(True))
+        return self.recorded(params, args, kwargs)
+
+    def recorded(
+        self, params: Params, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Any, ...]:
+        constants: dict[str, Any] = {}
+        if kwargs:
+            constants, kwargs = self.split_keywords(kwargs)
+        given = constants.get("_buffers")
+        return self._recorded(
+            params, args, kwargs, constants, has_aux=given is not None
+        )
+
+    def split_keywords(
+        self, kwargs: dict[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Buffers and seed, checked, as :meth:`_apply` takes them, and the others."""
+        if ambiguous := self._ambiguous & kwargs.keys():
+            kind = type(self._layer).__name__
+            raise TypeError(
+                f"{sorted(ambiguous)} are keyword arguments of {kind}'s own and of "
+                "every stateless net's; give the layer's own by position"
+            )
+        seed, buffers = checked_seed(kwargs.get("seed")), kwargs.get("buffers")
+        constants: dict[str, Any] = {} if seed is None else {"_seed": seed}
+        if buffers is not None:
+            constants["_buffers"] = self._check_buffers(buffers)
+        return constants, {n: v for n, v in kwargs.items() if n not in RESERVED}
+
+    def to_state_dict(
+        self,
+        params: Params,
+        like: Mapping[str, Tensor] | paddle.nn.Layer | None = None,
+        names: Sequence[str] | None = None,
+        buffers: Mapping[str, Tensor] | None = None,
+    ) -> dict[str, Tensor]:
+        """As :meth:`Net.to_state_dict`, with tied names, and buffers where given.
+
+        Frozen parameters are among the buffers. With these, ``names`` has a name for
+        each in the order of the layer's state dict.
+        """
+        if like is not None and buffers is None:
+            return super().to_state_dict(params, like, names)
+        values = super().to_state_dict(params)
+        if buffers is not None:
+            values |= placed(held := self._check_buffers(buffers), held)
+        if like is None:
+            return {a: values[n] for a, n in self._aliases.items() if n in values}
+        target = like.state_dict() if isinstance(like, paddle.nn.Layer) else like
+        own = dict.fromkeys(n for n in self._aliases.values() if n in values)
+        return placed({n: values[n] for n in own}, target, names)
+
+    def _check_buffers(self, buffers: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return ParamSpec.of(self._buffers).as_dict(buffers, "buffers")
+
+    def _apply(
+        self,
+        params: dict[str, Tensor],
+        *args: Any,
+        _buffers: dict[str, Tensor] | None = None,
+        _seed: int | None = None,
+        **kwargs: Any,
+    ) -> Tree:
+        own = _buffers is None
+        buffers = self._buffers if _buffers is None else _buffers
+        frozen = None if own else self._frozen
+        new: dict[str, Tensor] = {}
+
+        def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tree:
+            with (
+                drawing_from(_seed),
+                Bound(self._shells, self._calls, params, buffers, frozen) as shell,
+            ):
+                try:
+                    output = shell.layer(*args, **kwargs)
+                except (TypeError, ValueError) as error:
+                    explain(error)
+                    raise
+                if not own:
+                    new.update((name, shell.buffer(name)) for name in buffers)
+                return output
+
+        output = self._samples.call(run, args, kwargs)
+        return output if own else (output, new)
+
+
+def constructed(facts: dict[str, Any], tensors: Sequence[Tensor]) -> StatelessLayer:
+    """The net that ``net.described()`` tells of, with these tensors, which it keeps.
+
+    Raises:
+        ValueError: it tells of none.
+    """
+    return _restored(*construct(facts, tensors))
+
+
+def _unpickled(shell: bytes, kept: dict[str, Any]) -> StatelessLayer:
+    return _restored(pickle.loads(shell), kept)
+
+
+def _restored(layer: paddle.nn.Layer, kept: dict[str, Any]) -> StatelessLayer:
+    """A net of a layer with marks, and what else it keeps."""
+    net = StatelessLayer.__new__(StatelessLayer)
+    vars(net).update(kept)
+    net._originals = {}
+    net._adopt(layer)
+    return net

@@ -1,0 +1,1 @@
+"""Parameters outside of nets: flat, nested, by the names of state dicts."""

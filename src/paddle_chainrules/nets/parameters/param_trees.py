@@ -1,0 +1,63 @@
+"""Parameters nested in another way than a flat dict: trees with the same leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import optree
+
+from ...transforms.containers.tree import Tree, nesting
+
+
+class ParamTree(tuple[str, ...]):
+    """The names of the parameters in the order of a tree's leaves, and its structure.
+
+    Where there are dicts, the keys and indices on the way to a leaf, with dots between,
+    are its name. A tree of tuples, lists and named tuples alone has the leaves in
+    forward order.
+    """
+
+    structure: optree.PyTreeSpec
+
+    @classmethod
+    def of(
+        cls, params: Tree, names: Sequence[str]
+    ) -> tuple[ParamTree, dict[str, Any]] | None:
+        """Its structure and its leaves by name; None where these are others."""
+        paths, leaves, structure = optree.tree_flatten_with_path(
+            params, none_is_leaf=True
+        )
+        found = [".".join(map(str, path)) for path in paths]
+        if not _has_dict(params) and len(leaves) == len(names):
+            found = [*names]
+        if sorted(found) != sorted(names):
+            return None
+        tree = cls(found)
+        tree.structure = structure
+        return tree, dict(zip(found, leaves, strict=True))
+
+    def nested(self, values: Mapping[str, Any]) -> Tree:
+        """Values by name, nested as the tree."""
+        return self.structure.unflatten([values[name] for name in self])
+
+    def leaves(self, tree: Tree) -> dict[str, Any]:
+        """The leaves of a tree of the same structure by name, None among them.
+
+        Raises:
+            ValueError: it is nested otherwise.
+        """
+        leaves, structure = optree.tree_flatten(tree, none_is_leaf=True)
+        if structure != self.structure:
+            raise ValueError(
+                f"into for the parameters is nested as {nesting(structure)}, the "
+                f"parameters as {nesting(self.structure)}; they must be equal, with "
+                "None where one is not wanted"
+            )
+        return dict(zip(self, leaves, strict=True))
+
+
+def _has_dict(tree: Tree) -> bool:
+    if isinstance(tree, Mapping):
+        return True
+    return isinstance(tree, list | tuple) and any(map(_has_dict, tree))

@@ -1,0 +1,1 @@
+"""Steps by curvature: L-BFGS, least squares, natural gradients."""

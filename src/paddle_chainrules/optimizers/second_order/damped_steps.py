@@ -1,0 +1,189 @@
+"""Steps of least squares with damping, whoever solves for them.
+
+Nielsen, "Damping parameter in Marquardt's method", report IMM-REP-1999-05, Technical
+University of Denmark, 1999, for what the damping becomes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import paddle
+from paddle import Tensor
+
+from ...paddle_side.autograd.grad_mode import grad_mode
+from ...transforms.containers.tree import Tree
+from .flat_trees import array_of
+from .linear_systems import without_warnings
+from .vector_functions import VectorFunction
+
+FITS = 0.25
+"""What part of the expected decrease a step has at least that a tolerance may end."""
+
+
+class Fit(NamedTuple):
+    """What :func:`levenberg_marquardt` and :func:`gauss_newton` have found.
+
+    Attributes:
+        params: nested as they were given.
+        value: half the sum of the squares of the residuals there.
+        grad: the largest entry of its gradient.
+        steps: how many there were.
+        evaluations: of the residuals.
+        derivatives: Jacobians and second derivatives along a step, or products of
+            Jacobians with vectors.
+        damping: at the end, to go on with.
+        converged: whether a tolerance was met.
+        reason: why there are no more steps, in words.
+    """
+
+    params: Tree
+    value: float
+    grad: float
+    steps: int
+    evaluations: int
+    derivatives: int
+    damping: float
+    converged: bool
+    reason: str
+
+
+class Step(NamedTuple):
+    """A change of the parameters, and that of the linear problem alone, as arrays."""
+
+    move: Any
+    linear: Any
+
+
+class Near(NamedTuple):
+    """The problem near some parameters.
+
+    Attributes:
+        grad: the gradient, an array.
+        scale: the diagonal of D, an array.
+        step: with so much damping; None where there is none.
+    """
+
+    grad: Any
+    scale: Any
+    step: Callable[[float], Step | None]
+
+
+class Limits(NamedTuple):
+    """When a search ends."""
+
+    steps: int
+    grad: float
+    change: float
+    step: float
+
+
+class DampedSearch:
+    """Goes down by steps with damping, more of it after one that does not go down."""
+
+    def __init__(
+        self,
+        residuals: VectorFunction,
+        start: Tensor,
+        near: Callable[[Tensor, Tensor], Near],
+        damping: float,
+        limits: Limits,
+    ) -> None:
+        if not 0.0 <= damping < math.inf:
+            raise ValueError(
+                f"damping must be a finite number from zero on, and is {damping!r}; "
+                "give 0.0 for the least that rounding allows"
+            )
+        self._fn, self._near = residuals, near
+        eps = float(paddle.finfo(start.dtype).eps)
+        self._least, self._most = eps**0.75, eps**-2.0
+        self._limits = limits._replace(
+            change=max(limits.change, eps) if limits.change else 0.0,
+            step=max(limits.step, eps) if limits.step else 0.0,
+        )
+        self._mu = max(damping, self._least)
+        self._at = start
+
+    def _evaluate(self, at: Tensor) -> tuple[float, Tensor]:
+        found = self._fn(at)
+        return _half_square(found), found
+
+    def run(self, on_step: Callable[[int, Tree, float], Any] | None) -> Fit:
+        with grad_mode(False):
+            self._value, self._residuals = self._evaluate(self._at)
+            if not math.isfinite(self._value):
+                raise ValueError(
+                    f"half the sum of the residuals' squares is {self._value} where "
+                    "the search begins; give parameters where it is finite"
+                )
+            done, reason, converged = 0, "", False
+            while True:
+                near = self._near(self._at, self._residuals)
+                largest = float(np.abs(near.grad).max())
+                if not math.isfinite(largest):
+                    reason, converged = "the Jacobian is not finite there", False
+                    if not done:
+                        raise ValueError(
+                            f"the gradient is {largest} where the search begins; give "
+                            "parameters where derivatives are finite"
+                        )
+                elif largest <= self._limits.grad:
+                    reason, converged = "the gradient is zero to tolerance_grad", True
+                elif not reason and done == self._limits.steps:
+                    reason = f"there were {done} steps"
+                if reason:
+                    break
+                went, reason = self._step(near)
+                converged = bool(reason)
+                if not went:
+                    reason = reason or "no step goes down, however short"
+                    break
+                done += 1
+                if on_step is not None:
+                    on_step(done, self._fn.params.tree(self._at), self._value)
+            counts = self._fn.evaluations, self._fn.derivatives
+            ends = done, *counts, self._mu, converged, reason
+            return Fit(self._fn.params.tree(self._at), self._value, largest, *ends)
+
+    def _step(self, near: Near) -> tuple[bool, str]:
+        """Whether there is a step, and what tolerance it meets, if any."""
+        growth, limits = 2.0, self._limits
+        while self._mu < self._most:
+            found = near.step(self._mu)
+            if found is not None:
+                v = found.linear
+                at = self._at + paddle.to_tensor(found.move, place=self._at.place)
+                expected = 0.5 * float(v @ (self._mu * near.scale * v - near.grad))
+                value, residuals = self._evaluate(at)
+                gain = self._value - value
+                unchanged = max(abs(gain), expected) <= limits.change * self._value
+                if gain > 0.0 and expected > 0.0:
+                    size = _length(array_of(self._at), near.scale)
+                    moved = _length(found.move, near.scale)
+                    self._at, self._value, self._residuals = at, value, residuals
+                    ratio = min(gain / expected, 2.0)
+                    less = max(1.0 / 3.0, 1.0 - (2.0 * ratio - 1.0) ** 3)
+                    self._mu = max(self._mu * less, self._least)
+                    if unchanged and ratio > FITS:
+                        return True, "the value changes by less than tolerance_change"
+                    if moved <= limits.step * size and ratio > FITS:
+                        return True, "parameters change by less than tolerance_step"
+                    return True, ""
+                if unchanged and growth == 2.0:  # what is left is rounding
+                    return False, "the value changes by less than tolerance_change"
+            self._mu, growth = self._mu * growth, 2.0 * growth
+        return False, ""
+
+
+def _half_square(residuals: Tensor) -> float:
+    """Half the sum of squares, in float64."""
+    array = array_of(residuals).astype("float64")
+    with without_warnings():
+        return 0.5 * float(array @ array)
+
+
+def _length(vector: Any, scale: Any) -> float:
+    return math.sqrt(float(vector @ (scale * vector)))

@@ -1,0 +1,108 @@
+"""Trees of tensors as vectors, for methods that see no more of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import optree
+import paddle
+from paddle import Tensor
+
+from ...paddle_side.dtypes import dtype_name
+from ...transforms.as_programs.jit import jit
+from ...transforms.containers.tree import Tree, flatten_tree
+from ...transforms.derivatives.value_and_grad import value_and_grad
+
+
+class Nesting(NamedTuple):
+    """How the tensors of a vector are nested.
+
+    Attributes:
+        spec: their structure.
+        shapes: of each.
+    """
+
+    spec: optree.PyTreeSpec
+    shapes: list[list[int]]
+
+    @property
+    def sizes(self) -> list[int]:
+        """Of each how many numbers."""
+        return [math.prod(shape) for shape in self.shapes]
+
+    def tree(self, flat: Tensor) -> Tree:
+        """The tensors of a vector, nested."""
+        sizes = self.sizes
+        parts = paddle.split(flat, sizes) if len(sizes) > 1 else [flat]
+        pairs = zip(parts, self.shapes, strict=True)
+        return optree.tree_unflatten(self.spec, [p.reshape(s) for p, s in pairs])
+
+
+def in_a_row(leaves: Sequence[Tensor]) -> Tensor:
+    """The vector of some tensors."""
+    return joined([leaf.flatten() for leaf in leaves], 0)
+
+
+def joined(parts: Sequence[Tensor], axis: int) -> Tensor:
+    """As ``paddle.concat``, without a copy of a single one."""
+    return parts[0] if len(parts) == 1 else paddle.concat([*parts], axis)
+
+
+def array_of(tensor: Tensor) -> Any:
+    """Its numbers for NumPy, in the same memory where that is the processor's."""
+    if tensor.place.is_cpu_place():
+        return np.from_dlpack(tensor.detach())
+    return tensor.numpy()
+
+
+def flat_params(
+    params: Tree, caller: str, dtypes: Sequence[str] | None = None
+) -> tuple[Tensor, Nesting]:
+    """Parameters as a vector, and how they were nested.
+
+    Raises:
+        TypeError: they are no tensors of floating point, of one dtype, or of none of
+            the given dtypes.
+        ValueError: there are none.
+    """
+    leaves, spec = flatten_tree(params)
+    if not leaves:
+        raise ValueError(
+            f"{caller} moves tensors, and is given {params!r}, which has none; give "
+            "one at least"
+        )
+    for leaf in leaves:
+        if not isinstance(leaf, Tensor) or not leaf.is_floating_point():
+            raise TypeError(
+                f"{caller} moves tensors of floating point, and is given {leaf!r}; "
+                "close over what is none"
+            )
+        if leaf.dtype != leaves[0].dtype:
+            raise TypeError(
+                f"{caller} moves tensors of one dtype, and is given {leaf.dtype} and "
+                f"{leaves[0].dtype}; convert them"
+            )
+    name = dtype_name(leaves[0].dtype)
+    if dtypes is not None and name not in dtypes:
+        raise TypeError(
+            f"{caller} solves in {' or '.join(dtypes)}, and is given parameters of "
+            f"{name}; convert them"
+        )
+    nesting = Nesting(spec, [list(leaf.shape) for leaf in leaves])
+    return paddle.concat([leaf.detach().flatten() for leaf in leaves]), nesting
+
+
+def value_and_slope(
+    fn: Callable[[Tree], Tensor], nesting: Nesting
+) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+    """A program for a number and its gradient, zeros where it has none."""
+
+    @jit
+    def both(at: Tensor) -> tuple[Tensor, Tensor]:
+        value, slope = value_and_grad(lambda flat: fn(nesting.tree(flat)))(at)
+        return value, paddle.zeros_like(at) if slope is None else slope
+
+    return both

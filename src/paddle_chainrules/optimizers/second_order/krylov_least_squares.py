@@ -1,0 +1,148 @@
+"""Least squares by steps that solve with products of the Jacobian and vectors alone.
+
+Nocedal, Wright, "Numerical optimization", 2nd edition, 2006, section 7.1, for how
+exact a step is; Björck, "Numerical methods for least squares problems", 1996, section
+7.4, for conjugate gradients that carry the residuals; Bekas, Kokiopoulou and Saad, "An
+estimator for the diagonal of a matrix", Applied Numerical Mathematics 57, 2007, for
+estimates by random signs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import paddle
+from paddle import Tensor
+
+from ...transforms.as_programs.jit import jit
+from ...transforms.containers.tree import Tree
+from .damped_steps import DampedSearch, Fit, Limits, Near, Step
+from .flat_trees import array_of, flat_params
+from .linear_systems import DTYPES
+from .vector_functions import VectorFunction
+
+
+def gauss_newton(
+    residual: Callable[[Tree], Tree],
+    params: Tree,
+    *,
+    steps: int = 100,
+    iterations: int = 100,
+    forcing: float = 0.1,
+    probes: int = 5,
+    seed: int = 0,
+    damping: float = 1e-2,
+    tolerance_grad: float = 1e-12,
+    tolerance_change: float = 1e-12,
+    tolerance_step: float = 1e-10,
+    on_step: Callable[[int, Tree, float], Any] | None = None,
+) -> Fit:
+    """As :func:`levenberg_marquardt`, for so many parameters that no matrix fits.
+
+    The system of a step is solved by conjugate gradients, an iteration of which takes
+    a product of the Jacobian and a vector (:func:`.jvp.jvp`) and one of its transpose
+    (:func:`.vjp.vjp`), in one program. D, which scales the damping and the iterations,
+    is an estimate of the diagonal of ``J^T J``, the largest so far.
+
+    Residuals that are fewer than some thousands are for :func:`levenberg_marquardt`,
+    however many parameters there are: its steps are exact, and its matrix no larger
+    than the residuals are many.
+
+    Args:
+        residual: from a tree of tensors of one dtype to tensors, or a tree of them, of
+            any shapes.
+        params: where to start; left as they are.
+        steps: at most.
+        iterations: of conjugate gradients, in a step at most.
+        forcing: the part of the gradient that a step may leave of the linear problem.
+            It shrinks as the root of the gradient does.
+        probes: products with random signs of which the estimate of the diagonal is
+            made, at each step; with 0 D is one, which depends on the parameters' units.
+        seed: of these signs.
+        damping: mu to begin with.
+        tolerance_grad: the largest entry of the gradient that is zero.
+        tolerance_change: the decrease, of the value and as expected, beside the value,
+            that is none.
+        tolerance_step: the length of a step, beside the parameters', both scaled by
+            D, that is none.
+        on_step: called after each step with the number of steps, the parameters and the
+            value. What it raises ends the search.
+
+    Raises:
+        TypeError: a parameter is no tensor of float32 or float64, or of another dtype
+            than the first; a residual is of another dtype.
+        ValueError: residuals or gradient are not finite at the start, there are none,
+            or an option is out of its range.
+
+    Examples:
+        >>> import paddle
+        >>> from paddle_chainrules.optimizers import gauss_newton
+        >>> chain = lambda x: [x[0] - 1.0, x[1:] - paddle.tanh(x[:-1]) / 2.0]
+        >>> fit = gauss_newton(chain, paddle.zeros([1000], "float64"))
+        >>> [round(x, 4) for x in fit.params[:3].tolist()], fit.converged
+        ([1.0, 0.3808, 0.1817], True)
+    """
+    if iterations < 1 or probes < 0 or not 0.0 < forcing < 1.0:
+        raise ValueError(
+            "gauss_newton takes iterations from 1 on, probes from 0 on, and forcing "
+            f"between 0 and 1, and is given {iterations}, {probes} and {forcing}"
+        )
+    start, nesting = flat_params(params, "gauss_newton", DTYPES)
+    function = VectorFunction(residual, nesting, "residual")
+    pullback = jit(function.pullback)
+    rng = np.random.default_rng(seed)
+    diagonal, first = paddle.zeros_like(start), 0.0
+
+    @jit
+    def iterate(
+        at: Tensor, mu: Tensor, scale: Tensor, v: Tensor, left: Tensor, p: Tensor,
+        square: Tensor,
+    ) -> tuple[Tensor, ...]:  # fmt: skip
+        """An iteration: v, what it leaves of the residuals, the next direction."""
+        q = function.pushforward(at, p)
+        length = square / ((q * q).sum() + mu * (p * scale * p).sum())
+        v, left = v + length * p, left - length * q
+        slope = function.pullback(at, left) - mu * scale * v
+        z = slope / scale
+        now = (slope * z).sum()
+        return v, left, z + now / square * p, now
+
+    def scale_at(at: Tensor, like: Tensor) -> Tensor:
+        """D, of the estimates so far, one where nothing depends on a parameter."""
+        nonlocal diagonal
+        found = paddle.zeros_like(at)
+        for _ in range(probes):
+            signs = rng.choice([-1.0, 1.0], like.shape)
+            u = paddle.to_tensor(signs, like.dtype, like.place)
+            found = found + pullback(at, u) ** 2 / probes
+        function.derivatives += probes
+        diagonal = paddle.maximum(diagonal, found)
+        return paddle.where(diagonal > 0.0, diagonal, paddle.ones_like(diagonal))
+
+    def near(at: Tensor, residuals: Tensor) -> Near:
+        nonlocal first
+        grad, scale = pullback(at, residuals), scale_at(at, residuals)
+        function.derivatives += 1
+        norm = math.sqrt(float((grad * grad / scale).sum()))
+        first = first or norm
+        enough = norm * min(forcing, math.sqrt(norm / first)) if norm else 0.0
+
+        def step(mu: float) -> Step | None:
+            z = -grad / scale
+            v, left, p = paddle.zeros_like(at), -residuals, z
+            damping, square = paddle.full([], mu, at.dtype), -(grad * z).sum()
+            for _ in range(iterations):
+                function.derivatives += 2
+                v, left, p, square = iterate(at, damping, scale, v, left, p, square)
+                if not float(square) > enough**2:
+                    break
+            found = array_of(v)
+            return Step(found, found)
+
+        return Near(array_of(grad), array_of(scale), step)
+
+    limits = Limits(steps, tolerance_grad, tolerance_change, tolerance_step)
+    return DampedSearch(function, start, near, damping, limits).run(on_step)

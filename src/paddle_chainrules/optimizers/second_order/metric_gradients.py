@@ -1,0 +1,215 @@
+"""Gradients by a metric on the outputs of a net, with a search along them.
+
+Müller and Zeinhofer, "Achieving High Accuracy with PINNs via Energy Natural Gradient
+Descent", ICML 2023, arXiv:2302.13163; Martens, "New insights and perspectives on the
+natural gradient method", JMLR 21, 2020, for the metric of a loss of outputs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import paddle
+from paddle import Tensor
+
+from ...paddle_side.autograd.grad_mode import grad_mode
+from ...transforms.as_programs.jit import jit
+from ...transforms.containers.tree import Tree
+from ...transforms.derivatives.hessian import hvp
+from ...transforms.vmap import vmap
+from .flat_trees import Nesting, array_of, flat_params, value_and_slope
+from .linear_systems import DTYPES, symmetric_solve, without_warnings
+from .quasi_newton import Minimum
+from .vector_functions import CHUNK, VectorFunction
+
+HALVINGS = tuple(0.5**k for k in range(31))
+"""The lengths of a step that the paper tries."""
+
+
+def natural_gradient(
+    loss: Callable[[Tree], Tensor],
+    params: Tree,
+    *,
+    metric: Callable[[Tree], Tree] | None = None,
+    model: Callable[[Tree], Tree] | None = None,
+    jacobian: Callable[[Tree], Tree] | None = None,
+    steps: int = 100,
+    damping: float = 0.0,
+    rcond: float | None = None,
+    lengths: Sequence[float] = HALVINGS,
+    tolerance_grad: float = 1e-12,
+    tolerance_change: float = 1e-12,
+    on_step: Callable[[int, Tree, float], Any] | None = None,
+) -> Minimum:
+    """A minimum of a loss, by its gradient in a metric of the parameters.
+
+    A step is the best of ``-length d`` with ``G d = gradient``, d the shortest solution
+    of least squares. The metric G comes in one of two ways:
+
+    - ``metric``, a function of the parameters with the Jacobian J: ``G = J^T J``. For a
+      variational loss that is the derivative in its energy (the gradient of a net at
+      points of quadrature, say, by the roots of the weights), for squares of residuals
+      the residuals, where ``length=1`` of half their sum is a step of Gauss-Newton.
+    - ``model``, a function of the parameters, of whose value the loss is a function
+      then: ``G = J^T H J`` with the Hessian H of the loss by the model's outputs. For
+      a cross entropy of logits that is the Fisher matrix.
+
+    The matrix of n x n for n parameters and its eigenvalues are NumPy's: up to some
+    thousands of parameters. Functions are programs (:func:`.jit.jit`). Use float64.
+
+    Args:
+        loss: to one number, from parameters, or with ``model`` from its outputs.
+        params: where to start, a tree of tensors of one dtype; left as they are.
+        metric: from parameters to tensors, or a tree of them.
+        model: from parameters to what loss takes.
+        jacobian: of metric or model, as for :func:`levenberg_marquardt`.
+        steps: at most.
+        damping: is added to the diagonal of G.
+        rcond: eigenvalues of G up to this part of the largest are zero; n times the
+            rounding of the dtype where None.
+        lengths: of a step, of which the one with the least loss is taken.
+        tolerance_grad: the largest entry of the gradient that is zero.
+        tolerance_change: the decrease of the loss, beside the loss, that is none.
+        on_step: called after each step with the number of steps, the parameters and the
+            loss. What it raises ends the search.
+
+    Returns:
+        A :class:`Minimum`, whose evaluations are those of the loss.
+
+    Raises:
+        TypeError: a parameter is no tensor of float32 or float64, or of another dtype
+            than the first; the metric's or the model's value is of another dtype.
+        ValueError: not one of metric and model is given; the loss gives more than one
+            number; loss, gradient or metric are not finite at the start; damping is
+            negative; there are no lengths, or some are not positive.
+
+    Examples:
+        >>> import paddle
+        >>> from paddle_chainrules.optimizers import natural_gradient
+        >>> x = paddle.linspace(0.0, 1.0, 9, "float64")
+        >>> model = lambda p: paddle.exp(p[0] * x) + p[1]
+        >>> found = natural_gradient(
+        ...     lambda y: ((y - paddle.exp(0.5 * x) - 2.0) ** 2).sum(),
+        ...     paddle.zeros([2], "float64"),
+        ...     model=model,
+        ... )
+        >>> [round(p, 6) for p in found.params.tolist()]
+        [0.5, 2.0]
+    """
+    if (metric is None) == (model is None):
+        raise ValueError(
+            f"natural_gradient takes metric or model, and is given "
+            f"{'none' if model is None else 'both'} of the two; give metric for a loss "
+            "of parameters, model for a loss of outputs"
+        )
+    if not 0.0 <= damping < math.inf:
+        raise ValueError(
+            f"damping must be a finite number from zero on, and is {damping!r}; give "
+            "0.0 for the shortest solution"
+        )
+    if not lengths or not all(0.0 < length < math.inf for length in lengths):
+        raise ValueError(
+            f"lengths must be positive numbers, one at least, and are {lengths!r}; "
+            "leave them out for one and its halves"
+        )
+    start, nesting = flat_params(params, "natural_gradient", DTYPES)
+    search = _Search(loss, metric, model, jacobian, nesting)
+    limits = steps, tolerance_grad, tolerance_change
+    n = int(start.size)
+    cut = n * float(paddle.finfo(start.dtype).eps) if rcond is None else rcond
+    with grad_mode(False):
+        return search.run(start, lengths, (damping, cut), limits, on_step)
+
+
+class _Search:
+    def __init__(
+        self,
+        loss: Callable[[Tree], Tensor],
+        metric: Callable[[Tree], Tree] | None,
+        model: Callable[[Tree], Tree] | None,
+        jacobian: Callable[[Tree], Tree] | None,
+        nesting: Nesting,
+    ) -> None:
+        self._loss, self._model, self._tree = loss, model, nesting.tree
+        kind, name = (metric, "metric") if model is None else (model, "model")
+        assert kind is not None
+        self._function = VectorFunction(kind, nesting, name, jacobian)
+        self._value = jit(lambda at: self._of(nesting.tree(at)))
+        self._slope = value_and_slope(self._of, nesting)
+        self._curved = jit(vmap(self._product, (None, 0)))
+
+    def _of(self, params: Tree) -> Tensor:
+        return self._loss(params if self._model is None else self._model(params))
+
+    def _product(self, outputs: Tensor, along: Tensor) -> Tensor:
+        """The Hessian of the loss by the outputs times a vector."""
+        nest = self._function.outputs.tree
+        found = hvp(lambda y: self._loss(nest(y)), outputs, along)
+        return paddle.zeros_like(along) if found is None else found
+
+    def _matrix(self, at: Tensor) -> Any:
+        outputs = self._function(at)
+        jacobian = self._function.jacobian(at)
+        if self._model is None:
+            return jacobian.T @ jacobian
+        rows = paddle.to_tensor(np.ascontiguousarray(jacobian.T), place=at.place)
+        parts = [
+            array_of(self._curved(outputs, rows[i : i + CHUNK]))
+            for i in range(0, len(rows), CHUNK)
+        ]
+        found = np.concatenate(parts) @ jacobian
+        return (found + found.T) / 2.0
+
+    def run(
+        self,
+        at: Tensor,
+        lengths: Sequence[float],
+        solving: tuple[float, float],
+        limits: tuple[int, float, float],
+        on_step: Callable[[int, Tree, float], Any] | None,
+    ) -> Minimum:
+        steps, tolerance_grad, tolerance_change = limits
+        done, count, reason, converged = 0, 0, "", False
+        while True:
+            number, slope = self._slope(at)
+            value, largest, count = float(number), float(slope.abs().max()), count + 1
+            if not math.isfinite(value + largest):
+                reason, converged = self._not_finite("loss or gradient", done), False
+            elif largest <= tolerance_grad:
+                reason, converged = "the gradient is zero to tolerance_grad", True
+            elif not reason and done == steps:
+                reason = f"there were {done} steps"
+            if not reason:
+                with without_warnings():
+                    matrix = self._matrix(at)
+                if not np.isfinite(matrix).all():
+                    reason = self._not_finite("metric", done)
+            if reason:
+                break
+            found = symmetric_solve(matrix, slope.numpy(), *solving)
+            step = paddle.to_tensor(found, place=at.place)
+            tried = [float(self._value(at - step * length)) for length in lengths]
+            count += len(tried)
+            best = int(np.argmin(np.nan_to_num(tried, nan=np.inf)))
+            if not tried[best] < value:
+                reason = "no length of the step goes down"
+                break
+            at, done = at - step * lengths[best], done + 1
+            if value - tried[best] <= tolerance_change * abs(value):
+                reason = "the loss changes by less than tolerance_change"
+                converged = True
+            if on_step is not None:
+                on_step(done, self._tree(at), tried[best])
+        return Minimum(self._tree(at), value, largest, done, count, converged, reason)
+
+    def _not_finite(self, what: str, done: int) -> str:
+        """A reason to end, which at the start is an error."""
+        if not done:
+            raise ValueError(
+                f"natural_gradient begins where the {what} is not finite; give "
+                "parameters where it is"
+            )
+        return f"the {what} is not finite there"

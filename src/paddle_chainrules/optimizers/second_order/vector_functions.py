@@ -1,0 +1,142 @@
+"""Functions of trees of parameters as vectors of vectors, and their Jacobians."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import paddle
+from paddle import Tensor
+
+from ...paddle_side.dtypes import dtype_name
+from ...transforms.as_programs.jit import jit
+from ...transforms.containers.tree import Tree, flatten_tree, nesting
+from ...transforms.derivatives.jvp import jvp
+from ...transforms.derivatives.vjp import vjp
+from ...transforms.vmap import vmap
+from .flat_trees import Nesting, array_of, in_a_row, joined
+
+CHUNK = 64
+"""Rows or columns of a Jacobian that are computed at once, to bound memory."""
+
+
+class VectorFunction:
+    """A function of a tree as one from a vector to a vector, as programs.
+
+    Attributes:
+        params: how what it is a function of is nested.
+        outputs: how its value is.
+        evaluations: how often it was called.
+        derivatives: how often something was asked of its Jacobian.
+    """
+
+    def __init__(
+        self,
+        fn: Callable[[Tree], Tree],
+        params: Nesting,
+        name: str,
+        jacobian: Callable[[Tree], Tree] | None = None,
+    ) -> None:
+        self.params, self._fn, self._name = params, fn, name
+        self.evaluations = self.derivatives = 0
+        self.outputs: Nesting
+        self._values = jit(self.of)
+        self._jacobian = jacobian
+        self._rows_given = jit(self._given)
+        self._columns, self._rows = jit(self._forward), jit(self._reverse)
+
+    def of(self, at: Tensor) -> Tensor:
+        """Its value there, part of whatever program asks."""
+        leaves, spec = flatten_tree(self._fn(self.params.tree(at)))
+        for leaf in leaves:
+            _check_dtype(self._name, leaf, at)
+        self.outputs = Nesting(spec, [list(leaf.shape) for leaf in leaves])
+        if not sum(self.outputs.sizes):
+            raise ValueError(
+                f"{self._name} gives tensors of shapes {self.outputs.shapes}, which "
+                "hold no numbers; give one at least"
+            )
+        return in_a_row(leaves)
+
+    def __call__(self, at: Tensor) -> Tensor:
+        self.evaluations += 1
+        return self._values(at)
+
+    def jacobian(self, at: Tensor) -> Any:
+        """An array with a row for each number of the value, which was called before."""
+        self.derivatives += 1
+        if self._jacobian is not None:
+            return array_of(self._rows_given(at))
+        width, height = int(at.size), sum(self.outputs.sizes)
+        if width <= height:
+            parts = [array_of(self._columns(at, some)) for some in _units(at, width)]
+            return np.concatenate(parts)[:width].T
+        parts = [array_of(self._rows(at, some)) for some in _units(at, height)]
+        return np.concatenate(parts)[:height]
+
+    def pushforward(self, at: Tensor, along: Tensor) -> Tensor:
+        """The Jacobian times a vector, part of whatever program asks."""
+        return jvp(self.of, (at,), (along,))[1]
+
+    def pullback(self, at: Tensor, cotangent: Tensor) -> Tensor:
+        """Its transpose times a vector, part of whatever program asks."""
+        (found,) = vjp(self.of, at)[1](cotangent)
+        return paddle.zeros_like(at) if found is None else found
+
+    def _forward(self, at: Tensor, directions: Tensor) -> Tensor:
+        return vmap(lambda v: self.pushforward(at, v))(directions)
+
+    def _reverse(self, at: Tensor, cotangents: Tensor) -> Tensor:
+        return vmap(lambda u: self.pullback(at, u))(cotangents)
+
+    def _given(self, at: Tensor) -> Tensor:
+        """The rows that the caller's function gives."""
+        assert self._jacobian is not None
+        leaves, spec = flatten_tree(self._jacobian(self.params.tree(at)))
+        expected = self.outputs.spec.compose(self.params.spec)
+        if spec != expected:
+            raise ValueError(
+                f"jacobian gives what is nested as {nesting(spec)}, and of {self._name}"
+                f" it has to be {nesting(expected)}; give derivatives nested as its "
+                "value is, each by all parameters, as jacrev does"
+            )
+        each = iter(leaves)
+        rows = [
+            [self._block(next(each), y, p, at) for p in self.params.shapes]
+            for y in self.outputs.shapes
+        ]
+        return joined([joined(row, 1) for row in rows], 0)
+
+    def _block(self, leaf: Any, by: list[int], shape: Any, at: Tensor) -> Tensor:
+        """Derivatives of one tensor by another, as a matrix."""
+        rows, columns = math.prod(by), math.prod(shape)
+        if leaf is None:
+            return paddle.zeros([rows, columns], at.dtype)
+        _check_dtype("jacobian", leaf, at)
+        last = list(leaf.shape)[leaf.ndim - len(shape) :]
+        if leaf.size != rows * columns or last != list(shape):
+            raise ValueError(
+                f"jacobian gives a tensor of shape {list(leaf.shape)} for derivatives "
+                f"of {self._name} of shape {by} by a parameter of shape {list(shape)}; "
+                f"give one of shape {[*by, *shape]}"
+            )
+        return leaf.reshape([rows, columns])
+
+
+def _check_dtype(name: str, leaf: Any, like: Tensor) -> None:
+    if not isinstance(leaf, Tensor) or leaf.dtype != like.dtype:
+        found = leaf.dtype if isinstance(leaf, Tensor) else repr(leaf)
+        raise TypeError(
+            f"{name} must give tensors of the parameters' dtype, {like.dtype}, and "
+            f"gives {found}; convert it"
+        )
+
+
+def _units(like: Tensor, count: int) -> Iterator[Tensor]:
+    """Unit vectors, some at a time, the last of them filled up with zeros."""
+    dtype = dtype_name(like.dtype)
+    for start in range(0, count, CHUNK):
+        some = np.eye(min(count, CHUNK), count, start, dtype)
+        yield paddle.to_tensor(some, place=like.place)

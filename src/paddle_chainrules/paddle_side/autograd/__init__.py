@@ -1,0 +1,1 @@
+"""Paddle's backward engine and its graph, and where their kernels end."""

@@ -1,0 +1,137 @@
+"""Where Paddle's kernels end: errors that say so, and what to do."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any
+
+import paddle
+from paddle import Tensor
+from paddle.autograd import PyLayer
+
+from ..process import log_level
+from .grad_mode import grad_mode
+
+MISSING = r"The Op (\w+) doesn't have any grad op|kernel `(\w+)` is not registered"
+
+
+class Overwritten(NotImplementedError):
+    """A gradient needs a value of which the memory holds another one now."""
+
+
+class kernels_named:
+    """A context for Paddle's engine, whose errors about kernels it turns into one.
+
+    That is a ``NotImplementedError`` that says what to do. What this package has raised
+    on the way back comes out as it is, interrupts too. Paddle's log is silent.
+    """
+
+    def __init__(self) -> None:
+        self._enabled = paddle.is_grad_enabled()
+
+    def __enter__(self) -> None:
+        _here.raised, self._level = None, log_level.silence()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        log_level.restore(self._level)
+        raised, _here.raised = _here.raised, None
+        if error is not None:
+            paddle.set_grad_enabled(self._enabled)  # Paddle forgets to
+            if raised is not None and _says(error, raised):
+                raise raised from None
+            if isinstance(error, OSError) and re.search(INTERRUPTED, str(error)):
+                raise KeyboardInterrupt from None
+        if isinstance(error, ValueError) and "nullptr" in str(error):
+            raise NotImplementedError(
+                "one of Paddle's kernels gives the gradients of all its inputs or none "
+                "(those of LSTM, GRU and SimpleRNN do), and only some are asked for; "
+                "make the net's parameters an argument of the function too, for "
+                "example vjp(net.forward, params, x), or use net.pullback"
+            ) from error
+        if isinstance(error, ValueError) and "`is_test = True` CANNOT" in str(error):
+            raise NotImplementedError(
+                "Paddle can't differentiate batch_norm in evaluation mode once more: "
+                "batch_norm_grad has no gradient there; it has one in training mode"
+            ) from error
+        if isinstance(error, RuntimeError) and OVERWRITTEN in str(error):
+            raise Overwritten(
+                f"a gradient needs a tensor that has been {OVERWRITTEN} since, such as "
+                "y.add_(v) or y[i] = v after a use of y; write it out of place, y = y "
+                "+ v, or into a copy, y = y.clone()"
+            ) from error
+        if not isinstance(error, RuntimeError | ValueError | SystemError):
+            return
+        found = re.search(MISSING, str(error))
+        if found is None:
+            if "(at /paddle/" in str(error) and "inplace" not in str(error):
+                said = " ".join(str(error).split("[Hint")[0].split())[:300]
+                raise NotImplementedError(
+                    f"Paddle fails in this gradient: {said}. Another way to write the "
+                    "function may have one, or one that is differentiated less often"
+                ) from error
+            return
+        kernel = found[1] or found[2].removesuffix("_double_grad") + "_grad"
+        name = re.sub(r"(_double|_triple)?_grad$", "", kernel)
+        raise NotImplementedError(
+            f"Paddle can't differentiate {name} once more: its kernel {kernel} has no "
+            "gradient. Inside value_and_grad, vjp, jvp, hvp and their like linear "
+            "maps, products, norms, softmax and smooth activations can be, as often "
+            "as one likes; derivatives by the input of any net are in derivatives, "
+            "laplacian and taylor, which need no kernels"
+        ) from error
+
+
+OVERWRITTEN = "modified by an inplace operation"
+"""What Paddle's error says of a tensor that was written into."""
+
+INTERRUPTED = r"(?m)^\s*KeyboardInterrupt\b"
+"""In the error that Paddle makes of an interrupt of a ``PyLayer``."""
+
+_here = threading.local()
+
+
+def note(error: BaseException) -> None:
+    """Have an error come out of Paddle's engine as it is, which makes text of it."""
+    _here.raised = error
+
+
+def _says(error: BaseException, noted: BaseException) -> bool:
+    """Whether it is what Paddle has made of the noted one."""
+    text, part = (" ".join(str(e).split()) for e in (error, noted))
+    return error is noted or part in text
+
+
+class _Refusal(PyLayer):
+    """Passes values on; differentiating them raises."""
+
+    @staticmethod
+    def forward(ctx: Any, why: str, count: int, *tensors: Tensor) -> Any:
+        ctx.why = why
+        return tuple(paddle.assign(value) for value in tensors[:count])
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Tensor) -> Any:
+        raise NotImplementedError(ctx.why)
+
+
+def refused_later(
+    why: str, values: Sequence[Tensor | None], behind: Sequence[Tensor]
+) -> list[Tensor | None]:
+    """The values, which raise when they are differentiated by what they depend on.
+
+    That is a NotImplementedError where this package differentiates; Paddle's own
+    ``backward`` makes an OSError with the same sentence of it.
+    """
+    given = [value for value in values if value is not None]
+    with grad_mode(True):
+        traced = [tensor for tensor in behind if not tensor.stop_gradient]
+        found = iter(_Refusal.apply(why, len(given), *given, *traced))
+    return [None if value is None else next(found) for value in values]

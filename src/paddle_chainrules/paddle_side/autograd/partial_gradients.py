@@ -1,0 +1,179 @@
+"""What Paddle's kernels can't do with part of their gradients, read from the graph.
+
+Some of them fail, crash or give wrong numbers where not all of their inputs are
+differentiated; docs/paddle-notes.md has the list. :mod:`..rules` mends most of it where
+the operators are called; here is what only the graph tells.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+import paddle
+from paddle import Tensor
+
+from .grad_mode import grad_mode
+
+PROGRAM = "GradNodePyLayer__Node"
+"""What Paddle calls a program of ours in a graph."""
+
+DIVISIBLE = {PROGRAM} | frozenset(
+    f"{name}GradNode{kind}"
+    for kind in ("", "Final")
+    for name in (
+        *("Add", "AddN", "Subtract", "Multiply", "Divide", "Remainder", "Lerp"),
+        *("ElementwisePow", "Maximum", "Minimum", "Fmax", "Atan2", "Where"),
+        *("Matmul", "Bmm", "Mv", "Dot", "Einsum", "MultiDot", "Kron", "Bilinear"),
+        *("Conv2d", "Conv3d", "DepthwiseConv2d", "Conv2dTranspose", "GroupNorm"),
+        *("Concat", "Stack", "IndexAdd", "IndexPut", "PutAlongAxis", "Scatter"),
+        *("Dist", "HuberLoss"),
+    )
+)
+"""Operations of several inputs of which any part may be differentiated. All others are
+differentiated whole."""
+
+
+class Needs(NamedTuple):
+    """What a kernel needs of its inputs where its gradients are differentiated."""
+
+    rule: str
+    holds: Callable[[Sequence[bool]], bool]
+    """Told by which inputs depend on a leaf."""
+
+
+NORM = Needs(
+    "its input, or one of its scale and shift, does not depend on an argument",
+    lambda given: all(given),
+)
+NEEDS = {
+    "BatchNormGradNode": NORM,
+    "InstanceNormGradNode": NORM,
+    "Conv2dGradNodeFinal": Needs(
+        "its input does not depend on an argument", lambda given: given[0]
+    ),
+}
+"""Kernels whose second derivatives are wrong without a word."""
+
+
+class Graph(NamedTuple):
+    """What was found between some outputs and the leaves they are differentiated by."""
+
+    divisible: bool
+    """Whether gradients of only some leaves are right."""
+    second: str | None
+    """A kernel that is wrong where gradients are to be differentiated once more."""
+    nodes: int
+    """How many nodes it has beside the leaves."""
+
+
+def survey(outputs: Iterable[Tensor], leaves: Sequence[Tensor]) -> Graph:
+    """Walk the graph from the outputs down to the leaves once."""
+    divisible = True
+    delicate: list[tuple[str, list[int | None]]] = []
+    starts = [node_of(leaf).node_ptr() for leaf in leaves]
+    seen: dict[int, list[Any]] = {start: [] for start in starts}
+    stack: list[Any] = [node_of(output) for output in outputs]
+    while stack:
+        node = stack.pop()
+        if node is None or (address := node.node_ptr()) in seen:
+            continue
+        seen[address] = edges = node.next_functions
+        name = node.name()
+        if name not in DIVISIBLE and sum(edge is not None for edge in edges) > 1:
+            divisible = False
+        if name in NEEDS:
+            delicate.append((name, [edge and edge.node_ptr() for edge in edges]))
+        stack += edges
+    second = None
+    if delicate:
+        reached = _reached_from(starts, seen)
+        for name, inputs in delicate:
+            if not NEEDS[name].holds([address in reached for address in inputs]):
+                second = name
+    return Graph(divisible, second, len(seen) - len(starts))
+
+
+def leaves_behind(tensors: Iterable[Tensor], stop: Iterable[Tensor] = ()) -> set[int]:
+    """Addresses of the leaves of the graph behind the tensors, but those to stop at."""
+    seen = {node_of(leaf).node_ptr() for leaf in stop}
+    stack: list[Any] = [node_of(t) for t in tensors if not t.stop_gradient]
+    leaves: set[int] = set()
+    while stack:
+        node = stack.pop()
+        address = node.node_ptr()
+        if address in seen:
+            continue
+        seen.add(address)
+        edges = [edge for edge in node.next_functions if edge is not None]
+        if not edges and node.name() == "GradNodeAccumulation":
+            leaves.add(address)
+        stack += edges
+    return leaves
+
+
+def nodes(
+    roots: Iterable[Any], is_end: Callable[[Any], bool] = lambda node: False
+) -> Iterator[Any]:
+    """Each node once; nothing behind those that are ends."""
+    seen: set[int] = set()
+    pending = [*roots]
+    while pending:
+        node = pending.pop()
+        if node is None or (address := node.node_ptr()) in seen:
+            continue
+        seen.add(address)
+        yield node
+        if not is_end(node):
+            pending += node.next_functions
+
+
+_let_go = ctypes.PYFUNCTYPE(None, ctypes.py_object)(("Py_DecRef", ctypes.pythonapi))
+
+
+def node_of(tensor: Tensor) -> Any:
+    """``tensor.grad_fn``, which keeps its graph no longer than it is used itself."""
+    leaks = _grad_fn_leaks()
+    node = tensor.grad_fn
+    if leaks and node is not None:
+        _let_go(node)
+    return node
+
+
+@cache
+def _grad_fn_leaks() -> bool:
+    """Whether reading ``grad_fn`` leaves a reference behind, as in Paddle 3.3.1."""
+    with grad_mode(True):
+        start = paddle.zeros([1])
+        start.stop_gradient = False
+        node, other = paddle.tanh(start).grad_fn, object()
+    return sys.getrefcount(node) > sys.getrefcount(other)
+
+
+def _reached_from(leaves: Iterable[int], seen: dict[int, list[Any]]) -> set[int]:
+    """Addresses of the nodes that depend on a leaf."""
+    users: dict[int, list[int]] = {}
+    for address, edges in seen.items():
+        for edge in edges:
+            if edge is not None:
+                users.setdefault(edge.node_ptr(), []).append(address)
+    reached: set[int] = set()
+    stack = [*leaves]
+    while stack:
+        address = stack.pop()
+        if address not in reached:
+            reached.add(address)
+            stack += users.get(address, ())
+    return reached
+
+
+def second_order_fault(kernel: str) -> str:
+    """Why gradients through such a kernel can't be differentiated again."""
+    name = kernel.removesuffix("Final").removesuffix("GradNode")
+    return (
+        f"Paddle can't differentiate {name} once more right where {NEEDS[kernel].rule};"
+        " make all of its inputs arguments of the function"
+    )

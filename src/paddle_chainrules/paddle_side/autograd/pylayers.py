@@ -1,0 +1,104 @@
+"""Layers of a program's own, and what Paddle makes of what their backward gives.
+
+Gradients of a backward that leaves Paddle, by numpy or by ``detach``, are right and
+have no graph, so that a derivative of a derivative would lose them without a word: they
+refuse to be differentiated. A tensor that a backward gives and somebody keeps would be
+written into where other gradients are added to it: copies are given. And it may fail,
+of which Paddle makes a text: what this package says there is noted, to come out as it
+is.
+"""
+
+from __future__ import annotations
+
+import threading
+from functools import cache
+from typing import Any
+
+import paddle
+from paddle import Tensor
+from paddle.autograd import py_layer
+
+from ..watch import is_traced
+from .kernel_errors import note, refused_later
+
+_here = threading.local()
+
+
+class layers_watched:
+    """A context for Paddle's engine on this thread.
+
+    Args:
+        create_graph: whether the gradients are to have a graph.
+    """
+
+    def __init__(self, create_graph: bool) -> None:
+        self._given = _lasting if create_graph else _copied
+
+    def __enter__(self) -> None:
+        _install()
+        self._before = getattr(_here, "given", None)
+        _here.given = self._given
+
+    def __exit__(self, *_: object) -> None:
+        _here.given = self._before
+
+
+@cache
+def _install() -> None:
+    original = py_layer.PyLayerBackward.backward
+
+    def backward(self: Any, *cotangents: Any) -> Any:
+        layer = self._forward_cls
+        try:
+            found = original(self, *cotangents)
+        except BaseException as error:
+            if _is_own(layer.__module__) or _is_own(_raised_in(error)):
+                note(error)
+            raise
+        given = getattr(_here, "given", None)
+        if found is None or given is None or _is_own(layer.__module__):
+            return found
+        single = isinstance(found, Tensor)
+        parts = given(layer, [found] if single else [*found], cotangents)
+        return parts[0] if single else tuple(parts)
+
+    py_layer.PyLayerBackward.backward = backward  # type: ignore[method-assign]
+
+
+def _is_own(module: str) -> bool:
+    return module.partition(".")[0] == "paddle_chainrules"
+
+
+def _raised_in(error: BaseException) -> str:
+    """The module whose code has raised it."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return str(trace.tb_frame.f_globals.get("__name__")) if trace is not None else ""
+
+
+def _copied(layer: Any, parts: list[Any], cotangents: Any) -> list[Any]:
+    """Gradients in memory of their own."""
+    return [part.clone() if isinstance(part, Tensor) else part for part in parts]
+
+
+def _lasting(layer: Any, parts: list[Any], cotangents: Any) -> list[Any]:
+    """Gradients that are differentiable, or refuse to be."""
+    lost = [part if _is_lost(part) else None for part in parts]
+    traced = [*filter(is_traced, cotangents)] if paddle.is_grad_enabled() else []
+    if not traced or all(part is None for part in lost):
+        return parts
+    refusing = refused_later(
+        f"the backward of the PyLayer {layer.__name__} leaves Paddle, so that its "
+        "gradient can't be differentiated once more: write it in tensor operations",
+        *(lost, traced),
+    )
+    pairs = zip(parts, refusing, strict=True)
+    return [part if refusal is None else refusal for part, refusal in pairs]
+
+
+def _is_lost(part: Any) -> bool:
+    """Whether it is a gradient without a graph."""
+    if not isinstance(part, Tensor) or not part.stop_gradient:
+        return False
+    return bool(part.is_floating_point() or part.is_complex())

@@ -1,0 +1,99 @@
+"""Programs on graphs of the caller's, which serve one ``backward``.
+
+Paddle lets go of what a node of Python needs when ``backward`` has been there, with
+``retain_graph=True`` too, and ends the process when it comes again, or when
+``paddle.grad`` does. Here hooks of the node's outputs, which run before it, raise an
+error instead, and ``paddle.grad`` looks for such nodes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any, NoReturn
+from weakref import ref
+
+import paddle
+from paddle import Tensor
+
+from ..patching.places import Places, by_itself
+from .partial_gradients import node_of, nodes
+
+_tensor: Any = paddle.Tensor
+_register = _tensor._register_grad_hook
+"""Of a tensor and a hook, as long as nobody listens."""
+
+
+def _refuse(who: str) -> NoReturn:
+    raise RuntimeError(
+        f"{who} has been through a program of this graph before, which Paddle's graphs "
+        "serve but once, with retain_graph=True too. Call backward once, for the sum "
+        "of the losses, or take the gradients by value_and_grad, or by "
+        "paddle.grad(..., retain_graph=True) before backward"
+    )
+
+
+class Once(ref[Any]):
+    """A hook that lets a gradient pass while what its node needs is there.
+
+    Made of the context that the ``forward`` of a ``PyLayer`` was given. The node keeps
+    it alive.
+    """
+
+    __slots__ = ("__weakref__",)
+
+    def __call__(self, *_: Any) -> None:
+        if super().__call__() is None:
+            _refuse("backward")
+
+    @property
+    def is_spent(self) -> bool:
+        return super().__call__() is None
+
+
+# Weak references without callbacks, since Paddle may let go of nodes without Python's
+# lock. A node that is gone may have had the address of another.
+_nodes: dict[int, ref[Once]] = {}
+_many = [16]
+"""How many of them there may be before those that are gone are left out."""
+
+
+def watch(outputs: Sequence[Tensor], once: Once) -> None:
+    """Have an error raised where the node of these outputs can serve no more."""
+    _guard()
+    for output in outputs:
+        _register(output, once)
+    _nodes[node_of(outputs[0]).node_ptr()] = ref(once)
+    if len(_nodes) > _many[0]:
+        for address, found in [*_nodes.items()]:
+            if found() is None:
+                _nodes.pop(address, None)
+        _many[0] = max(16, 2 * len(_nodes))
+
+
+def check(outputs: Any) -> None:
+    """Refuse a graph that can't be gone through any more.
+
+    Raises:
+        RuntimeError: ``backward`` has been through a program in it.
+    """
+    found = [(address, once()) for address, once in [*_nodes.items()]]
+    spent = {address for address, once in found if once is not None and once.is_spent}
+    if not spent:
+        return
+    given = outputs if isinstance(outputs, list | tuple) else [outputs]
+    roots = [node_of(t) for t in given if isinstance(t, Tensor)]
+    if any(node.node_ptr() in spent for node in nodes(roots)):
+        _refuse("paddle.grad: a backward")
+
+
+@cache
+def _guard() -> None:
+    """From now on, have ``paddle.grad`` look first."""
+    native = by_itself(paddle.grad)
+
+    def grad(outputs: Any, *args: Any, **kwargs: Any) -> Any:
+        check(outputs)
+        return native(outputs, *args, **kwargs)
+
+    Places({"grad": (paddle.grad, grad)}).put(1)

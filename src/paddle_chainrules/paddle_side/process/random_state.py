@@ -1,0 +1,217 @@
+"""Random numbers of Paddle: of a seed, or once more, while the program's own go on."""
+
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from numbers import Integral
+from typing import Any
+
+import paddle
+
+from ..patching.places import Places, by_itself, standing
+
+DRAWING = (
+    *("bernoulli", "binomial", "class_center_sample", "dirichlet", "dropout"),
+    *("dropout_", "exponential_", "fractional_max_pool2d", "fractional_max_pool3d"),
+    *("fused_bias_dropout_residual_layer_norm", "fused_dropout_add", "gaussian"),
+    *("gaussian_inplace", "gaussian_inplace_", "gumbel_softmax", "multinomial"),
+    *("poisson", "randint", "random", "random_", "randperm", "rrelu"),
+    *("shuffle_batch", "standard_gamma", "top_p_sampling", "uniform"),
+    *("truncated_gaussian_random", "uniform_inplace", "uniform_inplace_"),
+    *("uniform_random_batch_size_like", "weighted_sample_neighbors"),
+)
+"""Operators that draw from Paddle's generators, by their names in ``paddle._C_ops``."""
+
+_turn = threading.RLock()
+"""Whose turn it is to draw: the generators are the whole process's."""
+
+
+def _in_turn(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function, assigned=("__name__", "__doc__"), updated=())
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with _turn:
+            found = function(*args, **kwargs)
+        return found
+
+    return call
+
+
+@functools.cache
+def _turns() -> Places:
+    ops = vars(paddle._C_ops)
+    functions = {
+        name: function
+        for name in DRAWING
+        if (function := standing(ops, name)) is not None
+    }
+    functions |= {
+        name: getattr(paddle, name)
+        for name in ("seed", "get_rng_state", "set_rng_state")
+    }
+    return Places(
+        {n: (call, _in_turn(by_itself(call))) for n, call in functions.items()}
+    )
+
+
+@functools.cache
+def take_turns() -> None:
+    """From now on, have all threads take turns in drawing.
+
+    For good: an operator that another thread has entered without a turn would draw from
+    a seed that is not its own.
+    """
+    _turns().put(1)
+    if threading.active_count() > 1:
+        time.sleep(1e-3)  # for those that are in one
+
+
+def in_turn() -> AbstractContextManager[Any]:
+    """The turn to draw, or for whatever else takes one thread at a time in Paddle."""
+    return _turn
+
+
+def random_state() -> Any:
+    """The state of the generators that a layer draws from."""
+    devices = ["cpu"]
+    if paddle.device.is_compiled_with_cuda() and paddle.device.cuda.device_count() > 0:
+        devices.append("gpu")
+    with _turn:
+        found = [(device, paddle.get_rng_state(device)) for device in devices]
+    return found
+
+
+def put_back(state: Any) -> None:
+    """Have the generators at a :func:`random_state` again."""
+    with _turn:
+        for device, generators in state:
+            paddle.set_rng_state(generators, device)
+
+
+class sketched:
+    """Have dropout draw by a seed of its own, where sizes alone are looked at.
+
+    The generators are left alone, and nobody waits for their turn.
+    """
+
+    def __enter__(self) -> None:
+        self._before = is_sketched()
+        _local.sketched = True
+
+    def __exit__(self, *_: object) -> None:
+        _local.sketched = self._before
+
+
+def is_sketched() -> bool:
+    """Whether sizes alone are looked at on this thread."""
+    return getattr(_local, "sketched", False)
+
+
+_local = threading.local()
+
+
+class undrawn:
+    """The generators as before where an error comes, as if nothing had been drawn.
+
+    Attributes:
+        state: the :func:`random_state` before this thread has drawn; None if it has
+            not, as far as operators show it.
+    """
+
+    def __init__(self) -> None:
+        self.state: Any = None
+
+    def __enter__(self) -> undrawn:
+        try:
+            self._marks: list[undrawn] = _here.marks
+        except AttributeError:
+            self._marks = _here.marks = []
+        self._marks.append(self)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        marks = self._marks
+        if self in marks:  # where an interrupt may have kept those within
+            del marks[marks.index(self) :]
+        if kind is not None and self.state is not None:
+            put_back(self.state)
+
+
+_here = threading.local()
+
+
+def note_drawing() -> None:
+    """What every operator that draws calls before it does."""
+    state = None
+    for mark in reversed(getattr(_here, "marks", ())):
+        if mark.state is not None:
+            break
+        state = mark.state = state or random_state()
+
+
+def noting(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that draws, with :func:`note_drawing` before it."""
+
+    @functools.wraps(function, assigned=("__name__", "__doc__"), updated=())
+    def call(*args: Any, **kwargs: Any) -> Any:
+        note_drawing()
+        return function(*args, **kwargs)
+
+    return call
+
+
+_AS_IT_IS = nullcontext()
+
+
+def drawing_from(source: Any) -> AbstractContextManager[None]:
+    """Draw from a seed, or from a :func:`random_state`, and put the state back after.
+
+    Other threads that draw in the meantime wait. None draws from the program's own
+    numbers.
+    """
+    return _AS_IT_IS if source is None else _drawing_from(source)
+
+
+@contextmanager
+def _drawing_from(source: Any) -> Iterator[None]:
+    take_turns()
+    note_drawing()
+    with _turn:
+        before = random_state()
+        try:
+            if isinstance(source, int):
+                paddle.seed(source)
+            else:
+                put_back(source)
+            yield
+        finally:
+            try:
+                put_back(before)
+            finally:  # an interrupt in the one leaves the other
+                put_back(before)
+
+
+def checked_seed(seed: Any) -> int | None:
+    """A seed as an int, or None; refuse what is none.
+
+    Raises:
+        TypeError: not an integer.
+        ValueError: one that is negative, or too large.
+    """
+    if seed is None:
+        return None
+    if not isinstance(seed, Integral) or isinstance(seed, bool):
+        raise TypeError(
+            f"seed must be an int, or None for the program's random numbers, got "
+            f"{type(seed).__name__}; give int(seed)"
+        )
+    value = int(seed)
+    if not 0 <= value < 2**64:
+        raise ValueError(
+            f"seed must be at least 0 and below 2**64, got {value}; take it modulo "
+            "2**64"
+        )
+    return value

@@ -1,0 +1,1 @@
+"""Formulas of derivatives that Paddle gets wrong, or leaves out."""

@@ -1,0 +1,40 @@
+"""Activations in other operators: one formula for the tape and for programs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import paddle
+from paddle import Tensor
+
+from ...dtypes import single
+
+ops: Any = paddle._C_ops
+
+
+def softsign(x: Tensor) -> Tensor:
+    return x / (ops.abs(x) + 1.0)
+
+
+def mish(x: Tensor, threshold: float = 20.0) -> Tensor:
+    found: Tensor = x * ops.tanh(ops.softplus(x, 1.0, threshold))
+    return found
+
+
+def selu(x: Tensor, scale: float, alpha: float) -> Tensor:
+    low = ops.exp(_low(x)) - 1.0
+    found: Tensor = ops.where(x > 0, x, low * single(alpha)) * single(scale)
+    return found
+
+
+def celu(x: Tensor, alpha: float = 1.0) -> Tensor:
+    """Paddle's gradient is no number where ``exp(x / alpha)`` is infinite."""
+    a = single(alpha)
+    found: Tensor = ops.where(x > 0, x, (ops.exp(_low(x) / a) - 1.0) * a)
+    return found
+
+
+def _low(x: Tensor) -> Tensor:
+    """What is not positive, so that no branch that is not taken is infinite."""
+    found: Tensor = ops.where(x > 0, paddle.zeros_like(x), x)
+    return found

@@ -1,0 +1,154 @@
+"""Formulas of linear algebra whose gradients Paddle gets wrong, or leaves out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import paddle
+from paddle import Tensor
+
+from ...listener import is_plain
+from ...watch import Context, is_traced
+from .formulas import refused
+
+ops: Any = paddle._C_ops
+
+
+def matmul(
+    x: Tensor, y: Any, transpose_x: bool = False, transpose_y: bool = False, **rest: Any
+) -> Tensor | None:
+    """Of stacks with unlike numbers of axes, where Paddle's gradient fails.
+
+    Paddle passes over the transposition of a vector in forward alone.
+    """
+    if not isinstance(y, Tensor) or x.ndim == y.ndim or min(x.ndim, y.ndim) == 2:
+        return None
+    if min(x.ndim, y.ndim) == 1:
+        transposed = transpose_x and x.ndim > 1, transpose_y and y.ndim > 1
+        if transposed == (transpose_x, transpose_y):
+            return None
+        found: Tensor = paddle.matmul(x, y, *transposed, **rest)
+        return found
+    count = max(x.ndim, y.ndim)
+    x, y = (t.reshape([1] * (count - t.ndim) + t.shape) for t in (x, y))
+    found = paddle.matmul(x, y, transpose_x, transpose_y, **rest)
+    return found
+
+
+def mean(x: Tensor) -> Tensor:
+    return x.sum() * (1 / x.size)
+
+
+def dot(x: Tensor, y: Tensor) -> Tensor:
+    found: Tensor = ops.sum(x * y, [-1], None, False)
+    return found
+
+
+def addmm(c: Tensor, x: Tensor, y: Tensor, beta: Any = 1.0, alpha: Any = 1.0) -> Tensor:
+    """``beta c + alpha x y``, of factors that are numbers or tensors."""
+    return _times(ops.matmul(x, y, False, False), alpha) + _times(c, beta)
+
+
+def _times(x: Tensor, factor: Any) -> Tensor:
+    return x if not isinstance(factor, Tensor) and factor == 1 else x * factor
+
+
+def product_with_vector(
+    x: Tensor, y: Any, transpose_x: bool = False, transpose_y: bool = False, **_: Any
+) -> Tensor | None:
+    """Of vectors, where Paddle's second derivative has another shape, or fails."""
+    if not isinstance(y, Tensor) or min(x.ndim, y.ndim) != 1:
+        return None
+    if x.ndim == y.ndim:
+        return dot(x, y)
+    if x.ndim == 1:
+        return paddle.matmul(x.unsqueeze(0), y, False, transpose_y).squeeze(-2)
+    return paddle.matmul(x, y.unsqueeze(-1), transpose_x, False).squeeze(-1)
+
+
+def qr(operator: Any, context: Context, x: Tensor, mode: str = "reduced") -> Any:
+    """Both factors depend on both, so that neither is left out of the gradient."""
+    q, r = operator(x, mode)
+    if not is_traced(x) or mode != "reduced":
+        return q, r
+    return q + 0 * r.sum(), r + 0 * q.sum()
+
+
+def svd(
+    operator: Any, context: Context, x: Tensor, full_matrices: bool = False, **rest: Any
+) -> Any:
+    """Of complex numbers with each vector's phase, of which Paddle takes the sum.
+
+    Source: Wan and Zhang, "Automatic differentiation for complex valued SVD", 2019.
+    """
+    if not (x.is_complex() and is_traced(x)):
+        return operator(x, full_matrices, **rest)
+    if full_matrices and x.shape[-2] > x.shape[-1]:
+        return refused("svd of complex numbers in full")(operator, context, x, True)
+    u, s, vh = operator(x, full_matrices, **rest)
+    left, right = u.detach(), vh.detach()[..., : s.shape[-1], :]
+    middle = (left.conj() * paddle.matmul(x, right.mT.conj())).sum(-2)
+    own = (left.conj() * u).sum(-2)
+    turn = paddle.imag(middle) / s.detach() - paddle.imag(own)
+    return u * paddle.complex(paddle.ones_like(turn), turn).unsqueeze(-2), s, vh
+
+
+def complex_power(x: Tensor, n: int) -> Tensor | None:
+    return matrix_power(x, n) if x.is_complex() and n else None
+
+
+def matrix_power(x: Tensor, n: int) -> Tensor:
+    """Of a matrix, by products of squares; n is not 0."""
+    base = x if n > 0 else ops.inverse(x)
+    found: Any = None
+    left = abs(n)
+    while left:
+        if left & 1:
+            found = base if found is None else ops.matmul(found, base, False, False)
+        left >>= 1
+        base = ops.matmul(base, base, False, False) if left else base
+    power: Tensor = found
+    return power
+
+
+def complex_logarithm(x: Tensor) -> Tensor | None:
+    """Phase and logarithm of a determinant, which is a real number.
+
+    Paddle's gradient has no phase, and takes the logarithm for a complex function.
+    """
+    if not x.is_complex():
+        return None
+    found = paddle.linalg.det(x)
+    size = paddle.abs(found)
+    return paddle.stack([found / size, paddle.log(size).astype(x.dtype)])
+
+
+def unit_triangular_solve(x: Tensor, y: Tensor, upper: bool, transpose: bool) -> Tensor:
+    """Of a matrix whose diagonal is taken to be ones."""
+    part = paddle.triu(x, 1) if upper else paddle.tril(x, -1)
+    whole = part + paddle.eye(x.shape[-1], dtype=x.dtype)
+    return paddle.linalg.triangular_solve(whole, y, upper, transpose)
+
+
+def householder_product(
+    operator: Any, context: Context, x: Tensor, tau: Tensor, name: Any = None
+) -> Tensor:
+    """The first columns of a product of reflections; Paddle's writes into ``x``.
+
+    Source: Schreiber and Van Loan, "A storage-efficient WY representation for products
+    of Householder transformations", 1989.
+    """
+    if not (is_plain() or is_traced(x) or is_traced(tau)):
+        return operator(x, tau)
+    m, n = x.shape[-2:]
+    k = tau.shape[-1]
+    vectors = paddle.tril(x[..., :k], -1) + paddle.eye(m, k, dtype=x.dtype)
+    back = paddle.conj(vectors.mT) if x.is_complex() else vectors.mT
+    scales = tau.unsqueeze(-1)
+    overlaps = paddle.triu(paddle.matmul(back, vectors), 1)
+    one = paddle.eye(k, dtype=x.dtype)
+    inner = paddle.linalg.triangular_solve(
+        scales * overlaps + one, scales * one, upper=True, unitriangular=True
+    )
+    changes = paddle.matmul(paddle.matmul(vectors, inner), back[..., :n])
+    return paddle.eye(m, n, dtype=x.dtype) - changes

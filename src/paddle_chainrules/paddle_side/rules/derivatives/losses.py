@@ -1,0 +1,149 @@
+"""Losses, differentiated by their labels and weights too."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from typing import Any
+
+import numpy as np
+import paddle
+import paddle.nn.functional as F
+from paddle import Tensor
+
+from ...dtypes import single
+from ...listener import listener, not_listening
+from ...watch import Context, is_traced
+
+ops: Any = paddle._C_ops
+
+
+def bounded_log(x: Tensor, above: float, least: float) -> Tensor:
+    """The logarithm of what is greater than ``above``, and ``least`` elsewhere."""
+    inside = x > above
+    logs = ops.log(ops.where(inside, x, paddle.ones_like(x)))
+    found: Tensor = ops.where(inside, logs, paddle.full_like(x, least))
+    return found
+
+
+def log_of_probability(x: Tensor) -> Tensor:
+    """At least -100, as binary cross entropy has it."""
+    return bounded_log(x, math.exp(-100.0), -100.0)
+
+
+def binary_cross_entropy(x: Tensor, label: Tensor) -> Tensor:
+    logs = label * log_of_probability(x)
+    return -(logs + (1.0 - label) * log_of_probability(1.0 - x))
+
+
+def cross_entropy_with_logits(
+    x: Tensor, label: Tensor, pos_weight: Any, normalize: bool, ignored: int
+) -> Tensor:
+    # Paddle ignores labels by their integer parts, and counts them by themselves.
+    there = ops.cast(ops.cast(label, paddle.int32) != ignored, x.dtype)
+    tail = ops.softplus(-x, 1.0, 80.0)
+    weighted = tail if pos_weight is None else pos_weight * tail
+    loss = ((1.0 - label) * x + weighted) * there
+    if not normalize:
+        return loss
+    counted = ops.abs(label - float(ignored)) >= 1e-6
+    count = ops.sum(ops.cast(counted, x.dtype), [], None, False)
+    return loss / ops.maximum(count, paddle.full_like(count, single(1e-5)))
+
+
+def logarithms(x: Tensor, use_softmax: bool, axis: int) -> Tensor:
+    """Of probabilities of classes, as cross entropy has them; of zero -1e20."""
+    if not use_softmax:
+        return bounded_log(x, 0.0, -1e20)
+    found: Tensor = ops.log_softmax(x, axis)
+    return found
+
+
+def soft_cross_entropy(operator: Any, context: Context, *args: Any) -> Any:
+    """Of labels that are probabilities: Paddle's kernel has them sum to one."""
+    x, label, soft, use_softmax, *_, axis = args
+    if not (soft and (is_traced(x) or is_traced(label))):
+        return operator(*args)
+    logs = logarithms(x, use_softmax, axis)
+    return paddle.exp(logs), -(label * logs).sum(axis, keepdim=True)
+
+
+def softmax_with_cross_entropy(
+    operator: Any, context: Context, *args: Any, **kwargs: Any
+) -> Any:
+    """The softmax beside the loss by itself: its gradient crashes Paddle's kernel."""
+    found = operator(*args, **kwargs)
+    if not isinstance(found, tuple | list):
+        return found
+    logits = kwargs["logits"] if "logits" in kwargs else args[0]
+    axis = kwargs.get("axis", args[6] if len(args) > 6 else -1)
+    return (found[0], F.softmax(logits, axis))
+
+
+def kl_divergence(
+    x: Tensor, target: Tensor, reduction: str, log_target: bool
+) -> Tensor | None:
+    return divergences(x, target, log_target) if reduction == "none" else None
+
+
+def divergences(x: Tensor, target: Tensor, log_target: bool) -> Tensor:
+    """That of Kullback and Leibler, each element's share of it."""
+    if log_target:
+        logs: Tensor = ops.exp(target) * (target - x)
+        return logs
+    part = target * (bounded_log(target, 0.0, 0.0) - x)
+    found: Tensor = ops.where(target > 0, part, paddle.zeros_like(part))
+    return found
+
+
+def nll_loss(
+    x: Tensor, label: Tensor, weight: Any, ignored: int, reduction: str
+) -> Any:
+    # With more axes Paddle's kernel writes past its memory where labels are ignored.
+    if not is_traced(weight) and (x.ndim == 2 or reduction == "none"):
+        return None
+    classes = x.shape[1]
+    if weight is None:
+        weight = paddle.ones([classes], x.dtype)
+    there = label != ignored
+    index = paddle.where(there, label, paddle.zeros_like(label))
+    chosen = F.one_hot(index, classes).astype(x.dtype)
+    if x.ndim > 2:
+        chosen = chosen.moveaxis(-1, 1)
+    shape = [1, classes, *[1] * (x.ndim - 2)]
+    weights = (chosen * weight.reshape(shape)).sum(1) * there.astype(x.dtype)
+    loss, total = -(chosen * x).sum(1) * weights, weights.sum()
+    if reduction == "mean":
+        return loss.sum() / total, total
+    return (loss.sum() if reduction == "sum" else loss), total
+
+
+def gaussian_nll_loss(
+    operator: Any, context: Context, *args: Any, **kwargs: Any
+) -> Any:
+    given = inspect.signature(operator).bind(*args, **kwargs)
+    given.apply_defaults()
+    x, label, variance, full, epsilon, reduction, *_ = given.arguments.values()
+    if not is_traced(variance) and listener() is None:
+        return operator(*args, **kwargs)
+    with paddle.no_grad(), not_listening():
+        operator(*args, **kwargs)  # which checks its arguments
+    if variance.shape == x.shape[:-1]:
+        variance = variance.unsqueeze(-1)
+    variance = paddle.clip(variance, min=epsilon)
+    loss = 0.5 * (paddle.log(variance) + (x - label) ** 2 / variance)
+    if full:
+        loss = loss + 0.5 * float(np.log(2 * np.pi))
+    return {"none": loss, "sum": loss.sum(), "mean": loss.mean()}[reduction]
+
+
+def label_smooth(label: Tensor, prior: Any, epsilon: float) -> Tensor:
+    epsilon = single(epsilon)  # as Paddle's kernel has them
+    kept = label * single(1.0 - epsilon)
+    if prior is None:
+        return kept + single(epsilon / label.shape[-1])
+    return kept + ops.reshape(prior, [*[1] * (label.ndim - 1), -1]) * epsilon
+
+
+def masked_softmax(x: Tensor, mask: Tensor) -> Tensor:
+    return F.softmax(x + mask, -1)

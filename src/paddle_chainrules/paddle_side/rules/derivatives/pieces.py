@@ -1,0 +1,95 @@
+"""Functions that are put together of pieces: right where these meet, at every order.
+
+Paddle's kernels forget at ties what they give in the first order, and what it composes
+of ``where`` and ``abs`` has the derivatives of one piece.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+import paddle
+from paddle import Tensor
+
+from ...dtypes import single
+from ...listener import listener
+from ...watch import Context, is_traced, tensors_in
+from .formulas import by_formula, spread_to
+
+
+def smooth(formula: Callable[..., Any]) -> Callable[..., Any]:
+    """A rule for a function of Paddle's that is no operator: also while one listens.
+
+    Derivatives of a program are those of what was recorded.
+    """
+
+    def rule(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
+        given = tensors_in([*args, *kwargs.values()])
+        floating = all(x.is_floating_point() for x in given)
+        kinds = {x.dtype for x in given}
+        if not floating or len(kinds) != 1:
+            return operator(*args, **kwargs)
+        if listener() is None and not any(map(is_traced, given)):
+            return operator(*args, **kwargs)
+        options = {k: v for k, v in kwargs.items() if k != "name"}
+        return by_formula(formula, operator, args, options, False)
+
+    return rule
+
+
+def maximum(x: Tensor, y: Tensor) -> Tensor:
+    """At a tie half of each, as Paddle has it in the first order."""
+    x, y = _alike(x, y)
+    tie = x * 0.5 + y * 0.5
+    found: Tensor = paddle.where(x > y, x, paddle.where(x < y, y, tie))
+    return found
+
+
+def minimum(x: Tensor, y: Tensor) -> Tensor:
+    x, y = _alike(x, y)
+    tie = x * 0.5 + y * 0.5
+    found: Tensor = paddle.where(x < y, x, paddle.where(x > y, y, tie))
+    return found
+
+
+def leaky_relu(x: Tensor, slope: float = 0.01) -> Tensor:
+    """At zero of the slope above it, as Paddle has it in the first order."""
+    found: Tensor = paddle.where(x < 0, x * single(slope), x)
+    return found
+
+
+def logaddexp(x: Tensor, y: Tensor, name: Any = None) -> Tensor:
+    """The same analytic function from either side of a tie."""
+    x, y = _alike(x, y)
+    above = x > y
+    most = paddle.where(above, x, y)
+    below = paddle.where(above, y - x, x - y)
+    return most + paddle.log1p(paddle.exp(below))
+
+
+_NEAR, _TERMS = 0.5, 11
+"""Within this of zero so many terms of the series; 1e-16 of it to the fourth order."""
+
+
+def sinc(x: Tensor, name: Any = None) -> Tensor:
+    """``sin(pi x) / (pi x)``, near zero by its series."""
+    near = paddle.abs(x.detach()) < _NEAR
+    far = paddle.where(near, paddle.ones_like(x), x) * math.pi
+    small = paddle.where(near, x, paddle.zeros_like(x)) * math.pi
+    square = small * small
+    # 1 - s / 2 / 3 (1 - s / 4 / 5 (...))
+    series = reduce(
+        lambda rest, k: 1.0 - square * rest * (1 / (2 * k * (2 * k + 1))),
+        range(_TERMS, 0, -1),
+        paddle.ones_like(x),
+    )
+    found: Tensor = paddle.where(near, series, paddle.sin(far) / far)
+    return found
+
+
+def _alike(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    shape = paddle.broadcast_shape(x.shape, y.shape)
+    return spread_to(shape, x), spread_to(shape, y)

@@ -1,0 +1,278 @@
+"""Operators decomposed into simpler ones for machine code: norms, softmax, losses.
+
+Paddle's kernels of these go over memory several times, and end a region. What their
+formulas do, operator by operator, has rules for machine code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import paddle
+from paddle import Tensor
+
+from ...paddle_side.autograd.grad_mode import grad_mode
+from ...paddle_side.listener import not_listening
+from ...paddle_side.process.random_state import sketched
+from ..capture_error import CaptureError
+from ..loops.fused_kernels.regions import may_be_part
+from ..operators.calls import NoRule
+from ..operators.images.channels_last import CHANNELS_LAST, FIRST
+from ..operators.images.taps import TAPPED
+from ..sizes.any_size import samples_of
+from ..sizes.one_number import with_one_number
+from ..sizes.samples import Samples
+from ..tracing.common_subexpressions import CommonSubexpressions
+from ..tracing.inside import recorded_inside
+from ..tracing.operations import Operation, Value, fresh_numbers, values_in, with_values
+
+PARTED = frozenset(
+    {
+        *("softmax", "softmax_grad", "log_softmax", "logsumexp"),
+        *("layer_norm", "layer_norm_grad", "batch_norm", "batch_norm_grad"),
+        *("group_norm", "group_norm_grad", "instance_norm", "instance_norm_grad"),
+        *("add_grad", "divide_grad", "maximum_grad", "minimum_grad", "pow_grad"),
+        *("sigmoid_cross_entropy_with_logits", "bce_loss", "bce_loss_grad"),
+        *("cross_entropy_with_softmax", "cross_entropy_with_softmax_grad"),
+        *("huber_loss", "kldiv_loss", "log_loss", "label_smooth"),
+        *("p_norm", "p_norm_grad", "dist", "dot", "mv", "bmm", "baddbmm", "einsum"),
+        *("matmul_grad", "addmm", "addmm_grad", "bilinear"),
+        *("softsign", "mish", "relu6", "hardswish", "hardsigmoid", "hardtanh", "selu"),
+        *("celu", "stanh", "softshrink", "thresholded_relu", "swiglu", "prelu"),
+        *("fmax", "fmin", "lerp", "dropout", "dropout_grad", "add_n"),
+        *("pixel_shuffle", "pixel_unshuffle", "tile", "masked_fill", "tril", "triu"),
+        *("pixel_shuffle_grad", "pixel_unshuffle_grad"),
+        *("frobenius_norm", "squared_l2_norm"),
+        *("nll_loss", "all", "any", "multi_dot", "kron"),
+        *("channel_shuffle", "channel_shuffle_grad", "pad3d", "pad3d_grad"),
+        *("send_u_recv", "send_ue_recv", "send_uv", "Tensor._setitem_dygraph"),
+        *(*CHANNELS_LAST, *TAPPED),
+    }
+)
+"""Operators whose formulas are sooner as machine code than their kernels."""
+
+
+SMALL = 64
+"""Numbers of a constant, up to which it is looked for among others."""
+
+
+class Parts(NamedTuple):
+    """What an operator is made of.
+
+    Attributes:
+        inputs: what stands for its inputs.
+        constants: tensors that the formula makes of nothing.
+        ends: what stands for its outputs, None for those that nobody wants.
+    """
+
+    inputs: Sequence[Value]
+    constants: dict[Value, Tensor]
+    ops: Sequence[Operation]
+    ends: Sequence[Value | None]
+
+    @property
+    def outputs(self) -> tuple[Value, ...]:
+        """Those of the ends that are there."""
+        return tuple(end for end in self.ends if end is not None)
+
+    def read(self, op: Operation) -> list[Value]:
+        """Which inputs of an operation it reads."""
+        used = {v for part in self.ops for v in part.inputs}
+        pairs = zip(_given(op), self.inputs, strict=True)
+        return [value for value, own in pairs if own in used]
+
+    def on(
+        self,
+        op: Operation,
+        fresh: Iterator[int],
+        constants: dict[Value, Tensor],
+        known: dict[Any, Value],
+    ) -> Iterator[Operation]:
+        """The same on the values of an operation, with its constants among others.
+
+        Args:
+            known: these others by what they hold.
+        """
+        own = dict(zip(self.inputs, _given(op), strict=True))
+        pairs = zip(self.ends, op.outputs, strict=True)
+        own.update((end, out) for end, out in pairs if end is not None)
+
+        def named(value: Value) -> Value:
+            if value not in own:
+                size = value.shape, value.dtype, value.bytes
+                own[value] = Value(next(fresh), *size)
+            return own[value]
+
+        for value, tensor in self.constants.items():
+            own[value] = known.setdefault(_content(tensor), named(value))
+            constants.setdefault(own[value], tensor)
+        for part in self.ops:
+            args = tuple(with_values(arg, named) for arg in part.args)
+            outs = tuple(map(named, part.outputs))
+            yield replace(part, args=args, outputs=outs, where=op.where)
+
+
+def _content(tensor: Tensor) -> Any:
+    """What is the same for tensors that hold the same, as far as they are small."""
+    if tensor.size > SMALL:
+        return id(tensor)
+    return tensor.dtype, *tensor.shape, tensor.numpy().tobytes()
+
+
+def _given(op: Operation) -> list[Value]:
+    """The tensors that an operation is given, which others may have left empty."""
+    return [v for v in dict.fromkeys(op.inputs) if v.dtype != "none"]
+
+
+def may_have_parts(ops: Iterable[Operation]) -> bool:
+    """Whether there are operators that may be several."""
+    return any(op.operator.name in PARTED for op in ops)
+
+
+def _is_parted(op: Operation) -> bool:
+    """Whether an operation may have parts, by what costs nothing to see."""
+    name = op.operator.name
+    if name in CHANNELS_LAST and not any(
+        isinstance(arg, str) and arg in FIRST for arg in op.args
+    ):
+        return False
+    return name in PARTED and op.operator.formula is not None
+
+
+def in_parts(
+    ops: Sequence[Operation],
+    given: Iterable[Value],
+    outputs: Iterable[Value],
+    samples: Samples | None,
+    has_products: bool,
+) -> tuple[list[Operation], dict[Value, Tensor]]:
+    """The same with parts for the whole where these go into regions; and constants.
+
+    Args:
+        given: values that are there before.
+        has_products: whether products may be part of regions.
+    """
+    known: dict[Any, Parts | None] = {}
+    wanted = {*outputs}
+    chosen: list[tuple[Operation, Parts | None]] = []
+    for op in reversed(ops):
+        if not op.operator.random and wanted.isdisjoint(op.outputs):
+            continue
+        parts = None
+        if _is_parted(op):
+            asked = tuple(out in wanted for out in op.outputs)
+            key = asked, _key(op)
+            if key not in known:
+                known[key] = _parts_of(op, asked, samples, has_products)
+            parts = known[key]
+        wanted.update(op.inputs if parts is None else parts.read(op))
+        chosen.append((op, parts))
+    common, kept = CommonSubexpressions(), {*outputs}
+    fresh = fresh_numbers(given, ops)
+    constants: dict[Value, Tensor] = {}
+    alike: dict[Any, Value] = {}
+    found: list[Operation] = []
+    for op, parts in reversed(chosen):
+        for each in [op] if parts is None else parts.on(op, fresh, constants, alike):
+            named = common.named(each)
+            # What a program gives is its own.
+            if not kept.isdisjoint(named.outputs) or not common.is_known(named):
+                found.append(named)
+    return found, constants
+
+
+def _key(op: Operation) -> Any:
+    """What is the same for operations that have the same parts."""
+    order = {v: i for i, v in enumerate(dict.fromkeys(op.inputs))}
+    args = with_values(op.args, lambda v: (order[v], v.shape, v.dtype))
+    return op.operator.name, repr(args)
+
+
+def _parts_of(
+    op: Operation, asked: tuple[bool, ...], samples: Samples | None, has_products: bool
+) -> Parts | None:
+    """What the formula does for the outputs that are asked for, if all of it may be
+    part of a region."""
+    found = _traced(op, asked, int if samples else None, has_products)
+    if found is None or not all(
+        may_be_part(part, has_products) or part.operator.random for part in found.ops
+    ):
+        return None
+    if samples is not None:
+        varying, size = samples.varying, samples.size
+        other = size + 1
+
+        def another(n: int) -> int:
+            return n // size * other if n in varying else n
+
+        again = _traced(op, asked, another, has_products)
+        both = again and samples_of(found, size, again, other, known=varying)
+        if both is None or both.varying != varying:
+            return None
+    return found
+
+
+def _zeros(value: Value, resized: Callable[[int], int]) -> Tensor:
+    shape, dtype = [*map(resized, value.shape)], getattr(paddle, value.dtype)
+    return paddle.zeros(shape, dtype)
+
+
+def _traced(
+    op: Operation,
+    asked: tuple[bool, ...],
+    resized: Callable[[int], int] | None,
+    has_products: bool,
+) -> Parts | None:
+    """What the formula of an operation does.
+
+    Args:
+        resized: of sizes of its inputs, others for them; None where they stay, whatever
+            the number of samples.
+    """
+    sized = resized is not None
+    resized = resized or int
+    values = _given(op)
+    formula = op.operator.formula
+    assert formula is not None
+    results: list[Any] = []
+
+    def of_tensors(tensors: list[Tensor]) -> list[Tensor]:
+        named = dict(zip(values, tensors, strict=True))
+        result = formula(*(with_values(arg, named.get) for arg in op.args))
+        results.extend(result if isinstance(result, list | tuple) else [result])
+        return [r for r in results if r is not None]
+
+    try:
+        with not_listening(), grad_mode(False):
+            tensors = [_zeros(v, resized) for v in values]
+        with grad_mode(False), sketched():
+            record, ends = recorded_inside(of_tensors, tensors)
+    except (CaptureError, NoRule, RuntimeError, TypeError, ValueError):
+        return None
+    common = CommonSubexpressions()
+    ops = []
+    for each in map(common.named, record.ops):
+        if each.operator.alias:
+            common.alias[each.outputs[0]] = each.args[0]
+        else:
+            ops.append(each)
+    rest = iter(common.alias.get(v, v) for v in ends)
+    places = [next(rest) if r is not None else None for r in results]
+    count = len(op.outputs)
+    places = [*places[:count], *[None] * (count - len(places))]
+    places = [p if on else None for p, on in zip(places, asked, strict=True)]
+    made = {v for each in ops for v in each.outputs}
+    places = [p if p in made else None for p in places]  # no input as it is
+    there = [p for p in places if p is not None]
+    if len({*there}) < sum(asked):
+        return None  # the same twice, or left out
+    given = (*record.inputs, *record.constants)
+    ops, more = in_parts(ops, given, there, None, has_products)
+    known = {**record.constants, **more}
+    if sized:
+        ops, known = with_one_number(ops, known, given)
+    used = {*values_in([each.args for each in ops])}
+    constants = {v: t for v, t in known.items() if v in used}
+    return Parts(record.inputs, constants, ops, places)

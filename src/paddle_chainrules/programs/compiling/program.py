@@ -1,0 +1,229 @@
+"""A function of tensors as a straight line of Paddle's operators."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import Any
+
+from paddle import Tensor
+
+from ...paddle_side.dtypes import dtype_name
+from ..loops.fused_kernels.region import Region
+from ..loops.fused_kernels.regions import (
+    copied_views,
+    has_products_among,
+    may_have_regions,
+    with_regions,
+)
+from ..loops.groups import is_long
+from ..loops.machine import machine_code
+from ..loops.matrix_products.blas import library
+from ..loops.views import RULES
+from ..sizes.samples import Samples
+from ..switch import loops_are_on
+from ..tracing.operations import Operation, Value
+from .fusion import fused
+from .parts import in_parts, may_have_parts
+from .reuse import Reuse, most_bytes
+from .sharing import with_shared
+from .source import compiled, source
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """Operations from inputs and constants to outputs; immutable.
+
+    Attributes:
+        inputs: the values that come with a call.
+        constants: tensors that the function found elsewhere, held by reference.
+        ops: in the order in which they run.
+        outputs: what a call gives.
+        samples: for what it was captured, where it serves any number of samples.
+    """
+
+    inputs: tuple[Value, ...]
+    constants: dict[Value, Tensor]
+    ops: tuple[Operation, ...]
+    outputs: tuple[Value, ...]
+    name: str = field(default="program")
+    samples: Samples | None = field(default=None)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What is made of the rest is made anew.
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def __call__(self, *inputs: Tensor) -> list[Tensor]:
+        """The outputs at tensors of the inputs' shapes and dtypes.
+
+        Raises:
+            TypeError: there are more or fewer of them.
+            ValueError: one is of another shape or dtype.
+        """
+        if len(inputs) != len(self.inputs):
+            raise TypeError(
+                f"the program takes {len(self.inputs)} tensors, got {len(inputs)}; "
+                "give one for each of its inputs"
+            )
+        for i, (x, value) in enumerate(zip(inputs, self.inputs, strict=True)):
+            if tuple(x.shape) != value.shape or dtype_name(x.dtype) != value.dtype:
+                raise ValueError(
+                    f"tensor {i} is {dtype_name(x.dtype)}{list(x.shape)}, the program "
+                    f"is for {value.dtype}{list(value.shape)}; make one for the other"
+                )
+        found: list[Tensor] = self.function(*inputs)
+        return found
+
+    @cached_property
+    def draws(self) -> bool:
+        """Whether it draws random numbers."""
+        return any(op.operator.random for op in self.ops)
+
+    @cached_property
+    def function(self) -> Callable[..., list[Tensor]]:
+        """The compiled source, which goes over to that with loops after some calls."""
+        some = self._may_be_code and loops_are_on()
+        later = (lambda: self.with_loops) if some else None
+        return compiled(self.as_run, later)
+
+    @property
+    def _may_be_code(self) -> bool:
+        return may_have_regions(self.ops) or may_have_parts(self.ops)
+
+    def python(self, loops: bool = False) -> str:
+        """The source that runs, at first or with regions of machine code."""
+        return source(self.with_loops if loops else self.as_run)[0]
+
+    def machine(self) -> str:
+        """Its regions as functions in LLVM's language, a comment an operation.
+
+        Raises:
+            ImportError: llvmlite is not installed.
+        """
+        texts = (region.text for region in self.with_loops.regions)
+        return "\n\n".join(t.replace("@NAME", f"@_{i}") for i, t in enumerate(texts))
+
+    @cached_property
+    def regions(self) -> list[Region]:
+        """Those among its operators."""
+        return [op.operator for op in self.ops if isinstance(op.operator, Region)]
+
+    def explain_machine(self) -> str:
+        """How much of it is machine code, and what is not, in a sentence.
+
+        Raises:
+            ImportError: llvmlite is not installed.
+        """
+        made = self if self.regions else self.with_loops
+        count = len(made.regions)
+        left = Counter(
+            op.operator.name
+            for op in made.ops
+            if not isinstance(op.operator, Region) and op.operator.name not in RULES
+        )
+        if not count:
+            return "No machine code: no two operators that meet have rules for it."
+        code = f"{count} functions" if count > 1 else "one function"
+        if not left:
+            return f"As machine code it is {code}."
+        names = ", ".join(f"{n} x {k}" if k > 1 else n for n, k in left.most_common())
+        return f"As machine code it is {code} between operators of Paddle's: {names}."
+
+    @cached_property
+    def as_run(self) -> Program:
+        """The same with operators that do the work of several, which is what runs."""
+        return self._fused()
+
+    @cached_property
+    def _zeros(self) -> dict[Any, Tensor]:
+        return {}
+
+    def _fused(self, apart: Callable[[Operation], bool] = lambda op: False) -> Program:
+        shared = with_shared(self.ops)
+        given = (*self.inputs, *self.constants)
+        ops, constants = fused(shared, given, self._zeros, apart)
+        if shared is self.ops and len(ops) == len(self.ops):
+            return self
+        return replace(self, ops=tuple(ops), constants={**self.constants, **constants})
+
+    @cached_property
+    def with_loops(self) -> Program:
+        """The same with regions of machine code.
+
+        Raises:
+            ImportError: llvmlite is not installed.
+        """
+        return self._with_regions(2)
+
+    @cached_property
+    def as_code(self) -> Program:
+        """The same, as one region where it can be, of results that are no views.
+
+        Raises:
+            ImportError: llvmlite is not installed.
+        """
+        made = self.with_loops if self._may_be_code else self
+        if len(made.ops) == 1 and made.regions:
+            return made
+        given = (*self.inputs, *self.constants)
+        ops, ends = copied_views(self.ops, given, self.outputs)
+        return replace(self, ops=ops, outputs=ends)._with_regions(1)
+
+    def _with_regions(self, least: int) -> Program:
+        has_products = has_products_among(self.ops) and library() is not None
+        plain = self._shared() if has_products else self._fused(is_long)
+        given, ends = (*plain.inputs, *plain.constants), plain.outputs
+        sizes = self.samples, has_products
+        ops, more = in_parts(plain.ops, given, ends, *sizes)
+        given = (*given, *more)
+        found = replace(
+            plain,
+            ops=tuple(with_regions(ops, given, ends, *sizes, least)),
+            constants={**plain.constants, **more},
+        )
+        codes = machine_code([region.text for region in found.regions])
+        for region, code in zip(found.regions, codes, strict=True):
+            region.code = code
+        return found
+
+    def _shared(self) -> Program:
+        return replace(self, ops=tuple(with_shared(self.ops)))
+
+    @cached_property
+    def last_uses(self) -> list[list[Value]]:
+        """After each operation, what of its inputs and outputs is not used any more."""
+        kept = {*self.outputs, *self.inputs, *self.constants}
+        found: list[list[Value]] = []
+        for op in reversed(self.ops):
+            here = [*op.inputs, *op.outputs]
+            found.append([v for v in dict.fromkeys(here) if v not in kept])
+            kept.update(here)
+        return found[::-1]
+
+    @cached_property
+    def reused(self) -> dict[Operation, int]:
+        """Of operations, by place, the argument that the result is written into."""
+        kept = (*self.inputs, *self.constants, *self.outputs)
+        return Reuse(self.ops, kept).of_operators()
+
+    @cached_property
+    def peak_bytes(self) -> int:
+        """The most bytes of memory that the program has made at a time, what a region
+        has on the stack among them, and not what Paddle's kernels take meanwhile."""
+        given = (*self.inputs, *self.constants)
+        return most_bytes(self.ops, given, self.outputs, self.reused)
+
+    def __repr__(self) -> str:
+        """A line an operation: result, operator, arguments, and where it came from."""
+        rows = [f"{op!r}" for op in self.ops]
+        width = min(max(map(len, rows), default=0), 88)
+        head = ", ".join(map(repr, self.inputs))
+        lines = [f"program({head}):"]
+        for value, tensor in self.constants.items():
+            lines.append(f"  {value!r} = constant {tensor.name}")
+        for row, op in zip(rows, self.ops, strict=True):
+            lines.append(f"  {row:{width}}  # {op.where}" if op.where else f"  {row}")
+        lines.append(f"  return {', '.join(f't{v.number}' for v in self.outputs)}")
+        return "\n".join(lines)

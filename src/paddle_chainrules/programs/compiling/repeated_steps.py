@@ -1,0 +1,166 @@
+"""A step that is one function of machine code, again and again on its own results."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import paddle
+from paddle import Tensor
+
+from ...paddle_side.autograd.grad_mode import grad_mode
+from ..loops.fused_kernels.region import FIRST, NEVER, Region
+from ..tracing.operations import Value
+from .program import Program
+
+
+class NotOne(Exception):
+    """A step is more or less than one function that may follow itself."""
+
+
+class RepeatedStep:
+    """Steps whose results go into two sets of memory by turns.
+
+    Args:
+        program: of a step: from the carry, what comes with the step, and what all steps
+            are given, to the next carry and what the step gives.
+        carry: tensors that the first step is given, which stay as they are.
+        xs: what comes with the steps, all of it, a part for each along its first axis.
+        held: what all steps are given.
+        backwards: whether steps go from the last part of xs to the first.
+
+    Raises:
+        NotOne: it is none.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        carry: Sequence[Tensor],
+        xs: Sequence[Tensor],
+        held: Sequence[Tensor] = (),
+        backwards: bool = False,
+    ) -> None:
+        if program.draws:
+            raise NotOne
+        made = program.as_code
+        if len(made.ops) != 1 or len(made.regions) != 1 or made.samples is not None:
+            raise NotOne
+        if len(made.inputs) != len(carry) + len(xs) + len(held):
+            raise NotOne
+        # A result for each, which is the rule: programs copy what else they give.
+        ends = {*made.outputs}
+        if ends != {*made.ops[0].outputs} or len(ends) < len(made.outputs):
+            raise NotOne
+        every = [*carry, *xs, *held, *made.constants.values()]
+        if not all(t.place.is_cpu_place() and t.size for t in every):
+            raise NotOne
+        (region,) = made.regions
+        self._region: Region = region
+        self._program, self._plain = made, program
+        self._xs = [x.contiguous() for x in xs]
+        self._held = [x.contiguous() for x in held]
+        self._count, self._backwards = len(carry), backwards
+        self._constants = {v: t.contiguous() for v, t in made.constants.items()}
+        self._start = [leaf.contiguous() for leaf in carry]
+        self._sets = [self._new(), self._new()]
+        self._now = self._start
+        size = sum(each.at(0) for each in region.work)
+        self._work = np.empty(size + 64, np.uint8) if not region.on_stack else None
+        self._ys: list[Tensor] = []
+        self._row = 0
+
+    def _new(self) -> list[Tensor]:
+        """Memory for a carry."""
+        return [paddle.empty(own.shape, own.dtype) for own in self._start]
+
+    def steps(self, count: int, first: Sequence[Tensor] | None = None) -> Iterator[int]:
+        """All of so many steps; gives the number of each, once it is done.
+
+        Args:
+            first: what the first step gave, where it is done, and the carry is that
+                after it.
+        """
+        done = int(first is not None)
+        given = self._program.outputs[self._count :]
+        with grad_mode(False):
+            kinds = [(v.shape, getattr(paddle, v.dtype)) for v in given]
+            self._ys = [paddle.empty([count, *shape], kind) for shape, kind in kinds]
+            for whole, y in zip(self._ys, first or (), strict=False):
+                whole[self._row_of(0, count)] = y
+        blocks = [self._block(k) for k in range(3)]
+        code, pointers = self._region.code, [ctypes.c_char_p(b[0]) for b in blocks]
+        for t in range(done, count):
+            # The first one reads what it was given, the others each other's results.
+            k = 0 if t == done else 1 + (t - done) % 2
+            row, moving = blocks[k][1], blocks[k][2]
+            at = self._row_of(t, count)
+            for place, base, step in moving:
+                row[place] = base + at * step
+            if code(pointers[k]):  # type: ignore[arg-type]
+                self._by_operators(at, self._sets[k == 2])
+            self._now, self._row = self._sets[k == 2], at
+            yield t
+
+    def _row_of(self, t: int, count: int) -> int:
+        """Of a step the part that comes with it."""
+        return count - 1 - t if self._backwards else t
+
+    def _block(self, k: int) -> tuple[int, Any, list[tuple[int, int, int]]]:
+        """A block of addresses: where it is, its numbers, and those that go along.
+
+        Args:
+            k: 0 of the first step, then 2 and 1 by turns.
+        """
+        read = self._start if k == 0 else self._sets[k == 1]
+        write = self._sets[k == 2]
+        at: dict[Value, tuple[int, int]] = {}
+        inputs, outputs = self._program.inputs, self._program.outputs
+        for value, tensor in zip(inputs, read, strict=False):
+            at[value] = tensor.data_ptr(), 0
+        rest = inputs[self._count :]
+        for value, x in zip(rest, self._xs, strict=False):
+            at[value] = x.data_ptr(), _part(x)
+        for value, x in zip(rest[len(self._xs) :], self._held, strict=True):
+            at[value] = x.data_ptr(), 0
+        for value, tensor in self._constants.items():
+            at[value] = tensor.data_ptr(), 0
+        rows = zip(outputs[: self._count], write, strict=True)
+        at.update((v, (t.data_ptr(), 0)) for v, t in rows)
+        for value, y in zip(outputs[self._count :], self._ys, strict=True):
+            at[value] = y.data_ptr(), _part(y)
+        places = [at[value] for value in self._region.order]
+        numbers = [0, NEVER, *(base for base, _ in places)]
+        if self._work is not None:
+            numbers.append(self._work.ctypes.data)
+        row = (ctypes.c_int64 * len(numbers))(*numbers)
+        moving = [(FIRST + i, *place) for i, place in enumerate(places) if place[1]]
+        return ctypes.addressof(row), row, moving
+
+    def _by_operators(self, row: int, into: Sequence[Tensor]) -> None:
+        """A step that code has left, where a number is out of range; it raises, or
+        writes what Paddle gives."""
+        given = [*self._now, *(x[row] for x in self._xs), *self._held]
+        with grad_mode(False):
+            found = self._plain(*given)
+            for to, own in zip(into, found, strict=False):
+                paddle.assign(own, to)
+            for whole, y in zip(self._ys, found[self._count :], strict=True):
+                whole[row] = y
+
+    def copies(self) -> tuple[list[Tensor], list[Tensor]]:
+        """The carry, and what the last step gave, which nobody writes into."""
+        with grad_mode(False):
+            own = [leaf.clone() for leaf in self._now]
+            return own, [whole[self._row].clone() for whole in self._ys]
+
+    def result(self) -> tuple[list[Tensor], list[Tensor]]:
+        """The last carry, and what all steps gave."""
+        return self._now, self._ys
+
+
+def _part(x: Tensor) -> int:
+    """Bytes of a part along the first axis."""
+    return int(x.size // x.shape[0]) * int(x.element_size())

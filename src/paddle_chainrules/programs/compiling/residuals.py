@@ -1,0 +1,159 @@
+"""What a way back needs in few tensors, where it is many small ones.
+
+A tensor of Paddle's costs more than the elements of a small one. What is put together
+by ``concat`` and taken apart by ``split`` is computed in its place in machine code.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence, Set
+from dataclasses import replace
+from typing import Any
+
+from ..loops.extents import Sizes
+from ..loops.text import TYPES
+from ..operators.table import TABLE
+from ..sizes.samples import Samples
+from ..tracing.operations import Operation, Value, fresh_numbers, with_values
+from .split import There
+
+SMALL = 1 << 15
+"""Bytes of a tensor, from which on it is one of its own."""
+
+FEW = 3
+"""Tensors that are put together, at least."""
+
+
+def in_few(there: There) -> There:
+    """The same with small results that the way back needs put together."""
+    groups, samples = _groups(there)
+    if not groups:
+        return there
+    forward, (saved, rest) = there.forward, there.kept
+    together = _Together([*forward.inputs], [*forward.ops, *rest])
+    made = {v for op in forward.ops for v in op.outputs}
+    for group in groups:
+        together.put(group)
+    left = [v for v in saved if v not in together.renamed]
+    kept = (*left, *together.blocks)
+    held = {saved[i] for i in there.reachable}
+    ops = (*forward.ops, *together.before)
+    outputs = (*forward.outputs[: there.count], *kept)
+    return there.holding(
+        replace(forward, ops=ops, outputs=outputs, samples=samples),
+        tuple(i for i, v in enumerate(kept) if v in held),
+        (*together.after, *together.on_the_way_back(rest, made)),
+        kept,
+        together.named,
+    )
+
+
+class _Together:
+    """Groups of values as one each.
+
+    Args:
+        given: values that are there before.
+        ops: all operations.
+
+    Attributes:
+        before: operations that put them together.
+        after: and those that take them apart.
+        blocks: what they are together.
+        renamed: by value, what it is on the way back.
+    """
+
+    def __init__(self, given: Sequence[Value], ops: Sequence[Operation]) -> None:
+        self._fresh = fresh_numbers(given, ops)
+        self.before: list[Operation] = []
+        self.after: list[Operation] = []
+        self.blocks: list[Value] = []
+        self.renamed: dict[Value, Value] = {}
+
+    def put(self, group: Sequence[Value]) -> None:
+        """One more group."""
+        sizes = [math.prod(v.shape) for v in group]
+        rows, parts = ([self._row(v) for v in group] for _ in range(2))
+        for v, row in zip(group, rows, strict=True):
+            self.before.append(_operation("reshape", (v, [*row.shape]), row))
+        dtype, size = group[0].dtype, sum(v.bytes for v in group)
+        block = Value(next(self._fresh), (sum(sizes),), dtype, size)
+        self.before.append(_operation("concat", (rows, 0), block))
+        self.blocks.append(block)
+        args = TABLE["split"], (block, sizes, 0), tuple(parts)
+        self.after.append(Operation(*args, True, ""))
+        for v, part in zip(group, parts, strict=True):
+            self.renamed[v] = own = self._like(v)
+            self.after.append(_operation("reshape", (part, [*v.shape]), own))
+
+    def _row(self, value: Value) -> Value:
+        shape = (math.prod(value.shape),)
+        return Value(next(self._fresh), shape, value.dtype, value.bytes)
+
+    def _like(self, value: Value) -> Value:
+        return Value(next(self._fresh), value.shape, value.dtype, value.bytes)
+
+    def named(self, value: Value) -> Value:
+        """What a value is on the way back."""
+        return self.renamed.get(value, value)
+
+    def on_the_way_back(
+        self, rest: Iterable[Operation], made: Set[Value]
+    ) -> Iterator[Operation]:
+        """The operations, on what values are there.
+
+        Args:
+            made: on the way there, some of which are made again.
+        """
+        for op in rest:
+            again = not made.isdisjoint(op.outputs)
+            args = tuple(with_values(arg, self.named) for arg in op.args)
+            if again:
+                self.renamed.update((v, self._like(v)) for v in op.outputs)
+            outputs = tuple(map(self.named, op.outputs)) if again else op.outputs
+            yield replace(op, args=args, outputs=outputs)
+
+
+def _groups(there: There) -> tuple[list[list[Value]], Samples | None]:
+    """What goes together, and which sizes go along with the number of samples then.
+
+    It is of one dtype, and all of it is of as many samples, or of any number.
+    """
+    samples = there.forward.samples
+    sizes = Sizes(samples)
+    saved, rest = there.kept
+    every = (*there.forward.ops, *rest)
+    made = {v for op in there.forward.ops if _is_plain(op) for v in op.outputs}
+    made -= {*there.forward.outputs[: there.count]}
+    held = {*there.reachable}
+    found: dict[Any, list[Value]] = {}
+    for i, value in enumerate(saved):
+        extent = sizes.product(value.shape)
+        if i in held or value not in made or value.dtype not in TYPES:
+            continue
+        if 0 < value.bytes <= SMALL and extent.power < 2:
+            found.setdefault((extent.power, value.dtype), []).append(value)
+    groups = [group for group in found.values() if len(group) >= FEW]
+    if samples is None:
+        return groups, None
+    values = {v for op in every for v in (*op.inputs, *op.outputs)}
+    fixed = {n for v in values for n in v.shape} - samples.varying
+    more: set[int] = set()
+    fitting = []
+    for group in groups:
+        own = {math.prod(v.shape) for v in group}
+        own.add(sum(math.prod(v.shape) for v in group))
+        varies = bool(sizes.product(group[0].shape).power)
+        if own.isdisjoint(fixed if varies else samples.varying | more):
+            fitting.append(group)
+            more |= own if varies else set()
+            fixed |= own if not varies else set()
+    return fitting, samples._replace(varying=samples.varying | more)
+
+
+def _is_plain(op: Operation) -> bool:
+    return not op.operator.view and not op.operator.random
+
+
+def _operation(name: str, args: tuple[Any, ...], out: Value) -> Operation:
+    return Operation(TABLE[name], args, (out,), False, "")

@@ -1,0 +1,259 @@
+"""Programs as Python that runs: a line an operation, tensors freed after use.
+
+A program that is called often goes over to source with loops of machine code. Its
+function stays the same object, whose code is another from then on.
+"""
+
+from __future__ import annotations
+
+import builtins
+import itertools
+import keyword
+import linecache
+import math
+import warnings
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from types import FunctionType
+from typing import Any
+
+import paddle
+
+from .. import switch
+from ..loops.extents import Extent, Sizes
+from ..loops.fused_kernels.region import Region
+from ..sizes.samples import SIZED
+from ..tracing.operations import Value
+
+_numbers = itertools.count()
+
+_gone: list[str] = []
+"""Files of functions that were let go of. Garbage is collected at any time, and who
+goes through the cache of lines must find them still."""
+
+ON_CPU_ALONE = not (
+    paddle.device.is_compiled_with_cuda()
+    or paddle.device.is_compiled_with_xpu()
+    or paddle.device.get_all_custom_device_type()
+)
+"""Whether there is no other device on which a program could be called."""
+
+MANY, ALIKE, EARLY = 150, 6, 2
+"""Operators of a program, and how many of each kind, for which it goes over at this
+call."""
+
+ELSEWHERE = "elsewhere"
+"""The name of the function without loops."""
+
+DENSE = frozenset({"matmul", "matmul_grad", "addmm", "addmm_grad"})
+"""Operators whose results always lie in memory of their own, without gaps."""
+
+
+def source(
+    program: Any,
+    known: dict[str, Any] | None = None,
+    first: str = "",
+    trusts: bool = False,
+) -> tuple[str, dict[str, Any]]:
+    """The text of a function of the inputs, and the names that it finds elsewhere.
+
+    Args:
+        known: names that are others' already.
+        first: a line that comes first.
+        trusts: whether inputs are known to have the shapes and dtypes that they had.
+    """
+    names: dict[str, Any] = {} if known is None else known
+    labels: dict[int, str] = {}
+    dense: set[Value] = set()
+
+    def named(value: Any, stem: str) -> str:
+        if id(value) not in labels:
+            label, n = stem, 1
+            while label in names:
+                n += 1
+                label = f"{stem}_{n}"
+            labels[id(value)] = label
+            names[label] = value
+        return labels[id(value)]
+
+    def text(arg: Any) -> str:
+        if isinstance(arg, Value):
+            label = f"t{arg.number}"
+            if arg not in program.constants:
+                return label
+            # Another program of the same names may have another of this number.
+            return named(program.constants[arg], label)
+        if isinstance(arg, Extent):
+            return f"{arg.factor} * n**{arg.power}" if arg.power else f"{arg.factor}"
+        if type(arg) is list:
+            return f"[{', '.join(map(text, arg))}]"
+        if type(arg) is tuple:
+            return f"({''.join(f'{text(part)}, ' for part in arg)})"
+        if type(arg) is slice:
+            return f"slice({text(arg.start)}, {text(arg.stop)}, {text(arg.step)})"
+        if type(arg) is float and not math.isfinite(arg):
+            return f"float({str(arg)!r})"
+        if type(arg) is complex:
+            return f"complex({text(arg.real)}, {text(arg.imag)})"
+        if arg is None or type(arg) in (int, float, bool, str):
+            return repr(arg)
+        return named(arg, f"_{type(arg).__name__.lower()}")
+
+    def region(op: Any) -> Iterator[str]:
+        def local(value: Value) -> str:
+            return f"c{value.number}" if value in program.constants else text(value)
+
+        looked_at = [v for v in op.inputs if v not in dense]
+        for value in looked_at:
+            if value in program.constants:
+                yield f"{local(value)} = {text(value)}"
+        dense.update(op.inputs, op.outputs)
+        trusted = {*program.inputs} if trusts else set()
+        again = f"{ELSEWHERE}({inputs})"
+        yield from op.operator.lines(named, local, looked_at, trusted, again)
+
+    inputs = ", ".join(map(text, program.inputs))
+    lines = [f"def {program.name}({inputs}):"]
+    if first:
+        lines.append(f"    {first}")
+    if program.samples is not None:
+        lines.append(f"    n = {_number_of_samples(program)}")
+    for op, gone in zip(program.ops, program.last_uses, strict=True):
+        if isinstance(op.operator, Region):
+            lines += [f"    {line}" for line in region(op)]
+            if gone:
+                lines.append(f"    del {', '.join(map(text, gone))}")
+            continue
+        if op.operator.name in DENSE:
+            dense.update(op.outputs)
+        sized = op.args
+        if program.samples is not None and op.operator.name in SIZED:
+            sized = tuple(map(Sizes(program.samples).in_list, op.args))
+        args = [text(arg) for arg in sized]
+        run, outputs, many = op.operator.run, op.outputs, op.many
+        if op.operator.lean is not None and {*outputs[1:]} <= {*gone}:
+            run, many, gone = (
+                op.operator.lean,
+                False,
+                [v for v in gone if v not in outputs[1:]],
+            )
+            outputs = outputs[:1]
+        stem = op.operator.name.rpartition(".")[2].strip("_")
+        if op in program.reused:
+            run, order = op.operator.in_place[program.reused[op]]
+            call = f"{named(run, run.__name__)}({', '.join(args[i] for i in order)})"
+        elif instead := op.operator.instead and op.operator.instead(*sized):
+            run, given = instead
+            label = named(run, run.__name__)
+            call = f"{label}({', '.join(map(text, given))})"
+        elif op.operator.infix and len(args) == 2:
+            call = f"{args[0]} {op.operator.infix} {args[1]}"
+        else:
+            if stem in vars(builtins) or keyword.iskeyword(stem):
+                stem += "_"
+            call = f"{named(run, stem)}({', '.join(args)})"
+        left = ", ".join(map(text, outputs))
+        if many and len(outputs) == 1:
+            left += ","
+        lines.append(f"    {left} = {call}")
+        if gone:
+            lines.append(f"    del {', '.join(map(text, gone))}")
+    lines.append(f"    return [{', '.join(map(text, program.outputs))}]")
+    return "\n".join(lines) + "\n", names
+
+
+def _number_of_samples(program: Any) -> str:
+    """Of a call, by the size of an input."""
+    size, varying, _ = program.samples
+    for value in program.inputs:
+        for k, found in enumerate(value.shape):
+            if found in varying:
+                return f"t{value.number}.shape[{k}] // {found // size}"
+    return "0"  # no size within goes along with it
+
+
+def compiled(
+    program: Any, with_loops: Callable[[], Any] | None = None
+) -> Callable[..., Any]:
+    """The function, whose lines errors show.
+
+    Its attribute ``trusting`` is the same for who knows the shapes and dtypes of what
+    it is given, from when it has gone over, and itself before.
+
+    Args:
+        with_loops: gives the program with loops, to which the function goes over.
+    """
+    names: dict[str, Any] = {}
+    if with_loops is None:
+        found = _function(program, names)
+        found.trusting = found  # type: ignore[attr-defined]
+        return found
+
+    def go_over() -> None:
+        try:
+            looped = with_loops()
+            trusting = _looped(program, looped, {}, trusts=True)
+            found.__code__ = _looped(program, looped, names).__code__
+            found.trusting = trusting  # type: ignore[attr-defined]
+        except Exception as error:
+            found.__code__ = _function(program, names).__code__
+            warnings.warn(
+                f"programs run without loops of machine code ({error}); reinstall "
+                f"llvmlite, or set {switch.LOOPS}=off",
+                stacklevel=3,
+            )
+        except BaseException:  # an interrupt, after which the next call goes over
+            names["calls"] = itertools.count(patience)
+            raise
+
+    patience = _patience(program)
+    names.update(calls=itertools.count(), go_over=go_over)
+    first = f"if next(calls) == {patience}: go_over()"
+    found = _function(program, names, first)
+    found.trusting = found  # type: ignore[attr-defined]
+    if not patience:
+        go_over()
+    return found
+
+
+def _patience(program: Any) -> int:
+    """The call at which it goes over: an early one where a program repeats itself, as
+    loops do that are steps, whose operators cost much and whose code costs little."""
+    kinds = {(op.operator.name, *(v.shape for v in op.inputs)) for op in program.ops}
+    repeats = len(program.ops) >= MANY and len(program.ops) >= ALIKE * len(kinds)
+    return min(switch.PATIENCE, EARLY) if repeats else switch.PATIENCE
+
+
+def _looped(
+    plain: Any, program: Any, names: dict[str, Any], trusts: bool = False
+) -> FunctionType:
+    """The function with loops, which leaves calls on other devices to the plain one,
+    and those with numbers of places that are out of range."""
+    may_leave = any(region.may_leave for region in program.regions)
+    if may_leave or not ON_CPU_ALONE:
+        names[ELSEWHERE] = _function(plain, names)
+    if ON_CPU_ALONE:
+        return _function(program, names, trusts=trusts)
+    inputs = ", ".join(f"t{value.number}" for value in program.inputs)
+    if program.inputs:
+        tensor = f"t{program.inputs[0].number}"
+    else:
+        tensor, names["constant"] = "constant", next(iter(program.constants.values()))
+    first = f"if not {tensor}.place.is_cpu_place(): return {ELSEWHERE}({inputs})"
+    return _function(program, names, first, trusts)
+
+
+def _function(
+    program: Any, names: dict[str, Any], first: str = "", trusts: bool = False
+) -> FunctionType:
+    text, names = source(program, names, first, trusts)
+    file = f"<{program.name} {next(_numbers)}>"
+    with suppress(IndexError):
+        while True:
+            linecache.cache.pop(_gone.pop(), None)
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    exec(compile(text, file, "exec"), names)
+    found: FunctionType = names.pop(program.name)
+    weakref.finalize(found.__code__, _gone.append, file)
+    return found

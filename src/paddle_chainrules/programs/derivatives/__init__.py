@@ -1,0 +1,1 @@
+"""Derivatives by the inputs, by Taylor series through operations."""

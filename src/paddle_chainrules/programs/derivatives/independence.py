@@ -1,0 +1,145 @@
+"""Whether each entry of a result depends on its row of the coordinates alone.
+
+Where it does, the derivative by a column, all rows of it moved at once, is that by the
+entry's own row. Where it does not (statistics of a batch, attention over it), it is
+nothing that anybody asks for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import paddle
+from paddle import Tensor
+
+from ...paddle_side.autograd.grad_mode import grad_mode
+from ...paddle_side.dtypes import is_differentiable
+from ...paddle_side.listener import not_listening
+from ...paddle_side.process.random_state import drawing_from, random_state
+from ..batches.row_by_row import is_row_by_row
+from ..compiling.program import Program
+from ..compiling.source import compiled
+from ..tracing.operations import Value
+from ..tracing.record import Record
+
+
+def is_by_rows(
+    record: Record,
+    start: int,
+    starts: Sequence[Value],
+    outputs: Sequence[Tensor],
+    moved: Sequence[int],
+) -> bool:
+    """Whether entries of what was recorded depend on one row of each moved input.
+
+    Where the operators do not show it, it is tried on other numbers.
+    """
+    if is_row_by_row(record.ops[start:], [starts[at] for at in moved]):
+        return True
+    with not_listening(), grad_mode(False):
+        program = _recorded(record, start, starts, outputs)
+        # Operator by operator: machine code, after some calls, rounds otherwise.
+        function = compiled(program.as_run)
+        inputs = [record.tensor(x) for x in starts]
+        state = random_state() if program.draws else None
+
+        def run(given: Sequence[Tensor]) -> list[Tensor]:
+            with drawing_from(state):
+                found: list[Tensor] = function(*(value.clone() for value in given))
+            return found
+
+        return all(_is_by_rows(run, inputs, at) for at in moved)
+
+
+def _recorded(
+    record: Record, start: int, starts: Sequence[Value], outputs: Sequence[Tensor]
+) -> Program:
+    """The operations from start on, as a program of the inputs."""
+    ops = tuple(record.ops[start:])
+    known = {*starts}
+    constants: dict[Value, Tensor] = {}
+    for op in ops:
+        outside = [v for v in op.inputs if v not in known]
+        constants.update((v, record.tensor(v)) for v in outside)
+        known.update(outside, op.outputs)
+    ends = tuple(record.value_of(y) for y in outputs)
+    constants.update((v, record.tensor(v)) for v in ends if v not in known)
+    return Program(tuple(starts), constants, ops, ends)
+
+
+def _is_by_rows(
+    run: Callable[[Sequence[Tensor]], list[Tensor]], inputs: Sequence[Tensor], at: int
+) -> bool:
+    """With some of its rows moved, each entry is as with all moved, or as with none.
+
+    In rows of its own these are all moved where that row is. Of any two rows, one is
+    moved without the other once at least.
+    """
+    x = inputs[at]
+    if x.ndim == 0 or x.size == 0:
+        return True
+    lead = x.shape[:-1] if x.ndim > 1 else x.shape
+
+    def outputs(moved: Tensor) -> list[Tensor]:
+        given = [moved if i == at else value for i, value in enumerate(inputs)]
+        return [y for y in run(given) if is_differentiable(y) and y.size]
+
+    every = _elsewhere(x)
+    before, after = outputs(x), outputs(every)
+    for shape in {tuple(lead), tuple(lead[:1])}:
+        own = [tuple(y.shape[: len(shape)]) == shape for y in before]
+        for moves in _halves(shape):
+            which = paddle.to_tensor(moves)
+            between = outputs(paddle.where(_beside(which, x), every, x))
+            for found, one, other, has_rows in zip(
+                between, before, after, own, strict=True
+            ):
+                near = _close(found, one, other), _close(found, other, one)
+                if has_rows:
+                    fits = paddle.where(_beside(which, found), near[1], near[0])
+                elif len(shape) == len(lead):
+                    fits = near[0] | near[1]
+                else:
+                    continue
+                if not bool(fits.all()):
+                    return False
+    return True
+
+
+def _halves(shape: tuple[int, ...]) -> Iterator[np.ndarray]:
+    """Which rows, by each binary digit of their numbers, and all others."""
+    rows = np.arange(math.prod(shape)).reshape(shape)
+    for digit in range(int(rows.max()).bit_length()):
+        half = (rows >> digit) % 2 == 1
+        yield half
+        yield ~half
+
+
+def _beside(which: Tensor, like: Tensor) -> Tensor:
+    """For each entry what is said of its row."""
+    ones = [1] * (like.ndim - which.ndim)
+    return which.reshape([*which.shape, *ones]).expand(like.shape)
+
+
+def _elsewhere(x: Tensor) -> Tensor:
+    """Other numbers from the range of each column, a quarter of it away at least."""
+    values = x.numpy()
+    low, high = values.min(0, keepdims=True), values.max(0, keepdims=True)
+    span = np.where(high > low, high - low, np.maximum(np.abs(low), 1))
+    by = 0.25 + 0.5 * np.random.default_rng(0).random(values.shape)
+    return paddle.to_tensor(low + (values - low + by * span) % span, x.dtype, x.place)
+
+
+def _close(a: Tensor, b: Tensor, other: Tensor) -> Tensor:
+    """Whether entries of a are those of b, as seen from what they are when moved.
+
+    Kernels compute a row in the same way whatever stands in others, so that hardly
+    anything is allowed for: a part of how far the entry moves.
+    """
+    part = 1e-12 if a.dtype in (paddle.float64, paddle.complex128) else 1e-6
+    move = (b - other).abs()
+    move = paddle.where(paddle.isfinite(move), move, paddle.zeros_like(move))
+    near = (a - b).abs() <= part * move
+    return near | (a == b) | (paddle.isnan(a) & paddle.isnan(b))

@@ -1,0 +1,323 @@
+"""Partial derivatives of a function by its inputs, by Taylor series on the record.
+
+A mixed one is a series along one direction of the derivatives along another: what they
+have in common is computed once, as everywhere in programs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import paddle
+from paddle import Tensor
+
+from ...paddle_side.autograd.grad_mode import grad_mode
+from ...paddle_side.listener import listener, not_listening
+from ...paddle_side.process.random_state import put_back, random_state
+from ..batches.blocks import are_few, go_as_they_are, in_blocks, one_after_another
+from ..operators.calls import Series
+from ..tracing.operations import Operation, Value
+from ..tracing.record import Record
+from ..tracing.where import in_one_place
+from .independence import is_by_rows
+from .taylor import in_full, own, second_sums_of, series_of
+
+MultiIndex = tuple[int, ...]
+Wanted = tuple[int, MultiIndex]
+"""A derivative of an output, by its number: how often along each direction."""
+Direction = Callable[[Sequence[Tensor]], Sequence[Tensor | None]]
+"""At a point, one tensor for each input, of its shape or one row for all of its rows;
+None where it stays."""
+
+
+def partials(
+    fn: Callable[[list[Tensor]], Sequence[Tensor]],
+    inputs: Sequence[Tensor],
+    directions: Sequence[Direction],
+    wanted: Sequence[Wanted],
+    by_rows: bool = False,
+) -> list[Tensor]:
+    """Derivatives of a function's outputs at its inputs, while a record listens.
+
+    Args:
+        by_rows: whether directions are columns, by which derivatives are those by an
+            entry's own row.
+
+    Raises:
+        ValueError: entries of an output depend on several rows, where ``by_rows``.
+    """
+    if any(x.size == 0 for x in inputs):
+        outputs = fn([*inputs])
+        return [outputs[n] * 0.0 if any(index) else outputs[n] for n, index in wanted]
+
+    def answer(seen: Seen) -> list[Tensor]:
+        outputs = seen.outputs
+        ends: dict[Wanted, Tensor | None] = {(n, ()): outputs[n] for n, _ in wanted}
+        for at, direction in enumerate(seen.directions):
+            ends = _along(seen, direction, ends, at, wanted)
+        return [or_zeros(ends[n, i], outputs[n]) for n, i in wanted]
+
+    return _at_point(fn, inputs, directions, by_rows, answer)
+
+
+UNROLLED = 16
+"""Directions up to which their operations are all in one program."""
+
+IN_TURN = 16
+"""How many of more are taken at a time."""
+
+Rows = Tensor | tuple[Tensor, Tensor]
+"""Directions, one a row: a matrix, or of each the column along which it goes and how
+far."""
+
+
+def second_sums(
+    fn: Callable[[list[Tensor]], Sequence[Tensor]],
+    inputs: Sequence[Tensor],
+    directions: Sequence[Rows | None],
+    by_rows: bool = True,
+) -> list[tuple[Tensor, Tensor, Tensor]]:
+    """Sums of second derivatives along directions in one pass, while a record listens.
+
+    Args:
+        directions: of each input one a row, the same at all of its rows.
+
+    Returns:
+        Of each output its value; the derivatives along all directions, which are the
+        last dimension; and the sum of the second ones.
+
+    Raises:
+        ValueError: as :func:`partials`.
+    """
+    given = [part for d in directions for part in _parts(d)]
+    count = given[0].shape[0]
+    if any(x.size == 0 for x in inputs):
+        zeros = ((y, y * 0.0) for y in fn([*inputs]))
+        return [(y, paddle.stack([zero] * count, -1), zero) for y, zero in zeros]
+
+    def answer(seen: Seen) -> list[Tensor]:
+        if count <= UNROLLED:
+            return [part for every in _second_sums(seen) for part in every]
+        return _in_turn(fn, seen, given, like=directions)
+
+    few = given if count <= UNROLLED else [part[:1] for part in given]
+    every = _at_point(fn, inputs, _each(few, directions, inputs), by_rows, answer)
+    return [(every[i], every[i + 1], every[i + 2]) for i in range(0, len(every), 3)]
+
+
+def _parts(rows: Rows | None) -> tuple[Tensor, ...]:
+    return () if rows is None else rows if isinstance(rows, tuple) else (rows,)
+
+
+def _each(
+    given: Sequence[Tensor], like: Sequence[Rows | None], inputs: Sequence[Tensor]
+) -> list[Direction]:
+    """Directions, from the tensors of which their rows are made.
+
+    Args:
+        like: of each input what they are.
+    """
+    parts = iter(given)
+    matrices = [
+        _matrix(x, *[next(parts) for _ in _parts(rows)]) if rows is not None else None
+        for x, rows in zip(inputs, like, strict=False)
+    ]
+
+    def at(k: int) -> Direction:
+        return lambda point: [
+            None if m is None else m[k].reshape([*[1] * (x.ndim - 1), -1])
+            for x, m in zip(point, matrices, strict=False)
+        ]
+
+    return [*map(at, range(given[0].shape[0]))]
+
+
+def _matrix(x: Tensor, rows: Tensor, lengths: Tensor | None = None) -> Tensor:
+    """Directions of an input, one a row."""
+    if lengths is None:
+        return rows
+    units = paddle.nn.functional.one_hot(rows, x.shape[-1])
+    return units.astype(x.dtype) * lengths.unsqueeze(-1)
+
+
+def _second_sums(seen: Seen) -> list[tuple[Tensor, Tensor, Tensor]]:
+    """Of each output, along all directions."""
+    ends, stop = seen.ends(seen.outputs), len(seen.record.ops)
+    with grad_mode(True):
+        found = second_sums_of(
+            seen.record, seen.start, stop, ends, seen.starts, seen.directions
+        )
+        return [
+            (
+                y,
+                paddle.stack([or_zeros(first, y) for first in firsts], -1),
+                or_zeros(total, y),
+            )
+            for y, (firsts, total) in zip(seen.outputs, found, strict=True)
+        ]
+
+
+def _in_turn(
+    fn: Callable[[list[Tensor]], Sequence[Tensor]],
+    seen: Seen,
+    given: Sequence[Tensor],
+    like: Sequence[Rows | None],
+) -> list[Tensor]:
+    """The same for some directions after others."""
+    point, n = seen.inputs, len(seen.inputs)
+
+    def some(every: list[Tensor]) -> list[Tensor]:
+        along = _each(every[n:], like, every[:n])
+        found = _second_sums(_seen(fn, every[:n], along, False))
+        return [
+            part
+            for _, firsts, total in found
+            for part in (paddle.moveaxis(firsts, -1, 0), total)
+        ]
+
+    over = [*[False] * n, *[True] * len(given)]
+    sums = [False, True] * len(seen.outputs)
+    each = iter(one_after_another(some, [*point, *given], over, IN_TURN, sums))
+    return [
+        part
+        for y in seen.outputs
+        for part in (y, paddle.moveaxis(next(each), 0, -1), next(each))
+    ]
+
+
+def or_zeros(part: Tensor | None, like: Tensor) -> Tensor:
+    """A part that is missing where it is zero."""
+    return paddle.zeros_like(like) if part is None else part
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A function that was recorded at a point.
+
+    Attributes:
+        inputs: the point, and ``starts`` what stands for it.
+        start: of the operations on the record.
+        directions: at the point.
+    """
+
+    record: Record
+    inputs: Sequence[Tensor]
+    start: int
+    starts: Sequence[Value]
+    outputs: Sequence[Tensor]
+    directions: Sequence[Sequence[Tensor | None]]
+
+    @property
+    def made(self) -> list[Operation]:
+        """What the function did."""
+        return self.record.ops[self.start :]
+
+    def ends(self, tensors: Iterable[Tensor]) -> list[Value]:
+        with not_listening():
+            return [self.record.value_of(x) for x in tensors]
+
+
+def _at_point(
+    fn: Callable[[list[Tensor]], Sequence[Tensor]],
+    inputs: Sequence[Tensor],
+    directions: Sequence[Direction],
+    by_rows: bool,
+    answer: Callable[[Seen], list[Tensor]],
+) -> list[Tensor]:
+    """What is asked about a function at a point, in blocks of many rows."""
+    rows = {x.shape[0] if x.ndim else 1 for x in inputs}
+    seen = None
+    if len(rows) != 1 or are_few(*rows):
+        seen = _seen(fn, inputs, directions, by_rows)
+    if len(rows) == 1 and (seen is None or not go_as_they_are(seen.made, *rows)):
+        state = random_state()
+        try:
+            found = in_blocks(
+                lambda point: answer(_seen(fn, point, directions, True)),
+                lambda point: answer(_seen(fn, point, directions, False)),
+                fn,
+                inputs,
+                rows.pop(),
+            )
+        except Exception:  # of a function that asks for all rows, whichever it raises
+            found = None
+        if found is not None:
+            return found
+        put_back(state)
+    seen = seen or _seen(fn, inputs, directions, by_rows)
+    with in_one_place(seen.record):
+        return answer(seen)
+
+
+def _seen(
+    fn: Callable[[list[Tensor]], Sequence[Tensor]],
+    inputs: Sequence[Tensor],
+    directions: Sequence[Direction],
+    by_rows: bool,
+) -> Seen:
+    record = listener()
+    assert isinstance(record, Record)
+    record.by_series = True
+    with grad_mode(True):
+        point = [own(x) for x in inputs]
+        with not_listening():
+            starts = [record.value_of(x) for x in point]
+        start = len(record.ops)
+        outputs = fn(point)
+    along = [direction(inputs) for direction in directions]
+    if by_rows:
+        moved = [
+            i
+            for i, parts in enumerate(zip(*along, strict=True))
+            if any(part is not None for part in parts)
+        ]
+        if not is_by_rows(record, start, starts, outputs, moved):
+            raise ValueError(
+                "the net's result in one row depends on other rows of the input, as by "
+                "statistics of a batch or attention over it, so that it has no "
+                "derivative by the coordinates of its own row alone; put the layer "
+                "into evaluation mode, or take jvp or jacobian, which are of the whole "
+                "batch"
+            )
+    return Seen(record, inputs, start, starts, outputs, along)
+
+
+def _along(
+    seen: Seen,
+    direction: Sequence[Tensor | None],
+    ends: dict[Wanted, Tensor | None],
+    at: int,
+    wanted: Sequence[Wanted],
+) -> dict[Wanted, Tensor | None]:
+    """What is known up to a direction, differentiated along it as often as wanted."""
+    record, starts = seen.record, seen.starts
+    tops: dict[int, list[Wanted]] = {}
+    for known in ends:
+        top = max(index[at] for n, index in wanted if (n, index[:at]) == known)
+        tops.setdefault(top, []).append(known)
+    found: dict[Wanted, Tensor | None] = {}
+    for order, group in tops.items():
+        there = {known: end for known in group if (end := ends[known]) is not None}
+        moving = {x: v for x, v in zip(starts, direction, strict=True) if v is not None}
+        values = seen.ends(there.values())
+        curves: list[Series] = [
+            [record.tensor(x), v, *[None] * order][: order + 1]
+            for x, v in moving.items()
+        ]
+        with grad_mode(True):
+            series = series_of(
+                record, seen.start, len(record.ops), values, [*moving], curves
+            )
+            parts = dict(zip(there, series, strict=True))
+            asked = {(n, i[: at + 1]) for n, i in wanted if (n, i[:at]) in group}
+            for n, index in asked:
+                below = n, index[:-1]
+                part = in_full(parts[below])[index[-1]] if below in parts else None
+                found[n, index] = _times(part, math.factorial(index[-1]))
+    return found
+
+
+def _times(part: Tensor | None, factor: int) -> Tensor | None:
+    return part if part is None or factor == 1 else part * float(factor)

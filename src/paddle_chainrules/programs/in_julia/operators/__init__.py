@@ -1,0 +1,1 @@
+"""Operators written in Julia, a family a file, much as those of programs."""

@@ -1,0 +1,185 @@
+"""What a rule is given that writes an operator in Julia, and how it is registered.
+
+Arrays have their dimensions in the opposite order there: what Paddle has along its
+first axis, Julia has along its last one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...operators.calls import NoRule
+from ...operators.table import TABLE
+
+Shape = tuple[int, ...]
+
+FLOATS = {"float16": "Float16", "float32": "Float32", "float64": "Float64"}
+TYPES = {
+    **FLOATS,
+    **{f"int{n}": f"Int{n}" for n in (8, 16, 32, 64)},
+    "uint8": "UInt8",
+    "bool": "Bool",
+}
+"""Of Julia's, by dtype."""
+
+
+@dataclass(frozen=True)
+class JuliaCall:
+    """One call, for the rule that writes it.
+
+    Attributes:
+        args: names of Julia's for tensors, and what is no tensor as it is.
+        shapes: of the arguments in Paddle, lists of them for lists, None for what is
+            no tensor.
+        dtypes: the same with their dtypes.
+        outs: shapes of all results.
+        used: of each result whether something takes it.
+        dtype: of the first result.
+        kind: the dtype of floating point numbers that the function computes in, for
+            whose numbers Julia's function takes any type.
+    """
+
+    args: Sequence[Any]
+    shapes: Sequence[Any]
+    dtypes: Sequence[Any]
+    outs: Sequence[Shape]
+    used: Sequence[bool]
+    dtype: str
+    kind: str
+
+    @property
+    def out(self) -> Shape:
+        """Shape of the first result."""
+        return self.outs[0]
+
+    def ndim(self, i: int = 0) -> int:
+        """Of an argument."""
+        return len(self.shapes[i])
+
+    def number(self, value: Any, dtype: str | None = None) -> str:
+        """A number of the result's type, or of another.
+
+        Whole and short numbers are written as they are, since they are exact in any
+        type; others in the type that Julia's function computes in.
+
+        Raises:
+            NoRule: the type has none in Julia.
+        """
+        dtype = dtype or self.dtype
+        if isinstance(value, complex) or "complex" in dtype:
+            raise NoRule(
+                "complex numbers in Julia; compute with real and imaginary parts"
+            )
+        if dtype not in TYPES:
+            raise NoRule(f"numbers of type {dtype} in Julia; use float32 or float64")
+        if dtype in ("bool", "int64"):
+            return plain_number(int(value) if dtype == "int64" else bool(value))
+        if dtype in ("float32", "float64") and math.isfinite(value):
+            if value == int(value) and abs(value) < 1 << 24:
+                return str(int(value))
+            if float(np.float32(value)) == value:
+                short = repr(float(value)).replace("e", "f")
+                return short if "f" in short else f"{short}f0"
+        return typed_number(value, dtype, self.kind)
+
+    def operand(self, i: int) -> str:
+        """Argument i of a function of numbers, a name or a number."""
+        arg = self.args[i]
+        if self.shapes[i] is not None:
+            return arg.bare if isinstance(arg, Bracketed) else str(arg)
+        return self.number(self.args[i])
+
+
+def typed_number(value: Any, dtype: str, kind: str) -> str:
+    """A number as one of its dtype, or of Julia's type for the numbers of ``kind``."""
+    if dtype in FLOATS:
+        value = float(value)
+    elif dtype != "bool":
+        value = int(value)
+    return f"{'T' if dtype == kind else TYPES[dtype]}({plain_number(value)})"
+
+
+def plain_number(value: bool | int | float) -> str:
+    """As Julia writes it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Inf" if value > 0 else "-Inf"
+    return repr(value)
+
+
+class Dotted(str):
+    """An elementwise expression, into which others may go."""
+
+
+class Infix(Dotted):
+    """One that stands in brackets within another."""
+
+
+class Bracketed(str):
+    """An expression in brackets."""
+
+    @property
+    def bare(self) -> str:
+        return self[1:-1]
+
+
+class Several(str):
+    """An expression of a tuple of all results."""
+
+
+Rule = Callable[[JuliaCall], str]
+
+
+def julia_of(*names: str) -> Callable[[Rule], Rule]:
+    """A decorator: the rule of these operators."""
+
+    def put(rule: Rule) -> Rule:
+        for name in names:
+            TABLE[name].julia = rule
+        return rule
+
+    return put
+
+
+ELEMENTWISE: set[str] = set()
+"""Operators whose rules give :class:`Dotted` expressions of their tensors."""
+
+
+def elementwise(*names: str) -> Callable[[Rule], Rule]:
+    """A decorator: the rule of these operators, which are :data:`ELEMENTWISE`."""
+    ELEMENTWISE.update(names)
+    return julia_of(*names)
+
+
+def dim(axis: int, ndim: int) -> int:
+    """The dimension of Julia's for an axis of Paddle's, which may be negative."""
+    return ndim - axis % ndim
+
+
+def dims(axes: Any, ndim: int) -> str:
+    """A tuple of dimensions as text, in order; all for no axes."""
+    every = [axes] if isinstance(axes, int) else [*(axes or ())]
+    found = sorted(dim(int(a), ndim) for a in every) or [*range(1, ndim + 1)]
+    return row(found)
+
+
+def row(items: Sequence[Any]) -> str:
+    """A tuple as text."""
+    inner = ", ".join(map(str, items))
+    return f"({inner},)" if len(items) == 1 else f"({inner})"
+
+
+def sizes(shape: Shape) -> str:
+    """The size of Julia's array as text."""
+    return row([*reversed(shape)])
+
+
+def kept(text: str, call: JuliaCall) -> str:
+    """An array of the sizes of the result: reshaped."""
+    return f"reshape({text}, {sizes(call.out)})"

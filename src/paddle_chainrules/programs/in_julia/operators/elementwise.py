@@ -1,0 +1,217 @@
+"""Operators of numbers, each by itself, in Julia."""
+
+from __future__ import annotations
+
+import math
+
+from ....paddle_side.dtypes import single
+from ...operators.calls import NoRule
+from .call import FLOATS, TYPES, Dotted, Infix, JuliaCall, elementwise
+
+INFIX = {
+    **dict.fromkeys(("Tensor.__add__", "Tensor.__radd__", "add"), "+"),
+    **dict.fromkeys(("Tensor.__sub__", "subtract"), "-"),
+    **dict.fromkeys(("Tensor.__mul__", "Tensor.__rmul__", "multiply"), "*"),
+    **dict.fromkeys(("Tensor.__truediv__", "divide"), "/"),
+    **dict.fromkeys(("Tensor.__lt__", "less_than"), "<"),
+    **dict.fromkeys(("Tensor.__le__", "less_equal"), "<="),
+    **dict.fromkeys(("Tensor.__gt__", "greater_than"), ">"),
+    **dict.fromkeys(("Tensor.__ge__", "greater_equal"), ">="),
+    **dict.fromkeys(("Tensor.__eq__", "equal"), "=="),
+    **dict.fromkeys(("Tensor.__ne__", "not_equal"), "!="),
+}
+TURNED = {"Tensor.__rsub__": "-", "Tensor.__rtruediv__": "/", "Tensor.__rpow__": "^"}
+
+
+def _infix(name: str, sign: str, turned: bool = False) -> None:
+    @elementwise(name)
+    def _(call: JuliaCall) -> str:
+        kinds = {d for d in call.dtypes if d is not None}
+        dtype = kinds.pop() if len(kinds) == 1 else call.dtype
+        if not all(d in TYPES or "complex" in d for d in (dtype, call.dtype)):
+            raise NoRule(f"numbers of type {dtype} in Julia; use float32 or float64")
+        x, y = (
+            arg if shape is not None else call.number(arg, _real(dtype))
+            for arg, shape in zip(call.args, call.shapes, strict=True)
+        )
+        if turned:
+            x, y = (f"({y})" if sign == "^" else y), x  # a sign binds less
+        return Infix(f"{x} .{sign} {y}")
+
+
+def _real(dtype: str) -> str:
+    return {"complex64": "float32", "complex128": "float64"}.get(dtype, dtype)
+
+
+for name, sign in INFIX.items():
+    _infix(name, sign)
+for name, sign in TURNED.items():
+    _infix(name, sign, turned=True)
+
+
+@elementwise("Tensor.__pow__", "pow")
+def _(call: JuliaCall) -> str:
+    x, power = call.args
+    if call.shapes[1] == ():
+        return Infix(f"{x} .^ as_float.(Float32, {power})")
+    if call.shapes[1] is not None:
+        return Infix(f"{x} .^ {power}")
+    power = single(power) if call.dtype in FLOATS else power
+    if power == 0.5:
+        return Dotted(f"sqrt.({x})")
+    return Infix(f"{x} .^ {call.number(power)}")
+
+
+@elementwise("share")
+def _(call: JuliaCall) -> str:
+    x, sizes = call.args
+    count = call.number(math.prod(sizes), _real(call.dtype))
+    return Infix(f"{x} ./ {count}")
+
+
+@elementwise("scale")
+def _(call: JuliaCall) -> str:
+    x, factor, bias, after = call.args
+    if call.shapes[1] is not None:
+        factor = f"only({factor})"
+    else:
+        factor = None if factor == 1 else call.number(factor)
+    shift = call.number(bias) if bias else None
+    if factor is None:
+        return Infix(f"{x} .+ {shift or 0}")
+    if shift is None:
+        return Infix(f"{x} .* {factor}")
+    if after:
+        return Infix(f"{x} .* {factor} .+ {shift}")
+    return Infix(f"({x} .+ {shift}) .* {factor}")
+
+
+def _function(name: str, julia: str, *singles: int) -> None:
+    """A function of arguments in the same order, some of which Paddle makes float32."""
+
+    @elementwise(name)
+    def _(call: JuliaCall) -> str:
+        args = [
+            call.number(single(arg))
+            if i in singles and call.shapes[i] is None
+            else call.operand(i)
+            for i, arg in enumerate(call.args)
+        ]
+        return Dotted(f"{julia}.({', '.join(args)})")
+
+
+SAME = [
+    *("tanh", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh"),
+    *("acosh", "atanh", "exp", "expm1", "log", "log1p", "log2", "log10", "sqrt", "abs"),
+    *("sign", "floor", "ceil", "sigmoid", "relu", "relu6", "silu", "logsigmoid", "erf"),
+    *("softsign", "square", "tanh_grad", "sigmoid_grad", "relu_grad", "sin_grad"),
+    *("cos_grad", "square_grad", "sqrt_grad"),
+]
+"""Functions by the name that Paddle has for them."""
+
+for name in SAME:
+    _function(name, name)
+for name, julia in {
+    "trunc": "trunc",
+    "rsqrt": "rsqrt",
+    "reciprocal": "inv",
+    "tanh_shrink": "tanh_shrink",
+    "swish": "silu",
+    "maximum": "max",
+    "minimum": "min",
+    "atan2": "atan",
+    "where": "ifelse",
+    "hardswish": "hardswish",
+    "logical_not": "(!)",
+    "conj": "conj",
+    "real": "real",
+    "imag": "imag",
+    "complex": "complex",
+    "isnan": "isnan",
+    "isfinite": "isfinite",
+    "isinf": "isinf",
+}.items():
+    _function(name, julia)
+for name, julia, *places in (
+    ("leaky_relu", "leaky_relu"),
+    ("elu", "elu", 1),
+    ("celu", "celu", 1),
+    ("selu", "selu", 1, 2),
+    ("softplus", "softplus", 1, 2),
+    ("mish", "mish", 1),
+    ("hardsigmoid", "hardsigmoid", 1, 2),
+    ("hardtanh", "clamp", 1, 2),
+    ("clip", "clamp"),
+    ("stanh", "stanh", 1, 2),
+    ("softshrink", "softshrink", 1),
+    ("hardshrink", "hardshrink", 1),
+    ("thresholded_relu", "thresholded_relu", 1, 2),
+    ("leaky_relu_grad", "leaky_relu_grad"),
+    ("softplus_grad", "softplus_grad", 2, 3),
+):
+    _function(name, julia, *places)
+
+
+@elementwise("gelu")
+def _(call: JuliaCall) -> str:
+    x, approximate = call.args
+    return Dotted(f"{'gelu_tanh' if approximate else 'gelu'}.({x})")
+
+
+@elementwise("gelu_grad")
+def _(call: JuliaCall) -> str:
+    x, cotangent, approximate = call.args
+    if approximate:
+        raise NoRule("the approximate gelu's gradient in Julia; use Zygote")
+    return Dotted(f"gelu_grad.({x}, {cotangent})")
+
+
+@elementwise("silu_grad")
+def _(call: JuliaCall) -> str:
+    x, _, cotangent = call.args
+    return Dotted(f"silu_grad.({x}, {cotangent})")
+
+
+@elementwise("elu_grad")
+def _(call: JuliaCall) -> str:
+    x, _, cotangent, alpha = call.args
+    return Dotted(f"elu_grad.({x}, {cotangent}, {call.number(single(alpha))})")
+
+
+@elementwise("pow_grad")
+def _(call: JuliaCall) -> str:
+    x, cotangent, power = call.args
+    if call.shapes[2] is not None:
+        raise NoRule("the gradient of a power that is a tensor in Julia; give a number")
+    power = single(power)
+    return Infix(
+        f"{cotangent} .* {call.number(power)} .* {x} .^ {call.number(power - 1)}"
+    )
+
+
+@elementwise("logical_and", "Tensor.__and__", "bitwise_and")
+def _(call: JuliaCall) -> str:
+    return Infix(f"{call.args[0]} .& {call.args[1]}")
+
+
+@elementwise("logical_or", "Tensor.__or__", "bitwise_or")
+def _(call: JuliaCall) -> str:
+    return Infix(f"{call.args[0]} .| {call.args[1]}")
+
+
+@elementwise("cast")
+def _(call: JuliaCall) -> str:
+    x, dtype = call.args[0], call.dtype
+    before = call.dtypes[0]
+    if dtype not in TYPES or before not in TYPES:
+        raise NoRule(f"conversion of {before} to {dtype} in Julia; use real numbers")
+    if dtype == "bool":
+        return Infix(f"{x} .!= 0")
+    if dtype in FLOATS:
+        kind = "T" if dtype == call.kind else TYPES[dtype]
+        if before in FLOATS:  # dual numbers stay
+            return Dotted(f"as_float.({kind}, {x})")
+        return Dotted(f"{kind}.({x})")
+    if before in FLOATS:
+        return Dotted(f"trunc.({TYPES[dtype]}, {x})")
+    return Dotted(f"{TYPES[dtype]}.({x})")

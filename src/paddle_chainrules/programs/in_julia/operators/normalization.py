@@ -1,0 +1,112 @@
+"""Normalization, in Julia.
+
+What Paddle's operators give for the way back, means and the like, is nothing there,
+and computed anew.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ....paddle_side.dtypes import single
+from ...operators.calls import NoRule
+from .call import JuliaCall, Several, julia_of
+
+
+def _or(text: str | None) -> str:
+    return "nothing" if text is None else text
+
+
+def _shift(call: JuliaCall, epsilon: Any) -> str:
+    return call.number(single(epsilon))
+
+
+def _with_rest(call: JuliaCall, text: str) -> str:
+    """The result that is shown, and nothing for the others."""
+    if not any(call.used[1:]):
+        return text
+    rest = ", nothing" * (len(call.outs) - 1)
+    return Several(f"({text}{rest})")
+
+
+@julia_of("layer_norm")
+def _(call: JuliaCall) -> str:
+    x, scale, bias, epsilon, axis = call.args
+    inner, shift = call.ndim() - axis, _shift(call, epsilon)
+    text = f"layer_norm({x}, {_or(scale)}, {_or(bias)}, {shift}, Val({inner}))"
+    return _with_rest(call, text)
+
+
+@julia_of("layer_norm_grad")
+def _(call: JuliaCall) -> str:
+    x, scale, bias, _, _, cotangent, epsilon, axis = call.args
+    inner, shift = call.ndim() - axis, _shift(call, epsilon)
+    rest = f"{_or(scale)}, {_or(bias)}, {cotangent}, {shift}, Val({inner})"
+    return Several(f"layer_norm_grad({x}, {rest})")
+
+
+def _channel(call: JuliaCall, layout: str) -> int:
+    """The dimension of the channels."""
+    n = call.ndim()
+    return n - 1 if layout.startswith("NC") or n == 2 else 1
+
+
+@julia_of("batch_norm")
+def _(call: JuliaCall) -> str:
+    x, mean, variance, scale, bias, *how = call.args
+    is_test, momentum, epsilon, layout, given, _ = how
+    shift, place = _shift(call, epsilon), _channel(call, layout)
+    text = f"({x}, {mean}, {variance}, {_or(scale)}, {_or(bias)}, {shift}"
+    if is_test or given:
+        rest = ", nothing" * (len(call.outs) - 3)
+        return Several(f"(batch_norm{text}, {place}), {mean}, {variance}{rest})")
+    keep = call.number(single(momentum))
+    rest = ", nothing" * (len(call.outs) - 3)
+    return Several(f"(batch_norm_trained{text}, {keep}, {place})...{rest})")
+
+
+@julia_of("batch_norm_grad")
+def _(call: JuliaCall) -> str:
+    x, scale, bias, mean, variance, _, _, _, cotangent, *how = call.args
+    _, epsilon, layout, is_test, given, _ = how
+    shift, place = _shift(call, epsilon), _channel(call, layout)
+    held = f"{mean}, {variance}" if is_test or given else "nothing, nothing"
+    rest = f"{held}, {_or(scale)}, {_or(bias)}, {cotangent}, {shift}, {place}"
+    return Several(f"batch_norm_grad({x}, {rest})")
+
+
+def _check_layout(layout: str) -> None:
+    if not layout.startswith("NC"):
+        raise NoRule("group_norm with channels last in Julia; put channels first")
+
+
+@julia_of("group_norm")
+def _(call: JuliaCall) -> str:
+    x, scale, bias, epsilon, groups, layout = call.args
+    _check_layout(layout)
+    rest = f"{_or(scale)}, {_or(bias)}, {_shift(call, epsilon)}, {groups}"
+    return _with_rest(call, f"group_norm({x}, {rest})")
+
+
+@julia_of("group_norm_grad")
+def _(call: JuliaCall) -> str:
+    x, scale, bias, _, _, _, cotangent, epsilon, groups, layout = call.args
+    _check_layout(layout)
+    rest = f"{_or(scale)}, {_or(bias)}, {cotangent}, {_shift(call, epsilon)}, {groups}"
+    return Several(f"group_norm_grad({x}, {rest})")
+
+
+@julia_of("instance_norm")
+def _(call: JuliaCall) -> str:
+    x, scale, bias, epsilon = call.args
+    groups = call.shapes[0][1]
+    rest = f"{_or(scale)}, {_or(bias)}, {_shift(call, epsilon)}, {groups}"
+    return _with_rest(call, f"group_norm({x}, {rest})")
+
+
+@julia_of("instance_norm_grad")
+def _(call: JuliaCall) -> str:
+    x, scale, bias, _, _, cotangent, epsilon = call.args
+    groups = call.shapes[0][1]
+    rest = f"{_or(scale)}, {_or(bias)}, {cotangent}, {_shift(call, epsilon)}, {groups}"
+    return Several(f"group_norm_grad({x}, {rest})")

@@ -1,0 +1,78 @@
+"""Sums and what is like them, in Julia."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...operators.calls import NoRule
+from .call import JuliaCall, Several, dim, dims, julia_of, kept, sizes
+
+
+def _reduced(text: str, over: str, call: JuliaCall, axes: Any) -> str:
+    """Of a function of an array and dimensions: alone where all of them go."""
+    if call.out == () and not axes and text.startswith("sum"):
+        return f"fill({text})"
+    found = f"{text[:-1]}; dims = {over})"
+    n, m = call.ndim(), len(call.out)
+    return found if n == m else kept(found, call)
+
+
+for name, julia in {
+    "sum": "sum",
+    "mean": "mean",
+    "max": "maximum",
+    "min": "minimum",
+    "amax": "maximum",
+    "amin": "minimum",
+    "any": "any",
+    "all": "all",
+}.items():
+
+    def _rule(call: JuliaCall, julia: str = julia) -> str:
+        x, axes = call.args[:2]
+        return _reduced(f"{julia}({x})", dims(axes, call.ndim()), call, axes)
+
+    julia_of(name)(_rule)
+
+
+@julia_of("prod")
+def _(call: JuliaCall) -> str:
+    x, axes, _, every = call.args
+    axes = [] if every else axes
+    return _reduced(f"prod({x})", dims(axes, call.ndim()), call, axes)
+
+
+@julia_of("logsumexp")
+def _(call: JuliaCall) -> str:
+    x, axes = call.args[:2]
+    return kept(f"logsumexp({x}, {dims(axes, call.ndim())})", call)
+
+
+for name in ("softmax", "log_softmax"):
+
+    def _of_axis(call: JuliaCall, name: str = name) -> str:
+        x, axis = call.args
+        return f"{name}({x}, {dim(axis, call.ndim())})"
+
+    julia_of(name)(_of_axis)
+
+
+@julia_of("softmax_grad")
+def _(call: JuliaCall) -> str:
+    out, cotangent, axis = call.args
+    return f"softmax_grad({out}, {cotangent}, {dim(axis, call.ndim())})"
+
+
+@julia_of("cumsum")
+def _(call: JuliaCall) -> str:
+    x, axis, flat, exclusive, backward = call.args
+    if flat or exclusive or backward:
+        raise NoRule("sums of other kinds than along an axis in Julia; name the axis")
+    return f"cumsum({x}; dims = {dim(int(axis), call.ndim())})"
+
+
+@julia_of("add_grad")
+def _(call: JuliaCall) -> str:
+    x, y = (sizes(shape) for shape in call.shapes[:2])
+    cotangent = call.args[2]
+    return Several(f"(summed_to({cotangent}, {x}), summed_to({cotangent}, {y}))")

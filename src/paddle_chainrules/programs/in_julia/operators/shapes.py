@@ -1,0 +1,194 @@
+"""Operators that arrange numbers, in Julia."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+from ...operators.calls import NoRule
+from ...operators.manipulation.brackets import basic
+from .call import JuliaCall, Several, Shape, dim, julia_of, kept, row, sizes
+
+
+@julia_of("reshape", "unsqueeze", "squeeze", "flatten")
+def _(call: JuliaCall) -> str:
+    return kept(call.args[0], call)
+
+
+@julia_of("copy", "assign")
+def _(call: JuliaCall) -> str:
+    return f"copy({call.args[0]})"
+
+
+@julia_of("transpose")
+def _(call: JuliaCall) -> str:
+    x, perm = call.args
+    n = len(perm)
+    order = [dim(perm[n - j], n) for j in range(1, n + 1)]
+    if order == [2, 1] and "complex" not in call.dtype:
+        return f"transpose({x})"
+    return f"permutedims({x}, {row(order)})"
+
+
+@julia_of("concat")
+def _(call: JuliaCall) -> str:
+    parts, axis = call.args
+    place = dim(int(axis), len(call.out))
+    if place <= 2 and len(call.out) >= place:
+        return f"{('vcat', 'hcat')[place - 1]}({', '.join(parts)})"
+    return f"cat({', '.join(parts)}; dims = Val({place}))"
+
+
+@julia_of("stack")
+def _(call: JuliaCall) -> str:
+    parts, axis = call.args
+    place = dim(int(axis), len(call.out))
+    one = list(reversed(call.out))
+    one[place - 1] = 1
+    each = [f"reshape({part}, {row(one)})" for part in parts]
+    return f"cat({', '.join(each)}; dims = Val({place}))"
+
+
+def _parts(call: JuliaCall, axis: int, spans: Sequence[str]) -> str:
+    """Views of the first argument, by spans along an axis."""
+    n = call.ndim()
+    found = []
+    for span in spans:
+        index = [":"] * n
+        index[dim(axis, n) - 1] = span
+        found.append(f"view({call.args[0]}, {', '.join(index)})")
+    return Several(row(found))
+
+
+@julia_of("split", "split_with_num")
+def _(call: JuliaCall) -> str:
+    axis = int(call.args[2])
+    stops = [*itertools.accumulate(out[axis] for out in call.outs)]
+    starts = [0, *stops[:-1]]
+    pairs = zip(starts, stops, strict=True)
+    return _parts(call, axis, [f"{start + 1}:{stop}" for start, stop in pairs])
+
+
+@julia_of("unbind", "unstack")
+def _(call: JuliaCall) -> str:
+    numbers = [str(i + 1) for i in range(len(call.outs))]
+    return _parts(call, int(call.args[1]), numbers)
+
+
+@julia_of("expand", "expand_as", "tile")
+def _(call: JuliaCall) -> str:
+    x, shape, out = call.args[0], call.shapes[0], call.out
+    full = (1,) * (len(out) - len(shape)) + tuple(shape)
+    times = [n // m for n, m in zip(reversed(out), reversed(full), strict=True)]
+    if len(full) != len(shape):
+        x = f"reshape({x}, {sizes(full)})"
+    return f"repeat({x}, {', '.join(map(str, times))})"
+
+
+@julia_of("Tensor._getitem_dygraph")
+def _(call: JuliaCall) -> str:
+    x, index = call.args
+    shape = [*call.shapes[0]]
+    found = basic(index, shape)
+    if found is None:
+        raise NoRule("tensors and lists as indices in Julia; use paddle.gather")
+    spans = [":"] * len(shape)
+    ranges = zip(found.axes, found.starts, found.steps, strict=True)
+    for axis, start, step in ranges:
+        last = start + (found.kept[axis] - 1) * step
+        by = "" if step == 1 else f"{step}:"
+        one = axis in found.drop
+        spans[axis] = f"{start + 1}" if one else f"{start + 1}:{by}{last + 1}"
+    text = f"view({x}, {', '.join(reversed(spans))})" if found.axes else str(x)
+    return kept(text, call) if found.has_new else text
+
+
+def _spans(shape: Shape, how: Sequence[Any]) -> str:
+    """Indices of Julia's for what ``slice`` takes."""
+    axes, starts, ends, _, gone = how
+    spans = [":"] * len(shape)
+    for axis, *ends_of in zip(axes, starts, ends, strict=True):
+        n = shape[axis]
+        first, last = (min(max(k + n * (k < 0), 0), n) for k in ends_of)
+        spans[axis] = f"{first + 1}" if axis in (gone or ()) else f"{first + 1}:{last}"
+    return ", ".join(reversed(spans))
+
+
+@julia_of("slice")
+def _(call: JuliaCall) -> str:
+    x, *how = call.args
+    return f"view({x}, {_spans(call.shapes[0], how)})"
+
+
+@julia_of("slice_grad")
+def _(call: JuliaCall) -> str:
+    _, cotangent, *how = call.args
+    shape = call.shapes[0]
+    return f"placed({cotangent}, {sizes(shape)}, ({_spans(shape, how)},))"
+
+
+@julia_of("flip")
+def _(call: JuliaCall) -> str:
+    x, axes = call.args
+    n = call.ndim()
+    found = sorted(dim(int(a), n) for a in axes)
+    return f"reverse({x}; dims = {row(found)})"
+
+
+@julia_of("embedding")
+def _(call: JuliaCall) -> str:
+    x, weight, padding = call.args[:3]
+    rows = call.shapes[1][0]
+    none = padding is None or padding < 0
+    return f"embedding({weight}, {x}{'' if none else f', {padding % rows}'})"
+
+
+@julia_of("gather", "index_select")
+def _(call: JuliaCall) -> str:
+    x, index, axis = call.args
+    if isinstance(axis, str) or len(call.shapes[1]) > 1:
+        raise NoRule("rows by a tensor of more dimensions in Julia; use one dimension")
+    n = call.ndim()
+    spans = [":"] * n
+    place, length = dim(int(axis), n), call.shapes[0][int(axis)]
+    at = f"vec({index})" if call.shapes[1] else f"only({index})"
+    spans[place - 1] = f"mod.({at}, {length}) .+ 1"
+    return f"{x}[{', '.join(spans)}]"
+
+
+@julia_of("gather_grad")
+def _(call: JuliaCall) -> str:
+    _, index, cotangent, axis = call.args
+    n = call.ndim()
+    place, length = dim(int(axis), n), call.shapes[0][int(axis)]
+    at = f"mod.(vec({index}), {length}) .+ 1"
+    return f"added_at({cotangent}, {at}, Val({place}), {length})"
+
+
+@julia_of("as_complex")
+def _(call: JuliaCall) -> str:
+    x, spans = call.args[0], ", :" * (call.ndim() - 1)
+    return f"complex.(view({x}, 1{spans}), view({x}, 2{spans}))"
+
+
+@julia_of("as_real")
+def _(call: JuliaCall) -> str:
+    x = call.args[0]
+    one = row([1, *reversed(call.shapes[0])])
+    parts = (f"reshape(map({part}, {x}), {one})" for part in ("real", "imag"))
+    return f"vcat({', '.join(parts)})"
+
+
+@julia_of("pad")
+def _(call: JuliaCall) -> str:
+    x, paddings, value = call.args
+    n = call.ndim()
+    if len(paddings) != 2 * n:
+        raise NoRule("padding of the last axes alone in Julia; name all axes")
+    spans = [
+        f"{paddings[2 * k] + 1}:{paddings[2 * k] + call.shapes[0][k]}" for k in range(n)
+    ]
+    place = row([*reversed(spans)])
+    around = f", {call.number(value)}" if value else ""
+    return f"placed({x}, {sizes(call.out)}, {place}{around})"

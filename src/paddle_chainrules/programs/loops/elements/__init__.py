@@ -1,0 +1,1 @@
+"""Arithmetic and functions of one element, as instructions of LLVM."""

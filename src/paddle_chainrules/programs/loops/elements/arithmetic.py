@@ -1,0 +1,209 @@
+"""Arithmetic, comparisons, choices and casts of one element, with the bits of Paddle's.
+
+Functions are in :mod:`.functions`.
+"""
+
+from __future__ import annotations
+
+from ..text import TYPES
+from .number import Number
+from .scalars import FLOATS, LoopCall, NoLoop, loop_of
+
+
+def _infix(
+    instruction: str, *names: str, turned: bool = False, whole: str | None = None
+) -> None:
+    """The rule of an instruction on two numbers.
+
+    Args:
+        turned: whether the second argument comes first.
+        whole: the instruction on two integers.
+    """
+
+    @loop_of(*names)
+    def _(call: LoopCall) -> str:
+        if whole and "bool" not in call.dtypes:
+            found = _of_integers(call, whole, turned)
+            if found is not None:
+                return found
+        x, y = call.number(0), call.number(1)
+        return call.two(instruction, *((y, x) if turned else (x, y)))
+
+
+_infix("fadd", "add", "Tensor.__add__", "Tensor.__radd__", whole="add")
+_infix("fsub", "subtract", "Tensor.__sub__", whole="sub")
+_infix("fsub", "Tensor.__rsub__", turned=True, whole="sub")
+_infix("fmul", "multiply", "Tensor.__mul__", "Tensor.__rmul__", whole="mul")
+_infix("fdiv", "divide", "Tensor.__truediv__")
+_infix("fdiv", "Tensor.__rtruediv__", turned=True)
+_infix("fcmp olt", "less_than", "Tensor.__lt__", whole="icmp slt")
+_infix("fcmp ole", "less_equal", "Tensor.__le__", whole="icmp sle")
+_infix("fcmp ogt", "greater_than", "Tensor.__gt__", whole="icmp sgt")
+_infix("fcmp oge", "greater_equal", "Tensor.__ge__", whole="icmp sge")
+
+
+EQUAL = 1e-15
+"""Numbers that differ by less than that are equal, as Paddle has it."""
+
+
+@loop_of("equal", "Tensor.__eq__", steps=4)
+def _(call: LoopCall) -> str:
+    if whole := _of_integers(call, "icmp eq"):
+        return whole
+    x, y = call.number(0), call.number(1)
+    apart = Number(call.two("fsub", x, y), TYPES[call.floats], call.scalars)
+    near = abs(apart) < EQUAL
+    same = call.two("fcmp oeq", x, y)  # of both infinite
+    return call.scalars.put(f"or i1 {same}, {near.name}")
+
+
+@loop_of("not_equal", "Tensor.__ne__")
+def _(call: LoopCall) -> str:
+    if whole := _of_integers(call, "icmp ne"):
+        return whole
+    raise NoLoop
+
+
+LARGEST = 2**31 - 1
+"""Of integers of 32 bits."""
+
+
+def _of_integers(call: LoopCall, instruction: str, turned: bool = False) -> str | None:
+    """An instruction on two integers or truths, None for other numbers.
+
+    Raises:
+        NoLoop: one is neither a tensor nor a small integer, or the result is a number
+            of another kind.
+    """
+    kinds = {d for d in call.dtypes if d is not None}
+    if len(kinds) != 1 or not kinds <= {"int32", "int64", "bool"}:
+        return None
+    if any(type(arg) not in (int, str) for arg in call.args):
+        raise NoLoop
+    if any(type(arg) is int and abs(arg) > LARGEST for arg in call.args):
+        raise NoLoop
+    if call.dtype not in ("bool", *kinds):
+        raise NoLoop
+    x, y = call.args[::-1] if turned else call.args
+    return call.scalars.put(f"{instruction} {TYPES[kinds.pop()]} {x}, {y}")
+
+
+@loop_of("matmul")
+def _(call: LoopCall) -> str:
+    return call.two("fmul", call.args[0], call.args[1])
+
+
+@loop_of("scale")
+def _(call: LoopCall) -> str:
+    x, factor, bias, after = call.args
+    if call.dtypes[1]:
+        raise NoLoop
+    if not after:
+        x = call.two("fadd", x, call.constant(bias))
+    if factor != 1:
+        x = call.two("fmul", x, call.constant(factor))
+    return call.two("fadd", x, call.constant(bias)) if after and bias else str(x)
+
+
+@loop_of("isnan")
+def _(call: LoopCall) -> str:
+    return call.two("fcmp uno", call.args[0], call.args[0])
+
+
+@loop_of("isinf")
+def _(call: LoopCall) -> str:
+    return call.two("fcmp oeq", _size(call), INFINITE)
+
+
+@loop_of("isfinite")
+def _(call: LoopCall) -> str:
+    return call.two("fcmp olt", _size(call), INFINITE)
+
+
+INFINITE = "0x7FF0000000000000"
+
+
+def _size(call: LoopCall) -> str:
+    return abs(Number(call.args[0], TYPES[call.floats], call.scalars)).name
+
+
+@loop_of("where")
+def _(call: LoopCall) -> str:
+    if call.dtypes != ["bool", call.dtype, call.dtype]:
+        raise NoLoop
+    return call.select(*call.args)
+
+
+@loop_of("logical_not")
+def _(call: LoopCall) -> str:
+    if call.dtypes != ["bool"]:
+        raise NoLoop
+    return call.scalars.put(f"xor i1 {call.args[0]}, true")
+
+
+def _logical(instruction: str, *names: str) -> None:
+    @loop_of(*names)
+    def _(call: LoopCall) -> str:
+        if call.dtypes != ["bool", "bool"]:
+            raise NoLoop
+        return call.scalars.put(f"{instruction} i1 {call.args[0]}, {call.args[1]}")
+
+
+_logical("and", "logical_and")
+_logical("or", "logical_or")
+_logical("xor", "logical_xor")
+
+
+def _bits(instruction: str, *names: str) -> None:
+    """Of truths and of integers."""
+
+    @loop_of(*names)
+    def _(call: LoopCall) -> str:
+        found = _of_integers(call, instruction)
+        if found is None:
+            raise NoLoop
+        return found
+
+
+_bits("and", "bitwise_and", "Tensor.__and__")
+_bits("or", "bitwise_or", "Tensor.__or__")
+_bits("xor", "bitwise_xor", "Tensor.__xor__")
+
+
+@loop_of("bitwise_not")
+def _(call: LoopCall) -> str:
+    if call.dtypes not in (["bool"], ["int32"], ["int64"]):
+        raise NoLoop
+    ones = "true" if call.dtype == "bool" else "-1"
+    return call.scalars.put(f"xor {TYPES[call.dtype]} {call.args[0]}, {ones}")
+
+
+CASTS = {
+    ("float32", "float64"): "fpext",
+    ("float64", "float32"): "fptrunc",
+    **{(d, f): "uitofp" for d in ("bool", "uint8") for f in FLOATS},
+    **{(d, f): "sitofp" for d in ("int32", "int64") for f in FLOATS},
+    **{(f, d): "fptosi" for d in ("int32", "int64") for f in FLOATS},
+    **{("bool", d): "zext" for d in ("int32", "int64")},
+    ("int32", "int64"): "sext",
+    ("int64", "int32"): "trunc",
+}
+
+
+@loop_of("cast", steps=0)
+def _(call: LoopCall) -> str:
+    x, before, after = call.args[0], call.dtypes[0] or "", call.dtype
+    if before == after:
+        return str(x)
+    if (before, after) not in CASTS:
+        raise NoLoop
+    how = CASTS[before, after]
+    found = call.scalars.put(f"{how} {TYPES[before]} {x} to {TYPES[after]}")
+    # What is too large for an integer is some number.
+    is_cut = how == "fptosi"
+    return call.scalars.put(f"freeze {TYPES[after]} {found}") if is_cut else found
+
+
+@loop_of("expand", steps=0)
+def _(call: LoopCall) -> str:
+    return str(call.args[0])

@@ -1,0 +1,289 @@
+"""Functions of each element, as rules of loops.
+
+In float64 they are at most 2 ulp from the true value, in float32, where they are
+computed in float64 too, hardly more than half of one; tanh in float32 alone has the
+bits of Paddle's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from ....paddle_side.dtypes import single
+from ...operators.table import TABLE
+from . import exponentials, gaussian, trigonometric
+from .number import Number
+from .scalars import LoopCall, NoLoop, loop_of
+
+DEAR = 20
+"""Steps of a function made of polynomials."""
+
+
+def _put(
+    *names: str,
+    formula: Callable[..., Number],
+    steps: int = DEAR,
+    exact: bool = False,
+) -> None:
+    """Have operators computed by a formula of their arguments.
+
+    Args:
+        exact: it is computed in the arguments' dtype, with the bits of Paddle's.
+    """
+
+    @loop_of(*names, steps=steps)
+    def _(call: LoopCall) -> str:
+        given = call.numbers()
+        if exact or call.dtype == "float64":
+            return formula(*given).name
+        wide = (x.to("fpext", "double") if isinstance(x, Number) else x for x in given)
+        return formula(*wide).to("fptrunc", "float").name
+
+
+def _number(value: Any) -> float:
+    """A constant argument.
+
+    Raises:
+        NoLoop: it is a tensor, or no real number.
+    """
+    if type(value) not in (int, float):
+        raise NoLoop
+    return float(value)
+
+
+for name, formula in {
+    "exp": exponentials.exp,
+    "expm1": exponentials.expm1,
+    "log": exponentials.log,
+    "log1p": exponentials.log1p,
+    "sigmoid": exponentials.sigmoid,
+    "logsigmoid": exponentials.logsigmoid,
+    "sinh": exponentials.sinh,
+    "cosh": exponentials.cosh,
+    "sin": trigonometric.sin,
+    "cos": trigonometric.cos,
+    "atan": trigonometric.atan,
+    "erf": gaussian.erf,
+    "rsqrt": lambda x: 1 / x.intrinsic("sqrt"),
+}.items():
+    _put(name, formula=formula)
+_put("silu", "swish", formula=lambda x: exponentials.gated(x, x))
+
+
+@loop_of("tanh", steps=DEAR)
+def _(call: LoopCall) -> str:
+    (x,) = call.numbers()
+    is_single = call.dtype == "float32"
+    return (exponentials.eigen_tanh if is_single else exponentials.tanh)(x).name
+
+
+@loop_of("tanh_shrink", steps=DEAR)
+def _(call: LoopCall) -> str:
+    (x,) = call.numbers()
+    is_single = call.dtype == "float32"
+    return (x - (exponentials.eigen_tanh if is_single else exponentials.tanh)(x)).name
+
+
+def _of_base(base: float) -> Callable[[Number], Number]:
+    """A logarithm, in float32 alone, since the quotient is rounded twice."""
+
+    def found(x: Number) -> Number:
+        if not x.is_single:
+            raise NoLoop
+        return exponentials.log(x) * (1 / math.log(base))
+
+    return found
+
+
+_put("log2", formula=_of_base(2.0))
+_put("log10", formula=_of_base(10.0))
+
+
+def _of_number(x: Number, base: Any) -> Number:
+    """A power of a constant, in float32 alone, where it grows larger errors."""
+    base = single(_number(base))
+    if not x.is_single or not 0 < base < math.inf:
+        raise NoLoop
+    return exponentials.exp(x * math.log(base))
+
+
+_put("Tensor.__rpow__", formula=_of_number)
+
+
+def _of_numbers(x: Number, y: Any) -> Number:
+    """A power of tensors, in float32 alone."""
+    if not isinstance(y, Number) or not x.is_single:
+        raise NoLoop
+    return exponentials.power_of(x, y)
+
+
+_put("elementwise_pow", formula=_of_numbers, steps=2 * DEAR)
+
+
+def _gelu(x: Number, approximate: bool) -> Number:
+    return (gaussian.gelu_tanh if approximate else gaussian.gelu)(x)
+
+
+def _softplus(x: Number, beta: Any, threshold: Any) -> Number:
+    """Paddle's, whose threshold is of the dtype of what is compared."""
+    beta, threshold = _number(beta), _number(threshold)
+    y = x * beta
+    found = exponentials.softplus(y)
+    return (y > threshold).where(x, found if beta == 1 else found / beta)
+
+
+def _elu(x: Number, alpha: Any) -> Number:
+    low = exponentials.expm1(x) * single(_number(alpha))
+    return (x < 0).where(low, x)
+
+
+_put("gelu", formula=_gelu)
+_put("softplus", formula=_softplus)
+_put("elu", formula=_elu)
+
+
+def _power(x: Number, exponent: Any) -> Number:
+    """Of a constant exponent.
+
+    Raises:
+        NoLoop: another in float64 than a few, whose power would have larger errors.
+    """
+    exponent = single(_number(exponent))
+    if x.is_single:
+        return exponentials.power(x, exponent)
+    square = x * x
+    found = {
+        0.0: lambda: x.constant(1),
+        1.0: lambda: x,
+        2.0: lambda: square,
+        3.0: lambda: square * x,
+        -1.0: lambda: 1 / x,
+    }.get(exponent)
+    if found is None:
+        raise NoLoop
+    return found()
+
+
+_put("pow", "Tensor.__pow__", formula=_power)
+
+
+# Functions that round once, or not at all.
+
+
+def _put_exact(*names: str, formula: Callable[..., Number], steps: int = 1) -> None:
+    _put(*names, formula=formula, steps=steps, exact=True)
+
+
+def _formula_of(name: str) -> Callable[..., Any]:
+    found = TABLE[name].formula
+    assert found is not None
+    return found
+
+
+def _round(x: Number, decimals: Any) -> Number:
+    """The nearest integer, the even one where there are two."""
+    if decimals != 0:
+        raise NoLoop
+    return x.intrinsic("rint")
+
+
+def _sign(x: Number) -> Number:
+    return (x > 0).where(1.0, (x < 0).where(x.constant(-1), x))
+
+
+def _leaky_relu(x: Number, alpha: Any) -> Number:
+    return (x < 0).where(x * _number(alpha), x)
+
+
+def _clip(x: Number, low: Any, high: Any) -> Number:
+    return exponentials.clamped(x, _number(low), _number(high))
+
+
+def _largest(x: Number, y: Number) -> Number:
+    """What is no number goes before all numbers, the first before the second."""
+    return (x.is_nan() | (x > y)).where(x, y)
+
+
+def _least(x: Number, y: Number) -> Number:
+    return (x.is_nan() | (x < y)).where(x, y)
+
+
+_put_exact("square", formula=lambda x: x * x)
+_put_exact("reciprocal", formula=lambda x: 1 / x)
+_put_exact("abs", formula=abs)
+_put_exact("sqrt", formula=lambda x: x.intrinsic("sqrt"), steps=5)
+_put_exact("floor", formula=lambda x: x.intrinsic("floor"))
+_put_exact("ceil", formula=lambda x: x.intrinsic("ceil"))
+_put_exact("trunc", formula=lambda x: x.intrinsic("trunc"))
+_put_exact("round", formula=_round)
+_put_exact("sign", formula=_sign)
+_put_exact("relu", formula=lambda x: (x > 0).where(x, 0.0))  # what is no number is 0
+_put_exact("leaky_relu", formula=_leaky_relu)
+_put_exact("clip", formula=_clip)
+_put_exact("maximum", formula=_largest)
+_put_exact("minimum", formula=_least)
+
+
+# Gradients, in the terms of Paddle's kernels where these round little.
+
+
+def _leaky_relu_grad(x: Number, g: Number, alpha: Any) -> Number:
+    slope = (x < 0).where(x.constant(_number(alpha)), (x >= 0).where(x.constant(1), 0))
+    return g * slope
+
+
+def _elu_grad(x: Number, out: Number, g: Number, alpha: Any) -> Number:
+    alpha = single(_number(alpha))
+    if alpha < 0:
+        raise NoLoop
+    return (out > 0).where(g, g * (out + alpha))
+
+
+def _selu_grad(out: Number, g: Number, scale: Any, alpha: Any) -> Number:
+    scale, alpha = single(_number(scale)), single(_number(alpha))
+    return g * (out <= 0).where(out + single(scale * alpha), scale)
+
+
+def _clip_grad(x: Number, g: Number, low: Any, high: Any) -> Number:
+    is_inside = (x >= _number(low)) & (x <= _number(high))
+    return is_inside.where(g, 0.0)
+
+
+def _relu_grad(out: Number, g: Number) -> Number:
+    return g * (out > 0).where(out.constant(1), 0.0)
+
+
+_put_exact("square_grad", formula=lambda x, g: g * 2 * x)
+_put_exact("tanh_grad", formula=lambda out, g: g * (1 - out * out))
+_put_exact("sigmoid_grad", formula=lambda out, g: g * out * (1 - out))
+_put_exact("relu_grad", formula=_relu_grad)
+# Those on tensors, of numbers.
+_put_exact("sqrt_grad", formula=_formula_of("sqrt_grad"), steps=2)
+_put_exact("rsqrt_grad", formula=_formula_of("rsqrt_grad"), steps=4)
+_put_exact("leaky_relu_grad", formula=_leaky_relu_grad, steps=2)
+_put_exact("elu_grad", formula=_elu_grad, steps=2)
+_put_exact("selu_grad", formula=_selu_grad, steps=2)
+_put_exact("clip_grad", formula=_clip_grad)
+
+
+def _silu_grad(x: Number, out: Number, g: Number) -> Number:
+    share = exponentials.sigmoid(x)
+    return g * (share * (x * exponentials.sigmoid(-x) + 1))
+
+
+def _softplus_grad(x: Number, g: Number, beta: Any, threshold: Any) -> Number:
+    y = x * _number(beta)
+    return (y > _number(threshold)).where(g, g * exponentials.sigmoid(y))
+
+
+def _gelu_grad(x: Number, g: Number, approximate: bool) -> Number:
+    return g * (gaussian.gelu_tanh_slope if approximate else gaussian.gelu_slope)(x)
+
+
+_put("sin_grad", formula=lambda x, g: g * trigonometric.cos(x))
+_put("cos_grad", formula=lambda x, g: -(g * trigonometric.sin(x)))
+_put("silu_grad", formula=_silu_grad)
+_put("softplus_grad", formula=_softplus_grad)
+_put("gelu_grad", formula=_gelu_grad)

@@ -1,0 +1,282 @@
+"""What operators do to one element, as instructions of LLVM.
+
+The numbers are those of Paddle's kernels, bit for bit: the same operations of IEEE 754
+in the same order, none of them contracted.
+"""
+
+from __future__ import annotations
+
+import operator
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from ...operators.entry import Operator
+from ...operators.table import TABLE
+from ...tracing.operations import Operation, Value
+from ..text import TYPES
+from .number import Number
+
+FLOATS = frozenset({"float32", "float64"})
+
+Shape = tuple[int, ...]
+Read = tuple[Value, Shape]
+"""A tensor, and as what shape its memory is read, to be broadcast to the result's."""
+
+
+class NoLoop(Exception):
+    """A call that is none of each element by itself."""
+
+
+@dataclass
+class Scalars:
+    """Instructions on one element in their order, each of them once.
+
+    Attributes:
+        stem: with which all names begin.
+        size: the name of a number of elements, a sum.
+    """
+
+    stem: str = "%v"
+    size: Callable[..., str] = str
+    lines: list[str] = field(default_factory=list)
+    _names: dict[str, str] = field(default_factory=dict)
+
+    def put(self, instruction: str) -> str:
+        """The name of what an instruction gives."""
+        name = self._names.get(instruction)
+        if name is None:
+            name = self._names[instruction] = f"{self.stem}.{len(self._names)}"
+            self.lines.append(f"{name} = {instruction}")
+        return name
+
+
+@dataclass(frozen=True)
+class LoopCall:
+    """One call, for the rule that writes it for an element.
+
+    Attributes:
+        args: names of LLVM's for tensors, and what is no tensor as it is.
+        dtypes: of the arguments, None for what is no tensor.
+        dtype: of the result.
+        scalars: where instructions go.
+    """
+
+    args: Sequence[Any]
+    dtypes: Sequence[str | None]
+    dtype: str
+    scalars: Scalars
+
+    @property
+    def floats(self) -> str:
+        """The one dtype of all tensors among the arguments.
+
+        Raises:
+            NoLoop: there are others.
+        """
+        kinds = {d for d in self.dtypes if d is not None}
+        if len(kinds) != 1 or not kinds <= FLOATS:
+            raise NoLoop
+        return kinds.pop()
+
+    def number(self, i: int) -> str:
+        """An argument, a number as one of the tensors' dtype."""
+        return self.args[i] if self.dtypes[i] else self.constant(self.args[i])
+
+    def constant(self, value: Any) -> str:
+        """A number of the tensors' dtype, rounded once.
+
+        Raises:
+            NoLoop: it is no real number, or too large.
+        """
+        if type(value) not in (int, float, bool):
+            raise NoLoop
+        exact = float(value)
+        if self.floats == "float32":
+            try:
+                (exact,) = struct.unpack("f", struct.pack("f", exact))
+            except OverflowError:
+                raise NoLoop from None
+        return f"0x{struct.pack('>d', exact).hex().upper()}"
+
+    def two(self, instruction: str, x: str, y: str) -> str:
+        """An instruction on two numbers of the arguments' dtype."""
+        return self.scalars.put(f"{instruction} {TYPES[self.floats]} {x}, {y}")
+
+    def select(self, chosen: str, x: str, y: str) -> str:
+        kind = TYPES[self.dtype]
+        return self.scalars.put(f"select i1 {chosen}, {kind} {x}, {kind} {y}")
+
+    def numbers(self) -> list[Any]:
+        """The arguments, with tensors as numbers to compute with.
+
+        Raises:
+            NoLoop: they are not all of the result's dtype.
+        """
+        if self.floats != self.dtype:
+            raise NoLoop
+        kind = TYPES[self.dtype]
+        return [
+            Number(arg, kind, self.scalars, self.dtype == "float32") if dtype else arg
+            for arg, dtype in zip(self.args, self.dtypes, strict=True)
+        ]
+
+
+FUNCTIONS = {
+    **dict.fromkeys(("fabs", "sqrt", "floor", "ceil", "trunc", "rint"), 1),
+    **dict.fromkeys(("copysign", "maximum", "minimum"), 2),
+    **dict.fromkeys(("fma", "fmuladd"), 3),
+}
+"""Intrinsic functions of LLVM that rules call, and of how many numbers."""
+
+Rule = Callable[[LoopCall], str]
+
+COST: dict[str, int] = {}
+"""About how many operations of arithmetic an operator takes."""
+
+
+def loop_of(*names: str, steps: int = 1) -> Callable[[Rule], Rule]:
+    """A decorator: the rule of these operators, and what it takes."""
+
+    def put(rule: Rule) -> Rule:
+        for name in names:
+            TABLE[name].loop, COST[name] = rule, steps
+        return rule
+
+    return put
+
+
+def written(op: Operation, name: Callable[[Read], str], scalars: Scalars) -> str:
+    """The result of an operation on one element.
+
+    Raises:
+        NoLoop: there is no rule.
+    """
+    rule = op.operator.loop
+    if rule is None or len(op.outputs) != 1 or op.many:
+        raise NoLoop
+    shapes = _outer(op) if op.operator.name == "matmul" else None
+    if reduction_of(op):
+        kept_dims(op)
+    args, dtypes = [], []
+    for i, arg in enumerate(op.args):
+        is_tensor = isinstance(arg, Value)
+        shape = shapes[i] if shapes and i < len(shapes) else None
+        args.append(name((arg, shape or arg.shape)) if is_tensor else arg)
+        dtypes.append(arg.dtype if is_tensor else None)
+    dtype = op.outputs[0].dtype
+    if not {d for d in (*dtypes, dtype) if d is not None} <= TYPES.keys():
+        raise NoLoop
+    return rule(LoopCall(args, dtypes, dtype, scalars))
+
+
+def _outer(op: Operation) -> tuple[Shape, Shape]:
+    """Of a column and a row, how both are read, whose product is one of each element.
+
+    Raises:
+        NoLoop: they are others.
+    """
+    x, y, x_is_turned, y_is_turned = op.args
+    if len(x.shape) != 2 or len(y.shape) != 2:
+        raise NoLoop
+    rows, inner = x.shape[::-1] if x_is_turned else x.shape
+    columns = y.shape[0 if y_is_turned else 1]
+    if inner != 1:
+        raise NoLoop
+    return (rows, 1), (1, columns)
+
+
+@loop_of("sum", "prod", "max", "amax", "min", "amin")
+def _(call: LoopCall) -> str:
+    """What is added or compared; where it goes, :func:`reduction_of` tells."""
+    before = call.dtypes[0]
+    if call.dtype == "int64" and before in ("bool", "int32", "int64"):
+        how = {"bool": "zext i1", "int32": "sext i32"}.get(before or "")
+        x = str(call.args[0])
+        return call.scalars.put(f"{how} {x} to i64") if how else x
+    if call.dtype != call.floats:
+        raise NoLoop
+    return str(call.args[0])
+
+
+def _over_count(call: LoopCall) -> str:
+    x, count = call.args
+    kind = TYPES[call.floats]
+    number = call.scalars.put(f"sitofp i64 {call.scalars.size(count)} to {kind}")
+    return call.two("fdiv", x, number)
+
+
+OVER_COUNT = Operator("over_count", "x count", run=operator.truediv)
+"""A sum divided by how many there were, an :class:`Extent`."""
+OVER_COUNT.loop, COST[OVER_COUNT.name] = _over_count, 1
+
+
+class Reduction(NamedTuple):
+    """How one number is made of many.
+
+    Attributes:
+        start: what it is of none.
+        call: of two, an instruction with places for their type, its suffix and both.
+    """
+
+    start: str
+    call: str
+
+    def of(self, kind: str, x: str, y: str, flags: str = "") -> str:
+        """The instruction on two numbers of a type."""
+        suffix = "f32" if kind == "float" else "f64"
+        return self.call.format(kind=kind, suffix=suffix, x=x, y=y, flags=flags)
+
+
+SUM = Reduction("0.0", "fadd{flags} {kind} {x}, {y}")
+COUNT = Reduction("0", "add {kind} {x}, {y}")
+PRODUCT = Reduction("1.0", "fmul{flags} {kind} {x}, {y}")
+_LARGEST, _LEAST = (
+    Reduction(
+        f"0x{sign}FF0000000000000",
+        f"call {{kind}} @llvm.{name}.{{suffix}}({{kind}} {{x}}, {{kind}} {{y}})",
+    )
+    for sign, name in (("F", "maximum"), ("7", "minimum"))
+)
+"""Of which one that is no number makes the result none."""
+
+REDUCTIONS = {
+    "sum": SUM,
+    "prod": PRODUCT,
+    **dict.fromkeys(("max", "amax"), _LARGEST),
+    **dict.fromkeys(("min", "amin"), _LEAST),
+}
+"""Of the operators here that give less than they read."""
+
+
+def reduction_of(op: Operation) -> Reduction | None:
+    """How an operation makes one number of many, if it does."""
+    name = op.operator.name
+    if name in REDUCTIONS and op.outputs[0].dtype == "int64":
+        return COUNT
+    return REDUCTIONS.get(name)
+
+
+def loop_shape(op: Operation) -> Shape:
+    """Over which the loop of an operation goes."""
+    found: Shape = (op.args[0] if reduction_of(op) else op.outputs[0]).shape
+    return found
+
+
+def kept_dims(op: Operation) -> frozenset[int]:
+    """Along which a reduction does not go.
+
+    Raises:
+        NoLoop: the dimensions are no numbers.
+    """
+    x, axes, *_ = op.args
+    rank = len(x.shape)
+    if op.outputs[0].dtype == "int64" and op.operator.name != "sum":
+        raise NoLoop
+    if op.operator.name == "prod" and op.args[3]:
+        axes = []
+    given = [axes] if type(axes) is int else [*(axes or range(rank))]
+    if any(type(axis) is not int for axis in given):
+        raise NoLoop
+    return frozenset(range(rank)) - {axis % max(rank, 1) for axis in given}

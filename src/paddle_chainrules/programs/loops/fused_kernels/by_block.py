@@ -1,0 +1,228 @@
+"""Steps that are done for some rows at a time, one after another, as one step."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from ...switch import wanted_blas
+from ...tracing.operations import Value
+from ..elements.scalars import Shape
+from ..extents import ZERO, Extent, Sizes
+from ..nest import Access
+from ..spaces import Part, Space
+from ..steps import Address, Step
+from ..text import Text, in_memory
+from ..views import Memory, View
+from .packing import Packed, packed, padded
+from .plan import planned
+
+AT_ONCE = 1 << 20
+"""Bytes of what is in between in a block."""
+
+LEAST = 32
+"""Rows of a block, of fewer of which products are slow."""
+
+MULTIPLE = 8
+"""What the rows of blocks are a multiple of."""
+
+Dims = tuple[int | None, ...]
+"""Which dimensions of a step blocks go along, None for those of size 1."""
+
+
+class Lies(NamedTuple):
+    """Where a step finds what it reads, or writes.
+
+    Attributes:
+        view: that begins there.
+        strides: along its dimensions.
+        goes: of the dimensions that blocks go along those along which it goes on.
+    """
+
+    view: View
+    strides: tuple[Extent, ...]
+    goes: Dims
+
+
+class Inside(NamedTuple):
+    """A step, and where it finds what it reads and writes."""
+
+    space: Space
+    dims: Dims
+    reads: list[Lies]
+    writes: list[Lies]
+
+
+class Blocks:
+    """Steps, each of which does a block before the next block is begun.
+
+    Args:
+        axes: how many matrices there are, along each dimension, and rows of each.
+        steps: with which of their dimensions these are.
+        own: what is in between, of which there is a block at a time.
+    """
+
+    def __init__(
+        self,
+        axes: Shape,
+        steps: Sequence[tuple[Step, Dims]],
+        own: Collection[Memory],
+        sizes: Sizes,
+    ) -> None:
+        self._many, self._every = axes[:-1], axes[-1]
+        self._steps, self._sizes = [step for step, _ in steps], sizes
+        each = sizes.product(axes).factor
+        self._row = {m: padded(m.extent.factor // each, m.dtype) for m in own}
+        """From a row of these to the next."""
+        _, whole = self._planned(self._every)
+        of_row = sum(size.factor for size in whole) // self._every
+        at_once = AT_ONCE // max(of_row, 1)
+        # A library that is asked for by its name has each product as a whole.
+        is_free = wanted_blas() == "on"
+        self._rows = _rows(self._every, at_once if is_free else self._every)
+        slots, count = self._planned(self._rows)
+        self._work = [Memory(Value(-1, (), "uint8", 0), size) for size in count]
+        self._own = {m: View(self._work[k], (), (), ()) for m, k in slots.items()}
+        self._made = dict.fromkeys(m for step in self._steps for m in step.writes)
+        self._packed: dict[object, tuple[Packed, Dims]] = {}
+        self._inside = [
+            self._of(step.space, dims) for step, dims in steps if step.space
+        ]
+        self._work += [it.to.memory for it, _ in self._packed.values()]
+
+    @property
+    def step(self) -> Step:
+        """All of them as one."""
+        read = dict.fromkeys(m for step in self._steps for m in step.reads)
+        reads, writes = (
+            tuple(m for m in part if m not in self._own) for part in (read, self._made)
+        )
+        return Step(reads, (*writes, *self._work), {}, self._write, is_long=True)
+
+    def _planned(self, rows: int) -> tuple[dict[Memory, int], list[Extent]]:
+        """The slot of what is in between, and bytes of each, for so many rows."""
+        part = {m: Memory(m.value, Extent(row * rows)) for m, row in self._row.items()}
+
+        def parts(memories: Iterable[Memory]) -> tuple[Memory, ...]:
+            return tuple(part.get(m, m) for m in memories)
+
+        steps = [
+            replace(
+                step,
+                reads=parts(step.reads),
+                writes=parts(step.writes),
+                over={part.get(m, m): [*parts(step.over[m])] for m in step.over},
+            )
+            for step in self._steps
+        ]
+        touched = {m for step in steps for m in (*step.reads, *step.writes)}
+        plan = planned(steps, touched - {*part.values()}, ())
+        return {m: plan.slots[own] for m, own in part.items()}, plan.bytes
+
+    def _of(self, space: Space, dims: Dims) -> Inside:
+        """A step on what is there."""
+        copies = packed(space, self._made)
+        pairs = zip(space.reads, copies, strict=True)
+        reads = [self._lies(each, dims, copy) for each, copy in pairs]
+        return Inside(space, dims, reads, [self._lies(e, dims) for e in space.writes])
+
+    def _lies(self, each: Access, dims: Dims, copy: Packed | None = None) -> Lies:
+        *many, of_rows = dims
+        assert of_rows is not None
+        if copy is not None:
+            place = tuple(ZERO if k is None else each.strides[k] for k in many)
+            key = each.view.memory, each.view.offset, place, copy.row, copy.shape
+            first, _ = self._packed.setdefault(key, (copy, dims))
+            copy = copy._replace(to=first.to)
+            goes = of_rows if of_rows in (copy.outer, copy.inner) else None
+            return Lies(copy.to, copy.strides, (*[None] * len(many), goes))
+        if (memory := each.view.memory) in self._own:
+            strides = [*each.strides]
+            strides[of_rows] = Extent(self._row[memory])
+            return Lies(self._own[memory], tuple(strides), (None,) * len(dims))
+        return Lies(each.view, each.strides, dims)
+
+    def _write(self, text: Text, address: Address) -> None:
+        self._level(text, address, ())
+
+    def _level(self, text: Text, address: Address, at: tuple[str, ...]) -> None:
+        """Loops over what is left of the matrices, then over blocks of rows."""
+        depth = len(at)
+        if depth < len(self._many):
+            with text.loop(text.number(self._sizes.of(self._many[depth]))) as index:
+                self._level(text, address, (*at, index))
+            return
+        for copy, dims in self._packed.values():
+            source = Lies(copy.source.view, copy.source.strides, (*dims[:-1], None))
+            copy.write(text, self._place(text, address, source, at), address)
+        count, rest = divmod(self._every, self._rows)
+        with text.loop(str(count)) as index:
+            more = text.put(f"icmp ne i64 {index}, 0")
+            self._block(text, address, (*at, index), self._rows, more)
+        if rest:
+            self._block(text, address, (*at, str(count)), rest, "true")
+
+    def _block(
+        self, text: Text, address: Address, at: Sequence[str], rows: int, more: str
+    ) -> None:
+        """All steps for some rows.
+
+        Args:
+            at: the numbers of the matrix and the block.
+            more: whether there were others before.
+        """
+        text.leave_if_told()
+        for step in self._inside:
+            self._part(text, address, step, at, rows, more)
+
+    def _part(
+        self,
+        text: Text,
+        address: Address,
+        step: Inside,
+        at: Sequence[str],
+        rows: int,
+        more: str,
+    ) -> None:
+        space, (*many, of_rows) = step.space, step.dims
+        assert of_rows is not None
+        left = [k for k in range(len(space.shape)) if k not in many]
+        shape = tuple(rows if k == of_rows else space.shape[k] for k in left)
+        places: dict[int, str] = {}
+
+        def part(each: Access, lies: Lies) -> Access:
+            strides = tuple(lies.strides[k] for k in left)
+            pairs = zip(shape, strides, strict=True)
+            kept = tuple(n for n, stride in pairs if stride != ZERO)
+            if each.reduction and each.view.memory in self._row:
+                kept = rows, self._row[each.view.memory]  # with what is between rows
+            view = View(each.view.memory, (), kept, ())
+            places[id(view)] = self._place(text, address, lies, at)
+            return Access(view, strides, each.reduction)
+
+        reads = [*map(part, space.reads, step.reads)]
+        writes = [*map(part, space.writes, step.writes)]
+        is_summed = space.is_product and space.writes[0].strides[of_rows] == ZERO
+        here = Part(shape, reads, writes, more if is_summed else "false")
+        space.write(text, here, lambda view: places[id(view)])
+
+    def _place(
+        self, text: Text, address: Address, lies: Lies, at: Sequence[str]
+    ) -> str:
+        """Where the first element of a block is."""
+        found = address(lies.view)
+        kind = in_memory(lies.view.memory.dtype)
+        for axis, (k, index) in enumerate(zip(lies.goes, at, strict=False)):
+            if k is not None:
+                is_row = axis == len(lies.goes) - 1
+                size = Extent(self._rows if is_row else 1)
+                found = text.along(found, kind, lies.strides[k].times(size), index)
+        return found
+
+
+def _rows(every: int, at_once: int) -> int:
+    """Of a block, so that blocks are about as large as each other."""
+    count = -(-every // max(at_once, LEAST))
+    rows = -(-every // count)
+    return every if count == 1 else min(every, -(-rows // MULTIPLE) * MULTIPLE)

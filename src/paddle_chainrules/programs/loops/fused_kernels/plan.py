@@ -1,0 +1,81 @@
+"""Where results in between lie: memory is taken anew, or that of what nobody needs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from ..extents import Extent
+from ..steps import Step
+from ..text import BYTES
+from ..views import Memory
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Slots of memory.
+
+    Attributes:
+        slots: the number of the slot of each result in between.
+        bytes: of each slot.
+    """
+
+    slots: dict[Memory, int]
+    bytes: list[Extent]
+
+    @cached_property
+    def starts(self) -> list[tuple[Extent, ...]]:
+        """The bytes before each slot, a sum."""
+        total: dict[int, int] = {}
+        found = []
+        for factor, power in self.bytes:
+            found.append(tuple(Extent(f, p) for p, f in total.items()))
+            total[power] = total.get(power, 0) + factor
+        return found
+
+
+ALIGNED = 64
+"""Bytes of which slots are multiples."""
+
+
+def _rounded(size: Extent) -> Extent:
+    return Extent(-(-size.factor // ALIGNED) * ALIGNED, size.power)
+
+
+def planned(
+    steps: Sequence[Step], given: Collection[Memory], ends: Collection[Memory]
+) -> Plan:
+    """A slot for all that is neither given nor an end.
+
+    A result lies over what its step reads for the last time at the same places, or in
+    a slot of the same size that is free.
+    """
+    elsewhere = {*given, *ends}
+    last: dict[Memory, int] = {}
+    for i, step in enumerate(steps):
+        last.update(dict.fromkeys((*step.reads, *step.writes), i))
+    slots: dict[Memory, int] = {}
+    sizes: list[Extent] = []
+    free: dict[Extent, list[int]] = {}
+    for i, step in enumerate(steps):
+        over = set()
+        for memory in step.writes:
+            if memory in elsewhere or memory in slots:
+                continue
+            for below in step.over.get(memory, ()):
+                if below in slots and last[below] == i and below not in over:
+                    slots[memory] = slots[below]
+                    over.add(below)
+                    break
+            if memory in slots:
+                continue
+            size = _rounded(memory.extent.times(Extent(BYTES[memory.dtype])))
+            if not free.get(size):
+                free.setdefault(size, []).append(len(sizes))
+                sizes.append(size)
+            slots[memory] = free[size].pop()
+        for memory in dict.fromkeys((*step.reads, *step.writes)):
+            if memory in slots and last[memory] == i and memory not in over:
+                free[sizes[slots[memory]]].append(slots[memory])
+    return Plan(slots, sizes)

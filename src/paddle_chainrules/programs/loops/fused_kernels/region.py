@@ -1,0 +1,352 @@
+"""A stretch of a program as one function of machine code: a fused kernel."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import cache
+from operator import attrgetter
+from struct import Struct
+from struct import error as struct_error
+from typing import Any
+
+import paddle
+from paddle import Tensor
+
+from ....paddle_side.dtypes import dtype_name
+from ....paddle_side.interception import RAW
+from ...operators.entry import Operator
+from ...sizes.samples import Samples
+from ...tracing.operations import Value
+from .. import threads
+from ..steps import Step, Steps
+from ..text import BYTES, FLAG, Text
+from ..views import View
+from .chains import in_blocks
+from .plan import ALIGNED, Plan, planned
+from .workspace import CPU, borrowed, give_back
+
+ADDRESS, SIZE = Tensor.data_ptr, Tensor.element_size
+WITHOUT_GAPS, SHAPE = Tensor.is_contiguous, attrgetter("shape")
+
+ON_STACK = 1 << 15
+"""Bytes of results in between that lie on the stack."""
+
+CHECKED = 4
+"""Each of so many loops and products looks at the flag."""
+
+PART = 32
+"""Loops and products of a function, for more of which LLVM takes longer and longer."""
+
+MANY = 2
+"""Such functions, with more of which steps that do the same are one function."""
+
+FIRST = FLAG + 1
+"""The place in the block of the first tensor's address."""
+
+_zero = ctypes.c_int32(0)
+NEVER = ctypes.addressof(_zero)
+"""The address of the flag of Python's calls, which no interrupt ends."""
+
+
+class Alike:
+    """Steps as functions, of which those that do the same to other memory are one."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, str] = {}
+
+    @property
+    def texts(self) -> Iterator[str]:
+        """Of the functions."""
+        return (text.replace("@NAME.step", name) for text, name in self._names.items())
+
+    def write(self, step: Step, text: Text, address: Callable[[View], str]) -> None:
+        """Write a call of the function of a step."""
+        own, given = self._own(step)
+        names = ", ".join(f"ptr %a{k}" for k in range(len(given)))
+        own.head = f"internal i1 @NAME.step(ptr noalias %block, {names}) noinline"
+        name = self._named(own, text)
+        places = ", ".join(f"ptr {address(view)}" for view in given)
+        is_left = text.put(f"call i1 {name}(ptr %block, {places})", "left")
+        if step.may_leave or step.is_long:
+            text.leave_if(is_left)
+
+    def write_shared(
+        self, step: Step, text: Text, address: Callable[[View], str]
+    ) -> None:
+        """Write a call by which threads share the function of a step."""
+        assert step.shared is not None
+        if step.prepare:
+            step.prepare(text, address)
+        own, given = self._own(step, is_shared=True)
+        own.head = threads.HEAD
+        own.begin(threads.beginning(["%block", *(f"%a{k}" for k in range(len(given)))]))
+        name = self._named(own, text)
+        pointers = ["%block", *map(address, given)]
+        threads.write_call(text, name, pointers, step.shared)
+
+    def _own(self, step: Step, is_shared: bool = False) -> tuple[Text, list[View]]:
+        """The text of a step's function, and what it is given the addresses of."""
+        own = Text()
+        own.is_shared = is_shared
+        given: dict[tuple[Any, ...], tuple[str, View]] = {}
+
+        def argument(view: View) -> str:
+            place = view.memory, view.offset
+            return given.setdefault(place, (f"%a{len(given)}", view))[0]
+
+        step.write(own, argument)
+        return own, [view for _, view in given.values()]
+
+    def _named(self, own: Text, text: Text) -> str:
+        """The name of a function, whose notes go where it is called."""
+        rows = str(own).split("\n")
+        text.lines += [row.strip() for row in rows if row.startswith("  ;")]
+        body = "\n".join(row for row in rows if not row.startswith("  ;"))
+        return self._names.setdefault(body, f"@NAME.step.{len(self._names)}")
+
+
+class Region(Operator):
+    """An operator that is one function of machine code.
+
+    It takes the address of a block of eight bytes each: the number of samples, then the
+    addresses of a flag, of inputs, of outputs, and of memory for what is in between. It
+    ends early, which it says, where the flag, four bytes, is no longer zero.
+
+    Attributes:
+        ops: what it does.
+        order: the tensors whose addresses it takes, inputs first.
+        text: how, in LLVM's language.
+        code: which does it.
+        work: the bytes of memory that it needs besides, of so many samples.
+        may_leave: whether it ends early where a number of a place is out of range.
+    """
+
+    def __init__(
+        self, steps: Steps, outputs: Sequence[Value], samples: Samples | None
+    ) -> None:
+        super().__init__("region", "", run=_no_operator)
+        self.ops = tuple(steps.ops)
+        self._inputs, self._outputs = [*steps.inputs], [*outputs]
+        self.order = [v for v in (*steps.inputs, *outputs) if 0 not in v.shape]
+        self._samples = samples
+        self._sizes = steps.sizes
+        given = {view.memory for view in steps.inputs.values()}
+        ends = [steps.views[value].memory for value in outputs]
+        self._placed = steps.placed(ends)
+        there = {*given, *self._placed, *ends}
+        steps.found = in_blocks(steps.found, there, self._placed, self._sizes)
+        plan = planned(steps.found, there, ())
+        self.work = plan.bytes
+        n = samples.size if samples else 0
+        self.may_leave = any(step.may_leave for step in steps.found)
+        self.work_bytes = sum(each.at(n) for each in self.work)
+        self.on_stack = samples is None and self.work_bytes <= ON_STACK
+        self.left_bytes = 0 if self.on_stack else self.work_bytes
+        self.text = self._written(steps, plan)
+        self.code: Callable[[bytes], bool] = _no_operator
+
+    @property
+    def address(self) -> int:
+        """Where the code is."""
+        return ctypes.cast(self.code, ctypes.c_void_p).value or 0  # type: ignore[arg-type]
+
+    def _written(self, steps: Steps, plan: Plan) -> str:
+        """The function, and those that it calls one after another.
+
+        What takes LLVM longer and longer for more of it is parted.
+        """
+        starts = range(0, len(steps.found), PART)
+        parts = [steps.found[start : start + PART] for start in starts]
+        alike, all_alike = Alike(), len(parts) > MANY
+        texts = [
+            self._part(k, part, steps, plan, alike, all_alike)
+            for k, part in enumerate(parts)
+        ]
+        whole = Text()
+        for place, value in enumerate(self.order, FIRST):
+            whole.line(f"; {place}: {value!r}")
+        work = "null"
+        if self.on_stack and plan.bytes:
+            work = whole.on_stack(self.work_bytes, ALIGNED)
+        elif plan.bytes:
+            given = whole.argument(FIRST + len(self.order), "ptr", "work")
+            work = whole.aligned(given, ALIGNED)
+        for k in range(len(parts)):
+            is_left = whole.put(f"call i1 @NAME.{k}(ptr %block, ptr {work})", "left")
+            whole.leave_if(is_left)
+        return "\n\n".join(map(str, [*alike.texts, *texts, whole]))
+
+    def _part(
+        self,
+        k: int,
+        part: Sequence[Step],
+        steps: Steps,
+        plan: Plan,
+        alike: Alike,
+        all_alike: bool,
+    ) -> Text:
+        text = Text(f"internal i1 @NAME.{k}(ptr noalias %block, ptr %work) noinline")
+        places = {v: place for place, v in enumerate(self.order, FIRST)}
+        bases = {
+            steps.views[value].memory: places.get(value)
+            for value in (*self._inputs, *self._outputs)
+        }
+
+        def address(view: View) -> str:
+            memory = view.memory
+            if memory in self._placed:
+                base = address(self._placed[memory])
+            elif memory not in bases:
+                base = text.moved("%work", "bool", plan.starts[plan.slots[memory]])
+            elif bases[memory] is None:
+                return "null"  # it has no elements
+            else:
+                base = text.argument(bases[memory] or 0, "ptr", "p")
+            return text.moved(base, memory.dtype, view.offset)
+
+        for k, step in enumerate(part):
+            if not self.on_stack and k % CHECKED == 0:
+                text.leave_if_told()
+            if threads.may_share(step.shared):
+                alike.write_shared(step, text, address)
+            elif all_alike:
+                alike.write(step, text, address)
+            else:
+                step.write(text, address)
+        return text
+
+    def lines(
+        self,
+        named: Callable[[Any, str], str],
+        text: Callable[[Any], str],
+        looked_at: Sequence[Value],
+        trusted: Collection[Value],
+        otherwise: str,
+    ) -> Iterator[str]:
+        """Of Python's, that run it, where ``n`` is the number of samples.
+
+        Args:
+            named: a name for something.
+            text: of a value.
+            looked_at: inputs that may be others than they were.
+            trusted: of which gaps alone may be other.
+            otherwise: what gives the program's results where it ends early.
+        """
+        cpu, empty = named(CPU, "cpu"), named(RAW.empty, "empty")
+        samples = "0" if self._samples is None else "n"
+        if others := [value for value in looked_at if value not in trusted]:
+            yield from self._check(named, text, others)
+        if known := [value for value in looked_at if value in trusted]:
+            names = ", ".join(map(text, known))
+            has_none = named(WITHOUT_GAPS, "has_no_gaps")
+            yield f"given = [{names}]"
+            yield f"if not all(map({has_none}, given)):"
+            yield f"    [{names}] = {named(without_gaps, 'without_gaps')}(given)"
+        for out in self._outputs:
+            dtype = named(getattr(paddle, out.dtype), out.dtype)
+            yield f"{text(out)} = {empty}({self._shape(out)}, {dtype}, {cpu})"
+        tensors = [text(v) for v in self.order]
+        if self.work and not self.on_stack:
+            yield f"memory = {named(borrowed, 'borrowed')}({self._work_size()})"
+            tensors.append("memory[1]")
+        count = FIRST + len(tensors)
+        pack = named(_pack(count), f"pack{count}")
+        places = f"*map({named(ADDRESS, 'address')}, [{', '.join(tensors)}])"
+        yield "try:"
+        given = f"{samples}, {named(NEVER, 'never')}, {places}"
+        call = f"{named(self.code, 'region')}({pack}({given}))"
+        yield f"    is_left = {call}" if self.may_leave else f"    {call}"
+        yield f"except {named(struct_error, 'no_address')}:"
+        yield f"    raise {named(without_memory, 'without_memory')}() from None"
+        if self.work and not self.on_stack:
+            yield f"{named(give_back, 'give_back')}(memory)"
+            yield "del memory"
+        if self.may_leave:
+            yield f"if is_left: return {otherwise}"
+
+    def _check(
+        self,
+        named: Callable[[Any, str], str],
+        text: Callable[[Any], str],
+        values: Sequence[Value],
+    ) -> Iterator[str]:
+        """That tensors are what the code is for, before an address is taken."""
+        rows = [self._shape(value) for value in values]
+        shapes = f"[{', '.join(rows)}]"
+        if self._samples is None:
+            shapes = named([[*value.shape] for value in values], "shapes")
+        sizes = named([BYTES[value.dtype] for value in values], "sizes")
+        dtypes = named([value.dtype for value in values], "dtypes")
+        names = ", ".join(map(text, values))
+        yield f"given = [{names}]"
+        yield f"if not {named(is_as, 'is_as')}(given, {shapes}, {sizes}):"
+        fitting = f"{named(fitted, 'fitted')}(given, {shapes}, {dtypes})"
+        yield f"    [{names}] = {fitting}"
+
+    def _work_size(self) -> str:
+        """The bytes of what is in between, as Python has it."""
+        sums = {0: ALIGNED - 1}
+        for factor, power in self.work:
+            sums[power] = sums.get(power, 0) + factor
+        return " + ".join(f"{f} * n**{p}" if p else f"{f}" for p, f in sums.items())
+
+    def _shape(self, value: Value) -> str:
+        return f"[{', '.join(map(self._size, value.shape))}]"
+
+    def _size(self, size: int) -> str:
+        factor, power = self._sizes.of(size)
+        return f"{factor} * n" if power and factor != 1 else "n" if power else f"{size}"
+
+
+def is_as(given: list[Tensor], shapes: list[list[int]], sizes: list[int]) -> bool:
+    """Whether tensors have these shapes, so many bytes an element, and no gaps."""
+    return (
+        [*map(SHAPE, given)] == shapes
+        and [*map(SIZE, given)] == sizes
+        and all(map(WITHOUT_GAPS, given))
+    )
+
+
+def fitted(
+    given: list[Tensor], shapes: list[list[int]], dtypes: list[str]
+) -> list[Tensor]:
+    """The tensors, or copies without gaps.
+
+    Raises:
+        ValueError: one has another shape or dtype.
+    """
+    for i, x in enumerate(given):
+        found = f"{dtype_name(x.dtype)}{list(x.shape)}"
+        if found != (expected := f"{dtypes[i]}{shapes[i]}"):
+            raise ValueError(
+                f"a tensor that a program reads is {found}, and was {expected} when "
+                "it was captured; leave shapes and dtypes of parameters, constants and "
+                "what a pullback needs as they are, or make new tensors"
+            )
+    return without_gaps(given)
+
+
+def without_gaps(given: list[Tensor]) -> list[Tensor]:
+    """The tensors, or copies of those that have gaps between elements."""
+    return [x if x.is_contiguous() else x.contiguous() for x in given]
+
+
+def without_memory() -> ValueError:
+    """The error where a tensor has no address."""
+    return ValueError(
+        "a tensor that a program reads has no memory any more; keep parameters, "
+        "constants and what a pullback needs until it was called"
+    )
+
+
+@cache
+def _pack(count: int) -> Callable[..., bytes]:
+    return Struct(f"{count}q").pack
+
+
+def _no_operator(*_: Any) -> Any:
+    raise NotImplementedError(
+        "a region is a kernel that runs within its program alone, and no operator of "
+        "its own; call the program instead"
+    )

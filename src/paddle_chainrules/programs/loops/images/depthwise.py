@@ -1,0 +1,73 @@
+"""Convolutions of each channel by a filter of its own, one term of all at a time."""
+
+from __future__ import annotations
+
+from ...tracing.operations import Value
+from ..elements.number import Number
+from ..elements.scalars import SUM
+from ..nest import clear
+from ..steps import Address
+from ..text import Text
+from .windows import FIXED, Place, WindowStep, steps_of
+
+
+class Depthwise(WindowStep):
+    """Loops over channels, what a window covers, and windows."""
+
+    def _filters(self, first: str) -> Place:
+        """Of what a window covers, the same for all windows."""
+        steps = steps_of((self._every, *self._it.kernel))
+        return Place(first, (*steps, *(0,) * len(self._it.result)))
+
+    def forward(self, image: Value, filters: Value, result: Value) -> None:
+        """The result of an image and filters."""
+
+        def write(text: Text, address: Address) -> None:
+            self._fill_around(text, address)
+            with self._images(text, (x, out), address) as (here, to):
+                windows = self._windows(self._around(text, here, address))
+                reads, made = [windows, self._filters(address(w))], [self._result(to)]
+                self._nest(text, self._over(), reads, made, _times, SUM)
+
+        x, w, out = self._put((image, filters), result, [], write)
+
+    def by_image(self, filters: Value, result: Value, image: Value) -> None:
+        """The gradient by the image, of one of the result."""
+
+        def write(text: Text, address: Address) -> None:
+            is_padded = self._it.is_padded
+            with self._images(text, (g, out), address) as (mine, to):
+                first = address(self._padded) if is_padded else to
+                clear(text, self._padded, first, FIXED)
+                sums = self._windows(first)
+                reads = [self._result(mine), self._filters(address(w)), sums]
+                self._nest(
+                    *(text, self._over(), reads, [sums]),
+                    lambda g, w, sum: [sum + g * w],
+                )
+                if is_padded:
+                    self._copy(text, self._within(text, first), self._whole(to))
+
+        w, g, out = self._put((filters, result), image, [], write)
+
+    def by_filters(self, image: Value, result: Value, filters: Value) -> None:
+        """The gradient by the filters, of one of the result."""
+        shape = self._every, *self._it.kernel
+        part = self._scratch(shape)
+
+        def write(text: Text, address: Address) -> None:
+            self._fill_around(text, address)
+            clear(text, out, address(out), FIXED)
+            with self._images(text, (x, g), address) as (here, mine):
+                windows = self._windows(self._around(text, here, address))
+                own = self._filters(address(part))
+                reads = [windows, self._result(mine)]
+                self._nest(text, self._over(), reads, [own], _times, SUM)
+                places = (Place(address(v), steps_of(shape)) for v in (part, out))
+                self._add(text, shape, *places)
+
+        x, g, out = self._put((image, result), filters, [part], write)
+
+
+def _times(x: Number, y: Number) -> list[Number]:
+    return [x * y]

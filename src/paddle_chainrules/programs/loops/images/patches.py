@@ -1,0 +1,79 @@
+"""What windows of an image cover as columns, and columns added up to an image."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...tracing.operations import Operation, Value
+from ..elements.scalars import FLOATS, NoLoop
+from ..nest import clear
+from ..steps import Address, Steps, written_as
+from ..text import Text
+from .windows import FIXED, Place, Windows, WindowStep, steps_of
+
+
+def _windows_of(image: Value, how: dict[str, Any]) -> Windows:
+    """How they lie.
+
+    Raises:
+        NoLoop: the numbers are no floats, or there are no windows.
+    """
+    count, channels, *space = image.shape
+    kernel, steps, dilations = (
+        tuple(how[name]) for name in ("kernel_sizes", "strides", "dilations")
+    )
+    top, left, bottom, right = how["paddings"]
+    before, after = (top, left), (bottom, right)
+    padded = tuple(map(sum, zip(space, before, after, strict=True)))
+    result = tuple(
+        (size - d * (k - 1) - 1) // step + 1
+        for size, d, k, step in zip(padded, dilations, kernel, steps, strict=True)
+    )
+    if image.dtype not in FLOATS or 0 in image.shape or min(result) < 1:
+        raise NoLoop
+    return Windows(
+        *(count, 1, channels, 1, tuple(space), kernel, result),
+        *(before, padded, steps, dilations),
+    )
+
+
+class _Patches(WindowStep):
+    def unfold(self, image: Value, columns: Value) -> None:
+        """What windows cover, a column each."""
+
+        def write(text: Text, address: Address) -> None:
+            self._fill_around(text, address)
+            with self._images(text, (x, out), address) as (here, to):
+                windows = self._windows(self._around(text, here, address))
+                made = Place(to, steps_of(self._over()))
+                self._nest(text, self._over(), [windows], [made], lambda x: [x])
+
+        x, out = self._put((image,), columns, [], write)
+
+    def fold(self, columns: Value, image: Value) -> None:
+        """The sum of what windows bring to each place."""
+
+        def write(text: Text, address: Address) -> None:
+            with self._images(text, (x, out), address) as (here, to):
+                first = address(self._padded) if self._it.is_padded else to
+                clear(text, self._padded, first, FIXED)
+                part = Place(here, steps_of(self._over()))
+                self._add(text, self._over(), part, self._windows(first))
+                if self._it.is_padded:
+                    self._copy(text, self._within(text, first), self._whole(to))
+
+        x, out = self._put((columns,), image, [], write)
+
+
+@written_as("unfold", "fold_grad")
+def _(steps: Steps, op: Operation) -> None:
+    image = op.args[0] if op.operator.name == "unfold" else op.args[1]
+    (out,) = op.outputs
+    _Patches(steps, _windows_of(image, op.named), op).unfold(image, out)
+
+
+@written_as("fold", "unfold_grad")
+def _(steps: Steps, op: Operation) -> None:
+    columns = op.args[0] if op.operator.name == "fold" else op.args[1]
+    (out,) = op.outputs
+    _Patches(steps, _windows_of(out, op.named), op).fold(columns, out)

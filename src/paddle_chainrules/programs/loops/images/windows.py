@@ -1,0 +1,292 @@
+"""Where the windows of convolutions and pooling lie, and steps that go over them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from ...tracing.operations import Operation, Value
+from ..elements.number import Number
+from ..elements.scalars import FLOATS, NoLoop, Reduction, Shape
+from ..extents import Extent, Sizes
+from ..nest import Access, Nest, fill
+from ..steps import Address, Step, Steps
+from ..text import BYTES, TYPES, Text
+from ..views import View, dense
+
+FIXED = Sizes(None)
+"""None of the sizes within an image goes along with the number of samples."""
+
+
+class Windows(NamedTuple):
+    """How the windows of a convolution lie on images.
+
+    Attributes:
+        images: how many.
+        groups: of channels.
+        channels, filters: of a group: of the image, and of the result.
+        image, kernel, result: sizes in space.
+        before: what is padded before the first place of each dimension.
+        padded: sizes of the image with what is padded.
+        steps, dilations: places from one window to the next, and within one.
+    """
+
+    images: int
+    groups: int
+    channels: int
+    filters: int
+    image: Shape
+    kernel: Shape
+    result: Shape
+    before: Shape
+    padded: Shape
+    steps: Shape
+    dilations: Shape
+
+    @property
+    def terms(self) -> int:
+        """What a window covers of the channels of a group."""
+        return self.channels * math.prod(self.kernel)
+
+    @property
+    def places(self) -> int:
+        """Of windows on an image."""
+        return math.prod(self.result)
+
+    @property
+    def is_padded(self) -> bool:
+        return self.padded != self.image
+
+    @property
+    def is_matrix(self) -> bool:
+        """Whether the image is the matrix itself."""
+        ones = (*self.kernel, *self.steps)
+        return not self.is_padded and {*ones} == {1}
+
+
+def padding(
+    how: dict[str, Any], space: Sequence[int], spans: Sequence[int]
+) -> list[tuple[int, int]]:
+    """Before and after each dimension.
+
+    Args:
+        how: the arguments of an operator that say it.
+        space: the sizes of the image.
+        spans: of a window.
+    """
+    algorithm, given, n = how["padding_algorithm"], how["paddings"], len(space)
+    if algorithm == "VALID":
+        return [(0, 0)] * n
+    if algorithm == "SAME":
+        found = []
+        for size, step, span in zip(space, how["strides"], spans, strict=True):
+            total = max((-(-size // step) - 1) * step + span - size, 0)
+            found.append((total // 2, total - total // 2))
+        return found
+    if len(given) == n:
+        return [(p, p) for p in given]
+    return [*zip(given[::2], given[1::2], strict=True)]
+
+
+def windows_of(
+    image: Value, filters: Value, result: Value, how: dict[str, Any]
+) -> Windows:
+    """How they lie.
+
+    Raises:
+        NoLoop: channels are last, or it is of several dtypes.
+    """
+    kinds = {v.dtype for v in (image, filters, result)}
+    groups = how["groups"]
+    count, every, *space = image.shape
+    _, channels, *kernel = filters.shape
+    is_first = how["data_format"] in ("NCHW", "NCDHW")
+    if not is_first or len(kinds) > 1 or not kinds <= FLOATS:
+        raise NoLoop
+    out, steps, dilations = result.shape[2:], how["strides"], how["dilations"]
+    if how["padding_algorithm"] == "SAME":
+        dilations = [1] * len(space)  # whatever is asked for, as Paddle has it
+    spans = [d * (k - 1) + 1 for d, k in zip(dilations, kernel, strict=True)]
+    around = padding(how, space, spans)
+    padded = [s + p + q for s, (p, q) in zip(space, around, strict=True)]
+    fits = [
+        (o - 1) * step + span <= size
+        for o, step, span, size in zip(out, steps, spans, padded, strict=True)
+    ]
+    if channels * groups != every or not all(fits) or 0 in (count, *out):
+        raise NoLoop
+    return Windows(
+        *(count, groups, channels, filters.shape[0] // groups),
+        *(tuple(space), tuple(kernel), tuple(out), tuple(p for p, _ in around)),
+        *(tuple(padded), tuple(steps), tuple(dilations)),
+    )
+
+
+def steps_of(shape: Shape) -> tuple[int, ...]:
+    """From one number to the next along each dimension, without gaps."""
+    return tuple(stride.factor for stride in FIXED.strides(shape))
+
+
+class Place(NamedTuple):
+    """The first number of something, and from one to the next along each dimension."""
+
+    first: str
+    steps: Shape
+
+
+class WindowStep:
+    """A step over windows, an image after another.
+
+    Args:
+        around: what images are padded with.
+    """
+
+    def __init__(
+        self, steps: Steps, windows: Windows, op: Operation, around: str = "0.0"
+    ) -> None:
+        self._all, self._it, self._op, self._number = steps, windows, op, around
+        self._dtype = op.outputs[0].dtype
+        self._kind = TYPES[self._dtype]
+        self._every = windows.groups * windows.channels
+        self._padded = self._scratch((self._every, *windows.padded))
+        self._channel, *self._place = steps_of(self._padded.shape)
+        """From one of a padded image to the next."""
+
+    def _scratch(self, shape: Shape) -> View:
+        """Memory of the step's own."""
+        size = BYTES[self._dtype] * math.prod(shape)
+        return dense(Value(-1, shape, self._dtype, size), FIXED)
+
+    def _put(
+        self,
+        given: Sequence[Value],
+        made: Value,
+        own: Sequence[View],
+        write: Callable[[Text, Address], None],
+    ) -> list[View]:
+        """The step, and where what it is given lies, and what it makes.
+
+        Args:
+            own: memory besides, of the step alone.
+        """
+        views = [*map(self._all.dense, given)]
+        out, op = self._all.new(made), self._op
+
+        def noted(text: Text, address: Address) -> None:
+            text.line(f"; {op!r}  {op.where}")
+            write(text, address)
+
+        reads = tuple(view.memory for view in views)
+        writes = (out.memory, self._padded.memory, *(view.memory for view in own))
+        self._all.found.append(Step(reads, writes, {}, noted))
+        return [*views, out]
+
+    @contextmanager
+    def _images(
+        self, text: Text, views: Sequence[View], address: Address
+    ) -> Iterator[list[str]]:
+        """One after another; gives where each of these has its part."""
+        firsts = [*map(address, views)]
+        with text.loop(text.number(self._count())) as index:
+            yield [
+                self._at(text, first, (index, self._size_of(view)))
+                for first, view in zip(firsts, views, strict=True)
+            ]
+
+    def _count(self) -> Extent:
+        """Of images."""
+        return self._all.sizes.of(self._it.images)
+
+    def _size_of(self, view: View) -> int:
+        """Of the part of an image."""
+        return math.prod(view.shape[1:])
+
+    def _at(self, text: Text, base: str, *steps: tuple[str, int]) -> str:
+        for index, step in steps:
+            base = text.along(base, self._kind, Extent(step), index)
+        return base
+
+    def _fill_around(self, text: Text, address: Address) -> None:
+        if self._it.is_padded:
+            fill(text, self._padded, address(self._padded), FIXED, self._number)
+
+    def _within(self, text: Text, padded: str) -> Place:
+        """What of a padded image is none of the padding."""
+        pairs = zip(self._it.before, self._place, strict=True)
+        first = text.further(padded, self._kind, sum(n * s for n, s in pairs))
+        return Place(first, (self._channel, *self._place))
+
+    def _whole(self, image: str) -> Place:
+        return Place(image, steps_of((self._every, *self._it.image)))
+
+    def _around(self, text: Text, image: str, address: Address) -> str:
+        """Where the image is with its padding."""
+        if not self._it.is_padded:
+            return image
+        padded = address(self._padded)
+        self._copy(text, self._whole(image), self._within(text, padded))
+        return padded
+
+    def _copy(self, text: Text, source: Place, to: Place) -> None:
+        """An image without its padding."""
+        shape = self._every, *self._it.image
+        self._nest(text, shape, [source], [to], lambda x: [x])
+
+    def _add(self, text: Text, shape: Shape, part: Place, total: Place) -> None:
+        """Add numbers to others, a place at a time."""
+        self._nest(text, shape, [part, total], [total], lambda x, sum: [sum + x])
+
+    def _over(self) -> Shape:
+        """From what a window covers to the next, then from window to window."""
+        return self._every, *self._it.kernel, *self._it.result
+
+    def _windows(self, first: str) -> Place:
+        """What windows cover, along :meth:`_over`."""
+        it, place = self._it, self._place
+        inner = (d * s for d, s in zip(it.dilations, place, strict=True))
+        outer = (n * s for n, s in zip(it.steps, place, strict=True))
+        return Place(first, (self._channel, *inner, *outer))
+
+    def _result(self, first: str) -> Place:
+        """The result of each window, the same for all that it covers."""
+        channel, *place = steps_of((self._every, *self._it.result))
+        return Place(first, (channel, *(0,) * len(self._it.kernel), *place))
+
+    def _nest(
+        self,
+        text: Text,
+        shape: Shape,
+        reads: Sequence[Place],
+        writes: Sequence[Place],
+        body: Callable[..., Sequence[Number]],
+        reduction: Reduction | None = None,
+    ) -> None:
+        """Loops over a shape; what is read may be what is written at the same place.
+
+        Args:
+            body: of what is read, what is written.
+        """
+        firsts: dict[int, str] = {}
+        views = []
+
+        def access(place: Place, how: Reduction | None = None) -> Access:
+            strides = tuple(map(Extent, place.steps))
+            view = View(self._padded.memory, (), shape, strides)
+            if how is not None:  # all of the result, which begins as that of none
+                pairs = zip(shape, strides, strict=True)
+                kept = tuple(n for n, s in pairs if s.factor)
+                view = View(self._padded.memory, (), kept, ())
+            views.append(view)  # which keeps its identity
+            firsts[id(view)] = place.first
+            return Access(view, strides, how)
+
+        given = [access(place) for place in reads]
+        made = [access(place, reduction) for place in writes]
+
+        def named(x: Sequence[str]) -> list[str]:
+            numbers = (Number(name, self._kind, text) for name in x)
+            return [number.name for number in body(*numbers)]
+
+        Nest(text, shape, given, made, FIXED, lambda v: firsts[id(v)]).write(named)

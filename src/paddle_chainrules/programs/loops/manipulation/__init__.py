@@ -1,0 +1,1 @@
+"""The same elements at other places, which are memory of their own."""

@@ -1,0 +1,367 @@
+"""Rows and elements by their numbers: embeddings, gathers, what is put at places.
+
+Numbers are looked at before anything is read or written by them. Where one is out of
+range the function of machine code is left, and the program runs again by Paddle's
+operators, which know what to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from ...tracing.operations import Operation, Value
+from ..elements.number import Number
+from ..elements.scalars import NoLoop, Shape
+from ..extents import ONE, Extent, Sizes
+from ..steps import Address, Step, Steps, written_as
+from ..text import PARALLEL, TYPES, Carried, Text, in_memory
+from ..views import View
+
+INTEGERS = frozenset({"int32", "int64"})
+
+
+class Indices(NamedTuple):
+    """Tuples of numbers, each of which says a place.
+
+    Attributes:
+        view: of the numbers, without gaps.
+        number: of tuples.
+        sizes: each number is below the one of these at its place in a tuple.
+        strides: places from one number to the next, likewise.
+        wraps: whether numbers below zero count from the end.
+    """
+
+    view: View
+    number: Extent
+    sizes: Sequence[Extent]
+    strides: Sequence[Extent]
+    wraps: bool
+
+    @property
+    def kind(self) -> str:
+        return TYPES[self.view.memory.dtype]
+
+    def check(self, text: Text, first: str) -> None:
+        """Leave the function where a number is out of range."""
+        bad = Carried("i1", "false", text.name("bad"), text.name("worse"))
+        with text.loop(text.number(self.number), [bad], parallel=True) as i:
+            found = bad.now
+            for k, size in enumerate(self.sizes):
+                number = self._number(text, first, i, k, f", {PARALLEL}")
+                last = text.number(size)
+                least = text.put(f"sub i64 0, {last}") if self.wraps else "0"
+                low = text.put(f"icmp slt i64 {number}, {least}")
+                high = text.put(f"icmp sge i64 {number}, {last}")
+                either = text.put(f"or i1 {low}, {high}")
+                found = text.put(f"or i1 {found}, {either}")
+            text.line(f"{bad.next} = or i1 {found}, false")
+        text.leave_if(bad.now)
+
+    def place(self, text: Text, first: str, i: str) -> str:
+        """The one that a tuple says."""
+        found = "0"
+        for k, (size, stride) in enumerate(zip(self.sizes, self.strides, strict=True)):
+            number = self._number(text, first, i, k)
+            if self.wraps:
+                low = text.put(f"icmp slt i64 {number}, 0")
+                around = text.put(f"add i64 {number}, {text.number(size)}")
+                number = text.put(f"select i1 {low}, i64 {around}, i64 {number}")
+            step = text.put(f"mul i64 {number}, {text.number(stride)}")
+            found = text.put(f"add i64 {found}, {step}")
+        return found
+
+    def _number(self, text: Text, first: str, i: str, k: int, group: str = "") -> str:
+        tuples = text.along(first, self.kind, Extent(len(self.sizes)), i)
+        at = text.further(tuples, self.kind, k)
+        number = text.put(f"load {self.kind}, ptr {at}{group}")
+        return number if self.kind == "i64" else text.put(f"sext i32 {number} to i64")
+
+
+class Lines(NamedTuple):
+    """How a tensor lies: lines of places, with some numbers at each place.
+
+    Attributes:
+        outer: lines.
+        size: places of a line.
+        inner: numbers at a place.
+    """
+
+    outer: Extent
+    size: Extent
+    inner: Extent
+
+
+def lines_of(shape: Shape, axis: int, sizes: Sizes) -> Lines:
+    """Of a shape whose places go along an axis."""
+    parts = shape[:axis], shape[axis : axis + 1], shape[axis + 1 :]
+    return Lines(*map(sizes.product, parts))
+
+
+def indices_of(
+    steps: Steps, index: Value, sizes: Sequence[int], wraps: bool = True
+) -> Indices:
+    """What numbers there are, below these sizes.
+
+    Args:
+        index: has a tuple along its last dimension where there are several sizes.
+
+    Raises:
+        NoLoop: they are no integers.
+    """
+    if index.dtype not in INTEGERS:
+        raise NoLoop
+    shape = index.shape if len(sizes) == 1 else index.shape[:-1]
+    of = steps.sizes
+    below = [of.of(size) for size in sizes]
+    each = of.strides(tuple(sizes))
+    return Indices(steps.dense(index), of.product(shape), below, each, wraps)
+
+
+Body = Callable[[Number, Number], Number]
+"""Of a number, and of what is where it goes, what it is there from then on."""
+
+
+def over_places(
+    steps: Steps,
+    op: Operation,
+    indices: Indices,
+    lines: Lines,
+    source: View,
+    to: View,
+    *,
+    puts: bool,
+    body: Body = lambda x, there: x,
+    of_each: bool = False,
+) -> None:
+    """A step that takes what lies at places, or puts something there.
+
+    Args:
+        lines: of what has the places.
+        puts: whether that is ``to`` rather than ``source``; the other one has as many
+            places as there are tuples, in their order.
+        of_each: whether there is a tuple for each number, rather than for the places
+            of all lines.
+    """
+    if source.memory.dtype != to.memory.dtype:
+        raise NoLoop
+    outer, size, inner = lines
+    count = indices.number
+    if of_each:
+        each = outer.times(inner)
+        if each.power > count.power or not each.factor or count.factor % each.factor:
+            raise NoLoop
+        count = Extent(count.factor // each.factor, count.power - each.power)
+    step, line = count.times(inner), size.times(inner)
+    many, few = (to, source) if puts else (source, to)
+    found = (many, outer.times(line)), (few, outer.times(step))
+    if any(steps.sizes.product(view.shape) != extent for view, extent in found):
+        raise NoLoop
+    kind = in_memory(to.memory.dtype)
+
+    def write(text: Text, address: Address) -> None:
+        text.line(f"; {op!r}  {op.where}")
+        first, ends = address(indices.view), (address(source), address(to))
+        indices.check(text, first)
+        whole, part = ends[::-1] if puts else ends
+
+        def element(there: str, here: str, group: str = "") -> None:
+            x, y = (here, there) if puts else (there, here)
+            given, old = (
+                Number(text.put(f"load {kind}, ptr {place}{group}"), kind, text)
+                for place in (x, y)
+            )
+            text.line(f"store {kind} {body(given, old).name}, ptr {y}{group}")
+
+        with text.loop(text.number(outer)) as i:
+            row = text.along(whole, kind, line, i)
+            with text.loop(text.number(count)) as k:
+                piece = text.along(text.along(part, kind, step, i), kind, inner, k)
+                if of_each:
+                    own = text.along(first, indices.kind, step, i)
+                    own = text.along(own, indices.kind, inner, k)
+                    with text.loop(text.number(inner)) as j:
+                        place = indices.place(text, own, j)
+                        there = text.along(row, kind, inner, place)
+                        there = text.along(there, kind, ONE, j)
+                        element(there, text.along(piece, kind, ONE, j))
+                else:
+                    place = indices.place(text, first, k)
+                    there = text.along(row, kind, inner, place)
+                    with text.loop(text.number(inner), parallel=True) as j:
+                        at = text.along(there, kind, ONE, j)
+                        here = text.along(piece, kind, ONE, j)
+                        element(at, here, f", {PARALLEL}")
+
+    reads = indices.view.memory, source.memory
+    steps.found.append(Step(reads, (to.memory,), {}, write, may_leave=True))
+
+
+def _axis(axis: object, x: Value) -> int:
+    if type(axis) is not int or not x.shape:
+        raise NoLoop
+    return axis % len(x.shape)
+
+
+def _row(index: Value) -> Value:
+    if len(index.shape) > 1:
+        raise NoLoop
+    return index
+
+
+def _take(
+    steps: Steps, op: Operation, x: Value, index: Value, axis: int, wraps: bool = True
+) -> None:
+    """What lies at places along an axis."""
+    indices = indices_of(steps, index, x.shape[axis : axis + 1], wraps)
+    lines = lines_of(x.shape, axis, steps.sizes)
+    source, to = steps.dense(x), steps.new(op.outputs[0])
+    over_places(steps, op, indices, lines, source, to, puts=False)
+
+
+def _put(
+    steps: Steps,
+    op: Operation,
+    to: View,
+    index: Value,
+    part: Value,
+    axis: int,
+    how: str,
+) -> None:
+    """A part at places along an axis."""
+    indices = indices_of(steps, index, to.shape[axis : axis + 1])
+    lines = lines_of(to.shape, axis, steps.sizes)
+    source = steps.dense(part)
+    over_places(steps, op, indices, lines, source, to, puts=True, body=PUT[how])
+
+
+PUT: dict[str, Body] = {"add": lambda x, there: there + x, "assign": lambda x, there: x}
+"""How a number is put where another is."""
+
+
+@written_as("gather", "index_select")
+def _(steps: Steps, op: Operation) -> None:
+    x, index, axis = op.args
+    _take(steps, op, x, _row(index), _axis(axis, x))
+
+
+@written_as("embedding")
+def _(steps: Steps, op: Operation) -> None:
+    index, x, padding, _ = op.args
+    if padding != -1:
+        raise NoLoop
+    _take(steps, op, x, index, 0, wraps=False)
+
+
+@written_as("gather_grad")
+def _(steps: Steps, op: Operation) -> None:
+    x, index, g, axis = op.args
+    to = steps.zeros(op.outputs[0])
+    _put(steps, op, to, _row(index), g, _axis(axis, x), "add")
+
+
+@written_as("index_add")
+def _(steps: Steps, op: Operation) -> None:
+    x, index, part, axis = op.args
+    to = steps.duplicate(x, op.outputs[0])
+    _put(steps, op, to, _row(index), part, _axis(axis, x), "add")
+
+
+@written_as("gather_nd")
+def _(steps: Steps, op: Operation) -> None:
+    x, index = op.args
+    indices, lines = _of_tuples(steps, x, index)
+    source, to = steps.dense(x), steps.new(op.outputs[0])
+    over_places(steps, op, indices, lines, source, to, puts=False)
+
+
+@written_as("scatter_nd_add")
+def _(steps: Steps, op: Operation) -> None:
+    x, index, part = op.args
+    indices, lines = _of_tuples(steps, x, index)
+    source, to = steps.dense(part), steps.duplicate(x, op.outputs[0])
+    over_places(steps, op, indices, lines, source, to, puts=True, body=PUT["add"])
+
+
+def _of_tuples(steps: Steps, x: Value, index: Value) -> tuple[Indices, Lines]:
+    if not index.shape or not 0 < index.shape[-1] <= len(x.shape):
+        raise NoLoop
+    k = index.shape[-1]
+    if steps.sizes.of(k).power:
+        raise NoLoop
+    lead, of = x.shape[:k], steps.sizes
+    indices = indices_of(steps, index, lead)
+    return indices, Lines(ONE, of.product(lead), of.product(x.shape[k:]))
+
+
+@written_as("take_along_axis")
+def _(steps: Steps, op: Operation) -> None:
+    x, index, axis = op.args
+    _take_of_each(steps, op, x, index, _axis(axis, x), wraps=True)
+
+
+@written_as("index_sample")
+def _(steps: Steps, op: Operation) -> None:
+    x, index = op.args
+    _take_of_each(steps, op, x, index, 1, wraps=False)
+
+
+def _take_of_each(
+    steps: Steps, op: Operation, x: Value, index: Value, axis: int, wraps: bool
+) -> None:
+    indices, lines = _of_each(steps, x, index, axis, wraps)
+    source, to = steps.dense(x), steps.new(op.outputs[0])
+    over_places(steps, op, indices, lines, source, to, puts=False, of_each=True)
+
+
+@written_as("put_along_axis")
+def _(steps: Steps, op: Operation) -> None:
+    x, index, part, axis, how, with_self = op.args
+    axis = _axis(axis, x)
+    indices, lines = _of_each(steps, x, index, axis, wraps=True)
+    if how not in PUT or part.shape != index.shape or not with_self:
+        raise NoLoop
+    to = steps.duplicate(x, op.outputs[0])
+    over_places(
+        *(steps, op, indices, lines, steps.dense(part), to),
+        puts=True,
+        body=PUT[how],
+        of_each=True,
+    )
+
+
+def _of_each(
+    steps: Steps, x: Value, index: Value, axis: int, wraps: bool
+) -> tuple[Indices, Lines]:
+    rest = [shape[:axis] + shape[axis + 1 :] for shape in (x.shape, index.shape)]
+    if len(index.shape) != len(x.shape) or rest[0] != rest[1]:
+        raise NoLoop
+    indices = indices_of(steps, index, x.shape[axis : axis + 1], wraps)
+    return indices, lines_of(x.shape, axis, steps.sizes)
+
+
+@written_as("Tensor._getitem_dygraph")
+def _(steps: Steps, op: Operation) -> None:
+    x, index = op.args
+    parts = [*index] if isinstance(index, list | tuple) else [index]
+    if len(parts) != 1 or not isinstance(parts[0], Value):
+        raise NoLoop
+    _take(steps, op, x, parts[0], 0)
+
+
+@written_as("index_put")
+def _(steps: Steps, op: Operation) -> None:
+    x, indices, part, accumulate = op.args
+    if len(indices) != 1 or part.shape != indices[0].shape + x.shape[1:]:
+        raise NoLoop
+    to = steps.duplicate(x, op.outputs[0])
+    _put(steps, op, to, indices[0], part, 0, "add" if accumulate else "assign")
+
+
+@written_as("scatter")
+def _(steps: Steps, op: Operation) -> None:
+    x, index, part, overwrite = op.args
+    if not overwrite or len(index.shape) != 1:
+        raise NoLoop
+    to = steps.duplicate(x, op.outputs[0])
+    _put(steps, op, to, index, part, 0, "assign")

@@ -1,0 +1,85 @@
+"""Values within others: padding by a number, and the way back."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from ....paddle_side.dtypes import single
+from ...tracing.operations import Operation, Value
+from ..elements.scalars import FLOATS, NoLoop, Shape
+from ..extents import Extent
+from ..nest import fill
+from ..steps import Address, Step, Steps, written_as
+from ..text import Text
+from ..views import View
+
+
+@written_as("pad")
+def _(steps: Steps, op: Operation) -> None:
+    x, paddings, value = op.args
+    pairs = [*zip(paddings[::2], paddings[1::2], strict=True)]
+    _pad(steps, op, x, pairs, value)
+
+
+@written_as("pad3d")
+def _(steps: Steps, op: Operation) -> None:
+    x, paddings, mode, value, layout = op.args
+    _pad(steps, op, x, _in_space(paddings, mode, layout), value)
+
+
+@written_as("pad3d_grad")
+def _(steps: Steps, op: Operation) -> None:
+    _, g, paddings, mode, _, layout = op.args
+    around = _in_space(paddings, mode, layout)
+    (out,) = op.outputs
+    if any(n < 0 for pair in around for n in pair):
+        raise NoLoop
+    steps.copied(_inside(steps.view(g), around, out.shape), out)
+
+
+def _in_space(paddings: Any, mode: str, layout: str) -> list[tuple[int, int]]:
+    """Before and after each dimension, of which Paddle says the last one first."""
+    if mode != "constant" or layout != "NCDHW" or type(paddings) is not list:
+        raise NoLoop
+    pairs = [*zip(paddings[::2], paddings[1::2], strict=True)]
+    return [(0, 0), (0, 0), *pairs[::-1]]
+
+
+def _pad(
+    steps: Steps, op: Operation, x: Value, around: list[tuple[int, int]], value: Any
+) -> None:
+    """A value within numbers that are all the same."""
+    is_list = all(type(n) is int and n >= 0 for pair in around for n in pair)
+    if not is_list or type(value) not in (int, float):
+        raise NoLoop
+    varies = (steps.sizes.of(n).power for n in x.shape)
+    if any(p and any(pair) for p, pair in zip(varies, around, strict=True)):
+        raise NoLoop  # which adds to the number of samples
+    (out,) = op.outputs
+    whole = _filled(steps, out, value) if value else steps.zeros(out)
+    steps.put(x, _inside(whole, around, x.shape))
+
+
+def _filled(steps: Steps, value: Value, number: float) -> View:
+    """A value that is one number everywhere."""
+    if value.dtype not in FLOATS:
+        raise NoLoop
+    view, sizes = steps.new(value), steps.sizes
+    rounded = single(number) if value.dtype == "float32" else float(number)
+    constant = f"0x{struct.pack('>d', rounded).hex().upper()}"
+
+    def write(text: Text, address: Address) -> None:
+        fill(text, view, address(view), sizes, constant)
+
+    steps.found.append(Step((), (view.memory,), {}, write))
+    return view
+
+
+def _inside(whole: View, around: list[tuple[int, int]], shape: Shape) -> View:
+    starts = [
+        whole.strides[k].times(Extent(before))
+        for k, (before, _) in enumerate(around)
+        if before
+    ]
+    return View(whole.memory, (*whole.offset, *starts), shape, whole.strides)

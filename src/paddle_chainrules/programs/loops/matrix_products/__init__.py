@@ -1,0 +1,1 @@
+"""Products of matrices, by libraries or in registers."""

@@ -1,0 +1,188 @@
+"""Small products with one row or one column, on vectors that stay in registers.
+
+A library takes some 0.1 us to find out how to make a product, and few of these take as
+long. Terms are added in another order than a library's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ..extents import ONE, Extent, Sizes
+from ..text import BYTES, TYPES, Carried, Text
+from ..views import View
+from .products import Product
+
+VECTOR = 256
+"""Bytes of the longest vector."""
+
+SUMS = 4
+"""Partial sums of a short one, that none waits for the one before."""
+
+MOST = 1 << 13
+"""Elements of the matrix; with more a library is as fast."""
+
+VECTORS = 16
+"""In a row of which each vector has text of its own."""
+
+Address = Callable[[View], str]
+
+
+class Thin(NamedTuple):
+    """A row of numbers times a matrix.
+
+    Attributes:
+        step: elements from one number of the row to the next.
+        terms, results: rows of the matrix, and its columns.
+        down, along: elements from one of its rows to the next, and of its columns.
+    """
+
+    row: View
+    step: int
+    matrix: View
+    terms: int
+    results: int
+    down: int
+    along: int
+
+
+def thin(found: Product, sizes: Sizes) -> Thin | None:
+    """The product, if it is one of these."""
+    extents = [sizes.of(size) for size in (*found.x.view.shape, *found.y.view.shape)]
+    x, y = (each.view.strides for each in (found.x, found.y))
+    if len(found.shape) > 2 or any(e.power for e in (*extents, *x, *y)):
+        return None
+    x_down, x_along = (e.factor for e in (x[::-1] if found.turned[0] else x))
+    y_down, y_along = (e.factor for e in (y[::-1] if found.turned[1] else y))
+    (m, n), terms = found.shape, found.x.view.shape[0 if found.turned[0] else 1]
+    if not 0 < m * n * terms <= MOST:
+        return None
+    if m == 1:
+        return Thin(found.x.view, x_along, found.y.view, terms, n, y_down, y_along)
+    if n == 1:
+        return Thin(found.y.view, y_down, found.x.view, terms, m, x_along, x_down)
+    return None
+
+
+def write_thin(text: Text, it: Thin, out: View, address: Address) -> bool:
+    """Write the product where the matrix has no gaps along one of its dimensions.
+
+    Args:
+        out: where the result goes, without gaps.
+
+    Returns:
+        Whether it does.
+    """
+    most = VECTORS * VECTOR // BYTES[out.memory.dtype]
+    if it.along == 1 and it.results > 1 and it.results <= most:
+        _combined(text, it, out, address)
+    elif it.down == 1 == it.step and it.terms <= most:
+        _dots(text, it, out, address)
+    else:
+        return False
+    return True
+
+
+class _Vectors:
+    """Of some width, as text."""
+
+    def __init__(self, text: Text, dtype: str, width: int) -> None:
+        self._text, self._real, self._size = text, TYPES[dtype], BYTES[dtype]
+        self.kind = f"<{width} x {self._real}>" if width > 1 else self._real
+        self._width = width
+        self._suffix = f"v{width}f{8 * self._size}"
+
+    def loaded(self, pointer: str) -> str:
+        return self._text.put(f"load {self.kind}, ptr {pointer}, align {self._size}")
+
+    def stored(self, vector: str, pointer: str) -> None:
+        at = f"{self.kind} {vector}, ptr {pointer}, align {self._size}"
+        self._text.line(f"store {at}")
+
+    def of_one(self, pointer: str) -> str:
+        """A number everywhere."""
+        number = self._text.put(f"load {self._real}, ptr {pointer}")
+        if self._width == 1:
+            return number
+        first = f"{self.kind} poison, {self._real} {number}, i64 0"
+        first = self._text.put(f"insertelement {first}")
+        zeros = f"<{self._width} x i32> zeroinitializer"
+        shuffled = f"{self.kind} {first}, {self.kind} poison, {zeros}"
+        return self._text.put(f"shufflevector {shuffled}")
+
+    def times(self, a: str, b: str) -> str:
+        return self._text.put(f"fmul contract {self.kind} {a}, {b}")
+
+    def plus(self, a: str, b: str) -> str:
+        return self._text.put(self.plus_as(a, b))
+
+    def plus_as(self, a: str, b: str) -> str:
+        return f"fadd contract {self.kind} {a}, {b}"
+
+    def total(self, vector: str) -> str:
+        """The sum of its numbers, in any order."""
+        if self._width == 1:
+            return vector
+        given = f"({self._real} -0.0, {self.kind} {vector})"
+        name = f"@llvm.vector.reduce.fadd.{self._suffix}"
+        return self._text.put(f"call reassoc {self._real} {name}{given}")
+
+
+def _widths(count: int, dtype: str) -> list[tuple[int, int]]:
+    """Where each vector of a row begins, and how long it is."""
+    most = VECTOR // BYTES[dtype]
+    return [(at, min(most, count - at)) for at in range(0, count, most)]
+
+
+def _combined(text: Text, it: Thin, out: View, address: Address) -> None:
+    """Rows of the matrix, each times a number, added up."""
+    dtype = out.memory.dtype
+    kind = TYPES[dtype]
+    row, matrix, to = map(address, (it.row, it.matrix, out))
+    for at, width in _widths(it.results, dtype):
+        of = _Vectors(text, dtype, width)
+        sums = max(1, min(SUMS, VECTOR // (width * BYTES[dtype]), it.terms))
+        first = text.further(matrix, kind, at)
+
+        def term(k: int, down: str, along: str, of: _Vectors = of) -> str:
+            number = text.further(along, kind, k * it.step)
+            vector = text.further(down, kind, k * it.down)
+            return of.times(of.loaded(vector), of.of_one(number))
+
+        carried = [
+            Carried(of.kind, "zeroinitializer", text.name("sum"), text.name("next"))
+            for _ in range(sums)
+        ]
+        with text.loop(str(it.terms // sums), carried) as index:
+            down = text.along(first, kind, Extent(sums * it.down), index)
+            along = text.along(row, kind, Extent(sums * it.step), index)
+            for k, each in enumerate(carried):
+                now = of.plus_as(each.now, term(k, down, along))
+                text.line(f"{each.next} = {now}")
+        total = carried[0].now
+        for each in carried[1:]:
+            total = of.plus(total, each.now)
+        for k in range(it.terms - it.terms % sums, it.terms):
+            total = of.plus(total, term(k, first, row))
+        of.stored(total, text.further(to, kind, at))
+
+
+def _dots(text: Text, it: Thin, out: View, address: Address) -> None:
+    """The row times each column of the matrix, whose terms lie one after another."""
+    dtype = out.memory.dtype
+    kind = TYPES[dtype]
+    row, matrix, to = map(address, (it.row, it.matrix, out))
+    step = Extent(it.along if it.results > 1 else 0)
+    with text.loop(str(it.results)) as index:
+        column = text.along(matrix, kind, step, index)
+        sums: dict[int, str] = {}
+        for at, width in _widths(it.terms, dtype):
+            of = _Vectors(text, dtype, width)
+            vectors = (text.further(base, kind, at) for base in (column, row))
+            part = of.times(*map(of.loaded, vectors))
+            sums[width] = of.plus(sums[width], part) if width in sums else part
+        total, *rest = (_Vectors(text, dtype, w).total(v) for w, v in sums.items())
+        for each in rest:
+            total = text.put(f"fadd {kind} {total}, {each}")
+        text.line(f"store {kind} {total}, ptr {text.along(to, kind, ONE, index)}")

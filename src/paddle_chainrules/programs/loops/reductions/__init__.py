@@ -1,0 +1,1 @@
+"""What goes along lines: sums so far, extremes, orders."""

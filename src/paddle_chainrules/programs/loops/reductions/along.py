@@ -1,0 +1,270 @@
+"""Steps that go along the lines of tensors and carry numbers from place to place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from ...tracing.operations import Operation, Value
+from ..elements.number import Number
+from ..elements.scalars import NoLoop
+from ..extents import ONE, Extent
+from ..manipulation.indices import Lines
+from ..steps import Address, Step, Steps
+from ..text import PARALLEL, TYPES, Carried, Text
+from ..views import Memory, View
+
+
+class Start(NamedTuple):
+    """A number that is carried: its dtype, and what it is before the first place."""
+
+    dtype: str
+    value: str
+
+
+class Here(NamedTuple):
+    """What a body is given at a place.
+
+    Attributes:
+        place: its number within the line, whichever way that is gone along.
+        read: of each tensor that is read, the number here.
+        now: what is carried.
+    """
+
+    place: Number
+    read: list[Number]
+    now: list[Number]
+
+
+class There(NamedTuple):
+    """What a body makes.
+
+    Attributes:
+        following: what is carried on.
+        written: to each tensor, at this place.
+    """
+
+    following: Sequence[Number]
+    written: Sequence[Number] = ()
+
+
+class Way(NamedTuple):
+    """How lines are gone along.
+
+    Attributes:
+        lines: how the tensors lie.
+        starts: what is carried.
+        backward: whether from the last place to the first.
+        at_end: whether what is carried beyond the last place is written, one number a
+            line for each tensor, rather than one at each place.
+        is_dear: whether lines that lie one after another are gone along together too,
+            since what is done takes longer than to fetch numbers from all of them.
+    """
+
+    lines: Lines
+    starts: Sequence[Start]
+    backward: bool = False
+    at_end: bool = False
+    is_dear: bool = False
+
+    @property
+    def together(self) -> Extent:
+        """How many lines are gone along at once."""
+        outer, _, inner = self.lines
+        few = not outer.power and outer.factor < FEW
+        return inner if inner != ONE or few or not self.is_dear else Extent(MANY)
+
+
+EACH = 8
+"""Operations at a place, more or less."""
+
+MANY, FEW = 16, 3
+"""Lines that lie one after another, gone along together; of fewer each by itself."""
+
+
+Body = Callable[[Here], There]
+
+
+def go_along(
+    steps: Steps,
+    op: Operation,
+    way: Way,
+    reads: Sequence[View],
+    writes: Sequence[View],
+    body: Body,
+) -> None:
+    """A step along all lines.
+
+    Lines that lie side by side are gone along together, with what each of them carries
+    in memory of the step's own.
+
+    Args:
+        reads, writes: without gaps. What is read here may be what is written here.
+    """
+    outer, size, inner = way.lines
+    whole = outer.times(size).times(inner)
+    ends = outer.times(inner) if way.at_end else whole
+    found = [*((v, whole) for v in reads), *((v, ends) for v in writes)]
+    if any(steps.sizes.product(view.shape) != extent for view, extent in found):
+        raise NoLoop
+    if any(view.memory.dtype in ("bool", "uint8") for view, _ in found):
+        raise NoLoop
+    many = way.together
+    own = [] if many == ONE else [_row(start.dtype, many) for start in way.starts]
+
+    def write(text: Text, address: Address) -> None:
+        text.line(f"; {op!r}  {op.where}")
+        walk = _Walk(text, way, body)
+        given, made, kept = (
+            [(address(view), view.memory.dtype) for view in views]
+            for views in (reads, writes, own)
+        )
+        line = size.times(inner)
+        ends = inner if way.at_end else line
+        count, each = text.number(outer), 1
+        if many != inner:
+            each = MANY
+            up = text.put(f"add i64 {count}, {MANY - 1}")
+            blocks = text.put(f"sdiv i64 {up}, {MANY}")
+        start, stop = text.part(blocks if each > 1 else count)
+        with text.loop(stop, start=start) as i:
+            step = Extent(each)
+            given = walk.moved(given, line.times(step), i)
+            made = walk.moved(made, ends.times(step), i)
+            if many == ONE:
+                walk.one(given, made)
+            elif each == 1:
+                walk.many(given, made, kept, text.number(inner), ONE, inner)
+            else:
+                done = text.put(f"mul i64 {i}, {MANY}")
+                left = text.put(f"sub i64 {count}, {done}")
+                few = text.put(f"icmp slt i64 {left}, {MANY}")
+                here = text.put(f"select i1 {few}, i64 {left}, i64 {MANY}")
+                walk.many(given, made, kept, here, line, ONE)
+
+    made = tuple(view.memory for view in (*writes, *own))
+    step = Step(tuple(v.memory for v in reads), made, {}, write)
+    if not own:
+        step = replace(step, shared=whole.times(Extent(EACH)))
+    steps.found.append(step)
+
+
+def _row(dtype: str, extent: Extent) -> View:
+    """Memory for so many numbers, of a step alone."""
+    return View(Memory(Value(-1, (), dtype, 0), extent), (), (), ())
+
+
+Place = tuple[str, str]
+"""An address, and the dtype of what lies there."""
+
+
+class _Walk:
+    """The text of a way along a line, or lines side by side."""
+
+    def __init__(self, text: Text, way: Way, body: Body) -> None:
+        self._text, self._way, self._body = text, way, body
+
+    def moved(self, places: Sequence[Place], step: Extent, index: str) -> list[Place]:
+        """So many steps further."""
+        return [(self._text.along(p, TYPES[d], step, index), d) for p, d in places]
+
+    def one(self, given: Sequence[Place], made: Sequence[Place]) -> None:
+        """A line, with what it carries in registers."""
+        text, way = self._text, self._way
+        carried = [
+            Carried(
+                TYPES[start.dtype], start.value, text.name("now"), text.name("next")
+            )
+            for start in way.starts
+        ]
+        pairs = zip(carried, way.starts, strict=True)
+        now = [self._number(each.now, start.dtype) for each, start in pairs]
+        with text.loop(text.number(way.lines.size), carried) as index:
+            place = self._place(index)
+            here = self.moved(given, ONE, place)
+            there = made if way.at_end else self.moved(made, ONE, place)
+            following = self._go(place, here, there, now)
+            for each, number in zip(carried, following, strict=True):
+                same = f"bitcast {each.kind} {number.name} to {each.kind}"
+                text.line(f"{each.next} = {same}")
+        if way.at_end:
+            for number, to in zip(now, made, strict=False):
+                self._put(number, to)
+
+    def many(
+        self,
+        given: Sequence[Place],
+        made: Sequence[Place],
+        kept: Sequence[Place],
+        count: str,
+        aside: Extent,
+        ahead: Extent,
+    ) -> None:
+        """Lines together, with what they carry in memory.
+
+        Args:
+            count: of lines.
+            aside: from a line to the next.
+            ahead: from a place to the next.
+        """
+        text, way = self._text, self._way
+        group = f", {PARALLEL}"
+        ends = ONE if way.at_end else aside
+        with text.loop(count, parallel=True) as j:
+            for start, (at, _) in zip(
+                way.starts, self.moved(kept, ONE, j), strict=True
+            ):
+                text.line(f"store {TYPES[start.dtype]} {start.value}, ptr {at}{group}")
+        with text.loop(text.number(way.lines.size)) as index:
+            place = self._place(index)
+            here = self.moved(given, ahead, place)
+            there = made if way.at_end else self.moved(made, ahead, place)
+            with text.loop(count, parallel=True) as j:
+                own = self.moved(kept, ONE, j)
+                now = [self._got(each, group) for each in own]
+                read, to = self.moved(here, aside, j), self.moved(there, ends, j)
+                following = self._go(place, read, to, now, group)
+                for number, each in zip(following, own, strict=True):
+                    self._put(number, each, group)
+        if way.at_end:
+            with text.loop(count, parallel=True) as j:
+                pairs = [self.moved(each, ONE, j) for each in (kept, made)]
+                for source, to_end in zip(*pairs, strict=False):
+                    self._put(self._got(source, group), to_end, group)
+
+    def _go(
+        self,
+        place: str,
+        here: Sequence[Place],
+        there: Sequence[Place],
+        now: list[Number],
+        group: str = "",
+    ) -> Sequence[Number]:
+        """What is done at a place, and what is carried on from there."""
+        read = [self._got(at, group) for at in here]
+        number = Number(place, "i64", self._text)
+        following, written = self._body(Here(number, read, now))
+        if not self._way.at_end:
+            for found, to in zip(written, there, strict=True):
+                self._put(found, to, group)
+        return following
+
+    def _place(self, index: str) -> str:
+        """The number of a place."""
+        if not self._way.backward:
+            return index
+        last = self._text.number(self._way.lines.size, Extent(-1))
+        return self._text.put(f"sub i64 {last}, {index}")
+
+    def _number(self, name: str, dtype: str) -> Number:
+        return Number(name, TYPES[dtype], self._text, dtype == "float32")
+
+    def _got(self, at: Place, group: str) -> Number:
+        pointer, dtype = at
+        kind = TYPES[dtype]
+        name = self._text.put(f"load {kind}, ptr {pointer}{group}")
+        return self._number(name, dtype)
+
+    def _put(self, number: Number, to: Place, group: str = "") -> None:
+        self._text.line(f"store {number.kind} {number.name}, ptr {to[0]}{group}")

@@ -1,0 +1,91 @@
+"""The places of the largest and the least, and those so far, along lines."""
+
+from __future__ import annotations
+
+from ...tracing.operations import Operation
+from ..elements.number import Number
+from ..elements.scalars import FLOATS, NoLoop
+from ..extents import ONE
+from ..steps import Steps, written_as
+from ..text import BYTES
+from .along import Here, Start, There, Way, go_along
+from .running import LOWEST, lines_along
+
+HIGHEST = {"float32": "0x47EFFFFFE0000000", "float64": "0x7FEFFFFFFFFFFFFF"}
+"""Of finite numbers."""
+
+INTEGERS = frozenset({"int32", "int64"})
+
+
+def _beyond(dtype: str, largest: bool, infinite: bool = False) -> Start:
+    """What no number is less than, or larger than where it is not the largest."""
+    if dtype in INTEGERS:
+        bits = 8 * BYTES[dtype] - 1
+        return Start(dtype, str(-(2**bits) if largest else 2**bits - 1))
+    if dtype not in FLOATS:
+        raise NoLoop
+    if infinite:
+        return Start(dtype, f"0x{'F' if largest else '7'}FF0000000000000")
+    return Start(dtype, (LOWEST if largest else HIGHEST)[dtype])
+
+
+def _compared(how: str, x: Number, y: Number) -> Number:
+    """Whether ``gt``, ``ge``, ``lt`` or ``le`` holds, of numbers of any type."""
+    compared = f"icmp s{how}" if x.type in ("i32", "i64") else f"fcmp o{how}"
+    return x.make(f"{compared} {x.kind} {x.name}, {y.name}", "i1")
+
+
+def _as(place: Number, type: str) -> Number:
+    return place if type == "i64" else place.to("trunc", type)
+
+
+@written_as("argmax", "argmin")
+def _(steps: Steps, op: Operation) -> None:
+    """The first of those, but none that is no number, as Paddle has it."""
+    x, axis, *_ = op.args
+    (out,) = op.outputs
+    largest = op.operator.name == "argmax"
+    if out.dtype not in INTEGERS:
+        raise NoLoop
+    starts = [Start(out.dtype, "0"), _beyond(x.dtype, largest)]
+    lines = lines_along(steps, x, axis, axis is None)
+
+    def body(at: Here) -> There:
+        (x,), (place, most) = at.read, at.now
+        better = _compared("gt" if largest else "lt", x, most)
+        here = _as(at.place, place.type)
+        return There([better.where(here, place), better.where(x, most)])
+
+    way = Way(lines, starts, at_end=True)
+    go_along(steps, op, way, [steps.dense(x)], [steps.new(out)], body)
+
+
+SHORT = 32
+"""Places of a line that lies by itself, in longer ones of which Paddle's kernels find
+the largest so far in half the time."""
+
+
+@written_as("cummax", "cummin")
+def _(steps: Steps, op: Operation) -> None:
+    """The last of those that are equal; none after what is no number."""
+    x, axis, _ = op.args
+    out, index = op.outputs
+    largest = op.operator.name == "cummax"
+    if index.dtype not in INTEGERS or out.dtype != x.dtype:
+        raise NoLoop
+    lines = lines_along(steps, x, axis)
+    if lines.inner == ONE and (lines.size.power or lines.size.factor > SHORT):
+        raise NoLoop
+    starts = [_beyond(x.dtype, largest, infinite=True), Start(index.dtype, "0")]
+
+    def body(at: Here) -> There:
+        (x,), (most, place) = at.read, at.now
+        better = _compared("ge" if largest else "le", x, most)
+        if x.type in ("float", "double"):
+            better = better | x.is_nan()
+        found = better.where(x, most)
+        where = better.where(_as(at.place, place.type), place)
+        return There([found, where], [found, where])
+
+    made = [steps.new(out), steps.new(index)]
+    go_along(steps, op, Way(lines, starts), [steps.dense(x)], made, body)

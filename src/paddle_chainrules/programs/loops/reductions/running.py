@@ -1,0 +1,143 @@
+"""Sums and products of what comes before each place of a line, and the way back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from ...tracing.operations import Operation, Value
+from ..elements import exponentials
+from ..elements.number import Number
+from ..elements.scalars import FLOATS, NoLoop
+from ..extents import ONE
+from ..manipulation.indices import Lines, lines_of
+from ..steps import Steps, written_as
+from .along import Here, Start, There, Way, go_along
+
+LOWEST = {"float32": "0xC7EFFFFFE0000000", "float64": "0xFFEFFFFFFFFFFFFF"}
+"""Of finite numbers."""
+
+
+def lines_along(steps: Steps, x: Value, axis: Any, flat: bool = False) -> Lines:
+    """How a tensor lies along an axis, or as one line.
+
+    Raises:
+        NoLoop: the axis is no number.
+    """
+    if flat or not x.shape:
+        return Lines(ONE, steps.sizes.product(x.shape), ONE)
+    if type(axis) is not int:
+        raise NoLoop
+    return lines_of(x.shape, axis % len(x.shape), steps.sizes)
+
+
+def _running(
+    steps: Steps,
+    op: Operation,
+    way: Way,
+    more: Callable[[Number, Number], Number],
+    exclusive: bool,
+) -> None:
+    """What is made of all that came before a place, and of what is there too."""
+    x, (out,) = op.args[0], op.outputs
+    if x.dtype != out.dtype or (exclusive and math.prod(x.shape) == 1):
+        raise NoLoop  # before a single number there is that, as Paddle has it
+
+    def body(at: Here) -> There:
+        (x,), (now,) = at.read, at.now
+        found = more(now, x)
+        return There([found], [now if exclusive else found])
+
+    go_along(steps, op, way, [steps.dense(x)], [steps.new(out)], body)
+
+
+def _start(dtype: str, number: int) -> Start:
+    return Start(dtype, f"{float(number)}" if dtype in FLOATS else f"{number}")
+
+
+@written_as("cumsum")
+def _(steps: Steps, op: Operation) -> None:
+    x, axis, flatten, exclusive, reverse = op.args
+    starts = [_start(x.dtype, 0)]
+    way = Way(lines_along(steps, x, axis, flatten), starts, reverse)
+    _running(steps, op, way, lambda now, x: now + x, exclusive)
+
+
+@written_as("cumprod")
+def _(steps: Steps, op: Operation) -> None:
+    x, axis, exclusive, reverse = op.args
+    way = Way(lines_along(steps, x, axis), [_start(x.dtype, 1)], reverse)
+    _running(steps, op, way, lambda now, x: now * x, exclusive)
+
+
+@written_as("cumprod_grad")
+def _(steps: Steps, op: Operation) -> None:
+    """The product before each place, times the slope of what comes from there on."""
+    x, _, g, axis, exclusive, reverse = op.args
+    (out,) = op.outputs
+    if not {x.dtype, g.dtype, out.dtype} <= FLOATS:
+        raise NoLoop
+    lines = lines_along(steps, x, axis)
+    given, slopes, found = steps.dense(x), steps.dense(g), steps.new(out)
+
+    def before(at: Here) -> There:
+        (x,), (now,) = at.read, at.now
+        return There([now * x], [now])
+
+    def after(at: Here) -> There:
+        (x, g, found), (now,) = at.read, at.now
+        here = now if exclusive else g + now
+        return There([(g + x * now) if exclusive else x * here], [found * here])
+
+    way = Way(lines, [_start(x.dtype, 1)], reverse)
+    go_along(steps, op, way, [given], [found], before)
+    way = Way(lines, [_start(x.dtype, 0)], not reverse)
+    go_along(steps, op, way, [given, slopes, found], [found], after)
+
+
+def _exactly(formula: Callable[..., Number], *given: Number) -> Number:
+    """A function of numbers, of float32 ones in float64."""
+    if given[0].type == "double":
+        return formula(*given)
+    wide = (x.to("fpext", "double") for x in given)
+    return formula(*wide).to("fptrunc", "float")
+
+
+def _log_sum(x: Number, y: Number) -> Number:
+    """The logarithm of the sum of two exponentials, as Paddle has it."""
+    least, most = (y < x).where(y, x), (x < y).where(y, x)
+    return exponentials.log1p(exponentials.exp(least - most)) + most
+
+
+@written_as("logcumsumexp")
+def _(steps: Steps, op: Operation) -> None:
+    x, axis, flatten, exclusive, reverse = op.args
+    if x.dtype not in FLOATS:
+        raise NoLoop
+    starts = [Start(x.dtype, LOWEST[x.dtype])]
+    lines = lines_along(steps, x, axis, flatten)
+    way = Way(lines, starts, reverse, is_dear=True)
+    _running(steps, op, way, lambda now, x: _exactly(_log_sum, now, x), exclusive)
+
+
+@written_as("logcumsumexp_grad")
+def _(steps: Steps, op: Operation) -> None:
+    """By quotients of sums and the next ones, which are at most one."""
+    x, out, g, axis, flatten, exclusive, reverse = op.args
+    dtype = x.dtype
+    if exclusive or {dtype, out.dtype, g.dtype} != {dtype} or dtype not in FLOATS:
+        raise NoLoop
+    starts = [_start(dtype, 0), Start(dtype, LOWEST[dtype])]
+    lines = lines_along(steps, x, axis, flatten)
+    way = Way(lines, starts, not reverse, is_dear=True)
+
+    def body(at: Here) -> There:
+        (x, out, g), (slope, following) = at.read, at.now
+        factor = _exactly(lambda a, b: exponentials.exp(a - b), out, following)
+        slope = g + slope.is_zero().where(0.0, factor * slope)
+        share = _exactly(lambda a, b: exponentials.exp(a - b), x, out)
+        return There([slope, out], [share * slope])
+
+    reads = [steps.dense(value) for value in (x, out, g)]
+    go_along(steps, op, way, reads, [steps.new(op.outputs[0])], body)

@@ -1,0 +1,110 @@
+"""Short rows in their order, each number put where so many come before it."""
+
+from __future__ import annotations
+
+from ...tracing.operations import Operation, Value
+from ..elements.number import Number
+from ..elements.scalars import FLOATS, NoLoop
+from ..extents import ONE, Extent
+from ..steps import Address, Step, Steps, written_as
+from ..text import TYPES, Carried, Text
+from ..views import View
+
+EVERY, STABLE = 16, 48
+"""Numbers of a row that are sorted here: up to so many Paddle leaves equal ones in
+their order, in longer rows where it is asked to."""
+
+
+@written_as("argsort")
+def _(steps: Steps, op: Operation) -> None:
+    x, axis, descending, stable = op.args
+    out, index = op.outputs
+    is_known = x.dtype in FLOATS or x.dtype in ("int32", "int64")
+    if not x.shape or not is_known or index.dtype != "int64" or out.dtype != x.dtype:
+        raise NoLoop
+    axis %= len(x.shape)
+    size = x.shape[axis]
+    if steps.sizes.of(size).power or size > (STABLE if stable else EVERY):
+        raise NoLoop
+    if axis == len(x.shape) - 1:
+        source, ends = steps.dense(x), [steps.new(out), steps.new(index)]
+        _sort(steps, op, source, ends, size, descending)
+        return
+    order = [*(k for k in range(len(x.shape)) if k != axis), axis]
+    shape = tuple(x.shape[k] for k in order)
+    row, *made = (Value(v.number, shape, v.dtype, v.bytes) for v in (x, out, index))
+    source = steps.copied(_in_order(steps.view(x), order), row)
+    ends = [steps.new(value) for value in made]
+    _sort(steps, op, source, ends, size, descending)
+    back = [order.index(k) for k in range(len(order))]
+    for view, value in zip(ends, (out, index), strict=True):
+        steps.copied(_in_order(view, back), value)
+
+
+def _in_order(view: View, order: list[int]) -> View:
+    shape = tuple(view.shape[k] for k in order)
+    strides = tuple(view.strides[k] for k in order)
+    return View(view.memory, view.offset, shape, strides)
+
+
+def _sort(
+    steps: Steps,
+    op: Operation,
+    source: View,
+    ends: list[View],
+    size: int,
+    descending: bool,
+) -> None:
+    """A step that sorts rows.
+
+    Args:
+        ends: where numbers go, and where they were.
+    """
+    kind = TYPES[source.memory.dtype]
+    rows = steps.sizes.product(source.shape[:-1])
+
+    def write(text: Text, address: Address) -> None:
+        text.line(f"; {op!r}  {op.where}")
+        first, *to = (address(view) for view in (source, *ends))
+
+        def loaded(row: str, place: str) -> Number:
+            at = text.along(row, kind, ONE, place)
+            return Number(text.put(f"load {kind}, ptr {at}"), kind, text)
+
+        with text.loop(text.number(rows)) as i:
+            row = text.along(first, kind, Extent(size), i)
+            numbers = text.along(to[0], kind, Extent(size), i)
+            places = text.along(to[1], "i64", Extent(size), i)
+            with text.loop(str(size)) as k:
+                x, here = loaded(row, k), Number(k, "i64", text)
+                count = Carried("i32", "0", text.name("count"), text.name("more"))
+                with text.loop(str(size), [count]) as j:
+                    other = loaded(row, j)
+                    is_earlier = _compared("slt", Number(j, "i64", text), here)
+                    goes_first = is_earlier.where(
+                        _before(x, other, descending) ^ 1, _before(other, x, descending)
+                    )
+                    one = goes_first.to("zext", "i32")
+                    text.line(f"{count.next} = add i32 {count.now}, {one.name}")
+                place = text.put(f"zext i32 {count.now} to i64")
+                at = text.along(numbers, kind, ONE, place)
+                text.line(f"store {kind} {x.name}, ptr {at}")
+                at = text.along(places, "i64", ONE, place)
+                text.line(f"store i64 {k}, ptr {at}")
+
+    made = tuple(view.memory for view in ends)
+    steps.found.append(Step((source.memory,), made, {}, write))
+
+
+def _compared(how: str, x: Number, y: Number) -> Number:
+    return x.make(f"icmp {how} {x.kind} {x.name}, {y.name}", "i1")
+
+
+def _before(x: Number, y: Number, descending: bool) -> Number:
+    """Whether a number comes before another that is not equal; what is none is the
+    largest."""
+    if x.type in ("i32", "i64"):
+        return _compared("sgt" if descending else "slt", x, y)
+    if descending:
+        return (x > y) | (x.is_nan() & (y.is_nan() ^ 1))
+    return (x < y) | (y.is_nan() & (x.is_nan() ^ 1))

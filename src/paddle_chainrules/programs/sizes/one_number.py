@@ -1,0 +1,45 @@
+"""Constants that are nothing but one number, of sizes that may be any.
+
+What a function makes of no tensor, such as the first states of a recurrent layer, is as
+large as the batch that it was called with. Where it is one number, again and again,
+that number is expanded at each call, to the size that is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from paddle import Tensor
+
+from ..operators.table import TABLE
+from ..tracing.operations import Operation, Value, fresh_numbers
+
+
+def with_one_number(
+    ops: Sequence[Operation], constants: dict[Value, Tensor], given: Iterable[Value]
+) -> tuple[list[Operation], dict[Value, Tensor]]:
+    """The same with a number for each constant that is nothing but that.
+
+    Args:
+        given: other values that are there before.
+    """
+    fresh = fresh_numbers((*given, *constants), ops)
+    found: dict[Value, Tensor] = {}
+    expanded = []
+    for value, tensor in constants.items():
+        if not _is_one_number(tensor):
+            found[value] = tensor
+            continue
+        shape = (1,) * len(value.shape)
+        one = Value(next(fresh), shape, value.dtype, value.bytes // tensor.size)
+        found[one] = tensor.flatten()[:1].reshape(shape)
+        args = one, [*value.shape]
+        expanded.append(Operation(TABLE["expand"], args, (value,), False, ""))
+    return [*expanded, *ops], found
+
+
+def _is_one_number(tensor: Tensor) -> bool:
+    if tensor.size < 2 or tensor.is_complex():
+        return False
+    row = tensor.numpy().reshape(-1)
+    return bool(row.tobytes() == row[:1].tobytes() * row.size)

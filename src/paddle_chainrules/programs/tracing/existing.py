@@ -1,0 +1,69 @@
+"""Tensors of a graph that was there before, for programs that serve one call alone.
+
+A program that is kept would go on with the tensors of its first call. One that serves a
+single call may use what its function closes over, whatever graph that is part of; but
+not what an unknown operator has computed inside, of what it takes for a constant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import paddle
+from paddle import Tensor
+
+from ...paddle_side.autograd.engine import gradients, is_running
+from ...paddle_side.listener import local, not_listening
+
+
+class once:
+    """Captures within are of programs that serve one call alone."""
+
+    def __init__(self, flag: bool = True) -> None:
+        self._flag = flag
+
+    def __enter__(self) -> None:
+        self._before = getattr(local, "once", False)
+        local.once = self._flag
+
+    def __exit__(self, *_: object) -> None:
+        local.once = self._before
+
+
+def is_once() -> bool:
+    """Whether captures of this thread are."""
+    return bool(getattr(local, "once", False))
+
+
+class whole:
+    """Captures within have operators as Paddle has them, none of them in parts."""
+
+    def __enter__(self) -> None:
+        self._before = getattr(local, "whole", False)
+        local.whole = True
+
+    def __exit__(self, *_: object) -> None:
+        local.whole = self._before
+
+
+def is_whole() -> bool:
+    """Whether captures of this thread do."""
+    return bool(getattr(local, "whole", False))
+
+
+def is_existing(tensor: Tensor, inside: Iterable[Any]) -> bool:
+    """Whether it may be used: no leaf that was made inside is in its graph."""
+    if not is_once() or is_running():
+        return False
+    with not_listening():
+        leaves = {
+            id(t): t
+            for t in inside
+            if isinstance(t, Tensor) and t.is_leaf and not t.stop_gradient
+        }
+        if not leaves:
+            return True
+        seed = paddle.zeros_like(tensor)
+        found = gradients([tensor], [*leaves.values()], [seed], False)
+        return all(grad is None for grad in found)

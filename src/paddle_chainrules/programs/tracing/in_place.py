@@ -1,0 +1,208 @@
+"""Writes into tensors, of which programs have none.
+
+A program's values never change. What an operator in place writes is a value of its own,
+which the tensor stands for from there on, and so are all others that share its memory:
+views of it, what it is a view of, and views of that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import paddle
+from paddle import Tensor
+
+from ...paddle_side.autograd.grad_mode import grad_mode
+from ...paddle_side.interception import RAW
+from ...paddle_side.listener import not_listening
+from ..operators.entry import Operator
+from ..operators.table import TABLE
+from .memory import Memory
+from .operations import Value, with_values
+
+
+class Record(Protocol):
+    """What :class:`.record.Record` is for this."""
+
+    memory: Memory
+
+    def value_of(self, tensor: Tensor) -> Value: ...
+
+    def tensor(self, value: Value) -> Any: ...
+
+    def requires(self, value: Value) -> bool: ...
+
+    def is_own(self, value: Value) -> bool: ...
+
+    def set_apart(self, x: Tensor) -> None: ...
+
+    def stand_for(self, tensor: Tensor, value: Value) -> None: ...
+
+    def every(self, entry: Operator, given: Any) -> Any: ...
+
+    def fail(self, reason: str) -> Any: ...
+
+
+def _copied(x: Tensor, value: Tensor, *_: Any) -> Tensor:
+    if value.shape != x.shape:
+        raise NotImplementedError(
+            f"copy_ of {value.shape} into {x.shape}, which takes that shape; write "
+            "x[...] = y"
+        )
+    return paddle.assign(paddle.cast(value, x.dtype))
+
+
+def _assigned(value: Tensor, _: Tensor) -> Tensor:
+    return paddle.assign(value)
+
+
+def _incremented(x: Tensor, value: float = 1.0) -> Tensor:
+    return x + value
+
+
+FORMULAS: dict[str, Callable[..., Any]] = {
+    "fill_": paddle.full_like,
+    "assign_out_": _assigned,
+    "increment_": _incremented,
+    "Tensor.copy_": _copied,
+}
+"""What operators write that have no twin out of place."""
+
+ITEM = "Tensor._setitem_dygraph"
+
+TARGETS = {"where_": 1, "assign_out_": 1}
+"""Which argument is written into, where it is not the first."""
+
+RESHAPING = frozenset({"reshape_", "flatten_", "squeeze_", "unsqueeze_", "transpose_"})
+"""They write no element, but give the tensor another shape."""
+
+
+def is_write(name: str) -> bool:
+    """Whether the operator of this name is known to write into an argument."""
+    if name in FORMULAS or name == ITEM:
+        return True
+    return name.endswith("_") and not name.endswith("__") and name[:-1] in TABLE
+
+
+def write(
+    record: Record, name: str, call: Callable[..., Any], args: Any, kwargs: Any
+) -> Any:
+    """An operator in place, and what it gives.
+
+    Raises:
+        CaptureError: it writes into what the function has not made.
+    """
+    x: Tensor = args[TARGETS.get(name, 0)]
+    with not_listening():
+        begin(record, name, x)
+        met = {id(t): record.value_of(t) for t in record.memory.sharing(x)}
+
+    def before(arg: Any) -> Any:
+        if isinstance(arg, Tensor):
+            return record.tensor(met[id(arg)]) if id(arg) in met else arg
+        if type(arg) in (list, tuple):
+            return type(arg)(map(before, arg))
+        return arg
+
+    given = [*map(before, args)]
+    options = {key: before(arg) for key, arg in kwargs.items()}
+    if name == ITEM:
+        with not_listening():
+            found = record.every(TABLE[ITEM], given)
+    else:
+        formula = FORMULAS.get(name) or getattr(paddle._C_ops, name[:-1])
+        found = formula(*given, **options)
+    with not_listening():
+        if name in RESHAPING:
+            with grad_mode(False):
+                call(*args, **kwargs)
+            record.stand_for(x, record.value_of(found))
+            for other in record.memory.sharing(x):
+                if tuple(other.shape) != record.value_of(other).shape:
+                    record.fail(
+                        f"{name} of a tensor gives another the new shape too, as "
+                        "Paddle has y[...]; write x = x.reshape(...)"
+                    )
+        else:
+            end(record, name, x, found)
+    return None if name == ITEM else x
+
+
+def begin(record: Record, name: str, x: Tensor) -> None:
+    """Have values keep their numbers, whose memory will be written into.
+
+    Raises:
+        CaptureError: it is not the function's own, or its gradient would be lost.
+    """
+    chain = record.memory.chain(record.value_of(x))
+    if not record.is_own(chain[0]):
+        record.fail(
+            f"{name} writes into a tensor that the function has not made, such as an "
+            "argument or a layer's statistics; use stateless(layer) with buffers=, or "
+            "give it a clone"
+        )
+    flows = [*map(record.requires, chain)]
+    if flows[0] and not (all(flows) and paddle.is_grad_enabled()):
+        record.fail(
+            f"{name} writes past the gradient of a tensor, under no_grad or by way of "
+            "detach; write into its detach().clone()"
+        )
+    record.set_apart(x)
+
+
+def end(record: Record, name: str, x: Tensor, found: Tensor) -> None:
+    """Have x, and all that shares its memory, stand for what was found.
+
+    Raises:
+        CaptureError: it has another shape or dtype.
+    """
+    if found.shape != x.shape or found.dtype != x.dtype:
+        record.fail(
+            f"{name} writes {found.dtype} of shape {found.shape} into {x.dtype} of "
+            f"shape {x.shape}; write what has the same"
+        )
+    tensors = record.memory.sharing(x)
+    chain = record.memory.chain(record.value_of(x))
+    known = {chain[0]: _put(record, chain, found)}
+    with grad_mode(False):
+        RAW.assign_out_(found, x.detach())
+    for tensor in tensors:
+        made = _again(record, record.value_of(tensor), known)
+        tensor.stop_gradient = made.stop_gradient
+        record.stand_for(tensor, record.value_of(made))
+
+
+def _put(record: Record, chain: list[Value], found: Tensor) -> Tensor:
+    """What the first of a chain is, once its last, a view of it, is what was found."""
+    if len(chain) == 1:
+        return found
+    if len({value.dtype for value in chain}) > 1:
+        record.fail(
+            "a tensor is written into by way of a view of another dtype, such as its "
+            "real part; write the whole of it"
+        )
+    base = record.tensor(chain[0])
+    view = record.memory.by(chain[1])
+    if len(chain) == 2 and view.operator.name == "Tensor._getitem_dygraph":
+        index = with_values(view.args[1], record.tensor)
+        return record.every(TABLE[ITEM], (base, index, found))
+    places = record.memory.places(chain, record.tensor)
+    if places.size > base.size:
+        record.fail("a tensor is written into by way of an expanded view; clone it")
+    flat = record.every(TABLE["reshape"], (base, [-1]))
+    row = record.every(TABLE["reshape"], (found, [-1]))
+    flat = record.every(TABLE[ITEM], (flat, places.reshape([-1]), row))
+    return record.every(TABLE["reshape"], (flat, base.shape))
+
+
+def _again(record: Record, value: Value, known: dict[Value, Tensor]) -> Tensor:
+    """A view once more, of what its root is now."""
+    if value not in known:
+        op = record.memory.by(value)
+        source = _again(record, op.args[0], known)
+        args = [with_values(arg, record.tensor) for arg in op.args[1:]]
+        made = record.every(op.operator, (source, *args))
+        parts = [*made] if op.many else [made]
+        known.update(zip(op.outputs, parts, strict=True))
+    return known[value]

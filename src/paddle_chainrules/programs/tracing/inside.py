@@ -1,0 +1,31 @@
+"""A function recorded apart, while another record may listen outside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from paddle import Tensor
+
+from ...paddle_side.interception import listening
+from ...paddle_side.listener import listener, not_listening
+from .operations import Value
+from .record import Record
+
+
+def recorded_inside(
+    fn: Callable[[list[Tensor]], Sequence[Tensor]], tensors: Sequence[Tensor]
+) -> tuple[Record, list[Value]]:
+    """The record of a function at tensors on the memory of these, and its results."""
+    outer: Any = listener()
+    with not_listening():
+        leaves = [x.detach() for x in tensors]
+        for leaf, x in zip(leaves, tensors, strict=True):
+            leaf.stop_gradient = x.stop_gradient
+        record = Record(leaves, outer)
+    with listening(record):
+        outputs = fn(leaves)
+        if record.failure is not None:
+            raise record.failure
+    with not_listening():
+        return record, [record.value_of(y) for y in outputs]

@@ -1,0 +1,126 @@
+"""Operations on values, of which programs are made."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from paddle import Tensor
+
+from ..operators.entry import Operator
+
+
+class Value:
+    """A tensor of a program, which has a number, a shape and a dtype."""
+
+    __slots__ = ("bytes", "dtype", "number", "shape")
+
+    def __init__(
+        self, number: int, shape: Sequence[int], dtype: str, size: int
+    ) -> None:
+        self.number, self.dtype = number, dtype
+        self.shape, self.bytes = tuple(shape), size
+
+    def __repr__(self) -> str:
+        return f"t{self.number}: {self.dtype}{list(self.shape)}"
+
+
+OF_SHAPES = frozenset(
+    {"full_like", "zeros_like", "ones_like", "shape", "shape64", "numel"}
+)
+"""Operators whose result depends on shapes alone, which are part of a program."""
+
+COMPLEX = frozenset({"complex64", "complex128"})
+
+
+@dataclass(eq=False)
+class Operation:
+    """A call of an operator, which stays as it is.
+
+    Attributes:
+        operator: its entry in the table.
+        args: in the canonical order; values where tensors are, also in lists.
+        outputs: one for each tensor of the result.
+        many: whether the result is a tuple or list.
+        where: file and line of the user's code.
+        inputs: the values among the arguments, in order.
+    """
+
+    operator: Operator
+    args: tuple[Any, ...]
+    outputs: tuple[Value, ...]
+    many: bool
+    where: str
+
+    def __post_init__(self) -> None:
+        self.inputs = tuple(values_in(self.args))
+
+    @property
+    def named(self) -> dict[str, Any]:
+        """The arguments by their names."""
+        return dict(zip(self.operator.arguments, self.args, strict=False))
+
+    @property
+    def structure(self) -> list[Value]:
+        """Inputs that say where things begin, and whose numbers can't be any."""
+        return values_in([self.args[i] for i in self.operator.structure])
+
+    @property
+    def is_complex(self) -> bool:
+        """Whether complex numbers come or go."""
+        return any(v.dtype in COMPLEX for v in (*self.inputs, *self.outputs))
+
+    def __repr__(self) -> str:
+        left = ", ".join(map(repr, self.outputs))
+        args = ", ".join(map(_text, self.args))
+        return f"{left} = {self.operator.name}({args})"
+
+
+def fresh_numbers(given: Iterable[Value], ops: Iterable[Operation]) -> Iterator[int]:
+    """Numbers that no value among these has."""
+    known = [v.number for v in given]
+    known += [v.number for op in ops for v in (*op.inputs, *op.outputs)]
+    return itertools.count(1 + max(known, default=0))
+
+
+def values_in(args: Iterable[Any]) -> list[Value]:
+    """The values in arguments, lists among them."""
+    found: list[Value] = []
+    for arg in args:
+        if type(arg) is Value:
+            found.append(arg)
+        elif type(arg) in (list, tuple):
+            found += values_in(arg)
+    return found
+
+
+def tensors_in(args: Iterable[Any]) -> list[Tensor]:
+    """The tensors in arguments, in lists and slices too."""
+    found = []
+    for arg in args:
+        if isinstance(arg, Tensor):
+            found.append(arg)
+        elif isinstance(arg, list | tuple):
+            found += tensors_in(arg)
+        elif isinstance(arg, slice):
+            found += tensors_in((arg.start, arg.stop, arg.step))
+    return found
+
+
+def with_values(arg: Any, change: Callable[[Value], Any]) -> Any:
+    """An argument with each value in it changed."""
+    if isinstance(arg, Value):
+        return change(arg)
+    if type(arg) in (list, tuple):
+        return type(arg)(with_values(part, change) for part in arg)
+    return arg
+
+
+def _text(arg: Any) -> str:
+    if isinstance(arg, Value):
+        return f"t{arg.number}"
+    if isinstance(arg, list | tuple):
+        return f"[{', '.join(map(_text, arg))}]"
+    return repr(arg)

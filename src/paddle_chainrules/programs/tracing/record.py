@@ -1,0 +1,400 @@
+"""What a function does to tensors, noted operator by operator while it runs.
+
+Derivatives that are asked for meanwhile are taken on the record: the rules of the
+operators run on the real tensors, and are noted in their turn.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import paddle
+from paddle import Tensor
+
+from ...paddle_side.autograd.grad_mode import grad_mode
+from ...paddle_side.dtypes import dtype_name, is_differentiable
+from ...paddle_side.flags import Noted
+from ...paddle_side.listener import not_listening
+from ...paddle_side.process.random_state import DRAWING
+from ..capture_error import CaptureError
+from ..operators.entry import Operator, UnknownArgument, apart
+from ..operators.table import TABLE
+from ..switch import loops_are_on
+from .arguments import in_values
+from .existing import is_existing, is_whole
+from .in_place import begin, end, is_write, write
+from .memory import Memory
+from .operations import OF_SHAPES, Operation, Value, tensors_in, values_in
+from .paddle_grad import grad
+from .reverse import reverse_through
+from .shape_arguments import check_shapes
+from .where import in_one_place, where_called
+
+_DRAWING = frozenset((*DRAWING, "seed"))
+
+
+class Record:
+    """The operators that a function has called, and tensors that stand for values.
+
+    Args:
+        inputs: tensors that come with a call.
+        outer: the record of the call that this one is a part of.
+
+    Attributes:
+        takes_gradients: whether ``paddle.grad`` itself was called.
+        draws: whether random numbers were drawn.
+        writes: whether something was written in place.
+        differentiates: whether derivatives were taken.
+        by_series: whether Taylor series were.
+        flags: of tensors whose flag the function has set.
+        place: where in somebody's code all operators are called from now on; None
+            where each is to be looked up.
+    """
+
+    def __init__(self, inputs: Sequence[Tensor], outer: Record | None = None) -> None:
+        self.outer = outer
+        self.ops: list[Operation] = []
+        self.constants: dict[Value, Tensor] = {}
+        self.failure: CaptureError | None = None
+        self.takes_gradients = self.draws = self.writes = False
+        self.differentiates = self.by_series = False
+        self.place: str | None = None
+        self._tensors: list[Any] = []
+        self._all: list[Value] = []
+        self._values: dict[int, Value] = {}
+        self._requires: list[bool] = []
+        self._native: list[bool] = []
+        self.taped: list[bool] = []
+        self._fresh: dict[int, Tensor] = {}
+        self._lost: dict[int, Tensor] = {}
+        self._leaves: dict[Value, weakref.ref[Any]] = {}
+        self._made: dict[Any, Value] = {}
+        self._other_flag: dict[Value, Value] = {}
+        self.flags: Noted = {}
+        self._versions: list[tuple[Tensor, int]] = []
+        self._in_parts = loops_are_on() and not is_whole()
+        self.memory = Memory()
+        self.inputs = tuple(map(self._new, inputs))
+
+    def take(self, inputs: Sequence[Any]) -> None:
+        """More inputs, of those the tensors."""
+        self.inputs += tuple(self._new(x) for x in inputs if isinstance(x, Tensor))
+
+    # Tensors and values.
+
+    def _new(self, tensor: Any, optional: bool = True) -> Value:
+        known = isinstance(tensor, Tensor)
+        if optional and known and not tensor._is_initialized():
+            known = tensor.shape != [0]  # what an operator leaves out has no numbers
+        shape, dtype, size = (), "none", 0
+        if known:
+            shape, dtype = tuple(tensor.shape), dtype_name(tensor.dtype)
+            size = math.prod(shape) * tensor.element_size()
+        value = Value(len(self._tensors), shape, dtype, size)
+        self._all.append(value)
+        native = isinstance(tensor, Tensor) and not tensor.stop_gradient
+        self._tensors.append(tensor)
+        self._native.append(native)
+        self._requires.append(native and known and is_differentiable(tensor))
+        if isinstance(tensor, Tensor):
+            self._values[id(tensor)] = value
+            self.memory.meet(tensor)
+        return value
+
+    def value_of(self, tensor: Tensor) -> Value:
+        """What a tensor stands for; a constant, where nobody has made it here."""
+        value = self._values.get(id(tensor))
+        if value is None:
+            if id(tensor) in self._lost:
+                self.fail(
+                    "a tensor is used that shares memory with one that was written "
+                    "into; take it from that one, after the write"
+                )
+            if not (tensor.stop_gradient or tensor.is_leaf or self._is_outer(tensor)):
+                self.fail(
+                    "a tensor is used that was computed from others by no operator "
+                    "that programs know (by a PyLayer, or before the call): write it "
+                    "in tensor operations, or give it as an argument"
+                )
+            value = self._constant_of(tensor)
+            self._versions.append((tensor, tensor._inplace_version()))
+        elif tensor.stop_gradient == self._native[value.number]:  # it was changed
+            value = self._values[id(tensor)] = self._flagged(value, tensor)
+        return value
+
+    def _is_outer(self, tensor: Tensor) -> bool:
+        if (outer := self.outer) is not None:
+            return outer.knows(tensor) or outer._is_outer(tensor)
+        own = (v for v in self._all if v in self.inputs or self.is_own(v))
+        return is_existing(tensor, map(self.tensor, own))
+
+    def _constant_of(self, tensor: Tensor) -> Value:
+        """A constant; small ones made here of the same numbers are the same."""
+        key = None
+        if id(tensor) in self._fresh and tensor.stop_gradient:
+            shape = tuple(tensor.shape)
+            if math.prod(shape) <= _SMALL and tensor._is_initialized():
+                key = dtype_name(tensor.dtype), shape, tensor.numpy().tobytes()
+        if key in self._made:
+            value = self._values[id(tensor)] = self._made[key]
+            self.memory.meet(tensor)
+            return value
+        value = self._new(tensor)
+        self.constants[value] = tensor
+        if key is not None:
+            self._made[key] = value
+        return value
+
+    def _flagged(self, value: Value, tensor: Tensor) -> Value:
+        """The same numbers from here on, with or without gradients."""
+        self.tensor(value)  # apart from this one, as it was
+        requires = not tensor.stop_gradient
+        if value in self._other_flag:
+            return self._other_flag[value]
+        if requires and not (tensor.is_leaf or self._is_outer(tensor)):
+            self.fail(
+                "a tensor has the gradient of something that no operator shows, "
+                "such as a PyLayer: write it in tensor operations"
+            )
+        found = self._new(tensor)
+        if requires and value in self.constants and not self.is_own(value):
+            self.constants[found] = tensor
+        else:
+            entry, place = TABLE["Tensor.detach"], where_called()
+            self.ops.append(Operation(entry, (value,), (found,), False, place))
+            self.taped.append(False)
+        self._other_flag |= {value: found, found: value}
+        return found
+
+    def knows(self, tensor: Tensor) -> bool:
+        """Whether a value stands for it here, or in a record that this is part of."""
+        outer = self.outer
+        return id(tensor) in self._values or (outer is not None and outer.knows(tensor))
+
+    def tensor(self, value: Value) -> Any:
+        """One that rules may run on, with the flag that the function's own had then."""
+        found, native = self._tensors[value.number], self._native[value.number]
+        if not isinstance(found, Tensor) or found.stop_gradient != native:
+            return found
+        with not_listening():
+            before = self._tensors[value.number] = found.detach()
+        before.stop_gradient = not found.stop_gradient
+        self._values[id(before)] = value
+        self.memory.meet(before)
+        return before
+
+    def requiring(self, tensor: Tensor) -> Value:
+        """What it stands for where gradients flow through it, if it does anywhere."""
+        v = self.value_of(tensor)
+        return v if self.requires(v) else self._other_flag.get(v, v)
+
+    def is_own(self, v: Value) -> bool:
+        """Whether it was made here."""
+        made = v not in self.constants or id(self.constants[v]) in self._fresh
+        return made and v not in self.inputs
+
+    def set_apart(self, x: Tensor) -> None:
+        """Have values keep their numbers, when what shares memory with x is written."""
+        self.writes = True
+        for value, tensor in zip(self._all, self._tensors, strict=True):
+            if not isinstance(tensor, Tensor) or not tensor._is_initialized():
+                continue
+            if tensor._is_shared_buffer_with(x):
+                copy = self._tensors[value.number] = tensor.detach().clone()
+                copy.stop_gradient = tensor.stop_gradient
+                self._values[id(copy)] = value
+                self.memory.meet(copy)
+                if value in self.constants:
+                    self.constants[value] = self._fresh[id(copy)] = copy
+        kept = (p for p in self._versions if not p[0]._is_shared_buffer_with(x))
+        self._versions = [*kept]
+        for key, tensor in self._fresh.items():
+            if key not in self._values and tensor._is_shared_buffer_with(x):
+                self._lost[key] = tensor
+        for key in self._lost:
+            self._fresh.pop(key, None)
+
+    def stand_for(self, tensor: Tensor, value: Value) -> None:
+        """Have a tensor stand for another value from here on."""
+        self._values[id(tensor)] = value
+        self._fresh.pop(id(tensor), None)
+
+    def requires(self, value: Value) -> bool:
+        """Whether gradients flow through it."""
+        return self._requires[value.number]
+
+    def stands_in(self, leaves: Sequence[Tensor], recording: Any) -> None:
+        """Leaves by which a recording differentiates, as long as it is there."""
+        with not_listening():
+            held = weakref.ref(recording)
+            self._leaves.update((self.value_of(leaf), held) for leaf in leaves)
+
+    def is_done(self, value: Value) -> bool:
+        """Whether nobody differentiates by it: by a constant, or such a leaf by now."""
+        held = self._leaves.get(value)
+        return held() is None if held is not None else not self.requires(value)
+
+    def required(self, value: Value) -> bool:
+        """Whether it required gradients when it was met."""
+        return self._native[value.number]
+
+    def reaches_beyond(self, outputs: Sequence[Any], own: Sequence[Any]) -> bool:
+        """Whether they depend on what requires gradients and is none of their own."""
+        with not_listening():
+            needed = {self.value_of(o) for o in outputs if isinstance(o, Tensor)}
+            roots = {self.value_of(t) for t in own if isinstance(t, Tensor)}
+        for op, taped in zip(reversed(self.ops), reversed(self.taped), strict=True):
+            if taped and not needed.isdisjoint(op.outputs):
+                needed.difference_update(op.outputs)
+                needed.update(op.inputs)
+        return any(self._requires[v.number] for v in needed - roots)
+
+    def check_constants(self) -> None:
+        """Refuse constants that were written into or frozen after they were used."""
+        required = [v for v in self.constants if self.required(v)]
+        if any(self.constants[v].stop_gradient for v in required if not self.is_own(v)):
+            self.fail(
+                "a tensor that is no argument is used with gradients and frozen "
+                "afterwards; set stop_gradient back, or freeze it outside of jit"
+            )
+        for tensor, version in self._versions:
+            if tensor._inplace_version() != version:
+                self.fail(
+                    "a tensor that is no argument was written into in place; give it "
+                    "as an argument and return its new value"
+                )
+
+    def fail(self, reason: str) -> Any:
+        """Give up.
+
+        Raises:
+            CaptureError: always.
+        """
+        self.failure = CaptureError(reason, where_called(full=True))
+        raise self.failure
+
+    # What :mod:`...paddle_side.interception` hands over.
+
+    def operator(
+        self, name: str, call: Callable[..., Any], args: Any, kwargs: Any
+    ) -> Any:
+        found = apart(name, args, kwargs, self._in_parts)
+        if found is not None:
+            return found
+        with not_listening():
+            tensors = [*tensors_in(args), *tensors_in(kwargs.values())]
+            writes = is_write(name) and not self._is_nobodys(tensors)
+        if writes:
+            self.draws = self.draws or name in _DRAWING
+            return write(self, name, call, args, kwargs)
+        with not_listening():
+            # Of a tensor's shape alone, or of none of the program's.
+            asked = tensors[1:] if name in OF_SHAPES else tensors
+            own = all(id(t) in self._fresh and t.stop_gradient for t in asked)
+            if own and name not in _DRAWING:
+                return self._constant(call(*args, **kwargs))
+            entry = TABLE.get(name) or self.fail(
+                f"the operator {name} is not in the table of programs; write it in "
+                "others, or leave it outside of jit"
+            )
+            try:
+                entry, given = entry.simplified(entry.canonical(args, kwargs))
+            except UnknownArgument as error:
+                self.fail(
+                    f"{name} is called with an argument that programs do not "
+                    f"know: {error}"
+                )
+            return self._run(entry, given)
+
+    def _is_nobodys(self, tensors: Sequence[Tensor]) -> bool:
+        """Whether all were made here of nothing else, and no value stands for one."""
+        return all(id(t) in self._fresh and id(t) not in self._values for t in tensors)
+
+    def leaves(
+        self, name: str, call: Callable[..., Any], args: Any, kwargs: Any
+    ) -> Any:
+        with not_listening():
+            if all(id(t) in self._fresh for t in tensors_in(args)):
+                return call(*args, **kwargs)
+            attribute = name.removeprefix("Tensor.")
+            self.fail(
+                f"a value leaves the program by {attribute}, for Python to compute or "
+                "decide with it: write it in tensor operations (paddle.where for if), "
+                "or compute it before and give it as an argument"
+            )
+
+    def _constant(self, result: Any) -> Any:
+        """What was made of no tensor, or of such constants."""
+        for tensor in tensors_in([result]):
+            self._fresh[id(tensor)] = tensor
+        return result
+
+    def _run(self, entry: Operator, given: tuple[Any, ...]) -> Any:
+        result = self._noted(entry, given)
+        if entry.nested is not None:
+            return entry.nested(result)
+        is_list = isinstance(result, list | tuple)
+        if not is_list or entry.shown in (None, len(result)):
+            return result
+        return result[0] if entry.shown == 1 else tuple(result[: entry.shown])
+
+    def every(self, entry: Operator, given: Sequence[Any]) -> Any:
+        """All that an operator gives, also what Paddle does not show."""
+        with not_listening():
+            return self._noted(entry, tuple(given))
+
+    def _noted(self, entry: Operator, given: tuple[Any, ...]) -> Any:
+        args = tuple(in_values(self, arg) for arg in given)
+        if entry.view:
+            check_shapes(self, entry.name, args)
+        writes = entry.writes_of(given)
+        for i in writes:
+            begin(self, entry.name, given[i])
+        result = entry.run(*given)
+        self.draws = self.draws or entry.random
+        many = isinstance(result, list | tuple)
+        parts = [*result] if many else [result]
+        is_on = paddle.is_grad_enabled() and entry.differentiable != ()
+        taped = is_on and any(self._requires[v.number] for v in values_in(args))
+        for i, part in enumerate(parts):  # Paddle's kernels end somewhere, rules do not
+            if is_differentiable(part):
+                part.stop_gradient = not taped or i in entry.fixed
+        outputs = tuple(self._new(part, optional=many) for part in parts)
+        place = where_called() if self.place is None else self.place
+        op = Operation(entry, args, outputs, many, place)
+        self.ops.append(op)
+        self.taped.append(taped)
+        if entry.view or entry.alias:
+            self.memory.note(op, given[0], parts)
+        for i, output in writes.items():
+            end(self, entry.name, given[i], parts[output])
+        return result
+
+    # Derivatives.
+
+    def gradients(
+        self,
+        outputs: Sequence[Tensor],
+        inputs: Sequence[Tensor],
+        cotangents: Sequence[Tensor],
+        create_graph: bool,
+    ) -> list[Tensor | None]:
+        """As :func:`.engine.gradients`, by the rules of the table."""
+        self.differentiates = True
+        with not_listening():
+            ends = [self.value_of(t) for t in outputs]
+            starts = [self.value_of(t) for t in inputs]
+        with grad_mode(create_graph), in_one_place(self):
+            return reverse_through(self, ends, starts, cotangents)
+
+    def grad(self, name: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        """``paddle.grad`` with its own arguments."""
+        self.takes_gradients = True
+        return grad(self, *args, **kwargs)
+
+
+_SMALL = 1 << 14
+"""Elements of constants that are compared, such as ones that gradients begin with."""

@@ -1,0 +1,256 @@
+"""Gradients on a record, by the rules of its operators."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import paddle
+from paddle import Tensor
+
+from ...paddle_side.autograd.grad_mode import grad_mode
+from ...paddle_side.dtypes import same_dtype
+from ...paddle_side.listener import not_listening
+from ..operators.calls import Call, NoRule
+from ..operators.entry import Operator
+from .common_subexpressions import CommonSubexpressions
+from .operations import Operation, Value, values_in, with_values
+
+
+class Record(Protocol):
+    """What :class:`.record.Record` is for this."""
+
+    ops: list[Operation]
+    taped: list[bool]
+
+    def value_of(self, tensor: Tensor) -> Value: ...
+
+    def tensor(self, value: Value) -> Any: ...
+
+    def requires(self, value: Value) -> bool: ...
+
+    def is_done(self, value: Value) -> bool: ...
+
+    def fail(self, reason: str) -> Any: ...
+
+
+class Part(Record, Protocol):
+    """A record that may be a part of another."""
+
+    constants: dict[Value, Tensor]
+
+    @property
+    def outer(self) -> Any: ...
+
+    def knows(self, tensor: Tensor) -> bool: ...
+
+    def requiring(self, tensor: Tensor) -> Value: ...
+
+
+def reverse_through(
+    record: Part,
+    ends: Sequence[Value],
+    starts: Sequence[Value],
+    cotangents: Sequence[Tensor | None],
+    onto: Record | None = None,
+) -> list[Tensor | None]:
+    """Gradients on a record and on those that it is a part of.
+
+    Args:
+        onto: the record that listens; the first one where None.
+    """
+    onto = onto or record
+    outer: Part | None = record.outer
+
+    def is_far(value: Value) -> bool:
+        tensor = record.constants.get(value)
+        return outer is not None and tensor is not None and outer.knows(tensor)
+
+    far = [v for v in dict.fromkeys(starts) if is_far(v)]
+    between = [v for v in record.constants if record.requires(v) and is_far(v)]
+    every = [*dict.fromkeys([*starts, *(between if far else ())])]
+    stop = len(record.ops)
+    grads = reverse(record, 0, stop, ends, every, cotangents, onto)
+    found = dict(zip(every, grads, strict=True))
+    if far and outer is not None:
+        reached = [v for v in between if found[v] is not None]
+        with not_listening():
+            outer_ends = [outer.requiring(record.constants[v]) for v in reached]
+            outer_starts = [outer.requiring(record.constants[v]) for v in far]
+        given = [found[v] for v in reached]
+        more = reverse_through(outer, outer_ends, outer_starts, given, onto)
+        found.update(zip(far, more, strict=True))
+    return [found[v] for v in starts]
+
+
+def reverse(
+    record: Record,
+    start: int,
+    stop: int,
+    ends: Sequence[Value],
+    starts: Sequence[Value],
+    cotangents: Sequence[Tensor | None],
+    onto: Record | None = None,
+) -> list[Tensor | None]:
+    """Gradients through the operations from start to stop.
+
+    Args:
+        onto: the record that listens, where it is another.
+    """
+    active, reached, alias = _active(record, start, stop, starts)
+    found: dict[Value, Any] = {}
+    for value, cotangent in zip(ends, cotangents, strict=True):
+        _add(record, found, alias.get(value, value), cotangent)
+    kept = {*starts}
+    for op, named, wanted in reversed(active):
+        given = [found.get(v) for v in op.outputs]
+        if all(g is None for g in given):
+            continue
+        _check_rule(record, op, wanted)
+        for v in op.outputs:
+            if v not in kept:
+                found.pop(v, None)
+        args = [with_values(arg, record.tensor) for arg in op.args]
+        outs = [record.tensor(v) for v in op.outputs]
+        rule = op.operator.reverse
+        try:
+            if rule is not None:
+                grads = rule(Call(args, outs, given, frozenset(wanted)))
+            else:
+                grads = _by_formula(record, onto or record, op, args, given, wanted)
+        except NoRule as error:
+            record.fail(f"{op.operator.name} has no rule for {error}")
+        for k in wanted:
+            targets = named.args[k]
+            parts = grads[k]
+            if parts is None and k in op.operator.numbers:
+                _refuse(record, op.operator, k)
+            if isinstance(targets, Value):
+                targets, parts = [targets], [parts]
+            for value, grad in zip(targets, parts or (), strict=False):
+                if isinstance(value, Value) and value in reached:
+                    _add(record, found, value, grad)
+    return [found.get(v) for v in starts]
+
+
+Active = tuple[Operation, Operation, list[int]]
+"""An operation, the same on values that are no aliases, and by which arguments."""
+
+
+def _active(
+    record: Record, start: int, stop: int, starts: Sequence[Value]
+) -> tuple[list[Active], set[Value], dict[Value, Value]]:
+    """What gradients go through, each operation once, so that they are summed early.
+
+    A leaf by which one has differentiated, and will no more, is what it was made of.
+
+    Returns:
+        Operations; all values with gradients; and which values are the same as others.
+    """
+    reached, common = {*starts}, CommonSubexpressions()
+    active = []
+    for i in range(start, stop):
+        op = record.ops[i]
+        named = common.named(op)
+        if op.operator.alias and record.is_done(op.outputs[0]):
+            source = named.args[0]
+            if record.taped[i] or not record.requires(source):
+                common.alias[op.outputs[0]] = source
+                continue
+        if not record.taped[i] or reached.isdisjoint(named.inputs):
+            continue
+        flags = tuple(map(record.requires, op.outputs))
+        if reached.isdisjoint(op.outputs) and common.is_known(named, flags):
+            continue
+        wanted = [
+            k
+            for k, arg in enumerate(named.args)
+            if k not in op.operator.shapes
+            if not reached.isdisjoint(values_in([arg]))
+        ]
+        if wanted:
+            active.append((op, named, wanted))
+            reached.update(itertools.compress(op.outputs, flags))
+    return active, reached, common.alias
+
+
+def _check_rule(record: Record, op: Operation, wanted: list[int]) -> None:
+    entry = op.operator
+    if entry.differentiable is not None:
+        for k in wanted:
+            if k not in entry.differentiable:
+                _refuse(record, entry, k)
+    if not entry.complex and op.is_complex:
+        record.fail(
+            f"the operator {entry.name} has no rule for complex numbers; compute with "
+            "real and imaginary parts"
+        )
+
+
+def _refuse(record: Record, entry: Operator, k: int) -> None:
+    record.fail(
+        f"the operator {entry.name} has no rule for its gradient by "
+        f"{entry.arguments[k]}"
+    )
+
+
+def _by_formula(
+    record: Record,
+    onto: Record,
+    op: Operation,
+    args: list[Any],
+    given: list[Any],
+    wanted: list[int],
+) -> list[Any]:
+    """Gradients of the same in operators that have rules."""
+    formula = op.operator.formula
+    if formula is None:
+        record.fail(f"the operator {op.operator.name} has no rule for its gradient")
+    assert formula is not None
+    start = len(onto.ops)
+    with grad_mode(True):
+        result = formula(*args)
+    results = [*result] if isinstance(result, list | tuple) else [result]
+    with not_listening():
+        pairs = [
+            (onto.value_of(r), g)
+            for r, g in zip(results, given, strict=False)
+            if g is not None and r is not None
+        ]
+        # Under the names that the formula has met them by.
+        names = {
+            v: onto.value_of(record.tensor(v))
+            for v in values_in([op.args[k] for k in wanted])
+        }
+    starts = [*dict.fromkeys(names.values())]
+    found = reverse(
+        onto,
+        start,
+        len(onto.ops),
+        [r for r, _ in pairs],
+        starts,
+        [g for _, g in pairs],
+    )
+    left = dict(zip(starts, found, strict=True))
+    grads: list[Any] = [None] * len(args)
+    for k in wanted:
+        # A value that is there twice has one gradient for all its places.
+        grads[k] = with_values(op.args[k], lambda v: left.pop(names[v], None))
+    return grads
+
+
+def _add(record: Record, found: dict[Value, Any], value: Value, grad: Any) -> None:
+    """Add to what was found of a value's gradient."""
+    if grad is None or not (grad._is_initialized() or 0 in value.shape):
+        return  # of what is not there
+    tensor = record.tensor(value)
+    if not same_dtype(grad.dtype, tensor.dtype):
+        if grad.is_complex() and not tensor.is_complex():
+            grad = paddle._C_ops.real(grad)
+        if grad.dtype != tensor.dtype:
+            grad = paddle._C_ops.cast(grad, tensor.dtype)
+    if grad.shape != tensor.shape:
+        record.fail(f"a rule gives a gradient of {grad.shape} for {tensor.shape}")
+    before = found.get(value)
+    found[value] = grad if before is None else before + grad

@@ -1,0 +1,37 @@
+"""Why functions run as programs, or why they can't."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ...programs.capture_error import CaptureError
+from ...programs.switch import loops_are_on
+from .jit import Jitted
+from .kept import why_not
+
+
+def explain(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
+    """Why :func:`jit` runs ``fn(*args)`` as a program, or why it can't.
+
+    Returns:
+        A sentence, with file and line of the code in question where there is one; and
+        of a transformed function, why its calls without jit run as ever, if they do.
+    """
+    later = why_not(fn)
+    rest = f" Without jit its calls run as ever: {later}." if later else ""
+    return f"{_explained(fn, *args, **kwargs)}{rest}"
+
+
+def _explained(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
+    jitted = fn if isinstance(fn, Jitted) else Jitted(fn)
+    try:
+        program = jitted.program(*args, **kwargs)
+    except CaptureError as error:
+        return str(error)
+    size = f"{len(program.ops)} operators"
+    any_size = "" if program.samples is None else " for any number of samples"
+    most = f"{program.peak_bytes} bytes at most"
+    most += f" for {program.samples.size}" if program.samples is not None else ""
+    found = f"It runs as a program{any_size} of {size}, {most}."
+    return f"{found} {program.explain_machine()}" if loops_are_on() else found

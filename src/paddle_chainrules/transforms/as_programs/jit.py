@@ -1,0 +1,275 @@
+"""Functions of tensors as programs: captured at their first call, then run."""
+
+from __future__ import annotations
+
+import functools
+import math
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
+from typing import Any, ParamSpec, TypeVar
+
+from paddle import Tensor
+
+from ...paddle_side.interception import listening
+from ...paddle_side.listener import is_plain
+from ...programs.capture_error import CaptureError
+from ...programs.compiling.program import Program
+from ...programs.static_graphs import need_tensors, sot
+from ...programs.switch import programs_are_on
+from ...programs.tracing.existing import once
+from ...programs.tracing.record import Record
+from ..containers.tree import flatten_tree
+from .keys import exactly, may_change
+from .program_cache import BOUND, THESE_SIZES, TRIES, OfValue, ProgramCache
+from .program_nodes import call, found_value
+from .seen import most_samples
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def jit(
+    fn: Callable[P, T], static_argnums: Sequence[int] = (), strict: bool = False
+) -> Callable[P, T]:
+    """The function as a program of Paddle's operators, one for every kind of arguments.
+
+    The first call with tensors of new dtypes and shapes captures what the function does
+    to them; later ones run that, without Python's and Paddle's layers in between. Where
+    two calls differ in the number of samples alone, and the function names no size, the
+    program serves any number of samples. What
+    is computed of shapes, numbers and other objects of Python is part of the program;
+    so the function must depend on nothing of Python's that changes, and change nothing.
+    Tensors that it closes over are read at every call.
+
+    At the first call with a kind of arguments the function is called twice, the second
+    time on other numbers; three or four times where random numbers are drawn, or Paddle
+    has no gradients to compare with.
+
+    Derivatives inside, by this package or ``paddle.grad``, become part of the program:
+    ``jit(value_and_grad(loss))`` is one program, and so is a whole training step.
+
+    A function that can't be captured runs as it is; :func:`explain` says why. So do all
+    but strict ones where the environment has ``PADDLE_CHAINRULES_PROGRAMS=off``.
+
+    Args:
+        fn: function of trees of tensors.
+        static_argnums: positions of arguments that are compared by value, and objects
+            that have no value by identity, and go to fn as they are. Other arguments'
+            leaves that are no tensors are compared by value too: each new number makes
+            a new program. Give one that changes at every call as a tensor.
+        strict: raise an error where the function can't be captured.
+
+    Returns:
+        A function that gives the same. Results are on the caller's graph where fn's
+        are.
+
+    Raises:
+        CaptureError: from a call, where ``strict``.
+
+    Examples:
+        >>> import paddle
+        >>> from paddle_chainrules import jit, value_and_grad
+        >>> step = jit(value_and_grad(lambda w, x: (w * x).sum()))
+        >>> value, grad = step(paddle.ones([2]), paddle.to_tensor([3.0, 4.0]))
+        >>> grad.tolist()
+        [3.0, 4.0]
+    """
+    return functools.wraps(fn, updated=())(Jitted(fn, static_argnums, strict))
+
+
+def make_program(
+    fn: Callable[..., Any], static_argnums: Sequence[int] = ()
+) -> Callable[..., Program]:
+    """A function that gives the program of ``fn(*args)``, to be read.
+
+    Like ``jax.make_jaxpr``. Printed, a program is a line an operator, with the place in
+    the code where it came from; ``.python()`` is the source that runs.
+
+    Raises:
+        CaptureError: from a call, where the function can't be captured.
+
+    Examples:
+        >>> import paddle
+        >>> from paddle_chainrules import make_program
+        >>> program = make_program(lambda x: paddle.tanh(x) * 2.0)(paddle.ones([3]))
+        >>> [op.operator.name for op in program.ops]
+        ['tanh', 'Tensor.__mul__']
+    """
+
+    def make(*args: Any, **kwargs: Any) -> Program:
+        return Jitted(fn, static_argnums, True).program(*args, **kwargs)
+
+    return make
+
+
+def _attribute(module: Any, name: str) -> Any:
+    """What a qualified name stands for in a module; None where it has no such."""
+    try:
+        return attrgetter(name)(module)
+    except AttributeError:  # within a function
+        return None
+
+
+def _static(value: Any) -> Any:
+    """As :func:`exactly`; what the caller calls static need not be immutable."""
+    return (type(value), value) if may_change(value) else exactly(value)
+
+
+def _orders(tree: Any) -> Any:
+    """The orders of the keys of all dicts in it, which its structure does not tell."""
+    kind = type(tree)
+    if kind is dict or (kind not in (tuple, list) and isinstance(tree, Mapping)):
+        keys = [key if type(key) is str else exactly(key) for key in tree]
+        return tuple(keys), _orders_of(tree.values())
+    if isinstance(tree, tuple | list):
+        found = _orders_of(tree)
+        return found if any(found) else ()
+    return ()
+
+
+def _orders_of(parts: Iterable[Any]) -> tuple[Any, ...]:
+    return tuple([() if isinstance(x, Tensor) else _orders(x) for x in parts])
+
+
+def _places(leaves: list[Any]) -> tuple[int, ...] | None:
+    """Of each leaf which of the distinct ones it is, where a tensor is there twice."""
+    tensors = [id(leaf) for leaf in leaves if isinstance(leaf, Tensor)]
+    if len(tensors) == len({*tensors}):
+        return None
+    first: dict[Any, int] = {}
+    keys = (
+        id(leaf) if isinstance(leaf, Tensor) else (i,) for i, leaf in enumerate(leaves)
+    )
+    return tuple([first.setdefault(key, len(first)) for key in keys])
+
+
+def run_strictly(
+    program: Jitted, fn: Callable[..., Any], *args: Any, kept: bool = False
+) -> Any:
+    """``fn(*args)`` as a program, with the errors of fn where there can be none.
+
+    Args:
+        kept: whether the program will serve other calls.
+    """
+    with once(not kept):
+        try:
+            return program.run(*args)
+        except CaptureError:
+            with listening(Record([])):
+                fn(*args)  # which says better what is wrong with the arguments
+            raise
+
+
+class Jitted:
+    """What :func:`jit` returns.
+
+    Args:
+        patience: how many calls of a kind come before there is a program.
+        most: gives the number up to which fn does the same for any number of samples.
+    """
+
+    def depends_on(self) -> list[Any]:
+        """What its results depend on, for :mod:`.seen`."""
+        return [self._fn]
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        static_argnums: Sequence[int] = (),
+        strict: bool = False,
+        patience: int = 0,
+        most: Callable[[], int] | None = None,
+    ) -> None:
+        self._fn, self._strict, self._patience = fn, strict, patience
+        self._most = most or (lambda: most_samples(fn))
+        self._static = frozenset(static_argnums)
+        self._made: dict[Any, ProgramCache] = {}
+        self.loops: dict[Any, Jitted] = {}
+        """Of :func:`.scan.scan`, in which it is the step."""
+
+    def __reduce__(self) -> Any:
+        """As functions are, by name where it has one; copies make programs anew."""
+        module = sys.modules.get(getattr(self, "__module__", ""))
+        name: str = getattr(self, "__qualname__", "")
+        if name and module is not None and _attribute(module, name) is self:
+            return name
+        return jit, (self._fn, sorted(self._static), self._strict)
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else functools.partial(self, instance)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        need_tensors(sot.fallback(True))
+        if is_plain() or not (self._strict or programs_are_on()):
+            return self._fn(*args, **kwargs)  # as part of another program, too
+        return self.run(*args, **kwargs)
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        """A call by the program, whoever listens."""
+        try:
+            programs, leaves = self._programs(args, kwargs)
+            found, structure = call(programs, leaves, None)
+        except CaptureError:
+            if self._strict:
+                raise
+            return self._fn(*args, **kwargs)
+        return structure.unflatten(found)
+
+    def program(self, *args: Any, **kwargs: Any) -> Program:
+        """The program that runs at one call."""
+        programs, leaves = self._programs(args, kwargs)
+        return found_value(programs, leaves)[0].captured.program
+
+    def found(self, *args: Any) -> OfValue:
+        """What is known of the program of one call, for its number of samples alone.
+
+        Raises:
+            CaptureError: there is none.
+        """
+        programs, leaves = self._programs(args, {})
+        found, flags = found_value(programs, leaves)
+        if found.captured.program.samples is None:
+            return found
+        own: OfValue = programs.found(THESE_SIZES, leaves, programs.value_of, flags)
+        return own
+
+    def _programs(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[ProgramCache, list[Any]]:
+        """Those of the static arguments, and all other leaves."""
+        static: tuple[Any, ...] = ()
+        if self._static:
+            static = tuple((i, args[i]) for i in sorted(self._static) if i < len(args))
+            args = tuple(None if i in self._static else a for i, a in enumerate(args))
+        leaves, spec = flatten_tree((args, kwargs))
+        places = _places(leaves)
+        orders = _orders((args, kwargs))
+        key = (tuple((i, _static(v)) for i, v in static), spec, orders, places)
+        if places is not None:
+            leaves = [leaves[places.index(k)] for k in range(1 + max(places))]
+        try:
+            programs = self._made.get(key)
+        except TypeError as error:
+            raise CaptureError(
+                f"a static argument has no hash ({error}); give one that has"
+            ) from None
+        if programs is None:
+
+            def flat(leaves: list[Any]) -> tuple[list[Any], Any]:
+                every = leaves if places is None else [leaves[k] for k in places]
+                args, kwargs = spec.unflatten(every)
+                args = [*args]
+                for i, value in static:
+                    args[i] = value
+                return flatten_tree(self._fn(*args, **kwargs))
+
+            most, tries = self._most(), math.inf if self._strict else TRIES
+            patience = self._patience
+            programs = ProgramCache(flat, patience=patience, most=most, tries=tries)
+            self._made[key] = programs
+            while len(self._made) > BOUND:
+                self._made.pop(next(iter(self._made)), None)
+        elif len(self._made) > BOUND // 2:  # to the end, as used last
+            self._made[key] = self._made.pop(key, programs)
+        return programs, leaves

@@ -1,0 +1,66 @@
+"""What tells the programs of a function apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import paddle
+from paddle import Tensor
+
+from ...paddle_side.dtypes import casts_automatically
+from ...programs.capture_error import CaptureError
+
+
+def key_of(leaves: Sequence[Any]) -> tuple[Any, ...]:
+    """What a program depends on: dtypes and shapes, and what is no tensor, by value.
+
+    Raises:
+        TypeError: something that has no hash.
+    """
+    row: list[Any] = [casts_automatically(), paddle.get_default_dtype()]
+    for leaf in leaves:
+        if isinstance(leaf, Tensor):
+            row.append(id(leaf.dtype))  # of which there is one each, with a slow hash
+            row += leaf.shape
+        else:
+            row.append(exactly(leaf))
+    return tuple(row)
+
+
+def exactly(value: Any) -> Any:
+    """What is equal for the same values of the same types: not for 1, 1.0 and True.
+
+    Raises:
+        CaptureError: it is equal to itself alone, whatever it comes to hold.
+    """
+    kind = type(value)
+    if may_change(value):
+        raise CaptureError(
+            f"an argument can't tell programs apart: a {kind.__name__} is equal to "
+            "itself alone, also when it has changed; give its values, or what has a "
+            "hash by them, such as a frozen dataclass"
+        )
+    if kind is float:
+        return kind, value.hex()
+    if kind is complex:
+        return kind, repr(value)
+    if kind in (tuple, frozenset):
+        return kind, tuple(map(exactly, value))
+    return kind, value
+
+
+HEAP = 1 << 9
+"""The flag of types that are made by Python's ``class``."""
+
+
+def may_change(value: Any) -> bool:
+    """Whether it is compared by identity alone and holds what can be set anew."""
+    kind: Any = type(value)
+    return (
+        kind.__eq__ is object.__eq__
+        and kind.__hash__ is object.__hash__
+        and bool(kind.__flags__ & HEAP)
+        and bool(getattr(value, "__dict__", None) or getattr(kind, "__slots__", None))
+        and not kind.__module__.startswith("paddle_chainrules.")
+    )

@@ -1,0 +1,344 @@
+"""The programs of one function, by the kinds of its arguments."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import paddle
+from paddle import Tensor
+
+from ...paddle_side.autograd.engine import is_running
+from ...paddle_side.autograd.grad_mode import grad_mode
+from ...paddle_side.dtypes import is_differentiable
+from ...programs.capture import Begun, capture
+from ...programs.capture_error import CaptureError
+from ...programs.captured import PLACE, Captured
+from ...programs.compiling.repeated import without_repeated
+from ...programs.compiling.residuals import in_few
+from ...programs.compiling.sharing import with_shared
+from ...programs.compiling.split import There, split
+from ...programs.loops.groups import goes_into
+from ...programs.sizes.any_size import samples_of
+from ...programs.switch import loops_are_on
+from ...programs.tracing.operations import Value
+from ..tape.effects import Effects, tensors_among
+from ..tape.recording import record
+from .keys import key_of
+from .program_recording import ProgramRecording, Way, run
+from .varying_sizes import Firsts, Varying, apart
+
+BOUND = 64
+"""The most programs of a function; the one not used for longest is dropped."""
+
+MANY = 4096
+"""The most kinds of calls that are counted before there is a program."""
+
+TRIES = 8
+"""Errors of a function, which may pass, before it is left to itself."""
+
+THESE_SIZES = "value of these sizes"
+"""A kind of program that serves no other number of samples."""
+
+Flat = Callable[[list[Any]], tuple[Sequence[Any], Any]]
+"""From leaves to leaves, and how these are nested."""
+
+
+class Refusal(NamedTuple):
+    """Why there is no program."""
+
+    why: str
+    passes: bool = False
+    """Whether the next call of the kind tries again."""
+
+    def is_stale(self) -> bool:
+        return self.passes
+
+
+class OfValue(NamedTuple):
+    """The program of a function's value."""
+
+    captured: Captured
+    structure: Any
+
+    def is_stale(self) -> bool:
+        """Whether it was captured of tensors that are others now."""
+        return self.captured.is_stale()
+
+    @property
+    def most(self) -> int:
+        """Up to how many samples it serves, where it serves any number."""
+        samples = self.captured.program.samples
+        return samples.most if samples is not None else 0
+
+    def for_any_size(
+        self, size: int, other: OfValue, its_size: int, most: int
+    ) -> OfValue | None:
+        """As :meth:`.program_recording.Way.for_any_size`; off the graph alone."""
+        own, its = self.captured, other.captured
+        most = own.at_once(most, size)
+        if True in own.requires or self.structure != other.structure:
+            return None
+        for one, another in ((own, its), (own.expanding(), its.expanding())):
+            if one.is_like(another):
+                sizes = size, another.program, its_size, most
+                samples = samples_of(one.program, *sizes)
+                if samples is not None:
+                    program = replace(one.program, samples=samples)
+                    return self._replace(captured=one._replace(program=program))
+        return None
+
+
+class ProgramCache:
+    """Programs of a function of a list of leaves, made at the first call of a kind.
+
+    Args:
+        fn: the function.
+        effects: what is known of it.
+        fixed: how many of the leaves, the first ones, are always of one kind.
+        patience: how many calls of a kind come before there is a program.
+        most: up to how many samples a program may serve calls with more or fewer than
+            those it was captured for, since fn does the same for these numbers.
+        tries: how many errors of fn itself do not count, since they may pass.
+    """
+
+    def __init__(
+        self,
+        fn: Flat,
+        effects: Effects | None = None,
+        fixed: int = 0,
+        patience: int = 0,
+        most: int = 0,
+        tries: float = TRIES,
+    ) -> None:
+        self._most, self._tries = most, tries
+        self._sizes: dict[Any, tuple[Firsts, Any]] = {}
+        self._of_any: dict[Any, tuple[Varying, Any]] = {}
+        self._fn, self._fixed, self._patience = fn, fixed, patience
+        self._calls: Counter[Any] = Counter()
+        self._effects = effects
+        self._made: OrderedDict[Any, Any] = OrderedDict()
+        self._lock = threading.RLock()
+
+    def record(
+        self, leaves: Sequence[Any], key: Any = None
+    ) -> tuple[Sequence[Any], Any, ProgramRecording]:
+        """As :func:`.recording.record`: outputs, their structure, and the way back.
+
+        Raises:
+            CaptureError: there is no program.
+        """
+        way: Way = self.found("vjp", leaves, self.way_of, key)
+        tensors = tensors_among(leaves)
+        made = run(way.there.forward, tensors, trusts=True)
+        recording = self.recording(way, leaves, tensors, made)
+        return recording.outputs, way.structure, recording
+
+    def recording(
+        self,
+        way: Way,
+        leaves: Sequence[Any],
+        tensors: Sequence[Tensor],
+        made: list[Tensor],
+    ) -> ProgramRecording:
+        """The way back of a call whose program gave this."""
+        count = way.there.count
+        outputs, saved = way.captured.filled(made[:count]), made[count:]
+        return ProgramRecording(self.plain, leaves, tensors, outputs, way, saved)
+
+    def found(
+        self,
+        kind: str,
+        leaves: Sequence[Any],
+        make: Callable[[Sequence[Any]], Any],
+        key: Any = None,
+    ) -> Any:
+        """What is made once for each kind of leaves.
+
+        Raises:
+            CaptureError: it could not be made.
+        """
+        try:
+            varied = leaves[self._fixed :] if self._fixed else leaves
+            key = (kind, key, key_of(varied))
+            found = self._made.get(key)
+        except TypeError as error:
+            raise CaptureError(
+                f"an argument can't tell programs apart ({error}); give it as a tensor "
+                "or as something that has a hash"
+            ) from None
+        if found is None or found.is_stale():
+            found = self._make(key, leaves, make)
+        elif len(self._made) > BOUND // 2:
+            with self._lock:
+                if key in self._made:
+                    self._made.move_to_end(key)
+        if isinstance(found, Refusal):
+            raise CaptureError(found.why)
+        return found
+
+    def _make(
+        self, key: Any, leaves: Sequence[Any], make: Callable[[Sequence[Any]], Any]
+    ) -> Any:
+        made = self._made
+        may_serve = self._most and key[0] != THESE_SIZES
+        firsts, like = apart(leaves[self._fixed :]) if may_serve else ((), ())
+        like = key[:2], like
+        with self._lock:
+            served = self._served(like, firsts)
+            if served is not None:
+                made[key] = served
+                self._bound()
+                return served
+            if self._patience and key not in made:
+                self._calls[key] += 1
+                if self._calls[key] <= self._patience:
+                    if len(self._calls) > MANY:
+                        self._calls.clear()
+                    raise CaptureError(
+                        "calls of this kind are too few yet to be worth a program; "
+                        "jit=True makes one at the first"
+                    )
+            found = made.get(key)
+            if found is None or found.is_stale():
+                try:
+                    found = make(leaves)
+                except CaptureError as error:
+                    found = Refusal(str(error), error.raised and self._tries > 0)
+                    self._tries -= error.raised
+                made[key] = found
+                self._bound()
+                if firsts and not isinstance(found, Refusal):
+                    self._compare(like, firsts, found)
+        return found
+
+    def _bound(self) -> None:
+        while len(self._made) > BOUND:
+            self._made.popitem(last=False)
+
+    def _served(self, like: Any, firsts: Firsts) -> Any:
+        """A program for any number of samples, if there is one."""
+        varying, served = self._of_any.get(like, (None, None))
+        if varying is None or served is None or served.is_stale():
+            return None
+        return served if 1 < varying.size(firsts) <= served.most else None
+
+    def _compare(self, like: Any, firsts: Firsts, found: Any) -> None:
+        """Note a program that serves any number of samples."""
+        before, other = self._sizes.get(like, (firsts, None))
+        varying = Varying.between(firsts, before)
+        size, its_size = varying.size(firsts), varying.size(before)
+        if min(size, its_size) > 1 and max(size, its_size) <= self._most:
+            pairs = (found, size, other, its_size), (other, its_size, found, size)
+            for one, own, another, its in pairs:
+                served = one.for_any_size(own, another, its, self._most)
+                if served is not None:
+                    self._of_any[like] = varying, served
+                    same = [key for key, made in self._made.items() if made is one]
+                    self._made.update(dict.fromkeys(same, served))
+                    break
+        self._sizes[like] = firsts, found
+        for kept in (self._sizes, self._of_any):
+            while len(kept) > BOUND:
+                kept.pop(next(iter(kept)))
+
+    @property
+    def made(self) -> list[Any]:
+        """All that was made, refusals too."""
+        return [*{id(found): found for found in self._made.values()}.values()]
+
+    def plain(self, leaves: list[Any]) -> Sequence[Any]:
+        """The function without the structure of what it gives."""
+        return self._fn(leaves)[0]
+
+    def _captured(
+        self, leaves: Sequence[Any], check: bool, begun: list[Begun] | None = None
+    ) -> tuple[Captured, Any]:
+        """The function captured, and the structure of what it gives."""
+        structures: list[Any] = []
+
+        def plain(leaves: list[Any]) -> Sequence[Any]:
+            outputs, structure = self._fn(leaves)
+            structures.append(structure)
+            return outputs
+
+        captured = capture(plain, leaves, check=check, begun=begun)
+        return captured, structures[0]
+
+    def value_of(self, leaves: Sequence[Any]) -> OfValue:
+        """The program of the value."""
+        found, structure = self._captured(leaves, check=not is_running())
+        return OfValue(found, structure)
+
+    def seen_of(
+        self, leaves: Sequence[Any], begun: list[Begun] | None = None
+    ) -> OfValue:
+        """The same, not compared with the function.
+
+        Args:
+            begun: where to leave its record.
+        """
+        return OfValue(*self._captured(leaves, False, begun))
+
+    def way_of(self, leaves: Sequence[Any]) -> Way:
+        """The programs of the value and of its gradients."""
+        with grad_mode(True):
+            first, structure = self._captured([*map(_required, leaves)], check=False)
+        made = [i for i, part in enumerate(first.outputs) if part is PLACE]
+        pairs = [
+            (place, value)
+            for place, value, on in zip(
+                made, first.program.outputs, first.requires, strict=True
+            )
+            if on
+        ]
+        cotangents = [seed_like(value) for _, value in pairs]
+        seeds, count = [i for i, _ in pairs], len(leaves)
+
+        def joint(every: list[Any]) -> list[Any]:
+            values, recording = record(self.plain, every[:count], self._effects)
+            given: list[Any] = [None] * len(values)
+            for place, cotangent in zip(seeds, every[count:], strict=True):
+                given[place] = cotangent
+            grads = recording.gradients(given)
+            return [*values, *(grads[i] for i in recording.differentiable)]
+
+        with grad_mode(True):
+            whole = capture(joint, [*leaves, *cotangents])
+        places = [i for i, leaf in enumerate(leaves) if is_differentiable(leaf)]
+        return Way(*cut(whole, leaves, len(first.outputs)), structure, seeds, places)
+
+
+def cut(whole: Captured, leaves: Sequence[Any], outputs: int) -> tuple[There, Captured]:
+    """A program of values and gradients in two, and what is known of the values."""
+    head, tail = whole.outputs[:outputs], whole.outputs[outputs:]
+    number = sum(part is PLACE for part in head)
+    ends = iter(whole.program.outputs[number:])
+    grads = [next(ends) if part is PLACE else None for part in tail]
+    tensors = tensors_among(leaves)
+    inputs = len(tensors)
+    program = replace(whole.program, ops=tuple(with_shared(whole.program.ops)))
+    there = split(program, inputs, number, grads)
+    if loops_are_on() and all(t.place.is_cpu_place() for t in tensors):
+        there = in_few(without_repeated(there, goes_into))
+    return there, whole._replace(outputs=head)
+
+
+def _required(leaf: Any) -> Any:
+    """On the memory of a leaf, one that requires gradients where there can be any."""
+    if not is_differentiable(leaf):
+        return leaf
+    found = leaf.detach()
+    found.stop_gradient = False
+    return found
+
+
+def seed_like(value: Value) -> Tensor:
+    """A cotangent of a value's shape and dtype, of numbers that differ."""
+    with grad_mode(False):
+        ramp = paddle.linspace(0.5, 1.5, math.prod(value.shape), "float32")
+        return ramp.reshape(value.shape).astype(getattr(paddle, value.dtype))

@@ -1,0 +1,394 @@
+"""Programs on a graph that Paddle records, for whoever differentiates from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import compress
+from typing import Any, NamedTuple
+
+import paddle
+from paddle import Tensor
+from paddle.autograd import PyLayer
+
+from ...paddle_side.autograd.engine import asked_for, gradients, is_running
+from ...paddle_side.autograd.grad_mode import grad_mode
+from ...paddle_side.autograd.served_once import Once, watch
+from ...paddle_side.interception import RAW
+from ...paddle_side.listener import listener
+from ...paddle_side.watch import ask_for, recordings
+from ...programs.capture import Begun, capture
+from ...programs.capture_error import CaptureError
+from ...programs.captured import Captured
+from ...programs.compiling.program import Program
+from ...programs.compiling.split import There
+from ...programs.derivatives.partials import or_zeros
+from ...programs.tracing.existing import is_once, once
+from ...programs.tracing.operations import Value
+from ..tape.effects import check_unchanged, versions
+from ..tape.reached import note_reached
+from ..tape.recording import record
+from .program_cache import OfValue, ProgramCache, cut, seed_like
+from .program_recording import NO_MORE, run
+
+
+def call(
+    programs: ProgramCache,
+    leaves: Sequence[Any],
+    key: Any,
+    ahead: bool = True,
+    begun: list[Begun] | None = None,
+) -> tuple[list[Any], Any]:
+    """``fn(leaves)`` and its structure, on the caller's graph where fn's results are.
+
+    Args:
+        ahead: whether to see to it that gradients can be differentiated, where that is
+            known to come.
+        begun: what :func:`seen_value` has left just before.
+
+    Raises:
+        CaptureError: there is no program.
+    """
+    begun = [] if begun is None else begun
+    found, flags = seen_value(programs, leaves, key, begun)
+    captured = found.captured
+    if flags is None or True not in captured.requires:
+        tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+        made = run(captured.program, tensors, trusts=True)  # its key has all kinds
+        return captured.filled(made), found.structure
+    node: Node = programs.found(
+        "node",
+        leaves,
+        lambda leaves: node_of(programs, leaves, captured, begun),
+        (key, flags),
+    )
+    begun.clear()
+    if ahead and any(watch.deep for watch in recordings()):
+        _look_ahead(node, leaves, captured)
+    inputs = [leaves[i] for i in node.wanted] + node.beyond
+    outputs: list[Any] = [None] * len(captured.program.outputs)
+    given = inputs if all(x.is_leaf for x in inputs) else [_packed(inputs)]
+    on_graph = _Node.apply(_Call(node, leaves, outputs, inputs), *given)
+    on_graph = on_graph if isinstance(on_graph, tuple) else (on_graph,)
+    once, watches = outputs.pop(), recordings()
+    if not watches or watches[0].create_graph:  # it may be on the caller's graph
+        watch(on_graph, once)
+    for i, output in zip(node.places, on_graph, strict=True):
+        outputs[i] = output
+    return captured.filled(outputs), found.structure
+
+
+def found_value(
+    programs: ProgramCache, leaves: Sequence[Any]
+) -> tuple[OfValue, tuple[bool, ...] | None]:
+    """The program of the value, and which leaves are off the graph, if there is one.
+
+    Raises:
+        CaptureError: there is no program.
+    """
+    flags = _flags(leaves) if paddle.is_grad_enabled() else None
+    return _value(programs, leaves, None, flags), flags
+
+
+def seen_value(
+    programs: ProgramCache,
+    leaves: Sequence[Any],
+    key: Any,
+    begun: list[Begun] | None = None,
+) -> tuple[OfValue, tuple[bool, ...] | None]:
+    """The same; where results are on the graph, not yet compared with the function.
+
+    A program with gradients comes next, which is compared.
+
+    Args:
+        begun: where to leave the record, if it is made now, for that program to go on
+            with.
+
+    Raises:
+        CaptureError: there is no program.
+    """
+    flags = _flags(leaves) if paddle.is_grad_enabled() else None
+    if flags is not None and False in flags:
+        found: OfValue = programs.found(
+            "seen", leaves, lambda leaves: programs.seen_of(leaves, begun), (key, flags)
+        )
+        if True in found.captured.requires:
+            return found, flags
+    return _value(programs, leaves, key, flags), flags
+
+
+def _value(
+    programs: ProgramCache, leaves: Sequence[Any], key: Any, flags: Any
+) -> OfValue:
+    found: OfValue = programs.found("value", leaves, programs.value_of, (key, flags))
+    return found
+
+
+def _look_ahead(node: Node, leaves: Sequence[Any], captured: Captured) -> None:
+    """See to it that the gradients of a program can be differentiated.
+
+    Raises:
+        CaptureError: they can't.
+    """
+    if node.draws:
+        raise CaptureError(f"{NO_MORE}; call the function without jit")
+    cotangents = [seed_like(captured.program.outputs[i]) for i in node.places]
+    for cotangent in cotangents:
+        cotangent.stop_gradient = False
+    every = [*leaves, *cotangents]
+    of, key = node.reverse, (None, _flags(every))
+    found, _ = seen_value(of, every, None)
+    if True in found.captured.requires:
+        of.found("node", every, lambda every: node_of(of, every, found.captured), key)
+
+
+def _flags(leaves: Sequence[Any]) -> tuple[bool, ...]:
+    return tuple(leaf.stop_gradient for leaf in leaves if isinstance(leaf, Tensor))
+
+
+class Node(NamedTuple):
+    """What it takes to differentiate a program from outside."""
+
+    there: There
+    places: list[int]
+    """Which of the outputs are on the graph."""
+    wanted: list[int]
+    """Which of the leaves require gradients."""
+    beyond: list[Tensor]
+    """Which tensors that are no leaves do."""
+    captured: Captured
+    reverse: ProgramCache
+    """From leaves and cotangents to gradients."""
+    once: bool
+    """Whether it serves one call alone."""
+    values: list[Value | None]
+    """Of what may have gradients."""
+    is_reverse: bool
+    """Whether it gives gradients itself."""
+
+    def has_zeros(self, given: tuple[bool, ...]) -> list[bool]:
+        """Where there are zeros natively if there is no gradient.
+
+        That is of what a given result is computed of; operators' gradients give all
+        that they may.
+        """
+        if self.is_reverse:
+            return [True] * len(self.values)
+        flags = dict(zip(self.places, given, strict=True))
+        count = self.there.count
+        behind = self.there.behind(tuple(flags.get(i, False) for i in range(count)))
+        return [value in behind for value in self.values]
+
+    @property
+    def draws(self) -> bool:
+        return self.there.forward.draws
+
+    def is_stale(self) -> bool:
+        """Whether it was captured of tensors that are others now."""
+        return self.captured.is_stale()
+
+    def for_any_size(self, size: int, other: Node, its_size: int, most: int) -> None:
+        """None: cotangents are made of the sizes that were captured."""
+
+
+class _Reverse(ProgramCache):
+    """Of gradients."""
+
+
+def node_of(
+    programs: ProgramCache,
+    leaves: Sequence[Any],
+    captured: Captured,
+    begun: list[Begun] | None = None,
+) -> Node:
+    """Captured with gradients by all that requires them.
+
+    Args:
+        begun: the record of ``captured``, if it is there.
+    """
+    places = [i for i, flag in enumerate(captured.requires) if flag]
+    wanted = [
+        i
+        for i, leaf in enumerate(leaves)
+        if isinstance(leaf, Tensor) and not leaf.stop_gradient
+    ]
+    beyond, count = captured.beyond, len(leaves)
+    if begun:
+        beyond = begun[0].without_made(beyond)
+
+    def asking(leaves: list[Any]) -> Sequence[Any]:
+        ask_for(beyond)
+        return programs.plain(leaves)
+
+    def both(every: list[Any], create_graph: bool) -> tuple[list[Any], list[Any]]:
+        given = every[:count], every[count:]
+        with grad_mode(True):
+            if listener() is None:
+                return _on_tape(asking, *given, places, wanted, beyond, create_graph)
+            values = [*programs.plain(given[0])]
+            return values, of_values(every, values, create_graph)
+
+    def of_values(
+        every: list[Any], values: list[Any], create_graph: bool
+    ) -> list[Tensor | None]:
+        tensors = [v for v in values if isinstance(v, Tensor)]
+        ends = [tensors[i] for i in places]
+        starts = [every[i] for i in wanted] + beyond
+        return gradients(ends, starts, every[count:], create_graph)
+
+    def further(every: list[Any], values: list[Any]) -> list[Any]:
+        with grad_mode(True):
+            return [*values, *of_values(every, values, False)]
+
+    def joint(every: list[Any]) -> list[Any]:
+        values, grads = both(every, False)
+        return [*values, *grads]
+
+    def gradients_of(every: list[Any]) -> tuple[list[Any], Any]:
+        return both(every, True)[1], None
+
+    cotangents = [seed_like(captured.program.outputs[i]) for i in places]
+    whole = capture(
+        joint,
+        [*leaves, *cotangents],
+        check=not is_running(),
+        begun=begun,
+        further=further,
+    )
+    there, _ = cut(whole, leaves, len(captured.outputs))
+    if any(there.used):
+        # What is not used is no input, so that it has no gradient.
+        number = len(wanted)
+        wanted = [*compress(wanted, there.used)]
+        beyond = [*compress(beyond, there.used[number:])]
+        there = there.of_used()
+    reverse = _Reverse(gradients_of)
+    values = _values(there.forward, leaves, [*(leaves[i] for i in wanted), *beyond])
+    is_reverse = isinstance(programs, _Reverse)
+    return Node(
+        *(there, places, wanted, beyond, whole, reverse, is_once()), values, is_reverse
+    )
+
+
+def _values(
+    program: Program, leaves: Sequence[Any], tensors: Sequence[Tensor]
+) -> list[Value | None]:
+    """What stands for tensors in a program."""
+    given = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+    found = {id(t): value for value, t in program.constants.items()}
+    found |= {id(t): v for v, t in zip(program.inputs, given, strict=False)}
+    return [found.get(id(t)) for t in tensors]
+
+
+def _on_tape(
+    fn: Any,
+    leaves: list[Any],
+    cotangents: list[Tensor],
+    places: list[int],
+    wanted: list[int],
+    beyond: list[Tensor],
+    create_graph: bool,
+) -> tuple[list[Any], list[Any]]:
+    """The same by the graph that Paddle records, to compare with."""
+    values, recording = record(fn, leaves, create_graph=create_graph)
+    tensors = [i for i, value in enumerate(values) if isinstance(value, Tensor)]
+    seeds: dict[int, Tensor] = {}
+    each = {}
+    for i, cotangent in zip(places, cotangents, strict=True):
+        end = recording.outputs[tensors[i]]
+        before = seeds.get(id(end))
+        seeds[id(end)] = cotangent if before is None else before + cotangent
+        each[id(end)] = end
+    ends, cotangents = [*each.values()], [*seeds.values()]
+    if create_graph:
+        found = recording.differentiable_gradients(ends, cotangents)
+    else:
+        found = gradients(ends, recording.inputs, cotangents, False)
+    by_leaf = dict(zip(recording.differentiable, found, strict=False))
+    by_id = {id(t): g for t, g in zip(recording.inputs, found, strict=True)}
+    grads = [by_leaf[i] for i in wanted] + [by_id.get(id(t)) for t in beyond]
+    return values, grads
+
+
+class _Call(NamedTuple):
+    node: Node
+    leaves: Sequence[Any]
+    outputs: list[Any]
+    inputs: list[Tensor]
+
+
+def _packed(tensors: Sequence[Tensor]) -> Tensor:
+    """All of them in one, since only leaves may be left without (paddle-notes.md)."""
+    if len(tensors) == 1:
+        return tensors[0]
+    if len({t.dtype for t in tensors}) > 1:
+        real = not any(t.is_complex() for t in tensors)
+        tensors = [t.astype("float64" if real else "complex128") for t in tensors]
+    if recordings():
+        return paddle.concat([t.reshape([-1]) for t in tensors])
+    flat = [t if t.ndim == 1 else RAW.reshape(t, [-1]) for t in tensors]
+    found: Tensor = RAW.concat(flat, 0)
+    return found
+
+
+class _Node(PyLayer):
+    """A program among the operators that Paddle records."""
+
+    @staticmethod
+    def forward(ctx: Any, call: _Call, *given: Tensor) -> Any:
+        node, there = call.node, call.node.there
+        tensors = [leaf for leaf in call.leaves if isinstance(leaf, Tensor)]
+        made = run(there.forward, tensors)
+        call.outputs[:] = *made[: there.count], Once(ctx)
+        # What is kept must not hold an output, which holds this.
+        ctx.node, ctx.leaves, ctx.inputs = node, call.leaves, call.inputs
+        ctx.several = len(given) > 1
+        ctx.kept = made[there.count :]
+        ctx.watched = [*ctx.kept, *tensors]
+        ctx.versions = versions(ctx.watched)
+        ctx.set_materialize_grads(False)
+        return tuple(made[i].detach() for i in node.places)
+
+    @staticmethod
+    def backward(ctx: Any, *given: Tensor | None) -> Any:
+        node, inputs = ctx.node, ctx.inputs
+        ends = [node.captured.program.outputs[i] for i in node.places]
+        cotangents = [
+            paddle.zeros(end.shape, end.dtype) if g is None else g
+            for g, end in zip(given, ends, strict=True)
+        ]
+        check_unchanged(
+            ctx.watched, ctx.versions, "a result, a parameter or the argument"
+        )
+        if paddle.is_grad_enabled():
+            every = [*ctx.leaves, *cotangents]
+            try:
+                if any(x.stop_gradient for x in inputs):
+                    raise CaptureError(
+                        "a tensor was frozen after the call; freeze it before"
+                    )
+                if node.draws:
+                    raise CaptureError(f"{NO_MORE}; use the function without jit there")
+                with once(node.once):
+                    grads, _ = call(node.reverse, every, None, ahead=False)
+            except CaptureError as error:
+                raise NotImplementedError(
+                    f"the gradients of a program can't be differentiated once more "
+                    f"({error}); call the function without jit"
+                ) from error
+        else:
+            is_given = tuple(g is not None for g in given)
+            back, has = node.there.back((True,) * len(inputs), is_given)
+            found = iter(run(back, [*ctx.kept, *cotangents]))
+            grads = [next(found) if there else None for there in has]
+        there = [grad is not None for grad in grads]
+        if False in there:
+            zeros = node.has_zeros(tuple(g is not None for g in given))
+            there = [flag or zero for flag, zero in zip(there, zeros, strict=True)]
+        note_reached(inputs, there)
+        if not ctx.several:
+            return _packed([*map(or_zeros, grads, inputs)])
+        is_asked = asked_for()
+        return tuple(
+            or_zeros(grad, x) if flag and is_asked(x) else None
+            for x, grad, flag in zip(inputs, grads, there, strict=True)
+        )

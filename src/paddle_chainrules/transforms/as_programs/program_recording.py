@@ -1,0 +1,237 @@
+"""The way back of one call that ran as a program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import paddle
+from paddle import Tensor
+from paddle.base import core as _core
+
+from ...paddle_side.process.random_state import in_turn, note_drawing
+from ...programs.captured import Captured
+from ...programs.compiling.program import Program
+from ...programs.compiling.residuals import in_few
+from ...programs.compiling.split import There
+from ...programs.sizes.any_size import samples_of
+from ...programs.switch import loops_are_on
+from ..tape.cotangents import check_seed
+from ..tape.effects import check_unchanged, tensors_among, versions
+from ..tape.recording import Recording, record, records_graph
+
+core: Any = _core
+
+
+class Way(NamedTuple):
+    """The programs of a function's value and of the way back."""
+
+    there: There
+    captured: Captured
+    structure: Any
+    seeds: list[int]
+    """Places of the outputs that have cotangents."""
+    places: list[int]
+    """Those of the leaves that have gradients."""
+
+    def is_stale(self) -> bool:
+        """Whether it was captured of tensors that are others now."""
+        return self.captured.is_stale()
+
+    @property
+    def most(self) -> int:
+        """Up to how many samples it serves, where it serves any number."""
+        samples = self.there.forward.samples
+        return samples.most if samples is not None else 0
+
+    def for_any_size(
+        self, size: int, other: Way, its_size: int, most: int
+    ) -> Way | None:
+        """The same for any number of samples, where there is no other for another.
+
+        Args:
+            size: the number of samples that this one was captured for.
+            other: captured for another number, ``its_size``.
+            most: the largest number that it serves.
+        """
+        if (
+            self.seeds != other.seeds
+            or self.places != other.places
+            or self.there.used != other.there.used
+            or self.structure != other.structure
+        ):
+            return None
+        most = self.captured.at_once(most, size)
+        one, another = self._apart(), other._apart()
+        for own, its in ((one, another), (one._expanding(), another._expanding())):
+            alike = own.captured.is_like(its.captured)
+            if alike and own.there.reachable == its.there.reachable:
+                sizes = size, its.there.whole, its_size, most
+                samples = samples_of(own.there.whole, *sizes)
+                if samples is not None:
+                    there = own.there.for_samples(samples)
+                    return own._replace(
+                        there=in_few(there) if loops_are_on() else there
+                    )
+        return None
+
+    def _apart(self) -> Way:
+        return self._replace(there=self.there.apart)
+
+    def _expanding(self) -> Way:
+        captured, there = self.captured, self.there
+        return self._replace(
+            captured=captured.expanding(), there=there.expanding(captured.made)
+        )
+
+
+class ProgramRecording(Recording):
+    """The way back of one call, by a program.
+
+    Attributes:
+        way: the programs.
+    """
+
+    def __init__(
+        self,
+        fn: Callable[[list[Any]], Sequence[Any]],
+        leaves: Sequence[Any],
+        tensors: Sequence[Tensor],
+        outputs: Sequence[Any],
+        way: Way,
+        saved: Sequence[Tensor],
+    ) -> None:
+        self.leaves, self.differentiable = leaves, way.places
+        self.way, self._saved = way, saved
+        self._call, self._tensors = (fn, leaves), tensors
+        self._outputs = self._results = outputs
+        self._versions = versions(map(saved.__getitem__, way.there.reachable))
+        self._before = versions(self._read())
+
+    connected = _sparse = False
+    _tape: Recording | None = None
+
+    @property
+    def nodes(self) -> int:
+        return len(self.way.there.forward.ops)
+
+    def keep(self, leaves: int, outputs: int) -> None:
+        """Count so many leaves and outputs alone, the first ones."""
+        self.leaves, self._outputs = self.leaves[:leaves], self._outputs[:outputs]
+        self.differentiable = [i for i in self.way.places if i < leaves]
+
+    def _seeds(
+        self, cotangents: Sequence[Tensor | None]
+    ) -> tuple[list[Tensor], list[Any]]:
+        """One for each output that can have one, None for zero; none where all are."""
+        outputs = self._outputs
+        for i, (output, leaf) in enumerate(zip(outputs, cotangents, strict=True)):
+            if leaf is not None:
+                check_seed(i, leaf, output)
+        count = len(outputs)
+        given = [cotangents[i] if i < count else None for i in self.way.seeds]
+        return [], given if any(leaf is not None for leaf in given) else []
+
+    def _apart(self, found: Sequence[Any], seeds: Sequence[Any]) -> Sequence[Any]:
+        return found  # as programs give it
+
+    def _divided(
+        self, outputs: list[Tensor], seeds: list[Any], wanted: Sequence[int]
+    ) -> Sequence[Any]:
+        way, saved = self.way, self.saved()
+        if records_graph(seeds):
+            return self._on_tape(seeds, wanted)
+        asked = (True,) * len(wanted)
+        if len(wanted) < len(way.places):
+            flags = {*wanted}
+            asked = tuple(i in flags for i in way.places)
+        program, has = way.there.back(asked, tuple(g is not None for g in seeds))
+        for i, (place, seed) in enumerate(zip(way.seeds, seeds, strict=True)):
+            if seed is None:
+                seeds[i] = paddle.zeros_like(self._results[place])
+        found = run(program, [*saved, *seeds])
+        if len(found) == len(has):
+            return found
+        each = iter(found)
+        return [next(each) if flag else None for flag in has]
+
+    def saved(self) -> Sequence[Tensor]:
+        """What the way back needs, which is what it was.
+
+        Raises:
+            RuntimeError: an operation in place has changed it.
+        """
+        saved = self._saved
+        check_unchanged(
+            map(saved.__getitem__, self.way.there.reachable),
+            self._versions,
+            "a result, a parameter or the argument",
+        )
+        return saved
+
+    def retained_bytes(self) -> int:
+        """What the call keeps of what it has made."""
+        given = {*map(id, self._read())}
+        each = {id(t): t for t in (*self._saved, *tensors_among(self._results))}
+        made = [t for i, t in each.items() if i not in given and t._is_initialized()]
+        elements = sum(int(t.size) * t.element_size() for t in made)
+        return CALL_BYTES + TENSOR_BYTES * len(made) + elements
+
+    def _read(self) -> list[Tensor]:
+        """All that the function reads."""
+        constants = self.way.there.forward.constants.values()
+        return [*self._tensors, *constants]
+
+    def _on_tape(self, seeds: list[Any], wanted: Sequence[int]) -> Sequence[Any]:
+        """Where gradients are to be differentiated once more: called once more, too.
+
+        Raises:
+            NotImplementedError: the function draws random numbers.
+            RuntimeError: an operation in place has changed what it reads.
+        """
+        if self._tape is None:
+            if self.way.there.forward.draws:
+                raise NotImplementedError(f"{NO_MORE}; use the net without jit there")
+            check_unchanged(self._read(), self._before, "a parameter or an argument")
+            _, self._tape = record(*self._call, create_graph=True)
+        cotangents: list[Any] = [None] * len(self.way.captured.outputs)
+        for place, cotangent in zip(self.way.seeds, seeds, strict=True):
+            cotangents[place] = cotangent
+        grads = self._tape.gradients(cotangents, {*wanted})
+        return [grads[i] for i in wanted]
+
+
+CALL_BYTES = TENSOR_BYTES = 4_200
+"""Of a call that is kept, and of each tensor, elements apart."""
+
+NO_MORE = "it draws random numbers, which a second derivative would draw anew"
+
+
+def run(
+    program: Program, tensors: Sequence[Tensor], trusts: bool = False
+) -> list[Tensor]:
+    """What a program gives, without a graph.
+
+    Args:
+        trusts: whether the tensors have the program's shapes and dtypes for sure.
+    """
+    function = program.function
+    if trusts:
+        function = function.trusting  # type: ignore[attr-defined]
+    if program.draws:
+        note_drawing()
+        with in_turn():
+            found = _run(function, tensors)
+        return found
+    return _run(function, tensors)
+
+
+def _run(function: Callable[..., Any], tensors: Sequence[Tensor]) -> list[Tensor]:
+    if not core._has_grad():
+        return function(*tensors)
+    try:
+        core._set_has_grad(False)
+        found = function(*tensors)
+    finally:
+        core._set_has_grad(True)
+    return found

@@ -1,0 +1,58 @@
+"""Which sizes of a function's arguments go along with the number of samples.
+
+Two calls tell: what has another first size in the second is taken for samples, all else
+is as large in later calls.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from itertools import compress
+from typing import Any, NamedTuple
+
+from paddle import Tensor
+
+from ..tape.effects import tensors_among
+from .keys import key_of
+
+Firsts = tuple[int, ...]
+"""The sizes of tensors along their first axes, zero for those that have none."""
+
+
+class Varying(NamedTuple):
+    """Which first sizes go along with the number of samples.
+
+    Attributes:
+        places: of each tensor whether its first size does.
+        others: the first sizes of the others.
+    """
+
+    places: tuple[bool, ...]
+    others: Firsts
+
+    @classmethod
+    def between(cls, firsts: Firsts, before: Firsts) -> Varying:
+        """Those that two calls have not in common."""
+        places = tuple(map(operator.ne, firsts, before))
+        return cls(places, cls._others(firsts, places))
+
+    @staticmethod
+    def _others(firsts: Firsts, places: tuple[bool, ...]) -> Firsts:
+        return tuple(n for n, varies in zip(firsts, places, strict=True) if not varies)
+
+    def size(self, firsts: Firsts) -> int:
+        """The number of samples of a call; zero where that is not one number."""
+        sizes = {*compress(firsts, self.places)}
+        is_like = self._others(firsts, self.places) == self.others
+        return sizes.pop() if is_like and len(sizes) == 1 else 0
+
+
+def apart(leaves: Sequence[Any]) -> tuple[Firsts, tuple[Any, ...]]:
+    """The first sizes of all tensors, and what else they and other leaves are."""
+    tensors = tensors_among(leaves)
+    firsts = tuple(t.shape[0] if t.ndim else 0 for t in tensors)
+    others = [leaf for leaf in leaves if not isinstance(leaf, Tensor)]
+    places = tuple(isinstance(leaf, Tensor) for leaf in leaves)
+    rest = [(id(t.dtype), t.ndim, *t.shape[1:]) for t in tensors]
+    return firsts, (places, *rest, key_of(others))

@@ -1,0 +1,365 @@
+"""Sparse matrices as arguments: rows of samples that are zero almost everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import paddle
+import paddle.nn.functional as F
+from paddle import Tensor
+
+from ...paddle_side.dtypes import dtype_name, same_dtype
+from ...paddle_side.patching.argument_kinds import place, refused_elsewhere, taken_by
+from ...paddle_side.sparse_products import row_of_each
+from ...programs.operators.linear_algebra.sparse import csr as product_of
+from .tree import register
+
+_INDEX = (paddle.int32, paddle.int64)
+_ON_CPU = (paddle.float32, paddle.float64)
+
+
+class CSR:
+    """A sparse matrix by its compressed rows: an argument like a tensor of its shape.
+
+    ``x @ weight``, ``paddle.matmul``, ``F.linear`` and ``F.embedding`` take it, and so
+    do the layers made of them (``Linear``, ``Embedding``): the first layer of a net,
+    for which it is never made dense. An embedding sums the rows of its table, as
+    ``torch.nn.EmbeddingBag`` does. All else refuses it.
+
+    In a tree of arguments ``values`` is the leaf with a gradient: that of a CSR is a
+    CSR with the gradient in ``values``, on the same pattern, and None in ``crows`` and
+    ``cols``.
+
+    Args:
+        crows: where each row begins among the entries, and where the last ends; int32
+            or int64, of shape [n + 1].
+        cols: the column of each entry, of shape [nnz]; the same dtype. Entries of one
+            place add up.
+        values: of shape [nnz]. None for a bare pattern, whose entries are all one and
+            have no gradient.
+        shape: [n, d].
+
+    Raises:
+        TypeError: a part is no tensor, or of another dtype.
+        ValueError: the parts don't fit each other.
+
+    Examples:
+        >>> import paddle
+        >>> from paddle_chainrules import CSR, FCNet
+        >>> x = CSR.of(paddle.to_tensor([[0.0, 0.0, 2.0], [0.0, 0.0, 0.0]]))
+        >>> x
+        CSR(2 x 3, 1 entry of float32)
+        >>> net = FCNet((3, 4, 1))
+        >>> y, pullback = net.pullback(net.init(0), x)
+        >>> grad_params, (grad_x,) = pullback(paddle.ones_like(y))
+        >>> y.shape, grad_x.values.shape
+        (paddle.Size([2, 1]), paddle.Size([1]))
+    """
+
+    __array_ufunc__ = None
+    """So that NumPy leaves operations with its numbers to this class."""
+
+    __slots__ = ("cols", "crows", "features", "values")
+
+    def __init__(
+        self,
+        crows: Tensor,
+        cols: Tensor,
+        values: Tensor | None,
+        shape: Sequence[int],
+    ) -> None:
+        self.crows, self.cols, self.values = crows, cols, values
+        _check(self, tuple(map(int, shape)))
+        self.features = int(shape[1])
+        place()
+
+    @classmethod
+    def of(cls, matrix: Any) -> CSR:
+        """Of a matrix of SciPy's, a sparse or a dense tensor of Paddle's, or an array.
+
+        Entries that are zero in a dense one are left out. Booleans make a bare pattern.
+
+        Raises:
+            TypeError: it is none of these.
+            ValueError: it has not two dimensions.
+        """
+        if isinstance(matrix, Tensor) and (matrix.is_sparse()):
+            # Paddle takes coordinates for sorted, which they may not be.
+            ordered: Any = matrix if matrix.is_sparse_csr() else matrix.coalesce()
+            whole = matrix if matrix.is_sparse_csr() else ordered.to_sparse_csr()
+            return cls(whole.crows(), whole.cols(), whole.values(), whole.shape)
+        if hasattr(matrix, "tocsr"):
+            rows = matrix.tocsr()
+            parts = map(paddle.to_tensor, (rows.indptr, rows.indices, rows.data))
+            crows, cols, values = parts
+            if not same_dtype(crows.dtype, cols.dtype):
+                crows, cols = crows.astype("int64"), cols.astype("int64")
+            return cls(crows, cols, _or_pattern(values), rows.shape)
+        if not isinstance(matrix, Tensor | np.ndarray):
+            raise TypeError(
+                f"CSR.of takes a matrix of scipy.sparse, a tensor or an array, got "
+                f"{type(matrix).__name__}; give CSR(crows, cols, values, shape) its "
+                "parts"
+            )
+        dense = matrix if isinstance(matrix, Tensor) else paddle.to_tensor(matrix)
+        if dense.ndim != 2:
+            raise ValueError(
+                f"a CSR has two dimensions, the tensor has shape {list(dense.shape)}; "
+                "reshape it to [samples, features]"
+            )
+        places = paddle.nonzero(dense)
+        count = paddle.bincount(places[:, 0], minlength=dense.shape[0])
+        crows = paddle.concat([paddle.zeros([1], "int64"), paddle.cumsum(count)])
+        values = paddle.gather_nd(dense, places)
+        return cls(crows, places[:, 1].contiguous(), _or_pattern(values), dense.shape)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return len(self.crows) - 1, self.features
+
+    @property
+    def nnz(self) -> int:
+        """How many entries there are."""
+        return len(self.cols)
+
+    @property
+    def ndim(self) -> int:
+        return 2
+
+    @property
+    def dtype(self) -> paddle.dtype | None:
+        """Of the values; None for a bare pattern, which takes that of what it meets."""
+        return None if self.values is None else self.values.dtype
+
+    @property
+    def place(self) -> Any:
+        return self.cols.place
+
+    def __len__(self) -> int:
+        return len(self.crows) - 1
+
+    def __getitem__(self, rows: slice) -> CSR:
+        """Consecutive rows."""
+        if not isinstance(rows, slice) or rows.step not in (None, 1):
+            raise TypeError(
+                f"rows of a CSR are taken by a slice of step 1, got [{rows!r}]; use "
+                "x.to_dense(), or index a matrix of scipy.sparse"
+            )
+        start, stop, _ = rows.indices(len(self))
+        stop = max(start, stop)
+        first, last = int(self.crows[start]), int(self.crows[stop])
+        values = None if self.values is None else self.values[first:last]
+        crows = self.crows[start : stop + 1] - first
+        return CSR(crows, self.cols[first:last], values, (stop - start, self.shape[1]))
+
+    def with_values(self, values: Tensor | None) -> CSR:
+        """The same pattern with other values, or none."""
+        return CSR(self.crows, self.cols, values, self.shape)
+
+    def astype(self, dtype: Any) -> CSR:
+        """The same with values of another dtype."""
+        values = None if self.values is None else self.values.astype(dtype)
+        return self.with_values(values)
+
+    def to_dense(self, dtype: Any = None) -> Tensor:
+        """The matrix as a tensor of shape [n, d].
+
+        Args:
+            dtype: of a bare pattern; float32 when None.
+        """
+        rows = row_of_each(self.crows, self.cols)
+        values = self.values
+        if values is None:
+            values = paddle.ones([self.nnz], dtype or "float32")
+        zeros = paddle.zeros(self.shape, values.dtype)
+        if not self.nnz:
+            return zeros
+        places = paddle.stack([rows, self.cols], axis=1)
+        found: Tensor = paddle.scatter_nd_add(zeros, places, values)
+        return found
+
+    def __matmul__(self, dense: Tensor) -> Tensor:
+        """The product with a tensor of shape [d, h], or [d].
+
+        Raises:
+            TypeError: what is no tensor, or of another dtype.
+            ValueError: another shape.
+        """
+        n, d = self.shape
+        if not isinstance(dense, Tensor):
+            raise TypeError(
+                f"a CSR is multiplied with a paddle.Tensor, got {type(dense).__name__};"
+                " convert it with paddle.to_tensor, or to_dense()"
+            )
+        if self.place.is_cpu_place() and dense.dtype not in _ON_CPU:
+            raise TypeError(
+                "products of a CSR on a CPU are of float32 and float64, got "
+                f"{dtype_name(dense.dtype)}; convert both with astype"
+            )
+        if dense.ndim not in (1, 2) or dense.shape[0] != d:
+            raise ValueError(
+                f"the CSR has shape {[n, d]}, what it is multiplied with "
+                f"{list(dense.shape)}; give [{d}, h] or [{d}]"
+            )
+        if self.values is None:
+            values = paddle.ones([self.nnz], dense.dtype)
+        else:
+            values = self.values
+        if not same_dtype(values.dtype, dense.dtype):
+            raise TypeError(
+                f"the CSR is {dtype_name(values.dtype)}, what it is multiplied with "
+                f"{dtype_name(dense.dtype)}; convert it with "
+                f"x.astype({dtype_name(dense.dtype)!r})"
+            )
+        wide = dense if dense.ndim == 2 else dense.reshape([-1, 1])
+        found = product_of("csr_product", values, wide, self.crows, self.cols, d)
+        return found if dense.ndim == 2 else found.reshape([n])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return of_parts, (self.features, self.crows, self.cols, self.values)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            return object.__getattribute__(self, name)
+        raise AttributeError(
+            f"a CSR has no attribute {name!r}, got asked for it; {_REMEDY}"
+        )
+
+    def __repr__(self) -> str:
+        if not isinstance(self.cols, Tensor):
+            return f"CSR(values={self.values!r})"
+        entries = "1 entry" if self.nnz == 1 else f"{self.nnz} entries"
+        kind = "" if self.values is None else f" of {dtype_name(self.values.dtype)}"
+        return f"CSR({' x '.join(map(str, self.shape))}, {entries}{kind})"
+
+
+_REMEDY = (
+    "products alone take one (x @ weight, paddle.matmul, Linear, Embedding): multiply "
+    "it first, or use x.to_dense()"
+)
+
+
+def _or_pattern(values: Tensor) -> Tensor | None:
+    return None if same_dtype(values.dtype, paddle.bool) else values
+
+
+def _check(x: CSR, shape: tuple[int, ...]) -> None:
+    for name in ("crows", "cols", "values"):
+        part = getattr(x, name)
+        optional = name == "values"
+        if not isinstance(part, Tensor) and not (optional and part is None):
+            raise TypeError(
+                f"{name} of a CSR must be a paddle.Tensor, got {type(part).__name__}; "
+                "convert it with paddle.to_tensor, or use CSR.of(matrix)"
+            )
+    crows, cols, values = x.crows, x.cols, x.values
+    if crows.dtype not in _INDEX or not same_dtype(cols.dtype, crows.dtype):
+        raise TypeError(
+            "crows and cols of a CSR must be of one dtype, int32 or int64, got "
+            f"{dtype_name(crows.dtype)} and {dtype_name(cols.dtype)}; convert them "
+            "with astype('int64')"
+        )
+    if len(shape) != 2:
+        raise ValueError(
+            f"a CSR has two dimensions, got the shape {[*shape]}; give [n, d]"
+        )
+    n, d = shape
+    if crows.shape != [n + 1]:
+        raise ValueError(
+            f"crows has shape {list(crows.shape)}, a CSR of {n} rows needs {[n + 1]}: "
+            "where each row begins, and where the last ends; give these"
+        )
+    if cols.ndim != 1 or (values is not None and values.shape != cols.shape):
+        given = "no values" if values is None else f"values {list(values.shape)}"
+        raise ValueError(
+            f"cols has shape {list(cols.shape)} and there are {given}; a CSR needs "
+            "one column and one value for each entry, both of shape [nnz]"
+        )
+    if values is not None and not values.is_floating_point():
+        raise TypeError(
+            f"values of a CSR are {dtype_name(values.dtype)}; convert them to a "
+            "floating dtype with astype, or give None for a bare pattern"
+        )
+    begins, found = crows.numpy(), cols.numpy()
+    if begins[0] != 0 or begins[-1] != len(found) or (np.diff(begins) < 0).any():
+        raise ValueError(
+            f"crows of a CSR must rise from 0 to the number of entries, {len(found)}, "
+            f"got from {begins[0]} to {begins[-1]}; give where each row begins"
+        )
+    if len(found) and not 0 <= found.min() <= found.max() < d:
+        raise ValueError(
+            f"cols of a CSR of {d} columns must be from 0 to {d - 1}, got from "
+            f"{found.min()} to {found.max()}; number the columns from 0"
+        )
+
+
+def _parts(x: CSR) -> tuple[Any, Any, Any]:
+    return (x.crows, x.cols, x.values), x.features, ("crows", "cols", "values")
+
+
+def of_parts(features: int, crows: Any, cols: Any, values: Any) -> CSR:
+    """One of any parts, unchecked."""
+    place()
+    return _of_parts(features, (crows, cols, values))
+
+
+def _of_parts(features: int, parts: Any) -> CSR:
+    found = CSR.__new__(CSR)
+    found.crows, found.cols, found.values = parts
+    found.features = features
+    return found
+
+
+def _without_indices(x: CSR) -> CSR:
+    return _of_parts(x.features, (None, None, x.values))
+
+
+register(CSR, _parts, _of_parts, _without_indices)
+refused_elsewhere(CSR, _REMEDY)
+
+
+@taken_by(CSR, paddle.matmul, paddle.mm)
+def _matmul(*args: Any, **kwargs: Any) -> Tensor:
+    named = {"input": "x", "other": "y", "mat2": "y"}
+    given = dict(zip(("x", "y", "transpose_x", "transpose_y"), args, strict=False))
+    given |= {named.get(name, name): value for name, value in kwargs.items()}
+    x, y = given["x"], given["y"]
+    if given.get("transpose_x") or not isinstance(x, CSR):
+        raise TypeError(
+            "a product has a CSR as its first factor and can't transpose it, got it as "
+            "the second, or transpose_x; give the CSR of the transpose first"
+        )
+    return x @ (y.T if given.get("transpose_y") else y)
+
+
+@taken_by(CSR, F.linear)
+def linear(x: CSR, weight: Tensor, bias: Any = None, name: Any = None) -> Tensor:
+    """``x @ weight + bias``."""
+    found = x @ weight
+    return found if bias is None else found + bias
+
+
+@taken_by(CSR, F.embedding)
+def _embedding(
+    x: CSR,
+    weight: Tensor,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float = 2.0,
+    sparse: bool = False,
+    scale_grad_by_freq: bool = False,
+    name: Any = None,
+) -> Tensor:
+    if max_norm is not None or scale_grad_by_freq:
+        raise TypeError(
+            "an embedding of a CSR sums rows of its table as they are, got max_norm or "
+            "scale_grad_by_freq; leave them out"
+        )
+    if padding_idx is None:
+        return x @ weight
+    padding = padding_idx % weight.shape[0]
+    kept = (x.cols != padding).astype(weight.dtype)
+    return x.with_values(kept if x.values is None else x.values * kept) @ weight

@@ -1,0 +1,353 @@
+"""Sequences of unequal length as one argument, without padding."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import paddle
+from paddle import Tensor
+
+from ...paddle_side.dtypes import dtype_name
+from ...paddle_side.listener import listener
+from ...paddle_side.patching.argument_kinds import place, refused_elsewhere
+from .tree import register
+
+
+class Packed:
+    """Sequences one after another: an argument of layers that work on sequences.
+
+    What works on each element by itself (``Linear``, ``Embedding``, ``LayerNorm``,
+    ``Dropout``, activations, ``+ - * /`` with a tensor of one element's shape or with
+    a Packed of the same offsets) does so without padding. ``LSTM``, ``GRU``,
+    ``SimpleRNN`` and ``MultiHeadAttention``, and with it ``TransformerEncoder``, take
+    it too: they pad within, and give what they give on padded sequences with their
+    lengths or a mask. All else refuses it; see :meth:`map`, :meth:`padded`.
+
+    In a tree of arguments ``values`` is the leaf with a gradient.
+
+    Args:
+        values: the elements of all sequences, of shape [total, ...].
+        offsets: where each sequence begins, and where the last ends, int64, of shape
+            [n + 1].
+        max_length: of the longest sequence; counted when None.
+
+    Raises:
+        TypeError: a part is no tensor, or of another dtype.
+        ValueError: the parts don't fit each other.
+
+    Examples:
+        >>> import paddle
+        >>> from paddle_chainrules import Packed, stateless
+        >>> words = Packed.of([paddle.to_tensor([3, 1]), paddle.to_tensor([4, 1, 5])])
+        >>> words
+        Packed(2 sequences of 2 to 3 elements, int64)
+        >>> net, params, _ = stateless(paddle.nn.Embedding(9, 4))
+        >>> net.forward(params, words).mean().shape
+        paddle.Size([2, 4])
+    """
+
+    __array_ufunc__ = None
+    """So that NumPy leaves operations with its numbers to this class."""
+
+    __slots__ = ("max_length", "offsets", "values")
+
+    def __init__(
+        self, values: Tensor, offsets: Tensor, max_length: int | None = None
+    ) -> None:
+        self.values, self.offsets = values, offsets
+        self.max_length = _check(values, offsets, max_length)
+        place()
+
+    @classmethod
+    def of(cls, sequences: Sequence[Any]) -> Packed:
+        """Of tensors or arrays of shapes [length, ...], each of its own length.
+
+        Raises:
+            ValueError: there are none.
+        """
+        rows = [s if isinstance(s, Tensor) else paddle.to_tensor(s) for s in sequences]
+        if not rows:
+            raise ValueError(
+                "Packed.of needs at least one sequence, got none; leave out batches "
+                "without samples"
+            )
+        ends = np.cumsum([0, *(row.shape[0] for row in rows)])
+        return cls(paddle.concat(rows), paddle.to_tensor(ends, dtype="int64"))
+
+    @classmethod
+    def of_padded(cls, padded: Tensor, lengths: Any) -> Packed:
+        """Of a tensor of shape [n, T, ...], of which the first ``lengths`` count.
+
+        Raises:
+            ValueError: a length is more than T, or their number is not n.
+        """
+        counts = np.asarray(lengths)
+        if counts.dtype.kind not in "iu":
+            raise TypeError(
+                f"lengths of sequences are integers, got {counts.dtype}; round them"
+            )
+        n, t = padded.shape[:2]
+        if counts.shape != (n,) or counts.min(initial=0) < 0 or counts.max() > t:
+            raise ValueError(
+                f"the padded tensor has shape {list(padded.shape)}, so that {n} lengths"
+                f" from 0 to {t} are needed, got {counts.tolist()}; give one for each "
+                "sequence"
+            )
+        offsets = paddle.to_tensor(np.cumsum([0, *counts]), dtype="int64")
+        longest = int(counts.max())
+        flat = padded[:, :longest].reshape([n * longest, *padded.shape[2:]])
+        places = _places(offsets, int(counts.sum()), longest)
+        return cls(paddle.gather(flat, places), offsets, longest)
+
+    @property
+    def lengths(self) -> Tensor:
+        """Of each sequence, int64, of shape [n]."""
+        found: Tensor = self.offsets[1:] - self.offsets[:-1]
+        return found
+
+    @property
+    def dtype(self) -> paddle.dtype:
+        return self.values.dtype
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, rows: int | slice) -> Any:
+        """One sequence as a tensor, or consecutive ones as a Packed."""
+        if isinstance(rows, slice) and rows.step in (None, 1):
+            start, stop, _ = rows.indices(len(self))
+            stop = max(start, stop)
+            first, last = int(self.offsets[start]), int(self.offsets[stop])
+            offsets = self.offsets[start : stop + 1] - first
+            return Packed(self.values[first:last], offsets)
+        if not isinstance(rows, int) or not -len(self) <= rows < len(self):
+            raise IndexError(
+                f"a Packed of {len(self)} sequences was asked for [{rows!r}]; give the "
+                "number of one, or a slice of step 1"
+            )
+        i = rows % len(self)
+        return self.values[int(self.offsets[i]) : int(self.offsets[i + 1])]
+
+    def map(self, fn: Callable[[Tensor], Tensor]) -> Packed:
+        """A function of elements, ``[total, ...]`` to ``[total, ...]``, on all.
+
+        Raises:
+            ValueError: the function gives another number of elements.
+        """
+        return self.like(fn(self.values))
+
+    def like(self, values: Tensor) -> Packed:
+        """One of the same offsets with other elements, as many."""
+        if values.shape[:1] != self.values.shape[:1]:
+            raise ValueError(
+                f"a function of the elements of a Packed gave {list(values.shape)} for "
+                f"{list(self.values.shape)}; it must give one row for each element"
+            )
+        return _of_parts(self.max_length, (values, self.offsets))
+
+    def padded(self, value: float = 0.0) -> Tensor:
+        """A tensor of shape [n, max_length, ...] with this value beyond each end."""
+        n, t, row = len(self), self.max_length, self.values.shape[1:]
+        if not self.values.shape[0]:
+            return paddle.full([n, t, *row], value, self.values.dtype)
+        index = self.offsets[:-1].unsqueeze(1) + paddle.arange(t, dtype="int64")
+        index = paddle.clip(index, max=self.values.shape[0] - 1).reshape([-1])
+        found = paddle.gather(self.values, index).reshape([n, t, *row])
+        mask = self.mask().reshape([n, t, *[1] * len(row)])
+        whole: Tensor = paddle.where(mask, found, paddle.full_like(found, value))
+        return whole
+
+    def mask(self) -> Tensor:
+        """Whether there is an element, bool, of shape [n, max_length]."""
+        places = paddle.arange(self.max_length, dtype="int64")
+        found: Tensor = places < self.lengths.unsqueeze(1)
+        return found
+
+    def sum(self) -> Tensor:
+        """Of each sequence, of shape [n, ...]."""
+        found: Tensor = self.padded().sum(axis=1)
+        return found
+
+    def mean(self) -> Tensor:
+        """Of each sequence; zero of one without elements."""
+        total = self.sum()
+        count = paddle.clip(self.lengths, min=1).astype(total.dtype)
+        found: Tensor = total / count.reshape([-1, *[1] * (total.ndim - 1)])
+        return found
+
+    def max(self) -> Tensor:
+        """Of each sequence; minus infinity of one without elements."""
+        found: Tensor = self.padded(-float("inf")).max(axis=1)
+        return found
+
+    def last(self) -> Tensor:
+        """The last element of each sequence; zero of one without elements."""
+        return self._at(self.offsets[1:] - 1)
+
+    def first(self) -> Tensor:
+        """The first element of each sequence; zero of one without elements."""
+        return self._at(self.offsets[:-1])
+
+    def _at(self, index: Tensor) -> Tensor:
+        if not self.values.shape[0]:
+            return self.sum()
+        index = paddle.clip(index, 0, self.values.shape[0] - 1)
+        found = paddle.gather(self.values, index)
+        there = (self.lengths > 0).reshape([-1, *[1] * (found.ndim - 1)])
+        each: Tensor = paddle.where(there, found, paddle.zeros_like(found))
+        return each
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return of_parts, (self.max_length, self.values, self.offsets)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            return object.__getattribute__(self, name)
+        raise AttributeError(
+            f"a Packed has no attribute {name!r}, got asked for it; {_REMEDY}"
+        )
+
+    def __repr__(self) -> str:
+        if not isinstance(self.offsets, Tensor) or not isinstance(self.values, Tensor):
+            return f"Packed(values={self.values!r})"
+        row, lengths = self.values.shape[1:], [*map(int, self.lengths.numpy())] or [0]
+        each = f"elements of shape {[*row]}" if row else "elements"
+        return (
+            f"Packed({len(self)} sequences of {min(lengths)} to "
+            f"{max(lengths)} {each}, {dtype_name(self.values.dtype)})"
+        )
+
+
+_REMEDY = (
+    "x.map(f) calls f on the elements of all sequences, x.padded() and x.mask() give "
+    "tensors, x.mean(), sum(), max(), first() and last() one element a sequence"
+)
+
+
+def _check(values: Any, offsets: Any, max_length: int | None) -> int:
+    for name, part in (("values", values), ("offsets", offsets)):
+        if not isinstance(part, Tensor):
+            raise TypeError(
+                f"{name} of a Packed must be a paddle.Tensor, got "
+                f"{type(part).__name__}; convert it with paddle.to_tensor, or use "
+                "Packed.of(sequences)"
+            )
+    if offsets.dtype != paddle.int64 or offsets.ndim != 1 or not len(offsets):
+        raise TypeError(
+            f"offsets of a Packed are int64 of shape [n + 1], got "
+            f"{dtype_name(offsets.dtype)} of shape {list(offsets.shape)}; convert them "
+            "with astype('int64')"
+        )
+    if values.ndim == 0:
+        raise ValueError(
+            "values of a Packed have shape [total, ...], got a number; give the "
+            "elements of all sequences, one after another"
+        )
+    if max_length is not None and listener() is not None:
+        return int(max_length)  # where a program is made, values are not to be read
+    ends = offsets.numpy()
+    steps = np.diff(ends)
+    if ends[0] != 0 or ends[-1] != values.shape[0] or (steps < 0).any():
+        raise ValueError(
+            f"offsets of a Packed must rise from 0 to the number of elements, "
+            f"{values.shape[0]}, got from {ends[0]} to {ends[-1]}; give where each "
+            "sequence begins, and where the last ends"
+        )
+    longest = int(steps.max(initial=0))
+    if max_length is not None and max_length < longest:
+        raise ValueError(
+            f"max_length of a Packed is {max_length}, its longest sequence has "
+            f"{longest} elements; leave max_length out"
+        )
+    return longest if max_length is None else int(max_length)
+
+
+def _places(offsets: Tensor, total: int, t: int) -> Tensor:
+    """Where each element is among those padded to length t."""
+    each = paddle.arange(total, dtype="int64")
+    row = paddle.searchsorted(offsets, each, right=True) - 1
+    found: Tensor = each + row * t - paddle.gather(offsets, row)
+    return found
+
+
+def repacked(padded: Tensor, of: Packed) -> Packed:
+    """As a Packed of the same offsets."""
+    t = of.max_length
+    flat = padded.reshape([len(of) * t, *padded.shape[2:]])
+    places = _places(of.offsets, of.values.shape[0], t)
+    return of.like(paddle.gather(flat, places))
+
+
+def _parts(x: Packed) -> tuple[Any, Any, Any]:
+    return (x.values, x.offsets), x.max_length, ("values", "offsets")
+
+
+def of_parts(max_length: int, values: Any, offsets: Any) -> Packed:
+    """One of any parts, unchecked."""
+    place()
+    return _of_parts(max_length, (values, offsets))
+
+
+def _of_parts(max_length: int, parts: Any) -> Packed:
+    found = Packed.__new__(Packed)
+    found.values, found.offsets = parts
+    found.max_length = max_length
+    return found
+
+
+register(Packed, _parts, _of_parts, lambda x: _of_parts(x.max_length, (x.values, None)))
+refused_elsewhere(Packed, _REMEDY)
+
+
+def _infix(name: str) -> None:
+    of_values = getattr(operator, name)
+
+    def infix(x: Packed, other: Any) -> Packed:
+        return x.like(of_values(x.values, _values_beside(x, other)))
+
+    def turned(x: Packed, other: Any) -> Packed:
+        return x.like(of_values(_values_beside(x, other), x.values))
+
+    setattr(Packed, f"__{name}__", infix)
+    setattr(Packed, f"__r{name}__", turned)
+
+
+def same_offsets(x: Packed, other: Packed) -> bool:
+    """Whether sequences are as long; taken on trust while a program is made."""
+    if other.offsets is x.offsets:
+        return True
+    alike = other.offsets.shape == x.offsets.shape
+    if listener() is not None:
+        return alike and other.max_length == x.max_length
+    return alike and bool((other.offsets == x.offsets).all())
+
+
+def _values_beside(x: Packed, other: Any) -> Any:
+    """What stands beside the values of a Packed in an operation on each element."""
+    if isinstance(other, Packed):
+        if not same_offsets(x, other):
+            raise ValueError(
+                f"both Packed must have the same offsets, got {x!r} and {other!r}; "
+                "use padded() of both"
+            )
+        if other.values.ndim != x.values.ndim:
+            raise ValueError(
+                f"elements of both Packed must have as many dimensions, got {x!r} and "
+                f"{other!r}; reshape one by map"
+            )
+        return other.values
+    other = paddle.to_tensor(other) if isinstance(other, np.ndarray) else other
+    if isinstance(other, Tensor) and other.ndim >= x.values.ndim:
+        raise ValueError(
+            f"beside a Packed whose elements have shape {list(x.values.shape[1:])} "
+            f"stands a tensor of one element's shape, got {list(other.shape)}; make a "
+            "Packed of it"
+        )
+    return other
+
+
+for _name in ("add", "sub", "mul", "truediv"):
+    _infix(_name)

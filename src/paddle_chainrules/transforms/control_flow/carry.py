@@ -1,0 +1,132 @@
+"""What goes from one step of a loop to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import optree
+import paddle
+from paddle import Tensor
+
+from ...paddle_side.dtypes import dtype_name
+from ..as_programs.jit import Jitted
+from ..containers.tree import Tree, flatten_tree, nesting
+from ..tape.effects import tensors_among, versions
+
+
+def program_of(step: Callable[..., Any]) -> Jitted:
+    """A function as a program, for this loop alone where nobody has asked for one:
+    who has may know that nothing of Python's changes that it depends on."""
+    return step if isinstance(step, Jitted) else Jitted(step)
+
+
+def tensor_of(leaf: Any) -> Any:
+    """A tensor of a number, and anything else as it is."""
+    return paddle.to_tensor(leaf) if isinstance(leaf, bool | int | float) else leaf
+
+
+def copy(leaf: Any) -> Any:
+    """Of a tensor, and anything else as it is."""
+    return leaf.clone() if isinstance(leaf, Tensor) else leaf
+
+
+def unwritten(step: Callable[..., Any], carry: Tree, x: Tree, is_first: bool) -> Any:
+    """A step that is no program, which writes into nothing that it is given.
+
+    Args:
+        is_first: whether the carry is the caller's, who keeps it as it is.
+
+    Raises:
+        NotImplementedError: it writes.
+    """
+    carry = optree.tree_map(copy, carry, none_is_leaf=True) if is_first else carry
+    x = optree.tree_map(copy, x, none_is_leaf=True)
+    given = tensors_among([*flatten_tree(carry)[0], *flatten_tree(x)[0]])
+    with unchanged(given):
+        return step(carry, x)
+
+
+class unchanged:
+    """What a step does within leaves what it is given as it is.
+
+    Raises:
+        NotImplementedError: at the end, where it was written into.
+    """
+
+    def __init__(self, given: Sequence[Tensor]) -> None:
+        self._given = given
+        self._before = versions(given)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None and versions(self._given) != self._before:
+            raise NotImplementedError(
+                "a step of scan writes in place into the carry or a part of xs, which "
+                "others read; give new tensors, as c + x for c.add_(x)"
+            )
+
+
+def apart(leaves: Sequence[Any]) -> list[Any]:
+    """Each tensor once: copies of those that are there again."""
+    seen: set[int] = set()
+    found = []
+    for leaf in leaves:
+        if isinstance(leaf, Tensor):
+            leaf = leaf.clone() if id(leaf) in seen else leaf
+            seen.add(id(leaf))
+        found.append(leaf)
+    return found
+
+
+def check_alike(
+    before: Sequence[Any],
+    spec: optree.PyTreeSpec,
+    after: Sequence[Any],
+    its: optree.PyTreeSpec,
+) -> None:
+    """Refuse another nesting, or other shapes and dtypes.
+
+    Raises:
+        ValueError: they differ.
+    """
+    if its != spec:
+        raise ValueError(
+            f"a step goes from {nesting(spec)} to {nesting(its)}, and these must be "
+            "nested alike; give back what it was given, moved"
+        )
+    for k, (a, b) in enumerate(zip(before, after, strict=True)):
+        if _kind(a) != _kind(b):
+            raise ValueError(
+                f"a step goes from {_kind(a)} to {_kind(b)} at leaf {k}; have "
+                "the same shape and dtype, by astype or a start of what it gives"
+            )
+
+
+def _kind(leaf: Any) -> str:
+    if not isinstance(leaf, Tensor):
+        return repr(leaf)
+    return f"{dtype_name(leaf.dtype)}{list(leaf.shape)}"
+
+
+def number_of_steps(xs: Sequence[Any], length: int | None) -> int:
+    """The length, or the first axis of all tensors.
+
+    Raises:
+        ValueError: they are not one number.
+    """
+    sizes = {x.shape[0] if x.ndim else None for x in xs if isinstance(x, Tensor)}
+    if length is not None:
+        sizes.add(length)
+    if len(sizes) != 1 or None in sizes:
+        found = ", ".join(sorted(map(str, sizes))) or "none"
+        raise ValueError(
+            "scan has one number of steps, the length or the first axis of all xs, and "
+            f"is given {found}; give tensors with a part for each step, or length"
+        )
+    (count,) = sizes
+    if count is None or count < 0:
+        raise ValueError(f"scan is given {count} steps; give a number from 0 on")
+    return int(count)

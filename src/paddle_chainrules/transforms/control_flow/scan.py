@@ -1,0 +1,392 @@
+"""Loops of steps in the semantics of ``jax.lax``.
+
+A loop that is called by itself makes a program of its step. Where that is one function
+of machine code, steps follow one another without a tensor of Paddle's in between: two
+sets of memory take turns. Within another program it is one operator
+(:mod:`...programs.steps`), and within a derivative such a program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import optree
+import paddle
+from paddle import Tensor
+
+from ...paddle_side.listener import is_plain, listener
+from ...programs.capture_error import CaptureError
+from ...programs.compiling.repeated_steps import NotOne, RepeatedStep
+from ...programs.steps import Draws, in_steps
+from ...programs.switch import loops_are_on, programs_are_on
+from ...programs.tracing.existing import once
+from ..as_programs.jit import Jitted
+from ..as_programs.program_cache import OfValue
+from ..containers.tree import Tree, flatten_tree, nesting
+from ..tape.effects import tensors_among
+from ..tape.recording import records_graph
+from .carry import (
+    apart,
+    check_alike,
+    copy,
+    number_of_steps,
+    program_of,
+    tensor_of,
+    unchanged,
+    unwritten,
+)
+
+FEW = 16
+"""Steps, for no more of which there is no loop in programs, and no machine code."""
+
+LONG = 100
+"""Steps, for more of which a loop is not run natively where a program can be made, be
+it to differentiate it once or to see that a program is right."""
+
+Report = Callable[[int, Tree, Tree], Any]
+"""Is given how many steps there were, the carry, and what the last step gave."""
+
+
+def scan(
+    step: Callable[[Tree, Tree], tuple[Tree, Tree]],
+    carry: Tree,
+    xs: Tree = None,
+    length: int | None = None,
+    *,
+    reverse: bool = False,
+    on_step: Report | None = None,
+    every: int = 1,
+) -> tuple[Tree, Tree]:
+    """The carry after many steps, and what each of them gave, as ``jax.lax.scan``.
+
+    Each call captures the step anew, so that what Python holds is as it is then. Of
+    ``jit(step)`` the program is kept from call to call.
+
+    Args:
+        step: from a carry and a part of ``xs`` to the next carry, of the same nesting,
+            shapes and dtypes, and a tree of tensors; as :func:`.jit.jit` takes it.
+        carry: a tree of tensors and numbers, which become tensors.
+        xs: a tree of tensors, each of which has a part for each step along its first
+            axis; None where a step is given None.
+        length: how many steps; that of ``xs`` where None.
+        reverse: whether steps go from the last part of ``xs`` to the first; what each
+            gives stands where its part does.
+        on_step: called after each ``every`` steps, and after the last, with the number
+            of steps so far, the carry, and what the last step gave, all of them the
+            caller's. An error or an interrupt ends the loop; what was reported stays.
+        every: how many steps there are between two reports.
+
+    Returns:
+        The last carry; and what the steps gave, tensors with an axis of steps first.
+
+    Raises:
+        ValueError: the carry of a step is nested or shaped otherwise, or the numbers of
+            steps differ.
+        NotImplementedError: ``on_step`` within another program or derivative, of which
+            each call would have to report; or a step writes into what it is given.
+
+    Examples:
+        >>> import paddle
+        >>> from paddle_chainrules import scan
+        >>> total, sums = scan(lambda t, x: (t + x, t + x), 0.0, paddle.arange(4.0))
+        >>> float(total), sums.tolist()
+        (6.0, [0.0, 1.0, 3.0, 6.0])
+    """
+    if every < 1:
+        raise ValueError(f"every is {every}; give a number of steps from 1 on")
+    reports = on_step is not None
+    loop = Loop(step, carry, xs, length, reverse=reverse, reports=reports)
+    found = loop.as_operator()
+    if found is not None:
+        return found
+    for t in loop.walk():
+        if on_step is not None and ((t + 1) % every == 0 or t + 1 == loop.count):
+            on_step(t + 1, *loop.reported())
+    return loop.result()
+
+
+def fori_loop(
+    lower: int, upper: int, body: Callable[[Tensor, Tree], Tree], init: Tree
+) -> Tree:
+    """``init`` after ``body(i, value)`` for each ``i`` from lower to below upper.
+
+    Args:
+        body: from an integer, a tensor, and a value to the next, of the same nesting,
+            shapes and dtypes.
+
+    Raises:
+        ValueError: as :func:`scan`.
+    """
+    places = paddle.arange(lower, max(lower, upper), dtype="int64")
+
+    def step(value: Tree, i: Tensor) -> tuple[Tree, None]:
+        return body(i, value), None
+
+    return scan(step, init, places)[0]
+
+
+class _TooLong(Exception):
+    """A loop is not run natively, where another way there is to see what it gives."""
+
+
+class Loop:
+    """One call of :func:`scan`, whose steps are those of :meth:`walk`.
+
+    Args:
+        step: the function.
+        carry: as :func:`scan` takes it.
+        xs: likewise.
+        length: likewise.
+        reverse: likewise.
+        reports: whether :meth:`reported` will be called.
+
+    Attributes:
+        count: of steps.
+    """
+
+    def __init__(
+        self,
+        step: Callable[[Tree, Tree], tuple[Tree, Tree]],
+        carry: Tree,
+        xs: Tree = None,
+        length: int | None = None,
+        *,
+        reverse: bool = False,
+        reports: bool = False,
+    ) -> None:
+        self._xs, self._xs_spec = flatten_tree(xs)
+        self.count = number_of_steps(self._xs, length)
+        leaves, self._spec = flatten_tree(carry)
+        self._leaves = apart([*map(tensor_of, leaves)])
+        is_inside = is_plain()
+        if reports and (is_inside or records_graph([*self._leaves, *self._xs])):
+            raise NotImplementedError(
+                "on_step within another program or derivative, which would run without "
+                "it; call scan by itself, or leave on_step out"
+            )
+        run = None if is_inside or not programs_are_on() else program_of(step)
+        self._backwards = reverse
+        self._step, self._run = step, run
+        self._repeated: RepeatedStep | None = None
+        self._given: list[list[Any]] = []
+        """What each step gave, tensors by step."""
+        self._of_step: optree.PyTreeSpec | None = None
+
+    def walk(self) -> Iterator[int]:
+        """Steps, one after another; gives the number of each, once it is done."""
+        if not self.count:
+            return
+        self._found()
+        for t in range(self.count):
+            if t == 1 and self.count > FEW and self._run is not None:
+                self._repeated = self._as_code()
+                if self._repeated is not None:
+                    first = tensors_among(self._given[0])
+                    yield from self._repeated.steps(self.count, first)
+                    return
+            self._one(t)
+            yield t
+
+    def reported(self) -> tuple[Tree, Tree]:
+        """The carry now and what the last step gave, which nobody writes into."""
+        if self._repeated is not None:
+            return self._of_code(*self._repeated.copies())
+        ys = self._nested_ys([*map(copy, self._given[-1])])
+        return self._nested([*map(copy, self._leaves)]), ys
+
+    def given(self, begin: int, end: int) -> Tree:
+        """What some of the steps gave, with an axis of steps first.
+
+        Args:
+            begin: the first of these.
+            end: the one after the last; at most as many as were walked.
+        """
+        if self._repeated is not None:
+            own = [y[begin:end].clone() for y in self._repeated.result()[1]]
+            return self._nested_ys(_in_place(self._given[0], own))
+        return self._nested_ys(_stacked(self._given[begin:end]))
+
+    def result(self) -> tuple[Tree, Tree]:
+        """The last carry and what all steps gave, after all have been walked."""
+        if not self.count:
+            return self._of_none()
+        if self._repeated is not None:
+            return self._of_code(*self._repeated.result())
+        given = self._given[::-1] if self._backwards else self._given
+        return self._nested(self._leaves), self._nested_ys(_stacked(given))
+
+    def as_operator(self) -> tuple[Tree, Tree] | None:
+        """All steps as one operator of a program; None where they are to go one by
+        one."""
+        if not programs_are_on() or not self.count:
+            return None
+        if listener() is not None:
+            try:
+                return self._inside() if self.count > FEW else None
+            except Draws:
+                return None
+        if is_plain():
+            if self.count > LONG:
+                raise _TooLong
+            return None
+        if not self._is_on_graph():
+            return None
+        kept = self._step.loops if isinstance(self._step, Jitted) else None
+        if self.count <= (LONG if kept is None else FEW):
+            self._run = None  # natively, on Paddle's tape
+            return None
+        carry, xs = self._nested(self._leaves), self._xs_spec.unflatten(self._xs)
+        whole = Jitted(_loop_of(self._step, self.count, self._backwards), strict=True)
+        if kept is not None:
+            whole = kept.setdefault((self.count, self._backwards), whole)
+        try:
+            with once(kept is None):
+                found: tuple[Tree, Tree] = whole.run(carry, xs)
+            return found
+        except CaptureError:
+            return None
+
+    def _is_on_graph(self) -> bool:
+        """Whether gradients are taken from outside, by what a step closes over too."""
+        if records_graph([*self._leaves, *self._xs]):
+            return True
+        found = self._found()
+        return found is not None and any(found.captured.requires)
+
+    def _found(self) -> OfValue | None:
+        """What is known of the program of a step, where there is one."""
+        try:
+            if self._run is not None:
+                return self._run.found(self._nested(self._leaves), self._x(0))
+        except CaptureError:
+            self._run = None
+        return None
+
+    def _inside(self) -> tuple[Tree, Tree]:
+        """All steps as one operator of whoever listens."""
+        rows: list[list[Any]] = []
+        pairs = (self._spec, self._leaves), (self._xs_spec, self._xs)
+
+        def step(given: list[Tensor]) -> list[Tensor]:
+            each = iter(given)
+            trees = [spec.unflatten(_in_place(row, each)) for spec, row in pairs]
+            with unchanged(given):
+                found = self._step(*trees)
+            rows[:] = self._checked(found)
+            return tensors_among(rows[0]) + tensors_among(rows[1])
+
+        carry, xs = tensors_among(self._leaves), tensors_among(self._xs)
+        found = iter(in_steps(step, carry, xs, self.count, self._backwards))
+        leaves, ys = (_in_place(row, found) for row in rows)
+        return self._nested(leaves), self._nested_ys(ys)
+
+    def _one(self, t: int) -> None:
+        """A step, and what it gives."""
+        x = self._x(t)
+        if self._run is not None:
+            found = self._run(self._nested(self._leaves), x)
+        else:
+            found = unwritten(self._step, self._nested(self._leaves), x, t == 0)
+        self._leaves, ys = self._checked(found)
+        self._given.append(ys)
+
+    def _checked(self, found: Any) -> tuple[list[Any], list[Any]]:
+        """The leaves of what a step gives."""
+        if type(found) is not tuple or len(found) != 2:
+            raise ValueError(
+                f"a step of scan gives a {type(found).__name__}, and must give a pair "
+                "of the next carry and a tree of tensors; give None for nothing"
+            )
+        leaves, spec = flatten_tree(found[0])
+        leaves = [*map(tensor_of, leaves)]
+        check_alike(self._leaves, self._spec, leaves, spec)
+        ys, its = flatten_tree(found[1])
+        if self._of_step is not None and its != self._of_step:
+            raise ValueError(
+                f"a step of scan gives {nesting(its)} after {nesting(self._of_step)}; "
+                "give the same at every step"
+            )
+        self._of_step = its
+        return leaves, [*map(tensor_of, ys)]
+
+    def _as_code(self) -> RepeatedStep | None:
+        """All steps but the first, which was made, as machine code; None where they
+        are not."""
+        if not loops_are_on():
+            return None
+        assert self._run is not None
+        self._leaves = apart(self._leaves)
+        try:
+            found = self._run.found(self._nested(self._leaves), self._x(1)).captured
+            if any(found.requires):
+                return None
+            carry, xs = tensors_among(self._leaves), tensors_among(self._xs)
+            given = len(carry) + len(tensors_among(self._given[0]))
+            if len(found.program.outputs) != given:
+                return None  # numbers of Python's are among them
+            return RepeatedStep(found.program, carry, xs, backwards=self._backwards)
+        except (CaptureError, NotOne):
+            return None
+
+    def _of_code(
+        self, carry: Sequence[Tensor], ys: Sequence[Tensor]
+    ) -> tuple[Tree, Tree]:
+        own = self._nested(_in_place(self._leaves, carry))
+        return own, self._nested_ys(_in_place(self._given[0], ys))
+
+    def _of_none(self) -> tuple[Tree, Tree]:
+        """No steps; what each would give tells a step on zeros."""
+        zeros = [
+            x if x is None else paddle.zeros(x.shape[1:], x.dtype) for x in self._xs
+        ]
+        carry = self._nested([*map(copy, self._leaves)])
+        x = self._xs_spec.unflatten(zeros)
+        found = unwritten(self._step, carry, x, True)
+        ys, self._of_step = flatten_tree(found[1])
+        none = [
+            y if y is None else paddle.zeros([0, *y.shape], y.dtype)
+            for y in map(tensor_of, ys)
+        ]
+        return carry, self._nested_ys(none)
+
+    def _nested(self, leaves: Sequence[Any]) -> Tree:
+        return self._spec.unflatten(leaves)
+
+    def _nested_ys(self, ys: Sequence[Any]) -> Tree:
+        assert self._of_step is not None
+        return self._of_step.unflatten(ys)
+
+    def _x(self, t: int) -> Tree:
+        """What comes with a step."""
+        t = self.count - 1 - t if self._backwards else t
+        return self._xs_spec.unflatten([x if x is None else x[t] for x in self._xs])
+
+
+def _loop_of(step: Callable[..., Any], count: int, backwards: bool) -> Any:
+    """So many steps, as a function of the carry and of what comes with them."""
+
+    def loop(carry: Tree, xs: Tree) -> tuple[Tree, Tree]:
+        loop = Loop(step, carry, xs, count, reverse=backwards)
+        found = loop.as_operator()
+        if found is None:
+            for _ in loop.walk():
+                pass
+            found = loop.result()
+        return found
+
+    return loop
+
+
+def _in_place(row: Sequence[Any], found: Iterable[Tensor]) -> list[Any]:
+    """Tensors in the place of others, among what is no tensor and always the same."""
+    own = iter(found)
+    return [next(own) if isinstance(x, Tensor) else x for x in row]
+
+
+def _stacked(given: Sequence[Sequence[Any]]) -> list[Any]:
+    """What steps gave, along an axis of steps."""
+    return [
+        part[0] if part[0] is None else paddle.stack([*part])
+        for part in zip(*given, strict=True)
+    ]

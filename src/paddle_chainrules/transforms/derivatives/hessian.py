@@ -1,0 +1,96 @@
+"""Second derivatives of functions whose result is a number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, cast
+
+from paddle import Tensor
+
+from ...paddle_side.process.random_state import undrawn
+from ...programs.static_graphs import need_tensors, sot
+from ..as_programs.kept import by_program, kept
+from ..containers.tree import Tree, flatten_tree, nesting
+from .argnums import Argnums, positions_of
+from .jacobian import rows_of
+from .typed import Function, X
+from .value_and_grad import grad_of
+from .vjp import vjp
+
+
+def hvp(fn: Function[Tensor], x: X, v: Tree) -> X:
+    """Hessian-vector product of a scalar function, nested as ``x``.
+
+    Like ``jax.jvp(jax.grad(fn), ...)``, by reverse mode twice; the Hessian itself is
+    never formed.
+
+    Args:
+        fn: function of one argument, with a tensor of one element as its value.
+        x: a tensor or a tree of them, such as a dict of parameters.
+        v: nested as x; None for zero.
+
+    Raises:
+        TypeError: the value is no floating tensor.
+        ValueError: it is more than one number, or v has another structure or shape.
+        NotImplementedError: a kernel that Paddle can't differentiate again.
+
+    Examples:
+        >>> import paddle
+        >>> from paddle_chainrules import hvp
+        >>> x, v = paddle.to_tensor([1.0, 2.0]), paddle.to_tensor([1.0, 0.0])
+        >>> hvp(lambda x: (x**3).sum(), x, v).tolist()
+        [6.0, 0.0]
+    """
+    return cast(X, by_program("hvp", fn, partial(_hvp, fn), x, v))
+
+
+def _hvp(fn: Function[Tensor], x: Any, v: Tree) -> Any:
+    need_tensors(sot.fallback(True))
+    (_, like), (along, found) = flatten_tree(x), flatten_tree(v)
+    if found != like:
+        raise ValueError(
+            f"v is nested as {nesting(found)}, x as {nesting(like)}; give one tensor, "
+            "or None for zero, for each of x"
+        )
+    with undrawn():
+        gradient, pullback = vjp(grad_of(fn, 0, False, "hvp"), x)
+        parts = zip(flatten_tree(gradient)[0], along, strict=True)
+        known = [None if g is None else part for g, part in parts]
+        (product,) = pullback(like.unflatten(known))
+    return product
+
+
+def hessian(
+    fn: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False
+) -> Callable[..., Any]:
+    """A function that gives the second derivatives of the scalar ``fn(*args)``.
+
+    Like ``jax.hessian`` and ``torch.func.hessian``: the Jacobian of the gradient, one
+    gradient and then one pullback of it per element of the arguments.
+
+    Args:
+        fn: function whose (first) result is a tensor of one element.
+        argnums: position or positions of the arguments to differentiate.
+        has_aux: fn returns ``(loss, aux)``; the result is then ``(hessian, aux)``.
+
+    Returns:
+        ``h(*args, **kwargs)``: [*x.shape, *x.shape] for one tensor x; nested as the
+        arguments twice where they are trees or several.
+
+    Raises:
+        TypeError: argnums is no int or sequence of ints; from the returned function,
+            where the loss is no floating tensor, or an argument is complex.
+        ValueError: from that, where the loss has more than one element.
+        NotImplementedError: a kernel that Paddle can't differentiate again.
+
+    Examples:
+        >>> import paddle
+        >>> from paddle_chainrules import hessian
+        >>> x = paddle.to_tensor([1.0, 2.0])
+        >>> hessian(lambda x: x[0] ** 2 * x[1])(x).tolist()
+        [[4.0, 2.0], [2.0, 0.0]]
+    """
+    gradient = grad_of(fn, argnums, has_aux, "hessian")
+    rows = rows_of(gradient, argnums, has_aux, "hessian")
+    return kept(fn, rows, "hessian", positions_of(argnums), has_aux)

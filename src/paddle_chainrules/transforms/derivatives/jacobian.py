@@ -1,0 +1,328 @@
+"""Jacobians of functions, entry by entry or whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import paddle
+from paddle import Tensor
+from paddle.nn.functional import one_hot
+
+from ...paddle_side.dtypes import is_differentiable
+from ...paddle_side.process.random_state import undrawn
+from ...programs.static_graphs import need_tensors, sot
+from ..as_programs.kept import kept
+from ..containers.tree import flatten_tree
+from ..tape.kept_graph import KeptGraph
+from .argnums import Argnums, Selection, positions_of, select
+from .jvp import linearize
+from .vjp import vjp
+
+
+def jacobian(
+    fn: Callable[[Tensor], Tensor], x: Tensor, batched: bool = False
+) -> Jacobian:
+    """The matrix of first derivatives, a row at a time when it is asked for.
+
+    Like ``paddle.autograd.jacobian``, of shapes of any dimension, without touching the
+    caller's tensors, and in forward mode where there are far fewer inputs than outputs.
+
+    Args:
+        fn: function of one tensor to one tensor.
+        x: where.
+        batched: the first dimension of x and of the value counts samples that do not
+            depend on each other; their Jacobians come side by side, for the price of
+            one.
+
+    Returns:
+        A :class:`Jacobian`.
+
+    Examples:
+        >>> import paddle
+        >>> from paddle_chainrules import jacobian
+        >>> J = jacobian(lambda x: x * x.sum(), paddle.to_tensor([1.0, 2.0]))
+        >>> J[0].tolist(), J.tensor().tolist()
+        ([4.0, 1.0], [[4.0, 1.0], [2.0, 5.0]])
+    """
+    need_tensors(sot.fallback(True))
+    return Jacobian(fn, x, batched)
+
+
+class Jacobian(KeptGraph):
+    """First derivatives of ``fn`` at ``x``; see :func:`jacobian`.
+
+    Attributes:
+        shape: of the output, then of the input; with batched the samples come first,
+            and once.
+    """
+
+    def __init__(
+        self, fn: Callable[[Tensor], Tensor], x: Tensor, batched: bool
+    ) -> None:
+        self._fn, self._x = fn, x
+        y, self._pullback = vjp(fn, x)
+        _real_outputs("jacobian", [y])
+        if not is_differentiable(x) or not is_differentiable(y):
+            raise TypeError(
+                "jacobian needs a floating tensor in and one out, got "
+                f"{x.dtype if isinstance(x, Tensor) else type(x).__name__} and "
+                f"{y.dtype if isinstance(y, Tensor) else type(y).__name__}; use jacrev "
+                "for trees"
+            )
+        skip = 1 if batched else 0
+        if batched and (not x.ndim or not y.ndim or x.shape[0] != y.shape[0]):
+            raise ValueError(
+                f"batched: x has shape {list(x.shape)}, the value {list(y.shape)}; "
+                "their first dimensions count the samples and must be equal"
+            )
+        self._y, self._samples = y, list(x.shape[:skip])
+        self._rows = np.arange(int(np.prod(y.shape[skip:]))).reshape(y.shape[skip:])
+        self._inputs = list(x.shape[skip:])
+        self._known: dict[int, Tensor] = {}
+        self.shape = [*self._samples, *self._rows.shape, *self._inputs]
+
+    def __repr__(self) -> str:
+        return f"Jacobian(shape={self.shape})"
+
+    def __getitem__(self, index: Any) -> Tensor:
+        """The derivatives of some outputs by some inputs: only these are computed.
+
+        By an index of the output's dimensions and then, if it goes on, of the input's;
+        with batched of those of one sample, and what is given has all samples.
+        """
+        by_output, by_input = self._split(index)
+        found = self._stacked(self._rows[by_output])
+        if not by_input:
+            return found
+        every = (slice(None),) * (found.ndim - len(self._inputs))
+        return found[every + by_input]
+
+    def _split(self, index: Any) -> tuple[Any, tuple[Any, ...]]:
+        """What of an index is of the output's dimensions, and of the input's."""
+        first = self._rows.ndim
+        if not isinstance(index, tuple) or any(part is None for part in index):
+            return index, ()
+        if any(part is Ellipsis for part in index):
+            at = next(i for i, part in enumerate(index) if part is Ellipsis)
+            gap = first + len(self._inputs) - (len(index) - 1)
+            index = (*index[:at], *[slice(None)] * gap, *index[at + 1 :])
+        return index[:first], index[first:]
+
+    def tensor(self) -> Tensor:
+        """All of it, by forward mode where that is cheaper and Paddle can."""
+        cheaper = 4 * int(np.prod(self._inputs)) < self._rows.size
+        real = not self._x.is_complex()  # whose columns would be of the real part
+        if real and cheaper and not self._known:
+            try:
+                return self._forward()
+            except NotImplementedError:
+                pass
+        return self._stacked(self._rows)
+
+    def _stacked(self, rows: Any) -> Tensor:
+        rows = np.asarray(rows)
+        if not rows.ndim:
+            return self._row(int(rows))
+        if not rows.size:
+            return paddle.zeros(
+                [*self._samples, *rows.shape, *self._inputs], self._x.dtype
+            )
+        axis = len(self._samples)
+        stacked = paddle.stack([self._row(int(i)) for i in rows.flat], axis=axis)
+        return stacked.reshape([*self._samples, *rows.shape, *self._inputs])
+
+    def _row(self, i: int) -> Tensor:
+        if i not in self._known:
+            (grad,) = self._pullback(_unit(self._y, i, self._rows.size))
+            self._known[i] = paddle.zeros_like(self._x) if grad is None else grad
+        return self._known[i]
+
+    def _forward(self) -> Tensor:
+        """A column per input, which is then turned."""
+        _, pushforward = linearize(self._fn, self._x)
+        width = int(np.prod(self._inputs))
+        columns = []
+        for i in range(width):
+            columns.append(pushforward(_unit(self._x, i, width)))
+        return paddle.stack(columns, axis=-1).reshape(self.shape)
+
+
+def jacrev(
+    fn: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False
+) -> Callable[..., Any]:
+    """A function that gives the Jacobian of ``fn(*args)`` by reverse mode.
+
+    Like ``jax.jacrev`` and ``torch.func.jacrev``: one forward, and one pullback for
+    each element of the output, so it suits functions of many inputs and few outputs.
+
+    Args:
+        fn: function of tensors or trees; it may return a tensor or a tree of them.
+        argnums: position or positions of the arguments to differentiate.
+        has_aux: fn returns ``(output, aux)``; the result is then ``(jacobian, aux)``.
+
+    Returns:
+        ``j(*args, **kwargs)``: nested as the output, with each leaf nested as the
+        arguments (a tuple where argnums is a sequence), of shape [*output, *argument]:
+        zero where the output does not depend on the argument, None where one of them
+        is no floating tensor. That of a real output by a complex argument is complex,
+        as a gradient is.
+
+    Raises:
+        TypeError: from the returned function, of complex outputs.
+
+    Examples:
+        >>> import paddle
+        >>> from paddle_chainrules import jacrev
+        >>> x = paddle.to_tensor([1.0, 2.0])
+        >>> jacrev(lambda x: x * x.sum())(x).tolist()
+        [[4.0, 1.0], [2.0, 5.0]]
+    """
+    rows = rows_of(fn, argnums, has_aux, "jacrev")
+    return kept(fn, rows, "jacrev", positions_of(argnums), has_aux)
+
+
+def rows_of(
+    fn: Callable[..., Any], argnums: Argnums, has_aux: bool, caller: str
+) -> Callable[..., Any]:
+    """As :func:`jacrev`, which errors call by the caller's name."""
+    asked = positions_of(argnums)
+
+    def jacrev_fn(*args: Any, **kwargs: Any) -> Any:
+        need_tensors(sot.fallback(True))
+        with undrawn():
+            call = select(fn, asked, args, kwargs)
+            y, pullback, *aux = vjp(call.fn, *call.selected, has_aux=has_aux)
+            outputs, out_spec = flatten_tree(y)
+            _real_outputs(caller, outputs)
+            leaves, in_spec = flatten_tree(call.selected)
+            found = []
+            for k, output in enumerate(outputs):
+                rows: list[list[Any]] = []
+                for seed in _units(output):
+                    parts = [seed if i == k else None for i in range(len(outputs))]
+                    rows.append(flatten_tree(pullback(out_spec.unflatten(parts)))[0])
+                found.append(
+                    [
+                        _block(output, x, [row[i] for row in rows], 0)
+                        for i, x in enumerate(leaves)
+                    ]
+                )
+            return _result(call, found, in_spec, out_spec, aux)
+
+    return jacrev_fn
+
+
+def jacfwd(
+    fn: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False
+) -> Callable[..., Any]:
+    """A function that gives the Jacobian of ``fn(*args)`` by forward mode.
+
+    Like ``jax.jacfwd`` and ``torch.func.jacfwd``: one forward, and one direction for
+    each element of the arguments, so it suits functions of few inputs and many
+    outputs. It needs kernels that Paddle can differentiate twice. Otherwise as
+    :func:`jacrev`.
+
+    Raises:
+        TypeError: from the returned function, of complex arguments.
+
+    Examples:
+        >>> import paddle
+        >>> from paddle_chainrules import jacfwd
+        >>> x = paddle.to_tensor([1.0, 2.0])
+        >>> jacfwd(lambda x: x * x.sum())(x).tolist()
+        [[4.0, 1.0], [2.0, 5.0]]
+    """
+    asked = positions_of(argnums)
+
+    def jacfwd_fn(*args: Any, **kwargs: Any) -> Any:
+        need_tensors(sot.fallback(True))
+        with undrawn():
+            call = select(fn, asked, args, kwargs)
+            y, pushforward, *aux = linearize(call.fn, *call.selected, has_aux=has_aux)
+            outputs, out_spec = flatten_tree(y)
+            leaves, in_spec = flatten_tree(call.selected)
+            _real_arguments(leaves)
+            found: list[list[Any]] = [[] for _ in outputs]
+            for k, leaf in enumerate(leaves):
+                columns: list[list[Any]] = []
+                for seed in _units(leaf):
+                    parts = [seed if i == k else None for i in range(len(leaves))]
+                    columns.append(
+                        flatten_tree(pushforward(*in_spec.unflatten(parts)))[0]
+                    )
+                for i, (row, output) in enumerate(zip(found, outputs, strict=True)):
+                    row.append(_block(output, leaf, [c[i] for c in columns], -1))
+            return _result(call, found, in_spec, out_spec, aux)
+
+    return kept(fn, jacfwd_fn, "jacfwd", asked, has_aux)
+
+
+def _complex_one(leaves: Iterable[Any]) -> Tensor | None:
+    found = (x for x in leaves if isinstance(x, Tensor) and x.is_complex())
+    return next(found, None)
+
+
+def _real_outputs(caller: str, outputs: Iterable[Any]) -> None:
+    if (found := _complex_one(outputs)) is not None:
+        what = "arguments" if caller == "hessian" else "outputs"
+        rest = "" if caller == "hessian" else ", or jacfwd where the arguments are real"
+        raise TypeError(
+            f"{caller} has a row for each number, and needs real {what}, got "
+            f"{found.dtype} of shape {list(found.shape)}, of which a row would hold "
+            "the real part alone; use real tensors of real and imaginary parts, as "
+            f"paddle.as_real and paddle.as_complex make them{rest}"
+        )
+
+
+def _real_arguments(leaves: Iterable[Any]) -> None:
+    if (found := _complex_one(leaves)) is not None:
+        raise TypeError(
+            "jacfwd has a column for each number, and needs real arguments, got "
+            f"{found.dtype} of shape {list(found.shape)}, of which a column would be "
+            "along the real part alone; use real tensors of real and imaginary parts, "
+            "as paddle.as_real and paddle.as_complex make them, or jacrev where the "
+            "outputs are real"
+        )
+
+
+def _units(x: Any) -> Iterator[Tensor]:
+    """Tensors like x with a one at one element each; none where it has no gradient."""
+    if not is_differentiable(x):
+        return
+    for i in range(x.size):
+        yield _unit(x, i, x.size)
+
+
+def _unit(like: Tensor, i: int, width: int) -> Tensor:
+    """Like a tensor of rows of that width, with a one at element i of each.
+
+    By operators, since every call of paddle.to_tensor leaves a list behind.
+    """
+    at = paddle.full([like.size // width], i, "int64")
+    rows = one_hot(at, width).astype(like.dtype).reshape(like.shape)
+    return rows if rows.place._equals(like.place) else rows.to(like.place)
+
+
+def _block(output: Any, x: Any, parts: list[Any], axis: int) -> Tensor | None:
+    """[*output.shape, *x.shape], of a part for each element along the axis.
+
+    Those are rows like x (0), of which None is zero, or columns like the output (-1).
+    """
+    if not (is_differentiable(output) and is_differentiable(x)):
+        return None
+    like = x if axis == 0 else output
+    shape = [*output.shape, *x.shape]
+    if not parts or not like.size:
+        return paddle.zeros(shape, like.dtype)
+    full = [paddle.zeros_like(like) if part is None else part for part in parts]
+    return paddle.stack(full, axis).reshape(shape)
+
+
+def _result(
+    call: Selection, found: list[list[Any]], in_spec: Any, out_spec: Any, aux: list[Any]
+) -> Any:
+    nested = [call.nested(in_spec.unflatten(row)) for row in found]
+    result = out_spec.unflatten(nested)
+    return (result, aux[0]) if aux else result

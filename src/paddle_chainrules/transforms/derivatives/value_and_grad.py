@@ -1,0 +1,185 @@
+"""The value and the gradient of a function whose result is a number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, overload
+
+import paddle
+from paddle import Tensor
+
+from ...paddle_side.dtypes import is_differentiable
+from ...paddle_side.process.random_state import undrawn
+from ...programs.static_graphs import need_tensors, sot
+from ..as_programs.kept import kept
+from ..tape.effects import Effects
+from .argnums import Argnums, positions_of, select
+from .closures import may_reach
+from .typed import Aux, Function, Grad, GradAndAux, ValueAndGrad, WithAux, Y
+from .vjp import recorded_vjp
+
+
+@overload
+def value_and_grad(
+    fn: Function[Y], argnums: Literal[0] = 0, has_aux: bool = False
+) -> ValueAndGrad[Y]: ...
+
+
+@overload
+def value_and_grad(
+    fn: Function[Y], argnums: int, has_aux: bool = False
+) -> Callable[..., tuple[Y, Any]]: ...
+
+
+@overload
+def value_and_grad(
+    fn: Function[Y], argnums: Sequence[int], has_aux: bool = False
+) -> Callable[..., tuple[Y, tuple[Any, ...]]]: ...
+
+
+def value_and_grad(
+    fn: Function[Any], argnums: Argnums = 0, has_aux: bool = False
+) -> Callable[..., tuple[Any, Any]]:
+    """A function that gives the scalar ``fn(*args)`` and its gradient.
+
+    Like ``jax.value_and_grad``: arguments are trees, gradients are nested as the
+    arguments, and nothing of the caller's is changed.
+
+    Args:
+        fn: function whose (first) result is a tensor of one element.
+        argnums: position or positions of the arguments to differentiate; negative
+            ones count from the last.
+        has_aux: fn returns ``(loss, aux)``; the value is then that pair.
+
+    Returns:
+        ``g(*args, **kwargs) -> (value, grads)``; grads is one tree where argnums is an
+        int, a tuple of trees where it is a sequence.
+
+    Raises:
+        TypeError: argnums is no int or sequence of ints; from the returned function,
+            where the loss is no floating tensor.
+        ValueError: from that, where the loss has more than one element, or argnums is
+            out of range.
+
+    Examples:
+        >>> import paddle
+        >>> from paddle_chainrules import value_and_grad
+        >>> loss = lambda w, x: (w["a"] * x).sum()
+        >>> w, x = {"a": paddle.to_tensor([1.0, 2.0])}, paddle.to_tensor([3.0, 4.0])
+        >>> value, grad = value_and_grad(loss)(w, x)
+        >>> float(value), grad["a"].tolist()
+        (11.0, [3.0, 4.0])
+    """
+    both = _value_and_grad(fn, argnums, has_aux, "value_and_grad")
+    return kept(fn, both, "value_and_grad", positions_of(argnums), has_aux)
+
+
+@overload
+def grad(
+    fn: Function[Any], argnums: Literal[0] = 0, has_aux: Literal[False] = False
+) -> Grad: ...
+
+
+@overload
+def grad(
+    fn: WithAux[Any, Aux], argnums: Literal[0] = 0, *, has_aux: Literal[True]
+) -> GradAndAux[Aux]: ...
+
+
+@overload
+def grad(
+    fn: Function[Any], argnums: Sequence[int], has_aux: Literal[False] = False
+) -> Callable[..., tuple[Any, ...]]: ...
+
+
+@overload
+def grad(
+    fn: WithAux[Any, Aux], argnums: Sequence[int], has_aux: Literal[True]
+) -> Callable[..., tuple[tuple[Any, ...], Aux]]: ...
+
+
+@overload
+def grad(
+    fn: Function[Any], argnums: Argnums = 0, has_aux: bool = False
+) -> Callable[..., Any]: ...
+
+
+def grad(
+    fn: Function[Any], argnums: Argnums = 0, has_aux: bool = False
+) -> Callable[..., Any]:
+    """A function that gives the gradient of the scalar ``fn(*args)``.
+
+    As :func:`value_and_grad` without the value; ``(grads, aux)`` with ``has_aux``. Like
+    ``jax.grad`` and ``torch.func.grad``.
+
+    Examples:
+        >>> import paddle
+        >>> from paddle_chainrules import grad
+        >>> x = paddle.to_tensor([1.0, 2.0])
+        >>> grad(lambda x: (x**3).sum())(x).tolist()
+        [3.0, 12.0]
+    """
+    gradient = grad_of(fn, argnums, has_aux, "grad")
+    return kept(fn, gradient, "grad", positions_of(argnums), has_aux)
+
+
+def grad_of(
+    fn: Callable[..., Any], argnums: Argnums, has_aux: bool, name: str
+) -> Callable[..., Any]:
+    """As :func:`grad`, by what the caller asked for in errors."""
+    both = _value_and_grad(fn, argnums, has_aux, name)
+
+    def grad_fn(*args: Any, **kwargs: Any) -> Any:
+        value, grads = both(*args, **kwargs)
+        return (grads, value[1]) if has_aux else grads
+
+    return grad_fn
+
+
+def _value_and_grad(
+    fn: Callable[..., Any], argnums: Argnums, has_aux: bool, name: str
+) -> Callable[..., tuple[Any, Any]]:
+    effects = Effects()
+    asked = positions_of(argnums)
+
+    def value_and_grad_fn(*args: Any, **kwargs: Any) -> tuple[Any, Any]:
+        need_tensors(sot.fallback(True))
+        with undrawn():
+            call = select(fn, asked, args, kwargs)
+            if paddle.is_grad_enabled() and may_reach(fn, call.others, kwargs):
+                effects.reaches = True
+            loss, pullback, *aux = recorded_vjp(
+                *(call.fn, call.selected, has_aux, effects),
+                create_graph=bool(effects.reaches),
+            )
+            _check_loss(loss, name)
+            grads = pullback(paddle.ones_like(loss))
+            return (loss, aux[0]) if has_aux else loss, call.nested(grads)
+
+    return value_and_grad_fn
+
+
+def _check_loss(loss: Any, name: str) -> None:
+    """Refuse what has no gradient, or more than one."""
+    if not is_differentiable(loss):
+        is_tensor = isinstance(loss, Tensor)
+        remedy = (
+            "use vjp for other outputs, and has_aux=True for (loss, aux)"
+            if is_tensor or isinstance(loss, tuple | list | dict)
+            else "compute it with Paddle's operators, on paddle.to_tensor of arrays"
+        )
+        raise TypeError(
+            f"{name} needs a loss that is a floating-point tensor, got "
+            f"{loss.dtype if is_tensor else _kind(loss)}; {remedy}"
+        )
+    if loss.size != 1:
+        raise ValueError(
+            f"{name} needs a loss of one element, got shape "
+            f"{list(loss.shape)}; reduce it with .sum() or .mean(), or use vjp"
+        )
+
+
+def _kind(value: Any) -> str:
+    kind = type(value)
+    name = kind.__qualname__
+    return name if kind.__module__ == "builtins" else f"{kind.__module__}.{name}"

@@ -1,0 +1,137 @@
+"""Functions that write into what they are given, and how their callers are spared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter, methodcaller
+from typing import Any
+
+import paddle
+from paddle import Tensor
+
+from ...paddle_side.listener import not_listening
+from ...paddle_side.rules.in_place import REFUSED_WRITE
+
+
+class Effects:
+    """What the calls of one function have shown of it: whether it is pure.
+
+    Attributes:
+        writes: whether it writes into its arguments. None until its first call, which
+            gets copies and is then looked at.
+        reaches: whether it uses tensors that require gradients and are no arguments;
+            None until the first call.
+        is_known: whether a call has shown what results depend on.
+        asks: whether it asks for gradients of its arguments itself, by
+            ``x.stop_gradient = False``.
+
+    Args:
+        check_beyond: told what results depend on that was no argument; it may raise.
+    """
+
+    def __init__(
+        self,
+        writes: bool | None = None,
+        reaches: bool | None = None,
+        check_beyond: Callable[[set[int]], None] | None = None,
+    ) -> None:
+        self.writes = writes
+        self.reaches = reaches
+        self.asks = False
+        self.is_known = reaches is not None
+        self._check_beyond = check_beyond
+
+    def note_beyond(self, beyond: set[int], alone: bool = True) -> None:
+        """What the results depend on and was no argument, as addresses of leaves.
+
+        Not ``alone`` where these may be leaves that arguments depend on.
+        """
+        if self._check_beyond is not None:
+            self._check_beyond(beyond)
+        self.is_known = True
+        if self.reaches is None and alone:
+            self.reaches = bool(beyond)
+
+    @property
+    def copies(self) -> bool:
+        """Whether it has to be given copies."""
+        return self.writes is not False
+
+    def learn(self, given: Sequence[Any], originals: Sequence[Any]) -> None:
+        """Look at copies that a call was given, beside what they are copies of."""
+        if self.writes is None:
+            self.writes = any(map(differ, given, originals))
+
+    def check(self, tensors: Iterable[Tensor], before: int) -> None:
+        """After a call without copies, whose arguments' versions were these.
+
+        Raises:
+            RuntimeError: it wrote into one.
+        """
+        if versions(tensors) != before:
+            self.writes = True
+            raise RuntimeError(
+                "the function or layer has written into one of its arguments, or "
+                "parameters, which it did not do at its first call; the values there "
+                "are changed. From now on it works on copies: call it again with the "
+                "values restored, or write it without in-place operations"
+            )
+
+
+def tensors_among(given: Iterable[Any]) -> list[Tensor]:
+    """Those that are tensors."""
+    return [leaf for leaf in given if isinstance(leaf, Tensor)]
+
+
+def versions(tensors: Iterable[Tensor]) -> int:
+    """A number that moves when an operation writes into one of the tensors."""
+    return sum(map(_VERSION, tensors))
+
+
+def flags(tensors: Iterable[Tensor]) -> list[bool]:
+    """Which of the tensors require no gradients."""
+    return [*map(_FLAG, tensors)]
+
+
+_VERSION, _FLAG = methodcaller("_inplace_version"), attrgetter("stop_gradient")
+
+
+def put_back(tensors: Iterable[Tensor], before: Iterable[bool]) -> None:
+    """Set the flags of tensors to what :func:`flags` has found."""
+    for tensor, flag in zip(tensors, before, strict=True):
+        tensor.stop_gradient = flag
+
+
+def copied(leaf: Any) -> Any:
+    """A tensor on memory of its own, connected as the leaf is; anything else as is."""
+    return paddle.assign(leaf) if isinstance(leaf, Tensor) else leaf
+
+
+def is_refused_write(error: Exception) -> bool:
+    """Whether it was refused to write into a leaf of the graph."""
+    return isinstance(error, ValueError) and REFUSED_WRITE in str(error)
+
+
+def check_unchanged(tensors: Iterable[Tensor], before: int, what: str) -> None:
+    """Refuse to go back through a call whose tensors had other versions.
+
+    Raises:
+        RuntimeError: an operation in place has changed one.
+    """
+    if versions(tensors) != before:
+        raise RuntimeError(
+            f"{what} has been modified by an inplace operation since the forward of "
+            "this pullback, which needs it as it was; take the gradient before the "
+            "update, or update copies"
+        )
+
+
+def differ(copy: Any, original: Any) -> bool:
+    """Whether a copy has been written into."""
+    if not isinstance(copy, Tensor) or not copy._is_initialized() or not copy.size:
+        return False
+    if copy.inplace_version:
+        return True
+    with not_listening():
+        one, other = (t.detach().numpy().tobytes() for t in (copy, original))
+    return bool(one != other)

@@ -1,0 +1,58 @@
+"""A function's outputs, apart from what it was given and from each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import paddle
+from paddle import Tensor
+
+from ...paddle_side.dtypes import is_differentiable
+from .effects import tensors_among
+
+
+def unaliased(outputs: Sequence[Any], inputs: Iterable[Any]) -> list[Any]:
+    """The outputs, cloned where they share memory with an input.
+
+    A function may hand back its input or a view of it; the caller's later changes to
+    the one must not show in the other.
+    """
+    held = tensors_among(inputs)
+    return [
+        leaf.clone()
+        if isinstance(leaf, Tensor)
+        and leaf._is_initialized()
+        and any(map(leaf._is_shared_buffer_with, held))
+        else leaf
+        for leaf in outputs
+    ]
+
+
+def detached(outputs: Sequence[Any], inputs: Iterable[Any]) -> list[Any]:
+    """The outputs off the graph and in memory of their own."""
+    off = [leaf.detach() if isinstance(leaf, Tensor) else leaf for leaf in outputs]
+    return unaliased(off, inputs)
+
+
+def apart(outputs: Sequence[Any], given: Sequence[Any]) -> list[Any]:
+    """The outputs, none of which is an input itself, or a tensor of somebody else's.
+
+    Nor do two of them stand at one place of the graph, as a tensor and ``y[:]`` do.
+    """
+    inputs = set(map(id, given))
+    found: list[Any] = []
+    for leaf in outputs:
+        if is_differentiable(leaf) and (
+            leaf.is_leaf or id(leaf) in inputs or _has_twin(leaf, found)
+        ):
+            leaf = paddle.assign(leaf)
+        found.append(leaf)
+    return found
+
+
+def _has_twin(leaf: Tensor, others: Iterable[Any]) -> bool:
+    return leaf._is_initialized() and any(
+        other is not leaf and leaf._is_shared_buffer_with(other)
+        for other in tensors_among(others)
+    )

@@ -1,0 +1,53 @@
+"""Which gradients there are by way of programs, where Paddle's tape gives zeros."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from paddle import Tensor
+
+from ...paddle_side.listener import local
+
+
+class reached:
+    """Notes what backward passes within it give gradients by way of programs.
+
+    A graph of Paddle's gives zeros where there are none; by the identity of a tensor,
+    whether there was one.
+    """
+
+    def __enter__(self) -> dict[int, bool]:
+        self._before = getattr(local, "reached", None)
+        found: dict[int, bool] = {}
+        local.reached = found
+        return found
+
+    def __exit__(self, *_: object) -> None:
+        local.reached = self._before
+
+
+def note_reached(inputs: Iterable[Tensor], there: Iterable[bool]) -> None:
+    """Tell whoever asks of which inputs of a program there is a gradient."""
+    found: dict[int, bool] | None = getattr(local, "reached", None)
+    if found is not None:
+        for x, flag in zip(inputs, there, strict=True):
+            found[id(x)] = found.get(id(x), False) or flag
+
+
+def without_zeros(
+    grads: Sequence[Tensor | None], given: Sequence[Tensor], found: dict[int, bool]
+) -> Sequence[Tensor | None]:
+    """Gradients, with None in the place of zeros that stand for none.
+
+    Args:
+        given: by what they are, in the hands of the function.
+        found: what :class:`reached` has noted.
+    """
+    if False not in found.values():
+        return grads
+    pairs = zip(grads, given, strict=True)
+    return [None if found.get(id(x)) is False and _is_zero(g) else g for g, x in pairs]
+
+
+def _is_zero(grad: Tensor | None) -> bool:
+    return grad is None or not grad.detach().numpy().any()
