@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .nets.params import ParamSpec
     from .nets.pullback import NetPullback
     from .nets.stateless import StatelessLayer
+    from .nets.vector_fields import curl, divergence
     from .paddle_side.row_sparse import RowSparse
     from .paddle_side.rules.ways_out import ConstantWarning
     from .programs.activations import ACTIVATIONS
@@ -66,8 +67,10 @@ __all__ = [
     "RowSparse",
     "StatelessLayer",
     "cond",
+    "curl",
     "derivative",
     "derivatives",
+    "divergence",
     "empty_cache",
     "explain",
     "fori_loop",
@@ -106,6 +109,7 @@ _NAMES = {
     "nets.params": "ParamSpec",
     "nets.pullback": "NetPullback",
     "nets.stateless": "StatelessLayer",
+    "nets.vector_fields": "curl divergence",
     "paddle_side.row_sparse": "RowSparse",
     "paddle_side.rules.ways_out": "ConstantWarning",
     "programs.activations": "ACTIVATIONS",
