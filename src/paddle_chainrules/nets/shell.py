@@ -23,7 +23,17 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from .slots import ATOMS, Mark, held_by, is_bound, places_of, slots_of, takes, walk
+from .slots import (
+    ATOMS,
+    Mark,
+    attributes_of,
+    held_by,
+    is_bound,
+    places_of,
+    slots_of,
+    takes,
+    walk,
+)
 
 
 class Shell:
@@ -294,6 +304,7 @@ def _rebound(value: Any, memo: dict[int, Any], made: dict[int, Any]) -> Any:
         new.__defaults__ = tuple(next(rest) for _ in value.__defaults__)
     if value.__kwdefaults__:
         new.__kwdefaults__ = {name: next(rest) for name in value.__kwdefaults__}
+    vars(new).update((name, next(rest)) for name in attributes_of(value))
     return new
 
 
