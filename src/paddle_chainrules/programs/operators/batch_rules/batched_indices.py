@@ -8,9 +8,9 @@ import paddle
 from paddle import Tensor
 
 from ..calls import BatchCall, NoRule
+from ..each_element import full
 from ..entry import batch_of
 from ..shared import aligned, ops
-from .batches import full
 
 
 def _rows(call: BatchCall, x: int, index: int) -> tuple[Tensor, Tensor]:
