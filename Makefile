@@ -12,6 +12,7 @@
 #              missing are skipped
 # make quick   the tests of what changed since the last commit, nearest first, within two
 #              minutes; SINCE=main for what changed since main
+# make operator NAME=tanh  all comparisons of one operator of programs, in Julia too; some seconds
 # make slow    the tests that take long, Python and Julia; not in make test; PART=n for the
 #              n-th hundredth of them
 # make all-tests  make test, adapters, and with PART=n that part of make slow, in one run
@@ -58,7 +59,7 @@ ONE_THREAD += $(shell grep -qs AuthenticAMD /proc/cpuinfo && echo MKL_DEBUG_CPU_
 ON_ALL_CORES := -n auto
 SINCE ?= HEAD
 
-.PHONY: demo examples test quick all-tests adapters lux slow differential orders bench bench-programs \
+.PHONY: demo examples test quick operator all-tests adapters lux slow differential orders bench bench-programs \
 	bench-side-by-side bench-equations bench-training bench-recurrent bench-batches bench-transforms \
 	bench-adapters bench-first-calls bench-lowered bench-cores bench-attention bench-solved \
 	bench-distributed bench-threads bench-ranks bench-real-nets bench-all figures stress soak docs \
@@ -75,6 +76,10 @@ test: $(VENV)/installed
 
 quick: $(VENV)/installed
 	$(RUN) tests/quick.py $(SINCE)
+
+operator: $(VENV)/installed
+	OPERATOR=$(NAME) $(ONE_THREAD) $(RUN) -m pytest -m "slow or not slow" -rP -k "$(NAME) or julia_gives" \
+	  tests/programs/test_table.py tests/programs/test_transform_rules.py tests/programs/test_in_julia.py
 
 adapters: $(VENV)/libraries
 	DDE_BACKEND=paddle $(ONE_THREAD) $(RUN) -m pytest $(ON_ALL_CORES) tests/adapters

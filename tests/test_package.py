@@ -114,9 +114,9 @@ def test_the_wheel_installs_and_imports_in_a_clean_environment(
         "y = net.forward(net.init(0), paddle.ones([4, 3]))\n"
         "print(p.__version__, list(y.shape))"
     )
-    out = run(python, "-W", "ignore", "-c", code, cwd=tmp_path)
+    out = run(python, "-E", "-W", "ignore", "-c", code, cwd=tmp_path)
     assert out == "0.2.0 [4, 2]\n"
-    command = (python, "-W", "ignore", "-m", "paddle_chainrules")
+    command = (python, "-E", "-W", "ignore", "-m", "paddle_chainrules")
     shown = run(*command, "explain", "paddle.nn:Tanh", "--input", "2x3", cwd=tmp_path)
     assert "as a program: 1 operators" in shown
 
@@ -124,7 +124,7 @@ def test_the_wheel_installs_and_imports_in_a_clean_environment(
     pip(python, "uninstall", "--yes", "paddle-chainrules")
     built_here = ["--no-build-isolation"] if by == "links" else []
     pip(python, "install", "--no-deps", *built_here, str(sdist))
-    assert run(python, "-W", "ignore", "-c", code, cwd=tmp_path) == out
+    assert run(python, "-E", "-W", "ignore", "-c", code, cwd=tmp_path) == out
     there = next(home.glob("lib/*/site-packages/paddle_chainrules"))
     files = {str(p.relative_to(there)) for p in there.rglob("*.*") if p.is_file()}
     in_wheel = {

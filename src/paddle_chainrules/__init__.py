@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .nets.calls.pullback import NetPullback
     from .nets.derivatives.derivatives import derivative, derivatives, taylor
     from .nets.derivatives.laplacians import forward_laplacian, laplacian
+    from .nets.derivatives.vector_fields import curl, divergence
     from .nets.fcnet import FCNet
     from .nets.files import load_params, save_params
     from .nets.layers.of_layer import stateless
@@ -66,8 +67,10 @@ __all__ = [
     "RowSparse",
     "StatelessLayer",
     "cond",
+    "curl",
     "derivative",
     "derivatives",
+    "divergence",
     "empty_cache",
     "explain",
     "fori_loop",
@@ -100,6 +103,7 @@ _NAMES = {
     "nets.calls.pullback": "NetPullback",
     "nets.derivatives.derivatives": "derivative derivatives taylor",
     "nets.derivatives.laplacians": "forward_laplacian laplacian",
+    "nets.derivatives.vector_fields": "curl divergence",
     "nets.fcnet": "FCNet",
     "nets.files": "load_params save_params",
     "nets.layers.of_layer": "stateless",

@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import as_programs, assert_same, native, randn
-from paddle_chainrules import ACTIVATIONS, FCNet
+from paddle_chainrules import ACTIVATIONS, FCNet, stateless
 from paddle_chainrules.nets.calls.known_calls import KnownPullback
 from paddle_chainrules.nets.calls.programs import PATIENCE
+from paddle_chainrules.nets.chain import chain_of
 from paddle_chainrules.programs.switch import programs_are_on
 
 RTOL = {"float32": 1e-5, "float64": 1e-12}
@@ -26,6 +27,7 @@ NATIVE_ACTIVATIONS = {
     "softplus": paddle.nn.Softplus,
     "elu": paddle.nn.ELU,
     "leaky_relu": paddle.nn.LeakyReLU,
+    "mish": paddle.nn.Mish,
 }
 
 
@@ -76,7 +78,16 @@ def check_against_native(net, n, seed=3):
 
 
 def test_the_table_of_activations_is_covered():
-    assert set(ACTIVATIONS) == {*NATIVE_ACTIVATIONS, "sin"}
+    assert {*ACTIVATIONS} == {*NATIVE_ACTIVATIONS, "sin"}, "add Paddle's own layer here"
+
+
+@pytest.mark.parametrize("activation", sorted({*NATIVE_ACTIVATIONS} - {"identity"}))
+def test_paddles_layers_are_known_as_these(activation):
+    net = FCNet((3, 5, 2), activation)
+    layer = sequential(net, net.init(0))
+    found = chain_of(layer, stateless(layer)[0].spec)
+    assert found is not None
+    assert found.activation == activation
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -320,7 +331,7 @@ def test_gradients_are_differentiable_where_the_inputs_ask():
 def test_the_pullback_is_differentiable_in_its_cotangent(activation):
     net = FCNet((3, 5, 2), activation, "float64")
     params, x = random_params(net), randn([4, 3], "float64")
-    if activation == "gelu":  # whose kernel ends there
+    if activation in ("gelu", "mish"):  # whose kernels end there
         if not programs_are_on():
             pytest.skip("the tape ends there")
         as_programs(net, params, x)

@@ -1,8 +1,11 @@
 """Where a layer may hold what it trains; nets that are copied, pickled, sent away."""
 
 import copy
+import dataclasses
 import functools
+import itertools
 import multiprocessing
+import operator
 import pickle
 import weakref
 from typing import ClassVar, NamedTuple
@@ -110,16 +113,56 @@ class Scaled(nn.Layer):
         self.held = (lambda z: z * self.alpha, 0)
         self.act = lambda z: self.held[0](z)
 
+    def richer_tuple(self):
+        self.held = Richer(self.alpha, 1)
+        self.act = lambda z: z * self.held.one
+
+    def frozen(self):
+        self.held = Frozen(self.alpha)
+        self.act = lambda z: z * self.held.value
+
+    def function_in_frozen(self):
+        self.held = Frozen(lambda z: z * self.alpha)
+        self.act = lambda z: self.held.value(z)
+
+    def attribute_of_a_function(self):
+        def act(z):
+            return z * act.alpha[0]
+
+        act.alpha = [self.alpha]
+        self.act = act
+
+    def partial_argument(self):
+        self.act = functools.partial(lambda alpha, _, z: z * alpha, self.alpha, 1)
+
+    def tuple_in_partial(self):
+        self.act = functools.partial(lambda held, z: z * held[1], (1, self.alpha))
+
+    def array_of_objects(self):
+        self.held = np.array([[1, self.alpha]], object)
+        self.act = lambda z: z * self.held[0, 1]
+
 
 class Named(NamedTuple):
     one: object
     other: object
 
 
+class Richer(Named):
+    """A named tuple that may hold more than its parts."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Frozen:
+    value: object
+
+
 HOWS = [
     *("attribute", "slotted", "closure_of_self", "closure_of_tensor", "nested_closure"),
     *("partial_of_layer", "partial_keyword", "bound_method", "dict_of_functions"),
     *("hook", "default", "tuple", "named_tuple", "tuple_of_functions"),
+    *("richer_tuple", "frozen", "function_in_frozen", "attribute_of_a_function"),
+    *("partial_argument", "tuple_in_partial", "array_of_objects"),
 ]
 
 
@@ -164,27 +207,21 @@ def test_places_that_are_refused():
     with pytest.raises(TypeError, match=r"global variable 'GLOBAL'.*attribute of"):
         stateless(ReadsGlobal())
 
-    class InPartial(nn.Layer):
+    class InMethod(nn.Layer):
         def __init__(self):
             super().__init__()
             self.linear = nn.Linear(3, 3)
-            self.acts = [functools.partial(paddle.matmul, y=self.linear.weight)]
-            self.act = functools.partial(paddle.add, self.linear.bias)
-
-        def forward(self, x):
-            return self.act(self.acts[0](x))
+            self.act = self.linear.bias.add
 
     with pytest.raises(TypeError, match="parameter or buffer 'linear.bias' in a tuple"):
-        stateless(InPartial())
-
-    class Richer(Named):
-        """A named tuple that holds more than its parts."""
+        stateless(InMethod())
 
     class InRicher(nn.Layer):
         def __init__(self):
             super().__init__()
             self.linear = nn.Linear(3, 3)
             self.held = Richer(self.linear.weight, 1)
+            self.held.more = 2
 
     with pytest.raises(TypeError, match=r"in a Richer \(InRicher.held\[0\]\)"):
         stateless(InRicher())
@@ -455,7 +492,16 @@ def test_attributes_may_have_the_names_of_global_variables():
     assert_same(net.forward(params, x), head(encoder(x)).detach())
 
 
-@pytest.mark.parametrize("keep", [lambda w: {w: 1}, lambda w: np.array([w, 1], object)])
+KEPT = [
+    lambda w: {w: 1},
+    itertools.repeat,
+    lambda w: slice(w, None),
+    lambda w: operator.methodcaller("add", w),
+    ValueError,
+]
+
+
+@pytest.mark.parametrize("keep", KEPT, ids=[*map(str, range(len(KEPT)))])
 def test_parameters_where_none_can_be_put_are_refused(keep):
     with pytest.raises(TypeError, match="where stateless can't replace it"):
         stateless(Keyed(keep))

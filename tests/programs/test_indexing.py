@@ -10,6 +10,7 @@ from paddle_chainrules import (
     derivatives,
     explain,
     grad,
+    hessian,
     jit,
     make_program,
 )
@@ -130,6 +131,58 @@ def test_segments_in_other_numbers_run_as_they_are():
     program = make_program(segments)(x, tensor([0, 0, 1, 3], "int64"))
     with pytest.raises(CaptureError, match="shape depends on values"):
         program(x, tensor([0, 0, 0, 0], "int64"))
+
+
+def cubed_slopes(x):
+    """Of the sum of cubes of what is large."""
+    return grad(lambda x: (paddle.masked_select(x, x > 0.5) ** 3).sum())(x)
+
+
+def ones_that_are_large(x):  # of a program that masks only on the way back
+    return grad(lambda x: paddle.masked_select(x, x > 0.5).sum())(x)
+
+
+@pytest.mark.parametrize(
+    ("function", "slopes"),
+    [(cubed_slopes, lambda x: 3 * x**2), (ones_that_are_large, np.ones_like)],
+    ids=["cubes", "sum"],
+)
+def test_masks_of_other_numbers_run_as_they_are(function, slopes):
+    run = jit(function)
+    rows = [[0.1, 0.7, 0.9], [0.8, 0.2, 0.6], [0.1, 0.2, 0.9], [0.7, 0.8, 0.9]]
+    for row in map(np.array, rows):
+        found = run(tensor(row)).numpy()
+        np.testing.assert_allclose(found, slopes(row) * (row > 0.5), rtol=1e-15)
+    program = capture(lambda v: [function(*v)], [tensor(rows[0])], check=False).program
+    with pytest.raises(CaptureError, match="masked_select g"):
+        program(tensor(rows[2]))
+
+
+def test_distances_of_pairs_to_the_second_order():
+    def energy(x):
+        return (paddle.pdist(x) ** 3).sum()
+
+    x = np.random.default_rng(6).standard_normal((4, 3))
+    apart = x[:, None] - x
+    length = np.linalg.norm(apart, axis=-1, keepdims=True)
+    slopes = jit(grad(energy), strict=True)(tensor(x)).numpy()
+    np.testing.assert_allclose(slopes, (3 * length * apart).sum(1), 1e-10, 1e-10)
+    unit = apart / np.where(length, length, 1)
+    outer = unit[..., :, None] * unit[..., None, :]
+    block = 3 * length[..., None] * (np.eye(3) + outer)
+    expected = np.einsum("ikab,ij->iajb", block, np.eye(4)) - block.swapaxes(1, 2)
+    bends = jit(hessian(energy), strict=True)(tensor(x)).numpy()
+    np.testing.assert_allclose(bends, expected, rtol=1e-10, atol=1e-12)
+
+
+def test_numbers_in_a_row_of_another_count_run_as_they_are():
+    def row(x, count):
+        return paddle.linspace(x[0], x[1], count)
+
+    run, ends = jit(row), tensor([0.3, 2.0])
+    for count in (5, 5, 3):
+        found = run(ends, tensor(count, "int32")).numpy()
+        np.testing.assert_allclose(found, np.linspace(0.3, 2.0, count), rtol=1e-6)
 
 
 REFUSED = {

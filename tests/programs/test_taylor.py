@@ -36,6 +36,7 @@ EXACT = {
     "softplus": lambda z: mp.log(1 + mp.exp(z)),
     "elu": lambda z: z if z > 0 else mp.exp(z) - 1,
     "leaky_relu": lambda z: z if z > 0 else z / 100,
+    "mish": lambda z: z * mp.tanh(mp.log(1 + mp.exp(z))),
     "sin": mp.sin,
 }
 KINKED = ("relu", "leaky_relu", "elu")

@@ -14,6 +14,7 @@ from paddle_chainrules import (
     Pushforward,
     StatelessLayer,
     derivatives,
+    divergence,
     grad,
     hvp,
     jacobian,
@@ -95,6 +96,7 @@ assert_type(theta, Tensor)
 assert_type(net.vjp(theta, batch, u), tuple[Tensor, Tensor])
 assert_type(net.unflatten(theta), Weights)
 assert_type(laplacian(net, params, batch), Tensor)
+assert_type(divergence(net, params, batch, of=[0], by=[1]), Tensor)
 assert_type(derivatives(net, params, batch, [(0, 0), (2, 0)]), tuple[Tensor, ...])
 
 layer_net, layer_params, buffers = stateless(paddle.nn.BatchNorm1D(2))

@@ -8,7 +8,7 @@ A fully connected net with fresh parameters, as a [`PaddleModuleWrapper`](@ref).
 `num_layers` counts the affine maps: 1 goes from input to output directly, `n` has `n - 1`
 hidden layers of width `hidden`, each followed by the activation. `activation` is a name
 (`"identity"`, `"sigmoid"`, `"tanh"`, `"relu"`, `"gelu"`, `"silu"`, `"softplus"`, `"elu"`,
-`"leaky_relu"`, `"sin"`) or a Python callable of a tensor. `dtype` is `"float32"`,
+`"leaky_relu"`, `"mish"`, `"sin"`) or a Python callable of a tensor. `dtype` is `"float32"`,
 `"float64"` or `"float16"` (which Paddle computes on a GPU only). The parameters depend on
 the integer `seed` alone, drawn from Julia's default generator where not given.
 
@@ -43,8 +43,11 @@ function PaddleFCNet(
     end
 end
 
+"Names of the built-in activations, within a `crossing`."
+activations() = split(text(BRIDGE.activations()), ',')
+
 function python_activation(name::Union{AbstractString,Symbol})
-    known = split(text(BRIDGE.activations()), ',')
+    known = activations()
     string(name) in known ||
         throw(
             ArgumentError(

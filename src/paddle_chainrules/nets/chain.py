@@ -6,23 +6,12 @@ nets whose derivatives by the input have formulas, and which Julia can compute i
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from paddle import nn
 
+from ..programs.activations import LAYERS
 from .parameters.params import ParamSpec
-
-# The layers that are built-in activations, as what they have to be for that.
-ACTIVATION_LAYERS: dict[type, tuple[str, dict[str, Any]]] = {
-    nn.Sigmoid: ("sigmoid", {}),
-    nn.Tanh: ("tanh", {}),
-    nn.ReLU: ("relu", {}),
-    nn.GELU: ("gelu", {"_approximate": False}),
-    nn.Silu: ("silu", {"_inplace": False}),
-    nn.Softplus: ("softplus", {"_beta": 1, "_threshold": 20}),
-    nn.ELU: ("elu", {"_alpha": 1.0}),
-    nn.LeakyReLU: ("leaky_relu", {"_negative_slope": 0.01}),
-}
 
 
 class Chain(NamedTuple):
@@ -76,6 +65,6 @@ def _is_idle(layer: nn.Layer) -> bool:
 
 
 def _activation(layer: nn.Layer) -> str | None:
-    name, constants = ACTIVATION_LAYERS.get(type(layer), (None, {}))
+    name, constants = LAYERS.get(type(layer), (None, {}))
     same = all(getattr(layer, k, None) == v for k, v in constants.items())
     return name if same else None

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import paddle
 import paddle.nn.functional as F
-from paddle import Tensor
+from paddle import Tensor, nn
 
 Activation = Callable[[Tensor], Tensor]
 
@@ -27,10 +28,24 @@ ACTIVATIONS: dict[str, Activation] = {
     "softplus": lambda x: F.softplus(x),
     "elu": F.elu,
     "leaky_relu": F.leaky_relu,
+    "mish": F.mish,
     "sin": paddle.sin,
 }
 """Name to elementwise function, with Paddle's default constants: elu's alpha 1,
 leaky_relu's slope 0.01, the exact (erf) gelu."""
+
+LAYERS: dict[type[nn.Layer], tuple[str, dict[str, Any]]] = {
+    nn.Sigmoid: ("sigmoid", {}),
+    nn.Tanh: ("tanh", {}),
+    nn.ReLU: ("relu", {}),
+    nn.GELU: ("gelu", {"_approximate": False}),
+    nn.Silu: ("silu", {"_inplace": False}),
+    nn.Softplus: ("softplus", {"_beta": 1, "_threshold": 20}),
+    nn.ELU: ("elu", {"_alpha": 1.0}),
+    nn.LeakyReLU: ("leaky_relu", {"_negative_slope": 0.01}),
+    nn.Mish: ("mish", {}),
+}
+"""Paddle's layers that are these, and what their attributes have to be for that."""
 
 
 def resolve(activation: str | Activation) -> Activation:

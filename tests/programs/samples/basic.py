@@ -17,6 +17,7 @@ PAIRS: list[tuple[Any, ...]] = [
 ]
 NUMBERS: list[tuple[Any, ...]] = [(t(3, 4), 2.5), (t(3, 4), 3)]
 APART = [(t(3, 4), positive(3, 4)), (t(2, 3), positive(3))]
+PLACE = paddle.CPUPlace()
 LAYER_NORM = (positive(5, 2, 3), t(6), t(6), 1e-5, 1)
 
 BASIC: dict[str, list[tuple[Any, ...]]] = {
@@ -30,6 +31,10 @@ BASIC: dict[str, list[tuple[Any, ...]]] = {
     **dict.fromkeys(("add", "subtract", "multiply", "maximum", "minimum"), PAIRS),
     "divide": APART,
     "elementwise_pow": [(positive(3, 4), t(3, 4)), (positive(3, 4), t(4))],
+    "linspace": [
+        (t(1), t(1), paddle.to_tensor([5], "int32"), paddle.float64, PLACE),
+        (t(), t(1), paddle.to_tensor([1], "int32"), paddle.float64, PLACE),
+    ],
     "add_n": [([t(3, 4), t(3, 4), t(3, 4)],)],
     "add_grad": [(t(3, 4), t(4), t(3, 4), -1), (t(3, 4), t(3, 4), t(3, 4), -1)],
     "divide_grad": [(t(3, 4), positive(4), t(3, 4), t(3, 4), -1)],

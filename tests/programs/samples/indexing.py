@@ -13,6 +13,7 @@ IMAGE = t(2, 12, 3, 5)
 NUMBERS: Any = paddle.to_tensor([2, 0, 1, 2])
 ROWS = paddle.to_tensor([0, 0, 1, 3, 3])
 TO = paddle.to_tensor([1, 2, 2, 0, 1, 2])
+MASK = paddle.to_tensor([[True, False, True, True], [False, False, True, False]])
 CHOICE = paddle.to_tensor([[1], [0], [2], [1]], "int32")
 ALL = slice(None)
 
@@ -216,6 +217,8 @@ OTHERS: dict[str, list[tuple[Any, ...]]] = {
     "view_dtype": [(t(3, 4), paddle.float64)],
     "repeat_interleave": [(t(3, 4), 2, -1, -1), (t(3, 4), 3, 0, -1)],
     "repeat_interleave_with_tensor_index": [(t(3, 4), NUMBERS, 1, -1)],
+    "masked_select": [(t(2, 4), MASK), (t(4), MASK), (t(3, 2, 4), MASK[:, :1])],
+    "masked_select_grad": [(t(2, 4), MASK, t(4)), (t(4), MASK, t(4))],
     "broadcast_tensors": [([t(3, 1), t(1, 4), t(4)],)],
     "meshgrid": [([t(3), t(4), t(2)],), ([t(3)],)],
     "reduce_as": [(t(3, 4), t(4)), (t(2, 3, 4), t(3, 1))],

@@ -105,7 +105,7 @@ def laplacian(
         paddle.Size([5, 1])
     """
     need_tensors(sot.fallback(True))
-    places = _columns(x, by)
+    places = columns_of(x, by)
     along = directions(len(places), weights)
     if estimator is not None or probes is not None or seed is not None:
         along = estimated(along, estimator, probes, seed)
@@ -142,7 +142,7 @@ def forward_laplacian(
         paddle.Size([5, 1, 2])
     """
     need_tensors(sot.fallback(True))
-    places = _columns(x, by)
+    places = columns_of(x, by)
     along = directions(len(places), weights)
     if len(along) < len(places):
         plain = directions(len(places), None)
@@ -152,7 +152,7 @@ def forward_laplacian(
     return _summed(net, params, x, places, along, back)
 
 
-def _columns(x: Tree, by: Sequence[Any] | None) -> list[Column]:
+def columns_of(x: Tree, by: Sequence[Any] | None) -> list[Column]:
     """Single columns, all of them where none are named."""
     if by is not None:
         if isinstance(by, str) or not isinstance(by, Sequence) or not by:

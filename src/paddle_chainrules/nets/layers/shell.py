@@ -24,7 +24,17 @@ import paddle
 from paddle import Tensor
 
 from ...transforms.as_programs.seen import codes_of
-from .slots import ATOMS, Mark, held_by, is_bound, places_of, slots_of, takes, walk
+from .slots import (
+    ATOMS,
+    Mark,
+    attributes_of,
+    held_by,
+    is_bound,
+    places_of,
+    slots_of,
+    takes,
+    walk,
+)
 
 
 class Shell:
@@ -295,6 +305,7 @@ def _rebound(value: Any, memo: dict[int, Any], made: dict[int, Any]) -> Any:
         new.__defaults__ = tuple(next(rest) for _ in value.__defaults__)
     if value.__kwdefaults__:
         new.__kwdefaults__ = {name: next(rest) for name in value.__kwdefaults__}
+    vars(new).update((name, next(rest)) for name in attributes_of(value))
     return new
 
 

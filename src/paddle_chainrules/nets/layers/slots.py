@@ -6,6 +6,7 @@ They are found by a walk of attributes, containers and closures.
 from __future__ import annotations
 
 import functools
+import gc
 import types
 from collections.abc import (
     Iterator,
@@ -56,10 +57,26 @@ class Slotted:
         self._owner = owner
 
     def __setitem__(self, name: str, value: Any) -> None:
-        setattr(self._owner, name, value)
+        object.__setattr__(self._owner, name, value)  # of frozen ones too
 
     def __getitem__(self, name: str) -> Any:
         return getattr(self._owner, name)
+
+
+class _Arguments:
+    """What a partial function is given by position."""
+
+    def __init__(self, owner: functools.partial[Any]) -> None:
+        self._owner = owner
+
+    def __setitem__(self, index: int, value: Any) -> None:
+        owner, args = self._owner, [*self._owner.args]
+        args[index] = value
+        state: Any = owner.func, tuple(args), owner.keywords, vars(owner)
+        owner.__setstate__(state)  # type: ignore[attr-defined]
+
+    def __getitem__(self, index: int) -> Any:
+        return self._owner.args[index]
 
 
 class _Parts:
@@ -84,6 +101,8 @@ class _Parts:
 
 
 MutableMapping.register(Slotted)
+MutableSequence.register(np.flatiter)
+MutableSequence.register(_Arguments)
 MutableSequence.register(_Cell)
 MutableSequence.register(_Parts)
 
@@ -111,7 +130,7 @@ def walk(root: Any, name: str) -> Iterator[Visit]:
         if id(owner) in seen or isinstance(owner, ATOMS) or owner is None:
             continue
         is_tuple = type(owner) is tuple or (
-            hasattr(owner, "_make") and not hasattr(owner, "__dict__")
+            hasattr(owner, "_make") and not getattr(owner, "__dict__", None)
         )
         if not is_tuple:
             seen.add(id(owner))
@@ -138,7 +157,7 @@ def held_by(path: str, owner: Any) -> Iterator[Visit]:
                 yield f"key {i} of {path}", owner.keys(), i, key
     elif isinstance(owner, np.ndarray) and owner.dtype == object:
         for i, value in enumerate(owner.flat):
-            yield f"{path}.flat[{i}]", owner, i, value
+            yield f"{path}.flat[{i}]", owner.flat, i, value
     elif isinstance(owner, list | tuple | set | frozenset | MutableSequence):
         for i, value in enumerate(list(owner)):
             yield f"{path}[{i}]", owner, i, value
@@ -151,25 +170,45 @@ def held_by(path: str, owner: Any) -> Iterator[Visit]:
             yield f"{path} default {i}", owner.__defaults__, i, value
         for name, value in (owner.__kwdefaults__ or {}).items():
             yield f"{path} default {name}", owner.__kwdefaults__, name, value
+        for name in attributes_of(owner):
+            yield f"{path}.{name}", vars(owner), name, vars(owner)[name]
     elif isinstance(owner, types.MethodType):
         yield f"{path}.__self__", (), 0, owner.__self__
     elif isinstance(owner, functools.partial):
         yield f"{path}.func", (), 0, owner.func
         for i, value in enumerate(owner.args):
-            yield f"{path}.args[{i}]", owner.args, i, value
+            yield f"{path}.args[{i}]", _Arguments(owner), i, value
         for name, value in owner.keywords.items():
             yield f"{path}.keywords[{name!r}]", owner.keywords, name, value
     elif not isinstance(owner, Tensor | types.BuiltinFunctionType):
-        held = getattr(owner, "__dict__", None)
-        if isinstance(held, dict):
-            for name, value in list(held.items()):
-                yield f"{path}.{name}", held, name, value
-        for kind in type(owner).__mro__:
-            names = vars(kind).get("__slots__", ())
-            for name in (names,) if isinstance(names, str) else names:
-                if name not in ("__dict__", "__weakref__") and hasattr(owner, name):
-                    value = getattr(owner, name)
-                    yield f"{path}.{name}", Slotted(owner), name, value
+        yield from _held_by_object(path, owner)
+
+
+def _held_by_object(path: str, owner: Any) -> Iterator[Visit]:
+    """Attributes, and tensors that it holds in no way that Python shows."""
+    attributes: list[Any] = []
+    held = getattr(owner, "__dict__", None)
+    if isinstance(held, dict):
+        attributes += [held, *held.values()]
+        for name, value in list(held.items()):
+            yield f"{path}.{name}", held, name, value
+    for kind in type(owner).__mro__:
+        names = vars(kind).get("__slots__", ())
+        for name in (names,) if isinstance(names, str) else names:
+            if name not in ("__dict__", "__weakref__") and hasattr(owner, name):
+                value = getattr(owner, name)
+                attributes.append(value)
+                yield f"{path}.{name}", Slotted(owner), name, value
+    known = {*map(id, attributes)}
+    for part in gc.get_referents(owner):
+        for value in part if type(part) is tuple else (part,):
+            if isinstance(value, Tensor | Mark) and not known & {id(part), id(value)}:
+                yield path, owner, None, value
+
+
+def attributes_of(function: types.FunctionType) -> list[str]:
+    """Names of what somebody has put on it, and not Python for its own use."""
+    return [name for name in vars(function) if not name.startswith("__")]
 
 
 def is_bound(cell: types.CellType) -> bool:

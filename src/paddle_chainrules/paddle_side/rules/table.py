@@ -259,6 +259,7 @@ RULES: dict[str, Rule] = {
     "embedding": _embedding,
     "qr": linear_algebra.qr,
     "svd": linear_algebra.svd,
+    "lu_unpack": where_traced(linear_algebra.lu_unpack, 0),
     "unstack": where_traced(formulas.unstack, 0, checked=True),
     "broadcast_tensors": formulas.broadcast_tensors,
     "meshgrid": formulas.meshgrid,

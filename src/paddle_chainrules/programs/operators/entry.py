@@ -42,6 +42,8 @@ class Operator:
         view: it may give memory of its first argument.
         random: it draws random numbers.
         complex: its rules hold for complex numbers too.
+        elementwise: its results are made element by element, of tensors that are
+            broadcast.
         work_bytes: of memory that it takes while it runs.
         left_bytes: of those, what it leaves to later ones.
         writes: by position the arguments that Paddle's own overwrites, and by which
@@ -95,7 +97,7 @@ class Operator:
         )
         self.fixed = frozenset(fixed)
         self.alias, self.view, self.random = alias, view, random
-        self.complex = False
+        self.complex = self.elementwise = False
         self.writes, self.still = writes or {}, still
         self.infix = infix
         self.defaults = defaults or {}
@@ -236,7 +238,14 @@ def put(operator: Operator) -> Operator:
 
 
 def define(name: str, arguments: str | None = None, **kinds: Any) -> Operator:
-    """An operator of this name and kind, put into the table."""
+    """An operator of this name and kind, put into the table.
+
+    Args:
+        name: in ``paddle._C_ops``, or ``Tensor.name`` for an attribute of tensors.
+        arguments: their names in order, with spaces between; Paddle's own where None.
+        kinds: as the attributes of :class:`Operator`; besides ``run``, where it is
+            not Paddle's own, and ``defaults`` of arguments.
+    """
     return put(Operator(name, arguments, **kinds))
 
 

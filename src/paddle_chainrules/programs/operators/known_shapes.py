@@ -28,7 +28,7 @@ class OfKnownShape(Operator):
 
 
 def define_of_known_shape(name: str, **kinds: Any) -> None:
-    """Put such an operator into the table."""
+    """Put such an operator into the table; its rules get the shape as last argument."""
     arguments = " ".join((*INFO[name], "shape"))
     kinds["defaults"] = {**kinds.get("defaults", {}), "shape": None}
     put(OfKnownShape(name, arguments, _checked(name), **kinds))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import functions, random, spectral  # noqa: F401
+from . import creation, functions, random, spectral  # noqa: F401
 from .elementwise import (  # noqa: F401
     activation_series,
     activations,

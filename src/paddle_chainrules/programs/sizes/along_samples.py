@@ -15,20 +15,14 @@ from ..tracing.operations import Operation, Value
 
 ELEMENTS = frozenset(
     {
-        *("Tensor.__mod__", "acos", "acosh", "add_n", "angle", "asin", "asinh"),
-        *("atan2", "atanh", "bce_loss", "bce_loss_grad", "bitwise_left_shift"),
-        *("bitwise_right_shift", "celu", "complex", "conj", "copysign", "digamma"),
-        *("divide_grad", "dropout", "dropout_grad", "dropout_of_ones", "bernoulli"),
-        *("erfinv", "floor_divide", "fmax", "fmin", "gammaincc", "gammaln"),
-        *("hardshrink", "hardsigmoid", "hardswish", "hardtanh", "heaviside"),
-        *("huber_loss", "i0", "i0e", "i1", "i1e", "imag", "imag_grad", "isclose"),
-        *("label_smooth", "lerp", "lgamma", "log_loss", "logit", "masked_fill"),
-        *("maximum_grad", "minimum_grad", "mish", "nextafter", "polygamma"),
-        *("pow_grad", "real", "real_grad", "relu6", "remainder", "rrelu", "selu"),
-        *("share", "sigmoid_cross_entropy_with_logits", "softshrink", "softsign"),
-        *("stanh", "tan", "thresholded_relu", "prelu"),
+        *("add_n", "angle", "complex", "conj", "divide_grad", "dropout"),
+        *("dropout_of_ones", "bernoulli", "hardswish", "imag", "imag_grad"),
+        *("label_smooth", "masked_fill", "maximum_grad", "minimum_grad", "mish"),
+        *("pow_grad", "real", "real_grad", "relu6", "rrelu", "selu", "share"),
+        *("sigmoid_cross_entropy_with_logits", "softsign", "prelu"),
     }
 )
+"""Of each element, besides those whose entries say so."""
 COPIES = frozenset(
     {
         *("Tensor.clone", "Tensor.contiguous", "Tensor.data", "Tensor.detach"),
@@ -69,7 +63,7 @@ PLACES = frozenset(
     }
 )
 ANYWHERE = ELEMENTS | COPIES | PRODUCTS | ALONG | SHAPES | PLACES
-"""Besides what has a rule for each element, along any axis."""
+"""Besides what is of each element by its entry, or by a rule for loops."""
 
 FIRST = frozenset(
     {
@@ -116,7 +110,7 @@ def holds(op: Operation, varies: Callable[[int], bool]) -> bool:
     """
     places = [_varying(v, varies) for v in (*op.inputs, *op.outputs)]
     name = op.operator.name
-    if not any(places) or op.operator.loop is not None:
+    if not any(places) or op.operator.loop is not None or op.operator.elementwise:
         return True
     if name in ANYWHERE:
         return not _takes_some(op, varies)

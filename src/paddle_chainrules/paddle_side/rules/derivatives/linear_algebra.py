@@ -130,6 +130,19 @@ def unit_triangular_solve(x: Tensor, y: Tensor, upper: bool, transpose: bool) ->
     return paddle.linalg.triangular_solve(whole, y, upper, transpose)
 
 
+def lu_unpack(
+    x: Tensor, pivots: Tensor, with_factors: bool = True, with_pivots: bool = True
+) -> tuple[Tensor, Tensor, Tensor] | None:
+    """Paddle crashes where one of both factors has no cotangent."""
+    if not with_factors:
+        return None
+    with paddle.no_grad():
+        order, unit, _ = paddle._C_ops.lu_unpack(x, pivots, True, with_pivots)
+        unit = unit - paddle.tril(unit, -1)
+    k = min(x.shape[-2:])
+    return order, paddle.tril(x[..., :k], -1) + unit, paddle.triu(x[..., :k, :])
+
+
 def householder_product(
     operator: Any, context: Context, x: Tensor, tau: Tensor, name: Any = None
 ) -> Tensor:

@@ -8,12 +8,22 @@ from typing import Any
 
 from ...operators.calls import NoRule
 from ...operators.manipulation.brackets import basic
-from .call import JuliaCall, Several, Shape, dim, julia_of, kept, row, sizes
+from .call import Infix, JuliaCall, Several, Shape, dim, julia_of, kept, row, sizes
 
 
 @julia_of("reshape", "unsqueeze", "squeeze", "flatten")
 def _(call: JuliaCall) -> str:
     return kept(call.args[0], call)
+
+
+@julia_of("linspace")
+def _(call: JuliaCall) -> str:
+    start, stop = call.args[:2]
+    if {*call.dtypes[:2]} != {call.dtype}:
+        raise NoRule("numbers in a row of another type than their ends; cast these")
+    (count,) = call.out
+    span = f"({stop} .- {start}) ./ {max(count - 1, 1)}"
+    return Infix(f"{start} .+ {span} .* (0:{count - 1})")
 
 
 @julia_of("copy", "assign")
@@ -155,6 +165,14 @@ def _(call: JuliaCall) -> str:
     at = f"vec({index})" if call.shapes[1] else f"only({index})"
     spans[place - 1] = f"mod.({at}, {length}) .+ 1"
     return f"{x}[{', '.join(spans)}]"
+
+
+@julia_of("masked_select")
+def _(call: JuliaCall) -> str:
+    x, mask, _ = call.args
+    if call.shapes[0] != call.shapes[1]:
+        raise NoRule("a mask of another shape in Julia; expand it to the tensor's")
+    return f"{x}[{mask}]"
 
 
 @julia_of("gather_grad")

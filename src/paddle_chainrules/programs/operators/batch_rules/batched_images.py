@@ -7,9 +7,9 @@ from typing import Any
 from paddle import Tensor
 
 from ..calls import BatchCall, NoRule
+from ..each_element import full
 from ..shared import ops
 from ..table import TABLE
-from .batches import full
 
 IMAGES = (
     *(

@@ -8,9 +8,9 @@ import paddle
 from paddle import Tensor
 
 from ..calls import BatchCall, NoRule
+from ..each_element import full
 from ..entry import batch_of
-from ..shared import ops
-from .batches import full
+from ..shared import aligned, ops
 
 
 def _rows(call: BatchCall, x: int, index: int) -> tuple[Tensor, Tensor]:
@@ -21,6 +21,15 @@ def _rows(call: BatchCall, x: int, index: int) -> tuple[Tensor, Tensor]:
     starts = ops.reshape(starts, [size, *[1] * (places.ndim - 1)])
     flat = ops.reshape(tensor, [size * count, *tensor.shape[2:]])
     return flat, ops.reshape(places + starts, [-1])
+
+
+@batch_of("masked_select")
+def _(call: BatchCall) -> list[Any]:
+    x, mask, _ = call.args
+    if 1 in call.batched:
+        raise NoRule("a mask of each sample, of which each may take another number")
+    found = ops.masked_select(aligned(x, mask.ndim), mask)
+    return [ops.reshape(found, [call.size, *call.shapes[0]])]
 
 
 @batch_of("gather", "index_select")

@@ -11,41 +11,12 @@ from typing import Any
 from paddle import Tensor
 
 from ..calls import BatchCall, NoRule
+from ..each_element import broadcast_in_batches, full, of_each_element
 from ..entry import batch_of
 from ..shared import aligned, ops
 from ..table import TABLE
 
-
-def full(call: BatchCall, i: int, ndim: int | None = None) -> Any:
-    """Argument i with samples, of so many dimensions for each."""
-    arg = call.args[i]
-    if not isinstance(arg, Tensor):
-        return arg
-    if i not in call.batched:
-        arg = ops.expand(arg, [call.size, *arg.shape])
-    return arg if ndim is None else aligned(arg, ndim)
-
-
-def _of_each_element(*names: str) -> None:
-    """Tensors are broadcast, or all of one shape."""
-
-    def rule_of(name: str) -> Any:
-        def rule(call: BatchCall) -> list[Any]:
-            tensors = [i for i, a in enumerate(call.args) if isinstance(a, Tensor)]
-            ndim = max(map(call.ndim, tensors))
-            args = [
-                full(call, i, ndim) if i in tensors else arg
-                for i, arg in enumerate(call.args)
-            ]
-            return TABLE[name].every(args)
-
-        return rule
-
-    for name in names:
-        TABLE[name].batch = rule_of(name)
-
-
-_of_each_element(
+of_each_element(
     *("tanh_grad", "sigmoid_grad", "relu_grad", "sin_grad", "cos_grad", "sqrt_grad"),
     *("rsqrt_grad", "square_grad", "silu_grad", "gelu_grad", "softplus_grad"),
     *("elu_grad", "leaky_relu_grad", "selu_grad", "Tensor.__pow__", "Tensor.__rpow__"),
@@ -60,8 +31,11 @@ _of_each_element(
     *("stanh", "hardtanh", "heaviside", "lerp", "huber_loss", "bce_loss", "log_loss"),
     *("bitwise_not", "bitwise_and", "bitwise_or", "bitwise_xor", "Tensor.__mod__"),
     *("isclose",),
-    *("bce_loss_grad", "lgamma", "digamma", "erfinv", "dropout_grad", "one_hot"),
+    *("bce_loss_grad", "lgamma", "digamma", "erfinv", "dropout_grad"),
+    *("copysign", "floor_divide", "gammaincc", "gammaln", "i0", "i0e", "i1", "i1e"),
+    *("logit", "nextafter", "polygamma", "bitwise_left_shift", "bitwise_right_shift"),
 )
+TABLE["one_hot"].batch = broadcast_in_batches("one_hot")
 
 
 def _by_a_number(name: str, place: int) -> None:

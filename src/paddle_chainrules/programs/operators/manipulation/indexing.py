@@ -5,12 +5,33 @@ from __future__ import annotations
 from typing import Any
 
 import paddle
+from paddle import Tensor
 
+from ...capture_error import CaptureError
 from ..calls import Call, JetCall
-from ..entry import define, holds_for_complex, jet_of, reverse_of
-from ..kernels import linear
+from ..entry import define, holds_for_complex, jet_of, raw, reverse_of
+from ..kernels import by_kernel, linear
+from ..known_shapes import define_of_known_shape
 from ..series import linear as linearly
 from ..shared import ops
+
+
+def put_back(x: Tensor, mask: Tensor, grad_out: Tensor) -> Tensor:
+    """What a mask has selected, where it was, zeros elsewhere, of the shape of x.
+
+    Raises:
+        CaptureError: the mask selects another number than a program was captured with.
+    """
+    try:
+        found: Tensor = raw("masked_select_grad")(x, mask, grad_out)
+    except ValueError as error:
+        raise CaptureError(
+            f"masked_select gave shape {grad_out.shape} when the program was captured, "
+            "and its mask selects another number here; call the function without jit, "
+            "or make the mask a constant"
+        ) from error
+    return found
+
 
 define("slice", "x axes starts ends infer_flags decrease_axis", view=True)
 define(
@@ -29,8 +50,11 @@ define("index_add", "x index add_value axis", differentiable=(0, 2))
 define("gather_nd", "x index", differentiable=(0,))
 define("scatter_nd_add", "x index updates", differentiable=(0, 2))
 define("index_sample", "x index", differentiable=(0,))
+define_of_known_shape("masked_select", differentiable=(0,))
+define("masked_select_grad", run=put_back, differentiable=(2,), shapes=(0,))
 
 linear("strided_slice")
+by_kernel("masked_select")
 holds_for_complex("slice", "slice_grad", "strided_slice", "strided_slice_grad")
 holds_for_complex("gather", "gather_grad", "index_select", "embedding")
 
@@ -83,6 +107,11 @@ def _(call: Call) -> list[Any]:
         kept = ops.cast(index != padding_idx, g.dtype)
         g = g * ops.unsqueeze(kept, [1])
     return [None, ops.gather_grad(weight, index, g, 0), None, None]
+
+
+@reverse_of("masked_select_grad")
+def _(call: Call) -> list[Any]:
+    return [None, None, ops.masked_select(call.cotangent, call.args[1])]
 
 
 @reverse_of("index_add")

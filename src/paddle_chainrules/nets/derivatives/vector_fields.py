@@ -1,0 +1,156 @@
+"""Divergence and curl of nets whose outputs are the components of a field."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+from operator import add
+from typing import Any
+
+import paddle
+from paddle import Tensor
+
+from ...transforms.containers.tree import Tree
+from ..net import Net
+from .columns import Column
+from .derivatives import derivatives
+from .laplacians import columns_of
+
+Pair = tuple[int, int]
+"""A component, and the coordinate that it is differentiated by."""
+
+
+def divergence(
+    net: Net | Callable[[Any, Any], Tree],
+    params: Tree,
+    x: Tree,
+    *,
+    of: Sequence[Any] | None = None,
+    by: Sequence[Any] | None = None,
+) -> Tensor:
+    """The sum of the derivatives of a field's components, each by its coordinate.
+
+    Exact, in one pass, and differentiable with respect to parameters and coordinates.
+
+    Args:
+        net: a net, or a function ``(params, x)`` whose result has in each row what
+            depends on that row of the coordinates alone.
+        params: what it takes as parameters.
+        x: shape [n, d], or a dict, tuple or list of columns.
+        of: the components, named as in :func:`derivatives`; all columns of the net's
+            output, which has to be one array then, where not given.
+        by: the coordinates, one for each component; all where not given.
+
+    Returns:
+        Shape [n, 1].
+
+    Raises:
+        ValueError: another number of components than of coordinates, unknown names,
+            rows that depend on others.
+        TypeError: ``of`` or ``by`` is no sequence of names.
+
+    Examples:
+        >>> import paddle
+        >>> from paddle_chainrules import divergence
+        >>> growing = lambda rate, x: rate * x**2
+        >>> x = paddle.to_tensor([[1.0, 2.0], [3.0, 4.0]])
+        >>> divergence(growing, paddle.to_tensor(0.5), x).tolist()  # x + y
+        [[3.0], [7.0]]
+    """
+    return reduce(
+        add, _slopes(net, params, x, of, by, lambda d: [(i, i) for i in range(d)])
+    )
+
+
+def curl(
+    net: Net | Callable[[Any, Any], Tree],
+    params: Tree,
+    x: Tree,
+    *,
+    of: Sequence[Any] | None = None,
+    by: Sequence[Any] | None = None,
+) -> Tensor:
+    """The curl of a field of three components, or of two in the plane.
+
+    Args: as of :func:`divergence`.
+
+    Returns:
+        Shape [n, 3], in right-handed coordinates; in the plane [n, 1], ``dv/dx -
+        du/dy`` of the field ``(u, v)``.
+
+    Raises:
+        ValueError: other than two or three coordinates, or as :func:`divergence`.
+        TypeError: as :func:`divergence`.
+
+    Examples:
+        >>> import paddle
+        >>> from paddle_chainrules import curl
+        >>> turning = lambda speed, x: speed * paddle.stack([-x[:, 1], x[:, 0]], 1)
+        >>> x = paddle.to_tensor([[1.0, 2.0], [3.0, 4.0]])
+        >>> curl(turning, paddle.to_tensor(0.5), x).tolist()
+        [[1.0], [1.0]]
+    """
+    found = _slopes(net, params, x, of, by, _across)
+    parts = [plus - minus for plus, minus in zip(found[::2], found[1::2], strict=True)]
+    return parts[0] if len(parts) == 1 else paddle.concat(parts, -1)
+
+
+def _across(d: int) -> list[Pair]:
+    """What the parts of a curl are differences of, in a row."""
+    if d not in (2, 3):
+        raise ValueError(
+            f"a curl is of a field over two or three coordinates, got {d}; name those "
+            "of space, such as by=('x', 'y'), and the components by of=('u', 'v')"
+        )
+    turns = [(0, 1)] if d == 2 else [(1, 2), (2, 0), (0, 1)]
+    return [pair for i, j in turns for pair in ((j, i), (i, j))]
+
+
+def _slopes(
+    net: Any,
+    params: Tree,
+    x: Tree,
+    of: Sequence[Any] | None,
+    by: Sequence[Any] | None,
+    pairs_of: Callable[[int], list[Pair]],
+) -> list[Tensor]:
+    """First derivatives, of the components and by the coordinates of each pair."""
+    coordinates = [*map(_name, columns_of(x, by))]
+    count = len(coordinates)
+    pairs = pairs_of(count)
+    if of is None:
+        wanted = {str(j): (None, name) for j, name in enumerate(coordinates)}
+        whole = derivatives(net, params, x, wanted)
+        width = whole["0"].shape[-1] if whole["0"].ndim else 1
+        if width != count:
+            raise ValueError(
+                f"the net gives {width} columns, of which each would be a component of "
+                f"a field over {count} coordinates; name the components, such as "
+                "of=(0, 1), and the coordinates, such as by=(0, 1)"
+            )
+        return [whole[str(j)][..., i : i + 1] for i, j in pairs]
+    components = _names(of)
+    if len(components) != count:
+        raise ValueError(
+            f"a field has a component for each coordinate, got {len(components)} "
+            f"components {components} and {count} coordinates {coordinates}; name as "
+            "many by of= and by="
+        )
+    named = {str(pair): (components[pair[0]], coordinates[pair[1]]) for pair in pairs}
+    return [*derivatives(net, params, x, named).values()]
+
+
+def _name(place: Column) -> Any:
+    """By which :func:`derivatives` knows a column."""
+    if place.key is None or place.at is None:
+        return place.at if place.key is None else place.key
+    return tuple(place)
+
+
+def _names(of: Any) -> list[Any]:
+    if isinstance(of, str) or not isinstance(of, Sequence) or not of:
+        raise TypeError(
+            f"of must be a sequence of names of components, got {of!r}; give for "
+            "example of=('u', 'v'), or of=(0, 1) of one tensor"
+        )
+    return [*of]

@@ -1,0 +1,132 @@
+"""Divergence and curl beside Jacobians by PyTorch, and identities of both."""
+
+import numpy as np
+import paddle
+import pytest
+
+from conftest import randn
+from paddle_chainrules import (
+    FCNet,
+    curl,
+    divergence,
+    grad,
+    jit,
+)
+
+torch = pytest.importorskip("torch")
+
+
+def make(d, outputs):
+    """A net, its parameters, and the Jacobians of each row by PyTorch."""
+    net = FCNet((d, 7, 6, outputs), "tanh", "float64")
+    params = {
+        n: randn(p.shape, "float64", i) for i, (n, p) in enumerate(net.init(0).items())
+    }
+
+    def jacobians(params, x):
+        def one(x):
+            for i in range(3):
+                x = x @ params[f"{i}.weight"] + params[f"{i}.bias"]
+                x = x if i == 2 else torch.tanh(x)
+            return x
+
+        return torch.vmap(torch.func.jacrev(one))(x)
+
+    return net, params, jacobians
+
+
+def as_torch(tree):
+    if isinstance(tree, dict):
+        return {name: as_torch(tensor) for name, tensor in tree.items()}
+    return torch.tensor(tree.numpy())
+
+
+def close(ours, theirs):
+    assert tuple(ours.shape) == tuple(theirs.shape)
+    np.testing.assert_allclose(ours.numpy(), theirs.numpy(), rtol=1e-10, atol=1e-11)
+
+
+def traced(j):
+    return j.diagonal(dim1=1, dim2=2).sum(-1, keepdim=True)
+
+
+def turned(j):
+    if j.shape[-1] == 2:
+        return (j[:, 1, 0] - j[:, 0, 1])[:, None]
+    parts = [
+        j[:, (i + 2) % 3, (i + 1) % 3] - j[:, (i + 1) % 3, (i + 2) % 3]
+        for i in range(3)
+    ]
+    return torch.stack(parts, -1)
+
+
+@pytest.mark.parametrize(
+    ("function", "reference", "d"),
+    [(divergence, traced, d) for d in (1, 2, 4)] + [(curl, turned, d) for d in (2, 3)],
+)
+def test_values_and_gradients(function, reference, d):
+    net, params, jacobians = make(d, d)
+    x, weight = randn([5, d], "float64", 9), randn([5, 1], "float64", 10)
+
+    def loss(params, x):
+        return (function(net, params, x) ** 2 * weight).sum()
+
+    def their_loss(params, x):
+        return (reference(jacobians(params, x)) ** 2 * as_torch(weight)).sum()
+
+    arguments = as_torch(params), as_torch(x)
+    close(function(net, params, x), reference(jacobians(*arguments)))
+    theirs, their_x = torch.func.grad(their_loss, (0, 1))(*arguments)
+    for run in (grad(loss, (0, 1)), jit(grad(loss, (0, 1)), strict=True)):
+        ours, our_x = run(params, x)
+        close(our_x, their_x)
+        assert ours.pop("2.bias") is None  # which moves no slope
+        for name, found in ours.items():
+            close(found, theirs[name])
+
+
+def test_by_names():
+    """Of two components of three, by two coordinates of three in columns apart."""
+    net, params, jacobians = make(3, 3)
+    x = randn([5, 3], "float64", 9)
+    j = jacobians(as_torch(params), as_torch(x))
+
+    def flow(params, at):
+        y = net(params, paddle.concat([at["t"], at["x"]], -1))
+        return {"u": y[:, :1], "p": y[:, 1:2], "v": y[:, 2:]}
+
+    at = {"t": x[:, :1], "x": x[:, 1:]}
+    by = {"of": ("u", "v"), "by": (("x", 0), ("x", 1))}
+    close(divergence(flow, params, at, **by), (j[:, 0, 1] + j[:, 2, 2])[:, None])
+    close(curl(flow, params, at, **by), (j[:, 2, 1] - j[:, 0, 2])[:, None])
+    every = divergence(flow, params, at, of=("v", "p", "u"))
+    close(every, (j[:, 2, 0] + j[:, 1, 1] + j[:, 0, 2])[:, None])
+
+
+def test_a_curl_has_no_divergence():
+    """Beside the batch a grid of points, and one point alone."""
+    net, params, _ = make(3, 3)
+    for shape in ([4, 3], [2, 5, 3], [3]):
+        x = randn(shape, "float64", 3)
+        assert curl(net, params, x).shape == shape
+        found = divergence(lambda p, x: curl(net, p, x), params, x)
+        assert found.shape == [*shape[:-1], 1]
+        np.testing.assert_allclose(found.numpy(), 0, atol=1e-12)
+
+
+REFUSED = {
+    "gives 3 columns": lambda p, x: divergence(NET, p, x, by=(0, 1)),
+    "got 2 components": lambda p, x: divergence(NET, p, x, of=(0, 1)),
+    "each column once": lambda p, x: curl(NET, p, x, of=(0, 1), by=(0, 0)),
+    "two or three": lambda p, x: curl(NET, p, x, of=(0,), by=(1,)),
+    "no column 7": lambda p, x: divergence(NET, p, x, of=(0, 1, 7)),
+    "names of components": lambda p, x: divergence(NET, p, x, of="uvw"),
+    "float; derivatives": lambda p, x: divergence(NET, p, 3.0),
+}
+NET = FCNet((3, 4, 3), "tanh", "float64")
+
+
+@pytest.mark.parametrize("reason", REFUSED)
+def test_what_is_refused(reason):
+    with pytest.raises((ValueError, TypeError), match=reason):
+        REFUSED[reason](NET.init(0), randn([5, 3], "float64"))
