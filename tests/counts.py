@@ -6,7 +6,7 @@ import sys
 from importlib import import_module
 from operator import attrgetter
 
-from paddle_chainrules.transforms.program_recording import run
+from paddle_chainrules.transforms.as_programs.program_recording import run
 
 
 class counted:

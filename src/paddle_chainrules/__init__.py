@@ -33,17 +33,17 @@ if TYPE_CHECKING:
     from .programs.capture_error import CaptureError
     from .programs.compiling.program import Program
     from .programs.loops.fused_kernels.workspace import empty_cache
-    from .transforms.control_flow import cond, while_loop
-    from .transforms.csr import CSR
-    from .transforms.explain import explain
-    from .transforms.hessian import hessian, hvp
-    from .transforms.jacobian import Jacobian, jacfwd, jacobian, jacrev
-    from .transforms.jit import jit, make_program
-    from .transforms.jvp import Pushforward, jvp, linearize
-    from .transforms.packed_layers import Packed
-    from .transforms.scan import fori_loop, scan
-    from .transforms.value_and_grad import grad, value_and_grad
-    from .transforms.vjp import Pullback, vjp
+    from .transforms.as_programs.explain import explain
+    from .transforms.as_programs.jit import jit, make_program
+    from .transforms.containers.csr import CSR
+    from .transforms.containers.packed_layers import Packed
+    from .transforms.control_flow.conditionals import cond, while_loop
+    from .transforms.control_flow.scan import fori_loop, scan
+    from .transforms.derivatives.hessian import hessian, hvp
+    from .transforms.derivatives.jacobian import Jacobian, jacfwd, jacobian, jacrev
+    from .transforms.derivatives.jvp import Pushforward, jvp, linearize
+    from .transforms.derivatives.value_and_grad import grad, value_and_grad
+    from .transforms.derivatives.vjp import Pullback, vjp
     from .transforms.vmap import stack_params, vmap
 
 __version__ = _version("paddle-chainrules")
@@ -113,17 +113,17 @@ _NAMES = {
     "programs.capture_error": "CaptureError",
     "programs.compiling.program": "Program",
     "programs.loops.fused_kernels.workspace": "empty_cache",
-    "transforms.control_flow": "cond while_loop",
-    "transforms.csr": "CSR",
-    "transforms.explain": "explain",
-    "transforms.hessian": "hessian hvp",
-    "transforms.jacobian": "Jacobian jacfwd jacobian jacrev",
-    "transforms.jit": "jit make_program",
-    "transforms.jvp": "Pushforward jvp linearize",
-    "transforms.packed_layers": "Packed",
-    "transforms.scan": "fori_loop scan",
-    "transforms.value_and_grad": "grad value_and_grad",
-    "transforms.vjp": "Pullback vjp",
+    "transforms.as_programs.explain": "explain",
+    "transforms.as_programs.jit": "jit make_program",
+    "transforms.containers.csr": "CSR",
+    "transforms.containers.packed_layers": "Packed",
+    "transforms.control_flow.conditionals": "cond while_loop",
+    "transforms.control_flow.scan": "fori_loop scan",
+    "transforms.derivatives.hessian": "hessian hvp",
+    "transforms.derivatives.jacobian": "Jacobian jacfwd jacobian jacrev",
+    "transforms.derivatives.jvp": "Pushforward jvp linearize",
+    "transforms.derivatives.value_and_grad": "grad value_and_grad",
+    "transforms.derivatives.vjp": "Pullback vjp",
     "transforms.vmap": "stack_params vmap",
 }
 """What is imported above for type checkers, by the module that it is from."""

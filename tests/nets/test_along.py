@@ -13,7 +13,7 @@ from paddle_chainrules import FCNet, stateless
 from paddle_chainrules.nets.derivatives.along import JVP, VJP
 from paddle_chainrules.nets.nesting import Nesting
 from paddle_chainrules.paddle_side.dtypes import is_differentiable
-from paddle_chainrules.transforms.tree import flatten_tree
+from paddle_chainrules.transforms.containers.tree import flatten_tree
 
 STEP = 1e-5
 

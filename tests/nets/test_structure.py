@@ -12,7 +12,7 @@ from differential.inputs import arrays_of
 from paddle_chainrules import stateless
 from paddle_chainrules.bridge import described, fcnet, layer, of_description
 from paddle_chainrules.nets.layers.stateless import constructed
-from paddle_chainrules.transforms.tree import flatten_tree
+from paddle_chainrules.transforms.containers.tree import flatten_tree
 
 
 def is_paddles(module):

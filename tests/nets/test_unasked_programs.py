@@ -12,7 +12,7 @@ from conftest import PROGRAMS, assert_same, programs_on, randn, run_code
 from paddle_chainrules import FCNet, grad, stateless
 from paddle_chainrules.nets.calls.programs import PATIENCE, of_paddles_own
 from paddle_chainrules.nets.layers.paddles_own import is_paddles_own
-from paddle_chainrules.transforms.program_recording import ProgramRecording
+from paddle_chainrules.transforms.as_programs.program_recording import ProgramRecording
 
 not_asked = pytest.mark.skipif(PROGRAMS, reason="all nets are asked to be programs")
 

@@ -13,7 +13,7 @@ from conftest import native, randn
 from paddle_chainrules import make_program, stateless, value_and_grad, vjp
 from paddle_chainrules.programs import switch
 from paddle_chainrules.programs.loops.fused_kernels import by_block, chains, packing
-from paddle_chainrules.transforms.tree import flatten_tree
+from paddle_chainrules.transforms.containers.tree import flatten_tree
 from programs.test_regions import (
     assert_near,
     assert_pullback,

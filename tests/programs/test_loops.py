@@ -24,8 +24,8 @@ from paddle_chainrules.programs.tracing.operations import (
     values_in,
     with_values,
 )
-from paddle_chainrules.transforms import program_cache
-from paddle_chainrules.transforms.program_cache import ProgramCache
+from paddle_chainrules.transforms.as_programs import program_cache
+from paddle_chainrules.transforms.as_programs.program_cache import ProgramCache
 from programs.test_loop_functions import AS_PADDLE, NEAR_PADDLE, TRUE, TRUE_SINGLE
 
 FUNCTIONS = {case[0] for case in (*TRUE, *TRUE_SINGLE, *AS_PADDLE, *NEAR_PADDLE)} | {

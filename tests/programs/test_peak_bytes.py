@@ -7,7 +7,7 @@ from conftest import randn
 from paddle_chainrules import FCNet, grad, make_program, stateless, value_and_grad
 from paddle_chainrules.programs.compiling.source import compiled
 from paddle_chainrules.programs.loops.fused_kernels.workspace import empty_cache
-from paddle_chainrules.transforms.tree import flatten_tree
+from paddle_chainrules.transforms.containers.tree import flatten_tree
 
 core = paddle.base.core
 NET = FCNet((3, 64, 64, 2), "tanh")

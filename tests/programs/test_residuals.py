@@ -7,8 +7,8 @@ from conftest import native, randn
 from paddle_chainrules import FCNet, jit, make_program, stateless, vjp
 from paddle_chainrules.programs import switch
 from paddle_chainrules.programs.compiling import residuals
-from paddle_chainrules.transforms import program_cache
-from paddle_chainrules.transforms.program_cache import ProgramCache
+from paddle_chainrules.transforms.as_programs import program_cache
+from paddle_chainrules.transforms.as_programs.program_cache import ProgramCache
 from programs.test_regions import assert_near, assert_pullback
 
 nn = paddle.nn

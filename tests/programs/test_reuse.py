@@ -8,8 +8,8 @@ from conftest import assert_same, randn
 from paddle_chainrules import jit, make_program, vjp
 from paddle_chainrules.programs.capture import capture
 from paddle_chainrules.programs.operators.table import TABLE
-from paddle_chainrules.transforms import program_cache
-from paddle_chainrules.transforms.program_cache import ProgramCache
+from paddle_chainrules.transforms.as_programs import program_cache
+from paddle_chainrules.transforms.as_programs.program_cache import ProgramCache
 from programs.samples import SAMPLES
 from programs.samples.tensors import t
 from programs.test_table import assert_to_last_places, made

@@ -19,8 +19,8 @@ from paddle_chainrules.programs.operators.linear_algebra.sparse import csr
 from paddle_chainrules.programs.operators.reductions.reductions import share
 from paddle_chainrules.programs.operators.table import TABLE
 from paddle_chainrules.programs.switch import PATIENCE
-from paddle_chainrules.transforms import program_cache
-from paddle_chainrules.transforms.program_cache import ProgramCache
+from paddle_chainrules.transforms.as_programs import program_cache
+from paddle_chainrules.transforms.as_programs.program_cache import ProgramCache
 from programs.samples import COMPARED, PREPARED, SAMPLES, T
 
 CASES = [(name, k) for name, rows in SAMPLES.items() for k in range(len(rows))]

@@ -23,7 +23,7 @@ from tqdm import tqdm
 from paddle_chainrules import grad, hessian, jit, stateless, value_and_grad
 from paddle_chainrules.paddle_side import interception
 from paddle_chainrules.paddle_side.patching import places
-from paddle_chainrules.transforms import program_cache
+from paddle_chainrules.transforms.as_programs import program_cache
 
 THREADS = 4
 SIZES = range(1, 40)

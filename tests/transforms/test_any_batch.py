@@ -24,8 +24,8 @@ from paddle_chainrules import (
 )
 from paddle_chainrules.paddle_side.listener import plain
 from paddle_chainrules.programs.batches.blocks import PROBE
-from paddle_chainrules.transforms import program_cache
-from paddle_chainrules.transforms.tree import flatten_tree
+from paddle_chainrules.transforms.as_programs import program_cache
+from paddle_chainrules.transforms.containers.tree import flatten_tree
 
 pytestmark = programs_on
 D = "float64"

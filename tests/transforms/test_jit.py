@@ -25,7 +25,7 @@ from paddle_chainrules import (
     value_and_grad,
     vjp,
 )
-from paddle_chainrules.transforms import program_cache
+from paddle_chainrules.transforms.as_programs import program_cache
 
 X, W = randn([3, 4], "float64"), randn([4, 2], "float64", seed=1)
 

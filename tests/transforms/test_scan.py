@@ -31,9 +31,9 @@ from paddle_chainrules import (
     while_loop,
 )
 from paddle_chainrules.programs.compiling import repeated_steps
-from paddle_chainrules.transforms.scan import FEW
+from paddle_chainrules.transforms.control_flow.scan import FEW
 
-scan_module = sys.modules["paddle_chainrules.transforms.scan"]
+scan_module = sys.modules["paddle_chainrules.transforms.control_flow.scan"]
 
 NET = FCNet((3, 8, 2), "tanh")
 MANY = FEW + 24

@@ -25,7 +25,7 @@ from paddle_chainrules import (
     value_and_grad,
     vmap,
 )
-from paddle_chainrules.transforms.scan import FEW, LONG
+from paddle_chainrules.transforms.control_flow.scan import FEW, LONG
 
 COUNT = FEW + 7
 

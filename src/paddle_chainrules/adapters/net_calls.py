@@ -13,9 +13,9 @@ from ..nets.derivatives.derivatives import derivatives
 from ..paddle_side.dtypes import dtype_name
 from ..programs.capture import Begun, capture
 from ..programs.capture_error import CaptureError
-from ..transforms.program_cache import ProgramCache
-from ..transforms.program_nodes import call, seen_value
-from ..transforms.tree import flatten_tree
+from ..transforms.as_programs.program_cache import ProgramCache
+from ..transforms.as_programs.program_nodes import call, seen_value
+from ..transforms.containers.tree import flatten_tree
 from .graphs import depend
 from .origins import Call, Entry, Notes
 from .state import State, Written

@@ -14,7 +14,7 @@ from typing import Any
 from paddle import Tensor
 
 from ..paddle_side.autograd.partial_gradients import PROGRAM, node_of, nodes
-from ..transforms.reached import reached
+from ..transforms.tape.reached import reached
 
 WHY = "backward(retain_graph=True) goes back through a graph more than once"
 

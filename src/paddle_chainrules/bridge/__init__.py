@@ -9,9 +9,9 @@ Julia side, in Julia's terms.
 """
 
 from ..paddle_side.process.random_state import random_state
-from ..transforms.csr import of_parts as csr
-from ..transforms.packed import of_parts as packed
-from ..transforms.packed_layers import Packed
+from ..transforms.containers.csr import of_parts as csr
+from ..transforms.containers.packed import of_parts as packed
+from ..transforms.containers.packed_layers import Packed
 from .bound import Recorded
 from .code import patience
 from .described import described, of_description

@@ -13,8 +13,8 @@ from ..nets.calls.selection import Flags
 from ..nets.nesting import Nesting
 from ..nets.net import Net
 from ..paddle_side.process.random_state import drawing_from, random_state
-from ..transforms.program_recording import run
-from ..transforms.tree import flatten_tree
+from ..transforms.as_programs.program_recording import run
+from ..transforms.containers.tree import flatten_tree
 from .bound_calls import BoundCalls
 from .packing import Back, Packed, pack, plain
 from .retained_bytes import Meter, allocated, behind_last

@@ -24,7 +24,7 @@ from ..programs.compiling.program import Program
 from ..programs.loops.extents import Sizes
 from ..programs.switch import LOOPS, loops_are_on, programs_are_on
 from ..programs.tracing.operations import Value
-from ..transforms.program_recording import Way
+from ..transforms.as_programs.program_recording import Way
 
 
 def patience() -> int:

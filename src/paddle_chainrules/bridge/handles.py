@@ -23,7 +23,7 @@ from ..nets.net import Net
 from ..nets.parameters.params import Params
 from ..paddle_side.dtypes import dtype_name
 from ..programs.activations import ACTIVATIONS, Activation
-from ..transforms.tree import flatten_tree
+from ..transforms.containers.tree import flatten_tree
 from .bound import Recorded
 from .code import Found, code
 from .retained_bytes import Meter

@@ -7,7 +7,7 @@ from typing import Any
 
 from paddle import Tensor
 
-from ..transforms.tree import flatten_tree
+from ..transforms.containers.tree import flatten_tree
 
 Packed = Any
 """An output for Julia: a tensor, or ``(structure, leaf, ...)`` for anything else, where

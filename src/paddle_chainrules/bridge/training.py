@@ -14,8 +14,8 @@ from paddle import Tensor
 
 from ..paddle_side.dtypes import dtype_name
 from ..paddle_side.listener import not_listening
-from ..transforms.scan import Loop
-from ..transforms.value_and_grad import value_and_grad
+from ..transforms.control_flow.scan import Loop
+from ..transforms.derivatives.value_and_grad import value_and_grad
 
 Loss = Callable[[Sequence[Tensor]], Tensor]
 """From parameters to a number."""

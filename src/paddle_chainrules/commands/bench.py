@@ -13,7 +13,7 @@ from ..nets.layers.of_layer import stateless
 from ..paddle_side.dtypes import dtype_name, is_differentiable
 from ..testing.checks import check_vjp
 from ..testing.timings import interleave, timer
-from ..transforms.tree import flatten_tree
+from ..transforms.containers.tree import flatten_tree
 from .layers import in_short
 
 FORWARD, GRADIENTS = "forward", "forward and gradients"

@@ -11,7 +11,7 @@ from ..nets.description import aligned
 from ..nets.layers.of_layer import stateless
 from ..programs.capture_error import CaptureError
 from ..programs.switch import loops_are_on
-from ..transforms.jit import make_program
+from ..transforms.as_programs.jit import make_program
 
 
 def explain_layer(

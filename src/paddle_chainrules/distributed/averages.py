@@ -10,7 +10,7 @@ from typing import Any
 from paddle import Tensor
 
 from ..paddle_side.dtypes import is_differentiable
-from ..transforms.tree import flatten_tree
+from ..transforms.containers.tree import flatten_tree
 from .buffers import describe, named_leaves, summed
 from .rounds import agree
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from paddle import Tensor
 
-from ..transforms.tree import flatten_tree
+from ..transforms.containers.tree import flatten_tree
 from .buffers import as_bytes, describe, from_bytes, named_leaves
 from .processes import size
 from .rounds import agree, send

@@ -13,8 +13,8 @@ from typing import Any, Literal
 import optree
 from paddle import Tensor
 
-from ..transforms import value_and_grad as of_one
-from ..transforms.argnums import positions_of, select
+from ..transforms.derivatives import value_and_grad as of_one
+from ..transforms.derivatives.argnums import positions_of, select
 from .averages import reduced, unfit_weight
 from .buffers import describe, named_leaves
 from .shards import part_of, samples

@@ -9,7 +9,7 @@ import numpy as np
 import optree
 from paddle import Tensor
 
-from ..transforms.tree import is_indexed
+from ..transforms.containers.tree import is_indexed
 from .buffers import named_leaves
 from .processes import rank, size
 

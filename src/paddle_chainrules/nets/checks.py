@@ -8,7 +8,7 @@ from typing import Any
 from paddle import Tensor
 
 from ..paddle_side.dtypes import DTYPES, dtype_name, same_dtype
-from ..transforms.csr import CSR
+from ..transforms.containers.csr import CSR
 
 
 def check_tensor(name: str, value: Any, dtype: str) -> None:

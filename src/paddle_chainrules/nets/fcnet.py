@@ -14,7 +14,7 @@ from paddle import Tensor
 
 from ..paddle_side.dtypes import DTYPES
 from ..programs.activations import Activation, resolve
-from ..transforms.effects import Effects
+from ..transforms.tape.effects import Effects
 from .calls.programs import NetPrograms, of_paddles_own
 from .calls.pullback import NetPullback
 from .chain import Chain
@@ -93,7 +93,7 @@ class FCNet(Net):
             )
 
     def depends_on(self) -> list[Any] | None:
-        """What its results depend on, for :mod:`..transforms.seen`."""
+        """What its results depend on, for :mod:`..transforms.as_programs.seen`."""
         return [] if isinstance(self.activation, str) else None
 
     def __getstate__(self) -> dict[str, Any]:

@@ -16,9 +16,9 @@ from ..programs.in_julia.repeated import goes_into
 from ..programs.operators.calls import NoRule
 from ..programs.sizes.any_size import is_same_tensor
 from ..programs.tracing.existing import whole
-from ..transforms.program_cache import ProgramCache
-from ..transforms.program_recording import Way
-from ..transforms.tree import flatten_tree
+from ..transforms.as_programs.program_cache import ProgramCache
+from ..transforms.as_programs.program_recording import Way
+from ..transforms.containers.tree import flatten_tree
 from .layers.stateless import StatelessLayer
 from .net import Net
 

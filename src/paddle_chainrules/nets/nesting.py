@@ -7,7 +7,7 @@ from typing import Any
 
 from paddle import Tensor
 
-from ..transforms.tree import flatten_tree
+from ..transforms.containers.tree import flatten_tree
 from .layers.stateless import RESERVED
 
 

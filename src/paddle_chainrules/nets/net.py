@@ -17,7 +17,9 @@ from ..paddle_side.rules.operators import Watch
 from ..paddle_side.watch import is_traced, recordings, watched
 from ..programs.static_graphs import need_tensors, sot
 from ..programs.switch import programs_are_on
-from ..transforms.effects import (
+from ..transforms.containers.tree import Tree, flatten_tree
+from ..transforms.derivatives.typed import X
+from ..transforms.tape.effects import (
     Effects,
     copied,
     flags,
@@ -26,10 +28,8 @@ from ..transforms.effects import (
     tensors_among,
     versions,
 )
-from ..transforms.outputs import detached, unaliased
-from ..transforms.recording import record, records_graph
-from ..transforms.tree import Tree, flatten_tree
-from ..transforms.typed import X
+from ..transforms.tape.outputs import detached, unaliased
+from ..transforms.tape.recording import record, records_graph
 from .calls.inputs import Inputs
 from .calls.programs import NetPrograms, once_more, recorded_once
 from .calls.pullback import NetPullback, RecordedPullback

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import paddle
 from paddle import Tensor
 
-from ..transforms.tree import Tree
+from ..transforms.containers.tree import Tree
 from .first_order import decayed
 from .parts import Mask, marks_of
 from .schedules import Rate, rate_at

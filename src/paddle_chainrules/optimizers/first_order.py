@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import paddle
 from paddle import Tensor
 
-from ..transforms.tree import Tree
+from ..transforms.containers.tree import Tree
 from .parts import Mask, Steps, add_decayed_weights, each
 from .schedules import Rate, rate_at
 from .transformation import (

@@ -9,7 +9,7 @@ import paddle
 from paddle import nn
 from paddle.optimizer import lr
 
-from ..transforms.tree import Tree
+from ..transforms.containers.tree import Tree
 from . import adaptive, first_order, parts, schedules
 from .schedules import Rate
 from .transformation import Optimizer, chain, step_number

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import paddle
 from paddle import Tensor
 
-from ..transforms.tree import Tree, flatten_tree
+from ..transforms.containers.tree import Tree, flatten_tree
 from .schedules import Rate, rate_at
 from .transformation import (
     Leaf,

@@ -14,7 +14,7 @@ import optree
 import paddle
 from paddle import Tensor
 
-from ..transforms.tree import Tree, flatten_tree, nesting
+from ..transforms.containers.tree import Tree, flatten_tree, nesting
 
 Leaf = Any
 """A tensor, or None where there is none."""

@@ -14,7 +14,7 @@ from ..nets.net import Net
 from ..nets.parameters.params import Params
 from ..paddle_side.dtypes import dtype_name
 from ..paddle_side.process.random_state import drawing_from
-from ..transforms.tree import Tree, flatten_tree
+from ..transforms.containers.tree import Tree, flatten_tree
 from .errors import TOLERANCES, array_of, row_of, rows_of
 from .report import Report
 from .sides import Side, move_to

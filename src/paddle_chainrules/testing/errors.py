@@ -11,7 +11,7 @@ import paddle
 from paddle import Tensor
 
 from ..paddle_side.dtypes import is_differentiable
-from ..transforms.tree import flatten_tree
+from ..transforms.containers.tree import flatten_tree
 from .progress import progress
 from .report import Row
 from .sides import Side

@@ -17,7 +17,7 @@ from ..paddle_side.autograd.engine import gradients
 from ..paddle_side.dtypes import is_differentiable
 from ..paddle_side.process.random_state import drawing_from
 from ..paddle_side.rules.operators import Watch
-from ..transforms.tree import Tree, flatten_tree
+from ..transforms.containers.tree import Tree, flatten_tree
 
 
 def move_to(value: Any, device: str, dtype: str | None = None) -> Any:

@@ -15,9 +15,9 @@ from ..programs.batches.batching import RANDOMNESS, batched, of_one
 from ..programs.capture_error import CaptureError
 from ..programs.operators.calls import NoRule
 from ..programs.static_graphs import need_tensors, sot
-from .jit import Jitted, run_strictly
-from .kept import kept
-from .tree import Tree, flatten_tree, is_indexed, nesting
+from .as_programs.jit import Jitted, run_strictly
+from .as_programs.kept import kept
+from .containers.tree import Tree, flatten_tree, is_indexed, nesting
 
 Axes = Any
 """An axis, None for what all samples share, or a tree of these that is a prefix."""
@@ -39,7 +39,7 @@ def vmap(
 
     ``fn`` is captured anew at every call, so that what it closes over is read anew; in
     ``jit`` once, and after some calls where all that it depends on is seen not to have
-    changed (:func:`.explain.explain` tells).
+    changed (:func:`.as_programs.explain.explain` tells).
 
     Args:
         fn: of tensors, or trees of them, that gives such; captured as programs are.

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from paddle import Tensor
 
-from ...transforms.tree import ONE_LEAF, flatten_tree
+from ...transforms.containers.tree import ONE_LEAF, flatten_tree
 from ..parameters.params import Params, ParamSpec
 
 NO_KEYWORDS = flatten_tree({})

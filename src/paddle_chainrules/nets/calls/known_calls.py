@@ -15,11 +15,11 @@ from ...paddle_side.listener import is_plain
 from ...paddle_side.watch import watched
 from ...programs.capture_error import CaptureError
 from ...programs.compiling.program import Program
-from ...transforms.effects import flags
-from ...transforms.keys import key_of
-from ...transforms.program_cache import BOUND, OfValue, ProgramCache
-from ...transforms.program_recording import ProgramRecording, run
-from ...transforms.tree import ONE_LEAF, Tree
+from ...transforms.as_programs.keys import key_of
+from ...transforms.as_programs.program_cache import BOUND, OfValue, ProgramCache
+from ...transforms.as_programs.program_recording import ProgramRecording, run
+from ...transforms.containers.tree import ONE_LEAF, Tree
+from ...transforms.tape.effects import flags
 from ..parameters.param_trees import ParamTree
 from .inputs import Inputs
 from .pullback import RecordedPullback

@@ -14,13 +14,13 @@ from ...paddle_side.watch import watched
 from ...programs.capture_error import CaptureError
 from ...programs.sizes.samples import ANY
 from ...programs.switch import programs_are_on
-from ...transforms.effects import check_unchanged, tensors_among, versions
-from ...transforms.fallback import recorded_by_program
-from ...transforms.program_cache import OfValue, ProgramCache, Refusal
-from ...transforms.program_nodes import call, found_value, seen_value
-from ...transforms.program_recording import ProgramRecording, Way
-from ...transforms.recording import Recording, records_graph
-from ...transforms.tree import flatten_tree
+from ...transforms.as_programs.fallback import recorded_by_program
+from ...transforms.as_programs.program_cache import OfValue, ProgramCache, Refusal
+from ...transforms.as_programs.program_nodes import call, found_value, seen_value
+from ...transforms.as_programs.program_recording import ProgramRecording, Way
+from ...transforms.containers.tree import flatten_tree
+from ...transforms.tape.effects import check_unchanged, tensors_among, versions
+from ...transforms.tape.recording import Recording, records_graph
 from .inputs import Inputs
 from .known_calls import KnownCalls, Structure
 

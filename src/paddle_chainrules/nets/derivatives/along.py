@@ -21,10 +21,10 @@ from ...paddle_side.process.random_state import (
     put_back,
     random_state,
 )
-from ...transforms.fallback import called_by_program
-from ...transforms.jvp import linearize
-from ...transforms.tree import Tree, flatten_tree
-from ...transforms.vjp import vjp
+from ...transforms.as_programs.fallback import called_by_program
+from ...transforms.containers.tree import Tree, flatten_tree
+from ...transforms.derivatives.jvp import linearize
+from ...transforms.derivatives.vjp import vjp
 from ..calls.programs import NetPrograms, of_derivatives
 from ..calls.selection import Flags, each
 from ..nesting import Nesting

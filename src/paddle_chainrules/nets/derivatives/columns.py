@@ -9,7 +9,7 @@ import paddle
 from paddle import Tensor
 
 from ...paddle_side.dtypes import dtype_name, is_differentiable
-from ...transforms.tree import Tree, flatten_tree
+from ...transforms.containers.tree import Tree, flatten_tree
 
 
 class Column(NamedTuple):

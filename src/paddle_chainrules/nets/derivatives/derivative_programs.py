@@ -8,8 +8,8 @@ from typing import Any
 from paddle import Tensor
 
 from ...paddle_side.listener import listener
-from ...transforms.jit import Jitted, run_strictly
-from ...transforms.tree import flatten_tree
+from ...transforms.as_programs.jit import Jitted, run_strictly
+from ...transforms.containers.tree import flatten_tree
 from ..net import Net
 
 

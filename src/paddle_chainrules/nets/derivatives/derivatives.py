@@ -12,7 +12,7 @@ from paddle import Tensor
 from ...paddle_side.dtypes import dtype_name
 from ...programs.derivatives.partials import Direction, MultiIndex, Wanted, partials
 from ...programs.static_graphs import need_tensors, sot
-from ...transforms.tree import Tree
+from ...transforms.containers.tree import Tree
 from ..checks import check_tensor
 from ..net import Net
 from ..parameters.params import Params

@@ -13,8 +13,8 @@ from typing import Any
 from paddle import Tensor
 
 from ...programs.derivatives.partials import MultiIndex
-from ...transforms.effects import Effects
-from ...transforms.tree import Tree
+from ...transforms.containers.tree import Tree
+from ...transforms.tape.effects import Effects
 from ..calls.programs import NetPrograms, of_derivatives
 from ..layers.stateless import RESERVED
 from ..net import Net
@@ -34,7 +34,7 @@ class Derived(Net):
         self._net = net
 
     def depends_on(self) -> list[Any]:
-        """What its results depend on, for :mod:`...transforms.seen`."""
+        """What its results depend on, for :mod:`...transforms.as_programs.seen`."""
         return [self._net]
 
     @property

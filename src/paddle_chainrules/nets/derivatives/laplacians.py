@@ -11,7 +11,7 @@ from paddle import Tensor
 
 from ...programs.derivatives.partials import UNROLLED, Rows, second_sums
 from ...programs.static_graphs import need_tensors, sot
-from ...transforms.tree import Tree, flatten_tree
+from ...transforms.containers.tree import Tree, flatten_tree
 from ..net import Net
 from ..parameters.params import Params
 from .columns import Column, check_floating, column, tensors_of

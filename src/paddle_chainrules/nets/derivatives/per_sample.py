@@ -7,9 +7,9 @@ from typing import Any
 
 from paddle import Tensor
 
-from ...transforms.jacobian import jacfwd, jacrev
-from ...transforms.tree import flatten_tree
-from ...transforms.vjp import vjp
+from ...transforms.containers.tree import flatten_tree
+from ...transforms.derivatives.jacobian import jacfwd, jacrev
+from ...transforms.derivatives.vjp import vjp
 from ...transforms.vmap import vmap
 from ..nesting import Nesting
 from ..net import Net

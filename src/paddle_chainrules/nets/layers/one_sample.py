@@ -9,8 +9,8 @@ import optree
 from paddle import Tensor
 
 from ...paddle_side.process.random_state import undrawn
-from ...transforms.effects import is_refused_write, tensors_among, versions
-from ...transforms.tree import Tree, flatten_tree, is_indexed
+from ...transforms.containers.tree import Tree, flatten_tree, is_indexed
+from ...transforms.tape.effects import is_refused_write, tensors_among, versions
 
 _REFUSALS = (ValueError, IndexError, AssertionError)
 """What layers raise for a tensor of too few axes."""

@@ -10,7 +10,7 @@ import paddle
 from paddle import Tensor
 
 from ...paddle_side.listener import not_listening
-from ...transforms.effects import Effects, differ, versions
+from ...transforms.tape.effects import Effects, differ, versions
 from .shell import Shell, copied
 
 

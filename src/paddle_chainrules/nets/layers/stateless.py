@@ -17,8 +17,8 @@ from ...paddle_side.patching.argument_kinds import explain
 from ...paddle_side.process.random_state import checked_seed, drawing_from
 from ...programs.static_graphs import need_tensors, sot
 from ...programs.switch import programs_are_on
-from ...transforms.effects import Effects
-from ...transforms.tree import Tree
+from ...transforms.containers.tree import Tree
+from ...transforms.tape.effects import Effects
 from ..calls.programs import NetPrograms, as_asked
 from ..calls.pullback import NetPullback
 from ..calls.selection import Wrt, items_of, selected
@@ -97,7 +97,7 @@ class StatelessLayer(Net):
         return self._own_programs
 
     def depends_on(self) -> list[Any] | None:
-        """What its results depend on, for :mod:`...transforms.seen`; None where its
+        """What its results depend on, for :mod:`.as_programs.seen`; None where its
         layer's code is others', which may depend on anything."""
         return [self._layer, self._buffers] if self._own_programs else None
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import optree
 
-from ...transforms.tree import Tree, nesting
+from ...transforms.containers.tree import Tree, nesting
 
 
 class ParamTree(tuple[str, ...]):

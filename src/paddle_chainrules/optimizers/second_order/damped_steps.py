@@ -15,7 +15,7 @@ import paddle
 from paddle import Tensor
 
 from ...paddle_side.autograd.grad_mode import grad_mode
-from ...transforms.tree import Tree
+from ...transforms.containers.tree import Tree
 from .flat_trees import array_of
 from .linear_systems import without_warnings
 from .vector_functions import VectorFunction

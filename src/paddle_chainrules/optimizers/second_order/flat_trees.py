@@ -12,9 +12,9 @@ import paddle
 from paddle import Tensor
 
 from ...paddle_side.dtypes import dtype_name
-from ...transforms.jit import jit
-from ...transforms.tree import Tree, flatten_tree
-from ...transforms.value_and_grad import value_and_grad
+from ...transforms.as_programs.jit import jit
+from ...transforms.containers.tree import Tree, flatten_tree
+from ...transforms.derivatives.value_and_grad import value_and_grad
 
 
 class Nesting(NamedTuple):

@@ -17,8 +17,8 @@ import numpy as np
 import paddle
 from paddle import Tensor
 
-from ...transforms.jit import jit
-from ...transforms.tree import Tree
+from ...transforms.as_programs.jit import jit
+from ...transforms.containers.tree import Tree
 from .damped_steps import DampedSearch, Fit, Limits, Near, Step
 from .flat_trees import array_of, flat_params
 from .linear_systems import DTYPES

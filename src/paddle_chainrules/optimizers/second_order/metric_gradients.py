@@ -16,9 +16,9 @@ import paddle
 from paddle import Tensor
 
 from ...paddle_side.autograd.grad_mode import grad_mode
-from ...transforms.hessian import hvp
-from ...transforms.jit import jit
-from ...transforms.tree import Tree
+from ...transforms.as_programs.jit import jit
+from ...transforms.containers.tree import Tree
+from ...transforms.derivatives.hessian import hvp
 from ...transforms.vmap import vmap
 from .flat_trees import Nesting, array_of, flat_params, value_and_slope
 from .linear_systems import DTYPES, symmetric_solve, without_warnings

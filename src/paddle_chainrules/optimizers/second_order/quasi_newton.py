@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from paddle import Tensor
 
 from ...paddle_side.autograd.grad_mode import grad_mode
-from ...transforms.tree import Tree
+from ...transforms.containers.tree import Tree
 from .flat_trees import flat_params, value_and_slope
 
 DECREASE, CURVATURE = 1e-4, 0.9

@@ -11,10 +11,10 @@ import paddle
 from paddle import Tensor
 
 from ...paddle_side.dtypes import dtype_name
-from ...transforms.jit import jit
-from ...transforms.jvp import jvp
-from ...transforms.tree import Tree, flatten_tree, nesting
-from ...transforms.vjp import vjp
+from ...transforms.as_programs.jit import jit
+from ...transforms.containers.tree import Tree, flatten_tree, nesting
+from ...transforms.derivatives.jvp import jvp
+from ...transforms.derivatives.vjp import vjp
 from ...transforms.vmap import vmap
 from .flat_trees import Nesting, array_of, in_a_row, joined
 

@@ -23,15 +23,9 @@ from ..watch import Context, as_leaf, is_traced, tensors_in
 from . import given_numbers as for_numbers
 from . import in_place
 from . import whole_numbers as whole
-from .derivatives import (
-    complex_numbers,
-    formulas,
-    linear_algebra,
-    losses,
-    norms,
-    pieces,
-)
 from .derivatives import every_order as closed
+from .derivatives import formulas, linear_algebra, losses, norms, pieces
+from .derivatives.complex_numbers import matrix_product, product, quotient
 from .derivatives.convolution import ordered, transposed_convolution
 from .derivatives.formulas import by_formula, refused, where_complex, where_traced
 from .drawing import DRAWN
@@ -371,9 +365,9 @@ DEEP_RULES: dict[str, Rule] = {
 DEEP_RULES |= {
     "exp": where_complex(closed.exp),
     "tanh": where_complex(closed.tanh),
-    "multiply": where_complex(complex_numbers.product),
-    "divide": where_complex(complex_numbers.quotient, DEEP_RULES["divide"]),
-    "matmul": where_complex(complex_numbers.matrix_product, DEEP_RULES["matmul"]),
+    "multiply": where_complex(product),
+    "divide": where_complex(quotient, DEEP_RULES["divide"]),
+    "matmul": where_complex(matrix_product, DEEP_RULES["matmul"]),
 }
 """Formulas that are needed only where derivatives are nested."""
 
@@ -390,13 +384,13 @@ METHODS: dict[str, Rule] = {
 """By the names of ``paddle.Tensor``, whose operators do not go through the others."""
 
 DEEP_METHODS: dict[str, Rule] = {
-    "__mul__": where_complex(complex_numbers.product),
-    "__rmul__": where_complex(complex_numbers.product),
+    "__mul__": where_complex(product),
+    "__rmul__": where_complex(product),
     "__pow__": _every_order(_power, _REAL | _COMPLEX),
-    "__truediv__": where_complex(complex_numbers.quotient, _every_order(_divide)),
+    "__truediv__": where_complex(quotient, _every_order(_divide)),
     "__rtruediv__": _every_order(_quotient, _REAL | _COMPLEX),
     "__matmul__": where_complex(
-        complex_numbers.matrix_product, _every_order(linear_algebra.product_with_vector)
+        matrix_product, _every_order(linear_algebra.product_with_vector)
     ),
 }
 """The same, needed only where derivatives are nested."""

@@ -10,25 +10,25 @@ import paddle
 from paddle import Tensor
 from paddle.autograd import PyLayer
 
-from ..paddle_side.autograd.engine import asked_for, gradients, is_running
-from ..paddle_side.autograd.grad_mode import grad_mode
-from ..paddle_side.autograd.served_once import Once, watch
-from ..paddle_side.interception import RAW
-from ..paddle_side.listener import listener
-from ..paddle_side.watch import ask_for, recordings
-from ..programs.capture import Begun, capture
-from ..programs.capture_error import CaptureError
-from ..programs.captured import Captured
-from ..programs.compiling.program import Program
-from ..programs.compiling.split import There
-from ..programs.derivatives.partials import or_zeros
-from ..programs.tracing.existing import is_once, once
-from ..programs.tracing.operations import Value
-from .effects import check_unchanged, versions
+from ...paddle_side.autograd.engine import asked_for, gradients, is_running
+from ...paddle_side.autograd.grad_mode import grad_mode
+from ...paddle_side.autograd.served_once import Once, watch
+from ...paddle_side.interception import RAW
+from ...paddle_side.listener import listener
+from ...paddle_side.watch import ask_for, recordings
+from ...programs.capture import Begun, capture
+from ...programs.capture_error import CaptureError
+from ...programs.captured import Captured
+from ...programs.compiling.program import Program
+from ...programs.compiling.split import There
+from ...programs.derivatives.partials import or_zeros
+from ...programs.tracing.existing import is_once, once
+from ...programs.tracing.operations import Value
+from ..tape.effects import check_unchanged, versions
+from ..tape.reached import note_reached
+from ..tape.recording import record
 from .program_cache import OfValue, ProgramCache, cut, seed_like
 from .program_recording import NO_MORE, run
-from .reached import note_reached
-from .recording import record
 
 
 def call(

@@ -8,8 +8,8 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from ..paddle_side.dtypes import casts_automatically
-from ..programs.capture_error import CaptureError
+from ...paddle_side.dtypes import casts_automatically
+from ...programs.capture_error import CaptureError
 
 
 def key_of(leaves: Sequence[Any]) -> tuple[Any, ...]:

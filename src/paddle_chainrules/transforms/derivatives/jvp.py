@@ -1,7 +1,7 @@
 """Forward mode, Jacobians, second derivatives of any function, by nested paddle.grad.
 
-Where Paddle's kernels end, by a program (:mod:`.fallback`); derivatives by coordinates
-are in :mod:`..nets.derivatives.derivatives`.
+Where Paddle's kernels end, by a program (:mod:`..as_programs.fallback`); derivatives
+by coordinates are in :mod:`...nets.derivatives.derivatives`.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from typing import Any, Generic, Literal, cast, overload
 import paddle
 from paddle import Tensor
 
-from ..paddle_side.autograd.engine import gradients
-from ..paddle_side.autograd.grad_mode import grad_mode
-from ..paddle_side.dtypes import is_differentiable
-from ..paddle_side.listener import listener
-from ..paddle_side.process.random_state import undrawn
-from ..paddle_side.watch import as_leaf
-from ..programs.static_graphs import need_tensors, sot
-from .cotangents import check_cotangent
-from .fallback import called_by_program, check_same
-from .kept import by_program
-from .kept_graph import KeptGraph
-from .outputs import detached
-from .recording import Recording, records_graph
-from .tree import Tree, flatten_tree, nesting
+from ...paddle_side.autograd.engine import gradients
+from ...paddle_side.autograd.grad_mode import grad_mode
+from ...paddle_side.dtypes import is_differentiable
+from ...paddle_side.listener import listener
+from ...paddle_side.process.random_state import undrawn
+from ...paddle_side.watch import as_leaf
+from ...programs.static_graphs import need_tensors, sot
+from ..as_programs.fallback import called_by_program, check_same
+from ..as_programs.kept import by_program
+from ..containers.tree import Tree, flatten_tree, nesting
+from ..tape.cotangents import check_cotangent
+from ..tape.kept_graph import KeptGraph
+from ..tape.outputs import detached
+from ..tape.recording import Recording, records_graph
 from .typed import Aux, Function, WithAux, Y, Y_co
 from .vjp import FlatFunction
 

@@ -8,12 +8,12 @@ from typing import Any, cast
 
 from paddle import Tensor
 
-from ..paddle_side.process.random_state import undrawn
-from ..programs.static_graphs import need_tensors, sot
+from ...paddle_side.process.random_state import undrawn
+from ...programs.static_graphs import need_tensors, sot
+from ..as_programs.kept import by_program, kept
+from ..containers.tree import Tree, flatten_tree, nesting
 from .argnums import Argnums, positions_of
 from .jacobian import rows_of
-from .kept import by_program, kept
-from .tree import Tree, flatten_tree, nesting
 from .typed import Function, X
 from .value_and_grad import grad_of
 from .vjp import vjp

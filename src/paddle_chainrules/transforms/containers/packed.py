@@ -10,9 +10,9 @@ import numpy as np
 import paddle
 from paddle import Tensor
 
-from ..paddle_side.dtypes import dtype_name
-from ..paddle_side.listener import listener
-from ..paddle_side.patching.argument_kinds import place, refused_elsewhere
+from ...paddle_side.dtypes import dtype_name
+from ...paddle_side.listener import listener
+from ...paddle_side.patching.argument_kinds import place, refused_elsewhere
 from .tree import register
 
 

@@ -9,16 +9,16 @@ import paddle
 from paddle import Tensor
 from paddle.base import core as _core
 
-from ..paddle_side.process.random_state import in_turn, note_drawing
-from ..programs.captured import Captured
-from ..programs.compiling.program import Program
-from ..programs.compiling.residuals import in_few
-from ..programs.compiling.split import There
-from ..programs.sizes.any_size import samples_of
-from ..programs.switch import loops_are_on
-from .cotangents import check_seed
-from .effects import check_unchanged, tensors_among, versions
-from .recording import Recording, record, records_graph
+from ...paddle_side.process.random_state import in_turn, note_drawing
+from ...programs.captured import Captured
+from ...programs.compiling.program import Program
+from ...programs.compiling.residuals import in_few
+from ...programs.compiling.split import There
+from ...programs.sizes.any_size import samples_of
+from ...programs.switch import loops_are_on
+from ..tape.cotangents import check_seed
+from ..tape.effects import check_unchanged, tensors_among, versions
+from ..tape.recording import Recording, record, records_graph
 
 core: Any = _core
 

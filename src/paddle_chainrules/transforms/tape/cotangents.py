@@ -8,7 +8,7 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from ..paddle_side.dtypes import is_differentiable, same_dtype
+from ...paddle_side.dtypes import is_differentiable, same_dtype
 
 
 def check_seed(i: int, leaf: Any, output: Any) -> None:

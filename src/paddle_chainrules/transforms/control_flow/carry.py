@@ -9,10 +9,10 @@ import optree
 import paddle
 from paddle import Tensor
 
-from ..paddle_side.dtypes import dtype_name
-from .effects import tensors_among, versions
-from .jit import Jitted
-from .tree import Tree, flatten_tree, nesting
+from ...paddle_side.dtypes import dtype_name
+from ..as_programs.jit import Jitted
+from ..containers.tree import Tree, flatten_tree, nesting
+from ..tape.effects import tensors_among, versions
 
 
 def program_of(step: Callable[..., Any]) -> Jitted:

@@ -10,14 +10,14 @@ import paddle
 from paddle import Tensor
 from paddle.nn.functional import one_hot
 
-from ..paddle_side.dtypes import is_differentiable
-from ..paddle_side.process.random_state import undrawn
-from ..programs.static_graphs import need_tensors, sot
+from ...paddle_side.dtypes import is_differentiable
+from ...paddle_side.process.random_state import undrawn
+from ...programs.static_graphs import need_tensors, sot
+from ..as_programs.kept import kept
+from ..containers.tree import flatten_tree
+from ..tape.kept_graph import KeptGraph
 from .argnums import Argnums, Selection, positions_of, select
 from .jvp import linearize
-from .kept import kept
-from .kept_graph import KeptGraph
-from .tree import flatten_tree
 from .vjp import vjp
 
 

@@ -8,7 +8,7 @@ import paddle
 import paddle.nn.functional as F
 from paddle import nn
 
-from ..paddle_side.patching.argument_kinds import taken_by
+from ...paddle_side.patching.argument_kinds import taken_by
 from .packed import Packed, repacked, same_offsets
 
 __all__ = ["Packed"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..programs.capture_error import CaptureError
-from ..programs.switch import loops_are_on
+from ...programs.capture_error import CaptureError
+from ...programs.switch import loops_are_on
 from .jit import Jitted
 from .kept import why_not
 

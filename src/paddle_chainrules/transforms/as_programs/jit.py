@@ -11,19 +11,19 @@ from typing import Any, ParamSpec, TypeVar
 
 from paddle import Tensor
 
-from ..paddle_side.interception import listening
-from ..paddle_side.listener import is_plain
-from ..programs.capture_error import CaptureError
-from ..programs.compiling.program import Program
-from ..programs.static_graphs import need_tensors, sot
-from ..programs.switch import programs_are_on
-from ..programs.tracing.existing import once
-from ..programs.tracing.record import Record
+from ...paddle_side.interception import listening
+from ...paddle_side.listener import is_plain
+from ...programs.capture_error import CaptureError
+from ...programs.compiling.program import Program
+from ...programs.static_graphs import need_tensors, sot
+from ...programs.switch import programs_are_on
+from ...programs.tracing.existing import once
+from ...programs.tracing.record import Record
+from ..containers.tree import flatten_tree
 from .keys import exactly, may_change
 from .program_cache import BOUND, THESE_SIZES, TRIES, OfValue, ProgramCache
 from .program_nodes import call, found_value
 from .seen import most_samples
-from .tree import flatten_tree
 
 P = ParamSpec("P")
 T = TypeVar("T")

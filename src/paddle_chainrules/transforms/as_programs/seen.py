@@ -21,7 +21,7 @@ import numpy as np
 import paddle
 from paddle import Tensor
 
-from ..programs.sizes.samples import ANY
+from ...programs.sizes.samples import ANY
 from .keys import exactly
 
 MOST = 2_000

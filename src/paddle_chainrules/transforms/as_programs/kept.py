@@ -17,13 +17,14 @@ from typing import Any
 
 from paddle import Tensor
 
-from ..paddle_side.autograd.engine import is_running
-from ..paddle_side.listener import is_plain
-from ..paddle_side.watch import watched
-from ..programs.capture_error import CaptureError
-from ..programs.switch import programs_are_on
+from ...paddle_side.autograd.engine import is_running
+from ...paddle_side.listener import is_plain
+from ...paddle_side.watch import watched
+from ...programs.capture_error import CaptureError
+from ...programs.switch import programs_are_on
+from ..containers.tree import flatten_tree
+from ..tape.recording import records_graph
 from .jit import Jitted
-from .recording import records_graph
 from .seen import (
     ATOMS,
     KEPT,
@@ -33,7 +34,6 @@ from .seen import (
     Transform,
     transform_of,
 )
-from .tree import flatten_tree
 
 PATIENCE = 2
 """Calls of a kind that come before there is a program."""

@@ -12,24 +12,24 @@ from typing import Any, NamedTuple
 import paddle
 from paddle import Tensor
 
-from ..paddle_side.autograd.engine import is_running
-from ..paddle_side.autograd.grad_mode import grad_mode
-from ..paddle_side.dtypes import is_differentiable
-from ..programs.capture import Begun, capture
-from ..programs.capture_error import CaptureError
-from ..programs.captured import PLACE, Captured
-from ..programs.compiling.repeated import without_repeated
-from ..programs.compiling.residuals import in_few
-from ..programs.compiling.sharing import with_shared
-from ..programs.compiling.split import There, split
-from ..programs.loops.groups import goes_into
-from ..programs.sizes.any_size import samples_of
-from ..programs.switch import loops_are_on
-from ..programs.tracing.operations import Value
-from .effects import Effects, tensors_among
+from ...paddle_side.autograd.engine import is_running
+from ...paddle_side.autograd.grad_mode import grad_mode
+from ...paddle_side.dtypes import is_differentiable
+from ...programs.capture import Begun, capture
+from ...programs.capture_error import CaptureError
+from ...programs.captured import PLACE, Captured
+from ...programs.compiling.repeated import without_repeated
+from ...programs.compiling.residuals import in_few
+from ...programs.compiling.sharing import with_shared
+from ...programs.compiling.split import There, split
+from ...programs.loops.groups import goes_into
+from ...programs.sizes.any_size import samples_of
+from ...programs.switch import loops_are_on
+from ...programs.tracing.operations import Value
+from ..tape.effects import Effects, tensors_among
+from ..tape.recording import record
 from .keys import key_of
 from .program_recording import ProgramRecording, Way, run
-from .recording import record
 from .varying_sizes import Firsts, Varying, apart
 
 BOUND = 64

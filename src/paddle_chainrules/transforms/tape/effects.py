@@ -9,8 +9,8 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from ..paddle_side.listener import not_listening
-from ..paddle_side.rules.in_place import REFUSED_WRITE
+from ...paddle_side.listener import not_listening
+from ...paddle_side.rules.in_place import REFUSED_WRITE
 
 
 class Effects:

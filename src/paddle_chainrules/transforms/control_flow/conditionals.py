@@ -8,12 +8,12 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from ..paddle_side.listener import is_plain
-from ..programs.capture_error import CaptureError
-from ..programs.switch import programs_are_on
+from ...paddle_side.listener import is_plain
+from ...programs.capture_error import CaptureError
+from ...programs.switch import programs_are_on
+from ..containers.tree import Tree, flatten_tree
+from ..tape.recording import records_graph
 from .carry import apart, check_alike, program_of, tensor_of, unwritten
-from .recording import records_graph
-from .tree import Tree, flatten_tree
 
 
 def while_loop(

@@ -10,17 +10,17 @@ import optree
 import paddle
 from paddle import Tensor
 
-from ..paddle_side.listener import listener, not_listening
-from ..programs.capture_error import CaptureError
-from ..programs.static_graphs import need_tensors, sot
+from ...paddle_side.listener import listener, not_listening
+from ...programs.capture_error import CaptureError
+from ...programs.static_graphs import need_tensors, sot
+from ..as_programs.fallback import check_same, recorded_by_program
+from ..as_programs.program_recording import ProgramRecording
+from ..containers.tree import ONE_LEAF, Tree, cotangent_leaves, flatten_tree
+from ..tape.effects import Effects, check_unchanged, tensors_among, versions
+from ..tape.kept_graph import KeptGraph
+from ..tape.outputs import detached
+from ..tape.recording import Recording, record
 from .closures import may_reach
-from .effects import Effects, check_unchanged, tensors_among, versions
-from .fallback import check_same, recorded_by_program
-from .kept_graph import KeptGraph
-from .outputs import detached
-from .program_recording import ProgramRecording
-from .recording import Recording, record
-from .tree import ONE_LEAF, Tree, cotangent_leaves, flatten_tree
 from .typed import Aux, Function, WithAux, Y, Y_co
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ import paddle
 import paddle.nn.functional as F
 from paddle import Tensor
 
-from ..paddle_side.dtypes import dtype_name, same_dtype
-from ..paddle_side.patching.argument_kinds import place, refused_elsewhere, taken_by
-from ..paddle_side.sparse_products import row_of_each
-from ..programs.operators.linear_algebra.sparse import csr as product_of
+from ...paddle_side.dtypes import dtype_name, same_dtype
+from ...paddle_side.patching.argument_kinds import place, refused_elsewhere, taken_by
+from ...paddle_side.sparse_products import row_of_each
+from ...programs.operators.linear_algebra.sparse import csr as product_of
 from .tree import register
 
 _INDEX = (paddle.int32, paddle.int64)

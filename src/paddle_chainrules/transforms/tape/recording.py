@@ -1,7 +1,7 @@
 """A graph that Paddle records, from stand-ins of some leaves to a function's outputs.
 
-On plain lists: what is nested is taken apart above, in :mod:`.vjp` and
-:mod:`..nets.net`.
+On plain lists: what is nested is taken apart above, in :mod:`..derivatives.vjp` and
+:mod:`...nets.net`.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from typing import Any, NamedTuple
 import paddle
 from paddle import Tensor
 
-from ..paddle_side.autograd.engine import gradients
-from ..paddle_side.autograd.grad_mode import grad_mode
-from ..paddle_side.autograd.kernel_errors import Overwritten, refused_later
-from ..paddle_side.autograd.partial_gradients import (
+from ...paddle_side.autograd.engine import gradients
+from ...paddle_side.autograd.grad_mode import grad_mode
+from ...paddle_side.autograd.kernel_errors import Overwritten, refused_later
+from ...paddle_side.autograd.partial_gradients import (
     Graph,
     leaves_behind,
     second_order_fault,
     survey,
 )
-from ..paddle_side.autograd.row_sparse import RowSparse, dense
-from ..paddle_side.dtypes import is_differentiable, is_whole
-from ..paddle_side.listener import listener
-from ..paddle_side.patching.write_counts import writes_counted
-from ..paddle_side.process.random_state import drawing_from, put_back, undrawn
-from ..paddle_side.rules.in_place import refuse_other_uses
-from ..paddle_side.rules.operators import Watch
-from ..paddle_side.watch import as_leaf, watched, written_outside
+from ...paddle_side.autograd.row_sparse import RowSparse, dense
+from ...paddle_side.dtypes import is_differentiable, is_whole
+from ...paddle_side.listener import listener
+from ...paddle_side.patching.write_counts import writes_counted
+from ...paddle_side.process.random_state import drawing_from, put_back, undrawn
+from ...paddle_side.rules.in_place import refuse_other_uses
+from ...paddle_side.rules.operators import Watch
+from ...paddle_side.watch import as_leaf, watched, written_outside
 from .cotangents import check_seed
 from .effects import (
     Effects,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from paddle import Tensor
 
-from ..paddle_side.listener import local
+from ...paddle_side.listener import local
 
 
 class reached:

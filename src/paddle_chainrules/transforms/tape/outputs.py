@@ -8,7 +8,7 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from ..paddle_side.dtypes import is_differentiable
+from ...paddle_side.dtypes import is_differentiable
 from .effects import tensors_among
 
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from paddle import Tensor
 
-from .effects import tensors_among
+from ..tape.effects import tensors_among
 from .keys import key_of
 
 Firsts = tuple[int, ...]

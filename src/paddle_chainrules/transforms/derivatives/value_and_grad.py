@@ -8,13 +8,13 @@ from typing import Any, Literal, overload
 import paddle
 from paddle import Tensor
 
-from ..paddle_side.dtypes import is_differentiable
-from ..paddle_side.process.random_state import undrawn
-from ..programs.static_graphs import need_tensors, sot
+from ...paddle_side.dtypes import is_differentiable
+from ...paddle_side.process.random_state import undrawn
+from ...programs.static_graphs import need_tensors, sot
+from ..as_programs.kept import kept
+from ..tape.effects import Effects
 from .argnums import Argnums, positions_of, select
 from .closures import may_reach
-from .effects import Effects
-from .kept import kept
 from .typed import Aux, Function, Grad, GradAndAux, ValueAndGrad, WithAux, Y
 from .vjp import recorded_vjp
 

@@ -3,7 +3,7 @@
 A loop that is called by itself makes a program of its step. Where that is one function
 of machine code, steps follow one another without a tensor of Paddle's in between: two
 sets of memory take turns. Within another program it is one operator
-(:mod:`..programs.steps`), and within a derivative such a program.
+(:mod:`...programs.steps`), and within a derivative such a program.
 """
 
 from __future__ import annotations
@@ -15,12 +15,17 @@ import optree
 import paddle
 from paddle import Tensor
 
-from ..paddle_side.listener import is_plain, listener
-from ..programs.capture_error import CaptureError
-from ..programs.compiling.repeated_steps import NotOne, RepeatedStep
-from ..programs.steps import Draws, in_steps
-from ..programs.switch import loops_are_on, programs_are_on
-from ..programs.tracing.existing import once
+from ...paddle_side.listener import is_plain, listener
+from ...programs.capture_error import CaptureError
+from ...programs.compiling.repeated_steps import NotOne, RepeatedStep
+from ...programs.steps import Draws, in_steps
+from ...programs.switch import loops_are_on, programs_are_on
+from ...programs.tracing.existing import once
+from ..as_programs.jit import Jitted
+from ..as_programs.program_cache import OfValue
+from ..containers.tree import Tree, flatten_tree, nesting
+from ..tape.effects import tensors_among
+from ..tape.recording import records_graph
 from .carry import (
     apart,
     check_alike,
@@ -31,11 +36,6 @@ from .carry import (
     unchanged,
     unwritten,
 )
-from .effects import tensors_among
-from .jit import Jitted
-from .program_cache import OfValue
-from .recording import records_graph
-from .tree import Tree, flatten_tree, nesting
 
 FEW = 16
 """Steps, for no more of which there is no loop in programs, and no machine code."""

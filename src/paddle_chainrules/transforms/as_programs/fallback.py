@@ -11,19 +11,19 @@ from typing import Any
 
 from paddle import Tensor
 
-from ..paddle_side.autograd.kernel_errors import Overwritten
-from ..paddle_side.listener import is_plain
-from ..paddle_side.process.random_state import drawing_from
-from ..paddle_side.watch import watched
-from ..programs.capture_error import CaptureError
-from ..programs.comparison import Numbers
-from ..programs.derivatives.partials import or_zeros
-from ..programs.switch import programs_are_on
-from .effects import copied
+from ...paddle_side.autograd.kernel_errors import Overwritten
+from ...paddle_side.listener import is_plain
+from ...paddle_side.process.random_state import drawing_from
+from ...paddle_side.watch import watched
+from ...programs.capture_error import CaptureError
+from ...programs.comparison import Numbers
+from ...programs.derivatives.partials import or_zeros
+from ...programs.switch import programs_are_on
+from ..tape.effects import copied
+from ..tape.recording import Recording, records_graph
 from .program_cache import Flat, ProgramCache
 from .program_nodes import call
 from .program_recording import ProgramRecording
-from .recording import Recording, records_graph
 
 SAME = {"float64": 1e-9, "complex128": 1e-9, "float32": 5e-5, "complex64": 5e-5}
 """How far two ways to compute a result may be apart, relative to its largest entry."""

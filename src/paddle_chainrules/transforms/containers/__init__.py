@@ -1,0 +1,1 @@
+"""What holds tensors in arguments and results: trees, sparse and packed rows."""

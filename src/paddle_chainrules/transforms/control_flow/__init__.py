@@ -1,0 +1,1 @@
+"""Loops of steps, and choices, in the semantics of ``jax.lax``."""

@@ -1,0 +1,1 @@
+"""Derivatives of functions: vjp, jvp, grad, Jacobians, Hessians."""
