@@ -19,7 +19,7 @@ import torch
 from paddle_chainrules import make_program, vjp
 from paddle_chainrules.programs.compiling.program import Program
 from paddle_chainrules.programs.loops.fused_kernels import chains
-from paddle_chainrules.programs.loops.fused_kernels.workspace import let_go
+from paddle_chainrules.programs.loops.fused_kernels.workspace import empty_cache
 
 QUICK = "QUICK" in os.environ
 SECONDS = 0.5 if QUICK else 2.5
@@ -119,7 +119,7 @@ def main() -> None:
             for n in STEPS:
                 if b * n < 4096:
                     print(row(b, n, heads, count), flush=True)
-                    let_go()
+                    empty_cache()
         print()
 
 
