@@ -61,13 +61,14 @@ def seconds_to(run: Run, error: float) -> float:
 
 
 def after(run: Run, seconds: float) -> float:
-    """The error at the last look before."""
+    """The error at the last look before, where there was so much time."""
     seen = [e for s, _, e in run["curve"] if s <= 1.02 * seconds]
-    return seen[-1] if seen else float("nan")
+    return seen[-1] if seen and run["limit"] >= seconds else float("nan")
 
 
-def least(run: Run) -> float:
-    return min(e for _, _, e in run["curve"])
+def least(run: Run, seconds: float) -> float:
+    """The least error until then."""
+    return min(e for s, _, e in run["curve"] if s <= 1.02 * seconds)
 
 
 def of(runs: list[Run], problem: str) -> dict[str, list[Run]]:
@@ -107,7 +108,8 @@ def table(sides: dict[str, list[Run]]) -> str:
             shown(statistics.median(seconds_to(run, mark) for run in runs))
             for mark in MARKS
         ]
-        cells += [f"{statistics.median(after(r, t) for r in runs):.1e}" for t in times]
+        errors = [statistics.median(after(r, t) for r in runs) for t in times]
+        cells += ["" if error != error else f"{error:.1e}" for error in errors]
         rates = [run["curve"][-1][1] / run["curve"][-1][0] for run in runs]
         cells.append(f"{statistics.median(rates):,.0f}")
         lines.append(f"| {' | '.join(cells)} |")
@@ -130,10 +132,10 @@ def sooner(sides: dict[str, list[Run]], theirs: str) -> float:
     return statistics.median(found) if found else float("nan")
 
 
-def best(sides: dict[str, list[Run]], names: Any) -> float:
-    """The least error of these sides, of each in the median of seeds."""
+def best(sides: dict[str, list[Run]], names: Any, seconds: float) -> float:
+    """The least error of these sides until then, of each in the median of seeds."""
     errors = [
-        statistics.median(map(least, runs))
+        statistics.median(least(run, seconds) for run in runs)
         for side, runs in sides.items()
         if side in names
     ]
@@ -160,8 +162,15 @@ def summary(runs: list[Run]) -> str:
 
 
 def gain_of(sides: dict[str, list[Run]]) -> float:
-    """How many times smaller the least error of ours is than the libraries'."""
-    return best(sides, LIBRARIES) / best(sides, OURS)
+    """How many times smaller the least error of ours is than the libraries'.
+
+    In as much time as these had.
+    """
+    theirs = [run["limit"] for name in LIBRARIES for run in sides.get(name, [])]
+    if not theirs:
+        return float("nan")
+    seconds = max(theirs)
+    return best(sides, LIBRARIES, seconds) / best(sides, OURS, seconds)
 
 
 def goals(runs: list[Run]) -> str:
@@ -239,9 +248,7 @@ def picture(name: str, sides: dict[str, list[Run]], field: Any, path: Path) -> N
 
 def curves(axes: Any, sides: dict[str, list[Run]]) -> None:
     """Errors against seconds; ours are whole lines."""
-    colours = dict(
-        zip(ALL, (*plt.get_cmap("tab10").colors, "black", "gold"), strict=True)
-    )
+    colours = dict(zip(ALL, (*plt.get_cmap("tab10").colors, *"kmy"), strict=True))
     for side, runs in sides.items():
         for i, run in enumerate(runs):
             seconds, _, errors = zip(*run["curve"], strict=True)
