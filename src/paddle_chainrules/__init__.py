@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .nets.net import Net
     from .nets.parameters.params import ParamSpec
     from .paddle_side.autograd.row_sparse import RowSparse
-    from .paddle_side.rules.ways_out import ConstantWarning
+    from .paddle_side.rules.graph_breaks import ConstantWarning
     from .programs.activations import ACTIVATIONS
     from .programs.batches.batching import BatchWarning
     from .programs.capture_error import CaptureError
@@ -111,7 +111,7 @@ _NAMES = {
     "nets.net": "Net",
     "nets.parameters.params": "ParamSpec",
     "paddle_side.autograd.row_sparse": "RowSparse",
-    "paddle_side.rules.ways_out": "ConstantWarning",
+    "paddle_side.rules.graph_breaks": "ConstantWarning",
     "programs.activations": "ACTIVATIONS",
     "programs.batches.batching": "BatchWarning",
     "programs.capture_error": "CaptureError",

@@ -29,7 +29,7 @@ from .derivatives.complex_numbers import matrix_product, product, quotient
 from .derivatives.convolution import ordered, transposed_convolution
 from .derivatives.formulas import by_formula, refused, where_complex, where_traced
 from .drawing import DRAWN
-from .ways_out import WAYS_OUT, a_number, taking_out, to_tensor
+from .graph_breaks import BREAKS, a_number, taking_out, to_tensor
 
 Rule = Callable[..., Any]
 
@@ -377,7 +377,7 @@ METHODS: dict[str, Rule] = {
     "__rpow__": where_traced(formulas.raising),
     "copy_": in_place.renewing(in_place.copy),
     "set_value": in_place.set_value,
-    **dict.fromkeys(WAYS_OUT, taking_out),
+    **dict.fromkeys(BREAKS, taking_out),
 }
 """By the names of ``paddle.Tensor``, whose operators do not go through the others."""
 

@@ -25,8 +25,8 @@ from ..loops.views import RULES
 from ..sizes.samples import Samples
 from ..switch import loops_are_on
 from ..tracing.operations import Operation, Value
+from .decompositions import decomposed, may_decompose
 from .fusion import fused
-from .parts import in_parts, may_have_parts
 from .reuse import Reuse, most_bytes
 from .sharing import with_shared
 from .source import compiled, source
@@ -90,7 +90,7 @@ class Program:
 
     @property
     def _may_be_code(self) -> bool:
-        return may_have_regions(self.ops) or may_have_parts(self.ops)
+        return may_have_regions(self.ops) or may_decompose(self.ops)
 
     def python(self, loops: bool = False) -> str:
         """The source that runs, at first or with regions of machine code."""
@@ -176,7 +176,7 @@ class Program:
         plain = self._shared() if has_products else self._fused(is_long)
         given, ends = (*plain.inputs, *plain.constants), plain.outputs
         sizes = self.samples, has_products
-        ops, more = in_parts(plain.ops, given, ends, *sizes)
+        ops, more = decomposed(plain.ops, given, ends, *sizes)
         given = (*given, *more)
         found = replace(
             plain,

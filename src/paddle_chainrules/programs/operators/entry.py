@@ -204,18 +204,18 @@ TABLE: dict[str, Operator] = {}
 
 
 def apart(
-    name: str, args: tuple[Any, ...], kwargs: dict[str, Any], in_parts: bool
+    name: str, args: tuple[Any, ...], kwargs: dict[str, Any], decomposed: bool
 ) -> Any:
     """What an operator gives, by others that programs have for it; None where it is
     one.
 
     Args:
-        in_parts: whether these are to become machine code.
+        decomposed: whether these are to become machine code.
     """
     entry = TABLE.get(name)
     if entry is None or entry.apart is None:
         return None
-    return entry.apart(in_parts, *entry.canonical(args, kwargs))
+    return entry.apart(decomposed, *entry.canonical(args, kwargs))
 
 
 def operator_of(name: str) -> Operator:

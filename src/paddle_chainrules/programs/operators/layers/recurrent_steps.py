@@ -19,7 +19,7 @@ LONGEST = 80
 
 
 @apart_of("rnn")
-def _(in_parts: bool, *args: Any) -> Any:
+def _(decomposed: bool, *args: Any) -> Any:
     """Step by step, for machine code: what is added to the gates by the input for all
     steps at once, then a product and the gates of each step.
 
@@ -32,7 +32,7 @@ def _(in_parts: bool, *args: Any) -> Any:
     ways = 1 + bool(given.is_bidirec)
     count = given.num_layers * ways
     if (
-        not in_parts
+        not decomposed
         or given.sequence_length is not None
         or len(given.weight_list) != 4 * count
         or count * given.x.shape[0] > LONGEST

@@ -28,7 +28,7 @@ from ..tracing.common_subexpressions import CommonSubexpressions
 from ..tracing.inside import recorded_inside
 from ..tracing.operations import Operation, Value, fresh_numbers, values_in, with_values
 
-PARTED = frozenset(
+DECOMPOSED = frozenset(
     {
         *("softmax", "softmax_grad", "log_softmax", "logsumexp"),
         *("layer_norm", "layer_norm_grad", "batch_norm", "batch_norm_grad"),
@@ -126,9 +126,9 @@ def _given(op: Operation) -> list[Value]:
     return [v for v in dict.fromkeys(op.inputs) if v.dtype != "none"]
 
 
-def may_have_parts(ops: Iterable[Operation]) -> bool:
+def may_decompose(ops: Iterable[Operation]) -> bool:
     """Whether there are operators that may be several."""
-    return any(op.operator.name in PARTED for op in ops)
+    return any(op.operator.name in DECOMPOSED for op in ops)
 
 
 def _is_parted(op: Operation) -> bool:
@@ -138,10 +138,10 @@ def _is_parted(op: Operation) -> bool:
         isinstance(arg, str) and arg in FIRST for arg in op.args
     ):
         return False
-    return name in PARTED and op.operator.formula is not None
+    return name in DECOMPOSED and op.operator.formula is not None
 
 
-def in_parts(
+def decomposed(
     ops: Sequence[Operation],
     given: Iterable[Value],
     outputs: Iterable[Value],
@@ -269,7 +269,7 @@ def _traced(
     if len({*there}) < sum(asked):
         return None  # the same twice, or left out
     given = (*record.inputs, *record.constants)
-    ops, more = in_parts(ops, given, there, None, has_products)
+    ops, more = decomposed(ops, given, there, None, has_products)
     known = {**record.constants, **more}
     if sized:
         ops, known = with_one_number(ops, known, given)

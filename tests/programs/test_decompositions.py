@@ -8,7 +8,10 @@ import pytest
 from conftest import native, randn
 from paddle_chainrules import make_program, stateless, vjp
 from paddle_chainrules.programs import switch
-from paddle_chainrules.programs.compiling.parts import PARTED, may_have_parts
+from paddle_chainrules.programs.compiling.decompositions import (
+    DECOMPOSED,
+    may_decompose,
+)
 from paddle_chainrules.programs.compiling.source import compiled
 from programs.test_regions import assert_near, check, of_any_number, run_fenced
 
@@ -175,12 +178,12 @@ def test_values_and_gradients(name, kind, count_case):
         pytest.skip("Paddle has no kernel of log_loss in float64")
     x = randn(shape, dtype)
     program = make_program(with_gradient(PARTS[name]))(x)
-    assert may_have_parts(program.ops) or name.startswith(WHOLE)
+    assert may_decompose(program.ops) or name.startswith(WHOLE)
     # Paddle's group_norm subtracts the square of the mean from that of the squares,
     # and its gradients of norms add 1e-12 to what they divide by.
     eps = 200_000 if name == "group_norm" else 20_000 if "norm" in name else 2_000
     made = check(with_gradient(PARTS[name]), x, eps=eps)
-    assert PARTED.isdisjoint(op.operator.name for op in made.ops)
+    assert DECOMPOSED.isdisjoint(op.operator.name for op in made.ops)
     count_case("operators in parts")
 
 
@@ -238,7 +241,7 @@ def test_likelihoods(name):
         return y, *back(paddle.sin(y * 3.0 + 1.0))
 
     made = check(both, randn([5, 6]), labels)
-    assert PARTED.isdisjoint(op.operator.name for op in made.ops)
+    assert DECOMPOSED.isdisjoint(op.operator.name for op in made.ops)
 
 
 EDGES = {
@@ -265,7 +268,7 @@ def test_messages_along_edges(name, dtype):
         return y, *back(paddle.sin(y * 3.0 + 1.0))
 
     made = check(both, randn([6, 3], dtype), to)
-    assert PARTED.isdisjoint(op.operator.name for op in made.ops)
+    assert DECOMPOSED.isdisjoint(op.operator.name for op in made.ops)
 
 
 def with_items(x, *puts):
@@ -290,7 +293,7 @@ PUT = {
 @pytest.mark.parametrize("name", PUT)
 def test_what_is_put_by_brackets(name, dtype):
     made = check(with_gradient(PUT[name]), randn([5, 7], dtype))
-    assert PARTED.isdisjoint(op.operator.name for op in made.ops)
+    assert DECOMPOSED.isdisjoint(op.operator.name for op in made.ops)
 
 
 class Normalized(paddle.nn.Layer):

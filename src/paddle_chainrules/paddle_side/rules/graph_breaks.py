@@ -22,7 +22,7 @@ class ConstantWarning(UserWarning):
 _CONVERSIONS = ("__float__", "__int__", "__index__", "__complex__")
 """By which Paddle's functions make numbers of tensors that they are given."""
 
-WAYS_OUT = ("numpy", "item", "tolist", "__array__", *_CONVERSIONS)
+BREAKS = ("numpy", "item", "tolist", "__array__", *_CONVERSIONS)
 """Attributes of tensors that give their numbers."""
 
 _NUMBERS = frozenset(name.strip("_") for name in _CONVERSIONS)
