@@ -87,8 +87,8 @@ class Record:
 
     def _new(self, tensor: Any, optional: bool = True) -> Value:
         known = isinstance(tensor, Tensor)
-        if optional and known and not tensor._is_initialized():
-            known = tensor.shape != [0]  # what an operator leaves out has no numbers
+        if known and not tensor._is_initialized():  # empty, or left out by an operator
+            known = 0 in tensor.shape and not (optional and tensor.shape == [0])
         shape, dtype, size = (), "none", 0
         if known:
             shape, dtype = tuple(tensor.shape), dtype_name(tensor.dtype)

@@ -242,8 +242,11 @@ def _by_formula(
 
 def _add(record: Record, found: dict[Value, Any], value: Value, grad: Any) -> None:
     """Add to what was found of a value's gradient."""
-    if grad is None or not (grad._is_initialized() or 0 in value.shape):
-        return  # of what is not there
+    if grad is None:
+        return
+    is_empty = 0 in value.shape and tuple(grad.shape) == value.shape
+    if not (grad._is_initialized() or is_empty):
+        return  # an operator has left it out
     tensor = record.tensor(value)
     if not same_dtype(grad.dtype, tensor.dtype):
         if grad.is_complex() and not tensor.is_complex():
