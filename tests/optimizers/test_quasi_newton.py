@@ -113,6 +113,56 @@ def test_a_search_that_rounding_ends_begins_anew_once(method):
     assert found.reason == "no step along the direction goes down far enough"
 
 
+@pytest.mark.parametrize("method", [lbfgs, *UPDATES])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_an_infinite_slope_on_the_way(method, dtype):
+    """At x = 1, where the first step goes."""
+    search = lbfgs if method is lbfgs else lambda *args: bfgs(*args, update=method)
+    found = search(
+        lambda x: ((x - 2.0) ** 2).sum() - (1.0 - x * x).sqrt().sum(),
+        paddle.to_tensor([0.5], dtype),
+    )
+    # 2 (x - 2) + x / sqrt(1 - x^2) = 0
+    assert found.params.item() == pytest.approx(0.909030, abs=2e-4)
+
+
+@pytest.mark.parametrize("update", UPDATES)
+def test_a_hessian_that_numbers_can_hardly_tell_from_singular(update):
+    for dtype, start in (("float64", [1.0, 2.0]), ("float32", [30.0, 30.01])):
+        scale = paddle.to_tensor([1.0, 1e16], dtype)
+        bowl = lambda x, scale=scale: (0.5 * scale * x * x).sum()  # noqa: E731
+        start = paddle.to_tensor(start, dtype)
+        found = bfgs(bowl, start, update=update)
+        assert found.value <= float(bowl(start))
+
+
+@pytest.mark.parametrize("method", [lbfgs, bfgs])
+def test_a_step_has_no_more_evaluations_than_it_may(method):
+    for most in (1, 2, 3, 25):
+        counts = []
+
+        def noted(x, counts=counts):
+            counts[-1:] = [counts[-1] + 1] if counts else [1]
+            return (x - paddle.log(x)).sum()
+
+        start = paddle.to_tensor([30.0, 30.01], "float64")
+        before = 1
+        for steps in range(1, 12):  # one step more each time
+            found = method(noted, start, steps=steps, evaluations=most)
+            assert found.evaluations - before <= most
+            before = found.evaluations
+
+
+def test_reports_have_the_callers_mode_of_gradients():
+    modes = []
+    tell = lambda *_: modes.append(paddle.is_grad_enabled())  # noqa: E731
+    start = paddle.full([2], -0.5, "float64")
+    lbfgs(rosenbrock, start, steps=2, on_step=tell)
+    with paddle.no_grad():
+        bfgs(rosenbrock, start, steps=2, on_step=tell)
+    assert modes == [True, True, False, False]
+
+
 def test_a_quadratic():
     rng = np.random.default_rng(0)
     q, _ = np.linalg.qr(rng.normal(size=(12, 12)))
@@ -222,6 +272,11 @@ def test_slips_are_named():
         bfgs(rosenbrock, x, update="dfp")
     with pytest.raises(TypeError, match="bfgs moves tensors of floating point"):
         bfgs(lambda p: p[0].sum(), [3])
+    with pytest.raises(ValueError, match="give one that has elements"):
+        bfgs(lambda x: x.sum(), paddle.zeros([0]))
+    with pytest.raises(TypeError, match="a real number, and the function gives"):
+        lbfgs(lambda x: paddle.complex(x, x).sum(), x)
+    assert lbfgs(lambda x: ((x - 3.0) ** 2).sum().reshape([1]), x).converged
     with pytest.raises(ValueError, match="loss of one element"):
         lbfgs(lambda x: x * 2.0, x)
     with pytest.raises(ValueError, match="where it is finite"):

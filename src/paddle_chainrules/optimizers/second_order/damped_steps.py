@@ -18,6 +18,7 @@ from ...paddle_side.autograd.grad_mode import grad_mode
 from ...transforms.containers.tree import Tree
 from .flat_trees import array_of
 from .linear_systems import without_warnings
+from .reports import in_callers_mode
 from .vector_functions import VectorFunction
 
 FITS = 0.25
@@ -112,6 +113,7 @@ class DampedSearch:
         return _half_square(found), found
 
     def run(self, on_step: Callable[[int, Tree, float], Any] | None) -> Fit:
+        tell = in_callers_mode(on_step)
         with grad_mode(False):
             self._value, self._residuals = self._evaluate(self._at)
             if not math.isfinite(self._value):
@@ -142,8 +144,8 @@ class DampedSearch:
                     reason = reason or "no step goes down, however short"
                     break
                 done += 1
-                if on_step is not None:
-                    on_step(done, self._fn.params.tree(self._at), self._value)
+                if tell is not None:
+                    tell(done, self._fn.params.tree(self._at), self._value)
             counts = self._fn.evaluations, self._fn.derivatives
             ends = done, *counts, self._mu, converged, reason
             return Fit(self._fn.params.tree(self._at), self._value, largest, *ends)

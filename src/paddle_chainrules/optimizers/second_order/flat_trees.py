@@ -85,6 +85,11 @@ def flat_params(
                 f"{caller} moves tensors of one dtype, and is given {leaf.dtype} and "
                 f"{leaves[0].dtype}; convert them"
             )
+    if not sum(leaf.size for leaf in leaves):
+        raise ValueError(
+            f"{caller} moves numbers, and is given shapes of none, such as "
+            f"{leaves[0].shape}; give one that has elements"
+        )
     name = dtype_name(leaves[0].dtype)
     if dtypes is not None and name not in dtypes:
         raise TypeError(
@@ -103,6 +108,11 @@ def value_and_slope(
     @jit
     def both(at: Tensor) -> tuple[Tensor, Tensor]:
         value, slope = value_and_grad(lambda flat: fn(nesting.tree(flat)))(at)
+        if value.is_complex():
+            raise TypeError(
+                f"what is made small must be a real number, and the function gives one "
+                f"of {value.dtype}; take its absolute value or its real part"
+            )
         return value, paddle.zeros_like(at) if slope is None else slope
 
     return both

@@ -110,6 +110,8 @@ class Matrix:
         if not (along > 0.0 and bent > 0.0 and curvature > 0.0):
             return
         h, b = bent / along, curvature / along
+        if not (0.0 < h < math.inf and 0.0 < b < math.inf):
+            return
         theta, sigma = self._member(h, b)
         if self._matrix is None:  # as large as the Hessian is along the step
             tau = h / sigma
@@ -140,11 +142,12 @@ class Matrix:
         if self._update != "ssbroyden":
             return 0.0, 1.0
         a = h * b - 1.0
-        if a <= 0.0:  # the step is along an eigenvector: all members are BFGS
+        if not 0.0 < a < math.inf:  # along an eigenvector all members are BFGS
             return 0.0, 1.0
-        rho = min(1.0, h * (1.0 - math.sqrt(a / (1.0 + a))))
-        theta = max((rho - 1.0) / a, min(1.0 / rho, (1.0 - b) / b))
-        return theta, 1.0 + theta * a
+        rho = min(1.0, 1.0 / (b * (1.0 + math.sqrt(a / (1.0 + a)))))
+        least = (rho - 1.0) / a  # where sigma is rho
+        theta = max(least, min(1.0 / rho, (1.0 - b) / b))
+        return theta, max(rho, 1.0 + theta * a)
 
     def _scale(self, theta: float, sigma: float, b: float, size: int) -> float:
         """What the matrix is divided by."""

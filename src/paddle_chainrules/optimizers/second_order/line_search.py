@@ -49,7 +49,7 @@ def strong_wolfe(
         too_far = not _is_lower(here, start) or (
             before.length > 0.0 and here.value >= before.value
         )
-        if too_far or not math.isfinite(here.value):
+        if too_far:
             return _zoom(evaluate, start, before, here, last)
         if abs(here.slope) <= -CURVATURE * start.slope:
             return here
@@ -80,7 +80,9 @@ def _zoom(
 
 
 def _is_lower(here: Point, start: Point) -> bool:
-    """Whether a step gains enough; of what is no number it gains nothing."""
+    """Whether a step gains enough; where value or slope is no number it does not."""
+    if not (math.isfinite(here.value) and math.isfinite(here.slope)):
+        return False
     return here.value <= start.value + DECREASE * here.length * start.slope
 
 

@@ -23,6 +23,7 @@ from ...transforms.vmap import vmap
 from .flat_trees import Nesting, array_of, flat_params, value_and_slope
 from .linear_systems import DTYPES, symmetric_solve, without_warnings
 from .quasi_newton import Minimum
+from .reports import in_callers_mode
 from .vector_functions import CHUNK, VectorFunction
 
 HALVINGS = tuple(0.5**k for k in range(31))
@@ -120,8 +121,9 @@ def natural_gradient(
     limits = steps, tolerance_grad, tolerance_change
     n = int(start.size)
     cut = n * float(paddle.finfo(start.dtype).eps) if rcond is None else rcond
+    tell = in_callers_mode(on_step)
     with grad_mode(False):
-        return search.run(start, lengths, (damping, cut), limits, on_step)
+        return search.run(start, lengths, (damping, cut), limits, tell)
 
 
 class _Search:

@@ -18,6 +18,7 @@ from ...transforms.containers.tree import Tree
 from .flat_trees import flat_params, value_and_slope
 from .inverse_hessians import InverseHessian, LimitedMemory, Matrix
 from .line_search import Point, strong_wolfe
+from .reports import in_callers_mode
 
 UPDATES = "ssbroyden", "ssbfgs", "bfgs"
 
@@ -163,7 +164,7 @@ class _Search:
     def _evaluate(self, at: Tensor) -> tuple[float, Tensor]:
         self._count += 1
         value, grad = self._fn(at)
-        return float(value), grad
+        return float(value.reshape([])), grad
 
     def run(
         self,
@@ -172,12 +173,13 @@ class _Search:
         tolerance_change: float,
         on_step: Callable[[int, Tree, float], Any] | None,
     ) -> Minimum:
+        tell = in_callers_mode(on_step)
         with grad_mode(False):
             value, grad = self._evaluate(self._at)
-            if not math.isfinite(value):
+            if not (math.isfinite(value) and bool(grad.isfinite().all())):
                 raise ValueError(
-                    f"the function is {value} where the search begins; give parameters "
-                    "where it is finite"
+                    f"the function is {value} where the search begins, or its gradient "
+                    "is not finite; give parameters where it is finite, and that is"
                 )
             done, reason = 0, f"there were {steps} steps"
             converged = False
@@ -198,10 +200,10 @@ class _Search:
                 change = abs(value - found.value)
                 self._at = self._at + step
                 value, grad, done = found.value, found.grad, done + 1
-                if on_step is not None:
-                    on_step(done, self._tree(self._at), value)
+                if tell is not None:
+                    tell(done, self._tree(self._at), value)
                 moved = float(step.abs().max())
-                if change < tolerance_change or moved < tolerance_change:
+                if min(change, moved) < tolerance_change:
                     converged = True
                     reason = "value or parameters change by less than tolerance_change"
                     break
@@ -212,7 +214,7 @@ class _Search:
 
     def _line(self, value: float, grad: Tensor) -> tuple[Point | None, Tensor, float]:
         """The end of a step, None where there is none; the direction; its slope."""
-        found = None
+        found, last = None, self._count + self._most
         while found is None:
             direction = -self._inverse(grad)
             slope = float((grad * direction).sum())
@@ -223,8 +225,9 @@ class _Search:
             if self._inverse.empty:
                 length = min(1.0, 1.0 / float(grad.abs().sum()))
             start = Point(0.0, value, grad, slope)
-            found = strong_wolfe(self._along(direction), start, length, self._most)
-            if self._inverse.empty:
+            left = last - self._count
+            found = strong_wolfe(self._along(direction), start, length, left)
+            if self._inverse.empty or left <= 0:
                 break
             if found is None:
                 self._inverse.forget()

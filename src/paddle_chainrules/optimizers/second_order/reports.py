@@ -1,0 +1,28 @@
+"""What the user's ``on_step`` meets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import paddle
+
+from ...paddle_side.autograd.grad_mode import grad_mode
+
+OnStep = Callable[..., Any]
+
+
+def in_callers_mode(on_step: OnStep | None) -> OnStep | None:
+    """The same, with gradients recorded where they are when this is called.
+
+    Searches themselves run without.
+    """
+    if on_step is None:
+        return None
+    enabled = paddle.is_grad_enabled()
+
+    def told(*args: Any) -> Any:
+        with grad_mode(enabled):
+            return on_step(*args)
+
+    return told
