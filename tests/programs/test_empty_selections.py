@@ -45,3 +45,38 @@ def test_what_is_written_into_nothing():
     np.testing.assert_allclose(found.numpy(), 8.0 * x.numpy(), rtol=1e-14)
     values = vmap(written)(x).numpy()
     np.testing.assert_allclose(values, 4.0 * (x.numpy() ** 2).sum((1, 2)), rtol=1e-14)
+
+
+NONE = paddle.zeros([0], "int64")
+BRACKETS = {
+    "rows": lambda x: x[NONE],
+    "elements": lambda x: x[NONE, NONE],
+    "of a column": lambda x: x[NONE, 0],
+    "of a row": lambda x: x[0, NONE],
+    "no pairs": lambda x: x[paddle.zeros([0, 2], "int64")],
+    "pairs of none": lambda x: x[paddle.zeros([2, 0], "int64")],
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", BRACKETS)
+def test_empty_tensors_in_brackets_of_many_samples(name):
+    fn, x = BRACKETS[name], randn([2, 5, 3], "float64")
+    shape = np.zeros([5, 3])[_numpy(name)].shape
+    assert fn(x[0]).shape == [*shape]
+    for transform in (vmap, lambda fn: jit(vmap(fn), strict=True)):
+        assert transform(fn)(x).shape == [2, *shape]
+    slopes = vmap(grad(lambda x: fn(x).sum() + (x**3).sum()))(x)
+    np.testing.assert_allclose(slopes.numpy(), 3.0 * x.numpy() ** 2, rtol=1e-13)
+
+
+def _numpy(name):
+    none = np.zeros(0, int)
+    return {
+        "rows": none,
+        "elements": (none, none),
+        "of a column": (none, 0),
+        "of a row": (0, none),
+        "no pairs": np.zeros([0, 2], int),
+        "pairs of none": np.zeros([2, 0], int),
+    }[name]

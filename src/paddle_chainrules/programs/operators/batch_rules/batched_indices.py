@@ -104,6 +104,10 @@ def _(call: BatchCall) -> list[Any]:
         ints = [k for k, part in enumerate(parts) if isinstance(part, Tensor | int)]
         if ints != [*range(ints[0], ints[-1] + 1)]:
             raise NoRule("tensors among indices with others between; index in turns")
+        if not all(parts[k].size for k in tensors):  # right on first axes alone
+            found = ops.transpose(x, [*range(1, x.ndim), 0]).__getitem__(parts)
+            last = found.ndim - 1
+            return [ops.transpose(found, [last, *range(last)])]
         return [x.__getitem__((slice(None), *parts))]
     if tensors != [0] or any(isinstance(part, int) for part in parts):
         raise NoRule("indices of each sample along later axes; move them to the front")
