@@ -27,12 +27,15 @@ class InverseHessian(Protocol):
     def __call__(self, grad: Tensor, /) -> Tensor:
         """Its product with a gradient, the negative of a direction."""
 
-    def learn(self, step: Tensor, change: Tensor, curvature: float) -> None:
-        """From a step and the gradient's change on it.
+    def learn(
+        self, step: Tensor, before: Tensor, after: Tensor, curvature: float
+    ) -> None:
+        """From a step and the gradients at its ends.
 
         Args:
             step: of the parameters.
-            change: of the gradient.
+            before: the gradient that the step's direction is the product with.
+            after: the gradient at its end.
             curvature: the product of the step with the Hessian that this stands for,
                 along the step.
         """
@@ -54,7 +57,10 @@ class LimitedMemory:
     def forget(self) -> None:
         self._memory.clear()
 
-    def learn(self, step: Tensor, change: Tensor, curvature: float) -> None:
+    def learn(
+        self, step: Tensor, before: Tensor, after: Tensor, curvature: float
+    ) -> None:
+        change = after - before
         along = _dot(step, change)
         if along > 1e-10 * _dot(change, change):
             self._memory.append((step, change, 1.0 / along))
@@ -78,9 +84,16 @@ class LimitedMemory:
 LARGEST = 1e6
 """A factor beside a matrix, before it is multiplied into it."""
 
+KEPT = 8
+"""Steps that are beside a matrix, before they are added to it: to add some at a time
+takes hardly more memory traffic than to add one."""
+
 
 class Matrix:
-    """A matrix of all parameters by all, in the dtype of these, times a factor.
+    """A matrix of all parameters by all, in the dtype of these.
+
+    It is a factor times the sum of what is written in full and of products of columns
+    with rows, of the last steps.
 
     Args:
         update: "bfgs", "ssbfgs" or "ssbroyden".
@@ -88,24 +101,39 @@ class Matrix:
 
     def __init__(self, update: str) -> None:
         self._update = update
-        self._matrix: Tensor | None = None
-        self._factor = 1.0
+        self.forget()
 
     @property
     def empty(self) -> bool:
         return self._matrix is None
 
     def forget(self) -> None:
-        self._matrix, self._factor = None, 1.0
+        self._matrix: Tensor | None = None
+        self._factor, self._kept = 1.0, 0
+        self._last: tuple[Tensor, Tensor] | None = None
 
     def __call__(self, grad: Tensor) -> Tensor:
-        if self._matrix is None:
-            return grad
-        return paddle.mv(self._matrix, grad) * self._factor
+        if self._last is not None and self._last[0] is grad:
+            return self._last[1]
+        found = self._product(grad)
+        self._last = grad, found
+        return found
 
-    def learn(self, step: Tensor, change: Tensor, curvature: float) -> None:
+    def _product(self, x: Tensor) -> Tensor:
+        if self._matrix is None:
+            return x
+        found = paddle.mv(self._matrix, x)
+        if self._kept:
+            found = found + paddle.mv(self._rows, x) @ self._columns
+        return found * self._factor
+
+    def learn(
+        self, step: Tensor, before: Tensor, after: Tensor, curvature: float
+    ) -> None:
+        change = after - before
+        ahead = self._product(after)
+        moved = ahead - self(before)  # H y
         along = _dot(step, change)  # s^T y
-        moved = self(change)  # H y
         bent = _dot(change, moved)  # y^T H y
         if not (along > 0.0 and bent > 0.0 and curvature > 0.0):
             return
@@ -121,20 +149,34 @@ class Matrix:
         factor = self._factor / tau
         if not all(map(math.isfinite, (phi / tau, factor, 1.0 / factor))):
             return
-        if self._matrix is None:
-            self._matrix = paddle.eye(len(step), dtype=step.dtype)
         # (H - Hy(Hy)^T / y^T H y + phi y^T H y v v^T) / tau + s s^T / s^T y,
         # where v = s / s^T y - Hy / y^T H y
         mixed = -phi / (tau * along)
-        right = [
+        rows = [
             step * ((phi * h / tau + 1.0) / along) + moved * mixed,
             moved * ((phi - 1.0) / (tau * bent)) + step * mixed,
         ]
-        left = paddle.stack([step, moved], 1) / factor
-        self._matrix.addmm_(left, paddle.stack(right))
         self._factor = factor
-        if not 1.0 / LARGEST < factor < LARGEST:
-            self._matrix.multiply_(paddle.full([], factor, step.dtype))
+        self._add([step / factor, moved / factor], rows)
+        found = ahead / tau + step * _dot(rows[0], after) + moved * _dot(rows[1], after)
+        self._last = after, found
+
+    def _add(self, columns: list[Tensor], rows: list[Tensor]) -> None:
+        n, dtype = len(rows[0]), rows[0].dtype
+        if self._matrix is None:
+            self._matrix = paddle.eye(n, dtype=dtype)
+            self._columns = paddle.zeros([2 * KEPT, n], dtype)
+            self._rows = paddle.zeros([2 * KEPT, n], dtype)
+        for column, row in zip(columns, rows, strict=True):
+            self._columns[self._kept], self._rows[self._kept] = column, row
+            self._kept += 1
+        is_large = not 1.0 / LARGEST < self._factor < LARGEST
+        if self._kept == 2 * KEPT or is_large:
+            count, self._kept = self._kept, 0
+            self._matrix.addmm_(self._columns[:count].T, self._rows[:count])
+            self._columns.zero_()
+        if is_large:
+            self._matrix.multiply_(paddle.full([], self._factor, dtype))
             self._factor = 1.0
 
     def _member(self, h: float, b: float) -> tuple[float, float]:

@@ -196,7 +196,7 @@ class _Search:
                     break
                 step = direction * found.length
                 curvature = -(found.length**2) * slope
-                self._inverse.learn(step, found.grad - grad, curvature)
+                self._inverse.learn(step, grad, found.grad, curvature)
                 change = abs(value - found.value)
                 self._at = self._at + step
                 value, grad, done = found.value, found.grad, done + 1
