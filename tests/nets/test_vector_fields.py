@@ -1,5 +1,7 @@
 """Divergence and curl beside Jacobians by PyTorch, and identities of both."""
 
+import re
+
 import numpy as np
 import paddle
 import pytest
@@ -11,6 +13,7 @@ from paddle_chainrules import (
     divergence,
     grad,
     jit,
+    vmap,
 )
 
 torch = pytest.importorskip("torch")
@@ -130,3 +133,67 @@ NET = FCNet((3, 4, 3), "tanh", "float64")
 def test_what_is_refused(reason):
     with pytest.raises((ValueError, TypeError), match=reason):
         REFUSED[reason](NET.init(0), randn([5, 3], "float64"))
+
+
+def field(params, at):
+    x, y, z = at["x"], at["y"], at["z"]
+    return {"u": x**2 * y, "v": y**3 * z, "w": z * x, "uv": paddle.stack([x, y], -1)}
+
+
+OF = {"of": ("u", "v", "w")}
+
+
+def by_hand(x, y, z):
+    """Divergence and curl."""
+    whole = 2 * x * y + 3 * y**2 * z + x
+    return whole, np.stack([-(y**3), -z, -(x**2)], -1)
+
+
+@pytest.mark.parametrize("where", ["plainly", "in jit", "by samples"])
+def test_columns_without_a_last_dimension(where):
+    """Of all samples, not of the first; and of 0-d columns of one."""
+
+    def both(x, y, z):
+        at = {"x": x, "y": y, "z": z}
+        by = {"by": ("x", ("y", 0), ("z", -1))} if where == "plainly" else {}
+        found = divergence(field, (), at, **OF, **by), curl(field, (), at, **OF, **by)
+        return (*found, curl(field, (), at, of=("u", "v"), by=("x", "y")))
+
+    run = {"plainly": both, "in jit": jit(both, strict=True), "by samples": vmap(both)}
+    columns = [randn([5], "float64", i) for i in range(3)]
+    expected = by_hand(*[c.numpy() for c in columns])
+    whole, turned, plane = run[where](*columns)
+    close(whole, torch.tensor(expected[0]))
+    close(turned, torch.tensor(expected[1]))
+    close(plane, torch.tensor(expected[1][:, 2]))
+
+
+def test_a_vector_has_no_columns():
+    at = dict.fromkeys("xyz", randn([5], "float64"))
+    with pytest.raises(ValueError, match="has no column 1; give an index from 0 to 0"):
+        divergence(field, (), at, of=("u",), by=(("x", 1),))
+
+
+def wide(params, x):
+    return {"u": x[:, :1], "v": x[:, 1], "both": x, "w": x[:, 1:] ** 2}
+
+
+SHAPES = {
+    "all of shape [5, 1] or all [5]": lambda x: divergence(wide, (), x, of=("u", "v")),
+    "'both': [5, 2], 'w': [5, 1]": lambda x: divergence(wide, (), x, of=("both", "w")),
+    "'w': [5, 1], 'v': [5]": lambda x: curl(wide, (), x, of=("v", "w")),
+    "gives shape [5], where each column of [5, 5]": lambda x: divergence(
+        lambda _, x: x.sum(-1), (), paddle.concat([x, x, x[:, :1]], -1)
+    ),
+    "gives shape [5, 2, 2]": lambda x: divergence(
+        lambda _, x: x[..., None] * x[:, None], (), x
+    ),
+}
+
+
+@pytest.mark.parametrize("words", SHAPES)
+def test_components_of_other_shapes_are_refused(words):
+    with pytest.raises(ValueError, match=f"{re.escape(words)}.*name"):
+        SHAPES[words](randn([5, 2], "float64"))
+    one = divergence(wide, (), randn([5, 2], "float64"), of=(("both", 0), "w"))
+    assert one.shape == [5, 1]

@@ -64,7 +64,8 @@ def column(tree: Tree, name: Any, what: str, single: bool) -> Column:
             "tensors and by tensors"
         )
     check_floating(f"{what} {name!r}", found)
-    width = found.shape[-1] if found.ndim else 1
+    is_whole = single and found.ndim <= (key is not None)
+    width = 1 if is_whole or not found.ndim else int(found.shape[-1])
     if index is None:
         if single and width != 1 and found.ndim > 1:
             whole = "" if key is None else f"{key!r}, "
@@ -74,12 +75,23 @@ def column(tree: Tree, name: Any, what: str, single: bool) -> Column:
             )
         return Column(key, None)
     is_index = isinstance(index, int) and not isinstance(index, bool)
-    if not is_index or found.ndim == 0 or not -width <= index < width:
+    has_columns = is_whole or found.ndim > 0
+    if not is_index or not has_columns or not -width <= index < width:
         raise ValueError(
             f"{what} of shape {list(found.shape)} has no column {index!r}; give an "
             f"index from 0 to {width - 1}"
         )
-    return Column(key, index % width)
+    return Column(key, None if is_whole else index % width)
+
+
+def each_apart(tree: Tree) -> Tree:
+    """The tree with copies where a tensor is in it twice, each place then its own."""
+    tensors, filled = tensors_of(tree)
+    first: dict[int, int] = {}
+    places = [first.setdefault(id(x), i) for i, x in enumerate(tensors)]
+    if len(first) == len(tensors):
+        return tree
+    return filled([x if i == places[i] else x.clone() for i, x in enumerate(tensors)])
 
 
 def tensors_of(tree: Tree) -> tuple[list[Tensor], Callable[[Sequence[Tensor]], Tree]]:

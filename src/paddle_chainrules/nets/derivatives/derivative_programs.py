@@ -2,24 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from paddle import Tensor
 
+from ...paddle_side.dtypes import is_differentiable
 from ...paddle_side.listener import listener
 from ...transforms.as_programs.jit import Jitted, run_strictly
-from ...transforms.containers.tree import flatten_tree
+from ...transforms.containers.tree import Tree, flatten_tree
 from ..net import Net
 
 
 def run_kept(net: Any, key: Any, fn: Callable[..., Any], *args: Any) -> Any:
     """``fn(*args)`` as a program, kept where the net's own calls are programs."""
-    empty = any(isinstance(x, Tensor) and x.size == 0 for x in flatten_tree(args)[0])
-    if empty or listener() is not None:
+    leaves = [x for x in flatten_tree(args)[0] if isinstance(x, Tensor)]
+    if any(x.size == 0 for x in leaves):
+        return _reaching(fn(*args), leaves)
+    if listener() is not None:
         return fn(*args)
     kept = net.derivative_programs if isinstance(net, Net) else None
     program = Jitted(fn, strict=True)
     if kept is not None:
         program = kept.setdefault(key, program)
     return run_strictly(program, fn, *args, kept=kept is not None)
+
+
+def _reaching(tree: Tree, leaves: Sequence[Tensor]) -> Tree:
+    """Results without elements, whose gradients by the leaves are zeros.
+
+    Paddle's tape has none of a slice of such a tensor.
+    """
+    listens = listener() is not None
+    sums = [x.sum() for x in leaves if not x.stop_gradient and is_differentiable(x)]
+    found, spec = flatten_tree(tree)
+    for i, y in enumerate(found):
+        if isinstance(y, Tensor) and y.size == 0:
+            start = y if listens else y.detach()
+            found[i] = sum((x.astype(y.dtype) for x in sums), start)
+    return spec.unflatten(found)

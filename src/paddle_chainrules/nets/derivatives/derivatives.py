@@ -16,7 +16,7 @@ from ...transforms.containers.tree import Tree
 from ..checks import check_tensor
 from ..net import Net
 from ..parameters.params import Params
-from .columns import Column, check_floating, column, tensors_of
+from .columns import Column, check_floating, column, each_apart, tensors_of
 from .derivative_programs import run_kept
 
 MAX_ORDER = 4
@@ -77,6 +77,10 @@ def taylor(
     indices = [(j,) for j in range(degree + 1)]
 
     def along(params: Params, x: Tensor, directions: Tensor) -> list[Tensor]:
+        if not directions.shape[0]:
+            y = net(params, x)
+            check_floating("the net's result", y)
+            return [y, *[paddle.zeros([0, *y.shape], y.dtype) for _ in indices[1:]]]
         rows = [directions] if directions.ndim == 1 else paddle.unbind(directions)
         found = [_partials(net, params, x, [_everywhere(row)], indices) for row in rows]
         if directions.ndim == 1:
@@ -215,6 +219,7 @@ def _by_name(
     wanted = {name: _names(name, parts) for name, parts in wanted.items()}
     if not wanted:
         raise ValueError("derivatives need one name at least, such as {'u': ('u',)}")
+    coords = each_apart(coords)
     by = {
         part: column(coords, part, "coords", single=True)
         for parts in wanted.values()

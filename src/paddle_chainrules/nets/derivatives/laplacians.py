@@ -14,7 +14,7 @@ from ...programs.static_graphs import need_tensors, sot
 from ...transforms.containers.tree import Tree, flatten_tree
 from ..net import Net
 from ..parameters.params import Params
-from .columns import Column, check_floating, column, tensors_of
+from .columns import Column, check_floating, column, each_apart, tensors_of
 from .derivative_programs import run_kept
 from .directions import Directions, by_sign, directions, estimated
 
@@ -219,6 +219,7 @@ def _summed(
         back: a matrix that gives derivatives by columns from those along directions.
         alone: whether the sums alone are wanted, so that the program has no more.
     """
+    x = each_apart(x)
     tensors, _ = tensors_of(x)
     groups = [
         [_of_leaf(t, x, places, some) for t in tensors] if len(some) else []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import reduce
+from math import prod
 from operator import add
 from typing import Any
 
@@ -42,11 +43,11 @@ def divergence(
         by: the coordinates, one for each component; all where not given.
 
     Returns:
-        Shape [n, 1].
+        Shape [n, 1], or [n] where the components are so.
 
     Raises:
-        ValueError: another number of components than of coordinates, unknown names,
-            rows that depend on others.
+        ValueError: another number of components than of coordinates, components of
+            other shapes, unknown names, rows that depend on others.
         TypeError: ``of`` or ``by`` is no sequence of names.
 
     Examples:
@@ -57,9 +58,8 @@ def divergence(
         >>> divergence(growing, paddle.to_tensor(0.5), x).tolist()  # x + y
         [[3.0], [7.0]]
     """
-    return reduce(
-        add, _slopes(net, params, x, of, by, lambda d: [(i, i) for i in range(d)])
-    )
+    slopes, _ = _slopes(net, params, x, of, by, lambda d: [(i, i) for i in range(d)])
+    return reduce(add, slopes)
 
 
 def curl(
@@ -75,8 +75,8 @@ def curl(
     Args: as of :func:`divergence`.
 
     Returns:
-        Shape [n, 3], in right-handed coordinates; in the plane [n, 1], ``dv/dx -
-        du/dy`` of the field ``(u, v)``.
+        Shape [n, 3], in right-handed coordinates; in the plane [n, 1], or [n] where the
+        components are so, ``dv/dx - du/dy`` of the field ``(u, v)``.
 
     Raises:
         ValueError: other than two or three coordinates, or as :func:`divergence`.
@@ -90,9 +90,9 @@ def curl(
         >>> curl(turning, paddle.to_tensor(0.5), x).tolist()
         [[1.0], [1.0]]
     """
-    found = _slopes(net, params, x, of, by, _across)
+    found, joined = _slopes(net, params, x, of, by, _across)
     parts = [plus - minus for plus, minus in zip(found[::2], found[1::2], strict=True)]
-    return parts[0] if len(parts) == 1 else paddle.concat(parts, -1)
+    return parts[0] if len(parts) == 1 else joined(parts, -1)
 
 
 def _across(d: int) -> list[Pair]:
@@ -113,22 +113,31 @@ def _slopes(
     of: Sequence[Any] | None,
     by: Sequence[Any] | None,
     pairs_of: Callable[[int], list[Pair]],
-) -> list[Tensor]:
-    """First derivatives, of the components and by the coordinates of each pair."""
-    coordinates = [*map(_name, columns_of(x, by))]
+) -> tuple[list[Tensor], Callable[..., Tensor]]:
+    """First derivatives, of the components and by the coordinates of each pair.
+
+    Returns:
+        Them, and what puts such parts of a field side by side.
+    """
+    places = columns_of(x, by)
+    coordinates = [*map(_name, places)]
+    points = _points(x, places)
     count = len(coordinates)
     pairs = pairs_of(count)
     if of is None:
         wanted = {str(j): (None, name) for j, name in enumerate(coordinates)}
         whole = derivatives(net, params, x, wanted)
-        width = whole["0"].shape[-1] if whole["0"].ndim else 1
-        if width != count:
+        shape = [*whole["0"].shape]
+        if shape != [*points, count]:
+            rest = shape[len(points) :]
+            is_wide = len(rest) == 1 and shape[:-1] == points
+            given = f"{rest[0]} columns" if is_wide else f"shape {shape}"
             raise ValueError(
-                f"the net gives {width} columns, of which each would be a component of "
-                f"a field over {count} coordinates; name the components, such as "
-                "of=(0, 1), and the coordinates, such as by=(0, 1)"
+                f"the net gives {given}, where each column of {[*points, count]} would "
+                f"be a component of a field over {count} coordinates; name the "
+                "components, such as of=(0, 1), and the coordinates, such as by=(0, 1)"
             )
-        return [whole[str(j)][..., i : i + 1] for i, j in pairs]
+        return [whole[str(j)][..., i : i + 1] for i, j in pairs], paddle.concat
     components = _names(of)
     if len(components) != count:
         raise ValueError(
@@ -137,7 +146,26 @@ def _slopes(
             "many by of= and by="
         )
     named = {str(pair): (components[pair[0]], coordinates[pair[1]]) for pair in pairs}
-    return [*derivatives(net, params, x, named).values()]
+    slopes = [*derivatives(net, params, x, named).values()]
+    shapes = {
+        components[i]: [*s.shape] for (i, _), s in zip(pairs, slopes, strict=True)
+    }
+    for first in ([*points, 1], points):
+        if all(shape == first for shape in shapes.values()):
+            return slopes, paddle.stack if first == points else paddle.concat
+    raise ValueError(
+        f"components of a field are all of shape {[*points, 1]} or all {points}, as "
+        f"the coordinates are, got {shapes}; name one column of several, such as "
+        "('u', 0), and reshape the others"
+    )
+
+
+def _points(x: Tree, places: Sequence[Column]) -> list[int]:
+    """The shape of the points at which columns are, of one the shape []."""
+    tensors = [place.within(x) for place in places]
+    is_one = isinstance(x, Tensor)
+    leads = [[*t.shape[:-1]] if is_one or t.ndim > 1 else [*t.shape] for t in tensors]
+    return max(leads, key=prod)
 
 
 def _name(place: Column) -> Any:
