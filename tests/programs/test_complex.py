@@ -3,6 +3,7 @@
 import numpy as np
 import paddle
 import pytest
+import torch
 from paddle import fft, nn
 
 from differential.verdicts import Differences, apart
@@ -27,6 +28,7 @@ def drawn(*shape, seed=0, dtype="complex128"):
 
 
 Z, X = drawn(3, 4), drawn(3, 4, seed=1, dtype="float64")
+MASK = drawn(3, 4, seed=2, dtype="float64") > 0.2
 
 FUNCTIONS = {
     "of complex numbers": lambda z, x: paddle.sin(z) * z.conj() / (z * z + 4.0 + x),
@@ -46,6 +48,10 @@ FUNCTIONS = {
     "padded and cut": lambda z, x: fft.fftn(z, s=(4, 3)) * fft.ifft2(x, s=(4, 3)),
     "shifted": lambda z, x: fft.ifftshift(fft.fft(fft.fftshift(z))) * x,
     "in frames": lambda z, x: in_frames(x) * z.real()[:, :1],
+    "masked": lambda z, x: (
+        paddle.masked_select(z * z, MASK) * x[0, 0],
+        paddle.masked_fill(z * x, MASK, 2.0) * z + paddle.masked_fill(z, MASK, z[0, 1]),
+    ),
 }
 
 
@@ -188,6 +194,37 @@ def test_what_paddle_rounds_has_its_derivatives(name):
     for found, like in zip((y, by_z, again, by_g), expected, strict=True):
         scale = np.abs(like).max()
         np.testing.assert_allclose(found.numpy(), like, rtol=0, atol=2e-6 * scale)
+
+
+AS_IN_TORCH = {
+    "masked_select": lambda lib, z, mask: lib.masked_select(z * z, mask),
+    "masked_fill": lambda lib, z, mask: lib.masked_fill(z * z, mask, 2.0) * z,
+    "sigmoid": lambda lib, z, mask: lib.nn.functional.sigmoid(z * z),
+    "silu": lambda lib, z, mask: (
+        z * lib.nn.functional.sigmoid(z)
+        if lib is torch  # whose silu has no derivative of complex numbers
+        else lib.nn.functional.silu(z)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", AS_IN_TORCH)
+def test_gradients_of_gradients_outside_jit_are_those_of_torch(name):
+    function = AS_IN_TORCH[name]
+
+    def squares(z):
+        by_z = grad(lambda z: paddle.real(function(paddle, z, MASK) ** 2).sum())(z)
+        return (paddle.real(by_z) ** 3 + paddle.imag(by_z) ** 2).sum()
+
+    z, mask = torch.tensor(Z.numpy(), requires_grad=True), torch.tensor(MASK.numpy())
+    loss = torch.real(function(torch, z, mask) ** 2).sum()
+    (by_z,) = torch.autograd.grad(loss, z, create_graph=True)
+    (expected,) = torch.autograd.grad((by_z.real**3 + by_z.imag**2).sum(), z)
+    scale = float(expected.abs().max())
+    for found in (grad(squares)(Z), jit(grad(squares), strict=True)(Z)):
+        # Paddle computes sigmoid and silu with single precision.
+        rtol = 1e-5 if name in ROUNDED else 1e-12
+        np.testing.assert_allclose(found, expected, rtol=0, atol=rtol * scale)
 
 
 def test_numbers_are_read_in_the_text_of_a_program():

@@ -3,9 +3,11 @@
 import numpy as np
 import paddle
 import pytest
+from paddle import nn
 
-from conftest import randn
-from paddle_chainrules import grad, hessian, jit, vmap
+from conftest import assert_same, randn
+from paddle_chainrules import grad, hessian, jit, stateless, vmap
+from paddle_chainrules.paddle_side.autograd.engine import gradients
 
 
 def written(x):
@@ -19,6 +21,9 @@ NOTHING = {
     "columns": lambda x: (x[:, 2:2] ** 2).sum(),
     "gather": lambda x: paddle.gather(x, paddle.zeros([0], "int64")).sum(),
     "of products": lambda x: (x[0:0] * x[1:1]).sum(),
+    "another shape": lambda x: (
+        x[:, 1:1].reshape([0, 7]).reshape([3, 0, 2]).sum(1).sum()
+    ),
     "matmul": lambda x: (x[:, 0:0] @ x[:, 0:0].T).sum(),
     "flattened": lambda x: paddle.gather(
         x.flatten(), paddle.zeros([0], "int64")
@@ -80,3 +85,43 @@ def _numpy(name):
         "no pairs": np.zeros([0, 2], int),
         "pairs of none": np.zeros([2, 0], int),
     }[name]
+
+
+@pytest.mark.parametrize("shape", [(4, 0), (0, 3), (2, 0, 5)])
+def test_layers_called_with_nothing(shape):
+    layer = nn.Linear(shape[-1], 2)
+    net, params, _ = stateless(layer)
+    x, rows = paddle.zeros(shape), float(np.prod(shape[:-1]))
+    params["bias"] = randn([2])
+
+    def loss(params):
+        return (net.forward(params, x) ** 2).sum()
+
+    def squares(params):
+        return (grad(loss)(params)["bias"] ** 2).sum()
+
+    factors = {loss: 2 * rows, squares: 8 * rows**2}
+    for fn, factor in factors.items():
+        for found in (grad(fn)(params), jit(grad(fn))(params)):
+            assert_same(found["weight"], paddle.zeros([shape[-1], 2]))
+            assert_same(found["bias"], factor * params["bias"])
+
+
+def test_attention_over_nothing():
+    net, params, _ = stateless(nn.MultiHeadAttention(4, 2))
+    x = paddle.zeros([0, 3, 4])
+
+    def loss(params):
+        return net.forward(params, x).sum()
+
+    zeros = {name: paddle.zeros_like(value) for name, value in params.items()}
+    assert_same(grad(loss)(params), zeros)
+    assert_same(jit(grad(loss))(params), zeros)
+
+
+def test_what_paddle_refuses_of_nothing_is_said():
+    w = paddle.ones([3, 2])
+    w.stop_gradient = False
+    y = paddle.zeros([0, 3]) @ w
+    with pytest.raises(NotImplementedError, match="of tensors without elements"):
+        gradients([y], [w], [paddle.zeros([0, 2])], False)

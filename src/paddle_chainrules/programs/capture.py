@@ -94,8 +94,6 @@ def capture(
             "automatic casting is on, and a program has its dtypes; use it without "
             "paddle.amp.auto_cast"
         )
-    if any(isinstance(leaf, Tensor) and not leaf.size for leaf in leaves):
-        raise CaptureError("a tensor has no elements; such calls make no program")
     before = getattr(local, "plain", False), recordings()
     note_drawing()  # perhaps, and before it does
     state, draws = random_state(), False

@@ -30,27 +30,40 @@ from .slots import (
     attributes_of,
     held_by,
     is_bound,
-    places_of,
     slots_of,
     takes,
     walk,
 )
+from .state import contents_of, is_same
 
 
 class Shell:
     """A layer without its tensors, which are put into it for a call.
 
+    Args:
+        beside: a shell whose layer this one is a copy of; what both layers hold is
+            not this one's, and stays as a call leaves it.
+
     Attributes:
         layer: the layer, with None where tensors belong.
     """
 
-    def __init__(self, layer: paddle.nn.Layer) -> None:
+    def __init__(self, layer: paddle.nn.Layer, beside: Shell | None = None) -> None:
         self.layer = layer
-        self._slots = slots_of(layer)
+        visits = [*walk(layer, type(layer).__name__)]
+        self._slots = slots_of(layer, visits)
         self._every = [slot for slots in self._slots.values() for slot in slots]
         self._caches = [*_caches_of(layer)]
+        self._contents = contents_of(layer, visits)
+        if beside is not None:
+            shared = {id(held.owner) for held in beside._contents.values()}
+            self._contents = {
+                path: held
+                for path, held in self._contents.items()
+                if id(held.owner) not in shared
+            }
+        self._start = self.attributes()
         self.release()
-        self._start = {p: _copied(value) for p, value in self.attributes().items()}
         self._places = {name for name, _ in self._parameters()}
 
     def put(self, values: Mapping[str, Any]) -> None:
@@ -93,17 +106,13 @@ class Shell:
             cache.cache_clear()
 
     def attributes(self) -> dict[tuple[str, str], Any]:
-        """All attributes of the layer and those in it, by layer and name, but slots."""
-        slots = [place for slot in self._every for place in places_of(*slot)]
-        own = {(id(container), key) for container, key in slots}
-        holders = {id(container) for container, _ in slots}
+        """All attributes of the layer and those in it, by layer and name."""
         return {
             (path, name): value
             for path, layer in self.layer.named_sublayers(include_self=True)
             for held in _held_by(layer)
             for name, value in held.items()
-            if (id(held), name) not in own and name not in _PADDLES
-            if not _is_one_of(value, holders)
+            if name not in _PADDLES
         }
 
     def _parameters(self) -> Iterator[tuple[str, Any]]:
@@ -121,24 +130,34 @@ class Shell:
             if isinstance(value, Tensor) and not value.stop_gradient
         ]
 
-    def changed(self) -> set[tuple[str, str]]:
-        """Attributes that are not what they were: caches, counters, hidden states."""
+    def changed(self) -> set[Place]:
+        """Places that are not what they were: caches, counters, hidden states."""
         now, before = self.attributes(), self._start
         return {
-            place
-            for place in {*now, *before}
-            if not _is_same(now.get(place, _ABSENT), before.get(place, _ABSENT))
+            *(
+                place
+                for place in {*now, *before}
+                if not is_same(now.get(place, _ABSENT), before.get(place, _ABSENT))
+            ),
+            *((path, None) for path, h in self._contents.items() if h.has_changed()),
         }
 
-    def restore(self, places: Iterable[tuple[str, str]]) -> None:
-        """Put attributes back to what they were."""
+    def restore(self, places: Iterable[Place]) -> None:
+        """Put places back to what they were."""
         layers = dict(self.layer.named_sublayers(include_self=True))
         for path, name in places:
+            if name is None:
+                self._contents[path].restore()
+                continue
             layer, value = layers[path], self._start.get((path, name), _ABSENT)
             if value is not _ABSENT:
-                setattr(layer, name, _copied(value))
+                setattr(layer, name, value)
             elif any(name in held for held in _held_by(layer)):
                 delattr(layer, name)
+
+
+Place = tuple[str, str | None]
+"""A layer and the name of its attribute; the path of a container and None."""
 
 
 def _held_by(layer: paddle.nn.Layer) -> tuple[dict[str, Any], ...]:
@@ -149,41 +168,6 @@ def _held_by(layer: paddle.nn.Layer) -> tuple[dict[str, Any], ...]:
 _ABSENT = object()
 _PADDLES = frozenset(vars(paddle.nn.Layer()))
 """Attributes that every layer has, which are Paddle's to change."""
-
-
-def _is_one_of(value: Any, holders: set[int]) -> bool:
-    """Whether it holds a slot, itself or in a container in it."""
-    if type(value) not in (list, dict, set, tuple):
-        return False
-    parts = value.values() if isinstance(value, dict) else value
-    return id(value) in holders or any(_is_one_of(part, holders) for part in parts)
-
-
-def _copied(value: Any) -> Any:
-    """Containers of Python's copied, what else they hold shared."""
-    if type(value) is dict:
-        return {key: _copied(part) for key, part in value.items()}
-    if type(value) is list:
-        return [*map(_copied, value)]
-    return set(value) if type(value) is set else value
-
-
-def _is_same(value: Any, before: Any) -> bool:
-    """Whether an attribute is what it was, in a container its parts."""
-    if value is before:
-        return True
-    kind = type(before)
-    if type(value) is not kind:
-        return False
-    if kind in (*ATOMS, set):
-        return bool(value == before)
-    if kind is dict:
-        return [*value] == [*before] and all(
-            map(_is_same, value.values(), before.values())
-        )
-    return (
-        kind is list and len(value) == len(before) and all(map(_is_same, value, before))
-    )
 
 
 def _caches_of(layer: paddle.nn.Layer) -> Iterator[Any]:
@@ -291,7 +275,7 @@ def _rebound(value: Any, memo: dict[int, Any], made: dict[int, Any]) -> Any:
     made[id(value)] = new  # a function may close over itself
     made[id(new)] = new  # and is not to be rebound again
     parts = [*map(of, held)]
-    if all(
+    if not _has_state(value) and all(
         (a is b and not isinstance(a, Mark)) or a is new
         for a, b in zip(parts, held, strict=True)
     ):
@@ -305,8 +289,16 @@ def _rebound(value: Any, memo: dict[int, Any], made: dict[int, Any]) -> Any:
         new.__defaults__ = tuple(next(rest) for _ in value.__defaults__)
     if value.__kwdefaults__:
         new.__kwdefaults__ = {name: next(rest) for name in value.__kwdefaults__}
-    vars(new).update((name, next(rest)) for name in attributes_of(value))
+    for name in attributes_of(value):
+        part = next(rest)
+        own = type(part) in (dict, list, set)
+        vars(new)[name] = copy.deepcopy(part, memo) if own else part
     return new
+
+
+def _has_state(function: types.FunctionType) -> bool:
+    """Whether it has attributes, and is no module's, which is found by its name."""
+    return "<locals>" in function.__qualname__ and bool(attributes_of(function))
 
 
 def _is_copied(part: Any, memo: dict[int, Any]) -> bool:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager
+from typing import Any
 
+import optree
 import paddle
 from paddle import Tensor
 
 from ...paddle_side.listener import not_listening
+from ...transforms.containers.tree import Tree
 from ...transforms.tape.effects import Effects, differ, versions
-from .shell import Shell, copied
+from .shell import Place, Shell, copied
 
 
 class Shells:
@@ -19,7 +22,8 @@ class Shells:
 
     Attributes:
         free: those that no call has at the moment.
-        changed: attributes that the layer changes, put back after every call.
+        changed: attributes and containers that the layer changes, put back after
+            every call.
         read: buffers that the layer only reads.
     """
 
@@ -27,7 +31,7 @@ class Shells:
         self._first = Shell(layer)
         self._lock = threading.RLock()
         self.free: list[Shell] = []
-        self.changed: set[tuple[str, str]] = set()
+        self.changed: set[Place] = set()
         self.read: set[str] = set()
 
     @contextmanager
@@ -46,14 +50,14 @@ class Shells:
             return self.free.pop()
         except IndexError:
             with self.marked() as layer, not_listening():
-                return Shell(copied(layer, {}, shared=True))
+                return Shell(copied(layer, {}, shared=True), beside=self._first)
 
 
 class Bound:
     """A shell with tensors in their places, for one call.
 
     The first call learns which buffers the layer only reads, and which of its
-    attributes it changes; those are put back after every call.
+    attributes and containers it changes; those are put back after every call.
 
     Args:
         frozen: where the call's buffers are a caller's, those never written into.
@@ -79,7 +83,7 @@ class Bound:
         if not effects.copies:
             self._kept = shells.read if frozen is None else shells.read & frozen
 
-    def __enter__(self) -> Shell:
+    def __enter__(self) -> Bound:
         self._shell = self._shells.one()
         try:
             self._put()
@@ -87,7 +91,18 @@ class Bound:
             self._shell.release()
             self._shells.free.append(self._shell)
             raise
-        return self._shell
+        return self
+
+    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tree:
+        """The layer's output, in containers of its own where some are put back."""
+        output = self._shell.layer(*args, **kwargs)
+        if isinstance(output, Tensor) or not (self._first or self._shells.changed):
+            return output
+        return optree.tree_map(lambda leaf: leaf, output, none_is_leaf=True)
+
+    def buffers(self) -> dict[str, Tensor]:
+        """What the call has left in the place of buffers, off the graph."""
+        return {name: self._shell.buffer(name) for name in self._buffers}
 
     def _put(self) -> None:
         self._shell.put(self._params)

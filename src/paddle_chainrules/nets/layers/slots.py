@@ -9,6 +9,7 @@ import functools
 import gc
 import types
 from collections.abc import (
+    Iterable,
     Iterator,
     Mapping,
     MutableMapping,
@@ -105,13 +106,6 @@ MutableSequence.register(np.flatiter)
 MutableSequence.register(_Arguments)
 MutableSequence.register(_Cell)
 MutableSequence.register(_Parts)
-
-
-def places_of(container: Any, key: Any) -> Iterator[Slot]:
-    """A slot, and where the tuples stand that it is in."""
-    yield container, key
-    if isinstance(container, _Parts):
-        yield from places_of(*container.place)
 
 
 Visit = tuple[str, Any, Any, Any]
@@ -219,10 +213,10 @@ def is_bound(cell: types.CellType) -> bool:
     return True
 
 
-def slots_of(layer: paddle.nn.Layer) -> dict[str, list[Slot]]:
-    """Where the marks of :func:`copied` stand."""
+def slots_of(layer: paddle.nn.Layer, visits: Iterable[Visit]) -> dict[str, list[Slot]]:
+    """Where the marks of :func:`copied` stand, among all that the layer holds."""
     found: dict[str, list[Slot]] = {}
-    for path, container, key, value in walk(layer, type(layer).__name__):
+    for path, container, key, value in visits:
         if not isinstance(value, Mark):
             continue
         if not takes(container):

@@ -51,7 +51,7 @@ class StatelessLayer(Net):
       had been drawn; without it they are the program's.
 
     Each thread that calls has a copy of the layer's structure, and so has a call within
-    a call. What the layer's first call changes in its attributes (a hidden state, a
+    a call. What the layer's first call changes in what it holds (a hidden state, a
     cache, a counter) is put back after every call.
     """
 
@@ -363,15 +363,15 @@ class StatelessLayer(Net):
         def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tree:
             with (
                 drawing_from(_seed),
-                Bound(self._shells, self._calls, params, buffers, frozen) as shell,
+                Bound(self._shells, self._calls, params, buffers, frozen) as bound,
             ):
                 try:
-                    output = shell.layer(*args, **kwargs)
+                    output = bound.call(args, kwargs)
                 except (TypeError, ValueError) as error:
                     explain(error)
                     raise
                 if not own:
-                    new.update((name, shell.buffer(name)) for name in buffers)
+                    new.update(bound.buffers())
                 return output
 
         output = self._samples.call(run, args, kwargs)

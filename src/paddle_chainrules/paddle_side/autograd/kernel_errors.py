@@ -52,9 +52,10 @@ class kernels_named:
         if isinstance(error, ValueError) and "nullptr" in str(error):
             raise NotImplementedError(
                 "one of Paddle's kernels gives the gradients of all its inputs or none "
-                "(those of LSTM, GRU and SimpleRNN do), and only some are asked for; "
-                "make the net's parameters an argument of the function too, for "
-                "example vjp(net.forward, params, x), or use net.pullback"
+                "(those of recurrent layers do, and that of products of tensors "
+                "without elements), and only some are asked for; make all of them "
+                "arguments of the function, parameters and input, for example "
+                "vjp(net.forward, params, x), or use net.pullback"
             ) from error
         if isinstance(error, ValueError) and "`is_test = True` CANNOT" in str(error):
             raise NotImplementedError(

@@ -38,6 +38,8 @@ def one_hot(label: Tensor, like: Tensor, axis: int) -> Tensor:
 
 def shaped_as(x: Tensor, like: Tensor) -> Tensor:
     """In another tensor's shape, of which programs know all but the first size."""
+    if 0 in like.shape:
+        return ops.reshape(x, like.shape)  # -1 may stand for any number
     return ops.reshape(x, [-1, *like.shape[1:]] if like.ndim else [])
 
 

@@ -48,7 +48,7 @@ def recorded_by_program(
         raise refusal
     try:
         with drawing_from(before and before.drawn_from):
-            made = ProgramCache(_given(fn, refusal)).record(leaves)
+            made = ProgramCache(_given(fn, refusal), empty=True).record(leaves)
     except CaptureError as error:
         raise _with(refusal, error) from error
     if before is not None:
@@ -74,7 +74,7 @@ def called_by_program(
         raise refusal
     try:
         with drawing_from(drawn_from):
-            found = call(ProgramCache(_given(fn, refusal)), leaves, None)
+            found = call(ProgramCache(_given(fn, refusal), empty=True), leaves, None)
         return found
     except CaptureError as error:
         raise _with(refusal, error) from error

@@ -104,6 +104,8 @@ class ProgramCache:
         most: up to how many samples a program may serve calls with more or fewer than
             those it was captured for, since fn does the same for these numbers.
         tries: how many errors of fn itself do not count, since they may pass.
+        empty: whether it makes programs for tensors without elements, too, which gain
+            nothing by one but derivatives.
     """
 
     def __init__(
@@ -114,8 +116,9 @@ class ProgramCache:
         patience: int = 0,
         most: int = 0,
         tries: float = TRIES,
+        empty: bool = False,
     ) -> None:
-        self._most, self._tries = most, tries
+        self._most, self._tries, self._empty = most, tries, empty
         self._sizes: dict[Any, tuple[Firsts, Any]] = {}
         self._of_any: dict[Any, tuple[Varying, Any]] = {}
         self._fn, self._fixed, self._patience = fn, fixed, patience
@@ -259,6 +262,8 @@ class ProgramCache:
         self, leaves: Sequence[Any], check: bool, begun: list[Begun] | None = None
     ) -> tuple[Captured, Any]:
         """The function captured, and the structure of what it gives."""
+        if not (self._empty or all(t.size for t in tensors_among(leaves))):
+            raise CaptureError("a tensor has no elements; such calls make no program")
         structures: list[Any] = []
 
         def plain(leaves: list[Any]) -> Sequence[Any]:

@@ -152,7 +152,12 @@ def cos(x: Tensor) -> Tensor:
 
 
 def sigmoid(x: Tensor) -> Tensor:
-    return _applied(F.sigmoid, lambda x: sigmoid(x) * sigmoid(-x), x)
+    def slope(x: Tensor) -> Tensor:
+        # Paddle's kernel rounds complex numbers, of x otherwise than of -x.
+        y = sigmoid(x)
+        return y * (1 - y if x.is_complex() else sigmoid(-x))
+
+    return _applied(F.sigmoid, slope, x)
 
 
 def silu(x: Tensor) -> Tensor:

@@ -57,6 +57,7 @@ linear("strided_slice")
 by_kernel("masked_select")
 holds_for_complex("slice", "slice_grad", "strided_slice", "strided_slice_grad")
 holds_for_complex("gather", "gather_grad", "index_select", "embedding")
+holds_for_complex("masked_select", "masked_select_grad")
 
 
 @reverse_of("slice")

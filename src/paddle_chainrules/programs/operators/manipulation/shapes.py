@@ -54,6 +54,7 @@ define("roll", "x shifts axis", defaults={"axis": []})
 holds_for_complex("reshape", "unsqueeze", "squeeze", "flatten", "transpose")
 holds_for_complex("concat", "stack", "split", "unbind", "unstack", "meshgrid")
 holds_for_complex("expand", "tile", "tril", "triu", "pad", "flip", "roll")
+holds_for_complex("masked_fill")
 
 
 @reverse_of("reshape", "unsqueeze", "squeeze")

@@ -1,0 +1,159 @@
+"""What a call changes in a layer beside its attributes, so that it can be put back.
+
+That are the entries of containers, attributes of objects and of functions, and what
+functions close over.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import paddle
+
+from .slots import ATOMS, Mark, Slotted, Visit, is_bound
+
+
+class Contents:
+    """What a container holds at first, with marks where tensors belong.
+
+    Args:
+        owner: the container, or the object that has it.
+        read: its contents at the moment, as a dict, list or set.
+        write: puts contents in the place of others.
+    """
+
+    def __init__(
+        self,
+        owner: Any,
+        read: Callable[[], Any],
+        write: Callable[[Any], object],
+    ) -> None:
+        self.owner, self._read, self._write = owner, read, write
+        self._start = read()
+
+    def has_changed(self) -> bool:
+        now, start = self._read(), self._start
+        if isinstance(start, dict):
+            if [*now] != [*start]:
+                return True
+            now, start = [*now.values()], [*start.values()]
+        elif isinstance(start, set):
+            return bool(now != start)
+        return len(now) != len(start) or not all(map(is_same, now, start))
+
+    def restore(self) -> None:
+        self._write(self._start)
+
+
+def contents_of(layer: paddle.nn.Layer, visits: Iterable[Visit]) -> dict[str, Contents]:
+    """All that the layer holds, by paths, but attributes of the layers in it."""
+    apart = {
+        id(held)
+        for part in layer.sublayers(include_self=True)
+        for held in (vars(part), part._buffers, part._sub_layers, part._parameters)
+    }
+    found: dict[str, Contents] = {}
+    for path, _, _, value in visits:
+        if value is None or isinstance(value, _WITHOUT):
+            continue
+        for where, owner, read, write in _places(value):
+            if id(owner) not in apart:
+                apart.add(id(owner))
+                found[path + where] = Contents(owner, read, write)
+    return found
+
+
+_WITHOUT = (*ATOMS, paddle.Tensor, Mark)
+
+
+def _places(value: Any) -> Iterator[tuple[str, Any, Callable[[], Any], Any]]:
+    """A path, and what :class:`Contents` is made of."""
+    if isinstance(value, dict | set):
+        yield "", value, value.copy, functools.partial(_refill, value)
+    elif isinstance(value, list | deque):
+        yield (
+            "",
+            value,
+            functools.partial(list, value),
+            functools.partial(_relist, value),
+        )
+    elif isinstance(value, np.ndarray) and value.dtype == object:
+        yield "", value, lambda: [*value.flat], functools.partial(_reflat, value)
+    elif isinstance(value, types.FunctionType):
+        names = value.__code__.co_freevars
+        for name, cell in zip(names, value.__closure__ or (), strict=True):
+            read, write = (
+                functools.partial(_cell, cell),
+                functools.partial(_recell, cell),
+            )
+            yield f" closing over {name}", cell, read, write
+    elif slots := _slots(value):
+        yield (
+            " in slots",
+            value,
+            lambda: {n: getattr(value, n) for n in slots if hasattr(value, n)},
+            functools.partial(_reslot, value, slots),
+        )
+    held = getattr(value, "__dict__", None)
+    if isinstance(held, dict):
+        yield ", its attributes", held, held.copy, functools.partial(_refill, held)
+
+
+def _cell(cell: types.CellType) -> list[Any]:
+    return [cell.cell_contents] if is_bound(cell) else []
+
+
+def _recell(cell: types.CellType, start: list[Any]) -> None:
+    if start:
+        cell.cell_contents = start[0]
+    elif is_bound(cell):
+        del cell.cell_contents
+
+
+def _reflat(array: Any, start: list[Any]) -> None:
+    for i, value in enumerate(start):
+        array.flat[i] = value
+
+
+def _slots(value: Any) -> list[str]:
+    names = [vars(kind).get("__slots__", ()) for kind in type(value).__mro__]
+    return [
+        name
+        for each in names
+        for name in ((each,) if isinstance(each, str) else each)
+        if name not in ("__dict__", "__weakref__")
+    ]
+
+
+def _refill(container: Any, start: Any) -> None:
+    container.clear()
+    container.update(start)
+
+
+def _relist(container: Any, start: list[Any]) -> None:
+    container.clear()
+    container.extend(start)
+
+
+def _reslot(owner: Any, names: Iterable[str], start: dict[str, Any]) -> None:
+    for name in names:
+        if name in start:
+            Slotted(owner)[name] = start[name]
+        elif hasattr(owner, name):
+            object.__delattr__(owner, name)
+
+
+def is_same(value: Any, before: Any) -> bool:
+    """Whether what stands in a place is what stood there, any tensor for a mark."""
+    if value is before or isinstance(before, Mark):
+        return True
+    if type(value) is not type(before):
+        return False
+    if isinstance(before, tuple):
+        return len(value) == len(before) and all(map(is_same, value, before))
+    return isinstance(before, ATOMS) and bool(value == before)
