@@ -30,6 +30,7 @@ from paddle_chainrules import (
     vmap,
     while_loop,
 )
+from paddle_chainrules.programs import steps
 from paddle_chainrules.programs.compiling import repeated_steps
 from paddle_chainrules.transforms.control_flow.scan import FEW
 
@@ -562,3 +563,33 @@ def test_numbers_that_a_step_gives(count):
     swapped = fori_loop(0, count, lambda i, v: (1, v[1] * 0.9), (0, x))
     np.testing.assert_allclose(swapped[1].numpy(), last.numpy(), rtol=1e-6)
     assert int(swapped[0]) == 1
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_steps_without_machine_code_are_those_with_it(monkeypatch, reverse):
+    """By themselves, within a program, and on the way back."""
+
+    def step(carry, x):
+        carry = (carry @ w).tanh() + x
+        return carry, (carry * x).sum(-1)
+
+    def ran(w_, xs):
+        return scan(step, paddle.zeros([3, 4], "float64"), xs, reverse=reverse)
+
+    def loss(xs):
+        carry, ys = ran(w, xs)
+        return (carry**2).sum() + (ys**3).sum()
+
+    w, xs = randn([4, 4], "float64"), randn([21, 3, 4], "float64")
+
+    def found():
+        return [*ran(w, xs), *jit(ran)(w, xs), jit(grad(loss))(xs), grad(loss)(xs)]
+
+    by_code = found()
+    counts = []
+    for module in (scan_module, steps):
+        monkeypatch.setattr(module, "loops_are_on", lambda: counts.append(1))
+    for one, other in zip(found(), by_code, strict=True):
+        largest = float(other.abs().max())
+        np.testing.assert_allclose(one.numpy(), other.numpy(), atol=1e-13 * largest)
+    assert counts  # it was asked, and said no
