@@ -590,6 +590,6 @@ def test_steps_without_machine_code_are_those_with_it(monkeypatch, reverse):
     for module in (scan_module, steps):
         monkeypatch.setattr(module, "loops_are_on", lambda: counts.append(1))
     for one, other in zip(found(), by_code, strict=True):
-        largest = float(other.abs().max())
-        np.testing.assert_allclose(one.numpy(), other.numpy(), atol=1e-13 * largest)
+        apart = (one - other).abs().max()
+        assert float(apart) <= 1e-12 * float(other.abs().max())
     assert counts  # it was asked, and said no
