@@ -12,7 +12,8 @@
 #              missing are skipped
 # make quick   the tests of what changed since the last commit, nearest first, within two
 #              minutes; SINCE=main for what changed since main
-# make operator NAME=tanh  all comparisons of one operator of programs, in Julia too; some seconds
+# make operator NAME=tanh  all comparisons of operators of programs with these letters, in Julia
+#              that of the very name; some seconds
 # make slow    the tests that take long, Python and Julia; not in make test; PART=n for the
 #              n-th hundredth of them
 # make all-tests  make test, adapters, and with PART=n that part of make slow, in one run
@@ -78,6 +79,7 @@ quick: $(VENV)/installed
 	$(RUN) tests/quick.py $(SINCE)
 
 operator: $(VENV)/installed
+	$(if $(NAME),,$(error name an operator, as in make operator NAME=tanh))
 	OPERATOR=$(NAME) $(ONE_THREAD) $(RUN) -m pytest -m "slow or not slow" -rP -k "$(NAME) or julia_gives" \
 	  tests/programs/test_table.py tests/programs/test_transform_rules.py tests/programs/test_in_julia.py
 

@@ -68,7 +68,8 @@ def after(run: Run, seconds: float) -> float:
 
 def least(run: Run, seconds: float) -> float:
     """The least error until then."""
-    return min(e for s, _, e in run["curve"] if s <= 1.02 * seconds)
+    seen = (e for s, _, e in run["curve"] if s <= 1.02 * seconds)
+    return min(seen, default=float("nan"))
 
 
 def of(runs: list[Run], problem: str) -> dict[str, list[Run]]:

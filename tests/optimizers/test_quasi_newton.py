@@ -9,7 +9,7 @@ import pytest
 from conftest import randn
 from paddle_chainrules import FCNet, derivatives
 from paddle_chainrules.optimizers import bfgs, lbfgs
-from paddle_chainrules.optimizers.second_order import inverse_hessians
+from paddle_chainrules.optimizers.second_order import inverse_hessians, quasi_newton
 from paddle_chainrules.optimizers.second_order.inverse_hessians import Matrix
 from paddle_chainrules.optimizers.second_order.quasi_newton import UPDATES
 
@@ -105,8 +105,15 @@ def test_what_can_not_be_a_hessian_is_not_learnt():
 
 
 @pytest.mark.parametrize("method", [lbfgs, bfgs])
-def test_a_search_that_rounding_ends_begins_anew_once(method):
-    """Values of float32 near a minimum are stairs."""
+def test_a_search_that_rounding_ends_begins_anew_once(monkeypatch, method):
+    """Values of float32 near a minimum are stairs: at last along the gradient."""
+    asked, evaluate = [], quasi_newton._Search._evaluate
+
+    def noted(search, at):
+        asked.append(at.numpy())
+        return evaluate(search, at)
+
+    monkeypatch.setattr(quasi_newton._Search, "_evaluate", noted)
     found = method(
         lambda x: (x**4).sum() + 1.0,
         paddle.to_tensor([0.3, -0.7, 1.1]),
@@ -116,6 +123,11 @@ def test_a_search_that_rounding_ends_begins_anew_once(method):
     )
     assert found.value == 1.0
     assert found.reason == "no step along the direction goes down far enough"
+    at = found.params.numpy()
+    steps, slope = [each - at for each in asked[-8:]], 4.0 * at**3
+    longest = max(steps, key=lambda step: np.abs(step).max())
+    unit = lambda x: x / np.linalg.norm(x)  # noqa: E731
+    np.testing.assert_allclose(unit(longest), -unit(slope), atol=1e-3)
 
 
 @pytest.mark.parametrize("method", [lbfgs, *UPDATES])

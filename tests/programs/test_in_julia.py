@@ -114,12 +114,15 @@ def test_julia_gives_what_paddle_gives(tmp_path, own_julia, count_case):
     (tmp_path / "refused").write_text("\n".join(refused))
     print("\n".join(refused))
     assert ONLY is not None or len(refused) <= REFUSED
+    if ONLY is not None and not lines:
+        pytest.skip(f"{ONLY} has no expression of Julia's")
     script = tmp_path / "compare.jl"
     script.write_text(PRELUDE + "\n".join(lines))
     rows = own_julia.printed(script).splitlines()
     different = [row for row in rows if not row.startswith("same ")]
     same = len(rows) - len(different)
-    assert same == len(lines) > (250 if ONLY is None else 0), "\n".join(different)
+    assert same == len(lines), "\n".join(different)
+    assert ONLY is not None or same > 250
     for _ in range(same):
         count_case("operators, in Julia")
 

@@ -32,8 +32,8 @@ UNTESTED = {
     *("blocks", "steps", "stop_gradient", "dropout_of_ones"),
 }
 """Without a sample: they take what only their forward gives, or a program, are part of
-machine code alone (tests/programs/test_decompositions.py), or are put
-into batches alone (tests/transforms/test_many_samples.py)."""
+machine code alone (tests/programs/test_decompositions.py), or are put into batches
+alone (tests/transforms/test_many_samples.py)."""
 ONCE = {
     *("warpctc", "warprnnt"),
 }

@@ -141,4 +141,9 @@ def _key(tree: Any, key: Any, what: str) -> Any:
             f"{what} is {type(tree).__name__}; derivatives are of tensors, and of "
             "dicts, tuples and lists of them"
         )
+    if key is None:
+        raise ValueError(
+            f"{what} has parts, and none of them is named; name one of {known}, for "
+            "divergence and curl all by of="
+        )
     raise ValueError(f"{what} has no part {key!r}; use one of {known}")

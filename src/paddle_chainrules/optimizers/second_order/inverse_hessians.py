@@ -3,7 +3,7 @@
 Limited memory: Nocedal, Wright, "Numerical optimization", 2nd edition, 2006, algorithm
 7.4. Matrices: BFGS, there (6.17) and (6.20); self-scaled: Al-Baali, "Numerical
 experience with a class of self-scaling quasi-Newton algorithms", J. Optim. Theory Appl.
-96, 1998; Urban, Stefanou, Pons, "Unveiling the optimization process of physics informed
+96, 1998; Urbán, Stefanou, Pons, "Unveiling the optimization process of physics informed
 neural networks", J. Comput. Phys. 523, 2025.
 """
 
@@ -135,6 +135,7 @@ class Matrix:
         moved = ahead - self(before)  # H y
         along = _dot(step, change)  # s^T y
         bent = _dot(change, moved)  # y^T H y
+        self._last = after, ahead
         if not (along > 0.0 and bent > 0.0 and curvature > 0.0):
             return
         h, b = bent / along, curvature / along
@@ -175,6 +176,7 @@ class Matrix:
             count, self._kept = self._kept, 0
             self._matrix.addmm_(self._columns[:count].T, self._rows[:count])
             self._columns.zero_()
+            self._rows.zero_()
         if is_large:
             self._matrix.multiply_(paddle.full([], self._factor, dtype))
             self._factor = 1.0

@@ -104,10 +104,10 @@ def bfgs(
     """A minimum of a smooth function, with a matrix of all parameters by all.
 
     The inverse of the Hessian is kept whole: 8 MB in float64 for 1,000 parameters, 800
-    MB for 10,000, which each step reads three times and writes once. That pays where
+    MB for 10,000, which each step reads once, and each eighth writes. That pays where
     much is learnt from many steps, as with nets for equations of some thousand
     parameters, in float64: self-scaled methods come to errors of several digits less
-    than L-BFGS (Urban, Stefanou, Pons, J. Comput. Phys. 523, 2025).
+    than L-BFGS (Urbán, Stefanou, Pons, J. Comput. Phys. 523, 2025).
 
     Args:
         fn: from a tree of tensors of one dtype to one number, as for :func:`lbfgs`.
@@ -226,8 +226,10 @@ class _Search:
                 length = min(1.0, 1.0 / float(grad.abs().sum()))
             start = Point(0.0, value, grad, slope)
             left = last - self._count
+            if not self._inverse.empty:  # some are for a search that begins anew
+                left -= left // 3
             found = strong_wolfe(self._along(direction), start, length, left)
-            if self._inverse.empty or left <= 0:
+            if self._inverse.empty:
                 break
             if found is None:
                 self._inverse.forget()

@@ -131,7 +131,7 @@ def may_decompose(ops: Iterable[Operation]) -> bool:
     return any(op.operator.name in DECOMPOSED for op in ops)
 
 
-def _is_parted(op: Operation) -> bool:
+def _is_decomposed(op: Operation) -> bool:
     """Whether an operation may have parts, by what costs nothing to see."""
     name = op.operator.name
     if name in CHANNELS_LAST and not any(
@@ -161,7 +161,7 @@ def decomposed(
         if not op.operator.random and wanted.isdisjoint(op.outputs):
             continue
         parts = None
-        if _is_parted(op):
+        if _is_decomposed(op):
             asked = tuple(out in wanted for out in op.outputs)
             key = asked, _key(op)
             if key not in known:

@@ -7,7 +7,7 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from .calls import BatchCall, Call, JetCall
+from .calls import BatchCall, Call, JetCall, NoRule
 from .entry import batch_of, jet_of, reverse_of
 from .known_shapes import define_of_known_shape
 from .series import total
@@ -44,7 +44,10 @@ def _(call: JetCall) -> list[Any]:
 
 @batch_of("linspace")
 def _(call: BatchCall) -> list[Any]:
-    steps = steps_like(paddle.zeros(call.shapes[0], call.args[3]))
+    row = paddle.zeros(call.shapes[0], call.args[3])
+    if not row.is_floating_point():
+        raise NoRule("whole numbers in a row, which are rounded; cast the row instead")
+    steps = steps_like(row)
     start, stop = (ops.reshape(end, [-1, 1]) for end in call.args[:2])
     return [_between(start, stop, steps)]
 

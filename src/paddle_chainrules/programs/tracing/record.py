@@ -75,7 +75,7 @@ class Record:
         self._other_flag: dict[Value, Value] = {}
         self.flags: Noted = {}
         self._versions: list[tuple[Tensor, int]] = []
-        self._in_parts = loops_are_on() and not is_whole()
+        self._decomposes = loops_are_on() and not is_whole()
         self.memory = Memory()
         self.inputs = tuple(map(self._new, inputs))
 
@@ -281,7 +281,7 @@ class Record:
     def operator(
         self, name: str, call: Callable[..., Any], args: Any, kwargs: Any
     ) -> Any:
-        found = apart(name, args, kwargs, self._in_parts)
+        found = apart(name, args, kwargs, self._decomposes)
         if found is not None:
             return found
         with not_listening():

@@ -19,8 +19,8 @@ def _(call: JuliaCall) -> str:
 @julia_of("linspace")
 def _(call: JuliaCall) -> str:
     start, stop = call.args[:2]
-    if {*call.dtypes[:2]} != {call.dtype}:
-        raise NoRule("numbers in a row of another type than their ends; cast these")
+    if {*call.dtypes[:2]} != {call.dtype} or not call.dtype.startswith("float"):
+        raise NoRule("numbers in a row of another type than floating ends; cast these")
     (count,) = call.out
     span = f"({stop} .- {start}) ./ {max(count - 1, 1)}"
     return Infix(f"{start} .+ {span} .* (0:{count - 1})")
