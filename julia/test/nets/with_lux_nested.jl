@@ -5,7 +5,7 @@ using ComponentArrays: ComponentArray
 using ForwardDiff: ForwardDiff
 using Lux: Lux, AutoForwardDiff, AutoZygote, StatefulLuxLayer
 using Optimisers: Adam
-using PaddleChainRules: PaddleModuleWrapper, luxlayer, paddle
+using PaddleChainRules: PaddleChainRules, PaddleModuleWrapper, luxlayer, paddle
 using PythonCall
 using Random: Xoshiro
 using Zygote: Zygote
