@@ -249,7 +249,13 @@ def picture(name: str, sides: dict[str, list[Run]], field: Any, path: Path) -> N
 
 def curves(axes: Any, sides: dict[str, list[Run]]) -> None:
     """Errors against seconds; ours are whole lines."""
-    colours = dict(zip(ALL, (*plt.get_cmap("tab10").colors, *"kmy"), strict=True))
+    colours = dict(
+        zip(
+            ALL,
+            (*plt.get_cmap("tab10").colors, "black", "magenta", "navy"),
+            strict=True,
+        )
+    )
     for side, runs in sides.items():
         for i, run in enumerate(runs):
             seconds, _, errors = zip(*run["curve"], strict=True)
