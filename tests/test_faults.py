@@ -147,8 +147,8 @@ def test_an_interrupt_anywhere_changes_nothing(name, which, stride):
     at = 1
     while interrupted(call, at):
         assert_unchanged(layer, before)
-        assert_nothing_is_left(net._shells._lock)
-        assert len(net._shells.free) <= 1
+        assert_nothing_is_left(net._modules._lock)
+        assert len(net._modules.free) <= 1
         if at % 5 == 0:
             assert_same(call(), expected)
         at += stride

@@ -42,8 +42,8 @@ Functions that give the gradients of the parameters and that of the input `i`, a
 makes a tangent of a function and of one that adds the gradient to an array of the caller's.
 """
 ask(::Lazy, reverse, cotangents) = (
-    handed_out(() -> (gradients(reverse, cotangents, Asked(true, false))[1],)),
-    handed_out(() -> gradients(reverse, cotangents, Asked(false, true))[2]),
+    handed_out(() -> (gradients(reverse, cotangents, NeedsGrad(true, false))[1],)),
+    handed_out(() -> gradients(reverse, cotangents, NeedsGrad(false, true))[2]),
     thunk,
 )
 

@@ -20,7 +20,7 @@ function reversible_of_duals(net::PaddleNet, xs::Tuple, ps, trained)
     return y, ReverseOfDuals(net, flat ? (row,) : row, xs, flat, outline(y), trained, source)
 end
 
-function gradients(reverse::ReverseOfDuals, cotangents::Vector, asked::Asked = ALL)
+function gradients(reverse::ReverseOfDuals, cotangents::Vector, asked::NeedsGrad = ALL)
     net, xs = reverse.net, reverse.inputs
     every = asked.params && something(reverse.trained, true)
     flags = asked.some === nothing ? every : Tuple(asked.some)
@@ -42,10 +42,10 @@ function in_one(net::PaddleNet, grads::Tuple, n...)
 end
 
 function gradients_of_duals(
-    ::Type{D}, reverse::Reverse, cotangents::Vector, asked::Asked,
+    ::Type{D}, reverse::Reverse, cotangents::Vector, asked::NeedsGrad,
 ) where {D}
     of(f) = gradients(reverse, Any[f(c) for c in cotangents], asked)
-    left, reverse.left = reverse.left, Asked(false, false) # keeps what Paddle has recorded
+    left, reverse.left = reverse.left, NeedsGrad(false, false) # keeps what Paddle has recorded
     slopes = [of(c -> partial(D, c, k)) for k in 1:partials_count(D)]
     reverse.left = left
     return joined(D, of(c -> primal(D, c)), stacked_parts(slopes))

@@ -179,7 +179,7 @@ function write_gradients!(p̄s::Arrays, x̄s::Tuple, reverse::AnyReverse, cotang
     )
     check_buffers(both(p̄s, x̄s), both(reverse.params, reverse.inputs))
     some = [p̄ !== nothing for p̄ in p̄s]
-    asked = Asked(any(some), any(!isnothing, x̄s), any(some) && !all(some) ? some : nothing)
+    asked = NeedsGrad(any(some), any(!isnothing, x̄s), any(some) && !all(some) ? some : nothing)
     asked.params || asked.inputs || return nothing
     reverse isa Reverse && reverse.kept !== nothing &&
         return write_gradients_by_code!(p̄s, x̄s, reverse, cotangents, accumulate, asked)
@@ -198,7 +198,7 @@ function write_gradients!(p̄s::Arrays, x̄s::Tuple, reverse::AnyReverse, cotang
 end
 
 # Straight into plain arrays, and by way of new ones where it is added, or what is read would change.
-function write_gradients_by_code!(p̄s, x̄s, reverse::Reverse, cotangents, accumulate, asked::Asked)
+function write_gradients_by_code!(p̄s, x̄s, reverse::Reverse, cotangents, accumulate, asked::NeedsGrad)
     back = asked_code(reverse.kept, reverse, cotangents, asked)
     there, count = back.wanted, length(reverse.net.names)
     read = filter(!isnothing, cotangents)

@@ -3,19 +3,19 @@
 using ChainRulesCore: AbstractZero, Tangent, unthunk
 
 """
-    Asked(params, inputs, some = nothing)
+    NeedsGrad(params, inputs, some = nothing)
 
 Which gradients are wanted; of the parameters `some`, by a flag for each, where not all.
 """
-struct Asked
+struct NeedsGrad
     params::Bool
     inputs::Bool
     some::Union{Nothing,Vector{Bool}}
 end
 
-Asked(params, inputs) = Asked(params, inputs, nothing)
+NeedsGrad(params, inputs) = NeedsGrad(params, inputs, nothing)
 
-const ALL = Asked(true, true)
+const ALL = NeedsGrad(true, true)
 
 struct Leaf
     eltype::DataType
@@ -132,7 +132,7 @@ mutable struct Reverse{P<:Arrays,I<:Tuple}
     flat::Bool
     shape::Union{Leaf,Passed,Tuple,NamedTuple}
     back::Py
-    left::Asked
+    left::NeedsGrad
     trained::Union{Nothing,Tuple{Vararg{Bool}}} # which of the parameters, where not all
     retained_bytes::Int # bytes, part of `RETAINED_BYTES`
     kept::Union{Kept,Nothing} # what it needs where it goes by code, and `back` is none
@@ -225,7 +225,7 @@ end
 Plain arrays, `nothing` where there is none or it is not asked for, the parameters' as one
 vector where they are flat. One crossing.
 """
-function gradients(reverse::Reverse, cotangents::Vector, asked::Asked = ALL)
+function gradients(reverse::Reverse, cotangents::Vector, asked::NeedsGrad = ALL)
     D = dual_type(cotangents)
     D === nothing ||
         return Base.inferencebarrier(gradients_of_duals)(D, reverse, cotangents, asked)
@@ -239,7 +239,7 @@ end
 
 `f(found)` with Python's tuple of gradients, parameters first. One crossing.
 """
-function with_gradients(f::F, reverse::Reverse, cotangents::Vector, asked::Asked) where {F}
+function with_gradients(f::F, reverse::Reverse, cotangents::Vector, asked::NeedsGrad) where {F}
     params, inputs = reverse.params, reverse.inputs
     return crossing() do
         GC.@preserve params inputs cotangents in_turn(both(params, inputs)) do
@@ -254,10 +254,10 @@ function with_gradients(f::F, reverse::Reverse, cotangents::Vector, asked::Asked
 end
 
 "Which of the parameters are asked for, by a flag for each; nothing for all or none."
-asked_params(reverse::Reverse, asked::Asked) =
+asked_params(reverse::Reverse, asked::NeedsGrad) =
     asked.some !== nothing ? asked.some : asked.params ? reverse.trained : nothing
 
-function grads(reverse::Reverse, cotangents::Vector, asked::Asked)
+function grads(reverse::Reverse, cotangents::Vector, asked::NeedsGrad)
     last = is_last!(reverse, asked)
     flags = asked_params(reverse, asked)
     some = flags === nothing ? NONE : pytuple(flags)
@@ -283,10 +283,10 @@ end
 
 Whether no gradient is left to be asked for the first time after this.
 """
-function is_last!(reverse::Reverse, asked::Asked)
+function is_last!(reverse::Reverse, asked::NeedsGrad)
     left = reverse.left
     all_params = asked.params && asked.some === nothing
-    now = Asked(left.params && !all_params, left.inputs && !asked.inputs)
+    now = NeedsGrad(left.params && !all_params, left.inputs && !asked.inputs)
     reverse.left = now
     return left != now && !(now.params || now.inputs)
 end
@@ -312,7 +312,7 @@ receive_gradient(_, tensor::PyPtr) = tensor == none() ? nothing : receive(tensor
 
 The same by code.
 """
-function gradients_by_code(kept::Kept, reverse::Reverse, cotangents::Vector, asked::Asked)
+function gradients_by_code(kept::Kept, reverse::Reverse, cotangents::Vector, asked::NeedsGrad)
     (; params, inputs, flat) = reverse
     back = asked_code(kept, reverse, cotangents, asked)
     wanted, count = back.wanted, length(reverse.net.names)
@@ -325,7 +325,7 @@ function gradients_by_code(kept::Kept, reverse::Reverse, cotangents::Vector, ask
 end
 
 "The code of what is asked for."
-function asked_code(kept::Kept, reverse::Reverse, cotangents::Vector, asked::Asked)
+function asked_code(kept::Kept, reverse::Reverse, cotangents::Vector, asked::NeedsGrad)
     way, flags = kept.way, asked_params(reverse, asked)
     is_given(seed) = cotangents[seed] !== nothing
     flags === nothing && asked.params && asked.inputs && all(is_given, way.seeds) && return first(@atomic way.backs)

@@ -25,7 +25,7 @@ end
 
 "Gradients of those in the row that are flagged, in its order."
 function row_gradients(call::RowCall, reverse, ȳ, moved)
-    asked = Asked(any(moved[call.count+1:end]), any(moved[1:call.count]))
+    asked = NeedsGrad(any(moved[call.count+1:end]), any(moved[1:call.count]))
     p̄s, x̄s = gradients(reverse, cotangents(reverse, ȳ), asked)
     return (x̄s..., p̄s...)
 end

@@ -12,8 +12,8 @@ import numpy as np
 import paddle
 from paddle import Tensor
 
-from ..nets.layers.shell import globals_of
-from ..nets.layers.slots import ATOMS, Slotted, is_bound, walk
+from ..nets.layers.attribute_walk import ATOMS, Slotted, is_bound, walk
+from ..nets.layers.functional_module import globals_of
 from ..transforms.as_programs.seen import codes_of
 
 MANY = 20_000

@@ -7,9 +7,9 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from ..nets.calls.known_calls import KnownWay
+from ..nets.calls.dispatch_cache import CachedWay
 from ..nets.calls.pullback import RecordedPullback
-from ..nets.calls.selection import Flags
+from ..nets.calls.wrt import Flags
 from ..nets.nesting import Nesting
 from ..nets.net import Net
 from ..paddle_side.process.random_state import drawing_from, random_state
@@ -81,7 +81,7 @@ class Recorded:
 
     def _straight(
         self,
-        known: KnownWay,
+        known: CachedWay,
         leaves: tuple[Any, ...],
         row: list[Tensor],
         made: list[Tensor],

@@ -9,20 +9,20 @@ from typing import Any
 
 from paddle import Tensor
 
-from ..nets.calls.known_calls import KnownValue, KnownWay, cache_key, keep
+from ..nets.calls.dispatch_cache import CachedValue, CachedWay, cache_key, keep
 from ..nets.net import Net
 
 
 class BoundCalls:
-    """As :class:`..nets.calls.known_calls.KnownCalls`, found by the arguments alone."""
+    """As :class:`..nets.calls.dispatch_cache.DispatchCache`, by the arguments alone."""
 
     def __init__(self, net: Net, params: dict[str, Tensor] | Tensor) -> None:
         self._net, self._params = net, params
         self._tensors: list[Tensor] = (
             [params] if isinstance(params, Tensor) else [*params.values()]
         )
-        self._values: dict[Any, KnownValue] = {}
-        self._ways: dict[Any, KnownWay] = {}
+        self._values: dict[Any, CachedValue] = {}
+        self._ways: dict[Any, CachedWay] = {}
 
     def forward(self, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
         """The output, alone in a tuple; None for a call like none before."""
@@ -30,7 +30,7 @@ class BoundCalls:
         known = self._values.get(key)
         if known is not None:
             return known.value([*self._tensors, *args])
-        calls = self._net.known_calls
+        calls = self._net.dispatch_cache
         if calls is None or key is None:
             return None
         known, leaves = calls.value(self._params, args)
@@ -39,13 +39,13 @@ class BoundCalls:
         keep(self._values, key, known)
         return known.value(leaves)
 
-    def way(self, args: tuple[Any, ...]) -> tuple[KnownWay | None, list[Tensor]]:
+    def way(self, args: tuple[Any, ...]) -> tuple[CachedWay | None, list[Tensor]]:
         """What serves calls like this one, and the leaves of this one."""
         key = cache_key(args)
         known = self._ways.get(key)
         if known is not None:
             return known, [*self._tensors, *args]
-        calls = self._net.known_calls
+        calls = self._net.dispatch_cache
         if calls is None or key is None:
             return None, []
         known, leaves = calls.way(self._params, args)

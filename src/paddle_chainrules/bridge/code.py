@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from paddle import Tensor
 
 from ..nets.calls.inputs import Inputs
-from ..nets.calls.selection import each
+from ..nets.calls.wrt import each
 from ..nets.derivatives.along import InARow
 from ..nets.layers.stateless import RESERVED
 from ..nets.net import Net

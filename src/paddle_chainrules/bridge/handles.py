@@ -9,7 +9,7 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from ..nets.calls.selection import Flags, selected
+from ..nets.calls.wrt import Flags, selected
 from ..nets.derivatives.along import JVP, VJP
 from ..nets.derivatives.derived import Derivative, What
 from ..nets.derivatives.per_sample import SampleJacobian, SampleVJP

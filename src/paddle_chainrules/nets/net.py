@@ -38,7 +38,7 @@ from .parameters.params import P, Params, ParamSpec
 from .parameters.state_dicts import names_in, placed
 
 if TYPE_CHECKING:
-    from .calls.known_calls import KnownCalls
+    from .calls.dispatch_cache import DispatchCache
     from .chain import Chain
 
 
@@ -123,7 +123,7 @@ class Net(abc.ABC):
         if effects.asks:
             return self._recorded(params, args, kwargs, constants)[0]
         programs, plain = self._programs, not (kwargs or constants)
-        if programs and plain and (again := programs.known.forward(params, args)):
+        if programs and plain and (again := programs.cache.forward(params, args)):
             return again[0]
         inputs = Inputs(self.spec, params, args, kwargs)
         if programs and (found := programs.forward(inputs, constants)):
@@ -170,10 +170,10 @@ class Net(abc.ABC):
                 refuse_other_uses(outputs, watch.writes)
             if first:
                 arguments = [t for t in tensors_among(leaves) if not t.stop_gradient]
-                beyond = leaves_behind(filter(is_traced, outputs), arguments)
+                free = leaves_behind(filter(is_traced, outputs), arguments)
                 made = (watch or recordings()[-1]).constants
-                beyond -= made.keys()
-                effects.note_beyond(beyond, alone=not (nested or by_caller))
+                free -= made.keys()
+                effects.note_free(free, alone=not (nested or by_caller))
                 if not connects:
                     return out_spec.unflatten(detached(outputs, leaves))
             held = [*leaves, *self._shared()]
@@ -182,9 +182,9 @@ class Net(abc.ABC):
             return out_spec.unflatten(unaliased(outputs, held))
 
     @property
-    def known_calls(self) -> KnownCalls | None:
+    def dispatch_cache(self) -> DispatchCache | None:
         """Calls that go straight to their programs, where there are programs."""
-        return self._programs.known if self._programs else None
+        return self._programs.cache if self._programs else None
 
     @property
     def derivative_programs(self) -> dict[Any, Any] | None:
@@ -248,7 +248,7 @@ class Net(abc.ABC):
         With ``has_aux`` what the formula gives beside the output is the third.
         """
         programs, plain = self._programs, not (kwargs or constants)
-        if programs and plain and (again := programs.known.pullback(params, args)):
+        if programs and plain and (again := programs.cache.pullback(params, args)):
             return again
         inputs = Inputs(self.spec, params, args, kwargs)
         if programs and (found := programs.record(inputs, constants)):

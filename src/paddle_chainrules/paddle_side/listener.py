@@ -31,7 +31,7 @@ class Listener(Protocol):
     ) -> list[Tensor | None]:
         """What :func:`.autograd.engine.gradients` gives otherwise."""
 
-    def reaches_beyond(self, outputs: Sequence[Any], own: Sequence[Any]) -> bool:
+    def reaches_free(self, outputs: Sequence[Any], own: Sequence[Any]) -> bool:
         """Whether they depend on what requires gradients and is none of their own."""
 
     def stands_in(self, leaves: Sequence[Tensor], recording: Any) -> None:

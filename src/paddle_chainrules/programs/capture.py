@@ -214,12 +214,12 @@ def _captured(
                 f"it gives a {type(out).__name__}, which every call would have to make "
                 "anew; give tensors and numbers alone"
             )
-    reached, beyond = outside(record)
+    reached, free = outside(record)
     return Captured(
         program,
         [PLACE if isinstance(out, Tensor) else out for out in outputs],
         tuple(end in reached for end in ends),
-        beyond,
+        free,
         kinds_of(program.constants.values()),
         frozenset(filter(record.is_own, program.constants)),
         record.by_series,

@@ -24,7 +24,7 @@ class Captured(NamedTuple):
     """What the function gives, with :data:`PLACE` for each tensor."""
     requires: tuple[bool, ...]
     """Of each of these, does it depend on a tensor that required gradients before."""
-    beyond: list[Tensor]
+    free: list[Tensor]
     """Such tensors that are no arguments."""
     kinds: tuple[Any, ...]
     """Of each constant of the program what it was."""
@@ -39,7 +39,7 @@ class Captured(NamedTuple):
         return bool(kinds) and kinds != kinds_of(self.program.constants.values())
 
     def is_like(self, other: Captured) -> bool:
-        """Whether the two differ in their programs alone, and use nothing beyond."""
+        """Whether they differ in their programs alone, and have no free variables."""
         own = self.outputs, self.requires, self.kinds
         theirs = other.outputs, other.requires, other.kinds
         return own == theirs and not (self._reaches() or other._reaches())
@@ -56,9 +56,9 @@ class Captured(NamedTuple):
         return min(most, rows_at_once(self.program, size)) if self.by_series else most
 
     def _reaches(self) -> bool:
-        """Whether the program has a tensor from beyond; what it dropped is none."""
+        """Whether the program has a free variable; what it dropped is none."""
         constants = {*map(id, self.program.constants.values())}
-        return not constants.isdisjoint(map(id, self.beyond))
+        return not constants.isdisjoint(map(id, self.free))
 
     def filled(self, tensors: list[Any]) -> list[Any]:
         """All that the function gives, with tensors in their places."""

@@ -21,8 +21,8 @@ from ...transforms.as_programs.program_recording import ProgramRecording, Way
 from ...transforms.containers.tree import flatten_tree
 from ...transforms.tape.effects import check_unchanged, tensors_among, versions
 from ...transforms.tape.recording import Recording, records_graph
+from .dispatch_cache import DispatchCache, Structure
 from .inputs import Inputs
-from .known_calls import KnownCalls, Structure
 
 PATIENCE = 3
 """How many calls of a kind come before a program that nobody has asked for."""
@@ -57,7 +57,7 @@ class NetPrograms:
     def __init__(self, net: Any, patience: int = 0, most: int = 0) -> None:
         self._net, self._patience, self.most = net, patience, most
         self._made: dict[Any, ProgramCache] = {}
-        self.known = KnownCalls(net)
+        self.cache = DispatchCache(net)
         self.derivatives: dict[Any, Any] = {}
 
     def describe(self) -> str:
@@ -91,7 +91,7 @@ class NetPrograms:
             return ()
         if not constants:
             found, _ = seen_value(programs, leaves, None)
-            self.known.keep_value(inputs, found)
+            self.cache.keep_value(inputs, found)
         return (structure.nested(outputs),)
 
     def record(
@@ -112,7 +112,7 @@ class NetPrograms:
             return None
         recording.keep(len(inputs.leaves), structure.number)
         if not constants:
-            self.known.keep_way(inputs, programs, recording)
+            self.cache.keep_way(inputs, programs, recording)
         return (*structure.parts(outputs), structure.output, recording)
 
     def value(self, inputs: Inputs) -> tuple[OfValue, list[Any]]:

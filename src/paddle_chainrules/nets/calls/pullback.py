@@ -20,7 +20,7 @@ from ..parameters.param_trees import ParamTree
 from ..parameters.params import ParamSpec
 from .grad_buffers import Primal, check_buffers, write
 from .inputs import Form
-from .selection import WRT, Flags, Wrt, asked_for, each, items_of, selected
+from .wrt import WRT, Flags, Wrt, each, items_of, needs_grad, selected
 
 
 class NetPullback(KeptGraph, abc.ABC, Generic[Y_co]):
@@ -103,7 +103,7 @@ class NetPullback(KeptGraph, abc.ABC, Generic[Y_co]):
         if wrt is WRT:
             return self._nested(self._gradients(cotangent, None, rows))
         children, keywords = self._form.args.children(), self.keywords
-        asked = asked_for(wrt, self._form.spec.names, len(children), keywords)
+        asked = needs_grad(wrt, self._form.spec.names, len(children), keywords)
         by_params, by_args = any(asked.params), any(asked.args)
         if self._form.order is None and by_params and not all(asked.params):
             raise ValueError(

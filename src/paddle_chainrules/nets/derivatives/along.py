@@ -26,7 +26,7 @@ from ...transforms.containers.tree import Tree, flatten_tree
 from ...transforms.derivatives.jvp import linearize
 from ...transforms.derivatives.vjp import vjp
 from ..calls.programs import NetPrograms, of_derivatives
-from ..calls.selection import Flags, each
+from ..calls.wrt import Flags, each
 from ..nesting import Nesting
 from ..net import Net
 from ..parameters.params import Params

@@ -1,1 +1,1 @@
-"""Any paddle.nn.Layer as a net: its shell, the places of its tensors, its structure."""
+"""Any paddle.nn.Layer as a net: a functional module, and where it holds what."""

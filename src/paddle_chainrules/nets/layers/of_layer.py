@@ -6,7 +6,7 @@ import paddle
 from paddle import Tensor
 
 from ...programs.static_graphs import need_tensors, sot
-from ..calls.selection import Wrt
+from ..calls.wrt import Wrt
 from .stateless import StatelessLayer
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import paddle
 
-from .slots import ATOMS, Mark, walk
+from .attribute_walk import ATOMS, Mark, walk
 
 _KNOWN = frozenset({"paddle", "builtins", "collections", "numpy", "functools"})
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import paddle
 
-from .slots import ATOMS, Mark, Slotted, Visit, is_bound
+from .attribute_walk import ATOMS, Mark, Slotted, Visit, is_bound
 
 
 class Contents:

@@ -21,16 +21,16 @@ from ...transforms.containers.tree import Tree
 from ...transforms.tape.effects import Effects
 from ..calls.programs import NetPrograms, as_asked
 from ..calls.pullback import NetPullback
-from ..calls.selection import Wrt, items_of, selected
+from ..calls.wrt import Wrt, items_of, selected
 from ..chain import Chain, chain_of
 from ..description import Description
 from ..net import Net
 from ..parameters.params import P, Params, ParamSpec
 from ..parameters.state_dicts import aliases, placed
+from .functional_module import copied, derives, keywords_of
+from .functional_modules import Bound, FunctionalModules
 from .one_sample import OneSample
 from .paddles_own import is_paddles_own
-from .shell import copied, derives, keywords_of
-from .shells import Bound, Shells
 from .structure import construct, describe
 
 RESERVED = frozenset({"buffers", "seed"})
@@ -86,9 +86,9 @@ class StatelessLayer(Net):
     def _adopt(self, layer: paddle.nn.Layer) -> None:
         """Take a layer of this net's own, with marks where its tensors belong."""
         self._layer = layer
-        self._shells = Shells(layer)
+        self._modules = FunctionalModules(layer)
         self._chain = None if self._buffers else chain_of(layer, self._spec)
-        self._calls = Effects(check_beyond=self._refuse_originals)
+        self._calls = Effects(check_free=self._refuse_originals)
         self._samples = OneSample()
         self._own_programs = as_asked(self, self._jit, is_paddles_own(layer))
 
@@ -101,14 +101,14 @@ class StatelessLayer(Net):
         layer's code is others', which may depend on anything."""
         return [self._layer, self._buffers] if self._own_programs else None
 
-    def _refuse_originals(self, beyond: set[int]) -> None:
+    def _refuse_originals(self, free: set[int]) -> None:
         """Refuse results that depend on the layer's own parameters.
 
         Raises:
             TypeError: they do.
         """
         for name, node in self._originals.items():
-            if node.node_ptr() in beyond:
+            if node.node_ptr() in free:
                 kind = type(self._layer).__name__
                 raise TypeError(
                     f"{kind}.forward uses its own parameter {name!r} and not the one "
@@ -119,7 +119,7 @@ class StatelessLayer(Net):
                 )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> StatelessLayer:
-        return self._with(lambda shell: None)
+        return self._with(lambda layer: None)
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._derives and not self._effects.is_known:
@@ -128,7 +128,7 @@ class StatelessLayer(Net):
                 "parameters, and no call has shown yet that forward computes them "
                 "anew; call the net once before it is pickled"
             )
-        with self._shells.marked() as layer:
+        with self._modules.marked() as layer:
             return _unpickled, (pickle.dumps(layer), self._kept())
 
     def _kept(self) -> dict[str, Any]:
@@ -142,14 +142,14 @@ class StatelessLayer(Net):
         Raises:
             TypeError: what it is made of is not Paddle's alone.
         """
-        with self._shells.marked() as layer:
+        with self._modules.marked() as layer:
             return describe(layer, self._kept())
 
     def _with(
         self, change: Callable[[paddle.nn.Layer], object], **fields: Any
     ) -> StatelessLayer:
         """A net like this one with a layer of its own that is changed first."""
-        with self._shells.marked() as own:
+        with self._modules.marked() as own:
             layer = copied(own, {})
         change(layer)
         other = StatelessLayer.__new__(StatelessLayer)
@@ -165,7 +165,7 @@ class StatelessLayer(Net):
         if all(layer.training == training for layer in layers):
             return self
         return self._with(
-            lambda shell: shell.train() if training else shell.eval(),
+            lambda layer: layer.train() if training else layer.eval(),
             _buffers=self._buffers,
         )
 
@@ -178,8 +178,8 @@ class StatelessLayer(Net):
         if {*self._spec.dtypes} <= {dtype} and all(buffers[n] is held[n] for n in held):
             return self
 
-        def convert(shell: paddle.nn.Layer) -> None:
-            for part in shell.sublayers(include_self=True):
+        def convert(layer: paddle.nn.Layer) -> None:
+            for part in layer.sublayers(include_self=True):
                 part._dtype = kind  # as Layer.to does
 
         spec = self._spec.in_dtype(dtype)
@@ -363,7 +363,7 @@ class StatelessLayer(Net):
         def run(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tree:
             with (
                 drawing_from(_seed),
-                Bound(self._shells, self._calls, params, buffers, frozen) as bound,
+                Bound(self._modules, self._calls, params, buffers, frozen) as bound,
             ):
                 try:
                     output = bound.call(args, kwargs)
@@ -387,8 +387,8 @@ def constructed(facts: dict[str, Any], tensors: Sequence[Tensor]) -> StatelessLa
     return _restored(*construct(facts, tensors))
 
 
-def _unpickled(shell: bytes, kept: dict[str, Any]) -> StatelessLayer:
-    return _restored(pickle.loads(shell), kept)
+def _unpickled(layer: bytes, kept: dict[str, Any]) -> StatelessLayer:
+    return _restored(pickle.loads(layer), kept)
 
 
 def _restored(layer: paddle.nn.Layer, kept: dict[str, Any]) -> StatelessLayer:

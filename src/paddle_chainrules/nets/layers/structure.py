@@ -19,7 +19,7 @@ from paddle.nn import functional
 
 from ...paddle_side.dtypes import dtype_name
 from ..parameters.params import ParamSpec
-from .slots import Mark
+from .attribute_walk import Mark
 
 ROOMS = ("paddle.nn.", "paddle.vision.")
 """Where the classes are that may be named."""

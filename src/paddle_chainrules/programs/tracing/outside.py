@@ -1,6 +1,6 @@
 """What a recorded function's results depend on, for who differentiates from outside.
 
-Tensors from beyond are its free variables: those that require gradients and are no
+Its free variables are tensors from elsewhere: those that require gradients and are no
 arguments.
 """
 
@@ -14,9 +14,9 @@ from .record import Record
 
 def outside(record: Record) -> tuple[set[Value], list[Tensor]]:
     """Values that depend on what required gradients before, and what no argument is."""
-    beyond = [v for v in record.constants if record.required(v)]
-    reached = {*beyond, *filter(record.required, record.inputs)}
+    free = [v for v in record.constants if record.required(v)]
+    reached = {*free, *filter(record.required, record.inputs)}
     for op, taped in zip(record.ops, record.taped, strict=True):
         if taped and not reached.isdisjoint(op.inputs):
             reached.update(filter(record.requires, op.outputs))
-    return reached, [record.constants[v] for v in beyond]
+    return reached, [record.constants[v] for v in free]

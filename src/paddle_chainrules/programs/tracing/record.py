@@ -241,7 +241,7 @@ class Record:
         """Whether it required gradients when it was met."""
         return self._native[value.number]
 
-    def reaches_beyond(self, outputs: Sequence[Any], own: Sequence[Any]) -> bool:
+    def reaches_free(self, outputs: Sequence[Any], own: Sequence[Any]) -> bool:
         """Whether they depend on what requires gradients and is none of their own."""
         with not_listening():
             needed = {self.value_of(o) for o in outputs if isinstance(o, Tensor)}

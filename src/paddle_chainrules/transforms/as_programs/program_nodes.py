@@ -64,7 +64,7 @@ def call(
     begun.clear()
     if ahead and any(watch.deep for watch in recordings()):
         _look_ahead(node, leaves, captured)
-    inputs = [leaves[i] for i in node.wanted] + node.beyond
+    inputs = [leaves[i] for i in node.wanted] + node.free
     outputs: list[Any] = [None] * len(captured.program.outputs)
     given = inputs if all(x.is_leaf for x in inputs) else [_packed(inputs)]
     on_graph = _Node.apply(_Call(node, leaves, outputs, inputs), *given)
@@ -153,7 +153,7 @@ class Node(NamedTuple):
     """Which of the outputs are on the graph."""
     wanted: list[int]
     """Which of the leaves require gradients."""
-    beyond: list[Tensor]
+    free: list[Tensor]
     """Which tensors that are no leaves do."""
     captured: Captured
     reverse: ProgramCache
@@ -211,19 +211,19 @@ def node_of(
         for i, leaf in enumerate(leaves)
         if isinstance(leaf, Tensor) and not leaf.stop_gradient
     ]
-    beyond, count = captured.beyond, len(leaves)
+    free, count = captured.free, len(leaves)
     if begun:
-        beyond = begun[0].without_made(beyond)
+        free = begun[0].without_made(free)
 
     def asking(leaves: list[Any]) -> Sequence[Any]:
-        ask_for(beyond)
+        ask_for(free)
         return programs.plain(leaves)
 
     def both(every: list[Any], create_graph: bool) -> tuple[list[Any], list[Any]]:
         given = every[:count], every[count:]
         with grad_mode(True):
             if listener() is None:
-                return _on_tape(asking, *given, places, wanted, beyond, create_graph)
+                return _on_tape(asking, *given, places, wanted, free, create_graph)
             values = [*programs.plain(given[0])]
             return values, of_values(every, values, create_graph)
 
@@ -232,7 +232,7 @@ def node_of(
     ) -> list[Tensor | None]:
         tensors = [v for v in values if isinstance(v, Tensor)]
         ends = [tensors[i] for i in places]
-        starts = [every[i] for i in wanted] + beyond
+        starts = [every[i] for i in wanted] + free
         return gradients(ends, starts, every[count:], create_graph)
 
     def further(every: list[Any], values: list[Any]) -> list[Any]:
@@ -259,13 +259,13 @@ def node_of(
         # What is not used is no input, so that it has no gradient.
         number = len(wanted)
         wanted = [*compress(wanted, there.used)]
-        beyond = [*compress(beyond, there.used[number:])]
+        free = [*compress(free, there.used[number:])]
         there = there.of_used()
     reverse = _Reverse(gradients_of)
-    values = _values(there.forward, leaves, [*(leaves[i] for i in wanted), *beyond])
+    values = _values(there.forward, leaves, [*(leaves[i] for i in wanted), *free])
     is_reverse = isinstance(programs, _Reverse)
     return Node(
-        *(there, places, wanted, beyond, whole, reverse, is_once()), values, is_reverse
+        *(there, places, wanted, free, whole, reverse, is_once()), values, is_reverse
     )
 
 
@@ -285,7 +285,7 @@ def _on_tape(
     cotangents: list[Tensor],
     places: list[int],
     wanted: list[int],
-    beyond: list[Tensor],
+    free: list[Tensor],
     create_graph: bool,
 ) -> tuple[list[Any], list[Any]]:
     """The same by the graph that Paddle records, to compare with."""
@@ -305,7 +305,7 @@ def _on_tape(
         found = gradients(ends, recording.inputs, cotangents, False)
     by_leaf = dict(zip(recording.differentiable, found, strict=False))
     by_id = {id(t): g for t, g in zip(recording.inputs, found, strict=True)}
-    grads = [by_leaf[i] for i in wanted] + [by_id.get(id(t)) for t in beyond]
+    grads = [by_leaf[i] for i in wanted] + [by_id.get(id(t)) for t in free]
     return values, grads
 
 

@@ -26,31 +26,31 @@ class Effects:
             ``x.stop_gradient = False``.
 
     Args:
-        check_beyond: told what results depend on that was no argument; it may raise.
+        check_free: told what results depend on that was no argument; it may raise.
     """
 
     def __init__(
         self,
         writes: bool | None = None,
         reaches: bool | None = None,
-        check_beyond: Callable[[set[int]], None] | None = None,
+        check_free: Callable[[set[int]], None] | None = None,
     ) -> None:
         self.writes = writes
         self.reaches = reaches
         self.asks = False
         self.is_known = reaches is not None
-        self._check_beyond = check_beyond
+        self._check_free = check_free
 
-    def note_beyond(self, beyond: set[int], alone: bool = True) -> None:
+    def note_free(self, free: set[int], alone: bool = True) -> None:
         """What the results depend on and was no argument, as addresses of leaves.
 
         Not ``alone`` where these may be leaves that arguments depend on.
         """
-        if self._check_beyond is not None:
-            self._check_beyond(beyond)
+        if self._check_free is not None:
+            self._check_free(free)
         self.is_known = True
         if self.reaches is None and alone:
-            self.reaches = bool(beyond)
+            self.reaches = bool(free)
 
     @property
     def copies(self) -> bool:

@@ -143,13 +143,13 @@ def _recorded(
     if who is not None:
         who.stands_in([*recording.inputs, *tensors], recording)
         recording.connected = connected or (
-            enabled and who.reaches_beyond(outputs, targets)
+            enabled and who.reaches_free(outputs, targets)
         )
     elif enabled and not connected and (effects.reaches is not False or nested):
-        beyond = recording.beyond()
-        effects.note_beyond(beyond)
-        recording.connected = bool(beyond)
-        if beyond and not (create_graph or nested):
+        free = recording.free_variables()
+        effects.note_free(free)
+        recording.connected = bool(free)
+        if free and not (create_graph or nested):
             return Again(True, True)
     recording.forget()
     return outputs if recording.connected else detached(outputs, leaves), recording
@@ -220,15 +220,15 @@ class Recording(KeptGraph):
         """All that is differentiated by, the differentiable leaves first."""
         return [self._targets[i] for i in self.differentiable] + self._asked
 
-    def beyond(self) -> set[int]:
+    def free_variables(self) -> set[int]:
         """What outputs depend on that requires gradients and is no leaf."""
         own = [*(self._targets[i] for i in self.differentiable), *self._made]
-        beyond = leaves_behind(self._on_graph(), own)
-        beyond -= self._constants.keys()
-        for made_of, found in self._nested if beyond else ():
+        free = leaves_behind(self._on_graph(), own)
+        free -= self._constants.keys()
+        for made_of, found in self._nested if free else ():
             # Paddle makes leaves of its own within a gradient's graph.
-            beyond -= leaves_behind(found) - leaves_behind(made_of)
-        return beyond
+            free -= leaves_behind(found) - leaves_behind(made_of)
+        return free
 
     def explains(self, refusal: NotImplementedError) -> bool:
         """Whether it is the function's own doing, and nobody's writing afterwards."""
@@ -236,7 +236,7 @@ class Recording(KeptGraph):
         return own or not isinstance(refusal, Overwritten)
 
     def forget(self) -> None:
-        """Let go of what only :meth:`beyond` needs."""
+        """Let go of what only :meth:`free_variables` needs."""
         self._made, self._nested, self._constants = [], [], {}
 
     def gradients(

@@ -1,4 +1,4 @@
-"""The shells of one layer, one for every call at a time, and a call with one."""
+"""Functional modules of a layer, one for every call at a time, and a call with one."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from paddle import Tensor
 from ...paddle_side.listener import not_listening
 from ...transforms.containers.tree import Tree
 from ...transforms.tape.effects import Effects, differ, versions
-from .shell import Place, Shell, copied
+from .functional_module import FunctionalModule, Place, copied
 
 
-class Shells:
+class FunctionalModules:
     """A layer's structure and copies of it, each for one call at a time.
 
     Attributes:
@@ -28,9 +28,9 @@ class Shells:
     """
 
     def __init__(self, layer: paddle.nn.Layer) -> None:
-        self._first = Shell(layer)
+        self._first = FunctionalModule(layer)
         self._lock = threading.RLock()
-        self.free: list[Shell] = []
+        self.free: list[FunctionalModule] = []
         self.changed: set[Place] = set()
         self.read: set[str] = set()
 
@@ -44,17 +44,19 @@ class Shells:
             finally:
                 self._first.release()
 
-    def one(self) -> Shell:
-        """A shell that no other call has."""
+    def one(self) -> FunctionalModule:
+        """A functional module that no other call has."""
         try:
             return self.free.pop()
         except IndexError:
             with self.marked() as layer, not_listening():
-                return Shell(copied(layer, {}, shared=True), beside=self._first)
+                return FunctionalModule(
+                    copied(layer, {}, shared=True), beside=self._first
+                )
 
 
 class Bound:
-    """A shell with tensors in their places, for one call.
+    """A functional module with tensors in their places, for one call.
 
     The first call learns which buffers the layer only reads, and which of its
     attributes and containers it changes; those are put back after every call.
@@ -69,65 +71,65 @@ class Bound:
 
     def __init__(
         self,
-        shells: Shells,
+        modules: FunctionalModules,
         effects: Effects,
         params: Mapping[str, Tensor],
         buffers: Mapping[str, Tensor],
         frozen: Set[str] | None,
     ) -> None:
-        self._shells, self._effects = shells, effects
+        self._modules, self._effects = modules, effects
         self._params, self._buffers = params, buffers
         self._first = effects.writes is None
         # Buffers that need no copies, since a call only reads them.
         self._kept: Set[str] = set()
         if not effects.copies:
-            self._kept = shells.read if frozen is None else shells.read & frozen
+            self._kept = modules.read if frozen is None else modules.read & frozen
 
     def __enter__(self) -> Bound:
-        self._shell = self._shells.one()
+        self._module = self._modules.one()
         try:
             self._put()
         except BaseException:  # an interrupt
-            self._shell.release()
-            self._shells.free.append(self._shell)
+            self._module.release()
+            self._modules.free.append(self._module)
             raise
         return self
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tree:
         """The layer's output, in containers of its own where some are put back."""
-        output = self._shell.layer(*args, **kwargs)
-        if isinstance(output, Tensor) or not (self._first or self._shells.changed):
+        output = self._module.layer(*args, **kwargs)
+        if isinstance(output, Tensor) or not (self._first or self._modules.changed):
             return output
         return optree.tree_map(lambda leaf: leaf, output, none_is_leaf=True)
 
     def buffers(self) -> dict[str, Tensor]:
         """What the call has left in the place of buffers, off the graph."""
-        return {name: self._shell.buffer(name) for name in self._buffers}
+        return {name: self._module.buffer(name) for name in self._buffers}
 
     def _put(self) -> None:
-        self._shell.put(self._params)
+        self._module.put(self._params)
         if self._buffers:
             kept = self._kept
             self._fresh = {n: _detached(b, n in kept) for n, b in self._buffers.items()}
             self._before = versions(map(self._fresh.__getitem__, kept))
-            self._shell.put(self._fresh)
+            self._module.put(self._fresh)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        shells = self._shells
+        modules = self._modules
         try:
             if self._buffers and kind is None:
                 self._learn() if self._first else self._check()
         finally:
             made: list[str] = []
             if self._first:
-                made = self._shell.made_parameters()
-                shells.changed = self._shell.changed()
-            if shells.changed:
-                self._shell.restore(shells.changed)
-            self._shell.release()
-            shells.free.append(self._shell)
+                made = self._module.made_parameters()
+                modules.changed = self._module.changed()
+            if modules.changed:
+                self._module.restore(modules.changed)
+            self._module.release()
+            modules.free.append(self._module)
         if made and kind is None:
-            kind_of = type(self._shell.layer).__name__
+            kind_of = type(self._module.layer).__name__
             raise TypeError(
                 f"{kind_of}.forward has made the parameters {made} at its first call, "
                 "which are none of the net's and would not be trained; call the layer "
@@ -136,14 +138,14 @@ class Bound:
 
     def _learn(self) -> None:
         fresh, given = self._fresh, self._buffers
-        self._shells.read = {n for n in fresh if not differ(fresh[n], given[n])}
+        self._modules.read = {n for n in fresh if not differ(fresh[n], given[n])}
 
     def _check(self) -> None:
         if versions(map(self._fresh.__getitem__, self._kept)) == self._before:
             return
         self._effects.writes = True
         raise RuntimeError(
-            f"{type(self._shell.layer).__name__}.forward has written into one of the "
+            f"{type(self._module.layer).__name__}.forward has written into one of the "
             f"buffers {sorted(self._kept)}, which it only read at its first call; the "
             "value there is changed. From now on it works on copies: make the net anew "
             "by stateless(layer), or give buffers=... with the value restored"

@@ -24,7 +24,7 @@ import paddle
 from paddle import Tensor
 
 from ...transforms.as_programs.seen import codes_of
-from .slots import (
+from .attribute_walk import (
     ATOMS,
     Mark,
     attributes_of,
@@ -37,18 +37,20 @@ from .slots import (
 from .state import contents_of, is_same
 
 
-class Shell:
+class FunctionalModule:
     """A layer without its tensors, which are put into it for a call.
 
     Args:
-        beside: a shell whose layer this one is a copy of; what both layers hold is
+        beside: that of the layer which this one is a copy of; what both layers hold is
             not this one's, and stays as a call leaves it.
 
     Attributes:
         layer: the layer, with None where tensors belong.
     """
 
-    def __init__(self, layer: paddle.nn.Layer, beside: Shell | None = None) -> None:
+    def __init__(
+        self, layer: paddle.nn.Layer, beside: FunctionalModule | None = None
+    ) -> None:
         self.layer = layer
         visits = [*walk(layer, type(layer).__name__)]
         self._slots = slots_of(layer, visits)

@@ -47,7 +47,7 @@ class Structure(NamedTuple):
         return value, self.buffers.unflatten(outputs[self.number :])
 
 
-class KnownCalls:
+class DispatchCache:
     """What is called for parameters and arguments of each dtypes and shapes.
 
     That is for parameters in a dict as the net has them or as theta, arguments that are
@@ -56,18 +56,18 @@ class KnownCalls:
 
     def __init__(self, net: Any) -> None:
         self._net = net
-        self._values: dict[Any, KnownValue] = {}
-        self._ways: dict[Any, KnownWay] = {}
+        self._values: dict[Any, CachedValue] = {}
+        self._ways: dict[Any, CachedWay] = {}
 
     def keep_value(self, inputs: Inputs, found: OfValue) -> None:
         """Have this program serve calls like this one."""
-        self._keep(self._values, inputs, KnownValue(found))
+        self._keep(self._values, inputs, CachedValue(found))
 
     def keep_way(
         self, inputs: Inputs, programs: ProgramCache, recording: ProgramRecording
     ) -> None:
         """The same with the way back."""
-        self._keep(self._ways, inputs, KnownWay(inputs, programs, recording))
+        self._keep(self._ways, inputs, CachedWay(inputs, programs, recording))
 
     def _keep(self, known: dict[Any, Any], inputs: Inputs, found: Any) -> None:
         params, args, kwargs = inputs.given
@@ -85,21 +85,21 @@ class KnownCalls:
 
     def pullback(
         self, params: Any, args: tuple[Any, ...]
-    ) -> tuple[Any, KnownPullback] | None:
+    ) -> tuple[Any, CachedPullback] | None:
         """Output and pullback; None for a call like none before."""
         known, leaves = self.way(params, args)
         return None if known is None else known.pullback(leaves)
 
     def value(
         self, params: Any, args: tuple[Any, ...]
-    ) -> tuple[KnownValue | None, list[Tensor]]:
+    ) -> tuple[CachedValue | None, list[Tensor]]:
         """What was kept for calls like this one, and the leaves of this one."""
         key, leaves = self._key_and_leaves(params, args)
         return self._values.get(key), leaves
 
     def way(
         self, params: Any, args: tuple[Any, ...]
-    ) -> tuple[KnownWay | None, list[Tensor]]:
+    ) -> tuple[CachedWay | None, list[Tensor]]:
         """The same with the way back."""
         key, leaves = self._key_and_leaves(params, args)
         return self._ways.get(key), leaves
@@ -142,7 +142,7 @@ def keep(known: dict[Any, Any], key: Any, found: Any) -> None:
     known[key] = found
 
 
-class KnownValue:
+class CachedValue:
     """The program of the value of a kind of calls."""
 
     def __init__(self, found: OfValue) -> None:
@@ -166,7 +166,7 @@ class KnownValue:
         return (self._structure.nested(found.captured.filled(made)),)
 
 
-class KnownWay:
+class CachedWay:
     """The programs of a kind of calls.
 
     Attributes:
@@ -212,12 +212,12 @@ class KnownWay:
         except CaptureError:
             return None
 
-    def recorded(self, leaves: list[Tensor], made: list[Tensor]) -> KnownPullback:
+    def recorded(self, leaves: list[Tensor], made: list[Tensor]) -> CachedPullback:
         """The pullback of a call that has made this."""
         recording = self._programs.recording(self.way, leaves, leaves, made)
-        return KnownPullback(self, recording)
+        return CachedPullback(self, recording)
 
-    def pullback(self, leaves: list[Tensor]) -> tuple[Any, KnownPullback] | None:
+    def pullback(self, leaves: list[Tensor]) -> tuple[Any, CachedPullback] | None:
         """Output and pullback; None where the programs serve no more.
 
         The leaves' shapes and dtypes were looked at.
@@ -229,12 +229,12 @@ class KnownWay:
         return self.way.structure.nested(outputs), self.recorded(leaves, made)
 
 
-class KnownPullback(RecordedPullback):
+class CachedPullback(RecordedPullback):
     """The pullback of a known call, straight where all gradients are asked for."""
 
     _recording: ProgramRecording
 
-    def __init__(self, known: KnownWay, recording: ProgramRecording) -> None:
+    def __init__(self, known: CachedWay, recording: ProgramRecording) -> None:
         self._form, self._known, self._recording = known.form, known, recording
 
     def _straight(self, cotangent: Tree) -> list[Tensor] | None:

@@ -16,7 +16,7 @@ keyword argument's name, or several."""
 WRT = ("params", "args")
 
 
-class Asked(NamedTuple):
+class NeedsGrad(NamedTuple):
     """Whether each parameter, in forward order, and each argument is.
 
     Without keyword arguments in ``wrt`` the last is None.
@@ -27,9 +27,9 @@ class Asked(NamedTuple):
     kwargs: dict[str, bool] | None
 
 
-def asked_for(
+def needs_grad(
     wrt: Wrt, names: Sequence[str], count: int, keywords: Sequence[str] = ()
-) -> Asked:
+) -> NeedsGrad:
     """What ``wrt`` selects of parameters of these names and of a call's arguments.
 
     Raises:
@@ -63,7 +63,7 @@ def asked_for(
         else:
             for name in selected(item, names, "wrt"):
                 by_name[name] = True
-    return Asked(tuple(by_name.values()), tuple(by_position), by_keyword)
+    return NeedsGrad(tuple(by_name.values()), tuple(by_position), by_keyword)
 
 
 def items_of(wrt: Wrt) -> Collection[Item]:
