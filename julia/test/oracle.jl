@@ -1,8 +1,11 @@
 # Native Paddle as the oracle: the untouched layer, called and differentiated in Python.
 
-using PaddleChainRules: paddle
+using PaddleChainRules: PaddleChainRules, paddle
 using PythonCall
 using Random: Xoshiro
+
+"Call what goes over tasks, as Lux's batched Jacobians, where there is a thread for them: 1.12 has one."
+over_tasks(f) = Threads.nthreads(:interactive) + Threads.nthreads() > 1 ? PaddleChainRules.threaded(f) : f()
 
 "A dense copy of a tensor by way of numpy, dimensions reversed: not the way under test."
 function from_numpy(tensor)

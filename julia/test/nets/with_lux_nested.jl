@@ -5,7 +5,7 @@ using ComponentArrays: ComponentArray
 using ForwardDiff: ForwardDiff
 using Lux: Lux, AutoForwardDiff, AutoZygote, StatefulLuxLayer
 using Optimisers: Adam
-using PaddleChainRules: PaddleChainRules, PaddleModuleWrapper, luxlayer, paddle
+using PaddleChainRules: PaddleModuleWrapper, luxlayer, paddle
 using PythonCall
 using Random: Xoshiro
 using Zygote: Zygote
@@ -45,17 +45,14 @@ const LOSSES = (
     jacobian_vector_product = (model, x, _) -> sum(abs2, Lux.jacobian_vector_product(model, AutoForwardDiff(), x, 2 .* x)),
 )
 
-"Lux's batched Jacobians go over tasks, for which a plain Julia 1.12 has a thread beside the main one."
-on_threads(f) = Threads.nthreads(:interactive) + Threads.nthreads() > 1 ? PaddleChainRules.threaded(f) : f()
-
 @testset "$name, $T" for T in (Float64, Float32), (name, loss) in pairs(LOSSES)
     ours, p, st, theirs, q, st_twin = pair(T)
     name === :gradient_by_parameters && ((p, q) = map(ComponentArray, (p, q)))
     x = randn(Xoshiro(1), T, 3, 6)
     of(layer, st) = (x, ps) -> (m = StatefulLuxLayer{true}(layer, ps, st); loss(m, x, ps) + sum(sin, m(x)))
     f, g = of(ours, st), of(theirs, st_twin)
-    @test on_threads(() -> close(f(x, p), g(x, q)))
-    found, expected = on_threads(() -> (Zygote.gradient(f, x, p), Zygote.gradient(g, x, q)))
+    @test over_tasks(() -> close(f(x, p), g(x, q)))
+    found, expected = over_tasks(() -> (Zygote.gradient(f, x, p), Zygote.gradient(g, x, q)))
     @test close(found[1], expected[1])
     @test close(found[2], expected[2])
 end
