@@ -11,7 +11,7 @@ import matplotlib as mpl
 import numpy as np
 
 from .problem import Judge
-from .sides import IN_JULIA, NATIVE, OURS, PROBLEMS, SIDES
+from .sides import IN_JULIA, IN_SPANS, NATIVE, OURS, PROBLEMS, SIDES
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
@@ -22,7 +22,7 @@ SAME = "ours, scan"
 """The side that has the same optimizer as theirs."""
 LIBRARIES = tuple(side for side in SIDES if side.startswith("DeepXDE, P"))
 LIBRARIES += ("PaddleScience",)
-ALL = NATIVE, *SIDES, *IN_JULIA
+ALL = NATIVE, *SIDES, *IN_SPANS, *IN_JULIA
 Run = dict[str, Any]
 
 
@@ -252,7 +252,7 @@ def curves(axes: Any, sides: dict[str, list[Run]]) -> None:
     colours = dict(
         zip(
             ALL,
-            (*plt.get_cmap("tab10").colors, "black", "magenta", "navy"),
+            (*plt.get_cmap("tab10").colors, "black", "magenta", "navy", "teal"),
             strict=True,
         )
     )

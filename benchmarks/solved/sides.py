@@ -31,13 +31,17 @@ SIDES: dict[str, Side] = {
     "ours, self-scaled Broyden": Side("by_functions", "adam_broyden"),
     "ours, Levenberg-Marquardt": Side("by_least_squares", "least_squares"),
 }
+IN_SPANS: dict[str, Side] = {
+    "ours, L-BFGS in spans": Side("by_functions", "lbfgs_in_spans"),
+}
+"""Of the problems in time."""
 IN_JULIA: dict[str, Side] = {
     "Julia: Lux": Side("in_julia.jl", "lux"),
     "Julia: train!": Side("in_julia.jl", "paddle_chain_rules"),
 }
 """Of the problems that in_julia.jl has, where there is Julia with what it takes."""
 
-OURS = *tuple(SIDES)[-6:], "Julia: train!"
+OURS = *tuple(SIDES)[-6:], *IN_SPANS, "Julia: train!"
 NATIVE = "native Paddle"
 
 PROBLEMS: dict[str, Callable[[], Problem]] = {
@@ -73,4 +77,5 @@ def sides_of(problem: str) -> dict[str, Side]:
     """Who solves a problem; what is no equation of a net's derivatives has others."""
     if problem == "neural ODE":
         return OF_ODES
-    return SIDES | IN_JULIA if problem in FROM_JULIA else SIDES
+    sides = SIDES | IN_SPANS if "t" in PROBLEMS[problem]().inputs else SIDES
+    return sides | IN_JULIA if problem in FROM_JULIA else sides
