@@ -738,3 +738,15 @@ def test_an_error_that_passes(strict, tmp_path):
     ran.clear()
     jitted(x)
     assert bool(ran) != strict  # left to itself after many errors, where that is right
+
+
+def test_errors_of_the_function_have_their_own_context_alone():
+    def fails(x):
+        raise ZeroDivisionError("by the caller")
+
+    with pytest.raises(CaptureError, match="by the caller") as refused:
+        jit(fails, strict=True)(X)
+    assert isinstance(refused.value.__cause__, ZeroDivisionError)
+    with pytest.raises(ZeroDivisionError) as raised:
+        jit(fails)(X)
+    assert raised.value.__context__ is None

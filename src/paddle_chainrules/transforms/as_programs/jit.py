@@ -210,11 +210,11 @@ class Jitted:
         try:
             programs, leaves = self._programs(args, kwargs)
             found, structure = call(programs, leaves, None)
+            return structure.unflatten(found)
         except CaptureError:
             if self._strict:
                 raise
-            return self._fn(*args, **kwargs)
-        return structure.unflatten(found)
+        return self._fn(*args, **kwargs)  # whose own errors have no other's context
 
     def program(self, *args: Any, **kwargs: Any) -> Program:
         """The program that runs at one call."""

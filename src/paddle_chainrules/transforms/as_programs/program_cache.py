@@ -194,9 +194,7 @@ class ProgramCache:
         with self._lock:
             served = self._served(like, firsts)
             if served is not None:
-                made[key] = served
-                self._bound()
-                return served
+                return self._keep(key, served)
             if self._patience and key not in made:
                 self._calls[key] += 1
                 if self._calls[key] <= self._patience:
@@ -209,19 +207,22 @@ class ProgramCache:
             found = made.get(key)
             if found is None or found.is_stale():
                 try:
-                    found = make(leaves)
+                    found = self._keep(key, make(leaves))
                 except CaptureError as error:
-                    found = Refusal(str(error), error.raised and self._tries > 0)
+                    again = error.raised and self._tries > 0
                     self._tries -= error.raised
-                made[key] = found
-                self._bound()
+                    found = self._keep(key, Refusal(str(error), again))
+                    if error.raised:
+                        raise  # the first time with its cause, which is not kept
                 if firsts and not isinstance(found, Refusal):
                     self._compare(like, firsts, found)
         return found
 
-    def _bound(self) -> None:
+    def _keep(self, key: Any, found: Any) -> Any:
+        self._made[key] = found
         while len(self._made) > BOUND:
             self._made.popitem(last=False)
+        return found
 
     def _served(self, like: Any, firsts: Firsts) -> Any:
         """A program for any number of samples, if there is one."""
