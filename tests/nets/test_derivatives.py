@@ -8,7 +8,7 @@ import pytest
 
 from conftest import assert_same
 from nets.written_once import NETS, PADDLE, WANTED, drawn
-from paddle_chainrules import derivatives, jit, value_and_grad
+from paddle_chainrules import derivatives, grad, jit, laplacian, value_and_grad
 
 torch = pytest.importorskip("torch")
 
@@ -102,3 +102,23 @@ def test_gradients_of_a_loss_of_them(name, count_case):
         scale = np.abs(like).max()
         assert_same(grads[key], paddle.to_tensor(like), rtol=0, atol=near * scale)
         count_case("gradients of derivatives by the input, beside PyTorch")
+
+
+def cubes(params, x):
+    return params["w"].sum() + params["a"] * x.sum(-1, keepdim=True) ** 3
+
+
+@pytest.mark.parametrize("rows", [0, 2])
+def test_parameters_of_no_elements_are_parameters(rows):
+    x = paddle.rand([5, 2], "float64")
+    params = {"w": paddle.zeros([rows, 3], "float64"), "a": paddle.ones([1], "float64")}
+    slopes, bends = derivatives(cubes, params, x, [(1, 0), (1, 1)])
+    sums = x.sum(-1, keepdim=True)
+    assert_same(slopes, 3 * sums**2)
+    assert_same(bends, 6 * sums)
+    assert slopes.stop_gradient
+    assert bends.stop_gradient
+    of = grad(lambda params: derivatives(cubes, params, x, [(2, 0)])[0].sum())
+    for found in of(params), jit(of)(params):
+        assert_same(found["a"], 6 * sums.sum(0))
+    assert_same(grad(lambda x: laplacian(cubes, params, x).sum())(x), 12 + 0 * x)

@@ -14,18 +14,22 @@ from ...transforms.containers.tree import Tree, flatten_tree
 from ..net import Net
 
 
-def run_kept(net: Any, key: Any, fn: Callable[..., Any], *args: Any) -> Any:
-    """``fn(*args)`` as a program, kept where the net's own calls are programs."""
-    leaves = [x for x in flatten_tree(args)[0] if isinstance(x, Tensor)]
-    if any(x.size == 0 for x in leaves):
-        return _reaching(fn(*args), leaves)
+def run_kept(net: Any, key: Any, fn: Callable[..., Any], params: Any, *at: Any) -> Any:
+    """``fn(params, *at)`` as a program, kept where the net's own calls are programs."""
+    args = params, *at
+    if any(x.size == 0 for x in _tensors(at)):
+        return _reaching(fn(*args), _tensors(args))
     if listener() is not None:
         return fn(*args)
     kept = net.derivative_programs if isinstance(net, Net) else None
-    program = Jitted(fn, strict=True)
+    program = Jitted(fn, strict=True, empty=True)
     if kept is not None:
         program = kept.setdefault(key, program)
     return run_strictly(program, fn, *args, kept=kept is not None)
+
+
+def _tensors(tree: Tree) -> list[Tensor]:
+    return [x for x in flatten_tree(tree)[0] if isinstance(x, Tensor)]
 
 
 def _reaching(tree: Tree, leaves: Sequence[Tensor]) -> Tree:

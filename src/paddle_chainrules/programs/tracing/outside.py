@@ -14,7 +14,8 @@ from .record import Record
 
 def outside(record: Record) -> tuple[set[Value], list[Tensor]]:
     """Values that depend on what required gradients before, and what no argument is."""
-    free = [v for v in record.constants if record.required(v)]
+    constants = filter(record.required, record.constants)
+    free = [v for v in constants if not record.is_own(v)]
     reached = {*free, *filter(record.required, record.inputs)}
     for op, taped in zip(record.ops, record.taped, strict=True):
         if taped and not reached.isdisjoint(op.inputs):

@@ -167,6 +167,7 @@ class Jitted:
     Args:
         patience: how many calls of a kind come before there is a program.
         most: gives the number up to which fn does the same for any number of samples.
+        empty: as for :class:`.program_cache.ProgramCache`.
     """
 
     def depends_on(self) -> list[Any]:
@@ -180,8 +181,10 @@ class Jitted:
         strict: bool = False,
         patience: int = 0,
         most: Callable[[], int] | None = None,
+        empty: bool = False,
     ) -> None:
         self._fn, self._strict, self._patience = fn, strict, patience
+        self._empty = empty
         self._most = most or (lambda: most_samples(fn))
         self._static = frozenset(static_argnums)
         self._made: dict[Any, ProgramCache] = {}
@@ -266,7 +269,9 @@ class Jitted:
 
             most, tries = self._most(), math.inf if self._strict else TRIES
             patience = self._patience
-            programs = ProgramCache(flat, patience=patience, most=most, tries=tries)
+            programs = ProgramCache(
+                flat, patience=patience, most=most, tries=tries, empty=self._empty
+            )
             self._made[key] = programs
             while len(self._made) > BOUND:
                 self._made.pop(next(iter(self._made)), None)
