@@ -146,7 +146,7 @@ def lbfgs_in_spans(problem: Problem, seed: int, clock: Clock) -> str:
     look, params, taken = posed.looking(clock), posed.params, 0
     times = posed.given[0]["at"]["t"]
     first, last = times.min(), times.max()
-    until = first.clone()
+    until = last.clone()
     loss = jit(lambda params: posed.loss(params, until))
     clock.start()
     clock.over(0, lambda: look(params))
@@ -163,7 +163,7 @@ def lbfgs_in_spans(problem: Problem, seed: int, clock: Clock) -> str:
     for part in range(1, SPANS + 1):
         paddle.assign(first + (last - first) * (part / SPANS), until)
         try:
-            lbfgs(
+            found = lbfgs(
                 *(loss, params),
                 memory=100,
                 steps=10**9,
@@ -175,8 +175,9 @@ def lbfgs_in_spans(problem: Problem, seed: int, clock: Clock) -> str:
             pass
         except Over:
             return f"in part {part} of {SPANS}"
+        params = found.params
     clock.last(taken, lambda: look(params))
-    return "ended by itself"
+    return f"lbfgs ended by itself: {found.reason}"
 
 
 class _Solved(Exception):

@@ -108,17 +108,42 @@ def cubes(params, x):
     return params["w"].sum() + params["a"] * x.sum(-1, keepdim=True) ** 3
 
 
-@pytest.mark.parametrize("rows", [0, 2])
-def test_parameters_of_no_elements_are_parameters(rows):
+@pytest.mark.parametrize("shape", [[0], [0, 3], [2, 3]])
+def test_parameters_of_no_elements_are_parameters(shape):
     x = paddle.rand([5, 2], "float64")
-    params = {"w": paddle.zeros([rows, 3], "float64"), "a": paddle.ones([1], "float64")}
+    params = {"w": paddle.zeros(shape, "float64"), "a": paddle.ones([1], "float64")}
     slopes, bends = derivatives(cubes, params, x, [(1, 0), (1, 1)])
     sums = x.sum(-1, keepdim=True)
     assert_same(slopes, 3 * sums**2)
     assert_same(bends, 6 * sums)
     assert slopes.stop_gradient
     assert bends.stop_gradient
-    of = grad(lambda params: derivatives(cubes, params, x, [(2, 0)])[0].sum())
-    for found in of(params), jit(of)(params):
-        assert_same(found["a"], 6 * sums.sum(0))
+
+    def both(params):
+        value, bend = derivatives(cubes, params, x, [(0, 0), (2, 0)])
+        return value.sum() + bend.sum()
+
+    for found in grad(both)(params), jit(grad(both))(params):
+        assert_same(found["a"], (sums**3 + 6 * sums).sum(0))
+        assert_same(found["w"], 5 + 0 * params["w"])
     assert_same(grad(lambda x: laplacian(cubes, params, x).sum())(x), 12 + 0 * x)
+
+
+@pytest.mark.parametrize("transform", [derivatives, laplacian])
+def test_what_is_made_at_the_first_call_has_gradients_from_it_on(transform):
+    made = []
+
+    def lazy(params, x):
+        if not made:
+            made.append(paddle.full([1], 3.0, "float64"))
+            made[0].stop_gradient = False
+        return made[0] * params["a"] * (x**2).sum(-1, keepdim=True)
+
+    x = paddle.rand([5, 2], "float64")
+    params = {"a": paddle.ones([1], "float64")}
+    asked = ([(2, 0)],) if transform is derivatives else ()
+    for _ in range(3):
+        found = transform(lazy, params, x, *asked)
+        bend = found[0] if transform is derivatives else found
+        (slope,) = paddle.grad(bend.sum(), made)
+        assert_same(slope, bend.sum().reshape([1]) / 3)

@@ -7,7 +7,7 @@ import paddle
 import pytest
 
 from conftest import randn
-from paddle_chainrules import FCNet, derivatives
+from paddle_chainrules import FCNet, derivatives, jit
 from paddle_chainrules.optimizers import bfgs, lbfgs
 from paddle_chainrules.optimizers.second_order import inverse_hessians, quasi_newton
 from paddle_chainrules.optimizers.second_order.inverse_hessians import Matrix
@@ -302,3 +302,26 @@ def test_slips_are_named():
         lbfgs(lambda p: p[0].sum(), [x, 3])
     with pytest.raises(TypeError, match="one dtype"):
         lbfgs(lambda p: p[0].sum(), [x, x.astype("float64")])
+
+
+@pytest.mark.parametrize("method", [lbfgs, bfgs])
+def test_a_second_search_of_a_function_under_jit_captures_nothing(method):
+    calls = []
+    scale = paddle.to_tensor([1.0, 4.0], "float64")
+
+    @jit
+    def bowl(params):
+        calls.append(1)
+        return (scale * (params["x"] - 3.0) ** 2).sum() + (params["y"] ** 2).sum()
+
+    params = {"x": paddle.zeros([2], "float64"), "y": paddle.ones([3], "float64")}
+    first = method(bowl, params)
+    count = len(calls)
+    paddle.assign(paddle.to_tensor([2.0, 9.0], "float64"), scale)  # read anew
+    again = method(bowl, params)
+    assert len(calls) == count
+    for found in first, again:
+        np.testing.assert_allclose(found.params["x"].numpy(), 3.0, atol=1e-6)
+    assert again.evaluations != first.evaluations or again.steps != first.steps
+    method(bowl, {"x": params["x"], "y": paddle.ones([2], "float64")})
+    assert len(calls) > count

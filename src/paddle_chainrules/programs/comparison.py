@@ -30,10 +30,10 @@ def other_numbers(tensor: Tensor) -> Tensor:
     Numbers of segments stay in order, since Paddle asks for that, and tuples of numbers
     stay together, since each may be the number of a place among others.
     """
-    if not tensor.size:
-        return tensor.detach()
     with grad_mode(False):
-        if tensor.dtype in _BRIEF:  # for which a CPU has no arithmetic
+        if not tensor.size:
+            found = tensor.detach()
+        elif tensor.dtype in _BRIEF:  # for which a CPU has no arithmetic
             found = other_numbers(tensor.astype("float32")).astype(tensor.dtype)
         elif tensor.is_complex():
             found = paddle.as_complex(other_numbers(paddle.as_real(tensor)))

@@ -140,8 +140,8 @@ class Steps:
             sums = [next(each) for _ in of_held]
             record: Any = listener()
             with grad_mode(True):
-                here = [_leaf(next(each)) for _ in range(m)]
-                here += map(_leaf, held)
+                here = [_leaf(record, next(each)) for _ in range(m)]
+                here += (_leaf(record, x) for x in held)
                 found = replayed(self.program, here)
             ends += [(i, next(each)) for i, _ in seeds]
             ends = [(i, g) for i, g in ends if not found[i].stop_gradient]
@@ -212,9 +212,9 @@ def _zeros_unless(x: Tensor | None, like: Tensor) -> Tensor:
     return found
 
 
-def _leaf(x: Tensor) -> Tensor:
+def _leaf(record: Any, x: Tensor) -> Tensor:
     """What one differentiates by, where one can."""
-    return own(x) if is_differentiable(x) else x
+    return own(record, x) if is_differentiable(x) else x
 
 
 STEPS = define("steps", "", run=lambda steps, *tensors: steps(*tensors))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import optree
@@ -12,7 +12,7 @@ import paddle
 from paddle import Tensor
 
 from ...paddle_side.dtypes import dtype_name
-from ...transforms.as_programs.jit import jit
+from ...transforms.as_programs.jit import Jitted, jit
 from ...transforms.containers.tree import Tree, flatten_tree
 from ...transforms.derivatives.value_and_grad import value_and_grad
 
@@ -103,7 +103,14 @@ def flat_params(
 def value_and_slope(
     fn: Callable[[Tree], Tensor], nesting: Nesting
 ) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
-    """A program for a number and its gradient, zeros where it has none."""
+    """A program for a number and its gradient, zeros where it has none.
+
+    That of a function under ``jit`` is kept with it, for another search.
+    """
+    kept = fn.within if isinstance(fn, Jitted) else {}
+    key = value_and_slope, nesting.spec, tuple(map(tuple, nesting.shapes))
+    if key in kept:
+        return cast("Callable[[Tensor], tuple[Tensor, Tensor]]", kept[key])
 
     @jit
     def both(at: Tensor) -> tuple[Tensor, Tensor]:
@@ -115,4 +122,5 @@ def value_and_slope(
             )
         return value, paddle.zeros_like(at) if slope is None else slope
 
+    kept[key] = both
     return both

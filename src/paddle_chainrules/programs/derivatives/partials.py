@@ -261,7 +261,7 @@ def _seen(
     assert isinstance(record, Record)
     record.by_series = True
     with grad_mode(True):
-        point = [own(x) for x in inputs]
+        point = [own(record, x) for x in inputs]
         with not_listening():
             starts = [record.value_of(x) for x in point]
         start = len(record.ops)

@@ -224,8 +224,8 @@ def _slopes(
     op, start = record.ops[place], len(record.ops)
     outputs = [v for v in op.outputs if record.requires(v)]
     with grad_mode(True):
-        seeds = [own(paddle.zeros_like(record.tensor(v))) for v in outputs]
-        along = {value: own(v[0]) for value, v in velocities.items()}
+        seeds = [own(record, paddle.zeros_like(record.tensor(v))) for v in outputs]
+        along = {value: own(record, v[0]) for value, v in velocities.items()}
         gradients = reverse(record, place, place + 1, outputs, [*velocities], seeds)
         pairs = [
             (gradient, v)
@@ -248,10 +248,11 @@ def _slopes(
     return [slopes.get(v) for v in op.outputs], stand
 
 
-def own(tensor: Tensor) -> Tensor:
+def own(record: Record, tensor: Tensor) -> Tensor:
     """The same numbers under a name of their own, to differentiate by."""
     own: Tensor = paddle.assign(tensor)
     own.stop_gradient = False
+    record.dummies.append(own)
     return own
 
 

@@ -14,8 +14,9 @@ from .record import Record
 
 def outside(record: Record) -> tuple[set[Value], list[Tensor]]:
     """Values that depend on what required gradients before, and what no argument is."""
+    dummies = {*map(id, record.dummies)}
     constants = filter(record.required, record.constants)
-    free = [v for v in constants if not record.is_own(v)]
+    free = [v for v in constants if id(record.constants[v]) not in dummies]
     reached = {*free, *filter(record.required, record.inputs)}
     for op, taped in zip(record.ops, record.taped, strict=True):
         if taped and not reached.isdisjoint(op.inputs):

@@ -47,11 +47,10 @@ class Record:
         takes_gradients: whether ``paddle.grad`` itself was called.
         draws: whether random numbers were drawn.
         writes: whether something was written in place.
-        differentiates: whether derivatives were taken.
-        by_series: whether Taylor series were.
+        differentiates, by_series: whether derivatives, and Taylor series, were taken.
+        dummies: what derivatives are taken by that the function knows nothing of.
         flags: of tensors whose flag the function has set.
-        place: where in somebody's code all operators are called from now on; None
-            where each is to be looked up.
+        place: where in somebody's code operators are called; None to look each up.
     """
 
     def __init__(self, inputs: Sequence[Tensor], outer: Record | None = None) -> None:
@@ -77,6 +76,7 @@ class Record:
         self._versions: list[tuple[Tensor, int]] = []
         self._decomposes = loops_are_on() and not is_whole()
         self.memory = Memory()
+        self.dummies: list[Tensor] = []
         self.inputs = tuple(map(self._new, inputs))
 
     def take(self, inputs: Sequence[Any]) -> None:
@@ -85,7 +85,7 @@ class Record:
 
     # Tensors and values.
 
-    def _new(self, tensor: Any, optional: bool = True) -> Value:
+    def _new(self, tensor: Any, optional: bool = False) -> Value:
         known = isinstance(tensor, Tensor)
         if known and not tensor._is_initialized():  # empty, or left out by an operator
             known = 0 in tensor.shape and not (optional and tensor.shape == [0])

@@ -23,6 +23,7 @@ class Record(Protocol):
 
     ops: list[Operation]
     taped: list[bool]
+    dummies: list[Tensor]
 
     def value_of(self, tensor: Tensor) -> Value: ...
 

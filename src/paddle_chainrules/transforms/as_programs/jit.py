@@ -155,10 +155,14 @@ def run_strictly(
     with once(not kept):
         try:
             return program.run(*args)
-        except CaptureError:
+        except CaptureError as error:
+            refusal = error
+        try:
             with listening(Record([])):
                 fn(*args)  # which says better what is wrong with the arguments
-            raise
+            raise refusal
+        finally:
+            del refusal
 
 
 class Jitted:
@@ -188,8 +192,8 @@ class Jitted:
         self._most = most or (lambda: most_samples(fn))
         self._static = frozenset(static_argnums)
         self._made: dict[Any, ProgramCache] = {}
-        self.loops: dict[Any, Jitted] = {}
-        """Of :func:`.scan.scan`, in which it is the step."""
+        self.within: dict[Any, Any] = {}
+        """Programs of which it is a part: loops whose step it is, its gradient."""
 
     def __reduce__(self) -> Any:
         """As functions are, by name where it has one; copies make programs anew."""

@@ -232,7 +232,7 @@ class Loop:
             return None
         if not self._is_on_graph():
             return None
-        kept = self._step.loops if isinstance(self._step, Jitted) else None
+        kept = self._step.within if isinstance(self._step, Jitted) else None
         if self.count <= (LONG if kept is None else FEW):
             self._run = None  # natively, on Paddle's tape
             return None
