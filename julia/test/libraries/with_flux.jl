@@ -64,7 +64,7 @@ end
     Flux.loadmodel!(other, Flux.state(chain))
     @test loss(chain, X, Y) == loss(other, X, Y)
     for move in (Flux.cpu, Flux.gpu, Flux.f32) # without a GPU, gpu leaves it
-        @test move(chain)(X) == chain(X)
+        @test move(chain)(X) ≈ chain(X) # other code may serve a copy
     end
     @test eltype(Flux.f64(chain)(Float64.(X))) == Float64
     # Flux's layers turn inputs to their own precision, with a warning; a wrapper says which differ.
