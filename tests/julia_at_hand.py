@@ -98,6 +98,7 @@ def by_juliacall():
         reason = f"juliacall is {found}, PythonCall is {ENVIRONMENT.pythoncall}"
         assert not REQUIRED, reason
         pytest.skip(reason)
+    precompile()
     return {
         "PYTHON_JULIACALL_EXE": str(ENVIRONMENT.julia),
         "PYTHON_JULIACALL_PROJECT": str(ENVIRONMENT.project),
