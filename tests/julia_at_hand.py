@@ -75,6 +75,18 @@ def environ(**more):
 
 
 @cache
+def julia_version():
+    """Its first two numbers, zeros where there is none."""
+    if ENVIRONMENT is None:
+        return 0, 0
+    said = subprocess.run(
+        [ENVIRONMENT.julia, "--version"], capture_output=True, text=True, check=True
+    ).stdout  # julia version 1.10.8
+    major, minor, *_ = said.split()[-1].split(".")
+    return int(major), int(minor)
+
+
+@cache
 def precompile():
     """Have the package, and what it adds to others, compiled once for every Julia.
 
