@@ -34,7 +34,7 @@ SIDES: dict[str, Side] = {
 IN_SPANS: dict[str, Side] = {
     "ours, L-BFGS in spans": Side("by_functions", "lbfgs_in_spans"),
 }
-"""Of the problems in time."""
+"""Of problems in time whose nets end elsewhere if all times are asked for at once."""
 IN_JULIA: dict[str, Side] = {
     "Julia: Lux": Side("in_julia.jl", "lux"),
     "Julia: train!": Side("in_julia.jl", "paddle_chain_rules"),
@@ -70,6 +70,7 @@ OF_ODES: dict[str, Side] = {
 }
 
 
+SPANNED = ("convection", "reaction-diffusion")
 FROM_JULIA = ("Helmholtz", "Burgers", "wave", "Klein-Gordon")
 
 
@@ -77,5 +78,6 @@ def sides_of(problem: str) -> dict[str, Side]:
     """Who solves a problem; what is no equation of a net's derivatives has others."""
     if problem == "neural ODE":
         return OF_ODES
-    sides = SIDES | IN_SPANS if "t" in PROBLEMS[problem]().inputs else SIDES
-    return sides | IN_JULIA if problem in FROM_JULIA else sides
+    if problem in SPANNED:
+        return SIDES | IN_SPANS
+    return SIDES | IN_JULIA if problem in FROM_JULIA else SIDES
