@@ -143,7 +143,7 @@ def lbfgs_in_spans(problem: Problem, seed: int, clock: Clock) -> str:
     physics informed neural networks", 2020.
     """
     posed = Posed(problem, seed, "float64")
-    look, params, taken = posed.looking(clock), posed.params, 0
+    look, params, taken, reason = posed.looking(clock), posed.params, 0, ""
     times = posed.given[0]["at"]["t"]
     first, last = times.min(), times.max()
     until = last.clone()
@@ -172,12 +172,12 @@ def lbfgs_in_spans(problem: Problem, seed: int, clock: Clock) -> str:
                 on_step=on_step,
             )
         except _Solved:
-            pass
+            continue
         except Over:
             return f"in part {part} of {SPANS}"
-        params = found.params
+        params, reason = found.params, found.reason
     clock.last(taken, lambda: look(params))
-    return f"lbfgs ended by itself: {found.reason}"
+    return f"lbfgs ended by itself: {reason}"
 
 
 class _Solved(Exception):
