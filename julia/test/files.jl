@@ -18,7 +18,7 @@ const SLOW =
         "lowering/activations", "lowering/built_in", "lowering/high_orders", "ranks/ranks")
 # How Python's tests run FILES: LONG with the slow ones alone; COMPILED, which count what is allocated, start other
 # Julias, or compute for long, as they are; all others with code that is not precompiled interpreted (julia
-# --compile=min), which takes a third of the time, and compiled with the slow ones.
+# --compile=min, before 1.12), which takes a third of the time, and compiled with the slow ones.
 const LONG = (
     "crossing/threads", "rules/chain_rules", "derivatives/derivatives", "derivatives/neuralpde7",
     "lowering/derivatives", "faults", "nets/inputs", "lowering/lower", "lowering/loops", "nets/real_nets",
