@@ -103,6 +103,10 @@ def adam_broyden(problem: Problem, seed: int, clock: Clock) -> str:
     return adam_and(bfgs, BROYDEN_AFTER, problem, seed, clock)
 
 
+ENDLESS: Any = {"steps": 10**9, "tolerance_grad": 0.0, "tolerance_change": 0.0}
+"""Of a search that the clock ends."""
+
+
 def adam_and(
     method: Callable[..., Minimum],
     part: float,
@@ -121,9 +125,7 @@ def adam_and(
             posed.loss,
             params,
             **options,
-            steps=10**9,
-            tolerance_grad=0.0,
-            tolerance_change=0.0,
+            **ENDLESS,
             on_step=clock.until_over(look, done),
         )
     except Over:
@@ -163,14 +165,7 @@ def lbfgs_in_spans(problem: Problem, seed: int, clock: Clock) -> str:
     for part in range(1, SPANS + 1):
         paddle.assign(first + (last - first) * (part / SPANS), until)
         try:
-            found = lbfgs(
-                *(loss, params),
-                memory=100,
-                steps=10**9,
-                tolerance_grad=0.0,
-                tolerance_change=0.0,
-                on_step=on_step,
-            )
+            found = lbfgs(loss, params, memory=100, **ENDLESS, on_step=on_step)
         except _Solved:
             continue
         except Over:
