@@ -30,6 +30,7 @@ from . import switch
 from .capture_error import CaptureError
 from .captured import PLACE, Captured, kinds_of
 from .comparison import ROUGH, RTOL, Numbers, other_numbers
+from .compiling.collapsing import collapsed
 from .compiling.passes import least, program_of
 from .compiling.program import Program
 from .tracing.operations import Value
@@ -178,6 +179,8 @@ def _first(
             held += [tensor] * made
         known = record.inputs, record.constants
         program = least(program_of(record.ops, *known, ends, shared=shared))
+        if record.by_series:
+            program = collapsed(program)
         captured = _captured(record, program, outputs, ends)
         if further is None and begun is not None and not record.draws:
             begun.append(Begun(record, given, outputs))

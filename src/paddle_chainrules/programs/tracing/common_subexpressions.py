@@ -35,16 +35,17 @@ class CommonSubexpressions:
         entry = op.operator
         if entry.random:
             return False
-        first = self._known.setdefault((entry.name, *more, *map(_key, op.args)), op)
+        first = self._known.setdefault((entry.name, *more, *map(key_of, op.args)), op)
         if first is op:
             return False
         self.alias.update(zip(op.outputs, first.outputs, strict=True))
         return True
 
 
-def _key(arg: Any) -> Any:
+def key_of(arg: Any) -> Any:
+    """What is the same for arguments that are."""
     if isinstance(arg, (list, tuple)):
-        return (type(arg).__name__, *map(_key, arg))
+        return (type(arg).__name__, *map(key_of, arg))
     if isinstance(arg, slice):
         return ("slice", arg.start, arg.stop, arg.step)
     return arg if isinstance(arg, Value) else (type(arg).__name__, str(arg))

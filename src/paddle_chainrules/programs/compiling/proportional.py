@@ -1,0 +1,166 @@
+"""Values that are a number times others, computed as that."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..operators.table import TABLE
+from ..tracing.common_subexpressions import key_of
+from ..tracing.operations import Operation, Value, values_in, with_values
+
+LINEAR: dict[str, tuple[int, ...]] = {
+    **dict.fromkeys(("matmul", "multiply"), (0, 1)),
+    **dict.fromkeys(("divide", "sum", "mean", "reshape", "expand", "transpose"), (0,)),
+    **dict.fromkeys(("squeeze", "unsqueeze", "slice", "Tensor._getitem_dygraph"), (0,)),
+    **dict.fromkeys(("slice_grad", "tanh_grad", "square_grad", "sigmoid_grad"), (1,)),
+    **dict.fromkeys(("sin_grad", "cos_grad"), (1,)),
+}
+"""The arguments in each of which the result is linear."""
+
+SCALING = frozenset({"scale", *(f"Tensor.__{n}__" for n in ("mul", "rmul", "truediv"))})
+"""What multiplies by a number, perhaps."""
+
+LEAST, MOST = 1e-6, 1e6
+"""Of numbers that are made of others, so that none is too small or large for its dtype.
+"""
+
+EPSILON = sys.float_info.epsilon
+
+FLOATS = frozenset({"float32", "float64"})
+
+
+def is_plain(op: Operation) -> bool:
+    """Whether it gives one tensor of real numbers, in the dtype of what it takes."""
+    kinds = {v.dtype for v in (*op.inputs, *op.outputs)}
+    one = len(op.outputs) == 1 and not op.many and not op.operator.random
+    return one and len(kinds) == 1 and kinds <= FLOATS
+
+
+def is_sum(op: Operation) -> bool:
+    """Whether it adds or subtracts two tensors of one shape."""
+    if op.operator.name not in ("add", "subtract") or not is_plain(op):
+        return False
+    return len({v.shape for v in (*op.inputs, *op.outputs)}) == 1
+
+
+def linear_in(op: Operation) -> tuple[int, ...]:
+    """The arguments in each of which it is linear, none where that isn't known."""
+    name = op.operator.name
+    if name not in LINEAR or not is_plain(op):
+        return ()
+    if name == "sum" and op.args[2] is not None:  # a dtype
+        return ()
+    return LINEAR[name]
+
+
+def scaling(op: Operation) -> tuple[float, Value] | None:
+    """The number and the tensor that it multiplies, where it does that."""
+    if not is_plain(op):
+        return None
+    name = op.operator.name
+    if name not in SCALING or (name == "scale" and op.args[2] != 0):
+        return None
+    x, number = op.args[:2]
+    if type(x) is not Value or type(number) not in (int, float):
+        return None
+    if not is_moderate(number):
+        return None
+    return (1.0 / number if name.endswith("div__") else float(number)), x
+
+
+def is_moderate(number: float) -> bool:
+    return LEAST <= abs(number) <= MOST
+
+
+def ratio(a: float, b: float) -> float:
+    """``a / b``, a short number where that is as near as rounding lets one see."""
+    found = a / b
+    for near in (float(f"{found:.12g}"), 1.0 / float(f"{b / a:.12g}")):
+        if abs(near - found) <= 8 * EPSILON * abs(found):
+            return near
+    return found
+
+
+def scaled(x: Value, number: float, out: Value, where: str) -> Operation:
+    """The tensor times a number."""
+    if number == -1:
+        return Operation(TABLE["scale"], (x, -1.0, 0.0, True), (out,), False, where)
+    return Operation(TABLE["Tensor.__mul__"], (x, number), (out,), False, where)
+
+
+def with_proportions(
+    ops: Sequence[Operation], ends: Iterable[Value]
+) -> list[Operation]:
+    """The same, where what is a number times something that is there is made of it.
+
+    Numbers come last by that: the products of ``-4 x`` are -4 times those of x.
+    """
+    kept, known = {*ends}, dict[Any, tuple[Value, float]]()
+    base: dict[Value, tuple[float, Value]] = {}
+    found = []
+
+    def same(value: Value) -> Value:
+        factor, of = base.get(value, (1.0, value))
+        return of if factor == 1 else value
+
+    for op in ops:
+        args = tuple(with_values(arg, same) for arg in op.args)
+        op = replace(op, args=args) if args != op.args else op
+        found.append(op)
+        if not is_plain(op):
+            continue
+        (out,) = op.outputs
+        factor, made = _parts(op, base)
+        if type(made) is not Value:
+            first, own = known.setdefault(made, (out, factor))
+            if first is out:
+                continue
+            factor, made = ratio(factor, own), first
+        if is_moderate(factor) and not (factor == 1 and out in kept):
+            base[out] = factor, made
+            found[-1] = scaled(made, factor, out, op.where)
+    return found
+
+
+def _parts(op: Operation, base: dict[Value, tuple[float, Value]]) -> tuple[float, Any]:
+    """A number and what it multiplies: a value, or what is the same for such ones."""
+
+    def of(value: Value) -> tuple[float, Value]:
+        return base.get(value, (1.0, value))
+
+    if (by := scaling(op)) is not None:
+        factor, x = of(by[1])
+        return by[0] * factor, x
+    if is_sum(op):
+        (a, x), (b, y) = map(of, op.args)
+        b = -b if op.operator.name == "subtract" else b
+        if x is y:
+            return a + b, x
+        if x.number > y.number:
+            a, x, b, y = b, y, a, x
+        return a, ("sum", x, y, ratio(b, a))
+    factor, args = 1.0, [*op.args]
+    for k in linear_in(op):
+        by_k, args[k] = of(args[k])
+        factor *= by_k
+    return factor, (op.operator.name, *keys(op, args))
+
+
+def keys(op: Operation, args: Sequence[Any]) -> list[Any]:
+    """What is the same for arguments of an operator that are, or have the same shape
+    where nothing else of them is taken."""
+    return [
+        part.shape if k in op.operator.shapes and type(part) is Value else key_of(part)
+        for k, part in enumerate(args)
+    ]
+
+
+def read(op: Operation) -> Sequence[Value]:
+    """Of what it takes the numbers."""
+    if not op.operator.shapes:
+        return op.inputs
+    parts = enumerate(op.args)
+    return values_in([part for k, part in parts if k not in op.operator.shapes])
