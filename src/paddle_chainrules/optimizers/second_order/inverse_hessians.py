@@ -84,9 +84,10 @@ class LimitedMemory:
 LARGEST = 1e6
 """A factor beside a matrix, before it is multiplied into it."""
 
-KEPT = 8
-"""Steps that are beside a matrix, before they are added to it: to add some at a time
-takes hardly more memory traffic than to add one."""
+KEPT, LARGE = (8, 32), 2000
+"""Steps that are beside a matrix, before they are added to it, and rows from which on
+there are more of them: to add some at a time takes hardly more memory traffic than to
+add one."""
 
 
 class Matrix:
@@ -166,13 +167,13 @@ class Matrix:
         n, dtype = len(rows[0]), rows[0].dtype
         if self._matrix is None:
             self._matrix = paddle.eye(n, dtype=dtype)
-            self._columns = paddle.zeros([2 * KEPT, n], dtype)
-            self._rows = paddle.zeros([2 * KEPT, n], dtype)
+            self._columns = paddle.zeros([2 * KEPT[n >= LARGE], n], dtype)
+            self._rows = paddle.zeros_like(self._columns)
         for column, row in zip(columns, rows, strict=True):
             self._columns[self._kept], self._rows[self._kept] = column, row
             self._kept += 1
         is_large = not 1.0 / LARGEST < self._factor < LARGEST
-        if self._kept == 2 * KEPT or is_large:
+        if self._kept == len(self._rows) or is_large:
             count, self._kept = self._kept, 0
             self._matrix.addmm_(self._columns[:count].T, self._rows[:count])
             self._columns.zero_()
