@@ -179,10 +179,12 @@ def goals(runs: list[Run]) -> str:
     by_problem = [sides for name in PROBLEMS if (sides := of(runs, name))]
     compared = [sides for sides in by_problem if THEIRS[0] in sides]
     soon = sum(min(sooner(s, theirs) for theirs in THEIRS) >= 5 for s in compared)
-    small = sum(gain_of(sides) >= 100 for sides in compared)
+    gains = [gain for sides in by_problem if (gain := gain_of(sides)) == gain]
+    small = sum(gain >= 100 for gain in gains)
     return (
         f"`scan` is at least 5 times sooner than both on {soon} of {len(compared)}, "
-        f"and the least error of ours at least 100 times smaller on {small}"
+        f"which both train, and the least error of ours at least 100 times smaller "
+        f"on {small} of {len(gains)}, which one of them trains at least"
     )
 
 

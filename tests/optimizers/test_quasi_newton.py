@@ -61,16 +61,20 @@ def updated(hessian, step, change, update):
 
 
 @pytest.mark.parametrize("update", UPDATES)
+@pytest.mark.parametrize("large", [3, 2000])
 @pytest.mark.parametrize(("size", "largest"), [(0.03, 1e6), (1.0, 1.5), (30.0, 1e6)])
-def test_the_matrix_is_the_inverse_of_the_papers(monkeypatch, update, size, largest):
+def test_the_matrix_is_the_inverse_of_the_papers(
+    monkeypatch, update, size, largest, large
+):
     """Also: positive definite, and each change's product is its step."""
     monkeypatch.setattr(inverse_hessians, "LARGEST", largest)
+    monkeypatch.setattr(inverse_hessians, "LARGE", large)
     rng = np.random.default_rng(int(100 * size))
     n = 6
     matrix, hessian = Matrix(update), None
     root = rng.normal(size=(n, n))
     curved = size * (root @ root.T + np.eye(n))  # of a function that is a quadratic
-    for _ in range(20):  # beside the matrix, and within
+    for _ in range(40):  # beside the matrix, and within
         step = rng.normal(size=n)
         change = curved @ step * rng.uniform(0.5, 2.0)
         curvature = step @ step if hessian is None else step @ hessian @ step

@@ -48,7 +48,10 @@ def collapsed(program: Program) -> Program:
 
 
 class _Sums:
-    """Operations by what they give, in an order that has room for more.
+    """Operations by what they give, and sums that are met from the last to the first.
+
+    By then nothing takes their terms but what has been met, so that these are gone
+    where a sum of them serves it all.
 
     Attributes:
         made: what gives a value, where it gives that alone.
@@ -94,6 +97,11 @@ class _Sums:
             self.takers.setdefault(value, []).append(out)
 
     def _collapse(self, out: Value, op: Operation, inside: set[Value]) -> None:
+        """Terms that are alike as one, as often as there are any.
+
+        Args:
+            inside: where to note sums in which there are none.
+        """
         terms, within = self._terms(out)
         changed = False
         while (group := self._largest(terms)) is not None:
@@ -295,7 +303,7 @@ class _Sums:
         """The same, with shapes of values that are there, if some have them."""
         args = [*op.args]
         for k in op.operator.shapes:
-            if k < len(args) and args[k] in self.gone:
+            if k < len(args) and type(args[k]) is Value and args[k] in self.gone:
                 args[k] = self._like(args[k], self.places[op.outputs[0]])
         return replace(op, args=tuple(args)) if tuple(args) != op.args else op
 
