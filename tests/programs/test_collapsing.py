@@ -6,7 +6,13 @@ import pytest
 from paddle.nn import functional as F
 
 from conftest import randn
-from paddle_chainrules import FCNet, derivatives, forward_laplacian, value_and_grad
+from paddle_chainrules import (
+    FCNet,
+    derivatives,
+    forward_laplacian,
+    jit,
+    value_and_grad,
+)
 from paddle_chainrules.programs.capture import capture
 from paddle_chainrules.programs.compiling.collapsing import collapsed
 
@@ -230,3 +236,61 @@ def test_shapes_of_what_is_gone_are_of_others_if_there_are_any(more):
     assert (products(program), products(fewer)) == (2, 2 - more)
     for found, expected in zip(fewer(*leaves), program(*leaves), strict=True):
         assert near(found, expected, 1e-13)
+
+
+def test_what_is_divided_alone_stays_as_it_was():
+    """49 * (1 / 49) is less than one."""
+    w = randn([1, 6], "float64")
+
+    def steps(params, at):
+        cell = paddle.floor(at["x"] / 49.0)
+        tenth = paddle.floor(at["x"] * 0.1 * 10.0)
+        return {"u": (1.0 + cell + tenth) * paddle.tanh(at["x"] * params["w"])}
+
+    at = {"x": paddle.to_tensor([[49.0], [98.0], [3.0], [0.3]], "float64")}
+
+    def loss(params):
+        d = derivatives(steps, params, at, {"u": ("u",), "u_x": ("u", "x")})
+        return (d["u"] + d["u_x"] / 3.0 + d["u_x"] / 7.0).sum()
+
+    names = {"u": ("u",)}
+    found = derivatives(steps, {"w": w}, at, names)["u"]
+    assert near(found, steps({"w": w}, at)["u"], 1e-15)
+    both = derivatives(steps, {"w": w}, at, names | {"u_x": ("u", "x")})
+    assert near(both["u"], found, 1e-15)
+    assert np.isfinite(float(jit(loss)({"w": w})))
+
+
+@pytest.mark.parametrize(("number", "count"), [(0.01, 170), (1e6, 53), (1e-6, 55)])
+def test_many_numbers_in_a_row_are_no_number(number, count):
+    w = randn([4, 6], "float64")
+
+    def fn(leaves):
+        x, y, z = leaves
+        for _ in range(count):
+            x = x * number
+        return [x @ w + y @ w + z @ w]
+
+    leaves = [randn([5, 4], "float64", i) for i in range(3)]
+    program = capture(fn, leaves).program
+    fewer = collapsed(program)
+    assert products(fewer) == 1
+    (found,), (expected,) = fewer(*leaves), program(*leaves)
+    np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=1e-12)
+
+
+def test_one_term_that_is_far_off_hinders_no_others():
+    v, w = randn([4, 6], "float64"), randn([5, 6], "float64", 1)
+
+    def fn(leaves):
+        a, b, c, d, e = leaves
+        far = (a * 1e-6) @ v + (b * 1e5) @ v + c @ v
+        return [far + d @ w - e @ w]
+
+    leaves = [randn([8, 4], "float64", i) for i in range(3)]
+    leaves += [randn([8, 5], "float64", i) for i in (3, 4)]
+    program = capture(fn, leaves).program
+    fewer = collapsed(program)
+    assert (products(program), products(fewer)) == (5, 4)
+    (found,), (expected,) = fewer(*leaves), program(*leaves)
+    assert near(found, expected, 1e-13)

@@ -23,6 +23,7 @@ from ..tracing.operations import Operation, Value, fresh_numbers
 from .passes import needed, program_of
 from .program import Program
 from .proportional import (
+    Term,
     is_moderate,
     is_sum,
     keys,
@@ -35,8 +36,6 @@ from .proportional import (
 )
 
 Place = tuple[int, int]
-Term = tuple[float, Value]
-"""A number, and what it multiplies."""
 
 
 def collapsed(program: Program) -> Program:
@@ -103,16 +102,17 @@ class _Sums:
             inside: where to note sums in which there are none.
         """
         terms, within = self._terms(out)
-        changed = False
-        while (group := self._largest(terms)) is not None:
-            (name, k, args), members = group
+        changed, refused = False, set[Any]()
+        while (group := self._largest(terms, refused)) is not None:
+            key, (name, k, args), members = group
             first = min(members, key=lambda i: self.places[members[i][1]])
             factor = members[first][0]
             inner: dict[Value, float] = {}
             for by, x in members.values():
                 inner[x] = inner.get(x, 0.0) + ratio(by, factor)
             if not all(map(is_moderate, inner.values())):
-                break
+                refused.add(key)
+                continue
             total = self._sum(self._together(inner, op.where), op.where)
             args = (*args[:k], total, *args[k + 1 :])
             whole = self._new(name, args, terms[first][1], op.where)
@@ -164,7 +164,8 @@ class _Sums:
             factor, value = left.pop()
             op = self.made.get(value)
             if op is not None and (value is out or self.uses[value] == 1):
-                if (by := scaling(op)) is not None:
+                by = scaling(op)
+                if by is not None and is_moderate(factor * by[0]):
                     left.append((factor * by[0], by[1]))
                     continue
                 if is_sum(op):
@@ -175,10 +176,10 @@ class _Sums:
             found.append((factor, value))
         return found, within
 
-    def _largest(self, terms: Sequence[Term]) -> Any:
+    def _largest(self, terms: Sequence[Term], refused: set[Any]) -> Any:
         """Most terms that are linear in one thing each, and the same else; products of
         matrices before others."""
-        groups: dict[Any, tuple[Any, dict[int, Term]]] = {}
+        groups: dict[Any, tuple[Any, Any, dict[int, Term]]] = {}
         for i, (factor, value) in enumerate(terms):
             op = self.made.get(value)
             if op is None or self.uses[value] > 1:
@@ -187,23 +188,22 @@ class _Sums:
             for k in linear:
                 by, args[k] = self._unscaled(args[k])
                 factor *= by
-            for k in linear:
+            for k in linear if is_moderate(factor) else ():
                 x, rest = args[k], (*args[:k], None, *args[k + 1 :])
                 if op.operator.name == "multiply":
                     k, rest = 0, (None, args[1 - k])
                 key = (op.operator.name, k, x.shape, *keys(op, rest))
-                group = groups.setdefault(key, ((op.operator.name, k, rest), {}))
-                group[1][i] = factor, x
-        several = [group for group in groups.values() if len(group[1]) > 1]
-        return max(
-            several, key=lambda g: (g[0][0] == "matmul", len(g[1])), default=None
-        )
+                alike = groups.setdefault(key, (key, (key[0], k, rest), {}))
+                alike[2][i] = factor, x
+        several = [g for g in groups.values() if len(g[2]) > 1 and g[0] not in refused]
+        size = lambda g: (g[1][0] == "matmul", len(g[2]))  # noqa: E731
+        return max(several, key=size, default=None)
 
     def _unscaled(self, value: Value) -> Term:
         factor = 1.0
         while (op := self.made.get(value)) is not None:
             by = scaling(op)
-            if by is None:
+            if by is None or not is_moderate(factor * by[0]):
                 break
             factor, value = factor * by[0], by[1]
         return factor, value

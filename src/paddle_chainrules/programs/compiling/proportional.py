@@ -11,9 +11,12 @@ from ..operators.table import TABLE
 from ..tracing.common_subexpressions import key_of
 from ..tracing.operations import Operation, Value, values_in, with_values
 
+Term = tuple[float, Value]
+"""A number, and what it multiplies."""
+
 LINEAR: dict[str, tuple[int, ...]] = {
     **dict.fromkeys(("matmul", "multiply"), (0, 1)),
-    **dict.fromkeys(("divide", "sum", "mean", "reshape", "expand", "transpose"), (0,)),
+    **dict.fromkeys(("sum", "mean", "reshape", "expand", "transpose"), (0,)),
     **dict.fromkeys(("squeeze", "unsqueeze", "slice", "Tensor._getitem_dygraph"), (0,)),
     **dict.fromkeys(("slice_grad", "tanh_grad", "square_grad", "sigmoid_grad"), (1,)),
     **dict.fromkeys(("sin_grad", "cos_grad"), (1,)),
@@ -99,36 +102,36 @@ def with_proportions(
     Numbers come last by that: the products of ``-4 x`` are -4 times those of x.
     """
     kept, known = {*ends}, dict[Any, tuple[Value, float]]()
-    base: dict[Value, tuple[float, Value]] = {}
+    base: dict[Value, Term] = {}
+    alias: dict[Value, Value] = {}
     found = []
-
-    def same(value: Value) -> Value:
-        factor, of = base.get(value, (1.0, value))
-        return of if factor == 1 else value
-
     for op in ops:
-        args = tuple(with_values(arg, same) for arg in op.args)
+        args = tuple(with_values(arg, lambda v: alias.get(v, v)) for arg in op.args)
         op = replace(op, args=args) if args != op.args else op
         found.append(op)
         if not is_plain(op):
             continue
         (out,) = op.outputs
         factor, made = _parts(op, base)
-        if type(made) is not Value:
-            first, own = known.setdefault(made, (out, factor))
-            if first is out:
-                continue
-            factor, made = ratio(factor, own), first
-        if is_moderate(factor) and not (factor == 1 and out in kept):
-            base[out] = factor, made
-            found[-1] = scaled(made, factor, out, op.where)
+        if type(made) is Value:
+            if is_moderate(factor):
+                base[out] = factor, made
+            continue
+        first, own = known.setdefault(made, (out, factor))
+        if first is out or not is_moderate(by := ratio(factor, own)):
+            continue
+        base[out] = by, first
+        if by == 1:
+            alias[out] = first
+        if by != 1 or out not in kept:
+            found[-1] = scaled(first, by, out, op.where)
     return found
 
 
-def _parts(op: Operation, base: dict[Value, tuple[float, Value]]) -> tuple[float, Any]:
+def _parts(op: Operation, base: dict[Value, Term]) -> tuple[float, Any]:
     """A number and what it multiplies: a value, or what is the same for such ones."""
 
-    def of(value: Value) -> tuple[float, Value]:
+    def of(value: Value) -> Term:
         return base.get(value, (1.0, value))
 
     if (by := scaling(op)) is not None:
