@@ -203,6 +203,11 @@ def adam_lbfgs(problem: Problem, seed: int, clock: Clock) -> str:
     return train(problem, seed, clock, True, nullcontext())
 
 
+def adam_lbfgs_in_float64(problem: Problem, seed: int, clock: Clock) -> str:
+    dde.config.set_default_float("float64")
+    return train(problem, seed, clock, True, nullcontext())
+
+
 def adam_in_taylor_mode(problem: Problem, seed: int, clock: Clock) -> str:
     from paddle_chainrules.adapters.deepxde import taylor_mode
 

@@ -11,7 +11,7 @@ import matplotlib as mpl
 import numpy as np
 
 from .problem import Judge
-from .sides import IN_JULIA, IN_SPANS, NATIVE, OURS, PROBLEMS, SIDES
+from .sides import IN_FLOAT64, IN_JULIA, IN_SPANS, NATIVE, OURS, PROBLEMS, SIDES
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
@@ -21,8 +21,8 @@ THEIRS = ("PaddleScience", "DeepXDE, Paddle")
 SAME = "ours, scan"
 """The side that has the same optimizer as theirs."""
 LIBRARIES = tuple(side for side in SIDES if side.startswith("DeepXDE, P"))
-LIBRARIES += ("PaddleScience",)
-ALL = NATIVE, *SIDES, *IN_SPANS, *IN_JULIA
+LIBRARIES += ("PaddleScience", *IN_FLOAT64)
+ALL = NATIVE, *SIDES, *IN_FLOAT64, *IN_SPANS, *IN_JULIA
 Run = dict[str, Any]
 
 
@@ -254,7 +254,7 @@ def curves(axes: Any, sides: dict[str, list[Run]]) -> None:
     colours = dict(
         zip(
             ALL,
-            (*plt.get_cmap("tab10").colors, "black", "magenta", "navy", "teal"),
+            (*plt.get_cmap("tab10").colors, "black", "gold", "magenta", "navy", "teal"),
             strict=True,
         )
     )

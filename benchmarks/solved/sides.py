@@ -31,6 +31,12 @@ SIDES: dict[str, Side] = {
     "ours, self-scaled Broyden": Side("by_functions", "adam_broyden"),
     "ours, Levenberg-Marquardt": Side("by_least_squares", "least_squares"),
 }
+IN_FLOAT64: dict[str, Side] = {
+    "DeepXDE, PyTorch, L-BFGS, float64": Side(
+        "in_deepxde", "adam_lbfgs_in_float64", TORCH
+    ),
+}
+"""Of problems where it ends by itself, before its time, in float32."""
 IN_SPANS: dict[str, Side] = {
     "ours, L-BFGS in spans": Side("by_functions", "lbfgs_in_spans"),
 }
@@ -70,6 +76,7 @@ OF_ODES: dict[str, Side] = {
 }
 
 
+ENDED = ("Burgers", "Klein-Gordon", "Euler beam")
 SPANNED = ("convection", "reaction-diffusion")
 FROM_JULIA = ("Helmholtz", "Burgers", "wave", "Klein-Gordon")
 
@@ -78,6 +85,7 @@ def sides_of(problem: str) -> dict[str, Side]:
     """Who solves a problem; what is no equation of a net's derivatives has others."""
     if problem == "neural ODE":
         return OF_ODES
+    found = SIDES | (IN_FLOAT64 if problem in ENDED else {})
     if problem in SPANNED:
-        return SIDES | IN_SPANS
-    return SIDES | IN_JULIA if problem in FROM_JULIA else SIDES
+        found |= IN_SPANS
+    return found | IN_JULIA if problem in FROM_JULIA else found
