@@ -10,6 +10,7 @@ from typing import Any
 from ..operators.table import TABLE
 from ..tracing.common_subexpressions import key_of
 from ..tracing.operations import Operation, Value, values_in, with_values
+from .passes import NEGATION
 
 Term = tuple[float, Value]
 """A number, and what it multiplies."""
@@ -90,7 +91,7 @@ def ratio(a: float, b: float) -> float:
 def scaled(x: Value, number: float, out: Value, where: str) -> Operation:
     """The tensor times a number."""
     if number == -1:
-        return Operation(TABLE["scale"], (x, -1.0, 0.0, True), (out,), False, where)
+        return Operation(TABLE["scale"], (x, *NEGATION), (out,), False, where)
     return Operation(TABLE["Tensor.__mul__"], (x, number), (out,), False, where)
 
 
