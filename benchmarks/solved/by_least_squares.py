@@ -1,6 +1,6 @@
 """This package's least squares in float64.
 
-Levenberg's and Marquardt's steps, or, where a matrix would have more than some thousand
+Levenberg's steps, bent along the residuals' second derivatives, or, where a matrix would have more than some thousand
 rows, Gauss's and Newton's by conjugate gradients.
 """
 
@@ -76,7 +76,8 @@ def least_squares(problem: Problem, seed: int, clock: Clock) -> str:
     size = min(residuals, sum(leaf.size for leaf in tree_leaves(posed.params)))
     if size <= MOST:
         residual, jacobian = by_points(posed)
-        method, more = levenberg_marquardt, {"jacobian": jacobian}
+        more = {"jacobian": jacobian, "scaled": False, "geodesic": True}
+        method: Any = levenberg_marquardt
     else:
         residual, method, more = all_at_once(posed), gauss_newton, {}
     clock.start()

@@ -125,17 +125,19 @@ def test_beside_scipy(method):
     assert ours.value == pytest.approx(theirs.cost, rel=1e-12)
 
 
+@pytest.mark.parametrize("scaled", [True, False])
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("shape", [(7, 4), (4, 7), (150, 70), (70, 150)])
-def test_one_step_of_a_linear_problem(method, shape):
+def test_one_step_of_a_linear_problem(method, shape, scaled):
     """Exact, and where there are more parameters than residuals the shortest step, by
-    D for the one method."""
+    D for the one method where it scales."""
     rng = np.random.default_rng(2)
     matrix, b = rng.normal(size=shape), rng.normal(size=shape[0])
     scale = np.ones(shape[1])
     options = {"iterations": 300, "forcing": 1e-12, "probes": 0}
     if method is levenberg_marquardt:
-        options, scale = {}, np.sqrt((matrix**2).sum(0))
+        options = {"scaled": scaled}
+        scale = np.sqrt((matrix**2).sum(0)) if scaled else scale
     A = f64(matrix)
     start = rng.normal(size=shape[1])
     found = method(
@@ -153,14 +155,14 @@ def test_one_step_of_a_linear_problem(method, shape):
     assert found.evaluations == 1 + found.steps
 
 
-def steps_in_numpy(at, count, mu, geodesic):
+def steps_in_numpy(at, count, mu, geodesic, scaled):
     """Of Rosenbrock's residuals: parameters, damping, how many steps were tried."""
     residual = lambda x: np.array([10.0 * (x[1] - x[0] ** 2), 1.0 - x[0]])  # noqa: E731
     scale, growth, tried, done = 0.0, 2.0, 0, 0
     while done < count:
         r, J = residual(at), np.array([[-20.0 * at[0], 10.0], [-1.0, 0.0]])
         if growth == 2.0:
-            scale = np.maximum(scale, (J**2).sum(0))
+            scale = np.maximum(scale, (J**2).sum(0)) if scaled else np.ones(2)
         damped = J.T @ J + mu * np.diag(scale)
         v, a = -np.linalg.solve(damped, J.T @ r), np.zeros(2)
         if geodesic:
@@ -178,13 +180,14 @@ def steps_in_numpy(at, count, mu, geodesic):
     return at, mu, tried
 
 
+@pytest.mark.parametrize("scaled", [True, False])
 @pytest.mark.parametrize(("geodesic", "count"), [(False, 14), (True, 8)])
-def test_steps_by_their_formulas(geodesic, count):
+def test_steps_by_their_formulas(geodesic, count, scaled):
     """Scale, damping, acceleration and refusals, beside NumPy's."""
-    start = np.array([-1.2, 1.0])
-    at, mu, tried = steps_in_numpy(start, count, 1e-4, geodesic)
+    start, options = np.array([-1.2, 1.0]), {"geodesic": geodesic, "scaled": scaled}
+    at, mu, tried = steps_in_numpy(start, count, 1e-4, **options)
     found = levenberg_marquardt(
-        rosenbrock, f64(start), steps=count, geodesic=geodesic, damping=1e-4
+        rosenbrock, f64(start), steps=count, damping=1e-4, **options
     )
     np.testing.assert_allclose(found.params.numpy(), at, rtol=1e-7)
     assert found.damping == pytest.approx(mu, rel=1e-5)

@@ -35,6 +35,7 @@ def levenberg_marquardt(
     steps: int = 100,
     jacobian: Callable[[Tree], Tree] | None = None,
     damping: float = 1e-2,
+    scaled: bool = True,
     geodesic: bool = False,
     tolerance_grad: float = 1e-12,
     tolerance_change: float = 1e-12,
@@ -66,6 +67,8 @@ def levenberg_marquardt(
             that of a point, ``vmap(grad(residual_at_a_point), (None, 0))`` is far
             quicker.
         damping: mu to begin with.
+        scaled: by D. With False D is one, which depends on the parameters' units, and
+            is often far better where these are the weights of a net.
         geodesic: bend steps by the second derivative of the residuals along them, which
             follows curved valleys in fewer steps.
         tolerance_grad: the largest entry of the gradient that is zero.
@@ -105,9 +108,13 @@ def levenberg_marquardt(
         matrix, r = function.jacobian(at), array_of(residuals)
         with without_warnings():
             slope = matrix.T @ r
-            largest = np.maximum(largest, np.einsum("ij,ij->j", matrix, matrix))
-            scale = np.where(largest > 0.0, largest, 1.0).astype(r.dtype)
-            squares = DampedSquares(matrix, scale)
+            if scaled:
+                largest = np.maximum(largest, np.einsum("ij,ij->j", matrix, matrix))
+                scale = np.where(largest > 0.0, largest, 1.0).astype(r.dtype)
+                squares = DampedSquares(matrix, scale)
+            else:
+                scale = np.ones_like(slope)
+                squares = DampedSquares(matrix)
 
         def step(mu: float) -> Step | None:
             solve = squares.solver(mu)

@@ -48,18 +48,19 @@ def cholesky_solver(matrix: Any) -> Callable[[Any], Any] | None:
 class DampedSquares:
     """``(J^T J + mu D)^-1 J^T`` for any mu, by the smaller of two matrices of products.
 
-    With fewer rows than columns as ``S^T (S S^T + mu)^-1`` with ``S = J D^-1/2``.
+    With fewer rows than columns as ``S^T (S S^T + mu)^-1`` with ``S = J D^-1/2``. D is
+    one where none is given.
     """
 
-    def __init__(self, jacobian: Any, scale: Any) -> None:
+    def __init__(self, jacobian: Any, scale: Any = None) -> None:
         rows, columns = jacobian.shape
         self._is_wide = rows < columns
-        self._root = np.sqrt(scale) if self._is_wide else None
-        self._by = jacobian / self._root if self._is_wide else jacobian
-        s = self._by
+        divided = self._is_wide and scale is not None
+        self._root = np.sqrt(scale) if divided else None
+        s = self._by = jacobian / self._root if divided else jacobian
         self._products = s @ s.T if self._is_wide else s.T @ s
         self._diagonal = self._products.diagonal().copy()
-        self._damped = np.ones(rows, s.dtype) if self._is_wide else scale
+        self._damped = 1.0 if self._is_wide or scale is None else scale
 
     def solver(self, mu: float) -> Callable[[Any], Any] | None:
         """From residuals to parameters; None where the matrix is not positive."""
@@ -69,9 +70,9 @@ class DampedSquares:
         if solve is None:
             return None
         s, root = self._by, self._root
-        if root is None:
+        if not self._is_wide:
             return lambda u: solve(s.T @ u)
-        return lambda u: (s.T @ solve(u)) / root
+        return lambda u: s.T @ solve(u) if root is None else s.T @ solve(u) / root
 
 
 def symmetric_solve(matrix: Any, b: Any, damping: float, rcond: float) -> Any:
