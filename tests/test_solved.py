@@ -148,15 +148,43 @@ def test_pages_show_when_an_error_was_reached():
     fast["curve"] = [(0, 0, 1.0), (2.0, 90, 2e-3), (60.0, 999, 5e-6)]
     failed = {**run, "side": "JAX, optax", "curve": [], "failed": "KeyError: tan"}
     runs = [slow, other, fast, failed]
-    # The second has learnt nothing, so that there is no time to its error.
-    assert "| Burgers | 25.0 |  | 400.0 |" in page.summary(runs)
+    # The second has learnt nothing, so that there is no time to its error, only steps.
+    assert "| Burgers | 25.0 | (111.0) | 400.0 | 400.0 |" in page.summary(runs)
     text = page.problems(runs)
     assert "| **ours, scan** | 2 | 60 | 60 | 5.0e-06 | 17 |" in text
     assert "Not by JAX, optax: `KeyError: tan`." in text
-    assert "at least 100 times smaller on 1 of 1," in page.goals(runs)
+    assert "a minute on 1 and in the most time that they had on 1 of 1," in page.goals(
+        runs
+    )
     assert page.seconds_to(slow, 1e-3) == float("inf")
     never = [slow, {**fast, "curve": [(0, 0, 1.0), (60.0, 9, 0.9)]}]
     assert "| Burgers | never |" in page.summary(never)
+
+
+def test_seeds_of_different_limits():
+    """What is past the shorter limit is told of those that had more."""
+    page = importlib.import_module("solved.page")
+
+    def run(side, seed, limit, *looks):
+        curve = [(0, 0, 1.0), *((s, int(s), e) for s, e in looks)]
+        given = {"problem": "Burgers", "side": side, "seed": seed, "limit": limit}
+        return {**given, "curve": curve}
+
+    ours = "ours, self-scaled Broyden"
+    runs = [
+        run("PaddleScience", 0, 300.0, (60.0, 0.3), (300.0, 0.2)),
+        *(run("PaddleScience", seed, 60.0, (60.0, 0.5)) for seed in (1, 2)),
+        run("DeepXDE, Paddle", 0, 60.0, (60.0, 0.8)),
+        run(ours, 0, 300.0, (60.0, 0.1), (200.0, 5e-4), (300.0, 2e-4)),
+        run(ours, 1, 60.0, (30.0, 5e-3), (60.0, 4e-3)),
+        run(ours, 2, 60.0, (40.0, 8e-3), (60.0, 2e-3)),
+    ]
+    text = page.problems(runs)
+    errors = "4.0e-03 (2.0e-03 to 1.0e-01) | 2.0e-04"
+    assert f"| **{ours}** | 40 | 200 |  | {errors} | 1 |" in text
+    assert "|  |  |  | 5.0e-01 (3.0e-01 to 5.0e-01) | 2.0e-01 | 1 |" in text
+    assert "|  |  |  | 8.0e-01 |  | 1 |" in text
+    assert "| Burgers |  |  | 125.0 | 1,000.0 |" in page.summary(runs)
 
 
 def test_all_sides_begin_with_the_same_numbers():

@@ -1,7 +1,8 @@
 """This package's least squares in float64.
 
-Levenberg's steps, bent along the residuals' second derivatives, or, where a matrix would have more than some thousand
-rows, Gauss's and Newton's by conjugate gradients.
+Levenberg's and Marquardt's steps, alike for all parameters and bent by the residuals'
+second derivatives; where a matrix would have more than some thousand rows, Gauss's and
+Newton's by conjugate gradients.
 """
 
 from __future__ import annotations
