@@ -110,7 +110,7 @@ def spread(errors: list[float]) -> str:
     if not known:
         return ""
     ends = f" ({min(known):.1e} to {max(known):.1e})" if len(known) > 1 else ""
-    return f"{typical(known):.1e}{ends}"
+    return f"{statistics.median(known):.1e}{ends}"
 
 
 def typical_seconds(runs: list[Run], error: float) -> float:

@@ -125,8 +125,10 @@ def test_beside_scipy(method):
     assert ours.value == pytest.approx(theirs.cost, rel=1e-12)
 
 
-@pytest.mark.parametrize("scaled", [True, False])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    ("method", "scaled"),
+    [(levenberg_marquardt, True), (levenberg_marquardt, False), (gauss_newton, False)],
+)
 @pytest.mark.parametrize("shape", [(7, 4), (4, 7), (150, 70), (70, 150)])
 def test_one_step_of_a_linear_problem(method, shape, scaled):
     """Exact, and where there are more parameters than residuals the shortest step, by

@@ -18,7 +18,6 @@ from paddle import Tensor
 
 from ...transforms.as_programs.jit import jit
 from ...transforms.containers.tree import Tree
-from ...transforms.derivatives.value_and_grad import grad
 from .damped_steps import DampedSearch, Fit, Limits, Near, Step
 from .flat_trees import array_of, flat_params
 from .linear_systems import DTYPES, DampedSquares, without_warnings
@@ -100,18 +99,8 @@ def levenberg_marquardt(
     """
     start, nesting = flat_params(params, "levenberg_marquardt", DTYPES)
     function = VectorFunction(residual, nesting, "residual", jacobian)
+    bent = jit(function.bend)
     largest: Any = 0.0
-
-    @jit
-    def bent(at: Tensor, v: Tensor, like: Tensor) -> Tensor:
-        """The residuals' second derivative along v, by three gradients."""
-
-        def second(by: Tensor) -> Tensor:
-            along = lambda t: (by * function.of(at + t * v)).sum()  # noqa: E731
-            return grad(grad(along))(paddle.zeros([], at.dtype))
-
-        found = grad(second)(paddle.zeros_like(like))
-        return paddle.zeros_like(like) if found is None else found
 
     def near(at: Tensor, residuals: Tensor) -> Near:
         nonlocal largest
@@ -134,8 +123,7 @@ def levenberg_marquardt(
             if not geodesic:
                 return Step(v, v)
             function.derivatives += 1
-            bend = bent(at, paddle.to_tensor(v, place=at.place), residuals)
-            a = -solve(array_of(bend))
+            a = -solve(array_of(bent(at, paddle.to_tensor(v, place=at.place))))
             if not a @ (scale * a) <= BEND**2 * (v @ (scale * v)):
                 return None
             return Step(v + a / 2.0, v)

@@ -14,6 +14,7 @@ from ...paddle_side.dtypes import dtype_name
 from ...transforms.as_programs.jit import jit
 from ...transforms.containers.tree import Tree, flatten_tree, nesting
 from ...transforms.derivatives.jvp import jvp
+from ...transforms.derivatives.value_and_grad import grad
 from ...transforms.derivatives.vjp import vjp
 from ...transforms.vmap import vmap
 from .flat_trees import Nesting, array_of, in_a_row, joined
@@ -84,6 +85,21 @@ class VectorFunction:
         """Its transpose times a vector, part of whatever program asks."""
         (found,) = vjp(self.of, at)[1](cotangent)
         return paddle.zeros_like(at) if found is None else found
+
+    def bend(self, at: Tensor, along: Tensor) -> Tensor:
+        """The second derivative along a vector, part of whatever program asks.
+
+        By three gradients of ``u . f(at + t along)``, twice by t and then by u, whose
+        programs are half of those of two pushforwards. The value was called before.
+        """
+        here = paddle.zeros_like(at.sum())
+        zero = here.expand([sum(self.outputs.sizes)])
+
+        def second(u: Tensor) -> Tensor:
+            return grad(grad(lambda t: (u * self.of(at + t * along)).sum()))(here)
+
+        found = grad(second)(zero)
+        return zero if found is None else found
 
     def _forward(self, at: Tensor, directions: Tensor) -> Tensor:
         return vmap(lambda v: self.pushforward(at, v))(directions)
