@@ -185,6 +185,17 @@ def test_seeds_of_different_limits():
     assert "|  |  |  | 5.0e-01 (3.0e-01 to 5.0e-01) | 2.0e-01 | 1 |" in text
     assert "|  |  |  | 8.0e-01 |  | 1 |" in text
     assert "| Burgers |  |  | 125.0 | 1,000.0 |" in page.summary(runs)
+    # A longer run has had less of its second method by then, and stands beside.
+    longer = run(ours, 0, 900.0, (60.0, 0.4), (300.0, 0.04), (700.0, 5e-5))
+    runs.append(longer)
+    text = page.problems(runs)
+    assert f"| **{ours}** | 40 | 200 | 700 | {errors} | 5.0e-05 | 1 |" in text
+    assert "| 5.0e-01 (3.0e-01 to 5.0e-01) | 2.0e-01 |  | 1 |" in text
+    assert "| Burgers |  |  | 125.0 | 1,000.0 |" in page.summary(runs)
+    assert "8 runs of 60 or 300 or 900 seconds, 3 seeds" in page.told(runs)
+    files = [page.file_of(*page.run_of(each), ".npy") for each in runs]
+    assert len({*files}) == len(runs)
+    assert files[-1] == "Burgers-ours--self-scaled-Broyden-0-900.npy"
 
 
 def test_all_sides_begin_with_the_same_numbers():

@@ -19,6 +19,7 @@ from matplotlib import pyplot as plt
 
 MARKS = (1e-2, 1e-3, 1e-4)
 MINUTE = 60.0
+TIMES = MINUTE, 5 * MINUTE, 15 * MINUTE
 THEIRS = ("PaddleScience", "DeepXDE, Paddle")
 SAME = "ours, scan"
 """The side that has the same optimizer as theirs."""
@@ -29,11 +30,15 @@ Run = dict[str, Any]
 
 
 def collected(folder: Path) -> list[Run]:
-    """What all runs found, in the order of problems and sides."""
+    """What all runs found, in the order of problems, sides and seeds, longest first."""
     runs = [json.loads(path.read_text()) for path in folder.glob("*.json")]
     names, sides = [*PROBLEMS], [*ALL]
     known = [r for r in runs if r["problem"] in names and r["side"] in sides]
-    order = lambda r: (names.index(r["problem"]), sides.index(r["side"]), r["seed"])  # noqa: E731
+
+    def order(run: Run) -> tuple[float, ...]:
+        place = names.index(run["problem"]), sides.index(run["side"])
+        return *place, run["seed"], -run["limit"]
+
     return sorted(known, key=order)
 
 
@@ -62,10 +67,22 @@ def seconds_to(run: Run, error: float) -> float:
     return next((s for s, _, e in run["curve"] if e <= error), float("inf"))
 
 
+def with_time(runs: list[Run], seconds: float) -> list[Run]:
+    """Of each seed the shortest run that had so much time, if there is one.
+
+    The shortest, since some methods come after another for a part of a run's time.
+    """
+    found: dict[int, Run] = {}
+    for run in sorted(runs, key=lambda run: run["limit"]):
+        if run["limit"] >= seconds:
+            found.setdefault(run["seed"], run)
+    return [*found.values()]
+
+
 def after(run: Run, seconds: float) -> float:
-    """The error at the last look before, where there was so much time."""
+    """The error at the last look before."""
     seen = [e for s, _, e in run["curve"] if s <= 1.02 * seconds]
-    return seen[-1] if seen and run["limit"] >= seconds else float("nan")
+    return seen[-1] if seen else float("nan")
 
 
 def least(run: Run, seconds: float) -> float:
@@ -114,25 +131,39 @@ def spread(errors: list[float]) -> str:
 
 
 def typical_seconds(runs: list[Run], error: float) -> float:
-    """The median; past the shorter limits of seeds that of those that had longest."""
-    found = statistics.median(seconds_to(run, error) for run in runs)
-    longest = max(run["limit"] for run in runs)
-    if found < float("inf"):
+    """Of each seed the least, and the median of these.
+
+    Past the shorter limits of seeds that of those that had longest.
+    """
+
+    def median(runs: list[Run]) -> float:
+        first: dict[int, float] = {}
+        for run in runs:
+            seed, seconds = run["seed"], seconds_to(run, error)
+            first[seed] = min(seconds, first.get(seed, seconds))
+        return statistics.median(first.values())
+
+    if (found := median(runs)) < float("inf"):
         return found
-    return typical(seconds_to(run, error) for run in runs if run["limit"] == longest)
+    longest = max(run["limit"] for run in runs)
+    seeds = {run["seed"] for run in runs if run["limit"] == longest}
+    return median([run for run in runs if run["seed"] in seeds])
 
 
 def table(sides: dict[str, list[Run]]) -> str:
     """Seconds to errors, and errors after a time, in the median of seeds."""
     limit = max(run["limit"] for runs in sides.values() for run in runs)
-    times = sorted({min(MINUTE, limit), limit})
+    times = [time for time in TIMES if time <= limit] or [limit]
     head = ["seconds to", *(f"{mark:.0e}" for mark in MARKS)]
     head += [f"error after {time:.0f} s" for time in times] + ["steps a second"]
     lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for side, runs in sides.items():
         cells = [f"**{side}**" if side in OURS else side]
         cells += [shown(typical_seconds(runs, mark)) for mark in MARKS]
-        cells += [spread([after(run, time) for run in runs]) for time in times]
+        cells += [
+            spread([after(run, time) for run in with_time(runs, time)])
+            for time in times
+        ]
         cells.append(f"{statistics.median(map(rate, runs)):,.0f}")
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -140,8 +171,8 @@ def table(sides: dict[str, list[Run]]) -> str:
 
 def pairs(sides: dict[str, list[Run]], theirs: str) -> list[tuple[Run, Run]]:
     """Their runs and ours with the same optimizer, seed by seed."""
-    ours = {run["seed"]: run for run in sides.get(SAME, [])}
-    runs = sides.get(theirs, [])
+    ours = {run["seed"]: run for run in with_time(sides.get(SAME, []), 0.0)}
+    runs = with_time(sides.get(theirs, []), 0.0)
     return [(run, ours[run["seed"]]) for run in runs if run["seed"] in ours]
 
 
@@ -178,7 +209,7 @@ def best(sides: dict[str, list[Run]], names: Any, seconds: float) -> float:
     for side, runs in sides.items():
         enough = min(seconds, max(run["limit"] for run in runs))
         if side in names:
-            had = [run for run in runs if run["limit"] >= enough]
+            had = with_time(runs, enough)
             errors.append(statistics.median(least(run, seconds) for run in had))
     return min(errors, default=float("nan"))
 
@@ -345,12 +376,16 @@ def file_of(*parts: Any) -> str:
     return "".join(c if c.isalnum() else "-" for c in name) + end
 
 
+def run_of(run: Run) -> tuple[Any, ...]:
+    """What tells a run from all others, for :func:`file_of`."""
+    return run["problem"], run["side"], run["seed"], f"{run['limit']:g}"
+
+
 def pictures(runs: list[Run], folder: Path) -> None:
     """One for each problem, beside its runs' files."""
 
     def field(run: Run) -> Any:
-        names = run["problem"], run["side"], run["seed"]
-        return np.load(folder / file_of(*names, ".npy"))
+        return np.load(folder / file_of(*run_of(run), ".npy"))
 
     for name in PROBLEMS:
         if sides := of(runs, name):

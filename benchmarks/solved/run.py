@@ -4,10 +4,10 @@ Each problem is trained by each side, with the same net, points and rate, in a p
 of its own with one thread: ``MINUTES`` (5) each, for ``SEEDS`` (3) seeds, ``JOBS`` (1)
 at a time; ``QUICK=1`` is 20 seconds and one seed. ``ONLY=Burgers,wave`` for problems
 and ``SIDES=scan`` for sides with these words. What is there already in output/solved/
-is kept where it had as much time, so that a run that was stopped goes on; what failed
-is tried again. The clock is the processor's, and begins when the library is loaded:
-what compiles and captures counts. Prints Markdown and leaves pictures in
-output/solved/.
+is kept, so that a run that was stopped goes on, and one of other ``MINUTES`` stands
+beside; what failed is tried again. The clock is the processor's, and begins when the
+library is loaded: what compiles and captures counts. Prints Markdown and leaves
+pictures in output/solved/.
 """
 
 from __future__ import annotations
@@ -52,15 +52,13 @@ def lacks_julia() -> bool:
 
 def path_of(job: Job) -> Path:
     seed, problem, side = job
-    return FOUND / page.file_of(problem, side, seed, ".json")
+    run = {"problem": problem, "side": side, "seed": seed, "limit": LIMIT}
+    return FOUND / page.file_of(*page.run_of(run), ".json")
 
 
 def done(job: Job) -> bool:
     path = path_of(job)
-    if not path.exists():
-        return False
-    found = json.loads(path.read_text())
-    return found["limit"] >= LIMIT and "failed" not in found
+    return path.exists() and "failed" not in json.loads(path.read_text())
 
 
 def trained(job: Job) -> str:
