@@ -32,7 +32,7 @@ from paddle_chainrules import (
 )
 from paddle_chainrules.programs import steps
 from paddle_chainrules.programs.compiling import repeated_steps
-from paddle_chainrules.transforms.control_flow.scan import FEW
+from paddle_chainrules.programs.compiling.repeated_steps import FEW
 
 scan_module = sys.modules["paddle_chainrules.transforms.control_flow.scan"]
 
@@ -195,6 +195,52 @@ def test_any_number_of_steps(count):
     else:
         assert_same(found[0], carry)
         assert [y.shape for y in found[1]] == [[0, 4], [0, 3, 4]]
+
+
+@pytest.mark.parametrize("length", [1, 2, 5])
+def test_few_steps_again_and_again(made, length):
+    """A program that is kept is machine code after so many steps of all loops."""
+    step, carry, _ = CASES["what is given and kept"]
+    kept, carry = jit(step), carry()
+    before = FEW // length
+    for k in range(before + 3):
+        xs = {"a": randn([length, 3, 4], seed=k), "b": randn([length], seed=k + 9)}
+        expected = one_by_one(step, carry, xs, length)
+        start = [x.numpy() for x in carry]
+        found = scan(kept, carry, xs)
+        assert_same(found, expected)
+        assert all((a == b.numpy()).all() for a, b in zip(start, carry, strict=True))
+        assert len(made) == max(0, k + 1 - before)
+        carry = found[0]
+    other = carry[0], carry[1].astype("float64"), carry[2]
+    xs = {"a": randn([MANY, 3, 4]), "b": randn([MANY])}
+    with pytest.raises(
+        ValueError, match=r"from float32\[4\] to float64\[4\] at leaf 0"
+    ):
+        scan(kept, other, xs)
+
+
+def test_few_steps_that_others_read_numbers_of(made):
+    """What a step closes over is as it is at each loop, and another shape is another
+    program."""
+    scale = paddle.to_tensor(0.5)
+
+    @jit
+    def step(c, x):
+        return c * scale + x, {"sum": c.sum(), "none": None}
+
+    for k in range(FEW + 5):
+        paddle.assign(paddle.to_tensor(0.5 + 0.01 * k), scale)
+        carry, xs = randn([2 + k % 2, 3], seed=k), randn([4, 3], seed=k + 1)
+        found, ys = scan(step, carry, xs)
+        assert ys["none"] is None
+        last, sums = carry.numpy(), []
+        for x in xs.numpy():
+            sums.append(last.sum())
+            last = last * np.float32(0.5 + 0.01 * k) + x
+        np.testing.assert_allclose(found.numpy(), last, rtol=0, atol=1e-5)
+        np.testing.assert_allclose(ys["sum"].numpy(), sums, rtol=0, atol=1e-5)
+    assert len(made) > FEW // 2
 
 
 def test_results_are_the_callers():

@@ -3,17 +3,41 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import paddle
 from paddle import Tensor
 
 from ...paddle_side.autograd.grad_mode import grad_mode
+from ...paddle_side.interception import RAW
 from ..loops.fused_kernels.region import FIRST, NEVER, Region
+from ..loops.fused_kernels.workspace import CPU
 from ..tracing.operations import Value
 from .program import Program
+
+FEW = 16
+"""Steps, for no more of which, of all loops together, machine code is made."""
+
+_taken: WeakKeyDictionary[Program, int] = WeakKeyDictionary()
+
+
+def are_worth_code(program: Program, count: int) -> bool:
+    """Whether so many steps more are worth the machine code of a step."""
+    _taken[program] = _taken.get(program, 0) + count
+    return _taken[program] > FEW
+
+
+def memory_of(values: Iterable[Value], *count: int) -> list[Tensor]:
+    """A tensor for each, of no particular numbers.
+
+    Args:
+        count: of how many parts along an axis before all others.
+    """
+    empty = RAW.empty
+    return [empty([*count, *v.shape], getattr(paddle, v.dtype), CPU) for v in values]
 
 
 class NotOne(Exception):
@@ -55,7 +79,7 @@ class RepeatedStep:
         if ends != {*made.ops[0].outputs} or len(ends) < len(made.outputs):
             raise NotOne
         every = [*carry, *xs, *held, *made.constants.values()]
-        if not all(t.place.is_cpu_place() and t.size for t in every):
+        if not all(t.place.is_cpu_place() and 0 not in t.shape for t in every):
             raise NotOne
         (region,) = made.regions
         self._region: Region = region
@@ -65,43 +89,29 @@ class RepeatedStep:
         self._count, self._backwards = len(carry), backwards
         self._constants = {v: t.contiguous() for v, t in made.constants.items()}
         self._start = [leaf.contiguous() for leaf in carry]
-        self._sets = [self._new(), self._new()]
+        values = made.inputs[: self._count]
+        self._sets = [memory_of(values), memory_of(values)]
         self._now = self._start
         size = sum(each.at(0) for each in region.work)
         self._work = np.empty(size + 64, np.uint8) if not region.on_stack else None
         self._ys: list[Tensor] = []
         self._row = 0
 
-    def _new(self) -> list[Tensor]:
-        """Memory for a carry."""
-        return [paddle.empty(own.shape, own.dtype) for own in self._start]
-
-    def steps(self, count: int, first: Sequence[Tensor] | None = None) -> Iterator[int]:
-        """All of so many steps; gives the number of each, once it is done.
-
-        Args:
-            first: what the first step gave, where it is done, and the carry is that
-                after it.
-        """
-        done = int(first is not None)
-        given = self._program.outputs[self._count :]
-        with grad_mode(False):
-            kinds = [(v.shape, getattr(paddle, v.dtype)) for v in given]
-            self._ys = [paddle.empty([count, *shape], kind) for shape, kind in kinds]
-            for whole, y in zip(self._ys, first or (), strict=False):
-                whole[self._row_of(0, count)] = y
-        blocks = [self._block(k) for k in range(3)]
+    def steps(self, count: int) -> Iterator[int]:
+        """All of so many steps; gives the number of each, once it is done."""
+        self._ys = memory_of(self._program.outputs[self._count :], count)
+        blocks = [self._block(k) for k in range(min(3, count))]
         code, pointers = self._region.code, [ctypes.c_char_p(b[0]) for b in blocks]
-        for t in range(done, count):
+        for t in range(count):
             # The first one reads what it was given, the others each other's results.
-            k = 0 if t == done else 1 + (t - done) % 2
+            k = 2 - t % 2 if t else 0
             row, moving = blocks[k][1], blocks[k][2]
             at = self._row_of(t, count)
             for place, base, step in moving:
                 row[place] = base + at * step
             if code(pointers[k]):  # type: ignore[arg-type]
-                self._by_operators(at, self._sets[k == 2])
-            self._now, self._row = self._sets[k == 2], at
+                self._by_operators(at, self._sets[k % 2])
+            self._now, self._row = self._sets[k % 2], at
             yield t
 
     def _row_of(self, t: int, count: int) -> int:
@@ -112,17 +122,17 @@ class RepeatedStep:
         """A block of addresses: where it is, its numbers, and those that go along.
 
         Args:
-            k: 0 of the first step, then 2 and 1 by turns.
+            k: 0 of the first step, then 1 and 2 by turns.
         """
-        read = self._start if k == 0 else self._sets[k == 1]
-        write = self._sets[k == 2]
+        read = self._sets[k - 1] if k else self._start
+        write = self._sets[k % 2]
         at: dict[Value, tuple[int, int]] = {}
         inputs, outputs = self._program.inputs, self._program.outputs
         for value, tensor in zip(inputs, read, strict=False):
             at[value] = tensor.data_ptr(), 0
         rest = inputs[self._count :]
         for value, x in zip(rest, self._xs, strict=False):
-            at[value] = x.data_ptr(), _part(x)
+            at[value] = x.data_ptr(), value.bytes
         for value, x in zip(rest[len(self._xs) :], self._held, strict=True):
             at[value] = x.data_ptr(), 0
         for value, tensor in self._constants.items():
@@ -130,7 +140,7 @@ class RepeatedStep:
         rows = zip(outputs[: self._count], write, strict=True)
         at.update((v, (t.data_ptr(), 0)) for v, t in rows)
         for value, y in zip(outputs[self._count :], self._ys, strict=True):
-            at[value] = y.data_ptr(), _part(y)
+            at[value] = y.data_ptr(), value.bytes
         places = [at[value] for value in self._region.order]
         numbers = [0, NEVER, *(base for base, _ in places)]
         if self._work is not None:
@@ -159,8 +169,3 @@ class RepeatedStep:
     def result(self) -> tuple[list[Tensor], list[Tensor]]:
         """The last carry, and what all steps gave."""
         return self._now, self._ys
-
-
-def _part(x: Tensor) -> int:
-    """Bytes of a part along the first axis."""
-    return int(x.size // x.shape[0]) * int(x.element_size())

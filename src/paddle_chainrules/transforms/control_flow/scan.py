@@ -17,7 +17,13 @@ from paddle import Tensor
 
 from ...paddle_side.listener import is_plain, listener
 from ...programs.capture_error import CaptureError
-from ...programs.compiling.repeated_steps import NotOne, RepeatedStep
+from ...programs.compiling.repeated_steps import (
+    FEW,
+    NotOne,
+    RepeatedStep,
+    are_worth_code,
+    memory_of,
+)
 from ...programs.steps import Draws, in_steps
 from ...programs.switch import loops_are_on, programs_are_on
 from ...programs.tracing.existing import once
@@ -36,9 +42,6 @@ from .carry import (
     unchanged,
     unwritten,
 )
-
-FEW = 16
-"""Steps, for no more of which there is no loop in programs, and no machine code."""
 
 LONG = 100
 """Steps, for more of which a loop is not run natively where a program can be made, be
@@ -168,6 +171,7 @@ class Loop:
         run = None if is_inside or not programs_are_on() else program_of(step)
         self._backwards = reverse
         self._step, self._run = step, run
+        self._value: OfValue | None = None
         self._repeated: RepeatedStep | None = None
         self._given: list[list[Any]] = []
         """What each step gave, tensors by step."""
@@ -177,14 +181,13 @@ class Loop:
         """Steps, one after another; gives the number of each, once it is done."""
         if not self.count:
             return
-        self._found()
+        found = self._found()
+        if found is not None and are_worth_code(found.captured.program, self.count):
+            self._repeated = self._as_code(found)
+        if self._repeated is not None:
+            yield from self._repeated.steps(self.count)
+            return
         for t in range(self.count):
-            if t == 1 and self.count > FEW and self._run is not None:
-                self._repeated = self._as_code()
-                if self._repeated is not None:
-                    first = tensors_among(self._given[0])
-                    yield from self._repeated.steps(self.count, first)
-                    return
             self._one(t)
             yield t
 
@@ -256,12 +259,14 @@ class Loop:
 
     def _found(self) -> OfValue | None:
         """What is known of the program of a step, where there is one."""
-        try:
-            if self._run is not None:
-                return self._run.found(self._nested(self._leaves), self._x(0))
-        except CaptureError:
-            self._run = None
-        return None
+        if self._run is None:
+            return None
+        if self._value is None:
+            try:
+                self._value = self._run.found(self._nested(self._leaves), self._x(0))
+            except CaptureError:
+                self._run = None
+        return self._value
 
     def _inside(self) -> tuple[Tree, Tree]:
         """All steps as one operator of whoever listens."""
@@ -310,23 +315,23 @@ class Loop:
         self._of_step = its
         return leaves, [*map(tensor_of, ys)]
 
-    def _as_code(self) -> RepeatedStep | None:
-        """All steps but the first, which was made, as machine code; None where they
-        are not."""
-        if not loops_are_on():
+    def _as_code(self, found: OfValue) -> RepeatedStep | None:
+        """All steps as machine code of a step's program; None where they are not."""
+        program = found.captured.program
+        if not loops_are_on() or any(found.captured.requires):
             return None
-        assert self._run is not None
-        self._leaves = apart(self._leaves)
+        like = memory_of(program.outputs)
+        leaves, ys = self._checked(
+            found.structure.unflatten(found.captured.filled(like))
+        )
+        if len(tensors_among(leaves)) + len(tensors_among(ys)) != len(like):
+            return None  # numbers of Python's are among them
+        self._given = [ys]
+        carry, xs = tensors_among(self._leaves), tensors_among(self._xs)
         try:
-            found = self._run.found(self._nested(self._leaves), self._x(1)).captured
-            if any(found.requires):
-                return None
-            carry, xs = tensors_among(self._leaves), tensors_among(self._xs)
-            given = len(carry) + len(tensors_among(self._given[0]))
-            if len(found.program.outputs) != given:
-                return None  # numbers of Python's are among them
-            return RepeatedStep(found.program, carry, xs, backwards=self._backwards)
-        except (CaptureError, NotOne):
+            return RepeatedStep(program, carry, xs, backwards=self._backwards)
+        except NotOne:
+            self._given = []
             return None
 
     def _of_code(
