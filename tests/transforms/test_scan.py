@@ -243,6 +243,39 @@ def test_few_steps_that_others_read_numbers_of(made):
     assert len(made) > FEW // 2
 
 
+def test_a_body_that_is_kept(made):
+    """Of jit(body) loops of any number of steps keep the program, and its gradients."""
+    calls, w = [], randn([3, 3])
+
+    @jit
+    def body(i, c):
+        calls.append(i)
+        return {"c": (c["c"] @ w).tanh() * (1.0 + 0.1 * i.astype("float32"))}
+
+    def expected(n, c):
+        for i in range(n):
+            c = np.tanh(c @ w.numpy()) * np.float32(1.0 + 0.1 * i)
+        return c
+
+    for n in (5, 3, 0, 9, 2, FEW + 4, 1):
+        c = randn([2, 3], seed=n)
+        found = fori_loop(0, n, body, {"c": c})["c"].numpy()
+        np.testing.assert_allclose(found, expected(n, c.numpy()), rtol=0, atol=1e-5)
+    assert len(made) == 4
+    assert len(calls) <= 4  # captured once, with a comparison, and for no steps
+    c, seen = randn([2, 3]), len(calls)
+    for _ in range(3):
+        g = grad(lambda c: fori_loop(0, FEW + 4, body, {"c": c})["c"].sum())(c)
+    seen = len(calls) - seen
+    assert seen < 3 * (FEW + 4)
+    h = 1e-2
+    up, down = c.numpy(), c.numpy()
+    up[1, 2] += h
+    down[1, 2] -= h
+    ends = expected(FEW + 4, up).sum(), expected(FEW + 4, down).sum()
+    np.testing.assert_allclose(float(g[1, 2]), (ends[0] - ends[1]) / (2 * h), atol=2e-3)
+
+
 def test_results_are_the_callers():
     """What is written into one changes neither another nor a later call."""
     step, carry, xs = CASES["what is given and kept"]

@@ -116,7 +116,7 @@ def fori_loop(
 
     Args:
         body: from an integer, a tensor, and a value to the next, of the same nesting,
-            shapes and dtypes.
+            shapes and dtypes. Of ``jit(body)`` the program is kept from call to call.
 
     Raises:
         ValueError: as :func:`scan`.
@@ -126,6 +126,9 @@ def fori_loop(
     def step(value: Tree, i: Tensor) -> tuple[Tree, None]:
         return body(i, value), None
 
+    if isinstance(body, Jitted):
+        kept: Jitted = body.within.setdefault(fori_loop, Jitted(step))
+        return scan(kept, init, places)[0]
     return scan(step, init, places)[0]
 
 
