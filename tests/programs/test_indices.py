@@ -8,7 +8,7 @@ import paddle.nn.functional as F
 import pytest
 
 from conftest import randn
-from paddle_chainrules import make_program, stateless, vjp
+from paddle_chainrules import grad, make_program, scan, stateless, vjp
 from paddle_chainrules.programs import switch
 from paddle_chainrules.programs.compiling.source import compiled
 from paddle_chainrules.programs.loops.fused_kernels.region import NEVER
@@ -377,3 +377,30 @@ def test_long_functions_are_left_too(monkeypatch):
     bad = good.clone()
     bad[2] = 5
     assert _error(run, x, bad) == _error(plain, x, bad) is not None
+
+
+@pytest.mark.parametrize("label", [-1, -3, -7, 3, 8])
+@pytest.mark.parametrize("loss", ["cross_entropy", "nll_loss"])
+@pytest.mark.parametrize("gives", ["value", "gradient"])
+def test_a_label_that_is_no_class(loss, label, gives):
+    """It is refused in machine code, where gradients alone are asked for, too."""
+    x, of = randn([4, 3]), getattr(F, loss)
+
+    def value(w, labels):
+        scores = x @ w
+        return of(scores if loss == "cross_entropy" else F.log_softmax(scores), labels)
+
+    def step(w, labels):
+        if gives == "value":
+            return w, value(w, labels)
+        return w - 0.1 * grad(value)(w, labels), None
+
+    w = expected = randn([3, 3], seed=1)
+    labels = paddle.to_tensor([[0, 1, 2, -100]] * 24)
+    for row in labels:
+        expected, _ = step(expected, row)
+    found, _ = scan(step, w, labels)
+    np.testing.assert_allclose(found.numpy(), expected.numpy(), rtol=0, atol=1e-5)
+    labels[5, 2] = label
+    with pytest.raises((IndexError, ValueError), match="label|lbl|index"):
+        scan(step, w, labels)

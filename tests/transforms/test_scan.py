@@ -276,6 +276,69 @@ def test_a_body_that_is_kept(made):
     np.testing.assert_allclose(float(g[1, 2]), (ends[0] - ends[1]) / (2 * h), atol=2e-3)
 
 
+@pytest.mark.parametrize("count", [5, MANY])
+def test_memory_that_is_exchanged_meanwhile(count):
+    """Addresses are of memory that the loop holds, whatever others do with theirs."""
+    w, xs = paddle.full([3], 0.5), paddle.ones([count, 3])
+    step, spoiled = jit(lambda c, x: (c * w + x, c)), []
+    for _ in range(MANY // count):
+        scan(step, paddle.zeros([3]), xs)
+
+    def report(done, *_):
+        if done == 1:
+            w.data, xs.data = paddle.full([3], 9.0), paddle.full([count, 3], 9.0)
+            spoiled.extend(paddle.full([count, 3], 1e6) for _ in range(50))
+
+    last, _ = scan(step, paddle.zeros([3]), xs, on_step=report)
+    np.testing.assert_allclose(last.numpy(), 2.0 * (1.0 - 0.5**count), rtol=1e-6)
+    assert w.tolist() == [9.0] * 3
+
+
+@pytest.mark.parametrize("count", [5, FEW + 1, 101])
+@pytest.mark.parametrize("kept", [True, False])
+def test_reports_of_what_has_gradients_are_refused(count, kept):
+    """Also where only what the step closes over requires them."""
+    w = paddle.create_parameter([3], "float32")
+    step, seen = (lambda c, x: (c * w + x, None)), []
+    step = jit(step) if kept else step
+    args = step, paddle.zeros([3]), paddle.ones([count, 3])
+    with pytest.raises(NotImplementedError, match="under paddle.no_grad"):
+        scan(*args, on_step=lambda *given: seen.append(given))
+    assert not seen
+    with paddle.no_grad():
+        scan(*args, on_step=lambda *given: seen.append(given))
+    assert len(seen) == count
+
+
+def test_what_steps_may_give():
+    """Numbers and arrays are tensors, nothing else is; by machine code or not."""
+    step = jit(lambda c, x: (c + x, (1j, np.arange(2.0), True)))
+    wrong = jit(lambda c, x: (c + x, "a"))
+    for _ in range(FEW // 4 + 2):
+        _, (a, b, c) = scan(step, randn([3]), randn([4, 3]))
+        assert (a.shape, a.dtype, a.numpy()[2]) == ([4], paddle.complex64, 1j)
+        assert b.tolist() == [[0.0, 1.0]] * 4
+        assert c.tolist() == [True] * 4
+        with pytest.raises(ValueError, match="'a' besides its carry.*tensors, numbers"):
+            scan(wrong, randn([3]), randn([4, 3]))
+    last, _ = scan(lambda c, _: (c * 2j, None), 1j, length=3)
+    assert last.item() == 8.0
+
+
+def test_no_steps_are_looked_at_too():
+    none = paddle.zeros([0, 3])
+    with pytest.raises(ValueError, match="must give a pair"):
+        scan(lambda c, x: c + x, paddle.zeros([3]), none)
+    with pytest.raises(ValueError, match="NoneType, and must give a pair"):
+        scan(lambda c, x: None, paddle.zeros([3]), none)
+    with pytest.raises(ValueError, match="at leaf 0"):
+        scan(lambda c, x: (c.sum(), x), paddle.zeros([3]), none)
+    v = paddle.ones([2])
+    found = while_loop(lambda v: v.sum() < 0, lambda v: v + 1, v)
+    paddle.assign(paddle.zeros([2]), found)
+    assert v.tolist() == [1.0, 1.0]
+
+
 def test_results_are_the_callers():
     """What is written into one changes neither another nor a later call."""
     step, carry, xs = CASES["what is given and kept"]

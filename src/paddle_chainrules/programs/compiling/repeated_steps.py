@@ -84,10 +84,12 @@ class RepeatedStep:
         (region,) = made.regions
         self._region: Region = region
         self._program, self._plain = made, program
-        self._xs = [x.contiguous() for x in xs]
-        self._held = [x.contiguous() for x in held]
+        # Of their own, since what is read may be given other memory meanwhile.
+        self._xs = [x.contiguous().detach() for x in xs]
+        self._held = [x.contiguous().detach() for x in held]
         self._count, self._backwards = len(carry), backwards
-        self._constants = {v: t.contiguous() for v, t in made.constants.items()}
+        constants = made.constants.items()
+        self._constants = {v: t.contiguous().detach() for v, t in constants}
         self._start = [leaf.contiguous() for leaf in carry]
         values = made.inputs[: self._count]
         self._sets = [memory_of(values), memory_of(values)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import optree
 import paddle
 from paddle import Tensor
@@ -14,6 +15,9 @@ from ..as_programs.jit import Jitted
 from ..containers.tree import Tree, flatten_tree, nesting
 from ..tape.effects import tensors_among, versions
 
+NUMBERS = bool, int, float, complex, np.ndarray, np.generic
+"""What is made a tensor of."""
+
 
 def program_of(step: Callable[..., Any]) -> Jitted:
     """A function as a program, for this loop alone where nobody has asked for one:
@@ -22,8 +26,8 @@ def program_of(step: Callable[..., Any]) -> Jitted:
 
 
 def tensor_of(leaf: Any) -> Any:
-    """A tensor of a number, and anything else as it is."""
-    return paddle.to_tensor(leaf) if isinstance(leaf, bool | int | float) else leaf
+    """A tensor of a number or an array, and anything else as it is."""
+    return paddle.to_tensor(leaf) if isinstance(leaf, NUMBERS) else leaf
 
 
 def copy(leaf: Any) -> Any:

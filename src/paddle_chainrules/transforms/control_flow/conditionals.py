@@ -13,7 +13,7 @@ from ...programs.capture_error import CaptureError
 from ...programs.switch import programs_are_on
 from ..containers.tree import Tree, flatten_tree
 from ..tape.recording import records_graph
-from .carry import apart, check_alike, program_of, tensor_of, unwritten
+from .carry import apart, check_alike, copy, program_of, tensor_of, unwritten
 
 
 def while_loop(
@@ -46,7 +46,7 @@ def while_loop(
         check_alike(leaves, spec, found, its)
         leaves, is_first = found, False
         value = spec.unflatten(leaves)
-    return value
+    return spec.unflatten([*map(copy, leaves)]) if is_first else value
 
 
 def cond(

@@ -78,16 +78,18 @@ def scan(
         on_step: called after each ``every`` steps, and after the last, with the number
             of steps so far, the carry, and what the last step gave, all of them the
             caller's. An error or an interrupt ends the loop; what was reported stays.
+            What it writes in place into tensors that a step reads, later steps read.
         every: how many steps there are between two reports.
 
     Returns:
         The last carry; and what the steps gave, tensors with an axis of steps first.
 
     Raises:
-        ValueError: the carry of a step is nested or shaped otherwise, or the numbers of
-            steps differ.
+        ValueError: the carry of a step is nested or shaped otherwise, it gives what is
+            no tensor, number or None, or the numbers of steps differ.
         NotImplementedError: ``on_step`` within another program or derivative, of which
-            each call would have to report; or a step writes into what it is given.
+            each call would have to report, also where a step reads what requires
+            gradients; or a step writes into what it is given.
 
     Examples:
         >>> import paddle
@@ -166,11 +168,9 @@ class Loop:
         leaves, self._spec = flatten_tree(carry)
         self._leaves = apart([*map(tensor_of, leaves)])
         is_inside = is_plain()
-        if reports and (is_inside or records_graph([*self._leaves, *self._xs])):
-            raise NotImplementedError(
-                "on_step within another program or derivative, which would run without "
-                "it; call scan by itself, or leave on_step out"
-            )
+        self._reports = reports
+        if is_inside or records_graph([*self._leaves, *self._xs]):
+            self._refuse_reports()
         run = None if is_inside or not programs_are_on() else program_of(step)
         self._backwards = reverse
         self._step, self._run = step, run
@@ -238,6 +238,7 @@ class Loop:
             return None
         if not self._is_on_graph():
             return None
+        self._refuse_reports()
         kept = self._step.within if isinstance(self._step, Jitted) else None
         if self.count <= (LONG if kept is None else FEW):
             self._run = None  # natively, on Paddle's tape
@@ -252,6 +253,14 @@ class Loop:
             return found
         except CaptureError:
             return None
+
+    def _refuse_reports(self) -> None:
+        if self._reports:
+            raise NotImplementedError(
+                "on_step within another program or derivative, which would run without "
+                "it; call scan by itself, under paddle.no_grad() where a tensor that "
+                "the step reads requires gradients, or leave on_step out"
+            )
 
     def _is_on_graph(self) -> bool:
         """Whether gradients are taken from outside, by what a step closes over too."""
@@ -316,7 +325,14 @@ class Loop:
                 "give the same at every step"
             )
         self._of_step = its
-        return leaves, [*map(tensor_of, ys)]
+        ys = [*map(tensor_of, ys)]
+        for y in ys:
+            if not (y is None or isinstance(y, Tensor)):
+                raise ValueError(
+                    f"a step of scan gives {y!r} besides its carry, of which there is "
+                    "no row for each step; give tensors, numbers or None"
+                )
+        return leaves, ys
 
     def _as_code(self, found: OfValue) -> RepeatedStep | None:
         """All steps as machine code of a step's program; None where they are not."""
@@ -351,11 +367,8 @@ class Loop:
         carry = self._nested([*map(copy, self._leaves)])
         x = self._xs_spec.unflatten(zeros)
         found = unwritten(self._step, carry, x, True)
-        ys, self._of_step = flatten_tree(found[1])
-        none = [
-            y if y is None else paddle.zeros([0, *y.shape], y.dtype)
-            for y in map(tensor_of, ys)
-        ]
+        _, ys = self._checked(found)
+        none = [y if y is None else paddle.zeros([0, *y.shape], y.dtype) for y in ys]
         return carry, self._nested_ys(none)
 
     def _nested(self, leaves: Sequence[Any]) -> Tree:

@@ -12,6 +12,7 @@ from ..calls import Call
 from ..entry import define, formula_of, reverse_of
 from ..manipulation.putting import masked
 from ..shared import one_hot, ops
+from .labels import classes
 
 define(
     "cross_entropy_with_softmax",
@@ -73,7 +74,7 @@ def _(
     if label.ndim < x.ndim:
         label = ops.unsqueeze(label, [axis])
     there = label != ignore_index
-    chosen = ops.take_along_axis(logs, masked(label, there), axis)
+    chosen = ops.take_along_axis(logs, classes(label, there, x.shape[axis]), axis)
     return softmax, masked(-chosen, there)
 
 
@@ -91,8 +92,8 @@ def _(
     axis %= softmax.ndim
     if label.ndim < softmax.ndim:
         label = ops.unsqueeze(label, [axis])
-    label = ops.cast(label, paddle.int64)
     there = label != ignore_index
+    label = classes(label, there, softmax.shape[axis])
     chosen = ops.logical_and(one_hot(label, softmax, axis), there)
     if use_softmax:
         part = softmax - ops.cast(chosen, softmax.dtype)

@@ -22,6 +22,7 @@ from ..kernels import by_kernel
 from ..manipulation.putting import masked
 from ..reductions.reductions import share
 from ..shared import ops
+from .labels import classes
 
 
 def _nll_loss(
@@ -94,7 +95,7 @@ def _(x: Tensor, label: Tensor, weight: Any, ignore_index: int, reduction: str) 
     if weight is None:
         weight = paddle.ones([x.shape[1]], x.dtype)
     there = label != ignore_index
-    label = masked(label, there)
+    label = classes(label, there, x.shape[1])
     chosen = ops.squeeze(ops.take_along_axis(x, ops.unsqueeze(label, [1]), 1), [1])
     weights = ops.gather(weight, ops.reshape(label, [-1]), 0)
     weights = masked(ops.reshape(weights, label.shape), there)
