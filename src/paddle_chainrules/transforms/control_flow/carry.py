@@ -15,7 +15,7 @@ from ..as_programs.jit import Jitted
 from ..containers.tree import Tree, flatten_tree, nesting
 from ..tape.effects import tensors_among, versions
 
-NUMBERS = bool, int, float, complex, np.ndarray, np.generic
+NUMBERS: tuple[type[Any], ...] = bool, int, float, complex, np.ndarray, np.generic
 """What is made a tensor of."""
 
 
