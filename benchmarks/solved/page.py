@@ -203,14 +203,18 @@ def rate(run: Run) -> float:
 def best(sides: dict[str, list[Run]], names: Any, seconds: float) -> float:
     """The least error of these sides until then, of each in the median of seeds.
 
-    Of the runs that had so much time, or the most of their side.
+    Of the seeds of which a run had so much time, or the most of their side.
     """
     errors = []
     for side, runs in sides.items():
         enough = min(seconds, max(run["limit"] for run in runs))
         if side in names:
-            had = with_time(runs, enough)
-            errors.append(statistics.median(least(run, seconds) for run in had))
+            seeds = {run["seed"] for run in with_time(runs, enough)}
+            each = (
+                min(least(run, seconds) for run in runs if run["seed"] == seed)
+                for seed in seeds
+            )
+            errors.append(statistics.median(each))
     return min(errors, default=float("nan"))
 
 
