@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -134,3 +134,17 @@ def number_of_steps(xs: Sequence[Any], length: int | None) -> int:
     if count is None or count < 0:
         raise ValueError(f"scan is given {count} steps; give a number from 0 on")
     return int(count)
+
+
+def in_place(row: Sequence[Any], found: Iterable[Tensor]) -> list[Any]:
+    """Tensors in the place of others, among what is no tensor and always the same."""
+    own = iter(found)
+    return [next(own) if isinstance(x, Tensor) else x for x in row]
+
+
+def stacked(given: Sequence[Sequence[Any]]) -> list[Any]:
+    """What steps gave, along an axis of steps."""
+    return [
+        part[0] if part[0] is None else paddle.stack([*part])
+        for part in zip(*given, strict=True)
+    ]

@@ -8,7 +8,7 @@ sets of memory take turns. Within another program it is one operator
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import optree
@@ -36,8 +36,10 @@ from .carry import (
     apart,
     check_alike,
     copy,
+    in_place,
     number_of_steps,
     program_of,
+    stacked,
     tensor_of,
     unchanged,
     unwritten,
@@ -78,7 +80,6 @@ def scan(
         on_step: called after each ``every`` steps, and after the last, with the number
             of steps so far, the carry, and what the last step gave, all of them the
             caller's. An error or an interrupt ends the loop; what was reported stays.
-            What it writes in place into tensors that a step reads, later steps read.
         every: how many steps there are between two reports.
 
     Returns:
@@ -210,8 +211,8 @@ class Loop:
         """
         if self._repeated is not None:
             own = [y[begin:end].clone() for y in self._repeated.result()[1]]
-            return self._nested_ys(_in_place(self._given[0], own))
-        return self._nested_ys(_stacked(self._given[begin:end]))
+            return self._nested_ys(in_place(self._given[0], own))
+        return self._nested_ys(stacked(self._given[begin:end]))
 
     def result(self) -> tuple[Tree, Tree]:
         """The last carry and what all steps gave, after all have been walked."""
@@ -220,7 +221,7 @@ class Loop:
         if self._repeated is not None:
             return self._of_code(*self._repeated.result())
         given = self._given[::-1] if self._backwards else self._given
-        return self._nested(self._leaves), self._nested_ys(_stacked(given))
+        return self._nested(self._leaves), self._nested_ys(stacked(given))
 
     def as_operator(self) -> tuple[Tree, Tree] | None:
         """All steps as one operator of a program; None where they are to go one by
@@ -287,7 +288,7 @@ class Loop:
 
         def step(given: list[Tensor]) -> list[Tensor]:
             each = iter(given)
-            trees = [spec.unflatten(_in_place(row, each)) for spec, row in pairs]
+            trees = [spec.unflatten(in_place(row, each)) for spec, row in pairs]
             with unchanged(given):
                 found = self._step(*trees)
             rows[:] = self._checked(found)
@@ -295,7 +296,7 @@ class Loop:
 
         carry, xs = tensors_among(self._leaves), tensors_among(self._xs)
         found = iter(in_steps(step, carry, xs, self.count, self._backwards))
-        leaves, ys = (_in_place(row, found) for row in rows)
+        leaves, ys = (in_place(row, found) for row in rows)
         return self._nested(leaves), self._nested_ys(ys)
 
     def _one(self, t: int) -> None:
@@ -356,8 +357,8 @@ class Loop:
     def _of_code(
         self, carry: Sequence[Tensor], ys: Sequence[Tensor]
     ) -> tuple[Tree, Tree]:
-        own = self._nested(_in_place(self._leaves, carry))
-        return own, self._nested_ys(_in_place(self._given[0], ys))
+        own = self._nested(in_place(self._leaves, carry))
+        return own, self._nested_ys(in_place(self._given[0], ys))
 
     def _of_none(self) -> tuple[Tree, Tree]:
         """No steps; what each would give tells a step on zeros."""
@@ -397,17 +398,3 @@ def _loop_of(step: Callable[..., Any], count: int, backwards: bool) -> Any:
         return found
 
     return loop
-
-
-def _in_place(row: Sequence[Any], found: Iterable[Tensor]) -> list[Any]:
-    """Tensors in the place of others, among what is no tensor and always the same."""
-    own = iter(found)
-    return [next(own) if isinstance(x, Tensor) else x for x in row]
-
-
-def _stacked(given: Sequence[Sequence[Any]]) -> list[Any]:
-    """What steps gave, along an axis of steps."""
-    return [
-        part[0] if part[0] is None else paddle.stack([*part])
-        for part in zip(*given, strict=True)
-    ]
