@@ -19,7 +19,8 @@ from ..tracing.operations import Value
 from .program import Program
 
 FEW = 16
-"""Steps, for no more of which, of all loops together, machine code is made."""
+"""Steps: no more of them, of all loops of a program together, are worth machine code,
+and no more of them, of one loop, an operator within programs."""
 
 _taken: WeakKeyDictionary[Program, int] = WeakKeyDictionary()
 
