@@ -4,8 +4,10 @@ import ast
 import doctest
 import email
 import importlib
+import os
 import pkgutil
 import re
+import shutil
 import subprocess
 import sys
 import venv
@@ -172,6 +174,27 @@ def test_importing_starts_nothing_and_imports_no_julia():
     run(sys.executable, "-W", "ignore", "-c", PURITY)
 
 
+QUIET = """
+import warnings
+warnings.filterwarnings("ignore", "of the caller")
+before = [*warnings.filters]
+import paddle_chainrules
+assert [f for f in warnings.filters if f in before] == before
+assert not [f for f in warnings.filters if f not in before and "ccache" in str(f)]
+"""
+
+
+@pytest.mark.parametrize("warn", ["default", "error"])
+def test_importing_prints_nothing_and_leaves_the_filters_of_warnings(tmp_path, warn):
+    """Where there is no ccache, of which Paddle warns."""
+    for tool in ("cat", "grep", "which"):
+        (tmp_path / tool).symlink_to(shutil.which(tool))
+    env = {**os.environ, "PATH": str(tmp_path)}
+    code = [sys.executable, "-W", f"{warn}:No ccache", "-c", QUIET]
+    done = subprocess.run(code, env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
 AT_NEED = """
 import os, sys
 import paddle
@@ -190,7 +213,8 @@ else:
 del os.environ["PADDLE_CHAINRULES_LOOPS"]
 import paddle_chainrules
 ours = {m for m in new() if m.startswith("paddle_chainrules.")}
-early = {"paddle_side.process.signals", "programs.switch"}
+early = {"paddle_side.process.first_import", "paddle_side.process.signals"}
+early |= {"programs.switch"}
 early |= {name.rpartition(".")[0] for name in early} | {"paddle_side"}
 assert ours == {f"paddle_chainrules.{m}" for m in early}, ours
 heavy = {"llvmlite", "scipy", "juliacall", "deepxde", "ppsci", "optree", "safetensors"}

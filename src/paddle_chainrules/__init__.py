@@ -8,9 +8,9 @@ from importlib.metadata import version as _version
 from typing import TYPE_CHECKING
 from typing import Any as _Any
 
-from .paddle_side.process.signals import julia_handlers_kept as _julia_handlers_kept
+from .paddle_side.process.first_import import paddle_import as _paddle_import
 
-with _julia_handlers_kept():
+with _paddle_import():
     import paddle as _paddle  # noqa: F401
 
 from .programs import switch as _switch  # noqa: F401  # reads the environment

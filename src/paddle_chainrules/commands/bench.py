@@ -11,6 +11,7 @@ import paddle
 from ..nets.description import aligned
 from ..nets.layers.of_layer import stateless
 from ..paddle_side.dtypes import dtype_name, is_differentiable
+from ..paddle_side.process import log_level
 from ..testing.checks import check_vjp
 from ..testing.timings import interleave, timer
 from ..transforms.containers.tree import flatten_tree
@@ -52,9 +53,10 @@ def bench_layer(
         sides: Calls = {}
         for name, make in _sides(layer, inputs, task):
             try:
-                call = make()
-                for _ in range(5):  # later calls run as programs
-                    call()
+                with log_level.silenced():  # to_static says that its executor runs
+                    call = make()
+                    for _ in range(5):  # later calls run as programs
+                        call()
             except Exception as error:  # of Paddle's to_static: whatever it meets
                 if not name.startswith("paddle.jit"):
                     raise

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import os
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 
 import paddle
@@ -29,6 +30,16 @@ def silence() -> int:
 def restore(before: int) -> None:
     """Have the level at that again."""
     _level()[0] = before
+
+
+@contextmanager
+def silenced() -> Iterator[None]:
+    """Leave out Paddle's notes and warnings, on all threads, while this lasts."""
+    before = silence()
+    try:
+        yield
+    finally:
+        restore(before)
 
 
 @cache

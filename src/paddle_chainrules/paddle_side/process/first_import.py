@@ -1,0 +1,31 @@
+"""The first ``import paddle`` of a process, without its effects on others."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from .signals import julia_handlers_kept
+
+
+@contextmanager
+def paddle_import() -> Iterator[None]:
+    """Keep Julia's signal handlers, and hide the warning that ccache is missing.
+
+    ccache only helps people who build C++ extensions of Paddle. Where the caller has
+    imported Paddle before, its warning is out already and nothing is done.
+    """
+    if "paddle" in sys.modules:
+        yield
+        return
+    before = [*warnings.filters]
+    warnings.filterwarnings("ignore", "No ccache found", UserWarning)
+    ours = warnings.filters[0]
+    try:
+        with julia_handlers_kept():
+            yield
+    finally:  # filters that Paddle has added stay
+        if ours not in before:
+            warnings.filters.remove(ours)  # type: ignore[attr-defined]
