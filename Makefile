@@ -16,6 +16,8 @@
 #              that of the very name; some seconds
 # make slow    the tests that take long, Python and Julia; not in make test; PART=n for the
 #              n-th hundredth of them
+# make matrix  the numeric tests under settings that stand for other machines, some minutes
+#              each; CELL=mkl-sse4.2 for one of tests/matrix.py, CELL=n for the n-th in turn
 # make all-tests  make test, adapters, and with PART=n that part of make slow, in one run
 # make bench   compare with native Paddle and others (output/); QUICK=1 for less
 # make bench-programs  programs beside native Paddle on nets of many kinds; QUICK=1 for less
@@ -60,7 +62,7 @@ ONE_THREAD += $(shell grep -qs AuthenticAMD /proc/cpuinfo && echo MKL_DEBUG_CPU_
 ON_ALL_CORES := -n auto
 SINCE ?= HEAD
 
-.PHONY: demo examples test quick operator all-tests adapters lux slow differential orders bench bench-programs \
+.PHONY: demo examples test quick operator all-tests adapters lux slow matrix differential orders bench bench-programs \
 	bench-side-by-side bench-equations bench-training bench-recurrent bench-batches bench-transforms \
 	bench-adapters bench-first-calls bench-lowered bench-cores bench-attention bench-solved \
 	bench-distributed bench-threads bench-ranks bench-real-nets bench-all figures stress soak docs \
@@ -95,6 +97,9 @@ slow: $(VENV)/installed
 
 all-tests: $(VENV)/libraries
 	DDE_BACKEND=paddle $(RUN) -m pytest $(ON_ALL_CORES) $(if $(PART),--part $(PART))
+
+matrix: $(VENV)/installed
+	$(RUN) -W ignore tests/matrix.py $(CELL)
 
 differential: $(VENV)/installed
 	cd tests && $(ONE_THREAD) ../$(RUN) -W ignore -m differential.run

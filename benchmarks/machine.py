@@ -10,6 +10,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from paddle_chainrules.commands.machine import processor_name
+
 OUTPUT = Path(__file__).resolve().parent.parent / "output"
 SETTLED = 34
 """Calls after which a side runs as ever: programs become machine code after 32."""
@@ -22,7 +24,7 @@ PACKAGES = (
 
 def machine(julia_version: str | None = None) -> dict[str, Any]:
     """Date, processor, and versions; None of what is not installed."""
-    found: dict[str, Any] = {"date": date.today().isoformat(), "cpu": _processor()}
+    found: dict[str, Any] = {"date": date.today().isoformat(), "cpu": processor_name()}
     found |= {"cores": os.cpu_count(), "threads": 1}
     if kernels := os.environ.get("MKL_DEBUG_CPU_TYPE"):
         found["MKL_DEBUG_CPU_TYPE"] = kernels
@@ -42,10 +44,3 @@ def save(name: str, found: dict[str, Any], julia_version: str | None = None) -> 
     results = {"machine": machine(julia_version), **found}
     path.write_text(json.dumps(results, indent=1) + "\n")
     return path
-
-
-def _processor() -> str:
-    cpu = Path("/proc/cpuinfo")
-    lines = cpu.read_text().splitlines() if cpu.exists() else []
-    names = [line.split(":")[1] for line in lines if line.startswith("model name")]
-    return names[0].strip() if names else platform.processor()

@@ -79,6 +79,14 @@ def rounding_of(array):
     return 32 * np.finfo(array.dtype).eps * max(largest, 1.0)
 
 
+def assert_falls(values):
+    """No value is above the one before, but by rounding."""
+    values = np.asarray(values, "float64")
+    assert values.size
+    rises = np.diff(values) / np.maximum(np.abs(values[:-1]), 1e-300)
+    assert not np.any(rises > 1e-9), f"values rise by {rises.max():.1e} of themselves"
+
+
 def randn(shape, dtype="float32", seed=0):
     """A standard normal tensor from numpy, so that Paddle's generator stays put."""
     value = np.random.default_rng(seed).standard_normal(shape)

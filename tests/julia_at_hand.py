@@ -1,6 +1,7 @@
 """The Julia on the PATH, for the tests that need one, and how to start it."""
 
 import os
+import re
 import subprocess
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -76,14 +77,13 @@ def environ(**more):
 
 @cache
 def julia_version():
-    """Its first two numbers, zeros where there is none."""
+    """Its numbers, zeros where there is none."""
     if ENVIRONMENT is None:
-        return 0, 0
+        return 0, 0, 0
     said = subprocess.run(
         [ENVIRONMENT.julia, "--version"], capture_output=True, text=True, check=True
     ).stdout  # julia version 1.10.8
-    major, minor, *_ = said.split()[-1].split(".")
-    return int(major), int(minor)
+    return tuple(map(int, re.findall(r"\d+", said)[:3]))
 
 
 @cache

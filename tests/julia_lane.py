@@ -32,11 +32,19 @@ def names(group):
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of one file: how many of its tests passed, are known not to, and its summary."""
+    """What one file of Julia's tests said.
+
+    Attributes:
+        passed: how many of its tests did.
+        broken: how many are known to fail.
+        skipped: why some of it was skipped, where it was.
+        row: its line of Julia's summary.
+    """
 
     passed: int
     broken: int
-    summary: str
+    skipped: tuple[str, ...]
+    row: str
 
 
 class JuliaLane:
@@ -112,10 +120,11 @@ def outcome(name, output):
     )
     assert found is not None, output
     counts = dict(zip(found[1].split(), found[3].split(), strict=False))
-    skipped = re.findall(r"^.* skipped: .*\n", output, re.MULTILINE)
+    skipped = re.findall(r"^\S+ skipped: (.*)\n", output, re.MULTILINE)
     passed, broken = (int(counts.get(kind, 0)) for kind in ("Pass", "Broken"))
     assert passed or skipped, output
-    return Outcome(passed, broken, "".join(skipped) + f"{name:40}{found[3]}")
+    broken -= len(skipped)  # Julia counts @test_skip as broken
+    return Outcome(passed, broken, tuple(skipped), f"{name:40}{found[3]}")
 
 
 def _lane(*options):

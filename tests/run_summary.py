@@ -1,9 +1,19 @@
-"""What a run compared, in all its processes, and Julia's own tests: told at the end."""
+"""One summary of both languages at the end of a run, from all of its processes.
+
+It says what was compared, what passed, what was skipped and why, and on which machine,
+so that a failure that somebody reports can be understood.
+"""
+
+from collections import Counter
+from dataclasses import astuple
 
 import pytest
 
 import lanes
 import watching
+from julia_at_hand import REQUIRED, WHY, julia_version
+from julia_lane import Outcome
+from paddle_chainrules.commands.machine import machine
 
 COUNTS = pytest.StashKey[dict]()
 JULIA = pytest.StashKey[list]()
@@ -28,6 +38,8 @@ def record_julia(request):
 
 
 def pytest_configure(config):
+    if REQUIRED and WHY:
+        raise pytest.UsageError(f"JULIA=required, but Julia is not ready: {WHY}")
     config.pluginmanager.register(RunSummary(config))
 
 
@@ -37,12 +49,13 @@ class RunSummary:
     def __init__(self, config):
         self.config = config
         self.counts, self.julia, self.left_out = {}, [], []
+        self.skipped = Counter()
         self.seconds, self.calls, self.slow = {}, {}, set()
 
     def add(self, counts, julia):
         for kind, number in counts.items():
             self.counts[kind] = self.counts.get(kind, 0) + number
-        self.julia += julia
+        self.julia += [Outcome(*fields) for fields in julia]
 
     def own(self):
         """What this process has counted, as a worker tells it."""
@@ -53,7 +66,7 @@ class RunSummary:
             ]
             counts["tensors looked at in these"] = watching.watched["tensors"]
         julia = self.config.stash.get(JULIA, [])
-        return counts, [(o.passed, o.broken, o.summary) for o in julia]
+        return counts, [astuple(outcome) for outcome in julia]
 
     def pytest_deselected(self, items):
         self.left_out += [i.nodeid for i in items if i.get_closest_marker("slow")]
@@ -72,6 +85,9 @@ class RunSummary:
             self.add(*own)
 
     def pytest_runtest_logreport(self, report):
+        if report.skipped and not hasattr(report, "wasxfail"):
+            _, _, why = report.longrepr
+            self.skipped[why.removeprefix("Skipped: ")] += 1
         if report.when == "call":
             self.calls[report.nodeid] = report.duration
         before = self.seconds.get(report.nodeid, 0.0)
@@ -87,16 +103,44 @@ class RunSummary:
                 line(f"{number:6} {kind}")
         if self.julia:
             terminalreporter.section("Julia's own tests")
-            for _, _, summary in sorted(self.julia, key=lambda outcome: outcome[2]):
-                line(summary)
-            passed = sum(passed for passed, _, _ in self.julia)
-            broken = sum(broken for _, broken, _ in self.julia)
-            line(f"{passed} passed, {broken} broken")
-        if self.left_out:
-            seconds = sum(lanes.seconds_of({*map(lanes.unit, self.left_out)}).values())
-            line(
-                f"Left to make slow: {len(self.left_out)} tests that take about "
-                f"{seconds / 60:.0f} minutes, by tests/{lanes.KEPT.name}"
-            )
+            for outcome in sorted(self.julia, key=lambda outcome: outcome.row):
+                line(outcome.row)
+        terminalreporter.section("Summary")
+        for row in self.rows(terminalreporter.stats):
+            line(row)
         if self.config.getoption("--keep-seconds"):
             lanes.keep(self.seconds, self.calls, self.slow)
+
+    def rows(self, stats):
+        """The summary's lines: both languages, skips by reason, and the machine."""
+        kinds = ("passed", "failed", "error", "skipped", "xfailed")
+        yield f"Python    {told({kind: len(stats.get(kind, ())) for kind in kinds})}"
+        if self.julia:
+            of_julia = {
+                "passed": sum(outcome.passed for outcome in self.julia),
+                "broken": sum(outcome.broken for outcome in self.julia),
+                "skipped": sum(len(outcome.skipped) for outcome in self.julia),
+            }
+            yield f"Julia     {told(of_julia)}, in {len(self.julia)} files"
+        reasons = self.skipped + Counter(
+            f"{why} (Julia)" for outcome in self.julia for why in outcome.skipped
+        )
+        for why, number in reasons.most_common():
+            yield f"Skipped   {number}: {' '.join(why.split())}"
+        if self.left_out:
+            seconds = sum(lanes.seconds_of({*map(lanes.unit, self.left_out)}).values())
+            yield (
+                f"Not run   {len(self.left_out)} slow tests, about "
+                f"{seconds / 60:.0f} minutes (make slow)"
+            )
+        yield f"Machine   {machine()}; {julia_at_hand()}"
+
+
+def told(counts):
+    """``8,941 passed, 54 skipped``: the kinds of which there are any."""
+    return ", ".join(f"{n:,} {kind}" for kind, n in counts.items() if n) or "none"
+
+
+def julia_at_hand():
+    """Julia's version, or that there is none."""
+    return "no Julia" if WHY else "Julia " + ".".join(map(str, julia_version()))

@@ -633,7 +633,8 @@ def test_memory_in_between_is_used_again():
             x = paddle.tanh(x @ w) + 0.5
         return x
 
-    program = make_program(chain)(randn([64, 64]), randn([64, 64], seed=1))
+    weight = randn([64, 64], seed=1) / 8.0  # rounding does not grow from step to step
+    program = make_program(chain)(randn([64, 64]), weight)
     (op,) = program.with_loops.ops
     assert op.operator.work_bytes <= 2 * 64 * 64 * 4
     assert program.with_loops.peak_bytes <= program.peak_bytes + 64 * 64 * 4 + 3 * 64

@@ -27,6 +27,7 @@ from ..programs.switch import (
     loops_are_on,
     programs_are_on,
 )
+from .machine import machine
 
 OK, NOTE, FAULT = "ok", "note", "FAULT"
 SECONDS = 600
@@ -54,6 +55,7 @@ class Line(NamedTuple):
 
 def doctor() -> Iterator[Line]:
     """Look at everything, from Python to Julia; lines come as they are found."""
+    yield _machine()
     yield from _python()
     yield from _paddle()
     yield from _threads()
@@ -65,6 +67,13 @@ def doctor() -> Iterator[Line]:
         yield products_of_machine_code()
         yield loops_of_machine_code()
     yield from _julia()
+
+
+def _machine() -> Line:
+    try:
+        return Line(OK, "Machine", machine())
+    except ValueError as why:  # the environment asks for what is not here
+        return Line(FAULT, "Machine", str(why))
 
 
 def _python() -> Iterator[Line]:

@@ -20,6 +20,12 @@ matrices in machine code, ``off`` to have Paddle's own, ``on`` for the fastest."
 CODE = "PADDLE_CHAINRULES_CODE"
 """Of the environment: a folder in which machine code is kept for later processes."""
 
+CPU = "PADDLE_CHAINRULES_CPU"
+"""Of the environment: a level of x86-64 whose instructions machine code is limited to,
+``native`` for all of this processor's, as is the default."""
+
+LEVELS = ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4")
+
 
 def _given(variable: str, *others: str) -> str:
     found = os.environ.get(variable, "on")
@@ -33,8 +39,20 @@ def _given(variable: str, *others: str) -> str:
     return found
 
 
+def _given_cpu() -> str:
+    found = os.environ.get(CPU, "native")
+    if found not in ("native", *LEVELS):
+        raise ValueError(
+            f"the environment has {CPU}={found!r}, which is no level of x86-64; set it "
+            f"to one of {', '.join(LEVELS)}, or unset it to use all instructions of "
+            "this processor"
+        )
+    return found
+
+
 _programs, _loops = _given(VARIABLE), _given(LOOPS, "first")
 _blas = _given(BLAS, "mkl", "onednn", "openblas")
+_cpu = _given_cpu()
 
 
 def programs_are_on() -> bool:
@@ -51,6 +69,11 @@ def loops_are_on() -> bool:
 def wanted_blas() -> str:
     """The library that is to multiply matrices in machine code, ``on``, or ``off``."""
     return _blas
+
+
+def wanted_cpu() -> str:
+    """The level of x86-64 that machine code is limited to, or ``native``."""
+    return _cpu
 
 
 def code_folder() -> str:

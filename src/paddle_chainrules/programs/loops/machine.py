@@ -18,6 +18,7 @@ from .kept_code import keep, kept, name_of
 from .matrix_products.blas import Library, library
 from .matrix_products.products import SUFFIX
 from .nest import METADATA
+from .processor import processor
 from .text import TYPES
 from .threads import SHARED, symbols
 
@@ -108,12 +109,7 @@ def _declared_sum(found: tuple[str, str]) -> str:
 def _compiled(texts: Sequence[str]) -> list[Code]:
     from llvmlite import binding as llvm
 
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    cpu, features = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
-    machine = llvm.Target.from_default_triple().create_target_machine(
-        cpu=cpu, features=features, opt=3, jit=True
-    )
+    machine = target_machine()
     products = library() if any("@product." in text for text in texts) else None
     called = {**products.symbols} if products else {}
     if any("@shared(" in text for text in texts):
@@ -123,7 +119,7 @@ def _compiled(texts: Sequence[str]) -> list[Code]:
     names = [f"region_{i}" for i in range(len(texts))]
     text = module_text(texts, names, products)
     versions = (*map(str, llvm.llvm_version_info), version("llvmlite"))
-    name = name_of(text, machine.triple, cpu, features, *versions)
+    name = name_of(text, machine.triple, *processor(), *versions)
     code = kept(name)
     if code is None:
         code = _object(llvm, text, names, machine)
@@ -132,6 +128,18 @@ def _compiled(texts: Sequence[str]) -> list[Code]:
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
     return [_function(engine, name) for name in names]
+
+
+def target_machine() -> Any:
+    """Return what makes machine code of modules: for this processor, or a level."""
+    from llvmlite import binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    cpu, features = processor()
+    return llvm.Target.from_default_triple().create_target_machine(
+        cpu=cpu, features=features, opt=3, jit=True
+    )
 
 
 def _object(llvm: Any, text: str, names: Sequence[str], machine: Any) -> bytes:

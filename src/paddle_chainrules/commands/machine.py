@@ -1,0 +1,41 @@
+"""This machine in one line, so that a failure elsewhere can be understood."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib.metadata import version
+from pathlib import Path
+
+from ..programs.loops.matrix_products.blas import library
+from ..programs.loops.processor import level
+from ..programs.switch import loops_are_on
+
+PREFIXES = ("MKL_", "OMP_", "ONEDNN_", "OPENBLAS_", "PADDLE_CHAINRULES_")
+"""Of variables of the environment that change which numbers come out, or how fast."""
+
+
+def machine() -> str:
+    """Describe the processor, what multiplies, versions, and settings, in one line."""
+    cores = len(os.sched_getaffinity(0))
+    parts = [f"{processor_name()}, {cores} core{'s' * (cores > 1)}"]
+    if loops_are_on():
+        found = library()
+        pairs = found.names.items() if found is not None else ()
+        by = ", ".join(f"{dtype} by {name}" for dtype, name in pairs)
+        parts[0] += f", {level()}"
+        parts += [f"products in machine code: {by or 'none'}"]
+    packages = [f"{name} {version(name)}" for name in ("paddlepaddle", "numpy")]
+    parts += [f"Python {platform.python_version()}, {', '.join(packages)}"]
+    names = sorted(name for name in os.environ if name.startswith(PREFIXES))
+    if said := [f"{name}={os.environ[name]}" for name in names]:
+        parts += [" ".join(said)]
+    return "; ".join(parts)
+
+
+def processor_name() -> str:
+    """The processor's name, as it tells the system."""
+    cpu = Path("/proc/cpuinfo")
+    lines = cpu.read_text().splitlines() if cpu.exists() else []
+    names = [line.split(":")[1] for line in lines if line.startswith("model name")]
+    return names[0].strip() if names else platform.processor() or platform.machine()

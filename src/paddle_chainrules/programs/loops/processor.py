@@ -1,0 +1,76 @@
+"""The processor that machine code is compiled for."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import NamedTuple
+
+from ..switch import CPU, LEVELS, wanted_cpu
+
+ADDED = (
+    "cmov cx8 fxsr mmx sse sse2",
+    "cx16 popcnt sahf sse3 sse4.1 sse4.2 ssse3",
+    "avx avx2 bmi bmi2 f16c fma lzcnt movbe",
+    "avx512bw avx512cd avx512dq avx512f avx512vl",
+)
+"""The instructions that each of the levels adds to those before, as LLVM calls them.
+
+System V Application Binary Interface, AMD64 Architecture Processor Supplement, 3.1.1.
+"""
+
+
+class Processor(NamedTuple):
+    """A processor, and instructions beyond those that its name implies.
+
+    Attributes:
+        name: ``znver3`` or ``x86-64-v3``, as LLVM calls it.
+        features: ``+avx2,-avx512f`` ..., as LLVM reads them.
+    """
+
+    name: str
+    features: str
+
+
+@cache
+def processor() -> Processor:
+    """Return the processor to compile for: this one, or the level that is asked for.
+
+    Raises:
+        ImportError: llvmlite is not installed.
+        ValueError: this processor has not all instructions of the level.
+    """
+    from llvmlite import binding as llvm
+
+    found = llvm.get_host_cpu_features()
+    level = wanted_cpu()
+    if level == "native":
+        return Processor(llvm.get_host_cpu_name(), found.flatten())
+    if missing := [name for name in needed(level) if not found.get(name, False)]:
+        raise ValueError(
+            f"the environment has {CPU}={level!r}, but this processor "
+            f"({llvm.get_host_cpu_name()}) lacks {', '.join(missing)}; set a lower "
+            "level, or unset it"
+        )
+    return Processor(level, "")
+
+
+def level() -> str:
+    """Return the highest level of x86-64 in use, or the processor's own name.
+
+    Raises:
+        ImportError: llvmlite is not installed.
+        ValueError: as `processor`.
+    """
+    from llvmlite import binding as llvm
+
+    used = processor()
+    if used.name in LEVELS:
+        return used.name
+    found = llvm.get_host_cpu_features()
+    has = [name for name in LEVELS if all(map(found.get, needed(name)))]
+    return has[-1] if has else used.name
+
+
+def needed(name: str) -> list[str]:
+    """The instructions of a level, as LLVM calls them."""
+    return " ".join(ADDED[: LEVELS.index(name) + 1]).split()

@@ -1,0 +1,49 @@
+"""What a run says at its end, and the settings that stand for other machines."""
+
+import os
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+
+import matrix
+from julia_lane import Outcome
+from run_summary import RunSummary
+
+
+def test_the_summary_has_both_languages_and_skips_by_their_reason(request):
+    summary = RunSummary(request.config)
+    summary.skipped = Counter({"no such file": 2})
+    outcomes = [Outcome(40, 1, (), "a"), Outcome(2, 0, ("Flux not here",), "b")]
+    summary.julia = outcomes
+    rows = [*summary.rows({"passed": [None] * 1234, "skipped": [None] * 2})]
+    assert rows[:4] == [
+        "Python    1,234 passed, 2 skipped",
+        "Julia     42 passed, 1 broken, 1 skipped, in 2 files",
+        "Skipped   2: no such file",
+        "Skipped   1: Flux not here (Julia)",
+    ]
+    assert rows[-1].startswith("Machine   ")
+    assert f"Python {sys.version.split()[0]}" in rows[-1]
+
+
+def test_a_required_julia_that_is_missing_ends_the_run_with_one_sentence(tmp_path):
+    command = [sys.executable, "-m", "pytest", "--collect-only", __file__]
+    environ = {**os.environ, "PATH": str(tmp_path), "JULIA": "required"}
+    done = subprocess.run(
+        command, env=environ, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    said = [row for row in done.stderr.splitlines() if "Julia" in row]
+    assert len(said) == 1
+    assert "JULIA=required, but Julia is not ready: no julia on the PATH" in said[0]
+    assert not done.stdout.strip()
+
+
+def test_cells_of_the_matrix_have_a_name_or_a_number():
+    names = [*matrix.CELLS]
+    assert matrix.cells([]) == names
+    assert matrix.cells([names[2], str(len(names) + 1)]) == [names[2], names[1]]
+    with pytest.raises(SystemExit, match="no cell is called mkl-sse5; there are mkl-"):
+        matrix.cells(["mkl-sse5"])
