@@ -100,15 +100,15 @@ def thin(items):
             cases[name] += 1
 
 
-def parts(nodeids):
-    """The slow tests in parts of about the same length, in the same way each time."""
+def parts(nodeids, count=PARTS):
+    """Tests or files in parts of about the same length, in the same way each time."""
     cases = Counter(map(function_of, nodeids))
 
     def seconds(nodeid):
         name = function_of(nodeid)
         return SECONDS.get(nodeid) or SECONDS.get(name, cases[name]) / cases[name]
 
-    loads = [(0.0, i, []) for i in range(PARTS)]
+    loads = [(0.0, i, []) for i in range(count)]
     for nodeid in sorted(nodeids, key=lambda n: (-seconds(n), n)):
         load, i, chosen = min(loads)
         loads[i] = load + seconds(nodeid), i, [*chosen, nodeid]

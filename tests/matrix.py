@@ -2,7 +2,7 @@
 
     python tests/matrix.py                  # every cell, a few minutes each
     python tests/matrix.py mkl-sse4.2       # cells by their names
-    python tests/matrix.py 7                # one cell by a number, modulo their count
+    python tests/matrix.py 7                # a quarter of a cell, another each time
 
 Libraries and machine code are told to use fewer instructions than this processor has.
 That changes in which order sums are added, and so the last places of numbers.
@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+from lanes import parts
 from paddle_chainrules.programs.loops.processor import level
 from paddle_chainrules.programs.switch import BLAS, CPU, LEVELS, LOOPS
 
@@ -24,6 +25,9 @@ NUMERIC = (
     *("tests/nets", "tests/optimizers", "tests/paddle_side", "tests/programs"),
     *("tests/transforms", "tests/test_readme.py", "tests/test_differential.py"),
 )
+SHARES = 4
+"""Into how many runs a cell is divided where it is asked for by a number."""
+
 AVX2 = {"MKL_ENABLE_INSTRUCTIONS": "AVX2", "MKL_DEBUG_CPU_TYPE": "5"}  # on AMD, too
 
 CELLS = {
@@ -57,7 +61,7 @@ class Outcome(NamedTuple):
 
 def main(asked):
     """Run the cells that are asked for; gives the exit status."""
-    outcomes = {name: run(name) for name in cells(asked)}
+    outcomes = {name: run(name, files) for name, files in cells(asked)}
     print("\n" + "=" * 30, "matrix", "=" * 30)
     for name, outcome in outcomes.items():
         print(f"{name:20} {outcome.minutes:4.1f} min  {outcome.last}")
@@ -65,22 +69,42 @@ def main(asked):
 
 
 def cells(asked):
-    """The names of cells; all, where nothing is asked for."""
-    names = [[*CELLS][int(one) % len(CELLS)] if one.isdigit() else one for one in asked]
-    if unknown := {*names} - {*CELLS}:
-        sys.exit(
-            f"no cell is called {', '.join(unknown)}; there are {', '.join(CELLS)}"
-        )
-    return names or [*CELLS]
+    """The names of the cells with what is run of each; all, where nothing is asked for.
+
+    A number stands for one share of the tests in one cell, so that numbers in turn come
+    to all shares of all cells.
+    """
+    found, names = [], [*CELLS]
+    for one in asked or names:
+        if one.isdigit():
+            number = int(one)
+            share = number // len(names) % SHARES
+            found.append((names[number % len(names)], shares()[share]))
+        elif one in CELLS:
+            found.append((one, NUMERIC))
+        else:
+            sys.exit(f"no cell is called {one}; there are {', '.join(names)}")
+    return found
 
 
-def run(name):
-    """Run the numeric tests in the environment of a cell."""
+def shares():
+    """The numeric test files in parts that take about as long as each other."""
+    places = [ROOT / place for place in NUMERIC]
+    files = [
+        str(file.relative_to(ROOT))
+        for place in places
+        for file in (sorted(place.rglob("test_*.py")) if place.is_dir() else [place])
+    ]
+    return parts(files, SHARES)
+
+
+def run(name, files):
+    """Run tests in the environment of a cell."""
     settings = CELLS[name]
     if lacking(settings):
         return Outcome(0, f"not run: this processor has {level()}", 0.0)
     print(f"\n{'=' * 20} {name}: {settings}", flush=True)
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "auto", *NUMERIC]
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "auto", *files]
     start, rows = time.monotonic(), [""]
     with subprocess.Popen(
         command,

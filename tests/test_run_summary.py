@@ -42,8 +42,21 @@ def test_a_required_julia_that_is_missing_ends_the_run_with_one_sentence(tmp_pat
 
 
 def test_cells_of_the_matrix_have_a_name_or_a_number():
-    names = [*matrix.CELLS]
-    assert matrix.cells([]) == names
-    assert matrix.cells([names[2], str(len(names) + 1)]) == [names[2], names[1]]
+    names, every = [*matrix.CELLS], matrix.NUMERIC
+    assert matrix.cells([]) == [(name, every) for name in names]
+    assert matrix.cells([names[2]]) == [(names[2], every)]
     with pytest.raises(SystemExit, match="no cell is called mkl-sse5; there are mkl-"):
         matrix.cells(["mkl-sse5"])
+
+
+def test_numbers_in_turn_come_to_all_tests_of_all_cells():
+    names, shares = [*matrix.CELLS], matrix.shares()
+    numbers = range(1000, 1000 + len(names) * len(shares))
+    found = [matrix.cells([str(number)])[0] for number in numbers]
+    assert {(name, *files) for name, files in found} == {
+        (name, *files) for name in names for files in shares
+    }
+    files = sorted(file for share in shares for file in share)
+    assert len({*files}) == len(files) > 100
+    for place in matrix.NUMERIC:
+        assert any(file.startswith(place) for file in files)
