@@ -22,8 +22,9 @@ from paddle_chainrules.programs.switch import BLAS, CPU, LEVELS, LOOPS
 
 ROOT = Path(__file__).resolve().parent.parent
 NUMERIC = (
-    *("tests/nets", "tests/optimizers", "tests/paddle_side", "tests/programs"),
-    *("tests/transforms", "tests/test_readme.py", "tests/test_differential.py"),
+    *("tests/adapters", "tests/nets", "tests/optimizers", "tests/paddle_side"),
+    *("tests/programs", "tests/transforms", "tests/test_differential.py"),
+    "tests/test_readme.py",
 )
 SHARES = 4
 """Into how many runs a cell is divided where it is asked for by a number."""
@@ -109,7 +110,7 @@ def run(name, files):
     with subprocess.Popen(
         command,
         cwd=ROOT,
-        env={**os.environ, **settings},
+        env={**os.environ, "DDE_BACKEND": "paddle", **settings},
         stdout=subprocess.PIPE,
         text=True,
     ) as process:

@@ -123,7 +123,7 @@ class RunSummary:
             }
             yield f"Julia     {told(of_julia)}, in {len(self.julia)} files"
         reasons = self.skipped + Counter(
-            f"{why} (Julia)" for outcome in self.julia for why in outcome.skipped
+            why for outcome in self.julia for why in outcome.skipped
         )
         for why, number in reasons.most_common():
             yield f"Skipped   {number}: {' '.join(why.split())}"
