@@ -120,7 +120,7 @@ def outcome(name, output):
     )
     assert found is not None, output
     counts = dict(zip(found[1].split(), found[3].split(), strict=False))
-    skipped = re.findall(r"^\S+ skipped: (.*)\n", output, re.MULTILINE)
+    skipped = re.findall(r"^[^|\n]+ skipped: ([^|\n]*)\n", output, re.MULTILINE)
     passed, broken = (int(counts.get(kind, 0)) for kind in ("Pass", "Broken"))
     assert passed or skipped, output
     broken -= len(skipped)  # Julia counts @test_skip as broken

@@ -7,6 +7,7 @@ using PaddleChainRules:
 using PythonCall
 
 include("../oracle.jl")
+include("../needing.jl")
 
 PaddleChainRules.bridge()
 
@@ -31,8 +32,7 @@ end
 @testset "another framework's table" begin
     # Nothing in the exchange is Paddle's: whoever exports the table can take its place.
     if pytruth(pyimport("importlib.util").find_spec("torch") == pybuiltins.None)
-        @info "skipped: PyTorch, which exports the same table, is not installed"
-        @test_skip "PyTorch's exchange table"
+        skip_test("crossing/dlpack, PyTorch's exchange table", "torch is not installed")
     else
         torch = pyimport("torch")
         try

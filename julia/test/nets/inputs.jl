@@ -5,6 +5,8 @@ using PaddleChainRules: PaddleChainRules, PaddleFCNet, PaddleModuleWrapper, Padd
 using Mmap: Mmap
 using Random: AbstractRNG, Xoshiro
 
+include("../needing.jl")
+
 # Of a generator, an element type and a size: an array of that kind, its values random.
 plain_of(rng, T, dims) = T <: Integer ? rand(rng, T(0):T(6), dims) : convert(Array{T}, randn(rng, dims))
 const KINDS = (
@@ -88,7 +90,7 @@ end
 
 @testset "arrays with other indices are taken by position" begin
     if Base.find_package("OffsetArrays") === nothing
-        @info "skipped: OffsetArrays is not in this environment"
+        skip_test("nets/inputs, other indices", "OffsetArrays not in Julia's environment")
     else
         @eval using OffsetArrays: OffsetArray
         Base.invokelatest(other_indices)

@@ -150,8 +150,7 @@ end
 
 @testset "JLArrays" begin
     if Base.identify_package("JLArrays") === nothing
-        println("nets/lux_flux, moves to a device skipped: JLArrays not in this environment")
-        @test_skip false
+        skip_test("nets/lux_flux, moves to a device", "JLArrays not in Julia's environment")
     else
         JLArrays = Base.require(Base.identify_package("JLArrays"))
         w, x = PaddleModuleWrapper(noisy()), randn(Xoshiro(1), Float32, 3, 6)
