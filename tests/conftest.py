@@ -178,6 +178,17 @@ def _watched():
         yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _home(tmp_path_factory):
+    """Give to_static and IPython, which write into HOME, one that can be written into."""
+    if os.environ.get("HOME") and os.access(os.environ["HOME"], os.W_OK):
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _seeded():
     paddle.seed(20)
