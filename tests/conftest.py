@@ -180,7 +180,7 @@ def _watched():
 
 @pytest.fixture(autouse=True, scope="session")
 def _home(tmp_path_factory):
-    """Give to_static and IPython, which write into HOME, one that can be written into."""
+    """Give to_static and IPython a HOME that they can write into."""
     if os.environ.get("HOME") and os.access(os.environ["HOME"], os.W_OK):
         yield
         return
