@@ -168,6 +168,9 @@ tape_only = pytest.mark.skipif(PROGRAMS, reason="counts what the tape does")
 programs_on = pytest.mark.skipif(
     not programs_are_on(), reason="PADDLE_CHAINRULES_PROGRAMS is off"
 )
+loops_on = pytest.mark.skipif(
+    not switch.loops_are_on(), reason="there is no machine code to look at"
+)
 
 
 @pytest.fixture(autouse=True, scope="session")

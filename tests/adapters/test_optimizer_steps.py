@@ -10,6 +10,10 @@ from paddle import nn, optimizer
 from paddle.optimizer import lr
 from small_library import taylor_mode
 
+from conftest import loops_on
+
+pytestmark = loops_on  # the steps are machine code, or Paddle's own
+
 STEPS = 300
 KINDS = {
     "SGD": (optimizer.SGD, {}),

@@ -7,7 +7,7 @@ import numpy as np
 import paddle
 import pytest
 
-from conftest import randn
+from conftest import loops_on, randn
 from julia_at_hand import needs_julia
 from julia_lane import own_julia as own_julia
 from paddle_chainrules import make_program
@@ -103,6 +103,7 @@ def translated():
     return found, refused
 
 
+@loops_on
 def test_what_julia_refuses_is_known_by_its_name(translated):
     """Each with its reason; what is new is translated, or named with its reason."""
     found, refused = translated

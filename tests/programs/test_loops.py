@@ -7,7 +7,7 @@ import numpy as np
 import paddle
 import pytest
 
-from conftest import on_threads, randn
+from conftest import loops_on, on_threads, randn
 from paddle_chainrules import FCNet, laplacian, make_program, stateless, vjp
 from paddle_chainrules.paddle_side.interception import RAW
 from paddle_chainrules.programs import switch
@@ -520,6 +520,7 @@ def test_long_chains_and_many_terms():
     assert_same_as_plain(terms, *(randn([5, 7], seed=i) for i in range(300)))
 
 
+@loops_on
 def test_cheap_results_are_not_kept_for_the_way_back(monkeypatch):
     net = FCNet((2, 20, 20, 1), "tanh")
     params, x = net.init(0), randn([9, 2])
@@ -547,6 +548,7 @@ def test_cheap_results_are_not_kept_for_the_way_back(monkeypatch):
         assert_same_bits(a, b)
 
 
+@loops_on
 def test_functions_go_over_after_some_calls(monkeypatch):
     monkeypatch.setattr(switch, "PATIENCE", 3)
     x = randn([5, 7])
@@ -561,6 +563,7 @@ def test_functions_go_over_after_some_calls(monkeypatch):
         assert_same_bits(tensor, found[0][0])
 
 
+@loops_on
 def test_after_an_interrupt_the_next_call_goes_over(monkeypatch):
     monkeypatch.setattr(switch, "PATIENCE", 2)
     native = machine._compiled
@@ -581,6 +584,7 @@ def test_after_an_interrupt_the_next_call_goes_over(monkeypatch):
         assert "region" in run.__code__.co_names
 
 
+@loops_on
 def test_errors_of_the_machine_are_told_once_and_change_nothing(monkeypatch):
     monkeypatch.setattr(switch, "PATIENCE", 2)
 
@@ -637,6 +641,7 @@ def test_lines_of_what_is_gone_go_with_the_next_function():
     assert file not in linecache.cache
 
 
+@loops_on
 def test_threads_that_call_while_a_function_goes_over(monkeypatch):
     monkeypatch.setattr(switch, "PATIENCE", 50)
     x = randn([50, 7])

@@ -13,7 +13,7 @@ import numpy as np
 import paddle
 import pytest
 
-from conftest import native, on_threads, randn
+from conftest import loops_on, native, on_threads, randn
 from paddle_chainrules import (
     explain,
     grad,
@@ -499,6 +499,7 @@ SLIPS = {
 }
 
 
+@loops_on
 @pytest.mark.parametrize("slip", SLIPS)
 def test_a_parameter_that_is_another_before_the_way_back(slip, first):
     change, said = SLIPS[slip]
@@ -654,6 +655,7 @@ def test_a_gradient_in_one_piece_is_computed_in_its_place():
     assert "concat" not in text
 
 
+@loops_on
 def test_what_is_machine_code_and_what_is_not():
     x = randn([17, 7])
 

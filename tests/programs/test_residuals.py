@@ -3,7 +3,7 @@
 import paddle
 import pytest
 
-from conftest import native, randn
+from conftest import loops_on, native, randn
 from paddle_chainrules import FCNet, jit, make_program, stateless, vjp
 from paddle_chainrules.programs import switch
 from paddle_chainrules.programs.compiling import residuals
@@ -24,6 +24,7 @@ def deep(x):
     return x
 
 
+@loops_on
 def test_small_results_are_one_tensor():
     way = way_of(deep, randn([5, 7]))
     (block,) = (v for v in way.there.forward.outputs[1:] if len(v.shape) == 1)
@@ -103,6 +104,7 @@ def test_there_by_operators_and_back_by_code(patience, monkeypatch):
     assert y.shape == [6, 2]
 
 
+@loops_on
 def test_programs_that_repeat_themselves_go_over_early():
     def long(x):
         for _ in range(200):
@@ -148,6 +150,7 @@ def test_recurrent_layers(kind, way, monkeypatch):
                 assert_near(grads[name], g, 5_000)
 
 
+@loops_on
 def test_long_sequences_stay_with_paddle():
     layer = nn.LSTM(3, 4)
     net, params, _ = stateless(layer, jit=True)

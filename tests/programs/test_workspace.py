@@ -6,7 +6,7 @@ import numpy as np
 import paddle
 import pytest
 
-from conftest import assert_same, on_threads, randn
+from conftest import assert_same, loops_on, on_threads, randn
 from paddle_chainrules import jit, laplacian, stateless, value_and_grad
 from paddle_chainrules.programs.loops.fused_kernels import workspace
 from paddle_chainrules.programs.loops.fused_kernels.workspace import (
@@ -76,6 +76,7 @@ def at_once(monkeypatch):
     monkeypatch.setattr("paddle_chainrules.programs.switch.PATIENCE", 0)
 
 
+@loops_on
 @pytest.mark.usefixtures("at_once")
 def test_steps_touch_no_new_pages():
     step, params = step_of()
@@ -104,6 +105,7 @@ def test_what_others_have_left_is_not_read():
         assert_same(found, expected)
 
 
+@loops_on
 @pytest.mark.usefixtures("at_once")
 def test_threads_have_memory_of_their_own():
     step, params = step_of()
