@@ -16,9 +16,7 @@ import pytest
 
 from conftest import loops_on, on_threads, randn
 from paddle_chainrules import (
-    CaptureError,
     FCNet,
-    cond,
     fori_loop,
     grad,
     jit,
@@ -539,18 +537,6 @@ def test_other_loops():
         {"x": paddle.ones([4]), "n": 0},
     )
     assert int(halves["n"]) == 12
-    x = randn([3])
-    for fn in (lambda f: f, jit, lambda f: jit(value_and_grad(f))):
-        found = fn(
-            lambda x: cond(x.sum() > 0, lambda x: (x * 2.0).sum(), lambda x: x.sum(), x)
-        )
-        for given in (x.abs(), -x.abs()):
-            factor = 2.0 if given is not None and float(given.sum()) > 0 else 1.0
-            value = optree.tree_leaves(found(given))[0]
-            assert float(value) == pytest.approx(factor * float(given.sum()), rel=1e-6)
-    assert cond(True, lambda: 1, lambda: 2) == 1
-    with pytest.raises(CaptureError, match="the same shape and dtype"):
-        jit(lambda x: cond(x.sum() > 0, lambda: x, lambda: x[:1]), strict=True)(x)
 
 
 def test_slips_are_named():

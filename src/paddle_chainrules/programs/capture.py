@@ -250,6 +250,8 @@ def _recorded(
     except Exception as error:
         if record.failure is not None:
             raise record.failure from None
+        if isinstance(error, CaptureError):  # of a function within
+            raise
         raise CaptureError(
             f"it raised {type(error).__name__} while it was captured: {error}. "
             "Call it without jit to see where",

@@ -164,15 +164,7 @@ class Steps:
     def _reached(self, ends: Sequence[int]) -> set[int]:
         """By number, what the program takes of which these results of steps depend, so
         that gradients come to it, or may."""
-        program = self.program
-        of: dict[Value, set[int]] = {v: {i} for i, v in enumerate(program.inputs)}
-        for op in program.ops:
-            stops = op.operator is STOP or op.operator.differentiable == ()
-            found = set[int]().union(*(of.get(v, ()) for v in op.inputs))
-            for v in op.outputs:
-                is_cut = stops or not v.dtype.startswith(("float", "bfloat", "complex"))
-                of[v] = set() if is_cut else found
-        rows = [of.get(v, set()) for v in program.outputs]
+        rows = self.program.reached
         live, reached = {*ends}, set[int]()
         while True:
             reached = set[int]().union(*(rows[i] for i in live))

@@ -41,12 +41,18 @@ def of_one(
 
 
 def recorded_one(
-    fn: Callable[[list[Tensor]], Sequence[Tensor]], samples: Sequence[Tensor]
+    fn: Callable[[list[Tensor]], Sequence[Tensor]],
+    samples: Sequence[Tensor],
+    is_unlikely: bool = False,
 ) -> tuple[Program, Record]:
-    """As :func:`of_one`, and the record that it is of."""
+    """As :func:`of_one`, and the record that it is of.
+
+    Args:
+        is_unlikely: as :func:`recorded_inside` takes it.
+    """
     state = random_state()
     try:
-        record, ends = recorded_inside(fn, samples)
+        record, ends = recorded_inside(fn, samples, is_unlikely)
     except BaseException:
         put_back(state)
         raise
@@ -59,7 +65,8 @@ def recorded_one(
 
 def _with_stops(record: Record) -> Iterator[Operation]:
     """Its operations, and where gradients end that would go on among others."""
-    fresh = fresh_numbers((), record.ops)
+    given = (*record.inputs, *record.constants)
+    fresh = fresh_numbers(given, record.ops)
     for op, taped in zip(record.ops, record.taped, strict=True):
         if taped or not any(map(record.requires, op.inputs)):
             yield op

@@ -48,6 +48,7 @@ DECOMPOSED = frozenset(
         *("nll_loss", "all", "any", "multi_dot", "kron"),
         *("channel_shuffle", "channel_shuffle_grad", "pad3d", "pad3d_grad"),
         *("send_u_recv", "send_ue_recv", "send_uv", "Tensor._setitem_dygraph"),
+        "cond",
         *(*CHANNELS_LAST, *TAPPED),
     }
 )

@@ -25,6 +25,7 @@ from ..loops.views import RULES
 from ..sizes.samples import Samples
 from ..switch import loops_are_on
 from ..tracing.operations import Operation, Value
+from ..tracing.reach import reached
 from .decompositions import decomposed, may_decompose
 from .fusion import fused
 from .reuse import Reuse, most_bytes
@@ -80,6 +81,11 @@ class Program:
     def draws(self) -> bool:
         """Whether it draws random numbers."""
         return any(op.operator.random for op in self.ops)
+
+    @cached_property
+    def reached(self) -> list[set[int]]:
+        """For each output the positions of the inputs that its gradient may reach."""
+        return reached(self.ops, self.inputs, self.outputs)
 
     @cached_property
     def function(self) -> Callable[..., list[Tensor]]:

@@ -14,15 +14,22 @@ from .record import Record
 
 
 def recorded_inside(
-    fn: Callable[[list[Tensor]], Sequence[Tensor]], tensors: Sequence[Tensor]
+    fn: Callable[[list[Tensor]], Sequence[Tensor]],
+    tensors: Sequence[Tensor],
+    is_unlikely: bool = False,
 ) -> tuple[Record, list[Value]]:
-    """The record of a function at tensors on the memory of these, and its results."""
+    """The record of a function at tensors on the memory of these, and its results.
+
+    Args:
+        is_unlikely: whether the function is not to run at these numbers, so that an
+            operator may fail at them.
+    """
     outer: Any = listener()
     with not_listening():
         leaves = [x.detach() for x in tensors]
         for leaf, x in zip(leaves, tensors, strict=True):
             leaf.stop_gradient = x.stop_gradient
-        record = Record(leaves, outer)
+        record = Record(leaves, outer, is_unlikely)
     with listening(record):
         outputs = fn(leaves)
         if record.failure is not None:

@@ -42,6 +42,9 @@ class Record:
     Args:
         inputs: tensors that come with a call.
         outer: the record of the call that this one is a part of.
+        is_unlikely: whether the function is not to run at these numbers, as that of a
+            branch that was not chosen. An operator that fails then gives what it gives
+            at others, since shapes and dtypes are all that matters.
 
     Attributes:
         takes_gradients: whether ``paddle.grad`` itself was called.
@@ -53,8 +56,15 @@ class Record:
         place: where in somebody's code operators are called; None to look each up.
     """
 
-    def __init__(self, inputs: Sequence[Tensor], outer: Record | None = None) -> None:
+    def __init__(
+        self,
+        inputs: Sequence[Tensor],
+        outer: Record | None = None,
+        is_unlikely: bool = False,
+    ) -> None:
         self.outer = outer
+        above = outer is not None and outer._is_unlikely
+        self._is_unlikely: bool = is_unlikely or above
         self.ops: list[Operation] = []
         self.constants: dict[Value, Tensor] = {}
         self.failure: CaptureError | None = None
@@ -353,7 +363,7 @@ class Record:
         writes = entry.writes_of(given)
         for i in writes:
             begin(self, entry.name, given[i])
-        result = entry.run(*given)
+        result = self._result(entry, given)
         self.draws = self.draws or entry.random
         many = isinstance(result, list | tuple)
         parts = [*result] if many else [result]
@@ -372,6 +382,14 @@ class Record:
         for i, output in writes.items():
             end(self, entry.name, given[i], parts[output])
         return result
+
+    def _result(self, entry: Operator, given: tuple[Any, ...]) -> Any:
+        try:
+            return entry.run(*given)
+        except Exception:
+            if not self._is_unlikely:
+                raise
+            return entry.run(*map(harmless, given))
 
     # Derivatives.
 
@@ -394,6 +412,20 @@ class Record:
         """``paddle.grad`` with its own arguments."""
         self.takes_gradients = True
         return grad(self, *args, **kwargs)
+
+
+def harmless(arg: Any) -> Any:
+    """Numbers of the same shape and dtype at which no operator fails: unit matrices."""
+    if isinstance(arg, list | tuple):
+        return type(arg)(map(harmless, arg))
+    if not isinstance(arg, Tensor) or not arg._is_initialized():
+        return arg
+    if not (arg.is_floating_point() or arg.is_complex()):
+        return paddle.zeros_like(arg)
+    found = paddle.ones_like(arg)
+    if arg.ndim > 1 and arg.shape[-1] == arg.shape[-2]:
+        found = found * paddle.eye(arg.shape[-1]).astype(arg.dtype)
+    return found
 
 
 _SMALL = 1 << 14

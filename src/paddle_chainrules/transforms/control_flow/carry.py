@@ -54,12 +54,21 @@ def unwritten(step: Callable[..., Any], carry: Tree, x: Tree, is_first: bool) ->
 class unchanged:
     """What a step does within leaves what it is given as it is.
 
+    Args:
+        given: tensors.
+        refusal: what to say otherwise.
+
     Raises:
         NotImplementedError: at the end, where it was written into.
     """
 
-    def __init__(self, given: Sequence[Tensor]) -> None:
-        self._given = given
+    def __init__(
+        self,
+        given: Sequence[Tensor],
+        refusal: str = "a step of scan writes in place into the carry or a part of xs, "
+        "which others read; give new tensors, as c + x for c.add_(x)",
+    ) -> None:
+        self._given, self._refusal = given, refusal
         self._before = versions(given)
 
     def __enter__(self) -> None:
@@ -67,10 +76,7 @@ class unchanged:
 
     def __exit__(self, kind: object, *_: object) -> None:
         if kind is None and versions(self._given) != self._before:
-            raise NotImplementedError(
-                "a step of scan writes in place into the carry or a part of xs, which "
-                "others read; give new tensors, as c + x for c.add_(x)"
-            )
+            raise NotImplementedError(self._refusal)
 
 
 def apart(leaves: Sequence[Any]) -> list[Any]:
@@ -102,14 +108,15 @@ def check_alike(
             "nested alike; give back what it was given, moved"
         )
     for k, (a, b) in enumerate(zip(before, after, strict=True)):
-        if _kind(a) != _kind(b):
+        if kind_of(a) != kind_of(b):
             raise ValueError(
-                f"a step goes from {_kind(a)} to {_kind(b)} at leaf {k}; have "
+                f"a step goes from {kind_of(a)} to {kind_of(b)} at leaf {k}; have "
                 "the same shape and dtype, by astype or a start of what it gives"
             )
 
 
-def _kind(leaf: Any) -> str:
+def kind_of(leaf: Any) -> str:
+    """Return the dtype and shape of a tensor, and anything else as text."""
     if not isinstance(leaf, Tensor):
         return repr(leaf)
     return f"{dtype_name(leaf.dtype)}{list(leaf.shape)}"

@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import optree
 import paddle
 from paddle import Tensor
+from paddle.autograd import PyLayer
 
-from ...paddle_side.listener import is_plain
+from ...paddle_side.dtypes import is_differentiable
+from ...paddle_side.listener import is_plain, listener
+from ...programs.branches import in_branches
 from ...programs.capture_error import CaptureError
 from ...programs.switch import programs_are_on
-from ..containers.tree import Tree, flatten_tree
+from ..containers.tree import Tree, flatten_tree, nesting
+from ..tape.effects import tensors_among
 from ..tape.recording import records_graph
-from .carry import apart, check_alike, copy, program_of, tensor_of, unwritten
+from .carry import (
+    apart,
+    check_alike,
+    copy,
+    in_place,
+    kind_of,
+    program_of,
+    tensor_of,
+    unchanged,
+    unwritten,
+)
 
 
 def while_loop(
@@ -55,25 +70,105 @@ def cond(
     false_fn: Callable[..., Tree],
     *operands: Tree,
 ) -> Tree:
-    """``true_fn(*operands)`` or ``false_fn(*operands)``, by a truth.
+    """Call ``true_fn(*operands)`` if a predicate is true, and ``false_fn`` if not.
 
-    Within another program or derivative both are computed, and one is chosen element by
-    element; what the other gives, numbers that are none among it, does not matter for
-    values, and may for derivatives, as that of ``paddle.where``.
+    The function that is not chosen does not run: it may fail, and its values and
+    derivatives do not matter. Within a program both are traced, and one of them runs.
+    Under :func:`vmap` a predicate of each sample chooses for it.
+
+    Args:
+        predicate: a tensor of one element, or what Python takes for a truth.
+        true_fn: gives a tree of tensors and numbers.
+        false_fn: likewise, of the same nesting, shapes and dtypes.
+        operands: what the chosen function is given. Both may close over tensors.
 
     Raises:
-        ValueError: the two give other nestings, shapes or dtypes.
+        ValueError: the predicate has several elements; or, within a program, the
+            functions give other nestings, shapes or dtypes.
+        NotImplementedError: within a program, a function writes into an operand.
+
+    Examples:
+        >>> import paddle
+        >>> from paddle_chainrules import cond, grad
+        >>> def f(x):
+        ...     return cond(x > 0, lambda x: x * x, lambda x: paddle.sqrt(-x) * 0, x)
+        >>> float(grad(f)(paddle.to_tensor(3.0)))
+        6.0
     """
-    if not is_plain() and not isinstance(predicate, Tensor):
-        return (true_fn if predicate else false_fn)(*operands)
-    if not is_plain() and not records_graph([predicate]):
-        return (true_fn if bool(predicate) else false_fn)(*operands)
-    one, spec = flatten_tree(true_fn(*operands))
-    other, its = flatten_tree(false_fn(*operands))
-    one, other = ([*map(tensor_of, row)] for row in (one, other))
-    check_alike(one, spec, other, its)
-    chosen = [
-        a if a is None else paddle.where(predicate, a, b)
-        for a, b in zip(one, other, strict=True)
-    ]
-    return spec.unflatten(chosen)
+    if isinstance(predicate, Tensor) and predicate.size != 1:
+        raise ValueError(
+            f"the predicate of cond has shape {list(predicate.shape)}, and must be a "
+            "single truth; use paddle.where to choose element by element, or vmap"
+        )
+    if listener() is None or not isinstance(predicate, Tensor):
+        found = (true_fn if predicate else false_fn)(*operands)
+        return _depending(found, operands) if isinstance(predicate, Tensor) else found
+    leaves, spec = flatten_tree(operands)
+    results: list[tuple[list[Any], Any]] = []
+
+    def branch(fn: Callable[..., Tree]) -> Callable[[list[Tensor]], list[Tensor]]:
+        def of_tensors(tensors: list[Tensor]) -> list[Tensor]:
+            given: Any = spec.unflatten(in_place(leaves, iter(tensors)))
+            with unchanged(tensors, _WRITES):
+                found, its = flatten_tree(fn(*given))
+            results.append(([*map(tensor_of, found)], its))
+            _check_alike(results)
+            return tensors_among(results[-1][0])
+
+        return of_tensors
+
+    both = branch(true_fn), branch(false_fn)
+    given = tensors_among(leaves)
+    own = in_branches(both, predicate, given, operands=len(given))
+    row, its = results[0]
+    return its.unflatten(in_place(row, own))
+
+
+def _depending(result: Tree, operands: Tree) -> Tree:
+    """Have a result of numbers depend on all operands, as it does in a program."""
+    leaves, spec = flatten_tree(result)
+    leaves = [*map(tensor_of, leaves)]
+    places = [i for i, leaf in enumerate(leaves) if is_differentiable(leaf)]
+    of = [x for x in tensors_among(flatten_tree(operands)[0]) if is_differentiable(x)]
+    if places and records_graph(of):
+        own = _Depending.apply(len(places), *(leaves[i] for i in places), *of)
+        own = own if isinstance(own, tuple) else (own,)
+        for i, leaf in zip(places, own, strict=True):
+            leaves[i] = leaf
+    return spec.unflatten(leaves)
+
+
+class _Depending(PyLayer):
+    """Tensors as they are, that depend on others with zero gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, count: int, *given: Tensor) -> Any:
+        ctx.given = given
+        return tuple(x.clone() for x in given[:count])
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: Tensor) -> Any:
+        others = map(paddle.zeros_like, ctx.given[len(cotangents) :])
+        pairs = zip((*cotangents, *others), ctx.given, strict=True)
+        return tuple(None if x.stop_gradient else grad for grad, x in pairs)
+
+
+_WRITES = (
+    "a function of cond writes in place into an operand, which others read; give new "
+    "tensors, as c + x for c.add_(x)"
+)
+
+
+def _check_alike(results: Sequence[tuple[Sequence[Any], optree.PyTreeSpec]]) -> None:
+    """Refuse two functions that give other nestings, shapes or dtypes."""
+    if len(results) < 2:
+        return
+    (one, spec), (other, its) = results
+    kinds = [*map(kind_of, one)], [*map(kind_of, other)]
+    if spec != its or kinds[0] != kinds[1]:
+        both = nesting(spec), nesting(its)
+        a, b = both if spec != its else map(", ".join, kinds)
+        raise ValueError(
+            f"true_fn of cond gives {a}, and false_fn gives {b}; have both give the "
+            "same nesting, shapes and dtypes"
+        )
