@@ -81,7 +81,7 @@ OUTER = {
 }
 
 
-@pytest.mark.parametrize("outer", OUTER)
+@pytest.mark.parametrize("outer", [name for name in OUTER if name != "jit"])
 @pytest.mark.parametrize("inner", INNER)
 def test_the_error_comes_out_whole(inner, outer):
     """The rule, and the remedy, and nothing of Paddle's around it."""
@@ -98,6 +98,15 @@ def test_the_error_comes_out_whole(inner, outer):
         assert len(said.splitlines()) == 1
     assert paddle.is_grad_enabled()
     assert_same(grad(cube)(x), 3 * x * x, rtol=1e-6)
+
+
+@pytest.mark.parametrize("inner", INNER)
+def test_a_program_runs_a_backward_without_the_engine(inner):
+    function = slope_by(INNER[inner])
+    x, v = randn([4]), randn([4], seed=1)
+    for _ in range(3):
+        found = OUTER["jit"](function, x, v)
+        assert_same(found, 3 * x * x * v, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("outer", [name for name in OUTER if name != "hvp"])

@@ -89,9 +89,9 @@ UNSAFE = {
         "leaves the program by __bool__",
     ),
     "an unknown operator": (grows, r"the operator nonzero is not in the table"),
-    "a PyLayer": (
-        lambda x: Double.apply(required(x)).sum() * 1.0,
-        "that no operator shows|no operator that programs know",
+    "a PyLayer by a stored apply": (
+        lambda x, apply=Double.apply: apply(required(x)).sum() * 1.0,
+        r"the PyLayer Double is called by an apply that was stored",
     ),
     "computed beforehand": (beforehand(), "no operator that programs know"),
     "written in place": (

@@ -92,6 +92,11 @@ def test_gradients_beside_differences(name):
         "jit": np.stack([compiled(x) for x in POINTS]),
         "vmap of grad": vmap(grad(fn))(POINTS),
         "grad of vmap": grad(lambda rows: vmap(fn)(rows).sum())(POINTS),
+        "grad of more": grad(lambda rows: (rows + vmap(fn)(rows)[:, None]).sum())(
+            POINTS
+        )
+        / 3
+        - 1 / 3,
         "jacfwd": vmap(jacfwd(fn))(POINTS),
         "jacrev": vmap(jacrev(fn))(POINTS),
         "vmap of vmap": vmap(vmap(grad(fn)))(paddle.stack([POINTS, POINTS]))[1],

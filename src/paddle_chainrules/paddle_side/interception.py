@@ -30,6 +30,7 @@ from .patching.places import (
     standing,
     taken,
 )
+from .patching.py_layers import PyLayersTaken
 from .rules import operators as rules
 
 RAW: Any = core.eager.ops
@@ -313,7 +314,7 @@ def _names() -> dict[int, str]:
 
 
 _seen: set[str] = set()
-_spaces: dict[int, _Space] = {}
+_spaces: dict[int, _Space | PyLayersTaken] = {}
 
 
 def _look() -> Looked:
@@ -322,7 +323,7 @@ def _look() -> Looked:
     return look_through(new, _names() if new else {})
 
 
-def _places(looked: Looked | None = None) -> Collection[_Space]:
+def _places(looked: Looked | None = None) -> Collection[_Space | PyLayersTaken]:
     """All places where operators stand, in what is loaded.
 
     Args:
@@ -332,11 +333,12 @@ def _places(looked: Looked | None = None) -> Collection[_Space]:
     stand_ins = _stand_ins()
 
     def add(owner: Any, name: str, stand_in: StandIn) -> None:
-        if id(owner) not in _spaces:
-            _spaces[id(owner)] = _Space(owner)
-        _spaces[id(owner)].add(name, stand_in)
+        space = _spaces.setdefault(id(owner), _Space(owner))
+        assert isinstance(space, _Space)
+        space.add(name, stand_in)
 
     if not _spaces:
+        _spaces[0] = PyLayersTaken()
         for stand_in in stand_ins.values():
             if stand_in.owner is not vars(paddle._C_ops):
                 add(stand_in.owner, stand_in.name, stand_in)

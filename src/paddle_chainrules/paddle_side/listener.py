@@ -37,6 +37,14 @@ class Listener(Protocol):
     def stands_in(self, leaves: Sequence[Tensor], recording: Any) -> None:
         """Leaves by which a recording differentiates, as long as it is there."""
 
+    def apply(
+        self, layer: Any, call: Callable[..., Any], args: Any, kwargs: Any
+    ) -> Any:
+        """A call of a ``PyLayer``, of this class."""
+
+    def missed(self, layer: Any) -> None:
+        """A call of a ``PyLayer`` that was not handed over, which may raise."""
+
     def grad(self, name: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """``paddle.grad``."""
 

@@ -333,10 +333,12 @@ def _without_stops(program: Program) -> Program:
     return least(program_of(row, *known, program.outputs, "branch"))
 
 
-COND = define("cond", "", run=lambda branches, *tensors: branches(*tensors))
-DRAWING_COND = define(
-    "drawing_cond", "", run=lambda branches, *tensors: branches(*tensors), random=True
-)
+def _run(branches: Branches, *tensors: Tensor) -> list[Tensor]:
+    return branches(*tensors)
+
+
+COND = define("cond", "", run=_run, opaque=True)
+DRAWING_COND = define("drawing_cond", "", run=_run, opaque=True, random=True)
 """The same where a branch draws random numbers."""
 
 holds_for_complex("cond", "drawing_cond")

@@ -209,7 +209,7 @@ def _leaf(record: Any, x: Tensor) -> Tensor:
     return own(record, x) if is_differentiable(x) else x
 
 
-STEPS = define("steps", "", run=lambda steps, *tensors: steps(*tensors))
+STEPS = define("steps", "", run=lambda steps, *tensors: steps(*tensors), opaque=True)
 
 
 @reverse_of("steps")

@@ -38,6 +38,15 @@ def gradients(
     """
     if (who := listener()) is not None:
         return who.gradients(outputs, inputs, cotangents, create_graph)
+    return _by_engine(outputs, inputs, cotangents, create_graph)
+
+
+def _by_engine(
+    outputs: Sequence[Tensor],
+    inputs: Sequence[Tensor],
+    cotangents: Sequence[Tensor],
+    create_graph: bool,
+) -> list[Tensor | None]:
     if is_running():
         error = RuntimeError(
             "a gradient was asked for while paddle.grad computes another: inside a "
@@ -65,7 +74,7 @@ def gradients(
 
 def is_running() -> bool:
     """Whether a caller's caller is ``paddle.grad``."""
-    codes = _GRAD, gradients.__code__
+    codes = _GRAD, _by_engine.__code__
     return any(frame.f_code in codes for frame in _callers(sys._getframe(2)))
 
 
@@ -75,7 +84,7 @@ def asked_for() -> Callable[[Tensor], bool]:
     A ``backward`` asks for all of them, ``paddle.grad`` for its inputs'.
     """
     for frame in _callers(sys._getframe(1)):
-        if frame.f_code in (_GRAD, gradients.__code__):
+        if frame.f_code in (_GRAD, _by_engine.__code__):
             asked = _addresses(frame.f_locals["inputs"])
             asked -= _addresses(frame.f_locals.get("no_grad_vars") or ())
             return lambda leaf: not _addresses([leaf]).isdisjoint(asked)

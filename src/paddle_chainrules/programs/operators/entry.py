@@ -41,6 +41,7 @@ class Operator:
         alias: it gives its first argument as it is.
         view: it may give memory of its first argument.
         random: it draws random numbers.
+        opaque: it runs a program, or Python, which Paddle's tape does not look into.
         complex: its rules hold for complex numbers too.
         elementwise: its results are made element by element, of tensors that are
             broadcast.
@@ -79,6 +80,7 @@ class Operator:
         alias: bool = False,
         view: bool = False,
         random: bool = False,
+        opaque: bool = False,
         writes: dict[int, int] | None = None,
         still: Callable[..., bool] | None = None,
         infix: str | None = None,
@@ -97,6 +99,7 @@ class Operator:
         )
         self.fixed = frozenset(fixed)
         self.alias, self.view, self.random = alias, view, random
+        self.opaque = opaque
         self.complex = self.elementwise = False
         self.writes, self.still = writes or {}, still
         self.infix = infix

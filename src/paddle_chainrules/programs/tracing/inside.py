@@ -31,7 +31,12 @@ def recorded_inside(
             leaf.stop_gradient = x.stop_gradient
         record = Record(leaves, outer, is_unlikely)
     with listening(record):
-        outputs = fn(leaves)
+        try:
+            outputs = fn(leaves)
+        except Exception:  # of which Paddle may have made another
+            if record.failure is not None:
+                raise record.failure from None
+            raise
         if record.failure is not None:
             raise record.failure
     with not_listening():

@@ -21,6 +21,7 @@ from ...paddle_side.listener import not_listening
 from ...paddle_side.process.random_state import DRAWING
 from ..capture_error import CaptureError
 from ..operators.entry import Operator, UnknownArgument, apart
+from ..operators.py_layers import LayerCall
 from ..operators.table import TABLE
 from ..switch import loops_are_on
 from .arguments import in_values
@@ -32,6 +33,7 @@ from .paddle_grad import grad
 from .reverse import reverse_through
 from .shape_arguments import check_shapes
 from .where import in_one_place, where_called
+from .within import within
 
 _DRAWING = frozenset((*DRAWING, "seed"))
 
@@ -335,6 +337,24 @@ class Record:
                 "decide with it: write it in tensor operations (paddle.where for if), "
                 "or compute it before and give it as an argument"
             )
+
+    def apply(
+        self, layer: Any, call: Callable[..., Any], args: Any, kwargs: Any
+    ) -> Any:
+        """A call of a ``PyLayer``, which is an operator that Python runs."""
+        with not_listening():
+            found = LayerCall(layer, call, args, kwargs)
+            tensors = found.tensors
+            if all(id(t) in self._fresh and t.stop_gradient for t in tensors):
+                return self._constant(call(*args, **kwargs))
+            found.begin(within(self, found.name))
+            return found.result(self.every(TABLE["py_layer"], [found, *tensors]))
+
+    def missed(self, layer: Any) -> None:
+        self.fail(
+            f"the PyLayer {layer.__name__} is called by an apply that was stored "
+            f"before; call {layer.__name__}.apply(...)"
+        )
 
     def _constant(self, result: Any) -> Any:
         """What was made of no tensor, or of such constants."""

@@ -1,0 +1,54 @@
+"""Calls of a ``PyLayer`` in the hands of whoever listens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from paddle.autograd import PyLayer
+from paddle.autograd.py_layer import PyLayerBackward
+from paddle.base import core
+
+from ..listener import local
+
+_APPLY: Any = vars(core.eager.PyLayer)["apply"]
+
+
+class _Apply:
+    """Stands for ``PyLayer.apply``."""
+
+    def __get__(self, layer: Any, kind: Any) -> Any:
+        passing = _APPLY.__get__(None, kind)
+
+        def apply(*args: Any, **kwargs: Any) -> Any:
+            who = getattr(local, "listener", None)
+            if who is None:
+                return passing(*args, **kwargs)
+            return who.apply(kind, passing, args, kwargs)
+
+        return apply
+
+
+def _init(context: Any, *_: Any) -> None:
+    """A context is made of a call that somebody who listens was not told of."""
+    who = getattr(local, "listener", None)
+    if who is not None:
+        who.missed(context._forward_cls)
+
+
+class PyLayersTaken:
+    """Takes the calls, and gives them back; as a space of :mod:`..interception`."""
+
+    def __init__(self) -> None:
+        self.taken: dict[Any, Any] = {}
+
+    def look(self) -> None:
+        """Nothing else stands there."""
+
+    def take(self) -> None:
+        PyLayer.apply = _Apply()  # type: ignore[assignment]
+        PyLayerBackward.__init__ = _init  # type: ignore[method-assign, assignment]
+
+    def give_back(self) -> None:
+        for owner, name in ((PyLayer, "apply"), (PyLayerBackward, "__init__")):
+            if name in vars(owner):
+                delattr(owner, name)

@@ -1,0 +1,279 @@
+"""Calls of a ``PyLayer`` as operators, which Python runs each time.
+
+What a PyLayer does is not looked into: its forward runs as it is, and its gradient is
+what its backward gives. A derivative of that gradient is Paddle's own, of the backward
+on a graph, and is refused where the backward leaves Paddle.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import optree
+import paddle
+from paddle import Tensor
+
+from ...paddle_side.autograd.engine import gradients
+from ...paddle_side.autograd.grad_mode import grad_mode
+from ...paddle_side.dtypes import dtype_name, is_differentiable
+from ...paddle_side.listener import not_listening
+from .calls import Call
+from .entry import define, holds_for_complex, reverse_of
+
+OnGraph = Callable[[Sequence[Tensor]], Sequence[Tensor | None]]
+"""A function of tensors of which Paddle records a graph, where they require it."""
+
+_numbers = itertools.count()
+
+
+class LayerCall:
+    """A call of a PyLayer as a function of its tensors alone.
+
+    Args:
+        layer: the subclass of ``PyLayer``.
+        apply: its own ``apply``, of Paddle.
+        args: what it is called with.
+        kwargs: likewise.
+
+    Attributes:
+        structure: how the result is nested, after the first call.
+        others: its leaves, after the first call, tensors among them as they were.
+    """
+
+    structure: Any
+    others: list[Any]
+
+    def __init__(
+        self, layer: Any, apply: Callable[..., Any], args: Any, kwargs: Any
+    ) -> None:
+        self.name = layer.__name__
+        self._layer, self._apply = layer, apply
+        self._leaves, self._spec = _flatten((args, kwargs))
+        self._number = next(_numbers)
+        self._first: list[Tensor] | None = None
+
+    def __repr__(self) -> str:
+        return f"{self.name}(no. {self._number})"
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """Those that it is given."""
+        return [leaf for leaf in self._leaves if isinstance(leaf, Tensor)]
+
+    def filled(self, tensors: Sequence[Tensor]) -> Any:
+        """The arguments with other tensors."""
+        each = iter(tensors)
+        leaves = [next(each) if isinstance(x, Tensor) else x for x in self._leaves]
+        return self._spec.unflatten(leaves)
+
+    def begin(self, watching: Any) -> None:
+        """Call the layer at copies of the tensors; the next call gives the results.
+
+        Args:
+            watching: a context in which that is done.
+
+        Raises:
+            ValueError: the forward writes into an argument.
+        """
+        copies = [x.detach().clone() for x in self.tensors]
+        for copy, x in zip(copies, self.tensors, strict=True):
+            copy.stop_gradient = x.stop_gradient
+        before = [x._inplace_version() for x in copies]
+        args, kwargs = self.filled(copies)
+        with watching:
+            result = self._apply(*args, **kwargs)
+        self.others, self.structure = _flatten(result)
+        if [x._inplace_version() for x in copies] != before:
+            raise ValueError(
+                f"the forward of the PyLayer {self.name} writes into an argument, "
+                "which others read; have it write into a copy"
+            )
+        self._first = _own(_tensors(result))
+
+    def result(self, tensors: Sequence[Tensor]) -> Any:
+        """A result that holds these tensors."""
+        each = iter(tensors)
+        leaves = [next(each) if isinstance(y, Tensor) else y for y in self.others]
+        return self.structure.unflatten(leaves)
+
+    def __call__(self, *tensors: Tensor) -> list[Tensor]:
+        """Return the tensors among the results.
+
+        Raises:
+            ValueError: there are other ones than at the first call.
+        """
+        first, self._first = self._first, None
+        if first is not None:
+            return first
+        with grad_mode(False):
+            args, kwargs = self.filled(tensors)
+            found = _tensors(self._apply(*args, **kwargs))
+        known = [y for y in self.others if isinstance(y, Tensor)]
+        if [*map(_kind, found)] != [*map(_kind, known)]:
+            raise ValueError(
+                f"the PyLayer {self.name} gives {[*map(_kind, found)]}, and gave "
+                f"{[*map(_kind, known)]} when it was traced; have it give the same "
+                "shapes and dtypes at each call"
+            )
+        return _own(found)
+
+    def on_graph(self, tensors: Sequence[Tensor]) -> list[Any]:
+        """Return the same, with a graph."""
+        args, kwargs = self.filled(tensors)
+        return [*_tensors(self._apply(*args, **kwargs))]
+
+    def back(
+        self, tensors: Sequence[Tensor], cotangents: Sequence[Tensor | None]
+    ) -> list[Tensor | None]:
+        """Return what its backward gives for each of the tensors, without a graph.
+
+        Paddle's engine is not asked, since a program may run within a hook of it.
+        """
+        context = self._layer._backward_function()
+        fills = [True]
+        context.set_materialize_grads = lambda value: fills.__setitem__(0, value)
+        with grad_mode(False):
+            args, kwargs = self.filled(tensors)
+            results = _tensors(self._layer.forward(context, *args, **kwargs))
+            seeds = [
+                paddle.zeros_like(y) if g is None and fills[0] else g
+                for y, g in zip(results, cotangents, strict=True)
+            ]
+            found = self._layer.backward(context, *seeds)
+        grads = [found] if isinstance(found, Tensor | None) else [*found]
+        if len(grads) != len(tensors):
+            raise ValueError(
+                f"the backward of the PyLayer {self.name} gives {len(grads)} gradients "
+                f"for {len(tensors)} tensors; have it give one, or None, for each"
+            )
+        return grads
+
+
+class Gradient:
+    """Gradients of a call of a PyLayer, or of such gradients, as a function.
+
+    Args:
+        of: what is differentiated.
+        count: how many tensors that is given; their cotangents come after them.
+        ends: positions of the results that have cotangents.
+        wanted: positions of the tensors that gradients are asked of.
+        results: how many results there are.
+    """
+
+    def __init__(
+        self,
+        of: LayerCall | Gradient,
+        count: int,
+        ends: Sequence[int],
+        wanted: Sequence[int],
+        results: int,
+    ) -> None:
+        self._of, self._count, self._results = of, count, results
+        self._ends, self._wanted = ends, wanted
+        self.name: str = of.name
+        self._first: list[Tensor] | None = None
+
+    def __repr__(self) -> str:
+        return f"gradient of {self._of!r}"
+
+    def begin(self, leaves: Sequence[Tensor]) -> list[bool]:
+        """Return which of the gradients there are; the next call gives those."""
+        found = self._gradients([x.detach() for x in leaves])
+        self._first = _own(g for g in found if g is not None)
+        there = [g is not None for g in found]
+        self._wanted = [i for i, flag in zip(self._wanted, there, strict=True) if flag]
+        return there
+
+    def __call__(self, *leaves: Tensor) -> list[Tensor]:
+        """Return the gradients, zeros where there is none now."""
+        first, self._first = self._first, None
+        if first is not None:
+            return first
+        found = zip(self._gradients(leaves), self._wanted, strict=True)
+        return _own(paddle.zeros_like(leaves[i]) if g is None else g for g, i in found)
+
+    def _gradients(self, leaves: Sequence[Tensor]) -> list[Tensor | None]:
+        tensors, given = leaves[: self._count], leaves[self._count :]
+        if isinstance(self._of, LayerCall):
+            cotangents: list[Tensor | None] = [None] * self._results
+            for i, g in zip(self._ends, given, strict=True):
+                cotangents[i] = g
+            every = self._of.back(tensors, cotangents)
+            return [every[i] for i in self._wanted]
+        return self._by_paddle([x.detach() for x in tensors], given, False)
+
+    def on_graph(self, leaves: Sequence[Tensor]) -> list[Tensor | None]:
+        """Return the same, with a graph."""
+        tensors, given = leaves[: self._count], leaves[self._count :]
+        return self._by_paddle(tensors, given, True)
+
+    def _by_paddle(
+        self, tensors: Sequence[Tensor], given: Sequence[Tensor], create_graph: bool
+    ) -> list[Tensor | None]:
+        with grad_mode(True):
+            starts: list[Any] = [*tensors]
+            for i, x in enumerate(starts):
+                if is_differentiable(x) and x.stop_gradient:
+                    starts[i] = x.detach()
+                    starts[i].stop_gradient = False
+            results = self._of.on_graph(starts)
+            every = [(results[i], g) for i, g in zip(self._ends, given, strict=True)]
+            pairs = [(y, g) for y, g in every if y is not None and not y.stop_gradient]
+            # Of all, since a PyLayer must give None for what is not asked for.
+            asked = [i for i, x in enumerate(starts) if is_differentiable(x)]
+            found = gradients(
+                [y for y, _ in pairs],
+                [starts[i] for i in asked],
+                [g for _, g in pairs],
+                create_graph,
+            )
+            by = dict(zip(asked, found, strict=True))
+            return [by[i] for i in self._wanted]
+
+
+def _flatten(tree: Any) -> tuple[list[Any], Any]:
+    leaves, spec = optree.tree_flatten(tree, none_is_leaf=True)
+    return [*leaves], spec
+
+
+def _tensors(tree: Any) -> list[Any]:
+    return [leaf for leaf in _flatten(tree)[0] if isinstance(leaf, Tensor)]
+
+
+def _own(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """The same in memory of their own, since a layer may keep what it gives."""
+    return [x.detach().clone() for x in tensors]
+
+
+def _kind(x: Tensor) -> str:
+    return f"{dtype_name(x.dtype)}{list(x.shape)}"
+
+
+PY_LAYER = define(
+    "py_layer", "", run=lambda call, *tensors: call(*tensors), opaque=True
+)
+holds_for_complex("py_layer")
+
+
+@reverse_of("py_layer")
+def _py_layer_reverse(call: Call) -> list[Any]:
+    function, *tensors = call.args
+    pairs = [(i, g) for i, g in enumerate(call.cotangents) if g is not None]
+    wanted = [
+        i
+        for i, x in enumerate(tensors)
+        if i + 1 in call.wanted and is_differentiable(x)
+    ]
+    grads: list[Any] = [None] * len(call.args)
+    ends = [i for i, _ in pairs]
+    gradient = Gradient(function, len(tensors), ends, wanted, len(call.outputs))
+    given = [*tensors, *(g for _, g in pairs)]
+    with not_listening():
+        there = gradient.begin(given)
+    places = [i for i, flag in zip(wanted, there, strict=True) if flag]
+    found = PY_LAYER.every([gradient, *given]) if places else []
+    for i, grad in zip(places, found, strict=True):
+        grads[i + 1] = grad
+    return grads

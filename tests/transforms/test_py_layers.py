@@ -1,0 +1,272 @@
+"""A ``PyLayer`` keeps its own backward in every transform."""
+
+import numpy as np
+import paddle
+import pytest
+from paddle.autograd import PyLayer
+
+from conftest import assert_same, randn
+from paddle_chainrules import (
+    CaptureError,
+    cond,
+    fori_loop,
+    grad,
+    hessian,
+    jacfwd,
+    jacrev,
+    jit,
+    jvp,
+    optimizers,
+    scan,
+    vmap,
+)
+from paddle_chainrules.programs.batches.batching import BatchWarning
+
+pytestmark = pytest.mark.filterwarnings("ignore::paddle_chainrules.BatchWarning")
+
+X, W = randn([3], "float64"), randn([3], "float64", 1)
+ROWS = randn([5, 3], "float64", 2)
+
+
+class Product(PyLayer):
+    """``k x w`` and the sum of x, whose backward has a factor of its own."""
+
+    @staticmethod
+    def forward(ctx, x, w, k=1.0, factor=1.0):
+        ctx.save_for_backward(x, w)
+        ctx.k, ctx.factor = k, factor
+        return k * (x * w), x.sum(), x.shape[0]
+
+    @staticmethod
+    def backward(ctx, g, h):
+        x, w = ctx.saved_tensor()
+        return ctx.factor * (ctx.k * g * w + h), ctx.k * g * x
+
+
+class ByNumpy(PyLayer):
+    """The cube, by numbers that leave Paddle."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.x = x.numpy()
+        return paddle.to_tensor(ctx.x**3)
+
+    @staticmethod
+    def backward(ctx, g):
+        return paddle.to_tensor(3 * ctx.x**2 * g.numpy())
+
+
+class Other(PyLayer):
+    """A gradient that is not that of its forward, so that nothing else can give it."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.sin()
+
+    @staticmethod
+    def backward(ctx, g):
+        return -7.0 * g
+
+
+def layered(x, w):
+    y, total, count = Product.apply(x, w, k=2.0)
+    return (y**2).sum() * count + total
+
+
+def plain(x, w):
+    return ((2.0 * x * w) ** 2).sum() * 3 + x.sum()
+
+
+def of_rows(transform):
+    return lambda fn: lambda x, w: vmap(transform(fn), in_axes=(0, None))(ROWS, w)
+
+
+def in_scan(fn):
+    def loop(x, w):
+        def step(c, _):
+            return c - 1e-4 * fn(c, w), None
+
+        return scan(step, x, length=120)[0].sum()
+
+    return lambda x, w: grad(loop)(x, w)
+
+
+def both(fn):
+    return grad(fn, argnums=(0, 1))
+
+
+TRANSFORMS = {
+    "grad": both,
+    "jit of grad": lambda fn: jit(both(fn), strict=True),
+    "vmap of grad": of_rows(both),
+    "grad of vmap": lambda fn: (
+        lambda x, w: both(lambda rows, w: vmap(fn, in_axes=(0, None))(rows, w).sum())(
+            ROWS, w
+        )
+    ),
+    "jit of vmap": lambda fn: jit(of_rows(both)(fn), strict=True),
+    "hessian": hessian,
+    "jit of hessian": lambda fn: jit(hessian(fn), strict=True),
+    "vmap of hessian": of_rows(hessian),
+    "vmap of jacrev": of_rows(jacrev),
+    "vmap of jacfwd": of_rows(jacfwd),
+    "vmap of jvp": of_rows(lambda fn: lambda x, w: jvp(fn, (x, w), (w, x))),
+    "third": lambda fn: jit(jacfwd(hessian(fn)), strict=True),
+    "scan": in_scan,
+    "jit of scan": lambda fn: jit(in_scan(fn), strict=True),
+    "fori_loop": lambda fn: grad(
+        lambda x, w: fori_loop(0, 120, lambda i, x: x - 1e-4 * fn(x, w), x).sum()
+    ),
+    "cond": lambda fn: jit(
+        grad(
+            lambda x, w: cond(
+                x.sum() > -99, lambda x: fn(x, w), lambda x: ByNumpy.apply(x).sum(), x
+            )
+        ),
+        strict=True,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_beside_the_same_in_operators(name):
+    transform = TRANSFORMS[name]
+    expected = transform(plain)(X, W)
+    for _ in range(2):
+        found = transform(layered)(X, W)
+        assert_same(found, expected, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("layer", "slope"),
+    [(ByNumpy, lambda x: 3 * x * x), (Other, lambda x: 0 * x - 7.0)],
+)
+def test_its_own_backward_is_what_counts(layer, slope):
+    def fn(x):
+        return x + layer.apply(x)
+
+    def each(x):
+        return fn(x).sum()
+
+    expected = 1 + slope(ROWS)
+    for found in (
+        vmap(grad(each))(ROWS),
+        grad(lambda rows: vmap(each)(rows).sum())(ROWS),
+        jit(vmap(grad(each)), strict=True)(ROWS),
+        grad(each)(ROWS),
+        jit(grad(each), strict=True)(ROWS),
+    ):
+        assert_same(found, expected, rtol=1e-12, atol=1e-14)
+
+    def loop(x):
+        return scan(lambda c, _: (c + 1e-3 * layer.apply(c), None), x, length=101)[0]
+
+    factor, c = paddle.ones_like(X), X
+    for _ in range(101):
+        factor, c = factor * (1 + 1e-3 * slope(c)), c + 1e-3 * layer.apply(c)
+    assert_same(grad(lambda x: loop(x).sum())(X), factor, rtol=1e-10)
+
+
+def test_least_squares():
+    target = paddle.to_tensor([2.0, 6.0], "float64")
+
+    class Square(PyLayer):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        def backward(ctx, g):
+            (x,) = ctx.saved_tensor()
+            return 2 * x * g
+
+    found = optimizers.levenberg_marquardt(
+        lambda p: Square.apply(p) + p - target, paddle.to_tensor([2.0, 3.0], "float64")
+    )
+    np.testing.assert_allclose(found.params, [1.0, 2.0], atol=1e-6)
+
+
+def test_samples_go_one_after_another_with_a_warning():
+    with pytest.warns(BatchWarning, match="py_layer"):
+        vmap(lambda x: Other.apply(x))(ROWS)
+
+
+class Draws(PyLayer):
+    @staticmethod
+    def forward(ctx, x):
+        return x * paddle.rand([3], "float64")
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+
+
+class Calls(PyLayer):
+    @staticmethod
+    def forward(ctx, x, fn):
+        return fn(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+
+
+class Writes(PyLayer):
+    @staticmethod
+    def forward(ctx, x):
+        x.add_(paddle.ones_like(x))
+        return x * 1.0
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+
+
+@pytest.mark.parametrize(
+    ("fn", "message"),
+    [
+        (lambda x: Draws.apply(x).sum(), "the PyLayer Draws draws random numbers"),
+        (
+            lambda x: Calls.apply(x, lambda y: y * x).sum(),
+            "uses a tensor of",
+        ),
+        (lambda x: Writes.apply(1 * x).sum(), "writes into an argument"),
+        (lambda x, apply=Other.apply: apply(x).sum(), "by an apply that was stored"),
+        (
+            lambda x: hessian(lambda x: ByNumpy.apply(x).sum())(x),
+            "leaves Paddle",
+        ),
+    ],
+)
+def test_what_can_not_be_served_is_refused_by_name(fn, message):
+    before = X.numpy().copy()
+    for call in (
+        jit(grad(fn), strict=True),
+        lambda x: vmap(grad(fn))(x.reshape([1, 3])),
+    ):
+        with pytest.raises(
+            (CaptureError, NotImplementedError, ValueError), match=message
+        ):
+            call(X)
+    assert np.array_equal(X.numpy(), before)
+
+
+def test_what_gives_no_gradient():
+    class Stops(PyLayer):
+        @staticmethod
+        def forward(ctx, x, w):
+            return x * w
+
+        @staticmethod
+        def backward(ctx, g):
+            return None, g
+
+    def fn(x, w):
+        return Stops.apply(x, w).sum()
+
+    for call in (both(fn), jit(both(fn), strict=True)):
+        for _ in range(4):
+            of_x, of_w = call(X, W)
+            assert of_x is None or not of_x.any()
+            assert_same(of_w, paddle.ones_like(W))
