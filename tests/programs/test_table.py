@@ -12,6 +12,7 @@ import pytest
 from differential.verdicts import Differences, apart
 from paddle_chainrules import vjp
 from paddle_chainrules.paddle_side import sparse_products
+from paddle_chainrules.programs import branches, steps  # noqa: F401, in the table
 from paddle_chainrules.programs.capture import capture
 from paddle_chainrules.programs.capture_error import CaptureError
 from paddle_chainrules.programs.operators.entry import raw
@@ -29,11 +30,12 @@ UNTESTED = {
     *("batch_norm_grad", "layer_norm_grad", "instance_norm_grad", "group_norm_grad"),
     *("rnn_grad", "cumprod_grad", "logcumsumexp_grad"),
     *("Tensor._tensor_use_gpudnn", "share_data", "Tensor.T", "Tensor.data"),
-    *("blocks", "steps", "stop_gradient", "dropout_of_ones"),
+    *("blocks", "steps", "stop_gradient", "dropout_of_ones", "cond", "drawing_cond"),
+    *("py_layer", "pdist"),
 }
 """Without a sample: they take what only their forward gives, or a program, are part of
-machine code alone (tests/programs/test_decompositions.py), or are put into batches
-alone (tests/transforms/test_many_samples.py)."""
+machine code alone (tests/programs/test_decompositions.py), are put into batches alone
+(tests/transforms/test_many_samples.py), or are others as soon as they are recorded."""
 ONCE = {
     *("warpctc", "warprnnt"),
 }

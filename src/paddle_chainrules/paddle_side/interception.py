@@ -58,6 +58,9 @@ OLD = ("relu", "sigmoid", "tanh")
 BRACKETS = ("__getitem__", "__setitem__")
 """Methods of tensors, in Python, that make an array of NumPy of a list."""
 
+COMPOSED = ("seed", "pdist")
+"""Functions of Python's that are handed over as a whole."""
+
 PROPERTIES = ("data",)
 """Attributes of tensors that give another tensor without an operator."""
 
@@ -296,7 +299,8 @@ def _stand_ins() -> dict[str, StandIn]:
         found[f"Tensor.{name}"] = _property_in(tensor, name)
     found["Tensor.stop_gradient"] = _flag_in(tensor)
     found["grad"] = _function_in("grad", "grad")
-    found["seed"] = _function_in("seed", "operator")
+    for name in COMPOSED:
+        found[name] = _function_in(name, "operator")
     return found
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 import paddle
 from paddle import Tensor
 
 from ....paddle_side.dtypes import single
 from ....paddle_side.rules.derivatives.norms import SMALL
 from ..calls import Call, NoRule
-from ..entry import define, formula_of, reverse_of
+from ..entry import apart_of, define, formula_of, reverse_of
 from ..shared import ops
 from .reductions import axes_of, spread
 
@@ -20,6 +21,7 @@ define("p_norm_grad", "x out out_grad porder axis epsilon keepdim asvector")
 define("frobenius_norm", "x axis keep_dim reduce_all")
 define("dist", defaults={"p": 2.0})
 define("renorm")
+define("pdist", "x p name", run=paddle.pdist, defaults={"p": 2.0, "name": None})
 
 
 @formula_of("p_norm")
@@ -41,11 +43,8 @@ def _euclidean(x: Tensor, axes: list[int], keepdim: bool) -> Tensor:
 @reverse_of("p_norm")
 def _(call: Call) -> list[Any]:
     x, porder, axis, epsilon, *how = call.args
-    gradient = ops.p_norm_grad
-    if porder < 1:  # Paddle's gives NaN where there is a zero
-        gradient = _p_norm_grad
     places = axis, min(epsilon, SMALL)  # which the norm itself does not add
-    grad = gradient(x, call.out, call.cotangent, porder, *places, *how)
+    grad = ops.p_norm_grad(x, call.out, call.cotangent, porder, *places, *how)
     return [grad, *(None for _ in call.args[1:])]
 
 
@@ -60,7 +59,7 @@ def _p_norm_grad(
     keepdim: bool,
     asvector: bool,
 ) -> Tensor:
-    """``g sign(x) (|x| / out)**(p - 1)``; nothing where there is no slope."""
+    """``g sign(x) (|x| / out)**(p - 1)``; 0 where all of x is 0, without a slope."""
     p = single(porder)
     axes = [*range(x.ndim)] if asvector else axes_of(x, axis)
     out, g = spread(out, x, axes, keepdim), spread(out_grad, x, axes, keepdim)
@@ -74,18 +73,26 @@ def _p_norm_grad(
     if math.isinf(p):
         return g * ops.sign(x) * ops.cast(size == out, x.dtype)
     share = _quotient(size, out)
+    if p < 1:
+        return g * ops.sign(x) * ops.pow(share, p - 1.0)
     none = share == 0
-    share = ops.where(none, paddle.ones_like(x), share)
-    return (
-        g * ops.sign(x) * ops.where(none, paddle.zeros_like(x), ops.pow(share, p - 1.0))
-    )
+    one = paddle.ones_like(x)
+    powers = ops.pow(ops.where(none, one, share), p - 1.0)
+    zeros = _zero_without_slope(ops.where(none, share, one)) if p < 2 else share
+    return g * ops.sign(x) * ops.where(none, zeros, powers)
 
 
 def _quotient(a: Tensor, b: Tensor) -> Tensor:
-    """Nothing where the divisor is zero."""
+    """``a / b``, and 0 where b is, of which the derivative with respect to b is NaN."""
     none = ops.logical_and(b <= 0.0, b >= 0.0)  # and not what is nearly zero
-    found = a / ops.where(none, paddle.ones_like(b), b)
-    return ops.where(none, paddle.zeros_like(found), found)
+    one = paddle.ones_like(b)
+    found = a / ops.where(none, one, b)
+    return ops.where(none, a * _zero_without_slope(ops.where(none, b, one)), found)
+
+
+def _zero_without_slope(x: Tensor) -> Tensor:
+    """0 for x from 0 on, of which the derivative at 0 is NaN."""
+    return 0.0 * ops.sqrt(x)
 
 
 @formula_of("frobenius_norm")
@@ -106,6 +113,13 @@ def _(call: Call) -> list[Any]:
 def _(x: Tensor, y: Tensor, p: float) -> Tensor:
     found = ops.p_norm(x - y, float(p), -1, 1e-12, False, True)
     return ops.reshape(found, [])
+
+
+@apart_of("pdist")
+def _pdist(decomposed: bool, x: Tensor, p: float, name: Any) -> Tensor:
+    """Only pairs of two rows: the norm of a row less itself has no second derivative."""
+    rows, others = (paddle.to_tensor(i) for i in np.triu_indices(x.shape[0], 1))
+    return paddle.linalg.norm(x[rows] - x[others], p=p, axis=-1)
 
 
 @formula_of("renorm")
