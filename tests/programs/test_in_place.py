@@ -5,7 +5,14 @@ import paddle
 import pytest
 
 from differential.verdicts import Differences, apart
-from paddle_chainrules import CaptureError, jit, make_program, vjp
+from paddle_chainrules import (
+    CaptureError,
+    jit,
+    make_program,
+    value_and_grad,
+    vjp,
+    vmap,
+)
 from paddle_chainrules.programs.tracing.operations import Operation
 
 
@@ -143,7 +150,35 @@ def of_nothing_of_the_program(x, y):
     return (a + b * c) * y + d * x
 
 
+def a_constant_s_older_view(x, y):
+    a = paddle.zeros([3, 4], x.dtype)
+    v, w = a[0], a[:, 0:]
+    a[0] = x[0]
+    return v * y + w + x
+
+
+def read_and_written(x, y):
+    a = paddle.zeros([2, 4], x.dtype)
+    a[0] += y
+    a[1] += a[0] * a[0]
+    b = paddle.zeros([1], x.dtype)
+    for row in x:
+        b[0] += (row * row).sum()
+    return a.sum() * x + b[0]
+
+
+def used_and_then_filled(x, y):
+    a = paddle.zeros([3, 4], x.dtype)
+    v = a[0]
+    s = v * y + 1.0
+    a[0] = 2.0
+    return (s + v) * x * y
+
+
 FUNCTIONS = [
+    a_constant_s_older_view,
+    read_and_written,
+    used_and_then_filled,
     of_nothing_of_the_program,
     a_row,
     zeros_filled_by_parts,
@@ -188,6 +223,69 @@ def test_gradients_of_what_is_written(function, count_case):
     count_case("functions that write in place")
 
 
+def at_random(seed):
+    """A function that reads and writes constants and views of them."""
+
+    def fn(x):
+        rng = np.random.default_rng(seed)
+        whole, other = paddle.zeros([3, 4], x.dtype), paddle.ones([3, 4], x.dtype)
+        views, y = [], x.sum() * 0.5
+        for _ in range(rng.integers(4, 10)):
+            kind, i, j = (int(rng.integers(n)) for n in (10, 3, 4))
+            s, v = (
+                x[int(rng.integers(3))],
+                views[int(rng.integers(99)) % (len(views) or 1) :][:1],
+            )
+            base = whole if rng.random() < 0.7 else other
+            if kind == 0:
+                base[i] += s
+            elif kind == 1:
+                views.append(base[i])
+            elif kind == 2:
+                base[i, j] = s**2
+            elif kind == 3:
+                base[:, j] = base[:, (j + 1) % 4] + s
+            elif kind == 4:
+                views.append(base[:, j:])
+            elif kind == 5:
+                base[i] = base[(i + 1) % 3] * base[i] + s
+            elif kind == 6:
+                y = y + base.sum() * s
+            elif kind == 7:
+                base[0] = 2.0
+                views.append(base.reshape([4, 3])[1])
+            elif kind == 8 and v:
+                v[0][0] = s
+            elif v:
+                y = y + (v[0] * s).sum()
+                v[0].add_(s)
+        weights = paddle.arange(12.0, dtype=x.dtype).reshape([3, 4])
+        y = y + (whole * whole).sum() + (other * weights).sum()
+        return sum(((v**2).sum() * x[0] for v in views), y)
+
+    return fn
+
+
+@pytest.mark.filterwarnings("ignore::paddle_chainrules.BatchWarning")
+@pytest.mark.parametrize(
+    "seed",
+    [pytest.param(k, marks=() if k < 25 else pytest.mark.slow) for k in range(200)],
+)
+def test_constants_that_are_read_and_written(seed):
+    """Beside differences: on the tape, in programs, of many samples."""
+    fn, x = at_random(seed), paddle.to_tensor([0.3, 0.7, -0.4], "float64")
+    slope = Differences(lambda given: [fn(*given)], [x], [0]).gradients([np.ones([])])
+    value, rows = fn(x), paddle.stack([x, 2 * x])
+    both = value_and_grad(fn)
+    for found in (
+        both(x),
+        jit(both, strict=True)(x),
+        [t[0] for t in vmap(both)(rows)],
+    ):
+        np.testing.assert_allclose(found[0], value, rtol=1e-12)
+        assert not apart(found[1], slope[0], 1.0, False)
+
+
 def into_an_argument(x):
     x[0] = 1.0
     return x * 2
@@ -213,13 +311,6 @@ def by_an_expanded_view(x):
     return v
 
 
-def a_constant_s_older_view(x):
-    a = paddle.zeros([3, 4], x.dtype)
-    v = a[0]
-    a[0] = x[0]
-    return v + x
-
-
 def copied_of_another_shape(x):
     a = x * 2
     a.copy_(x.mean(), True)
@@ -239,7 +330,6 @@ REFUSED = {
     into_an_argument: "into a tensor that the function has not made",
     past_the_gradient: "past the gradient",
     under_no_grad: "past the gradient",
-    a_constant_s_older_view: "shares memory with one that was written",
 }
 
 

@@ -161,7 +161,7 @@ def test_dropout_in_a_net_with_attention_is_that_of_the_seed():
 def test_dropout_between_recurrent_layers_is_paddles(kind, loops, monkeypatch):
     """By parameters, input and first states, with sequences of several lengths too."""
     monkeypatch.setattr(
-        "paddle_chainrules.programs.tracing.record.loops_are_on", lambda: loops == "on"
+        "paddle_chainrules.programs.tracing.values.loops_are_on", lambda: loops == "on"
     )
     paddle.seed(4)
     layer = kind(3, 5, num_layers=3, direction="bidirect", dropout=0.3).train()

@@ -12,7 +12,7 @@ import pytest
 from differential.verdicts import Differences, apart
 from paddle_chainrules import vjp
 from paddle_chainrules.paddle_side import sparse_products
-from paddle_chainrules.programs import branches, steps  # noqa: F401, in the table
+from paddle_chainrules.programs import choosing, steps  # noqa: F401, in the table
 from paddle_chainrules.programs.capture import capture
 from paddle_chainrules.programs.capture_error import CaptureError
 from paddle_chainrules.programs.operators.entry import raw

@@ -10,14 +10,12 @@ from paddle.base import core
 
 from ..listener import local
 
-_APPLY: Any = vars(core.eager.PyLayer)["apply"]
-
 
 class _Apply:
     """Stands for ``PyLayer.apply``."""
 
     def __get__(self, layer: Any, kind: Any) -> Any:
-        passing = _APPLY.__get__(None, kind)
+        passing = vars(core.eager.PyLayer)["apply"].__get__(None, kind)
 
         def apply(*args: Any, **kwargs: Any) -> Any:
             who = getattr(local, "listener", None)

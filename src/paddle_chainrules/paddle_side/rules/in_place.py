@@ -183,8 +183,11 @@ def assign_out(operator: Any, context: Context, value: Tensor, output: Tensor) -
 def get_item(operator: Any, context: Context, x: Tensor, item: Any) -> Any:
     """``x[item]``, which may be a view of part of x."""
     found = operator(x, item)
-    if is_traced(found) and found is not x and found._is_shared_buffer_with(x):
-        context.note_part(x, found, item)
+    if found is not x and found._is_shared_buffer_with(x):
+        if is_traced(found):
+            context.note_part(x, found, item)
+        elif x.stop_gradient:
+            context.note_view(x, found)
     return found
 
 
@@ -196,8 +199,8 @@ def renewing(rule: Callable[..., Any], at: int = 0) -> Callable[..., Any]:
 
     def call(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
         found = rule(operator, context, *args, **kwargs)
+        context.note_overwritten()  # also of a constant that a gradient needs
         if is_traced(args[at]):
-            context.note_overwritten()
             _renew(context, args[at])
         return found
 

@@ -225,7 +225,7 @@ def apart(
 def operator_of(name: str) -> Operator:
     """The entry of this name, also of a program that another process has made."""
     if name not in TABLE:
-        for module in ("branches", "steps"):
+        for module in ("choosing", "steps"):
             import_module(f"...{module}", __name__)
     return TABLE[name]
 

@@ -37,6 +37,8 @@ class Record(Protocol):
 
     def set_apart(self, x: Tensor) -> None: ...
 
+    def show_views(self, x: Tensor) -> None: ...
+
     def stand_for(self, tensor: Tensor, value: Value) -> None: ...
 
     def every(self, entry: Operator, given: Any) -> Any: ...
@@ -135,6 +137,7 @@ def begin(record: Record, name: str, x: Tensor) -> None:
     Raises:
         CaptureError: it is not the function's own, or its gradient would be lost.
     """
+    record.show_views(x)
     chain = record.memory.chain(record.value_of(x))
     if not record.is_own(chain[0]):
         record.fail(
@@ -167,8 +170,9 @@ def end(record: Record, name: str, x: Tensor, found: Tensor) -> None:
     known = {chain[0]: _put(record, chain, found)}
     with grad_mode(False):
         RAW.assign_out_(found, x.detach())
-    for tensor in tensors:
-        made = _again(record, record.value_of(tensor), known)
+    values = [*map(record.value_of, tensors)]  # before flags change, which some share
+    for tensor, value in zip(tensors, values, strict=True):
+        made = _again(record, value, known)
         tensor.stop_gradient = made.stop_gradient
         record.stand_for(tensor, record.value_of(made))
 

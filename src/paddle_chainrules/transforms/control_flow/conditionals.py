@@ -12,8 +12,8 @@ from paddle.autograd import PyLayer
 
 from ...paddle_side.dtypes import is_differentiable
 from ...paddle_side.listener import is_plain, listener
-from ...programs.branches import in_branches
 from ...programs.capture_error import CaptureError
+from ...programs.choosing import in_branches
 from ...programs.switch import programs_are_on
 from ..containers.tree import Tree, flatten_tree, nesting
 from ..tape.effects import tensors_among

@@ -117,7 +117,7 @@ def _(x: Tensor, y: Tensor, p: float) -> Tensor:
 
 @apart_of("pdist")
 def _pdist(decomposed: bool, x: Tensor, p: float, name: Any) -> Tensor:
-    """Only pairs of two rows: the norm of a row less itself has no second derivative."""
+    """Only pairs of two rows, since the norm of a row less itself has no curvature."""
     rows, others = (paddle.to_tensor(i) for i in np.triu_indices(x.shape[0], 1))
     return paddle.linalg.norm(x[rows] - x[others], p=p, axis=-1)
 

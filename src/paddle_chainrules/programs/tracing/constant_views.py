@@ -1,0 +1,48 @@
+"""Views of constants, of which a write may make views of values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from paddle import Tensor
+
+from ..operators.entry import Operator, UnknownArgument
+from ..operators.table import TABLE
+
+
+class View(NamedTuple):
+    """How a view was taken: by an operator with arguments, and what that gave."""
+
+    entry: Operator
+    given: tuple[Any, ...]
+    parts: list[Tensor]
+    many: bool
+
+
+class ConstantViews:
+    """The views that a function has taken of constants of its own."""
+
+    def __init__(self) -> None:
+        self._views: list[View] = []
+
+    def note(self, name: str, args: Any, kwargs: Any, result: Any) -> None:
+        """Keep what an operator gives, if that is a view of its first argument."""
+        entry = TABLE.get(name)
+        if entry is None or not entry.view:
+            return
+        many = isinstance(result, list | tuple)
+        parts = [*result] if many else [result]
+        try:
+            given = entry.canonical(args, kwargs)
+        except UnknownArgument:
+            return
+        if all(part._is_shared_buffer_with(given[0]) for part in parts):
+            self._views.append(View(entry, given, parts, many))
+
+    def sharing(self, x: Tensor) -> Iterator[View]:
+        """Give the views that share memory with a tensor, the oldest first, and forget
+        them."""
+        found = [v for v in self._views if v.parts[0]._is_shared_buffer_with(x)]
+        self._views = [v for v in self._views if all(v is not each for each in found)]
+        yield from found

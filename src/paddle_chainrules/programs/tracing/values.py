@@ -1,0 +1,290 @@
+"""The tensors of a function that is recorded, and the values that they stand for."""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+from paddle import Tensor
+
+from ...paddle_side.dtypes import dtype_name, is_differentiable
+from ...paddle_side.flags import Noted
+from ...paddle_side.listener import not_listening
+from ..capture_error import CaptureError
+from ..operators.table import TABLE
+from ..switch import loops_are_on
+from .arguments import in_values
+from .constant_views import ConstantViews
+from .existing import is_existing, is_whole
+from .memory import Memory
+from .operations import Operation, Value
+from .where import where_called
+
+
+class Values:
+    """The tensors that a function has met, and the values that they stand for.
+
+    Args:
+        inputs: tensors that come with a call.
+        outer: the record of the call that this one is a part of.
+        is_unlikely: whether the function is not to run at these numbers, as that of a
+            branch that was not chosen. An operator that fails then gives what it gives
+            at others, since shapes and dtypes are all that matters.
+
+    Attributes:
+        takes_gradients: whether ``paddle.grad`` itself was called.
+        draws: whether random numbers were drawn.
+        writes: whether something was written in place.
+        differentiates, by_series: whether derivatives, and Taylor series, were taken.
+        dummies: what derivatives are taken by that the function knows nothing of.
+        flags: of tensors whose flag the function has set.
+        place: where in somebody's code operators are called; None to look each up.
+    """
+
+    def __init__(
+        self,
+        inputs: Sequence[Tensor],
+        outer: Values | None = None,
+        is_unlikely: bool = False,
+    ) -> None:
+        self.outer = outer
+        above = outer is not None and outer._is_unlikely
+        self._is_unlikely: bool = is_unlikely or above
+        self.ops: list[Operation] = []
+        self.constants: dict[Value, Tensor] = {}
+        self.failure: CaptureError | None = None
+        self.takes_gradients = self.draws = self.writes = False
+        self.differentiates = self.by_series = False
+        self.place: str | None = None
+        self._tensors: list[Any] = []
+        self._all: list[Value] = []
+        self._values: dict[int, Value] = {}
+        self._requires: list[bool] = []
+        self._native: list[bool] = []
+        self.taped: list[bool] = []
+        self._fresh: dict[int, Tensor] = {}
+        self._constant_views = ConstantViews()
+        self._lost: dict[int, Tensor] = {}
+        self._leaves: dict[Value, weakref.ref[Any]] = {}
+        self._made: dict[Any, Value] = {}
+        self._other_flag: dict[Value, Value] = {}
+        self.flags: Noted = {}
+        self._versions: list[tuple[Tensor, int]] = []
+        self._decomposes = loops_are_on() and not is_whole()
+        self.memory = Memory()
+        self.dummies: list[Tensor] = []
+        self.inputs = tuple(map(self._new, inputs))
+
+    def take(self, inputs: Sequence[Any]) -> None:
+        """More inputs, of those the tensors."""
+        self.inputs += tuple(self._new(x) for x in inputs if isinstance(x, Tensor))
+
+    # Tensors and values.
+
+    def _new(self, tensor: Any, optional: bool = False) -> Value:
+        known = isinstance(tensor, Tensor)
+        if known and not tensor._is_initialized():  # empty, or left out by an operator
+            known = 0 in tensor.shape and not (optional and tensor.shape == [0])
+        shape, dtype, size = (), "none", 0
+        if known:
+            shape, dtype = tuple(tensor.shape), dtype_name(tensor.dtype)
+            size = math.prod(shape) * tensor.element_size()
+        value = Value(len(self._tensors), shape, dtype, size)
+        self._all.append(value)
+        native = isinstance(tensor, Tensor) and not tensor.stop_gradient
+        self._tensors.append(tensor)
+        self._native.append(native)
+        self._requires.append(native and known and is_differentiable(tensor))
+        if isinstance(tensor, Tensor):
+            self._values[id(tensor)] = value
+            self.memory.meet(tensor)
+        return value
+
+    def value_of(self, tensor: Tensor) -> Value:
+        """What a tensor stands for; a constant, where nobody has made it here."""
+        value = self._values.get(id(tensor))
+        if value is None:
+            if id(tensor) in self._lost:
+                self.fail(
+                    "a tensor is used that shares memory with one that was written "
+                    "into; take it from that one, after the write"
+                )
+            if not (tensor.stop_gradient or tensor.is_leaf or self._is_outer(tensor)):
+                self.fail(
+                    "a tensor is used that was computed from others by no operator "
+                    "that programs know (by a PyLayer, or before the call): write it "
+                    "in tensor operations, or give it as an argument"
+                )
+            value = self._constant_of(tensor)
+            self._versions.append((tensor, tensor._inplace_version()))
+        elif tensor.stop_gradient == self._native[value.number]:  # it was changed
+            value = self._values[id(tensor)] = self._flagged(value, tensor)
+        return value
+
+    def _is_outer(self, tensor: Tensor) -> bool:
+        if (outer := self.outer) is not None:
+            return outer.knows(tensor) or outer._is_outer(tensor)
+        own = (v for v in self._all if v in self.inputs or self.is_own(v))
+        return is_existing(tensor, map(self.tensor, own))
+
+    def _constant_of(self, tensor: Tensor) -> Value:
+        """A constant; small ones made here of the same numbers are the same."""
+        key = None
+        if id(tensor) in self._fresh and tensor.stop_gradient:
+            shape = tuple(tensor.shape)
+            if math.prod(shape) <= _SMALL and tensor._is_initialized():
+                key = dtype_name(tensor.dtype), shape, tensor.numpy().tobytes()
+        if key in self._made:
+            value = self._values[id(tensor)] = self._made[key]
+            self.memory.meet(tensor)
+            return value
+        value = self._new(tensor)
+        self.constants[value] = tensor
+        if key is not None:
+            self._made[key] = value
+        return value
+
+    def _flagged(self, value: Value, tensor: Tensor) -> Value:
+        """The same numbers from here on, with or without gradients."""
+        self.tensor(value)  # apart from this one, as it was
+        requires = not tensor.stop_gradient
+        if value in self._other_flag:
+            return self._other_flag[value]
+        if requires and not (tensor.is_leaf or self._is_outer(tensor)):
+            self.fail(
+                "a tensor has the gradient of something that no operator shows, "
+                "such as a PyLayer: write it in tensor operations"
+            )
+        found = self._new(tensor)
+        if requires and value in self.constants and not self.is_own(value):
+            self.constants[found] = tensor
+        else:
+            entry, place = TABLE["Tensor.detach"], where_called()
+            self.ops.append(Operation(entry, (value,), (found,), False, place))
+            self.taped.append(False)
+        self._other_flag |= {value: found, found: value}
+        return found
+
+    def knows(self, tensor: Tensor) -> bool:
+        """Whether a value stands for it here, or in a record that this is part of."""
+        outer = self.outer
+        return id(tensor) in self._values or (outer is not None and outer.knows(tensor))
+
+    def tensor(self, value: Value) -> Any:
+        """One that rules may run on, with the flag that the function's own had then."""
+        found, native = self._tensors[value.number], self._native[value.number]
+        if not isinstance(found, Tensor) or found.stop_gradient != native:
+            return found
+        with not_listening():
+            before = self._tensors[value.number] = found.detach()
+        before.stop_gradient = not found.stop_gradient
+        self._values[id(before)] = value
+        self.memory.meet(before)
+        return before
+
+    def requiring(self, tensor: Tensor) -> Value:
+        """What it stands for where gradients flow through it, if it does anywhere."""
+        v = self.value_of(tensor)
+        return v if self.requires(v) else self._other_flag.get(v, v)
+
+    def is_own(self, v: Value) -> bool:
+        """Whether it was made here."""
+        made = v not in self.constants or id(self.constants[v]) in self._fresh
+        return made and v not in self.inputs
+
+    def set_apart(self, x: Tensor) -> None:
+        """Have values keep their numbers, when what shares memory with x is written."""
+        self.writes = True
+        for value, tensor in zip(self._all, self._tensors, strict=True):
+            if not isinstance(tensor, Tensor) or not tensor._is_initialized():
+                continue
+            if tensor._is_shared_buffer_with(x):
+                copy = self._tensors[value.number] = tensor.detach().clone()
+                copy.stop_gradient = tensor.stop_gradient
+                self._values[id(copy)] = value
+                self.memory.meet(copy)
+                if value in self.constants:
+                    self.constants[value] = self._fresh[id(copy)] = copy
+        kept = (p for p in self._versions if not p[0]._is_shared_buffer_with(x))
+        self._versions = [*kept]
+        for key, tensor in self._fresh.items():
+            if key not in self._values and tensor._is_shared_buffer_with(x):
+                self._lost[key] = tensor
+        for key in self._lost:
+            self._fresh.pop(key, None)
+
+    def show_views(self, x: Tensor) -> None:
+        """Note as operations the views of constants that share memory with a tensor."""
+        for entry, given, parts, many in self._constant_views.sharing(x):
+            self.value_of(given[0])
+            args = tuple(in_values(self, arg) for arg in given)
+            outputs = tuple(map(self._new, parts))
+            op = Operation(entry, args, outputs, many, where_called())
+            self.ops.append(op)
+            self.taped.append(False)
+            self.memory.note(op, given[0], parts)
+
+    def stand_for(self, tensor: Tensor, value: Value) -> None:
+        """Have a tensor stand for another value from here on."""
+        self._values[id(tensor)] = value
+        self._fresh.pop(id(tensor), None)
+
+    def requires(self, value: Value) -> bool:
+        """Whether gradients flow through it."""
+        return self._requires[value.number]
+
+    def stands_in(self, leaves: Sequence[Tensor], recording: Any) -> None:
+        """Leaves by which a recording differentiates, as long as it is there."""
+        with not_listening():
+            held = weakref.ref(recording)
+            self._leaves.update((self.value_of(leaf), held) for leaf in leaves)
+
+    def is_done(self, value: Value) -> bool:
+        """Whether nobody differentiates by it: by a constant, or such a leaf by now."""
+        held = self._leaves.get(value)
+        return held() is None if held is not None else not self.requires(value)
+
+    def required(self, value: Value) -> bool:
+        """Whether it required gradients when it was met."""
+        return self._native[value.number]
+
+    def reaches_free(self, outputs: Sequence[Any], own: Sequence[Any]) -> bool:
+        """Whether they depend on what requires gradients and is none of their own."""
+        with not_listening():
+            needed = {self.value_of(o) for o in outputs if isinstance(o, Tensor)}
+            roots = {self.value_of(t) for t in own if isinstance(t, Tensor)}
+        for op, taped in zip(reversed(self.ops), reversed(self.taped), strict=True):
+            if taped and not needed.isdisjoint(op.outputs):
+                needed.difference_update(op.outputs)
+                needed.update(op.inputs)
+        return any(self._requires[v.number] for v in needed - roots)
+
+    def check_constants(self) -> None:
+        """Refuse constants that were written into or frozen after they were used."""
+        required = [v for v in self.constants if self.required(v)]
+        if any(self.constants[v].stop_gradient for v in required if not self.is_own(v)):
+            self.fail(
+                "a tensor that is no argument is used with gradients and frozen "
+                "afterwards; set stop_gradient back, or freeze it outside of jit"
+            )
+        for tensor, version in self._versions:
+            if tensor._inplace_version() != version:
+                self.fail(
+                    "a tensor that is no argument was written into in place; give it "
+                    "as an argument and return its new value"
+                )
+
+    def fail(self, reason: str) -> Any:
+        """Give up.
+
+        Raises:
+            CaptureError: always.
+        """
+        self.failure = CaptureError(reason, where_called(full=True))
+        raise self.failure
+
+
+_SMALL = 1 << 14
+"""Elements of constants that are compared, such as ones that gradients begin with."""
