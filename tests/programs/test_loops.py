@@ -48,6 +48,7 @@ ARGUMENTS = {
     **dict.fromkeys(("square", "reciprocal", "abs", "isnan"), ((FULL,),)),
     **dict.fromkeys(("isinf", "isfinite"), ((FULL,),)),
     **dict.fromkeys(("square_grad", "tanh_grad", "sigmoid_grad"), ((FULL, FULL),)),
+    "abs_grad": [(FULL, FULL)],
     "relu_grad": [(FULL, FULL)],
     "scale": [
         *((FULL, factor, bias, True) for factor in NUMBERS for bias in (0.0, 0.3)),

@@ -82,7 +82,9 @@ class Branches:
 
     def both(self, predicate: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Return the results by both branches, of which elements are chosen."""
-        truths = predicate if predicate.dtype == paddle.bool else predicate != 0
+        truths = predicate
+        if truths.dtype != paddle.bool:
+            truths = ops.logical_not(ops.logical_and(truths <= 0, truths >= 0))
         if self.batched is None:
             one, other = (replayed(program, tensors) for program in self.as_run)
         else:

@@ -333,7 +333,7 @@ def _compare(
     try:
         with drawing_from(state), grad_mode(False):
             found = program(*moved)
-    except RuntimeError as error:  # no kernel for the dtype, perhaps
+    except Exception as error:  # no kernel for the dtype, perhaps
         raise CaptureError(
             f"its program raised {type(error).__name__}, and the function did not: "
             f"{error}. Call it without jit"

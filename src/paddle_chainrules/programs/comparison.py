@@ -25,7 +25,7 @@ PERIOD = 4093
 
 
 def other_numbers(tensor: Tensor) -> Tensor:
-    """Numbers of the same signs, near; integers and masks in another order.
+    """Numbers of the same signs, nearer to zero; integers and masks in another order.
 
     Numbers of segments stay in order, since Paddle asks for that, and tuples of numbers
     stay together, since each may be the number of a place among others.
@@ -46,7 +46,10 @@ def other_numbers(tensor: Tensor) -> Tensor:
 
 
 def _moved(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Each number times one from 0.9 to 1.1; small ones for zeros."""
+    """Each number times one from 0.8 to 1, and small positive ones for zeros.
+
+    So that they stay where functions are defined: between 0 and 1, say.
+    """
     flat, steps = values.reshape(-1), _steps(values.dtype.name)
     found = np.empty_like(flat)
     whole = flat.size // PERIOD * PERIOD
@@ -54,13 +57,13 @@ def _moved(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     np.multiply(rows, 1 + steps, out=found[:whole].reshape(rows.shape))
     np.multiply(flat[whole:], 1 + steps[: flat.size - whole], out=found[whole:])
     (zeros,) = (flat == 0).nonzero()
-    found[zeros] = 0.1 * steps[zeros % PERIOD]
+    found[zeros] = -0.5 * steps[zeros % PERIOD]
     return found.reshape(values.shape)
 
 
 @cache
 def _steps(dtype: str) -> np.ndarray[Any, Any]:
-    return (0.1 * np.sin(2.4 * np.arange(PERIOD) + 1)).astype(dtype)
+    return (0.1 * np.sin(2.4 * np.arange(PERIOD) + 1) - 0.1).astype(dtype)
 
 
 def _reordered(tensor: Tensor) -> Tensor:

@@ -82,6 +82,7 @@ BASIC: dict[str, list[tuple[Any, ...]]] = {
     **{f"{n}_grad": [(t(3, 4), t(3, 4))] for n in ("tanh", "sigmoid", "sin", "cos")},
     **{f"{n}_grad": [(positive(3, 4), t(3, 4))] for n in ("sqrt", "rsqrt", "relu")},
     "square_grad": [(t(3, 4), t(3, 4))],
+    "abs_grad": [(t(3, 4), t(3, 4))],
     "gelu_grad": [(t(3, 4), t(3, 4), False), (t(3, 4), t(3, 4), True)],
     "softplus_grad": [(t(3, 4), t(3, 4), 1.0, 20.0), (t(3, 4), t(3, 4), 2.0, 1.0)],
     "leaky_relu_grad": [(t(3, 4), t(3, 4), 0.01)],

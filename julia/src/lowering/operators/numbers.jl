@@ -36,6 +36,7 @@ softplus_grad(x, ȳ, β, threshold) = β * x > threshold ? ȳ : ȳ * sigmoid(β 
 sin_grad(x, ȳ) = ȳ * cos(x)
 cos_grad(x, ȳ) = -ȳ * sin(x)
 square_grad(x, ȳ) = 2 * x * ȳ
+abs_grad(x, ȳ) = iszero(x) ? zero(ȳ) : ȳ * (x / abs(x))
 sqrt_grad(y, ȳ) = ȳ / (2 * y)
 function silu_grad(x, ȳ)
     s = sigmoid(x)

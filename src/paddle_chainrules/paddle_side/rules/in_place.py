@@ -21,6 +21,8 @@ from ..watch import Context, has_view, is_traced, tensors_in
 from .derivatives import every_order as closed
 from .derivatives.formulas import spread_to
 
+ops: Any = paddle._C_ops
+
 REFUSED_WRITE = "IsLeafTensor"
 """What Paddle's error says where a leaf of the graph would be written into."""
 
@@ -58,12 +60,11 @@ class Write(NamedTuple):
 def overwrite(x: Tensor, value: Tensor) -> Tensor:
     """Put a value into a tensor, which forgets what it depended on.
 
-    In sums, which are differentiated as often as one likes; the value is then written
-    once more, since the sum has roundoff.
+    By a choice, of which the gradient is zero by what was there, also where cotangents
+    are infinite or no numbers, and which is differentiated as often as one likes.
     """
-    x.add_(value - x)
-    with paddle.no_grad():
-        paddle.assign(value, output=x.detach())
+    none = paddle.zeros(x.shape, "bool")
+    ops.where_(none, x, spread_to(x.shape, value))
     return x
 
 
@@ -82,8 +83,12 @@ _SHAPES = ("reshape_", "flatten_", "squeeze_", "unsqueeze_", "transpose_")
 _SUMS = ("add_", "subtract_", "increment_")
 """They keep nothing, and are differentiated as often as one likes."""
 
-_ALONE = ("cast_", "dropout_", "batch_norm_", "uniform_inplace_", "gaussian_inplace_")
-"""Their like out of place draws other numbers, or has other results."""
+_ALONE = (
+    *("cast_", "dropout_", "batch_norm_", "uniform_inplace_", "gaussian_inplace_"),
+    "where_",
+)
+"""Their like out of place draws other numbers, has other results, or is not needed:
+a choice is differentiated as often as one likes."""
 
 _MISSING = (
     *("masked_fill_", "index_put_", "fill_diagonal_tensor_", "lerp_", "clip_"),

@@ -20,8 +20,8 @@ from paddle.distributed.fleet.recompute.recompute import recompute
 
 from ..process.random_state import in_turn, note_drawing
 from ..watch import Context, as_leaf, is_traced, tensors_in
+from . import at_numbers, in_place
 from . import given_numbers as for_numbers
-from . import in_place
 from . import whole_numbers as whole
 from .derivatives import activations, formulas, linear_algebra, losses, norms, pieces
 from .derivatives import every_order as closed
@@ -226,11 +226,12 @@ _FORMULAS: dict[str, Callable[..., Any]] = {
     "tan": closed.tan,
     "tanh_shrink": closed.tanh_shrink,
     **closed.BY_SLOPES,
-    **{n: getattr(activations, n) for n in ("softsign", "mish", "selu")},
+    **{n: getattr(activations, n) for n in ("softsign", "mish")},
+    "selu": activations.selu_with_slope,
     "matmul": linear_algebra.product_with_vector,
     "pad": for_numbers.pad,
     "pad3d": for_numbers.pad3d,
-    **{n: getattr(pieces, n) for n in ("maximum", "minimum", "leaky_relu")},
+    **{n: getattr(pieces, n) for n in ("maximum", "minimum", "leaky_relu", "abs")},
 }
 
 RULES: dict[str, Rule] = {
@@ -280,6 +281,8 @@ RULES: dict[str, Rule] = {
     "celu": where_traced(activations.celu, 0),
     "assign_out_": in_place.renewing(in_place.assign_out, 1),
     "cross_entropy_with_softmax": losses.soft_cross_entropy,
+    **at_numbers.RULES,
+    "i0e": where_traced(pieces.scaled_bessel, 0),
     # There is none of some argument.
     "lerp": where_traced(formulas.lerp, 2),
     "clip": where_traced(formulas.clip, 1, 2, checked=True),

@@ -118,7 +118,7 @@ class Record(Values):
         return result
 
     def _run(self, entry: Operator, given: tuple[Any, ...]) -> Any:
-        result = self._noted(entry, given)
+        result = self._noted(entry, given, entry.writes_of(given))
         if entry.nested is not None:
             return entry.nested(result)
         is_list = isinstance(result, list | tuple)
@@ -127,15 +127,19 @@ class Record(Values):
         return result[0] if entry.shown == 1 else tuple(result[: entry.shown])
 
     def every(self, entry: Operator, given: Sequence[Any]) -> Any:
-        """All that an operator gives, also what Paddle does not show."""
-        with not_listening():
-            return self._noted(entry, tuple(given))
+        """All that an operator gives, also what Paddle does not show.
 
-    def _noted(self, entry: Operator, given: tuple[Any, ...]) -> Any:
+        It writes into nothing, as operators of programs do.
+        """
+        with not_listening():
+            return self._noted(entry, tuple(given), {})
+
+    def _noted(
+        self, entry: Operator, given: tuple[Any, ...], writes: dict[int, int]
+    ) -> Any:
         args = tuple(in_values(self, arg) for arg in given)
         if entry.view:
             check_shapes(self, entry.name, args)
-        writes = entry.writes_of(given)
         for i in writes:
             begin(self, entry.name, given[i])
         result = self._result(entry, given)

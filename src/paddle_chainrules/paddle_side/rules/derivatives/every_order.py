@@ -177,7 +177,7 @@ def elu(x: Tensor, alpha: float = 1.0) -> Tensor:
     def slope(x: Tensor) -> Tensor:
         # Not where both branches are computed: exp of a large number is no number.
         low = paddle.where(x > 0, paddle.zeros_like(x), x)
-        below = alpha * paddle.exp(low)
+        below = single(alpha) * paddle.exp(low)
         return paddle.where(x > 0, paddle.ones_like(x), below)
 
     return _applied(lambda x: F.elu(x, alpha), slope, x)

@@ -113,8 +113,9 @@ def nll_loss(
     shape = [1, classes, *[1] * (x.ndim - 2)]
     weights = (chosen * weight.reshape(shape)).sum(1) * there.astype(x.dtype)
     loss, total = -(chosen * x).sum(1) * weights, weights.sum()
-    if reduction == "mean":
-        return loss.sum() / total, total
+    if reduction == "mean":  # where nothing has a weight, Paddle gives 0
+        some = paddle.where(total.abs() > 0, total, paddle.ones_like(total))
+        return loss.sum() / some, total
     return (loss.sum() if reduction == "sum" else loss), total
 
 

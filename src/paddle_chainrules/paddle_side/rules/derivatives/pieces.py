@@ -14,7 +14,6 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from ...dtypes import single
 from ...listener import listener
 from ...watch import Context, is_traced, tensors_in
 from .formulas import by_formula, spread_to
@@ -57,8 +56,26 @@ def minimum(x: Tensor, y: Tensor) -> Tensor:
 
 def leaky_relu(x: Tensor, slope: float = 0.01) -> Tensor:
     """At zero of the slope above it, as Paddle has it in the first order."""
-    found: Tensor = paddle.where(x < 0, x * single(slope), x)
+    found: Tensor = paddle.where(x < 0, x * slope, x)
     return found
+
+
+def abs(x: Tensor) -> Tensor:
+    """At zero of no slope, as Paddle has it in the first order; of no curvature."""
+    found: Tensor = paddle.where(_is_zero(x), paddle.zeros_like(x), x * paddle.sign(x))
+    return found
+
+
+def scaled_bessel(x: Tensor) -> Tensor:
+    """``i0e``, whose kernel has a slope at zero by the sign of the zero."""
+    given = paddle.where(_is_zero(x), x * 0.0, x)
+    found: Tensor = paddle.base.core.eager.ops.i0e(given)
+    return found
+
+
+def _is_zero(x: Tensor) -> Tensor:
+    """Not by ==, which takes small numbers for zero."""
+    return paddle.logical_and(x <= 0, x >= 0)
 
 
 def logaddexp(x: Tensor, y: Tensor, name: Any = None) -> Tensor:

@@ -105,7 +105,7 @@ SAME = [
     *("acosh", "atanh", "exp", "expm1", "log", "log1p", "log2", "log10", "sqrt", "abs"),
     *("sign", "floor", "ceil", "sigmoid", "relu", "relu6", "silu", "logsigmoid", "erf"),
     *("softsign", "square", "tanh_grad", "sigmoid_grad", "relu_grad", "sin_grad"),
-    *("cos_grad", "square_grad", "sqrt_grad"),
+    *("cos_grad", "square_grad", "sqrt_grad", "abs_grad"),
 ]
 """Functions by the name that Paddle has for them."""
 
@@ -137,7 +137,7 @@ for name, julia, *places in (
     ("elu", "elu", 1),
     ("celu", "celu", 1),
     ("selu", "selu", 1, 2),
-    ("softplus", "softplus", 1, 2),
+    ("softplus", "softplus"),
     ("mish", "mish", 1),
     ("hardsigmoid", "hardsigmoid", 1, 2),
     ("hardtanh", "clamp", 1, 2),
@@ -147,7 +147,7 @@ for name, julia, *places in (
     ("hardshrink", "hardshrink", 1),
     ("thresholded_relu", "thresholded_relu", 1, 2),
     ("leaky_relu_grad", "leaky_relu_grad"),
-    ("softplus_grad", "softplus_grad", 2, 3),
+    ("softplus_grad", "softplus_grad"),
 ):
     _function(name, julia, *places)
 

@@ -251,6 +251,10 @@ def _clip_grad(x: Number, g: Number, low: Any, high: Any) -> Number:
     return is_inside.where(g, 0.0)
 
 
+def _abs_grad(x: Number, g: Number) -> Number:
+    return ((x <= 0) & (x >= 0)).where(0.0, g * (x / abs(x)))
+
+
 def _relu_grad(out: Number, g: Number) -> Number:
     return g * (out > 0).where(out.constant(1), 0.0)
 
@@ -259,6 +263,7 @@ _put_exact("square_grad", formula=lambda x, g: g * 2 * x)
 _put_exact("tanh_grad", formula=lambda out, g: g * (1 - out * out))
 _put_exact("sigmoid_grad", formula=lambda out, g: g * out * (1 - out))
 _put_exact("relu_grad", formula=_relu_grad)
+_put_exact("abs_grad", formula=_abs_grad, steps=3)
 # Those on tensors, of numbers.
 _put_exact("sqrt_grad", formula=_formula_of("sqrt_grad"), steps=2)
 _put_exact("rsqrt_grad", formula=_formula_of("rsqrt_grad"), steps=4)

@@ -19,7 +19,8 @@ from ..table import TABLE
 of_each_element(
     *("tanh_grad", "sigmoid_grad", "relu_grad", "sin_grad", "cos_grad", "sqrt_grad"),
     *("rsqrt_grad", "square_grad", "silu_grad", "gelu_grad", "softplus_grad"),
-    *("elu_grad", "leaky_relu_grad", "selu_grad", "Tensor.__pow__", "Tensor.__rpow__"),
+    *("abs_grad", "elu_grad", "leaky_relu_grad", "selu_grad"),
+    *("Tensor.__pow__", "Tensor.__rpow__"),
     *("elementwise_pow", "where", "cast", "atan2"),
     *("Tensor.__eq__", "Tensor.__ne__", "Tensor.__lt__", "Tensor.__le__"),
     *("Tensor.__gt__", "Tensor.__ge__", "Tensor.__and__", "Tensor.__or__"),

@@ -44,7 +44,7 @@ for name in NAMES:
     define(name, defaults=DEFAULTS.get(name))
 for name in (
     *("tanh", "sigmoid", "relu", "sin", "cos", "sqrt", "rsqrt", "square", "silu"),
-    *("gelu", "softplus", "elu", "leaky_relu", "selu", "clip"),
+    *("gelu", "softplus", "elu", "leaky_relu", "selu", "clip", "abs"),
 ):
     define(f"{name}_grad")
 holds_for_complex("exp", "log", "sqrt", "square", "abs", "sign", "reciprocal", "silu")
@@ -112,11 +112,6 @@ def _(call: Call) -> list[Any]:
 @reverse_of("log")
 def _(call: Call) -> list[Any]:
     return [call.cotangent / conj(call.args[0])]
-
-
-@reverse_of("abs")
-def _(call: Call) -> list[Any]:
-    return [call.cotangent * ops.sign(call.args[0])]
 
 
 @reverse_of("sign", "floor", "ceil", "round", "trunc")
@@ -207,6 +202,20 @@ def _(call: Call) -> list[Any]:  # 2 x g
     c = call.cotangent
     by_x = ops.square_grad(conj(g), conj(c)) if 0 in call.wanted else None
     return [by_x, ops.square_grad(conj(x), c) if 1 in call.wanted else None]
+
+
+@reverse_of("abs")
+def _abs_reverse(call: Call) -> list[Any]:
+    x, g = call.args[0], call.cotangent
+    return [g * ops.sign(x) if x.is_complex() else ops.abs_grad(x, g)]
+
+
+@reverse_of("abs_grad")
+def _abs_grad_reverse(call: Call) -> list[Any]:  # g sign(x), and 0 where x is
+    x, _ = call.args
+    c = call.cotangent
+    by_x = paddle.zeros_like(c) if 0 in call.wanted else None
+    return [by_x, ops.abs_grad(x, c) if 1 in call.wanted else None]
 
 
 # In operators that have rules, for the same.

@@ -159,14 +159,20 @@ def _(call: Call) -> list[Any]:
     by_x = by_y = None
     if 0 in call.wanted:
         below = _exponent_below(y)
-        by_x = summed_to(g * conj(y) * conj(ops.elementwise_pow(x, below)), x)
+        by_x = g * conj(y) * conj(ops.elementwise_pow(x, below))
+        if not by_x.is_complex():  # nothing, of no number too
+            is_zero = ops.expand(ops.logical_and(y <= 0, y >= 0), by_x.shape)
+            by_x = ops.where(is_zero, paddle.zeros_like(by_x), by_x)
+        by_x = summed_to(by_x, x)
     if 1 in call.wanted and call.out.is_complex():
         by_y = summed_to(g * conj(call.out * _complex_logarithm(x, call.out)), y)
     elif 1 in call.wanted:
-        logs = ops.where(
-            x > 0, ops.log(ops.where(x > 0, x, paddle.ones_like(x))), x * 0
-        )
-        by_y = summed_to(g * call.out * logs, y)
+        is_zero = ops.logical_and(ops.logical_and(x <= 0, x >= 0), y >= 0)
+        is_zero = ops.expand(is_zero, g.shape)
+        whole = ops.expand(x, g.shape)
+        logs = ops.log(ops.where(is_zero, paddle.ones_like(whole), whole))
+        by_y = g * call.out * logs
+        by_y = summed_to(ops.where(is_zero, paddle.zeros_like(by_y), by_y), y)
     return [by_x, by_y]
 
 

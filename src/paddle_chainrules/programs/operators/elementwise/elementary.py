@@ -124,11 +124,13 @@ def _(call: Call) -> list[Any]:
 
 @reverse_of("copysign")
 def _(call: Call) -> list[Any]:
-    g = call.cotangent
+    x, g = call.args[0], call.cotangent
+    is_zero = ops.expand(ops.logical_and(x <= 0, x >= 0), g.shape)
+    zero = paddle.zeros_like(g)
     return summed(
         call,
-        lambda: g * ops.sign(call.args[0]) * ops.sign(call.out),
-        lambda: paddle.zeros_like(g),
+        lambda: ops.where(is_zero, zero, g * ops.sign(x) * ops.sign(call.out)),
+        lambda: zero,
     )
 
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import paddle
 from paddle import Tensor
 
+from ....paddle_side.dtypes import dtype_name
 from ....paddle_side.rules.derivatives.linear_algebra import matrix_power
 from ..calls import Call
 from ..entry import define, formula_of, holds_for_complex, reverse_of
@@ -126,7 +128,39 @@ def _(call: Call) -> list[Any]:
     slopes = cofactors(x)
     if slopes is not None:
         return [_as_matrix(g) * conj(slopes)]
-    return [_as_matrix(g * conj(call.out)) * adjoint(ops.inverse(x))]
+    is_singular = _is_singular(x, call.out)
+    singular = ops.expand(_as_matrix(is_singular), x.shape)
+    one = ops.expand(unit(x, x.shape[-1]), x.shape)
+    back = adjoint(ops.inverse(ops.where(singular, one, x)))
+    zero = call.out - call.out.detach()
+    ones = paddle.ones_like(zero)
+    nothing = 0.0 * ops.sqrt(ops.where(is_singular, zero, ones))  # its slope is NaN
+    slopes = _singular_slopes(x) + _as_matrix(nothing)
+    slopes = ops.where(singular, slopes, _as_matrix(conj(call.out)) * back)
+    return [_as_matrix(g) * slopes]
+
+
+def _is_singular(x: Tensor, out: Tensor) -> Tensor:
+    """Whether a determinant is zero but for rounding."""
+    x, out, n = x.detach(), out.detach(), x.shape[-1]
+    squares = ops.real(x * conj(x)) if x.is_complex() else x * x
+    size = ops.sqrt(ops.sum(squares, [-2, -1], None, False) / n)
+    least = 64 * float(np.finfo(dtype_name(size.dtype)).eps)
+    return ops.abs(out) <= least * ops.pow(size, float(n))
+
+
+def _singular_slopes(x: Tensor) -> Tensor:
+    """Conjugate cofactors of matrices of any rank, as numbers, by singular values."""
+    left, values, right = ops.svd(x.detach(), False)
+    n = x.shape[-1]
+    others = ops.expand(ops.unsqueeze(values, [-2]), [*values.shape, n])
+    others = ops.where(
+        ops.expand(unit(values, n) > 0, others.shape), paddle.ones_like(others), others
+    )
+    products = ops.prod(others, [-1], False, False)
+    phase = conj(ops.det(left) * ops.det(right))
+    columns = left * ops.cast(ops.unsqueeze(products, [-2]), x.dtype)
+    return (_as_matrix(phase) * product(columns, right)).detach()
 
 
 @reverse_of("slogdet")

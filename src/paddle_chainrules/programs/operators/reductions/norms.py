@@ -75,7 +75,7 @@ def _p_norm_grad(
     share = _quotient(size, out)
     if p < 1:
         return g * ops.sign(x) * ops.pow(share, p - 1.0)
-    none = share == 0
+    none = ops.logical_and(share <= 0, share >= 0)
     one = paddle.ones_like(x)
     powers = ops.pow(ops.where(none, one, share), p - 1.0)
     zeros = _zero_without_slope(ops.where(none, share, one)) if p < 2 else share
