@@ -13,7 +13,6 @@ from paddle.nn import functional
 from answers import ask, difference
 from paddle_chainrules import (
     cond,
-    derivatives,
     grad,
     hessian,
     jacrev,
@@ -283,7 +282,17 @@ def in_scan(fn, x):
     return steps
 
 
-MODES = {"jit": in_jit, "vmap": in_vmap, "scan": in_scan}
+MODES = {"jit": (in_jit, CALLS), "vmap": (in_vmap, CALLS), "scan": (in_scan, (1, 2))}
+"""By mode how it is made, and calls; each call of scan captures its step anew."""
+
+INFINITE = {
+    *("abs below a root", "abs below a logarithm", "abs below a power"),
+    *("abs below a mean", "abs, sorted", "abs, padded", "abs, gathered"),
+    *("a root that is masked", "a root of what is cut", "a root of relu"),
+    *("a root of softplus", "no number that is not chosen", "norm, p=0.5"),
+}
+"""Where the slope is infinite, which entries of a second derivative are infinite and
+which no numbers depends on the order of products (docs/limits.md)."""
 
 OWN_DRAWS = ("cond that draws", "cond that draws, the other")
 NOT_TWICE = ("a PyLayer by numpy",)
@@ -293,7 +302,9 @@ NOT_TWICE = ("a PyLayer by numpy",)
 def cases():
     for name in PROGRAMS:
         for transform in TRANSFORMS:
-            few = transform in ("grad", "hessian")
+            if transform in ("hessian", "second") and name in INFINITE:
+                continue
+            few = transform == "grad" or (transform == "hessian" and len(name) % 3 == 0)
             yield pytest.param(name, transform, marks=() if few else pytest.mark.slow)
 
 
@@ -308,15 +319,13 @@ def test_answers(name, transform, count_case):
         found = ask(lambda: transformed(x))
         if call in CALLS:
             assert not difference(first, found), f"call {call}"
-    for mode, make in MODES.items():
-        if (mode, name) in (("scan", n) for n in OWN_DRAWS) or (
-            mode == "vmap" and name in OWN_DRAWS
-        ):
+    for mode, (make, calls) in MODES.items():
+        if mode != "jit" and name in OWN_DRAWS:
             continue  # each step and sample draws its own
         asked = make(transformed, x)
-        for call in range(1, max(CALLS) + 1):
+        for call in range(1, max(calls) + 1):
             found = ask(asked)
-            if call in CALLS:
+            if call in calls:
                 told = difference(first, found, types=not refused)
                 assert not told, f"{mode}, call {call}"
     count_case("answers that are the same at every call")
@@ -342,14 +351,3 @@ def test_right_answers(name, transform):
     found = ask(lambda: TRANSFORMS[transform](fn)(x))
     expected = ask(lambda: paddle.to_tensor(RIGHT[name, transform], "float64"))
     assert not difference(expected, found)
-
-
-def test_derivatives_of_radial_functions_at_their_centres():
-    """By coordinates, too, they are no plausible zeros."""
-
-    def of_points(x):
-        return paddle.exp(-(paddle.cdist(x, ZERO.reshape([1, 2])) ** 2))
-
-    found = derivatives(of_points, ZERO.reshape([1, 2]), [(0, 0)])
-    for value in optree.tree_leaves(found):
-        assert not (value.numpy() == 0.0).any()

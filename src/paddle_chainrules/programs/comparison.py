@@ -46,7 +46,7 @@ def other_numbers(tensor: Tensor) -> Tensor:
 
 
 def _moved(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Each number times one from 0.8 to 1, and small positive ones for zeros.
+    """Each number times one from 0.79 to 0.99, and small positive ones for zeros.
 
     So that they stay where functions are defined: between 0 and 1, say.
     """
@@ -63,7 +63,7 @@ def _moved(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 @cache
 def _steps(dtype: str) -> np.ndarray[Any, Any]:
-    return (0.1 * np.sin(2.4 * np.arange(PERIOD) + 1) - 0.1).astype(dtype)
+    return (0.1 * np.sin(2.4 * np.arange(PERIOD) + 1) - 0.11).astype(dtype)
 
 
 def _reordered(tensor: Tensor) -> Tensor:

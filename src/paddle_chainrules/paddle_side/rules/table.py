@@ -227,7 +227,7 @@ _FORMULAS: dict[str, Callable[..., Any]] = {
     "tanh_shrink": closed.tanh_shrink,
     **closed.BY_SLOPES,
     **{n: getattr(activations, n) for n in ("softsign", "mish")},
-    "selu": activations.selu_with_slope,
+    "selu": closed.selu,
     "matmul": linear_algebra.product_with_vector,
     "pad": for_numbers.pad,
     "pad3d": for_numbers.pad3d,

@@ -27,13 +27,6 @@ def selu(x: Tensor, scale: float, alpha: float) -> Tensor:
     return found
 
 
-def selu_with_slope(x: Tensor, scale: float, alpha: float) -> Tensor:
-    """The same with the slope of Paddle's kernel, which rounds a product more."""
-    product = single(scale) * single(alpha)
-    more = (x - x.detach()) * (single(product) - product)
-    return selu(x, scale, alpha) + ops.where(x > 0, paddle.zeros_like(x), more)
-
-
 def celu(x: Tensor, alpha: float = 1.0) -> Tensor:
     """Paddle's gradient is no number where ``exp(x / alpha)`` is infinite."""
     a = single(alpha)

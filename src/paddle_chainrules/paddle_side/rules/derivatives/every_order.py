@@ -173,6 +173,21 @@ def softplus(x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
     return _applied(lambda x: F.softplus(x, beta, threshold), slope, x)
 
 
+def selu(x: Tensor, scale: float, alpha: float) -> Tensor:
+    """With the slope of Paddle's kernel: the value and a product that is rounded."""
+    more = single(single(scale) * single(alpha))
+
+    def value(x: Tensor) -> Tensor:
+        return F.selu(x, scale, alpha)
+
+    def slope(x: Tensor) -> Tensor:
+        low = paddle.where(x > 0, paddle.zeros_like(x), x)
+        above = paddle.full_like(x, single(scale))
+        return paddle.where(x > 0, above, selu(low, scale, alpha) + more)
+
+    return _applied(value, slope, x)
+
+
 def elu(x: Tensor, alpha: float = 1.0) -> Tensor:
     def slope(x: Tensor) -> Tensor:
         # Not where both branches are computed: exp of a large number is no number.

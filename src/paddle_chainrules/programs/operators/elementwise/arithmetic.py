@@ -231,7 +231,7 @@ def _share(g: Tensor, to: Tensor, *is_chosen: Tensor) -> Tensor:
             what is no number.
     """
     before, with_ties = (ops.cast(each, g.dtype) for each in is_chosen)
-    return summed_to(g * (before * 0.5 + with_ties * 0.5), to)
+    return summed_to(g * before + g * 0.5 * (with_ties - before), to)
 
 
 @formula_of("maximum_grad")
