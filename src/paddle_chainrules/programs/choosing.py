@@ -215,7 +215,8 @@ def _back(branches: Branches, call: Call) -> list[Tensor | None]:
     if flags is not None:
         flags = (*flags, *(True for _ in (*drawn, *given)))
     found = in_branches(
-        (gradient_of(0), gradient_of(1)), predicate, every, flags, own_draws
+        (gradient_of(0), gradient_of(1)),
+        *(predicate, every, flags, own_draws, branches.operands),
     )
     for i, grad in zip(wanted, found, strict=True):
         shared = branches.batched is not None and not branches.batched[i]

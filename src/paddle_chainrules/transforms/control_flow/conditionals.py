@@ -148,9 +148,17 @@ class _Depending(PyLayer):
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Tensor) -> Any:
-        others = map(paddle.zeros_like, ctx.given[len(cotangents) :])
+        others = map(_dependent_zeros, ctx.given[len(cotangents) :])
         pairs = zip((*cotangents, *others), ctx.given, strict=True)
         return tuple(None if x.stop_gradient else grad for grad, x in pairs)
+
+
+def _dependent_zeros(x: Tensor) -> Tensor:
+    """Zeros, of which the derivative with respect to x is zero and not missing."""
+    zeros = paddle.zeros_like(x)
+    if paddle.is_grad_enabled():
+        zeros = paddle.where(paddle.zeros(x.shape, "bool"), x, zeros)
+    return zeros
 
 
 _WRITES = (

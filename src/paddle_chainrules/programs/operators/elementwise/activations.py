@@ -151,7 +151,7 @@ def _(call: Call) -> list[Any]:
 
 @reverse_of("expm1")
 def _(call: Call) -> list[Any]:
-    return [call.cotangent * (conj(call.out) + 1.0)]
+    return [call.cotangent * conj(call.out) + call.cotangent]
 
 
 @reverse_of("atan")

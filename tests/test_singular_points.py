@@ -1,0 +1,95 @@
+"""Every function of the differential table where things go wrong: a call by Paddle's
+tape and one by a program give the same numbers, infinities, NaNs and Nones."""
+
+import numpy as np
+import optree
+import paddle
+import pytest
+
+from answers import ask, difference
+from differential.functions import TABLE
+from differential.inputs import arrays_of
+from paddle_chainrules import jit, vjp
+
+ENDS = 0.0, 1.0, -1.0, 3.0, -3.0, 6.0, 0.5, -0.5, 20.0, -20.0
+"""Where pieces of functions meet, and where exponentials end."""
+
+
+def every_other(array, value):
+    array.reshape(-1)[::2] = value
+    return array
+
+
+POINTS = {
+    "zeros": (lambda a: 0 * a, 1.0),
+    "equal": (lambda a: 0 * a + 1, 1.0),
+    "some zeros": (lambda a: every_other(a, 0.0), 1.0),
+    "ends": (lambda a: np.resize(ENDS, a.shape), 1.0),
+    "a cotangent of NaN": (lambda a: a, np.nan),
+    "an infinite cotangent": (lambda a: a, np.inf),
+    "zeros, an infinite cotangent": (lambda a: 0 * a, np.inf),
+    "ends, a cotangent of NaN": (lambda a: np.resize(ENDS, a.shape), np.nan),
+    "ends, an infinite cotangent": (lambda a: np.resize(ENDS, a.shape), np.inf),
+}
+"""By name, what becomes of the arguments, and a factor of the cotangents."""
+
+DIFFERENT = {
+    "assign: output": "what was there before has zeros, or None",
+    "F.binary_cross_entropy": "at exactly 0 and 1, with gradients by the label",
+    "F.binary_cross_entropy: weight": "at exactly 0 and 1, with gradients by the label",
+    "F.nll_loss: weight": "where all weights are zero",
+    "geometric.send_u_recv: min": "at ties Paddle gives each the whole gradient",
+    "geometric.send_u_recv: max": "at ties Paddle gives each the whole gradient",
+    "lu_unpack": "of a singular matrix",
+    **{
+        name: "an infinite cotangent at zero, which one of both multiplies by zero"
+        for name in ("F.hardswish", "F.silu", "F.swish", "F.mish")
+    },
+}
+"""Named in docs/limits.md."""
+
+FATAL = ("eig", "svd", "lstsq", "lu", "qr", "pinv", "cond", "matrix_rank", "roi_align")
+"""Paddle's kernels that end the process at some of such numbers."""
+
+
+def cases():
+    for name in TABLE:
+        for point in POINTS:
+            is_fatal = any(part in name for part in FATAL)
+            if not (is_fatal and "ends" in point):
+                yield name, point
+
+
+def tensors_of(tree):
+    leaves = optree.tree_leaves(tree)
+    return tuple(x for x in leaves if isinstance(x, paddle.Tensor))
+
+
+@pytest.mark.thinned(23)
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("name", "point"), [*cases()])
+def test_tape_and_program(name, point, count_case):
+    case, (changed, factor) = TABLE[name], POINTS[point]
+    arrays = [
+        changed(a.copy()) if a.dtype.kind == "f" else a
+        for a in arrays_of(name, case.inputs)
+    ]
+    given = [*map(paddle.to_tensor, arrays)]
+
+    def pulled(*given):
+        results, pullback = vjp(lambda *g: tensors_of(case.function(*g)), *given)
+        rng = np.random.default_rng(2)
+        cotangents = [
+            paddle.to_tensor(factor * rng.standard_normal(y.shape)).astype(y.dtype)
+            if y.is_floating_point() or y.is_complex()
+            else None
+            for y in results
+        ]
+        return results, pullback(tuple(cotangents))
+
+    by_tape = ask(lambda: pulled(*given))
+    compiled = jit(pulled)
+    by_program = ask(lambda: compiled(*given))
+    told = difference(by_tape, by_program, rtol=1e-6, atol=1e-9)
+    assert not told or name in DIFFERENT, told
+    count_case("functions at singular points, by tape and program")
