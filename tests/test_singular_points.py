@@ -41,10 +41,10 @@ DIFFERENT = {
     "geometric.send_u_recv: min": "at ties Paddle gives each the whole gradient",
     "geometric.send_u_recv: max": "at ties Paddle gives each the whole gradient",
     "lu_unpack": "of a singular matrix",
-    **{
-        name: "an infinite cotangent at zero, which one of both multiplies by zero"
-        for name in ("F.hardswish", "F.silu", "F.swish", "F.mish")
-    },
+    **dict.fromkeys(
+        ("F.hardswish", "F.silu", "F.swish", "F.mish"),
+        "an infinite cotangent at zero",
+    ),
 }
 """Named in docs/limits.md."""
 
