@@ -25,6 +25,7 @@ NUMERIC = (
     *("tests/adapters", "tests/nets", "tests/optimizers", "tests/paddle_side"),
     *("tests/programs", "tests/transforms", "tests/test_differential.py"),
     "tests/test_readme.py",
+    "tests/test_singular_points.py",
 )
 SHARES = 4
 """Into how many runs a cell is divided where it is asked for by a number."""

@@ -5,7 +5,7 @@ using Test
 const FILES = (
     "crossing/paddle", "crossing/threads", "crossing/dlpack", "crossing/retained_bytes", "crossing/guarded",
     "crossing/lifetimes", "nets/net", "nets/files", "nets/streams", "nets/arguments", "nets/lux", "nets/state", "nets/modes",
-    "nets/precision", "nets/refusals", "nets/one_sample", "nets/frozen", "nets/inputs", "nets/sparse", "nets/packed",
+    "nets/precision", "nets/refusals", "nets/one_sample", "nets/same_answer", "nets/frozen", "nets/inputs", "nets/sparse", "nets/packed",
     "nets/lux_flux", "nets/lux_nested", "nets/interface",
     "nets/components", "nets/programs", "nets/code", "nets/by_code", "nets/real_nets", "nets/training", "rules/pullback", "rules/chain_rules",
     "rules/cotangents", "rules/implicit", "rules/many_arrays", "rules/mixed", "rules/second_derivatives", "derivatives/derivatives",
