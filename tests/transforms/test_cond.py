@@ -333,6 +333,23 @@ def test_refusals(fn, error, message):
     assert np.array_equal(X.numpy(), before)
 
 
+@pytest.mark.parametrize("number", [-1.0, float("nan"), -float("inf"), 0.0, -0.0, 2.0])
+def test_numbers_are_true_where_they_are_not_zero(number):
+    def fn(p, x):
+        return cond(p, lambda x: 2.0 * x, lambda x: 3.0 * x, x)
+
+    p, x = (paddle.to_tensor(v, dtype="float64") for v in (number, 1.0))
+    expected = 3.0 if number == 0 else 2.0
+    compiled = jit(fn, strict=True)
+    for _ in range(40):
+        assert float(fn(p, x)) == float(compiled(p, x)) == expected
+    rows = paddle.stack([p, p])
+    assert vmap(fn)(rows, paddle.stack([x, x])).tolist() == [expected] * 2
+    assert vmap(fn, (None, 0))(p, paddle.stack([x, x])).tolist() == [expected] * 2
+    factor = scan(lambda c, _: (fn(p, c) / 2.0, None), x, length=120)[0]
+    assert float(factor) == pytest.approx((expected / 2.0) ** 120)
+
+
 def test_complex_numbers():
     z = paddle.to_tensor([1.0 + 2.0j, 3.0 - 1.0j], "complex128")
 

@@ -252,6 +252,112 @@ def test_what_can_not_be_served_is_refused_by_name(fn, message):
     assert np.array_equal(X.numpy(), before)
 
 
+class Needed(PyLayer):
+    """It asks which gradients are needed, as Paddle refuses others."""
+
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        ctx.needs = not x.stop_gradient, not w.stop_gradient
+        return x * w
+
+    @staticmethod
+    def backward(ctx, g):
+        x, w = ctx.saved_tensor()
+        return g * w if ctx.needs[0] else None, g * x if ctx.needs[1] else None
+
+
+class Named(PyLayer):
+    @staticmethod
+    def forward(ctx, x, w=None, b=None):
+        ctx.save_for_backward(x, w, b)
+        return x * w + b * b
+
+    @staticmethod
+    def backward(ctx, g):
+        x, w, b = ctx.saved_tensor()
+        return g * w, g * x, 2 * g * b
+
+
+class Marked(PyLayer):
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        total = x + w
+        ctx.mark_non_differentiable(total)
+        return x * w, total
+
+    @staticmethod
+    def backward(ctx, g, other):
+        x, w = ctx.saved_tensor()
+        return g * w + other, g * x + other
+
+
+class Listed(PyLayer):
+    @staticmethod
+    def forward(ctx, parts, k):
+        ctx.save_for_backward(*parts)
+        ctx.k = k
+        return ctx.k * parts[0] * parts[1]
+
+    @staticmethod
+    def backward(ctx, g):
+        x, w = ctx.saved_tensor()
+        return [ctx.k * g * w, ctx.k * g * x]
+
+
+class Shorter(PyLayer):
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        return x * w
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * ctx.saved_tensor()[1]
+
+
+class AsItIs(PyLayer):
+    @staticmethod
+    def forward(ctx, x):
+        return x
+
+    @staticmethod
+    def backward(ctx, g):
+        return -g
+
+
+def _sines_of_marked(x, w):
+    y, total = Marked.apply(x, w)
+    return (y * y + paddle.sin(total)).sum()
+
+
+CALLED = {
+    "flags": (lambda x, w: (Needed.apply(x, w) ** 2).sum(), (0, 1)),
+    "keywords": (lambda x, w: (Named.apply(x, w=w, b=x * w) ** 2).sum(), (0, 1)),
+    "marked": (_sines_of_marked, (0, 1)),
+    "fewer gradients": (lambda x, w: (Shorter.apply(x, w) ** 2).sum(), (0,)),
+    "its argument": (lambda x, w: (AsItIs.apply(x * w) * x).sum(), (0, 1)),
+    "a list": (lambda x, w: (Listed.apply([x, w], 3.0) ** 2).sum(), (0, 1)),
+}
+
+
+@pytest.mark.parametrize("name", CALLED)
+def test_ways_to_write_one(name):
+    """As native Paddle has them."""
+    fn, wanted = CALLED[name]
+    leaves = [t.detach().clone() for t in (X, W)]
+    for i in wanted:
+        leaves[i].stop_gradient = False
+    expected = paddle.grad(fn(*leaves), [leaves[i] for i in wanted])
+    gradient = grad(fn, argnums=wanted)
+    for call in (gradient, jit(gradient, strict=True)):
+        for _ in range(4):
+            assert_same(tuple(call(X, W)), tuple(expected), rtol=1e-12)
+    rows = vmap(gradient)(paddle.stack([X, W]), paddle.stack([W, X]))
+    assert_same(tuple(r[0] for r in rows), tuple(expected), rtol=1e-12)
+
+
 def test_what_gives_no_gradient():
     class Stops(PyLayer):
         @staticmethod

@@ -331,6 +331,20 @@ def test_answers(name, transform, count_case):
     count_case("answers that are the same at every call")
 
 
+def test_gradients_through_vmap_of_eigenvalues():
+    """Paddle's tape does not see what runs for many samples, and is not asked."""
+
+    def fn(a):
+        return paddle.linalg.eigvalsh(a + a.T)[0]
+
+    a = paddle.to_tensor(
+        [[[1.0, 0.3], [0.3, 2.0]], [[2.0, 0.1], [0.4, 5.0]]], "float64"
+    )
+    found = grad(lambda a: vmap(fn)(a).sum())(a)
+    told = difference(ask(lambda: vmap(grad(fn))(a)), ask(lambda: found))
+    assert not told, told
+
+
 RIGHT = {
     ("cond beside a root", "grad"): [2.0, 4.0],
     ("a PyLayer", "grad"): [3.0, 5.0],

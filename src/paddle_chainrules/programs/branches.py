@@ -100,7 +100,7 @@ class Branches:
         with grad_mode(False):
             if self.batched is not None:
                 return self._of_samples(predicate, tensors)
-            k = 0 if bool(predicate) else 1
+            k = 0 if truth(predicate) else 1
             found: list[Tensor] = self.as_run[k].function(*tensors)
             if not any(self.drawn):
                 return found
@@ -156,6 +156,12 @@ class Branches:
         """A program's results for all samples."""
         assert self.batched is not None
         return of_samples(program, tensors, self.batched, size)
+
+
+def truth(predicate: Tensor) -> bool:
+    """Whether a number is not zero. Paddle's own ``bool`` asks whether it is above."""
+    is_truth = predicate.dtype == paddle.bool
+    return bool(predicate if is_truth else predicate.astype("bool"))
 
 
 def of_samples(

@@ -107,7 +107,7 @@ def capture(
                 if check or how.must_check:
                     # Two threads in paddle.grad crash.
                     with in_turn() if how.takes_gradients else nullcontext():
-                        _check(captured.program, fn, leaves, how.again)
+                        _check(captured.program, fn, leaves, how)
                 flags = how.flags.after
             finally:
                 how.flags.set(flags)
@@ -127,6 +127,9 @@ class How(NamedTuple):
     takes_gradients: bool
     again: bool
     """Whether it is recorded once more."""
+    hides: bool
+    """Whether Paddle's tape may not see all of it: what runs for many samples, or is
+    one operator that holds programs."""
     flags: Flags
     """Of tensors, where the function has set them; they are as before."""
     above: Any
@@ -198,6 +201,7 @@ def _first(
         record.draws,
         record.takes_gradients,
         lost or record.by_series or twice,
+        record.by_samples or any(op.operator.opaque for op in program.ops),
         flags,
         np.empty(max((v.bytes for v in made), default=0), np.uint8),
     )
@@ -272,7 +276,7 @@ def stand_in(leaf: Any) -> Any:
 
 
 def _check(
-    program: Program, fn: Callable[[list[Any]], Sequence[Any]], leaves: Any, again: bool
+    program: Program, fn: Callable[[list[Any]], Sequence[Any]], leaves: Any, how: How
 ) -> None:
     """Compare with the function on other numbers, and on a record where it must be.
 
@@ -280,10 +284,9 @@ def _check(
         CaptureError: they differ.
     """
     try:
-        _compare(program, fn, leaves, again)
+        _compare(program, fn, leaves, how.again)
     except CaptureError:
-        # Paddle's tape does not see what such an operator does within vmap.
-        if again or not any(op.operator.opaque for op in program.ops):
+        if how.again or not how.hides:
             raise
         _compare(program, fn, leaves, True)
 

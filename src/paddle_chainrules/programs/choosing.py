@@ -13,7 +13,7 @@ from ..paddle_side.autograd.grad_mode import grad_mode
 from ..paddle_side.dtypes import is_differentiable
 from ..paddle_side.listener import listener, not_listening
 from .batches.batching import recorded_one, replayed
-from .branches import Branches, of_samples
+from .branches import Branches, of_samples, truth
 from .capture_error import CaptureError
 from .compiling.passes import program_of
 from .compiling.program import Program
@@ -84,7 +84,7 @@ def in_branches(
     """
     samples = _samples(tensors, batched)
     with not_listening():
-        taken = None if batched is not None else (0 if bool(predicate) else 1)
+        taken = None if batched is not None else (0 if truth(predicate) else 1)
     traced = [
         _traced(fn, samples, drawn[k], is_unlikely=k != taken)
         for k, fn in enumerate(branches)

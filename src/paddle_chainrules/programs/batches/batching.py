@@ -14,7 +14,7 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from ...paddle_side.listener import not_listening
+from ...paddle_side.listener import listener, not_listening
 from ...paddle_side.process.random_state import put_back, random_state
 from ..compiling.passes import program_of
 from ..compiling.program import Program
@@ -108,6 +108,9 @@ def batched(
     Raises:
         NoRule: an operator can't be batched.
     """
+    record: Any = listener()
+    if record is not None:
+        record.by_samples = True
     known = {**program.constants, **dict(zip(program.inputs, tensors, strict=True))}
     many = {v for v, flag in zip(program.inputs, flags, strict=True) if flag}
     size = next(t.shape[0] for t, flag in zip(tensors, flags, strict=True) if flag)

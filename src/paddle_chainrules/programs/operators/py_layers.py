@@ -40,17 +40,24 @@ class LayerCall:
     Attributes:
         structure: how the result is nested, after the first call.
         others: its leaves, after the first call, tensors among them as they were.
+        fixed: by tensor of the result, whether the layer marks it as having no
+            derivative.
     """
 
     structure: Any
     others: list[Any]
+    fixed: list[bool]
 
     def __init__(
         self, layer: Any, apply: Callable[..., Any], args: Any, kwargs: Any
     ) -> None:
         self.name = layer.__name__
         self._layer, self._apply = layer, apply
-        self._leaves, self._spec = _flatten((args, kwargs))
+        self._count, self._names = len(args), tuple(kwargs)
+        # In the order of the call, in which gradients are given.
+        self._given = [*args, *kwargs.values()]
+        self._leaves, self._spec = _flatten(self._given)
+        self._flags = [x.stop_gradient for x in self.tensors]
         self._number = next(_numbers)
         self._first: list[Tensor] | None = None
 
@@ -66,7 +73,26 @@ class LayerCall:
         """The arguments with other tensors."""
         each = iter(tensors)
         leaves = [next(each) if isinstance(x, Tensor) else x for x in self._leaves]
-        return self._spec.unflatten(leaves)
+        given = self._spec.unflatten(leaves)
+        named = zip(self._names, given[self._count :], strict=True)
+        return given[: self._count], dict(named)
+
+    def _context(self) -> tuple[Any, list[bool]]:
+        """What forward and backward share, and whether missing cotangents are zeros."""
+        context, fills = self._layer._backward_function(), [True]
+        context.set_materialize_grads = lambda value: fills.__setitem__(0, value)
+        return context, fills
+
+    def _forward(
+        self, context: Any, tensors: Sequence[Tensor], wanted: Sequence[int] = ()
+    ) -> Any:
+        """Call forward as Paddle does: without a graph, tensors with their flags."""
+        given = [x.detach() for x in tensors]
+        for i, (x, flag) in enumerate(zip(given, self._flags, strict=True)):
+            x.stop_gradient = flag and i not in wanted
+        args, kwargs = self.filled(given)
+        with grad_mode(False):
+            return self._layer.forward(context, *args, **kwargs)
 
     def begin(self, watching: Any) -> None:
         """Call the layer at copies of the tensors; the next call gives the results.
@@ -78,18 +104,18 @@ class LayerCall:
             ValueError: the forward writes into an argument.
         """
         copies = [x.detach().clone() for x in self.tensors]
-        for copy, x in zip(copies, self.tensors, strict=True):
-            copy.stop_gradient = x.stop_gradient
         before = [x._inplace_version() for x in copies]
-        args, kwargs = self.filled(copies)
+        context, _ = self._context()
         with watching:
-            result = self._apply(*args, **kwargs)
-        self.others, self.structure = _flatten(result)
+            result = self._forward(context, copies)
         if [x._inplace_version() for x in copies] != before:
             raise ValueError(
                 f"the forward of the PyLayer {self.name} writes into an argument, "
                 "which others read; have it write into a copy"
             )
+        self.others, self.structure = _flatten(result)
+        marked = {*map(id, context.non_differentiable or ())}
+        self.fixed = [id(y) in marked for y in _tensors(result)]
         self._first = _own(_tensors(result))
 
     def result(self, tensors: Sequence[Tensor]) -> Any:
@@ -107,9 +133,7 @@ class LayerCall:
         first, self._first = self._first, None
         if first is not None:
             return first
-        with grad_mode(False):
-            args, kwargs = self.filled(tensors)
-            found = _tensors(self._apply(*args, **kwargs))
+        found = _tensors(self._forward(self._context()[0], tensors))
         known = [y for y in self.others if isinstance(y, Tensor)]
         if [*map(_kind, found)] != [*map(_kind, known)]:
             raise ValueError(
@@ -125,29 +149,39 @@ class LayerCall:
         return [*_tensors(self._apply(*args, **kwargs))]
 
     def back(
-        self, tensors: Sequence[Tensor], cotangents: Sequence[Tensor | None]
+        self,
+        tensors: Sequence[Tensor],
+        cotangents: Sequence[Tensor | None],
+        wanted: Sequence[int],
     ) -> list[Tensor | None]:
         """Return what its backward gives for each of the tensors, without a graph.
 
         Paddle's engine is not asked, since a program may run within a hook of it.
         """
-        context = self._layer._backward_function()
-        fills = [True]
-        context.set_materialize_grads = lambda value: fills.__setitem__(0, value)
+        context, fills = self._context()
+        results = _tensors(self._forward(context, tensors, wanted))
+        seeds = [
+            paddle.zeros_like(y) if g is None and fills[0] else g
+            for y, g in zip(results, cotangents, strict=True)
+        ]
         with grad_mode(False):
-            args, kwargs = self.filled(tensors)
-            results = _tensors(self._layer.forward(context, *args, **kwargs))
-            seeds = [
-                paddle.zeros_like(y) if g is None and fills[0] else g
-                for y, g in zip(results, cotangents, strict=True)
-            ]
             found = self._layer.backward(context, *seeds)
-        grads = [found] if isinstance(found, Tensor | None) else [*found]
-        if len(grads) != len(tensors):
+        lists = [(a, own) for a in self._given if (own := _tensors(a))]
+        is_one = len(lists) == 1 and not isinstance(lists[0][0], Tensor)
+        is_row = isinstance(found, tuple) or (isinstance(found, list) and not is_one)
+        parts = [*found] if is_row else [found]
+        if len(parts) > len(lists):
             raise ValueError(
-                f"the backward of the PyLayer {self.name} gives {len(grads)} gradients "
-                f"for {len(tensors)} tensors; have it give one, or None, for each"
+                f"the backward of the PyLayer {self.name} gives {len(parts)} gradients "
+                f"for {len(lists)} arguments; have it give one, or None, for each"
             )
+        parts += [None] * (len(lists) - len(parts))
+        grads: list[Tensor | None] = []
+        for part, (argument, own) in zip(parts, lists, strict=True):
+            if part is None or isinstance(argument, Tensor):
+                grads += [part] * len(own)
+            else:
+                grads += part
         return grads
 
 
@@ -200,7 +234,7 @@ class Gradient:
             cotangents: list[Tensor | None] = [None] * self._results
             for i, g in zip(self._ends, given, strict=True):
                 cotangents[i] = g
-            every = self._of.back(tensors, cotangents)
+            every = self._of.back(tensors, cotangents, self._wanted)
             return [every[i] for i in self._wanted]
         return self._by_paddle([x.detach() for x in tensors], given, False)
 
@@ -216,8 +250,9 @@ class Gradient:
             starts: list[Any] = [*tensors]
             for i, x in enumerate(starts):
                 if is_differentiable(x) and x.stop_gradient:
-                    starts[i] = x.detach()
-                    starts[i].stop_gradient = False
+                    leaf = x.detach()
+                    leaf.stop_gradient = False
+                    starts[i] = leaf.clone()  # which a layer may give as it is
             results = self._of.on_graph(starts)
             every = [(results[i], g) for i, g in zip(self._ends, given, strict=True)]
             pairs = [(y, g) for y, g in every if y is not None and not y.stop_gradient]

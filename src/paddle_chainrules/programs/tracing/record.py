@@ -103,7 +103,12 @@ class Record(Values):
             if all(id(t) in self._fresh and t.stop_gradient for t in tensors):
                 return self._constant(call(*args, **kwargs))
             found.begin(within(self, found.name))
-            return found.result(self.every(TABLE["py_layer"], [found, *tensors]))
+            results = self.every(TABLE["py_layer"], [found, *tensors])
+            with grad_mode(False):
+                for i, is_fixed in enumerate(found.fixed):
+                    if is_fixed:
+                        results[i] = self.every(TABLE["Tensor.detach"], [results[i]])
+            return found.result(results)
 
     def missed(self, layer: Any) -> None:
         self.fail(

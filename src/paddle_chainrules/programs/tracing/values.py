@@ -38,6 +38,7 @@ class Values:
         draws: whether random numbers were drawn.
         writes: whether something was written in place.
         differentiates, by_series: whether derivatives, and Taylor series, were taken.
+        by_samples: whether a function of one sample ran for many.
         dummies: what derivatives are taken by that the function knows nothing of.
         flags: of tensors whose flag the function has set.
         place: where in somebody's code operators are called; None to look each up.
@@ -56,7 +57,7 @@ class Values:
         self.constants: dict[Value, Tensor] = {}
         self.failure: CaptureError | None = None
         self.takes_gradients = self.draws = self.writes = False
-        self.differentiates = self.by_series = False
+        self.differentiates = self.by_series = self.by_samples = False
         self.place: str | None = None
         self._tensors: list[Any] = []
         self._all: list[Value] = []

@@ -12,6 +12,7 @@ from paddle.autograd import PyLayer
 
 from ...paddle_side.dtypes import is_differentiable
 from ...paddle_side.listener import is_plain, listener
+from ...programs.branches import truth
 from ...programs.capture_error import CaptureError
 from ...programs.choosing import in_branches
 from ...programs.switch import programs_are_on
@@ -101,8 +102,10 @@ def cond(
             "single truth; use paddle.where to choose element by element, or vmap"
         )
     if listener() is None or not isinstance(predicate, Tensor):
-        found = (true_fn if predicate else false_fn)(*operands)
-        return _depending(found, operands) if isinstance(predicate, Tensor) else found
+        is_tensor = isinstance(predicate, Tensor)
+        is_true = truth(predicate) if is_tensor else bool(predicate)
+        found = (true_fn if is_true else false_fn)(*operands)
+        return _depending(found, operands) if is_tensor else found
     leaves, spec = flatten_tree(operands)
     results: list[tuple[list[Any], Any]] = []
 
