@@ -46,7 +46,9 @@ def _cond_reverse(call: Call) -> list[Any]:
 @formula_of("cond")
 def _cond_formula(branches: Branches, predicate: Tensor, *tensors: Tensor) -> Any:
     if not branches.is_light:
-        raise NoRule("a branch with much to do")
+        raise NoRule(
+            "a branch with so much to do that only one is to run; leave it lazy"
+        )
     return branches.both(predicate, tensors)
 
 
@@ -239,7 +241,7 @@ def _of_many(branches: Branches, call: BatchCall) -> list[Tensor]:
         NoRule: random numbers are drawn.
     """
     if any(branches.drawn):
-        raise NoRule("a branch that draws random numbers")
+        raise NoRule("a branch that draws random numbers; draw them before cond")
     predicate, *tensors = call.args[1:]
     flags = tuple(i in call.batched for i in range(2, len(call.args)))
     size = call.size

@@ -68,7 +68,7 @@ class unchanged:
         refusal: str = "a step of scan writes in place into the carry or a part of xs, "
         "which others read; give new tensors, as c + x for c.add_(x)",
     ) -> None:
-        self._given, self._refusal = given, refusal
+        self._given, self.refusal = given, refusal
         self._before = versions(given)
 
     def __enter__(self) -> None:
@@ -76,7 +76,7 @@ class unchanged:
 
     def __exit__(self, kind: object, *_: object) -> None:
         if kind is None and versions(self._given) != self._before:
-            raise NotImplementedError(self._refusal)
+            raise NotImplementedError(self.refusal)
 
 
 def apart(leaves: Sequence[Any]) -> list[Any]:
