@@ -6,6 +6,7 @@ import pytest
 from paddle.autograd import PyLayer
 
 from conftest import assert_same, randn
+from layers import Square
 from paddle_chainrules import (
     CaptureError,
     cond,
@@ -169,17 +170,6 @@ def test_its_own_backward_is_what_counts(layer, slope):
 
 def test_least_squares():
     target = paddle.to_tensor([2.0, 6.0], "float64")
-
-    class Square(PyLayer):
-        @staticmethod
-        def forward(ctx, x):
-            ctx.save_for_backward(x)
-            return x * x
-
-        @staticmethod
-        def backward(ctx, g):
-            (x,) = ctx.saved_tensor()
-            return 2 * x * g
 
     found = optimizers.levenberg_marquardt(
         lambda p: Square.apply(p) + p - target, paddle.to_tensor([2.0, 3.0], "float64")

@@ -18,6 +18,7 @@ from paddle.base import core
 from .flags import Noted, flags_of
 from .index_lists import with_tensors
 from .listener import Listener, listener, local
+from .patching import py_layers
 from .patching.places import (
     Looked,
     Taken,
@@ -30,7 +31,6 @@ from .patching.places import (
     standing,
     taken,
 )
-from .patching.py_layers import PyLayersTaken
 from .rules import operators as rules
 
 RAW: Any = core.eager.ops
@@ -138,6 +138,7 @@ def _begin(who: Listener) -> None:
                 taken.update(space.taken)
             for space in places:
                 space.take()
+            py_layers.take()
 
 
 def ended(who: Listener, before: Listener | None) -> None:
@@ -149,6 +150,7 @@ def ended(who: Listener, before: Listener | None) -> None:
         if taken and not _listening:
             for space in _spaces.values():
                 space.give_back()
+            py_layers.give_back()
             taken.clear()
 
 
@@ -318,7 +320,7 @@ def _names() -> dict[int, str]:
 
 
 _seen: set[str] = set()
-_spaces: dict[int, _Space | PyLayersTaken] = {}
+_spaces: dict[int, _Space] = {}
 
 
 def _look() -> Looked:
@@ -327,7 +329,7 @@ def _look() -> Looked:
     return look_through(new, _names() if new else {})
 
 
-def _places(looked: Looked | None = None) -> Collection[_Space | PyLayersTaken]:
+def _places(looked: Looked | None = None) -> Collection[_Space]:
     """All places where operators stand, in what is loaded.
 
     Args:
@@ -337,12 +339,11 @@ def _places(looked: Looked | None = None) -> Collection[_Space | PyLayersTaken]:
     stand_ins = _stand_ins()
 
     def add(owner: Any, name: str, stand_in: StandIn) -> None:
-        space = _spaces.setdefault(id(owner), _Space(owner))
-        assert isinstance(space, _Space)
-        space.add(name, stand_in)
+        if id(owner) not in _spaces:
+            _spaces[id(owner)] = _Space(owner)
+        _spaces[id(owner)].add(name, stand_in)
 
     if not _spaces:
-        _spaces[0] = PyLayersTaken()
         for stand_in in stand_ins.values():
             if stand_in.owner is not vars(paddle._C_ops):
                 add(stand_in.owner, stand_in.name, stand_in)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -18,11 +17,10 @@ import paddle
 from paddle import Tensor
 
 from ..paddle_side.autograd.grad_mode import grad_mode
-from .batches.batching import DETACH, STOP, batched, recorded_one, replayed
-from .compiling.passes import least, program_of
+from .batches.batching import batched, recorded_one, replayed, without_stops
 from .compiling.program import Program
 from .loops.fused_kernels.regions import PRODUCTS
-from .operators.shared import ops
+from .operators.shared import is_zero, ops
 from .tracing.operations import Operation, Value
 
 LIGHT = 1 << 14
@@ -72,7 +70,7 @@ class Branches:
     @cached_property
     def as_run(self) -> tuple[Program, ...]:
         """The programs without the places where gradients end."""
-        return tuple(map(_without_stops, self.programs))
+        return tuple(map(without_stops, self.programs))
 
     @cached_property
     def is_light(self) -> bool:
@@ -82,9 +80,7 @@ class Branches:
 
     def both(self, predicate: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
         """Return the results by both branches, of which elements are chosen."""
-        truths = predicate
-        if truths.dtype != paddle.bool:
-            truths = ops.logical_not(ops.logical_and(truths <= 0, truths >= 0))
+        truths = _truths(predicate)
         if self.batched is None:
             one, other = (replayed(program, tensors) for program in self.as_run)
         else:
@@ -116,7 +112,7 @@ class Branches:
             one, other = (p.function(*tensors) for p in self._whole(size, tensors))
         except Exception:  # at numbers of a sample that has chosen the other branch
             return self._apart(chosen, tensors)
-        truths = chosen.astype("bool")
+        truths = _truths(chosen)
         return [_chosen(truths, a, b) for a, b in zip(one, other, strict=True)]
 
     def _whole(self, size: int, tensors: Sequence[Tensor]) -> tuple[Program, Program]:
@@ -127,7 +123,7 @@ class Branches:
                 def fn(leaves: list[Tensor]) -> list[Tensor]:
                     return self._each(program, leaves, size)
 
-                return _without_stops(recorded_one(fn, tensors)[0])
+                return without_stops(recorded_one(fn, tensors)[0])
 
             one, other = self.programs
             self._wide[size] = traced(one), traced(other)
@@ -136,7 +132,7 @@ class Branches:
     def _apart(self, chosen: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
         """The same with each branch at the samples alone that have chosen it."""
         assert self.batched is not None
-        truths = chosen.astype("bool")
+        truths = _truths(chosen)
         found = [_zeros(v, chosen.shape[0]) for v in self.programs[0].outputs]
         for program, rows in zip(self.programs, (truths, ~truths), strict=True):
             places = paddle.nonzero(rows).flatten()
@@ -159,9 +155,15 @@ class Branches:
 
 
 def truth(predicate: Tensor) -> bool:
-    """Whether a number is not zero. Paddle's own ``bool`` asks whether it is above."""
-    is_truth = predicate.dtype == paddle.bool
-    return bool(predicate if is_truth else predicate.astype("bool"))
+    """Tell whether a number is not zero. Paddle's ``bool`` asks if it is above zero."""
+    return bool(_truths(predicate))
+
+
+def _truths(predicate: Tensor) -> Tensor:
+    if predicate.dtype == paddle.bool or predicate.is_complex():
+        return predicate.astype("bool")
+    found: Tensor = ops.logical_not(is_zero(predicate))  # which may be machine code
+    return found
 
 
 def of_samples(
@@ -196,16 +198,8 @@ def _chosen(truths: Tensor, one: Tensor, other: Tensor) -> Tensor:
 
 
 def _cost(op: Operation) -> int:
-    """How many elements an operation goes over, about."""
+    """Estimate how many elements an operation goes over."""
     sizes = [math.prod(v.shape) for v in (*op.inputs, *op.outputs)]
     if op.operator.name in PRODUCTS and len(op.inputs) > 1:
         return sizes[0] * math.prod(op.inputs[1].shape[-1:])
     return max(sizes, default=0)
-
-
-def _without_stops(program: Program) -> Program:
-    row = [
-        replace(o, operator=DETACH) if o.operator is STOP else o for o in program.ops
-    ]
-    known = program.inputs, program.constants
-    return least(program_of(row, *known, program.outputs, "branch"))

@@ -12,12 +12,12 @@ from paddle import Tensor
 from ..paddle_side.autograd.grad_mode import grad_mode
 from ..paddle_side.dtypes import is_differentiable
 from ..paddle_side.listener import listener, not_listening
-from .batches.batching import recorded_one, replayed
+from .batches.batching import closed_over, recorded_one, replayed, samples_of
 from .branches import Branches, of_samples, truth
 from .capture_error import CaptureError
 from .compiling.passes import program_of
 from .compiling.program import Program
-from .derivatives.taylor import own
+from .derivatives.taylor import leaf_of
 from .operators.calls import BatchCall, Call, NoRule
 from .operators.entry import batch_of, define, formula_of, holds_for_complex, reverse_of
 from .operators.shared import ops
@@ -84,9 +84,11 @@ def in_branches(
         ValueError: the predicate is no single truth.
         CaptureError: a branch can't be traced.
     """
-    samples = _samples(tensors, batched)
     with not_listening():
+        flags = batched or [False] * len(tensors)
+        rows = [x[0] if flag else x for x, flag in zip(tensors, flags, strict=True)]
         taken = None if batched is not None else (0 if truth(predicate) else 1)
+    samples = samples_of(rows)
     traced = [
         _traced(fn, samples, drawn[k], is_unlikely=k != taken)
         for k, fn in enumerate(branches)
@@ -100,8 +102,8 @@ def in_branches(
         replace(other, inputs=(*other.inputs[:first], *_unused(other, a), *b)),
     )
     counts = traced[0][2], traced[1][2]
-    flags = None if batched is None else (*batched, *(False for _ in far))
-    made = Branches(programs, counts, flags, operands)
+    every = None if batched is None else (*batched, *(False for _ in far))
+    made = Branches(programs, counts, every, operands)
     if any(counts) and batched is not None:
         raise CaptureError(
             "random numbers are drawn in a branch of cond that differs from sample to "
@@ -109,22 +111,6 @@ def in_branches(
         )
     operator = DRAWING_COND if any(counts) else COND
     return operator.every([made, predicate, *tensors, *far])[: made.count]
-
-
-def _samples(
-    tensors: Sequence[Tensor], batched: tuple[bool, ...] | None
-) -> list[Tensor]:
-    """What branches are traced at."""
-    flags = batched or (False for _ in tensors)
-    on = paddle.is_grad_enabled()
-    with not_listening():
-        found = [
-            (x[0] if flag else x).detach()
-            for x, flag in zip(tensors, flags, strict=True)
-        ]
-        for x in found:
-            x.stop_gradient = not (on and is_differentiable(x))
-    return found
 
 
 def _traced(
@@ -144,8 +130,7 @@ def _traced(
     row, ends, inputs = [*program.ops], program.outputs, program.inputs
     random = [op for op in row if op.operator.random]
     made = [v for op in random for v in op.outputs if v.dtype != "none"]
-    far = {v: t for v, t in program.constants.items() if not record.is_own(v)}
-    constants = {v: t for v, t in program.constants.items() if v not in far}
+    far, constants = closed_over(program, record)
     count = 0
     if drawn:
         row = [op for op in row if not op.operator.random]
@@ -187,7 +172,7 @@ def _back(branches: Branches, call: Call) -> list[Tensor | None]:
             m = len(tensors)
             record: Any = listener()
             with grad_mode(True):
-                here = [_leaf(record, x) for x in leaves[:m]]
+                here = [leaf_of(record, x) for x in leaves[:m]]
                 found = replayed(branches.programs[k], here)
             cotangents = leaves[m + len(drawn) :]
             seeds = [
@@ -282,7 +267,3 @@ def _of_samples_of_samples(
     made = Branches(branches.programs, batched=flags, operands=branches.operands)
     found = COND.every([made, spread(chosen, is_many, True), *tensors])
     return [y.reshape([size, inner, *y.shape[1:]]) for y in found]
-
-
-def _leaf(record: Any, x: Tensor) -> Tensor:
-    return own(record, x) if is_differentiable(x) else x

@@ -19,11 +19,18 @@ from paddle import Tensor
 from ..paddle_side.autograd.grad_mode import grad_mode
 from ..paddle_side.dtypes import is_differentiable
 from ..paddle_side.listener import listener, not_listening
-from .batches.batching import DETACH, STOP, batched, recorded_one, replayed
-from .compiling.passes import least, program_of
+from .batches.batching import (
+    batched,
+    closed_over,
+    recorded_one,
+    replayed,
+    samples_of,
+    without_stops,
+)
+from .compiling.passes import program_of
 from .compiling.program import Program
 from .compiling.repeated_steps import NotOne, RepeatedStep
-from .derivatives.taylor import own
+from .derivatives.taylor import leaf_of
 from .operators.calls import BatchCall, Call
 from .operators.entry import batch_of, define, reverse_of
 from .operators.shared import ops
@@ -72,10 +79,7 @@ class Steps:
     @cached_property
     def as_run(self) -> Program:
         """The program without the places where gradients end."""
-        every = self.program.ops
-        row = [replace(o, operator=DETACH) if o.operator is STOP else o for o in every]
-        given = self.program.inputs, self.program.constants
-        return least(program_of(row, *given, self.program.outputs, "step"))
+        return without_stops(self.program)
 
     @cached_property
     def without_saved(self) -> Steps:
@@ -140,8 +144,8 @@ class Steps:
             sums = [next(each) for _ in of_held]
             record: Any = listener()
             with grad_mode(True):
-                here = [_leaf(record, next(each)) for _ in range(m)]
-                here += (_leaf(record, x) for x in held)
+                here = [leaf_of(record, next(each)) for _ in range(m)]
+                here += (leaf_of(record, x) for x in held)
                 found = replayed(self.program, here)
             ends += [(i, next(each)) for i, _ in seeds]
             ends = [(i, g) for i, g in ends if not found[i].stop_gradient]
@@ -204,11 +208,6 @@ def _zeros_unless(x: Tensor | None, like: Tensor) -> Tensor:
     return found
 
 
-def _leaf(record: Any, x: Tensor) -> Tensor:
-    """What one differentiates by, where one can."""
-    return own(record, x) if is_differentiable(x) else x
-
-
 STEPS = define("steps", "", run=lambda steps, *tensors: steps(*tensors), opaque=True)
 
 
@@ -263,18 +262,15 @@ def in_steps(
     """
     on = paddle.is_grad_enabled()
     with not_listening():
-        first = -1 if backwards else 0
-        samples = [*(x.detach() for x in carry), *(x[first].detach() for x in xs)]
-        for x in samples:
-            x.stop_gradient = not (on and is_differentiable(x))
+        rows = [x[-1 if backwards else 0] for x in xs]
+    samples = samples_of([*carry, *rows])
     program, record = recorded_one(step, samples)
     if record.draws:
         raise Draws
     outer: Any = listener()
     if outer is not None:
         outer.writes = outer.writes or record.writes
-    far = {v: t for v, t in program.constants.items() if not record.is_own(v)}
-    constants = {v: t for v, t in program.constants.items() if v not in far}
+    far, constants = closed_over(program, record)
     inputs, ends = (*program.inputs, *far), program.outputs
     held, more = [*far.values()], 0
     if saved is None and on and any(not x.stop_gradient for x in (*carry, *xs, *held)):

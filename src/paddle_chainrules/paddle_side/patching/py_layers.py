@@ -8,7 +8,7 @@ from paddle.autograd import PyLayer
 from paddle.autograd.py_layer import PyLayerBackward
 from paddle.base import core
 
-from ..listener import local
+from ..listener import listener
 
 
 class _Apply:
@@ -18,7 +18,7 @@ class _Apply:
         passing = vars(core.eager.PyLayer)["apply"].__get__(None, kind)
 
         def apply(*args: Any, **kwargs: Any) -> Any:
-            who = getattr(local, "listener", None)
+            who: Any = listener()
             if who is None:
                 return passing(*args, **kwargs)
             return who.apply(kind, passing, args, kwargs)
@@ -28,25 +28,19 @@ class _Apply:
 
 def _init(context: Any, *_: Any) -> None:
     """A context is made of a call that somebody who listens was not told of."""
-    who = getattr(local, "listener", None)
+    who: Any = listener()
     if who is not None:
         who.missed(context._forward_cls)
 
 
-class PyLayersTaken:
-    """Takes the calls, and gives them back; as a space of :mod:`..interception`."""
+def take() -> None:
+    """Have calls of PyLayers go to the listener of their thread."""
+    PyLayer.apply = _Apply()  # type: ignore[assignment]
+    PyLayerBackward.__init__ = _init  # type: ignore[method-assign, assignment]
 
-    def __init__(self) -> None:
-        self.taken: dict[Any, Any] = {}
 
-    def look(self) -> None:
-        """Nothing else stands there."""
-
-    def take(self) -> None:
-        PyLayer.apply = _Apply()  # type: ignore[assignment]
-        PyLayerBackward.__init__ = _init  # type: ignore[method-assign, assignment]
-
-    def give_back(self) -> None:
-        for owner, name in ((PyLayer, "apply"), (PyLayerBackward, "__init__")):
-            if name in vars(owner):
-                delattr(owner, name)
+def give_back() -> None:
+    """Have them go to Paddle again."""
+    for owner, name in ((PyLayer, "apply"), (PyLayerBackward, "__init__")):
+        if name in vars(owner):
+            delattr(owner, name)

@@ -1,4 +1,4 @@
-"""Operators of which Paddle's gradients are wrong at some numbers alone.
+"""Operators whose gradients Paddle gets wrong at some numbers only.
 
 There the tape refuses, so that a program answers, whose rules are right.
 """
@@ -22,7 +22,7 @@ def refused_where(
     Args:
         name: the operator's.
         reason: which numbers these are.
-        is_wrong: from what the operator gives, and its arguments, whether they are.
+        is_wrong: tells that, from the operator's result and its arguments.
     """
 
     def rule(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
@@ -32,9 +32,9 @@ def refused_where(
                 wrong = is_wrong(found, *args, **kwargs)
             if wrong:
                 raise NotImplementedError(
-                    f"Paddle's gradient of {name} is wrong {reason}. Call the function "
-                    "by a transform of this package on tensors that require no "
-                    "gradients, or by jit, which have the right one"
+                    f"Paddle's gradient of {name} is wrong {reason}. A program has the "
+                    "right one: use jit, or give the transform tensors that require no "
+                    "gradients"
                 )
         return found
 
@@ -42,13 +42,13 @@ def refused_where(
 
 
 def _is_small(found: Tensor, x: Tensor) -> bool:
-    """Whether Paddle gives zeros: below some 1e-14, in float32 some 1e-6."""
+    """Tell where Paddle gives zeros: below some 1e-14, in float32 some 1e-6."""
     least = 1e-4 if x.dtype in (paddle.float32, paddle.complex64) else 1e-10
     return bool((found.abs() <= least).any())
 
 
 def _has_equal(found: Any, *_: Any) -> bool:
-    """Whether two eigenvalues of a matrix are the same."""
+    """Tell whether two eigenvalues of a matrix are the same."""
     values = found[0] if isinstance(found, list | tuple) else found
     apart = values.unsqueeze(-1) - values.unsqueeze(-2)
     return int((apart.abs() <= 0).sum()) > values.size

@@ -14,9 +14,10 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
+from ...paddle_side.dtypes import is_differentiable
 from ...paddle_side.listener import listener, not_listening
 from ...paddle_side.process.random_state import put_back, random_state
-from ..compiling.passes import program_of
+from ..compiling.passes import least, program_of
 from ..compiling.program import Program
 from ..operators.batch_rules import batched_images, batched_indices, batches  # noqa: F401
 from ..operators.calls import BatchCall, NoRule
@@ -77,6 +78,38 @@ def _with_stops(record: Record) -> Iterator[Operation]:
             yield replace(op, outputs=tuple(ends))
             for end, value in zip(ends, op.outputs, strict=True):
                 yield Operation(STOP, (end,), (value,), False, op.where)
+
+
+def samples_of(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Return what a function is traced at that an operator is to hold as a program.
+
+    Where gradients are on, all that can be differentiated requires them, so that it is
+    known where they end.
+    """
+    on = paddle.is_grad_enabled()
+    with not_listening():
+        found = [x.detach() for x in tensors]
+        for x in found:
+            x.stop_gradient = not (on and is_differentiable(x))
+    return found
+
+
+def closed_over(
+    program: Program, record: Record
+) -> tuple[dict[Value, Tensor], dict[Value, Tensor]]:
+    """Split a program's constants into those from elsewhere and those made within."""
+    every = program.constants.items()
+    far = {v: t for v, t in every if not record.is_own(v)}
+    return far, {v: t for v, t in every if v not in far}
+
+
+def without_stops(program: Program) -> Program:
+    """Return the program without the places where gradients end, as it runs."""
+    row = [
+        replace(o, operator=DETACH) if o.operator is STOP else o for o in program.ops
+    ]
+    known = program.inputs, program.constants
+    return least(program_of(row, *known, program.outputs, program.name))
 
 
 def replayed(program: Program, tensors: Sequence[Tensor]) -> list[Tensor]:

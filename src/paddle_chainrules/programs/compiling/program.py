@@ -25,7 +25,7 @@ from ..loops.views import RULES
 from ..sizes.samples import Samples
 from ..switch import loops_are_on
 from ..tracing.operations import Operation, Value
-from ..tracing.reach import reached
+from ..tracing.reach import inputs_reached
 from .decompositions import decomposed, may_decompose
 from .fusion import fused
 from .reuse import Reuse, most_bytes
@@ -85,7 +85,7 @@ class Program:
     @cached_property
     def reached(self) -> list[set[int]]:
         """For each output the positions of the inputs that its gradient may reach."""
-        return reached(self.ops, self.inputs, self.outputs)
+        return inputs_reached(self.ops, self.inputs, self.outputs)
 
     @cached_property
     def function(self) -> Callable[..., list[Tensor]]:

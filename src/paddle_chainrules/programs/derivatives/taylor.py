@@ -16,6 +16,7 @@ import paddle
 from paddle import Tensor
 
 from ...paddle_side.autograd.grad_mode import grad_mode
+from ...paddle_side.dtypes import is_differentiable
 from ...paddle_side.listener import not_listening
 from ..operators.calls import JetCall, Series
 from ..operators.series import total
@@ -254,6 +255,11 @@ def own(record: Record, tensor: Tensor) -> Tensor:
     own.stop_gradient = False
     record.dummies.append(own)
     return own
+
+
+def leaf_of(record: Record, tensor: Tensor) -> Tensor:
+    """As :func:`own`, but integers and the like as they are."""
+    return own(record, tensor) if is_differentiable(tensor) else tensor
 
 
 def _velocity(x: Series) -> Series:

@@ -22,8 +22,10 @@ from ...paddle_side.listener import not_listening
 from .calls import Call
 from .entry import define, holds_for_complex, reverse_of
 
-OnGraph = Callable[[Sequence[Tensor]], Sequence[Tensor | None]]
-"""A function of tensors of which Paddle records a graph, where they require it."""
+
+class _Held:
+    """Stands for a tensor among arguments and results, of which none is kept."""
+
 
 _numbers = itertools.count()
 
@@ -38,15 +40,15 @@ class LayerCall:
         kwargs: likewise.
 
     Attributes:
-        structure: how the result is nested, after the first call.
-        others: its leaves, after the first call, tensors among them as they were.
+        tensors: what :meth:`begin` calls it with.
         fixed: by tensor of the result, whether the layer marks it as having no
-            derivative.
+            derivative; after the first call.
     """
 
-    structure: Any
-    others: list[Any]
     fixed: list[bool]
+    _results: list[Any]
+    _nesting: Any
+    _kinds: list[str]
 
     def __init__(
         self, layer: Any, apply: Callable[..., Any], args: Any, kwargs: Any
@@ -55,25 +57,26 @@ class LayerCall:
         self._layer, self._apply = layer, apply
         self._count, self._names = len(args), tuple(kwargs)
         # In the order of the call, in which gradients are given.
-        self._given = [*args, *kwargs.values()]
-        self._leaves, self._spec = _flatten(self._given)
+        given = [*args, *kwargs.values()]
+        leaves, self._spec = _flatten(given)
+        self.tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+        self._leaves = [*map(_without_tensor, leaves)]
         self._flags = [x.stop_gradient for x in self.tensors]
+        self._holding = [
+            (isinstance(argument, Tensor), len(own))
+            for argument in given
+            if (own := _tensors(argument))
+        ]
+        """Of arguments that hold tensors, whether they are one, and how many."""
         self._number = next(_numbers)
         self._first: list[Tensor] | None = None
 
     def __repr__(self) -> str:
         return f"{self.name}(no. {self._number})"
 
-    @property
-    def tensors(self) -> list[Tensor]:
-        """Those that it is given."""
-        return [leaf for leaf in self._leaves if isinstance(leaf, Tensor)]
-
     def filled(self, tensors: Sequence[Tensor]) -> Any:
         """The arguments with other tensors."""
-        each = iter(tensors)
-        leaves = [next(each) if isinstance(x, Tensor) else x for x in self._leaves]
-        given = self._spec.unflatten(leaves)
+        given = self._spec.unflatten(_filled(self._leaves, tensors))
         named = zip(self._names, given[self._count :], strict=True)
         return given[: self._count], dict(named)
 
@@ -113,16 +116,17 @@ class LayerCall:
                 f"the forward of the PyLayer {self.name} writes into an argument, "
                 "which others read; have it write into a copy"
             )
-        self.others, self.structure = _flatten(result)
+        leaves, self._nesting = _flatten(result)
+        self._results = [*map(_without_tensor, leaves)]
+        made = _tensors(result)
+        self._kinds = [*map(_kind, made)]
         marked = {*map(id, context.non_differentiable or ())}
-        self.fixed = [id(y) in marked for y in _tensors(result)]
-        self._first = _own(_tensors(result))
+        self.fixed = [id(y) in marked for y in made]
+        self._first, self.tensors = _own(made), []
 
     def result(self, tensors: Sequence[Tensor]) -> Any:
         """A result that holds these tensors."""
-        each = iter(tensors)
-        leaves = [next(each) if isinstance(y, Tensor) else y for y in self.others]
-        return self.structure.unflatten(leaves)
+        return self._nesting.unflatten(_filled(self._results, tensors))
 
     def __call__(self, *tensors: Tensor) -> list[Tensor]:
         """Return the tensors among the results.
@@ -134,12 +138,10 @@ class LayerCall:
         if first is not None:
             return first
         found = _tensors(self._forward(self._context()[0], tensors))
-        known = [y for y in self.others if isinstance(y, Tensor)]
-        if [*map(_kind, found)] != [*map(_kind, known)]:
+        if (kinds := [*map(_kind, found)]) != self._kinds:
             raise ValueError(
-                f"the PyLayer {self.name} gives {[*map(_kind, found)]}, and gave "
-                f"{[*map(_kind, known)]} when it was traced; have it give the same "
-                "shapes and dtypes at each call"
+                f"the PyLayer {self.name} gives {kinds}, and gave {self._kinds} when "
+                "it was traced; have it give the same shapes and dtypes at each call"
             )
         return _own(found)
 
@@ -166,22 +168,20 @@ class LayerCall:
         ]
         with grad_mode(False):
             found = self._layer.backward(context, *seeds)
-        lists = [(a, own) for a in self._given if (own := _tensors(a))]
-        is_one = len(lists) == 1 and not isinstance(lists[0][0], Tensor)
+        is_one = len(self._holding) == 1 and not self._holding[0][0]
         is_row = isinstance(found, tuple) or (isinstance(found, list) and not is_one)
         parts = [*found] if is_row else [found]
-        if len(parts) > len(lists):
+        missing = len(self._holding) - len(parts)
+        if missing < 0:
             raise ValueError(
                 f"the backward of the PyLayer {self.name} gives {len(parts)} gradients "
-                f"for {len(lists)} arguments; have it give one, or None, for each"
+                f"for {len(self._holding)} arguments; have it give one, or None, for "
+                "each"
             )
-        parts += [None] * (len(lists) - len(parts))
         grads: list[Tensor | None] = []
-        for part, (argument, own) in zip(parts, lists, strict=True):
-            if part is None or isinstance(argument, Tensor):
-                grads += [part] * len(own)
-            else:
-                grads += part
+        pairs = zip([*parts, *[None] * missing], self._holding, strict=True)
+        for part, (is_tensor, count) in pairs:
+            grads += [part] * count if part is None or is_tensor else part
         return grads
 
 
@@ -271,6 +271,15 @@ class Gradient:
 def _flatten(tree: Any) -> tuple[list[Any], Any]:
     leaves, spec = optree.tree_flatten(tree, none_is_leaf=True)
     return [*leaves], spec
+
+
+def _without_tensor(leaf: Any) -> Any:
+    return _Held if isinstance(leaf, Tensor) else leaf
+
+
+def _filled(leaves: Sequence[Any], tensors: Iterable[Tensor]) -> list[Any]:
+    each = iter(tensors)
+    return [next(each) if leaf is _Held else leaf for leaf in leaves]
 
 
 def _tensors(tree: Any) -> list[Any]:

@@ -8,6 +8,7 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
+from ...paddle_side.rules.derivatives.pieces import is_zero as is_zero
 from .calls import Call
 
 ops: Any = paddle._C_ops

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from .operations import Operation, Value
 
 
-def reached(
+def inputs_reached(
     ops: Sequence[Operation], inputs: Sequence[Value], outputs: Sequence[Value]
 ) -> list[set[int]]:
     """Return for each output which inputs its gradient may reach, by position."""

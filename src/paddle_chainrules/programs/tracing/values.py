@@ -115,8 +115,8 @@ class Values:
             if not (tensor.stop_gradient or tensor.is_leaf or self._is_outer(tensor)):
                 self.fail(
                     "a tensor is used that was computed from others by no operator "
-                    "that programs know (by a PyLayer, or before the call): write it "
-                    "in tensor operations, or give it as an argument"
+                    "that programs know, before the call perhaps: write it in "
+                    "tensor operations, or give it as an argument"
                 )
             value = self._constant_of(tensor)
             self._versions.append((tensor, tensor._inplace_version()))
@@ -155,8 +155,8 @@ class Values:
             return self._other_flag[value]
         if requires and not (tensor.is_leaf or self._is_outer(tensor)):
             self.fail(
-                "a tensor has the gradient of something that no operator shows, "
-                "such as a PyLayer: write it in tensor operations"
+                "a tensor has the gradient of something that no operator shows: write "
+                "it in tensor operations"
             )
         found = self._new(tensor)
         if requires and value in self.constants and not self.is_own(value):

@@ -96,16 +96,16 @@ def cond(
         >>> float(grad(f)(paddle.to_tensor(3.0)))
         6.0
     """
-    if isinstance(predicate, Tensor) and predicate.size != 1:
+    if not isinstance(predicate, Tensor):
+        return (true_fn if predicate else false_fn)(*operands)
+    if predicate.size != 1:
         raise ValueError(
             f"the predicate of cond has shape {list(predicate.shape)}, and must be a "
             "single truth; use paddle.where to choose element by element, or vmap"
         )
-    if listener() is None or not isinstance(predicate, Tensor):
-        is_tensor = isinstance(predicate, Tensor)
-        is_true = truth(predicate) if is_tensor else bool(predicate)
-        found = (true_fn if is_true else false_fn)(*operands)
-        return _depending(found, operands) if is_tensor else found
+    if listener() is None:
+        chosen = true_fn if truth(predicate) else false_fn
+        return _depending(chosen(*operands), operands)
     leaves, spec = flatten_tree(operands)
     results: list[tuple[list[Any], Any]] = []
 

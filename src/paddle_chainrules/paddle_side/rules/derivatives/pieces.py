@@ -62,19 +62,19 @@ def leaky_relu(x: Tensor, slope: float = 0.01) -> Tensor:
 
 def abs(x: Tensor) -> Tensor:
     """At zero of no slope, as Paddle has it in the first order; of no curvature."""
-    found: Tensor = paddle.where(_is_zero(x), paddle.zeros_like(x), x * paddle.sign(x))
+    found: Tensor = paddle.where(is_zero(x), paddle.zeros_like(x), x * paddle.sign(x))
     return found
 
 
 def scaled_bessel(x: Tensor) -> Tensor:
     """``i0e``, whose kernel has a slope at zero by the sign of the zero."""
-    given = paddle.where(_is_zero(x), x * 0.0, x)
+    given = paddle.where(is_zero(x), x * 0.0, x)
     found: Tensor = paddle.base.core.eager.ops.i0e(given)
     return found
 
 
-def _is_zero(x: Tensor) -> Tensor:
-    """Not by ==, which takes small numbers for zero."""
+def is_zero(x: Tensor) -> Tensor:
+    """Tell where numbers are exactly zero; ``==`` takes small ones for zero, too."""
     return paddle.logical_and(x <= 0, x >= 0)
 
 

@@ -22,7 +22,7 @@ from ..entry import (
     reverse_of,
 )
 from ..series import linear, minus, product, total
-from ..shared import aligned, conj, ops, summed, summed_to
+from ..shared import aligned, conj, is_zero, ops, summed, summed_to
 
 for name, infix in (("add", "+"), ("sub", "-"), ("mul", "*"), ("truediv", "/")):
     define(f"Tensor.__{name}__", "x y", infix=infix)
@@ -161,18 +161,17 @@ def _(call: Call) -> list[Any]:
         below = _exponent_below(y)
         by_x = g * conj(y) * conj(ops.elementwise_pow(x, below))
         if not by_x.is_complex():  # nothing, of no number too
-            is_zero = ops.expand(ops.logical_and(y <= 0, y >= 0), by_x.shape)
-            by_x = ops.where(is_zero, paddle.zeros_like(by_x), by_x)
+            nowhere = ops.expand(is_zero(y), by_x.shape)
+            by_x = ops.where(nowhere, paddle.zeros_like(by_x), by_x)
         by_x = summed_to(by_x, x)
     if 1 in call.wanted and call.out.is_complex():
         by_y = summed_to(g * conj(call.out * _complex_logarithm(x, call.out)), y)
     elif 1 in call.wanted:
-        is_zero = ops.logical_and(ops.logical_and(x <= 0, x >= 0), y >= 0)
-        is_zero = ops.expand(is_zero, g.shape)
+        nowhere = ops.expand(ops.logical_and(is_zero(x), y >= 0), g.shape)
         whole = ops.expand(x, g.shape)
-        logs = ops.log(ops.where(is_zero, paddle.ones_like(whole), whole))
+        logs = ops.log(ops.where(nowhere, paddle.ones_like(whole), whole))
         by_y = g * call.out * logs
-        by_y = summed_to(ops.where(is_zero, paddle.zeros_like(by_y), by_y), y)
+        by_y = summed_to(ops.where(nowhere, paddle.zeros_like(by_y), by_y), y)
     return [by_x, by_y]
 
 

@@ -15,7 +15,7 @@ from ....paddle_side.rules.derivatives.every_order import SLOPES
 from ....paddle_side.rules.derivatives.formulas import lerp
 from ..calls import Call
 from ..entry import define, formula_of, holds_for_complex, reverse_of
-from ..shared import conj, ops, summed
+from ..shared import conj, is_zero, ops, summed
 
 
 def with_slope(name: str, slope: Callable[[Any, Any], Any]) -> None:
@@ -117,19 +117,18 @@ def _(call: Call) -> list[Any]:
     x = call.args[0]
     g = call.cotangent
     zero = paddle.zeros_like(g)
-    none = ops.logical_and(x <= 0, x >= 0)  # since == takes small numbers for zero
-    none = ops.expand(none, g.shape)
+    none = ops.expand(is_zero(x), g.shape)
     return summed(call, lambda: zero, lambda: ops.where(none, g, zero))
 
 
 @reverse_of("copysign")
 def _(call: Call) -> list[Any]:
     x, g = call.args[0], call.cotangent
-    is_zero = ops.expand(ops.logical_and(x <= 0, x >= 0), g.shape)
+    nowhere = ops.expand(is_zero(x), g.shape)
     zero = paddle.zeros_like(g)
     return summed(
         call,
-        lambda: ops.where(is_zero, zero, g * ops.sign(x) * ops.sign(call.out)),
+        lambda: ops.where(nowhere, zero, g * ops.sign(x) * ops.sign(call.out)),
         lambda: zero,
     )
 

@@ -13,7 +13,7 @@ from ....paddle_side.dtypes import single
 from ....paddle_side.rules.derivatives.norms import SMALL
 from ..calls import Call, NoRule
 from ..entry import apart_of, define, formula_of, reverse_of
-from ..shared import ops
+from ..shared import is_zero, ops
 from .reductions import axes_of, spread
 
 define("p_norm", "x porder axis epsilon keepdim asvector")
@@ -75,7 +75,7 @@ def _p_norm_grad(
     share = _quotient(size, out)
     if p < 1:
         return g * ops.sign(x) * ops.pow(share, p - 1.0)
-    none = ops.logical_and(share <= 0, share >= 0)
+    none = is_zero(share)
     one = paddle.ones_like(x)
     powers = ops.pow(ops.where(none, one, share), p - 1.0)
     zeros = _zero_without_slope(ops.where(none, share, one)) if p < 2 else share
@@ -84,7 +84,7 @@ def _p_norm_grad(
 
 def _quotient(a: Tensor, b: Tensor) -> Tensor:
     """``a / b``, and 0 where b is, of which the derivative with respect to b is NaN."""
-    none = ops.logical_and(b <= 0.0, b >= 0.0)  # and not what is nearly zero
+    none = is_zero(b)
     one = paddle.ones_like(b)
     found = a / ops.where(none, one, b)
     return ops.where(none, a * _zero_without_slope(ops.where(none, b, one)), found)
