@@ -1,28 +1,112 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all.
+
+What is written is a file beside, which takes the place of the old one at the end. It is
+locked meanwhile, so that what a killed process has left can be told from what another
+is writing, and is removed at the next save.
+"""
 
 from __future__ import annotations
 
-import tempfile
+import os
+import secrets
+import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # Windows, where nothing that is left is removed
+    fcntl = None  # type: ignore[assignment]
+
+ENDING = ".part"
+LONGEST = 200
+"""Bytes of a file's name that are kept in that of the file beside it."""
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A file beside, which takes the place of the one at path at the end.
+    """Give a new, empty file beside; it takes the place of that at path at the end.
+
+    It has the mode and owner of the old one, and both file and folder are on disk
+    when this ends. A symbolic link stays one: what it points to is replaced. An error
+    leaves what was there before.
 
     Raises:
         FileNotFoundError: the folder is not there.
+        ValueError: what is there is no regular file.
     """
-    if not path.parent.is_dir():
+    target = Path(os.path.realpath(path))
+    if not target.parent.is_dir():
         raise FileNotFoundError(
             f"a file is written into a folder that exists, but for {str(path)!r} there "
             f"is no folder {str(path.parent)!r}; make it first"
         )
-    with tempfile.TemporaryDirectory(
-        dir=path.parent, prefix=f".{path.name}."
-    ) as folder:
-        temporary = Path(folder) / path.name
-        yield temporary
-        temporary.replace(path)
+    before = target.stat() if target.exists() else None
+    if before is not None and not stat.S_ISREG(before.st_mode):
+        raise ValueError(
+            f"{path} is no regular file, and would be replaced by one; give another "
+            "path"
+        )
+    _remove_what_was_left(target)
+    with _locked_beside(target) as beside:
+        yield beside
+        if before is not None:
+            with suppress(OSError):  # only root may give files away
+                os.chown(beside, before.st_uid, before.st_gid)
+            os.chmod(beside, stat.S_IMODE(before.st_mode))
+        _to_disk(beside)
+        os.replace(beside, target)
+    if fcntl is not None:  # where a folder can be opened
+        _to_disk(target.parent)
+
+
+@contextmanager
+def _locked_beside(target: Path) -> Iterator[Path]:
+    """A new file beside, locked as long as it is written, and gone at the end."""
+    while True:
+        beside = target.with_name(f"{_beginning(target)}{secrets.token_hex(6)}{ENDING}")
+        file = os.open(beside, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666)
+        try:
+            _lock(file)
+            if not beside.exists():  # somebody took it for a file that was left
+                continue
+            yield beside
+            return
+        finally:
+            os.close(file)
+            beside.unlink(missing_ok=True)
+
+
+def _beginning(target: Path) -> str:
+    name = os.fsdecode(os.fsencode(target.name)[:LONGEST])
+    return f".{name}."
+
+
+def _remove_what_was_left(target: Path) -> None:
+    """Files that a process wrote beside this one, and was killed."""
+    if fcntl is None:
+        return
+    for name in os.listdir(target.parent):
+        if name.startswith(_beginning(target)) and name.endswith(ENDING):
+            with suppress(OSError):  # it is being written, or is gone already
+                file = os.open(target.parent / name, os.O_RDWR | os.O_NOFOLLOW)
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    os.unlink(target.parent / name)
+                finally:
+                    os.close(file)
+
+
+def _lock(file: int) -> None:
+    if fcntl is not None:
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(file, fcntl.LOCK_EX)
+
+
+def _to_disk(path: Path) -> None:
+    file = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)

@@ -128,7 +128,7 @@ def test_an_error_while_writing_leaves_what_was_there(suffix, tmp_path, monkeypa
     target = (
         "numpy.lib.format.write_array"
         if suffix == ".npz"
-        else ("paddle_chainrules.nets.files.save_file")
+        else ("paddle_chainrules.tensor_files.memory")
     )
 
     def fail(file, *args, **kwargs):

@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import paddle
-import safetensors.paddle
 from paddle import Tensor
 
+from .. import tensor_files
 from ..whole_files import replacing
-from .processes import rank
+from .processes import rank, size
 from .rounds import agree, send
 
 PLAIN = (bool, int, float, str, type(None))
+COMPLEX = ("complex64", "complex128")
+"""Kept as pairs of real numbers."""
 
 
 def save_checkpoint(path: str | os.PathLike[str], state: Any) -> None:
     """Write the state of a run, the same on all ranks: rank 0 writes, all wait for it.
 
-    The file is a ``.safetensors``: no code in it, tensors bit for bit. An error, or a
-    process that is killed, leaves the file that was there before.
+    The file is a ``.safetensors``: no code in it, tensors bit for bit, with a checksum
+    of all. An error, or a process that is killed, leaves the file that was there before.
 
     Args:
         path: where to.
@@ -32,6 +35,8 @@ def save_checkpoint(path: str | os.PathLike[str], state: Any) -> None:
 
     Raises:
         TypeError: a leaf of another kind, or a key that is no string or int.
+        ValueError: on rank 0, where a name can't be kept, or containers are nested too
+            deeply; path is no regular file.
         OSError: on rank 0, where the file can't be written.
         RankError: on the others, where rank 0 failed; anywhere, where a rank is gone.
 
@@ -61,41 +66,72 @@ def load_checkpoint(path: str | os.PathLike[str]) -> Any:
 
     Raises:
         OSError: on rank 0, where the file can't be read.
-        ValueError: on rank 0, where it is no checkpoint.
+        ValueError: on rank 0, where it is no checkpoint, or has changed since.
         RankError: on the others, where rank 0 failed; anywhere, where a rank is gone.
     """
-    failure, data = None, b""
+    failure: Exception | None = None
+    tree: Any = None
+    tensors: dict[str, Tensor] = {}
     try:
         if rank() == 0:
-            data = Path(path).read_bytes()
-            _check(path, data)
+            tree, tensors = _read(Path(path))
     except Exception as error:  # the others are told
         failure = error
+    kinds = [[n, tensor_files.dtype_of(t), t.shape] for n, t in tensors.items()]
+    text = json.dumps([tree, kinds]).encode()
     # The weight tells the others how many bytes will come.
-    sizes = agree("load_checkpoint", weight=float(len(data)), failure=failure)
-    buffer = paddle.zeros([int(sizes[0])], dtype="uint8")
-    if rank() == 0:
-        buffer = paddle.to_tensor(np.frombuffer(data, dtype="uint8").copy())
-    send(buffer, source=0)
-    return _read(buffer.numpy().tobytes())
+    sizes = agree("load_checkpoint", weight=float(len(text)), failure=failure)
+    if size() > 1:
+        buffer = bytearray(text if rank() == 0 else int(sizes[0]))
+        _send(memoryview(buffer))
+        tree, kinds = json.loads(buffer)
+        for name, dtype, shape in kinds:
+            if rank() != 0:
+                tensors[name] = paddle.empty(shape, dtype, device="cpu")
+            _send(tensor_files.memory(tensors[name]))
+    return _unpacked(tree, tensors)
+
+
+AT_ONCE = 1 << 26
+"""Bytes that are sent in one broadcast, from a copy of them."""
+
+
+def _send(memory: memoryview) -> None:
+    """Have the bytes of rank 0 here."""
+    for start in range(0, len(memory), AT_ONCE):
+        part = memory[start : start + AT_ONCE]
+        buffer = paddle.to_tensor(np.frombuffer(part, "uint8"))
+        send(buffer, source=0)
+        if rank() != 0:
+            part[:] = buffer.numpy().data
 
 
 def _write(path: Path, state: Any) -> None:
     tensors: dict[str, Tensor] = {}
-    tree = _packed(state, "state", tensors)
-    with replacing(path) as temporary:
-        safetensors.paddle.save_file(
-            tensors, str(temporary), {"state": json.dumps(tree)}
-        )
-        with open(temporary, "rb") as file:
-            os.fsync(file.fileno())
+    try:
+        tree = json.dumps(_packed(state, "state", tensors))
+    except RecursionError:
+        raise ValueError(
+            "the state is nested too deeply for a file; give it in fewer levels"
+        ) from None
+    with replacing(path) as beside:
+        tensor_files.write(beside, tensors, {STATE: tree})
+        with tensor_files.opened(beside) as file:
+            _tree_of(tensor_files.read_header(file))
+
+
+STATE = "state"
+"""Where in a file's metadata the containers are."""
 
 
 def _packed(node: Any, name: str, tensors: dict[str, Tensor]) -> Any:
     """A tree as JSON has it: containers as pairs of kind and content."""
     if isinstance(node, Tensor):
-        tensors[name] = node.detach().cpu().contiguous().clone()
-        return ["tensor", name]
+        is_complex = tensor_files.dtype_of(node) in COMPLEX
+        kept = paddle.as_real(node.detach()) if is_complex else node
+        tensor_files.check(name, kept)
+        tensors[name] = kept
+        return ["complex" if is_complex else "tensor", name]
     if isinstance(node, dict):
         for key in node:
             if not isinstance(key, (str, int)) or isinstance(key, bool):
@@ -119,34 +155,75 @@ def _packed(node: Any, name: str, tensors: dict[str, Tensor]) -> Any:
     )
 
 
-def _check(path: str | os.PathLike[str], data: bytes) -> None:
+def _read(path: Path) -> tuple[Any, dict[str, Tensor]]:
+    """The containers of a file, and its tensors.
+
+    Raises:
+        OSError: it can't be read.
+        ValueError: it is no checkpoint.
+    """
     try:
-        _read(data)
-    except Exception as error:
+        with tensor_files.opened(path) as file:
+            header = tensor_files.read_header(file)
+            tree = _tree_of(header)
+            return tree, tensor_files.read(file, header)
+    except ValueError as error:
         raise ValueError(
-            f"{os.fspath(path)!r} is no checkpoint: it must be a file that "
-            f"save_checkpoint wrote, got {len(data)} bytes of something else; give "
-            "the path of one, or an earlier copy"
+            f"{os.fspath(path)!r} is no checkpoint: it must be a whole file that "
+            f"save_checkpoint wrote, but {error}; give the path of one, or an earlier "
+            "copy"
         ) from error
 
 
-def _state_of(data: bytes) -> Any:
-    size = int.from_bytes(data[:8], "little")
-    return json.loads(json.loads(data[8 : 8 + size])["__metadata__"]["state"])
+def _tree_of(header: tensor_files.Header) -> Any:
+    """The containers that a file's metadata tell of, with each tensor in one place.
+
+    Raises:
+        ValueError: it tells of none, or of others than the tensors that are there.
+    """
+    if header.metadata.keys() - {tensor_files.CHECKSUM} != {STATE}:
+        raise ValueError("it tells of no state")
+    try:
+        tree = json.loads(header.metadata[STATE])
+        names = sorted(_names(tree))
+    except RecursionError:
+        raise ValueError("its state is nested too deeply") from None
+    if names != sorted(header.parts):
+        raise ValueError("its state has other tensors than the file")
+    return tree
 
 
-def _read(data: bytes) -> Any:
-    tensors = safetensors.paddle.load(data)
+def _names(node: Any) -> list[str]:
+    """Of the tensors in a tree, which is as :func:`_packed` makes it."""
+    if type(node) is not list or len(node) != 2:
+        raise ValueError(f"its state has {str(node)[:40]} for a kind and content")
+    kind, content = node
+    if kind in ("tensor", "complex") and type(content) is str:
+        return [content]
+    if kind == "plain" and isinstance(content, PLAIN):
+        return []
+    if kind in ("list", "tuple") and type(content) is list:
+        return [name for part in content for name in _names(part)]
+    if kind == "dict" and type(content) is list and all(map(_is_pair, content)):
+        if len({key for key, _ in content}) != len(content):
+            raise ValueError("its state has a key twice")
+        return [name for _, part in content for name in _names(part)]
+    raise ValueError(f"its state has the kind {str(kind)[:40]}")
 
-    def unpacked(node: Any) -> Any:
-        kind, content = node
-        if kind == "tensor":
-            return tensors[content]
-        if kind == "dict":
-            return {key: unpacked(part) for key, part in content}
-        if kind in ("list", "tuple"):
-            parts = [unpacked(part) for part in content]
-            return parts if kind == "list" else tuple(parts)
-        return content
 
-    return unpacked(_state_of(data))
+def _is_pair(pair: Any) -> bool:
+    return type(pair) is list and len(pair) == 2 and type(pair[0]) in (str, int)
+
+
+def _unpacked(node: Any, tensors: Mapping[str, Tensor]) -> Any:
+    kind, content = node
+    if kind == "tensor":
+        return tensors[content]
+    if kind == "complex":
+        return paddle.as_complex(tensors[content])
+    if kind == "dict":
+        return {key: _unpacked(part, tensors) for key, part in content}
+    if kind in ("list", "tuple"):
+        parts = [_unpacked(part, tensors) for part in content]
+        return parts if kind == "list" else tuple(parts)
+    return content

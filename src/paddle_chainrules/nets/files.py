@@ -20,9 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import paddle
 from paddle import Tensor
-from safetensors import deserialize
-from safetensors.paddle import save_file
 
+from .. import tensor_files
 from ..whole_files import replacing
 from .net import Net
 from .parameters.params import ParamSpec
@@ -32,18 +31,9 @@ PathLike = str | os.PathLike[str]
 NUMPY_DTYPES = {"bfloat16": np.dtype("uint16")}
 """What elements are in numpy where it is not the dtype of that name."""
 
-SAFETENSORS_DTYPES = {
-    "float16": "F16",
-    "bfloat16": "BF16",
-    "float32": "F32",
-    "float64": "F64",
-    "int64": "I64",
-    "int32": "I32",
-    "int16": "I16",
-    "int8": "I8",
-    "uint8": "U8",
-    "bool": "BOOL",
-}
+OF_NUMPY = {str(kind): name for name, kind in NUMPY_DTYPES.items()}
+
+NPZ_DTYPES = (*tensor_files.DTYPES, "complex128")
 
 HEADER_BYTES = 1_000
 """More than the header of an array in ``.npz`` takes, or of one in ``.safetensors``,
@@ -51,13 +41,21 @@ its name apart."""
 
 
 class Wanted(NamedTuple):
-    """What a file must hold of one parameter."""
+    """What a file must hold of one parameter.
+
+    Attributes:
+        dtype: as numpy has it.
+        size: in bytes.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     size: int
-    """In bytes."""
+
+
+Described = dict[str, tuple[tuple[int, ...], str]]
+"""Shapes and dtypes of what is in a file, by name."""
 
 
 def save_params(path: PathLike, params: Mapping[str, Tensor]) -> None:
@@ -65,16 +63,20 @@ def save_params(path: PathLike, params: Mapping[str, Tensor]) -> None:
 
     It is there as a whole or not at all: an error leaves what was there before.
     ``numpy.load`` reads the one, the safetensors library the other; bfloat16 is uint16
-    in ``.npz``.
+    in ``.npz``. Both have checksums. Where path is a symbolic link, what it points to is
+    replaced; a file that is replaced keeps its mode.
 
     Args:
         path: where to; the suffix says in which format.
         params: ``{name: tensor}``, as :meth:`Net.unflatten` gives of a theta.
 
     Raises:
-        ValueError: another suffix.
-        TypeError: params is no dict of tensors.
+        ValueError: another suffix, a name that the file can't hold, a tensor without
+            numbers, or path is no regular file.
+        TypeError: params is no dict of tensors, one of them is sparse, or has a dtype
+            that the file can't hold, as complex128 in ``.safetensors``.
         FileNotFoundError: the folder is not there.
+        OSError: the file can't be written.
 
     Examples:
         >>> import tempfile, paddle
@@ -88,7 +90,7 @@ def save_params(path: PathLike, params: Mapping[str, Tensor]) -> None:
         True
     """
     path = Path(path)
-    write = _format(path)[0]
+    form = _format(path)
     if not isinstance(params, Mapping):
         raise TypeError(
             f"save_params takes a dict of tensors, got {type(params).__name__}; "
@@ -101,9 +103,10 @@ def save_params(path: PathLike, params: Mapping[str, Tensor]) -> None:
                 f"{name!r}: {type(value).__name__}; names are strings, and nested "
                 "parameters go to files by distributed.save_checkpoint"
             )
-    tensors = {n: p.detach().cpu().contiguous() for n, p in params.items()}
-    with replacing(path) as temporary:
-        write(temporary, tensors)
+        tensor_files.check(name, value, form.dtypes)
+    with replacing(path) as beside:
+        form.write(beside, params)
+        _check_written(form.describe(beside), params)
 
 
 def load_params(
@@ -127,7 +130,7 @@ def load_params(
         FileNotFoundError: no such file.
     """
     path = Path(path)
-    read = _format(path)[1]
+    form = _format(path)
     if not isinstance(like, Net | ParamSpec | Mapping):
         raise TypeError(
             "load_params needs the net that the parameters are for, its spec, or a "
@@ -139,12 +142,20 @@ def load_params(
     else:
         spec = like if isinstance(like, ParamSpec) else ParamSpec.of(like)
     _check_file(path, spec)
-    arrays = read(path, spec)
-    return {name: paddle.to_tensor(arrays[name]) for name in spec.names}
+    found = form.read(path, spec)
+    return {name: found[name] for name in spec.names}
 
 
-def _format(path: Path) -> tuple[Callable[..., None], Callable[..., dict[str, Any]]]:
-    """The functions that write and read it."""
+class Format(NamedTuple):
+    """The functions for files of a suffix, and the dtypes that these can hold."""
+
+    write: Callable[[Path, Mapping[str, Tensor]], None]
+    describe: Callable[[Path], Described]
+    read: Callable[[Path, ParamSpec], dict[str, Tensor]]
+    dtypes: Sequence[str]
+
+
+def _format(path: Path) -> Format:
     if path.suffix not in FORMATS:
         raise ValueError(
             f"{path} ends in {path.suffix!r}; parameters are kept in files that end in "
@@ -155,15 +166,39 @@ def _format(path: Path) -> tuple[Callable[..., None], Callable[..., dict[str, An
     return FORMATS[path.suffix]
 
 
-def _write_npz(path: Path, tensors: dict[str, Tensor]) -> None:
+def _check_written(found: Described, params: Mapping[str, Tensor]) -> None:
+    """Refuse what would not be read again, such as a name with a NUL in an archive."""
+    given: Described = {
+        name: (tuple(value.shape), tensor_files.dtype_of(value))
+        for name, value in params.items()
+    }
+    if found != given:
+        lost = next(n for n in given if found.get(n) != given[n])
+        raise ValueError(
+            f"the file can't hold a tensor of the name {lost[:80]!r}; rename it"
+        )
+
+
+def _write_npz(path: Path, tensors: Mapping[str, Tensor]) -> None:
     with zipfile.ZipFile(path, "w") as archive:
         for name, tensor in tensors.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                array = np.asarray(tensor.numpy())
+                array = np.asarray(tensor.detach().numpy())
                 np.lib.format.write_array(member, array, allow_pickle=False)
 
 
-def _read_npz(path: Path, spec: ParamSpec) -> dict[str, Any]:
+def _describe_npz(path: Path) -> Described:
+    found = {}
+    with zipfile.ZipFile(path) as archive:
+        for member in archive.filelist:
+            with archive.open(member) as stream:
+                _, shape, _, dtype = _npy_header(stream.read(HEADER_BYTES))
+            name = member.filename.removesuffix(".npy")
+            found[name] = shape, OF_NUMPY.get(str(dtype), str(dtype))
+    return found
+
+
+def _read_npz(path: Path, spec: ParamSpec) -> dict[str, Tensor]:
     with open(path, "rb") as file:
         with _corrupt_where_it_fails(path):
             archive = zipfile.ZipFile(file)
@@ -171,7 +206,7 @@ def _read_npz(path: Path, spec: ParamSpec) -> dict[str, Any]:
         _check_names(path, spec, names)
         members = dict(zip(names, archive.filelist, strict=True))
         return {
-            w.name: _read_member(path, archive, members[w.name], w)
+            w.name: paddle.to_tensor(_read_member(path, archive, members[w.name], w))
             for w in _wanted(spec)
         }
 
@@ -189,7 +224,7 @@ def _read_member(
         content = stream.read(size + HEADER_BYTES + 1)
     with _corrupt_where_it_fails(path):
         start, found_shape, is_fortran, found_dtype = _npy_header(content)
-    _check(path, wanted, found_shape, str(found_dtype.newbyteorder("=")))
+    _check(path, name, found_shape, str(found_dtype.newbyteorder("=")), wanted)
     if len(content) - start != size:
         raise _corrupt(path, f"{name} is cut off or too long")
     array = np.frombuffer(content, found_dtype, offset=start)
@@ -218,31 +253,37 @@ def _corrupt_where_it_fails(path: Path) -> Iterator[None]:
         raise _corrupt(path, error) from error
 
 
-def _write_safetensors(path: Path, tensors: dict[str, Tensor]) -> None:
-    save_file(tensors, path)
+def _write_safetensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    tensor_files.write(path, tensors, {})
 
 
-def _read_safetensors(path: Path, spec: ParamSpec) -> dict[str, Any]:
-    each = list(_wanted(spec))
+def _describe_safetensors(path: Path) -> Described:
+    with tensor_files.opened(path) as file:
+        parts = tensor_files.read_header(file).parts
+    return {name: (part.shape, part.dtype) for name, part in parts.items()}
+
+
+def _read_safetensors(path: Path, spec: ParamSpec) -> dict[str, Tensor]:
     with open(path, "rb") as file:
-        content = file.read(_most_bytes(spec))
-    with _corrupt_where_it_fails(path):
-        found: dict[str, Any] = dict(deserialize(content))
-    _check_names(path, spec, list(found))
-    arrays = {}
-    kinds = {code: kind for kind, code in SAFETENSORS_DTYPES.items()}
-    for wanted in each:
-        part = found[wanted.name]
-        kind = kinds.get(part["dtype"], part["dtype"])
-        _check(path, wanted, part["shape"], str(NUMPY_DTYPES.get(kind, kind)))
-        array = np.frombuffer(part["data"], wanted.dtype)
-        arrays[wanted.name] = array.reshape(wanted.shape)
-    return arrays
+        with _corrupt_where_it_fails(path):
+            header = tensor_files.read_header(file)
+        _check_names(path, spec, list(header.parts))
+        for wanted, dtype in zip(_wanted(spec), spec.dtypes, strict=True):
+            part = header.parts[wanted.name]
+            _check(path, wanted.name, part.shape, part.dtype, wanted, dtype)
+        with _corrupt_where_it_fails(path):
+            found = tensor_files.read(file, header)
+    return {name: value.to(paddle.device.get_device()) for name, value in found.items()}
 
 
 FORMATS = {
-    ".npz": (_write_npz, _read_npz),
-    ".safetensors": (_write_safetensors, _read_safetensors),
+    ".npz": Format(_write_npz, _describe_npz, _read_npz, NPZ_DTYPES),
+    ".safetensors": Format(
+        _write_safetensors,
+        _describe_safetensors,
+        _read_safetensors,
+        tuple(tensor_files.DTYPES),
+    ),
 }
 
 
@@ -267,7 +308,7 @@ def _check_names(path: Path, spec: ParamSpec, found: list[str]) -> None:
 def _most_bytes(spec: ParamSpec) -> int:
     """More than a file of a net's parameters has, with 100 kB for metadata."""
     wanted = _wanted(spec)
-    return 100_000 + sum(w.size + HEADER_BYTES + 6 * len(w.name) for w in wanted)
+    return 100_000 + sum(w.size + HEADER_BYTES + 12 * len(w.name) for w in wanted)
 
 
 def _check_file(path: Path, spec: ParamSpec) -> None:
@@ -286,12 +327,20 @@ def _check_file(path: Path, spec: ParamSpec) -> None:
         )
 
 
-def _check(path: Path, wanted: Wanted, shape: Sequence[int], dtype: str) -> None:
-    if tuple(shape) != wanted.shape or dtype != str(wanted.dtype):
+def _check(
+    path: Path,
+    name: str,
+    shape: Sequence[int],
+    dtype: str,
+    wanted: Wanted,
+    wanted_dtype: str | None = None,
+) -> None:
+    needed = wanted_dtype or str(wanted.dtype)
+    if tuple(shape) != wanted.shape or dtype != needed:
         raise ValueError(
-            f"{wanted.name} in {path} has shape {list(shape)} and dtype {dtype}, the "
-            f"net needs {list(wanted.shape)} and {wanted.dtype}; load it for the net "
-            "that it was saved of"
+            f"{name} in {path} has shape {list(shape)} and dtype {dtype}, the net "
+            f"needs {list(wanted.shape)} and {needed}; load it for the net that it was "
+            "saved of"
         )
 
 

@@ -1,0 +1,270 @@
+"""Tensors in ``.safetensors`` files, written from and read into their own memory.
+
+The library of that name reads and writes the same format, but has no complex numbers of
+Paddle's, no checksum, and holds a file's content several times. What is written here
+has a SHA-256 of all that is in the file among its metadata; files without are read too.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+import math
+import os
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import paddle
+from paddle import Tensor
+
+DTYPES = {
+    "float16": ("F16", 2),
+    "bfloat16": ("BF16", 2),
+    "float32": ("F32", 4),
+    "float64": ("F64", 8),
+    "complex64": ("C64", 8),
+    "int64": ("I64", 8),
+    "int32": ("I32", 4),
+    "int16": ("I16", 2),
+    "int8": ("I8", 1),
+    "uint8": ("U8", 1),
+    "bool": ("BOOL", 1),
+}
+"""Paddle's dtypes that the format has, with their names there and sizes in bytes."""
+
+OF_NAMES = {name: dtype for dtype, (name, _) in DTYPES.items()}
+
+METADATA = "__metadata__"
+CHECKSUM = "paddle_chainrules.sha256"
+LARGEST_HEADER = 100_000_000
+"""Bytes, as the library has it."""
+
+
+class Part(NamedTuple):
+    """A tensor in a file.
+
+    Attributes:
+        start: where its bytes begin, counted from the end of the header.
+        size: in bytes.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    start: int
+    size: int
+
+
+class Header(NamedTuple):
+    """What a file says of itself.
+
+    Attributes:
+        begin: where the tensors' bytes begin in the file.
+    """
+
+    parts: Mapping[str, Part]
+    metadata: Mapping[str, str]
+    begin: int
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """Open a file to be read, without waiting for what is no regular one.
+
+    Raises:
+        OSError: there is none, or it can't be read.
+        ValueError: it is a pipe, a device or a folder.
+    """
+    flags = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    if path.is_dir() or not stat.S_ISREG(path.stat().st_mode):
+        raise ValueError(f"{path} is no regular file; copy what it gives to one")
+    with open(os.open(path, os.O_RDONLY | flags), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ValueError(f"{path} is no regular file; copy what it gives to one")
+        yield file
+
+
+def check(name: str, tensor: Tensor, dtypes: Sequence[str] = tuple(DTYPES)) -> None:
+    """Refuse what can't be kept in a file.
+
+    Raises:
+        TypeError: a dtype that the format has not, or a sparse tensor.
+        ValueError: a tensor without numbers, or a name that is no text.
+    """
+    dtype = dtype_of(tensor)
+    if dtype not in dtypes:
+        raise TypeError(
+            f"{name!r} is {dtype}, which this file can't hold; it holds "
+            f"{', '.join(dtypes)}. Convert it, complex numbers by paddle.as_real"
+        )
+    if not tensor.is_dense():
+        raise TypeError(
+            f"{name!r} is a sparse tensor, and files hold dense ones; convert it by "
+            ".to_dense()"
+        )
+    if tensor.size and not tensor._is_initialized():
+        raise ValueError(
+            f"{name!r} has no numbers yet; initialize it, or leave it out"
+        )
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise ValueError(
+            f"{name!r} is no text that a file can hold; name it otherwise"
+        ) from None
+
+
+def write(
+    path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str]
+) -> None:
+    """Write tensors, each of which :func:`check` lets pass, and their checksum.
+
+    Raises:
+        ValueError: a name that the format keeps for itself.
+        OSError: the file can't be written.
+    """
+    if METADATA in tensors:
+        raise ValueError(
+            f"no tensor may be named {METADATA!r}, which a .safetensors file has for "
+            "its own; rename it, or save a .npz"
+        )
+    parts, start = {}, 0
+    for name in sorted(tensors, key=lambda n: (-_itemsize(dtype_of(tensors[n])), n)):
+        dtype, shape = dtype_of(tensors[name]), tuple(tensors[name].shape)
+        size = math.prod(shape) * _itemsize(dtype)
+        parts[name] = Part(dtype, shape, start, size)
+        start += size
+    sums = {n: hashlib.sha256(memory(tensors[n])).digest() for n in parts}
+    header = {METADATA: {**metadata, CHECKSUM: _checksum(parts, metadata, sums)}} | {
+        name: {
+            "dtype": DTYPES[part.dtype][0],
+            "shape": part.shape,
+            "data_offsets": (part.start, part.start + part.size),
+        }
+        for name, part in parts.items()
+    }
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for name in parts:
+            file.write(memory(tensors[name]))
+
+
+def read_header(file: BinaryIO) -> Header:
+    """Read what a file says of itself, and check that its bytes are as many.
+
+    Raises:
+        ValueError: it is no such file, or cut off.
+    """
+    total = os.fstat(file.fileno()).st_size
+    length = int.from_bytes(file.read(8), "little")
+    if not 2 <= length <= min(total - 8, LARGEST_HEADER):
+        raise ValueError("it has no header")
+    try:
+        found = json.loads(file.read(length), object_pairs_hook=_once_each)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"its header can't be read ({error})") from None
+    if type(found) is not dict:
+        raise ValueError("its header has no names")
+    metadata = found.pop(METADATA, {})
+    if type(metadata) is not dict or not all(
+        type(value) is str for value in metadata.values()
+    ):
+        raise ValueError("its metadata is no text")
+    parts = {name: _part(name, given) for name, given in found.items()}
+    end = 0
+    for name, part in sorted(parts.items(), key=lambda item: item[1][2:]):
+        if part.start != end:
+            raise ValueError(f"{name!r} begins at {part.start}, and not at {end}")
+        end += part.size
+    if 8 + length + end != total:
+        raise ValueError(f"it has {total} bytes, and not {8 + length + end}")
+    return Header(parts, metadata, 8 + length)
+
+
+def read(file: BinaryIO, header: Header) -> dict[str, Tensor]:
+    """Read all tensors of a file, on the CPU, and compare their checksum.
+
+    Raises:
+        ValueError: the file has changed since it was written, or is read meanwhile.
+    """
+    found, sums = {}, {}
+    for name, part in header.parts.items():
+        found[name] = paddle.empty(part.shape, part.dtype, device="cpu")
+        into = memory(found[name])
+        file.seek(header.begin + part.start)
+        done = 0
+        while done < part.size:
+            count = file.readinto(into[done:])  # type: ignore[attr-defined]
+            if not count:
+                raise ValueError(f"it ends within {name!r}")
+            done += count
+        if CHECKSUM in header.metadata:
+            sums[name] = hashlib.sha256(into).digest()
+    metadata = {**header.metadata}
+    expected = metadata.pop(CHECKSUM, None)
+    if expected is not None and _checksum(header.parts, metadata, sums) != expected:
+        raise ValueError(
+            "its checksum differs, so it has changed since it was written; take an "
+            "earlier copy"
+        )
+    return found
+
+
+def memory(tensor: Tensor) -> memoryview:
+    """The bytes of a tensor: its own, where it is dense and on the CPU."""
+    tensor = tensor.detach().cpu().contiguous()
+    size = math.prod(tensor.shape) * _itemsize(dtype_of(tensor))
+    if not size:
+        return memoryview(b"")
+    found: Any = (ctypes.c_ubyte * size).from_address(tensor.data_ptr())
+    found.owner = tensor
+    return memoryview(found).cast("B")
+
+
+def dtype_of(tensor: Tensor) -> str:
+    """The name of a tensor's dtype."""
+    return str(tensor.dtype).removeprefix("paddle.")
+
+
+def _itemsize(dtype: str) -> int:
+    return DTYPES[dtype][1]
+
+
+def _checksum(
+    parts: Mapping[str, Part], metadata: Mapping[str, str], sums: Mapping[str, bytes]
+) -> str:
+    """Of all that is in a file, wherever it lies there."""
+    each = [[n, p.dtype, p.shape, sums[n].hex()] for n, p in sorted(parts.items())]
+    text = json.dumps([each, sorted(metadata.items())])
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError(f"some twice of {sorted(name for name, _ in pairs)}")
+    return found
+
+
+def _part(name: str, given: Any) -> Part:
+    """A tensor, as a header describes it."""
+    if type(given) is not dict or given.keys() != {"dtype", "shape", "data_offsets"}:
+        raise ValueError(f"{name!r} is not described")
+    dtype, shape, offsets = given["dtype"], given["shape"], given["data_offsets"]
+    for numbers in (shape, offsets):
+        if type(numbers) is not list or not all(
+            type(n) is int and 0 <= n < 2**62 for n in numbers
+        ):
+            raise ValueError(f"{name!r} has no sizes")
+    if type(dtype) is not str or dtype not in OF_NAMES or len(offsets) != 2:
+        raise ValueError(f"{name!r} is of a kind that is not known, {dtype!r}")
+    start, end = offsets
+    size = math.prod(shape) * _itemsize(OF_NAMES[dtype])
+    if end - start != size:
+        raise ValueError(f"{name!r} has {end - start} bytes, and not {size}")
+    return Part(OF_NAMES[dtype], tuple(shape), start, size)
