@@ -171,6 +171,9 @@ programs_on = pytest.mark.skipif(
 loops_on = pytest.mark.skipif(
     not switch.loops_are_on(), reason="there is no machine code to look at"
 )
+products_on = pytest.mark.skipif(
+    switch.wanted_blas() == "off", reason="there is no machine code of products"
+)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -5,7 +5,7 @@ import optree
 import paddle
 import pytest
 
-from conftest import randn
+from conftest import products_on, randn
 from paddle_chainrules import (
     FCNet,
     explain,
@@ -78,6 +78,7 @@ def step_of(optimizer):
     return step
 
 
+@products_on
 @pytest.mark.parametrize("name", MAKERS)
 def test_a_step_is_one_function_of_machine_code(name):
     optimizer = MAKERS[name]()

@@ -9,7 +9,7 @@ import numpy as np
 import paddle
 import pytest
 
-from conftest import native, randn
+from conftest import native, products_on, randn
 from paddle_chainrules import make_program, stateless, value_and_grad, vjp
 from paddle_chainrules.programs import switch
 from paddle_chainrules.programs.loops.fused_kernels import by_block, chains, packing
@@ -96,6 +96,7 @@ def of_mask(mask):
     return fn
 
 
+@products_on
 @pytest.mark.thinned(5)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("mask", MASKS)
@@ -251,6 +252,7 @@ CHAINS = [
 ]
 
 
+@products_on
 @pytest.mark.thinned(5)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("fn", CHAINS)
@@ -269,6 +271,7 @@ def test_what_goes_over_rows(fn, dtype, blocks):
     check(slopes, *given)
 
 
+@products_on
 def test_any_number_of_samples(five_rows):
     def fn(x):
         y, back = vjp(lambda x: functional.softmax(x @ x.transpose([0, 2, 1])) @ x, x)
@@ -289,6 +292,7 @@ def attention_of(heads, steps):
     return make_program(slopes)(q, k, v, c).with_loops, (q, k, v, c)
 
 
+@products_on
 def test_memory_is_that_of_a_block(monkeypatch):
     monkeypatch.setattr(by_block, "wanted_blas", lambda: "on")
     found, _ = attention_of(4, 1024)
@@ -302,6 +306,7 @@ def test_few_scores_stay_together():
     assert not count_of_blocks(found)
 
 
+@products_on
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_library_asked_for_by_its_name_has_whole_products(dtype, monkeypatch):
     """The numbers are those of one call for each, to the last bit."""
@@ -320,6 +325,7 @@ def test_a_library_asked_for_by_its_name_has_whole_products(dtype, monkeypatch):
             np.testing.assert_array_equal(a.numpy(), b.numpy())
 
 
+@products_on
 def test_an_interrupt_ends_it():
     """Before the next block."""
     found, given = attention_of(4, 1024)
@@ -358,6 +364,7 @@ class Heads(paddle.nn.Layer):
         return x + self.heads(self.norm(x))
 
 
+@products_on
 def test_layers(five_rows):
     paddle.seed(3)
     layer = Heads()

@@ -4,7 +4,7 @@ import paddle
 import paddle.nn.functional as F
 import pytest
 
-from conftest import native, randn
+from conftest import native, products_on, randn
 from paddle_chainrules import stateless, vjp
 from paddle_chainrules.programs import switch
 from paddle_chainrules.programs.loops.images import convolution
@@ -100,6 +100,7 @@ CASES = {
 """By name the shapes of images and filters, and how."""
 
 
+@products_on
 @pytest.mark.thinned(3)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("columns", [1, 1 << 18], ids=["a row", "all rows"])
@@ -157,6 +158,7 @@ LAST = {
 }
 
 
+@products_on
 @pytest.mark.parametrize("name", LAST)
 def test_channels_that_are_last(name):
     shape, kernel, how = LAST[name]

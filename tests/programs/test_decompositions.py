@@ -5,7 +5,7 @@ import paddle
 import paddle.nn.functional as F
 import pytest
 
-from conftest import native, randn
+from conftest import native, products_on, randn
 from paddle_chainrules import make_program, stateless, vjp
 from paddle_chainrules.programs import switch
 from paddle_chainrules.programs.compiling.decompositions import (
@@ -171,6 +171,7 @@ CASES = [
 CASES += [(name, KINDS[k % 2]) for k, name in enumerate(ONCE)]
 
 
+@products_on
 @pytest.mark.parametrize(("name", "kind"), CASES, ids=str)
 def test_values_and_gradients(name, kind, count_case):
     shape, dtype = kind

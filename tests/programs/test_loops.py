@@ -7,7 +7,7 @@ import numpy as np
 import paddle
 import pytest
 
-from conftest import loops_on, on_threads, randn
+from conftest import loops_on, on_threads, products_on, randn
 from paddle_chainrules import FCNet, laplacian, make_program, stateless, vjp
 from paddle_chainrules.paddle_side.interception import RAW
 from paddle_chainrules.programs import switch
@@ -521,6 +521,7 @@ def test_long_chains_and_many_terms():
     assert_same_as_plain(terms, *(randn([5, 7], seed=i) for i in range(300)))
 
 
+@products_on
 @loops_on
 def test_cheap_results_are_not_kept_for_the_way_back(monkeypatch):
     net = FCNet((2, 20, 20, 1), "tanh")

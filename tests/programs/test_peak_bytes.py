@@ -3,7 +3,7 @@
 import paddle
 import pytest
 
-from conftest import randn
+from conftest import products_on, randn
 from paddle_chainrules import FCNet, grad, make_program, stateless, value_and_grad
 from paddle_chainrules.programs.compiling.source import compiled
 from paddle_chainrules.programs.loops.fused_kernels.workspace import empty_cache
@@ -68,6 +68,7 @@ def taken(call):
     return most
 
 
+@products_on
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("kind", ["operators", "machine code"])
 def test_peak_bytes_are_those_of_a_call(name, kind):

@@ -5,7 +5,7 @@ import paddle
 import paddle.nn.functional as F
 import pytest
 
-from conftest import randn
+from conftest import products_on, randn
 from paddle_chainrules import jit, make_program, vjp
 from paddle_chainrules.programs import switch
 from paddle_chainrules.programs.compiling.source import compiled
@@ -101,6 +101,7 @@ def test_integers_and_truths_elsewhere():
     check(fn, randn(MATRIX))
 
 
+@products_on
 def test_products_of_what_lies_backwards():
     check(
         lambda x: paddle.flip(x, [0]) @ paddle.flip(x, [1]).T + x[:, ::-1][:, :5],

@@ -14,7 +14,7 @@ import optree
 import paddle
 import pytest
 
-from conftest import loops_on, on_threads, randn
+from conftest import loops_on, on_threads, products_on, randn
 from paddle_chainrules import (
     FCNet,
     fori_loop,
@@ -120,6 +120,7 @@ CASES = {
 }
 
 
+@products_on
 @loops_on
 @pytest.mark.parametrize("name", CASES)
 def test_steps_as_one_function_of_machine_code(name, made):
@@ -244,6 +245,7 @@ def test_few_steps_that_others_read_numbers_of(made):
     assert len(made) > FEW // 2
 
 
+@products_on
 @loops_on
 def test_a_body_that_is_kept(made):
     """Of jit(body) loops of any number of steps keep the program, and its gradients."""
@@ -558,6 +560,7 @@ def test_slips_are_named():
         scan(lambda c, _: (c, None), x, length=2, every=0)
 
 
+@products_on
 @loops_on
 def test_a_net_that_holds_state(made):
     """Its statistics go along in the carry, and are those of native training."""
