@@ -22,11 +22,12 @@ SAVERS = {
 saver = pytest.mark.parametrize("suffix", SAVERS, ids=["npz", "safetensors", "run"])
 
 
+def load(path):
+    return load_params(path, NET) if path.suffix else distributed.load_checkpoint(path)
+
+
 def are(params, path):
-    if path.suffix:
-        found = load_params(path, NET)
-    else:
-        found = distributed.load_checkpoint(path)
+    found = load(path)
     return all(found[name].equal_all(value) for name, value in params.items())
 
 
@@ -111,9 +112,14 @@ def test_the_next_save_removes_what_a_killed_one_left(tmp_path):
 def test_an_error_leaves_the_old_file_alone(tmp_path):
     path = tmp_path / "file"
     path.write_text("old")
-    with pytest.raises(KeyboardInterrupt), replacing(path) as beside:
-        beside.write_text("new")
-        raise KeyboardInterrupt
+
+    def interrupted():
+        with replacing(path) as beside:
+            beside.write_text("new")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert path.read_text() == "old"
     assert [*tmp_path.iterdir()] == [path]
 

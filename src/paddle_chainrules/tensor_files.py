@@ -44,6 +44,10 @@ LARGEST_HEADER = 100_000_000
 """Bytes, as the library has it."""
 
 
+class Corrupt(ValueError):
+    """What is wrong with a file, for who names it and says what to do."""
+
+
 class Part(NamedTuple):
     """A tensor in a file.
 
@@ -106,9 +110,7 @@ def check(name: str, tensor: Tensor, dtypes: Sequence[str] = tuple(DTYPES)) -> N
             ".to_dense()"
         )
     if tensor.size and not tensor._is_initialized():
-        raise ValueError(
-            f"{name!r} has no numbers yet; initialize it, or leave it out"
-        )
+        raise ValueError(f"{name!r} has no numbers yet; initialize it, or leave it out")
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -158,31 +160,31 @@ def read_header(file: BinaryIO) -> Header:
     """Read what a file says of itself, and check that its bytes are as many.
 
     Raises:
-        ValueError: it is no such file, or cut off.
+        Corrupt: it is no such file, or cut off.
     """
     total = os.fstat(file.fileno()).st_size
     length = int.from_bytes(file.read(8), "little")
     if not 2 <= length <= min(total - 8, LARGEST_HEADER):
-        raise ValueError("it has no header")
+        raise Corrupt("it has no header")
     try:
         found = json.loads(file.read(length), object_pairs_hook=_once_each)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"its header can't be read ({error})") from None
+        raise Corrupt(f"its header can't be read ({error})") from None
     if type(found) is not dict:
-        raise ValueError("its header has no names")
+        raise Corrupt("its header has no names")
     metadata = found.pop(METADATA, {})
     if type(metadata) is not dict or not all(
         type(value) is str for value in metadata.values()
     ):
-        raise ValueError("its metadata is no text")
+        raise Corrupt("its metadata is no text")
     parts = {name: _part(name, given) for name, given in found.items()}
     end = 0
     for name, part in sorted(parts.items(), key=lambda item: item[1][2:]):
         if part.start != end:
-            raise ValueError(f"{name!r} begins at {part.start}, and not at {end}")
+            raise Corrupt(f"{name!r} begins at {part.start}, and not at {end}")
         end += part.size
     if 8 + length + end != total:
-        raise ValueError(f"it has {total} bytes, and not {8 + length + end}")
+        raise Corrupt(f"it has {total} bytes, and not {8 + length + end}")
     return Header(parts, metadata, 8 + length)
 
 
@@ -190,29 +192,34 @@ def read(file: BinaryIO, header: Header) -> dict[str, Tensor]:
     """Read all tensors of a file, on the CPU, and compare their checksum.
 
     Raises:
-        ValueError: the file has changed since it was written, or is read meanwhile.
+        Corrupt: the file has changed since it was written, or is read meanwhile.
     """
     found, sums = {}, {}
     for name, part in header.parts.items():
-        found[name] = paddle.empty(part.shape, part.dtype, device="cpu")
+        found[name] = empty(part.shape, part.dtype)
         into = memory(found[name])
         file.seek(header.begin + part.start)
         done = 0
         while done < part.size:
             count = file.readinto(into[done:])  # type: ignore[attr-defined]
             if not count:
-                raise ValueError(f"it ends within {name!r}")
+                raise Corrupt(f"it ends within {name!r}")
             done += count
         if CHECKSUM in header.metadata:
             sums[name] = hashlib.sha256(into).digest()
     metadata = {**header.metadata}
     expected = metadata.pop(CHECKSUM, None)
     if expected is not None and _checksum(header.parts, metadata, sums) != expected:
-        raise ValueError(
+        raise Corrupt(
             "its checksum differs, so it has changed since it was written; take an "
             "earlier copy"
         )
     return found
+
+
+def empty(shape: Sequence[int], dtype: Any) -> Tensor:
+    """Make a tensor on the CPU whose numbers are yet to be read."""
+    return paddle.empty(shape, dtype, device="cpu")
 
 
 def memory(tensor: Tensor) -> memoryview:
@@ -247,24 +254,24 @@ def _checksum(
 def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError(f"some twice of {sorted(name for name, _ in pairs)}")
+        raise Corrupt(f"some twice of {sorted(name for name, _ in pairs)}")
     return found
 
 
 def _part(name: str, given: Any) -> Part:
     """A tensor, as a header describes it."""
     if type(given) is not dict or given.keys() != {"dtype", "shape", "data_offsets"}:
-        raise ValueError(f"{name!r} is not described")
+        raise Corrupt(f"{name!r} is not described")
     dtype, shape, offsets = given["dtype"], given["shape"], given["data_offsets"]
     for numbers in (shape, offsets):
         if type(numbers) is not list or not all(
             type(n) is int and 0 <= n < 2**62 for n in numbers
         ):
-            raise ValueError(f"{name!r} has no sizes")
+            raise Corrupt(f"{name!r} has no sizes")
     if type(dtype) is not str or dtype not in OF_NAMES or len(offsets) != 2:
-        raise ValueError(f"{name!r} is of a kind that is not known, {dtype!r}")
+        raise Corrupt(f"{name!r} is of a kind that is not known, {dtype!r}")
     start, end = offsets
     size = math.prod(shape) * _itemsize(OF_NAMES[dtype])
     if end - start != size:
-        raise ValueError(f"{name!r} has {end - start} bytes, and not {size}")
+        raise Corrupt(f"{name!r} has {end - start} bytes, and not {size}")
     return Part(OF_NAMES[dtype], tuple(shape), start, size)

@@ -1,5 +1,9 @@
 """Machine code in a folder, by which later processes compile nothing."""
 
+import hashlib
+import os
+import stat
+
 import paddle
 import pytest
 
@@ -32,9 +36,15 @@ def folder(tmp_path, monkeypatch):
     """An empty folder that is used by programs as if this process began with it."""
     found = tmp_path / "in" / "code"
     monkeypatch.setenv("PADDLE_CHAINRULES_CODE", str(found))
-    kept_code._folder.cache_clear()
-    yield found
-    kept_code._folder.cache_clear()
+    monkeypatch.setattr(kept_code, "_resolved", {})
+    monkeypatch.setattr(kept_code, "_told", set())
+    return found
+
+
+def code_in(folder):
+    """The file of code in it, beside the key."""
+    (file,) = (file for file in folder.iterdir() if file.name != kept_code.KEY)
+    return file
 
 
 @pytest.fixture
@@ -77,8 +87,9 @@ def test_another_process_compiles_nothing(tmp_path):
 def test_code_is_kept_for_its_text(folder, forgetful, monkeypatch):
     x = randn([13, 11])
     first = made(x)
-    (file,) = folder.iterdir()
+    file = code_in(folder)
     assert file.stat().st_mode & 0o77 == 0
+    assert (folder / kept_code.KEY).stat().st_mode & 0o77 == 0
     assert folder.stat().st_mode & 0o77 == 0
     forgetful()
     refuse(monkeypatch)
@@ -91,7 +102,7 @@ def test_code_is_kept_for_its_text(folder, forgetful, monkeypatch):
 def test_what_is_damaged_is_made_anew(folder, forgetful, damage):
     x = randn([13, 10])
     first = made(x)
-    (file,) = folder.iterdir()
+    file = code_in(folder)
     whole = file.read_bytes()
     bad = {"cut": whole[:-9], "changed": whole[:-9] + b"\0" * 9, "empty": b""}[damage]
     file.write_bytes(bad)
@@ -108,6 +119,126 @@ def test_a_folder_that_others_may_write_into_is_not_used(folder, forgetful):
     assert not [*folder.iterdir()]
 
 
+@pytest.mark.parametrize("mode", [0o757, 0o775])
+def test_nor_one_below_a_folder_that_others_may_write_into(folder, forgetful, mode):
+    """They could put another in its place."""
+    made(randn([13, 6]))
+    folder.parent.chmod(mode)
+    forgetful()
+    with pytest.warns(UserWarning, match=f"others may write into {folder.parent},"):
+        made(randn([13, 6]))
+    folder.parent.chmod(0o1777)  # as /tmp, where they can't
+    forgetful()
+    with pytest.MonkeyPatch.context() as patch:
+        refuse(patch)
+        made(randn([13, 6]))
+
+
+def test_a_relative_path_is_that_of_the_first_use(
+    folder, forgetful, monkeypatch, tmp_path
+):
+    trap = tmp_path / "trap"
+    (trap / "code").mkdir(parents=True)
+    folder.parent.mkdir()
+    monkeypatch.setenv("PADDLE_CHAINRULES_CODE", "code")
+    monkeypatch.chdir(folder.parent)
+    x = randn([13, 5])
+    made(x)
+    file = code_in(folder)
+    (trap / "code" / file.name).write_bytes(b"of somebody else")
+    monkeypatch.chdir(trap)
+    forgetful()
+    refuse(monkeypatch)
+    made(x)
+
+
+def as_link(file, other):
+    file.rename(other)
+    file.symlink_to(other)
+
+
+def written_by_others(file, other):
+    file.chmod(0o666)
+
+
+def of_somebody_else(file, other):
+    os.chown(file, 4321, 4321)
+
+
+def signed_by_nobody(file, other):
+    code = file.read_bytes()[kept_code.LENGTH :]
+    file.write_bytes(hashlib.sha256(code).digest() + code)
+
+
+def of_another_name(file, other):
+    """Code that was made, and signed, for another text."""
+    made(randn([13, 3]))
+    (there,) = {*file.parent.iterdir()} - {file, file.parent / kept_code.KEY}
+    there.replace(file)
+
+
+def with_a_known_key(file, other):
+    (file.parent / kept_code.KEY).chmod(0o644)
+
+
+ATTACKS = (
+    *(as_link, written_by_others, of_somebody_else, signed_by_nobody, of_another_name),
+    with_a_known_key,
+)
+
+
+@pytest.mark.filterwarnings("ignore:machine code is not kept")
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_what_somebody_else_could_have_put_there_does_not_run(
+    attack, folder, forgetful, tmp_path, monkeypatch
+):
+    if attack is of_somebody_else and os.getuid() != 0:
+        pytest.skip("only root can give a file away")
+    x = randn([13, 4])
+    first = made(x)
+    file = code_in(folder)
+    attack(file, tmp_path / "other")
+    forgetful()
+    counts = []
+    native = machine._object
+    monkeypatch.setattr(
+        machine, "_object", lambda *args: counts.append(1) or native(*args)
+    )
+    assert made(x).tolist() == first.tolist()
+    assert counts == [1]
+    assert stat.S_ISREG(file.lstat().st_mode)
+    assert (file.stat().st_uid, file.stat().st_mode & 0o77) == (os.getuid(), 0)
+    forgetful()
+    made(x)
+    assert counts == [1]
+
+
+DAMAGED = """
+import sys
+from pathlib import Path
+from paddle_chainrules.programs.loops import kept_code
+
+for file in Path(sys.argv[1]).iterdir():
+    if file.name != kept_code.KEY:
+        kept_code.keep(file.name, b"no code at all")
+"""
+
+
+def test_a_signed_file_that_ends_the_process_is_loaded_once(tmp_path):
+    """LLVM reads beyond the end of what is no code."""
+    folder = str(tmp_path / "code")
+    more = {"PADDLE_CHAINRULES_CODE": folder, "PADDLE_CHAINRULES_LOOPS": "on"}
+    first = run_code(STEP, **more).stdout.split()
+    assert int(first[0]) > 0
+    damage = f"import sys; sys.argv[1:] = [{folder!r}]\n{DAMAGED}"
+    assert run_code(damage, **more).returncode == 0
+    died = run_code(STEP, **more)
+    assert died.returncode < 0, died
+    again = run_code(STEP, **more).stdout.split()
+    assert int(again[0]) > 0
+    assert again[1:] == first[1:]
+
+
 def test_what_is_no_folder_is_told_once(folder, forgetful):
     folder.parent.mkdir()
     folder.write_text("a file")
@@ -117,11 +248,20 @@ def test_what_is_no_folder_is_told_once(folder, forgetful):
     made(randn([13, 8]))
 
 
+def test_a_user_that_is_not_there_is_told(folder, forgetful, monkeypatch):
+    monkeypatch.setenv("PADDLE_CHAINRULES_CODE", "~nosuchuser/code")
+    with pytest.warns(UserWarning, match="there is no such user"):
+        made(randn([13, 1]))
+
+
 def test_a_full_disk_leaves_nothing_behind(folder, forgetful, monkeypatch):
+    made(randn([12, 6]))
+    before = {*folder.iterdir()}
+
     def full(*args):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(kept_code.Path, "replace", full)
+    monkeypatch.setattr(os, "replace", full)
     with pytest.warns(UserWarning, match="No space left"):
         made(randn([13, 7]))
-    assert not [*folder.iterdir()]
+    assert {*folder.iterdir()} == before

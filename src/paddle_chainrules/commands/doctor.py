@@ -79,7 +79,7 @@ def _machine() -> Line:
 def _python() -> Iterator[Line]:
     here = f"{platform.python_version()}, {sys.executable}"
     yield Line(OK, "Python", here)
-    names = ("paddle-chainrules", "numpy", "optree", "safetensors")
+    names = ("paddle-chainrules", "numpy", "optree")
     yield Line(OK, "Packages", ", ".join(f"{name} {version(name)}" for name in names))
 
 

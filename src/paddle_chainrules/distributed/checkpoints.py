@@ -13,6 +13,7 @@ import paddle
 from paddle import Tensor
 
 from .. import tensor_files
+from ..tensor_files import Corrupt
 from ..whole_files import replacing
 from .processes import rank, size
 from .rounds import agree, send
@@ -26,7 +27,7 @@ def save_checkpoint(path: str | os.PathLike[str], state: Any) -> None:
     """Write the state of a run, the same on all ranks: rank 0 writes, all wait for it.
 
     The file is a ``.safetensors``: no code in it, tensors bit for bit, with a checksum
-    of all. An error, or a process that is killed, leaves the file that was there before.
+    of all. An error, or a process that is killed, leaves the file that was there.
 
     Args:
         path: where to.
@@ -87,7 +88,7 @@ def load_checkpoint(path: str | os.PathLike[str]) -> Any:
         tree, kinds = json.loads(buffer)
         for name, dtype, shape in kinds:
             if rank() != 0:
-                tensors[name] = paddle.empty(shape, dtype, device="cpu")
+                tensors[name] = tensor_files.empty(shape, dtype)
             _send(tensor_files.memory(tensors[name]))
     return _unpacked(tree, tensors)
 
@@ -179,24 +180,24 @@ def _tree_of(header: tensor_files.Header) -> Any:
     """The containers that a file's metadata tell of, with each tensor in one place.
 
     Raises:
-        ValueError: it tells of none, or of others than the tensors that are there.
+        Corrupt: it tells of none, or of others than the tensors that are there.
     """
     if header.metadata.keys() - {tensor_files.CHECKSUM} != {STATE}:
-        raise ValueError("it tells of no state")
+        raise Corrupt("it tells of no state")
     try:
         tree = json.loads(header.metadata[STATE])
         names = sorted(_names(tree))
     except RecursionError:
-        raise ValueError("its state is nested too deeply") from None
+        raise Corrupt("its state is nested too deeply") from None
     if names != sorted(header.parts):
-        raise ValueError("its state has other tensors than the file")
+        raise Corrupt("its state has other tensors than the file")
     return tree
 
 
 def _names(node: Any) -> list[str]:
     """Of the tensors in a tree, which is as :func:`_packed` makes it."""
     if type(node) is not list or len(node) != 2:
-        raise ValueError(f"its state has {str(node)[:40]} for a kind and content")
+        raise Corrupt(f"its state has {str(node)[:40]} for a kind and content")
     kind, content = node
     if kind in ("tensor", "complex") and type(content) is str:
         return [content]
@@ -206,9 +207,9 @@ def _names(node: Any) -> list[str]:
         return [name for part in content for name in _names(part)]
     if kind == "dict" and type(content) is list and all(map(_is_pair, content)):
         if len({key for key, _ in content}) != len(content):
-            raise ValueError("its state has a key twice")
+            raise Corrupt("its state has a key twice")
         return [name for _, part in content for name in _names(part)]
-    raise ValueError(f"its state has the kind {str(kind)[:40]}")
+    raise Corrupt(f"its state has the kind {str(kind)[:40]}")
 
 
 def _is_pair(pair: Any) -> bool:

@@ -63,8 +63,8 @@ def save_params(path: PathLike, params: Mapping[str, Tensor]) -> None:
 
     It is there as a whole or not at all: an error leaves what was there before.
     ``numpy.load`` reads the one, the safetensors library the other; bfloat16 is uint16
-    in ``.npz``. Both have checksums. Where path is a symbolic link, what it points to is
-    replaced; a file that is replaced keeps its mode.
+    in ``.npz``. Both have checksums. A symbolic link stays one, and what it points to
+    is replaced; a file that is replaced keeps its mode.
 
     Args:
         path: where to; the suffix says in which format.

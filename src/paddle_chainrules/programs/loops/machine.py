@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 
 from .elements.scalars import FUNCTIONS
 from .elements.vectorised import definitions
-from .kept_code import keep, kept, name_of
+from .kept_code import keep, kept, loading, name_of
 from .matrix_products.blas import Library, library
 from .matrix_products.products import SUFFIX
 from .nest import METADATA
@@ -121,9 +121,16 @@ def _compiled(texts: Sequence[str]) -> list[Code]:
     versions = (*map(str, llvm.llvm_version_info), version("llvmlite"))
     name = name_of(text, machine.triple, *processor(), *versions)
     code = kept(name)
-    if code is None:
-        code = _object(llvm, text, names, machine)
-        keep(name, code)
+    if code is not None:
+        with loading(name):
+            return _linked(llvm, code, names, machine)
+    code = _object(llvm, text, names, machine)
+    keep(name, code)
+    return _linked(llvm, code, names, machine)
+
+
+def _linked(llvm: Any, code: bytes, names: Sequence[str], machine: Any) -> list[Code]:
+    """The functions of these names in a module's code."""
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
     engine.add_object_file(llvm.ObjectFileRef.from_data(code))
     engine.finalize_object()
