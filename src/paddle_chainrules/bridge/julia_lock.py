@@ -6,6 +6,8 @@ import ctypes
 import threading
 from types import TracebackType
 
+from ..paddle_side.locks import new_lock
+
 _owner = ctypes.c_uint64(0)
 
 
@@ -28,7 +30,7 @@ class JuliaLock:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
+        self._lock = new_lock()
         self._depth = 0
         self.is_shared = True
 

@@ -18,6 +18,7 @@ from paddle.base import core
 from .flags import Noted, flags_of
 from .index_lists import with_tensors
 from .listener import Listener, listener, local
+from .locks import in_child_of_fork
 from .patching import py_layers
 from .patching.places import (
     Looked,
@@ -147,11 +148,25 @@ def ended(who: Listener, before: Listener | None) -> None:
     with lock:
         if who in _listening:
             _listening.remove(who)
-        if taken and not _listening:
-            for space in _spaces.values():
-                space.give_back()
-            py_layers.give_back()
-            taken.clear()
+        if not _listening:
+            _give_back()
+
+
+def _give_back() -> None:
+    if taken:
+        for space in _spaces.values():
+            space.give_back()
+        py_layers.give_back()
+        taken.clear()
+
+
+@in_child_of_fork
+def _only_this_thread() -> None:
+    """Whoever listened on another is not here to give the places back."""
+    if listener() is None:
+        with lock:
+            _listening.clear()
+            _give_back()
 
 
 class _Space:

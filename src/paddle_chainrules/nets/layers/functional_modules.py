@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Mapping, Set
 from contextlib import contextmanager
 from typing import Any
@@ -12,6 +11,7 @@ import paddle
 from paddle import Tensor
 
 from ...paddle_side.listener import not_listening
+from ...paddle_side.locks import new_lock
 from ...transforms.containers.tree import Tree
 from ...transforms.tape.effects import Effects, differ, versions
 from .functional_module import FunctionalModule, Place, copied
@@ -29,7 +29,7 @@ class FunctionalModules:
 
     def __init__(self, layer: paddle.nn.Layer) -> None:
         self._first = FunctionalModule(layer)
-        self._lock = threading.RLock()
+        self._lock = new_lock()
         self.free: list[FunctionalModule] = []
         self.changed: set[Place] = set()
         self.read: set[str] = set()

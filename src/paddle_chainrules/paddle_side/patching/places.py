@@ -10,15 +10,16 @@ from __future__ import annotations
 import inspect
 import sys
 import sysconfig
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, NamedTuple
 
+from ..locks import new_lock
+
 Pair = tuple[Any, Any]
 """A function of Paddle's, and what stands in for it."""
 
-lock = threading.RLock()
+lock = new_lock(held_at_fork=True)
 """Held by who changes what stands somewhere."""
 
 

@@ -4,28 +4,48 @@ from __future__ import annotations
 
 import gc
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_lock = threading.Lock()
-_waiting = [0, False]
-"""How many captures it waits for, and whether it was on before the first of them."""
+from ..locks import in_child_of_fork, new_lock
+
+_lock = new_lock(held_at_fork=True)
+_waiting: Counter[int] = Counter()
+"""For how many captures it waits, by thread."""
+
+_was_on = [False]
+"""Whether it was, before the first of them."""
 
 
 @contextmanager
 def collector_waits() -> Iterator[None]:
     """It would look for cycles through all that a capture keeps anyway."""
-    begun = False
+    thread, begun = threading.get_ident(), False
     try:
         with _lock:
-            if not _waiting[0]:
-                _waiting[1] = gc.isenabled()
-            _waiting[0] += 1
+            if not _waiting:
+                _was_on[0] = gc.isenabled()
+            _waiting[thread] += 1
             begun = True
             gc.disable()
         yield
     finally:  # whatever an interrupt has left
         with _lock:
-            _waiting[0] -= begun
-            if not _waiting[0] and _waiting[1]:
-                gc.enable()
+            _ended(thread, int(begun))
+
+
+def _ended(thread: int, count: int) -> None:
+    _waiting[thread] -= count
+    if not _waiting[thread]:
+        del _waiting[thread]
+    if not _waiting and _was_on[0]:
+        gc.enable()
+
+
+@in_child_of_fork
+def _only_this_thread() -> None:
+    """Captures of other threads do not end here."""
+    with _lock:
+        for thread in {*_waiting} - {threading.get_ident()}:
+            _ended(thread, _waiting[thread])

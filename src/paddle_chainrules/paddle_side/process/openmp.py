@@ -16,6 +16,8 @@ from typing import Any
 
 import paddle
 
+from ..locks import in_child_of_fork
+
 
 @cache
 def openmp() -> Any:
@@ -49,10 +51,7 @@ def one_thread() -> Iterator[None]:
         openmp().omp_set_num_threads(count)
 
 
+@in_child_of_fork
 def _leave_one() -> None:
     if threads() > 1:
         openmp().omp_set_num_threads(1)
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_leave_one)

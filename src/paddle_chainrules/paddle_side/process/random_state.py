@@ -12,6 +12,7 @@ from typing import Any
 
 import paddle
 
+from ..locks import new_lock
 from ..patching.places import Places, by_itself, standing
 
 DRAWING = (
@@ -26,7 +27,7 @@ DRAWING = (
 )
 """Operators that draw from Paddle's generators, by their names in ``paddle._C_ops``."""
 
-_turn = threading.RLock()
+_turn = new_lock()
 """Whose turn it is to draw: the generators are the whole process's."""
 
 

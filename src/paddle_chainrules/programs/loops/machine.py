@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import re
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from typing import Any
 from weakref import WeakValueDictionary
 
+from ...paddle_side.locks import new_lock
 from .elements.scalars import FUNCTIONS
 from .elements.vectorised import definitions
 from .kept_code import keep, kept, loading, name_of
@@ -37,14 +36,7 @@ DECLARATIONS = (
     + "\ndeclare void @llvm.memset.p0.i64(ptr, i8, i64, i1)"
 )
 
-_lock = threading.Lock()
-if hasattr(os, "register_at_fork"):
-    # No fork amid compiling, whose child would wait for a thread that it has not.
-    os.register_at_fork(
-        before=_lock.acquire,
-        after_in_parent=_lock.release,
-        after_in_child=_lock.release,
-    )
+_lock = new_lock(held_at_fork=True)  # LLVM has locks of its own
 _known: WeakValueDictionary[str, Code] = WeakValueDictionary()
 """By their text, for as long as a program has them, or they are among the last."""
 

@@ -8,11 +8,11 @@ of a step's, in which nothing is added up, so that results have the same bits.
 from __future__ import annotations
 
 import ctypes
-import os
 import sys
 from collections.abc import Sequence
 from functools import cache
 
+from ...paddle_side.locks import in_child_of_fork
 from ...paddle_side.process.openmp import openmp, threads
 from .extents import Extent
 from .text import Text
@@ -24,12 +24,11 @@ least = ctypes.c_int64(LEAST)
 """The same, as it is read at each call."""
 
 
+@in_child_of_fork
 def _share_nothing() -> None:
+    """Not to wait for threads that are not here."""
     least.value = sys.maxsize
 
-
-if hasattr(os, "register_at_fork"):  # whose child may not wait for others
-    os.register_at_fork(after_in_child=_share_nothing)
 
 PREFIX = "paddle_chainrules.openmp"
 """What the texts call the library's functions, whatever others are in the process."""

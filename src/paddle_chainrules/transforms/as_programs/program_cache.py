@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -15,6 +14,7 @@ from paddle import Tensor
 from ...paddle_side.autograd.engine import is_running
 from ...paddle_side.autograd.grad_mode import grad_mode
 from ...paddle_side.dtypes import is_differentiable
+from ...paddle_side.locks import new_lock
 from ...programs.capture import Begun, capture
 from ...programs.capture_error import CaptureError
 from ...programs.captured import PLACE, Captured
@@ -125,7 +125,7 @@ class ProgramCache:
         self._calls: Counter[Any] = Counter()
         self._effects = effects
         self._made: OrderedDict[Any, Any] = OrderedDict()
-        self._lock = threading.RLock()
+        self._lock = new_lock()
 
     def record(
         self, leaves: Sequence[Any], key: Any = None

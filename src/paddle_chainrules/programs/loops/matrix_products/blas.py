@@ -19,7 +19,6 @@ import ctypes
 import math
 import os
 import sys
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import paddle
 
+from ....paddle_side.locks import new_lock
 from ....paddle_side.process.openmp import openmp, threads
 from ...switch import BLAS, wanted_blas
 from .gemm import CONVENTIONS, product_text, signature, symbol
@@ -104,7 +104,7 @@ class Found(NamedTuple):
     threads: int | None
 
 
-_lock = threading.Lock()
+_lock = new_lock()
 _chosen: list[Library | None] = []
 
 
@@ -122,16 +122,6 @@ def library() -> Library | None:
         if not _chosen:
             _chosen.append(chosen(wanted_blas(), libraries()))
         return _chosen[0]
-
-
-def _renew_lock() -> None:
-    """In the child of a fork, whose parent may have been choosing on another thread."""
-    global _lock
-    _lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_lock)
 
 
 def chosen(wanted: str, found: Mapping[str, Found]) -> Library | None:

@@ -1,0 +1,85 @@
+"""All locks of this package, and what else the child of a fork must find in order.
+
+The child has one thread, that which forked. A lock that another one held would never be
+free again, so that all are new in the child, but for those of its own thread.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+from weakref import WeakSet
+
+_renewed: WeakSet[Any] = WeakSet()
+_held: list[Any] = []
+"""In the order of acquiring them."""
+
+
+def new_lock(held_at_fork: bool = False) -> Any:
+    """Make a lock that a thread may enter again, to be used by ``with``.
+
+    Args:
+        held_at_fork: a fork waits for it, so that the child finds what it guards whole.
+            For short works alone, within which no other lock is waited for.
+    """
+    lock = threading.RLock()
+    if held_at_fork:
+        _held.append(lock)
+    else:
+        _renewed.add(lock)
+    return lock
+
+
+def in_child_of_fork(function: Callable[[], object]) -> None:
+    """Have a function called in the child of each fork, once locks are free."""
+    _in_child.append(function)
+
+
+_in_child: list[Callable[[], object]] = []
+
+
+def _before() -> None:
+    for lock in _held:
+        lock.acquire()
+
+
+def _after() -> None:
+    for lock in reversed(_held):
+        lock.release()
+
+
+def _after_in_child() -> None:
+    _after()
+    for lock in (*_renewed, *_of_properties()):
+        if not lock._is_owned():  # of a thread that is not here
+            lock._at_fork_reinit()
+    for function in _in_child:
+        function()
+
+
+PACKAGE = __name__.partition(".")[0]
+
+
+def _of_properties() -> list[Any]:
+    """Before Python 3.12 each ``cached_property`` has a lock, for all instances."""
+    if sys.version_info >= (3, 12):
+        return []
+    return [
+        vars(attribute)["lock"]
+        for label, module in [*sys.modules.items()]
+        if label.partition(".")[0] == PACKAGE
+        for kind in vars(module).values()
+        if isinstance(kind, type)
+        for attribute in vars(kind).values()
+        if isinstance(attribute, cached_property)
+    ]
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_before, after_in_parent=_after, after_in_child=_after_in_child
+    )

@@ -1,0 +1,124 @@
+"""Children of a fork, made while other threads work."""
+
+import json
+import os
+
+import pytest
+
+from conftest import run_code
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
+
+FORKS = """
+import gc, json, math, os, signal, sys, threading, time
+import paddle
+from paddle_chainrules import hessian, jit, jvp, stateless, value_and_grad, vmap
+
+layer = paddle.nn.Sequential(
+    paddle.nn.Linear(3, 7),
+    paddle.nn.Tanh(),
+    paddle.nn.Dropout(0.5),
+    paddle.nn.Linear(7, 2),
+)
+net, params, _ = stateless(layer)
+x = paddle.rand([5, 3])
+
+
+def loss(p, x):
+    return (net(p, x, seed=3) ** 2).mean()
+
+
+def work():
+    '''All kinds of locks: of captures, compiling, seeds, nets and caches.'''
+    values = [
+        value_and_grad(loss)(params, x)[0],
+        jit(value_and_grad(lambda p, x: loss(p, x)))(params, x)[0],
+        hessian(lambda y: (y**3).sum())(x).sum(),
+        vmap(lambda y: (y**2).sum())(x).sum(),
+        jvp(lambda y: paddle.tanh(y).sum(), (x,), (x,))[1],
+    ]
+    return [float(value) for value in values]
+
+
+def in_child():
+    '''What is wrong there.'''
+    found = work()
+    if not all(math.isclose(a, b, rel_tol=1e-4) for a, b in zip(found, expected)):
+        return 3
+    return 0 if gc.isenabled() else 4
+
+
+expected, stop, results = work(), [], []
+threads = [
+    threading.Thread(target=lambda: [work() for _ in iter(lambda: bool(stop), True)])
+    for _ in range(2)
+]
+for thread in threads:
+    thread.start()
+time.sleep(0.2)
+for i in range(FORKS):
+    time.sleep(0.01 * (i % 7))
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        try:
+            os._exit(in_child())
+        except BaseException as error:
+            print(repr(error), file=sys.stderr, flush=True)
+            os._exit(2)
+    results.append(os.waitpid(child, 0)[1])
+stop.append(True)
+for thread in threads:
+    thread.join()
+print(json.dumps(results))
+"""
+
+
+def outcomes(forks, loops):
+    code = FORKS.replace("FORKS", str(forks))
+    done = run_code(code, PADDLE_CHAINRULES_LOOPS=loops, OMP_NUM_THREADS="1")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("forks", "loops"),
+    [(12, "on"), (8, "first"), pytest.param(80, "on", marks=pytest.mark.slow)],
+)
+def test_a_child_differentiates_though_its_parents_threads_did(forks, loops):
+    found, told = outcomes(forks, loops)
+    assert found == [0] * forks, told
+
+
+WITHIN = """
+import os, signal
+import paddle
+from paddle_chainrules import make_program, value_and_grad
+
+children = []
+
+
+def fn(x):
+    children.append(os.fork())
+    if not children[-1]:
+        signal.alarm(60)
+    return (x**2).sum()
+
+
+x = paddle.to_tensor([3.0, 4.0])
+program = make_program(fn)(x)
+ok = float(program.function(x)[0]) == 25.0
+ok = ok and value_and_grad(lambda x: (x**3).sum())(x)[1].tolist() == [27.0, 48.0]
+if not all(children):
+    os._exit(0 if ok else 3)
+assert ok
+print([os.waitpid(child, 0)[1] for child in children])
+"""
+
+
+def test_a_fork_within_what_is_captured():
+    """The child goes on with the capture, whose locks are its own."""
+    done = run_code(WITHIN)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert set(found) == {0}
