@@ -228,8 +228,12 @@ def _planned(optimizer: Any, setting: Setting, params: Params) -> _Plan | None:
     table: list[int] = []
     for k, row in enumerate(rows):
         table += [row[0].size, not marks or marks[k], *(next(found) for _ in row)]
+    try:
+        code = code_of(setting, dtype_name(dtype))
+    except MemoryError as error:
+        raise NoProgram(str(error)) from None
     return _Plan(
         *(optimizer, params, setting.kind, names, held, tensors, addresses),
         *((like, [dtype] * len(params)), marks, pack(f"{len(table)}q", *table)),
-        code_of(setting, dtype_name(dtype)),
+        code,
     )

@@ -79,7 +79,10 @@ def code_of(program: Program, places: Sequence[int] | None = None) -> Code:
             "it draws random numbers, which Paddle counts; use the net in "
             "evaluation mode"
         )
-    made = program.as_code
+    try:
+        made = program.as_code
+    except MemoryError as error:
+        raise NoCode(str(error)) from None
     if len(made.regions) > 1:
         raise NoCode(made.explain_machine())
     region = made.regions[0] if made.regions else None

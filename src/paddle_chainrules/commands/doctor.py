@@ -149,7 +149,7 @@ def products_of_machine_code() -> Line:
     subject = "Products in machine code"
     try:
         found = library()
-    except ValueError as why:
+    except (ValueError, MemoryError) as why:
         return Line(FAULT, subject, str(why))
     if found is None:
         remedy = f"unset {BLAS}, unless you suspect the others; Paddle's wheel has MKL"

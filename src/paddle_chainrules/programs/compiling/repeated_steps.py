@@ -70,7 +70,10 @@ class RepeatedStep:
     ) -> None:
         if program.draws:
             raise NotOne
-        made = program.as_code
+        try:
+            made = program.as_code
+        except MemoryError:  # too little for LLVM
+            raise NotOne from None
         if len(made.ops) != 1 or len(made.regions) != 1 or made.samples is not None:
             raise NotOne
         if len(made.inputs) != len(carry) + len(xs) + len(held):

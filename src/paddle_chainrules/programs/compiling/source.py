@@ -198,9 +198,14 @@ def compiled(
             found.trusting = trusting  # type: ignore[attr-defined]
         except Exception as error:
             found.__code__ = _function(program, names).__code__
+            is_short = isinstance(error, MemoryError)
             warnings.warn(
-                f"programs run without loops of machine code ({error}); reinstall "
-                f"llvmlite, or set {switch.LOOPS}=off",
+                f"programs run without loops of machine code: {error}"
+                + (
+                    ""
+                    if is_short
+                    else f"; reinstall llvmlite, or set {switch.LOOPS}=off"
+                ),
                 stacklevel=3,
             )
         except BaseException:  # an interrupt, after which the next call goes over

@@ -13,6 +13,7 @@ from weakref import WeakValueDictionary
 from ...paddle_side.locks import new_lock
 from .elements.scalars import FUNCTIONS
 from .elements.vectorised import definitions
+from .headroom import need_headroom
 from .kept_code import keep, kept, loading, name_of
 from .matrix_products.blas import Library, library
 from .matrix_products.products import SUFFIX
@@ -52,12 +53,14 @@ def machine_code(texts: Sequence[str]) -> list[Code]:
 
     Raises:
         ImportError: llvmlite is not installed.
+        MemoryError: a limit of this process leaves too little for LLVM.
     """
     texts = [_without_comments(text) for text in texts]
     with _lock:
         found = {text: code for text in texts if (code := _known.get(text))}
         new = [text for text in dict.fromkeys(texts) if text not in found]
         if new:
+            need_headroom()
             found.update(zip(new, _compiled(new), strict=True))
             _known.update(found)
         for text, code in found.items():

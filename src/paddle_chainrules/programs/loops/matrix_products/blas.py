@@ -32,6 +32,7 @@ import paddle
 from ....paddle_side.locks import new_lock
 from ....paddle_side.process.openmp import openmp, threads
 from ...switch import BLAS, wanted_blas
+from ..headroom import need_headroom
 from .gemm import CONVENTIONS, product_text, signature, symbol
 
 
@@ -117,9 +118,11 @@ def library() -> Library | None:
 
     Raises:
         ValueError: the environment asks for one that is not here.
+        MemoryError: a limit of this process leaves too little to measure them.
     """
     with _lock:
         if not _chosen:
+            need_headroom()
             _chosen.append(chosen(wanted_blas(), libraries()))
         return _chosen[0]
 
