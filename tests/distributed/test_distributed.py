@@ -20,6 +20,15 @@ DISAGREEMENTS = {
     "names": "rank 0 has ['a']: float32 [3], rank 1 has ['b']: float32 [3]",
     "samples": "rank 0 has ['arguments'][1]['z']: float32 [samples, 3], rank 1 has",
     "loss": "rank 0 has the loss failing.<locals>.loss",
+    "reduction": "rank 0 has reduction='mean', rank 1 has reduction='sum'",
+    "kind of weight": "rank 0 has weight=a number, rank 1 has weight=None",
+    "weight's constant": "default 0 of the weight = 2.0, rank 1 has default 0 of",
+    "constant": "rank 0 has c of the loss = 0.1, rank 1 has c of the loss = 1.1",
+    "constant of a module": "rank 0 has GLOBAL of the loss = 0.5, rank 1 has GLOBAL of",
+    "constant of a helper": "has inner of helper of the loss = 3.0, rank 1 has inner",
+    "one element": "rank 0 has one of the loss = 1.0, rank 1 has one of the loss = 2.0",
+    "config": "1 of weights of config of the loss = 2.0, rank 1 has 1 of weights",
+    "argument of a partial": "has power of the loss = 2, rank 1 has power of the loss",
 }
 TOLD = "RankError"
 FAILURES = {  # rank 0's, rank 1's
@@ -60,7 +69,8 @@ def test_averages_broadcasts_shards_and_seeds(tmp_path):
 def slips(tmp_path_factory):
     """What both ranks are told of each slip, one after another in the same run."""
     folder = tmp_path_factory.mktemp("slips")
-    return results(2, "slips", folder, *DISAGREEMENTS, *FAILURES)
+    kinds = (*DISAGREEMENTS, *FAILURES, "nothing that counts")
+    return results(2, "slips", folder, *kinds)
 
 
 @pytest.mark.parametrize("kind", DISAGREEMENTS)
@@ -69,6 +79,10 @@ def test_ranks_that_disagree_are_told(kind, slips):
     assert here == there
     assert here["type"] == "RankError"
     assert DISAGREEMENTS[kind] in here["text"]
+
+
+def test_what_may_differ_is_not_told(slips):
+    assert [rank["nothing that counts"] for rank in slips] == [None, None]
 
 
 @pytest.mark.parametrize("kind", FAILURES)

@@ -1,5 +1,6 @@
 """What each process of a test's run does: python worker.py scenario folder [args]."""
 
+import functools
 import hashlib
 import json
 import os
@@ -350,6 +351,41 @@ def slips(folder, *kinds):
     return {kind: failing(folder, kind) for kind in kinds}
 
 
+OF_SETTINGS = ("reduction", "kind of weight", "weight's constant", "constant")
+OF_SETTINGS += ("constant of a module", "constant of a helper", "one element")
+OF_SETTINGS += ("config", "argument of a partial", "nothing that counts")
+
+
+def with_setting(kind, loss, odd):
+    """A step of which rank 1 has another setting, or constant, if the kind is one."""
+    global GLOBAL
+    GLOBAL = 0.5 + odd * (kind == "constant of a module")
+    c = 0.1 + odd * (kind == "constant")
+    one = paddle.to_tensor([1.0 + odd * (kind == "one element")])
+    config = {"weights": (1.0, 2.0 + odd * (kind == "config")), "name": "a run"}
+    inner = 3.0 + odd * (kind == "constant of a helper")
+    own = paddle.ones([3 + odd, 2]) * odd  # may be a rank's samples
+    log = [odd]
+
+    def helper(x):
+        return x * inner
+
+    def of_shard(p, x, power=2):
+        log.append("counted" if "a" in {"a", "b", "c"} else own.shape)
+        return loss(p, x) * c * GLOBAL * one * config["weights"][1] + helper(x).mean()
+
+    def weight(p, x, share=2.0 + odd * (kind == "weight's constant")):
+        return share * len(x)
+
+    if kind == "kind of weight":
+        weight = None if odd else 1.0
+    fn = of_shard
+    if kind == "argument of a partial":
+        fn = functools.partial(of_shard, power=2 + odd)
+    reduction = "sum" if kind == "reduction" and odd else "mean"
+    return distributed.value_and_grad(fn, reduction=reduction, weight=weight)
+
+
 def failing(folder, kind):
     r = distributed.rank()
     net = FCNet((3, 4, 2), "tanh")
@@ -357,7 +393,7 @@ def failing(folder, kind):
     odd = r == 1
 
     def loss(p, x):
-        if kind == "raises" and odd:
+        if kind == "raises" and distributed.rank() == 1:
             raise ZeroDivisionError("of rank 1")
         return (net.forward(p, x["x"] if isinstance(x, dict) else x) ** 2).mean()
 
@@ -365,6 +401,8 @@ def failing(folder, kind):
         return (net.forward(p, x) ** 4).mean()
 
     step = distributed.value_and_grad(other if kind == "loss" and odd else loss)
+    if kind in OF_SETTINGS:
+        step = with_setting(kind, loss, odd)
     try:
         if kind == "order" and odd:
             distributed.broadcast(params)

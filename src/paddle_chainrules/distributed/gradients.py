@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
-import inspect
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
@@ -17,6 +15,7 @@ from ..transforms.derivatives import value_and_grad as of_one
 from ..transforms.derivatives.argnums import positions_of, select
 from .averages import reduced, unfit_weight
 from .buffers import describe, named_leaves
+from .losses import lines_of
 from .shards import part_of, samples
 
 Weight = float | Callable[..., float]
@@ -38,6 +37,11 @@ def value_and_grad(
     samples. Only the results are reduced, in one round a dtype: derivatives within the
     loss, as those of differential equations, are each rank's own. No gradient flows
     through the results: an enclosing transform takes them as constants.
+
+    Ranks compare what they are about to do at each call: the code of the loss, the
+    numbers and strings that it closes over or finds in its module, reduction and kind
+    of weight, names, shapes and dtypes of arguments. Give what differs on purpose, such
+    as a seed, as an argument.
 
     Args:
         fn: the loss, as of :func:`paddle_chainrules.value_and_grad`; by ``jit`` too.
@@ -87,7 +91,17 @@ def value_and_grad(
         )
     local = of_one.value_and_grad(fn, argnums, has_aux)
     asked = positions_of(argnums)
-    loss = _fingerprint(fn)
+
+    def settings() -> Iterator[str]:
+        """What must be alike on all ranks, besides arguments."""
+        yield f"reduction={reduction!r}"
+        if weight is None:
+            yield "weight=None"
+        elif callable(weight):
+            yield from lines_of(weight, "the weight")
+        else:
+            yield "weight=a number"
+        yield from lines_of(fn)
 
     def others(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         return select(fn, asked, args, kwargs).others
@@ -145,7 +159,7 @@ def value_and_grad(
         except Exception as error:  # the others are told
             failure = error
         value, aux = value if has_aux and failure is None else (value, None)
-        lines = chain([loss], _arguments(args, kwargs))
+        lines = chain(settings(), _arguments(args, kwargs))
         found, mean = reduced(NAME, (value, grads), lines, counted, reduction, failure)
         return (found, aux) if has_aux else found, mean
 
@@ -168,18 +182,3 @@ def _together(one: Any, times: float, other: Any, times_other: float) -> Any:
 def _arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[str]:
     given = {"arguments": args, "keywords": kwargs}
     return (describe(name, leaf, samples=True) for name, leaf in named_leaves(given))
-
-
-def _fingerprint(fn: Callable[..., Any]) -> str:
-    """A loss, as far as ranks can compare theirs: its name and code."""
-    plain = inspect.unwrap(fn)
-    code = getattr(plain, "__code__", None)
-    name = getattr(plain, "__qualname__", type(plain).__name__)
-    return f"the loss {name}" if code is None else f"the loss {name}, {_code_of(code)}"
-
-
-def _code_of(code: Any) -> str:
-    nested = [_code_of(c) for c in code.co_consts if hasattr(c, "co_code")]
-    constants = [c for c in code.co_consts if isinstance(c, (int, float, str))]
-    parts = repr((code.co_code, code.co_names, constants, nested)).encode()
-    return f"code {hashlib.blake2b(parts, digest_size=4).hexdigest()}"

@@ -138,5 +138,6 @@ def _tell_differences(what: str, text: str) -> None:
     raise RankError(
         f"ranks disagree: rank 0 has {ours}, rank {other} has {theirs}. All ranks make "
         "the same calls in the same order, with tensors of the same names, shapes and "
-        "dtypes; only the number of samples may differ"
+        "dtypes, and a loss has the same constants; only the number of samples may "
+        "differ. Give a loss what differs on purpose as an argument"
     )
