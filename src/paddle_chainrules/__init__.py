@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from .transforms.containers.csr import CSR
     from .transforms.containers.packed_layers import Packed
     from .transforms.control_flow.conditionals import cond, while_loop
-    from .transforms.control_flow.scan import fori_loop, scan
+    from .transforms.control_flow.counted import fori_loop
+    from .transforms.control_flow.scan import scan
     from .transforms.derivatives.hessian import hessian, hvp
     from .transforms.derivatives.jacobian import Jacobian, jacfwd, jacobian, jacrev
     from .transforms.derivatives.jvp import Pushforward, jvp, linearize
@@ -122,7 +123,8 @@ _NAMES = {
     "transforms.containers.csr": "CSR",
     "transforms.containers.packed_layers": "Packed",
     "transforms.control_flow.conditionals": "cond while_loop",
-    "transforms.control_flow.scan": "fori_loop scan",
+    "transforms.control_flow.counted": "fori_loop",
+    "transforms.control_flow.scan": "scan",
     "transforms.derivatives.hessian": "hessian hvp",
     "transforms.derivatives.jacobian": "Jacobian jacfwd jacobian jacrev",
     "transforms.derivatives.jvp": "Pushforward jvp linearize",

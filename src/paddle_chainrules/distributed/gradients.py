@@ -11,6 +11,7 @@ from typing import Any, Literal
 import optree
 from paddle import Tensor
 
+from ..paddle_side.arguments import flag, function, integer
 from ..transforms.derivatives import value_and_grad as of_one
 from ..transforms.derivatives.argnums import positions_of, select
 from .averages import reduced, unfit_weight
@@ -61,7 +62,7 @@ def value_and_grad(
     Raises:
         ValueError: another reduction, fewer than one micro-batch, or aux of several;
             from the returned function, where samples don't tell the weight.
-        TypeError: from that, as of a single process.
+        TypeError: an argument is of another kind; from that, as of a single process.
         RankError: from that: ranks disagree, or one failed or is gone.
 
     Examples:
@@ -74,17 +75,18 @@ def value_and_grad(
         >>> sorted(grads)[0]
         '0.bias'
     """
-    if reduction not in ("mean", "sum"):
+    function("fn", fn)
+    if not isinstance(reduction, str) or reduction not in ("mean", "sum"):
         raise ValueError(
             f'reduction must be "mean" or "sum", got {reduction!r}; use "sum" where '
             "the loss adds up over samples"
         )
-    if not isinstance(micro_batches, int) or micro_batches < 1:
+    if integer("micro_batches", micro_batches) < 1:
         raise ValueError(
             f"micro_batches must be an int of at least 1, got {micro_batches!r}; 1 "
             "takes the shard as a whole"
         )
-    if has_aux and micro_batches > 1:
+    if flag("has_aux", has_aux) and micro_batches > 1:
         raise ValueError(
             f"aux of {micro_batches} micro-batches can't be told apart; return the "
             "loss alone, or add up paddle_chainrules.value_and_grad and average once"

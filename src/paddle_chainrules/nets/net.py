@@ -324,6 +324,11 @@ class Net(abc.ABC):
             ValueError: a name is missing, or a shape differs.
             TypeError: a dtype differs.
         """
+        if not isinstance(state_dict, Mapping):
+            raise TypeError(
+                f"a state dict is a dict of tensors, got {type(state_dict).__name__}; "
+                "give layer.state_dict()"
+            )
         there = names_in(self.spec.names, state_dict, names)
         pairs = zip(self.spec.names, there, strict=True)
         copies = {name: state_dict[other].detach().clone() for name, other in pairs}

@@ -9,6 +9,7 @@ import paddle
 from paddle import Tensor
 
 from ..transforms.containers.tree import Tree
+from .arguments import checked
 from .first_order import decayed
 from .parts import Mask, marks_of
 from .schedules import Rate, rate_at
@@ -22,6 +23,7 @@ from .transformation import (
     of_dtype,
     scalar,
     step_number,
+    with_state,
 )
 
 
@@ -76,6 +78,7 @@ def _check(name: str, beta1: float, beta2: float) -> None:
             )
 
 
+@checked
 def adam(
     learning_rate: Rate = 0.001,
     beta1: float = 0.9,
@@ -103,6 +106,7 @@ def adam(
     return decayed(made, weight_decay, mask)
 
 
+@checked
 def adamw(
     learning_rate: Rate = 0.001,
     beta1: float = 0.9,
@@ -140,7 +144,7 @@ def adamw(
 
         return by_leaf(decay, updates, params, marks)[0], state
 
-    return Optimizer(made.init, update)
+    return with_state(Adam, made.init, update)
 
 
 def _adam(
@@ -164,9 +168,13 @@ def _adam(
         found, *trees = by_leaf(move, grads, state.first, state.second, state.largest)
         return found, _next(state, beta1, beta2, *trees)
 
-    return Optimizer(lambda params: _start(params, beta1, beta2, amsgrad), update)
+    def init(params: Tree) -> Adam:
+        return _start(params, beta1, beta2, amsgrad)
+
+    return with_state(Adam, init, update)
 
 
+@checked
 def adamax(
     learning_rate: Rate = 0.001,
     beta1: float = 0.9,
@@ -203,10 +211,11 @@ def adamax(
         found, *trees = by_leaf(move, grads, state.first, state.second)
         return found, _next(state, beta1, beta2, *trees, state.largest)
 
-    made = Optimizer(lambda params: _start(params, beta1, beta2), update)
+    made = with_state(Adam, lambda params: _start(params, beta1, beta2), update)
     return decayed(made, weight_decay, mask)
 
 
+@checked
 def lamb(
     learning_rate: Rate = 0.001,
     weight_decay: float = 0.01,
@@ -257,9 +266,10 @@ def lamb(
         found, *trees = by_leaf(move, grads, state.first, state.second, params, marks)
         return found, _next(state, beta1, beta2, *trees, state.largest)
 
-    return Optimizer(lambda params: _start(params, beta1, beta2), update)
+    return with_state(Adam, lambda params: _start(params, beta1, beta2), update)
 
 
+@checked
 def radam(
     learning_rate: Rate = 0.001,
     beta1: float = 0.9,
@@ -308,7 +318,7 @@ def radam(
         found, *trees = by_leaf(move, grads, state.first, state.second)
         return found, _next(state, beta1, beta2, *trees, state.largest)
 
-    made = Optimizer(lambda params: _start(params, beta1, beta2), update)
+    made = with_state(Adam, lambda params: _start(params, beta1, beta2), update)
     return decayed(made, weight_decay, mask)
 
 
@@ -329,6 +339,7 @@ class NAdam(NamedTuple):
     second: Tree
 
 
+@checked
 def nadam(
     learning_rate: Rate = 0.002,
     beta1: float = 0.9,
@@ -381,4 +392,4 @@ def nadam(
         count = state.step + 1
         return found, NAdam(count, power, beta2_pow, product, *trees)
 
-    return decayed(Optimizer(init, update), weight_decay, mask)
+    return decayed(with_state(NAdam, init, update), weight_decay, mask)

@@ -12,6 +12,7 @@ import paddle
 from paddle import Tensor
 
 from ..transforms.containers.tree import Tree
+from .arguments import checked
 from .parts import Mask, Steps, add_decayed_weights, each
 from .schedules import Rate, rate_at
 from .transformation import (
@@ -22,6 +23,7 @@ from .transformation import (
     nothing,
     of_dtype,
     step_number,
+    with_state,
 )
 
 
@@ -37,6 +39,7 @@ def decayed(optimizer: Optimizer, decay: float, mask: Mask = None) -> Optimizer:
     return Optimizer(optimizer.init, update)
 
 
+@checked
 def sgd(
     learning_rate: Rate, *, weight_decay: float = 0.0, mask: Mask = None
 ) -> Optimizer:
@@ -53,7 +56,7 @@ def sgd(
         found = each(lambda g: -(g * of_dtype(rate, g)))(grads, None)
         return found, Steps(state.step + 1)
 
-    made = Optimizer(lambda params: Steps(step_number()), update)
+    made = with_state(Steps, lambda params: Steps(step_number()), update)
     return decayed(made, weight_decay, mask)
 
 
@@ -64,6 +67,7 @@ class Momentum(NamedTuple):
     velocity: Tree
 
 
+@checked
 def momentum(
     learning_rate: Rate,
     decay: float = 0.9,
@@ -97,7 +101,10 @@ def momentum(
         found, velocity = by_leaf(move, grads, state.velocity)
         return found, Momentum(state.step + 1, velocity)
 
-    made = Optimizer(lambda params: Momentum(step_number(), like(params)), update)
+    def init(params: Tree) -> Momentum:
+        return Momentum(step_number(), like(params))
+
+    made = with_state(Momentum, init, update)
     return decayed(made, weight_decay, mask)
 
 
@@ -108,6 +115,7 @@ class Adagrad(NamedTuple):
     squares: Tree
 
 
+@checked
 def adagrad(
     learning_rate: Rate,
     epsilon: float = 1e-6,
@@ -143,7 +151,7 @@ def adagrad(
     def init(params: Tree) -> Adagrad:
         return Adagrad(step_number(), like(params, initial))
 
-    return decayed(Optimizer(init, update), weight_decay, mask)
+    return decayed(with_state(Adagrad, init, update), weight_decay, mask)
 
 
 class Adadelta(NamedTuple):
@@ -154,6 +162,7 @@ class Adadelta(NamedTuple):
     steps: Tree
 
 
+@checked
 def adadelta(
     learning_rate: Rate = 0.001,
     epsilon: float = 1e-6,
@@ -191,7 +200,7 @@ def adadelta(
     def init(params: Tree) -> Adadelta:
         return Adadelta(step_number(), like(params), like(params))
 
-    return decayed(Optimizer(init, update), weight_decay, mask)
+    return decayed(with_state(Adadelta, init, update), weight_decay, mask)
 
 
 class RMSProp(NamedTuple):
@@ -203,6 +212,7 @@ class RMSProp(NamedTuple):
     means: Tree
 
 
+@checked
 def rmsprop(
     learning_rate: Rate,
     rho: float = 0.95,
@@ -248,4 +258,4 @@ def rmsprop(
         means = like(params) if centered else nothing(params)
         return RMSProp(step_number(), like(params), like(params), means)
 
-    return decayed(Optimizer(init, update), weight_decay, mask)
+    return decayed(with_state(RMSProp, init, update), weight_decay, mask)

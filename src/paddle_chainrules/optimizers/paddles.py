@@ -242,6 +242,16 @@ def _create(optimizer: Any, moved: dict[str, Any]) -> None:
 
 def _known(optimizer: Any, layer: nn.Layer) -> tuple[_Kind, dict[str, Any]]:
     """What is known of an optimizer, and by name the parameters that it moves."""
+    if not isinstance(optimizer, paddle.optimizer.Optimizer):
+        raise TypeError(
+            f"an optimizer of Paddle's is expected, got {type(optimizer).__name__}; "
+            "make one, as paddle.optimizer.Adam(parameters=layer.parameters())"
+        )
+    if not isinstance(layer, nn.Layer):
+        raise TypeError(
+            f"the layer that the optimizer moves is expected, got "
+            f"{type(layer).__name__}; give it, and not a net or parameters of it"
+        )
     kind = KINDS.get(type(optimizer))
     if kind is None:
         names = ", ".join(sorted(each.__name__ for each in KINDS))
@@ -329,6 +339,11 @@ def schedule_of(scheduler: lr.LRScheduler) -> schedules.Schedule:
         NotImplementedError: it is a function of the user's, depends on losses, or is of
             a class that Paddle has not.
     """
+    if not isinstance(scheduler, lr.LRScheduler):
+        raise TypeError(
+            f"a scheduler of Paddle's is expected, got {type(scheduler).__name__}; "
+            "make one, as paddle.optimizer.lr.StepDecay(0.1, step_size=100)"
+        )
     it: Any = scheduler
     if type(it) in _SCHEDULES:
         make, names = _SCHEDULES[type(it)]

@@ -9,6 +9,7 @@ import paddle
 from paddle import Tensor
 
 from ..transforms.containers.tree import Tree, flatten_tree
+from .arguments import checked
 from .schedules import Rate, rate_at
 from .transformation import (
     Leaf,
@@ -16,9 +17,11 @@ from .transformation import (
     by_leaf,
     like,
     needed,
+    nothing,
     of_dtype,
     stateless_update,
     step_number,
+    with_state,
 )
 
 
@@ -42,6 +45,7 @@ class Steps(NamedTuple):
     step: Tensor
 
 
+@checked
 def scale_by_schedule(schedule: Rate) -> Optimizer:
     """Updates times what a schedule gives, of the number of steps so far."""
 
@@ -49,9 +53,10 @@ def scale_by_schedule(schedule: Rate) -> Optimizer:
         rate = rate_at(schedule, state.step)
         return each(lambda g: g * of_dtype(rate, g))(grads, None), Steps(state.step + 1)
 
-    return Optimizer(lambda params: Steps(step_number()), update)
+    return with_state(Steps, lambda params: Steps(step_number()), update)
 
 
+@checked
 def clip_by_value(largest: float, least: float | None = None) -> Optimizer:
     """Each entry between two numbers, by default a number and its negative, as
     ``paddle.nn.ClipGradByValue``."""
@@ -59,6 +64,7 @@ def clip_by_value(largest: float, least: float | None = None) -> Optimizer:
     return stateless_update(each(lambda g: paddle.clip(g, low, largest)))
 
 
+@checked
 def clip_by_norm(largest: float) -> Optimizer:
     """Each tensor made shorter where its norm is above a number, as
     ``paddle.nn.ClipGradByNorm``."""
@@ -73,6 +79,7 @@ def clip_by_norm(largest: float) -> Optimizer:
 
 def global_norm(tree: Tree) -> Tensor:
     """The norm of all entries of all tensors in a tree together."""
+    nothing(tree)  # which looks at the leaves
     leaves = [g for g in flatten_tree(tree)[0] if g is not None]
     if not leaves:
         raise ValueError("a tree without tensors has no norm; give one with gradients")
@@ -83,6 +90,7 @@ def global_norm(tree: Tree) -> Tensor:
     return paddle.sqrt(sum(squares[1:], squares[0]))
 
 
+@checked
 def clip_by_global_norm(largest: float) -> Optimizer:
     """All tensors made shorter by one factor where the norm of them all together is
     above a number, as ``paddle.nn.ClipGradByGlobalNorm``."""
@@ -109,6 +117,7 @@ def marks_of(mask: Mask, params: Tree) -> Tree:
     return mask(params) if callable(mask) else mask
 
 
+@checked
 def add_decayed_weights(decay: float, mask: Mask = None) -> Optimizer:
     """Add ``decay`` times the parameters, of those that a mask lets through.
 
@@ -125,7 +134,7 @@ def add_decayed_weights(decay: float, mask: Mask = None) -> Optimizer:
 
         return by_leaf(add, grads, params, marks)[0], state
 
-    return Optimizer(lambda params: (), update)
+    return with_state(tuple, lambda params: (), update)
 
 
 class Average(NamedTuple):
@@ -135,6 +144,7 @@ class Average(NamedTuple):
     average: Tree
 
 
+@checked
 def ema(decay: float, debias: bool = True) -> Optimizer:
     """An exponential moving average of what it is given, in its place.
 
@@ -163,7 +173,10 @@ def ema(decay: float, debias: bool = True) -> Optimizer:
         average, found = by_leaf(move, grads, state.average)
         return found, Average(count, average)
 
-    return Optimizer(lambda params: Average(step_number(), like(params)), update)
+    def init(params: Tree) -> Average:
+        return Average(step_number(), like(params))
+
+    return with_state(Average, init, update)
 
 
 class Accumulated(NamedTuple):
@@ -174,6 +187,7 @@ class Accumulated(NamedTuple):
     inner: Tree
 
 
+@checked
 def accumulate(optimizer: Optimizer, every: int) -> Optimizer:
     """An optimizer of the mean of so many gradients, one call after another.
 
@@ -215,4 +229,4 @@ def accumulate(optimizer: Optimizer, every: int) -> Optimizer:
         (count,) = chosen(paddle.zeros_like(count), count)
         return updates, Accumulated(count, total, inner)
 
-    return Optimizer(init, update)
+    return with_state(Accumulated, init, update)

@@ -14,6 +14,8 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
+from .arguments import checked
+
 Schedule = Callable[[Any], Any]
 """From the number of steps so far to the learning rate."""
 
@@ -54,11 +56,13 @@ def _positive(name: str, **values: float) -> None:
             )
 
 
+@checked
 def constant(rate: float) -> Schedule:
     """The same rate at every step."""
     return lambda count: _steps(count) * 0.0 + rate
 
 
+@checked
 def exponential_decay(rate: float, gamma: float) -> Schedule:
     """``rate * gamma ** count``."""
     _positive("exponential_decay", gamma=gamma)
@@ -66,16 +70,19 @@ def exponential_decay(rate: float, gamma: float) -> Schedule:
     return lambda count: rate * paddle.exp(_steps(count) * log)
 
 
+@checked
 def natural_exp_decay(rate: float, gamma: float) -> Schedule:
     """``rate * exp(-gamma * count)``."""
     return lambda count: rate * paddle.exp(_steps(count) * -gamma)
 
 
+@checked
 def inverse_time_decay(rate: float, gamma: float) -> Schedule:
     """``rate / (1 + gamma * count)``."""
     return lambda count: rate / (1.0 + gamma * _steps(count))
 
 
+@checked
 def polynomial_decay(
     rate: float,
     decay_steps: int,
@@ -103,6 +110,7 @@ def polynomial_decay(
     return schedule
 
 
+@checked
 def piecewise_decay(boundaries: Sequence[int], values: Sequence[float]) -> Schedule:
     """The first value before the first boundary, and so on, the last after the last.
 
@@ -125,6 +133,7 @@ def piecewise_decay(boundaries: Sequence[int], values: Sequence[float]) -> Sched
     return schedule
 
 
+@checked
 def multi_step_decay(
     rate: float, milestones: Sequence[int], gamma: float = 0.1
 ) -> Schedule:
@@ -133,6 +142,7 @@ def multi_step_decay(
     return piecewise_decay(milestones, powers)
 
 
+@checked
 def step_decay(rate: float, step_size: int, gamma: float = 0.1) -> Schedule:
     """``rate``, times ``gamma`` after each so many steps."""
     _positive("step_decay", step_size=step_size, gamma=gamma)
@@ -142,6 +152,7 @@ def step_decay(rate: float, step_size: int, gamma: float = 0.1) -> Schedule:
     )
 
 
+@checked
 def noam_decay(width: int, warmup_steps: int, rate: float = 1.0) -> Schedule:
     """Up in so many steps, then down as the inverse square root: Vaswani et al., 2017,
     "Attention is all you need", for a model of this width."""
@@ -156,6 +167,7 @@ def noam_decay(width: int, warmup_steps: int, rate: float = 1.0) -> Schedule:
     return schedule
 
 
+@checked
 def linear_warmup(
     after: Rate, warmup_steps: int, start_rate: float, end_rate: float
 ) -> Schedule:
@@ -177,6 +189,7 @@ def linear_warmup(
     return schedule
 
 
+@checked
 def linear(
     rate: float, total_steps: int, start_factor: float = 1 / 3, end_factor: float = 1.0
 ) -> Schedule:
@@ -190,6 +203,7 @@ def linear(
     return schedule
 
 
+@checked
 def cosine_annealing(rate: float, steps: int, end_rate: float = 0.0) -> Schedule:
     """From ``rate`` to ``end_rate`` in so many steps, and back in as many, along a
     cosine."""
@@ -202,6 +216,7 @@ def cosine_annealing(rate: float, steps: int, end_rate: float = 0.0) -> Schedule
     )
 
 
+@checked
 def cosine_warm_restarts(
     rate: float, steps: int, factor: int = 1, end_rate: float = 0.0
 ) -> Schedule:
@@ -231,6 +246,7 @@ def cosine_warm_restarts(
     return schedule
 
 
+@checked
 def one_cycle(
     largest: float,
     total_steps: int,
@@ -252,7 +268,8 @@ def one_cycle(
     Raises:
         ValueError: another way to go.
     """
-    _positive("one_cycle", total_steps=total_steps, up_part=up_part)
+    numbers = {"total_steps": total_steps, "divide_factor": divide_factor}
+    _positive("one_cycle", up_part=up_part, **numbers)
     first = largest / divide_factor
     up = float(up_part * total_steps) - 1.0
     if not 0.0 < up < total_steps - 1.0:
@@ -266,6 +283,7 @@ def one_cycle(
     return in_phases([0.0, up, total_steps - 1.0], [first, largest, end_rate], anneal)
 
 
+@checked
 def in_phases(ends: Sequence[float], rates: Sequence[float], anneal: str) -> Schedule:
     """From one rate to the next between numbers of steps, and on after the last.
 
@@ -297,6 +315,7 @@ def _between(anneal: str) -> Callable[[float, float, Tensor], Tensor]:
     raise ValueError(f"anneal is {anneal!r}, and must be 'cos' or 'linear'; choose one")
 
 
+@checked
 def cyclic(
     rate: float,
     largest: float,

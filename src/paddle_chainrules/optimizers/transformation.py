@@ -42,6 +42,29 @@ class Optimizer(NamedTuple):
     update: Update
 
 
+def with_state(
+    kind: type, init: Callable[[Tree], Any], update: Callable[..., Any]
+) -> Optimizer:
+    """An optimizer whose state is of a kind, which is looked at in each step."""
+
+    def checked_init(params: Tree) -> Any:
+        nothing(params)  # which looks at the leaves
+        return init(params)
+
+    def checked_update(
+        grads: Tree, state: Tree, params: Tree = None
+    ) -> tuple[Tree, Tree]:
+        if not isinstance(state, kind):
+            raise TypeError(
+                f"the state of this optimizer is of the kind {kind.__name__}, got "
+                f"{type(state).__name__}; give the one that its own init or update "
+                "gave, as update(grads, state, params)"
+            )
+        return update(grads, state, params)
+
+    return Optimizer(checked_init, checked_update)
+
+
 def apply_updates(params: Tree, updates: Tree) -> Tree:
     """The sums of parameters and updates, each in the dtype of its parameter.
 
@@ -51,6 +74,7 @@ def apply_updates(params: Tree, updates: Tree) -> Tree:
 
     Raises:
         ValueError: they are nested otherwise.
+        TypeError: a leaf is neither a tensor nor None.
     """
 
     def add(p: Leaf, u: Leaf) -> tuple[Leaf]:
@@ -72,6 +96,13 @@ def chain(*parts: Optimizer) -> Optimizer:
     The state is a tuple of theirs.
     """
 
+    for part in parts:
+        if not isinstance(part, Optimizer):
+            raise TypeError(
+                f"chain takes optimizers and parts of them, got {type(part).__name__}; "
+                "give adam(1e-3), for one, with its brackets"
+            )
+
     def init(params: Tree) -> Tree:
         return tuple(part.init(params) for part in parts)
 
@@ -87,7 +118,7 @@ def chain(*parts: Optimizer) -> Optimizer:
             found.append(own)
         return grads, tuple(found)
 
-    return Optimizer(init, update)
+    return with_state(tuple, init, update)
 
 
 def stateless_update(rule: Callable[[Tree, Tree], Tree]) -> Optimizer:
@@ -96,7 +127,7 @@ def stateless_update(rule: Callable[[Tree, Tree], Tree]) -> Optimizer:
     def update(grads: Tree, state: Tree, params: Tree = None) -> tuple[Tree, Tree]:
         return rule(grads, params), state
 
-    return Optimizer(lambda params: (), update)
+    return with_state(tuple, lambda params: (), update)
 
 
 def by_leaf(
@@ -109,6 +140,7 @@ def by_leaf(
 
     Raises:
         ValueError: a tree is nested otherwise than the first one.
+        TypeError: a leaf is neither a tensor, nor None, nor a mark.
     """
     leaves, spec = flatten_tree(tree)
     rows = [leaves]
@@ -121,6 +153,13 @@ def by_leaf(
                 "parameters that init was given, and their gradients"
             )
         rows.append(row)
+    for leaf in (leaf for row in rows for leaf in row):
+        if not (leaf is None or isinstance(leaf, (Tensor, bool))):
+            raise TypeError(
+                "gradients, parameters and the state of an optimizer are trees of "
+                f"tensors, got {type(leaf).__name__} among them; convert it by "
+                "paddle.to_tensor"
+            )
     found = [rule(*each) for each in zip(*rows, strict=True)]
     count = len(found[0]) if found else 1
     return [

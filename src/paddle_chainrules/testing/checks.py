@@ -129,6 +129,7 @@ def compare(
                 assert one == two, f"output {i} is {one!r} and {two!r}"
                 continue
             dtype = dtype_name(two.dtype)
+            assert isinstance(one, Tensor), f"output {i} is {one!r} and a tensor"
             assert one.dtype == two.dtype, f"output {i} is {one.dtype}, {two.dtype}"
             allowed = TOLERANCES.get(dtype, 0.0) if tolerance is None else tolerance
             pair = array_of(one), array_of(two)

@@ -65,7 +65,7 @@ class Side:
         if layer is None:
             assert isinstance(net, FCNet)
             self.net: Net = dataclasses.replace(net, dtype=dtype)
-            given = net.init(0) if params is None else params
+            given = net.init(0) if params is None else net.spec.as_dict(params)
             self.params = move_to(dict(given), device, dtype)
             return
         self.layer = _as_dtype(layer, device, dtype)

@@ -69,7 +69,15 @@ def needs_grad(
 def items_of(wrt: Wrt) -> Collection[Item]:
     """One item, or several."""
     several = isinstance(wrt, list | tuple | set)
-    return cast("Collection[Item]", wrt if several else (wrt,))
+    found = cast("Collection[Item]", wrt if several else (wrt,))
+    for item in found:
+        if not (isinstance(item, str | int) or callable(item)):
+            raise TypeError(
+                "parameters and arguments are chosen by names, patterns, predicates of "
+                f"names, and positions, got {type(item).__name__}; for example "
+                "'0.weight' or 'encoder.*'"
+            )
+    return found
 
 
 def selected(item: Item, names: Sequence[str], what: str) -> Sequence[str]:

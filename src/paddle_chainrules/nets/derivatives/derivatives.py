@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, overload
 
 import paddle
 from paddle import Tensor
 
+from ...paddle_side.arguments import integer
 from ...paddle_side.dtypes import dtype_name
 from ...programs.derivatives.partials import Direction, MultiIndex, Wanted, partials
 from ...programs.static_graphs import need_tensors, sot
@@ -64,7 +64,7 @@ def taylor(
         paddle.Size([5, 1])
     """
     need_tensors(sot.fallback(True))
-    degree = _integer("order", order)
+    degree = integer("order", order)
     if not 0 <= degree <= MAX_ORDER:
         raise ValueError(f"order must be 0 to {MAX_ORDER}, got {degree}; {BEYOND}")
     width = check_input(net, params, x)
@@ -269,8 +269,15 @@ def _by_name(
     return run_kept(net, key, found, params, coords)
 
 
-def _names(name: str, parts: Any) -> tuple[Any, ...]:
+def are_names(parts: Any) -> bool:
+    """Whether it is a sequence of names of columns, one at least."""
     if isinstance(parts, str) or not isinstance(parts, Sequence) or not parts:
+        return False
+    return all(part is None or isinstance(part, (str, int, tuple)) for part in parts)
+
+
+def _names(name: str, parts: Any) -> tuple[Any, ...]:
+    if not are_names(parts):
         raise TypeError(
             f"{name!r} must name an output and what it is differentiated by, such as "
             f"('u', 'x', 'x'), got {parts!r}"
@@ -322,7 +329,7 @@ def check_multi_indices(
     """The same of several, of which each may be there once."""
     try:
         given = list(multi_indices)
-    except TypeError as error:
+    except (TypeError, AssertionError) as error:  # of a tensor without dimensions
         raise TypeError(
             "multi_indices must be a sequence of multi-indices, got "
             f"{multi_indices!r}; give for example [(0, 0), (2, 0)]"
@@ -340,7 +347,7 @@ def check_multi_index(multi_index: Sequence[int], width: int) -> MultiIndex:
     """The multi-index as a tuple of ints, refused where it is none of a net's input."""
     example = (2, *(0,) * (width - 1))
     try:
-        index = tuple(_integer("a multi-index entry", m) for m in multi_index)
+        index = tuple(integer("a multi-index entry", m) for m in multi_index)
     except TypeError as error:
         raise TypeError(
             f"multi_index must be a sequence of {width} integers, such as {example}, "
@@ -357,18 +364,6 @@ def check_multi_index(multi_index: Sequence[int], width: int) -> MultiIndex:
             f"{MAX_ORDER}; {BEYOND}"
         )
     return index
-
-
-def _integer(name: str, value: Any) -> int:
-    try:
-        if isinstance(value, bool):
-            raise TypeError
-        return operator.index(value)
-    except TypeError:
-        raise TypeError(
-            f"{name} must be an integer, got {value!r}; give int({name}) where it "
-            "counts something"
-        ) from None
 
 
 def check_input(net: Any, params: Any, x: Any) -> int:

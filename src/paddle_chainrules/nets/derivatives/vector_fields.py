@@ -14,7 +14,7 @@ from paddle import Tensor
 from ...transforms.containers.tree import Tree
 from ..net import Net
 from .columns import Column
-from .derivatives import derivatives
+from .derivatives import are_names, derivatives
 from .laplacians import columns_of
 
 Pair = tuple[int, int]
@@ -176,7 +176,7 @@ def _name(place: Column) -> Any:
 
 
 def _names(of: Any) -> list[Any]:
-    if isinstance(of, str) or not isinstance(of, Sequence) or not of:
+    if not are_names(of):
         raise TypeError(
             f"of must be a sequence of names of components, got {of!r}; give for "
             "example of=('u', 'v'), or of=(0, 1) of one tensor"

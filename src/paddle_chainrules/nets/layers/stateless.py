@@ -11,6 +11,7 @@ from typing import Any, overload
 import paddle
 from paddle import Tensor
 
+from ...paddle_side.arguments import flag
 from ...paddle_side.autograd.partial_gradients import node_of
 from ...paddle_side.dtypes import DTYPES
 from ...paddle_side.patching.argument_kinds import explain
@@ -161,6 +162,7 @@ class StatelessLayer(Net):
 
     def in_mode(self, training: bool) -> StatelessLayer:
         """The same net and buffers with all layers in training or evaluation mode."""
+        training = flag("training", training)
         layers = self._layer.sublayers(include_self=True)
         if all(layer.training == training for layer in layers):
             return self

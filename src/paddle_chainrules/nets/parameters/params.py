@@ -24,6 +24,10 @@ P = TypeVar("P", bound=Params)
 """Params of one form, in which gradients come back."""
 
 
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
 @dataclass(frozen=True)
 class ParamSpec:
     """Names, shapes and dtypes of a net's parameters, in forward order.
@@ -36,9 +40,40 @@ class ParamSpec:
     shapes: tuple[tuple[int, ...], ...]
     dtypes: tuple[str, ...]
 
+    def __post_init__(self) -> None:
+        each = (self.names, self.shapes, self.dtypes)
+        if (
+            not all(isinstance(row, tuple) for row in each)
+            or len({*map(len, each)}) > 1
+        ):
+            raise TypeError(
+                "names, shapes and dtypes are tuples of the same length, got "
+                f"{', '.join(type(row).__name__ for row in each)}; ParamSpec.of makes "
+                "one of parameters"
+            )
+        for dtype in {*self.dtypes} if all(map(_is_text, self.dtypes)) else (None,):
+            if not isinstance(getattr(paddle, str(dtype), None), paddle.dtype):
+                raise TypeError(
+                    f"dtypes are names as 'float32', got {dtype or self.dtypes!r}; "
+                    "give those of Paddle's dtypes"
+                )
+        if not all(map(_is_text, self.names)):
+            raise TypeError("names are strings, as '0.weight'; convert what is none")
+
     @classmethod
     def of(cls, params: Mapping[str, Tensor]) -> ParamSpec:
-        """The spec of existing parameters."""
+        """The spec of existing parameters.
+
+        Raises:
+            TypeError: it is no dict of tensors.
+        """
+        if not isinstance(params, Mapping) or not all(
+            isinstance(value, Tensor) for value in params.values()
+        ):
+            raise TypeError(
+                f"a spec is made of a dict of tensors by name, got "
+                f"{type(params).__name__}; net.unflatten(theta) makes one of a vector"
+            )
         return cls(
             tuple(params),
             tuple(tuple(p.shape) for p in params.values()),
@@ -136,10 +171,19 @@ class ParamSpec:
     def named(
         self, values: Sequence[Any], order: tuple[str, ...] | None = None
     ) -> dict[str, Any]:
-        """A dict of values in forward order, its keys in that order or another."""
+        """A dict of values in forward order, its keys in that order or another.
+
+        Raises:
+            ValueError: the order is none of the names, or values are more or fewer.
+        """
         found = dict(zip(self.names, values, strict=True))
         if order is None or order == self.names:
             return found
+        if len(order) != len(found) or not all(name in found for name in order):
+            raise ValueError(
+                f"an order of {list(self.names)} is needed, got {list(order)}; give "
+                "each name once"
+            )
         return {name: found[name] for name in order}
 
     @cached_property
@@ -168,6 +212,11 @@ class ParamSpec:
             ValueError: theta is not 1-D or has the wrong length.
             TypeError: theta has another dtype than the parameters.
         """
+        if not isinstance(theta, Tensor):
+            raise TypeError(
+                f"theta is a 1-D tensor of all parameters, got {type(theta).__name__}; "
+                "net.flatten(params) makes it"
+            )
         dtype = self.flat_dtype
         if list(theta.shape) != [self.size]:
             raise ValueError(

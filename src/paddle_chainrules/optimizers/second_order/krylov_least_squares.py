@@ -19,12 +19,14 @@ from paddle import Tensor
 
 from ...transforms.as_programs.jit import jit
 from ...transforms.containers.tree import Tree
+from ..arguments import checked
 from .damped_steps import DampedSearch, Fit, Limits, Near, Step
 from .flat_trees import array_of, flat_params
 from .linear_systems import DTYPES
 from .vector_functions import VectorFunction
 
 
+@checked
 def gauss_newton(
     residual: Callable[[Tree], Tree],
     params: Tree,

@@ -18,6 +18,7 @@ from paddle import Tensor
 
 from ...transforms.as_programs.jit import jit
 from ...transforms.containers.tree import Tree
+from ..arguments import checked
 from .damped_steps import DampedSearch, Fit, Limits, Near, Step
 from .flat_trees import array_of, flat_params
 from .linear_systems import DTYPES, DampedSquares, without_warnings
@@ -27,6 +28,7 @@ BEND = 0.75
 """The longest acceleration of a step, beside its velocity."""
 
 
+@checked
 def levenberg_marquardt(
     residual: Callable[[Tree], Tree],
     params: Tree,

@@ -20,6 +20,7 @@ from ...transforms.as_programs.jit import jit
 from ...transforms.containers.tree import Tree
 from ...transforms.derivatives.hessian import hvp
 from ...transforms.vmap import vmap
+from ..arguments import checked
 from .flat_trees import Nesting, array_of, flat_params, value_and_slope
 from .linear_systems import DTYPES, symmetric_solve, without_warnings
 from .quasi_newton import Minimum
@@ -30,6 +31,7 @@ HALVINGS = tuple(0.5**k for k in range(31))
 """The lengths of a step that the paper tries."""
 
 
+@checked
 def natural_gradient(
     loss: Callable[[Tree], Tensor],
     params: Tree,

@@ -15,6 +15,7 @@ from paddle import Tensor
 
 from ...paddle_side.autograd.grad_mode import grad_mode
 from ...transforms.containers.tree import Tree
+from ..arguments import checked
 from .flat_trees import flat_params, value_and_slope
 from .inverse_hessians import InverseHessian, LimitedMemory, Matrix
 from .line_search import Point, strong_wolfe
@@ -44,6 +45,7 @@ class Minimum(NamedTuple):
     reason: str
 
 
+@checked
 def lbfgs(
     fn: Callable[[Tree], Tensor],
     params: Tree,
@@ -90,6 +92,7 @@ def lbfgs(
     return search.run(steps, tolerance_grad, tolerance_change, on_step)
 
 
+@checked
 def bfgs(
     fn: Callable[[Tree], Tensor],
     params: Tree,

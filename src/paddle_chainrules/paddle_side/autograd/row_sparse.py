@@ -9,6 +9,8 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
+from ..arguments import integer
+
 
 @dataclass
 class RowSparse:
@@ -36,18 +38,45 @@ class RowSparse:
     values: Tensor
     shape: tuple[int, ...]
 
+    def __post_init__(self) -> None:
+        rows, values, shape = self.rows, self.values, self.shape
+        if not (isinstance(rows, Tensor) and isinstance(values, Tensor)):
+            raise TypeError(
+                "rows and values are tensors, got "
+                f"{type(rows).__name__} and {type(values).__name__}; RowSparse.of "
+                "takes a gradient as a whole"
+            )
+        self.shape = tuple(integer("each size of shape", n) for n in shape)
+        found = tuple(values.shape)
+        if rows.ndim != 1 or found != (rows.shape[0], *self.shape[1:]) or not shape:
+            raise ValueError(
+                f"rows of shape {list(rows.shape)} and values of shape {list(found)} "
+                f"are none of a tensor of shape {list(self.shape)}; give values of "
+                "shape [rows, ...]"
+            )
+        if "int" not in str(rows.dtype):
+            raise TypeError(f"rows are integers, got {rows.dtype}; give int64")
+
     @classmethod
     def zeros(cls, shape: Sequence[int], dtype: str = "float32") -> RowSparse:
         """One without rows, to accumulate into."""
         rows = paddle.zeros([0], dtype="int64")
-        return cls(
-            rows, paddle.zeros([0, *shape[1:]], getattr(paddle, dtype)), tuple(shape)
-        )
+        sizes = tuple(integer("each size of shape", n) for n in shape)
+        if not isinstance(dtype, str) or not isinstance(
+            kind := getattr(paddle, dtype, None), paddle.dtype
+        ):
+            raise TypeError(f"dtype is the name of one, got {dtype!r}; give 'float32'")
+        return cls(rows, paddle.zeros([0, *sizes[1:]], kind), sizes)
 
     @classmethod
     def of(cls, grad: Tensor) -> RowSparse:
         """Of a gradient as Paddle gives it: the rows of SelectedRows, else those of a
         dense one that are not all zero."""
+        if not isinstance(grad, Tensor) or not grad.ndim:
+            raise TypeError(
+                "RowSparse.of takes a gradient of one dimension or more, got "
+                f"{type(grad).__name__}; give a tensor"
+            )
         shape = tuple(grad.shape)
         if grad.is_selected_rows():
             untyped: Any = grad
@@ -81,6 +110,11 @@ class RowSparse:
 
     def assign(self, other: RowSparse, accumulate: bool) -> None:
         """Take the rows of another, or add them."""
+        if not isinstance(other, RowSparse) or other.shape[1:] != self.shape[1:]:
+            raise TypeError(
+                f"a RowSparse of shape {list(self.shape)} takes rows of another one, "
+                f"got {type(other).__name__}; RowSparse.of makes one of a gradient"
+            )
         rows, values = other.rows, other.values
         if accumulate:
             rows = paddle.concat([self.rows, rows])

@@ -60,7 +60,7 @@ class Program:
         """The outputs at tensors of the inputs' shapes and dtypes.
 
         Raises:
-            TypeError: there are more or fewer of them.
+            TypeError: there are more or fewer of them, or one is no tensor.
             ValueError: one is of another shape or dtype.
         """
         if len(inputs) != len(self.inputs):
@@ -69,6 +69,11 @@ class Program:
                 "give one for each of its inputs"
             )
         for i, (x, value) in enumerate(zip(inputs, self.inputs, strict=True)):
+            if not isinstance(x, Tensor):
+                raise TypeError(
+                    f"argument {i} is a {type(x).__name__}, and a program takes "
+                    "tensors; give the leaves of a tree one by one"
+                )
             if tuple(x.shape) != value.shape or dtype_name(x.dtype) != value.dtype:
                 raise ValueError(
                     f"tensor {i} is {dtype_name(x.dtype)}{list(x.shape)}, the program "

@@ -11,6 +11,8 @@ from typing import Any, ParamSpec, TypeVar
 
 from paddle import Tensor
 
+from ...paddle_side.arguments import flag, integer
+from ...paddle_side.arguments import function as the_function
 from ...paddle_side.interception import listening
 from ...paddle_side.listener import is_plain
 from ...programs.capture_error import CaptureError
@@ -111,6 +113,24 @@ def _attribute(module: Any, name: str) -> Any:
         return None
 
 
+def _static_positions(argnums: Any) -> tuple[int, ...]:
+    """Positions of arguments, of which one may stand alone.
+
+    Raises:
+        TypeError: they are no integers.
+        ValueError: one counts from the last argument.
+    """
+    several = isinstance(argnums, list | tuple | set | frozenset | range)
+    given = argnums if several else (argnums,)
+    found = tuple(integer("each of static_argnums", n) for n in given)
+    if any(position < 0 for position in found):
+        raise ValueError(
+            f"static_argnums counts arguments from 0, got {list(found)}; count from "
+            "the first argument"
+        )
+    return found
+
+
 def _static(value: Any) -> Any:
     """As :func:`exactly`; what the caller calls static need not be immutable."""
     return (type(value), value) if may_change(value) else exactly(value)
@@ -187,10 +207,11 @@ class Jitted:
         most: Callable[[], int] | None = None,
         empty: bool = False,
     ) -> None:
-        self._fn, self._strict, self._patience = fn, strict, patience
+        self._fn, self._patience = the_function("fn", fn), patience
+        self._strict = flag("strict", strict)
         self._empty = empty
         self._most = most or (lambda: most_samples(fn))
-        self._static = frozenset(static_argnums)
+        self._static = frozenset(_static_positions(static_argnums))
         self._made: dict[Any, ProgramCache] = {}
         self.within: dict[Any, Any] = {}
         """Programs of which it is a part: loops whose step it is, its gradient."""

@@ -10,6 +10,7 @@ import paddle
 import paddle.nn.functional as F
 from paddle import Tensor
 
+from ...paddle_side.arguments import integer
 from ...paddle_side.dtypes import dtype_name, same_dtype
 from ...paddle_side.patching.argument_kinds import place, refused_elsewhere, taken_by
 from ...paddle_side.sparse_products import row_of_each
@@ -71,8 +72,14 @@ class CSR:
         shape: Sequence[int],
     ) -> None:
         self.crows, self.cols, self.values = crows, cols, values
-        _check(self, tuple(map(int, shape)))
-        self.features = int(shape[1])
+        if isinstance(shape, Tensor) or not isinstance(shape, Sequence | np.ndarray):
+            raise TypeError(
+                f"the shape of a CSR is two integers, got {type(shape).__name__}; give "
+                "(rows, columns)"
+            )
+        sizes = tuple(integer("each size of shape", n) for n in shape)
+        _check(self, sizes)
+        self.features = sizes[1]
         place()
 
     @classmethod

@@ -69,6 +69,11 @@ class Packed:
             ValueError: there are none.
         """
         rows = [s if isinstance(s, Tensor) else paddle.to_tensor(s) for s in sequences]
+        if any(row.ndim == 0 for row in rows):
+            raise ValueError(
+                "a sequence has a length, and a number has none; give tensors of "
+                "shapes [length, ...]"
+            )
         if not rows:
             raise ValueError(
                 "Packed.of needs at least one sequence, got none; leave out batches "
@@ -84,6 +89,11 @@ class Packed:
         Raises:
             ValueError: a length is more than T, or their number is not n.
         """
+        if not isinstance(padded, Tensor) or padded.ndim < 2:
+            raise ValueError(
+                "a padded tensor has shape [n, T, ...], got "
+                f"{type(padded).__name__}; give one, or sequences to Packed.of"
+            )
         counts = np.asarray(lengths)
         if counts.dtype.kind not in "iu":
             raise TypeError(

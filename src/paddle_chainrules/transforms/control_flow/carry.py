@@ -10,6 +10,7 @@ import optree
 import paddle
 from paddle import Tensor
 
+from ...paddle_side.arguments import integer
 from ...paddle_side.dtypes import dtype_name
 from ..as_programs.jit import Jitted
 from ..containers.tree import Tree, flatten_tree, nesting
@@ -122,15 +123,32 @@ def kind_of(leaf: Any) -> str:
     return f"{dtype_name(leaf.dtype)}{list(leaf.shape)}"
 
 
+def with_parts(x: Any) -> Tensor | None:
+    """What has a part for each step, arrays as tensors, or None.
+
+    Raises:
+        TypeError: it is something else.
+    """
+    if x is None or isinstance(x, Tensor):
+        return x
+    if isinstance(x, np.ndarray) and x.dtype.kind in "fiubc":
+        return paddle.to_tensor(x)
+    raise TypeError(
+        f"xs of scan is a tree of tensors, got {type(x).__name__} in it; convert it by "
+        "paddle.to_tensor, or close over it"
+    )
+
+
 def number_of_steps(xs: Sequence[Any], length: int | None) -> int:
     """The length, or the first axis of all tensors.
 
     Raises:
         ValueError: they are not one number.
+        TypeError: the length is no integer.
     """
     sizes = {x.shape[0] if x.ndim else None for x in xs if isinstance(x, Tensor)}
     if length is not None:
-        sizes.add(length)
+        sizes.add(integer("length", length))
     if len(sizes) != 1 or None in sizes:
         found = ", ".join(sorted(map(str, sizes))) or "none"
         raise ValueError(

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import optree
 import paddle
 from paddle import Tensor
 from paddle.autograd import PyLayer
 
+from ...paddle_side.arguments import function
 from ...paddle_side.dtypes import is_differentiable
 from ...paddle_side.listener import is_plain, listener
 from ...programs.branches import truth
@@ -41,6 +43,8 @@ def while_loop(
         CaptureError: within another program, which is a straight line.
         ValueError: as :func:`scan`.
     """
+    function("condition", condition)
+    function("body", body)
     leaves, spec = flatten_tree(init)
     leaves = apart([*map(tensor_of, leaves)])
     inside = is_plain() or records_graph(leaves)
@@ -96,6 +100,10 @@ def cond(
         >>> float(grad(f)(paddle.to_tensor(3.0)))
         6.0
     """
+    function("true_fn", true_fn)
+    function("false_fn", false_fn)
+    if isinstance(predicate, np.ndarray):
+        predicate = paddle.to_tensor(predicate)
     if not isinstance(predicate, Tensor):
         return (true_fn if predicate else false_fn)(*operands)
     if predicate.size != 1:

@@ -15,6 +15,7 @@ import optree
 import paddle
 from paddle import Tensor
 
+from ...paddle_side.arguments import function, integer
 from ...paddle_side.listener import is_plain, listener
 from ...programs.capture_error import CaptureError
 from ...programs.compiling.repeated_steps import (
@@ -43,6 +44,7 @@ from .carry import (
     tensor_of,
     unchanged,
     unwritten,
+    with_parts,
 )
 
 LONG = 100
@@ -99,7 +101,7 @@ def scan(
         >>> float(total), sums.tolist()
         (6.0, [0.0, 1.0, 3.0, 6.0])
     """
-    if every < 1:
+    if integer("every", every) < 1:
         raise ValueError(f"every is {every}; give a number of steps from 1 on")
     reports = on_step is not None
     loop = Loop(step, carry, xs, length, reverse=reverse, reports=reports)
@@ -110,29 +112,6 @@ def scan(
         if on_step is not None and ((t + 1) % every == 0 or t + 1 == loop.count):
             on_step(t + 1, *loop.reported())
     return loop.result()
-
-
-def fori_loop(
-    lower: int, upper: int, body: Callable[[Tensor, Tree], Tree], init: Tree
-) -> Tree:
-    """``init`` after ``body(i, value)`` for each ``i`` from lower to below upper.
-
-    Args:
-        body: from an integer, a tensor, and a value to the next, of the same nesting,
-            shapes and dtypes. Of ``jit(body)`` the program is kept from call to call.
-
-    Raises:
-        ValueError: as :func:`scan`.
-    """
-    places = paddle.arange(lower, max(lower, upper), dtype="int64")
-
-    def step(value: Tree, i: Tensor) -> tuple[Tree, None]:
-        return body(i, value), None
-
-    if isinstance(body, Jitted):
-        kept: Jitted = body.within.setdefault(fori_loop, Jitted(step))
-        return scan(kept, init, places)[0]
-    return scan(step, init, places)[0]
 
 
 class _TooLong(Exception):
@@ -164,7 +143,9 @@ class Loop:
         reverse: bool = False,
         reports: bool = False,
     ) -> None:
-        self._xs, self._xs_spec = flatten_tree(xs)
+        function("step", step)
+        leaves, self._xs_spec = flatten_tree(xs)
+        self._xs = [*map(with_parts, leaves)]
         self.count = number_of_steps(self._xs, length)
         leaves, self._spec = flatten_tree(carry)
         self._leaves = apart([*map(tensor_of, leaves)])

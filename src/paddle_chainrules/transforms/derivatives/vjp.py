@@ -10,6 +10,8 @@ import optree
 import paddle
 from paddle import Tensor
 
+from ...paddle_side.arguments import flag
+from ...paddle_side.arguments import function as the_function
 from ...paddle_side.listener import listener, not_listening
 from ...programs.capture_error import CaptureError
 from ...programs.static_graphs import need_tensors, sot
@@ -195,7 +197,8 @@ class FlatFunction:
     def __init__(
         self, fn: Callable[..., Tree], in_spec: optree.PyTreeSpec, has_aux: bool
     ) -> None:
-        self._fn, self._in_spec, self._has_aux = fn, in_spec, has_aux
+        self._fn, self._in_spec = the_function("fn", fn), in_spec
+        self._has_aux = flag("has_aux", has_aux)
         self.out_spec, self._aux = ONE_LEAF, None
         self._leaves: list[Tensor] | None = None
 
@@ -203,6 +206,11 @@ class FlatFunction:
         """Leaves of the result alone."""
         output: Any = self._fn(*self._in_spec.unflatten(leaves))
         if self._has_aux:
+            if not isinstance(output, (tuple, list)) or len(output) != 2:
+                raise TypeError(
+                    "with has_aux=True a function gives a pair, (output, aux), got "
+                    f"{type(output).__name__}; return both, or leave out has_aux"
+                )
             output, self._aux = output
         outputs, self.out_spec = flatten_tree(output)
         return outputs

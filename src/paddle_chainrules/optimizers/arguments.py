@@ -1,0 +1,116 @@
+"""What optimizers and schedules are given, looked at once, where they are made.
+
+Each argument is looked at by what its annotation says, so that a number of a wrong kind
+is told where it is given, and not at the first step.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+from collections.abc import Callable
+from numbers import Integral, Real
+from typing import Any, TypeVar
+
+import numpy as np
+from paddle import Tensor
+
+from .transformation import Optimizer
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+LEAST = {"learning_rate": 0.0, "epsilon": 0.0, "weight_decay": 0.0, "steps": 0}
+"""What arguments of these names must not be below."""
+
+
+def checked(function: F) -> F:
+    """Have the arguments of a function looked at, as far as annotations tell.
+
+    Raises:
+        TypeError: from the function: an argument is of another kind.
+        ValueError: from it: a number is NaN, or below the least.
+    """
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            given = signature.bind(*args, **kwargs).arguments
+        except TypeError:
+            given = {}  # Python says so, below
+        for name, value in given.items():
+            parameter = signature.parameters[name]
+            if parameter.kind is parameter.VAR_POSITIONAL:
+                for one in value:
+                    _check(function, name, one, parameter.annotation)
+            elif value is not parameter.default:
+                _check(function, name, value, parameter.annotation)
+        return function(*args, **kwargs)
+
+    return call  # type: ignore[return-value]
+
+
+def _check(function: Any, name: str, value: Any, annotation: str) -> None:
+    kinds = [kind.strip() for kind in annotation.split("|")]
+    kinds = ["Callable" if kind.startswith("Callable[") else kind for kind in kinds]
+    rules = [RULES[kind] for kind in kinds if kind in RULES]
+    if len(rules) < len(kinds):
+        return  # one of them may be anything
+    if not any(rule(value) for rule, _ in rules):
+        wanted = ", or ".join(told for _, told in rules)
+        raise TypeError(
+            f"{name} of {function.__name__} must be {wanted}, got {_shown(value)}; "
+            "convert it, or leave it out where it has a default"
+        )
+    if isinstance(value, Real) and not isinstance(value, bool):
+        least = LEAST.get(name, -math.inf)
+        if math.isnan(value) or value < least:
+            more = "" if least == -math.inf else f" from {least} on"
+            raise ValueError(
+                f"{name} of {function.__name__} must be a number{more}, got {value}; "
+                "change it"
+            )
+
+
+def _shown(value: Any) -> str:
+    return f"{type(value).__name__} {str(value)[:40]!r}"
+
+
+def is_number(value: Any) -> bool:
+    """Whether it is a real number of Python's or numpy's."""
+    return isinstance(value, Real) and not isinstance(value, (bool, np.bool_))
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def _is_flag(value: Any) -> bool:
+    return isinstance(value, (bool, np.bool_))
+
+
+def _is_rate(value: Any) -> bool:
+    is_function = callable(value) and not isinstance(value, type)
+    return isinstance(value, Tensor) or is_number(value) or is_function
+
+
+def _of_each(rule: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: (
+        isinstance(value, (list, tuple, range, np.ndarray)) and all(map(rule, value))
+    )
+
+
+RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "float": (is_number, "a number"),
+    "int": (_is_integer, "an integer"),
+    "bool": (_is_flag, "True or False"),
+    "str": (lambda value: isinstance(value, str), "a string"),
+    "Callable": (callable, "a function"),
+    "None": (lambda value: value is None, "None"),
+    "Rate": (_is_rate, "a number, a tensor of one, or a function of the steps so far"),
+    "Optimizer": (lambda value: isinstance(value, Optimizer), "an optimizer"),
+    "Sequence[int]": (_of_each(_is_integer), "a list of integers"),
+    "Sequence[float]": (_of_each(is_number), "a list of numbers"),
+}
+"""By the names of kinds in annotations: a rule, and what it asks for."""

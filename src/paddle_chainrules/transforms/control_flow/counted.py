@@ -1,0 +1,55 @@
+"""Loops whose body is given the number of the step, as ``jax.lax.fori_loop``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import paddle
+from paddle import Tensor
+
+from ...paddle_side.arguments import function, integer
+from ..as_programs.jit import Jitted
+from ..containers.tree import Tree
+from .scan import scan
+
+
+def fori_loop(
+    lower: int, upper: int, body: Callable[[Tensor, Tree], Tree], init: Tree
+) -> Tree:
+    """``init`` after ``body(i, value)`` for each ``i`` from lower to below upper.
+
+    Args:
+        body: from an integer, a tensor, and a value to the next, of the same nesting,
+            shapes and dtypes. Of ``jit(body)`` the program is kept from call to call.
+
+    Raises:
+        ValueError: as :func:`scan`; or there are 2**31 steps, or more.
+        TypeError: lower or upper is no integer.
+    """
+    lower, upper = integer("lower", lower), integer("upper", upper)
+    if upper <= lower:
+        lower = upper = 0  # no steps
+    if upper - lower >= MOST or lower < -(2**63) or upper > 2**63 - 1:
+        raise ValueError(
+            f"fori_loop is given steps from {lower} to {upper}, and makes fewer than "
+            f"{MOST}, of 64-bit numbers; write a loop of loops"
+        )
+    function("body", body)
+
+    def step(value: Tree, i: Tensor) -> tuple[Tree, None]:
+        return body(i, value), None
+
+    made: Any = step
+    if isinstance(body, Jitted):
+        made = body.within.setdefault(fori_loop, Jitted(step))
+    for first in range(lower, upper, AT_ONCE) or (lower,):
+        places = paddle.arange(
+            first, max(first, min(upper, first + AT_ONCE)), dtype="int64"
+        )
+        init = scan(made, init, places)[0]
+    return init
+
+
+MOST, AT_ONCE = 1 << 31, 1 << 24
+"""Steps of ``fori_loop``: below the one, and so many with their numbers in memory."""
