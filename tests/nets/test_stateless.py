@@ -1,6 +1,7 @@
 """stateless(layer) against the untouched layer, for every kind of layer."""
 
 import gc
+import sys
 import threading
 import weakref
 
@@ -653,3 +654,19 @@ def test_parameters_made_by_the_first_call_are_refused(how, jit):
     assert "weight" in " ".join(params)
     for _ in range(3):
         assert_same(net.forward(params, x), expected, rtol=1e-6)
+
+
+def test_layers_that_are_nested_very_deeply():
+    layer = paddle.nn.Linear(3, 2)
+    for _ in range(240):
+        layer = paddle.nn.Sequential(layer)
+    x = paddle.ones([4, 3])
+    limit = sys.getrecursionlimit()
+    with pytest.raises(RecursionError, match=r"too deeply .*call sys\.setrec"):
+        stateless(layer)
+    try:
+        sys.setrecursionlimit(10_000)
+        net, params, _ = stateless(layer)
+        assert net(params, x).tolist() == layer(x).tolist()
+    finally:
+        sys.setrecursionlimit(limit)

@@ -11,6 +11,7 @@ import copy
 import dis
 import functools
 import inspect
+import sys
 import types
 from collections.abc import (
     Callable,
@@ -190,6 +191,7 @@ def copied(
 
     Raises:
         TypeError: it holds what can't be copied, or a tensor where no mark can stand.
+        RecursionError: layers are nested too deeply.
     """
     _refuse_globals(layer, tensors)
     marks = {id(value): Mark(name) for name, value in tensors.items()}
@@ -199,6 +201,12 @@ def copied(
             memo[id(value)] = value if shared else _own(value)
     try:
         found = copy.deepcopy(layer, memo)
+    except RecursionError:
+        raise RecursionError(
+            f"the layers in {type(layer).__name__} are nested too deeply to be copied "
+            f"within {sys.getrecursionlimit()} calls of Python's; nest them less, or "
+            "call sys.setrecursionlimit(10_000) first"
+        ) from None
     except Exception as error:
         raise TypeError(
             f"stateless copies a layer's structure, and {type(layer).__name__} holds "
