@@ -159,7 +159,6 @@ METHODS = {
     "as_dict": (["params", "text"], {}),
     "named": (["tree", "anything"], {}),
     "tensor": ([], {}),
-    "along": (["trees"], {}),
     "explain_machine": ([], {}),
     "python": (["bool"], {}),
     "function": (["tensor", "tensor"], {}),

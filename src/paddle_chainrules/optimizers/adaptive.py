@@ -23,6 +23,7 @@ from .transformation import (
     of_dtype,
     scalar,
     step_number,
+    tensors_in,
     with_state,
 )
 
@@ -134,6 +135,7 @@ def adamw(
 
     def update(grads: Tree, state: Adam, params: Tree = None) -> tuple[Tree, Adam]:
         params = needed(params, "adamw")
+        tensors_in(params)
         marks = marks_of(mask, params)
         rate = rate_at(learning_rate, state.step)
         updates, state = made.update(grads, state, params)
@@ -242,6 +244,7 @@ def lamb(
 
     def update(grads: Tree, state: Adam, params: Tree = None) -> tuple[Tree, Adam]:
         params = needed(params, "lamb")
+        tensors_in(params)
         marks = marks_of(mask, params)
         rate = rate_at(learning_rate, state.step)
         left = 1.0 - state.beta1_pow, 1.0 - state.beta2_pow

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
+import sys
 from collections.abc import Callable
 from numbers import Integral, Real
 from typing import Any, TypeVar
@@ -20,6 +21,7 @@ from .transformation import Optimizer
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+HUGE = sys.float_info.max
 LEAST = {"learning_rate": 0.0, "epsilon": 0.0, "weight_decay": 0.0, "steps": 0}
 """What arguments of these names must not be below."""
 
@@ -36,41 +38,44 @@ def checked(function: F) -> F:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
-            given = signature.bind(*args, **kwargs).arguments
+            bound = signature.bind(*args, **kwargs)
         except TypeError:
-            given = {}  # Python says so, below
-        for name, value in given.items():
+            return function(*args, **kwargs)  # which says what is missing
+        for name, value in bound.arguments.items():
             parameter = signature.parameters[name]
-            if parameter.kind is parameter.VAR_POSITIONAL:
-                for one in value:
-                    _check(function, name, one, parameter.annotation)
-            elif value is not parameter.default:
-                _check(function, name, value, parameter.annotation)
-        return function(*args, **kwargs)
+            if value is not parameter.default:
+                found = _checked(function, name, value, parameter.annotation)
+                bound.arguments[name] = found
+        return function(*bound.args, **bound.kwargs)
 
     return call  # type: ignore[return-value]
 
 
-def _check(function: Any, name: str, value: Any, annotation: str) -> None:
+def _checked(function: Any, name: str, value: Any, annotation: str) -> Any:
+    """The value, integers as numbers where these are wanted."""
     kinds = [kind.strip() for kind in annotation.split("|")]
     kinds = ["Callable" if kind.startswith("Callable[") else kind for kind in kinds]
     rules = [RULES[kind] for kind in kinds if kind in RULES]
     if len(rules) < len(kinds):
-        return  # one of them may be anything
+        return value  # one of them may be anything
     if not any(rule(value) for rule, _ in rules):
         wanted = ", or ".join(told for _, told in rules)
         raise TypeError(
             f"{name} of {function.__name__} must be {wanted}, got {_shown(value)}; "
             "convert it, or leave it out where it has a default"
         )
-    if isinstance(value, Real) and not isinstance(value, bool):
+    if is_number(value):
         least = LEAST.get(name, -math.inf)
-        if math.isnan(value) or value < least:
+        is_one = value == math.inf or abs(value) <= HUGE  # NaN is none
+        if not is_one or value < least:
             more = "" if least == -math.inf else f" from {least} on"
             raise ValueError(
                 f"{name} of {function.__name__} must be a number{more}, got {value}; "
                 "change it"
             )
+        if "int" not in kinds and isinstance(value, Integral):
+            return float(value)
+    return value
 
 
 def _shown(value: Any) -> str:

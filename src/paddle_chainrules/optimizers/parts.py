@@ -17,10 +17,10 @@ from .transformation import (
     by_leaf,
     like,
     needed,
-    nothing,
     of_dtype,
     stateless_update,
     step_number,
+    tensors_in,
     with_state,
 )
 
@@ -79,8 +79,7 @@ def clip_by_norm(largest: float) -> Optimizer:
 
 def global_norm(tree: Tree) -> Tensor:
     """The norm of all entries of all tensors in a tree together."""
-    nothing(tree)  # which looks at the leaves
-    leaves = [g for g in flatten_tree(tree)[0] if g is not None]
+    leaves = tensors_in(tree)
     if not leaves:
         raise ValueError("a tree without tensors has no norm; give one with gradients")
     double = any(g.dtype == paddle.float64 for g in leaves)
@@ -127,6 +126,7 @@ def add_decayed_weights(decay: float, mask: Mask = None) -> Optimizer:
 
     def update(grads: Tree, state: Tree, params: Tree = None) -> tuple[Tree, Tree]:
         params = needed(params, "decay of weights")
+        tensors_in(params)
         marks = marks_of(mask, params)
 
         def add(g: Leaf, p: Leaf, on: Any) -> tuple[Leaf]:

@@ -48,7 +48,7 @@ def with_state(
     """An optimizer whose state is of a kind, which is looked at in each step."""
 
     def checked_init(params: Tree) -> Any:
-        nothing(params)  # which looks at the leaves
+        tensors_in(params)
         return init(params)
 
     def checked_update(
@@ -60,6 +60,7 @@ def with_state(
                 f"{type(state).__name__}; give the one that its own init or update "
                 "gave, as update(grads, state, params)"
             )
+        tensors_in(grads)
         return update(grads, state, params)
 
     return Optimizer(checked_init, checked_update)
@@ -76,6 +77,9 @@ def apply_updates(params: Tree, updates: Tree) -> Tree:
         ValueError: they are nested otherwise.
         TypeError: a leaf is neither a tensor nor None.
     """
+
+    tensors_in(params)
+    tensors_in(updates)
 
     def add(p: Leaf, u: Leaf) -> tuple[Leaf]:
         if p is None or u is None:
@@ -130,6 +134,22 @@ def stateless_update(rule: Callable[[Tree, Tree], Tree]) -> Optimizer:
     return with_state(tuple, lambda params: (), update)
 
 
+def tensors_in(tree: Tree) -> list[Tensor]:
+    """The leaves of a tree, without None.
+
+    Raises:
+        TypeError: one is no tensor.
+    """
+    leaves = [leaf for leaf in flatten_tree(tree)[0] if leaf is not None]
+    for leaf in leaves:
+        if not isinstance(leaf, Tensor):
+            raise TypeError(
+                "gradients, parameters and updates are trees of tensors, got "
+                f"{type(leaf).__name__} among them; convert it by paddle.to_tensor"
+            )
+    return leaves
+
+
 def by_leaf(
     rule: Callable[..., Sequence[Leaf]], tree: Tree, *others: Tree
 ) -> list[Tree]:
@@ -140,7 +160,6 @@ def by_leaf(
 
     Raises:
         ValueError: a tree is nested otherwise than the first one.
-        TypeError: a leaf is neither a tensor, nor None, nor a mark.
     """
     leaves, spec = flatten_tree(tree)
     rows = [leaves]
@@ -153,13 +172,6 @@ def by_leaf(
                 "parameters that init was given, and their gradients"
             )
         rows.append(row)
-    for leaf in (leaf for row in rows for leaf in row):
-        if not (leaf is None or isinstance(leaf, (Tensor, bool))):
-            raise TypeError(
-                "gradients, parameters and the state of an optimizer are trees of "
-                f"tensors, got {type(leaf).__name__} among them; convert it by "
-                "paddle.to_tensor"
-            )
     found = [rule(*each) for each in zip(*rows, strict=True)]
     count = len(found[0]) if found else 1
     return [
@@ -209,6 +221,5 @@ def step_number(count: int = 0) -> Tensor:
 
 def scalar(value: float, params: Tree) -> Tensor:
     """A number that goes along with the steps, as precise as the parameters are."""
-    leaves = [leaf for leaf in flatten_tree(params)[0] if isinstance(leaf, Tensor)]
-    is_double = any(leaf.dtype == paddle.float64 for leaf in leaves)
+    is_double = any(leaf.dtype == paddle.float64 for leaf in tensors_in(params))
     return paddle.full([], value, "float64" if is_double else "float32")

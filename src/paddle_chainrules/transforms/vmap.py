@@ -69,7 +69,7 @@ def vmap(
         [[3.0, 12.0], [27.0, 48.0], [75.0, 108.0]]
     """
     need_tensors(sot.fallback(True))
-    if randomness not in RANDOMNESS:
+    if not isinstance(randomness, str) or randomness not in RANDOMNESS:
         raise ValueError(
             f"randomness must be one of {', '.join(RANDOMNESS)}, got {randomness!r}; "
             "leave it out to refuse random operators"

@@ -172,6 +172,8 @@ class StatelessLayer(Net):
         )
 
     def in_dtype(self, dtype: str) -> StatelessLayer:
+        if not isinstance(dtype, str) or dtype not in DTYPES:
+            raise ValueError(f"unsupported dtype {dtype!r}; use one of {list(DTYPES)}")
         kind, held = DTYPES[dtype], self._buffers
         buffers = {
             n: b.astype(kind) if b.is_floating_point() and b.dtype != kind else b

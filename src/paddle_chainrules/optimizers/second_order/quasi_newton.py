@@ -139,7 +139,7 @@ def bfgs(
         >>> bfgs(bowl, paddle.zeros([2])).params.tolist()
         [3.0, 3.0]
     """
-    if update not in UPDATES:
+    if not isinstance(update, str) or update not in UPDATES:
         raise ValueError(
             f"bfgs has the updates {', '.join(UPDATES)}, and is given {update!r}; "
             "name one of them"

@@ -150,7 +150,17 @@ class Packed:
         return self.like(fn(self.values))
 
     def like(self, values: Tensor) -> Packed:
-        """One of the same offsets with other elements, as many."""
+        """One of the same offsets with other elements, as many.
+
+        Raises:
+            TypeError: they are in no tensor.
+            ValueError: they are more or fewer.
+        """
+        if not isinstance(values, Tensor):
+            raise TypeError(
+                "the elements of a Packed are a tensor, and a function of them gave "
+                f"{type(values).__name__}; return a tensor of one row for each element"
+            )
         if values.shape[:1] != self.values.shape[:1]:
             raise ValueError(
                 f"a function of the elements of a Packed gave {list(values.shape)} for "
