@@ -98,6 +98,10 @@ SLIPS = {
     "a dict for a program": lambda: pc.make_program(lambda x: x)(X)({}),
 }
 VALUES = {
+    "a condition of several": lambda: pc.while_loop(lambda c: c < 3, lambda c: c, X),
+    "more than memory has": lambda: optimizers.lbfgs(
+        lambda p: p.sum(), X, memory=2**63
+    ),
     "a negative rate": lambda: adam(-1.0),
     "no number for a rate": lambda: sgd(float("nan")),
     "a negative decay": lambda: sgd(0.1, weight_decay=-0.1),

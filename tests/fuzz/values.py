@@ -71,8 +71,13 @@ def half_step(carry, x):
     return carry
 
 
+ROUNDS = [0]
+
+
 def below_ten(carry):
-    return (carry < 10.0).any()
+    """For fifty calls at most, so that no loop is endless."""
+    ROUNDS[0] += 1
+    return ROUNDS[0] % 50 != 0 and (carry < 10.0).any()
 
 
 def always(carry):

@@ -75,7 +75,7 @@ class FCNet(Net):
     def __post_init__(self) -> None:
         try:
             sizes = tuple(self.sizes)
-        except TypeError:
+        except (TypeError, AssertionError):  # as of a tensor without dimensions
             sizes = ()
         if len(sizes) < 2 or not all(
             isinstance(n, int | np.integer) and not isinstance(n, bool) and n > 0

@@ -66,7 +66,8 @@ def _checked(function: Any, name: str, value: Any, annotation: str) -> Any:
         )
     if is_number(value):
         least = LEAST.get(name, -math.inf)
-        is_one = value == math.inf or abs(value) <= HUGE  # NaN is none
+        most = sys.maxsize if "float" not in kinds and "int" in kinds else HUGE
+        is_one = value == math.inf or abs(value) <= most  # NaN is none
         if not is_one or value < least:
             more = "" if least == -math.inf else f" from {least} on"
             raise ValueError(

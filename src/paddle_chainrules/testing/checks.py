@@ -77,11 +77,17 @@ def check_vjp(
         )
     if params is not None:
         params = net.spec.as_dict(params)
+    kwargs = {} if kwargs is None else kwargs
+    if not isinstance(kwargs, Mapping):
+        raise TypeError(
+            f"kwargs is a dict of keyword arguments, got {type(kwargs).__name__}; "
+            "arguments go into args, a tuple"
+        )
     rows = []
     for device in devices if devices is not None else _devices():
-        reference = Side(net, params, args, kwargs or {}, layer, "float64", device)
+        reference = Side(net, params, args, kwargs, layer, "float64", device)
         for dtype in dtypes:
-            side = Side(net, params, args, kwargs or {}, layer, dtype, device)
+            side = Side(net, params, args, kwargs, layer, dtype, device)
             rows += list(rows_of(side, reference, seed))
     return _passed(Report(tuple(rows)))
 

@@ -174,10 +174,18 @@ class ParamSpec:
         """A dict of values in forward order, its keys in that order or another.
 
         Raises:
-            ValueError: the order is none of the names, or values are more or fewer.
+            TypeError: the order is no tuple of names.
+            ValueError: it is none of these names, or values are more or fewer.
         """
         found = dict(zip(self.names, values, strict=True))
-        if order is None or order == self.names:
+        if order is None:
+            return found
+        if not isinstance(order, tuple) or not all(map(_is_text, order)):
+            raise TypeError(
+                f"an order is a tuple of names, got {type(order).__name__}; order_of "
+                "gives that of parameters"
+            )
+        if order == self.names:
             return found
         if len(order) != len(found) or not all(name in found for name in order):
             raise ValueError(

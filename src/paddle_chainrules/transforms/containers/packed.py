@@ -170,6 +170,7 @@ class Packed:
 
     def padded(self, value: float = 0.0) -> Tensor:
         """A tensor of shape [n, max_length, ...] with this value beyond each end."""
+        value = float(value)
         n, t, row = len(self), self.max_length, self.values.shape[1:]
         if not self.values.shape[0]:
             return paddle.full([n, t, *row], value, self.values.dtype)

@@ -41,7 +41,7 @@ def while_loop(
 
     Raises:
         CaptureError: within another program, which is a straight line.
-        ValueError: as :func:`scan`.
+        ValueError: as :func:`scan`; or the condition gives several elements.
     """
     function("condition", condition)
     function("body", body)
@@ -56,7 +56,7 @@ def while_loop(
     except CaptureError:
         move = None
     is_first = True
-    while bool(condition(value)):
+    while _is_true(condition(value)):
         if move is not None:
             moved = move(value)
         else:
@@ -67,6 +67,20 @@ def while_loop(
         leaves, is_first = found, False
         value = spec.unflatten(leaves)
     return spec.unflatten([*map(copy, leaves)]) if is_first else value
+
+
+def _is_true(found: Any) -> bool:
+    """What a condition gave.
+
+    Raises:
+        ValueError: it has several elements.
+    """
+    if isinstance(found, Tensor | np.ndarray) and found.size != 1:
+        raise ValueError(
+            f"a condition gave {list(found.shape)}, and must give a single truth; take "
+            ".all() or .any() of it"
+        )
+    return bool(found)
 
 
 def cond(
