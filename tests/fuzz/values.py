@@ -71,13 +71,8 @@ def half_step(carry, x):
     return carry
 
 
-ROUNDS = [0]
-
-
 def below_ten(carry):
-    """For fifty calls at most, so that no loop is endless."""
-    ROUNDS[0] += 1
-    return ROUNDS[0] % 50 != 0 and (carry < 10.0).any()
+    return (carry < 10.0).any()
 
 
 def always(carry):

@@ -112,24 +112,23 @@ def verdict(error):
         return "ok", ""
     frames = traceback.extract_tb(error.__traceback__)
     mine = [f for f in frames if OURS in f.filename or f.filename == values.__file__]
-    where = (
-        f"{mine[-1].filename.rpartition(PACKAGE)[2]}:{mine[-1].lineno}" if mine else ""
-    )
+    if not mine:
+        return "of the user", ""  # or of numpy, whose arrays some calls give
+    last = mine[-1]
+    where = f"{last.filename.rpartition(PACKAGE)[2]}:{last.lineno}"
     users = [k for k, f in enumerate(mine) if f.filename == values.__file__]
     if users and all(OPERATORS in f.filename for f in mine[users[-1] + 1 :]):
         return "of the user", where  # or of an operator that the user's function calls
     kind = type(error)
     is_ours = kind.__module__.startswith("paddle_chainrules")
-    line = (mine[-1].line or "") if mine else ""
-    raised_here = (
-        mine and mine[-1] is frames[-1] and line.startswith(("raise", "assert"))
-    )
+    line = last.line or ""
+    raised_here = last is frames[-1] and line.startswith(("raise", "assert"))
     is_checked = kind is AssertionError and "testing" in where
-    if raised_here and (kind is NotImplementedError or is_checked):
+    if raised_here and (kind in (NotImplementedError, AttributeError) or is_checked):
         return "typed", where
     if not is_ours and (not isinstance(error, TYPED) or isinstance(error, INTERNAL)):
         return "internal", where
-    if not is_ours and mine and not line.startswith("raise"):
+    if not is_ours and not line.startswith("raise"):
         return "raw", where
     return "typed", where
 

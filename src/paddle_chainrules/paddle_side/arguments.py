@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from numbers import Real
 from operator import index
 from typing import Any
 
@@ -38,6 +39,27 @@ def function(name: str, value: Any) -> Callable[..., Any]:
         f"{name} must be a function, got {type(value).__name__}; arguments go to what "
         "a transform gives, as in grad(fn)(x)"
     )
+
+
+def number(name: str, value: Any) -> float:
+    """A real number of Python's or numpy's, or in a tensor of one.
+
+    Raises:
+        TypeError: it is none.
+        ValueError: it is too large.
+    """
+    is_one = isinstance(value, Real) or (isinstance(value, Tensor) and value.size == 1)
+    if not is_one:
+        raise TypeError(
+            f"{name} must be a number, got {type(value).__name__}; give float(...) of "
+            "it"
+        )
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError(
+            f"{name} is too large for a float, {value}; scale it"
+        ) from None
 
 
 def integer(name: str, value: Any) -> int:

@@ -10,6 +10,7 @@ import numpy as np
 import paddle
 from paddle import Tensor
 
+from ...paddle_side.arguments import integer, number
 from ...paddle_side.dtypes import dtype_name
 from ...paddle_side.listener import listener
 from ...paddle_side.patching.argument_kinds import place, refused_elsewhere
@@ -170,7 +171,7 @@ class Packed:
 
     def padded(self, value: float = 0.0) -> Tensor:
         """A tensor of shape [n, max_length, ...] with this value beyond each end."""
-        value = float(value)
+        value = number("value", value)
         n, t, row = len(self), self.max_length, self.values.shape[1:]
         if not self.values.shape[0]:
             return paddle.full([n, t, *row], value, self.values.dtype)
@@ -267,8 +268,10 @@ def _check(values: Any, offsets: Any, max_length: int | None) -> int:
             "values of a Packed have shape [total, ...], got a number; give the "
             "elements of all sequences, one after another"
         )
+    if max_length is not None:
+        max_length = integer("max_length", max_length)
     if max_length is not None and listener() is not None:
-        return int(max_length)  # where a program is made, values are not to be read
+        return max_length  # where a program is made, values are not to be read
     ends = offsets.numpy()
     steps = np.diff(ends)
     if ends[0] != 0 or ends[-1] != values.shape[0] or (steps < 0).any():
@@ -283,7 +286,7 @@ def _check(values: Any, offsets: Any, max_length: int | None) -> int:
             f"max_length of a Packed is {max_length}, its longest sequence has "
             f"{longest} elements; leave max_length out"
         )
-    return longest if max_length is None else int(max_length)
+    return longest if max_length is None else max_length
 
 
 def _places(offsets: Tensor, total: int, t: int) -> Tensor:

@@ -15,7 +15,7 @@ import optree
 import paddle
 from paddle import Tensor
 
-from ...paddle_side.arguments import function, integer
+from ...paddle_side.arguments import flag, function, integer
 from ...paddle_side.listener import is_plain, listener
 from ...programs.capture_error import CaptureError
 from ...programs.compiling.repeated_steps import (
@@ -144,6 +144,7 @@ class Loop:
         reports: bool = False,
     ) -> None:
         function("step", step)
+        reverse = flag("reverse", reverse)
         leaves, self._xs_spec = flatten_tree(xs)
         self._xs = [*map(with_parts, leaves)]
         self.count = number_of_steps(self._xs, length)
