@@ -13,6 +13,7 @@ from .paddle_side.process.first_import import paddle_import as _paddle_import
 with _paddle_import():
     import paddle as _paddle  # noqa: F401
 
+from .paddle_side.locks import new_lock as _new_lock
 from .programs import switch as _switch  # noqa: F401  # reads the environment
 
 if TYPE_CHECKING:
@@ -134,6 +135,9 @@ _NAMES = {
 }
 """What is imported above for type checkers, by the module that it is from."""
 
+_importing = _new_lock(held_at_fork=True)
+"""No fork amid an import, of which a child could not make the rest."""
+
 _HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
 
 
@@ -141,12 +145,14 @@ if not TYPE_CHECKING:  # type checkers would take any name to be here
 
     def __getattr__(name: str) -> _Any:
         if name == "optimizers":
-            return _import_module(".optimizers", __name__)
+            with _importing:
+                return _import_module(".optimizers", __name__)
         if name not in _HOMES:
             raise AttributeError(
                 f"module {__name__!r} has no attribute {name!r}; dir() has all"
             )
-        found = getattr(_import_module(f".{_HOMES[name]}", __name__), name)
+        with _importing:
+            found = getattr(_import_module(f".{_HOMES[name]}", __name__), name)
         globals()[name] = found
         return found
 

@@ -40,6 +40,15 @@ OF_NAMES = {name: dtype for dtype, (name, _) in DTYPES.items()}
 
 METADATA = "__metadata__"
 CHECKSUM = "paddle_chainrules.sha256"
+AT_ONCE = 1 << 24
+"""Bytes that are copied before they are written."""
+
+MOST_DIMENSIONS = 9
+"""Of Paddle's tensors."""
+
+LONGEST_NAME = 60_000
+"""Bytes of a tensor's name, which an archive counts in 16 bits."""
+
 LARGEST_HEADER = 100_000_000
 """Bytes, as the library has it."""
 
@@ -112,11 +121,14 @@ def check(name: str, tensor: Tensor, dtypes: Sequence[str] = tuple(DTYPES)) -> N
     if tensor.size and not tensor._is_initialized():
         raise ValueError(f"{name!r} has no numbers yet; initialize it, or leave it out")
     try:
-        name.encode()
+        is_short = len(name.encode()) <= LONGEST_NAME
     except UnicodeEncodeError:
+        is_short = False
+    if not is_short:
         raise ValueError(
-            f"{name!r} is no text that a file can hold; name it otherwise"
-        ) from None
+            f"{name[:80]!r} is no name that a file can hold, or too long; name it "
+            "otherwise"
+        )
 
 
 def write(
@@ -139,21 +151,39 @@ def write(
         size = math.prod(shape) * _itemsize(dtype)
         parts[name] = Part(dtype, shape, start, size)
         start += size
-    sums = {n: hashlib.sha256(memory(tensors[n])).digest() for n in parts}
-    header = {METADATA: {**metadata, CHECKSUM: _checksum(parts, metadata, sums)}} | {
-        name: {
+    sums = {}
+    with open(path, "wb") as file:
+        file.write(_header(parts, metadata, "0" * 64))
+        for name in parts:
+            sums[name] = _written(file, memory(tensors[name]))
+        file.seek(0)
+        file.write(_header(parts, metadata, _checksum(parts, metadata, sums)))
+
+
+def _header(
+    parts: Mapping[str, Part], metadata: Mapping[str, str], checksum: str
+) -> bytes:
+    """The same number of bytes for every checksum."""
+    found: dict[str, Any] = {METADATA: {**metadata, CHECKSUM: checksum}}
+    for name, part in parts.items():
+        found[name] = {
             "dtype": DTYPES[part.dtype][0],
             "shape": part.shape,
             "data_offsets": (part.start, part.start + part.size),
         }
-        for name, part in parts.items()
-    }
-    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text = json.dumps(found, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
-    with open(path, "wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        for name in parts:
-            file.write(memory(tensors[name]))
+    return len(text).to_bytes(8, "little") + text
+
+
+def _written(file: BinaryIO, data: memoryview) -> bytes:
+    """Write bytes, which may change meanwhile; the SHA-256 of those in the file."""
+    found = hashlib.sha256()
+    for start in range(0, len(data), AT_ONCE):
+        part = bytes(data[start : start + AT_ONCE])
+        file.write(part)
+        found.update(part)
+    return found.digest()
 
 
 def read_header(file: BinaryIO) -> Header:
@@ -271,6 +301,8 @@ def _part(name: str, given: Any) -> Part:
     if type(dtype) is not str or dtype not in OF_NAMES or len(offsets) != 2:
         raise Corrupt(f"{name!r} is of a kind that is not known, {dtype!r}")
     start, end = offsets
+    if len(shape) > MOST_DIMENSIONS or math.prod(n or 1 for n in shape) >= 2**62:
+        raise Corrupt(f"{name!r} is of no shape that a tensor has")
     size = math.prod(shape) * _itemsize(OF_NAMES[dtype])
     if end - start != size:
         raise Corrupt(f"{name!r} has {end - start} bytes, and not {size}")

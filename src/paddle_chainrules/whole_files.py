@@ -8,6 +8,7 @@ is writing, and is removed at the next save.
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import stat
 from collections.abc import Iterator
@@ -25,12 +26,15 @@ LONGEST = 200
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def replacing(path: Path, mode: int = 0o666) -> Iterator[Path]:
     """Give a new, empty file beside; it takes the place of that at path at the end.
 
-    It has the mode and owner of the old one, and both file and folder are on disk
-    when this ends. A symbolic link stays one: what it points to is replaced. An error
-    leaves what was there before.
+    It has the mode and owner of the old one, from its beginning on, and both file and
+    folder are on disk when this ends. A symbolic link stays one: what it points to is
+    replaced. An error leaves what was there before.
+
+    Args:
+        mode: of a file that was not there, less the umask.
 
     Raises:
         FileNotFoundError: the folder is not there.
@@ -42,35 +46,42 @@ def replacing(path: Path) -> Iterator[Path]:
             f"a file is written into a folder that exists, but for {str(path)!r} there "
             f"is no folder {str(path.parent)!r}; make it first"
         )
-    before = target.stat() if target.exists() else None
+    before = target.lstat() if os.path.lexists(target) else None
     if before is not None and not stat.S_ISREG(before.st_mode):
         raise ValueError(
             f"{path} is no regular file, and would be replaced by one; give another "
             "path"
         )
     _remove_what_was_left(target)
-    with _locked_beside(target) as beside:
+    if before is not None:
+        mode = stat.S_IMODE(before.st_mode)
+    with _locked_beside(target, mode) as beside:
         yield beside
         if before is not None:
             with suppress(OSError):  # only root may give files away
                 os.chown(beside, before.st_uid, before.st_gid)
-            os.chmod(beside, stat.S_IMODE(before.st_mode))
+            os.chmod(beside, mode)
         _to_disk(beside)
         os.replace(beside, target)
     if fcntl is not None:  # where a folder can be opened
-        _to_disk(target.parent)
+        with suppress(OSError):  # but this one can't be read
+            _to_disk(target.parent)
+
+
+TRIES = 100
+"""Names for the file beside, of which another process takes each for one left."""
 
 
 @contextmanager
-def _locked_beside(target: Path) -> Iterator[Path]:
+def _locked_beside(target: Path, mode: int) -> Iterator[Path]:
     """A new file beside, locked as long as it is written, and gone at the end."""
-    while True:
+    for attempt in range(TRIES):
         beside = target.with_name(f"{_beginning(target)}{secrets.token_hex(6)}{ENDING}")
-        file = os.open(beside, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666)
+        flags = os.O_CREAT | os.O_EXCL | os.O_RDWR
+        file = os.open(beside, flags, mode | stat.S_IRUSR | stat.S_IWUSR)
         try:
-            _lock(file)
-            if not beside.exists():  # somebody took it for a file that was left
-                continue
+            if not (lock(file) and beside.exists()) and attempt < TRIES - 1:
+                continue  # somebody looks whether it was left
             yield beside
             return
         finally:
@@ -87,8 +98,10 @@ def _remove_what_was_left(target: Path) -> None:
     """Files that a process wrote beside this one, and was killed."""
     if fcntl is None:
         return
-    for name in os.listdir(target.parent):
-        if name.startswith(_beginning(target)) and name.endswith(ENDING):
+    ends = re.escape(_beginning(target)), re.escape(ENDING)
+    left = re.compile("[0-9a-f]{12}".join(ends))
+    with suppress(OSError):  # a folder that can't be listed
+        for name in filter(left.fullmatch, os.listdir(target.parent)):
             with suppress(OSError):  # it is being written, or is gone already
                 file = os.open(target.parent / name, os.O_RDWR | os.O_NOFOLLOW)
                 try:
@@ -98,10 +111,17 @@ def _remove_what_was_left(target: Path) -> None:
                     os.close(file)
 
 
-def _lock(file: int) -> None:
-    if fcntl is not None:
-        with suppress(OSError):  # a file system without locks
-            fcntl.flock(file, fcntl.LOCK_EX)
+def lock(file: int) -> bool:
+    """Lock an open file; whether nobody else has, as far as this system tells."""
+    if fcntl is None:
+        return True
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # without locks
+        return True
+    return True
 
 
 def _to_disk(path: Path) -> None:

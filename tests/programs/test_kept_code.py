@@ -36,7 +36,7 @@ def folder(tmp_path, monkeypatch):
     """An empty folder that is used by programs as if this process began with it."""
     found = tmp_path / "in" / "code"
     monkeypatch.setenv("PADDLE_CHAINRULES_CODE", str(found))
-    monkeypatch.setattr(kept_code, "_resolved", {})
+    monkeypatch.setattr(kept_code, "_absolute", {})
     monkeypatch.setattr(kept_code, "_told", set())
     return found
 
@@ -177,13 +177,12 @@ def of_another_name(file, other):
     there.replace(file)
 
 
-def with_a_known_key(file, other):
-    (file.parent / kept_code.KEY).chmod(0o644)
-
-
 ATTACKS = (
-    *(as_link, written_by_others, of_somebody_else, signed_by_nobody, of_another_name),
-    with_a_known_key,
+    as_link,
+    written_by_others,
+    of_somebody_else,
+    signed_by_nobody,
+    of_another_name,
 )
 
 
@@ -211,6 +210,75 @@ def test_what_somebody_else_could_have_put_there_does_not_run(
     forgetful()
     made(x)
     assert counts == [1]
+
+
+def test_a_key_that_others_can_read_signs_nothing(folder, forgetful):
+    x = randn([14, 3])
+    made(x)
+    (folder / kept_code.KEY).chmod(0o644)
+    forgetful()
+    with pytest.warns(UserWarning, match="or read a key"):
+        made(x)
+
+
+@pytest.mark.parametrize("there", [b"of the user's own", bytes(32), b""])
+def test_what_is_no_key_is_left_alone(folder, forgetful, there):
+    folder.mkdir(parents=True)
+    folder.chmod(0o700)
+    (folder / kept_code.KEY).write_bytes(there)
+    (folder / kept_code.KEY).chmod(0o600)
+    with pytest.warns(UserWarning, match=r"key in it is none"):
+        made(randn([14, 4]))
+    assert (folder / kept_code.KEY).read_bytes() == there
+
+
+def test_links_of_somebody_else_lead_nowhere(folder, forgetful, tmp_path):
+    """In a folder such as /tmp, to a folder of the user's."""
+    if os.getuid() != 0:
+        pytest.skip("only root can give a link away")
+    secret = tmp_path / "secret"
+    secret.mkdir(mode=0o700)
+    folder.parent.mkdir()
+    folder.parent.chmod(0o1777)
+    folder.symlink_to(secret)
+    made(randn([14, 5]))  # root's own link
+    assert len([*secret.iterdir()]) == 2
+    os.chown(folder, 4321, 4321, follow_symlinks=False)
+    forgetful()
+    with pytest.warns(UserWarning, match=f"{folder} belongs to somebody else"):
+        made(randn([14, 6]))
+    assert len([*secret.iterdir()]) == 2
+
+
+def test_links_in_a_circle_lead_nowhere(folder, forgetful):
+    folder.parent.mkdir(mode=0o755)
+    folder.symlink_to(folder.parent / "other")
+    (folder.parent / "other").symlink_to(folder)
+    with pytest.warns(UserWarning, match="too many links"):
+        made(randn([14, 7]))
+
+
+@pytest.mark.parametrize("which", ["code", "key"])
+def test_a_folder_in_a_file_s_place_is_told(folder, forgetful, which):
+    x = randn([14, 8])
+    first = made(x)
+    file = code_in(folder) if which == "code" else folder / kept_code.KEY
+    file.unlink()
+    file.mkdir()
+    forgetful()
+    with pytest.warns(UserWarning, match="no regular file"):
+        assert made(x).tolist() == first.tolist()
+
+
+def test_who_loads_at_the_same_time_takes_nothing_away(folder, forgetful, monkeypatch):
+    x = randn([14, 9])
+    made(x)
+    name = code_in(folder).name
+    forgetful()
+    refuse(monkeypatch)
+    with kept_code.loading(name):  # another process
+        made(x)
+    assert code_in(folder).name == name
 
 
 DAMAGED = """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -191,24 +191,28 @@ def _tree_of(header: tensor_files.Header) -> Any:
         raise Corrupt("its state is nested too deeply") from None
     if names != sorted(header.parts):
         raise Corrupt("its state has other tensors than the file")
+    for name in _names(tree, ("complex",)):
+        part = header.parts[name]
+        if part.dtype not in ("float32", "float64") or part.shape[-1:] != (2,):
+            raise Corrupt(f"{name!r} is no complex tensor")
     return tree
 
 
-def _names(node: Any) -> list[str]:
+def _names(node: Any, kinds: Sequence[str] = ("tensor", "complex")) -> list[str]:
     """Of the tensors in a tree, which is as :func:`_packed` makes it."""
     if type(node) is not list or len(node) != 2:
         raise Corrupt(f"its state has {str(node)[:40]} for a kind and content")
     kind, content = node
     if kind in ("tensor", "complex") and type(content) is str:
-        return [content]
+        return [content] if kind in kinds else []
     if kind == "plain" and isinstance(content, PLAIN):
         return []
     if kind in ("list", "tuple") and type(content) is list:
-        return [name for part in content for name in _names(part)]
+        return [name for part in content for name in _names(part, kinds)]
     if kind == "dict" and type(content) is list and all(map(_is_pair, content)):
         if len({key for key, _ in content}) != len(content):
             raise Corrupt("its state has a key twice")
-        return [name for _, part in content for name in _names(part)]
+        return [name for _, part in content for name in _names(part, kinds)]
     raise Corrupt(f"its state has the kind {str(kind)[:40]}")
 
 

@@ -2,82 +2,140 @@
 
 from __future__ import annotations
 
+import dis
 import functools
 import hashlib
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 import numpy as np
 from paddle import Tensor
 
-PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic)
+PLAIN = (bool, int, float, complex, str, bytes, type(None))
 PACKAGE = __name__.partition(".")[0]
 
 
+DEEPEST, LONGEST = 20, 1000
+"""Functions and containers within each other, and parts of one, that are looked at."""
+
+
 def lines_of(fn: Callable[..., Any], name: str = "the loss") -> Iterator[str]:
-    """What must be alike on all ranks, a line each.
+    """What must be alike on all ranks, a line each; the same in every process.
 
     The code of the function and of those that it uses; numbers and strings that these
     close over, have as defaults, or find in their modules, alone or in dicts and
-    tuples. Arrays of more than one element may be a rank's own samples, and lists what
-    it has noted; these are not looked at.
+    tuples. Arrays of more than one element may be a rank's own samples, and lists and
+    objects what it has noted; these are not looked at.
     """
-    return _of_function(fn, name, set())
+    return _of_function(fn, name, set(), 0)
 
 
-def _of_function(fn: Any, name: str, seen: set[int]) -> Iterator[str]:
+def _of_function(fn: Any, name: str, seen: set[int], depth: int) -> Iterator[str]:
     if isinstance(fn, functools.partial):
-        yield from _of_values(fn.keywords, name, seen)
-        yield from _of_values(_numbered(fn.args), name, seen)
+        yield from _of_values({**fn.keywords}, name, seen, depth)
+        yield from _of_values(_numbered(fn.args), name, seen, depth)
         fn = fn.func
-    fn = inspect.unwrap(fn.__func__ if isinstance(fn, MethodType) else fn)
-    if not isinstance(fn, FunctionType):
-        yield f"{name} is a {type(fn).__name__}"
-        return
-    yield f"{name} {fn.__qualname__}, code {_digest(fn.__code__)}"
-    yield from _of_values(_constants_of(fn), name, seen)
+    fn = fn.__func__ if isinstance(fn, MethodType) else fn
+    for one in _with_wrapped(fn):
+        if isinstance(one, FunctionType):
+            yield f"{name} {one.__qualname__}, code {_digest(one.__code__)}"
+            if _is_of_package(one):  # a transform of the program's own functions
+                inner = _closed_over(one)
+                own = {key: value for key, value in inner.items() if _is_own(value)}
+                yield from _of_values(own, name, seen, depth)
+            elif one is fn or _is_own(one):
+                yield from _of_values(_constants_of(one), name, seen, depth)
+        else:
+            yield f"{name} is a {type(one).__name__}"
 
 
-def _constants_of(fn: FunctionType) -> dict[str, Any]:
+def _with_wrapped(fn: Any) -> Iterator[Any]:
+    """A function, and those that it is a decorated form of."""
+    found: list[int] = []
+    while fn is not None and id(fn) not in found:
+        found.append(id(fn))
+        beneath = vars(fn).get("__wrapped__") if hasattr(fn, "__dict__") else None
+        if beneath is None or isinstance(fn, FunctionType):
+            yield fn
+        fn = beneath
+
+
+def _is_of_package(fn: Any) -> bool:
+    return str(fn.__globals__.get("__name__", "")).partition(".")[0] == PACKAGE
+
+
+def _constants_of(fn: FunctionType) -> dict[Any, Any]:
     """What a function finds by names outside of itself, and its defaults."""
     module = fn.__globals__
     found = {n: module[n] for n in _names(fn.__code__) if n in module}
+    defaults = {f"default {i}": value for i, value in enumerate(fn.__defaults__ or ())}
+    return {**found, **_closed_over(fn), **(fn.__kwdefaults__ or {}), **defaults}
+
+
+def _closed_over(fn: FunctionType) -> dict[Any, Any]:
+    found = {}
     for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
         try:
             found[name] = cell.cell_contents
         except ValueError:  # it is still empty
             continue
-    defaults = {f"default {i}": value for i, value in enumerate(fn.__defaults__ or ())}
-    return {**found, **(fn.__kwdefaults__ or {}), **defaults}
+    return found
 
 
 @functools.lru_cache(256)
 def _names(code: CodeType) -> set[str]:
-    """What code may find in its module, that of functions within it, too."""
-    found = {name for name in code.co_names if not name.startswith("__")}
+    """What code loads from its module, that of functions within it, too."""
+    found = {
+        step.argval
+        for step in dis.get_instructions(code)
+        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME")
+    }
     nested = (c for c in code.co_consts if isinstance(c, CodeType))
-    return found.union(*map(_names, nested))
+    return {n for n in found.union(*map(_names, nested)) if not n.startswith("__")}
 
 
-def _of_values(values: Mapping[Any, Any], owner: str, seen: set[int]) -> Iterator[str]:
-    for key, value in sorted(values.items(), key=lambda item: str(item[0])):
+def _of_values(
+    values: dict[Any, Any], owner: str, seen: set[int], depth: int
+) -> Iterator[str]:
+    if depth > DEEPEST or len(values) > LONGEST:
+        yield f"{owner} has {len(values)} parts, too many to compare"
+        return
+    named = {str(k): v for k, v in values.items() if isinstance(k, (str, int, float))}
+    for key, value in sorted(named.items()):
         name = f"{key} of {owner}"
-        if isinstance(value, PLAIN):
-            yield f"{name} = {value!r}"
-        elif isinstance(value, (np.ndarray, Tensor)):
-            if value.size == 1:
-                yield f"{name} = {value.item()!r}"
-        elif id(value) not in seen:
-            seen.add(id(value))
-            if isinstance(value, Mapping):
-                yield from _of_values(value, name, seen)
-            elif isinstance(value, tuple):
-                yield from _of_values(_numbered(value), name, seen)
-            elif _is_own(value):
-                yield from _of_function(value, name, seen)
+        try:
+            yield from _of_value(value, name, seen, depth)
+        except Exception as error:  # of an object's own
+            yield f"{name} can't be compared, {type(error).__name__}"
+
+
+def _of_value(value: Any, name: str, seen: set[int], depth: int) -> Iterator[str]:
+    if type(value) in PLAIN or isinstance(value, np.generic):
+        yield f"{name} = {_shown(value)}"
+    elif isinstance(value, (np.ndarray, Tensor)):
+        is_plain = isinstance(value, Tensor) or value.dtype.kind in "biufcSU"
+        if value.size == 1 and is_plain:
+            yield f"{name} = {_shown(value.item())}"
+    elif id(value) not in seen:
+        seen.add(id(value))
+        if isinstance(value, dict):
+            yield from _of_values(value, name, seen, depth + 1)
+        elif isinstance(value, tuple):
+            yield from _of_values(_numbered(value), name, seen, depth + 1)
+        elif _is_own(value):
+            yield from _of_function(value, name, seen, depth + 1)
+
+
+def _shown(value: Any) -> str:
+    """The value, or a digest of a long one."""
+    if isinstance(value, (str, bytes)) and len(value) > LONGEST:
+        data = value if isinstance(value, bytes) else value.encode("utf-8", "replace")
+        digest = hashlib.blake2b(data, digest_size=4).hexdigest()
+        return f"{len(value)} characters {digest}"
+    return repr(value)
 
 
 def _numbered(values: tuple[Any, ...]) -> dict[Any, Any]:

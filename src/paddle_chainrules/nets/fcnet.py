@@ -12,7 +12,7 @@ import paddle
 import paddle.nn.functional as F
 from paddle import Tensor
 
-from ..paddle_side.dtypes import DTYPES
+from ..paddle_side.dtypes import DTYPES, dtype_named
 from ..programs.activations import Activation, resolve
 from ..transforms.tape.effects import Effects
 from .calls.programs import NetPrograms, of_paddles_own
@@ -87,10 +87,7 @@ class FCNet(Net):
             )
         object.__setattr__(self, "sizes", tuple(int(n) for n in sizes))
         resolve(self.activation)
-        if self.dtype not in DTYPES:
-            raise ValueError(
-                f"unsupported dtype {self.dtype!r}; use one of {list(DTYPES)}"
-            )
+        dtype_named(self.dtype)
 
     def depends_on(self) -> list[Any] | None:
         """What its results depend on, for :mod:`..transforms.as_programs.seen`."""

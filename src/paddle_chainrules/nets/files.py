@@ -220,6 +220,8 @@ def _read_member(
             f"{name} in {path} has {member.file_size} bytes, {list(shape)} elements of "
             f"{dtype} are {size}; load it for the net that it was saved of"
         )
+    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise _corrupt(path, f"{name} is packed in a way that numpy does not have")
     with _corrupt_where_it_fails(path), archive.open(member) as stream:
         content = stream.read(size + HEADER_BYTES + 1)
     with _corrupt_where_it_fails(path):

@@ -80,3 +80,14 @@ def casts_automatically() -> bool:
     except AttributeError:
         return bool(paddle.is_autocast_enabled())
     return bool(level != 0)
+
+
+def dtype_named(name: Any) -> Any:
+    """The dtype of parameters that has this name.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if not isinstance(name, str) or name not in DTYPES:
+        raise ValueError(f"unsupported dtype {name!r}; use one of {list(DTYPES)}")
+    return DTYPES[name]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection
 from functools import cache
+from threading import get_ident
 from typing import Any, NamedTuple
 
 import paddle
@@ -84,7 +85,8 @@ EXITS = (
 """Attributes by which a value leaves for Python, or comes from there."""
 
 
-_listening: list[Listener] = []
+_listening: list[tuple[int, Listener]] = []
+"""Who listens, and on which thread."""
 
 
 class listening:
@@ -130,7 +132,7 @@ def _begin(who: Listener) -> None:
         first = not _listening
         looked = _look() if first else None
         rules.place(looked)
-        _listening.append(who)
+        _listening.append((get_ident(), who))
         if first:
             places = _places(looked)
             for space in places:
@@ -146,8 +148,8 @@ def ended(who: Listener, before: Listener | None) -> None:
     """What ends :class:`listening`, once more where an interrupt may have kept it."""
     local.listener = before
     with lock:
-        if who in _listening:
-            _listening.remove(who)
+        if (get_ident(), who) in _listening:
+            _listening.remove((get_ident(), who))
         if not _listening:
             _give_back()
 
@@ -163,9 +165,9 @@ def _give_back() -> None:
 @in_child_of_fork
 def _only_this_thread() -> None:
     """Whoever listened on another is not here to give the places back."""
-    if listener() is None:
-        with lock:
-            _listening.clear()
+    with lock:
+        _listening[:] = [each for each in _listening if each[0] == get_ident()]
+        if not _listening:
             _give_back()
 
 

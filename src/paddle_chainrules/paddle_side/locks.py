@@ -42,19 +42,23 @@ def in_child_of_fork(function: Callable[[], object]) -> None:
 _in_child: list[Callable[[], object]] = []
 
 
+_acquired: list[Any] = []
+
+
 def _before() -> None:
     for lock in _held:
-        lock.acquire()
+        lock.acquire()  # where an interrupt may come, after which some are held
+        _acquired.append(lock)
 
 
 def _after() -> None:
-    for lock in reversed(_held):
-        lock.release()
+    while _acquired:
+        _acquired.pop().release()
 
 
 def _after_in_child() -> None:
     _after()
-    for lock in (*_renewed, *_of_properties()):
+    for lock in (*_held, *_renewed, *_of_properties()):
         if not lock._is_owned():  # of a thread that is not here
             lock._at_fork_reinit()
     for function in _in_child:

@@ -13,7 +13,7 @@ from paddle import Tensor
 
 from ...paddle_side.arguments import flag
 from ...paddle_side.autograd.partial_gradients import node_of
-from ...paddle_side.dtypes import DTYPES
+from ...paddle_side.dtypes import dtype_named
 from ...paddle_side.patching.argument_kinds import explain
 from ...paddle_side.process.random_state import checked_seed, drawing_from
 from ...programs.static_graphs import need_tensors, sot
@@ -172,9 +172,7 @@ class StatelessLayer(Net):
         )
 
     def in_dtype(self, dtype: str) -> StatelessLayer:
-        if not isinstance(dtype, str) or dtype not in DTYPES:
-            raise ValueError(f"unsupported dtype {dtype!r}; use one of {list(DTYPES)}")
-        kind, held = DTYPES[dtype], self._buffers
+        kind, held = dtype_named(dtype), self._buffers
         buffers = {
             n: b.astype(kind) if b.is_floating_point() and b.dtype != kind else b
             for n, b in held.items()

@@ -12,7 +12,7 @@ from typing import Any
 
 import paddle
 
-from ..locks import new_lock
+from ..locks import in_child_of_fork, new_lock
 from ..patching.places import Places, by_itself, standing
 
 DRAWING = (
@@ -182,6 +182,7 @@ def _drawing_from(source: Any) -> Iterator[None]:
     note_drawing()
     with _turn:
         before = random_state()
+        _set_aside.append((threading.get_ident(), before))
         try:
             if isinstance(source, int):
                 paddle.seed(source)
@@ -193,6 +194,19 @@ def _drawing_from(source: Any) -> Iterator[None]:
                 put_back(before)
             finally:  # an interrupt in the one leaves the other
                 put_back(before)
+                _set_aside.pop()
+
+
+_set_aside: list[tuple[int, Any]] = []
+"""Threads that draw from a seed, and the state before: of one, within each other."""
+
+
+@in_child_of_fork
+def _leave_seeds_of_others() -> None:
+    """The program's own numbers go on, where another thread drew from a seed."""
+    if _set_aside and _set_aside[0][0] != threading.get_ident():
+        put_back(_set_aside[0][1])
+        _set_aside.clear()
 
 
 def checked_seed(seed: Any) -> int | None:

@@ -4,16 +4,17 @@ A file is called by a digest of all that its code was made of: the text in LLVM'
 language, the processor and the versions. What is in it runs, so that it must be ours:
 
 - The folder is looked at before each use, by its absolute path: it belongs to this
-  user, and each folder above it to this user or root. Nobody else may write into any of
-  them, but for those like ``/tmp`` where nobody can rename what is another's. From the
-  top down, nobody else can therefore change what the next name leads to.
+  user, and each folder above it, and each link on the way, to this user or root. Nobody
+  else may write into any of them, but for those like ``/tmp`` where nobody can rename
+  what is another's. From the top down, nobody else can therefore change what the next
+  name leads to.
 - A file is opened without following links, belongs to this user, and nobody else may
   write into it.
 - It begins with a signature by a key that lies in the folder and that nobody else may
   read, so that a file of this user's that was made elsewhere does not run, nor a
   damaged one.
-- A file that ended the process when it was loaded is not loaded again: a mark beside it
-  says that somebody had begun.
+- A file that ended the process when it was loaded is not loaded again: a mark beside
+  it, which is locked meanwhile, says that somebody had begun.
 """
 
 from __future__ import annotations
@@ -28,14 +29,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ...whole_files import replacing
+from ...whole_files import lock, replacing
 from ..switch import CODE, code_folder
 
 LENGTH = hashlib.sha256().digest_size
-KEY = "key"
+KEY = "paddle_chainrules.key"
+FIRST_LINE = b"the key that signs the machine code in this folder\n"
 MARK = ".loading"
 WRITTEN_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 ANYTHING_BY_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+LINKS = 40
+"""On the way to the folder, at most."""
+
+
+class Unfit(Exception):
+    """Why nothing is kept in the folder."""
 
 
 def name_of(*parts: str) -> str:
@@ -45,16 +53,20 @@ def name_of(*parts: str) -> str:
 
 def kept(name: str) -> bytes | None:
     """The code of this name, if it is there, whole and ours."""
-    folder = _folder()
-    key = None if folder is None else _key(folder)
-    if folder is None or key is None:
+    found = _folder_and_key()
+    if found is None:
         return None
-    file, mark = folder / name, folder / f"{name}{MARK}"
-    if mark.exists():
+    folder, key = found
+    file = folder / name
+    if _ended_a_process(folder / f"{name}{MARK}"):
         _remove(file)
-        _remove(mark)
         return None
-    data = _own_bytes(file, WRITTEN_BY_OTHERS)
+    try:
+        data = _own_bytes(file, WRITTEN_BY_OTHERS)
+    except Unfit as why:
+        _warn(folder, f"a file in it is made anew: {why}")
+        _remove(file)
+        return None
     if data is None:
         return None
     signature, code = data[:LENGTH], data[LENGTH:]
@@ -63,81 +75,166 @@ def kept(name: str) -> bytes | None:
 
 def keep(name: str, code: bytes) -> None:
     """Put code into the folder, whole or not at all; a warning where that can't be."""
-    folder = _folder()
-    key = None if folder is None else _key(folder)
-    if folder is None or key is None:
+    found = _folder_and_key()
+    if found is None:
         return
+    folder, key = found
     try:
         _remove(folder / name)
         _write(folder / name, _signature(key, name, code) + code)
-    except OSError as error:
-        _warn(folder, str(error))
+    except (OSError, ValueError) as error:
+        _warn(folder, _reason(error))
 
 
 @contextmanager
 def loading(name: str) -> Iterator[None]:
     """Mark a file while it becomes part of this process, which may end by that."""
-    folder = _folder()
-    if folder is None:
+    found = _folder_and_key()
+    if found is None:
         yield
         return
-    mark = folder / f"{name}{MARK}"
+    mark, number = found[0] / f"{name}{MARK}", None
     with suppress(OSError):  # a folder that can only be read
-        mark.touch(mode=0o600)
-    yield
-    _remove(mark)
+        number = os.open(mark, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
+    try:
+        is_mine = number is not None and lock(number)  # or another loads it, too
+        yield
+        if is_mine:
+            _remove(mark)
+    finally:
+        if number is not None:
+            os.close(number)
+
+
+def _ended_a_process(mark: Path) -> bool:
+    """Whether there is a mark, and nobody who is loading; it is removed then."""
+    try:
+        number = os.open(mark, os.O_RDWR | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        if not lock(number):
+            return False
+        _remove(mark)
+        return True
+    finally:
+        os.close(number)
 
 
 def _signature(key: bytes, name: str, code: bytes) -> bytes:
     return hmac.digest(key, name.encode() + b"\0" + code, "sha256")
 
 
-def _key(folder: Path) -> bytes | None:
-    """What files are signed with, which is made where there is none."""
+def _folder_and_key() -> tuple[Path, bytes] | None:
+    """Where code is kept, if nobody else can put anything there, and its key."""
+    given = code_folder()
+    if not given:
+        return None
+    expanded = os.path.expanduser(given)
+    absolute = Path(_absolute.setdefault(given, os.path.abspath(expanded)))
+    try:
+        if expanded.startswith("~"):
+            raise Unfit("there is no such user")
+        if not hasattr(os, "geteuid"):
+            raise Unfit("this system does not tell who may write into a folder")
+        folder = _folder(absolute)
+        return folder, _key(folder)
+    except (Unfit, OSError, ValueError) as why:
+        _warn(absolute, _reason(why))
+        return None
+
+
+_absolute: dict[str, str] = {}
+"""Folders by what the environment says of them, as they were at the first use."""
+
+
+def _folder(path: Path) -> Path:
+    """The folder that a path leads to, which is made where there is none.
+
+    Raises:
+        Unfit: somebody else could put something into it.
+        OSError: there is none, and it can't be made.
+    """
+    user, links = os.geteuid(), 0
+    at, rest = Path(path.anchor), [*reversed(path.parts[1:])]
+    found = at.lstat()
+    while rest:
+        part = rest.pop()
+        if part == "..":
+            at = at.parent
+            continue
+        here = at / part
+        if not os.path.lexists(here):
+            here.mkdir(mode=0o700, exist_ok=True)
+        found = here.lstat()
+        if found.st_uid not in (user, 0):
+            raise Unfit(f"{here} belongs to somebody else, and what is in it runs")
+        if stat.S_ISLNK(found.st_mode):
+            links += 1
+            target = Path(os.readlink(here))
+            if links > LINKS:
+                raise Unfit(f"{here} is one of too many links")
+            at = Path(target.anchor) if target.is_absolute() else at
+            rest += reversed(target.parts[target.is_absolute() :])
+            continue
+        if not stat.S_ISDIR(found.st_mode):
+            raise Unfit(f"{here} is no folder")
+        if found.st_mode & WRITTEN_BY_OTHERS and not found.st_mode & stat.S_ISVTX:
+            raise Unfit(f"others may write into {here}, and what is in it runs")
+        at = here
+    found = at.lstat()
+    if found.st_uid != user or found.st_mode & WRITTEN_BY_OTHERS:
+        raise Unfit(f"others may write into {at}, and what is in it runs")
+    return at
+
+
+def _key(folder: Path) -> bytes:
+    """What files are signed with, which is made where there is none.
+
+    Raises:
+        Unfit: what is there is no such key, or others may read it.
+        OSError: it can't be made.
+    """
     file = folder / KEY
     found = _own_bytes(file, ANYTHING_BY_OTHERS)
-    if found is None or len(found) != LENGTH:
-        try:
-            _write(file, secrets.token_bytes(LENGTH))
-        except OSError as error:
-            _warn(folder, str(error))
-            return None
+    if found is None:
+        _write(file, FIRST_LINE + secrets.token_bytes(LENGTH))
         found = _own_bytes(file, ANYTHING_BY_OTHERS)  # perhaps another process's
-    return found
+    if found is None or not found.startswith(FIRST_LINE):
+        raise Unfit(f"{KEY} in it is none")
+    return found[len(FIRST_LINE) :]
 
 
 def _write(file: Path, data: bytes) -> None:
     """Write a file that nobody else may read, whole or not at all."""
-    with replacing(file) as beside:
-        beside.chmod(0o600)
+    with replacing(file, 0o600) as beside:
         beside.write_bytes(data)
 
 
 def _own_bytes(file: Path, forbidden: int) -> bytes | None:
-    """What is in a file of this user's; one that is none of ours is removed."""
+    """What is in a file of this user's, or None where there is none.
+
+    Raises:
+        Unfit: others could have put it there, or can read it.
+    """
     try:
         number = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
         return None
-    except OSError:
-        _refuse(file, "it can't be opened, or is a link")
-        return None
-    with open(number, "rb") as stream:
+    except OSError as error:
+        raise Unfit(f"{file.name} is a link, or {_reason(error)}") from None
+    try:
         found = os.fstat(number)
         if not stat.S_ISREG(found.st_mode):
-            _refuse(file, "it is no regular file")
-        elif found.st_uid != os.geteuid():
-            _refuse(file, "it belongs to somebody else")
-        elif found.st_mode & forbidden:
-            _refuse(file, "others may write into it, or read a key")
-        else:
+            raise Unfit(f"{file.name} is no regular file")
+        if found.st_uid != os.geteuid():
+            raise Unfit(f"{file.name} belongs to somebody else")
+        if found.st_mode & forbidden:
+            raise Unfit(f"others may write into {file.name}, or read a key")
+        with open(number, "rb", closefd=False) as stream:
             return stream.read()
-    return None
-
-
-def _refuse(file: Path, why: str) -> None:
-    _warn(file.parent, f"{file.name} is made anew: {why}")
-    _remove(file)
+    finally:
+        os.close(number)
 
 
 def _remove(file: Path) -> None:
@@ -145,56 +242,9 @@ def _remove(file: Path) -> None:
         file.unlink()
 
 
-_resolved: dict[str, Path] = {}
-"""Folders by what the environment says of them, as they were at the first use."""
-
-
-def _folder() -> Path | None:
-    """Where code is kept, if nobody else can put anything there."""
-    given = code_folder()
-    if not given:
-        return None
-    expanded = os.path.expanduser(given)
-    if given not in _resolved:
-        _resolved[given] = Path(os.path.realpath(expanded))
-    folder = _resolved[given]
-    if expanded.startswith("~"):
-        why = "there is no such user"
-    elif not hasattr(os, "geteuid"):
-        why = "this system does not tell who may write into a folder"
-    else:
-        try:
-            _make(folder)
-            why = _trouble_with(folder)
-        except OSError as error:
-            why = str(error)
-    if why:
-        _warn(folder, why)
-        return None
-    return folder
-
-
-def _make(folder: Path) -> None:
-    """A folder, and those above it that are missing, for this user alone."""
-    if not folder.parent.is_dir():
-        _make(folder.parent)
-    folder.mkdir(mode=0o700, exist_ok=True)
-
-
-def _trouble_with(folder: Path) -> str:
-    """Who else could put something into a folder, or nothing."""
-    user = os.geteuid()
-    for place in (*reversed(folder.parents), folder):
-        found = place.lstat()
-        owners = (user,) if place == folder else (user, 0)
-        is_sticky = found.st_mode & stat.S_ISVTX and place != folder
-        if not stat.S_ISDIR(found.st_mode):
-            return f"{place} is no folder any more"
-        if found.st_uid not in owners:
-            return f"{place} belongs to somebody else, and what is in it runs"
-        if found.st_mode & WRITTEN_BY_OTHERS and not is_sticky:
-            return f"others may write into {place}, and what is in it runs"
-    return ""
+def _reason(error: Exception) -> str:
+    """Without the names of files, which differ from time to time."""
+    return getattr(error, "strerror", None) or str(error)
 
 
 _told: set[str] = set()
