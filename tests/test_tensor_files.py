@@ -1,7 +1,10 @@
 """Tensors in .safetensors files: every bit counts, and no byte is held twice."""
 
+import json
 import subprocess
 import sys
+import threading
+import time
 
 import numpy as np
 import paddle
@@ -164,3 +167,55 @@ def test_files_take_no_second_copy_in_memory(tmp_path):
             check=True,
         )
         assert float(done.stdout) < 1.2, (given, done.stdout)
+
+
+def test_what_changes_while_it_is_saved_is_read_as_it_was_written(tmp_path):
+    path = tmp_path / "net.safetensors"
+    w, stop = paddle.zeros([300_000]), []
+
+    def change():
+        while not stop:
+            w.add_(paddle.ones([]))
+
+    thread = threading.Thread(target=change)
+    thread.start()
+    try:
+        for _ in range(10):
+            save_params(path, {"w": w})
+            found = load_params(path, {"w": w})["w"]
+            assert 0 <= float(found.min()) <= float(found.max())
+    finally:
+        stop.append(True)
+        thread.join()
+
+
+@pytest.mark.parametrize(
+    ("shape", "told"),
+    [
+        ([2**61] * 100_000, "no shape that a tensor has"),
+        ([1] * 12, "no shape that a tensor has"),
+        ([0, 2**61, 4], "no shape that a tensor has"),
+        ([True], "has no sizes"),
+        ([-1], "has no sizes"),
+        ([1.0], "has no sizes"),
+    ],
+)
+def test_shapes_that_no_tensor_has(shape, told, tmp_path):
+    path = tmp_path / "run"
+    entry = {"dtype": "F32", "shape": shape, "data_offsets": [0, 0]}
+    state = {"state": '["tensor", "w"]'}
+    header = json.dumps({"__metadata__": state, "w": entry}).encode()
+    path.write_bytes(len(header).to_bytes(8, "little") + header)
+    start = time.perf_counter()
+    with pytest.raises(ValueError, match=told):
+        distributed.load_checkpoint(path)
+    assert time.perf_counter() - start < 30
+
+
+@pytest.mark.parametrize("array", [np.ones(2, "int32"), np.ones(3), np.float64(1.0)])
+def test_what_is_no_complex_tensor(array, tmp_path):
+    path = tmp_path / "run"
+    arrays = {"w": np.asarray(array)}
+    safetensors.numpy.save_file(arrays, path, {"state": '["complex", "w"]'})
+    with pytest.raises(ValueError, match="no complex tensor"):
+        distributed.load_checkpoint(path)

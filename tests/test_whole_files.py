@@ -201,3 +201,40 @@ def test_a_state_that_is_nested_too_deeply(tmp_path):
     with pytest.raises(ValueError, match="nested too deeply"):
         distributed.save_checkpoint(tmp_path / "run", state)
     assert not [*tmp_path.iterdir()]
+
+
+def test_a_circle_of_links_is_left_alone(tmp_path):
+    path = tmp_path / "net.npz"
+    path.symlink_to(path)
+    with pytest.raises(ValueError, match="no regular file"):
+        save_params(path, PARAMS)
+    assert path.is_symlink()
+
+
+def test_files_of_the_user_s_own_are_left_alone(tmp_path):
+    own = tmp_path / ".net.npz.mine.part"
+    own.write_text("of the user")
+    save_params(tmp_path / "net.npz", PARAMS)
+    assert own.read_text() == "of the user"
+
+
+def test_who_holds_the_lock_of_a_new_file_stops_nobody(tmp_path, monkeypatch):
+    monkeypatch.setattr("paddle_chainrules.whole_files.lock", lambda file: False)
+    save_params(tmp_path / "net.npz", PARAMS)
+    assert are(PARAMS, tmp_path / "net.npz")
+    assert len([*tmp_path.iterdir()]) == 1
+
+
+def test_a_file_is_as_private_as_before_while_it_is_written(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("old")
+    path.chmod(0o600)
+    with replacing(path) as beside:
+        assert stat.S_IMODE(beside.stat().st_mode) == 0o600
+        beside.write_text("new")
+
+
+def test_a_name_that_an_archive_can_not_hold(tmp_path):
+    with pytest.raises(ValueError, match="too long; name it"):
+        save_params(tmp_path / "net.npz", {"x" * 70_000: PARAMS["0.bias"]})
+    assert not [*tmp_path.iterdir()]

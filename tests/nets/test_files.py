@@ -162,7 +162,21 @@ class Hostile:
 SPEC = ParamSpec(("w",), ((2,),), ("float32",))
 HUGE = "{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000,)}"
 GOOD = "{'descr': '<f4', 'fortran_order': False, 'shape': (2,)}"
+
+
+def packed(method):
+    """A file of few bytes that is much when it is unpacked, and says otherwise."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", method) as archive:
+        archive.writestr("w.npy", npy(GOOD, bytes(8)) + bytes(100_000_000))
+    data = bytearray(file.getvalue())
+    place = data.rfind(b"PK\1\2") + 24
+    data[place : place + 4] = struct.pack("<I", len(npy(GOOD, bytes(8))))
+    return bytes(data)
+
+
 HOSTILE = {
+    "packed by bzip2": packed(zipfile.ZIP_BZIP2),
     "nothing": b"",
     "no archive": b"PK\x03\x04" + bytes(100),
     "a pickle": pickle.dumps(Hostile()),
@@ -186,8 +200,12 @@ HOSTILE = {
 def test_hostile_archives_are_refused(content, tmp_path):
     path = tmp_path / "net.npz"
     path.write_bytes(content)
+    tracemalloc.start()
     with pytest.raises(ValueError, match=str(path)):
         load_params(path, SPEC)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 10_000_000
 
 
 def safetensors_file(header, content=b""):

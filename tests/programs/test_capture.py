@@ -3,6 +3,7 @@
 import gc
 import sys
 import threading
+import types
 import weakref
 
 import numpy as np
@@ -481,3 +482,12 @@ def test_captures_of_several_threads_leave_the_collector_as_it_was():
     assert gc.isenabled()
     on_threads(captures, [(1,), (2,), (3,), (4,)])
     assert gc.isenabled()
+
+
+def test_a_function_that_wraps_itself_is_looked_at_once(monkeypatch):
+    module = types.ModuleType("a_module_of_somebody")
+    module.itself = lambda x: x
+    module.itself.__wrapped__ = module.itself
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    program = make_program(lambda x: x * 2)(X)
+    assert_same(program(X), [X * 2])

@@ -16,19 +16,26 @@ from weakref import WeakSet
 
 _renewed: WeakSet[Any] = WeakSet()
 _held: list[Any] = []
+_awaited: list[Any] = []
 """In the order of acquiring them."""
 
+SECONDS = 1.0
+"""That a fork waits for a lock of what may take long."""
 
-def new_lock(held_at_fork: bool = False) -> Any:
+
+def new_lock(held_at_fork: bool = False, awaited: bool = False) -> Any:
     """Make a lock that a thread may enter again, to be used by ``with``.
 
     Args:
         held_at_fork: a fork waits for it, so that the child finds what it guards whole.
             For short works alone, within which no other lock is waited for.
+        awaited: a fork waits for it for a second at most.
     """
     lock = threading.RLock()
     if held_at_fork:
         _held.append(lock)
+    elif awaited:
+        _awaited.append(lock)
     else:
         _renewed.add(lock)
     return lock
@@ -46,6 +53,9 @@ _acquired: list[Any] = []
 
 
 def _before() -> None:
+    for lock in _awaited:
+        if lock.acquire(timeout=SECONDS):
+            _acquired.append(lock)
     for lock in _held:
         lock.acquire()  # where an interrupt may come, after which some are held
         _acquired.append(lock)
@@ -58,7 +68,7 @@ def _after() -> None:
 
 def _after_in_child() -> None:
     _after()
-    for lock in (*_held, *_renewed, *_of_properties()):
+    for lock in (*_awaited, *_held, *_renewed, *_of_properties()):
         if not lock._is_owned():  # of a thread that is not here
             lock._at_fork_reinit()
     for function in _in_child:

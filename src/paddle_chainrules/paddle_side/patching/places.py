@@ -177,7 +177,11 @@ def code_calling(function: Any, call: Callable[..., Any]) -> CodeType:
 
 def original(function: Any) -> Any:
     """What a stand-in stands in for."""
+    seen = set()
     while type(function) is FunctionType and hasattr(function, "__wrapped__"):
+        if id(function) in seen:  # somebody's, that wraps itself
+            break
+        seen.add(id(function))
         function = function.__wrapped__
     return function
 

@@ -27,8 +27,9 @@ DRAWING = (
 )
 """Operators that draw from Paddle's generators, by their names in ``paddle._C_ops``."""
 
-_turn = new_lock()
-"""Whose turn it is to draw: the generators are the whole process's."""
+_turn = new_lock(awaited=True)
+"""Whose turn it is to draw: the generators are the whole process's, and so is Paddle's
+engine of gradients, in whose middle a fork would leave the child with half a graph."""
 
 
 def _in_turn(function: Callable[..., Any]) -> Callable[..., Any]:
