@@ -58,14 +58,14 @@ def replacing(path: Path, mode: int = 0o666) -> Iterator[Path]:
     with _locked_beside(target, mode) as beside:
         yield beside
         if before is not None:
-            with suppress(OSError):  # only root may give files away
+            with suppress(OSError, AttributeError):  # only root may give files away
                 os.chown(beside, before.st_uid, before.st_gid)
             os.chmod(beside, mode)
-        _to_disk(beside)
+        _to_disk(beside, os.O_RDWR)
         os.replace(beside, target)
     if fcntl is not None:  # where a folder can be opened
         with suppress(OSError):  # but this one can't be read
-            _to_disk(target.parent)
+            _to_disk(target.parent, os.O_RDONLY)
 
 
 TRIES = 100
@@ -75,18 +75,33 @@ TRIES = 100
 @contextmanager
 def _locked_beside(target: Path, mode: int) -> Iterator[Path]:
     """A new file beside, locked as long as it is written, and gone at the end."""
+    mode |= stat.S_IRUSR | stat.S_IWUSR
     for attempt in range(TRIES):
         beside = target.with_name(f"{_beginning(target)}{secrets.token_hex(6)}{ENDING}")
-        flags = os.O_CREAT | os.O_EXCL | os.O_RDWR
-        file = os.open(beside, flags, mode | stat.S_IRUSR | stat.S_IWUSR)
+        file = os.open(beside, os.O_CREAT | os.O_EXCL | os.O_RDWR, mode)
         try:
-            if not (lock(file) and beside.exists()) and attempt < TRIES - 1:
-                continue  # somebody looks whether it was left
-            yield beside
+            is_ours = lock(file) and beside.exists()
+            if not is_ours and attempt < TRIES - 1:
+                os.close(file)  # somebody looks whether it was left
+                continue
+            with _open_meanwhile(file):
+                yield beside
             return
         finally:
-            os.close(file)
             beside.unlink(missing_ok=True)
+
+
+@contextmanager
+def _open_meanwhile(file: int) -> Iterator[None]:
+    """Keep the lock, but where files that are open can't be moved, as on Windows."""
+    if fcntl is None:
+        os.close(file)
+        yield
+        return
+    try:
+        yield
+    finally:
+        os.close(file)
 
 
 def _beginning(target: Path) -> str:
@@ -124,8 +139,8 @@ def lock(file: int) -> bool:
     return True
 
 
-def _to_disk(path: Path) -> None:
-    file = os.open(path, os.O_RDONLY)
+def _to_disk(path: Path, flags: int) -> None:
+    file = os.open(path, flags)
     try:
         os.fsync(file)
     finally:
