@@ -73,8 +73,8 @@ def items_of(wrt: Wrt) -> Collection[Item]:
     for item in found:
         if not (isinstance(item, str | int) or callable(item)):
             raise TypeError(
-                "parameters and arguments are chosen by names, patterns, predicates of "
-                f"names, and positions, got {type(item).__name__}; for example "
+                "choose by names of parameters, patterns and predicates of them, and "
+                f"positions of arguments, got {type(item).__name__}; for example "
                 "'0.weight' or 'encoder.*'"
             )
     return found

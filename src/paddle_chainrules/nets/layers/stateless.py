@@ -162,14 +162,11 @@ class StatelessLayer(Net):
 
     def in_mode(self, training: bool) -> StatelessLayer:
         """The same net and buffers with all layers in training or evaluation mode."""
-        training = flag("training", training)
+        mode = "train" if flag("training", training) else "eval"
         layers = self._layer.sublayers(include_self=True)
         if all(layer.training == training for layer in layers):
             return self
-        return self._with(
-            lambda layer: layer.train() if training else layer.eval(),
-            _buffers=self._buffers,
-        )
+        return self._with(lambda layer: getattr(layer, mode)(), _buffers=self._buffers)
 
     def in_dtype(self, dtype: str) -> StatelessLayer:
         kind, held = dtype_named(dtype), self._buffers
