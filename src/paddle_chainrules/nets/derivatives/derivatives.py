@@ -373,9 +373,9 @@ def check_input(net: Any, params: Any, x: Any) -> int:
         net._check(params, (x,))
     else:
         check_floating("x", x)
-        if not x.ndim:
-            raise TypeError(
-                "x has shape [], where derivatives by indices need a column for each: "
-                "[n, d]; give x.reshape([1, 1])"
-            )
+    if not x.ndim:
+        raise TypeError(
+            "x has shape [], where derivatives by indices need a column for each: "
+            "[n, d]; give x.reshape([1, 1])"
+        )
     return int(x.shape[-1])
