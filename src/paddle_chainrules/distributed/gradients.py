@@ -11,7 +11,7 @@ from typing import Any, Literal
 import optree
 from paddle import Tensor
 
-from ..paddle_side.arguments import flag, function, integer
+from ..paddle_side.arguments import checked_flag, checked_function, checked_integer
 from ..transforms.derivatives import value_and_grad as of_one
 from ..transforms.derivatives.argnums import positions_of, select
 from .averages import reduced, unfit_weight
@@ -75,18 +75,18 @@ def value_and_grad(
         >>> sorted(grads)[0]
         '0.bias'
     """
-    function("fn", fn)
+    checked_function("fn", fn)
     if not isinstance(reduction, str) or reduction not in ("mean", "sum"):
         raise ValueError(
             f'reduction must be "mean" or "sum", got {reduction!r}; use "sum" where '
             "the loss adds up over samples"
         )
-    if integer("micro_batches", micro_batches) < 1:
+    if checked_integer("micro_batches", micro_batches) < 1:
         raise ValueError(
             f"micro_batches must be an int of at least 1, got {micro_batches!r}; 1 "
             "takes the shard as a whole"
         )
-    if flag("has_aux", has_aux) and micro_batches > 1:
+    if checked_flag("has_aux", has_aux) and micro_batches > 1:
         raise ValueError(
             f"aux of {micro_batches} micro-batches can't be told apart; return the "
             "loss alone, or add up paddle_chainrules.value_and_grad and average once"

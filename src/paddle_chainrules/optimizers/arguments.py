@@ -11,12 +11,12 @@ import inspect
 import math
 import sys
 from collections.abc import Callable
-from numbers import Integral, Real
 from typing import Any, TypeVar
 
 import numpy as np
 from paddle import Tensor
 
+from ..paddle_side.arguments import is_flag, is_integer, is_number
 from .transformation import Optimizer
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -74,26 +74,13 @@ def _checked(function: Any, name: str, value: Any, annotation: str) -> Any:
                 f"{name} of {function.__name__} must be a number{more}, got {value}; "
                 "change it"
             )
-        if "int" not in kinds and isinstance(value, Integral):
+        if "int" not in kinds and is_integer(value):
             return float(value)
     return value
 
 
 def _shown(value: Any) -> str:
     return f"{type(value).__name__} {str(value)[:40]!r}"
-
-
-def is_number(value: Any) -> bool:
-    """Whether it is a real number of Python's or numpy's."""
-    return isinstance(value, Real) and not isinstance(value, (bool, np.bool_))
-
-
-def _is_integer(value: Any) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool)
-
-
-def _is_flag(value: Any) -> bool:
-    return isinstance(value, (bool, np.bool_))
 
 
 def _is_rate(value: Any) -> bool:
@@ -109,14 +96,14 @@ def _of_each(rule: Callable[[Any], bool]) -> Callable[[Any], bool]:
 
 RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "float": (is_number, "a number"),
-    "int": (_is_integer, "an integer"),
-    "bool": (_is_flag, "True or False"),
+    "int": (is_integer, "an integer"),
+    "bool": (is_flag, "True or False"),
     "str": (lambda value: isinstance(value, str), "a string"),
     "Callable": (callable, "a function"),
     "None": (lambda value: value is None, "None"),
     "Rate": (_is_rate, "a number, a tensor of one, or a function of the steps so far"),
     "Optimizer": (lambda value: isinstance(value, Optimizer), "an optimizer"),
-    "Sequence[int]": (_of_each(_is_integer), "a list of integers"),
+    "Sequence[int]": (_of_each(is_integer), "a list of integers"),
     "Sequence[float]": (_of_each(is_number), "a list of numbers"),
 }
 """By the names of kinds in annotations: a rule, and what it asks for."""

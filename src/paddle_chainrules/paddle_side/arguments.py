@@ -1,10 +1,10 @@
-"""What is given for a flag, a function or a number of steps, if it is none."""
+"""Checks of what is given for a flag, a function or a number, and its plain value."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from numbers import Real
+from numbers import Integral, Real
 from operator import index
 from typing import Any
 
@@ -12,23 +12,36 @@ import numpy as np
 from paddle import Tensor
 
 
-def flag(name: str, value: Any) -> bool:
-    """True or False.
+def is_flag(value: Any) -> bool:
+    """Tell whether it is a Boolean of Python's or numpy's."""
+    return isinstance(value, (bool, np.bool_))
+
+
+def is_number(value: Any) -> bool:
+    """Tell whether it is a real number of Python's or numpy's, and no Boolean."""
+    return isinstance(value, Real) and not is_flag(value)
+
+
+def is_integer(value: Any) -> bool:
+    """Tell whether it is an integer of Python's or numpy's, and no Boolean."""
+    return isinstance(value, Integral) and not is_flag(value)
+
+
+def checked_flag(name: str, value: Any) -> bool:
+    """Return True or False.
 
     Raises:
         TypeError: it is neither.
     """
-    if value is True or value is False:
-        return bool(value)
-    if isinstance(value, np.bool_):
+    if is_flag(value):
         return bool(value)
     raise TypeError(
         f"{name} must be True or False, got {type(value).__name__}; give one of these"
     )
 
 
-def function(name: str, value: Any) -> Callable[..., Any]:
-    """What can be called.
+def checked_function(name: str, value: Any) -> Callable[..., Any]:
+    """Return what can be called.
 
     Raises:
         TypeError: it can't be.
@@ -41,8 +54,10 @@ def function(name: str, value: Any) -> Callable[..., Any]:
     )
 
 
-def number(name: str, value: Any) -> float:
-    """A real number of Python's or numpy's, or in a tensor of one.
+def checked_number(name: str, value: Any) -> float:
+    """Return a real number of Python's or numpy's, or that in a tensor of one.
+
+    Integers of 64 bits stay exact.
 
     Raises:
         TypeError: it is none.
@@ -54,16 +69,16 @@ def number(name: str, value: Any) -> float:
             f"{name} must be a number, got {type(value).__name__}; give float(...) of "
             "it"
         )
+    if is_integer(value) and -(2**63) <= value < 2**63:
+        return int(value)
     try:
         return float(value)
     except OverflowError:
-        raise ValueError(
-            f"{name} is too large for a float, {value}; scale it"
-        ) from None
+        raise ValueError(f"{name} is too large, {value}; scale it") from None
 
 
-def integer(name: str, value: Any) -> int:
-    """An integer of Python's or numpy's, or in a tensor of one.
+def checked_integer(name: str, value: Any) -> int:
+    """Return an integer of Python's or numpy's, or that in a tensor of one.
 
     Raises:
         TypeError: it is none, or a Boolean.
@@ -71,7 +86,7 @@ def integer(name: str, value: Any) -> int:
     is_tensor = isinstance(value, Tensor)
     if is_tensor and value.size == 1 and "int" in str(value.dtype):
         return int(value)
-    if not is_tensor and not isinstance(value, (bool, np.bool_)):
+    if not is_tensor and not is_flag(value):
         with suppress(TypeError):
             return index(value)
     got = repr(value) if isinstance(value, (bool, float, str)) else type(value).__name__

@@ -28,7 +28,7 @@ def new_lock(held_at_fork: bool = False, awaited: bool = False) -> Any:
 
     Args:
         held_at_fork: a fork waits for it, so that the child finds what it guards whole.
-            For short works alone, within which no other lock is waited for.
+            For short work only; such locks are entered in the order they were made in.
         awaited: a fork waits for it for a second at most.
     """
     lock = threading.RLock()
@@ -49,21 +49,28 @@ def in_child_of_fork(function: Callable[[], object]) -> None:
 _in_child: list[Callable[[], object]] = []
 
 
-_acquired: list[Any] = []
+class _Acquired(threading.local):
+    """The locks that a thread holds while it forks."""
+
+    def __init__(self) -> None:
+        self.locks: list[Any] = []
+
+
+_acquired = _Acquired()
 
 
 def _before() -> None:
     for lock in _awaited:
         if lock.acquire(timeout=SECONDS):
-            _acquired.append(lock)
+            _acquired.locks.append(lock)
     for lock in _held:
         lock.acquire()  # where an interrupt may come, after which some are held
-        _acquired.append(lock)
+        _acquired.locks.append(lock)
 
 
 def _after() -> None:
-    while _acquired:
-        _acquired.pop().release()
+    while _acquired.locks:
+        _acquired.locks.pop().release()
 
 
 def _after_in_child() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from ...paddle_side.arguments import flag
+from ...paddle_side.arguments import checked_flag
 from ...paddle_side.listener import is_plain
 from ...paddle_side.process.random_state import drawing_from
 from ...paddle_side.watch import watched
@@ -39,7 +39,7 @@ def as_asked(net: Any, jit: bool | None, is_own: bool) -> NetPrograms | None:
     if jit is None:
         return of_paddles_own(net) if is_own else None
     most = ANY if is_own else 0
-    is_on = flag("jit", jit) and programs_are_on()
+    is_on = checked_flag("jit", jit) and programs_are_on()
     return NetPrograms(net, 0, most) if is_on else None
 
 

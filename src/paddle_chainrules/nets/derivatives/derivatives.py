@@ -8,7 +8,7 @@ from typing import Any, overload
 import paddle
 from paddle import Tensor
 
-from ...paddle_side.arguments import integer
+from ...paddle_side.arguments import checked_integer
 from ...paddle_side.dtypes import dtype_name
 from ...programs.derivatives.partials import Direction, MultiIndex, Wanted, partials
 from ...programs.static_graphs import need_tensors, sot
@@ -64,7 +64,7 @@ def taylor(
         paddle.Size([5, 1])
     """
     need_tensors(sot.fallback(True))
-    degree = integer("order", order)
+    degree = checked_integer("order", order)
     if not 0 <= degree <= MAX_ORDER:
         raise ValueError(f"order must be 0 to {MAX_ORDER}, got {degree}; {BEYOND}")
     width = check_input(net, params, x)
@@ -347,7 +347,7 @@ def check_multi_index(multi_index: Sequence[int], width: int) -> MultiIndex:
     """The multi-index as a tuple of ints, refused where it is none of a net's input."""
     example = (2, *(0,) * (width - 1))
     try:
-        index = tuple(integer("a multi-index entry", m) for m in multi_index)
+        index = tuple(checked_integer("a multi-index entry", m) for m in multi_index)
     except TypeError as error:
         raise TypeError(
             f"multi_index must be a sequence of {width} integers, such as {example}, "

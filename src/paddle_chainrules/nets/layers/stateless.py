@@ -11,7 +11,7 @@ from typing import Any, overload
 import paddle
 from paddle import Tensor
 
-from ...paddle_side.arguments import flag
+from ...paddle_side.arguments import checked_flag
 from ...paddle_side.autograd.partial_gradients import node_of
 from ...paddle_side.dtypes import dtype_named
 from ...paddle_side.patching.argument_kinds import explain
@@ -162,7 +162,7 @@ class StatelessLayer(Net):
 
     def in_mode(self, training: bool) -> StatelessLayer:
         """The same net and buffers with all layers in training or evaluation mode."""
-        mode = "train" if flag("training", training) else "eval"
+        mode = "train" if checked_flag("training", training) else "eval"
         layers = self._layer.sublayers(include_self=True)
         if all(layer.training == training for layer in layers):
             return self

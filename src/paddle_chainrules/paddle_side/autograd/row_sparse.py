@@ -9,7 +9,7 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from ..arguments import integer
+from ..arguments import checked_integer
 
 
 @dataclass
@@ -46,7 +46,7 @@ class RowSparse:
                 f"{type(rows).__name__} and {type(values).__name__}; RowSparse.of "
                 "takes a gradient as a whole"
             )
-        self.shape = tuple(integer("each size of shape", n) for n in shape)
+        self.shape = tuple(checked_integer("each size of shape", n) for n in shape)
         found = tuple(values.shape)
         if rows.ndim != 1 or found != (rows.shape[0], *self.shape[1:]) or not shape:
             raise ValueError(
@@ -61,7 +61,7 @@ class RowSparse:
     def zeros(cls, shape: Sequence[int], dtype: str = "float32") -> RowSparse:
         """One without rows, to accumulate into."""
         rows = paddle.zeros([0], dtype="int64")
-        sizes = tuple(integer("each size of shape", n) for n in shape)
+        sizes = tuple(checked_integer("each size of shape", n) for n in shape)
         if not isinstance(dtype, str) or not isinstance(
             kind := getattr(paddle, dtype, None), paddle.dtype
         ):

@@ -11,8 +11,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from paddle import Tensor
 
-from ...paddle_side.arguments import flag, integer
-from ...paddle_side.arguments import function as the_function
+from ...paddle_side.arguments import checked_flag, checked_function, checked_integer
 from ...paddle_side.interception import listening
 from ...paddle_side.listener import is_plain
 from ...programs.capture_error import CaptureError
@@ -122,7 +121,7 @@ def _static_positions(argnums: Any) -> tuple[int, ...]:
     """
     several = isinstance(argnums, list | tuple | set | frozenset | range)
     given = argnums if several else (argnums,)
-    found = tuple(integer("each of static_argnums", n) for n in given)
+    found = tuple(checked_integer("each of static_argnums", n) for n in given)
     if any(position < 0 for position in found):
         raise ValueError(
             f"static_argnums counts arguments from 0, got {list(found)}; count from "
@@ -207,8 +206,8 @@ class Jitted:
         most: Callable[[], int] | None = None,
         empty: bool = False,
     ) -> None:
-        self._fn, self._patience = the_function("fn", fn), patience
-        self._strict = flag("strict", strict)
+        self._fn, self._patience = checked_function("fn", fn), patience
+        self._strict = checked_flag("strict", strict)
         self._empty = empty
         self._most = most or (lambda: most_samples(fn))
         self._static = frozenset(_static_positions(static_argnums))

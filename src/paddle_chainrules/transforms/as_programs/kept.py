@@ -17,7 +17,7 @@ from typing import Any
 
 from paddle import Tensor
 
-from ...paddle_side.arguments import function
+from ...paddle_side.arguments import checked_function
 from ...paddle_side.autograd.engine import is_running
 from ...paddle_side.listener import is_plain
 from ...paddle_side.watch import watched
@@ -59,7 +59,7 @@ def kept(fn: Any, transformed: Callable[..., Any], *kind: Any) -> Callable[..., 
         kind: the transform's name and options.
     """
     name = repr(kind)
-    function("fn", fn)
+    checked_function("fn", fn)
 
     @functools.wraps(transformed, updated=())
     def called(*args: Any, **kwargs: Any) -> Any:

@@ -10,7 +10,7 @@ import paddle
 import paddle.nn.functional as F
 from paddle import Tensor
 
-from ...paddle_side.arguments import integer
+from ...paddle_side.arguments import checked_integer
 from ...paddle_side.dtypes import dtype_name, same_dtype
 from ...paddle_side.patching.argument_kinds import place, refused_elsewhere, taken_by
 from ...paddle_side.sparse_products import row_of_each
@@ -77,7 +77,7 @@ class CSR:
                 f"the shape of a CSR is two integers, got {type(shape).__name__}; give "
                 "(rows, columns)"
             )
-        sizes = tuple(integer("each size of shape", n) for n in shape)
+        sizes = tuple(checked_integer("each size of shape", n) for n in shape)
         _check(self, sizes)
         self.features = sizes[1]
         place()

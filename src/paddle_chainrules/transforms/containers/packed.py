@@ -10,7 +10,7 @@ import numpy as np
 import paddle
 from paddle import Tensor
 
-from ...paddle_side.arguments import integer, number
+from ...paddle_side.arguments import checked_integer, checked_number
 from ...paddle_side.dtypes import dtype_name
 from ...paddle_side.listener import listener
 from ...paddle_side.patching.argument_kinds import place, refused_elsewhere
@@ -171,7 +171,7 @@ class Packed:
 
     def padded(self, value: float = 0.0) -> Tensor:
         """A tensor of shape [n, max_length, ...] with this value beyond each end."""
-        value = number("value", value)
+        value = checked_number("value", value)
         n, t, row = len(self), self.max_length, self.values.shape[1:]
         if not self.values.shape[0]:
             return paddle.full([n, t, *row], value, self.values.dtype)
@@ -269,7 +269,7 @@ def _check(values: Any, offsets: Any, max_length: int | None) -> int:
             "elements of all sequences, one after another"
         )
     if max_length is not None:
-        max_length = integer("max_length", max_length)
+        max_length = checked_integer("max_length", max_length)
     if max_length is not None and listener() is not None:
         return max_length  # where a program is made, values are not to be read
     ends = offsets.numpy()

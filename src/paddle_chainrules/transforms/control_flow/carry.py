@@ -10,7 +10,7 @@ import optree
 import paddle
 from paddle import Tensor
 
-from ...paddle_side.arguments import integer
+from ...paddle_side.arguments import checked_integer
 from ...paddle_side.dtypes import dtype_name
 from ..as_programs.jit import Jitted
 from ..containers.tree import Tree, flatten_tree, nesting
@@ -148,7 +148,7 @@ def number_of_steps(xs: Sequence[Any], length: int | None) -> int:
     """
     sizes = {x.shape[0] if x.ndim else None for x in xs if isinstance(x, Tensor)}
     if length is not None:
-        sizes.add(integer("length", length))
+        sizes.add(checked_integer("length", length))
     if len(sizes) != 1 or None in sizes:
         found = ", ".join(sorted(map(str, sizes))) or "none"
         raise ValueError(

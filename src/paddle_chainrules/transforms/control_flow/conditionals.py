@@ -11,7 +11,7 @@ import paddle
 from paddle import Tensor
 from paddle.autograd import PyLayer
 
-from ...paddle_side.arguments import function
+from ...paddle_side.arguments import checked_function
 from ...paddle_side.dtypes import is_differentiable
 from ...paddle_side.listener import is_plain, listener
 from ...programs.branches import truth
@@ -43,8 +43,8 @@ def while_loop(
         CaptureError: within another program, which is a straight line.
         ValueError: as :func:`scan`; or the condition gives several elements.
     """
-    function("condition", condition)
-    function("body", body)
+    checked_function("condition", condition)
+    checked_function("body", body)
     leaves, spec = flatten_tree(init)
     leaves = apart([*map(tensor_of, leaves)])
     inside = is_plain() or records_graph(leaves)
@@ -114,8 +114,8 @@ def cond(
         >>> float(grad(f)(paddle.to_tensor(3.0)))
         6.0
     """
-    function("true_fn", true_fn)
-    function("false_fn", false_fn)
+    checked_function("true_fn", true_fn)
+    checked_function("false_fn", false_fn)
     if isinstance(predicate, np.ndarray):
         predicate = paddle.to_tensor(predicate)
     if not isinstance(predicate, Tensor):

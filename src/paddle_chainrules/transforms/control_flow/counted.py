@@ -8,7 +8,7 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from ...paddle_side.arguments import function, integer
+from ...paddle_side.arguments import checked_function, checked_integer
 from ..as_programs.jit import Jitted
 from ..containers.tree import Tree
 from .scan import scan
@@ -27,7 +27,7 @@ def fori_loop(
         ValueError: as :func:`scan`; or there are 2**31 steps, or more.
         TypeError: lower or upper is no integer.
     """
-    lower, upper = integer("lower", lower), integer("upper", upper)
+    lower, upper = checked_integer("lower", lower), checked_integer("upper", upper)
     if upper <= lower:
         lower = upper = 0  # no steps
     if upper - lower >= MOST or lower < -(2**63) or upper > 2**63 - 1:
@@ -35,7 +35,7 @@ def fori_loop(
             f"fori_loop is given steps from {lower} to {upper}, and makes fewer than "
             f"{MOST}, of 64-bit numbers; write a loop of loops"
         )
-    function("body", body)
+    checked_function("body", body)
 
     def step(value: Tree, i: Tensor) -> tuple[Tree, None]:
         return body(i, value), None

@@ -15,7 +15,7 @@ import optree
 import paddle
 from paddle import Tensor
 
-from ...paddle_side.arguments import flag, function, integer
+from ...paddle_side.arguments import checked_flag, checked_function, checked_integer
 from ...paddle_side.listener import is_plain, listener
 from ...programs.capture_error import CaptureError
 from ...programs.compiling.repeated_steps import (
@@ -101,7 +101,7 @@ def scan(
         >>> float(total), sums.tolist()
         (6.0, [0.0, 1.0, 3.0, 6.0])
     """
-    if integer("every", every) < 1:
+    if checked_integer("every", every) < 1:
         raise ValueError(f"every is {every}; give a number of steps from 1 on")
     reports = on_step is not None
     loop = Loop(step, carry, xs, length, reverse=reverse, reports=reports)
@@ -143,8 +143,8 @@ class Loop:
         reverse: bool = False,
         reports: bool = False,
     ) -> None:
-        function("step", step)
-        reverse = flag("reverse", reverse)
+        checked_function("step", step)
+        reverse = checked_flag("reverse", reverse)
         leaves, self._xs_spec = flatten_tree(xs)
         self._xs = [*map(with_parts, leaves)]
         self.count = number_of_steps(self._xs, length)

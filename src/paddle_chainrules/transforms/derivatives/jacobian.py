@@ -10,7 +10,7 @@ import paddle
 from paddle import Tensor
 from paddle.nn.functional import one_hot
 
-from ...paddle_side.arguments import flag
+from ...paddle_side.arguments import checked_flag
 from ...paddle_side.dtypes import is_differentiable
 from ...paddle_side.process.random_state import undrawn
 from ...programs.static_graphs import need_tensors, sot
@@ -63,7 +63,7 @@ class Jacobian(KeptGraph):
         self, fn: Callable[[Tensor], Tensor], x: Tensor, batched: bool
     ) -> None:
         self._fn, self._x = fn, x
-        batched = flag("batched", batched)
+        batched = checked_flag("batched", batched)
         y, self._pullback = vjp(fn, x)
         _real_outputs("jacobian", [y])
         if not is_differentiable(x) or not is_differentiable(y):

@@ -10,8 +10,7 @@ import optree
 import paddle
 from paddle import Tensor
 
-from ...paddle_side.arguments import flag
-from ...paddle_side.arguments import function as the_function
+from ...paddle_side.arguments import checked_flag, checked_function
 from ...paddle_side.listener import listener, not_listening
 from ...programs.capture_error import CaptureError
 from ...programs.static_graphs import need_tensors, sot
@@ -197,8 +196,8 @@ class FlatFunction:
     def __init__(
         self, fn: Callable[..., Tree], in_spec: optree.PyTreeSpec, has_aux: bool
     ) -> None:
-        self._fn, self._in_spec = the_function("fn", fn), in_spec
-        self._has_aux = flag("has_aux", has_aux)
+        self._fn, self._in_spec = checked_function("fn", fn), in_spec
+        self._has_aux = checked_flag("has_aux", has_aux)
         self.out_spec, self._aux = ONE_LEAF, None
         self._leaves: list[Tensor] | None = None
 
