@@ -146,7 +146,7 @@ def test_loops_take_integers_of_all_kinds():
 def test_long_loops_have_some_numbers_in_memory_at_a_time(monkeypatch):
     from paddle_chainrules.transforms.control_flow import counted
 
-    monkeypatch.setattr(counted, "AT_ONCE", 7)
+    monkeypatch.setattr(counted, "STEPS_AT_ONCE", 7)
     x = paddle.to_tensor(1.0)
 
     def total(x):

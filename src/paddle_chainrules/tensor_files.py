@@ -21,6 +21,8 @@ from typing import Any, BinaryIO, NamedTuple
 import paddle
 from paddle import Tensor
 
+from .paddle_side.dtypes import dtype_name
+
 DTYPES = {
     "float16": ("F16", 2),
     "bfloat16": ("BF16", 2),
@@ -40,7 +42,7 @@ OF_NAMES = {name: dtype for dtype, (name, _) in DTYPES.items()}
 
 METADATA = "__metadata__"
 CHECKSUM = "paddle_chainrules.sha256"
-AT_ONCE = 1 << 24
+WRITTEN_AT_ONCE = 1 << 24
 """Bytes that are copied before they are written."""
 
 MOST_DIMENSIONS = 9
@@ -92,12 +94,14 @@ def opened(path: Path) -> Iterator[BinaryIO]:
         ValueError: it is a pipe, a device or a folder.
     """
     flags = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-    if path.is_dir() or not stat.S_ISREG(path.stat().st_mode):
-        raise ValueError(f"{path} is no regular file; copy what it gives to one")
-    with open(os.open(path, os.O_RDONLY | flags), "rb") as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+    number = os.open(path, os.O_RDONLY | flags)
+    try:
+        if not stat.S_ISREG(os.fstat(number).st_mode):
             raise ValueError(f"{path} is no regular file; copy what it gives to one")
-        yield file
+        with open(number, "rb", closefd=False) as file:
+            yield file
+    finally:
+        os.close(number)
 
 
 def check(name: str, tensor: Tensor, dtypes: Sequence[str] = tuple(DTYPES)) -> None:
@@ -107,7 +111,7 @@ def check(name: str, tensor: Tensor, dtypes: Sequence[str] = tuple(DTYPES)) -> N
         TypeError: a dtype that the format has not, or a sparse tensor.
         ValueError: a tensor without numbers, or a name that is no text.
     """
-    dtype = dtype_of(tensor)
+    dtype = dtype_name(tensor.dtype)
     if dtype not in dtypes:
         raise TypeError(
             f"{name!r} is {dtype}, which this file can't hold; it holds "
@@ -146,8 +150,10 @@ def write(
             "its own; rename it, or save a .npz"
         )
     parts, start = {}, 0
-    for name in sorted(tensors, key=lambda n: (-_itemsize(dtype_of(tensors[n])), n)):
-        dtype, shape = dtype_of(tensors[name]), tuple(tensors[name].shape)
+    for name in sorted(
+        tensors, key=lambda n: (-_itemsize(dtype_name(tensors[n].dtype)), n)
+    ):
+        dtype, shape = dtype_name(tensors[name].dtype), tuple(tensors[name].shape)
         size = math.prod(shape) * _itemsize(dtype)
         parts[name] = Part(dtype, shape, start, size)
         start += size
@@ -179,8 +185,8 @@ def _header(
 def _written(file: BinaryIO, data: memoryview) -> bytes:
     """Write bytes, which may change meanwhile; the SHA-256 of those in the file."""
     found = hashlib.sha256()
-    for start in range(0, len(data), AT_ONCE):
-        part = bytes(data[start : start + AT_ONCE])
+    for start in range(0, len(data), WRITTEN_AT_ONCE):
+        part = bytes(data[start : start + WRITTEN_AT_ONCE])
         file.write(part)
         found.update(part)
     return found.digest()
@@ -255,17 +261,12 @@ def empty(shape: Sequence[int], dtype: Any) -> Tensor:
 def memory(tensor: Tensor) -> memoryview:
     """The bytes of a tensor: its own, where it is dense and on the CPU."""
     tensor = tensor.detach().cpu().contiguous()
-    size = math.prod(tensor.shape) * _itemsize(dtype_of(tensor))
+    size = math.prod(tensor.shape) * _itemsize(dtype_name(tensor.dtype))
     if not size:
         return memoryview(b"")
     found: Any = (ctypes.c_ubyte * size).from_address(tensor.data_ptr())
     found.owner = tensor
     return memoryview(found).cast("B")
-
-
-def dtype_of(tensor: Tensor) -> str:
-    """The name of a tensor's dtype."""
-    return str(tensor.dtype).removeprefix("paddle.")
 
 
 def _itemsize(dtype: str) -> int:

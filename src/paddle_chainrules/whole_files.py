@@ -79,29 +79,18 @@ def _locked_beside(target: Path, mode: int) -> Iterator[Path]:
     for attempt in range(TRIES):
         beside = target.with_name(f"{_beginning(target)}{secrets.token_hex(6)}{ENDING}")
         file = os.open(beside, os.O_CREAT | os.O_EXCL | os.O_RDWR, mode)
-        try:
-            is_ours = lock(file) and beside.exists()
-            if not is_ours and attempt < TRIES - 1:
-                os.close(file)  # somebody looks whether it was left
-                continue
-            with _open_meanwhile(file):
-                yield beside
-            return
-        finally:
-            beside.unlink(missing_ok=True)
-
-
-@contextmanager
-def _open_meanwhile(file: int) -> Iterator[None]:
-    """Keep the lock, but where files that are open can't be moved, as on Windows."""
-    if fcntl is None:
+        if (lock(file) and beside.exists()) or attempt == TRIES - 1:
+            break
+        os.close(file)  # somebody looks whether it was left
+        beside.unlink(missing_ok=True)
+    if fcntl is None:  # as on Windows, where a file that is open can't be moved
         os.close(file)
-        yield
-        return
     try:
-        yield
+        yield beside
     finally:
-        os.close(file)
+        if fcntl is not None:
+            os.close(file)
+        beside.unlink(missing_ok=True)
 
 
 def _beginning(target: Path) -> str:

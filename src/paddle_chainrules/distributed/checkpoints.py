@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import paddle
 from paddle import Tensor
 
 from .. import tensor_files
+from ..paddle_side.dtypes import dtype_name
 from ..tensor_files import Corrupt
 from ..whole_files import replacing
 from .processes import rank, size
@@ -78,7 +79,7 @@ def load_checkpoint(path: str | os.PathLike[str]) -> Any:
             tree, tensors = _read(Path(path))
     except Exception as error:  # the others are told
         failure = error
-    kinds = [[n, tensor_files.dtype_of(t), t.shape] for n, t in tensors.items()]
+    kinds = [[n, dtype_name(t.dtype), t.shape] for n, t in tensors.items()]
     text = json.dumps([tree, kinds]).encode()
     # The weight tells the others how many bytes will come.
     sizes = agree("load_checkpoint", weight=float(len(text)), failure=failure)
@@ -93,14 +94,14 @@ def load_checkpoint(path: str | os.PathLike[str]) -> Any:
     return _unpacked(tree, tensors)
 
 
-AT_ONCE = 1 << 26
+SENT_AT_ONCE = 1 << 26
 """Bytes that are sent in one broadcast, from a copy of them."""
 
 
 def _send(memory: memoryview) -> None:
     """Have the bytes of rank 0 here."""
-    for start in range(0, len(memory), AT_ONCE):
-        part = memory[start : start + AT_ONCE]
+    for start in range(0, len(memory), SENT_AT_ONCE):
+        part = memory[start : start + SENT_AT_ONCE]
         buffer = paddle.to_tensor(np.frombuffer(part, "uint8"))
         send(buffer, source=0)
         if rank() != 0:
@@ -128,7 +129,7 @@ STATE = "state"
 def _packed(node: Any, name: str, tensors: dict[str, Tensor]) -> Any:
     """A tree as JSON has it: containers as pairs of kind and content."""
     if isinstance(node, Tensor):
-        is_complex = tensor_files.dtype_of(node) in COMPLEX
+        is_complex = dtype_name(node.dtype) in COMPLEX
         kept = paddle.as_real(node.detach()) if is_complex else node
         tensor_files.check(name, kept)
         tensors[name] = kept
@@ -186,33 +187,38 @@ def _tree_of(header: tensor_files.Header) -> Any:
         raise Corrupt("it tells of no state")
     try:
         tree = json.loads(header.metadata[STATE])
-        names = sorted(_names(tree))
+        kinds = _tensors_of(tree)
     except RecursionError:
         raise Corrupt("its state is nested too deeply") from None
-    if names != sorted(header.parts):
+    if sorted(name for name, _ in kinds) != sorted(header.parts):
         raise Corrupt("its state has other tensors than the file")
-    for name in _names(tree, ("complex",)):
+    for name, is_complex in kinds:
         part = header.parts[name]
-        if part.dtype not in ("float32", "float64") or part.shape[-1:] != (2,):
+        is_pairs = part.dtype in ("float32", "float64") and part.shape[-1:] == (2,)
+        if is_complex and not is_pairs:
             raise Corrupt(f"{name!r} is no complex tensor")
     return tree
 
 
-def _names(node: Any, kinds: Sequence[str] = ("tensor", "complex")) -> list[str]:
-    """Of the tensors in a tree, which is as :func:`_packed` makes it."""
+def _tensors_of(node: Any) -> list[tuple[str, bool]]:
+    """The tensors in a tree of :func:`_packed`'s: names, and whether they are complex.
+
+    Raises:
+        Corrupt: it is none of these.
+    """
     if type(node) is not list or len(node) != 2:
         raise Corrupt(f"its state has {str(node)[:40]} for a kind and content")
     kind, content = node
     if kind in ("tensor", "complex") and type(content) is str:
-        return [content] if kind in kinds else []
+        return [(content, kind == "complex")]
     if kind == "plain" and isinstance(content, PLAIN):
         return []
     if kind in ("list", "tuple") and type(content) is list:
-        return [name for part in content for name in _names(part, kinds)]
+        return [tensor for part in content for tensor in _tensors_of(part)]
     if kind == "dict" and type(content) is list and all(map(_is_pair, content)):
         if len({key for key, _ in content}) != len(content):
             raise Corrupt("its state has a key twice")
-        return [name for _, part in content for name in _names(part, kinds)]
+        return [tensor for _, part in content for tensor in _tensors_of(part)]
     raise Corrupt(f"its state has the kind {str(kind)[:40]}")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dis
 import functools
 import hashlib
 import inspect
@@ -13,6 +12,9 @@ from typing import Any
 
 import numpy as np
 from paddle import Tensor
+
+from ..nets.layers.functional_module import globals_of
+from ..transforms.as_programs.seen import codes_of
 
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 PACKAGE = __name__.partition(".")[0]
@@ -87,14 +89,9 @@ def _closed_over(fn: FunctionType) -> dict[Any, Any]:
 
 @functools.lru_cache(256)
 def _names(code: CodeType) -> set[str]:
-    """What code loads from its module, that of functions within it, too."""
-    found = {
-        step.argval
-        for step in dis.get_instructions(code)
-        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME")
-    }
-    nested = (c for c in code.co_consts if isinstance(c, CodeType))
-    return {n for n in found.union(*map(_names, nested)) if not n.startswith("__")}
+    """What code reads from its module, that of functions within it, too."""
+    found = {name for part in codes_of(code) for name in globals_of(part)}
+    return {name for name in found if not name.startswith("__")}
 
 
 def _of_values(

@@ -10,18 +10,18 @@ from __future__ import annotations
 import io
 import math
 import os
-import stat
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import paddle
 from paddle import Tensor
 
 from .. import tensor_files
+from ..paddle_side.dtypes import dtype_name
 from ..whole_files import replacing
 from .net import Net
 from .parameters.params import ParamSpec
@@ -141,8 +141,9 @@ def load_params(
         spec = like.spec
     else:
         spec = like if isinstance(like, ParamSpec) else ParamSpec.of(like)
-    _check_file(path, spec)
-    found = form.read(path, spec)
+    with tensor_files.opened(path) as file:
+        _check_size(path, file, spec)
+        found = form.read(path, file, spec)
     return {name: found[name] for name in spec.names}
 
 
@@ -151,7 +152,7 @@ class Format(NamedTuple):
 
     write: Callable[[Path, Mapping[str, Tensor]], None]
     describe: Callable[[Path], Described]
-    read: Callable[[Path, ParamSpec], dict[str, Tensor]]
+    read: Callable[[Path, BinaryIO, ParamSpec], dict[str, Tensor]]
     dtypes: Sequence[str]
 
 
@@ -169,7 +170,7 @@ def _format(path: Path) -> Format:
 def _check_written(found: Described, params: Mapping[str, Tensor]) -> None:
     """Refuse what would not be read again, such as a name with a NUL in an archive."""
     given: Described = {
-        name: (tuple(value.shape), tensor_files.dtype_of(value))
+        name: (tuple(value.shape), dtype_name(value.dtype))
         for name, value in params.items()
     }
     if found != given:
@@ -198,17 +199,16 @@ def _describe_npz(path: Path) -> Described:
     return found
 
 
-def _read_npz(path: Path, spec: ParamSpec) -> dict[str, Tensor]:
-    with open(path, "rb") as file:
-        with _corrupt_where_it_fails(path):
-            archive = zipfile.ZipFile(file)
-        names = [m.filename.removesuffix(".npy") for m in archive.filelist]
-        _check_names(path, spec, names)
-        members = dict(zip(names, archive.filelist, strict=True))
-        return {
-            w.name: paddle.to_tensor(_read_member(path, archive, members[w.name], w))
-            for w in _wanted(spec)
-        }
+def _read_npz(path: Path, file: BinaryIO, spec: ParamSpec) -> dict[str, Tensor]:
+    with _corrupt_where_it_fails(path):
+        archive = zipfile.ZipFile(file)
+    names = [m.filename.removesuffix(".npy") for m in archive.filelist]
+    _check_names(path, spec, names)
+    members = dict(zip(names, archive.filelist, strict=True))
+    return {
+        w.name: paddle.to_tensor(_read_member(path, archive, members[w.name], w))
+        for w in _wanted(spec)
+    }
 
 
 def _read_member(
@@ -226,7 +226,8 @@ def _read_member(
         content = stream.read(size + HEADER_BYTES + 1)
     with _corrupt_where_it_fails(path):
         start, found_shape, is_fortran, found_dtype = _npy_header(content)
-    _check(path, name, found_shape, str(found_dtype.newbyteorder("=")), wanted)
+    kind = str(found_dtype.newbyteorder("="))
+    _check(path, wanted, found_shape, kind, str(dtype))
     if len(content) - start != size:
         raise _corrupt(path, f"{name} is cut off or too long")
     array = np.frombuffer(content, found_dtype, offset=start)
@@ -265,16 +266,15 @@ def _describe_safetensors(path: Path) -> Described:
     return {name: (part.shape, part.dtype) for name, part in parts.items()}
 
 
-def _read_safetensors(path: Path, spec: ParamSpec) -> dict[str, Tensor]:
-    with open(path, "rb") as file:
-        with _corrupt_where_it_fails(path):
-            header = tensor_files.read_header(file)
-        _check_names(path, spec, list(header.parts))
-        for wanted, dtype in zip(_wanted(spec), spec.dtypes, strict=True):
-            part = header.parts[wanted.name]
-            _check(path, wanted.name, part.shape, part.dtype, wanted, dtype)
-        with _corrupt_where_it_fails(path):
-            found = tensor_files.read(file, header)
+def _read_safetensors(path: Path, file: BinaryIO, spec: ParamSpec) -> dict[str, Tensor]:
+    with _corrupt_where_it_fails(path):
+        header = tensor_files.read_header(file)
+    _check_names(path, spec, list(header.parts))
+    for wanted, dtype in zip(_wanted(spec), spec.dtypes, strict=True):
+        part = header.parts[wanted.name]
+        _check(path, wanted, part.shape, part.dtype, dtype)
+    with _corrupt_where_it_fails(path):
+        found = tensor_files.read(file, header)
     return {name: value.to(paddle.device.get_device()) for name, value in found.items()}
 
 
@@ -313,14 +313,9 @@ def _most_bytes(spec: ParamSpec) -> int:
     return 100_000 + sum(w.size + HEADER_BYTES + 12 * len(w.name) for w in wanted)
 
 
-def _check_file(path: Path, spec: ParamSpec) -> None:
-    """Refuse what is no file, such as a pipe that never ends, or one too large."""
-    found = path.stat()
-    if not stat.S_ISREG(found.st_mode):
-        raise ValueError(
-            f"{path} is no regular file, and parameters are read from one; copy what "
-            "it gives to a file"
-        )
+def _check_size(path: Path, file: BinaryIO, spec: ParamSpec) -> None:
+    """Refuse a file that is larger than any of the net's parameters."""
+    found = os.fstat(file.fileno())
     if found.st_size > _most_bytes(spec):
         raise ValueError(
             f"{path} has {found.st_size} bytes, the parameters of the net are "
@@ -330,19 +325,13 @@ def _check_file(path: Path, spec: ParamSpec) -> None:
 
 
 def _check(
-    path: Path,
-    name: str,
-    shape: Sequence[int],
-    dtype: str,
-    wanted: Wanted,
-    wanted_dtype: str | None = None,
+    path: Path, wanted: Wanted, shape: Sequence[int], dtype: str, needed: str
 ) -> None:
-    needed = wanted_dtype or str(wanted.dtype)
     if tuple(shape) != wanted.shape or dtype != needed:
         raise ValueError(
-            f"{name} in {path} has shape {list(shape)} and dtype {dtype}, the net "
-            f"needs {list(wanted.shape)} and {needed}; load it for the net that it was "
-            "saved of"
+            f"{wanted.name} in {path} has shape {list(shape)} and dtype {dtype}, the "
+            f"net needs {list(wanted.shape)} and {needed}; load it for the net that it "
+            "was saved of"
         )
 
 

@@ -60,7 +60,6 @@ def with_state(
                 f"{type(state).__name__}; give the one that its own init or update "
                 "gave, as update(grads, state, params)"
             )
-        tensors_in(grads)
         return update(grads, state, params)
 
     return Optimizer(checked_init, checked_update)
@@ -78,7 +77,6 @@ def apply_updates(params: Tree, updates: Tree) -> Tree:
         TypeError: a leaf is neither a tensor nor None.
     """
 
-    tensors_in(params)
     tensors_in(updates)
 
     def add(p: Leaf, u: Leaf) -> tuple[Leaf]:
@@ -140,14 +138,18 @@ def tensors_in(tree: Tree) -> list[Tensor]:
     Raises:
         TypeError: one is no tensor.
     """
-    leaves = [leaf for leaf in flatten_tree(tree)[0] if leaf is not None]
+    leaves = flatten_tree(tree)[0]
+    _check_tensors(leaves)
+    return [leaf for leaf in leaves if leaf is not None]
+
+
+def _check_tensors(leaves: Sequence[Leaf]) -> None:
     for leaf in leaves:
-        if not isinstance(leaf, Tensor):
+        if leaf is not None and not isinstance(leaf, Tensor):
             raise TypeError(
                 "gradients, parameters and updates are trees of tensors, got "
                 f"{type(leaf).__name__} among them; convert it by paddle.to_tensor"
             )
-    return leaves
 
 
 def by_leaf(
@@ -157,11 +159,14 @@ def by_leaf(
 
     Args:
         rule: gives one or more results.
+        tree: of tensors and None.
 
     Raises:
         ValueError: a tree is nested otherwise than the first one.
+        TypeError: a leaf of the first one is neither a tensor nor None.
     """
     leaves, spec = flatten_tree(tree)
+    _check_tensors(leaves)
     rows = [leaves]
     for other in others:
         row, its = flatten_tree(other)

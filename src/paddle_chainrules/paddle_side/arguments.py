@@ -74,7 +74,9 @@ def checked_number(name: str, value: Any) -> float:
     try:
         return float(value)
     except OverflowError:
-        raise ValueError(f"{name} is too large, {value}; scale it") from None
+        raise ValueError(
+            f"{name} is larger than any float, {value}; scale it"
+        ) from None
 
 
 def checked_integer(name: str, value: Any) -> int:

@@ -82,6 +82,12 @@ def casts_automatically() -> bool:
     return bool(level != 0)
 
 
+def is_dtype_name(name: Any) -> bool:
+    """Whether it is the name of any of Paddle's dtypes, as ``"float32"``."""
+    found = getattr(paddle, name, None) if isinstance(name, str) else None
+    return isinstance(found, paddle.dtype)
+
+
 def dtype_named(name: Any) -> Any:
     """The dtype of parameters that has this name.
 

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias, TypeVar, Union
 import paddle
 from paddle import Tensor
 
-from ...paddle_side.dtypes import dtype_name
+from ...paddle_side.dtypes import dtype_name, is_dtype_name
 from .param_trees import ParamTree
 
 Params: TypeAlias = Union[Mapping[str, Any], Sequence[Any], Tensor]  # noqa: UP007
@@ -51,11 +51,11 @@ class ParamSpec:
                 f"{', '.join(type(row).__name__ for row in each)}; ParamSpec.of makes "
                 "one of parameters"
             )
-        for dtype in {*self.dtypes} if all(map(_is_text, self.dtypes)) else (None,):
-            if not isinstance(getattr(paddle, str(dtype), None), paddle.dtype):
+        for dtype in self.dtypes:
+            if not is_dtype_name(dtype):
                 raise TypeError(
-                    f"dtypes are names as 'float32', got {dtype or self.dtypes!r}; "
-                    "give those of Paddle's dtypes"
+                    f"dtypes are names as 'float32', got {dtype!r}; give those of "
+                    "Paddle's dtypes"
                 )
         if not all(map(_is_text, self.names)):
             raise TypeError("names are strings, as '0.weight'; convert what is none")

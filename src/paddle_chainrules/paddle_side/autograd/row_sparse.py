@@ -10,6 +10,7 @@ import paddle
 from paddle import Tensor
 
 from ..arguments import checked_integer
+from ..dtypes import is_dtype_name
 
 
 @dataclass
@@ -62,11 +63,9 @@ class RowSparse:
         """One without rows, to accumulate into."""
         rows = paddle.zeros([0], dtype="int64")
         sizes = tuple(checked_integer("each size of shape", n) for n in shape)
-        if not isinstance(dtype, str) or not isinstance(
-            kind := getattr(paddle, dtype, None), paddle.dtype
-        ):
+        if not is_dtype_name(dtype):
             raise TypeError(f"dtype is the name of one, got {dtype!r}; give 'float32'")
-        return cls(rows, paddle.zeros([0, *sizes[1:]], kind), sizes)
+        return cls(rows, paddle.zeros([0, *sizes[1:]], getattr(paddle, dtype)), sizes)
 
     @classmethod
     def of(cls, grad: Tensor) -> RowSparse:

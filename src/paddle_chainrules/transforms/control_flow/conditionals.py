@@ -56,7 +56,7 @@ def while_loop(
     except CaptureError:
         move = None
     is_first = True
-    while _is_true(condition(value)):
+    while bool(_single("what a condition gave", condition(value))):
         if move is not None:
             moved = move(value)
         else:
@@ -69,18 +69,19 @@ def while_loop(
     return spec.unflatten([*map(copy, leaves)]) if is_first else value
 
 
-def _is_true(found: Any) -> bool:
-    """What a condition gave.
+def _single(name: str, value: Any) -> Any:
+    """A truth, of which arrays have one element.
 
     Raises:
-        ValueError: it has several elements.
+        ValueError: it has several, or none.
     """
-    if isinstance(found, Tensor | np.ndarray) and found.size != 1:
+    if isinstance(value, Tensor | np.ndarray) and value.size != 1:
         raise ValueError(
-            f"a condition gave {list(found.shape)}, and must give a single truth; take "
-            ".all() or .any() of it"
+            f"{name} has shape {list(value.shape)}, and must be a single truth; take "
+            ".all() or .any() of it, or choose element by element by paddle.where or "
+            "vmap"
         )
-    return bool(found)
+    return value
 
 
 def cond(
@@ -116,15 +117,8 @@ def cond(
     """
     checked_function("true_fn", true_fn)
     checked_function("false_fn", false_fn)
-    if isinstance(predicate, np.ndarray):
-        predicate = paddle.to_tensor(predicate)
-    if not isinstance(predicate, Tensor):
+    if not isinstance(_single("the predicate of cond", predicate), Tensor):
         return (true_fn if predicate else false_fn)(*operands)
-    if predicate.size != 1:
-        raise ValueError(
-            f"the predicate of cond has shape {list(predicate.shape)}, and must be a "
-            "single truth; use paddle.where to choose element by element, or vmap"
-        )
     if listener() is None:
         chosen = true_fn if truth(predicate) else false_fn
         return _depending(chosen(*operands), operands)
