@@ -1,8 +1,8 @@
 """Tensors in ``.safetensors`` files, written from and read into their own memory.
 
-The library of that name reads and writes the same format, but has no complex numbers of
-Paddle's, no checksum, and holds a file's content several times. What is written here
-has a SHA-256 of all that is in the file among its metadata; files without are read too.
+The safetensors library reads and writes the same format. It has no complex numbers for
+Paddle and no checksum, and it holds a file's content several times. We add a SHA-256 of
+the whole content to the metadata. Files without one are read, too.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ LARGEST_HEADER = 100_000_000
 
 
 class Corrupt(ValueError):
-    """What is wrong with a file, for who names it and says what to do."""
+    """A defect of a file. The caller names the file and says what to do."""
 
 
 class Part(NamedTuple):
@@ -74,7 +74,7 @@ class Part(NamedTuple):
 
 
 class Header(NamedTuple):
-    """What a file says of itself.
+    """The header of a file.
 
     Attributes:
         begin: where the tensors' bytes begin in the file.
@@ -87,7 +87,7 @@ class Header(NamedTuple):
 
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
-    """Open a file to be read, without waiting for what is no regular one.
+    """Open a regular file for reading, and never wait for a pipe.
 
     Raises:
         OSError: there is none, or it can't be read.
@@ -105,7 +105,7 @@ def opened(path: Path) -> Iterator[BinaryIO]:
 
 
 def check(name: str, tensor: Tensor, dtypes: Sequence[str] = tuple(DTYPES)) -> None:
-    """Refuse what can't be kept in a file.
+    """Refuse a tensor that a file can't hold.
 
     Raises:
         TypeError: a dtype that the format has not, or a sparse tensor.
@@ -169,7 +169,7 @@ def write(
 def _header(
     parts: Mapping[str, Part], metadata: Mapping[str, str], checksum: str
 ) -> bytes:
-    """The same number of bytes for every checksum."""
+    """Build the header, of the same length for every checksum."""
     found: dict[str, Any] = {METADATA: {**metadata, CHECKSUM: checksum}}
     for name, part in parts.items():
         found[name] = {
@@ -183,7 +183,10 @@ def _header(
 
 
 def _written(file: BinaryIO, data: memoryview) -> bytes:
-    """Write bytes, which may change meanwhile; the SHA-256 of those in the file."""
+    """Write bytes and return the SHA-256 of what was written.
+
+    Another thread may change them meanwhile, so each part is copied first.
+    """
     found = hashlib.sha256()
     for start in range(0, len(data), WRITTEN_AT_ONCE):
         part = bytes(data[start : start + WRITTEN_AT_ONCE])
@@ -193,7 +196,7 @@ def _written(file: BinaryIO, data: memoryview) -> bytes:
 
 
 def read_header(file: BinaryIO) -> Header:
-    """Read what a file says of itself, and check that its bytes are as many.
+    """Read the header, and check that the file is as long as it says.
 
     Raises:
         Corrupt: it is no such file, or cut off.
@@ -259,7 +262,7 @@ def empty(shape: Sequence[int], dtype: Any) -> Tensor:
 
 
 def memory(tensor: Tensor) -> memoryview:
-    """The bytes of a tensor: its own, where it is dense and on the CPU."""
+    """Return the bytes of a tensor: its own memory if it is dense and on the CPU."""
     tensor = tensor.detach().cpu().contiguous()
     size = math.prod(tensor.shape) * _itemsize(dtype_name(tensor.dtype))
     if not size:
@@ -276,7 +279,7 @@ def _itemsize(dtype: str) -> int:
 def _checksum(
     parts: Mapping[str, Part], metadata: Mapping[str, str], sums: Mapping[str, bytes]
 ) -> str:
-    """Of all that is in a file, wherever it lies there."""
+    """Return the SHA-256 of a file's content, in whatever order it is stored."""
     each = [[n, p.dtype, p.shape, sums[n].hex()] for n, p in sorted(parts.items())]
     text = json.dumps([each, sorted(metadata.items())])
     return hashlib.sha256(text.encode()).hexdigest()
@@ -290,7 +293,7 @@ def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _part(name: str, given: Any) -> Part:
-    """A tensor, as a header describes it."""
+    """Parse the entry of a tensor in a header."""
     if type(given) is not dict or given.keys() != {"dtype", "shape", "data_offsets"}:
         raise Corrupt(f"{name!r} is not described")
     dtype, shape, offsets = given["dtype"], given["shape"], given["data_offsets"]

@@ -1,8 +1,8 @@
 """Files that are written whole or not at all.
 
-What is written is a file beside, which takes the place of the old one at the end. It is
-locked meanwhile, so that what a killed process has left can be told from what another
-is writing, and is removed at the next save.
+We write a new file beside the old one and rename it at the end. The new file is locked
+while it is written. So the next save can tell the leftovers of a killed process from a
+file that another process is writing, and removes them.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ LONGEST = 200
 
 @contextmanager
 def replacing(path: Path, mode: int = 0o666) -> Iterator[Path]:
-    """Give a new, empty file beside; it takes the place of that at path at the end.
+    """Yield the path of a new file, which replaces the one at ``path`` at the end.
 
-    It has the mode and owner of the old one, from its beginning on, and both file and
-    folder are on disk when this ends. A symbolic link stays one: what it points to is
-    replaced. An error leaves what was there before.
+    The new file has the mode and owner of the old one. File and folder are synced to
+    disk. A symbolic link stays a link, and its target is replaced. An error leaves the
+    old file as it was.
 
     Args:
         mode: of a file that was not there, less the umask.
@@ -69,12 +69,12 @@ def replacing(path: Path, mode: int = 0o666) -> Iterator[Path]:
 
 
 TRIES = 100
-"""Names for the file beside, of which another process takes each for one left."""
+"""Names to try for the new file, while other processes lock it to see if it is old."""
 
 
 @contextmanager
 def _locked_beside(target: Path, mode: int) -> Iterator[Path]:
-    """A new file beside, locked as long as it is written, and gone at the end."""
+    """Create the new file, keep it locked, and remove it if it was not renamed."""
     mode |= stat.S_IRUSR | stat.S_IWUSR
     for attempt in range(TRIES):
         beside = target.with_name(f"{_beginning(target)}{secrets.token_hex(6)}{ENDING}")
@@ -99,7 +99,7 @@ def _beginning(target: Path) -> str:
 
 
 def _remove_what_was_left(target: Path) -> None:
-    """Files that a process wrote beside this one, and was killed."""
+    """Remove the new files of processes that were killed while they wrote."""
     if fcntl is None:
         return
     ends = re.escape(_beginning(target)), re.escape(ENDING)
@@ -116,7 +116,10 @@ def _remove_what_was_left(target: Path) -> None:
 
 
 def lock(file: int) -> bool:
-    """Lock an open file; whether nobody else has, as far as this system tells."""
+    """Try to lock an open file, and return False if another process holds the lock.
+
+    Systems and file systems without locks count as success.
+    """
     if fcntl is None:
         return True
     try:

@@ -99,7 +99,7 @@ SENT_AT_ONCE = 1 << 26
 
 
 def _send(memory: memoryview) -> None:
-    """Have the bytes of rank 0 here."""
+    """Replace bytes by those of rank 0."""
     for start in range(0, len(memory), SENT_AT_ONCE):
         part = memory[start : start + SENT_AT_ONCE]
         buffer = paddle.to_tensor(np.frombuffer(part, "uint8"))
@@ -158,7 +158,7 @@ def _packed(node: Any, name: str, tensors: dict[str, Tensor]) -> Any:
 
 
 def _read(path: Path) -> tuple[Any, dict[str, Tensor]]:
-    """The containers of a file, and its tensors.
+    """Read the packed tree of a file, and its tensors.
 
     Raises:
         OSError: it can't be read.
@@ -178,7 +178,7 @@ def _read(path: Path) -> tuple[Any, dict[str, Tensor]]:
 
 
 def _tree_of(header: tensor_files.Header) -> Any:
-    """The containers that a file's metadata tell of, with each tensor in one place.
+    """Parse the packed tree, and check that it uses each tensor exactly once.
 
     Raises:
         Corrupt: it tells of none, or of others than the tensors that are there.
@@ -201,7 +201,7 @@ def _tree_of(header: tensor_files.Header) -> Any:
 
 
 def _tensors_of(node: Any) -> list[tuple[str, bool]]:
-    """The tensors in a tree of :func:`_packed`'s: names, and whether they are complex.
+    """Return the names of the tensors in a packed tree, and whether they are complex.
 
     Raises:
         Corrupt: it is none of these.

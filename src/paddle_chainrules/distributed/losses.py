@@ -1,4 +1,4 @@
-"""A loss, as far as ranks can compare theirs: its code, and the constants it uses."""
+"""Lines that describe a loss, so that ranks can compare theirs."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ PACKAGE = __name__.partition(".")[0]
 
 
 DEEPEST, LONGEST = 20, 1000
-"""Functions and containers within each other, and parts of one, that are looked at."""
+"""How deep containers and functions are followed, and how many parts one may have."""
 
 
 def lines_of(fn: Callable[..., Any], name: str = "the loss") -> Iterator[str]:
-    """What must be alike on all ranks, a line each; the same in every process.
+    """Yield lines that must be equal on all ranks.
 
-    The code of the function and of those that it uses; numbers and strings that these
-    close over, have as defaults, or find in their modules, alone or in dicts and
-    tuples. Arrays of more than one element may be a rank's own samples, and lists and
-    objects what it has noted; these are not looked at.
+    They name the code of the function and of the functions it uses, and the numbers and
+    strings that these close over, have as defaults or read from their modules, also in
+    dicts and tuples. Arrays of several elements are skipped, since they may be a rank's
+    own samples. So are lists and objects.
     """
     return _of_function(fn, name, set(), 0)
 
@@ -55,7 +55,7 @@ def _of_function(fn: Any, name: str, seen: set[int], depth: int) -> Iterator[str
 
 
 def _with_wrapped(fn: Any) -> Iterator[Any]:
-    """A function, and those that it is a decorated form of."""
+    """Yield a function, and the functions that its decorators wrap."""
     found: list[int] = []
     while fn is not None and id(fn) not in found:
         found.append(id(fn))
@@ -70,7 +70,7 @@ def _is_of_package(fn: Any) -> bool:
 
 
 def _constants_of(fn: FunctionType) -> dict[Any, Any]:
-    """What a function finds by names outside of itself, and its defaults."""
+    """Return the globals and cells that a function reads, and its defaults."""
     module = fn.__globals__
     found = {n: module[n] for n in _names(fn.__code__) if n in module}
     defaults = {f"default {i}": value for i, value in enumerate(fn.__defaults__ or ())}
@@ -89,7 +89,7 @@ def _closed_over(fn: FunctionType) -> dict[Any, Any]:
 
 @functools.lru_cache(256)
 def _names(code: CodeType) -> set[str]:
-    """What code reads from its module, that of functions within it, too."""
+    """Return the globals that code and its nested functions read."""
     found = {name for part in codes_of(code) for name in globals_of(part)}
     return {name for name in found if not name.startswith("__")}
 
@@ -127,7 +127,7 @@ def _of_value(value: Any, name: str, seen: set[int], depth: int) -> Iterator[str
 
 
 def _shown(value: Any) -> str:
-    """The value, or a digest of a long one."""
+    """Return the value's text, or a digest of a long text."""
     if isinstance(value, (str, bytes)) and len(value) > LONGEST:
         data = value if isinstance(value, bytes) else value.encode("utf-8", "replace")
         digest = hashlib.blake2b(data, digest_size=4).hexdigest()
@@ -140,7 +140,7 @@ def _numbered(values: tuple[Any, ...]) -> dict[Any, Any]:
 
 
 def _is_own(value: Any) -> bool:
-    """Whether it is a function of the program's, and of no library."""
+    """Tell whether it is a function of the user's program and not of a library."""
     fn = value.func if isinstance(value, functools.partial) else value
     fn = inspect.unwrap(fn) if isinstance(fn, FunctionType) else fn
     if not isinstance(fn, FunctionType):
@@ -157,7 +157,7 @@ def _digest(code: CodeType) -> str:
 
 
 def _text_of(const: Any) -> str:
-    """The same in each process, as ``repr`` is not of sets."""
+    """Return the text of a constant; ``repr`` of a set changes between processes."""
     if isinstance(const, CodeType):
         parts = ", ".join(map(_text_of, const.co_consts))
         return f"{const.co_code!r} {const.co_names} {parts}"

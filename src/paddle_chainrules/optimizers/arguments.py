@@ -1,7 +1,7 @@
-"""What optimizers and schedules are given, looked at once, where they are made.
+"""Checks of the arguments of optimizers and schedules, when these are created.
 
-Each argument is looked at by what its annotation says, so that a number of a wrong kind
-is told where it is given, and not at the first step.
+The annotation of each argument says which check applies. So a wrong argument fails
+where it is given, and not at the first step.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 HUGE = sys.float_info.max
 LEAST = {"learning_rate": 0.0, "epsilon": 0.0, "weight_decay": 0.0, "steps": 0}
-"""What arguments of these names must not be below."""
+"""The least value of arguments with these names."""
 
 
 def checked(function: F) -> F:
-    """Have the arguments of a function looked at, as far as annotations tell.
+    """Decorate a function to check its arguments against their annotations.
 
     Raises:
         TypeError: from the function: an argument is of another kind.
@@ -52,7 +52,7 @@ def checked(function: F) -> F:
 
 
 def _checked(function: Any, name: str, value: Any, annotation: str) -> Any:
-    """The value, integers as numbers where these are wanted."""
+    """Return the value, an integer as a float where a float is expected."""
     kinds = [kind.strip() for kind in annotation.split("|")]
     kinds = ["Callable" if kind.startswith("Callable[") else kind for kind in kinds]
     rules = [RULES[kind] for kind in kinds if kind in RULES]
@@ -106,4 +106,4 @@ RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "Sequence[int]": (_of_each(is_integer), "a list of integers"),
     "Sequence[float]": (_of_each(is_number), "a list of numbers"),
 }
-"""By the names of kinds in annotations: a rule, and what it asks for."""
+"""A check and what it expects, for each name in an annotation."""

@@ -45,7 +45,7 @@ class Optimizer(NamedTuple):
 def with_state(
     kind: type, init: Callable[[Tree], Any], update: Callable[..., Any]
 ) -> Optimizer:
-    """An optimizer whose state is of a kind, which is looked at in each step."""
+    """Create an optimizer that checks the type of its state in each step."""
 
     def checked_init(params: Tree) -> Any:
         tensors_in(params)
@@ -133,7 +133,7 @@ def stateless_update(rule: Callable[[Tree, Tree], Tree]) -> Optimizer:
 
 
 def tensors_in(tree: Tree) -> list[Tensor]:
-    """The leaves of a tree, without None.
+    """Return the leaves of a tree, without None.
 
     Raises:
         TypeError: one is no tensor.

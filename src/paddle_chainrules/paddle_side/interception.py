@@ -164,7 +164,7 @@ def _give_back() -> None:
 
 @in_child_of_fork
 def _only_this_thread() -> None:
-    """Whoever listened on another is not here to give the places back."""
+    """Remove the listeners of other threads, which do not exist in the child."""
     with lock:
         _listening[:] = [each for each in _listening if each[0] == get_ident()]
         if not _listening:

@@ -1,7 +1,8 @@
-"""All locks of this package, and what else the child of a fork must find in order.
+"""All locks of this package, and how they survive a fork.
 
-The child has one thread, that which forked. A lock that another one held would never be
-free again, so that all are new in the child, but for those of its own thread.
+Only the thread that forks exists in the child. A lock that another thread held would
+never be released there. So we renew every lock in the child, except those that the
+forking thread holds itself.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ _awaited: list[Any] = []
 """In the order of acquiring them."""
 
 SECONDS = 1.0
-"""That a fork waits for a lock of what may take long."""
+"""The longest wait of a fork for a lock that may be held for long."""
 
 
 def new_lock(held_at_fork: bool = False, awaited: bool = False) -> Any:
-    """Make a lock that a thread may enter again, to be used by ``with``.
+    """Create a reentrant lock.
 
     Args:
         held_at_fork: a fork waits for it, so that the child finds what it guards whole.
@@ -42,7 +43,7 @@ def new_lock(held_at_fork: bool = False, awaited: bool = False) -> Any:
 
 
 def in_child_of_fork(function: Callable[[], object]) -> None:
-    """Have a function called in the child of each fork, once locks are free."""
+    """Call a function in the child of each fork, after the locks are renewed."""
     _in_child.append(function)
 
 
@@ -86,7 +87,7 @@ PACKAGE = __name__.partition(".")[0]
 
 
 def _of_properties() -> list[Any]:
-    """Before Python 3.12 each ``cached_property`` has a lock, for all instances."""
+    """Return the locks of ``cached_property``, which Python has up to version 3.11."""
     if sys.version_info >= (3, 12):
         return []
     return [

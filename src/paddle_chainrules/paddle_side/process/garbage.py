@@ -45,7 +45,7 @@ def _ended(thread: int, count: int) -> None:
 
 @in_child_of_fork
 def _only_this_thread() -> None:
-    """Captures of other threads do not end here."""
+    """Stop waiting for captures of other threads, which do not exist in the child."""
     with _lock:
         for thread in {*_waiting} - {threading.get_ident()}:
             _ended(thread, _waiting[thread])

@@ -199,12 +199,12 @@ def _drawing_from(source: Any) -> Iterator[None]:
 
 
 _set_aside: list[tuple[int, Any]] = []
-"""Threads that draw from a seed, and the state before: of one, within each other."""
+"""The thread that draws from a seed, and the states that it will restore."""
 
 
 @in_child_of_fork
 def _leave_seeds_of_others() -> None:
-    """The program's own numbers go on, where another thread drew from a seed."""
+    """Restore the program's random state, which another thread had replaced."""
     if _set_aside and _set_aside[0][0] != threading.get_ident():
         put_back(_set_aside[0][1])
         _set_aside.clear()

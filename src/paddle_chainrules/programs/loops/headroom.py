@@ -1,6 +1,6 @@
-"""Memory that compiling needs, where the process may have only so much.
+"""Memory for compiling, in a process whose memory is limited.
 
-LLVM and the libraries that multiply end the process where they get none.
+LLVM and the matrix libraries end the process when an allocation fails.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SIZE, DATA = 0, 5
 
 
 def need_headroom() -> None:
-    """Refuse to compile where memory might not do, and who is refused can go without.
+    """Refuse to compile if memory might run out. The caller runs without code then.
 
     Raises:
         MemoryError: a limit of this process leaves too little.
@@ -39,7 +39,7 @@ def need_headroom() -> None:
 
 
 def headroom() -> int | None:
-    """Bytes that limits leave to this process, or None where there are none."""
+    """Return how many bytes the limits leave to this process; None without limits."""
     if resource is None or not STATM.exists():
         return None
     limits = {SIZE: resource.RLIMIT_AS, DATA: resource.RLIMIT_DATA}

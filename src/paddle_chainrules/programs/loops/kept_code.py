@@ -1,20 +1,19 @@
-"""Machine code kept in a folder, for later processes; for who names one.
+"""Machine code kept in a folder for later processes, if the user names a folder.
 
-A file is called by a digest of all that its code was made of: the text in LLVM's
-language, the processor and the versions. What is in it runs, so that it must be ours:
+The name of a file is a digest of everything its code was made from: the LLVM text, the
+processor and the versions. The code in it runs with the user's rights, so we make sure
+that nobody else could have written it:
 
-- The folder is looked at before each use, by its absolute path: it belongs to this
-  user, and each folder above it, and each link on the way, to this user or root. Nobody
-  else may write into any of them, but for those like ``/tmp`` where nobody can rename
-  what is another's. From the top down, nobody else can therefore change what the next
-  name leads to.
-- A file is opened without following links, belongs to this user, and nobody else may
-  write into it.
-- It begins with a signature by a key that lies in the folder and that nobody else may
-  read, so that a file of this user's that was made elsewhere does not run, nor a
-  damaged one.
-- A file that ended the process when it was loaded is not loaded again: a mark beside
-  it, which is locked meanwhile, says that somebody had begun.
+- We check the folder before each use, along its absolute path. The folder belongs to
+  the user. Every folder above it and every link on the way belongs to the user or root.
+  Nobody else may write into any of them, except sticky folders such as ``/tmp``. We
+  check from the root down, so nobody else can change what the next name leads to.
+- We open files without following links. They belong to the user, and nobody else may
+  write into them.
+- Each file starts with a signature. The key lies in the folder, and only the user can
+  read it. Damaged files and files made elsewhere do not run.
+- A file that crashed a process while it was loaded is not loaded again. A locked mark
+  beside it exists only while it is being loaded.
 """
 
 from __future__ import annotations
@@ -43,16 +42,16 @@ LINKS = 40
 
 
 class Unfit(Exception):
-    """Why nothing is kept in the folder."""
+    """The reason why the folder can't be used."""
 
 
 def name_of(*parts: str) -> str:
-    """Of the file whose code is made of these."""
+    """Return the name of the file for code that is made from these parts."""
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
 def kept(name: str) -> bytes | None:
-    """The code of this name, if it is there, whole and ours."""
+    """Return the code of this name, if it is there, undamaged and signed."""
     found = _folder_and_key()
     if found is None:
         return None
@@ -74,7 +73,7 @@ def kept(name: str) -> bytes | None:
 
 
 def keep(name: str, code: bytes) -> None:
-    """Put code into the folder, whole or not at all; a warning where that can't be."""
+    """Save code in the folder, and warn if that fails."""
     found = _folder_and_key()
     if found is None:
         return
@@ -88,7 +87,7 @@ def keep(name: str, code: bytes) -> None:
 
 @contextmanager
 def loading(name: str) -> Iterator[None]:
-    """Mark a file while it becomes part of this process, which may end by that."""
+    """Mark a file while it is loaded, which may crash this process."""
     found = _folder_and_key()
     if found is None:
         yield
@@ -107,7 +106,7 @@ def loading(name: str) -> Iterator[None]:
 
 
 def _ended_a_process(mark: Path) -> bool:
-    """Whether there is a mark, and nobody who is loading; it is removed then."""
+    """Tell whether a mark was left by a crash, and remove it."""
     try:
         number = os.open(mark, os.O_RDWR | os.O_NOFOLLOW)
     except OSError:
@@ -126,7 +125,7 @@ def _signature(key: bytes, name: str, code: bytes) -> bytes:
 
 
 def _folder_and_key() -> tuple[Path, bytes] | None:
-    """Where code is kept, if nobody else can put anything there, and its key."""
+    """Return the folder and its key, or None after a warning."""
     given = code_folder()
     if not given:
         return None
@@ -149,7 +148,7 @@ _absolute: dict[str, str] = {}
 
 
 def _folder(path: Path) -> Path:
-    """The folder that a path leads to, which is made where there is none.
+    """Return the folder that a path leads to, and create it if it is missing.
 
     Raises:
         Unfit: somebody else could put something into it.
@@ -189,7 +188,7 @@ def _folder(path: Path) -> Path:
 
 
 def _key(folder: Path) -> bytes:
-    """What files are signed with, which is made where there is none.
+    """Return the key that signs files, and create it if there is none.
 
     Raises:
         Unfit: what is there is no such key, or others may read it.
@@ -206,13 +205,13 @@ def _key(folder: Path) -> bytes:
 
 
 def _write(file: Path, data: bytes) -> None:
-    """Write a file that nobody else may read, whole or not at all."""
+    """Write a file that only this user may read."""
     with replacing(file, 0o600) as beside:
         beside.write_bytes(data)
 
 
 def _own_bytes(file: Path, forbidden: int) -> bytes | None:
-    """What is in a file of this user's, or None where there is none.
+    """Return the content of a file of this user's, or None if it is missing.
 
     Raises:
         Unfit: others could have put it there, or can read it.
@@ -243,7 +242,7 @@ def _remove(file: Path) -> None:
 
 
 def _reason(error: Exception) -> str:
-    """Without the names of files, which differ from time to time."""
+    """Return the error's text without file names, which change from call to call."""
     return getattr(error, "strerror", None) or str(error)
 
 

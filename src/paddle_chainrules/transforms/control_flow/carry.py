@@ -124,7 +124,7 @@ def kind_of(leaf: Any) -> str:
 
 
 def with_parts(x: Any) -> Tensor | None:
-    """What has a part for each step, arrays as tensors, or None.
+    """Return a leaf of ``xs``, an array as a tensor.
 
     Raises:
         TypeError: it is something else.

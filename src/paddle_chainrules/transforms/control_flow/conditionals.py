@@ -70,7 +70,7 @@ def while_loop(
 
 
 def _single(name: str, value: Any) -> Any:
-    """A truth, of which arrays have one element.
+    """Return a truth value, and refuse arrays of several elements.
 
     Raises:
         ValueError: it has several, or none.
