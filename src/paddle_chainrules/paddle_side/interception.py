@@ -8,8 +8,9 @@ those of other threads pass on. Nothing stays after the last one has gone.
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from functools import cache
+from operator import itemgetter
 from threading import get_ident
 from typing import Any, NamedTuple
 
@@ -137,8 +138,7 @@ def _begin(who: Listener) -> None:
             places = _places(looked)
             for space in places:
                 space.look()
-            for space in places:
-                taken.update(space.taken)
+            taken.update(_every)
             for space in places:
                 space.take()
             py_layers.take()
@@ -179,40 +179,61 @@ class _Space:
 
     def __init__(self, owner: Any) -> None:
         self._owner = owner
-        self.taken: dict[tuple[int, str], Taken] = {}
         self._stand_ins: dict[str, Any] = {}
         self._beneath: list[Any] = []
+        self._before: list[Any] = []
+        self._to_give_back: dict[str, Any] = {}
         self._passing: list[tuple[int, list[Any]]] = []
+        self._get: tuple[int, Callable[[Any], tuple[Any, ...]]] | None = None
 
     def add(self, name: str, stand_in: StandIn) -> None:
         owner, call = self._owner, stand_in.call
-        if (id(owner), name) in self.taken:
+        if (id(owner), name) in _every:
             return
         if name == "__code__":
             call = code_calling(owner, call)
-        place = Taken(owner, name, self._beneath, len(self.taken), stand_in.passing)
-        self.taken[id(owner), name] = place
+        number = len(self._stand_ins)
+        _every[id(owner), name] = Taken(
+            owner, name, self._beneath, number, stand_in.passing
+        )
         self._stand_ins[name] = call
         if stand_in.owner is owner and stand_in.name == name:
-            self._passing.append((place.number, stand_in.passing))
+            self._passing.append((number, stand_in.passing))
 
     def look(self) -> None:
         """See what stands there, and is to stand there again."""
         owner, names, beneath = self._owner, self._stand_ins, self._beneath
         if type(owner) is dict:
-            beneath[:] = map(owner.get, names)
-            for number, passing in self._passing:
-                passing[0] = beneath[number]
+            try:
+                found = self._getter()(owner)
+            except KeyError:  # somebody has deleted one
+                found = tuple(map(owner.get, names))
         else:
-            beneath[:] = [getattr(owner, name, None) for name in names]
-            for number, passing in self._passing:
-                passing[0] = callable_of(owner, beneath[number])
+            found = tuple(getattr(owner, name, None) for name in names)
+        if found == tuple(beneath):  # as nearly always
+            return
+        beneath[:] = found
+        for number, passing in self._passing:
+            passing[0] = callable_of(owner, beneath[number])
+
+    def _getter(self) -> Callable[[Any], tuple[Any, ...]]:
+        """A function that gets all of these from a dict, in a third of the time."""
+        names = self._stand_ins
+        if self._get is None or self._get[0] != len(names):
+            get: Any = itemgetter(*names)
+            alone = len(names) == 1
+            self._get = len(names), (lambda d: (get(d),)) if alone else get
+        return self._get[1]
 
     def take(self) -> None:
         self._put(self._stand_ins)
 
     def give_back(self) -> None:
-        self._put(dict(zip(self._stand_ins, self._beneath, strict=True)))
+        if self._beneath != self._before:
+            self._before = [*self._beneath]
+            pairs = zip(self._stand_ins, self._beneath, strict=True)
+            self._to_give_back = dict(pairs)
+        self._put(self._to_give_back)
 
     def _put(self, values: dict[str, Any]) -> None:
         if type(self._owner) is dict:
@@ -337,13 +358,28 @@ def _names() -> dict[int, str]:
 
 
 _seen: set[str] = set()
+_modules_then = [(0, "")]
+"""Alone in the list, :func:`_modules` when all of them had been looked through."""
+
 _spaces: dict[int, _Space] = {}
+_every: dict[tuple[int, str], Taken] = {}
+"""All places of these, as :data:`.places.taken` has them."""
 
 
 def _look() -> Looked:
     """Where operators stand in modules that have not been looked through before."""
+    now = _modules()
+    if now == _modules_then[0]:
+        return Looked([], [])
     new = [label for label in [*sys.modules] if label not in _seen]
+    if not new:
+        _modules_then[0] = now
     return look_through(new, _names() if new else {})
+
+
+def _modules() -> tuple[int, str]:
+    """How many modules there are, and the last of them."""
+    return len(sys.modules), next(reversed(sys.modules))
 
 
 def _places(looked: Looked | None = None) -> Collection[_Space]:
