@@ -8,12 +8,9 @@ from typing import Any, NamedTuple
 
 import paddle
 from paddle import Tensor
-from paddle.autograd import PyLayer
 
-from ...paddle_side.autograd.engine import asked_for, gradients, is_running
+from ...paddle_side.autograd.engine import gradients, is_running
 from ...paddle_side.autograd.grad_mode import grad_mode
-from ...paddle_side.autograd.served_once import Once, watch
-from ...paddle_side.interception import RAW
 from ...paddle_side.listener import listener
 from ...paddle_side.watch import ask_for, recordings
 from ...programs.capture import Begun, capture
@@ -21,11 +18,10 @@ from ...programs.capture_error import CaptureError
 from ...programs.captured import Captured
 from ...programs.compiling.program import Program
 from ...programs.compiling.split import There
-from ...programs.derivatives.partials import or_zeros
 from ...programs.tracing.existing import is_once, once
 from ...programs.tracing.operations import Value
 from ..tape.effects import check_unchanged, versions
-from ..tape.reached import note_reached
+from ..tape.nodes import on_graph
 from ..tape.recording import record
 from .program_cache import OfValue, ProgramCache, cut, seed_like
 from .program_recording import NO_MORE, run
@@ -65,14 +61,13 @@ def call(
     if ahead and any(watch.deep for watch in recordings()):
         _look_ahead(node, leaves, captured)
     inputs = [leaves[i] for i in node.wanted] + node.free
-    outputs: list[Any] = [None] * len(captured.program.outputs)
-    given = inputs if all(x.is_leaf for x in inputs) else [_packed(inputs)]
-    on_graph = _Node.apply(_Call(node, leaves, outputs, inputs), *given)
-    on_graph = on_graph if isinstance(on_graph, tuple) else (on_graph,)
-    once, watches = outputs.pop(), recordings()
-    if not watches or watches[0].create_graph:  # it may be on the caller's graph
-        watch(on_graph, once)
-    for i, output in zip(node.places, on_graph, strict=True):
+    tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+    there = node.there
+    made = run(there.forward, tensors)
+    outputs: list[Any] = made[: there.count]
+    work = _Work(node, leaves, inputs, made[there.count :], tensors)
+    graph = on_graph([outputs[i] for i in node.places], work)
+    for i, output in zip(node.places, graph, strict=True):
         outputs[i] = output
     return captured.filled(outputs), found.structure
 
@@ -309,86 +304,61 @@ def _on_tape(
     return values, grads
 
 
-class _Call(NamedTuple):
-    node: Node
-    leaves: Sequence[Any]
-    outputs: list[Any]
-    inputs: list[Tensor]
+class _Work:
+    """A call of a program, as :class:`..tape.nodes.Differentiable`."""
 
+    def __init__(
+        self,
+        node: Node,
+        leaves: Sequence[Any],
+        inputs: list[Tensor],
+        kept: Sequence[Tensor],
+        tensors: Sequence[Tensor],
+    ) -> None:
+        self.inputs = inputs
+        self._node, self._leaves, self._kept = node, leaves, kept
+        self._watched = [*kept, *tensors]
+        self._versions = versions(self._watched)
 
-def _packed(tensors: Sequence[Tensor]) -> Tensor:
-    """All of them in one, since only leaves may be left without (paddle-notes.md)."""
-    if len(tensors) == 1:
-        return tensors[0]
-    if len({t.dtype for t in tensors}) > 1:
-        real = not any(t.is_complex() for t in tensors)
-        tensors = [t.astype("float64" if real else "complex128") for t in tensors]
-    if recordings():
-        return paddle.concat([t.reshape([-1]) for t in tensors])
-    flat = [t if t.ndim == 1 else RAW.reshape(t, [-1]) for t in tensors]
-    found: Tensor = RAW.concat(flat, 0)
-    return found
-
-
-class _Node(PyLayer):
-    """A program among the operators that Paddle records."""
-
-    @staticmethod
-    def forward(ctx: Any, call: _Call, *given: Tensor) -> Any:
-        node, there = call.node, call.node.there
-        tensors = [leaf for leaf in call.leaves if isinstance(leaf, Tensor)]
-        made = run(there.forward, tensors)
-        call.outputs[:] = *made[: there.count], Once(ctx)
-        # What is kept must not hold an output, which holds this.
-        ctx.node, ctx.leaves, ctx.inputs = node, call.leaves, call.inputs
-        ctx.several = len(given) > 1
-        ctx.kept = made[there.count :]
-        ctx.watched = [*ctx.kept, *tensors]
-        ctx.versions = versions(ctx.watched)
-        ctx.set_materialize_grads(False)
-        return tuple(made[i].detach() for i in node.places)
-
-    @staticmethod
-    def backward(ctx: Any, *given: Tensor | None) -> Any:
-        node, inputs = ctx.node, ctx.inputs
+    def back(
+        self, given: Sequence[Tensor | None]
+    ) -> tuple[list[Tensor | None], list[bool]]:
+        """Return gradients, and where Paddle has zeros if there are none."""
+        node = self._node
         ends = [node.captured.program.outputs[i] for i in node.places]
         cotangents = [
             paddle.zeros(end.shape, end.dtype) if g is None else g
             for g, end in zip(given, ends, strict=True)
         ]
         check_unchanged(
-            ctx.watched, ctx.versions, "a result, a parameter or the argument"
+            self._watched, self._versions, "a result, a parameter or the argument"
         )
+        grads: list[Tensor | None]
         if paddle.is_grad_enabled():
-            every = [*ctx.leaves, *cotangents]
-            try:
-                if any(x.stop_gradient for x in inputs):
-                    raise CaptureError(
-                        "a tensor was frozen after the call; freeze it before"
-                    )
-                if node.draws:
-                    raise CaptureError(f"{NO_MORE}; use the function without jit there")
-                with once(node.once):
-                    grads, _ = call(node.reverse, every, None, ahead=False)
-            except CaptureError as error:
-                raise NotImplementedError(
-                    f"the gradients of a program can't be differentiated once more "
-                    f"({error}); call the function without jit"
-                ) from error
+            grads = self._on_graph(cotangents)
         else:
             is_given = tuple(g is not None for g in given)
-            back, has = node.there.back((True,) * len(inputs), is_given)
-            found = iter(run(back, [*ctx.kept, *cotangents]))
+            back, has = node.there.back((True,) * len(self.inputs), is_given)
+            found = iter(run(back, [*self._kept, *cotangents]))
             grads = [next(found) if there else None for there in has]
-        there = [grad is not None for grad in grads]
-        if False in there:
-            zeros = node.has_zeros(tuple(g is not None for g in given))
-            there = [flag or zero for flag, zero in zip(there, zeros, strict=True)]
-        note_reached(inputs, there)
-        if not ctx.several:
-            return _packed([*map(or_zeros, grads, inputs)])
-        is_asked = asked_for()
-        return tuple(
-            or_zeros(grad, x) if flag and is_asked(x) else None
-            for x, grad, flag in zip(inputs, grads, there, strict=True)
-        )
+        if None not in grads:
+            return grads, [True] * len(grads)
+        return grads, node.has_zeros(tuple(g is not None for g in given))
+
+    def _on_graph(self, cotangents: Sequence[Tensor]) -> list[Tensor | None]:
+        node = self._node
+        try:
+            if any(x.stop_gradient for x in self.inputs):
+                raise CaptureError(
+                    "a tensor was frozen after the call; freeze it before"
+                )
+            if node.draws:
+                raise CaptureError(f"{NO_MORE}; use the function without jit there")
+            with once(node.once):
+                every = [*self._leaves, *cotangents]
+                return call(node.reverse, every, None, ahead=False)[0]
+        except CaptureError as error:
+            raise NotImplementedError(
+                f"the gradients of a program can't be differentiated once more "
+                f"({error}); call the function without jit"
+            ) from error
