@@ -9,7 +9,7 @@ import paddle
 import paddle_chainrules.bridge
 from paddle_chainrules import FCNet, Net, StatelessLayer
 from paddle_chainrules.paddle_side.listener import listener
-from paddle_chainrules.transforms.tape import recording
+from paddle_chainrules.transforms.tape import dispatch, recording
 
 SMALL = 1_000_000
 """Bytes; larger tensors are not looked at."""
@@ -63,10 +63,10 @@ def install(patch):
         for name in ("forward", "pullback", "vjp"):
             if name in vars(owner):
                 patch.setattr(owner, name, _watch(vars(owner)[name], _of_net))
-    original = recording.record
+    original = dispatch.record
     record = _watch(original, lambda args, kwargs: list(args[1]))
     for name, module in [*sys.modules.items()]:
-        ours = name.startswith(paddle_chainrules.__name__) and module is not recording
+        ours = name.startswith(paddle_chainrules.__name__) and module is not dispatch
         if ours and getattr(module, "record", None) is original:
             patch.setattr(module, "record", record)
     gradients = recording.Recording.gradients

@@ -306,8 +306,9 @@ def test_third_derivatives(name, count_case):
         y = FUNCTIONS[name](x)
         weight = randn(y.shape, "float64", 2)
         found = hvp(lambda x: (FUNCTIONS[name](x * factor) * weight).sum(), x, v)
-        return (found**2).sum()
+        return factor * 0 if found is None else (found**2).sum()
 
+    assert float(steep(factor)) > 0 or name in ("stack", "unbind", "split")
     slope = (steep(factor + 1e-5) - steep(factor - 1e-5)) / 2e-5
     found = value_and_grad(steep)(factor)[1]
     assert_same(found, slope, rtol=1e-6, atol=1e-7)

@@ -12,6 +12,7 @@ from paddle import Tensor
 from ..paddle_side.autograd.grad_mode import grad_mode
 from ..paddle_side.autograd.partial_gradients import leaves_behind
 from ..paddle_side.patching.write_counts import writes_counted
+from ..paddle_side.process.random_state import drawing_from
 from ..paddle_side.rules.in_place import refuse_other_uses
 from ..paddle_side.rules.operators import Watch
 from ..paddle_side.watch import is_traced, recordings, watched
@@ -19,6 +20,7 @@ from ..programs.static_graphs import need_tensors, sot
 from ..programs.switch import programs_are_on
 from ..transforms.containers.tree import Tree, flatten_tree
 from ..transforms.derivatives.typed import X
+from ..transforms.tape.dispatch import record
 from ..transforms.tape.effects import (
     Effects,
     copied,
@@ -29,9 +31,9 @@ from ..transforms.tape.effects import (
     versions,
 )
 from ..transforms.tape.outputs import detached, unaliased
-from ..transforms.tape.recording import record, records_graph
+from ..transforms.tape.recording import records_graph
 from .calls.inputs import Inputs
-from .calls.programs import NetPrograms, once_more, recorded_once
+from .calls.programs import NetPrograms
 from .calls.pullback import NetPullback, RecordedPullback
 from .description import Description, chain_formula
 from .parameters.params import P, Params, ParamSpec
@@ -221,9 +223,9 @@ class Net(abc.ABC):
         Keyword arguments are passed on; the pullback differentiates by them where it
         is asked to.
 
-        It goes by a program where the net has them, and by ``paddle.grad`` elsewhere
-        and where gradients are to be differentiated once more (a tensor with
-        ``stop_gradient=False`` while gradients are on).
+        It goes by a program where the net has them, by ``paddle.grad`` elsewhere, and
+        by rules of its own where gradients are to be differentiated once more (a
+        tensor with ``stop_gradient=False`` while gradients are on).
         """
         need_tensors(sot.fallback(True))
         self._check(params, args)
@@ -266,18 +268,11 @@ class Net(abc.ABC):
             outputs, out_spec = flatten_tree(output)
             return outputs
 
-        try:
+        with drawing_from(constants.get("_seed")):
             values, recording = record(flat, inputs.leaves, self._effects)
-        except NotImplementedError as refusal:
-            value, aux, out_spec, way = recorded_once(self, inputs, constants, refusal)
-            pullback = RecordedPullback(way, inputs.form(out_spec))
-            return (value, pullback, aux) if has_aux else (value, pullback)
         if not recording.connected and (shared := self._shared()):
             values = unaliased(values, shared)
-        afterwards = None
-        if recording.overwrites and not recording.connected:
-            afterwards = once_more(self, inputs, constants, recording)
-        pullback = RecordedPullback(recording, inputs.form(out_spec), afterwards)
+        pullback = RecordedPullback(recording, inputs.form(out_spec))
         value = out_spec.unflatten(values)
         if not has_aux:
             return value, pullback

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import paddle
@@ -56,6 +56,30 @@ _PAIRS = {
 def same_parts(a: paddle.dtype, b: paddle.dtype) -> bool:
     """Whether they are one, or one has the other's parts, real and imaginary."""
     return same_dtype(a, b) or (a, b) in _PAIRS or (b, a) in _PAIRS
+
+
+class Facts(NamedTuple):
+    """A dtype's name, its bytes an element, and whether it has derivatives."""
+
+    name: str
+    bytes: int
+    is_differentiable: bool
+
+
+def facts_of(tensor: Tensor) -> Facts:
+    """Return what is known of a tensor's dtype."""
+    dtype = tensor.dtype
+    found = _FACTS.get(id(dtype))
+    if found is None:
+        facts = dtype_name(dtype), tensor.element_size(), is_differentiable(tensor)
+        found = Facts(*facts)
+        if any(dtype is known for known in _DIFFERENTIABLE + _WHOLE):
+            _FACTS[id(dtype)] = found
+    return found
+
+
+_FACTS: dict[int, Facts] = {}
+"""By identity, of dtypes that live as long as Paddle."""
 
 
 def dtype_name(dtype: paddle.dtype) -> str:

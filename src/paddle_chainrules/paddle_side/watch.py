@@ -122,6 +122,26 @@ def watch_alone(stack: list[Watch]) -> None:
     _watching.stack = stack
 
 
+class set_aside:
+    """Have no recording under way on this thread, since a record of ours notes it all.
+
+    Writes within are that record's.
+    """
+
+    def __enter__(self) -> None:
+        self._before = recordings(), getattr(_watching, "set_aside", False)
+        _watching.stack, _watching.set_aside = [], True
+
+    def __exit__(self, *_: object) -> None:
+        _watching.stack, _watching.set_aside = self._before
+
+
+def note_written() -> None:
+    """Count an operation in place outside of recordings."""
+    if not getattr(_watching, "set_aside", False):
+        written_outside[0] += 1
+
+
 def watched() -> bool:
     """Whether a recording is under way on this thread."""
     return bool(recordings())
@@ -199,7 +219,13 @@ class Context:
                     watch.asked[id(tensor)] = tensor
 
     def refuse(self, why: str) -> None:
-        """Have the innermost recording refuse what it has recorded."""
+        """Have the innermost recording refuse what it has recorded.
+
+        Raises:
+            NotImplementedError: there is none, since a record of ours listens.
+        """
+        if not self._stack:
+            raise NotImplementedError(why)
         self._stack[-1].refusal = why
 
     def note_overwritten(self) -> None:

@@ -104,7 +104,7 @@ def vmap(
             return placed(*leaves)
         return run_strictly(Jitted(placed, strict=True), placed, *leaves)
 
-    return kept(fn, of_many, "vmap", in_axes, out_axes, chunk_size, randomness)
+    return kept(fn, of_many, "vmap", in_axes, out_axes, chunk_size, randomness, order=0)
 
 
 def stack_params(trees: Sequence[Tree]) -> Tree:

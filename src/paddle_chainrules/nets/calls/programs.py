@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import paddle
@@ -15,13 +15,11 @@ from ...paddle_side.watch import watched
 from ...programs.capture_error import CaptureError
 from ...programs.sizes.samples import ANY
 from ...programs.switch import programs_are_on
-from ...transforms.as_programs.fallback import recorded_by_program
 from ...transforms.as_programs.program_cache import OfValue, ProgramCache, Refusal
 from ...transforms.as_programs.program_nodes import call, found_value, seen_value
 from ...transforms.as_programs.program_recording import ProgramRecording, Way
 from ...transforms.containers.tree import flatten_tree
-from ...transforms.tape.effects import check_unchanged, tensors_among, versions
-from ...transforms.tape.recording import Recording, records_graph
+from ...transforms.tape.recording import records_graph
 from .dispatch_cache import DispatchCache, Structure
 from .inputs import Inputs
 
@@ -186,43 +184,6 @@ def _leaves(inputs: Inputs, constants: dict[str, Any]) -> list[Any]:
     """Those of the inputs, and buffers where they are given."""
     buffers: dict[str, Tensor] | None = constants.get("_buffers")
     return inputs.leaves if not buffers else [*inputs.leaves, *buffers.values()]
-
-
-def recorded_once(
-    net: Any,
-    inputs: Inputs,
-    constants: dict[str, Any],
-    refusal: NotImplementedError,
-    before: Recording | None = None,
-) -> tuple[Any, Any, Any, ProgramRecording]:
-    """As :meth:`NetPrograms.record`, for a call that the tape has refused.
-
-    Args:
-        before: the call by the tape, whose results it must give again.
-
-    Raises:
-        NotImplementedError: the refusal, where there is no program either.
-    """
-    flat = _Flat(net, inputs.without_leaves(), _buffer_names(constants))
-    with drawing_from(constants.get("_seed")):
-        found = recorded_by_program(flat, _leaves(inputs, constants), refusal, before)
-    outputs, structure, recording = found
-    recording.keep(len(inputs.leaves), structure.number)
-    return (*structure.parts(outputs), structure.output, recording)
-
-
-def once_more(
-    net: Any, inputs: Inputs, constants: dict[str, Any], taped: Recording
-) -> Callable[[NotImplementedError], ProgramRecording]:
-    """The way back of a call, by a program, for when the tape refuses it."""
-    tensors = tensors_among(_leaves(inputs, constants))
-    before = versions(tensors)
-
-    def by_program(refusal: NotImplementedError) -> ProgramRecording:
-        check_unchanged(tensors, before, "a parameter or an argument")
-        return recorded_once(net, inputs, constants, refusal, taped)[-1]
-
-    return by_program
 
 
 class _Flat:

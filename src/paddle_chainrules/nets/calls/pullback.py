@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Generic, overload
 
 from paddle import Tensor
 from paddle.jit import not_to_static
 
-from ...paddle_side.autograd.kernel_errors import Overwritten
 from ...paddle_side.autograd.row_sparse import RowSparse
 from ...programs.static_graphs import need_tensors, sot
 from ...transforms.containers.tree import Tree, cotangent_leaves, flatten_tree, nesting
@@ -265,22 +264,11 @@ def _leaves_as(structure: Any, part: Tree, what: str) -> list[Any]:
 
 
 class RecordedPullback(NetPullback[Any]):
-    """The pullback of any net, by the graph that Paddle records.
+    """The pullback of any net, by what a call has recorded."""
 
-    Args:
-        again: the way back where the net has written over what that graph needs.
-    """
-
-    _again: Callable[[NotImplementedError], Recording] | None = None
-
-    def __init__(
-        self,
-        recording: Recording,
-        form: Form,
-        again: Callable[[NotImplementedError], Recording] | None = None,
-    ) -> None:
+    def __init__(self, recording: Recording, form: Form) -> None:
         super().__init__(form)
-        self._recording, self._again = recording, again
+        self._recording = recording
 
     def _gradients(
         self,
@@ -298,21 +286,6 @@ class RecordedPullback(NetPullback[Any]):
         sparse: Sequence[int] = (),
     ) -> list[Any]:
         """One for each flag, or of the parameters and arguments."""
-        try:
-            return self._recorded(cotangents, flags, sparse)
-        except NotImplementedError as refusal:
-            again, own = self._again, self._recording.explains(refusal)
-            if again is None or not own or not isinstance(refusal, Overwritten):
-                raise
-            self._recording, self._again = again(refusal), None
-        return self._recorded(cotangents, flags, sparse)
-
-    def _recorded(
-        self,
-        cotangents: Sequence[Tensor | None],
-        flags: Sequence[bool] | None,
-        sparse: Sequence[int],
-    ) -> list[Any]:
         form, recording = self._form, self._recording
         count = form.param_leaves + form.args.num_leaves
         if flags is None and len(recording.leaves) == count:

@@ -15,13 +15,8 @@ import paddle
 from paddle import Tensor
 
 from ...paddle_side.dtypes import is_differentiable
-from ...paddle_side.process.random_state import (
-    checked_seed,
-    drawing_from,
-    put_back,
-    random_state,
-)
-from ...transforms.as_programs.fallback import called_by_program
+from ...paddle_side.process.random_state import checked_seed, drawing_from
+from ...transforms.as_programs.by_rules import called_by_rules
 from ...transforms.containers.tree import Tree, flatten_tree
 from ...transforms.derivatives.jvp import linearize
 from ...transforms.derivatives.vjp import vjp
@@ -89,28 +84,8 @@ class InARow(Derived):
 
     def _apply(self, params: dict[str, Tensor], *row: Any, _seed: Any = None) -> Tree:
         with drawing_from(_seed):
-            before = random_state()
-            try:
-                output, buffers = self._of_row(params, row)
-            except NotImplementedError as refusal:
-                put_back(before)
-                output, buffers = self._by_program(params, row, refusal)
+            output, buffers = self._of_row(params, row)
         return (output, *buffers) if buffers else output
-
-    def _by_program(
-        self,
-        params: dict[str, Tensor],
-        row: tuple[Any, ...],
-        refusal: NotImplementedError,
-    ) -> Any:
-        """The whole as a program, since what is drawn within can't be drawn again."""
-        leaves, nested = flatten_tree((params, row))
-
-        def flat(leaves: list[Any]) -> tuple[list[Any], Any]:
-            return flatten_tree(self._of_row(*nested.unflatten(leaves)))
-
-        outputs, structure = called_by_program(flat, leaves, refusal)
-        return structure.unflatten(outputs)
 
     @abc.abstractmethod
     def _of_row(
@@ -251,6 +226,12 @@ class JVP(InARow):
         self._moved, self._theta = moved, theta
 
     def _of_row(
+        self, params: dict[str, Tensor], row: Sequence[Any]
+    ) -> tuple[Tree, list[Any]]:
+        found: tuple[Tree, list[Any]] = called_by_rules(self._nested, (params, row), {})
+        return found
+
+    def _nested(
         self, params: dict[str, Tensor], row: Sequence[Any]
     ) -> tuple[Tree, list[Any]]:
         leaves, tangents = row[: self._count], iter(row[self._count :])

@@ -37,13 +37,24 @@ def taking_out(
     Paddle's C++ that asks, so that it comes when the function has been recorded.
     """
     if is_traced(tensor) and not context.by_caller:
-        frame = sys._getframe(2)
-        name = operator.__name__.strip("_")
-        if not _is_ours(frame):
-            _warn(name, frame)
-        elif name in _NUMBERS:
-            context.refuse(_lost(_function(frame)))
+        refusal = taken_out(operator.__name__, sys._getframe(2))
+        if refusal:
+            context.refuse(refusal)
     return operator(tensor, *args, **kwargs)
+
+
+def taken_out(attribute: str, frame: Any) -> str:
+    """Warn of numbers that code takes by an attribute of a tensor with gradients.
+
+    Returns:
+        Why that is refused, where it is a function of Paddle's; empty otherwise.
+    """
+    name = attribute.strip("_")
+    if not _is_ours(frame):
+        _warn(name, frame)
+    elif name in _NUMBERS:
+        return _lost(_function(frame))
+    return ""
 
 
 def _lost(name: str) -> str:

@@ -15,7 +15,7 @@ import paddle
 from ..listener import is_plain
 from ..patching.places import Looked, Pair, Places, by_itself, lock, stand, standing
 from ..process.random_state import DRAWING, noting
-from ..watch import Context, Watch, recordings, written_outside
+from ..watch import Context, Watch, note_written, recordings
 from .table import DEEP_METHODS, DEEP_RULES, FUNCTIONS, IN_PLACE, METHODS, RULES, Rule
 
 __all__ = ["Watch"]
@@ -44,7 +44,7 @@ def _through(
             if always and is_plain():
                 return rule(operator, Context(stack), *args, **kwargs)
             if writes and not stack:
-                written_outside[0] += 1
+                note_written()
             return operator(*args, **kwargs)
         return rule(operator, Context(stack), *args, **kwargs)
 

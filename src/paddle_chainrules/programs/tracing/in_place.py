@@ -8,6 +8,7 @@ views of it, what it is a view of, and views of that.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, Protocol
 
 import paddle
@@ -34,6 +35,10 @@ class Record(Protocol):
     def requires(self, value: Value) -> bool: ...
 
     def is_own(self, value: Value) -> bool: ...
+
+    def may_write(self, value: Value) -> bool: ...
+
+    def refuse_write(self, name: str) -> Any: ...
 
     def set_apart(self, x: Tensor) -> None: ...
 
@@ -80,6 +85,7 @@ RESHAPING = frozenset({"reshape_", "flatten_", "squeeze_", "unsqueeze_", "transp
 """They write no element, but give the tensor another shape."""
 
 
+@cache
 def is_write(name: str) -> bool:
     """Whether the operator of this name is known to write into an argument."""
     if name in FORMULAS or name == ITEM:
@@ -139,12 +145,8 @@ def begin(record: Record, name: str, x: Tensor) -> None:
     """
     record.show_views(x)
     chain = record.memory.chain(record.value_of(x))
-    if not record.is_own(chain[0]):
-        record.fail(
-            f"{name} writes into a tensor that the function has not made, such as an "
-            "argument or a layer's statistics; use stateless(layer) with buffers=, or "
-            "give it a clone"
-        )
+    if not record.may_write(chain[0]):
+        record.refuse_write(name)
     flows = [*map(record.requires, chain)]
     if flows[0] and not (all(flows) and paddle.is_grad_enabled()):
         record.fail(
@@ -167,6 +169,11 @@ def end(record: Record, name: str, x: Tensor, found: Tensor) -> None:
         )
     tensors = record.memory.sharing(x)
     chain = record.memory.chain(record.value_of(x))
+    if not (record.is_own(chain[0]) or found.stop_gradient):
+        record.fail(
+            f"{name} writes what is differentiated into a tensor that the function has "
+            "not made; give it as an argument, and return its new value"
+        )
     known = {chain[0]: _put(record, chain, found)}
     with grad_mode(False):
         RAW.assign_out_(found, x.detach())

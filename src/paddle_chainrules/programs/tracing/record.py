@@ -13,10 +13,10 @@ import paddle
 from paddle import Tensor
 
 from ...paddle_side.autograd.grad_mode import grad_mode
-from ...paddle_side.dtypes import is_differentiable
-from ...paddle_side.listener import not_listening
-from ...paddle_side.process.random_state import DRAWING
-from ..operators.entry import Operator, UnknownArgument, apart
+from ...paddle_side.dtypes import facts_of
+from ...paddle_side.listener import local, not_listening
+from ...paddle_side.process.random_state import DRAWING, in_turn, note_drawing
+from ..operators.entry import Operator, UnknownArgument
 from ..operators.py_layers import LayerCall
 from ..operators.table import TABLE
 from .arguments import in_values
@@ -41,35 +41,62 @@ class Record(Values):
     def operator(
         self, name: str, call: Callable[..., Any], args: Any, kwargs: Any
     ) -> Any:
-        found = apart(name, args, kwargs, self._decomposes)
-        if found is not None:
-            return found
-        with not_listening():
-            tensors = [*tensors_in(args), *tensors_in(kwargs.values())]
-            writes = is_write(name) and not self._is_nobodys(tensors)
-        if writes:
-            self.draws = self.draws or name in _DRAWING
-            return write(self, name, call, args, kwargs)
-        with not_listening():
-            # Of a tensor's shape alone, or of none of the program's.
-            asked = tensors[1:] if name in OF_SHAPES else tensors
-            own = all(id(t) in self._fresh and t.stop_gradient for t in asked)
-            if own and name not in _DRAWING:
+        entry = TABLE.get(name)
+        if entry is not None and entry.apart is not None:
+            found = entry.apart(self._decomposes, *entry.canonical(args, kwargs))
+            if found is not None:
+                return found
+        before, local.listener = local.listener, None
+        try:
+            tensors = tensors_in(args)
+            if kwargs:
+                tensors += tensors_in(kwargs.values())
+            if not (is_write(name) and not self._is_nobodys(tensors)):
+                return self._read(name, entry, call, args, kwargs, tensors)
+        finally:
+            local.listener = before
+        self.draws = self.draws or name in _DRAWING
+        return write(self, name, call, args, kwargs)
+
+    def _read(
+        self,
+        name: str,
+        entry: Operator | None,
+        call: Callable[..., Any],
+        args: Any,
+        kwargs: Any,
+        tensors: list[Tensor],
+    ) -> Any:
+        """An operator that is known to write into nothing that counts."""
+        # Of a tensor's shape alone, or of none of the program's.
+        asked = tensors[1:] if name in OF_SHAPES else tensors
+        fresh = self._fresh
+        for t in asked:
+            if id(t) not in fresh or not t.stop_gradient:
+                break
+        else:
+            if name not in _DRAWING:
                 result = self._constant(call(*args, **kwargs))
                 self._constant_views.note(name, args, kwargs, result)
                 return result
-            entry = TABLE.get(name) or self.fail(
-                f"the operator {name} is not in the table of programs; write it in "
-                "others, or leave it outside of jit"
+        if entry is None:
+            return self.unknown(name, call, args, kwargs)
+        try:
+            entry, given = entry.simplified(entry.canonical(args, kwargs))
+        except UnknownArgument as error:
+            self.fail(
+                f"{name} is called with an argument that programs do not know: {error}"
             )
-            try:
-                entry, given = entry.simplified(entry.canonical(args, kwargs))
-            except UnknownArgument as error:
-                self.fail(
-                    f"{name} is called with an argument that programs do not "
-                    f"know: {error}"
-                )
-            return self._run(entry, given)
+        return self._run(entry, given)
+
+    def unknown(
+        self, name: str, call: Callable[..., Any], args: Any, kwargs: Any
+    ) -> Any:
+        """An operator that is not in the table."""
+        self.fail(
+            f"the operator {name} is not in the table of programs; write it in others, "
+            "or leave it outside of jit"
+        )
 
     def _is_nobodys(self, tensors: Sequence[Tensor]) -> bool:
         """Whether all were made here of nothing else, and no value stands for one, nor
@@ -142,8 +169,8 @@ class Record(Values):
     def _noted(
         self, entry: Operator, given: tuple[Any, ...], writes: dict[int, int]
     ) -> Any:
-        args = tuple(in_values(self, arg) for arg in given)
-        if entry.view:
+        args = tuple([in_values(self, arg) for arg in given])
+        if entry.view and self.is_reused:
             check_shapes(self, entry.name, args)
         for i in writes:
             begin(self, entry.name, given[i])
@@ -151,12 +178,20 @@ class Record(Values):
         self.draws = self.draws or entry.random
         many = isinstance(result, list | tuple)
         parts = [*result] if many else [result]
-        is_on = paddle.is_grad_enabled() and entry.differentiable != ()
-        taped = is_on and any(self._requires[v.number] for v in values_in(args))
+        inputs = values_in(args)
+        taped = False
+        if entry.differentiable != () and paddle.is_grad_enabled():
+            requires = self._requires
+            for v in inputs:
+                if requires[v.number]:
+                    taped = True
+                    break
         for i, part in enumerate(parts):  # Paddle's kernels end somewhere, rules do not
-            if is_differentiable(part):
-                part.stop_gradient = not taped or i in entry.fixed
-        outputs = tuple(self._new(part, optional=many) for part in parts)
+            if isinstance(part, Tensor):
+                flag = not taped or i in entry.fixed
+                if part.stop_gradient != flag and facts_of(part).is_differentiable:
+                    part.stop_gradient = flag
+        outputs = tuple([self._new(part, many) for part in parts])
         place = where_called() if self.place is None else self.place
         op = Operation(entry, args, outputs, many, place)
         self.ops.append(op)
@@ -168,6 +203,13 @@ class Record(Values):
         return result
 
     def _result(self, entry: Operator, given: tuple[Any, ...]) -> Any:
+        if entry.random:
+            note_drawing()
+            with in_turn():
+                return self._run_of(entry, given)
+        return self._run_of(entry, given)
+
+    def _run_of(self, entry: Operator, given: tuple[Any, ...]) -> Any:
         try:
             return entry.run(*given)
         except Exception:

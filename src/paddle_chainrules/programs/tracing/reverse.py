@@ -24,6 +24,7 @@ class Record(Protocol):
     ops: list[Operation]
     taped: list[bool]
     dummies: list[Tensor]
+    is_reused: bool
 
     def value_of(self, tensor: Tensor) -> Value: ...
 
@@ -32,6 +33,8 @@ class Record(Protocol):
     def requires(self, value: Value) -> bool: ...
 
     def is_done(self, value: Value) -> bool: ...
+
+    def made_by(self, value: Value) -> int: ...
 
     def fail(self, reason: str) -> Any: ...
 
@@ -71,7 +74,7 @@ def reverse_through(
     far = [v for v in dict.fromkeys(starts) if is_far(v)]
     between = [v for v in record.constants if record.requires(v) and is_far(v)]
     every = [*dict.fromkeys([*starts, *(between if far else ())])]
-    stop = len(record.ops)
+    stop = 1 + max(map(record.made_by, ends), default=-1)
     grads = reverse(record, 0, stop, ends, every, cotangents, onto)
     found = dict(zip(every, grads, strict=True))
     if far and outer is not None:
@@ -162,7 +165,11 @@ def _active(
         if not record.taped[i] or reached.isdisjoint(named.inputs):
             continue
         flags = tuple(map(record.requires, op.outputs))
-        if reached.isdisjoint(op.outputs) and common.is_known(named, flags):
+        if (
+            record.is_reused
+            and reached.isdisjoint(op.outputs)
+            and common.is_known(named, flags)
+        ):
             continue
         wanted = [
             k

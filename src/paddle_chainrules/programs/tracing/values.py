@@ -9,7 +9,7 @@ from typing import Any
 
 from paddle import Tensor
 
-from ...paddle_side.dtypes import dtype_name, is_differentiable
+from ...paddle_side.dtypes import dtype_name, facts_of
 from ...paddle_side.flags import Noted
 from ...paddle_side.listener import not_listening
 from ..capture_error import CaptureError
@@ -25,6 +25,9 @@ from .where import where_called
 
 class Values:
     """The tensors that a function has met, and the values that they stand for.
+
+    Class attributes:
+        is_reused: whether a program is made of it, which serves other numbers.
 
     Args:
         inputs: tensors that come with a call.
@@ -43,6 +46,8 @@ class Values:
         flags: of tensors whose flag the function has set.
         place: where in somebody's code operators are called; None to look each up.
     """
+
+    is_reused = True
 
     def __init__(
         self,
@@ -65,6 +70,8 @@ class Values:
         self._requires: list[bool] = []
         self._native: list[bool] = []
         self.taped: list[bool] = []
+        self._made_by: dict[Value, int] = {}
+        self._counted = 0
         self._fresh: dict[int, Tensor] = {}
         self._constant_views = ConstantViews()
         self._lost: dict[int, Tensor] = {}
@@ -85,20 +92,23 @@ class Values:
     # Tensors and values.
 
     def _new(self, tensor: Any, optional: bool = False) -> Value:
-        known = isinstance(tensor, Tensor)
+        is_tensor = known = isinstance(tensor, Tensor)
         if known and not tensor._is_initialized():  # empty, or left out by an operator
             known = 0 in tensor.shape and not (optional and tensor.shape == [0])
-        shape, dtype, size = (), "none", 0
+        native = is_tensor and not tensor.stop_gradient
+        number = len(self._tensors)
         if known:
-            shape, dtype = tuple(tensor.shape), dtype_name(tensor.dtype)
-            size = math.prod(shape) * tensor.element_size()
-        value = Value(len(self._tensors), shape, dtype, size)
+            shape, facts = tuple(tensor.shape), facts_of(tensor)
+            size = math.prod(shape) * facts.bytes
+            value = Value(number, shape, facts.name, size)
+            self._requires.append(native and facts.is_differentiable)
+        else:
+            value = Value(number, (), "none", 0)
+            self._requires.append(False)
         self._all.append(value)
-        native = isinstance(tensor, Tensor) and not tensor.stop_gradient
         self._tensors.append(tensor)
         self._native.append(native)
-        self._requires.append(native and known and is_differentiable(tensor))
-        if isinstance(tensor, Tensor):
+        if is_tensor:
             self._values[id(tensor)] = value
             self.memory.meet(tensor)
         return value
@@ -168,6 +178,15 @@ class Values:
         self._other_flag |= {value: found, found: value}
         return found
 
+    def made_by(self, value: Value) -> int:
+        """Return the place of the operation that gives it, -1 for what is given."""
+        made, ops = self._made_by, self.ops
+        for i in range(self._counted, len(ops)):
+            for output in ops[i].outputs:
+                made[output] = i
+        self._counted = len(ops)
+        return made.get(value, -1)
+
     def knows(self, tensor: Tensor) -> bool:
         """Whether a value stands for it here, or in a record that this is part of."""
         outer = self.outer
@@ -194,6 +213,34 @@ class Values:
         """Whether it was made here."""
         made = v not in self.constants or id(self.constants[v]) in self._fresh
         return made and v not in self.inputs
+
+    def may_write(self, value: Value) -> bool:
+        """Whether an operator in place may change the tensor that it stands for."""
+        return self.is_own(value)
+
+    def refuse_write(self, name: str) -> Any:
+        """Refuse an operator that does, and may not.
+
+        Raises:
+            CaptureError: always.
+        """
+        self.fail(
+            f"{name} writes into a tensor that the function has not made, such as an "
+            "argument or a layer's statistics; use stateless(layer) with buffers=, or "
+            "give it a clone"
+        )
+
+    def versions(self) -> list[tuple[Tensor, int]]:
+        """Return the tensors that operations with gradients read or gave.
+
+        Beside each is its version, which moves when somebody writes into it.
+        """
+        known: set[int] = set()
+        for op, taped in zip(self.ops, self.taped, strict=True):
+            if taped:
+                known.update(v.number for v in (*op.inputs, *op.outputs))
+        found = [self._tensors[n] for n in known]
+        return [(t, t._inplace_version()) for t in found if t is not None]
 
     def set_apart(self, x: Tensor) -> None:
         """Have values keep their numbers, when what shares memory with x is written."""

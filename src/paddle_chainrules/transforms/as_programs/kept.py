@@ -25,6 +25,7 @@ from ...programs.capture_error import CaptureError
 from ...programs.switch import programs_are_on
 from ..containers.tree import flatten_tree
 from ..tape.recording import records_graph
+from .by_rules import called_by_rules
 from .jit import Jitted
 from .seen import (
     ATOMS,
@@ -48,7 +49,9 @@ MANY = 32
 _NOTHING: Any = object()
 
 
-def kept(fn: Any, transformed: Callable[..., Any], *kind: Any) -> Callable[..., Any]:
+def kept(
+    fn: Any, transformed: Callable[..., Any], *kind: Any, order: int = 1
+) -> Callable[..., Any]:
     """A transformed function that runs as a program after some calls.
 
     Its attribute ``__wrapped__`` is the one that it was made of.
@@ -57,28 +60,36 @@ def kept(fn: Any, transformed: Callable[..., Any], *kind: Any) -> Callable[..., 
         fn: what was transformed.
         transformed: to what.
         kind: the transform's name and options.
+        order: of the derivatives that it takes.
     """
     name = repr(kind)
     checked_function("fn", fn)
 
     @functools.wraps(transformed, updated=())
     def called(*args: Any, **kwargs: Any) -> Any:
-        return by_program(name, fn, transformed, *args, **kwargs)
+        return by_program(name, fn, transformed, order, args, kwargs)
 
     vars(called)[TRANSFORM] = Transform(name, fn, weakref.ref(called))
     return called
 
 
 def by_program(
-    kind: str, fn: Any, transformed: Any, /, *args: Any, **kwargs: Any
+    kind: str, fn: Any, transformed: Any, order: int, args: Any, kwargs: Any
 ) -> Any:
-    """``transformed(*args, **kwargs)``, by a program where there is one."""
+    """``transformed(*args, **kwargs)``, by a program where there is one.
+
+    Without one, derivatives that are nested are taken by rules.
+    """
     found = _NOTHING
     if not (is_plain() or not programs_are_on() or watched() or is_running()):
         calls = _calls_of(kind, fn)
         if calls is not None and not calls.why:
             found = calls.result(transformed, args, kwargs)
-    return transformed(*args, **kwargs) if found is _NOTHING else found
+    if found is not _NOTHING:
+        return found
+    if order > 1 or (order and (watched() or transform_of(fn) is not None)):
+        return called_by_rules(transformed, args, kwargs)
+    return transformed(*args, **kwargs)
 
 
 def why_not(fn: Any) -> str:

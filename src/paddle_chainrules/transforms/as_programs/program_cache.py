@@ -26,8 +26,8 @@ from ...programs.loops.groups import goes_into
 from ...programs.sizes.any_size import samples_of
 from ...programs.switch import loops_are_on
 from ...programs.tracing.operations import Value
+from ..tape.dispatch import record
 from ..tape.effects import Effects, tensors_among
-from ..tape.recording import record
 from .keys import key_of
 from .program_recording import ProgramRecording, Way, run
 from .varying_sizes import Firsts, Varying, apart

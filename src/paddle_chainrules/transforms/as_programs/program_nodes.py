@@ -12,7 +12,7 @@ from paddle import Tensor
 from ...paddle_side.autograd.engine import gradients, is_running
 from ...paddle_side.autograd.grad_mode import grad_mode
 from ...paddle_side.listener import listener
-from ...paddle_side.watch import ask_for, recordings
+from ...paddle_side.watch import ask_for
 from ...programs.capture import Begun, capture
 from ...programs.capture_error import CaptureError
 from ...programs.captured import Captured
@@ -20,9 +20,10 @@ from ...programs.compiling.program import Program
 from ...programs.compiling.split import There
 from ...programs.tracing.existing import is_once, once
 from ...programs.tracing.operations import Value
-from ..tape.effects import check_unchanged, versions
+from ..tape.eager import eagerly
+from ..tape.effects import Effects, check_unchanged, versions
 from ..tape.nodes import on_graph
-from ..tape.recording import record
+from ..tape.recording import recorded
 from .program_cache import OfValue, ProgramCache, cut, seed_like
 from .program_recording import NO_MORE, run
 
@@ -31,14 +32,11 @@ def call(
     programs: ProgramCache,
     leaves: Sequence[Any],
     key: Any,
-    ahead: bool = True,
     begun: list[Begun] | None = None,
 ) -> tuple[list[Any], Any]:
     """``fn(leaves)`` and its structure, on the caller's graph where fn's results are.
 
     Args:
-        ahead: whether to see to it that gradients can be differentiated, where that is
-            known to come.
         begun: what :func:`seen_value` has left just before.
 
     Raises:
@@ -58,8 +56,6 @@ def call(
         (key, flags),
     )
     begun.clear()
-    if ahead and any(watch.deep for watch in recordings()):
-        _look_ahead(node, leaves, captured)
     inputs = [leaves[i] for i in node.wanted] + node.free
     tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
     there = node.there
@@ -116,24 +112,6 @@ def _value(
 ) -> OfValue:
     found: OfValue = programs.found("value", leaves, programs.value_of, (key, flags))
     return found
-
-
-def _look_ahead(node: Node, leaves: Sequence[Any], captured: Captured) -> None:
-    """See to it that the gradients of a program can be differentiated.
-
-    Raises:
-        CaptureError: they can't.
-    """
-    if node.draws:
-        raise CaptureError(f"{NO_MORE}; call the function without jit")
-    cotangents = [seed_like(captured.program.outputs[i]) for i in node.places]
-    for cotangent in cotangents:
-        cotangent.stop_gradient = False
-    every = [*leaves, *cotangents]
-    of, key = node.reverse, (None, _flags(every))
-    found, _ = seen_value(of, every, None)
-    if True in found.captured.requires:
-        of.found("node", every, lambda every: node_of(of, every, found.captured), key)
 
 
 def _flags(leaves: Sequence[Any]) -> tuple[bool, ...]:
@@ -218,7 +196,7 @@ def node_of(
         given = every[:count], every[count:]
         with grad_mode(True):
             if listener() is None:
-                return _on_tape(asking, *given, places, wanted, free, create_graph)
+                return _on_tape(asking, *given, places, wanted, free)
             values = [*programs.plain(given[0])]
             return values, of_values(every, values, create_graph)
 
@@ -239,7 +217,7 @@ def node_of(
         return [*values, *grads]
 
     def gradients_of(every: list[Any]) -> tuple[list[Any], Any]:
-        return both(every, True)[1], None
+        return eagerly(lambda every: both(every, True)[1], every), None
 
     cotangents = [seed_like(captured.program.outputs[i]) for i in places]
     whole = capture(
@@ -281,10 +259,10 @@ def _on_tape(
     places: list[int],
     wanted: list[int],
     free: list[Tensor],
-    create_graph: bool,
 ) -> tuple[list[Any], list[Any]]:
     """The same by the graph that Paddle records, to compare with."""
-    values, recording = record(fn, leaves, create_graph=create_graph)
+    off = [leaf.detach() if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+    values, recording = recorded(fn, off, Effects(reaches=False))
     tensors = [i for i, value in enumerate(values) if isinstance(value, Tensor)]
     seeds: dict[int, Tensor] = {}
     each = {}
@@ -294,10 +272,7 @@ def _on_tape(
         seeds[id(end)] = cotangent if before is None else before + cotangent
         each[id(end)] = end
     ends, cotangents = [*each.values()], [*seeds.values()]
-    if create_graph:
-        found = recording.differentiable_gradients(ends, cotangents)
-    else:
-        found = gradients(ends, recording.inputs, cotangents, False)
+    found = gradients(ends, recording.inputs, cotangents, False)
     by_leaf = dict(zip(recording.differentiable, found, strict=False))
     by_id = {id(t): g for t, g in zip(recording.inputs, found, strict=True)}
     grads = [by_leaf[i] for i in wanted] + [by_id.get(id(t)) for t in free]
@@ -356,7 +331,7 @@ class _Work:
                 raise CaptureError(f"{NO_MORE}; use the function without jit there")
             with once(node.once):
                 every = [*self._leaves, *cotangents]
-                return call(node.reverse, every, None, ahead=False)[0]
+                return call(node.reverse, every, None)[0]
         except CaptureError as error:
             raise NotImplementedError(
                 f"the gradients of a program can't be differentiated once more "

@@ -17,8 +17,9 @@ from ...programs.compiling.split import There
 from ...programs.sizes.any_size import samples_of
 from ...programs.switch import loops_are_on
 from ..tape.cotangents import check_seed
+from ..tape.dispatch import record
 from ..tape.effects import check_unchanged, tensors_among, versions
-from ..tape.recording import Recording, record, records_graph
+from ..tape.recording import Recording, records_graph
 
 core: Any = _core
 
@@ -193,7 +194,7 @@ class ProgramRecording(Recording):
             if self.way.there.forward.draws:
                 raise NotImplementedError(f"{NO_MORE}; use the net without jit there")
             check_unchanged(self._read(), self._before, "a parameter or an argument")
-            _, self._tape = record(*self._call, create_graph=True)
+            _, self._tape = record(*self._call, nested=True)
         cotangents: list[Any] = [None] * len(self.way.captured.outputs)
         for place, cotangent in zip(self.way.seeds, seeds, strict=True):
             cotangents[place] = cotangent

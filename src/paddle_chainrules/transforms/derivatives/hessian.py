@@ -42,7 +42,7 @@ def hvp(fn: Function[Tensor], x: X, v: Tree) -> X:
         >>> hvp(lambda x: (x**3).sum(), x, v).tolist()
         [6.0, 0.0]
     """
-    return cast(X, by_program("hvp", fn, partial(_hvp, fn), x, v))
+    return cast(X, by_program("hvp", fn, partial(_hvp, fn), 2, (x, v), {}))
 
 
 def _hvp(fn: Function[Tensor], x: Any, v: Tree) -> Any:
@@ -93,4 +93,4 @@ def hessian(
     """
     gradient = grad_of(fn, argnums, has_aux, "hessian")
     rows = rows_of(gradient, argnums, has_aux, "hessian")
-    return kept(fn, rows, "hessian", positions_of(argnums), has_aux)
+    return kept(fn, rows, "hessian", positions_of(argnums), has_aux, order=2)

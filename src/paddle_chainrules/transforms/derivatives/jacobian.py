@@ -258,7 +258,7 @@ def jacfwd(
                     row.append(_block(output, leaf, [c[i] for c in columns], -1))
             return _result(call, found, in_spec, out_spec, aux)
 
-    return kept(fn, jacfwd_fn, "jacfwd", asked, has_aux)
+    return kept(fn, jacfwd_fn, "jacfwd", asked, has_aux, order=2)
 
 
 def _complex_one(leaves: Iterable[Any]) -> Tensor | None:

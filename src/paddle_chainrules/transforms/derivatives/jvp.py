@@ -1,7 +1,6 @@
-"""Forward mode, Jacobians, second derivatives of any function, by nested paddle.grad.
+"""Forward mode of any function, by reverse mode twice.
 
-Where Paddle's kernels end, by a program (:mod:`..as_programs.fallback`); derivatives
-by coordinates are in :mod:`...nets.derivatives.derivatives`.
+Derivatives by coordinates are in :mod:`...nets.derivatives.derivatives`.
 """
 
 from __future__ import annotations
@@ -16,17 +15,13 @@ from paddle import Tensor
 from ...paddle_side.autograd.engine import gradients
 from ...paddle_side.autograd.grad_mode import grad_mode
 from ...paddle_side.dtypes import is_differentiable
-from ...paddle_side.listener import listener
 from ...paddle_side.process.random_state import undrawn
-from ...paddle_side.watch import as_leaf
 from ...programs.static_graphs import need_tensors, sot
-from ..as_programs.fallback import called_by_program, check_same
 from ..as_programs.kept import by_program
 from ..containers.tree import Tree, flatten_tree, nesting
 from ..tape.cotangents import check_cotangent
 from ..tape.kept_graph import KeptGraph
-from ..tape.outputs import detached
-from ..tape.recording import Recording, records_graph
+from ..tape.recording import Recording
 from .typed import Aux, Function, WithAux, Y, Y_co
 from .vjp import FlatFunction
 
@@ -93,7 +88,7 @@ def jvp(
         [2.0, 2.0]
     """
     run = partial(_jvp, fn, has_aux)
-    found = by_program(f"jvp{has_aux}", fn, run, primals, tangents)
+    found = by_program(f"jvp{has_aux}", fn, run, 2, (primals, tangents), {})
     return cast(tuple[Any, ...], found)
 
 
@@ -172,16 +167,8 @@ def _linearized(
     fn: Callable[..., Tree], leaves: list[Any], spec: Any, has_aux: bool
 ) -> tuple[Any, ...]:
     function = FlatFunction(fn, spec, has_aux)
-    try:
-        with undrawn() as drawing:
-            value, aux, recording = function.recorded(leaves, None, create_graph=True)
-            pushforward = Pushforward[Any](recording, spec, function)
-        return value, pushforward, *aux
-    except NotImplementedError as refusal:
-        seen, specs = called_by_program(function, leaves, refusal)
-        value, aux = function.nested(seen, specs)
-        state = drawing.state
-        return value, _Refused(leaves, seen, spec, function, refusal, state), *aux
+    value, aux, recording = function.recorded(leaves, None, nested=True)
+    return value, Pushforward[Any](recording, spec, function.out_spec), *aux
 
 
 class Pushforward(KeptGraph, Generic[Y_co]):
@@ -191,89 +178,57 @@ class Pushforward(KeptGraph, Generic[Y_co]):
     when done.
     """
 
-    def __init__(
-        self, recording: Recording, in_spec: Any, function: FlatFunction
-    ) -> None:
+    def __init__(self, recording: Recording, in_spec: Any, out_spec: Any) -> None:
         self._recording = recording
-        self._leaves, self._seen = recording.leaves, recording.outputs
-        self._in_spec, self._out_spec = in_spec, function.out_spec
-        self._function, self._drawn_from = function, recording.drawn_from
-        self._is_outside = listener() is None
-        outputs = filter(is_differentiable, recording.outputs)
+        self._in_spec, self._out_spec = in_spec, out_spec
+        recording.hold(self._transpose)
+
+    def _transpose(self, recording: Recording) -> None:
+        """Go back once: the pullback is linear, and its own pullback is asked for."""
+        outputs = [*filter(is_differentiable, recording.outputs)]
         traced = {id(o): o for o in outputs if not o.stop_gradient}
+        self._outputs = recording.outputs
         self._places = {key: i for i, key in enumerate(traced)}
-        # The pullback is linear: its own pullback is what is asked for.
-        self._seeds, self._grads = [], []
-        if traced:
-            with grad_mode(True):
-                self._seeds = [as_leaf(paddle.zeros_like(o)) for o in traced.values()]
-                self._grads = recording.differentiable_gradients(
-                    [*traced.values()], self._seeds
-                )
+        self._inputs = recording.inputs
+        with grad_mode(True):
+            self._seeds = [_leaf(paddle.zeros_like(o)) for o in traced.values()]
+            self._grads: list[Any] = []
+            if traced:
+                ends = [*traced.values()]
+                self._grads = gradients(ends, self._inputs, self._seeds, True)
 
     def __call__(self, *tangents: Tree) -> Y_co:
         """The derivative along tangents, nested as the primals, None for zero."""
         need_tensors(sot.fallback(True))
-        return self.along(_tangent_leaves(tangents, self._leaves, self._in_spec))
+        leaves = self._recording.leaves
+        return self.along(_tangent_leaves(tangents, leaves, self._in_spec))
 
     def along(self, tangents: Sequence[Any]) -> Y_co:
         """The same of checked tangents in a row."""
-        if self._is_outside and listener() is not None:
-            recording = self._function.once_more(self._recording)
-            return Pushforward[Y_co](recording, self._in_spec, self._function).along(
+        recording = self._recording
+        if (again := recording.elsewhere()) is not None:
+            return Pushforward[Y_co](again, self._in_spec, self._out_spec).along(
                 tangents
             )
-        try:
-            row = self._on_tape(tangents)
-        except NotImplementedError as refusal:
-            row = self._by_program(tangents, refusal)
-        slope: Any = self._out_spec.unflatten(row)
+        slope: Any = self._out_spec.unflatten(recording.through(self._row, tangents))
         return slope
 
-    def _by_program(
-        self, tangents: Sequence[Any], refusal: NotImplementedError
-    ) -> list[Any]:
-        leaves, function = self._leaves, self._function
-        if not self._explains(refusal):
-            raise refusal
-        function.check_unchanged()
-        count = len(self._seen)
-
-        def both(every: list[Any]) -> tuple[list[Any], Any]:
-            given, directions = every[: len(leaves)], every[len(leaves) :]
-            _, _, recording = function.recorded(given, None, create_graph=True)
-            pushforward: Any = Pushforward(recording, self._in_spec, function)
-            row = pushforward._on_tape(directions)
-            return [*recording.outputs, *row], None
-
-        every = [*leaves, *tangents]
-        found, _ = called_by_program(both, every, refusal, self._drawn_from)
-        check_same(self._seen, found[:count], refusal)
-        return found[count:]
-
-    def _explains(self, refusal: NotImplementedError) -> bool:
-        return self._recording.explains(refusal)
-
-    def _on_tape(self, tangents: Sequence[Any]) -> list[Any]:
-        recording = self._recording
-        connected = recording.connected or records_graph(tangents)
-        tangent_of = iter(tangents[i] for i in recording.differentiable)
+    def _row(self, tangents: Sequence[Any]) -> list[Any]:
+        given = [tangents[i] for i in self._recording.differentiable]
         pairs = [
             (grad, tangent)
-            for grad, tangent in zip(self._grads, tangent_of, strict=False)
+            for grad, tangent in zip(self._grads, given, strict=False)
             if grad is not None and tangent is not None and not grad.stop_gradient
         ]
         found: Sequence[Any] = [None] * len(self._seeds)
         if pairs:
-            # Some second derivatives of Paddle's fail where not all are asked for.
             found = gradients(
                 [grad for grad, _ in pairs],
-                [*self._seeds, *recording.inputs],
+                self._seeds,
                 [tangent for _, tangent in pairs],
-                connected,
+                paddle.is_grad_enabled(),
             )
-        row = [self._slope(output, found) for output in recording.outputs]
-        return row if connected else detached(row, tangents)
+        return [self._slope(output, found) for output in self._outputs]
 
     def _slope(self, output: Any, found: Sequence[Any]) -> Tensor | None:
         if not is_differentiable(output):
@@ -283,26 +238,6 @@ class Pushforward(KeptGraph, Generic[Y_co]):
         return paddle.zeros_like(output) if slope is None else slope
 
 
-class _Refused(Pushforward[Any]):
-    """The same of a function that no tape records."""
-
-    def __init__(
-        self,
-        leaves: Sequence[Any],
-        seen: Sequence[Any],
-        in_spec: Any,
-        function: FlatFunction,
-        refusal: NotImplementedError,
-        drawn_from: Any,
-    ) -> None:
-        self._drawn_from = drawn_from
-        self._in_spec, self._out_spec = in_spec, function.out_spec
-        self._function, self._refusal = function, refusal
-        self._leaves, self._seen = leaves, function.alone(seen)
-        self._is_outside = False
-
-    def _explains(self, refusal: NotImplementedError) -> bool:
-        return True
-
-    def _on_tape(self, tangents: Sequence[Any]) -> list[Any]:
-        raise self._refusal
+def _leaf(tensor: Tensor) -> Tensor:
+    tensor.stop_gradient = False
+    return tensor

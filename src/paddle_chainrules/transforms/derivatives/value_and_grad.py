@@ -150,7 +150,7 @@ def _value_and_grad(
                 effects.reaches = True
             loss, pullback, *aux = recorded_vjp(
                 *(call.fn, call.selected, has_aux, effects),
-                create_graph=bool(effects.reaches),
+                nested=bool(effects.reaches),
             )
             _check_loss(loss, name)
             grads = pullback(paddle.ones_like(loss))

@@ -24,6 +24,7 @@ class Effects:
         is_known: whether a call has shown what results depend on.
         asks: whether it asks for gradients of its arguments itself, by
             ``x.stop_gradient = False``.
+        refused: whether Paddle's tape has refused to differentiate it.
 
     Args:
         check_free: told what results depend on that was no argument; it may raise.
@@ -37,7 +38,7 @@ class Effects:
     ) -> None:
         self.writes = writes
         self.reaches = reaches
-        self.asks = False
+        self.asks = self.refused = False
         self.is_known = reaches is not None
         self._check_free = check_free
 

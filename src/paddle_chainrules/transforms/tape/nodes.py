@@ -42,8 +42,7 @@ def on_graph(results: Sequence[Tensor], of: Differentiable) -> tuple[Tensor, ...
     once: list[Once] = []
     found = _Node.apply((of, results, once), *given)
     found = found if isinstance(found, tuple) else (found,)
-    watches = recordings()
-    if not watches or watches[0].create_graph:  # it may be on the caller's graph
+    if not recordings():  # it may be on the caller's graph
         watch(found, once[0])
     return found
 

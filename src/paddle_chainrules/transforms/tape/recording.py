@@ -15,21 +15,19 @@ from paddle import Tensor
 
 from ...paddle_side.autograd.engine import gradients
 from ...paddle_side.autograd.grad_mode import grad_mode
-from ...paddle_side.autograd.kernel_errors import Overwritten, refused_later
+from ...paddle_side.autograd.kernel_errors import Overwritten
 from ...paddle_side.autograd.partial_gradients import (
     Graph,
     leaves_behind,
-    second_order_fault,
     survey,
 )
 from ...paddle_side.autograd.row_sparse import RowSparse, dense
 from ...paddle_side.dtypes import is_differentiable, is_whole
 from ...paddle_side.listener import listener
 from ...paddle_side.patching.write_counts import writes_counted
-from ...paddle_side.process.random_state import drawing_from, put_back, undrawn
 from ...paddle_side.rules.in_place import refuse_other_uses
 from ...paddle_side.rules.operators import Watch
-from ...paddle_side.watch import as_leaf, watched, written_outside
+from ...paddle_side.watch import written_outside
 from .cotangents import check_seed
 from .effects import (
     Effects,
@@ -54,69 +52,43 @@ def records_graph(leaves: Iterable[Any], reaches: bool = False) -> bool:
     )
 
 
-def record(
-    fn: Callable[[list[Any]], Sequence[Any]],
-    leaves: Sequence[Any],
-    effects: Effects | None = None,
-    create_graph: bool = False,
-) -> tuple[list[Any], Recording]:
-    """``fn(leaves)``, a list of outputs, and what it takes to differentiate it.
-
-    The outputs are cut off from the caller's graph unless gradients are on and they
-    depend on a tensor that requires them, a leaf or one that fn closes over; then
-    outputs and gradients stay differentiable by it.
-
-    Where fn has to be called twice, it draws the same numbers; where it fails, none.
-
-    Args:
-        fn: function of a list of leaves.
-        leaves: tensors, and anything else, which is passed on.
-        effects: what is known of fn, and where to note what this call shows; None for
-            a function that is called but once.
-        create_graph: whether the gradients will be differentiated.
-    """
-    effects = effects or Effects(reaches=True)
-    with undrawn() as drawing:
-        found = _recorded(fn, leaves, effects, create_graph)
-        while isinstance(found, Again):
-            state = drawing.state
-            if state is not None and not found.ended:
-                put_back(state)
-            with drawing_from(state if found.ended else None):
-                found = _recorded(fn, leaves, effects, found.create_graph)
-        found[1].drawn_from = drawing.state
-    return found
-
-
 class Again(NamedTuple):
     """A call has shown that the function is to be called in another way."""
 
-    create_graph: bool
+    nested: bool
+    """Whether derivatives of its derivatives may be taken."""
     ended: bool
     """Whether it came to its end, and has drawn all that it draws."""
 
 
-def _recorded(
-    fn: Callable[[list[Any]], Sequence[Any]],
-    leaves: Sequence[Any],
-    effects: Effects,
-    create_graph: bool,
+def recorded(
+    fn: Callable[[list[Any]], Sequence[Any]], leaves: Sequence[Any], effects: Effects
+) -> tuple[list[Any], Recording]:
+    """As :func:`taped`, while a record of ours listens."""
+    found = taped(fn, leaves, effects)
+    while isinstance(found, Again):
+        found = taped(fn, leaves, effects)
+    return found
+
+
+def taped(
+    fn: Callable[[list[Any]], Sequence[Any]], leaves: Sequence[Any], effects: Effects
 ) -> tuple[list[Any], Recording] | Again:
-    enabled = paddle.is_grad_enabled()
+    """``fn(leaves)`` and its graph on Paddle's tape, or on the record that listens."""
+    enabled, who = paddle.is_grad_enabled(), listener()
     if connected := records_graph(leaves):
         leaves = [leaf.detach() if is_whole(leaf) else leaf for leaf in leaves]
         connected = records_graph(leaves)
     copies = effects.copies
     with nullcontext() if enabled else grad_mode(True), writes_counted():
-        nested = watched()
         targets = [
-            _target(leaf, connected, nested) if is_differentiable(leaf) else leaf
+            _target(leaf, connected) if is_differentiable(leaf) else leaf
             for leaf in leaves
         ]
         given = [*map(copied, targets)] if copies else targets
         tensors = tensors_among(given)
         before = 0 if copies else versions(tensors)
-        watch = Watch(() if copies else targets, create_graph or connected)
+        watch = Watch(() if copies else targets)
         try:
             outputs = watch.call(fn, [*given])
             if watch.writes:
@@ -127,7 +99,7 @@ def _recorded(
                 raise
             effects.writes = True
     if effects.writes and not copies:
-        return Again(create_graph, False)
+        return Again(False, False)
     if copies:
         effects.learn(given, leaves)
     else:
@@ -139,48 +111,47 @@ def _recorded(
     ]
     recording = Recording(leaves, targets, differentiable, outputs, watch, connected)
     recording.given = given
-    who = listener()
     if who is not None:
         who.stands_in([*recording.inputs, *tensors], recording)
         recording.connected = connected or (
             enabled and who.reaches_free(outputs, targets)
         )
-    elif enabled and not connected and (effects.reaches is not False or nested):
+    elif enabled and effects.reaches is not False:
         free = recording.free_variables()
         effects.note_free(free)
-        recording.connected = bool(free)
-        if free and not (create_graph or nested):
+        if free:
             return Again(True, True)
     recording.forget()
     return outputs if recording.connected else detached(outputs, leaves), recording
 
 
-def _target(leaf: Tensor, connected: bool, nested: bool) -> Tensor:
+def _target(leaf: Tensor, connected: bool) -> Tensor:
     """What is differentiated by in place of a leaf."""
     if connected and not leaf.stop_gradient:
         return paddle.assign(leaf)
-    if nested:
-        return as_leaf(leaf)
     detached = leaf.detach()
     detached.stop_gradient = False
     return detached
 
 
 class Recording(KeptGraph):
-    """The graph of :func:`record`, kept alive for any number of pullbacks.
+    """The graph of :func:`taped`, kept alive for any number of pullbacks.
 
     Attributes:
         leaves: the primals.
         differentiable: positions of those that have a gradient.
         connected: whether gradients are to stay differentiable.
-        drawn_from: the random state before the call.
         overwrites: whether the function writes into what depends on the leaves.
         given: what the function got for the leaves.
+        again: calls the function once more, for a recording on the record that listens,
+            or on one of its own, where the tape has refused.
     """
 
-    drawn_from: Any = None
     overwrites = False
     given: Sequence[Any]
+    again: Callable[[NotImplementedError | None], Recording] | None = None
+    _kept: tuple[int, int] | None = None
+    _instead: Recording | None = None
 
     def __init__(
         self,
@@ -199,7 +170,6 @@ class Recording(KeptGraph):
         self._asked = [*watch.asked.values()]
         self._made = watch.made
         self._constants = watch.constants
-        self._nested = watch.nested
         self._sparse = watch.sparse
         self.overwrites = watch.overwrites
         self._written = written_outside[0]
@@ -224,20 +194,29 @@ class Recording(KeptGraph):
         """What outputs depend on that requires gradients and is no leaf."""
         own = [*(self._targets[i] for i in self.differentiable), *self._made]
         free = leaves_behind(self._on_graph(), own)
-        free -= self._constants.keys()
-        for made_of, found in self._nested if free else ():
-            # Paddle makes leaves of its own within a gradient's graph.
-            free -= leaves_behind(found) - leaves_behind(made_of)
-        return free
+        return free - self._constants.keys()
 
-    def explains(self, refusal: NotImplementedError) -> bool:
+    def _explains(self, refusal: NotImplementedError) -> bool:
         """Whether it is the function's own doing, and nobody's writing afterwards."""
         own = self.overwrites and self._written == written_outside[0]
         return own or not isinstance(refusal, Overwritten)
 
+    def keep(self, leaves: int, outputs: int) -> None:
+        """Count so many leaves and outputs alone, the first ones."""
+        self._kept = leaves, outputs
+        self.leaves, self._outputs = self.leaves[:leaves], self._outputs[:outputs]
+        self.differentiable = [i for i in self.differentiable if i < leaves]
+
+    def _once_more(self, refusal: NotImplementedError | None) -> Recording:
+        assert self.again is not None
+        found = self.again(refusal)
+        if self._kept is not None:
+            found.keep(*self._kept)
+        return found
+
     def forget(self) -> None:
         """Let go of what only :meth:`free_variables` needs."""
-        self._made, self._nested, self._constants = [], [], {}
+        self._made, self._constants = [], {}
 
     def gradients(
         self,
@@ -258,6 +237,8 @@ class Recording(KeptGraph):
             TypeError: one that is no tensor, or of another dtype, or for an output
                 that has no derivative.
         """
+        if self._instead is not None and listener() is None:
+            return self._instead.gradients(cotangents, asked, sparse)
         outputs, seeds = self._seeds(cotangents)
         wanted = self.differentiable
         if asked is not None:
@@ -265,7 +246,16 @@ class Recording(KeptGraph):
         grads: list[Any] = [None] * len(self.leaves)
         if not (seeds and wanted):
             return grads
-        found: Sequence[Any] = self._divided(outputs, seeds, wanted)
+        found: Sequence[Any]
+        if self.again is not None and (listener() is not None or records_graph(seeds)):
+            return self._once_more(None).gradients(cotangents, asked, sparse)
+        try:
+            found = self._divided(outputs, seeds, wanted)
+        except NotImplementedError as refusal:
+            if self.again is None or not self._explains(refusal):
+                raise
+            self._instead = self._once_more(refusal)
+            return self._instead.gradients(cotangents, asked, sparse)
         if self._sparse or sparse:
             found = [
                 RowSparse.of(grad) if i in sparse and grad is not None else dense(grad)
@@ -294,40 +284,33 @@ class Recording(KeptGraph):
     ) -> Sequence[Tensor | None]:
         """The wanted gradients alone, or picked from all of them."""
         every = self.differentiable
-        if self.connected or records_graph(seeds):
-            found = self.differentiable_gradients(outputs, seeds)
-        else:
-            part = len(wanted) < len(every) and self._surveyed().divisible
-            if part:
-                try:
-                    inputs = [self._targets[i] for i in wanted]
-                    return gradients(outputs, inputs, seeds, False)
-                except NotImplementedError as error:  # a product of an empty batch
-                    if not isinstance(error.__cause__, ValueError):
-                        raise
-            found = gradients(outputs, self.inputs, seeds, False)
+        if len(wanted) < len(every) and self._surveyed().divisible:
+            try:
+                inputs = [self._targets[i] for i in wanted]
+                return gradients(outputs, inputs, seeds, False)
+            except NotImplementedError as error:  # a product of an empty batch
+                if not isinstance(error.__cause__, ValueError):
+                    raise
+        found = gradients(outputs, self.inputs, seeds, False)
         if len(wanted) == len(every):
             return found[: len(every)]
         return [grad for i, grad in zip(every, found, strict=False) if i in wanted]
 
-    def differentiable_gradients(
-        self, outputs: Sequence[Tensor], seeds: Sequence[Tensor]
-    ) -> list[Tensor | None]:
-        """Gradients by all of :attr:`inputs`, which can be differentiated once more.
+    def elsewhere(self) -> Recording | None:
+        """The same on the record that listens now, where it is none of that record."""
+        if self.again is None or listener() is None:
+            return None
+        return self._once_more(None)
 
-        Where a kernel ends there, the gradients are right and it is differentiating
-        them that raises a NotImplementedError.
-        """
-        second = None if listener() is not None else self._surveyed().second
-        if second is None:
-            try:
-                return gradients(outputs, self.inputs, seeds, True)
-            except NotImplementedError as error:
-                why = str(error)
-        else:
-            why = second_order_fault(second)
-        found = gradients(outputs, self.inputs, seeds, False)
-        return refused_later(why, found, [*outputs, *seeds])
+    def hold(self, fn: Callable[[Recording], Any]) -> None:
+        """Compute what later calls of :meth:`through` need, of the recording."""
+        fn(self)
+
+    def through(
+        self, fn: Callable[[list[Any]], Sequence[Any]], tensors: Sequence[Any]
+    ) -> list[Any]:
+        """``fn(tensors)``, of derivatives of what was recorded."""
+        return [*fn([*tensors])]
 
     def _surveyed(self) -> Graph:
         if self._graph is None:

@@ -1,0 +1,104 @@
+"""A record that serves the call that it is made of, and no other."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from paddle import Tensor
+
+from ...paddle_side.interception import listening
+from ...paddle_side.listener import not_listening
+from ...paddle_side.rules.graph_breaks import BREAKS, taken_out
+from ...paddle_side.rules.in_place import REFUSED_WRITE
+from ...paddle_side.watch import is_traced, set_aside
+from ..capture_error import CaptureError
+from .existing import once
+from .operations import Value, tensors_in
+from .record import Record
+
+_READ = frozenset((*BREAKS, "__bool__", "__dlpack__", "data_ptr"))
+"""Attributes by which Python reads the numbers of a tensor."""
+
+
+class Eager(Record):
+    """The operators of one call, with rules for derivatives of every order.
+
+    Values may leave: what Python computes of them is a constant to the derivative, as
+    on Paddle's tape.
+
+    Args:
+        inputs: tensors that come with the call.
+        outer: the record that this one goes on from.
+    """
+
+    is_reused = False
+
+    def __init__(self, inputs: Sequence[Tensor], outer: Record | None = None) -> None:
+        super().__init__(inputs, outer)
+        self.place = ""
+        self._refusal = ""
+
+    def leaves(
+        self, name: str, call: Callable[..., Any], args: Any, kwargs: Any
+    ) -> Any:
+        attribute = name.removeprefix("Tensor.")
+        if attribute not in _READ:
+            return super().leaves(name, call, args, kwargs)
+        with not_listening():
+            if any(map(is_traced, args)):
+                self._refusal = taken_out(attribute, sys._getframe(2)) or self._refusal
+            return call(*args, **kwargs)
+
+    def unknown(
+        self, name: str, call: Callable[..., Any], args: Any, kwargs: Any
+    ) -> Any:
+        """An operator without rules, as it is where nothing is differentiated."""
+        if any(map(is_traced, tensors_in([*args, *kwargs.values()]))):
+            super().unknown(name, call, args, kwargs)
+        return call(*args, **kwargs)
+
+    def may_write(self, value: Value) -> bool:
+        is_constant = value in self.constants and not self.required(value)
+        return is_constant or super().may_write(value)
+
+    def refuse_write(self, name: str) -> Any:
+        raise ValueError(
+            f"{name} writes into an argument of the function, which is not to change; "
+            f"write into a copy, x = x.clone() ({REFUSED_WRITE})"
+        )
+
+    @contextmanager
+    def listens(self) -> Iterator[None]:
+        """Have this thread's operators noted here.
+
+        Raises:
+            NotImplementedError: one can't be differentiated.
+        """
+        try:
+            with set_aside(), once(), listening(self):
+                yield
+        except CaptureError as error:
+            raise NotImplementedError(str(error)) from error
+        if self.failure is not None:  # which the function has caught
+            raise NotImplementedError(str(self.failure))
+        if self._refusal:
+            raise NotImplementedError(self._refusal)
+
+    def below(self, inputs: Sequence[Value]) -> tuple[set[Value], list[Value]]:
+        """Return the values with gradients by what required them before.
+
+        Beside them, of what they have these: some of the inputs, and constants.
+        """
+        starts = [v for v in inputs if self.required(v)]
+        dummies = {*map(id, self.dummies)}
+        for value, tensor in self.constants.items():
+            if self.required(value) and id(tensor) not in dummies:
+                starts.append(value)
+        reached = {*starts}
+        for op, taped in zip(self.ops, self.taped, strict=True):
+            if taped and not reached.isdisjoint(op.inputs):
+                reached.update(filter(self.requires, op.outputs))
+        return reached, starts

@@ -1,0 +1,29 @@
+"""Calls whose derivatives are taken by rules, since they are known to be nested."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+from ...paddle_side.listener import listener
+from ..containers.tree import flatten_tree
+from ..tape.eager import eagerly
+
+
+def called_by_rules(
+    fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """``fn(*args, **kwargs)``, of trees to a tree; see :func:`..tape.eager.eagerly`."""
+    if listener() is not None:
+        return fn(*args, **kwargs)
+    leaves, spec = flatten_tree((args, kwargs))
+    nesting: Any = None
+
+    def flat(leaves: list[Any]) -> list[Any]:
+        nonlocal nesting
+        args, kwargs = cast(Any, spec.unflatten(leaves))
+        found, nesting = flatten_tree(fn(*args, **kwargs))
+        return found
+
+    found = eagerly(flat, leaves)
+    return nesting.unflatten(found)

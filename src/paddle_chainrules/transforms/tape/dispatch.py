@@ -1,0 +1,131 @@
+"""A function's outputs and its derivative, by whatever can take it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...paddle_side.listener import listener, not_listening
+from ...paddle_side.process.random_state import drawing_from, put_back, undrawn
+from ...paddle_side.watch import watched
+from ...programs.capture_error import CaptureError
+from .eager import recorded_eagerly
+from .effects import Effects, check_unchanged, tensors_among, versions
+from .recording import Again, Recording, recorded, records_graph, taped
+from .same import check_same
+
+
+def record(
+    fn: Callable[[list[Any]], Sequence[Any]],
+    leaves: Sequence[Any],
+    effects: Effects | None = None,
+    nested: bool = False,
+) -> tuple[list[Any], Recording]:
+    """``fn(leaves)``, a list of outputs, and what it takes to differentiate it.
+
+    Plain first derivatives are those of Paddle's tape. What it refuses, and what may be
+    differentiated once more, is taken by rules.
+
+    The outputs are cut off from the caller's graph unless gradients are on and they
+    depend on a tensor that requires them, a leaf or one that fn closes over; then
+    outputs and gradients stay differentiable by it.
+
+    Where fn has to be called twice, it draws the same numbers; where it fails, none.
+
+    Args:
+        fn: function of a list of leaves.
+        leaves: tensors, and anything else, which is passed on.
+        effects: what is known of fn, and where to note what this call shows; None for
+            a function that is called but once.
+        nested: whether derivatives of the derivative are known to come.
+
+    Raises:
+        NotImplementedError: there is no rule either for what the tape refuses.
+    """
+    effects = effects or Effects(reaches=True)
+    if listener() is not None:
+        return recorded(fn, leaves, effects)
+    by_rules = nested or effects.refused or watched() or records_graph(leaves)
+    refusal: NotImplementedError | None = None
+    with undrawn() as drawing:
+        while True:
+            try:
+                if by_rules:
+                    found = recorded_eagerly(fn, leaves, effects)
+                    break
+                made = taped(fn, leaves, effects)
+            except NotImplementedError as error:
+                if by_rules:
+                    raise _both(refusal, error) from error
+                refusal, effects.refused = error, True
+                made = Again(True, False)
+            if not isinstance(made, Again):
+                found = made
+                break
+            by_rules = made.nested
+            if (state := drawing.state) is not None and not made.ended:
+                put_back(state)
+            elif state is not None:
+                with drawing_from(state):
+                    found = recorded_eagerly(fn, leaves, effects)
+                break
+    recording = found[1]
+    recording.again = _Again(fn, leaves, effects, recording, drawing.state)
+    return found
+
+
+def _both(
+    first: NotImplementedError | None, second: NotImplementedError
+) -> NotImplementedError:
+    """Return one error for what the tape has refused, and the record too."""
+    if first is None:
+        return second
+    return NotImplementedError(f"{first}. Nor is there a rule for it: {second}")
+
+
+class _Again:
+    """Calls a function once more, whose first call the tape has recorded."""
+
+    def __init__(
+        self,
+        fn: Callable[[list[Any]], Sequence[Any]],
+        leaves: Sequence[Any],
+        effects: Effects,
+        before: Recording,
+        drawn_from: Any,
+    ) -> None:
+        self._call, self._effects = (fn, leaves), effects
+        self._drawn_from, self._seen = drawn_from, before.outputs
+        self._tensors = tensors_among(leaves)
+        self._versions = versions(self._tensors)
+        self._made: Recording | None = None
+
+    def __call__(self, refusal: NotImplementedError | None) -> Recording:
+        """Return a recording by rules.
+
+        Raises:
+            CaptureError: the function gives something else than before.
+            NotImplementedError: likewise, where it was the tape that refused.
+        """
+        inside = listener() is not None
+        if self._made is not None and not inside:
+            return self._made
+        check_unchanged(self._tensors, self._versions, "a primal")
+        try:
+            with drawing_from(None if inside else self._drawn_from):
+                _, found = record(*self._call, self._effects, nested=True)
+        except NotImplementedError as error:
+            raise _both(refusal, error) from error
+        with not_listening():
+            check_same(self._seen, found.outputs, refusal or _CHANGED)
+        if refusal is not None:
+            self._effects.refused = True
+        if not inside:
+            self._made = found
+        return found
+
+
+_CHANGED = CaptureError(
+    "a derivative that was begun outside of vmap, jit or another derivative is of a "
+    "function that gives something else by now, such as random numbers; begin it inside"
+)

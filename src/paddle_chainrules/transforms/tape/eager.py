@@ -1,0 +1,217 @@
+"""Derivatives of derivatives, and others that Paddle's tape does not have.
+
+The tape has plain first derivatives. Everything else is taken by the rules of the
+table, on a record of the call (:mod:`...programs.tracing.eager`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import paddle
+from paddle import Tensor
+
+from ...paddle_side.autograd.engine import gradients
+from ...paddle_side.autograd.grad_mode import grad_mode
+from ...paddle_side.autograd.partial_gradients import leaves_behind
+from ...paddle_side.autograd.row_sparse import RowSparse
+from ...paddle_side.listener import listener
+from ...programs.capture import stand_in
+from ...programs.tracing.eager import Eager
+from ...programs.tracing.operations import Value
+from .effects import Effects, check_unchanged, tensors_among
+from .nodes import on_graph
+from .outputs import detached
+from .recording import Recording, recorded, records_graph
+
+Flat = Callable[[list[Any]], Sequence[Any]]
+
+
+def eagerly(fn: Flat, leaves: Sequence[Any]) -> list[Any]:
+    """``fn(leaves)``, within which derivatives are taken by rules.
+
+    Results stay differentiable by whatever the caller differentiates by.
+
+    Raises:
+        NotImplementedError: there is no rule for one.
+    """
+    if listener() is not None:
+        return [*fn([*leaves])]
+    return Calls().call(fn, leaves)
+
+
+def recorded_eagerly(
+    fn: Flat, leaves: Sequence[Any], effects: Effects
+) -> tuple[list[Any], Recording]:
+    """As :func:`.recording.recorded`, on a record of its own.
+
+    Raises:
+        NotImplementedError: an operator is not in the table.
+    """
+    calls, made = Calls(), []
+
+    def first(given: list[Any]) -> Sequence[Any]:
+        outputs, recording = recorded(fn, given, effects)
+        made.append(recording)
+        return outputs
+
+    outputs = calls.call(first, leaves)
+    if paddle.is_grad_enabled() and not records_graph(leaves):
+        effects.note_free(leaves_behind(calls.free))
+    return outputs, EagerRecording(calls, made[0], leaves, outputs)
+
+
+class Calls:
+    """Functions called on one record, which go on from what others have computed.
+
+    Attributes:
+        free: what results depend on that requires gradients and came with no call.
+    """
+
+    def __init__(self) -> None:
+        self._record = Eager([])
+        self._outside: dict[Value, Tensor] = {}
+        self._seen: list[tuple[Tensor, int]] = []
+        self.free: list[Tensor] = []
+
+    def call(self, fn: Flat, leaves: Sequence[Any]) -> list[Any]:
+        """``fn(leaves)``, on the caller's graph where it depends on that."""
+        record, count = self._record, len(self._record.inputs)
+        given = [*map(stand_in, leaves)]
+        record.take(given)
+        outside = zip(record.inputs[count:], tensors_among(leaves), strict=True)
+        self._outside.update(outside)
+        with record.listens():
+            found = [*fn(given)]
+        self._note_versions()
+        return self._on_graph(found, leaves)
+
+    @property
+    def operators(self) -> int:
+        """How many operators there were."""
+        return len(self._record.ops)
+
+    def hold(self, fn: Callable[[], Any]) -> None:
+        """Call a function whose results are for later calls."""
+        with self._record.listens():
+            fn()
+        self._note_versions()
+
+    def go_on(self, fn: Flat, leaves: Sequence[Any], connected: bool) -> list[Any]:
+        """As :meth:`call`; where nobody differentiates it, nothing of it is kept.
+
+        Raises:
+            RuntimeError: somebody has written into what the record holds.
+        """
+        self._check_unchanged()
+        if paddle.is_grad_enabled() and (connected or records_graph(leaves)):
+            return self.call(fn, leaves)
+        with grad_mode(False), Eager([], self._record).listens():
+            found = [*fn([*leaves])]
+        return detached(found, leaves)
+
+    def _note_versions(self) -> None:
+        self._seen = self._record.versions()
+
+    def _check_unchanged(self) -> None:
+        """Refuse to go on where operators' arguments or results were written into."""
+        tensors = [tensor for tensor, _ in self._seen]
+        before = sum(version for _, version in self._seen)
+        check_unchanged(tensors, before, "a result, a parameter or the argument")
+
+    def _on_graph(self, found: list[Any], leaves: Sequence[Any]) -> list[Any]:
+        record = self._record
+        traced = {
+            id(x): x for x in found if isinstance(x, Tensor) and not x.stop_gradient
+        }
+        if not (traced and paddle.is_grad_enabled()):
+            return detached(found, leaves)
+        reached, starts = record.below([*self._outside])
+        ends = {key: record.value_of(x) for key, x in traced.items()}
+        ends = {key: value for key, value in ends.items() if value in reached}
+        if not ends:
+            return detached(found, leaves)
+        own = self._outside
+        inputs = [own[v] if v in own else record.constants[v] for v in starts]
+        self.free = [record.constants[v] for v in starts if v not in own]
+        results = [record.tensor(v) for v in ends.values()]
+        work = _Work(self, results, [*map(record.tensor, starts)], inputs)
+        graph = dict(zip(ends, on_graph(results, work), strict=True))
+        rest = iter(detached([x for x in found if id(x) not in graph], leaves))
+        return [graph[id(x)] if id(x) in graph else next(rest) for x in found]
+
+
+class _Work:
+    """Results of a record on a graph, as :class:`.nodes.Differentiable`."""
+
+    def __init__(
+        self,
+        calls: Calls,
+        ends: Sequence[Tensor],
+        starts: Sequence[Tensor],
+        inputs: Sequence[Tensor],
+    ) -> None:
+        self.inputs = inputs
+        self._calls, self._ends, self._starts = calls, ends, starts
+
+    def back(
+        self, cotangents: Sequence[Tensor | None]
+    ) -> tuple[list[Tensor | None], list[bool]]:
+        """Return gradients, and that there are no zeros of Paddle's."""
+        pairs = zip(self._ends, cotangents, strict=True)
+        known = [(end, c) for end, c in pairs if c is not None]
+
+        def of(given: list[Any]) -> Sequence[Any]:
+            ends = [end for end, _ in known]
+            return gradients(ends, self._starts, given, paddle.is_grad_enabled())
+
+        grads = self._calls.go_on(of, [c for _, c in known], True)
+        return grads, [False] * len(grads)
+
+
+class EagerRecording(Recording):
+    """A recording on a record of its own."""
+
+    def __init__(
+        self,
+        calls: Calls,
+        recording: Recording,
+        leaves: Sequence[Any],
+        outputs: Sequence[Any],
+    ) -> None:
+        self.leaves, self.differentiable = leaves, recording.differentiable
+        self.connected = recording.connected
+        self._calls, self._recording, self._outputs = calls, recording, outputs
+
+    @property
+    def nodes(self) -> int:
+        return self._calls.operators
+
+    def keep(self, leaves: int, outputs: int) -> None:
+        super().keep(leaves, outputs)
+        self._recording.keep(leaves, outputs)
+
+    def hold(self, fn: Callable[[Recording], Any]) -> None:
+        self._calls.hold(lambda: fn(self._recording))
+
+    def through(self, fn: Flat, tensors: Sequence[Any]) -> list[Any]:
+        return self._calls.go_on(fn, tensors, self.connected)
+
+    def gradients(
+        self,
+        cotangents: Sequence[Tensor | None],
+        asked: Collection[int] | None = None,
+        sparse: Collection[int] = (),
+    ) -> list[Any]:
+        if (elsewhere := self.elsewhere()) is not None:
+            return elsewhere.gradients(cotangents, asked, sparse)
+
+        def of(given: list[Any]) -> list[Any]:
+            return self._recording.gradients(given, asked)
+
+        grads = self.through(of, cotangents)
+        return [
+            RowSparse.of(grad) if i in sparse and grad is not None else grad
+            for i, grad in enumerate(grads)
+        ]
