@@ -31,25 +31,17 @@ class Watch:
 
     Args:
         leaves: what the recording differentiates by.
-        create_graph: whether gradients may be differentiated once more.
         by_caller: whether the graph is one that the caller differentiates by Paddle's
             own means, so that nothing can be asked for beside what the caller asks for.
     """
 
-    def __init__(
-        self, leaves: Sequence[Any], create_graph: bool = False, by_caller: bool = False
-    ) -> None:
+    def __init__(self, leaves: Sequence[Any], by_caller: bool = False) -> None:
         self._leaves = leaves
-        self.create_graph = create_graph
         self.by_caller = by_caller
-        self.deep = False
-        """Whether derivatives are known to be nested."""
         self.asked: dict[int, Tensor] = {}
         """To be differentiated by too, for the sake of the other gradients."""
         self.made: list[Tensor] = []
         """Leaves made of constants."""
-        self.nested: list[tuple[list[Tensor], list[Tensor]]] = []
-        """Of each gradient taken meanwhile what it was made of, and it itself."""
         self.refusal = ""
         """Why what was recorded is not differentiated; empty where it is."""
         self.sparse = False
@@ -100,21 +92,16 @@ class Watch:
         return found
 
     def _begin(self) -> None:
-        stack = recordings()
-        self.deep = self.create_graph or bool(stack)
-        self.on_begin(self)
-        stack.append(self)
+        self.on_begin()
+        recordings().append(self)
 
     def _end(self) -> None:
         stack = recordings()
         while self in stack:
             stack.pop()
-        if self.deep:
-            self.on_end(self)
 
     on_begin: ClassVar[Any]
-    on_end: ClassVar[Any]
-    """What :mod:`.rules.operators` does with a watch that begins, or ends."""
+    """What :mod:`.rules.operators` does where a watch begins."""
 
 
 def watch_alone(stack: list[Watch]) -> None:
@@ -163,15 +150,6 @@ def ask_for(tensors: Sequence[Tensor]) -> None:
         Context(stack).ask([t for t in tensors if not t.stop_gradient])
 
 
-def note_gradients(of: Sequence[Tensor], found: Sequence[Tensor | None]) -> None:
-    """Have every recording under way know of differentiable gradients."""
-    stack = recordings()
-    if stack:
-        pair = [*of], [grad for grad in found if grad is not None]
-        for watch in stack:
-            watch.nested.append(pair)
-
-
 def has_view(constant: Tensor) -> bool:
     """Whether it shares memory with another tensor that lives, as a view or by one."""
     for watch in recordings():
@@ -198,8 +176,7 @@ class Context:
 
     def create_graph(self, inputs: Sequence[Any]) -> bool:
         """Whether what is made of these may be differentiated twice."""
-        stack = self._stack
-        if len(stack) > 1 or stack[0].create_graph or stack[0].by_caller:
+        if self._stack[0].by_caller:
             return True
         for given in inputs:
             if is_traced(given) and given.is_leaf and not self.is_leaf(given):

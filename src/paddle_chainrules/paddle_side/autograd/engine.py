@@ -13,7 +13,6 @@ from paddle import Tensor
 
 from ..listener import listener
 from ..process.random_state import in_turn
-from ..watch import note_gradients
 from .kernel_errors import kernels_named, note
 from .partial_gradients import node_of
 from .pylayers import layers_watched
@@ -67,8 +66,6 @@ def _by_engine(
             *([*outputs], [*inputs], [*cotangents]),
             *(True, create_graph, True, True, [], None),
         )
-    if create_graph:
-        note_gradients([*outputs, *cotangents], found)
     return found
 
 

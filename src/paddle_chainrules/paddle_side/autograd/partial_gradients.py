@@ -168,12 +168,3 @@ def _reached_from(leaves: Iterable[int], seen: dict[int, list[Any]]) -> set[int]
             reached.add(address)
             stack += users.get(address, ())
     return reached
-
-
-def second_order_fault(kernel: str) -> str:
-    """Why gradients through such a kernel can't be differentiated again."""
-    name = kernel.removesuffix("Final").removesuffix("GradNode")
-    return (
-        f"Paddle can't differentiate {name} once more right where {NEEDS[kernel].rule};"
-        " make all of its inputs arguments of the function"
-    )

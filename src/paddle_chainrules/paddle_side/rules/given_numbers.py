@@ -98,22 +98,3 @@ def padded(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
     x, given["value"] = given["x"], 0.0
     zeros, inside = operator(**given), operator(**{**given, "x": paddle.ones_like(x)})
     return paddle.where(inside > 0, zeros, value.astype(zeros.dtype).expand_as(zeros))
-
-
-def pad(x: Tensor, pads: Any, value: float = 0.0) -> Tensor | None:
-    """Paddle's second derivative pads cotangents with the value."""
-    if not value:
-        return None
-    zeros = paddle._C_ops.pad(x, pads, 0.0)
-    inside = paddle._C_ops.pad(paddle.ones_like(x), pads, 0.0)
-    return paddle.where(inside > 0, zeros, paddle.full_like(zeros, value))
-
-
-def pad3d(
-    x: Tensor, pads: Any, mode: str, value: float, layout: str = "NCDHW"
-) -> Tensor | None:
-    if not value or mode != "constant":
-        return None
-    zeros = paddle._C_ops.pad3d(x, pads, mode, 0.0, layout)
-    inside = paddle._C_ops.pad3d(paddle.ones_like(x), pads, mode, 0.0, layout)
-    return paddle.where(inside > 0, zeros, paddle.full_like(zeros, value))

@@ -16,14 +16,11 @@ from ..listener import is_plain
 from ..patching.places import Looked, Pair, Places, by_itself, lock, stand, standing
 from ..process.random_state import DRAWING, noting
 from ..watch import Context, Watch, note_written, recordings
-from .table import DEEP_METHODS, DEEP_RULES, FUNCTIONS, IN_PLACE, METHODS, RULES, Rule
+from .table import FUNCTIONS, IN_PLACE, METHODS, RULES, Rule
 
 __all__ = ["Watch"]
 
 WRITING = {*IN_PLACE, "assign_out_", "__setitem__"}
-
-_deep: set[Watch] = set()
-"""The recordings under way with nested derivatives."""
 
 
 def _through(
@@ -82,42 +79,25 @@ def _drawing(pairs: Mapping[str, Pair]) -> dict[str, Pair]:
 
 
 @cache
-def _deep_places() -> Places:
-    return Places(_pairs(DEEP_RULES, vars(paddle._C_ops)))
-
-
-@cache
 def _methods() -> dict[str, Pair]:
     return _pairs(METHODS, paddle.Tensor)
 
 
-@cache
-def _deep_methods() -> dict[str, Pair]:
-    return _pairs(DEEP_METHODS, paddle.Tensor)
-
-
-_placed = [0, 0]
-"""Whether the rules, and those for nested derivatives, are in their places."""
+_placed = [False]
+"""Whether the rules are in their places."""
 
 
 def _put(looked: Looked | None = None) -> None:
-    """The rules in the operators' places, those for nested derivatives while needed.
+    """The rules in the operators' places, for good.
 
-    The others stay, since to place them costs more than what they cost: outside of
-    recordings they ask whether there is one, and pass on.
+    To place them costs more than what they cost: outside of recordings they ask whether
+    there is one, and pass on.
     """
     if not _placed[0]:
         _places().put(1, looked)
         for name, pair in _methods().items():
             stand(paddle.Tensor, name, pair[1])
-        _placed[0] = 1
-    wanted = int(bool(_deep))
-    if wanted != _placed[1]:
-        _placed[1] = wanted
-        _deep_places().put(wanted)
-        # A change of the type makes Python forget what it knows of its attributes.
-        for name, pair in _deep_methods().items():
-            stand(paddle.Tensor, name, pair[wanted])
+        _placed[0] = True
 
 
 def place(looked: Looked | None = None) -> None:
@@ -130,20 +110,9 @@ def place(looked: Looked | None = None) -> None:
         _put(looked)
 
 
-def _begin(watch: Watch) -> None:
-    if watch.deep or not _placed[0]:
-        with lock:
-            if watch.deep:
-                _deep.add(watch)
-            _put()
-
-
-def _end(watch: Watch) -> None:
-    if watch in _deep:
-        with lock:
-            _deep.discard(watch)
-            _put()
+def _begin() -> None:
+    if not _placed[0]:
+        place()
 
 
 Watch.on_begin = staticmethod(_begin)
-Watch.on_end = staticmethod(_end)

@@ -10,7 +10,7 @@ others that Paddle differentiates right and as often as one likes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import paddle
@@ -25,9 +25,7 @@ from . import given_numbers as for_numbers
 from . import whole_numbers as whole
 from .derivatives import activations, formulas, linear_algebra, losses, norms, pieces
 from .derivatives import every_order as closed
-from .derivatives.complex_numbers import matrix_product, product, quotient
-from .derivatives.convolution import ordered, transposed_convolution
-from .derivatives.formulas import by_formula, refused, where_complex, where_traced
+from .derivatives.formulas import refused, where_traced
 from .drawing import DRAWN
 from .graph_breaks import BREAKS, a_number, taking_out, to_tensor
 
@@ -97,60 +95,6 @@ def _embedding(
     return closed.without_padding(rows, x, padding_idx)
 
 
-def _every_order(
-    formula: Callable[..., Any],
-    of: frozenset[Any] = _REAL,
-    checked: bool = False,
-    numbers: Sequence[int] = (),
-) -> Rule:
-    """A formula with derivatives of every order, where they may be nested.
-
-    For tensors of one dtype, which is one of these. ``checked`` where the formula takes
-    arguments that Paddle refuses; of those at ``numbers`` Paddle makes numbers.
-    """
-
-    def rule(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
-        while args and args[-1] is None:  # an optional argument not given
-            args = args[:-1]
-        if found := [args[i] for i in numbers if i < len(args)]:
-            if any(map(is_traced, found)):
-                return operator(*args, **kwargs)
-            args = for_numbers.made(args, numbers)
-        tensors = tensors_in([*args, *kwargs.values()])
-        options = {k: v for k, v in kwargs.items() if v is not None and k != "name"}
-        if (
-            "out" not in options
-            and all(t.dtype in of for t in tensors)
-            and len({t.dtype for t in tensors}) == 1
-            and any(map(is_traced, tensors))
-            and context.create_graph(tensors)
-        ):
-            return by_formula(formula, operator, args, options, checked)
-        return operator(*args, **kwargs)
-
-    return rule
-
-
-def _power(x: Tensor, exponent: Any) -> Tensor | None:
-    number = isinstance(exponent, int | float) and not isinstance(exponent, bool)
-    return closed.power(x, exponent) if number else None
-
-
-def _divide(x: Tensor, y: Any) -> Tensor | None:
-    return closed.divide(x, y) if isinstance(y, Tensor) else None
-
-
-def _quotient(x: Tensor, numerator: Any) -> Tensor | None:
-    """``numerator / x``"""
-    if not isinstance(numerator, int | float | complex | Tensor):
-        return None
-    return numerator * closed.power(x, -1)
-
-
-def _concat(parts: Any, axis: Any = 0) -> Tensor | None:
-    return closed.concat(parts, axis) if isinstance(axis, int) else None
-
-
 def _triangular_solve(operator: Any, context: Context, *args: Any) -> Any:
     *given, unit = args
     if unit and any(map(is_traced, given)):
@@ -179,60 +123,6 @@ def _rnn(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
 
 
 _whole_triangular_solve, _whole_rnn = _whole("triangular_solve"), _whole("rnn")
-
-_CONV2D, _CONV3D = (0, 1, 2, 3, 4, 5, 6, 7), (0, 1, 2, 3, 4, 6, 5, 7)
-
-_FORMULAS: dict[str, Callable[..., Any]] = {
-    "concat": _concat,
-    "divide": _divide,
-    "elu": closed.elu,
-    "erf": closed.erf,
-    "gelu": closed.gelu,
-    "log": closed.log,
-    "pow": _power,
-    "reciprocal": closed.reciprocal,
-    "rsqrt": closed.rsqrt,
-    "sigmoid": closed.sigmoid,
-    "silu": closed.silu,
-    "sin": closed.sin,
-    "cos": closed.cos,
-    "softmax": closed.softmax,
-    "softplus": closed.softplus,
-    "split": formulas.split,
-    "split_with_num": formulas.split_evenly,
-    "sqrt": closed.sqrt,
-    "square": closed.square,
-    "stack": closed.stack,
-    "unbind": closed.unbind,
-    "atan": closed.atan,
-    "cosh": closed.cosh,
-    "sinh": closed.sinh,
-    "expm1": closed.expm1,
-    "flatten": closed.flatten,
-    "log_softmax": closed.log_softmax,
-    "logsigmoid": closed.log_sigmoid,
-    "swish": closed.silu,
-    "conv2d": ordered(*_CONV2D),
-    "depthwise_conv2d": ordered(*_CONV3D),
-    "conv3d": ordered(*_CONV3D),
-    "conv2d_transpose": transposed_convolution,
-    "conv3d_transpose": transposed_convolution,
-    "depthwise_conv2d_transpose": transposed_convolution,
-    "dot": linear_algebra.dot,
-    "mv": linear_algebra.dot,
-    "lerp": formulas.lerp,
-    "mean_all": linear_algebra.mean,
-    "log1p": closed.log1p,
-    "tan": closed.tan,
-    "tanh_shrink": closed.tanh_shrink,
-    **closed.BY_SLOPES,
-    **{n: getattr(activations, n) for n in ("softsign", "mish")},
-    "selu": closed.selu,
-    "matmul": linear_algebra.product_with_vector,
-    "pad": for_numbers.pad,
-    "pad3d": for_numbers.pad3d,
-    **{n: getattr(pieces, n) for n in ("maximum", "minimum", "leaky_relu", "abs")},
-}
 
 RULES: dict[str, Rule] = {
     **dict.fromkeys(in_place.VIEWS, in_place.view),
@@ -347,31 +237,6 @@ FUNCTIONS: dict[Any, Rule] = {
 }
 """Functions of Paddle's that are written in Python."""
 
-_LENIENT = {"concat", "stack", "split", "split_with_num", "dot", "mv"}
-_LENIENT |= {"conv2d_transpose", "conv3d_transpose", "depthwise_conv2d_transpose"}
-
-_ANALYTIC = {"log", "sqrt", "reciprocal", "sin", "cos", "sinh", "cosh", "expm1"}
-_ANALYTIC |= {"square", "pow", "tan", "asin", "acos", "atan", "asinh", "atanh"}
-_ANALYTIC |= {"log1p", "log2", "log10", "sigmoid", "silu"}
-
-DEEP_RULES: dict[str, Rule] = {
-    name: _every_order(
-        formula,
-        of=_REAL | _COMPLEX if name in _ANALYTIC else _REAL,
-        checked=name in _LENIENT,
-        numbers=for_numbers.places(name),
-    )
-    for name, formula in _FORMULAS.items()
-}
-DEEP_RULES |= {
-    "exp": where_complex(closed.exp),
-    "tanh": where_complex(closed.tanh),
-    "multiply": where_complex(product),
-    "divide": where_complex(quotient, DEEP_RULES["divide"]),
-    "matmul": where_complex(matrix_product, DEEP_RULES["matmul"]),
-}
-"""Formulas that are needed only where derivatives are nested."""
-
 METHODS: dict[str, Rule] = {
     "__getitem__": in_place.get_item,
     "__setitem__": in_place.renewing(in_place.set_item),
@@ -383,15 +248,3 @@ METHODS: dict[str, Rule] = {
     **dict.fromkeys(BREAKS, taking_out),
 }
 """By the names of ``paddle.Tensor``, whose operators do not go through the others."""
-
-DEEP_METHODS: dict[str, Rule] = {
-    "__mul__": where_complex(product),
-    "__rmul__": where_complex(product),
-    "__pow__": _every_order(_power, _REAL | _COMPLEX),
-    "__truediv__": where_complex(quotient, _every_order(_divide)),
-    "__rtruediv__": _every_order(_quotient, _REAL | _COMPLEX),
-    "__matmul__": where_complex(
-        matrix_product, _every_order(linear_algebra.product_with_vector)
-    ),
-}
-"""The same, needed only where derivatives are nested."""

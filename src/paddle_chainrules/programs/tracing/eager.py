@@ -95,7 +95,8 @@ class Eager(Record):
         starts = [v for v in inputs if self.required(v)]
         dummies = {*map(id, self.dummies)}
         for value, tensor in self.constants.items():
-            if self.required(value) and id(tensor) not in dummies:
+            own = id(tensor) in dummies or self.is_own(value)
+            if self.required(value) and not own:
                 starts.append(value)
         reached = {*starts}
         for op, taped in zip(self.ops, self.taped, strict=True):

@@ -8,7 +8,7 @@ than Paddle's own, and stand in for these only where derivatives are nested.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import paddle
@@ -17,7 +17,6 @@ from paddle import Tensor
 from paddle.autograd import PyLayer
 
 from ...dtypes import single
-from .complex_numbers import exponential
 
 
 class _Smooth(PyLayer):
@@ -45,31 +44,6 @@ class _Smooth(PyLayer):
         slope = ctx.slope(x)
         grad: Tensor = cotangent * (slope.conj() if x.is_complex() else slope)
         return grad
-
-
-class _Placed(PyLayer):
-    """A tensor with zeros before and after it along an axis.
-
-    With one input: Paddle forbids a layer of several to give the gradients of those
-    that are not asked for, and does not tell which these are.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, axis: int, before: int, after: int, x: Tensor) -> Tensor:
-        ctx.place = axis, before, before + x.shape[axis]
-        parts = [x]
-        for count, at in ((before, 0), (after, len(parts) + 1)):
-            if count:
-                shape = [*x.shape]
-                shape[axis] = count
-                parts.insert(at, paddle.zeros(shape, x.dtype))
-        whole: Tensor = paddle.concat(parts, axis)
-        return whole
-
-    @staticmethod
-    def backward(ctx: Any, cotangent: Tensor) -> Tensor:
-        axis, start, stop = ctx.place
-        return paddle.slice(cotangent, [axis], [start], [stop])
 
 
 class _Gathered(PyLayer):
@@ -116,12 +90,6 @@ def scattered(x: Tensor, index: Tensor, count: int) -> Tensor:
     return found
 
 
-def placed(x: Tensor, axis: int, before: int, after: int) -> Tensor:
-    """A tensor with so many zeros before and after it along an axis."""
-    found: Tensor = _Placed.apply(axis, before, after, x)
-    return found
-
-
 def embedding(index: Tensor, weight: Tensor, padding: int = -1) -> Tensor:
     """Rows of a table; those of the padding are zero and have no gradient."""
     found = gathered(weight.T, index.reshape([-1])).T
@@ -138,19 +106,6 @@ def without_padding(rows: Tensor, index: Tensor, padding: int) -> Tensor:
     return found
 
 
-def with_slope(x: Tensor, slope: float) -> Tensor:
-    """``x`` itself, with another derivative than one."""
-    return _applied(paddle.assign, lambda x: paddle.full_like(x, slope), x)
-
-
-def sin(x: Tensor) -> Tensor:
-    return _applied(paddle.sin, cos, x)
-
-
-def cos(x: Tensor) -> Tensor:
-    return _applied(paddle.cos, lambda x: -sin(x), x)
-
-
 def sigmoid(x: Tensor) -> Tensor:
     def slope(x: Tensor) -> Tensor:
         # Paddle's kernel rounds complex numbers, of x otherwise than of -x.
@@ -162,92 +117,6 @@ def sigmoid(x: Tensor) -> Tensor:
 
 def silu(x: Tensor) -> Tensor:
     return x * sigmoid(x)
-
-
-def softplus(x: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tensor:
-    def slope(x: Tensor) -> Tensor:
-        return paddle.where(
-            x * beta > threshold, paddle.ones_like(x), sigmoid(x * beta)
-        )
-
-    return _applied(lambda x: F.softplus(x, beta, threshold), slope, x)
-
-
-def selu(x: Tensor, scale: float, alpha: float) -> Tensor:
-    """With the slope of Paddle's kernel: the value and a product that is rounded."""
-    more = single(single(scale) * single(alpha))
-
-    def value(x: Tensor) -> Tensor:
-        return F.selu(x, scale, alpha)
-
-    def slope(x: Tensor) -> Tensor:
-        low = paddle.where(x > 0, paddle.zeros_like(x), x)
-        above = paddle.full_like(x, single(scale))
-        return paddle.where(x > 0, above, selu(low, scale, alpha) + more)
-
-    return _applied(value, slope, x)
-
-
-def elu(x: Tensor, alpha: float = 1.0) -> Tensor:
-    def slope(x: Tensor) -> Tensor:
-        # Not where both branches are computed: exp of a large number is no number.
-        low = paddle.where(x > 0, paddle.zeros_like(x), x)
-        below = single(alpha) * paddle.exp(low)
-        return paddle.where(x > 0, paddle.ones_like(x), below)
-
-    return _applied(lambda x: F.elu(x, alpha), slope, x)
-
-
-def erf(x: Tensor) -> Tensor:
-    return _applied(
-        paddle.erf, lambda x: 2 / math.sqrt(math.pi) * paddle.exp(-x * x), x
-    )
-
-
-def gelu(x: Tensor, approximate: bool = False) -> Tensor:
-    if approximate:
-        inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)
-        return 0.5 * x * (1 + paddle.tanh(inner))
-    return 0.5 * x * (1 + erf(x * math.sqrt(0.5)))
-
-
-def log_sigmoid(x: Tensor) -> Tensor:
-    return _applied(F.log_sigmoid, lambda x: sigmoid(-x), x)
-
-
-def atan(x: Tensor) -> Tensor:
-    return _applied(paddle.atan, lambda x: power(1 + x * x, -1), x)
-
-
-def sinh(x: Tensor) -> Tensor:
-    return _applied(paddle.sinh, cosh, x)
-
-
-def cosh(x: Tensor) -> Tensor:
-    return _applied(paddle.cosh, sinh, x)
-
-
-def expm1(x: Tensor) -> Tensor:
-    def slope(x: Tensor) -> Tensor:
-        return exponential(x) if x.is_complex() else paddle.exp(x)
-
-    return _applied(paddle.expm1, slope, x)
-
-
-def exp(x: Tensor) -> Tensor:
-    return _applied(paddle.exp, exp, x)
-
-
-def tanh(x: Tensor) -> Tensor:
-    return _applied(paddle.tanh, lambda x: 1 - square(tanh(x)), x)
-
-
-def tan(x: Tensor) -> Tensor:
-    return _applied(paddle.tan, lambda x: 1 + square(tan(x)), x)
-
-
-def log1p(x: Tensor) -> Tensor:
-    return _applied(paddle.log1p, lambda x: power(1 + x, -1), x)
 
 
 Power = Callable[[Tensor, float], Tensor]
@@ -262,35 +131,6 @@ SLOPES: dict[str, Callable[[Tensor, Power], Tensor]] = {
     "log10": lambda x, power: power(x * math.log(10.0), -1.0),
 }
 """Derivatives by the powers of whoever asks: those here, or those of programs."""
-
-
-def _by_slope(name: str) -> Callable[[Tensor], Tensor]:
-    value, slope = getattr(paddle, name), SLOPES[name]
-    return lambda x: _applied(value, lambda x: slope(x, power), x)
-
-
-BY_SLOPES = {name: _by_slope(name) for name in SLOPES}
-"""The functions whose derivatives these are."""
-
-
-def tanh_shrink(x: Tensor) -> Tensor:
-    return x - paddle.tanh(x)
-
-
-def log(x: Tensor) -> Tensor:
-    return _applied(paddle.log, lambda x: power(x, -1), x)
-
-
-def sqrt(x: Tensor) -> Tensor:
-    return _applied(paddle.sqrt, lambda x: 0.5 * power(x, -0.5), x)
-
-
-def rsqrt(x: Tensor) -> Tensor:
-    return power(x, -0.5)
-
-
-def square(x: Tensor) -> Tensor:
-    return x * x
 
 
 def power(x: Tensor, exponent: float) -> Tensor:
@@ -319,63 +159,6 @@ def _power(x: Tensor, exponent: float) -> Tensor:
 
 def reciprocal(x: Tensor) -> Tensor:
     return _applied(paddle.reciprocal, lambda x: -power(x, -2), x)
-
-
-def divide(x: Tensor, y: Tensor) -> Tensor:
-    found = x * power(y, -1)  # infinite where the divisor is zero, as the quotient
-    with paddle.no_grad():
-        exact = x / y  # the quotient has one rounding, the product two
-        rest = exact - found
-    both = paddle.isfinite(found) & paddle.isfinite(exact)
-    zero = paddle.zeros_like(rest)
-    return paddle.where(both, found + paddle.where(both, rest, zero), found)
-
-
-def softmax(x: Tensor, axis: int = -1) -> Tensor:
-    shifted = paddle.exp(x - x.detach().max(axis, keepdim=True))
-    return shifted * power(shifted.sum(axis, keepdim=True), -1)
-
-
-def log_softmax(x: Tensor, axis: int = -1) -> Tensor:
-    shifted = x - x.detach().max(axis, keepdim=True)
-    return shifted - log(paddle.exp(shifted).sum(axis, keepdim=True))
-
-
-def flatten(x: Tensor, start: int = 0, stop: int = -1) -> Tensor:
-    shape = list(x.shape)
-    start, stop = start % max(x.ndim, 1), stop % max(x.ndim, 1)
-    flat: Tensor = x.reshape([*shape[:start], -1, *shape[stop + 1 :]])
-    return flat
-
-
-def concat(parts: Sequence[Tensor], axis: int) -> Tensor:
-    axis = axis % parts[0].ndim
-    sizes = [part.shape[axis] for part in parts]
-    total, start, found = sum(sizes), 0, None
-    for part, size in zip(parts, sizes, strict=True):
-        term = placed(part, axis, start, total - start - size)
-        found = term if found is None else found + term
-        start += size
-    assert found is not None
-    return found
-
-
-def stack(parts: Sequence[Tensor], axis: int) -> Tensor:
-    axis = axis % (parts[0].ndim + 1)
-    return concat([part.unsqueeze(axis) for part in parts], axis)
-
-
-def split(x: Tensor, sizes: Sequence[int], axis: int) -> list[Tensor]:
-    parts, start = [], 0
-    for size in sizes:
-        parts.append(paddle.slice(x, [axis], [start], [start + size]))
-        start += size
-    return parts
-
-
-def unbind(x: Tensor, axis: int) -> list[Tensor]:
-    axis = axis % x.ndim
-    return [part.squeeze(axis) for part in split(x, [1] * x.shape[axis], axis)]
 
 
 def _applied(

@@ -16,7 +16,7 @@ from paddle import Tensor
 from paddle.autograd import PyLayer
 
 from ...listener import listener, not_listening
-from ...watch import Context, is_traced, tensors_in
+from ...watch import Context, is_traced
 from . import every_order as closed
 from .activations import softsign
 from .complex_numbers import exponential
@@ -68,31 +68,6 @@ def where_traced(
         if any(is_traced(args[i]) for i in places if i < len(args)):
             return by_formula(formula, operator, args, kwargs, checked)
         return operator(*args, **kwargs)
-
-    return rule
-
-
-def where_complex(
-    formula: Callable[..., Any], otherwise: Callable[..., Any] | None = None
-) -> Callable[..., Any]:
-    """A rule that takes the formula of complex tensors where derivatives may nest.
-
-    ``otherwise`` is the rule elsewhere.
-    """
-
-    def rule(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
-        tensors = tensors_in(args)
-        if (
-            any(t.is_complex() for t in tensors)
-            and any(map(is_traced, tensors))
-            and kwargs.get("out") is None
-            and context.create_graph(tensors)
-        ):
-            options = {k: v for k, v in kwargs.items() if k not in ("out", "name")}
-            return by_formula(formula, operator, args, options, False)
-        if otherwise is None:
-            return operator(*args, **kwargs)
-        return otherwise(operator, context, *args, **kwargs)
 
     return rule
 
@@ -359,20 +334,3 @@ def recurrent_of_nothing(
         out, state, after = operator(*args, **kwargs)
     zero = paddle.add_n([t.flatten()[:0].sum() for t in traced])
     return out + zero, state, [part + zero for part in after]
-
-
-def split(x: Tensor, sizes: Any, axis: Any) -> list[Tensor] | None:
-    if not isinstance(axis, int) or not isinstance(sizes, list | tuple):
-        return None
-    if not all(isinstance(n, int) for n in sizes) or sizes.count(-1) > 1:
-        return None
-    axis %= x.ndim
-    rest = x.shape[axis] - sum(n for n in sizes if n != -1)
-    return closed.split(x, [rest if n == -1 else n for n in sizes], axis)
-
-
-def split_evenly(x: Tensor, count: Any, axis: Any) -> list[Tensor] | None:
-    if not isinstance(axis, int) or not isinstance(count, int):
-        return None
-    axis %= x.ndim
-    return closed.split(x, [x.shape[axis] // count] * count, axis)

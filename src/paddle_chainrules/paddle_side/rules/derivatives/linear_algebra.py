@@ -35,10 +35,6 @@ def matmul(
     return found
 
 
-def mean(x: Tensor) -> Tensor:
-    return x.sum() * (1 / x.size)
-
-
 def dot(x: Tensor, y: Tensor) -> Tensor:
     found: Tensor = ops.sum(x * y, [-1], None, False)
     return found
@@ -51,19 +47,6 @@ def addmm(c: Tensor, x: Tensor, y: Tensor, beta: Any = 1.0, alpha: Any = 1.0) ->
 
 def _times(x: Tensor, factor: Any) -> Tensor:
     return x if not isinstance(factor, Tensor) and factor == 1 else x * factor
-
-
-def product_with_vector(
-    x: Tensor, y: Any, transpose_x: bool = False, transpose_y: bool = False, **_: Any
-) -> Tensor | None:
-    """Of vectors, where Paddle's second derivative has another shape, or fails."""
-    if not isinstance(y, Tensor) or min(x.ndim, y.ndim) != 1:
-        return None
-    if x.ndim == y.ndim:
-        return dot(x, y)
-    if x.ndim == 1:
-        return paddle.matmul(x.unsqueeze(0), y, False, transpose_y).squeeze(-2)
-    return paddle.matmul(x, y.unsqueeze(-1), transpose_x, False).squeeze(-1)
 
 
 def qr(operator: Any, context: Context, x: Tensor, mode: str = "reduced") -> Any:

@@ -39,33 +39,6 @@ def smooth(formula: Callable[..., Any]) -> Callable[..., Any]:
     return rule
 
 
-def maximum(x: Tensor, y: Tensor) -> Tensor:
-    """At a tie half of each, as Paddle has it in the first order."""
-    x, y = _alike(x, y)
-    tie = x * 0.5 + y * 0.5
-    found: Tensor = paddle.where(x > y, x, paddle.where(x < y, y, tie))
-    return found
-
-
-def minimum(x: Tensor, y: Tensor) -> Tensor:
-    x, y = _alike(x, y)
-    tie = x * 0.5 + y * 0.5
-    found: Tensor = paddle.where(x < y, x, paddle.where(x > y, y, tie))
-    return found
-
-
-def leaky_relu(x: Tensor, slope: float = 0.01) -> Tensor:
-    """At zero of the slope above it, as Paddle has it in the first order."""
-    found: Tensor = paddle.where(x < 0, x * slope, x)
-    return found
-
-
-def abs(x: Tensor) -> Tensor:
-    """At zero of no slope, as Paddle has it in the first order; of no curvature."""
-    found: Tensor = paddle.where(is_zero(x), paddle.zeros_like(x), x * paddle.sign(x))
-    return found
-
-
 def scaled_bessel(x: Tensor) -> Tensor:
     """``i0e``, whose kernel has a slope at zero by the sign of the zero."""
     given = paddle.where(is_zero(x), x * 0.0, x)
