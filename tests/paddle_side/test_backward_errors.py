@@ -81,21 +81,16 @@ OUTER = {
 }
 
 
-@pytest.mark.parametrize("outer", [name for name in OUTER if name != "jit"])
+@pytest.mark.parametrize("outer", OUTER)
 @pytest.mark.parametrize("inner", INNER)
-def test_the_error_comes_out_whole(inner, outer):
-    """The rule, and the remedy, and nothing of Paddle's around it."""
+def test_a_backward_takes_derivatives(inner, outer):
+    """By rules, since Paddle's engine is busy."""
     function = slope_by(INNER[inner])
     x, v = randn([4]), randn([4], seed=1)
     for _ in range(2):
-        with pytest.raises(RuntimeError) as caught:
-            OUTER[outer](function, x, v)
-        assert caught.type in (RuntimeError, NotImplementedError)
-        said = str(caught.value)
-        assert said.startswith("a gradient was asked for while paddle.grad computes")
-        assert "jit(grad(fn))(x)" in said
-        assert "C++" not in said
-        assert len(said.splitlines()) == 1
+        found = OUTER[outer](function, x, v)
+        exact = 6 * x * v if outer == "hvp" else 3 * x * x * v
+        assert_same(found, exact, rtol=1e-5, atol=1e-6)
     assert paddle.is_grad_enabled()
     assert_same(grad(cube)(x), 3 * x * x, rtol=1e-6)
 
@@ -128,8 +123,8 @@ def test_the_remedy_is_differentiated_once_more(inner):
         assert_same(found, 6 * x * v * v, rtol=1e-9)
 
 
-@pytest.mark.parametrize("outer", ["vjp", "grad", "jvp", "pullback"])
-def test_the_error_of_a_hook_comes_out_whole(outer):
+@pytest.mark.parametrize("outer", ["vjp", "grad", "pullback"])
+def test_a_hook_takes_derivatives(outer):
     def function(x):
         y = paddle.sin(x)
         y.register_hook(lambda g: g * grad(cube)(g.detach()))
@@ -137,8 +132,8 @@ def test_the_error_of_a_hook_comes_out_whole(outer):
 
     x, v = randn([4]), randn([4], seed=1)
     for _ in range(2):
-        with pytest.raises(RuntimeError, match="^a gradient was asked for while"):
-            OUTER[outer](function, x, v)
+        found = OUTER[outer](function, x, v)
+        assert_same(found, 3 * (2 * v) ** 2 * 2 * v * paddle.cos(x), rtol=1e-5)
 
 
 WRONG = {
@@ -172,8 +167,8 @@ def test_an_error_that_was_caught_is_not_brought_up():
 
     def inner(x):
         try:
-            grad(cube)(x)
-        except RuntimeError:
+            grad(cube, 3)(x)
+        except ValueError:
             raise LookupError("another") from None
 
     x, v = randn([4]), randn([4], seed=1)
@@ -182,8 +177,8 @@ def test_an_error_that_was_caught_is_not_brought_up():
 
     def instead(x):
         try:
-            return grad(cube)(x)
-        except RuntimeError:
+            return grad(cube, 3)(x)
+        except ValueError:
             return 3 * x * x
 
     found = OUTER["vjp"](slope_by(instead), x, v)

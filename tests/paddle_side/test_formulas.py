@@ -101,15 +101,13 @@ def test_what_paddle_refuses_is_refused(name):
 @pytest.mark.parametrize(
     "write", [lambda v: v.zero_(), lambda v: v.__setitem__(0, 7.0)]
 )
-def test_a_write_into_a_copy_for_a_view_is_refused_by_the_tape(view, write):
+def test_a_write_into_a_copy_for_a_view(view, write):
     def fn(x):
         y = x * 1
         write(view(y))
         return y
 
-    with plain(), pytest.raises(NotImplementedError, match="in place on a view"):
-        vjp(fn, X)
-    value, pullback = vjp(fn, X)  # by a program
+    value, pullback = vjp(fn, X)  # by rules
     with paddle.no_grad():
         assert_same(value, fn(X))
     kept = (fn(X) - fn(X + 1)).abs() > 0.5
@@ -186,7 +184,7 @@ def test_a_layer_with_a_state_gives_the_same_each_time(how):
 
 
 @pytest.mark.parametrize("value", ["traced", "constant"])
-def test_to_assign_to_a_part_of_a_part_is_refused_by_the_tape(value):
+def test_to_assign_to_a_part_of_a_part(value):
     x, v = randn([2, 3], "float64"), randn([2], "float64", 1)
 
     def fn(x, v):
@@ -199,22 +197,19 @@ def test_to_assign_to_a_part_of_a_part_is_refused_by_the_tape(value):
         y[0][1] = v[0]
         return (y * x).sum()
 
-    for function in (fn, into_zeros):
-        said = r"x\[0, 1\] = y for x\[0\]\[1\]"
-        with plain(), pytest.raises(NotImplementedError, match=said):
-            vjp(function, x, v)
-
-    def right(x, v):
-        y = x * 1
-        y[0, 1] = v[0]
-        return (y * y).sum()
-
-    _, pullback = vjp(right, x, v)
+    _, pullback = vjp(fn, x, v)
     by_x, by_v = pullback(paddle.ones([], "float64"))
     expected = 2 * x
     expected[0, 1] = 0.0
     assert_same(by_x, expected)
-    assert_same(by_v, paddle.stack([2 * v[0], 0 * v[1]]))
+    if value == "traced":
+        assert_same(by_v, paddle.stack([2 * v[0], 0 * v[1]]))
+    _, pullback = vjp(into_zeros, x, v)
+    by_x, by_v = pullback(paddle.ones([], "float64"))
+    expected = paddle.zeros_like(x)
+    expected[0, 1] = v[0]
+    assert_same(by_x, expected)
+    assert_same(by_v, paddle.stack([x[0, 1], 0 * v[1]]))
 
 
 def differences(fn, z, width=1e-3):

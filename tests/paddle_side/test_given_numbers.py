@@ -161,10 +161,15 @@ def test_constants_of_any_dtype(name, kind):
 def test_the_rest_is_refused(name):
     fn = REFUSED[name]
     x, a = tensors()
-    why = "would lose its gradient|no right derivative"
+    why = "would lose its gradient|no right derivative|no rule for its gradient"
+
+    def back(fn, *args):
+        y, pullback = vjp(fn, *args)
+        return pullback(paddle.ones_like(y))
+
     for call in (
-        lambda: vjp(fn, x, a),
-        lambda: vjp(lambda a: fn(x, a), a),
+        lambda: back(fn, x, a),
+        lambda: back(lambda a: fn(x, a), a),
         lambda: jvp(fn, (x, a), (x, a)),
         lambda: jvp(lambda a: fn(x, a), (a,), (a,)),
         lambda: grad(lambda x, a: fn(x, a).sum(), argnums=1)(x, a),
@@ -206,15 +211,15 @@ def test_a_number_that_is_not_looked_at_where_it_is_zero(name):
 
 def test_epsilon_of_a_norm():
     def fn(x, a):
-        return F.group_norm(x[None], 1, epsilon=a)
+        return F.group_norm(x[None], 1, epsilon=a).sum()
 
     x, a = tensors()
-    by_a = differences(fn)
-    for call in (lambda: vjp(fn, x, a), lambda: vjp(lambda a: fn(x, a), a)):
+    for call in (
+        lambda: grad(fn, argnums=1)(x, a),
+        lambda: jvp(fn, (x, a), (paddle.zeros_like(x), paddle.ones_like(a))),
+    ):
         with pytest.raises(NotImplementedError, match="group_norm"):
             call()
-    _, slope = jvp(fn, (x, a), (paddle.zeros_like(x), paddle.ones_like(a)))
-    np.testing.assert_allclose(slope.numpy(), by_a, atol=1e-7)
 
 
 def test_programs_refuse_them_too():

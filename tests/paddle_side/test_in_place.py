@@ -335,17 +335,14 @@ def test_exact(fn, depth, primals):
 @pytest.mark.thinned(5)
 @pytest.mark.parametrize("depth", [once, nested])
 @pytest.mark.parametrize("fn", REFUSED)
-def test_what_the_tape_refuses_is_right_as_a_program(fn, depth, primals):
+def test_what_the_tape_refuses_is_right_by_rules(fn, depth, primals):
     before = [p.numpy().tobytes() for p in primals]
-    said = r"[Ww]rite|Assign to the whole"
-    with plain(), pytest.raises(NotImplementedError, match=said):
-        vjp(depth(fn), *primals)
-    assert [p.numpy().tobytes() for p in primals] == before
     try:
         assert_right(depth(fn), primals, 1e-6)
-    except NotImplementedError as error:
-        if fn not in NO_PROGRAM or "Nor is there a program" not in str(error):
+    except NotImplementedError:
+        if fn not in NO_PROGRAM:
             raise
+    assert [p.numpy().tobytes() for p in primals] == before
 
 
 def test_a_graph_that_was_written_into_is_let_go():
@@ -421,7 +418,7 @@ def test_operations(name, depth, primals):
 
 @programs_on
 def test_a_value_that_a_nested_gradient_needs_is_not_overwritten(primals):
-    """Paddle keeps the output of sigmoid, the formula of every order its input."""
+    """Paddle keeps the output of sigmoid, the rule of a record its input."""
 
     def fn(x, v):
         y = x * v
@@ -430,9 +427,8 @@ def test_a_value_that_a_nested_gradient_needs_is_not_overwritten(primals):
         return y
 
     assert_right(once(fn), primals, 1e-8)
-    said = pytest.raises(NotImplementedError, match="has been written into")
-    with plain(), said:
-        vjp(nested(fn), *primals)[1](paddle.ones([], "float64"))
+    with plain():
+        assert_right(nested(fn), primals, 1e-6)
     assert_right(nested(fn), primals, 1e-6)
 
 
@@ -483,8 +479,9 @@ def test_what_has_no_right_derivative_has_none_in_place(name):
         getattr(y, name)(paddle.full(y.shape, 2.0))
         return y
 
-    with pytest.raises(NotImplementedError, match="no right derivative of gammaincc"):
-        vjp(fn, randn([2, 3]))
+    x = randn([2, 3])
+    with pytest.raises(NotImplementedError, match="gammaincc has no rule for its"):
+        vjp(fn, x)[1](x)
 
 
 def test_layers_are_made_within_what_is_differentiated():

@@ -96,7 +96,8 @@ class VectorFunction:
         zero = here.expand([sum(self.outputs.sizes)])
 
         def second(u: Tensor) -> Tensor:
-            return grad(grad(lambda t: (u * self.of(at + t * along)).sum()))(here)
+            bent = grad(grad(lambda t: (u * self.of(at + t * along)).sum()))(here)
+            return here if bent is None else bent
 
         found = grad(second)(zero)
         return zero if found is None else found

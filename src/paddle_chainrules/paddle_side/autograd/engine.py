@@ -19,6 +19,10 @@ from .pylayers import layers_watched
 from .served_once import check
 
 
+class EngineBusy(RuntimeError):
+    """A gradient was asked for while Paddle's engine computes another."""
+
+
 def gradients(
     outputs: Sequence[Tensor],
     inputs: Sequence[Tensor],
@@ -47,7 +51,7 @@ def _by_engine(
     create_graph: bool,
 ) -> list[Tensor | None]:
     if is_running():
-        error = RuntimeError(
+        error = EngineBusy(
             "a gradient was asked for while paddle.grad computes another: inside a "
             "hook of a tensor, or the backward of a PyLayer, where Paddle's engine "
             "would crash. Take the inner gradient in forward or by a program, which "

@@ -8,12 +8,13 @@ import paddle
 from paddle import Tensor
 
 from .calls import BatchCall, Call, JetCall, NoRule
-from .entry import batch_of, jet_of, reverse_of
+from .entry import batch_of, formula_of, jet_of, reverse_of
 from .known_shapes import define_of_known_shape
 from .series import total
 from .shared import ops, shaped_as
 
 define_of_known_shape("linspace", differentiable=(0, 1))
+define_of_known_shape("logspace", differentiable=(0, 1, 3))
 
 
 def steps_like(row: Tensor) -> Tensor:
@@ -55,3 +56,11 @@ def _(call: BatchCall) -> list[Any]:
 def _between(start: Tensor | None, stop: Tensor | None, steps: Tensor) -> Any:
     ends = (start, 1.0 - steps), (stop, steps)
     return total(ops.cast(x, steps.dtype) * s for x, s in ends if x is not None)
+
+
+@formula_of("logspace")
+def _logspace(
+    start: Tensor, stop: Tensor, count: Tensor, base: Tensor, dtype: Any, *rest: Any
+) -> Tensor:
+    powers = paddle.linspace(start, stop, count, dtype)
+    return ops.exp(powers * ops.log(ops.cast(base, dtype)))

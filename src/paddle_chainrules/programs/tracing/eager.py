@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import paddle
 from paddle import Tensor
 
 from ...paddle_side.interception import listening
@@ -14,13 +15,15 @@ from ...paddle_side.listener import not_listening
 from ...paddle_side.rules.graph_breaks import BREAKS, taken_out
 from ...paddle_side.rules.in_place import REFUSED_WRITE
 from ...paddle_side.watch import is_traced, set_aside
-from ..capture_error import CaptureError
 from .existing import once
-from .operations import Value, tensors_in
+from .operations import OF_SHAPES, Value, tensors_in
 from .record import Record
 
 _READ = frozenset((*BREAKS, "__bool__", "__dlpack__", "data_ptr"))
 """Attributes by which Python reads the numbers of a tensor."""
+
+_COPIED = frozenset(("_copy_to", "_local_value", "get_tensor"))
+"""Attributes that give a tensor of the same numbers."""
 
 
 class Eager(Record):
@@ -45,18 +48,28 @@ class Eager(Record):
         self, name: str, call: Callable[..., Any], args: Any, kwargs: Any
     ) -> Any:
         attribute = name.removeprefix("Tensor.")
-        if attribute not in _READ:
-            return super().leaves(name, call, args, kwargs)
+        tensors = tensors_in(args)
+        traced = any(map(is_traced, tensors))
         with not_listening():
-            if any(map(is_traced, args)):
+            reads = attribute in _READ or (attribute in _COPIED and not traced)
+            if not reads and any(map(self.knows, tensors)):
+                return super().leaves(name, call, args, kwargs)
+            if traced and attribute in _READ:
                 self._refusal = taken_out(attribute, sys._getframe(2)) or self._refusal
             return call(*args, **kwargs)
 
     def unknown(
         self, name: str, call: Callable[..., Any], args: Any, kwargs: Any
     ) -> Any:
-        """An operator without rules, as it is where nothing is differentiated."""
-        if any(map(is_traced, tensors_in([*args, *kwargs.values()]))):
+        """An operator without rules, as it is where nothing is differentiated.
+
+        So is one that fills a tensor which nobody has used, as a new parameter.
+        """
+        given = tensors_in([*args, *kwargs.values()])
+        if name in OF_SHAPES:
+            del given[0]
+        is_new = name.endswith("_") and len(given) == 1 and not self.knows(given[0])
+        if paddle.is_grad_enabled() and any(map(is_traced, given)) and not is_new:
             super().unknown(name, call, args, kwargs)
         return call(*args, **kwargs)
 
@@ -77,15 +90,27 @@ class Eager(Record):
         Raises:
             NotImplementedError: one can't be differentiated.
         """
+        records = [self, *self._outers()]
+        for record in records:
+            record.failure = None
         try:
             with set_aside(), once(), listening(self):
                 yield
-        except CaptureError as error:
-            raise NotImplementedError(str(error)) from error
+        except Exception as error:  # of which Paddle may have made another
+            for record in records:
+                if record.failure is not None:
+                    raise NotImplementedError(str(record.failure)) from error
+            raise
         if self.failure is not None:  # which the function has caught
             raise NotImplementedError(str(self.failure))
         if self._refusal:
             raise NotImplementedError(self._refusal)
+
+    def _outers(self) -> Iterator[Any]:
+        outer = self.outer
+        while outer is not None:
+            yield outer
+            outer = outer.outer
 
     def below(self, inputs: Sequence[Value]) -> tuple[set[Value], list[Value]]:
         """Return the values with gradients by what required them before.

@@ -122,7 +122,12 @@ def write(
         formula = FORMULAS.get(name) or getattr(paddle._C_ops, name[:-1])
         found = formula(*given, **options)
     with not_listening():
-        if name in RESHAPING:
+        if name == "cast_" and found.dtype != x.dtype:  # which gives it other memory
+            with grad_mode(False):
+                call(*args, **kwargs)
+            x.stop_gradient = found.stop_gradient
+            record.stand_for(x, record.value_of(found))
+        elif name in RESHAPING:
             with grad_mode(False):
                 call(*args, **kwargs)
             record.stand_for(x, record.value_of(found))

@@ -11,6 +11,7 @@ from typing import Any
 
 import paddle
 from paddle import Tensor
+from paddle.base import core as _core
 
 from ...paddle_side.autograd.grad_mode import grad_mode
 from ...paddle_side.dtypes import facts_of
@@ -30,6 +31,8 @@ from .values import Values
 from .where import in_one_place, where_called
 from .within import within
 
+core: Any = _core
+
 _DRAWING = frozenset((*DRAWING, "seed"))
 
 
@@ -46,6 +49,8 @@ class Record(Values):
             found = entry.apart(self._decomposes, *entry.canonical(args, kwargs))
             if found is not None:
                 return found
+        if kwargs and kwargs.get("out") is not None:
+            return self._into(name, call, args, dict(kwargs))
         before, local.listener = local.listener, None
         try:
             tensors = tensors_in(args)
@@ -57,6 +62,18 @@ class Record(Values):
             local.listener = before
         self.draws = self.draws or name in _DRAWING
         return write(self, name, call, args, kwargs)
+
+    def _into(
+        self, name: str, call: Callable[..., Any], args: Any, kwargs: dict[str, Any]
+    ) -> Any:
+        """An operator that writes its results into tensors, and gives these."""
+        out = kwargs.pop("out")
+        found = self.operator(name, call, args, kwargs)
+        is_one = isinstance(out, Tensor)
+        pairs = [(found, out)] if is_one else zip(found, out, strict=True)
+        for result, tensor in pairs:
+            paddle._C_ops.assign_out_(result, tensor)
+        return out
 
     def _read(
         self,
@@ -138,10 +155,28 @@ class Record(Values):
             return found.result(results)
 
     def missed(self, layer: Any) -> None:
-        self.fail(
-            f"the PyLayer {layer.__name__} is called by an apply that was stored "
-            f"before; call {layer.__name__}.apply(...)"
-        )
+        """A call by an ``apply`` that was stored before, told when it makes a context.
+
+        Paddle asks for the layer's forward next, so that one stands there for a moment
+        that does what :meth:`apply` does.
+        """
+        own, enabled = vars(layer).get("forward"), paddle.is_grad_enabled()
+
+        def forward(context: Any, *args: Any, **kwargs: Any) -> Any:
+            put_back()
+            if getattr(local, "listener", None) is not self:  # of another thread
+                return layer.forward(context, *args, **kwargs)
+            call = vars(core.eager.PyLayer)["apply"].__get__(None, layer)
+            with grad_mode(enabled):
+                return self.apply(layer, call, args, kwargs)
+
+        def put_back() -> None:
+            if own is None:
+                del layer.forward
+            else:
+                layer.forward = own
+
+        layer.forward = staticmethod(forward)
 
     def _constant(self, result: Any) -> Any:
         """What was made of no tensor, or of such constants."""

@@ -118,6 +118,10 @@ def reverse(
         args = [with_values(arg, record.tensor) for arg in op.args]
         outs = [record.tensor(v) for v in op.outputs]
         rule = op.operator.reverse
+        if op.operator.formula is not None and not op.operator.numbers.isdisjoint(
+            wanted
+        ):
+            rule = None  # a tensor where Paddle takes a number
         try:
             if rule is not None:
                 grads = rule(Call(args, outs, given, frozenset(wanted)))
@@ -125,10 +129,11 @@ def reverse(
                 grads = _by_formula(record, onto or record, op, args, given, wanted)
         except NoRule as error:
             record.fail(f"{op.operator.name} has no rule for {error}")
+        known = {named.args[k] for k in wanted if isinstance(grads[k], Tensor)}
         for k in wanted:
             targets = named.args[k]
             parts = grads[k]
-            if parts is None and k in op.operator.numbers:
+            if parts is None and k in op.operator.numbers and targets not in known:
                 _refuse(record, op.operator, k)
             if isinstance(targets, Value):
                 targets, parts = [targets], [parts]

@@ -130,7 +130,10 @@ class Values:
                 )
             value = self._constant_of(tensor)
             self._versions.append((tensor, tensor._inplace_version()))
-        elif tensor.stop_gradient == self._native[value.number]:  # it was changed
+        elif (
+            tensor.stop_gradient == self._native[value.number]  # it was changed
+            and facts_of(tensor).is_differentiable
+        ):
             value = self._values[id(tensor)] = self._flagged(value, tensor)
         return value
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from ...paddle_side.listener import listener
+from ...programs.static_graphs import need_tensors, sot
 from ..containers.tree import flatten_tree
 from ..tape.eager import eagerly
 
@@ -16,6 +17,7 @@ def called_by_rules(
     """``fn(*args, **kwargs)``, of trees to a tree; see :func:`..tape.eager.eagerly`."""
     if listener() is not None:
         return fn(*args, **kwargs)
+    need_tensors(sot.fallback(True))
     leaves, spec = flatten_tree((args, kwargs))
     nesting: Any = None
 

@@ -168,7 +168,7 @@ def _linearized(
 ) -> tuple[Any, ...]:
     function = FlatFunction(fn, spec, has_aux)
     value, aux, recording = function.recorded(leaves, None, nested=True)
-    return value, Pushforward[Any](recording, spec, function.out_spec), *aux
+    return value, Pushforward(recording, spec, function.out_spec), *aux
 
 
 class Pushforward(KeptGraph, Generic[Y_co]):
@@ -207,9 +207,7 @@ class Pushforward(KeptGraph, Generic[Y_co]):
         """The same of checked tangents in a row."""
         recording = self._recording
         if (again := recording.elsewhere()) is not None:
-            return Pushforward[Y_co](again, self._in_spec, self._out_spec).along(
-                tangents
-            )
+            return Pushforward(again, self._in_spec, self._out_spec).along(tangents)
         slope: Any = self._out_spec.unflatten(recording.through(self._row, tangents))
         return slope
 

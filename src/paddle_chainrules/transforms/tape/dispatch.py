@@ -11,7 +11,14 @@ from ...paddle_side.watch import watched
 from ...programs.capture_error import CaptureError
 from .eager import recorded_eagerly
 from .effects import Effects, check_unchanged, tensors_among, versions
-from .recording import Again, Recording, recorded, records_graph, taped
+from .recording import (
+    Again,
+    Recording,
+    both_reasons,
+    recorded,
+    records_graph,
+    taped,
+)
 from .same import check_same
 
 
@@ -56,7 +63,7 @@ def record(
                 made = taped(fn, leaves, effects)
             except NotImplementedError as error:
                 if by_rules:
-                    raise _both(refusal, error) from error
+                    raise both_reasons(refusal, error) from error
                 refusal, effects.refused = error, True
                 made = Again(True, False)
             if not isinstance(made, Again):
@@ -70,17 +77,9 @@ def record(
                     found = recorded_eagerly(fn, leaves, effects)
                 break
     recording = found[1]
+    recording.refusal = refusal
     recording.again = _Again(fn, leaves, effects, recording, drawing.state)
     return found
-
-
-def _both(
-    first: NotImplementedError | None, second: NotImplementedError
-) -> NotImplementedError:
-    """Return one error for what the tape has refused, and the record too."""
-    if first is None:
-        return second
-    return NotImplementedError(f"{first}. Nor is there a rule for it: {second}")
 
 
 class _Again:
@@ -100,7 +99,7 @@ class _Again:
         self._versions = versions(self._tensors)
         self._made: Recording | None = None
 
-    def __call__(self, refusal: NotImplementedError | None) -> Recording:
+    def __call__(self, refusal: Exception | None) -> Recording:
         """Return a recording by rules.
 
         Raises:
@@ -115,7 +114,7 @@ class _Again:
             with drawing_from(None if inside else self._drawn_from):
                 _, found = record(*self._call, self._effects, nested=True)
         except NotImplementedError as error:
-            raise _both(refusal, error) from error
+            raise both_reasons(refusal, error) from error
         with not_listening():
             check_same(self._seen, found.outputs, refusal or _CHANGED)
         if refusal is not None:

@@ -23,7 +23,7 @@ from ...programs.tracing.operations import Value
 from .effects import Effects, check_unchanged, tensors_among
 from .nodes import on_graph
 from .outputs import detached
-from .recording import Recording, recorded, records_graph
+from .recording import Recording, both_reasons, recorded, records_graph
 
 Flat = Callable[[list[Any]], Sequence[Any]]
 
@@ -210,7 +210,10 @@ class EagerRecording(Recording):
         def of(given: list[Any]) -> list[Any]:
             return self._recording.gradients(given, asked)
 
-        grads = self.through(of, cotangents)
+        try:
+            grads = self.through(of, cotangents)
+        except NotImplementedError as error:
+            raise both_reasons(self.refusal, error) from error
         return [
             RowSparse.of(grad) if i in sparse and grad is not None else grad
             for i, grad in enumerate(grads)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import paddle
 from paddle import Tensor
 
-from ...paddle_side.autograd.engine import gradients
+from ...paddle_side.autograd.engine import EngineBusy, gradients
 from ...paddle_side.autograd.grad_mode import grad_mode
 from ...paddle_side.autograd.kernel_errors import Overwritten
 from ...paddle_side.autograd.partial_gradients import (
@@ -134,6 +134,15 @@ def _target(leaf: Tensor, connected: bool) -> Tensor:
     return detached
 
 
+def both_reasons(
+    first: Exception | None, second: NotImplementedError
+) -> NotImplementedError:
+    """Return one error for what the tape has refused, and the record too."""
+    if first is None:
+        return second
+    return NotImplementedError(f"{first}. Nor is there a rule for it: {second}")
+
+
 class Recording(KeptGraph):
     """The graph of :func:`taped`, kept alive for any number of pullbacks.
 
@@ -145,11 +154,13 @@ class Recording(KeptGraph):
         given: what the function got for the leaves.
         again: calls the function once more, for a recording on the record that listens,
             or on one of its own, where the tape has refused.
+        refusal: why the tape has refused, if it was asked before.
     """
 
     overwrites = False
     given: Sequence[Any]
-    again: Callable[[NotImplementedError | None], Recording] | None = None
+    again: Callable[[Exception | None], Recording] | None = None
+    refusal: NotImplementedError | None = None
     _kept: tuple[int, int] | None = None
     _instead: Recording | None = None
 
@@ -196,7 +207,7 @@ class Recording(KeptGraph):
         free = leaves_behind(self._on_graph(), own)
         return free - self._constants.keys()
 
-    def _explains(self, refusal: NotImplementedError) -> bool:
+    def _explains(self, refusal: Exception) -> bool:
         """Whether it is the function's own doing, and nobody's writing afterwards."""
         own = self.overwrites and self._written == written_outside[0]
         return own or not isinstance(refusal, Overwritten)
@@ -207,7 +218,7 @@ class Recording(KeptGraph):
         self.leaves, self._outputs = self.leaves[:leaves], self._outputs[:outputs]
         self.differentiable = [i for i in self.differentiable if i < leaves]
 
-    def _once_more(self, refusal: NotImplementedError | None) -> Recording:
+    def _once_more(self, refusal: Exception | None) -> Recording:
         assert self.again is not None
         found = self.again(refusal)
         if self._kept is not None:
@@ -251,7 +262,7 @@ class Recording(KeptGraph):
             return self._once_more(None).gradients(cotangents, asked, sparse)
         try:
             found = self._divided(outputs, seeds, wanted)
-        except NotImplementedError as refusal:
+        except (NotImplementedError, EngineBusy) as refusal:
             if self.again is None or not self._explains(refusal):
                 raise
             self._instead = self._once_more(refusal)

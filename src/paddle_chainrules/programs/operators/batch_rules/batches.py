@@ -33,7 +33,18 @@ of_each_element(
     *("bitwise_not", "bitwise_and", "bitwise_or", "bitwise_xor", "Tensor.__mod__"),
     *("isclose",),
     *("bce_loss_grad", "lgamma", "digamma", "erfinv", "dropout_grad"),
-    *("copysign", "floor_divide", "gammaincc", "gammaln", "i0", "i0e", "i1", "i1e"),
+    *(
+        "copysign",
+        "floor_divide",
+        "Tensor.__floordiv__",
+        "Tensor.__rfloordiv__",
+        "gammaincc",
+        "gammaln",
+        "i0",
+        "i0e",
+        "i1",
+        "i1e",
+    ),
     *("logit", "nextafter", "polygamma", "bitwise_left_shift", "bitwise_right_shift"),
 )
 TABLE["one_hot"].batch = broadcast_in_batches("one_hot")

@@ -66,6 +66,8 @@ define("fmin")
 define("remainder")
 define("Tensor.__mod__", "x y")
 define("floor_divide", differentiable=())
+for name in ("Tensor.__floordiv__", "Tensor.__rfloordiv__"):
+    define(name, "x y", differentiable=())
 define("lerp")
 
 

@@ -72,6 +72,7 @@ class Rows:
     """A tensor as rows of what a reduction goes over, and back again."""
 
     def __init__(self, x: Tensor, axes: list[int]) -> None:
+        axes = axes if x.ndim else []
         rest = [i for i in range(x.ndim) if i not in axes]
         self._perm = [*rest, *axes]
         self._shape = [x.shape[i] for i in self._perm]
