@@ -412,10 +412,3 @@ def test_stations_and_doors_of_the_walk_are_files_and_what_is_in_them():
 def test_the_page_on_the_architecture_is_short():
     assert len(PAGE.splitlines()) < 250
     assert 0 < len(items(section("Words of ours, and the field's"), "- ")) <= 12
-
-
-def test_no_module_is_long():
-    modules = [*(ROOT / "src").rglob("*.py"), *(ROOT / "julia" / "src").rglob("*.jl")]
-    assert len(modules) > 80
-    long = {m.name for m in modules if len(m.read_text().splitlines()) > 400}
-    assert not long

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import compress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import paddle
 from paddle import Tensor
@@ -290,7 +290,7 @@ class _Work:
         kept: Sequence[Tensor],
         tensors: Sequence[Tensor],
     ) -> None:
-        self.inputs = inputs
+        self.inputs: Sequence[Tensor] = inputs
         self._node, self._leaves, self._kept = node, leaves, kept
         self._watched = [*kept, *tensors]
         self._versions = versions(self._watched)
@@ -302,7 +302,7 @@ class _Work:
         node = self._node
         ends = [node.captured.program.outputs[i] for i in node.places]
         cotangents = [
-            paddle.zeros(end.shape, end.dtype) if g is None else g
+            paddle.zeros(end.shape, cast(Any, end.dtype)) if g is None else g
             for g, end in zip(given, ends, strict=True)
         ]
         check_unchanged(
