@@ -90,10 +90,6 @@ UNSAFE = {
         "leaves the program by __bool__",
     ),
     "an unknown operator": (grows, r"the operator nonzero is not in the table"),
-    "a PyLayer by a stored apply": (
-        lambda x, apply=Double.apply: apply(required(x)).sum() * 1.0,
-        r"the PyLayer Double is called by an apply that was stored",
-    ),
     "computed beforehand": (beforehand(), "no operator that programs know"),
     "written in place": (
         written(),
