@@ -5,12 +5,11 @@ import threading
 
 import numpy as np
 import paddle
-import pytest
 from paddle import nn
 
 from conftest import assert_same, randn, run_code
 from paddle_chainrules import stateless, value_and_grad, vjp
-from paddle_chainrules.paddle_side.rules.table import DEEP_RULES, RULES
+from paddle_chainrules.paddle_side.rules.table import RULES
 
 
 def on_threads(count, work):
@@ -90,7 +89,9 @@ def test_gradients_on_several_threads():
 
 def test_the_operators_are_paddles_own_afterwards():
     """But for a few, which stay and pass on what is no recording's."""
-    ops = {name: getattr(paddle._C_ops, name) for name in {*DEEP_RULES} - {*RULES}}
+    names = {"exp", "tanh", "multiply", "sin", "erf", "conv2d", "softmax"}
+    assert names.isdisjoint(RULES)
+    ops = {name: getattr(paddle._C_ops, name) for name in names}
     power, layer, x = paddle.Tensor.__pow__, nn.LayerNorm(3), randn([4, 3])
     leaf = x.clone()
     leaf.stop_gradient = False
@@ -116,12 +117,12 @@ class Inner(paddle.autograd.PyLayer):
         return pullback(cotangent)[0]
 
 
-def test_a_gradient_within_a_gradient_is_refused():
+def test_a_gradient_within_a_gradient():
     x = randn([3])
     _, pullback = vjp(lambda x: Inner.apply(paddle.sin(x)), x)
     for _ in range(3):
-        with pytest.raises(Exception, match="asked for while paddle.grad computes"):
-            pullback(paddle.ones([3]))
+        found = pullback(paddle.ones([3]))[0]
+        assert_same(found, paddle.sin(2 * x), rtol=1e-5, atol=1e-6)
 
     def hooked(x):
         y = paddle.sin(x)
@@ -129,8 +130,7 @@ def test_a_gradient_within_a_gradient_is_refused():
         return y
 
     _, pullback = vjp(hooked, x)
-    with pytest.raises(Exception, match="asked for while paddle.grad computes"):
-        pullback(paddle.ones([3]))
+    assert_same(pullback(paddle.ones([3]))[0], 2 * paddle.cos(x), rtol=1e-6)
     assert_same(vjp(paddle.sin, x)[1](paddle.ones([3]))[0], paddle.cos(x), rtol=1e-6)
 
 
@@ -145,17 +145,15 @@ def test_a_gradient_within_paddles_own_backward():
 
 
 def test_a_hook_of_paddle_grad_itself():
-    """Where nothing of this package is entered yet: a sentence, not the end."""
+    """Where nothing of this package is entered yet: by rules, not the end."""
     code = """
 import paddle
 from paddle_chainrules import vjp
 x = paddle.ones([3]); x.stop_gradient = False
 y = paddle.sin(x)
 y.register_hook(lambda g: vjp(lambda x: x * x, g)[1](g)[0])
-try:
-    paddle.grad(y.sum(), [x])
-except Exception as error:
-    print("said" if "while paddle.grad computes" in str(error) else error)
+found = paddle.grad(y.sum(), [x])[0]  # 2 g g, and g is one
+print("said" if (found - 2 * paddle.cos(x)).abs().max() < 1e-6 else found)
 """
     done = run_code(code)
     assert (done.returncode, done.stdout.strip()) == (0, "said"), done.stderr[-2000:]
