@@ -28,7 +28,6 @@ from paddle_chainrules.paddle_side import (
 )
 from paddle_chainrules.paddle_side.patching import places, write_counts
 from paddle_chainrules.paddle_side.process import random_state
-from paddle_chainrules.paddle_side.rules import operators
 from paddle_chainrules.testing.timings import WARM
 
 SOURCE = str(Path(paddle_chainrules.__file__).parent)
@@ -96,7 +95,6 @@ def assert_nothing_is_left(*locks):
     assert paddle.is_grad_enabled()
     assert not any(lock._is_owned() for lock in (*locks, random_state.in_turn()))
     assert not watch.watched()
-    assert not operators._deep
     assert not write_counts._here.on
 
 

@@ -98,13 +98,13 @@ class Eager(Record):
                 yield
         except Exception as error:  # of which Paddle may have made another
             for record in records:
-                if record.failure is not None:
-                    raise NotImplementedError(str(record.failure)) from error
+                if (failure := record.failure) is not None:
+                    raise NotImplementedError(str(failure)) from error
             raise
-        if self.failure is not None:  # which the function has caught
-            raise NotImplementedError(str(self.failure))
-        if self._refusal:
-            raise NotImplementedError(self._refusal)
+        if (failure := self.failure) is not None:  # which the function has caught
+            raise NotImplementedError(str(failure))
+        if why := self._refusal:
+            raise NotImplementedError(why)
 
     def _outers(self) -> Iterator[Any]:
         outer = self.outer
