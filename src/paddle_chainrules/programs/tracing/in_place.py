@@ -38,6 +38,8 @@ class Record(Protocol):
 
     def may_write(self, value: Value) -> bool: ...
 
+    def shares_input(self, x: Tensor) -> bool: ...
+
     def refuse_write(self, name: str) -> Any: ...
 
     def set_apart(self, x: Tensor) -> None: ...
@@ -150,7 +152,7 @@ def begin(record: Record, name: str, x: Tensor) -> None:
     """
     record.show_views(x)
     chain = record.memory.chain(record.value_of(x))
-    if not record.may_write(chain[0]):
+    if not record.may_write(chain[0]) or record.shares_input(x):
         record.refuse_write(name)
     flows = [*map(record.requires, chain)]
     if flows[0] and not (all(flows) and paddle.is_grad_enabled()):

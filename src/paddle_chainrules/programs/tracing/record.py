@@ -205,7 +205,9 @@ class Record(Values):
         self, entry: Operator, given: tuple[Any, ...], writes: dict[int, int]
     ) -> Any:
         args = tuple([in_values(self, arg) for arg in given])
-        if entry.view and self.is_reused:
+        if entry.view and (
+            self.is_reused or any(self._requires[v.number] for v in values_in(args))
+        ):
             check_shapes(self, entry.name, args)
         for i in writes:
             begin(self, entry.name, given[i])

@@ -221,6 +221,12 @@ class Values:
         """Whether an operator in place may change the tensor that it stands for."""
         return self.is_own(value)
 
+    def shares_input(self, x: Tensor) -> bool:
+        """Whether it is on memory that comes with the call."""
+        return any(
+            self._values.get(id(t)) in self.inputs for t in self.memory.sharing(x)
+        )
+
     def refuse_write(self, name: str) -> Any:
         """Refuse an operator that does, and may not.
 

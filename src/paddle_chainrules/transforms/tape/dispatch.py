@@ -62,6 +62,17 @@ def record(
                     break
                 made = taped(fn, leaves, effects)
             except NotImplementedError as error:
+                if (
+                    by_rules
+                    and refusal is None
+                    and not (effects.refused or watched() or records_graph(leaves))
+                ):  # perhaps nobody differentiates it once more
+                    if drawing.state is not None:
+                        put_back(drawing.state)
+                    made = taped(fn, leaves, effects)
+                    if not isinstance(made, Again):
+                        found = made
+                        break
                 if by_rules:
                     raise both_reasons(refusal, error) from error
                 refusal, effects.refused = error, True
