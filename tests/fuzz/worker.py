@@ -21,7 +21,8 @@ from fuzz.calls import CALLS, METHODS, OF_FUNCTIONS
 
 PACKAGE = os.sep + "paddle_chainrules" + os.sep
 OURS = "src" + PACKAGE
-OPERATORS = PACKAGE + "paddle_side"
+OPERATORS = PACKAGE + "paddle_side", os.sep.join(("programs", "tracing"))
+"""Where operators pass that a user's function calls."""
 TYPED = (TypeError, ValueError, RuntimeError, OSError, MemoryError, ImportError)
 INTERNAL = (NotImplementedError, RecursionError, UnicodeError)
 """Of those typed, what is raised from inside by mistake."""
@@ -117,7 +118,8 @@ def verdict(error):
     last = mine[-1]
     where = f"{last.filename.rpartition(PACKAGE)[2]}:{last.lineno}"
     users = [k for k, f in enumerate(mine) if f.filename == values.__file__]
-    if users and all(OPERATORS in f.filename for f in mine[users[-1] + 1 :]):
+    after = [f.filename for f in mine[users[-1] + 1 :]] if users else []
+    if users and all(any(part in name for part in OPERATORS) for name in after):
         return "of the user", where  # or of an operator that the user's function calls
     kind = type(error)
     is_ours = kind.__module__.startswith("paddle_chainrules")

@@ -37,35 +37,11 @@ DIVISIBLE = {PROGRAM} | frozenset(
 differentiated whole."""
 
 
-class Needs(NamedTuple):
-    """What a kernel needs of its inputs where its gradients are differentiated."""
-
-    rule: str
-    holds: Callable[[Sequence[bool]], bool]
-    """Told by which inputs depend on a leaf."""
-
-
-NORM = Needs(
-    "its input, or one of its scale and shift, does not depend on an argument",
-    lambda given: all(given),
-)
-NEEDS = {
-    "BatchNormGradNode": NORM,
-    "InstanceNormGradNode": NORM,
-    "Conv2dGradNodeFinal": Needs(
-        "its input does not depend on an argument", lambda given: given[0]
-    ),
-}
-"""Kernels whose second derivatives are wrong without a word."""
-
-
 class Graph(NamedTuple):
     """What was found between some outputs and the leaves they are differentiated by."""
 
     divisible: bool
     """Whether gradients of only some leaves are right."""
-    second: str | None
-    """A kernel that is wrong where gradients are to be differentiated once more."""
     nodes: int
     """How many nodes it has beside the leaves."""
 
@@ -73,7 +49,6 @@ class Graph(NamedTuple):
 def survey(outputs: Iterable[Tensor], leaves: Sequence[Tensor]) -> Graph:
     """Walk the graph from the outputs down to the leaves once."""
     divisible = True
-    delicate: list[tuple[str, list[int | None]]] = []
     starts = [node_of(leaf).node_ptr() for leaf in leaves]
     seen: dict[int, list[Any]] = {start: [] for start in starts}
     stack: list[Any] = [node_of(output) for output in outputs]
@@ -82,19 +57,10 @@ def survey(outputs: Iterable[Tensor], leaves: Sequence[Tensor]) -> Graph:
         if node is None or (address := node.node_ptr()) in seen:
             continue
         seen[address] = edges = node.next_functions
-        name = node.name()
-        if name not in DIVISIBLE and sum(edge is not None for edge in edges) > 1:
+        if node.name() not in DIVISIBLE and sum(edge is not None for edge in edges) > 1:
             divisible = False
-        if name in NEEDS:
-            delicate.append((name, [edge and edge.node_ptr() for edge in edges]))
         stack += edges
-    second = None
-    if delicate:
-        reached = _reached_from(starts, seen)
-        for name, inputs in delicate:
-            if not NEEDS[name].holds([address in reached for address in inputs]):
-                second = name
-    return Graph(divisible, second, len(seen) - len(starts))
+    return Graph(divisible, len(seen) - len(starts))
 
 
 def leaves_behind(tensors: Iterable[Tensor], stop: Iterable[Tensor] = ()) -> set[int]:
@@ -151,20 +117,3 @@ def _grad_fn_leaks() -> bool:
         start.stop_gradient = False
         node, other = paddle.tanh(start).grad_fn, object()
     return sys.getrefcount(node) > sys.getrefcount(other)
-
-
-def _reached_from(leaves: Iterable[int], seen: dict[int, list[Any]]) -> set[int]:
-    """Addresses of the nodes that depend on a leaf."""
-    users: dict[int, list[int]] = {}
-    for address, edges in seen.items():
-        for edge in edges:
-            if edge is not None:
-                users.setdefault(edge.node_ptr(), []).append(address)
-    reached: set[int] = set()
-    stack = [*leaves]
-    while stack:
-        address = stack.pop()
-        if address not in reached:
-            reached.add(address)
-            stack += users.get(address, ())
-    return reached

@@ -87,32 +87,23 @@ _placed = [False]
 """Whether the rules are in their places."""
 
 
-def _put(looked: Looked | None = None) -> None:
-    """The rules in the operators' places, for good.
-
-    To place them costs more than what they cost: outside of recordings they ask whether
-    there is one, and pass on.
-    """
-    if not _placed[0]:
-        _places().put(1, looked)
-        for name, pair in _methods().items():
-            stand(paddle.Tensor, name, pair[1])
-        _placed[0] = True
-
-
 def place(looked: Looked | None = None) -> None:
-    """Have the rules in the operators' places, if no recording has put them there.
+    """Put the rules in the operators' places, for good.
+
+    To place them costs more than they do: outside of recordings they ask whether there
+    is one, and pass on.
 
     Args:
         looked: where operators stand, if that is known.
     """
+    if _placed[0]:
+        return
     with lock:
-        _put(looked)
+        if not _placed[0]:
+            _places().put(1, looked)
+            for name, pair in _methods().items():
+                stand(paddle.Tensor, name, pair[1])
+            _placed[0] = True
 
 
-def _begin() -> None:
-    if not _placed[0]:
-        place()
-
-
-Watch.on_begin = staticmethod(_begin)
+Watch.on_begin = staticmethod(place)

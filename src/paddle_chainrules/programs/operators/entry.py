@@ -207,21 +207,6 @@ class UnknownArgument(Exception):
 TABLE: dict[str, Operator] = {}
 
 
-def apart(
-    name: str, args: tuple[Any, ...], kwargs: dict[str, Any], decomposed: bool
-) -> Any:
-    """What an operator gives, by others that programs have for it; None where it is
-    one.
-
-    Args:
-        decomposed: whether these are to become machine code.
-    """
-    entry = TABLE.get(name)
-    if entry is None or entry.apart is None:
-        return None
-    return entry.apart(decomposed, *entry.canonical(args, kwargs))
-
-
 def operator_of(name: str) -> Operator:
     """The entry of this name, also of a program that another process has made."""
     if name not in TABLE:

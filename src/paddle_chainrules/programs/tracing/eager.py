@@ -16,6 +16,7 @@ from ...paddle_side.rules.graph_breaks import BREAKS, taken_out
 from ...paddle_side.rules.in_place import REFUSED_WRITE
 from ...paddle_side.watch import is_traced, set_aside
 from .existing import once
+from .in_place import ITEM
 from .operations import OF_SHAPES, Value, tensors_in
 from .record import Record
 
@@ -24,6 +25,25 @@ _READ = frozenset((*BREAKS, "__bool__", "__dlpack__", "data_ptr"))
 
 _COPIED = frozenset(("_copy_to", "_local_value", "get_tensor"))
 """Attributes that give a tensor of the same numbers."""
+
+
+_INDEXED = frozenset(("Tensor._getitem_dygraph", ITEM))
+
+
+def _without_masks(item: Any, writes: bool) -> Any:
+    """Return an index with the places where masks are true, which are known here.
+
+    Paddle writes by a mask without any, and not by an index without elements.
+    """
+    parts = item if isinstance(item, tuple) else (item,)
+    found: list[Any] = []
+    for part in parts:
+        is_mask = isinstance(part, Tensor) and part.dtype == paddle.bool and part.ndim
+        if is_mask and (bool(part.any()) or not writes):
+            found += paddle.nonzero(part).unbind(1)
+        else:
+            found.append(part)
+    return tuple(found) if len(found) > 1 or isinstance(item, tuple) else found[0]
 
 
 class Eager(Record):
@@ -43,6 +63,15 @@ class Eager(Record):
         super().__init__(inputs, outer)
         self.place = ""
         self._refusal = ""
+
+    def operator(
+        self, name: str, call: Callable[..., Any], args: Any, kwargs: Any
+    ) -> Any:
+        if name in _INDEXED:
+            x, item, *rest = args
+            with not_listening():
+                args = x, _without_masks(item, bool(rest)), *rest
+        return super().operator(name, call, args, kwargs)
 
     def leaves(
         self, name: str, call: Callable[..., Any], args: Any, kwargs: Any
@@ -111,20 +140,3 @@ class Eager(Record):
         while outer is not None:
             yield outer
             outer = outer.outer
-
-    def below(self, inputs: Sequence[Value]) -> tuple[set[Value], list[Value]]:
-        """Return the values with gradients by what required them before.
-
-        Beside them, of what they have these: some of the inputs, and constants.
-        """
-        starts = [v for v in inputs if self.required(v)]
-        dummies = {*map(id, self.dummies)}
-        for value, tensor in self.constants.items():
-            own = id(tensor) in dummies or self.is_own(value)
-            if self.required(value) and not own:
-                starts.append(value)
-        reached = {*starts}
-        for op, taped in zip(self.ops, self.taped, strict=True):
-            if taped and not reached.isdisjoint(op.inputs):
-                reached.update(filter(self.requires, op.outputs))
-        return reached, starts

@@ -6,6 +6,8 @@ arguments.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from paddle import Tensor
 
 from .operations import Value
@@ -14,11 +16,22 @@ from .record import Record
 
 def outside(record: Record) -> tuple[set[Value], list[Tensor]]:
     """Values that depend on what required gradients before, and what no argument is."""
+    free = from_outside(record)
+    reached = reached_from(record, [*free, *filter(record.required, record.inputs)])
+    return reached, [record.constants[v] for v in free]
+
+
+def from_outside(record: Record) -> list[Value]:
+    """Return the constants that require gradients."""
     dummies = {*map(id, record.dummies)}
     constants = filter(record.required, record.constants)
-    free = [v for v in constants if id(record.constants[v]) not in dummies]
-    reached = {*free, *filter(record.required, record.inputs)}
+    return [v for v in constants if id(record.constants[v]) not in dummies]
+
+
+def reached_from(record: Record, starts: Iterable[Value]) -> set[Value]:
+    """Return the values that have gradients by some of these, themselves among them."""
+    reached = {*starts}
     for op, taped in zip(record.ops, record.taped, strict=True):
         if taped and not reached.isdisjoint(op.inputs):
             reached.update(filter(record.requires, op.outputs))
-    return reached, [record.constants[v] for v in free]
+    return reached

@@ -118,10 +118,6 @@ def reverse(
         args = [with_values(arg, record.tensor) for arg in op.args]
         outs = [record.tensor(v) for v in op.outputs]
         rule = op.operator.reverse
-        if op.operator.formula is not None and not op.operator.numbers.isdisjoint(
-            wanted
-        ):
-            rule = None  # a tensor where Paddle takes a number
         try:
             if rule is not None:
                 grads = rule(Call(args, outs, given, frozenset(wanted)))

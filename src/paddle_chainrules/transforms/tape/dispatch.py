@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ...paddle_side.listener import listener, not_listening
 from ...paddle_side.process.random_state import drawing_from, put_back, undrawn
 from ...paddle_side.watch import watched
 from ...programs.capture_error import CaptureError
-from .eager import recorded_eagerly
+from .eager import Flat, recorded_eagerly
 from .effects import Effects, check_unchanged, tensors_among, versions
-from .recording import (
-    Again,
-    Recording,
-    both_reasons,
-    recorded,
-    records_graph,
-    taped,
-)
+from .recording import Recording, both_reasons, recorded, records_graph
 from .same import check_same
 
 
 def record(
-    fn: Callable[[list[Any]], Sequence[Any]],
+    fn: Flat,
     leaves: Sequence[Any],
     effects: Effects | None = None,
     nested: bool = False,
@@ -52,45 +45,45 @@ def record(
     effects = effects or Effects(reaches=True)
     if listener() is not None:
         return recorded(fn, leaves, effects)
-    by_rules = nested or effects.refused or watched() or records_graph(leaves)
-    refusal: NotImplementedError | None = None
     with undrawn() as drawing:
-        while True:
-            try:
-                if by_rules:
-                    found = recorded_eagerly(fn, leaves, effects)
-                    break
-                made = taped(fn, leaves, effects)
-            except NotImplementedError as error:
-                if (
-                    by_rules
-                    and refusal is None
-                    and not (effects.refused or watched() or records_graph(leaves))
-                ):  # perhaps nobody differentiates it once more
-                    if drawing.state is not None:
-                        put_back(drawing.state)
-                    made = taped(fn, leaves, effects)
-                    if not isinstance(made, Again):
-                        found = made
-                        break
-                if by_rules:
-                    raise both_reasons(refusal, error) from error
-                refusal, effects.refused = error, True
-                made = Again(True, False)
-            if not isinstance(made, Again):
-                found = made
-                break
-            by_rules = made.nested
-            if (state := drawing.state) is not None and not made.ended:
-                put_back(state)
-            elif state is not None:
-                with drawing_from(state):
-                    found = recorded_eagerly(fn, leaves, effects)
-                break
+        found, refusal = _first(fn, leaves, effects, nested, drawing)
     recording = found[1]
     recording.refusal = refusal
     recording.again = _Again(fn, leaves, effects, recording, drawing.state)
     return found
+
+
+Found = tuple[list[Any], Recording]
+
+
+def _first(
+    fn: Flat, leaves: Sequence[Any], effects: Effects, nested: bool, drawing: undrawn
+) -> tuple[Found, NotImplementedError | None]:
+    """What the tape or the rules give, and why the tape refuses if it does."""
+    if effects.refused or watched() or records_graph(leaves):
+        return recorded_eagerly(fn, leaves, effects), None
+    first, second = recorded, recorded_eagerly
+    if nested:  # perhaps: the tape will do where the rules end
+        first, second = second, first
+    try:
+        found = first(fn, leaves, effects)
+    except NotImplementedError as error:
+        refusal = error
+    else:
+        if not found[1].reaches:
+            return found, None
+        with drawing_from(drawing.state):
+            return recorded_eagerly(fn, leaves, effects), None
+    if drawing.state is not None:
+        put_back(drawing.state)
+    effects.refused = not nested
+    try:
+        found = second(fn, leaves, effects)
+    except NotImplementedError as error:
+        raise (refusal if nested else both_reasons(refusal, error)) from error
+    if found[1].reaches:
+        raise refusal
+    return found, None if nested else refusal
 
 
 class _Again:
@@ -98,7 +91,7 @@ class _Again:
 
     def __init__(
         self,
-        fn: Callable[[list[Any]], Sequence[Any]],
+        fn: Flat,
         leaves: Sequence[Any],
         effects: Effects,
         before: Recording,

@@ -15,11 +15,11 @@ from paddle import Tensor
 from ...paddle_side.autograd.engine import gradients
 from ...paddle_side.autograd.grad_mode import grad_mode
 from ...paddle_side.autograd.partial_gradients import leaves_behind
-from ...paddle_side.autograd.row_sparse import RowSparse
 from ...paddle_side.listener import listener
 from ...programs.capture import stand_in
 from ...programs.tracing.eager import Eager
 from ...programs.tracing.operations import Value
+from ...programs.tracing.outside import from_outside, reached_from
 from .effects import Effects, check_unchanged, tensors_among
 from .nodes import on_graph
 from .outputs import detached
@@ -84,7 +84,7 @@ class Calls:
         self._outside.update(outside)
         with record.listens():
             found = [*fn(given)]
-        self._note_versions()
+        self._seen = record.versions()
         return self._on_graph(found, leaves)
 
     @property
@@ -96,7 +96,7 @@ class Calls:
         """Call a function whose results are for later calls."""
         with self._record.listens():
             fn()
-        self._note_versions()
+        self._seen = self._record.versions()
 
     def go_on(self, fn: Flat, leaves: Sequence[Any], connected: bool) -> list[Any]:
         """As :meth:`call`; where nobody differentiates it, nothing of it is kept.
@@ -111,9 +111,6 @@ class Calls:
             found = [*fn([*leaves])]
         return detached(found, leaves)
 
-    def _note_versions(self) -> None:
-        self._seen = self._record.versions()
-
     def _check_unchanged(self) -> None:
         """Refuse to go on where operators' arguments or results were written into."""
         tensors = [tensor for tensor, _ in self._seen]
@@ -127,14 +124,16 @@ class Calls:
         }
         if not (traced and paddle.is_grad_enabled()):
             return detached(found, leaves)
-        reached, starts = record.below([*self._outside])
+        own = self._outside
+        free = [v for v in from_outside(record) if not record.is_own(v)]
+        starts = [*filter(record.required, own), *free]
+        reached = reached_from(record, starts)
         ends = {key: record.value_of(x) for key, x in traced.items()}
         ends = {key: value for key, value in ends.items() if value in reached}
         if not ends:
             return detached(found, leaves)
-        own = self._outside
         inputs = [own[v] if v in own else record.constants[v] for v in starts]
-        self.free = [record.constants[v] for v in starts if v not in own]
+        self.free = [record.constants[v] for v in free]
         results = [record.tensor(v) for v in ends.values()]
         work = _Work(self, results, [*map(record.tensor, starts)], inputs)
         graph = dict(zip(ends, on_graph(results, work), strict=True))
@@ -173,6 +172,8 @@ class _Work:
 class EagerRecording(Recording):
     """A recording on a record of its own."""
 
+    _sparse = False
+
     def __init__(
         self,
         calls: Calls,
@@ -198,23 +199,13 @@ class EagerRecording(Recording):
     def through(self, fn: Flat, tensors: Sequence[Any]) -> list[Any]:
         return self._calls.go_on(fn, tensors, self.connected)
 
-    def gradients(
-        self,
-        cotangents: Sequence[Tensor | None],
-        asked: Collection[int] | None = None,
-        sparse: Collection[int] = (),
+    def _gradients(
+        self, cotangents: Sequence[Tensor | None], asked: Collection[int] | None
     ) -> list[Any]:
-        if (elsewhere := self.elsewhere()) is not None:
-            return elsewhere.gradients(cotangents, asked, sparse)
-
         def of(given: list[Any]) -> list[Any]:
             return self._recording.gradients(given, asked)
 
         try:
-            grads = self.through(of, cotangents)
+            return self.through(of, cotangents)
         except NotImplementedError as error:
             raise both_reasons(self.refusal, error) from error
-        return [
-            RowSparse.of(grad) if i in sparse and grad is not None else grad
-            for i, grad in enumerate(grads)
-        ]

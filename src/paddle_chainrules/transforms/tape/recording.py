@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import nullcontext
-from typing import Any, NamedTuple
+from typing import Any
 
 import paddle
 from paddle import Tensor
@@ -25,6 +25,7 @@ from ...paddle_side.autograd.row_sparse import RowSparse, dense
 from ...paddle_side.dtypes import is_differentiable, is_whole
 from ...paddle_side.listener import listener
 from ...paddle_side.patching.write_counts import writes_counted
+from ...paddle_side.process.random_state import put_back, undrawn
 from ...paddle_side.rules.in_place import refuse_other_uses
 from ...paddle_side.rules.operators import Watch
 from ...paddle_side.watch import written_outside
@@ -52,29 +53,28 @@ def records_graph(leaves: Iterable[Any], reaches: bool = False) -> bool:
     )
 
 
-class Again(NamedTuple):
-    """A call has shown that the function is to be called in another way."""
-
-    nested: bool
-    """Whether derivatives of its derivatives may be taken."""
-    ended: bool
-    """Whether it came to its end, and has drawn all that it draws."""
-
-
 def recorded(
     fn: Callable[[list[Any]], Sequence[Any]], leaves: Sequence[Any], effects: Effects
 ) -> tuple[list[Any], Recording]:
-    """As :func:`taped`, while a record of ours listens."""
-    found = taped(fn, leaves, effects)
-    while isinstance(found, Again):
-        found = taped(fn, leaves, effects)
+    """``fn(leaves)`` and its graph on Paddle's tape, or on the record that listens.
+
+    A function that turns out to write into what it is given is called once more, on
+    copies, and draws the same numbers.
+    """
+    with undrawn() as drawing:
+        found = _called(fn, leaves, effects)
+        if found is None:
+            if drawing.state is not None:
+                put_back(drawing.state)
+            found = _called(fn, leaves, effects)
+    assert found is not None  # copies may be written into
     return found
 
 
-def taped(
+def _called(
     fn: Callable[[list[Any]], Sequence[Any]], leaves: Sequence[Any], effects: Effects
-) -> tuple[list[Any], Recording] | Again:
-    """``fn(leaves)`` and its graph on Paddle's tape, or on the record that listens."""
+) -> tuple[list[Any], Recording] | None:
+    """One call for :func:`recorded`; None where it writes into what it is given."""
     enabled, who = paddle.is_grad_enabled(), listener()
     if connected := records_graph(leaves):
         leaves = [leaf.detach() if is_whole(leaf) else leaf for leaf in leaves]
@@ -99,7 +99,7 @@ def taped(
                 raise
             effects.writes = True
     if effects.writes and not copies:
-        return Again(False, False)
+        return None
     if copies:
         effects.learn(given, leaves)
     else:
@@ -119,8 +119,7 @@ def taped(
     elif enabled and effects.reaches is not False:
         free = recording.free_variables()
         effects.note_free(free)
-        if free:
-            return Again(True, True)
+        recording.reaches = bool(free)
     recording.forget()
     return outputs if recording.connected else detached(outputs, leaves), recording
 
@@ -144,12 +143,14 @@ def both_reasons(
 
 
 class Recording(KeptGraph):
-    """The graph of :func:`taped`, kept alive for any number of pullbacks.
+    """The graph of :func:`recorded`, kept alive for any number of pullbacks.
 
     Attributes:
         leaves: the primals.
         differentiable: positions of those that have a gradient.
         connected: whether gradients are to stay differentiable.
+        reaches: whether outputs on the tape depend on what requires gradients and is no
+            leaf.
         overwrites: whether the function writes into what depends on the leaves.
         given: what the function got for the leaves.
         again: calls the function once more, for a recording on the record that listens,
@@ -157,7 +158,7 @@ class Recording(KeptGraph):
         refusal: why the tape has refused, if it was asked before.
     """
 
-    overwrites = False
+    overwrites = reaches = False
     given: Sequence[Any]
     again: Callable[[Exception | None], Recording] | None = None
     refusal: NotImplementedError | None = None
@@ -248,8 +249,20 @@ class Recording(KeptGraph):
             TypeError: one that is no tensor, or of another dtype, or for an output
                 that has no derivative.
         """
-        if self._instead is not None and listener() is None:
-            return self._instead.gradients(cotangents, asked, sparse)
+        if (elsewhere := self.elsewhere()) is not None:
+            return elsewhere.gradients(cotangents, asked, sparse)
+        grads = self._gradients(cotangents, asked)
+        if not (self._sparse or sparse):
+            return grads
+        return [
+            RowSparse.of(grad) if i in sparse and grad is not None else dense(grad)
+            for i, grad in enumerate(grads)
+        ]
+
+    def _gradients(
+        self, cotangents: Sequence[Tensor | None], asked: Collection[int] | None
+    ) -> list[Any]:
+        """The same as the record gives them, of a few rows or dense."""
         outputs, seeds = self._seeds(cotangents)
         wanted = self.differentiable
         if asked is not None:
@@ -257,21 +270,16 @@ class Recording(KeptGraph):
         grads: list[Any] = [None] * len(self.leaves)
         if not (seeds and wanted):
             return grads
+        if self.again is not None and records_graph(seeds):
+            return self._once_more(None).gradients(cotangents, asked)
         found: Sequence[Any]
-        if self.again is not None and (listener() is not None or records_graph(seeds)):
-            return self._once_more(None).gradients(cotangents, asked, sparse)
         try:
             found = self._divided(outputs, seeds, wanted)
         except (NotImplementedError, EngineBusy) as refusal:
             if self.again is None or not self._explains(refusal):
                 raise
             self._instead = self._once_more(refusal)
-            return self._instead.gradients(cotangents, asked, sparse)
-        if self._sparse or sparse:
-            found = [
-                RowSparse.of(grad) if i in sparse and grad is not None else dense(grad)
-                for i, grad in zip(wanted, found, strict=True)
-            ]
+            return self._instead.gradients(cotangents, asked)
         for i, grad in zip(wanted, self._apart(found, seeds), strict=True):
             grads[i] = grad
         return grads
@@ -308,10 +316,14 @@ class Recording(KeptGraph):
         return [grad for i, grad in zip(every, found, strict=False) if i in wanted]
 
     def elsewhere(self) -> Recording | None:
-        """The same on the record that listens now, where it is none of that record."""
-        if self.again is None or listener() is None:
-            return None
-        return self._once_more(None)
+        """The recording that serves instead, if there is one.
+
+        That is one on the record that listens now, and did not before; or one by rules,
+        since the tape has refused.
+        """
+        if listener() is None:
+            return self._instead
+        return self._once_more(None) if self.again is not None else None
 
     def hold(self, fn: Callable[[Recording], Any]) -> None:
         """Compute what later calls of :meth:`through` need, of the recording."""
