@@ -1,4 +1,4 @@
-"""A record that serves the call that it is made of, and no other."""
+"""A record of one call, which takes its derivatives and then is let go."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def record(
         leaves: tensors, and anything else, which is passed on.
         effects: what is known of fn, and where to note what this call shows; None for
             a function that is called but once.
-        nested: whether derivatives of the derivative are known to come.
+        nested: whether derivatives of the derivative are likely to come.
 
     Raises:
         NotImplementedError: there is no rule either for what the tape refuses.
@@ -59,11 +59,11 @@ Found = tuple[list[Any], Recording]
 def _first(
     fn: Flat, leaves: Sequence[Any], effects: Effects, nested: bool, drawing: undrawn
 ) -> tuple[Found, NotImplementedError | None]:
-    """What the tape or the rules give, and why the tape refuses if it does."""
+    """Call fn by the tape or by rules; tell why the tape refuses, if it does."""
     if effects.refused or watched() or records_graph(leaves):
         return recorded_eagerly(fn, leaves, effects), None
     first, second = recorded, recorded_eagerly
-    if nested:  # perhaps: the tape will do where the rules end
+    if nested:  # only perhaps, so that the tape will do where the rules end
         first, second = second, first
     try:
         found = first(fn, leaves, effects)

@@ -118,6 +118,7 @@ class Calls:
         check_unchanged(tensors, before, "a result, a parameter or the argument")
 
     def _on_graph(self, found: list[Any], leaves: Sequence[Any]) -> list[Any]:
+        """Put results on the caller's graph where they depend on it, others off it."""
         record = self._record
         traced = {
             id(x): x for x in found if isinstance(x, Tensor) and not x.stop_gradient

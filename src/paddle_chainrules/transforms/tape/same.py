@@ -1,4 +1,4 @@
-"""Whether a function that is called once more gives what it has given."""
+"""A check that a function gives the same results when it is called once more."""
 
 from __future__ import annotations
 
