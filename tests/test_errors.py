@@ -20,7 +20,7 @@ BY_OTHERS = {
     "setting": "why an optimizer has none that programs take",
     "done.stderr.strip()": "environment.jl says what is missing",
     "str(error)": "as Julia says it",
-    "str(failure)": "of a record: what was said where it failed",
+    "failure.reason": "of a record: what was said where it failed",
     "ctx.why": "as refused where the operator was called",
     "why": "likewise",
     "self.refusal": "likewise, where it was met",

@@ -275,6 +275,19 @@ def test_python_may_decide_by_a_number(name):
     assert_same(hessian(loss)(x) @ v, twice, rtol=1e-6, atol=1e-8)
 
 
+def test_a_kernel_that_leaves_out_a_gradient():
+    """That of the mask, where there is none: a tensor without a dtype."""
+    x, offset = randn([2, 3, 5, 6], "float64"), randn([2, 8, 4, 5], "float64", 1)
+    weight = randn([4, 3, 2, 2], "float64", 2)
+
+    def fn(x):
+        return paddle.vision.ops.deform_conv2d(x, offset, weight)
+
+    v = randn(x.shape, "float64", 3)
+    slope = (fn(x + 1e-6 * v) - fn(x - 1e-6 * v)) / 2e-6
+    assert_same(jvp(fn, (x,), (v,))[1], slope, rtol=1e-6, atol=1e-8)
+
+
 def test_more_than_one_number_has_no_hessian():
     x = randn([3], "float64")
     for call in (lambda: hessian(lambda x: x * 2)(x), lambda: hvp(lambda x: x, x, x)):

@@ -67,7 +67,10 @@ class Facts(NamedTuple):
 
 
 def facts_of(tensor: Tensor) -> Facts:
-    """Return what is known of a tensor's dtype."""
+    """Return what is known of the dtype of a tensor, which has one.
+
+    Of a result that an operator has left out, Paddle ends the process here.
+    """
     dtype = tensor.dtype
     found = _FACTS.get(id(dtype))
     if found is None:

@@ -7,10 +7,11 @@ class CaptureError(RuntimeError):
     """A function that is no straight line of known operators.
 
     Attributes:
+        reason: the message without the place.
         where: file and line of the function's code.
         raised: whether the function raised an error of its own, which may pass.
     """
 
     def __init__(self, reason: str, where: str = "", raised: bool = False) -> None:
         super().__init__(f"{where}: {reason}" if where else reason)
-        self.where, self.raised = where, raised
+        self.reason, self.where, self.raised = reason, where, raised

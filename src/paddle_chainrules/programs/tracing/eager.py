@@ -128,10 +128,10 @@ class Eager(Record):
         except Exception as error:  # of which Paddle may have made another
             for record in records:
                 if (failure := record.failure) is not None:
-                    raise NotImplementedError(str(failure)) from error
+                    raise NotImplementedError(failure.reason) from error
             raise
         if (failure := self.failure) is not None:  # which the function has caught
-            raise NotImplementedError(str(failure))
+            raise NotImplementedError(failure.reason)
         if why := self._refusal:
             raise NotImplementedError(why)
 

@@ -14,7 +14,7 @@ from paddle import Tensor
 from paddle.base import core as _core
 
 from ...paddle_side.autograd.grad_mode import grad_mode
-from ...paddle_side.dtypes import facts_of
+from ...paddle_side.dtypes import is_differentiable
 from ...paddle_side.listener import local, not_listening
 from ...paddle_side.process.random_state import DRAWING, in_turn, note_drawing
 from ..operators.entry import Operator, UnknownArgument
@@ -226,7 +226,7 @@ class Record(Values):
         for i, part in enumerate(parts):  # Paddle's kernels end somewhere, rules do not
             if isinstance(part, Tensor):
                 flag = not taped or i in entry.fixed
-                if part.stop_gradient != flag and facts_of(part).is_differentiable:
+                if part.stop_gradient != flag and is_differentiable(part):
                     part.stop_gradient = flag
         outputs = tuple([self._new(part, many) for part in parts])
         place = where_called() if self.place is None else self.place

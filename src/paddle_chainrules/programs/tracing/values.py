@@ -9,7 +9,7 @@ from typing import Any
 
 from paddle import Tensor
 
-from ...paddle_side.dtypes import dtype_name, facts_of
+from ...paddle_side.dtypes import dtype_name, facts_of, is_differentiable
 from ...paddle_side.flags import Noted
 from ...paddle_side.listener import not_listening
 from ..capture_error import CaptureError
@@ -132,7 +132,7 @@ class Values:
             self._versions.append((tensor, tensor._inplace_version()))
         elif (
             tensor.stop_gradient == self._native[value.number]  # it was changed
-            and facts_of(tensor).is_differentiable
+            and is_differentiable(tensor)
         ):
             value = self._values[id(tensor)] = self._flagged(value, tensor)
         return value
