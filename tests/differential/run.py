@@ -47,9 +47,9 @@ A refusal is a `NotImplementedError` or a `TypeError` that names the operator.
 ## Once, but not twice
 
 Their gradients are right; `jvp`, `hvp` and gradients of gradients are refused, since
-Paddle's kernel has no derivative and this package no formula.
+there is no rule for them.
 
-| Paddle's kernel | seen in |
+| said | seen in |
 | --- | --- |
 {second}
 """
