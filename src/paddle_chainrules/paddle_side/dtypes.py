@@ -95,6 +95,11 @@ _NAMES = {id(dtype): name for name, dtype in DTYPES.items()}
 """By identity, since the hash of a dtype is slow."""
 
 
+def is_complex(tensor: Tensor) -> bool:
+    """Whether a tensor has complex numbers; Paddle's own takes ten times as long."""
+    return dtype_name(tensor.dtype).startswith("complex")
+
+
 def same_dtype(a: paddle.dtype, b: paddle.dtype) -> bool:
     """Whether two dtypes are one; the identity, which mostly decides, is faster."""
     return a is b or bool(a == b)

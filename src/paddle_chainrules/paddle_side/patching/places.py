@@ -89,12 +89,19 @@ def _is_pythons(label: str, module: Any) -> bool:
     return file.startswith(_STANDARD) and "site-packages" not in file
 
 
+_KERNELS = "paddle.base.libpaddle.eager.ops"
+"""Where ``paddle._C_ops``, of which Paddle calls them, has its functions from."""
+
+
 def spaces(labels: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """The namespaces of modules, but Python's and Paddle's own of static graphs."""
+    """The namespaces of modules that call operators.
+
+    Python's own don't, nor do Paddle's of static graphs.
+    """
     for label in labels:
         module = sys.modules.get(label)
         of_graphs = ".pir" in label or "_pir" in label
-        if not isinstance(module, ModuleType) or of_graphs:
+        if not isinstance(module, ModuleType) or of_graphs or label == _KERNELS:
             continue
         if not _is_pythons(label, module):
             yield vars(module)

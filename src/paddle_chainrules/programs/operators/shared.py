@@ -8,6 +8,7 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
+from ...paddle_side.dtypes import is_complex
 from ...paddle_side.rules.derivatives.pieces import is_zero as is_zero
 from .calls import Call
 
@@ -17,7 +18,7 @@ ops: Any = paddle._C_ops
 def conj(x: Any) -> Any:
     """The conjugate of a complex tensor or number, and anything else as it is."""
     if isinstance(x, Tensor):
-        return ops.conj(x) if x.is_complex() else x
+        return ops.conj(x) if is_complex(x) else x
     return x.conjugate() if isinstance(x, complex) else x
 
 
@@ -50,7 +51,7 @@ def summed_to(g: Tensor, like: Tensor, in_order: bool = True) -> Tensor:
     Args:
         in_order: whether it is added in the order of Paddle's sums.
     """
-    if g.is_complex() and not like.is_complex():
+    if is_complex(g) and not is_complex(like):
         g = ops.real(g)
     shape: list[int] = like.shape
     if g.shape == shape:

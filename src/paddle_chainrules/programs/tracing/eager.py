@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,10 +12,12 @@ import paddle
 from paddle import Tensor
 
 from ...paddle_side.interception import listening
-from ...paddle_side.listener import not_listening
+from ...paddle_side.listener import local, not_listening
 from ...paddle_side.rules.graph_breaks import BREAKS, taken_out
 from ...paddle_side.rules.in_place import REFUSED_WRITE
 from ...paddle_side.watch import is_traced, set_aside
+from ..capture_error import CaptureError
+from ..operators.entry import Operator
 from .existing import once
 from .in_place import ITEM
 from .operations import OF_SHAPES, Value, tensors_in
@@ -63,6 +66,18 @@ class Eager(Record):
         super().__init__(inputs, outer)
         self.place = ""
         self._refusal = ""
+        self._kept: frozenset[Value] = frozenset()
+
+    @contextmanager
+    def keeps(self, tensors: Sequence[Tensor]) -> Iterator[None]:
+        """Refuse writes into these, by which somebody differentiates."""
+        before = self._kept
+        with not_listening():
+            self._kept |= {self.memory.chain(self.value_of(t))[0] for t in tensors}
+        try:
+            yield
+        finally:
+            self._kept = before
 
     def operator(
         self, name: str, call: Callable[..., Any], args: Any, kwargs: Any
@@ -100,11 +115,19 @@ class Eager(Record):
         is_new = name.endswith("_") and len(given) == 1 and not self.knows(given[0])
         if paddle.is_grad_enabled() and any(map(is_traced, given)) and not is_new:
             super().unknown(name, call, args, kwargs)
+        if name.endswith("_") and given and self.knows(given[0]):
+            self._check_write(name, given[0])
         return call(*args, **kwargs)
+
+    def _check_write(self, name: str, x: Tensor) -> None:
+        with not_listening():
+            if self.memory.chain(self.value_of(x))[0] in self._kept:
+                self.refuse_write(name)
 
     def may_write(self, value: Value) -> bool:
         is_constant = value in self.constants and not self.required(value)
-        return is_constant or super().may_write(value)
+        may = is_constant or super().may_write(value)
+        return may and value not in self._kept
 
     def refuse_write(self, name: str) -> Any:
         raise ValueError(
@@ -134,6 +157,44 @@ class Eager(Record):
             raise NotImplementedError(failure.reason)
         if why := self._refusal:
             raise NotImplementedError(why)
+
+    def gradients(
+        self,
+        outputs: Sequence[Tensor],
+        inputs: Sequence[Tensor],
+        cotangents: Sequence[Tensor],
+        create_graph: bool,
+    ) -> list[Tensor | None]:
+        """As :meth:`.record.Record.gradients`; rules that none differentiates pass."""
+        given = outputs, inputs, cotangents, create_graph
+        if create_graph or any(o.opaque for o in self.taped_operators()):
+            return super().gradients(*given)
+        with not_listening():
+            return super().gradients(*given)
+
+    def taped_operators(self) -> Iterator[Operator]:
+        """Return those that gradients may flow through, in records above this too."""
+        found = (op.operator for op in itertools.compress(self.ops, self.taped))
+        outer: Any = self.outer
+        above = () if outer is None else outer.taped_operators()
+        return itertools.chain(found, above)
+
+    @contextmanager
+    def stands_by(self) -> Iterator[None]:
+        """Have this thread's gradients taken here, of which no operator is noted.
+
+        Raises:
+            NotImplementedError: one can't be differentiated.
+        """
+        before = getattr(local, "listener", None)
+        try:
+            with set_aside():
+                local.listener = self
+                yield
+        except CaptureError as error:
+            raise NotImplementedError(error.reason) from error
+        finally:
+            local.listener = before
 
     def _outers(self) -> Iterator[Any]:
         outer = self.outer

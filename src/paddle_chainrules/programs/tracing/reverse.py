@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import paddle
 from paddle import Tensor
 
 from ...paddle_side.autograd.grad_mode import grad_mode
 from ...paddle_side.dtypes import same_dtype
-from ...paddle_side.listener import not_listening
+from ...paddle_side.listener import local, not_listening
 from ..operators.calls import Call, NoRule
 from ..operators.entry import Operator
 from .common_subexpressions import CommonSubexpressions
@@ -24,6 +24,7 @@ class Record(Protocol):
     ops: list[Operation]
     taped: list[bool]
     dummies: list[Tensor]
+    formulas: Formulas
     is_reused: bool
 
     def value_of(self, tensor: Tensor) -> Value: ...
@@ -37,6 +38,23 @@ class Record(Protocol):
     def made_by(self, value: Value) -> int: ...
 
     def fail(self, reason: str) -> Any: ...
+
+
+class Formula(NamedTuple):
+    """An operation as others that a record has noted.
+
+    Attributes:
+        names: the values that the formula has met in place of the operation's inputs.
+        results: the values of its results, None for those that it leaves out.
+        ops: where the operations stand in the record.
+    """
+
+    names: dict[Value, Value]
+    results: list[Value | None]
+    ops: range
+
+
+Formulas = dict[Operation, Formula]
 
 
 class Part(Record, Protocol):
@@ -75,7 +93,8 @@ def reverse_through(
     between = [v for v in record.constants if record.requires(v) and is_far(v)]
     every = [*dict.fromkeys([*starts, *(between if far else ())])]
     stop = 1 + max(map(record.made_by, ends), default=-1)
-    grads = reverse(record, 0, stop, ends, every, cotangents, onto)
+    known = onto.formulas  # all operations are gone through, these among them
+    grads = reverse(record, 0, stop, ends, every, cotangents, onto, known)
     found = dict(zip(every, grads, strict=True))
     if far and outer is not None:
         reached = [v for v in between if found[v] is not None]
@@ -96,12 +115,15 @@ def reverse(
     starts: Sequence[Value],
     cotangents: Sequence[Tensor | None],
     onto: Record | None = None,
+    formulas: Formulas | None = None,
 ) -> list[Tensor | None]:
     """Gradients through the operations from start to stop.
 
     Args:
         onto: the record that listens, where it is another.
+        formulas: where those computed here are kept, and found by later gradients.
     """
+    onto, formulas = onto or record, {} if formulas is None else formulas
     active, reached, alias = _active(record, start, stop, starts)
     found: dict[Value, Any] = {}
     for value, cotangent in zip(ends, cotangents, strict=True):
@@ -122,7 +144,8 @@ def reverse(
             if rule is not None:
                 grads = rule(Call(args, outs, given, frozenset(wanted)))
             else:
-                grads = _by_formula(record, onto or record, op, args, given, wanted)
+                formula = _formula_of(record, onto, op, args, formulas)
+                grads = _by_formula(formula, onto, op, given, wanted, formulas)
         except NoRule as error:
             record.fail(f"{op.operator.name} has no rule for {error}")
         known = {named.args[k] for k in wanted if isinstance(grads[k], Tensor)}
@@ -205,48 +228,65 @@ def _refuse(record: Record, entry: Operator, k: int) -> None:
 
 
 def _by_formula(
-    record: Record,
+    formula: Formula,
     onto: Record,
     op: Operation,
-    args: list[Any],
     given: list[Any],
     wanted: list[int],
+    formulas: Formulas,
 ) -> list[Any]:
     """Gradients of the same in operators that have rules."""
+    names, results, ops = formula
+    pairs = [
+        (r, g)
+        for r, g in zip(results, given, strict=False)
+        if g is not None and r is not None
+    ]
+    by = values_in([op.args[k] for k in wanted])
+    starts = [*dict.fromkeys(names[v] for v in by)]
+    found = reverse(
+        onto,
+        ops.start,
+        ops.stop,
+        [r for r, _ in pairs],
+        starts,
+        [g for _, g in pairs],
+        formulas=formulas,
+    )
+    left = dict(zip(starts, found, strict=True))
+    grads: list[Any] = [None] * len(op.args)
+    for k in wanted:
+        # A value that is there twice has one gradient for all its places.
+        grads[k] = with_values(op.args[k], lambda v: left.pop(names[v], None))
+    return grads
+
+
+def _formula_of(
+    record: Record, onto: Record, op: Operation, args: list[Any], known: Formulas
+) -> Formula:
+    """Compute an operation by other operators, once for all gradients through it."""
+    if op in known:
+        return known[op]
     formula = op.operator.formula
     if formula is None:
         record.fail(f"the operator {op.operator.name} has no rule for its gradient")
     assert formula is not None
     start = len(onto.ops)
-    with grad_mode(True):
-        result = formula(*args)
+    before = local.listener
+    try:
+        local.listener = onto
+        with grad_mode(True):
+            result = formula(*args)
+    finally:
+        local.listener = before
     results = [*result] if isinstance(result, list | tuple) else [result]
+    ops = range(start, len(onto.ops))
     with not_listening():
-        pairs = [
-            (onto.value_of(r), g)
-            for r, g in zip(results, given, strict=False)
-            if g is not None and r is not None
-        ]
-        # Under the names that the formula has met them by.
-        names = {
-            v: onto.value_of(record.tensor(v))
-            for v in values_in([op.args[k] for k in wanted])
-        }
-    starts = [*dict.fromkeys(names.values())]
-    found = reverse(
-        onto,
-        start,
-        len(onto.ops),
-        [r for r, _ in pairs],
-        starts,
-        [g for _, g in pairs],
-    )
-    left = dict(zip(starts, found, strict=True))
-    grads: list[Any] = [None] * len(args)
-    for k in wanted:
-        # A value that is there twice has one gradient for all its places.
-        grads[k] = with_values(op.args[k], lambda v: left.pop(names[v], None))
-    return grads
+        values = [None if r is None else onto.value_of(r) for r in results]
+        inputs = filter(record.requires, op.inputs)
+        names = {v: onto.value_of(record.tensor(v)) for v in inputs}
+    found = known[op] = Formula(names, values, ops)
+    return found
 
 
 def _add(record: Record, found: dict[Value, Any], value: Value, grad: Any) -> None:

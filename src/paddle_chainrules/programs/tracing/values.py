@@ -43,6 +43,7 @@ class Values:
         differentiates, by_series: whether derivatives, and Taylor series, were taken.
         by_samples: whether a function of one sample ran for many.
         dummies: what derivatives are taken by that the function knows nothing of.
+        formulas: operations computed by others, as :class:`.reverse.Formula`.
         flags: of tensors whose flag the function has set.
         place: where in somebody's code operators are called; None to look each up.
     """
@@ -78,6 +79,7 @@ class Values:
         self._leaves: dict[Value, weakref.ref[Any]] = {}
         self._made: dict[Any, Value] = {}
         self._other_flag: dict[Value, Value] = {}
+        self.formulas: dict[Operation, Any] = {}
         self.flags: Noted = {}
         self._versions: list[tuple[Tensor, int]] = []
         self._decomposes = loops_are_on() and not is_whole()

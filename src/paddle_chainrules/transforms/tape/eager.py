@@ -98,6 +98,23 @@ class Calls:
             fn()
         self._seen = self._record.versions()
 
+    def gradients(
+        self, of: Flat, cotangents: Sequence[Any], connected: bool
+    ) -> list[Any]:
+        """As :meth:`go_on`, of a function that takes gradients and does nothing else.
+
+        Nothing need be noted of rules that no one differentiates, unless they take
+        gradients themselves.
+        """
+        self._check_unchanged()
+        is_kept = paddle.is_grad_enabled() and (connected or records_graph(cotangents))
+        operators = self._record.taped_operators()
+        by_rules = all(o.reverse and not o.opaque for o in operators)
+        if is_kept or not by_rules:
+            return self.go_on(of, cotangents, connected)
+        with grad_mode(False), Eager([], self._record).stands_by():
+            return detached([*of([*cotangents])], cotangents)
+
     def go_on(self, fn: Flat, leaves: Sequence[Any], connected: bool) -> list[Any]:
         """As :meth:`call`; where nobody differentiates it, nothing of it is kept.
 
@@ -166,7 +183,7 @@ class _Work:
             ends = [end for end, _ in known]
             return gradients(ends, self._starts, given, paddle.is_grad_enabled())
 
-        grads = self._calls.go_on(of, [c for _, c in known], True)
+        grads = self._calls.gradients(of, [c for _, c in known], True)
         return grads, [False] * len(grads)
 
 
@@ -207,6 +224,6 @@ class EagerRecording(Recording):
             return self._recording.gradients(given, asked)
 
         try:
-            return self.through(of, cotangents)
+            return self._calls.gradients(of, cotangents, self.connected)
         except NotImplementedError as error:
             raise both_reasons(self.refusal, error) from error

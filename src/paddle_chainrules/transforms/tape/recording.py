@@ -29,6 +29,7 @@ from ...paddle_side.process.random_state import put_back, undrawn
 from ...paddle_side.rules.in_place import refuse_other_uses
 from ...paddle_side.rules.operators import Watch
 from ...paddle_side.watch import written_outside
+from ...programs.tracing.eager import Eager
 from .cotangents import check_seed
 from .effects import (
     Effects,
@@ -79,7 +80,9 @@ def _called(
     if connected := records_graph(leaves):
         leaves = [leaf.detach() if is_whole(leaf) else leaf for leaf in leaves]
         connected = records_graph(leaves)
-    copies = effects.copies
+    copies, guard = effects.copies, None
+    if effects.writes is None and isinstance(who, Eager):
+        copies, guard = False, who
     with nullcontext() if enabled else grad_mode(True), writes_counted():
         targets = [
             _target(leaf, connected) if is_differentiable(leaf) else leaf
@@ -90,7 +93,8 @@ def _called(
         before = 0 if copies else versions(tensors)
         watch = Watch(() if copies else targets)
         try:
-            outputs = watch.call(fn, [*given])
+            with nullcontext() if guard is None else guard.keeps(tensors):
+                outputs = watch.call(fn, [*given])
             if watch.writes:
                 refuse_other_uses(outputs, watch.writes)
             outputs = apart(outputs, given)
@@ -291,9 +295,11 @@ class Recording(KeptGraph):
     def _divided(
         self, outputs: list[Tensor], seeds: list[Tensor], wanted: Sequence[int]
     ) -> Sequence[Tensor | None]:
-        if listener() is not None:
+        if (who := listener()) is not None:
             inputs = [self._targets[i] for i in wanted]
-            return gradients(outputs, inputs, seeds, paddle.is_grad_enabled())
+            is_kept = not isinstance(who, Eager) or records_graph(seeds, self.connected)
+            create_graph = is_kept and paddle.is_grad_enabled()
+            return gradients(outputs, inputs, seeds, create_graph)
         with reached() as noted:
             found = self._by_paddle(outputs, seeds, wanted)
         return without_zeros(found, [self.given[i] for i in wanted], noted)
