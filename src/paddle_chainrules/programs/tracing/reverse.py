@@ -283,8 +283,7 @@ def _formula_of(
     ops = range(start, len(onto.ops))
     with not_listening():
         values = [None if r is None else onto.value_of(r) for r in results]
-        inputs = filter(record.requires, op.inputs)
-        names = {v: onto.value_of(record.tensor(v)) for v in inputs}
+        names = {v: onto.value_of(record.tensor(v)) for v in op.inputs}
     found = known[op] = Formula(names, values, ops)
     return found
 
