@@ -63,6 +63,7 @@ def interrupted(call, at):
         return trace
 
     before = sys.gettrace()
+    sys._getframe().f_trace_opcodes = True  # Python 3.12 looks at this in settrace
     sys.settrace(trace)
     try:
         call()
