@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import functools
+import itertools
 import multiprocessing
 import operator
 import pickle
@@ -493,13 +494,14 @@ def test_attributes_may_have_the_names_of_global_variables():
 
 KEPT = [
     lambda w: {w: 1},
-    lambda w: iter([w]),
+    itertools.repeat,
     lambda w: slice(w, None),
     lambda w: operator.methodcaller("add", w),
     ValueError,
 ]
 
 
+@pytest.mark.filterwarnings("ignore:Pickle, copy:DeprecationWarning")  # of repeat
 @pytest.mark.parametrize("keep", KEPT, ids=[*map(str, range(len(KEPT)))])
 def test_parameters_where_none_can_be_put_are_refused(keep):
     with pytest.raises(TypeError, match="where stateless can't replace it"):
