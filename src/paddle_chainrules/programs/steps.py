@@ -212,12 +212,12 @@ STEPS = define("steps", "", run=lambda steps, *tensors: steps(*tensors), opaque=
 
 
 @reverse_of("steps")
-def _(call: Call) -> list[Any]:
+def _steps_reverse(call: Call) -> list[Any]:
     return [None, *call.args[0].back(call)]
 
 
 @batch_of("steps")
-def _(call: BatchCall) -> list[Tensor]:
+def _steps_batch(call: BatchCall) -> list[Tensor]:
     return call.args[0].of_many(call)
 
 

@@ -149,7 +149,7 @@ holds_for_complex("blocks")
 
 
 @reverse_of("blocks")
-def _(call: Call) -> list[Any]:
+def _blocks_reverse(call: Call) -> list[Any]:
     blocks, tensors = call.args
     back, has = blocks.back(tensors, call.cotangents)
     seeds = [c for c in call.cotangents if c is not None]

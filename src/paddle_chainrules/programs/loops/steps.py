@@ -339,12 +339,12 @@ def written_as(*names: str) -> Callable[[Any], Any]:
 
 
 @written_as("copy")
-def _(steps: Steps, op: Operation) -> None:
+def _copy_loop(steps: Steps, op: Operation) -> None:
     steps.copied(steps.view(op.args[0]), op.outputs[0])
 
 
 @written_as("concat")
-def _(steps: Steps, op: Operation) -> None:
+def _concat_loop(steps: Steps, op: Operation) -> None:
     parts, axis = op.args
     if type(axis) is not int:
         raise NoLoop
@@ -359,7 +359,7 @@ def _(steps: Steps, op: Operation) -> None:
 
 
 @written_as("stack")
-def _(steps: Steps, op: Operation) -> None:
+def _stack_loop(steps: Steps, op: Operation) -> None:
     parts, axis = op.args
     (out,) = op.outputs
     axis %= len(out.shape)
@@ -371,7 +371,7 @@ def _(steps: Steps, op: Operation) -> None:
 
 
 @written_as("slice_grad")
-def _(steps: Steps, op: Operation) -> None:
+def _slice_grad_loop(steps: Steps, op: Operation) -> None:
     _, part, *_ = op.args
     whole = steps.zeros(op.outputs[0])
     like = Operation(op.operator, (op.args[0], *op.args[2:]), (part,), False, "")

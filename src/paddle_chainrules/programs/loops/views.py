@@ -106,12 +106,12 @@ def _view_of(*names: str) -> Callable[[Rule], Rule]:
 
 
 @_view_of("reshape", "squeeze", "unsqueeze", "flatten", "view_shape", "share_data")
-def _(view: View, op: Operation, sizes: Sizes) -> Sequence[View]:
+def _reshape_view(view: View, op: Operation, sizes: Sizes) -> Sequence[View]:
     return [reshaped(view, op.outputs[0].shape, sizes)]
 
 
 @_view_of("transpose")
-def _(view: View, op: Operation, sizes: Sizes) -> Sequence[View]:
+def _transpose_view(view: View, op: Operation, sizes: Sizes) -> Sequence[View]:
     rank = len(view.shape)
     order = [axis % rank for axis in op.args[1]]
     strides = tuple(view.strides[k] for k in order)
@@ -119,18 +119,18 @@ def _(view: View, op: Operation, sizes: Sizes) -> Sequence[View]:
 
 
 @_view_of("Tensor.T")
-def _(view: View, op: Operation, sizes: Sizes) -> Sequence[View]:
+def _t_view(view: View, op: Operation, sizes: Sizes) -> Sequence[View]:
     return [View(view.memory, view.offset, op.outputs[0].shape, view.strides[::-1])]
 
 
 @_view_of("expand", "expand_as")
-def _(view: View, op: Operation, sizes: Sizes) -> Sequence[View]:
+def _expand_view(view: View, op: Operation, sizes: Sizes) -> Sequence[View]:
     shape = op.outputs[0].shape
     return [View(view.memory, view.offset, shape, along(view, shape))]
 
 
 @_view_of("slice")
-def _(view: View, op: Operation, sizes: Sizes) -> Sequence[View]:
+def _slice_view(view: View, op: Operation, sizes: Sizes) -> Sequence[View]:
     _, axes, starts, _, _, gone = op.args
     for axis, start in zip(axes, starts, strict=True):
         if type(start) is not int:
@@ -143,7 +143,7 @@ def _(view: View, op: Operation, sizes: Sizes) -> Sequence[View]:
 
 
 @_view_of("strided_slice")
-def _(view: View, op: Operation, sizes: Sizes) -> Sequence[View]:
+def _strided_slice_view(view: View, op: Operation, sizes: Sizes) -> Sequence[View]:
     _, axes, starts, _, steps = op.args
     for axis, start, step in zip(axes, starts, steps, strict=True):
         view = stepped(view, axis, start, step, sizes)
@@ -170,7 +170,7 @@ def stepped(view: View, axis: int, start: Any, step: Any, sizes: Sizes) -> View:
 
 
 @_view_of("flip")
-def _(view: View, op: Operation, sizes: Sizes) -> Sequence[View]:
+def _flip_view(view: View, op: Operation, sizes: Sizes) -> Sequence[View]:
     given = [op.args[1]] if type(op.args[1]) is int else op.args[1]
     for axis in {axis % len(view.shape) for axis in given}:
         last = sizes.of(view.shape[axis]), Extent(-1)
@@ -181,7 +181,7 @@ def _(view: View, op: Operation, sizes: Sizes) -> Sequence[View]:
 
 
 @_view_of("diagonal")
-def _(view: View, op: Operation, sizes: Sizes) -> Sequence[View]:
+def _diagonal_view(view: View, op: Operation, sizes: Sizes) -> Sequence[View]:
     return [diagonal(view, op.args[1:], op.outputs[0].shape, sizes)]
 
 
@@ -208,7 +208,7 @@ def diagonal(view: View, where: Sequence[int], shape: Shape, sizes: Sizes) -> Vi
 
 
 @_view_of("tensor_unfold")
-def _(view: View, op: Operation, sizes: Sizes) -> Sequence[View]:
+def _tensor_unfold_view(view: View, op: Operation, sizes: Sizes) -> Sequence[View]:
     _, axis, _, step = op.args
     axis %= max(len(view.shape), 1)
     if not view.shape or sizes.of(view.shape[axis]).power:
@@ -220,7 +220,7 @@ def _(view: View, op: Operation, sizes: Sizes) -> Sequence[View]:
 
 
 @_view_of("Tensor._getitem_dygraph")
-def _(view: View, op: Operation, sizes: Sizes) -> Sequence[View]:
+def _getitem_view(view: View, op: Operation, sizes: Sizes) -> Sequence[View]:
     strides: list[Extent] = []
     axis = 0
     for part in _every_index(op.args[1], len(view.shape)):
@@ -260,7 +260,7 @@ def _every_index(index: Any, rank: int) -> list[Any]:
 
 
 @_view_of("split", "split_with_num")
-def _(view: View, op: Operation, sizes: Sizes) -> Sequence[View]:
+def _split_view(view: View, op: Operation, sizes: Sizes) -> Sequence[View]:
     axis = op.args[2] % len(view.shape)
     if any(len(out.shape) != len(view.shape) for out in op.outputs):
         raise NoLoop  # a part of no places, which Paddle gives no shape
@@ -269,7 +269,7 @@ def _(view: View, op: Operation, sizes: Sizes) -> Sequence[View]:
 
 
 @_view_of("unbind", "unstack")
-def _(view: View, op: Operation, sizes: Sizes) -> Sequence[View]:
+def _unbind_view(view: View, op: Operation, sizes: Sizes) -> Sequence[View]:
     axis = op.args[1] % len(view.shape)
     left = view.strides[:axis] + view.strides[axis + 1 :]
     return _parts(view, op, axis, [ONE] * len(op.outputs), left)

@@ -24,7 +24,7 @@ def steps_like(row: Tensor) -> Tensor:
 
 
 @reverse_of("linspace")
-def _(call: Call) -> list[Any]:
+def _linspace_reverse(call: Call) -> list[Any]:
     steps, g = steps_like(call.out), call.cotangent
     shares = (1.0 - steps, steps)
     found = [
@@ -37,14 +37,14 @@ def _(call: Call) -> list[Any]:
 
 
 @jet_of("linspace")
-def _(call: JetCall) -> list[Any]:
+def _linspace_jet(call: JetCall) -> list[Any]:
     steps = steps_like(call.out)
     above = zip(call.args[0][1:], call.args[1][1:], strict=True)
     return [[call.out, *(_between(start, stop, steps) for start, stop in above)]]
 
 
 @batch_of("linspace")
-def _(call: BatchCall) -> list[Any]:
+def _linspace_batch(call: BatchCall) -> list[Any]:
     row = paddle.zeros(call.shapes[0], call.args[3])
     if not row.is_floating_point():
         raise NoRule("whole numbers in a row, which are rounded; cast the row instead")

@@ -30,7 +30,7 @@ FUNCTIONS[paddle.linalg.matrix_exp] = _matrix_exp
 
 
 @reverse_of("matrix_exp")
-def _(call: Call) -> list[Any]:
+def _matrix_exp_reverse(call: Call) -> list[Any]:
     """Beside the diagonal of the exponential of a matrix of blocks.
 
     Source: Mathias, "A chain rule for matrix functions and applications", 1996.

@@ -86,7 +86,7 @@ _ROUNDED = (paddle.float32, paddle.float64)
 
 
 @simpler_of("dropout")
-def _(x: Any, _: Any, p: Any, is_test: bool, mode: str, *__: Any) -> Any:
+def _dropout_simpler(x: Any, _: Any, p: Any, is_test: bool, mode: str, *__: Any) -> Any:
     """In evaluation it draws nothing."""
     if not is_test:
         return None
@@ -98,7 +98,7 @@ def _(x: Any, _: Any, p: Any, is_test: bool, mode: str, *__: Any) -> Any:
 
 
 @simpler_of("rrelu")
-def _(x: Any, lower: float, upper: float, is_test: bool) -> Any:
+def _rrelu_simpler(x: Any, lower: float, upper: float, is_test: bool) -> Any:
     """In evaluation it draws nothing."""
     if not is_test or x.dtype not in _ROUNDED:
         return None
@@ -106,7 +106,7 @@ def _(x: Any, lower: float, upper: float, is_test: bool) -> Any:
 
 
 @formula_of("dropout")
-def _(
+def _dropout_formula(
     x: Tensor, seed_tensor: Any, p: Any, is_test: bool, mode: str, seed: int, fix: bool
 ) -> Any:
     """The draw apart, which waits for nothing that is computed."""
@@ -119,7 +119,9 @@ def _(
 
 
 @formula_of("dropout_grad")
-def _(mask: Tensor, out_grad: Tensor, p: Any, is_test: bool, mode: str) -> Tensor:
+def _dropout_grad_formula(
+    mask: Tensor, out_grad: Tensor, p: Any, is_test: bool, mode: str
+) -> Tensor:
     if is_test or not isinstance(p, float | int):
         raise NoRule("a probability in a tensor; give a number")
     with not_listening():  # rounded as Paddle rounds it
@@ -130,7 +132,7 @@ def _(mask: Tensor, out_grad: Tensor, p: Any, is_test: bool, mode: str) -> Tenso
 
 
 @reverse_of("dropout")
-def _(call: Call) -> list[Any]:
+def _dropout_reverse(call: Call) -> list[Any]:
     _, seed_tensor, p, is_test, mode, _, _ = call.args
     g = call.cotangent
     if is_test:
@@ -143,19 +145,19 @@ def _(call: Call) -> list[Any]:
 
 
 @reverse_of("dropout_grad")
-def _(call: Call) -> list[Any]:
+def _dropout_grad_reverse(call: Call) -> list[Any]:
     mask, _, *how = call.args
     grad = ops.dropout_grad(mask, call.cotangent, *how)
     return [None, grad, None, None, None]
 
 
 @reverse_of("rrelu")
-def _(call: Call) -> list[Any]:
+def _rrelu_reverse(call: Call) -> list[Any]:
     return [call.cotangent * call.outputs[1], None, None, None]
 
 
 @reverse_of("gumbel_softmax")
-def _(call: Call) -> list[Any]:
+def _gumbel_softmax_reverse(call: Call) -> list[Any]:
     """Of the probabilities, also where one is chosen, as Paddle's documents say."""
     _, temperature, _, axis = call.args
     grad = ops.softmax_grad(call.outputs[-1], call.cotangent, axis)

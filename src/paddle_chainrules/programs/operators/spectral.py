@@ -23,14 +23,14 @@ OPPOSITE = {"backward": "forward", "forward": "backward", "ortho": "ortho"}
 
 
 @reverse_of("fft_c2c")
-def _(call: Call) -> list[Any]:
+def _fft_c2c_reverse(call: Call) -> list[Any]:
     _, axes, norm, forward = call.args
     back = ops.fft_c2c(call.cotangent, axes, OPPOSITE[norm], not forward)
     return [back, None, None, None]
 
 
 @reverse_of("fft_r2c")
-def _(call: Call) -> list[Any]:
+def _fft_r2c_reverse(call: Call) -> list[Any]:
     x, axes, norm, forward, onesided = call.args
     g, how = call.cotangent, (OPPOSITE[norm], not forward)
     if onesided:
@@ -42,7 +42,7 @@ def _(call: Call) -> list[Any]:
 
 
 @reverse_of("fft_c2r")
-def _(call: Call) -> list[Any]:
+def _fft_c2r_reverse(call: Call) -> list[Any]:
     x, axes, norm, forward, _ = call.args
     g, last = call.cotangent, axes[-1]
     size = g.shape[last]
@@ -73,7 +73,7 @@ def _weights(half: Tensor, axis: int, size: int) -> Tensor:
 
 
 @reverse_of("frame")
-def _(call: Call) -> list[Any]:
+def _frame_reverse(call: Call) -> list[Any]:
     x, length, hop, axis = call.args
     g = call.cotangent
     if length < hop:  # as frames that touch, which is the least Paddle adds up
@@ -96,7 +96,7 @@ def _lengthened(x: Tensor, count: int, axis: int) -> Tensor:
 
 
 @reverse_of("overlap_add")
-def _(call: Call) -> list[Any]:
+def _overlap_add_reverse(call: Call) -> list[Any]:
     x, hop, axis = call.args
     length = x.shape[1 if axis == 0 else -2]
     return [ops.frame(call.cotangent, length, hop, axis), None, None]

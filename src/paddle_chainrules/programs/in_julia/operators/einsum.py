@@ -9,7 +9,7 @@ from .call import JuliaCall, Shape, julia_of, row
 
 
 @julia_of("einsum")
-def _(call: JuliaCall) -> str:
+def _einsum_julia(call: JuliaCall) -> str:
     operands, equation = call.args
     left, arrow, out = equation.replace(" ", "").partition("->")
     terms = left.split(",")

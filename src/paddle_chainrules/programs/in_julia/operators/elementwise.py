@@ -25,7 +25,7 @@ TURNED = {"Tensor.__rsub__": "-", "Tensor.__rtruediv__": "/", "Tensor.__rpow__":
 
 def _infix(name: str, sign: str, turned: bool = False) -> None:
     @elementwise(name)
-    def _(call: JuliaCall) -> str:
+    def rule(call: JuliaCall) -> str:
         kinds = {d for d in call.dtypes if d is not None}
         dtype = kinds.pop() if len(kinds) == 1 else call.dtype
         if not all(d in TYPES or "complex" in d for d in (dtype, call.dtype)):
@@ -50,7 +50,7 @@ for name, sign in TURNED.items():
 
 
 @elementwise("Tensor.__pow__", "pow")
-def _(call: JuliaCall) -> str:
+def _power_julia(call: JuliaCall) -> str:
     x, power = call.args
     if call.shapes[1] == ():
         return Infix(f"{x} .^ as_float.(Float32, {power})")
@@ -63,14 +63,14 @@ def _(call: JuliaCall) -> str:
 
 
 @elementwise("share")
-def _(call: JuliaCall) -> str:
+def _share_julia(call: JuliaCall) -> str:
     x, sizes = call.args
     count = call.number(math.prod(sizes), _real(call.dtype))
     return Infix(f"{x} ./ {count}")
 
 
 @elementwise("scale")
-def _(call: JuliaCall) -> str:
+def _scale_julia(call: JuliaCall) -> str:
     x, factor, bias, after = call.args
     if call.shapes[1] is not None:
         factor = f"only({factor})"
@@ -90,7 +90,7 @@ def _function(name: str, julia: str, *singles: int) -> None:
     """A function of arguments in the same order, some of which Paddle makes float32."""
 
     @elementwise(name)
-    def _(call: JuliaCall) -> str:
+    def rule(call: JuliaCall) -> str:
         args = [
             call.number(single(arg))
             if i in singles and call.shapes[i] is None
@@ -153,13 +153,13 @@ for name, julia, *places in (
 
 
 @elementwise("gelu")
-def _(call: JuliaCall) -> str:
+def _gelu_julia(call: JuliaCall) -> str:
     x, approximate = call.args
     return Dotted(f"{'gelu_tanh' if approximate else 'gelu'}.({x})")
 
 
 @elementwise("gelu_grad")
-def _(call: JuliaCall) -> str:
+def _gelu_grad_julia(call: JuliaCall) -> str:
     x, cotangent, approximate = call.args
     if approximate:
         raise NoRule("the approximate gelu's gradient in Julia; use Zygote")
@@ -167,19 +167,19 @@ def _(call: JuliaCall) -> str:
 
 
 @elementwise("silu_grad")
-def _(call: JuliaCall) -> str:
+def _silu_grad_julia(call: JuliaCall) -> str:
     x, _, cotangent = call.args
     return Dotted(f"silu_grad.({x}, {cotangent})")
 
 
 @elementwise("elu_grad")
-def _(call: JuliaCall) -> str:
+def _elu_grad_julia(call: JuliaCall) -> str:
     x, _, cotangent, alpha = call.args
     return Dotted(f"elu_grad.({x}, {cotangent}, {call.number(single(alpha))})")
 
 
 @elementwise("pow_grad")
-def _(call: JuliaCall) -> str:
+def _pow_grad_julia(call: JuliaCall) -> str:
     x, cotangent, power = call.args
     if call.shapes[2] is not None:
         raise NoRule("the gradient of a power that is a tensor in Julia; give a number")
@@ -190,17 +190,17 @@ def _(call: JuliaCall) -> str:
 
 
 @elementwise("logical_and", "Tensor.__and__", "bitwise_and")
-def _(call: JuliaCall) -> str:
+def _logical_and_julia(call: JuliaCall) -> str:
     return Infix(f"{call.args[0]} .& {call.args[1]}")
 
 
 @elementwise("logical_or", "Tensor.__or__", "bitwise_or")
-def _(call: JuliaCall) -> str:
+def _logical_or_julia(call: JuliaCall) -> str:
     return Infix(f"{call.args[0]} .| {call.args[1]}")
 
 
 @elementwise("cast")
-def _(call: JuliaCall) -> str:
+def _cast_julia(call: JuliaCall) -> str:
     x, dtype = call.args[0], call.dtype
     before = call.dtypes[0]
     if dtype not in TYPES or before not in TYPES:

@@ -50,7 +50,7 @@ def _convolution(call: JuliaCall, names: Sequence[str]) -> str:
 
 def _of(name: str) -> None:
     @julia_of(name)
-    def _(call: JuliaCall) -> str:
+    def rule(call: JuliaCall) -> str:
         return _convolution(call, TABLE[name].arguments)
 
 
@@ -60,7 +60,7 @@ for name in ("conv2d", "depthwise_conv2d", "conv3d"):
 
 
 @julia_of("pool2d", "pool3d")
-def _(call: JuliaCall) -> str:
+def _pool2d_julia(call: JuliaCall) -> str:
     x, *how = call.args
     name, window, is_partial = _window(call, call.out, how)
     if not is_partial:
@@ -70,7 +70,7 @@ def _(call: JuliaCall) -> str:
 
 
 @julia_of("pool2d_grad", "pool3d_grad")
-def _(call: JuliaCall) -> str:
+def _pool2d_grad_julia(call: JuliaCall) -> str:
     x, out, cotangent, *how = call.args
     name, window, is_partial = _window(call, call.shapes[1], how)
     if is_partial:

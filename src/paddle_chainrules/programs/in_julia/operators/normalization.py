@@ -30,7 +30,7 @@ def _with_rest(call: JuliaCall, text: str) -> str:
 
 
 @julia_of("layer_norm")
-def _(call: JuliaCall) -> str:
+def _layer_norm_julia(call: JuliaCall) -> str:
     x, scale, bias, epsilon, axis = call.args
     inner, shift = call.ndim() - axis, _shift(call, epsilon)
     text = f"layer_norm({x}, {_or(scale)}, {_or(bias)}, {shift}, Val({inner}))"
@@ -38,7 +38,7 @@ def _(call: JuliaCall) -> str:
 
 
 @julia_of("layer_norm_grad")
-def _(call: JuliaCall) -> str:
+def _layer_norm_grad_julia(call: JuliaCall) -> str:
     x, scale, bias, _, _, cotangent, epsilon, axis = call.args
     inner, shift = call.ndim() - axis, _shift(call, epsilon)
     rest = f"{_or(scale)}, {_or(bias)}, {cotangent}, {shift}, Val({inner})"
@@ -52,7 +52,7 @@ def _channel(call: JuliaCall, layout: str) -> int:
 
 
 @julia_of("batch_norm")
-def _(call: JuliaCall) -> str:
+def _batch_norm_julia(call: JuliaCall) -> str:
     x, mean, variance, scale, bias, *how = call.args
     is_test, momentum, epsilon, layout, given, _ = how
     shift, place = _shift(call, epsilon), _channel(call, layout)
@@ -66,7 +66,7 @@ def _(call: JuliaCall) -> str:
 
 
 @julia_of("batch_norm_grad")
-def _(call: JuliaCall) -> str:
+def _batch_norm_grad_julia(call: JuliaCall) -> str:
     x, scale, bias, mean, variance, _, _, _, cotangent, *how = call.args
     _, epsilon, layout, is_test, given, _ = how
     shift, place = _shift(call, epsilon), _channel(call, layout)
@@ -81,7 +81,7 @@ def _check_layout(layout: str) -> None:
 
 
 @julia_of("group_norm")
-def _(call: JuliaCall) -> str:
+def _group_norm_julia(call: JuliaCall) -> str:
     x, scale, bias, epsilon, groups, layout = call.args
     _check_layout(layout)
     rest = f"{_or(scale)}, {_or(bias)}, {_shift(call, epsilon)}, {groups}"
@@ -89,7 +89,7 @@ def _(call: JuliaCall) -> str:
 
 
 @julia_of("group_norm_grad")
-def _(call: JuliaCall) -> str:
+def _group_norm_grad_julia(call: JuliaCall) -> str:
     x, scale, bias, _, _, _, cotangent, epsilon, groups, layout = call.args
     _check_layout(layout)
     rest = f"{_or(scale)}, {_or(bias)}, {cotangent}, {_shift(call, epsilon)}, {groups}"
@@ -97,7 +97,7 @@ def _(call: JuliaCall) -> str:
 
 
 @julia_of("instance_norm")
-def _(call: JuliaCall) -> str:
+def _instance_norm_julia(call: JuliaCall) -> str:
     x, scale, bias, epsilon = call.args
     groups = call.shapes[0][1]
     rest = f"{_or(scale)}, {_or(bias)}, {_shift(call, epsilon)}, {groups}"
@@ -105,7 +105,7 @@ def _(call: JuliaCall) -> str:
 
 
 @julia_of("instance_norm_grad")
-def _(call: JuliaCall) -> str:
+def _instance_norm_grad_julia(call: JuliaCall) -> str:
     x, scale, bias, _, _, cotangent, epsilon = call.args
     groups = call.shapes[0][1]
     rest = f"{_or(scale)}, {_or(bias)}, {cotangent}, {_shift(call, epsilon)}, {groups}"

@@ -45,29 +45,29 @@ def _stack(text: str, shape: tuple[int, ...], lead: tuple[int, ...]) -> str:
 
 
 @julia_of("matmul")
-def _(call: JuliaCall) -> str:
+def _matmul_julia(call: JuliaCall) -> str:
     return _product(call, *call.args[2:])
 
 
 @julia_of("bmm", "Tensor.__matmul__", "mv")
-def _(call: JuliaCall) -> str:
+def _bmm_julia(call: JuliaCall) -> str:
     return _product(call, False, False)
 
 
 @julia_of("linear")
-def _(call: JuliaCall) -> str:
+def _linear_julia(call: JuliaCall) -> str:
     product, bias = _product(call, False, False), call.args[2]
     return product if bias is None else Infix(f"{product} .+ {bias}")
 
 
 @julia_of("addmm")
-def _(call: JuliaCall) -> str:
+def _addmm_julia(call: JuliaCall) -> str:
     first, x, y, beta, alpha = call.args
     return f"{call.number(beta)} .* {first} .+ {call.number(alpha)} .* ({y} * {x})"
 
 
 @julia_of("dot")
-def _(call: JuliaCall) -> str:
+def _dot_julia(call: JuliaCall) -> str:
     x, y = call.args
     if call.ndim() == 1:
         return f"fill(sum({x} .* {y}))"

@@ -17,7 +17,7 @@ CELLS = {
 
 
 @julia_of("rnn")
-def _(call: JuliaCall) -> str:
+def _rnn_julia(call: JuliaCall) -> str:
     given = Arguments(*call.args)
     if given.sequence_length is not None:
         raise NoRule("sequences with their lengths in Julia; give whole ones")

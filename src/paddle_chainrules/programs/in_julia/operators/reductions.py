@@ -36,14 +36,14 @@ for name, julia in {
 
 
 @julia_of("prod")
-def _(call: JuliaCall) -> str:
+def _prod_julia(call: JuliaCall) -> str:
     x, axes, _, every = call.args
     axes = [] if every else axes
     return _reduced(f"prod({x})", dims(axes, call.ndim()), call, axes)
 
 
 @julia_of("logsumexp")
-def _(call: JuliaCall) -> str:
+def _logsumexp_julia(call: JuliaCall) -> str:
     x, axes = call.args[:2]
     return kept(f"logsumexp({x}, {dims(axes, call.ndim())})", call)
 
@@ -58,13 +58,13 @@ for name in ("softmax", "log_softmax"):
 
 
 @julia_of("softmax_grad")
-def _(call: JuliaCall) -> str:
+def _softmax_grad_julia(call: JuliaCall) -> str:
     out, cotangent, axis = call.args
     return f"softmax_grad({out}, {cotangent}, {dim(axis, call.ndim())})"
 
 
 @julia_of("cumsum")
-def _(call: JuliaCall) -> str:
+def _cumsum_julia(call: JuliaCall) -> str:
     x, axis, flat, exclusive, backward = call.args
     if flat or exclusive or backward:
         raise NoRule("sums of other kinds than along an axis in Julia; name the axis")
@@ -72,7 +72,7 @@ def _(call: JuliaCall) -> str:
 
 
 @julia_of("add_grad")
-def _(call: JuliaCall) -> str:
+def _add_grad_julia(call: JuliaCall) -> str:
     x, y = (sizes(shape) for shape in call.shapes[:2])
     cotangent = call.args[2]
     return Several(f"(summed_to({cotangent}, {x}), summed_to({cotangent}, {y}))")

@@ -12,12 +12,12 @@ from .call import Infix, JuliaCall, Several, Shape, dim, julia_of, kept, row, si
 
 
 @julia_of("reshape", "unsqueeze", "squeeze", "flatten")
-def _(call: JuliaCall) -> str:
+def _reshape_julia(call: JuliaCall) -> str:
     return kept(call.args[0], call)
 
 
 @julia_of("linspace")
-def _(call: JuliaCall) -> str:
+def _linspace_julia(call: JuliaCall) -> str:
     start, stop = call.args[:2]
     if {*call.dtypes[:2]} != {call.dtype} or not call.dtype.startswith("float"):
         raise NoRule("numbers in a row of another type than floating ends; cast these")
@@ -27,12 +27,12 @@ def _(call: JuliaCall) -> str:
 
 
 @julia_of("copy", "assign")
-def _(call: JuliaCall) -> str:
+def _copy_julia(call: JuliaCall) -> str:
     return f"copy({call.args[0]})"
 
 
 @julia_of("transpose")
-def _(call: JuliaCall) -> str:
+def _transpose_julia(call: JuliaCall) -> str:
     x, perm = call.args
     n = len(perm)
     order = [dim(perm[n - j], n) for j in range(1, n + 1)]
@@ -42,7 +42,7 @@ def _(call: JuliaCall) -> str:
 
 
 @julia_of("concat")
-def _(call: JuliaCall) -> str:
+def _concat_julia(call: JuliaCall) -> str:
     parts, axis = call.args
     place = dim(int(axis), len(call.out))
     if place <= 2 and len(call.out) >= place:
@@ -51,7 +51,7 @@ def _(call: JuliaCall) -> str:
 
 
 @julia_of("stack")
-def _(call: JuliaCall) -> str:
+def _stack_julia(call: JuliaCall) -> str:
     parts, axis = call.args
     place = dim(int(axis), len(call.out))
     one = list(reversed(call.out))
@@ -72,7 +72,7 @@ def _parts(call: JuliaCall, axis: int, spans: Sequence[str]) -> str:
 
 
 @julia_of("split", "split_with_num")
-def _(call: JuliaCall) -> str:
+def _split_julia(call: JuliaCall) -> str:
     axis = int(call.args[2])
     stops = [*itertools.accumulate(out[axis] for out in call.outs)]
     starts = [0, *stops[:-1]]
@@ -81,13 +81,13 @@ def _(call: JuliaCall) -> str:
 
 
 @julia_of("unbind", "unstack")
-def _(call: JuliaCall) -> str:
+def _unbind_julia(call: JuliaCall) -> str:
     numbers = [str(i + 1) for i in range(len(call.outs))]
     return _parts(call, int(call.args[1]), numbers)
 
 
 @julia_of("expand", "expand_as", "tile")
-def _(call: JuliaCall) -> str:
+def _expand_julia(call: JuliaCall) -> str:
     x, shape, out = call.args[0], call.shapes[0], call.out
     full = (1,) * (len(out) - len(shape)) + tuple(shape)
     times = [n // m for n, m in zip(reversed(out), reversed(full), strict=True)]
@@ -97,7 +97,7 @@ def _(call: JuliaCall) -> str:
 
 
 @julia_of("Tensor._getitem_dygraph")
-def _(call: JuliaCall) -> str:
+def _getitem_julia(call: JuliaCall) -> str:
     x, index = call.args
     shape = [*call.shapes[0]]
     found = basic(index, shape)
@@ -126,20 +126,20 @@ def _spans(shape: Shape, how: Sequence[Any]) -> str:
 
 
 @julia_of("slice")
-def _(call: JuliaCall) -> str:
+def _slice_julia(call: JuliaCall) -> str:
     x, *how = call.args
     return f"view({x}, {_spans(call.shapes[0], how)})"
 
 
 @julia_of("slice_grad")
-def _(call: JuliaCall) -> str:
+def _slice_grad_julia(call: JuliaCall) -> str:
     _, cotangent, *how = call.args
     shape = call.shapes[0]
     return f"placed({cotangent}, {sizes(shape)}, ({_spans(shape, how)},))"
 
 
 @julia_of("flip")
-def _(call: JuliaCall) -> str:
+def _flip_julia(call: JuliaCall) -> str:
     x, axes = call.args
     n = call.ndim()
     found = sorted(dim(int(a), n) for a in axes)
@@ -147,7 +147,7 @@ def _(call: JuliaCall) -> str:
 
 
 @julia_of("embedding")
-def _(call: JuliaCall) -> str:
+def _embedding_julia(call: JuliaCall) -> str:
     x, weight, padding = call.args[:3]
     rows = call.shapes[1][0]
     none = padding is None or padding < 0
@@ -155,7 +155,7 @@ def _(call: JuliaCall) -> str:
 
 
 @julia_of("gather", "index_select")
-def _(call: JuliaCall) -> str:
+def _gather_julia(call: JuliaCall) -> str:
     x, index, axis = call.args
     if isinstance(axis, str) or len(call.shapes[1]) > 1:
         raise NoRule("rows by a tensor of more dimensions in Julia; use one dimension")
@@ -168,7 +168,7 @@ def _(call: JuliaCall) -> str:
 
 
 @julia_of("masked_select")
-def _(call: JuliaCall) -> str:
+def _masked_select_julia(call: JuliaCall) -> str:
     x, mask, _ = call.args
     if call.shapes[0] != call.shapes[1]:
         raise NoRule("a mask of another shape in Julia; expand it to the tensor's")
@@ -176,7 +176,7 @@ def _(call: JuliaCall) -> str:
 
 
 @julia_of("gather_grad")
-def _(call: JuliaCall) -> str:
+def _gather_grad_julia(call: JuliaCall) -> str:
     _, index, cotangent, axis = call.args
     n = call.ndim()
     place, length = dim(int(axis), n), call.shapes[0][int(axis)]
@@ -185,13 +185,13 @@ def _(call: JuliaCall) -> str:
 
 
 @julia_of("as_complex")
-def _(call: JuliaCall) -> str:
+def _as_complex_julia(call: JuliaCall) -> str:
     x, spans = call.args[0], ", :" * (call.ndim() - 1)
     return f"complex.(view({x}, 1{spans}), view({x}, 2{spans}))"
 
 
 @julia_of("as_real")
-def _(call: JuliaCall) -> str:
+def _as_real_julia(call: JuliaCall) -> str:
     x = call.args[0]
     one = row([1, *reversed(call.shapes[0])])
     parts = (f"reshape(map({part}, {x}), {one})" for part in ("real", "imag"))
@@ -199,7 +199,7 @@ def _(call: JuliaCall) -> str:
 
 
 @julia_of("pad")
-def _(call: JuliaCall) -> str:
+def _pad_julia(call: JuliaCall) -> str:
     x, paddings, value = call.args
     n = call.ndim()
     if len(paddings) != 2 * n:

@@ -21,7 +21,7 @@ def _scaled(text: str, norm: str, forward: bool, lengths: list[int]) -> str:
 
 
 @julia_of("fft_c2c")
-def _(call: JuliaCall) -> str:
+def _fft_c2c_julia(call: JuliaCall) -> str:
     x, axes, norm, forward = call.args
     name = "fft" if forward else "bfft"
     lengths = [call.shapes[0][a] for a in axes]
@@ -29,7 +29,7 @@ def _(call: JuliaCall) -> str:
 
 
 @julia_of("fft_r2c")
-def _(call: JuliaCall) -> str:
+def _fft_r2c_julia(call: JuliaCall) -> str:
     x, axes, norm, forward, onesided = call.args
     lengths, region = [call.shapes[0][a] for a in axes], _region(call, axes)
     if not onesided:
@@ -41,7 +41,7 @@ def _(call: JuliaCall) -> str:
 
 
 @julia_of("fft_c2r")
-def _(call: JuliaCall) -> str:
+def _fft_c2r_julia(call: JuliaCall) -> str:
     x, axes, norm, forward, _ = call.args
     lengths = [call.out[a] for a in axes]
     x = f"conj.({x})" if forward else x

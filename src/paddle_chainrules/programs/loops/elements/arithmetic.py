@@ -21,7 +21,7 @@ def _infix(
     """
 
     @loop_of(*names)
-    def _(call: LoopCall) -> str:
+    def rule(call: LoopCall) -> str:
         if whole and "bool" not in call.dtypes:
             found = _of_integers(call, whole, turned)
             if found is not None:
@@ -47,7 +47,7 @@ EQUAL = 1e-15
 
 
 @loop_of("equal", "Tensor.__eq__", steps=4)
-def _(call: LoopCall) -> str:
+def _equal_element(call: LoopCall) -> str:
     if whole := _of_integers(call, "icmp eq"):
         return whole
     x, y = call.number(0), call.number(1)
@@ -58,7 +58,7 @@ def _(call: LoopCall) -> str:
 
 
 @loop_of("not_equal", "Tensor.__ne__")
-def _(call: LoopCall) -> str:
+def _not_equal_element(call: LoopCall) -> str:
     if whole := _of_integers(call, "icmp ne"):
         return whole
     raise NoLoop
@@ -89,12 +89,12 @@ def _of_integers(call: LoopCall, instruction: str, turned: bool = False) -> str 
 
 
 @loop_of("matmul")
-def _(call: LoopCall) -> str:
+def _matmul_element(call: LoopCall) -> str:
     return call.two("fmul", call.args[0], call.args[1])
 
 
 @loop_of("scale")
-def _(call: LoopCall) -> str:
+def _scale_element(call: LoopCall) -> str:
     x, factor, bias, after = call.args
     if call.dtypes[1]:
         raise NoLoop
@@ -106,17 +106,17 @@ def _(call: LoopCall) -> str:
 
 
 @loop_of("isnan")
-def _(call: LoopCall) -> str:
+def _isnan_element(call: LoopCall) -> str:
     return call.two("fcmp uno", call.args[0], call.args[0])
 
 
 @loop_of("isinf")
-def _(call: LoopCall) -> str:
+def _isinf_element(call: LoopCall) -> str:
     return call.two("fcmp oeq", _size(call), INFINITE)
 
 
 @loop_of("isfinite")
-def _(call: LoopCall) -> str:
+def _isfinite_element(call: LoopCall) -> str:
     return call.two("fcmp olt", _size(call), INFINITE)
 
 
@@ -128,14 +128,14 @@ def _size(call: LoopCall) -> str:
 
 
 @loop_of("where")
-def _(call: LoopCall) -> str:
+def _where_element(call: LoopCall) -> str:
     if call.dtypes != ["bool", call.dtype, call.dtype]:
         raise NoLoop
     return call.select(*call.args)
 
 
 @loop_of("logical_not")
-def _(call: LoopCall) -> str:
+def _logical_not_element(call: LoopCall) -> str:
     if call.dtypes != ["bool"]:
         raise NoLoop
     return call.scalars.put(f"xor i1 {call.args[0]}, true")
@@ -143,7 +143,7 @@ def _(call: LoopCall) -> str:
 
 def _logical(instruction: str, *names: str) -> None:
     @loop_of(*names)
-    def _(call: LoopCall) -> str:
+    def rule(call: LoopCall) -> str:
         if call.dtypes != ["bool", "bool"]:
             raise NoLoop
         return call.scalars.put(f"{instruction} i1 {call.args[0]}, {call.args[1]}")
@@ -158,7 +158,7 @@ def _bits(instruction: str, *names: str) -> None:
     """Of truths and of integers."""
 
     @loop_of(*names)
-    def _(call: LoopCall) -> str:
+    def rule(call: LoopCall) -> str:
         found = _of_integers(call, instruction)
         if found is None:
             raise NoLoop
@@ -171,7 +171,7 @@ _bits("xor", "bitwise_xor", "Tensor.__xor__")
 
 
 @loop_of("bitwise_not")
-def _(call: LoopCall) -> str:
+def _bitwise_not_element(call: LoopCall) -> str:
     if call.dtypes not in (["bool"], ["int32"], ["int64"]):
         raise NoLoop
     ones = "true" if call.dtype == "bool" else "-1"
@@ -191,7 +191,7 @@ CASTS = {
 
 
 @loop_of("cast", steps=0)
-def _(call: LoopCall) -> str:
+def _cast_element(call: LoopCall) -> str:
     x, before, after = call.args[0], call.dtypes[0] or "", call.dtype
     if before == after:
         return str(x)
@@ -205,5 +205,5 @@ def _(call: LoopCall) -> str:
 
 
 @loop_of("expand", steps=0)
-def _(call: LoopCall) -> str:
+def _expand_element(call: LoopCall) -> str:
     return str(call.args[0])

@@ -34,7 +34,7 @@ def _put(
     """
 
     @loop_of(*names, steps=steps)
-    def _(call: LoopCall) -> str:
+    def rule(call: LoopCall) -> str:
         given = call.numbers()
         if exact or call.dtype == "float64":
             return formula(*given).name
@@ -73,14 +73,14 @@ _put("silu", "swish", formula=lambda x: exponentials.gated(x, x))
 
 
 @loop_of("tanh", steps=DEAR)
-def _(call: LoopCall) -> str:
+def _tanh_element(call: LoopCall) -> str:
     (x,) = call.numbers()
     is_single = call.dtype == "float32"
     return (exponentials.eigen_tanh if is_single else exponentials.tanh)(x).name
 
 
 @loop_of("tanh_shrink", steps=DEAR)
-def _(call: LoopCall) -> str:
+def _tanh_shrink_element(call: LoopCall) -> str:
     (x,) = call.numbers()
     is_single = call.dtype == "float32"
     return (x - (exponentials.eigen_tanh if is_single else exponentials.tanh)(x)).name

@@ -188,7 +188,7 @@ def _outer(op: Operation) -> tuple[Shape, Shape]:
 
 
 @loop_of("sum", "prod", "max", "amax", "min", "amin")
-def _(call: LoopCall) -> str:
+def _sum_element(call: LoopCall) -> str:
     """What is added or compared; where it goes, :func:`reduction_of` tells."""
     before = call.dtypes[0]
     if call.dtype == "int64" and before in ("bool", "int32", "int64"):

@@ -215,13 +215,13 @@ CONVOLUTIONS = frozenset(
 
 
 @written_as(*PLAIN)
-def _(steps: Steps, op: Operation) -> None:
+def _plain_loop(steps: Steps, op: Operation) -> None:
     x, filters, (out,) = *op.args[:2], op.outputs
     _of(steps, op, x, out).forward(x, filters, out)
 
 
 @written_as(*(f"{name}_grad" for name in PLAIN))
-def _(steps: Steps, op: Operation) -> None:
+def _plain_grad_loop(steps: Steps, op: Operation) -> None:
     x, filters, g = op.args[:3]
     by_x, by_filters = op.outputs
     it = _of(steps, op, x, g)
@@ -230,13 +230,13 @@ def _(steps: Steps, op: Operation) -> None:
 
 
 @written_as(*TURNED)
-def _(steps: Steps, op: Operation) -> None:
+def _turned_loop(steps: Steps, op: Operation) -> None:
     x, filters, (out,) = *op.args[:2], op.outputs
     _of(steps, op, out, x).by_image(filters, x, out)
 
 
 @written_as(*(f"{name}_grad" for name in TURNED))
-def _(steps: Steps, op: Operation) -> None:
+def _turned_grad_loop(steps: Steps, op: Operation) -> None:
     x, filters, g = op.args[:3]
     by_x, by_filters = op.outputs
     it = _of(steps, op, g, x)

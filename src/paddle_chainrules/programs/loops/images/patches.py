@@ -66,14 +66,14 @@ class _Patches(WindowStep):
 
 
 @written_as("unfold", "fold_grad")
-def _(steps: Steps, op: Operation) -> None:
+def _unfold_loop(steps: Steps, op: Operation) -> None:
     image = op.args[0] if op.operator.name == "unfold" else op.args[1]
     (out,) = op.outputs
     _Patches(steps, _windows_of(image, op.named), op).unfold(image, out)
 
 
 @written_as("fold", "unfold_grad")
-def _(steps: Steps, op: Operation) -> None:
+def _fold_loop(steps: Steps, op: Operation) -> None:
     columns = op.args[0] if op.operator.name == "fold" else op.args[1]
     (out,) = op.outputs
     _Patches(steps, _windows_of(out, op.named), op).fold(columns, out)

@@ -223,12 +223,12 @@ POOLING = frozenset({"pool2d", "pool3d", "pool2d_grad", "pool3d_grad"})
 
 
 @written_as("pool2d", "pool3d")
-def _(steps: Steps, op: Operation) -> None:
+def _pool2d_loop(steps: Steps, op: Operation) -> None:
     x, (out,) = op.args[0], op.outputs
     _Pooling(steps, x, out, op).forward(x, out)
 
 
 @written_as("pool2d_grad", "pool3d_grad")
-def _(steps: Steps, op: Operation) -> None:
+def _pool2d_grad_loop(steps: Steps, op: Operation) -> None:
     x, out, g = op.args[:3]
     _Pooling(steps, x, out, op).by_image(x, out, g, op.outputs[0])

@@ -240,13 +240,13 @@ PUT: dict[str, Body] = {"add": lambda x, there: there + x, "assign": lambda x, t
 
 
 @written_as("gather", "index_select")
-def _(steps: Steps, op: Operation) -> None:
+def _gather_loop(steps: Steps, op: Operation) -> None:
     x, index, axis = op.args
     _take(steps, op, x, _row(index), _axis(axis, x))
 
 
 @written_as("embedding")
-def _(steps: Steps, op: Operation) -> None:
+def _embedding_loop(steps: Steps, op: Operation) -> None:
     index, x, padding, _ = op.args
     if padding != -1:
         raise NoLoop
@@ -254,21 +254,21 @@ def _(steps: Steps, op: Operation) -> None:
 
 
 @written_as("gather_grad")
-def _(steps: Steps, op: Operation) -> None:
+def _gather_grad_loop(steps: Steps, op: Operation) -> None:
     x, index, g, axis = op.args
     to = steps.zeros(op.outputs[0])
     _put(steps, op, to, _row(index), g, _axis(axis, x), "add")
 
 
 @written_as("index_add")
-def _(steps: Steps, op: Operation) -> None:
+def _index_add_loop(steps: Steps, op: Operation) -> None:
     x, index, part, axis = op.args
     to = steps.duplicate(x, op.outputs[0])
     _put(steps, op, to, _row(index), part, _axis(axis, x), "add")
 
 
 @written_as("gather_nd")
-def _(steps: Steps, op: Operation) -> None:
+def _gather_nd_loop(steps: Steps, op: Operation) -> None:
     x, index = op.args
     indices, lines = _of_tuples(steps, x, index)
     source, to = steps.dense(x), steps.new(op.outputs[0])
@@ -276,7 +276,7 @@ def _(steps: Steps, op: Operation) -> None:
 
 
 @written_as("scatter_nd_add")
-def _(steps: Steps, op: Operation) -> None:
+def _scatter_nd_add_loop(steps: Steps, op: Operation) -> None:
     x, index, part = op.args
     indices, lines = _of_tuples(steps, x, index)
     source, to = steps.dense(part), steps.duplicate(x, op.outputs[0])
@@ -295,13 +295,13 @@ def _of_tuples(steps: Steps, x: Value, index: Value) -> tuple[Indices, Lines]:
 
 
 @written_as("take_along_axis")
-def _(steps: Steps, op: Operation) -> None:
+def _take_along_axis_loop(steps: Steps, op: Operation) -> None:
     x, index, axis = op.args
     _take_of_each(steps, op, x, index, _axis(axis, x), wraps=True)
 
 
 @written_as("index_sample")
-def _(steps: Steps, op: Operation) -> None:
+def _index_sample_loop(steps: Steps, op: Operation) -> None:
     x, index = op.args
     _take_of_each(steps, op, x, index, 1, wraps=False)
 
@@ -315,7 +315,7 @@ def _take_of_each(
 
 
 @written_as("put_along_axis")
-def _(steps: Steps, op: Operation) -> None:
+def _put_along_axis_loop(steps: Steps, op: Operation) -> None:
     x, index, part, axis, how, with_self = op.args
     axis = _axis(axis, x)
     indices, lines = _of_each(steps, x, index, axis, wraps=True)
@@ -341,7 +341,7 @@ def _of_each(
 
 
 @written_as("Tensor._getitem_dygraph")
-def _(steps: Steps, op: Operation) -> None:
+def _getitem_loop(steps: Steps, op: Operation) -> None:
     x, index = op.args
     parts = [*index] if isinstance(index, list | tuple) else [index]
     if len(parts) != 1 or not isinstance(parts[0], Value):
@@ -350,7 +350,7 @@ def _(steps: Steps, op: Operation) -> None:
 
 
 @written_as("index_put")
-def _(steps: Steps, op: Operation) -> None:
+def _index_put_loop(steps: Steps, op: Operation) -> None:
     x, indices, part, accumulate = op.args
     if len(indices) != 1 or part.shape != indices[0].shape + x.shape[1:]:
         raise NoLoop
@@ -359,7 +359,7 @@ def _(steps: Steps, op: Operation) -> None:
 
 
 @written_as("scatter")
-def _(steps: Steps, op: Operation) -> None:
+def _scatter_loop(steps: Steps, op: Operation) -> None:
     x, index, part, overwrite = op.args
     if not overwrite or len(index.shape) != 1:
         raise NoLoop

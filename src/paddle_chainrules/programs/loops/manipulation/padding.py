@@ -16,20 +16,20 @@ from ..views import View
 
 
 @written_as("pad")
-def _(steps: Steps, op: Operation) -> None:
+def _pad_loop(steps: Steps, op: Operation) -> None:
     x, paddings, value = op.args
     pairs = [*zip(paddings[::2], paddings[1::2], strict=True)]
     _pad(steps, op, x, pairs, value)
 
 
 @written_as("pad3d")
-def _(steps: Steps, op: Operation) -> None:
+def _pad3d_loop(steps: Steps, op: Operation) -> None:
     x, paddings, mode, value, layout = op.args
     _pad(steps, op, x, _in_space(paddings, mode, layout), value)
 
 
 @written_as("pad3d_grad")
-def _(steps: Steps, op: Operation) -> None:
+def _pad3d_grad_loop(steps: Steps, op: Operation) -> None:
     _, g, paddings, mode, _, layout = op.args
     around = _in_space(paddings, mode, layout)
     (out,) = op.outputs

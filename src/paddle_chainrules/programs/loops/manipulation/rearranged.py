@@ -33,7 +33,7 @@ def _fixed(steps: Steps, size: int) -> None:
 
 
 @written_as("roll")
-def _(steps: Steps, op: Operation) -> None:
+def _roll_loop(steps: Steps, op: Operation) -> None:
     x, shifts, axes = op.args
     shifts, axes, sizes = _ints(shifts), _ints(axes), steps.sizes
     if not x.shape or 0 in x.shape:
@@ -81,7 +81,7 @@ def _part(view: View, axis: int, start: int, count: int) -> View:
 
 
 @written_as("repeat_interleave")
-def _(steps: Steps, op: Operation) -> None:
+def _repeat_interleave_loop(steps: Steps, op: Operation) -> None:
     x, count, axis, *_ = op.args
     if type(count) is not int or type(axis) is not int or not x.shape:
         raise NoLoop
@@ -95,7 +95,7 @@ def _(steps: Steps, op: Operation) -> None:
 
 
 @written_as("meshgrid", "broadcast_tensors")
-def _(steps: Steps, op: Operation) -> None:
+def _meshgrid_loop(steps: Steps, op: Operation) -> None:
     (parts,) = op.args
     for k, (part, out) in enumerate(zip(parts, op.outputs, strict=True)):
         view, to = steps.view(part), steps.new(out)
@@ -107,7 +107,7 @@ def _(steps: Steps, op: Operation) -> None:
 
 
 @written_as("diag")
-def _(steps: Steps, op: Operation) -> None:
+def _diag_loop(steps: Steps, op: Operation) -> None:
     x, offset, padding = op.args
     (out,) = op.outputs
     if padding or len(x.shape) not in (1, 2):
@@ -121,21 +121,21 @@ def _(steps: Steps, op: Operation) -> None:
 
 
 @written_as("diag_embed")
-def _(steps: Steps, op: Operation) -> None:
+def _diag_embed_loop(steps: Steps, op: Operation) -> None:
     x, *where = op.args
     whole = steps.zeros(op.outputs[0])
     steps.put(x, diagonal(whole, where, x.shape, steps.sizes))
 
 
 @written_as("diagonal_grad")
-def _(steps: Steps, op: Operation) -> None:
+def _diagonal_grad_loop(steps: Steps, op: Operation) -> None:
     _, g, *where = op.args
     whole = steps.zeros(op.outputs[0])
     steps.put(g, diagonal(whole, where, g.shape, steps.sizes))
 
 
 @written_as("strided_slice_grad")
-def _(steps: Steps, op: Operation) -> None:
+def _strided_slice_grad_loop(steps: Steps, op: Operation) -> None:
     _, g, axes, starts, _, strides = op.args
     whole = steps.zeros(op.outputs[0])
     steps.put(g, _sliced(steps, whole, axes, starts, strides)._replace(shape=g.shape))
@@ -149,7 +149,7 @@ def _sliced(steps: Steps, view: View, axes: Any, starts: Any, strides: Any) -> V
 
 
 @written_as("set_value_with_tensor")
-def _(steps: Steps, op: Operation) -> None:
+def _set_value_with_tensor_loop(steps: Steps, op: Operation) -> None:
     x, part, starts, ends, strides, axes, gone, new = op.args
     (out,) = op.outputs
     if new or part.dtype != x.dtype:
@@ -176,7 +176,7 @@ def _(steps: Steps, op: Operation) -> None:
 
 
 @written_as("one_hot")
-def _(steps: Steps, op: Operation) -> None:
+def _one_hot_loop(steps: Steps, op: Operation) -> None:
     index, classes = op.args
     (out,) = op.outputs
     if type(classes) is not int:

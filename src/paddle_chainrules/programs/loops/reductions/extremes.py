@@ -40,7 +40,7 @@ def _as(place: Number, type: str) -> Number:
 
 
 @written_as("argmax", "argmin")
-def _(steps: Steps, op: Operation) -> None:
+def _argmax_loop(steps: Steps, op: Operation) -> None:
     """The first of those, but none that is no number, as Paddle has it."""
     x, axis, *_ = op.args
     (out,) = op.outputs
@@ -66,7 +66,7 @@ the largest so far in half the time."""
 
 
 @written_as("cummax", "cummin")
-def _(steps: Steps, op: Operation) -> None:
+def _cummax_loop(steps: Steps, op: Operation) -> None:
     """The last of those that are equal; none after what is no number."""
     x, axis, _ = op.args
     out, index = op.outputs

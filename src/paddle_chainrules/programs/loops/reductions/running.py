@@ -57,7 +57,7 @@ def _start(dtype: str, number: int) -> Start:
 
 
 @written_as("cumsum")
-def _(steps: Steps, op: Operation) -> None:
+def _cumsum_loop(steps: Steps, op: Operation) -> None:
     x, axis, flatten, exclusive, reverse = op.args
     starts = [_start(x.dtype, 0)]
     way = Way(lines_along(steps, x, axis, flatten), starts, reverse)
@@ -65,14 +65,14 @@ def _(steps: Steps, op: Operation) -> None:
 
 
 @written_as("cumprod")
-def _(steps: Steps, op: Operation) -> None:
+def _cumprod_loop(steps: Steps, op: Operation) -> None:
     x, axis, exclusive, reverse = op.args
     way = Way(lines_along(steps, x, axis), [_start(x.dtype, 1)], reverse)
     _running(steps, op, way, lambda now, x: now * x, exclusive)
 
 
 @written_as("cumprod_grad")
-def _(steps: Steps, op: Operation) -> None:
+def _cumprod_grad_loop(steps: Steps, op: Operation) -> None:
     """The product before each place, times the slope of what comes from there on."""
     x, _, g, axis, exclusive, reverse = op.args
     (out,) = op.outputs
@@ -111,7 +111,7 @@ def _log_sum(x: Number, y: Number) -> Number:
 
 
 @written_as("logcumsumexp")
-def _(steps: Steps, op: Operation) -> None:
+def _logcumsumexp_loop(steps: Steps, op: Operation) -> None:
     x, axis, flatten, exclusive, reverse = op.args
     if x.dtype not in FLOATS:
         raise NoLoop
@@ -122,7 +122,7 @@ def _(steps: Steps, op: Operation) -> None:
 
 
 @written_as("logcumsumexp_grad")
-def _(steps: Steps, op: Operation) -> None:
+def _logcumsumexp_grad_loop(steps: Steps, op: Operation) -> None:
     """By quotients of sums and the next ones, which are at most one."""
     x, out, g, axis, flatten, exclusive, reverse = op.args
     dtype = x.dtype

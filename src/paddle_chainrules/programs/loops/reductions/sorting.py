@@ -16,7 +16,7 @@ their order, in longer rows where it is asked to."""
 
 
 @written_as("argsort")
-def _(steps: Steps, op: Operation) -> None:
+def _argsort_loop(steps: Steps, op: Operation) -> None:
     x, axis, descending, stable = op.args
     out, index = op.outputs
     is_known = x.dtype in FLOATS or x.dtype in ("int32", "int64")

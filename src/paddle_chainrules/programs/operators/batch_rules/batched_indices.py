@@ -24,7 +24,7 @@ def _rows(call: BatchCall, x: int, index: int) -> tuple[Tensor, Tensor]:
 
 
 @batch_of("masked_select")
-def _(call: BatchCall) -> list[Any]:
+def _masked_select_batch(call: BatchCall) -> list[Any]:
     x, mask, _ = call.args
     if 1 in call.batched:
         raise NoRule("a mask of each sample, of which each may take another number")
@@ -33,7 +33,7 @@ def _(call: BatchCall) -> list[Any]:
 
 
 @batch_of("gather", "index_select")
-def _(call: BatchCall) -> list[Any]:
+def _gather_batch(call: BatchCall) -> list[Any]:
     x, index, axis = call.args
     axis = axis % call.ndim(0)
     if 1 not in call.batched:
@@ -48,7 +48,7 @@ def _(call: BatchCall) -> list[Any]:
 
 
 @batch_of("gather_grad")
-def _(call: BatchCall) -> list[Any]:
+def _gather_grad_batch(call: BatchCall) -> list[Any]:
     _, index, _, axis = call.args
     x, grad = full(call, 0), full(call, 2)
     axis = axis % call.ndim(0)
@@ -62,7 +62,7 @@ def _(call: BatchCall) -> list[Any]:
 
 
 @batch_of("embedding")
-def _(call: BatchCall) -> list[Any]:
+def _embedding_batch(call: BatchCall) -> list[Any]:
     padding = call.args[2]
     if 1 not in call.batched:
         return [ops.embedding(*call.args)]
@@ -74,7 +74,7 @@ def _(call: BatchCall) -> list[Any]:
 
 
 @batch_of("gather_nd")
-def _(call: BatchCall) -> list[Any]:
+def _gather_nd_batch(call: BatchCall) -> list[Any]:
     x, index = call.args
     if 0 not in call.batched:
         return [ops.gather_nd(x, index)]
@@ -86,7 +86,7 @@ def _(call: BatchCall) -> list[Any]:
 
 
 @batch_of("index_sample")
-def _(call: BatchCall) -> list[Any]:
+def _index_sample_batch(call: BatchCall) -> list[Any]:
     parts = [full(call, i) for i in (0, 1)]
     rows = [ops.reshape(part, [-1, part.shape[-1]]) for part in parts]
     found = ops.index_sample(*rows)
@@ -94,7 +94,7 @@ def _(call: BatchCall) -> list[Any]:
 
 
 @batch_of("Tensor._getitem_dygraph")
-def _(call: BatchCall) -> list[Any]:
+def _getitem_batch(call: BatchCall) -> list[Any]:
     x, index = call.args
     parts = index if isinstance(index, tuple) else (index,)
     tensors = [k for k, part in enumerate(parts) if isinstance(part, Tensor)]

@@ -68,12 +68,12 @@ _by_a_number("pow_grad", 2)
 
 
 @batch_of("add_n")
-def _(call: BatchCall) -> list[Any]:
+def _add_n_batch(call: BatchCall) -> list[Any]:
     return [ops.add_n(call.args[0])]
 
 
 @batch_of("add_grad")
-def _(call: BatchCall) -> list[Any]:
+def _add_grad_batch(call: BatchCall) -> list[Any]:
     g = full(call, 2)
     found = []
     for i in (0, 1):
@@ -175,43 +175,43 @@ for _name, _argument in AXES.items():
 
 
 @batch_of("mean_all")
-def _(call: BatchCall) -> list[Any]:
+def _mean_all_batch(call: BatchCall) -> list[Any]:
     x = call.args[0]
     return [ops.mean(ops.reshape(x, [call.size, -1]), [1], False)]
 
 
 @batch_of("squared_l2_norm")
-def _(call: BatchCall) -> list[Any]:
+def _squared_l2_norm_batch(call: BatchCall) -> list[Any]:
     x = ops.reshape(call.args[0], [call.size, -1])
     return [ops.reshape(ops.sum(x * x, [1], None, False), [call.size, 1])]
 
 
 @batch_of("stack")
-def _(call: BatchCall) -> list[Any]:
+def _stack_batch(call: BatchCall) -> list[Any]:
     parts, axis = call.args
     return [ops.stack(parts, axis % len(call.shapes[0]) + 1)]
 
 
 @batch_of("transpose")
-def _(call: BatchCall) -> list[Any]:
+def _transpose_batch(call: BatchCall) -> list[Any]:
     x, order = call.args
     return [ops.transpose(x, [0, *(_next(n, len(order)) for n in order)])]
 
 
 @batch_of("Tensor.T")
-def _(call: BatchCall) -> list[Any]:
+def _t_batch(call: BatchCall) -> list[Any]:
     x = call.args[0]
     return [ops.transpose(x, [0, *range(x.ndim - 1, 0, -1)])]
 
 
 @batch_of("expand")
-def _(call: BatchCall) -> list[Any]:
+def _expand_batch(call: BatchCall) -> list[Any]:
     shape = call.shapes[0]
     return [ops.expand(aligned(call.args[0], len(shape)), [call.size, *shape])]
 
 
 @batch_of("tile")
-def _(call: BatchCall) -> list[Any]:
+def _tile_batch(call: BatchCall) -> list[Any]:
     x, times = call.args
     return [ops.tile(aligned(x, len(call.shapes[0])), [1, *times])]
 
@@ -236,7 +236,7 @@ for _name in (
 
 
 @batch_of("cross")
-def _(call: BatchCall) -> list[Any]:
+def _cross_batch(call: BatchCall) -> list[Any]:
     axis, shape = call.args[2], call.shapes[0]
     axis = shape.index(3) if axis == 9 else axis % len(shape)
     parts = [ops.unbind(full(call, i), axis + 1) for i in (0, 1)]
@@ -246,7 +246,7 @@ def _(call: BatchCall) -> list[Any]:
 
 
 @batch_of("pad")
-def _(call: BatchCall) -> list[Any]:
+def _pad_batch(call: BatchCall) -> list[Any]:
     x, paddings, value = call.args
     if isinstance(value, Tensor):
         raise NoRule("a tensor as the value to pad with; give a number")
@@ -254,13 +254,13 @@ def _(call: BatchCall) -> list[Any]:
 
 
 @batch_of("Tensor.__matmul__", "bmm")
-def _(call: BatchCall) -> list[Any]:
+def _matmul_batch(call: BatchCall) -> list[Any]:
     found = BatchCall((*call.args, False, False), call.batched, call.size, call.shapes)
     return TABLE["matmul"].batch(found)  # type: ignore[misc]
 
 
 @batch_of("einsum")
-def _(call: BatchCall) -> list[Any]:
+def _einsum_batch(call: BatchCall) -> list[Any]:
     parts, equation = call.args
     left, arrow, right = equation.replace(" ", "").partition("->")
     if "." in equation or not arrow:

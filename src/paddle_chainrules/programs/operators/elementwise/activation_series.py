@@ -75,17 +75,17 @@ def _of_slope(y0: Tensor, x: Series, slope: Series) -> list[Any]:
 
 
 @jet_of("tanh")
-def _(call: JetCall) -> list[Any]:
+def _tanh_jet(call: JetCall) -> list[Any]:
     return [_rising(call.out, call.args[0])]
 
 
 @jet_of("sigmoid")
-def _(call: JetCall) -> list[Any]:
+def _sigmoid_jet(call: JetCall) -> list[Any]:
     return [_logistic(call.out, call.args[0])]
 
 
 @jet_of("exp")
-def _(call: JetCall) -> list[Any]:
+def _exp_jet(call: JetCall) -> list[Any]:
     return [_growing(call.out, call.args[0])]
 
 
@@ -113,7 +113,7 @@ jet_of("cos")(_turning(lambda x: ops.sin(x), -1))
 
 
 @jet_of("silu", "swish")
-def _(call: JetCall) -> list[Any]:
+def _silu_jet(call: JetCall) -> list[Any]:
     x, out = call.args[0], call.out
     share = ops.sigmoid(x[0])
     if call.order <= 2:
@@ -125,7 +125,7 @@ def _(call: JetCall) -> list[Any]:
 
 
 @jet_of("gelu")
-def _(call: JetCall) -> list[Any]:
+def _gelu_jet(call: JetCall) -> list[Any]:
     x, approximate = call.args
     if approximate:  # x / 2 (1 + tanh(a x + b x³))
         a = math.sqrt(2 / math.pi)
@@ -157,7 +157,7 @@ def _(call: JetCall) -> list[Any]:
 
 
 @jet_of("softplus")
-def _(call: JetCall) -> list[Any]:
+def _softplus_jet(call: JetCall) -> list[Any]:
     x, beta, threshold = call.args
     scaled = linear(lambda part: part * beta, x)
     slope = _logistic(ops.sigmoid(scaled[0]), scaled)
@@ -165,13 +165,13 @@ def _(call: JetCall) -> list[Any]:
 
 
 @jet_of("elu")
-def _(call: JetCall) -> list[Any]:
+def _elu_jet(call: JetCall) -> list[Any]:
     x, alpha = call.args
     return [_of_exponential(call.out, x, 1.0, single(alpha))]
 
 
 @jet_of("selu")
-def _(call: JetCall) -> list[Any]:
+def _selu_jet(call: JetCall) -> list[Any]:
     x, scale, alpha = call.args
     height = single(scale) * single(alpha)
     return [_of_exponential(call.out, x, single(scale), height)]

@@ -89,7 +89,7 @@ for name in ("sin", "cos", "square", "gelu", "softplus", "leaky_relu"):
 
 
 @reverse_of("silu", "swish")
-def _(call: Call) -> list[Any]:
+def _silu_reverse(call: Call) -> list[Any]:
     x, out, g = call.args[0], call.out, call.cotangent
     if x.is_complex():
         return [ops.silu_grad(x, out, g)]
@@ -99,23 +99,23 @@ def _(call: Call) -> list[Any]:
 
 
 @reverse_of("elu")
-def _(call: Call) -> list[Any]:
+def _elu_reverse(call: Call) -> list[Any]:
     x, alpha = call.args
     return [ops.elu_grad(x, call.out, call.cotangent, alpha), None]
 
 
 @reverse_of("exp")
-def _(call: Call) -> list[Any]:
+def _exp_reverse(call: Call) -> list[Any]:
     return [call.cotangent * conj(call.out)]
 
 
 @reverse_of("log")
-def _(call: Call) -> list[Any]:
+def _log_reverse(call: Call) -> list[Any]:
     return [call.cotangent / conj(call.args[0])]
 
 
 @reverse_of("sign", "floor", "ceil", "round", "trunc")
-def _(call: Call) -> list[Any]:
+def _sign_reverse(call: Call) -> list[Any]:
     if call.out.is_complex():
         speed = ops.imag(ops.conj(call.out) * call.cotangent)
         return [turned(call.out, speed, ops.abs(call.args[0]))]
@@ -123,39 +123,39 @@ def _(call: Call) -> list[Any]:
 
 
 @reverse_of("erf")
-def _(call: Call) -> list[Any]:
+def _erf_reverse(call: Call) -> list[Any]:
     x = call.args[0]
     return [call.cotangent * ops.exp(-(x * x)) * (2 / math.sqrt(math.pi))]
 
 
 @reverse_of("sinh")
-def _(call: Call) -> list[Any]:
+def _sinh_reverse(call: Call) -> list[Any]:
     return [call.cotangent * conj(ops.cosh(call.args[0]))]
 
 
 @reverse_of("cosh")
-def _(call: Call) -> list[Any]:
+def _cosh_reverse(call: Call) -> list[Any]:
     return [call.cotangent * conj(ops.sinh(call.args[0]))]
 
 
 @reverse_of("reciprocal")
-def _(call: Call) -> list[Any]:
+def _reciprocal_reverse(call: Call) -> list[Any]:
     out = conj(call.out)
     return [-(call.cotangent * out * out)]
 
 
 @reverse_of("log1p")
-def _(call: Call) -> list[Any]:
+def _log1p_reverse(call: Call) -> list[Any]:
     return [call.cotangent / (conj(call.args[0]) + 1.0)]
 
 
 @reverse_of("expm1")
-def _(call: Call) -> list[Any]:
+def _expm1_reverse(call: Call) -> list[Any]:
     return [call.cotangent * conj(call.out) + call.cotangent]
 
 
 @reverse_of("atan")
-def _(call: Call) -> list[Any]:
+def _atan_reverse(call: Call) -> list[Any]:
     x = conj(call.args[0])
     return [call.cotangent / (x * x + 1.0)]
 
@@ -165,7 +165,7 @@ def _(call: Call) -> list[Any]:
 
 
 @reverse_of("tanh_grad")
-def _(call: Call) -> list[Any]:  # g (1 - out out)
+def _tanh_grad_reverse(call: Call) -> list[Any]:  # g (1 - out out)
     out, g = call.args
     c = call.cotangent
     by_out = g * conj(c) * conj(out) * -2.0 if 0 in call.wanted else None
@@ -173,7 +173,7 @@ def _(call: Call) -> list[Any]:  # g (1 - out out)
 
 
 @reverse_of("sigmoid_grad")
-def _(call: Call) -> list[Any]:  # g out (1 - out)
+def _sigmoid_grad_reverse(call: Call) -> list[Any]:  # g out (1 - out)
     out, g = call.args
     c = call.cotangent
     by_out = g * conj(c) * (1.0 - conj(out) * 2.0) if 0 in call.wanted else None
@@ -181,7 +181,7 @@ def _(call: Call) -> list[Any]:  # g out (1 - out)
 
 
 @reverse_of("sin_grad")
-def _(call: Call) -> list[Any]:  # g cos(x)
+def _sin_grad_reverse(call: Call) -> list[Any]:  # g cos(x)
     x, g = call.args
     c = call.cotangent
     by_x = ops.cos_grad(x, g * conj(c)) if 0 in call.wanted else None
@@ -189,7 +189,7 @@ def _(call: Call) -> list[Any]:  # g cos(x)
 
 
 @reverse_of("cos_grad")
-def _(call: Call) -> list[Any]:  # -g sin(x)
+def _cos_grad_reverse(call: Call) -> list[Any]:  # -g sin(x)
     x, g = call.args
     c = call.cotangent
     by_x = -ops.sin_grad(x, g * conj(c)) if 0 in call.wanted else None
@@ -197,7 +197,7 @@ def _(call: Call) -> list[Any]:  # -g sin(x)
 
 
 @reverse_of("square_grad")
-def _(call: Call) -> list[Any]:  # 2 x g
+def _square_grad_reverse(call: Call) -> list[Any]:  # 2 x g
     x, g = call.args
     c = call.cotangent
     by_x = ops.square_grad(conj(g), conj(c)) if 0 in call.wanted else None
@@ -222,30 +222,30 @@ def _abs_grad_reverse(call: Call) -> list[Any]:  # g sign(x), and 0 where x is
 
 
 @reverse_of("relu_grad")
-def _(call: Call) -> list[Any]:
+def _relu_grad_reverse(call: Call) -> list[Any]:
     out = call.args[0]
     return [None, ops.relu_grad(out, call.cotangent)]
 
 
 @formula_of("sqrt_grad")
-def _(out: Tensor, out_grad: Tensor) -> Tensor:
+def _sqrt_grad_formula(out: Tensor, out_grad: Tensor) -> Tensor:
     return out_grad * 0.5 / conj(out)
 
 
 @formula_of("rsqrt_grad")
-def _(out: Tensor, out_grad: Tensor) -> Tensor:
+def _rsqrt_grad_formula(out: Tensor, out_grad: Tensor) -> Tensor:
     return out_grad * -0.5 * out * out * out
 
 
 @formula_of("silu_grad")
-def _(x: Tensor, out: Tensor, out_grad: Tensor) -> Tensor:
+def _silu_grad_formula(x: Tensor, out: Tensor, out_grad: Tensor) -> Tensor:
     x = conj(x)
     s = ops.sigmoid(x)
     return out_grad * s * (1.0 + x * (1.0 - s))
 
 
 @formula_of("gelu_grad")
-def _(x: Tensor, out_grad: Tensor, approximate: bool) -> Tensor:
+def _gelu_grad_formula(x: Tensor, out_grad: Tensor, approximate: bool) -> Tensor:
     if approximate:
         a, b = math.sqrt(2 / math.pi), 0.044715
         t = ops.tanh((x + x * x * x * b) * a)
@@ -256,25 +256,27 @@ def _(x: Tensor, out_grad: Tensor, approximate: bool) -> Tensor:
 
 
 @formula_of("softplus_grad")
-def _(x: Tensor, out_grad: Tensor, beta: float, threshold: float) -> Tensor:
+def _softplus_grad_formula(
+    x: Tensor, out_grad: Tensor, beta: float, threshold: float
+) -> Tensor:
     slope = ops.sigmoid(x * beta)
     return out_grad * ops.where(x * beta > threshold, paddle.ones_like(x), slope)
 
 
 @formula_of("elu_grad")
-def _(x: Tensor, out: Tensor, out_grad: Tensor, alpha: float) -> Tensor:
+def _elu_grad_formula(x: Tensor, out: Tensor, out_grad: Tensor, alpha: float) -> Tensor:
     low = ops.exp(ops.where(x > 0, paddle.zeros_like(x), x)) * single(alpha)
     return out_grad * ops.where(x > 0, paddle.ones_like(x), low)
 
 
 @reverse_of("leaky_relu_grad")
-def _(call: Call) -> list[Any]:
+def _leaky_relu_grad_reverse(call: Call) -> list[Any]:
     x, _, alpha = call.args
     return [None, ops.leaky_relu_grad(x, call.cotangent, alpha), None]
 
 
 @formula_of("logsigmoid")
-def _(x: Tensor) -> Tensor:
+def _logsigmoid_formula(x: Tensor) -> Tensor:
     return -ops.softplus(-x, 1.0, 80.0)
 
 
@@ -284,13 +286,13 @@ formula_of("selu")(rules.selu)
 
 
 @formula_of("relu6")
-def _(x: Tensor) -> Tensor:
+def _relu6_formula(x: Tensor) -> Tensor:
     most = ops.where(ops.isnan(x), x, paddle.full_like(x, 6.0))
     return ops.where(x < 6.0, ops.relu(x), most)
 
 
 @reverse_of("clip")
-def _(call: Call) -> list[Any]:
+def _clip_reverse(call: Call) -> list[Any]:
     x, low, high = call.args
     if call.wanted == {0}:
         return [ops.clip_grad(x, call.cotangent, low, high), None, None]
@@ -312,18 +314,20 @@ def _bound(bound: Any, x: Tensor) -> Tensor:
 
 
 @formula_of("clip_grad")
-def _(x: Tensor, grad_out: Tensor, min: Any, max: Any) -> Tensor:
+def _clip_grad_formula(x: Tensor, grad_out: Tensor, min: Any, max: Any) -> Tensor:
     inside = ops.logical_and(x >= _bound(min, x), x <= _bound(max, x))
     return ops.where(inside, grad_out, paddle.zeros_like(grad_out))
 
 
 @formula_of("hardswish")
-def _(x: Tensor) -> Tensor:
+def _hardswish_formula(x: Tensor) -> Tensor:
     return x * ops.relu6(x + 3.0) / 6.0
 
 
 @formula_of("selu_grad")
-def _(out: Tensor, out_grad: Tensor, scale: float, alpha: float) -> Tensor:
+def _selu_grad_formula(
+    out: Tensor, out_grad: Tensor, scale: float, alpha: float
+) -> Tensor:
     low = out + single(single(scale) * single(alpha))
     return out_grad * ops.where(out > 0, paddle.full_like(out, single(scale)), low)
 
@@ -343,7 +347,7 @@ for name in NAMES:
 
 
 @batch_of("clip")
-def _(call: BatchCall) -> list[Any]:
+def _clip_batch(call: BatchCall) -> list[Any]:
     x, *bounds = call.args
     if call.batched == {0}:
         return [ops.clip(x, *bounds)]

@@ -57,44 +57,44 @@ for name in ("subtract", "divide", "scale"):
 
 
 @reverse_of("Tensor.__add__", "Tensor.__radd__", "add")
-def _(call: Call) -> list[Any]:
+def _add_reverse(call: Call) -> list[Any]:
     g = call.cotangent
     return summed(call, lambda: g, lambda: g)
 
 
 @reverse_of("Tensor.__sub__", "subtract")
-def _(call: Call) -> list[Any]:
+def _subtract_reverse(call: Call) -> list[Any]:
     g = call.cotangent
     return summed(call, lambda: g, lambda: ops.scale(g, -1.0, 0.0, True))
 
 
 @reverse_of("Tensor.__rsub__")
-def _(call: Call) -> list[Any]:  # y - x
+def _subtract_from_reverse(call: Call) -> list[Any]:  # y - x
     g = call.cotangent
     return summed(call, lambda: ops.scale(g, -1.0, 0.0, True), lambda: g)
 
 
 @reverse_of("Tensor.__mul__", "Tensor.__rmul__", "multiply")
-def _(call: Call) -> list[Any]:
+def _multiply_reverse(call: Call) -> list[Any]:
     x, y = call.args
     g = call.cotangent
     return summed(call, lambda: g * conj(y), lambda: g * conj(x))
 
 
 @reverse_of("Tensor.__truediv__", "divide")
-def _(call: Call) -> list[Any]:
+def _divide_reverse(call: Call) -> list[Any]:
     by_x = call.cotangent / conj(call.args[1])
     return summed(call, lambda: by_x, lambda: -(by_x * conj(call.out)))
 
 
 @reverse_of("Tensor.__rtruediv__")
-def _(call: Call) -> list[Any]:  # y / x
+def _divide_into_reverse(call: Call) -> list[Any]:  # y / x
     by_y = call.cotangent / conj(call.args[0])
     return summed(call, lambda: -(by_y * conj(call.out)), lambda: by_y)
 
 
 @reverse_of("scale")
-def _(call: Call) -> list[Any]:
+def _scale_reverse(call: Call) -> list[Any]:
     x, factor, bias, after = call.args
     g = call.cotangent
     by_x = by_factor = None
@@ -107,7 +107,7 @@ def _(call: Call) -> list[Any]:
 
 
 @reverse_of("pow")
-def _(call: Call) -> list[Any]:
+def _pow_reverse(call: Call) -> list[Any]:
     x, exponent = call.args
     if not isinstance(exponent, Tensor) and exponent == 2:
         return [call.cotangent * conj(x) * 2.0, None]
@@ -115,7 +115,7 @@ def _(call: Call) -> list[Any]:
 
 
 @formula_of("pow_grad")
-def _(x: Tensor, out_grad: Tensor, factor: Any) -> Tensor:
+def _pow_grad_formula(x: Tensor, out_grad: Tensor, factor: Any) -> Tensor:
     if isinstance(factor, Tensor):  # rounded as numbers are
         factor = ops.reshape(ops.cast(factor, paddle.float32), [])
         factor = ops.cast(factor, paddle.float64)
@@ -135,7 +135,7 @@ def _(x: Tensor, out_grad: Tensor, factor: Any) -> Tensor:
 
 
 @formula_of("Tensor.__pow__")
-def _(x: Tensor, y: Any) -> Tensor:
+def _power_formula(x: Tensor, y: Any) -> Tensor:
     if isinstance(y, Tensor):
         return ops.elementwise_pow(x, y)
     if isinstance(y, complex):
@@ -144,7 +144,7 @@ def _(x: Tensor, y: Any) -> Tensor:
 
 
 @formula_of("Tensor.__rpow__")
-def _(x: Tensor, y: Any) -> Tensor:
+def _power_of_formula(x: Tensor, y: Any) -> Tensor:
     if isinstance(y, complex):
         y = complex_like(x, y)
     elif not isinstance(y, Tensor):
@@ -153,7 +153,7 @@ def _(x: Tensor, y: Any) -> Tensor:
 
 
 @reverse_of("elementwise_pow")
-def _(call: Call) -> list[Any]:
+def _elementwise_pow_reverse(call: Call) -> list[Any]:
     x, y = call.args
     g = call.cotangent
     by_x = by_y = None
@@ -188,14 +188,14 @@ def _complex_logarithm(x: Tensor, like: Tensor) -> Tensor:
 
 
 @formula_of("add_grad")
-def _(x: Tensor, y: Tensor, out_grad: Tensor, axis: int) -> Any:
+def _add_grad_formula(x: Tensor, y: Tensor, out_grad: Tensor, axis: int) -> Any:
     if axis not in (-1, max(x.ndim - y.ndim, 0)):
         raise NoRule("an axis at which y begins within x; reshape y")
     return summed_to(out_grad, x, False), summed_to(out_grad, y, False)
 
 
 @reverse_of("add_grad")
-def _(call: Call) -> list[Any]:
+def _add_grad_reverse(call: Call) -> list[Any]:
     x = call.args[0]
     by_x, by_y = call.cotangents
     total = by_x
@@ -207,18 +207,20 @@ def _(call: Call) -> list[Any]:
 
 
 @formula_of("divide_grad")
-def _(x: Tensor, y: Tensor, out: Tensor, out_grad: Tensor, axis: int = -1) -> Any:
+def _divide_grad_formula(
+    x: Tensor, y: Tensor, out: Tensor, out_grad: Tensor, axis: int = -1
+) -> Any:
     by_x = out_grad / conj(y)
     return summed_to(by_x, x), summed_to(-(by_x * conj(out)), y)
 
 
 @reverse_of("maximum")
-def _(call: Call) -> list[Any]:
+def _maximum_reverse(call: Call) -> list[Any]:
     return list(ops.maximum_grad(*call.args, call.cotangent))
 
 
 @reverse_of("minimum")
-def _(call: Call) -> list[Any]:
+def _minimum_reverse(call: Call) -> list[Any]:
     return list(ops.minimum_grad(*call.args, call.cotangent))
 
 
@@ -234,17 +236,17 @@ def _share(g: Tensor, to: Tensor, *is_chosen: Tensor) -> Tensor:
 
 
 @formula_of("maximum_grad")
-def _(x: Tensor, y: Tensor, out_grad: Tensor) -> Any:
+def _maximum_grad_formula(x: Tensor, y: Tensor, out_grad: Tensor) -> Any:
     return _share(out_grad, x, x > y, x >= y), _share(out_grad, y, y > x, y >= x)
 
 
 @formula_of("minimum_grad")
-def _(x: Tensor, y: Tensor, out_grad: Tensor) -> Any:
+def _minimum_grad_formula(x: Tensor, y: Tensor, out_grad: Tensor) -> Any:
     return _share(out_grad, x, x < y, x <= y), _share(out_grad, y, y < x, y <= x)
 
 
 @formula_of("add_n")
-def _(x: Sequence[Tensor]) -> Tensor:
+def _add_n_formula(x: Sequence[Tensor]) -> Tensor:
     return functools.reduce(ops.add, x)
 
 
@@ -252,7 +254,7 @@ def _(x: Sequence[Tensor]) -> Tensor:
 
 
 @jet_of("Tensor.__add__", "Tensor.__radd__", "add")
-def _(call: JetCall) -> list[Any]:
+def _add_jet(call: JetCall) -> list[Any]:
     x, y = call.args
     if not isinstance(y, list):
         return [[call.out, *x[1:]]]
@@ -260,7 +262,7 @@ def _(call: JetCall) -> list[Any]:
 
 
 @jet_of("Tensor.__sub__", "subtract")
-def _(call: JetCall) -> list[Any]:
+def _subtract_jet(call: JetCall) -> list[Any]:
     x, y = call.args
     if not isinstance(y, list):
         return [[call.out, *x[1:]]]
@@ -268,7 +270,7 @@ def _(call: JetCall) -> list[Any]:
 
 
 @jet_of("Tensor.__rsub__")
-def _(call: JetCall) -> list[Any]:
+def _subtract_from_jet(call: JetCall) -> list[Any]:
     x, y = call.args
     if not isinstance(y, list):
         return [[call.out, *(minus(None, a) for a in x[1:])]]
@@ -287,7 +289,7 @@ def _pairs(call: JetCall) -> list[tuple[Any, Any]]:
 
 
 @jet_of("Tensor.__mul__", "Tensor.__rmul__", "multiply")
-def _(call: JetCall) -> list[Any]:
+def _multiply_jet(call: JetCall) -> list[Any]:
     x, y = call.args
     if not isinstance(y, list):
         return [[call.out, *linear(lambda part: part * y, x[1:])]]

@@ -32,7 +32,7 @@ holds_for_complex("where")
 
 
 @reverse_of("where")
-def _(call: Call) -> list[Any]:
+def _where_reverse(call: Call) -> list[Any]:
     chosen, g = call.args[0], call.cotangent
     zero = paddle.zeros_like(g)
     return summed(

@@ -31,48 +31,48 @@ holds_for_complex("as_complex", "as_real", "angle", "view_dtype")
 
 
 @reverse_of("conj")
-def _(call: Call) -> list[Any]:
+def _conj_reverse(call: Call) -> list[Any]:
     return [ops.conj(call.cotangent)]
 
 
 @reverse_of("real")
-def _(call: Call) -> list[Any]:
+def _real_reverse(call: Call) -> list[Any]:
     return [ops.real_grad(call.cotangent)]
 
 
 @reverse_of("imag")
-def _(call: Call) -> list[Any]:
+def _imag_reverse(call: Call) -> list[Any]:
     return [ops.imag_grad(call.cotangent)]
 
 
 @reverse_of("real_grad")
-def _(call: Call) -> list[Any]:
+def _real_grad_reverse(call: Call) -> list[Any]:
     return [ops.real(call.cotangent)]
 
 
 @reverse_of("imag_grad")
-def _(call: Call) -> list[Any]:
+def _imag_grad_reverse(call: Call) -> list[Any]:
     return [ops.imag(call.cotangent)]
 
 
 @reverse_of("complex")
-def _(call: Call) -> list[Any]:
+def _complex_reverse(call: Call) -> list[Any]:
     g = call.cotangent
     return summed(call, lambda: ops.real(g), lambda: ops.imag(g))
 
 
 @reverse_of("as_complex")
-def _(call: Call) -> list[Any]:
+def _as_complex_reverse(call: Call) -> list[Any]:
     return [ops.as_real(call.cotangent)]
 
 
 @reverse_of("as_real")
-def _(call: Call) -> list[Any]:
+def _as_real_reverse(call: Call) -> list[Any]:
     return [ops.as_complex(call.cotangent)]
 
 
 @reverse_of("angle")
-def _(call: Call) -> list[Any]:
+def _angle_reverse(call: Call) -> list[Any]:
     x = call.args[0]
     if not x.is_complex():
         return [paddle.zeros_like(x)]
@@ -80,7 +80,7 @@ def _(call: Call) -> list[Any]:
 
 
 @reverse_of("view_dtype")
-def _(call: Call) -> list[Any]:
+def _view_dtype_reverse(call: Call) -> list[Any]:
     x: Tensor = call.args[0]
     if not same_parts(x.dtype, call.out.dtype):
         raise NoRule("the bits of numbers as other numbers; use cast")

@@ -38,12 +38,12 @@ holds_for_complex("Tensor._tensor_use_gpudnn")
 @reverse_of(
     "assign", "copy", "Tensor.clone", "Tensor.contiguous", "Tensor._tensor_use_gpudnn"
 )
-def _(call: Call) -> list[Any]:
+def _assign_reverse(call: Call) -> list[Any]:
     return [call.cotangent, *(None for _ in call.args[1:])]
 
 
 @reverse_of("cast")
-def _(call: Call) -> list[Any]:
+def _cast_reverse(call: Call) -> list[Any]:
     x: Tensor = call.args[0]
     if not (x.is_floating_point() or x.is_complex()):
         return [None, None]
@@ -51,10 +51,10 @@ def _(call: Call) -> list[Any]:
 
 
 @jet_of("copy")
-def _(call: JetCall) -> list[Any]:
+def _copy_jet(call: JetCall) -> list[Any]:
     return [[call.out, *linear(ops.assign, call.args[0][1:])]]
 
 
 @batch_of("copy")
-def _(call: BatchCall) -> list[Any]:
+def _copy_batch(call: BatchCall) -> list[Any]:
     return [ops.assign(call.args[0])]

@@ -27,14 +27,14 @@ for name in ("logical_xor", "equal_all", "is_empty", "one_hot", "shard_index"):
 
 
 @formula_of("all")
-def _(x: Tensor, axis: Any, keepdim: bool) -> Any:
+def _all_formula(x: Tensor, axis: Any, keepdim: bool) -> Any:
     if x.dtype != paddle.bool:
         raise NoRule("truths of numbers; compare them with zero first")
     return ops.min(ops.cast(x, paddle.float32), axis, keepdim) > 0.0
 
 
 @formula_of("any")
-def _(x: Tensor, axis: Any, keepdim: bool) -> Any:
+def _any_formula(x: Tensor, axis: Any, keepdim: bool) -> Any:
     if x.dtype != paddle.bool:
         raise NoRule("truths of numbers; compare them with zero first")
     return ops.max(ops.cast(x, paddle.float32), axis, keepdim) > 0.0
@@ -48,13 +48,13 @@ define_of_known_shape("sequence_mask", differentiable=())
 
 
 @reverse_of("histogram")
-def _(call: Call) -> list[Any]:
+def _histogram_reverse(call: Call) -> list[Any]:
     if 1 in call.wanted:
         raise NoRule("the weights of a histogram; use paddle.bincount")
     return [None] * len(call.args)
 
 
 @reverse_of("bincount")
-def _(call: Call) -> list[Any]:
+def _bincount_reverse(call: Call) -> list[Any]:
     x, *_ = call.args
     return [None, ops.gather(call.cotangent, x, 0), None, None]

@@ -27,7 +27,7 @@ def with_slope(name: str, slope: Callable[[Any, Any], Any]) -> None:
     define(name)
 
     @reverse_of(name)
-    def _(call: Call) -> list[Any]:
+    def rule(call: Call) -> list[Any]:
         return [call.cotangent * conj(slope(call.args[0], call.out))]
 
 
@@ -72,14 +72,14 @@ define("lerp")
 
 
 @formula_of("softshrink")
-def _(x: Tensor, threshold: float) -> Tensor:
+def _softshrink_formula(x: Tensor, threshold: float) -> Tensor:
     t = single(threshold)
     inside = ops.where(ops.isnan(x), x, paddle.zeros_like(x))
     return ops.where(x > t, x - t, ops.where(x < -t, x + t, inside))
 
 
 @reverse_of("hardshrink")
-def _(call: Call) -> list[Any]:
+def _hardshrink_reverse(call: Call) -> list[Any]:
     x, threshold = call.args
     g = call.cotangent
     inside = ops.abs(x) < single(threshold)
@@ -87,13 +87,13 @@ def _(call: Call) -> list[Any]:
 
 
 @formula_of("thresholded_relu")
-def _(x: Tensor, threshold: float, value: float) -> Tensor:
+def _thresholded_relu_formula(x: Tensor, threshold: float, value: float) -> Tensor:
     low = ops.where(ops.isnan(x), x, paddle.full_like(x, single(value)))
     return ops.where(x > single(threshold), x, low)
 
 
 @formula_of("hardsigmoid")
-def _(x: Tensor, slope: float, offset: float) -> Tensor:
+def _hardsigmoid_formula(x: Tensor, slope: float, offset: float) -> Tensor:
     y = x * single(slope) + single(offset)
     one, zero = paddle.ones_like(x), paddle.zeros_like(x)
     return ops.where(y >= 1.0, one, ops.where(y <= 0.0, zero, y))
@@ -103,19 +103,19 @@ formula_of("celu")(celu)
 
 
 @formula_of("hardtanh")
-def _(x: Tensor, t_min: float, t_max: float) -> Tensor:
+def _hardtanh_formula(x: Tensor, t_min: float, t_max: float) -> Tensor:
     low, high = single(t_min), single(t_max)
     above = ops.where(x >= high, paddle.full_like(x, high), x)
     return ops.where(x <= low, paddle.full_like(x, low), above)
 
 
 @formula_of("increment")
-def _(x: Tensor, value: float) -> Tensor:
+def _increment_formula(x: Tensor, value: float) -> Tensor:
     return x + value
 
 
 @reverse_of("heaviside")
-def _(call: Call) -> list[Any]:
+def _heaviside_reverse(call: Call) -> list[Any]:
     x = call.args[0]
     g = call.cotangent
     zero = paddle.zeros_like(g)
@@ -124,7 +124,7 @@ def _(call: Call) -> list[Any]:
 
 
 @reverse_of("copysign")
-def _(call: Call) -> list[Any]:
+def _copysign_reverse(call: Call) -> list[Any]:
     x, g = call.args[0], call.cotangent
     nowhere = ops.expand(is_zero(x), g.shape)
     zero = paddle.zeros_like(g)
@@ -136,24 +136,24 @@ def _(call: Call) -> list[Any]:
 
 
 @formula_of("stanh")
-def _(x: Tensor, scale_a: float, scale_b: float) -> Tensor:
+def _stanh_formula(x: Tensor, scale_a: float, scale_b: float) -> Tensor:
     return ops.tanh(x * single(scale_a)) * single(scale_b)
 
 
 @reverse_of("atan2")
-def _(call: Call) -> list[Any]:
+def _atan2_reverse(call: Call) -> list[Any]:
     x, y = call.args
     part = call.cotangent / (x * x + y * y)
     return summed(call, lambda: part * y, lambda: -(part * x))
 
 
 @formula_of("fmax")
-def _(x: Tensor, y: Tensor) -> Tensor:
+def _fmax_formula(x: Tensor, y: Tensor) -> Tensor:
     return _chosen(x, y, x >= y)
 
 
 @formula_of("fmin")
-def _(x: Tensor, y: Tensor) -> Tensor:
+def _fmin_formula(x: Tensor, y: Tensor) -> Tensor:
     return _chosen(x, y, x <= y)
 
 
@@ -165,7 +165,7 @@ def _chosen(x: Tensor, y: Tensor, first: Tensor) -> Tensor:
 
 
 @reverse_of("remainder", "Tensor.__mod__")
-def _(call: Call) -> list[Any]:
+def _remainder_reverse(call: Call) -> list[Any]:
     x, y = call.args
     g = call.cotangent
     return summed(call, lambda: g, lambda: -(g * ops.floor(x / y)))

@@ -18,7 +18,7 @@ define("fused_softmax_mask")
 
 
 @formula_of("prelu")
-def _(x: Tensor, alpha: Tensor, data_format: str, mode: str) -> Tensor:
+def _prelu_formula(x: Tensor, alpha: Tensor, data_format: str, mode: str) -> Tensor:
     shape = [1] * x.ndim
     if mode == "channel":
         shape[1 if data_format.startswith("NC") else -1] = -1
@@ -28,7 +28,7 @@ def _(x: Tensor, alpha: Tensor, data_format: str, mode: str) -> Tensor:
 
 
 @formula_of("maxout")
-def _(x: Tensor, groups: int, axis: int) -> Tensor:
+def _maxout_formula(x: Tensor, groups: int, axis: int) -> Tensor:
     axis %= x.ndim
     shape = [*x.shape]
     shape[axis : axis + 1] = [shape[axis] // groups, groups]
@@ -41,14 +41,14 @@ def _(x: Tensor, groups: int, axis: int) -> Tensor:
 
 
 @formula_of("swiglu")
-def _(x: Tensor, y: Any) -> Tensor:
+def _swiglu_formula(x: Tensor, y: Any) -> Tensor:
     if y is None:
         x, y = ops.split_with_num(x, 2, x.ndim - 1)
     return ops.silu(x) * y
 
 
 @reverse_of("fused_softmax_mask")
-def _(call: Call) -> list[Any]:
+def _fused_softmax_mask_reverse(call: Call) -> list[Any]:
     mask = call.args[1]
     grad = ops.softmax_grad(call.out, call.cotangent, -1)
     by_mask = summed_to(grad, mask) if 1 in call.wanted else None

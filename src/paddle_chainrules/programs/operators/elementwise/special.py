@@ -71,20 +71,20 @@ def _scaled_ratio(x: Tensor) -> Tensor:
 
 
 @reverse_of("polygamma")
-def _(call: Call) -> list[Any]:
+def _polygamma_reverse(call: Call) -> list[Any]:
     x, n = call.args
     return [call.cotangent * ops.polygamma(x, n + 1), None]
 
 
 @reverse_of("gammaincc")
-def _(call: Call) -> list[Any]:
+def _gammaincc_reverse(call: Call) -> list[Any]:
     x, y = call.args
     density = ops.exp((x - 1.0) * ops.log(y) - y - ops.lgamma(x))
     return summed(call, None, lambda: -(call.cotangent * density))
 
 
 @reverse_of("logit")
-def _(call: Call) -> list[Any]:
+def _logit_reverse(call: Call) -> list[Any]:
     x, eps = call.args
     if not eps:
         return [call.cotangent / (x * (1.0 - x)), None]

@@ -53,14 +53,14 @@ def taken(x: Tensor, index: Tensor) -> Tensor:
     *("max_pool2d_with_index_grad", "max_pool3d_with_index_grad"),
     *("fractional_max_pool2d_grad", "fractional_max_pool3d_grad"),
 )
-def _(call: Call) -> list[Any]:
+def _max_pool2d_with_index_grad_reverse(call: Call) -> list[Any]:
     _, mask, g, *how = call.args
     found = ops.reshape(taken(call.cotangent, mask), g.shape)
     return [None, None, found, *(None for _ in how)]
 
 
 @reverse_of("pool2d_grad", "pool3d_grad")
-def _(call: Call) -> list[Any]:
+def _pool2d_grad_reverse(call: Call) -> list[Any]:
     x, _, g, *how = call.args
     if 2 not in call.wanted:
         return [None] * len(call.args)
@@ -139,7 +139,9 @@ def _paddings(
 
 
 @formula_of("lp_pool2d_grad")
-def _(x: Tensor, out: Tensor, out_grad: Tensor, *how: Any) -> Tensor:
+def _lp_pool2d_grad_formula(
+    x: Tensor, out: Tensor, out_grad: Tensor, *how: Any
+) -> Tensor:
     *windows, power = how
     kernel, strides, paddings, ceil_mode, _, layout, _, *rest = windows
     if not 0 < power < math.inf:
@@ -156,7 +158,7 @@ def _(x: Tensor, out: Tensor, out_grad: Tensor, *how: Any) -> Tensor:
 
 
 @reverse_of("unpool", "unpool3d")
-def _(call: Call) -> list[Any]:
+def _unpool_reverse(call: Call) -> list[Any]:
     x, index, *how = call.args
     channels_first = how[-1].startswith("NC")
     if not channels_first:

@@ -38,7 +38,7 @@ by_kernel("roi_pool")
 
 
 @reverse_of("roi_pool_grad")
-def _(call: Call) -> list[Any]:
+def _roi_pool_grad_reverse(call: Call) -> list[Any]:
     x, _, boxes_num, places, g, *how = call.args
     count, channels = g.shape[:2]
     size = math.prod(x.shape[2:])

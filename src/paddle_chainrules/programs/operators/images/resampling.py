@@ -45,7 +45,7 @@ def _repeats(size: list[int], how: Any) -> list[int]:
 
 
 @formula_of("nearest_interp")
-def _(x: Tensor, *how: Any) -> Tensor:
+def _nearest_interp_formula(x: Tensor, *how: Any) -> Tensor:
     if any(isinstance(part, Tensor | list) for part in how[:3]):
         raise NoRule("a size that is in a tensor; give numbers")
     n, channels, height, width = x.shape
@@ -56,7 +56,7 @@ def _(x: Tensor, *how: Any) -> Tensor:
 
 
 @formula_of("nearest_interp_grad")
-def _(x: Tensor, *how: Any) -> Tensor:
+def _nearest_interp_grad_formula(x: Tensor, *how: Any) -> Tensor:
     *others, g = how[:4]
     if any(isinstance(part, Tensor | list) for part in others):
         raise NoRule("a size that is in a tensor; give numbers")
@@ -91,7 +91,9 @@ def _borders(mode: str, size: int, before: int, after: int) -> tuple[int, int]:
 
 
 @formula_of("pad3d")
-def _(x: Tensor, paddings: Any, mode: str, value: Any, layout: str) -> Tensor:
+def _pad3d_formula(
+    x: Tensor, paddings: Any, mode: str, value: Any, layout: str
+) -> Tensor:
     """Along one dimension after another."""
     for axis, before, after in _around(x, paddings, mode, layout):
         size, parts = x.shape[axis], [x]
@@ -114,7 +116,7 @@ def _(x: Tensor, paddings: Any, mode: str, value: Any, layout: str) -> Tensor:
 
 
 @formula_of("pad3d_grad")
-def _(
+def _pad3d_grad_formula(
     x: Tensor, out_grad: Tensor, paddings: Any, mode: str, value: Any, layout: str
 ) -> Tensor:
     g = out_grad
@@ -144,7 +146,7 @@ def _(
 
 
 @reverse_of("pad3d")
-def _(call: Call) -> list[Any]:
+def _pad3d_reverse(call: Call) -> list[Any]:
     x, paddings, mode, value, layout = call.args
     g = call.cotangent
     inner = ops.pad3d_grad(x, g, paddings, mode, 0.0, layout)

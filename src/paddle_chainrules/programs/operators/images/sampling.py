@@ -147,7 +147,7 @@ def _reflected(
 
 
 @formula_of("grid_sample_grad")
-def _(
+def _grid_sample_grad_formula(
     x: Tensor,
     grid: Tensor,
     out_grad: Tensor,
@@ -178,7 +178,7 @@ def _(
 
 
 @formula_of("deformable_conv_grad")
-def _(
+def _deformable_conv_grad_formula(
     x: Tensor,
     offset: Tensor,
     filter: Tensor,

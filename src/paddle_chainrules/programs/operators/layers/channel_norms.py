@@ -86,7 +86,7 @@ def _back(g: Tensor, layout: Layout, y: Tensor, scale: Any, bias: Any) -> list[A
 
 
 @reverse_of("batch_norm")
-def _(call: Call) -> list[Any]:
+def _batch_norm_reverse(call: Call) -> list[Any]:
     x, *stored, scale, bias, is_test, momentum, epsilon, layout, use_global, train = (
         call.args
     )
@@ -111,7 +111,7 @@ def _by_stored(x: Tensor, mean: Tensor, variance: Tensor, *how: Any) -> Standard
 
 
 @formula_of("batch_norm")
-def _(
+def _batch_norm_formula(
     x: Tensor, mean: Tensor, variance: Tensor, scale: Any, bias: Any, *how: Any
 ) -> Any:
     is_test, momentum, epsilon, data_format, use_global, train = how
@@ -131,7 +131,7 @@ def _(
 
 
 @formula_of("batch_norm_grad")
-def _(*args: Any) -> Any:
+def _batch_norm_grad_formula(*args: Any) -> Any:
     x, scale, bias, mean, variance, _, _, _, g, *how = args
     _, epsilon, data_format, is_test, use_global, train = how
     layout = Layout(x, data_format)
@@ -149,7 +149,7 @@ def _(*args: Any) -> Any:
 
 
 @reverse_of("instance_norm")
-def _(call: Call) -> list[Any]:
+def _instance_norm_reverse(call: Call) -> list[Any]:
     x, scale, bias, epsilon = call.args
     scale, bias = Layout(x).affine(x, scale, bias)
     _, mean, variance = call.outputs
@@ -158,14 +158,14 @@ def _(call: Call) -> list[Any]:
 
 
 @formula_of("instance_norm")
-def _(x: Tensor, scale: Any, bias: Any, epsilon: float) -> Any:
+def _instance_norm_formula(x: Tensor, scale: Any, bias: Any, epsilon: float) -> Any:
     by = standard(x, [*range(2, x.ndim)], epsilon)
     moments = (ops.reshape(part, [-1]) for part in (by.mean, by.scale))
     return (Layout(x).scaled(by.y, scale, bias), *moments)
 
 
 @formula_of("instance_norm_grad")
-def _(
+def _instance_norm_grad_formula(
     x: Tensor,
     scale: Any,
     bias: Any,
@@ -184,7 +184,7 @@ def _(
 
 
 @reverse_of("group_norm")
-def _(call: Call) -> list[Any]:
+def _group_norm_reverse(call: Call) -> list[Any]:
     x, scale, bias, epsilon, groups, data_format = call.args
     layout = Layout(x, data_format)
     scale, bias = layout.affine(x, scale, bias)  # without which Paddle's are wrong
@@ -198,7 +198,7 @@ def _(call: Call) -> list[Any]:
 
 
 @formula_of("group_norm")
-def _(
+def _group_norm_formula(
     x: Tensor, scale: Any, bias: Any, epsilon: float, groups: int, data_format: str
 ) -> Any:
     layout = Layout(x, data_format)
@@ -208,7 +208,7 @@ def _(
 
 
 @formula_of("group_norm_grad")
-def _(
+def _group_norm_grad_formula(
     x: Tensor,
     scale: Any,
     bias: Any,

@@ -36,7 +36,7 @@ define("spectral_norm", "weight u v dim power_iters eps")
 
 
 @reverse_of("layer_norm")
-def _(call: Call) -> list[Any]:
+def _layer_norm_reverse(call: Call) -> list[Any]:
     x, scale, bias, epsilon, axis = call.args
     if scale is None:
         scale = paddle.ones([math.prod(x.shape[axis:])], x.dtype)
@@ -50,7 +50,9 @@ def _(call: Call) -> list[Any]:
 
 
 @formula_of("layer_norm")
-def _(x: Tensor, scale: Any, bias: Any, epsilon: float, begin_norm_axis: int) -> Any:
+def _layer_norm_formula(
+    x: Tensor, scale: Any, bias: Any, epsilon: float, begin_norm_axis: int
+) -> Any:
     axes, y_shape = _features(x, begin_norm_axis)
     by = standard(x, axes, epsilon)
     y = by.y
@@ -68,7 +70,7 @@ def _features(x: Tensor, begin_norm_axis: int) -> tuple[list[int], list[int]]:
 
 
 @formula_of("layer_norm_grad")
-def _(
+def _layer_norm_grad_formula(
     x: Tensor,
     scale: Any,
     bias: Any,
@@ -92,7 +94,7 @@ def _(
 
 
 @formula_of("spectral_norm")
-def _(
+def _spectral_norm_formula(
     weight: Tensor, u: Tensor, v: Tensor, dim: int, power_iters: int, eps: float
 ) -> Tensor:
     """Through the iterations, of which Paddle's own gradient is wrong."""
@@ -115,7 +117,7 @@ def _unit(column: Tensor, eps: float) -> Tensor:
 
 
 @jet_of("layer_norm")
-def _(call: JetCall) -> list[Any]:
+def _layer_norm_jet(call: JetCall) -> list[Any]:
     x, scale, bias, epsilon, axis = call.args
     shape = call.out.shape
     n = math.prod(shape[axis:])
@@ -145,7 +147,7 @@ def _(call: JetCall) -> list[Any]:
 
 
 @batch_of("layer_norm")
-def _(call: BatchCall) -> list[Any]:
+def _layer_norm_batch(call: BatchCall) -> list[Any]:
     x, scale, bias, epsilon, axis = call.args
     if 0 not in call.batched:
         x = ops.expand(x, [call.size, *x.shape])

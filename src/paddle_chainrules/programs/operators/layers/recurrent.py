@@ -117,7 +117,7 @@ define(
 
 
 @reverse_of("rnn")
-def _(call: Call) -> Any:
+def _rnn_reverse(call: Call) -> Any:
     given = Arguments(*call.args)
     if len(given.weight_list) != 4 * given.num_layers * (1 + given.is_bidirec):
         raise NoRule("layers without biases; use biases that are zero and frozen")
@@ -128,7 +128,7 @@ def _(call: Call) -> Any:
 
 
 @formula_of("rnn_grad")
-def _(*args: Any) -> Any:
+def _rnn_grad_formula(*args: Any) -> Any:
     """Layer by layer, from the last."""
     given = Arguments(*args[:COUNT])
     out, _, g, after = args[COUNT:]

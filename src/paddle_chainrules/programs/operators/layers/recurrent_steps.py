@@ -19,7 +19,7 @@ LONGEST = 80
 
 
 @apart_of("rnn")
-def _(decomposed: bool, *args: Any) -> Any:
+def _rnn_decomposed(decomposed: bool, *args: Any) -> Any:
     """Step by step, for machine code: what is added to the gates by the input for all
     steps at once, then a product and the gates of each step.
 

@@ -25,7 +25,7 @@ holds_for_complex("diagonal", "diagonal_grad", "diag")
 
 
 @reverse_of("diag")
-def _(call: Call) -> list[Any]:
+def _diag_reverse(call: Call) -> list[Any]:
     x, offset, _ = call.args
     g = call.cotangent
     if x.ndim == 1:
@@ -35,7 +35,7 @@ def _(call: Call) -> list[Any]:
 
 
 @reverse_of("diag_embed")
-def _(call: Call) -> list[Any]:
+def _diag_embed_reverse(call: Call) -> list[Any]:
     _, offset, axis1, axis2 = call.args
     ndim = call.out.ndim
     found = ops.diagonal(call.cotangent, offset, axis1 % ndim, axis2 % ndim)
@@ -43,7 +43,7 @@ def _(call: Call) -> list[Any]:
 
 
 @reverse_of("fill_diagonal_tensor")
-def _(call: Call) -> list[Any]:
+def _fill_diagonal_tensor_reverse(call: Call) -> list[Any]:
     x, y, *where = call.args
     g = call.cotangent
     by_x = by_y = None

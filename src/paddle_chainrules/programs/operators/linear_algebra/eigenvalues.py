@@ -64,7 +64,7 @@ def _between(left: Tensor, values: Any, inner: Any, right: Tensor) -> Tensor:
 
 
 @reverse_of("eigh")
-def _(call: Call) -> list[Any]:
+def _eigh_reverse(call: Call) -> list[Any]:
     values, vectors = call.outputs
     by_values, by_vectors = call.cotangents
     inner = None
@@ -75,12 +75,12 @@ def _(call: Call) -> list[Any]:
 
 
 @formula_of("eigvalsh")
-def _(x: Tensor, uplo: str, is_test: bool) -> Any:
+def _eigvalsh_formula(x: Tensor, uplo: str, is_test: bool) -> Any:
     return ops.eigh(x, uplo)
 
 
 @reverse_of("eig")
-def _(call: Call) -> list[Any]:
+def _eig_reverse(call: Call) -> list[Any]:
     values, vectors = call.outputs
     by_values, by_vectors = call.cotangents
     back, inner = adjoint(vectors), None
@@ -94,7 +94,7 @@ def _(call: Call) -> list[Any]:
 
 
 @reverse_of("eigvals")
-def _(call: Call) -> list[Any]:
+def _eigvals_reverse(call: Call) -> list[Any]:
     values, vectors = ops.eig(transposed(call.args[0]))  # whose order it mostly has
     order = _order(call.out.detach(), values.detach())
     by_values = ops.squeeze(product(columns(call.cotangent), order), [-2])
@@ -112,7 +112,7 @@ def _order(found: Tensor, others: Tensor) -> Tensor:
 
 
 @reverse_of("svd")
-def _(call: Call) -> list[Any]:
+def _svd_reverse(call: Call) -> list[Any]:
     x, full = call.args
     u, s, vh = call.outputs
     by_u, by_s, by_vh = call.cotangents
@@ -147,5 +147,5 @@ def _(call: Call) -> list[Any]:
 
 
 @formula_of("svdvals")
-def _(x: Tensor) -> Tensor:
+def _svdvals_formula(x: Tensor) -> Tensor:
     return ops.svd(x, False)[1]

@@ -27,7 +27,7 @@ holds_for_complex("einsum")
 
 
 @formula_of("einsum")
-def _(x: Sequence[Tensor], equation: str) -> Tensor:
+def _einsum_formula(x: Sequence[Tensor], equation: str) -> Tensor:
     """By matrix products of what two tensors have in common."""
     left, _, right = equation.replace(" ", "").partition("->")
     if "." in equation:

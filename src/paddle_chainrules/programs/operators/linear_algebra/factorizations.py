@@ -36,7 +36,9 @@ def upper_solve(x: Tensor, factor: Tensor) -> Tensor:
 
 
 @reverse_of("cholesky")
-def _(call: Call) -> list[Any]:  # of symmetric changes of a symmetric matrix
+def _cholesky_reverse(
+    call: Call,
+) -> list[Any]:  # of symmetric changes of a symmetric matrix
     factor, g, upper = call.out, call.cotangent, call.args[1]
     if upper:
         factor, g = adjoint(factor), adjoint(g)
@@ -47,7 +49,7 @@ def _(call: Call) -> list[Any]:  # of symmetric changes of a symmetric matrix
 
 
 @reverse_of("lu")
-def _(call: Call) -> list[Any]:
+def _lu_reverse(call: Call) -> list[Any]:
     both, pivots = call.outputs[:2]
     g = call.cotangent
     m, n = both.shape[-2:]
@@ -75,7 +77,9 @@ def _(call: Call) -> list[Any]:
 
 
 @formula_of("lu_unpack")
-def _(x: Tensor, y: Tensor, unpack_ludata: bool, unpack_pivots: bool) -> list[Any]:
+def _lu_unpack_formula(
+    x: Tensor, y: Tensor, unpack_ludata: bool, unpack_pivots: bool
+) -> list[Any]:
     m, n = x.shape[-2:]
     k = min(m, n)
     lower = ops.tril(part(x, -1, 0, k), -1)
@@ -87,7 +91,7 @@ def _(x: Tensor, y: Tensor, unpack_ludata: bool, unpack_pivots: bool) -> list[An
 
 
 @reverse_of("qr")
-def _(call: Call) -> list[Any]:
+def _qr_reverse(call: Call) -> list[Any]:
     x, mode = call.args
     q, r = call.outputs
     by_q: Any
@@ -131,7 +135,7 @@ def _by_square(q: Tensor, r: Tensor, by_q: Any, by_r: Any) -> Tensor:
 
 
 @reverse_of("lstsq")
-def _(call: Call) -> list[Any]:
+def _lstsq_reverse(call: Call) -> list[Any]:
     x, y, *_ = call.args
     solution, _, rank, _ = call.outputs
     g, by_squares, _, by_values = call.cotangents

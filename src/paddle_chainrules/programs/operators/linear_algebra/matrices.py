@@ -43,13 +43,13 @@ def rows(x: Tensor) -> Tensor:
 
 
 @reverse_of("matmul")
-def _(call: Call) -> list[Any]:
+def _matmul_reverse(call: Call) -> list[Any]:
     x, y, turn_x, turn_y = call.args
     return [*_matmul(call, x, y, turn_x, turn_y), None, None]
 
 
 @reverse_of("Tensor.__matmul__", "bmm")
-def _(call: Call) -> list[Any]:
+def _bmm_reverse(call: Call) -> list[Any]:
     x, y = call.args
     return _matmul(call, x, y, False, False)
 
@@ -89,7 +89,7 @@ first, and where that is not faster any more."""
 
 
 @instead_of("linear")
-def _(x: Any, weight: Any, bias: Any) -> tuple[Any, Any] | None:
+def _linear_instead(x: Any, weight: Any, bias: Any) -> tuple[Any, Any] | None:
     if bias is None or len(x.shape) != 2 or len(bias.shape) != 1:
         return None
     if weight.shape[0] > _LONG:
@@ -100,13 +100,13 @@ def _(x: Any, weight: Any, bias: Any) -> tuple[Any, Any] | None:
 
 
 @reverse_of("linear")
-def _(call: Call) -> list[Any]:
+def _linear_reverse(call: Call) -> list[Any]:
     x, weight, bias = call.args
     return _linear(call, x, weight, bias, False)
 
 
 @reverse_of("linear_v2")
-def _(call: Call) -> list[Any]:
+def _linear_v2_reverse(call: Call) -> list[Any]:
     x, weight, bias, turned = call.args
     return [*_linear(call, x, weight, bias, turned), None]
 
@@ -132,7 +132,7 @@ def _linear(
 
 
 @formula_of("matmul_grad")
-def _(
+def _matmul_grad_formula(
     x: Tensor, y: Tensor, out_grad: Tensor, transpose_x: bool, transpose_y: bool
 ) -> list[Any]:
     call = Call([x, y], [], [out_grad], frozenset({0, 1}))
@@ -140,7 +140,7 @@ def _(
 
 
 @formula_of("addmm_grad")
-def _(
+def _addmm_grad_formula(
     input: Tensor, x: Tensor, y: Tensor, out_grad: Tensor, alpha: float, beta: float
 ) -> list[Any]:
     g = out_grad * alpha
@@ -152,7 +152,7 @@ formula_of("addmm")(addmm)
 
 
 @formula_of("bmm")
-def _(x: Tensor, y: Tensor) -> Tensor:
+def _bmm_formula(x: Tensor, y: Tensor) -> Tensor:
     return ops.matmul(x, y, False, False)
 
 
@@ -163,7 +163,7 @@ formula_of("dot")(dot)
 
 
 @jet_of("matmul")
-def _(call: JetCall) -> list[Any]:
+def _matmul_jet(call: JetCall) -> list[Any]:
     x, y, turn_x, turn_y = call.args
 
     def times(a: Tensor, b: Tensor) -> Tensor:
@@ -173,7 +173,7 @@ def _(call: JetCall) -> list[Any]:
 
 
 @jet_of("linear")
-def _(call: JetCall) -> list[Any]:
+def _linear_jet(call: JetCall) -> list[Any]:
     x, weight, bias = call.args
     found = product(x, weight, lambda a, b: ops.matmul(a, b, False, False))[1:]
     if bias is not None:
@@ -204,12 +204,12 @@ def _product(
 
 
 @batch_of("matmul")
-def _(call: BatchCall) -> list[Any]:
+def _matmul_batch(call: BatchCall) -> list[Any]:
     return [_product(call, *call.args)]
 
 
 @batch_of("linear")
-def _(call: BatchCall) -> list[Any]:
+def _linear_batch(call: BatchCall) -> list[Any]:
     x, weight, bias = call.args
     if call.batched.isdisjoint((0, 1)):
         return [ops.linear(x, weight, None) + aligned(bias, len(call.shapes[0]))]

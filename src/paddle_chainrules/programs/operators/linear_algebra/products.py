@@ -25,7 +25,7 @@ holds_for_complex("kron", "cross", "trace")
 
 
 @formula_of("mv")
-def _(x: Tensor, vec: Tensor) -> Tensor:
+def _mv_formula(x: Tensor, vec: Tensor) -> Tensor:
     return ops.matmul(x, vec, False, False)
 
 
@@ -33,12 +33,12 @@ formula_of("baddbmm")(addmm)
 
 
 @formula_of("multi_dot")
-def _(x: Sequence[Tensor]) -> Tensor:
+def _multi_dot_formula(x: Sequence[Tensor]) -> Tensor:
     return product(*x)
 
 
 @formula_of("kron")
-def _(x: Tensor, y: Tensor) -> Tensor:
+def _kron_formula(x: Tensor, y: Tensor) -> Tensor:
     ndim = max(x.ndim, y.ndim)
     left = [1] * (ndim - x.ndim) + x.shape
     right = [1] * (ndim - y.ndim) + y.shape
@@ -48,7 +48,7 @@ def _(x: Tensor, y: Tensor) -> Tensor:
 
 
 @reverse_of("cross")
-def _(call: Call) -> list[Any]:
+def _cross_reverse(call: Call) -> list[Any]:
     x, y, axis = call.args
     g = conj(call.cotangent)
     axis = x.shape.index(3) if axis == 9 else axis  # Paddle's word for the first
@@ -58,7 +58,9 @@ def _(call: Call) -> list[Any]:
 
 
 @formula_of("bilinear")
-def _(x: Tensor, y: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+def _bilinear_formula(
+    x: Tensor, y: Tensor, weight: Tensor, bias: Tensor | None
+) -> Tensor:
     outputs, n, m = weight.shape
     by_rows = ops.reshape(ops.transpose(weight, [1, 0, 2]), [n, outputs * m])
     partial = ops.reshape(ops.matmul(x, by_rows, False, False), [-1, outputs, m])
@@ -68,7 +70,7 @@ def _(x: Tensor, y: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 @formula_of("trace")
-def _(x: Tensor, offset: int, axis1: int, axis2: int) -> Tensor:
+def _trace_formula(x: Tensor, offset: int, axis1: int, axis2: int) -> Tensor:
     pair = [axis1 % x.ndim, axis2 % x.ndim]
     x = ops.transpose(x, [k for k in range(x.ndim) if k not in pair] + pair)
     ones = paddle.ones(x.shape[-2:], "float64")

@@ -36,13 +36,13 @@ holds_for_complex(
 
 
 @reverse_of("inverse")
-def _(call: Call) -> list[Any]:
+def _inverse_reverse(call: Call) -> list[Any]:
     back = adjoint(call.out)
     return [-product(back, call.cotangent, back)]
 
 
 @reverse_of("solve")
-def _(call: Call) -> list[Any]:
+def _solve_reverse(call: Call) -> list[Any]:
     x, y = call.args
     g, out = call.cotangent, call.out
     if out.ndim < x.ndim:  # right-hand sides are vectors
@@ -56,7 +56,7 @@ def _(call: Call) -> list[Any]:
 
 
 @reverse_of("triangular_solve")
-def _(call: Call) -> list[Any]:
+def _triangular_solve_reverse(call: Call) -> list[Any]:
     x, _, upper, transpose, unitriangular = call.args
     out = call.out
     by_y = ops.triangular_solve(
@@ -77,7 +77,7 @@ def triangle(x: Tensor, upper: bool, strict: bool = False) -> Tensor:
 
 
 @reverse_of("cholesky_solve")
-def _(call: Call) -> list[Any]:
+def _cholesky_solve_reverse(call: Call) -> list[Any]:
     _, factor, upper = call.args
     by_x = ops.cholesky_solve(call.cotangent, factor, upper)
 
@@ -92,7 +92,7 @@ def _(call: Call) -> list[Any]:
 
 
 @formula_of("lu_solve")
-def _(b: Tensor, lu: Tensor, pivots: Tensor, trans: str) -> Tensor:
+def _lu_solve_formula(b: Tensor, lu: Tensor, pivots: Tensor, trans: str) -> Tensor:
     order = ops.lu_unpack(lu.detach(), pivots, False, True)[0]
     if trans == "N":
         found = ops.triangular_solve(
@@ -123,7 +123,7 @@ def _as_matrix(x: Tensor) -> Tensor:
 
 
 @reverse_of("det")
-def _(call: Call) -> list[Any]:
+def _det_reverse(call: Call) -> list[Any]:
     x, g = call.args[0], call.cotangent
     slopes = cofactors(x)
     if slopes is not None:
@@ -164,7 +164,7 @@ def _singular_slopes(x: Tensor) -> Tensor:
 
 
 @reverse_of("slogdet")
-def _(call: Call) -> list[Any]:
+def _slogdet_reverse(call: Call) -> list[Any]:
     x, g = call.args[0], call.cotangent
     by_sign, by_log = (ops.squeeze(part(g, 0, k, k + 1), [0]) for k in (0, 1))
     if x.is_complex():  # the phase turns, and the logarithm is a real one
@@ -175,7 +175,7 @@ def _(call: Call) -> list[Any]:
 
 
 @formula_of("matrix_power")
-def _(x: Tensor, n: int) -> Tensor:
+def _matrix_power_formula(x: Tensor, n: int) -> Tensor:
     if n == 0:
         return x * 0.0 + unit(x, x.shape[-1])
     return matrix_power(x, n)

@@ -23,7 +23,7 @@ define("cross_entropy_with_softmax_grad", differentiable=(1, 2))
 
 
 @reverse_of("cross_entropy_with_softmax")
-def _(call: Call) -> list[Any]:
+def _cross_entropy_with_softmax_reverse(call: Call) -> list[Any]:
     x, label, soft, use_softmax, *how = call.args
     axis = how[-1]
     softmax, _ = call.outputs
@@ -57,7 +57,7 @@ def _slope(
 
 
 @formula_of("cross_entropy_with_softmax")
-def _(
+def _cross_entropy_with_softmax_formula(
     x: Tensor,
     label: Tensor,
     soft_label: bool,
@@ -79,7 +79,7 @@ def _(
 
 
 @formula_of("cross_entropy_with_softmax_grad")
-def _(
+def _cross_entropy_with_softmax_grad_formula(
     label: Tensor,
     softmax: Tensor,
     loss_grad: Tensor,

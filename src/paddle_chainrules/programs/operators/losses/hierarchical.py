@@ -20,7 +20,7 @@ define(
 
 
 @formula_of("hsigmoid_loss")
-def _(
+def _hsigmoid_loss_formula(
     x: Tensor,
     label: Tensor,
     w: Tensor,

@@ -65,7 +65,7 @@ _of_alignments("warprnnt", "blank", "fastemit_lambda")
 
 
 @reverse_of("bce_loss")
-def _(call: Call) -> list[Any]:
+def _bce_loss_reverse(call: Call) -> list[Any]:
     x, label = call.args
     g = call.cotangent
     by_x = by_label = None
@@ -80,7 +80,7 @@ formula_of("bce_loss")(binary_cross_entropy)
 
 
 @formula_of("bce_loss_grad")
-def _(x: Tensor, label: Tensor, out_grad: Tensor) -> Tensor:
+def _bce_loss_grad_formula(x: Tensor, label: Tensor, out_grad: Tensor) -> Tensor:
     variance = (1.0 - x) * x
     least = paddle.full_like(x, single(1e-12))
     return out_grad * (x - label) / ops.maximum(variance, least)
@@ -91,7 +91,9 @@ formula_of("label_smooth")(label_smooth)
 
 
 @formula_of("nll_loss")
-def _(x: Tensor, label: Tensor, weight: Any, ignore_index: int, reduction: str) -> Any:
+def _nll_loss_formula(
+    x: Tensor, label: Tensor, weight: Any, ignore_index: int, reduction: str
+) -> Any:
     if weight is None:
         weight = paddle.ones([x.shape[1]], x.dtype)
     there = label != ignore_index
@@ -108,7 +110,9 @@ def _(x: Tensor, label: Tensor, weight: Any, ignore_index: int, reduction: str) 
 
 
 @formula_of("kldiv_loss")
-def _(x: Tensor, label: Tensor, reduction: str, log_target: bool) -> Tensor:
+def _kldiv_loss_formula(
+    x: Tensor, label: Tensor, reduction: str, log_target: bool
+) -> Tensor:
     loss = divergences(x, label, log_target)
     if reduction == "none":
         return loss
@@ -118,7 +122,7 @@ def _(x: Tensor, label: Tensor, reduction: str, log_target: bool) -> Tensor:
 
 
 @formula_of("huber_loss")
-def _(x: Tensor, label: Tensor, delta: float) -> Tensor:
+def _huber_loss_formula(x: Tensor, label: Tensor, delta: float) -> Tensor:
     delta = single(delta)
     distance = label - x
     far = ops.abs(distance)
@@ -129,14 +133,14 @@ def _(x: Tensor, label: Tensor, delta: float) -> Tensor:
 
 
 @formula_of("log_loss")
-def _(x: Tensor, label: Tensor, epsilon: float) -> Tensor:
+def _log_loss_formula(x: Tensor, label: Tensor, epsilon: float) -> Tensor:
     epsilon = single(epsilon)
     other = (1.0 - label) * ops.log((1.0 - x) + epsilon)
     return -(label * ops.log(x + epsilon)) - other
 
 
 @formula_of("identity_loss")
-def _(x: Tensor, reduction: int) -> Tensor:
+def _identity_loss_formula(x: Tensor, reduction: int) -> Tensor:
     if reduction == 2:
         return x * 1.0
     total = ops.sum(x, [], None, False)

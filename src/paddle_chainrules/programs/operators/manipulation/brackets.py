@@ -78,7 +78,7 @@ def _without_ellipsis(index: Any, ndim: int) -> list[Any]:
 
 
 @reverse_of("Tensor._getitem_dygraph")
-def _(call: Call) -> list[Any]:
+def _getitem_reverse(call: Call) -> list[Any]:
     x, index = call.args
     g = call.cotangent
     if not g.size:
@@ -98,7 +98,7 @@ def _(call: Call) -> list[Any]:
 
 
 @jet_of("Tensor._getitem_dygraph")
-def _(call: JetCall) -> list[Any]:
+def _getitem_jet(call: JetCall) -> list[Any]:
     x, index = call.args[0], _values(call.args[1])
     return [[call.out, *linear(lambda part: part._getitem_dygraph(index), x[1:])]]
 
@@ -136,7 +136,7 @@ def _at_tensors(x: Tensor, index: Any, g: Tensor) -> Tensor:
 
 
 @reverse_of("set_value_with_tensor")
-def _(call: Call) -> list[Any]:
+def _set_value_with_tensor_reverse(call: Call) -> list[Any]:
     _, values, starts, ends, steps, axes, drop, new = call.args
     if new:
         raise NoRule("new axes where values are set; reshape the values")

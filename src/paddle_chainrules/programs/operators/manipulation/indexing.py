@@ -61,25 +61,25 @@ holds_for_complex("masked_select", "masked_select_grad")
 
 
 @reverse_of("slice")
-def _(call: Call) -> list[Any]:
+def _slice_reverse(call: Call) -> list[Any]:
     x, *where = call.args
     return [ops.slice_grad(x, call.cotangent, *where), *(None for _ in where)]
 
 
 @jet_of("slice")
-def _(call: JetCall) -> list[Any]:
+def _slice_jet(call: JetCall) -> list[Any]:
     x, *where = call.args
     return [[call.out, *linearly(lambda part: ops.slice(part, *where), x[1:])]]
 
 
 @reverse_of("slice_grad")
-def _(call: Call) -> list[Any]:
+def _slice_grad_reverse(call: Call) -> list[Any]:
     _, _, *where = call.args
     return [None, ops.slice(call.cotangent, *where), *(None for _ in where)]
 
 
 @reverse_of("crop")
-def _(call: Call) -> list[Any]:
+def _crop_reverse(call: Call) -> list[Any]:
     x, _, offsets = call.args
     sizes = zip(x.shape, offsets, call.out.shape, strict=True)
     around = [n for size, start, n in sizes for n in (start, size - start - n)]
@@ -87,20 +87,20 @@ def _(call: Call) -> list[Any]:
 
 
 @reverse_of("gather", "index_select")
-def _(call: Call) -> list[Any]:
+def _gather_reverse(call: Call) -> list[Any]:
     x, index, axis = call.args
     axis = int(axis) % x.ndim
     return [ops.gather_grad(x, index, call.cotangent, axis), None, None]
 
 
 @reverse_of("gather_grad")
-def _(call: Call) -> list[Any]:
+def _gather_grad_reverse(call: Call) -> list[Any]:
     _, index, _, axis = call.args
     return [None, None, ops.gather(call.cotangent, index, axis), None]
 
 
 @reverse_of("embedding")
-def _(call: Call) -> list[Any]:
+def _embedding_reverse(call: Call) -> list[Any]:
     x, weight, padding_idx, _ = call.args
     g = ops.reshape(call.cotangent, [-1, weight.shape[1]])
     index = ops.reshape(x, [-1])
@@ -111,12 +111,12 @@ def _(call: Call) -> list[Any]:
 
 
 @reverse_of("masked_select_grad")
-def _(call: Call) -> list[Any]:
+def _masked_select_grad_reverse(call: Call) -> list[Any]:
     return [None, None, ops.masked_select(call.cotangent, call.args[1])]
 
 
 @reverse_of("index_add")
-def _(call: Call) -> list[Any]:
+def _index_add_reverse(call: Call) -> list[Any]:
     _, index, _, axis = call.args
     g = call.cotangent
     part = ops.gather(g, index, axis % g.ndim) if 2 in call.wanted else None
@@ -124,7 +124,7 @@ def _(call: Call) -> list[Any]:
 
 
 @reverse_of("gather_nd")
-def _(call: Call) -> list[Any]:
+def _gather_nd_reverse(call: Call) -> list[Any]:
     x, index = call.args
     g = call.cotangent
     if index.ndim == 1:
@@ -133,14 +133,14 @@ def _(call: Call) -> list[Any]:
 
 
 @reverse_of("scatter_nd_add")
-def _(call: Call) -> list[Any]:
+def _scatter_nd_add_reverse(call: Call) -> list[Any]:
     index = call.args[1]
     part = ops.gather_nd(call.cotangent, index) if 2 in call.wanted else None
     return [call.cotangent, None, part]
 
 
 @reverse_of("index_sample")
-def _(call: Call) -> list[Any]:
+def _index_sample_reverse(call: Call) -> list[Any]:
     x, index = call.args
     zeros = paddle.zeros_like(x)
     return [ops.put_along_axis(zeros, index, call.cotangent, 1, "add", True), None]

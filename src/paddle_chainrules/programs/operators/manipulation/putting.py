@@ -61,7 +61,7 @@ def masked(g: Tensor, there: Tensor) -> Tensor:
 
 
 @reverse_of("take_along_axis")
-def _(call: Call) -> list[Any]:
+def _take_along_axis_reverse(call: Call) -> list[Any]:
     x, index, axis = call.args
     zeros = paddle.zeros_like(x)
     found = ops.put_along_axis(zeros, index, call.cotangent, axis % x.ndim, "add", True)
@@ -152,7 +152,7 @@ _BY_REDUCE = {
 
 
 @reverse_of("put_along_axis")
-def _(call: Call) -> list[Any]:
+def _put_along_axis_reverse(call: Call) -> list[Any]:
     values, reduce = call.args[2], call.args[4]
     put = _Put(call)
     by_x, by_values = _BY_REDUCE[reduce](put, call.wanted)
@@ -164,7 +164,7 @@ def _(call: Call) -> list[Any]:
 
 
 @reverse_of("index_put")
-def _(call: Call) -> list[Any]:
+def _index_put_reverse(call: Call) -> list[Any]:
     x, indices, value, accumulate = call.args
     g = call.cotangent
     by_x = by_value = None
@@ -200,7 +200,7 @@ def _of_rows(there: Tensor, part: Tensor) -> Tensor:
 
 
 @reverse_of("scatter")
-def _(call: Call) -> list[Any]:
+def _scatter_reverse(call: Call) -> list[Any]:
     x, index, updates, overwrite = call.args
     g = call.cotangent
     by_x = by_updates = None

@@ -21,7 +21,7 @@ for name in ("pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "temporal_sh
 
 
 @formula_of("pixel_shuffle", "pixel_unshuffle_grad")
-def _(x: Tensor, factor: int, data_format: str) -> Tensor:
+def _pixel_shuffle_formula(x: Tensor, factor: int, data_format: str) -> Tensor:
     """Channels side by side in space."""
     if data_format != "NCHW":
         raise NoRule("channels that are last; transpose them")
@@ -32,7 +32,7 @@ def _(x: Tensor, factor: int, data_format: str) -> Tensor:
 
 
 @formula_of("pixel_unshuffle", "pixel_shuffle_grad")
-def _(x: Tensor, factor: int, data_format: str) -> Tensor:
+def _pixel_unshuffle_formula(x: Tensor, factor: int, data_format: str) -> Tensor:
     """And back."""
     if data_format != "NCHW":
         raise NoRule("channels that are last; transpose them")
@@ -43,12 +43,12 @@ def _(x: Tensor, factor: int, data_format: str) -> Tensor:
 
 
 @formula_of("channel_shuffle")
-def _(x: Tensor, groups: int, data_format: str) -> Tensor:
+def _channel_shuffle_formula(x: Tensor, groups: int, data_format: str) -> Tensor:
     return _mixed(x, [groups, -1], data_format)
 
 
 @formula_of("channel_shuffle_grad")
-def _(x: Tensor, groups: int, data_format: str) -> Tensor:
+def _channel_shuffle_grad_formula(x: Tensor, groups: int, data_format: str) -> Tensor:
     return _mixed(x, [-1, groups], data_format)
 
 
@@ -91,12 +91,12 @@ define("as_strided", "x dims stride offset", run=_strided, view=True)
 
 
 @reverse_of("view_shape")
-def _(call: Call) -> list[Any]:
+def _view_shape_reverse(call: Call) -> list[Any]:
     return [shaped_as(call.cotangent, call.args[0]), None]
 
 
 @reverse_of("repeat_interleave")
-def _(call: Call) -> list[Any]:
+def _repeat_interleave_reverse(call: Call) -> list[Any]:
     x, count, axis, _ = call.args
     axis %= x.ndim
     shape = [*x.shape[: axis + 1], count, *x.shape[axis + 1 :]]
@@ -105,7 +105,7 @@ def _(call: Call) -> list[Any]:
 
 
 @reverse_of("repeat_interleave_with_tensor_index")
-def _(call: Call) -> list[Any]:
+def _repeat_interleave_with_tensor_index_reverse(call: Call) -> list[Any]:
     x, counts, axis, *_ = call.args
     axis %= x.ndim
     g = call.cotangent
@@ -115,18 +115,18 @@ def _(call: Call) -> list[Any]:
 
 
 @reverse_of("broadcast_tensors")
-def _(call: Call) -> list[Any]:
+def _broadcast_tensors_reverse(call: Call) -> list[Any]:
     pairs = zip(call.cotangents, call.args[0], strict=True)
     return [[None if g is None else summed_to(g, x) for g, x in pairs]]
 
 
 @reverse_of("reduce_as")
-def _(call: Call) -> list[Any]:
+def _reduce_as_reverse(call: Call) -> list[Any]:
     return [ops.expand(call.cotangent, call.args[0].shape), None]
 
 
 @reverse_of("multiplex")
-def _(call: Call) -> list[Any]:
+def _multiplex_reverse(call: Call) -> list[Any]:
     parts, index = call.args
     g = call.cotangent
     row = ops.reshape(index, [-1, *[1] * (g.ndim - 1)])
@@ -136,14 +136,14 @@ def _(call: Call) -> list[Any]:
 
 
 @reverse_of("tensor_unfold")
-def _(call: Call) -> list[Any]:
+def _tensor_unfold_reverse(call: Call) -> list[Any]:
     x, *how = call.args
     numbers = ops.tensor_unfold(row_numbers(x), *how)
     return [put_back(x, numbers, call.cotangent), *(None for _ in how)]
 
 
 @reverse_of("as_strided")
-def _(call: Call) -> list[Any]:
+def _as_strided_reverse(call: Call) -> list[Any]:
     x, *how = call.args
     dtype = {4: "int32", 8: "int64"}.get(x.element_size())
     if dtype is None or x._offset() or not x.is_contiguous():

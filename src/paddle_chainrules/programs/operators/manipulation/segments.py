@@ -83,12 +83,14 @@ def _rows(x: Tensor, out_size: Any) -> int:
 
 
 @formula_of("send_u_recv")
-def _(x: Tensor, source: Tensor, to: Tensor, how: str, out_size: Any) -> Any:
+def _send_u_recv_formula(
+    x: Tensor, source: Tensor, to: Tensor, how: str, out_size: Any
+) -> Any:
     return _received(ops.gather(x, source, 0), to, how, _rows(x, out_size))
 
 
 @formula_of("send_ue_recv")
-def _(
+def _send_ue_recv_formula(
     x: Tensor, y: Tensor, source: Tensor, to: Tensor, op: str, how: str, out_size: Any
 ) -> Any:
     mine = ops.gather(x, source, 0)
@@ -97,14 +99,14 @@ def _(
 
 
 @reverse_of("segment_pool")
-def _(call: Call) -> list[Any]:
+def _segment_pool_reverse(call: Call) -> list[Any]:
     x, to, how, _ = call.args
     found = _sent_back(x, to, call.out, call.cotangent, how)
     return [found, None, None, None]
 
 
 @reverse_of("send_u_recv")
-def _(call: Call) -> list[Any]:
+def _send_u_recv_reverse(call: Call) -> list[Any]:
     x, source, to, how, _ = call.args
     message = ops.gather(x, source, 0)
     part = _sent_back(message, to, call.out, call.cotangent, how, shared=True)
@@ -112,7 +114,7 @@ def _(call: Call) -> list[Any]:
 
 
 @reverse_of("send_ue_recv")
-def _(call: Call) -> list[Any]:
+def _send_ue_recv_reverse(call: Call) -> list[Any]:
     x, y, source, to, op, how, _ = call.args
     mine = ops.gather(x, source, 0)
     message = mine + y if op == "ADD" else mine * y
@@ -127,6 +129,8 @@ def _(call: Call) -> list[Any]:
 
 
 @formula_of("send_uv")
-def _(x: Tensor, y: Tensor, source: Tensor, to: Tensor, op: str) -> Tensor:
+def _send_uv_formula(
+    x: Tensor, y: Tensor, source: Tensor, to: Tensor, op: str
+) -> Tensor:
     mine, theirs = ops.gather(x, source, 0), ops.gather(y, to, 0)
     return mine + theirs if op == "ADD" else mine * theirs

@@ -58,17 +58,17 @@ holds_for_complex("masked_fill")
 
 
 @reverse_of("reshape", "unsqueeze", "squeeze")
-def _(call: Call) -> list[Any]:
+def _reshape_reverse(call: Call) -> list[Any]:
     return [shaped_as(call.cotangent, call.args[0]), None]
 
 
 @reverse_of("flatten")
-def _(call: Call) -> list[Any]:
+def _flatten_reverse(call: Call) -> list[Any]:
     return [shaped_as(call.cotangent, call.args[0]), None, None]
 
 
 @reverse_of("transpose")
-def _(call: Call) -> list[Any]:
+def _transpose_reverse(call: Call) -> list[Any]:
     perm = [axis % len(call.args[1]) for axis in call.args[1]]
     back = [perm.index(i) for i in range(len(perm))]
     return [ops.transpose(call.cotangent, back), None]
@@ -84,7 +84,7 @@ def _cuts(shape: Sequence[int], axis: Any) -> bool:
 
 
 @instead_of("split")
-def _(x: Any, sections: Any, axis: Any) -> tuple[Any, Any] | None:
+def _split_instead(x: Any, sections: Any, axis: Any) -> tuple[Any, Any] | None:
     known = isinstance(sections, list | tuple) and all(
         type(n) is int and (n > 0 or n == -1) for n in sections
     )
@@ -92,7 +92,7 @@ def _(x: Any, sections: Any, axis: Any) -> tuple[Any, Any] | None:
 
 
 @instead_of("split_with_num")
-def _(x: Any, count: Any, axis: Any) -> tuple[Any, Any] | None:
+def _split_with_num_instead(x: Any, count: Any, axis: Any) -> tuple[Any, Any] | None:
     known = type(count) is int and _cuts(x.shape, axis)
     return (slices, (x, count, axis)) if known else None
 
@@ -115,7 +115,7 @@ def slices(x: Tensor, sections: Sequence[int] | int, axis: int) -> list[Tensor]:
 
 
 @instead_of("concat")
-def _(parts: Any, axis: Any) -> tuple[Any, Any] | None:
+def _concat_instead(parts: Any, axis: Any) -> tuple[Any, Any] | None:
     shapes = {v.shape for v in parts}
     if len(shapes) != 1 or len(parts) < 2 or not _cuts(parts[0].shape, axis):
         return None
@@ -130,14 +130,14 @@ def stacked(parts: Sequence[Tensor], axis: int) -> Tensor:
 
 
 @reverse_of("concat")
-def _(call: Call) -> list[Any]:
+def _concat_reverse(call: Call) -> list[Any]:
     parts, axis = call.args
     axis = int(axis) % call.cotangent.ndim
     return [ops.split(call.cotangent, [p.shape[axis] for p in parts], axis), None]
 
 
 @reverse_of("stack")
-def _(call: Call) -> list[Any]:
+def _stack_reverse(call: Call) -> list[Any]:
     axis = call.args[1]
     return [ops.unbind(call.cotangent, axis % call.cotangent.ndim), None]
 
@@ -151,13 +151,13 @@ def _parts(call: Call) -> list[Tensor]:
 
 
 @reverse_of("split", "split_with_num")
-def _(call: Call) -> list[Any]:
+def _split_reverse(call: Call) -> list[Any]:
     x, _, axis = call.args
     return [ops.concat(_parts(call), int(axis) % x.ndim), None, None]
 
 
 @reverse_of("unbind", "unstack")
-def _(call: Call) -> list[Any]:
+def _unbind_reverse(call: Call) -> list[Any]:
     x, axis, *rest = call.args
     return [ops.stack(_parts(call), axis % x.ndim), None, *(None for _ in rest)]
 
@@ -174,12 +174,12 @@ def _summed_back(g: Tensor, x: Tensor) -> Tensor:
 
 
 @reverse_of("expand")
-def _(call: Call) -> list[Any]:
+def _expand_reverse(call: Call) -> list[Any]:
     return [_summed_back(call.cotangent, call.args[0]), None]
 
 
 @reverse_of("expand_as")
-def _(call: Call) -> list[Any]:
+def _expand_as_reverse(call: Call) -> list[Any]:
     return [_summed_back(call.cotangent, call.args[0]), None, None]
 
 
@@ -192,7 +192,7 @@ def _repeats(x: Tensor, times: Any) -> list[tuple[int, int]]:
 
 
 @formula_of("tile")
-def _(x: Tensor, times: Any) -> Tensor:
+def _tile_formula(x: Tensor, times: Any) -> Tensor:
     """Of each axis two, of which one is repeated."""
     pairs = _repeats(x, times)
     split = [n for count, size in pairs for n in ([1, size] if count > 1 else [size])]
@@ -204,7 +204,7 @@ def _(x: Tensor, times: Any) -> Tensor:
 
 
 @reverse_of("tile")
-def _(call: Call) -> list[Any]:
+def _tile_reverse(call: Call) -> list[Any]:
     x, times = call.args
     split: list[int] = []  # of as few axes as may be, since Paddle has nine at most
     repeats = []
@@ -219,22 +219,22 @@ def _(call: Call) -> list[Any]:
 
 
 @reverse_of("tril")
-def _(call: Call) -> list[Any]:
+def _tril_reverse(call: Call) -> list[Any]:
     return [ops.tril(call.cotangent, call.args[1]), None]
 
 
 @reverse_of("triu")
-def _(call: Call) -> list[Any]:
+def _triu_reverse(call: Call) -> list[Any]:
     return [ops.triu(call.cotangent, call.args[1]), None]
 
 
 @formula_of("tril")
-def _(x: Tensor, diagonal: int) -> Tensor:
+def _tril_formula(x: Tensor, diagonal: int) -> Tensor:
     return _kept(x, lambda row, column: column - row <= diagonal)
 
 
 @formula_of("triu")
-def _(x: Tensor, diagonal: int) -> Tensor:
+def _triu_formula(x: Tensor, diagonal: int) -> Tensor:
     return _kept(x, lambda row, column: column - row >= diagonal)
 
 
@@ -250,7 +250,7 @@ formula_of("masked_fill")(masked_fill)
 
 
 @reverse_of("pad")
-def _(call: Call) -> list[Any]:
+def _pad_reverse(call: Call) -> list[Any]:
     _, paddings, _ = call.args
     if min(paddings, default=0) < 0:
         raise NoRule("negative paddings; take a slice instead")
@@ -263,7 +263,7 @@ def _(call: Call) -> list[Any]:
 
 
 @reverse_of("meshgrid")
-def _(call: Call) -> list[Any]:
+def _meshgrid_reverse(call: Call) -> list[Any]:
     (parts,) = call.args
     grads = []
     for k, (part, g) in enumerate(zip(parts, call.cotangents, strict=True)):
@@ -274,12 +274,12 @@ def _(call: Call) -> list[Any]:
 
 
 @reverse_of("flip")
-def _(call: Call) -> list[Any]:
+def _flip_reverse(call: Call) -> list[Any]:
     return [ops.flip(call.cotangent, call.args[1]), None]
 
 
 @reverse_of("roll")
-def _(call: Call) -> list[Any]:
+def _roll_reverse(call: Call) -> list[Any]:
     _, shifts, axis = call.args
     shifts = [shifts] if isinstance(shifts, int) else shifts
     return [ops.roll(call.cotangent, [-n for n in shifts], axis), None, None]
@@ -289,20 +289,20 @@ def _(call: Call) -> list[Any]:
 
 
 @jet_of("reshape", "unsqueeze", "squeeze", "flatten")
-def _(call: JetCall) -> list[Any]:
+def _reshape_jet(call: JetCall) -> list[Any]:
     shape = call.out.shape
     rest = linear(lambda part: ops.reshape(part, shape), call.args[0][1:])
     return [[call.out, *rest]]
 
 
 @jet_of("transpose")
-def _(call: JetCall) -> list[Any]:
+def _transpose_jet(call: JetCall) -> list[Any]:
     x, perm = call.args
     return [[call.out, *linear(lambda part: ops.transpose(part, perm), x[1:])]]
 
 
 @jet_of("concat")
-def _(call: JetCall) -> list[Any]:
+def _concat_jet(call: JetCall) -> list[Any]:
     series, axis = call.args
     axis = axis[0] if isinstance(axis, list) else axis
     found: list[Any] = [call.out]
@@ -317,5 +317,5 @@ def _(call: JetCall) -> list[Any]:
 
 
 @batch_of("reshape", "unsqueeze", "squeeze", "flatten")
-def _(call: BatchCall) -> list[Any]:
+def _reshape_batch(call: BatchCall) -> list[Any]:
     return [ops.reshape(call.args[0], [call.size, *call.shapes[0]])]

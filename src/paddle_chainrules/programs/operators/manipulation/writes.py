@@ -50,7 +50,7 @@ def _tensors(index: Any) -> list[Tensor]:
 
 
 @reverse_of("Tensor._setitem_dygraph")
-def _(call: Call) -> list[Any]:
+def _setitem_reverse(call: Call) -> list[Any]:
     _, index, value = call.args
     g = call.cotangent
     by_x = by_value = None
@@ -62,7 +62,7 @@ def _(call: Call) -> list[Any]:
 
 
 @formula_of("Tensor._setitem_dygraph")
-def _(x: Tensor, index: Any, value: Any) -> Tensor:
+def _setitem_formula(x: Tensor, index: Any, value: Any) -> Tensor:
     """By a mask, or by slices."""
     parts = index if isinstance(index, tuple | list) else (index,)
     is_number = type(value) in (int, float)
@@ -105,7 +105,7 @@ overwrites("fill_diagonal", "fill_diagonal_", 0)
 
 
 @reverse_of("fill_diagonal")
-def _(call: Call) -> list[Any]:
+def _fill_diagonal_reverse(call: Call) -> list[Any]:
     _, _, *how = call.args
     return [
         TABLE["fill_diagonal"].every([call.cotangent, 0.0, *how])[0],

@@ -47,7 +47,7 @@ def recurrence(factor: Tensor, term: Tensor, axis: int) -> Tensor:
 
 
 @reverse_of("prod")
-def _(call: Call) -> list[Any]:
+def _prod_reverse(call: Call) -> list[Any]:
     x, axis, _, every = call.args
     rows = Rows(x, [*range(x.ndim)] if every else axes_of(x, axis))
     row = rows.of(x)
@@ -58,7 +58,7 @@ def _(call: Call) -> list[Any]:
 
 
 @formula_of("cumprod_grad")
-def _(
+def _cumprod_grad_formula(
     x: Tensor, out: Tensor, out_grad: Tensor, dim: int, exclusive: bool, reverse: bool
 ) -> Tensor:
     x, g = conj(x), out_grad
@@ -75,7 +75,7 @@ def _(
 
 
 @reverse_of("logcumsumexp")
-def _(call: Call) -> list[Any]:
+def _logcumsumexp_reverse(call: Call) -> list[Any]:
     x, *how = call.args
     if how[2]:
         raise NoRule("a sum without the element itself; take that of a slice")
@@ -84,7 +84,7 @@ def _(call: Call) -> list[Any]:
 
 
 @formula_of("logcumsumexp_grad")
-def _(
+def _logcumsumexp_grad_formula(
     x: Tensor,
     out: Tensor,
     out_grad: Tensor,

@@ -25,7 +25,7 @@ define("pdist", "x p name", run=paddle.pdist, defaults={"p": 2.0, "name": None})
 
 
 @formula_of("p_norm")
-def _(
+def _p_norm_formula(
     x: Tensor, porder: float, axis: int, epsilon: float, keepdim: bool, asvector: bool
 ) -> Tensor:
     axes = [*range(x.ndim)] if asvector else axes_of(x, axis)
@@ -41,7 +41,7 @@ def _euclidean(x: Tensor, axes: list[int], keepdim: bool) -> Tensor:
 
 
 @reverse_of("p_norm")
-def _(call: Call) -> list[Any]:
+def _p_norm_reverse(call: Call) -> list[Any]:
     x, porder, axis, epsilon, *how = call.args
     places = axis, min(epsilon, SMALL)  # which the norm itself does not add
     grad = ops.p_norm_grad(x, call.out, call.cotangent, porder, *places, *how)
@@ -96,13 +96,15 @@ def _zero_without_slope(x: Tensor) -> Tensor:
 
 
 @formula_of("frobenius_norm")
-def _(x: Tensor, axis: Any, keepdim: bool, everything: bool) -> Tensor:
+def _frobenius_norm_formula(
+    x: Tensor, axis: Any, keepdim: bool, everything: bool
+) -> Tensor:
     axes = [*range(x.ndim)] if everything else axes_of(x, axis)
     return _euclidean(x, axes, keepdim)
 
 
 @reverse_of("frobenius_norm")
-def _(call: Call) -> list[Any]:
+def _frobenius_norm_reverse(call: Call) -> list[Any]:
     x, axis, keepdim, everything = call.args
     axes = [*range(x.ndim)] if everything else axes_of(x, axis)
     g = _quotient(call.cotangent, call.out)
@@ -110,7 +112,7 @@ def _(call: Call) -> list[Any]:
 
 
 @formula_of("dist")
-def _(x: Tensor, y: Tensor, p: float) -> Tensor:
+def _dist_formula(x: Tensor, y: Tensor, p: float) -> Tensor:
     found = ops.p_norm(x - y, float(p), -1, 1e-12, False, True)
     return ops.reshape(found, [])
 
@@ -123,7 +125,7 @@ def _pdist(decomposed: bool, x: Tensor, p: float, name: Any) -> Tensor:
 
 
 @formula_of("renorm")
-def _(x: Tensor, p: float, axis: int, max_norm: float) -> Tensor:
+def _renorm_formula(x: Tensor, p: float, axis: int, max_norm: float) -> Tensor:
     if not 0 < p < math.inf:
         raise NoRule(f"parts with norms by p={p}; give a finite p above zero")
     limit = single(max_norm)

@@ -49,22 +49,22 @@ def _chosen(call: Call, axis: int, keepdim: bool = True) -> list[Any]:
 
 
 @reverse_of("topk")
-def _(call: Call) -> list[Any]:
+def _topk_reverse(call: Call) -> list[Any]:
     return _chosen(call, call.args[2])
 
 
 @reverse_of("argsort", "cummax", "cummin")
-def _(call: Call) -> list[Any]:
+def _argsort_reverse(call: Call) -> list[Any]:
     return _chosen(call, call.args[1])
 
 
 @reverse_of("kthvalue")
-def _(call: Call) -> list[Any]:
+def _kthvalue_reverse(call: Call) -> list[Any]:
     return _chosen(call, call.args[2], call.args[3])
 
 
 @reverse_of("mode")
-def _(call: Call) -> list[Any]:
+def _mode_reverse(call: Call) -> list[Any]:
     return _chosen(call, call.args[1], call.args[2])
 
 
@@ -99,7 +99,7 @@ class Rows:
 
 
 @reverse_of("median", "nanmedian")
-def _(call: Call) -> list[Any]:
+def _median_reverse(call: Call) -> list[Any]:
     x, axis, _, mode = call.args
     rows = Rows(x, axes_of(x, axis))
     row = rows.of(x)

@@ -55,23 +55,23 @@ def share(x: Tensor, sizes: Sequence[int]) -> Tensor:
 
 
 @reverse_of("share")
-def _(call: Call) -> list[Any]:
+def _share_reverse(call: Call) -> list[Any]:
     return [share(call.cotangent, call.args[1]), None]
 
 
 @jet_of("share")
-def _(call: JetCall) -> list[list[Any]]:
+def _share_jet(call: JetCall) -> list[list[Any]]:
     x, sizes = call.args
     return [linear(lambda part: share(part, sizes), x)]
 
 
 @batch_of("share")
-def _(call: BatchCall) -> list[Any]:
+def _share_batch(call: BatchCall) -> list[Any]:
     return SHARE.every(call.args)
 
 
 @reverse_of("sum")
-def _(call: Call) -> list[Any]:
+def _sum_reverse(call: Call) -> list[Any]:
     x, axis, _, keepdim = call.args
     g = call.cotangent
     g = g if g.dtype == x.dtype else ops.cast(g, x.dtype)
@@ -79,7 +79,7 @@ def _(call: Call) -> list[Any]:
 
 
 @reverse_of("mean")
-def _(call: Call) -> list[Any]:
+def _mean_reverse(call: Call) -> list[Any]:
     x, axis, keepdim = call.args
     axes = axes_of(x, axis)
     part = share(call.cotangent, [x.shape[i] for i in axes])
@@ -87,14 +87,14 @@ def _(call: Call) -> list[Any]:
 
 
 @reverse_of("mean_all")
-def _(call: Call) -> list[Any]:
+def _mean_all_reverse(call: Call) -> list[Any]:
     x = call.args[0]
     part = share(call.cotangent, x.shape)
     return [spread(part, x, [*range(x.ndim)], False)]
 
 
 @reverse_of("max", "min", "amax", "amin")
-def _(call: Call) -> list[Any]:  # shared by those that are equal
+def _max_reverse(call: Call) -> list[Any]:  # shared by those that are equal
     x, axis, keepdim = call.args
     axes = axes_of(x, axis)
     chosen = ops.cast(spread(call.out, x, axes, keepdim) == x, x.dtype)
@@ -103,7 +103,7 @@ def _(call: Call) -> list[Any]:  # shared by those that are equal
 
 
 @reverse_of("softmax")
-def _(call: Call) -> list[Any]:
+def _softmax_reverse(call: Call) -> list[Any]:
     return [ops.softmax_grad(call.out, call.cotangent, call.args[1]), None]
 
 
@@ -120,42 +120,42 @@ def _cut(below: Tensor) -> Tensor:
 
 
 @formula_of("softmax")
-def _(x: Tensor, axis: int) -> Tensor:
+def _softmax_formula(x: Tensor, axis: int) -> Tensor:
     weights = ops.exp(_cut(_below_top(x, [axis])[0]))
     return weights / ops.sum(weights, [axis], None, True)
 
 
 @formula_of("log_softmax")
-def _(x: Tensor, axis: int) -> Tensor:
+def _log_softmax_formula(x: Tensor, axis: int) -> Tensor:
     below = _cut(_below_top(x, [axis])[0])
     return below - ops.log(ops.sum(ops.exp(below), [axis], None, True))
 
 
 @formula_of("softmax_grad")
-def _(out: Tensor, out_grad: Tensor, axis: int) -> Tensor:
+def _softmax_grad_formula(out: Tensor, out_grad: Tensor, axis: int) -> Tensor:
     product = out * out_grad
     return product - out * ops.sum(product, [axis], None, True)
 
 
 @reverse_of("log_softmax")
-def _(call: Call) -> list[Any]:
+def _log_softmax_reverse(call: Call) -> list[Any]:
     g, axis = call.cotangent, call.args[1]
     return [g - ops.exp(call.out) * ops.sum(g, [axis], None, True), None]
 
 
 @reverse_of("squared_l2_norm")
-def _(call: Call) -> list[Any]:
+def _squared_l2_norm_reverse(call: Call) -> list[Any]:
     x = call.args[0]
     return [x * ops.reshape(call.cotangent, [1] * x.ndim) * 2.0]
 
 
 @formula_of("squared_l2_norm")
-def _(x: Tensor) -> Tensor:
+def _squared_l2_norm_formula(x: Tensor) -> Tensor:
     return ops.reshape(ops.sum(x * x, [*range(x.ndim)], None, False), [1])
 
 
 @formula_of("logsumexp")
-def _(x: Tensor, axis: Any, keepdim: bool) -> Tensor:
+def _logsumexp_formula(x: Tensor, axis: Any, keepdim: bool) -> Tensor:
     axes = axes_of(x, axis)
     below, top = _below_top(x, axes)
     total = ops.log(ops.sum(ops.exp(below), axes, None, True)) + top
@@ -165,7 +165,7 @@ def _(x: Tensor, axis: Any, keepdim: bool) -> Tensor:
 
 
 @reverse_of("cumsum")
-def _(call: Call) -> list[Any]:
+def _cumsum_reverse(call: Call) -> list[Any]:
     x, axis, flatten, exclusive, reverse = call.args
     axis = 0 if flatten else axis
     found = ops.cumsum(call.cotangent, axis, False, exclusive, not reverse)
@@ -174,6 +174,6 @@ def _(call: Call) -> list[Any]:
 
 
 @formula_of("nansum")
-def _(x: Tensor, axis: Any, dtype: Any, keepdim: bool) -> Tensor:
+def _nansum_formula(x: Tensor, axis: Any, dtype: Any, keepdim: bool) -> Tensor:
     numbers = ops.where(ops.isnan(x), paddle.zeros_like(x), x)
     return ops.sum(numbers, axis, dtype, keepdim)
