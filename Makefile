@@ -43,6 +43,7 @@
 # make soak    constants of every kind on four Julia threads for ten minutes, then ten million
 #              calls of machine code; MINUTES=1 CALLS=100000 for less
 # make differential  every function and layer beside differences; writes docs/refusals.md
+# make house   lines, files that know an operator, functions without a name; and goals
 # make orders  how high derivatives of each operator go; writes docs/orders.md
 # make docs    the documentation site, warnings as errors (output/site/index.html)
 # make notebook  run docs/notebook.ipynb and keep what it shows
@@ -62,7 +63,7 @@ ONE_THREAD += $(shell grep -qs AuthenticAMD /proc/cpuinfo && echo MKL_DEBUG_CPU_
 ON_ALL_CORES := -n auto
 SINCE ?= HEAD
 
-.PHONY: demo examples test quick operator all-tests adapters lux slow matrix differential orders bench bench-programs \
+.PHONY: demo examples test quick operator all-tests adapters lux slow matrix differential orders house bench bench-programs \
 	bench-side-by-side bench-equations bench-training bench-recurrent bench-batches bench-transforms \
 	bench-adapters bench-first-calls bench-lowered bench-cores bench-attention bench-solved \
 	bench-distributed bench-threads bench-ranks bench-real-nets bench-all figures stress soak docs \
@@ -106,6 +107,9 @@ differential: $(VENV)/installed
 
 orders: $(VENV)/installed
 	cd tests && $(ONE_THREAD) ../$(RUN) -W ignore -m programs.orders
+
+house:
+	$(PYTHON) tests/house.py
 
 bench: $(VENV)/installed
 	$(ONE_THREAD) $(RUN) -W "ignore:No ccache" benchmarks/run.py

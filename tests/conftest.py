@@ -18,7 +18,7 @@ from lanes import pytest_addoption as pytest_addoption
 from lanes import pytest_collection_modifyitems as pytest_collection_modifyitems
 from lanes import pytest_xdist_make_scheduler as pytest_xdist_make_scheduler
 from paddle_chainrules import stateless
-from paddle_chainrules.nets.calls.programs import PATIENCE
+from paddle_chainrules.nets.calls.programs import CALLS_BEFORE_PROGRAM
 from paddle_chainrules.programs import switch
 from paddle_chainrules.programs.batches import blocks
 from paddle_chainrules.programs.switch import programs_are_on
@@ -67,7 +67,7 @@ def assert_same(found, expected, *, rtol=0.0, atol=0.0):
         np.testing.assert_allclose(x, y, rtol=rtol, atol=close)
 
 
-IN_REGIONS = not switch.PATIENCE
+IN_REGIONS = not switch.CALLS_BEFORE_CODE
 """Whether all programs are machine code, which rounds sums otherwise than Paddle."""
 
 
@@ -147,7 +147,7 @@ def native(layer, args, cotangent, kwargs=None, wrt_kwargs=False):
 
 def as_programs(net, params, *args, **kwargs):
     """Have calls of this kind run as programs from here on, where the net has them."""
-    for _ in range(PATIENCE + 2):
+    for _ in range(CALLS_BEFORE_PROGRAM + 2):
         net.pullback(params, *args, **kwargs)
         net.forward(params, *args, **kwargs)
 

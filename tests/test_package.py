@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+import house
 import paddle_chainrules
 from julia_at_hand import needs_julia
 from named_files import ROOT, defined_in, named
@@ -393,6 +394,10 @@ def test_each_question_of_where_is_answered_by_a_file_and_what_is_in_it():
         answer = question.partition("? ")[2]
         assert [*named(answer)], question
         assert not not_there(answer), question
+
+
+def test_every_function_has_a_name():
+    assert not house.unnamed(house.PACKAGE)
 
 
 def test_stations_and_doors_of_the_walk_are_files_and_what_is_in_them():

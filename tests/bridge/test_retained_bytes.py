@@ -9,7 +9,7 @@ import pytest
 from conftest import tape_only
 from paddle_chainrules import bridge, stateless, value_and_grad, vjp
 from paddle_chainrules.bridge.retained_bytes import allocated
-from paddle_chainrules.nets.calls.programs import PATIENCE
+from paddle_chainrules.nets.calls.programs import CALLS_BEFORE_PROGRAM
 
 HELD = ctypes.c_int64.from_address(int(bridge.retained_bytes_address()))
 LAYERS = {
@@ -26,7 +26,7 @@ LAYERS = {
 def after(calls, times=20):
     """Bytes that are left of so many calls, a few for warming up apart; counted again
     where others' memory has gone meanwhile."""
-    for _ in range(PATIENCE + 3):
+    for _ in range(CALLS_BEFORE_PROGRAM + 3):
         calls()
     for _ in range(3):
         gc.collect()

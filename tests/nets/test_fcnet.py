@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from conftest import as_programs, assert_same, native, randn
 from paddle_chainrules import ACTIVATIONS, FCNet, stateless
 from paddle_chainrules.nets.calls.dispatch_cache import CachedPullback
-from paddle_chainrules.nets.calls.programs import PATIENCE
+from paddle_chainrules.nets.calls.programs import CALLS_BEFORE_PROGRAM
 from paddle_chainrules.nets.chain import chain_of
 from paddle_chainrules.programs.switch import programs_are_on
 
@@ -378,7 +378,7 @@ def test_frozen_and_equal_by_value():
 
 def test_describe():
     net = FCNet((2, 16, 1), "tanh", "float64")
-    runs = f"It will run as a program after {PATIENCE} calls of a kind."
+    runs = f"It will run as a program after {CALLS_BEFORE_PROGRAM} calls of a kind."
     if not programs_are_on():
         runs = "It runs as Paddle runs it, since programs are off."
     assert str(net.describe()).splitlines() == [

@@ -1,6 +1,7 @@
 """Nets and transforms within functions that ``paddle.jit.to_static`` is given."""
 
 import gc
+import sys
 
 import paddle
 import pytest
@@ -123,6 +124,10 @@ CALLS = {
 }
 
 
+@pytest.mark.skipif(
+    sys.version_info >= (3, 13),
+    reason="Paddle's graphs in parts end the process on Python 3.13",
+)
 @pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", CALLS)
 def test_a_graph_in_parts_goes_round_them(name):

@@ -10,7 +10,12 @@ from paddle import nn
 
 from conftest import PROGRAMS, assert_same, programs_on, randn, run_code
 from paddle_chainrules import FCNet, grad, stateless
-from paddle_chainrules.nets.calls.programs import PATIENCE, of_paddles_own
+from paddle_chainrules.nets.calls.programs import (
+    CALLS_BEFORE_PROGRAM as CALLS,
+)
+from paddle_chainrules.nets.calls.programs import (
+    of_paddles_own,
+)
 from paddle_chainrules.nets.layers.paddles_own import is_paddles_own
 from paddle_chainrules.transforms.as_programs.program_recording import ProgramRecording
 
@@ -86,10 +91,10 @@ def test_a_net_becomes_a_program_after_some_calls():
     net, params, _ = stateless(layer)
     assert "after 3 calls" in str(net.describe())
     x, cotangent = randn([4, 3]), randn([4, 2], seed=1)
-    found = [net.pullback(params, x) for _ in range(PATIENCE + 3)]
+    found = [net.pullback(params, x) for _ in range(CALLS + 3)]
     kinds = [isinstance(back._recording, ProgramRecording) for _, back in found]
     # The first call of all learns what the layer does.
-    assert kinds == [False] * (PATIENCE + 1) + [True] * 2
+    assert kinds == [False] * (CALLS + 1) + [True] * 2
     assert "runs as a program" in net.describe().runs
     (y, first), *others = found
     for value, pullback in others:
@@ -167,7 +172,7 @@ def test_programs_off(value, said):
 def test_buffers_come_back_where_there_are_none():
     net, params, buffers = stateless(nn.Linear(3, 2))
     x = randn([4, 3])
-    for _ in range(PATIENCE + 3):
+    for _ in range(CALLS + 3):
         y, new = net.forward(params, x, buffers=buffers, seed=1)
         z, _, again = net.pullback(params, x, buffers=buffers)
         assert new == again == {}
@@ -183,7 +188,7 @@ def test_any_number_of_samples():
     )
     net, params, _ = stateless(layer)
     plain, _, _ = stateless(layer, jit=False)
-    for n in [4] * (PATIENCE + 2) + [6] * (PATIENCE + 2) + [7, 12, 2, 5]:
+    for n in [4] * (CALLS + 2) + [6] * (CALLS + 2) + [7, 12, 2, 5]:
         x, cotangent = randn([n, 3, 5, 5], seed=n), randn([n, 2], seed=n + 1)
         y, pullback = net.pullback(params, x)
         z, expected = plain.pullback(params, x)
@@ -208,7 +213,7 @@ def test_not_any_number_where_the_number_counts(make):
     layer = make()
     net, params, _ = stateless(layer)
     net._own_programs = of_paddles_own(net)  # as if the code were Paddle's
-    for n in [4] * (PATIENCE + 2) + [6] * (PATIENCE + 2) + [7, 5, 8]:
+    for n in [4] * (CALLS + 2) + [6] * (CALLS + 2) + [7, 5, 8]:
         x = randn([n, 2, 3], seed=n)
         found, expected = net.forward(params, x), layer(x)
         for a, b in zip(*map(optree.tree_leaves, (found, expected)), strict=True):
@@ -259,7 +264,7 @@ def test_any_number_of_samples_on_the_caller_s_graph(deep):
 
         return grad(lambda p, x: (grad(of, 1)(p, x) ** 2).sum()) if deep else grad(of)
 
-    for n in [4] * (PATIENCE + 3) + [6] * (PATIENCE + 3) + [7, 5, 4, 2, 1]:
+    for n in [4] * (CALLS + 3) + [6] * (CALLS + 3) + [7, 5, 4, 2, 1]:
         x = randn([n, 3], "float64", n)
         found, expected = loss(net)(params, x), loss(plain)(params, x)
         assert_same(found, expected, rtol=1e-9, atol=1e-11)

@@ -371,7 +371,7 @@ def test_layers(five_rows):
     net, params, _ = stateless(layer, jit=True)
     x, c = randn([2, 23, 12]), randn([2, 23, 12], seed=1)
     expected = native(layer, (x,), c)
-    for _ in range(switch.PATIENCE + 2):
+    for _ in range(switch.CALLS_BEFORE_CODE + 2):
         assert_pullback(net.pullback(params, x), c, expected)
     step = value_and_grad(lambda p, x: (net(p, x) ** 2).mean())
     found = check(lambda x: [*flatten_tree(step(params, x))[0]], x)

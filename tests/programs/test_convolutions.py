@@ -191,7 +191,7 @@ class Images(paddle.nn.Layer):
 
 @pytest.mark.parametrize("norm", [None, lambda: paddle.nn.BatchNorm2D(5)])
 def test_batches_that_change(norm, monkeypatch):
-    monkeypatch.setattr(switch, "PATIENCE", 1)
+    monkeypatch.setattr(switch, "CALLS_BEFORE_CODE", 1)
     paddle.seed(0)
     layer = Images(norm and norm())
     layer.eval()

@@ -318,7 +318,7 @@ NORMS = {
 @pytest.mark.parametrize("name", NORMS)
 def test_batches_that_change(name, training, monkeypatch):
     """Also where a size of the batch is one of the net, or a part of it."""
-    monkeypatch.setattr(switch, "PATIENCE", 1)
+    monkeypatch.setattr(switch, "CALLS_BEFORE_CODE", 1)
     paddle.seed(0)
     layer = Normalized(NORMS[name]())
     if not training:

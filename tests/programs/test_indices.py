@@ -241,7 +241,7 @@ def test_numbers_out_of_range_are_paddles_errors(name, bad):
     (region,) = program.with_loops.regions
     assert region.may_leave
     run, plain = compiled(program, lambda: program.with_loops), compiled(program.as_run)
-    for _ in range(2 * switch.PATIENCE):
+    for _ in range(2 * switch.CALLS_BEFORE_CODE):
         run(x, good)
     for place in range(4):
         index = good.clone()
@@ -314,7 +314,7 @@ class Classifier(paddle.nn.Layer):
 @pytest.mark.parametrize("kind", [(False, None), (True, None), (False, 3)], ids=str)
 def test_a_net_of_words_at_every_call(kind, monkeypatch):
     """Batches and lengths of many sizes, before and after it is machine code."""
-    monkeypatch.setattr(switch, "PATIENCE", 1)
+    monkeypatch.setattr(switch, "CALLS_BEFORE_CODE", 1)
     paddle.seed(0)
     layer = Classifier(*kind)
     net, params, _ = stateless(layer, jit=True)
@@ -342,7 +342,7 @@ def dense(g):
 
 
 def test_a_net_of_words_whose_words_are_out_of_range(monkeypatch):
-    monkeypatch.setattr(switch, "PATIENCE", 1)
+    monkeypatch.setattr(switch, "CALLS_BEFORE_CODE", 1)
     layer = Classifier()
     net, params, _ = stateless(layer, jit=True)
     labels = numbers([4], 5)
@@ -371,7 +371,7 @@ def test_long_functions_are_left_too(monkeypatch):
     program = make_program(fn)(x, good)
     (region,) = program.with_loops.regions
     assert ".step." in region.text
-    monkeypatch.setattr(switch, "PATIENCE", 0)
+    monkeypatch.setattr(switch, "CALLS_BEFORE_CODE", 0)
     run, plain = compiled(program, lambda: program.with_loops), compiled(program.as_run)
     assert_near(run(x, good)[0], plain(x, good)[0])
     bad = good.clone()

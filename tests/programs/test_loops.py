@@ -552,7 +552,7 @@ def test_cheap_results_are_not_kept_for_the_way_back(monkeypatch):
 
 @loops_on
 def test_functions_go_over_after_some_calls(monkeypatch):
-    monkeypatch.setattr(switch, "PATIENCE", 3)
+    monkeypatch.setattr(switch, "CALLS_BEFORE_CODE", 3)
     x = randn([5, 7])
     program = make_program(lambda x: paddle.tanh((x * x + 1.0) * x) * 2.0 - x)(x)
     run = program.function  # which was called once, to be compared
@@ -567,7 +567,7 @@ def test_functions_go_over_after_some_calls(monkeypatch):
 
 @loops_on
 def test_after_an_interrupt_the_next_call_goes_over(monkeypatch):
-    monkeypatch.setattr(switch, "PATIENCE", 2)
+    monkeypatch.setattr(switch, "CALLS_BEFORE_CODE", 2)
     native = machine._compiled
 
     def interrupted(kernels):
@@ -588,7 +588,7 @@ def test_after_an_interrupt_the_next_call_goes_over(monkeypatch):
 
 @loops_on
 def test_errors_of_the_machine_are_told_once_and_change_nothing(monkeypatch):
-    monkeypatch.setattr(switch, "PATIENCE", 2)
+    monkeypatch.setattr(switch, "CALLS_BEFORE_CODE", 2)
 
     def broken(kernels):
         raise RuntimeError("no such processor")
@@ -604,7 +604,7 @@ def test_errors_of_the_machine_are_told_once_and_change_nothing(monkeypatch):
 
 def test_elsewhere_operators_run(monkeypatch):
     """On a device that is none: what decides is the tensor's place."""
-    monkeypatch.setattr(switch, "PATIENCE", 0)
+    monkeypatch.setattr(switch, "CALLS_BEFORE_CODE", 0)
     monkeypatch.setattr(source, "ON_CPU_ALONE", False)
     x = randn([5, 7])
     program = make_program(lambda x: (x * x + 1.0) * x)(x)
@@ -645,7 +645,7 @@ def test_lines_of_what_is_gone_go_with_the_next_function():
 
 @loops_on
 def test_threads_that_call_while_a_function_goes_over(monkeypatch):
-    monkeypatch.setattr(switch, "PATIENCE", 50)
+    monkeypatch.setattr(switch, "CALLS_BEFORE_CODE", 50)
     x = randn([50, 7])
     program = make_program(lambda x: paddle.tanh((x * x + 1.0) * x) * 2.0 - x)(x)
     run = program.function
@@ -680,7 +680,7 @@ def test_loops_of_the_same_arithmetic_are_compiled_once(monkeypatch):
 
 
 def test_any_number_of_samples(monkeypatch):
-    monkeypatch.setattr(switch, "PATIENCE", 2)
+    monkeypatch.setattr(switch, "CALLS_BEFORE_CODE", 2)
     paddle.seed(0)
     layer = paddle.nn.Sequential(
         paddle.nn.Linear(3, 11), paddle.nn.Tanh(), paddle.nn.Linear(11, 1)

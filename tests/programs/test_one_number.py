@@ -25,7 +25,7 @@ LAYERS = {
 @pytest.mark.parametrize("name", LAYERS)
 def test_layers_of_any_number_of_samples(name, monkeypatch):
     """The first states of a recurrent layer are a number for each sample."""
-    monkeypatch.setattr(switch, "PATIENCE", 1)
+    monkeypatch.setattr(switch, "CALLS_BEFORE_CODE", 1)
     paddle.seed(0)
     make, shape = LAYERS[name]
     layer = make()

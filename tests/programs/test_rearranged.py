@@ -124,7 +124,7 @@ def test_classes_out_of_range_are_paddles_error(bad):
     x, good = randn([4, 6]), paddle.to_tensor([3, 0, 5, 2])
     program = make_program(lambda x, i: F.one_hot(i, 6) * (x + 1.0) + 2.0)(x, good)
     run, plain = compiled(program, lambda: program.with_loops), compiled(program.as_run)
-    for _ in range(2 * switch.PATIENCE):
+    for _ in range(2 * switch.CALLS_BEFORE_CODE):
         run(x, good)
     index = good.clone()
     index[2] = bad

@@ -315,7 +315,7 @@ def mlp(features, dtype="float32"):
 @pytest.mark.parametrize("features", [(3, 8, 2), (5, 5, 5), (4, 3, 8, 16, 1)], ids=str)
 def test_batches_that_change(features, monkeypatch):
     """Also where a size of the batch is one of the net, or a multiple."""
-    monkeypatch.setattr(switch, "PATIENCE", 1)
+    monkeypatch.setattr(switch, "CALLS_BEFORE_CODE", 1)
     layer = mlp(features)
     net, params, _ = stateless(layer, jit=True)
     theta = net.flatten(params)
@@ -335,7 +335,7 @@ def test_batches_that_change(features, monkeypatch):
 
 
 def test_a_mean_over_samples_of_any_number(monkeypatch):
-    monkeypatch.setattr(switch, "PATIENCE", 1)
+    monkeypatch.setattr(switch, "CALLS_BEFORE_CODE", 1)
 
     class Centred(paddle.nn.Layer):
         def __init__(self):
@@ -362,7 +362,7 @@ def test_a_mean_over_samples_of_any_number(monkeypatch):
 
 @pytest.fixture
 def first(monkeypatch):
-    monkeypatch.setattr(switch, "PATIENCE", 0)
+    monkeypatch.setattr(switch, "CALLS_BEFORE_CODE", 0)
 
 
 def of_any_number(fn, x, y):
@@ -388,7 +388,7 @@ def test_the_call_at_which_a_program_goes_over_to_machine_code(monkeypatch):
     What these stand for is numbered, and a number may be another constant's in the
     program with regions.
     """
-    monkeypatch.setattr(switch, "PATIENCE", 3)
+    monkeypatch.setattr(switch, "CALLS_BEFORE_CODE", 3)
     layer = paddle.nn.Sequential(
         paddle.nn.Linear(3, 4),
         paddle.nn.ReLU6(),

@@ -38,7 +38,7 @@ def test_small_results_are_one_tensor():
 
 
 def test_large_results_and_few_are_their_own():
-    n = residuals.SMALL // 4 + 1
+    n = residuals.MAX_PACKED_BYTES // 4 + 1
     large = way_of(deep, randn([n])).there
     assert large.apart is large
     few = way_of(lambda x: x.sin().tanh(), randn([5])).there
@@ -89,7 +89,7 @@ def test_sizes_that_meet_others():
 @pytest.mark.parametrize("patience", [1, 3])
 def test_there_by_operators_and_back_by_code(patience, monkeypatch):
     """And the other way round: what is kept is the same."""
-    monkeypatch.setattr(switch, "PATIENCE", patience)
+    monkeypatch.setattr(switch, "CALLS_BEFORE_CODE", patience)
     net = FCNet((3, 8, 8, 8, 2), "tanh")
     params, x, c = net.init(0), randn([6, 3]), randn([6, 2], seed=1)
     fn = jit(lambda params, x: net(params, x))
@@ -125,7 +125,7 @@ def test_programs_that_repeat_themselves_go_over_early():
 @pytest.mark.parametrize("way", ["forward", "bidirect"])
 def test_recurrent_layers(kind, way, monkeypatch):
     """From states that are given, to all results, by operators and by code."""
-    monkeypatch.setattr(switch, "PATIENCE", 1)
+    monkeypatch.setattr(switch, "CALLS_BEFORE_CODE", 1)
     paddle.seed(0)
     layer = getattr(nn, kind)(3, 4, 2, direction=way)
     net, params, _ = stateless(layer, jit=True)

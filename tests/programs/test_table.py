@@ -19,7 +19,7 @@ from paddle_chainrules.programs.operators.entry import raw
 from paddle_chainrules.programs.operators.linear_algebra.sparse import csr
 from paddle_chainrules.programs.operators.reductions.reductions import share
 from paddle_chainrules.programs.operators.table import TABLE
-from paddle_chainrules.programs.switch import PATIENCE
+from paddle_chainrules.programs.switch import CALLS_BEFORE_CODE
 from paddle_chainrules.transforms.as_programs import program_cache
 from paddle_chainrules.transforms.as_programs.program_cache import ProgramCache
 from programs.samples import COMPARED, PREPARED, SAMPLES, T
@@ -97,7 +97,7 @@ def called(name):
         return {"copy": paddle.assign, "seed": paddle.seed, "share": share}[name]
     if name == "matrix_exp":
         return lambda x: paddle.linalg.matrix_exp(x)
-    if name in sparse_products.KINDS:
+    if name in sparse_products.PRODUCTS:
         return lambda *args: csr(name, *args)
     if name == "Tensor._setitem_dygraph":
         return with_item
@@ -222,7 +222,7 @@ def test_value(name, k, count_case):
     captured = capture(sampled.results, tensors, check=not entry.random)
     paddle.seed(3)
     for found, expected in zip(captured.program(*tensors), native, strict=True):
-        if name in ROUNDED or not PATIENCE:  # in regions
+        if name in ROUNDED or not CALLS_BEFORE_CODE:  # in regions
             assert_to_last_places(found.numpy(), expected.numpy(), name)
         else:
             np.testing.assert_array_equal(found.numpy(), expected.numpy())

@@ -73,7 +73,7 @@ def step_of(width=24):
 
 @pytest.fixture
 def at_once(monkeypatch):
-    monkeypatch.setattr("paddle_chainrules.programs.switch.PATIENCE", 0)
+    monkeypatch.setattr("paddle_chainrules.programs.switch.CALLS_BEFORE_CODE", 0)
 
 
 @loops_on

@@ -30,7 +30,7 @@ from paddle_chainrules import (
 )
 from paddle_chainrules.programs import steps
 from paddle_chainrules.programs.compiling import repeated_steps
-from paddle_chainrules.programs.compiling.repeated_steps import FEW
+from paddle_chainrules.programs.compiling.repeated_steps import MAX_EAGER_STEPS as FEW
 
 scan_module = sys.modules["paddle_chainrules.transforms.control_flow.scan"]
 
@@ -185,7 +185,19 @@ def test_switched_off(how, made, monkeypatch):
     assert not made
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, 5, FEW, FEW + 1, FEW + 2, FEW + 3])
+@pytest.mark.parametrize(
+    "count",
+    [
+        0,
+        1,
+        2,
+        5,
+        FEW,
+        FEW + 1,
+        FEW + 2,
+        FEW + 3,
+    ],
+)
 def test_any_number_of_steps(count):
     step, carry, _ = CASES["what is given and kept"]
     carry, xs = carry(), {"a": randn([count, 3, 4]), "b": randn([count], seed=1)}
@@ -276,7 +288,10 @@ def test_a_body_that_is_kept(made):
     up, down = c.numpy(), c.numpy()
     up[1, 2] += h
     down[1, 2] -= h
-    ends = expected(FEW + 4, up).sum(), expected(FEW + 4, down).sum()
+    ends = (
+        expected(FEW + 4, up).sum(),
+        expected(FEW + 4, down).sum(),
+    )
     np.testing.assert_allclose(float(g[1, 2]), (ends[0] - ends[1]) / (2 * h), atol=2e-3)
 
 

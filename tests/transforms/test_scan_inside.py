@@ -25,7 +25,8 @@ from paddle_chainrules import (
     value_and_grad,
     vmap,
 )
-from paddle_chainrules.transforms.control_flow.scan import FEW, LONG
+from paddle_chainrules.transforms.control_flow.scan import LONG
+from paddle_chainrules.transforms.control_flow.scan import MAX_EAGER_STEPS as FEW
 
 COUNT = FEW + 7
 

@@ -29,10 +29,10 @@ RTOL = {"float64": 1e-6, "float32": 1e-2}
 SMALLEST = 1e-3
 """Of all derivatives compared, the part below which one counts as noise."""
 
-KINDS = 8
+MAX_PROGRAMS_A_KIND = 8
 """How many programs a kind of calls may have."""
 
-MANY = 64
+MAX_KINDS_OF_CALLS = 64
 """How many kinds of calls a net may have; the first of them is dropped."""
 
 CHANGES = 3
@@ -133,7 +133,7 @@ class NetCalls:
                 return self._native(layer, *spec.unflatten(filled))
 
             found = self._kinds[key] = _Kind(run)
-            while len(self._kinds) > MANY:
+            while len(self._kinds) > MAX_KINDS_OF_CALLS:
                 self._kinds.pop(next(iter(self._kinds)))
         return found
 
@@ -230,7 +230,7 @@ class _Kind:
         return values, dict(zip(sorted(asked), found, strict=True))
 
     def _made(self, asked: Asked, tensors: list[Tensor]) -> ProgramCache:
-        if len(self._programs) >= KINDS:
+        if len(self._programs) >= MAX_PROGRAMS_A_KIND:
             raise NoProgram(
                 "what is asked for changes all the time; ask for it all at once"
             )

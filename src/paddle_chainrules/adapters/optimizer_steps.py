@@ -29,7 +29,7 @@ Params = tuple[Tensor, ...]
 
 DENSE = Tensor.is_dense
 
-MANY = 64
+MAX_PLANS = 64
 """How many sets of parameters are known; the first of them is dropped."""
 
 
@@ -91,7 +91,7 @@ class OptimizerSteps:
         plan = self._plans.get(key)
         if plan is None:
             self._plans[key] = optimizer, *params  # whose places are theirs from now on
-            while len(self._plans) > MANY:
+            while len(self._plans) > MAX_PLANS:
                 self._plans.pop(next(iter(self._plans)))
             return False
         if not all(map(_is_plain, params)):

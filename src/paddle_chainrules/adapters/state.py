@@ -16,10 +16,10 @@ from ..nets.layers.attribute_walk import ATOMS, Slotted, is_bound, walk
 from ..nets.layers.functional_module import globals_of
 from ..transforms.as_programs.seen import codes_of
 
-MANY = 20_000
+MAX_PLACES = 20_000
 """Places beyond which a net is taken to hold more than itself."""
 
-SMALL = 1 << 20
+MAX_COMPARED_BYTES = 1 << 20
 """Bytes of arrays that are compared by content, in a tenth of a millisecond."""
 
 CONSTANT = (
@@ -114,10 +114,10 @@ class State:
             )
         self._note_size(value)  # an empty one, too
         self._place(container, key, _remembered(value))
-        if len(self._values) > MANY:
+        if len(self._values) > MAX_PLACES:
             raise ValueError(
-                f"it holds more than {MANY} things, so that changes would take long "
-                "to see; keep data outside of the net"
+                f"it holds more than {MAX_PLACES} things, so that changes would take "
+                "long to see; keep data outside of the net"
             )
         self._functions += _functions_in(value)
         if isinstance(value, types.FunctionType):
@@ -242,12 +242,16 @@ def _functions_in(value: Any) -> Iterator[types.FunctionType]:
 
 def _is_too_large(value: np.ndarray[Any, Any]) -> bool:
     """To be compared, where it may change."""
-    return value.nbytes > SMALL and value.dtype != object and value.flags.writeable
+    return (
+        value.nbytes > MAX_COMPARED_BYTES
+        and value.dtype != object
+        and value.flags.writeable
+    )
 
 
 def _remembered(value: Any) -> Any:
     """The value, or a copy where it may change in place."""
-    if isinstance(value, np.ndarray) and value.nbytes <= SMALL:
+    if isinstance(value, np.ndarray) and value.nbytes <= MAX_COMPARED_BYTES:
         return value.copy()
     return set(value) if type(value) is set else value
 

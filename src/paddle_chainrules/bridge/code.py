@@ -29,7 +29,7 @@ from ..transforms.as_programs.program_recording import Way
 
 def patience() -> int:
     """Calls of a kind before Julia asks for code; negative where there is none."""
-    return switch.PATIENCE if programs_are_on() and loops_are_on() else -1
+    return switch.CALLS_BEFORE_CODE if programs_are_on() and loops_are_on() else -1
 
 
 class NoCode(Exception):

@@ -22,10 +22,10 @@ from ..transforms.containers.tree import flatten_tree
 from .layers.stateless import StatelessLayer
 from .net import Net
 
-FEW = (3, 4, 6, 7, 9, 11, 13, 17, 19, 23, 29)
+TRIED_COUNTS = (3, 4, 6, 7, 9, 11, 13, 17, 19, 23, 29)
 """Numbers of samples of which two are tried."""
 
-MANY = (509, 503, 127, 113, 61, 59, 37, 31)
+TRIED_BOUNDS = (509, 503, 127, 113, 61, 59, 37, 31)
 """Numbers of which one is, by which what is bounded by a size is seen."""
 
 BYTES = 1 << 22
@@ -116,7 +116,9 @@ class _Call:
         """Three numbers of samples that are no sizes of the call's, if there are."""
         tensors = [t for t in self._leaves if isinstance(t, Tensor)]
         taken = {n for t in (*tensors, *self._params.values()) for n in t.shape}
-        few, many = ([n for n in row if n not in taken] for row in (FEW, MANY))
+        few, many = (
+            [n for n in row if n not in taken] for row in (TRIED_COUNTS, TRIED_BOUNDS)
+        )
         sizes = (t.size * t.element_size() for t in tensors if _has_samples(t))
         fitting = BYTES * self._count // max(1, sum(sizes))
         return [*few[:2], *([n for n in many if n <= fitting] or many[-1:])[:1]]

@@ -64,7 +64,7 @@ def _of_betas(make: Callable[..., Optimizer]) -> Callable[[Rate, Any], Optimizer
     )
 
 
-KINDS: dict[type, _Kind] = {
+OPTIMIZERS: dict[type, _Kind] = {
     paddle.optimizer.SGD: _Kind(
         lambda rate, it: first_order.sgd(rate, weight_decay=_decay(it)), {}, {}
     ),
@@ -252,9 +252,9 @@ def _known(optimizer: Any, layer: nn.Layer) -> tuple[_Kind, dict[str, Any]]:
             f"the layer that the optimizer moves is expected, got "
             f"{type(layer).__name__}; give it, and not a net or parameters of it"
         )
-    kind = KINDS.get(type(optimizer))
+    kind = OPTIMIZERS.get(type(optimizer))
     if kind is None:
-        names = ", ".join(sorted(each.__name__ for each in KINDS))
+        names = ", ".join(sorted(each.__name__ for each in OPTIMIZERS))
         raise NotImplementedError(
             f"{type(optimizer).__name__} has no function here; use one of {names}"
         )

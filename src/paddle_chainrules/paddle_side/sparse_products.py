@@ -114,7 +114,7 @@ class Bilinear(NamedTuple):
     back: tuple[tuple[str, tuple[int, int]], tuple[str, tuple[int, int]]]
 
 
-KINDS = {
+PRODUCTS = {
     "csr_product": Bilinear(
         product, (("csr_sampled", (2, 1)), ("csr_adjoint", (0, 2)))
     ),
@@ -130,7 +130,7 @@ KINDS = {
 def on_graph(
     name: str, first: Tensor, second: Tensor, crows: Tensor, cols: Tensor, d: int
 ) -> Tensor:
-    """One of :data:`KINDS`, on the graph that Paddle records where there is one."""
+    """One of :data:`PRODUCTS`, on the graph that Paddle records where there is one."""
     call = _Call(name, first, second, (crows, cols, d))
     traced = [x for x in (first, second) if not x.stop_gradient]
     if not (traced and paddle.is_grad_enabled()):
@@ -158,14 +158,14 @@ class _Call:
 
     def value(self) -> Tensor:
         with paddle.no_grad():
-            found: Tensor = KINDS[self.name].kernel(
+            found: Tensor = PRODUCTS[self.name].kernel(
                 self.first, self.second, *self.pattern
             )
         return found
 
     def gradients(self, cotangent: Tensor) -> list[Tensor]:
         """Those that are asked for."""
-        kind, every = KINDS[self.name], (self.first, self.second, cotangent)
+        kind, every = PRODUCTS[self.name], (self.first, self.second, cotangent)
         return [
             on_graph(name, every[i], every[j], *self.pattern)
             for x, (name, (i, j)) in zip(every, kind.back, strict=False)

@@ -221,7 +221,7 @@ def _steps_batch(call: BatchCall) -> list[Tensor]:
     return call.args[0].of_many(call)
 
 
-def _less(op: Operation, wanted: Collection[Value]) -> Operation:
+def _prune_outputs(op: Operation, wanted: Collection[Value]) -> Operation:
     """The operation without the carries that nobody needs."""
     steps, *rest = op.args
     stop = len(op.outputs) - steps.saved
@@ -230,7 +230,7 @@ def _less(op: Operation, wanted: Collection[Value]) -> Operation:
     return replace(op, args=(steps.without_saved, *rest), outputs=op.outputs[:stop])
 
 
-STEPS.less = _less
+STEPS.prune_outputs = _prune_outputs
 
 
 class Draws(Exception):

@@ -81,5 +81,5 @@ def code_folder() -> str:
     return os.environ.get(CODE, "")
 
 
-PATIENCE = 0 if _loops == "first" else 32
+CALLS_BEFORE_CODE = 0 if _loops == "first" else 32
 """Calls of a program before it is compiled with loops, which takes as long as many."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
-from ..programs.switch import PATIENCE
+from ..programs.switch import CALLS_BEFORE_CODE
 from .progress import progress
 
 Timer = Callable[[int], float]
 """Seconds that a number of calls take."""
 
-WARM = PATIENCE + 2
+WARM = CALLS_BEFORE_CODE + 2
 """Calls before any is timed: programs are compiled on the way."""
 
 

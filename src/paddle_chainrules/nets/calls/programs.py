@@ -23,13 +23,13 @@ from ...transforms.tape.recording import records_graph
 from .dispatch_cache import DispatchCache, Structure
 from .inputs import Inputs
 
-PATIENCE = 3
+CALLS_BEFORE_PROGRAM = 3
 """How many calls of a kind come before a program that nobody has asked for."""
 
 
 def of_paddles_own(net: Any) -> NetPrograms | None:
     """Those of a net of Paddle's code alone, if programs are on."""
-    return NetPrograms(net, PATIENCE, ANY) if programs_are_on() else None
+    return NetPrograms(net, CALLS_BEFORE_PROGRAM, ANY) if programs_are_on() else None
 
 
 def as_asked(net: Any, jit: bool | None, is_own: bool) -> NetPrograms | None:

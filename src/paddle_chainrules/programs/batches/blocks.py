@@ -43,7 +43,7 @@ WHOLE = 1 << 28
 it is sooner by a tenth than its blocks, which meet their rows twice."""
 
 
-FEW = 16
+MAX_BLOCKS_AT_ONCE = 16
 """Probes, up to which rows are seen all at once before they go in blocks."""
 
 ABOUT = 2
@@ -160,7 +160,7 @@ def _blocks_reverse(call: Call) -> list[Any]:
 
 def are_few(n: int) -> bool:
     """Whether a function may be seen at all of so many rows, to see what it makes."""
-    return n <= FEW * PROBE
+    return n <= MAX_BLOCKS_AT_ONCE * PROBE
 
 
 def go_as_they_are(made: Sequence[Operation], n: int) -> bool:

@@ -55,7 +55,7 @@ DECOMPOSED = frozenset(
 """Operators whose formulas are sooner as machine code than their kernels."""
 
 
-SMALL = 64
+MAX_COMPARED_NUMBERS = 64
 """Numbers of a constant, up to which it is looked for among others."""
 
 
@@ -117,7 +117,7 @@ class Parts(NamedTuple):
 
 def _content(tensor: Tensor) -> Any:
     """What is the same for tensors that hold the same, as far as they are small."""
-    if tensor.size > SMALL:
+    if tensor.size > MAX_COMPARED_NUMBERS:
         return id(tensor)
     return tensor.dtype, *tensor.shape, tensor.numpy().tobytes()
 

@@ -118,7 +118,7 @@ def least(program: Program) -> Program:
     differentiates it would."""
     wanted, found = {*program.outputs}, []
     for op in reversed(program.ops):
-        op = op.operator.less(op, wanted) if op.operator.less else op
+        op = op.operator.prune_outputs(op, wanted) if op.operator.prune_outputs else op
         wanted.update(op.inputs)
         found.append(op)
     return replace(program, ops=tuple(found[::-1]))

@@ -18,7 +18,7 @@ from ..loops.fused_kernels.workspace import CPU
 from ..tracing.operations import Value
 from .program import Program
 
-FEW = 16
+MAX_EAGER_STEPS = 16
 """Steps: no more of them, of all loops of a program together, are worth machine code,
 and no more of them, of one loop, an operator within programs."""
 
@@ -28,7 +28,7 @@ _taken: WeakKeyDictionary[Program, int] = WeakKeyDictionary()
 def are_worth_code(program: Program, count: int) -> bool:
     """Whether so many steps more are worth the machine code of a step."""
     _taken[program] = _taken.get(program, 0) + count
-    return _taken[program] > FEW
+    return _taken[program] > MAX_EAGER_STEPS
 
 
 def memory_of(values: Iterable[Value], *count: int) -> list[Tensor]:

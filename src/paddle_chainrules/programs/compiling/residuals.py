@@ -18,10 +18,10 @@ from ..sizes.samples import Samples
 from ..tracing.operations import Operation, Value, fresh_numbers, with_values
 from .split import There
 
-SMALL = 1 << 15
+MAX_PACKED_BYTES = 1 << 15
 """Bytes of a tensor, from which on it is one of its own."""
 
-FEW = 3
+MIN_PACKED = 3
 """Tensors that are put together, at least."""
 
 
@@ -131,9 +131,9 @@ def _groups(there: There) -> tuple[list[list[Value]], Samples | None]:
         extent = sizes.product(value.shape)
         if i in held or value not in made or value.dtype not in TYPES:
             continue
-        if 0 < value.bytes <= SMALL and extent.power < 2:
+        if 0 < value.bytes <= MAX_PACKED_BYTES and extent.power < 2:
             found.setdefault((extent.power, value.dtype), []).append(value)
-    groups = [group for group in found.values() if len(group) >= FEW]
+    groups = [group for group in found.values() if len(group) >= MIN_PACKED]
     if samples is None:
         return groups, None
     values = {v for op in every for v in (*op.inputs, *op.outputs)}

@@ -39,7 +39,7 @@ ON_CPU_ALONE = not (
 )
 """Whether there is no other device on which a program could be called."""
 
-MANY, ALIKE, EARLY = 150, 6, 2
+MIN_REPEATED_OPS, ALIKE, EARLY = 150, 6, 2
 """Operators of a program, and how many of each kind, for which it goes over at this
 call."""
 
@@ -226,8 +226,10 @@ def _patience(program: Any) -> int:
     """The call at which it goes over: an early one where a program repeats itself, as
     loops do that are steps, whose operators cost much and whose code costs little."""
     kinds = {(op.operator.name, *(v.shape for v in op.inputs)) for op in program.ops}
-    repeats = len(program.ops) >= MANY and len(program.ops) >= ALIKE * len(kinds)
-    return min(switch.PATIENCE, EARLY) if repeats else switch.PATIENCE
+    repeats = len(program.ops) >= MIN_REPEATED_OPS and len(program.ops) >= ALIKE * len(
+        kinds
+    )
+    return min(switch.CALLS_BEFORE_CODE, EARLY) if repeats else switch.CALLS_BEFORE_CODE
 
 
 def _looped(

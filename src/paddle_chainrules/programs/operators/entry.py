@@ -58,9 +58,9 @@ class Operator:
             given; None where there is nothing.
         simpler: by the arguments, the name of another operator that programs have
             for it, which gives the same, and its arguments; None where there is none.
-        apart: by the arguments, and whether programs are to become machine code, its
-            result by other operators; None where programs have it.
-        less: by an operation and the values that are needed, one that gives those.
+        decompose: by the arguments, and whether programs are to become machine code,
+            its result by other operators; None where programs have it.
+        prune_outputs: return an operation without the outputs that nobody needs.
     """
 
     work_bytes = left_bytes = 0
@@ -108,8 +108,8 @@ class Operator:
         self.in_place: dict[int, tuple[Callable[..., Any], tuple[int, ...]]] = {}
         self.instead: Callable[..., tuple[Callable[..., Any], Any] | None] | None = None
         self.simpler: Callable[..., tuple[str, tuple[Any, ...]] | None] | None = None
-        self.apart: Callable[..., Any] | None = None
-        self.less: Callable[..., Any] | None = None
+        self.decompose: Callable[..., Any] | None = None
+        self.prune_outputs: Callable[..., Any] | None = None
         self.reverse: Callable[..., Sequence[Any]] | None = None
         self.formula: Callable[..., Any] | None = None
         self.jet: Callable[..., Any] | None = None
@@ -261,7 +261,7 @@ def _decorator(rule: str) -> Callable[..., Callable[[Any], Any]]:
 
 instead_of = _decorator("instead")
 simpler_of = _decorator("simpler")
-apart_of = _decorator("apart")
+decompose_of = _decorator("decompose")
 reverse_of = _decorator("reverse")
 formula_of = _decorator("formula")
 jet_of = _decorator("jet")

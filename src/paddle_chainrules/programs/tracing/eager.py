@@ -191,8 +191,8 @@ class Eager(Record):
             with set_aside():
                 local.listener = self
                 yield
-        except CaptureError as error:
-            raise NotImplementedError(error.reason) from error
+        except CaptureError as failure:
+            raise NotImplementedError(failure.reason) from failure
         finally:
             local.listener = before
 

@@ -45,8 +45,8 @@ class Record(Values):
         self, name: str, call: Callable[..., Any], args: Any, kwargs: Any
     ) -> Any:
         entry = TABLE.get(name)
-        if entry is not None and entry.apart is not None:
-            found = entry.apart(self._decomposes, *entry.canonical(args, kwargs))
+        if entry is not None and entry.decompose is not None:
+            found = entry.decompose(self._decomposes, *entry.canonical(args, kwargs))
             if found is not None:
                 return found
         if kwargs and kwargs.get("out") is not None:

@@ -150,7 +150,7 @@ class Values:
         key = None
         if id(tensor) in self._fresh and tensor.stop_gradient:
             shape = tuple(tensor.shape)
-            if math.prod(shape) <= _SMALL and tensor._is_initialized():
+            if math.prod(shape) <= _MAX_COMPARED_ELEMENTS and tensor._is_initialized():
                 key = dtype_name(tensor.dtype), shape, tensor.numpy().tobytes()
         if key in self._made:
             value = self._values[id(tensor)] = self._made[key]
@@ -345,5 +345,5 @@ class Values:
         raise self.failure
 
 
-_SMALL = 1 << 14
+_MAX_COMPARED_ELEMENTS = 1 << 14
 """Elements of constants that are compared, such as ones that gradients begin with."""

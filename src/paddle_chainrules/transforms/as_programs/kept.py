@@ -37,13 +37,13 @@ from .seen import (
     transform_of,
 )
 
-PATIENCE = 2
+CALLS_BEFORE_TRANSFORM = 2
 """Calls of a kind that come before there is a program."""
 
 CHANGES = 3
 """How often what a function depends on may change."""
 
-MANY = 32
+MAX_TRANSFORMS = 32
 """Transforms of one function; the first of them is dropped."""
 
 _NOTHING: Any = object()
@@ -128,7 +128,7 @@ def _calls_of(kind: str, fn: Any) -> _Calls | None:
         made = vars(fn)[KEPT] = _Kept(fn)
     found = made.calls.get(kind)
     if found is None:
-        if len(made.calls) >= MANY:
+        if len(made.calls) >= MAX_TRANSFORMS:
             made.calls.pop(next(iter(made.calls)), None)
         found = made.calls[kind] = _Calls(fn)
     return found
@@ -153,7 +153,7 @@ class _Calls:
         return Jitted(
             self._called,
             strict=True,
-            patience=PATIENCE - 1,
+            patience=CALLS_BEFORE_TRANSFORM - 1,
             most=lambda: self._seen.most if self._seen else 0,
         )
 
@@ -173,7 +173,7 @@ class _Calls:
         if records_graph(leaves):
             return _NOTHING
         self._calls += 1
-        if self._calls < PATIENCE:
+        if self._calls < CALLS_BEFORE_TRANSFORM:
             return _NOTHING
         seen = self._look()
         if seen is None:

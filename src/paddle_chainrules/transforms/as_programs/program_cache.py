@@ -35,7 +35,7 @@ from .varying_sizes import Firsts, Varying, apart
 BOUND = 64
 """The most programs of a function; the one not used for longest is dropped."""
 
-MANY = 4096
+MAX_COUNTED = 4096
 """The most kinds of calls that are counted before there is a program."""
 
 TRIES = 8
@@ -198,7 +198,7 @@ class ProgramCache:
             if self._patience and key not in made:
                 self._calls[key] += 1
                 if self._calls[key] <= self._patience:
-                    if len(self._calls) > MANY:
+                    if len(self._calls) > MAX_COUNTED:
                         self._calls.clear()
                     raise CaptureError(
                         "calls of this kind are too few yet to be worth a program; "

@@ -27,7 +27,7 @@ from .keys import exactly
 MOST = 2_000
 """Things that are gone through at a call, which takes some microseconds each."""
 
-SMALL = 1 << 16
+MAX_COMPARED_BYTES = 1 << 16
 """Bytes of an array that is compared by its numbers."""
 
 ATOMS = (
@@ -66,7 +66,7 @@ SIZES = frozenset(
 )
 """By which code may ask how large something is."""
 
-KINDS = (inspect.CO_GENERATOR, inspect.CO_COROUTINE, inspect.CO_ASYNC_GENERATOR)
+RESUMED = (inspect.CO_GENERATOR, inspect.CO_COROUTINE, inspect.CO_ASYNC_GENERATOR)
 WRITES = frozenset(
     {
         *("STORE_GLOBAL", "DELETE_GLOBAL", "IMPORT_NAME", "IMPORT_FROM", "STORE_ATTR"),
@@ -135,7 +135,11 @@ class Seen:
             return kind, tuple(items)
         if kind in (list, tuple) or _is_named(kind):
             return kind, tuple(map(self._of, value))
-        if kind is np.ndarray and value.dtype != object and value.nbytes <= SMALL:
+        if (
+            kind is np.ndarray
+            and value.dtype != object
+            and value.nbytes <= MAX_COMPARED_BYTES
+        ):
             return kind, value.dtype.str, value.shape, value.tobytes()
         if isinstance(value, np.generic):
             return kind, value.dtype.str, value.tobytes()
@@ -258,7 +262,7 @@ def names_of(code: types.CodeType) -> tuple[list[str], frozenset[str], bool]:
     names, read = set(), set()
     for part in codes_of(code):
         name = part.co_name
-        if any(part.co_flags & kind for kind in KINDS) and name != "<genexpr>":
+        if any(part.co_flags & kind for kind in RESUMED) and name != "<genexpr>":
             raise NotSeen(
                 f"{name} is a generator, which goes on where it stood; {REST}"
             )

@@ -19,7 +19,7 @@ from ...paddle_side.arguments import checked_flag, checked_function, checked_int
 from ...paddle_side.listener import is_plain, listener
 from ...programs.capture_error import CaptureError
 from ...programs.compiling.repeated_steps import (
-    FEW,
+    MAX_EAGER_STEPS,
     NotOne,
     RepeatedStep,
     are_worth_code,
@@ -212,7 +212,7 @@ class Loop:
             return None
         if listener() is not None:
             try:
-                return self._inside() if self.count > FEW else None
+                return self._inside() if self.count > MAX_EAGER_STEPS else None
             except Draws:
                 return None
         if is_plain():
@@ -223,7 +223,7 @@ class Loop:
             return None
         self._refuse_reports()
         kept = self._step.within if isinstance(self._step, Jitted) else None
-        if self.count <= (LONG if kept is None else FEW):
+        if self.count <= (LONG if kept is None else MAX_EAGER_STEPS):
             self._run = None  # natively, on Paddle's tape
             return None
         carry, xs = self._nested(self._leaves), self._xs_spec.unflatten(self._xs)

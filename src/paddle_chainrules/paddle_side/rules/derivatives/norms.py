@@ -227,12 +227,12 @@ def batch_norm(
     )
 
 
-SMALL = 1e-12
+MAX_NORM_EPSILON = 1e-12
 """What Paddle's gradient of a norm may add to it."""
 
 
 def p_norm(operator: Any, context: Context, *args: Any) -> Tensor:
     """Paddle adds epsilon in the gradient, and not before."""
     x, order, axis, epsilon, *rest = args
-    found: Tensor = operator(x, order, axis, min(epsilon, SMALL), *rest)
+    found: Tensor = operator(x, order, axis, min(epsilon, MAX_NORM_EPSILON), *rest)
     return found

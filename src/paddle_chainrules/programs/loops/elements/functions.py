@@ -17,14 +17,14 @@ from . import exponentials, gaussian, trigonometric
 from .number import Number
 from .scalars import LoopCall, NoLoop, loop_of
 
-DEAR = 20
+EXPENSIVE = 20
 """Steps of a function made of polynomials."""
 
 
 def _put(
     *names: str,
     formula: Callable[..., Number],
-    steps: int = DEAR,
+    steps: int = EXPENSIVE,
     exact: bool = False,
 ) -> None:
     """Have operators computed by a formula of their arguments.
@@ -72,14 +72,14 @@ for name, formula in {
 _put("silu", "swish", formula=lambda x: exponentials.gated(x, x))
 
 
-@loop_of("tanh", steps=DEAR)
+@loop_of("tanh", steps=EXPENSIVE)
 def _tanh_element(call: LoopCall) -> str:
     (x,) = call.numbers()
     is_single = call.dtype == "float32"
     return (exponentials.eigen_tanh if is_single else exponentials.tanh)(x).name
 
 
-@loop_of("tanh_shrink", steps=DEAR)
+@loop_of("tanh_shrink", steps=EXPENSIVE)
 def _tanh_shrink_element(call: LoopCall) -> str:
     (x,) = call.numbers()
     is_single = call.dtype == "float32"
@@ -119,7 +119,7 @@ def _of_numbers(x: Number, y: Any) -> Number:
     return exponentials.power_of(x, y)
 
 
-_put("elementwise_pow", formula=_of_numbers, steps=2 * DEAR)
+_put("elementwise_pow", formula=_of_numbers, steps=2 * EXPENSIVE)
 
 
 def _gelu(x: Number, approximate: bool) -> Number:

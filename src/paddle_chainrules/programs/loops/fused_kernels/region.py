@@ -38,7 +38,7 @@ CHECKED = 4
 PART = 32
 """Loops and products of a function, for more of which LLVM takes longer and longer."""
 
-MANY = 2
+MAX_ALIKE_APART = 2
 """Such functions, with more of which steps that do the same are one function."""
 
 FIRST = FLAG + 1
@@ -158,7 +158,7 @@ class Region(Operator):
         """
         starts = range(0, len(steps.found), PART)
         parts = [steps.found[start : start + PART] for start in starts]
-        alike, all_alike = Alike(), len(parts) > MANY
+        alike, all_alike = Alike(), len(parts) > MAX_ALIKE_APART
         texts = [
             self._part(k, part, steps, plan, alike, all_alike)
             for k, part in enumerate(parts)

@@ -49,11 +49,11 @@ class Shape(NamedTuple):
     turned: bool = False
 
 
-SMALL = Shape(64, 64, 64), Shape(100, 16, 16)
+ONE_THREAD_SHAPES = Shape(64, 64, 64), Shape(100, 16, 16)
 """Products that OpenBLAS makes by one thread."""
 
 SHAPES = (
-    *SMALL,
+    *ONE_THREAD_SHAPES,
     Shape(1000, 64, 64),
     Shape(100, 16, 16, turned=True),
     Shape(512, 256, 8, turned=True),
@@ -192,7 +192,7 @@ def _ratios(
     others = [name for name in able if name not in (first, "onednn")]
     found = {}
     for name in others:
-        shapes = SHAPES if name in fit else SMALL
+        shapes = SHAPES if name in fit else ONE_THREAD_SHAPES
         found[name] = _ratio(dtype, able, (first, name), shapes)
     if "onednn" in fit[1:]:
         faster = [name for name in others if found[name] < LESS]

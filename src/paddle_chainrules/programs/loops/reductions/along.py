@@ -72,14 +72,14 @@ class Way(NamedTuple):
     def together(self) -> Extent:
         """How many lines are gone along at once."""
         outer, _, inner = self.lines
-        few = not outer.power and outer.factor < FEW
-        return inner if inner != ONE or few or not self.is_dear else Extent(MANY)
+        few = not outer.power and outer.factor < MIN_OUTER
+        return inner if inner != ONE or few or not self.is_dear else Extent(BLOCK_ROWS)
 
 
 EACH = 8
 """Operations at a place, more or less."""
 
-MANY, FEW = 16, 3
+BLOCK_ROWS, MIN_OUTER = 16, 3
 """Lines that lie one after another, gone along together; of fewer each by itself."""
 
 
@@ -124,9 +124,9 @@ def go_along(
         ends = inner if way.at_end else line
         count, each = text.number(outer), 1
         if many != inner:
-            each = MANY
-            up = text.put(f"add i64 {count}, {MANY - 1}")
-            blocks = text.put(f"sdiv i64 {up}, {MANY}")
+            each = BLOCK_ROWS
+            up = text.put(f"add i64 {count}, {BLOCK_ROWS - 1}")
+            blocks = text.put(f"sdiv i64 {up}, {BLOCK_ROWS}")
         start, stop = text.part(blocks if each > 1 else count)
         with text.loop(stop, start=start) as i:
             step = Extent(each)
@@ -137,10 +137,10 @@ def go_along(
             elif each == 1:
                 walk.many(given, made, kept, text.number(inner), ONE, inner)
             else:
-                done = text.put(f"mul i64 {i}, {MANY}")
+                done = text.put(f"mul i64 {i}, {BLOCK_ROWS}")
                 left = text.put(f"sub i64 {count}, {done}")
-                few = text.put(f"icmp slt i64 {left}, {MANY}")
-                here = text.put(f"select i1 {few}, i64 {left}, i64 {MANY}")
+                few = text.put(f"icmp slt i64 {left}, {BLOCK_ROWS}")
+                here = text.put(f"select i1 {few}, i64 {left}, i64 {BLOCK_ROWS}")
                 walk.many(given, made, kept, here, line, ONE)
 
     made = tuple(view.memory for view in (*writes, *own))

@@ -10,7 +10,7 @@ import paddle
 from paddle import Tensor
 
 from ....paddle_side.dtypes import single
-from ..entry import TABLE, apart_of
+from ..entry import TABLE, decompose_of
 from ..shared import ops
 from .recurrent import Arguments, part_of, sources
 
@@ -18,7 +18,7 @@ LONGEST = 80
 """Steps of all layers together, for more of which a layer stays one operator."""
 
 
-@apart_of("rnn")
+@decompose_of("rnn")
 def _rnn_decomposed(decomposed: bool, *args: Any) -> Any:
     """Step by step, for machine code: what is added to the gates by the input for all
     steps at once, then a product and the gates of each step.

@@ -7,7 +7,7 @@ from typing import Any
 from paddle import Tensor
 
 from ....paddle_side.listener import listener
-from ....paddle_side.sparse_products import KINDS, on_graph
+from ....paddle_side.sparse_products import PRODUCTS, on_graph
 from ..calls import BatchCall, Call, JetCall, NoRule
 from ..entry import TABLE, batch_of, define, jet_of, reverse_of
 from ..series import product
@@ -17,14 +17,14 @@ from ..shared import ops
 def csr(
     name: str, first: Tensor, second: Tensor, crows: Tensor, cols: Tensor, d: int
 ) -> Tensor:
-    """One of :data:`KINDS`, in a program or on the graph that Paddle records."""
+    """One of :data:`PRODUCTS`, in a program or on the graph that Paddle records."""
     if listener() is None:
         return on_graph(name, first, second, crows, cols, d)
     found: Tensor = TABLE[name].every([first, second, crows, cols, d])[0]
     return found
 
 
-for _name, _kind in KINDS.items():
+for _name, _kind in PRODUCTS.items():
     define(
         _name,
         "x y crows cols d",
@@ -39,7 +39,7 @@ def _reverse(name: str) -> Any:
         first, second, *pattern = call.args
         every = first, second, call.cotangent
         grads: list[Any] = [None] * 5
-        for k, (other, (i, j)) in enumerate(KINDS[name].back):
+        for k, (other, (i, j)) in enumerate(PRODUCTS[name].back):
             if k in call.wanted:
                 grads[k] = TABLE[other].every([every[i], every[j], *pattern])[0]
         return grads
@@ -61,7 +61,7 @@ def _series(name: str) -> Any:
     return rule
 
 
-for _name in KINDS:
+for _name in PRODUCTS:
     reverse_of(_name)(_reverse(_name))
     jet_of(_name)(_series(_name))
 

@@ -10,9 +10,9 @@ import paddle
 from paddle import Tensor
 
 from ....paddle_side.dtypes import single
-from ....paddle_side.rules.derivatives.norms import SMALL
+from ....paddle_side.rules.derivatives.norms import MAX_NORM_EPSILON
 from ..calls import Call, NoRule
-from ..entry import apart_of, define, formula_of, reverse_of
+from ..entry import decompose_of, define, formula_of, reverse_of
 from ..shared import is_zero, ops
 from .reductions import axes_of, spread
 
@@ -43,7 +43,7 @@ def _euclidean(x: Tensor, axes: list[int], keepdim: bool) -> Tensor:
 @reverse_of("p_norm")
 def _p_norm_reverse(call: Call) -> list[Any]:
     x, porder, axis, epsilon, *how = call.args
-    places = axis, min(epsilon, SMALL)  # which the norm itself does not add
+    places = axis, min(epsilon, MAX_NORM_EPSILON)  # which the norm itself does not add
     grad = ops.p_norm_grad(x, call.out, call.cotangent, porder, *places, *how)
     return [grad, *(None for _ in call.args[1:])]
 
@@ -117,7 +117,7 @@ def _dist_formula(x: Tensor, y: Tensor, p: float) -> Tensor:
     return ops.reshape(found, [])
 
 
-@apart_of("pdist")
+@decompose_of("pdist")
 def _pdist(decomposed: bool, x: Tensor, p: float, name: Any) -> Tensor:
     """Only pairs of two rows, since the norm of a row less itself has no curvature."""
     rows, others = (paddle.to_tensor(i) for i in np.triu_indices(x.shape[0], 1))
