@@ -26,6 +26,7 @@ from paddle_chainrules.paddle_side import (
     listener,
     watch,
 )
+from paddle_chainrules.paddle_side.autograd import pylayers
 from paddle_chainrules.paddle_side.patching import places, write_counts
 from paddle_chainrules.paddle_side.process import random_state
 from paddle_chainrules.testing.timings import WARM
@@ -94,6 +95,7 @@ LAYERS = {
 def assert_nothing_is_left(*locks):
     """No lock is held, nothing is watched, gradients are on."""
     assert paddle.is_grad_enabled()
+    assert getattr(pylayers._here, "given", None) is None
     assert not any(lock._is_owned() for lock in (*locks, random_state.in_turn()))
     assert not watch.watched()
     assert not write_counts._here.on

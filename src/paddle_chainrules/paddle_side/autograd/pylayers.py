@@ -11,6 +11,8 @@ is.
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -24,23 +26,24 @@ from .kernel_errors import note, refused_later
 _here = threading.local()
 
 
-class layers_watched:
-    """A context for Paddle's engine on this thread.
+@contextmanager
+def layers_watched(create_graph: bool) -> Iterator[None]:
+    """Watch layers while Paddle's engine runs on this thread.
 
     Args:
         create_graph: whether the gradients are to have a graph.
     """
-
-    def __init__(self, create_graph: bool) -> None:
-        self._given = _lasting if create_graph else _copied
-
-    def __enter__(self) -> None:
-        _install()
-        self._before = getattr(_here, "given", None)
-        _here.given = self._given
-
-    def __exit__(self, *_: object) -> None:
-        _here.given = self._before
+    _install()
+    before = getattr(_here, "given", None)
+    try:
+        _here.given = _lasting if create_graph else _copied
+        yield
+    finally:
+        try:
+            _here.given = before
+        except BaseException:  # an interrupt
+            _here.given = before
+            raise
 
 
 @cache
@@ -60,7 +63,9 @@ def _install() -> None:
             return found
         single = isinstance(found, Tensor)
         parts = given(layer, [found] if single else [*found], cotangents)
-        return parts[0] if single else tuple(parts)
+        if single:
+            return parts[0]
+        return parts if isinstance(found, list) else tuple(parts)  # as Paddle tells
 
     py_layer.PyLayerBackward.backward = backward  # type: ignore[method-assign]
 
