@@ -19,7 +19,7 @@ from ..transforms.as_programs.seen import codes_of
 MAX_PLACES = 20_000
 """Places beyond which a net is taken to hold more than itself."""
 
-MAX_COMPARED_BYTES = 1 << 20
+MAX_STATE_BYTES = 1 << 20
 """Bytes of arrays that are compared by content, in a tenth of a millisecond."""
 
 CONSTANT = (
@@ -243,7 +243,7 @@ def _functions_in(value: Any) -> Iterator[types.FunctionType]:
 def _is_too_large(value: np.ndarray[Any, Any]) -> bool:
     """To be compared, where it may change."""
     return (
-        value.nbytes > MAX_COMPARED_BYTES
+        value.nbytes > MAX_STATE_BYTES
         and value.dtype != object
         and value.flags.writeable
     )
@@ -251,7 +251,7 @@ def _is_too_large(value: np.ndarray[Any, Any]) -> bool:
 
 def _remembered(value: Any) -> Any:
     """The value, or a copy where it may change in place."""
-    if isinstance(value, np.ndarray) and value.nbytes <= MAX_COMPARED_BYTES:
+    if isinstance(value, np.ndarray) and value.nbytes <= MAX_STATE_BYTES:
         return value.copy()
     return set(value) if type(value) is set else value
 

@@ -67,9 +67,9 @@ class Facts(NamedTuple):
 
 
 def facts_of(tensor: Tensor) -> Facts:
-    """Return what is known of the dtype of a tensor, which has one.
+    """Return the name, bytes and kind of a tensor's dtype.
 
-    Of a result that an operator has left out, Paddle ends the process here.
+    Paddle ends the process if the tensor is a result that an operator has left out.
     """
     dtype = tensor.dtype
     found = _FACTS.get(id(dtype))
@@ -96,7 +96,7 @@ _NAMES = {id(dtype): name for name, dtype in DTYPES.items()}
 
 
 def is_complex(tensor: Tensor) -> bool:
-    """Whether a tensor has complex numbers; Paddle's own takes ten times as long."""
+    """Return whether a tensor is complex, faster than Paddle's own method does."""
     return dtype_name(tensor.dtype).startswith("complex")
 
 

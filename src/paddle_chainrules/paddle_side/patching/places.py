@@ -90,13 +90,13 @@ def _is_pythons(label: str, module: Any) -> bool:
 
 
 _KERNELS = "paddle.base.libpaddle.eager.ops"
-"""Where ``paddle._C_ops``, of which Paddle calls them, has its functions from."""
+"""The module that ``paddle._C_ops`` copies functions from; Paddle calls the copies."""
 
 
 def spaces(labels: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """The namespaces of modules that call operators.
+    """Return the namespaces of modules that may call operators.
 
-    Python's own don't, nor do Paddle's of static graphs.
+    These are all but Python's own, Paddle's of static graphs, and its kernels.
     """
     for label in labels:
         module = sys.modules.get(label)

@@ -70,7 +70,7 @@ class Eager(Record):
 
     @contextmanager
     def keeps(self, tensors: Sequence[Tensor]) -> Iterator[None]:
-        """Refuse writes into these, by which somebody differentiates."""
+        """Refuse writes into tensors that are being differentiated with respect to."""
         before = self._kept
         with not_listening():
             self._kept |= {self.memory.chain(self.value_of(t))[0] for t in tensors}
@@ -165,7 +165,10 @@ class Eager(Record):
         cotangents: Sequence[Tensor],
         create_graph: bool,
     ) -> list[Tensor | None]:
-        """As :meth:`.record.Record.gradients`; rules that none differentiates pass."""
+        """Return gradients by rules, which are noted only if ``create_graph`` asks.
+
+        The backward of a layer is noted in any case: it may take gradients itself.
+        """
         given = outputs, inputs, cotangents, create_graph
         if create_graph or any(o.opaque for o in self.taped_operators()):
             return super().gradients(*given)
@@ -173,7 +176,7 @@ class Eager(Record):
             return super().gradients(*given)
 
     def taped_operators(self) -> Iterator[Operator]:
-        """Return those that gradients may flow through, in records above this too."""
+        """Return the operators that gradients may flow through, outer records' too."""
         found = (op.operator for op in itertools.compress(self.ops, self.taped))
         outer: Any = self.outer
         above = () if outer is None else outer.taped_operators()
@@ -181,10 +184,10 @@ class Eager(Record):
 
     @contextmanager
     def stands_by(self) -> Iterator[None]:
-        """Have this thread's gradients taken here, of which no operator is noted.
+        """Take this thread's gradients on this record, and note no operator.
 
         Raises:
-            NotImplementedError: one can't be differentiated.
+            NotImplementedError: an operator can't be differentiated.
         """
         before = getattr(local, "listener", None)
         try:

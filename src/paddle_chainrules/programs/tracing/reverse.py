@@ -41,12 +41,12 @@ class Record(Protocol):
 
 
 class Formula(NamedTuple):
-    """An operation as others that a record has noted.
+    """An operation, computed once more by other operations of a record.
 
     Attributes:
-        names: the values that the formula has met in place of the operation's inputs.
-        results: the values of its results, None for those that it leaves out.
-        ops: where the operations stand in the record.
+        names: for each input of the operation, the value that the formula has used.
+        results: the values of its results; None for a result that it leaves out.
+        ops: the places of the other operations in the record.
     """
 
     names: dict[Value, Value]
@@ -93,7 +93,7 @@ def reverse_through(
     between = [v for v in record.constants if record.requires(v) and is_far(v)]
     every = [*dict.fromkeys([*starts, *(between if far else ())])]
     stop = 1 + max(map(record.made_by, ends), default=-1)
-    known = onto.formulas  # all operations are gone through, these among them
+    known = onto.formulas  # the gradient passes all operations, those of formulas too
     grads = reverse(record, 0, stop, ends, every, cotangents, onto, known)
     found = dict(zip(every, grads, strict=True))
     if far and outer is not None:
@@ -121,7 +121,7 @@ def reverse(
 
     Args:
         onto: the record that listens, where it is another.
-        formulas: where those computed here are kept, and found by later gradients.
+        formulas: formulas of earlier gradients; those computed here are added.
     """
     onto, formulas = onto or record, {} if formulas is None else formulas
     active, reached, alias = _active(record, start, stop, starts)

@@ -43,7 +43,7 @@ class Values:
         differentiates, by_series: whether derivatives, and Taylor series, were taken.
         by_samples: whether a function of one sample ran for many.
         dummies: what derivatives are taken by that the function knows nothing of.
-        formulas: operations computed by others, as :class:`.reverse.Formula`.
+        formulas: by operation, its :class:`.reverse.Formula`, which gradients share.
         flags: of tensors whose flag the function has set.
         place: where in somebody's code operators are called; None to look each up.
     """

@@ -27,7 +27,7 @@ from .keys import exactly
 MOST = 2_000
 """Things that are gone through at a call, which takes some microseconds each."""
 
-MAX_COMPARED_BYTES = 1 << 16
+MAX_KEY_BYTES = 1 << 16
 """Bytes of an array that is compared by its numbers."""
 
 ATOMS = (
@@ -138,7 +138,7 @@ class Seen:
         if (
             kind is np.ndarray
             and value.dtype != object
-            and value.nbytes <= MAX_COMPARED_BYTES
+            and value.nbytes <= MAX_KEY_BYTES
         ):
             return kind, value.dtype.str, value.shape, value.tobytes()
         if isinstance(value, np.generic):

@@ -101,17 +101,16 @@ class Calls:
     def gradients(
         self, of: Flat, cotangents: Sequence[Any], connected: bool
     ) -> list[Any]:
-        """As :meth:`go_on`, of a function that takes gradients and does nothing else.
+        """Call ``of(cotangents)``, which takes gradients and does nothing else.
 
-        Nothing need be noted of rules that no one differentiates, unless they take
-        gradients themselves.
+        Operators are noted, as by :meth:`go_on`, only if somebody may differentiate the
+        gradients, or if a gradient needs a formula or a layer's own backward.
         """
-        self._check_unchanged()
-        is_kept = paddle.is_grad_enabled() and (connected or records_graph(cotangents))
         operators = self._record.taped_operators()
         by_rules = all(o.reverse and not o.opaque for o in operators)
-        if is_kept or not by_rules:
+        if not by_rules or records_graph(cotangents, connected):
             return self.go_on(of, cotangents, connected)
+        self._check_unchanged()
         with grad_mode(False), Eager([], self._record).stands_by():
             return detached([*of([*cotangents])], cotangents)
 
@@ -122,7 +121,7 @@ class Calls:
             RuntimeError: somebody has written into what the record holds.
         """
         self._check_unchanged()
-        if paddle.is_grad_enabled() and (connected or records_graph(leaves)):
+        if records_graph(leaves, connected):
             return self.call(fn, leaves)
         with grad_mode(False), Eager([], self._record).listens():
             found = [*fn([*leaves])]
