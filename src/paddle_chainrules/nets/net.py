@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import paddle
@@ -12,7 +12,8 @@ from paddle import Tensor
 from ..paddle_side.autograd.grad_mode import grad_mode
 from ..paddle_side.autograd.partial_gradients import leaves_behind
 from ..paddle_side.patching.write_counts import writes_counted
-from ..paddle_side.process.random_state import drawing_from
+from ..paddle_side.process.random_state import drawing_from, undrawn
+from ..paddle_side.process.random_state import put_back as put_random_state_back
 from ..paddle_side.rules.in_place import refuse_other_uses
 from ..paddle_side.rules.operators import Watch
 from ..paddle_side.watch import is_traced, recordings, watched
@@ -21,6 +22,7 @@ from ..programs.switch import programs_are_on
 from ..transforms.containers.tree import Tree, flatten_tree
 from ..transforms.derivatives.typed import X
 from ..transforms.tape.dispatch import record
+from ..transforms.tape.eager import eagerly
 from ..transforms.tape.effects import (
     Effects,
     copied,
@@ -31,7 +33,7 @@ from ..transforms.tape.effects import (
     versions,
 )
 from ..transforms.tape.outputs import detached, unaliased
-from ..transforms.tape.recording import records_graph
+from ..transforms.tape.recording import both_reasons, records_graph
 from .calls.inputs import Inputs
 from .calls.programs import NetPrograms
 from .calls.pullback import NetPullback, RecordedPullback
@@ -144,13 +146,21 @@ class Net(abc.ABC):
         connects = paddle.is_grad_enabled()
         nested = connects and watched()
         by_caller = not nested and records_graph(leaves, bool(effects.reaches))
+        if by_caller and effects.refused:
+            return _by_rules(apply, leaves)
         first = not effects.is_known and (connects or self._derives)
         enabled = nested or by_caller or first
         watch = Watch((), by_caller=by_caller) if enabled and not nested else None
-        with grad_mode(enabled), writes_counted():
+        with grad_mode(enabled), writes_counted(), undrawn() as drawing:
             required = flags(tensors)
             try:
                 output = watch.call(apply, given) if watch else apply(given)
+            except NotImplementedError as refusal:
+                if not by_caller:
+                    raise
+                if drawing.state is not None:
+                    put_random_state_back(drawing.state)
+                return self._after_refusal(apply, leaves, refusal)
             except Exception as error:
                 refused = is_refused_write(error) and not copies
                 if flags(tensors) == required and not refused:
@@ -182,6 +192,24 @@ class Net(abc.ABC):
             if constants:
                 held += flatten_tree(constants)[0]
             return out_spec.unflatten(unaliased(outputs, held))
+
+    def _after_refusal(
+        self,
+        apply: Callable[[list[Any]], Tree],
+        leaves: Sequence[Any],
+        refusal: NotImplementedError,
+    ) -> Tree:
+        """Apply the net by rules, since Paddle's tape has refused, now and later.
+
+        Raises:
+            NotImplementedError: there is no rule either.
+        """
+        try:
+            found = _by_rules(apply, leaves)
+        except NotImplementedError as error:
+            raise both_reasons(refusal, error) from error
+        self._effects.refused = True
+        return found
 
     @property
     def dispatch_cache(self) -> DispatchCache | None:
@@ -351,3 +379,17 @@ class Net(abc.ABC):
             return {name: value.detach().clone() for name, value in own.items()}
         target = like.state_dict() if isinstance(like, paddle.nn.Layer) else like
         return placed(own, target, names)
+
+
+def _by_rules(apply: Callable[[list[Any]], Tree], leaves: Sequence[Any]) -> Tree:
+    """Apply a net by the rules of a record, with results on the caller's graph."""
+    nesting: Any = None
+
+    def flat(given: list[Any]) -> list[Any]:
+        nonlocal nesting
+        outputs, nesting = flatten_tree(apply(given))
+        return outputs
+
+    found = eagerly(flat, leaves)
+    result: Tree = nesting.unflatten(found)
+    return result

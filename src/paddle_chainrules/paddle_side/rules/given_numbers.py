@@ -46,24 +46,6 @@ def filled(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
     return value.reshape([]).astype(made.dtype).expand(made.shape)
 
 
-def linspace(
-    start: Tensor, stop: Tensor, count: Tensor, dtype: Any, *rest: Any, out: Any = None
-) -> Tensor | None:
-    n: Any = count.item()
-    if out is not None:
-        return None
-    steps = paddle.arange(n, dtype="int64").astype(dtype) / max(n - 1, 1)
-    start, stop = (t.reshape([1]).astype(dtype) for t in (start, stop))
-    return start * (1 - steps) + stop * steps
-
-
-def logspace(
-    start: Tensor, stop: Tensor, count: Tensor, base: Tensor, dtype: Any, *rest: Any
-) -> Tensor | None:
-    powers = linspace(start, stop, count, dtype)
-    return None if powers is None else paddle.exp(powers * base.astype(dtype).log())
-
-
 def arange(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
     if not _is_traced(args, kwargs):
         return operator(*args, **kwargs)
@@ -78,13 +60,6 @@ def arange(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
     found = start + (1 if step is None else step) * places
     whole: Tensor = found.astype(made.dtype)
     return whole
-
-
-def power(x: Tensor, exponent: Tensor, out: Any = None) -> Tensor | None:
-    if out is not None:
-        return None
-    rounded = exponent.astype("float32")  # as Paddle's kernels take a number
-    return paddle.pow(x, rounded.astype(x.dtype))
 
 
 def padded(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:

@@ -23,9 +23,9 @@ from ..watch import Context, as_leaf, is_traced, tensors_in
 from . import at_numbers, in_place
 from . import given_numbers as for_numbers
 from . import whole_numbers as whole
-from .derivatives import activations, formulas, linear_algebra, losses, norms, pieces
 from .derivatives import every_order as closed
-from .derivatives.formulas import refused, where_traced
+from .derivatives import formulas, linear_algebra, losses, norms, pieces
+from .derivatives.formulas import by_rules, refused, where_traced
 from .drawing import DRAWN
 from .graph_breaks import BREAKS, a_number, taking_out, to_tensor
 
@@ -150,7 +150,7 @@ RULES: dict[str, Rule] = {
     "embedding": _embedding,
     "qr": linear_algebra.qr,
     "svd": linear_algebra.svd,
-    "lu_unpack": where_traced(linear_algebra.lu_unpack, 0),
+    "lu_unpack": by_rules("lu_unpack", 0),
     "unstack": where_traced(formulas.unstack, 0, checked=True),
     "broadcast_tensors": formulas.broadcast_tensors,
     "meshgrid": formulas.meshgrid,
@@ -158,40 +158,41 @@ RULES: dict[str, Rule] = {
     # They are wrong, or fail, whatever is asked for.
     "matmul": where_traced(linear_algebra.matmul),
     "prod": where_traced(formulas.product, 0, checked=True),
-    "elementwise_pow": where_traced(formulas.complex_power),
-    "acosh": where_traced(formulas.complex_acosh),
-    "sign": where_traced(formulas.complex_sign),
-    "softsign": where_traced(formulas.complex_softsign),
-    "matrix_power": where_traced(linear_algebra.complex_power),
-    "slogdet": where_traced(linear_algebra.complex_logarithm),
-    "as_strided": where_traced(formulas.as_strided, 0),
-    "tensor_unfold": where_traced(formulas.unfold, 0),
-    "masked_fill": where_traced(formulas.masked_fill, 2),
+    **{
+        name: by_rules(name, of_complex=True)
+        for name in (
+            *("elementwise_pow", "acosh", "sign", "softsign"),
+            *("matrix_power", "slogdet"),
+        )
+    },
+    "as_strided": by_rules("as_strided", 0),
+    "tensor_unfold": by_rules("tensor_unfold", 0),
+    "masked_fill": by_rules("masked_fill", 2),
     **dict.fromkeys(("silu", "swish"), where_traced(formulas.silu, 0)),
-    "celu": where_traced(activations.celu, 0),
+    "celu": by_rules("celu", 0),
     "assign_out_": in_place.renewing(in_place.assign_out, 1),
     "cross_entropy_with_softmax": losses.soft_cross_entropy,
     **at_numbers.RULES,
-    "i0e": where_traced(pieces.scaled_bessel, 0),
+    "i0e": by_rules("i0e", 0),
     # There is none of some argument.
-    "lerp": where_traced(formulas.lerp, 2),
-    "clip": where_traced(formulas.clip, 1, 2, checked=True),
-    "scale": where_traced(formulas.scale, 1, 2),
-    "linspace": where_traced(for_numbers.linspace, 0, 1),
-    "logspace": where_traced(for_numbers.logspace, 0, 1, 3),
-    "pow": where_traced(for_numbers.power, 1),
-    "bincount": where_traced(formulas.bincount, 1, checked=True),
+    "lerp": by_rules("lerp", 2),
+    "clip": by_rules("clip", 1, 2),
+    "scale": by_rules("scale", 1, 2),
+    "linspace": by_rules("linspace", 0, 1),
+    "logspace": by_rules("logspace", 0, 1, 3),
+    "pow": by_rules("pow", 1),
+    "bincount": by_rules("bincount", 1),
     "p_norm": norms.p_norm,
-    "diag_embed": where_traced(formulas.diag_embed, 0),
-    "fill_diagonal_tensor": where_traced(formulas.fill_diagonal, 1),
-    "label_smooth": where_traced(losses.label_smooth, 1),
-    "bce_loss": where_traced(losses.binary_cross_entropy, 1),
+    "diag_embed": by_rules("diag_embed", 0),
+    "fill_diagonal_tensor": by_rules("fill_diagonal_tensor", 1),
+    "label_smooth": by_rules("label_smooth", 1),
+    "bce_loss": by_rules("bce_loss", 1),
     "sigmoid_cross_entropy_with_logits": where_traced(
         losses.cross_entropy_with_logits, 0, 1, 2
     ),
-    "kldiv_loss": where_traced(losses.kl_divergence, 1),
+    "kldiv_loss": by_rules("kldiv_loss", 1),
     "nll_loss": where_traced(losses.nll_loss, 0, 2),
-    "fused_softmax_mask": where_traced(losses.masked_softmax, 1),
+    "fused_softmax_mask": by_rules("fused_softmax_mask", 1),
     **DRAWN,
     "gammaincc": refused("gammaincc", 0),
     "histogram": refused("histogram", 1),
@@ -241,8 +242,8 @@ METHODS: dict[str, Rule] = {
     "__getitem__": in_place.get_item,
     "__setitem__": in_place.renewing(in_place.set_item),
     "__matmul__": where_traced(linear_algebra.matmul),
-    "__pow__": where_traced(formulas.raised),
-    "__rpow__": where_traced(formulas.raising),
+    "__pow__": by_rules("__pow__", of_complex=True),
+    "__rpow__": by_rules("__rpow__", of_complex=True),
     "copy_": in_place.renewing(in_place.copy),
     "set_value": in_place.set_value,
     **dict.fromkeys(BREAKS, taking_out),

@@ -7,7 +7,6 @@ than Paddle's own, and stand in for these only where derivatives are nested.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -15,8 +14,6 @@ import paddle
 import paddle.nn.functional as F
 from paddle import Tensor
 from paddle.autograd import PyLayer
-
-from ...dtypes import single
 
 
 class _Smooth(PyLayer):
@@ -117,48 +114,6 @@ def sigmoid(x: Tensor) -> Tensor:
 
 def silu(x: Tensor) -> Tensor:
     return x * sigmoid(x)
-
-
-Power = Callable[[Tensor, float], Tensor]
-
-SLOPES: dict[str, Callable[[Tensor, Power], Tensor]] = {
-    "asin": lambda x, power: power(1.0 - x * x, -0.5),
-    "acos": lambda x, power: -power(1.0 - x * x, -0.5),
-    "asinh": lambda x, power: power(x * x + 1.0, -0.5),
-    "acosh": lambda x, power: power(x * x - 1.0, -0.5),
-    "atanh": lambda x, power: power(1.0 - x * x, -1.0),
-    "log2": lambda x, power: power(x * math.log(2.0), -1.0),
-    "log10": lambda x, power: power(x * math.log(10.0), -1.0),
-}
-"""Derivatives by the powers of whoever asks: those here, or those of programs."""
-
-
-def power(x: Tensor, exponent: float) -> Tensor:
-    """``x ** exponent`` for a number, rounded to float32 as Paddle's kernel does."""
-    return _power(x, single(exponent))
-
-
-def _power(x: Tensor, exponent: float) -> Tensor:
-    """A whole one is a product; one that float32 does not hold is not rounded."""
-    if exponent == 2:
-        return x * x
-    if exponent == 1:
-        return x * 1
-    if exponent == 0:
-        return paddle.ones_like(x) + 0 * x
-    if exponent == -1:
-        return reciprocal(x)
-    rounded = x.dtype == paddle.float64 and exponent != single(exponent)
-    by = paddle.full([], exponent, x.dtype) if rounded else exponent
-    return _applied(
-        lambda x: paddle.pow(x, by),
-        lambda x: exponent * _power(x, exponent - 1),
-        x,
-    )
-
-
-def reciprocal(x: Tensor) -> Tensor:
-    return _applied(paddle.reciprocal, lambda x: -power(x, -2), x)
 
 
 def _applied(

@@ -10,16 +10,13 @@ from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any
 
-import numpy as np
 import paddle
 from paddle import Tensor
-from paddle.autograd import PyLayer
 
+from ...dtypes import is_complex
 from ...listener import listener, not_listening
 from ...watch import Context, is_traced
 from . import every_order as closed
-from .activations import softsign
-from .complex_numbers import exponential
 
 ops: Any = paddle._C_ops
 
@@ -53,6 +50,35 @@ def refused(
         return operator(*args, **kwargs)
 
     return rule
+
+
+def by_rules(
+    name: str, *positions: int, of_complex: bool = False
+) -> Callable[..., Any]:
+    """A rule that leaves the derivative by some arguments to a record's rules.
+
+    Args:
+        positions: of these arguments; all where there are none.
+        of_complex: of complex numbers alone, which are there or come of others.
+    """
+
+    def rule(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
+        given = [args[i] for i in positions if i < len(args)] if positions else args
+        if not any(map(is_traced, given)) or (
+            of_complex and not any(map(_is_complex, args))
+        ):
+            return operator(*args, **kwargs)
+        raise NotImplementedError(
+            f"Paddle's own derivative of {name} is wrong or missing here; take it by "
+            "grad, vjp or a net of this package, which have rules of their own"
+        )
+
+    return rule
+
+
+def _is_complex(given: Any) -> bool:
+    is_tensor = isinstance(given, Tensor)
+    return is_complex(given) if is_tensor else isinstance(given, complex)
 
 
 def where_traced(
@@ -93,28 +119,6 @@ def by_formula(
 # Arithmetic.
 
 
-def lerp(x: Tensor, y: Tensor, weight: Any) -> Tensor:
-    return x + weight * (y - x)
-
-
-def clip(x: Tensor, least: Any, most: Any, out: Any = None) -> Tensor | None:
-    if out is not None:
-        return None
-    if isinstance(least, Tensor):
-        x = paddle.maximum(x, least.astype(x.dtype))
-    elif least is not None:
-        x = paddle.clip(x, min=float(least))
-    if isinstance(most, Tensor):
-        return paddle.minimum(x, most.astype(x.dtype))
-    return x if most is None else paddle.clip(x, max=float(most))
-
-
-def scale(
-    x: Tensor, factor: Tensor, bias: float = 0.0, bias_after: bool = True, *rest: Any
-) -> Tensor:
-    return x * factor + bias if bias_after else (x + bias) * factor
-
-
 def product(
     x: Tensor,
     axis: Any = None,
@@ -140,59 +144,6 @@ def product(
     return kept if keepdim else kept.squeeze(axes)
 
 
-def complex_power(x: Tensor, y: Tensor, out: Any = None) -> Tensor | None:
-    if out is not None or not (x.is_complex() or y.is_complex()):
-        return None
-    x = x if x.is_complex() else x.astype(y.dtype)
-    if bool((x == 0).any()):
-        raise NotImplementedError(
-            "Paddle's derivative of a complex power is wrong, and the right one has no "
-            "value at a base of zero; keep the base away from zero, or detach it"
-        )
-    return exponential(y * paddle.log(x))
-
-
-def raised(x: Tensor, exponent: Any) -> Tensor | None:
-    """``x ** exponent``"""
-    if not isinstance(exponent, Tensor | complex):
-        return None
-    return complex_power(x, complex_like(x, exponent))
-
-
-def raising(x: Tensor, base: Any) -> Tensor | None:
-    """``base ** x``"""
-    if isinstance(base, Tensor) or not (x.is_complex() or isinstance(base, complex)):
-        return None
-    return complex_power(complex_like(x, base), x)
-
-
-def complex_like(x: Tensor, number: Any) -> Tensor:
-    """A number as a complex tensor of the precision of another."""
-    if isinstance(number, Tensor):
-        return number
-    double = x.dtype in (paddle.float64, paddle.complex128)
-    return paddle.full([], number, paddle.complex128 if double else paddle.complex64)
-
-
-def complex_sign(x: Tensor, out: Any = None) -> Tensor | None:
-    if out is not None or not x.is_complex():
-        return None
-    size = paddle.abs(x)
-    zero = size == 0
-    size = paddle.where(zero, paddle.ones_like(size), size)
-    return paddle.where(zero, paddle.zeros_like(x), x / size)
-
-
-def complex_acosh(x: Tensor, out: Any = None) -> Tensor | None:
-    if out is not None or not x.is_complex():
-        return None
-    return paddle.log(x + paddle.sqrt(x + 1) * paddle.sqrt(x - 1))
-
-
-def complex_softsign(x: Tensor) -> Tensor | None:
-    return softsign(x) if x.is_complex() else None
-
-
 # Shapes.
 
 
@@ -213,89 +164,6 @@ def meshgrid(operator: Any, context: Context, parts: Any) -> Any:
         part.reshape([-1 if i == j else 1 for j in range(len(parts))]).expand(shape)
         for i, part in enumerate(parts)
     ]
-
-
-def _indexed(x: Tensor, index: np.ndarray[Any, Any]) -> Tensor:
-    """``x.flatten()[index]``."""
-    found: Tensor = _Indexed.apply(index, x)
-    return found
-
-
-class _Indexed(PyLayer):
-    """A copy for a view, known by its name, since writing into it would be lost."""
-
-    @staticmethod
-    def forward(ctx: Any, index: np.ndarray[Any, Any], x: Tensor) -> Tensor:
-        flat = paddle.to_tensor(index.reshape(-1), place=x.place)
-        ctx.index, ctx.shape = flat, x.shape
-        found: Tensor = paddle.index_select(x.reshape([-1]), flat, 0)
-        return found.reshape(index.shape)
-
-    @staticmethod
-    def backward(ctx: Any, cotangent: Tensor) -> Tensor:
-        size = int(np.prod(ctx.shape))
-        flat = closed.scattered(cotangent.reshape([1, -1]), ctx.index, size)
-        return flat.reshape(ctx.shape)
-
-
-def as_strided(
-    x: Tensor, shape: Sequence[int], stride: Sequence[int], offset: int = 0
-) -> Tensor | None:
-    if not x.is_contiguous():
-        return None
-    index = np.full([1] * len(shape), offset // x.element_size())
-    for axis, (count, step) in enumerate(zip(shape, stride, strict=True)):
-        steps = [-1 if i == axis else 1 for i in range(len(shape))]
-        index = index + (step * np.arange(count)).reshape(steps)
-    return _indexed(x, index)
-
-
-def unfold(x: Tensor, axis: int, size: int, step: int) -> Tensor:
-    index = np.arange(x.size).reshape(x.shape)
-    windows = np.lib.stride_tricks.sliding_window_view(index, size, axis)
-    every = [slice(None)] * x.ndim
-    every[axis] = slice(None, None, step)
-    return _indexed(x, np.ascontiguousarray(windows[tuple(every)]))
-
-
-def diag_embed(x: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
-    shape = x.shape[:-1]
-    for axis in sorted((dim1 % (x.ndim + 1), dim2 % (x.ndim + 1))):
-        shape.insert(axis, x.shape[-1] + abs(offset))
-    return fill_diagonal(paddle.zeros(shape, x.dtype), x, offset, dim1, dim2)
-
-
-def fill_diagonal(
-    x: Tensor, y: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
-) -> Tensor:
-    index = np.arange(x.size).reshape(x.shape).diagonal(offset, dim1, dim2)
-    return _replaced(x, index, y.reshape(index.shape))
-
-
-def _replaced(x: Tensor, index: np.ndarray[Any, Any], values: Tensor) -> Tensor:
-    """``x`` with other values at some places of ``x.flatten()``, no place twice."""
-    mask = np.zeros(x.size, bool)
-    mask[index.reshape(-1)] = True
-    flat = paddle.to_tensor(index.reshape(-1), place=x.place)
-    spread = closed.scattered(values.reshape([1, -1]), flat, x.size).reshape(x.shape)
-    there = paddle.to_tensor(mask.reshape(x.shape), place=x.place)
-    return paddle.where(there, spread, x)
-
-
-def masked_fill(x: Tensor, mask: Tensor, value: Any) -> Tensor:
-    shape = paddle.broadcast_shape(x.shape, mask.shape)
-    value = value if value.dtype == x.dtype else value.astype(x.dtype)
-    x, mask, value = (ops.expand(part, shape) for part in (x, mask, value))
-    found: Tensor = ops.where(mask, value, x)
-    return found
-
-
-def bincount(x: Tensor, weights: Tensor, *least: Any) -> Tensor:
-    ops: Any = paddle._C_ops
-    with paddle.no_grad():
-        count = ops.bincount(x, None, *least).shape[0]
-    row: Tensor = closed.scattered(weights.reshape([1, -1]), x, count)
-    return row.reshape([-1])
 
 
 # Functions of Python's.

@@ -35,11 +35,6 @@ def matmul(
     return found
 
 
-def dot(x: Tensor, y: Tensor) -> Tensor:
-    found: Tensor = ops.sum(x * y, [-1], None, False)
-    return found
-
-
 def addmm(c: Tensor, x: Tensor, y: Tensor, beta: Any = 1.0, alpha: Any = 1.0) -> Tensor:
     """``beta c + alpha x y``, of factors that are numbers or tensors."""
     return _times(ops.matmul(x, y, False, False), alpha) + _times(c, beta)
@@ -76,54 +71,11 @@ def svd(
     return u * paddle.complex(paddle.ones_like(turn), turn).unsqueeze(-2), s, vh
 
 
-def complex_power(x: Tensor, n: int) -> Tensor | None:
-    return matrix_power(x, n) if x.is_complex() and n else None
-
-
-def matrix_power(x: Tensor, n: int) -> Tensor:
-    """Of a matrix, by products of squares; n is not 0."""
-    base = x if n > 0 else ops.inverse(x)
-    found: Any = None
-    left = abs(n)
-    while left:
-        if left & 1:
-            found = base if found is None else ops.matmul(found, base, False, False)
-        left >>= 1
-        base = ops.matmul(base, base, False, False) if left else base
-    power: Tensor = found
-    return power
-
-
-def complex_logarithm(x: Tensor) -> Tensor | None:
-    """Phase and logarithm of a determinant, which is a real number.
-
-    Paddle's gradient has no phase, and takes the logarithm for a complex function.
-    """
-    if not x.is_complex():
-        return None
-    found = paddle.base.core.eager.ops.det(x)
-    size = paddle.abs(found)
-    return paddle.stack([found / size, paddle.log(size).astype(x.dtype)])
-
-
 def unit_triangular_solve(x: Tensor, y: Tensor, upper: bool, transpose: bool) -> Tensor:
     """Of a matrix whose diagonal is taken to be ones."""
     part = paddle.triu(x, 1) if upper else paddle.tril(x, -1)
     whole = part + paddle.eye(x.shape[-1], dtype=x.dtype)
     return paddle.linalg.triangular_solve(whole, y, upper, transpose)
-
-
-def lu_unpack(
-    x: Tensor, pivots: Tensor, with_factors: bool = True, with_pivots: bool = True
-) -> tuple[Tensor, Tensor, Tensor] | None:
-    """Paddle crashes where one of both factors has no cotangent."""
-    if not with_factors:
-        return None
-    with paddle.no_grad():
-        order, unit, _ = paddle._C_ops.lu_unpack(x, pivots, True, with_pivots)
-        unit = unit - paddle.tril(unit, -1)
-    k = min(x.shape[-2:])
-    return order, paddle.tril(x[..., :k], -1) + unit, paddle.triu(x[..., :k, :])
 
 
 def householder_product(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 from typing import Any
 
 import numpy as np
@@ -24,16 +23,6 @@ def bounded_log(x: Tensor, above: float, least: float) -> Tensor:
     logs = ops.log(ops.where(inside, x, paddle.ones_like(x)))
     found: Tensor = ops.where(inside, logs, paddle.full_like(x, least))
     return found
-
-
-def log_of_probability(x: Tensor) -> Tensor:
-    """At least -100, as binary cross entropy has it."""
-    return bounded_log(x, math.exp(-100.0), -100.0)
-
-
-def binary_cross_entropy(x: Tensor, label: Tensor) -> Tensor:
-    logs = label * log_of_probability(x)
-    return -(logs + (1.0 - label) * log_of_probability(1.0 - x))
 
 
 def cross_entropy_with_logits(
@@ -80,22 +69,6 @@ def softmax_with_cross_entropy(
     return (found[0], F.softmax(logits, axis))
 
 
-def kl_divergence(
-    x: Tensor, target: Tensor, reduction: str, log_target: bool
-) -> Tensor | None:
-    return divergences(x, target, log_target) if reduction == "none" else None
-
-
-def divergences(x: Tensor, target: Tensor, log_target: bool) -> Tensor:
-    """That of Kullback and Leibler, each element's share of it."""
-    if log_target:
-        logs: Tensor = ops.exp(target) * (target - x)
-        return logs
-    part = target * (bounded_log(target, 0.0, 0.0) - x)
-    found: Tensor = ops.where(target > 0, part, paddle.zeros_like(part))
-    return found
-
-
 def nll_loss(
     x: Tensor, label: Tensor, weight: Any, ignored: int, reduction: str
 ) -> Any:
@@ -136,15 +109,3 @@ def gaussian_nll_loss(
     if full:
         loss = loss + 0.5 * float(np.log(2 * np.pi))
     return {"none": loss, "sum": loss.sum(), "mean": loss.mean()}[reduction]
-
-
-def label_smooth(label: Tensor, prior: Any, epsilon: float) -> Tensor:
-    epsilon = single(epsilon)  # as Paddle's kernel has them
-    kept = label * single(1.0 - epsilon)
-    if prior is None:
-        return kept + single(epsilon / label.shape[-1])
-    return kept + ops.reshape(prior, [*[1] * (label.ndim - 1), -1]) * epsilon
-
-
-def masked_softmax(x: Tensor, mask: Tensor) -> Tensor:
-    return F.softmax(x + mask, -1)

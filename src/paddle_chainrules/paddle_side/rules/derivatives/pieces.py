@@ -39,13 +39,6 @@ def smooth(formula: Callable[..., Any]) -> Callable[..., Any]:
     return rule
 
 
-def scaled_bessel(x: Tensor) -> Tensor:
-    """``i0e``, whose kernel has a slope at zero by the sign of the zero."""
-    given = paddle.where(is_zero(x), x * 0.0, x)
-    found: Tensor = paddle.base.core.eager.ops.i0e(given)
-    return found
-
-
 def is_zero(x: Tensor) -> Tensor:
     """Tell where numbers are exactly zero; ``==`` takes small ones for zero, too."""
     return paddle.logical_and(x <= 0, x >= 0)

@@ -9,7 +9,6 @@ import paddle
 from paddle import Tensor
 
 from ....paddle_side.dtypes import single
-from ....paddle_side.rules.derivatives import activations as rules
 from ..calls import BatchCall, Call
 from ..entry import (
     TABLE,
@@ -21,6 +20,7 @@ from ..entry import (
     reverse_of,
 )
 from ..shared import conj, ops, turned
+from .activation_formulas import mish, selu, softsign
 
 DEFAULTS: dict[str, dict[str, Any]] = {
     "gelu": {"approximate": False},
@@ -280,9 +280,9 @@ def _logsigmoid_formula(x: Tensor) -> Tensor:
     return -ops.softplus(-x, 1.0, 80.0)
 
 
-formula_of("softsign")(rules.softsign)
-formula_of("mish")(rules.mish)
-formula_of("selu")(rules.selu)
+formula_of("softsign")(softsign)
+formula_of("mish")(mish)
+formula_of("selu")(selu)
 
 
 @formula_of("relu6")

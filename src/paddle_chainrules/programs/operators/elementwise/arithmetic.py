@@ -10,7 +10,6 @@ import paddle
 from paddle import Tensor
 
 from ....paddle_side.dtypes import single
-from ....paddle_side.rules.derivatives.formulas import complex_like
 from ..calls import BatchCall, Call, JetCall, NoRule
 from ..entry import (
     TABLE,
@@ -36,7 +35,7 @@ define(
     differentiable=(0, 1),
     defaults={"scale": 1.0, "bias": 0.0, "bias_after_scale": True},
 )
-define("pow", differentiable=(0,))
+define("pow", differentiable=(0, 1))
 define("elementwise_pow")
 define("add_grad", "x y out_grad axis", differentiable=(2,), shapes=(0, 1))
 define("divide_grad", "x y out out_grad axis")
@@ -78,18 +77,25 @@ def _subtract_from_reverse(call: Call) -> list[Any]:  # y - x
 def _multiply_reverse(call: Call) -> list[Any]:
     x, y = call.args
     g = call.cotangent
-    return summed(call, lambda: g * conj(y), lambda: g * conj(x))
+    return summed(call, lambda: g * _factor(y, g), lambda: g * _factor(x, g))
+
+
+def _factor(x: Any, g: Tensor) -> Any:
+    """The other factor of a product or quotient, as gradients are multiplied by it."""
+    if isinstance(x, Tensor) and not (x.is_floating_point() or x.is_complex()):
+        return ops.cast(x, g.dtype)
+    return conj(x)
 
 
 @reverse_of("Tensor.__truediv__", "divide")
 def _divide_reverse(call: Call) -> list[Any]:
-    by_x = call.cotangent / conj(call.args[1])
+    by_x = call.cotangent / _factor(call.args[1], call.cotangent)
     return summed(call, lambda: by_x, lambda: -(by_x * conj(call.out)))
 
 
 @reverse_of("Tensor.__rtruediv__")
 def _divide_into_reverse(call: Call) -> list[Any]:  # y / x
-    by_y = call.cotangent / conj(call.args[0])
+    by_y = call.cotangent / _factor(call.args[0], call.cotangent)
     return summed(call, lambda: -(by_y * conj(call.out)), lambda: by_y)
 
 
@@ -109,9 +115,16 @@ def _scale_reverse(call: Call) -> list[Any]:
 @reverse_of("pow")
 def _pow_reverse(call: Call) -> list[Any]:
     x, exponent = call.args
-    if not isinstance(exponent, Tensor) and exponent == 2:
-        return [call.cotangent * conj(x) * 2.0, None]
-    return [ops.pow_grad(x, call.cotangent, exponent), None]
+    g = call.cotangent
+    if not isinstance(exponent, Tensor):
+        by_x = g * conj(x) * 2.0 if exponent == 2 else ops.pow_grad(x, g, exponent)
+        return [by_x, None]
+    by_x = ops.pow_grad(x, g, exponent) if 0 in call.wanted else None
+    if 1 not in call.wanted:
+        return [by_x, None]
+    rounded = ops.cast(ops.cast(exponent, paddle.float32), x.dtype)  # as numbers are
+    of_tensors = Call([x, rounded], call.outputs, call.cotangents, frozenset({1}))
+    return [by_x, _elementwise_pow_reverse(of_tensors)[1]]
 
 
 @formula_of("pow_grad")
@@ -139,14 +152,14 @@ def _power_formula(x: Tensor, y: Any) -> Tensor:
     if isinstance(y, Tensor):
         return ops.elementwise_pow(x, y)
     if isinstance(y, complex):
-        return ops.elementwise_pow(x, complex_like(x, y))
+        return ops.elementwise_pow(x, _complex_like(x, y))
     return ops.pow(x, y)
 
 
 @formula_of("Tensor.__rpow__")
 def _power_of_formula(x: Tensor, y: Any) -> Tensor:
     if isinstance(y, complex):
-        y = complex_like(x, y)
+        y = _complex_like(x, y)
     elif not isinstance(y, Tensor):
         y = paddle.full([], y, x.dtype)
     return ops.elementwise_pow(y, x)
@@ -315,3 +328,11 @@ for name in ("add", "sub", "mul", "truediv", "radd", "rsub", "rmul", "rtruediv")
     _broadcast(f"Tensor.__{name}__")
 for name in ("add", "subtract", "multiply", "divide", "maximum", "minimum"):
     _broadcast(name)
+
+
+def _complex_like(x: Tensor, number: Any) -> Tensor:
+    """A number as a complex tensor of the precision of another."""
+    if isinstance(number, Tensor):
+        return number
+    double = x.dtype in (paddle.float64, paddle.complex128)
+    return paddle.full([], number, paddle.complex128 if double else paddle.complex64)

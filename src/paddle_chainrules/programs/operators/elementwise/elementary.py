@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -10,12 +11,10 @@ import paddle
 from paddle import Tensor
 
 from ....paddle_side.dtypes import single
-from ....paddle_side.rules.derivatives.activations import celu
-from ....paddle_side.rules.derivatives.every_order import SLOPES
-from ....paddle_side.rules.derivatives.formulas import lerp
 from ..calls import Call
 from ..entry import define, formula_of, holds_for_complex, reverse_of
 from ..shared import conj, is_zero, ops, summed
+from .activation_formulas import celu
 
 
 def with_slope(name: str, slope: Callable[[Any, Any], Any]) -> None:
@@ -29,6 +28,20 @@ def with_slope(name: str, slope: Callable[[Any, Any], Any]) -> None:
     @reverse_of(name)
     def rule(call: Call) -> list[Any]:
         return [call.cotangent * conj(slope(call.args[0], call.out))]
+
+
+Power = Callable[[Tensor, float], Tensor]
+
+SLOPES: dict[str, Callable[[Tensor, Power], Tensor]] = {
+    "asin": lambda x, power: power(1.0 - x * x, -0.5),
+    "acos": lambda x, power: -power(1.0 - x * x, -0.5),
+    "asinh": lambda x, power: power(x * x + 1.0, -0.5),
+    "acosh": lambda x, power: power(x * x - 1.0, -0.5),
+    "atanh": lambda x, power: power(1.0 - x * x, -1.0),
+    "log2": lambda x, power: power(x * math.log(2.0), -1.0),
+    "log10": lambda x, power: power(x * math.log(10.0), -1.0),
+}
+"""Derivatives, by a function that takes powers."""
 
 
 def _power(x: Tensor, exponent: float) -> Tensor:
@@ -171,4 +184,6 @@ def _remainder_reverse(call: Call) -> list[Any]:
     return summed(call, lambda: g, lambda: -(g * ops.floor(x / y)))
 
 
-formula_of("lerp")(lerp)
+@formula_of("lerp")
+def _lerp_formula(x: Tensor, y: Tensor, weight: Any) -> Tensor:
+    return x + weight * (y - x)

@@ -7,7 +7,7 @@ from typing import Any
 from paddle import Tensor
 
 from ....paddle_side.interception import RAW
-from ....paddle_side.rules.derivatives.linear_algebra import addmm, dot
+from ....paddle_side.rules.derivatives.linear_algebra import addmm
 from ..calls import BatchCall, Call, JetCall
 from ..entry import (
     batch_of,
@@ -156,7 +156,10 @@ def _bmm_formula(x: Tensor, y: Tensor) -> Tensor:
     return ops.matmul(x, y, False, False)
 
 
-formula_of("dot")(dot)
+@formula_of("dot")
+def _dot_formula(x: Tensor, y: Tensor) -> Tensor:
+    found: Tensor = ops.sum(x * y, [-1], None, False)
+    return found
 
 
 # In Taylor series.

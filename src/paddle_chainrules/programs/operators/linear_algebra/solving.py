@@ -13,7 +13,6 @@ import paddle
 from paddle import Tensor
 
 from ....paddle_side.dtypes import dtype_name
-from ....paddle_side.rules.derivatives.linear_algebra import matrix_power
 from ..calls import Call
 from ..entry import define, formula_of, holds_for_complex, reverse_of
 from ..shared import conj, ops, summed, summed_to
@@ -178,4 +177,18 @@ def _slogdet_reverse(call: Call) -> list[Any]:
 def _matrix_power_formula(x: Tensor, n: int) -> Tensor:
     if n == 0:
         return x * 0.0 + unit(x, x.shape[-1])
-    return matrix_power(x, n)
+    return _matrix_power(x, n)
+
+
+def _matrix_power(x: Tensor, n: int) -> Tensor:
+    """Of a matrix, by products of squares; n is not 0."""
+    base = x if n > 0 else ops.inverse(x)
+    found: Any = None
+    left = abs(n)
+    while left:
+        if left & 1:
+            found = base if found is None else ops.matmul(found, base, False, False)
+        left >>= 1
+        base = ops.matmul(base, base, False, False) if left else base
+    power: Tensor = found
+    return power

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import paddle
@@ -10,11 +11,8 @@ from paddle import Tensor
 from ....paddle_side.dtypes import single
 from ....paddle_side.interception import RAW
 from ....paddle_side.rules.derivatives.losses import (
-    binary_cross_entropy,
+    bounded_log,
     cross_entropy_with_logits,
-    divergences,
-    label_smooth,
-    log_of_probability,
 )
 from ..calls import Call
 from ..entry import define, formula_of, reverse_of
@@ -72,11 +70,14 @@ def _bce_loss_reverse(call: Call) -> list[Any]:
     if 0 in call.wanted:
         by_x = ops.bce_loss_grad(x, label, g)
     if 1 in call.wanted:
-        by_label = g * (log_of_probability(1.0 - x) - log_of_probability(x))
+        by_label = g * (_log_of_probability(1.0 - x) - _log_of_probability(x))
     return [by_x, by_label]
 
 
-formula_of("bce_loss")(binary_cross_entropy)
+@formula_of("bce_loss")
+def _bce_loss_formula(x: Tensor, label: Tensor) -> Tensor:
+    logs = label * _log_of_probability(x)
+    return -(logs + (1.0 - label) * _log_of_probability(1.0 - x))
 
 
 @formula_of("bce_loss_grad")
@@ -87,7 +88,15 @@ def _bce_loss_grad_formula(x: Tensor, label: Tensor, out_grad: Tensor) -> Tensor
 
 
 formula_of("sigmoid_cross_entropy_with_logits")(cross_entropy_with_logits)
-formula_of("label_smooth")(label_smooth)
+
+
+@formula_of("label_smooth")
+def _label_smooth_formula(label: Tensor, prior: Any, epsilon: float) -> Tensor:
+    epsilon = single(epsilon)  # as Paddle's kernel has them
+    kept = label * single(1.0 - epsilon)
+    if prior is None:
+        return kept + single(epsilon / label.shape[-1])
+    return kept + ops.reshape(prior, [*[1] * (label.ndim - 1), -1]) * epsilon
 
 
 @formula_of("nll_loss")
@@ -113,7 +122,7 @@ def _nll_loss_formula(
 def _kldiv_loss_formula(
     x: Tensor, label: Tensor, reduction: str, log_target: bool
 ) -> Tensor:
-    loss = divergences(x, label, log_target)
+    loss = _divergences(x, label, log_target)
     if reduction == "none":
         return loss
     total = ops.sum(loss, [], None, False)
@@ -145,3 +154,18 @@ def _identity_loss_formula(x: Tensor, reduction: int) -> Tensor:
         return x * 1.0
     total = ops.sum(x, [], None, False)
     return total if reduction == 0 else share(total, x.shape)
+
+
+def _log_of_probability(x: Tensor) -> Tensor:
+    """At least -100, as binary cross entropy has it."""
+    return bounded_log(x, math.exp(-100.0), -100.0)
+
+
+def _divergences(x: Tensor, target: Tensor, log_target: bool) -> Tensor:
+    """That of Kullback and Leibler, each element's share of it."""
+    if log_target:
+        logs: Tensor = ops.exp(target) * (target - x)
+        return logs
+    part = target * (bounded_log(target, 0.0, 0.0) - x)
+    found: Tensor = ops.where(target > 0, part, paddle.zeros_like(part))
+    return found

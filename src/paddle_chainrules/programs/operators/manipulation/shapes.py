@@ -11,7 +11,6 @@ import paddle
 from paddle import Tensor
 
 from ....paddle_side.interception import RAW
-from ....paddle_side.rules.derivatives.formulas import masked_fill
 from ..calls import BatchCall, Call, JetCall, NoRule
 from ..entry import (
     batch_of,
@@ -246,7 +245,13 @@ def _kept(x: Tensor, where: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
     return ops.where(mask, x, ops.expand(paddle.zeros([], x.dtype), x.shape))
 
 
-formula_of("masked_fill")(masked_fill)
+@formula_of("masked_fill")
+def _masked_fill_formula(x: Tensor, mask: Tensor, value: Any) -> Tensor:
+    shape = paddle.broadcast_shape(x.shape, mask.shape)
+    value = value if value.dtype == x.dtype else value.astype(x.dtype)
+    x, mask, value = (ops.expand(part, shape) for part in (x, mask, value))
+    found: Tensor = ops.where(mask, value, x)
+    return found
 
 
 @reverse_of("pad")

@@ -1,4 +1,4 @@
-"""Activations in other operators: one formula for the tape and for programs."""
+"""Activations in other operators, whose gradients are theirs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
-from ...dtypes import single
+from ....paddle_side.dtypes import single
 
 ops: Any = paddle._C_ops
 
