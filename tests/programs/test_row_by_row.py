@@ -28,6 +28,11 @@ SEEN = {
     "softmax": lambda x: F.softmax(x * 3, -1),
     "unsqueezed": lambda x: paddle.squeeze(paddle.unsqueeze(x, -1) * 2.0, -1),
     "where": lambda x: paddle.where(x > 0.5, x, x * x),
+    "cumsum over columns": lambda x: x.cumsum(-1),
+    "norm of columns": lambda x: x / x.norm(2, -1, keepdim=True),
+    "flipped columns": lambda x: paddle.flip(x, [-1]) - F.log_softmax(x, -1),
+    "spectrum": lambda x: paddle.fft.rfft(x, axis=-1).abs(),
+    "arc of the tangent": lambda x: paddle.atan2(x, paddle.lerp(x, x + 1.0, 0.3)),
     "fixed beside": lambda x: x + paddle.linspace(0, 1, 3) @ SQUARE,
 }
 UNSEEN = {

@@ -19,7 +19,6 @@ from ...paddle_side.listener import listener, not_listening
 from ...paddle_side.process.random_state import put_back, random_state
 from ..compiling.passes import least, program_of
 from ..compiling.program import Program
-from ..operators.batch_rules import batched_images, batched_indices, batches  # noqa: F401
 from ..operators.calls import BatchCall, NoRule
 from ..operators.table import TABLE
 from ..tracing.inside import recorded_inside
@@ -200,7 +199,7 @@ def _of_many(
                 each = [_in_list(v, known, many, size) for v in arg]
                 args[i] = tuple(each) if isinstance(arg, tuple) else each
     shapes = [v.shape for v in op.outputs]
-    if op.operator.name in PROMOTING:
+    if op.operator.promotes:
         _promote(op, args)
     if op.operator.batch is not None and not op.is_complex:
         try:
@@ -223,21 +222,12 @@ def _of_many(
     return _one_by_one(op, known, many, size)
 
 
-PROMOTING = {
-    **dict.fromkeys(("add", "subtract", "multiply", "divide", "maximum"), (0, 1)),
-    **dict.fromkeys(("minimum", "fmax", "fmin", "elementwise_pow"), (0, 1)),
-    **dict.fromkeys(("remainder", "floor_divide", "atan2", "matmul"), (0, 1)),
-    **dict.fromkeys((n for n in TABLE if n.startswith("Tensor.__")), (0, 1)),
-    **dict.fromkeys(("equal", "not_equal", "less_than", "less_equal"), (0, 1)),
-    **dict.fromkeys(("greater_than", "greater_equal"), (0, 1)),
-    "where": (1, 2),
-}
-"""Operators that bring two arguments to one dtype, by their dimensions too."""
-
-
 def _promote(op: Operation, args: list[Any]) -> None:
-    """Bring arguments to the dtype that Paddle brings those of one sample to."""
-    places = PROMOTING[op.operator.name]
+    """Bring arguments to the dtype that Paddle brings those of one sample to.
+
+    It goes by their dimensions, too.
+    """
+    places = op.operator.promotes
     values = [op.args[i] for i in places if i < len(op.args)]
     if len(values) < 2 or not all(isinstance(v, Value) for v in values):
         return

@@ -20,40 +20,12 @@ from ..capture_error import CaptureError
 from ..loops.fused_kernels.regions import may_be_part
 from ..operators.calls import NoRule
 from ..operators.images.channels_last import CHANNELS_LAST, FIRST
-from ..operators.images.taps import TAPPED
 from ..sizes.any_size import samples_of
 from ..sizes.one_number import with_one_number
 from ..sizes.samples import Samples
 from ..tracing.common_subexpressions import CommonSubexpressions
 from ..tracing.inside import recorded_inside
 from ..tracing.operations import Operation, Value, fresh_numbers, values_in, with_values
-
-DECOMPOSED = frozenset(
-    {
-        *("softmax", "softmax_grad", "log_softmax", "logsumexp"),
-        *("layer_norm", "layer_norm_grad", "batch_norm", "batch_norm_grad"),
-        *("group_norm", "group_norm_grad", "instance_norm", "instance_norm_grad"),
-        *("add_grad", "divide_grad", "maximum_grad", "minimum_grad", "pow_grad"),
-        *("sigmoid_cross_entropy_with_logits", "bce_loss", "bce_loss_grad"),
-        *("cross_entropy_with_softmax", "cross_entropy_with_softmax_grad"),
-        *("huber_loss", "kldiv_loss", "log_loss", "label_smooth"),
-        *("p_norm", "p_norm_grad", "dist", "dot", "mv", "bmm", "baddbmm", "einsum"),
-        *("matmul_grad", "addmm", "addmm_grad", "bilinear"),
-        *("softsign", "mish", "relu6", "hardswish", "hardsigmoid", "hardtanh", "selu"),
-        *("celu", "stanh", "softshrink", "thresholded_relu", "swiglu", "prelu"),
-        *("fmax", "fmin", "lerp", "dropout", "dropout_grad", "add_n"),
-        *("pixel_shuffle", "pixel_unshuffle", "tile", "masked_fill", "tril", "triu"),
-        *("pixel_shuffle_grad", "pixel_unshuffle_grad"),
-        *("frobenius_norm", "squared_l2_norm"),
-        *("nll_loss", "all", "any", "multi_dot", "kron"),
-        *("channel_shuffle", "channel_shuffle_grad", "pad3d", "pad3d_grad"),
-        *("send_u_recv", "send_ue_recv", "send_uv", "Tensor._setitem_dygraph"),
-        "cond",
-        *(*CHANNELS_LAST, *TAPPED),
-    }
-)
-"""Operators whose formulas are sooner as machine code than their kernels."""
-
 
 MAX_COMPARED_NUMBERS = 64
 """Numbers of a constant, up to which it is looked for among others."""
@@ -129,7 +101,13 @@ def _given(op: Operation) -> list[Value]:
 
 def may_decompose(ops: Iterable[Operation]) -> bool:
     """Whether there are operators that may be several."""
-    return any(op.operator.name in DECOMPOSED for op in ops)
+    return any(map(_has_formula, ops))
+
+
+def _has_formula(op: Operation) -> bool:
+    """Whether machine code has an operator's formula in place of its kernel."""
+    entry = op.operator
+    return entry.formula is not None and not (entry.keeps_kernel or entry.loop)
 
 
 def _is_decomposed(op: Operation) -> bool:
@@ -139,7 +117,7 @@ def _is_decomposed(op: Operation) -> bool:
         isinstance(arg, str) and arg in FIRST for arg in op.args
     ):
         return False
-    return name in DECOMPOSED and op.operator.formula is not None
+    return _has_formula(op)
 
 
 def decomposed(

@@ -9,6 +9,7 @@ from typing import Any
 
 from paddle import Tensor
 
+from ..operators.axes import Elements
 from ..operators.table import TABLE
 from ..sizes.one_number import with_one_number
 from ..tracing.common_subexpressions import CommonSubexpressions
@@ -127,19 +128,21 @@ def least(program: Program) -> Program:
 NEGATION = (-1.0, 0.0, True)
 """What ``scale`` takes besides to negate."""
 
-SIGNS: dict[str, tuple[int, ...]] = {
-    "multiply": (0, 1),
-    "Tensor.__mul__": (0,),
-    "Tensor.__rmul__": (0,),
-    "matmul": (0, 1),
-    "tanh_grad": (1,),
-    "square_grad": (1,),
-}
-"""The arguments whose sign is the result's."""
-
 
 def _is_negation(op: Operation) -> bool:
     return op.operator.name == "scale" and op.args[1:] == NEGATION
+
+
+def _may_pass(op: Operation, arg: Value) -> bool:
+    """Whether a sign goes behind an operation that is linear in an argument.
+
+    That is behind arithmetic: sums and views of what is negated stay the same as those
+    of what is not, but for a number.
+    """
+    (end,) = op.outputs
+    is_product = len(op.operator.linear) > 1
+    is_alike = isinstance(op.operator.axes, Elements) and end.shape == arg.shape
+    return end.dtype == arg.dtype and (is_product or is_alike)
 
 
 def _signed(
@@ -163,8 +166,8 @@ def _signed(
             args.reverse()
         is_negative = all(signs)
         name = "add" if signs[0] == signs[1] else "subtract"
-    for k in SIGNS.get(name, ()):
-        if args[k] in negated:
+    for k in op.operator.linear:
+        if args[k] in negated and _may_pass(op, args[k]):
             args[k], is_negative = negated[args[k]], not is_negative
     if name != op.operator.name or tuple(args) != op.args:
         op = replace(op, operator=TABLE[name], args=tuple(args))

@@ -15,15 +15,6 @@ from .passes import NEGATION
 Term = tuple[float, Value]
 """A number, and what it multiplies."""
 
-LINEAR: dict[str, tuple[int, ...]] = {
-    **dict.fromkeys(("matmul", "multiply"), (0, 1)),
-    **dict.fromkeys(("sum", "mean", "reshape", "expand", "transpose"), (0,)),
-    **dict.fromkeys(("squeeze", "unsqueeze", "slice", "Tensor._getitem_dygraph"), (0,)),
-    **dict.fromkeys(("slice_grad", "tanh_grad", "square_grad", "sigmoid_grad"), (1,)),
-    **dict.fromkeys(("sin_grad", "cos_grad"), (1,)),
-}
-"""The arguments in each of which the result is linear."""
-
 SCALING = frozenset({"scale", *(f"Tensor.__{n}__" for n in ("mul", "rmul", "truediv"))})
 """What multiplies by a number, perhaps."""
 
@@ -52,12 +43,9 @@ def is_sum(op: Operation) -> bool:
 
 def linear_in(op: Operation) -> tuple[int, ...]:
     """The arguments in each of which it is linear, none where that isn't known."""
-    name = op.operator.name
-    if name not in LINEAR or not is_plain(op):
+    if op.operator.name == "sum" and op.args[2] is not None:  # a dtype
         return ()
-    if name == "sum" and op.args[2] is not None:  # a dtype
-        return ()
-    return LINEAR[name]
+    return op.operator.linear if is_plain(op) else ()
 
 
 def scaling(op: Operation) -> tuple[float, Value] | None:

@@ -11,15 +11,6 @@ from collections.abc import Callable, Collection, Iterable
 from ..tracing.operations import Operation, Value
 from .split import There
 
-ARITHMETIC = frozenset(
-    {
-        *("add", "subtract", "multiply", "scale", "square", "Tensor.__rsub__"),
-        *("Tensor.__add__", "Tensor.__radd__", "Tensor.__sub__"),
-        *("Tensor.__mul__", "Tensor.__rmul__"),
-    }
-)
-"""Operators that cost less than to read their result."""
-
 MOST = 4
 """Operations that are repeated for a result."""
 
@@ -74,4 +65,4 @@ def _path(
 def is_arithmetic(op: Operation) -> bool:
     """Whether an operation may be repeated."""
     shape = op.outputs[0].shape
-    return op.operator.name in ARITHMETIC and all(v.shape == shape for v in op.inputs)
+    return op.operator.cheap and all(v.shape == shape for v in op.inputs)

@@ -16,17 +16,8 @@ from .passes import expanding, needed, program_of
 from .program import Program
 from .reuse import memory_of
 
-SCALED = frozenset(
-    {
-        *("scale", "Tensor.__add__", "Tensor.__radd__", "Tensor.__sub__"),
-        *("Tensor.__rsub__", "Tensor.__mul__", "Tensor.__rmul__", "Tensor.__truediv__"),
-        "share",
-    }
-)
-"""Operators of a tensor and a number that cost less than to read their result."""
-
 LARGE = 1 << 18
-"""Bytes from which on what they give is not kept."""
+"""Bytes from which on what is cheap to make of one tensor is not kept."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,7 +203,7 @@ def split(
         op = made.get(value)
         if op is None or op.operator.view or value in made_again:
             return op is not None
-        is_scaled = op.operator.name in SCALED and len(op.inputs) == 1
+        is_scaled = op.operator.cheap and len(op.inputs) == 1
         return is_scaled and value.bytes >= LARGE and op.inputs[0] in kept
 
     while cheap := [*filter(is_cheap, kept)]:

@@ -58,7 +58,7 @@ def _between(start: Tensor | None, stop: Tensor | None, steps: Tensor) -> Any:
     return total(ops.cast(x, steps.dtype) * s for x, s in ends if x is not None)
 
 
-@formula_of("logspace")
+@formula_of("logspace", keeps_kernel=True)
 def _logspace(
     start: Tensor, stop: Tensor, count: Tensor, base: Tensor, dtype: Any, *rest: Any
 ) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -11,6 +12,7 @@ import paddle
 from ...paddle_side.interception import RAW
 from ...paddle_side.listener import listener
 from ...paddle_side.rules.given_numbers import places
+from .axes import UNKNOWN, Axes
 
 INFO: dict[str, list[str]] = RAW.get_core_ops_args_info()
 
@@ -31,7 +33,8 @@ class Operator:
         formula: the same in operators that have rules, which is differentiated where
             there is no ``reverse``.
         jet: Taylor series of the results, from a :class:`.calls.JetCall`.
-        batch: results of many samples, from a :class:`.calls.BatchCall`.
+        batch: results of many samples, from a :class:`.calls.BatchCall`; by ``axes``
+            where there is no other rule.
         loop: instructions on one element, from a :class:`.LoopCall`.
         julia: an expression of Julia's, from a :class:`.JuliaCall`.
         shapes: positions of the arguments of which only the shape matters.
@@ -44,8 +47,12 @@ class Operator:
         random: it draws random numbers.
         opaque: it runs a program, or Python, which Paddle's tape does not look into.
         complex: its rules hold for complex numbers too.
-        elementwise: its results are made element by element, of tensors that are
-            broadcast.
+        axes: what it does along the axes of its tensors.
+        linear: positions of the arguments in each of which its result is linear.
+        promotes: positions of the arguments that Paddle's own brings to one dtype.
+        cheap: it costs less than to read its result from memory.
+        keeps_kernel: it has a formula, and machine code has Paddle's kernel for it
+            nevertheless.
         work_bytes: of memory that it takes while it runs.
         left_bytes: of those, what it leaves to later ones.
         writes: by position the arguments that Paddle's own overwrites, and by which
@@ -82,6 +89,10 @@ class Operator:
         view: bool = False,
         random: bool = False,
         opaque: bool = False,
+        axes: Axes = UNKNOWN,
+        linear: Sequence[int] = (),
+        promotes: Sequence[int] = (),
+        cheap: bool = False,
         writes: dict[int, int] | None = None,
         still: Callable[..., bool] | None = None,
         infix: str | None = None,
@@ -101,7 +112,9 @@ class Operator:
         self.fixed = frozenset(fixed)
         self.alias, self.view, self.random = alias, view, random
         self.opaque = opaque
-        self.complex = self.elementwise = False
+        self.axes, self.linear = axes, tuple(linear)
+        self.promotes, self.cheap = tuple(promotes), cheap
+        self.complex = self.keeps_kernel = False
         self.writes, self.still = writes or {}, still
         self.infix = infix
         self.defaults = defaults or {}
@@ -114,6 +127,8 @@ class Operator:
         self.formula: Callable[..., Any] | None = None
         self.jet: Callable[..., Any] | None = None
         self.batch: Callable[..., Any] | None = None
+        if axes.batches:
+            self.batch = partial(axes.batch, self)
         self.loop: Callable[..., str] | None = None
         self.julia: Callable[..., str] | None = None
 
@@ -263,7 +278,21 @@ instead_of = _decorator("instead")
 simpler_of = _decorator("simpler")
 decompose_of = _decorator("decompose")
 reverse_of = _decorator("reverse")
-formula_of = _decorator("formula")
 jet_of = _decorator("jet")
 batch_of = _decorator("batch")
 """Each a decorator that takes names of operators; see :class:`Operator`."""
+
+
+def formula_of(*names: str, keeps_kernel: bool = False) -> Callable[[Any], Any]:
+    """The same for a formula in other operators.
+
+    Args:
+        keeps_kernel: as of :class:`Operator`.
+    """
+
+    def put(found: Any) -> Any:
+        for name in names:
+            TABLE[name].formula, TABLE[name].keeps_kernel = found, keeps_kernel
+        return found
+
+    return put

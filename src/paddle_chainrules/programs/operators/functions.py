@@ -12,12 +12,13 @@ import paddle
 from ...paddle_side.listener import listener
 from ...paddle_side.rules.table import FUNCTIONS
 from ...paddle_side.watch import Context
+from .axes import Matrices
 from .calls import Call
 from .entry import TABLE, define, reverse_of
 from .linear_algebra.adjoints import adjoint, part
 from .shared import ops
 
-define("matrix_exp", "x", run=paddle.linalg.matrix_exp)
+define("matrix_exp", "x", run=paddle.linalg.matrix_exp, axes=Matrices(batches=False))
 
 
 def _matrix_exp(operator: Any, context: Context, x: Any, name: Any = None) -> Any:

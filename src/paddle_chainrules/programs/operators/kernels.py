@@ -36,7 +36,7 @@ def by_kernel(
         kernel = f"{name}_grad"
         takes = arguments.split() if arguments else INFO[kernel]
         if kernel not in TABLE:
-            define(kernel, " ".join(takes))
+            define(kernel, " ".join(takes), axes=TABLE[name].axes)
         TABLE[name].reverse = _rule(TABLE[name], kernel, takes, results)
 
 

@@ -11,6 +11,7 @@ from ...paddle_side.dtypes import single
 from ...paddle_side.interception import RAW
 from ...paddle_side.listener import not_listening
 from ...paddle_side.process.random_state import is_sketched
+from .axes import ANYWHERE, ELEMENTS
 from .calls import Call, NoRule
 from .entry import TABLE, define, formula_of, reverse_of, simpler_of
 from .shared import ops
@@ -53,16 +54,33 @@ def _gumbel_softmax(x: Tensor, temperature: float, hard: bool, axis: int) -> Any
     return RAW.cast(RAW.equal(first, classes), soft.dtype), soft
 
 
-define("dropout", run=_dropout, random=True, shown=1, differentiable=(0,), fixed=(1,))
-define("dropout_grad", differentiable=(1,))
+define(
+    "dropout",
+    run=_dropout,
+    random=True,
+    shown=1,
+    differentiable=(0,),
+    fixed=(1,),
+    axes=ANYWHERE,
+)
+define("dropout_grad", differentiable=(1,), axes=ELEMENTS)
 define(
     "dropout_of_ones",
     "ones p mode seed fix_seed",
     run=_dropout_of_ones,
     random=True,
     differentiable=(),
+    axes=ANYWHERE,
 )
-define("rrelu", run=_rrelu, random=True, shown=1, differentiable=(0,), fixed=(1,))
+define(
+    "rrelu",
+    run=_rrelu,
+    random=True,
+    shown=1,
+    differentiable=(0,),
+    fixed=(1,),
+    axes=ANYWHERE,
+)
 define(
     "gumbel_softmax",
     run=_gumbel_softmax,
@@ -72,11 +90,12 @@ define(
     fixed=(1,),
 )
 for name in (
-    *("gaussian", "uniform", "randint", "randperm", "bernoulli", "poisson", "binomial"),
+    *("gaussian", "uniform", "randint", "randperm", "poisson", "binomial"),
     *("multinomial", "standard_gamma", "dirichlet", "truncated_gaussian_random"),
     *("class_center_sample", "uniform_random_batch_size_like"),
 ):
     define(name, random=True, differentiable=())
+define("bernoulli", axes=ANYWHERE, random=True, differentiable=())
 define("seed", "seed", run=paddle.seed, random=True, differentiable=())
 """Which sets the generators, at its place among what draws."""
 

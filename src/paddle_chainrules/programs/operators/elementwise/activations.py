@@ -9,6 +9,7 @@ import paddle
 from paddle import Tensor
 
 from ....paddle_side.dtypes import single
+from ..axes import ELEMENTS, ByNumbers
 from ..calls import BatchCall, Call
 from ..entry import (
     TABLE,
@@ -41,12 +42,15 @@ NAMES = (
 )
 
 for name in NAMES:
-    define(name, defaults=DEFAULTS.get(name))
-for name in (
-    *("tanh", "sigmoid", "relu", "sin", "cos", "sqrt", "rsqrt", "square", "silu"),
-    *("gelu", "softplus", "elu", "leaky_relu", "selu", "clip", "abs"),
-):
-    define(f"{name}_grad")
+    defaults = DEFAULTS.get(name)
+    define(name, axes=ELEMENTS, defaults=defaults, cheap=name == "square")
+for name in ("relu", "sqrt", "rsqrt", "silu", "gelu", "softplus", "elu", "leaky_relu"):
+    define(f"{name}_grad", axes=ELEMENTS)
+for name in ("tanh", "sigmoid", "sin", "cos", "square"):
+    define(f"{name}_grad", axes=ELEMENTS, linear=(1,))
+for name in ("selu", "abs"):
+    define(f"{name}_grad", axes=ELEMENTS)
+define("clip_grad", axes=ByNumbers(2, 3))
 holds_for_complex("exp", "log", "sqrt", "square", "abs", "sign", "reciprocal", "silu")
 holds_for_complex("sin", "cos", "sinh", "cosh", "tanh", "sigmoid", "softsign", "atan")
 holds_for_complex("log1p", "expm1")
@@ -333,17 +337,6 @@ def _selu_grad_formula(
 
 
 # Of many samples.
-
-
-def _each_alone(name: str) -> None:
-    def batch(call: BatchCall) -> list[Any]:
-        return [getattr(ops, name)(*call.args)]
-
-    TABLE[name].batch = batch
-
-
-for name in NAMES:
-    _each_alone(name)
 
 
 @batch_of("clip")

@@ -10,9 +10,10 @@ import paddle
 from paddle import Tensor
 
 from ....paddle_side.dtypes import single
+from ..axes import ANYWHERE, BROADCAST, ELEMENTS, ByNumbers, full
 from ..calls import BatchCall, Call, JetCall, NoRule
 from ..entry import (
-    TABLE,
+    batch_of,
     define,
     formula_of,
     holds_for_complex,
@@ -21,28 +22,41 @@ from ..entry import (
     reverse_of,
 )
 from ..series import linear, minus, product, total
-from ..shared import aligned, conj, is_zero, ops, summed, summed_to
+from ..shared import conj, is_zero, ops, summed, summed_to
+
+ARITHMETIC: dict[str, Any] = {"axes": BROADCAST, "promotes": (0, 1)}
+"""What holds of all operators between two tensors."""
 
 for name, infix in (("add", "+"), ("sub", "-"), ("mul", "*"), ("truediv", "/")):
-    define(f"Tensor.__{name}__", "x y", infix=infix)
-for name in ("radd", "rsub", "rmul", "rtruediv", "pow", "rpow"):
-    define(f"Tensor.__{name}__", "x y")
-for name in ("add", "subtract", "divide", "maximum", "minimum"):
-    define(name)
-define("multiply", "x y")
+    how = {"linear": (0,)} if name == "mul" else {}
+    define(f"Tensor.__{name}__", "x y", infix=infix, cheap=True, **how, **ARITHMETIC)
+for name in ("radd", "rsub", "rtruediv"):
+    define(f"Tensor.__{name}__", "x y", cheap=name != "rtruediv", **ARITHMETIC)
+define("Tensor.__rmul__", "x y", cheap=True, linear=(0,), **ARITHMETIC)
+for name in ("pow", "rpow"):
+    define(f"Tensor.__{name}__", "x y", axes=ELEMENTS, promotes=(0, 1))
+for name in ("add", "subtract"):
+    define(name, cheap=True, **ARITHMETIC)
+for name in ("divide", "maximum", "minimum"):
+    define(name, **ARITHMETIC)
+define("multiply", "x y", axes=BROADCAST, linear=(0, 1), promotes=(0, 1), cheap=True)
 define(
     "scale",
     differentiable=(0, 1),
     defaults={"scale": 1.0, "bias": 0.0, "bias_after_scale": True},
+    axes=ByNumbers(1),
+    cheap=True,
 )
-define("pow", differentiable=(0, 1))
-define("elementwise_pow")
-define("add_grad", "x y out_grad axis", differentiable=(2,), shapes=(0, 1))
-define("divide_grad", "x y out out_grad axis")
-define("pow_grad", differentiable=(0, 1))
-define("maximum_grad", "x y out_grad")
-define("minimum_grad", "x y out_grad")
-define("add_n", "x")
+define("pow", differentiable=(0, 1), axes=ByNumbers(1))
+define("elementwise_pow", axes=ELEMENTS, promotes=(0, 1))
+define(
+    "add_grad", "x y out_grad axis", differentiable=(2,), shapes=(0, 1), axes=ANYWHERE
+)
+define("divide_grad", "x y out out_grad axis", axes=ANYWHERE)
+define("pow_grad", differentiable=(0, 1), axes=ByNumbers(2))
+define("maximum_grad", "x y out_grad", axes=ANYWHERE)
+define("minimum_grad", "x y out_grad", axes=ANYWHERE)
+define("add_n", "x", axes=ANYWHERE)
 for name in ("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv"):
     holds_for_complex(f"Tensor.__{name}__")
 holds_for_complex("add", "subtract", "multiply", "divide", "scale", "add_n")
@@ -309,25 +323,26 @@ def _multiply_jet(call: JetCall) -> list[Any]:
     return [[call.out, *product(x, y)[1:]]]
 
 
-# Of many samples, and in Julia.
+# Of many samples.
 
 
-def _broadcast(name: str) -> None:
-    def batch(call: BatchCall) -> list[Any]:
-        tensors = [i for i, arg in enumerate(call.args) if isinstance(arg, Tensor)]
-        ndim = max(map(call.ndim, tensors))
-        args = [*call.args]
-        for i in call.batched:
-            args[i] = aligned(args[i], ndim)
-        return TABLE[name].every(args)
-
-    TABLE[name].batch = batch
+@batch_of("add_n")
+def _add_n_batch(call: BatchCall) -> list[Any]:
+    return [ops.add_n(call.args[0])]
 
 
-for name in ("add", "sub", "mul", "truediv", "radd", "rsub", "rmul", "rtruediv"):
-    _broadcast(f"Tensor.__{name}__")
-for name in ("add", "subtract", "multiply", "divide", "maximum", "minimum"):
-    _broadcast(name)
+@batch_of("add_grad")
+def _add_grad_batch(call: BatchCall) -> list[Any]:
+    g = full(call, 2)
+    found = []
+    for i in (0, 1):
+        shape = call.args[i].shape[i in call.batched :]
+        lead = g.ndim - 1 - len(shape)
+        pairs = enumerate(zip(shape, g.shape[lead + 1 :], strict=True), lead + 1)
+        axes = [*range(1, lead + 1), *(k for k, (n, m) in pairs if n != m)]
+        part = ops.sum(g, axes, None, False) if axes else g
+        found.append(ops.reshape(part, [call.size, *shape]))
+    return found
 
 
 def _complex_like(x: Tensor, number: Any) -> Tensor:

@@ -6,28 +6,38 @@ from typing import Any
 
 import paddle
 
+from ..axes import ELEMENTS, Along
 from ..calls import Call
 from ..entry import define, holds_for_complex, reverse_of
 from ..shared import ops, summed
 
+OF_TWO: dict[str, Any] = {
+    "axes": ELEMENTS,
+    "promotes": (0, 1),
+    "differentiable": (),
+}
+"""What holds of all comparisons of two tensors."""
+
 for name, infix in (("eq", "=="), ("ne", "!="), ("lt", "<"), ("le", "<="), ("gt", ">")):
-    define(f"Tensor.__{name}__", "x y", infix=infix, differentiable=())
-define("Tensor.__ge__", "x y", infix=">=", differentiable=())
+    define(f"Tensor.__{name}__", "x y", infix=infix, **OF_TWO)
+define("Tensor.__ge__", "x y", infix=">=", **OF_TWO)
 for name in ("and", "or", "xor"):
-    define(f"Tensor.__{name}__", "x y", differentiable=())
+    define(f"Tensor.__{name}__", "x y", **OF_TWO)
 for name in (
     *("equal", "not_equal", "less_than", "less_equal", "greater_than", "greater_equal"),
-    *("logical_and", "logical_or", "logical_not", "isnan", "isinf", "isfinite"),
 ):
-    define(name, differentiable=())
+    define(name, **OF_TWO)
+for name in ("logical_and", "logical_or", "logical_not", "isnan", "isinf", "isfinite"):
+    define(name, axes=ELEMENTS, differentiable=())
 for name in ("argmax", "argmin"):
     define(
         name,
         "x axis keepdim dtype",
+        axes=Along("axis", one=True),
         differentiable=(),
         defaults={"axis": None, "keepdim": False, "dtype": paddle.int64},
     )
-define("where", differentiable=(1, 2))
+define("where", differentiable=(1, 2), axes=ELEMENTS, promotes=(1, 2))
 holds_for_complex("where")
 
 

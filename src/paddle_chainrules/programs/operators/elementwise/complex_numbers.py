@@ -12,19 +12,20 @@ import paddle
 from paddle import Tensor
 
 from ....paddle_side.dtypes import same_parts
+from ..axes import ELEMENTS
 from ..calls import Call, NoRule
 from ..entry import define, holds_for_complex, reverse_of
 from ..shared import ops, summed, turned
 
-define("conj")
-define("real", view=True)
-define("imag", view=True)
-define("real_grad")
-define("imag_grad")
-define("complex")
+define("conj", axes=ELEMENTS)
+define("real", view=True, axes=ELEMENTS)
+define("imag", view=True, axes=ELEMENTS)
+define("real_grad", axes=ELEMENTS)
+define("imag_grad", axes=ELEMENTS)
+define("complex", axes=ELEMENTS)
 define("as_complex", view=True)
 define("as_real", view=True)
-define("angle")
+define("angle", axes=ELEMENTS)
 define("view_dtype", "x dtype", view=True)
 holds_for_complex("conj", "real", "imag", "real_grad", "imag_grad", "complex")
 holds_for_complex("as_complex", "as_real", "angle", "view_dtype")

@@ -8,6 +8,7 @@ import paddle
 from paddle import Tensor
 
 from ....paddle_side.interception import RAW
+from ..axes import ELEMENTS, IN_ORDER
 from ..calls import BatchCall, Call, JetCall
 from ..entry import (
     batch_of,
@@ -19,17 +20,31 @@ from ..entry import (
 from ..series import linear
 from ..shared import ops
 
-define("assign", alias=True)
-define("Tensor.clone", "x", alias=True)
-define("Tensor.contiguous", "x", alias=True)
+define("assign", alias=True, axes=IN_ORDER)
+define("Tensor.clone", "x", alias=True, axes=IN_ORDER)
+define("Tensor.contiguous", "x", alias=True, axes=IN_ORDER)
 define("Tensor._tensor_use_gpudnn", "x use", alias=True)
-define("Tensor.detach", "x", alias=True, differentiable=())
-define("Tensor.data", "x", run=paddle.Tensor.detach, alias=True, differentiable=())
-define("share_data", "x", alias=True, differentiable=())
-define("cast", "x dtype", view=True)
-define("copy", "x", run=RAW.assign)
+define("Tensor.detach", "x", alias=True, differentiable=(), axes=IN_ORDER)
+define(
+    "Tensor.data",
+    "x",
+    run=paddle.Tensor.detach,
+    alias=True,
+    differentiable=(),
+    axes=IN_ORDER,
+)
+define("share_data", "x", alias=True, differentiable=(), axes=IN_ORDER)
+define("cast", "x dtype", view=True, axes=ELEMENTS)
+define("copy", "x", run=RAW.assign, axes=IN_ORDER)
 """A copy in memory of its own, which passes leave where it is."""
-define("stop_gradient", "x", run=paddle.Tensor.detach, view=True, differentiable=())
+define(
+    "stop_gradient",
+    "x",
+    run=paddle.Tensor.detach,
+    view=True,
+    differentiable=(),
+    axes=IN_ORDER,
+)
 """Where no gradient goes on, which passes leave where it is."""
 holds_for_complex("assign", "copy", "cast", "Tensor.clone", "Tensor.contiguous")
 holds_for_complex("Tensor._tensor_use_gpudnn")

@@ -7,22 +7,37 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
+from ..axes import ANYWHERE, ELEMENTS, Along
 from ..calls import Call, NoRule
 from ..entry import define, formula_of, reverse_of
 from ..known_shapes import define_of_known_shape
 from ..shared import ops
 
 for name in ("and", "or", "xor", "not", "left_shift", "right_shift"):
-    define(f"bitwise_{name}", differentiable=(), defaults={"is_arithmetic": True})
+    define(
+        f"bitwise_{name}",
+        axes=ELEMENTS,
+        differentiable=(),
+        defaults={"is_arithmetic": True},
+    )
 for name in ("all", "any"):
-    define(name, differentiable=(), defaults={"axis": [], "keepdim": False})
-for name in ("isclose", "allclose"):
     define(
         name,
+        axes=Along("axis"),
+        differentiable=(),
+        defaults={"axis": [], "keepdim": False},
+    )
+for name, axes in (("isclose", ELEMENTS), ("allclose", ANYWHERE)):
+    define(
+        name,
+        axes=axes,
         differentiable=(),
         defaults={"rtol": 1e-05, "atol": 1e-08, "equal_nan": False},
     )
-for name in ("logical_xor", "equal_all", "is_empty", "one_hot", "shard_index"):
+for name in ("logical_xor", "one_hot"):
+    define(name, axes=ELEMENTS, differentiable=())
+define("equal_all", axes=ANYWHERE, differentiable=())
+for name in ("is_empty", "shard_index"):
     define(name, differentiable=())
 
 
@@ -40,7 +55,7 @@ def _any_formula(x: Tensor, axis: Any, keepdim: bool) -> Any:
     return ops.max(ops.cast(x, paddle.float32), axis, keepdim) > 0.0
 
 
-define("searchsorted", differentiable=(), structure=(0,))
+define("searchsorted", differentiable=(), structure=(0,), axes=ANYWHERE)
 define("gather_tree", differentiable=())
 define("histogram")
 define_of_known_shape("bincount", differentiable=(1,))

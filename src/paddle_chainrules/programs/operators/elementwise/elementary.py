@@ -11,6 +11,7 @@ import paddle
 from paddle import Tensor
 
 from ....paddle_side.dtypes import single
+from ..axes import ELEMENTS
 from ..calls import Call
 from ..entry import define, formula_of, holds_for_complex, reverse_of
 from ..shared import conj, is_zero, ops, summed
@@ -23,7 +24,7 @@ def with_slope(name: str, slope: Callable[[Any, Any], Any]) -> None:
     Args:
         slope: from the argument and the result.
     """
-    define(name)
+    define(name, axes=ELEMENTS)
 
     @reverse_of(name)
     def rule(call: Call) -> list[Any]:
@@ -62,26 +63,26 @@ for name in SLOPES:
 with_slope("tan", lambda x, out: out * out + 1.0)
 with_slope("tanh_shrink", lambda x, out: ops.square(ops.tanh(x)))
 holds_for_complex("tan", "asin", "acos", "asinh", "acosh", "atanh", "log2", "log10")
-define("softshrink", defaults={"threshold": 0.5})
-define("hardshrink", defaults={"threshold": 0.5})
-define("thresholded_relu", defaults={"threshold": 1.0, "value": 0.0})
-define("hardsigmoid", defaults={"slope": 1 / 6, "offset": 0.5})
-define("celu", defaults={"alpha": 1.0})
-define("stanh", defaults={"scale_a": 0.67, "scale_b": 1.7159})
-define("hardtanh", defaults={"t_min": -1.0, "t_max": 1.0})
+define("softshrink", defaults={"threshold": 0.5}, axes=ELEMENTS)
+define("hardshrink", defaults={"threshold": 0.5}, axes=ELEMENTS)
+define("thresholded_relu", defaults={"threshold": 1.0, "value": 0.0}, axes=ELEMENTS)
+define("hardsigmoid", defaults={"slope": 1 / 6, "offset": 0.5}, axes=ELEMENTS)
+define("celu", defaults={"alpha": 1.0}, axes=ELEMENTS)
+define("stanh", defaults={"scale_a": 0.67, "scale_b": 1.7159}, axes=ELEMENTS)
+define("hardtanh", defaults={"t_min": -1.0, "t_max": 1.0}, axes=ELEMENTS)
 define("increment", defaults={"value": 1.0})
-define("heaviside")
-define("copysign")
-define("nextafter")
-define("atan2")
-define("fmax")
-define("fmin")
-define("remainder")
-define("Tensor.__mod__", "x y")
-define("floor_divide", differentiable=())
+define("heaviside", axes=ELEMENTS)
+define("copysign", axes=ELEMENTS)
+define("nextafter", axes=ELEMENTS)
+define("atan2", axes=ELEMENTS, promotes=(0, 1))
+define("fmax", axes=ELEMENTS, promotes=(0, 1))
+define("fmin", axes=ELEMENTS, promotes=(0, 1))
+define("remainder", axes=ELEMENTS, promotes=(0, 1))
+define("Tensor.__mod__", "x y", axes=ELEMENTS, promotes=(0, 1))
+define("floor_divide", differentiable=(), axes=ELEMENTS, promotes=(0, 1))
 for name in ("Tensor.__floordiv__", "Tensor.__rfloordiv__"):
-    define(name, "x y", differentiable=())
-define("lerp")
+    define(name, "x y", axes=ELEMENTS, promotes=(0, 1), differentiable=())
+define("lerp", axes=ELEMENTS)
 
 
 @formula_of("softshrink")

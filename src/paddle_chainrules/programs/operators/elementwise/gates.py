@@ -7,14 +7,15 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
+from ..axes import ANYWHERE, FIRST
 from ..calls import Call
 from ..entry import define, formula_of, reverse_of
 from ..shared import ops, summed_to
 
-define("prelu")
-define("maxout", differentiable=(0,))
-define("swiglu", defaults={"y": None})
-define("fused_softmax_mask")
+define("prelu", axes=ANYWHERE)
+define("maxout", differentiable=(0,), axes=FIRST)
+define("swiglu", defaults={"y": None}, axes=FIRST)
+define("fused_softmax_mask", axes=ANYWHERE)
 
 
 @formula_of("prelu")

@@ -10,6 +10,7 @@ import paddle
 from paddle import Tensor
 
 from ....paddle_side.dtypes import single
+from ..axes import ELEMENTS
 from ..calls import Call
 from ..entry import define, reverse_of
 from ..shared import ops, summed
@@ -32,9 +33,9 @@ SLOPES: dict[str, Callable[[Any, Any], Any]] = {
 
 for name, slope in SLOPES.items():
     with_slope(name, slope)
-define("polygamma", differentiable=(0,))
-define("gammaincc", differentiable=(1,))
-define("logit", differentiable=(0,))
+define("polygamma", differentiable=(0,), axes=ELEMENTS)
+define("gammaincc", differentiable=(1,), axes=ELEMENTS)
+define("logit", differentiable=(0,), axes=ELEMENTS)
 
 
 _TERMS = [

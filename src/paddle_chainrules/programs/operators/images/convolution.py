@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..calls import Call
+from paddle import Tensor
+
+from ..axes import FIRST, Axes, Images, full
+from ..calls import BatchCall, Call, NoRule
 from ..entry import TABLE, define
 from ..shared import ops
 
@@ -30,6 +33,48 @@ TUNING = {
 """What ``F.conv1d`` says to the depthwise kernel besides, which takes no notice."""
 
 
+class Grouped(Images):
+    """Images whose weights may differ from sample to sample: groups of the channels.
+
+    Args:
+        places: of the weights, where these are to be the same for all samples as long
+            as they can be.
+    """
+
+    def batch(self, operator: Any, call: BatchCall) -> list[Any]:
+        if self.shared and call.batched.isdisjoint(self.shared):
+            return super().batch(operator, call)
+        if not str(call.args[-1]).startswith("NC"):
+            raise NoRule("weights of each sample with channels last; put them first")
+        args = [full(call, i) for i in range(len(call.args))]
+        for i, arg in enumerate(args):
+            if isinstance(arg, Tensor):
+                args[i] = _in_rows(arg) if i == 1 else _in_channels(arg)
+        args[operator.arguments.index("groups")] *= call.size
+        found = operator.every(args)
+        images = _of_samples(found[0], call.size)
+        if len(found) == 1:
+            return [images]
+        return [images, ops.reshape(found[1], [call.size, *call.shapes[1]])]
+
+
+def _in_rows(x: Tensor) -> Any:
+    """[s, a, ...] as [s * a, ...]."""
+    return ops.reshape(x, [-1, *x.shape[2:]])
+
+
+def _in_channels(x: Tensor) -> Any:
+    """[s, n, c, ...] as [n, s * c, ...]."""
+    x = ops.transpose(x, [1, 0, *range(2, x.ndim)])
+    return ops.reshape(x, [x.shape[0], -1, *x.shape[3:]])
+
+
+def _of_samples(x: Tensor, size: int) -> Any:
+    """[n, s * c, ...] as [s, n, c, ...]."""
+    x = ops.reshape(x, [x.shape[0], size, -1, *x.shape[2:]])
+    return ops.transpose(x, [1, 0, *range(2, x.ndim)])
+
+
 def _bilinear(name: str, how: str) -> None:
     """Have the kernel ``name_grad`` give the gradients, and theirs.
 
@@ -40,11 +85,21 @@ def _bilinear(name: str, how: str) -> None:
     extra = " ".join(TUNING) if name == "depthwise_conv2d" else ""
     count = len(how.split())
     defaults = TUNING if extra else None
-    define(
-        name, f"input filter {how} {extra}", differentiable=(0, 1), defaults=defaults
-    )
     kernel = f"{name}_grad"
-    define(kernel, f"input filter out_grad {how}", differentiable=(0, 1, 2))
+    axes: Axes = Images(1)
+    its: Axes = Grouped()
+    if name.endswith("transpose"):
+        axes = its = FIRST
+    elif not name.startswith("depthwise"):
+        axes = Grouped(1)
+    define(
+        name,
+        f"input filter {how} {extra}",
+        axes=axes,
+        differentiable=(0, 1),
+        defaults=defaults,
+    )
+    define(kernel, f"input filter out_grad {how}", axes=its, differentiable=(0, 1, 2))
 
     def reverse(call: Call) -> list[Any]:
         x, filter, *given = call.args

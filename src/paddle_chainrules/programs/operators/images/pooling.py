@@ -10,23 +10,24 @@ import paddle
 from paddle import Tensor
 
 from ....paddle_side.dtypes import single
+from ..axes import FIRST, Images
 from ..calls import Call, NoRule
 from ..entry import define, formula_of, reverse_of
 from ..kernels import by_kernel
 from ..shared import ops
 
 for name in ("pool2d", "pool3d"):
-    define(name, differentiable=(0,))
+    define(name, axes=Images(), differentiable=(0,))
 for name in ("max_pool2d_with_index", "max_pool3d_with_index"):
-    define(name, differentiable=(0,), fixed=(1,))
+    define(name, axes=Images(), differentiable=(0,), fixed=(1,))
 for name in ("fractional_max_pool2d", "fractional_max_pool3d"):
-    define(name, differentiable=(0,), fixed=(1,), random=True)
+    define(name, axes=FIRST, differentiable=(0,), fixed=(1,), random=True)
 by_kernel("pool2d", "pool3d", "max_pool2d_with_index", "max_pool3d_with_index")
 by_kernel("fractional_max_pool2d", "fractional_max_pool3d")
-define("lp_pool2d", differentiable=(0,))
+define("lp_pool2d", differentiable=(0,), axes=FIRST)
 by_kernel("lp_pool2d")
-define("unpool", differentiable=(0,))
-define("unpool3d", differentiable=(0,))
+define("unpool", differentiable=(0,), axes=FIRST)
+define("unpool3d", differentiable=(0,), axes=FIRST)
 
 AXES = {"pool2d_grad": 2, "pool3d_grad": 3}
 
@@ -138,7 +139,7 @@ def _paddings(
 # Powers.
 
 
-@formula_of("lp_pool2d_grad")
+@formula_of("lp_pool2d_grad", keeps_kernel=True)
 def _lp_pool2d_grad_formula(
     x: Tensor, out: Tensor, out_grad: Tensor, *how: Any
 ) -> Tensor:

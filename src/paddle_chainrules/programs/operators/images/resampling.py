@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from paddle import Tensor
 
+from ..axes import FIRST
 from ..calls import Call, NoRule
 from ..entry import define, formula_of, reverse_of
 from ..kernels import linear
@@ -17,8 +18,8 @@ RESAMPLING = (
     *("trilinear_interp", "interp_antialias"),
 )
 for name in (*RESAMPLING, "affine_grid", "unfold", "fold"):
-    define(name, differentiable=(0,))
-define("pad3d", differentiable=(0, 3))
+    define(name, axes=FIRST, differentiable=(0,))
+define("pad3d", differentiable=(0, 3), axes=FIRST)
 linear(*RESAMPLING, "affine_grid", "unfold", "fold")
 linear("pad3d", pad_value=0.0)
 

@@ -10,6 +10,7 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
+from ..axes import FIRST
 from ..entry import define, formula_of
 from ..kernels import by_kernel
 from ..shared import ops
@@ -17,6 +18,7 @@ from ..shared import ops
 define(
     "grid_sample",
     defaults={"mode": "bilinear", "padding_mode": "zeros", "align_corners": True},
+    axes=FIRST,
 )
 define("deformable_conv")
 by_kernel("grid_sample", "deformable_conv")
@@ -146,7 +148,7 @@ def _reflected(
     return ops.where(back, span - rest, rest) - shift, slope
 
 
-@formula_of("grid_sample_grad")
+@formula_of("grid_sample_grad", keeps_kernel=True)
 def _grid_sample_grad_formula(
     x: Tensor,
     grid: Tensor,
@@ -177,7 +179,7 @@ def _grid_sample_grad_formula(
 # By offsets, for a convolution.
 
 
-@formula_of("deformable_conv_grad")
+@formula_of("deformable_conv_grad", keeps_kernel=True)
 def _deformable_conv_grad_formula(
     x: Tensor,
     offset: Tensor,

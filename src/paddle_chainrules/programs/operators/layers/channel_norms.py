@@ -11,6 +11,7 @@ from paddle import Tensor
 from ....paddle_side.dtypes import single
 from ....paddle_side.interception import RAW
 from ....paddle_side.rules.derivatives.norms import Layout
+from ..axes import FIRST, Images
 from ..calls import Call
 from ..entry import define, formula_of, reverse_of
 from ..shared import ops, shaped_as
@@ -37,18 +38,20 @@ define(
     still=lambda *args: bool(args[5] or args[9]),  # in evaluation
     differentiable=(0, 3, 4),
     fixed=(1, 2, 3, 4, 5),
+    axes=FIRST,
 )
-define("batch_norm_grad")
+define("batch_norm_grad", axes=FIRST)
 define(
     "instance_norm",
     run=_instance_norm,
     shown=1,
     fixed=(1, 2),
     lean=RAW.instance_norm,
+    axes=Images(1, 2),
 )
-define("instance_norm_grad")
-define("group_norm")
-define("group_norm_grad")
+define("instance_norm_grad", axes=FIRST)
+define("group_norm", axes=Images(1, 2))
+define("group_norm_grad", axes=FIRST)
 
 
 class Standard(NamedTuple):

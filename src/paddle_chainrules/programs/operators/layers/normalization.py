@@ -10,6 +10,7 @@ from paddle import Tensor
 
 from ....paddle_side.dtypes import single
 from ....paddle_side.interception import RAW
+from ..axes import ANYWHERE
 from ..calls import BatchCall, Call, JetCall
 from ..entry import TABLE, batch_of, define, formula_of, jet_of, reverse_of
 from ..series import linear, power, product, total
@@ -30,8 +31,15 @@ def _layer_norm(
     return RAW.legacy.layer_norm(x, scale, bias, *attributes)
 
 
-define("layer_norm", run=_layer_norm, shown=1, fixed=(1, 2), lean=RAW.layer_norm)
-define("layer_norm_grad")
+define(
+    "layer_norm",
+    run=_layer_norm,
+    shown=1,
+    fixed=(1, 2),
+    lean=RAW.layer_norm,
+    axes=ANYWHERE,
+)
+define("layer_norm_grad", axes=ANYWHERE)
 define("spectral_norm", "weight u v dim power_iters eps")
 
 
@@ -93,7 +101,7 @@ def _layer_norm_grad_formula(
     return standard_back(scaled, by, axes), by_scale, by_bias
 
 
-@formula_of("spectral_norm")
+@formula_of("spectral_norm", keeps_kernel=True)
 def _spectral_norm_formula(
     weight: Tensor, u: Tensor, v: Tensor, dim: int, power_iters: int, eps: float
 ) -> Tensor:

@@ -16,6 +16,7 @@ from paddle import Tensor
 
 from ....paddle_side.autograd.grad_mode import grad_mode
 from ....paddle_side.interception import RAW
+from ..axes import SECOND
 from ..calls import Call, NoRule
 from ..entry import TABLE, define, formula_of, reverse_of
 from ..shared import ops
@@ -108,11 +109,13 @@ define(
     lean=lambda *args: RAW.rnn(*args)[0],
     differentiable=(0, 1, 2),
     fixed=(1,),
+    axes=SECOND,
 )
 define(
     "rnn_grad",
     f"{' '.join(Arguments._fields)} out dropout_state_out out_grad state_grad",
     run=_rnn_grad,
+    axes=SECOND,
 )
 
 
@@ -127,7 +130,7 @@ def _rnn_reverse(call: Call) -> Any:
     return [by_x, rest[:split], rest[split:], *(None for _ in given[3:])]
 
 
-@formula_of("rnn_grad")
+@formula_of("rnn_grad", keeps_kernel=True)
 def _rnn_grad_formula(*args: Any) -> Any:
     """Layer by layer, from the last."""
     given = Arguments(*args[:COUNT])

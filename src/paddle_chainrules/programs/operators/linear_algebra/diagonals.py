@@ -6,6 +6,7 @@ from typing import Any
 
 import paddle
 
+from ..axes import Outside
 from ..calls import Call
 from ..entry import define, holds_for_complex, reverse_of
 from ..kernels import linear
@@ -15,6 +16,7 @@ define(
     "diagonal",
     view=True,
     defaults={"offset": 0, "axis1": 0, "axis2": 1},
+    axes=Outside("axis1", "axis2"),
 )
 define("diag")
 define("diag_embed")

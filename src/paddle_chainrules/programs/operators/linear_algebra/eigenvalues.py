@@ -13,6 +13,7 @@ from typing import Any
 
 from paddle import Tensor
 
+from ..axes import MATRICES, Matrices
 from ..calls import Call, NoRule
 from ..entry import define, formula_of, holds_for_complex, reverse_of
 from ..shared import conj, ops
@@ -27,12 +28,12 @@ from .adjoints import (
     unit,
 )
 
-define("eigh", "x UPLO")
-define("eigvalsh", "x uplo is_test")
+define("eigh", "x UPLO", axes=MATRICES)
+define("eigvalsh", "x uplo is_test", axes=MATRICES)
 define("eig")
 define("eigvals")
-define("svd", "x full_matrices", defaults={"full_matrices": False})
-define("svdvals")
+define("svd", "x full_matrices", defaults={"full_matrices": False}, axes=MATRICES)
+define("svdvals", axes=Matrices(batches=False))
 define("matrix_rank", differentiable=())
 define("matrix_rank_tol", differentiable=())
 define("matrix_rank_atol_rtol", differentiable=())
@@ -74,7 +75,7 @@ def _eigh_reverse(call: Call) -> list[Any]:
     return [_between(vectors, by_values, inner, adjoint(vectors)), None]
 
 
-@formula_of("eigvalsh")
+@formula_of("eigvalsh", keeps_kernel=True)
 def _eigvalsh_formula(x: Tensor, uplo: str, is_test: bool) -> Any:
     return ops.eigh(x, uplo)
 
@@ -146,6 +147,6 @@ def _svd_reverse(call: Call) -> list[Any]:
     return [total, None]
 
 
-@formula_of("svdvals")
+@formula_of("svdvals", keeps_kernel=True)
 def _svdvals_formula(x: Tensor) -> Tensor:
     return ops.svd(x, False)[1]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+import string
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from paddle import Tensor
 
 from ....paddle_side.interception import RAW
-from ..calls import NoRule
-from ..entry import define, formula_of, holds_for_complex
+from ..axes import ANYWHERE
+from ..calls import BatchCall, NoRule
+from ..entry import TABLE, batch_of, define, formula_of, holds_for_complex
 from ..shared import ops
 from .adjoints import reordered, unit
 
@@ -22,7 +25,7 @@ def _run(x: Sequence[Tensor], equation: str) -> list[Tensor]:
     return [RAW.einsum(x, equation)[0]]
 
 
-define("einsum", "x equation", run=_run)
+define("einsum", "x equation", run=_run, axes=ANYWHERE)
 holds_for_complex("einsum")
 
 
@@ -104,3 +107,14 @@ def _of_one_size(
             else:
                 x = ops.sum(x, [i], None, True)
     return x, y
+
+
+@batch_of("einsum")
+def _einsum_batch(call: BatchCall) -> list[Any]:
+    parts, equation = call.args
+    left, arrow, right = equation.replace(" ", "").partition("->")
+    if "." in equation or not arrow:
+        raise NoRule("an equation without all of its letters; write them")
+    fresh = next(c for c in string.ascii_letters if c not in equation)
+    terms = ",".join(fresh + term for term in left.split(","))
+    return TABLE["einsum"].every([parts, f"{terms}->{fresh}{right}"])

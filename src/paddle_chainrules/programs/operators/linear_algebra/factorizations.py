@@ -12,15 +12,16 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
+from ..axes import MATRICES
 from ..calls import Call, NoRule
 from ..entry import define, formula_of, holds_for_complex, reverse_of
 from ..shared import conj, ops
 from .adjoints import adjoint, columns, diagonal, on_diagonal, part, product, unit
 
-define("cholesky", "x upper", defaults={"upper": False})
+define("cholesky", "x upper", defaults={"upper": False}, axes=MATRICES)
 define("lu", fixed=(1, 2))
 define("lu_unpack", differentiable=(0,), fixed=(0,))
-define("qr", defaults={"mode": "reduced"})
+define("qr", defaults={"mode": "reduced"}, axes=MATRICES)
 define("lstsq", fixed=(2,))
 holds_for_complex("lu", "lu_unpack", "qr")
 
@@ -76,7 +77,7 @@ def _lu_reverse(call: Call) -> list[Any]:
     return [product(order, found), None]
 
 
-@formula_of("lu_unpack")
+@formula_of("lu_unpack", keeps_kernel=True)
 def _lu_unpack_formula(
     x: Tensor, y: Tensor, unpack_ludata: bool, unpack_pivots: bool
 ) -> list[Any]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from paddle import Tensor
 
 from ....paddle_side.interception import RAW
 from ....paddle_side.rules.derivatives.linear_algebra import addmm
+from ..axes import ANYWHERE, Anywhere
 from ..calls import BatchCall, Call, JetCall
 from ..entry import (
     batch_of,
@@ -21,19 +23,37 @@ from ..entry import (
 from ..series import linear, product, total
 from ..shared import aligned, conj, ops, summed_to
 
+
+class Product(Anywhere):
+    """Of matrices, or of rows by a matrix that is the same for all."""
+
+    def keeps_rows(
+        self, args: Mapping[str, Any], given: Sequence[Any], outputs: Any, count: int
+    ) -> bool:
+        x, y = [*args.values()][:2]
+        turned = args.get("transpose_x", False) or args.get("transpose_weight", False)
+        is_left = [*given] == [x] and len(x.shape) > count
+        return is_left and not turned and len(y.shape) == 2
+
+
+PRODUCT = Product()
+
 define(
     "matmul",
     "x y transpose_x transpose_y",
     defaults={"transpose_x": False, "transpose_y": False},
+    axes=PRODUCT,
+    linear=(0, 1),
+    promotes=(0, 1),
 )
-define("Tensor.__matmul__", "x y", infix="@")
-define("bmm")
-define("matmul_grad", "x y out_grad transpose_x transpose_y")
-define("linear", "x weight bias")
-define("linear_v2")
-define("addmm", defaults={"beta": 1.0, "alpha": 1.0})
-define("addmm_grad", "input x y out_grad alpha beta")
-define("dot")
+define("Tensor.__matmul__", "x y", infix="@", axes=PRODUCT, promotes=(0, 1))
+define("bmm", axes=ANYWHERE)
+define("matmul_grad", "x y out_grad transpose_x transpose_y", axes=ANYWHERE)
+define("linear", "x weight bias", axes=PRODUCT)
+define("linear_v2", axes=PRODUCT)
+define("addmm", defaults={"beta": 1.0, "alpha": 1.0}, axes=ANYWHERE)
+define("addmm_grad", "input x y out_grad alpha beta", axes=ANYWHERE)
+define("dot", axes=ANYWHERE)
 holds_for_complex("matmul", "Tensor.__matmul__", "linear", "dot")
 
 
@@ -209,6 +229,12 @@ def _product(
 @batch_of("matmul")
 def _matmul_batch(call: BatchCall) -> list[Any]:
     return [_product(call, *call.args)]
+
+
+@batch_of("Tensor.__matmul__", "bmm")
+def _bmm_batch(call: BatchCall) -> list[Any]:
+    x, y = call.args
+    return [_product(call, x, y, False, False)]
 
 
 @batch_of("linear")

@@ -9,17 +9,18 @@ import paddle
 from paddle import Tensor
 
 from ....paddle_side.rules.derivatives.linear_algebra import addmm
-from ..calls import Call
-from ..entry import define, formula_of, holds_for_complex, reverse_of
+from ..axes import ANYWHERE, FIRST, full
+from ..calls import BatchCall, Call
+from ..entry import batch_of, define, formula_of, holds_for_complex, reverse_of
 from ..shared import conj, ops
 from .adjoints import product
 
-define("mv")
-define("baddbmm", defaults={"beta": 1.0, "alpha": 1.0})
-define("multi_dot", "x")
+define("mv", axes=ANYWHERE)
+define("baddbmm", defaults={"beta": 1.0, "alpha": 1.0}, axes=ANYWHERE)
+define("multi_dot", "x", axes=ANYWHERE)
 define("kron")
-define("cross", "x y axis", defaults={"axis": 9})
-define("bilinear", "x y weight bias")
+define("cross", "x y axis", defaults={"axis": 9}, axes=FIRST)
+define("bilinear", "x y weight bias", axes=FIRST)
 define("trace", defaults={"offset": 0, "axis1": 0, "axis2": 1})
 holds_for_complex("kron", "cross", "trace")
 
@@ -76,3 +77,13 @@ def _trace_formula(x: Tensor, offset: int, axis1: int, axis2: int) -> Tensor:
     ones = paddle.ones(x.shape[-2:], "float64")
     mask = ops.tril(ones, offset) - ops.tril(ones, offset - 1)
     return ops.sum(x * ops.cast(mask, x.dtype), [-2, -1], None, False)
+
+
+@batch_of("cross")
+def _cross_batch(call: BatchCall) -> list[Any]:
+    axis, shape = call.args[2], call.shapes[0]
+    axis = shape.index(3) if axis == 9 else axis % len(shape)
+    parts = [ops.unbind(full(call, i), axis + 1) for i in (0, 1)]
+    (a, b, c), (x, y, z) = parts
+    found = [b * z - c * y, c * x - a * z, a * y - b * x]
+    return [ops.stack(found, axis + 1)]

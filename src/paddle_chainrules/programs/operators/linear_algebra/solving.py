@@ -13,22 +13,24 @@ import paddle
 from paddle import Tensor
 
 from ....paddle_side.dtypes import dtype_name
+from ..axes import MATRICES, Matrices
 from ..calls import Call
 from ..entry import define, formula_of, holds_for_complex, reverse_of
 from ..shared import conj, ops, summed, summed_to
 from .adjoints import adjoint, part, product, transposed, unit
 
-define("inverse")
-define("solve")
+define("inverse", axes=MATRICES)
+define("solve", axes=Matrices(batches=False))
 define(
     "triangular_solve",
     defaults={"upper": True, "transpose": False, "unitriangular": False},
+    axes=MATRICES,
 )
-define("cholesky_solve", defaults={"upper": False})
+define("cholesky_solve", defaults={"upper": False}, axes=MATRICES)
 define("lu_solve", differentiable=(0, 1))
-define("det")
-define("slogdet")
-define("matrix_power")
+define("det", axes=MATRICES)
+define("slogdet", axes=Matrices(batches=False))
+define("matrix_power", axes=Matrices(batches=False))
 holds_for_complex(
     "inverse", "triangular_solve", "lu_solve", "det", "slogdet", "matrix_power"
 )
@@ -90,7 +92,7 @@ def _cholesky_solve_reverse(call: Call) -> list[Any]:
     return summed(call, lambda: by_x, by_factor, None)
 
 
-@formula_of("lu_solve")
+@formula_of("lu_solve", keeps_kernel=True)
 def _lu_solve_formula(b: Tensor, lu: Tensor, pivots: Tensor, trans: str) -> Tensor:
     order = ops.lu_unpack(lu.detach(), pivots, False, True)[0]
     if trans == "N":
@@ -173,7 +175,7 @@ def _slogdet_reverse(call: Call) -> list[Any]:
     return [_as_matrix(by_log) * adjoint(ops.inverse(x))]
 
 
-@formula_of("matrix_power")
+@formula_of("matrix_power", keeps_kernel=True)
 def _matrix_power_formula(x: Tensor, n: int) -> Tensor:
     if n == 0:
         return x * 0.0 + unit(x, x.shape[-1])

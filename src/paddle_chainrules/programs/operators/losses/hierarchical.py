@@ -19,7 +19,7 @@ define(
 )
 
 
-@formula_of("hsigmoid_loss")
+@formula_of("hsigmoid_loss", keeps_kernel=True)
 def _hsigmoid_loss_formula(
     x: Tensor,
     label: Tensor,

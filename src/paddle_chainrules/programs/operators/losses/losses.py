@@ -14,6 +14,7 @@ from ....paddle_side.rules.derivatives.losses import (
     bounded_log,
     cross_entropy_with_logits,
 )
+from ..axes import ANYWHERE, ELEMENTS, FIRST
 from ..calls import Call
 from ..entry import define, formula_of, reverse_of
 from ..kernels import by_kernel
@@ -49,15 +50,15 @@ def _of_alignments(name: str, *names: str) -> None:
     by_kernel(name, outputs=f"loss {name}grad")
 
 
-define("bce_loss")
-define("bce_loss_grad")
-define("sigmoid_cross_entropy_with_logits")
-define("nll_loss", run=_nll_loss, differentiable=(0, 2))
-define("kldiv_loss")
-define("huber_loss")
-define("label_smooth")
-define("log_loss", differentiable=(0,))
-define("identity_loss")
+define("bce_loss", axes=ELEMENTS)
+define("bce_loss_grad", axes=ELEMENTS)
+define("sigmoid_cross_entropy_with_logits", axes=ANYWHERE)
+define("nll_loss", run=_nll_loss, differentiable=(0, 2), axes=FIRST)
+define("kldiv_loss", axes=ANYWHERE)
+define("huber_loss", axes=ELEMENTS)
+define("label_smooth", axes=ANYWHERE)
+define("log_loss", differentiable=(0,), axes=ELEMENTS)
+define("identity_loss", axes=ANYWHERE)
 _of_alignments("warpctc", "blank", "norm_by_times")
 _of_alignments("warprnnt", "blank", "fastemit_lambda")
 

@@ -2,22 +2,140 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import paddle
 from paddle import Tensor
 
-from ..calls import Call, JetCall, NoRule
+from ..axes import Along, Anywhere, Sizes, Varies, full, moved
+from ..calls import BatchCall, Call, JetCall, NoRule
 from ..entry import define, holds_for_complex, jet_of, reverse_of
 from ..series import linear
 from ..shared import ops, summed_to
 from .places import put_back, row_numbers
 
-define("Tensor._getitem_dygraph", "x index", view=True)
+
+class Sliced(Along):
+    """Parts along axes, by where they begin and end, or what is set there.
+
+    Args:
+        batches: whether results of many samples follow of it.
+    """
+
+    def __init__(self, batches: bool = True) -> None:
+        super().__init__("axes", parts=True)
+        self.batches = batches
+
+    def batch(self, operator: Any, call: BatchCall) -> list[Any]:
+        if operator.arguments[-1] == "decrease_axis":  # the axes that it drops
+            *args, dropped = call.args
+            call = replace(call, args=[*args, [n + 1 for n in dropped]])
+        return super().batch(operator, call)
+
+    def moved(self, axis: Any, ndim: int) -> Any:
+        return [moved(n, ndim) for n in axis]
+
+    def serves(self, op: Any, sizes: Sizes, varies: Varies) -> bool:
+        """Not a part of the samples, of which there may be more or fewer."""
+        given = op.named
+        rows = zip(given["axes"], given["starts"], given["ends"], strict=True)
+        return not any(
+            varies(op.args[0].shape[axis]) and (start != 0 or end < WHOLE)
+            for axis, start, end in rows
+        )
+
+
+WHOLE = 2**31 - 1
+"""The end of a slice that has none."""
+
+
+class Indexed(Anywhere):
+    """Parts by an index in brackets.
+
+    Args:
+        batches: whether results of many samples follow of it.
+    """
+
+    def __init__(self, batches: bool = True) -> None:
+        self.batches = batches
+
+    def serves(self, op: Any, sizes: Sizes, varies: Varies) -> bool:
+        """Not a part of the samples, though in a program it may be all of them."""
+        shape = op.args[0].shape
+        parts = zip(shape, parts_of(op.named["index"], len(shape)), strict=False)
+        return not any(varies(size) and _is_some(part, varies) for size, part in parts)
+
+    def keeps_rows(
+        self, args: Mapping[str, Any], given: Sequence[Any], outputs: Any, count: int
+    ) -> bool:
+        """By numbers and slices alone: what lists take may come first in the result."""
+        parts = parts_of(args["index"], len(args["x"].shape))
+        if not all(type(part) in (int, slice) for part in parts):
+            return False
+        return [*given] == [args["x"]] and parts[:count] == [slice(None)] * count
+
+    def batch(self, operator: Any, call: BatchCall) -> list[Any]:
+        x, index = call.args
+        parts = index if isinstance(index, tuple) else (index,)
+        tensors = [k for k, part in enumerate(parts) if isinstance(part, Tensor)]
+        if not tensors:
+            return [x.__getitem__((slice(None), *parts))]
+        if 1 not in call.batched:
+            ints = [k for k, part in enumerate(parts) if isinstance(part, Tensor | int)]
+            if ints != [*range(ints[0], ints[-1] + 1)]:
+                raise NoRule(
+                    "tensors among indices with others between; index in turns"
+                )
+            if not all(parts[k].size for k in tensors):  # right on first axes alone
+                found = ops.transpose(x, [*range(1, x.ndim), 0]).__getitem__(parts)
+                last = found.ndim - 1
+                return [ops.transpose(found, [last, *range(last)])]
+            return [x.__getitem__((slice(None), *parts))]
+        if tensors != [0] or any(isinstance(part, int) for part in parts):
+            raise NoRule(
+                "indices of each sample along later axes; move them to the front"
+            )
+        if 0 not in call.batched:
+            return [x.__getitem__(parts)]
+        place = full(call, 1) if isinstance(index, Tensor) else parts[0]
+        count = x.shape[1]
+        place = ops.where(place < 0, place + count, place)
+        rows, flat = numbered_rows(replace(call, args=(x, place)), 0, 1)
+        taken = ops.gather(rows, flat, 0)
+        taken = ops.reshape(taken, [*place.shape, *x.shape[2:]])
+        rest = (slice(None),) * place.ndim
+        return [taken.__getitem__((*rest, *parts[1:]))] if parts[1:] else [taken]
+
+
+def _is_some(part: Any, varies: Varies) -> bool:
+    """Whether a part of an index may be less than all along its axis."""
+    shape = getattr(part, "shape", None)
+    if shape is not None:  # a tensor: as many as there are samples
+        return not any(map(varies, shape))
+    if not isinstance(part, slice):
+        return True
+    ends = part.start, part.stop
+    return ends != (None, None) or part.step not in (None, 1, -1)
+
+
+def numbered_rows(call: BatchCall, x: int, index: int) -> tuple[Tensor, Tensor]:
+    """The first axes of all samples in one, and indices into that, in a row."""
+    tensor, places = full(call, x), full(call, index)
+    size, count = tensor.shape[:2]
+    starts = paddle.arange(0, size * count, count, dtype=places.dtype)
+    starts = ops.reshape(starts, [size, *[1] * (places.ndim - 1)])
+    flat = ops.reshape(tensor, [size * count, *tensor.shape[2:]])
+    return flat, ops.reshape(places + starts, [-1])
+
+
+define("Tensor._getitem_dygraph", "x index", view=True, axes=Indexed(), linear=(0,))
 define(
     "set_value_with_tensor",
     "x values starts ends steps axes decrease_axes none_axes",
     differentiable=(0, 1),
+    axes=Sliced(batches=False),
 )
 holds_for_complex("Tensor._getitem_dygraph", "set_value_with_tensor")
 

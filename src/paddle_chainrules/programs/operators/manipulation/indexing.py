@@ -8,12 +8,14 @@ import paddle
 from paddle import Tensor
 
 from ...capture_error import CaptureError
-from ..calls import Call, JetCall
-from ..entry import define, holds_for_complex, jet_of, raw, reverse_of
+from ..axes import ANYWHERE, full
+from ..calls import BatchCall, Call, JetCall, NoRule
+from ..entry import batch_of, define, holds_for_complex, jet_of, raw, reverse_of
 from ..kernels import by_kernel, linear
 from ..known_shapes import define_of_known_shape
 from ..series import linear as linearly
-from ..shared import ops
+from ..shared import aligned, ops
+from .brackets import Sliced, numbered_rows
 
 
 def put_back(x: Tensor, mask: Tensor, grad_out: Tensor) -> Tensor:
@@ -33,23 +35,39 @@ def put_back(x: Tensor, mask: Tensor, grad_out: Tensor) -> Tensor:
     return found
 
 
-define("slice", "x axes starts ends infer_flags decrease_axis", view=True)
+define(
+    "slice",
+    "x axes starts ends infer_flags decrease_axis",
+    view=True,
+    axes=Sliced(),
+    linear=(0,),
+)
 define(
     "slice_grad",
     "x out_grad axes starts ends infer_flags decrease_axis",
     differentiable=(1,),
     shapes=(0,),
+    axes=Sliced(),
+    linear=(1,),
 )
-define("strided_slice", view=True)
+define("strided_slice", view=True, axes=Sliced())
 define("crop", "x shape offsets")
-define("gather", "x index axis", differentiable=(0,), defaults={"axis": 0})
-define("gather_grad", "x index out_grad axis", differentiable=(2,), shapes=(0,))
-define("index_select", "x index axis", differentiable=(0,))
-define("embedding", "x weight padding_idx sparse", differentiable=(1,))
-define("index_add", "x index add_value axis", differentiable=(0, 2))
-define("gather_nd", "x index", differentiable=(0,))
+define(
+    "gather", "x index axis", differentiable=(0,), defaults={"axis": 0}, axes=ANYWHERE
+)
+define(
+    "gather_grad",
+    "x index out_grad axis",
+    differentiable=(2,),
+    shapes=(0,),
+    axes=ANYWHERE,
+)
+define("index_select", "x index axis", differentiable=(0,), axes=ANYWHERE)
+define("embedding", "x weight padding_idx sparse", differentiable=(1,), axes=ANYWHERE)
+define("index_add", "x index add_value axis", differentiable=(0, 2), axes=ANYWHERE)
+define("gather_nd", "x index", differentiable=(0,), axes=ANYWHERE)
 define("scatter_nd_add", "x index updates", differentiable=(0, 2))
-define("index_sample", "x index", differentiable=(0,))
+define("index_sample", "x index", differentiable=(0,), axes=ANYWHERE)
 define_of_known_shape("masked_select", differentiable=(0,))
 define("masked_select_grad", run=put_back, differentiable=(2,), shapes=(0,))
 
@@ -144,3 +162,76 @@ def _index_sample_reverse(call: Call) -> list[Any]:
     x, index = call.args
     zeros = paddle.zeros_like(x)
     return [ops.put_along_axis(zeros, index, call.cotangent, 1, "add", True), None]
+
+
+# Of many samples.
+
+
+@batch_of("masked_select")
+def _masked_select_batch(call: BatchCall) -> list[Any]:
+    x, mask, _ = call.args
+    if 1 in call.batched:
+        raise NoRule("a mask of each sample, of which each may take another number")
+    found = ops.masked_select(aligned(x, mask.ndim), mask)
+    return [ops.reshape(found, [call.size, *call.shapes[0]])]
+
+
+@batch_of("gather", "index_select")
+def _gather_batch(call: BatchCall) -> list[Any]:
+    x, index, axis = call.args
+    axis = axis % call.ndim(0)
+    if 1 not in call.batched:
+        found = ops.gather(x, ops.reshape(index, [-1]), axis + 1)
+        return [ops.reshape(found, [call.size, *call.shapes[0]])]
+    if axis:
+        raise NoRule("indices of each sample along a later axis; move it to the front")
+    if 0 in call.batched:
+        x, index = numbered_rows(call, 0, 1)
+    found = ops.gather(x, ops.reshape(index, [-1]), 0)
+    return [ops.reshape(found, [call.size, *call.shapes[0]])]
+
+
+@batch_of("gather_grad")
+def _gather_grad_batch(call: BatchCall) -> list[Any]:
+    _, index, _, axis = call.args
+    x, grad = full(call, 0), full(call, 2)
+    axis = axis % call.ndim(0)
+    if 1 not in call.batched:
+        return [ops.gather_grad(x, index, grad, axis + 1)]
+    if axis:
+        raise NoRule("indices of each sample along a later axis; move it to the front")
+    rows, places = numbered_rows(call, 0, 1)
+    grad = ops.reshape(grad, [-1, *rows.shape[1:]])
+    return [ops.reshape(ops.gather_grad(rows, places, grad, 0), x.shape)]
+
+
+@batch_of("embedding")
+def _embedding_batch(call: BatchCall) -> list[Any]:
+    padding = call.args[2]
+    if 1 not in call.batched:
+        return [ops.embedding(*call.args)]
+    if padding != -1:
+        raise NoRule("tables of each sample with padding; give one table")
+    table, places = numbered_rows(call, 1, 0)
+    found = ops.embedding(places, table, -1, False)
+    return [ops.reshape(found, [call.size, *call.shapes[0]])]
+
+
+@batch_of("gather_nd")
+def _gather_nd_batch(call: BatchCall) -> list[Any]:
+    x, index = call.args
+    if 0 not in call.batched:
+        return [ops.gather_nd(x, index)]
+    index = full(call, 1)
+    steps = paddle.arange(call.size, dtype=index.dtype)
+    steps = ops.reshape(steps, [call.size, *[1] * (index.ndim - 1)])
+    steps = ops.expand(steps, [*index.shape[:-1], 1])
+    return [ops.gather_nd(x, ops.concat([steps, index], index.ndim - 1))]
+
+
+@batch_of("index_sample")
+def _index_sample_batch(call: BatchCall) -> list[Any]:
+    parts = [full(call, i) for i in (0, 1)]
+    rows = [ops.reshape(part, [-1, part.shape[-1]]) for part in parts]
+    found = ops.index_sample(*rows)
+    return [ops.reshape(found, [call.size, *call.shapes[0]])]

@@ -11,13 +11,17 @@ from paddle import Tensor
 
 from ....paddle_side.interception import RAW
 from ....paddle_side.process.openmp import one_thread
+from ..axes import ANYWHERE, Along
 from ..calls import Call, NoRule
 from ..entry import define, holds_for_complex, reverse_of
 from ..shared import ops, summed_to
 
-define("take_along_axis", "x index axis", differentiable=(0,))
+define("take_along_axis", "x index axis", differentiable=(0,), axes=Along("axis"))
 define(
-    "put_along_axis", "x index values axis reduce include_self", differentiable=(0, 2)
+    "put_along_axis",
+    "x index values axis reduce include_self",
+    differentiable=(0, 2),
+    axes=ANYWHERE,
 )
 
 
@@ -34,8 +38,9 @@ define(
     run=_index_put,
     differentiable=(0, 2),
     defaults={"accumulate": False},
+    axes=ANYWHERE,
 )
-define("scatter", "x index updates overwrite", differentiable=(0, 2))
+define("scatter", "x index updates overwrite", differentiable=(0, 2), axes=ANYWHERE)
 holds_for_complex("index_put")
 
 

@@ -8,6 +8,7 @@ import paddle
 from paddle import Tensor
 
 from ....paddle_side.interception import RAW
+from ..axes import ANYWHERE, FIRST, UNKNOWN, Images, Outside
 from ..calls import Call, NoRule
 from ..entry import define, formula_of, reverse_of
 from ..kernels import linear
@@ -15,8 +16,11 @@ from ..known_shapes import define_of_known_shape
 from ..shared import ops, shaped_as, summed_to
 from .places import put_back, row_numbers
 
-for name in ("pixel_shuffle", "pixel_unshuffle", "channel_shuffle", "temporal_shift"):
-    define(name)
+for name, axes in (
+    *(("pixel_shuffle", Images()), ("pixel_unshuffle", Images())),
+    *(("channel_shuffle", FIRST), ("temporal_shift", UNKNOWN)),
+):
+    define(name, axes=axes)
     linear(name)
 
 
@@ -62,10 +66,10 @@ def _mixed(x: Tensor, parts: list[int], data_format: str) -> Tensor:
 
 
 define("view_shape", "x dims", view=True)
-define("repeat_interleave")
+define("repeat_interleave", axes=ANYWHERE)
 define_of_known_shape("repeat_interleave_with_tensor_index", differentiable=(0,))
-define("broadcast_tensors", "x")
-define("reduce_as", differentiable=(0,), shapes=(1,))
+define("broadcast_tensors", "x", axes=ANYWHERE)
+define("reduce_as", differentiable=(0,), shapes=(1,), axes=ANYWHERE)
 define("multiplex", "x index", differentiable=(0,))
 
 
@@ -86,7 +90,7 @@ def _strided(x: Tensor, *how: Any) -> Tensor:
     return RAW.as_strided(x, *how)
 
 
-define("tensor_unfold", "x axis size step", view=True)
+define("tensor_unfold", "x axis size step", view=True, axes=Outside("axis"))
 define("as_strided", "x dims stride offset", run=_strided, view=True)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -11,6 +11,16 @@ import paddle
 from paddle import Tensor
 
 from ....paddle_side.interception import RAW
+from ..axes import (
+    ANYWHERE,
+    ELEMENTS,
+    FIRST,
+    IN_ORDER,
+    MATRICES,
+    Along,
+    Anywhere,
+    moved,
+)
 from ..calls import BatchCall, Call, JetCall, NoRule
 from ..entry import (
     batch_of,
@@ -22,34 +32,76 @@ from ..entry import (
     reverse_of,
 )
 from ..series import linear
-from ..shared import ops, shaped_as
+from ..shared import aligned, ops, shaped_as
+
+
+class Transposed(Anywhere):
+    """All axes in another order."""
+
+    batches = True
+
+    def batch(self, operator: Any, call: BatchCall) -> list[Any]:
+        x, order = call.args
+        return [ops.transpose(x, [0, *(moved(n, len(order)) for n in order)])]
+
+    def keeps_rows(
+        self, args: Mapping[str, Any], given: Sequence[Any], outputs: Any, count: int
+    ) -> bool:
+        return [*args["perm"][:count]] == [*range(count)]
+
+
+class Stacked(Anywhere):
+    """Tensors side by side along a new axis."""
+
+    batches = True
+
+    def batch(self, operator: Any, call: BatchCall) -> list[Any]:
+        parts, axis = call.args
+        return [ops.stack(parts, axis % len(call.shapes[0]) + 1)]
+
+    def keeps_rows(
+        self, args: Mapping[str, Any], given: Sequence[Any], outputs: Any, count: int
+    ) -> bool:
+        axis, rank = args["axis"], len(given[0].shape) + 1
+        return isinstance(axis, int) and axis % rank >= count
+
+
+class Rolled(Along):
+    """Along axes, or all elements in a row where there are none."""
+
+    def moved(self, axis: Any, ndim: int) -> Any:
+        if isinstance(axis, list | tuple) and not axis:
+            raise NoRule("all axes as one; give an axis, or reshape before")
+        return super().moved(axis, ndim)
+
 
 for name in ("reshape", "unsqueeze", "squeeze", "flatten"):
-    define(name, view=True)
-define("transpose", view=True)
-define("Tensor.T", "x", view=True)
-define("concat", defaults={"axis": 0})
-define("stack", defaults={"axis": 0})
-define("split", view=True)
-define("split_with_num", view=True)
-define("unbind", "x axis", view=True)
-define("unstack", "x axis num", view=True)
-define("expand", view=True)
+    define(name, view=True, axes=IN_ORDER, linear=(0,))
+define("transpose", view=True, axes=Transposed(), linear=(0,))
+define("Tensor.T", "x", view=True, axes=ANYWHERE)
+define("concat", defaults={"axis": 0}, axes=Along("axis", parts=True))
+define("stack", defaults={"axis": 0}, axes=Stacked())
+define("split", view=True, axes=Along("axis", parts=True))
+define("split_with_num", view=True, axes=Along("axis", parts=True))
+define("unbind", "x axis", view=True, axes=Along("axis", parts=True))
+define("unstack", "x axis num", view=True, axes=Along("axis", parts=True))
+define("expand", view=True, axes=ELEMENTS, linear=(0,))
 define(
     "expand_as",
     "x y target_shape",
     differentiable=(0,),
     shapes=(1,),
     defaults={"target_shape": []},
+    axes=ANYWHERE,
 )
-define("tril", "x diagonal", defaults={"diagonal": 0})
-define("triu", "x diagonal", defaults={"diagonal": 0})
-define("masked_fill", "x mask value", differentiable=(0, 2))
-define("tile", view=True)
+define("tril", "x diagonal", defaults={"diagonal": 0}, axes=MATRICES)
+define("triu", "x diagonal", defaults={"diagonal": 0}, axes=MATRICES)
+define("masked_fill", "x mask value", differentiable=(0, 2), axes=ANYWHERE)
+define("tile", view=True, axes=ANYWHERE)
 define("meshgrid", "x")
-define("pad", "x paddings value", differentiable=(0,))
-define("flip", "x axis")
-define("roll", "x shifts axis", defaults={"axis": []})
+define("pad", "x paddings value", differentiable=(0,), axes=FIRST)
+define("flip", "x axis", axes=Along("axis"))
+define("roll", "x shifts axis", defaults={"axis": []}, axes=Rolled("axis"))
 holds_for_complex("reshape", "unsqueeze", "squeeze", "flatten", "transpose")
 holds_for_complex("concat", "stack", "split", "unbind", "unstack", "meshgrid")
 holds_for_complex("expand", "tile", "tril", "triu", "pad", "flip", "roll")
@@ -324,3 +376,29 @@ def _concat_jet(call: JetCall) -> list[Any]:
 @batch_of("reshape", "unsqueeze", "squeeze", "flatten")
 def _reshape_batch(call: BatchCall) -> list[Any]:
     return [ops.reshape(call.args[0], [call.size, *call.shapes[0]])]
+
+
+@batch_of("Tensor.T")
+def _t_batch(call: BatchCall) -> list[Any]:
+    x = call.args[0]
+    return [ops.transpose(x, [0, *range(x.ndim - 1, 0, -1)])]
+
+
+@batch_of("expand")
+def _expand_batch(call: BatchCall) -> list[Any]:
+    shape = call.shapes[0]
+    return [ops.expand(aligned(call.args[0], len(shape)), [call.size, *shape])]
+
+
+@batch_of("tile")
+def _tile_batch(call: BatchCall) -> list[Any]:
+    x, times = call.args
+    return [ops.tile(aligned(x, len(call.shapes[0])), [1, *times])]
+
+
+@batch_of("pad")
+def _pad_batch(call: BatchCall) -> list[Any]:
+    x, paddings, value = call.args
+    if isinstance(value, Tensor):
+        raise NoRule("a tensor as the value to pad with; give a number")
+    return [ops.pad(x, [0, 0, *paddings], value)]

@@ -18,7 +18,7 @@ from ..entry import (
     reverse_of,
 )
 from ..shared import ops, summed_to
-from .brackets import basic
+from .brackets import Indexed, basic
 from .putting import last_written, masked
 
 _set: Any = vars(paddle.Tensor)["_setitem_dygraph"]
@@ -39,7 +39,12 @@ def _over_item(x: Tensor, index: Any, value: Any) -> Tensor:
     return x
 
 
-_ITEM = define("Tensor._setitem_dygraph", "x index value", run=_with_item)
+_ITEM = define(
+    "Tensor._setitem_dygraph",
+    "x index value",
+    run=_with_item,
+    axes=Indexed(batches=False),
+)
 _ITEM.in_place[0] = _over_item, (0, 1, 2)
 holds_for_complex("Tensor._setitem_dygraph")
 

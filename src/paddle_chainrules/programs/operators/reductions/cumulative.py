@@ -6,6 +6,7 @@ from typing import Any
 
 from paddle import Tensor
 
+from ..axes import ANYWHERE, Along
 from ..calls import Call, NoRule
 from ..entry import define, formula_of, holds_for_complex, reverse_of
 from ..kernels import by_kernel
@@ -16,11 +17,12 @@ from .reductions import axes_of
 define(
     "prod",
     "x axis keepdim reduce_all",
+    axes=Along("axis"),
     defaults={"axis": [], "keepdim": False, "reduce_all": False},
 )
-define("cumprod", defaults={"exclusive": False, "reverse": False})
-define("logcumsumexp")
-define("logcumsumexp_grad")
+define("cumprod", defaults={"exclusive": False, "reverse": False}, axes=Along("dim"))
+define("logcumsumexp", axes=ANYWHERE)
+define("logcumsumexp_grad", axes=ANYWHERE)
 
 by_kernel("cumprod")
 holds_for_complex("prod", "cumprod", "cumprod_grad")
@@ -57,7 +59,7 @@ def _prod_reverse(call: Call) -> list[Any]:
     return [found, None, None, None]
 
 
-@formula_of("cumprod_grad")
+@formula_of("cumprod_grad", keeps_kernel=True)
 def _cumprod_grad_formula(
     x: Tensor, out: Tensor, out_grad: Tensor, dim: int, exclusive: bool, reverse: bool
 ) -> Tensor:
@@ -83,7 +85,7 @@ def _logcumsumexp_reverse(call: Call) -> list[Any]:
     return [found, *(None for _ in how)]
 
 
-@formula_of("logcumsumexp_grad")
+@formula_of("logcumsumexp_grad", keeps_kernel=True)
 def _logcumsumexp_grad_formula(
     x: Tensor,
     out: Tensor,

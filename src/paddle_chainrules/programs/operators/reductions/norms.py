@@ -11,14 +11,19 @@ from paddle import Tensor
 
 from ....paddle_side.dtypes import single
 from ....paddle_side.rules.derivatives.norms import MAX_NORM_EPSILON
+from ..axes import Along
 from ..calls import Call, NoRule
 from ..entry import decompose_of, define, formula_of, reverse_of
 from ..shared import is_zero, ops
 from .reductions import axes_of, spread
 
-define("p_norm", "x porder axis epsilon keepdim asvector")
-define("p_norm_grad", "x out out_grad porder axis epsilon keepdim asvector")
-define("frobenius_norm", "x axis keep_dim reduce_all")
+define("p_norm", "x porder axis epsilon keepdim asvector", axes=Along("axis"))
+define(
+    "p_norm_grad",
+    "x out out_grad porder axis epsilon keepdim asvector",
+    axes=Along("axis"),
+)
+define("frobenius_norm", "x axis keep_dim reduce_all", axes=Along("axis"))
 define("dist", defaults={"p": 2.0})
 define("renorm")
 define("pdist", "x p name", run=paddle.pdist, defaults={"p": 2.0, "name": None})
@@ -124,7 +129,7 @@ def _pdist(decomposed: bool, x: Tensor, p: float, name: Any) -> Tensor:
     return paddle.linalg.norm(x[rows] - x[others], p=p, axis=-1)
 
 
-@formula_of("renorm")
+@formula_of("renorm", keeps_kernel=True)
 def _renorm_formula(x: Tensor, p: float, axis: int, max_norm: float) -> Tensor:
     if not 0 < p < math.inf:
         raise NoRule(f"parts with norms by p={p}; give a finite p above zero")

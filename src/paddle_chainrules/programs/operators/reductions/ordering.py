@@ -9,6 +9,7 @@ import paddle
 from paddle import Tensor
 
 from ....paddle_side.interception import RAW
+from ..axes import ANYWHERE, Along
 from ..calls import Call
 from ..entry import define, reverse_of
 from ..shared import ops
@@ -24,13 +25,13 @@ def _topk(x: Tensor, k: Any, *how: Any) -> Any:
     return RAW.topk(x, k, *how)
 
 
-define("topk", run=_topk, differentiable=(0,))
-define("argsort")
-define("kthvalue")
-define("mode")
-define("cummax")
-define("cummin")
-define("median")
+define("topk", run=_topk, differentiable=(0,), axes=Along("axis", parts=True))
+define("argsort", axes=Along("axis"))
+define("kthvalue", axes=ANYWHERE)
+define("mode", axes=ANYWHERE)
+define("cummax", axes=ANYWHERE)
+define("cummin", axes=ANYWHERE)
+define("median", axes=ANYWHERE)
 define("nanmedian")
 
 

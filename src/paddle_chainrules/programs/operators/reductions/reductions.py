@@ -9,26 +9,43 @@ from typing import Any
 import paddle
 from paddle import Tensor
 
+from ..axes import ANYWHERE, ELEMENTS, Along
 from ..calls import BatchCall, Call, JetCall
 from ..entry import batch_of, define, formula_of, holds_for_complex, jet_of, reverse_of
 from ..series import linear
 from ..shared import ops
 
-define("sum", defaults={"dtype": None, "axis": [], "keepdim": False})
-define("mean", defaults={"axis": [], "keepdim": False})
-define("mean_all", "x")
-define("max", defaults={"axis": [], "keepdim": False})
-define("min", defaults={"axis": [], "keepdim": False})
-define("softmax", defaults={"axis": -1})
-define("softmax_grad")
-define("log_softmax", "x axis", defaults={"axis": -1})
-define("squared_l2_norm", "x")
-define("logsumexp", "x axis keepdim", defaults={"axis": [], "keepdim": False})
-define("amax", defaults={"axis": [], "keepdim": False})
-define("amin", defaults={"axis": [], "keepdim": False})
-define("cumsum", "x axis flatten exclusive reverse")
-define("nansum", defaults={"axis": [], "dtype": None, "keepdim": False})
-SHARE = define("share", "x sizes", run=lambda x, sizes: x / float(math.prod(sizes)))
+define(
+    "sum",
+    defaults={"dtype": None, "axis": [], "keepdim": False},
+    axes=Along("axis"),
+    linear=(0,),
+)
+define("mean", defaults={"axis": [], "keepdim": False}, axes=Along("axis"), linear=(0,))
+define("mean_all", "x", axes=ANYWHERE)
+define("max", defaults={"axis": [], "keepdim": False}, axes=Along("axis"))
+define("min", defaults={"axis": [], "keepdim": False}, axes=Along("axis"))
+define("softmax", defaults={"axis": -1}, axes=Along("axis"))
+define("softmax_grad", axes=Along("axis"))
+define("log_softmax", "x axis", defaults={"axis": -1}, axes=Along("axis"))
+define("squared_l2_norm", "x", axes=ANYWHERE)
+define(
+    "logsumexp",
+    "x axis keepdim",
+    defaults={"axis": [], "keepdim": False},
+    axes=Along("axis"),
+)
+define("amax", defaults={"axis": [], "keepdim": False}, axes=Along("axis"))
+define("amin", defaults={"axis": [], "keepdim": False}, axes=Along("axis"))
+define("cumsum", "x axis flatten exclusive reverse", axes=Along("axis"))
+define("nansum", defaults={"axis": [], "dtype": None, "keepdim": False}, axes=ANYWHERE)
+SHARE = define(
+    "share",
+    "x sizes",
+    run=lambda x, sizes: x / float(math.prod(sizes)),
+    axes=ELEMENTS,
+    cheap=True,
+)
 holds_for_complex("sum", "mean", "mean_all", "cumsum", "share")
 
 
@@ -63,11 +80,6 @@ def _share_reverse(call: Call) -> list[Any]:
 def _share_jet(call: JetCall) -> list[list[Any]]:
     x, sizes = call.args
     return [linear(lambda part: share(part, sizes), x)]
-
-
-@batch_of("share")
-def _share_batch(call: BatchCall) -> list[Any]:
-    return SHARE.every(call.args)
 
 
 @reverse_of("sum")
@@ -177,3 +189,15 @@ def _cumsum_reverse(call: Call) -> list[Any]:
 def _nansum_formula(x: Tensor, axis: Any, dtype: Any, keepdim: bool) -> Tensor:
     numbers = ops.where(ops.isnan(x), paddle.zeros_like(x), x)
     return ops.sum(numbers, axis, dtype, keepdim)
+
+
+@batch_of("mean_all")
+def _mean_all_batch(call: BatchCall) -> list[Any]:
+    x = call.args[0]
+    return [ops.mean(ops.reshape(x, [call.size, -1]), [1], False)]
+
+
+@batch_of("squared_l2_norm")
+def _squared_l2_norm_batch(call: BatchCall) -> list[Any]:
+    x = ops.reshape(call.args[0], [call.size, -1])
+    return [ops.reshape(ops.sum(x * x, [1], None, False), [call.size, 1])]

@@ -1,0 +1,322 @@
+"""What operators do along the axes of their tensors.
+
+An operator's entry names one of these kinds, and three things follow of it: its results
+for many samples at once (``vmap``), whether a program with it serves any number of
+samples, and whether it works row by row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from paddle import Tensor
+
+from .calls import BatchCall, NoRule
+from .shared import aligned, ops
+
+Varies = Callable[[int], bool]
+"""Whether a size goes along with the number of samples."""
+
+Sizes = Sequence[Sequence[int]]
+"""Of each input and output, the axes whose sizes go along with the number of samples.
+"""
+
+
+class Axes:
+    """What an operator does along axes, of which nothing is known."""
+
+    batches = False
+    """Whether results of many samples follow of it."""
+
+    def batch(self, operator: Any, call: BatchCall) -> list[Any]:
+        """Return the results for many samples at once.
+
+        Raises:
+            NoRule: these arguments need another rule.
+        """
+        raise NotImplementedError
+
+    def serves(self, op: Any, sizes: Sizes, varies: Varies) -> bool:
+        """Return whether an operation does the same for any number of samples."""
+        return False
+
+    def keeps_rows(
+        self, args: Mapping[str, Any], given: Sequence[Any], outputs: Any, count: int
+    ) -> bool:
+        """Return whether each row of a result is made of the same row alone.
+
+        Args:
+            args: of the operation, by name.
+            given: the values among them that have rows.
+            count: rows are so many leading axes.
+        """
+        return False
+
+
+UNKNOWN = Axes()
+
+
+class Anywhere(Axes):
+    """The same for any size of any axis."""
+
+    def serves(self, op: Any, sizes: Sizes, varies: Varies) -> bool:
+        return True
+
+
+class InOrder(Anywhere):
+    """All elements in their order, in another shape."""
+
+    def keeps_rows(
+        self, args: Mapping[str, Any], given: Sequence[Any], outputs: Any, count: int
+    ) -> bool:
+        return len(given) == 1
+
+
+class Elements(Anywhere):
+    """Each element by itself; tensors are broadcast."""
+
+    batches = True
+
+    def batch(self, operator: Any, call: BatchCall) -> list[Any]:
+        tensors = [i for i, arg in enumerate(call.args) if isinstance(arg, Tensor)]
+        ndim = max(map(call.ndim, tensors))
+        args = [*call.args]
+        for i in tensors:
+            args[i] = self._fit(call, i, ndim)
+        return operator.every(args)
+
+    def _fit(self, call: BatchCall, i: int, ndim: int) -> Tensor:
+        """Return a tensor with samples."""
+        return full(call, i, ndim)
+
+    def keeps_rows(
+        self, args: Mapping[str, Any], given: Sequence[Any], outputs: Any, count: int
+    ) -> bool:
+        ranks = {len(v.shape) for v in (*given, *outputs)}
+        return len(ranks) == 1  # else they are broadcast along other axes
+
+
+class Broadcast(Elements):
+    """The same, by a kernel that broadcasts."""
+
+    def _fit(self, call: BatchCall, i: int, ndim: int) -> Tensor:
+        x: Tensor = call.args[i]
+        return aligned(x, ndim) if i in call.batched else x
+
+
+class ByNumbers(Elements):
+    """Each element by itself and some numbers, which are the same for all samples.
+
+    Args:
+        places: of the arguments that are these.
+    """
+
+    def __init__(self, *places: int) -> None:
+        self._places = frozenset(places)
+
+    def batch(self, operator: Any, call: BatchCall) -> list[Any]:
+        if not self._places.isdisjoint(call.batched):
+            raise NoRule("a number of each sample; give a tensor of all elements")
+        args = [
+            arg if i in self._places else full(call, i)
+            for i, arg in enumerate(call.args)
+        ]
+        return operator.every(args)
+
+
+WHOLE = frozenset({"flatten", "reduce_all", "asvector"})
+"""Arguments by which all axes are taken as one."""
+
+SIZES = frozenset({"shifts", "k", "num", "sections", "starts", "ends", "strides"})
+"""Arguments that say sizes and places, and are no data where they are tensors."""
+
+
+class Along(Axes):
+    """Along the axes of the first tensor that an argument says.
+
+    Args:
+        argument: what that is called.
+        one: whether that is one axis, or None for all elements in a row.
+        parts: whether it takes tensors apart or puts them together, which has no
+            meaning for numbers alone.
+        mixes: whether a size along these axes counts, such as that of a Fourier
+            transform.
+    """
+
+    batches = True
+
+    def __init__(
+        self,
+        argument: str,
+        *,
+        one: bool = False,
+        parts: bool = False,
+        mixes: bool = False,
+    ) -> None:
+        self.argument, self._one = argument, one
+        self._parts, self._mixes = parts, mixes
+
+    def batch(self, operator: Any, call: BatchCall) -> list[Any]:
+        words = operator.arguments
+        place, args = words.index(self.argument), [*call.args]
+        if isinstance(args[place], Tensor):
+            raise NoRule("a tensor as the axis; give an integer")
+        first = args[0][0] if isinstance(args[0], list) else args[0]
+        ndim = first.ndim - 1 if 0 in call.batched else first.ndim
+        whole = [k for k, word in enumerate(words) if word in WHOLE]
+        in_a_row = self._one and args[place] is None
+        if in_a_row or ndim == 0 or any(args[k] for k in whole):
+            return self._as_vectors(operator, call, place, whole)
+        args = [
+            arg if word in SIZES else full(call, i)
+            for i, (arg, word) in enumerate(zip(args, words, strict=True))
+        ]
+        args[place] = self.moved(args[place], ndim)
+        return operator.every(args)
+
+    def moved(self, axis: Any, ndim: int) -> Any:
+        """Return axes of one sample among those of many, all for none."""
+        if _is_list(axis):
+            return [moved(n, ndim) for n in (axis or range(ndim))]
+        return moved(axis, ndim)
+
+    def _as_vectors(
+        self, operator: Any, call: BatchCall, place: int, whole: list[int]
+    ) -> list[Any]:
+        """Return results of all elements of a sample in a row."""
+        tensors = [arg for arg in call.args if isinstance(arg, Tensor)]
+        if self._parts or len(tensors) > 1 or len(call.shapes) > 1:
+            raise NoRule("numbers alone, which have no axes; give vectors")
+        args = [full(call, i) for i in range(len(call.args))]
+        for k, arg in enumerate(args):
+            if isinstance(arg, Tensor):
+                args[k] = ops.reshape(arg, [call.size, -1])
+            elif k in whole:
+                args[k] = False
+        args[place] = [1] if _is_list(args[place]) and not self._one else 1
+        found = operator.every(args)
+        return [ops.reshape(found[0], [call.size, *call.shapes[0]])]
+
+    def serves(self, op: Any, sizes: Sizes, varies: Varies) -> bool:
+        return not self._mixes or _same_along(op, self.argument, varies)
+
+    def keeps_rows(
+        self, args: Mapping[str, Any], given: Sequence[Any], outputs: Any, count: int
+    ) -> bool:
+        axes = args[self.argument]
+        axes = [axes] if isinstance(axes, int) else axes
+        first = next(iter(args.values()))
+        rank = len((first[0] if isinstance(first, list | tuple) else first).shape)
+        if not isinstance(axes, list | tuple) or not axes or _is_whole(args):
+            return False
+        return all(isinstance(a, int) and a % rank >= count for a in axes)
+
+
+def _is_list(axis: Any) -> bool:
+    return isinstance(axis, list | tuple) or axis is None
+
+
+def _is_whole(args: Mapping[str, Any]) -> bool:
+    return any(value is True for name, value in args.items() if name in WHOLE)
+
+
+def _same_along(op: Any, argument: str, varies: Varies) -> bool:
+    """Return whether the axes that an argument says have no samples."""
+    shape, axes = op.args[0].shape, op.named[argument]
+    each = axes if isinstance(axes, list | tuple) else [axes]
+    return not any(varies(shape[axis]) for axis in each)
+
+
+class Outside(Axes):
+    """The same for any size of any axis but those that some arguments say.
+
+    Args:
+        arguments: what these are called.
+    """
+
+    def __init__(self, *arguments: str) -> None:
+        self._arguments = arguments
+
+    def serves(self, op: Any, sizes: Sizes, varies: Varies) -> bool:
+        return all(_same_along(op, name, varies) for name in self._arguments)
+
+
+class Matrices(Axes):
+    """Of the last two axes, whatever there is before them.
+
+    Args:
+        batches: whether tensors of many samples are taken as any others.
+    """
+
+    def __init__(self, batches: bool = True) -> None:
+        self.batches = batches
+
+    def batch(self, operator: Any, call: BatchCall) -> list[Any]:
+        args = [full(call, i) for i in range(len(call.args))]
+        if len({arg.ndim for arg in args if isinstance(arg, Tensor)}) > 1:
+            raise NoRule("matrices of several numbers of axes; give them all")
+        return operator.every(args)
+
+    def serves(self, op: Any, sizes: Sizes, varies: Varies) -> bool:
+        pairs = zip((*op.inputs, *op.outputs), sizes, strict=True)
+        return all(max(axes, default=-1) < len(v.shape) - 2 for v, axes in pairs)
+
+
+class OnAxis(Axes):
+    """By itself for each place along one axis, that of images or of sequences.
+
+    Args:
+        axis: which it is.
+    """
+
+    def __init__(self, axis: int) -> None:
+        self._axis = axis
+
+    def serves(self, op: Any, sizes: Sizes, varies: Varies) -> bool:
+        return all({*axes} <= {self._axis} for axes in sizes)
+
+
+class Images(OnAxis):
+    """Images, of which tensors have a first axis of their own.
+
+    Args:
+        shared: places of the weights, which have none.
+    """
+
+    batches = True
+
+    def __init__(self, *shared: int) -> None:
+        super().__init__(0)
+        self.shared = frozenset(shared)
+
+    def batch(self, operator: Any, call: BatchCall) -> list[Any]:
+        if not call.batched.isdisjoint(self.shared):
+            raise NoRule("weights that differ from sample to sample; give one")
+        args = []
+        for i, arg in enumerate(call.args):
+            if isinstance(arg, Tensor) and i not in self.shared:
+                arg = full(call, i)
+                arg = ops.reshape(arg, [-1, *arg.shape[2:]])
+            args.append(arg)
+        pairs = zip(operator.every(args), call.shapes, strict=True)
+        return [ops.reshape(y, [call.size, *shape]) for y, shape in pairs]
+
+
+ANYWHERE, IN_ORDER, ELEMENTS, BROADCAST = Anywhere(), InOrder(), Elements(), Broadcast()
+MATRICES, FIRST, SECOND = Matrices(), OnAxis(0), OnAxis(1)
+
+
+def moved(axis: int, ndim: int) -> int:
+    """Return where an axis is behind a first one of samples."""
+    return axis % ndim + 1
+
+
+def full(call: BatchCall, i: int, ndim: int | None = None) -> Any:
+    """Return argument i with samples, of so many dimensions for each."""
+    arg = call.args[i]
+    if not isinstance(arg, Tensor):
+        return arg
+    if i not in call.batched:
+        arg = ops.expand(arg, [call.size, *arg.shape])
+    return arg if ndim is None else aligned(arg, ndim)

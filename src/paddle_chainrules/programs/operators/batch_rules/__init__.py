@@ -1,1 +1,0 @@
-"""Rules for many samples at once, a family of operators a file."""
