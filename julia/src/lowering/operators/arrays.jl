@@ -6,7 +6,6 @@ function softmax(x, dim)
     powers = exp.(x .- maximum(x; dims = dim))
     return powers ./ sum(powers; dims = dim)
 end
-softmax_grad(y, ȳ, dim) = y .* (ȳ .- sum(ȳ .* y; dims = dim))
 log_softmax(x, dim) = x .- logsumexp(x, dim)
 function logsumexp(x, dims)
     most = maximum(x; dims)
@@ -45,11 +44,4 @@ function added_at(slices, index, ::Val{dim}, length) where {dim}
         selectdim(whole, dim, i) .+= selectdim(slices, dim, k)
     end
     return whole
-end
-
-"A sum over what broadcasting has repeated: an array of this size."
-function summed_to(x, sizes)
-    size(x) == sizes && return x
-    extra = Tuple(filter(d -> d > length(sizes) || sizes[d] == 1 < size(x, d), 1:ndims(x)))
-    return reshape(sum(x; dims = extra), sizes)
 end

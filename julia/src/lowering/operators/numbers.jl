@@ -15,15 +15,11 @@ end
 silu(x) = x * sigmoid(x)
 logsigmoid(x) = min(x, zero(x)) - log1p(exp(-abs(x)))
 softplus(x, β, threshold) = β * x > threshold ? x : log1p(exp(β * x)) / β
-mish(x, threshold) = x * tanh(softplus(x, 1, threshold))
-softsign(x) = x / (1 + abs(x))
 tanh_shrink(x) = x - tanh(x)
-stanh(x, a, b) = b * tanh(a * x)
-hardswish(x) = x * clamp(x + 3, 0, 6) / 6
 hardsigmoid(x, slope, offset) = clamp(slope * x + offset, 0, 1)
 softshrink(x, t) = x > t ? x - t : x < -t ? x + t : zero(x)
-hardshrink(x, t) = abs(x) > t ? x : zero(x)
 thresholded_relu(x, t, value) = x > t ? x : oftype(x, value)
+hardshrink(x, t) = abs(x) > t ? x : zero(x)
 gelu(x) = x * (1 + erf(x / sqrt(oftype(x, 2)))) / 2
 gelu_tanh(x) = x * (1 + tanh(sqrt(2 / oftype(x, π)) * (x + oftype(x, 0.044715) * x^3))) / 2
 
@@ -31,21 +27,10 @@ tanh_grad(y, ȳ) = ȳ * (1 - y * y)
 sigmoid_grad(y, ȳ) = ȳ * y * (1 - y)
 relu_grad(y, ȳ) = y > 0 ? ȳ : zero(ȳ)
 leaky_relu_grad(x, ȳ, slope) = x > 0 ? ȳ : slope * ȳ
-elu_grad(x, ȳ, α) = x > 0 ? ȳ : ȳ * α * exp(x)
-softplus_grad(x, ȳ, β, threshold) = β * x > threshold ? ȳ : ȳ * sigmoid(β * x)
 sin_grad(x, ȳ) = ȳ * cos(x)
 cos_grad(x, ȳ) = -ȳ * sin(x)
 square_grad(x, ȳ) = 2 * x * ȳ
 abs_grad(x, ȳ) = iszero(x) ? zero(ȳ) : ȳ * (x / abs(x))
-sqrt_grad(y, ȳ) = ȳ / (2 * y)
-function silu_grad(x, ȳ)
-    s = sigmoid(x)
-    return ȳ * s * (1 + x * (1 - s))
-end
-function gelu_grad(x, ȳ)
-    below = (1 + erf(x / sqrt(oftype(x, 2)))) / 2
-    return ȳ * (below + x * exp(-x * x / 2) / sqrt(2 * oftype(x, π)))
-end
 
 # A conversion that leaves dual numbers as they are.
 as_float(::Type{T}, x::AbstractFloat) where {T<:AbstractFloat} = T(x)

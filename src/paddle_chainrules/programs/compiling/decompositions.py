@@ -120,19 +120,73 @@ def _is_decomposed(op: Operation) -> bool:
     return _has_formula(op)
 
 
+PartsOf = Callable[[Operation, tuple[bool, ...]], Parts | None]
+"""What stands for an operation whose outputs are asked for or not; None where it stays.
+"""
+
+Replaced = tuple[list[Operation], dict[Value, Tensor]]
+"""Operations, and constants that they need besides."""
+
+
 def decomposed(
     ops: Sequence[Operation],
     given: Iterable[Value],
     outputs: Iterable[Value],
     samples: Samples | None,
     has_products: bool,
-) -> tuple[list[Operation], dict[Value, Tensor]]:
-    """The same with parts for the whole where these go into regions; and constants.
+) -> Replaced:
+    """The same with parts for the whole where these go into regions.
 
     Args:
         given: values that are there before.
         has_products: whether products may be part of regions.
     """
+
+    def inner(
+        ops: Sequence[Operation], given: Iterable[Value], outputs: Iterable[Value]
+    ) -> Replaced:
+        return decomposed(ops, given, outputs, None, has_products)
+
+    def parts_of(op: Operation, asked: tuple[bool, ...]) -> Parts | None:
+        return _parts_of(op, asked, samples, inner, has_products)
+
+    return _replaced(ops, given, outputs, _is_decomposed, parts_of)
+
+
+def by_formulas(
+    ops: Sequence[Operation],
+    given: Iterable[Value],
+    outputs: Iterable[Value],
+    lacks: Callable[[Operation], bool],
+) -> Replaced:
+    """The same with formulas for operations that lack something.
+
+    Those whose formula lacks it too stay.
+    """
+
+    def may_go(op: Operation) -> bool:
+        return op.operator.formula is not None and lacks(op)
+
+    def inner(
+        ops: Sequence[Operation], given: Iterable[Value], outputs: Iterable[Value]
+    ) -> Replaced:
+        return _replaced(ops, given, outputs, may_go, parts_of)
+
+    def parts_of(op: Operation, asked: tuple[bool, ...]) -> Parts | None:
+        found = _traced(op, asked, int, inner)
+        return None if found is None or any(map(lacks, found.ops)) else found
+
+    return inner(ops, given, outputs)
+
+
+def _replaced(
+    ops: Sequence[Operation],
+    given: Iterable[Value],
+    outputs: Iterable[Value],
+    may_go: Callable[[Operation], bool],
+    parts_of: PartsOf,
+) -> Replaced:
+    """The same with parts for operations that have some."""
     known: dict[Any, Parts | None] = {}
     wanted = {*outputs}
     chosen: list[tuple[Operation, Parts | None]] = []
@@ -140,11 +194,11 @@ def decomposed(
         if not op.operator.random and wanted.isdisjoint(op.outputs):
             continue
         parts = None
-        if _is_decomposed(op):
+        if may_go(op):
             asked = tuple(out in wanted for out in op.outputs)
             key = asked, _key(op)
             if key not in known:
-                known[key] = _parts_of(op, asked, samples, has_products)
+                known[key] = parts_of(op, asked)
             parts = known[key]
         wanted.update(op.inputs if parts is None else parts.read(op))
         chosen.append((op, parts))
@@ -170,11 +224,15 @@ def _key(op: Operation) -> Any:
 
 
 def _parts_of(
-    op: Operation, asked: tuple[bool, ...], samples: Samples | None, has_products: bool
+    op: Operation,
+    asked: tuple[bool, ...],
+    samples: Samples | None,
+    inner: Callable[..., Replaced],
+    has_products: bool,
 ) -> Parts | None:
     """What the formula does for the outputs that are asked for, if all of it may be
     part of a region."""
-    found = _traced(op, asked, int if samples else None, has_products)
+    found = _traced(op, asked, int if samples else None, inner)
     if found is None or not all(
         may_be_part(part, has_products) or part.operator.random for part in found.ops
     ):
@@ -186,7 +244,7 @@ def _parts_of(
         def another(n: int) -> int:
             return n // size * other if n in varying else n
 
-        again = _traced(op, asked, another, has_products)
+        again = _traced(op, asked, another, inner)
         both = again and samples_of(found, size, again, other, known=varying)
         if both is None or both.varying != varying:
             return None
@@ -202,13 +260,14 @@ def _traced(
     op: Operation,
     asked: tuple[bool, ...],
     resized: Callable[[int], int] | None,
-    has_products: bool,
+    inner: Callable[..., Replaced],
 ) -> Parts | None:
     """What the formula of an operation does.
 
     Args:
         resized: of sizes of its inputs, others for them; None where they stay, whatever
             the number of samples.
+        inner: replaces operations of the formula.
     """
     sized = resized is not None
     resized = resized or int
@@ -248,7 +307,7 @@ def _traced(
     if len({*there}) < sum(asked):
         return None  # the same twice, or left out
     given = (*record.inputs, *record.constants)
-    ops, more = decomposed(ops, given, there, None, has_products)
+    ops, more = inner(ops, given, there)
     known = {**record.constants, **more}
     if sized:
         ops, known = with_one_number(ops, known, given)

@@ -12,11 +12,12 @@ import numpy as np
 from paddle import Tensor
 
 from ...paddle_side.dtypes import dtype_name
+from ..compiling.decompositions import by_formulas
 from ..compiling.passes import program_of
 from ..compiling.program import Program
-from ..tracing.operations import with_values
+from ..tracing.operations import Operation, with_values
 from .operators.call import FLOATS, TYPES, row, typed_number
-from .source import Source
+from .source import Source, has_expression
 
 OF_TYPE = r"\bT\b"
 """Where a line names the type of numbers."""
@@ -60,6 +61,7 @@ def julia_function(
     """
     program = folded(program, count)
     kind = kind_of(program)
+    program = _with_formulas(program, kind)
     names, head, samples = {}, [], ""
     values = iter(program.inputs)
     used = {v for op in program.ops for v in op.inputs} | {*program.outputs}
@@ -103,6 +105,18 @@ def julia_function(
         [f"function {name}({arguments})", *lines, f"    return {end}", "end", ""]
     )
     return Function(text, tuple(constants))
+
+
+def _with_formulas(program: Program, kind: str) -> Program:
+    """With formulas in place of operators that have no expression of Julia's."""
+
+    def lacks(op: Operation) -> bool:
+        return not has_expression(op, kind)
+
+    given = (*program.inputs, *program.constants)
+    ops, more = by_formulas(program.ops, given, program.outputs, lacks)
+    known = {**program.constants, **more}
+    return program_of(ops, program.inputs, known, program.outputs, program.name)
 
 
 def folded(program: Program, count: int) -> Program:

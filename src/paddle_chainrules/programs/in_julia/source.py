@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import paddle
@@ -12,9 +12,8 @@ import paddle
 from ..compiling.program import Program
 from ..operators.calls import NoRule
 from ..operators.table import TABLE
-from ..tracing.operations import Operation, Value, values_in
+from ..tracing.operations import Operation, Value, values_in, with_values
 from .operators import (  # noqa: F401, which put rules into the table
-    einsum,
     elementwise,
     images,
     normalization,
@@ -70,42 +69,18 @@ class Source:
         if op.outputs[0] in self._spread:
             self._names[op.outputs[0]] = self._name(op.inputs[0])
             return
-        rule = op.operator.julia
-        if rule is None:
-            raise NoRule(
-                f"the operator {op.operator.name}{_at(op)} in Julia; write it in "
-                "others that have one"
-            )
-        if op.is_complex and op.operator.name in OF_REAL_NUMBERS:
-            raise NoRule(
-                f"complex numbers of the operator {op.operator.name}{_at(op)} in "
-                "Julia; compute with real and imaginary parts"
-            )
-        outs = [v.shape for v in op.outputs]
-        inner = op.operator.name in ELEMENTWISE
-        call = JuliaCall(
-            [self._argument(arg, outs[0] if inner else None) for arg in op.args],
-            [_every(arg, lambda v: v.shape) for arg in op.args],
-            [_every(arg, lambda v: v.dtype) for arg in op.args],
-            outs,
-            [bool(self._uses[v]) for v in op.outputs],
-            op.outputs[0].dtype,
-            self._kind,
-        )
-        try:
-            text = rule(call)
-        except NoRule as error:
-            error.args = (f"{error} ({op.operator.name}{_at(op)})",)
-            raise
-        used = [v for v in op.outputs if self._uses[v]]
+        within = op.outputs[0].shape if op.operator.name in ELEMENTWISE else None
+        used = [bool(self._uses[v]) for v in op.outputs]
+        text = _expression(op, lambda v: self._name(v, within), used, self._kind)
+        taken = [v for v in op.outputs if self._uses[v]]
         if isinstance(text, Several):
-            left = [self._named(v) if v in used else "_" for v in op.outputs]
+            left = [self._named(v) if v in taken else "_" for v in op.outputs]
             while left and left[-1] == "_":
                 left.pop()
             self._line(", ".join(left) + ("," if len(left) == 1 else ""), text, op)
             return
         out = op.outputs[0]
-        if used not in ([], [out]):
+        if taken not in ([], [out]):
             raise NoRule(
                 f"a second result of the operator {op.operator.name}{_at(op)} in "
                 "Julia; use the first alone"
@@ -126,13 +101,6 @@ class Source:
         name = self._names[value] = f"t{next(self._numbers)}"
         return name
 
-    def _argument(self, arg: Any, within: tuple[int, ...] | None) -> Any:
-        if isinstance(arg, Value):
-            return self._name(arg, within)
-        if type(arg) in (list, tuple):
-            return type(arg)(self._argument(part, None) for part in arg)
-        return str(arg) if isinstance(arg, paddle.dtype) else arg
-
     def _name(self, value: Value, within: tuple[int, ...] | None = None) -> str:
         """A name, or an expression that goes into another of that shape."""
         waiting = self._waiting.get(value)
@@ -145,6 +113,66 @@ class Source:
         text = str(waiting) if value.shape else f"fill({waiting})"
         self.lines.append((f"{name} = {text}", ""))
         return name
+
+
+def has_expression(op: Operation, kind: str) -> bool:
+    """Whether there is an expression of Julia's for an operation.
+
+    Args:
+        kind: as of :class:`Source`.
+    """
+    used = [True, *[False] * (len(op.outputs) - 1)]
+    try:
+        _expression(op, str, used, kind)
+    except NoRule:
+        return False
+    return True
+
+
+def _expression(
+    op: Operation, name: Callable[[Value], str], used: Sequence[bool], kind: str
+) -> str:
+    """The expression of an operation.
+
+    Args:
+        name: of a value.
+        used: of each result whether something takes it.
+        kind: as of :class:`Source`.
+
+    Raises:
+        NoRule: there is none.
+    """
+    rule = op.operator.julia
+    if rule is None:
+        raise NoRule(
+            f"the operator {op.operator.name}{_at(op)} in Julia; write it in others "
+            "that have one"
+        )
+    if op.is_complex and op.operator.name in OF_REAL_NUMBERS:
+        raise NoRule(
+            f"complex numbers of the operator {op.operator.name}{_at(op)} in Julia; "
+            "compute with real and imaginary parts"
+        )
+    call = JuliaCall(
+        [_argument(arg, name) for arg in op.args],
+        [_every(arg, lambda v: v.shape) for arg in op.args],
+        [_every(arg, lambda v: v.dtype) for arg in op.args],
+        [v.shape for v in op.outputs],
+        used,
+        op.outputs[0].dtype,
+        kind,
+    )
+    try:
+        return rule(call)
+    except NoRule as error:
+        error.args = (f"{error} ({op.operator.name}{_at(op)})",)
+        raise
+
+
+def _argument(arg: Any, name: Callable[[Value], str]) -> Any:
+    if isinstance(arg, paddle.dtype):
+        return str(arg)
+    return with_values(arg, name)
 
 
 def _spread(program: Program) -> set[Value]:

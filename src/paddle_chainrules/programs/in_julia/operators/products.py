@@ -58,17 +58,3 @@ def _bmm_julia(call: JuliaCall) -> str:
 def _linear_julia(call: JuliaCall) -> str:
     product, bias = _product(call, False, False), call.args[2]
     return product if bias is None else Infix(f"{product} .+ {bias}")
-
-
-@julia_of("addmm")
-def _addmm_julia(call: JuliaCall) -> str:
-    first, x, y, beta, alpha = call.args
-    return f"{call.number(beta)} .* {first} .+ {call.number(alpha)} .* ({y} * {x})"
-
-
-@julia_of("dot")
-def _dot_julia(call: JuliaCall) -> str:
-    x, y = call.args
-    if call.ndim() == 1:
-        return f"fill(sum({x} .* {y}))"
-    return f"vec(sum({x} .* {y}; dims = 1))"

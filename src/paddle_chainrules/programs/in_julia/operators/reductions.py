@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...operators.calls import NoRule
-from .call import JuliaCall, Several, dim, dims, julia_of, kept, sizes
+from .call import JuliaCall, dim, dims, julia_of, kept
 
 
 def _reduced(text: str, over: str, call: JuliaCall, axes: Any) -> str:
@@ -57,22 +57,9 @@ for name in ("softmax", "log_softmax"):
     julia_of(name)(_of_axis)
 
 
-@julia_of("softmax_grad")
-def _softmax_grad_julia(call: JuliaCall) -> str:
-    out, cotangent, axis = call.args
-    return f"softmax_grad({out}, {cotangent}, {dim(axis, call.ndim())})"
-
-
 @julia_of("cumsum")
 def _cumsum_julia(call: JuliaCall) -> str:
     x, axis, flat, exclusive, backward = call.args
     if flat or exclusive or backward:
         raise NoRule("sums of other kinds than along an axis in Julia; name the axis")
     return f"cumsum({x}; dims = {dim(int(axis), call.ndim())})"
-
-
-@julia_of("add_grad")
-def _add_grad_julia(call: JuliaCall) -> str:
-    x, y = (sizes(shape) for shape in call.shapes[:2])
-    cotangent = call.args[2]
-    return Several(f"(summed_to({cotangent}, {x}), summed_to({cotangent}, {y}))")
