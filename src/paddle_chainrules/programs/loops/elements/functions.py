@@ -66,7 +66,7 @@ for name, formula in {
     "cos": trigonometric.cos,
     "atan": trigonometric.atan,
     "erf": gaussian.erf,
-    "rsqrt": lambda x: 1 / x.intrinsic("sqrt"),
+    "rsqrt": lambda x: 1 / x.sqrt(),
 }.items():
     _put(name, formula=formula)
 _put("silu", "swish", formula=lambda x: exponentials.gated(x, x))
@@ -213,7 +213,7 @@ def _least(x: Number, y: Number) -> Number:
 _put_exact("square", formula=lambda x: x * x)
 _put_exact("reciprocal", formula=lambda x: 1 / x)
 _put_exact("abs", formula=abs)
-_put_exact("sqrt", formula=lambda x: x.intrinsic("sqrt"), steps=5)
+_put_exact("sqrt", formula=Number.sqrt, steps=5)
 _put_exact("floor", formula=lambda x: x.intrinsic("floor"))
 _put_exact("ceil", formula=lambda x: x.intrinsic("ceil"))
 _put_exact("trunc", formula=lambda x: x.intrinsic("trunc"))

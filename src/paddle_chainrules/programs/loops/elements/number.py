@@ -129,6 +129,13 @@ class Number:
     def __abs__(self) -> Number:
         return self.intrinsic("fabs")
 
+    def sqrt(self) -> Number:
+        return self.intrinsic("sqrt")
+
+    def maximum(self, y: Number) -> Number:
+        """The larger one, as ``std::max`` has it: this one where either is NaN."""
+        return (self < y).where(y, self)
+
     def __lt__(self, y: Number | Real) -> Number:
         return self._two("fcmp olt", y, "i1")
 
