@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import paddle
 from paddle import Tensor
 
 from ..transforms.containers.tree import Tree
+from . import formulas
 from .arguments import checked
-from .first_order import decayed
-from .parts import Mask, marks_of
+from .formulas import Move, averages
+from .parts import Mask, marked
 from .schedules import Rate, rate_at
+from .stepping import by_rate, decayed, stepping, updates_by
 from .transformation import (
-    Leaf,
     Optimizer,
-    by_leaf,
     like,
-    needed,
     nothing,
     of_dtype,
     scalar,
     step_number,
-    tensors_in,
     with_state,
 )
 
@@ -45,29 +45,6 @@ class Adam(NamedTuple):
     first: Tree
     second: Tree
     largest: Tree
-
-
-def _start(params: Tree, beta1: float, beta2: float, amsgrad: bool = False) -> Adam:
-    return Adam(
-        step_number(),
-        scalar(beta1, params),
-        scalar(beta2, params),
-        like(params),
-        like(params),
-        like(params) if amsgrad else nothing(params),
-    )
-
-
-def _next(state: Adam, beta1: float, beta2: float, *trees: Tree) -> Adam:
-    powers = state.beta1_pow * beta1, state.beta2_pow * beta2
-    return Adam(state.step + 1, *powers, *trees)
-
-
-def _moments(
-    g: Tensor, m: Tensor, v: Tensor, beta1: float, beta2: float
-) -> tuple[Tensor, Tensor]:
-    """The averages of gradients and of their squares, with one more gradient."""
-    return m * beta1 + g * (1.0 - beta1), v * beta2 + g * g * (1.0 - beta2)
 
 
 def _check(name: str, beta1: float, beta2: float) -> None:
@@ -103,7 +80,9 @@ def adam(
         mask: as of :func:`.first_order.sgd`.
     """
     _check("adam", beta1, beta2)
-    made = _adam(learning_rate, beta1, beta2, epsilon, amsgrad)
+    how = by_rate(formulas.adam, learning_rate, beta1, beta2, epsilon, powers=2)
+    starts = [like, like, like if amsgrad else nothing]
+    made = stepping(Adam, how, starts, (beta1, beta2))
     return decayed(made, weight_decay, mask)
 
 
@@ -131,49 +110,25 @@ def adamw(
         mask: of which parameters; all where None.
     """
     _check("adamw", beta1, beta2)
-    made = _adam(learning_rate, beta1, beta2, epsilon, amsgrad)
+    settings = beta1, beta2, epsilon
+    _, numbers_of_adam = by_rate(formulas.adam, learning_rate, *settings, powers=2)
 
-    def update(grads: Tree, state: Adam, params: Tree = None) -> tuple[Tree, Adam]:
-        params = needed(params, "adamw")
-        tensors_in(params)
-        marks = marks_of(mask, params)
+    def numbers(state: Adam) -> Sequence[Any]:
         rate = rate_at(learning_rate, state.step)
-        updates, state = made.update(grads, state, params)
+        return rate * weight_decay, *numbers_of_adam(state)
 
-        def decay(u: Leaf, p: Leaf, on: Any) -> tuple[Leaf]:
-            is_on = u is not None and on
-            return (u - p * of_dtype(rate * weight_decay, p) if is_on else u,)
+    def formula(part: Any, *given: Any) -> Move:
+        *of_adam, p, is_on = given
+        step, *kept = formulas.adam(*of_adam)
+        return step + p * part if is_on else step, *kept
 
-        return by_leaf(decay, updates, params, marks)[0], state
-
-    return with_state(Adam, made.init, update)
-
-
-def _adam(
-    learning_rate: Rate, beta1: float, beta2: float, epsilon: float, amsgrad: bool
-) -> Optimizer:
-    def update(grads: Tree, state: Adam, params: Tree = None) -> tuple[Tree, Adam]:
-        rate = rate_at(learning_rate, state.step)
-        root = paddle.sqrt(1.0 - state.beta2_pow)
-        factor = root / (1.0 - state.beta1_pow) * of_dtype(rate, root)
-
-        def move(g: Leaf, m: Leaf, v: Leaf, largest: Leaf) -> tuple[Leaf, ...]:
-            if g is None:
-                return None, m, v, largest
-            m, v = _moments(g, m, v, beta1, beta2)
-            if amsgrad:
-                largest = paddle.maximum(largest, v)
-            divided = paddle.sqrt(largest if amsgrad else v)
-            step = m / (divided + of_dtype(root, g) * epsilon)
-            return -(step * of_dtype(factor, g)), m, v, largest
-
-        found, *trees = by_leaf(move, grads, state.first, state.second, state.largest)
-        return found, _next(state, beta1, beta2, *trees)
-
-    def init(params: Tree) -> Adam:
-        return _start(params, beta1, beta2, amsgrad)
-
-    return with_state(Adam, init, update)
+    return stepping(
+        Adam,
+        (formula, numbers),
+        [like, like, like if amsgrad else nothing],
+        (beta1, beta2),
+        partial(marked, mask=mask, name="adamw"),
+    )
 
 
 @checked
@@ -197,23 +152,8 @@ def adamax(
         mask: as of :func:`.first_order.sgd`.
     """
     _check("adamax", beta1, beta2)
-
-    def update(grads: Tree, state: Adam, params: Tree = None) -> tuple[Tree, Adam]:
-        rate = rate_at(learning_rate, state.step)
-        left = 1.0 - state.beta1_pow
-        factor = of_dtype(rate, left) / left
-
-        def move(g: Leaf, m: Leaf, v: Leaf) -> tuple[Leaf, ...]:
-            if g is None:
-                return None, m, v
-            m = m * beta1 + g * (1.0 - beta1)
-            v = paddle.maximum(paddle.abs(g), v * beta2 + epsilon)
-            return -(m / v * of_dtype(factor, g)), m, v
-
-        found, *trees = by_leaf(move, grads, state.first, state.second)
-        return found, _next(state, beta1, beta2, *trees, state.largest)
-
-    made = with_state(Adam, lambda params: _start(params, beta1, beta2), update)
+    how = by_rate(formulas.adamax, learning_rate, beta1, beta2, epsilon, powers=2)
+    made = stepping(Adam, how, [like, like, nothing], (beta1, beta2))
     return decayed(made, weight_decay, mask)
 
 
@@ -242,34 +182,28 @@ def lamb(
     """
     _check("lamb", beta1, beta2)
 
-    def update(grads: Tree, state: Adam, params: Tree = None) -> tuple[Tree, Adam]:
-        params = needed(params, "lamb")
-        tensors_in(params)
-        marks = marks_of(mask, params)
-        rate = rate_at(learning_rate, state.step)
+    def numbers(state: Adam) -> Sequence[Any]:
         left = 1.0 - state.beta1_pow, 1.0 - state.beta2_pow
+        return rate_at(learning_rate, state.step), *left, beta1, beta2, epsilon
 
-        def move(g: Leaf, m: Leaf, v: Leaf, p: Leaf, on: Any) -> tuple[Leaf, ...]:
-            if g is None:
-                return None, m, v
-            m, v = _moments(g, m, v, beta1, beta2)
-            means = m / of_dtype(left[0], g), v / of_dtype(left[1], g)
-            step = means[0] / (paddle.sqrt(means[1]) + epsilon)
-            decay = weight_decay if on else 0.0
-            if decay:
-                step = step + p * decay
-            if decay or always_adapt:
-                sizes = [paddle.sqrt((x * x).sum()) for x in (p, step)]
-                ones = paddle.ones_like(sizes[0])
-                there = paddle.logical_and(sizes[0] > 0.0, sizes[1] > 0.0)
-                ratio = sizes[0] / paddle.where(there, sizes[1], ones)
-                step = step * paddle.where(there, ratio, ones)
-            return -(step * of_dtype(rate, g)), m, v
+    def formula(rate: Any, left1: Any, left2: Any, *given: Any) -> Move:
+        beta1, beta2, epsilon, g, m, v, p, is_on = given
+        m, v = averages(beta1, beta2, g, m, v)
+        step = m / left1 / ((v / left2).sqrt() + epsilon)
+        decay = weight_decay if is_on else 0.0
+        if decay:
+            step = step + p * decay
+        if decay or always_adapt:
+            sizes = [paddle.sqrt((x * x).sum()) for x in (p, step)]
+            ones = paddle.ones_like(sizes[0])
+            there = paddle.logical_and(sizes[0] > 0.0, sizes[1] > 0.0)
+            ratio = sizes[0] / paddle.where(there, sizes[1], ones)
+            step = step * paddle.where(there, ratio, ones)
+        return rate * step, m, v
 
-        found, *trees = by_leaf(move, grads, state.first, state.second, params, marks)
-        return found, _next(state, beta1, beta2, *trees, state.largest)
-
-    return with_state(Adam, lambda params: _start(params, beta1, beta2), update)
+    starts = [like, like, nothing]
+    beside = partial(marked, mask=mask, name="lamb")
+    return stepping(Adam, (formula, numbers), starts, (beta1, beta2), beside)
 
 
 @checked
@@ -296,32 +230,28 @@ def radam(
     _check("radam", beta1, beta2)
     last = 2.0 / (1.0 - beta2) - 1.0
 
-    def update(grads: Tree, state: Adam, params: Tree = None) -> tuple[Tree, Adam]:
+    def numbers(state: Adam) -> Sequence[Any]:
         rate = rate_at(learning_rate, state.step)
         t = (state.step + 1).astype("float64")
         power = paddle.exp(t * math.log(beta2)) if beta2 else t * 0.0
         left = 1.0 - power
         rho = last - 2.0 * t * power / left
-        is_known = rho > 5.0
-        kept = paddle.where(is_known, rho, paddle.full_like(rho, last))
+        kept = paddle.where(rho > 5.0, rho, paddle.full_like(rho, last))
         square = (
             (kept - 4.0) * (kept - 2.0) * last / ((last - 4.0) * (last - 2.0) * kept)
         )
-        rectified = paddle.sqrt(square * left)
         bias = of_dtype(rate, t) / (1.0 - state.beta1_pow.astype("float64"))
+        rectified = paddle.sqrt(square * left)
+        return bias, rectified, rho - 5.0
 
-        def move(g: Leaf, m: Leaf, v: Leaf) -> tuple[Leaf, ...]:
-            if g is None:
-                return None, m, v
-            m, v = _moments(g, m, v, beta1, beta2)
-            by_size = of_dtype(rectified, g) / (paddle.sqrt(v) + epsilon)
-            size = paddle.where(is_known, by_size, paddle.ones_like(v))
-            return -(m * of_dtype(bias, g) * size), m, v
+    # With the betas themselves, in float32 too, as the numbers have them.
+    def formula(bias: Any, rectified: Any, above: Any, g: Any, m: Any, v: Any) -> Move:
+        m, v = averages(beta1, beta2, g, m, v)
+        by_size = rectified / (v.sqrt() + epsilon)
+        size = paddle.where(above > 0.0, by_size, paddle.ones_like(v))
+        return m * bias * size, m, v
 
-        found, *trees = by_leaf(move, grads, state.first, state.second)
-        return found, _next(state, beta1, beta2, *trees, state.largest)
-
-    made = with_state(Adam, lambda params: _start(params, beta1, beta2), update)
+    made = stepping(Adam, (formula, numbers), [like, like, nothing], (beta1, beta2))
     return decayed(made, weight_decay, mask)
 
 
@@ -340,6 +270,12 @@ class NAdam(NamedTuple):
     product: Tensor
     first: Tree
     second: Tree
+
+
+def _nadam(rate: Any, by_m: Any, by_g: Any, left: Any, *given: Any) -> Move:
+    beta1, beta2, epsilon, g, m, v = given
+    m, v = averages(beta1, beta2, g, m, v)
+    return rate * ((by_m * m + by_g * g) / ((v / left).sqrt() + epsilon)), m, v
 
 
 @checked
@@ -381,17 +317,8 @@ def nadam(
         product = state.product * mu
         by_m = mu_after / (1.0 - product * mu_after)
         by_g = (1.0 - mu) / (1.0 - product)
-        left = 1.0 - beta2_pow
-
-        def move(g: Leaf, m: Leaf, v: Leaf) -> tuple[Leaf, ...]:
-            if g is None:
-                return None, m, v
-            m, v = _moments(g, m, v, beta1, beta2)
-            mean = m * of_dtype(by_m, g) + g * of_dtype(by_g, g)
-            size = paddle.sqrt(v / of_dtype(left, g)) + epsilon
-            return -(mean / size * of_dtype(rate, g)), m, v
-
-        found, *trees = by_leaf(move, grads, state.first, state.second)
+        numbers = rate, by_m, by_g, 1.0 - beta2_pow, beta1, beta2, epsilon
+        found, *trees = updates_by(_nadam, numbers, grads, state.first, state.second)
         count = state.step + 1
         return found, NAdam(count, power, beta2_pow, product, *trees)
 

@@ -6,37 +6,17 @@ formulas and where they are from.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import paddle
 from paddle import Tensor
 
 from ..transforms.containers.tree import Tree
+from . import formulas
 from .arguments import checked
-from .parts import Mask, Steps, add_decayed_weights, each
-from .schedules import Rate, rate_at
-from .transformation import (
-    Leaf,
-    Optimizer,
-    by_leaf,
-    like,
-    nothing,
-    of_dtype,
-    step_number,
-    with_state,
-)
-
-
-def decayed(optimizer: Optimizer, decay: float, mask: Mask = None) -> Optimizer:
-    """An optimizer whose gradients have ``decay`` times the parameters added before."""
-    if not decay:
-        return optimizer
-    part = add_decayed_weights(decay, mask)
-
-    def update(grads: Tree, state: Tree, params: Tree = None) -> tuple[Tree, Tree]:
-        return optimizer.update(part.update(grads, (), params)[0], state, params)
-
-    return Optimizer(optimizer.init, update)
+from .parts import Mask, Steps
+from .schedules import Rate
+from .stepping import by_rate, decayed, stepping
+from .transformation import Optimizer, like, nothing
 
 
 @checked
@@ -50,13 +30,7 @@ def sgd(
         weight_decay: how much of the parameters is added to the gradients.
         mask: of which parameters; all where None.
     """
-
-    def update(grads: Tree, state: Steps, params: Tree = None) -> tuple[Tree, Steps]:
-        rate = rate_at(learning_rate, state.step)
-        found = each(lambda g: -(g * of_dtype(rate, g)))(grads, None)
-        return found, Steps(state.step + 1)
-
-    made = with_state(Steps, lambda params: Steps(step_number()), update)
+    made = stepping(Steps, by_rate(formulas.sgd, learning_rate), [])
     return decayed(made, weight_decay, mask)
 
 
@@ -85,26 +59,8 @@ def momentum(
         weight_decay: as of :func:`sgd`.
         mask: as of :func:`sgd`.
     """
-
-    def update(
-        grads: Tree, state: Momentum, params: Tree = None
-    ) -> tuple[Tree, Momentum]:
-        rate = rate_at(learning_rate, state.step)
-
-        def move(g: Leaf, v: Leaf) -> tuple[Leaf, ...]:
-            if g is None:
-                return None, v
-            v = v * decay + g
-            step = g + v * decay if nesterov else v
-            return -(step * of_dtype(rate, g)), v
-
-        found, velocity = by_leaf(move, grads, state.velocity)
-        return found, Momentum(state.step + 1, velocity)
-
-    def init(params: Tree) -> Momentum:
-        return Momentum(step_number(), like(params))
-
-    made = with_state(Momentum, init, update)
+    formula = formulas.nesterov if nesterov else formulas.momentum
+    made = stepping(Momentum, by_rate(formula, learning_rate, decay), [like])
     return decayed(made, weight_decay, mask)
 
 
@@ -133,25 +89,9 @@ def adagrad(
         weight_decay: as of :func:`sgd`.
         mask: as of :func:`sgd`.
     """
-
-    def update(
-        grads: Tree, state: Adagrad, params: Tree = None
-    ) -> tuple[Tree, Adagrad]:
-        rate = rate_at(learning_rate, state.step)
-
-        def move(g: Leaf, s: Leaf) -> tuple[Leaf, ...]:
-            if g is None:
-                return None, s
-            s = s + g * g
-            return -(g * of_dtype(rate, g) / (paddle.sqrt(s) + epsilon)), s
-
-        found, squares = by_leaf(move, grads, state.squares)
-        return found, Adagrad(state.step + 1, squares)
-
-    def init(params: Tree) -> Adagrad:
-        return Adagrad(step_number(), like(params, initial))
-
-    return decayed(with_state(Adagrad, init, update), weight_decay, mask)
+    how = by_rate(formulas.adagrad, learning_rate, epsilon)
+    made = stepping(Adagrad, how, [lambda params: like(params, initial)])
+    return decayed(made, weight_decay, mask)
 
 
 class Adadelta(NamedTuple):
@@ -180,27 +120,8 @@ def adadelta(
         weight_decay: as of :func:`sgd`.
         mask: as of :func:`sgd`.
     """
-
-    def update(
-        grads: Tree, state: Adadelta, params: Tree = None
-    ) -> tuple[Tree, Adadelta]:
-        rate = rate_at(learning_rate, state.step)
-
-        def move(g: Leaf, s: Leaf, d: Leaf) -> tuple[Leaf, ...]:
-            if g is None:
-                return None, s, d
-            s = s * rho + g * g * (1.0 - rho)
-            step = -(paddle.sqrt((d + epsilon) / (s + epsilon)) * g)
-            d = d * rho + step * step * (1.0 - rho)
-            return step * of_dtype(rate, g), s, d
-
-        found, squares, steps = by_leaf(move, grads, state.squares, state.steps)
-        return found, Adadelta(state.step + 1, squares, steps)
-
-    def init(params: Tree) -> Adadelta:
-        return Adadelta(step_number(), like(params), like(params))
-
-    return decayed(with_state(Adadelta, init, update), weight_decay, mask)
+    how = by_rate(formulas.adadelta, learning_rate, rho, epsilon)
+    return decayed(stepping(Adadelta, how, [like, like]), weight_decay, mask)
 
 
 class RMSProp(NamedTuple):
@@ -234,28 +155,6 @@ def rmsprop(
         weight_decay: as of :func:`sgd`.
         mask: as of :func:`sgd`.
     """
-
-    def update(
-        grads: Tree, state: RMSProp, params: Tree = None
-    ) -> tuple[Tree, RMSProp]:
-        rate = rate_at(learning_rate, state.step)
-
-        def move(g: Leaf, s: Leaf, v: Leaf, m: Leaf) -> tuple[Leaf, ...]:
-            if g is None:
-                return None, s, v, m
-            s = s * rho + g * g * (1.0 - rho)
-            spread: Any = s
-            if centered:
-                m = m * rho + g * (1.0 - rho)
-                spread = s - m * m
-            v = v * decay + g * of_dtype(rate, g) / paddle.sqrt(spread + epsilon)
-            return -v, s, v, m
-
-        row = by_leaf(move, grads, state.squares, state.velocity, state.means)
-        return row[0], RMSProp(state.step + 1, *row[1:])
-
-    def init(params: Tree) -> RMSProp:
-        means = like(params) if centered else nothing(params)
-        return RMSProp(step_number(), like(params), like(params), means)
-
-    return decayed(with_state(RMSProp, init, update), weight_decay, mask)
+    how = by_rate(formulas.rmsprop, learning_rate, rho, epsilon, decay)
+    made = stepping(RMSProp, how, [like, like, like if centered else nothing])
+    return decayed(made, weight_decay, mask)

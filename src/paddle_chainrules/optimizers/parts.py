@@ -10,13 +10,13 @@ from paddle import Tensor
 
 from ..transforms.containers.tree import Tree, flatten_tree
 from .arguments import checked
+from .formulas import penalized
 from .schedules import Rate, rate_at
 from .transformation import (
     Leaf,
     Optimizer,
     by_leaf,
     like,
-    needed,
     of_dtype,
     stateless_update,
     step_number,
@@ -109,11 +109,22 @@ Mask = Any
 """A tree of booleans nested as the parameters, or a function that gives one of them."""
 
 
-def marks_of(mask: Mask, params: Tree) -> Tree:
-    """Which parameters a mask lets through; all where it is None."""
+def marked(params: Tree, mask: Mask, name: str) -> tuple[Tree, Tree]:
+    """Return the parameters, and which of them a mask lets through; all if it is None.
+
+    Raises:
+        ValueError: they were not given to ``update``.
+    """
+    if params is None:
+        raise ValueError(
+            f"{name} depends on the parameters; give them to update, as "
+            "update(grads, state, params)"
+        )
+    tensors_in(params)
     if mask is None:
-        return by_leaf(lambda p: (True,), params)[0]
-    return mask(params) if callable(mask) else mask
+        return params, by_leaf(lambda p: (True,), params)[0]
+    marks = mask(params) if callable(mask) else mask
+    return params, by_leaf(lambda p, is_on: (bool(is_on),), params, marks)[0]
 
 
 @checked
@@ -125,12 +136,10 @@ def add_decayed_weights(decay: float, mask: Mask = None) -> Optimizer:
     """
 
     def update(grads: Tree, state: Tree, params: Tree = None) -> tuple[Tree, Tree]:
-        params = needed(params, "decay of weights")
-        tensors_in(params)
-        marks = marks_of(mask, params)
+        params, marks = marked(params, mask, "decay of weights")
 
         def add(g: Leaf, p: Leaf, on: Any) -> tuple[Leaf]:
-            return (g if g is None or not on else g + p * decay,)
+            return (g if g is None or not on else penalized(decay, p, g),)
 
         return by_leaf(add, grads, params, marks)[0], state
 

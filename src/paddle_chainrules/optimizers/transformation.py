@@ -14,6 +14,7 @@ import optree
 import paddle
 from paddle import Tensor
 
+from ..paddle_side.dtypes import single
 from ..transforms.containers.tree import Tree, flatten_tree, nesting
 
 Leaf = Any
@@ -198,25 +199,12 @@ def nothing(params: Tree) -> Tree:
     return by_leaf(lambda p: (None,), params)[0]
 
 
-def needed(params: Tree, name: str) -> Tree:
-    """The parameters.
-
-    Raises:
-        ValueError: they were not given.
-    """
-    if params is None:
-        raise ValueError(
-            f"{name} depends on the parameters; give them to update, as "
-            "update(grads, state, params)"
-        )
-    return params
-
-
 def of_dtype(value: Any, x: Tensor) -> Any:
-    """A number, or a tensor of one in another's dtype."""
+    """Return a number, or a tensor of one, as precise as another tensor."""
     if isinstance(value, Tensor) and value.dtype != x.dtype:
         return value.astype(x.dtype)
-    return value
+    is_rounded = type(value) is float and x.dtype == paddle.float32
+    return single(value) if is_rounded else value
 
 
 def step_number(count: int = 0) -> Tensor:

@@ -1,0 +1,109 @@
+"""Optimizers from formulas: steps and states of trees of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..paddle_side.dtypes import dtype_name
+from ..transforms.containers.tree import Tree
+from . import formulas
+from .formulas import Formula, Move
+from .parts import Mask, add_decayed_weights
+from .schedules import Rate, rate_at
+from .transformation import (
+    Leaf,
+    Optimizer,
+    by_leaf,
+    of_dtype,
+    scalar,
+    step_number,
+    with_state,
+)
+
+Numbers = Callable[[Any], Sequence[Any]]
+"""Gives the numbers that a formula takes, from the state of the optimizer."""
+
+
+def stepping(
+    kind: type[Any],
+    how: tuple[Formula, Numbers],
+    starts: Sequence[Callable[[Tree], Tree]],
+    betas: Sequence[float] = (),
+    beside: Callable[[Tree], Sequence[Tree]] | None = None,
+) -> Optimizer:
+    """Create an optimizer by a formula.
+
+    Args:
+        kind: the class of its state: the number of steps, powers, and what is kept.
+        how: the formula, and its numbers.
+        starts: give what is kept before the first step, from the parameters.
+        betas: the numbers whose powers the state has.
+        beside: gives what else the formula takes, from the parameters.
+    """
+    count = 1 + len(betas)
+
+    def init(params: Tree) -> Any:
+        powers = [scalar(beta, params) for beta in betas]
+        return kind(step_number(), *powers, *(start(params) for start in starts))
+
+    def update(grads: Tree, state: Any, params: Tree = None) -> tuple[Tree, Any]:
+        formula, numbers = how
+        trees = *state[count:], *(beside(params) if beside else ())
+        found, *kept = updates_by(formula, numbers(state), grads, *trees)
+        powers = [x * beta for x, beta in zip(state[1:count], betas, strict=True)]
+        return found, kind(state.step + 1, *powers, *kept[: len(starts)])
+
+    return with_state(kind, init, update)
+
+
+def by_rate(
+    formula: Formula, learning_rate: Rate, *settings: float, powers: int = 0
+) -> tuple[Formula, Numbers]:
+    """Return a formula, and its numbers from the learning rate and the settings.
+
+    Args:
+        powers: how many the state has.
+    """
+
+    def numbers(state: Any) -> Sequence[Any]:
+        rate, found = rate_at(learning_rate, state.step), state[1 : 1 + powers]
+        rate = of_dtype(rate, found[0]) if found else rate
+        return formulas.numbers_of(formula, rate, found, settings)
+
+    return formula, numbers
+
+
+def updates_by(
+    formula: Formula, numbers: Sequence[Any], grads: Tree, *trees: Tree
+) -> list[Tree]:
+    """Return updates by a formula, and the trees that it takes and gives anew.
+
+    Where a gradient is None, so is the update, and all else stays. The formula is given
+    no other None, and what it does not return stays.
+    """
+    by_dtype: dict[str, list[Any]] = {}
+
+    def move(g: Leaf, *kept: Leaf) -> Move:
+        if g is None:
+            return None, *kept
+        dtype = dtype_name(g.dtype)
+        if dtype not in by_dtype:
+            by_dtype[dtype] = [of_dtype(x, g) for x in numbers]
+        there = [x for x in kept if x is not None]
+        step, *after = formula(*by_dtype[dtype], g, *there)
+        return -step, *after, *kept[len(after) :]
+
+    return by_leaf(move, grads, *trees)
+
+
+def decayed(optimizer: Optimizer, decay: float, mask: Mask = None) -> Optimizer:
+    """An optimizer whose gradients have ``decay`` times the parameters added before."""
+    if not decay:
+        return optimizer
+    part = add_decayed_weights(decay, mask)
+
+    def update(grads: Tree, state: Tree, params: Tree = None) -> tuple[Tree, Tree]:
+        return optimizer.update(part.update(grads, (), params)[0], state, params)
+
+    return Optimizer(optimizer.init, update)
