@@ -45,8 +45,10 @@ CLIPS = {
     "by norm": paddle.nn.ClipGradByNorm(1.5),
     "by the norm of all": paddle.nn.ClipGradByGlobalNorm(2.0),
 }
-ROUNDED = {"float32": 2e-5, "float64": 1e-5}
-"""Paddle rounds some numbers, such as 0.9, to float32, for float64 too."""
+ROUNDED = {"float32": 2e-5, "float64": 1e-11}
+APART = "Adamax", "Lamb"
+"""Of these Paddle rounds a beta such as 0.9 to float32, for float64 too, but not in its
+powers: ours have one beta."""
 
 
 def made(dtype):
@@ -95,11 +97,12 @@ def after(ours, state, params, theirs, layer, scheduler=None):
     return params, state
 
 
-def assert_moved_alike(params, layer, dtype):
+def assert_moved_alike(params, layer, dtype, rtol=0.0):
     for name, p in layer.named_parameters():
         assert params[name].dtype == p.dtype
         apart = float((params[name] - p).abs().max())
-        assert apart <= ROUNDED[dtype] * max(float(p.abs().max()), 1.0), name
+        most = max(ROUNDED[dtype], rtol) * max(float(p.abs().max()), 1.0)
+        assert apart <= most, name
 
 
 @pytest.mark.thinned(2)
@@ -111,7 +114,7 @@ def test_so_many_steps(name, dtype):
     theirs = kind(learning_rate=0.02, parameters=layer.parameters(), **kwargs)
     ours, state = from_paddle(theirs, layer)
     params, state = after(ours, state, params, theirs, layer)
-    assert_moved_alike(params, layer, dtype)
+    assert_moved_alike(params, layer, dtype, 1e-5 * name.startswith(APART))
     assert int(state.step) == STEPS
 
 
@@ -121,7 +124,7 @@ def test_radam(dtype):
     theirs = P.RAdam(0.02, parameters=layer.parameters(), weight_decay=0.01)
     ours = radam(0.02, weight_decay=0.01)
     params, _ = after(ours, ours.init(params), params, theirs, layer)
-    assert_moved_alike(params, layer, dtype)
+    assert_moved_alike(params, layer, dtype, 1e-5)
 
 
 @pytest.mark.parametrize("clip", CLIPS)

@@ -2,128 +2,119 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import paddle
 from paddle import nn
 from paddle.optimizer import lr
 
+from ..paddle_side.dtypes import single
 from ..transforms.containers.tree import Tree
-from . import adaptive, first_order, parts, schedules
+from . import adaptive, first_order, formulas, parts, schedules
+from .formulas import Formula
 from .schedules import Rate
 from .transformation import Optimizer, chain, step_number
 
+_NONE: Mapping[str, str] = MappingProxyType({})
 
-class _Kind(NamedTuple):
-    """A class of Paddle's.
+
+class Kind(NamedTuple):
+    """What is known of a class of Paddle's.
 
     Attributes:
-        make: of the learning rate and an optimizer, what is given to the function.
-        trees: by fields of the state, what Paddle calls them.
-        scalars: the same of those that are one number for all parameters.
+        make: creates such an optimizer of tensors.
+        formula: of its kernel; None where machine code does not take its steps.
+        settings: the formula's, in its order: arguments of ``make``, and Paddle's
+            attributes.
+        trees: what the formula keeps, in its order: fields of the state, and Paddle's
+            names.
+        scalars: the same of what is one number for each parameter. With a formula these
+            are powers of the first settings.
+        options: more arguments of ``make``, and attributes.
+        optional: the attribute that says whether the last of ``trees`` is kept.
+        decay: the attribute by which the kernel itself decays weights.
     """
 
-    make: Callable[[Rate, Any], Optimizer]
-    trees: dict[str, str]
-    scalars: dict[str, str]
+    make: Callable[..., Optimizer]
+    formula: Formula | None
+    settings: Mapping[str, str] = _NONE
+    trees: Mapping[str, str] = _NONE
+    scalars: Mapping[str, str] = _NONE
+    options: Mapping[str, str] = _NONE
+    optional: str = ""
+    decay: str = ""
+
+    def settings_of(self, it: Any) -> list[Any]:
+        """Return the settings of an optimizer as its kernel takes them."""
+        found = [getattr(it, name) for name in self.settings.values()]
+        return found if self.formula is formulas.adam else [*map(_rounded, found)]
+
+    def decay_of(self, it: Any) -> list[Any]:
+        """Return the number by which its kernel itself decays weights, if it does."""
+        if not self.decay:
+            return []
+        is_off = getattr(it, "_regularization_method", "l2_decay") != "l2_decay"
+        return [] if is_off else [_rounded(getattr(it, self.decay))]
 
 
-_BETAS = {"beta1_pow": "beta1_pow_acc", "beta2_pow": "beta2_pow_acc"}
+def _rounded(setting: Any) -> Any:
+    """Return a setting in float32, as most kernels take it in float64 too."""
+    return single(setting) if type(setting) is float else setting
+
+
+_BETAS = {"beta1": "_beta1", "beta2": "_beta2", "epsilon": "_epsilon"}
+_POWERS = {"beta1_pow": "beta1_pow_acc", "beta2_pow": "beta2_pow_acc"}
 _MOMENTS = {"first": "moment1", "second": "moment2"}
+_ADAM = Kind(
+    *(adaptive.adam, formulas.adam, _BETAS),
+    trees={**_MOMENTS, "largest": "moment2_max"},
+    scalars=_POWERS,
+    options={"amsgrad": "_amsgrad"},
+    optional="_amsgrad",
+)
 
-
-def _adam(rate: Rate, it: Any) -> Optimizer:
-    how = it._beta1, it._beta2, it._epsilon
-    return adaptive.adam(rate, *how, amsgrad=it._amsgrad, weight_decay=_decay(it))
-
-
-def _adamw(rate: Rate, it: Any) -> Optimizer:
-    if it._apply_decay_param_fun is not None or it._lr_ratio is not None:
-        raise NotImplementedError(
-            "from_paddle takes no AdamW with apply_decay_param_fun or lr_ratio; call "
-            "optimizers.adamw with a mask"
-        )
-    how = it._beta1, it._beta2, it._epsilon, it._weight_decay
-    return adaptive.adamw(rate, *how, amsgrad=it._amsgrad)
-
-
-def _lamb(rate: Rate, it: Any) -> Optimizer:
-    if it._exclude_from_weight_decay_fn is not None:
-        raise NotImplementedError(
-            "from_paddle takes no Lamb with exclude_from_weight_decay_fn; call "
-            "optimizers.lamb with a mask"
-        )
-    how = it._lamb_weight_decay, it._beta1, it._beta2, it._epsilon
-    return adaptive.lamb(rate, *how, always_adapt=it.always_adapt)
-
-
-def _of_betas(make: Callable[..., Optimizer]) -> Callable[[Rate, Any], Optimizer]:
-    return lambda rate, it: make(
-        rate, it._beta1, it._beta2, it._epsilon, weight_decay=_decay(it)
-    )
-
-
-OPTIMIZERS: dict[type, _Kind] = {
-    paddle.optimizer.SGD: _Kind(
-        lambda rate, it: first_order.sgd(rate, weight_decay=_decay(it)), {}, {}
+OPTIMIZERS: dict[type, Kind] = {
+    paddle.optimizer.SGD: Kind(first_order.sgd, formulas.sgd),
+    paddle.optimizer.Momentum: Kind(
+        *(first_order.momentum, formulas.momentum, {"decay": "_momentum"}),
+        trees={"velocity": "velocity"},
+        options={"nesterov": "_use_nesterov"},
+        decay="_regularization_coeff",
     ),
-    paddle.optimizer.Momentum: _Kind(
-        lambda rate, it: first_order.momentum(
-            rate,
-            it._momentum,
-            nesterov=bool(it._use_nesterov),
-            weight_decay=_decay(it),
-        ),
-        {"velocity": "velocity"},
-        {},
+    paddle.optimizer.Adagrad: Kind(
+        *(first_order.adagrad, formulas.adagrad, {"epsilon": "_epsilon"}),
+        trees={"squares": "moment"},
+        options={"initial": "initial_accumulator_value"},
     ),
-    paddle.optimizer.Adagrad: _Kind(
-        lambda rate, it: first_order.adagrad(
-            rate,
-            it._epsilon,
-            initial=it.initial_accumulator_value,
-            weight_decay=_decay(it),
-        ),
-        {"squares": "moment"},
-        {},
+    paddle.optimizer.Adadelta: Kind(
+        *(first_order.adadelta, formulas.adadelta),
+        settings={"rho": "_rho", "epsilon": "_epsilon"},
+        trees={"squares": "_avg_squared_grad", "steps": "_avg_squared_update"},
     ),
-    paddle.optimizer.Adadelta: _Kind(
-        lambda rate, it: first_order.adadelta(
-            rate, it._epsilon, it._rho, weight_decay=_decay(it)
-        ),
-        {"squares": "_avg_squared_grad", "steps": "_avg_squared_update"},
-        {},
+    paddle.optimizer.RMSProp: Kind(
+        *(first_order.rmsprop, formulas.rmsprop),
+        settings={"rho": "_rho", "epsilon": "_epsilon", "decay": "_momentum"},
+        trees={"squares": "mean_square", "velocity": "momentum", "means": "mean_grad"},
+        options={"centered": "_centered"},
+        optional="_centered",
     ),
-    paddle.optimizer.RMSProp: _Kind(
-        lambda rate, it: first_order.rmsprop(
-            rate,
-            it._rho,
-            it._epsilon,
-            decay=it._momentum,
-            centered=it._centered,
-            weight_decay=_decay(it),
-        ),
-        {"squares": "mean_square", "velocity": "momentum", "means": "mean_grad"},
-        {},
+    paddle.optimizer.Adam: _ADAM,
+    paddle.optimizer.AdamW: _ADAM._replace(make=adaptive.adamw, decay="_weight_decay"),
+    paddle.optimizer.Adamax: Kind(
+        *(adaptive.adamax, formulas.adamax, _BETAS),
+        trees={"first": "moment", "second": "inf_norm"},
+        scalars={"beta1_pow": "beta1_pow_acc"},
     ),
-    paddle.optimizer.Adam: _Kind(_adam, {**_MOMENTS, "largest": "moment2_max"}, _BETAS),
-    paddle.optimizer.AdamW: _Kind(
-        _adamw, {**_MOMENTS, "largest": "moment2_max"}, _BETAS
+    paddle.optimizer.Lamb: Kind(
+        *(adaptive.lamb, None, _BETAS, _MOMENTS, _POWERS),
+        options={"always_adapt": "always_adapt"},
+        decay="_lamb_weight_decay",
     ),
-    paddle.optimizer.Adamax: _Kind(
-        _of_betas(adaptive.adamax),
-        {"first": "moment", "second": "inf_norm"},
-        {"beta1_pow": "beta1_pow_acc"},
-    ),
-    paddle.optimizer.Lamb: _Kind(_lamb, _MOMENTS, _BETAS),
-    paddle.optimizer.NAdam: _Kind(
-        lambda rate, it: adaptive.nadam(
-            *(rate, it._beta1, it._beta2, it._epsilon, it._momentum_decay),
-            weight_decay=_decay(it),
-        ),
-        _MOMENTS,
-        {
+    paddle.optimizer.NAdam: Kind(
+        *(adaptive.nadam, None, {**_BETAS, "decay": "_momentum_decay"}, _MOMENTS),
+        scalars={
             "decay_pow": "momentum_decay_pow",
             "beta2_pow": "beta2_pow",
             "product": "mu_product",
@@ -133,16 +124,34 @@ OPTIMIZERS: dict[type, _Kind] = {
 """By class. RAdam's number of steps is in what Paddle keeps to few digits alone."""
 
 
-def _decay(it: Any) -> float:
-    """The coefficient of the decay of weights.
+MASKS = "_apply_decay_param_fun", "_lr_ratio", "_exclude_from_weight_decay_fn"
+"""Attributes with functions of a parameter; optimizers here have masks instead."""
+
+
+def _made(kind: Kind, rate: Rate, it: Any) -> Optimizer:
+    """Create the optimizer of tensors.
+
+    Raises:
+        NotImplementedError: it has a function of a parameter.
+    """
+    for name in MASKS:
+        if getattr(it, name, None) is not None:
+            raise NotImplementedError(
+                f"from_paddle takes no {type(it).__name__} with {name[1:]}; call "
+                f"optimizers.{kind.make.__name__} with a mask"
+            )
+    given = dict(zip(kind.settings, kind.settings_of(it), strict=True))
+    given |= {argument: getattr(it, name) for argument, name in kind.options.items()}
+    decay = kind.decay_of(it) or [_penalty(it)]
+    return kind.make(rate, weight_decay=decay[0], **given)
+
+
+def _penalty(it: Any) -> float:
+    """Return the coefficient of the penalty that is added to gradients.
 
     Raises:
         NotImplementedError: it is of the entries' sizes, and not of their squares.
     """
-    if (coefficient := getattr(it, "_regularization_coeff", 0.0)) and (
-        it._regularization_method == "l2_decay"
-    ):
-        return float(coefficient)
     found = it.regularization
     if found is None:
         return 0.0
@@ -176,7 +185,7 @@ def from_paddle(optimizer: Any, layer: nn.Layer) -> tuple[Optimizer, Tree]:
     if isinstance(rate, lr.LRScheduler):
         step = rate.last_epoch
         rate = schedule_of(rate)
-    made = kind.make(rate, optimizer)
+    made = _made(kind, rate, optimizer)
     state = made.init({name: p.detach() for name, p in moved.items()})
     kept = optimizer._accumulators
     fields: dict[str, Any] = {"step": step_number(step)}
@@ -240,7 +249,7 @@ def _create(optimizer: Any, moved: dict[str, Any]) -> None:
     optimizer._create_accumulators(block, [*moved.values()])
 
 
-def _known(optimizer: Any, layer: nn.Layer) -> tuple[_Kind, dict[str, Any]]:
+def _known(optimizer: Any, layer: nn.Layer) -> tuple[Kind, dict[str, Any]]:
     """What is known of an optimizer, and by name the parameters that it moves."""
     if not isinstance(optimizer, paddle.optimizer.Optimizer):
         raise TypeError(
