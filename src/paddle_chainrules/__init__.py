@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from .programs.loops.fused_kernels.workspace import empty_cache
     from .transforms.as_programs.explain import explain
     from .transforms.as_programs.jit import jit, make_program
+    from .transforms.as_programs.recompiling import RecompileWarning
     from .transforms.containers.csr import CSR
     from .transforms.containers.packed_layers import Packed
     from .transforms.control_flow.conditionals import cond, while_loop
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from .transforms.derivatives.value_and_grad import grad, value_and_grad
     from .transforms.derivatives.vjp import Pullback, vjp
     from .transforms.vmap import stack_params, vmap
+    from .tree_files import load, save
 
 __version__ = _version("paddle-chainrules")
 
@@ -66,6 +68,7 @@ __all__ = [
     "Program",
     "Pullback",
     "Pushforward",
+    "RecompileWarning",
     "RowSparse",
     "StatelessLayer",
     "cond",
@@ -87,9 +90,11 @@ __all__ = [
     "jvp",
     "laplacian",
     "linearize",
+    "load",
     "load_params",
     "make_program",
     "optimizers",
+    "save",
     "save_params",
     "scan",
     "stack_params",
@@ -121,6 +126,7 @@ _NAMES = {
     "programs.loops.fused_kernels.workspace": "empty_cache",
     "transforms.as_programs.explain": "explain",
     "transforms.as_programs.jit": "jit make_program",
+    "transforms.as_programs.recompiling": "RecompileWarning",
     "transforms.containers.csr": "CSR",
     "transforms.containers.packed_layers": "Packed",
     "transforms.control_flow.conditionals": "cond while_loop",
@@ -132,6 +138,7 @@ _NAMES = {
     "transforms.derivatives.value_and_grad": "grad value_and_grad",
     "transforms.derivatives.vjp": "Pullback vjp",
     "transforms.vmap": "stack_params vmap",
+    "tree_files": "load save",
 }
 """What is imported above for type checkers, by the module that it is from."""
 
@@ -148,9 +155,10 @@ if not TYPE_CHECKING:  # type checkers would take any name to be here
             with _importing:
                 return _import_module(".optimizers", __name__)
         if name not in _HOMES:
-            raise AttributeError(
-                f"module {__name__!r} has no attribute {name!r}; dir() has all"
-            )
+            from .paddle_side.near_names import FUNCTIONS, instead_of
+
+            hint = instead_of(name, FUNCTIONS) or "; dir() has all"
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")
         with _importing:
             found = getattr(_import_module(f".{_HOMES[name]}", __name__), name)
         globals()[name] = found

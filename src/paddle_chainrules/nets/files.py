@@ -101,7 +101,7 @@ def save_params(path: PathLike, params: Mapping[str, Tensor]) -> None:
             raise TypeError(
                 "save_params takes a dict of names and tensors, got "
                 f"{name!r}: {type(value).__name__}; names are strings, and nested "
-                "parameters go to files by distributed.save_checkpoint"
+                "parameters go to files by save"
             )
         tensor_files.check(name, value, form.dtypes)
     with replacing(path) as beside:
@@ -110,7 +110,7 @@ def save_params(path: PathLike, params: Mapping[str, Tensor]) -> None:
 
 
 def load_params(
-    path: PathLike, like: Net | ParamSpec | Mapping[str, Tensor]
+    path: PathLike, like: Net | ParamSpec | Mapping[str, Tensor] | None = None
 ) -> dict[str, Tensor]:
     """Read parameters, or buffers, from a ``.npz`` or ``.safetensors`` file.
 
@@ -118,7 +118,8 @@ def load_params(
 
     Args:
         path: where from; the suffix says in which format.
-        like: the net that they are for, its spec, or a dict of tensors like them.
+        like: the net that they are for, its spec, or a dict of tensors like them; it
+            has to be given.
 
     Returns:
         ``{name: tensor}`` in the order of ``like``.
@@ -134,8 +135,9 @@ def load_params(
     if not isinstance(like, Net | ParamSpec | Mapping):
         raise TypeError(
             "load_params needs the net that the parameters are for, its spec, or a "
-            f"dict of tensors like them, got {type(like).__name__}; for a layer, "
-            "net, params, buffers = stateless(layer)"
+            f"dict of tensors like them, got {type(like).__name__}; give "
+            "load_params(path, net), for a layer with net, params, buffers = "
+            "stateless(layer)"
         )
     if isinstance(like, Net):
         spec = like.spec

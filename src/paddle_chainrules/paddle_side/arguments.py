@@ -93,3 +93,16 @@ def checked_integer(name: str, value: Any) -> int:
             return index(value)
     got = repr(value) if isinstance(value, (bool, float, str)) else type(value).__name__
     raise TypeError(f"{name} must be an integer, got {got}; give int(...) of it")
+
+
+def checked_chunk(value: Any) -> None:
+    """Refuse what is no number of samples, or rows, to take at a time.
+
+    Raises:
+        ValueError: it is neither None nor an integer from 1 on.
+    """
+    if value is not None and (not is_integer(value) or value < 1):
+        raise ValueError(
+            f"chunk_size must be an integer from 1 on, or None, got {value!r}; leave "
+            "it out for all at once"
+        )

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import optree
 import paddle
 from paddle import Tensor
 
+from ..paddle_side.arguments import checked_chunk
 from ..paddle_side.listener import listener, not_listening
+from ..paddle_side.near_names import names_arguments
 from ..programs.batches.batching import RANDOMNESS, batched, of_one
 from ..programs.capture_error import CaptureError
+from ..programs.compiling.decompositions import by_formulas
+from ..programs.compiling.program import Program
 from ..programs.operators.calls import NoRule
 from ..programs.static_graphs import need_tensors, sot
+from ..programs.tracing.operations import Operation
 from .as_programs.jit import Jitted, run_strictly
 from .as_programs.kept import kept
 from .containers.tree import Tree, flatten_tree, is_indexed, nesting
@@ -23,6 +29,7 @@ Axes = Any
 """An axis, None for what all samples share, or a tree of these that is a prefix."""
 
 
+@names_arguments
 def vmap(
     fn: Callable[..., Any],
     in_axes: Axes = 0,
@@ -74,15 +81,7 @@ def vmap(
             f"randomness must be one of {', '.join(RANDOMNESS)}, got {randomness!r}; "
             "leave it out to refuse random operators"
         )
-    if chunk_size is not None and (
-        isinstance(chunk_size, bool)
-        or not isinstance(chunk_size, int)
-        or chunk_size < 1
-    ):
-        raise ValueError(
-            f"chunk_size must be an integer from 1 on, or None, got {chunk_size!r}; "
-            "leave it out for all samples at once"
-        )
+    checked_chunk(chunk_size)
 
     @functools.wraps(fn, updated=())
     def of_many(*args: Any, **kwargs: Any) -> Any:
@@ -281,6 +280,8 @@ def _in_chunks(
             sample.stop_gradient = tensor.stop_gradient
     try:
         program = of_one(of_sample, samples)
+        if randomness == "same":
+            program = _with_draws_apart(program)
         step = chunk or size
         parts: list[Any] = []
         drawn: dict[Any, Tensor] = {}
@@ -306,6 +307,21 @@ def _in_chunks(
     outputs = [next(each) if isinstance(y, Tensor) else y for y in results]
     is_many = [next(flag) if isinstance(y, Tensor) else False for y in results]
     return outputs, structure, is_many
+
+
+def _with_draws_apart(program: Program) -> Program:
+    """The program with formulas for what draws and computes at once, as dropout does.
+
+    What they draw depends on no sample.
+    """
+    given = (*program.inputs, *program.constants)
+    with not_listening():
+        ops, more = by_formulas(program.ops, given, program.outputs, _draws_within)
+    return replace(program, ops=tuple(ops), constants={**program.constants, **more})
+
+
+def _draws_within(op: Operation) -> bool:
+    return op.operator.random and op.operator.formula is not None
 
 
 def _call_of(

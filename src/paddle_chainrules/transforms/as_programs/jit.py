@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 import sys
+import types
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, ParamSpec, TypeVar
@@ -21,17 +24,22 @@ from ...programs.switch import programs_are_on
 from ...programs.tracing.existing import once
 from ...programs.tracing.record import Record
 from ..containers.tree import flatten_tree
-from .keys import exactly, may_change
+from .keys import by_value, exactly, may_change
 from .program_cache import BOUND, THESE_SIZES, TRIES, OfValue, ProgramCache
 from .program_nodes import call, found_value
-from .seen import most_samples
+from .recompiling import MAX_PROGRAMS, Piles, kinds_of
+from .seen import JITTED, most_samples
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 def jit(
-    fn: Callable[P, T], static_argnums: Sequence[int] = (), strict: bool = False
+    fn: Callable[P, T],
+    static_argnums: int | Sequence[int] = (),
+    strict: bool = False,
+    *,
+    static_argnames: str | Sequence[str] = (),
 ) -> Callable[P, T]:
     """The function as a program of Paddle's operators, one for every kind of arguments.
 
@@ -55,11 +63,13 @@ def jit(
 
     Args:
         fn: function of trees of tensors.
-        static_argnums: positions of arguments that are compared by value, and objects
-            that have no value by identity, and go to fn as they are. Other arguments'
-            leaves that are no tensors are compared by value too: each new number makes
-            a new program. Give one that changes at every call as a tensor.
+        static_argnums: position or positions of arguments that are compared by value,
+            and objects that have no value by identity, and go to fn as they are. Other
+            arguments' leaves that are no tensors are compared by value too: each new
+            number makes a new program. Give one that changes at every call as a tensor.
         strict: raise an error where the function can't be captured.
+        static_argnames: the same by name. An argument that fn has by name is static
+            however it is given, by position or by keyword.
 
     Returns:
         A function that gives the same. Results are on the caller's graph where fn's
@@ -76,7 +86,24 @@ def jit(
         >>> grad.tolist()
         [3.0, 4.0]
     """
-    return functools.wraps(fn, updated=())(Jitted(fn, static_argnums, strict))
+    made = Jitted(fn, static_argnums, strict, static_names=static_argnames, warns=True)
+    kept = _earlier(fn)
+    return kept.setdefault(made.options, functools.wraps(fn, updated=())(made))
+
+
+def _earlier(fn: Any) -> dict[Any, Any]:
+    """What jit has made of a function, by its options, for it to be found again.
+
+    That is kept from the second time on, so that a function that is gone after one use
+    does not wait, with its programs, for Python's collector.
+    """
+    if type(fn) is not types.FunctionType:
+        return {}
+    owner, found = vars(fn).get(JITTED, (None, None))
+    if owner is not None and owner() is fn:
+        return found
+    vars(fn)[JITTED] = weakref.ref(fn), {}  # others take over what a function has
+    return {}
 
 
 def make_program(
@@ -128,6 +155,32 @@ def _static_positions(argnums: Any) -> tuple[int, ...]:
             "the first argument"
         )
     return found
+
+
+def _static_names(argnames: Any) -> frozenset[str]:
+    """Names of arguments, of which one may stand alone.
+
+    Raises:
+        TypeError: they are no strings.
+    """
+    several = isinstance(argnames, list | tuple | set | frozenset)
+    found = frozenset(argnames if several else (argnames,))
+    for name in found:
+        if not isinstance(name, str):
+            raise TypeError(
+                f"static_argnames holds names of arguments, got {name!r}; give "
+                "strings, or positions as static_argnums"
+            )
+    return found
+
+
+def _by_position(fn: Any) -> list[str]:
+    """The names of the arguments that a function takes by position and by name."""
+    try:
+        parameters = inspect.signature(fn).parameters.values()
+    except (TypeError, ValueError):  # of a function of C
+        return []
+    return [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
 
 
 def _static(value: Any) -> Any:
@@ -191,6 +244,8 @@ class Jitted:
         patience: how many calls of a kind come before there is a program.
         most: gives the number up to which fn does the same for any number of samples.
         empty: as for :class:`.program_cache.ProgramCache`.
+        static_names: names of arguments that are static.
+        warns: whether a warning says where programs pile up.
     """
 
     def depends_on(self) -> list[Any]:
@@ -200,20 +255,46 @@ class Jitted:
     def __init__(
         self,
         fn: Callable[..., Any],
-        static_argnums: Sequence[int] = (),
+        static_argnums: int | Sequence[int] = (),
         strict: bool = False,
         patience: int = 0,
         most: Callable[[], int] | None = None,
         empty: bool = False,
+        static_names: str | Sequence[str] = (),
+        warns: bool = False,
     ) -> None:
+        self._piles = Piles(fn) if warns else None
         self._fn, self._patience = checked_function("fn", fn), patience
         self._strict = checked_flag("strict", strict)
         self._empty = empty
         self._most = most or (lambda: most_samples(fn))
         self._static = frozenset(_static_positions(static_argnums))
+        self._static_names = _static_names(static_names)
+        if self._static or self._static_names:  # each argument however it is given
+            names = _by_position(fn)
+            named = {i for i, name in enumerate(names) if name in self._static_names}
+            numbered = {name for i, name in enumerate(names) if i in self._static}
+            self._static, self._static_names = (
+                self._static | named,
+                self._static_names | numbered,
+            )
+        self._methods: dict[int, tuple[Any, Any]] = {}
         self._made: dict[Any, ProgramCache] = {}
         self.within: dict[Any, Any] = {}
         """Programs of which it is a part: loops whose step it is, its gradient."""
+
+    @property
+    def options(self) -> Any:
+        """What tells it from another of the same function."""
+        return self._static, self._static_names, self._strict
+
+    def _depends_on(self) -> Any:
+        """What tells programs apart besides arguments."""
+        return None
+
+    def _shown(self) -> dict[str, Any]:
+        """The same, by what to call it."""
+        return {}
 
     def __reduce__(self) -> Any:
         """As functions are, by name where it has one; copies make programs anew."""
@@ -221,10 +302,28 @@ class Jitted:
         name: str = getattr(self, "__qualname__", "")
         if name and module is not None and _attribute(module, name) is self:
             return name
-        return jit, (self._fn, sorted(self._static), self._strict)
+        names = sorted(self._static_names)
+        return _again, (self._fn, sorted(self._static), self._strict, names)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
-        return self if instance is None else functools.partial(self, instance)
+        """Return the method of an instance, which keeps programs of its own."""
+        if instance is None:
+            return self
+        key = id(instance)
+        ref, method = self._methods.get(key, (None, None))
+        if ref is None or ref() is not instance:
+            try:
+                ref = weakref.ref(instance, lambda _: self._methods.pop(key, None))
+            except TypeError:  # it has slots alone
+                return functools.partial(self, instance)
+            method = functools.wraps(self._fn, updated=())(self._method_of(ref))
+            self._methods[key] = ref, method
+        return types.MethodType(method, instance)  # which is kept alive for the call
+
+    def _method_of(self, instance: weakref.ref[Any]) -> _Method:
+        static = [i - 1 for i in self._static if i]
+        names = sorted(self._static_names)
+        return _Method(self._fn, instance, static, self._strict, names)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         need_tensors(sot.fallback(True))
@@ -234,6 +333,8 @@ class Jitted:
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """A call by the program, whoever listens."""
+        if self._piles is not None:
+            self._piles.called()
         try:
             programs, leaves = self._programs(args, kwargs)
             found, structure = call(programs, leaves, None)
@@ -269,10 +370,16 @@ class Jitted:
         if self._static:
             static = tuple((i, args[i]) for i in sorted(self._static) if i < len(args))
             args = tuple(None if i in self._static else a for i, a in enumerate(args))
+        by_name: dict[str, Any] = {}
+        if self._static_names and kwargs:
+            by_name = {n: kwargs[n] for n in sorted(self._static_names & kwargs.keys())}
+            kwargs = {n: v for n, v in kwargs.items() if n not in by_name}
         leaves, spec = flatten_tree((args, kwargs))
         places = _places(leaves)
         orders = _orders((args, kwargs))
-        key = (tuple((i, _static(v)) for i, v in static), spec, orders, places)
+        given = (*static, *by_name.items())
+        statics = tuple((at, _static(v)) for at, v in given)
+        key = statics, spec, orders, places, self._depends_on()
         if places is not None:
             leaves = [leaves[places.index(k)] for k in range(1 + max(places))]
         try:
@@ -289,12 +396,21 @@ class Jitted:
                 args = [*args]
                 for i, value in static:
                     args[i] = value
-                return flatten_tree(self._fn(*args, **kwargs))
+                return flatten_tree(self._fn(*args, **kwargs, **by_name))
 
-            most, tries = self._most(), math.inf if self._strict else TRIES
-            patience = self._patience
+            def note(leaves: Sequence[Any]) -> None:
+                every = leaves if places is None else [leaves[k] for k in places]
+                rest = {f"static argument {at!r}": value for at, value in given}
+                assert self._piles is not None
+                self._piles.note(kinds_of(spec, every, rest | self._shown()))
+
             programs = ProgramCache(
-                flat, patience=patience, most=most, tries=tries, empty=self._empty
+                flat,
+                patience=self._patience,
+                most=self._most(),
+                tries=math.inf if self._strict else TRIES,
+                empty=self._empty,
+                note=note if self._piles else None,
             )
             self._made[key] = programs
             while len(self._made) > BOUND:
@@ -302,3 +418,60 @@ class Jitted:
         elif len(self._made) > BOUND // 2:  # to the end, as used last
             self._made[key] = self._made.pop(key, programs)
         return programs, leaves
+
+
+def _again(fn: Any, static: list[int], strict: bool, names: list[str]) -> Any:
+    """A copy, which makes its programs anew."""
+    return jit(fn, static, strict, static_argnames=names)
+
+
+class _Method(Jitted):
+    """A method of one instance, which it does not keep alive.
+
+    What is said by the instance's attributes is part of a program, so that another
+    value of one makes another program.
+    """
+
+    def __init__(
+        self,
+        fn: Callable[..., Any],
+        instance: weakref.ref[Any],
+        static_argnums: Sequence[int],
+        strict: bool,
+        static_names: Sequence[str],
+    ) -> None:
+        def of_instance(*args: Any, **kwargs: Any) -> Any:
+            return fn(instance(), *args, **kwargs)
+
+        super().__init__(
+            of_instance, static_argnums, strict, most=lambda: most_samples(fn)
+        )
+        self._piles = Piles(fn)
+        self._met: set[Any] = set()
+        self._static_names = frozenset(static_names)
+        self._instance, self._name = instance, fn.__name__
+
+    def __call__(self, instance: Any, *args: Any, **kwargs: Any) -> Any:
+        return super().__call__(*args, **kwargs)
+
+    def _depends_on(self) -> Any:
+        """The instance's attributes.
+
+        Raises:
+            CaptureError: they are others at each call.
+        """
+        found = tuple((n, by_value(x)) for n, x in self._held().items())
+        if found not in self._met:
+            if len(self._met) >= MAX_PROGRAMS:
+                raise CaptureError(
+                    f"attributes of the instance, of which {self._name} is a method, "
+                    "change from call to call; give what changes as an argument"
+                )
+            self._met.add(found)
+        return found
+
+    def _shown(self) -> dict[str, Any]:
+        return {f"the attribute {name}": x for name, x in self._held().items()}
+
+    def _held(self) -> dict[str, Any]:
+        return getattr(self._instance(), "__dict__", {})

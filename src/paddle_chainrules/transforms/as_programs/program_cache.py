@@ -106,6 +106,7 @@ class ProgramCache:
         tries: how many errors of fn itself do not count, since they may pass.
         empty: whether it makes programs for tensors without elements, too, which gain
             nothing by one but derivatives.
+        note: is called with leaves of a new kind, for which fn is captured.
     """
 
     def __init__(
@@ -117,7 +118,9 @@ class ProgramCache:
         most: int = 0,
         tries: float = TRIES,
         empty: bool = False,
+        note: Callable[[Sequence[Any]], None] | None = None,
     ) -> None:
+        self._note = note
         self._most, self._tries, self._empty = most, tries, empty
         self._sizes: dict[Any, tuple[Firsts, Any]] = {}
         self._of_any: dict[Any, tuple[Varying, Any]] = {}
@@ -277,6 +280,7 @@ class ProgramCache:
 
     def value_of(self, leaves: Sequence[Any]) -> OfValue:
         """The program of the value."""
+        self._noted(leaves)
         found, structure = self._captured(leaves, check=not is_running())
         return OfValue(found, structure)
 
@@ -288,7 +292,12 @@ class ProgramCache:
         Args:
             begun: where to leave its record.
         """
+        self._noted(leaves)
         return OfValue(*self._captured(leaves, False, begun))
+
+    def _noted(self, leaves: Sequence[Any]) -> None:
+        if self._note is not None:
+            self._note(leaves)
 
     def way_of(self, leaves: Sequence[Any]) -> Way:
         """The programs of the value and of its gradients."""

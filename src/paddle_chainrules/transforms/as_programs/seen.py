@@ -176,7 +176,7 @@ class Seen:
         module = fn.__module__ or ""
         if module.partition(".")[0] == "paddle":
             return self._same("function", fn)
-        if more := {*fn.__dict__} - {TRANSFORM, KEPT, "__wrapped__"}:
+        if more := {*fn.__dict__} - {TRANSFORM, KEPT, JITTED, "__wrapped__"}:
             raise NotSeen(
                 f"{fn.__name__} has attributes, {min(more)} among them, which may "
                 f"change; {REST}"
@@ -239,8 +239,9 @@ class Transform:
 
 TRANSFORM = "_paddle_chainrules_transform"
 KEPT = "_paddle_chainrules_kept"
-"""Names in a function's ``__dict__``: of what it was transformed from, and of what its
-transforms have kept."""
+JITTED = "_paddle_chainrules_jitted"
+"""Names in a function's ``__dict__``: of what it was transformed from, of what its
+transforms have kept, and of what jit has made of it."""
 
 
 def transform_of(fn: Any) -> Transform | None:

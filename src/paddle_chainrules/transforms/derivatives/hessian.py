@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from paddle import Tensor
 
+from ...paddle_side.arguments import checked_chunk
 from ...paddle_side.process.random_state import undrawn
 from ...programs.static_graphs import need_tensors, sot
 from ..as_programs.kept import by_program, kept
@@ -54,7 +55,15 @@ def _hvp(fn: Function[Tensor], x: Any, v: Tree) -> Any:
             "or None for zero, for each of x"
         )
     with undrawn():
-        gradient, pullback = vjp(grad_of(fn, 0, False, "hvp"), x)
+        try:
+            gradient, pullback = vjp(grad_of(fn, 0, False, "hvp"), x)
+        except TypeError as error:
+            if type(x) is not tuple or len(x) != 1:
+                raise
+            raise TypeError(
+                f"{error}. hvp gives fn its argument as it is, and got a tuple of one; "
+                "give hvp(fn, x, v), where jvp takes (x,) and (v,)"
+            ) from error
         parts = zip(flatten_tree(gradient)[0], along, strict=True)
         known = [None if g is None else part for g, part in parts]
         (product,) = pullback(like.unflatten(known))
@@ -62,7 +71,11 @@ def _hvp(fn: Function[Tensor], x: Any, v: Tree) -> Any:
 
 
 def hessian(
-    fn: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False
+    fn: Callable[..., Any],
+    argnums: Argnums = 0,
+    has_aux: bool = False,
+    *,
+    chunk_size: int | None = None,
 ) -> Callable[..., Any]:
     """A function that gives the second derivatives of the scalar ``fn(*args)``.
 
@@ -73,6 +86,7 @@ def hessian(
         fn: function whose (first) result is a tensor of one element.
         argnums: position or positions of the arguments to differentiate.
         has_aux: fn returns ``(loss, aux)``; the result is then ``(hessian, aux)``.
+        chunk_size: as of :func:`.jacobian.jacrev`.
 
     Returns:
         ``h(*args, **kwargs)``: [*x.shape, *x.shape] for one tensor x; nested as the
@@ -91,6 +105,7 @@ def hessian(
         >>> hessian(lambda x: x[0] ** 2 * x[1])(x).tolist()
         [[4.0, 2.0], [2.0, 0.0]]
     """
+    checked_chunk(chunk_size)
     gradient = grad_of(fn, argnums, has_aux, "hessian")
     rows = rows_of(gradient, argnums, has_aux, "hessian")
     return kept(fn, rows, "hessian", positions_of(argnums), has_aux, order=2)

@@ -10,7 +10,7 @@ import paddle
 from paddle import Tensor
 from paddle.nn.functional import one_hot
 
-from ...paddle_side.arguments import checked_flag
+from ...paddle_side.arguments import checked_chunk, checked_flag
 from ...paddle_side.dtypes import is_differentiable
 from ...paddle_side.process.random_state import undrawn
 from ...programs.static_graphs import need_tensors, sot
@@ -152,7 +152,11 @@ class Jacobian(KeptGraph):
 
 
 def jacrev(
-    fn: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False
+    fn: Callable[..., Any],
+    argnums: Argnums = 0,
+    has_aux: bool = False,
+    *,
+    chunk_size: int | None = None,
 ) -> Callable[..., Any]:
     """A function that gives the Jacobian of ``fn(*args)`` by reverse mode.
 
@@ -163,6 +167,8 @@ def jacrev(
         fn: function of tensors or trees; it may return a tensor or a tree of them.
         argnums: position or positions of the arguments to differentiate.
         has_aux: fn returns ``(output, aux)``; the result is then ``(jacobian, aux)``.
+        chunk_size: how many rows may be computed at a time, as in torch.func. They are
+            computed one after another in any case, in the memory of one.
 
     Returns:
         ``j(*args, **kwargs)``: nested as the output, with each leaf nested as the
@@ -181,6 +187,7 @@ def jacrev(
         >>> jacrev(lambda x: x * x.sum())(x).tolist()
         [[4.0, 1.0], [2.0, 5.0]]
     """
+    checked_chunk(chunk_size)
     rows = rows_of(fn, argnums, has_aux, "jacrev")
     return kept(fn, rows, "jacrev", positions_of(argnums), has_aux)
 
@@ -217,7 +224,11 @@ def rows_of(
 
 
 def jacfwd(
-    fn: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False
+    fn: Callable[..., Any],
+    argnums: Argnums = 0,
+    has_aux: bool = False,
+    *,
+    chunk_size: int | None = None,
 ) -> Callable[..., Any]:
     """A function that gives the Jacobian of ``fn(*args)`` by forward mode.
 
@@ -236,6 +247,7 @@ def jacfwd(
         >>> jacfwd(lambda x: x * x.sum())(x).tolist()
         [[4.0, 1.0], [2.0, 5.0]]
     """
+    checked_chunk(chunk_size)
     asked = positions_of(argnums)
 
     def jacfwd_fn(*args: Any, **kwargs: Any) -> Any:

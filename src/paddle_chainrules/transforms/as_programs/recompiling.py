@@ -1,0 +1,122 @@
+"""A warning where one function gets more and more programs."""
+
+from __future__ import annotations
+
+import inspect
+import types
+import warnings
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import optree
+from paddle import Tensor
+
+from ...paddle_side.dtypes import dtype_name
+
+MAX_PROGRAMS = 8
+"""Programs of one function, and of functions that were called once, before a warning.
+"""
+
+_once: weakref.WeakKeyDictionary[types.CodeType, int] = weakref.WeakKeyDictionary()
+"""By code, how many functions had a program for one call, and no call since."""
+
+
+class RecompileWarning(UserWarning):
+    """A function is captured again and again, which costs more than it gains."""
+
+
+class Piles:
+    """What told the programs of one function apart, for a warning.
+
+    Args:
+        fn: the function.
+    """
+
+    def __init__(self, fn: Callable[..., Any]) -> None:
+        self._fn, self._count, self._calls = fn, 0, 0
+        self._last: Mapping[str, str] = {}
+
+    def note(self, kinds: Mapping[str, str]) -> None:
+        """Note that a program is made.
+
+        Args:
+            kinds: by argument, what it is made for.
+        """
+        self._count += 1
+        before, self._last = self._last, kinds
+        if self._count == MAX_PROGRAMS:
+            warnings.warn(
+                f"{self._named()} has been captured {self._count} times. "
+                f"{_change(before, kinds)}. Give a number that changes as a tensor "
+                "(paddle.to_tensor), pad what comes in many shapes, or call the "
+                "function without jit; explain shows its programs",
+                RecompileWarning,
+                stacklevel=2,
+            )
+        if self._count > 1:
+            return
+        once = _once[self._code] = _once.get(self._code, 0) + 1
+        if once == MAX_PROGRAMS:
+            warnings.warn(
+                f"jit has been called {once} times for {self._named()}, for one call "
+                "each, and each time a program was made. Call it once, before the "
+                "loop, and use what it gives",
+                RecompileWarning,
+                stacklevel=2,
+            )
+
+    def called(self) -> None:
+        """Note a call."""
+        self._calls += 1
+        if self._calls == 2 and self._count:
+            _once[self._code] = _once.get(self._code, 1) - 1
+
+    @property
+    def _code(self) -> types.CodeType:
+        """The function's code, or that of this class for what has none."""
+        found = getattr(self._fn, "__code__", None)
+        return found if isinstance(found, types.CodeType) else Piles.note.__code__
+
+    def _named(self) -> str:
+        """The function's name, and where it is."""
+        fn = inspect.unwrap(self._fn)
+        name = getattr(fn, "__name__", type(fn).__name__)
+        code = getattr(fn, "__code__", None)
+        if not isinstance(code, types.CodeType):
+            return str(name)
+        return f"{name} ({code.co_filename}:{code.co_firstlineno})"
+
+
+def _change(before: Mapping[str, str], now: Mapping[str, str]) -> str:
+    """What the last two programs differ in, in a sentence without its point."""
+    if before.keys() != now.keys():
+        return "Its arguments were nested otherwise the last time"
+    for label, kind in now.items():
+        if before[label] != kind:
+            return f"The last time {label} went from {before[label]} to {kind}"
+    return "The last time tensors were on the graph, or gradients on, that were not"
+
+
+def kinds_of(
+    spec: optree.PyTreeSpec, leaves: Sequence[Any], rest: Mapping[str, Any]
+) -> dict[str, str]:
+    """By argument what programs are told apart by.
+
+    Args:
+        spec: of ``(args, kwargs)``.
+        rest: others, by what to call them.
+    """
+    found = {}
+    for path, leaf in zip(spec.paths(), leaves, strict=True):
+        where, name, *inner = path
+        label = f"argument {name!r}" if where else f"argument {name}"
+        found[label + "".join(f"[{key!r}]" for key in inner)] = _kind(leaf)
+    return found | {label: _kind(value) for label, value in rest.items()}
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, Tensor):
+        return f"a {dtype_name(value.dtype)} tensor of shape {list(value.shape)}"
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,335 @@
+"""Trees of tensors and numbers in one file: parameters, optimizers' states, the step.
+
+A file is a ``.safetensors`` with the containers in its metadata. There is no code in
+it, and it is there as a whole or not at all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import paddle
+from paddle import Tensor
+
+from . import tensor_files
+from .paddle_side.dtypes import dtype_name
+from .tensor_files import Corrupt
+from .whole_files import replacing
+
+PLAIN = (bool, int, float, str, type(None))
+COMPLEX = ("complex64", "complex128")
+"""Kept as pairs of real numbers."""
+
+PathLike = str | os.PathLike[str]
+
+
+def save(path: PathLike, tree: Any) -> None:
+    """Write a tree of tensors and numbers to a file, to go on from later.
+
+    The file is a ``.safetensors``: tensors bit for bit, with a checksum of all, and no
+    code. It is there as a whole or not at all: an error, or a process that is killed,
+    leaves the file that was there.
+
+    Args:
+        path: where to; it ends in ``.safetensors``.
+        tree: dicts, lists and tuples, named ones too, of tensors, numbers, strings and
+            None: parameters, buffers, an optimizer's state, the step, the seed.
+
+    Raises:
+        TypeError: a leaf of another kind, or a key that is no string or int.
+        ValueError: another suffix, a name that can't be kept, containers that are
+            nested too deeply; path is no regular file.
+        OSError: the file can't be written.
+
+    Examples:
+        >>> import tempfile
+        >>> from paddle_chainrules import FCNet, load, optimizers, save
+        >>> params = FCNet((3, 5, 2)).init(seed=0)
+        >>> state = optimizers.adam(1e-3).init(params)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     save(f"{folder}/run.safetensors", {"state": state, "step": 7})
+        ...     run = load(f"{folder}/run.safetensors")
+        >>> run["step"], type(run["state"]).__name__
+        (7, 'Adam')
+    """
+    write_tree(_checked(path), tree)
+
+
+def load(path: PathLike, like: Any = None) -> Any:
+    """Read what :func:`save` wrote.
+
+    Args:
+        path: where from.
+        like: a tree of the same containers, shapes and dtypes, which is compared with
+            what is read, and whose named tuples come back. Without it named tuples are
+            those of ``optimizers``.
+
+    Raises:
+        OSError: the file can't be read.
+        ValueError: it is none that ``save`` wrote, has changed since, holds something
+            else than ``like``, or named tuples of others without ``like``.
+    """
+    found = unpacked(*read_tree(_checked(path)))
+    return _known(found, "tree") if like is None else _as(like, found, "tree")
+
+
+def _checked(path: PathLike) -> Path:
+    found = Path(path)
+    if found.suffix != ".safetensors":
+        raise ValueError(
+            f"{found} ends in {found.suffix!r}; give a name that ends in .safetensors, "
+            "or use save_params for a .npz of parameters"
+        )
+    return found
+
+
+def _known(node: Any, name: str) -> Any:
+    """What was read, if all of its classes are known.
+
+    Raises:
+        ValueError: there is another.
+    """
+    if isinstance(node, Unknown):
+        raise ValueError(
+            f"{name} is a named tuple of the class {node.name}, which a file does not "
+            "make; give a tree with such a one as like"
+        )
+    if isinstance(node, dict | list | tuple):
+        pairs = node.items() if isinstance(node, dict) else enumerate(node)
+        for key, part in pairs:
+            _known(part, f"{name}[{key!r}]")
+    return node
+
+
+def _as(like: Any, found: Any, name: str) -> Any:
+    """What was read, in the containers of another tree.
+
+    Raises:
+        ValueError: it has others.
+    """
+    if isinstance(like, dict):
+        if not isinstance(found, dict) or found.keys() != like.keys():
+            raise _unlike(name, f"a dict of {sorted(map(str, like))}", found)
+        return {key: _as(like[key], found[key], f"{name}[{key!r}]") for key in like}
+    if isinstance(like, list | tuple):
+        parts = found.parts if isinstance(found, Unknown) else found
+        is_row = isinstance(parts, list | tuple) and len(parts) == len(like)
+        if not is_row or is_named(like) != is_named(found):
+            raise _unlike(name, f"a {type(like).__name__} of {len(like)}", found)
+        pairs = enumerate(zip(like, parts, strict=True))
+        row = [_as(a, b, f"{name}[{i}]") for i, (a, b) in pairs]
+        return type(like)(*row) if is_named(like) else type(like)(row)
+    if isinstance(like, Tensor):
+        is_same = isinstance(found, Tensor) and found.shape == like.shape
+        if not is_same or found.dtype != like.dtype:
+            wanted = f"a {dtype_name(like.dtype)} tensor of shape {list(like.shape)}"
+            raise _unlike(name, wanted, found)
+    return found
+
+
+def _unlike(name: str, wanted: str, found: Any) -> ValueError:
+    kind = f"a {type(found).__name__}"
+    if isinstance(found, Tensor):
+        kind = f"a {dtype_name(found.dtype)} tensor of shape {list(found.shape)}"
+    if isinstance(found, dict):
+        kind = f"a dict of {sorted(map(str, found))}"
+    if isinstance(found, Unknown):
+        kind = f"a named tuple of the class {found.name}"
+    return ValueError(
+        f"{name} in the file is {kind}, and like has {wanted}; give a tree like the "
+        "one that was saved"
+    )
+
+
+def write_tree(path: Path, state: Any) -> None:
+    """Write a tree to a file, as :func:`save` does."""
+    tensors: dict[str, Tensor] = {}
+    try:
+        tree = json.dumps(_packed(state, "state", tensors))
+    except RecursionError:
+        raise ValueError(
+            "the state is nested too deeply for a file; give it in fewer levels"
+        ) from None
+    with replacing(path) as beside:
+        tensor_files.write(beside, tensors, {STATE: tree})
+        with tensor_files.opened(beside) as file:
+            _tree_of(tensor_files.read_header(file))
+
+
+STATE = "state"
+"""Where in a file's metadata the containers are."""
+
+
+def _packed(node: Any, name: str, tensors: dict[str, Tensor]) -> Any:
+    """A tree as JSON has it: containers as pairs of kind and content."""
+    if isinstance(node, Tensor):
+        is_complex = dtype_name(node.dtype) in COMPLEX
+        kept = paddle.as_real(node.detach()) if is_complex else node
+        tensor_files.check(name, kept)
+        tensors[name] = kept
+        return ["complex" if is_complex else "tensor", name]
+    if isinstance(node, dict):
+        for key in node:
+            if not isinstance(key, (str, int)) or isinstance(key, bool):
+                raise TypeError(
+                    f"keys must be strings or ints, got {key!r} in {name}; name what "
+                    "is kept by one of these"
+                )
+        return [
+            "dict",
+            [[k, _packed(v, f"{name}[{k!r}]", tensors)] for k, v in node.items()],
+        ]
+    if type(node) in (list, tuple):
+        parts = [_packed(part, f"{name}[{i}]", tensors) for i, part in enumerate(node)]
+        return [type(node).__name__, parts]
+    if is_named(node):
+        kind = type(node)
+        return [
+            "named",
+            [
+                f"{kind.__module__}:{kind.__qualname__}",
+                [
+                    _packed(part, f"{name}.{field}", tensors)
+                    for field, part in zip(node._fields, node, strict=True)
+                ],
+            ],
+        ]
+    if isinstance(node, PLAIN):
+        return ["plain", node]
+    raise TypeError(
+        "a file holds tensors, numbers, strings and None in dicts, lists and tuples, "
+        f"named ones too, got {type(node).__name__} at {name}; convert it, arrays by "
+        "paddle.to_tensor"
+    )
+
+
+def read_tree(path: Path) -> tuple[Any, dict[str, Tensor]]:
+    """Read the packed tree of a file, and its tensors.
+
+    Raises:
+        OSError: it can't be read.
+        ValueError: it is no checkpoint.
+    """
+    try:
+        with tensor_files.opened(path) as file:
+            header = tensor_files.read_header(file)
+            tree = _tree_of(header)
+            return tree, tensor_files.read(file, header)
+    except ValueError as error:
+        raise ValueError(
+            f"{os.fspath(path)!r} is no checkpoint: it must be a whole file that save "
+            f"or save_checkpoint wrote, but {error}; give the path of one, or an "
+            "earlier copy"
+        ) from error
+
+
+def _tree_of(header: tensor_files.Header) -> Any:
+    """Parse the packed tree, and check that it uses each tensor exactly once.
+
+    Raises:
+        Corrupt: it tells of none, or of others than the tensors that are there.
+    """
+    if header.metadata.keys() - {tensor_files.CHECKSUM} != {STATE}:
+        raise Corrupt("it tells of no state")
+    try:
+        tree = json.loads(header.metadata[STATE])
+        kinds = _tensors_of(tree)
+    except RecursionError:
+        raise Corrupt("its state is nested too deeply") from None
+    if sorted(name for name, _ in kinds) != sorted(header.parts):
+        raise Corrupt("its state has other tensors than the file")
+    for name, is_complex in kinds:
+        part = header.parts[name]
+        is_pairs = part.dtype in ("float32", "float64") and part.shape[-1:] == (2,)
+        if is_complex and not is_pairs:
+            raise Corrupt(f"{name!r} is no complex tensor")
+    return tree
+
+
+def _tensors_of(node: Any) -> list[tuple[str, bool]]:
+    """Return the names of the tensors in a packed tree, and whether they are complex.
+
+    Raises:
+        Corrupt: it is none of these.
+    """
+    if type(node) is not list or len(node) != 2:
+        raise Corrupt(f"its state has {str(node)[:40]} for a kind and content")
+    kind, content = node
+    if kind in ("tensor", "complex") and type(content) is str:
+        return [(content, kind == "complex")]
+    if kind == "plain" and isinstance(content, PLAIN):
+        return []
+    if kind in ("list", "tuple") and type(content) is list:
+        return [tensor for part in content for tensor in _tensors_of(part)]
+    if kind == "dict" and type(content) is list and all(map(_is_pair, content)):
+        if len({key for key, _ in content}) != len(content):
+            raise Corrupt("its state has a key twice")
+        return [tensor for _, part in content for tensor in _tensors_of(part)]
+    if kind == "named" and _is_named_pair(content):
+        return [tensor for part in content[1] for tensor in _tensors_of(part)]
+    raise Corrupt(f"its state has the kind {str(kind)[:40]}")
+
+
+def _is_named_pair(content: Any) -> bool:
+    """Whether it is the name of a class of tuples, and what one of these holds."""
+    is_pair = type(content) is list and len(content) == 2
+    return is_pair and type(content[0]) is str and type(content[1]) is list
+
+
+def _is_pair(pair: Any) -> bool:
+    return type(pair) is list and len(pair) == 2 and type(pair[0]) in (str, int)
+
+
+def unpacked(node: Any, tensors: Mapping[str, Tensor]) -> Any:
+    kind, content = node
+    if kind == "tensor":
+        return tensors[content]
+    if kind == "complex":
+        return paddle.as_complex(tensors[content])
+    if kind == "dict":
+        return {key: unpacked(part, tensors) for key, part in content}
+    if kind in ("list", "tuple"):
+        parts = [unpacked(part, tensors) for part in content]
+        return parts if kind == "list" else tuple(parts)
+    if kind == "named":
+        name, parts = content
+        found = [unpacked(part, tensors) for part in parts]
+        try:
+            return _named(name)(*found)
+        except TypeError as error:  # of another version's fields
+            raise ValueError(
+                f"a {name} of {len(found)} parts can't be made here ({error}); read it "
+                "with the version that wrote it"
+            ) from error
+    return content
+
+
+OWN = "paddle_chainrules.optimizers."
+"""Where the named tuples are that are known by their names."""
+
+
+def _named(name: str) -> Callable[..., Any]:
+    """The class of a named tuple, or what stands for one until its like is seen."""
+    module, _, kind = name.partition(":")
+    if module.startswith(OWN) and all(map(str.isidentifier, module.split("."))):
+        found = getattr(import_module(module), kind, None)
+        if isinstance(found, type) and issubclass(found, tuple):
+            return found
+    return lambda *parts: Unknown(name, parts)
+
+
+class Unknown(NamedTuple):
+    """A named tuple of a class that a file does not make."""
+
+    name: str
+    parts: tuple[Any, ...]
+
+
+def is_named(node: Any) -> bool:
+    """Whether it is a named tuple."""
+    return isinstance(node, tuple) and hasattr(type(node), "_fields")
