@@ -27,7 +27,7 @@ def parser() -> argparse.ArgumentParser:
         epilog=EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    commands = made.add_subparsers(dest="command", required=True)
+    commands = made.add_subparsers(dest="command")
     commands.add_parser("doctor", help="what is installed, and what is amiss")
     for name, about in (
         ("bench", "a layer's calls and gradients beside native Paddle"),
@@ -55,6 +55,9 @@ def parser() -> argparse.ArgumentParser:
 def main(args: list[str] | None = None) -> int:
     """Run a command; gives the exit status: 0, or 1 for what is amiss."""
     given = parser().parse_args(args)
+    if given.command is None:
+        parser().print_help()
+        return 0
     if given.command == "doctor":
         marks = []
         for line in doctor():

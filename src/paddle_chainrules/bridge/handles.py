@@ -287,7 +287,8 @@ def layer(
 
 
 def of_layer(net: StatelessLayer, label: str) -> Handle:
-    """A handle of a stateless layer."""
+    """A handle of a stateless layer, of whose buffers Julia's docs have told."""
+    net.expects_moving()
     features = 0 if net.chain is None else net.spec.shapes[0][0]
     return Handle(net, label, features)
 

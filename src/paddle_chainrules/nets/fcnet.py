@@ -137,9 +137,13 @@ class FCNet(Net):
 
     def _check(self, params: Params, args: tuple[Any, ...]) -> None:
         if len(args) != 1:
+            remedy = (
+                "put them side by side with paddle.concat, or use stateless(layer)"
+                if args
+                else "give the parameters first, as net(params, x)"
+            )
             raise TypeError(
-                f"an FCNet takes one input x, got {len(args)} arguments; put them side "
-                "by side with paddle.concat, or use stateless(layer)"
+                f"an FCNet takes one input x, got {len(args)} arguments; {remedy}"
             )
         (x,) = args
         check_tensor("x", x, self.dtype)

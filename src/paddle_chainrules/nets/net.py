@@ -11,6 +11,7 @@ from paddle import Tensor
 
 from ..paddle_side.autograd.grad_mode import grad_mode
 from ..paddle_side.autograd.partial_gradients import leaves_behind
+from ..paddle_side.near_names import METHODS, instead_of
 from ..paddle_side.patching.write_counts import writes_counted
 from ..paddle_side.process.random_state import drawing_from, undrawn
 from ..paddle_side.process.random_state import put_back as put_random_state_back
@@ -54,6 +55,14 @@ class Net(abc.ABC):
     caller's tensors only where one of them asks for it (``stop_gradient=False``, with
     gradients on), and changes none of them.
     """
+
+    if not TYPE_CHECKING:  # type checkers would take any name to be here
+
+        def __getattr__(self, name: str) -> Any:
+            kind = type(self).__name__
+            raise AttributeError(
+                f"{kind!r} object has no attribute {name!r}{instead_of(name, METHODS)}"
+            )
 
     @property
     @abc.abstractmethod

@@ -4,6 +4,9 @@
 apply_updates(params, updates)``. Learning rates are numbers, tensors or schedules.
 """
 
+from typing import TYPE_CHECKING
+from typing import Any as _Any
+
 from . import schedules
 from .adaptive import adam, adamax, adamw, lamb, nadam, radam
 from .first_order import adadelta, adagrad, momentum, rmsprop, sgd
@@ -62,3 +65,13 @@ __all__ = [
     "sgd",
     "to_paddle",
 ]
+
+
+if not TYPE_CHECKING:  # type checkers would take any name to be here
+
+    def __getattr__(name: str) -> _Any:
+        here = name.lower()
+        hint = (
+            f"here it is the function {here}" if here in __all__ else "__all__ has all"
+        )
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}; {hint}")

@@ -59,11 +59,18 @@ def resolve(activation: str | Activation) -> Activation:
         try:
             return ACTIVATIONS[activation]
         except KeyError:
+            near = activation.lower()
+            meant = f"give {near!r}, or " if near in ACTIVATIONS else ""
             raise ValueError(
-                f"unknown activation {activation!r}; the built-in ones are "
-                f"{sorted(ACTIVATIONS)}, and any differentiable callable of a tensor "
-                "may be passed instead of a name"
+                f"unknown activation {activation!r}; {meant}one of "
+                f"{sorted(ACTIVATIONS)}, or any differentiable callable of a tensor"
             ) from None
+    if isinstance(activation, type):
+        name = LAYERS.get(activation, (f"{activation.__name__}()",))[0]
+        raise TypeError(
+            f"activation is the class {activation.__name__}, which makes layers; give "
+            f"{name!r}"
+        )
     if callable(activation):
         return activation
     raise TypeError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, overload
@@ -28,10 +29,12 @@ from ..description import Description
 from ..net import Net
 from ..parameters.params import P, Params, ParamSpec
 from ..parameters.state_dicts import aliases, placed
+from .buffers import moved_buffers
 from .functional_module import copied, derives, keywords_of
 from .functional_modules import Bound, FunctionalModules
 from .one_sample import OneSample
 from .paddles_own import is_paddles_own
+from .refusals import LayerError, refusal
 from .structure import construct, describe
 
 RESERVED = frozenset({"buffers", "seed"})
@@ -91,6 +94,7 @@ class StatelessLayer(Net):
         self._chain = None if self._buffers else chain_of(layer, self._spec)
         self._calls = Effects(check_free=self._refuse_originals)
         self._samples = OneSample()
+        self._moving = moved_buffers(layer)
         self._own_programs = as_asked(self, self._jit, is_paddles_own(layer))
 
     @property
@@ -262,6 +266,8 @@ class StatelessLayer(Net):
     def forward(self, params: Params, *args: Any, **kwargs: Any) -> Any:
         """The layer's output; ``(output, new_buffers)`` where buffers are given."""
         need_tensors(sot.fallback(True))
+        if self._moving and kwargs.get("buffers") is None:
+            self._warn_of_moving()
         constants: dict[str, Any] = {}
         if kwargs.keys() & RESERVED:
             constants, kwargs = self.split_keywords(kwargs)
@@ -291,6 +297,8 @@ class StatelessLayer(Net):
     def pullback(self, params: Params, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """``(output, pullback)``; with buffers given, their new values as a third."""
         need_tensors(sot.fallback(True))
+        if self._moving and kwargs.get("buffers") is None:
+            self._warn_of_moving()
         return self.recorded(params, args, kwargs)
 
     def recorded(
@@ -302,6 +310,22 @@ class StatelessLayer(Net):
         given = constants.get("_buffers")
         return self._recorded(
             params, args, kwargs, constants, has_aux=given is not None
+        )
+
+    def expects_moving(self) -> None:
+        """Take it for known that training moves buffers."""
+        self._moving = ()
+
+    def _warn_of_moving(self) -> None:
+        """Say once that what training moves is dropped."""
+        names, self._moving = self._moving, ()
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        warnings.warn(
+            f"in training, {', '.join(map(repr, names[:3]))}{more} move with each "
+            "call, and a call without buffers drops what they become, so that "
+            "evaluation uses the first ones. Give them, and keep what comes back: "
+            "y, buffers = net(params, x, buffers=buffers)",
+            stacklevel=3,
         )
 
     def split_keywords(
@@ -368,7 +392,9 @@ class StatelessLayer(Net):
                     output = bound.call(args, kwargs)
                 except (TypeError, ValueError) as error:
                     explain(error)
-                    raise
+                    if (found := refusal(error)) is None:
+                        raise
+                    raise LayerError(found.sentence) from error
                 if not own:
                     new.update(bound.buffers())
                 return output

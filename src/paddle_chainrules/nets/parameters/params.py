@@ -137,9 +137,12 @@ class ParamSpec:
         for name, shape, dtype in self._wanted:
             checked[name] = value = params[name]
             if not isinstance(value, Tensor):
+                remedy = "convert it with paddle.to_tensor"
+                if value is None:
+                    remedy = "where there is no gradient, give paddle.zeros_like of it"
                 raise TypeError(
                     f"{what}[{name!r}] must be a paddle.Tensor, got "
-                    f"{type(value).__name__}; convert it with paddle.to_tensor"
+                    f"{type(value).__name__}; {remedy}"
                 )
             if value.shape != shape:
                 turned = len(shape) == 2 and [*value.shape] == [*shape[::-1]]
@@ -230,7 +233,7 @@ class ParamSpec:
             raise ValueError(
                 f"theta has shape {list(theta.shape)}, the net needs [{self.size}], "
                 f"the lengths {list(self.sizes)} of {list(self.names)} in a row; "
-                "net.flatten(params) makes it"
+                "net.flatten(params) makes it, and calls are net(params, x)"
             )
         if dtype_name(theta.dtype) != dtype:
             raise TypeError(

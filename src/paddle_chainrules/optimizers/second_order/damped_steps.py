@@ -18,7 +18,7 @@ from ...paddle_side.autograd.grad_mode import grad_mode
 from ...transforms.containers.tree import Tree
 from .flat_trees import array_of
 from .linear_systems import without_warnings
-from .reports import in_callers_mode
+from .reports import in_a_line, in_callers_mode
 from .vector_functions import VectorFunction
 
 FITS = 0.25
@@ -50,6 +50,9 @@ class Fit(NamedTuple):
     damping: float
     converged: bool
     reason: str
+
+    def __repr__(self) -> str:
+        return in_a_line(self)
 
 
 class Step(NamedTuple):

@@ -19,7 +19,7 @@ from ..arguments import checked
 from .flat_trees import flat_params, value_and_slope
 from .inverse_hessians import InverseHessian, LimitedMemory, Matrix
 from .line_search import Point, strong_wolfe
-from .reports import in_callers_mode
+from .reports import in_a_line, in_callers_mode
 
 UPDATES = "ssbroyden", "ssbfgs", "bfgs"
 
@@ -43,6 +43,9 @@ class Minimum(NamedTuple):
     evaluations: int
     converged: bool
     reason: str
+
+    def __repr__(self) -> str:
+        return in_a_line(self)
 
 
 @checked

@@ -1,4 +1,4 @@
-"""What the user's ``on_step`` meets."""
+"""What users see of searches: their ``on_step``, and how results are shown."""
 
 from __future__ import annotations
 
@@ -26,3 +26,10 @@ def in_callers_mode(on_step: OnStep | None) -> OnStep | None:
             return on_step(*args)
 
     return told
+
+
+def in_a_line(found: Any) -> str:
+    """Show a named tuple without its first entry, the parameters."""
+    pairs = [*zip(found._fields, found, strict=True)][1:]
+    shown = ", ".join(f"{name}={value!r}" for name, value in pairs)
+    return f"{type(found).__name__}({shown})"

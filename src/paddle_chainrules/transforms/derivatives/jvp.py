@@ -166,6 +166,11 @@ def _tangent_leaves(
 def _linearized(
     fn: Callable[..., Tree], leaves: list[Any], spec: Any, has_aux: bool
 ) -> tuple[Any, ...]:
+    if leaves and not any(isinstance(leaf, Tensor) for leaf in leaves):
+        raise TypeError(
+            "derivatives along a direction are of functions of tensors, got "
+            f"{type(leaves[0]).__name__}; give paddle.to_tensor of it"
+        )
     function = FlatFunction(fn, spec, has_aux)
     value, aux, recording = function.recorded(leaves, None, nested=True)
     return value, Pushforward(recording, spec, function.out_spec), *aux

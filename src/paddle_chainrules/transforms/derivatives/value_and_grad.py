@@ -12,6 +12,7 @@ from ...paddle_side.dtypes import is_differentiable
 from ...paddle_side.process.random_state import undrawn
 from ...programs.static_graphs import need_tensors, sot
 from ..as_programs.kept import kept
+from ..containers.tree import flatten_tree
 from ..tape.effects import Effects
 from .argnums import Argnums, positions_of, select
 from .closures import may_reach
@@ -154,9 +155,22 @@ def _value_and_grad(
             )
             _check_loss(loss, name)
             grads = pullback(paddle.ones_like(loss))
+            _check_arguments(call.selected, name)
             return (loss, aux[0]) if has_aux else loss, call.nested(grads)
 
     return value_and_grad_fn
+
+
+def _check_arguments(selected: tuple[Any, ...], name: str) -> None:
+    """Refuse arguments of which there is no derivative at all."""
+    leaves, _ = flatten_tree(selected)
+    if leaves and not any(map(is_differentiable, leaves)):
+        first = leaves[0]
+        kind = str(first.dtype) if isinstance(first, Tensor) else _kind(first)
+        raise TypeError(
+            f"{name} differentiates by floating-point tensors, got {kind}; convert it, "
+            "as by x.astype('float32'), or choose other arguments by argnums"
+        )
 
 
 def _check_loss(loss: Any, name: str) -> None:

@@ -1,0 +1,242 @@
+"""What a layer refuses, said of that layer: what it was given, and what it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from types import FrameType
+from typing import Any, NamedTuple
+
+from paddle import Tensor, nn
+
+from ...paddle_side.dtypes import dtype_name
+from ...programs.capture_error import CaptureError
+from ..net import Net
+
+_CALL = nn.Layer.__call__.__code__
+
+Size = Sequence[int | str]
+"""Of a tensor as Paddle has it, with words for what may be any number."""
+
+_IMAGES: dict[type, int] = {
+    kind: axes
+    for axes in (1, 2, 3)
+    for name in ("Conv{}D", "Conv{}DTranspose", "BatchNorm{}D", "InstanceNorm{}D")
+    for kind in [getattr(nn, name.format(axes))]
+}
+"""How many axes there are beside samples and channels, by the kind of layer."""
+
+
+class Words:
+    """How values are called in Python."""
+
+    def tensor(self, shape: Size) -> str:
+        return f"a tensor of shape {self.size(shape)}"
+
+    def of_type(self, dtype: str) -> str:
+        return f"a tensor of {dtype}"
+
+    def type(self, dtype: str) -> str:
+        return dtype
+
+    def size(self, size: Size) -> str:
+        """A shape, with words for what may be any number."""
+        return f"[{', '.join(map(str, size))}]"
+
+    def cast(self, dtype: str, is_complex: bool = False) -> str:
+        """What makes a tensor one of another dtype."""
+        return f"{'x.real()' if is_complex else 'x'}.astype({dtype!r})"
+
+    made = "; paddle.to_tensor makes one"
+    """What makes a tensor of another value."""
+
+    integers = "x.astype('int64')"
+    """The same of integers."""
+
+    turned = "x.T"
+    """What turns the dimensions around."""
+
+    def what(self, x: Any) -> str:
+        """Any value."""
+        if isinstance(x, Tensor):
+            return self.tensor(x.shape)
+        if x is None:
+            return "None"
+        if isinstance(x, str):
+            return f"the string {x[:30]!r}"
+        if isinstance(x, bool | int | float):
+            return f"the number {x}"
+        return f"a {type(x).__name__}"
+
+
+PYTHONS = Words()
+
+
+class LayerError(ValueError, TypeError):
+    """What a layer of a net refuses, said of that layer."""
+
+
+class Refusal(NamedTuple):
+    """A layer that was called, and failed."""
+
+    name: str
+    """Within its net; empty for the whole."""
+    layer: nn.Layer
+    given: tuple[Any, ...]
+    held: dict[str, tuple[tuple[int, ...], str]]
+    """Shapes and dtypes of the net's parameters."""
+    words: Words
+    error: BaseException
+
+    @property
+    def sentence(self) -> str:
+        """The layer, what it was given, and what it needs where that is known."""
+        where = f'layer "{self.name}" ({type(self.layer).__name__})'
+        if not self.name:
+            where = f"the layer ({type(self.layer).__name__})"
+        x = self.given[0] if self.given else None
+        if self.given and (needed := self._needed(x)):
+            return f"{where} got {needed}"
+        given = " and ".join(map(self.words.what, self.given[:4])) or "no arguments"
+        more = f" and {len(self.given) - 4} more" if len(self.given) > 4 else ""
+        return f"{where} failed on {given}{more}: {self.error}"
+
+    def _needed(self, x: Any) -> str:
+        """What it was given and what it needs instead; empty where that is not it."""
+        words = self.words
+        if isinstance(self.layer, nn.Embedding):
+            return _index(x, self.layer._num_embeddings, words)
+        size = self._size([*x.shape] if isinstance(x, Tensor) else [])
+        if size is None:
+            return ""
+        if not isinstance(x, Tensor):
+            needed = f"{words.tensor(size)}{_samples(size)}{words.made}"
+            return f"{words.what(x)}, it needs {needed}"
+        found, dtype = dtype_name(x.dtype), self._dtype()
+        if dtype and found != dtype:
+            cast = words.cast(dtype, x.is_complex())
+            needs = f"it needs {words.type(dtype)}; convert it, such as {cast}"
+            return f"{words.of_type(found)}, {needs}"
+        if _fits(x.shape, size):
+            return ""
+        turned = f"; {words.turned} is so" if _fits(x.shape[::-1], size) else ""
+        needed = f"{words.size(size)}{_samples(size)}"
+        return f"{words.what(x)}, it needs {needed}{turned}"
+
+    def _dtype(self) -> str:
+        """Of its parameters, or of all of the net's."""
+        prefix = f"{self.name}." if self.name else ""
+        own = {dtype for n, (_, dtype) in self.held.items() if n.startswith(prefix)}
+        found = own or {dtype for _, dtype in self.held.values()}
+        return found.pop() if len(found) == 1 else ""
+
+    def _size(self, shape: Sequence[int]) -> Size | None:
+        """The size of what it takes, for what has this one; None where unknown."""
+        layer: Any = self.layer
+        if isinstance(layer, nn.Linear):
+            weight = f"{self.name}.weight" if self.name else "weight"
+            if weight not in self.held:
+                return None
+            width = self.held[weight][0][0]
+            return [width] if len(shape) == 1 else ["n", *shape[1:-1], width]
+        if isinstance(layer, nn.LayerNorm):
+            sizes = layer._normalized_shape
+            return ["n", *shape[1 : -len(sizes)], *sizes]
+        if isinstance(layer, nn.MultiHeadAttention):
+            return ["n", "time", layer.embed_dim]
+        if isinstance(layer, nn.layer.rnn.RNNCellBase) and hasattr(layer, "input_size"):
+            return ["n", layer.input_size]
+        if isinstance(layer, nn.layer.rnn.RNNBase):
+            lead = ["time", "n"] if layer.time_major else ["n", "time"]
+            return [*lead, layer.input_size]
+        for name in ("_in_channels", "_num_features", "_num_channels"):
+            if hasattr(layer, name):
+                return _of_channels(layer, getattr(layer, name), len(shape))
+        return None
+
+
+def refusal(error: BaseException, words: Words = PYTHONS) -> Refusal | None:
+    """What is known of the layer in which Paddle has raised an error.
+
+    None where it was no layer of a net, or the code of others or this package that
+    raised it, which has words of its own.
+    """
+    with suppress(Exception):  # of an error no second one
+        while isinstance(error, CaptureError | LayerError) and error.__cause__:
+            error = error.__cause__
+        found = _refusal(error, words)
+        if found is not None and found.sentence:
+            return found
+    return None
+
+
+def _refusal(error: BaseException, words: Words) -> Refusal | None:
+    frames = [*_frames(error)]
+    # The last frame of a call that does not fit the arguments of forward is the call.
+    calls = [frame for frame in frames[:-1] if frame.f_code is _CALL]
+    if not calls or not _is_paddles(error, frames[-1]):
+        return None
+    root, layer = calls[0].f_locals["self"], calls[-1].f_locals["self"]
+    named = root.named_sublayers(include_self=True)
+    name = next((name for name, part in named if part is layer), "")
+    local = calls[-1].f_locals
+    given = (*local["inputs"], *local["kwargs"].values())
+    return Refusal(name, layer, given, _held(frames), words, error)
+
+
+def _frames(error: BaseException) -> Iterator[FrameType]:
+    step = error.__traceback__
+    while step is not None:
+        yield step.tb_frame
+        step = step.tb_next
+
+
+def _is_paddles(error: BaseException, frame: FrameType) -> bool:
+    """Whether Paddle has raised it, in this frame's code or in C++ of a line it names.
+
+    Want of memory is none of a layer's.
+    """
+    module = str(frame.f_globals.get("__name__"))
+    paddles = module.startswith("paddle.") or "(at /" in str(error)
+    return paddles and not isinstance(error, MemoryError)
+
+
+def _held(frames: Sequence[FrameType]) -> dict[str, tuple[tuple[int, ...], str]]:
+    """Shapes and dtypes of the parameters of the innermost net."""
+    for frame in reversed(frames):
+        net = frame.f_locals.get("self")
+        if isinstance(net, Net):
+            spec = net.spec
+            pairs = zip(map(tuple, spec.shapes), spec.dtypes, strict=True)
+            return dict(zip(spec.names, pairs, strict=True))
+    return {}
+
+
+def _of_channels(layer: Any, channels: int, rank: int) -> Size:
+    """The size of images, or of samples, with so many channels."""
+    axes = next((a for k, a in _IMAGES.items() if isinstance(layer, k)), rank - 2)
+    if isinstance(layer, nn.BatchNorm1D | nn.InstanceNorm1D):
+        axes = int(rank == 3)
+    lengths = ("depth", "height", "width")[3 - max(axes, 0) :]
+    last = axes > 0 and not getattr(layer, "_data_format", "NC").startswith("NC")
+    return ["n", *lengths, channels] if last else ["n", channels, *lengths]
+
+
+def _fits(shape: Sequence[int], size: Size) -> bool:
+    return len(shape) == len(size) and all(
+        isinstance(b, str) or a == b for a, b in zip(shape, size, strict=True)
+    )
+
+
+def _index(x: Any, rows: int, words: Words) -> str:
+    """What an embedding of so many rows was given, and what it takes."""
+    takes = f"it takes integers from 0 to {rows - 1}"
+    if not isinstance(x, Tensor):
+        return f"{words.what(x)}, {takes}"
+    dtype = dtype_name(x.dtype)
+    convert = "" if dtype.startswith("int") else f", such as {words.integers}"
+    return f"{words.of_type(dtype)}, {takes}{convert}"
+
+
+def _samples(size: Size) -> str:
+    return " for n samples" if "n" in size else ""
