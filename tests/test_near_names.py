@@ -39,9 +39,15 @@ SAID = {
     "functional_call": (lambda: paddle_chainrules.functional_call, "stateless.layer"),
     "grad_and_value": (lambda: paddle_chainrules.grad_and_value, "value_and_grad"),
     "of no meaning": (lambda: paddle_chainrules.of_no_meaning, "dir.. has all"),
-    "vmap in_dims": (lambda: vmap(cubes, in_dims=0), "in_dims; give in_axes"),
-    "vmap out_dims": (lambda: vmap(cubes, out_dims=0), "give out_axes"),
-    "adam lr": (lambda: optimizers.adam(lr=0.1), "adam has no argument lr; give learn"),
+    "vmap in_dims": (
+        lambda: vmap(cubes, in_dims=0),
+        "in_dims; in its place give in_a",
+    ),
+    "vmap out_dims": (lambda: vmap(cubes, out_dims=0), "place give out_axes"),
+    "adam lr": (
+        lambda: optimizers.adam(lr=0.1),
+        "no argument lr; .* learning_rate",
+    ),
     "adam betas": (lambda: optimizers.adam(0.1, betas=(0.9, 0.99)), "beta1 and beta2"),
     "optimizers.Adam": (lambda: optimizers.Adam, "here it is the function adam"),
     "optimizers.no": (lambda: optimizers.no, "__all__ has all"),

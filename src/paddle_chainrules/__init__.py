@@ -157,8 +157,10 @@ if not TYPE_CHECKING:  # type checkers would take any name to be here
         if name not in _HOMES:
             from .paddle_side.near_names import FUNCTIONS, instead_of
 
-            hint = instead_of(name, FUNCTIONS) or "; dir() has all"
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")
+            hint = instead_of(name, FUNCTIONS)
+            raise AttributeError(
+                f"module {__name__!r} has no attribute {name!r}; {hint}"
+            )
         with _importing:
             found = getattr(_import_module(f".{_HOMES[name]}", __name__), name)
         globals()[name] = found

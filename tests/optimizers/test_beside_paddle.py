@@ -196,10 +196,9 @@ def test_there_and_back_in_the_midst(name):
     alone, _, _ = made("float32")
     layer, net, params = made("float32")
     rates = [LR.ExponentialDecay(0.02, 0.99) for _ in range(2)]
-    one, other = (
-        kind(learning_rate=rate, parameters=each.parameters(), **kwargs)
-        for rate, each in zip(rates, (alone, layer), strict=True)
-    )
+    one = kind(learning_rate=rates[0], parameters=alone.parameters(), **kwargs)
+    its = layer.parameters()
+    other = kind(learning_rate=rates[1], parameters=its, name="other", **kwargs)
     numbers = itertools.count()
 
     def both(move):

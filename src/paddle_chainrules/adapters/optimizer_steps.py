@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from paddle import Tensor
 from paddle.optimizer.lr import LRScheduler
 
+from ..optimizers.paddles import accumulated
 from ..paddle_side.dtypes import dtype_name
 from ..programs.compiling.source import ON_CPU_ALONE
 from ..programs.loops.elements.scalars import FLOATS
@@ -127,7 +128,7 @@ class _Plan(NamedTuple):
     Attributes:
         kind: what is the same of all settings that the code is for.
         names: of the parameters.
-        held: by name what the optimizer keeps for parameters.
+        held: by Paddle's names what the optimizer keeps for parameters.
         tensors: the rate, then each parameter with what is kept for it.
         addresses: theirs.
         like: shapes and dtypes of gradients.
@@ -149,11 +150,13 @@ class _Plan(NamedTuple):
 
     def is_for(self, optimizer: Any, setting: Setting) -> bool:
         """Whether all is as it was."""
-        kept = optimizer._accumulators
         return (
             setting.kind == self.kind
             and [p.name for p in self.params] == self.names
-            and all(_are(kept[name].values(), x) for name, x in self.held.items())
+            and all(
+                _are(accumulated(optimizer, name).values(), x)
+                for name, x in self.held.items()
+            )
             and optimizer._global_learning_rate() is self.tensors[0]
             and [*map(ADDRESS, self.tensors)] == self.addresses
             and setting.marks(self.params) == self.marks
@@ -197,13 +200,13 @@ def _planned(optimizer: Any, setting: Setting, params: Params) -> _Plan | None:
         NoProgram: it is of a kind that programs don't take.
     """
     rate, dtype = optimizer._global_learning_rate(), params[0].dtype
-    held, rows, names = {}, [[p] for p in params], [p.name for p in params]
+    held, names = {}, [p.name for p in params]
+    rows: list[list[Any]] = [[p] for p in params]
     for name in (*setting.moments, *setting.powers):
-        full = name if optimizer._name is None else f"{optimizer._name}_{name}"
-        kept = optimizer._accumulators.get(full, {})
+        kept = accumulated(optimizer, name)
         for row, own in zip(rows, names, strict=True):
             row.append(kept.get(own))
-        held[full] = [*kept.values()]
+        held[name] = [*kept.values()]
     tensors = [rate, *(x for row in rows for x in row)]
     if any(x is None for x in tensors):
         return None

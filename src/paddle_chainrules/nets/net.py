@@ -61,7 +61,8 @@ class Net(abc.ABC):
         def __getattr__(self, name: str) -> Any:
             kind = type(self).__name__
             raise AttributeError(
-                f"{kind!r} object has no attribute {name!r}{instead_of(name, METHODS)}"
+                f"{kind!r} object has no attribute {name!r}; "
+                f"{instead_of(name, METHODS)}"
             )
 
     @property

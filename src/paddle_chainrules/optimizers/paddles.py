@@ -187,17 +187,17 @@ def from_paddle(optimizer: Any, layer: nn.Layer) -> tuple[Optimizer, Tree]:
         rate = schedule_of(rate)
     made = _made(kind, rate, optimizer)
     state = made.init({name: p.detach() for name, p in moved.items()})
-    kept = optimizer._accumulators
     fields: dict[str, Any] = {"step": step_number(step)}
     for field, theirs in kind.trees.items():
-        values = {name: kept[theirs].get(p.name) for name, p in moved.items()}
+        kept = accumulated(optimizer, theirs)
+        values = {name: kept.get(p.name) for name, p in moved.items()}
         own = getattr(state, field)
         fields[field] = {
             name: own[name] if x is None or own[name] is None else x.detach().clone()
             for name, x in values.items()
         }
     for field, theirs in kind.scalars.items():
-        for x in kept[theirs].values():
+        for x in accumulated(optimizer, theirs).values():
             value = x.flatten()[0].detach().clone()
             fields[field] = value.astype(getattr(state, field).dtype)
     state = state._replace(**fields)
@@ -229,18 +229,26 @@ def to_paddle(state: Tree, optimizer: Any, layer: nn.Layer) -> None:
             f"{type(optimizer).__name__} has; give the state of the same kind"
         )
     _create(optimizer, moved)
-    kept = optimizer._accumulators
     for field, theirs in kind.trees.items():
+        kept = accumulated(optimizer, theirs)
         for name, value in getattr(state, field).items():
             if value is not None:
-                paddle.assign(value, kept[theirs][moved[name].name])
+                paddle.assign(value, kept[moved[name].name])
     for field, theirs in kind.scalars.items():
-        value = getattr(state, field)
+        value, kept = getattr(state, field), accumulated(optimizer, theirs)
         for p in moved.values():
-            to = kept[theirs][p.name]
+            to = kept[p.name]
             paddle.assign(value.astype(to.dtype).expand(to.shape), to)
     if isinstance(optimizer._learning_rate, lr.LRScheduler):
         optimizer._learning_rate.step(int(state.step))
+
+
+def accumulated(optimizer: Any, name: str) -> dict[str, Any]:
+    """Return what an optimizer keeps under a name, by parameters' names."""
+    own = optimizer._name
+    full = name if own is None else f"{own}_{name}"
+    found: dict[str, Any] = optimizer._accumulators.get(full, {})
+    return found
 
 
 def _create(optimizer: Any, moved: dict[str, Any]) -> None:

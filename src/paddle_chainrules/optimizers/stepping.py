@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..paddle_side.dtypes import dtype_name
 from ..transforms.containers.tree import Tree
 from . import formulas
 from .formulas import Formula, Move
@@ -82,12 +81,12 @@ def updates_by(
     Where a gradient is None, so is the update, and all else stays. The formula is given
     no other None, and what it does not return stays.
     """
-    by_dtype: dict[str, list[Any]] = {}
+    by_dtype: dict[int, list[Any]] = {}  # of which there is one each, with a slow hash
 
     def move(g: Leaf, *kept: Leaf) -> Move:
         if g is None:
             return None, *kept
-        dtype = dtype_name(g.dtype)
+        dtype = id(g.dtype)
         if dtype not in by_dtype:
             by_dtype[dtype] = [of_dtype(x, g) for x in numbers]
         there = [x for x in kept if x is not None]

@@ -77,10 +77,11 @@ def refuse_others(name: str, given: Iterable[str]) -> None:
     for argument in given:
         if argument in ARGUMENTS:
             raise TypeError(
-                f"{name} has no argument {argument}; give {ARGUMENTS[argument]}"
+                f"{name} has no argument {argument}; in its place give "
+                f"{ARGUMENTS[argument]}"
             )
 
 
 def instead_of(name: str, known: Mapping[str, str]) -> str:
-    """What an error says of a name, after a semicolon; nothing of an unknown one."""
-    return f"; here it is {known[name]}" if name in known else ""
+    """What an error says that there is in the place of a name."""
+    return f"here it is {known[name]}" if name in known else "dir() has all that is"

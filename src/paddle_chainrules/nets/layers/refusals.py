@@ -99,7 +99,13 @@ class Refusal(NamedTuple):
             return f"{where} got {needed}"
         given = " and ".join(map(self.words.what, self.given[:4])) or "no arguments"
         more = f" and {len(self.given) - 4} more" if len(self.given) > 4 else ""
-        return f"{where} failed on {given}{more}: {self.error}"
+        return f"{where} failed on {given}{more}"
+
+    @property
+    def reason(self) -> str:
+        """The sentence, and where it does not say what is needed Paddle's own words."""
+        told = self.sentence
+        return f"{told}: {self.error}" if " failed on " in told else told
 
     def _needed(self, x: Any) -> str:
         """What it was given and what it needs instead; empty where that is not it."""

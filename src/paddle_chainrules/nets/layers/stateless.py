@@ -394,7 +394,7 @@ class StatelessLayer(Net):
                     explain(error)
                     if (found := refusal(error)) is None:
                         raise
-                    raise LayerError(found.sentence) from error
+                    raise LayerError(found.reason) from error
                 if not own:
                     new.update(bound.buffers())
                 return output
