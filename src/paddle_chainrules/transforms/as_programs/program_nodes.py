@@ -12,6 +12,7 @@ from paddle import Tensor
 from ...paddle_side.autograd.engine import gradients, is_running
 from ...paddle_side.autograd.grad_mode import grad_mode
 from ...paddle_side.listener import listener
+from ...paddle_side.patching.write_counts import writes_so_far
 from ...paddle_side.watch import ask_for
 from ...programs.capture import Begun, capture
 from ...programs.capture_error import CaptureError
@@ -21,7 +22,7 @@ from ...programs.compiling.split import There
 from ...programs.tracing.existing import is_once, once
 from ...programs.tracing.operations import Value
 from ..tape.eager import eagerly
-from ..tape.effects import Effects, check_unchanged, versions
+from ..tape.effects import Effects, check_unchanged, check_unwritten, versions
 from ..tape.nodes import on_graph
 from ..tape.recording import recorded
 from .program_cache import OfValue, ProgramCache, cut, seed_like
@@ -294,6 +295,7 @@ class _Work:
         self._node, self._leaves, self._kept = node, leaves, kept
         self._watched = [*kept, *tensors]
         self._versions = versions(self._watched)
+        self._tensors, self._since = tensors, writes_so_far()
 
     def back(
         self, given: Sequence[Tensor | None]
@@ -305,6 +307,7 @@ class _Work:
             paddle.zeros(end.shape, cast(Any, end.dtype)) if g is None else g
             for g, end in zip(given, ends, strict=True)
         ]
+        check_unwritten(self._tensors, self._since)
         check_unchanged(
             self._watched, self._versions, "a result, a parameter or the argument"
         )

@@ -9,6 +9,7 @@ import paddle
 from paddle import Tensor
 from paddle.base import core as _core
 
+from ...paddle_side.patching.write_counts import writes_so_far
 from ...paddle_side.process.random_state import in_turn, note_drawing
 from ...programs.captured import Captured
 from ...programs.compiling.program import Program
@@ -18,7 +19,12 @@ from ...programs.sizes.any_size import samples_of
 from ...programs.switch import loops_are_on
 from ..tape.cotangents import check_seed
 from ..tape.dispatch import record
-from ..tape.effects import check_unchanged, tensors_among, versions
+from ..tape.effects import (
+    check_unchanged,
+    check_unwritten,
+    tensors_among,
+    versions,
+)
 from ..tape.recording import Recording, records_graph
 
 core: Any = _core
@@ -108,6 +114,7 @@ class ProgramRecording(Recording):
         self._outputs = self._results = outputs
         self._versions = versions(map(saved.__getitem__, way.there.reachable))
         self._before = versions(self._read())
+        self._since = writes_so_far()
 
     connected = _sparse = False
     _tape: Recording | None = None
@@ -163,6 +170,8 @@ class ProgramRecording(Recording):
             RuntimeError: an operation in place has changed it.
         """
         saved = self._saved
+        if self._since != writes_so_far():
+            check_unwritten(self._tensors, self._since)
         check_unchanged(
             map(saved.__getitem__, self.way.there.reachable),
             self._versions,

@@ -16,11 +16,12 @@ from ...paddle_side.autograd.engine import gradients
 from ...paddle_side.autograd.grad_mode import grad_mode
 from ...paddle_side.autograd.partial_gradients import leaves_behind
 from ...paddle_side.listener import listener
+from ...paddle_side.patching.write_counts import writes_so_far
 from ...programs.capture import stand_in
 from ...programs.tracing.eager import Eager
 from ...programs.tracing.operations import Value
 from ...programs.tracing.outside import from_outside, reached_from
-from .effects import Effects, check_unchanged, tensors_among
+from .effects import Effects, check_unchanged, check_unwritten, tensors_among
 from .nodes import on_graph
 from .outputs import detached
 from .recording import Recording, both_reasons, recorded, records_graph
@@ -199,7 +200,7 @@ class EagerRecording(Recording):
         outputs: Sequence[Any],
     ) -> None:
         self.leaves, self.differentiable = leaves, recording.differentiable
-        self.connected = recording.connected
+        self.connected, self._since = recording.connected, writes_so_far()
         self._calls, self._recording, self._outputs = calls, recording, outputs
 
     @property
@@ -214,6 +215,7 @@ class EagerRecording(Recording):
         self._calls.hold(lambda: fn(self._recording))
 
     def through(self, fn: Flat, tensors: Sequence[Any]) -> list[Any]:
+        check_unwritten(tensors_among(self.leaves), self._since)
         return self._calls.go_on(fn, tensors, self.connected)
 
     def _gradients(

@@ -10,6 +10,7 @@ import paddle
 from paddle import Tensor
 
 from ...paddle_side.listener import not_listening
+from ...paddle_side.patching.write_counts import is_written_since
 from ...paddle_side.rules.in_place import REFUSED_WRITE
 
 
@@ -123,6 +124,25 @@ def check_unchanged(tensors: Iterable[Tensor], before: int, what: str) -> None:
         raise RuntimeError(
             f"{what} has been modified by an inplace operation since the forward of "
             "this pullback, which needs it as it was; take the gradient before the "
+            "update, or update copies"
+        )
+
+
+def check_unwritten(tensors: Iterable[Tensor], since: int) -> None:
+    """Refuse to go back through a call that somebody has written behind.
+
+    Args:
+        tensors: what the call was given.
+        since: how many writes there had been.
+
+    Raises:
+        RuntimeError: one was set to other values, which Paddle does not count.
+    """
+    if is_written_since(since, tensors):
+        raise RuntimeError(
+            "a parameter or an argument has been set to other values since the forward "
+            "of this pullback (by set_value, copy_, set_state_dict or the step of an "
+            "optimizer), which needs it as it was; take the gradient before the "
             "update, or update copies"
         )
 

@@ -24,7 +24,7 @@ from ...paddle_side.autograd.partial_gradients import (
 from ...paddle_side.autograd.row_sparse import RowSparse, dense
 from ...paddle_side.dtypes import is_differentiable, is_whole
 from ...paddle_side.listener import listener
-from ...paddle_side.patching.write_counts import writes_counted
+from ...paddle_side.patching.write_counts import writes_counted, writes_so_far
 from ...paddle_side.process.random_state import put_back, undrawn
 from ...paddle_side.rules.in_place import refuse_other_uses
 from ...paddle_side.rules.operators import Watch
@@ -33,6 +33,7 @@ from ...programs.tracing.eager import Eager
 from .cotangents import check_seed
 from .effects import (
     Effects,
+    check_unwritten,
     copied,
     flags,
     is_refused_write,
@@ -188,7 +189,7 @@ class Recording(KeptGraph):
         self._constants = watch.constants
         self._sparse = watch.sparse
         self.overwrites = watch.overwrites
-        self._written = written_outside[0]
+        self._written, self._since = written_outside[0], writes_so_far()
         self._graph: Graph | None = None
 
     @property
@@ -252,9 +253,12 @@ class Recording(KeptGraph):
             ValueError: a cotangent of another shape.
             TypeError: one that is no tensor, or of another dtype, or for an output
                 that has no derivative.
+            RuntimeError: somebody has written into what is needed.
         """
         if (elsewhere := self.elsewhere()) is not None:
             return elsewhere.gradients(cotangents, asked, sparse)
+        if self._since != writes_so_far():
+            check_unwritten(tensors_among(self.leaves), self._since)
         grads = self._gradients(cotangents, asked)
         if not (self._sparse or sparse):
             return grads
