@@ -1,5 +1,6 @@
-"""Every function of the differential table where things go wrong: a call by Paddle's
-tape and one by a program give the same numbers, infinities, NaNs and Nones."""
+"""Every operator, and every function of the differential table, where things go wrong:
+a call by Paddle's tape and one by a program give the same numbers, infinities, NaNs and
+Nones."""
 
 import numpy as np
 import optree
@@ -10,6 +11,8 @@ from answers import ask, difference
 from differential.functions import TABLE
 from differential.inputs import arrays_of
 from paddle_chainrules import jit, vjp
+from programs.sampled import Sampled
+from programs.test_table import FUNCTIONS
 
 ENDS = 0.0, 1.0, -1.0, 3.0, -3.0, 6.0, 0.5, -0.5, 20.0, -20.0
 """Where pieces of functions meet, and where exponentials end."""
@@ -40,9 +43,13 @@ DIFFERENT = {
     "F.nll_loss: weight": "where all weights are zero",
     "geometric.send_u_recv: min": "at ties Paddle gives each the whole gradient",
     "geometric.send_u_recv: max": "at ties Paddle gives each the whole gradient",
-    "lu_unpack": "of a singular matrix",
+    **dict.fromkeys(("lu_solve", "lu_unpack"), "of a singular matrix"),
+    "bce_loss": "at exactly 0 and 1, with gradients by the label",
+    "eig": "of a matrix whose eigenvalues are equal",
+    "gammaincc": "an infinite cotangent at zero",
+    "spectral_norm": "the tape takes its vectors for constants",
     **dict.fromkeys(
-        ("F.hardswish", "F.silu", "F.swish", "F.mish"),
+        ("hardswish", "silu", "swish", "mish"),
         "an infinite cotangent at zero",
     ),
 }
@@ -52,8 +59,18 @@ FATAL = ("eig", "svd", "lstsq", "lu", "qr", "pinv", "cond", "matrix_rank", "roi_
 """Paddle's kernels that end the process at some of such numbers."""
 
 
+OPERATORS = [name for name, k in FUNCTIONS if k == 0 and name not in TABLE]
+"""Each with its first sample."""
+
+
+def function_and_arrays(name):
+    if name in TABLE:
+        return TABLE[name].function, arrays_of(name, TABLE[name].inputs)
+    return Sampled(name, 0).by_arguments
+
+
 def cases():
-    for name in TABLE:
+    for name in (*TABLE, *OPERATORS):
         for point in POINTS:
             is_fatal = any(part in name for part in FATAL)
             if not (is_fatal and "ends" in point):
@@ -69,15 +86,12 @@ def tensors_of(tree):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("name", "point"), [*cases()])
 def test_tape_and_program(name, point, count_case):
-    case, (changed, factor) = TABLE[name], POINTS[point]
-    arrays = [
-        changed(a.copy()) if a.dtype.kind == "f" else a
-        for a in arrays_of(name, case.inputs)
-    ]
+    (function, arrays), (changed, factor) = function_and_arrays(name), POINTS[point]
+    arrays = [changed(a.copy()) if a.dtype.kind == "f" else a for a in arrays]
     given = [*map(paddle.to_tensor, arrays)]
 
     def pulled(*given):
-        results, pullback = vjp(lambda *g: tensors_of(case.function(*g)), *given)
+        results, pullback = vjp(lambda *g: tensors_of(function(*g)), *given)
         rng = np.random.default_rng(2)
         cotangents = [
             paddle.to_tensor(factor * rng.standard_normal(y.shape)).astype(y.dtype)

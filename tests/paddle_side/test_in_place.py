@@ -10,26 +10,9 @@ from paddle import nn
 from paddle.autograd import PyLayer
 
 from conftest import assert_same, programs_on, randn
+from differences import slopes_of
 from paddle_chainrules import grad, jit, stateless, value_and_grad, vjp
 from paddle_chainrules.paddle_side.listener import plain
-
-
-def slopes(fn, primals, step=1e-6):
-    """Central differences of a scalar function, element by element."""
-    found = []
-    for i, x in enumerate(primals):
-        slope = np.zeros(x.size)
-        for k in range(x.size):
-            ends = []
-            for sign in (1, -1):
-                value = x.numpy().reshape(-1).copy()
-                value[k] += sign * step
-                given = [p.clone() for p in primals]
-                given[i] = paddle.to_tensor(value.reshape(x.shape))
-                ends.append(float(fn(*given)))
-            slope[k] = (ends[0] - ends[1]) / (2 * step)
-        found.append(paddle.to_tensor(slope.reshape(x.shape)))
-    return tuple(found)
 
 
 def last_of_its_name(x, v):
@@ -314,7 +297,7 @@ def assert_right(call, primals, part):
     value, pullback = vjp(call, *primals)
     assert_same(value, call(*(p.clone() for p in primals)), rtol=1e-12)
     for found, slope in zip(
-        pullback(paddle.ones_like(value)), slopes(call, primals), strict=True
+        pullback(paddle.ones_like(value)), slopes_of(call, *primals), strict=True
     ):
         found = paddle.zeros_like(slope) if found is None else found
         assert_same(found, slope, atol=part * float(slope.abs().max()) + 1e-7)

@@ -12,6 +12,7 @@ import pytest
 from paddle import nn
 
 from conftest import assert_same, assert_unchanged, randn, snapshot
+from differences import slope_along, slopes_of
 from paddle_chainrules import hvp, stateless, value_and_grad, vjp
 from paddle_chainrules.nets.derivatives.along import VJP
 from paddle_chainrules.testing import check_vjp
@@ -186,15 +187,8 @@ def test_a_layer_norm_with_a_constant_scale():
         return (F.layer_norm(x, [3], scale, shift) ** 3).sum()
 
     _, (by_x, by_scale) = value_and_grad(loss, (0, 1))(x, scale)
-    step = 1e-6
-    for primal, grad, args in (
-        (x, by_x, lambda v: (v, scale)),
-        (scale, by_scale, lambda v: (x, v)),
-    ):
-        direction = randn(primal.shape, "float64", 3)
-        slope = loss(*args(primal + step * direction))
-        slope = (slope - loss(*args(primal - step * direction))) / (2 * step)
-        assert_same((grad * direction).sum(), slope, rtol=1e-8)
+    expected = slopes_of(loss, x, scale)
+    assert_same([by_x, by_scale], expected, rtol=1e-7, atol=1e-7)
     for function in (loss, lambda x: (layer(x) ** 3).sum()):
         assert_same(value_and_grad(function)(x)[1], by_x, rtol=1e-10, atol=1e-12)
     net, params, _ = stateless(layer, "*")
@@ -216,8 +210,8 @@ def test_another_branch_at_a_later_call():
     gradient = value_and_grad(loss)
     gradient(x, False)
     found = gradient(x, True)[1]
-    step, v = 1e-6, randn(x.shape, "float64", 3)
-    slope = (loss(x + step * v, True) - loss(x - step * v, True)) / (2 * step)
+    v = randn(x.shape, "float64", 3)
+    slope = slope_along(lambda x: loss(x, True), x, v)
     assert_same((found * v).sum(), slope, rtol=1e-8)
 
 
@@ -236,7 +230,6 @@ def test_any_part_of_a_norm(kind):
         return F.batch_norm(x, mean, variance, scale, shift, training=True)
 
     cotangent, every = randn(x.shape, "float64", 5), (x, scale, shift)
-    step = 1e-6
     for chosen in itertools.product([True, False], repeat=3):
         for absent in [(), *([i] for i in (1, 2) if not chosen[i]), [1, 2]]:
             if not any(chosen) or any(chosen[i] for i in absent):
@@ -253,13 +246,12 @@ def test_any_part_of_a_norm(kind):
             primals = [p for p, c in zip(every, chosen, strict=True) if c]
             found = vjp(fixed, *primals)[1](cotangent)
             for i, grad in enumerate(found):
-                v = randn(primals[i].shape, "float64", 9)
-                ends = []
-                for sign in (1, -1):
-                    moved = [*primals]
-                    moved[i] = moved[i] + sign * step * v
-                    ends.append((fixed(*moved) * cotangent).sum())
-                slope = (ends[0] - ends[1]) / (2 * step)
+                v, at = randn(primals[i].shape, "float64", 9), [*primals]
+
+                def value(moved, at=at, i=i, fixed=fixed):
+                    return (fixed(*at[:i], moved, *at[i + 1 :]) * cotangent).sum()
+
+                slope = slope_along(value, at[i], v)
                 assert_same((grad * v).sum(), slope, rtol=1e-6, atol=1e-8)
 
 
@@ -328,13 +320,12 @@ def test_second_derivatives_of_half_frozen_norms(make, frozen):
             (g * v).sum() for g, v in zip(grads.values(), vs, strict=True)
         )
 
-    step, v = 1e-6, randn(x.shape, "float64", 30)
-    slope = (inner(params, x + step * v) - inner(params, x - step * v)) / (2 * step)
+    v = randn(x.shape, "float64", 30)
+    slope = slope_along(lambda x: inner(params, x), x, v)
     assert_same((grad_x * v).sum(), slope, rtol=1e-6)
     for name, grad in grads.items():
         v = randn(grad.shape, "float64", 31)
-        ends = [
-            inner({**params, name: params[name] + sign * step * v}, x)
-            for sign in (1, -1)
-        ]
-        assert_same((grad * v).sum(), (ends[0] - ends[1]) / (2 * step), rtol=1e-5)
+        slope = slope_along(
+            lambda p, name=name: inner({**params, name: p}, x), params[name], v
+        )
+        assert_same((grad * v).sum(), slope, rtol=1e-5)

@@ -25,7 +25,7 @@ from paddle_chainrules.programs.capture import capture
 from paddle_chainrules.programs.capture_error import CaptureError
 from paddle_chainrules.programs.operators.table import TABLE
 
-from .test_table import ONCE, ROUGH, Sampled
+from .sampled import ONCE, ROUGH, Sampled
 from .test_transform_rules import has, real_rows, series_by_record
 
 PAGE = Path(__file__).parents[2] / "docs" / "orders.md"
@@ -83,10 +83,7 @@ def highest(name, k):
     places, rng = sample.places, np.random.default_rng(3)
 
     def function(*moving):
-        every = [*sample.tensors]
-        for i, tensor in zip(places, moving, strict=True):
-            every[i] = tensor
-        return sample.outputs(every)
+        return sample.moved(moving)
 
     point = [sample.tensors[i] for i in places]
     directions = [paddle.to_tensor(0.3 * rng.standard_normal(x.shape)) for x in point]

@@ -25,12 +25,8 @@ REFUSED = {
         "pow": (0, 1, 2, 3),
         "pad": (1,),
     },
-    "complex128 to float64": {
-        "cast": (2,),
-    },
-    "float64 to complex128": {
-        "cast": (3,),
-    },
+    "complex128 to float64": {"cast": (2,)},
+    "float64 to complex128": {"cast": (3,)},
     "padding SAME": {
         "conv2d": (2,),
         "conv3d": (2,),
@@ -41,23 +37,11 @@ REFUSED = {
         "pool2d": (2, 8),
         "pool3d": (1, 3),
     },
-    "unevenly padded windows": {
-        "pool2d": (1,),
-    },
-    "adaptive pooling into uneven parts": {
-        "pool2d": (12,),
-        "pool3d": (4,),
-    },
-    "means without their padding": {
-        "pool2d_grad": (0,),
-        "pool3d_grad": (0,),
-    },
-    "writes into a tensor": {
-        "batch_norm": (0, 2, 3, 4),
-    },
-    "other kinds than along an axis": {
-        "cumsum": (1, 3, 4, 5),
-    },
+    "unevenly padded windows": {"pool2d": (1,)},
+    "adaptive pooling into uneven parts": {"pool2d": (12,), "pool3d": (4,)},
+    "means without their padding": {"pool2d_grad": (0,), "pool3d_grad": (0,)},
+    "writes into a tensor": {"batch_norm": (0, 2, 3, 4)},
+    "other kinds than along an axis": {"cumsum": (1, 3, 4, 5)},
     "tensors and lists as indices": {
         "Tensor._getitem_dygraph": (
             6,
@@ -78,13 +62,9 @@ REFUSED = {
             29,
             30,
             31,
-        ),
+        )
     },
-    "by a tensor of more dimensions": {
-        "gather": (5,),
-    },
-    "a mask of another shape": {
-        "masked_select": (1, 2),
-    },
+    "by a tensor of more dimensions": {"gather": (5,)},
+    "a mask of another shape": {"masked_select": (1, 2)},
 }
 """By a part of the refusal's words: operators, and the numbers of their samples."""

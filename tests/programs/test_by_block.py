@@ -14,13 +14,8 @@ from paddle_chainrules import make_program, stateless, value_and_grad, vjp
 from paddle_chainrules.programs import switch
 from paddle_chainrules.programs.loops.fused_kernels import by_block, chains, packing
 from paddle_chainrules.transforms.containers.tree import flatten_tree
-from programs.test_regions import (
-    assert_near,
-    assert_pullback,
-    check,
-    of_any_number,
-    run_fenced,
-)
+from programs.fenced import assert_near, check, of_any_number, run_fenced
+from programs.test_regions import assert_pullback
 
 functional = paddle.nn.functional
 attention = functional.scaled_dot_product_attention

@@ -8,7 +8,7 @@ from conftest import native, products_on, randn
 from paddle_chainrules import stateless, vjp
 from paddle_chainrules.programs import switch
 from paddle_chainrules.programs.loops.images import convolution
-from programs.test_regions import assert_near, check
+from programs.fenced import assert_near, check
 
 
 def conv(x, filters, by=F.conv2d, **how):

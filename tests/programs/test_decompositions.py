@@ -10,7 +10,7 @@ from paddle_chainrules import make_program, stateless, vjp
 from paddle_chainrules.programs import switch
 from paddle_chainrules.programs.compiling.decompositions import may_decompose
 from paddle_chainrules.programs.compiling.source import compiled
-from programs.test_regions import assert_near, check, of_any_number, run_fenced
+from programs.fenced import assert_near, check, of_any_number, run_fenced
 
 
 def row(n, dtype, seed):

@@ -20,8 +20,8 @@ from paddle_chainrules.programs.operators.calls import NoRule
 from paddle_chainrules.programs.operators.table import TABLE
 from paddle_chainrules.programs.tracing.operations import tensors_in
 from programs.refused_in_julia import REFUSED
+from programs.sampled import called, made
 from programs.samples import SAMPLES
-from programs.test_table import called, made
 from programs.test_transform_rules import net_and_inputs
 
 JULIA = {**TYPES, "complex64": "ComplexF32", "complex128": "ComplexF64"}

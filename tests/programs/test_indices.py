@@ -12,7 +12,7 @@ from paddle_chainrules import grad, make_program, scan, stateless, vjp
 from paddle_chainrules.programs import switch
 from paddle_chainrules.programs.compiling.source import compiled
 from paddle_chainrules.programs.loops.fused_kernels.region import NEVER
-from programs.test_regions import assert_near, check, of_any_number, run_fenced
+from programs.fenced import assert_near, check, of_any_number, run_fenced, with_gradient
 
 RAW = paddle._C_ops
 
@@ -73,23 +73,12 @@ TAKEN = {
 }
 
 
-def with_gradient(fn):
-    """With the gradient, by a cotangent that is no number twice."""
-
-    def both(x, i):
-        y, back = vjp(lambda x: fn(x * 1.5, i) * 2.0 + 1.0, x)
-        return y, *back(
-            paddle.cos(paddle.arange(y.size, dtype=y.dtype)).reshape(y.shape)
-        )
-
-    return both
-
-
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", TAKEN)
 def test_what_is_taken_and_its_gradients(name, dtype):
     shape, index, fn = TAKEN[name]
-    made = check(with_gradient(fn), randn(shape, dtype), index)
+    both = with_gradient(lambda x, i: fn(x * 1.5, i) * 2.0 + 1.0)
+    made = check(both, randn(shape, dtype), index)
     if name != "in brackets":  # whose gradient numbers all rows
         assert [op.operator.name for op in made.ops] == ["region"]
 

@@ -8,7 +8,7 @@ from paddle_chainrules import stateless
 from paddle_chainrules.programs import switch
 from paddle_chainrules.programs.capture import capture
 from paddle_chainrules.programs.sizes.any_size import samples_of
-from programs.test_regions import assert_near
+from programs.fenced import assert_near
 
 nn = paddle.nn
 LAYERS = {

@@ -9,15 +9,16 @@ from conftest import products_on, randn
 from paddle_chainrules import jit, make_program, vjp
 from paddle_chainrules.programs import switch
 from paddle_chainrules.programs.compiling.source import compiled
-from programs.test_indices import _error
-from programs.test_regions import (
+from programs.fenced import (
     assert_near,
     assert_serves_any_number,
     check,
+    names_of,
     of_any_number,
     run_fenced,
+    with_gradient,
 )
-from programs.test_rows import names_of, with_gradient
+from programs.test_indices import _error
 
 RAW = paddle._C_ops
 

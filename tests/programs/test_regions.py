@@ -6,7 +6,6 @@ import os
 import pickle
 import struct
 import threading
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -27,85 +26,8 @@ from paddle_chainrules.programs import switch
 from paddle_chainrules.programs.compiling.source import compiled
 from paddle_chainrules.programs.loops import machine
 from paddle_chainrules.programs.loops.fused_kernels import region as region_module
-from paddle_chainrules.programs.loops.fused_kernels.region import NEVER
-from paddle_chainrules.programs.sizes.any_size import samples_of
 from paddle_chainrules.programs.switch import wanted_blas
-from paddle_chainrules.programs.tracing.operations import with_values
-
-FENCE = 64
-"""Bytes before and after a buffer that are looked at after a call."""
-
-
-class Fenced:
-    """Memory for an array between fences, at an address that is a multiple of its
-    elements' size and of no more."""
-
-    def __init__(self, shape, dtype, fill=None):
-        dtype = np.dtype(dtype)
-        count = int(np.prod(shape, dtype=int)) * dtype.itemsize
-        self._all = np.full(2 * FENCE + count + 64 + dtype.itemsize, 0xA5, np.uint8)
-        first = FENCE + dtype.itemsize
-        self._inside = slice(first, first + count)
-        self.array = self._all[self._inside].view(dtype).reshape(shape)
-        if dtype.kind == "f":
-            self.array.fill(np.nan)
-        if fill is not None:
-            self.array[...] = fill
-        self.address = self.array.ctypes.data
-
-    def is_whole(self):
-        before, after = self._all[: self._inside.start], self._all[self._inside.stop :]
-        return bool((before == 0xA5).all() and (after == 0xA5).all())
-
-
-def run_fenced(program, tensors, samples=0):
-    """What a program gives, regions on buffers between fences, and how many there are.
-
-    Memory for what is in between is NaN before.
-    """
-    known = dict(zip(program.inputs, tensors, strict=True)) | program.constants
-    count = 0
-    for op in program.ops:
-        if op.operator.name != "region":
-            made = op.operator.run(
-                *(with_values(a, known.__getitem__) for a in op.args)
-            )
-            known.update(zip(op.outputs, made if op.many else [made], strict=True))
-            continue
-        region, buffers = op.operator, {}
-        for value in region.order:
-            fill = known[value].numpy() if value in op.inputs else None
-            shape = value.shape if fill is None else fill.shape
-            if samples and fill is None:
-                shape = [region._sizes.of(size).at(samples) for size in shape]
-            buffers[value] = Fenced(shape, value.dtype, fill)
-        size = sum(each.at(samples) for each in region.work) + 63
-        work = Fenced([size // 8 + 1], "float64")
-        places = [each.address for each in (*buffers.values(), work)]
-        region.code(struct.pack(f"{2 + len(places)}q", samples, NEVER, *places))
-        assert all(each.is_whole() for each in (*buffers.values(), work))
-        for value in op.inputs:
-            if value in buffers:
-                np.testing.assert_array_equal(
-                    buffers[value].array, known[value].numpy()
-                )
-        for value in op.outputs:
-            found = buffers[value].array if value in buffers else np.empty(value.shape)
-            known[value] = paddle.to_tensor(found.copy()).astype(value.dtype)
-        count += 1
-    return [known[value] for value in program.outputs], count
-
-
-def assert_near(found, expected, eps=500):
-    a, b = found.numpy(), expected.numpy()
-    assert a.shape == b.shape
-    assert a.dtype == b.dtype
-    if a.dtype.kind != "f":
-        np.testing.assert_array_equal(a, b)
-        return
-    largest = np.abs(b[np.isfinite(b)]).max(initial=0.0)
-    close = eps * np.finfo(b.dtype).eps * max(largest, 1e-3)
-    np.testing.assert_allclose(a, b, rtol=0, atol=close, equal_nan=True)
+from programs.fenced import Fenced, assert_near, check, of_any_number, run_fenced
 
 
 def assert_pullback(found, cotangent, expected):
@@ -116,25 +38,6 @@ def assert_pullback(found, cotangent, expected):
     assert_near(slope, by_x, 5_000)
     for name, g in by_name.items():
         assert_near(grads[name], g, 5_000)
-
-
-def check(fn, *tensors, regions=True, eps=500):
-    """Between fences a program gives what its operators give, and at each call.
-
-    Returns:
-        The program with regions.
-    """
-    program = make_program(fn)(*tensors)
-    with paddle.no_grad():
-        expected = compiled(program.as_run)(*tensors)
-        found, count = run_fenced(program.with_loops, tensors)
-        run = compiled(program.with_loops)
-        calls = [run(*tensors) for _ in range(2)]
-    for outputs in (found, *calls):
-        for a, b in zip(outputs, expected, strict=True):
-            assert_near(a, b, eps)
-    assert bool(count) == regions or wanted_blas() == "off"
-    return program.with_loops
 
 
 @pytest.fixture
@@ -363,23 +266,6 @@ def test_a_mean_over_samples_of_any_number(monkeypatch):
 @pytest.fixture
 def first(monkeypatch):
     monkeypatch.setattr(switch, "CALLS_BEFORE_CODE", 0)
-
-
-def of_any_number(fn, x, y):
-    """The program of x with regions, where it serves y too."""
-    one, other = (make_program(fn)(each) for each in (x, y))
-    samples = samples_of(one, x.shape[0], other, y.shape[0])
-    return samples and replace(one, samples=samples).with_loops
-
-
-def assert_serves_any_number(found, fn):
-    """As :func:`of_any_number` gives it, of rows of nine, for some numbers of them."""
-    for n in (2, 7, 13, 64):
-        x = randn([n, 9], seed=n)
-        outputs, count = run_fenced(found, [x], n)
-        assert count
-        for a, b in zip(outputs, fn(x), strict=True):
-            assert_near(a, b)
 
 
 def test_the_call_at_which_a_program_goes_over_to_machine_code(monkeypatch):

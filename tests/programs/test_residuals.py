@@ -9,7 +9,8 @@ from paddle_chainrules.programs import switch
 from paddle_chainrules.programs.compiling import residuals
 from paddle_chainrules.transforms.as_programs import program_cache
 from paddle_chainrules.transforms.as_programs.program_cache import ProgramCache
-from programs.test_regions import assert_near, assert_pullback
+from programs.fenced import assert_near
+from programs.test_regions import assert_pullback
 
 nn = paddle.nn
 

@@ -10,9 +10,10 @@ from paddle_chainrules.programs.capture import capture
 from paddle_chainrules.programs.operators.table import TABLE
 from paddle_chainrules.transforms.as_programs import program_cache
 from paddle_chainrules.transforms.as_programs.program_cache import ProgramCache
+from programs.sampled import made
 from programs.samples import SAMPLES
 from programs.samples.tensors import t
-from programs.test_table import assert_to_last_places, made
+from programs.test_table import assert_to_last_places
 
 OVERWRITING = [(name, k) for name in TABLE for k in TABLE[name].in_place]
 

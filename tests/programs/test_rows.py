@@ -5,33 +5,19 @@ import paddle
 import paddle.nn.functional as F
 import pytest
 
-from conftest import randn
+from conftest import assert_same, randn
+from differences import slopes_of
 from paddle_chainrules import make_program, vjp
-from programs.test_regions import (
+from programs.fenced import (
     assert_serves_any_number,
     check,
+    names_of,
     of_any_number,
     run_fenced,
+    with_gradient,
 )
 
 RAW = paddle._C_ops
-
-
-def cotangent(y):
-    """No number twice."""
-    return paddle.cos(paddle.arange(y.size, dtype=y.dtype) * 0.7).reshape(y.shape)
-
-
-def with_gradient(fn):
-    def both(x):
-        y, back = vjp(fn, x)
-        return y, *back(cotangent(y))
-
-    return both
-
-
-def names_of(program):
-    return [op.operator.name for op in program.ops]
 
 
 KINDS = [([2, 13, 4], "float64"), ([3, 1, 5], "float32")]
@@ -221,17 +207,9 @@ def test_first_and_second_derivatives_beside_differences():
         _, back = vjp(slopes, x)
         return back(v)[0]
 
-    step = 1e-5
-    pairs = []
     for fn, of in ((slopes, mixed), (along, lambda x: (slopes(x) * v).sum())):
         program = make_program(fn)(x)
         (found,), count = run_fenced(program.with_loops, [x])
         assert count
-        pairs.append((found.numpy().reshape(-1), of))
-    for found, of in pairs:
-        for k in range(x.size):
-            move = np.zeros(x.size)
-            move[k] = step
-            move = paddle.to_tensor(move.reshape(x.shape))
-            slope = (of(x + move) - of(x - move)) / (2 * step)
-            np.testing.assert_allclose(found[k], float(slope), rtol=1e-5, atol=1e-5)
+        (expected,) = slopes_of(of, x, step=1e-5)
+        assert_same(found, expected, rtol=1e-5, atol=1e-5)

@@ -9,22 +9,28 @@ import numpy as np
 import paddle
 import pytest
 
-from differential.verdicts import Differences, apart
+from differential.verdicts import Differences, apart, of_function
 from paddle_chainrules import vjp
-from paddle_chainrules.paddle_side import sparse_products
-from paddle_chainrules.programs import choosing, steps  # noqa: F401, in the table
 from paddle_chainrules.programs.capture import capture
 from paddle_chainrules.programs.capture_error import CaptureError
 from paddle_chainrules.programs.operators.entry import raw
-from paddle_chainrules.programs.operators.linear_algebra.sparse import csr
-from paddle_chainrules.programs.operators.reductions.reductions import share
 from paddle_chainrules.programs.operators.table import TABLE
 from paddle_chainrules.programs.switch import CALLS_BEFORE_CODE
 from paddle_chainrules.transforms.as_programs import program_cache
 from paddle_chainrules.transforms.as_programs.program_cache import ProgramCache
-from programs.samples import COMPARED, PREPARED, SAMPLES, T
+from programs.fenced import check, cotangent
+from programs.sampled import ONCE, ROUGH, Sampled, is_smooth
+from programs.samples import SAMPLES
+from programs.wrong_on_the_tape import (
+    NOT_ASKED,
+    OTHERWISE,
+    is_named,
+    is_wrong_on_the_tape,
+)
 
 CASES = [(name, k) for name, rows in SAMPLES.items() for k in range(len(rows))]
+FUNCTIONS = [(name, k) for name, k in CASES if not name.endswith("_grad")]
+"""Without the gradients' own operators, which rules alone call."""
 UNTESTED = {
     *("p_norm_grad", "silu_grad", "elu_grad", "warpctc_grad", "warprnnt_grad"),
     *("batch_norm_grad", "layer_norm_grad", "instance_norm_grad", "group_norm_grad"),
@@ -36,131 +42,13 @@ UNTESTED = {
 """Without a sample: they take what only their forward gives, or a program, are part of
 machine code alone (tests/programs/test_decompositions.py), are put into batches alone
 (tests/transforms/test_many_samples.py), or are others as soon as they are recorded."""
-ONCE = {
-    *("warpctc", "warprnnt"),
-}
-"""Of which no rule gives gradients of gradients."""
 ROUNDED = {"linear", "rnn", "send_ue_recv"}
 """Which programs have as other operators, or several threads add in any order."""
-ROUGH = {"lp_pool2d", "lp_pool2d_grad"}
-"""Paddle's own values have errors of 1e-7 here, which differences make larger."""
-
-
-class Place(int):
-    """Where in the row of tensors one is."""
-
-
-def made(row, seed=0):
-    """Arguments with tensors in the place of shapes, and these tensors in a row."""
-    rng = np.random.default_rng(seed)
-    tensors = []
-
-    def walk(arg):
-        if isinstance(arg, T):
-            tensors.append(arg.made(rng))
-            return Place(len(tensors) - 1)
-        return type(arg)(map(walk, arg)) if type(arg) in (list, tuple) else arg
-
-    args = [walk(arg) for arg in row]
-
-    def filled(arg, values):
-        if isinstance(arg, Place):
-            return values[arg]
-        if type(arg) in (list, tuple):
-            return type(arg)(filled(part, values) for part in arg)
-        return arg
-
-    return tensors, lambda values: [filled(arg, values) for arg in args]
-
-
-def is_smooth(tensor):
-    return tensor.dtype in (paddle.float64, paddle.complex128)
-
-
-def floats(result):
-    if isinstance(result, list | tuple):
-        return [part for each in result for part in floats(each)]
-    made = isinstance(result, paddle.Tensor) and result._is_initialized()
-    return [result] if made and is_smooth(result) else []
-
-
-def with_item(x, index, value):
-    y = x.clone()
-    y[index] = value
-    return y
-
-
-def called(name):
-    """The operator, as Paddle's own code calls it: by the name in its place."""
-    owner, _, attribute = name.rpartition(".")
-    if name in ("copy", "seed", "share"):
-        return {"copy": paddle.assign, "seed": paddle.seed, "share": share}[name]
-    if name == "matrix_exp":
-        return lambda x: paddle.linalg.matrix_exp(x)
-    if name in sparse_products.PRODUCTS:
-        return lambda *args: csr(name, *args)
-    if name == "Tensor._setitem_dygraph":
-        return with_item
-    place = paddle.Tensor if owner else paddle._C_ops
-    prepared, compared = (d.get(name, lambda same: same) for d in (PREPARED, COMPARED))
-    return lambda first, *rest: compared(
-        getattr(place, attribute)(prepared(first), *rest)
-    )
 
 
 def test_every_operator_has_a_sample():
     missing = ({*TABLE} - {*SAMPLES}) ^ UNTESTED
     assert {*TABLE} - {*SAMPLES} == UNTESTED, f"a row in programs/samples/: {missing}"
-
-
-class Sampled:
-    """One call of an operator, as a function of a list of tensors."""
-
-    def __init__(self, name, k):
-        self.name, self.entry = name, TABLE[name]
-        self.tensors, self._fill = made(SAMPLES[name][k])
-        self._call = called(name)
-        self._own = []
-        if self.entry.writes:  # what it writes into is no argument here
-            kept, self._own = self.tensors, [*self.entry.writes]
-            self.tensors = [t for i, t in enumerate(kept) if i not in self._own]
-            self._kept = kept
-
-    def _filled(self, values):
-        if not self._own:
-            return self._fill(values)
-        each = iter(values)
-        kept = enumerate(self._kept)
-        return self._fill(
-            [t.clone() if i in self._own else next(each) for i, t in kept]
-        )
-
-    def results(self, values):
-        if self.entry.random:
-            paddle.seed(3)
-        result = self._call(*self._filled(values))
-        if self.name == "einsum":  # what it keeps for its own way back
-            result = result[0]
-        found = floats(result)
-        # What is saved in evaluation is junk.
-        return found[: (3 if self._own else self.entry.shown) or len(found)]
-
-    def outputs(self, values):
-        """What has gradients."""
-        found = enumerate(self.results(values))
-        return [part for i, part in found if i not in self.entry.fixed]
-
-    @property
-    def places(self):
-        """Of the tensors that may have gradients."""
-        return [i for i, t in enumerate(self.tensors) if is_smooth(t)]
-
-    @property
-    def has_gradients(self):
-        entry = self.entry
-        return bool(
-            entry.differentiable != () and self.places and self.outputs(self.tensors)
-        )
 
 
 def drawn_like(tensors, seed):
@@ -198,10 +86,12 @@ def shares(result, tensors):
     return [any(map(part._is_shared_buffer_with, tensors)) for part in parts]
 
 
-def each_case(test):
-    return pytest.mark.parametrize(
-        ("name", "k"), CASES, ids=[f"{n} {k}" for n, k in CASES]
-    )(test)
+def each_of(cases):
+    ids = [f"{name} {k}" for name, k in cases]
+    return pytest.mark.parametrize(("name", "k"), cases, ids=ids)
+
+
+each_case = each_of(CASES)
 
 
 @each_case
@@ -231,6 +121,7 @@ def test_value(name, k, count_case):
 
 MEANS_OF_SQUARES = ("group_norm",)
 """Of which Paddle's kernels subtract squares of means, and lose digits."""
+NORMS = ("p_norm", "dist", "renorm")
 
 
 def assert_to_last_places(found, expected, name=""):
@@ -260,12 +151,56 @@ def test_gradients(name, k, count_case):
     values, _, recording = cache.record(tensors)
     cotangents = drawn_like(values, 5)
     grads = recording.gradients(cotangents)
-    places = sampled.places
-    if entry.differentiable is not None or entry.shapes:
-        places = [i for i in places if grads[i] is not None]
-    rough = name in ROUGH
+    rough, places = name in ROUGH, sampled.differentiable
     compare(sampled.outputs, tensors, places, values, grads, cotangents, name, rough)
     count_case("operators, gradients")
+
+
+@pytest.mark.thinned(20)
+@each_of(FUNCTIONS)
+def test_derivatives_on_the_tape(name, k, count_case):
+    """``vjp`` and ``jvp`` of the function itself, by all arguments and by each."""
+    sampled = Sampled(name, k)
+    if not sampled.has_gradients or is_named(NOT_ASKED, name, k):
+        return
+    function, arrays = sampled.by_arguments
+    verdicts = of_function(name, function, arrays, lambda asked: None)
+    wrong = [v for v in verdicts if v.verdict not in ("exact", "refused")]
+    assert bool(wrong) == is_wrong_on_the_tape(name, k), wrong
+    count_case("operators, on the tape")
+
+
+@pytest.mark.thinned(40)
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@each_of(FUNCTIONS)
+def test_values_and_gradients_in_machine_code(name, k, dtype, count_case):
+    """Amid other arithmetic, beside the same operators one by one."""
+    sampled = Sampled(name, k, dtype)
+    tensors, entry = sampled.tensors, sampled.entry
+    is_left_out = is_named(NOT_ASKED, name, k) or is_named(OTHERWISE, name, k)
+    if entry.random or is_left_out or not sampled.outputs(tensors):
+        return
+
+    def value(*tensors):
+        given = [t * 0.875 if is_smooth(t, dtype) else t for t in tensors]
+        return tuple(part * 2.0 for part in sampled.outputs(given))
+
+    def both(*tensors):
+        def of(*moved):
+            every = [*tensors]
+            for i, tensor in zip(sampled.differentiable, moved, strict=True):
+                every[i] = tensor
+            return value(*every)
+
+        outputs, back = vjp(of, *(tensors[i] for i in sampled.differentiable))
+        return *outputs, *back(tuple(map(cotangent, outputs)))
+
+    has_rule = sampled.has_gradients and (entry.reverse or entry.formula)
+    with_gradients = has_rule and not is_wrong_on_the_tape(name, k)
+    # Paddle's gradients of norms add 1e-12 to what they divide by.
+    eps = 200_000 if name in MEANS_OF_SQUARES else 20_000 if name in NORMS else 2_000
+    check(both if with_gradients else value, *tensors, regions=None, eps=eps)
+    count_case("operators, in machine code")
 
 
 @pytest.mark.thinned(6)

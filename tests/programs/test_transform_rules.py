@@ -15,8 +15,8 @@ from paddle_chainrules.programs.capture_error import CaptureError
 from paddle_chainrules.programs.derivatives.taylor import series_of
 from paddle_chainrules.programs.operators.table import TABLE
 from paddle_chainrules.programs.tracing.record import Record
+from programs.sampled import ONCE, ROUGH, Sampled, called, floats, made
 from programs.samples import SAMPLES, T
-from programs.test_table import ONCE, ROUGH, Sampled, called, floats, made
 
 ORDER = 4
 
@@ -193,17 +193,10 @@ def check_series(name, k, order, close, reaches=(0.1,), roundoffs=4):
     sample = Sampled(name, k)
     if not sample.has_gradients:
         pytest.skip("of such arguments there is no derivative")
-    tensors, places = sample.tensors, sample.places
-
-    def function(moving):
-        every = [*tensors]
-        for i, tensor in zip(places, moving, strict=True):
-            every[i] = tensor
-        return sample.outputs(every)
-
-    series = along_a_curve([tensors[i] for i in places])
-    every = range(len(places))
-    for which in [every, *([i] for i in every if len(places) > 1)]:
+    function = sample.moved
+    series = along_a_curve([sample.tensors[i] for i in sample.places])
+    every = range(len(series))
+    for which in [every, *([i] for i in every if len(every) > 1)]:
         moving = [s if i in which else [s[0]] for i, s in enumerate(series)]
         values = EXACT.get(name, function)
         expected, rounding = series_by_interpolation(values, moving, reaches)
@@ -350,14 +343,8 @@ def test_a_net_over_a_batch_of_parameters():
 def test_what_has_no_rule_says_so():
     sample = Sampled("warpctc", 0)
     logits = [sample.tensors[i] for i in sample.places]
-
-    def loss(moving):
-        every = dict(zip(sample.places, moving, strict=True))
-        row = [every.get(i, t) for i, t in enumerate(sample.tensors)]
-        return sample.outputs(row)
-
     with pytest.raises(CaptureError, match="warpctc_grad has no rule for its gradient"):
-        series_by_record(loss, [[t, t, t] for t in logits])
+        series_by_record(sample.moved, [[t, t, t] for t in logits])
 
 
 def rotated(values):

@@ -13,6 +13,7 @@ import pytest
 from paddle import nn
 
 from conftest import assert_same, randn
+from differences import slopes_of
 from layers import Columns
 from paddle_chainrules import (
     FCNet,
@@ -354,17 +355,6 @@ def test_a_constant_within_is_cut_off():
     assert grads["1.weight"] is None
 
 
-def central(loss, x, step=1e-5):
-    """The gradient of a scalar function of a float64 tensor, by differences."""
-    slopes = []
-    for i in range(x.size):
-        unit = paddle.zeros([x.size], x.dtype)
-        unit[i] = step
-        unit = unit.reshape(x.shape)
-        slopes.append((float(loss(x + unit)) - float(loss(x - unit))) / (2 * step))
-    return paddle.to_tensor(slopes, x.dtype).reshape(x.shape)
-
-
 CONVOLUTIONS = {
     "conv1d": (lambda x, w: F.conv1d(x, w), [1, 2, 5], [3, 2, 2]),
     "conv2d": (lambda x, w: F.conv2d(x, w, padding=[1, 0]), [1, 2, 4, 3], [3, 2, 2, 2]),
@@ -396,14 +386,15 @@ def test_convolutions_of_the_third_order(name):
     def loss(w, v=v):
         return (jvp(lambda x: paddle.tanh(conv(x, w)), (x,), (v,))[1] ** 2).sum()
 
-    assert_same(value_and_grad(loss)(w)[1], central(loss, w), rtol=1e-6, atol=1e-7)
-    by_tangent = value_and_grad(lambda v: loss(w, v))(v)[1]
-    assert_same(by_tangent, central(lambda v: loss(w, v), v), rtol=1e-6, atol=1e-7)
+    found = value_and_grad(loss, (0, 1))(w, v)[1]
+    expected = slopes_of(loss, w, v, step=1e-5)
+    assert_same([*found], expected, rtol=1e-6, atol=1e-7)
 
     def linear(w):
         return (jvp(lambda x: conv(x, w), (x,), (v,))[1] ** 2).sum()
 
-    assert_same(value_and_grad(linear)(w)[1], central(linear, w), rtol=1e-6, atol=1e-7)
+    (expected,) = slopes_of(linear, w, step=1e-5)
+    assert_same(value_and_grad(linear)(w)[1], expected, rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize("activation", ["tanh", "sin", "gelu"])
@@ -417,7 +408,7 @@ def test_a_laplacian_differentiated_by_the_input_and_then_by_the_parameters(acti
         return (back(ones)[0] ** 2).sum()
 
     found = value_and_grad(loss)(theta)[1]
-    assert_same(found, central(loss, theta), rtol=1e-5, atol=1e-6)
+    assert_same(found, slopes_of(loss, theta, step=1e-5)[0], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("cut", ["slices", "split", "clones"])
@@ -439,7 +430,7 @@ def test_columns_and_parameters_that_paddle_trains(cut):
         return (back(paddle.ones_like(u))[0] ** 2).sum()
 
     theta = net.flatten(params)
-    expected = central(loss, theta)
+    expected = slopes_of(loss, theta, step=1e-5)[0]
     theta.stop_gradient = False
     loss(theta).backward()
     assert_same(theta.grad, expected, rtol=1e-5, atol=1e-6)

@@ -6,13 +6,10 @@ import pytest
 from paddle import nn
 
 from conftest import assert_same, programs_on, randn, run_code
+from differences import slope_along
 from paddle_chainrules import jvp, linearize
 
 pytestmark = programs_on
-
-
-def by_differences(fn, x, v, step):
-    return (fn(x + step * v) - fn(x - step * v)) / (2 * step)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -36,7 +33,7 @@ def test_an_entry_near_zero_is_no_reason(place, activation, dtype):
     exact = layer.to(dtype="float64")
     zero = zero.astype("float64")
     x, v = x.astype("float64"), v.astype("float64")
-    expected = by_differences(lambda x: (exact(x) - zero) * 3, x, v, 1e-6)
+    expected = slope_along(lambda x: (exact(x) - zero) * 3, x, v, 1e-6)
     assert_same(
         slope.astype("float64").detach(), expected.detach(), rtol=1e-3, atol=1e-3
     )
@@ -51,7 +48,7 @@ def test_small_differences_of_large_numbers():
     x, v = randn([9]), randn([9], seed=1)
     _, slope = jvp(roughly, (x,), (v,))
     x, v = x.astype("float64"), v.astype("float64")
-    expected = by_differences(roughly, x, v, 1e-7)
+    expected = slope_along(roughly, x, v, 1e-7)
     assert_same(slope.astype("float64"), expected, rtol=1e-4, atol=1e-2)
 
 

@@ -6,6 +6,7 @@ import paddle
 import pytest
 
 from conftest import assert_same, randn
+from differences import jacobian_of
 from paddle_chainrules import (
     FCNet,
     grad,
@@ -30,29 +31,15 @@ def fn(a, b, n=2):
     }
 
 
-def differences(f, x, step=1e-6):
-    """[*f(x).shape, *x.shape]."""
-    columns = []
-    for i in range(x.size):
-        ends = []
-        for sign in (1, -1):
-            value = x.numpy().reshape(-1).copy()
-            value[i] += sign * step
-            ends.append(f(paddle.to_tensor(value.reshape(x.shape))).numpy())
-        columns.append((ends[0] - ends[1]) / (2 * step))
-    shape = [*columns[0].shape, *x.shape]
-    return paddle.to_tensor(np.stack(columns, -1).reshape(shape))
-
-
 @pytest.mark.parametrize("jac", [jacrev, jacfwd])
 def test_jacobians_of_trees(jac):
     a = {"x": A, "k": 3}
     found = jac(fn, argnums=(1, 0))(a, B, n=3)
-    outer = differences(lambda x: fn({"x": x, "k": 3}, B, 3)["outer"], A)
+    outer = jacobian_of(lambda x: fn({"x": x, "k": 3}, B, 3)["outer"], A)
     assert_same(found["outer"][1]["x"], outer, atol=1e-7 * float(outer.abs().max()))
-    by_b = differences(lambda b: fn(a, b, 3)["outer"], B)
+    by_b = jacobian_of(lambda b: fn(a, b, 3)["outer"], B)
     assert_same(found["outer"][0], by_b, atol=1e-7 * float(by_b.abs().max()))
-    squares = differences(lambda b: b * b, B)
+    squares = jacobian_of(lambda b: b * b, B)
     assert_same(found["b"][0][0], squares, atol=1e-8)
     assert_same(found["b"][0][1]["x"], paddle.zeros([2, 4, 3], "float64"))
     assert_same(found["b"][1][0], paddle.zeros([5, 2, 4], "float64"))
@@ -76,7 +63,7 @@ def test_jacobians_within_transforms():
     f = lambda x: paddle.sin(x) * x.sum()  # noqa: E731
     for jac in (jacrev, jacfwd):
         norm = lambda x, jac=jac: (jac(f)(x) ** 2).sum()  # noqa: E731
-        slope = differences(norm, C)
+        slope = jacobian_of(norm, C)
         assert_same(grad(norm)(C), slope, atol=1e-7 * float(slope.abs().max()))
 
 
@@ -111,7 +98,7 @@ def test_hessians_of_trees():
                     {**p, other: v, one: u} if one != other else {**p, one: u}, A + 1
                 )
             )(p[one] if one != other else v)
-            expected = differences(by_one, p[other])
+            expected = jacobian_of(by_one, p[other])
             assert_same(found[one][other], expected, atol=1e-6)
     both = hessian(loss, argnums=(0, 1))(p, A + 1)
     for one in p:

@@ -6,6 +6,7 @@ import pytest
 from paddle import nn
 
 from conftest import assert_same, randn
+from differences import slope_along, slopes_of
 from paddle_chainrules import (
     grad,
     hvp,
@@ -114,21 +115,9 @@ def at(values, dtype="float64"):
     return paddle.to_tensor(values).astype(dtype)
 
 
-def slope(fn, x, v, step=1e-6):
-    """The derivative of a function of an array along a direction, by differences."""
-    with paddle.no_grad():
-        one, other = (fn(at(x + s * step * v)).numpy() for s in (1, -1))
-    return (one - other) / (2 * step)
-
-
 def differences(fn, bar):
     """The gradient of ``sum(fn(x) * bar)`` at X, by differences."""
-    found = np.zeros_like(X)
-    for place in np.ndindex(*X.shape):
-        unit = np.zeros_like(X)
-        unit[place] = 1
-        found[place] = (slope(fn, X, unit) * bar).sum()
-    return found
+    return slopes_of(lambda x: (fn(x) * at(bar)).sum(), at(X))[0].numpy()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -138,7 +127,7 @@ def test_transforms(fn, dtype, count_case):
     bar, v = (rng.standard_normal(X.shape) for _ in range(2))
     exact = {
         "gradient": at(differences(fn, bar), dtype),
-        "along": at(slope(fn, X, v), dtype),
+        "along": slope_along(fn, at(X), at(v)).astype(dtype),
     }
     near = {"rtol": 1e-5, "atol": 1e-5 if dtype == "float32" else 1e-7}
 
@@ -156,8 +145,8 @@ def test_transforms(fn, dtype, count_case):
     assert_same(value_and_grad(loss)(x)[1], exact["gradient"], **near)
     if dtype == "float64":
         second = hvp(loss, x, at(v))
-        by_steps = slope(grad(jit(loss)), X, v, 1e-5)
-        assert_same(second, at(by_steps), rtol=1e-5, atol=1e-6)
+        by_steps = slope_along(grad(jit(loss)), x, at(v), 1e-5)
+        assert_same(second, by_steps, rtol=1e-5, atol=1e-6)
         count_case("second derivatives of functions that overwrite")
     assert x.numpy().tobytes() == before
 

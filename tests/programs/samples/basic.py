@@ -129,10 +129,7 @@ BASIC: dict[str, list[tuple[Any, ...]]] = {
     "Tensor.__matmul__": [(t(3, 4), t(4, 5)), (t(2, 3, 4), t(2, 4, 5))],
     "bmm": [(t(2, 3, 4), t(2, 4, 5))],
     "linear": [(t(3, 4), t(4, 5), t(5)), (t(2, 3, 4), t(4, 5), t(5))],
-    "linear_v2": [
-        (t(3, 4), t(4, 5), t(5), False),
-        (t(2, 3, 4), t(5, 4), t(5), True),
-    ],
+    "linear_v2": [(t(3, 4), t(4, 5), t(5), False), (t(2, 3, 4), t(5, 4), t(5), True)],
     "addmm": [
         (t(3, 5), t(3, 4), t(4, 5), 1.0, 1.0),
         (t(3, 5), t(3, 4), t(4, 5), 0.5, 2.0),
@@ -179,9 +176,7 @@ BASIC: dict[str, list[tuple[Any, ...]]] = {
     ],
     "gather": [(t(4, 5), index(3, below=4), 0), (t(4, 5), index(2, below=5), 1)],
     "index_select": [(t(4, 5), index(3, below=4), 0)],
-    "put_along_axis": [
-        (t(3, 4), index(2, 4, below=3), t(2, 4), 0, "assign", True),
-    ],
+    "put_along_axis": [(t(3, 4), index(2, 4, below=3), t(2, 4), 0, "assign", True)],
     "index_add": [(t(4, 5), index(3, below=4), t(3, 5), 0)],
     "embedding": [
         (index(2, 3, below=4), t(4, 5), -1, False),

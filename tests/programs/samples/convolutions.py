@@ -80,12 +80,10 @@ CONVOLUTIONS: dict[str, list[Row]] = {
         (t(2, 4, 4, 3), t(4, 3, 3, 2), *BACK[0][:5], 2, [1, 1], "NCHW"),
         (t(2, 4, 3, 5), t(5, 2, 3, 2), *BACK[0][:5], 1, [1, 1], "NHWC"),
     ],
-    "conv2d_transpose_grad": [
-        (t(2, 3, 4, 3), t(3, 4, 3, 2), t(2, 4, 4, 6), *BACK[0]),
-    ],
+    "conv2d_transpose_grad": [(t(2, 3, 4, 3), t(3, 4, 3, 2), t(2, 4, 4, 6), *BACK[0])],
     "conv3d_transpose": [(t(2, 3, 4, 3, 2), t(3, 4, 3, 2, 2), *how) for how in BACK3D],
     "conv3d_transpose_grad": [
-        (t(2, 3, 4, 3, 2), t(3, 4, 3, 2, 2), t(2, 4, 4, 6, 3), *BACK3D[0]),
+        (t(2, 3, 4, 3, 2), t(3, 4, 3, 2, 2), t(2, 4, 4, 6, 3), *BACK3D[0])
     ],
     "depthwise_conv2d_transpose": [
         (t(2, 3, 4, 3), t(3, 1, 3, 2), *how[:5], 3, *how[6:]) for how in BACK[:-1]

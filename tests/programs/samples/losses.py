@@ -63,7 +63,7 @@ LOSSES: dict[str, list[tuple[Any, ...]]] = {
     "huber_loss": [(t(3, 4), t(3, 4), 1.0), (t(3, 4), t(3, 4), 0.3)],
     "label_smooth": [(UNIT, None, 0.1), (UNIT, T((1, 4), 0.2, 0.8), 0.1)],
     "log_loss": [
-        (T((3, 1), 0.2, 0.8, "float32"), T((3, 1), 0.2, 0.8, "float32"), 1e-4),
+        (T((3, 1), 0.2, 0.8, "float32"), T((3, 1), 0.2, 0.8, "float32"), 1e-4)
     ],
     "identity_loss": [(t(3, 4), 0), (t(3, 4), 1), (t(3, 4), 2)],
     "hsigmoid_loss": [

@@ -41,7 +41,7 @@ POOL2D: list[Row] = [
     )
 ]
 POOL2D += [
-    (t(2, 3, 4, 5), [3, 2], [1, 1], [0, 0], False, True, "NCHW", "avg", *ADAPTIVE),
+    (t(2, 3, 4, 5), [3, 2], [1, 1], [0, 0], False, True, "NCHW", "avg", *ADAPTIVE)
 ]
 WINDOWS3D: Row = ([2, 3, 1], [2, 1, 1], [0, 1, 0], False, True, "NCDHW")
 POOL3D: list[Row] = [
@@ -77,7 +77,7 @@ POOLING: dict[str, list[Row]] = {
     ],
     "max_pool2d_with_index": [(far(2, 3, 6, 4), *how) for how in INDEXED],
     "max_pool2d_with_index_grad": [
-        (t(2, 3, 6, 4), places(2, 3, 3, 2, below=24), t(2, 3, 3, 2), *INDEXED[0]),
+        (t(2, 3, 6, 4), places(2, 3, 3, 2, below=24), t(2, 3, 3, 2), *INDEXED[0])
     ],
     "max_pool3d_with_index": [
         (far(2, 3, 4, 2, 6), *([*n[:1], *n] for n in how[:3]), *how[3:])
@@ -94,11 +94,11 @@ POOLING: dict[str, list[Row]] = {
             False,
             False,
             False,
-        ),
+        )
     ],
     "fractional_max_pool2d": [(t(2, 3, 5, 6), *how) for how in FRACTIONS],
     "fractional_max_pool2d_grad": [
-        (t(2, 3, 5, 6), places(2, 3, 3, 2, below=30), t(2, 3, 3, 2), *FRACTIONS[0]),
+        (t(2, 3, 5, 6), places(2, 3, 3, 2, below=30), t(2, 3, 3, 2), *FRACTIONS[0])
     ],
     "fractional_max_pool3d": [(t(2, 3, 5, 6, 4), [3, 2, 2], [0, 0, 0], 0.3, True)],
     "fractional_max_pool3d_grad": [
@@ -110,7 +110,7 @@ POOLING: dict[str, list[Row]] = {
             [0, 0, 0],
             0.3,
             True,
-        ),
+        )
     ],
     "lp_pool2d": [
         (positive(2, 3, 4, 5), *POWERS, 2.0),
@@ -118,10 +118,7 @@ POOLING: dict[str, list[Row]] = {
         (positive(2, 4, 5, 3), *POWERS[:5], "NHWC", *POWERS[6:], 2.5),
     ],
     "lp_pool2d_grad": [
-        (
-            *(positive(2, 3, 4, 5), positive(2, 3, 2, 6), t(2, 3, 2, 6)),
-            *(*POWERS, 2.5),
-        ),
+        (*(positive(2, 3, 4, 5), positive(2, 3, 2, 6), t(2, 3, 2, 6)), *(*POWERS, 2.5))
     ],
     "unpool": [
         (
@@ -132,7 +129,7 @@ POOLING: dict[str, list[Row]] = {
             [0, 0],
             [4, 5],
             "NCHW",
-        ),
+        )
     ],
     "unpool3d": [
         (
@@ -143,6 +140,6 @@ POOLING: dict[str, list[Row]] = {
             [0, 0, 0],
             [4, 5, 2],
             "NCDHW",
-        ),
+        )
     ],
 }

@@ -27,10 +27,7 @@ RANDOM: dict[str, list[tuple[Any, ...]]] = {
         (T((3, 4), 0, 2, "uint8"), t(3, 4), 0.5, False, mode) for mode in MODES
     ],
     "rrelu": [(t(3, 4), 0.1, 0.3, False), (t(3, 4), 0.1, 0.3, True)],
-    "gumbel_softmax": [
-        (t(3, 4), 0.7, False, -1),
-        (t(3, 4), 1.0, False, 0),
-    ],
+    "gumbel_softmax": [(t(3, 4), 0.7, False, -1), (t(3, 4), 1.0, False, 0)],
     "seed": [(5,)],
     "gaussian": [([3, 4], 0.5, 2.0, 0, paddle.float64, CPU)],
     "uniform": [([3, 4], paddle.float64, -1.0, 2.0, 0, CPU)],
@@ -43,10 +40,10 @@ RANDOM: dict[str, list[tuple[Any, ...]]] = {
     "standard_gamma": [(positive(3, 4),)],
     "dirichlet": [(positive(3, 4),)],
     "truncated_gaussian_random": [
-        ([3, 4], 0.5, 2.0, 0, -2.0, 2.0, paddle.float64, CPU),
+        ([3, 4], 0.5, 2.0, 0, -2.0, 2.0, paddle.float64, CPU)
     ],
     "class_center_sample": [(index(4, below=6), 9, 5, 0, 0, 1, False, 0)],
     "uniform_random_batch_size_like": [
-        (t(3, 4), [1, 5], 0, 0, -1.0, 1.0, 0, 0, 0, 1.0, paddle.float32),
+        (t(3, 4), [1, 5], 0, 0, -1.0, 1.0, 0, 0, 0, 1.0, paddle.float32)
     ],
 }

@@ -197,6 +197,6 @@ SAMPLING: dict[str, list[Row]] = {
             1,
             1,
             1,
-        ),
+        )
     ],
 }

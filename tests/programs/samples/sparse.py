@@ -13,14 +13,8 @@ COLS = paddle.to_tensor([1, 4, 0, 2, 4, 3])
 TWICE = paddle.to_tensor([1, 1, 0, 2, 4, 3])
 
 SPARSE: dict[str, list[tuple[Any, ...]]] = {
-    "csr_product": [
-        (t(6), t(5, 3), CROWS, COLS, 5),
-        (t(6), t(5, 1), CROWS, TWICE, 5),
-    ],
-    "csr_adjoint": [
-        (t(6), t(4, 3), CROWS, COLS, 5),
-        (t(6), t(4, 2), CROWS, TWICE, 7),
-    ],
+    "csr_product": [(t(6), t(5, 3), CROWS, COLS, 5), (t(6), t(5, 1), CROWS, TWICE, 5)],
+    "csr_adjoint": [(t(6), t(4, 3), CROWS, COLS, 5), (t(6), t(4, 2), CROWS, TWICE, 7)],
     "csr_sampled": [
         (t(4, 3), t(5, 3), CROWS, COLS, 5),
         (t(4, 2), t(7, 2), CROWS, TWICE, 7),

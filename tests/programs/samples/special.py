@@ -42,9 +42,7 @@ SPECIAL: dict[str, list[tuple[Any, ...]]] = {
     ],
     "maxout": [(IMAGE, 2, 1), (t(2, 3, 5, 6), 3, -1)],
     "swiglu": [(t(3, 4), t(3, 4)), (t(3, 4), None), (t(2, 3, 6), None)],
-    "fused_softmax_mask": [
-        (t(2, 3, 4, 5), t(2, 1, 4, 5)),
-    ],
+    "fused_softmax_mask": [(t(2, 3, 4, 5), t(2, 1, 4, 5))],
     "scale": [
         *((t(3, 4), 2.5, 0.5, after) for after in (True, False)),
         *((t(3, 4), t(1), 0.5, after) for after in (True, False)),
