@@ -43,13 +43,15 @@ DIFFERENT = {
     "F.nll_loss: weight": "where all weights are zero",
     "geometric.send_u_recv: min": "at ties Paddle gives each the whole gradient",
     "geometric.send_u_recv: max": "at ties Paddle gives each the whole gradient",
-    **dict.fromkeys(("lu_solve", "lu_unpack"), "of a singular matrix"),
-    "bce_loss": "at exactly 0 and 1, with gradients by the label",
-    "eig": "of a matrix whose eigenvalues are equal",
-    "gammaincc": "an infinite cotangent at zero",
-    "spectral_norm": "the tape takes its vectors for constants",
+    **dict.fromkeys(("lu_solve 0", "lu_unpack"), "of a singular matrix"),
+    "bce_loss 0": "at exactly 0 and 1, with gradients by the label",
+    "clip 3": "where an entry is at a bound that is a tensor",
+    "prod 5": "a number by itself that is zero",
+    "eig 0": "of a matrix whose eigenvalues are equal",
+    "gammaincc 0": "an infinite cotangent at zero",
+    "spectral_norm 0": "the tape takes its vectors for constants",
     **dict.fromkeys(
-        ("hardswish", "silu", "swish", "mish"),
+        ("hardswish 0", "silu 0", "swish 0", "mish 0"),
         "an infinite cotangent at zero",
     ),
 }
@@ -59,14 +61,22 @@ FATAL = ("eig", "svd", "lstsq", "lu", "qr", "pinv", "cond", "matrix_rank", "roi_
 """Paddle's kernels that end the process at some of such numbers."""
 
 
-OPERATORS = [name for name, k in FUNCTIONS if k == 0 and name not in TABLE]
-"""Each with its first sample."""
+VARIED = {
+    *("p_norm", "dist", "pow", "elementwise_pow", "prod", "max", "median", "cumsum"),
+    *("clip", "gelu", "softmax", "layer_norm", "instance_norm", "group_norm"),
+    *("lerp", "embedding"),
+}
+"""Operators whose samples differ at such points."""
+OPERATORS = {
+    f"{name} {k}": (name, k) for name, k in FUNCTIONS if k == 0 or name in VARIED
+}
+"""All samples of these, and the first one of each other."""
 
 
 def function_and_arrays(name):
-    if name in TABLE:
-        return TABLE[name].function, arrays_of(name, TABLE[name].inputs)
-    return Sampled(name, 0).by_arguments
+    if name in OPERATORS:
+        return Sampled(*OPERATORS[name]).by_arguments
+    return TABLE[name].function, arrays_of(name, TABLE[name].inputs)
 
 
 def cases():
