@@ -8,7 +8,7 @@ from conftest import native, products_on, randn
 from paddle_chainrules import stateless, vjp
 from paddle_chainrules.programs import switch
 from paddle_chainrules.programs.loops.images import convolution
-from programs.fenced import assert_near, check
+from programs.fenced import assert_near, check, cotangent
 
 
 def conv(x, filters, by=F.conv2d, **how):
@@ -112,7 +112,7 @@ def test_values_and_gradients(name, columns, dtype, monkeypatch):
 
     def both(x, filters):
         y, back = vjp(lambda *given: conv(*given, **how) * 2.0, x, filters)
-        return y, *back(paddle.cos(paddle.arange(y.size, dtype=dtype)).reshape(y.shape))
+        return y, *back(cotangent(y))
 
     made = check(both, x, filters)
     assert [op.operator.name for op in made.ops] == ["region"]
@@ -165,9 +165,7 @@ def test_channels_that_are_last(name):
 
     def both(x, filters):
         y, back = vjp(lambda *given: conv(*given, **how) * 2.0, x, filters)
-        by_x, by_filters = back(
-            paddle.cos(paddle.arange(y.size, dtype=y.dtype)).reshape(y.shape)
-        )
+        by_x, by_filters = back(cotangent(y))
         return y, by_x * 2.0, by_filters
 
     made = check(both, randn(shape), randn(kernel, seed=1))
