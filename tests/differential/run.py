@@ -36,6 +36,10 @@ the first call of another net, in float64, and the slopes of central differences
 
 A refusal is a `NotImplementedError` or a `TypeError` that names the operator.
 
+Functions that are one operator are not among these: every operator has its samples in
+`tests/programs/samples`, and `tests/programs/test_table.py` asks the same of them.
+Where Paddle's tape is wrong, `tests/programs/wrong_on_the_tape.py` names the sample.
+
 ![How many derivatives of each kind were exact, and how many refused](differential.png)
 
 ## Not to be differentiated
