@@ -47,8 +47,10 @@ def _is_small(found: Tensor, x: Tensor) -> bool:
     return bool((found.abs() <= least).any())
 
 
-def _has_equal(found: Any, *_: Any) -> bool:
-    """Tell whether two eigenvalues of a matrix are the same."""
+def _has_equal(found: Any, x: Tensor, *_: Any) -> bool:
+    """Tell whether two eigenvalues are the same, or there are several matrices."""
+    if x.ndim > 2:
+        return True
     values = found[0] if isinstance(found, list | tuple) else found
     apart = values.unsqueeze(-1) - values.unsqueeze(-2)
     return int((apart.abs() <= 0).sum()) > values.size
@@ -57,17 +59,21 @@ def _has_equal(found: Any, *_: Any) -> bool:
 def _has_zeros(
     found: Tensor, x: Tensor, index: Tensor, value: Any, axis: int, how: str, *_: Any
 ) -> bool:
+    if isinstance(value, Tensor) and value.shape != index.shape:
+        return True
     return how in ("mul", "multiply") and not bool((x.abs() > 0).all())
 
 
 RULES = {
     "det": refused_where("det", "where it is nearly zero", _is_small),
     **{
-        name: refused_where(name, "where eigenvalues are equal", _has_equal)
+        name: refused_where(name, "of a batch, or of equal values", _has_equal)
         for name in ("eigh", "eigvalsh", "eig")
     },
     "put_along_axis": refused_where(
-        "put_along_axis", "of products, where there are zeros", _has_zeros
+        "put_along_axis",
+        "of products where there are zeros, and of other values than indices",
+        _has_zeros,
     ),
 }
 """By the names of ``paddle._C_ops``."""

@@ -122,6 +122,10 @@ def _rnn(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
         return _whole_rnn(operator, context, *args, **kwargs)
 
 
+def _is_number_alone(x: Tensor, *_: Any, **__: Any) -> bool:
+    return x.ndim == 0
+
+
 _whole_triangular_solve, _whole_rnn = _whole("triangular_solve"), _whole("rnn")
 
 RULES: dict[str, Rule] = {
@@ -165,6 +169,10 @@ RULES: dict[str, Rule] = {
             *("matrix_power", "slogdet"),
         )
     },
+    "einsum": by_rules("einsum", of_complex=True),
+    "lu_solve": by_rules("lu_solve"),
+    "kthvalue": by_rules("kthvalue", 0, where=_is_number_alone),
+    "spectral_norm": by_rules("spectral_norm"),
     "as_strided": by_rules("as_strided", 0),
     "tensor_unfold": by_rules("tensor_unfold", 0),
     "masked_fill": by_rules("masked_fill", 2),

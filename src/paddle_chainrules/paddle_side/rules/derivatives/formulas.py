@@ -15,7 +15,7 @@ from paddle import Tensor
 
 from ...dtypes import is_complex
 from ...listener import listener, not_listening
-from ...watch import Context, is_traced
+from ...watch import Context, is_traced, tensors_in
 from . import every_order as closed
 
 ops: Any = paddle._C_ops
@@ -53,20 +53,26 @@ def refused(
 
 
 def by_rules(
-    name: str, *positions: int, of_complex: bool = False
+    name: str,
+    *positions: int,
+    of_complex: bool = False,
+    where: Callable[..., bool] | None = None,
 ) -> Callable[..., Any]:
     """A rule that leaves the derivative by some arguments to a record's rules.
 
     Args:
         positions: of these arguments; all where there are none.
         of_complex: of complex numbers alone, which are there or come of others.
+        where: tells by all arguments where Paddle's own is wrong; everywhere if None.
     """
 
     def rule(operator: Any, context: Context, *args: Any, **kwargs: Any) -> Any:
         given = [args[i] for i in positions if i < len(args)] if positions else args
-        if not any(map(is_traced, given)) or (
-            of_complex and not any(map(_is_complex, args))
+        if not any(map(is_traced, tensors_in(given))) or (
+            of_complex and not any(map(_is_complex, [*args, *tensors_in(args)]))
         ):
+            return operator(*args, **kwargs)
+        if where is not None and not where(*args, **kwargs):
             return operator(*args, **kwargs)
         raise NotImplementedError(
             f"Paddle's own derivative of {name} is wrong or missing here; take it by "

@@ -11,7 +11,7 @@ from paddle import Tensor
 
 from ..axes import Along, Anywhere, Sizes, Varies, full, moved
 from ..calls import BatchCall, Call, JetCall, NoRule
-from ..entry import define, holds_for_complex, jet_of, reverse_of
+from ..entry import TABLE, define, holds_for_complex, jet_of, reverse_of
 from ..series import linear
 from ..shared import ops, summed_to
 from .places import put_back, row_numbers
@@ -82,6 +82,7 @@ class Indexed(Anywhere):
         tensors = [k for k, part in enumerate(parts) if isinstance(part, Tensor)]
         if not tensors:
             return [x.__getitem__((slice(None), *parts))]
+        (x,) = TABLE["copy"].every([x])  # Paddle takes other elements of a strided view
         if 1 not in call.batched:
             ints = [k for k, part in enumerate(parts) if isinstance(part, Tensor | int)]
             if ints != [*range(ints[0], ints[-1] + 1)]:
