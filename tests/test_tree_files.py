@@ -75,6 +75,19 @@ UNLIKE = {
 }
 
 
+def test_states_of_another_optimizer_are_refused(tmp_path):
+    path = tmp_path / "t.safetensors"
+    save(path, optimizers.momentum(0.1).init(PARAMS))
+    with pytest.raises(ValueError, match=r"like has a Adagrad of 2"):
+        load(path, optimizers.adagrad(0.1).init(PARAMS))
+    save(path, optimizers.adam(0.1, amsgrad=True).init(PARAMS))
+    with pytest.raises(ValueError, match=r"largest|tree\[5\]"):
+        load(path, optimizers.adam(0.1).init(PARAMS))
+    ordered = collections.OrderedDict(a=1)
+    save(path, ordered)
+    assert type(load(path, ordered)) is collections.OrderedDict
+
+
 @pytest.mark.parametrize("name", UNLIKE)
 def test_what_is_unlike_is_refused(name, tmp_path):
     path = tmp_path / "t.safetensors"
@@ -107,6 +120,10 @@ def named(kind, parts):
 MADE = {
     "a module that is no optimizer's": (named("os:system", [["plain", "x"]]), "like"),
     "no named tuple": (named("paddle_chainrules.optimizers.adaptive:adam", []), "like"),
+    "a module of another version": (
+        named("paddle_chainrules.optimizers.newer:Lion", [["plain", 1]]),
+        "a named tuple of the class paddle_chainrules.optimizers.newer:Lion",
+    ),
     "a module beside": (named("paddle_chainrules.optimizers.:x", []), "like"),
     "other fields": (
         named("paddle_chainrules.optimizers.adaptive:Adam", [["plain", 1]]),

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import os
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +23,7 @@ from .paddle_side.dtypes import dtype_name
 from .tensor_files import Corrupt
 from .whole_files import replacing
 
+BRANCHES = (Tensor, dict, list, tuple)
 PLAIN = (bool, int, float, str, type(None))
 COMPLEX = ("complex64", "complex128")
 """Kept as pairs of real numbers."""
@@ -115,11 +118,12 @@ def _as(like: Any, found: Any, name: str) -> Any:
     if isinstance(like, dict):
         if not isinstance(found, dict) or found.keys() != like.keys():
             raise _unlike(name, f"a dict of {sorted(map(str, like))}", found)
-        return {key: _as(like[key], found[key], f"{name}[{key!r}]") for key in like}
+        items = {key: _as(like[key], found[key], f"{name}[{key!r}]") for key in like}
+        return OrderedDict(items) if isinstance(like, OrderedDict) else items
     if isinstance(like, list | tuple):
         parts = found.parts if isinstance(found, Unknown) else found
         is_row = isinstance(parts, list | tuple) and len(parts) == len(like)
-        if not is_row or is_named(like) != is_named(found):
+        if not is_row or _class_of(like) != _class_of(found):
             raise _unlike(name, f"a {type(like).__name__} of {len(like)}", found)
         pairs = enumerate(zip(like, parts, strict=True))
         row = [_as(a, b, f"{name}[{i}]") for i, (a, b) in pairs]
@@ -129,7 +133,19 @@ def _as(like: Any, found: Any, name: str) -> Any:
         if not is_same or found.dtype != like.dtype:
             wanted = f"a {dtype_name(like.dtype)} tensor of shape {list(like.shape)}"
             raise _unlike(name, wanted, found)
+    elif (like is None) != (found is None) or isinstance(
+        found, Tensor | dict | list | tuple
+    ):
+        raise _unlike(name, f"a {type(like).__name__}", found)
     return found
+
+
+def _class_of(node: Any) -> str:
+    """What a file calls the class of a list or tuple."""
+    if isinstance(node, Unknown):
+        return node.name
+    kind = type(node)
+    return f"{kind.__module__}:{kind.__qualname__}"
 
 
 def _unlike(name: str, wanted: str, found: Any) -> ValueError:
@@ -317,9 +333,10 @@ def _named(name: str) -> Callable[..., Any]:
     """The class of a named tuple, or what stands for one until its like is seen."""
     module, _, kind = name.partition(":")
     if module.startswith(OWN) and all(map(str.isidentifier, module.split("."))):
-        found = getattr(import_module(module), kind, None)
-        if isinstance(found, type) and issubclass(found, tuple):
-            return found
+        with suppress(ImportError):
+            found = getattr(import_module(module), kind, None)
+            if isinstance(found, type) and issubclass(found, tuple):
+                return found
     return lambda *parts: Unknown(name, parts)
 
 

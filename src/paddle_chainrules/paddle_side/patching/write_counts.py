@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, wraps
 from typing import Any
@@ -32,9 +33,9 @@ _here = _Here()
 _total = [0]
 """How many writes there were."""
 
-_last: dict[int, tuple[int, Any]] = {}
-"""By address, or by an optimizer, the number of the last write, and its bytes, or a
-reference to that optimizer; the latest write last."""
+_last: dict[Any, tuple[int, Sequence[Any]]] = {}
+"""By address, or by an optimizer, the number of the last write, and references to the
+parameters that it moved; the latest write last."""
 
 
 @contextmanager
@@ -65,7 +66,7 @@ def _counted(method: Callable[..., Any]) -> Callable[..., Any]:
         if _here.on:
             self._bump_inplace_version()
         if listener() is None and self._is_initialized():
-            _note(self.data_ptr(), _bytes(self))
+            _note(self.data_ptr())
         return found
 
     return write
@@ -75,23 +76,22 @@ def _counted_steps(method: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(method)
     def step(self: Optimizer, *args: Any, **kwargs: Any) -> Any:
         found = method(self, *args, **kwargs)
-        _note(id(self), weakref.ref(self))
+        pairs = kwargs["params_grads"] if "params_grads" in kwargs else args[2]
+        pairs = pairs["params"] if isinstance(pairs, dict) else pairs
+        moved = [weakref.ref(p) for p, grad in pairs if grad is not None]
+        _note(("steps", id(self)), moved)
         return found
 
     return step
 
 
-def _note(key: int, what: Any) -> None:
+def _note(key: Any, moved: Sequence[Any] = ()) -> None:
     with lock:
         _total[0] += 1
         _last.pop(key, None)
-        _last[key] = _total[0], what
+        _last[key] = _total[0], moved
         if len(_last) > MAX_WRITES:
             del _last[next(iter(_last))]
-
-
-def _bytes(tensor: Tensor) -> int:
-    return int(tensor.size) * int(tensor.element_size())
 
 
 def writes_so_far() -> int:
@@ -100,28 +100,32 @@ def writes_so_far() -> int:
 
 
 def is_written_since(count: int, tensors: Iterable[Tensor]) -> bool:
-    """Return whether there was a write into memory of a tensor after so many writes."""
+    """Return whether there was a write into memory of a tensor after so many writes.
+
+    A write is seen where the memory that it begins at is a tensor's.
+    """
     if _total[0] == count:
         return False
     with lock:
-        spans = [*_spans(count)]
-    for x in tensors if spans else ():
+        places = sorted(_places(count))
+    for x in tensors if places else ():
         if not x._is_initialized():
             continue
-        start, size = x.data_ptr(), _bytes(x)
-        if any(start < first + n and first < start + size for first, n in spans):
+        start = x.data_ptr()
+        first = bisect_left(places, start)
+        stop = start + int(x.size) * int(x.element_size())
+        if first < len(places) and places[first] < stop:
             return True
     return False
 
 
-def _spans(count: int) -> Iterator[tuple[int, int]]:
-    """Where there were writes after so many, as addresses and bytes."""
-    for key, (number, what) in reversed(_last.items()):
+def _places(count: int) -> Iterator[int]:
+    """Where writes after so many begin."""
+    for key, (number, moved) in reversed(_last.items()):
         if number <= count:
             return
-        if isinstance(what, int):
-            yield key, what
-        elif (optimizer := what()) is not None:
-            for p in optimizer._parameter_list or ():
-                for part in p["params"] if isinstance(p, dict) else (p,):
-                    yield part.data_ptr(), _bytes(part)
+        if isinstance(key, int):
+            yield key
+        for reference in moved:
+            if (p := reference()) is not None:
+                yield p.data_ptr()

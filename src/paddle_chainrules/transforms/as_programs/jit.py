@@ -24,10 +24,10 @@ from ...programs.switch import programs_are_on
 from ...programs.tracing.existing import once
 from ...programs.tracing.record import Record
 from ..containers.tree import flatten_tree
-from .keys import by_value, exactly, may_change
+from .keys import exactly, may_change
 from .program_cache import BOUND, THESE_SIZES, TRIES, OfValue, ProgramCache
 from .program_nodes import call, found_value
-from .recompiling import MAX_PROGRAMS, Piles, kinds_of
+from .recompiling import STATIC, Piles, kinds_of
 from .seen import JITTED, most_samples
 
 P = ParamSpec("P")
@@ -278,7 +278,6 @@ class Jitted:
                 self._static | named,
                 self._static_names | numbered,
             )
-        self._methods: dict[int, tuple[Any, Any]] = {}
         self._made: dict[Any, ProgramCache] = {}
         self.within: dict[Any, Any] = {}
         """Programs of which it is a part: loops whose step it is, its gradient."""
@@ -287,14 +286,6 @@ class Jitted:
     def options(self) -> Any:
         """What tells it from another of the same function."""
         return self._static, self._static_names, self._strict
-
-    def _depends_on(self) -> Any:
-        """What tells programs apart besides arguments."""
-        return None
-
-    def _shown(self) -> dict[str, Any]:
-        """The same, by what to call it."""
-        return {}
 
     def __reduce__(self) -> Any:
         """As functions are, by name where it has one; copies make programs anew."""
@@ -306,24 +297,7 @@ class Jitted:
         return _again, (self._fn, sorted(self._static), self._strict, names)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
-        """Return the method of an instance, which keeps programs of its own."""
-        if instance is None:
-            return self
-        key = id(instance)
-        ref, method = self._methods.get(key, (None, None))
-        if ref is None or ref() is not instance:
-            try:
-                ref = weakref.ref(instance, lambda _: self._methods.pop(key, None))
-            except TypeError:  # it has slots alone
-                return functools.partial(self, instance)
-            method = functools.wraps(self._fn, updated=())(self._method_of(ref))
-            self._methods[key] = ref, method
-        return types.MethodType(method, instance)  # which is kept alive for the call
-
-    def _method_of(self, instance: weakref.ref[Any]) -> _Method:
-        static = [i - 1 for i in self._static if i]
-        names = sorted(self._static_names)
-        return _Method(self._fn, instance, static, self._strict, names)
+        return self if instance is None else functools.partial(self, instance)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         need_tensors(sot.fallback(True))
@@ -379,7 +353,7 @@ class Jitted:
         orders = _orders((args, kwargs))
         given = (*static, *by_name.items())
         statics = tuple((at, _static(v)) for at, v in given)
-        key = statics, spec, orders, places, self._depends_on()
+        key = statics, spec, orders, places
         if places is not None:
             leaves = [leaves[places.index(k)] for k in range(1 + max(places))]
         try:
@@ -400,9 +374,9 @@ class Jitted:
 
             def note(leaves: Sequence[Any]) -> None:
                 every = leaves if places is None else [leaves[k] for k in places]
-                rest = {f"static argument {at!r}": value for at, value in given}
+                rest = {f"{STATIC} {at!r}": value for at, value in given}
                 assert self._piles is not None
-                self._piles.note(kinds_of(spec, every, rest | self._shown()))
+                self._piles.note(kinds_of(spec, every, rest))
 
             programs = ProgramCache(
                 flat,
@@ -423,55 +397,3 @@ class Jitted:
 def _again(fn: Any, static: list[int], strict: bool, names: list[str]) -> Any:
     """A copy, which makes its programs anew."""
     return jit(fn, static, strict, static_argnames=names)
-
-
-class _Method(Jitted):
-    """A method of one instance, which it does not keep alive.
-
-    What is said by the instance's attributes is part of a program, so that another
-    value of one makes another program.
-    """
-
-    def __init__(
-        self,
-        fn: Callable[..., Any],
-        instance: weakref.ref[Any],
-        static_argnums: Sequence[int],
-        strict: bool,
-        static_names: Sequence[str],
-    ) -> None:
-        def of_instance(*args: Any, **kwargs: Any) -> Any:
-            return fn(instance(), *args, **kwargs)
-
-        super().__init__(
-            of_instance, static_argnums, strict, most=lambda: most_samples(fn)
-        )
-        self._piles = Piles(fn)
-        self._met: set[Any] = set()
-        self._static_names = frozenset(static_names)
-        self._instance, self._name = instance, fn.__name__
-
-    def __call__(self, instance: Any, *args: Any, **kwargs: Any) -> Any:
-        return super().__call__(*args, **kwargs)
-
-    def _depends_on(self) -> Any:
-        """The instance's attributes.
-
-        Raises:
-            CaptureError: they are others at each call.
-        """
-        found = tuple((n, by_value(x)) for n, x in self._held().items())
-        if found not in self._met:
-            if len(self._met) >= MAX_PROGRAMS:
-                raise CaptureError(
-                    f"attributes of the instance, of which {self._name} is a method, "
-                    "change from call to call; give what changes as an argument"
-                )
-            self._met.add(found)
-        return found
-
-    def _shown(self) -> dict[str, Any]:
-        return {f"the attribute {name}": x for name, x in self._held().items()}
-
-    def _held(self) -> dict[str, Any]:
-        return getattr(self._instance(), "__dict__", {})

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import paddle
@@ -65,44 +64,3 @@ def may_change(value: Any) -> bool:
         and bool(getattr(value, "__dict__", None) or getattr(kind, "__slots__", None))
         and not kind.__module__.startswith("paddle_chainrules.")
     )
-
-
-class Same:
-    """What is equal to itself alone, as long as it lives.
-
-    Args:
-        value: which is not kept alive, where that can be.
-    """
-
-    def __init__(self, value: Any) -> None:
-        self._hash = id(value)
-        try:
-            self._of: Callable[[], Any] = weakref.ref(value)
-        except TypeError:
-            self._of = lambda: value
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Same):
-            return False
-        own = self._of()
-        return own is not None and own is other._of()
-
-
-DEEP = 4
-"""How deep containers are compared by what they hold."""
-
-
-def by_value(value: Any, depth: int = DEEP) -> Any:
-    """Numbers, strings and what lists and dicts hold by value, others by identity."""
-    kind = type(value)
-    if kind in (list, tuple) and depth:
-        return kind, tuple([by_value(x, depth - 1) for x in value])
-    if kind is dict and depth:
-        pairs = value.items()
-        return kind, tuple([(by_value(k, 0), by_value(x, depth - 1)) for k, x in pairs])
-    if kind in (int, float, complex, bool, str, bytes, type(None)):
-        return exactly(value)
-    return Same(value)

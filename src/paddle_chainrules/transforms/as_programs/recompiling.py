@@ -19,7 +19,7 @@ MAX_PROGRAMS = 8
 """
 
 _once: weakref.WeakKeyDictionary[types.CodeType, int] = weakref.WeakKeyDictionary()
-"""By code, how many functions had a program for one call, and no call since."""
+"""By code, how many functions had a program for one call, and are gone."""
 
 
 class RecompileWarning(UserWarning):
@@ -43,8 +43,10 @@ class Piles:
         Args:
             kinds: by argument, what it is made for.
         """
-        self._count += 1
         before, self._last = self._last, kinds
+        if self._count and _differ_by_choice(before, kinds):
+            return
+        self._count += 1
         if self._count == MAX_PROGRAMS:
             warnings.warn(
                 f"{self._named()} has been captured {self._count} times. "
@@ -54,14 +56,12 @@ class Piles:
                 RecompileWarning,
                 stacklevel=2,
             )
-        if self._count > 1:
-            return
-        once = _once[self._code] = _once.get(self._code, 0) + 1
-        if once == MAX_PROGRAMS:
+        if self._count == 1 and _once.get(self._code, 0) == MAX_PROGRAMS:
+            _once[self._code] += 1
             warnings.warn(
-                f"jit has been called {once} times for {self._named()}, for one call "
-                "each, and each time a program was made. Call it once, before the "
-                "loop, and use what it gives",
+                f"jit has been called {MAX_PROGRAMS} times for {self._named()}, for "
+                "one call each, and each time a program was made. Call it once, "
+                "before the loop, and use what it gives",
                 RecompileWarning,
                 stacklevel=2,
             )
@@ -69,8 +69,10 @@ class Piles:
     def called(self) -> None:
         """Note a call."""
         self._calls += 1
-        if self._calls == 2 and self._count:
-            _once[self._code] = _once.get(self._code, 1) - 1
+
+    def __del__(self) -> None:
+        if self._count and self._calls == 1 and _once is not None:
+            _once[self._code] = _once.get(self._code, 0) + 1
 
     @property
     def _code(self) -> types.CodeType:
@@ -86,6 +88,17 @@ class Piles:
         if not isinstance(code, types.CodeType):
             return str(name)
         return f"{name} ({code.co_filename}:{code.co_firstlineno})"
+
+
+STATIC = "static argument"
+"""What a label begins with of an argument whose values make programs by choice."""
+
+
+def _differ_by_choice(before: Mapping[str, str], now: Mapping[str, str]) -> bool:
+    """Whether static arguments alone are others."""
+    labels = {label for label in before if before[label] != now.get(label)}
+    same = before.keys() == now.keys()
+    return same and bool(labels) and all(n.startswith(STATIC) for n in labels)
 
 
 def _change(before: Mapping[str, str], now: Mapping[str, str]) -> str:
