@@ -18,9 +18,10 @@ LEFT_OUT = {
     *("Net", "NetPullback", "Program", "Pullback", "Pushforward", "Jacobian"),
     *("StatelessLayer", "optimizers", "empty_cache", "ACTIVATIONS"),
     *("BatchWarning", "CaptureError", "ConstantWarning", "Fit", "Minimum", "Optimizer"),
+    *("RecompileWarning", "load", "save"),
     *("schedules", "to_paddle"),
 }
-"""What others give, types of errors, and what is called by another name."""
+"""What others give, types of errors, what writes files, and other names of a call."""
 
 
 def told(row):

@@ -42,5 +42,5 @@ what a layer was given, and elsewhere a `PyException`.
     PythonCall.pyisnull(BRIDGE) && throw(error)
     found = BRIDGE.refusal(error.v)
     PythonCall.pyis(found, NONE) && throw(error)
-    throw(LayerError(text(found[0]), text(found[1]), error))
+    throw(LayerError(text(found[0]), text(found[1]), PyException(found[2])))
 end

@@ -317,7 +317,7 @@ end
     text = sprint(io -> showerror(io, err.value, []))
     @test occursin("ValueError", text)
     @test occursin("Python stacktrace", text)
-    @test occursin("paddle_chainrules.bridge", text)
+    @test occursin("paddle_chainrules.nets", text)
 end
 
 @testset "frozen parameters" begin

@@ -84,7 +84,7 @@ end
     err = try W(WRONG) catch err err end
     text = sprint(io -> showerror(io, err, []))
     @test occursin("ValueError: (InvalidArgument) In operator matmul", text)
-    @test occursin("Python stacktrace", text) && occursin("paddle_chainrules.bridge", text)
+    @test occursin("Python stacktrace", text) && occursin("paddle_chainrules.nets", text)
     @test err.cause isa PyException
 end
 

@@ -38,10 +38,10 @@ class _Julias(Words):
         return "nothing" if x is None else super().what(x)
 
 
-def refusal(error: BaseException) -> tuple[str, str] | None:
-    """The name of the layer in which Paddle has raised an error, and a sentence on it.
+def refusal(error: BaseException) -> tuple[str, str, BaseException] | None:
+    """The name of the layer in which Paddle has raised, a sentence, and its error.
 
     None where it was no layer of a net.
     """
     found = _refusal(error, _Julias())
-    return found and (found.name, found.sentence)
+    return found and (found.name, found.sentence, found.error)

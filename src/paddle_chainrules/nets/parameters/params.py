@@ -139,7 +139,7 @@ class ParamSpec:
             if not isinstance(value, Tensor):
                 remedy = "convert it with paddle.to_tensor"
                 if value is None:
-                    remedy = "where there is no gradient, give paddle.zeros_like of it"
+                    remedy += ", or give paddle.zeros_like of it where nothing flows"
                 raise TypeError(
                     f"{what}[{name!r}] must be a paddle.Tensor, got "
                     f"{type(value).__name__}; {remedy}"
