@@ -69,7 +69,7 @@ SAID = {
     ),
     "flatten without a gradient": (
         lambda: NET.flatten({**PARAMS, "0.bias": None}),
-        "where there is no gradient, give paddle.zeros_like",
+        "or give paddle.zeros_like of it where nothing flows",
     ),
     "FCNet without parameters": (lambda: NET(X), r"first, as net\(params, x\)"),
     "a layer without parameters": (lambda: LAYER(X), r"calls are net\(params, x\)"),
