@@ -204,11 +204,10 @@ def _packed(node: Any, name: str, tensors: dict[str, Tensor]) -> Any:
         parts = [_packed(part, f"{name}[{i}]", tensors) for i, part in enumerate(node)]
         return [type(node).__name__, parts]
     if is_named(node):
-        kind = type(node)
         return [
             "named",
             [
-                f"{kind.__module__}:{kind.__qualname__}",
+                _class_of(node),
                 [
                     _packed(part, f"{name}.{field}", tensors)
                     for field, part in zip(node._fields, node, strict=True)
@@ -302,6 +301,11 @@ def _is_pair(pair: Any) -> bool:
 
 
 def unpacked(node: Any, tensors: Mapping[str, Tensor]) -> Any:
+    """Return the tree that a packed one and its tensors stand for.
+
+    Raises:
+        ValueError: a named tuple has other fields here.
+    """
     kind, content = node
     if kind == "tensor":
         return tensors[content]

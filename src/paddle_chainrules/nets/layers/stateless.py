@@ -266,8 +266,8 @@ class StatelessLayer(Net):
     def forward(self, params: Params, *args: Any, **kwargs: Any) -> Any:
         """The layer's output; ``(output, new_buffers)`` where buffers are given."""
         need_tensors(sot.fallback(True))
-        if self._moving and kwargs.get("buffers") is None:
-            self._warn_of_moving()
+        if self._moving:
+            self._warn_of_moving(kwargs)
         constants: dict[str, Any] = {}
         if kwargs.keys() & RESERVED:
             constants, kwargs = self.split_keywords(kwargs)
@@ -297,8 +297,8 @@ class StatelessLayer(Net):
     def pullback(self, params: Params, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """``(output, pullback)``; with buffers given, their new values as a third."""
         need_tensors(sot.fallback(True))
-        if self._moving and kwargs.get("buffers") is None:
-            self._warn_of_moving()
+        if self._moving:
+            self._warn_of_moving(kwargs)
         return self.recorded(params, args, kwargs)
 
     def recorded(
@@ -316,8 +316,10 @@ class StatelessLayer(Net):
         """Take it for known that training moves buffers."""
         self._moving = ()
 
-    def _warn_of_moving(self) -> None:
-        """Say once that what training moves is dropped."""
+    def _warn_of_moving(self, kwargs: Mapping[str, Any]) -> None:
+        """Say once that a call without buffers drops what training moves."""
+        if kwargs.get("buffers") is not None:
+            return
         names, self._moving = self._moving, ()
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         warnings.warn(

@@ -21,7 +21,7 @@ from ..listener import listener
 from .places import lock, stand, standing
 
 MAX_WRITES = 65_536
-"""Places that have been written into, of which is known when; the first is dropped."""
+"""How many places have the number of their last write kept; the oldest goes first."""
 
 
 class _Here(threading.local):
@@ -34,8 +34,10 @@ _total = [0]
 """How many writes there were."""
 
 _last: dict[Any, tuple[int, Sequence[Any]]] = {}
-"""By address, or by an optimizer, the number of the last write, and references to the
-parameters that it moved; the latest write last."""
+"""The number of the last write, and references to the parameters that it moved.
+
+A key is an address, or tells of an optimizer. The latest write comes last.
+"""
 
 
 @contextmanager
@@ -100,9 +102,9 @@ def writes_so_far() -> int:
 
 
 def is_written_since(count: int, tensors: Iterable[Tensor]) -> bool:
-    """Return whether there was a write into memory of a tensor after so many writes.
+    """Return whether tensors were written into after the first ``count`` writes.
 
-    A write is seen where the memory that it begins at is a tensor's.
+    A write is seen if the first byte that it writes belongs to one of the tensors.
     """
     if _total[0] == count:
         return False

@@ -48,7 +48,7 @@ def _is_small(found: Tensor, x: Tensor) -> bool:
 
 
 def _has_equal(found: Any, x: Tensor, *_: Any) -> bool:
-    """Tell whether two eigenvalues are the same, or there are several matrices."""
+    """Tell whether two eigenvalues are equal, or several matrices are given."""
     if x.ndim > 2:
         return True
     values = found[0] if isinstance(found, list | tuple) else found

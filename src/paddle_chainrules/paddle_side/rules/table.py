@@ -128,6 +128,33 @@ def _is_number_alone(x: Tensor, *_: Any, **__: Any) -> bool:
 
 _whole_triangular_solve, _whole_rnn = _whole("triangular_solve"), _whole("rnn")
 
+_BY_RULES: dict[str, tuple[int, ...]] = {
+    # Paddle's are wrong, or fail.
+    "lu_unpack": (0,),
+    "lu_solve": (),
+    "spectral_norm": (),
+    "as_strided": (0,),
+    "tensor_unfold": (0,),
+    "masked_fill": (2,),
+    "celu": (0,),
+    "i0e": (0,),
+    # Paddle has none of these arguments.
+    "lerp": (2,),
+    "clip": (1, 2),
+    "scale": (1, 2),
+    "linspace": (0, 1),
+    "logspace": (0, 1, 3),
+    "pow": (1,),
+    "bincount": (1,),
+    "diag_embed": (0,),
+    "fill_diagonal_tensor": (1,),
+    "label_smooth": (1,),
+    "bce_loss": (1,),
+    "kldiv_loss": (1,),
+    "fused_softmax_mask": (1,),
+}
+"""Operators whose derivatives by these arguments are left to rules; by all for none."""
+
 RULES: dict[str, Rule] = {
     **dict.fromkeys(in_place.VIEWS, in_place.view),
     # Paddle passes gradients on through integers.
@@ -154,7 +181,6 @@ RULES: dict[str, Rule] = {
     "embedding": _embedding,
     "qr": linear_algebra.qr,
     "svd": linear_algebra.svd,
-    "lu_unpack": by_rules("lu_unpack", 0),
     "unstack": where_traced(formulas.unstack, 0, checked=True),
     "broadcast_tensors": formulas.broadcast_tensors,
     "meshgrid": formulas.meshgrid,
@@ -166,41 +192,21 @@ RULES: dict[str, Rule] = {
         name: by_rules(name, of_complex=True)
         for name in (
             *("elementwise_pow", "acosh", "sign", "softsign"),
-            *("matrix_power", "slogdet"),
+            *("matrix_power", "slogdet", "einsum"),
         )
     },
-    "einsum": by_rules("einsum", of_complex=True),
-    "lu_solve": by_rules("lu_solve"),
+    **{name: by_rules(name, *places) for name, places in _BY_RULES.items()},
     "kthvalue": by_rules("kthvalue", 0, where=_is_number_alone),
-    "spectral_norm": by_rules("spectral_norm"),
-    "as_strided": by_rules("as_strided", 0),
-    "tensor_unfold": by_rules("tensor_unfold", 0),
-    "masked_fill": by_rules("masked_fill", 2),
     **dict.fromkeys(("silu", "swish"), where_traced(formulas.silu, 0)),
-    "celu": by_rules("celu", 0),
     "assign_out_": in_place.renewing(in_place.assign_out, 1),
     "cross_entropy_with_softmax": losses.soft_cross_entropy,
     **at_numbers.RULES,
-    "i0e": by_rules("i0e", 0),
     # There is none of some argument.
-    "lerp": by_rules("lerp", 2),
-    "clip": by_rules("clip", 1, 2),
-    "scale": by_rules("scale", 1, 2),
-    "linspace": by_rules("linspace", 0, 1),
-    "logspace": by_rules("logspace", 0, 1, 3),
-    "pow": by_rules("pow", 1),
-    "bincount": by_rules("bincount", 1),
     "p_norm": norms.p_norm,
-    "diag_embed": by_rules("diag_embed", 0),
-    "fill_diagonal_tensor": by_rules("fill_diagonal_tensor", 1),
-    "label_smooth": by_rules("label_smooth", 1),
-    "bce_loss": by_rules("bce_loss", 1),
     "sigmoid_cross_entropy_with_logits": where_traced(
         losses.cross_entropy_with_logits, 0, 1, 2
     ),
-    "kldiv_loss": by_rules("kldiv_loss", 1),
     "nll_loss": where_traced(losses.nll_loss, 0, 2),
-    "fused_softmax_mask": by_rules("fused_softmax_mask", 1),
     **DRAWN,
     "gammaincc": refused("gammaincc", 0),
     "histogram": refused("histogram", 1),

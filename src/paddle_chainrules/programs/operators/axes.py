@@ -24,7 +24,7 @@ Sizes = Sequence[Sequence[int]]
 
 
 class Axes:
-    """What an operator does along axes, of which nothing is known."""
+    """The base of all kinds. By itself it says that nothing is known."""
 
     batches = False
     """Whether results of many samples follow of it."""
@@ -49,7 +49,7 @@ class Axes:
         Args:
             args: of the operation, by name.
             given: the values among them that have rows.
-            count: rows are so many leading axes.
+            count: how many leading axes number the rows.
         """
         return False
 

@@ -139,6 +139,12 @@ def _attribute(module: Any, name: str) -> Any:
         return None
 
 
+def _one_or_more(given: Any) -> Iterable[Any]:
+    """Return a collection as it is, and anything else in a tuple."""
+    several = isinstance(given, list | tuple | set | frozenset | range)
+    return given if several else (given,)
+
+
 def _static_positions(argnums: Any) -> tuple[int, ...]:
     """Positions of arguments, of which one may stand alone.
 
@@ -146,8 +152,7 @@ def _static_positions(argnums: Any) -> tuple[int, ...]:
         TypeError: they are no integers.
         ValueError: one counts from the last argument.
     """
-    several = isinstance(argnums, list | tuple | set | frozenset | range)
-    given = argnums if several else (argnums,)
+    given = _one_or_more(argnums)
     found = tuple(checked_integer("each of static_argnums", n) for n in given)
     if any(position < 0 for position in found):
         raise ValueError(
@@ -163,8 +168,7 @@ def _static_names(argnames: Any) -> frozenset[str]:
     Raises:
         TypeError: they are no strings.
     """
-    several = isinstance(argnames, list | tuple | set | frozenset)
-    found = frozenset(argnames if several else (argnames,))
+    found = frozenset(_one_or_more(argnames))
     for name in found:
         if not isinstance(name, str):
             raise TypeError(
