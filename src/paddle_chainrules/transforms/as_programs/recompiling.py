@@ -18,8 +18,12 @@ MAX_PROGRAMS = 8
 """Programs of one function, and of functions that were called once, before a warning.
 """
 
-_once: weakref.WeakKeyDictionary[types.CodeType, int] = weakref.WeakKeyDictionary()
-"""By code, how many functions had a program for one call, and are gone."""
+_made: weakref.WeakKeyDictionary[types.CodeType, list[Any] | None] = (
+    weakref.WeakKeyDictionary()
+)
+"""By code, a reference to each ``Piles`` with a program, and its list of one count of
+calls; those gone after several calls are left out, and None stands after the warning.
+"""
 
 
 class RecompileWarning(UserWarning):
@@ -34,7 +38,7 @@ class Piles:
     """
 
     def __init__(self, fn: Callable[..., Any]) -> None:
-        self._fn, self._count, self._calls = fn, 0, 0
+        self._fn, self._count, self._calls = fn, 0, [0]
         self._last: Mapping[str, str] = {}
 
     def note(self, kinds: Mapping[str, str]) -> None:
@@ -56,8 +60,8 @@ class Piles:
                 RecompileWarning,
                 stacklevel=2,
             )
-        if self._count == 1 and _once.get(self._code, 0) == MAX_PROGRAMS:
-            _once[self._code] += 1
+        if self._count == 1 and self._gone_after_a_call() >= MAX_PROGRAMS:
+            _made[self._code] = None
             warnings.warn(
                 f"jit has been called {MAX_PROGRAMS} times for {self._named()}, for "
                 "one call each, and each time a program was made. Call it once, "
@@ -68,11 +72,16 @@ class Piles:
 
     def called(self) -> None:
         """Note a call."""
-        self._calls += 1
+        self._calls[0] += 1
 
-    def __del__(self) -> None:
-        if self._count and self._calls == 1 and _once is not None:
-            _once[self._code] = _once.get(self._code, 0) + 1
+    def _gone_after_a_call(self) -> int:
+        """How many others of this code had a program for one call, and are gone."""
+        before = _made.get(self._code, [])
+        if before is None:
+            return 0
+        kept = [(ref, n) for ref, n in before if ref() is not None or n[0] == 1]
+        _made[self._code] = [*kept, (weakref.ref(self), self._calls)]
+        return sum(ref() is None for ref, _ in kept)
 
     @property
     def _code(self) -> types.CodeType:
