@@ -24,6 +24,7 @@ from paddle_chainrules import (
     stateless,
     value_and_grad,
     vjp,
+    vmap,
 )
 from paddle_chainrules.transforms.as_programs import program_cache
 
@@ -750,3 +751,46 @@ def test_errors_of_the_function_have_their_own_context_alone():
     with pytest.raises(ZeroDivisionError) as raised:
         jit(fails)(X)
     assert raised.value.__context__ is None
+
+
+OF_ONE_CALL = {
+    "value": lambda fn: jit(fn),
+    "gradient": lambda fn: jit(grad(fn)),
+    "twice": lambda fn: jit(grad(lambda x: grad(fn)(x).sum())),
+    "batch": lambda fn: jit(vmap(fn, randomness="same")),
+    "in a program": lambda fn: jit(lambda x: jit(fn)(x) * 2),
+}
+
+
+@programs_on
+@pytest.mark.parametrize("draws", [False, True])
+@pytest.mark.parametrize("kind", OF_ONE_CALL)
+def test_the_function_is_called_once_with_the_numbers_given(kind, draws):
+    seen = []
+
+    def fn(x):
+        seen.append(x)
+        return (paddle.tanh(x) * (paddle.rand([3]) if draws else 2.0)).sum()
+
+    x = paddle.to_tensor([[0.5, -1.5, 2.0]] if kind == "batch" else [0.5, -1.5, 2.0])
+    made = OF_ONE_CALL[kind](fn)
+    for _ in range(3):
+        made(x)
+    assert len(seen) == 1
+
+
+@programs_on
+def test_the_function_is_called_once_for_a_caller_who_differentiates():
+    seen = []
+
+    def fn(x):
+        seen.append(x.detach())
+        return paddle.tanh(x) * 2.0
+
+    made, x = jit(fn), paddle.to_tensor([0.5, -1.5], stop_gradient=False)
+    for _ in range(3):
+        (found,) = paddle.grad(made(x), [x])
+        expected = 2 - 2 * np.tanh(x.numpy()) ** 2
+        np.testing.assert_allclose(found.numpy(), expected, 1e-5)
+    assert len(seen) == 1
+    assert_same(seen[0], x)

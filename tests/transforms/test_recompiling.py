@@ -11,10 +11,10 @@ from paddle_chainrules import RecompileWarning, jit
 X = randn([4, 3])
 
 
-def scaled_by(numbers):
-    scaled = jit(lambda x, rate: x * rate)
-    for rate in numbers:
-        assert_same(scaled(X, rate), X * rate)
+def raised_to(numbers):
+    raised = jit(lambda x, power: x.abs() ** power)
+    for power in numbers:
+        assert_same(raised(X, power), X.abs() ** power)
 
 
 @programs_on
@@ -22,7 +22,7 @@ def test_a_number_that_changes_is_named():
     with pytest.warns(
         RecompileWarning, match=r"argument 1 went from 6\.0 to 7"
     ) as said:
-        scaled_by(map(float, range(20)))
+        raised_to(map(float, range(20)))
     assert len(said) == 1
     assert "test_recompiling.py" in str(said[0].message)
 
@@ -35,7 +35,7 @@ def test_values_of_static_arguments_are_a_choice(recwarn):
 
 @programs_on
 def test_few_programs_are_no_matter(recwarn):
-    scaled_by([*range(7)] * 20)
+    raised_to([*range(7)] * 20)
     assert not [w for w in recwarn if w.category is RecompileWarning]
 
 
@@ -53,7 +53,7 @@ def test_a_shape_that_changes_is_named():
 
 def powers(count, **options):
     def fn(x, power, *, shift):
-        return x**power + shift
+        return x**power + x.clip(max=shift)
 
     raised = jit(fn, **options)
     for k in range(count):
@@ -77,7 +77,7 @@ def test_jit_in_a_loop_finds_the_program_of_a_function():
 
     for _ in range(12):
         assert_same(jit(fn)(X), X * 3)
-    assert len(calls) == 4  # kept from the second time on
+    assert len(calls) == 2  # kept from the second time on
     assert jit(fn) is jit(fn)
     assert jit(fn) is not jit(fn, strict=True)
 
@@ -138,7 +138,7 @@ def test_static_arguments_by_name():
         assert_same(named(X, 2), X**2)
         assert_same(named(X, power=2), X**2)
         assert_same(named(X, 3, mode="b"), X + 3)
-    assert len(counted) == 6
+    assert len(counted) == 3
     same = jit(fn, 1, static_argnames="mode", strict=True)
     assert same.options == named.options
     for bad in (3, (1,)):

@@ -35,6 +35,7 @@ from .patching.places import (
     taken,
 )
 from .rules import operators as rules
+from .traced_numbers import in_tensors
 
 RAW: Any = core.eager.ops
 """Operators by name, as programs call them: without a way for static graphs."""
@@ -271,7 +272,7 @@ def _stand_in(owner: Any, name: str, handler: str, label: str = "") -> StandIn:
         who = getattr(local, "listener", None)
         if who is None:
             return passing[0](*args, **kwargs)
-        return getattr(who, handler)(label, passing[0], args, kwargs)
+        return getattr(who, handler)(label, passing[0], in_tensors(label, args), kwargs)
 
     return StandIn(owner, name, call, passing)
 

@@ -74,6 +74,7 @@ def capture(
     check: bool = True,
     begun: list[Begun] | None = None,
     further: Further | None = None,
+    once: bool = False,
 ) -> Captured:
     """``fn(leaves)`` as a program of the tensors among the leaves.
 
@@ -81,6 +82,8 @@ def capture(
         fn: function of a list of leaves, that gives a list.
         leaves: tensors, and anything else, which is part of the program.
         check: whether to compare with the function on other numbers.
+        once: whether to compare with what the call gave that was recorded, in place of
+            a second call.
         begun: where to leave the record; or which to go on with, alone in the list.
         further: what fn does after another function of the first of the leaves, which
             is that of ``begun``, if there is one.
@@ -101,12 +104,15 @@ def capture(
     try:
         watch_alone([])
         with collector_waits():
-            captured, how = _first(fn, leaves, state, begun, further)
+            captured, how, given = _first(fn, leaves, state, begun, further, once)
             draws, flags = how.draws, how.flags.before
             try:
-                if check or how.must_check:
+                if once and (check or how.must_check):
+                    _replay(captured.program, leaves, given)
+                elif check or how.must_check:
                     # Two threads in paddle.grad crash.
                     with in_turn() if how.takes_gradients else nullcontext():
+                        del given  # and the memory
                         _check(captured.program, fn, leaves, how)
                 flags = how.flags.after
             finally:
@@ -142,8 +148,9 @@ def _first(
     state: Any,
     begun: list[Begun] | None,
     further: Further | None,
-) -> tuple[Captured, How]:
-    """A function as a program, not yet compared.
+    once: bool,
+) -> tuple[Captured, How, list[Tensor]]:
+    """A function as a program, not yet compared, and the tensors that it gave.
 
     The tensors of its record are gone afterwards, where nobody goes on with it: whoever
     compares has their memory, since to touch new memory takes longer than most
@@ -185,7 +192,7 @@ def _first(
         if record.by_series:
             program = collapsed(program)
         captured = _captured(record, program, outputs, ends)
-        if further is None and begun is not None and not record.draws:
+        if further is None and begun is not None and (once or not record.draws):
             begun.append(Begun(record, given, outputs))
     finally:  # whatever an interrupt has left
         ended(record, before)
@@ -196,14 +203,18 @@ def _first(
     made = [v for op in record.ops for v in op.outputs]
     lost = record.writes and record.differentiates  # by the tape, perhaps
     twice = record.draws and record.differentiates  # a tape may draw so
-    return captured, How(
-        record.writes and not lost,
-        record.draws,
-        record.takes_gradients,
-        lost or record.by_series or twice,
-        record.by_samples or any(op.operator.opaque for op in program.ops),
-        flags,
-        np.empty(max((v.bytes for v in made), default=0), np.uint8),
+    return (
+        captured,
+        How(
+            record.writes and not lost,
+            record.draws,
+            record.takes_gradients,
+            lost or record.by_series or twice,
+            record.by_samples or any(op.operator.opaque for op in program.ops),
+            flags,
+            np.empty(max((v.bytes for v in made), default=0), np.uint8),
+        ),
+        tensors,
     )
 
 
@@ -332,10 +343,40 @@ def _compare(
         with drawing_from(state):
             results = _recorded(record, fn, given)
         del given, record  # and the memory
-    native = [o for o in results if isinstance(o, Tensor)]
+    native = [out for out in results if isinstance(out, Tensor)]
+    _equal(program, moved, native, state, " on other numbers")
+
+
+def _replay(program: Program, leaves: Sequence[Any], native: list[Tensor]) -> None:
+    """Compare with what the function gave.
+
+    Raises:
+        CaptureError: they differ.
+    """
+    state = random_state() if program.draws else None
+    tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
+    _equal(program, tensors, native, state)
+
+
+def _equal(
+    program: Program,
+    tensors: Sequence[Tensor],
+    native: list[Tensor],
+    state: Any,
+    where: str = "",
+) -> None:
+    """Compare what a program gives with what the function gave.
+
+    Args:
+        state: random state that the function began with.
+        where: on which numbers, for errors.
+
+    Raises:
+        CaptureError: they differ.
+    """
     try:
         with drawing_from(state), grad_mode(False):
-            found = program(*moved)
+            found = program(*tensors)
     except Exception as error:  # no kernel for the dtype, perhaps
         raise CaptureError(
             f"its program raised {type(error).__name__}, and the function did not: "
@@ -343,7 +384,7 @@ def _compare(
         ) from error
     if len(found) != len(native):
         raise CaptureError(
-            f"it gives {len(native)} tensors on other numbers, and not {len(found)}; "
+            f"it gives {len(native)} tensors{where}, and not {len(found)}; "
             "use paddle.where for what depends on values"
         )
     expected = [*map(Numbers, native)]
@@ -358,12 +399,12 @@ def _compare(
     for i, (a, b) in enumerate(zip(found, native, strict=True)):
         if a.shape != b.shape or a.dtype != b.dtype:
             raise CaptureError(
-                f"output {i} has shape {list(b.shape)} on other numbers, and not "
+                f"output {i} has shape {list(b.shape)}{where}, and not "
                 f"{list(a.shape)}; use paddle.where for what depends on values"
             )
         if not Numbers(a).is_close(expected[i], largest, rtol, terms):
             raise CaptureError(
-                f"output {i} of the program differs from the function's on other "
-                "numbers: it depends on something that no operator shows, such as a "
-                "value computed outside of Paddle; give that as an argument"
+                f"output {i} of the program differs from the function's{where}: it "
+                "depends on something that no operator shows, such as a value "
+                "computed outside of Paddle; give that as an argument"
             )

@@ -11,9 +11,13 @@ from numbers import Integral
 from typing import Any
 
 import paddle
+from paddle import Tensor
 
+from ..dtypes import dtype_name
+from ..listener import listener
 from ..locks import in_child_of_fork, new_lock
 from ..patching.places import Places, by_itself, standing
+from ..traced_numbers import TracedNumber
 
 DRAWING = (
     *("bernoulli", "binomial", "class_center_sample", "dirichlet", "dropout"),
@@ -182,20 +186,67 @@ def _drawing_from(source: Any) -> Iterator[None]:
     take_turns()
     note_drawing()
     with _turn:
-        before = random_state()
+        before, count = random_state(), len(_seeds())
         _set_aside.append((threading.get_ident(), before))
         try:
-            if isinstance(source, int):
-                paddle.seed(source)
+            if isinstance(source, int | Tensor):
+                _handed_over("begin_seed", begin_seed, source)
+                yield
+                _handed_over("end_seed", end_seed)
             else:
                 put_back(source)
-            yield
+                yield
         finally:
+            del _seeds()[count:]
             try:
                 put_back(before)
             finally:  # an interrupt in the one leaves the other
                 put_back(before)
                 _set_aside.pop()
+
+
+def begin_seed(seed: int | Tensor) -> None:
+    """Draw from a seed until :func:`end_seed`; a step of a program.
+
+    Raises:
+        ValueError: the seed is negative, or too large.
+    """
+    value = _in_range(_as_int(seed))
+    _seeds().append(random_state())
+    paddle.seed(value)
+
+
+def end_seed() -> None:
+    """Draw as before :func:`begin_seed`; a step of a program."""
+    put_back(_seeds().pop())
+
+
+def _handed_over(name: str, step: Callable[..., None], *args: Any) -> None:
+    """Take a step, or hand it to whoever records this thread."""
+    who = listener()
+    if who is None:
+        step(*args)
+    else:
+        who.operator(name, step, args, {})
+
+
+def _seeds() -> list[Any]:
+    """The states before the seeds that this thread draws from."""
+    found: list[Any] = _local.__dict__.setdefault("seeds", [])
+    return found
+
+
+@contextmanager
+def running_seeds() -> Iterator[None]:
+    """Run a program, whose seeds end with it, also where it raises an error."""
+    with _turn:
+        count = len(_seeds())
+        try:
+            yield
+        finally:
+            if len(_seeds()) > count:
+                put_back(_seeds()[count])
+                del _seeds()[count:]
 
 
 _set_aside: list[tuple[int, Any]] = []
@@ -210,8 +261,8 @@ def _leave_seeds_of_others() -> None:
         _set_aside.clear()
 
 
-def checked_seed(seed: Any) -> int | None:
-    """A seed as an int, or None; refuse what is none.
+def checked_seed(seed: Any) -> int | Tensor | None:
+    """A seed as an int, or None; as a 0-d integer tensor while a program is captured.
 
     Raises:
         TypeError: not an integer.
@@ -219,12 +270,33 @@ def checked_seed(seed: Any) -> int | None:
     """
     if seed is None:
         return None
+    if type(seed) is TracedNumber:
+        return seed.seed()
+    if isinstance(seed, Tensor) and seed.size == 1 and seed.dtype in _WHOLE:
+        return _in_range(_as_int(seed)) if listener() is None else seed
     if not isinstance(seed, Integral) or isinstance(seed, bool):
         raise TypeError(
-            f"seed must be an int, or None for the program's random numbers, got "
-            f"{type(seed).__name__}; give int(seed)"
+            "seed must be an int, an integer tensor of one number, or None for the "
+            f"program's random numbers, got {_kind(seed)}; give int(seed)"
         )
-    value = int(seed)
+    return _in_range(int(seed))
+
+
+def _kind(seed: Any) -> str:
+    if isinstance(seed, Tensor):
+        return f"a {dtype_name(seed.dtype)} tensor of shape {list(seed.shape)}"
+    return type(seed).__name__
+
+
+_WHOLE = (paddle.int32, paddle.int64)
+
+
+def _as_int(seed: Any) -> int:
+    value: Any = seed.item() if isinstance(seed, Tensor) else seed
+    return int(value)
+
+
+def _in_range(value: int) -> int:
     if not 0 <= value < 2**64:
         raise ValueError(
             f"seed must be at least 0 and below 2**64, got {value}; take it modulo "

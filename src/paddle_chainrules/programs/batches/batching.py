@@ -20,6 +20,7 @@ from ...paddle_side.process.random_state import put_back, random_state
 from ..compiling.passes import least, program_of
 from ..compiling.program import Program
 from ..operators.calls import BatchCall, NoRule
+from ..operators.random import SEEDS
 from ..operators.table import TABLE
 from ..tracing.inside import recorded_inside
 from ..tracing.operations import Operation, Value, fresh_numbers, values_in, with_values
@@ -147,7 +148,7 @@ def batched(
     many = {v for v, flag in zip(program.inputs, flags, strict=True) if flag}
     size = next(t.shape[0] for t, flag in zip(tensors, flags, strict=True) if flag)
     for op, gone in zip(program.ops, program.last_uses, strict=True):
-        if op.operator.name == "seed":
+        if op.operator.name in SEEDS:
             raise NoRule(
                 "random numbers of a seed, over a batch, where each sample would begin "
                 "with it; draw them before, and give them as an argument"

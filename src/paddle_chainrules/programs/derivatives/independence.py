@@ -19,6 +19,7 @@ from ...paddle_side.dtypes import is_differentiable
 from ...paddle_side.listener import not_listening
 from ...paddle_side.process.random_state import drawing_from, random_state
 from ..batches.row_by_row import is_row_by_row
+from ..comparison import other_numbers
 from ..compiling.program import Program
 from ..compiling.source import compiled
 from ..tracing.operations import Value
@@ -34,15 +35,18 @@ def is_by_rows(
 ) -> bool:
     """Whether entries of what was recorded depend on one row of each moved input.
 
-    Where the operators do not show it, it is tried on other numbers.
+    Where the operators do not show it, rows are moved. A program that serves other
+    calls is tried at other numbers, too.
     """
     if is_row_by_row(record.ops[start:], [starts[at] for at in moved]):
         return True
     with not_listening(), grad_mode(False):
-        program = _recorded(record, start, starts, outputs)
+        program, given = _recorded(record, start, starts, outputs)
         # Operator by operator: machine code, after some calls, rounds otherwise.
         function = compiled(program.as_run)
-        inputs = [record.tensor(x) for x in starts]
+        points = [[record.tensor(x) for x in given]]
+        if record.is_reused:
+            points.append(_others(program, points[0]))
         state = random_state() if program.draws else None
 
         def run(given: Sequence[Tensor]) -> list[Tensor]:
@@ -50,23 +54,38 @@ def is_by_rows(
                 found: list[Tensor] = function(*(value.clone() for value in given))
             return found
 
-        return all(_is_by_rows(run, inputs, at) for at in moved)
+        return all(_is_by_rows(run, point, at) for point in points for at in moved)
+
+
+def _others(program: Program, point: Sequence[Tensor]) -> list[Tensor]:
+    """Other numbers for a program, but for those that say where things begin."""
+    kept = {v for op in program.ops for v in op.structure}
+    pairs = zip(program.inputs, point, strict=True)
+    return [x if v in kept else other_numbers(x) for v, x in pairs]
 
 
 def _recorded(
     record: Record, start: int, starts: Sequence[Value], outputs: Sequence[Tensor]
-) -> Program:
-    """The operations from start on, as a program of the inputs."""
+) -> tuple[Program, list[Value]]:
+    """The operations from start on, as a program of what may be other numbers.
+
+    These are the inputs first, then what was computed before.
+    """
     ops = tuple(record.ops[start:])
-    known = {*starts}
+    known, given = {*starts}, [*starts]
     constants: dict[Value, Tensor] = {}
     for op in ops:
         outside = [v for v in op.inputs if v not in known]
-        constants.update((v, record.tensor(v)) for v in outside)
-        known.update(outside, op.outputs)
+        for v in outside:
+            if v in record.constants:
+                constants[v] = record.tensor(v)
+            else:
+                given.append(v)
+            known.add(v)
+        known.update(op.outputs)
     ends = tuple(record.value_of(y) for y in outputs)
     constants.update((v, record.tensor(v)) for v in ends if v not in known)
-    return Program(tuple(starts), constants, ops, ends)
+    return Program(tuple(given), constants, ops, ends), given
 
 
 def _is_by_rows(

@@ -10,7 +10,7 @@ from paddle import Tensor
 from ...paddle_side.dtypes import single
 from ...paddle_side.interception import RAW
 from ...paddle_side.listener import not_listening
-from ...paddle_side.process.random_state import is_sketched
+from ...paddle_side.process.random_state import begin_seed, end_seed, is_sketched
 from .axes import ANYWHERE, ELEMENTS
 from .calls import Call, NoRule
 from .entry import TABLE, define, formula_of, reverse_of, simpler_of
@@ -96,8 +96,11 @@ for name in (
 ):
     define(name, random=True, differentiable=())
 define("bernoulli", axes=ANYWHERE, random=True, differentiable=())
-define("seed", "seed", run=paddle.seed, random=True, differentiable=())
-"""Which sets the generators, at its place among what draws."""
+for name, step in (("seed", paddle.seed), ("begin_seed", begin_seed)):
+    define(name, "seed", run=step, random=True, differentiable=())
+define("end_seed", "", run=end_seed, random=True, differentiable=())
+SEEDS = frozenset({"seed", "begin_seed", "end_seed"})
+"""What sets the generators, at its place among what draws."""
 
 
 _ROUNDED = (paddle.float32, paddle.float64)

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 from paddle import Tensor
 
+from ...paddle_side.traced_numbers import TracedNumber
 from .operations import Value, tensors_in
 
 
@@ -35,6 +36,8 @@ def in_values(record: Noting, arg: Any) -> Any:
             "a slice goes from or to a tensor, so that shapes depend on values; "
             "give Python's ints"
         )
+    if type(arg) is TracedNumber:
+        arg.refuse()
     if isinstance(arg, np.generic):
         return arg.item()
     if isinstance(arg, np.ndarray):

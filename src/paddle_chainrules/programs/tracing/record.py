@@ -33,7 +33,7 @@ from .within import within
 
 core: Any = _core
 
-_DRAWING = frozenset((*DRAWING, "seed"))
+_DRAWING = frozenset((*DRAWING, "seed", "begin_seed", "end_seed"))
 
 
 class Record(Values):

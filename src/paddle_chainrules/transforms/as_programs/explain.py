@@ -24,7 +24,7 @@ def explain(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
 
 
 def _explained(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
-    jitted = fn if isinstance(fn, Jitted) else Jitted(fn)
+    jitted = fn if isinstance(fn, Jitted) else Jitted(fn, asked=True)
     try:
         program = jitted.program(*args, **kwargs)
     except CaptureError as error:

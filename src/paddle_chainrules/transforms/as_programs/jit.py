@@ -24,6 +24,12 @@ from ...programs.switch import programs_are_on
 from ...programs.tracing.existing import once
 from ...programs.tracing.record import Record
 from ..containers.tree import flatten_tree
+from .changing_numbers import (
+    ChangingNumbers,
+    check_none_is_left,
+    with_inputs,
+    with_numbers,
+)
 from .keys import exactly, may_change
 from .program_cache import BOUND, THESE_SIZES, TRIES, OfValue, ProgramCache
 from .program_nodes import call, found_value
@@ -46,14 +52,16 @@ def jit(
     The first call with tensors of new dtypes and shapes captures what the function does
     to them; later ones run that, without Python's and Paddle's layers in between. Where
     two calls differ in the number of samples alone, and the function names no size, the
-    program serves any number of samples. What
-    is computed of shapes, numbers and other objects of Python is part of the program;
-    so the function must depend on nothing of Python's that changes, and change nothing.
-    Tensors that it closes over are read at every call.
+    program serves any number of samples. What is computed of shapes and objects of
+    Python is part of the program; so the function must depend on nothing of Python's
+    that changes, and change nothing. Tensors that it closes over are read at every
+    call.
 
-    At the first call with a kind of arguments the function is called twice, the second
-    time on other numbers; three or four times where random numbers are drawn, or Paddle
-    has no gradients to compare with.
+    A number among the arguments is part of the program at first. With its second value
+    it becomes an input, unless the function needs the value: for a shape or a branch.
+
+    The function is called once for each program, with the arguments of that call. What
+    the program then gives is compared with what the function gave.
 
     Derivatives inside, by this package or ``paddle.grad``, become part of the program:
     ``jit(value_and_grad(loss))`` is one program, and so is a whole training step.
@@ -65,8 +73,7 @@ def jit(
         fn: function of trees of tensors.
         static_argnums: position or positions of arguments that are compared by value,
             and objects that have no value by identity, and go to fn as they are. Other
-            arguments' leaves that are no tensors are compared by value too: each new
-            number makes a new program. Give one that changes at every call as a tensor.
+            arguments' leaves that are neither tensors nor numbers are compared so, too.
         strict: raise an error where the function can't be captured.
         static_argnames: the same by name. An argument that fn has by name is static
             however it is given, by position or by keyword.
@@ -86,7 +93,7 @@ def jit(
         >>> grad.tolist()
         [3.0, 4.0]
     """
-    made = Jitted(fn, static_argnums, strict, static_names=static_argnames, warns=True)
+    made = Jitted(fn, static_argnums, strict, static_names=static_argnames, asked=True)
     kept = _earlier(fn)
     return kept.setdefault(made.options, functools.wraps(fn, updated=())(made))
 
@@ -126,7 +133,7 @@ def make_program(
     """
 
     def make(*args: Any, **kwargs: Any) -> Program:
-        return Jitted(fn, static_argnums, True).program(*args, **kwargs)
+        return Jitted(fn, static_argnums, True, asked=True).program(*args, **kwargs)
 
     return make
 
@@ -241,6 +248,9 @@ def run_strictly(
             del refusal
 
 
+_NUMBERS = {int, float}
+
+
 class Jitted:
     """What :func:`jit` returns.
 
@@ -249,7 +259,9 @@ class Jitted:
         most: gives the number up to which fn does the same for any number of samples.
         empty: as for :class:`.program_cache.ProgramCache`.
         static_names: names of arguments that are static.
-        warns: whether a warning says where programs pile up.
+        asked: whether somebody has asked for programs: fn is called once for each,
+            numbers that change become inputs, and a warning says where programs pile
+            up. Otherwise fn is compared with its programs on other numbers.
     """
 
     def depends_on(self) -> list[Any]:
@@ -265,9 +277,9 @@ class Jitted:
         most: Callable[[], int] | None = None,
         empty: bool = False,
         static_names: str | Sequence[str] = (),
-        warns: bool = False,
+        asked: bool = False,
     ) -> None:
-        self._piles = Piles(fn) if warns else None
+        self._piles = Piles(fn) if asked else None
         self._fn, self._patience = checked_function("fn", fn), patience
         self._strict = checked_flag("strict", strict)
         self._empty = empty
@@ -283,6 +295,7 @@ class Jitted:
                 self._static_names | numbered,
             )
         self._made: dict[Any, ProgramCache] = {}
+        self._numbers: dict[Any, ChangingNumbers] = {}
         self.within: dict[Any, Any] = {}
         """Programs of which it is a part: loops whose step it is, its gradient."""
 
@@ -314,8 +327,7 @@ class Jitted:
         if self._piles is not None:
             self._piles.called()
         try:
-            programs, leaves = self._programs(args, kwargs)
-            found, structure = call(programs, leaves, None)
+            found, structure = self._served(call, args, kwargs)
             return structure.unflatten(found)
         except CaptureError:
             if self._strict:
@@ -324,8 +336,8 @@ class Jitted:
 
     def program(self, *args: Any, **kwargs: Any) -> Program:
         """The program that runs at one call."""
-        programs, leaves = self._programs(args, kwargs)
-        return found_value(programs, leaves)[0].captured.program
+        found: OfValue = self._served(found_value, args, kwargs)[0]
+        return found.captured.program
 
     def found(self, *args: Any) -> OfValue:
         """What is known of the program of one call, for its number of samples alone.
@@ -333,17 +345,36 @@ class Jitted:
         Raises:
             CaptureError: there is none.
         """
-        programs, leaves = self._programs(args, {})
+        programs, leaves, _ = self._programs(args, {})
         found, flags = found_value(programs, leaves)
         if found.captured.program.samples is None:
             return found
         own: OfValue = programs.found(THESE_SIZES, leaves, programs.value_of, flags)
         return own
 
+    def _served(
+        self,
+        serve: Callable[[ProgramCache, list[Any]], Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """What the programs give of a call, once more where a number's value counts.
+
+        Raises:
+            CaptureError: there is none.
+        """
+        while True:
+            programs, leaves, numbers = self._programs(args, kwargs)
+            try:
+                return serve(programs, leaves)
+            except CaptureError as error:
+                if numbers is None or not numbers.kept_for(error):
+                    raise
+
     def _programs(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[ProgramCache, list[Any]]:
-        """Those of the static arguments, and all other leaves."""
+    ) -> tuple[ProgramCache, list[Any], ChangingNumbers | None]:
+        """Those of the static arguments, all other leaves, and numbers among them."""
         static: tuple[Any, ...] = ()
         if self._static:
             static = tuple((i, args[i]) for i in sorted(self._static) if i < len(args))
@@ -357,10 +388,16 @@ class Jitted:
         orders = _orders((args, kwargs))
         given = (*static, *by_name.items())
         statics = tuple((at, _static(v)) for at, v in given)
-        key = statics, spec, orders, places
+        key: Any = statics, spec, orders, places
         if places is not None:
             leaves = [leaves[places.index(k)] for k in range(1 + max(places))]
+        numbers, inputs = None, frozenset[int]()
         try:
+            if self._piles and not _NUMBERS.isdisjoint(map(type, leaves)):
+                numbers = self._numbers.setdefault(key, ChangingNumbers())
+                numbers.note(leaves)
+                if inputs := numbers.places:
+                    key, leaves = (key, inputs), with_inputs(leaves, inputs)
             programs = self._made.get(key)
         except TypeError as error:
             raise CaptureError(
@@ -369,12 +406,16 @@ class Jitted:
         if programs is None:
 
             def flat(leaves: list[Any]) -> tuple[list[Any], Any]:
+                needed: set[int] = set()
+                leaves = with_numbers(leaves, inputs, needed) if inputs else leaves
                 every = leaves if places is None else [leaves[k] for k in places]
                 args, kwargs = spec.unflatten(every)
                 args = [*args]
                 for i, value in static:
                     args[i] = value
-                return flatten_tree(self._fn(*args, **kwargs, **by_name))
+                found = flatten_tree(self._fn(*args, **kwargs, **by_name))
+                check_none_is_left(found[0], needed)
+                return found
 
             def note(leaves: Sequence[Any]) -> None:
                 every = leaves if places is None else [leaves[k] for k in places]
@@ -389,13 +430,15 @@ class Jitted:
                 tries=math.inf if self._strict else TRIES,
                 empty=self._empty,
                 note=note if self._piles else None,
+                once=self._piles is not None,
             )
             self._made[key] = programs
-            while len(self._made) > BOUND:
-                self._made.pop(next(iter(self._made)), None)
+            for made in (self._made, self._numbers):
+                while len(made) > BOUND:
+                    made.pop(next(iter(made)), None)
         elif len(self._made) > BOUND // 2:  # to the end, as used last
             self._made[key] = self._made.pop(key, programs)
-        return programs, leaves
+        return programs, leaves, numbers
 
 
 def _again(fn: Any, static: list[int], strict: bool, names: list[str]) -> Any:

@@ -107,6 +107,8 @@ class ProgramCache:
         empty: whether it makes programs for tensors without elements, too, which gain
             nothing by one but derivatives.
         note: is called with leaves of a new kind, for which fn is captured.
+        once: whether fn is called once for each program, and not compared with it on
+            other numbers.
     """
 
     def __init__(
@@ -119,8 +121,9 @@ class ProgramCache:
         tries: float = TRIES,
         empty: bool = False,
         note: Callable[[Sequence[Any]], None] | None = None,
+        once: bool = False,
     ) -> None:
-        self._note = note
+        self._note, self.once = note, once
         self._most, self._tries, self._empty = most, tries, empty
         self._sizes: dict[Any, tuple[Firsts, Any]] = {}
         self._of_any: dict[Any, tuple[Varying, Any]] = {}
@@ -275,13 +278,13 @@ class ProgramCache:
             structures.append(structure)
             return outputs
 
-        captured = capture(plain, leaves, check=check, begun=begun)
+        captured = capture(plain, leaves, check, begun, once=self.once)
         return captured, structures[0]
 
     def value_of(self, leaves: Sequence[Any]) -> OfValue:
         """The program of the value."""
-        self._noted(leaves)
         found, structure = self._captured(leaves, check=not is_running())
+        self._noted(leaves)
         return OfValue(found, structure)
 
     def seen_of(
@@ -292,8 +295,9 @@ class ProgramCache:
         Args:
             begun: where to leave its record.
         """
+        found, structure = self._captured(leaves, False, begun)
         self._noted(leaves)
-        return OfValue(*self._captured(leaves, False, begun))
+        return OfValue(found, structure)
 
     def _noted(self, leaves: Sequence[Any]) -> None:
         if self._note is not None:

@@ -32,7 +32,7 @@ from .program_recording import NO_MORE, run
 def call(
     programs: ProgramCache,
     leaves: Sequence[Any],
-    key: Any,
+    key: Any = None,
     begun: list[Begun] | None = None,
 ) -> tuple[list[Any], Any]:
     """``fn(leaves)`` and its structure, on the caller's graph where fn's results are.
@@ -227,6 +227,7 @@ def node_of(
         check=not is_running(),
         begun=begun,
         further=further,
+        once=programs.once,
     )
     there, _ = cut(whole, leaves, len(captured.outputs))
     if any(there.used):

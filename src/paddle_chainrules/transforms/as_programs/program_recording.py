@@ -10,7 +10,7 @@ from paddle import Tensor
 from paddle.base import core as _core
 
 from ...paddle_side.patching.write_counts import writes_so_far
-from ...paddle_side.process.random_state import in_turn, note_drawing
+from ...paddle_side.process.random_state import note_drawing, running_seeds
 from ...programs.captured import Captured
 from ...programs.compiling.program import Program
 from ...programs.compiling.residuals import in_few
@@ -230,7 +230,7 @@ def run(
         function = function.trusting  # type: ignore[attr-defined]
     if program.draws:
         note_drawing()
-        with in_turn():
+        with running_seeds():
             found = _run(function, tensors)
         return found
     return _run(function, tensors)

@@ -1,0 +1,254 @@
+"""Numbers of Python's that change from call to call, in jit: one program serves all."""
+
+import math
+
+import numpy as np
+import paddle
+import pytest
+from paddle import nn
+
+from conftest import assert_same, programs_on, randn
+from paddle_chainrules import CaptureError, grad, jit, stateless, value_and_grad, vmap
+from paddle_chainrules.paddle_side.traced_numbers import TracedNumber
+
+FLOATS, INTEGERS = (0.7, 1.9, 0.3, 2.25, 1e-3), (3, 5, 7, 2, 11)
+TENSORS = {
+    "float32": randn([29], "float32"),
+    "float64": randn([5, 3], "float64"),
+    "complex64": paddle.complex(randn([7]), randn([7], seed=1)),
+}
+ARITHMETIC = {
+    "x * n": lambda x, n: x * n,
+    "n * x": lambda x, n: n * x,
+    "x + n": lambda x, n: x + n,
+    "n + x": lambda x, n: n + x,
+    "x - n": lambda x, n: x - n,
+    "n - x": lambda x, n: n - x,
+    "x / n": lambda x, n: x / n,
+    "n / x": lambda x, n: n / x,
+    "x * -n": lambda x, n: x * -n,
+    "x * +n": lambda x, n: x * +n,
+    "between numbers": lambda x, n: x * ((n * 2 - 1) / (3 + n)),
+    "Adam's corrections": lambda x, n: x / (1 - 0.9**n) / (1 - 0.999**n),
+    "two uses": lambda x, n: x * n + n,
+}
+REAL = {
+    "x > n": lambda x, n: (x > n).astype(x.dtype),
+    "n >= x": lambda x, n: (n >= x).astype(x.dtype),
+    "x == n": lambda x, n: (x == n).astype(x.dtype),
+    "a square": lambda x, n: x * (1.0 * n) ** 2,
+}
+
+
+def counted(fn):
+    calls = []
+
+    def counting(*args, **kwargs):
+        calls.append(1)
+        return fn(*args, **kwargs)
+
+    return counting, calls
+
+
+@programs_on
+@pytest.mark.parametrize("numbers", [FLOATS, INTEGERS], ids=["floats", "integers"])
+@pytest.mark.parametrize("dtype", TENSORS)
+@pytest.mark.parametrize("name", [*ARITHMETIC, *REAL])
+def test_one_program_serves_all(name, dtype, numbers):
+    if name in REAL and dtype == "complex64":
+        return
+    fn, calls = counted({**ARITHMETIC, **REAL}[name])
+    x, called = TENSORS[dtype], jit(fn, strict=True)
+    for number in (*numbers, *numbers):
+        found, expected = called(x, number), {**ARITHMETIC, **REAL}[name](x, number)
+        assert found.dtype == expected.dtype
+        np.testing.assert_array_max_ulp(*map(parts, (found, expected)), 1)
+    assert len(calls) == 2
+
+
+def parts(x):
+    return (paddle.as_real(x) if x.is_complex() else x).numpy()
+
+
+VALUES_NEEDED = {
+    "range": (lambda x, n: sum((x * k for k in range(n)), x), INTEGERS),
+    "a branch": (lambda x, n: x if n > 1 else -x, FLOATS),
+    "math": (lambda x, n: x * math.sqrt(n), FLOATS),
+    "a power": (lambda x, n: x.abs() ** n, FLOATS),
+    "an attribute": (lambda x, n: x.clip(-n, n), FLOATS),
+    "a fill": (lambda x, n: x + paddle.full([29], n), FLOATS),
+    "a tensor made": (lambda x, n: x * paddle.to_tensor(n), FLOATS),
+    "a slice": (lambda x, n: x[n:], INTEGERS),
+    "an index": (lambda x, n: x[n], INTEGERS),
+    "a shape": (lambda x, n: x[: 2 * n].reshape([n, -1]), INTEGERS),
+    "text": (lambda x, n: x * len(f"{n}"), FLOATS),
+    "a result": (lambda x, n: (x * n, n), FLOATS),
+    "a key": (lambda x, n: x * {0.7: 1, 1.9: 2}.get(n, 3), FLOATS),
+    "a swallowed error": (lambda x, n: x * (2 if large(n) else 3), FLOATS),
+    "a float of an integer tensor": (
+        lambda x, n: x + (paddle.arange(29) * n).sum(),
+        FLOATS,
+    ),
+    "an integer too large": (lambda x, n: x * n, (3, 1 << 31, 5, 1 << 40)),
+    "a product too large": (
+        lambda x, n: x * ((n + (1 << 30)) * (n + (1 << 30)) * 16 % 7),
+        INTEGERS,
+    ),
+}
+
+
+def large(n):
+    try:
+        return float(n) > 1
+    except Exception:
+        return False
+
+
+@programs_on
+@pytest.mark.parametrize("name", VALUES_NEEDED)
+def test_where_the_value_is_needed_it_is_part_of_the_program(name):
+    fn, numbers = VALUES_NEEDED[name]
+    x, (fn, calls) = TENSORS["float32"], counted(fn)
+    called = jit(fn, strict=True)
+    for number in numbers:
+        found, expected = called(x, number), fn(x, number)
+        if isinstance(found, tuple):
+            assert found[1] == number
+            assert type(found[1]) is float
+            found, expected = found[0], expected[0]
+        assert_same(found, expected)
+    before = len(calls)
+    for number in numbers:
+        called(x, number)
+    assert len(calls) == before
+
+
+@programs_on
+def test_of_several_numbers_each_is_served_as_it_can_be():
+    fn, calls = counted(lambda x, rate, power: x.abs() ** power * rate)
+    x, called = TENSORS["float64"], jit(fn, strict=True)
+    for k in range(6):
+        rate, power = 0.5 + k, 2.0 + k % 2
+        assert_same(called(x, rate, power=power), x.abs() ** power * rate)
+    # Two as numbers, one try with both as inputs, then one for each power.
+    assert len(calls) <= 5
+    before = len(calls)
+    for k in range(6):
+        called(x, 7.5 + k, power=2.0 + k % 2)
+    assert len(calls) == before
+
+
+@programs_on
+def test_a_learning_rate_that_falls():
+    x = randn([5, 3])
+
+    def step(w, rate):
+        return w - rate * grad(lambda w: ((x @ w) ** 2).mean())(w)
+
+    fn, calls = counted(step)
+    jitted, w = jit(fn, strict=True), randn([3], seed=2)
+    for k in range(8):
+        rate = 0.1 / (1 + k)
+        expected = step(w, rate)
+        w = jitted(w, rate)
+        np.testing.assert_allclose(w, expected.numpy(), 1e-6)
+    assert len(calls) == 2
+
+
+@programs_on
+def test_truths_none_and_text_stay_part_of_programs():
+    def fn(x, flag, how):
+        assert type(flag) is bool
+        return x * 2 if flag else x + 1 if how is None else x * len(how)
+
+    fn, calls = counted(fn)
+    x, called = TENSORS["float32"], jit(fn, strict=True)
+    for flag, how in [(True, None), (False, None), (False, "abc"), (False, "ab")] * 2:
+        assert_same(called(x, flag, how), fn(x, flag, how))
+    assert len(calls) == 4 + 8
+
+
+def test_of_an_argument_that_is_an_input_an_integer_and_a_float_are_told_apart():
+    x, called = paddle.arange(4), jit(lambda x, n: x * n)
+    for n in (2, 3, 0.5, 1.5, 4):
+        expected = x * n
+        assert called(x, n).dtype == expected.dtype
+        assert_same(called(x, n), expected)
+
+
+def test_it_is_the_type_of_number_that_it_stands_for():
+    floating = TracedNumber(paddle.full([], 0.5, "float64"), frozenset({0}), set())
+    whole = TracedNumber(paddle.full([], 2, "int64"), frozenset({1}), set())
+    assert isinstance(floating, float)
+    assert isinstance(whole, int)
+    assert not isinstance(whole, float)
+    total = floating + whole
+    assert isinstance(total, float)
+    assert total.origins == {0, 1}
+
+
+def dropping():
+    paddle.seed(3)
+    layer = nn.Sequential(nn.Linear(3, 17), nn.Dropout(0.5), nn.Linear(17, 2))
+    return stateless(layer)
+
+
+SEEDS = {"numbers": int, "tensors": paddle.to_tensor}
+
+
+@programs_on
+@pytest.mark.parametrize("kind", SEEDS)
+def test_one_program_serves_all_seeds(kind):
+    (net, params, _), x = dropping(), randn([5, 3])
+
+    def loss(params, x, seed):
+        return (net(params, x, seed=seed) ** 2).sum()
+
+    fn, calls = counted(value_and_grad(loss))
+    called = jit(fn, strict=True)
+    paddle.seed(11)
+    following = [paddle.rand([2]) for _ in range(6)]
+    paddle.seed(11)
+    drawn = set()
+    for k in range(6):
+        value, grads = called(params, x, SEEDS[kind](3 * k + 1))
+        expected, expected_grads = value_and_grad(loss)(params, x, 3 * k + 1)
+        np.testing.assert_allclose(float(value), float(expected), 1e-6)
+        for name, found in grads.items():
+            np.testing.assert_allclose(
+                found.numpy(), expected_grads[name].numpy(), 1e-5, 1e-6
+            )
+        drawn.add(float(value))
+        # The program's own numbers go on as if none had been drawn.
+        assert_same(paddle.rand([2]), following[k])
+    assert len(drawn) == 6
+    assert len(calls) == (2 if kind == "numbers" else 1)
+
+
+@programs_on
+def test_a_seed_that_is_part_of_a_program_leaves_the_generator_alone():
+    (net, params, _), x = dropping(), randn([5, 3])
+    called = jit(lambda p, x: net(p, x, seed=4), strict=True)
+    paddle.seed(11)
+    following = [paddle.rand([2]) for _ in range(3)]
+    paddle.seed(11)
+    for expected in following:
+        called(params, x)
+        assert_same(paddle.rand([2]), expected)
+
+
+@programs_on
+def test_a_seed_out_of_range_is_refused_and_the_generator_is_as_before():
+    (net, params, _), x = dropping(), randn([5, 3])
+    called = jit(lambda p, x, seed: net(p, x, seed=seed), strict=True)
+    called(params, x, paddle.to_tensor(3))
+    paddle.seed(5)
+    expected = paddle.rand([2])
+    paddle.seed(5)
+    with pytest.raises(ValueError, match="got -9; take it modulo"):
+        called(params, x, paddle.to_tensor(-9))
+    assert_same(paddle.rand([2]), expected)
+    with pytest.raises(TypeError, match=r"a float32 tensor of shape \[\]"):
+        net(params, x, seed=paddle.to_tensor(3.0))
+    with pytest.raises(CaptureError, match="random numbers of a seed"):
+        vmap(lambda seed: net(params, x, seed=seed))(paddle.arange(3))
