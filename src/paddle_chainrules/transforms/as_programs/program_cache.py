@@ -281,9 +281,16 @@ class ProgramCache:
         captured = capture(plain, leaves, check, begun, once=self.once)
         return captured, structures[0]
 
-    def value_of(self, leaves: Sequence[Any]) -> OfValue:
-        """The program of the value."""
-        found, structure = self._captured(leaves, check=not is_running())
+    def value_of(
+        self, leaves: Sequence[Any], begun: list[Begun] | None = None
+    ) -> OfValue:
+        """The program of the value.
+
+        Args:
+            begun: where to leave its record, if fn is not called once more.
+        """
+        begun = begun if self.once else None
+        found, structure = self._captured(leaves, not is_running(), begun)
         self._noted(leaves)
         return OfValue(found, structure)
 

@@ -47,6 +47,7 @@ def call(
     found, flags = seen_value(programs, leaves, key, begun)
     captured = found.captured
     if flags is None or True not in captured.requires:
+        begun.clear()
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
         made = run(captured.program, tensors, trusts=True)  # its key has all kinds
         return captured.filled(made), found.structure
@@ -105,13 +106,19 @@ def seen_value(
         )
         if True in found.captured.requires:
             return found, flags
-    return _value(programs, leaves, key, flags), flags
+    return _value(programs, leaves, key, flags, begun), flags
 
 
 def _value(
-    programs: ProgramCache, leaves: Sequence[Any], key: Any, flags: Any
+    programs: ProgramCache,
+    leaves: Sequence[Any],
+    key: Any,
+    flags: Any,
+    begun: list[Begun] | None = None,
 ) -> OfValue:
-    found: OfValue = programs.found("value", leaves, programs.value_of, (key, flags))
+    found: OfValue = programs.found(
+        "value", leaves, lambda leaves: programs.value_of(leaves, begun), (key, flags)
+    )
     return found
 
 
