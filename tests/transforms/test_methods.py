@@ -122,11 +122,21 @@ def test_an_instance_goes_when_nobody_has_it():
     assert gone() is None
 
 
-def test_instances_are_pickled():
+def test_instances_and_their_methods_are_pickled():
     own = model()
     own.step(X)
     again = pickle.loads(pickle.dumps(own))
     assert_same(again.step(X), again.plain(X))
+    assert_same(pickle.loads(pickle.dumps(own.step))(X), own.plain(X))
+
+
+def test_a_method_keeps_its_instance():
+    expected = model().plain(X)
+    assert_same(model().step(X), expected)
+    step = model().step
+    gc.collect()
+    assert_same(step(X), expected)
+    assert step.__name__ == "step"
 
 
 class Counting:

@@ -170,10 +170,6 @@ class Method:
         """Tell whether it is this function of this instance."""
         return self.__wrapped__ is fn and self._instance() is instance
 
-    def found_again(self) -> tuple[Any, ...]:
-        """Return what pickle makes it of: an attribute of the instance."""
-        return getattr, (self._instance(), getattr(self.__wrapped__, "__name__", ""))
-
     @property
     def __code__(self) -> Any:
         return getattr(self.__wrapped__, "__code__", None)
@@ -215,6 +211,33 @@ class Method:
                 "not; return the new values, and give them to the next call"
             )
         return found
+
+
+class BoundMethod:
+    """A method of an instance, which it keeps alive, and its programs.
+
+    Args:
+        jitted: runs the method of this instance.
+        instance: any object.
+    """
+
+    def __init__(self, jitted: Callable[..., Any], instance: Any) -> None:
+        self.jitted, self.__self__ = jitted, instance
+        self.__doc__ = jitted.__doc__
+
+    @property
+    def __wrapped__(self) -> Any:
+        return self.jitted.__wrapped__  # type: ignore[attr-defined]
+
+    @property
+    def __name__(self) -> str:
+        return self.jitted.__name__
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.jitted(*args, **kwargs)
+
+    def __reduce__(self) -> Any:
+        return getattr, (self.__self__, self.__name__)
 
 
 class SetsAttributes(CaptureError):

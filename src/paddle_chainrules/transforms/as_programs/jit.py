@@ -30,7 +30,7 @@ from .changing_numbers import (
     with_inputs,
     with_numbers,
 )
-from .instances import BOUND_METHOD, Method, SetsAttributes
+from .instances import BOUND_METHOD, BoundMethod, Method, SetsAttributes
 from .keys import exactly, may_change
 from .program_cache import BOUND, THESE_SIZES, TRIES, OfValue, ProgramCache
 from .program_nodes import call, found_value
@@ -308,8 +308,8 @@ class Jitted:
 
     def __reduce__(self) -> Any:
         """As functions are, by name where it has one; copies make programs anew."""
-        if isinstance(self._fn, Method):
-            return self._fn.found_again()
+        if isinstance(self._fn, Method):  # in the attributes of an instance
+            return _none, ()
         module = sys.modules.get(getattr(self, "__module__", ""))
         name: str = getattr(self, "__qualname__", "")
         if name and module is not None and _attribute(module, name) is self:
@@ -331,7 +331,7 @@ class Jitted:
             static = [i - 1 for i in sorted(self._static)]
             how = static, self._strict, sorted(self._static_names)
             held[name] = bound = functools.wraps(self._fn)(_again(method, *how))
-        return bound
+        return BoundMethod(bound, instance)
 
     def is_of(self, fn: Any, instance: Any) -> bool:
         """Tell whether it is this function as a method of this instance."""
@@ -472,6 +472,10 @@ class Jitted:
         elif len(self._made) > BOUND // 2:  # to the end, as used last
             self._made[key] = self._made.pop(key, programs)
         return programs, leaves, numbers
+
+
+def _none() -> None:
+    """Stand for the programs of a method, which are made anew."""
 
 
 def _again(fn: Any, static: list[int], strict: bool, names: list[str]) -> Any:
