@@ -6,7 +6,7 @@ import paddle
 import pytest
 
 from conftest import assert_same, programs_on, randn
-from paddle_chainrules import RecompileWarning, jit
+from paddle_chainrules import RecompileWarning, explain, jit
 
 X = randn([4, 3])
 
@@ -125,3 +125,30 @@ def test_static_arguments_by_name():
     for bad in (3, (1,)):
         with pytest.raises(TypeError, match="static_argnames holds names"):
             jit(fn, static_argnames=bad)
+
+
+@programs_on
+def test_programs_are_listed_by_what_told_them_apart():
+    scaled = jit(lambda x, rate, power=2: x**power * rate)
+    assert "missing 2 required" in explain(scaled)
+    scaled(X, 1.5)
+    assert explain(scaled).endswith(
+        " has 1 program.\n"
+        "  argument 0: a float32 tensor of shape [4, 3], in each\n"
+        "  argument 1: 1.5, in each"
+    )
+    scaled(X, 2.5)
+    scaled(X, 7.5)
+    scaled(X, 7)
+    scaled(X[:2], 7, power=3)
+    named, *lines = explain(scaled).split("\n")
+    assert named.startswith("<lambda> (")
+    assert named.endswith("has 4 programs.")
+    assert [line.strip() for line in lines] == [
+        "1. argument 0: a float32 tensor of shape [4, 3]; argument 1: 1.5",
+        "2. argument 0: a float32 tensor of shape [4, 3]; argument 1: any float",
+        "3. argument 0: a float32 tensor of shape [4, 3]; argument 1: any int",
+        "4. argument 0: a float32 tensor of shape [2, 3]; argument 1: 7; "
+        "argument 'power': 3",
+    ]
+    assert "runs as a program" in explain(scaled, X, 2.5)

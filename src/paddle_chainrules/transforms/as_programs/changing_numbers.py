@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import paddle
+from paddle import Tensor
+
 from ...paddle_side.traced_numbers import (
     MAX_INTEGER,
     TracedNumber,
@@ -57,6 +60,20 @@ class ChangingNumbers:
 def with_inputs(leaves: list[Any], places: frozenset[int]) -> list[Any]:
     """Return the leaves with tensors for numbers that are inputs."""
     return [as_input(x) if i in places else x for i, x in enumerate(leaves)]
+
+
+class AnyNumber:
+    """Stands for a number that is an input, where programs are listed.
+
+    Args:
+        tensor: what the program takes in its place.
+    """
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._kind = "int" if tensor.dtype == paddle.int64 else "float"
+
+    def __repr__(self) -> str:
+        return f"any {self._kind}"
 
 
 def with_numbers(

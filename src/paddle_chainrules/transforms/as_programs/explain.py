@@ -13,11 +13,25 @@ from .kept import why_not
 
 
 def explain(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
-    """Why :func:`jit` runs ``fn(*args)`` as a program, or why it can't.
+    """Say why :func:`jit` runs ``fn(*args)`` as a program, or why it can't.
+
+    ``explain(jit(fn))``, without arguments, lists the programs that were made, and what
+    told them apart.
 
     Returns:
         A sentence, with file and line of the code in question where there is one; and
         of a transformed function, why its calls without jit run as ever, if they do.
+
+    Examples:
+        >>> import paddle
+        >>> from paddle_chainrules import explain, jit
+        >>> double = jit(lambda x: x * 2)
+        >>> for n in (3, 5):
+        ...     _ = double(paddle.ones([n], "float64" if n == 3 else "float32"))
+        >>> print(explain(double))  # doctest: +ELLIPSIS
+        <lambda> (...) has 2 programs.
+          1. argument 0: a float64 tensor of shape [3]
+          2. argument 0: a float32 tensor of shape [5]
     """
     later = why_not(fn)
     rest = f" Without jit its calls run as ever: {later}." if later else ""
@@ -26,6 +40,8 @@ def explain(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
 
 def _explained(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
     fn = fn.jitted if isinstance(fn, BoundMethod) else fn
+    if isinstance(fn, Jitted) and not (args or kwargs) and (listed := fn.listed()):
+        return listed
     jitted = fn if isinstance(fn, Jitted) else Jitted(fn, asked=True)
     try:
         program = jitted.program(*args, **kwargs)

@@ -25,6 +25,7 @@ from ...programs.tracing.existing import once
 from ...programs.tracing.record import Record
 from ..containers.tree import flatten_tree
 from .changing_numbers import (
+    AnyNumber,
     ChangingNumbers,
     check_none_is_left,
     with_inputs,
@@ -355,6 +356,10 @@ class Jitted:
                 raise
         return self._fn(*args, **kwargs)  # whose own errors have no other's context
 
+    def listed(self) -> str:
+        """List its programs, and what told them apart; nothing where it has none."""
+        return self._piles.listed() if self._piles is not None else ""
+
     def program(self, *args: Any, **kwargs: Any) -> Program:
         """The program that runs at one call."""
         found: OfValue = self._served(found_value, args, kwargs)[0]
@@ -450,6 +455,9 @@ class Jitted:
                 return found
 
             def note(leaves: Sequence[Any]) -> None:
+                leaves = [
+                    AnyNumber(x) if i in inputs else x for i, x in enumerate(leaves)
+                ]
                 every = leaves if places is None else [leaves[k] for k in places]
                 rest = {f"{STATIC} {at!r}": value for at, value in given}
                 assert self._piles is not None

@@ -6,6 +6,7 @@ import inspect
 import types
 import warnings
 import weakref
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -17,6 +18,9 @@ from ...paddle_side.dtypes import dtype_name
 MAX_PROGRAMS = 8
 """Programs of one function, and of functions that were called once, before a warning.
 """
+
+MAX_LISTED = 64
+"""Programs of one function that are listed, the last ones."""
 
 _made: weakref.WeakKeyDictionary[types.CodeType, list[Any] | None] = (
     weakref.WeakKeyDictionary()
@@ -40,6 +44,29 @@ class Piles:
     def __init__(self, fn: Callable[..., Any]) -> None:
         self._fn, self._count, self._calls = fn, 0, [0]
         self._last: Mapping[str, str] = {}
+        self._all: deque[Mapping[str, str]] = deque(maxlen=MAX_LISTED)
+
+    def listed(self) -> str:
+        """List the programs, and what they were made for; nothing where none is.
+
+        What is the same for all is said once.
+        """
+        if not any(self._all):
+            return ""
+        first = self._all[0]
+        same = {
+            label: kind
+            for label, kind in first.items()
+            if all(kinds.get(label) == kind for kinds in self._all)
+        }
+        count = len(self._all)
+        lines = [f"{self._named()} has {count} program{'s' if count > 1 else ''}."]
+        lines += [f"  {label}: {kind}, in each" for label, kind in same.items()]
+        if count > 1:
+            for i, kinds in enumerate(self._all, 1):
+                own = [f"{n}: {k}" for n, k in kinds.items() if n not in same]
+                lines.append(f"  {i}. " + ("; ".join(own) or "gradients are asked for"))
+        return "\n".join(lines)
 
     def note(self, kinds: Mapping[str, str]) -> None:
         """Note that a program is made.
@@ -48,6 +75,7 @@ class Piles:
             kinds: by argument, what it is made for.
         """
         before, self._last = self._last, kinds
+        self._all.append(kinds)
         if self._count and _differ_by_choice(before, kinds):
             return
         self._count += 1
