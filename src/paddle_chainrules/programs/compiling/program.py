@@ -19,7 +19,7 @@ from ..loops.fused_kernels.regions import (
     with_regions,
 )
 from ..loops.groups import is_long
-from ..loops.machine import machine_code
+from ..loops.machine import begin_machine_code, machine_code
 from ..loops.matrix_products.blas import library
 from ..loops.views import RULES
 from ..sizes.samples import Samples
@@ -96,8 +96,9 @@ class Program:
     def function(self) -> Callable[..., list[Tensor]]:
         """The compiled source, which goes over to that with loops after some calls."""
         some = self._may_be_code and loops_are_on()
-        later = (lambda: self.with_loops) if some else None
-        return compiled(self.as_run, later)
+        if not some:
+            return compiled(self.as_run)
+        return compiled(self.as_run, lambda: self.with_loops, lambda: self._begun)
 
     @property
     def _may_be_code(self) -> bool:
@@ -166,7 +167,14 @@ class Program:
         Raises:
             ImportError: llvmlite is not installed.
         """
-        return self._with_regions(2)
+        found, wait = self._begun
+        return _with_code(found, wait())
+
+    @cached_property
+    def _begun(self) -> tuple[Program, Callable[[], list[Any]]]:
+        """The same, whose machine code is being made, and what waits for it."""
+        found = self._with_regions(2)
+        return found, begin_machine_code([region.text for region in found.regions])
 
     @cached_property
     def as_code(self) -> Program:
@@ -180,24 +188,22 @@ class Program:
             return made
         given = (*self.inputs, *self.constants)
         ops, ends = copied_views(self.ops, given, self.outputs)
-        return replace(self, ops=ops, outputs=ends)._with_regions(1)
+        found = replace(self, ops=ops, outputs=ends)._with_regions(1)
+        return _with_code(found, machine_code([r.text for r in found.regions]))
 
     def _with_regions(self, least: int) -> Program:
+        """The same with regions, which have no machine code yet."""
         has_products = has_products_among(self.ops) and library() is not None
         plain = self._shared() if has_products else self._fused(is_long)
         given, ends = (*plain.inputs, *plain.constants), plain.outputs
         sizes = self.samples, has_products
         ops, more = decomposed(plain.ops, given, ends, *sizes)
         given = (*given, *more)
-        found = replace(
+        return replace(
             plain,
             ops=tuple(with_regions(ops, given, ends, *sizes, least)),
             constants={**plain.constants, **more},
         )
-        codes = machine_code([region.text for region in found.regions])
-        for region, code in zip(found.regions, codes, strict=True):
-            region.code = code
-        return found
 
     def _shared(self) -> Program:
         return replace(self, ops=tuple(with_shared(self.ops)))
@@ -238,3 +244,10 @@ class Program:
             lines.append(f"  {row:{width}}  # {op.where}" if op.where else f"  {row}")
         lines.append(f"  return {', '.join(f't{v.number}' for v in self.outputs)}")
         return "\n".join(lines)
+
+
+def _with_code(program: Program, codes: list[Any]) -> Program:
+    """Return the program, whose regions are given their machine code."""
+    for region, code in zip(program.regions, codes, strict=True):
+        region.code = code
+    return program

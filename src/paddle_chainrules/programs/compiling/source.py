@@ -174,7 +174,9 @@ def _number_of_samples(program: Any) -> str:
 
 
 def compiled(
-    program: Any, with_loops: Callable[[], Any] | None = None
+    program: Any,
+    with_loops: Callable[[], Any] | None = None,
+    begin: Callable[[], Any] = lambda: None,
 ) -> Callable[..., Any]:
     """The function, whose lines errors show.
 
@@ -182,7 +184,9 @@ def compiled(
     it is given, from when it has gone over, and itself before.
 
     Args:
-        with_loops: gives the program with loops, to which the function goes over.
+        with_loops: gives the program with loops, to which the function goes over at a
+            certain call, so that a program gives the same bits in each process.
+        begin: begins to make it; is called in good time before.
     """
     names: dict[str, Any] = {}
     if with_loops is None:
@@ -206,15 +210,22 @@ def compiled(
                     if is_short
                     else f"; reinstall llvmlite, or set {switch.LOOPS}=off"
                 ),
-                stacklevel=3,
+                stacklevel=4,
             )
         except BaseException:  # an interrupt, after which the next call goes over
             names["calls"] = itertools.count(patience)
             raise
 
+    def reached(call: int) -> None:
+        if call == patience:
+            go_over()
+        elif call == patience // 2:
+            with suppress(Exception):  # go_over meets it again, and says so
+                begin()
+
     patience = _patience(program)
-    names.update(calls=itertools.count(), go_over=go_over)
-    first = f"if next(calls) == {patience}: go_over()"
+    names.update(calls=itertools.count(), reached=reached)
+    first = "reached(next(calls))"
     found = _function(program, names, first)
     found.trusting = found  # type: ignore[attr-defined]
     if not patience:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import re
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib.metadata import version
 from typing import Any
 from weakref import WeakValueDictionary
@@ -69,6 +71,30 @@ def machine_code(texts: Sequence[str]) -> list[Code]:
         while len(_last) > LAST:
             _last.popitem(last=False)
         return [found[text] for text in texts]
+
+
+def begin_machine_code(texts: Sequence[str]) -> Callable[[], list[Code]]:
+    """Begin :func:`machine_code` on a thread of its own, and return what waits for it.
+
+    LLVM runs without the lock of Python's, so that calls go on meanwhile.
+    """
+    found: list[list[Code]] = []
+
+    def run() -> None:
+        with suppress(BaseException):  # whoever waits meets it again
+            found.append(machine_code(texts))
+
+    thread = threading.Thread(target=run, name="machine code")
+    try:
+        thread.start()
+    except RuntimeError:  # there is no room for one
+        return lambda: machine_code(texts)
+
+    def wait() -> list[Code]:
+        thread.join()
+        return found[0] if found else machine_code(texts)
+
+    return wait
 
 
 def _without_comments(text: str) -> str:
