@@ -593,7 +593,7 @@ def test_errors_of_the_machine_are_told_once_and_change_nothing(monkeypatch):
     def broken(kernels):
         raise RuntimeError("no such processor")
 
-    monkeypatch.setattr(program_module, "machine_code", broken)
+    monkeypatch.setattr(program_module, "begin_machine_code", broken)
     x = randn([5, 7])
     run = make_program(lambda x: (x * x + 1.0) * x)(x).function
     expected = run(x)[0]
