@@ -56,6 +56,17 @@ def test_steps_in_parts_are_those_of_scan(monkeypatch, programs, parts):
     assert tensors[0].tolist() != params[0].tolist()
 
 
+def test_what_the_loss_does_not_use_stays_as_it_is():
+    """Its gradient is None, for which Julia's rules leave the state alone."""
+    params = start()
+    training = Training(loss, rule, params, [*map(paddle.ones_like, params)], 40)
+    training.advance(0, 40, 1e9)
+    tensors, _ = training.now(40, 0)
+    moved, used = tensors[5], tensors[4]
+    assert moved.tolist() == [1.0, 1.0]
+    assert used.tolist() != [1.0] * 5
+
+
 def test_no_time_is_one_step():
     params = start()
     training = Training(loss, rule, params, [*map(paddle.zeros_like, params)], 40)

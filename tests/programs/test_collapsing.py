@@ -101,18 +101,16 @@ def program_and_values(loss, params, monkeypatch, collapses=True):
     if not collapses:
         monkeypatch.setattr("paddle_chainrules.programs.capture.collapsed", lambda p: p)
     names = [*params]
-    there = []
 
     def both(leaves):
         value, grads = value_and_grad(loss)(dict(zip(names, leaves, strict=True)))
-        there[:] = [n for n in names if grads[n] is not None]
-        return [value, *(grads[n] for n in there)]
+        return [value, *grads.values()]
 
     leaves = [*params.values()]
     program = capture(both, leaves).program
     monkeypatch.undo()
     value, *grads = program(*leaves)
-    return program, value, dict(zip(there, grads, strict=True))
+    return program, value, dict(zip(names, grads, strict=True))
 
 
 def products(program):

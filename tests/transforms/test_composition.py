@@ -102,7 +102,7 @@ INNER = {
 def _inner(grad, direction):
     if not isinstance(grad, dict):
         return (grad * direction).sum()
-    return sum((g * direction[n]).sum() for n, g in grad.items() if g is not None)
+    return sum((g * direction[n]).sum() for n, g in grad.items())
 
 
 def along_vjp(loss, at, v):
@@ -307,7 +307,7 @@ def test_third_derivatives(name, count_case):
         y = FUNCTIONS[name](x)
         weight = randn(y.shape, "float64", 2)
         found = hvp(lambda x: (FUNCTIONS[name](x * factor) * weight).sum(), x, v)
-        return factor * 0 if found is None else (found**2).sum()
+        return (found**2).sum()
 
     assert float(steep(factor)) > 0 or name in ("stack", "unbind", "split")
     slope = (steep(factor + 1e-5) - steep(factor - 1e-5)) / 2e-5
@@ -351,8 +351,8 @@ def test_a_constant_within_is_cut_off():
         return (p["0.weight"] * scale[:4].transpose([1, 0])).sum()
 
     _, grads = value_and_grad(loss)(params)
-    assert grads["0.weight"] is not None
-    assert grads["1.weight"] is None
+    assert grads["0.weight"].any()
+    assert not grads["1.weight"].any()
 
 
 CONVOLUTIONS = {

@@ -230,11 +230,7 @@ PROGRAMS = {
 def second(fn):
     """The gradient of the sum of a gradient."""
 
-    def total(x):
-        found = grad(fn)(x)
-        return None if found is None else found.sum()
-
-    return grad(total)
+    return grad(lambda x: grad(fn)(x).sum())
 
 
 TRANSFORMS = {

@@ -340,8 +340,8 @@ def test_what_can_not_be_one_operator():
 
 
 @pytest.mark.parametrize("way", ["outside", "in jit"])
-def test_what_nothing_depends_on_has_no_gradient(way):
-    """As natively: None of it, and of what comes through detach."""
+def test_what_nothing_depends_on_has_a_gradient_of_zeros(way):
+    """And of what comes through detach."""
 
     def fn(p, loop=scan):
         def step(c, x):
@@ -352,6 +352,5 @@ def test_what_nothing_depends_on_has_no_gradient(way):
     params = tuple(randn([2], "float64", k) for k in range(3))
     found = (jit(grad(fn)) if way == "in jit" else grad(fn))(params)
     expected = grad(lambda p: fn(p, by_python))(params)
-    assert [g is None for g in found] == [True, False, True]
-    assert [g is None for g in expected] == [True, False, True]
-    close(found[1], expected[1])
+    assert [bool(g.any()) for g in expected] == [False, True, False]
+    close(found, expected)

@@ -15,7 +15,7 @@ from paddle import Tensor
 from ..paddle_side.dtypes import dtype_name
 from ..paddle_side.listener import not_listening
 from ..transforms.control_flow.scan import Loop
-from ..transforms.derivatives.value_and_grad import value_and_grad
+from ..transforms.derivatives.value_and_grad import value_and_grad_or_none
 
 Loss = Callable[[Sequence[Tensor]], Tensor]
 """From parameters to a number."""
@@ -46,7 +46,7 @@ class Training:
     ) -> None:
         def step(carry: Any, _: None) -> Any:
             params, state = carry
-            value, grads = value_and_grad(loss)(params)
+            value, grads = value_and_grad_or_none(loss)(params)
             params, state = rule(params, state, grads)
             return (tuple(params), tuple(state)), value
 

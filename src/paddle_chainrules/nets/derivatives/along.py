@@ -180,11 +180,11 @@ class VJP(InARow):
         def gradients(*variables: Tensor) -> tuple[Any, Any]:
             y, pullback = vjp(output, *variables)
             turned = [
-                pullback(_part(turns[: len(y)], k))
+                pullback.or_none(_part(turns[: len(y)], k))
                 for k in range(number)
                 if any(t is not None for t in turns)
             ]
-            return pullback(tuple(cotangents[: len(y)])), turned
+            return pullback.or_none(tuple(cotangents[: len(y)])), turned
 
         first, second, turned = vjp(gradients, *[primals[i] for i in at], has_aux=True)
         slopes = []
@@ -193,7 +193,8 @@ class VJP(InARow):
             terms = [*turned[k : k + 1]]
             if any(t is not None for t in given):
                 pairs = zip(first, given, strict=True)
-                terms.append(second(tuple(None if g is None else t for g, t in pairs)))
+                moved = tuple(None if g is None else t for g, t in pairs)
+                terms.append(second.or_none(moved))
             slopes.append([_sum(parts) for parts in zip(*terms, strict=True)])
 
         def in_row(found: Sequence[Any]) -> list[Any]:

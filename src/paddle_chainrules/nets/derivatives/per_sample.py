@@ -69,7 +69,7 @@ class SampleVJP(PerSample):
             cotangent = [
                 next(own).unsqueeze(0) if i in at else None for i in range(len(y))
             ]
-            return [*pullback(tuple(cotangent))]
+            return [*pullback.or_none(tuple(cotangent))]
 
         return tuple(vmap(gradients)(*samples, *(cotangents[i] for i in at))), []
 

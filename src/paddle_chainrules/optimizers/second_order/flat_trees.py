@@ -103,7 +103,7 @@ def flat_params(
 def value_and_slope(
     fn: Callable[[Tree], Tensor], nesting: Nesting
 ) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
-    """A program for a number and its gradient, zeros where it has none.
+    """A program for a number and its gradient.
 
     That of a function under ``jit`` is kept with it, for another search.
     """
@@ -120,7 +120,7 @@ def value_and_slope(
                 f"what is made small must be a real number, and the function gives one "
                 f"of {value.dtype}; take its absolute value or its real part"
             )
-        return value, paddle.zeros_like(at) if slope is None else slope
+        return value, slope
 
     kept[key] = both
     return both

@@ -151,8 +151,7 @@ class _Search:
     def _product(self, outputs: Tensor, along: Tensor) -> Tensor:
         """The Hessian of the loss by the outputs times a vector."""
         nest = self._function.outputs.tree
-        found = hvp(lambda y: self._loss(nest(y)), outputs, along)
-        return paddle.zeros_like(along) if found is None else found
+        return hvp(lambda y: self._loss(nest(y)), outputs, along)
 
     def _matrix(self, at: Tensor) -> Any:
         outputs = self._function(at)

@@ -84,7 +84,7 @@ class VectorFunction:
     def pullback(self, at: Tensor, cotangent: Tensor) -> Tensor:
         """Its transpose times a vector, part of whatever program asks."""
         (found,) = vjp(self.of, at)[1](cotangent)
-        return paddle.zeros_like(at) if found is None else found
+        return found
 
     def bend(self, at: Tensor, along: Tensor) -> Tensor:
         """The second derivative along a vector, part of whatever program asks.
@@ -96,11 +96,9 @@ class VectorFunction:
         zero = here.expand([sum(self.outputs.sizes)])
 
         def second(u: Tensor) -> Tensor:
-            bent = grad(grad(lambda t: (u * self.of(at + t * along)).sum()))(here)
-            return here if bent is None else bent
+            return grad(grad(lambda t: (u * self.of(at + t * along)).sum()))(here)
 
-        found = grad(second)(zero)
-        return zero if found is None else found
+        return grad(second)(zero)
 
     def _forward(self, at: Tensor, directions: Tensor) -> Tensor:
         return vmap(lambda v: self.pushforward(at, v))(directions)

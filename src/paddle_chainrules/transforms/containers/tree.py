@@ -52,8 +52,8 @@ def is_indexed(part: Any) -> bool:
     return type(part) in WITHOUT_INDICES
 
 
-def _without_indices(tree: Tree) -> Tree:
-    """Cotangents alone, where a tree of an output's kind is given as one."""
+def without_indices(tree: Tree) -> Tree:
+    """The tree, with None in the place of indices that stand beside values."""
     return optree.tree_map(
         lambda part: WITHOUT_INDICES[type(part)](part) if is_indexed(part) else part,
         tree,
@@ -72,7 +72,7 @@ def cotangent_leaves(cotangent: Tree, spec: optree.PyTreeSpec) -> list[Any]:
     """
     leaves, found = flatten_tree(cotangent)
     if found is not ONE_LEAF and any(map(_is_index, leaves)):
-        leaves, found = flatten_tree(_without_indices(cotangent))
+        leaves, found = flatten_tree(without_indices(cotangent))
     if found is spec or found == spec:
         return leaves
     spread = _spread(iter(leaves), found, spec)

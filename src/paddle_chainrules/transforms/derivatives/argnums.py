@@ -18,6 +18,8 @@ class Selection(NamedTuple):
     fn: Callable[..., Any]
     """Of the selected arguments alone, each once."""
     selected: tuple[Any, ...]
+    positions: tuple[int, ...]
+    """Where the function takes each of them."""
     others: tuple[Any, ...]
     """The arguments that are not differentiated by."""
     places: tuple[int, ...] | None
@@ -81,6 +83,7 @@ def select(
     return Selection(
         of_selected,
         tuple(args[i] for i in positions),
+        tuple(positions),
         tuple(arg for i, arg in enumerate(args) if i not in positions),
         None if single else tuple(map(positions.index, order)),
     )

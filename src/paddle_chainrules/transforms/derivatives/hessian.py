@@ -24,7 +24,7 @@ def hvp(fn: Function[Tensor], x: X, v: Tree) -> X:
     """Hessian-vector product of a scalar function, nested as ``x``.
 
     Like ``jax.jvp(jax.grad(fn), ...)``, by reverse mode twice; the Hessian itself is
-    never formed.
+    never formed. The product is zero where the gradient does not depend on x.
 
     Args:
         fn: function of one argument, with a tensor of one element as its value.
@@ -32,7 +32,7 @@ def hvp(fn: Function[Tensor], x: X, v: Tree) -> X:
         v: nested as x; None for zero.
 
     Raises:
-        TypeError: the value is no floating tensor.
+        TypeError: the value is no floating tensor, or x holds something else.
         ValueError: it is more than one number, or v has another structure or shape.
         NotImplementedError: a kernel that Paddle can't differentiate again.
 
@@ -90,11 +90,13 @@ def hessian(
 
     Returns:
         ``h(*args, **kwargs)``: [*x.shape, *x.shape] for one tensor x; nested as the
-        arguments twice where they are trees or several.
+        arguments twice where they are trees or several. It is zero where the gradient
+        does not depend on an argument.
 
     Raises:
         TypeError: argnums is no int or sequence of ints; from the returned function,
-            where the loss is no floating tensor, or an argument is complex.
+            where the loss is no floating tensor, or an argument is complex or holds
+            something else than floating tensors.
         ValueError: from that, where the loss has more than one element.
         NotImplementedError: a kernel that Paddle can't differentiate again.
 

@@ -137,8 +137,7 @@ class Jacobian(KeptGraph):
 
     def _row(self, i: int) -> Tensor:
         if i not in self._known:
-            (grad,) = self._pullback(_unit(self._y, i, self._rows.size))
-            self._known[i] = paddle.zeros_like(self._x) if grad is None else grad
+            (self._known[i],) = self._pullback(_unit(self._y, i, self._rows.size))
         return self._known[i]
 
     def _forward(self) -> Tensor:
@@ -211,7 +210,8 @@ def rows_of(
                 rows: list[list[Any]] = []
                 for seed in _units(output):
                     parts = [seed if i == k else None for i in range(len(outputs))]
-                    rows.append(flatten_tree(pullback(out_spec.unflatten(parts)))[0])
+                    grads = pullback.or_none(out_spec.unflatten(parts))
+                    rows.append(flatten_tree(grads)[0])
                 found.append(
                     [
                         _block(output, x, [row[i] for row in rows], 0)
@@ -328,7 +328,7 @@ def _block(output: Any, x: Any, parts: list[Any], axis: int) -> Tensor | None:
         return None
     like = x if axis == 0 else output
     shape = [*output.shape, *x.shape]
-    if not parts or not like.size:
+    if not like.size or all(part is None for part in parts):
         return paddle.zeros(shape, like.dtype)
     full = [paddle.zeros_like(like) if part is None else part for part in parts]
     return paddle.stack(full, axis).reshape(shape)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, overload
 
+import numpy as np
+import optree
 import paddle
 from paddle import Tensor
 
@@ -12,9 +14,9 @@ from ...paddle_side.dtypes import is_differentiable
 from ...paddle_side.process.random_state import undrawn
 from ...programs.static_graphs import need_tensors, sot
 from ..as_programs.kept import kept
-from ..containers.tree import flatten_tree
+from ..containers.tree import flatten_tree, without_indices
 from ..tape.effects import Effects
-from .argnums import Argnums, positions_of, select
+from .argnums import Argnums, Selection, positions_of, select
 from .closures import may_reach
 from .typed import Aux, Function, Grad, GradAndAux, ValueAndGrad, WithAux, Y
 from .vjp import recorded_vjp
@@ -44,7 +46,8 @@ def value_and_grad(
     """A function that gives the scalar ``fn(*args)`` and its gradient.
 
     Like ``jax.value_and_grad``: arguments are trees, gradients are nested as the
-    arguments, and nothing of the caller's is changed.
+    arguments, and nothing of the caller's is changed. The gradient is zero with respect
+    to what the loss does not depend on.
 
     Args:
         fn: function whose (first) result is a tensor of one element.
@@ -58,7 +61,9 @@ def value_and_grad(
 
     Raises:
         TypeError: argnums is no int or sequence of ints; from the returned function,
-            where the loss is no floating tensor.
+            where the loss is no floating tensor, or a leaf of the differentiated
+            arguments is neither a floating or complex tensor nor None. Indices of a
+            :class:`.CSR` or :class:`.Packed` are allowed, and have the gradient None.
         ValueError: from that, where the loss has more than one element, or argnums is
             out of range.
 
@@ -138,7 +143,11 @@ def grad_of(
 
 
 def _value_and_grad(
-    fn: Callable[..., Any], argnums: Argnums, has_aux: bool, name: str
+    fn: Callable[..., Any],
+    argnums: Argnums,
+    has_aux: bool,
+    name: str,
+    zeros: bool = True,
 ) -> Callable[..., tuple[Any, Any]]:
     effects = Effects()
     asked = positions_of(argnums)
@@ -147,6 +156,7 @@ def _value_and_grad(
         need_tensors(sot.fallback(True))
         with undrawn():
             call = select(fn, asked, args, kwargs)
+            _check_arguments(call, name)
             if paddle.is_grad_enabled() and may_reach(fn, call.others, kwargs):
                 effects.reaches = True
             loss, pullback, *aux = recorded_vjp(
@@ -154,22 +164,40 @@ def _value_and_grad(
                 nested=bool(effects.reaches),
             )
             _check_loss(loss, name)
-            grads = pullback(paddle.ones_like(loss))
-            _check_arguments(call.selected, name)
+            seed = paddle.ones_like(loss)
+            grads = pullback(seed) if zeros else pullback.or_none(seed)
             return (loss, aux[0]) if has_aux else loss, call.nested(grads)
 
     return value_and_grad_fn
 
 
-def _check_arguments(selected: tuple[Any, ...], name: str) -> None:
-    """Refuse arguments of which there is no derivative at all."""
-    leaves, _ = flatten_tree(selected)
-    if leaves and not any(map(is_differentiable, leaves)):
-        first = leaves[0]
-        kind = str(first.dtype) if isinstance(first, Tensor) else _kind(first)
+def value_and_grad_or_none(fn: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """As :func:`value_and_grad`, None where the value does not depend on a leaf."""
+    return _value_and_grad(fn, 0, False, "value_and_grad", zeros=False)
+
+
+def _check_arguments(call: Selection, name: str) -> None:
+    """Refuse a leaf that has no derivative; None and indices beside values pass."""
+    leaves, _ = flatten_tree(call.selected)
+    if all(map(is_differentiable, leaves)):
+        return
+    has_any = any(map(is_differentiable, leaves))
+    places, leaves, _ = optree.tree_flatten_with_accessor(
+        without_indices(call.selected), none_is_leaf=True
+    )
+    for place, leaf in zip(places, leaves, strict=True):
+        if is_differentiable(leaf) or (leaf is None and has_any):
+            continue
+        where = place[1:].codify(f"argument {call.positions[place[0].entry]}")
+        kind, remedy = _kind(leaf), ""
+        if isinstance(leaf, Tensor):
+            kind, remedy = str(leaf.dtype), "convert it by .astype('float32'), "
+        elif isinstance(leaf, int | float | complex | np.ndarray):
+            remedy = "give paddle.to_tensor of it, "
         raise TypeError(
-            f"{name} differentiates by floating-point tensors, got {kind}; convert it, "
-            "as by x.astype('float32'), or choose other arguments by argnums"
+            f"{name} got {kind} as {where}, and differentiates with respect to "
+            f"floating-point and complex tensors alone; {remedy}close over it, or "
+            "choose other arguments by argnums"
         )
 
 

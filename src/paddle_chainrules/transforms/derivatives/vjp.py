@@ -10,6 +10,7 @@ import optree
 import paddle
 
 from ...paddle_side.arguments import checked_flag, checked_function
+from ...paddle_side.dtypes import is_differentiable
 from ...programs.static_graphs import need_tensors, sot
 from ..containers.tree import ONE_LEAF, Tree, cotangent_leaves, flatten_tree
 from ..tape.dispatch import record
@@ -56,14 +57,28 @@ class Pullback(KeptGraph, Generic[Y_co]):
                 position where there is no primal.
             TypeError: a cotangent that is not a tensor or has another dtype.
         """
-        need_tensors(sot.fallback(True))
-        leaves = cotangent_leaves(cotangent, self._out_spec)
         asked = None if wrt is None else self._leaves_of(wrt)
-        grads = self._recording.gradients(leaves, asked)
+        grads = self._gradients(cotangent, asked)
+        for i, leaf in enumerate(self._recording.leaves):
+            is_missing = grads[i] is None and (asked is None or i in asked)
+            if is_missing and is_differentiable(leaf):
+                grads[i] = paddle.zeros_like(leaf)
         found: Any = self._in_spec.unflatten(grads)
         if wrt is not None:
             found = tuple(part if i in wrt else None for i, part in enumerate(found))
         return found
+
+    def or_none(self, cotangent: Tree) -> Any:
+        """Gradients as from a call, None where the output does not depend on a leaf.
+
+        This serves Julia, which tells the two apart, and callers that need no zeros.
+        """
+        return self._in_spec.unflatten(self._gradients(cotangent, None))
+
+    def _gradients(self, cotangent: Tree, asked: set[int] | None) -> list[Any]:
+        need_tensors(sot.fallback(True))
+        leaves = cotangent_leaves(cotangent, self._out_spec)
+        return self._recording.gradients(leaves, asked)
 
     def _leaves_of(self, wrt: Sequence[int]) -> set[int]:
         """Positions of the leaves of some primals."""
@@ -119,8 +134,8 @@ def vjp(  # type: ignore[misc]  # mypy takes no star for many
 
     Returns:
         ``(output, pullback)``, with aux as a third where asked. ``pullback(cotangent)``
-        gives a tuple, one entry per primal, nested as the primal; None stands where
-        nothing is differentiable or the primal is not used.
+        gives a tuple, one entry per primal, nested as the primal: zeros where the
+        output does not depend on it, None where it has no derivative.
 
     Examples:
         >>> import paddle
