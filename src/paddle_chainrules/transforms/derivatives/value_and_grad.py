@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, overload
 
-import numpy as np
 import optree
 import paddle
 from paddle import Tensor
@@ -189,14 +188,12 @@ def _check_arguments(call: Selection, name: str) -> None:
         if is_differentiable(leaf) or (leaf is None and has_any):
             continue
         where = place[1:].codify(f"argument {call.positions[place[0].entry]}")
-        kind, remedy = _kind(leaf), ""
+        kind, remedy = _kind(leaf), "give a floating-point tensor"
         if isinstance(leaf, Tensor):
-            kind, remedy = str(leaf.dtype), "convert it by .astype('float32'), "
-        elif isinstance(leaf, int | float | complex | np.ndarray):
-            remedy = "give paddle.to_tensor of it, "
+            kind, remedy = str(leaf.dtype), "convert it by .astype('float32')"
         raise TypeError(
             f"{name} got {kind} as {where}, and differentiates with respect to "
-            f"floating-point and complex tensors alone; {remedy}close over it, or "
+            f"floating-point and complex tensors alone; {remedy}, close over it, or "
             "choose other arguments by argnums"
         )
 
