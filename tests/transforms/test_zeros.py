@@ -205,3 +205,17 @@ def test_indices_of_a_matrix_are_no_leaves_without_a_derivative():
     found = grad(lambda tree: (tree["x"] @ tree["w"]).sum())({"x": pattern, "w": Y.T})
     assert found["x"].values is None
     assert jacrev(lambda x, n: x * 2.0, (0, 1))(X, paddle.arange(3))[1] is None
+
+
+@pytest.mark.parametrize("inside", IN)
+def test_of_any_number_of_samples(inside):
+    """By one program for all of them, from some calls on."""
+    net = FCNet((3, 4, 2), "tanh", "float64")
+    params = net.init(0)
+    way = IN[inside](grad(lambda params, x, y: (net(params, x) ** 2).sum(), (1, 2)))
+    for n in (4, 7, 9, 5, 1, 33, 33):
+        x, y = randn([n, 3], "float64", n), randn([n, 5], "float64", n)
+        found = way(params, x, y)
+        expected = net.vjp(params, (x,), 2 * net(params, x))[1][0]
+        assert_same(found[0], expected, rtol=1e-9, atol=1e-12)
+        assert_same(found[1], 0 * y)
