@@ -66,6 +66,26 @@ def _steps(dtype: str) -> np.ndarray[Any, Any]:
     return (0.1 * np.sin(2.4 * np.arange(PERIOD) + 1) - 0.11).astype(dtype)
 
 
+TIMES = 8
+"""How often inputs are moved by rounding, to see how far results go."""
+
+ULPS = 4.0
+"""By so many units in the last place, and so much farther may a program be."""
+
+
+def shaken(tensor: Tensor, k: int) -> Tensor:
+    """The same numbers but for rounding, otherwise for each k."""
+    if tensor.dtype in (paddle.float32, paddle.float64):
+        values = tensor.numpy()
+        eps = ULPS * np.finfo(values.dtype).eps
+        signs = np.random.default_rng(k).uniform(-1, 1, values.shape)
+        moved = values * (1 + eps * signs)
+        found = paddle.to_tensor(moved.astype(values.dtype), place=tensor.place)
+        found.stop_gradient = tensor.stop_gradient
+        return found
+    return tensor
+
+
 def _reordered(tensor: Tensor) -> Tensor:
     row = tensor.reshape([-1])
     if _is_grouped(row):
@@ -135,3 +155,20 @@ class Numbers:
         rounding = 16 * np.finfo(x.dtype).eps * math.sqrt(terms)
         atol = max(part * expected.largest, float(rounding) * largest)
         return bool(np.allclose(x, y, rtol=0, atol=atol, equal_nan=True))
+
+    def distance(self, other: Numbers) -> np.ndarray[Any, Any]:
+        """Of each entry; zero for integers and truths."""
+        if self.values.dtype.kind not in "fc":
+            return np.zeros(self.values.shape)
+        with np.errstate(invalid="ignore"):
+            found: np.ndarray[Any, Any] = np.abs(self.values - other.values)
+        return found
+
+    def is_within(self, expected: Numbers, spread: np.ndarray[Any, Any]) -> bool:
+        """Whether no entry is farther than rounding of the inputs takes it."""
+        if self.values.dtype.kind not in "fc":
+            return False
+        x, y = self.values, expected.values
+        atol = RTOL.get(self.dtype, 2e-2) * expected.largest * 1e-3
+        near = self.distance(expected) <= ULPS * spread + atol
+        return bool(np.all(near | (np.isnan(x) & np.isnan(y)) | (x == y)))
