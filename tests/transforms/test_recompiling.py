@@ -1,4 +1,4 @@
-"""Programs that pile up, and jit within loops."""
+"""Programs that pile up, and jit of methods, and jit within loops."""
 
 import gc
 
@@ -104,6 +104,25 @@ def test_functions_that_stay_are_no_matter(recwarn):
 def test_jit_in_a_loop_of_new_functions_warns():
     with pytest.warns(RecompileWarning, match=r"called 8 times for <lambda>.*before"):
         made_anew(12)
+
+
+def test_methods_are_right_whatever_they_do():
+    """They run as they are where an instance has attributes."""
+
+    class Model:
+        def __init__(self):
+            self.hidden, self.calls = paddle.zeros([3]), 0
+
+        @jit
+        def step(self, x):
+            self.calls += 1
+            self.hidden = self.hidden + x
+            return self.hidden * self.calls
+
+    model = Model()
+    found = [float(model.step(paddle.ones([3]))[0]) for _ in range(4)]
+    assert found == [1.0, 4.0, 9.0, 16.0]
+    assert_same(model.hidden, paddle.full([3], 4.0))
 
 
 def test_static_arguments_by_name():

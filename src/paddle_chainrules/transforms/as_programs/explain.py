@@ -7,7 +7,6 @@ from typing import Any
 
 from ...programs.capture_error import CaptureError
 from ...programs.switch import loops_are_on
-from .instances import BoundMethod
 from .jit import Jitted
 from .kept import why_not
 
@@ -39,7 +38,6 @@ def explain(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
 
 
 def _explained(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
-    fn = fn.jitted if isinstance(fn, BoundMethod) else fn
     if isinstance(fn, Jitted) and not (args or kwargs) and (listed := fn.listed()):
         return listed
     jitted = fn if isinstance(fn, Jitted) else Jitted(fn, asked=True)

@@ -31,7 +31,6 @@ from .changing_numbers import (
     with_inputs,
     with_numbers,
 )
-from .instances import BOUND_METHOD, BoundMethod, Method, SetsAttributes
 from .keys import exactly, may_change
 from .program_cache import BOUND, THESE_SIZES, TRIES, OfValue, ProgramCache
 from .program_nodes import call, found_value
@@ -298,7 +297,6 @@ class Jitted:
             )
         self._made: dict[Any, ProgramCache] = {}
         self._numbers: dict[Any, ChangingNumbers] = {}
-        self._sets: CaptureError | None = None
         self.within: dict[Any, Any] = {}
         """Programs of which it is a part: loops whose step it is, its gradient."""
 
@@ -309,8 +307,6 @@ class Jitted:
 
     def __reduce__(self) -> Any:
         """As functions are, by name where it has one; copies make programs anew."""
-        if isinstance(self._fn, Method):  # in the attributes of an instance
-            return _none, ()
         module = sys.modules.get(getattr(self, "__module__", ""))
         name: str = getattr(self, "__qualname__", "")
         if name and module is not None and _attribute(module, name) is self:
@@ -319,24 +315,7 @@ class Jitted:
         return _again, (self._fn, sorted(self._static), self._strict, names)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
-        """Of an instance: the method as programs of its own, if it can have some."""
-        if instance is None:
-            return self
-        held = getattr(instance, "__dict__", None)
-        if 0 in self._static or not isinstance(held, dict):
-            return functools.partial(self, instance)
-        name = f"{BOUND_METHOD}{getattr(self._fn, '__qualname__', '')}"
-        bound = held.get(name)
-        if bound is None or not bound.is_of(self._fn, instance):
-            method = Method(self._fn, instance)
-            static = [i - 1 for i in sorted(self._static)]
-            how = static, self._strict, sorted(self._static_names)
-            held[name] = bound = functools.wraps(self._fn)(_again(method, *how))
-        return BoundMethod(bound, instance)
-
-    def is_of(self, fn: Any, instance: Any) -> bool:
-        """Tell whether it is this function as a method of this instance."""
-        return isinstance(self._fn, Method) and self._fn.is_of(fn, instance)
+        return self if instance is None else functools.partial(self, instance)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         need_tensors(sot.fallback(True))
@@ -394,8 +373,6 @@ class Jitted:
             try:
                 return serve(programs, leaves)
             except CaptureError as error:
-                if isinstance(error, SetsAttributes):
-                    self._sets = error.with_traceback(None)
                 if numbers is None or not numbers.kept_for(error):
                     raise
 
@@ -417,11 +394,6 @@ class Jitted:
         given = (*static, *by_name.items())
         statics = tuple((at, _static(v)) for at, v in given)
         key: Any = statics, spec, orders, places
-        method = self._fn if isinstance(self._fn, Method) else None
-        if method is not None:
-            if self._sets is not None:
-                raise self._sets
-            key = key, method.state()
         if places is not None:
             leaves = [leaves[places.index(k)] for k in range(1 + max(places))]
         numbers, inputs = None, frozenset[int]()
@@ -446,11 +418,7 @@ class Jitted:
                 args = [*args]
                 for i, value in static:
                     args[i] = value
-
-                def call() -> Any:
-                    return self._fn(*args, **kwargs, **by_name)
-
-                found = flatten_tree(method.unchanged(call) if method else call())
+                found = flatten_tree(self._fn(*args, **kwargs, **by_name))
                 check_none_is_left(found[0], needed)
                 return found
 
@@ -461,8 +429,7 @@ class Jitted:
                 every = leaves if places is None else [leaves[k] for k in places]
                 rest = {f"{STATIC} {at!r}": value for at, value in given}
                 assert self._piles is not None
-                kinds = kinds_of(spec, every, rest)
-                self._piles.note(kinds | method.kinds() if method else kinds)
+                self._piles.note(kinds_of(spec, every, rest))
 
             programs = ProgramCache(
                 flat,
@@ -480,10 +447,6 @@ class Jitted:
         elif len(self._made) > BOUND // 2:  # to the end, as used last
             self._made[key] = self._made.pop(key, programs)
         return programs, leaves, numbers
-
-
-def _none() -> None:
-    """Stand for the programs of a method, which are made anew."""
 
 
 def _again(fn: Any, static: list[int], strict: bool, names: list[str]) -> Any:

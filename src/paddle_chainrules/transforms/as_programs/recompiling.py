@@ -165,16 +165,6 @@ def kinds_of(
     return found | {label: _kind(value) for label, value in rest.items()}
 
 
-def attribute_kinds(attributes: Mapping[str, Any]) -> dict[str, str]:
-    """Say what each attribute is, and which tensor."""
-    return {
-        f"attribute {name!r}": f"{_kind(value)} at {id(value):#x}"
-        if isinstance(value, Tensor)
-        else _kind(value)
-        for name, value in attributes.items()
-    }
-
-
 def _kind(value: Any) -> str:
     if isinstance(value, Tensor):
         return f"a {dtype_name(value.dtype)} tensor of shape {list(value.shape)}"
