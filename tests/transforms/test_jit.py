@@ -3,6 +3,7 @@
 import copy
 import gc
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import paddle
@@ -824,6 +825,31 @@ def test_a_step_through_a_normalization_is_a_program(name):
         np.testing.assert_allclose(float(found[3]), float(expected[3]), 1e-5)
         for key in set(params) - {"0.bias"}:
             np.testing.assert_allclose(found[0][key], expected[0][key], 1e-4, 1e-5)
+
+
+POOL = ThreadPoolExecutor(1)
+ADD, TANH = paddle.Tensor.__add__, {"tanh": paddle._C_ops.tanh}
+UNSEEN = {
+    "a method that was stored before": lambda x: ADD(x, x) * x,
+    "an operator that was stored before": lambda x: TANH["tanh"](x) * x,
+    "its result alone": lambda x: ADD(x, x),
+    "another thread": lambda x: POOL.submit(lambda: x * 3).result() * x,
+    "a constructor": lambda x: paddle.Tensor(x) * x,
+}
+
+
+@programs_on
+@pytest.mark.parametrize("name", UNSEEN)
+def test_what_no_operator_shows_is_compared_on_other_numbers(name):
+    with pytest.raises(CaptureError, match="differs from the function's on other"):
+        jit(UNSEEN[name], strict=True)(x3())
+    agrees(UNSEEN[name], (x3(),), (x3() + 1,))
+
+
+@programs_on
+def test_a_tensor_made_of_numbers_is_a_constant():
+    called = jit(lambda x: x * paddle.to_tensor([1.0, 2.0, 3.0]), strict=True)
+    assert_same(called(x3()), x3() * paddle.to_tensor([1.0, 2.0, 3.0]))
 
 
 def test_what_has_digits_of_its_own_is_compared_to_the_last_but_some():

@@ -7,11 +7,15 @@ import operator
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+import numpy as np
 import paddle
 from paddle import Tensor
 
 MAX_INTEGER = 1 << 31
-"""Below this an integer may be an input of a program."""
+"""Below this an integer that is an input of a program may be computed with."""
+
+MAX_SEED = 1 << 63
+"""Below this it may be a seed."""
 
 _REAL = (paddle.float32, paddle.float64, paddle.complex64, paddle.complex128)
 _WHOLE = (paddle.int32, paddle.int64)
@@ -31,7 +35,8 @@ class ValueNeeded(Exception):
 
 def as_input(value: float) -> Tensor:
     """Put a number into a 0-d tensor of float64 or int64."""
-    return paddle.full([], value, "int64" if type(value) is int else "float64")
+    whole = isinstance(value, int | np.int64)
+    return paddle.full([], value, "int64" if whole else "float64")
 
 
 class TracedNumber:
@@ -48,7 +53,6 @@ class TracedNumber:
     """
 
     __slots__ = ("_bound", "_needed", "_tensor", "origins")
-    __hash__ = None  # type: ignore[assignment]
 
     def __init__(
         self,
@@ -92,6 +96,10 @@ class TracedNumber:
             self.refuse()
         return self._tensor
 
+    def result(self) -> Tensor:
+        """Return it as a 0-d tensor, which stands for it among results."""
+        return self._tensor
+
     def like(self, tensor: Tensor) -> Tensor:
         """Return it as a 0-d tensor of another tensor's dtype.
 
@@ -131,7 +139,7 @@ def _computing(name: str, is_right: bool) -> Callable[[TracedNumber, Any], Any]:
         whole = own.dtype == tensor.dtype == paddle.int64 and name != "truediv"
         if whole:
             bound = self._bound * bound if name == "mul" else self._bound + bound
-            if bound >= 1 << 63:
+            if bound >= MAX_SEED:
                 self.refuse()
         else:
             own, tensor = own.astype("float64"), tensor.astype("float64")
@@ -190,7 +198,7 @@ for _name, _method in (
 ):
     setattr(TracedNumber, f"__{_name}__", _method)
 for _name in (
-    *("bool", "float", "int", "index", "complex"),
+    *("bool", "float", "int", "index", "complex", "hash"),
     *("floordiv", "rfloordiv", "mod", "rmod", "divmod", "rdivmod", "abs", "round"),
     *("trunc", "floor", "ceil", "repr", "str", "format", "reduce_ex", "getattr"),
     *("matmul", "rmatmul", "lshift", "rlshift", "rshift", "rrshift", "and", "rand"),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import cache
+from sys import getrefcount
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -83,7 +85,8 @@ def capture(
         leaves: tensors, and anything else, which is part of the program.
         check: whether to compare with the function on other numbers.
         once: whether to compare with what the call gave that was recorded, in place of
-            a second call.
+            a second call; not where the function has made tensors that no operator
+            shows, which may be others at the next call.
         begun: where to leave the record; or which to go on with, alone in the list.
         further: what fn does after another function of the first of the leaves, which
             is that of ``begun``, if there is one.
@@ -101,13 +104,15 @@ def capture(
     before = getattr(local, "plain", False), recordings()
     note_drawing()  # perhaps, and before it does
     state, draws = random_state(), False
+    if once:
+        _holders_of_an_orphan()  # before another record is begun
     try:
         watch_alone([])
         with collector_waits():
             captured, how, given = _first(fn, leaves, state, begun, further, once)
             draws, flags = how.draws, how.flags.before
             try:
-                if once and (check or how.must_check):
+                if once and not how.has_orphans and (check or how.must_check):
                     _replay(captured.program, leaves, given)
                 elif check or how.must_check:
                     # Two threads in paddle.grad crash.
@@ -138,6 +143,8 @@ class How(NamedTuple):
     one operator that holds programs."""
     flags: Flags
     """Of tensors, where the function has set them; they are as before."""
+    has_orphans: bool
+    """Whether it uses tensors of which nobody knows but this call."""
     above: Any
     """Memory above that of the record, which the system takes back from the top."""
 
@@ -176,9 +183,10 @@ def _first(
     before = listener()
     try:
         outputs = _recorded(record, run, given)
-        tensors = [out for out in outputs if isinstance(out, Tensor)]
-        ends = [record.value_of(out) for out in tensors]
+        ends = [record.value_of(out) for out in outputs if isinstance(out, Tensor)]
         record.check_constants()
+        orphans = once and _fewest_holders(record, outputs) <= _holders_of_an_orphan()
+        tensors = [out for out in outputs if isinstance(out, Tensor)]
         held = [t for t in given if isinstance(t, Tensor)]
         held += record.constants.values()
         held = [t for t in held if t._is_initialized()]
@@ -212,10 +220,31 @@ def _first(
             lost or record.by_series or twice,
             record.by_samples or any(op.operator.opaque for op in program.ops),
             flags,
+            orphans,
             np.empty(max((v.bytes for v in made), default=0), np.uint8),
         ),
         tensors,
     )
+
+
+def _fewest_holders(record: Record, outputs: Sequence[Any]) -> float:
+    """Count who holds each constant but these outputs; return the smallest number."""
+    constants = record.constants.values()
+    counts = [getrefcount(t) - sum(out is t for out in outputs) for t in constants]
+    return min(counts, default=math.inf)
+
+
+@cache
+def _holders_of_an_orphan() -> float:
+    """Count who holds a tensor that a function has made and that it alone knew."""
+    given, record = _begun([paddle.ones([1])])
+    before = listener()
+    try:
+        outputs = _recorded(record, lambda x: [x[0] * paddle.to_tensor([1.0])], given)
+        record.check_constants()
+        return _fewest_holders(record, outputs)
+    finally:
+        ended(record, before)
 
 
 def _captured(

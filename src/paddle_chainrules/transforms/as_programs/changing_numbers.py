@@ -3,18 +3,59 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import paddle
 from paddle import Tensor
 
+from ...paddle_side.listener import listener
 from ...paddle_side.traced_numbers import (
     MAX_INTEGER,
+    MAX_SEED,
     TracedNumber,
     ValueNeeded,
     as_input,
 )
-from ...programs.capture_error import CaptureError
+
+NUMBERS = frozenset({int, float, np.float64, np.int64})
+"""Types whose numbers Paddle computes with in the same way."""
+
+
+class Inputs(NamedTuple):
+    """The leaves that are numbers, and inputs of a program."""
+
+    places: frozenset[int]
+    seeds: frozenset[int]
+    """Integers among them that are too large to compute with."""
+
+    def in_tensors(self, leaves: list[Any]) -> list[Any]:
+        """Return the leaves with tensors for these."""
+        return [as_input(x) if i in self.places else x for i, x in enumerate(leaves)]
+
+    def in_numbers(self, leaves: list[Any], needed: set[int]) -> list[Any]:
+        """Return the leaves with what the function is given.
+
+        That is numbers where nobody records.
+
+        Args:
+            needed: where to note the numbers whose value somebody asks for.
+        """
+        if listener() is None:
+            return [x.item() if i in self.places else x for i, x in enumerate(leaves)]
+        return [
+            TracedNumber(x, frozenset({i}), needed, self._bound(i))
+            if i in self.places
+            else x
+            for i, x in enumerate(leaves)
+        ]
+
+    def _bound(self, place: int) -> int:
+        return MAX_SEED if place in self.seeds else MAX_INTEGER
+
+    def in_words(self, leaves: Sequence[Any]) -> list[Any]:
+        """Return the leaves as a list of programs shows them."""
+        return [AnyNumber(x) if i in self.places else x for i, x in enumerate(leaves)]
 
 
 class ChangingNumbers:
@@ -24,42 +65,70 @@ class ChangingNumbers:
     and stays part of programs where the function needs its value.
 
     Attributes:
-        places: of those that are inputs.
+        inputs: those that are inputs.
+        tries: whether what is refused with them may be tried with their values.
     """
 
     def __init__(self) -> None:
-        self.places: frozenset[int] = frozenset()
+        self.inputs = Inputs(frozenset(), frozenset())
+        self.tries = True
         self._needed: frozenset[int] = frozenset()
         self._first: dict[int, Any] = {}
 
     def note(self, leaves: Sequence[Any]) -> None:
         """Note the numbers of a call."""
+        places, seeds = self.inputs
         for i, leaf in enumerate(leaves):
             kind = type(leaf)
-            if (kind is not float and kind is not int) or i in self._needed:
+            if kind not in NUMBERS or i in self._needed:
                 continue
-            if kind is int and abs(leaf) >= MAX_INTEGER:
+            whole = kind is int or kind is np.int64
+            if whole and abs(leaf) >= MAX_SEED:
                 self.keep({i})
-            elif i not in self.places:
+                places -= {i}
+            elif i not in places:
                 first = self._first.setdefault(i, leaf)
                 if type(first) is not kind or first != leaf:
-                    self.places |= {i}
+                    places |= {i}
+            if whole and abs(leaf) >= MAX_INTEGER:
+                seeds |= {i}
+        self.inputs = Inputs(places, seeds)
 
     def keep(self, places: Any) -> None:
         """Have numbers part of programs from now on."""
         self._needed |= {*places}
-        self.places -= self._needed
-
-    def kept_for(self, error: CaptureError) -> bool:
-        """Keep those whose value a capture has needed; tell whether there were any."""
-        before, cause = self.places, error.__cause__
-        self.keep(cause.origins if isinstance(cause, ValueNeeded) else before)
-        return self.places != before
+        self.inputs = self.inputs._replace(places=self.inputs.places - self._needed)
 
 
-def with_inputs(leaves: list[Any], places: frozenset[int]) -> list[Any]:
-    """Return the leaves with tensors for numbers that are inputs."""
-    return [as_input(x) if i in places else x for i, x in enumerate(leaves)]
+class Returned(NamedTuple):
+    """How results are nested, and which of them are numbers of Python's."""
+
+    spec: Any
+    numbers: tuple[int, ...]
+
+    def unflatten(self, found: Sequence[Any]) -> Any:
+        """Return the results, nested."""
+        every = [x.item() if i in self.numbers else x for i, x in enumerate(found)]
+        return self.spec.unflatten(every)
+
+
+def with_results(outputs: list[Any], spec: Any, needed: set[int]) -> tuple[Any, Any]:
+    """Return results with tensors for numbers, and how they are nested.
+
+    Raises:
+        ValueNeeded: the value of a number was asked for.
+    """
+    if needed:
+        raise ValueNeeded(
+            frozenset(needed),
+            "the value of a number was needed that changes from call to call; give it "
+            "as a static argument",
+        )
+    numbers = [i for i, out in enumerate(outputs) if type(out) is TracedNumber]
+    if not numbers:
+        return outputs, spec
+    every = [x.result() if type(x) is TracedNumber else x for x in outputs]
+    return every, Returned(spec, tuple(numbers))
 
 
 class AnyNumber:
@@ -74,34 +143,3 @@ class AnyNumber:
 
     def __repr__(self) -> str:
         return f"any {self._kind}"
-
-
-def with_numbers(
-    leaves: list[Any], places: frozenset[int], needed: set[int]
-) -> list[Any]:
-    """Return the leaves with what the function is given for these inputs.
-
-    Args:
-        needed: where to note the numbers whose value somebody asks for.
-    """
-    return [
-        TracedNumber(x, frozenset({i}), needed) if i in places else x
-        for i, x in enumerate(leaves)
-    ]
-
-
-def check_none_is_left(outputs: Sequence[Any], needed: set[int]) -> None:
-    """Refuse a number among results, or one whose value was asked for.
-
-    Raises:
-        ValueNeeded: there is one.
-    """
-    for output in outputs:
-        if type(output) is TracedNumber:
-            output.refuse()
-    if needed:
-        raise ValueNeeded(
-            frozenset(needed),
-            "the value of a number was needed that changes from call to call; give it "
-            "as a static argument",
-        )

@@ -17,6 +17,7 @@ from paddle import Tensor
 from ...paddle_side.arguments import checked_flag, checked_function, checked_integer
 from ...paddle_side.interception import listening
 from ...paddle_side.listener import is_plain
+from ...paddle_side.traced_numbers import ValueNeeded
 from ...programs.capture_error import CaptureError
 from ...programs.compiling.program import Program
 from ...programs.static_graphs import need_tensors, sot
@@ -24,13 +25,7 @@ from ...programs.switch import programs_are_on
 from ...programs.tracing.existing import once
 from ...programs.tracing.record import Record
 from ..containers.tree import flatten_tree
-from .changing_numbers import (
-    AnyNumber,
-    ChangingNumbers,
-    check_none_is_left,
-    with_inputs,
-    with_numbers,
-)
+from .changing_numbers import NUMBERS, ChangingNumbers, Inputs, with_results
 from .keys import exactly, may_change
 from .program_cache import BOUND, THESE_SIZES, TRIES, OfValue, ProgramCache
 from .program_nodes import call, found_value
@@ -62,7 +57,9 @@ def jit(
     it becomes an input, unless the function needs the value: for a shape or a branch.
 
     The function is called once for each program, with the arguments of that call. What
-    the program then gives is compared with what the function gave.
+    the program then gives is compared with what the function gave. It is called once
+    more where it makes tensors that no operator shows (``paddle.to_tensor`` of a list
+    is one), and where a number becomes an input.
 
     Derivatives inside, by this package or ``paddle.grad``, become part of the program:
     ``jit(value_and_grad(loss))`` is one program, and so is a whole training step.
@@ -249,9 +246,6 @@ def run_strictly(
             del refusal
 
 
-_NUMBERS = {int, float}
-
-
 class Jitted:
     """What :func:`jit` returns.
 
@@ -368,18 +362,35 @@ class Jitted:
         Raises:
             CaptureError: there is none.
         """
-        while True:
-            programs, leaves, numbers = self._programs(args, kwargs)
-            try:
-                return serve(programs, leaves)
-            except CaptureError as error:
-                if numbers is None or not numbers.kept_for(error):
-                    raise
+        programs, leaves, numbers = self._programs(args, kwargs)
+        try:
+            return serve(programs, leaves)
+        except CaptureError as error:
+            if numbers is None or not numbers.inputs.places:
+                raise
+            cause = error.__cause__
+            if isinstance(cause, ValueNeeded):
+                numbers.keep(cause.origins)
+                return self._served(serve, args, kwargs)
+            if not numbers.tries:
+                raise
+        programs, leaves, _ = self._programs(args, kwargs, as_inputs=False)
+        try:
+            found = serve(programs, leaves)
+        except CaptureError:
+            numbers.tries = False  # it is not for the numbers
+            raise
+        numbers.keep(numbers.inputs.places)
+        return found
 
     def _programs(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], as_inputs: bool = True
     ) -> tuple[ProgramCache, list[Any], ChangingNumbers | None]:
-        """Those of the static arguments, all other leaves, and numbers among them."""
+        """Those of the static arguments, all other leaves, and numbers among them.
+
+        Args:
+            as_inputs: whether numbers that change are inputs.
+        """
         static: tuple[Any, ...] = ()
         if self._static:
             static = tuple((i, args[i]) for i in sorted(self._static) if i < len(args))
@@ -396,13 +407,14 @@ class Jitted:
         key: Any = statics, spec, orders, places
         if places is not None:
             leaves = [leaves[places.index(k)] for k in range(1 + max(places))]
-        numbers, inputs = None, frozenset[int]()
+        numbers, inputs = None, Inputs(frozenset(), frozenset())
         try:
-            if self._piles and not _NUMBERS.isdisjoint(map(type, leaves)):
+            if self._piles and not NUMBERS.isdisjoint(map(type, leaves)):
                 numbers = self._numbers.setdefault(key, ChangingNumbers())
                 numbers.note(leaves)
-                if inputs := numbers.places:
-                    key, leaves = (key, inputs), with_inputs(leaves, inputs)
+                inputs = numbers.inputs if as_inputs else inputs
+                if inputs.places:
+                    key, leaves = (key, inputs), inputs.in_tensors(leaves)
             programs = self._made.get(key)
         except TypeError as error:
             raise CaptureError(
@@ -412,20 +424,18 @@ class Jitted:
 
             def flat(leaves: list[Any]) -> tuple[list[Any], Any]:
                 needed: set[int] = set()
-                leaves = with_numbers(leaves, inputs, needed) if inputs else leaves
+                if inputs.places:
+                    leaves = inputs.in_numbers(leaves, needed)
                 every = leaves if places is None else [leaves[k] for k in places]
                 args, kwargs = spec.unflatten(every)
                 args = [*args]
                 for i, value in static:
                     args[i] = value
-                found = flatten_tree(self._fn(*args, **kwargs, **by_name))
-                check_none_is_left(found[0], needed)
-                return found
+                outputs, out = flatten_tree(self._fn(*args, **kwargs, **by_name))
+                return with_results(outputs, out, needed)
 
             def note(leaves: Sequence[Any]) -> None:
-                leaves = [
-                    AnyNumber(x) if i in inputs else x for i, x in enumerate(leaves)
-                ]
+                leaves = inputs.in_words(leaves)
                 every = leaves if places is None else [leaves[k] for k in places]
                 rest = {f"{STATIC} {at!r}": value for at, value in given}
                 assert self._piles is not None
@@ -438,7 +448,8 @@ class Jitted:
                 tries=math.inf if self._strict else TRIES,
                 empty=self._empty,
                 note=note if self._piles else None,
-                once=self._piles is not None,
+                # With numbers as inputs it is compared: code may ask for their type.
+                once=self._piles is not None and not inputs.places,
             )
             self._made[key] = programs
             for made in (self._made, self._numbers):
