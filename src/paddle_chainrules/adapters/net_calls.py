@@ -183,7 +183,7 @@ class _Kind:
         outputs = [y for y in flatten_tree(output)[0] if isinstance(y, Tensor)]
         notes = Notes()
         self.history.append(notes)
-        made = Call(tensors, outputs, {}, notes, self.more)
+        made = Call(tensors, outputs, {}, notes, self.more, False)
         return Ran(output, made, False, self.why)
 
     def by_program(self, tensors: list[Tensor]) -> Ran:
@@ -200,7 +200,8 @@ class _Kind:
         notes = Notes()
         self.history.append(notes)
         output = self._spec.unflatten(values)
-        return Ran(output, Call(tensors, values, known, notes, self.more), True, "")
+        made = Call(tensors, values, known, notes, self.more, True)
+        return Ran(output, made, True, "")
 
     def more(self, tensors: Sequence[Tensor], entries: Sequence[Entry]) -> list[Tensor]:
         """Derivatives of a call that came without them.

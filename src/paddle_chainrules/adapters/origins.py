@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -18,6 +19,11 @@ class Entry(NamedTuple):
     def derivative(self, place: tuple[int, int]) -> Entry:
         """By a column of an input once more."""
         return self._replace(by=tuple(sorted((*self.by, place))))
+
+    def is_behind(self, other: Entry) -> bool:
+        """Whether the other one is this, or a derivative of this."""
+        same = (self.output, self.column) == (other.output, other.column)
+        return same and not Counter(self.by) - Counter(other.by)
 
 
 class Notes:
@@ -42,6 +48,8 @@ class Call(NamedTuple):
     notes: Notes
     more: Callable[[Sequence[Tensor], Sequence[Entry]], list[Tensor]]
     """From the inputs and others, those."""
+    by_program: bool
+    """Whether a program has computed it."""
 
     def place(self, x: Tensor) -> int | None:
         """Which of the inputs it is."""
@@ -75,6 +83,14 @@ class Origins:
     def calls(self) -> Iterator[Call]:
         """The calls that are remembered."""
         return iter({id(o.call.notes): o.call for o in self._known.values()}.values())
+
+    def behind(self, call: Call, entries: Sequence[Entry]) -> Iterator[Tensor]:
+        """Return the tensors that these are, or are derivatives of."""
+        for origin in [*self._known.values()]:
+            if origin.call.notes is call.notes and any(
+                own.is_behind(entry) for own in origin.entries for entry in entries
+            ):
+                yield origin.tensor
 
     def add_outputs(self, call: Call) -> None:
         if len(self._known) > self.MOST:  # where a library never clears them

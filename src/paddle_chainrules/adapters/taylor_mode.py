@@ -7,12 +7,14 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from typing import Any
+from weakref import ref
 
 import paddle
 from paddle import Tensor
 from paddle.optimizer import Optimizer
 
 from ..nets.derivatives.derivatives import MAX_ORDER
+from ..paddle_side.autograd.hooked_layers import take_hooks
 from ..paddle_side.dtypes import casts_automatically
 from ..paddle_side.listener import is_plain
 from .graphs import is_behind
@@ -47,6 +49,7 @@ class TaylorMode:
         self._library, self._apart = library, frozenset(apart)
         self._nets: dict[int, NetCalls] = {}
         self._origins = Origins()
+        self._hooked: dict[int, ref[Tensor]] = {}
         self._busy = self._off = False
         self._thread = threading.get_ident()
         self.steps = OptimizerSteps(self._is_here, self._tell)
@@ -57,6 +60,10 @@ class TaylorMode:
         for owner in (paddle.Tensor, paddle.autograd):
             checked = self._retained.checked(owner.backward)
             self.replace(owner, "backward", checked)
+        take_hooks()
+        tensor: Any = paddle.Tensor
+        register = self._noting_hooks(tensor._register_grad_hook)
+        self.replace(tensor, "_register_grad_hook", register)
         made = self.steps.taken(Optimizer._create_optimization_pass)
         self.replace(Optimizer, "_create_optimization_pass", made)
         return self
@@ -64,7 +71,7 @@ class TaylorMode:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
         self._nets.clear()
-        self._origins.clear()
+        self.clear()
         self.steps.clear()
 
     def __repr__(self) -> str:
@@ -137,6 +144,19 @@ class TaylorMode:
         self.natively += not ran.by_program
         return ran.output
 
+    def _noting_hooks(self, native: Callable[..., Any]) -> Callable[..., Any]:
+        """Paddle's registration of hooks, with a note of the tensors that have one."""
+
+        def register(tensor: Tensor, hook: Any) -> Any:
+            self._hooked[id(tensor)] = ref(tensor)
+            return native(tensor, hook)
+
+        return register
+
+    def _is_hooked(self, tensor: Tensor) -> bool:
+        found = self._hooked.get(id(tensor))
+        return found is not None and found() is tensor
+
     def _params(self) -> Iterator[Tensor]:
         for net in self._nets.values():
             yield from net.params
@@ -154,6 +174,7 @@ class TaylorMode:
     def clear(self) -> None:
         """Forget the tensors, as the library does."""
         self._origins.clear()
+        self._hooked.clear()
 
     def derivative(
         self,
@@ -234,7 +255,23 @@ class TaylorMode:
         if len(found[0].by) > MAX_ORDER:
             call.notes.unknown = f"derivatives go to order {MAX_ORDER}"
             return None
+        if self._hooked and call.by_program:
+            self._check_hooks(call, found)
         return call, found
+
+    def _check_hooks(self, call: Call, entries: Sequence[Entry]) -> None:
+        """Refuse derivatives of a tensor with a hook, which gradients would call.
+
+        Raises:
+            RuntimeError: a hook would not be called.
+        """
+        if any(map(self._is_hooked, self._origins.behind(call, entries))):
+            call.notes.unknown = "derivatives of a tensor with a hook are asked for"
+            raise RuntimeError(
+                "a derivative was asked for of a tensor with a hook, which gradients "
+                "pass through and Taylor series do not; ask for the derivatives before "
+                "register_hook, or take the step again, which runs as ever from now on"
+            )
 
 
 def are_matrices(*tensors: Any) -> bool:

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import paddle
 from paddle import Tensor
-from paddle.autograd import PyLayer
 
+from .autograd.hooked_layers import HookedLayer
 from .interception import RAW
 
 Kernel = Callable[[Tensor, Tensor, Tensor, Tensor, int], Tensor]
@@ -173,7 +173,7 @@ class _Call:
         ]
 
 
-class _OnGraph(PyLayer):
+class _OnGraph(HookedLayer):
     """A product among the operators that Paddle records."""
 
     @staticmethod

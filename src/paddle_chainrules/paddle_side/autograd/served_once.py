@@ -17,6 +17,7 @@ import paddle
 from paddle import Tensor
 
 from ..patching.places import Places, by_itself
+from .by_node import ByNode
 from .partial_gradients import node_of, nodes
 
 _tensor: Any = paddle.Tensor
@@ -51,11 +52,7 @@ class Once(ref[Any]):
         return super().__call__() is None
 
 
-# Weak references without callbacks, since Paddle may let go of nodes without Python's
-# lock. A node that is gone may have had the address of another.
-_nodes: dict[int, ref[Once]] = {}
-_many = [16]
-"""How many of them there may be before those that are gone are left out."""
+_nodes: ByNode[Once] = ByNode()
 
 
 def watch(outputs: Sequence[Tensor], once: Once) -> None:
@@ -63,12 +60,7 @@ def watch(outputs: Sequence[Tensor], once: Once) -> None:
     _guard()
     for output in outputs:
         _register(output, once)
-    _nodes[node_of(outputs[0]).node_ptr()] = ref(once)
-    if len(_nodes) > _many[0]:
-        for address, found in [*_nodes.items()]:
-            if found() is None:
-                _nodes.pop(address, None)
-        _many[0] = max(16, 2 * len(_nodes))
+    _nodes.add(node_of(outputs[0]), once)
 
 
 def check(outputs: Any) -> None:
@@ -77,8 +69,7 @@ def check(outputs: Any) -> None:
     Raises:
         RuntimeError: ``backward`` has been through a program in it.
     """
-    found = [(address, once()) for address, once in [*_nodes.items()]]
-    spent = {address for address, once in found if once is not None and once.is_spent}
+    spent = {address for address, once in _nodes.items() if once.is_spent}
     if not spent:
         return
     given = outputs if isinstance(outputs, list | tuple) else [outputs]

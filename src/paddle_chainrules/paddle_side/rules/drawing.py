@@ -9,13 +9,13 @@ from typing import Any
 import paddle
 import paddle.nn.functional as F
 from paddle import Tensor
-from paddle.autograd import PyLayer
 
+from ..autograd.hooked_layers import HookedLayer
 from ..dtypes import single
 from ..watch import Context, is_traced
 
 
-class _Scaled(PyLayer):
+class _Scaled(HookedLayer):
     """``x`` times slopes that are drawn with the value, and are no part of a graph."""
 
     @staticmethod
@@ -30,7 +30,7 @@ class _Scaled(PyLayer):
         return cotangent * ctx.slopes
 
 
-class _Softmax(PyLayer):
+class _Softmax(HookedLayer):
     """A softmax of ``x / temperature`` and noise, known by its value."""
 
     @staticmethod

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..sizes.samples import Samples
 from ..tracing.operations import Operation, Value
+from ..tracing.reach import computed_of
 from .passes import expanding, needed, program_of
 from .program import Program
 from .reuse import memory_of
@@ -102,11 +103,8 @@ class There:
         """What the given outputs are computed of, they themselves included."""
         if given not in self._behind:
             pairs = zip(self.forward.outputs, given, strict=False)
-            found = {value for value, flag in pairs if flag}
-            for op in reversed(self.forward.ops):
-                if not found.isdisjoint(op.outputs):
-                    found.update(op.inputs)
-            self._behind[given] = frozenset(found)
+            ends = [value for value, flag in pairs if flag]
+            self._behind[given] = frozenset(computed_of(self.forward.ops, ends))
         return self._behind[given]
 
     def again(self, values: Set[Value]) -> There:

@@ -1,10 +1,19 @@
-"""Which inputs of operations gradients come to."""
+"""What operations are computed of, and which inputs gradients come to."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from .operations import Operation, Value
+
+
+def computed_of(ops: Sequence[Operation], ends: Iterable[Value]) -> set[Value]:
+    """Return the ends and everything that they are computed of."""
+    found = {*ends}
+    for op in reversed(ops):
+        if not found.isdisjoint(op.outputs):
+            found.update(op.inputs)
+    return found
 
 
 def inputs_reached(

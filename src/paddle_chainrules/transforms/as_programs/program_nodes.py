@@ -159,6 +159,14 @@ class Node(NamedTuple):
         behind = self.there.behind(tuple(flags.get(i, False) for i in range(count)))
         return [value in behind for value in self.values]
 
+    def feeds_another(self, place: int) -> bool:
+        """Return whether a result on the graph is computed of another one there."""
+        given = [False] * self.there.count
+        for i, output in enumerate(self.places):
+            given[output] = i != place
+        value = self.there.forward.outputs[self.places[place]]
+        return value in self.there.behind(tuple(given))
+
     @property
     def draws(self) -> bool:
         return self.there.forward.draws
@@ -304,6 +312,9 @@ class _Work:
         self._watched = [*kept, *tensors]
         self._versions = versions(self._watched)
         self._tensors, self._since = tensors, writes_so_far()
+
+    def feeds_another(self, place: int) -> bool:
+        return self._node.feeds_another(place)
 
     def back(
         self, given: Sequence[Tensor | None]

@@ -9,9 +9,9 @@ import numpy as np
 import optree
 import paddle
 from paddle import Tensor
-from paddle.autograd import PyLayer
 
 from ...paddle_side.arguments import checked_function
+from ...paddle_side.autograd.hooked_layers import HookedLayer
 from ...paddle_side.dtypes import is_differentiable
 from ...paddle_side.listener import is_plain, listener
 from ...programs.branches import truth
@@ -157,7 +157,7 @@ def _depending(result: Tree, operands: Tree) -> Tree:
     return spec.unflatten(leaves)
 
 
-class _Depending(PyLayer):
+class _Depending(HookedLayer):
     """Tensors as they are, that depend on others with zero gradients."""
 
     @staticmethod

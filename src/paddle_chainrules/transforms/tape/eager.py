@@ -21,6 +21,7 @@ from ...programs.capture import stand_in
 from ...programs.tracing.eager import Eager
 from ...programs.tracing.operations import Value
 from ...programs.tracing.outside import from_outside, reached_from
+from ...programs.tracing.reach import computed_of
 from .effects import Effects, check_unchanged, check_unwritten, tensors_among
 from .nodes import on_graph
 from .outputs import detached
@@ -93,6 +94,10 @@ class Calls:
         """How many operators there were."""
         return len(self._record.ops)
 
+    def computes_of(self, value: Value, ends: Sequence[Value]) -> bool:
+        """Return whether any of the ends is computed of a value."""
+        return value in computed_of(self._record.ops, ends)
+
     def hold(self, fn: Callable[[], Any]) -> None:
         """Call a function whose results are for later calls."""
         with self._record.listens():
@@ -153,7 +158,8 @@ class Calls:
         inputs = [own[v] if v in own else record.constants[v] for v in starts]
         self.free = [record.constants[v] for v in free]
         results = [record.tensor(v) for v in ends.values()]
-        work = _Work(self, results, [*map(record.tensor, starts)], inputs)
+        values = [*ends.values()]
+        work = _Work(self, values, results, [*map(record.tensor, starts)], inputs)
         graph = dict(zip(ends, on_graph(results, work), strict=True))
         rest = iter(detached([x for x in found if id(x) not in graph], leaves))
         return [graph[id(x)] if id(x) in graph else next(rest) for x in found]
@@ -165,12 +171,19 @@ class _Work:
     def __init__(
         self,
         calls: Calls,
+        values: Sequence[Value],
         ends: Sequence[Tensor],
         starts: Sequence[Tensor],
         inputs: Sequence[Tensor],
     ) -> None:
         self.inputs = inputs
-        self._calls, self._ends, self._starts = calls, ends, starts
+        self._calls, self._values = calls, values
+        self._ends, self._starts = ends, starts
+
+    def feeds_another(self, place: int) -> bool:
+        value, others = self._values[place], [*self._values]
+        del others[place]
+        return self._calls.computes_of(value, others)
 
     def back(
         self, cotangents: Sequence[Tensor | None]

@@ -7,9 +7,9 @@ from typing import Any, Protocol
 
 import paddle
 from paddle import Tensor
-from paddle.autograd import PyLayer
 
 from ...paddle_side.autograd.engine import asked_for
+from ...paddle_side.autograd.hooked_layers import HookedLayer
 from ...paddle_side.autograd.served_once import Once, watch
 from ...paddle_side.interception import RAW
 from ...paddle_side.watch import recordings
@@ -33,6 +33,9 @@ class Differentiable(Protocol):
 
         None stands where there is none; the flags tell where Paddle has zeros there.
         """
+
+    def feeds_another(self, place: int) -> bool:
+        """Return whether another result is computed of the one at a place."""
 
 
 def on_graph(results: Sequence[Tensor], of: Differentiable) -> tuple[Tensor, ...]:
@@ -61,12 +64,13 @@ def _packed(tensors: Sequence[Tensor]) -> Tensor:
     return found
 
 
-class _Node(PyLayer):
+class _Node(HookedLayer):
     """One operator among those that Paddle records."""
 
     @staticmethod
     def forward(ctx: Any, call: Any, *given: Tensor) -> Any:
         ctx.of, results, once = call
+        ctx.hooks.feeds_another = ctx.of.feeds_another
         once.append(Once(ctx))
         ctx.several = len(given) > 1
         ctx.set_materialize_grads(False)

@@ -13,10 +13,11 @@ from typing import Any
 import paddle
 import paddle.nn.functional as F
 from paddle import Tensor
-from paddle.autograd import PyLayer
+
+from ...autograd.hooked_layers import HookedLayer
 
 
-class _Smooth(PyLayer):
+class _Smooth(HookedLayer):
     """``f(x)``, element by element, with the derivative in the same terms."""
 
     @staticmethod
@@ -43,7 +44,7 @@ class _Smooth(PyLayer):
         return grad
 
 
-class _Gathered(PyLayer):
+class _Gathered(HookedLayer):
     """Columns of a matrix, in another order and as often as one likes."""
 
     @staticmethod
@@ -57,7 +58,7 @@ class _Gathered(PyLayer):
         return scattered(cotangent, ctx.index, ctx.count)
 
 
-class _Scattered(PyLayer):
+class _Scattered(HookedLayer):
     """The transpose: columns added up at places among others, which are zero."""
 
     @staticmethod

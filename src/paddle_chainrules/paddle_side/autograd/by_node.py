@@ -1,0 +1,41 @@
+"""What belongs to a node of Paddle's graph, found by the node's address."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Generic, TypeVar
+from weakref import ref
+
+T = TypeVar("T")
+
+
+class ByNode(Generic[T]):
+    """Objects that nodes keep alive themselves, by the addresses of these nodes.
+
+    An object that is gone is not found, since its node may be gone too and another one
+    have the address. The references are weak and have no callbacks: Paddle may let go
+    of nodes without Python's lock.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[int, ref[T]] = {}
+        self._many = 16  # how many there may be before those that are gone are left out
+
+    def add(self, node: Any, value: T) -> None:
+        """Set what belongs to a node."""
+        self._found[node.node_ptr()] = ref(value)
+        if len(self._found) > self._many:
+            for address, found in [*self._found.items()]:
+                if found() is None:
+                    self._found.pop(address, None)
+            self._many = max(16, 2 * len(self._found))
+
+    def get(self, node: Any) -> T | None:
+        """Return what belongs to a node."""
+        found = self._found.get(node.node_ptr())
+        return None if found is None else found()
+
+    def items(self) -> Iterator[tuple[int, T]]:
+        """Return addresses and what belongs to their nodes."""
+        found = [(address, value()) for address, value in [*self._found.items()]]
+        return iter([(a, value) for a, value in found if value is not None])

@@ -1,0 +1,191 @@
+"""Layers of Python whose results may have hooks.
+
+Paddle calls the hooks of a ``PyLayer``'s results, and hands the layer the gradients as
+they were before (docs/paddle-notes.md). Here each hook leaves its result for the layer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache, wraps
+from typing import Any
+from weakref import ref
+
+import paddle
+from paddle import Tensor
+from paddle.autograd import PyLayer
+
+from ..dtypes import dtype_name
+from ..patching.places import lock, stand
+from .by_node import ByNode
+from .kernel_errors import note, refused_later
+from .partial_gradients import node_of
+
+Hook = Callable[[Tensor], Tensor | None]
+
+_tensor: Any = paddle.Tensor
+_register = _tensor._register_grad_hook
+"""Of a tensor and a hook, as long as nobody listens."""
+
+
+DIFFERENTIATED = (
+    "gradients that a hook of a program's result has seen are differentiated once "
+    "more, where Paddle calls the hook for whatever its own operators have kept. "
+    "Remove the hook first, or call the function without jit, or outside of "
+    "taylor_mode"
+)
+
+
+class HookedLayer(PyLayer):
+    """A ``PyLayer`` whose ``backward`` gets what hooks of its results return.
+
+    Its ``forward`` finds them in ``ctx.hooks``.
+    """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        forward: Any = cls.forward
+        backward: Any = cls.backward
+
+        @wraps(forward)
+        def hooked_forward(ctx: Any, hooks: Hooks, *args: Any) -> Any:
+            ctx.hooks = hooks
+            return forward(ctx, *args)
+
+        @wraps(backward)
+        def hooked_backward(ctx: Any, *given: Tensor | None) -> Any:
+            changed = ctx.hooks.changed()
+            if not changed:
+                return backward(ctx, *given)
+            found = backward(ctx, *(changed.get(i, g) for i, g in enumerate(given)))
+            if not paddle.is_grad_enabled():
+                return found
+            several = found if isinstance(found, tuple) else (found,)
+            behind = [grad for grad in several if grad is not None]
+            refused = tuple(refused_later(DIFFERENTIATED, several, behind))
+            return refused if isinstance(found, tuple) else refused[0]
+
+        cls.forward, cls.backward = (  # type: ignore[method-assign]
+            staticmethod(hooked_forward),
+            staticmethod(hooked_backward),
+        )
+
+    @classmethod
+    def apply(cls, *args: Any) -> Any:
+        """Call the layer."""
+        hooks = Hooks()
+        found = super().apply(hooks, *args)
+        hooks.take(found if isinstance(found, tuple) else (found,))
+        return found
+
+
+class Hooks:
+    """The hooks of one call's results; its node keeps them alive.
+
+    Attributes:
+        feeds_another: whether another result is computed of the one at a place.
+    """
+
+    def __init__(self) -> None:
+        self.feeds_another: Callable[[int], bool] = lambda place: False
+        self._results: list[ref[Tensor]] = []
+        self._hooked: set[int] = set()
+        self._changed: dict[int, Tensor] = {}
+
+    def take(self, results: Sequence[Tensor]) -> None:
+        """Have hooks of these results come here."""
+        on_graph = next((x for x in results if not x.stop_gradient), None)
+        if on_graph is not None:
+            take_hooks()
+            self._results = [*map(ref, results)]
+            _hooks.add(node_of(on_graph), self)
+
+    def register(self, result: Tensor, hook: Hook) -> Any:
+        """Register a hook that leaves its result here.
+
+        Raises:
+            RuntimeError: it would see part of a gradient.
+        """
+        place = self._place(result)
+        if self.feeds_another(place):
+            raise RuntimeError(
+                f"a hook was registered on result {place} of a program, of which the "
+                "program computes other results; their gradients would not pass the "
+                "hook. Compute them of this result outside of the program, or call the "
+                "function without jit, or outside of taylor_mode"
+            )
+        if place not in self._hooked:
+            self._hooked.add(place)
+            _register(result, lambda _: self._begin(place))
+        shape, dtype = [*result.shape], result.dtype
+
+        def kept(grad: Tensor | None) -> Tensor | None:
+            if grad is None:  # another result's gradient brought Paddle here
+                return None
+            changed = hook(grad)
+            after = grad if changed is None else changed
+            self._changed[place] = _checked(after, shape, dtype)
+            return after
+
+        return _register(result, kept)
+
+    def _place(self, result: Tensor) -> int:
+        for place, found in enumerate(self._results):
+            if found() is result:
+                return place
+        if len(self._results) == 1:
+            return 0
+        raise RuntimeError(
+            "a hook was registered on a copy of one of a program's results, which does "
+            "not tell which of them it is; register it on the tensor that was returned"
+        )
+
+    def _begin(self, place: int) -> None:
+        """Forget what hooks have returned in an earlier backward pass."""
+        self._changed.pop(place, None)
+
+    def changed(self) -> dict[int, Tensor]:
+        """Return by places what hooks have made of the gradients of this pass."""
+        found, self._changed = self._changed, {}
+        return found
+
+
+def _checked(grad: Any, shape: Sequence[int], dtype: Any) -> Tensor:
+    """Return what a hook has returned, which compiled code is going to read.
+
+    Raises:
+        TypeError, ValueError: it is no gradient of this tensor.
+    """
+    error: Exception | None = None
+    if not isinstance(grad, Tensor):
+        error = TypeError(
+            f"a hook returned a {type(grad).__name__}, and not a tensor or None; "
+            "return the gradient as a tensor"
+        )
+    elif [*grad.shape] != shape or grad.dtype != dtype:
+        error = ValueError(
+            f"a hook returned a gradient of shape {[*grad.shape]} and dtype "
+            f"{dtype_name(grad.dtype)} for a tensor of shape {shape} and dtype "
+            f"{dtype_name(dtype)}; return one of the tensor's own shape and dtype"
+        )
+    if error is not None:
+        note(error)
+        raise error
+    return grad
+
+
+_hooks: ByNode[Hooks] = ByNode()
+
+
+def _registered(tensor: Tensor, hook: Hook) -> Any:
+    """Register a hook of any tensor."""
+    node = None if tensor.stop_gradient else node_of(tensor)
+    hooks = None if node is None else _hooks.get(node)
+    return _register(tensor, hook) if hooks is None else hooks.register(tensor, hook)
+
+
+@cache
+def take_hooks() -> None:
+    """Have hooks of our layers' results come here, from now on."""
+    with lock:
+        stand(_tensor, "_register_grad_hook", _registered)
