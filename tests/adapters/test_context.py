@@ -83,9 +83,28 @@ def test_a_plain_layer_is_taken_where_it_is_given():
     with taylor_mode(net) as mode:
         assert_equal(script(), expected, 1e-5)
     assert (mode.programs, mode.natively) == (5, 1)
-    with taylor_mode() as mode:
+    with taylor_mode() as mode, pytest.warns(NativeWarning, match="give taylor_mode"):
         assert_equal(script(), expected, 0)
     assert (mode.programs, mode.natively) == (0, 0)
+
+
+def test_forward_by_itself_is_not_taken_and_said_once():
+    net = Net()
+
+    def loss_of(k):
+        x = points(9, 2, seed=k)
+        return (derivative(net.forward(x), x, 0, 1) ** 2).mean(), [x]
+
+    script = steps_of([net], loss_of, Library.clear)
+    expected = script()
+    with (
+        taylor_mode() as mode,
+        pytest.warns(NativeWarning, match=r"not net\.forward") as told,
+    ):
+        assert_equal(script(), expected, 0)
+    assert len(told) == 1
+    assert (mode.programs, mode.natively) == (0, 0)
+    assert len(mode.reasons) == 1
 
 
 def test_other_threads_run_as_ever():

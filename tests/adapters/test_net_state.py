@@ -1,6 +1,7 @@
 """Taylor mode of nets that depend on more than parameters: they follow the script."""
 
 import collections
+import dataclasses
 import types
 
 import numpy as np
@@ -10,6 +11,8 @@ from both_ways import assert_equal, both_ways, points, steps_of
 from paddle import nn
 from small_library import Library, Net, compared, residual, taylor_mode
 
+from paddle_chainrules.adapters import net_calls, state
+from paddle_chainrules.adapters.state import State
 from paddle_chainrules.adapters.taylor_mode import NativeWarning
 
 CHANGES = "its attributes change from call to call"
@@ -372,3 +375,75 @@ def test_parameters_that_are_replaced():
     found, expected, mode = both_ways(again, taylor_mode)
     assert_equal(found, expected, 1e-9)
     assert mode.programs == 4
+
+
+def test_a_refusal_is_remembered(monkeypatch):
+    """What is refused once costs no look at the net any more."""
+    looks = []
+    build = net_calls.State.__init__
+
+    def counted(self, *args):
+        looks.append(args)
+        build(self, *args)
+
+    monkeypatch.setattr(net_calls.State, "__init__", counted)
+    monkeypatch.setattr(state, "MAX_PLACES", 50)
+    net = Net()
+    mode = compared(lambda k: residual(net, k), net, warns=["more than 50 things"])
+    assert (mode.programs, mode.natively) == (0, 6)
+    assert len(looks) == 1
+
+
+class Unreadable(dict):
+    """As a configuration one of whose values is missing."""
+
+    def items(self):
+        raise LookupError("a value is missing")
+
+
+def test_what_cannot_be_read_is_refused():
+    net = Net()
+    net.settings = Unreadable(width=7)
+    mode = compared(lambda k: residual(net, k), net, warns=["a value is missing"])
+    assert (mode.programs, mode.natively) == (0, 6)
+
+
+@dataclasses.dataclass
+class Sizes:
+    names: list
+    width: float = 0.5
+
+
+CONFIGURATIONS = {
+    "dataclasses": lambda lib: Sizes(["x", "y"]),
+    "argparse": lambda lib: lib.Namespace(names=["x", "y"], width=0.5),
+    "omegaconf": lambda lib: lib.OmegaConf.create(
+        {"names": ["x", "y"], "width": 0.5, "other": {"of": "${names}"}}
+    ),
+    "easydict": lambda lib: lib.EasyDict(names=["x", "y"], width=0.5),
+}
+
+
+class OfConfiguration(Net):
+    """With one, and a part of it, as models of PaddleScience have it by Hydra."""
+
+    def __init__(self, settings):
+        super().__init__()
+        self.settings, self.names = settings, settings.names
+
+    def forward(self, x):
+        return super().forward(x) * self.settings.width * len(self.names)
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_configurations_are_data(name):
+    lib = pytest.importorskip(name, reason=f"{name} is not installed")
+    net = OfConfiguration(CONFIGURATIONS[name](lib))
+
+    def loss_of(k):
+        net.settings.width = 0.5 if k < 4 else 2.0
+        return residual(net, k)
+
+    mode = compared(loss_of, net, count=8)
+    assert (mode.programs, mode.natively) == (6, 2)
+    assert len(State(net, frozenset())._values) < 500

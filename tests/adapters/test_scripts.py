@@ -239,3 +239,31 @@ def test_outputs_that_are_written_into(written):
         return derivative(y, x, 0, 0).mean() + (y**2).mean(), [x]
 
     compared(loss, net, warns=[WHY_EXPRESSION])
+
+
+def test_paddle_grad_runs_as_ever():
+    """Gradients that a script takes itself cost more through a program."""
+    net = Net()
+
+    def loss_of(k):
+        x = points(9, 2, seed=k)
+        (slope,) = paddle.grad(net(x), x, create_graph=True)
+        return (slope**2).mean(), [x]
+
+    mode = compared(loss_of, net, warns=["paddle.grad differentiates it"])
+    assert (mode.programs, mode.natively) == (0, 6)
+
+
+def test_paddle_grad_of_what_arguments_are_computed_of():
+    """As DeepXDE's zcs takes derivatives, by one number that is added to all points."""
+    net = Net()
+
+    def loss_of(k):
+        x = points(9, 2, seed=k)
+        z = paddle.zeros([])
+        z.stop_gradient = False
+        (slope,) = paddle.grad(net(x + z).sum(), z, create_graph=True)
+        return slope**2, [x]
+
+    mode = compared(loss_of, net, warns=["paddle.grad differentiates it"])
+    assert (mode.programs, mode.natively) == (0, 6)

@@ -39,6 +39,8 @@ CHANGES = 3
 """How often a net's attributes may change."""
 
 
+COMPUTED = "an argument is computed of another"
+
 FAULTS = RuntimeError, SystemError
 """What Paddle raises for a gradient that it has not."""
 
@@ -74,26 +76,29 @@ class NetCalls:
         self._kinds: dict[Any, _Kind] = {}
         self._state: State | None = None
         self._changes = 0
+        self._why = ""  # why no call is served
         self.params: list[Tensor] = []
 
     def called(self, args: tuple[Any, ...]) -> Ran:
         """The call, by a program if there is one."""
+        if self._why:
+            return self._as_ever(args, self._why)
         leaves, spec = flatten_tree(args)
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
         if len({id(t) for t in tensors}) != len(tensors) or not tensors:
             return self._as_ever(args, "no tensor, or one given twice")
-        if self._state is not None and not self._state.is_same():
-            self._state = None
-            self._changes += 1
-            self._kinds.clear()
-        if self._changes > CHANGES:
-            return self._as_ever(args, "its attributes change from call to call")
-        if any(not t.is_leaf for t in tensors) and depend(tensors):
-            return self._as_ever(args, "an argument is computed of another")
         try:
             kind = self._kind(leaves, spec)
+            if not kind.why and not self._is_same():
+                kind = self._kind(leaves, spec)
         except TypeError as error:
             return self._as_ever(args, f"an argument has no hash ({error})")
+        if self._why:
+            return self._as_ever(args, self._why)
+        if not kind.why and any(not t.is_leaf for t in tensors) and depend(tensors):
+            kind.why = COMPUTED
+        if kind.why == COMPUTED:
+            return self._as_ever(args, COMPUTED)
         try:
             if self._state is None or not kind.history:
                 output = self._watched(args)
@@ -103,6 +108,20 @@ class NetCalls:
         except NoProgram as error:
             kind.why = str(error)
         return kind.ran(self._native(self._layer, *args), tensors)
+
+    def _is_same(self) -> bool:
+        """Whether the net is as it was; if not, its programs are forgotten."""
+        if self._state is None or self._state.is_same():
+            return True
+        self._state = None
+        self._kinds.clear()
+        self._note_change()
+        return False
+
+    def _note_change(self) -> None:
+        self._changes += 1
+        if self._changes > CHANGES:
+            self._why = "its attributes change from call to call"
 
     def _as_ever(self, args: tuple[Any, ...], why: str) -> Ran:
         return Ran(self._native(self._layer, *args), None, False, why)
@@ -144,13 +163,14 @@ class NetCalls:
         try:
             before = State(self._layer, self._apart)
         except ValueError as error:
-            raise NoProgram(str(error)) from error
+            self._why = str(error)
+            raise NoProgram(self._why) from error
         written = Written(self._layer)
         output = self._native(self._layer, *args)
         if before.is_same():
             self._state = before
         else:
-            self._changes += 1
+            self._note_change()
             self._apart |= written.places()
         return output
 

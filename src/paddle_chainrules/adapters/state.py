@@ -24,9 +24,14 @@ MAX_STATE_BYTES = 1 << 20
 
 CONSTANT = (
     *("paddle", "numpy", "scipy", "sympy", "deepxde", "ppsci", "builtins"),
-    "paddle_chainrules",
+    *("paddle_chainrules", "typing_extensions"),
+    *("omegaconf", "hydra", "easydict", "ml_collections", "yacs"),
 )
-"""Packages whose own functions and variables are taken not to change."""
+"""Packages whose own functions and variables are taken not to change.
+
+Objects of their classes are data: what a configuration holds is compared, and not the
+library that it is written in.
+"""
 
 Place = tuple[int, str]
 
@@ -47,7 +52,8 @@ class State:
             the dict that it is in, and its name.
 
     Raises:
-        ValueError: it holds far more than a net does, or large arrays.
+        ValueError: it holds far more than a net does, or large arrays, or what can't be
+            read.
     """
 
     def __init__(self, layer: paddle.nn.Layer, apart: Set[Place]) -> None:
@@ -63,11 +69,19 @@ class State:
         self._held: set[int] = set()  # functions of which what they hold is noted
         self._functions: list[types.FunctionType] = []
         self._apart = apart
-        self._hold(layer)
-        for part in layer.sublayers(include_self=True):
-            self._read_class(type(part))
-        while self._functions:
-            self._read_globals(self._functions.pop())
+        try:
+            self._hold(layer)
+            for part in layer.sublayers(include_self=True):
+                self._read_class(type(part))
+            while self._functions:
+                self._read_globals(self._functions.pop())
+        except ValueError:
+            raise
+        except Exception as error:  # such as of a configuration with a missing value
+            raise ValueError(
+                f"it holds what can't be read ({type(error).__name__}: {error}); give "
+                "the net the values that it needs"
+            ) from error
 
     def is_same(self) -> bool:
         """Whether nothing has changed."""
@@ -81,7 +95,9 @@ class State:
                 for i, is_it in enumerate(same)
                 if not is_it
             )
-        except (LookupError, AttributeError, ValueError):
+        except (
+            Exception
+        ):  # what an object of somebody's raises where it was read before
             return False
 
     def _hold(self, root: Any) -> None:
@@ -117,7 +133,7 @@ class State:
         if len(self._values) > MAX_PLACES:
             raise ValueError(
                 f"it holds more than {MAX_PLACES} things, so that changes would take "
-                "long to see; keep data outside of the net"
+                "long to see; keep data and whole configurations outside of the net"
             )
         self._functions += _functions_in(value)
         if isinstance(value, types.FunctionType):
@@ -128,7 +144,7 @@ class State:
     def _read_class(self, kind: type) -> None:
         """Its methods, and what is the same for all of its instances."""
         for owner in kind.__mro__:
-            if id(owner) in self._seen or _is_constant(owner.__module__):
+            if id(owner) in self._seen or _is_standard(owner.__module__):
                 continue
             self._seen.add(id(owner))
             for name, value in [*vars(owner).items()]:
@@ -151,6 +167,8 @@ class State:
             self._place(Slotted(function), name, getattr(function, name))
         if id(function) not in self._held:
             self._hold(function)
+        if _is_standard(space.get("__name__", "")):
+            return
         cells = [c.cell_contents for c in function.__closure__ or () if is_bound(c)]
         for code in codes_of(function.__code__):
             read = {name: space[name] for name in globals_of(code) & space.keys()}

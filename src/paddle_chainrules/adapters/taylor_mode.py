@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from functools import wraps
 from typing import Any
 from weakref import ref
 
@@ -14,7 +15,6 @@ from paddle import Tensor
 from paddle.optimizer import Optimizer
 
 from ..nets.derivatives.derivatives import MAX_ORDER
-from ..paddle_side.autograd.hooked_layers import take_hooks
 from ..paddle_side.dtypes import casts_automatically
 from ..paddle_side.listener import is_plain
 from .graphs import is_behind
@@ -22,6 +22,17 @@ from .net_calls import FAULTS, Native, NetCalls, NoProgram
 from .optimizer_steps import OptimizerSteps
 from .origins import Call, Entry, Origins
 from .retained import Retained
+
+EXPRESSION = "what is computed of its output is derived"
+
+UNSEEN = (
+    "derivatives of a tensor that no call of a net has given run as ever; call the net "
+    "itself, net(x) and not net.forward(x), within the context, and give taylor_mode "
+    "the nets that are not the library's own"
+)
+
+
+_here = threading.local()
 
 
 class NativeWarning(UserWarning):
@@ -60,10 +71,9 @@ class TaylorMode:
         for owner in (paddle.Tensor, paddle.autograd):
             checked = self._retained.checked(owner.backward)
             self.replace(owner, "backward", checked)
-        take_hooks()
-        tensor: Any = paddle.Tensor
-        register = self._noting_hooks(tensor._register_grad_hook)
-        self.replace(tensor, "_register_grad_hook", register)
+        register = self._noting_hooks(paddle.Tensor.register_hook)
+        self.replace(paddle.Tensor, "register_hook", register)
+        self.replace(paddle, "grad", self._noting_gradients(paddle.grad))
         made = self.steps.taken(Optimizer._create_optimization_pass)
         self.replace(Optimizer, "_create_optimization_pass", made)
         return self
@@ -131,11 +141,8 @@ class TaylorMode:
         net = self._nets.get(id(layer))
         if net is None:
             net = self._nets[id(layer)] = NetCalls(layer, native, self._apart)
-        self._busy = True
-        try:
+        with self._at_work():
             ran = net.called(args)
-        finally:
-            self._busy = False
         if ran.why:
             self._tell(f"calls of {type(layer).__name__} run as ever: {ran.why}")
         if ran.call is not None:
@@ -147,11 +154,41 @@ class TaylorMode:
     def _noting_hooks(self, native: Callable[..., Any]) -> Callable[..., Any]:
         """Paddle's registration of hooks, with a note of the tensors that have one."""
 
+        @wraps(native)
         def register(tensor: Tensor, hook: Any) -> Any:
             self._hooked[id(tensor)] = ref(tensor)
             return native(tensor, hook)
 
         return register
+
+    def _noting_gradients(self, native: Callable[..., Any]) -> Callable[..., Any]:
+        """``paddle.grad``, which notes the calls that it differentiates with a graph.
+
+        Paddle walks its own graph of a net faster than one with a program in it, but
+        for gradients by the parameters.
+        """
+
+        @wraps(native)
+        def grad(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+            connected = args[2] if len(args) > 2 else kwargs.get("create_graph", False)
+            at_work = getattr(_here, "is_at_work", False)
+            if connected and not at_work and self._is_here():
+                ends, starts = map(_in_list, (outputs, inputs))
+                own = {*map(id, self._params())}
+                if not all(id(x) in own for x in starts):
+                    self._note_calls(ends, "paddle.grad differentiates it")
+            return native(outputs, inputs, *args, **kwargs)
+
+        return grad
+
+    def _note_calls(self, tensors: Iterable[Any], why: str) -> bool:
+        """Have calls of nets run as ever where they are behind these tensors."""
+        found = False
+        for y in tensors:
+            for call in self._origins.calls():
+                if isinstance(y, Tensor) and is_behind(call.outputs, y):
+                    call.notes.unknown, found = call.notes.unknown or why, True
+        return found
 
     def _is_hooked(self, tensor: Tensor) -> bool:
         found = self._hooked.get(id(tensor))
@@ -226,11 +263,18 @@ class TaylorMode:
         return results
 
     def _as_ever(self, natively: Callable[[], list[Tensor]]) -> list[Tensor]:
-        self._busy = True  # a derivative may ask for others on its way
-        try:
+        with self._at_work():  # a derivative may ask for others on its way
             return natively()
+
+    @contextmanager
+    def _at_work(self) -> Iterator[None]:
+        """Let this context see nothing meanwhile, and others no ``paddle.grad``."""
+        before, self._busy = getattr(_here, "is_at_work", False), True
+        _here.is_at_work = True
+        try:
+            yield
         finally:
-            self._busy = False
+            self._busy, _here.is_at_work = False, before
 
     def _asked(
         self, y: Tensor, x: Tensor, row: int, columns: Sequence[Sequence[int]]
@@ -238,9 +282,8 @@ class TaylorMode:
         """Of which call it is a derivative, if it is one."""
         origin = self._origins.of(y)
         if origin is None:
-            for call in self._origins.calls():
-                if is_behind(call.outputs, y):
-                    call.notes.unknown = "what is computed of its output is derived"
+            if not self._note_calls([y], EXPRESSION) and not self.reasons:
+                self._tell(UNSEEN)
             return None
         call, entries = origin.call, origin.entries
         place = call.place(x)
@@ -272,6 +315,10 @@ class TaylorMode:
                 "pass through and Taylor series do not; ask for the derivatives before "
                 "register_hook, or take the step again, which runs as ever from now on"
             )
+
+
+def _in_list(given: Any) -> Sequence[Any]:
+    return given if isinstance(given, list | tuple) else [given]
 
 
 def are_matrices(*tensors: Any) -> bool:

@@ -16,7 +16,7 @@ from paddle import Tensor
 from paddle.autograd import PyLayer
 
 from ..dtypes import dtype_name
-from ..patching.places import lock, stand
+from ..patching.places import Places, by_itself
 from .by_node import ByNode
 from .kernel_errors import note, refused_later
 from .partial_gradients import node_of
@@ -96,12 +96,12 @@ class Hooks:
         """Have hooks of these results come here."""
         on_graph = next((x for x in results if not x.stop_gradient), None)
         if on_graph is not None:
-            take_hooks()
+            _take_hooks()
             self._results = [*map(ref, results)]
             _hooks.add(node_of(on_graph), self)
 
-    def register(self, result: Tensor, hook: Hook) -> Any:
-        """Register a hook that leaves its result here.
+    def taken(self, result: Tensor, hook: Hook) -> Hook:
+        """Return the hook, which leaves its result here.
 
         Raises:
             RuntimeError: it would see part of a gradient.
@@ -127,7 +127,7 @@ class Hooks:
             self._changed[place] = _checked(after, shape, dtype)
             return after
 
-        return _register(result, kept)
+        return kept
 
     def _place(self, result: Tensor) -> int:
         for place, found in enumerate(self._results):
@@ -177,15 +177,14 @@ def _checked(grad: Any, shape: Sequence[int], dtype: Any) -> Tensor:
 _hooks: ByNode[Hooks] = ByNode()
 
 
-def _registered(tensor: Tensor, hook: Hook) -> Any:
-    """Register a hook of any tensor."""
-    node = None if tensor.stop_gradient else node_of(tensor)
-    hooks = None if node is None else _hooks.get(node)
-    return _register(tensor, hook) if hooks is None else hooks.register(tensor, hook)
-
-
 @cache
-def take_hooks() -> None:
+def _take_hooks() -> None:
     """Have hooks of our layers' results come here, from now on."""
-    with lock:
-        stand(_tensor, "_register_grad_hook", _registered)
+    native = by_itself(_tensor.register_hook)
+
+    def register_hook(self: Tensor, hook: Hook) -> Any:
+        node = None if self.stop_gradient else node_of(self)
+        hooks = None if node is None else _hooks.get(node)
+        return native(self, hook if hooks is None else hooks.taken(self, hook))
+
+    Places({"register_hook": (_tensor.register_hook, register_hook)}).put(1)
