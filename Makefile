@@ -215,5 +215,5 @@ $(VENV)/installed: pyproject.toml
 $(VENV)/libraries: $(VENV)/installed
 	$(RUN) -m pip install --quiet --no-deps deepxde paddlesci
 	$(RUN) -m pip install --quiet colorlog einops h5py hydra-core imageio meshio pandas \
-		pydantic pyevtk pyyaml requests scikit-optimize seaborn sympy typing-extensions wget
+		pydantic pyevtk pyyaml requests scikit-optimize seaborn sympy tqdm typing-extensions wget
 	touch $@

@@ -106,7 +106,21 @@ def test_derivatives_that_are_asked_for_later_on():
             found += (derivative(u, x, 1, 0, 1) ** 2).mean()
         return found, [x]
 
-    assert compared(loss, net, count=9).programs == 8
+    mode = compared(loss, net, count=9)
+    assert (mode.programs, mode.natively, mode.alone) == (5, 1, 3)
+
+
+def test_values_alone_run_as_ever():
+    net, other = Net(), Net()
+
+    def loss(k):
+        found, leaves = residual(net, k)
+        edge = points(5, 2, seed=k)
+        return found + (net(edge) ** 2).mean() + other(edge).mean(), [*leaves, edge]
+
+    mode = compared(loss, net, other)
+    assert (mode.programs, mode.natively, mode.alone) == (5, 3, 10)
+    assert "3 as ever, 10 without derivatives" in repr(mode)
 
 
 def test_batches_of_several_sizes():
@@ -193,7 +207,8 @@ def test_statistics_of_batches():
 
     def loss(k):
         x = points(9, 2, seed=k)
-        return (net(x) ** 2).mean(), [x]
+        y = net(x)
+        return (y**2).mean() + derivative(y, x, 0, 0).mean(), [x]
 
     mode = compared(loss, net, warns=["writes into a tensor"])
     assert mode.programs == 0

@@ -55,12 +55,14 @@ class Ran(NamedTuple):
     Attributes:
         call: what may be differentiated, if anything may.
         why: why it ran as ever, and those after it will.
+        is_alone: whether it ran as ever because no derivatives are asked of it.
     """
 
     output: Any
     call: Call | None
     by_program: bool
     why: str
+    is_alone: bool = False
 
 
 class NetCalls:
@@ -89,10 +91,14 @@ class NetCalls:
             return self._as_ever(args, "no tensor, or one given twice")
         try:
             kind = self._kind(leaves, spec)
-            if not kind.why and not self._is_same():
+            alone = kind.is_left_alone()
+            if not (alone or kind.why or self._is_same()):
                 kind = self._kind(leaves, spec)
         except TypeError as error:
             return self._as_ever(args, f"an argument has no hash ({error})")
+        if alone:
+            output = self._native(self._layer, *args)
+            return kind.ran(output, tensors)._replace(is_alone=True)
         if self._why:
             return self._as_ever(args, self._why)
         if not kind.why and any(not t.is_leaf for t in tensors) and depend(tensors):
@@ -189,6 +195,28 @@ class _Kind:
         self.why = ""
         self._programs: dict[Asked, ProgramCache] = {}
 
+    def is_left_alone(self) -> bool:
+        """Whether the next call is likely to be asked for its value alone.
+
+        A program would give that in less time for many points, and in more for few.
+        """
+        if self.why or not self.history or self.history[-1].unknown:
+            return False
+        return not self._predicted()
+
+    def _predicted(self) -> Asked:
+        """What is likely to be asked of the next call.
+
+        Of calls of which more may be asked yet, what was foreseen counts.
+        """
+        asked: list[Set[Entry]] = [notes.asked for notes in self.history]
+        count = len(asked)
+        while count and self.history[count - 1].is_open:
+            count -= 1
+        for i in range(count, len(asked)) if count else ():
+            asked[i] = predicted(asked[:i])
+        return predicted(asked)
+
     def learn(self, output: Any, tensors: Sequence[Tensor]) -> None:
         """What the net gives."""
         outputs, self._spec = flatten_tree(output)
@@ -202,6 +230,7 @@ class _Kind:
         """A call that ran as ever."""
         outputs = [y for y in flatten_tree(output)[0] if isinstance(y, Tensor)]
         notes = Notes()
+        notes.unknown = self.why
         self.history.append(notes)
         made = Call(tensors, outputs, {}, notes, self.more, False)
         return Ran(output, made, False, self.why)
@@ -215,7 +244,7 @@ class _Kind:
         self.why = self.why or self.history[-1].unknown
         if self.why:
             raise NoProgram(self.why)
-        asked = predicted([notes.asked for notes in self.history])
+        asked = self._predicted()
         values, known = self._computed(asked, tensors)
         notes = Notes()
         self.history.append(notes)

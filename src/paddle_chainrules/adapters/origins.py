@@ -32,11 +32,13 @@ class Notes:
     Attributes:
         asked: derivatives, whether they were known or not.
         unknown: why something that was asked for is none of these.
+        is_open: whether more may be asked, since the library has not cleared yet.
     """
 
     def __init__(self) -> None:
         self.asked: set[Entry] = set()
         self.unknown = ""
+        self.is_open = True
 
 
 class Call(NamedTuple):
@@ -78,6 +80,8 @@ class Origins:
         self._known: dict[int, Origin] = {}
 
     def clear(self) -> None:
+        for call in self.calls():
+            call.notes.is_open = False
         self._known.clear()
 
     def calls(self) -> Iterator[Call]:

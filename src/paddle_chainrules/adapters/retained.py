@@ -27,12 +27,16 @@ class Retained:
     Args:
         tell: is called, with the reason, when a graph is to be retained.
         params: gives the parameters of the nets that may run as programs.
+        has_programs: tells whether a net has run as one.
     """
 
     def __init__(
-        self, tell: Callable[[str], None], params: Callable[[], Iterable[Tensor]]
+        self,
+        tell: Callable[[str], None],
+        params: Callable[[], Iterable[Tensor]],
+        has_programs: Callable[[], bool],
     ) -> None:
-        self._tell, self._params = tell, params
+        self._tell, self._params, self._has_programs = tell, params, has_programs
         # Their nodes are alive, so that no others have their addresses.
         self._gone: deque[tuple[list[Any], set[int]]] = deque(maxlen=16)
 
@@ -47,6 +51,10 @@ class Retained:
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
             several = tensors if isinstance(tensors, list | tuple) else [tensors]
             retains = args[1] if len(args) > 1 else kwargs.get("retain_graph", False)
+            if retains:
+                self._tell(WHY)
+            if not self._has_programs():
+                return native(tensors, *args, **kwargs)
             self._check(several, retains)
             with self._as_native():
                 return native(tensors, *args, **kwargs)
@@ -73,8 +81,6 @@ class Retained:
         Raises:
             RuntimeError: it would.
         """
-        if retains:
-            self._tell(WHY)
         roots = [*map(node_of, tensors)]
         ends = filter(_is_program, nodes(roots, _is_program))
         programs = {node.node_ptr() for node in ends}

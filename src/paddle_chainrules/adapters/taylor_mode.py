@@ -50,12 +50,13 @@ class TaylorMode:
     Attributes:
         programs: how many calls ran as programs.
         natively: how many ran as ever.
+        alone: how many ran as ever because no derivatives were asked of such calls.
         reasons: why some go on to.
         steps: those of optimizers.
     """
 
     def __init__(self, library: str, apart: Iterable[str] = ()) -> None:
-        self.programs = self.natively = 0
+        self.programs = self.natively = self.alone = 0
         self.reasons: list[str] = []
         self._library, self._apart = library, frozenset(apart)
         self._nets: dict[int, NetCalls] = {}
@@ -64,7 +65,9 @@ class TaylorMode:
         self._busy = self._off = False
         self._thread = threading.get_ident()
         self.steps = OptimizerSteps(self._is_here, self._tell)
-        self._retained = Retained(self._turn_off, self._params)
+        self._retained = Retained(
+            self._turn_off, self._params, lambda: self.programs > 0
+        )
         self._stack = ExitStack()
 
     def __enter__(self) -> TaylorMode:
@@ -89,6 +92,8 @@ class TaylorMode:
             f"Taylor mode of {self._library}: {self.programs} calls of nets by "
             f"programs, {self.natively} as ever"
         )
+        if self.alone:
+            told += f", {self.alone} without derivatives"
         if self.steps.programs or self.steps.natively:
             told += (
                 f"; {self.steps.programs} steps of optimizers by programs, "
@@ -148,7 +153,8 @@ class TaylorMode:
         if ran.call is not None:
             self._origins.add_outputs(ran.call)
         self.programs += ran.by_program
-        self.natively += not ran.by_program
+        self.alone += ran.is_alone
+        self.natively += not (ran.by_program or ran.is_alone)
         return ran.output
 
     def _noting_hooks(self, native: Callable[..., Any]) -> Callable[..., Any]:
@@ -186,8 +192,10 @@ class TaylorMode:
         found = False
         for y in tensors:
             for call in self._origins.calls():
+                if call.notes.unknown:
+                    continue
                 if isinstance(y, Tensor) and is_behind(call.outputs, y):
-                    call.notes.unknown, found = call.notes.unknown or why, True
+                    call.notes.unknown, found = why, True
         return found
 
     def _is_hooked(self, tensor: Tensor) -> bool:
