@@ -105,6 +105,8 @@ class NetCalls:
             kind.why = COMPUTED
         if kind.why == COMPUTED:
             return self._as_ever(args, COMPUTED)
+        if kind.why:
+            return kind.ran(self._native(self._layer, *args), tensors)
         try:
             if self._state is None or not kind.history:
                 output = self._watched(args)
