@@ -52,6 +52,28 @@ function keep_signal_handlers(f)
     end
 end
 
+# What Julia had when this package was loaded, before Paddle may have come by another import.
+const FIRST_HANDLERS = Ref(ntuple(Returns(ntuple(Returns(UInt64(0)), Val(64))), length(SIGNALS)))
+
+function __init__()
+    Sys.isunix() && (FIRST_HANDLERS[] = map(sigaction, SIGNALS))
+    return nothing
+end
+
+"""
+    restore_signal_handlers()
+
+Put the handlers back that were in place when this package was loaded, where Paddle's are now: somebody
+else has imported it since.
+"""
+function restore_signal_handlers()
+    Sys.isunix() || return nothing
+    for (signal, first_action) in zip(SIGNALS, FIRST_HANDLERS[])
+        occursin("libpaddle", library_of(sigaction(signal))) && sigaction!(signal, first_action)
+    end
+    return nothing
+end
+
 struct DlInfo
     fname::Cstring
     fbase::Ptr{Cvoid}
@@ -64,13 +86,13 @@ end
 
 Whether Julia's own handler of SIGSEGV is in place, which threaded garbage collection needs.
 """
-function julia_handles_segv()
-    Sys.isunix() || return true
-    handler = Ptr{Cvoid}(first(sigaction(SIGSEGV)))
+julia_handles_segv() = !Sys.isunix() || occursin("libjulia", library_of(sigaction(SIGSEGV)))
+
+"The file of the library that a handler is in, empty for none."
+function library_of(action::SigAction)
     info = Ref(DlInfo(C_NULL, C_NULL, C_NULL, C_NULL))
-    found = ccall(:dladdr, Cint, (Ptr{Cvoid}, Ref{DlInfo}), handler, info)
-    (found == 0 || info[].fname == C_NULL) && return false
-    return occursin("libjulia", basename(unsafe_string(info[].fname)))
+    found = ccall(:dladdr, Cint, (Ptr{Cvoid}, Ref{DlInfo}), Ptr{Cvoid}(first(action)), info)
+    return found == 0 || info[].fname == C_NULL ? "" : basename(unsafe_string(info[].fname))
 end
 
 # Entry points of libpython, and objects that live as long as Python does.
@@ -127,6 +149,7 @@ function start_paddle()
             "this is Julia thread $(Threads.threadid()).",
         ),
     )
+    restore_signal_handlers()
     keep_signal_handlers() do
         python_import("paddle")
         python_import("paddle_chainrules")
@@ -143,7 +166,7 @@ function start_paddle()
             "Julia has $(Threads.maxthreadid()) threads, but its handler of SIGSEGV is not " *
             "in place, so the next threaded garbage collection would kill the process. " *
             "Either Paddle was imported before PaddleChainRules could save the handlers: " *
-            "make PaddleChainRules the first to import it. Or Python started Julia without " *
+            "say `using PaddleChainRules` before that import. Or Python started Julia without " *
             "them: start it with `paddle_chainrules.julia.start()`, or set " *
             "PYTHON_JULIACALL_HANDLE_SIGNALS=yes before importing juliacall, or " *
             "PYTHON_JULIACALL_THREADS=1.",

@@ -96,9 +96,24 @@ end
         """
     _, _, out, _ = run_julia(code)
     @test occursin(r"Julia has \d threads", out)
-    @test occursin("first to import", out)
+    @test occursin("say `using PaddleChainRules` before that import", out)
     _, _, out, _ = run_julia(code; threads = 1)
     @test out == ""
+end
+
+@testset "Paddle imported first, by someone else, after this package: $threads threads" for threads in (1, 4)
+    code = COLLECT * """
+        using PaddleChainRules, PythonCall
+        GC.enable(false)
+        pyimport("paddle")
+        PaddleChainRules.julia_handles_segv() && exit(6)
+        wrapper = PaddleFCNet(3, 2, 2, 16)
+        PaddleChainRules.julia_handles_segv() || exit(7)
+        GC.enable(true)
+        storm()
+        print(size(wrapper(rand(Float32, 3, 4))))
+        """
+    @test run_julia(code; threads)[1:3] == (0, 0, "(2, 4)")
 end
 
 @testset "a Python without the packages says what to run" begin
