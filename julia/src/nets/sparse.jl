@@ -88,10 +88,18 @@ refuse_sparse(name, x) = has_sparse(x) && throw(
     ),
 )
 
-# One that has come this far would be made dense, without a word.
+# An input that has come this far would be made dense, without a word.
 dense(x::SparseMatrixCSC) = throw(
     ArgumentError(
         "a sparse matrix of size $(size(x)) stands where a dense array is needed: nets and their " *
         "gradients take it as input; give Array(x)",
     ),
 )
+
+"""
+    dense_tangent(x)
+
+A tangent of a dense array, as a dense array. Julia gives sparse ones where a loss has a sparse matrix.
+"""
+dense_tangent(x::AbstractArray) = dense(x)
+dense_tangent(x::SparseMatrixCSC) = Array(x)

@@ -45,7 +45,7 @@ function tangents_in_a_row(tangent, x::AbstractArray)
     size(ẋ) == size(x) ||
         throw(DimensionMismatch("a tangent has size $(size(ẋ)), its primal $(size(x))"))
     T = replace_plain(eltype(ẋ), plain_type(eltype(x)))
-    return (with_last(convert(AbstractArray{T}, dense(ẋ))),)
+    return (with_last(convert(AbstractArray{T}, dense_tangent(ẋ))),)
 end
 function tangents_in_a_row(tangent, xs::Union{Tuple,NamedTuple})
     ẋs = content(unthunk(tangent))

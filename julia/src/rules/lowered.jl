@@ -31,7 +31,7 @@ function cotangent_of(ȳ, ys::Union{Tuple,NamedTuple}, part)
 end
 
 as_cotangent(ȳ::StridedArray, _) = ȳ
-as_cotangent(ȳ::AbstractArray, _) = collect(ȳ)
+as_cotangent(ȳ::AbstractArray, _) = dense_tangent(ȳ)
 as_cotangent(::Any, y) = zero(y)
 
 # Of a flat vector at once: views within it would each make a vector of zeros.

@@ -57,7 +57,7 @@ function jvp_rule(how, net::PaddleNet, x, ps, ẋ, ṗs = nothing; kwargs...)
 end
 
 "A cotangent, nested as `y`, with one dimension more."
-with_last_of(y::AbstractArray, ȳ) = (Δ = unthunk(ȳ); is_zero(Δ) ? nothing : with_last(dense(Δ)))
+with_last_of(y::AbstractArray, ȳ) = (Δ = unthunk(ȳ); is_zero(Δ) ? nothing : with_last(dense_tangent(Δ)))
 function with_last_of(ys::Union{Tuple,NamedTuple}, ȳ)
     ȳs = unthunk(ȳ)
     is_zero(ȳs) && return nothing

@@ -68,7 +68,7 @@ function collect_cotangents!(out, ȳ, leaf::Leaf, others = ())
     size(ȳ) == leaf.size || throw(
         DimensionMismatch("the cotangent has size $(size(ȳ)), the output $(leaf.size)"),
     )
-    array = has_memory ? dense(ȳ) : beside(others, dense(ȳ))
+    array = has_memory ? dense_tangent(ȳ) : beside(others, dense_tangent(ȳ))
     T = replace_plain(eltype(array), plain_of(leaf.eltype))
     push!(out, eltype(array) == T ? array : converted(T, array))
     return out

@@ -1,5 +1,7 @@
 # Sparse matrices as arguments, beside the same as dense arrays.
 
+using ChainRulesCore: ChainRulesCore
+using LinearAlgebra: tr
 using PaddleChainRules, SparseArrays, Zygote
 using PaddleChainRules: jvp, pullback
 using Random: Xoshiro
@@ -85,6 +87,24 @@ end
     expected = Zygote.gradient(p -> sum(abs2, moving(Matrix(x), p, st)[1][1, :]), own)[1]
     largest = maximum(p -> maximum(abs, p), expected)
     @test all(map((a, b) -> maximum(abs, a - b) <= 1e-5 * largest, found, expected))
+end
+
+@testset "a sparse matrix in a loss, $name" for (name, loss) in (
+    ("S .* y", (S, y) -> sum(S .* y)), ("y .* S", (S, y) -> sum(y .* S)), ("squares", (S, y) -> sum((S .* y) .^ 2)),
+    ("trace", (S, y) -> tr(S' * y)), ("sparse(y)", (S, y) -> sum(abs2, sparse(y))),
+    ("sums of columns", (S, y) -> sum(abs2, sum(S .* y; dims = 1))),
+)
+    x, S = randn(rng, d, n), sprand(rng, 2, n, 0.5)
+    W1, b1, W2, b2 = ps
+    expected = Zygote.gradient(x -> loss(S, W2 * tanh.(W1 * x .+ b1) .+ b2), x)[1]
+    @test near(Zygote.gradient(x -> loss(S, chain(x)), x)[1], expected)
+    @test near(Zygote.gradient(x -> loss(S, lower(chain, x)(x)), x)[1], expected)
+end
+
+@testset "a sparse tangent of a dense input" begin
+    x, ẋ = randn(rng, d, n), sparse_of(Float64)
+    _, found = ChainRulesCore.frule((ChainRulesCore.NoTangent(), ẋ), chain, x)
+    @test near(found, jvp(chain, x, Matrix(ẋ)))
 end
 
 @testset "what is refused" begin

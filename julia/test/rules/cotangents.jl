@@ -7,6 +7,7 @@ using LinearAlgebra: Adjoint, Diagonal, Symmetric
 using PaddleChainRules: PaddleChainRules, PaddleFCNet, PaddleModuleWrapper, paddle
 using PythonCall: PythonCall, pyimport
 using Random: Xoshiro
+using SparseArrays: sparse
 
 isdefined(@__MODULE__, :python_module) || include("../oracle.jl")
 
@@ -35,6 +36,8 @@ const RIGHT = (
     ("Float64, integers, Booleans for a Float32 net", Float64.(ANY), ANY),
     ("Float64, integers, Booleans for a Float32 net", fill(2, 4, 4), fill(2.0f0, 4, 4)),
     ("Float64, integers, Booleans for a Float32 net", trues(4, 4), ones(Float32, 4, 4)),
+    ("SparseMatrixCSC and its adjoint", sparse([1, 3], [2, 4], [2.0f0, -1.0f0], 4, 4), Float32[0 2 0 0; 0 0 0 0; 0 0 0 -1; 0 0 0 0]),
+    ("SparseMatrixCSC and its adjoint", sparse([1, 3], [2, 4], [2.0f0, -1.0f0], 4, 4)', Float32[0 0 0 0; 2 0 0 0; 0 0 0 0; 0 0 -1 0]),
     ("Thunk", Thunk(() -> ANY), ANY),
     ("ZeroTangent, NoTangent, nothing", ZeroTangent(), zeros(Float32, 4, 4)),
     ("ZeroTangent, NoTangent, nothing", NoTangent(), zeros(Float32, 4, 4)),
