@@ -66,7 +66,7 @@ function stand_in(T::Type, sizes::Dims...)
     @atomic codes.values = [OfValue(there, 1, (nothing,))]
     @atomic codes.ways = [OfWay(there, 1, (nothing,), 1, [1], NONE, [back])]
     handle = PaddleHandle(
-        NONE, "tanh", WeakRef[], Ptr{Cvoid}[], false, NONE, NONE, NONE, Dict{Any,Any}(), (;), codes,
+        NONE, "tanh", WeakRef[], Ptr{Cvoid}[], false, NONE, NONE, NONE, Dict{Any,Any}(), (;), codes, nothing, false,
     )
     net = PaddleNet(handle, "FCNet", names, [sizes...], map(Returns(T), names), T, sum(prod, sizes), features)
     return PaddleModuleWrapper(net, params)

@@ -17,7 +17,8 @@ function derived(make, net::PaddleNet, key)
     return crossing() do
         known = @atomic net.handle.operators
         get(known, key) do
-            made = net_of(make(object_of(net.handle)), net.handle.buffers)
+            origin = is_precompiling() ? Derivation(make, net.handle) : nothing
+            made = net_of(make(object_of(net.handle)), net.handle.buffers, origin)
             @atomic net.handle.operators = merge(known, Dict{Any,Any}(key => made))
             made
         end

@@ -24,11 +24,13 @@ mutable struct PaddleHandle
     @atomic operators::Dict{Any,Any} # nets of derivatives by the input; exchanged, not changed
     buffers::NamedTuple # arrays that the Python side reads for as long as it lives
     codes::Any # its machine code, of the type Codes
+    origin::Any # what the Python side is made of, where a package that is precompiled makes it
+    several::Union{Nothing,Bool} # whether the layer needs several arguments, once that was asked
 end
 
-PaddleHandle(handle::Py, activation::AbstractString, buffers::NamedTuple = (;)) = PaddleHandle(
+PaddleHandle(handle::Py, activation::AbstractString, buffers::NamedTuple = (;), origin = origin_of(handle)) = PaddleHandle(
     handle.bind_and, activation, WeakRef[], Ptr{Cvoid}[], false,
-    PythonCall.pynew(), PythonCall.pynew(), handle, Dict{Any,Any}(), buffers, nothing,
+    PythonCall.pynew(), PythonCall.pynew(), handle, Dict{Any,Any}(), buffers, nothing, origin, nothing,
 )
 
 "Whether the net is a chain of Linear layers with one built-in activation between."
@@ -37,18 +39,71 @@ is_chain(handle::PaddleHandle) = !isempty(handle.activation)
 """
     object_of(handle) -> Py
 
-The handle of the Python side.
+The handle of the Python side. That of a net that a package has made while it was precompiled, as a
+constant, is made again at the first use.
 
-Throws an `ErrorException` where the net was made in another process: by a package, as a constant,
-while it was precompiled.
+Throws an `ErrorException` where such a net has code that is not Paddle's, which is not kept.
 """
 function object_of(handle::PaddleHandle)
-    PythonCall.pyisnull(handle.object) && error(
-        "this net was made while a package was precompiled, and its Python side did not outlive " *
-        "that process. Make it when the package is loaded: declare `const net = Ref{PaddleNet}()` " *
-        "and set `net[] = ...` in the package's `__init__`",
-    )
+    PythonCall.pyisnull(handle.object) && revive!(handle)
     return handle.object
+end
+
+is_precompiling() = ccall(:jl_generating_output, Cint, ()) == 1
+
+"""
+    Derivation(make, of)
+
+A net that was made of another one by `make(handle)`.
+"""
+struct Derivation
+    make::Any
+    of::PaddleHandle
+end
+
+"""
+    origin_of(handle::Py)
+
+While a package is precompiled, what a net is made of, by which `revive!` makes its Python side again: its description and
+the arrays in it, or Python's reason why there is none. Nothing at any other time. Within a crossing.
+"""
+function origin_of(handle::Py)
+    is_precompiling() || return nothing
+    try
+        made = BRIDGE.described(handle)
+        return text(made[0]), receive_all(made[1])
+    catch err
+        err isa PyException || rethrow()
+        return string(err.v)
+    end
+end
+
+function revive!(handle::PaddleHandle)
+    origin = handle.origin
+    origin isa Union{Derivation,Tuple} || error(
+        "this net was made while a package was precompiled, and its Python side did not outlive that process" *
+        (origin isa String ? ": $origin. " : ". ") *
+        "Make it when the package is loaded: declare `const net = Ref{PaddleNet}()` and set `net[] = ...` in the " *
+        "package's `__init__`",
+    )
+    crossing() do
+        PythonCall.pyisnull(handle.object) || return nothing # another thread was first
+        made = origin isa Derivation ? origin.make(object_of(origin.of)) : described_net(origin...)
+        if origin isa Tuple && !isempty(handle.buffers)
+            drop(call_with(made.share_buffers, (), Tuple(handle.buffers)))
+        end
+        handle.bind_and, handle.object = made.bind_and, made
+        return nothing
+    end
+    return handle
+end
+
+"The Python side of a description and its arrays, which it copies. Within a crossing."
+function described_net(description::String, arrays::Tuple)
+    return GC.@preserve arrays begin
+        tensors = pytuple([PythonCall.pynew(lend(x)) for x in arrays])
+        BRIDGE.of_description(Py(description), tensors)
+    end
 end
 
 @leaf PaddleHandle

@@ -45,13 +45,13 @@ end
 @leaf PaddleNet
 Base.deepcopy_internal(net::PaddleNet, ::IdDict) = net
 
-function net_of(handle::Py, buffers::NamedTuple = (;))
+function net_of(handle::Py, buffers::NamedTuple = (;), origin = origin_of(handle))
     label, features, activation, params... = split(text(handle.facts), '\x1f')
     shapes = [parse.(Int, split(shape, ','; keepempty = false)) for shape in params[3:3:end]]
     sizes = Dims[Tuple(reverse(shape)) for shape in shapes]
     eltypes = DataType[float_type(dtype) for dtype in params[2:3:end]]
     return PaddleNet(
-        PaddleHandle(handle, activation, buffers),
+        PaddleHandle(handle, activation, buffers, origin),
         label,
         Symbol.(params[1:3:end]),
         sizes,

@@ -25,11 +25,8 @@ function Serialization.deserialize(s::AbstractSerializer, ::Type{PaddleHandle})
     description, arrays = deserialize(s)::String, deserialize(s)
     arrays === nothing && throw(ArgumentError(description))
     handle = crossing() do
-        GC.@preserve arrays begin
-            tensors = pytuple([PythonCall.pynew(lend(x)) for x in arrays])
-            made = BRIDGE.of_description(Py(description), tensors) # which copies them
-            PaddleHandle(made, text(made.activation), shared_buffers(made))
-        end
+        made = described_net(description, arrays)
+        PaddleHandle(made, text(made.activation), shared_buffers(made))
     end
     Serialization.deserialize_cycle(s, handle)
     return handle
