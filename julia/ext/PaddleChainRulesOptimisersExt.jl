@@ -4,9 +4,16 @@ module PaddleChainRulesOptimisersExt
 using Functors: functor
 using LinearAlgebra: norm
 using Optimisers: Optimisers, Leaf
-using PaddleChainRules: PaddleChainRules, PaddleModuleWrapper, Traced, TrainedLeaf, kind_of
+using PaddleChainRules:
+    LoweredModule, PaddleChainRules, PaddleModuleWrapper, Traced, TrainedLeaf, kind_of, spread_out, trained
 
 Optimisers.trainable(w::PaddleModuleWrapper) = (; functor(w)[1].params)
+
+# What `trainables` and `destructure` go through: as the tangent that a call gives, with every field and every
+# parameter, so that Zygote adds the two in either order.
+(::Optimisers.TrainableStructWalk)(recurse, w::PaddleModuleWrapper) =
+    (; net = nothing, params = spread_out(recurse(Optimisers.trainable(w).params), trained(w)))
+(::Optimisers.TrainableStructWalk)(recurse, m::LoweredModule) = (; net = nothing, params = recurse(m.params))
 
 PaddleChainRules.trained_leaves(state, model) = collect_leaves!(TrainedLeaf[], Base.IdSet{Leaf}(), state, model)
 

@@ -1,12 +1,13 @@
 # Zygote forces every thunk, so for it all gradients come in one crossing.
 module PaddleChainRulesZygoteExt
 
-using ChainRulesCore: ChainRulesCore
+using ChainRulesCore: AbstractZero, ChainRulesCore, NoTangent, unthunk
 using PaddleChainRules:
-    Eager, Inputs, PaddleModuleWrapper, PaddleNet, batched_jacobian, batched_jacobian_rule,
-    derivative, derivative_rule, derivatives, derivatives_rule, jvp, jvp_rule, keyword_rule,
+    Eager, Inputs, PaddleHandle, PaddleModuleWrapper, PaddleNet, batched_jacobian, batched_jacobian_rule,
+    derivative, derivative_rule, derivatives, derivatives_rule, is_zero, jvp, jvp_rule, keyword_rule,
     laplacian, laplacian_rule, net_rule, stand_in, state_rule, vjp, wrapper_rule
 using PrecompileTools: @compile_workload, @setup_workload
+using PythonCall: Py
 using Zygote: Context, Zygote, ZygoteRuleConfig
 
 ChainRulesCore.rrule(::ZygoteRuleConfig, net::PaddleNet, x::Inputs, ps) =
@@ -30,6 +31,27 @@ ChainRulesCore.rrule(::ZygoteRuleConfig, ::typeof(jvp), net::PaddleNet, x, ps, v
 ChainRulesCore.@opt_out ChainRulesCore.rrule(
     ::ZygoteRuleConfig, ::typeof(jvp), ::PaddleNet, ::AbstractArray, ps, ::AbstractArray,
 )
+
+# Calls of Python in a loss, such as `paddle.seed(1)` or `paddle.nn.Tanh()`: Zygote would look into PythonCall. They
+# have no derivative, which is refused where one is asked for. PythonCall has no rules, so these stand here.
+function ChainRulesCore.rrule(::ZygoteRuleConfig, f::Py, args...; kw...)
+    return f(args...; kw...), python_pullback(length(args))
+end
+ChainRulesCore.rrule(::ZygoteRuleConfig, ::typeof(getproperty), object::Py, name::Symbol) =
+    getproperty(object, name), python_pullback(2)
+
+function python_pullback(count)
+    function pullback_of_python(Δ)
+        is_zero(unthunk(Δ)) || throw(
+            ArgumentError(
+                "a derivative of what Python computes was asked for, and none passes through calls of Python's objects; " *
+                "give PaddleModuleWrapper a layer that computes it, or put the call into ignore_derivatives",
+            ),
+        )
+        return ntuple(Returns(NoTangent()), count + 1)
+    end
+    return pullback_of_python
+end
 
 # Its fields are properties of their own, which Zygote would look into.
 Zygote._pullback(
@@ -80,6 +102,20 @@ noted(cx::Context{true}, xs::Union{Tuple,NamedTuple}, x̄s::Union{Tuple,NamedTup
     map((x, x̄) -> noted(cx, x, x̄), xs, x̄s)
 noted(cx::Context{true}, w::PaddleModuleWrapper, w̄::NamedTuple) =
     merge(w̄, (; params = noted(cx, w.params, w̄.params)))
+
+# `Zygote.pushforward` goes by the forward rules, with the tangents of everything in one crossing.
+Zygote.Forward.zerolike(::Union{PaddleNet,PaddleModuleWrapper,PaddleHandle}) = nothing
+Zygote.Forward._pushforward(ȧs::Tuple, f::Union{PaddleNet,PaddleModuleWrapper}, args...) = pushed_by_rule(ȧs, f, args...)
+Zygote.Forward._pushforward(ȧs::Tuple, f::Union{ByInput,typeof(jvp)}, net::PaddleNet, args...) =
+    pushed_by_rule(ȧs, f, net, args...)
+Zygote.Forward._pushforward(
+    ȧs::Tuple, f::typeof(Core.kwcall), kw::NamedTuple, of::Union{PaddleNet,PaddleModuleWrapper}, args...,
+) = pushed_by_rule(ȧs, f, kw, of, args...)
+
+function pushed_by_rule(ȧs, called...)
+    y, ẏ = ChainRulesCore.frule(ȧs, called...)
+    return y, ẏ isa AbstractZero ? Zygote.Forward.zerolike(y) : Zygote.wrap_chainrules_output(ẏ)
+end
 
 # A first gradient compiles Zygote's own code more than anything else: what looks into a loss, and the rules of
 # what losses are made of.

@@ -8,7 +8,7 @@ const FILES = (
     "nets/precision", "nets/refusals", "nets/one_sample", "nets/same_answer", "nets/frozen", "nets/inputs", "nets/sparse", "nets/packed",
     "nets/lux_flux", "nets/lux_nested", "nets/interface",
     "nets/components", "nets/programs", "nets/code", "nets/by_code", "nets/real_nets", "nets/training", "rules/pullback", "rules/chain_rules",
-    "rules/cotangents", "rules/implicit", "rules/many_arrays", "rules/mixed", "rules/second_derivatives", "derivatives/derivatives",
+    "rules/cotangents", "rules/losses", "rules/implicit", "rules/many_arrays", "rules/mixed", "rules/second_derivatives", "derivatives/derivatives",
     "derivatives/forward", "derivatives/neuralpde", "derivatives/neuralpde7", "lowering/lower", "lowering/embedding", "lowering/loops", "lowering/derivatives", "training/traced", "training/rules", "training/train", "testing",
     "libraries/lux", "libraries/flux", "libraries/jld2", "libraries/optimization", "libraries/tapes", "libraries/mooncake",
     "libraries/enzyme", "libraries/ode", "libraries/gpus", "libraries/all_gpus", "faults", "names", "slips", "quality", "registry",

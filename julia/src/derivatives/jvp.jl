@@ -64,6 +64,8 @@ end
 
 "A direction, checked to be like what it is of."
 direction(_, ::Nothing) = nothing
+direction(::AbstractFloat, v) = v # of a parameter without dimensions
+direction(::AbstractFloat, ::Nothing) = nothing
 direction(::Constant, _) = nothing
 direction(::Constant, ::Nothing) = nothing
 function direction(x::AbstractArray, v::AbstractArray)

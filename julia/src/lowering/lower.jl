@@ -44,19 +44,31 @@ x = rand(Float32, 3, 4)
 lower(wrapper, x)(x) ≈ wrapper(x)
 ```
 """
-lower(net::PaddleNet, x; kw...) = lowered(net, x, sample_params(net), values(kw))
+lower(net::PaddleNet, x; kw...) = lowered(net, x, sample_params(net, x), values(kw))
 lower(net::PaddleNet) = lower(net, sample_input(net))
 
 function lower(net::PaddleNet, x, st::NamedTuple)
     moded, kw = used(net, st)
-    return LoweredWithState(lowered(moded, x, sample_params(net), kw), st)
+    return LoweredWithState(lowered(moded, x, sample_params(moded, x), kw), st)
 end
 
 "Numbers like those of a net at its start."
 sample_like(sizes::Dims, ::Type{T}) where {T} =
-    T(0.3) .* randn(Random.Xoshiro(length(sizes) + sum(sizes; init = 0)), T, sizes)
+    T(0.3) * randn(Random.Xoshiro(length(sizes) + sum(sizes; init = 0)), T, sizes)
 
-sample_params(net::PaddleNet) = map(sample_like, Tuple(net.sizes), Tuple(net.eltypes))
+"""
+    sample_params(net, x)
+
+Such numbers for each parameter, in the floating type of the input: a net computes in that of its parameters,
+whatever its layer had.
+"""
+function sample_params(net::PaddleNet, x)
+    T = plain_of_precision(common_precision(x))
+    eltypes = T === nothing || net.eltype === nothing ? net.eltypes : map(Returns(T), net.eltypes)
+    return map(sample_like, Tuple(net.sizes), Tuple(eltypes))
+end
+
+plain_of_precision(::Precision{T}) where {T} = T
 
 function sample_input(net::PaddleNet)
     net.features > 0 || throw(
@@ -225,7 +237,7 @@ end
 in_order(net::PaddleNet, ps::NamedTuple) = in_order(net, by_position(net, ps))
 function in_order(net::PaddleNet, ps::Tuple)
     check_sizes(net, ps)
-    return ps
+    return in_filled_arrays(ps)
 end
 in_order(net::PaddleNet, ps) = param_arrays(net, ps) # which refuses it
 
@@ -286,11 +298,12 @@ Functors.@functor LoweredModule (params,)
 
 function lower(w::PaddleModuleWrapper, x...; kw...)
     check_all_trained(w, "a lowered net")
-    given = isempty(x) && isempty(kw) ? sample_input(w.net) : alone(x...)
+    given = isempty(x) && isempty(kw) ? sample_input(w.net) : alone(arguments_of(w, x)...)
     return LoweredModule(lowered(w.net, given, w.params, values(kw)), w.params)
 end
 
-(m::LoweredModule)(x...; kw...) = m.net(alone(x...), m.params; kw...)
+(m::LoweredModule)(x...; kw...) = m.net(alone(arguments_of(m, x)...), m.params; kw...)
+PaddleHandle(m::LoweredModule) = m.net.net.handle
 
 "Arguments of a wrapper as those of its net."
 alone(x::AbstractArray) = x

@@ -38,7 +38,7 @@ has_buffers((y, ẏ)) = y isa Tuple && ẏ isa NamedTuple # which are nested ali
 The outermost type of dual numbers among the arrays of `x`; `nothing` where there is none.
 """
 dual_type(::Type) = nothing
-dual_type(x::AbstractArray) = dual_type(eltype(x))
+dual_type(x::Union{AbstractArray,Number}) = dual_type(eltype(x))
 dual_type(_) = nothing
 dual_type(xs::Union{Tuple,NamedTuple}) =
     length(xs) > MANY ? dual_type(picked(xs, 1:length(xs))) : outermost(map(dual_type, values(xs))...)

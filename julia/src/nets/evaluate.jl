@@ -1,7 +1,28 @@
 # Calls of nets: parameters and inputs in, outputs out.
 
 (net::PaddleNet)(x, ps; kwargs...) = evaluate(net, x, ps, values(kwargs))
-(w::PaddleModuleWrapper)(xs...; kwargs...) = evaluate(w.net, xs, w.params, values(kwargs))
+(w::PaddleModuleWrapper)(xs...; kwargs...) = evaluate(w.net, arguments_of(w, xs), w.params, values(kwargs))
+
+"""
+    arguments_of(wrapper, xs)
+
+What a wrapper that is called on `xs` gives its layer: one tuple is taken apart where `forward` needs two
+arguments or more, since chains of Lux and Flux pass those so.
+"""
+arguments_of(_, xs::Tuple) = xs
+arguments_of(w, xs::Tuple{Tuple}) = takes_several(PaddleHandle(w)) ? only(xs) : xs
+
+"Whether a tuple was taken apart, as a `Val`."
+is_apart(_, ::Tuple) = Val(false)
+is_apart(given, xs::Tuple{Tuple}) = Val(given === only(xs))
+
+PaddleHandle(w::PaddleModuleWrapper) = present(w).net.handle
+
+function takes_several(handle::PaddleHandle)
+    handle.several === nothing &&
+        (handle.several = crossing(() -> PythonCall.pytruth(object_of(handle).several)))
+    return handle.several::Bool
+end
 
 inputs(x::AbstractArray) = (x,)
 inputs(xs::Tuple) = xs
@@ -79,8 +100,16 @@ function param_arrays(net::PaddleNet, ps::Union{Tuple,NamedTuple})
     for (name, p, T) in zip(net.names, row, net.eltypes)
         check_eltype("parameter $name", eltype(p), T)
     end
-    return each(dense, row)
+    return each(dense_parameter, row)
 end
+
+# A broadcast over an array without dimensions gives a number, and so does `fmap(a -> Float64.(a), ps)`.
+dense_parameter(p) = dense(p)
+dense_parameter(p::Number) = fill(p)
+
+"Parameters as arrays, where some are numbers."
+in_filled_arrays(ps::Tuple) =
+    ps isa Tuple{Vararg{AbstractArray}} ? ps : map(p -> p isa Number ? fill(p) : p, ps)
 
 "Parameters in the order of the net, many in a vector."
 params_in_a_row(::PaddleNet, ps::Tuple) = in_arrays(ps)
@@ -94,9 +123,10 @@ end
 
 Parameters as a tuple in the order of the net, or as they are where they have no names.
 """
-by_position(::PaddleNet, ps::Union{Tuple,AbstractVector}) = ps
+by_position(::PaddleNet, ps::AbstractVector) = ps
+by_position(::PaddleNet, ps::Tuple) = in_filled_arrays(ps)
 function by_position(net::PaddleNet, ps::NamedTuple)
-    return Tuple(picked(ps, places_of(net.names, ps)))
+    return in_filled_arrays(Tuple(picked(ps, places_of(net.names, ps))))
 end
 
 """
@@ -135,7 +165,10 @@ function check_array(what, x, dims::Dims, T::Type)
 end
 
 function check_size(what, x, dims::Dims)
-    x isa AbstractArray || throw(ArgumentError("$what must be an array, got $(kind_of(x))"))
+    x isa Number && dims == () && return nothing
+    x isa AbstractArray || throw(
+        ArgumentError("$what must be an array of size $dims, got $(kind_of(x)); give an array of that size"),
+    )
     size(x) == dims || throw(
         DimensionMismatch(
             "$what has size $(size(x)), the net needs $dims" *

@@ -51,7 +51,7 @@ end
 in_precision(net::PaddleNet, _) = net
 
 # Unrolled over the tuple, whose arrays differ in type.
-common_type(p) = p isa AbstractArray ? eltype(p) : nothing
+common_type(p) = p isa Union{AbstractArray,Number} ? eltype(p) : nothing
 common_type(ps::Vector{Any}) = allequal(map(common_type, ps)) ? common_type(first(ps)) : nothing
 common_type(p, rest...) = common_type(rest...) === common_type(p) ? common_type(p) : nothing
 

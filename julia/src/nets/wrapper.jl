@@ -72,11 +72,29 @@ end
 
 function rebuilt(w::PaddleModuleWrapper{P,T}, children::NamedTuple) where {P,T}
     (; net, buffers, training) = present(w)
-    now = Present(net, get(children, :buffers, buffers), training)
-    T === nothing && return PaddleModuleWrapper(net, children.params, T, now)
+    now = Present(net, filled_as(buffers, get(children, :buffers, buffers)), training)
+    T === nothing && return PaddleModuleWrapper(net, filled_as(w.params, children.params), T, now)
     parts = map(Iterators.Stateful, (children.params, children.frozen))
     params = map(t -> popfirst!(parts[t ? 1 : 2]), T)
-    return PaddleModuleWrapper(net, params, T, now)
+    return PaddleModuleWrapper(net, filled_as(w.params, params), T, now)
+end
+
+"""
+    filled_as(old, new)
+
+What `fmap` has made of arrays, where `f.(a)` of one without dimensions is a number: that is such an array again.
+"""
+filled_as(_, new) = new
+filled_as(old::Tuple, new::Tuple) =
+    new isa Tuple{Vararg{AbstractArray}} ? new :
+    map((a, b) -> a isa AbstractArray{<:Any,0} && b isa Number ? fill(b) : b, old, new)
+filled_as(old::NamedTuple{K}, new::NamedTuple{K}) where {K} = NamedTuple{K}(filled_as(Tuple(old), Tuple(new)))
+
+"Items of what is trained by flags, with nothing in the places of what is frozen."
+spread_out(items, ::Nothing) = items
+function spread_out(items, flags::Tuple)
+    rest = Iterators.Stateful(items)
+    return map(t -> t ? popfirst!(rest) : nothing, flags)
 end
 
 # `adapt(to, w)` moves and converts what `fmap` maps.

@@ -1,12 +1,23 @@
 # ChainRules: reverse rules of nets.
 
-using ChainRulesCore: ChainRulesCore, InplaceableThunk, NoTangent, ProjectTo, Thunk, ZeroTangent
+using ChainRulesCore:
+    ChainRulesCore, HasReverseMode, InplaceableThunk, NoTangent, ProjectTo, RuleConfig, Thunk, ZeroTangent, rrule_via_ad
 
 ChainRulesCore.ProjectTo(::Union{PaddleNet,PaddleHandle}) = ProjectTo{NoTangent}()
+
+# A tangent of the children that Functors sees, such as that of `destructure`, as one of the fields.
+ChainRulesCore.ProjectTo(::W) where {W<:PaddleModuleWrapper} = ProjectTo{W}()
+function (::ProjectTo{W})(children::NamedTuple) where {P,T,W<:PaddleModuleWrapper{P,T}}
+    some = T !== nothing && haskey(children, :frozen)
+    found = some ? spread_out(content(unthunk(children.params)), T) : children.params
+    p̄s = some ? map(p̄ -> p̄ === nothing ? NoTangent() : p̄, found) : found
+    return wrapper_tangent(W, p̄s isa Tuple ? Tangent{P}(p̄s...) : p̄s)
+end
 
 # Each projector turns a plain gradient array into a tangent of the primal it was made from.
 array_tangent(::Any, ::Nothing) = NoTangent()
 array_tangent(project, grad::AbstractArray) = project(grad)
+array_tangent(project::ProjectTo{<:Number}, grad::AbstractArray) = project(only(grad))
 
 params_projector(ps::AbstractVector) =
     let project = ProjectTo(ps)
@@ -179,17 +190,20 @@ nested_tangent(xs::NamedTuple, row) = Tangent{typeof(xs)}(; map(x -> nested_tang
 """
     WrapperPullback
 
-The same of a wrapper's rule.
+The same of a wrapper's rule. `A` says whether the arguments came as one tuple, as the tangent then does.
 """
-struct WrapperPullback{W<:PaddleModuleWrapper,N<:NetPullback}
+struct WrapperPullback{W<:PaddleModuleWrapper,A,N<:NetPullback}
     of::N
-    WrapperPullback{W}(of::N) where {W,N} = new{W,N}(of)
+    WrapperPullback{W}(of::N, ::Val{A}) where {W,A,N} = new{W,A,N}(of)
 end
 
-function (pullback::WrapperPullback{W})(ȳ) where {W}
+function (pullback::WrapperPullback{W,A})(ȳ) where {W,A}
     x̄s, _, p̄s = tangents(pullback.of, ȳ)
-    return wrapper_tangent(W, p̄s), parts(x̄s, pullback.of.x)...
+    return wrapper_tangent(W, p̄s), by_argument(Val(A), x̄s, pullback.of.x)...
 end
+
+by_argument(::Val{true}, x̄s, _) = (x̄s,)
+by_argument(::Val{false}, x̄s, xs) = parts(x̄s, xs)
 
 Base.show(io::IO, pullback::NetPullback) = print(io, "the pullback of ", pullback.net)
 Base.show(io::IO, pullback::WrapperPullback) = show(io, pullback.of)
@@ -202,8 +216,9 @@ parts(x̄s::Tuple, _) = x̄s
 parts(zero::AbstractZero, xs::Tuple) = map(Returns(zero), xs)
 
 function wrapper_rule(how, w::W, xs...) where {W<:PaddleModuleWrapper}
-    y, pullback = net_rule(how, w.net, xs, w.params, (;), trained(w))
-    return y, WrapperPullback{W}(pullback)
+    given = arguments_of(w, xs)
+    y, pullback = net_rule(how, w.net, given, w.params, (;), trained(w))
+    return y, WrapperPullback{W}(pullback, is_apart(given, xs))
 end
 
 function ChainRulesCore.rrule(::typeof(moded), w, training)
@@ -216,8 +231,9 @@ const Inputs = Union{AbstractArray,Tuple,NamedTuple,Packed}
 ChainRulesCore.rrule(net::PaddleNet, x::Inputs, ps; kw...) =
     net_rule(Lazy(), net, x, ps, values(kw))
 function ChainRulesCore.rrule(w::W, xs...; kw...) where {W<:PaddleModuleWrapper}
-    y, pullback = net_rule(Lazy(), w.net, xs, w.params, values(kw), trained(w))
-    return y, WrapperPullback{W}(pullback)
+    given = arguments_of(w, xs)
+    y, pullback = net_rule(Lazy(), w.net, given, w.params, values(kw), trained(w))
+    return y, WrapperPullback{W}(pullback, is_apart(given, xs))
 end
 
 """
@@ -235,10 +251,11 @@ function keyword_rule(how, net::PaddleNet, (x, ps)::Tuple{Any,Any}, kw::NamedTup
 end
 
 function keyword_rule(how, w::W, xs::Tuple, kw::NamedTuple) where {W<:PaddleModuleWrapper}
-    y, pullback = net_rule(how, w.net, xs, w.params, kw, trained(w))
+    given = arguments_of(w, xs)
+    y, pullback = net_rule(how, w.net, given, w.params, kw, trained(w))
     function keyword_pullback(ȳ)
         x̄s, k̄w, p̄s = tangents(pullback, ȳ)
-        return k̄w, wrapper_tangent(W, p̄s), parts(x̄s, xs)
+        return k̄w, wrapper_tangent(W, p̄s), by_argument(is_apart(given, xs), x̄s, xs)
     end
     return y, keyword_pullback
 end
@@ -269,6 +286,31 @@ function ChainRulesCore.rrule(::typeof(freeze), w::W, names) where {W<:PaddleMod
     end
     return freeze(w, names), freeze_pullback
 end
+
+# What a function computes under the lock is differentiated there, and the way back takes the lock too.
+function ChainRulesCore.rrule(
+    config::RuleConfig{>:HasReverseMode}, within::Union{typeof(threaded),typeof(crossing)}, f,
+)
+    y, back = within(() -> rrule_via_ad(config, f))
+    function within_pullback(ȳ)
+        Δ = unthunk(ȳ)
+        is_zero(Δ) && return NoTangent(), ZeroTangent()
+        return NoTangent(), only(within(() -> back(Δ)))
+    end
+    return y, within_pullback
+end
+
+ChainRulesCore.rrule(::typeof(forward!), ::Any...; kw...) = throw(
+    ArgumentError(
+        "forward! writes into an array and has no derivative; call the net for a value that is differentiated: " *
+        "net(x, ps) or wrapper(x)",
+    ),
+)
+
+# What asks Paddle something, or how a net runs, does not depend on what is differentiated.
+ChainRulesCore.@non_differentiable Base.getproperty(::PaddleModule, ::Symbol)
+ChainRulesCore.@non_differentiable compile(::Any...)
+ChainRulesCore.@non_differentiable explain(::Any...)
 
 # To make a net, or to read one, does not depend on what is differentiated.
 ChainRulesCore.@non_differentiable PaddleFCNet(::Any...)

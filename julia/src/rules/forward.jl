@@ -38,6 +38,10 @@ with_last(ẋ::AbstractArray) = reshape(ẋ, size(ẋ)..., 1)
 The tangents of the leaves of `x`, with one dimension more, `nothing` for zero.
 """
 tangents_in_a_row(_, ::Constant) = (nothing,)
+function tangents_in_a_row(tangent, p::AbstractFloat) # a parameter without dimensions
+    ṗ = unthunk(tangent)
+    return tangents_in_a_row(ṗ isa Number ? fill(ṗ) : ṗ, fill(p))
+end
 function tangents_in_a_row(tangent, x::AbstractArray)
     ẋ = content(unthunk(tangent))
     is_zero(ẋ) && return (nothing,)
@@ -85,7 +89,9 @@ function wrapper_forward(w::PaddleModuleWrapper, xs::Tuple, kw, ẇ, ẋs, k̇w)
             flags[i] ? tangent_part(ṗs, i, w.params, "tangent") : nothing
         end
     end
-    return forward_rule(w.net, xs, w.params, kw, ẋs, ṗs, k̇w)
+    given = arguments_of(w, xs)
+    is_apart(given, xs) isa Val{true} && (ẋs = only(ẋs))
+    return forward_rule(w.net, given, w.params, kw, ẋs, ṗs, k̇w)
 end
 
 # With tangents of keyword arguments.

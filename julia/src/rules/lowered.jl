@@ -58,7 +58,7 @@ end
 ChainRulesCore.@non_differentiable check_inputs(::Any, ::Any)
 ChainRulesCore.@non_differentiable lowered(::Any, ::Any, ::Any, ::Any)
 ChainRulesCore.@non_differentiable sample_input(::Any)
-ChainRulesCore.@non_differentiable sample_params(::Any)
+ChainRulesCore.@non_differentiable sample_params(::Any, ::Any)
 ChainRulesCore.@non_differentiable check_nesting(::Any, ::Any)
 ChainRulesCore.@non_differentiable takes_columns(::Any, ::Any)
 ChainRulesCore.@non_differentiable nesting(::Any, ::Any)

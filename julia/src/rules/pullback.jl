@@ -71,8 +71,16 @@ Base.show(io::IO, of::Back) = print(io, "the pullback of ", of.net, ", back(ȳ; 
 Base.summary(io::IO, of::Back) = show(io, of)
 
 nest_params(p̄s, ::AbstractVector, _) = only(p̄s)
-nest_params(p̄s, ::Tuple, _) = Tuple(p̄s)
-nest_params(p̄s, ps::NamedTuple, names) = NamedTuple{keys(ps)}(NamedTuple{Tuple(names)}(Tuple(p̄s)))
+nest_params(p̄s, ps::Tuple, _) = as_numbers(Tuple(p̄s), ps)
+function nest_params(p̄s, ps::NamedTuple, names)
+    found = NamedTuple{keys(ps)}(NamedTuple{Tuple(names)}(Tuple(p̄s)))
+    return NamedTuple{keys(ps)}(as_numbers(Tuple(found), Tuple(ps)))
+end
+
+"Gradients of parameters, numbers where these are."
+as_numbers(p̄s::Tuple, ps::Tuple) =
+    ps isa Tuple{Vararg{AbstractArray}} ? p̄s :
+    map((p̄, p) -> p isa Number && p̄ !== nothing ? only(p̄) : p̄, p̄s, ps)
 
 """
     param_buffers(given, ps, names)

@@ -1,7 +1,7 @@
 # Nested arguments, keywords, constants and results, by native Paddle's own gradients.
 
-using ChainRulesCore: NoTangent, Tangent, ZeroTangent, rrule, unthunk
-using PaddleChainRules: PaddleChainRules, PaddleModuleWrapper, PaddleNet, paddle
+using ChainRulesCore: ChainRulesCore, NoTangent, Tangent, ZeroTangent, rrule, unthunk
+using PaddleChainRules: PaddleChainRules, PaddleModuleWrapper, PaddleNet, lower, paddle
 using PythonCall
 using Random: Xoshiro
 using Zygote: Zygote
@@ -235,7 +235,7 @@ end
         (() -> gain(Float32.(kw.gain)), ArgumentError, "Float64"),
         (() -> gain([kw.gain]), ArgumentError, "no Paddle counterpart"),
         (() -> w(xs...; kw..., loud = 1), PyException, "unexpected keyword argument 'loud'"),
-        (() -> w(xs[1]; kw...), PyException, "missing 1 required positional"),
+        (() -> w(kw.gain; kw...), PyException, "missing 1 required positional"),
     )
         err = @test_throws kind call()
         @test occursin(part, sprint(showerror, err.value))
@@ -244,4 +244,38 @@ end
     by_gain = Zygote.gradient(g -> total(gain(g)), fill(2.0))[1]
     step = (total(gain(fill(2.0 + 1e-6))) - total(gain(fill(2.0 - 1e-6)))) / 2e-6
     @test by_gain isa Array{Float64,0} && isapprox(by_gain[], step; rtol = 1e-7)
+end
+
+@testset "several arguments as one tuple, as chains of Lux and Flux pass them" begin
+    paddle.seed(1)
+    w = PaddleModuleWrapper(TANGLED.Two())
+    args, c = (randn(Xoshiro(1), Float32, 4, 5), [0, 3, 2, 6, 1]), randn(Xoshiro(2), Float32, 2, 5)
+    @test w(args) == w(args...) == PaddleNet(w)(args, w.params)
+    w̄, x̄, _ = Zygote.gradient((w, x, i) -> sum(c .* w(x, i)), w, args...)
+    for call in ((w, xs) -> w(xs), (w, xs) -> w(xs; seed = 1))
+        found, x̄s = Zygote.gradient((w, xs) -> sum(c .* call(w, xs)), w, args)
+        @test all(map(≈, found.params, w̄.params)) && x̄s[1] ≈ x̄ && x̄s[2] === nothing
+    end
+    _, x̄s = map(unthunk, rrule(w, args)[2](c))
+    @test x̄s isa Tangent{typeof(args)} && unthunk(x̄s[1]) ≈ x̄
+    _, ẏ = ChainRulesCore.frule((NoTangent(), (args[1], nothing)), w, args)
+    @test ẏ ≈ PaddleChainRules.jvp(w, args, (args[1], nothing))
+    lowered = lower(w, args)
+    @test lowered(args) ≈ lowered(args...) ≈ w(args)
+    steep(f) = x -> sum(abs2, Zygote.gradient(x -> sum(c .* f(x)), x)[1])
+    @test Zygote.gradient(steep(x -> w((x, args[2]))), args[1])[1] ≈ Zygote.gradient(steep(x -> w(x, args[2])), args[1])[1]
+
+    # What a layer takes as one argument stays one.
+    scope = pydict()
+    pyexec("""
+    import paddle
+
+    class Pair(paddle.nn.Layer):
+        def forward(self, pair, factor=2):
+            return pair[0] + factor * pair[1]
+    """, scope)
+    one = PaddleModuleWrapper(scope["Pair"]())
+    a, b = randn(Xoshiro(1), Float32, 2, 3), randn(Xoshiro(2), Float32, 2, 3)
+    @test one((a, b)) ≈ a .+ 2 .* b
+    @test all(Zygote.gradient(pair -> sum(one(pair)), (a, b))[1][2] .≈ 2)
 end

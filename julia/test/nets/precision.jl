@@ -1,9 +1,10 @@
 # Nets follow the element type of their parameters.
 
 using Adapt: Adapt, adapt
+using ForwardDiff: ForwardDiff
 using Functors: Functors, fmap
 using LuxCore: LuxCore
-using PaddleChainRules: LayerError, PaddleChainRules, PaddleFCNet, PaddleModuleWrapper, PaddleNet, derivatives, jvp, laplacian, luxlayer, paddle
+using PaddleChainRules: LayerError, PaddleChainRules, PaddleFCNet, PaddleModuleWrapper, PaddleNet, derivatives, jvp, laplacian, lower, luxlayer, paddle
 using PythonCall
 using Random: Xoshiro
 using Zygote: Zygote
@@ -105,6 +106,59 @@ end
     @test occursin("the buffers of a wrapper hold Float64 and Float32", err.value.msg)
     # One that Paddle's CPU build has no products for, by Paddle's own error.
     @test_throws LayerError to(Float16, PaddleModuleWrapper(paddle.nn.Linear(3, 2)))(Float16.(x))
+end
+
+@testset "a parameter and a buffer without dimensions" begin
+    scope = pydict()
+    pyexec("""
+    import paddle
+
+    class Scaled(paddle.nn.Layer):
+        def __init__(self):
+            super().__init__()
+            self.k = self.create_parameter([], default_initializer=paddle.nn.initializer.Constant(2.0))
+            self.linear = paddle.nn.Linear(3, 2)
+            self.register_buffer("shift", paddle.to_tensor(0.5))
+
+        def forward(self, x):
+            return self.linear(x) * self.k + self.shift
+    """, scope)
+    w, x = PaddleModuleWrapper(scope["Scaled"]()), randn(Xoshiro(1), 3, 6)
+    wide = fmap(a -> Float64.(a), w) # which gives numbers for the two
+    @test wide.params[1] == fill(2.0) && Functors.children(wide).buffers.shift == fill(0.5)
+    k, W, b = ps = map(p -> Float64.(p), w.params) # with a number
+    @test k isa Float64
+    plain(x, (k, W, b)) = (W * x .+ b) .* k .+ 0.5
+    @test exact(wide(x), plain(x, ps))
+    net, c = PaddleNet(wide), randn(Xoshiro(2), 2, 6)
+    expected = Zygote.gradient(ps -> sum(c .* plain(x, ps)), ps)[1]
+    found = Zygote.gradient(w -> sum(c .* w(x)), wide)[1].params
+    @test found[1] isa Array{Float64,0} && found[1][] ≈ expected[1] && all(map(exact, found[2:3], expected[2:3]))
+    for given in (ps, NamedTuple{Tuple(net.names)}(ps))
+        @test exact(net(x, given), plain(x, ps))
+        found = Zygote.gradient(p -> sum(c .* net(x, p)), given)[1]
+        @test found[1] isa Float64 && found[1] ≈ expected[1] && all(map(exact, values(found)[2:3], expected[2:3]))
+        y, back = PaddleChainRules.pullback(net, x, given)
+        @test back(c)[2][1] ≈ expected[1]
+        ṗs = map((p, i) -> i == 1 ? 1.0 : zero(p), given, typeof(given) <: Tuple ? (1, 2, 3) : NamedTuple{keys(given)}((1, 2, 3)))
+        @test sum(c .* jvp(net, x, given, nothing, ṗs)) ≈ expected[1]
+    end
+    @test ForwardDiff.derivative(t -> sum(c .* net(x, (t, W, b))), k) ≈ expected[1]
+    @test exact(lower(net, x)(x, ps), plain(x, ps)) && exact(fmap(a -> 1 .* a, lower(wide, x))(x), plain(x, ps))
+    err = @test_throws ArgumentError net(x, (k, 1.0, b))
+    @test occursin("parameter linear.weight must be an array of size (2, 3), got a Float64", err.value.msg)
+end
+
+@testset "a net is lowered in the precision of its input" begin
+    w, x = PaddleFCNet(3, 2, 2, 4; activation = "tanh", seed = 1), randn(Xoshiro(1), 3, 6)
+    wide = to(Float64, w)
+    for (net, ps) in ((PaddleNet(w), wide.params), (PaddleNet(wide), wide.params))
+        @test exact(lower(net, x)(x, ps), wide(x))
+    end
+    @test lower(PaddleNet(wide), Float32.(x))(Float32.(x), w.params) ≈ w(Float32.(x))
+    moving = to(Float64, PaddleModuleWrapper(first(layers())))
+    st = to(Float64, PaddleChainRules.initial_state(moving; seed = 1))
+    @test exact(lower(PaddleNet(moving), x, st)(x, moving.params, st)[1], moving(x))
 end
 
 @testset "states" begin

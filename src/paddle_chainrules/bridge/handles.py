@@ -64,6 +64,11 @@ class Handle:
         """How its calls run, in a sentence; nothing for what has no layer."""
         return self.net.describe().runs
 
+    @property
+    def several(self) -> bool:
+        """Whether it is a layer whose ``forward`` needs several arguments."""
+        return isinstance(self.net, StatelessLayer) and self.net.needs_several
+
     def bind(self, flat: bool, tensors: tuple[Tensor, ...]) -> Recorded:
         """The net at parameters: theta if flat, else one tensor each.
 

@@ -362,3 +362,16 @@ def keywords_of(function: Any) -> set[str]:
         return {*inspect.signature(function).parameters}
     except ValueError:  # of an object that Paddle has made of the function
         return set()
+
+
+def required_arguments(function: Any) -> int:
+    """The number of positional arguments without a default."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except ValueError:  # of an object that Paddle has made of the function
+        return 0
+    positional = (
+        inspect.Parameter.POSITIONAL_ONLY,
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    )
+    return sum(p.kind in positional and p.default is p.empty for p in parameters)

@@ -30,7 +30,7 @@ from ..net import Net
 from ..parameters.params import P, Params, ParamSpec
 from ..parameters.state_dicts import aliases, placed
 from .buffers import moved_buffers
-from .functional_module import copied, derives, keywords_of
+from .functional_module import copied, derives, keywords_of, required_arguments
 from .functional_modules import Bound, FunctionalModules
 from .one_sample import OneSample
 from .paddles_own import is_paddles_own
@@ -221,6 +221,11 @@ class StatelessLayer(Net):
     def training(self) -> bool:
         """The mode that the layer had: dropout and BatchNorm behave accordingly."""
         return bool(self._layer.training)
+
+    @property
+    def needs_several(self) -> bool:
+        """Whether the layer's ``forward`` can't be called with one argument alone."""
+        return required_arguments(self._layer.forward) > 1
 
     def __repr__(self) -> str:
         kind = type(self._layer).__name__
