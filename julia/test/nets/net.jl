@@ -276,7 +276,7 @@ Base.size(x::ElsewhereArray) = size(x.host)
         (() -> wrapper([1 2; 3 4; 5 6]), ArgumentError, ("Int64", "convert it with Float32.(...)")),
         (() -> net(x, nothing), ArgumentError, ("a flat vector, a named tuple or a tuple", "got nothing")),
         (() -> net(x, W1), ArgumentError, ("a flat vector, a named tuple or a tuple", "0.weight, 0.bias")),
-        (() -> net(x, (nothing, b1, W2, b2)), ArgumentError, ("parameter 0.weight must be an array, got nothing",)),
+        (() -> net(x, (nothing, b1, W2, b2)), ArgumentError, ("parameter 0.weight must be an array of size (5, 3), got nothing",)),
         (() -> wrapper(ElsewhereArray(x)), ArgumentError, ("ElsewhereArray", "Array(x)")),
         (() -> PaddleModuleWrapper(paddle.nn.Embedding(6, 3))(UInt16[1 2]), ArgumentError,
             ("UInt16", "no Paddle counterpart")),
