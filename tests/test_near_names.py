@@ -52,6 +52,7 @@ SAID = {
     "optimizers.Adam": (lambda: optimizers.Adam, "here it is the function adam"),
     "optimizers.no": (lambda: optimizers.no, "__all__ has all"),
     "net.eval": (lambda: LAYER.eval(), "in_mode"),
+    "FCNet.eval": (lambda: FCNet((2, 3)).eval(), "the same in training and evaluation"),
     "net.apply": (lambda: NET.apply, r"here it is net\(params, x\)"),
     "net.state_dict": (lambda: LAYER.state_dict, "to_state_dict"),
     "load_params": (lambda: load_params("net.npz"), r"give load_params\(path, net\)"),

@@ -172,5 +172,7 @@ def test_in_static_mode_they_are_refused():
             x = paddle.static.data("x", [4, 2], "float64")
             with pytest.raises(CaptureError, match=r"paddle\.enable_static"):
                 NET(PARAMS, x)
+            with pytest.raises(CaptureError, match=r"paddle\.enable_static"):
+                NET.init(0)
     finally:
         paddle.disable_static()

@@ -13,7 +13,9 @@ import paddle.nn.functional as F
 from paddle import Tensor
 
 from ..paddle_side.dtypes import DTYPES, dtype_named
+from ..paddle_side.near_names import METHODS
 from ..programs.activations import Activation, resolve
+from ..programs.static_graphs import need_tensors, sot
 from ..transforms.tape.effects import Effects
 from .calls.programs import NetPrograms, of_paddles_own
 from .calls.pullback import NetPullback
@@ -115,6 +117,10 @@ class FCNet(Net):
     def _act(self) -> Callable[[Tensor], Tensor]:
         return resolve(self.activation)
 
+    _elsewhere = METHODS | dict.fromkeys(
+        ("eval", "train"), "nothing: it is the same in training and evaluation"
+    )
+
     def init(self, seed: int) -> dict[str, Tensor]:
         """Fresh parameters: Xavier-uniform weights, zero biases.
 
@@ -124,6 +130,7 @@ class FCNet(Net):
         Source: Glorot and Bengio, "Understanding the difficulty of training deep
         feedforward neural networks", AISTATS 2010, eq. 16.
         """
+        need_tensors(sot.fallback(True))
         rng = np.random.default_rng(seed)
         params = {}
         for name, shape in zip(self.spec.names, self.spec.shapes, strict=True):

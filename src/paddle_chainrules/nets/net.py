@@ -62,8 +62,11 @@ class Net(abc.ABC):
             kind = type(self).__name__
             raise AttributeError(
                 f"{kind!r} object has no attribute {name!r}; "
-                f"{instead_of(name, METHODS)}"
+                f"{instead_of(name, self._elsewhere)}"
             )
+
+    _elsewhere: Mapping[str, str] = METHODS
+    """Names from other libraries, and what is here in their place."""
 
     @property
     @abc.abstractmethod
