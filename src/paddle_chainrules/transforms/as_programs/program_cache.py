@@ -278,7 +278,7 @@ class ProgramCache:
             structures.append(structure)
             return outputs
 
-        captured = capture(plain, leaves, check, begun, once=self.once)
+        captured = capture(plain, leaves, check=check, begun=begun, once=self.once)
         return captured, structures[0]
 
     def value_of(
