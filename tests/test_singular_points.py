@@ -49,6 +49,10 @@ DIFFERENT = {
     "prod 5": "a number by itself that is zero",
     "eig 0": "of a matrix whose eigenvalues are equal",
     "gammaincc 0": "an infinite cotangent at zero",
+    **dict.fromkeys(
+        ("sign 0", "floor 0", "ceil 0", "round 0"),
+        "a slope of zero times a cotangent that is not finite",
+    ),
     "spectral_norm 0": "the tape takes its vectors for constants",
     **dict.fromkeys(
         ("hardswish 0", "silu 0", "swish 0", "mish 0"),

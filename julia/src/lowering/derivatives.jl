@@ -65,7 +65,7 @@ function derived_call(l::Lowered, what, inputs::Tuple)
             T = something(l.net.eltype, Float32)
             examples = map(x -> sample_like(some.(size(x)), T), inputs)
             x = length(examples) == 1 ? only(examples) : examples
-            call = lowered_call(derived_net(l, what, examples), x, sample_params(l.net), (;))
+            call = lowered_call(derived_net(l, what, examples), x, sample_params(l.net, x), (;))
             call.samples == 0 && (l.derivatives[what, kind] = call)
             call
         end
