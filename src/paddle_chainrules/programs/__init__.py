@@ -1,4 +1,4 @@
-"""Functions as straight lines of operators, and derivatives of chains as formulas.
+"""Captured functions as straight lines of operators, and derivatives as formulas.
 
 May import :mod:`paddle_chainrules.paddle_side`.
 """

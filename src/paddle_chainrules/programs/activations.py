@@ -13,7 +13,7 @@ Activation = Callable[[Tensor], Tensor]
 
 
 def identity(x: Tensor) -> Tensor:
-    """x itself: a net of such layers is affine."""
+    """Return x itself. A net of such layers is affine."""
     return x
 
 
@@ -45,11 +45,11 @@ LAYERS: dict[type[nn.Layer], tuple[str, dict[str, Any]]] = {
     nn.LeakyReLU: ("leaky_relu", {"_negative_slope": 0.01}),
     nn.Mish: ("mish", {}),
 }
-"""Paddle's layers that are these, and what their attributes have to be for that."""
+"""Paddle's layers for these activations, and the attributes that they must have."""
 
 
 def resolve(activation: str | Activation) -> Activation:
-    """The function behind a name; a callable is its own answer.
+    """Return the function that has this name, or a callable as it is.
 
     Raises:
         ValueError: an unknown name.

@@ -24,23 +24,25 @@ from .operators.shared import is_zero, ops
 from .tracing.operations import Operation, Value
 
 LIGHT = 1 << 14
-"""Elements that the operators of both branches go over, up to which machine code has
-both computed."""
+"""The largest number of elements for which machine code computes both branches.
+
+The elements are those that the operators of both branches go over.
+"""
 
 _numbers = itertools.count()
 
 
 class Branches:
-    """Two programs with the same inputs and outputs, of which a call runs one.
+    """Two programs with the same inputs and outputs. A call runs one of them.
 
     Args:
         programs: for a true and for a false predicate.
         drawn: how many of the last outputs of each program are random numbers that it
-            has drawn, which the backward pass needs.
-        batched: None for one predicate; for a predicate of each sample, which inputs
-            have samples along their first axis.
-        operands: how many of the first inputs always have a gradient, perhaps of zeros,
-            as no caller knows which branch will depend on them.
+            has drawn. The backward pass needs them.
+        batched: None for one predicate. With a predicate for each sample, tells which
+            inputs have samples along their first axis.
+        operands: how many of the first inputs always have a gradient, perhaps of zeros.
+            No caller knows which branch will depend on them.
     """
 
     def __init__(
@@ -74,12 +76,12 @@ class Branches:
 
     @cached_property
     def is_light(self) -> bool:
-        """Whether machine code computes both sooner than Python chooses one."""
+        """Tell whether machine code computes both sooner than Python chooses one."""
         rows = [op for program in self.as_run for op in program.ops]
         return sum(map(_cost, rows)) <= LIGHT and not any(op.is_complex for op in rows)
 
     def both(self, predicate: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """Return the results by both branches, of which elements are chosen."""
+        """Compute both branches and choose from their results by the predicate."""
         truths = _truths(predicate)
         if self.batched is None:
             one, other = (replayed(program, tensors) for program in self.as_run)
@@ -106,7 +108,7 @@ class Branches:
             return [*found[: self.count], *drawn[k], *drawn[1 - k]]
 
     def _of_samples(self, chosen: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """Results of all samples, each of the branch that is chosen for it."""
+        """Return the results of all samples, each from the branch chosen for it."""
         size = chosen.shape[0]
         try:
             one, other = (p.function(*tensors) for p in self._whole(size, tensors))
@@ -116,7 +118,7 @@ class Branches:
         return [_chosen(truths, a, b) for a, b in zip(one, other, strict=True)]
 
     def _whole(self, size: int, tensors: Sequence[Tensor]) -> tuple[Program, Program]:
-        """Both programs for so many samples."""
+        """Return both programs for this number of samples."""
         if size not in self._wide:
 
             def traced(program: Program) -> Program:
@@ -130,7 +132,7 @@ class Branches:
         return self._wide[size]
 
     def _apart(self, chosen: Tensor, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """The same with each branch at the samples alone that have chosen it."""
+        """Return the same results, with each branch run only where it was chosen."""
         assert self.batched is not None
         truths = _truths(chosen)
         found = [_zeros(v, chosen.shape[0]) for v in self.programs[0].outputs]
@@ -149,13 +151,16 @@ class Branches:
     def _each(
         self, program: Program, tensors: Sequence[Tensor], size: int
     ) -> list[Tensor]:
-        """A program's results for all samples."""
+        """Return a program's results for all samples."""
         assert self.batched is not None
         return of_samples(program, tensors, self.batched, size)
 
 
 def truth(predicate: Tensor) -> bool:
-    """Tell whether a number is not zero. Paddle's ``bool`` asks if it is above zero."""
+    """Tell whether a number is not zero.
+
+    Paddle's ``bool`` tests whether it is above zero.
+    """
     return bool(_truths(predicate))
 
 
@@ -190,7 +195,7 @@ def _zeros(value: Value, *count: int) -> Tensor:
 
 
 def _chosen(truths: Tensor, one: Tensor, other: Tensor) -> Tensor:
-    """One result or the other, by a truth or by one of each row."""
+    """Return one result or the other, by one truth or by a truth for each row."""
     rest = [1] * (one.ndim - 1)
     truths = truths.reshape([-1, *rest] if one.ndim else [])
     found: Tensor = paddle.where(truths, one, other)

@@ -1,4 +1,4 @@
-"""A function captured as a program, and the checks that it may be trusted."""
+"""Capturing a function as a program, and checking that it may be trusted."""
 
 from __future__ import annotations
 
@@ -50,24 +50,30 @@ _CONSTANT = (
     paddle.dtype,
     np.generic,
 )
-"""What a function may give beside tensors, the same at every call."""
+"""The types, besides tensors, that a function may return, the same at every call."""
 
 
 class Begun(NamedTuple):
-    """A function that was recorded, of which more may be."""
+    """A function that was recorded, and whose record may go on."""
 
     record: Record
     leaves: list[Any]
     outputs: list[Any]
 
     def without_made(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """Those that the function has not made, though it may have made leaves."""
+        """Return those of the tensors that the function has not made.
+
+        Leaves that it may have made are kept.
+        """
         record = self.record
         return [t for t in tensors if not record.is_own(record.value_of(t))]
 
 
 Further = Callable[[list[Any], list[Any]], Sequence[Any]]
-"""From all leaves, and what one function gave of the first, to what another gives."""
+"""A function of all leaves and of the results of another function.
+
+That other function took the first of the leaves. This one returns further results.
+"""
 
 
 def capture(
@@ -78,23 +84,24 @@ def capture(
     further: Further | None = None,
     once: bool = False,
 ) -> Captured:
-    """``fn(leaves)`` as a program of the tensors among the leaves.
+    """Capture ``fn(leaves)`` as a program of the tensors among the leaves.
 
     Args:
-        fn: function of a list of leaves, that gives a list.
-        leaves: tensors, and anything else, which is part of the program.
-        check: whether to compare with the function on other numbers.
-        once: whether to compare with what the call gave that was recorded, in place of
-            a second call; not where the function has made tensors that no operator
-            shows, which may be others at the next call.
-        begun: where to leave the record; or which to go on with, alone in the list.
-        further: what fn does after another function of the first of the leaves, which
-            is that of ``begun``, if there is one.
+        fn: function of a list of leaves that returns a list.
+        leaves: tensors, and other values, which become part of the program.
+        check: whether to compare with the function at other values.
+        once: whether to compare with the results of the recorded call, without a second
+            call. This is not done where the function has made tensors that no operator
+            shows, since the next call may make others.
+        begun: a list that receives the record, or that holds the one record to go on
+            with.
+        further: what fn does after another function of the first of the leaves. That
+            function is the one of ``begun``, if there is one.
 
-    Random numbers are as if none had been drawn.
+    The generators are left as if no random numbers had been drawn.
 
     Raises:
-        CaptureError: it is no straight line of operators in the table.
+        CaptureError: it is not a straight line of operators in the table.
     """
     if casts_automatically():
         raise CaptureError(
@@ -131,22 +138,24 @@ def capture(
 
 
 class How(NamedTuple):
-    """How a function is to be compared with its program."""
+    """Settings for the comparison of a function with its program."""
 
     must_check: bool
     draws: bool
     takes_gradients: bool
     again: bool
-    """Whether it is recorded once more."""
+    """Tells whether the function is recorded once more."""
     hides: bool
-    """Whether Paddle's tape may not see all of it: what runs for many samples, or is
-    one operator that holds programs."""
+    """Tells whether Paddle's tape may not see all of the function.
+
+    This holds for what runs for many samples, or is one operator that holds programs.
+    """
     flags: Flags
-    """Of tensors, where the function has set them; they are as before."""
+    """The flags of tensors where the function has set them. They are as before."""
     has_orphans: bool
-    """Whether it uses tensors of which nobody knows but this call."""
+    """Tells whether the function uses tensors that only this call knows."""
     above: Any
-    """Memory above that of the record, which the system takes back from the top."""
+    """Memory above that of the record. The system takes it back from the top."""
 
 
 def _first(
@@ -157,11 +166,11 @@ def _first(
     further: Further | None,
     once: bool,
 ) -> tuple[Captured, How, list[Tensor]]:
-    """A function as a program, not yet compared, and the tensors that it gave.
+    """Return a function as a program, not yet compared, and its result tensors.
 
-    The tensors of its record are gone afterwards, where nobody goes on with it: whoever
-    compares has their memory, since to touch new memory takes longer than most
-    operators.
+    The tensors of its record are gone afterwards, unless another capture goes on with
+    it. The comparison reuses their memory, since to touch new memory takes longer than
+    most operators.
 
     Args:
         state: of the generators, which are put back.
@@ -228,7 +237,7 @@ def _first(
 
 
 def _fewest_holders(record: Record, outputs: Sequence[Any]) -> float:
-    """Count who holds each constant but these outputs; return the smallest number."""
+    """Count the references to constants, without these outputs; return the least."""
     constants = record.constants.values()
     counts = [getrefcount(t) - sum(out is t for out in outputs) for t in constants]
     return min(counts, default=math.inf)
@@ -236,7 +245,7 @@ def _fewest_holders(record: Record, outputs: Sequence[Any]) -> float:
 
 @cache
 def _holders_of_an_orphan() -> float:
-    """Count who holds a tensor that a function has made and that it alone knew."""
+    """Count the references to a tensor that only the function that made it knew."""
     given, record = _begun([paddle.ones([1])])
     before = listener()
     try:
@@ -250,7 +259,7 @@ def _holders_of_an_orphan() -> float:
 def _captured(
     record: Record, program: Program, outputs: Sequence[Any], ends: Sequence[Value]
 ) -> Captured:
-    """What was seen of a function that gives these outputs.
+    """Return what was seen of a function that gives these outputs.
 
     Raises:
         CaptureError: there is none that programs can give.
@@ -274,7 +283,7 @@ def _captured(
 
 
 def _begun(leaves: Sequence[Any]) -> tuple[list[Any], Record]:
-    """Stand-ins for leaves, and a record of what is done to those that are tensors."""
+    """Return stand-ins for leaves, and a record of what is done to the tensors."""
     given = [*map(stand_in, leaves)]
     return given, Record([leaf for leaf in given if isinstance(leaf, Tensor)])
 
@@ -282,10 +291,10 @@ def _begun(leaves: Sequence[Any]) -> tuple[list[Any], Record]:
 def _recorded(
     record: Record, fn: Callable[[list[Any]], Sequence[Any]], leaves: list[Any]
 ) -> list[Any]:
-    """What the function gives while it is recorded.
+    """Return what the function gives while it is recorded.
 
     Raises:
-        CaptureError: it is no straight line of operators, or raised an error.
+        CaptureError: it is not a straight line of operators, or raised an error.
     """
     try:
         with listening(record) as heard:
@@ -307,7 +316,7 @@ def _recorded(
 
 
 def stand_in(leaf: Any) -> Any:
-    """A tensor like it, whose flags the function may change."""
+    """Return a tensor like this one, whose flags the function may change."""
     if not isinstance(leaf, Tensor):
         return leaf
     found = leaf.detach()
@@ -318,7 +327,7 @@ def stand_in(leaf: Any) -> Any:
 def _check(
     program: Program, fn: Callable[[list[Any]], Sequence[Any]], leaves: Any, how: How
 ) -> None:
-    """Compare with the function on other numbers, and on a record where it must be.
+    """Compare with the function at other values, and on a record where necessary.
 
     Raises:
         CaptureError: they differ.
@@ -337,12 +346,12 @@ def _compare(
     leaves: Sequence[Any],
     again: bool,
 ) -> None:
-    """Compare with the function on other numbers.
+    """Compare with the function at other values.
 
     Args:
-        again: whether it is recorded once more, as it is where it raises otherwise:
-            Paddle's own derivatives may be wrong, or missing, and Taylor series are
-            taken on records alone.
+        again: whether it is recorded once more. This also happens where it raises
+            without a record: Paddle's own derivatives may be wrong, or missing, and
+            Taylor series are taken on records alone.
 
     Raises:
         CaptureError: they differ.
@@ -377,7 +386,7 @@ def _compare(
 
 
 def _replay(program: Program, leaves: Sequence[Any], native: list[Tensor]) -> None:
-    """Compare with what the function gave.
+    """Compare with the results of the recorded call.
 
     Raises:
         CaptureError: they differ.
@@ -394,11 +403,11 @@ def _equal(
     state: Any,
     where: str = "",
 ) -> None:
-    """Compare what a program gives with what the function gave.
+    """Compare a program's results with the function's.
 
     Args:
-        state: random state that the function began with.
-        where: on which numbers, for errors.
+        state: the random state at the start of the function.
+        where: names the inputs, for error messages.
 
     Raises:
         CaptureError: they differ.
@@ -446,7 +455,7 @@ def _equal(
 def _spread(
     program: Program, tensors: Sequence[Tensor], found: Sequence[Tensor], state: Any
 ) -> list[Any]:
-    """How far each entry of what a program gives moves by rounding of its inputs.
+    """Return how far rounding of the inputs moves each entry of a program's results.
 
     An optimizer's step of the bias before a normalization has no digits of its own: its
     gradient is zero but for rounding, and Adam divides it by its own size.

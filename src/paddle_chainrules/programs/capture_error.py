@@ -1,10 +1,10 @@
-"""What is raised where there is no program."""
+"""The error that is raised where there is no program."""
 
 from __future__ import annotations
 
 
 class CaptureError(RuntimeError):
-    """A function that is no straight line of known operators.
+    """Raised for a function that is not a straight line of known operators.
 
     Attributes:
         reason: the message without the place.

@@ -1,4 +1,4 @@
-"""What a capture has found."""
+"""The results of a capture."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .compiling.program import Program
 from .tracing.operations import Value
 
 PLACE: Any = type("Place", (), {"__repr__": lambda self: "PLACE"})()
-"""Stands among what a function gives for an output of its program."""
+"""Stands for an output of the program among the results of its function."""
 
 
 class Captured(NamedTuple):
@@ -21,47 +21,52 @@ class Captured(NamedTuple):
 
     program: Program
     outputs: list[Any]
-    """What the function gives, with :data:`PLACE` for each tensor."""
+    """The function's results, with :data:`PLACE` for each tensor."""
     requires: tuple[bool, ...]
-    """Of each of these, does it depend on a tensor that required gradients before."""
+    """Tells for each result if it depends on an outside tensor with gradients.
+
+    Such a tensor required gradients before the call.
+    """
     free: list[Tensor]
-    """Such tensors that are no arguments."""
+    """Tensors that required gradients before and are not arguments."""
     kinds: tuple[Any, ...]
-    """Of each constant of the program what it was."""
+    """What each constant of the program was, as :func:`kinds_of` describes it."""
     made: frozenset[Value] = frozenset()
-    """Constants that the function makes, of nothing that may change."""
+    """Constants that the function makes from nothing that may change."""
     by_series: bool = False
-    """Whether it asked for derivatives by points, of which many may go in blocks."""
+    """Tells whether it asked for derivatives at points, which may run in blocks."""
 
     def is_stale(self) -> bool:
-        """Whether constants are others than those that were captured."""
+        """Tell whether constants differ from those that were captured."""
         kinds = self.kinds
         return bool(kinds) and kinds != kinds_of(self.program.constants.values())
 
     def is_like(self, other: Captured) -> bool:
-        """Whether they differ in their programs alone, and have no free variables."""
+        """Tell whether only the programs differ, and there are no free variables."""
         own = self.outputs, self.requires, self.kinds
         theirs = other.outputs, other.requires, other.kinds
         return own == theirs and not (self._reaches() or other._reaches())
 
     def expanding(self) -> Captured:
-        """The same, with a number for constants that are nothing but that."""
+        """Return the same, with one number for each constant that is only a number."""
         program = expanding(self.program, self.made)
         kinds = kinds_of(program.constants.values())
         return self._replace(program=program, kinds=kinds)
 
     def at_once(self, most: int, size: int) -> int:
-        """Of so many samples how many it may serve, as captured for this number: more
-        derivatives by points may go in blocks."""
+        """Return how many of ``most`` samples it may serve, captured for ``size``.
+
+        With more points, derivatives may run in blocks.
+        """
         return min(most, rows_at_once(self.program, size)) if self.by_series else most
 
     def _reaches(self) -> bool:
-        """Whether the program has a free variable; what it dropped is none."""
+        """Tell whether the program has a free variable that it did not drop."""
         constants = {*map(id, self.program.constants.values())}
         return not constants.isdisjoint(map(id, self.free))
 
     def filled(self, tensors: list[Any]) -> list[Any]:
-        """All that the function gives, with tensors in their places."""
+        """Return all that the function gives, with tensors in their places."""
         if len(tensors) == len(self.outputs):
             return tensors
         each = iter(tensors)
@@ -69,5 +74,5 @@ class Captured(NamedTuple):
 
 
 def kinds_of(tensors: Iterable[Tensor]) -> tuple[Any, ...]:
-    """Dtype, whether it requires gradients, and shape, of each."""
+    """Return for each its dtype, whether it requires gradients, and its shape."""
     return tuple((t.dtype, t.stop_gradient, *t.shape) for t in tensors)

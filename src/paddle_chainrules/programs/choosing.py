@@ -1,4 +1,4 @@
-"""Calls of one of two functions as an operator, and the rules of that operator."""
+"""Calls of one of two functions as an operator, and that operator's rules."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .operators.shared import ops
 from .tracing.operations import Value, fresh_numbers
 
 Branch = Callable[[list[Tensor]], Sequence[Tensor]]
-"""A function of a list of tensors; the two branches give the same shapes and dtypes."""
+"""A function of a list of tensors. Both branches give the same shapes and dtypes."""
 
 
 def _run(branches: Branches, *tensors: Tensor) -> list[Tensor]:
@@ -33,7 +33,7 @@ def _run(branches: Branches, *tensors: Tensor) -> list[Tensor]:
 
 COND = define("cond", "", run=_run, opaque=True)
 DRAWING_COND = define("drawing_cond", "", run=_run, opaque=True, random=True)
-"""The same where a branch draws random numbers."""
+"""The operator for branches that draw random numbers."""
 
 holds_for_complex("cond", "drawing_cond")
 
@@ -65,14 +65,14 @@ def in_branches(
     drawn: Sequence[range] = (range(0), range(0)),
     operands: int = 0,
 ) -> list[Tensor]:
-    """Call one of two functions as one operator of whoever listens.
+    """Call one of two functions as one operator of the record that listens.
 
     Args:
         branches: for a true predicate and a false one.
-        predicate: a truth; with ``batched`` one of each sample.
-        tensors: what both functions are given.
-        batched: for many samples, which tensors have them along their first axis; the
-            functions are of one sample.
+        predicate: a truth; with ``batched`` one for each sample.
+        tensors: the arguments of both functions.
+        batched: for many samples, tells which tensors have them along their first axis.
+            The functions are of one sample.
         drawn: for each function the positions of tensors that replace the random
             numbers that it would draw, in this order.
         operands: as :class:`Branches` takes it.
@@ -81,7 +81,7 @@ def in_branches(
         The results.
 
     Raises:
-        ValueError: the predicate is no single truth.
+        ValueError: the predicate is not a single truth.
         CaptureError: a branch can't be traced.
     """
     with not_listening():
@@ -119,8 +119,8 @@ def _traced(
     """Trace a branch.
 
     Returns:
-        Its program, whose last inputs are for what it closes over; these tensors; and
-        how many random numbers it draws, its last outputs.
+        Its program, whose last inputs are the tensors that it closes over; these
+        tensors; and how many random numbers it draws, which are its last outputs.
     """
     program, record = recorded_one(fn, samples, is_unlikely=is_unlikely)
     outer: Any = listener()
@@ -143,7 +143,7 @@ def _traced(
 
 
 def _unused(program: Program, like: Sequence[Value]) -> list[Value]:
-    """Inputs of the same kinds that a program does not read."""
+    """Return inputs of the same kinds that a program does not read."""
     given = (*program.inputs, *program.constants)
     fresh = fresh_numbers(given, program.ops)
     return [Value(next(fresh), v.shape, v.dtype, v.bytes) for v in like]
@@ -212,7 +212,7 @@ def _back(branches: Branches, call: Call) -> list[Tensor | None]:
 
 
 def _place(branches: Branches, k: int, i: int) -> int | None:
-    """Where branch k has the output of this position, if it has it."""
+    """Return the place in branch k of the output at this position, if it has it."""
     if i < branches.count or not k:
         return i if i < branches.count + branches.drawn[0] else None
     place = i - branches.drawn[0]
@@ -249,7 +249,7 @@ def _of_many(branches: Branches, call: BatchCall) -> list[Tensor]:
 def _of_samples_of_samples(
     branches: Branches, chosen: Tensor, is_many: bool, call: BatchCall
 ) -> list[Tensor]:
-    """Samples of two axes, which become one."""
+    """Return the results for samples of two axes, which become one."""
     assert branches.batched is not None
     size, inner = call.size, chosen.shape[-1]
 

@@ -1,4 +1,4 @@
-"""Other numbers for a function and its program, and how near results are."""
+"""Other values to test a function and its program at, and distances of results."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ ROUGH = dict.fromkeys(RTOL, 2e-3)
 _BRIEF = (paddle.float16, paddle.bfloat16)
 
 PERIOD = 4093
-"""After so many numbers, a prime, the factors of other numbers come again."""
+"""A prime. After this many values the factors of :func:`other_numbers` repeat."""
 
 
 def other_numbers(tensor: Tensor) -> Tensor:
-    """Numbers of the same signs, nearer to zero; integers and masks in another order.
+    """Return values of the same signs, nearer to zero.
 
-    Numbers of segments stay in order, since Paddle asks for that, and tuples of numbers
-    stay together, since each may be the number of a place among others.
+    Integers and masks come in another order. The ids of segments stay in order, since
+    Paddle asks for that. Tuples of integers stay together, since each may index a place
+    among others.
     """
     with grad_mode(False):
         if not tensor.size:
@@ -46,9 +47,9 @@ def other_numbers(tensor: Tensor) -> Tensor:
 
 
 def _moved(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Each number times one from 0.79 to 0.99, and small positive ones for zeros.
+    """Multiply each value by a factor from 0.79 to 0.99; replace zeros by small values.
 
-    So that they stay where functions are defined: between 0 and 1, say.
+    They stay where functions are defined: between 0 and 1, say.
     """
     flat, steps = values.reshape(-1), _steps(values.dtype.name)
     found = np.empty_like(flat)
@@ -67,14 +68,17 @@ def _steps(dtype: str) -> np.ndarray[Any, Any]:
 
 
 TIMES = 8
-"""How often inputs are moved by rounding, to see how far results go."""
+"""How often inputs are moved by rounding, to see how far results move."""
 
 ULPS = 4.0
-"""By so many units in the last place, and so much farther may a program be."""
+"""Inputs are moved by this many units in the last place.
+
+A program may differ by this many times the distance that results move.
+"""
 
 
 def shaken(tensor: Tensor, k: int) -> Tensor:
-    """The same numbers but for rounding, otherwise for each k."""
+    """Return the same values but for rounding, which differs for each k."""
     if tensor.dtype in (paddle.float32, paddle.float64):
         values = tensor.numpy()
         eps = ULPS * np.finfo(values.dtype).eps
@@ -96,7 +100,7 @@ def _reordered(tensor: Tensor) -> Tensor:
 
 
 def _is_grouped(row: Tensor) -> bool:
-    """Whether integers rise and some are equal, as those of segments."""
+    """Tell whether integers rise and some are equal, as the ids of segments."""
     if row.dtype not in (paddle.int32, paddle.int64):
         return False
     steps = np.diff(row.numpy())
@@ -104,11 +108,11 @@ def _is_grouped(row: Tensor) -> bool:
 
 
 class Numbers:
-    """What a result is, to be compared with another.
+    """A result as it is compared with another.
 
     Attributes:
-        dtype: the result's.
-        values: its numbers, float32 where NumPy has no such type.
+        dtype: of the result.
+        values: its entries, float32 where NumPy has no such type.
     """
 
     def __init__(self, tensor: Tensor) -> None:
@@ -138,13 +142,15 @@ class Numbers:
         rtol: Mapping[str, float] = RTOL,
         terms: int = 1,
     ) -> bool:
-        """To a part of its largest entry, or to rounding of the largest of all outputs.
+        """Tell whether it equals another up to rounding, or a part of its largest
+        entry.
 
-        What is zero but for rounding, such as the gradient of a bias before a
-        normalization, has no digits of its own.
+        Rounding is relative to ``largest``, the largest entry of all outputs. A result
+        that is zero but for rounding has no digits of its own. The gradient of a bias
+        before a normalization is one.
 
         Args:
-            terms: so many may be added up in another order.
+            terms: how many terms may be added up in another order.
         """
         x, y = self.values, expected.values
         if not x.size or np.array_equal(x, y):
@@ -157,7 +163,7 @@ class Numbers:
         return bool(np.allclose(x, y, rtol=0, atol=atol, equal_nan=True))
 
     def distance(self, other: Numbers) -> np.ndarray[Any, Any]:
-        """Of each entry; zero for integers and truths."""
+        """Return the distance of each entry; zero for integers and truths."""
         if self.values.dtype.kind not in "fc":
             return np.zeros(self.values.shape)
         with np.errstate(invalid="ignore"):
@@ -165,7 +171,7 @@ class Numbers:
         return found
 
     def is_within(self, expected: Numbers, spread: np.ndarray[Any, Any]) -> bool:
-        """Whether no entry is farther than rounding of the inputs takes it."""
+        """Tell whether no entry is farther than rounding of the inputs takes it."""
         if self.values.dtype.kind not in "fc":
             return False
         x, y = self.values, expected.values

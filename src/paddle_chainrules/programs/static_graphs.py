@@ -16,27 +16,30 @@ from .capture_error import CaptureError
 __all__ = ["need_tensors", "sot"]
 
 SOT = "paddle.jit.sot.psdb"
-"""Where Paddle has what ends a graph: ``to_static`` loads it, with 60 other modules."""
+"""Paddle's module with the function that ends a graph.
+
+``to_static`` loads it, with 60 other modules.
+"""
 
 _loaded = sys.modules.get
 
 
 class _Outside:
-    """What stands for it where nothing makes such graphs."""
+    """A substitute for that module where nothing makes static graphs."""
 
     @staticmethod
     def fallback(recursive: bool = False) -> None:
-        """Nothing ends."""
+        """Do nothing."""
 
 
 class _Sot:
-    """What Paddle has for functions of which it makes graphs."""
+    """Access to Paddle's module for functions that become static graphs."""
 
     __slots__ = ()
 
     @property
     def fallback(self) -> Callable[[bool], None]:
-        """The function that ends a graph, which is known by its identity."""
+        """The function that ends a graph. Paddle knows it by its identity."""
         found: Any = _loaded(SOT, _Outside)
         return found.fallback
 
@@ -48,9 +51,9 @@ def need_tensors(_: None) -> None:
     """Refuse to compute in a static graph of Paddle's.
 
     Args:
-        _: what ``sot.fallback(True)`` gives in the caller's own code. There it has
-            ``to_static``, which reads the code that is to run, end its graph before the
-            call, run that as it is, and go on after it.
+        _: the result of ``sot.fallback(True)`` in the caller's own code. ``to_static``
+            reads the code that is to run. At this call it ends its graph, runs the call
+            as it is, and goes on after it.
 
     Raises:
         CaptureError: there are no tensors, in a static graph of a whole function.

@@ -1,8 +1,8 @@
-"""Loops of steps as one operator of a program, whose steps are a program of their own.
+"""Loops of steps as one operator of a program, whose steps are a program too.
 
-Its gradients are such an operator again, which goes back over the carries that the
-steps began with and takes each step once more; many samples are one whose steps are
-for all of them.
+Its gradients are such an operator again. It goes back over the carries at the start of
+each step and runs each step once more. Many samples are one loop whose steps are for
+all of them.
 """
 
 from __future__ import annotations
@@ -38,24 +38,23 @@ from .switch import loops_are_on
 from .tracing.operations import Operation, Value
 
 Step = Callable[[list[Tensor]], Sequence[Tensor]]
-"""From a carry and what comes with a step to the next carry and what the step gives."""
+"""A function of a carry and a step's inputs, to the next carry and the outputs."""
 
 _numbers = itertools.count()
 
 
 class Steps:
-    """The steps of a loop, to be called with all that they are given.
+    """The steps of a loop, called with all their inputs.
 
     Args:
-        program: of a step: from the carry, what comes with it, and what all steps are
-            given, to the next carry and what it gives.
-        carry: how many tensors that is.
+        program: of a step. It takes the carry, the step's own inputs, and the inputs of
+            all steps. It gives the next carry and the step's outputs.
+        carry: how many tensors the carry has.
         xs: how many tensors come with each step.
         count: how many steps there are.
-        backwards: whether they go from the last part of what comes with them to the
-            first.
-        saved: how many of the last results are the carries that steps begin with, which
-            the way back needs.
+        backwards: whether they go from the last part of their inputs to the first.
+        saved: how many of the last results are the carries that steps begin with. The
+            backward pass needs them.
     """
 
     def __init__(
@@ -83,19 +82,19 @@ class Steps:
 
     @cached_property
     def without_saved(self) -> Steps:
-        """The same, for whoever needs no way back."""
+        """The same without the saved carries, for calls that need no backward pass."""
         ends = self.program.outputs[: -self.saved]
         given = self.program.inputs, self.program.constants
         program = program_of(self.program.ops, *given, ends, "step")
         return Steps(program, self.carry, self.xs, self.count, self.backwards, 0)
 
     def parted(self, tensors: Sequence[Any]) -> tuple[Any, Any, Any]:
-        """The carry, what comes with steps, and what all steps are given."""
+        """Return the carry, the inputs of single steps, and the inputs of all steps."""
         n, m = self.carry, self.carry + self.xs
         return tensors[:n], tensors[n:m], tensors[m:]
 
     def __call__(self, *tensors: Tensor) -> list[Tensor]:
-        """The last carry, and what all steps give."""
+        """Return the last carry, and the outputs of all steps."""
         carry, xs, held = self.parted(tensors)
         with grad_mode(False):
             if loops_are_on():
@@ -118,7 +117,7 @@ class Steps:
             return [*carry, *(paddle.stack([*y]) for y in zip(*rows, strict=True))]
 
     def back(self, call: Call) -> list[Tensor | None]:
-        """The gradients of all tensors that it is given."""
+        """Return the gradients of all tensors that it is given."""
         tensors, n, m = call.args[1:], self.carry, self.carry + self.xs
         _, xs, held = self.parted(tensors)
         saved = call.outputs[len(call.outputs) - self.saved :]
@@ -166,8 +165,10 @@ class Steps:
         return [made.get(i) if i in reached else None for i in range(len(tensors))]
 
     def _reached(self, ends: Sequence[int]) -> set[int]:
-        """By number, what the program takes of which these results of steps depend, so
-        that gradients come to it, or may."""
+        """Return the positions of program inputs that gradients reach or may reach.
+
+        Gradients come from the steps' results whose positions ``ends`` gives.
+        """
         rows = self.program.reached
         live, reached = {*ends}, set[int]()
         while True:
@@ -178,7 +179,7 @@ class Steps:
             live |= more
 
     def of_many(self, call: BatchCall) -> list[Tensor]:
-        """The results of many samples."""
+        """Return the results of many samples."""
         carry, xs, held = self.parted(call.args[1:])
         flags = [i in call.batched for i in range(1, len(call.args))]
         _, by_xs, by_held = self.parted(flags)
@@ -222,7 +223,7 @@ def _steps_batch(call: BatchCall) -> list[Tensor]:
 
 
 def _prune_outputs(op: Operation, wanted: Collection[Value]) -> Operation:
-    """The operation without the carries that nobody needs."""
+    """Return the operation without the carries that nobody needs."""
     steps, *rest = op.args
     stop = len(op.outputs) - steps.saved
     if not steps.saved or not {*op.outputs[stop:]}.isdisjoint(wanted):
@@ -234,7 +235,7 @@ STEPS.prune_outputs = _prune_outputs
 
 
 class Draws(Exception):
-    """Steps draw random numbers, of which each has its own."""
+    """Raised where steps draw random numbers. Each step has its own."""
 
 
 def in_steps(
@@ -245,17 +246,17 @@ def in_steps(
     backwards: bool = False,
     saved: int | None = None,
 ) -> list[Tensor]:
-    """A loop as one operator of whoever listens.
+    """Run a loop as one operator of the record that listens.
 
     Args:
         step: gives as many tensors of the carry's shapes and dtypes first.
         xs: a part along the first axis comes with each step.
-        backwards: whether the last part comes first.
-        saved: how many of the last results of a step are the carry that it begins
-            with; known here where None.
+        backwards: whether to begin with the last part.
+        saved: how many of the last results of a step are the carry that it begins with.
+            With None we find this out.
 
     Returns:
-        The last carry, and what the steps give, along a first axis.
+        The last carry, and the outputs of the steps along a first axis.
 
     Raises:
         Draws: the steps draw random numbers.

@@ -1,4 +1,4 @@
-"""Whether anything may run as a program, and programs with loops."""
+"""Switches for programs, and for programs with loops."""
 
 from __future__ import annotations
 
@@ -7,22 +7,29 @@ from functools import cache
 from importlib.util import find_spec
 
 VARIABLE = "PADDLE_CHAINRULES_PROGRAMS"
-"""Of the environment: ``off`` for who suspects programs, ``on`` as is the default."""
+"""Environment variable: ``off`` runs nothing as a program. The default is ``on``."""
 
 LOOPS = "PADDLE_CHAINRULES_LOOPS"
-"""Of the environment: ``off`` for who suspects loops of machine code, ``first`` to have
-them from a program's first call on, ``on`` as is the default."""
+"""Environment variable: ``off`` runs no loops of machine code.
+
+``first`` compiles them at a program's first call. The default is ``on``.
+"""
 
 BLAS = "PADDLE_CHAINRULES_BLAS"
-"""Of the environment: ``mkl``, ``onednn`` or ``openblas`` to have its products of
-matrices in machine code, ``off`` to have Paddle's own, ``on`` for the fastest."""
+"""Environment variable: the library that multiplies matrices in machine code.
+
+``mkl``, ``onednn`` or ``openblas`` name one, ``off`` leaves products to Paddle's own
+operators, and ``on`` takes the fastest.
+"""
 
 CODE = "PADDLE_CHAINRULES_CODE"
-"""Of the environment: a folder in which machine code is kept for later processes."""
+"""Environment variable: a folder that keeps machine code for later processes."""
 
 CPU = "PADDLE_CHAINRULES_CPU"
-"""Of the environment: a level of x86-64 whose instructions machine code is limited to,
-``native`` for all of this processor's, as is the default."""
+"""Environment variable: the level of x86-64 that machine code is limited to.
+
+The default, ``native``, uses all instructions of this processor.
+"""
 
 LEVELS = ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4")
 
@@ -56,30 +63,36 @@ _cpu = _given_cpu()
 
 
 def programs_are_on() -> bool:
-    """Whether functions and nets may run as programs, by the environment."""
+    """Tell whether functions and nets may run as programs, by the environment."""
     return _programs == "on"
 
 
 @cache
 def loops_are_on() -> bool:
-    """Whether programs may run with loops: by the environment, and with llvmlite."""
+    """Tell whether programs may run with loops.
+
+    The environment must allow it, and llvmlite must be installed.
+    """
     return _loops != "off" and find_spec("llvmlite") is not None
 
 
 def wanted_blas() -> str:
-    """The library that is to multiply matrices in machine code, ``on``, or ``off``."""
+    """Return the library that is to multiply in machine code, ``on``, or ``off``."""
     return _blas
 
 
 def wanted_cpu() -> str:
-    """The level of x86-64 that machine code is limited to, or ``native``."""
+    """Return the level of x86-64 that machine code is limited to, or ``native``."""
     return _cpu
 
 
 def code_folder() -> str:
-    """Where machine code is to be kept, or nothing."""
+    """Return the folder that keeps machine code, or an empty string."""
     return os.environ.get(CODE, "")
 
 
 CALLS_BEFORE_CODE = 0 if _loops == "first" else 32
-"""Calls of a program before it is compiled with loops, which takes as long as many."""
+"""Calls of a program before it is compiled with loops.
+
+Compiling takes as long as many calls.
+"""

@@ -1,1 +1,1 @@
-"""What a function does to tensors, noted operation by operation, with its gradients."""
+"""Records of what a function does to tensors, by operation, with gradients."""

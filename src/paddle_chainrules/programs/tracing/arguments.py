@@ -1,4 +1,4 @@
-"""What an operator is given, as its operation notes it."""
+"""Arguments of operators, as operations note them."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from .operations import Value, tensors_in
 
 
 class Noting(Protocol):
-    """What notes operators: a record."""
+    """An object that notes operators: a record."""
 
     def value_of(self, tensor: Tensor) -> Value:
-        """What a tensor stands for."""
+        """Return the value that a tensor stands for."""
 
     def fail(self, reason: str) -> Any:
         """Give up."""
 
 
 def in_values(record: Noting, arg: Any) -> Any:
-    """An argument with values of the record for tensors.
+    """Return an argument with values of the record in place of tensors.
 
     Raises:
-        CaptureError: its shape, or what it is, may be another at the next call.
+        CaptureError: its shape, or the argument itself, may differ at the next call.
     """
     if isinstance(arg, Tensor):
         return record.value_of(arg)

@@ -11,7 +11,7 @@ class CommonSubexpressions:
     """The operations that were met, in their order.
 
     Attributes:
-        alias: of values, those that are the same.
+        alias: maps a value to the earlier value that is the same.
     """
 
     def __init__(self) -> None:
@@ -19,7 +19,7 @@ class CommonSubexpressions:
         self._known: dict[Any, Operation] = {}
 
     def named(self, op: Operation) -> Operation:
-        """The operation on values that are no others' aliases."""
+        """Return the operation on values that are no aliases of others."""
         alias = self.alias
         if alias.keys().isdisjoint(op.inputs):
             return op
@@ -27,10 +27,10 @@ class CommonSubexpressions:
         return Operation(op.operator, args, op.outputs, op.many, op.where)
 
     def is_known(self, op: Operation, *more: Any) -> bool:
-        """Whether one that was met gives the same, whose results are its aliases then.
+        """Tell whether an earlier operation gives the same; its results become aliases.
 
         Args:
-            more: what two of them must have in common besides.
+            more: further items that two equal operations must share.
         """
         entry = op.operator
         if entry.random:
@@ -43,7 +43,7 @@ class CommonSubexpressions:
 
 
 def key_of(arg: Any) -> Any:
-    """What is the same for arguments that are."""
+    """Return a key that is the same for equal arguments."""
     if isinstance(arg, (list, tuple)):
         return (type(arg).__name__, *map(key_of, arg))
     if isinstance(arg, slice):

@@ -1,4 +1,4 @@
-"""Views of constants, of which a write may make views of values."""
+"""Views of constants. A write may turn them into views of values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..operators.table import TABLE
 
 
 class View(NamedTuple):
-    """How a view was taken: by an operator with arguments, and what that gave."""
+    """A view: the operator and arguments that took it, and the result."""
 
     entry: Operator
     given: tuple[Any, ...]
@@ -27,7 +27,7 @@ class ConstantViews:
         self._views: list[View] = []
 
     def note(self, name: str, args: Any, kwargs: Any, result: Any) -> None:
-        """Keep what an operator gives, if that is a view of its first argument."""
+        """Keep the result of an operator if it is a view of its first argument."""
         entry = TABLE.get(name)
         if entry is None or not entry.view:
             return
@@ -41,8 +41,7 @@ class ConstantViews:
             self._views.append(View(entry, given, parts, many))
 
     def sharing(self, x: Tensor) -> Iterator[View]:
-        """Give the views that share memory with a tensor, the oldest first, and forget
-        them."""
+        """Give the views that share memory with a tensor, oldest first; forget them."""
         found = [v for v in self._views if v.parts[0]._is_shared_buffer_with(x)]
         self._views = [v for v in self._views if all(v is not each for each in found)]
         yield from found

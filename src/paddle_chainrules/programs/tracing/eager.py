@@ -1,4 +1,4 @@
-"""A record of one call, which takes its derivatives and then is let go."""
+"""A record of one call, which takes its derivatives and is then dropped."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from .operations import OF_SHAPES, Value, tensors_in
 from .record import Record
 
 _READ = frozenset((*BREAKS, "__bool__", "__dlpack__", "data_ptr"))
-"""Attributes by which Python reads the numbers of a tensor."""
+"""Attributes through which Python reads the values of a tensor."""
 
 _COPIED = frozenset(("_copy_to", "_local_value", "get_tensor"))
-"""Attributes that give a tensor of the same numbers."""
+"""Attributes that return a tensor of the same values."""
 
 
 _INDEXED = frozenset(("Tensor._getitem_dygraph", ITEM))
@@ -36,7 +36,7 @@ _INDEXED = frozenset(("Tensor._getitem_dygraph", ITEM))
 def _without_masks(item: Any, writes: bool) -> Any:
     """Return an index with the places where masks are true, which are known here.
 
-    Paddle writes by a mask without any, and not by an index without elements.
+    Paddle writes by a mask without true entries, but not by an index without elements.
     """
     parts = item if isinstance(item, tuple) else (item,)
     found: list[Any] = []
@@ -105,9 +105,9 @@ class Eager(Record):
     def unknown(
         self, name: str, call: Callable[..., Any], args: Any, kwargs: Any
     ) -> Any:
-        """An operator without rules, as it is where nothing is differentiated.
+        """Call an operator without rules as it is, where nothing is differentiated.
 
-        So is one that fills a tensor which nobody has used, as a new parameter.
+        An operator that fills an unused tensor, as a new parameter, also runs as it is.
         """
         given = tensors_in([*args, *kwargs.values()])
         if name in OF_SHAPES:

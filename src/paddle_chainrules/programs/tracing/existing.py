@@ -1,8 +1,8 @@
-"""Tensors of a graph that was there before, for programs that serve one call alone.
+"""Tensors of an existing graph, for programs that serve one call alone.
 
-A program that is kept would go on with the tensors of its first call. One that serves a
-single call may use what its function closes over, whatever graph that is part of; but
-not what an unknown operator has computed inside, of what it takes for a constant.
+A kept program would go on with the tensors of its first call. A program for a single
+call may use the tensors that its function closes over, whatever graph they belong to.
+It may not use what an unknown operator has computed inside from apparent constants.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ...paddle_side.listener import local, not_listening
 
 
 class once:
-    """Captures within are of programs that serve one call alone."""
+    """A context in which captures make programs that serve one call alone."""
 
     def __init__(self, flag: bool = True) -> None:
         self._flag = flag
@@ -32,12 +32,12 @@ class once:
 
 
 def is_once() -> bool:
-    """Whether captures of this thread are."""
+    """Tell whether captures of this thread serve one call alone."""
     return bool(getattr(local, "once", False))
 
 
 class whole:
-    """Captures within have operators as Paddle has them, none of them in parts."""
+    """A context in which captures keep Paddle's operators whole."""
 
     def __enter__(self) -> None:
         self._before = getattr(local, "whole", False)
@@ -48,12 +48,12 @@ class whole:
 
 
 def is_whole() -> bool:
-    """Whether captures of this thread do."""
+    """Tell whether captures of this thread keep operators whole."""
     return bool(getattr(local, "whole", False))
 
 
 def is_existing(tensor: Tensor, inside: Iterable[Any]) -> bool:
-    """Whether it may be used: no leaf that was made inside is in its graph."""
+    """Tell whether it may be used: no leaf that was made inside is in its graph."""
     if not is_once() or is_running():
         return False
     with not_listening():

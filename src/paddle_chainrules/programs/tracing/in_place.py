@@ -1,8 +1,8 @@
-"""Writes into tensors, of which programs have none.
+"""Writes into tensors. Programs have none.
 
-A program's values never change. What an operator in place writes is a value of its own,
-which the tensor stands for from there on, and so are all others that share its memory:
-views of it, what it is a view of, and views of that.
+A program's values never change. What an operator in place writes is a new value. From
+then on the tensor stands for that value, and so do all tensors that share its memory:
+its views, the tensor that it is a view of, and other views of that tensor.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .operations import Value, with_values
 
 
 class Record(Protocol):
-    """What :class:`.record.Record` is for this."""
+    """The part of :class:`.record.Record` that this module uses."""
 
     memory: Memory
 
@@ -76,20 +76,20 @@ FORMULAS: dict[str, Callable[..., Any]] = {
     "increment_": _incremented,
     "Tensor.copy_": _copied,
 }
-"""What operators write that have no twin out of place."""
+"""Formulas of in-place operators that have no out-of-place twin."""
 
 ITEM = "Tensor._setitem_dygraph"
 
 TARGETS = {"where_": 1, "assign_out_": 1}
-"""Which argument is written into, where it is not the first."""
+"""The argument that is written into, where it is not the first."""
 
 RESHAPING = frozenset({"reshape_", "flatten_", "squeeze_", "unsqueeze_", "transpose_"})
-"""They write no element, but give the tensor another shape."""
+"""Operators that write no element, but give the tensor another shape."""
 
 
 @cache
 def is_write(name: str) -> bool:
-    """Whether the operator of this name is known to write into an argument."""
+    """Tell whether the operator of this name is known to write into an argument."""
     if name in FORMULAS or name == ITEM:
         return True
     return name.endswith("_") and not name.endswith("__") and name[:-1] in TABLE
@@ -98,10 +98,10 @@ def is_write(name: str) -> bool:
 def write(
     record: Record, name: str, call: Callable[..., Any], args: Any, kwargs: Any
 ) -> Any:
-    """An operator in place, and what it gives.
+    """Note an operator in place, and return its result.
 
     Raises:
-        CaptureError: it writes into what the function has not made.
+        CaptureError: it writes into a tensor that the function has not made.
     """
     x: Tensor = args[TARGETS.get(name, 0)]
     with not_listening():
@@ -145,10 +145,11 @@ def write(
 
 
 def begin(record: Record, name: str, x: Tensor) -> None:
-    """Have values keep their numbers, whose memory will be written into.
+    """Keep the contents of values whose memory will be written into.
 
     Raises:
-        CaptureError: it is not the function's own, or its gradient would be lost.
+        CaptureError: the tensor is not the function's own, or its gradient would be
+            lost.
     """
     record.show_views(x)
     chain = record.memory.chain(record.value_of(x))
@@ -164,7 +165,7 @@ def begin(record: Record, name: str, x: Tensor) -> None:
 
 
 def end(record: Record, name: str, x: Tensor, found: Tensor) -> None:
-    """Have x, and all that shares its memory, stand for what was found.
+    """Make x, and all that shares its memory, stand for what was found.
 
     Raises:
         CaptureError: it has another shape or dtype.
@@ -192,7 +193,10 @@ def end(record: Record, name: str, x: Tensor, found: Tensor) -> None:
 
 
 def _put(record: Record, chain: list[Value], found: Tensor) -> Tensor:
-    """What the first of a chain is, once its last, a view of it, is what was found."""
+    """Return the new first value of a chain, whose last value is what was found.
+
+    Each value of the chain is a view of the one before it.
+    """
     if len(chain) == 1:
         return found
     if len({value.dtype for value in chain}) > 1:
@@ -215,7 +219,7 @@ def _put(record: Record, chain: list[Value], found: Tensor) -> Tensor:
 
 
 def _again(record: Record, value: Value, known: dict[Value, Tensor]) -> Tensor:
-    """A view once more, of what its root is now."""
+    """Take a view once more, of the present value of its root."""
     if value not in known:
         op = record.memory.by(value)
         source = _again(record, op.args[0], known)

@@ -1,4 +1,4 @@
-"""A function recorded apart, while another record may listen outside."""
+"""Recording a function apart, while another record may listen outside."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ def recorded_inside(
     tensors: Sequence[Tensor],
     is_unlikely: bool = False,
 ) -> tuple[Record, list[Value]]:
-    """The record of a function at tensors on the memory of these, and its results.
+    """Return the record of a function, run on these tensors' memory, and its results.
 
     Args:
-        is_unlikely: whether the function is not to run at these numbers, so that an
-            operator may fail at them.
+        is_unlikely: whether the function is not meant to run at these values, so that
+            an operator may fail at them.
     """
     outer: Any = listener()
     with not_listening():

@@ -1,4 +1,4 @@
-"""Which tensors of a record share memory, and by which views."""
+"""Tensors of a record that share memory, and the views between them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ...paddle_side.autograd.grad_mode import grad_mode
 from .operations import Operation, Value, with_values
 
 _PLAIN = frozenset({"cast"})
-"""Views of all elements in their order, which other numbers would not be."""
+"""Views of all elements in their order. With other values they would not be views."""
 
 
 class Memory:
@@ -23,17 +23,17 @@ class Memory:
         self._views: dict[Value, Operation] = {}
 
     def meet(self, tensor: Tensor) -> None:
-        """Keep a tensor, so that its identity is no other's."""
+        """Keep a tensor, so that no other gets its identity."""
         self._met[id(tensor)] = tensor
 
     def note(self, op: Operation, source: Any, parts: Sequence[Any]) -> None:
-        """Results of an operation that may be views of its first argument."""
+        """Note the results of an operation that may be views of its first argument."""
         for out, part in zip(op.outputs, parts, strict=True):
             if isinstance(source, Tensor) and part._is_shared_buffer_with(source):
                 self._views[out] = op
 
     def sharing(self, x: Tensor) -> list[Tensor]:
-        """All that were met and share its memory, itself among them."""
+        """Return all tensors met that share its memory, itself among them."""
         return [
             t
             for t in self._met.values()
@@ -41,14 +41,14 @@ class Memory:
         ]
 
     def chain(self, value: Value) -> list[Value]:
-        """What it is a view of in the end, and all views on the way to it."""
+        """Return the value at the root of a view, and all views from there to it."""
         found = [value]
         while (op := self._views.get(found[-1])) is not None:
             found.append(op.args[0])
         return found[::-1]
 
     def places(self, chain: Sequence[Value], tensor: Callable[[Value], Any]) -> Tensor:
-        """Where in its root the elements of a view are, counted in a row."""
+        """Return the places of a view's elements in its root, counted in a row."""
         with grad_mode(False):
             root = tensor(chain[0])
             found = paddle.arange(root.size).reshape(root.shape)
@@ -61,5 +61,5 @@ class Memory:
             return found
 
     def by(self, value: Value) -> Operation:
-        """The view by which it came."""
+        """Return the operation that took a value as a view."""
         return self._views[value]

@@ -1,4 +1,4 @@
-"""Operations on values, of which programs are made."""
+"""Operations on values. Programs are made of these."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..operators.entry import Operator
 
 
 class Value:
-    """A tensor of a program, which has a number, a shape and a dtype."""
+    """A tensor of a program: its number, shape and dtype."""
 
     __slots__ = ("bytes", "dtype", "number", "shape")
 
@@ -30,18 +30,18 @@ class Value:
 OF_SHAPES = frozenset(
     {"full_like", "zeros_like", "ones_like", "shape", "shape64", "numel"}
 )
-"""Operators whose result depends on shapes alone, which are part of a program."""
+"""Operators whose results depend only on shapes, which are part of a program."""
 
 COMPLEX = frozenset({"complex64", "complex128"})
 
 
 @dataclass(eq=False)
 class Operation:
-    """A call of an operator, which stays as it is.
+    """A call of an operator; immutable.
 
     Attributes:
         operator: its entry in the table.
-        args: in the canonical order; values where tensors are, also in lists.
+        args: in the canonical order, with values in place of tensors, also in lists.
         outputs: one for each tensor of the result.
         many: whether the result is a tuple or list.
         where: file and line of the user's code.
@@ -64,12 +64,12 @@ class Operation:
 
     @property
     def structure(self) -> list[Value]:
-        """Inputs that say where things begin, and whose numbers can't be any."""
+        """Inputs that say where things begin, which can't have arbitrary values."""
         return values_in([self.args[i] for i in self.operator.structure])
 
     @property
     def is_complex(self) -> bool:
-        """Whether complex numbers come or go."""
+        """Tell whether an input or output is complex."""
         return any(v.dtype in COMPLEX for v in (*self.inputs, *self.outputs))
 
     def __repr__(self) -> str:
@@ -79,14 +79,14 @@ class Operation:
 
 
 def fresh_numbers(given: Iterable[Value], ops: Iterable[Operation]) -> Iterator[int]:
-    """Numbers that no value among these has."""
+    """Return numbers that none of these values has."""
     known = [v.number for v in given]
     known += [v.number for op in ops for v in (*op.inputs, *op.outputs)]
     return itertools.count(1 + max(known, default=0))
 
 
 def values_in(args: Iterable[Any]) -> list[Value]:
-    """The values in arguments, lists among them."""
+    """Return the values in arguments, lists among them."""
     found: list[Value] = []
     for arg in args:
         if type(arg) is Value:
@@ -97,7 +97,7 @@ def values_in(args: Iterable[Any]) -> list[Value]:
 
 
 def tensors_in(args: Iterable[Any]) -> list[Tensor]:
-    """The tensors in arguments, in lists and slices too."""
+    """Return the tensors in arguments, in lists and slices too."""
     found = []
     for arg in args:
         if isinstance(arg, Tensor):
@@ -110,7 +110,7 @@ def tensors_in(args: Iterable[Any]) -> list[Tensor]:
 
 
 def with_values(arg: Any, change: Callable[[Value], Any]) -> Any:
-    """An argument with each value in it changed."""
+    """Return an argument with each value in it changed."""
     if isinstance(arg, Value):
         return change(arg)
     if type(arg) in (list, tuple):

@@ -1,6 +1,6 @@
-"""What a recorded function's results depend on, for who differentiates from outside.
+"""Outside dependencies of a recorded function's results, to differentiate by.
 
-Its free variables are tensors from elsewhere: those that require gradients and are no
+Its free variables are tensors from elsewhere that require gradients and are not
 arguments.
 """
 
@@ -15,7 +15,11 @@ from .record import Record
 
 
 def outside(record: Record) -> tuple[set[Value], list[Tensor]]:
-    """Values that depend on what required gradients before, and what no argument is."""
+    """Return the values that depend on outside tensors, and those tensors.
+
+    Outside tensors are arguments or free variables that required gradients before. Only
+    the free variables are returned.
+    """
     free = from_outside(record)
     reached = reached_from(record, [*free, *filter(record.required, record.inputs)])
     return reached, [record.constants[v] for v in free]

@@ -1,4 +1,4 @@
-"""``paddle.grad`` as its users call it, on a record."""
+"""``paddle.grad``, as users call it, on a record."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...paddle_side.listener import Listener
 
 
 class Record(Listener, Protocol):
-    """What :class:`.record.Record` is for this."""
+    """The part of :class:`.record.Record` that this module uses."""
 
     def fail(self, reason: str) -> Any: ...
 
@@ -27,7 +27,7 @@ def grad(
     allow_unused: bool = False,
     no_grad_vars: Any = None,
 ) -> list[Tensor | None]:
-    """The gradients that ``paddle.grad`` gives, by the rules of the table.
+    """Return the gradients that ``paddle.grad`` gives, by the rules of the table.
 
     Raises:
         CaptureError: an input is not used, or there are ``no_grad_vars``.

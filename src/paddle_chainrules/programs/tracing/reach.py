@@ -1,4 +1,4 @@
-"""What operations are computed of, and which inputs gradients come to."""
+"""Dependencies among operations, and the inputs that gradients reach."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a function does to tensors, noted operator by operator while it runs.
+"""A record of what a function does to tensors, operator by operator, as it runs.
 
-Derivatives that are asked for meanwhile are taken on the record: the rules of the
-operators run on the real tensors, and are noted in their turn.
+Derivatives that are asked for meanwhile are taken on the record. The rules of the
+operators run on the real tensors, and the record notes their operators too.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Record(Values):
     def _into(
         self, name: str, call: Callable[..., Any], args: Any, kwargs: dict[str, Any]
     ) -> Any:
-        """An operator that writes its results into tensors, and gives these."""
+        """Note an operator that writes its results into tensors, and return these."""
         out = kwargs.pop("out")
         found = self.operator(name, call, args, kwargs)
         is_one = isinstance(out, Tensor)
@@ -84,7 +84,7 @@ class Record(Values):
         kwargs: Any,
         tensors: list[Tensor],
     ) -> Any:
-        """An operator that is known to write into nothing that counts."""
+        """Note an operator that is known to write into nothing that matters."""
         # Of a tensor's shape alone, or of none of the program's.
         asked = tensors[1:] if name in OF_SHAPES else tensors
         fresh = self._fresh
@@ -109,15 +109,17 @@ class Record(Values):
     def unknown(
         self, name: str, call: Callable[..., Any], args: Any, kwargs: Any
     ) -> Any:
-        """An operator that is not in the table."""
+        """Handle an operator that is not in the table."""
         self.fail(
             f"the operator {name} is not in the table of programs; write it in others, "
             "or leave it outside of jit"
         )
 
     def _is_nobodys(self, tensors: Sequence[Tensor]) -> bool:
-        """Whether all were made here of nothing else, and no value stands for one, nor
-        for what shares its memory."""
+        """Tell whether all were made here from nothing else, and stand for no value.
+
+        No value may stand for other tensors that share their memory, either.
+        """
         fresh, values = self._fresh, self._values
         return all(
             id(t) in fresh and id(t) not in values and not self.memory.sharing(t)
@@ -140,7 +142,7 @@ class Record(Values):
     def apply(
         self, layer: Any, call: Callable[..., Any], args: Any, kwargs: Any
     ) -> Any:
-        """A call of a ``PyLayer``, which is an operator that Python runs."""
+        """Note a call of a ``PyLayer``, which is an operator that Python runs."""
         with not_listening():
             found = LayerCall(layer, call, args, kwargs)
             tensors = found.tensors
@@ -155,10 +157,11 @@ class Record(Values):
             return found.result(results)
 
     def missed(self, layer: Any) -> None:
-        """A call by an ``apply`` that was stored before, told when it makes a context.
+        """Handle a context made by a stored ``apply``.
 
-        Paddle asks for the layer's forward next, so that one stands there for a moment
-        that does what :meth:`apply` does.
+        We learn of such a call only when it makes a context. Paddle asks for the
+        layer's forward next. So for a moment the layer has a forward that does what
+        :meth:`apply` does.
         """
         own, enabled = vars(layer).get("forward"), paddle.is_grad_enabled()
 
@@ -179,7 +182,7 @@ class Record(Values):
         layer.forward = staticmethod(forward)
 
     def _constant(self, result: Any) -> Any:
-        """What was made of no tensor, or of such constants."""
+        """Note a result that was made from no tensor, or only from such constants."""
         for tensor in tensors_in([result]):
             self._fresh[id(tensor)] = tensor
         return result
@@ -194,9 +197,9 @@ class Record(Values):
         return result[0] if entry.shown == 1 else tuple(result[: entry.shown])
 
     def every(self, entry: Operator, given: Sequence[Any]) -> Any:
-        """All that an operator gives, also what Paddle does not show.
+        """Return all that an operator gives, also what Paddle does not show.
 
-        It writes into nothing, as operators of programs do.
+        It writes into nothing. Operators of programs do not write.
         """
         with not_listening():
             return self._noted(entry, tuple(given), {})
@@ -263,7 +266,8 @@ class Record(Values):
         cotangents: Sequence[Tensor],
         create_graph: bool,
     ) -> list[Tensor | None]:
-        """As :func:`.engine.gradients`, by the rules of the table."""
+        """Return gradients as :func:`.engine.gradients` does, but by the table's
+        rules."""
         self.differentiates = True
         with not_listening():
             ends = [self.value_of(t) for t in outputs]
@@ -272,6 +276,6 @@ class Record(Values):
             return reverse_through(self, ends, starts, cotangents)
 
     def grad(self, name: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """``paddle.grad`` with its own arguments."""
+        """Call ``paddle.grad`` with its own arguments."""
         self.takes_gradients = True
         return grad(self, *args, **kwargs)

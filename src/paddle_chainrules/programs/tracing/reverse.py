@@ -19,7 +19,7 @@ from .operations import Operation, Value, values_in, with_values
 
 
 class Record(Protocol):
-    """What :class:`.record.Record` is for this."""
+    """The part of :class:`.record.Record` that this module uses."""
 
     ops: list[Operation]
     taped: list[bool]
@@ -44,8 +44,8 @@ class Formula(NamedTuple):
     """An operation, computed once more by other operations of a record.
 
     Attributes:
-        names: for each input of the operation, the value that the formula has used.
-        results: the values of its results; None for a result that it leaves out.
+        names: for each input of the operation, the value that the formula used.
+        results: the values of its results; None for a result that it omits.
         ops: the places of the other operations in the record.
     """
 
@@ -77,7 +77,7 @@ def reverse_through(
     cotangents: Sequence[Tensor | None],
     onto: Record | None = None,
 ) -> list[Tensor | None]:
-    """Gradients on a record and on those that it is a part of.
+    """Return gradients on a record and on the records that it is a part of.
 
     Args:
         onto: the record that listens; the first one where None.
@@ -117,7 +117,7 @@ def reverse(
     onto: Record | None = None,
     formulas: Formulas | None = None,
 ) -> list[Tensor | None]:
-    """Gradients through the operations from start to stop.
+    """Return gradients through the operations from start to stop.
 
     Args:
         onto: the record that listens, where it is another.
@@ -163,15 +163,16 @@ def reverse(
 
 
 Active = tuple[Operation, Operation, list[int]]
-"""An operation, the same on values that are no aliases, and by which arguments."""
+"""An operation, the same on values without aliases, and the active arguments."""
 
 
 def _active(
     record: Record, start: int, stop: int, starts: Sequence[Value]
 ) -> tuple[list[Active], set[Value], dict[Value, Value]]:
-    """What gradients go through, each operation once, so that they are summed early.
+    """Return what gradients go through, each operation once, so they are summed early.
 
-    A leaf by which one has differentiated, and will no more, is what it was made of.
+    A leaf that was differentiated by, and is not any more, stands for the value that it
+    was made of.
 
     Returns:
         Operations; all values with gradients; and which values are the same as others.
@@ -235,7 +236,7 @@ def _by_formula(
     wanted: list[int],
     formulas: Formulas,
 ) -> list[Any]:
-    """Gradients of the same in operators that have rules."""
+    """Return the gradients of a formula of operators that have rules."""
     names, results, ops = formula
     pairs = [
         (r, g)
@@ -289,7 +290,7 @@ def _formula_of(
 
 
 def _add(record: Record, found: dict[Value, Any], value: Value, grad: Any) -> None:
-    """Add to what was found of a value's gradient."""
+    """Add to the gradient found so far of a value."""
     if grad is None:
         return
     is_empty = 0 in value.shape and tuple(grad.shape) == value.shape

@@ -1,4 +1,4 @@
-"""Shapes that depend on values, which no program has."""
+"""Shapes that depend on values. No program has them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from .reverse import Record
 
 
 def check_shapes(record: Record, name: str, args: Sequence[Any]) -> None:
-    """Refuse an operator that may give a view, where a tensor says of which shape.
+    """Refuse an operator that may give a view, where a tensor gives the shape.
 
     Raises:
-        CaptureError: it is one.
+        CaptureError: it is such an operator.
     """
     others = values_in(args[1:])
     if name == "Tensor._getitem_dygraph":

@@ -1,4 +1,4 @@
-"""Arguments at which operators of a branch that was not chosen are traced."""
+"""Arguments for tracing the operators of a branch that was not chosen."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from paddle import Tensor
 
 
 def harmless(arg: Any) -> Any:
-    """Numbers of the same shape and dtype at which no operator fails: unit matrices."""
+    """Return values of the same shape and dtype that never fail: unit matrices."""
     if isinstance(arg, list | tuple):
         return type(arg)(map(harmless, arg))
     if not isinstance(arg, Tensor) or not arg._is_initialized():

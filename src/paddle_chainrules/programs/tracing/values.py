@@ -27,14 +27,14 @@ class Values:
     """The tensors that a function has met, and the values that they stand for.
 
     Class attributes:
-        is_reused: whether a program is made of it, which serves other numbers.
+        is_reused: whether a program is made of it, which serves other values.
 
     Args:
         inputs: tensors that come with a call.
         outer: the record of the call that this one is a part of.
-        is_unlikely: whether the function is not to run at these numbers, as that of a
-            branch that was not chosen. An operator that fails then gives what it gives
-            at others, since shapes and dtypes are all that matters.
+        is_unlikely: whether the function is not meant to run at these values, as that
+            of a branch that was not chosen. Where an operator fails, we take its result
+            at other values, since only shapes and dtypes matter.
 
     Attributes:
         takes_gradients: whether ``paddle.grad`` itself was called.
@@ -42,10 +42,11 @@ class Values:
         writes: whether something was written in place.
         differentiates, by_series: whether derivatives, and Taylor series, were taken.
         by_samples: whether a function of one sample ran for many.
-        dummies: what derivatives are taken by that the function knows nothing of.
+        dummies: tensors that derivatives are taken by, unknown to the function.
         formulas: by operation, its :class:`.reverse.Formula`, which gradients share.
-        flags: of tensors whose flag the function has set.
-        place: where in somebody's code operators are called; None to look each up.
+        flags: the flags of tensors where the function has set them.
+        place: the place in the user's code where operators are called; None to look
+            each up.
     """
 
     is_reused = True
@@ -88,7 +89,7 @@ class Values:
         self.inputs = tuple(map(self._new, inputs))
 
     def take(self, inputs: Sequence[Any]) -> None:
-        """More inputs, of those the tensors."""
+        """Take more inputs: the tensors among them."""
         self.inputs += tuple(self._new(x) for x in inputs if isinstance(x, Tensor))
 
     # Tensors and values.
@@ -116,7 +117,7 @@ class Values:
         return value
 
     def value_of(self, tensor: Tensor) -> Value:
-        """What a tensor stands for; a constant, where nobody has made it here."""
+        """Return what a tensor stands for: a constant, unless it was made here."""
         value = self._values.get(id(tensor))
         if value is None:
             if id(tensor) in self._lost:
@@ -146,7 +147,7 @@ class Values:
         return is_existing(tensor, map(self.tensor, own))
 
     def _constant_of(self, tensor: Tensor) -> Value:
-        """A constant; small ones made here of the same numbers are the same."""
+        """Return a constant. Small ones made here with equal values share one."""
         key = None
         if id(tensor) in self._fresh and tensor.stop_gradient:
             shape = tuple(tensor.shape)
@@ -163,7 +164,7 @@ class Values:
         return value
 
     def _flagged(self, value: Value, tensor: Tensor) -> Value:
-        """The same numbers from here on, with or without gradients."""
+        """Return the same values as a new value, with or without gradients."""
         self.tensor(value)  # apart from this one, as it was
         requires = not tensor.stop_gradient
         if value in self._other_flag:
@@ -184,7 +185,7 @@ class Values:
         return found
 
     def made_by(self, value: Value) -> int:
-        """Return the place of the operation that gives it, -1 for what is given."""
+        """Return the place of the operation that gives it; -1 for what is given."""
         made, ops = self._made_by, self.ops
         for i in range(self._counted, len(ops)):
             for output in ops[i].outputs:
@@ -193,12 +194,12 @@ class Values:
         return made.get(value, -1)
 
     def knows(self, tensor: Tensor) -> bool:
-        """Whether a value stands for it here, or in a record that this is part of."""
+        """Tell whether a value stands for it here or in a record this is part of."""
         outer = self.outer
         return id(tensor) in self._values or (outer is not None and outer.knows(tensor))
 
     def tensor(self, value: Value) -> Any:
-        """One that rules may run on, with the flag that the function's own had then."""
+        """Return a tensor for rules to run on, with the gradient flag it had then."""
         found, native = self._tensors[value.number], self._native[value.number]
         if not isinstance(found, Tensor) or found.stop_gradient != native:
             return found
@@ -210,27 +211,27 @@ class Values:
         return before
 
     def requiring(self, tensor: Tensor) -> Value:
-        """What it stands for where gradients flow through it, if it does anywhere."""
+        """Return the value that carries its gradients, or else its own value."""
         v = self.value_of(tensor)
         return v if self.requires(v) else self._other_flag.get(v, v)
 
     def is_own(self, v: Value) -> bool:
-        """Whether it was made here."""
+        """Tell whether it was made here."""
         made = v not in self.constants or id(self.constants[v]) in self._fresh
         return made and v not in self.inputs
 
     def may_write(self, value: Value) -> bool:
-        """Whether an operator in place may change the tensor that it stands for."""
+        """Tell whether an operator in place may change the tensor for this value."""
         return self.is_own(value)
 
     def shares_input(self, x: Tensor) -> bool:
-        """Whether it is on memory that comes with the call."""
+        """Tell whether it shares the memory of an input of the call."""
         return any(
             self._values.get(id(t)) in self.inputs for t in self.memory.sharing(x)
         )
 
     def refuse_write(self, name: str) -> Any:
-        """Refuse an operator that does, and may not.
+        """Refuse an operator that writes and may not.
 
         Raises:
             CaptureError: always.
@@ -254,7 +255,7 @@ class Values:
         return [(t, t._inplace_version()) for t in found if t is not None]
 
     def set_apart(self, x: Tensor) -> None:
-        """Have values keep their numbers, when what shares memory with x is written."""
+        """Keep the contents of values whose memory x shares, before x is written."""
         self.writes = True
         for value, tensor in zip(self._all, self._tensors, strict=True):
             if not isinstance(tensor, Tensor) or not tensor._is_initialized():
@@ -286,31 +287,31 @@ class Values:
             self.memory.note(op, given[0], parts)
 
     def stand_for(self, tensor: Tensor, value: Value) -> None:
-        """Have a tensor stand for another value from here on."""
+        """Make a tensor stand for another value from here on."""
         self._values[id(tensor)] = value
         self._fresh.pop(id(tensor), None)
 
     def requires(self, value: Value) -> bool:
-        """Whether gradients flow through it."""
+        """Tell whether gradients flow through it."""
         return self._requires[value.number]
 
     def stands_in(self, leaves: Sequence[Tensor], recording: Any) -> None:
-        """Leaves by which a recording differentiates, as long as it is there."""
+        """Note leaves that a recording differentiates by, as long as it exists."""
         with not_listening():
             held = weakref.ref(recording)
             self._leaves.update((self.value_of(leaf), held) for leaf in leaves)
 
     def is_done(self, value: Value) -> bool:
-        """Whether nobody differentiates by it: by a constant, or such a leaf by now."""
+        """Tell whether nobody differentiates by it: a constant, or a finished leaf."""
         held = self._leaves.get(value)
         return held() is None if held is not None else not self.requires(value)
 
     def required(self, value: Value) -> bool:
-        """Whether it required gradients when it was met."""
+        """Tell whether it required gradients when it was met."""
         return self._native[value.number]
 
     def reaches_free(self, outputs: Sequence[Any], own: Sequence[Any]) -> bool:
-        """Whether they depend on what requires gradients and is none of their own."""
+        """Tell whether outputs depend on foreign tensors that require gradients."""
         with not_listening():
             needed = {self.value_of(o) for o in outputs if isinstance(o, Tensor)}
             roots = {self.value_of(t) for t in own if isinstance(t, Tensor)}
@@ -346,4 +347,7 @@ class Values:
 
 
 _MAX_COMPARED_ELEMENTS = 1 << 14
-"""Elements of constants that are compared, such as ones that gradients begin with."""
+"""Constants up to this many elements are compared.
+
+One example is the ones that gradients begin with.
+"""

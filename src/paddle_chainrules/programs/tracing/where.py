@@ -1,4 +1,4 @@
-"""Where in somebody's code an operator was called."""
+"""The place in the user's code where an operator was called."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _OWN = str(Path(__file__).parents[2])
 
 
 def where_called(full: bool = False) -> str:
-    """File and line of the code that is neither Paddle's nor ours."""
+    """Return file and line of the code that is neither Paddle's nor ours."""
     frame: Any = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
@@ -31,7 +31,7 @@ def where_called(full: bool = False) -> str:
 
 @contextmanager
 def in_one_place(record: Any) -> Iterator[None]:
-    """For operators that none of somebody's code calls, which have one place."""
+    """Give all operators within one place, since none of the user's code calls them."""
     before = record.place
     try:
         record.place = where_called() if before is None else before
@@ -41,11 +41,11 @@ def in_one_place(record: Any) -> Iterator[None]:
 
 
 _names: dict[str, str] = {}
-"""By the file, which is looked at once."""
+"""Names by file. Each file is looked at once."""
 
 
 def _name_of(file: str) -> str:
-    """Of somebody's file; nothing where it is Paddle's or ours."""
+    """Return the name of the user's file, or nothing for Paddle's files and ours."""
     if file.startswith((_PADDLE, _OWN, "<frozen")) or "contextlib" in file:
         return ""
     return os.path.basename(file)

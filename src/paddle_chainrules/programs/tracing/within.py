@@ -1,4 +1,4 @@
-"""What is called within an operator that programs do not look into."""
+"""Calls within an operator that programs do not look into."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .operations import tensors_in
 
 
 class within:
-    """Has the calls of this thread pass, and refuses those that hide something.
+    """A context that lets calls of this thread pass, except those that hide something.
 
     Args:
-        record: of what the operator is called in.
-        name: of the PyLayer.
+        record: of the function that calls the operator.
+        name: name of the PyLayer.
     """
 
     def __init__(self, record: Any, name: str) -> None:
@@ -46,7 +46,7 @@ class within:
     def operator(
         self, name: str, call: Callable[..., Any], args: Any, kwargs: Any
     ) -> Any:
-        """An operator, called as it is."""
+        """Call an operator as it is."""
         with not_listening():
             self._check(name, [*args, *kwargs.values()])
             return call(*args, **kwargs)
@@ -60,27 +60,27 @@ class within:
         cotangents: Sequence[Tensor],
         create_graph: bool,
     ) -> list[Tensor | None]:
-        """Gradients on Paddle's tape."""
+        """Return gradients on Paddle's tape."""
         with not_listening():
             return gradients(outputs, inputs, cotangents, create_graph)
 
     def grad(self, name: str, call: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """``paddle.grad`` as it is."""
+        """Call ``paddle.grad`` as it is."""
         with not_listening():
             return call(*args, **kwargs)
 
     def apply(
         self, layer: Any, call: Callable[..., Any], args: Any, kwargs: Any
     ) -> Any:
-        """Another PyLayer."""
+        """Call another PyLayer."""
         return call(*args, **kwargs)
 
     def missed(self, layer: Any) -> None:
-        """A context is made, as it should be."""
+        """Do nothing: a context is made, as it should be."""
 
     def reaches_free(self, outputs: Sequence[Any], own: Sequence[Any]) -> bool:
-        """Nothing that counts."""
+        """Return False: nothing here is tracked."""
         return False
 
     def stands_in(self, leaves: Sequence[Tensor], recording: Any) -> None:
-        """Nothing that counts."""
+        """Do nothing: nothing here is tracked."""
