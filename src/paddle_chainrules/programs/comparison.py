@@ -142,8 +142,7 @@ class Numbers:
         rtol: Mapping[str, float] = RTOL,
         terms: int = 1,
     ) -> bool:
-        """Tell whether it equals another up to rounding, or a part of its largest
-        entry.
+        """Tell whether it is equal up to rounding, or a part of its largest entry.
 
         Rounding is relative to ``largest``, the largest entry of all outputs. A result
         that is zero but for rounding has no digits of its own. The gradient of a bias

@@ -1,1 +1,1 @@
-"""From what was noted to Python that runs: passes, the cut in two ways, source."""
+"""From recorded operations to Python that runs: passes, splitting, source."""

@@ -1,11 +1,11 @@
-"""Sums of what is linear in one thing each, as that of the sum of these.
+"""Sums of terms that are each linear in one value, computed from one sum.
 
 ``a @ w + b @ w`` is ``(a + b) @ w``. In Taylor series the highest coefficients along
-several directions meet the same weights, layer by layer, and equations often ask for
-their sum alone, as ``u_xx + u_yy`` or ``u_t - c u_xx``: it goes through all layers as
+several directions meet the same weights, layer by layer. Equations often ask for their
+sum alone, as ``u_xx + u_yy`` or ``u_t - c u_xx``. That sum goes through all layers as
 one, and so do its gradients. Dangel, Siebert, Zeinhofer, Walther, "Collapsing Taylor
-mode automatic differentiation", 2025; for Laplacians it is what Li et al., 2023, call
-the forward Laplacian.
+mode automatic differentiation", 2025. For Laplacians Li et al., 2023, call it the
+forward Laplacian.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Place = tuple[int, int]
 
 
 def collapsed(program: Program) -> Program:
-    """The same values, up to rounding, by fewer operations."""
+    """Return the same values, up to rounding, by fewer operations."""
     given = (*program.inputs, *program.constants)
     ops = needed(with_proportions(program.ops, program.outputs), program.outputs)
     found = _Sums(ops, given, program.outputs).found()
@@ -47,17 +47,17 @@ def collapsed(program: Program) -> Program:
 
 
 class _Sums:
-    """Operations by what they give, and sums that are met from the last to the first.
+    """Operations by their results, and sums, visited from the last to the first.
 
-    By then nothing takes their terms but what has been met, so that these are gone
-    where a sum of them serves it all.
+    By the time a sum is visited, only visited operations take its terms. So these terms
+    are gone where a sum of them serves all of those operations.
 
     Attributes:
-        made: what gives a value, where it gives that alone.
-        gone: the same of values that nothing takes any more, but for their shapes.
+        made: the operation that gives a value, where it gives that alone.
+        gone: the same for values that nothing takes any more, except for their shapes.
         places: of values, about as in the program.
-        takers: of values what is made of them, or was.
-        uses: how often the numbers of a value are taken.
+        takers: for each value, what is made of it, or was.
+        uses: how often the contents of a value are taken.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class _Sums:
         heapq.heapify(self.sums)
 
     def found(self) -> list[Operation]:
-        """All that is needed, after each sum is met, the last one first."""
+        """Return all operations needed, after visiting each sum, last one first."""
         inside: set[Value] = set()
         while self.sums:
             *_, value = heapq.heappop(self.sums)
@@ -96,10 +96,10 @@ class _Sums:
             self.takers.setdefault(value, []).append(out)
 
     def _collapse(self, out: Value, op: Operation, inside: set[Value]) -> None:
-        """Terms that are alike as one, as often as there are any.
+        """Join terms that are alike into one, as often as there are any.
 
         Args:
-            inside: where to note sums in which there are none.
+            inside: where to note sums without such terms.
         """
         terms, within = self._terms(out)
         changed, refused = False, set[Any]()
@@ -125,8 +125,10 @@ class _Sums:
             inside |= within
 
     def _together(self, inner: dict[Value, float], where: str) -> list[Term]:
-        """The same terms, where those of one fate are a sum of their own, which they
-        may be elsewhere too."""
+        """Return the same terms, with those of one fate as a sum of their own.
+
+        That sum may be needed elsewhere too.
+        """
         classes: dict[Any, list[Term]] = {}
         for x in sorted(inner, key=self.places.__getitem__):
             classes.setdefault(self._fate(x), []).append((inner[x], x))
@@ -139,7 +141,7 @@ class _Sums:
         return found
 
     def _fate(self, x: Value) -> Any:
-        """What is done to a value that is linear in it."""
+        """Return what is done to a value that is linear in it."""
         found: set[Any] = set()
         for out in self.takers.get(x, ()):
             op = self.made.get(out)
@@ -156,7 +158,10 @@ class _Sums:
         return frozenset(found)
 
     def _terms(self, out: Value) -> tuple[list[Term], set[Value]]:
-        """What a sum is of, through sums that nothing else takes; and these."""
+        """Return the terms of a sum, and the sums that nothing else takes.
+
+        The terms are collected through these sums.
+        """
         found: list[Term] = []
         within: set[Value] = set()
         left = [(1.0, out)]
@@ -177,8 +182,10 @@ class _Sums:
         return found, within
 
     def _largest(self, terms: Sequence[Term], refused: set[Any]) -> Any:
-        """Most terms that are linear in one thing each, and the same else; products of
-        matrices before others."""
+        """Return the largest group of terms that differ in one linear argument only.
+
+        Products of matrices come before others.
+        """
         groups: dict[Any, tuple[Any, Any, dict[int, Term]]] = {}
         for i, (factor, value) in enumerate(terms):
             op = self.made.get(value)
@@ -211,10 +218,12 @@ class _Sums:
     def _sum(
         self, terms: Sequence[Term], where: str, out: Value | None = None
     ) -> Value:
-        """The sum of terms, of one shape and dtype; those of one number together.
+        """Return the sum of terms of one shape and dtype.
+
+        Terms with the same factor are added first.
 
         Args:
-            out: what it is to be, where that is known.
+            out: the value that the sum is to be, where that is known.
         """
         sizes: dict[float, list[tuple[bool, Value]]] = {}
         if out is None:
@@ -243,7 +252,7 @@ class _Sums:
     def _signed(
         self, terms: Sequence[tuple[bool, Value]], where: str
     ) -> tuple[bool, Value]:
-        """A sum, and whether it is negated."""
+        """Return a sum, and whether it is negated."""
         flip = all(is_minus for is_minus, _ in terms)
         order = sorted(terms, key=lambda term: term[0] and not flip)
         (_, total), *rest = order
@@ -259,7 +268,7 @@ class _Sums:
         return self._new(op.operator.name, op.args, x, where)
 
     def _new(self, name: str, args: tuple[Any, ...], like: Value, where: str) -> Value:
-        """What an operator gives, of the size of another value; once."""
+        """Return an operator's result, of another value's size; make it only once."""
         key = (name, *map(key_of, args))
         known = self.known.get(key)
         if known in self.made:
@@ -284,7 +293,7 @@ class _Sums:
                 left += read(self.gone[value])
 
     def _in_order(self) -> list[Operation]:
-        """What is needed by its places, each after what it takes."""
+        """Return what is needed by its places, each after what it takes."""
         every = [*map(self._with_shapes, self.made.values())]
         every += map(self._with_shapes, self.rest)
         makers = {v: op for op in (*self.gone.values(), *every) for v in op.outputs}
@@ -300,7 +309,7 @@ class _Sums:
         return [*found]
 
     def _with_shapes(self, op: Operation) -> Operation:
-        """The same, with shapes of values that are there, if some have them."""
+        """Return the same with the shapes of values that exist, if some have them."""
         args = [*op.args]
         for k in op.operator.shapes:
             if k < len(args) and type(args[k]) is Value and args[k] in self.gone:
@@ -315,5 +324,5 @@ class _Sums:
 
 
 def _last(place: Place) -> Place:
-    """For a heap from which the last place comes first."""
+    """Return a key for a heap from which the last place comes first."""
     return -place[0], -place[1]

@@ -1,7 +1,7 @@
 """Operators decomposed into simpler ones for machine code: norms, softmax, losses.
 
-Paddle's kernels of these go over memory several times, and end a region. What their
-formulas do, operator by operator, has rules for machine code.
+Paddle's kernels of these operators go over memory several times, and end a region.
+Their formulas consist of operators that have rules for machine code.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from ..tracing.inside import recorded_inside
 from ..tracing.operations import Operation, Value, fresh_numbers, values_in, with_values
 
 MAX_COMPARED_NUMBERS = 64
-"""Numbers of a constant, up to which it is looked for among others."""
+"""Constants of up to this many entries are compared with other constants."""
 
 
 class Parts(NamedTuple):
-    """What an operator is made of.
+    """The operators that replace an operator.
 
     Attributes:
-        inputs: what stands for its inputs.
-        constants: tensors that the formula makes of nothing.
-        ends: what stands for its outputs, None for those that nobody wants.
+        inputs: the values that stand for its inputs.
+        constants: tensors that the formula makes from no input.
+        ends: the values that stand for its outputs, None for unused ones.
     """
 
     inputs: Sequence[Value]
@@ -47,11 +47,11 @@ class Parts(NamedTuple):
 
     @property
     def outputs(self) -> tuple[Value, ...]:
-        """Those of the ends that are there."""
+        """The ends that are not None."""
         return tuple(end for end in self.ends if end is not None)
 
     def read(self, op: Operation) -> list[Value]:
-        """Which inputs of an operation it reads."""
+        """Return the inputs of an operation that it reads."""
         used = {v for part in self.ops for v in part.inputs}
         pairs = zip(_given(op), self.inputs, strict=True)
         return [value for value, own in pairs if own in used]
@@ -63,10 +63,10 @@ class Parts(NamedTuple):
         constants: dict[Value, Tensor],
         known: dict[Any, Value],
     ) -> Iterator[Operation]:
-        """The same on the values of an operation, with its constants among others.
+        """Give the same on the values of an operation, adding its constants to others.
 
         Args:
-            known: these others by what they hold.
+            known: these others by their contents.
         """
         own = dict(zip(self.inputs, _given(op), strict=True))
         pairs = zip(self.ends, op.outputs, strict=True)
@@ -88,30 +88,30 @@ class Parts(NamedTuple):
 
 
 def _content(tensor: Tensor) -> Any:
-    """What is the same for tensors that hold the same, as far as they are small."""
+    """Return a key that is the same for small tensors with the same contents."""
     if tensor.size > MAX_COMPARED_NUMBERS:
         return id(tensor)
     return tensor.dtype, *tensor.shape, tensor.numpy().tobytes()
 
 
 def _given(op: Operation) -> list[Value]:
-    """The tensors that an operation is given, which others may have left empty."""
+    """Return the tensors that an operation is given, without those left empty."""
     return [v for v in dict.fromkeys(op.inputs) if v.dtype != "none"]
 
 
 def may_decompose(ops: Iterable[Operation]) -> bool:
-    """Whether there are operators that may be several."""
+    """Tell whether some of the operators may be decomposed."""
     return any(map(_has_formula, ops))
 
 
 def _has_formula(op: Operation) -> bool:
-    """Whether machine code has an operator's formula in place of its kernel."""
+    """Tell whether machine code uses an operator's formula instead of its kernel."""
     entry = op.operator
     return entry.formula is not None and not (entry.keeps_kernel or entry.loop)
 
 
 def _is_decomposed(op: Operation) -> bool:
-    """Whether an operation may have parts, by what costs nothing to see."""
+    """Tell whether an operation may have parts, by checks that cost nothing."""
     name = op.operator.name
     if name in CHANNELS_LAST and not any(
         isinstance(arg, str) and arg in FIRST for arg in op.args
@@ -121,11 +121,13 @@ def _is_decomposed(op: Operation) -> bool:
 
 
 PartsOf = Callable[[Operation, tuple[bool, ...]], Parts | None]
-"""What stands for an operation whose outputs are asked for or not; None where it stays.
+"""A function that returns what replaces an operation, given which outputs are used.
+
+It returns None where the operation stays.
 """
 
 Replaced = tuple[list[Operation], dict[Value, Tensor]]
-"""Operations, and constants that they need besides."""
+"""Operations, and the further constants that they need."""
 
 
 def decomposed(
@@ -135,10 +137,10 @@ def decomposed(
     samples: Samples | None,
     has_products: bool,
 ) -> Replaced:
-    """The same with parts for the whole where these go into regions.
+    """Return the same, with operations decomposed where the parts go into regions.
 
     Args:
-        given: values that are there before.
+        given: values that exist before.
         has_products: whether products may be part of regions.
     """
 
@@ -159,9 +161,9 @@ def by_formulas(
     outputs: Iterable[Value],
     lacks: Callable[[Operation], bool],
 ) -> Replaced:
-    """The same with formulas for operations that lack something.
+    """Return the same, with formulas for operations that lack something.
 
-    Those whose formula lacks it too stay.
+    Operations whose formula lacks it too stay.
     """
 
     def may_go(op: Operation) -> bool:
@@ -186,7 +188,7 @@ def _replaced(
     may_go: Callable[[Operation], bool],
     parts_of: PartsOf,
 ) -> Replaced:
-    """The same with parts for operations that have some."""
+    """Return the same, with parts in place of the operations that have some."""
     known: dict[Any, Parts | None] = {}
     wanted = {*outputs}
     chosen: list[tuple[Operation, Parts | None]] = []
@@ -217,7 +219,7 @@ def _replaced(
 
 
 def _key(op: Operation) -> Any:
-    """What is the same for operations that have the same parts."""
+    """Return a key that is the same for operations that have the same parts."""
     order = {v: i for i, v in enumerate(dict.fromkeys(op.inputs))}
     args = with_values(op.args, lambda v: (order[v], v.shape, v.dtype))
     return op.operator.name, repr(args)
@@ -230,8 +232,7 @@ def _parts_of(
     inner: Callable[..., Replaced],
     has_products: bool,
 ) -> Parts | None:
-    """What the formula does for the outputs that are asked for, if all of it may be
-    part of a region."""
+    """Return the formula's parts for the outputs asked for, if all fit in a region."""
     found = _traced(op, asked, int if samples else None, inner)
     if found is None or not all(
         may_be_part(part, has_products) or part.operator.random for part in found.ops
@@ -262,11 +263,11 @@ def _traced(
     resized: Callable[[int], int] | None,
     inner: Callable[..., Replaced],
 ) -> Parts | None:
-    """What the formula of an operation does.
+    """Trace the formula of an operation.
 
     Args:
-        resized: of sizes of its inputs, others for them; None where they stay, whatever
-            the number of samples.
+        resized: gives other sizes for the sizes of its inputs; None where they stay,
+            whatever the number of samples.
         inner: replaces operations of the formula.
     """
     sized = resized is not None

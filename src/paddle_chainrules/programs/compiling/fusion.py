@@ -1,7 +1,7 @@
-"""The products of a layer's way back as one operator.
+"""The gradient products of a layer as one operator.
 
-Both gradients of a product of matrices, and with a bias all three of an affine map, in
-one call; that gives the same bits in less time where matrices are small.
+One call computes both gradients of a product of matrices, or all three of an affine map
+with a bias. That gives the same bits in less time where matrices are small.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..tracing.operations import Operation, Value, fresh_numbers
 
 
 class _Layer(NamedTuple):
-    """Of one cotangent: by the input, by the weight and by the bias."""
+    """The gradients of one cotangent: by the input, the weight and the bias."""
 
     by_x: int
     by_weight: int
@@ -31,12 +31,12 @@ def fused(
     zeros: dict[Any, Tensor],
     apart: Callable[[Operation], bool] = lambda op: False,
 ) -> tuple[list[Operation], dict[Value, Tensor]]:
-    """The same with one operator for each layer's gradients, and constants for them.
+    """Return the same with one operator for each layer's gradients, and its constants.
 
     Args:
-        given: values that are there before.
-        zeros: by shape and dtype, those made so far, to which others are added.
-        apart: which operations stay as they are.
+        given: values that exist before.
+        zeros: those made so far, by shape and dtype; others are added.
+        apart: tells which operations stay as they are.
     """
     ops = [*ops]
     fresh = fresh_numbers(given, ops)
@@ -77,7 +77,7 @@ def fused(
 def _layers(
     ops: Sequence[Operation], apart: Callable[[Operation], bool]
 ) -> list[_Layer]:
-    """Where both are asked for, or all three."""
+    """Return the layers where both gradients are asked for, or all three."""
     places: dict[tuple[str, Value], int] = {}
     for i, op in enumerate(ops):
         (out,) = op.outputs if len(op.outputs) == 1 else (None,)

@@ -1,4 +1,4 @@
-"""Programs made smaller: aliases, what is computed twice, what is not needed."""
+"""Passes that make programs smaller: aliases, repeated and unneeded operations."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def program_of(
     name: str = "program",
     shared: Sequence[bool] = (),
 ) -> Program:
-    """The least program that gives the outputs, each in memory of its own.
+    """Return the smallest program that gives the outputs, each in memory of its own.
 
     Args:
-        shared: of each output whether its memory is known to be another's.
+        shared: tells for each output whether its memory is known to be shared.
     """
     ops = [*ops]
     fresh = fresh_numbers((*inputs, *constants), ops)
@@ -43,7 +43,7 @@ def program_of(
 
 
 def expanding(program: Program, made: Collection[Value]) -> Program:
-    """The same program, with a number for each constant that is nothing but that.
+    """Return the same program, with one number for each constant that is only a number.
 
     Args:
         made: constants that the function has made; the others may change.
@@ -62,7 +62,7 @@ NAMED: dict[str, tuple[Any, ...]] = {
     "Tensor.__truediv__": ("divide",),
     "Tensor.__matmul__": ("matmul", False, False),
 }
-"""What an operator between tensors of one dtype comes down to, and more arguments."""
+"""The operator that one between tensors of one dtype means, and more arguments."""
 
 
 def _named(op: Operation) -> Operation:
@@ -78,10 +78,10 @@ def _named(op: Operation) -> Operation:
 def _rewritten(
     ops: Iterable[Operation], fresh: Iterator[int]
 ) -> tuple[list[Operation], dict[Value, Value]]:
-    """Each operation once, in its best form; and values that are others.
+    """Return each operation once, in its best form, and the aliases of values.
 
-    What comes out stays as it is when it comes in again: an operation is compared with
-    others in its last form, on values that are no others.
+    A second pass over the result changes nothing: an operation is compared with others
+    in its last form, on values that are no aliases.
     """
     common = CommonSubexpressions()
     negated: dict[Value, Value] = {}
@@ -104,7 +104,10 @@ def _rewritten(
 
 
 def needed(ops: Sequence[Operation], ends: Iterable[Value]) -> list[Operation]:
-    """Those on which the ends depend, and all that draw random numbers."""
+    """Return the operations that the ends depend on.
+
+    All operations that draw random numbers are kept too.
+    """
     wanted = {*ends}
     found = []
     for op in reversed(ops):
@@ -115,8 +118,10 @@ def needed(ops: Sequence[Operation], ends: Iterable[Value]) -> list[Operation]:
 
 
 def least(program: Program) -> Program:
-    """The program without results that it does not need itself, though whoever
-    differentiates it would."""
+    """Return the program without the results that it does not need itself.
+
+    Differentiation of the program might need them.
+    """
     wanted, found = {*program.outputs}, []
     for op in reversed(program.ops):
         op = op.operator.prune_outputs(op, wanted) if op.operator.prune_outputs else op
@@ -126,7 +131,7 @@ def least(program: Program) -> Program:
 
 
 NEGATION = (-1.0, 0.0, True)
-"""What ``scale`` takes besides to negate."""
+"""The further arguments with which ``scale`` negates."""
 
 
 def _is_negation(op: Operation) -> bool:
@@ -134,10 +139,10 @@ def _is_negation(op: Operation) -> bool:
 
 
 def _may_pass(op: Operation, arg: Value) -> bool:
-    """Whether a sign goes behind an operation that is linear in an argument.
+    """Tell whether a sign moves behind an operation that is linear in an argument.
 
-    That is behind arithmetic: sums and views of what is negated stay the same as those
-    of what is not, but for a number.
+    It moves behind arithmetic. Sums and views of a negated value equal those of the
+    value itself, up to a factor.
     """
     (end,) = op.outputs
     is_product = len(op.operator.linear) > 1
@@ -148,13 +153,13 @@ def _may_pass(op: Operation, arg: Value) -> bool:
 def _signed(
     op: Operation, negated: dict[Value, Value], fresh: Iterator[int]
 ) -> list[Operation]:
-    """The same numbers with signs as late as can be, where they meet sums at best.
+    """Return the same results with signs as late as possible, ideally at sums.
 
-    ``-x + y`` is ``y - x``, and ``-x * y`` is the product, negated: what is negated in
-    vain is not needed then.
+    ``-x + y`` is ``y - x``, and ``-x * y`` is the product, negated. A negation that
+    turns out to be useless is then not needed.
 
     Args:
-        negated: of ``-x`` the x.
+        negated: maps ``-x`` to x.
     """
     name, args = op.operator.name, [*op.args]
     is_negative = False
@@ -180,13 +185,13 @@ def _signed(
 
 
 LARGE = 8192
-"""Elements from which on Paddle's broadcasting costs more than to copy the operand."""
+"""From this many elements on, broadcasting in Paddle costs more than a copy."""
 
 BROADCASTING = frozenset({"add", "subtract", "multiply", "divide"})
 
 
 def _expanded(op: Operation, fresh: Iterator[int]) -> list[Operation]:
-    """It, after expansions of large operands that are broadcast, which is sooner."""
+    """Return it after expansions of large broadcast operands, which is faster."""
     shape = op.outputs[0].shape if op.outputs else ()
     if op.operator.name not in BROADCASTING or math.prod(shape) < LARGE:
         return [op]
@@ -207,7 +212,7 @@ def _with_copies(
     shared: Sequence[bool],
     fresh: Iterator[int],
 ) -> tuple[list[Operation], list[Value]]:
-    """Outputs that share no memory with what is given, nor with each other."""
+    """Return outputs that share no memory with inputs, constants or each other."""
     memory = memory_of(ops)
     taken: set[Value] = set()
     found = []

@@ -38,11 +38,11 @@ class Program:
     """Operations from inputs and constants to outputs; immutable.
 
     Attributes:
-        inputs: the values that come with a call.
+        inputs: the arguments of a call.
         constants: tensors that the function found elsewhere, held by reference.
         ops: in the order in which they run.
-        outputs: what a call gives.
-        samples: for what it was captured, where it serves any number of samples.
+        outputs: the results of a call.
+        samples: what it was captured for, where it serves any number of samples.
     """
 
     inputs: tuple[Value, ...]
@@ -57,10 +57,10 @@ class Program:
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def __call__(self, *inputs: Tensor) -> list[Tensor]:
-        """The outputs at tensors of the inputs' shapes and dtypes.
+        """Return the outputs at tensors of the inputs' shapes and dtypes.
 
         Raises:
-            TypeError: there are more or fewer of them, or one is no tensor.
+            TypeError: there are more or fewer of them, or one is not a tensor.
             ValueError: one is of another shape or dtype.
         """
         if len(inputs) != len(self.inputs):
@@ -84,17 +84,17 @@ class Program:
 
     @cached_property
     def draws(self) -> bool:
-        """Whether it draws random numbers."""
+        """Tells whether it draws random numbers."""
         return any(op.operator.random for op in self.ops)
 
     @cached_property
     def reached(self) -> list[set[int]]:
-        """For each output the positions of the inputs that its gradient may reach."""
+        """For each output, the positions of the inputs that its gradient may reach."""
         return inputs_reached(self.ops, self.inputs, self.outputs)
 
     @cached_property
     def function(self) -> Callable[..., list[Tensor]]:
-        """The compiled source, which goes over to that with loops after some calls."""
+        """The compiled source, which switches to that with loops after some calls."""
         some = self._may_be_code and loops_are_on()
         if not some:
             return compiled(self.as_run)
@@ -105,11 +105,11 @@ class Program:
         return may_have_regions(self.ops) or may_decompose(self.ops)
 
     def python(self, loops: bool = False) -> str:
-        """The source that runs, at first or with regions of machine code."""
+        """Return the source that runs, at first or with regions of machine code."""
         return source(self.with_loops if loops else self.as_run)[0]
 
     def machine(self) -> str:
-        """Its regions as functions in LLVM's language, a comment an operation.
+        """Return its regions as functions in LLVM's language, a comment an operation.
 
         Raises:
             ImportError: llvmlite is not installed.
@@ -119,11 +119,11 @@ class Program:
 
     @cached_property
     def regions(self) -> list[Region]:
-        """Those among its operators."""
+        """The regions among its operators."""
         return [op.operator for op in self.ops if isinstance(op.operator, Region)]
 
     def explain_machine(self) -> str:
-        """How much of it is machine code, and what is not, in a sentence.
+        """Say in a sentence how much of it is machine code, and what is not.
 
         Raises:
             ImportError: llvmlite is not installed.
@@ -145,7 +145,7 @@ class Program:
 
     @cached_property
     def as_run(self) -> Program:
-        """The same with operators that do the work of several, which is what runs."""
+        """The program that runs: one operator may do the work of several."""
         return self._fused()
 
     @cached_property
@@ -172,13 +172,13 @@ class Program:
 
     @cached_property
     def _begun(self) -> tuple[Program, Callable[[], list[Any]]]:
-        """The same, whose machine code is being made, and what waits for it."""
+        """The same with code being compiled, and a function that waits for it."""
         found = self._with_regions(2)
         return found, begin_machine_code([region.text for region in found.regions])
 
     @cached_property
     def as_code(self) -> Program:
-        """The same, as one region where it can be, of results that are no views.
+        """The same as one region where possible, of results that are not views.
 
         Raises:
             ImportError: llvmlite is not installed.
@@ -192,7 +192,7 @@ class Program:
         return _with_code(found, machine_code([r.text for r in found.regions]))
 
     def _with_regions(self, least: int) -> Program:
-        """The same with regions, which have no machine code yet."""
+        """Return the same with regions, which have no machine code yet."""
         has_products = has_products_among(self.ops) and library() is not None
         plain = self._shared() if has_products else self._fused(is_long)
         given, ends = (*plain.inputs, *plain.constants), plain.outputs
@@ -210,7 +210,7 @@ class Program:
 
     @cached_property
     def last_uses(self) -> list[list[Value]]:
-        """After each operation, what of its inputs and outputs is not used any more."""
+        """After each operation, its inputs and outputs that are not used again."""
         kept = {*self.outputs, *self.inputs, *self.constants}
         found: list[list[Value]] = []
         for op in reversed(self.ops):
@@ -221,19 +221,22 @@ class Program:
 
     @cached_property
     def reused(self) -> dict[Operation, int]:
-        """Of operations, by place, the argument that the result is written into."""
+        """By operation, the place of the argument that the result is written into."""
         kept = (*self.inputs, *self.constants, *self.outputs)
         return Reuse(self.ops, kept).of_operators()
 
     @cached_property
     def peak_bytes(self) -> int:
-        """The most bytes of memory that the program has made at a time, what a region
-        has on the stack among them, and not what Paddle's kernels take meanwhile."""
+        """The most bytes of memory that the program's results take at a time.
+
+        This includes a region's results on the stack. It excludes the memory that
+        Paddle's kernels take while they run.
+        """
         given = (*self.inputs, *self.constants)
         return most_bytes(self.ops, given, self.outputs, self.reused)
 
     def __repr__(self) -> str:
-        """A line an operation: result, operator, arguments, and where it came from."""
+        """Return a line for each operation: result, operator, arguments, and origin."""
         rows = [f"{op!r}" for op in self.ops]
         width = min(max(map(len, rows), default=0), 88)
         head = ", ".join(map(repr, self.inputs))
@@ -247,7 +250,7 @@ class Program:
 
 
 def _with_code(program: Program, codes: list[Any]) -> Program:
-    """Return the program, whose regions are given their machine code."""
+    """Return the program with machine code in its regions."""
     for region, code in zip(program.regions, codes, strict=True):
         region.code = code
     return program

@@ -1,4 +1,4 @@
-"""Values that are a number times others, computed as that."""
+"""Values that are multiples of other values, computed from these."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from ..tracing.operations import Operation, Value, values_in, with_values
 from .passes import NEGATION
 
 Term = tuple[float, Value]
-"""A number, and what it multiplies."""
+"""A factor, and the value that it multiplies."""
 
 SCALING = frozenset({"scale", *(f"Tensor.__{n}__" for n in ("mul", "rmul", "truediv"))})
-"""What multiplies by a number, perhaps."""
+"""Operators that may multiply by a number."""
 
 LEAST, MOST = 1e-6, 1e6
-"""Of numbers that are made of others, so that none is too small or large for its dtype.
-"""
+"""Bounds of computed factors, so that none is too small or large for its dtype."""
 
 EPSILON = sys.float_info.epsilon
 
@@ -28,28 +27,28 @@ FLOATS = frozenset({"float32", "float64"})
 
 
 def is_plain(op: Operation) -> bool:
-    """Whether it gives one tensor of real numbers, in the dtype of what it takes."""
+    """Tell whether it gives one real tensor, in the dtype of its arguments."""
     kinds = {v.dtype for v in (*op.inputs, *op.outputs)}
     one = len(op.outputs) == 1 and not op.many and not op.operator.random
     return one and len(kinds) == 1 and kinds <= FLOATS
 
 
 def is_sum(op: Operation) -> bool:
-    """Whether it adds or subtracts two tensors of one shape."""
+    """Tell whether it adds or subtracts two tensors of one shape."""
     if op.operator.name not in ("add", "subtract") or not is_plain(op):
         return False
     return len({v.shape for v in (*op.inputs, *op.outputs)}) == 1
 
 
 def linear_in(op: Operation) -> tuple[int, ...]:
-    """The arguments in each of which it is linear, none where that isn't known."""
+    """Return the arguments in each of which it is linear; none where unknown."""
     if op.operator.name == "sum" and op.args[2] is not None:  # a dtype
         return ()
     return op.operator.linear if is_plain(op) else ()
 
 
 def scaling(op: Operation) -> tuple[float, Value] | None:
-    """The number and the tensor that it multiplies, where it does that."""
+    """Return the number and the tensor that it multiplies, where it does that."""
     if not is_plain(op):
         return None
     name = op.operator.name
@@ -68,7 +67,7 @@ def is_moderate(number: float) -> bool:
 
 
 def ratio(a: float, b: float) -> float:
-    """``a / b``, a short number where that is as near as rounding lets one see."""
+    """Return ``a / b``, rounded to a short number where rounding error allows it."""
     found = a / b
     for near in (float(f"{found:.12g}"), 1.0 / float(f"{b / a:.12g}")):
         if abs(near - found) <= 8 * EPSILON * abs(found):
@@ -77,7 +76,7 @@ def ratio(a: float, b: float) -> float:
 
 
 def scaled(x: Value, number: float, out: Value, where: str) -> Operation:
-    """The tensor times a number."""
+    """Return the operation that multiplies the tensor by a number."""
     if number == -1:
         return Operation(TABLE["scale"], (x, *NEGATION), (out,), False, where)
     return Operation(TABLE["Tensor.__mul__"], (x, number), (out,), False, where)
@@ -86,9 +85,9 @@ def scaled(x: Value, number: float, out: Value, where: str) -> Operation:
 def with_proportions(
     ops: Sequence[Operation], ends: Iterable[Value]
 ) -> list[Operation]:
-    """The same, where what is a number times something that is there is made of it.
+    """Return the same, with multiples of existing values computed from these.
 
-    Numbers come last by that: the products of ``-4 x`` are -4 times those of x.
+    Factors come last then: the products of ``-4 x`` are -4 times those of x.
     """
     kept, known = {*ends}, dict[Any, tuple[Value, float]]()
     base: dict[Value, Term] = {}
@@ -118,7 +117,10 @@ def with_proportions(
 
 
 def _parts(op: Operation, base: dict[Value, Term]) -> tuple[float, Any]:
-    """A number and what it multiplies: a value, or what is the same for such ones."""
+    """Return a factor, and a value or a key of what it multiplies.
+
+    The key is the same for equal values.
+    """
 
     def of(value: Value) -> Term:
         return base.get(value, (1.0, value))
@@ -142,8 +144,10 @@ def _parts(op: Operation, base: dict[Value, Term]) -> tuple[float, Any]:
 
 
 def keys(op: Operation, args: Sequence[Any]) -> list[Any]:
-    """What is the same for arguments of an operator that are, or have the same shape
-    where nothing else of them is taken."""
+    """Return keys that are the same for equal arguments of an operator.
+
+    Where only the shape of an argument counts, the shape is the key.
+    """
     return [
         part.shape if k in op.operator.shapes and type(part) is Value else key_of(part)
         for k, part in enumerate(args)
@@ -151,7 +155,7 @@ def keys(op: Operation, args: Sequence[Any]) -> list[Any]:
 
 
 def read(op: Operation) -> Sequence[Value]:
-    """Of what it takes the numbers."""
+    """Return the inputs whose contents it reads."""
     if not op.operator.shapes:
         return op.inputs
     parts = enumerate(op.args)

@@ -1,7 +1,8 @@
 """Arithmetic that is cheaper to repeat within a loop than to keep its results.
 
-A loop over large arrays takes as long as its memory, so that a result of few additions
-and products costs less where it is computed anew from what is read anyway.
+The time of a loop over large arrays is that of its memory accesses. So a result of few
+additions and products costs less if it is computed again from inputs that are read
+anyway.
 """
 
 from __future__ import annotations
@@ -12,14 +13,17 @@ from ..tracing.operations import Operation, Value
 from .split import There
 
 MOST = 4
-"""Operations that are repeated for a result."""
+"""The most operations that are repeated for a result."""
 
 Taking = Callable[[Operation, Value], bool]
-"""Whether an operation goes into one loop with what gives it a value."""
+"""A function of an operation and a value that it takes.
+
+It tells if the operation goes into one loop with the operation that gives the value.
+"""
 
 
 def takers_of(ops: Iterable[Operation]) -> dict[Value, list[Operation]]:
-    """The operations that take a value, by value."""
+    """Return the operations that take a value, by value."""
     found: dict[Value, list[Operation]] = {}
     for op in ops:
         for value in op.inputs:
@@ -28,7 +32,7 @@ def takers_of(ops: Iterable[Operation]) -> dict[Value, list[Operation]]:
 
 
 def without_repeated(there: There, goes_into: Taking) -> There:
-    """A way there that keeps no results which the way back repeats."""
+    """Return a forward pass that keeps no results which the backward pass repeats."""
     saved, rest = there.kept
     made = {op.outputs[0]: op for op in there.forward.ops}
     takers = takers_of(rest)
@@ -46,7 +50,7 @@ def without_repeated(there: There, goes_into: Taking) -> There:
 def _path(
     value: Value, made: Callable[[Value], Operation | None], kept: Collection[Value]
 ) -> set[Value]:
-    """What is repeated for a value, itself included; nothing if it is too much."""
+    """Return the values to repeat for a value, itself included; none if too many."""
     found: set[Value] = set()
     waiting, steps = [value], 0
     while waiting:
@@ -63,6 +67,6 @@ def _path(
 
 
 def is_arithmetic(op: Operation) -> bool:
-    """Whether an operation may be repeated."""
+    """Tell whether an operation may be repeated."""
     shape = op.outputs[0].shape
     return op.operator.cheap and all(v.shape == shape for v in op.inputs)

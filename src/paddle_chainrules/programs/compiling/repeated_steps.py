@@ -1,4 +1,4 @@
-"""A step that is one function of machine code, again and again on its own results."""
+"""A step as one function of machine code, run repeatedly on its own results."""
 
 from __future__ import annotations
 
@@ -19,45 +19,47 @@ from ..tracing.operations import Value
 from .program import Program
 
 MAX_EAGER_STEPS = 16
-"""Steps: no more of them, of all loops of a program together, are worth machine code,
-and no more of them, of one loop, an operator within programs."""
+"""The most steps that are not worth machine code, for all loops of a program.
+
+For one loop, up to this many steps are no operator within programs.
+"""
 
 _taken: WeakKeyDictionary[Program, int] = WeakKeyDictionary()
 
 
 def are_worth_code(program: Program, count: int) -> bool:
-    """Whether so many steps more are worth the machine code of a step."""
+    """Tell whether this many more steps are worth the machine code of a step."""
     _taken[program] = _taken.get(program, 0) + count
     return _taken[program] > MAX_EAGER_STEPS
 
 
 def memory_of(values: Iterable[Value], *count: int) -> list[Tensor]:
-    """A tensor for each, of no particular numbers.
+    """Return an uninitialized tensor for each value.
 
     Args:
-        count: of how many parts along an axis before all others.
+        count: the number of parts along a new first axis.
     """
     empty = RAW.empty
     return [empty([*count, *v.shape], getattr(paddle, v.dtype), CPU) for v in values]
 
 
 class NotOne(Exception):
-    """A step is more or less than one function that may follow itself."""
+    """Raised where a step is more or less than one function that may follow itself."""
 
 
 class RepeatedStep:
-    """Steps whose results go into two sets of memory by turns.
+    """Steps that write their results into two sets of memory alternately.
 
     Args:
-        program: of a step: from the carry, what comes with the step, and what all steps
-            are given, to the next carry and what the step gives.
-        carry: tensors that the first step is given, which stay as they are.
-        xs: what comes with the steps, all of it, a part for each along its first axis.
-        held: what all steps are given.
+        program: of a step. It takes the carry, the step's own inputs, and the inputs of
+            all steps. It gives the next carry and the step's outputs.
+        carry: tensors that the first step is given. They stay as they are.
+        xs: the inputs of single steps, a part for each step along the first axis.
+        held: the inputs of all steps.
         backwards: whether steps go from the last part of xs to the first.
 
     Raises:
-        NotOne: it is none.
+        NotOne: it is not one such function.
     """
 
     def __init__(
@@ -104,7 +106,7 @@ class RepeatedStep:
         self._row = 0
 
     def steps(self, count: int) -> Iterator[int]:
-        """All of so many steps; gives the number of each, once it is done."""
+        """Run this many steps, and give the number of each once it is done."""
         self._ys = memory_of(self._program.outputs[self._count :], count)
         blocks = [self._block(k) for k in range(min(3, count))]
         code, pointers = self._region.code, [ctypes.c_char_p(b[0]) for b in blocks]
@@ -121,14 +123,14 @@ class RepeatedStep:
             yield t
 
     def _row_of(self, t: int, count: int) -> int:
-        """Of a step the part that comes with it."""
+        """Return the part of the inputs that belongs to a step."""
         return count - 1 - t if self._backwards else t
 
     def _block(self, k: int) -> tuple[int, Any, list[tuple[int, int, int]]]:
-        """A block of addresses: where it is, its numbers, and those that go along.
+        """Return a block of addresses: where it is, its entries, and what moves along.
 
         Args:
-            k: 0 of the first step, then 1 and 2 by turns.
+            k: 0 for the first step, then 1 and 2 alternately.
         """
         read = self._sets[k - 1] if k else self._start
         write = self._sets[k % 2]
@@ -156,8 +158,10 @@ class RepeatedStep:
         return ctypes.addressof(row), row, moving
 
     def _by_operators(self, row: int, into: Sequence[Tensor]) -> None:
-        """A step that code has left, where a number is out of range; it raises, or
-        writes what Paddle gives."""
+        """Run a step by operators where code has left it: an index is out of range.
+
+        It raises, or writes what Paddle gives.
+        """
         given = [*self._now, *(x[row] for x in self._xs), *self._held]
         with grad_mode(False):
             found = self._plain(*given)
@@ -167,11 +171,14 @@ class RepeatedStep:
                 whole[row] = y
 
     def copies(self) -> tuple[list[Tensor], list[Tensor]]:
-        """The carry, and what the last step gave, which nobody writes into."""
+        """Return copies of the carry and of the last step's outputs.
+
+        Nobody else writes into them.
+        """
         with grad_mode(False):
             own = [leaf.clone() for leaf in self._now]
             return own, [whole[self._row].clone() for whole in self._ys]
 
     def result(self) -> tuple[list[Tensor], list[Tensor]]:
-        """The last carry, and what all steps gave."""
+        """Return the last carry, and the outputs of all steps."""
         return self._now, self._ys

@@ -1,7 +1,7 @@
-"""What a way back needs in few tensors, where it is many small ones.
+"""Residuals packed into few tensors, where there are many small ones.
 
-A tensor of Paddle's costs more than the elements of a small one. What is put together
-by ``concat`` and taken apart by ``split`` is computed in its place in machine code.
+A tensor of Paddle's costs more than the elements of a small one. Machine code computes
+what ``concat`` puts together and ``split`` takes apart in its final place.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from ..tracing.operations import Operation, Value, fresh_numbers, with_values
 from .split import There
 
 MAX_PACKED_BYTES = 1 << 15
-"""Bytes of a tensor, from which on it is one of its own."""
+"""Tensors of this many bytes or more are not packed."""
 
 MIN_PACKED = 3
-"""Tensors that are put together, at least."""
+"""The fewest tensors that are packed together."""
 
 
 def in_few(there: There) -> There:
-    """The same with small results that the way back needs put together."""
+    """Return the same, with small residuals packed together."""
     groups, samples = _groups(there)
     if not groups:
         return there
@@ -50,17 +50,17 @@ def in_few(there: There) -> There:
 
 
 class _Together:
-    """Groups of values as one each.
+    """Groups of values packed into one tensor each.
 
     Args:
-        given: values that are there before.
+        given: values that exist before.
         ops: all operations.
 
     Attributes:
         before: operations that put them together.
-        after: and those that take them apart.
-        blocks: what they are together.
-        renamed: by value, what it is on the way back.
+        after: operations that take them apart.
+        blocks: the packed values.
+        renamed: by value, what it is in the backward pass.
     """
 
     def __init__(self, given: Sequence[Value], ops: Sequence[Operation]) -> None:
@@ -71,7 +71,7 @@ class _Together:
         self.renamed: dict[Value, Value] = {}
 
     def put(self, group: Sequence[Value]) -> None:
-        """One more group."""
+        """Pack one more group."""
         sizes = [math.prod(v.shape) for v in group]
         rows, parts = ([self._row(v) for v in group] for _ in range(2))
         for v, row in zip(group, rows, strict=True):
@@ -94,16 +94,16 @@ class _Together:
         return Value(next(self._fresh), value.shape, value.dtype, value.bytes)
 
     def named(self, value: Value) -> Value:
-        """What a value is on the way back."""
+        """Return what a value is in the backward pass."""
         return self.renamed.get(value, value)
 
     def on_the_way_back(
         self, rest: Iterable[Operation], made: Set[Value]
     ) -> Iterator[Operation]:
-        """The operations, on what values are there.
+        """Give the operations of the backward pass, on the values that exist there.
 
         Args:
-            made: on the way there, some of which are made again.
+            made: the values of the forward pass, some of which are made again.
         """
         for op in rest:
             again = not made.isdisjoint(op.outputs)
@@ -115,9 +115,9 @@ class _Together:
 
 
 def _groups(there: There) -> tuple[list[list[Value]], Samples | None]:
-    """What goes together, and which sizes go along with the number of samples then.
+    """Return what goes together, and which sizes vary with the number of samples then.
 
-    It is of one dtype, and all of it is of as many samples, or of any number.
+    All of a group has one dtype, and either the same number of samples or any number.
     """
     samples = there.forward.samples
     sizes = Sizes(samples)

@@ -8,9 +8,9 @@ from ..tracing.operations import Operation, Value
 
 
 def memory_of(ops: Sequence[Operation]) -> dict[Value, Value]:
-    """Of each value that may be a view, whose memory it may have.
+    """Return for each value that may be a view the value whose memory it may share.
 
-    What takes more memory than its source is none.
+    A value that takes more memory than its source is not a view.
     """
     found: dict[Value, Value] = {}
     for op in ops:
@@ -23,10 +23,10 @@ def memory_of(ops: Sequence[Operation]) -> dict[Value, Value]:
 
 
 class Reuse:
-    """Which arguments operations may overwrite by their results.
+    """The arguments that operations may overwrite with their results.
 
-    These are the program's own, of the result's shape and dtype, and they and all that
-    may share their memory are used for the last time.
+    They are the program's own, with the result's shape and dtype. They and everything
+    that may share their memory are used for the last time.
 
     Args:
         kept: inputs, constants and outputs.
@@ -50,7 +50,7 @@ class Reuse:
         return ends_here and root not in self._never
 
     def of_operators(self) -> dict[Operation, int]:
-        """By place, the argument that an operator's result is written into."""
+        """Return the argument, by place, that an operator's result is written into."""
         found = {}
         for op in self._ops:
             for place in op.operator.in_place:
@@ -66,7 +66,7 @@ class Reuse:
 
 
 IN_ORDER = frozenset({"reshape", "flatten", "squeeze", "unsqueeze", "Tensor.detach"})
-"""Views of all elements in their order, which are copies of what has gaps."""
+"""Views of all elements in their order. They copy a tensor that has gaps."""
 
 COPIES = frozenset(
     {
@@ -74,7 +74,7 @@ COPIES = frozenset(
         *("real", "imag"),
     }
 )
-"""Operators that may share memory by what Paddle says, and whose kernels copy."""
+"""Operators that may share memory according to Paddle, but whose kernels copy."""
 
 
 def most_bytes(
@@ -83,12 +83,12 @@ def most_bytes(
     outputs: Sequence[Value],
     reused: Mapping[Operation, int],
 ) -> int:
-    """The most bytes that operations have made at a time, one after another.
+    """Return the most bytes that operations have made at a time, one after another.
 
     Args:
-        given: inputs and constants, which are there before.
-        outputs: what stays.
-        reused: of operations, by place, the argument that the result is written into.
+        given: inputs and constants, which exist before.
+        outputs: the values that stay.
+        reused: by operation, the place of the argument that the result is written into.
     """
     root: dict[Value, Value] = {}  # of each value, in whose memory it is
     has_gaps: set[Value] = set()

@@ -10,8 +10,10 @@ from ..tracing.operations import Operation, Value
 
 
 def with_shared(ops: Sequence[Operation]) -> Sequence[Operation]:
-    """The same with ``x * sigmoid(x)``, of the same bits, where there are both it and
-    ``silu(x)``, as in derivatives of that."""
+    """Compute ``x * sigmoid(x)`` once where there is ``silu(x)`` too.
+
+    The bits are the same. Derivatives of ``silu`` have both.
+    """
     sigmoids: dict[Value, Operation] = {}
     silus: set[Value] = set()
     for op in ops:

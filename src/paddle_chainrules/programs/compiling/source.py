@@ -1,7 +1,7 @@
-"""Programs as Python that runs: a line an operation, tensors freed after use.
+"""Programs as Python source: a line an operation, tensors freed after use.
 
-A program that is called often goes over to source with loops of machine code. Its
-function stays the same object, whose code is another from then on.
+A program that is called often switches to source with loops of machine code. Its
+function stays the same object, but its code changes.
 """
 
 from __future__ import annotations
@@ -29,19 +29,25 @@ from ..tracing.operations import Value
 _numbers = itertools.count()
 
 _gone: list[str] = []
-"""Files of functions that were let go of. Garbage is collected at any time, and who
-goes through the cache of lines must find them still."""
+"""Files of dropped functions.
+
+Garbage is collected at any time, and code that iterates over the cache of lines must
+still find them.
+"""
 
 ON_CPU_ALONE = not (
     paddle.device.is_compiled_with_cuda()
     or paddle.device.is_compiled_with_xpu()
     or paddle.device.get_all_custom_device_type()
 )
-"""Whether there is no other device on which a program could be called."""
+"""Tells whether there is no other device on which a program could be called."""
 
 MIN_REPEATED_OPS, ALIKE, EARLY = 150, 6, 2
-"""Operators of a program, and how many of each kind, for which it goes over at this
-call."""
+"""Limits for an early switch to loops.
+
+A program with this many operators, and on average this many of each kind, switches at
+this call.
+"""
 
 ELSEWHERE = "elsewhere"
 """The name of the function without loops."""
@@ -56,12 +62,12 @@ def source(
     first: str = "",
     trusts: bool = False,
 ) -> tuple[str, dict[str, Any]]:
-    """The text of a function of the inputs, and the names that it finds elsewhere.
+    """Return the text of a function of the inputs, and the names found elsewhere.
 
     Args:
-        known: names that are others' already.
+        known: names that are taken already.
         first: a line that comes first.
-        trusts: whether inputs are known to have the shapes and dtypes that they had.
+        trusts: whether inputs are known to have the shapes and dtypes of the capture.
     """
     names: dict[str, Any] = {} if known is None else known
     labels: dict[int, str] = {}
@@ -164,7 +170,7 @@ def source(
 
 
 def _number_of_samples(program: Any) -> str:
-    """Of a call, by the size of an input."""
+    """Return an expression for the number of samples, from the size of an input."""
     size, varying, _ = program.samples
     for value in program.inputs:
         for k, found in enumerate(value.shape):
@@ -178,13 +184,14 @@ def compiled(
     with_loops: Callable[[], Any] | None = None,
     begin: Callable[[], Any] = lambda: None,
 ) -> Callable[..., Any]:
-    """The function, whose lines errors show.
+    """Compile the function, so that errors show its lines.
 
-    Its attribute ``trusting`` is the same for who knows the shapes and dtypes of what
-    it is given, from when it has gone over, and itself before.
+    Its attribute ``trusting`` is the same function for callers who know the shapes and
+    dtypes of their arguments. It skips the checks once the function has switched to
+    loops, and is the function itself before.
 
     Args:
-        with_loops: gives the program with loops, to which the function goes over at a
+        with_loops: gives the program with loops. The function switches to it at a
             certain call, so that a program gives the same bits in each process.
         begin: begins to make it; is called in good time before.
     """
@@ -234,8 +241,11 @@ def compiled(
 
 
 def _patience(program: Any) -> int:
-    """The call at which it goes over: an early one where a program repeats itself, as
-    loops do that are steps, whose operators cost much and whose code costs little."""
+    """Return the call at which it switches to loops.
+
+    It is early where a program repeats itself, as unrolled loops do. Their operators
+    cost much and their code costs little.
+    """
     kinds = {(op.operator.name, *(v.shape for v in op.inputs)) for op in program.ops}
     repeats = len(program.ops) >= MIN_REPEATED_OPS and len(program.ops) >= ALIKE * len(
         kinds
@@ -246,8 +256,11 @@ def _patience(program: Any) -> int:
 def _looped(
     plain: Any, program: Any, names: dict[str, Any], trusts: bool = False
 ) -> FunctionType:
-    """The function with loops, which leaves calls on other devices to the plain one,
-    and those with numbers of places that are out of range."""
+    """Return the function with loops.
+
+    It leaves calls on other devices to the plain function, and calls with indices out
+    of range.
+    """
     may_leave = any(region.may_leave for region in program.regions)
     if may_leave or not ON_CPU_ALONE:
         names[ELSEWHERE] = _function(plain, names)

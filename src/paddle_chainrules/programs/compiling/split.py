@@ -1,7 +1,7 @@
-"""A program of values and gradients, cut in two: the way there and the way back.
+"""A program of values and gradients, split into forward and backward pass.
 
-Elsewhere these are the forward and the backward graph of a joint one, and what goes
-from the one to the other is saved for backward: the residuals.
+Other systems call these the forward and the backward graph of a joint graph. The values
+that go from the one to the other are saved for backward: the residuals.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from .program import Program
 from .reuse import memory_of
 
 LARGE = 1 << 18
-"""Bytes from which on what is cheap to make of one tensor is not kept."""
+"""Results of this many bytes or more are not kept if one tensor cheaply gives them."""
 
 
 @dataclass(frozen=True, eq=False)
 class There:
-    """Programs for a value first and gradients later.
+    """A forward program for values, and what the backward program needs later.
 
     Attributes:
-        forward: from inputs to outputs, and then what the way back needs.
-        count: how many outputs there are before that.
-        reachable: what of that, by position, is in others' hands too, who may write
-            into it.
+        forward: from inputs to outputs, followed by the residuals.
+        count: how many outputs come before the residuals.
+        reachable: positions of the residuals that other code also holds and may write
+            into.
     """
 
     forward: Program
@@ -45,11 +45,11 @@ class There:
 
     @property
     def apart(self) -> There:
-        """The same with a tensor for each result that the way back needs."""
+        """The same with a tensor for each residual."""
         return self._apart or self
 
     def for_samples(self, samples: Samples) -> There:
-        """The same for any number of samples, with a tensor for each."""
+        """Return the same for any number of samples, with a tensor per residual."""
         there = self.apart
         forward = replace(there.forward, samples=samples)
         return replace(there, forward=forward, _made={}, _behind={})
@@ -62,14 +62,14 @@ class There:
         saved: tuple[Value, ...],
         named: Callable[[Value], Value],
     ) -> There:
-        """The same that keeps other tensors.
+        """Return the same with other residuals.
 
         Args:
-            forward: gives these.
-            reachable: of these.
-            rest: goes back from these.
-            saved: these.
-            named: what values that were kept are on the way back.
+            forward: the forward program, which gives these.
+            reachable: their positions that other code holds.
+            rest: the backward operations, which start from these.
+            saved: the residuals.
+            named: gives for a former residual its value in the backward pass.
         """
         gradients = tuple(g and named(g) for g in self._gradients)
         return replace(
@@ -86,7 +86,7 @@ class There:
 
     @property
     def whole(self) -> Program:
-        """There and back in one, with the gradients that there are."""
+        """Forward and backward pass in one program, with the gradients that exist."""
         forward = self.forward
         found = tuple(grad for grad in self._gradients if grad is not None)
         inputs = (*forward.inputs, *self._cotangents)
@@ -96,11 +96,11 @@ class There:
 
     @property
     def used(self) -> list[bool]:
-        """Of each gradient whether there is one."""
+        """Tells for each gradient whether it exists."""
         return [grad is not None for grad in self._gradients]
 
     def behind(self, given: tuple[bool, ...]) -> frozenset[Value]:
-        """What the given outputs are computed of, they themselves included."""
+        """Return the values that given outputs are computed from, and themselves."""
         if given not in self._behind:
             pairs = zip(self.forward.outputs, given, strict=False)
             ends = [value for value, flag in pairs if flag]
@@ -108,11 +108,11 @@ class There:
         return self._behind[given]
 
     def again(self, values: Set[Value]) -> There:
-        """The same with these values not kept, but made again on the way back."""
+        """Return the same, with these values made again in the backward pass."""
         return self._divided(self._together, values)
 
     def expanding(self, made: Collection[Value]) -> There:
-        """The same, with a number for constants that are nothing but that.
+        """Return the same, with one number for each constant that is only a number.
 
         Args:
             made: as :func:`.passes.expanding` has it.
@@ -121,7 +121,7 @@ class There:
 
     @property
     def _together(self) -> Program:
-        """There and back, each operation once."""
+        """Forward and backward pass, each operation once."""
         assert self._apart is None
         forward = self.forward
         ops = dict.fromkeys((*forward.ops, *self._rest))
@@ -135,11 +135,11 @@ class There:
 
     @property
     def kept(self) -> tuple[tuple[Value, ...], tuple[Operation, ...]]:
-        """What the way back needs besides cotangents, and what it does with that."""
+        """The residuals, and the operations of the backward pass on them."""
         return self._saved, self._rest
 
     def of_used(self) -> There:
-        """The same with the gradients alone that there are."""
+        """Return the same with only the gradients that exist."""
         found = tuple(grad for grad in self._gradients if grad is not None)
         apart = self._apart and self._apart.of_used()
         return replace(self, _gradients=found, _made={}, _apart=apart)
@@ -147,15 +147,15 @@ class There:
     def back(
         self, wanted: tuple[bool, ...], given: tuple[bool, ...]
     ) -> tuple[Program, list[bool]]:
-        """From what was kept and cotangents to the gradients that are wanted.
+        """Return the program from residuals and cotangents to the gradients wanted.
 
         Args:
-            wanted: of each gradient whether it is.
-            given: of each cotangent whether it is more than zeros.
+            wanted: tells for each gradient whether it is wanted.
+            given: tells for each cotangent whether it is more than zeros.
 
         Returns:
-            The program; and of each wanted gradient whether the program gives it, which
-            it does where it depends on a given cotangent.
+            The program, and for each wanted gradient whether the program gives it. It
+            does where the gradient depends on a given cotangent.
         """
         found = self._made.get((wanted, given))
         if found is None:
@@ -182,10 +182,10 @@ def split(
     gradients: Sequence[Value | None],
     made_again: Set[Value] = frozenset(),
 ) -> There:
-    """Of a program from inputs and cotangents to outputs and gradients.
+    """Split a program from inputs and cotangents to outputs and gradients.
 
-    What is a view of something is not kept but made again, and so is what is large and
-    comes from a number and one tensor that is kept anyway; ``made_again`` besides.
+    Views are not kept but made again. So are large values that come from a number and
+    one tensor that is kept anyway, and the values ``made_again``.
     """
     given, cotangents = program.inputs[:inputs], program.inputs[inputs:]
     ends = program.outputs[:outputs]
@@ -228,7 +228,7 @@ def split(
 def _before_use(
     again: dict[Value, Operation], ops: Sequence[Operation]
 ) -> list[Operation]:
-    """The operations, and what is made again just before the first that needs it."""
+    """Return the operations, with each repeated one just before its first use."""
     found: list[Operation] = []
     there: set[Operation] = set()
 

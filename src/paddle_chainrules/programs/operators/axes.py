@@ -1,6 +1,6 @@
-"""What operators do along the axes of their tensors.
+"""How operators act along the axes of their tensors.
 
-An operator's entry names one of these kinds, and three things follow of it: its results
+An operator's entry names one of these kinds. Three things follow from it: its results
 for many samples at once (``vmap``), whether a program with it serves any number of
 samples, and whether it works row by row.
 """
@@ -16,18 +16,17 @@ from .calls import BatchCall, NoRule
 from .shared import aligned, ops
 
 Varies = Callable[[int], bool]
-"""Whether a size goes along with the number of samples."""
+"""A function that tells whether a size varies with the number of samples."""
 
 Sizes = Sequence[Sequence[int]]
-"""Of each input and output, the axes whose sizes go along with the number of samples.
-"""
+"""For each input and output, the axes whose sizes vary with the number of samples."""
 
 
 class Axes:
     """The base of all kinds. By itself it says that nothing is known."""
 
     batches = False
-    """Whether results of many samples follow of it."""
+    """Tells whether the results of many samples follow from it."""
 
     def batch(self, operator: Any, call: BatchCall) -> list[Any]:
         """Return the results for many samples at once.
@@ -58,14 +57,14 @@ UNKNOWN = Axes()
 
 
 class Anywhere(Axes):
-    """The same for any size of any axis."""
+    """The kind of operators that act the same for any size of any axis."""
 
     def serves(self, op: Any, sizes: Sizes, varies: Varies) -> bool:
         return True
 
 
 class InOrder(Anywhere):
-    """All elements in their order, in another shape."""
+    """The kind that keeps all elements in their order, in another shape."""
 
     def keeps_rows(
         self, args: Mapping[str, Any], given: Sequence[Any], outputs: Any, count: int
@@ -74,7 +73,7 @@ class InOrder(Anywhere):
 
 
 class Elements(Anywhere):
-    """Each element by itself; tensors are broadcast."""
+    """The kind that acts on each element by itself, with broadcasting."""
 
     batches = True
 
@@ -98,7 +97,7 @@ class Elements(Anywhere):
 
 
 class Broadcast(Elements):
-    """The same, by a kernel that broadcasts."""
+    """The same kind, by a kernel that broadcasts."""
 
     def _fit(self, call: BatchCall, i: int, ndim: int) -> Tensor:
         x: Tensor = call.args[i]
@@ -106,10 +105,10 @@ class Broadcast(Elements):
 
 
 class ByNumbers(Elements):
-    """Each element by itself and some numbers, which are the same for all samples.
+    """The kind that acts on each element and some values that all samples share.
 
     Args:
-        places: of the arguments that are these.
+        places: positions of the shared arguments.
     """
 
     def __init__(self, *places: int) -> None:
@@ -126,22 +125,20 @@ class ByNumbers(Elements):
 
 
 WHOLE = frozenset({"flatten", "reduce_all", "asvector"})
-"""Arguments by which all axes are taken as one."""
+"""Arguments that make all axes count as one."""
 
 SIZES = frozenset({"shifts", "k", "num", "sections", "starts", "ends", "strides"})
-"""Arguments that say sizes and places, and are no data where they are tensors."""
+"""Arguments that give sizes and places, and are not data where they are tensors."""
 
 
 class Along(Axes):
-    """Along the axes of the first tensor that an argument says.
+    """The kind that acts along the axes of the first tensor that an argument gives.
 
     Args:
-        argument: what that is called.
-        one: whether that is one axis, or None for all elements in a row.
-        parts: whether it takes tensors apart or puts them together, which has no
-            meaning for numbers alone.
-        mixes: whether a size along these axes counts, such as that of a Fourier
-            transform.
+        argument: the name of that argument.
+        one: whether it is one axis, or None for all elements in a row.
+        parts: whether it splits or joins tensors, which has no meaning for scalars.
+        mixes: whether a size along these axes matters, as for a Fourier transform.
     """
 
     batches = True
@@ -184,7 +181,7 @@ class Along(Axes):
     def _as_vectors(
         self, operator: Any, call: BatchCall, place: int, whole: list[int]
     ) -> list[Any]:
-        """Return results of all elements of a sample in a row."""
+        """Return results for all elements of a sample in a row."""
         tensors = [arg for arg in call.args if isinstance(arg, Tensor)]
         if self._parts or len(tensors) > 1 or len(call.shapes) > 1:
             raise NoRule("numbers alone, which have no axes; give vectors")
@@ -229,10 +226,10 @@ def _same_along(op: Any, argument: str, varies: Varies) -> bool:
 
 
 class Outside(Axes):
-    """The same for any size of any axis but those that some arguments say.
+    """The kind that acts the same along all axes but those that some arguments give.
 
     Args:
-        arguments: what these are called.
+        arguments: the names of these arguments.
     """
 
     def __init__(self, *arguments: str) -> None:
@@ -243,10 +240,10 @@ class Outside(Axes):
 
 
 class Matrices(Axes):
-    """Of the last two axes, whatever there is before them.
+    """The kind that acts on the last two axes, whatever comes before them.
 
     Args:
-        batches: whether tensors of many samples are taken as any others.
+        batches: whether tensors of many samples are passed to it unchanged.
     """
 
     def __init__(self, batches: bool = True) -> None:
@@ -264,10 +261,10 @@ class Matrices(Axes):
 
 
 class OnAxis(Axes):
-    """By itself for each place along one axis, that of images or of sequences.
+    """The kind that acts on each place along one axis, of images or sequences.
 
     Args:
-        axis: which it is.
+        axis: the number of the axis.
     """
 
     def __init__(self, axis: int) -> None:
@@ -278,10 +275,10 @@ class OnAxis(Axes):
 
 
 class Images(OnAxis):
-    """Images, of which tensors have a first axis of their own.
+    """The kind that acts on images, whose tensors have a first axis of their own.
 
     Args:
-        shared: places of the weights, which have none.
+        shared: positions of the weights, which have no such axis.
     """
 
     batches = True
@@ -313,7 +310,7 @@ def moved(axis: int, ndim: int) -> int:
 
 
 def full(call: BatchCall, i: int, ndim: int | None = None) -> Any:
-    """Return argument i with samples, of so many dimensions for each."""
+    """Return argument i with samples, with this many dimensions for each."""
     arg = call.args[i]
     if not isinstance(arg, Tensor):
         return arg

@@ -1,4 +1,4 @@
-"""What the rules of an operator are given, a class for each transform."""
+"""The arguments of operators' rules, one class for each transform."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Series = Sequence[Any]
 
 
 class NoRule(Exception):
-    """A variant of an operator for which there is no rule, and a remedy."""
+    """Raised for a variant of an operator without a rule; names a remedy."""
 
 
 class Call:
@@ -23,7 +23,7 @@ class Call:
         args: tensors and other arguments, in the canonical order.
         outputs: all tensors of the result.
         cotangents: one for each, None for zero.
-        wanted: positions of the arguments whose gradients are wanted.
+        wanted: positions of the arguments whose gradients are needed.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Call:
 
     @property
     def cotangent(self) -> Any:
-        """Of the first output."""
+        """The cotangent of the first output."""
         return self.cotangents[0]
 
 
@@ -52,8 +52,8 @@ class JetCall:
 
     Attributes:
         args: a :data:`Series` for each tensor, also in lists; others as they are.
-        outputs: all tensors of the result, which are the lowest coefficients.
-        order: of the highest coefficient.
+        outputs: all tensors of the result, the lowest coefficients.
+        order: the order of the highest coefficient.
     """
 
     args: Sequence[Any]
@@ -72,7 +72,7 @@ class BatchCall:
     Attributes:
         args: in the canonical order; a tensor that differs from sample to sample has
             them along its first axis.
-        batched: positions of these; all tensors of a list are, or none.
+        batched: positions of these arguments; of a list, all tensors or none.
         size: how many samples there are.
         shapes: of the results of one sample.
     """
@@ -83,5 +83,5 @@ class BatchCall:
     shapes: Sequence[tuple[int, ...]]
 
     def ndim(self, i: int) -> int:
-        """How many dimensions argument i has for one sample."""
+        """Return how many dimensions argument i has for one sample."""
         return int(self.args[i].ndim) - (i in self.batched)

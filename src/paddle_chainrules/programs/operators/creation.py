@@ -1,4 +1,4 @@
-"""Numbers in a row between two that are computed."""
+"""Sequences of values between two computed ends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ define_of_known_shape("logspace", differentiable=(0, 1, 3))
 
 
 def steps_like(row: Tensor) -> Tensor:
-    """Of each number of a row how far it is from the first to the last, from 0 to 1."""
+    """Return how far each value of a row is from the first to the last, from 0 to 1."""
     count = row.shape[-1]
     return paddle.arange(count, dtype="int64").astype(row.dtype) / max(count - 1, 1)
 

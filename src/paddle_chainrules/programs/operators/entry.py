@@ -1,4 +1,4 @@
-"""What is known of an operator: how it is called, and the rules that it has."""
+"""Entries of operators: signatures, flags and rules."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ class Operator:
     Attributes:
         name: in ``paddle._C_ops``, or ``Tensor.name`` for an attribute of tensors.
         arguments: their names, in the order in which they are given.
-        run: what a program calls; it may give more than the operator, for the way back.
+        run: what a program calls; it may give more than the operator, for the backward
+            pass.
         shown: how many tensors of the result the operator itself gives.
         lean: what a program calls where it needs no more than the first of them.
         nested: makes lists within the operator's result of the tensors of ``run``.
@@ -39,8 +40,9 @@ class Operator:
         julia: an expression of Julia's, from a :class:`.JuliaCall`.
         shapes: positions of the arguments of which only the shape matters.
         structure: positions of the arguments that say where things begin, and whose
-            numbers can't be any.
-        numbers: positions of the arguments that Paddle's own makes numbers of.
+            values can't be arbitrary.
+        numbers: positions of the arguments that Paddle's own operator turns into Python
+            scalars.
         fixed: positions of the outputs that have no derivative.
         alias: it gives its first argument as it is.
         view: it may give memory of its first argument.
@@ -49,20 +51,21 @@ class Operator:
         complex: its rules hold for complex numbers too.
         axes: what it does along the axes of its tensors.
         linear: positions of the arguments in each of which its result is linear.
-        promotes: positions of the arguments that Paddle's own brings to one dtype.
+        promotes: positions of the arguments that Paddle's own operator brings to one
+            dtype.
         cheap: it costs less than to read its result from memory.
         keeps_kernel: it has a formula, and machine code has Paddle's kernel for it
             nevertheless.
-        work_bytes: of memory that it takes while it runs.
-        left_bytes: of those, what it leaves to later ones.
-        writes: by position the arguments that Paddle's own overwrites, and by which
-            output; programs do not.
-        still: whether that writes nothing, by the arguments.
+        work_bytes: bytes of memory that it takes while it runs.
+        left_bytes: the part of those bytes that it leaves to later operators.
+        writes: by position the arguments that Paddle's own operator overwrites, and the
+            output that it writes there; programs do not.
+        still: tells by the arguments whether it writes nothing.
         in_place: by position the arguments that the result may overwrite: what to call
             then, and the positions of its arguments in their order.
         infix: the sign by which source code has it.
-        instead: by the arguments, what gives the same numbers sooner, and what that is
-            given; None where there is nothing.
+        instead: by the arguments, a function that gives the same values sooner, and its
+            arguments; None where there is none.
         simpler: by the arguments, the name of another operator that programs have
             for it, which gives the same, and its arguments; None where there is none.
         decompose: by the arguments, and whether programs are to become machine code,
@@ -139,29 +142,30 @@ class Operator:
         return operator_of, (self.name,)
 
     def every(self, args: Sequence[Any]) -> list[Any]:
-        """All tensors that it gives, more than are shown; told to whoever listens."""
+        """Return all tensors that it gives, more than are shown; tell the listener."""
         record: Any = listener()
         result = self.run(*args) if record is None else record.every(self, args)
         return [*result] if isinstance(result, list | tuple) else [result]
 
     def writes_of(self, args: Sequence[Any]) -> dict[int, int]:
-        """Which of these Paddle's own overwrites, and by which outputs."""
+        """Return the arguments that Paddle's operator overwrites, and by which
+        outputs."""
         if not self.writes or (self.still is not None and self.still(*args)):
             return {}
         return self.writes
 
     def simplified(self, args: tuple[Any, ...]) -> tuple[Operator, tuple[Any, ...]]:
-        """What programs have for it at these arguments: itself, or what is simpler."""
+        """Return the operator to use at these arguments: itself or a simpler one."""
         found = self.simpler and self.simpler(*args)
         return (TABLE[found[0]], found[1]) if found else (self, args)
 
     def canonical(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Any, ...]:
-        """All arguments by position.
+        """Return all arguments by position.
 
         Raises:
-            UnknownArgument: one that is not known, or missing.
+            UnknownArgument: an argument is not known, or is missing.
         """
         if not kwargs and (len(args) == len(self.arguments) or not self.arguments):
             return args
@@ -184,15 +188,16 @@ class Operator:
 
 
 ALIASES = {"input": "x", "other": "y", "dim": "axis"}
-"""Names that Paddle takes too."""
+"""Argument names that Paddle also accepts."""
 
 
 def overwrites(name: str, into: str, *places: int) -> None:
-    """An operator may write its result into arguments of its own, as ``into`` does.
+    """Declare that an operator may write its result into its arguments.
 
     Args:
-        into: of this name among Paddle's raw operators, where there is one.
-        places: of the arguments; where there are two they may change places.
+        into: the name of the operator that does so, among Paddle's raw operators, where
+            there is one.
+        places: positions of the arguments. Two of them may be exchanged.
     """
     run: Any = getattr(RAW, into, None)
     count = len(TABLE[name].arguments)
@@ -202,7 +207,7 @@ def overwrites(name: str, into: str, *places: int) -> None:
 
 
 def raw(name: str) -> Callable[..., Any]:
-    """The function that programs call."""
+    """Return the function that programs call."""
     owner, _, attribute = name.rpartition(".")
     found = getattr(paddle.Tensor if owner else RAW, attribute, None)
 
@@ -216,14 +221,14 @@ def raw(name: str) -> Callable[..., Any]:
 
 
 class UnknownArgument(Exception):
-    """An argument of an operator that its entry does not know, or lacks."""
+    """Raised for an argument of an operator that its entry does not know, or lacks."""
 
 
 TABLE: dict[str, Operator] = {}
 
 
 def operator_of(name: str) -> Operator:
-    """The entry of this name, also of a program that another process has made."""
+    """Return the entry of this name, also of another process's program."""
     if name not in TABLE:
         for module in ("choosing", "steps"):
             import_module(f"...{module}", __name__)
@@ -234,7 +239,7 @@ def put(operator: Operator) -> Operator:
     """Put an operator into the table.
 
     Raises:
-        ValueError: it is there.
+        ValueError: it is there already.
     """
     if operator.name in TABLE:
         raise ValueError(
@@ -245,11 +250,12 @@ def put(operator: Operator) -> Operator:
 
 
 def define(name: str, arguments: str | None = None, **kinds: Any) -> Operator:
-    """An operator of this name and kind, put into the table.
+    """Define an operator of this name and kind, and put it into the table.
 
     Args:
         name: in ``paddle._C_ops``, or ``Tensor.name`` for an attribute of tensors.
-        arguments: their names in order, with spaces between; Paddle's own where None.
+        arguments: their names in order, separated by spaces; those of Paddle's operator
+            where None.
         kinds: as the attributes of :class:`Operator`; besides ``run``, where it is
             not Paddle's own, and ``defaults`` of arguments.
     """
@@ -257,7 +263,7 @@ def define(name: str, arguments: str | None = None, **kinds: Any) -> Operator:
 
 
 def holds_for_complex(*names: str) -> None:
-    """The rules of these operators hold for complex numbers too."""
+    """Declare that the rules of these operators hold for complex numbers too."""
     for name in names:
         TABLE[name].complex = True
 
@@ -280,11 +286,11 @@ decompose_of = _decorator("decompose")
 reverse_of = _decorator("reverse")
 jet_of = _decorator("jet")
 batch_of = _decorator("batch")
-"""Each a decorator that takes names of operators; see :class:`Operator`."""
+"""Decorators that take names of operators; see :class:`Operator`."""
 
 
 def formula_of(*names: str, keeps_kernel: bool = False) -> Callable[[Any], Any]:
-    """The same for a formula in other operators.
+    """Register a formula in other operators, as a decorator.
 
     Args:
         keeps_kernel: as of :class:`Operator`.

@@ -1,6 +1,6 @@
-"""Functions of Paddle's, written in Python, that are one operation of a program.
+"""Paddle's functions in Python that are one operation of a program.
 
-What they decide by values would otherwise leave the program.
+Otherwise the values that they decide by would leave the program.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FUNCTIONS[paddle.linalg.matrix_exp] = _matrix_exp
 
 @reverse_of("matrix_exp")
 def _matrix_exp_reverse(call: Call) -> list[Any]:
-    """Beside the diagonal of the exponential of a matrix of blocks.
+    """Return the block beside the diagonal of the exponential of a block matrix.
 
     Source: Mathias, "A chain rule for matrix functions and applications", 1996.
     """

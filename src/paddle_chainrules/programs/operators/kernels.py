@@ -17,11 +17,11 @@ _OUTPUTS: dict[str, list[str]] = RAW.get_core_ops_returns_info()
 def by_kernel(
     *names: str, outputs: str | None = None, arguments: str | None = None
 ) -> None:
-    """Have ``name_grad`` give the gradients of each operator, which is defined too.
+    """Make ``name_grad`` give the gradients of each operator, and define it too.
 
-    Its arguments are found by their names: the operator's arguments, its results, and
-    ``name_grad`` of each result for its cotangent, zeros where there is none. All of
-    its gradients are asked for, since some kernels are wrong if asked for a part.
+    We find its arguments by their names: the operator's arguments, its results, and the
+    cotangents, named after the results with ``_grad`` appended. A missing cotangent is
+    zeros. We ask for all of its gradients, since some kernels are wrong for a part.
 
     Args:
         names: of operators in the table whose kernel takes no list of tensors.
@@ -73,12 +73,12 @@ def _rule(entry: Operator, kernel: str, takes: list[str], results: list[str]) ->
 
 
 def linear(*names: str, **instead: Any) -> None:
-    """The same for operators that are linear in their first argument.
+    """Do the same for operators that are linear in their first argument.
 
-    The derivative of ``name_grad`` by its cotangent is then the operator itself.
+    The derivative of ``name_grad`` with respect to its cotangent is then the operator.
 
     Args:
-        instead: arguments of it that make an operator linear that is not quite.
+        instead: arguments that make an operator linear that is not quite linear.
     """
     by_kernel(*names)
     for name in names:

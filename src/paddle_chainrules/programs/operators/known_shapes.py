@@ -1,7 +1,7 @@
 """Operators whose results have shapes that depend on values.
 
-The shape that was found when a program was captured becomes an argument, which every
-call of the program is held to; where it is another, jit runs the function as it is.
+The shape found at capture becomes an argument. Every call of the program must have that
+shape. Where it differs, jit runs the function as it is.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class OfKnownShape(Operator):
 
 
 def define_of_known_shape(name: str, **kinds: Any) -> None:
-    """Put such an operator into the table; its rules get the shape as last argument."""
+    """Put such an operator into the table. Its rules get the shape as last argument."""
     arguments = " ".join((*INFO[name], "shape"))
     kinds["defaults"] = {**kinds.get("defaults", {}), "shape": None}
     put(OfKnownShape(name, arguments, _checked(name), **kinds))

@@ -1,8 +1,8 @@
 """Calls of a ``PyLayer`` as operators, which Python runs each time.
 
-What a PyLayer does is not looked into: its forward runs as it is, and its gradient is
-what its backward gives. A derivative of that gradient is Paddle's own, of the backward
-on a graph, and is refused where the backward leaves Paddle.
+We do not look into a PyLayer. Its forward runs as it is, and its backward gives the
+gradient. Derivatives of that gradient are Paddle's own, of the backward on a graph.
+They are refused where the backward leaves Paddle.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .entry import define, holds_for_complex, reverse_of
 
 
 class _Held:
-    """Stands for a tensor among arguments and results, of which none is kept."""
+    """A stand-in for a tensor among arguments and results, none of which is kept."""
 
 
 _numbers = itertools.count()
@@ -36,13 +36,13 @@ class LayerCall:
     Args:
         layer: the subclass of ``PyLayer``.
         apply: its own ``apply``, of Paddle.
-        args: what it is called with.
-        kwargs: likewise.
+        args: the positional arguments of the call.
+        kwargs: the keyword arguments of the call.
 
     Attributes:
-        tensors: what :meth:`begin` calls it with.
-        fixed: by tensor of the result, whether the layer marks it as having no
-            derivative; after the first call.
+        tensors: the tensors that :meth:`begin` calls it with.
+        fixed: for each result tensor, whether the layer marks it as not differentiable;
+            known after the first call.
     """
 
     fixed: list[bool]
@@ -67,7 +67,8 @@ class LayerCall:
             for argument in given
             if (own := _tensors(argument))
         ]
-        """Of arguments that hold tensors, whether they are one, and how many."""
+        """For arguments that hold tensors: whether each is one, and how many it
+        holds."""
         self._number = next(_numbers)
         self._first: list[Tensor] | None = None
 
@@ -75,13 +76,13 @@ class LayerCall:
         return f"{self.name}(no. {self._number})"
 
     def filled(self, tensors: Sequence[Tensor]) -> Any:
-        """The arguments with other tensors."""
+        """Return the arguments with other tensors."""
         given = self._spec.unflatten(_filled(self._leaves, tensors))
         named = zip(self._names, given[self._count :], strict=True)
         return given[: self._count], dict(named)
 
     def _context(self) -> tuple[Any, list[bool]]:
-        """What forward and backward share, and whether missing cotangents are zeros."""
+        """Return the shared context, and whether missing cotangents are zeros."""
         context, fills = self._layer._backward_function(), [True]
         context.set_materialize_grads = lambda value: fills.__setitem__(0, value)
         return context, fills
@@ -101,7 +102,7 @@ class LayerCall:
         """Call the layer at copies of the tensors; the next call gives the results.
 
         Args:
-            watching: a context in which that is done.
+            watching: a context for the call.
 
         Raises:
             ValueError: the forward writes into an argument.
@@ -125,14 +126,14 @@ class LayerCall:
         self._first, self.tensors = _own(made), []
 
     def result(self, tensors: Sequence[Tensor]) -> Any:
-        """A result that holds these tensors."""
+        """Return a result that holds these tensors."""
         return self._nesting.unflatten(_filled(self._results, tensors))
 
     def __call__(self, *tensors: Tensor) -> list[Tensor]:
         """Return the tensors among the results.
 
         Raises:
-            ValueError: there are other ones than at the first call.
+            ValueError: they differ from those of the first call.
         """
         first, self._first = self._first, None
         if first is not None:
@@ -156,7 +157,7 @@ class LayerCall:
         cotangents: Sequence[Tensor | None],
         wanted: Sequence[int],
     ) -> list[Tensor | None]:
-        """Return what its backward gives for each of the tensors, without a graph.
+        """Return its backward's result for each of the tensors, without a graph.
 
         Paddle's engine is not asked, since a program may run within a hook of it.
         """
@@ -189,10 +190,10 @@ class Gradient:
     """Gradients of a call of a PyLayer, or of such gradients, as a function.
 
     Args:
-        of: what is differentiated.
-        count: how many tensors that is given; their cotangents come after them.
+        of: the function that is differentiated.
+        count: how many tensors it takes; the cotangents come after them.
         ends: positions of the results that have cotangents.
-        wanted: positions of the tensors that gradients are asked of.
+        wanted: positions of the tensors whose gradients are asked for.
         results: how many results there are.
     """
 
@@ -213,7 +214,7 @@ class Gradient:
         return f"gradient of {self._of!r}"
 
     def begin(self, leaves: Sequence[Tensor]) -> list[bool]:
-        """Return which of the gradients there are; the next call gives those."""
+        """Return which of the gradients exist; the next call gives those."""
         found = self._gradients([x.detach() for x in leaves])
         self._first = _own(g for g in found if g is not None)
         there = [g is not None for g in found]
@@ -221,7 +222,7 @@ class Gradient:
         return there
 
     def __call__(self, *leaves: Tensor) -> list[Tensor]:
-        """Return the gradients, zeros where there is none now."""
+        """Return the gradients, with zeros for those missing now."""
         first, self._first = self._first, None
         if first is not None:
             return first
@@ -287,7 +288,7 @@ def _tensors(tree: Any) -> list[Any]:
 
 
 def _own(tensors: Iterable[Tensor]) -> list[Tensor]:
-    """The same in memory of their own, since a layer may keep what it gives."""
+    """Return copies in memory of their own, since a layer may keep its results."""
     return [x.detach().clone() for x in tensors]
 
 

@@ -266,8 +266,7 @@ class Record(Values):
         cotangents: Sequence[Tensor],
         create_graph: bool,
     ) -> list[Tensor | None]:
-        """Return gradients as :func:`.engine.gradients` does, but by the table's
-        rules."""
+        """Return gradients as :func:`.engine.gradients`, by the rules of the table."""
         self.differentiates = True
         with not_listening():
             ends = [self.value_of(t) for t in outputs]

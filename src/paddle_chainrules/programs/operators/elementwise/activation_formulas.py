@@ -1,4 +1,4 @@
-"""Activations in other operators, whose gradients are theirs."""
+"""Activations written in other operators, which give their gradients."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ def selu(x: Tensor, scale: float, alpha: float) -> Tensor:
 
 
 def celu(x: Tensor, alpha: float = 1.0) -> Tensor:
-    """Paddle's gradient is no number where ``exp(x / alpha)`` is infinite."""
+    """Return celu. Paddle's gradient is NaN where ``exp(x / alpha)`` is infinite."""
     a = single(alpha)
     found: Tensor = ops.where(x > 0, x, (ops.exp(_low(x) / a) - 1.0) * a)
     return found
 
 
 def _low(x: Tensor) -> Tensor:
-    """What is not positive, so that no branch that is not taken is infinite."""
+    """Return min(x, 0), so that no branch that is not taken is infinite."""
     found: Tensor = ops.where(x > 0, paddle.zeros_like(x), x)
     return found

@@ -28,7 +28,7 @@ from . import activations  # noqa: F401  # which defines them
 
 
 def _rising(y0: Tensor, x: Series) -> list[Any]:
-    """Of ``y = tanh x``, where ``dy = (1 - y y) dx``."""
+    """Return the series of ``y = tanh x``, where ``dy = (1 - y y) dx``."""
     y: list[Any] = [y0]
     halves: list[Any] = [None]  # of y y, beyond its value
     slope = 1.0 - ops.square(y0)
@@ -41,7 +41,7 @@ def _rising(y0: Tensor, x: Series) -> list[Any]:
 
 
 def _logistic(y0: Tensor, x: Series) -> list[Any]:
-    """Of ``y = sigmoid x``, where ``dy = (y - y y) dx``."""
+    """Return the series of ``y = sigmoid x``, where ``dy = (y - y y) dx``."""
     rest = 1.0 - y0 * 2.0
 
     def slope(y: list[Any]) -> Any:
@@ -56,12 +56,12 @@ def _logistic(y0: Tensor, x: Series) -> list[Any]:
 
 
 def _growing(y0: Tensor, x: Series) -> list[Any]:
-    """Of ``y = c exp x``, where ``dy = y dx``."""
+    """Return the series of ``y = c exp x``, where ``dy = y dx``."""
     return by_slope(y0, x, lambda y: y[-1])
 
 
 def _above(x: Tensor, bound: float, slope: float, below: Series) -> list[Any]:
-    """The series of a slope that is constant above a bound, and ``below`` under it."""
+    """Return the series with a constant slope above a bound, and ``below`` under it."""
     found = []
     for k, part in enumerate(below):
         constant = paddle.full_like(x, slope if k == 0 else 0.0)
@@ -70,7 +70,7 @@ def _above(x: Tensor, bound: float, slope: float, below: Series) -> list[Any]:
 
 
 def _of_slope(y0: Tensor, x: Series, slope: Series) -> list[Any]:
-    """Of y, where ``dy = s dx``, from the series of s."""
+    """Return the series of y, where ``dy = s dx``, from the series of s."""
     return by_slope(y0, x, lambda y: slope[len(y) - 1])
 
 
@@ -90,7 +90,10 @@ def _exp_jet(call: JetCall) -> list[Any]:
 
 
 def _turning(other: Callable[[Tensor], Tensor], sign: int) -> Callable[..., Any]:
-    """Of sine or cosine: ``dy = sign z dx`` and ``dz = -sign y dx`` of the other, z."""
+    """Return a rule for the series of sine or cosine.
+
+    ``dy = sign z dx`` and ``dz = -sign y dx``, where z is the other of the two.
+    """
 
     def jet(call: JetCall) -> list[Any]:
         x = call.args[0]
@@ -178,6 +181,6 @@ def _selu_jet(call: JetCall) -> list[Any]:
 
 
 def _of_exponential(y0: Tensor, x: Series, above: float, below: float) -> list[Any]:
-    """Of what is ``above x`` where x is positive, else ``below (exp x - 1)``."""
+    """Return the series of ``above x`` for positive x, else ``below (exp x - 1)``."""
     low = ops.exp(ops.where(x[0] > 0, paddle.zeros_like(x[0]), x[0])) * below
     return _of_slope(y0, x, _above(x[0], 0.0, above, _growing(low, x)))

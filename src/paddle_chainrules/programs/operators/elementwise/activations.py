@@ -65,7 +65,7 @@ overwrites("silu_grad", "silu_grad_", 2)
 
 
 def _by_output(name: str) -> None:
-    """``x̄ = name_grad(out, ȳ, ...)``"""
+    """Define the gradient ``x̄ = name_grad(out, ȳ, ...)``."""
 
     def reverse(call: Call) -> list[Any]:
         grad = getattr(ops, f"{name}_grad")
@@ -76,7 +76,7 @@ def _by_output(name: str) -> None:
 
 
 def _by_input(name: str) -> None:
-    """``x̄ = name_grad(x, ȳ, ...)``"""
+    """Define the gradient ``x̄ = name_grad(x, ȳ, ...)``."""
 
     def reverse(call: Call) -> list[Any]:
         grad = getattr(ops, f"{name}_grad")

@@ -25,7 +25,7 @@ from ..series import linear, minus, product, total
 from ..shared import conj, is_zero, ops, summed, summed_to
 
 ARITHMETIC: dict[str, Any] = {"axes": BROADCAST, "promotes": (0, 1)}
-"""What holds of all operators between two tensors."""
+"""The settings that all operators between two tensors share."""
 
 for name, infix in (("add", "+"), ("sub", "-"), ("mul", "*"), ("truediv", "/")):
     how = {"linear": (0,)} if name == "mul" else {}
@@ -95,7 +95,7 @@ def _multiply_reverse(call: Call) -> list[Any]:
 
 
 def _factor(x: Any, g: Tensor) -> Any:
-    """The other factor of a product or quotient, as gradients are multiplied by it."""
+    """Return the other factor of a product or quotient, to multiply gradients by."""
     if isinstance(x, Tensor) and not (x.is_floating_point() or x.is_complex()):
         return ops.cast(x, g.dtype)
     return conj(x)
@@ -203,12 +203,12 @@ def _elementwise_pow_reverse(call: Call) -> list[Any]:
 
 
 def _exponent_below(y: Tensor) -> Tensor:
-    """``y - 1``, and 0 where y is: the slope there is 0, not ``0 * inf``."""
+    """Return ``y - 1``, or 0 where y is 0: the slope there is 0, not ``0 * inf``."""
     return ops.where(y == 0, paddle.ones_like(y), y) - 1.0
 
 
 def _complex_logarithm(x: Tensor, like: Tensor) -> Tensor:
-    """Of a base, as a complex number; zero where it is zero."""
+    """Return the logarithm of a base as a complex number; zero for a zero base."""
     x = x if x.dtype == like.dtype else ops.cast(x, like.dtype)
     zero = x == 0
     return ops.log(ops.where(zero, paddle.ones_like(x), x))
@@ -252,11 +252,11 @@ def _minimum_reverse(call: Call) -> list[Any]:
 
 
 def _share(g: Tensor, to: Tensor, *is_chosen: Tensor) -> Tensor:
-    """The gradient of one of two, half of it where they are equal.
+    """Return the gradient of one of two tensors, half of it where they are equal.
 
     Args:
-        is_chosen: where it is the larger, and where it is that or equal; nowhere of
-            what is no number.
+        is_chosen: where it is the larger, and where it is larger or equal; neither
+            holds for NaN.
     """
     before, with_ties = (ops.cast(each, g.dtype) for each in is_chosen)
     return summed_to(g * before + g * 0.5 * (with_ties - before), to)
@@ -305,7 +305,10 @@ def _subtract_from_jet(call: JetCall) -> list[Any]:
 
 
 def _pairs(call: JetCall) -> list[tuple[Any, Any]]:
-    """The coefficients of two arguments beyond their values, of the result's shape."""
+    """Return the coefficients of two arguments beyond their values.
+
+    They have the result's shape.
+    """
     shape = call.out.shape
 
     def full(part: Tensor) -> Tensor:
@@ -346,7 +349,7 @@ def _add_grad_batch(call: BatchCall) -> list[Any]:
 
 
 def _complex_like(x: Tensor, number: Any) -> Tensor:
-    """A number as a complex tensor of the precision of another."""
+    """Return a number as a complex tensor of the precision of another tensor."""
     if isinstance(number, Tensor):
         return number
     double = x.dtype in (paddle.float64, paddle.complex128)

@@ -16,7 +16,7 @@ OF_TWO: dict[str, Any] = {
     "promotes": (0, 1),
     "differentiable": (),
 }
-"""What holds of all comparisons of two tensors."""
+"""The settings that all comparisons of two tensors share."""
 
 for name, infix in (("eq", "=="), ("ne", "!="), ("lt", "<"), ("le", "<="), ("gt", ">")):
     define(f"Tensor.__{name}__", "x y", infix=infix, **OF_TWO)

@@ -1,4 +1,4 @@
-"""The same values once more: copies, casts, constants of the same shape."""
+"""Operators that repeat values: copies, casts, constants of the same shape."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ define(
 define("share_data", "x", alias=True, differentiable=(), axes=IN_ORDER)
 define("cast", "x dtype", view=True, axes=ELEMENTS)
 define("copy", "x", run=RAW.assign, axes=IN_ORDER)
-"""A copy in memory of its own, which passes leave where it is."""
+"""A copy in memory of its own. Passes leave it where it is."""
 define(
     "stop_gradient",
     "x",
@@ -45,7 +45,7 @@ define(
     differentiable=(),
     axes=IN_ORDER,
 )
-"""Where no gradient goes on, which passes leave where it is."""
+"""The place where gradients end. Passes leave it where it is."""
 holds_for_complex("assign", "copy", "cast", "Tensor.clone", "Tensor.contiguous")
 holds_for_complex("Tensor._tensor_use_gpudnn")
 

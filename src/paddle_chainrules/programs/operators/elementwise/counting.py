@@ -1,4 +1,4 @@
-"""Integers and Booleans: bits, counts, positions, and what holds of all elements."""
+"""Integers and Booleans: bits, counts, positions, and tests of all elements."""
 
 from __future__ import annotations
 

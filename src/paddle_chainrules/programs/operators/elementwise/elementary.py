@@ -22,7 +22,7 @@ def with_slope(name: str, slope: Callable[[Any, Any], Any]) -> None:
     """Define a function of each element by its derivative.
 
     Args:
-        slope: from the argument and the result.
+        slope: a function of the argument and the result.
     """
     define(name, axes=ELEMENTS)
 
@@ -46,7 +46,7 @@ SLOPES: dict[str, Callable[[Tensor, Power], Tensor]] = {
 
 
 def _power(x: Tensor, exponent: float) -> Tensor:
-    """Of minus one, or of minus one half."""
+    """Return x to the power of minus one, or of minus one half."""
     if exponent == -1.0:
         return 1.0 / x
     return 1.0 / ops.sqrt(x) if x.is_complex() else ops.rsqrt(x)
@@ -172,7 +172,7 @@ def _fmin_formula(x: Tensor, y: Tensor) -> Tensor:
 
 
 def _chosen(x: Tensor, y: Tensor, first: Tensor) -> Tensor:
-    """The one or the other; where one is no number, the other."""
+    """Return the one or the other; where one is NaN, the other."""
     first = ops.logical_or(first, ops.isnan(y))
     both = first.shape
     return ops.where(first, ops.expand(x, both), ops.expand(y, both))

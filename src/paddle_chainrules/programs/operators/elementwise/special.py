@@ -44,7 +44,7 @@ _TERMS = [
 
 
 def _series(x: Tensor) -> Tensor:
-    """``i1(x) / x`` of what is less than one."""
+    """Return ``i1(x) / x`` for values below one."""
     square = x * x
     found: Any = square * _TERMS[-1] + _TERMS[-2]
     for term in _TERMS[-3::-1]:
@@ -53,19 +53,19 @@ def _series(x: Tensor) -> Tensor:
 
 
 def _parts(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Where a number is less than one; those that are, and those that are not."""
+    """Return where x is below one; the entries that are, and those that are not."""
     small, one = ops.abs(x) < 1.0, paddle.ones_like(x)
     return small, ops.where(small, x, one), ops.where(small, one, x)
 
 
 def _ratio(x: Tensor) -> Tensor:
-    """``i1(x) / x``, of which Paddle has no value at zero."""
+    """Return ``i1(x) / x``. Paddle has no value of it at zero."""
     small, near, far = _parts(x)
     return ops.where(small, _series(near), ops.i1(far) / far)
 
 
 def _scaled_ratio(x: Tensor) -> Tensor:
-    """``i1e(x) / x``"""
+    """Return ``i1e(x) / x``."""
     small, near, far = _parts(x)
     scaled = _series(near) * ops.exp(-ops.abs(near))
     return ops.where(small, scaled, ops.i1e(far) / far)

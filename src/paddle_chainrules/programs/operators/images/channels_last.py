@@ -1,4 +1,4 @@
-"""Images with channels that are last, as the same of transposed ones."""
+"""Images whose channels are last, as transposed images."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _transposed(
 
     Args:
         images: positions of the arguments that are images.
-        results: of the results that are.
+        results: positions of the results that are images.
     """
     place = TABLE[name].arguments.index("data_format")
 

@@ -22,7 +22,7 @@ CONVOLUTIONS = {
         "dilations data_format",
     ),
 }
-"""With the arguments that say how, after the image and the filter."""
+"""Convolutions, with the arguments that follow the image and the filter."""
 
 TUNING = {
     "use_addto": False,
@@ -30,15 +30,15 @@ TUNING = {
     "exhaustive_search": False,
     "fuse_relu": False,
 }
-"""What ``F.conv1d`` says to the depthwise kernel besides, which takes no notice."""
+"""Further arguments of ``F.conv1d`` to the depthwise kernel, which ignores them."""
 
 
 class Grouped(Images):
     """Images whose weights may differ from sample to sample: groups of the channels.
 
     Args:
-        places: of the weights, where these are to be the same for all samples as long
-            as they can be.
+        places: positions of the weights that stay the same for all samples where
+            possible.
     """
 
     def batch(self, operator: Any, call: BatchCall) -> list[Any]:
@@ -59,28 +59,29 @@ class Grouped(Images):
 
 
 def _in_rows(x: Tensor) -> Any:
-    """[s, a, ...] as [s * a, ...]."""
+    """Return [s, a, ...] as [s * a, ...]."""
     return ops.reshape(x, [-1, *x.shape[2:]])
 
 
 def _in_channels(x: Tensor) -> Any:
-    """[s, n, c, ...] as [n, s * c, ...]."""
+    """Return [s, n, c, ...] as [n, s * c, ...]."""
     x = ops.transpose(x, [1, 0, *range(2, x.ndim)])
     return ops.reshape(x, [x.shape[0], -1, *x.shape[3:]])
 
 
 def _of_samples(x: Tensor, size: int) -> Any:
-    """[n, s * c, ...] as [s, n, c, ...]."""
+    """Return [n, s * c, ...] as [s, n, c, ...]."""
     x = ops.reshape(x, [x.shape[0], size, -1, *x.shape[2:]])
     return ops.transpose(x, [1, 0, *range(2, x.ndim)])
 
 
 def _bilinear(name: str, how: str) -> None:
-    """Have the kernel ``name_grad`` give the gradients, and theirs.
+    """Make the kernel ``name_grad`` give the gradients, and their own gradients.
 
-    The gradient by the image is linear in the result's cotangent and in the filter,
-    that by the filter in the image and the result's cotangent. So with their cotangents
-    in the places of image and filter the kernel gives the gradients of both at once.
+    The gradient by the image is linear in the result's cotangent and in the filter. The
+    gradient by the filter is linear in the image and the result's cotangent. So the
+    kernel gives both second gradients at once, with cotangents in place of image and
+    filter.
     """
     extra = " ".join(TUNING) if name == "depthwise_conv2d" else ""
     count = len(how.split())

@@ -1,4 +1,4 @@
-"""Pooling over windows, and its way back."""
+"""Pooling over windows, and its backward pass."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ AXES = {"pool2d_grad": 2, "pool3d_grad": 3}
 
 
 def taken(x: Tensor, index: Tensor) -> Tensor:
-    """Elements of the image of each sample and channel, by their places in it.
+    """Take elements of the image of each sample and channel, by their index in it.
 
     Args:
         x: of shape ``[n, c, *size]``.
@@ -88,7 +88,7 @@ def _of_largest(
     adaptive: bool,
     algorithm: str,
 ) -> Tensor:
-    """Elements of u in the places of the largest of x in each window."""
+    """Return elements of u at the places of the largest of x in each window."""
     if adaptive:  # of which Paddle's kernel makes the maximum of all
         raise NoRule("adaptive maxima by pool2d; use adaptive_max_pool2d")
     last = not layout.startswith("NC")
@@ -112,7 +112,7 @@ def _of_largest(
 
 
 LEAST = -1e38
-"""Padding that is no maximum, and more than what the kernel begins with."""
+"""The padding, which is no maximum, and is above the kernel's start value."""
 
 
 def _paddings(
@@ -122,7 +122,7 @@ def _paddings(
     paddings: Sequence[int],
     algorithm: str,
 ) -> list[tuple[int, int]]:
-    """Before and after each axis, as Paddle's algorithms say."""
+    """Return the padding before and after each axis, by Paddle's algorithms."""
     if algorithm == "VALID":
         return [(0, 0) for _ in size]
     if algorithm == "SAME":

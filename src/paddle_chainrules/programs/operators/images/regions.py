@@ -23,7 +23,7 @@ def _roi_pool(
     pooled_width: int,
     spatial_scale: float,
 ) -> Any:
-    """With the places of the largest, which the way back needs."""
+    """Return pooled regions and places of maxima, which the backward pass needs."""
     attributes = ("pooled_height", pooled_height, "pooled_width", pooled_width)
     return RAW.legacy.roi_pool(
         x, boxes, boxes_num, *attributes, "spatial_scale", spatial_scale

@@ -25,10 +25,10 @@ linear("pad3d", pad_value=0.0)
 
 
 def _repeats(size: list[int], how: Any) -> list[int]:
-    """How often each number of an image is repeated along each axis.
+    """Return how often each pixel of an image is repeated along each axis.
 
     Raises:
-        NoRule: not each as often.
+        NoRule: pixels are repeated different numbers of times.
     """
     data_format, _, height, width, scale, kind, corners, _ = how
     wanted = [height, width]
@@ -68,10 +68,10 @@ def _nearest_interp_grad_formula(x: Tensor, *how: Any) -> Tensor:
 
 
 def _around(x: Tensor, paddings: Any, mode: str, layout: str) -> list[Any]:
-    """Each dimension with how much comes before it and after it.
+    """Return each dimension with the padding before and after it.
 
     Raises:
-        NoRule: it is another number that comes there.
+        NoRule: the padding is another value.
     """
     if mode == "constant" or layout != "NCDHW" or type(paddings) is not list:
         raise NoRule("padding by a number; pad has it")
@@ -80,12 +80,12 @@ def _around(x: Tensor, paddings: Any, mode: str, layout: str) -> list[Any]:
 
 
 def _end(x: Tensor, axis: int, start: int, count: int) -> Tensor:
-    """So many places from one on."""
+    """Return this many places from one on."""
     return ops.slice(x, [axis], [start], [start + count], [1], [])
 
 
 def _borders(mode: str, size: int, before: int, after: int) -> tuple[int, int]:
-    """Where what is repeated before and after a dimension begins."""
+    """Return where the repeated parts before and after a dimension begin."""
     if mode == "reflect":
         return 1, size - 1 - after
     return size - before, 0
@@ -95,7 +95,7 @@ def _borders(mode: str, size: int, before: int, after: int) -> tuple[int, int]:
 def _pad3d_formula(
     x: Tensor, paddings: Any, mode: str, value: Any, layout: str
 ) -> Tensor:
-    """Along one dimension after another."""
+    """Pad along one dimension after another."""
     for axis, before, after in _around(x, paddings, mode, layout):
         size, parts = x.shape[axis], [x]
         if mode == "replicate":

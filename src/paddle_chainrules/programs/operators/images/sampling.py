@@ -1,4 +1,4 @@
-"""Images at places between their pixels, and the way back from there."""
+"""Images sampled at places between their pixels, and the backward pass."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ by_kernel("grid_sample", "deformable_conv")
 
 
 class Corners:
-    """The pixels around each of many places, and how much each of them counts.
+    """The pixels around each of many places, and their weights.
 
     Args:
         shape: of the images, ``[n, c, *size]``.
-        places: for each axis where, in pixels, of shape ``[n, count]``.
-        nearest: whether one pixel counts alone.
+        places: for each axis the positions in pixels, of shape ``[n, count]``.
+        nearest: whether only the nearest pixel counts.
     """
 
     def __init__(
@@ -48,9 +48,9 @@ class Corners:
         self._flat = [images * count]
 
     def each(self) -> Iterator[tuple[Tensor, Tensor, list[Tensor]]]:
-        """Of each corner the index into rows, whether it is inside, and its weights.
+        """Give each corner's index into rows, whether it is inside, and its weights.
 
-        The weights are one for each axis; their product counts.
+        There is one weight for each axis; the corner's weight is their product.
         """
         axes = len(self._places)
         for bits in itertools.product(*[(0,) if self._nearest else (0, 1)] * axes):
@@ -77,7 +77,7 @@ class Corners:
 
 
 def sampled(x: Tensor, corners: Corners) -> Tensor:
-    """Rows of channels at all places; images are zero outside."""
+    """Return rows of channels at all places; images are zero outside."""
     rows = _rows(x)
     terms = [
         ops.gather(rows, index, 0) * (inside * math.prod(weights))
@@ -89,7 +89,7 @@ def sampled(x: Tensor, corners: Corners) -> Tensor:
 def sampled_back(
     x: Tensor, corners: Corners, g: Tensor, axes: int
 ) -> tuple[Tensor, list[Tensor]]:
-    """Gradients by the image, and by the places along each axis as columns."""
+    """Return gradients by the image, and by the places along each axis as columns."""
     rows = _rows(x)
     by_rows = paddle.zeros_like(rows)
     slopes: list[list[Tensor]] = [[] for _ in range(axes)]
@@ -123,7 +123,7 @@ def _sum(terms: Sequence[Tensor]) -> Tensor:
 def _pixels(
     grid: Tensor, n: int, padding_mode: str, align_corners: bool
 ) -> tuple[Tensor, Any]:
-    """From -1 to 1 in pixels, and the derivative of that, piece by piece."""
+    """Map coordinates from -1..1 to pixels; return the piecewise derivative too."""
     scale = (n - 1) / 2 if align_corners else n / 2
     at = (grid + 1.0) * scale - (0.0 if align_corners else 0.5)
     slope: Any = scale
@@ -139,7 +139,7 @@ def _pixels(
 def _reflected(
     at: Tensor, n: int, align_corners: bool, scale: float
 ) -> tuple[Tensor, Tensor]:
-    """At the borders, which are the middles of pixels or their outer edges."""
+    """Reflect at the borders, which are the middles of pixels or their outer edges."""
     shift, span = (0.0, 2.0 * (n - 1)) if align_corners else (0.5, 2.0 * n)
     away = ops.abs(at + shift)
     rest = away - ops.floor(away / span) * span
@@ -193,7 +193,7 @@ def _deformable_conv_grad_formula(
     groups: int,
     im2col_step: int,
 ) -> Any:
-    """With the pixels that each tap of the filter meets as columns of a matrix."""
+    """Write the pixels under each tap of the filter as columns of a matrix."""
     n, c, *size = x.shape
     kernel, out = filter.shape[2:], out_grad.shape[2:]
     taps, count, parts = math.prod(kernel), math.prod(out), deformable_groups

@@ -1,4 +1,4 @@
-"""Resampling as sums of a few weighted numbers, along one axis after another."""
+"""Resampling as weighted sums of a few pixels, along one axis after another."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from ..shared import ops
 from . import resampling  # noqa: F401  # whose operators are in the table then
 
 MOST, LARGEST = 2, 512
-"""Numbers of which one is made along an axis, and places of that."""
+"""The most pixels that make one along an axis, and the most places of an axis."""
 
 
 class Tap(NamedTuple):
-    """Of each place of a result a place that it is made of, and its weight.
+    """A source place and a weight for each place of a result.
 
     Attributes:
         weights: None where all are one.
@@ -36,7 +36,7 @@ class Tap(NamedTuple):
 
 
 class Axis(NamedTuple):
-    """One that is resampled."""
+    """An axis that is resampled."""
 
     number: int
     taps: Sequence[Tap]
@@ -46,10 +46,10 @@ class Axis(NamedTuple):
 def _taps(
     name: str, size: int, axis: int, rank: int, how: tuple[Any, ...], dtype: str
 ) -> tuple[Tap, ...]:
-    """Along an axis of an image, as the operator itself shows them.
+    """Return the taps along an axis of an image, as the operator itself shows them.
 
     Raises:
-        NoRule: numbers are made of too many.
+        NoRule: pixels are made of too many others.
     """
     layout, depth, height, width, scale, *kind = how
     least = math.ceil(1 / min(1.0, *scale)) if scale else 1
@@ -78,7 +78,7 @@ def _taps(
 
 
 def _axes(name: str, x: Tensor, how: Sequence[Any]) -> list[Axis]:
-    """The last one, which lies in memory without gaps, first.
+    """Return the axes, with the last one first, since it has no gaps in memory.
 
     Raises:
         NoRule: sizes are in tensors, the image is large, or its channels are last.

@@ -18,7 +18,7 @@ from ..shared import ops, shaped_as
 
 
 def _instance_norm(x: Tensor, scale: Any, bias: Any, epsilon: float) -> Any:
-    """With mean and variance, which the way back needs."""
+    """Normalize each instance. Also give mean and variance, for the backward pass."""
     if scale is None:  # which crashes there
         scale = paddle.ones([x.shape[1]], x.dtype)
     if bias is None:
@@ -27,7 +27,7 @@ def _instance_norm(x: Tensor, scale: Any, bias: Any, epsilon: float) -> Any:
 
 
 def _batch_norm(x: Tensor, mean: Tensor, variance: Tensor, *how: Any) -> Any:
-    """Without a write into the statistics."""
+    """Normalize a batch without writing into the statistics."""
     return RAW.batch_norm(x, RAW.assign(mean), RAW.assign(variance), *how)
 
 
@@ -55,7 +55,7 @@ define("group_norm_grad", axes=FIRST)
 
 
 class Standard(NamedTuple):
-    """``y = (x - mean) * scale``, of the mean 0 and the variance 1 along some axes."""
+    """The result ``y = (x - mean) * scale``, of mean 0 and variance 1 along axes."""
 
     y: Tensor
     mean: Tensor
@@ -64,7 +64,7 @@ class Standard(NamedTuple):
 
 
 def standard(x: Tensor, axes: Sequence[int], epsilon: float) -> Standard:
-    """What has the mean 0 and the variance 1 along axes, but for epsilon."""
+    """Return x normalized to mean 0 and variance 1 along axes, except for epsilon."""
     mean = ops.mean(x, axes, True)
     centred = x - mean
     variance = ops.mean(centred * centred, axes, True)
@@ -73,13 +73,13 @@ def standard(x: Tensor, axes: Sequence[int], epsilon: float) -> Standard:
 
 
 def standard_back(g: Tensor, by: Standard, axes: Sequence[int]) -> Any:
-    """The gradient by x of what :func:`standard` gives."""
+    """Return the gradient by x of the result of :func:`standard`."""
     mean, slope = ops.mean(g, axes, True), ops.mean(g * by.y, axes, True)
     return (g - mean - by.y * slope) * by.scale
 
 
 def _back(g: Tensor, layout: Layout, y: Tensor, scale: Any, bias: Any) -> list[Any]:
-    """Gradients by scale and shift."""
+    """Return the gradients by scale and shift."""
     by_scale = None if scale is None else ops.sum(g * y, layout.others, None, False)
     by_bias = None if bias is None else ops.sum(g, layout.others, None, False)
     return [by_scale, by_bias]
@@ -106,7 +106,7 @@ def _batch_norm_reverse(call: Call) -> list[Any]:
 
 
 def _by_stored(x: Tensor, mean: Tensor, variance: Tensor, *how: Any) -> Standard:
-    """By a mean and a variance for each channel, whatever those of x are."""
+    """Normalize by a stored mean and variance for each channel."""
     layout, epsilon = how
     mean, variance = (ops.reshape(part, layout.shape) for part in (mean, variance))
     scale = ops.rsqrt(variance + single(epsilon))

@@ -21,7 +21,7 @@ from .channel_norms import standard, standard_back
 def _layer_norm(
     x: Tensor, scale: Any, bias: Any, epsilon: float, begin_norm_axis: int
 ) -> Any:
-    """With mean and variance, which the way back needs."""
+    """Normalize a layer. Also give mean and variance, for the backward pass."""
     width = math.prod(x.shape[begin_norm_axis:])
     if scale is None:  # which crashes there
         scale = paddle.ones([width], x.dtype)
@@ -73,7 +73,7 @@ def _layer_norm_formula(
 
 
 def _features(x: Tensor, begin_norm_axis: int) -> tuple[list[int], list[int]]:
-    """Their axes, and their sizes."""
+    """Return the axes of the features, and their sizes."""
     return [*range(begin_norm_axis, x.ndim)], x.shape[begin_norm_axis:]
 
 
@@ -105,7 +105,7 @@ def _layer_norm_grad_formula(
 def _spectral_norm_formula(
     weight: Tensor, u: Tensor, v: Tensor, dim: int, power_iters: int, eps: float
 ) -> Tensor:
-    """Through the iterations, of which Paddle's own gradient is wrong."""
+    """Differentiate through the iterations. Paddle's own gradient there is wrong."""
     first = [dim, *(i for i in range(weight.ndim) if i != dim)]
     rows = ops.transpose(weight, first) if dim else weight
     rows = ops.reshape(rows, [weight.shape[dim], -1])

@@ -1,8 +1,8 @@
-"""Recurrent layers: Paddle's kernel forth and back, and back in other operators.
+"""Recurrent layers: Paddle's kernels for both passes, and formulas of the second.
 
-Paddle's kernel of the gradients takes lists, with which it can't be called from Python:
-its own engine calls it. For derivatives of it what it kept is computed again, for all
-steps at once, from the states that the layer gives. Formulas: the documentation of
+Paddle's kernel of the gradients takes lists, so Python can't call it: Paddle's own
+engine calls it. For its derivatives we compute again what it kept, for all steps at
+once, from the states that the layer gives. Formulas: the documentation of
 ``paddle.nn.LSTM``, ``GRU`` and ``SimpleRNN``.
 """
 
@@ -25,7 +25,7 @@ _run_backward: Any = paddle.base.core.eager.run_backward
 
 
 class Arguments(NamedTuple):
-    """Of the operator ``rnn``; states and weights are lists."""
+    """Arguments of the operator ``rnn``. States and weights are lists."""
 
     x: Tensor
     pre_state: Sequence[Tensor]
@@ -46,16 +46,16 @@ COUNT = len(Arguments._fields)
 
 
 class Tape(NamedTuple):
-    """One call that Paddle has recorded, for one way back."""
+    """One call that Paddle has recorded, for one backward pass."""
 
     leaves: list[Tensor]
     outputs: list[Tensor]
 
 
 def _taped(args: Sequence[Any]) -> tuple[Tape, Any]:
-    """A call on leaves of its own, and its second result.
+    """Return a call on leaves of its own, and its second result.
 
-    Without dropout, which is between layers that are one by one in programs.
+    It has no dropout, since programs run layers one by one where there is dropout.
     """
     x, before, weights, length, dropout_state, _, *how, _ = args
     with grad_mode(True):
@@ -70,7 +70,7 @@ def _taped(args: Sequence[Any]) -> tuple[Tape, Any]:
 
 
 def _rnn(*args: Any) -> list[Any]:
-    """All tensors in one list; the second of them carries the tape, for one use."""
+    """Return all tensors in one list. The second carries the tape, for one use."""
     tape, state = _taped(args)
     state.tape = [tape]
     out, *after = (part.detach() for part in tape.outputs)
@@ -78,11 +78,11 @@ def _rnn(*args: Any) -> list[Any]:
 
 
 def _rnn_grad(*args: Any) -> list[Any]:
-    """Gradients by x, states and weights.
+    """Return the gradients by x, states and weights.
 
     Args:
-        args: those of ``rnn``, its first two results, and cotangents of the others: of
-            the first, and a list of those of the states; None for zero.
+        args: those of ``rnn``, its first two results, and cotangents: that of the
+            first, and a list of those of the states; None for zero.
     """
     *given, _, state, g, after = args
     try:
@@ -132,7 +132,7 @@ def _rnn_reverse(call: Call) -> Any:
 
 @formula_of("rnn_grad", keeps_kernel=True)
 def _rnn_grad_formula(*args: Any) -> Any:
-    """Layer by layer, from the last."""
+    """Return the gradients layer by layer, from the last."""
     given = Arguments(*args[:COUNT])
     out, _, g, after = args[COUNT:]
     if given.sequence_length is not None:
@@ -168,7 +168,7 @@ def _rnn_grad_formula(*args: Any) -> Any:
 
 
 def _layers(given: Arguments, ways: int) -> list[list[_Layer]]:
-    """All layers in all directions, computed once more one by one."""
+    """Return all layers in all directions, computed once more one by one."""
     x, found = given.x, []
     for i in range(given.num_layers):
         outs, row = [], []
@@ -183,7 +183,7 @@ def _layers(given: Arguments, ways: int) -> list[list[_Layer]]:
 
 
 def _single(given: Arguments, k: int, x: Tensor, out: Tensor | None) -> _Layer:
-    """One layer in one direction, by its number."""
+    """Return one layer in one direction, by its number."""
     count = given.num_layers * (1 + given.is_bidirec)
     one = given._replace(
         x=x,
@@ -198,7 +198,7 @@ def _single(given: Arguments, k: int, x: Tensor, out: Tensor | None) -> _Layer:
 
 
 def sources(k: int, count: int) -> tuple[int, ...]:
-    """Where the weights of a layer are, and its biases, by x and by h."""
+    """Return where the weights of a layer are, and its biases, by x and by h."""
     return 2 * k, 2 * k + 1, 2 * (count + k), 2 * (count + k) + 1
 
 
@@ -211,7 +211,7 @@ def _rows(x: Tensor) -> Tensor:
 
 
 class _Layer:
-    """One layer in one direction, with what its gates were at all steps.
+    """One layer in one direction, with the values of its gates at all steps.
 
     Attributes:
         h: the states before each step, of shape ``[steps, n, hidden]``.
@@ -238,13 +238,13 @@ class _Layer:
         return list(ops.split_with_num(x, self.gates, 2))
 
     def _back(self, g: Tensor, rest: Tensor | None) -> Tensor:
-        """Through the weights of the state, and what comes to it otherwise."""
+        """Return the gradient through the weights of the state, plus the rest."""
         if rest is None:
             return ops.matmul(g, self.w_h, False, False)
         return ops.addmm(rest, g, self.w_h, 1.0, 1.0)
 
     def gradients(self, g: Tensor | None, ends: Sequence[Tensor]) -> tuple[Any, ...]:
-        """By x, by the states before, and by weights and biases."""
+        """Return gradients by x, by the states before, and by weights and biases."""
         ends = [ops.reshape(part, part.shape[1:]) for part in ends]
         steps = [None] * self.steps if g is None else ops.unbind(g, 0)
         by_x, by_h, before = self.back(steps, ends)
@@ -260,7 +260,7 @@ class _Layer:
         return ops.reshape(by_input, x.shape), states, weights
 
     def back(self, g: Sequence[Any], ends: Sequence[Tensor]) -> tuple[Any, ...]:
-        """Gradients by what goes into the gates from x, from h, and by the states.
+        """Return gradients by the gates' inputs from x and from h, and by the states.
 
         Args:
             g: cotangents of the results of the steps, None for zero.

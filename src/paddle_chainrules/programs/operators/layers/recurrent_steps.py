@@ -1,5 +1,7 @@
-"""Recurrent layers apart: layer by layer where there is dropout in between, and step by
-step, in operators that become machine code."""
+"""Recurrent layers decomposed for machine code.
+
+Layers run one by one where there is dropout between them, and step by step.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +17,18 @@ from ..shared import ops
 from .recurrent import Arguments, part_of, sources
 
 LONGEST = 80
-"""Steps of all layers together, for more of which a layer stays one operator."""
+"""The most steps of all layers together. A layer with more stays one operator."""
 
 
 @decompose_of("rnn")
 def _rnn_decomposed(decomposed: bool, *args: Any) -> Any:
-    """Step by step, for machine code: what is added to the gates by the input for all
-    steps at once, then a product and the gates of each step.
+    """Decompose into steps for machine code.
 
-    None for what Paddle's kernel has besides: sequences of several lengths, layers
-    without biases, many steps.
+    One product adds the input's part of the gates for all steps at once. Then each step
+    has a product and its gates.
+
+    Returns None for what only Paddle's kernel supports: sequences of several lengths,
+    layers without biases, many steps.
     """
     given = Arguments(*args)
     if given.dropout_prob and not given.is_test and given.num_layers > 1:
@@ -55,7 +59,7 @@ def _rnn_decomposed(decomposed: bool, *args: Any) -> Any:
 
 
 def _with_dropout(given: Arguments) -> Any:
-    """Layer by layer. Paddle's kernel draws once, for all layers alike."""
+    """Run layer by layer. Paddle's kernel draws once, for all layers alike."""
     x, ends, factors = given.x, [], None
     ways = 1 + bool(given.is_bidirec)
     biases = 2 * ways * given.num_layers  # come after weights, where there are any
@@ -81,14 +85,14 @@ def _with_dropout(given: Arguments) -> Any:
 
 
 def _parts(found: Any) -> list[Tensor]:
-    """Output, what the kernel keeps, and the last states, in one list."""
+    """Return the output, what the kernel keeps, and the last states, in one list."""
     out, kept, *after = found
     nested = len(after) == 1 and isinstance(after[0], list | tuple)
     return [out, kept, *(after[0] if nested else after)]
 
 
 def _drawn(x: Tensor, given: Arguments) -> Tensor:
-    """A one for each entry that stays, a zero for others."""
+    """Return a one for each entry that stays, a zero for others."""
     ones = paddle.ones(x.shape, x.dtype)
     how = given.dropout_prob, "upscale_in_train", given.seed, bool(given.seed)
     _, mask = TABLE["dropout_of_ones"].every([ones, *how])
@@ -102,7 +106,7 @@ def _in_steps(
     weights: Sequence[Tensor],
     is_back: bool,
 ) -> tuple[Tensor, list[Tensor]]:
-    """One layer in one direction: the states of all steps, and the last one."""
+    """Run one layer in one direction; return the states of all steps, and the last."""
     w_x, w_h, b_x, b_h = weights
     steps, n, _ = x.shape
     by_x = ops.matmul(ops.reshape(x, [steps * n, x.shape[2]]), w_x, False, True) + b_x
@@ -144,4 +148,4 @@ STEP = {
     "RNN_TANH": _tanh_step,
     "RNN_RELU": _relu_step,
 }
-"""Of what the input and the state add to the gates, and of the state: the next one."""
+"""By mode, a function from the gates' inputs and the state to the next state."""

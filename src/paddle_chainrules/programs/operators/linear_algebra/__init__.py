@@ -1,1 +1,1 @@
-"""Products of matrices, factors of them, and what is solved by these."""
+"""Products of matrices, factorizations, and solutions by these."""

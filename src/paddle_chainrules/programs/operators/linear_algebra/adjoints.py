@@ -11,52 +11,52 @@ from ..shared import conj, ops
 
 
 def transposed(x: Tensor, first: int = -2, second: int = -1) -> Tensor:
-    """With two of its axes exchanged."""
+    """Return x with two of its axes exchanged."""
     order = [*range(x.ndim)]
     order[first], order[second] = order[second], order[first]
     return ops.transpose(x, order)
 
 
 def adjoint(x: Tensor) -> Tensor:
-    """The conjugate transpose of each matrix."""
+    """Return the conjugate transpose of each matrix."""
     return conj(transposed(x))
 
 
 def product(x: Tensor, *others: Tensor) -> Tensor:
-    """Of matrices, from the left to the right."""
+    """Multiply matrices, from the left to the right."""
     for y in others:
         x = ops.matmul(x, y, False, False)
     return x
 
 
 def columns(x: Tensor) -> Tensor:
-    """Numbers that multiply the columns of a matrix."""
+    """Return factors in a shape that multiplies the columns of a matrix."""
     return ops.unsqueeze(x, [-2])
 
 
 def unit(x: Tensor, n: int) -> Tensor:
-    """The unit matrix of n rows, of real numbers as precise as those of x."""
+    """Return the unit matrix of n rows, real and as precise as x."""
     dtype = paddle.float64 if x.dtype == paddle.complex128 else x.dtype
     dtype = paddle.float32 if dtype == paddle.complex64 else dtype
     return paddle.eye(n, dtype=dtype)
 
 
 def diagonal(x: Tensor) -> Tensor:
-    """Of each square matrix."""
+    """Return the diagonal of each square matrix."""
     return ops.sum(x * unit(x, x.shape[-1]), [-1], None, False)
 
 
 def on_diagonal(x: Tensor) -> Tensor:
-    """Diagonal matrices."""
+    """Return diagonal matrices."""
     return columns(x) * unit(x, x.shape[-1])
 
 
 def part(x: Tensor, axis: int, start: int, end: int) -> Tensor:
-    """What is between two places of an axis."""
+    """Return the part between two places of an axis."""
     return ops.slice(x, [axis % x.ndim], [start], [end], [1], [])
 
 
 def reordered(x: Tensor, letters: Sequence[str], order: Sequence[str]) -> Tensor:
-    """With its axes, which have letters, in another order."""
+    """Return x with its axes, named by letters, in another order."""
     places = [letters.index(letter) for letter in order]
     return x if places == [*range(x.ndim)] else ops.transpose(x, places)

@@ -1,7 +1,7 @@
 """Eigenvalues, singular values, and their vectors.
 
-What depends on the choice of a vector's phase has no derivative; nor has what depends
-on the vectors of equal values, whose gradients are not finite.
+A result that depends on the phase of a vector has no derivative. Where eigenvalues are
+equal, gradients that depend on their vectors are not finite.
 
 Sources: Giles, as in :mod:`.solving`; Wan and Zhang, "Automatic differentiation for
 complex valued SVD", 2019; the matrix rules of PyTorch.
@@ -41,7 +41,7 @@ holds_for_complex("eigh", "eigvalsh", "eig", "eigvals", "svd")
 
 
 def _gaps(values: Tensor) -> Tensor:
-    """``values[j] - values[i]``, and one on the diagonal."""
+    """Return ``values[j] - values[i]``, and one on the diagonal."""
     found = columns(values) - ops.unsqueeze(values, [-1])
     return found + unit(values, values.shape[-1])
 
@@ -55,7 +55,7 @@ def _skew(x: Tensor) -> Tensor:
 
 
 def _between(left: Tensor, values: Any, inner: Any, right: Tensor) -> Tensor:
-    """``left (diagonal of the values + inner) right``, where None is zero."""
+    """Return ``left (diagonal of the values + inner) right``, where None is zero."""
     found = None if values is None else left * columns(values)
     if inner is not None:
         more = product(left, inner)
@@ -104,7 +104,7 @@ def _eigvals_reverse(call: Call) -> list[Any]:
 
 
 def _order(found: Tensor, others: Tensor) -> Tensor:
-    """Which of the others each is, as a matrix of ones and zeros."""
+    """Return a matrix of ones and zeros that tells which of the others each is."""
     far = ops.abs(ops.unsqueeze(found, [-1]) - columns(others))
     nearest = ops.cast(far == ops.min(far, [-1], True), far.dtype)
     own = ops.unsqueeze(diagonal(nearest), [-1])  # in the same place

@@ -31,7 +31,7 @@ holds_for_complex("einsum")
 
 @formula_of("einsum")
 def _einsum_formula(x: Sequence[Tensor], equation: str) -> Tensor:
-    """By matrix products of what two tensors have in common."""
+    """Compute by matrix products over the letters that two tensors share."""
     left, _, right = equation.replace(" ", "").partition("->")
     if "." in equation:
         raise NoRule("an ellipsis given to the operator; call paddle.einsum")
@@ -46,7 +46,7 @@ def _einsum_formula(x: Sequence[Tensor], equation: str) -> Tensor:
 
 
 def _term(x: Tensor, letters: str) -> Term:
-    """Of a letter that it has twice the diagonal."""
+    """Return a term. For a repeated letter take the diagonal."""
     left = [*letters]
     while len({*left}) < len(left):
         second = next(k for k, c in enumerate(left) if c in left[:k])
@@ -59,7 +59,7 @@ def _term(x: Tensor, letters: str) -> Term:
 
 
 def _summed(term: Term, kept: Iterable[str]) -> Term:
-    """Over the letters that nothing else has."""
+    """Sum over the letters that nothing else has."""
     x, letters = term
     axes = [k for k, letter in enumerate(letters) if letter not in kept]
     if axes:
@@ -68,7 +68,7 @@ def _summed(term: Term, kept: Iterable[str]) -> Term:
 
 
 def _contracted(first: Term, second: Term, kept: set[str]) -> Term:
-    """Two tensors multiplied, and summed over letters that are needed no more."""
+    """Multiply two tensors, and sum over letters that are not needed any more."""
     x, of_x = _summed(first, kept | {*second[1]})
     y, of_y = _summed(second, kept | {*of_x})
     both = [c for c in of_x if c in of_y]
@@ -98,7 +98,7 @@ def _contracted(first: Term, second: Term, kept: set[str]) -> Term:
 def _of_one_size(
     x: Tensor, of_x: list[str], y: Tensor, of_y: list[str], letters: list[str]
 ) -> tuple[Tensor, Tensor]:
-    """Summed over a letter already, where the other has one element of it."""
+    """Sum each over a letter for which the other has one element."""
     for letter in letters:
         i, j = of_x.index(letter), of_y.index(letter)
         if x.shape[i] != y.shape[j]:

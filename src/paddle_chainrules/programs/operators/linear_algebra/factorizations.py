@@ -27,12 +27,12 @@ holds_for_complex("lu", "lu_unpack", "qr")
 
 
 def lower_solve(factor: Tensor, x: Tensor, unitriangular: bool = False) -> Tensor:
-    """``factor^-H x``, of a lower triangle."""
+    """Return ``factor^-H x``, for a lower triangle."""
     return ops.triangular_solve(conj(factor), x, False, True, unitriangular)
 
 
 def upper_solve(x: Tensor, factor: Tensor) -> Tensor:
-    """``x factor^-H``, of an upper triangle."""
+    """Return ``x factor^-H``, for an upper triangle."""
     return adjoint(ops.triangular_solve(factor, adjoint(x), True, False, False))
 
 
@@ -122,7 +122,7 @@ def _qr_reverse(call: Call) -> list[Any]:
 
 
 def _by_square(q: Tensor, r: Tensor, by_q: Any, by_r: Any) -> Tensor:
-    """Of at least as many rows as columns."""
+    """Return the gradient where there are at least as many rows as columns."""
     inner: Any = None
     if by_r is not None:
         inner = product(r, adjoint(ops.triu(by_r, 0)))
@@ -159,7 +159,7 @@ def _nan_where(bad: Tensor, like: Tensor) -> Tensor:
 def _nearest(
     x: Tensor, y: Tensor, solution: Tensor, g: Tensor, by_squares: Any
 ) -> tuple[Tensor, Tensor]:
-    """Gradients by both, of at least as many equations as unknowns."""
+    """Return gradients by both, with at least as many equations as unknowns."""
     q, r = ops.qr(x, "reduced")
     once = ops.triangular_solve(r, g, True, True, False)
     twice = ops.triangular_solve(r, once, True, False, False)
@@ -172,7 +172,7 @@ def _nearest(
 def _shortest(
     x: Tensor, y: Tensor, solution: Tensor, g: Tensor, _: Any
 ) -> tuple[Tensor, Tensor]:
-    """The same of fewer equations, which have one shortest solution."""
+    """Return the same for fewer equations, which have one shortest solution."""
     q, r = ops.qr(adjoint(x), "reduced")
     by_y = ops.triangular_solve(r, product(adjoint(q), g), True, False, False)
     back = ops.triangular_solve(r, product(adjoint(q), solution), True, False, False)

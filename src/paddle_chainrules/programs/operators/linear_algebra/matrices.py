@@ -25,7 +25,7 @@ from ..shared import aligned, conj, ops, summed_to
 
 
 class Product(Anywhere):
-    """Of matrices, or of rows by a matrix that is the same for all."""
+    """The kind for products of matrices, or of rows by a matrix shared by samples."""
 
     def keeps_rows(
         self, args: Mapping[str, Any], given: Sequence[Any], outputs: Any, count: int
@@ -58,7 +58,7 @@ holds_for_complex("matmul", "Tensor.__matmul__", "linear", "dot")
 
 
 def rows(x: Tensor) -> Tensor:
-    """As a matrix, of the last dimension."""
+    """Return x as a matrix whose rows have the last dimension."""
     return x if x.ndim == 2 else ops.reshape(x, [-1, x.shape[-1]])
 
 
@@ -104,8 +104,10 @@ def _matmul(call: Call, x: Tensor, y: Tensor, turn_x: bool, turn_y: bool) -> lis
 
 
 _LONG = 1024
-"""Terms of a sum from which on it rounds by several last places where the bias comes
-first, and where that is not faster any more."""
+"""The number of terms from which on a sum does not begin with the bias.
+
+It would round by several last places there, and would not be faster any more.
+"""
 
 
 @instead_of("linear")
@@ -212,7 +214,7 @@ def _linear_jet(call: JetCall) -> list[Any]:
 def _product(
     call: BatchCall, x: Tensor, y: Tensor, turn_x: bool, turn_y: bool
 ) -> Tensor:
-    """Of arguments 0 and 1, vectors among them as matrices of one row or column."""
+    """Multiply arguments 0 and 1, with vectors as matrices of one row or column."""
     ndim = max(call.ndim(0), call.ndim(1), 2)
     if call.ndim(0) == 1:
         x, turn_x = ops.unsqueeze(x, [-2]), False

@@ -73,7 +73,7 @@ def _triangular_solve_reverse(call: Call) -> list[Any]:
 
 
 def triangle(x: Tensor, upper: bool, strict: bool = False) -> Tensor:
-    """One of the triangles, without the diagonal where it is to be strict."""
+    """Return one of the triangles, without the diagonal where it is strict."""
     return ops.triu(x, int(strict)) if upper else ops.tril(x, -int(strict))
 
 
@@ -106,7 +106,7 @@ def _lu_solve_formula(b: Tensor, lu: Tensor, pivots: Tensor, trans: str) -> Tens
 
 
 def cofactors(x: Tensor) -> Tensor | None:
-    """Derivatives of a determinant of up to three rows, of any rank."""
+    """Return the derivatives of a determinant of up to three rows, of any rank."""
     n = x.shape[-1]
     if n == 1:
         return paddle.ones_like(x)
@@ -142,7 +142,7 @@ def _det_reverse(call: Call) -> list[Any]:
 
 
 def _is_singular(x: Tensor, out: Tensor) -> Tensor:
-    """Whether a determinant is zero but for rounding."""
+    """Tell whether a determinant is zero up to rounding."""
     x, out, n = x.detach(), out.detach(), x.shape[-1]
     squares = ops.real(x * conj(x)) if x.is_complex() else x * x
     size = ops.sqrt(ops.sum(squares, [-2, -1], None, False) / n)
@@ -151,7 +151,10 @@ def _is_singular(x: Tensor, out: Tensor) -> Tensor:
 
 
 def _singular_slopes(x: Tensor) -> Tensor:
-    """Conjugate cofactors of matrices of any rank, as numbers, by singular values."""
+    """Return conjugate cofactors of matrices of any rank, by singular values.
+
+    They are constants, without a gradient.
+    """
     left, values, right = ops.svd(x.detach(), False)
     n = x.shape[-1]
     others = ops.expand(ops.unsqueeze(values, [-2]), [*values.shape, n])
@@ -183,7 +186,7 @@ def _matrix_power_formula(x: Tensor, n: int) -> Tensor:
 
 
 def _matrix_power(x: Tensor, n: int) -> Tensor:
-    """Of a matrix, by products of squares; n is not 0."""
+    """Return a power of a matrix by repeated squaring; n is not 0."""
     base = x if n > 0 else ops.inverse(x)
     found: Any = None
     left = abs(n)

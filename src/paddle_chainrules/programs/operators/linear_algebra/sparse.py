@@ -17,7 +17,7 @@ from ..shared import ops
 def csr(
     name: str, first: Tensor, second: Tensor, crows: Tensor, cols: Tensor, d: int
 ) -> Tensor:
-    """One of :data:`PRODUCTS`, in a program or on the graph that Paddle records."""
+    """Compute one of :data:`PRODUCTS`, in a program or on Paddle's own graph."""
     if listener() is None:
         return on_graph(name, first, second, crows, cols, d)
     found: Tensor = TABLE[name].every([first, second, crows, cols, d])[0]
@@ -67,7 +67,7 @@ for _name in PRODUCTS:
 
 
 def _batch(name: str) -> Any:
-    """Dense matrices of all samples, side by side."""
+    """Return a rule that puts the dense matrices of all samples side by side."""
 
     def rule(call: BatchCall) -> list[Any]:
         values, dense, *pattern = call.args

@@ -51,7 +51,10 @@ def _cross_entropy_with_softmax_reverse(call: Call) -> list[Any]:
 def _slope(
     x: Tensor, softmax: Tensor, label: Tensor, use_softmax: bool, axis: int
 ) -> Tensor:
-    """Of labels that are probabilities: Paddle's kernel has them sum to one."""
+    """Return the slope for labels that are probabilities.
+
+    Paddle's kernel assumes that they sum to one.
+    """
     if use_softmax:
         return softmax * ops.sum(label, [axis], None, True) - label
     inside = x > 0

@@ -1,4 +1,4 @@
-"""The loss of a tree of classes, by the way from its root to a leaf."""
+"""The loss of a tree of classes, along the path from its root to a leaf."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def _hsigmoid_loss_formula(
 
 
 def _binary(label: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Nodes on the way to a class, -1 after them, and whether it goes right at each.
+    """Return the nodes on the path to a class, and whether it goes right at each.
 
-    Of the tree in which node n has below it the nodes 2n + 1 and 2n + 2.
+    After the last node come -1. Node n of the tree has the children 2n + 1 and 2n + 2.
     """
     depth = (2 * count - 1).bit_length() - 1
     halves = 2 ** paddle.arange(depth, dtype=label.dtype)

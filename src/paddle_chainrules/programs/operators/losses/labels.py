@@ -1,4 +1,4 @@
-"""Classes by their numbers."""
+"""Classes as integers."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from ..shared import ops, shaped_as
 
 
 def classes(label: Tensor, there: Tensor, count: int) -> Tensor:
-    """Labels below a number of classes, 0 where there is none.
+    """Return labels below a number of classes, 0 where there is none.
 
-    They are looked up, so that one that is no class is out of range, for derivatives
-    too, which would do without; below zero it would count from the end otherwise.
+    The labels are looked up, so that an invalid class is out of range. Derivatives
+    would not notice it otherwise, and one below zero would count from the end.
     """
     label = ops.cast(masked(label, there), paddle.int64)
     label = ops.where(label < 0, paddle.full_like(label, count), label)

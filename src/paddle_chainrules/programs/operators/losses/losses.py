@@ -27,7 +27,7 @@ from .labels import classes
 def _nll_loss(
     x: Tensor, label: Tensor, weight: Any, ignore_index: int, reduction: str
 ) -> Any:
-    """Images pixel by pixel: Paddle's sums of them write past their memory."""
+    """Compute the loss pixel by pixel, since Paddle's sums write past their memory."""
     if x.ndim > 2 and reduction != "none":
         x = RAW.reshape(RAW.transpose(x, [0, 2, 3, 1]), [-1, x.shape[1]])
         label = RAW.reshape(label, [-1])
@@ -35,7 +35,7 @@ def _nll_loss(
 
 
 def _of_alignments(name: str, *names: str) -> None:
-    """A loss over all alignments, with the gradient that it finds on the way.
+    """Define a loss over all alignments, with the gradient that it finds on the way.
 
     Args:
         names: of its attributes.
@@ -158,12 +158,12 @@ def _identity_loss_formula(x: Tensor, reduction: int) -> Tensor:
 
 
 def _log_of_probability(x: Tensor) -> Tensor:
-    """At least -100, as binary cross entropy has it."""
+    """Return the logarithm, at least -100, as in binary cross entropy."""
     return bounded_log(x, math.exp(-100.0), -100.0)
 
 
 def _divergences(x: Tensor, target: Tensor, log_target: bool) -> Tensor:
-    """That of Kullback and Leibler, each element's share of it."""
+    """Return each element's share of the Kullback-Leibler divergence."""
     if log_target:
         logs: Tensor = ops.exp(target) * (target - x)
         return logs

@@ -18,10 +18,10 @@ from .places import put_back, row_numbers
 
 
 class Sliced(Along):
-    """Parts along axes, by where they begin and end, or what is set there.
+    """The kind for parts along axes by begin and end, and for values set there.
 
     Args:
-        batches: whether results of many samples follow of it.
+        batches: whether the results of many samples follow from it.
     """
 
     def __init__(self, batches: bool = True) -> None:
@@ -38,7 +38,7 @@ class Sliced(Along):
         return [moved(n, ndim) for n in axis]
 
     def serves(self, op: Any, sizes: Sizes, varies: Varies) -> bool:
-        """Not a part of the samples, of which there may be more or fewer."""
+        """Return False for a part of the samples, since their number may vary."""
         given = op.named
         rows = zip(given["axes"], given["starts"], given["ends"], strict=True)
         return not any(
@@ -48,21 +48,21 @@ class Sliced(Along):
 
 
 WHOLE = 2**31 - 1
-"""The end of a slice that has none."""
+"""The end of a slice that has no end."""
 
 
 class Indexed(Anywhere):
-    """Parts by an index in brackets.
+    """The kind for parts by an index in brackets.
 
     Args:
-        batches: whether results of many samples follow of it.
+        batches: whether the results of many samples follow from it.
     """
 
     def __init__(self, batches: bool = True) -> None:
         self.batches = batches
 
     def serves(self, op: Any, sizes: Sizes, varies: Varies) -> bool:
-        """Not a part of the samples, though in a program it may be all of them."""
+        """Return False for a part of the samples, though in a program it may be all."""
         shape = op.args[0].shape
         parts = zip(shape, parts_of(op.named["index"], len(shape)), strict=False)
         return not any(varies(size) and _is_some(part, varies) for size, part in parts)
@@ -70,7 +70,7 @@ class Indexed(Anywhere):
     def keeps_rows(
         self, args: Mapping[str, Any], given: Sequence[Any], outputs: Any, count: int
     ) -> bool:
-        """By numbers and slices alone: what lists take may come first in the result."""
+        """Return True for integers and slices alone. Axes of lists may come first."""
         parts = parts_of(args["index"], len(args["x"].shape))
         if not all(type(part) in (int, slice) for part in parts):
             return False
@@ -111,7 +111,7 @@ class Indexed(Anywhere):
 
 
 def _is_some(part: Any, varies: Varies) -> bool:
-    """Whether a part of an index may be less than all along its axis."""
+    """Tell whether a part of an index may be less than all along its axis."""
     shape = getattr(part, "shape", None)
     if shape is not None:  # a tensor: as many as there are samples
         return not any(map(varies, shape))
@@ -122,7 +122,10 @@ def _is_some(part: Any, varies: Varies) -> bool:
 
 
 def numbered_rows(call: BatchCall, x: int, index: int) -> tuple[Tensor, Tensor]:
-    """The first axes of all samples in one, and indices into that, in a row."""
+    """Join the first axes of all samples; return that, and indices into it.
+
+    The indices are in a row.
+    """
     tensor, places = full(call, x), full(call, index)
     size, count = tensor.shape[:2]
     starts = paddle.arange(0, size * count, count, dtype=places.dtype)
@@ -156,7 +159,7 @@ class Basic(NamedTuple):
 
 
 def basic(index: Any, shape: list[int]) -> Basic | None:
-    """What an index says; None where it is of other things than ints and slices."""
+    """Return the parsed index; None where it holds other than ints and slices."""
     each = index if isinstance(index, tuple) else (index,)
     has_new = any(part is None for part in each)
     found = Basic([], [], [], [], [], [*shape], has_new)
@@ -182,7 +185,7 @@ def basic(index: Any, shape: list[int]) -> Basic | None:
 
 
 def parts_of(index: Any, ndim: int) -> list[Any]:
-    """What an index says of each axis, one after another, but for new ones."""
+    """Return the part of an index for each axis in order, without new axes."""
     return [part for part in _without_ellipsis(index, ndim) if part is not None]
 
 
@@ -223,7 +226,7 @@ def _getitem_jet(call: JetCall) -> list[Any]:
 
 
 def _values(index: Any) -> Any:
-    """An index with the tensors of which a call along a curve has series."""
+    """Return an index with the values of tensors that have a series along a curve."""
     if isinstance(index, list) and index and isinstance(index[0], Tensor):
         return index[0]
     if isinstance(index, tuple | list):
@@ -232,7 +235,7 @@ def _values(index: Any) -> Any:
 
 
 def _at_tensors(x: Tensor, index: Any, g: Tensor) -> Tensor:
-    """The gradient where tensors of integers are in the index."""
+    """Return the gradient where tensors of integers are in the index."""
     parts = _without_ellipsis(index, x.ndim)
     if any(part is None for part in parts):
         raise NoRule(

@@ -1,4 +1,4 @@
-"""Slices, and rows by tensors of their numbers."""
+"""Slices, and rows by tensors of their indices."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from .brackets import Sliced, numbered_rows
 
 
 def put_back(x: Tensor, mask: Tensor, grad_out: Tensor) -> Tensor:
-    """What a mask has selected, where it was, zeros elsewhere, of the shape of x.
+    """Return zeros of the shape of x with a mask's selection at its places.
 
     Raises:
-        CaptureError: the mask selects another number than a program was captured with.
+        CaptureError: the mask selects another count than at the capture.
     """
     try:
         found: Tensor = raw("masked_select_grad")(x, mask, grad_out)

@@ -1,4 +1,4 @@
-"""Elements of a tensor by their numbers in a row."""
+"""Elements of a tensor by their index in a row."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ..shared import ops
 
 
 def row_numbers(x: Tensor, dtype: Any = "int64") -> Tensor:
-    """The number of every element, of the tensor's shape."""
+    """Return the index of every element, in the tensor's shape."""
     return ops.reshape(paddle.arange(x.size, dtype=dtype), x.shape)
 
 
 def put_back(x: Tensor, numbers: Tensor, g: Tensor) -> Tensor:
-    """The gradient of a tensor of which others were taken by these numbers."""
+    """Return the gradient of a tensor from which others were taken by these indices."""
     zeros = ops.reshape(paddle.zeros_like(x), [-1])
     row = [ops.reshape(numbers, [-1])], ops.reshape(g, [-1])
     return ops.reshape(ops.index_put(zeros, *row, True), x.shape)

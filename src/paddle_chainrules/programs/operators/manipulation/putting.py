@@ -49,19 +49,19 @@ def last_written(
     put: Callable[[Tensor], Tensor],
     take: Callable[[Tensor], Tensor],
 ) -> Tensor:
-    """Which values are not overwritten by later ones at the same place.
+    """Tell which values are not overwritten by later ones at the same place.
 
     Args:
-        shape: of the values.
-        put: numbers of values at their places among zeros.
-        take: what is there.
+        shape: shape of the values.
+        put: puts indices of values at their places among zeros.
+        take: takes what is there.
     """
     numbers = ops.reshape(paddle.arange(math.prod(shape)), shape)
     return take(put(numbers)) == numbers
 
 
 def masked(g: Tensor, there: Tensor) -> Tensor:
-    """What is there, and zeros elsewhere."""
+    """Return the entries where the mask holds, and zeros elsewhere."""
     return ops.where(there, g, paddle.zeros_like(g))
 
 
@@ -74,10 +74,10 @@ def _take_along_axis_reverse(call: Call) -> list[Any]:
 
 
 class _Put:
-    """A call of put_along_axis, for the gradients of each way to reduce.
+    """A call of ``put_along_axis``, for the gradients of each reduction.
 
     Attributes:
-        values: those that are put, of the index's shape.
+        values: the values that are put, in the index's shape.
     """
 
     def __init__(self, call: Call) -> None:
@@ -98,11 +98,12 @@ class _Put:
         return ops.take_along_axis(x, self.index, self.axis)
 
     def cleared(self, x: Tensor) -> Any:
-        """Zero at all places."""
+        """Return x with zeros at all places."""
         return self.put(x, paddle.zeros(self.index.shape, x.dtype), "assign")
 
     def own(self, g: Tensor) -> Any:
-        """The gradient of the tensor, where it counts among the values or does not."""
+        """Return the gradient of the tensor, whether it counts among the values or
+        not."""
         return g if self.with_self else self.cleared(g)
 
 
@@ -199,7 +200,7 @@ def _values_put(x: Tensor, indices: Any, g: Tensor, accumulate: bool) -> Tensor:
 
 
 def _of_rows(there: Tensor, part: Tensor) -> Tensor:
-    """What holds for each row, for all its elements."""
+    """Return a row's truth for all its elements."""
     rest = [1] * (part.ndim - there.ndim)
     return ops.expand(ops.reshape(there, [*there.shape, *rest]), part.shape)
 

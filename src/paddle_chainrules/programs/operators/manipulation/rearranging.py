@@ -26,7 +26,7 @@ for name, axes in (
 
 @formula_of("pixel_shuffle", "pixel_unshuffle_grad")
 def _pixel_shuffle_formula(x: Tensor, factor: int, data_format: str) -> Tensor:
-    """Channels side by side in space."""
+    """Put channels side by side in space."""
     if data_format != "NCHW":
         raise NoRule("channels that are last; transpose them")
     n, channels, height, width = x.shape
@@ -37,7 +37,7 @@ def _pixel_shuffle_formula(x: Tensor, factor: int, data_format: str) -> Tensor:
 
 @formula_of("pixel_unshuffle", "pixel_shuffle_grad")
 def _pixel_unshuffle_formula(x: Tensor, factor: int, data_format: str) -> Tensor:
-    """And back."""
+    """Put places side by side back into channels."""
     if data_format != "NCHW":
         raise NoRule("channels that are last; transpose them")
     n, channels, height, width = x.shape
@@ -57,7 +57,7 @@ def _channel_shuffle_grad_formula(x: Tensor, groups: int, data_format: str) -> T
 
 
 def _mixed(x: Tensor, parts: list[int], data_format: str) -> Tensor:
-    """Channels in a table, read by its columns."""
+    """Arrange channels in a table and read it by columns."""
     if data_format != "NCHW":
         raise NoRule("channels that are last; transpose them")
     n, _, *space = x.shape
@@ -74,7 +74,7 @@ define("multiplex", "x index", differentiable=(0,))
 
 
 def _strided(x: Tensor, *how: Any) -> Tensor:
-    """Of a tensor that has a piece of memory to itself, and no more of that."""
+    """Return a strided view of a tensor that fills its own memory."""
     dims, stride, offset = how
     steps = (step * (n - 1) for n, step in zip(dims, stride, strict=True))
     if offset // x.element_size() + sum(steps) >= x.size:

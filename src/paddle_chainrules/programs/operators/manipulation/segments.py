@@ -1,4 +1,4 @@
-"""Rows that are gathered and reduced by numbers of segments, or along edges."""
+"""Rows gathered and reduced by segment ids, or along edges."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def _sent_back(
     how: str,
     shared: bool = False,
 ) -> Tensor:
-    """The gradient of messages that were reduced where they went to.
+    """Return the gradient of messages that were reduced where they went.
 
     Args:
-        to: the row of ``out`` to which each goes.
+        to: the row of ``out`` that receives each message.
         how: SUM, MEAN, MIN or MAX.
-        shared: whether those that are the extreme together share its gradient, as they
-            must where the same may be sent twice. Paddle counts each.
+        shared: whether several extremes share the gradient, as they must where the same
+            message may be sent twice. Paddle counts each.
     """
     if how == "MEAN":
         ones = paddle.ones(to.shape, g.dtype)
@@ -51,15 +51,15 @@ def _sent_back(
 
 
 def _ahead(rows: Tensor, like: Tensor) -> list[int]:
-    """The shape of a number a row, for broadcasting."""
+    """Return a shape that broadcasts one value for each row."""
     return [*rows.shape, *[1] * (like.ndim - 1)]
 
 
 def _received(message: Tensor, to: Tensor, how: str, rows: int) -> Any:
-    """The sums or means of messages, and how many there were.
+    """Return the sums or means of messages, and how many there were.
 
     Args:
-        rows: that may receive some.
+        rows: how many rows may receive some.
     """
     if how not in ("SUM", "MEAN"):
         raise NoRule(

@@ -36,7 +36,7 @@ from ..shared import aligned, ops, shaped_as
 
 
 class Transposed(Anywhere):
-    """All axes in another order."""
+    """The kind that puts all axes in another order."""
 
     batches = True
 
@@ -51,7 +51,7 @@ class Transposed(Anywhere):
 
 
 class Stacked(Anywhere):
-    """Tensors side by side along a new axis."""
+    """The kind that stacks tensors along a new axis."""
 
     batches = True
 
@@ -67,7 +67,7 @@ class Stacked(Anywhere):
 
 
 class Rolled(Along):
-    """Along axes, or all elements in a row where there are none."""
+    """The kind that rolls along axes, or over all elements in a row without axes."""
 
     def moved(self, axis: Any, ndim: int) -> Any:
         if isinstance(axis, list | tuple) and not axis:
@@ -126,8 +126,10 @@ def _transpose_reverse(call: Call) -> list[Any]:
 
 
 MANY_ROWS = 128
-"""From which on Paddle's kernels that cut and join rows, one after another, cost more
-than strided copies."""
+"""From this many rows on, strided copies are cheaper than Paddle's kernels.
+
+The kernels cut and join rows one after another.
+"""
 
 
 def _cuts(shape: Sequence[int], axis: Any) -> bool:
@@ -149,10 +151,10 @@ def _split_with_num_instead(x: Any, count: Any, axis: Any) -> tuple[Any, Any] | 
 
 
 def slices(x: Tensor, sections: Sequence[int] | int, axis: int) -> list[Tensor]:
-    """Parts by their number or by their sizes, in memory of their own.
+    """Return parts by their number or by their sizes, in memory of their own.
 
     Args:
-        sections: as ``paddle.split`` has them, -1 for what the others leave.
+        sections: as ``paddle.split`` takes them, -1 for what the others leave.
     """
     whole = x.shape[axis]
     if isinstance(sections, int):
@@ -174,7 +176,7 @@ def _concat_instead(parts: Any, axis: Any) -> tuple[Any, Any] | None:
 
 
 def stacked(parts: Sequence[Tensor], axis: int) -> Tensor:
-    """Tensors of one shape side by side."""
+    """Stack tensors of one shape along a new axis."""
     shape = parts[0].shape
     shape[axis] *= len(parts)
     return RAW.reshape(RAW.stack(parts, axis), shape)
@@ -194,7 +196,7 @@ def _stack_reverse(call: Call) -> list[Any]:
 
 
 def _parts(call: Call) -> list[Tensor]:
-    """The cotangents, zeros where there is none."""
+    """Return the cotangents, with zeros for missing ones."""
     return [
         paddle.zeros_like(out) if g is None else g
         for out, g in zip(call.outputs, call.cotangents, strict=True)
@@ -235,7 +237,7 @@ def _expand_as_reverse(call: Call) -> list[Any]:
 
 
 def _repeats(x: Tensor, times: Any) -> list[tuple[int, int]]:
-    """How often a tensor is repeated along each axis of the result, and its size."""
+    """Return the repeats of a tensor along each axis of the result, and its size."""
     times = [int(n) for n in times]
     shape = [1] * (len(times) - x.ndim) + x.shape
     times = [1] * (len(shape) - len(times)) + times
@@ -244,7 +246,7 @@ def _repeats(x: Tensor, times: Any) -> list[tuple[int, int]]:
 
 @formula_of("tile")
 def _tile_formula(x: Tensor, times: Any) -> Tensor:
-    """Of each axis two, of which one is repeated."""
+    """Split each axis in two and repeat one of them."""
     pairs = _repeats(x, times)
     split = [n for count, size in pairs for n in ([1, size] if count > 1 else [size])]
     every = [
@@ -290,7 +292,7 @@ def _triu_formula(x: Tensor, diagonal: int) -> Tensor:
 
 
 def _kept(x: Tensor, where: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-    """What stands at some places of matrices, and zeros."""
+    """Return the entries at some places of matrices, and zeros elsewhere."""
     rows = paddle.arange(x.shape[-2], dtype="float32").reshape([-1, 1])
     columns = paddle.arange(x.shape[-1], dtype="float32").reshape([1, -1])
     mask = ops.expand(where(rows, columns), x.shape)

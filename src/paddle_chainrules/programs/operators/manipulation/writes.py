@@ -1,4 +1,4 @@
-"""What operators in place write, as results in memory of their own."""
+"""Results of in-place operators, in memory of their own."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _setitem_reverse(call: Call) -> list[Any]:
 
 @formula_of("Tensor._setitem_dygraph")
 def _setitem_formula(x: Tensor, index: Any, value: Any) -> Tensor:
-    """By a mask, or by slices."""
+    """Write by a mask, or by slices."""
     parts = index if isinstance(index, tuple | list) else (index,)
     is_number = type(value) in (int, float)
     if [getattr(part, "dtype", None) for part in parts] == [paddle.bool]:
@@ -89,7 +89,7 @@ def _setitem_formula(x: Tensor, index: Any, value: Any) -> Tensor:
 
 
 def _taken(g: Tensor, index: Any) -> Tensor:
-    """Of what was written, the cotangents; zero where it was written over again."""
+    """Return the cotangents of what was written; zero where it was overwritten."""
     asked = _tensors(index)
     if any(part.dtype == paddle.bool for part in asked):
         raise NoRule("an assigned tensor where the index is a mask; use paddle.where")
